@@ -1,0 +1,14 @@
+//! Time and breathing points.
+
+use foliant_units::Nanos;
+
+/// The machine's clock.
+pub trait Clock {
+    /// The time since some fixed point, of the calling CPU. It never runs backwards on one CPU;
+    /// between CPUs it may differ by the machine's skew.
+    fn now(&self) -> Nanos;
+
+    /// A point where long work lets others run: pending interrupts are taken, a cooperative kernel may
+    /// switch tasks. The caller holds no lock and is not pinned.
+    fn breathe(&self);
+}

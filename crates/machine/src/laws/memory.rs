@@ -1,0 +1,124 @@
+//! Page-table words, clearing, copying.
+
+use super::*;
+use crate::Cpus;
+
+const ODD: u64 = 0x5a5a_0000_0000_0001;
+
+pub(super) fn words_are_read_back<B: Bench>(bench: &B) -> Verdict {
+    let (machine, base) = (bench.machine(), small(bench, 0).pa());
+    for n in 0..512 {
+        store(machine, base.add(n * 8), ODD + n);
+    }
+    for n in 0..512 {
+        expect(machine.me(), "a stored word", ODD + n, load(machine, base.add(n * 8)))?;
+    }
+    Ok(())
+}
+
+pub(super) fn words_cross_cpus<B: Bench>(bench: &B) -> Verdict {
+    let (machine, at) = (bench.machine(), small(bench, 0).pa());
+    for cpu in each_cpu(bench) {
+        let word = ODD + u64::from(cpu.0);
+        bench.on(cpu, &|| store(machine, at, word));
+        expect(machine.me(), "a word stored by another cpu", word, load(machine, at))?;
+    }
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+fn exchange<M: PhysMem>(machine: &M, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
+    // SAFETY: as for `store`.
+    unsafe { machine.compare_exchange(pa, old, new) }
+}
+
+pub(super) fn compare_exchange_replaces_only_what_it_expects<B: Bench>(bench: &B) -> Verdict {
+    let (machine, at) = (bench.machine(), small(bench, 0).pa());
+    let me = machine.me();
+    store(machine, at, 7);
+    let refused = exchange(machine, at, 8, 9).err().unwrap_or(u64::MAX);
+    expect(me, "the word found by a refused exchange", 7, refused)?;
+    expect(me, "the word after a refused exchange", 7, load(machine, at))?;
+    let done = exchange(machine, at, 7, 9).unwrap_or(u64::MAX);
+    expect(me, "the word replaced by an exchange", 7, done)?;
+    expect(me, "the word after an exchange", 9, load(machine, at))
+}
+
+pub(super) fn compare_exchange_is_atomic<B: Bench>(bench: &B) -> Verdict {
+    const ROUNDS: u64 = 50;
+    let (machine, at) = (bench.machine(), small(bench, 0).pa());
+    store(machine, at, 0);
+    bench.together(&|_| {
+        for _ in 0..ROUNDS {
+            let mut old = load(machine, at);
+            while let Err(found) = exchange(machine, at, old, old + 1) {
+                old = found;
+                machine.relax();
+            }
+        }
+    });
+    let want = ROUNDS * machine.count() as u64;
+    expect(machine.me(), "the sum of increments", want, load(machine, at))
+}
+
+pub(super) fn clear_is_exact<B: Bench>(bench: &B) -> Verdict {
+    let (machine, base) = (bench.machine(), small(bench, 0).pa());
+    for (start, bytes) in [(0, 4096), (64, 64), (4096 - 64, 128), (128, 8192 - 256)] {
+        for n in 0..1024 {
+            store(machine, base.add(n * 8), ODD);
+        }
+        clear(machine, base.add(start), Bytes::new(bytes));
+        for at in (0..8192).step_by(8) {
+            let want = if (start..start + bytes).contains(&at) { 0 } else { ODD };
+            expect(machine.me(), "a word after clear", want, load(machine, base.add(at)))?;
+        }
+    }
+    let large = block(bench, 0).pa();
+    let edges = [0, (2 << 20) - 8, 1 << 20];
+    edges.iter().for_each(|at| store(machine, large.add(*at), ODD));
+    clear(machine, large, Bytes::MEGA);
+    edges.iter().try_for_each(|at| {
+        expect(machine.me(), "a word after clearing 2 MiB", 0, load(machine, large.add(*at)))
+    })
+}
+
+pub(super) fn copy_is_exact<B: Bench>(bench: &B) -> Verdict {
+    let (machine, from, to) = (bench.machine(), small(bench, 0).pa(), small(bench, 2).pa());
+    for (start, bytes) in [(0, 4096), (64, 64), (4096 - 64, 128), (128, 8192 - 256)] {
+        for n in 0..1024 {
+            store(machine, from.add(n * 8), ODD + n);
+            store(machine, to.add(n * 8), 3);
+        }
+        #[allow(unsafe_code)]
+        // SAFETY: scratch frames 0, 1 and 2, 3 belong to the suite and do not overlap.
+        unsafe {
+            machine.copy(from.add(start), to.add(start), Bytes::new(bytes));
+        }
+        for at in (0..8192).step_by(8) {
+            let inside = (start..start + bytes).contains(&at);
+            let want = if inside { ODD + at / 8 } else { 3 };
+            expect(machine.me(), "a word after copy", want, load(machine, to.add(at)))?;
+            let source = load(machine, from.add(at));
+            expect(machine.me(), "the source of a copy", ODD + at / 8, source)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn reach_is_the_same_memory<B: Bench>(bench: &B) -> Verdict {
+    let (machine, at) = (bench.machine(), small(bench, 5).pa().add(64));
+    store(machine, at, ODD);
+    #[allow(unsafe_code)]
+    // SAFETY: a scratch frame, which the suite owns.
+    let pointer = unsafe { machine.reach(at, Bytes::new(8)) }.cast::<u64>();
+    #[allow(unsafe_code)]
+    // SAFETY: eight bytes were asked for, aligned like `at`; nobody else uses the frame now.
+    let got = unsafe { pointer.read() };
+    expect(machine.me(), "a word read through reach", ODD, got)?;
+    #[allow(unsafe_code)]
+    // SAFETY: as for the read.
+    unsafe {
+        pointer.write(!ODD);
+    }
+    expect(machine.me(), "a word written through reach", !ODD, load(machine, at))
+}

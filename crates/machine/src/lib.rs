@@ -1,0 +1,49 @@
+//! The hardware contract: what Foliant asks of a machine, and nothing of how a machine does it.
+//!
+//! Small traits by use. An embedder implements them once for its hardware (or takes `foliant-x86`);
+//! `foliant-sim` implements them for a simulated machine that is meaner than any hardware. All
+//! methods take `&self`, so that two machines can live in one test, and every method may be called
+//! by any CPU at any time unless its text says otherwise.
+//!
+//! | trait | what it reaches |
+//! |---|---|
+//! | [`PhysMem`] | frames through the direct map: page-table words, bulk clear and copy |
+//! | [`KernelVa`] | kernel virtual addresses, through the translation of the calling CPU |
+//! | [`Tlb`] | cached translations: load a root, invalidate here, ask others, wait for them |
+//! | [`Cpus`] | which CPU runs this code, how many there are |
+//! | [`Clock`] | time, and the breathing point of long work |
+//! | [`Witness`] | nothing: it hears who owns which frames, for those who watch |
+//!
+//! **Invariants** (of every implementation; the law suite checks what can be checked)
+//! - M1. A translation, once cached by a CPU, may be used by it until an invalidation that covers it
+//!   has been carried out *on that CPU*. Nothing else may be assumed to end it.
+//! - M2. A page-table word that is not present is never cached. One that is present may be cached by
+//!   any CPU that runs (or ran since its last [`Tlb::activate`]) a root from which it is reachable, at
+//!   any time, used or not, unless [`MmuRules::accessed`] promises more.
+//! - M3. When [`Tlb::wait`] returns, each asked CPU has carried the invalidation out, and every access
+//!   it made through an old translation is complete and visible.
+//! - M4. Walkers set accessed and dirty bits with atomic updates of the word; a store through a stale
+//!   writable translation may happen after the word was cleared, and its dirty bit may then be lost.
+//!
+//! **Not here**: page-table formats (`foliant::table`), any implementation, any allocation.
+#![no_std]
+
+mod clock;
+mod cpus;
+pub mod laws;
+mod mem;
+mod rules;
+mod tlb;
+mod witness;
+
+pub use clock::Clock;
+pub use cpus::Cpus;
+pub use mem::{KernelFault, KernelVa, PhysMem};
+pub use rules::{Accessed, MmuRules, Replace};
+pub use tlb::{Invalidation, Item, Reach, Root, Scope, Tables, Ticket, Tlb};
+pub use witness::{Owner, Refusal, Witness};
+
+/// A whole machine: everything that Foliant asks for, in one bound.
+pub trait Machine: PhysMem + KernelVa + Tlb + Cpus + Clock + Witness + Sync {}
+
+impl<M: PhysMem + KernelVa + Tlb + Cpus + Clock + Witness + Sync> Machine for M {}

@@ -1,0 +1,100 @@
+//! Memory: frames through the direct map, and kernel virtual addresses through the TLB.
+
+use core::ptr::NonNull;
+use foliant_units::{Bytes, Pa, Va};
+
+/// Physical memory through the direct map.
+///
+/// The word methods exist for page-table words, which hardware walkers read and update concurrently:
+/// each is one single-copy atomic access of an aligned 64-bit word. `load` is an acquire, `store` a
+/// release, `compare_exchange` both; a walker that sees a stored word also sees what was written
+/// before it. [`reach`](PhysMem::reach) is for memory that no walker looks at.
+///
+/// # Safety
+/// An implementation promises that for memory it was asked to manage the pointers it gives are valid,
+/// stable for the life of the machine, and that distinct physical ranges do not alias.
+#[allow(unsafe_code)]
+pub unsafe trait PhysMem {
+    /// The direct-map address of `bytes` from `pa` on.
+    ///
+    /// # Safety
+    /// The range lies inside memory given to Foliant, and the caller owns it for as long as it uses
+    /// the pointer.
+    unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8>;
+
+    /// Reads the word at `pa`.
+    ///
+    /// # Safety
+    /// `pa` is 8-byte aligned and lies in a frame owned as a page table.
+    unsafe fn load(&self, pa: Pa) -> u64;
+
+    /// Writes the word at `pa`. Accessed and dirty updates of walkers in between are overwritten.
+    ///
+    /// # Safety
+    /// As for [`load`](PhysMem::load), and the new word maps only what its owner may reach.
+    unsafe fn store(&self, pa: Pa, word: u64);
+
+    /// Replaces the word at `pa` if it still is `old`; the error is the word found instead.
+    /// It does not fail spuriously.
+    ///
+    /// # Safety
+    /// As for [`store`](PhysMem::store).
+    unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64>;
+
+    /// Clears `bytes` from `pa` on, both multiples of 64. Every CPU that sees a later `store` sees the
+    /// zeros. It may take time proportional to `bytes` without a breathing point: the caller chops.
+    ///
+    /// # Safety
+    /// The caller owns the frames and no reference into them is alive.
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes);
+
+    /// Copies `bytes` from `from` to `to`, multiples of 64 that do not overlap. The source may change
+    /// meanwhile through user mappings; each byte copied is then its old or its new value.
+    ///
+    /// # Safety
+    /// As for [`clear`](PhysMem::clear) on the target; the source stays allocated.
+    unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes);
+}
+
+/// A kernel access that found no usable translation. On silicon it is a page fault in the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KernelFault {
+    /// The address accessed.
+    pub va: Va,
+}
+
+/// Kernel virtual addresses, through the translation that the calling CPU has cached or would walk.
+///
+/// Foliant keeps its frame descriptors there. On silicon a method is the memory access itself; a
+/// simulated machine goes through the calling CPU's TLB, so that a descriptor read through a stale
+/// translation is *seen* to be stale. All accesses are single-copy atomic 64-bit words with the
+/// orderings of [`PhysMem`].
+///
+/// # Safety
+/// An implementation promises that an access reaches the memory that the caller's page tables name,
+/// or (stale translation) a memory that they named before, and nothing else.
+#[allow(unsafe_code)]
+pub unsafe trait KernelVa {
+    /// Reads the word at `va`.
+    ///
+    /// # Safety
+    /// `va` is 8-byte aligned, in the kernel half, and mapped by the caller's doing.
+    unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault>;
+
+    /// Writes the word at `va`.
+    ///
+    /// # Safety
+    /// As for [`kernel_load`](KernelVa::kernel_load), and the caller's protocol permits the write.
+    unsafe fn kernel_store(&self, va: Va, word: u64) -> Result<(), KernelFault>;
+
+    /// Replaces the word at `va` if it still is `old`; the inner error is the word found instead.
+    ///
+    /// # Safety
+    /// As for [`kernel_store`](KernelVa::kernel_store).
+    unsafe fn kernel_compare_exchange(
+        &self,
+        va: Va,
+        old: u64,
+        new: u64,
+    ) -> Result<Result<u64, u64>, KernelFault>;
+}

@@ -1,0 +1,185 @@
+//! Cached translations: which root a CPU runs, and how cached translations are ended.
+
+use crate::MmuRules;
+use core::fmt;
+use foliant_units::{CpuSet, Level, Pa, VaRange};
+
+/// The page tables that a CPU runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Root {
+    /// The top table of the user half. Where the hardware has one root for both halves, this table's
+    /// upper half holds the same words as `kernel`'s.
+    pub user: Pa,
+    /// The top table of the kernel half.
+    pub kernel: Pa,
+}
+
+/// Whose translations an invalidation means.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Scope {
+    /// Those of the address space with this user root, non-global.
+    Space(Pa),
+    /// Those of the kernel half, global ones included, whatever root a CPU runs.
+    Kernel,
+}
+
+/// Whether page tables were taken out of the range, so that cached pointers to them must go too.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Tables {
+    /// Only leaves changed: paging-structure caches may stay.
+    Kept,
+    /// Tables were removed or replaced: paging-structure caches for the range must go.
+    Removed,
+}
+
+/// One range of translations to end.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Item {
+    /// The addresses, aligned to the level's span.
+    pub range: VaRange,
+    /// The level of the leaves that were changed: the stride of the invalidations. Leaves of another
+    /// level in the range may stay (hardware may take the level as a hint), and smaller ones between
+    /// two strides do: list each level that may be cached.
+    pub level: Level,
+    /// Whether tables went too.
+    pub tables: Tables,
+}
+
+impl Item {
+    /// How many leaves of its level the range holds.
+    pub const fn entries(&self) -> u64 {
+        self.range.bytes().get() / self.level.span().get()
+    }
+}
+
+/// How much of a scope an invalidation ends.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Reach {
+    /// The listed items only.
+    Items,
+    /// All of the scope, paging-structure caches included.
+    All,
+}
+
+/// What to invalidate. A plain value of bounded size, so that a request can be copied into a mailbox
+/// and needs no memory.
+#[derive(Clone, Copy)]
+pub struct Invalidation {
+    scope: Scope,
+    reach: Reach,
+    items: [Item; Invalidation::ITEMS_MAX],
+    len: u8,
+}
+
+impl Invalidation {
+    /// How many items one invalidation holds.
+    pub const ITEMS_MAX: usize = 16;
+
+    const NOTHING: Item = Item {
+        range: VaRange::new(foliant_units::Va::new(0), foliant_units::Va::new(0)).unwrap(),
+        level: Level::BASE,
+        tables: Tables::Kept,
+    };
+
+    /// An invalidation of `scope` that lists nothing yet.
+    pub const fn none(scope: Scope) -> Invalidation {
+        Invalidation {
+            scope,
+            reach: Reach::Items,
+            items: [Invalidation::NOTHING; Invalidation::ITEMS_MAX],
+            len: 0,
+        }
+    }
+    /// An invalidation of all of `scope`.
+    pub const fn all(scope: Scope) -> Invalidation {
+        Invalidation { reach: Reach::All, ..Invalidation::none(scope) }
+    }
+    /// Adds `item`; a full list gives it back.
+    pub fn push(&mut self, item: Item) -> Result<(), Item> {
+        match self.items.get_mut(self.len as usize) {
+            Some(slot) => {
+                *slot = item;
+                self.len += 1;
+                Ok(())
+            }
+            None => Err(item),
+        }
+    }
+    /// Turns it into an invalidation of the whole scope.
+    pub fn widen(&mut self) {
+        self.reach = Reach::All;
+        self.len = 0;
+    }
+    /// Whose translations.
+    pub const fn scope(&self) -> Scope {
+        self.scope
+    }
+    /// The listed items, or all.
+    pub const fn reach(&self) -> Reach {
+        self.reach
+    }
+    /// The items, in the order they were added. Empty where everything is meant.
+    pub fn items(&self) -> &[Item] {
+        &self.items[..self.len as usize]
+    }
+    /// The items, for coalescing.
+    pub fn items_mut(&mut self) -> &mut [Item] {
+        &mut self.items[..self.len as usize]
+    }
+    /// Whether nothing is to be invalidated.
+    pub fn is_empty(&self) -> bool {
+        self.reach == Reach::Items && self.len == 0
+    }
+}
+
+impl fmt::Debug for Invalidation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Invalidation");
+        out.field("scope", &self.scope).field("reach", &self.reach);
+        out.field("items", &self.items()).finish()
+    }
+}
+
+/// An issued request to other CPUs. It must be waited for; nothing is promised before.
+#[derive(Debug)]
+#[must_use = "other CPUs may use the old translations until the ticket has been waited for"]
+pub struct Ticket {
+    number: u64,
+}
+
+impl Ticket {
+    /// A ticket that a machine tells apart by `number`.
+    pub const fn new(number: u64) -> Ticket {
+        Ticket { number }
+    }
+    /// The machine's number.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+/// Cached translations of this CPU and of the others.
+pub trait Tlb {
+    /// Makes the calling CPU run `root`. No non-global translation that the CPU cached before, of this
+    /// or any other root, is used after it, and no paging-structure entry. Global ones may stay.
+    ///
+    /// The caller must have published the space's interest (so that others will ask this CPU) *before*
+    /// it calls: a word cleared afterwards would otherwise be cached unseen.
+    fn activate(&self, root: Root);
+
+    /// Carries out `what` on the calling CPU. When it returns no covered translation is used by it.
+    fn invalidate(&self, what: &Invalidation);
+
+    /// Asks every CPU in `cpus` to carry out `what`. The calling CPU is ignored if listed. It returns at
+    /// once; a request may be carried out at any time from now on, and as late as the wait allows.
+    /// Stores made before the call are seen by walks that an asked CPU starts after carrying it out.
+    fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket;
+
+    /// Returns when every asked CPU has carried out the request. While it waits the calling CPU
+    /// carries out requests of others, so two CPUs that ask each other both get through. The caller
+    /// holds no lock that an asked CPU may be spinning for with interrupts off.
+    fn wait(&self, ticket: Ticket);
+
+    /// What the hardware promises and forbids; the same answer every time.
+    fn rules(&self) -> MmuRules;
+}

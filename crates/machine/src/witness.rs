@@ -1,0 +1,55 @@
+//! What the manager says of itself, for those who watch.
+
+use foliant_units::FrameRange;
+
+/// Who owns a stretch of frames from now on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Owner {
+    /// The allocator: nobody may reach the frames, by any translation.
+    Free,
+    /// Allocated, exclusively the manager's, not yet put to its use.
+    Claimed,
+    /// Page tables.
+    Table,
+    /// The manager's own records.
+    Records,
+    /// Memory of user spaces; it must have been cleared or copied over before a user reaches it.
+    User,
+    /// The shared zero page: cleared once, read by any user, written by nobody, kept for the manager's life.
+    Zero,
+    /// The embedder or the firmware: outside Foliant's care.
+    Reserved,
+}
+
+/// What a watcher says to an allocation that is about to be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// Go on.
+    Permit,
+    /// Behave as if there were no memory.
+    Refuse,
+}
+
+/// Hears every change of ownership. Silicon does nothing with it, and the default bodies compile to
+/// nothing; a simulator's checkers compare the statements with what they see the machine do.
+///
+/// Statements are made in an order that makes them checkable: *after* the last access of the old owner
+/// is complete (flush included), *before* the first of the new one. Frames about which nothing was said
+/// are `Reserved`.
+///
+/// ```text
+///   Reserved, Free ─▶ any                 Claimed ─▶ any but Claimed
+///   Table, Records, User ─▶ Free, or Claimed: again exclusively the manager's, flushed everywhere
+/// ```
+pub trait Witness {
+    /// `frames` belong to `owner` from now on.
+    fn owned(&self, frames: FrameRange, owner: Owner) {
+        let _ = (frames, owner);
+    }
+
+    /// Asked once before each allocation, before anything is changed for it: a simulator may refuse, so
+    /// that every allocation site can be made to fail. Hardware always permits.
+    fn refusal(&self) -> Refusal {
+        Refusal::Permit
+    }
+}
