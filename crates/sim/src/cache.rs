@@ -1,0 +1,312 @@
+//! The translation caches of one CPU: an array per page size, and one per level of table pointers.
+//!
+//! **Invariants**
+//! - I1. An entry leaves only by being invalidated, dropped with the root, or (sized arrays) evicted.
+//! - I2. Kept arrays iterate in address order, so that seeded runs do not depend on a hash.
+//!
+//! **Locking**: the owning CPU's core lock.
+//!
+//! **Not here**: tags of address spaces (a CPU drops all non-global entries with its root), separate
+//! caches for instructions, entries that merge neighbours.
+
+use crate::config::{Geometry, Shape};
+use crate::format::{Half, Rights};
+use foliant_machine::{Invalidation, Item, Reach, Scope, Tables};
+use foliant_units::{Pa, Va};
+use std::collections::BTreeMap;
+
+/// A cached translation, or a cached pointer to a table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Cached {
+    /// The first address that it covers.
+    pub va: Va,
+    /// What it covers: the level of the word it was read from.
+    pub level: u8,
+    /// Whether it points to a table instead of memory.
+    pub table: bool,
+    /// The memory, or the table, that it names.
+    pub base: Pa,
+    /// Where the word is that it was read from.
+    pub word: Pa,
+    /// What it allows.
+    pub rights: Rights,
+    /// Whether the walker knows the word's dirty bit to be set.
+    pub dirty: bool,
+    pub(crate) half: Half,
+}
+
+impl Cached {
+    const fn shift(&self) -> u32 {
+        12 + 9 * self.level as u32
+    }
+
+    /// The bytes that it covers.
+    pub const fn bytes(&self) -> u64 {
+        1 << self.shift()
+    }
+
+    /// Whether `item` ends it, by stride: an invalidation names one address per entry of its level, and
+    /// an address ends whatever covers it.
+    fn ended_by(&self, item: &Item, exact_level: bool) -> bool {
+        let (start, end) = (item.range.start().get(), item.range.end().get());
+        let (mine, last) = (self.va.get(), self.va.get() + (self.bytes() - 1));
+        if mine >= end || last < start {
+            return false;
+        }
+        if self.table {
+            return item.tables == Tables::Removed;
+        }
+        match exact_level {
+            true => self.level == item.level.0,
+            false => self.level >= item.level.0 || mine & (item.level.span().get() - 1) == 0,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Sets {
+    slots: Vec<Option<Cached>>,
+    sets: u64,
+    ways: usize,
+    turn: usize,
+    live: usize,
+}
+
+#[derive(Debug)]
+enum Array {
+    Keep(BTreeMap<u64, Cached>),
+    Sized(Sets),
+}
+
+impl Array {
+    fn new(shape: Option<Shape>) -> Array {
+        match shape {
+            None => Array::Keep(BTreeMap::new()),
+            Some(shape) => {
+                let sets = u64::from(shape.sets.max(1)).next_power_of_two();
+                let ways = shape.ways.max(1) as usize;
+                Array::Sized(Sets { slots: Vec::new(), sets, ways, turn: 0, live: 0 })
+            }
+        }
+    }
+
+    #[inline]
+    fn get(&mut self, page: u64, shift: u32) -> Option<&mut Cached> {
+        match self {
+            Array::Keep(map) => map.get_mut(&page),
+            Array::Sized(sets) if sets.live == 0 => None,
+            Array::Sized(sets) => {
+                sets.set(page).iter_mut().flatten().find(|entry| entry.va.get() >> shift == page)
+            }
+        }
+    }
+
+    /// Adds `entry` and gives what it displaced.
+    fn insert(&mut self, page: u64, entry: Cached) -> Option<Cached> {
+        match self {
+            Array::Keep(map) => map.insert(page, entry),
+            Array::Sized(sets) => sets.insert(page, entry),
+        }
+    }
+
+    fn retain(&mut self, mut keep: impl FnMut(&Cached) -> bool) {
+        match self {
+            Array::Keep(map) => map.retain(|_, entry| keep(entry)),
+            Array::Sized(sets) if sets.live == 0 => {}
+            Array::Sized(sets) => {
+                for slot in &mut sets.slots {
+                    if slot.as_ref().is_some_and(|entry| !keep(entry)) {
+                        *slot = None;
+                        sets.live -= 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Like `retain`, for the entries of `pages` only.
+    fn retain_in(
+        &mut self,
+        pages: core::ops::RangeInclusive<u64>,
+        shift: u32,
+        mut keep: impl FnMut(&Cached) -> bool,
+    ) {
+        let span = pages.end() - pages.start();
+        match self {
+            Array::Keep(map) => {
+                let gone: Vec<u64> =
+                    map.range(pages).filter(|(_, e)| !keep(e)).map(|(page, _)| *page).collect();
+                for page in gone {
+                    map.remove(&page);
+                }
+            }
+            Array::Sized(sets) if sets.live == 0 => {}
+            Array::Sized(sets) if span >= sets.sets => self.retain(keep),
+            Array::Sized(sets) => {
+                for page in pages {
+                    let mut gone = 0;
+                    for slot in sets.set(page) {
+                        let hit = slot.as_ref().is_some_and(|e| e.va.get() >> shift == page);
+                        if hit && slot.as_ref().is_some_and(|e| !keep(e)) {
+                            *slot = None;
+                            gone += 1;
+                        }
+                    }
+                    sets.live -= gone;
+                }
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Array::Keep(map) => map.len(),
+            Array::Sized(sets) => sets.live,
+        }
+    }
+
+    fn each(&self, see: &mut dyn FnMut(&Cached)) {
+        match self {
+            Array::Keep(map) => map.values().for_each(see),
+            Array::Sized(sets) => sets.slots.iter().flatten().for_each(see),
+        }
+    }
+}
+
+impl Sets {
+    fn set(&mut self, page: u64) -> &mut [Option<Cached>] {
+        let at = (page & (self.sets - 1)) as usize * self.ways;
+        &mut self.slots[at..at + self.ways]
+    }
+
+    fn insert(&mut self, page: u64, entry: Cached) -> Option<Cached> {
+        if self.slots.is_empty() {
+            self.slots = vec![None; self.sets as usize * self.ways];
+        }
+        self.turn = self.turn.wrapping_add(1);
+        let turn = self.turn % self.ways;
+        let set = self.set(page);
+        let same = set.iter().position(|s| s.as_ref().is_some_and(|e| e.va == entry.va));
+        let at = same.or_else(|| set.iter().position(Option::is_none)).unwrap_or(turn);
+        let old = set[at].replace(entry);
+        self.live += usize::from(old.is_none());
+        old
+    }
+}
+
+/// All caches of one CPU.
+#[derive(Debug)]
+pub(crate) struct Caches {
+    /// By level of the leaf.
+    pages: [Array; 3],
+    /// By level of the word that points to a table, 1 to 4.
+    tables: [Array; 5],
+}
+
+impl Caches {
+    pub(crate) fn new(geometry: Geometry) -> Caches {
+        let shape = |pick: fn(Shape, Shape, Shape, Shape) -> Shape| match geometry {
+            Geometry::Keep => None,
+            Geometry::Sized { base, mega, giga, tables } => Some(pick(base, mega, giga, tables)),
+        };
+        let table = || Array::new(shape(|_, _, _, tables| tables));
+        Caches {
+            pages: [
+                Array::new(shape(|base, _, _, _| base)),
+                Array::new(shape(|_, mega, _, _| mega)),
+                Array::new(shape(|_, _, giga, _| giga)),
+            ],
+            tables: [table(), table(), table(), table(), table()],
+        }
+    }
+
+    /// The cached translation of `va`, smallest page first.
+    #[inline]
+    pub(crate) fn page(&mut self, va: u64) -> Option<&mut Cached> {
+        let [base, mega, giga] = &mut self.pages;
+        base.get(va >> 12, 12).or_else(|| mega.get(va >> 21, 21)).or_else(|| giga.get(va >> 30, 30))
+    }
+
+    /// The lowest cached table pointer for `va` below `levels`.
+    pub(crate) fn table(&mut self, va: u64, levels: u8) -> Option<Cached> {
+        (1..levels).find_map(|level| {
+            let shift = 12 + 9 * u32::from(level);
+            self.tables[usize::from(level)].get(va >> shift, shift).map(|entry| *entry)
+        })
+    }
+
+    /// Adds `entry` and gives what it displaced.
+    pub(crate) fn insert(&mut self, entry: Cached) -> Option<Cached> {
+        let page = entry.va.get() >> entry.shift();
+        let array = match entry.table {
+            true => self.tables.get_mut(usize::from(entry.level)),
+            false => self.pages.get_mut(usize::from(entry.level)),
+        };
+        array.and_then(|array| array.insert(page, entry))
+    }
+
+    fn retain(&mut self, mut keep: impl FnMut(&Cached) -> bool) {
+        for array in self.pages.iter_mut().chain(&mut self.tables) {
+            array.retain(&mut keep);
+        }
+    }
+
+    /// What a change of root ends: everything but global translations.
+    pub(crate) fn drop_root(&mut self, gone: &mut dyn FnMut(&Cached)) {
+        self.retain(|e| {
+            let keep = !e.table && e.rights.global;
+            if !keep {
+                gone(e);
+            }
+            keep
+        });
+    }
+
+    /// Carries out `what`, whose scope is known to be meant for this CPU.
+    pub(crate) fn invalidate(
+        &mut self,
+        what: &Invalidation,
+        exact_level: bool,
+        gone: &mut dyn FnMut(&Cached),
+    ) {
+        let (half, globals) = match what.scope() {
+            Scope::Space(_) => (Half::User, false),
+            Scope::Kernel => (Half::Kernel, true),
+        };
+        let meant = |e: &Cached| e.half == half && (globals || e.table || !e.rights.global);
+        let mut keep = |e: &Cached, ended: bool| {
+            if ended {
+                gone(e);
+            }
+            !ended
+        };
+        if what.reach() == Reach::All {
+            return self.retain(|e| keep(e, meant(e)));
+        }
+        for item in what.items().iter().filter(|item| !item.range.is_empty()) {
+            let (start, last) = (item.range.start().get(), item.range.end().get() - 1);
+            let ended = |e: &Cached| meant(e) && e.ended_by(item, exact_level);
+            for (level, array) in self.pages.iter_mut().enumerate() {
+                let shift = 12 + 9 * level as u32;
+                array.retain_in(start >> shift..=last >> shift, shift, |e| keep(e, ended(e)));
+            }
+            if item.tables == Tables::Removed {
+                for array in &mut self.tables {
+                    array.retain(|e| keep(e, ended(e)));
+                }
+            }
+        }
+    }
+
+    /// How many translations are cached, table pointers not counted.
+    pub(crate) fn len(&self) -> usize {
+        self.pages.iter().map(Array::len).sum()
+    }
+
+    /// Every entry.
+    pub(crate) fn each(&self, see: &mut dyn FnMut(&Cached)) {
+        for array in self.pages.iter().chain(&self.tables) {
+            array.each(see);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Checkers: they watch what the machine does and what the manager states, and know nothing else.
+//!
+//! The machine tells an [`Event`] for everything it does; [`Watch`] hands it to every checker. A checker
+//! sees events and memory, never the manager, and never another checker: each keeps its own picture, so
+//! that a mistake in one hides nothing from the others. What they find is recorded, not panicked.
+//!
+//! | checker | it demands |
+//! |---|---|
+//! | `frames_conserved` | every frame has exactly one stated owner; free frames are not used |
+//! | `no_shared_owner` | no frame gets a second owner without being given up first |
+//! | `no_stale_translation` | nothing cached and no reachable word names a freed frame |
+//! | `zeroed_before_user` | nothing of an earlier owner is left where a user first reaches a frame |
+//! | `counters_recount` | what the manager counts equals a recount |
+//! | `quiescent` | at the end nothing is outstanding and no user frame is left |
+//! | `bbm` | break-before-make, where the machine demands it |
+//!
+//! **Locking**: one lock around all of them, taken under core locks; a checker calls nothing back.
+
+mod bbm;
+mod counters_recount;
+mod frames_conserved;
+mod no_shared_owner;
+mod no_stale_translation;
+mod quiescent;
+mod spans;
+mod words;
+mod zeroed_before_user;
+
+use crate::cache::Cached;
+use crate::config::Config;
+use crate::memory::Memory;
+use crate::user::{Access, PageFault};
+use core::fmt;
+use core::hash::{Hash, Hasher};
+use foliant_machine::{Invalidation, Owner, Replace, Root};
+use foliant_units::{Cpu, CpuSet, FrameRange, Pa, Va};
+
+/// So many violations are kept; the rest is only counted.
+const KEPT_MAX: usize = 256;
+
+/// The names of all checkers.
+pub const CHECKERS: [&str; 7] = [
+    "frames_conserved",
+    "no_shared_owner",
+    "no_stale_translation",
+    "zeroed_before_user",
+    "counters_recount",
+    "quiescent",
+    "bbm",
+];
+
+/// Something that must not happen, and did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// Who saw it; one of [`CHECKERS`].
+    pub checker: &'static str,
+    /// The CPU that did it.
+    pub cpu: Cpu,
+    /// What happened.
+    pub text: String,
+    /// The number of the event at which it was seen.
+    pub step: u64,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: cpu {}, step {}: {}", self.checker, self.cpu.0, self.step, self.text)
+    }
+}
+
+/// An invalidation, comparable by what it lists.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct What(pub(crate) Invalidation);
+
+impl Hash for What {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.scope().hash(state);
+        self.0.reach().hash(state);
+        self.0.items().hash(state);
+    }
+}
+
+/// Something that the machine did or was told.
+#[derive(Clone, Hash, Debug)]
+pub(crate) enum Event {
+    Owned { frames: FrameRange, owner: Owner },
+    Stored { pa: Pa, old: u64, new: u64 },
+    Reached { pa: Pa, bytes: u64 },
+    Cleared { pa: Pa, bytes: u64 },
+    Copied { from: Pa, to: Pa, bytes: u64 },
+    Walked { va: Va, level: u8, word: Pa },
+    Filled { entry: Cached },
+    Dropped { entry: Cached },
+    Used { entry: Cached, pa: Pa, access: Access, user: bool },
+    Faulted { fault: PageFault },
+    KernelFaulted { va: Va, present: bool },
+    Activated { root: Root },
+    Invalidated { what: What },
+    Asked { targets: CpuBits, what: What, number: u64 },
+    Waited { number: u64 },
+    Recounted { name: &'static str, stated: u64, counted: u64 },
+    Outstanding { requests: usize, tickets: usize },
+    Finished,
+}
+
+/// A set of CPUs that can be hashed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CpuBits(pub(crate) CpuSet);
+
+impl Hash for CpuBits {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for cpu in self.0.iter() {
+            cpu.0.hash(state);
+        }
+    }
+}
+
+/// What a checker is shown of the machine besides events.
+pub(crate) struct Seen<'a> {
+    pub(crate) cpu: Cpu,
+    pub(crate) memory: &'a Memory,
+}
+
+/// Where a checker says what it found.
+pub(crate) type Report<'a> = dyn FnMut(String) + 'a;
+
+/// One checker.
+pub(crate) trait Checker: Send + fmt::Debug {
+    fn name(&self) -> &'static str;
+    fn event(&mut self, seen: &Seen<'_>, event: &Event, report: &mut Report<'_>);
+
+    /// How many frames are stated to be `owner`'s, from the checker that keeps the books.
+    fn stated(&self, owner: Owner) -> Option<u64> {
+        let _ = owner;
+        None
+    }
+}
+
+/// A short digest of the event log.
+#[derive(Clone, Copy, Debug)]
+struct Digest(u64);
+
+impl Hasher for Digest {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// All checkers of one machine and what they found.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    checkers: Vec<Box<dyn Checker>>,
+    found: Vec<Violation>,
+    step: u64,
+    digest: Digest,
+}
+
+impl Watch {
+    pub(crate) fn new(config: &Config) -> Watch {
+        let mut checkers: Vec<Box<dyn Checker>> = vec![
+            Box::new(frames_conserved::FramesConserved::new()),
+            Box::new(no_shared_owner::NoSharedOwner::new()),
+            Box::new(no_stale_translation::NoStaleTranslation::new(config.format)),
+            Box::new(zeroed_before_user::ZeroedBeforeUser::new()),
+            Box::new(counters_recount::CountersRecount),
+            Box::new(quiescent::Quiescent::new()),
+        ];
+        if config.rules.replace == Replace::BreakBeforeMake {
+            checkers.push(Box::new(bbm::BreakBeforeMake::new(config.format)));
+        }
+        Watch { checkers, found: Vec::new(), step: 0, digest: Digest(1) }
+    }
+
+    pub(crate) fn event(&mut self, cpu: Cpu, memory: &Memory, event: Event) {
+        self.step += 1;
+        cpu.hash(&mut self.digest);
+        event.hash(&mut self.digest);
+        let seen = Seen { cpu, memory };
+        let (found, step) = (&mut self.found, self.step);
+        for checker in &mut self.checkers {
+            let name = checker.name();
+            checker.event(&seen, &event, &mut |text| {
+                if found.len() < KEPT_MAX {
+                    found.push(Violation { checker: name, cpu, text, step });
+                }
+            });
+        }
+    }
+
+    pub(crate) fn violations(&self) -> Vec<Violation> {
+        self.found.clone()
+    }
+
+    pub(crate) fn stated(&self, owner: Owner) -> u64 {
+        self.checkers.iter().find_map(|checker| checker.stated(owner)).unwrap_or(0)
+    }
+
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest.finish()
+    }
+}

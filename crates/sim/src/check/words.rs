@@ -1,0 +1,148 @@
+//! A picture of all page-table words, drawn from the stores that the machine told.
+//!
+//! It answers "who names this frame" and "from which root, at which level, for which address is this
+//! word reached". Used by several checkers, each with a picture of its own.
+
+use super::Event;
+use crate::config::Format;
+use crate::format::Decoded;
+use crate::memory::Memory;
+use foliant_machine::{Owner, Root};
+use foliant_units::{Cpu, FRAME_BYTES, FRAME_SHIFT, Pa};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug)]
+pub(super) struct Words {
+    format: Format,
+    /// Word to the frame that it names.
+    names: BTreeMap<u64, u64>,
+    /// The same, turned around.
+    named: BTreeSet<(u64, u64)>,
+    roots: BTreeMap<u16, Root>,
+    tables: BTreeSet<u64>,
+}
+
+impl Words {
+    pub(super) fn new(format: Format) -> Words {
+        Words {
+            format,
+            names: BTreeMap::new(),
+            named: BTreeSet::new(),
+            roots: BTreeMap::new(),
+            tables: BTreeSet::new(),
+        }
+    }
+
+    /// Keeps the picture current.
+    pub(super) fn event(&mut self, cpu: Cpu, memory: &Memory, event: &Event) {
+        match *event {
+            Event::Stored { pa, new, .. } => self.set(pa.get(), new),
+            Event::Cleared { pa, bytes } => self.forget(pa.get(), bytes),
+            Event::Copied { to, bytes, .. } => {
+                self.forget(to.get(), bytes);
+                let frames = to.frame().get()..=(to.get() + bytes.max(1) - 1) >> FRAME_SHIFT;
+                let tables: Vec<u64> = self.tables.range(frames).copied().collect();
+                tables.into_iter().for_each(|frame| self.scan(memory, frame));
+            }
+            Event::Owned { frames, owner: Owner::Table } => {
+                for frame in frames.iter() {
+                    self.tables.insert(frame.get());
+                    self.scan(memory, frame.get());
+                }
+            }
+            Event::Owned { frames, .. } => {
+                self.forget(frames.start().pa().get(), frames.pages().bytes().get());
+                let range = frames.start().get()..frames.end().get();
+                let gone: Vec<u64> = self.tables.range(range).copied().collect();
+                gone.iter().for_each(|frame| {
+                    self.tables.remove(frame);
+                });
+            }
+            Event::Activated { root } => {
+                self.roots.insert(cpu.0, root);
+            }
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, at: u64, word: u64) {
+        if let Some(old) = self.names.remove(&at) {
+            self.named.remove(&(old, at));
+        }
+        if self.format.live(word) {
+            let frame = self.format.names(word).frame().get();
+            self.names.insert(at, frame);
+            self.named.insert((frame, at));
+        }
+    }
+
+    fn forget(&mut self, at: u64, bytes: u64) {
+        let gone: Vec<(u64, u64)> =
+            self.names.range(at..at + bytes).map(|(at, frame)| (*at, *frame)).collect();
+        for (at, frame) in gone {
+            self.names.remove(&at);
+            self.named.remove(&(frame, at));
+        }
+    }
+
+    fn scan(&mut self, memory: &Memory, frame: u64) {
+        for at in (frame << FRAME_SHIFT..(frame + 1) << FRAME_SHIFT).step_by(8) {
+            if let Some(word) = memory.load(Pa::new(at)) {
+                self.set(at, word);
+            }
+        }
+    }
+
+    /// The level of the word at `at`, if a root that some CPU runs reaches it.
+    pub(super) fn level(&self, memory: &Memory, at: u64) -> Option<u8> {
+        self.level_within(memory, at, self.format.levels())
+    }
+
+    fn level_within(&self, memory: &Memory, at: u64, depth: u8) -> Option<u8> {
+        let table = at >> FRAME_SHIFT;
+        let is_root = |root: &Root| {
+            root.user.frame().get() == table
+                || (!self.format.one_root() && root.kernel.frame().get() == table)
+        };
+        if self.roots.values().any(is_root) {
+            return Some(self.format.levels() - 1);
+        }
+        if depth == 0 {
+            return None;
+        }
+        self.named.range((table, 0)..=(table, u64::MAX)).find_map(|(_, parent)| {
+            let level = self.level_within(memory, *parent, depth - 1)?;
+            let word = memory.load(Pa::new(*parent))?;
+            match self.format.decode(level, word) {
+                Decoded::Table { table: to, .. } if to.frame().get() == table => Some(level - 1),
+                _ => None,
+            }
+        })
+    }
+
+    /// A CPU that runs a root in the frames `start..end`.
+    pub(super) fn running(&self, start: u64, end: u64) -> Option<(Cpu, Pa)> {
+        self.roots.iter().find_map(|(cpu, root)| {
+            let inside = |pa: &Pa| (start..end).contains(&pa.frame().get());
+            let found = [root.user, root.kernel].into_iter().find(inside)?;
+            Some((Cpu(*cpu), found))
+        })
+    }
+
+    /// A reachable word that names some of the frames `start..end`, with its level.
+    pub(super) fn reaches(&self, memory: &Memory, start: u64, end: u64) -> Option<(Pa, u8)> {
+        let heads = [start & !0x1ff, start & !0x3_ffff].into_iter().filter(|head| *head < start);
+        let above = heads.flat_map(|head| self.named.range((head, 0)..=(head, u64::MAX)));
+        let inside = self.named.range((start, 0)..(end, 0));
+        above.chain(inside).find_map(|(_, at)| {
+            let level = self.level(memory, *at)?;
+            let word = memory.load(Pa::new(*at))?;
+            let (first, frames) = match self.format.decode(level, word) {
+                Decoded::Nothing => return None,
+                Decoded::Table { table, .. } => (table.frame().get(), 1),
+                Decoded::Leaf(leaf) => (leaf.base.frame().get(), (1 << leaf.shift) / FRAME_BYTES),
+            };
+            (first < end && first + frames > start).then_some((Pa::new(*at), level))
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! Nothing of an earlier owner is left in a frame when a user first reaches it.
+//!
+//! ```text
+//!            written by the manager            stated User, then cached for users
+//!   Clean ───────────────────────▶ Touched ───────────────────────────────────────▶ Delivered
+//!     ▲ cleared whole    ▲ copied over whole                                           │
+//!     └──────────────────┴──────── Unclean ◀── given up (also Touched; tables, records) ┘
+//! ```
+//!
+//! Memory of a new machine is `Clean`. Parts of an unclean frame are remembered in lines of 64 bytes
+//! until they add up. What the manager writes itself into a clean frame is its business, until it gives
+//! the frame up.
+
+use super::spans::Spans;
+use super::{Checker, Event, Report, Seen};
+use foliant_machine::Owner;
+use foliant_units::{FRAME_BYTES, FRAME_SHIFT, Frame};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Clean,
+    Touched,
+    Delivered,
+    Unclean,
+}
+
+#[derive(Debug)]
+pub(super) struct ZeroedBeforeUser {
+    states: Spans<State>,
+    owners: Spans<Owner>,
+    /// Lines of unclean frames that were cleared or copied over.
+    lines: BTreeMap<u64, u64>,
+}
+
+impl ZeroedBeforeUser {
+    pub(super) fn new() -> ZeroedBeforeUser {
+        ZeroedBeforeUser {
+            states: Spans::new(State::Clean),
+            owners: Spans::new(Owner::Reserved),
+            lines: BTreeMap::new(),
+        }
+    }
+
+    fn turn(&mut self, start: u64, end: u64, which: fn(State) -> bool, into: State) {
+        for piece in self.states.pieces(start, end) {
+            if which(piece.value) {
+                self.states.set(piece.start, piece.end, into);
+            }
+        }
+    }
+
+    /// Bytes were cleared (`Clean`) or copied over (`Touched`).
+    fn covered(&mut self, at: u64, bytes: u64, into: State) {
+        let (end, size) = (at + bytes, FRAME_BYTES);
+        let (first, last) = (at.next_multiple_of(size) >> FRAME_SHIFT, end >> FRAME_SHIFT);
+        if first < last {
+            self.turn(first, last, |s| s != State::Delivered, into);
+            let done: Vec<u64> = self.lines.range(first..last).map(|(frame, _)| *frame).collect();
+            done.iter().for_each(|frame| {
+                self.lines.remove(frame);
+            });
+        }
+        // What is left at either end is part of a frame.
+        let head = (at, end.min(at.next_multiple_of(size)));
+        let tail = (at.max(end & !(size - 1)), end);
+        for (from, to) in if head == tail { vec![head] } else { vec![head, tail] } {
+            let frame = from >> FRAME_SHIFT;
+            if from >= to || (first..last).contains(&frame) {
+                continue;
+            }
+            if self.states.get(frame) != State::Unclean {
+                self.turn(frame, frame + 1, |s| s == State::Clean, into);
+                continue;
+            }
+            let lines = self.lines.entry(frame).or_default();
+            for line in from / 64..to / 64 {
+                *lines |= 1 << (line % 64);
+            }
+            if *lines == u64::MAX {
+                self.lines.remove(&frame);
+                self.states.set(frame, frame + 1, State::Touched);
+            }
+        }
+    }
+
+    fn written(&mut self, at: u64, bytes: u64) {
+        let end = ((at + bytes.max(1) - 1) >> FRAME_SHIFT) + 1;
+        self.turn(at >> FRAME_SHIFT, end, |s| s == State::Clean, State::Touched);
+    }
+}
+
+impl Checker for ZeroedBeforeUser {
+    fn name(&self) -> &'static str {
+        "zeroed_before_user"
+    }
+
+    fn event(&mut self, _: &Seen<'_>, event: &Event, report: &mut Report<'_>) {
+        match *event {
+            Event::Owned { frames, owner } => {
+                let (start, end) = (frames.start().get(), frames.end().get());
+                match owner {
+                    Owner::User | Owner::Zero => {}
+                    Owner::Table | Owner::Records => {
+                        self.turn(start, end, |_| true, State::Unclean)
+                    }
+                    Owner::Free | Owner::Claimed | Owner::Reserved => {
+                        let left = |s| matches!(s, State::Touched | State::Delivered);
+                        self.turn(start, end, left, State::Unclean);
+                    }
+                }
+                self.owners.set(start, end, owner);
+            }
+            Event::Cleared { pa, bytes } => self.covered(pa.get(), bytes, State::Clean),
+            Event::Copied { to, bytes, .. } => self.covered(to.get(), bytes, State::Touched),
+            Event::Stored { pa, .. } => self.written(pa.get(), 8),
+            Event::Reached { pa, bytes } => self.written(pa.get(), bytes),
+            Event::Filled { entry } if !entry.table && entry.rights.user => {
+                let start = entry.base.get() >> FRAME_SHIFT;
+                let end = start + entry.bytes() / FRAME_BYTES;
+                for owned in self.owners.pieces(start, end) {
+                    if !matches!(owned.value, Owner::User | Owner::Zero) {
+                        continue;
+                    }
+                    let pieces = self.states.pieces(owned.start, owned.end);
+                    if let Some(bad) = pieces.iter().find(|p| p.value == State::Unclean) {
+                        let (frame, va) = (Frame::new(bad.start), entry.va);
+                        report(format!(
+                            "users reach {frame:?} at {va:?} with an old owner's bytes"
+                        ));
+                    }
+                    self.states.set(owned.start, owned.end, State::Delivered);
+                }
+            }
+            _ => {}
+        }
+    }
+}

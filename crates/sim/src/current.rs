@@ -1,0 +1,58 @@
+//! Which CPU of which machine a host thread stands for.
+//!
+//! A thread can stand for a CPU of several machines at once, and calls nest; the innermost place on a
+//! machine counts. Outside all of them a thread is CPU 0.
+
+use core::cell::RefCell;
+use foliant_units::Cpu;
+
+#[derive(Clone, Copy)]
+struct Place {
+    machine: u64,
+    cpu: Cpu,
+    /// The baton that the thread takes part in, in a seeded run.
+    slot: Option<Cpu>,
+}
+
+thread_local! {
+    static PLACES: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) };
+}
+
+fn place(machine: u64) -> Option<Place> {
+    PLACES.with_borrow(|places| places.iter().rev().find(|p| p.machine == machine).copied())
+}
+
+/// The CPU of `machine` that this thread stands for.
+#[inline]
+pub(crate) fn cpu(machine: u64) -> Cpu {
+    place(machine).map_or(Cpu(0), |p| p.cpu)
+}
+
+/// The baton slot of this thread in the current run of `machine`.
+pub(crate) fn slot(machine: u64) -> Option<Cpu> {
+    place(machine).and_then(|p| p.slot)
+}
+
+struct Leave;
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        PLACES.with_borrow_mut(|places| places.pop());
+    }
+}
+
+fn enter<R>(at: Place, work: impl FnOnce() -> R) -> R {
+    PLACES.with_borrow_mut(|places| places.push(at));
+    let _leave = Leave;
+    work()
+}
+
+/// Runs `work` as `cpu` of `machine`, in the same run as before.
+pub(crate) fn on<R>(machine: u64, cpu: Cpu, work: impl FnOnce() -> R) -> R {
+    enter(Place { machine, cpu, slot: slot(machine) }, work)
+}
+
+/// Runs `work` as `cpu` of `machine` with a baton slot of its own.
+pub(crate) fn on_slot<R>(machine: u64, cpu: Cpu, work: impl FnOnce() -> R) -> R {
+    enter(Place { machine, cpu, slot: Some(cpu) }, work)
+}

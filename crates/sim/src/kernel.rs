@@ -1,0 +1,52 @@
+//! Kernel virtual addresses: through the calling CPU's caches, like everything else.
+#![allow(unsafe_code)]
+
+use crate::format::Half;
+use crate::user::Access;
+use crate::{Sim, check::Event};
+use foliant_machine::{KernelFault, KernelVa};
+use foliant_units::{Pa, Va};
+
+impl Sim {
+    fn kernel<R>(
+        &self,
+        va: Va,
+        access: Access,
+        go: impl FnOnce(Pa) -> R,
+    ) -> Result<R, KernelFault> {
+        let (cpu, state) = self.enter();
+        let done = if self.config.format.half(va.get()) == Some(Half::Kernel) {
+            let mut core = state.core.lock();
+            self.translate((cpu, state), &mut core, Va::new(va.get() & !7), access, false).map(go)
+        } else {
+            Err(false)
+        };
+        done.map_err(|present| {
+            self.tell(cpu, || Event::KernelFaulted { va, present });
+            KernelFault { va }
+        })
+    }
+}
+
+// SAFETY: an access goes where the walker or a cached translation of the calling CPU says, and nowhere
+// else; physical addresses that are not memory read as all ones and swallow stores.
+unsafe impl KernelVa for Sim {
+    unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
+        self.kernel(va, Access::Read, |pa| self.memory.load(pa).unwrap_or(u64::MAX))
+    }
+
+    unsafe fn kernel_store(&self, va: Va, word: u64) -> Result<(), KernelFault> {
+        self.kernel(va, Access::Write, |pa| self.memory.store(pa, word).unwrap_or(()))
+    }
+
+    unsafe fn kernel_compare_exchange(
+        &self,
+        va: Va,
+        old: u64,
+        new: u64,
+    ) -> Result<Result<u64, u64>, KernelFault> {
+        self.kernel(va, Access::Write, |pa| {
+            self.memory.compare_exchange(pa, old, new).unwrap_or(Err(u64::MAX))
+        })
+    }
+}

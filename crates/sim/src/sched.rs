@@ -1,0 +1,155 @@
+//! The baton of seeded runs: host threads stand for CPUs and exactly one of them runs.
+//!
+//! Contract calls are the switching points. Who goes next depends on the seed and on what the CPUs
+//! asked for so far, never on the host's scheduler, so a run replays from its seed.
+//!
+//! **Invariants**
+//! - I1. Between `join` and `leave` a slot runs only while it holds the baton.
+//! - I2. No lock of the machine is held where the baton is handed over.
+//!
+//! **Locking**: `state` is a leaf lock.
+//!
+//! **Not here**: switches between contract calls. A race on memory that only the manager sees is found
+//! by an interleaving checker or by free mode under a sanitizer, not here.
+
+use crate::rng::Rng;
+use foliant_units::Cpu;
+use parking_lot::{Condvar, Mutex};
+
+/// Handing the baton to a CPU that only spins, so many times in a row, is called a deadlock.
+const SPINS_MAX: u64 = 20_000;
+
+#[derive(Debug)]
+struct State {
+    /// Slots that have not finished, lowest first.
+    alive: Vec<u16>,
+    holder: Option<u16>,
+    rng: Rng,
+    /// Spins since anybody did something else.
+    spins: u64,
+    /// Another thread panicked: nobody waits any more.
+    broken: bool,
+}
+
+/// The scheduler of one machine.
+#[derive(Debug)]
+pub(crate) struct Baton {
+    state: Mutex<State>,
+    turns: Box<[Condvar]>,
+    seed: u64,
+    switch_once_in: u32,
+}
+
+/// Unwinds a CPU whose neighbour failed; the neighbour's message is the one to read.
+#[derive(Debug)]
+pub(crate) struct Abandoned;
+
+impl Baton {
+    pub(crate) fn new(cpus: usize, seed: u64, switch_once_in: u32) -> Baton {
+        Baton {
+            state: Mutex::new(State {
+                alive: Vec::new(),
+                holder: None,
+                rng: Rng::new(seed, 1 << 32),
+                spins: 0,
+                broken: false,
+            }),
+            turns: (0..cpus).map(|_| Condvar::new()).collect(),
+            seed,
+            switch_once_in,
+        }
+    }
+
+    /// Prepares a run of the slots 0 to `slots - 1`; false where one is under way.
+    pub(crate) fn begin(&self, slots: usize) -> bool {
+        let mut state = self.state.lock();
+        if !state.alive.is_empty() {
+            return false;
+        }
+        state.alive = (0..slots as u16).collect();
+        let first = state.rng.below(slots as u64) as u16;
+        state.holder = Some(first);
+        state.spins = 0;
+        state.broken = false;
+        true
+    }
+
+    /// Waits for the slot's first turn.
+    pub(crate) fn join(&self, slot: Cpu) {
+        self.await_turn(&mut self.state.lock(), slot);
+    }
+
+    /// The slot has finished.
+    pub(crate) fn leave(&self, slot: Cpu, failed: bool) {
+        let mut state = self.state.lock();
+        state.alive.retain(|s| *s != slot.0);
+        state.spins = 0;
+        if failed {
+            state.broken = true;
+            self.turns.iter().for_each(|turn| {
+                turn.notify_all();
+            });
+        }
+        if state.holder == Some(slot.0) {
+            state.holder = None;
+            if !state.alive.is_empty() {
+                let left = state.alive.len() as u64;
+                let at = state.rng.below(left) as usize;
+                let next = state.alive[at];
+                self.hand_to(&mut state, next);
+            }
+        }
+    }
+
+    /// A contract call: perhaps somebody else goes on first.
+    pub(crate) fn step(&self, slot: Cpu) {
+        let mut state = self.state.lock();
+        state.spins = 0;
+        if state.rng.once_in(self.switch_once_in) {
+            self.switch(&mut state, slot);
+        }
+    }
+
+    /// The slot spins: somebody else goes on, if there is somebody.
+    pub(crate) fn spin(&self, slot: Cpu) {
+        let mut state = self.state.lock();
+        state.spins += 1;
+        if state.spins > SPINS_MAX.max(200 * state.alive.len() as u64) && !state.broken {
+            state.broken = true;
+            drop(state);
+            panic!("seed {}: every CPU only spins: deadlock, seen on cpu {}", self.seed, slot.0);
+        }
+        self.switch(&mut state, slot);
+    }
+
+    fn switch(&self, state: &mut parking_lot::MutexGuard<'_, State>, slot: Cpu) {
+        if state.alive.len() < 2 || state.broken || std::thread::panicking() {
+            return self.abandon(state);
+        }
+        let others = state.alive.len() as u64 - 1;
+        let mut at = state.rng.below(others) as usize;
+        let mine = state.alive.iter().position(|s| *s == slot.0);
+        at += usize::from(mine.is_some_and(|mine| at >= mine));
+        let next = state.alive[at.min(state.alive.len() - 1)];
+        self.hand_to(state, next);
+        self.await_turn(state, slot);
+    }
+
+    fn hand_to(&self, state: &mut State, next: u16) {
+        state.holder = Some(next);
+        self.turns[usize::from(next)].notify_one();
+    }
+
+    fn await_turn(&self, state: &mut parking_lot::MutexGuard<'_, State>, slot: Cpu) {
+        while state.holder != Some(slot.0) && !state.broken {
+            self.turns[slot.index()].wait(state);
+        }
+        self.abandon(state);
+    }
+
+    fn abandon(&self, state: &State) {
+        if state.broken && !std::thread::panicking() {
+            std::panic::resume_unwind(Box::new(Abandoned));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Invalidations: here, asked for elsewhere, carried out late, waited for.
+//!
+//! A request lies in its target's mailbox until the target takes it at a contract call that chance
+//! picks, until the target spins, breathes or waits, or until the asker's wait carries it out in the
+//! target's stead. Whoever does it holds the target's core lock, so no access of the target is half
+//! done then (contract M3).
+//!
+//! **Not here**: interrupts off. A target can always be served between two contract calls.
+
+use crate::Sim;
+use crate::check::{CpuBits, Event, What};
+use crate::config::{Format, Geometry};
+use crate::cost::Work;
+use crate::cpu::{Core, CpuState};
+use core::sync::atomic::Ordering;
+use foliant_machine::{Invalidation, MmuRules, Reach, Root, Scope, Ticket, Tlb};
+use foliant_units::{CPUS_MAX, Cpu, CpuSet};
+use std::sync::Arc;
+
+impl Sim {
+    /// Carries out all requests that wait in the mailbox of `cpu`.
+    pub(crate) fn serve(&self, cpu: Cpu, state: &CpuState) {
+        let mut core = state.core.lock();
+        let requests = {
+            let mut mailbox = state.mailbox.lock();
+            state.waiting.store(0, Ordering::Release);
+            core::mem::take(&mut mailbox.requests)
+        };
+        for what in requests {
+            state.counters.requests_served.one();
+            state.charge(self.prices.picos(Work::InterruptTaken, 1));
+            self.carry_out((cpu, state), &mut core, &what);
+        }
+    }
+
+    fn carry_out(&self, (cpu, state): (Cpu, &CpuState), core: &mut Core, what: &Invalidation) {
+        let entries = what.items().iter().map(|item| item.entries()).sum();
+        if what.reach() == Reach::All {
+            state.counters.full_flushes.one();
+            state.charge(self.prices.picos(Work::FullFlush, 1));
+        } else {
+            state.charge(self.prices.picos(Work::InvalidateEntry, entries));
+        }
+        let meant = match what.scope() {
+            Scope::Kernel => true,
+            Scope::Space(user) => core.root.is_some_and(|root| root.user == user),
+        };
+        if meant {
+            // aarch64 may be told the level of the leaf and then looks for that level only.
+            let exact_level =
+                self.config.format == Format::Aarch64 && self.config.geometry == Geometry::Keep;
+            core.caches.invalidate(what, exact_level, &mut |entry| {
+                self.tell(cpu, || Event::Dropped { entry: *entry });
+            });
+        }
+        self.tell(cpu, || Event::Invalidated { what: What(*what) });
+    }
+}
+
+impl Tlb for Sim {
+    fn activate(&self, root: Root) {
+        let (cpu, state) = self.enter();
+        state.counters.activations.one();
+        state.charge(self.prices.picos(Work::Activate, 1));
+        let mut core = state.core.lock();
+        core.root = Some(root);
+        core.caches.drop_root(&mut |entry| {
+            self.tell(cpu, || Event::Dropped { entry: *entry });
+        });
+        self.tell(cpu, || Event::Activated { root });
+    }
+
+    fn invalidate(&self, what: &Invalidation) {
+        let (cpu, state) = self.enter();
+        state.counters.invalidations.one();
+        self.carry_out((cpu, state), &mut state.core.lock(), what);
+    }
+
+    fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
+        let (cpu, state) = self.enter();
+        let mut targets = *cpus;
+        targets.remove(cpu);
+        let count = targets.iter().filter(|cpu| cpu.index() < self.cpus.len()).count() as u64;
+        if count > 0 {
+            state.counters.shootdowns.one();
+            state.counters.interrupts.add(count);
+            state.charge(self.prices.picos(Work::InterruptSend, 1));
+            state.charge(self.prices.picos(Work::InterruptTarget, count));
+            let what = Arc::new(*what);
+            for target in targets.iter() {
+                if let Some(target) = self.cpus.get(target.index()) {
+                    let mut mailbox = target.mailbox.lock();
+                    mailbox.requests.push_back(Arc::clone(&what));
+                    target.waiting.store(mailbox.requests.len() as u64, Ordering::Release);
+                }
+            }
+        }
+        let number = {
+            let mut mailbox = state.mailbox.lock();
+            let number = mailbox.next * CPUS_MAX as u64 + cpu.index() as u64;
+            mailbox.next += 1;
+            mailbox.tickets.push((number, targets));
+            number
+        };
+        self.tell(cpu, || Event::Asked { targets: CpuBits(targets), what: What(*what), number });
+        Ticket::new(number)
+    }
+
+    fn wait(&self, ticket: Ticket) {
+        let (cpu, state) = self.enter();
+        let number = ticket.number();
+        let issuer = &self.cpus[(number % CPUS_MAX as u64) as usize % self.cpus.len()];
+        let found = {
+            let mut mailbox = issuer.mailbox.lock();
+            let at = mailbox.tickets.iter().position(|(n, _)| *n == number);
+            at.map(|at| mailbox.tickets.swap_remove(at).1)
+        };
+        let Some(targets) = found else { return };
+        for (nth, target) in targets.iter().enumerate() {
+            let Some(there) = self.cpus.get(target.index()) else { continue };
+            if nth == 0 {
+                state.charge(self.prices.picos(Work::InterruptWait, 1));
+            }
+            // The wait is a place where this CPU is interrupted too, and others may go on meanwhile.
+            if self.baton.is_some() && state.core.lock().rng.once_in(2) {
+                self.let_others(cpu, state);
+            }
+            self.serve(target, there);
+        }
+        if state.waiting.load(Ordering::Acquire) > 0 {
+            self.serve(cpu, state);
+        }
+        self.tell(cpu, || Event::Waited { number });
+    }
+
+    fn rules(&self) -> MmuRules {
+        self.config.rules
+    }
+}
