@@ -1,0 +1,267 @@
+//! Where a block is taken from.
+//!
+//! ```text
+//!  order 0..8   own seat ─▶ partly used of the class, tightest first ─▶ a whole 2 MiB block
+//!                        ─▶ partly used of another class ─▶ any CPU's own block, in place
+//!  order 9      the one freed last ─▶ from the cursor on ─▶ whole blocks that some CPU has for itself
+//!  order 10..   aligned runs of bits over both kinds of whole blocks
+//! ```
+//!
+//! Movable memory leaves the tag of a foreign block alone and takes the tightest; unmovable memory takes the roomiest and
+//! tags it, so that what follows gathers there instead of spoiling the next 2 MiB.
+//!
+//! **Invariants**
+//! - I1. A search visits every list on which a fitting block may stand. So while nobody else acts, "no memory" means that
+//!   no aligned free block of the order exists.
+//! - I2. A search goes forward only; it ends whatever others do.
+//!
+//! **Locking**: none. **Not here**: a choice of memory node; it would order the sections.
+
+use super::bits::Phase;
+use super::entry::{FIT_PART, FIT_WHOLE};
+use super::field::Offset;
+use super::index::List;
+use super::seats::{Place, Seat, Seats};
+use super::section::Section;
+use super::{AllocError, Class, Folios};
+use foliant_units::{Cpu, Frame, Order};
+
+const MEGA: u32 = Order::MEGA.get() as u32;
+
+/// Bits of the index in one cache line.
+const LINE: usize = 512;
+
+/// How often a search is repeated before it gives up: blocks that change lists while we look may slip past us once.
+const PASSES: usize = 2;
+
+impl<'m> Folios<'m> {
+    /// A naturally aligned block of 2^`order` frames for memory of `class`, near what `cpu` took before.
+    pub fn alloc(&self, cpu: Cpu, order: Order, class: Class) -> Result<Frame, AllocError> {
+        let Some(seats) = self.seats(cpu) else {
+            return Err(AllocError::UnknownCpu { cpu, cpus: self.cpus() });
+        };
+        let order_bits = order.get() as u32;
+        let found = if order_bits < MEGA {
+            self.alloc_small(seats.seat(class, order_bits), order_bits, class)
+        } else if order_bits == MEGA {
+            self.alloc_mega(seats, class)
+        } else {
+            self.alloc_run(order_bits, class)
+        };
+        found.ok_or(AllocError::NoMemory { order, class })
+    }
+
+    #[inline]
+    fn alloc_small(&self, seat: Seat<'m>, order: u32, class: Class) -> Option<Frame> {
+        if let Some(place) = seat.place()
+            && let Some(section) = self.sections.get(place.section)
+            && let Some(at) = take_own(section, seat, order, place)
+        {
+            seat.remember(place, at.word());
+            return Some(section.frame(place.block, at));
+        }
+        self.refill(seat, order, class)
+    }
+    #[cold]
+    fn refill(&self, seat: Seat<'m>, order: u32, class: Class) -> Option<Frame> {
+        (0..PASSES).find_map(|_| {
+            self.claim_any(seat, order, class).or_else(|| self.take_from_others(order))
+        })
+    }
+    /// Takes a block from a 2 MiB block without owner, which becomes ours.
+    fn claim_any(&self, seat: Seat<'m>, order: u32, class: Class) -> Option<Frame> {
+        let fits = order + 1..=FIT_PART;
+        let own = |list: List| self.claim_from(list, seat, order, Some(class));
+        let tightest = fits.clone().find_map(|fit| own(List::class(class, fit)));
+        if let Some(frame) = tightest.or_else(|| own(List::WHOLE)) {
+            return Some(frame);
+        }
+        let others = || Class::ALL.into_iter().filter(move |other| *other != class);
+        if class == Class::Movable {
+            let keep = |list: List| self.claim_from(list, seat, order, None);
+            others().find_map(|c| fits.clone().find_map(|fit| keep(List::class(c, fit))))
+        } else {
+            others().find_map(|c| fits.clone().rev().find_map(|fit| own(List::class(c, fit))))
+        }
+    }
+    fn claim_from(
+        &self,
+        list: List,
+        seat: Seat<'m>,
+        order: u32,
+        tag: Option<Class>,
+    ) -> Option<Frame> {
+        self.search(list, |number, section, block| {
+            let Some(at) = section.claim(block, list, order, (seat.owner, tag)) else {
+                // It may be ours although its bits were taken from under us.
+                section.disown(block, seat.owner);
+                return None;
+            };
+            self.sit(seat, Some(Place { section: number, block, word: at.word() }));
+            Some(section.frame(block, at))
+        })
+    }
+    /// Seats `place` and disowns the block that sat there.
+    pub(super) fn sit(&self, seat: Seat<'m>, place: Option<Place>) {
+        let Some(old) = seat.exchange(place) else { return };
+        let stays = place.is_some_and(|new| (new.section, new.block) == (old.section, old.block));
+        if let Some(section) = self.sections.get(old.section)
+            && !stays
+        {
+            section.disown(old.block, seat.owner);
+        }
+    }
+    /// Takes a block from a 2 MiB block that some CPU has for itself and leaves it there.
+    fn take_from_others(&self, order: u32) -> Option<Frame> {
+        (order + 1..=FIT_WHOLE).find_map(|fit| {
+            let list = List::owned(fit);
+            self.search(list, |_, section, block| {
+                let at = section.take_owned(block, None, order, 0);
+                if at.is_none() {
+                    section.refresh(block);
+                    section.dismiss(list, block);
+                }
+                at.map(|at| section.frame(block, at))
+            })
+        })
+    }
+    /// The first block on `list` that `visit` takes.
+    fn search<T>(
+        &self,
+        list: List,
+        mut visit: impl FnMut(usize, &Section<'m>, usize) -> Option<T>,
+    ) -> Option<T> {
+        for (number, section) in self.sections.iter() {
+            let mut from = 0;
+            while let Some(bit) = section.index().next(list, from) {
+                if let Some(found) = visit(number, section, section.blk(bit)) {
+                    return Some(found);
+                }
+                from = bit + 1;
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn alloc_mega(&self, seats: Seats<'m>, class: Class) -> Option<Frame> {
+        if let Some(place) = seats.take_recent()
+            && let Some(section) = self.sections.get(place.section)
+            && section.claim_whole(place.block, MEGA, class, Phase::Settled)
+        {
+            return Some(section.frame(place.block, Offset(0)));
+        }
+        (0..PASSES).find_map(|_| {
+            self.mega_from_cursor(seats, class).or_else(|| self.mega_from_others(class))
+        })
+    }
+    fn mega_from_cursor(&self, seats: Seats<'m>, class: Class) -> Option<Frame> {
+        let start = seats.cursor().unwrap_or_else(|| self.home(seats.cpu));
+        let count = self.sections.count();
+        for step in 0..=count {
+            let number = (start.section + step) % count;
+            let section = self.sections.get(number)?;
+            let mut from = if step == 0 { start.block } else { 0 };
+            while let Some(bit) = section.index().next(List::WHOLE, from) {
+                let block = section.blk(bit);
+                let got = section.claim_whole(block, MEGA, class, Phase::Settled);
+                section.dismiss(List::WHOLE, block);
+                if got {
+                    seats.set_cursor(Place { section: number, block: bit, word: 0 });
+                    return Some(section.frame(block, Offset(0)));
+                }
+                // Someone was here before us: keep away from the lines that they use, but for the last round.
+                from = if step == 0 { (bit | (LINE - 1)) + 1 } else { bit + 1 };
+            }
+        }
+        None
+    }
+    /// Where `cpu` begins to look for whole blocks: as far from the others as may be, by whole words of the index.
+    fn home(&self, cpu: Cpu) -> Place {
+        let bits = |section: &Section<'m>| section.index().len() * 64;
+        let total: usize = self.sections.iter().map(|(_, section)| bits(section)).sum();
+        let mut at = total / self.seats.len() * cpu.index() / 64 * 64;
+        for (section, s) in self.sections.iter() {
+            if at < bits(s) {
+                return Place { section, block: at, word: 0 };
+            }
+            at -= bits(s);
+        }
+        Place { section: 0, block: 0, word: 0 }
+    }
+    fn mega_from_others(&self, class: Class) -> Option<Frame> {
+        let list = List::owned(FIT_WHOLE);
+        self.search(list, |_, section, block| {
+            let got = section.claim_free(block, MEGA, class, Phase::Settled);
+            if !got {
+                section.refresh(block);
+            }
+            section.dismiss(list, block);
+            got.then(|| section.frame(block, Offset(0)))
+        })
+    }
+
+    /// A run of 2^(`order` - 9) whole blocks.
+    #[cold]
+    fn alloc_run(&self, order: u32, class: Class) -> Option<Frame> {
+        (0..PASSES).find_map(|_| {
+            self.sections.iter().find_map(|(_, section)| run_in(section, order, class))
+        })
+    }
+}
+
+/// A block out of the one that the seat names; order 0 apart, so that its masks are constants.
+#[inline]
+fn take_own(section: &Section<'_>, seat: Seat<'_>, order: u32, place: Place) -> Option<Offset> {
+    if order == 0 {
+        return section.take_owned(place.block, Some(seat.owner), 0, place.word);
+    }
+    section.take_owned(place.block, Some(seat.owner), order, place.word)
+}
+
+/// Bits of index word `at` whose blocks may be whole.
+fn whole(section: &Section<'_>, at: usize) -> u64 {
+    let index = section.index();
+    index.load(List::WHOLE, at) | index.load(List::owned(FIT_WHOLE), at)
+}
+
+fn run_in(section: &Section<'_>, order: u32, class: Class) -> Option<Frame> {
+    let run = 1usize << (order - MEGA);
+    if run > 64 {
+        let words = run / 64;
+        return (0..section.index().len()).step_by(words).find_map(|at| {
+            let full = (at..at + words).all(|at| whole(section, at) == !0);
+            full.then(|| claim_run(section, at * 64, order, class)).flatten()
+        });
+    }
+    (0..section.index().len()).find_map(|at| {
+        let bits = whole(section, at);
+        let mask = !0u64 >> (64 - run);
+        (0..64)
+            .step_by(run)
+            .filter(|bit| bits >> bit & mask == mask)
+            .find_map(|bit| claim_run(section, at * 64 + bit, order, class))
+    })
+}
+
+/// Takes the run of blocks at `bit`: all in flight, then settled; or none, and what is not whole leaves the lists.
+fn claim_run(section: &Section<'_>, bit: usize, order: u32, class: Class) -> Option<Frame> {
+    let (head, run) = (section.blk(bit), 1 << (order - MEGA));
+    for block in head..head + run {
+        let phase = if block == head { Phase::InFlight } else { Phase::Settled };
+        if !section.claim_free(block, order, class, phase) {
+            section.refresh(block);
+            drop_hints(section, block);
+            (head..block).for_each(|block| section.release_whole(block));
+            return None;
+        }
+    }
+    (head..head + run).for_each(|block| drop_hints(section, block));
+    section.phase(head, order, Phase::Settled).expect("we alone hold a block in flight");
+    Some(section.frame(head, Offset(0)))
+}
+
+fn drop_hints(section: &Section<'_>, block: usize) {
+    section.dismiss(List::WHOLE, block);
+    section.dismiss(List::owned(FIT_WHOLE), block);
+}

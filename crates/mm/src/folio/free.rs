@@ -1,0 +1,142 @@
+//! Giving blocks back, cutting them up, and taking frames out for good.
+//!
+//! ```text
+//!  free(frame, order):  order 0..8   field: exactly this block? free it ─▶ more fits now? entry ─▶ index
+//!                       order 9      entry: held, of this order? released ─▶ index
+//!                       order 10..   head in flight ─▶ the others released ─▶ head released
+//! ```
+//!
+//! **Invariants**
+//! - I1. The step that claims a block for freeing or splitting is one compare-and-exchange on the word that names the
+//!   block's bounds. Two that free the same block: one wins, the other gets a [`Misuse`].
+//!
+//! **Locking**: none. **Not here**: who may free (ownership tokens stand above this room).
+
+use super::bits::Phase;
+use super::entry::FRAMES;
+use super::seats::Place;
+use super::section::Section;
+use super::{Folios, Misuse, ReserveError, State};
+use foliant_units::{Cpu, Frame, FrameRange, Order};
+
+const MEGA: u32 = Order::MEGA.get() as u32;
+
+impl<'m> Folios<'m> {
+    /// Gives the block of 2^`order` frames at `frame` back.
+    pub fn free(&self, cpu: Cpu, frame: Frame, order: Order) -> Result<(), Misuse> {
+        let Some(seats) = self.seats(cpu) else {
+            return Err(Misuse::UnknownCpu { frame, order, cpu });
+        };
+        let (number, section) = self.named(frame, order)?;
+        let (block, at) = section.locate(frame);
+        let order_bits = order.get() as u32;
+        let done = if order_bits == 0 {
+            // The commonest case once more, so that its masks are constants.
+            section.give(block, 0, at)
+        } else if order_bits < MEGA {
+            section.give(block, order_bits, at)
+        } else if order_bits == MEGA {
+            let place = Place { section: number, block, word: 0 };
+            section.give_mega(block).inspect(|()| {
+                seats.set_recent(place);
+                seats.pull_cursor(Place { block: section.bit(block), ..place });
+            })
+        } else {
+            give_run(section, block, order_bits)
+        };
+        done.ok_or_else(|| self.misuse(frame, order))
+    }
+
+    /// Cuts the block of 2^`order` frames at `frame` into blocks of 2^`into` frames, each to be freed for itself.
+    ///
+    /// Needs no memory and changes no count. The parts belong to the caller once this returns.
+    pub fn split(&self, frame: Frame, order: Order, into: Order) -> Result<(), Misuse> {
+        if into > order {
+            return Err(Misuse::Widening { frame, order, into });
+        }
+        let (_, section) = self.named(frame, order)?;
+        let (block, at) = section.locate(frame);
+        let (order_bits, into_bits) = (order.get() as u32, into.get() as u32);
+        let done = if order_bits < MEGA {
+            section.field(block).split(order_bits, at, into_bits)
+        } else {
+            split_run(section, block, order_bits, into_bits)
+        };
+        done.ok_or_else(|| self.misuse(frame, order))
+    }
+
+    /// Takes the frames of `range` out for good, like those of the kernel's image. All must be free.
+    pub fn reserve(&self, range: FrameRange) -> Result<(), ReserveError> {
+        let mut done = range.start();
+        let why = loop {
+            if done >= range.end() {
+                return Ok(());
+            }
+            match self.reserve_in_block(done, range.end()) {
+                Ok(upto) => done = upto,
+                Err(why) => break why,
+            }
+        };
+        let mut at = range.start();
+        while at < done {
+            let (_, section) = self.section_of(at).expect("it was reserved just now");
+            let (block, from, to) = within_block(section, at, done);
+            section.restore(block, from, to);
+            at = at.add(foliant_units::Pages::new((to - from) as u64));
+        }
+        Err(why)
+    }
+    /// Reserves from `at` up to `end` or to where the block or the section ends; returns where that is.
+    fn reserve_in_block(&self, at: Frame, end: Frame) -> Result<Frame, ReserveError> {
+        let (_, section) = self.section_of(at).ok_or(ReserveError::Foreign(at))?;
+        let (block, from, to) = within_block(section, at, end);
+        match section.withhold(block, from, to) {
+            Ok(()) => Ok(at.add(foliant_units::Pages::new((to - from) as u64))),
+            Err(used) => Err(ReserveError::InUse(section.frame(block, used))),
+        }
+    }
+
+    /// The section of a block that is named from outside.
+    #[inline]
+    fn named(&self, frame: Frame, order: Order) -> Result<(usize, &Section<'m>), Misuse> {
+        if !frame.is_aligned(order.pages()) {
+            return Err(Misuse::Misaligned { frame, order });
+        }
+        self.section_of(frame).ok_or(Misuse::Foreign { frame, order })
+    }
+    /// Why there is no allocated block of `order` at `frame`.
+    #[cold]
+    fn misuse(&self, frame: Frame, order: Order) -> Misuse {
+        match self.state(frame) {
+            State::Foreign => Misuse::Foreign { frame, order },
+            State::Reserved => Misuse::Reserved { frame, order },
+            State::Allocated { head, order: held } if (head, held) != (frame, order) => {
+                Misuse::WrongOrder { frame, order, head, held }
+            }
+            // Free; or another call took it at this moment, and then it was free to us.
+            State::Free | State::Allocated { .. } => Misuse::NotAllocated { frame, order },
+        }
+    }
+}
+
+/// The block of `at`, and the part of it from `at` up to `end` or the end of the block or section.
+fn within_block(section: &Section<'_>, at: Frame, end: Frame) -> (usize, u32, u32) {
+    let (block, from) = section.locate(at);
+    let end = end.min(section.range().end());
+    let to = (from.0 as u64 + end.get() - at.get()).min(FRAMES as u64) as u32;
+    (block, from.0, to)
+}
+
+fn give_run(section: &Section<'_>, head: usize, order: u32) -> Option<()> {
+    section.phase(head, order, Phase::InFlight)?;
+    let run = 1 << (order - MEGA);
+    (head..head + run).rev().for_each(|block| section.release_whole(block));
+    Some(())
+}
+
+fn split_run(section: &Section<'_>, head: usize, order: u32, into: u32) -> Option<()> {
+    section.phase(head, order, Phase::InFlight)?;
+    let run = 1 << (order - MEGA);
+    (head..head + run).rev().for_each(|block| section.recut(block, into));
+    Some(())
+}

@@ -1,0 +1,173 @@
+//! Every interleaving of two or three threads over the single-word protocols.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p foliant --lib --release loom_tests`. Loom keeps acquire and release apart from
+//! sequential consistency only by fences, so the room sets one wherever it relies on the latter (`index::settle`).
+
+use super::bits::Phase;
+use super::entry::{FIT_WHOLE, Owner};
+use super::field::Field;
+use super::index::{Index, List};
+use super::section::Section;
+use super::{Class, Word};
+use foliant_units::{Cpu, Frame, FrameRange, Pages};
+use std::vec::Vec;
+
+extern crate loom;
+use loom::thread;
+
+fn check(test: impl Fn() + Sync + Send + 'static) {
+    check_bounded(3, test);
+}
+
+/// Every interleaving with up to `preemptions` of them.
+fn check_bounded(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 20_000;
+    model.check(test);
+}
+
+/// Words that outlive the threads of one execution.
+fn lend<const N: usize>() -> &'static [Word; N] {
+    let words: Vec<Word> = (0..N).map(|_| Word::new(0)).collect();
+    words.leak().first_chunk().unwrap()
+}
+
+fn field() -> Field<'static> {
+    let field = Field(lend());
+    field.open();
+    field
+}
+
+#[test]
+fn two_takers_never_get_the_same_frame() {
+    check(|| {
+        let field = field();
+        let other = thread::spawn(move || field.take(4, 0));
+        let mine = field.take(4, 0);
+        let theirs = other.join().unwrap();
+        assert!(mine.is_some() && theirs.is_some() && mine != theirs);
+    });
+}
+
+#[test]
+fn a_block_freed_twice_is_freed_once() {
+    check(|| {
+        let field = field();
+        let at = field.take(6, 0).unwrap();
+        let other = thread::spawn(move || field.give(6, at).is_some());
+        let mine = field.give(6, at).is_some();
+        assert!(mine ^ other.join().unwrap());
+        assert_eq!(field.count(), 512);
+    });
+}
+
+#[test]
+fn a_split_and_a_free_of_the_whole_exclude_each_other() {
+    check(|| {
+        let field = field();
+        let at = field.take(6, 0).unwrap();
+        let other = thread::spawn(move || field.give(6, at).is_some());
+        let split = field.split(6, at, 3).is_some();
+        assert!(split ^ other.join().unwrap());
+        assert_eq!(field.count(), if split { 512 - 64 } else { 512 });
+    });
+}
+
+#[test]
+fn of_two_that_free_halves_one_sees_the_whole() {
+    check(|| {
+        let field = field();
+        let (a, b) = (field.take(5, 0).unwrap(), field.take(5, 1).unwrap());
+        let other = thread::spawn(move || field.raised(0, field.give(5, b).unwrap()));
+        let mine = field.raised(0, field.give(5, a).unwrap());
+        assert_eq!(mine.max(other.join().unwrap()), FIT_WHOLE);
+    });
+}
+
+#[test]
+fn a_closing_field_shuts_takers_out_or_stays_open() {
+    check(|| {
+        let field = field();
+        let other = thread::spawn(move || field.take(0, 1));
+        let closed = field.close();
+        assert!(closed ^ other.join().unwrap().is_some());
+        assert_eq!(field.count(), if closed { 0 } else { 511 });
+    });
+}
+
+/// A bit of the second word, which is found by way of the level above only.
+const BIT: usize = 70;
+
+/// The thing is a word of its own; the index must show it whenever it is true at the end.
+#[test]
+fn a_bit_dropped_in_haste_is_set_back() {
+    use crate::sync::Ordering::SeqCst;
+    check(|| {
+        let index: Index<'static> = Index::new(128, &lend::<4096>()[..Index::words(128)]);
+        let [thing] = lend::<1>();
+        index.set(List::WHOLE, BIT);
+        let other = thread::spawn(move || {
+            thing.store(1, SeqCst);
+            index.set(List::WHOLE, BIT);
+        });
+        index.clear(List::WHOLE, BIT);
+        if thing.load(SeqCst) == 1 {
+            index.set(List::WHOLE, BIT);
+        }
+        other.join().unwrap();
+        assert_eq!(index.next(List::WHOLE, 0), Some(BIT));
+    });
+}
+
+/// A section of one block.
+fn section() -> Section<'static> {
+    let range = FrameRange::new(Frame::new(0), Pages::new(512)).unwrap();
+    let words = lend::<4096>();
+    assert!(Section::words(range) <= words.len());
+    Section::new(range, &words[..Section::words(range)])
+}
+
+fn owner(cpu: u16) -> Owner {
+    Owner::seat(Cpu(cpu), 0)
+}
+
+#[test]
+fn the_last_to_free_or_to_disown_makes_a_block_whole() {
+    check(|| {
+        let section = section();
+        let claim = (owner(0), Some(Class::Movable));
+        let at = section.claim(0, List::WHOLE, 0, claim).unwrap();
+        let other = thread::spawn(move || section.give(0, 0, at).unwrap());
+        section.disown(0, owner(0));
+        other.join().unwrap();
+        assert!(section.load(0).is_whole(), "{:?}", section.load(0));
+        assert_eq!(section.index().next(List::WHOLE, 0), Some(0));
+    });
+}
+
+#[test]
+fn a_block_is_never_huge_and_small_at_once() {
+    check_bounded(1, || {
+        let section = section();
+        let claim = (owner(1), Some(Class::Table));
+        let other = thread::spawn(move || section.claim(0, List::WHOLE, 0, claim));
+        let huge = section.claim_free(0, 9, Class::Movable, Phase::Settled);
+        let small = other.join().unwrap();
+        assert!(!(huge && small.is_some()));
+        assert_eq!(section.free(0), if huge { 0 } else { 512 - u32::from(small.is_some()) });
+    });
+}
+
+#[test]
+fn an_open_block_is_taken_whole_or_in_part() {
+    check(|| {
+        let section = section();
+        let at = section.claim(0, List::WHOLE, 0, (owner(0), Some(Class::Movable))).unwrap();
+        section.give(0, 0, at).unwrap();
+        let other = thread::spawn(move || section.take_owned(0, Some(owner(0)), 0, 0));
+        let huge = section.claim_free(0, 9, Class::Movable, Phase::Settled);
+        let small = other.join().unwrap();
+        assert!(huge ^ small.is_some(), "{huge} {small:?}");
+    });
+}

@@ -1,0 +1,170 @@
+//! The folio allocator: free blocks of every order from 4 KiB to 1 GiB, for many CPUs at once, without locks.
+//!
+//! A kernel has memory in ranges with holes; every page fault, page table and huge page takes its frames here. Two CPUs
+//! must not wait for each other, a 4 KiB page must not spoil a free 2 MiB block while another is spoilt already, and time
+//! must not grow with memory. The state lives in words that the caller lends, neither in the frames nor in their
+//! descriptors, so a free frame need not even be mapped.
+//!
+//! ```text
+//!            1 GiB                       ┌ index: whole / by class and fit / owned; 64 bits per word, 3 levels
+//!   ├──────────┬──────────┬───  ...      │
+//!   │ 2 MiB    │ 2 MiB    │    ...  ◀────┘
+//!   └──────────┴──────────┴───  ...
+//!        │  entry: one word       whole, or part of a block of order 9 to 18, or small: then the field says more
+//!        └─ field: sixteen words  two bits per frame; where each block of order 0 to 8 begins and ends
+//!
+//!   CPU ── seats: per class, the 2 MiB block that it works in; a preference, never a right
+//! ```
+//!
+//! One file per level: `bits` one word of a field · `field` · `entry` · `index` · `section` one range · `sections` all
+//! ranges · `seats` a CPU's preferences · `alloc`, `free`, `query`, `verify` the operations.
+//!
+//! **Invariants**
+//! - I1. Two blocks that are allocated at the same time share no frame, and no frame of a hole is ever in one.
+//! - I2. The metadata tells exactly where each allocated block begins and ends, so misuse is told from use, always.
+//! - I3. While nothing is in flight, an allocation fails only where no aligned free block of its order exists within one
+//!   range (ranges that touch are one, if they were taken in together).
+//! - I4. A block whose frames all came back is whole again at once; there is no merging to be done later.
+//!
+//! **Locking**: none. Single words decide (see `entry`, `field`, `index`); no operation waits for another. What a CPU
+//! owns can be taken by all others when memory is short.
+//!
+//! **Not here**: the frames' content, descriptors and ownership tokens; waiting for memory; memory nodes and known-zero
+//! blocks (a section would carry the node, an entry has 42 spare bits); taking a range away again.
+//!
+//! ```
+//! use core::sync::atomic::AtomicU64;
+//! use foliant::folio::{Class, CpuCount, Folios};
+//! use foliant_units::{Cpu, Frame, FrameRange, Order, Pages};
+//!
+//! let memory = [FrameRange::new(Frame::new(0x100), Pages::new(0x4000)).unwrap()];
+//! let need = Folios::layout(&memory, CpuCount(2)).unwrap();
+//! let lent: Vec<AtomicU64> = (0..need.0).map(|_| AtomicU64::new(0)).collect();
+//! let folios = Folios::new(&memory, CpuCount(2), &lent).unwrap();
+//!
+//! let huge = folios.alloc(Cpu(0), Order::MEGA, Class::Movable).unwrap();
+//! assert!(huge.is_aligned(Order::MEGA.pages()));
+//! assert_eq!(folios.free_frames(), Pages::new(0x4000 - 512));
+//! folios.free(Cpu(1), huge, Order::MEGA).unwrap();
+//! assert!(folios.free(Cpu(1), huge, Order::MEGA).is_err());
+//! ```
+
+mod alloc;
+mod bits;
+mod entry;
+mod error;
+mod field;
+mod free;
+mod index;
+mod query;
+mod seats;
+mod section;
+mod sections;
+mod setup;
+#[cfg(any(test, feature = "verify"))]
+mod verify;
+
+#[cfg(all(test, not(loom)))]
+mod model;
+#[cfg(all(test, not(loom)))]
+mod stress;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+pub use error::{AllocError, CpuCount, Misuse, ReserveError, SetupError, Words};
+pub use query::Census;
+#[cfg(any(test, feature = "verify"))]
+pub use verify::{Disagreement, What};
+
+use core::fmt;
+use foliant_units::{Cpu, Frame, Order};
+use seats::Seats;
+use section::Section;
+use sections::Sections;
+
+/// A word of lent metadata: a 64-bit atomic, zero when lent.
+pub type Word = crate::sync::AtomicU64;
+
+/// What kind of memory a small block is for. Kinds do not share 2 MiB blocks while memory is plenty, so that what can be
+/// moved away is not kept in place by what cannot.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Class {
+    /// Its content can be moved elsewhere: anonymous and file memory.
+    Movable = 0,
+    /// It stays where it is: the kernel's own records and buffers.
+    Unmovable = 1,
+    /// Page tables: they stay as well, but go when their address space goes.
+    Table = 2,
+}
+
+impl Class {
+    /// All classes.
+    pub const ALL: [Class; 3] = [Class::Movable, Class::Unmovable, Class::Table];
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Class::Movable => "movable memory",
+            Class::Unmovable => "unmovable memory",
+            Class::Table => "page tables",
+        })
+    }
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// In none of the ranges.
+    Foreign,
+    /// Free, or just on its way to or from being free.
+    Free,
+    /// Reserved for good.
+    Reserved,
+    /// Part of an allocated block.
+    Allocated {
+        /// The block's first frame.
+        head: Frame,
+        /// The block's order.
+        order: Order,
+    },
+}
+
+/// The folio allocator over lent metadata. Share it by reference; every method takes `&self`.
+pub struct Folios<'m> {
+    sections: Sections<'m>,            // [a] grows
+    seats: &'m [[Word; seats::WORDS]], // [a] hints per CPU
+}
+
+impl<'m> Folios<'m> {
+    /// How many CPUs it was built for.
+    pub fn cpus(&self) -> CpuCount {
+        CpuCount(self.seats.len() as u16)
+    }
+    /// Gives up what `cpu` prefers, so that others find it on the lists; for a CPU that goes idle or away.
+    pub fn drain(&self, cpu: Cpu) {
+        if let Some(seats) = self.seats(cpu) {
+            seats.all().for_each(|seat| self.sit(seat, None));
+        }
+    }
+    #[inline]
+    fn seats(&self, cpu: Cpu) -> Option<Seats<'m>> {
+        self.seats.get(cpu.index()).map(|words| Seats { cpu, words })
+    }
+    #[inline]
+    fn section_of(&self, frame: Frame) -> Option<(usize, &Section<'m>)> {
+        self.sections.iter().find(|(_, section)| section.range().contains(frame))
+    }
+}
+
+impl fmt::Debug for Folios<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Folios({} cpus, ", self.seats.len())?;
+        f.debug_list().entries(self.ranges()).finish()?;
+        f.write_str(")")
+    }
+}

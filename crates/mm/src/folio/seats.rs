@@ -1,0 +1,138 @@
+//! What a CPU prefers: two cache lines of hints, never the truth.
+//!
+//! ```text
+//!  word  0     1     2     3     4     5     6       7       8..15
+//!       ┌─────┬─────┬─────┬─────┬─────┬─────┬───────┬───────┬──────
+//!       │ M s │ M m │ U s │ U m │ T s │ T m │ recent│ cursor│ free
+//!       └─────┴─────┴─────┴─────┴─────┴─────┴───────┴───────┴──────
+//!  M U T: the class; s: orders 0 to 2; m: orders 3 to 8 — the block that the CPU has for itself, and the word last used in it
+//!  recent: the 2 MiB block freed last · cursor: where to look for the next one
+//!
+//!  a hint: bit 63 set · section (6 bits from 40) · block or bit (24 bits from 8) · word (low 4 bits)
+//! ```
+//!
+//! **Invariants**
+//! - I1. An owned block is named by its owner's seat, or by the call that is just about to seat or disown it. Seats are
+//!   exchanged, not stored, so whoever pushes a block out disowns it.
+//!
+//! **Locking**: none; two threads may act for one CPU.
+//!
+//! **Not here**: known-zero blocks and memory nodes. Words 8 to 15 are for them.
+
+use super::entry::Owner;
+use super::{Class, Word};
+use crate::sync::Ordering::{AcqRel, Relaxed};
+use foliant_units::Cpu;
+
+/// Words per CPU: two lines, since neighbouring lines are fetched in pairs.
+pub(super) const WORDS: usize = 16;
+/// Seats of a CPU.
+pub(super) const SEATS: usize = 2 * Class::ALL.len();
+/// Orders from here on use the second seat of their class.
+const MIDDLE: u32 = 3;
+const RECENT: usize = SEATS;
+const CURSOR: usize = SEATS + 1;
+
+const _: () = assert!(CURSOR < 8);
+
+/// A place that a hint names: a block (or a bit of the index) of a section, and a word of its field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) section: usize,
+    pub(super) block: usize,
+    pub(super) word: usize,
+}
+
+/// Blocks that count as a little: 2 GiB.
+const NEAR: usize = 1024;
+
+const SET: u64 = 1 << 63;
+
+impl Place {
+    fn encode(self) -> u64 {
+        SET | (self.section as u64) << 40 | (self.block as u64) << 8 | self.word as u64
+    }
+    fn decode(word: u64) -> Option<Place> {
+        (word & SET != 0).then_some(Place {
+            section: (word >> 40 & 63) as usize,
+            block: (word >> 8 & 0xff_ffff) as usize,
+            word: (word & 15) as usize,
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Seats<'m> {
+    pub(super) cpu: Cpu,
+    pub(super) words: &'m [Word; WORDS],
+}
+
+/// One seat of one CPU.
+#[derive(Clone, Copy)]
+pub(super) struct Seat<'m> {
+    pub(super) owner: Owner,
+    word: &'m Word,
+}
+
+impl<'m> Seats<'m> {
+    /// The seat for blocks of 2^`order` frames of `class`.
+    #[inline]
+    pub(super) fn seat(self, class: Class, order: u32) -> Seat<'m> {
+        self.nth(class as usize * 2 + usize::from(order >= MIDDLE))
+    }
+    fn nth(self, at: usize) -> Seat<'m> {
+        Seat { owner: Owner::seat(self.cpu, at), word: &self.words[at] }
+    }
+    pub(super) fn all(self) -> impl Iterator<Item = Seat<'m>> {
+        (0..SEATS).map(move |at| self.nth(at))
+    }
+    /// The 2 MiB block freed last; asked once.
+    #[inline]
+    pub(super) fn take_recent(self) -> Option<Place> {
+        let place = Place::decode(self.words[RECENT].load(Relaxed));
+        if place.is_some() {
+            self.words[RECENT].store(0, Relaxed);
+        }
+        place
+    }
+    #[inline]
+    pub(super) fn set_recent(self, place: Place) {
+        self.words[RECENT].store(place.encode(), Relaxed);
+    }
+    pub(super) fn cursor(self) -> Option<Place> {
+        Place::decode(self.words[CURSOR].load(Relaxed))
+    }
+    /// A 2 MiB block came back at `place`: where that is a little behind the cursor, go back there, so that we keep to
+    /// the part of memory in which we are.
+    #[inline]
+    pub(super) fn pull_cursor(self, place: Place) {
+        let near = |c: &Place| {
+            c.section == place.section && (1..=NEAR).contains(&c.block.saturating_sub(place.block))
+        };
+        if self.cursor().as_ref().is_some_and(near) {
+            self.set_cursor(place);
+        }
+    }
+    pub(super) fn set_cursor(self, place: Place) {
+        self.words[CURSOR].store(place.encode(), Relaxed);
+    }
+}
+
+impl Seat<'_> {
+    #[inline]
+    pub(super) fn place(self) -> Option<Place> {
+        Place::decode(self.word.load(Relaxed))
+    }
+    /// Remembers the word last used, unless the seat has changed.
+    #[inline]
+    pub(super) fn remember(self, place: Place, word: usize) {
+        if place.word != word {
+            let new = Place { word, ..place }.encode();
+            let _ = self.word.compare_exchange(place.encode(), new, Relaxed, Relaxed);
+        }
+    }
+    /// Seats `place`, or nobody; returns who sat there.
+    pub(super) fn exchange(self, place: Option<Place>) -> Option<Place> {
+        Place::decode(self.word.swap(place.map_or(0, Place::encode), AcqRel))
+    }
+}

@@ -1,0 +1,406 @@
+//! One range of frames with its metadata, and what happens to a single 2 MiB block of it.
+//!
+//! ```text
+//!  lent words ─▶ │ fields: 16 words per block │ entries: 1 word per block │ index: the lists' pyramids │
+//!
+//!  take: field                              free: field, then the entry if more fits now, then the index if the list changed
+//! ```
+//!
+//! Entries of neighbouring blocks lie on different cache lines: block `64 g + l` of a group of 512 is entry `8 l + g`.
+//! Otherwise two CPUs that work in neighbouring blocks would share a line at every operation.
+//!
+//! **Invariants**: those of `entry`, `field` and `index`, which meet here; every method leaves all of them in place.
+//!
+//! **Locking**: none. The entry's compare-and-exchange decides; key: [a] atomic, [c] constant after publication.
+//!
+//! **Not here**: which block to try (`alloc`), what a caller may ask for (`free`).
+
+use super::bits::{NARROW, Phase};
+use super::entry::{Entry, FIT_PART, FIT_WHOLE, FRAMES, Kind, Owner};
+use super::field::{Field, Given, Offset, WORDS};
+use super::index::{Index, List, settle};
+use super::{Class, Word};
+use crate::sync::Ordering::SeqCst;
+use foliant_units::{Frame, FrameRange, Order};
+
+/// Entries are laid out in groups of this many.
+const GROUP: usize = 512;
+/// Blocks of a 1 GiB stretch; the index counts from such a boundary, so that runs are aligned words and bits.
+const GIGA: u64 = Order::GIGA.pages().get() / FRAMES as u64;
+/// log2 of the frames of a block.
+const SHIFT: u8 = Order::MEGA.get();
+/// The most frames of one range: 16 TiB.
+pub(super) const FRAMES_MAX: u64 = 1 << 32;
+
+#[derive(Clone, Copy)]
+pub(super) struct Section<'m> {
+    range: FrameRange,           // [c]
+    first: u64,                  // [c] number of block 0: its first frame >> 9
+    fields: &'m [[Word; WORDS]], // [a]
+    entries: &'m [Word],         // [a]
+    index: Index<'m>,            // [a]
+}
+
+impl<'m> Section<'m> {
+    fn blocks_of(range: FrameRange) -> core::ops::Range<u64> {
+        range.start().get() >> SHIFT..range.end().get().div_ceil(FRAMES as u64)
+    }
+    /// Bits of the index of `range`.
+    fn bits_of(range: FrameRange) -> usize {
+        let blocks = Self::blocks_of(range);
+        (blocks.end - blocks.start / GIGA * GIGA) as usize
+    }
+    /// Words of metadata for `range`: a multiple of 16.
+    pub(super) fn words(range: FrameRange) -> usize {
+        let blocks = Self::blocks_of(range);
+        let blocks = (blocks.end - blocks.start) as usize;
+        let index = Index::words(Self::bits_of(range)).next_multiple_of(WORDS);
+        blocks * WORDS + blocks.next_multiple_of(GROUP) + index
+    }
+    /// A section over `range` in `words`, zeroed and as many as asked for: all frames free but those of the first and
+    /// the last block that lie outside.
+    pub(super) fn new(range: FrameRange, words: &'m [Word]) -> Section<'m> {
+        let blocks = Self::blocks_of(range);
+        let count = (blocks.end - blocks.start) as usize;
+        let (fields, rest) = words.split_at(count * WORDS);
+        let (entries, rest) = rest.split_at(count.next_multiple_of(GROUP));
+        let index = Index::new(Self::bits_of(range), rest);
+        let fields = fields.as_chunks().0;
+        let section = Section { range, first: blocks.start, fields, entries, index };
+        let start = (range.start().get() % FRAMES as u64) as u32;
+        let end = ((blocks.end << SHIFT) - range.end().get()) as u32;
+        section.withhold(0, 0, start).expect("a new block is free");
+        section.withhold(count - 1, FRAMES - end, FRAMES).expect("a new block is free");
+        (0..count).for_each(|blk| section.ensure(blk));
+        section
+    }
+
+    pub(super) fn range(&self) -> FrameRange {
+        self.range
+    }
+    pub(super) fn index(&self) -> &Index<'m> {
+        &self.index
+    }
+    /// How many blocks, the partly covered ones included.
+    pub(super) fn blocks(&self) -> usize {
+        self.fields.len()
+    }
+    /// The block of `frame`, which lies in the range, and where in it.
+    #[inline]
+    pub(super) fn locate(&self, frame: Frame) -> (usize, Offset) {
+        let blk = (frame.get() >> SHIFT) - self.first;
+        (blk as usize, Offset((frame.get() % FRAMES as u64) as u32))
+    }
+    /// The frame at `at` of block `blk`.
+    #[inline]
+    pub(super) fn frame(&self, blk: usize, at: Offset) -> Frame {
+        Frame::new((self.first + blk as u64) << SHIFT | at.0 as u64)
+    }
+    /// The block's bit in the index.
+    #[inline]
+    pub(super) fn bit(&self, blk: usize) -> usize {
+        (self.first % GIGA) as usize + blk
+    }
+    /// The block of a bit of the index.
+    #[inline]
+    pub(super) fn blk(&self, bit: usize) -> usize {
+        bit - (self.first % GIGA) as usize
+    }
+    #[inline]
+    pub(super) fn field(&self, blk: usize) -> Field<'m> {
+        Field(&self.fields[blk])
+    }
+    #[inline]
+    fn entry(&self, blk: usize) -> &'m Word {
+        &self.entries[blk / GROUP * GROUP + blk % 64 * 8 + blk / 64 % 8]
+    }
+    #[inline]
+    pub(super) fn load(&self, blk: usize) -> Entry {
+        Entry(self.entry(blk).load(SeqCst))
+    }
+    /// Free frames of the block.
+    pub(super) fn free(&self, blk: usize) -> u32 {
+        match self.load(blk).kind() {
+            Kind::Whole => FRAMES,
+            Kind::Small => self.field(blk).count(),
+            Kind::Held | Kind::Busy => 0,
+        }
+    }
+    /// Whether all of the block is free, in one piece or open.
+    pub(super) fn is_free(&self, blk: usize) -> bool {
+        let e = self.load(blk);
+        e.is_whole() || e.is_small() && self.field(blk).is_free()
+    }
+    /// Changes the entry by `change`, retried while others change it; `None` where `change` refuses.
+    #[inline]
+    fn update(
+        &self,
+        blk: usize,
+        mut change: impl FnMut(Entry) -> Option<Entry>,
+    ) -> Option<(Entry, Entry)> {
+        let word = self.entry(blk);
+        let mut seen = Entry(word.load(SeqCst));
+        loop {
+            let new = change(seen)?;
+            match word.compare_exchange(seen.0, new.0, SeqCst, SeqCst) {
+                Ok(_) => return Some((seen, new)),
+                Err(now) => seen = Entry(now),
+            }
+        }
+    }
+
+    /// Sees to it that the block is on the list that its entry names.
+    pub(super) fn ensure(&self, blk: usize) {
+        if let Some(list) = self.load(blk).list() {
+            self.index.set(list, self.bit(blk));
+        }
+    }
+    /// Takes the block off `list`, unless it belongs there after all.
+    pub(super) fn dismiss(&self, list: List, blk: usize) {
+        self.index.clear(list, self.bit(blk));
+        self.ensure(blk);
+    }
+    #[inline]
+    fn relist(&self, blk: usize, (old, new): (Entry, Entry)) {
+        if old.list() != new.list() {
+            self.move_over(blk, old, new);
+        }
+    }
+    #[cold]
+    fn move_over(&self, blk: usize, old: Entry, new: Entry) {
+        if let Some(list) = new.list() {
+            self.index.set(list, self.bit(blk));
+        }
+        if let Some(list) = old.list() {
+            self.dismiss(list, blk);
+        }
+    }
+
+    /// A block of 2^`order` frames out of a block that `owner` holds (`None`: that anyone holds).
+    #[inline(always)]
+    pub(super) fn take_owned(
+        &self,
+        blk: usize,
+        owner: Option<Owner>,
+        order: u32,
+        from: usize,
+    ) -> Option<Offset> {
+        let e = self.load(blk);
+        let fits = owner.map_or(e.owner() != Owner::NONE, |owner| e.owner() == owner);
+        if fits && e.offers(order) { self.take(blk, order, from) } else { None }
+    }
+    #[inline(always)]
+    fn take(&self, blk: usize, order: u32, from: usize) -> Option<Offset> {
+        let at = self.field(blk).take(order, from);
+        if at.is_none() && order > NARROW {
+            // Words that were taken and put back may have hidden from others how much is free.
+            self.recheck(blk);
+        }
+        at
+    }
+    /// The same out of a block on `list` that has no owner; `owner` may have it afterwards, also where nothing was found.
+    pub(super) fn claim(
+        &self,
+        blk: usize,
+        list: List,
+        order: u32,
+        as_owner: (Owner, Option<Class>),
+    ) -> Option<Offset> {
+        let (owner, tag) = as_owner;
+        let claimed = if list == List::WHOLE {
+            self.open(blk, Entry::small(tag.unwrap_or(Class::Movable), FIT_WHOLE).with_owner(owner))
+        } else {
+            let change = self.update(blk, |e| {
+                let fits = e.list() == Some(list) && e.offers(order);
+                fits.then(|| e.with_owner(owner).with_class(tag.unwrap_or(e.class())))
+            });
+            change.map(|change| self.relist(blk, change)).is_some()
+        };
+        if !claimed {
+            self.dismiss(list, blk);
+            return None;
+        }
+        self.take(blk, order, 0)
+    }
+    /// Opens the field of a whole block and makes the entry `to`.
+    fn open(&self, blk: usize, to: Entry) -> bool {
+        if self.update(blk, |e| e.is_whole().then(|| e.busy())).is_none() {
+            return false;
+        }
+        self.field(blk).open();
+        self.entry(blk).store(to.0, SeqCst);
+        self.move_over(blk, Entry::WHOLE, to);
+        true
+    }
+    /// Closes the field of an open block that is all free and makes the entry `to`, if `allowed` by the entry so far.
+    /// Where this fails, the caller looks at the block once more.
+    #[cold]
+    fn close(&self, blk: usize, to: Entry, allowed: impl Fn(Entry) -> bool) -> bool {
+        if !self.field(blk).is_free() {
+            return false;
+        }
+        let change = self.update(blk, |e| (e.is_small() && allowed(e)).then(|| e.busy()));
+        let Some((old, _)) = change else { return false };
+        let closed = self.field(blk).close();
+        let new = if closed { to } else { old };
+        self.entry(blk).store(new.0, SeqCst);
+        settle();
+        self.move_over(blk, old, new);
+        closed
+    }
+    /// Raises the bound to the truth, and makes the block whole if it may be (`entry::I2`, `entry::I3`).
+    #[cold]
+    fn recheck(&self, blk: usize) {
+        loop {
+            settle();
+            let e = self.load(blk);
+            let truth = self.field(blk).fit();
+            let ownerless = e.owner() == Owner::NONE;
+            if !e.is_small() || truth <= e.fit().min(FIT_PART) {
+                return;
+            }
+            if truth == FIT_WHOLE && ownerless {
+                if self.close(blk, Entry::WHOLE, |e| e.owner() == Owner::NONE) {
+                    return;
+                }
+                continue;
+            }
+            if truth <= e.fit() {
+                return;
+            }
+            let raise = |e: Entry| (e.is_small() && e.fit() < truth).then(|| e.with_fit(truth));
+            if let Some(change) = self.update(blk, raise) {
+                self.relist(blk, change);
+            }
+        }
+    }
+    /// Lowers the bound to the truth (`entry::I2`).
+    #[cold]
+    pub(super) fn refresh(&self, blk: usize) {
+        let change = self.update(blk, |e| {
+            let fit = self.field(blk).fit();
+            (e.is_small() && fit < e.fit()).then(|| e.with_fit(fit))
+        });
+        if let Some(change) = change {
+            self.relist(blk, change);
+            self.recheck(blk);
+        }
+    }
+    /// Ends `owner`'s preference for the block, if it has any.
+    #[cold]
+    pub(super) fn disown(&self, blk: usize, owner: Owner) {
+        let change = self.update(blk, |e| {
+            let ours = e.is_small() && e.owner() == owner;
+            ours.then(|| e.with_owner(Owner::NONE).with_fit(self.field(blk).fit().min(FIT_PART)))
+        });
+        if let Some(change) = change {
+            self.relist(blk, change);
+            self.recheck(blk);
+        }
+    }
+
+    /// Frees a block of 2^`order` frames, order 8 or less; `None`, nothing changed, where there is no such block.
+    #[inline(always)]
+    pub(super) fn give(&self, blk: usize, order: u32, at: Offset) -> Option<()> {
+        let given = self.field(blk).give(order, at)?;
+        let e = self.load(blk);
+        if e.fit() < FIT_WHOLE {
+            self.raise(blk, given);
+        }
+        Some(())
+    }
+    /// Raises the bound to what was given back. A Busy block is looked at once more by the one that made it so.
+    fn raise(&self, blk: usize, given: Given) {
+        let mut whole = false;
+        let change = self.update(blk, |e| {
+            if !e.is_small() {
+                return None;
+            }
+            let fit = self.field(blk).raised(e.fit(), given);
+            whole = fit == FIT_WHOLE && e.owner() == Owner::NONE;
+            (fit > e.fit() && !whole).then(|| e.with_fit(fit))
+        });
+        if let Some(change) = change {
+            self.relist(blk, change);
+        } else if whole {
+            self.recheck(blk);
+        }
+    }
+
+    /// Takes the whole block, if it is in one piece. It may stay on its list, as a hint in vain.
+    #[inline]
+    pub(super) fn claim_whole(&self, blk: usize, order: u32, class: Class, phase: Phase) -> bool {
+        let held = Entry::held(order, class, phase);
+        self.update(blk, |e| e.is_whole().then_some(held)).is_some()
+    }
+    /// Takes the whole block, if it is in one piece, or open but all free.
+    pub(super) fn claim_free(&self, blk: usize, order: u32, class: Class, phase: Phase) -> bool {
+        let got = self.claim_whole(blk, order, class, phase)
+            || self.close(blk, Entry::held(order, class, phase), |_| true);
+        if !got {
+            self.recheck(blk);
+        }
+        got
+    }
+    /// Makes the whole block free again. The caller holds it alone.
+    pub(super) fn release_whole(&self, blk: usize) {
+        self.entry(blk).store(Entry::WHOLE.0, SeqCst);
+        self.index.set(List::WHOLE, self.bit(blk));
+    }
+    /// Puts the head of a run of 2^`order` frames in flight, or settles it; `None` where it is no such head.
+    pub(super) fn phase(&self, blk: usize, order: u32, to: Phase) -> Option<()> {
+        let from = if to == Phase::Settled { Kind::Busy } else { Kind::Held };
+        let turn = |e: Entry| {
+            let ours = e.kind() == from && e.order() == order;
+            ours.then(|| Entry::held(order, e.class(), to))
+        };
+        self.update(blk, turn).map(|_| ())
+    }
+    /// Frees a single held block. `None`, nothing changed, where there is no such block.
+    #[inline]
+    pub(super) fn give_mega(&self, blk: usize) -> Option<()> {
+        let order = Order::MEGA.get() as u32;
+        let ours = |e: Entry| e.kind() == Kind::Held && e.order() == order;
+        self.update(blk, |e| ours(e).then_some(Entry::WHOLE))?;
+        self.index.set(List::WHOLE, self.bit(blk));
+        Some(())
+    }
+    /// Turns a block of a run that the caller holds alone into a part of blocks of 2^`into` frames.
+    pub(super) fn recut(&self, blk: usize, into: u32) {
+        let class = self.load(blk).class();
+        let new = if into < Order::MEGA.get() as u32 {
+            self.field(blk).fill(into);
+            Entry::small(class, 0)
+        } else {
+            Entry::held(into, class, Phase::Settled)
+        };
+        self.entry(blk).store(new.0, SeqCst);
+        settle();
+        if into < Order::MEGA.get() as u32 {
+            // A part may be freed before we are done with the others.
+            self.recheck(blk);
+        }
+    }
+
+    /// Closes the frames `from..to` of the block for good; where one is in use, that one, and nothing changed.
+    pub(super) fn withhold(&self, blk: usize, from: u32, to: u32) -> Result<(), Offset> {
+        if from == to {
+            return Ok(());
+        }
+        self.open(blk, Entry::small(Class::Movable, FIT_PART));
+        if !self.load(blk).is_small() {
+            return Err(Offset(from));
+        }
+        let done = self.field(blk).withhold(from, to);
+        self.refresh(blk);
+        self.recheck(blk);
+        done
+    }
+    /// Undoes `withhold`.
+    pub(super) fn restore(&self, blk: usize, from: u32, to: u32) {
+        if from < to {
+            self.field(blk).restore(from, to);
+            self.recheck(blk);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Building the allocator from ranges and lent words, and adding ranges while it is in use.
+//!
+//! ```text
+//!  lent words:  │ up to 15 skipped to reach a line pair │ seats: 16 per CPU │ section │ section │ ... │
+//! ```
+//!
+//! **Invariants**
+//! - I1. Ranges handed in together are sorted, and merged where they touch, before any metadata is laid out.
+//! - I2. A section is complete before it is published (`sections`).
+//!
+//! **Not here**: where the words come from. They must not lie in frames that are still to be allocated: reserve those.
+
+use super::section::{FRAMES_MAX, Section};
+use super::sections::{Refused, SECTIONS_MAX, Sections};
+use super::{CpuCount, Folios, SetupError, Word, Words, seats};
+use foliant_units::{CPUS_MAX, Frame, FrameRange, Pages};
+
+/// Bytes to which the first word used is aligned: lines are fetched in pairs.
+const ALIGN: usize = 128;
+/// Words that reaching that alignment may cost.
+const SLACK: usize = ALIGN / 8 - 1;
+
+/// Ranges sorted by start, none empty, none touching another.
+struct Sorted {
+    ranges: [FrameRange; SECTIONS_MAX],
+    count: usize,
+}
+
+impl Sorted {
+    fn new(ranges: &[FrameRange]) -> Result<Sorted, SetupError> {
+        let mut sorted = Sorted { ranges: [FrameRange::default(); SECTIONS_MAX], count: 0 };
+        ranges.iter().try_for_each(|range| sorted.insert(*range))?;
+        sorted.merge();
+        sorted.iter().try_for_each(sized)?;
+        Ok(sorted)
+    }
+    fn insert(&mut self, range: FrameRange) -> Result<(), SetupError> {
+        sized(range)?;
+        if let Some(other) = self.iter().find(|other| other.overlaps(range)) {
+            return Err(SetupError::Overlap(other, range));
+        }
+        let at = self.iter().filter(|other| other.start() < range.start()).count();
+        if self.count == SECTIONS_MAX {
+            return Err(SetupError::TooMany(range));
+        }
+        self.ranges.copy_within(at..self.count, at + 1);
+        self.ranges[at] = range;
+        self.count += 1;
+        Ok(())
+    }
+    fn merge(&mut self) {
+        let mut kept = 0;
+        for at in 1..self.count {
+            let (low, high) = (self.ranges[kept], self.ranges[at]);
+            let joined = joined(low, high).filter(|_| low.end() == high.start());
+            match joined {
+                Some(range) => self.ranges[kept] = range,
+                None => {
+                    kept += 1;
+                    self.ranges[kept] = high;
+                }
+            }
+        }
+        self.count = self.count.min(kept + 1);
+    }
+    fn iter(&self) -> impl Iterator<Item = FrameRange> {
+        self.ranges[..self.count].iter().copied()
+    }
+}
+
+fn joined(low: FrameRange, high: FrameRange) -> Option<FrameRange> {
+    FrameRange::new(low.start(), Pages::new(high.end().get() - low.start().get()))
+}
+
+fn sized(range: FrameRange) -> Result<(), SetupError> {
+    match range.pages().get() {
+        0 => Err(SetupError::Empty(range)),
+        1..=FRAMES_MAX => Ok(()),
+        _ => Err(SetupError::TooLarge(range)),
+    }
+}
+
+/// `need` words of `lent`, aligned.
+fn aligned(lent: &[Word], need: usize) -> Result<&[Word], SetupError> {
+    let skip = match lent.as_ptr().align_offset(ALIGN) {
+        skip if skip <= SLACK => skip,
+        _ => 0,
+    };
+    let short =
+        SetupError::Metadata { need: Words((need + SLACK) as u64), lent: Words(lent.len() as u64) };
+    if lent.len() < need + SLACK { Err(short) } else { Ok(&lent[skip..skip + need]) }
+}
+
+fn seat_words(cpus: CpuCount) -> Result<usize, SetupError> {
+    match cpus.0 as usize {
+        1..=CPUS_MAX => Ok(cpus.0 as usize * seats::WORDS),
+        _ => Err(SetupError::Cpus(cpus)),
+    }
+}
+
+impl<'m> Folios<'m> {
+    /// How many words [`Folios::new`] needs for these ranges and CPUs: some 17.1 per 2 MiB.
+    pub fn layout(ranges: &[FrameRange], cpus: CpuCount) -> Result<Words, SetupError> {
+        let sections: usize = Sorted::new(ranges)?.iter().map(Section::words).sum();
+        Ok(Words((seat_words(cpus)? + sections + SLACK) as u64))
+    }
+    /// How many words [`Folios::add`] needs for this range.
+    pub fn layout_added(range: FrameRange) -> Result<Words, SetupError> {
+        sized(range)?;
+        Ok(Words((Section::words(range) + SLACK) as u64))
+    }
+    /// An allocator over `ranges`, all free, for `cpus` CPUs, with its records in `meta`, which must be zero.
+    pub fn new(
+        ranges: &[FrameRange],
+        cpus: CpuCount,
+        meta: &'m [Word],
+    ) -> Result<Folios<'m>, SetupError> {
+        let sorted = Sorted::new(ranges)?;
+        let seat_words = seat_words(cpus)?;
+        let need = seat_words + sorted.iter().map(Section::words).sum::<usize>();
+        let (seats, mut rest) = aligned(meta, need)?.split_at(seat_words);
+        let folios = Folios { sections: Sections::new(), seats: seats.as_chunks().0 };
+        let adding = folios.sections.begin().expect("nobody else knows it yet");
+        for range in sorted.iter() {
+            let (words, behind) = rest.split_at(Section::words(range));
+            adding.push(|| Section::new(range, words)).expect("as many as `Sorted` holds");
+            rest = behind;
+        }
+        drop(adding);
+        Ok(folios)
+    }
+    /// Takes `range` in while the allocator is in use, with its records in `meta`, which must be zero.
+    ///
+    /// No block will reach from this range into one that it touches.
+    pub fn add(&self, range: FrameRange, meta: &'m [Word]) -> Result<(), SetupError> {
+        sized(range)?;
+        let words = aligned(meta, Section::words(range))?;
+        let adding = self.sections.begin().map_err(|_| SetupError::Busy(range))?;
+        if let Some(other) = self.ranges().find(|other| other.overlaps(range)) {
+            return Err(SetupError::Overlap(other, range));
+        }
+        adding.push(|| Section::new(range, words)).map_err(|why| match why {
+            Refused::Full => SetupError::TooMany(range),
+            Refused::Busy => SetupError::Busy(range),
+        })
+    }
+    /// The frame behind the highest of all ranges.
+    pub fn end(&self) -> Frame {
+        self.ranges().map(FrameRange::end).max().unwrap_or_default()
+    }
+}

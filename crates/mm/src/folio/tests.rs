@@ -1,0 +1,265 @@
+//! Behaviour: one rule, one test.
+
+use super::model::lend;
+use super::*;
+use foliant_units::{FrameRange, Order, Pages};
+use std::string::ToString;
+use std::vec::Vec;
+
+const MOVABLE: Class = Class::Movable;
+
+fn range(start: u64, pages: u64) -> FrameRange {
+    FrameRange::new(Frame::new(start), Pages::new(pages)).unwrap()
+}
+fn order(n: u8) -> Order {
+    Order::new(n).unwrap()
+}
+/// Runs `test` on an allocator over `ranges`, then recounts.
+fn check(ranges: &[FrameRange], test: impl FnOnce(&Folios<'_>)) {
+    let meta = lend(Folios::layout(ranges, CpuCount(4)).unwrap());
+    let folios = Folios::new(ranges, CpuCount(4), &meta).unwrap();
+    test(&folios);
+    folios.validate().unwrap();
+}
+
+#[test]
+fn ranges_are_refused_by_name() {
+    let refused = |ranges: &[FrameRange], cpus| Folios::layout(ranges, CpuCount(cpus)).unwrap_err();
+    let (a, b, empty) = (range(0, 10), range(9, 10), range(5, 0));
+    let large = range(1, (1 << 32) + 1);
+    assert_eq!(refused(&[a, b], 1), SetupError::Overlap(a, b));
+    assert_eq!(refused(&[a, empty], 1), SetupError::Empty(empty));
+    assert_eq!(refused(&[large], 1), SetupError::TooLarge(large));
+    assert_eq!(refused(&[a], 0), SetupError::Cpus(CpuCount(0)));
+    assert_eq!(refused(&[a], 1025), SetupError::Cpus(CpuCount(1025)));
+    let many: Vec<_> = (0..65).map(|n| range(n * 100, 50)).collect();
+    assert_eq!(refused(&many, 1), SetupError::TooMany(many[64]));
+    assert!(Folios::layout(&many[..64], CpuCount(1)).is_ok());
+    let meta = lend(Words(10));
+    let why = Folios::new(&[a], CpuCount(1), &meta).unwrap_err();
+    assert!(matches!(why, SetupError::Metadata { lent: Words(10), .. }), "{why}");
+}
+
+#[test]
+fn ranges_that_touch_are_one() {
+    check(&[range(0x300, 0x100), range(0, 0x300)], |folios| {
+        assert!(folios.ranges().eq([range(0, 0x400)]));
+        assert_eq!(folios.alloc(Cpu(0), order(10), MOVABLE), Ok(Frame::new(0)));
+    });
+}
+
+#[test]
+fn holes_and_ragged_ends_are_never_allocated() {
+    let ranges = [range(0x103, 0x7e), range(0x1f0, 0x333), range(0x2345, 1)];
+    check(&ranges, |folios| {
+        let mut seen = Vec::new();
+        while let Ok(frame) = folios.alloc(Cpu(seen.len() as u16 % 4), Order::BASE, MOVABLE) {
+            seen.push(frame);
+        }
+        seen.sort();
+        assert!(seen.into_iter().eq(ranges.iter().flat_map(|range| range.iter())));
+    });
+}
+
+#[test]
+fn every_order_comes_and_goes() {
+    check(&[range(0, 1 << 19)], |folios| {
+        for order in Order::all() {
+            let frame = folios.alloc(Cpu(1), order, MOVABLE).unwrap();
+            assert!(frame.is_aligned(order.pages()));
+            assert_eq!(folios.state(frame), State::Allocated { head: frame, order });
+            assert_eq!(folios.free_frames().get(), (1 << 19) - order.pages().get());
+            folios.free(Cpu(2), frame, order).unwrap();
+            folios.validate().unwrap();
+            assert_eq!(folios.free_blocks(Order::GIGA), 2);
+        }
+    });
+}
+
+#[test]
+fn misuse_is_told_apart_and_changes_nothing() {
+    check(&[range(0x400, 0x1400)], |folios| {
+        let take = |n| folios.alloc(Cpu(0), order(n), MOVABLE).unwrap();
+        let (small, wide, huge, run) = (take(3), take(7), take(9), take(10));
+        folios.reserve(range(0x1700, 2)).unwrap();
+        let wrong = |frame: Frame, n, head, held: u8| Misuse::WrongOrder {
+            frame,
+            order: order(n),
+            head,
+            held: order(held),
+        };
+        let up = |frame: Frame, n| frame.add(Pages::new(n));
+        for (frame, n, why) in [
+            (small, 0, wrong(small, 0, small, 3)),
+            (small, 2, wrong(small, 2, small, 3)),
+            (up(small, 4), 2, wrong(up(small, 4), 2, small, 3)),
+            (up(small, 7), 0, wrong(up(small, 7), 0, small, 3)),
+            (small, 7, wrong(small, 7, small, 3)),
+            (wide, 0, wrong(wide, 0, wide, 7)),
+            (wide, 6, wrong(wide, 6, wide, 7)),
+            (up(wide, 64), 6, wrong(up(wide, 64), 6, wide, 7)),
+            (up(wide, 32), 5, wrong(up(wide, 32), 5, wide, 7)),
+            (huge, 0, wrong(huge, 0, huge, 9)),
+            (up(huge, 256), 8, wrong(up(huge, 256), 8, huge, 9)),
+            (run, 9, wrong(run, 9, run, 10)),
+            (up(run, 512), 9, wrong(up(run, 512), 9, run, 10)),
+            (up(run, 513), 0, wrong(up(run, 513), 0, run, 10)),
+            (up(small, 1), 3, Misuse::Misaligned { frame: up(small, 1), order: order(3) }),
+            (Frame::new(0x3ff), 0, Misuse::Foreign { frame: Frame::new(0x3ff), order: order(0) }),
+            (Frame::new(0), 18, Misuse::Foreign { frame: Frame::new(0), order: order(18) }),
+            (
+                Frame::new(0x1701),
+                0,
+                Misuse::Reserved { frame: Frame::new(0x1701), order: order(0) },
+            ),
+            (
+                Frame::new(0x17f0),
+                2,
+                Misuse::NotAllocated { frame: Frame::new(0x17f0), order: order(2) },
+            ),
+        ] {
+            let before = folios.census();
+            assert_eq!(folios.free(Cpu(1), frame, order(n)), Err(why), "{why}");
+            assert_eq!(folios.split(frame, order(n), order(0)), Err(why), "{why}");
+            assert!(why.to_string().contains(&frame.to_string()), "{why}");
+            assert_eq!(folios.census(), before);
+        }
+        for (frame, n) in [(small, 3), (wide, 7), (huge, 9), (run, 10)] {
+            assert_eq!(folios.free(Cpu(1), frame, order(n)), Ok(()));
+            let again = Misuse::NotAllocated { frame, order: order(n) };
+            assert_eq!(folios.free(Cpu(1), frame, order(n)), Err(again));
+        }
+        let cpu = Cpu(4);
+        let why = Misuse::UnknownCpu { frame: small, order: order(3), cpu };
+        assert_eq!(folios.free(cpu, small, order(3)), Err(why));
+        let why = AllocError::UnknownCpu { cpu, cpus: CpuCount(4) };
+        assert_eq!(folios.alloc(cpu, order(3), MOVABLE), Err(why));
+    });
+}
+
+#[test]
+fn a_block_splits_in_place_from_every_order_into_every_smaller() {
+    check(&[range(0, 1 << 18)], |folios| {
+        for (from, into) in (0..=18).flat_map(|from| (0..=from).map(move |into| (from, into))) {
+            let (from, into) = (order(from), order(into));
+            let frame = folios.alloc(Cpu(0), from, MOVABLE).unwrap();
+            let free = folios.free_frames();
+            folios.split(frame, from, into).unwrap();
+            assert_eq!(folios.free_frames(), free);
+            let parts = FrameRange::new(frame, from.pages()).unwrap();
+            for part in parts.iter().step_by(into.pages().get() as usize) {
+                assert_eq!(folios.free(Cpu(1), part, into), Ok(()), "{from:?} {into:?}");
+            }
+            assert_eq!(folios.free_blocks(Order::GIGA), 1, "{from:?} into {into:?}");
+        }
+        let why = Misuse::Widening { frame: Frame::new(0), order: order(1), into: order(2) };
+        assert_eq!(folios.split(Frame::new(0), order(1), order(2)), Err(why));
+    });
+}
+
+#[test]
+fn reserved_frames_stay_out_and_a_refusal_leaves_no_trace() {
+    check(&[range(0, 0x800)], |folios| {
+        folios.reserve(range(0x1f0, 0x230)).unwrap();
+        assert_eq!(folios.state(Frame::new(0x300)), State::Reserved);
+        let before = folios.census();
+        let why = folios.reserve(range(0x420, 0x1000)).unwrap_err();
+        assert_eq!(why, ReserveError::Foreign(Frame::new(0x800)));
+        let why = folios.reserve(range(0x1e0, 0x400)).unwrap_err();
+        assert_eq!(why, ReserveError::InUse(Frame::new(0x1f0)));
+        assert_eq!(folios.census(), before);
+        let mut taken = 0;
+        while let Ok(frame) = folios.alloc(Cpu(0), Order::BASE, Class::Unmovable) {
+            assert!(!range(0x1f0, 0x230).contains(frame));
+            taken += 1;
+        }
+        assert_eq!(taken, 0x800 - 0x230);
+    });
+}
+
+#[test]
+fn memory_is_added_while_in_use() {
+    let meta = lend(Folios::layout_added(range(0x800, 0x400)).unwrap());
+    let ranges = [range(0, 0x400)];
+    let first = lend(Folios::layout(&ranges, CpuCount(2)).unwrap());
+    let folios = Folios::new(&ranges, CpuCount(2), &first).unwrap();
+    while folios.alloc(Cpu(0), Order::MEGA, MOVABLE).is_ok() {}
+    let overlap = range(0x3ff, 4);
+    assert_eq!(folios.add(overlap, &meta), Err(SetupError::Overlap(ranges[0], overlap)));
+    folios.add(range(0x800, 0x400), &meta).unwrap();
+    assert_eq!(folios.alloc(Cpu(1), order(10), MOVABLE), Ok(Frame::new(0x800)));
+    folios.free(Cpu(1), Frame::new(0x800), order(10)).unwrap();
+    assert!(folios.alloc(Cpu(0), Order::BASE, MOVABLE).is_ok());
+    folios.validate().unwrap();
+}
+
+#[test]
+fn classes_do_not_share_a_block_while_memory_is_plenty() {
+    check(&[range(0, 64 * 512)], |folios| {
+        let mut blocks = [const { Vec::new() }; 3];
+        for round in 0..3000u16 {
+            let class = Class::ALL[round as usize % 3];
+            let frame = folios.alloc(Cpu(round / 3 % 4), Order::BASE, class).unwrap();
+            blocks[class as usize].push(frame.get() / 512);
+        }
+        for (a, b) in [(0, 1), (0, 2), (1, 2)] {
+            assert!(!blocks[a].iter().any(|block| blocks[b].contains(block)));
+        }
+        // Four CPUs with three classes and 250 frames each work in twelve blocks; the others are whole.
+        let census = folios.census();
+        let whole = Order::all().skip(9).map(|o| census.blocks(o) * o.pages().get()).sum::<u64>();
+        assert_eq!(whole, 52 * 512);
+    });
+}
+
+#[test]
+fn what_one_cpu_prefers_is_not_lost_to_the_others() {
+    check(&[range(0, 8 * 512)], |folios| {
+        for cpu in 0..4 {
+            folios.alloc(Cpu(cpu), Order::BASE, MOVABLE).unwrap();
+            folios.alloc(Cpu(cpu), order(3), MOVABLE).unwrap();
+        }
+        let mut rest = 0;
+        while folios.alloc(Cpu(0), Order::BASE, Class::Table).is_ok() {
+            rest += 1;
+        }
+        assert_eq!(rest, 8 * 512 - 4 * 9);
+    });
+    // A block that a CPU prefers, all free again, serves a huge request and a run.
+    check(&[range(0, 2 * 512)], |folios| {
+        let frame = folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
+        folios.free(Cpu(0), frame, Order::BASE).unwrap();
+        let run = folios.alloc(Cpu(1), order(10), MOVABLE).unwrap();
+        folios.free(Cpu(1), run, order(10)).unwrap();
+        assert!((0..2).all(|_| folios.alloc(Cpu(1), Order::MEGA, MOVABLE).is_ok()));
+    });
+}
+
+#[test]
+fn small_blocks_gather_in_used_huge_blocks() {
+    check(&[range(0, 256 * 512)], |folios| {
+        let all: Vec<_> =
+            (0..128 * 512).map(|_| folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap()).collect();
+        // One frame in eight stays; the next ones fill the gaps and leave the other blocks whole.
+        let freed: Vec<_> = all.iter().filter(|f| f.get() % 8 != 0).collect();
+        freed.iter().for_each(|f| folios.free(Cpu(0), **f, Order::BASE).unwrap());
+        for _ in 0..freed.len() {
+            folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
+        }
+        assert_eq!(folios.census().pages().get(), 128 * 512);
+        assert!(folios.free_blocks(order(16)) == 1, "{:?}", folios.census());
+    });
+}
+
+#[test]
+fn a_terabyte_is_as_good_as_a_gigabyte() {
+    let ranges = [range(0x100, 1 << 28)];
+    check(&ranges, |folios| {
+        let small = folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
+        let giga = folios.alloc(Cpu(3), Order::GIGA, MOVABLE).unwrap();
+        assert_eq!(folios.free_frames().get(), (1 << 28) - 1 - (1 << 18));
+        folios.free(Cpu(0), giga, Order::GIGA).unwrap();
+        folios.free(Cpu(0), small, Order::BASE).unwrap();
+        assert_eq!(folios.free_blocks(Order::GIGA), 1023);
+    });
+}

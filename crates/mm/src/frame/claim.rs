@@ -1,0 +1,83 @@
+//! Ownership tokens of blocks of frames.
+
+use foliant_units::{Frame, FrameRange, Order};
+
+/// An allocated block that is mapped nowhere and is exclusively the holder's.
+///
+/// It can be neither copied nor cloned; dropping it leaks the block, which the conservation checker
+/// reports.
+///
+/// ```compile_fail
+/// fn twice(claim: foliant::frame::Claim) -> (foliant::frame::Claim, foliant::frame::Claim) {
+///     (claim.clone(), claim) // a Claim is not Clone
+/// }
+/// ```
+/// ```compile_fail
+/// fn twice(claim: foliant::frame::Claim) -> (foliant::frame::Claim, foliant::frame::Claim) {
+///     (claim, claim) // nor Copy
+/// }
+/// ```
+#[must_use = "a dropped claim leaks its frames"]
+#[derive(Debug, PartialEq, Eq)]
+pub struct Claim {
+    frame: Frame,
+    order: Order,
+}
+
+impl Claim {
+    /// States that the caller owns the block. The allocator and a completed flush are the only callers
+    /// (frame::I1, I2).
+    pub(crate) const fn state(frame: Frame, order: Order) -> Claim {
+        Claim { frame, order }
+    }
+    /// The first frame.
+    pub const fn frame(&self) -> Frame {
+        self.frame
+    }
+    /// The size.
+    pub const fn order(&self) -> Order {
+        self.order
+    }
+    /// All its frames.
+    pub fn frames(&self) -> FrameRange {
+        FrameRange::new(self.frame, self.order.pages()).expect("a claim lies in memory")
+    }
+    /// Gives the token up for its parts: the block changes hands by other means (it is mapped, or
+    /// becomes a page table).
+    pub(crate) const fn give(self) -> (Frame, Order) {
+        (self.frame, self.order)
+    }
+}
+
+/// A block that was unmapped and that other CPUs may still reach through stale translations.
+///
+/// ```compile_fail
+/// fn hasty(stale: foliant::frame::Stale) -> foliant::frame::Claim {
+///     stale.into() // only a completed flush makes a Claim of it
+/// }
+/// ```
+#[must_use = "a dropped stale block leaks its frames"]
+#[derive(Debug, PartialEq, Eq)]
+pub struct Stale {
+    frame: Frame,
+    order: Order,
+}
+
+impl Stale {
+    /// The block of `claim`'s parts, just taken out of page tables.
+    pub(crate) const fn unmapped(frame: Frame, order: Order) -> Stale {
+        Stale { frame, order }
+    }
+    /// The first frame.
+    pub const fn frame(&self) -> Frame {
+        self.frame
+    }
+    /// The size.
+    pub const fn order(&self) -> Order {
+        self.order
+    }
+    /// What a completed flush makes of it (frame::I2). Called by the gather alone.
+    pub(crate) const fn flushed(self) -> Claim {
+        Claim { frame: self.frame, order: self.order }
+    }
+}

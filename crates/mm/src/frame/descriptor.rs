@@ -1,0 +1,117 @@
+//! The 64-byte descriptor of a frame: what its words say.
+//!
+//! ```text
+//!   word 0   kind (8) │ order (8) │ flags (16) │ stamp (32)      of a head; a tail has kind and order only
+//!   word 1   references: base pages mapped, one per entry
+//!   word 2..7  unused: room for the reverse map, list links and pool state
+//! ```
+//!
+//! A tail holds the order and no pointer: its head follows from its own number (`Order::head`), so all tails of
+//! one order are alike.
+//!
+//! **Invariants**
+//! - D1. Word 0 of a frame that is not part of an allocated folio, space or special page is 0.
+//! - D2. `references` of a folio is the number of page-table entries, in base pages, that map any part of it, plus
+//!   those in unfinished gathers. It is counted up before an entry is published and down after the flush.
+
+use foliant_units::{Bytes, Frame, Order, Va};
+
+/// Bytes of a descriptor.
+pub const DESCRIPTOR_BYTES: Bytes = Bytes::new(64);
+
+/// What a described frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Nothing that needs a descriptor: free, a page table, a record.
+    Plain,
+    /// The head of an anonymous folio.
+    Anon,
+    /// A later frame of a folio.
+    Tail,
+    /// The record of an address space.
+    Space,
+}
+
+/// Something that sticks to a folio.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flag {
+    /// Fewer pages are mapped than the folio has; it waits to be split.
+    PartlyMapped = 1,
+    /// The machine reported the memory as broken: never read, never reused.
+    Poisoned = 2,
+}
+
+/// Word 0 of a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity(u64);
+
+impl Identity {
+    /// Of a frame that is nothing in particular.
+    pub const PLAIN: Identity = Identity(0);
+
+    /// Of a head or tail of a block of `order`.
+    pub const fn new(kind: Kind, order: Order) -> Identity {
+        Identity(kind as u64 | (order.get() as u64) << 8)
+    }
+    /// Of a space's record, told from earlier ones in the same frame by `stamp`.
+    pub const fn space(stamp: u32) -> Identity {
+        Identity(Kind::Space as u64 | (stamp as u64) << 32)
+    }
+    /// As it stands in memory.
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+    /// From memory.
+    pub const fn from_word(word: u64) -> Identity {
+        Identity(word)
+    }
+    /// What the frame is.
+    pub const fn kind(self) -> Kind {
+        match self.0 as u8 {
+            1 => Kind::Anon,
+            2 => Kind::Tail,
+            3 => Kind::Space,
+            _ => Kind::Plain,
+        }
+    }
+    /// The order of the block it belongs to.
+    pub const fn order(self) -> Order {
+        match Order::new((self.0 >> 8) as u8) {
+            Some(order) => order,
+            None => Order::GIGA,
+        }
+    }
+    /// The head of the block that `frame`, whose word this is, belongs to.
+    pub const fn head(self, frame: Frame) -> Frame {
+        self.order().head(frame)
+    }
+    /// Whether `flag` is set.
+    pub const fn has(self, flag: Flag) -> bool {
+        self.0 >> 16 & flag as u64 != 0
+    }
+    /// With `flag` set.
+    pub const fn with(self, flag: Flag) -> Identity {
+        Identity(self.0 | (flag as u64) << 16)
+    }
+}
+
+/// Where the words of a frame's descriptor stand in the descriptor array at `array`.
+pub const fn word_at(array: Va, frame: Frame, word: u64) -> Va {
+    array.add(frame.get() * DESCRIPTOR_BYTES.get() + word * 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_tells_back_what_it_was_made_of() {
+        let tail = Identity::new(Kind::Tail, Order::MEGA);
+        assert_eq!((tail.kind(), tail.order()), (Kind::Tail, Order::MEGA));
+        assert_eq!(tail.head(Frame::new(1025)), Frame::new(1024));
+        let marked = Identity::new(Kind::Anon, Order::BASE).with(Flag::Poisoned);
+        assert!(marked.has(Flag::Poisoned) && !marked.has(Flag::PartlyMapped));
+        assert_eq!(Identity::from_word(marked.word()), marked);
+        assert_eq!(Identity::space(7).word() >> 32, 7);
+    }
+}

@@ -1,0 +1,22 @@
+//! What is known of a frame, and who may do what with it.
+//!
+//! Ownership is carried by tokens, so that the mistakes that cost the most have no spelling:
+//!
+//! ```text
+//!   folio allocator ──alloc──▶ Claim ──map──▶ (mapped)
+//!          ▲                     ▲               │ unmap
+//!          └───────free──────────┤               ▼
+//!                                └──flush──── Stale
+//! ```
+//!
+//! **Invariants**
+//! - I1. A [`Claim`] is the only handle to an allocated, unmapped block: nobody else reads, writes or
+//!   maps its frames while it exists.
+//! - I2. A [`Stale`] block was taken out of page tables, and some CPU may still reach it. Only a
+//!   completed flush turns it into a `Claim`.
+//! - I3. Neither is `Clone` or `Copy`, and only a `Claim` can be freed.
+mod claim;
+mod descriptor;
+
+pub use claim::{Claim, Stale};
+pub use descriptor::{DESCRIPTOR_BYTES, Flag, Identity, Kind, word_at};

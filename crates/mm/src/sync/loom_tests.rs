@@ -1,0 +1,92 @@
+//! Every interleaving of the small protocols: run with `RUSTFLAGS="--cfg loom"`.
+
+use super::{AtomicU64, Grace, GraceSlot, Ordering, Sequence, Spin};
+use foliant_machine::Cpus;
+use foliant_units::Cpu;
+use loom::sync::Arc;
+use loom::thread;
+
+struct Host;
+
+impl Cpus for Host {
+    fn me(&self) -> Cpu {
+        Cpu(0)
+    }
+    fn count(&self) -> usize {
+        2
+    }
+    fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
+        work(Cpu(0))
+    }
+    fn relax(&self) {
+        thread::yield_now();
+    }
+}
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(body);
+}
+
+/// What was taken out of reach before the wait is seen by no section after it.
+#[test]
+fn a_grace_period_outlasts_every_reader() {
+    model(|| {
+        let all = Arc::new((Grace::default(), [GraceSlot::default(), GraceSlot::default()]));
+        let (reachable, alive) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));
+        let reader = {
+            let (all, reachable, alive) = (all.clone(), reachable.clone(), alive.clone());
+            thread::spawn(move || {
+                let _reading = all.0.enter(&all.1[1]);
+                if reachable.load(Ordering::Acquire) == 1 {
+                    assert_eq!(
+                        alive.load(Ordering::Acquire),
+                        1,
+                        "given back while a reader was there"
+                    );
+                }
+            })
+        };
+        reachable.store(0, Ordering::SeqCst);
+        all.0.wait(&Host, || all.1.iter());
+        alive.store(0, Ordering::Release);
+        reader.join().unwrap();
+    });
+}
+
+/// A reader sees both words old or both new.
+#[test]
+fn a_sequence_shows_no_mixture() {
+    model(|| {
+        let all = Arc::new((Sequence::default(), [AtomicU64::new(0), AtomicU64::new(0)]));
+        let writer = {
+            let all = all.clone();
+            thread::spawn(move || {
+                all.0.write(|| all.1.iter().for_each(|word| word.store(1, Ordering::Relaxed)))
+            })
+        };
+        let seen = all.0.read(&Host, || all.1.each_ref().map(|word| word.load(Ordering::Relaxed)));
+        assert_eq!(seen[0], seen[1]);
+        writer.join().unwrap();
+    });
+}
+
+/// Two additions that are each a load and a store are both there.
+#[test]
+fn a_spin_lock_keeps_others_out() {
+    model(|| {
+        let all = Arc::new((Spin::default(), AtomicU64::new(0)));
+        let add = |all: &(Spin, AtomicU64)| {
+            let _held = all.0.lock(&Host);
+            all.1.store(all.1.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        };
+        let other = {
+            let all = all.clone();
+            thread::spawn(move || add(&all))
+        };
+        add(&all);
+        other.join().unwrap();
+        assert_eq!(all.1.load(Ordering::Relaxed), 2);
+    });
+}

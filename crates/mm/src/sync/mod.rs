@@ -1,0 +1,27 @@
+//! Atomics and the three locks that are made of them; the only place where either is imported.
+//!
+//! Under `--cfg loom` the atomics are loom's, so that every interleaving of a protocol of a few words can be
+//! explored without a change to the protocol.
+//!
+//! **Locking.** [`Spin`] guards a structure for a short, bounded time. [`Sequence`] lets readers of a
+//! structure of atomics notice that a writer changed it. [`Grace`] lets whoever took something out of
+//! reach wait until every reader that might still hold it is gone. All spinning goes through
+//! [`Cpus::relax`](foliant_machine::Cpus::relax), so a spinning CPU still serves shootdowns.
+//!
+//! **Not here**: the lock of a page table, which is a bit of the word that points to it (`table`).
+
+mod grace;
+mod sequence;
+mod spin;
+
+#[cfg(all(loom, test))]
+mod loom_tests;
+
+pub(crate) use grace::{Grace, GraceSlot};
+pub(crate) use sequence::Sequence;
+pub(crate) use spin::Spin;
+
+#[cfg(not(all(loom, test)))]
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(all(loom, test))]
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

@@ -1,0 +1,40 @@
+//! A sequence counter: readers find out that a writer was at work, and read again.
+
+use super::{AtomicU64, Ordering, fence};
+use foliant_machine::Cpus;
+
+/// Even while the structure is at rest, odd while a writer changes it.
+///
+/// **Invariants**
+/// - Q1. Everything that a reader looks at is atomic, and stays readable memory while any reader may be there.
+/// - Q2. Writers exclude each other by another lock.
+#[derive(Debug, Default)]
+pub(crate) struct Sequence {
+    count: AtomicU64,
+}
+
+impl Sequence {
+    /// Runs `look` until no writer was at work meanwhile. `look` must end on any mixture of old and new.
+    pub(crate) fn read<R>(&self, cpus: &impl Cpus, mut look: impl FnMut() -> R) -> R {
+        loop {
+            let before = self.count.load(Ordering::Acquire);
+            if before & 1 == 0 {
+                let seen = look();
+                fence(Ordering::Acquire);
+                if self.count.load(Ordering::Relaxed) == before {
+                    return seen;
+                }
+            }
+            cpus.relax();
+        }
+    }
+    /// Runs `change` as a writer; the caller holds the lock that excludes other writers (Q2).
+    pub(crate) fn write<R>(&self, change: impl FnOnce() -> R) -> R {
+        let before = self.count.load(Ordering::Relaxed);
+        self.count.store(before + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let done = change();
+        self.count.store(before + 2, Ordering::Release);
+        done
+    }
+}

@@ -1,0 +1,84 @@
+//! Page tables of any depth, in any format: walk, map, unmap, protect, split, collapse.
+//!
+//! One code for every page size: the level is a loop variable, and a format is data behind
+//! [`Paging`]. What is done to a range is done table by table, so that the cost is one walk and one
+//! lock per 512 words. This room allocates nothing and flushes nothing: tables come from the
+//! caller's [`Spare`], what was taken out goes into the caller's [`Harvest`], and each operation
+//! says which flush it needs.
+//!
+//! ```text
+//!   level      4         3         2         1         0
+//!   va    [ 56..48 ][ 47..39 ][ 38..30 ][ 29..21 ][ 20..12 ][ 11..0 ]
+//!             │         │         │         │         └ word of 4 KiB
+//!             │         │         │         └ word of 2 MiB: leaf, or table of level 0 words
+//!             │         │         └ word of 1 GiB: leaf, or table of level 1 words
+//!             └─────────┴ table or nothing
+//!
+//!   a word:  0            nothing
+//!            present      leaf, or table with the lock of that table in one bit
+//!            not present  software word: kind and payload (Soft)
+//! ```
+//!
+//! **Invariants**
+//! - I1. Every table word of a table points to a frame that is owned as a table; a top table is
+//!   vouched for by whoever made the [`Tables`]. So the machine's word access is always inside
+//!   owned tables.
+//! - I2. A table is complete before the word that points to it is written: cleared by who gave it,
+//!   or filled by a split. The store is a release, so a walker sees no half-made table.
+//! - I3. Words of a table change only under its lock, walkers' accessed and dirty updates aside. A
+//!   word that a walker may still update is replaced by compare-and-exchange, so no update is lost
+//!   before the replacement; a *settled* one (no bit left to set) or one not present by a plain
+//!   store.
+//! - I4. A word that points to a table becomes 0 or a leaf only with that table's lock held, and
+//!   only when the table is empty (detach) or collapsed, so no translation is lost with it.
+//! - I5. A word of the top table is a table or 0: it goes from 0 by compare-and-exchange without a
+//!   lock, and back to 0 with [`Prune::All`] alone.
+//! - I6. A removed table is not reused before the flush with `Tables::Removed`, nor while a
+//!   lock-free walk that began before the removal may still read it. Both are the caller's; until
+//!   then it holds zeros (detach) or the old leaves (collapse), and spinners see their word gone.
+//! - I7. Kernel addresses are worked on through the kernel's own top table only: where user top
+//!   tables repeat its words, their copies of the lock bit are not looked at.
+//! - I8. An operation that is refused changed nothing. One that stopped did all below `upto`,
+//!   nothing from there on, and going on from `upto` completes it.
+//!
+//! **Locking.** `[c]` constant, `[l]` the table's lock. The lock of a table is a bit
+//! ([`Paging::LOCK`]) in the word that points to it, which walkers ignore. It is taken by
+//! compare-and-exchange (a walker may set the word's accessed bit at any time, so the exchange is
+//! tried again), and waited for with `Cpus::relax`, which lets shootdowns through. Who finds the
+//! word changed walks again. One table lock at a time; a collapse alone holds two, parent before
+//! child; who holds a child never waits for its parent. The top table has no lock (I5). No lock is
+//! held when an operation returns, but for [`Tables::lock`].
+//!
+//! **Not here**: allocation, flushes, grace periods, areas, what a fault does.
+mod aarch64;
+mod attrs;
+mod edit;
+mod harvest;
+mod leaves;
+mod lock;
+mod map;
+mod paging;
+mod reshape;
+mod riscv64;
+mod spare;
+mod sweep;
+mod tables;
+mod word;
+mod x86_64;
+
+pub use aarch64::Aarch64;
+pub use attrs::{Attrs, Entry, Slot, Slots, Soft, SoftKind};
+pub use edit::{Change, Kept, Prune, Stop, Swept};
+pub use harvest::{Harvest, Run, What};
+pub use leaves::Leaves;
+pub use lock::{Gap, Locked, Missing};
+pub use map::{MapStop, Mapped};
+pub use paging::{Group, Half, Paging, Roots};
+pub use reshape::{Collapsed, Stuck};
+pub use riscv64::{Riscv64, Sv39, Sv48, Sv57};
+pub use spare::Spare;
+pub use tables::{Blocked, Found, Refused, Tables};
+pub use x86_64::X86_64;
+
+#[cfg(test)]
+mod tests;

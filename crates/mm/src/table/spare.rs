@@ -1,0 +1,53 @@
+//! Tables in stock: cleared frames that an operation may turn into tables.
+
+use crate::frame::Claim;
+use foliant_units::Order;
+
+/// Up to [`Spare::MAX`] cleared base frames. An operation that needs a table takes it from here
+/// and, when none is left, returns how far it got: no operation of this room allocates.
+///
+/// What is left over goes back to the caller by [`pop`](Spare::pop); dropping a stock with frames
+/// in it leaks them, which the conservation checker reports.
+#[must_use = "a dropped stock leaks its frames"]
+#[derive(Debug, Default)]
+pub struct Spare {
+    stock: [Option<Claim>; Spare::MAX],
+    len: usize,
+}
+
+impl Spare {
+    /// How many frames it holds at most.
+    pub const MAX: usize = 8;
+
+    /// An empty stock.
+    pub const fn new() -> Spare {
+        Spare { stock: [const { None }; Spare::MAX], len: 0 }
+    }
+    /// Adds a frame **that the caller has cleared** (table::I2). It comes back where the stock is
+    /// full or the claim is not one base frame.
+    pub fn push(&mut self, claim: Claim) -> Result<(), Claim> {
+        if self.len == Spare::MAX || claim.order() != Order::BASE {
+            return Err(claim);
+        }
+        self.stock[self.len] = Some(claim);
+        self.len += 1;
+        Ok(())
+    }
+    /// Takes a frame out; it is still cleared.
+    pub fn pop(&mut self) -> Option<Claim> {
+        self.len = self.len.checked_sub(1)?;
+        self.stock[self.len].take()
+    }
+    /// How many frames are left.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+    /// Whether none is left.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// Whether no more fit.
+    pub const fn is_full(&self) -> bool {
+        self.len == Spare::MAX
+    }
+}

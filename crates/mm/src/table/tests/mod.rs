@@ -1,0 +1,8 @@
+//! Tests of the room, on a machine that is nothing but words.
+mod behaviour;
+mod board;
+mod formats;
+#[cfg(loom)]
+mod interleavings;
+mod table_model;
+mod threads;
