@@ -1,11 +1,29 @@
 //! A huge-page memory manager for kernels, hypervisors and unikernels.
+//!
+//! Large folios are the normal case and 4 KiB pages the exception. The crate needs no operating system and no heap: an
+//! embedder lends a [`Machine`](foliant_machine::Machine) and ranges of memory, and calls the [`Manager`]. A room below
+//! can be used alone: the [`folio`] allocator, the page [`table`]s.
+//!
+//! Rooms, in dependency order; each uses only those before it, through their `mod.rs`:
+//! [`frame`], [`folio`], [`table`], `stock`, `flush`, `zero`, [`space`], [`fault`], [`manager`].
+//!
+//! **Not here**: statics, a heap, `cfg(target_arch)`, assembly.
 #![cfg_attr(not(test), no_std)]
 
 #[cfg(test)]
 extern crate alloc;
 
+pub mod fault;
+mod flush;
 pub mod folio;
 pub mod frame;
-#[allow(dead_code, reason = "the rooms that use all of it come next")]
+pub mod manager;
+pub mod space;
+mod stock;
 mod sync;
 pub mod table;
+mod zero;
+
+pub use fault::{Access, Outcome, Policy};
+pub use manager::Manager;
+pub use stock::{Event, SizeEvent, SizeStats};

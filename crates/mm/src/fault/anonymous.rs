@@ -1,0 +1,179 @@
+//! A fault where nothing is mapped: the zero page for a read, a folio for a write.
+
+use super::{Fault, Orders, Outcome, Step, fitting};
+use crate::folio::Class;
+use crate::frame::Claim;
+use crate::space::{Area, attrs};
+use crate::stock::{Event, SizeEvent};
+use crate::table::{Attrs, Blocked, Entry, Paging, Slot, Slots, Spare};
+use crate::zero;
+use foliant_machine::{Machine, Owner};
+use foliant_units::{FRAME_BYTES, Level, Order, VaRange};
+
+/// Why an order was not used.
+enum Skip {
+    /// It does not fit, or something is mapped in its range.
+    Unsuitable,
+    /// No block.
+    NoBlock,
+    /// The charge was refused.
+    NoCharge,
+}
+
+/// A folio ready to be published, and what belongs to it.
+struct Prepared {
+    claim: Claim,
+    range: VaRange,
+    /// For a leaf: the table kept for its split (space::S4).
+    deposit: Option<Claim>,
+}
+
+impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
+    /// Maps the shared zero page, read-only.
+    pub(super) fn zero(&self, area: &Area) -> Step {
+        match self.ensure(Level::BASE) {
+            Ok(()) => {}
+            Err(None) => return Step::Done(Outcome::OutOfMemory),
+            Err(Some(_)) => return Step::Again, // another CPU mapped a large leaf meanwhile
+        }
+        let Ok(locked) = self.tables.lock(self.va, Level::BASE) else { return Step::Again };
+        let slot = Slot::of(self.va, Level::BASE);
+        if locked.entry(slot) != Entry::None || !self.still(area) || !self.is_settled() {
+            return Step::Again;
+        }
+        let attrs = attrs(area.flags).with(Attrs::SPECIAL).with(Attrs::ACCESSED);
+        locked.set(slot, P::leaf(self.zero_page.pa(), Level::BASE, attrs));
+        self.stock.count(Event::ZeroPage);
+        Step::Done(Outcome::ZeroPage)
+    }
+
+    /// Maps a new folio of the largest order that the switches, the area and memory allow.
+    pub(super) fn anonymous(&self, area: &Area) -> Step {
+        let allowed = self.policy.allowed(area.flags, self.space.thp_off());
+        let orders = allowed.with(Orders::of(Order::BASE));
+        for order in orders.largest_first() {
+            let prepared = match self.prepare(area, order) {
+                Ok(prepared) => prepared,
+                Err(skip) => {
+                    self.count_skip(order, &skip);
+                    match skip {
+                        Skip::NoBlock if order == Order::BASE => {
+                            return Step::Done(Outcome::OutOfMemory);
+                        }
+                        Skip::NoCharge if order == Order::BASE => {
+                            return Step::Done(Outcome::OverLimit);
+                        }
+                        Skip::Unsuitable if order == Order::BASE => return Step::Again,
+                        _ => continue,
+                    }
+                }
+            };
+            return self.publish(area, prepared);
+        }
+        unreachable!("order 0 ends the loop")
+    }
+
+    fn count_skip(&self, order: Order, skip: &Skip) {
+        match skip {
+            Skip::Unsuitable => {}
+            Skip::NoBlock => self.stock.count_size(order, SizeEvent::AnonFaultFallback),
+            Skip::NoCharge => {
+                self.stock.count_size(order, SizeEvent::AnonFaultFallback);
+                self.stock.count_size(order, SizeEvent::AnonFaultFallbackCharge);
+            }
+        }
+    }
+
+    fn prepare(&self, area: &Area, order: Order) -> Result<Prepared, Skip> {
+        let range = fitting(order, self.va, area.range).ok_or(Skip::Unsuitable)?;
+        let level = Self::level_of(order);
+        if !self.is_empty(range, level) {
+            return Err(Skip::Unsuitable);
+        }
+        self.ensure(level).map_err(|blocked| match blocked {
+            Some(_) => Skip::Unsuitable,
+            None => Skip::NoBlock,
+        })?;
+        let pages = order.pages().get();
+        let me = self.stock.machine.me();
+        let deposit = match level {
+            Level::BASE => None,
+            _ => Some(self.stock.claim_cleared(Owner::Table).map_err(|_| Skip::NoBlock)?),
+        };
+        let undo = |skip, claim: Option<Claim>, deposit: Option<Claim>| {
+            for claim in claim.into_iter().chain(deposit) {
+                self.stock.release(claim);
+            }
+            Err(skip)
+        };
+        let Ok(claim) = self.stock.claim(order, Class::Movable) else {
+            return undo(Skip::NoBlock, None, deposit);
+        };
+        if self.space.charge(me, pages).is_err() {
+            return undo(Skip::NoCharge, Some(claim), deposit);
+        }
+        zero::clear(self.stock, &claim);
+        Ok(Prepared { claim, range, deposit })
+    }
+
+    /// A look without a lock at whether a range is empty, so that no folio is prepared in vain.
+    fn is_empty(&self, range: VaRange, level: Level) -> bool {
+        let found = self.tables.walk(range.start());
+        match found.entry {
+            Entry::None if found.level > Level::BASE => true,
+            _ if level > Level::BASE => found.level >= level && found.entry == Entry::None,
+            _ => (0..range.pages().get())
+                .all(|n| self.tables.walk(range.start().add(n * FRAME_BYTES)).entry == Entry::None),
+        }
+    }
+
+    /// Makes the tables down to `level`. The error says whether something is in the way, or memory is missing.
+    pub(super) fn ensure(&self, level: Level) -> Result<(), Option<Blocked>> {
+        let mut spare = Spare::new();
+        let done = loop {
+            match self.tables.ensure(self.va, level, &mut spare) {
+                Ok(()) => break Ok(()),
+                Err(Blocked::NeedTable(_)) => {
+                    if self.stock.refill(&mut spare, 1).is_err() {
+                        break Err(None);
+                    }
+                }
+                Err(other) => break Err(Some(other)),
+            }
+        };
+        self.stock.drain(&mut spare);
+        done
+    }
+
+    /// Publishes the folio if its range is still empty and its area still the same (E1).
+    fn publish(&self, area: &Area, prepared: Prepared) -> Step {
+        let Prepared { claim, range, deposit } = prepared;
+        let (order, pages) = (claim.order(), claim.order().pages().get());
+        let level = Self::level_of(order);
+        let slots = if level == Level::BASE { pages as usize } else { 1 };
+        let slots =
+            Slots::new(Slot::of(range.start(), level), slots).expect("a folio of one table");
+        let head = self.stock.enlist(claim, pages); // references before entries (frame::D2)
+        let locked = self.tables.lock(self.va, level).ok().filter(|locked| {
+            locked.first_used(slots).is_none() && self.still(area) && self.is_settled()
+        });
+        let Some(locked) = locked else {
+            self.stock.release(self.stock.delist(head, order));
+            if let Some(table) = deposit {
+                self.stock.release(table);
+            }
+            self.space.uncharge(self.stock.machine.me(), pages);
+            self.stock.count(Event::LostRace);
+            return Step::Again;
+        };
+        if let Some(table) = deposit {
+            self.space.deposit(self.stock, table.give().0);
+        }
+        let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
+        let word = P::leaf(head.pa(), level, attrs | Attrs::TOUCHED);
+        locked.fill(slots, word, P::step(level));
+        drop(locked);
+        self.stock.count_size(order, SizeEvent::AnonFaultAlloc);
+        Step::Done(Outcome::Mapped(order))
+    }
+}

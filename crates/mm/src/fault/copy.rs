@@ -1,0 +1,151 @@
+//! A write to a page that is mapped read-only.
+
+use super::{Fault, Outcome, Step};
+use crate::flush::Gather;
+use crate::folio::Class;
+use crate::frame::Kind;
+use crate::space::{Area, attrs, replace_leaf, split_leaf};
+use crate::stock::{Event, SizeEvent};
+use crate::table::{Attrs, Entry, Locked, Paging, Slot};
+use crate::zero;
+use foliant_machine::{Machine, Replace};
+use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pa};
+
+impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
+    /// Makes the page writable if nobody else has it, else copies it.
+    pub(super) fn write_protected(&self, area: &Area, level: Level, word: u64) -> Step {
+        let slot = Slot::of(self.va, level);
+        let Entry::Leaf { pa, attrs } = P::decode(word, level, slot) else { return Step::Again };
+        if !attrs.has(Attrs::SPECIAL) {
+            if let Some(step) = self.reuse(area, level, word) {
+                return step;
+            }
+            if level > Level::BASE {
+                split_leaf(self.stock, self.space, &self.tables, self.va, level);
+                return Step::Again;
+            }
+        }
+        self.copy(area, word, pa.frame(), attrs)
+    }
+
+    /// Whether every entry that names the folio is this space's (space::S5). Its entries cannot be shared with others
+    /// while the table is locked; those outside of this table count as others'.
+    fn is_ours(&self, locked: &Locked<'_, M, P>, slot: Slot, entry: (Pa, Attrs)) -> bool {
+        let (pa, attrs) = entry;
+        if attrs.has(Attrs::EXCLUSIVE) {
+            return true;
+        }
+        let identity = self.stock.identity(pa.frame());
+        let references = self.stock.references(identity.head(pa.frame()));
+        if locked.level() > Level::BASE {
+            return references == identity.order().pages().get();
+        }
+        references == self.own_entries(locked, slot, pa.frame(), identity.order())
+    }
+
+    /// How many entries of this table name the folio that `frame` is part of, where they stand side by side.
+    fn own_entries(
+        &self,
+        locked: &Locked<'_, M, P>,
+        slot: Slot,
+        frame: Frame,
+        order: Order,
+    ) -> u64 {
+        let inside = frame.get() - order.head(frame).get();
+        let first = slot.index() as i64 - inside as i64;
+        let named = (0..order.pages().get() as i64).filter(|n| {
+            let Some(at) = usize::try_from(first + n).ok().and_then(Slot::new) else {
+                return false;
+            };
+            let expect = order.head(frame).get() + *n as u64;
+            matches!(locked.entry(at), Entry::Leaf { pa, .. } if pa.frame().get() == expect)
+        });
+        named.count() as u64
+    }
+
+    /// Makes the entry writable where nobody else has the page; `None` where somebody has.
+    fn reuse(&self, area: &Area, level: Level, word: u64) -> Option<Step> {
+        let slot = Slot::of(self.va, level);
+        let wider = Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
+        let writable = |word| match P::decode(word, level, slot) {
+            Entry::Leaf { pa, attrs } => P::leaf(pa, level, attrs | wider),
+            _ => word,
+        };
+        let Ok(locked) = self.tables.lock(self.va, level) else { return Some(Step::Again) };
+        let Entry::Leaf { pa, attrs } = locked.entry(slot) else { return Some(Step::Again) };
+        // Only walkers' bits may have come in between.
+        if locked.get(slot) & !P::UPDATED != word & !P::UPDATED || !self.still(area) {
+            return Some(Step::Again);
+        }
+        match self.stock.machine.rules().replace {
+            Replace::InPlace if self.is_ours(&locked, slot, (pa, attrs)) => {
+                locked.update(slot, writable);
+            }
+            // An exclusive entry stays so unless its word changes, which the replacement would see. Whether a shared
+            // one has no other owner left cannot be held still over a break: it is copied.
+            Replace::BreakBeforeMake if attrs.has(Attrs::EXCLUSIVE) && level == Level::BASE => {
+                drop(locked);
+                let (stock, tables) = (self.stock, &self.tables);
+                if !replace_leaf(stock, self.space, tables, self.va, word, || writable(word)) {
+                    return Some(Step::Again);
+                }
+            }
+            _ => return None,
+        }
+        self.forget_here(level);
+        self.stock.count(Event::Reused);
+        Some(Step::Done(Outcome::Reused))
+    }
+
+    /// Copies one page. The old entry is broken and flushed before the copy begins, so that no store through a stale
+    /// translation is lost, and before the new one is made, so that no CPU uses both.
+    fn copy(&self, area: &Area, word: u64, from: Frame, old: Attrs) -> Step {
+        let me = self.stock.machine.me();
+        let is_zero = old.has(Attrs::SPECIAL);
+        let Ok(claim) = self.stock.claim(Order::BASE, Class::Movable) else {
+            return Step::Done(Outcome::OutOfMemory);
+        };
+        // The page that goes was charged as well, unless it was the zero page.
+        if is_zero && self.space.charge(me, 1).is_err() {
+            self.stock.release(claim);
+            return Step::Done(Outcome::OverLimit);
+        }
+        let mut unused = Some(claim);
+        let replaced = self.still(area)
+            && replace_leaf(self.stock, self.space, &self.tables, self.va, word, || {
+                let claim = unused.take().expect("made once");
+                if is_zero {
+                    zero::clear(self.stock, &claim);
+                } else {
+                    zero::copy_page(self.stock.machine, from.pa(), &claim);
+                    self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
+                }
+                let head = self.stock.enlist(claim, 1);
+                let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
+                P::leaf(head.pa(), Level::BASE, attrs | Attrs::SOFT_DIRTY)
+            });
+        if !replaced {
+            if is_zero {
+                self.space.uncharge(me, 1);
+            }
+            self.stock.release(unused.expect("not made"));
+            return Step::Again;
+        }
+        if is_zero {
+            self.stock.count_size(Order::BASE, SizeEvent::AnonFaultAlloc);
+            return Step::Done(Outcome::Mapped(Order::BASE));
+        }
+        let head = self.head_of(from);
+        let mut gather = Gather::new(self.stock, &self.space.target);
+        gather.doom(head, 1);
+        gather.flush();
+        self.stock.count(Event::Copied);
+        Step::Done(Outcome::Copied)
+    }
+
+    fn head_of(&self, frame: Frame) -> Frame {
+        let identity = self.stock.identity(frame);
+        assert!(matches!(identity.kind(), Kind::Anon | Kind::Tail), "{frame:?} is no user page");
+        identity.head(frame)
+    }
+}

@@ -1,0 +1,202 @@
+//! What a fault does: look the area up, choose an order, prepare a folio, publish it.
+//!
+//! ```text
+//!   area ─▶ entry? ── none ───── read ──▶ the shared zero page
+//!     │        │         └────── write ─▶ orders allowed, largest first:
+//!     │        │                          fits the area ▸ range empty ▸ block ▸ charge ─▶ clear ─▶ publish
+//!     │        └── read-only ─── write ─▶ exclusive or last owner: make writable; else copy one page
+//!     └── none ─▶ refused
+//! ```
+//!
+//! **Invariants**
+//! - E1. All entries of a folio's range are published under one hold of the table's lock, after every one of them was
+//!   seen empty under it and the area was looked up again: all or none (A, 5.4.1 and 5.4.2 of the specification).
+//! - E2. The order is chosen on one snapshot of the switches.
+//! - E3. A failed block or charge counts and steps down to the next enabled order; only order 0 failing is
+//!   out-of-memory.
+//! - E4. What was prepared and not published goes back exactly once, charge and frames.
+//!
+//! **Locking.** A fault runs inside a reader's section, takes no lock but one table's for the publication, and waits for
+//! nothing in it but other table holders and breaking entries. Areas are read without a lock.
+//!
+//! **Not here**: how areas change (`space`), what happens when order 0 fails (the face and its embedder decide).
+
+mod anonymous;
+mod copy;
+mod policy;
+
+pub use policy::{
+    Global, Orders, Policy, PolicyError, ProcessSwitch, Size, ThpAnonError, fitting, parse_order,
+};
+
+pub(crate) use policy::Switches;
+
+use crate::space::{Area, Flags, Space};
+use crate::stock::{Event, Stock};
+use crate::table::{Attrs, Entry, Paging, SoftKind, Tables};
+use foliant_machine::{Invalidation, Item, Machine, Replace, Tables as Went};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Order, Va, VaRange};
+
+/// What an access wants to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Fetch an instruction.
+    Execute,
+}
+
+/// What became of a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// A new folio of this order is mapped.
+    Mapped(Order),
+    /// The shared zero page is mapped, read-only.
+    ZeroPage,
+    /// A base page was copied.
+    Copied,
+    /// The page had no other owner left and is writable again.
+    Reused,
+    /// The access was possible already: another CPU was faster.
+    Spurious,
+    /// The area is handed to the program: it fills the page and tries again.
+    Userfault(Va),
+    /// The access is not allowed.
+    Refused(Refusal),
+    /// Not even a base page was to be had.
+    OutOfMemory,
+    /// A base page was to be had, but the space's charge limit is reached.
+    OverLimit,
+}
+
+/// Why an access is not allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// There is no such space (any more).
+    NoSpace,
+    /// No area contains the address.
+    NoArea(Va),
+    /// The area does not grant this right.
+    NoRight(Va, Access),
+    /// A guard lies there.
+    Guard(Va),
+}
+
+/// A fault at work.
+pub(crate) struct Fault<'f, 'm, M: Machine, P: Paging> {
+    pub(crate) stock: &'f Stock<'m, M, P>,
+    pub(crate) space: &'f Space,
+    pub(crate) tables: Tables<'m, M, P>,
+    pub(crate) policy: Policy,
+    pub(crate) zero_page: Frame,
+    /// The page accessed.
+    pub(crate) va: Va,
+    pub(crate) access: Access,
+}
+
+/// How a step of a fault ended.
+pub(crate) enum Step {
+    /// The fault is over.
+    Done(Outcome),
+    /// Something changed meanwhile: look again.
+    Again,
+}
+
+impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
+    pub(crate) fn new(
+        stock: &'f Stock<'m, M, P>,
+        space: &'f Space,
+        switches: &Switches,
+        zero_page: Frame,
+        (va, access): (Va, Access),
+    ) -> Self {
+        let va = va.align_down(Bytes::new(FRAME_BYTES));
+        let policy = switches.load(); // E2
+        Fault { stock, space, tables: space.tables(stock), policy, zero_page, va, access }
+    }
+
+    /// Runs the fault to its end. The caller is in a reader's section.
+    pub(crate) fn run(&self) -> Outcome {
+        loop {
+            let Some(area) = self.space.areas.find(self.stock.machine, self.va) else {
+                return Outcome::Refused(Refusal::NoArea(self.va));
+            };
+            if !grants(area.flags, self.access) {
+                return Outcome::Refused(Refusal::NoRight(self.va, self.access));
+            }
+            match self.step(&area) {
+                Step::Done(outcome) => return outcome,
+                Step::Again => self.stock.machine.relax(),
+            }
+        }
+    }
+
+    fn step(&self, area: &Area) -> Step {
+        let found = self.tables.walk(self.va);
+        match found.entry {
+            Entry::None if area.flags.has(Flags::USERFAULT) => {
+                Step::Done(Outcome::Userfault(self.va))
+            }
+            Entry::None if self.access == Access::Write => self.anonymous(area),
+            Entry::None => self.zero(area),
+            Entry::Leaf { attrs, .. }
+                if self.access == Access::Write && !attrs.has(Attrs::WRITE) =>
+            {
+                self.write_protected(area, found.level, found.word)
+            }
+            Entry::Leaf { attrs, .. } if attrs.has(Attrs::USER) => {
+                self.forget_here(found.level);
+                self.stock.count(Event::Spurious);
+                Step::Done(Outcome::Spurious)
+            }
+            // The area was opened again after it had been closed; the entry follows.
+            Entry::Leaf { .. } => Step::Again,
+            Entry::Table(_) => Step::Again,
+            Entry::Soft(soft) => match soft.kind {
+                SoftKind::Guard => Step::Done(Outcome::Refused(Refusal::Guard(self.va))),
+                SoftKind::Marker => Step::Done(Outcome::Userfault(self.va)),
+                _ => Step::Again,
+            },
+        }
+    }
+
+    /// Ends this CPU's translation of the page, which grants less than the entry by now. More rights need no shootdown: a
+    /// CPU with the old translation faults once, and comes here.
+    fn forget_here(&self, level: Level) {
+        let base = self.va.align_down(level.span());
+        let range = VaRange::sized(base, level.span()).expect("a user page");
+        let mut here = Invalidation::none(self.space.target.scope());
+        here.push(Item { range, level, tables: Went::Kept }).expect("there is room for one");
+        self.stock.machine.invalidate(&here);
+        self.stock.count(Event::LocalOne);
+    }
+
+    /// Whether the area still is what the fault decided on. Asked under the table's lock (E1).
+    fn still(&self, area: &Area) -> bool {
+        self.space.areas.find(self.stock.machine, self.va) == Some(*area)
+    }
+
+    /// Whether an empty entry may be filled. On a machine that breaks before it makes it may not while a flush is pending:
+    /// the entry may be one that is being broken (flush::F2). Asked under the table's lock.
+    fn is_settled(&self) -> bool {
+        match self.stock.machine.rules().replace {
+            Replace::InPlace => true,
+            Replace::BreakBeforeMake => !self.space.target.is_pending(0),
+        }
+    }
+
+    /// The level at which a folio of `order` is mapped.
+    fn level_of(order: Order) -> Level {
+        if order == Order::MEGA { Level::MEGA } else { Level::BASE }
+    }
+}
+
+fn grants(flags: Flags, access: Access) -> bool {
+    flags.has(match access {
+        Access::Read => Flags::READ,
+        Access::Write => Flags::WRITE,
+        Access::Execute => Flags::EXEC,
+    })
+}

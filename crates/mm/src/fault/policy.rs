@@ -1,0 +1,417 @@
+//! Which folio sizes a fault may use: a pure function of switches and wishes.
+//!
+//! ```text
+//!   word   always: orders 0..=9 (10) │ madvise (10) │ inherit (10) │ global (2)
+//! ```
+//!
+//! The switches fit in one word, so a fault decides on one snapshot of all of them (TR-A9). Supported sizes are 16 KiB
+//! to 2 MiB (orders 2 to 9). At the start 2 MiB inherits the global switch and all others are off.
+
+use crate::space::Flags;
+use crate::sync::{AtomicU64, Ordering};
+use core::{error, fmt};
+use foliant_units::{Bytes, Order, SizeError, Va, VaRange};
+
+/// Orders as a set, up to 2 MiB.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Orders(u16);
+
+impl Orders {
+    /// No order: base pages only.
+    pub const NONE: Orders = Orders(0);
+    /// Those that anonymous memory can have: 16 KiB to 2 MiB.
+    pub const ANON: Orders = Orders(0x3fc);
+    const BITS: u32 = 10;
+    const MASK: u64 = (1 << Orders::BITS) - 1;
+
+    /// The set of `order` alone; empty above 2 MiB.
+    pub const fn of(order: Order) -> Orders {
+        if order.get() as u32 >= Orders::BITS { Orders(0) } else { Orders(1 << order.get()) }
+    }
+    /// Every supported order up to `order`.
+    pub const fn up_to(order: Order) -> Orders {
+        let top = if order.get() > 9 { 9 } else { order.get() };
+        Orders(((1 << (top + 1)) - 1) & Orders::ANON.0)
+    }
+    /// Both together.
+    pub const fn with(self, more: Orders) -> Orders {
+        Orders(self.0 | more.0)
+    }
+    /// Those not in `less`.
+    pub const fn without(self, less: Orders) -> Orders {
+        Orders(self.0 & !less.0)
+    }
+    /// Whether `order` is in the set.
+    pub const fn contains(self, order: Order) -> bool {
+        self.0 >> order.get() & 1 == 1 && (order.get() as u32) < Orders::BITS
+    }
+    /// Whether the set is empty.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+    /// The orders, largest first.
+    pub fn largest_first(self) -> impl Iterator<Item = Order> {
+        Order::all().take(Orders::BITS as usize).rev().filter(move |o| self.contains(*o))
+    }
+}
+
+impl fmt::Debug for Orders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.largest_first()).finish()
+    }
+}
+
+/// The switch of all sizes (`transparent_hugepage/enabled`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Global {
+    /// Sizes that inherit are off.
+    Never,
+    /// Sizes that inherit are for areas that ask.
+    Madvise,
+    /// Sizes that inherit are for all areas.
+    Always,
+}
+
+/// The switch of one size (`transparent_hugepage/hugepages-*kB/enabled`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Size {
+    /// Off.
+    Never,
+    /// For areas that ask.
+    Madvise,
+    /// As the global switch says.
+    Inherit,
+    /// For all areas.
+    Always,
+}
+
+/// The switch of one process (`PR_SET_THP_DISABLE`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProcessSwitch {
+    /// As the other switches say.
+    On,
+    /// No large folios in this process.
+    Off,
+}
+
+/// All switches at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// Sizes for all areas.
+    pub always: Orders,
+    /// Sizes for areas that ask.
+    pub madvise: Orders,
+    /// Sizes that follow `global`.
+    pub inherit: Orders,
+    /// The switch of all sizes.
+    pub global: Global,
+}
+
+impl Default for Policy {
+    /// 2 MiB inherits, and the global switch says `madvise`.
+    fn default() -> Policy {
+        Policy { inherit: Orders::of(Order::MEGA), global: Global::Madvise, ..Policy::BASE_ONLY }
+    }
+}
+
+impl Policy {
+    /// Everything off: 4 KiB pages only.
+    pub const BASE_ONLY: Policy = Policy {
+        always: Orders::NONE,
+        madvise: Orders::NONE,
+        inherit: Orders::NONE,
+        global: Global::Never,
+    };
+
+    /// `sizes` for all areas, nothing else.
+    pub const fn always(sizes: Orders) -> Policy {
+        Policy { always: sizes, ..Policy::BASE_ONLY }
+    }
+
+    /// Sets the switch of one size.
+    pub fn set(&mut self, order: Order, size: Size) -> Result<(), PolicyError> {
+        let bit = Orders::of(order);
+        if bit.without(Orders::ANON) != Orders::NONE || bit.is_empty() {
+            return Err(PolicyError::Unsupported(order.bytes()));
+        }
+        for set in [&mut self.always, &mut self.madvise, &mut self.inherit] {
+            *set = set.without(bit);
+        }
+        match size {
+            Size::Never => {}
+            Size::Madvise => self.madvise = self.madvise.with(bit),
+            Size::Inherit => self.inherit = self.inherit.with(bit),
+            Size::Always => self.always = self.always.with(bit),
+        }
+        Ok(())
+    }
+
+    /// The switch of one size.
+    pub fn get(&self, order: Order) -> Size {
+        match order {
+            _ if self.always.contains(order) => Size::Always,
+            _ if self.inherit.contains(order) => Size::Inherit,
+            _ if self.madvise.contains(order) => Size::Madvise,
+            _ => Size::Never,
+        }
+    }
+
+    /// Which sizes a fault in an area with `flags` of a process with `switch` may use.
+    pub fn allowed(&self, flags: Flags, switch: ProcessSwitch) -> Orders {
+        let barred = Flags::NOHUGEPAGE;
+        if switch == ProcessSwitch::Off || flags.has(barred) || flags.has(Flags::USERFAULT) {
+            return Orders::NONE;
+        }
+        let asks = flags.has(Flags::HUGEPAGE);
+        let mut orders = self.always;
+        if asks {
+            orders = orders.with(self.madvise);
+        }
+        if self.global == Global::Always || (self.global == Global::Madvise && asks) {
+            orders = orders.with(self.inherit);
+        }
+        Orders(orders.0 & Orders::ANON.0)
+    }
+
+    fn word(self) -> u64 {
+        let sets = [self.always, self.madvise, self.inherit];
+        let global = (self.global as u64) << (3 * Orders::BITS);
+        sets.iter().rev().fold(0, |word, set| word << Orders::BITS | set.0 as u64) | global
+    }
+    fn from_word(word: u64) -> Policy {
+        let set = |i: u32| Orders((word >> (i * Orders::BITS) & Orders::MASK) as u16);
+        let global = match word >> (3 * Orders::BITS) & 3 {
+            0 => Global::Never,
+            1 => Global::Madvise,
+            _ => Global::Always,
+        };
+        Policy { always: set(0), madvise: set(1), inherit: set(2), global }
+    }
+
+    /// Reads the command-line form `<size>[,<size>|<low>-<high>]:<state>[;...]`, as Linux's `thp_anon=`. Sizes that it
+    /// does not mention become `never`; the global switch stays. A mistake refuses the whole text.
+    pub fn parse_thp_anon<'t>(&self, text: &'t str) -> Result<Policy, ThpAnonError<'t>> {
+        let mut policy = Policy { global: self.global, ..Policy::BASE_ONLY };
+        let fail = |part, why| ThpAnonError { part, why };
+        for part in text.split(';') {
+            let (sizes, state) = part.split_once(':').ok_or(fail(part, PolicyError::NoState))?;
+            let state = Size::parse(state).map_err(|why| fail(state, why))?;
+            for size in sizes.split(',') {
+                let (low, high) = size.split_once('-').unwrap_or((size, size));
+                let order = |text| parse_order(text).map_err(|why| fail(text, why));
+                let (low, high) = (order(low)?, order(high)?);
+                if low > high {
+                    return Err(fail(size, PolicyError::Inverted));
+                }
+                for order in Order::all().filter(|o| (low..=high).contains(o)) {
+                    policy.set(order, state).map_err(|why| fail(size, why))?;
+                }
+            }
+        }
+        Ok(policy)
+    }
+}
+
+impl Size {
+    /// Reads `always`, `inherit`, `madvise` or `never`.
+    pub fn parse(text: &str) -> Result<Size, PolicyError> {
+        match text {
+            "always" => Ok(Size::Always),
+            "inherit" => Ok(Size::Inherit),
+            "madvise" => Ok(Size::Madvise),
+            "never" => Ok(Size::Never),
+            _ => Err(PolicyError::UnknownState),
+        }
+    }
+    /// The word that [`parse`](Size::parse) reads.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Size::Always => "always",
+            Size::Inherit => "inherit",
+            Size::Madvise => "madvise",
+            Size::Never => "never",
+        }
+    }
+}
+
+impl Global {
+    /// Reads `always`, `madvise` or `never`.
+    pub fn parse(text: &str) -> Result<Global, PolicyError> {
+        match Size::parse(text)? {
+            Size::Always => Ok(Global::Always),
+            Size::Madvise => Ok(Global::Madvise),
+            Size::Never => Ok(Global::Never),
+            Size::Inherit => Err(PolicyError::UnknownState),
+        }
+    }
+}
+
+/// Reads the size of a folio: a power of two from 16 KiB to 2 MiB. It is never rounded.
+pub fn parse_order(text: &str) -> Result<Order, PolicyError> {
+    let bytes = Bytes::parse(text).map_err(PolicyError::Size)?;
+    match Order::fitting(bytes).filter(|o| o.bytes() == bytes) {
+        Some(order) if Orders::ANON.contains(order) => Ok(order),
+        Some(_) => Err(PolicyError::Unsupported(bytes)),
+        None => Err(PolicyError::NotAPower(bytes)),
+    }
+}
+
+/// Why a switch was not set. Nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PolicyError {
+    /// Not a size at all.
+    Size(SizeError),
+    /// Not a power of two of base pages.
+    NotAPower(Bytes),
+    /// No folio size of anonymous memory.
+    Unsupported(Bytes),
+    /// A range whose end lies below its start.
+    Inverted,
+    /// There is no `:state`.
+    NoState,
+    /// Not one of the words for a state.
+    UnknownState,
+}
+
+/// Where and why a `thp_anon=` text was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ThpAnonError<'t> {
+    /// The part that is wrong.
+    pub part: &'t str,
+    /// What is wrong with it.
+    pub why: PolicyError,
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PolicyError::Size(error) => error.fmt(f),
+            PolicyError::NotAPower(size) => write!(f, "{size} is not a power of two of 4k"),
+            PolicyError::Unsupported(size) => {
+                write!(f, "{size} is no folio size: use 16k to 2m")
+            }
+            PolicyError::Inverted => f.write_str("the range ends below its start"),
+            PolicyError::NoState => f.write_str("expected size:state, like 64k:always"),
+            PolicyError::UnknownState => {
+                f.write_str("the state is one of always, inherit, madvise, never")
+            }
+        }
+    }
+}
+impl fmt::Display for ThpAnonError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.part, self.why)
+    }
+}
+impl error::Error for PolicyError {}
+impl error::Error for ThpAnonError<'_> {}
+
+/// The switches as all CPUs share them.
+#[derive(Debug)]
+pub(crate) struct Switches {
+    word: AtomicU64,
+}
+
+impl Switches {
+    pub(crate) fn new(policy: Policy) -> Switches {
+        Switches { word: AtomicU64::new(policy.word()) }
+    }
+    /// One snapshot of all switches.
+    pub(crate) fn load(&self) -> Policy {
+        Policy::from_word(self.word.load(Ordering::Relaxed))
+    }
+    pub(crate) fn store(&self, policy: Policy) {
+        self.word.store(policy.word(), Ordering::Relaxed);
+    }
+}
+
+/// The naturally aligned range of `order` around `va`, where it lies inside `area`.
+pub fn fitting(order: Order, va: Va, area: VaRange) -> Option<VaRange> {
+    let range = VaRange::sized(va.align_down(order.bytes()), order.bytes())?;
+    area.covers(range).then_some(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(n: u8) -> Order {
+        Order::new(n).unwrap()
+    }
+
+    #[test]
+    fn a_policy_survives_its_word() {
+        let mut policy = Policy::default();
+        policy.set(order(4), Size::Always).unwrap();
+        policy.set(order(3), Size::Madvise).unwrap();
+        for global in [Global::Never, Global::Madvise, Global::Always] {
+            policy.global = global;
+            assert_eq!(Policy::from_word(policy.word()), policy);
+        }
+    }
+
+    #[test]
+    fn switches_and_wishes_decide_as_upstream_documents() {
+        let plain = Flags::READ_WRITE;
+        let (asks, bars) = (plain.with(Flags::HUGEPAGE), plain.with(Flags::NOHUGEPAGE));
+        let mut policy = Policy::BASE_ONLY;
+        policy.set(order(4), Size::Always).unwrap();
+        policy.set(order(5), Size::Madvise).unwrap();
+        policy.set(order(9), Size::Inherit).unwrap();
+        let (o4, o5, o9) = (Orders::of(order(4)), Orders::of(order(5)), Orders::of(order(9)));
+        for (global, flags, expect) in [
+            (Global::Never, plain, o4),
+            (Global::Never, asks, o4.with(o5)),
+            (Global::Madvise, plain, o4),
+            (Global::Madvise, asks, o4.with(o5).with(o9)),
+            (Global::Always, plain, o4.with(o9)),
+            (Global::Always, asks, o4.with(o5).with(o9)),
+            (Global::Always, bars, Orders::NONE),
+            (Global::Always, asks.with(Flags::USERFAULT), Orders::NONE),
+        ] {
+            policy.global = global;
+            let got = policy.allowed(flags, ProcessSwitch::On);
+            assert_eq!(got, expect, "{global:?} {flags:?}");
+            assert_eq!(policy.allowed(flags, ProcessSwitch::Off), Orders::NONE);
+        }
+    }
+
+    /// `thp_anon=` once took 15K for 16K.
+    #[test]
+    fn tr_a5_sizes_are_never_rounded() {
+        let start = Policy::default();
+        for (text, part, why) in [
+            ("15K:always", "15K", PolicyError::NotAPower(Bytes::new(15 << 10))),
+            ("17K:always", "17K", PolicyError::NotAPower(Bytes::new(17 << 10))),
+            ("48K:always", "48K", PolicyError::NotAPower(Bytes::new(48 << 10))),
+            ("8K:always", "8K", PolicyError::Unsupported(Bytes::new(8 << 10))),
+            ("4K:always", "4K", PolicyError::Unsupported(Bytes::new(4 << 10))),
+            ("4M:always", "4M", PolicyError::Unsupported(Bytes::new(4 << 20))),
+            ("2G:always", "2G", PolicyError::NotAPower(Bytes::new(2 << 30))),
+            ("64K", "64K", PolicyError::NoState),
+            ("64K:", "", PolicyError::UnknownState),
+            ("64K:allways", "allways", PolicyError::UnknownState),
+            ("64K:always;", "", PolicyError::NoState),
+            ("128K-64K:always", "128K-64K", PolicyError::Inverted),
+            ("64K-:always", "", PolicyError::Size(SizeError::NoNumber)),
+            ("64Q:always", "64Q", PolicyError::Size(SizeError::UnknownUnit)),
+        ] {
+            let got = start.parse_thp_anon(text);
+            assert_eq!(got, Err(ThpAnonError { part, why }), "{text}");
+        }
+        let good = start.parse_thp_anon("16K-64K,256k:always;2M:inherit").unwrap();
+        let always = [2, 3, 4, 6].map(order).map(Orders::of).into_iter();
+        assert_eq!(good.always, always.fold(Orders::NONE, Orders::with));
+        assert_eq!((good.inherit, good.madvise), (Orders::of(Order::MEGA), Orders::NONE));
+        assert_eq!(good.get(order(5)), Size::Never);
+    }
+
+    #[test]
+    fn a_range_fits_only_where_the_area_holds_all_of_it() {
+        let area = VaRange::new(Va::new(0x1_1000), Va::new(0x4_0000)).unwrap();
+        assert_eq!(fitting(order(4), Va::new(0x1_5000), area), None);
+        let range = fitting(order(4), Va::new(0x2_5000), area).unwrap();
+        assert_eq!(range.start(), Va::new(0x2_0000));
+        assert!(fitting(order(2), Va::new(0x1_5000), area).is_some());
+    }
+}

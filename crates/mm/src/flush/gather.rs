@@ -1,0 +1,183 @@
+//! The gather itself.
+
+use super::doomed::Doomed;
+use super::target::{Settled, Target};
+use crate::frame::Stale;
+use crate::stock::{Event, Stock};
+use crate::table::{Attrs, Paging};
+use foliant_machine::{Accessed, Invalidation, Item, Machine, MmuRules, Reach, Tables};
+use foliant_units::{Frame, Level, VaRange};
+
+/// Whether a walker ever used an entry that was taken out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Used {
+    /// Its accessed bit was set.
+    Yes,
+    /// It was clear.
+    No,
+}
+
+impl Used {
+    /// What the attributes of an entry that was taken out say.
+    pub(crate) fn of(attrs: Attrs) -> Used {
+        if attrs.has(Attrs::ACCESSED) { Used::Yes } else { Used::No }
+    }
+}
+
+/// See the module's text.
+pub(crate) struct Gather<'g, 'm, M: Machine, P: Paging> {
+    stock: &'g Stock<'m, M, P>,
+    target: &'g Target,
+    list: Invalidation,
+    entries: u64,
+    pending: Pending,
+    doomed: Doomed,
+    tables: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pending {
+    No,
+    Yes,
+}
+
+impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
+    /// Room that an operation can make progress with.
+    const ROOM_MIN: usize = 2;
+
+    pub(crate) fn new(stock: &'g Stock<'m, M, P>, target: &'g Target) -> Self {
+        let list = Invalidation::none(target.scope());
+        let doomed = Doomed::new();
+        Gather { stock, target, list, entries: 0, pending: Pending::No, doomed, tables: 0 }
+    }
+
+    /// What the machine forbids.
+    pub(crate) fn rules(&self) -> MmuRules {
+        self.stock.machine.rules()
+    }
+
+    /// Has room for up to `count` doomed words, flushing first where there is none at all. Called without a lock.
+    pub(crate) fn room(&mut self, count: usize) -> usize {
+        let room = self.doomed.grow(self.stock, count);
+        if room >= Gather::<M, P>::ROOM_MIN {
+            return room;
+        }
+        self.flush();
+        self.doomed.grow(self.stock, count)
+    }
+
+    /// Notes that leaves of `level` in `range` were taken out or lost a permission. Called under the table's lock.
+    pub(crate) fn note(&mut self, range: VaRange, level: Level, used: Used) {
+        let rules = self.stock.machine.rules();
+        if used == Used::No && rules.accessed == Accessed::SetBeforeCached {
+            self.stock.count(Event::FlushSpared);
+            return;
+        }
+        self.add(Item { range, level, tables: Tables::Kept });
+    }
+
+    /// Notes that the word of `level` for `range`, which named a table, was taken out, and dooms the table: one entry, for
+    /// its leaves were noted when they went. Needs one word of room.
+    pub(crate) fn remove_table(&mut self, range: VaRange, level: Level, table: Stale) {
+        self.add(Item { range, level, tables: Tables::Removed });
+        self.tables += 1;
+        let frame = table.flushed().give().0; // freed by `doomed`, after the flush (F1)
+        self.doomed.push_table(self.stock, frame);
+    }
+
+    /// Dooms `n` references to the folio at `head`. Needs one word of room.
+    pub(crate) fn doom(&mut self, head: Frame, n: u64) {
+        self.doomed.push_references(self.stock, head, n);
+    }
+
+    fn add(&mut self, item: Item) {
+        if self.pending == Pending::No {
+            self.target.start();
+            self.pending = Pending::Yes;
+        }
+        if self.list.reach() == Reach::All {
+            return;
+        }
+        self.entries += item.entries();
+        if let Some(last) = self.list.items_mut().last_mut()
+            && last.level == item.level
+            && last.tables == item.tables
+            && last.range.end() == item.range.start()
+        {
+            last.range =
+                VaRange::new(last.range.start(), item.range.end()).expect("ranges grow up");
+        } else if self.list.push(item).is_err() {
+            self.list.widen();
+        }
+        if self.entries > self.stock.machine.rules().ceiling_entries as u64 {
+            self.list.widen();
+        }
+    }
+
+    /// Completes the flush and frees what was doomed. The caller holds no table lock, and is in no reader's section if
+    /// tables were removed.
+    pub(crate) fn flush(&mut self) {
+        self.shoot();
+        if self.tables > 0 {
+            self.stock.wait_for_readers();
+            self.tables = 0;
+        }
+        self.doomed.free_all(self.stock);
+    }
+
+    fn shoot(&mut self) {
+        if self.pending == Pending::No {
+            return;
+        }
+        let (stock, machine) = (self.stock, self.stock.machine);
+        let me = machine.me();
+        let mut others = self.target.running();
+        let here = others.contains(me);
+        others.remove(me);
+        let ticket = if others.is_empty() {
+            None
+        } else {
+            stock.count(Event::Shootdown);
+            stock.count_by(Event::Interrupt, others.len() as u64);
+            Some(machine.ask(&others, &self.list))
+        };
+        if here {
+            self.count_local();
+            machine.invalidate(&self.list);
+        }
+        if let Some(ticket) = ticket {
+            machine.wait(ticket);
+        }
+        self.target.finish();
+        self.pending = Pending::No;
+        self.list = Invalidation::none(self.target.scope());
+        self.entries = 0;
+    }
+
+    fn count_local(&self) {
+        match self.list.reach() {
+            Reach::All => self.stock.count(Event::LocalAll),
+            Reach::Items => self.stock.count_by(Event::LocalOne, self.entries),
+        }
+    }
+
+    /// Completes what other gathers of this space have pending, before a conclusion is drawn from an absent or
+    /// read-only entry (F2).
+    pub(crate) fn settle(&self) {
+        let own = (self.pending == Pending::Yes) as u64;
+        if let Settled::Flushed { asked } = self.target.settle(self.stock.machine, own)
+            && asked > 0
+        {
+            self.stock.count(Event::Shootdown);
+            self.stock.count_by(Event::Interrupt, asked);
+        }
+    }
+}
+
+impl<M: Machine, P: Paging> Drop for Gather<'_, '_, M, P> {
+    fn drop(&mut self) {
+        if self.pending == Pending::Yes || !self.doomed.is_empty() {
+            self.flush(); // F4
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Whose translations a gather ends: the CPUs that run a space, and whether a flush of it is pending.
+
+use crate::sync::{AtomicU64, Ordering, fence};
+use foliant_machine::{Cpus, Invalidation, Scope, Tlb};
+use foliant_units::{CPUS_MAX, Cpu, CpuSet, Pa};
+
+/// One address space as the flush sees it.
+#[derive(Default)]
+#[repr(C)]
+pub(crate) struct Target {
+    /// The top table's address; constant while the space lives.
+    root: AtomicU64,
+    started: AtomicU64,                  // [p]
+    finished: AtomicU64,                 // [p]
+    running: [AtomicU64; CPUS_MAX / 64], // [a]
+}
+
+impl Target {
+    pub(crate) fn set_root(&self, root: Pa) {
+        self.root.store(root.get(), Ordering::Relaxed);
+    }
+    pub(crate) fn root(&self) -> Pa {
+        Pa::new(self.root.load(Ordering::Relaxed))
+    }
+    pub(crate) fn scope(&self) -> Scope {
+        Scope::Space(self.root())
+    }
+
+    /// Announces that `cpu` is about to load the root (F3).
+    pub(crate) fn announce(&self, cpu: Cpu) {
+        self.running[cpu.index() / 64].fetch_or(1 << (cpu.index() % 64), Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+    /// States that `cpu` has loaded another root.
+    pub(crate) fn leave(&self, cpu: Cpu) {
+        self.running[cpu.index() / 64].fetch_and(!(1 << (cpu.index() % 64)), Ordering::SeqCst);
+    }
+    /// The CPUs that may hold translations.
+    pub(crate) fn running(&self) -> CpuSet {
+        fence(Ordering::SeqCst);
+        CpuSet::from_words(core::array::from_fn(|w| self.running[w].load(Ordering::SeqCst)))
+    }
+
+    /// Counts a flush as pending (F2).
+    pub(super) fn start(&self) {
+        self.started.fetch_add(1, Ordering::SeqCst);
+    }
+    /// Counts a flush as done.
+    pub(super) fn finish(&self) {
+        self.finished.fetch_add(1, Ordering::SeqCst);
+    }
+    /// Whether a flush is pending, not counting `own` ones.
+    pub(crate) fn is_pending(&self, own: u64) -> bool {
+        let finished = self.finished.load(Ordering::SeqCst);
+        self.started.load(Ordering::SeqCst) > finished + own
+    }
+
+    /// Carries out what others have pending, by a flush of the whole space (F2, G5). Their own flush still follows.
+    pub(crate) fn settle(&self, machine: &(impl Cpus + Tlb), own: u64) -> Settled {
+        if !self.is_pending(own) {
+            return Settled::Nothing;
+        }
+        let all = Invalidation::all(self.scope());
+        let mut others = self.running();
+        let me = machine.me();
+        let here = others.contains(me);
+        others.remove(me);
+        let ticket = (!others.is_empty()).then(|| machine.ask(&others, &all));
+        if here {
+            machine.invalidate(&all);
+        }
+        let asked = others.len() as u64;
+        if let Some(ticket) = ticket {
+            machine.wait(ticket);
+        }
+        Settled::Flushed { asked }
+    }
+}
+
+/// What [`Target::settle`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Settled {
+    /// No flush was pending.
+    Nothing,
+    /// The space was flushed; `asked` other CPUs were interrupted.
+    Flushed {
+        /// CPUs asked.
+        asked: u64,
+    },
+}

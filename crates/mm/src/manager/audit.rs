@@ -1,0 +1,151 @@
+//! Recounting from the bottom: every counter and reference against what tables and descriptors say.
+#![cfg(feature = "verify")]
+
+use super::Manager;
+use crate::folio::Disagreement;
+use crate::frame::{Flag, Kind};
+use crate::space::{SpaceId, user_half};
+use crate::stock::SizeEvent;
+use crate::table::{Attrs, Entry, Paging};
+use core::fmt;
+use foliant_machine::Machine;
+use foliant_units::{Frame, Order, Pages};
+
+/// What a recount found, where everything agrees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Audit {
+    /// Entries that name folios, in base pages, in all spaces.
+    pub mapped: Pages,
+    /// Pages in anonymous folios.
+    pub anonymous: Pages,
+    /// Folios alive.
+    pub folios: u64,
+}
+
+/// The first disagreement that a recount found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AuditError {
+    /// The allocator's own counters.
+    Allocator(Disagreement),
+    /// A space counts other pages than its entries name.
+    Pages {
+        /// The space.
+        space: SpaceId,
+        /// What it counts.
+        stated: Pages,
+        /// What its entries name.
+        counted: Pages,
+    },
+    /// All folios together have other references than there are entries.
+    References {
+        /// What the descriptors say.
+        stated: u64,
+        /// What the entries name.
+        counted: u64,
+    },
+    /// A counter of folios alive.
+    Alive {
+        /// The size.
+        order: Order,
+        /// Which counter.
+        event: SizeEvent,
+        /// What it says.
+        stated: u64,
+        /// What the descriptors say.
+        counted: u64,
+    },
+    /// An entry names a frame that is in no folio.
+    Stray(Frame),
+}
+
+impl fmt::Display for AuditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AuditError::Allocator(disagreement) => write!(f, "{disagreement:?}"),
+            AuditError::Pages { space, stated, counted } => write!(
+                f,
+                "{space:?} counts {} pages, its entries name {}",
+                stated.get(),
+                counted.get()
+            ),
+            AuditError::References { stated, counted } => {
+                write!(f, "folios have {stated} references, entries name {counted}")
+            }
+            AuditError::Alive { order, event, stated, counted } => {
+                write!(f, "{} of order {order} says {stated}, {counted} are there", event.label())
+            }
+            AuditError::Stray(frame) => write!(f, "an entry names {frame}, which is in no folio"),
+        }
+    }
+}
+impl core::error::Error for AuditError {}
+
+impl<M: Machine, P: Paging> Manager<'_, M, P> {
+    /// Recounts everything. `spaces` are all living ones, and nobody is at work.
+    pub fn audit(&self, spaces: &[SpaceId]) -> Result<Audit, AuditError> {
+        self.stock.folios.validate().map_err(AuditError::Allocator)?;
+        let mut audit = Audit::default();
+        let mut entries = 0;
+        for id in spaces {
+            let counted = self.count_entries(*id)?;
+            let stated = self.pages(*id).unwrap_or_default();
+            if stated != counted {
+                return Err(AuditError::Pages { space: *id, stated, counted });
+            }
+            entries += counted.get();
+        }
+        audit.mapped = Pages::new(entries);
+        let references = self.count_folios(&mut audit)?;
+        if references != entries {
+            return Err(AuditError::References { stated: references, counted: entries });
+        }
+        Ok(audit)
+    }
+
+    fn count_entries(&self, id: SpaceId) -> Result<Pages, AuditError> {
+        let leaves = self.with_leaves(id, user_half::<P>(), |leaves| {
+            let mut pages = 0;
+            for leaf in leaves {
+                let Entry::Leaf { pa, attrs } = leaf.entry else { continue };
+                if attrs.has(Attrs::SPECIAL) {
+                    continue;
+                }
+                if !matches!(self.stock.identity(pa.frame()).kind(), Kind::Anon | Kind::Tail) {
+                    return Err(AuditError::Stray(pa.frame()));
+                }
+                pages += leaf.level.order().unwrap_or_default().pages().get();
+            }
+            Ok(pages)
+        });
+        Ok(Pages::new(leaves.unwrap_or(Ok(0))?))
+    }
+
+    /// Counts folios by their descriptors, compares the counters, and returns the sum of references.
+    fn count_folios(&self, audit: &mut Audit) -> Result<u64, AuditError> {
+        let mut alive = [[0u64; 2]; Order::COUNT];
+        let mut references = 0;
+        for frame in self.ranges().flat_map(|range| range.iter()) {
+            let identity = self.stock.identity(frame);
+            if identity.kind() == Kind::Anon {
+                alive[identity.order().index()][0] += 1;
+                alive[identity.order().index()][1] += identity.has(Flag::PartlyMapped) as u64;
+                references += self.stock.references(frame);
+                audit.folios += 1;
+                let pages = audit.anonymous.get() + identity.order().pages().get();
+                audit.anonymous = Pages::new(pages);
+            }
+        }
+        for order in Order::all().take(Order::MEGA.index() + 1) {
+            for (n, event) in
+                [SizeEvent::NrAnon, SizeEvent::NrAnonPartiallyMapped].into_iter().enumerate()
+            {
+                let (stated, counted) =
+                    (self.size_stats(order).get(event), alive[order.index()][n]);
+                if stated != counted {
+                    return Err(AuditError::Alive { order, event, stated, counted });
+                }
+            }
+        }
+        Ok(references)
+    }
+}

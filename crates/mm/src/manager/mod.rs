@@ -1,0 +1,346 @@
+//! The face: what an embedder calls.
+//!
+//! It owns the rooms, carries a request from one to the next, and is the only place that knows them all. A value borrows
+//! the machine and keeps its records in frames of the memory it manages; it needs no heap.
+//!
+//! **Invariants**
+//! - M1. A call that is refused changed nothing; its error names the value that was wrong.
+//! - M2. No call panics on what it is given. It panics where a record of its own contradicts another one.
+//! - M3. A space named by a caller that has ended is refused, by every call.
+//!
+//! **Locking.** Every method takes `&self` and may be called on every CPU at any time. Faults of one space do not exclude
+//! each other; changes of its areas do.
+//!
+//! **Not here**: any mechanism.
+
+mod audit;
+mod setup;
+
+#[cfg(feature = "verify")]
+pub use audit::{Audit, AuditError};
+pub use setup::{Setup, SetupError};
+
+use crate::fault::{Access, Fault, Outcome, Policy, Refusal, Switches};
+use crate::folio::{Census, Folios};
+use crate::frame::Kind;
+use crate::space::{
+    self, Advice, Area, Flags, MapError, MapRequest, Move, RangeError, RemapError, SpaceId,
+};
+use crate::stock::{Event, SizeEvent, SizeStats, Stock};
+use crate::sync::{AtomicU64, Ordering};
+use crate::table::{Leaves, Paging};
+use core::{error, fmt};
+use foliant_machine::{Machine, Root};
+use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Order, Pages, Va, VaRange};
+
+/// Bytes that a downward-growing area may reach, and the gap it keeps to the area below.
+const GROWTH_MAX: Bytes = Bytes::new(1 << 30);
+const GROWTH_GAP: Bytes = Bytes::new(256 * FRAME_BYTES);
+
+/// A huge-page memory manager on machine `M` with page tables of format `P`.
+pub struct Manager<'m, M, P> {
+    stock: Stock<'m, M, P>,
+    switches: Switches,
+    zero_page: Frame,
+    /// The first frame number that no memory can have.
+    end: Frame,
+    stamps: AtomicU64,
+}
+
+/// Why a call about a space was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpaceError {
+    /// There is no such space (any more).
+    NoSpace,
+    /// This CPU still runs it.
+    Running(Cpu),
+    /// No memory for its records or tables.
+    NoMemory,
+}
+
+impl fmt::Display for SpaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpaceError::NoSpace => f.write_str("there is no such address space"),
+            SpaceError::Running(cpu) => write!(f, "CPU {} still runs the space", cpu.0),
+            SpaceError::NoMemory => f.write_str("no memory for the space's records"),
+        }
+    }
+}
+impl error::Error for SpaceError {}
+
+/// Where the frames are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Memory {
+    /// Frames that the allocator owns, free and allocated.
+    pub managed: Pages,
+    /// Free ones.
+    pub free: Pages,
+    /// In anonymous folios, mapped or not.
+    pub anonymous: Pages,
+}
+
+impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
+    /// The allocator, for callers that want blocks of their own or a look at the free ones.
+    pub fn folios(&self) -> &Folios<'m> {
+        &self.stock.folios
+    }
+    /// The machine.
+    pub fn machine(&self) -> &'m M {
+        self.stock.machine
+    }
+
+    /// Makes the calling CPU ready: it runs the kernel's tables, no space.
+    pub fn online(&self) {
+        self.switch_to(None);
+    }
+
+    /// Makes the calling CPU run a space, or none.
+    pub fn switch(&self, id: Option<SpaceId>) -> Result<(), SpaceError> {
+        let _reading = self.stock.reading();
+        match id {
+            None => self.switch_to(None),
+            Some(id) => {
+                let space = id.peek(&self.stock).ok_or(SpaceError::NoSpace)?;
+                self.switch_to(Some((id, space)));
+            }
+        }
+        Ok(())
+    }
+
+    fn switch_to(&self, next: Option<(SpaceId, &space::Space)>) {
+        self.stock.machine.pinned(|me| {
+            let running = &self.stock.mine().running;
+            let before = running.load(Ordering::Relaxed);
+            let frame = next.map_or(0, |(id, _)| id.frame().get());
+            if before == frame && frame != 0 {
+                return;
+            }
+            let kernel = self.stock.kernel.root();
+            let user = next.map_or(kernel, |(_, space)| {
+                space.target.announce(me); // before the root is loaded (flush::F3)
+                space.target.root()
+            });
+            self.stock.machine.activate(Root { user, kernel });
+            running.store(frame, Ordering::Relaxed);
+            if before != 0 {
+                // A space that ends waits until no CPU is announced, so its record is still there.
+                space::leave(&self.stock, Frame::new(before), me);
+            }
+        });
+    }
+
+    /// Makes an empty space. Its charge may not exceed `limit` pages, if there is one.
+    pub fn create(&self, limit: Option<Pages>) -> Result<SpaceId, SpaceError> {
+        space::create(&self.stock, self.stamp(), limit).map_err(|_| SpaceError::NoMemory)
+    }
+    fn stamp(&self) -> u32 {
+        // 0 stands for no space. A stamp repeats after 2^32 spaces; the frame must then be the same too.
+        (self.stamps.fetch_add(1, Ordering::Relaxed) as u32).wrapping_add(1).max(1)
+    }
+
+    /// A second space with the same areas and pages; a page is copied when either side writes it.
+    pub fn fork(&self, id: SpaceId) -> Result<SpaceId, SpaceError> {
+        let parent = id.pin(&self.stock).ok_or(SpaceError::NoSpace)?;
+        space::fork(&self.stock, &parent, self.stamp()).map_err(|_| SpaceError::NoMemory)
+    }
+
+    /// Ends a space. No CPU may run it.
+    pub fn end(&self, id: SpaceId) -> Result<(), SpaceError> {
+        space::end(&self.stock, id).map_err(|error| match error {
+            space::EndError::NoSpace => SpaceError::NoSpace,
+            space::EndError::Running(cpu) => SpaceError::Running(cpu),
+        })
+    }
+
+    /// Puts an area into a space. Nothing is present in it yet.
+    pub fn map(&self, id: SpaceId, request: &MapRequest) -> Result<VaRange, MapError> {
+        let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
+        space::map(&self.stock, &space, request)
+    }
+
+    /// Takes everything out of a range. Holes are skipped.
+    pub fn unmap(&self, id: SpaceId, range: VaRange) -> Result<(), RangeError> {
+        let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
+        space::unmap(&self.stock, &space, range)
+    }
+
+    /// Gives a range other access rights: `READ`, `WRITE`, `EXEC` or none.
+    pub fn protect(&self, id: SpaceId, range: VaRange, rights: Flags) -> Result<(), RangeError> {
+        let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
+        space::protect(&self.stock, &space, range, rights)
+    }
+
+    /// Moves or resizes what lies at `old`, within one area, to `bytes`.
+    pub fn remap(
+        &self,
+        id: SpaceId,
+        old: VaRange,
+        bytes: Bytes,
+        to: Move,
+    ) -> Result<VaRange, RemapError> {
+        let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
+        space::remap(&self.stock, &space, old, bytes, to)
+    }
+
+    /// Takes advice about a range.
+    pub fn advise(&self, id: SpaceId, range: VaRange, advice: Advice) -> Result<(), RangeError> {
+        {
+            let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
+            space::advise(&self.stock, &space, range, advice)?;
+        }
+        match advice {
+            Advice::PopulateRead => self.populate(id, range, Access::Read),
+            Advice::PopulateWrite => self.populate(id, range, Access::Write),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes every page of a range present, as if each had been accessed. Not counted as faults.
+    fn populate(&self, id: SpaceId, range: VaRange, access: Access) -> Result<(), RangeError> {
+        let mut va = range.start();
+        while va < range.end() {
+            let outcome = self.resolve(id, va, access);
+            va = match outcome {
+                Outcome::OutOfMemory | Outcome::OverLimit => return Err(RangeError::NoMemory),
+                Outcome::Refused(Refusal::NoSpace) => return Err(RangeError::NoSpace),
+                Outcome::Refused(_) | Outcome::Userfault(_) => return Err(RangeError::Hole(va)),
+                Outcome::Mapped(order) => va.align_down(order.bytes()).add(order.bytes().get()),
+                _ => va.add(FRAME_BYTES),
+            };
+        }
+        Ok(())
+    }
+
+    /// Handles a page fault of the space.
+    pub fn fault(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
+        self.stock.count(Event::Fault);
+        self.resolve(id, va, access)
+    }
+
+    fn resolve(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
+        let outcome = self.resolve_once(id, va, access);
+        match outcome {
+            Outcome::Refused(Refusal::NoArea(_)) if self.grow(id, va).is_some() => {
+                self.resolve_once(id, va, access)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn resolve_once(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
+        let _reading = self.stock.reading();
+        match id.peek(&self.stock) {
+            Some(space) => {
+                Fault::new(&self.stock, space, &self.switches, self.zero_page, (va, access)).run()
+            }
+            None => Outcome::Refused(Refusal::NoSpace),
+        }
+    }
+
+    /// Extends the area above `va` downwards to it, if it grows and the gap below stays.
+    fn grow(&self, id: SpaceId, va: Va) -> Option<()> {
+        let space = id.pin(&self.stock)?;
+        space::grow(&self.stock, &space, va, GROWTH_MAX, GROWTH_GAP)
+    }
+
+    /// The area that contains `va`.
+    pub fn area(&self, id: SpaceId, va: Va) -> Option<Area> {
+        let _reading = self.stock.reading();
+        id.peek(&self.stock)?.areas.find(self.stock.machine, va)
+    }
+    /// The first area that ends above `va`: for listing them all.
+    pub fn area_at_or_after(&self, id: SpaceId, va: Va) -> Option<Area> {
+        let _reading = self.stock.reading();
+        id.peek(&self.stock)?.areas.at_or_after(self.stock.machine, va)
+    }
+    /// Pages that the space maps, one per entry.
+    pub fn pages(&self, id: SpaceId) -> Option<Pages> {
+        let _reading = self.stock.reading();
+        Some(id.peek(&self.stock)?.pages())
+    }
+    /// Reads the entries of a range, while nobody ends the space. Entries change under the reader.
+    pub fn with_leaves<R>(
+        &self,
+        id: SpaceId,
+        range: VaRange,
+        read: impl FnOnce(Leaves<'m, M, P>) -> R,
+    ) -> Option<R> {
+        let _reading = self.stock.reading();
+        let space = id.peek(&self.stock)?;
+        Some(read(space.tables(&self.stock).leaves(range)))
+    }
+
+    /// The switches of folio sizes.
+    pub fn policy(&self) -> Policy {
+        self.switches.load()
+    }
+    /// Sets them. Faults at work keep what they saw.
+    pub fn set_policy(&self, policy: Policy) {
+        self.switches.store(policy);
+    }
+    /// Switches large folios off (or back on) for one process; a fork inherits it.
+    pub fn set_process_switch(
+        &self,
+        id: SpaceId,
+        switch: crate::fault::ProcessSwitch,
+    ) -> Result<(), SpaceError> {
+        let space = id.pin(&self.stock).ok_or(SpaceError::NoSpace)?;
+        space.set_thp(switch);
+        Ok(())
+    }
+
+    /// How often something was counted, on all CPUs.
+    pub fn total(&self, event: Event) -> u64 {
+        self.stock.total(event)
+    }
+    /// The counters of one folio size, 4 KiB to 2 MiB; zero above.
+    pub fn size_stats(&self, order: Order) -> SizeStats {
+        self.stock.size_stats(order)
+    }
+    /// Pages in anonymous folios.
+    pub fn anonymous(&self) -> Pages {
+        let alive =
+            |order: Order| self.size_stats(order).get(SizeEvent::NrAnon) * order.pages().get();
+        Pages::new(Order::all().take(Order::MEGA.index() + 1).map(alive).sum())
+    }
+    /// Where the frames are. Reads one word per 2 MiB of memory.
+    pub fn memory(&self) -> Memory {
+        let folios = &self.stock.folios;
+        let managed = folios.ranges().map(|r| r.pages().get()).sum();
+        Memory {
+            managed: Pages::new(managed),
+            free: folios.free_frames(),
+            anonymous: self.anonymous(),
+        }
+    }
+    /// Free blocks by order.
+    pub fn free_blocks(&self) -> Census {
+        self.stock.folios.census()
+    }
+
+    /// Marks a frame as broken: the folio that holds it is never given back.
+    pub fn poison(&self, frame: Frame) -> Poisoned {
+        let identity = self.stock.identity(frame);
+        match identity.kind() {
+            Kind::Anon | Kind::Tail => {
+                self.stock.poison(identity.head(frame));
+                Poisoned::Held
+            }
+            _ => Poisoned::NotInUse,
+        }
+    }
+    /// The ranges of memory it manages.
+    pub fn ranges(&self) -> impl Iterator<Item = FrameRange> {
+        self.stock.folios.ranges()
+    }
+}
+
+/// What became of a broken frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Poisoned {
+    /// It is in use, and will not be used again.
+    Held,
+    /// It is not part of a folio: take it out with the allocator's `reserve`.
+    NotInUse,
+}

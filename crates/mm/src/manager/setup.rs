@@ -1,0 +1,227 @@
+//! Building a manager from lent memory.
+
+use super::Manager;
+use crate::fault::{Policy, Switches};
+use crate::folio::{CpuCount, Folios, ReserveError, SetupError as FolioError, Word};
+use crate::frame::{Claim, DESCRIPTOR_BYTES};
+use crate::stock::{PerCpu, SECTION_SHIFT, Stock, records};
+use crate::sync::AtomicU64;
+use crate::table::{Blocked, Half, Paging, Spare, Tables};
+use core::{error, fmt};
+use foliant_machine::{Machine, Owner};
+use foliant_units::{Cpu, FRAME_BYTES, Frame, FrameRange, Level, Order, Pages, Va};
+
+/// What a manager starts with.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a> {
+    /// The memory to manage; ranges that do not overlap, holes between them.
+    pub memory: &'a [FrameRange],
+    /// Parts of it that are in use already: the kernel's image, boot modules.
+    pub reserved: &'a [FrameRange],
+    /// The first frame number that will never be added later; 0 for none beyond `memory`.
+    pub added_below: Frame,
+    /// The switches of folio sizes.
+    pub policy: Policy,
+}
+
+/// Why no manager was built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetupError {
+    /// The ranges are none that can be managed.
+    Memory(FolioError),
+    /// A reserved range is not part of the memory.
+    Reserved(ReserveError),
+    /// No stretch of this many pages is left for the manager's records.
+    TooSmall(Pages),
+    /// A frame number lies beyond what the page-table format can name.
+    Beyond(Frame),
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SetupError::Memory(error) => error.fmt(f),
+            SetupError::Reserved(error) => error.fmt(f),
+            SetupError::TooSmall(pages) => {
+                write!(
+                    f,
+                    "no {} free pages in a row for the records; lend more memory",
+                    pages.get()
+                )
+            }
+            SetupError::Beyond(frame) => write!(f, "frame {frame} lies beyond the format's reach"),
+        }
+    }
+}
+impl error::Error for SetupError {}
+impl From<FolioError> for SetupError {
+    fn from(error: FolioError) -> SetupError {
+        SetupError::Memory(error)
+    }
+}
+
+/// The records that are there from the start, in one stretch of frames.
+struct Plan {
+    cpus: u64,
+    words: u64,
+    sections: u64,
+}
+
+impl Plan {
+    fn page_up(bytes: u64) -> u64 {
+        bytes.next_multiple_of(FRAME_BYTES)
+    }
+    fn per_cpu(&self) -> u64 {
+        Plan::page_up(self.cpus * size_of::<PerCpu>() as u64)
+    }
+    fn described(&self) -> u64 {
+        Plan::page_up(self.sections.div_ceil(64) * 8)
+    }
+    fn bytes(&self) -> u64 {
+        self.per_cpu() + self.described() + Plan::page_up(self.words * 8)
+    }
+}
+
+impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
+    /// A manager of the lent memory. Its records take about 1/8000 of it at once, and descriptors 1/64 of what is used.
+    /// The calling CPU is made ready; others call [`online`](Manager::online) before anything else.
+    pub fn new(machine: &'m M, setup: &Setup<'_>) -> Result<Manager<'m, M, P>, SetupError> {
+        let cpus = CpuCount(machine.count() as u16);
+        let end = setup.memory.iter().map(|r| r.end()).max().unwrap_or_default();
+        let end = end.max(setup.added_below);
+        if end.get() > 1 << (P::PA_BITS - 12) {
+            return Err(SetupError::Beyond(end));
+        }
+        let plan = Plan {
+            cpus: cpus.0 as u64,
+            words: Folios::layout(setup.memory, cpus)?.0,
+            sections: (end.get() >> SECTION_SHIFT) + 1,
+        };
+        let home = home(setup, Pages::new(plan.bytes() / FRAME_BYTES))
+            .ok_or(SetupError::TooSmall(Pages::new(plan.bytes() / FRAME_BYTES)))?;
+        crate::zero::clear_range(machine, home);
+        machine.owned(home, Owner::Records);
+        let at = |offset: u64| home.start().pa().add(offset);
+        let cpu_lines: &[PerCpu] = records(machine, at(0), plan.cpus as usize);
+        let described: &[AtomicU64] =
+            records(machine, at(plan.per_cpu()), plan.sections.div_ceil(64) as usize);
+        let meta: &[Word] =
+            records(machine, at(plan.per_cpu() + plan.described()), plan.words as usize);
+        let folios = Folios::new(setup.memory, cpus, meta)?;
+        for range in setup.reserved.iter().chain([&home]) {
+            folios.reserve(*range).map_err(SetupError::Reserved)?;
+        }
+        for range in setup.reserved {
+            machine.owned(*range, Owner::Reserved);
+        }
+        Manager::furnish(machine, folios, (described, cpu_lines), setup.policy, end)
+    }
+
+    /// Makes the kernel half's top table and the zero page.
+    fn furnish(
+        machine: &'m M,
+        folios: Folios<'m>,
+        (described, cpu_lines): (&'m [AtomicU64], &'m [PerCpu]),
+        policy: Policy,
+        end: Frame,
+    ) -> Result<Manager<'m, M, P>, SetupError> {
+        let none = SetupError::TooSmall(Pages::new(2));
+        let page = |owner| {
+            let class = crate::folio::Class::Table;
+            let frame = folios.alloc(machine.me(), Order::BASE, class).map_err(|_| none)?;
+            let claim = Claim::state(frame, Order::BASE);
+            machine.owned(claim.frames(), Owner::Claimed);
+            crate::zero::clear_range(machine, claim.frames());
+            machine.owned(claim.frames(), owner);
+            Ok::<Frame, SetupError>(claim.give().0)
+        };
+        let (root, zero_page) = (page(Owner::Table)?, page(Owner::Zero)?);
+        let kernel = Tables::at(machine, root.pa(), Half::Kernel);
+        let array = P::half(Half::Kernel).0;
+        let stock = Stock::new(machine, folios, kernel, array, described, cpu_lines);
+        let manager = Manager {
+            stock,
+            end,
+            switches: Switches::new(policy),
+            zero_page,
+            stamps: AtomicU64::new(0),
+        };
+        manager.reach(array, end)?;
+        manager.online();
+        Ok(manager)
+    }
+
+    /// Makes the tables that hang in the kernel's top table for the whole descriptor array: spaces copy the top table when
+    /// they are made, so its words must not change afterwards.
+    fn reach(&self, array: Va, end: Frame) -> Result<(), SetupError> {
+        let stock = &self.stock;
+        let below_top = Level(P::LEVELS - 2);
+        let last = array.add((end.get() + 1) * DESCRIPTOR_BYTES.get());
+        let mut spare = Spare::new();
+        let mut va = array;
+        let mut done = Ok(());
+        while va < last && done.is_ok() {
+            match stock.kernel.ensure(va, below_top, &mut spare) {
+                Ok(()) => va = va.add(P::TOP.span().get()),
+                Err(Blocked::NeedTable(_)) => {
+                    let few = SetupError::TooSmall(Pages::new(1));
+                    done = stock.refill(&mut spare, 1).map_err(|_| few);
+                }
+                Err(_) => done = Err(SetupError::Beyond(end)),
+            }
+        }
+        stock.drain(&mut spare);
+        done
+    }
+}
+
+/// Where the first records go: at the end of the range with the most room that nothing reserved lies in.
+fn home(setup: &Setup<'_>, pages: Pages) -> Option<FrameRange> {
+    let fits = |range: &FrameRange| {
+        let start = range.end().get().checked_sub(pages.get())?;
+        let home = FrameRange::new(Frame::new(start), pages)?;
+        let free = !setup.reserved.iter().any(|r| r.overlaps(home));
+        (start >= range.start().get() && free).then_some(home)
+    };
+    // Not below reserved ranges at a range's end: then just below the lowest of them.
+    let candidates = setup.memory.iter().flat_map(|range| {
+        let below = setup.reserved.iter().filter(|r| r.overlaps(*range)).map(move |r| {
+            let end = r.start().max(range.start());
+            let pages = Pages::new(end.get() - range.start().get());
+            FrameRange::new(range.start(), pages).unwrap_or_default()
+        });
+        core::iter::once(*range).chain(below)
+    });
+    candidates.filter_map(|range| fits(&range)).max_by_key(|home| home.start())
+}
+
+impl<M: Machine, P: Paging> Manager<'_, M, P> {
+    /// Takes more memory in while the manager is in use. Its records come out of the range itself.
+    pub fn add_memory(&self, range: FrameRange) -> Result<(), SetupError> {
+        let words = Folios::layout_added(range)?.0;
+        let bytes = Plan::page_up(words * 8);
+        let pages = Pages::new(bytes / FRAME_BYTES);
+        let home = range.end().get().checked_sub(pages.get()).map(Frame::new);
+        let home = home
+            .filter(|start| *start > range.start())
+            .and_then(|start| FrameRange::new(start, pages))
+            .ok_or(SetupError::TooSmall(pages))?;
+        if range.end() > self.end {
+            return Err(SetupError::Beyond(range.end()));
+        }
+        if let Some(other) = self.ranges().find(|other| other.overlaps(range)) {
+            return Err(FolioError::Overlap(other, range).into());
+        }
+        let machine = self.stock.machine;
+        crate::zero::clear_range(machine, home);
+        machine.owned(home, Owner::Records);
+        let meta: &[Word] = records(machine, home.start().pa(), words as usize);
+        self.stock.folios.add(range, meta)?;
+        self.stock.folios.reserve(home).map_err(SetupError::Reserved)
+    }
+
+    /// How many CPUs the manager was built for.
+    pub fn cpus(&self) -> impl Iterator<Item = Cpu> {
+        (0..self.stock.machine.count()).map(|n| Cpu(n as u16))
+    }
+}

@@ -1,0 +1,71 @@
+//! An area: a stretch of a space's addresses with one set of properties.
+
+use foliant_units::VaRange;
+
+/// Properties of an area, as a set of bits.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Flags(u64);
+
+impl Flags {
+    /// No property: no access, no wish.
+    pub const NONE: Flags = Flags(0);
+    /// May be read.
+    pub const READ: Flags = Flags(1);
+    /// May be written.
+    pub const WRITE: Flags = Flags(1 << 1);
+    /// May be executed.
+    pub const EXEC: Flags = Flags(1 << 2);
+    /// The program asked for large folios.
+    pub const HUGEPAGE: Flags = Flags(1 << 3);
+    /// The program asked for none.
+    pub const NOHUGEPAGE: Flags = Flags(1 << 4);
+    /// Missing pages are the program's to fill: every fault is handed to it, at order 0.
+    pub const USERFAULT: Flags = Flags(1 << 5);
+    /// A fault below it, within reach, extends it downwards.
+    pub const GROWS_DOWN: Flags = Flags(1 << 6);
+    /// Readable and writable.
+    pub const READ_WRITE: Flags = Flags(3);
+    /// All access rights.
+    pub const RIGHTS: Flags = Flags(7);
+
+    /// Both sets together.
+    pub const fn with(self, more: Flags) -> Flags {
+        Flags(self.0 | more.0)
+    }
+    /// Without those of `less`.
+    pub const fn without(self, less: Flags) -> Flags {
+        Flags(self.0 & !less.0)
+    }
+    /// Whether all of `wanted` are set.
+    pub const fn has(self, wanted: Flags) -> bool {
+        self.0 & wanted.0 == wanted.0
+    }
+    /// The common part.
+    pub const fn and(self, other: Flags) -> Flags {
+        Flags(self.0 & other.0)
+    }
+    pub(super) const fn word(self) -> u64 {
+        self.0
+    }
+    pub(super) const fn from_word(word: u64) -> Flags {
+        Flags(word)
+    }
+}
+
+/// One area.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Area {
+    /// Its addresses, page-aligned, never empty.
+    pub range: VaRange,
+    /// Its properties.
+    pub flags: Flags,
+    /// A word of the embedder's (a kind, an object): areas that touch become one only where it is equal.
+    pub tag: u64,
+}
+
+impl Area {
+    /// Whether the two may become one area when they touch.
+    pub(super) fn is_like(&self, other: &Area) -> bool {
+        self.flags == other.flags && self.tag == other.tag
+    }
+}

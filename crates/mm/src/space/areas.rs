@@ -1,0 +1,373 @@
+//! The areas of a space: an ordered tree that faults read without a lock.
+//!
+//! A B+tree whose nodes are frames: two levels hold 32,000 areas. A lower bound in an inner node never lies above the
+//! first start below it, and may lie further down after removals.
+//!
+//! **Invariants**
+//! - A1. Areas are page-aligned, not empty and do not overlap. Two that touch differ in flags or tag.
+//! - A2. Nodes stay nodes of this tree until the space ends: an emptied one goes to the spare list. So a reader that
+//!   raced with a writer looks at nodes in any case, and the sequence counter tells it to look again.
+//! - A3. No node but the root is empty.
+//! - A4. A change takes all nodes that it could need before it begins, so it happens or leaves no trace.
+//!
+//! **Locking.** [w] by holders of the space's writer lock only; [s] words that readers look at under the sequence.
+
+use super::area::{Area, Flags};
+use super::node::{Node, Rank};
+use crate::stock::{NoBlock, Stock, words};
+use crate::sync::{AtomicU64, Ordering, Sequence};
+use crate::table::Paging;
+use foliant_machine::{Machine, Owner};
+use foliant_units::{Frame, Order, Va, VaRange};
+
+/// Levels that the deepest tree can have: 127 * 255^5 areas.
+const DEPTH_MAX: usize = 6;
+/// Nodes that one change of a range can need: two areas split and one put in, each up to the root.
+const NODES_PER_CHANGE: u64 = 3 * (DEPTH_MAX as u64 + 1);
+
+/// See the module's text. All words; valid when cleared.
+#[derive(Default)]
+#[repr(C)]
+pub(crate) struct Areas {
+    sequence: Sequence,
+    /// Frame number of the root, or 0.
+    root: AtomicU64, // [s]
+    spare: AtomicU64,       // [w] frame number of the first spare node, or 0
+    spare_count: AtomicU64, // [w]
+}
+
+type Path<'m> = [Option<(Node<'m>, usize)>; DEPTH_MAX];
+
+impl Areas {
+    fn node<'m>(&self, machine: &'m impl Machine, frame: Frame) -> Node<'m> {
+        Node::new(frame, words(machine, frame.pa()))
+    }
+    fn root<'m>(&self, machine: &'m impl Machine) -> Option<Node<'m>> {
+        match self.root.load(Ordering::Acquire) {
+            0 => None,
+            frame => Some(self.node(machine, Frame::new(frame))),
+        }
+    }
+
+    /// The area that contains `va`.
+    pub(crate) fn find(&self, machine: &impl Machine, va: Va) -> Option<Area> {
+        self.sequence
+            .read(machine, || self.before(machine, va))
+            .filter(|area| area.range.contains(va))
+    }
+    /// The first area that ends above `va`.
+    pub(crate) fn at_or_after(&self, machine: &impl Machine, va: Va) -> Option<Area> {
+        self.sequence.read(machine, || {
+            match self.before(machine, va).filter(|area| area.range.contains(va)) {
+                Some(area) => Some(area),
+                None => self.after(machine, va),
+            }
+        })
+    }
+    /// The areas that share an address with `range`, each whole. The caller keeps writers out.
+    pub(crate) fn overlapping<'a, M: Machine>(
+        &'a self,
+        machine: &'a M,
+        range: VaRange,
+    ) -> impl Iterator<Item = Area> + use<'a, M> {
+        let mut from = range.start();
+        core::iter::from_fn(move || {
+            let area = self.at_or_after(machine, from)?;
+            from = area.range.end();
+            area.range.overlaps(range).then_some(area)
+        })
+    }
+
+    /// The last area that starts at or below `va`.
+    fn before(&self, machine: &impl Machine, va: Va) -> Option<Area> {
+        let mut node = self.root(machine)?;
+        // Where a lower bound lies below its subtree's first start, the area is in the subtree before.
+        let mut left: Option<Node<'_>> = None;
+        for _ in 0..DEPTH_MAX {
+            let position = node.position(va);
+            if node.rank() == Rank::Leaf {
+                return match position.checked_sub(1) {
+                    Some(i) => node.area(i),
+                    None => self.last(machine, left?),
+                };
+            }
+            let child = position.saturating_sub(1);
+            if child > 0 {
+                left = Some(self.node(machine, node.child(child - 1)));
+            } else if let Some(l) = left {
+                left = Some(self.last_child(machine, l)?);
+            }
+            node = self.node(machine, node.child(child));
+        }
+        None
+    }
+    fn last_child<'m>(&self, machine: &'m impl Machine, node: Node<'m>) -> Option<Node<'m>> {
+        match node.rank() {
+            Rank::Leaf => Some(node),
+            Rank::Inner => Some(self.node(machine, node.child(node.len().checked_sub(1)?))),
+        }
+    }
+    fn last(&self, machine: &impl Machine, node: Node<'_>) -> Option<Area> {
+        let mut node = node;
+        for _ in 0..DEPTH_MAX {
+            let last = node.len().checked_sub(1)?;
+            match node.rank() {
+                Rank::Leaf => return node.area(last),
+                Rank::Inner => node = self.node(machine, node.child(last)),
+            }
+        }
+        None
+    }
+    /// The first area that starts above `va`.
+    fn after(&self, machine: &impl Machine, va: Va) -> Option<Area> {
+        let mut node = self.root(machine)?;
+        let mut right: Option<Node<'_>> = None;
+        for _ in 0..DEPTH_MAX {
+            let position = node.position(va);
+            if node.rank() == Rank::Leaf {
+                if position < node.len() {
+                    return node.area(position);
+                }
+                return self.first(machine, right?);
+            }
+            let child = position.saturating_sub(1);
+            if child + 1 < node.len() {
+                right = Some(self.node(machine, node.child(child + 1)));
+            }
+            node = self.node(machine, node.child(child));
+        }
+        None
+    }
+    fn first(&self, machine: &impl Machine, node: Node<'_>) -> Option<Area> {
+        let mut node = node;
+        for _ in 0..DEPTH_MAX {
+            match node.rank() {
+                Rank::Leaf => return if node.len() > 0 { node.area(0) } else { None },
+                Rank::Inner => node = self.node(machine, node.child(0)),
+            }
+        }
+        None
+    }
+
+    /// Takes the nodes that one change can need (A4).
+    pub(crate) fn prepare<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'_, M, P>,
+    ) -> Result<(), NoBlock> {
+        let depth = self.depth(stock.machine) as u64;
+        let needed = (3 * (depth + 1)).min(NODES_PER_CHANGE);
+        while self.spare_count.load(Ordering::Relaxed) < needed {
+            let (frame, _) = stock.claim_cleared(Owner::Records)?.give();
+            self.put_spare(self.node(stock.machine, frame));
+        }
+        Ok(())
+    }
+    fn depth(&self, machine: &impl Machine) -> usize {
+        let mut depth = 0;
+        let mut next = self.root(machine);
+        while let Some(node) = next {
+            depth += 1;
+            next = match node.rank() {
+                Rank::Leaf => None,
+                Rank::Inner => Some(self.node(machine, node.child(0))),
+            };
+        }
+        depth
+    }
+    fn put_spare(&self, node: Node<'_>) {
+        node.set_link(self.spare.load(Ordering::Relaxed));
+        self.spare.store(node.frame.get(), Ordering::Relaxed);
+        self.spare_count.fetch_add(1, Ordering::Relaxed);
+    }
+    fn take_spare<'m>(&self, machine: &'m impl Machine, rank: Rank) -> Node<'m> {
+        let frame = self.spare.load(Ordering::Relaxed);
+        assert!(frame != 0, "the change was prepared (space::areas::A4)");
+        let node = self.node(machine, Frame::new(frame));
+        self.spare.store(node.link(), Ordering::Relaxed);
+        self.spare_count.fetch_sub(1, Ordering::Relaxed);
+        node.begin(rank);
+        node
+    }
+
+    /// The path to the leaf where an area that starts at `va` belongs.
+    fn path<'m>(&self, machine: &'m impl Machine, va: Va) -> (Path<'m>, usize) {
+        let mut path: Path<'m> = [None; DEPTH_MAX];
+        let mut depth = 0;
+        let mut next = self.root(machine);
+        while let Some(node) = next {
+            let position = node.position(va);
+            next = match node.rank() {
+                Rank::Leaf => {
+                    path[depth] = Some((node, position));
+                    None
+                }
+                Rank::Inner => {
+                    let child = position.saturating_sub(1);
+                    path[depth] = Some((node, child));
+                    Some(self.node(machine, node.child(child)))
+                }
+            };
+            depth += 1;
+        }
+        (path, depth)
+    }
+
+    fn insert(&self, machine: &impl Machine, area: &Area) {
+        if self.root(machine).is_none() {
+            let leaf = self.take_spare(machine, Rank::Leaf);
+            self.root.store(leaf.frame.get(), Ordering::Release);
+        }
+        self.make_room(machine, area.range.start());
+        let (path, depth) = self.path(machine, area.range.start());
+        let (leaf, position) = path[depth - 1].expect("a path ends in a leaf");
+        leaf.open(position);
+        leaf.set_area(position, area);
+    }
+    /// Splits full nodes on the way to `va`, from the top, so that an entry fits in below.
+    fn make_room(&self, machine: &impl Machine, va: Va) {
+        let root = self.root(machine).expect("the caller made a root");
+        if root.is_full() {
+            let top = self.take_spare(machine, Rank::Inner);
+            top.open(0);
+            top.set_child(0, root.key(0), root.frame);
+            self.root.store(top.frame.get(), Ordering::Release);
+        }
+        let mut node = self.root(machine).expect("just there");
+        while node.rank() == Rank::Inner {
+            let mut child = node.position(va).saturating_sub(1);
+            let below = self.node(machine, node.child(child));
+            if below.is_full() {
+                let right = self.take_spare(machine, below.rank());
+                let bound = below.halve(&right);
+                node.open(child + 1);
+                node.set_child(child + 1, bound, right.frame);
+                if bound <= va.get() {
+                    child += 1;
+                }
+            }
+            node = self.node(machine, node.child(child));
+        }
+    }
+    fn remove(&self, machine: &impl Machine, start: Va) {
+        let (path, depth) = self.path(machine, start);
+        let (leaf, position) = path[depth - 1].expect("a path ends in a leaf");
+        assert!(position > 0 && leaf.key(position - 1) == start.get(), "no area starts at {start}");
+        leaf.close(position - 1);
+        for level in (0..depth).rev() {
+            let (node, _) = path[level].expect("within the path");
+            if node.len() > 0 {
+                break;
+            }
+            if level == 0 {
+                self.root.store(0, Ordering::Release);
+            } else {
+                let (parent, child) = path[level - 1].expect("within the path");
+                parent.close(child);
+            }
+            self.put_spare(node);
+        }
+        while let Some(root) = self.root(machine)
+            && root.rank() == Rank::Inner
+            && root.len() == 1
+        {
+            self.root.store(root.child(0).get(), Ordering::Release);
+            self.put_spare(root);
+        }
+    }
+    fn overwrite(&self, machine: &impl Machine, old_start: Va, area: &Area) {
+        let (path, depth) = self.path(machine, old_start);
+        let (leaf, position) = path[depth - 1].expect("a path ends in a leaf");
+        assert!(leaf.key(position - 1) == old_start.get(), "no area starts at {old_start}");
+        leaf.set_area(position - 1, area);
+    }
+
+    /// Replaces what lies in `range` by what `change` makes of it: an area of the same piece with other properties, or
+    /// nothing. Pieces outside stay. The caller is the only writer and called [`prepare`](Self::prepare) first.
+    pub(crate) fn change(
+        &self,
+        machine: &impl Machine,
+        range: VaRange,
+        mut change: impl FnMut(Area) -> Option<(Flags, u64)>,
+    ) {
+        self.sequence.write(|| {
+            self.cut(machine, range.start());
+            self.cut(machine, range.end());
+            let mut from = range.start();
+            while let Some(area) = self.raw_at_or_after(machine, from)
+                && area.range.overlaps(range)
+            {
+                from = area.range.end();
+                match change(area) {
+                    Some((flags, tag)) => {
+                        self.overwrite(machine, area.range.start(), &Area { flags, tag, ..area });
+                    }
+                    None => self.remove(machine, area.range.start()),
+                }
+            }
+            self.join(machine, range);
+        });
+    }
+    /// Puts `area` in, where nothing lies. As for [`change`](Self::change).
+    pub(crate) fn put(&self, machine: &impl Machine, area: &Area) {
+        self.sequence.write(|| {
+            self.insert(machine, area);
+            self.join(machine, area.range);
+        });
+    }
+    fn raw_at_or_after(&self, machine: &impl Machine, va: Va) -> Option<Area> {
+        match self.before(machine, va).filter(|a| a.range.contains(va)) {
+            Some(area) => Some(area),
+            None => self.after(machine, va),
+        }
+    }
+    /// Makes `va` a boundary.
+    fn cut(&self, machine: &impl Machine, va: Va) {
+        let Some(area) = self.before(machine, va).filter(|a| a.range.contains(va)) else { return };
+        if area.range.start() == va {
+            return;
+        }
+        let piece = |a, b| VaRange::new(a, b).expect("va lies inside");
+        let low = Area { range: piece(area.range.start(), va), ..area };
+        let high = Area { range: piece(va, area.range.end()), ..area };
+        self.overwrite(machine, area.range.start(), &low);
+        self.insert(machine, &high);
+    }
+    /// Makes one of like areas that touch, from the one before `range` to the one behind (A1).
+    fn join(&self, machine: &impl Machine, range: VaRange) {
+        let below = Va::new(range.start().get().saturating_sub(1));
+        let Some(mut area) = self.raw_at_or_after(machine, below) else { return };
+        while let Some(next) = self.after(machine, area.range.start())
+            && next.range.start() <= range.end()
+        {
+            if area.range.end() == next.range.start() && area.is_like(&next) {
+                self.remove(machine, next.range.start());
+                let whole = VaRange::new(area.range.start(), next.range.end());
+                area.range = whole.expect("ranges grow up");
+                self.overwrite(machine, area.range.start(), &area);
+            } else {
+                area = next;
+            }
+        }
+    }
+
+    /// Gives all nodes back. No reader is left.
+    pub(crate) fn dissolve<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
+        if let Some(root) = self.root(stock.machine) {
+            self.root.store(0, Ordering::Release);
+            self.retire(stock.machine, root, 0);
+        }
+        while self.spare.load(Ordering::Relaxed) != 0 {
+            let node = self.take_spare(stock.machine, Rank::Leaf);
+            stock.release(crate::frame::Claim::state(node.frame, Order::BASE));
+        }
+    }
+    fn retire(&self, machine: &impl Machine, node: Node<'_>, depth: usize) {
+        assert!(depth < DEPTH_MAX, "the tree is no deeper");
+        if node.rank() == Rank::Inner {
+            for i in 0..node.len() {
+                self.retire(machine, self.node(machine, node.child(i)), depth + 1);
+            }
+        }
+        self.put_spare(node);
+    }
+}

@@ -1,0 +1,165 @@
+//! The area tree against the obvious version: a vector of pages.
+
+use super::area::{Area, Flags};
+use super::areas::Areas;
+use crate::folio::{CpuCount, Folios, Word};
+use crate::stock::{PerCpu, Stock, records};
+use crate::sync::AtomicU64;
+use crate::table::{Half, Tables, X86_64};
+use alloc::vec;
+use alloc::vec::Vec;
+use foliant_machine::Owner;
+use foliant_sim::{Config, Sim};
+use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
+use proptest::prelude::*;
+
+const PAGES: usize = 600;
+
+/// What one page says: nothing, or flags and a tag.
+type Page = Option<(Flags, u64)>;
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Put { at: usize, pages: usize, tag: u64 },
+    Clear { at: usize, pages: usize },
+    Mark { at: usize, pages: usize, flags: Flags },
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let place = (0..PAGES, prop_oneof![3 => 1usize..4, 1 => 1usize..120]);
+    let flags = prop_oneof![Just(Flags::READ), Just(Flags::READ_WRITE), Just(Flags::HUGEPAGE)];
+    prop_oneof![
+        4 => (place.clone(), 0u64..3).prop_map(|((at, pages), tag)| Operation::Put { at, pages, tag }),
+        1 => place.clone().prop_map(|(at, pages)| Operation::Clear { at, pages }),
+        1 => (place, flags).prop_map(|((at, pages), flags)| Operation::Mark { at, pages, flags }),
+    ]
+}
+
+fn va(page: usize) -> Va {
+    Va::new(0x10_0000 + page as u64 * FRAME_BYTES)
+}
+
+/// A stock on a simulated machine, without a manager around it.
+pub(crate) fn stock(sim: &Sim) -> Stock<'_, Sim, X86_64<4>> {
+    let memory = sim.config().memory.clone();
+    let frames = Folios::layout(&memory, CpuCount(1)).unwrap().0 * 8 / FRAME_BYTES + 4;
+    let home = foliant_units::FrameRange::new(memory[0].start(), foliant_units::Pages::new(frames))
+        .unwrap();
+    crate::zero::clear_range(sim, home);
+    foliant_machine::Witness::owned(sim, home, Owner::Records);
+    let pa = home.start().pa();
+    let cpus: &[PerCpu] = records(sim, pa, 1);
+    let described: &[AtomicU64] = records(sim, pa.add(FRAME_BYTES), 8);
+    let meta: &[Word] =
+        records(sim, pa.add(2 * FRAME_BYTES), ((frames - 2) * FRAME_BYTES / 8) as usize);
+    let folios = Folios::new(&memory, CpuCount(1), meta).unwrap();
+    folios.reserve(home).unwrap();
+    let kernel = Tables::at(sim, pa, Half::Kernel);
+    Stock::new(sim, folios, kernel, Va::new(0), described, cpus)
+}
+
+/// The areas that the pages stand for: runs of like neighbours.
+fn runs(pages: &[Page]) -> Vec<Area> {
+    let mut areas: Vec<Area> = vec![];
+    for (n, page) in pages.iter().enumerate() {
+        let Some((flags, tag)) = *page else { continue };
+        match areas.last_mut() {
+            Some(last) if last.range.end() == va(n) && (last.flags, last.tag) == (flags, tag) => {
+                last.range = VaRange::new(last.range.start(), va(n + 1)).unwrap();
+            }
+            _ => areas.push(Area { range: VaRange::new(va(n), va(n + 1)).unwrap(), flags, tag }),
+        }
+    }
+    areas
+}
+
+fn apply(
+    areas: &Areas,
+    stock: &Stock<'_, Sim, X86_64<4>>,
+    pages: &mut [Page],
+    operation: &Operation,
+) {
+    areas.prepare(stock).unwrap();
+    let span = |at: usize, len: usize| {
+        (at..(at + len).min(PAGES), VaRange::new(va(at), va((at + len).min(PAGES))).unwrap())
+    };
+    match *operation {
+        Operation::Put { at, pages: len, tag } => {
+            let (span, range) = span(at, len);
+            if pages[span.clone()].iter().any(Page::is_some) {
+                return;
+            }
+            pages[span].fill(Some((Flags::READ, tag)));
+            areas.put(stock.machine, &Area { range, flags: Flags::READ, tag });
+        }
+        Operation::Clear { at, pages: len } => {
+            let (span, range) = span(at, len);
+            pages[span].fill(None);
+            areas.change(stock.machine, range, |_| None);
+        }
+        Operation::Mark { at, pages: len, flags } => {
+            let (span, range) = span(at, len);
+            for page in pages[span].iter_mut().flatten() {
+                page.0 = flags;
+            }
+            areas.change(stock.machine, range, |area| Some((flags, area.tag)));
+        }
+    }
+}
+
+fn compare(areas: &Areas, sim: &Sim, pages: &[Page]) {
+    let all = VaRange::new(Va::new(0), va(PAGES + 10)).unwrap();
+    let listed: Vec<Area> = areas.overlapping(sim, all).collect();
+    assert_eq!(listed, runs(pages));
+    for n in (0..PAGES).step_by(7) {
+        let found = areas.find(sim, va(n).add(5)).map(|area| (area.flags, area.tag));
+        assert_eq!(found, pages[n], "page {n}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Hundreds of one-page areas make a tree of several levels; the vector says what must be in it.
+    #[test]
+    fn areas_are_what_the_pages_say(history in prop::collection::vec(operation(), 1..400)) {
+        let sim = Sim::new(Config::seeded(1, Bytes::new(16 << 20), 1)).unwrap();
+        let stock = stock(&sim);
+        let areas = Areas::default();
+        let mut pages = vec![None; PAGES];
+        let free = stock.folios.free_frames();
+        for operation in &history {
+            apply(&areas, &stock, &mut pages, operation);
+        }
+        compare(&areas, &sim, &pages);
+        areas.dissolve(&stock);
+        prop_assert_eq!(stock.folios.free_frames(), free);
+    }
+}
+
+/// Enough areas for three levels, put in and taken out in both directions.
+#[test]
+fn a_tree_of_three_levels_grows_and_shrinks() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
+    let stock = stock(&sim);
+    let areas = Areas::default();
+    let count = 40_000u64;
+    let at = |n: u64| {
+        VaRange::sized(Va::new(0x10_0000 + n * 2 * FRAME_BYTES), Order::BASE.bytes()).unwrap()
+    };
+    // A stride that meets every number once in no order.
+    for n in (0..count).map(|n| n * 7919 % count) {
+        areas.prepare(&stock).unwrap();
+        areas.put(&sim, &Area { range: at(n), flags: Flags::READ, tag: n });
+    }
+    for n in 0..count {
+        assert_eq!(areas.find(&sim, at(n).start()).unwrap().tag, n);
+        assert_eq!(areas.find(&sim, at(n).end()), None);
+    }
+    for n in (0..count).map(|n| n * 104_729 % count) {
+        areas.prepare(&stock).unwrap();
+        areas.change(&sim, at(n), |_| None);
+    }
+    assert_eq!(areas.at_or_after(&sim, Va::new(0)), None);
+    areas.dissolve(&stock);
+}

@@ -1,0 +1,203 @@
+//! Forking: a second space with the same pages, each copied when it is first written.
+
+use super::life::{EndError, SpaceId, create, end, user_half};
+use super::ops::RangeError;
+use super::record::Space;
+use super::rewrite::Broken;
+use super::zap::{behind, page};
+use crate::flush::Gather;
+use crate::frame::Kind;
+use crate::stock::{Stock, record};
+use crate::sync::Ordering;
+use crate::table::{Attrs, Blocked, Entry, Gap, Locked, Paging, Slot, SoftKind, Spare, Tables};
+use foliant_machine::{Machine, Owner};
+use foliant_units::{FRAME_BYTES, Frame, Level, Va, VaRange};
+
+/// Copies `parent` into a new space named by `stamp`. Without memory the half-made child is ended again; the parent's
+/// pages may then be write-protected, which costs a fault each and changes nothing else.
+pub(crate) fn fork<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    parent: &Space,
+    stamp: u32,
+) -> Result<SpaceId, RangeError> {
+    let _writer = parent.writer.lock(stock.machine);
+    let id = create(stock, stamp, parent.limit())?;
+    let child: &Space = record(stock.machine, id.frame().pa());
+    child.thp_off.store(parent.thp_off.load(Ordering::Relaxed), Ordering::Relaxed);
+    let fork = Fork { stock, parent, child, from: parent.tables(stock), to: child.tables(stock) };
+    match fork.run() {
+        Ok(()) => Ok(id),
+        Err(error) => match end(stock, id) {
+            Ok(()) => Err(error),
+            Err(EndError::NoSpace | EndError::Running(_)) => {
+                unreachable!("nobody knows the child yet")
+            }
+        },
+    }
+}
+
+struct Fork<'f, 'm, M: Machine, P: Paging> {
+    stock: &'f Stock<'m, M, P>,
+    parent: &'f Space,
+    child: &'f Space,
+    from: Tables<'m, M, P>,
+    to: Tables<'m, M, P>,
+}
+
+impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
+    fn run(&self) -> Result<(), RangeError> {
+        let mut gather = Gather::new(self.stock, &self.parent.target);
+        let mut spare = Spare::new();
+        let done = self.areas(&mut gather, &mut spare);
+        self.stock.drain(&mut spare);
+        gather.settle();
+        gather.flush(); // before the child may run: what it shares is written by nobody
+        done
+    }
+
+    fn areas(
+        &self,
+        gather: &mut Gather<'f, 'm, M, P>,
+        spare: &mut Spare,
+    ) -> Result<(), RangeError> {
+        for area in self.parent.areas.overlapping(self.stock.machine, user_half::<P>()) {
+            self.child.areas.prepare(self.stock)?;
+            self.child.areas.put(self.stock.machine, &area);
+            let mut va = area.range.start();
+            while va < area.range.end() {
+                va = self.table(gather, spare, va, area.range.end())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shares the entries of the table that covers `va`; returns how far it came.
+    fn table(
+        &self,
+        gather: &mut Gather<'f, 'm, M, P>,
+        spare: &mut Spare,
+        va: Va,
+        end: Va,
+    ) -> Result<Va, RangeError> {
+        let found = self.from.walk(va);
+        match found.entry {
+            Entry::None if found.level > Level::BASE => return Ok(behind(va, found.level).min(end)),
+            Entry::Leaf { .. } if found.level > Level::BASE => {
+                return self.leaf(gather, spare, va, found.level, end);
+            }
+            _ => {}
+        }
+        // Memory first, then the locks (G8): the parent's, then the child's, which nobody else reaches.
+        self.ensure(spare, va, Level::BASE)?;
+        match self.from.lock(va, Level::BASE) {
+            Ok(locked) => {
+                let copy = self.to.lock(va, Level::BASE).expect("just made, and the child's alone");
+                let stop = behind(va, Level::MEGA).min(end);
+                let mut broken = Broken::none();
+                let reached = self.entries(gather, &mut broken, (&locked, &copy), (va, stop));
+                drop((copy, locked));
+                broken.mend(gather, &self.from, (va, Level::BASE));
+                if reached < stop {
+                    self.stock.machine.relax(); // an entry is being replaced: its owner needs the lock
+                }
+                Ok(reached)
+            }
+            Err(missing) if missing.what == Gap::None => Ok(behind(va, missing.level).min(end)),
+            Err(_) => Ok(va),
+        }
+    }
+
+    fn entries(
+        &self,
+        gather: &mut Gather<'f, 'm, M, P>,
+        broken: &mut Broken,
+        (locked, copy): (&Locked<'m, M, P>, &Locked<'m, M, P>),
+        (va, end): (Va, Va),
+    ) -> Va {
+        let (mut va, mut pages) = (va, 0);
+        while va < end {
+            let slot = Slot::of(va, Level::BASE);
+            match locked.entry(slot) {
+                Entry::None => {}
+                Entry::Leaf { pa, attrs } => {
+                    if !attrs.has(Attrs::SPECIAL) {
+                        self.stock.add_references(self.head(pa.frame()), 1);
+                        pages += 1;
+                    }
+                    copy.set(slot, share(gather, broken, locked, (slot, page(va))));
+                }
+                Entry::Soft(soft) if soft.kind == SoftKind::Breaking => break,
+                Entry::Soft(soft) => copy.set(slot, soft.word()),
+                Entry::Table(_) => unreachable!("base words name no tables"),
+            }
+            va = va.add(FRAME_BYTES);
+        }
+        let charged = self.child.charge(self.stock.machine.me(), pages);
+        debug_assert!(charged.is_ok(), "the child has the parent's limit and no more pages");
+        va
+    }
+
+    fn leaf(
+        &self,
+        gather: &mut Gather<'f, 'm, M, P>,
+        spare: &mut Spare,
+        va: Va,
+        level: Level,
+        end: Va,
+    ) -> Result<Va, RangeError> {
+        let whole = VaRange::sized(va.align_down(level.span()), level.span()).expect("a user leaf");
+        self.ensure(spare, va, level)?;
+        let deposit = self.stock.claim_cleared(Owner::Table)?;
+        let Ok(locked) = self.from.lock(va, level) else {
+            self.stock.release(deposit);
+            return Ok(va);
+        };
+        let slot = Slot::of(va, level);
+        let Entry::Leaf { pa, .. } = locked.entry(slot) else {
+            drop(locked);
+            self.stock.release(deposit);
+            return Ok(va);
+        };
+        let mut broken = Broken::none();
+        let copy = self.to.lock(va, level).expect("just made, and the child's alone");
+        let pages = level.order().expect("leaves end at 1 GiB").pages().get();
+        self.stock.add_references(self.head(pa.frame()), pages);
+        self.child.deposit(self.stock, deposit.give().0);
+        copy.set(slot, share(gather, &mut broken, &locked, (slot, whole)));
+        drop((copy, locked));
+        broken.mend(gather, &self.from, (va, level));
+        let charged = self.child.charge(self.stock.machine.me(), pages);
+        debug_assert!(charged.is_ok(), "the child has the parent's limit and no more pages");
+        Ok(whole.end().min(end))
+    }
+
+    fn ensure(&self, spare: &mut Spare, va: Va, level: Level) -> Result<(), RangeError> {
+        loop {
+            match self.to.ensure(va, level, spare) {
+                Ok(()) => return Ok(()),
+                Err(Blocked::NeedTable(_)) => self.stock.refill(spare, 1)?,
+                Err(other) => panic!("the child is empty at {va}, and yet: {other}"),
+            }
+        }
+    }
+
+    fn head(&self, frame: Frame) -> Frame {
+        let identity = self.stock.identity(frame);
+        assert!(matches!(identity.kind(), Kind::Anon | Kind::Tail), "{frame:?} is no user page");
+        identity.head(frame)
+    }
+}
+
+/// Takes write and exclusive rights off an entry (S5), and returns the word for the other side: the same, never used.
+fn share<'m, M: Machine, P: Paging>(
+    gather: &mut Gather<'_, 'm, M, P>,
+    broken: &mut Broken,
+    locked: &Locked<'m, M, P>,
+    at: (Slot, VaRange),
+) -> u64 {
+    let shared = |attrs: Attrs| attrs.without(Attrs::WRITE).without(Attrs::EXCLUSIVE);
+    let Entry::Leaf { pa, attrs } = broken.rewrite(gather, locked, at, shared) else {
+        unreachable!("leaves change under the lock only")
+    };
+    P::leaf(pa, locked.level(), shared(attrs).without(Attrs::ACCESSED))
+}

@@ -1,0 +1,152 @@
+//! Making spaces, finding them by name, and ending them.
+
+use super::record::Space;
+use super::zap::{Guards, Zap};
+use crate::flush::Gather;
+use crate::folio::Class;
+use crate::frame::{Identity, Kind};
+use crate::stock::{NoBlock, Stock, record};
+use crate::sync::Ordering;
+use crate::table::{Half, Paging, Prune};
+use core::ops::Deref;
+use foliant_machine::{Machine, Owner};
+use foliant_units::{Cpu, Frame, Order, Pages, Va, VaRange};
+
+/// The name of an address space. It stays unique: the name of an ended space is refused, also when its memory serves
+/// another one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SpaceId {
+    frame: Frame,
+    stamp: u32,
+}
+
+/// A space that an operation works in; it does not end before this is dropped.
+pub(crate) struct Pinned<'s> {
+    space: &'s Space,
+}
+
+impl Deref for Pinned<'_> {
+    type Target = Space;
+    fn deref(&self) -> &Space {
+        self.space
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        self.space.users.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The user half of the format, as a range.
+pub(crate) fn user_half<P: Paging>() -> VaRange {
+    let (first, last) = P::half(Half::User);
+    VaRange::new(first, Va::new(last.get() & !4095)).expect("a half is a range")
+}
+
+impl SpaceId {
+    /// The record's frame, for an embedder's own tables; unique among living spaces.
+    pub const fn frame(self) -> Frame {
+        self.frame
+    }
+
+    /// The space, while the caller is in a reader's section.
+    pub(crate) fn peek<'m, M: Machine, P: Paging>(
+        self,
+        stock: &Stock<'m, M, P>,
+    ) -> Option<&'m Space> {
+        let identity = stock.identity(self.frame);
+        let is_it = identity.kind() == Kind::Space && identity == Identity::space(self.stamp);
+        is_it.then(|| record::<Space>(stock.machine, self.frame.pa()))
+    }
+
+    /// The space, for an operation that may wait.
+    pub(crate) fn pin<'m, M: Machine, P: Paging>(
+        self,
+        stock: &Stock<'m, M, P>,
+    ) -> Option<Pinned<'m>> {
+        let _reading = stock.reading();
+        let space = self.peek(stock)?;
+        space.users.fetch_add(1, Ordering::SeqCst);
+        Some(Pinned { space })
+    }
+}
+
+/// Makes an empty space, told from every other one by `stamp`.
+pub(crate) fn create<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    stamp: u32,
+    limit: Option<Pages>,
+) -> Result<SpaceId, NoBlock> {
+    let claim = stock.claim(Order::BASE, Class::Unmovable)?;
+    let root = match stock.claim_cleared(Owner::Table) {
+        Ok(root) => root,
+        Err(none) => {
+            stock.release(claim);
+            return Err(none);
+        }
+    };
+    crate::zero::clear(stock, &claim);
+    stock.machine.owned(claim.frames(), Owner::Records);
+    let (frame, _) = claim.give();
+    let space: &Space = record(stock.machine, frame.pa());
+    space.target.set_root(root.give().0.pa());
+    space.set_limit(limit);
+    space.tables(stock).share_kernel(&stock.kernel);
+    stock.set_identity(frame, Identity::space(stamp));
+    Ok(SpaceId { frame, stamp })
+}
+
+/// States that `cpu` no longer runs the space with its record at `frame`.
+pub(crate) fn leave<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, frame: Frame, cpu: Cpu) {
+    record::<Space>(stock.machine, frame.pa()).target.leave(cpu);
+}
+
+/// Why a space did not end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EndError {
+    /// There is no such space (any more).
+    NoSpace,
+    /// A CPU still runs it.
+    Running(Cpu),
+}
+
+/// Ends a space: everything that it maps goes, then its tables and records.
+pub(crate) fn end<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    id: SpaceId,
+) -> Result<(), EndError> {
+    let pinned = id.pin(stock).ok_or(EndError::NoSpace)?;
+    let space = pinned.space;
+    // From here on nobody finds it: of two that end it one gets through.
+    if !stock.replace_identity(id.frame, Identity::space(id.stamp), Identity::PLAIN) {
+        return Err(EndError::NoSpace);
+    }
+    stock.wait_for_readers();
+    if let Some(cpu) = space.target.running().iter().next() {
+        stock.set_identity(id.frame, Identity::space(id.stamp));
+        return Err(EndError::Running(cpu));
+    }
+    drop(pinned);
+    while space.users.load(Ordering::SeqCst) > 0 {
+        stock.machine.relax();
+    }
+    let all = user_half::<P>();
+    // The areas are dissolved whole instead of being removed one by one: that needs no memory.
+    let zap = Zap::new(stock, space, Guards::Drop);
+    let mut gather = Gather::new(stock, &space.target);
+    let mut from = all.start();
+    while let Some(area) = space.areas.at_or_after(stock.machine, from) {
+        zap.range(&mut gather, area.range);
+        from = area.range.end();
+    }
+    space.areas.dissolve(stock);
+    zap.tables(&mut gather, all, Prune::All);
+    gather.flush();
+    drop(gather);
+    let root = space.target.root();
+    for frame in [root.frame(), id.frame] {
+        stock.release(crate::frame::Claim::state(frame, Order::BASE));
+    }
+    Ok(())
+}

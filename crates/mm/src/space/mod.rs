@@ -1,0 +1,127 @@
+//! Address spaces: areas, and what operations on them do to the page tables.
+//!
+//! ```text
+//!   map      area in                                                    (nothing is present)
+//!   unmap    area out ─▶ pages out, into a gather ─▶ tables out ─▶ flush ─▶ readers gone ─▶ freed
+//!   protect  area changed ─▶ entries changed ─▶ flush
+//!   fork     areas copied ─▶ entries write-protected and shared ─▶ flush
+//! ```
+//!
+//! **Invariants**
+//! - S1. Areas change before entries: a fault that publishes an entry looked its area up again under the table's lock,
+//!   so either it sees the change and steps back, or the operation sees its entry.
+//! - S2. A table is taken out only where no area is left in its reach, and given back only after the flush and after
+//!   every fault that may have walked through it is gone.
+//! - S3. A page belongs to the space whose entry names it; the space's page count is the number of its entries that
+//!   name folios, in base pages.
+//! - S4. For every 2 MiB leaf the space holds one table in deposit: taking a leaf apart cannot fail.
+//! - S5. An entry without `EXCLUSIVE` is not writable. `EXCLUSIVE` is set only where no other entry names the page.
+//! - S6. A `Breaking` word is replaced by nobody but the CPU that wrote it; others let go of the table and try again.
+//!
+//! **Locking.** `writer` (`[w]`) excludes all operations but faults. Order: writer, then one table at a time (fork: the
+//! parent's, then the child's, which nobody else can reach yet). Nothing is allocated, cleared or waited for under a
+//! table's lock (G8).
+//!
+//! **Not here**: what a fault does (`fault`), the reverse map, splitting of folios (their leaves only).
+
+mod advise;
+mod area;
+mod areas;
+mod fork;
+mod life;
+mod node;
+mod ops;
+mod record;
+mod remap;
+mod rewrite;
+mod zap;
+
+#[cfg(test)]
+mod areas_model;
+
+pub use advise::Advice;
+pub use area::{Area, Flags};
+pub use life::SpaceId;
+pub use ops::{MapError, MapRequest, Place, RangeError};
+pub use remap::{Move, RemapError};
+
+pub(crate) use advise::advise;
+pub(crate) use fork::fork;
+#[cfg(feature = "verify")]
+pub(crate) use life::user_half;
+pub(crate) use life::{EndError, create, end, leave};
+pub(crate) use ops::{grow, map, protect, unmap};
+pub(crate) use record::Space;
+pub(crate) use remap::remap;
+pub(crate) use zap::page;
+
+use crate::flush::{Gather, Used};
+use crate::stock::Stock;
+use crate::table::{Attrs, Entry, Paging, Slot, Spare, Tables};
+use foliant_machine::Machine;
+use foliant_units::{Level, Va, VaRange};
+
+/// The attributes of a user page in an area with `flags`, not yet written to.
+pub(crate) fn attrs(flags: Flags) -> Attrs {
+    let mut attrs = Attrs::NONE;
+    if flags.and(Flags::RIGHTS) != Flags::NONE {
+        attrs = attrs.with(Attrs::USER);
+    }
+    if flags.has(Flags::EXEC) {
+        attrs = attrs.with(Attrs::EXEC);
+    }
+    attrs
+}
+
+/// Takes the 2 MiB leaf at `va` apart into base entries, with the table kept for it (S4). Nothing changes where there
+/// is no leaf any more.
+pub(crate) fn split_leaf<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    tables: &Tables<'_, M, P>,
+    va: Va,
+    level: Level,
+) {
+    let mut spare = Spare::new();
+    space.withdraw(stock, &mut spare);
+    let whole = VaRange::sized(va.align_down(level.span()), level.span()).expect("a user leaf");
+    let mut gather = Gather::new(stock, &space.target);
+    // Broken first, on every machine: a large and a small translation of one page never live side by side (G3).
+    if tables.split_begin(va, level).is_ok() {
+        gather.note(whole, level, Used::Yes);
+        gather.flush();
+        tables.split_finish(va, level, &mut spare).expect("begun and supplied");
+    } else if let Some(table) = spare.pop() {
+        space.deposit(stock, table.give().0);
+    }
+}
+
+/// Replaces a leaf by one of other frames or narrower rights: broken first, flushed, then made (S6, G3). `old` is the
+/// word expected. Returns whether it was replaced.
+pub(crate) fn replace_leaf<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    tables: &Tables<'_, M, P>,
+    va: Va,
+    old: u64,
+    make: impl FnOnce() -> u64,
+) -> bool {
+    let slot = Slot::of(va, Level::BASE);
+    let Ok(locked) = tables.lock(va, Level::BASE) else { return false };
+    if locked.get(slot) & !P::UPDATED != old & !P::UPDATED {
+        return false;
+    }
+    let mut gather = Gather::new(stock, &space.target);
+    let taken = locked.update(slot, |word| match P::decode(word, Level::BASE, slot) {
+        Entry::Leaf { pa, attrs } => crate::table::Soft::breaking(pa, attrs).word(),
+        _ => word,
+    });
+    let Entry::Leaf { attrs, .. } = P::decode(taken, Level::BASE, slot) else { return false };
+    gather.note(page(va), Level::BASE, Used::of(attrs));
+    drop(locked);
+    gather.flush();
+    let word = make();
+    let locked = tables.lock(va, Level::BASE).expect("a table with a breaking word stays (S6)");
+    locked.set(slot, word);
+    true
+}

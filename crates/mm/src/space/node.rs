@@ -1,0 +1,134 @@
+//! One node of the area tree: a frame of words.
+//!
+//! ```text
+//!   word 0        entries, and bit 32: inner
+//!   leaf          1 + 4 i:  start, end, flags, tag            up to 127 areas
+//!   inner         1 + 2 i:  lower bound, child frame          up to 255 children
+//!   word 511      link in the list of spare nodes
+//! ```
+
+use super::area::{Area, Flags};
+use crate::stock::Words;
+use crate::sync::Ordering;
+use foliant_units::{Frame, Va, VaRange};
+
+const INNER: u64 = 1 << 32;
+pub(super) const LEAF_MAX: usize = 127;
+pub(super) const INNER_MAX: usize = 255;
+
+/// A node and where it lies.
+#[derive(Clone, Copy)]
+pub(super) struct Node<'m> {
+    pub(super) frame: Frame,
+    words: &'m Words,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rank {
+    Leaf,
+    Inner,
+}
+
+impl<'m> Node<'m> {
+    pub(super) fn new(frame: Frame, words: &'m Words) -> Node<'m> {
+        Node { frame, words }
+    }
+    fn get(&self, word: usize) -> u64 {
+        self.words[word].load(Ordering::Relaxed)
+    }
+    fn set(&self, word: usize, value: u64) {
+        self.words[word].store(value, Ordering::Relaxed);
+    }
+    pub(super) fn begin(&self, rank: Rank) {
+        self.set(0, if rank == Rank::Inner { INNER } else { 0 });
+    }
+    pub(super) fn rank(&self) -> Rank {
+        if self.get(0) & INNER != 0 { Rank::Inner } else { Rank::Leaf }
+    }
+    /// Entries; never more than fit, whatever a reader that raced with a writer finds.
+    pub(super) fn len(&self) -> usize {
+        ((self.get(0) & 0xffff) as usize).min(self.max())
+    }
+    fn max(&self) -> usize {
+        if self.rank() == Rank::Inner { INNER_MAX } else { LEAF_MAX }
+    }
+    pub(super) fn is_full(&self) -> bool {
+        self.len() == self.max()
+    }
+    fn width(&self) -> usize {
+        if self.rank() == Rank::Inner { 2 } else { 4 }
+    }
+    fn set_len(&self, len: usize) {
+        self.set(0, self.get(0) & INNER | len as u64);
+    }
+
+    /// The start of area `i`, or the lower bound of child `i`.
+    pub(super) fn key(&self, i: usize) -> u64 {
+        self.get(1 + i * self.width())
+    }
+    /// How many keys are at most `va`.
+    pub(super) fn position(&self, va: Va) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.key(middle) <= va.get() { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+    pub(super) fn area(&self, i: usize) -> Option<Area> {
+        let at = 1 + 4 * i;
+        // Torn by a concurrent writer, it may be no range; the reader then reads again.
+        let range = VaRange::new(Va::new(self.get(at)), Va::new(self.get(at + 1)))?;
+        Some(Area { range, flags: Flags::from_word(self.get(at + 2)), tag: self.get(at + 3) })
+    }
+    pub(super) fn set_area(&self, i: usize, area: &Area) {
+        let at = 1 + 4 * i;
+        self.set(at, area.range.start().get());
+        self.set(at + 1, area.range.end().get());
+        self.set(at + 2, area.flags.word());
+        self.set(at + 3, area.tag);
+    }
+    pub(super) fn child(&self, i: usize) -> Frame {
+        Frame::new(self.get(2 + 2 * i))
+    }
+    pub(super) fn set_child(&self, i: usize, bound: u64, child: Frame) {
+        self.set(1 + 2 * i, bound);
+        self.set(2 + 2 * i, child.get());
+    }
+
+    /// Opens a gap at `i`; the caller fills it.
+    pub(super) fn open(&self, i: usize) {
+        let (len, width) = (self.len(), self.width());
+        for word in (1 + i * width..1 + len * width).rev() {
+            self.set(word + width, self.get(word));
+        }
+        self.set_len(len + 1);
+    }
+    /// Closes entry `i`.
+    pub(super) fn close(&self, i: usize) {
+        let (len, width) = (self.len(), self.width());
+        for word in 1 + (i + 1) * width..1 + len * width {
+            self.set(word - width, self.get(word));
+        }
+        self.set_len(len - 1);
+    }
+    /// Moves the upper half of the entries to the empty node `right`; returns its lower bound.
+    pub(super) fn halve(&self, right: &Node<'m>) -> u64 {
+        let (len, width) = (self.len(), self.width());
+        let keep = len / 2;
+        right.begin(self.rank());
+        for word in 0..(len - keep) * width {
+            right.set(1 + word, self.get(1 + keep * width + word));
+        }
+        right.set_len(len - keep);
+        self.set_len(keep);
+        right.key(0)
+    }
+
+    pub(super) fn link(&self) -> u64 {
+        self.get(511)
+    }
+    pub(super) fn set_link(&self, link: u64) {
+        self.set(511, link);
+    }
+}

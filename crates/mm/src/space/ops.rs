@@ -1,0 +1,354 @@
+//! Map, unmap, protect.
+
+use super::area::{Area, Flags};
+use super::life::user_half;
+use super::record::Space;
+use super::rewrite::Broken;
+use super::zap::{Guards, Zap, behind};
+use super::{attrs, page, split_leaf};
+use crate::flush::Gather;
+use crate::stock::{NoBlock, Stock};
+use crate::table::{Attrs, Entry, Gap, Paging, Prune, Slot, SoftKind, Tables};
+use core::{error, fmt};
+use foliant_machine::Machine;
+use foliant_units::{Bytes, FRAME_BYTES, Level, Va, VaRange};
+
+const PAGE: Bytes = Bytes::new(FRAME_BYTES);
+/// Addresses below are never chosen for an area: null pointers shall fault.
+const LOWEST: Va = Va::new(0x1_0000);
+
+/// Where a new area goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Anywhere; the highest gap that fits.
+    Anywhere,
+    /// At this address if it is free, else anywhere.
+    Hint(Va),
+    /// At this address; what lies there is unmapped first.
+    Fixed(Va),
+    /// At this address, or not at all.
+    NoReplace(Va),
+}
+
+/// A request for an area.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapRequest {
+    /// Where.
+    pub place: Place,
+    /// How large; rounded up to pages. Zero is refused.
+    pub bytes: Bytes,
+    /// Rights and wishes.
+    pub flags: Flags,
+    /// The embedder's word; see [`Area::tag`].
+    pub tag: u64,
+}
+
+/// Why a range was refused. Nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RangeError {
+    /// There is no such space (any more).
+    NoSpace,
+    /// The range is empty.
+    Empty,
+    /// An end is not a multiple of 4096.
+    Misaligned(Va),
+    /// It leaves the user half of the address space.
+    Outside(Va),
+    /// Nothing is mapped at this address of the range.
+    Hole(Va),
+    /// No memory for the manager's records.
+    NoMemory,
+}
+
+/// Why nothing was mapped. Nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapError {
+    /// The range that was asked for is none.
+    Range(RangeError),
+    /// Something is mapped there already, from this address on.
+    Occupied(Va),
+    /// No gap is large enough.
+    NoRoom(Bytes),
+}
+
+impl From<NoBlock> for RangeError {
+    fn from(_: NoBlock) -> RangeError {
+        RangeError::NoMemory
+    }
+}
+impl From<RangeError> for MapError {
+    fn from(error: RangeError) -> MapError {
+        MapError::Range(error)
+    }
+}
+
+impl fmt::Display for RangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RangeError::NoSpace => f.write_str("there is no such address space"),
+            RangeError::Empty => f.write_str("the range is empty"),
+            RangeError::Misaligned(va) => write!(f, "{va} is not a multiple of 4096"),
+            RangeError::Outside(va) => write!(f, "{va} lies outside the user half"),
+            RangeError::Hole(va) => write!(f, "nothing is mapped at {va}"),
+            RangeError::NoMemory => f.write_str("no memory for the space's records"),
+        }
+    }
+}
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MapError::Range(error) => error.fmt(f),
+            MapError::Occupied(va) => write!(f, "something is mapped at {va} already"),
+            MapError::NoRoom(bytes) => write!(f, "no gap of {bytes} bytes is left"),
+        }
+    }
+}
+impl error::Error for RangeError {}
+impl error::Error for MapError {}
+
+/// Checks a range that came from outside.
+pub(super) fn check<P: Paging>(range: VaRange) -> Result<(), RangeError> {
+    if range.is_empty() {
+        return Err(RangeError::Empty);
+    }
+    for va in [range.start(), range.end()] {
+        if !va.is_aligned(PAGE) {
+            return Err(RangeError::Misaligned(va));
+        }
+    }
+    let half = user_half::<P>();
+    if !half.covers(range) {
+        let inside = half.contains(range.start());
+        return Err(RangeError::Outside(if inside { half.end() } else { range.start() }));
+    }
+    Ok(())
+}
+
+/// The first address of `range` that no area covers.
+pub(super) fn hole<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    range: VaRange,
+) -> Option<Va> {
+    let mut va = range.start();
+    for area in space.areas.overlapping(stock.machine, range) {
+        if area.range.start() > va {
+            return Some(va);
+        }
+        va = area.range.end();
+    }
+    (va < range.end()).then_some(va)
+}
+
+/// Puts an area in.
+pub(crate) fn map<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    request: &MapRequest,
+) -> Result<VaRange, MapError> {
+    let bytes = request.bytes.get().checked_next_multiple_of(FRAME_BYTES);
+    let bytes = Bytes::new(bytes.ok_or(MapError::NoRoom(request.bytes))?);
+    let _writer = space.writer.lock(stock.machine);
+    let at = |va| VaRange::sized(va, bytes).ok_or(MapError::Range(RangeError::Outside(va)));
+    let occupied =
+        |range| space.areas.overlapping(stock.machine, range).next().map(|a| a.range.start());
+    let range = match request.place {
+        Place::Anywhere => gap(stock, space, bytes)?,
+        Place::Hint(va) => {
+            let wish = at(va.align_down(PAGE)).ok().filter(|r| check::<P>(*r).is_ok());
+            match wish.filter(|r| r.start() >= LOWEST && occupied(*r).is_none()) {
+                Some(range) => range,
+                None => gap(stock, space, bytes)?,
+            }
+        }
+        Place::Fixed(va) | Place::NoReplace(va) => at(va)?,
+    };
+    check::<P>(range)?;
+    let replaced = match (occupied(range), request.place) {
+        (None, _) => None,
+        (Some(_), Place::Fixed(_)) => Some(range),
+        (Some(va), _) => return Err(MapError::Occupied(va.max(range.start()))),
+    };
+    // Nodes for two areas cut and one put in: what lies there goes only when nothing can fail any more.
+    space.areas.prepare(stock).map_err(RangeError::from)?;
+    if let Some(range) = replaced {
+        clear_prepared(stock, space, range);
+    }
+    space.areas.put(stock.machine, &Area { range, flags: request.flags, tag: request.tag });
+    Ok(range)
+}
+
+/// The highest gap of `bytes`.
+pub(super) fn gap<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    bytes: Bytes,
+) -> Result<VaRange, MapError> {
+    if bytes.get() == 0 {
+        return Err(RangeError::Empty.into());
+    }
+    let half = user_half::<P>();
+    let (mut from, mut best) = (LOWEST, None);
+    loop {
+        let next = space.areas.at_or_after(stock.machine, from);
+        let end = next.map_or(half.end(), |area| area.range.start());
+        if end > from && end.offset_from(from) >= bytes.get() {
+            best = VaRange::new(Va::new(end.get() - bytes.get()), end);
+        }
+        match next {
+            Some(area) => from = area.range.end().max(from),
+            None => return best.ok_or(MapError::NoRoom(bytes)),
+        }
+    }
+}
+
+/// Takes out whatever lies in `range`.
+pub(crate) fn unmap<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    range: VaRange,
+) -> Result<(), RangeError> {
+    check::<P>(range)?;
+    let _writer = space.writer.lock(stock.machine);
+    clear(stock, space, range)
+}
+
+/// [`unmap`], with the writer's lock held.
+pub(super) fn clear<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    range: VaRange,
+) -> Result<(), RangeError> {
+    space.areas.prepare(stock)?;
+    clear_prepared(stock, space, range);
+    Ok(())
+}
+
+/// [`clear`], with the nodes taken that it may need.
+fn clear_prepared<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, space: &Space, range: VaRange) {
+    space.areas.change(stock.machine, range, |_| None); // S1: areas first
+    empty(stock, space, range);
+}
+
+/// Takes the pages and tables out of a range that no area lies in.
+pub(super) fn empty<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, space: &Space, range: VaRange) {
+    let mut gather = Gather::new(stock, &space.target);
+    let zap = Zap::new(stock, space, Guards::Drop);
+    zap.range(&mut gather, range);
+    zap.tables(&mut gather, range, Prune::Emptied);
+    gather.flush();
+}
+
+/// Changes the rights of `range`, which areas cover without a hole.
+pub(crate) fn protect<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    range: VaRange,
+    rights: Flags,
+) -> Result<(), RangeError> {
+    check::<P>(range)?;
+    let _writer = space.writer.lock(stock.machine);
+    if let Some(va) = hole(stock, space, range) {
+        return Err(RangeError::Hole(va));
+    }
+    space.areas.prepare(stock)?;
+    let rights = rights.and(Flags::RIGHTS);
+    space.areas.change(stock.machine, range, |area| {
+        Some((area.flags.without(Flags::RIGHTS).with(rights), area.tag))
+    });
+    let mut gather = Gather::new(stock, &space.target);
+    change_entries(stock, space, range, &mut gather, |old| {
+        let kept = Attrs::TOUCHED | Attrs::EXCLUSIVE | Attrs::SPECIAL | Attrs::SOFT_DIRTY;
+        let new = attrs(rights).with(old.and(kept | Attrs::UFFD_WP));
+        // An exclusive page may be written again at once, without a fault (S5).
+        if rights.has(Flags::WRITE) && old.has(Attrs::EXCLUSIVE) { new | Attrs::WRITE } else { new }
+    });
+    gather.settle();
+    gather.flush();
+    Ok(())
+}
+
+/// Rewrites the attributes of every present page of `range`; entries that lose a right are noted.
+pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
+    stock: &'g Stock<'m, M, P>,
+    space: &'g Space,
+    range: VaRange,
+    gather: &mut Gather<'g, 'm, M, P>,
+    change: impl Fn(Attrs) -> Attrs,
+) {
+    let tables: Tables<'m, M, P> = space.tables(stock);
+    let mut va = range.start();
+    while va < range.end() {
+        va = match tables.lock(va, Level::BASE) {
+            Ok(locked) => {
+                let end = behind(va, Level::MEGA).min(range.end());
+                let (mut at, mut broken) = (va, Broken::none());
+                while at < end {
+                    let slot = Slot::of(at, Level::BASE);
+                    match locked.entry(slot) {
+                        Entry::Leaf { attrs, .. } if change(attrs) != attrs => {
+                            broken.rewrite(gather, &locked, (slot, page(at)), &change);
+                        }
+                        Entry::Soft(soft) if soft.kind == SoftKind::Breaking => break,
+                        _ => {}
+                    }
+                    at = at.add(FRAME_BYTES);
+                }
+                drop(locked);
+                broken.mend(gather, &tables, (va, Level::BASE));
+                if at < end {
+                    stock.machine.relax(); // an entry is being replaced: its owner needs the lock
+                }
+                at
+            }
+            Err(missing) if missing.what == Gap::Leaf => {
+                let level = missing.level;
+                let whole = VaRange::sized(va.align_down(level.span()), level.span());
+                let whole = whole.expect("a user leaf");
+                if !range.covers(whole) {
+                    split_leaf(stock, space, &tables, va, level);
+                    continue;
+                }
+                let Ok(locked) = tables.lock(va, level) else { continue };
+                let (slot, mut broken) = (Slot::of(va, level), Broken::none());
+                match locked.entry(slot) {
+                    Entry::Leaf { attrs, .. } if change(attrs) != attrs => {
+                        broken.rewrite(gather, &locked, (slot, whole), &change);
+                    }
+                    Entry::Leaf { .. } => {}
+                    _ => continue,
+                }
+                drop(locked);
+                broken.mend(gather, &tables, (va, level));
+                whole.end()
+            }
+            Err(missing) => behind(va, missing.level),
+        };
+    }
+}
+
+/// Extends a downward-growing area to `va`, where it reaches at most `most` and stays `gap` away from the area below.
+pub(crate) fn grow<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    va: Va,
+    most: Bytes,
+    gap: Bytes,
+) -> Option<()> {
+    let _writer = space.writer.lock(stock.machine);
+    let va = va.align_down(PAGE);
+    let above = space.areas.at_or_after(stock.machine, va)?;
+    if above.range.contains(va) {
+        return Some(()); // somebody else was faster
+    }
+    let room = VaRange::new(Va::new(va.get().saturating_sub(gap.get())), va)?;
+    let near = space.areas.overlapping(stock.machine, room).next();
+    let too_far = above.range.end().offset_from(va) > most.get() || va < LOWEST;
+    if !above.flags.has(Flags::GROWS_DOWN) || too_far || near.is_some() {
+        return None;
+    }
+    space.areas.prepare(stock).ok()?;
+    let range = VaRange::new(va, above.range.start())?;
+    space.areas.put(stock.machine, &Area { range, ..above });
+    Some(())
+}

@@ -1,0 +1,126 @@
+#![allow(unsafe_code)]
+//! The record of an address space: one frame.
+
+use super::areas::Areas;
+use crate::flush::Target;
+use crate::stock::{Record, Stock, words};
+use crate::sync::{AtomicU64, Ordering, Spin};
+use crate::table::{Half, Paging, Spare, Tables};
+use foliant_machine::Machine;
+use foliant_units::{Cpu, Frame, Pages};
+
+/// How many lines the page count of a space is spread over, so that CPUs that fault together share none.
+const SHARDS: usize = 16;
+
+/// A count of pages on a cache line of its own.
+#[derive(Default)]
+#[repr(C, align(64))]
+struct Shard {
+    pages: AtomicU64,
+}
+
+/// An address space. All words; valid when cleared.
+///
+/// Locking: [w] `writer` held; [a] atomics of their own protocol; [c] constant while the space lives.
+#[repr(C)]
+pub(crate) struct Space {
+    /// Held by whoever changes areas: map, unmap, protect, advise, remap, fork, end. Faults never take it.
+    pub(crate) writer: Spin,
+    pub(crate) areas: Areas,   // [w], read under its sequence
+    pub(crate) target: Target, // [a]
+    /// Operations at work in it, besides faults.
+    pub(super) users: AtomicU64, // [a]
+    /// Non-zero: the process switched large folios off for itself.
+    pub(super) thp_off: AtomicU64, // [a]
+    /// One more than the pages that may be charged; 0 stands for no limit.
+    limit: AtomicU64, // [c] once pages are charged
+    limited: AtomicU64,        // [a] pages charged, kept only under a limit
+    deposits: AtomicU64,       // [d] frame number of the first table kept for a leaf's split, or 0
+    depositing: Spin,          // [d]
+    shards: [Shard; SHARDS],   // [a]
+}
+
+// SAFETY: words and structs of words.
+unsafe impl Record for Space {}
+const _: () = assert!(size_of::<Space>() <= 4096);
+
+/// The charge was refused: it would exceed the space's limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OverLimit;
+
+impl Space {
+    /// The user half of its tables.
+    pub(crate) fn tables<'m, M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'m, M, P>,
+    ) -> Tables<'m, M, P> {
+        Tables::at(stock.machine, self.target.root(), Half::User)
+    }
+
+    /// Pages mapped, each counted once per entry.
+    pub(crate) fn pages(&self) -> Pages {
+        let sum = self.shards.iter().map(|s| s.pages.load(Ordering::Relaxed));
+        Pages::new(sum.fold(0, u64::wrapping_add))
+    }
+    /// Counts `pages` as the space's, unless that exceeds its limit.
+    pub(crate) fn charge(&self, cpu: Cpu, pages: u64) -> Result<(), OverLimit> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        if limit != 0 {
+            let before = self.limited.fetch_add(pages, Ordering::Relaxed);
+            if before + pages >= limit {
+                self.limited.fetch_sub(pages, Ordering::Relaxed);
+                return Err(OverLimit);
+            }
+        }
+        self.shards[cpu.index() % SHARDS].pages.fetch_add(pages, Ordering::Relaxed);
+        Ok(())
+    }
+    pub(crate) fn uncharge(&self, cpu: Cpu, pages: u64) {
+        if self.limit.load(Ordering::Relaxed) != 0 {
+            self.limited.fetch_sub(pages, Ordering::Relaxed);
+        }
+        self.shards[cpu.index() % SHARDS].pages.fetch_sub(pages, Ordering::Relaxed);
+    }
+    pub(super) fn limit(&self) -> Option<Pages> {
+        self.limit.load(Ordering::Relaxed).checked_sub(1).map(Pages::new)
+    }
+    /// Sets the limit; before the first page is charged.
+    pub(super) fn set_limit(&self, limit: Option<Pages>) {
+        let word = limit.map_or(0, |pages| pages.get().saturating_add(1));
+        self.limit.store(word, Ordering::Relaxed);
+    }
+
+    /// Keeps a cleared table for the split of a leaf that is about to be mapped, so that splitting needs no memory.
+    pub(crate) fn deposit<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, table: Frame) {
+        let _held = self.depositing.lock(stock.machine);
+        let next = self.deposits.load(Ordering::Relaxed);
+        words(stock.machine, table.pa())[0].store(next, Ordering::Relaxed);
+        self.deposits.store(table.get(), Ordering::Relaxed);
+    }
+    /// Takes the table of a leaf that is split or gone.
+    pub(crate) fn withdraw<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'_, M, P>,
+        spare: &mut Spare,
+    ) {
+        let _held = self.depositing.lock(stock.machine);
+        let frame = Frame::new(self.deposits.load(Ordering::Relaxed));
+        assert!(frame.get() != 0, "each large leaf has a deposit");
+        let first = &words(stock.machine, frame.pa())[0];
+        self.deposits.store(first.load(Ordering::Relaxed), Ordering::Relaxed);
+        first.store(0, Ordering::Relaxed);
+        let claim = crate::frame::Claim::state(frame, foliant_units::Order::BASE);
+        spare.push(claim).expect("the caller's spare has room");
+    }
+
+    pub(crate) fn set_thp(&self, switch: crate::fault::ProcessSwitch) {
+        let off = switch == crate::fault::ProcessSwitch::Off;
+        self.thp_off.store(off as u64, Ordering::Relaxed);
+    }
+    pub(crate) fn thp_off(&self) -> crate::fault::ProcessSwitch {
+        match self.thp_off.load(Ordering::Relaxed) {
+            0 => crate::fault::ProcessSwitch::On,
+            _ => crate::fault::ProcessSwitch::Off,
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Moving and resizing: pages keep their frames and change their addresses.
+
+use super::area::Area;
+use super::ops::{MapError, RangeError, check, clear, empty, gap, hole};
+use super::record::Space;
+use super::split_leaf;
+use super::zap::{behind, page};
+use crate::flush::{Gather, Used};
+use crate::stock::Stock;
+use crate::table::{Blocked, Entry, Gap, Paging, Slot, SoftKind, Spare, Tables};
+use core::{error, fmt};
+use foliant_machine::Machine;
+use foliant_units::{Bytes, FRAME_BYTES, Level, Va, VaRange};
+
+/// Where a resized area may go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Move {
+    /// It stays where it is, or the request fails.
+    Never,
+    /// It moves where it cannot grow.
+    MayMove,
+    /// It moves to this address; what lies there is unmapped first.
+    To(Va),
+}
+
+/// Why nothing was moved. Nothing changed, but that a target given as [`Move::To`] may have been unmapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RemapError {
+    /// One of the ranges is none, or has no room.
+    Map(MapError),
+    /// The old range covers more than one area.
+    Several(Va),
+    /// Old and new range overlap.
+    Overlap(Va),
+}
+
+impl From<RangeError> for RemapError {
+    fn from(error: RangeError) -> RemapError {
+        RemapError::Map(MapError::Range(error))
+    }
+}
+impl fmt::Display for RemapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RemapError::Map(error) => error.fmt(f),
+            RemapError::Several(va) => write!(f, "another area begins at {va}"),
+            RemapError::Overlap(va) => write!(f, "the new range at {va} overlaps the old one"),
+        }
+    }
+}
+impl error::Error for RemapError {}
+
+/// Moves or resizes the pages of `old` to `bytes`.
+pub(crate) fn remap<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    old: VaRange,
+    bytes: Bytes,
+    to: Move,
+) -> Result<VaRange, RemapError> {
+    check::<P>(old)?;
+    let sized = |va| {
+        let range = VaRange::sized(va, bytes).ok_or(RangeError::Outside(va))?;
+        check::<P>(range).map(|()| range)
+    };
+    if !bytes.get().is_multiple_of(FRAME_BYTES) {
+        let end = old.start().get().wrapping_add(bytes.get());
+        return Err(RangeError::Misaligned(Va::new(end)).into());
+    }
+    // Beyond the half's end there is no growing, but perhaps a move.
+    let stay = match sized(old.start()) {
+        Ok(range) => Some(range),
+        Err(RangeError::Outside(_)) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let _writer = space.writer.lock(stock.machine);
+    if let Some(va) = hole(stock, space, old) {
+        return Err(RangeError::Hole(va).into());
+    }
+    let area = space.areas.find(stock.machine, old.start()).expect("no hole");
+    if !area.range.covers(old) {
+        return Err(RemapError::Several(area.range.end()));
+    }
+    let kept_bytes = Bytes::new(bytes.get().min(old.bytes().get()));
+    let kept = VaRange::sized(old.start(), kept_bytes).expect("a part of the old range");
+    let target = match to {
+        Move::To(va) => {
+            let target = sized(va)?;
+            if target.overlaps(old) {
+                return Err(RemapError::Overlap(va));
+            }
+            clear(stock, space, target)?;
+            target
+        }
+        _ if bytes <= old.bytes() => {
+            if kept.end() < old.end() {
+                let rest = VaRange::new(kept.end(), old.end()).expect("shrinks");
+                clear(stock, space, rest)?;
+            }
+            return Ok(kept);
+        }
+        Move::Never | Move::MayMove
+            if let Some(stay) = stay.filter(|stay| grows(stock, space, &area, old, *stay)) =>
+        {
+            space.areas.prepare(stock).map_err(RangeError::from)?;
+            let more = VaRange::new(old.end(), stay.end()).expect("grows");
+            space.areas.put(stock.machine, &Area { range: more, ..area });
+            return Ok(stay);
+        }
+        Move::Never => return Err(RemapError::Map(MapError::NoRoom(bytes))),
+        Move::MayMove => gap(stock, space, bytes).map_err(RemapError::Map)?,
+    };
+    relocate(stock, space, old, kept, target.start())?;
+    empty(stock, space, old);
+    space.areas.put(stock.machine, &Area { range: target, ..area });
+    Ok(target)
+}
+
+fn grows<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    area: &Area,
+    old: VaRange,
+    stay: VaRange,
+) -> bool {
+    let more = VaRange::new(old.end(), stay.end()).expect("grows");
+    area.range.end() == old.end() && space.areas.overlapping(stock.machine, more).next().is_none()
+}
+
+/// Takes the area of `old` out and moves the entries of `from`, its first part, to addresses from `to` on. All memory is taken before the first one moves. Until the
+/// caller puts the new area in, nobody may use the new addresses, and the old ones are flushed before it returns.
+fn relocate<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    old: VaRange,
+    from: VaRange,
+    to: Va,
+) -> Result<(), RangeError> {
+    // Nodes for the removal of the old area, which cuts two at most, and the new one that follows.
+    space.areas.prepare(stock)?;
+    let tables: Tables<'_, M, P> = space.tables(stock);
+    let target = VaRange::sized(to, from.bytes()).expect("checked by the caller");
+    supply(stock, &tables, target)?;
+    space.areas.change(stock.machine, old, |_| None); // S1: faults step back from here on
+    let mut gather = Gather::new(stock, &space.target);
+    let mut va = from.start();
+    while va < from.end() {
+        va = match tables.lock(va, Level::BASE) {
+            Ok(locked) => {
+                let slot = Slot::of(va, Level::BASE);
+                let word = match locked.entry(slot) {
+                    Entry::Soft(soft) if soft.kind == SoftKind::Breaking => {
+                        drop(locked);
+                        stock.machine.relax();
+                        continue;
+                    }
+                    Entry::None => None,
+                    Entry::Leaf { .. } => {
+                        let word = locked.take(slot);
+                        if let Entry::Leaf { attrs, .. } = P::decode(word, Level::BASE, slot) {
+                            gather.note(page(va), Level::BASE, Used::of(attrs));
+                        }
+                        Some(word)
+                    }
+                    _ => Some(locked.take(slot)),
+                };
+                drop(locked);
+                if let Some(word) = word {
+                    let at = to.add(va.offset_from(from.start()));
+                    let locked =
+                        tables.lock(at, Level::BASE).expect("supplied, and kept by the writer");
+                    locked.set(Slot::of(at, Level::BASE), word);
+                }
+                va.add(FRAME_BYTES)
+            }
+            Err(missing) if missing.what == Gap::Leaf => {
+                split_leaf(stock, space, &tables, va, missing.level);
+                va
+            }
+            Err(missing) => behind(va, missing.level),
+        };
+    }
+    gather.settle();
+    gather.flush();
+    Ok(())
+}
+
+/// Makes the base tables of `range`.
+pub(super) fn supply<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    tables: &Tables<'_, M, P>,
+    range: VaRange,
+) -> Result<(), RangeError> {
+    let mut spare = Spare::new();
+    let mut va = range.start();
+    while va < range.end() {
+        match tables.ensure(va, Level::BASE, &mut spare) {
+            Ok(()) => va = behind(va, Level::MEGA),
+            Err(Blocked::NeedTable(_)) => stock.refill(&mut spare, 1)?,
+            Err(other) => panic!("nothing is mapped in {range:?}, and yet: {other}"),
+        }
+    }
+    stock.drain(&mut spare);
+    Ok(())
+}

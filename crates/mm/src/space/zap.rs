@@ -1,0 +1,196 @@
+//! Taking pages out of a range, and the tables that nothing needs any more.
+
+use super::record::Space;
+use crate::flush::{Gather, Used};
+use crate::frame::Kind;
+use crate::stock::Stock;
+use crate::table::{Attrs, Entry, Gap, Locked, Paging, Prune, Slot, SoftKind, Spare, Tables};
+use foliant_machine::Machine;
+use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Va, VaRange};
+
+/// What becomes of guard entries in the range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Guards {
+    /// They stay: the contents were dropped, not the mapping.
+    Keep,
+    /// They go with the mapping.
+    Drop,
+}
+
+pub(super) struct Zap<'z, 'm, M: Machine, P: Paging> {
+    stock: &'z Stock<'m, M, P>,
+    space: &'z Space,
+    tables: Tables<'m, M, P>,
+    guards: Guards,
+}
+
+/// References to one folio that were taken out one after the other.
+#[derive(Default)]
+struct Run {
+    head: Option<Frame>,
+    references: u64,
+}
+
+impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
+    pub(super) fn new(stock: &'z Stock<'m, M, P>, space: &'z Space, guards: Guards) -> Self {
+        Zap { stock, space, tables: space.tables(stock), guards }
+    }
+
+    /// Takes every page of `range` out; the caller flushes. Entries that others had taken out are settled first (G5).
+    pub(super) fn range(&self, gather: &mut Gather<'z, 'm, M, P>, range: VaRange) {
+        let mut va = range.start();
+        while va < range.end() {
+            let room = gather.room(Level::ENTRIES);
+            va = match self.tables.lock(va, Level::BASE) {
+                Ok(locked) => self.entries(gather, &locked, va, range.end(), room),
+                Err(missing) if missing.what == Gap::Leaf => {
+                    self.leaf(gather, missing.level, va, range)
+                }
+                Err(missing) => behind(va, missing.level).min(range.end()),
+            };
+        }
+        gather.settle();
+    }
+
+    /// Takes entries of one table out, from `va` on, as far as there is room to doom them. Returns how far it came.
+    fn entries(
+        &self,
+        gather: &mut Gather<'z, 'm, M, P>,
+        locked: &Locked<'_, M, P>,
+        va: Va,
+        end: Va,
+        room: usize,
+    ) -> Va {
+        let end = behind(va, Level::MEGA).min(end);
+        let (mut va, mut room, mut run) = (va, room, Run::default());
+        let mut pages = 0;
+        while va < end && room > 1 {
+            let slot = Slot::of(va, Level::BASE);
+            match locked.entry(slot) {
+                Entry::None => {}
+                Entry::Leaf { .. } => {
+                    // Taken in one step: accessed and dirty bits set until then are in the word.
+                    let word = locked.take(slot);
+                    let Entry::Leaf { pa, attrs } = P::decode(word, Level::BASE, slot) else {
+                        unreachable!("leaves change under the lock only")
+                    };
+                    gather.note(page(va), Level::BASE, Used::of(attrs));
+                    if !attrs.has(Attrs::SPECIAL) {
+                        let head = self.head(pa.frame());
+                        room -= run.add(gather, head, 1);
+                        pages += 1;
+                    }
+                }
+                Entry::Soft(soft) if soft.kind == SoftKind::Breaking => break,
+                Entry::Soft(soft)
+                    if soft.kind == SoftKind::Guard && self.guards == Guards::Keep => {}
+                Entry::Soft(_) => locked.set(slot, 0),
+                Entry::Table(_) => unreachable!("base words name no tables"),
+            }
+            va = va.add(FRAME_BYTES);
+        }
+        run.end(gather);
+        self.space.uncharge(self.stock.machine.me(), pages);
+        if va < end && room > 1 {
+            self.stock.machine.relax(); // an entry is being replaced: its owner needs the lock
+        }
+        va
+    }
+
+    /// Takes a large leaf out, or splits it where only a part is meant.
+    fn leaf(&self, gather: &mut Gather<'z, 'm, M, P>, level: Level, va: Va, range: VaRange) -> Va {
+        let base = va.align_down(level.span());
+        let whole = VaRange::sized(base, level.span()).expect("a leaf lies in the half");
+        let mut spare = Spare::new();
+        if !range.covers(whole) {
+            super::split_leaf(self.stock, self.space, &self.tables, va, level);
+            return va;
+        }
+        let Ok(locked) = self.tables.lock(va, level) else { return va };
+        let slot = Slot::of(va, level);
+        let Entry::Leaf { .. } = locked.entry(slot) else { return va };
+        let word = locked.take(slot);
+        let Entry::Leaf { pa, attrs } = P::decode(word, level, slot) else {
+            unreachable!("leaves change under the lock only")
+        };
+        let pages = level.order().expect("leaves end at 1 GiB").pages().get();
+        gather.note(whole, level, Used::of(attrs));
+        gather.doom(self.head(pa.frame()), pages);
+        drop(locked);
+        self.space.uncharge(self.stock.machine.me(), pages);
+        self.space.withdraw(self.stock, &mut spare);
+        self.stock.drain(&mut spare);
+        whole.end().min(range.end())
+    }
+
+    fn head(&self, frame: Frame) -> Frame {
+        let identity = self.stock.identity(frame);
+        match identity.kind() {
+            Kind::Anon | Kind::Tail => identity.head(frame),
+            other => panic!("{frame:?} is mapped by a user but is {other:?}"),
+        }
+    }
+
+    /// Removes tables that cover addresses of `range` only, or of gaps around it. `range` was taken out before, and no
+    /// area is left in it.
+    pub(super) fn tables(&self, gather: &mut Gather<'z, 'm, M, P>, range: VaRange, prune: Prune) {
+        let mut level = Level::BASE;
+        while level < P::TOP {
+            let span = level.up().span();
+            let mut va = range.start().align_down(span);
+            while va < range.end() {
+                va = self.table(gather, va, level, prune);
+            }
+            level = level.up();
+        }
+    }
+
+    fn table(&self, gather: &mut Gather<'z, 'm, M, P>, va: Va, level: Level, prune: Prune) -> Va {
+        let next = behind(va, level.up());
+        let found = self.tables.walk(va);
+        if found.level > level {
+            return behind(va, found.level).max(next); // nothing that deep here
+        }
+        let covered = VaRange::new(va, next).expect("next lies behind");
+        if self.space.areas.overlapping(self.stock.machine, covered).next().is_none() {
+            let _ = gather.room(2);
+            if let Ok(table) = self.tables.detach(va, level, prune) {
+                gather.remove_table(covered, level.up(), table);
+            }
+        }
+        next
+    }
+}
+
+impl Run {
+    /// Adds `n` references to the folio at `head`; returns how many doomed words that took.
+    fn add<M: Machine, P: Paging>(
+        &mut self,
+        gather: &mut Gather<'_, '_, M, P>,
+        head: Frame,
+        n: u64,
+    ) -> usize {
+        if self.head == Some(head) {
+            self.references += n;
+            return 0;
+        }
+        let taken = self.head.is_some() as usize;
+        self.end(gather);
+        (self.head, self.references) = (Some(head), n);
+        taken
+    }
+    fn end<M: Machine, P: Paging>(&mut self, gather: &mut Gather<'_, '_, M, P>) {
+        if let Some(head) = self.head.take() {
+            gather.doom(head, self.references);
+        }
+    }
+}
+
+/// The page at `va`.
+pub(crate) fn page(va: Va) -> VaRange {
+    VaRange::sized(va, Bytes::new(FRAME_BYTES)).expect("a page of the user half")
+}
+/// The first address behind the entry of `level` that covers `va`.
+pub(crate) fn behind(va: Va, level: Level) -> Va {
+    va.align_down(level.span()).add(level.span().get())
+}

@@ -1,0 +1,177 @@
+//! Taking frames and giving them back.
+
+use super::{Event, SizeEvent, Stock};
+use crate::folio::Class;
+use crate::frame::{Claim, Flag, Identity, Kind};
+use crate::table::{Paging, Spare};
+use foliant_machine::{Machine, Owner, Refusal};
+use foliant_units::{Frame, FrameRange, Order};
+
+/// Why no block was had: none of this order is free, or the machine's fault plan said no.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoBlock {
+    /// The order that was asked for.
+    pub order: Order,
+}
+
+impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
+    /// Takes a block whose descriptors are ready (K1).
+    pub(crate) fn claim(&self, order: Order, class: Class) -> Result<Claim, NoBlock> {
+        let claim = self.claim_undescribed(order, class)?;
+        match self.describe(claim.frames()) {
+            Ok(()) => Ok(claim),
+            Err(NoBlock { .. }) => {
+                self.release(claim);
+                Err(NoBlock { order })
+            }
+        }
+    }
+
+    /// Takes a block for memory that needs no descriptor.
+    pub(super) fn claim_undescribed(&self, order: Order, class: Class) -> Result<Claim, NoBlock> {
+        let frame = match self.machine.refusal() {
+            Refusal::Permit => self.folios.alloc(self.machine.me(), order, class).ok(),
+            Refusal::Refuse => None,
+        };
+        let Some(frame) = frame else {
+            self.count(Event::NoMemory);
+            return Err(NoBlock { order });
+        };
+        let claim = Claim::state(frame, order);
+        self.machine.owned(claim.frames(), Owner::Claimed);
+        Ok(claim)
+    }
+
+    /// Gives a block back.
+    pub(crate) fn release(&self, claim: Claim) {
+        self.machine.owned(claim.frames(), Owner::Free);
+        let (frame, order) = claim.give();
+        if let Err(misuse) = self.folios.free(self.machine.me(), frame, order) {
+            panic!("a claim is the only handle to its block (frame::I1): {misuse}");
+        }
+    }
+
+    /// Takes a cleared base frame for tables or records, which need no descriptor.
+    pub(crate) fn claim_cleared(&self, owner: Owner) -> Result<Claim, NoBlock> {
+        let class = if owner == Owner::Table { Class::Table } else { Class::Unmovable };
+        let claim = self.claim_undescribed(Order::BASE, class)?;
+        crate::zero::clear(self, &claim);
+        self.machine.owned(claim.frames(), owner);
+        Ok(claim)
+    }
+
+    /// Fills `spare` up with `count` cleared frames for tables.
+    pub(crate) fn refill(&self, spare: &mut Spare, count: usize) -> Result<(), NoBlock> {
+        while spare.len() < count {
+            let claim = self.claim_cleared(Owner::Table)?;
+            self.count(Event::TableMade);
+            if let Err(claim) = spare.push(claim) {
+                self.release(claim);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what is left in `spare`.
+    pub(crate) fn drain(&self, spare: &mut Spare) {
+        while let Some(claim) = spare.pop() {
+            self.count(Event::TableFreed);
+            self.release(claim);
+        }
+    }
+
+    /// Makes an anonymous folio of `claim`, with `references` to it. The caller maps it next.
+    pub(crate) fn enlist(&self, claim: Claim, references: u64) -> Frame {
+        let frames = claim.frames();
+        let (head, order) = claim.give();
+        for tail in frames.iter().skip(1) {
+            self.set_identity(tail, Identity::new(Kind::Tail, order));
+        }
+        self.set_references(head, references);
+        self.set_identity(head, Identity::new(Kind::Anon, order));
+        self.machine.owned(frames, Owner::User);
+        self.count_size(order, SizeEvent::NrAnon);
+        head
+    }
+
+    /// Undoes [`enlist`](Self::enlist) for a folio that nothing maps.
+    pub(crate) fn delist(&self, head: Frame, order: Order) -> Claim {
+        let identity = self.identity(head);
+        assert_eq!(
+            (identity.kind(), identity.order()),
+            (Kind::Anon, order),
+            "{head:?} is no such folio"
+        );
+        if identity.has(Flag::PartlyMapped) {
+            self.uncount_size(order, SizeEvent::NrAnonPartiallyMapped);
+        }
+        self.uncount_size(order, SizeEvent::NrAnon);
+        let frames = FrameRange::new(head, order.pages()).expect("a folio lies in memory");
+        for frame in frames.iter() {
+            self.set_identity(frame, Identity::PLAIN);
+        }
+        self.machine.owned(frames, Owner::Claimed);
+        Claim::state(head, order)
+    }
+
+    /// Adds `n` references to the folio at `head`; its caller already holds one.
+    pub(crate) fn add_references(&self, head: Frame, n: u64) {
+        loop {
+            let before = self.references(head);
+            assert!(before > 0, "{head:?} had no owner to share with");
+            if self.replace_references(head, before, before + n) {
+                return;
+            }
+        }
+    }
+
+    /// Drops `n` references after the flush that covers the entries; the last one gives the folio back.
+    pub(crate) fn drop_references(&self, head: Frame, n: u64) {
+        let identity = self.identity(head);
+        let order = identity.order();
+        loop {
+            let before = self.references(head);
+            assert!(before >= n, "{head:?} had {before} references, {n} were dropped");
+            let left = before - n;
+            // Marked while our references still keep the folio from being given back.
+            if left > 0 && left < order.pages().get() {
+                self.mark_partly_mapped(head, order);
+            }
+            if !self.replace_references(head, before, left) {
+                continue;
+            }
+            if left == 0 && !self.identity(head).has(Flag::Poisoned) {
+                let claim = self.delist(head, order);
+                self.release(claim);
+            }
+            return;
+        }
+    }
+
+    /// Marks a folio as broken, for good.
+    pub(crate) fn poison(&self, head: Frame) {
+        loop {
+            let old = self.identity(head);
+            if old.has(Flag::Poisoned) || self.replace_identity(head, old, old.with(Flag::Poisoned))
+            {
+                return;
+            }
+        }
+    }
+
+    /// Puts the folio among those waiting to be split. Counted once per folio.
+    fn mark_partly_mapped(&self, head: Frame, order: Order) {
+        loop {
+            let old = self.identity(head);
+            if old.has(Flag::PartlyMapped) {
+                return;
+            }
+            if self.replace_identity(head, old, old.with(Flag::PartlyMapped)) {
+                self.count_size(order, SizeEvent::NrAnonPartiallyMapped);
+                self.count_size(order, SizeEvent::SplitDeferred);
+                return;
+            }
+        }
+    }
+}

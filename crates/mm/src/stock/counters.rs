@@ -1,0 +1,113 @@
+//! What is counted, and where.
+
+use crate::sync::{AtomicU64, GraceSlot, Ordering};
+use foliant_units::Order;
+
+macro_rules! events {
+    ($(#[$doc:meta])* $name:ident { $($(#[$item_doc:meta])* $item:ident => $label:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum $name { $($(#[$item_doc])* $item),* }
+        impl $name {
+            /// All of them, in order.
+            pub const ALL: &[$name] = &[$($name::$item),*];
+            /// The name under which it is published.
+            pub const fn label(self) -> &'static str {
+                match self { $($name::$item => $label),* }
+            }
+        }
+    };
+}
+
+events! {
+    /// What the manager counts. Shootdowns and invalidations carry Linux's `vmstat` names.
+    Event {
+        /// Faults handed in, whatever became of them.
+        Fault => "pgfault",
+        /// Read faults that got the shared zero page.
+        ZeroPage => "zero_page_fault",
+        /// Writes to a shared page that took a copy.
+        Copied => "cow_copy",
+        /// Writes to a page that was shared once and had only this owner left.
+        Reused => "cow_reuse",
+        /// Faults that found the access already possible.
+        Spurious => "fault_spurious",
+        /// Folios prepared and dropped because the range had changed meanwhile.
+        LostRace => "fault_lost_race",
+        /// Bytes cleared.
+        ZeroedBytes => "zeroed_bytes",
+        /// Bytes copied.
+        CopiedBytes => "copied_bytes",
+        /// Flushes that asked at least one other CPU.
+        Shootdown => "nr_tlb_remote_flush",
+        /// CPUs asked.
+        Interrupt => "nr_tlb_remote_flush_received",
+        /// Flushes of everything on this CPU.
+        LocalAll => "nr_tlb_local_flush_all",
+        /// Single invalidations on this CPU.
+        LocalOne => "nr_tlb_local_flush_one",
+        /// Entries taken out that needed no flush, because no walker had ever used them.
+        FlushSpared => "flush_spared",
+        /// Page tables made.
+        TableMade => "table_made",
+        /// Page tables given back.
+        TableFreed => "table_freed",
+        /// Allocations refused for lack of a block.
+        NoMemory => "alloc_fail",
+    }
+}
+
+events! {
+    /// What is counted per folio size. Names as in Linux's `hugepages-*kB/stats`.
+    SizeEvent {
+        /// Anonymous folios mapped by a fault.
+        AnonFaultAlloc => "anon_fault_alloc",
+        /// Steps down to a smaller size because no block was free.
+        AnonFaultFallback => "anon_fault_fallback",
+        /// Steps down because the charge was refused.
+        AnonFaultFallbackCharge => "anon_fault_fallback_charge",
+        /// Anonymous folios alive.
+        NrAnon => "nr_anon",
+        /// Anonymous folios alive of which a part is unmapped.
+        NrAnonPartiallyMapped => "nr_anon_partially_mapped",
+        /// Folios that became partly mapped: candidates of a deferred split.
+        SplitDeferred => "split_deferred",
+    }
+}
+
+/// Sizes that anonymous memory can have: 4 KiB to 2 MiB.
+pub(crate) const ANON_ORDERS: usize = Order::MEGA.index() + 1;
+
+/// The counters of one CPU.
+#[repr(C, align(64))]
+pub(crate) struct PerCpu {
+    pub(crate) grace: GraceSlot,
+    /// The frame of the record of the space that it runs, or 0.
+    pub(crate) running: AtomicU64,
+    pub(crate) events: [AtomicU64; Event::ALL.len()],
+    pub(crate) sizes: [[AtomicU64; SizeEvent::ALL.len()]; ANON_ORDERS],
+}
+
+/// The counts of one folio size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SizeStats {
+    counts: [u64; SizeEvent::ALL.len()],
+}
+
+impl SizeStats {
+    pub(crate) fn sum(cpus: &[PerCpu], order: Order) -> SizeStats {
+        let mut counts = [0u64; SizeEvent::ALL.len()];
+        for row in cpus.iter().filter_map(|cpu| cpu.sizes.get(order.index())) {
+            for (sum, count) in counts.iter_mut().zip(row) {
+                *sum = sum.wrapping_add(count.load(Ordering::Relaxed));
+            }
+        }
+        SizeStats { counts }
+    }
+    /// The count of `event`.
+    pub const fn get(&self, event: SizeEvent) -> u64 {
+        self.counts[event as usize]
+    }
+}
+
+const _: () = assert!(size_of::<PerCpu>().is_multiple_of(64));

@@ -1,0 +1,108 @@
+//! The stock: machine, allocator, descriptors, per-CPU counters and the memory of records, as every later room uses them.
+//!
+//! One reference to it is what a mechanism needs to take frames, give them back and count what it did.
+//!
+//! ```text
+//!   claim(order) ──▶ descriptors of its section ready ──▶ Claim ──enlist──▶ folio with references
+//!                                                           ▲                     │ drop_refs(n), after the flush
+//!                                                           └──── last one ───────┘
+//! ```
+//!
+//! **Invariants**
+//! - K1. A frame is handed out only after the descriptors of its section are mapped and its own is plain.
+//! - K2. Every change of ownership is stated to the machine's witness, in the order that `Witness` asks for.
+//! - K3. Counters are written with one relaxed addition on the calling CPU's lines and summed on reading; a
+//!   difference (alive folios) may be counted up on one CPU and down on another.
+//!
+//! **Not here**: free-block bookkeeping (`folio`), what a descriptor's words mean (`frame`).
+
+mod claims;
+mod counters;
+mod describe;
+mod records;
+
+pub use counters::{Event, SizeEvent, SizeStats};
+
+pub(crate) use claims::NoBlock;
+pub(crate) use counters::PerCpu;
+pub(crate) use describe::SECTION_SHIFT;
+pub(crate) use records::{Record, Words, record, records, words};
+
+use crate::folio::Folios;
+use crate::sync::{AtomicU64, Grace, Ordering};
+use crate::table::{Paging, Tables};
+use foliant_machine::Machine;
+use foliant_units::Va;
+
+/// See the module's text.
+pub(crate) struct Stock<'m, M, P> {
+    pub(crate) machine: &'m M,
+    pub(crate) folios: Folios<'m>,
+    pub(crate) grace: Grace,
+    /// The kernel half's tables.
+    pub(crate) kernel: Tables<'m, M, P>,
+    /// Where the descriptor array starts.
+    array: Va,
+    /// One bit per section of descriptors: mapped.
+    described: &'m [AtomicU64],
+    cpus: &'m [PerCpu],
+}
+
+impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
+    pub(crate) fn new(
+        machine: &'m M,
+        folios: Folios<'m>,
+        kernel: Tables<'m, M, P>,
+        array: Va,
+        described: &'m [AtomicU64],
+        cpus: &'m [PerCpu],
+    ) -> Self {
+        Stock { machine, folios, grace: Grace::default(), kernel, array, described, cpus }
+    }
+
+    /// The calling CPU's line.
+    pub(crate) fn mine(&self) -> &'m PerCpu {
+        &self.cpus[self.machine.me().index()]
+    }
+
+    /// Counts `event`.
+    pub(crate) fn count(&self, event: Event) {
+        self.count_by(event, 1);
+    }
+    /// Counts `event` `n` times.
+    pub(crate) fn count_by(&self, event: Event, n: u64) {
+        self.mine().events[event as usize].fetch_add(n, Ordering::Relaxed);
+    }
+    /// Counts `event` of a size.
+    pub(crate) fn count_size(&self, order: foliant_units::Order, event: SizeEvent) {
+        if let Some(row) = self.mine().sizes.get(order.index()) {
+            row[event as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    /// Takes one `event` of a size back: it counts things alive.
+    pub(crate) fn uncount_size(&self, order: foliant_units::Order, event: SizeEvent) {
+        if let Some(row) = self.mine().sizes.get(order.index()) {
+            row[event as usize].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    /// How often `event` was counted.
+    pub(crate) fn total(&self, event: Event) -> u64 {
+        self.cpus
+            .iter()
+            .map(|c| c.events[event as usize].load(Ordering::Relaxed))
+            .fold(0, u64::wrapping_add)
+    }
+    /// The counts of one size.
+    pub(crate) fn size_stats(&self, order: foliant_units::Order) -> SizeStats {
+        SizeStats::sum(self.cpus, order)
+    }
+
+    /// Begins a section in which nothing that was reachable is given back.
+    pub(crate) fn reading(&self) -> impl Drop + use<'_, 'm, M, P> {
+        self.grace.enter(&self.mine().grace)
+    }
+    /// Waits until every section that began earlier has ended.
+    pub(crate) fn wait_for_readers(&self) {
+        self.grace.wait(self.machine, || self.cpus.iter().map(|cpu| &cpu.grace));
+    }
+}

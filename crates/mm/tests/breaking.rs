@@ -1,0 +1,34 @@
+//! What a machine that breaks before it makes demands of operations next to faults.
+
+mod common;
+use common::*;
+use foliant::Policy;
+use foliant::space::Advice;
+use foliant_machine::Replace;
+use foliant_sim::{Config, Sim};
+use foliant_units::{Bytes, Cpu};
+
+#[test]
+fn a_fault_waits_for_the_flush_of_an_entry_that_was_just_taken_out() {
+    for seed in 0..40 {
+        let mut config = Config::seeded(3, Bytes::new(32 * MB), seed);
+        config.rules.replace = Replace::BreakBeforeMake;
+        let sim = Sim::new(config).unwrap();
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let id = mm.create(None).unwrap();
+        let whole = area(&mm, id, BASE, 4 * 4096);
+        sim.parallel(3, |cpu: Cpu| {
+            mm.online();
+            mm.switch(Some(id)).unwrap();
+            for step in 0..40 {
+                let va = BASE + step % 4 * 4096;
+                match cpu.0 {
+                    0 => mm.advise(id, whole, Advice::DontNeed).unwrap(),
+                    1 => drop(store(&sim, &mm, id, va, step)),
+                    _ => drop(load(&sim, &mm, id, va)),
+                }
+            }
+        });
+        finish(&sim, &mm, &[id]);
+    }
+}

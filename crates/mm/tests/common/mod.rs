@@ -1,0 +1,116 @@
+//! A machine, a manager and a space for tests of behaviour.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+
+pub mod meddler;
+
+use foliant::manager::Setup;
+use foliant::space::{Flags, MapRequest, Place, SpaceId};
+use foliant::table::{Paging, X86_64};
+use foliant::{Access, Manager, Outcome, Policy};
+use foliant_machine::Machine;
+use foliant_sim::{Config, Sim};
+use foliant_units::{Bytes, Cpu, Frame, FrameRange, Va, VaRange};
+use meddler::Meddler;
+
+pub type Mm<'m, M = Sim> = Manager<'m, M, X86_64<4>>;
+
+pub const MB: u64 = 1 << 20;
+pub const BASE: u64 = 0x10_0000_0000;
+
+pub fn sim(cpus: usize, megabytes: u64) -> Sim {
+    Sim::new(Config::seeded(cpus, Bytes::new(megabytes * MB), 1)).unwrap()
+}
+
+pub fn manager(sim: &Sim, policy: Policy) -> Mm<'_> {
+    manager_on(sim, &sim.config().memory, policy)
+}
+
+fn manager_on<'m, M: Machine>(machine: &'m M, memory: &[FrameRange], policy: Policy) -> Mm<'m, M> {
+    let setup = Setup { memory, reserved: &[], added_below: Frame::new(0), policy };
+    Manager::new(machine, &setup).unwrap()
+}
+
+/// A machine with a hook and a manager on it, for as long as the test runs.
+pub fn meddled(
+    cpus: usize,
+    megabytes: u64,
+    policy: Policy,
+) -> (&'static Meddler, &'static Mm<'static, Meddler>) {
+    let meddler: &'static Meddler = Box::leak(Box::new(Meddler::new(sim(cpus, megabytes))));
+    let memory = meddler.sim.config().memory.clone();
+    (meddler, Box::leak(Box::new(manager_on(meddler, &memory, policy))))
+}
+
+pub fn range(start: u64, bytes: u64) -> VaRange {
+    VaRange::sized(Va::new(start), Bytes::new(bytes)).unwrap()
+}
+
+/// Maps readable and writable memory at `start`.
+pub fn area(
+    mm: &Manager<'_, impl Machine, impl Paging>,
+    id: SpaceId,
+    start: u64,
+    bytes: u64,
+) -> VaRange {
+    let request = MapRequest {
+        place: Place::NoReplace(Va::new(start)),
+        bytes: Bytes::new(bytes),
+        flags: Flags::READ_WRITE,
+        tag: 0,
+    };
+    mm.map(id, &request).unwrap()
+}
+
+/// Stores as a program does: faults are handed to the manager.
+pub fn store(
+    sim: &Sim,
+    mm: &Manager<'_, impl Machine, impl Paging>,
+    id: SpaceId,
+    va: u64,
+    value: u64,
+) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    while sim.user_store(Va::new(va), 8, value).is_err() {
+        outcomes.push(mm.fault(id, Va::new(va), Access::Write));
+        if let Some(Outcome::Refused(_) | Outcome::OutOfMemory | Outcome::OverLimit) =
+            outcomes.last()
+        {
+            return outcomes;
+        }
+        assert!(outcomes.len() < 10, "the store at {va:#x} never gets through: {outcomes:?}");
+    }
+    outcomes
+}
+
+/// Loads as a program does.
+pub fn load(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>, id: SpaceId, va: u64) -> u64 {
+    for _ in 0..10 {
+        match sim.user_load(Va::new(va), 8) {
+            Ok(value) => return value,
+            Err(_) => {
+                let outcome = mm.fault(id, Va::new(va), Access::Read);
+                assert!(!matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
+            }
+        }
+    }
+    panic!("the load at {va:#x} never gets through");
+}
+
+/// Ends the spaces, and demands that every checker and every counter is content.
+pub fn finish(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>, spaces: &[SpaceId]) {
+    mm.audit(spaces).unwrap();
+    for cpu in mm.cpus() {
+        sim.on(cpu, || mm.switch(None).unwrap());
+    }
+    for id in spaces {
+        mm.end(*id).unwrap();
+    }
+    mm.audit(&[]).unwrap();
+    assert_eq!(mm.anonymous().get(), 0);
+    let violations = sim.finish();
+    assert!(violations.is_empty(), "{violations:#?}");
+}
+
+pub fn cpu(n: u16) -> Cpu {
+    Cpu(n)
+}

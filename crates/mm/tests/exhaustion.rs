@@ -1,0 +1,126 @@
+//! An allocation that is refused at any point leaves no trace, and the next attempt succeeds.
+
+mod common;
+use common::*;
+use foliant::manager::Setup;
+use foliant::space::{Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId};
+use foliant::{Manager, Policy};
+use foliant_sim::{Config, Failing, Sim};
+use foliant_units::{Bytes, Frame, FrameRange, Pages, Va};
+
+const PAGE: u64 = 4096;
+/// The middle page of the first area.
+const MIDDLE: u64 = BASE + PAGE;
+
+/// Areas of three pages that do not join: about as many as a node holds, so that cutting one needs nodes.
+fn striped(mm: &Mm<'_>, id: SpaceId, areas: u64) {
+    for nth in 0..areas {
+        let place = Place::NoReplace(Va::new(BASE + 3 * nth * PAGE));
+        let bytes = Bytes::new(3 * PAGE);
+        let request = MapRequest { place, bytes, flags: Flags::READ_WRITE, tag: nth % 2 };
+        mm.map(id, &request).unwrap();
+    }
+}
+
+/// Runs `go` with the k-th allocation refused, for every k until none is.
+fn every_kth(areas: u64, go: impl Fn(&Sim, &Mm<'_>, SpaceId) -> bool) {
+    for k in 1.. {
+        let sim = sim(1, 32);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        striped(&mm, id, areas);
+        store(&sim, &mm, id, MIDDLE, 7);
+        sim.fault_plan().set(Failing::Kth(k));
+        let done = go(&sim, &mm, id);
+        let refused = sim.fault_plan().refused();
+        sim.fault_plan().set(Failing::Nothing);
+        assert!(done || refused > 0, "k = {k}");
+        finish(&sim, &mm, &[id]);
+        if refused == 0 {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_move_without_memory_leaves_everything_where_it_was() {
+    for areas in 124..=128 {
+        every_kth(areas, |sim, mm, id| {
+            let to = Va::new(BASE + (1 << 30));
+            let got = mm.remap(id, range(MIDDLE, PAGE), Bytes::new(PAGE), Move::To(to));
+            match got {
+                Ok(range) => assert_eq!(load(sim, mm, id, range.start().get()), 7),
+                Err(RemapError::Map(MapError::Range(RangeError::NoMemory))) => {
+                    assert_eq!(load(sim, mm, id, MIDDLE), 7);
+                }
+                Err(error) => panic!("{error}"),
+            }
+            got.is_ok()
+        });
+    }
+}
+
+#[test]
+fn a_map_over_another_area_without_memory_leaves_it() {
+    for areas in 124..=128 {
+        every_kth(areas, |sim, mm, id| {
+            let place = Place::Fixed(Va::new(MIDDLE));
+            let bytes = Bytes::new(PAGE);
+            let request = MapRequest { place, bytes, flags: Flags::READ_WRITE, tag: 9 };
+            let got = mm.map(id, &request);
+            assert_eq!(load(sim, mm, id, MIDDLE), if got.is_ok() { 0 } else { 7 });
+            got.is_ok()
+        });
+    }
+}
+
+#[test]
+fn an_area_at_the_end_of_the_half_moves_and_grows() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let request = MapRequest {
+        place: Place::Anywhere,
+        bytes: Bytes::new(PAGE),
+        flags: Flags::READ_WRITE,
+        tag: 0,
+    };
+    let highest = mm.map(id, &request).unwrap();
+    store(&sim, &mm, id, highest.start().get(), 5);
+    let moved = mm.remap(id, highest, Bytes::new(3 * PAGE), Move::MayMove).unwrap();
+    assert_eq!(load(&sim, &mm, id, moved.start().get()), 5);
+    let to = Move::To(Va::new(BASE));
+    let again =
+        mm.remap(id, range(moved.start().get(), 3 * PAGE), Bytes::new(4 * PAGE), to).unwrap();
+    assert_eq!(again, range(BASE, 4 * PAGE));
+    assert_eq!(load(&sim, &mm, id, BASE), 5);
+    finish(&sim, &mm, &[id]);
+}
+
+#[test]
+fn descriptors_that_were_mapped_half_way_are_mapped_to_the_end() {
+    // The second range has a section of descriptors of its own. Its leaf is refused at times, and so is a base page
+    // later on; the next attempt finds the first pages mapped.
+    for seed in 0..4 {
+        let mut config = Config::seeded(1, Bytes::new(16 * MB), 1);
+        config.memory.extend(FrameRange::new(Frame::new(1 << 15), Pages::new(2048)));
+        let sim = Sim::new(config).unwrap();
+        let memory = &sim.config().memory;
+        let policy = Policy::BASE_ONLY;
+        let setup = Setup { memory, reserved: &[], added_below: Frame::new(0), policy };
+        let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        area(&mm, id, BASE, 32 * MB);
+        sim.fault_plan().set(Failing::OneIn { every: 3, seed });
+        for page in 0..4900 {
+            let _ = store(&sim, &mm, id, BASE + page * PAGE, page);
+        }
+        sim.fault_plan().set(Failing::Nothing);
+        store(&sim, &mm, id, BASE, 1);
+        assert_eq!(load(&sim, &mm, id, BASE), 1);
+        finish(&sim, &mm, &[id]);
+    }
+}

@@ -1,0 +1,107 @@
+//! The memory that a manager is lent: holes, reserved parts, additions, too little, very much.
+
+mod common;
+use common::*;
+use foliant::manager::{Setup, SetupError};
+use foliant::table::X86_64;
+use foliant::{Manager, Outcome, Policy};
+use foliant_sim::{Checks, Config, Sim};
+use foliant_units::{Bytes, Frame, FrameRange, Order, Pages};
+
+fn frames(start: u64, pages: u64) -> FrameRange {
+    FrameRange::new(Frame::new(start), Pages::new(pages)).unwrap()
+}
+
+fn machine(memory: Vec<FrameRange>) -> Sim {
+    Sim::new(Config { memory, ..Config::seeded(1, Bytes::new(MB), 1) }).unwrap()
+}
+
+#[test]
+fn holes_and_reserved_parts_are_never_handed_out() {
+    let lent = vec![frames(0x103, 0x700), frames(0x2001, 0x1fff), frames(0x9000, 3)];
+    let sim = machine(lent.clone());
+    let reserved = [frames(0x200, 0x33), frames(0x3f00, 0x100)];
+    let setup = Setup {
+        memory: &lent,
+        reserved: &reserved,
+        added_below: Frame::new(0),
+        policy: Policy::default(),
+    };
+    let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+    let mut taken = Vec::new();
+    while let Ok(frame) = mm.folios().alloc(cpu(0), Order::BASE, foliant::folio::Class::Movable) {
+        assert!(lent.iter().any(|range| range.contains(frame)), "{frame:?} lies in a hole");
+        assert!(!reserved.iter().any(|range| range.contains(frame)), "{frame:?} is reserved");
+        taken.push(frame);
+    }
+    assert!(taken.len() > 0x2500, "most of it is usable: {}", taken.len());
+    for frame in taken {
+        mm.folios().free(cpu(0), frame, Order::BASE).unwrap();
+    }
+    mm.audit(&[]).unwrap();
+}
+
+#[test]
+fn memory_that_is_added_is_used() {
+    let lent = [frames(0x1000, 0x400)];
+    let sim = machine(vec![lent[0], frames(0x8000, 0x2000)]);
+    let added_below = Frame::new(0xa000);
+    let setup = Setup { memory: &lent, reserved: &[], added_below, policy: Policy::BASE_ONLY };
+    let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 16 * MB);
+    let mut page = 0;
+    while store(&sim, &mm, id, BASE + page * 4096, page) == [Outcome::Mapped(Order::BASE)] {
+        page += 1;
+    }
+    assert!((0x100..0x400).contains(&page), "memory is full: {page}");
+    mm.add_memory(frames(0x8000, 0x2000)).unwrap();
+    for next in page..page + 0x800 {
+        assert_eq!(store(&sim, &mm, id, BASE + next * 4096, next), [Outcome::Mapped(Order::BASE)]);
+    }
+    for page in 0..page + 0x800 {
+        assert_eq!(load(&sim, &mm, id, BASE + page * 4096), page);
+    }
+    assert!(matches!(mm.add_memory(frames(0x8100, 0x100)), Err(SetupError::Memory(_))));
+    assert_eq!(
+        mm.add_memory(frames(0x9_0000, 0x1000)),
+        Err(SetupError::Beyond(Frame::new(0x9_1000)))
+    );
+    finish(&sim, &mm, &[id]);
+}
+
+#[test]
+fn too_little_memory_is_an_answer() {
+    for pages in 1..40 {
+        let lent = [frames(0x1000, pages)];
+        let sim = machine(lent.to_vec());
+        let setup = Setup {
+            memory: &lent,
+            reserved: &[],
+            added_below: Frame::new(0),
+            policy: Policy::BASE_ONLY,
+        };
+        match Manager::<'_, Sim, X86_64<4>>::new(&sim, &setup) {
+            Ok(mm) => drop(mm.create(None)), // or an error: no panic in any case
+            Err(error) => assert!(matches!(error, SetupError::TooSmall(_)), "{pages}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_tebibyte_on_a_small_host() {
+    let sim =
+        Sim::new(Config { checks: Checks::None, ..Config::seeded(4, Bytes::new(1 << 40), 1) })
+            .unwrap();
+    let mm = manager(&sim, Policy::always(foliant::fault::Orders::ANON));
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 64 * MB);
+    for n in 0..32 {
+        assert_eq!(store(&sim, &mm, id, BASE + n * 2 * MB, n), [Outcome::Mapped(Order::MEGA)]);
+    }
+    assert!(mm.memory().free.get() > (1 << 28) - (1 << 20));
+    mm.switch(None).unwrap();
+    mm.end(id).unwrap();
+}
