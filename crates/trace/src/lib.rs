@@ -1,0 +1,43 @@
+//! Recorded workloads: what a program did to its address spaces and every page fault it took, as a file.
+//!
+//! Policies for page sizes are judged on what real programs do, so this crate turns a run of a program
+//! into a *trace* that can be replayed, again and again and anywhere, through a memory manager.
+//!
+//! ```text
+//!   program ──record──▶ Event, Event, ... ──Writer──▶ file ──Reader──▶ replay, naive_replay, describe
+//! ```
+//!
+//! - [`event`]: what a trace says. [`lineage`]: who runs where.
+//! - [`format`](mod@format), [`writer`], [`reader`], [`error`]: compact, versioned, checksummed, streamed.
+//! - `record`: the recorder, for x86-64 Linux, without privilege for one's own programs.
+//! - [`naive`]: the obvious model of 4 KiB pages, which says for each fault whether it had to be.
+//! - [`describe()`]: a summary.
+//! - [`replay`]: a trace through the real manager on a simulated machine, one row per policy.
+//!
+//! **Not here**: the `foliant` command.
+
+pub mod describe;
+pub mod error;
+pub mod event;
+pub mod format;
+pub mod lineage;
+pub mod naive;
+pub mod reader;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod record;
+pub mod replay;
+pub mod writer;
+
+pub use describe::{Description, describe};
+pub use error::TraceError;
+pub use event::{
+    Access, Area, AreaKind, Event, EventKind, Exec, Fault, Found, MapFlags, Origin, Prot, Source,
+    SpaceId, Standing, ThreadId,
+};
+pub use format::{AccessSource, Ending, Header, Trailer, VERSION};
+pub use lineage::Lineage;
+pub use naive::{Report, classify, naive_replay};
+pub use reader::{Reader, Trace};
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub use record::{Options, RecordError, Summary, record, record_to_file};
+pub use writer::Writer;

@@ -1,0 +1,555 @@
+//! The obvious model of 4 KiB pages: which recorded faults had to be, and why the others were taken.
+//!
+//! A trace is only worth replaying if a replay with 4 KiB pages takes the very faults that were
+//! recorded. This model is the simplest that can tell: a map of areas and a map of present pages per
+//! space, following the rules that Linux follows for private memory without a file. A page is absent or
+//! in one of three states:
+//!
+//! ```text
+//!             read              write                    another space writes, or leaves
+//!   absent ─────────▶ zero ─────────────▶ own                (changes nothing here)
+//!      └──────────────write──────────────▶ own ◀──write── shared
+//!                                           └────fork────▶ shared       (both sides)
+//! ```
+//!
+//! Absent takes a fault on any access, zero and shared on a write, own never: also not after its area
+//! was write-protected and made writable again. `fork` copies an area's pages only if something was ever
+//! written in it, so zero pages of an area that was only read are absent in the child.
+//!
+//! Some recorded faults found nothing to do: two threads touch one page and both take a fault, or the
+//! processor still holds a translation that was good before `mprotect`. [`classify`] marks these with
+//! their [`Standing`], and a replay delivers them as faults on a page that is there already.
+//!
+//! **Invariants**
+//! - N1. Every recorded fault is in exactly one count of [`Report`].
+//! - N2. A fault leaves its page as the kernel would, also when the model did not expect it, so one
+//!   mismatch does not cause others.
+
+use crate::event::{
+    Access, Area, AreaKind, Event, EventKind, Fault, Found, MapFlags, Prot, SpaceId, Standing,
+    ThreadId, advice, brk_pages,
+};
+use crate::lineage::Lineage;
+use foliant_units::{FRAME_BYTES, Va, VaRange};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// How many mismatches a [`Report`] keeps in full.
+pub const MISMATCHES_KEPT: usize = 20;
+
+/// What a replay with 4 KiB pages gives.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Recorded faults in private memory without a file (anonymous, heap, stack).
+    pub recorded_anonymous_faults: u64,
+    /// How many of them a replay with 4 KiB pages takes: those the model expects, and those that the
+    /// trace marks as raced or stale.
+    pub predicted: u64,
+    /// Of the recorded ones: found their page brought by another thread a moment before.
+    pub raced: u64,
+    /// Of the recorded ones: caused by a translation that the processor had kept.
+    pub stale: u64,
+    /// Faults in maps of files, shared memory and special areas.
+    pub other_faults: u64,
+    /// Faults outside every area or against access rights: the program got a signal.
+    pub refused: u64,
+    /// Faults where the processor found a page and the model none: something brought the page without a
+    /// fault and without an event. They count as predicted.
+    pub brought_unseen: u64,
+    /// Recorded anonymous faults that the model does not expect.
+    pub mismatched: u64,
+    /// The first few of them.
+    pub mismatches: Vec<Mismatch>,
+}
+
+/// A fault that the model does not expect.
+#[derive(Clone, Debug)]
+pub struct Mismatch {
+    /// The event's place in the trace, from 0.
+    pub index: u64,
+    /// The event.
+    pub event: Event,
+    /// What the model has there.
+    pub why: &'static str,
+}
+
+/// Two faults on one page that lie further apart than this did not race: a thread that has taken a fault
+/// is held up by others for some time slices, not for longer.
+const RACE_NS: u64 = 100_000_000;
+/// No event of a sound trace fills more pages of one area than this (64 GiB); the rest is left out.
+const POPULATE_MAX: usize = 1 << 24;
+
+/// Replays events on the model; see the module's text. The events must follow the rules of a trace, as
+/// those from a [`crate::Reader`] do; others are skipped.
+pub fn naive_replay<'a>(events: impl IntoIterator<Item = &'a Event>) -> Report {
+    let mut model = Model::default();
+    let mut report = Report::default();
+    for (index, event) in events.into_iter().enumerate() {
+        let Some((fault, verdict)) = model.follow(event) else { continue };
+        match verdict {
+            Verdict::Other => report.other_faults += 1,
+            Verdict::Refused => report.refused += 1,
+            Verdict::Needed { unseen } => {
+                report.recorded_anonymous_faults += 1;
+                report.predicted += 1;
+                report.brought_unseen += u64::from(unseen);
+            }
+            Verdict::Needless { why, .. } => {
+                report.recorded_anonymous_faults += 1;
+                match fault.standing {
+                    Standing::Raced => {
+                        (report.raced, report.predicted) = (report.raced + 1, report.predicted + 1)
+                    }
+                    Standing::Stale => {
+                        (report.stale, report.predicted) = (report.stale + 1, report.predicted + 1)
+                    }
+                    Standing::Regular | Standing::Unexplained => {
+                        report.mismatched += 1;
+                        if report.mismatches.len() < MISMATCHES_KEPT {
+                            let (index, event) = (index as u64, event.clone());
+                            report.mismatches.push(Mismatch { index, event, why });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    report
+}
+
+/// Sets the [`Standing`] of every fault.
+pub fn classify(events: &mut [Event]) {
+    let mut model = Model::default();
+    for event in events {
+        let standing = match model.follow(event) {
+            Some((_, Verdict::Needless { standing, .. })) => standing,
+            _ => Standing::Regular,
+        };
+        if let EventKind::Fault(fault) = &mut event.kind {
+            fault.standing = standing;
+        }
+    }
+}
+
+/// What the model says of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Not in private memory without a file.
+    Other,
+    /// Not permitted at all.
+    Refused,
+    /// It had to be.
+    Needed { unseen: bool },
+    /// It found nothing to do.
+    Needless { standing: Standing, why: &'static str },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Zero,
+    Own,
+    Shared,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page {
+    pub(crate) state: State,
+    /// Who faulted here last, and whether two threads ever did.
+    last: ThreadId,
+    mixed: bool,
+    /// When a fault last found something to do here.
+    since: u64,
+    /// Made writable by `mprotect` since its last fault.
+    upgraded: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) end: u64,
+    pub(crate) prot: Prot,
+    pub(crate) kind: AreaKind,
+    pub(crate) flags: MapFlags,
+    /// Advice that lasts, as bits by [`LASTING`].
+    pub(crate) advised: u8,
+    /// Something was written here once, so a fork copies the pages.
+    pub(crate) written: bool,
+}
+
+/// Advice that stays with an area: bit, number that sets it, number that clears it.
+const LASTING: [(u8, u32, u32); 5] = [
+    (1, advice::DONTFORK, advice::DOFORK),
+    (2, advice::WIPEONFORK, advice::KEEPONFORK),
+    (4, advice::HUGEPAGE, advice::NOHUGEPAGE),
+    (8, advice::NOHUGEPAGE, advice::HUGEPAGE),
+    (16, advice::GUARD_INSTALL, advice::GUARD_REMOVE),
+];
+pub(crate) const DONTFORK: u8 = 1;
+pub(crate) const WIPEONFORK: u8 = 2;
+const GUARD: u8 = 16;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Space {
+    pub(crate) areas: BTreeMap<u64, Piece>,
+    pub(crate) pages: BTreeMap<u64, Page>,
+}
+
+#[derive(Default)]
+pub(crate) struct Model {
+    lineage: Lineage,
+    pub(crate) spaces: Vec<Space>,
+}
+
+impl Model {
+    /// Applies one event; for a fault, also says what the model thinks of it.
+    pub(crate) fn follow<'a>(&mut self, event: &'a Event) -> Option<(&'a Fault, Verdict)> {
+        let died = self.lineage.apply(event).ok()?;
+        if let Some(died) = died {
+            self.spaces[died.0 as usize] = Space::default();
+        }
+        self.spaces.resize_with(self.lineage.spaces() as usize, Space::default);
+        let together = self.lineage.residents(event.space) > 1;
+        let space = &mut self.spaces[event.space.0 as usize];
+        match &event.kind {
+            EventKind::Exec(exec) => {
+                for area in &exec.areas {
+                    space.map(area);
+                }
+                for &range in &exec.present {
+                    space.populate(range, Access::Write, event);
+                }
+            }
+            EventKind::Fork { child, .. } => {
+                let copy = space.fork();
+                self.spaces[child.0 as usize] = copy;
+            }
+            EventKind::Map(area) => space.map(area),
+            EventKind::Unmap { range } => space.unmap(span(*range)),
+            EventKind::Protect { range, prot } => space.protect(span(*range), *prot),
+            EventKind::Remap { old, new, keep_old } => {
+                space.remap(span(*old), span(*new), *keep_old);
+            }
+            EventKind::Advise { range, advice } => space.advise(*range, *advice, event),
+            EventKind::Brk { old, new } => {
+                let (more, less) = brk_pages(*old, *new);
+                space.unmap(span(less));
+                if !more.is_empty() {
+                    let (kind, flags) = (AreaKind::Heap, MapFlags::NONE);
+                    space.map(&Area { range: more, prot: Prot::RW, kind, flags });
+                }
+            }
+            EventKind::Populate { range, access } => {
+                space.populate(*range, *access, event);
+            }
+            EventKind::Fault(fault) => {
+                return Some((fault, space.fault(fault, event, together)));
+            }
+            EventKind::Share { .. } | EventKind::Exit { .. } | EventKind::ThpPrctl { .. } => {}
+        }
+        None
+    }
+}
+
+impl Space {
+    fn fault(&mut self, fault: &Fault, event: &Event, together: bool) -> Verdict {
+        let (thread, since) = (event.thread, event.time_ns);
+        let page = fault.page().get();
+        let Some((start, area)) = self.area_at(page) else { return Verdict::Refused };
+        if !area.prot.permits(fault.access) || area.advised & GUARD != 0 {
+            return Verdict::Refused;
+        }
+        if !area.kind.is_anonymous_private() {
+            return Verdict::Other;
+        }
+        let write = fault.access == Access::Write;
+        let Some(was) = self.pages.get(&page).copied() else {
+            let state = if write { State::Own } else { State::Zero };
+            let now = Page { state, last: thread, mixed: false, since, upgraded: false };
+            self.put(start, page, now);
+            return Verdict::Needed { unseen: fault.found == Found::Protected };
+        };
+        let others = was.mixed || was.last != thread;
+        let now = Page { last: thread, mixed: others, upgraded: false, ..was };
+        let raced =
+            Verdict::Needless { standing: Standing::Raced, why: "another thread was first" };
+        let close = together && since - was.since.min(since) <= RACE_NS;
+        if fault.found == Found::Absent {
+            if close {
+                // It lost the race for an absent page: whatever it wanted, it changed nothing.
+                self.put(start, page, Page { mixed: true, ..was });
+                return raced;
+            }
+            let state = if write { State::Own } else { State::Zero };
+            self.put(start, page, Page { state, since, ..now });
+            return unexplained("the page is there, the processor found none");
+        }
+        if write && was.state != State::Own {
+            self.put(start, page, Page { state: State::Own, since, ..now });
+            return Verdict::Needed { unseen: false };
+        }
+        self.put(start, page, now);
+        if close && others {
+            return raced;
+        }
+        // A page that is made writable needs no flush, so another CPU may not know of it yet.
+        if write && (was.upgraded || together && others) {
+            return Verdict::Needless {
+                standing: Standing::Stale,
+                why: "the page was made writable without a flush",
+            };
+        }
+        unexplained(if write { "the page is there and writable" } else { "the page is there" })
+    }
+
+    /// The area of a page; one that grows down is made larger first.
+    fn area_at(&mut self, page: u64) -> Option<(u64, Piece)> {
+        if let Some((&start, &piece)) = self.areas.range(..=page).next_back()
+            && page < piece.end
+        {
+            return Some((start, piece));
+        }
+        let (&above, &piece) = self.areas.range(page..).next()?;
+        if !piece.flags.contains(MapFlags::GROWSDOWN) {
+            return None;
+        }
+        self.areas.remove(&above);
+        self.areas.insert(page, piece);
+        Some((page, piece))
+    }
+
+    fn put(&mut self, start: u64, page: u64, to: Page) {
+        if to.state == State::Own
+            && let Some(piece) = self.areas.get_mut(&start)
+        {
+            piece.written = true;
+        }
+        self.pages.insert(page, to);
+    }
+
+    fn map(&mut self, area: &Area) {
+        let range = span(area.range);
+        self.unmap(range.clone());
+        let Area { prot, kind, flags, .. } = *area;
+        if !range.is_empty() {
+            let piece = Piece { end: range.end, prot, kind, flags, advised: 0, written: false };
+            self.areas.insert(range.start, piece);
+            self.merge(range);
+        }
+    }
+
+    fn unmap(&mut self, range: Range<u64>) {
+        self.cut(&range);
+        drop_range(&mut self.areas, &range);
+        drop_range(&mut self.pages, &range);
+    }
+
+    fn protect(&mut self, range: Range<u64>, prot: Prot) {
+        self.cut(&range);
+        let mut opened = Vec::new();
+        for (&start, piece) in self.areas.range_mut(range.clone()) {
+            if prot.contains(Prot::WRITE) && !piece.prot.contains(Prot::WRITE) {
+                opened.push(start..piece.end);
+            }
+            piece.prot = prot;
+        }
+        for range in opened {
+            for page in self.pages.range_mut(range).map(|(_, page)| page) {
+                page.upgraded |= page.state == State::Own;
+            }
+        }
+        self.merge(range);
+    }
+
+    fn remap(&mut self, old: Range<u64>, new: Range<u64>, keep_old: bool) {
+        if old.start == new.start {
+            self.unmap(new.end.min(old.end)..old.end);
+            if new.end > old.end
+                && let Some((_, piece)) = self.area_at(old.end.saturating_sub(FRAME_BYTES))
+            {
+                self.unmap(old.end..new.end);
+                self.areas.insert(old.end, Piece { end: new.end, ..piece });
+                self.merge(old.end..new.end);
+            }
+            return;
+        }
+        self.cut(&old);
+        let moved_end = old.end.min(old.start.saturating_add(new.end - new.start));
+        let pieces: Vec<_> = self.areas.range(old.clone()).map(|(&s, &p)| (s, p)).collect();
+        let pages: Vec<_> =
+            self.pages.range(old.start..moved_end).map(|(&at, &page)| (at, page)).collect();
+        self.unmap(old.clone());
+        self.unmap(new.clone());
+        let to = |at: u64| new.start.saturating_add(at - old.start);
+        for &(start, piece) in &pieces {
+            if keep_old {
+                self.areas.insert(start, piece);
+            }
+            if start < moved_end {
+                // What the area gains at its end belongs to its last piece.
+                let end = if piece.end >= moved_end { new.end } else { to(piece.end) };
+                self.areas.insert(to(start), Piece { end, ..piece });
+            }
+        }
+        for (at, page) in pages {
+            self.pages.insert(to(at), page);
+        }
+        self.merge(new);
+    }
+
+    fn advise(&mut self, range: VaRange, number: u32, event: &Event) {
+        match number {
+            advice::DONTNEED | advice::DONTNEED_LOCKED | advice::GUARD_INSTALL => {
+                drop_range(&mut self.pages, &span(range));
+            }
+            advice::POPULATE_READ => self.populate(range, Access::Read, event),
+            advice::POPULATE_WRITE => self.populate(range, Access::Write, event),
+            _ => {}
+        }
+        let (mut set, mut clear) = (0, 0);
+        for (bit, on, off) in LASTING {
+            set |= if number == on { bit } else { 0 };
+            clear |= if number == off { bit } else { 0 };
+        }
+        if set | clear != 0 {
+            let range = span(range);
+            self.cut(&range);
+            for (_, piece) in self.areas.range_mut(range.clone()) {
+                piece.advised = piece.advised & !clear | set;
+            }
+            self.merge(range);
+        }
+    }
+
+    fn populate(&mut self, range: VaRange, access: Access, event: &Event) {
+        let range = span(range);
+        let first = self.areas.range(..=range.start).next_back().map_or(range.start, |(&s, _)| s);
+        let areas: Vec<_> =
+            self.areas.range(first..range.end.max(first)).map(|(&s, &p)| (s, p)).collect();
+        for (start, piece) in areas {
+            if !piece.kind.is_anonymous_private() || !piece.prot.permits(access) {
+                continue;
+            }
+            let (from, to) = (start.max(range.start), piece.end.min(range.end));
+            for page in (from..to).step_by(FRAME_BYTES as usize).take(POPULATE_MAX) {
+                let was = self.pages.get(&page).map(|p| p.state);
+                let state = match (access, was) {
+                    (Access::Write, _) => State::Own,
+                    (_, None) => State::Zero,
+                    (_, Some(state)) => state,
+                };
+                let (last, since) = (event.thread, event.time_ns);
+                let now = Page { state, last, mixed: false, since, upgraded: false };
+                self.put(start, page, now);
+            }
+        }
+    }
+
+    /// Write-protects this space's pages and returns the child's.
+    fn fork(&mut self) -> Space {
+        let mut child = Space::default();
+        for (&start, &piece) in &self.areas {
+            if piece.advised & DONTFORK != 0 {
+                continue;
+            }
+            let copies = piece.written && piece.advised & WIPEONFORK == 0;
+            child.areas.insert(start, Piece { written: copies, ..piece });
+            if !copies {
+                continue;
+            }
+            for (&at, page) in self.pages.range_mut(start..piece.end) {
+                if page.state == State::Own {
+                    page.state = State::Shared;
+                }
+                child.pages.insert(at, *page);
+            }
+        }
+        child
+    }
+
+    /// Splits the areas at both ends of the range.
+    fn cut(&mut self, range: &Range<u64>) {
+        for at in [range.start, range.end] {
+            if let Some((_, piece)) = self.areas.range_mut(..at).next_back()
+                && piece.end > at
+            {
+                let upper = *piece;
+                piece.end = at;
+                self.areas.insert(at, upper);
+            }
+        }
+    }
+
+    /// Joins equal neighbours in and around the range, as the kernel does.
+    fn merge(&mut self, range: Range<u64>) {
+        let first = self.areas.range(..range.start).next_back().map_or(range.start, |(&s, _)| s);
+        let starts: Vec<u64> = self.areas.range(first..=range.end).map(|(&s, _)| s).collect();
+        let same = |flags: MapFlags| {
+            MapFlags::GROWSDOWN.with(MapFlags::STACK).with(MapFlags::NORESERVE).bits()
+                & flags.bits()
+        };
+        let Some(&(mut lower)) = starts.first() else { return };
+        for start in starts.into_iter().skip(1) {
+            let (Some(a), Some(b)) = (self.areas.get(&lower), self.areas.get(&start)) else {
+                break;
+            };
+            let (a, b) = (*a, *b);
+            let equal = a.end == start
+                && (a.prot, a.kind, a.advised) == (b.prot, b.kind, b.advised)
+                && same(a.flags) == same(b.flags)
+                && a.kind.is_anonymous_private();
+            if equal {
+                self.areas.remove(&start);
+                let joined = Piece { end: b.end, written: a.written || b.written, ..a };
+                self.areas.insert(lower, joined);
+            } else {
+                lower = start;
+            }
+        }
+    }
+}
+
+fn unexplained(why: &'static str) -> Verdict {
+    Verdict::Needless { standing: Standing::Unexplained, why }
+}
+
+fn span(range: VaRange) -> Range<u64> {
+    range.start().get()..range.end().get()
+}
+
+fn drop_range<T>(map: &mut BTreeMap<u64, T>, range: &Range<u64>) {
+    if range.is_empty() {
+        return;
+    }
+    let gone: Vec<u64> = map.range(range.clone()).map(|(&at, _)| at).collect();
+    for at in gone {
+        map.remove(&at);
+    }
+}
+
+/// Pages present in a space at one point, as the model has them: what a recorder can compare with the
+/// kernel's own page tables.
+pub(crate) struct Snapshot {
+    model: Model,
+}
+
+impl Snapshot {
+    pub(crate) fn new() -> Snapshot {
+        Snapshot { model: Model::default() }
+    }
+
+    pub(crate) fn follow(&mut self, event: &Event) {
+        self.model.follow(event);
+    }
+
+    /// Whether a page lies in an area that is not writable.
+    pub(crate) fn forbids_write(&self, space: SpaceId, page: Va) -> bool {
+        let areas = self.model.spaces.get(space.0 as usize).map(|s| &s.areas);
+        let area = areas.and_then(|a| a.range(..=page.get()).next_back());
+        area.is_some_and(|(_, p)| page.get() < p.end && !p.prot.contains(Prot::WRITE))
+    }
+
+    /// Present pages of private memory without a file.
+    pub(crate) fn present(&self, space: SpaceId) -> Vec<Va> {
+        let Some(space) = self.model.spaces.get(space.0 as usize) else { return Vec::new() };
+        space.pages.keys().map(|&at| Va::new(at)).collect()
+    }
+}

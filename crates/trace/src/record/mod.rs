@@ -1,0 +1,436 @@
+//! Recording a program on x86-64 Linux.
+//!
+//! ```text
+//!   perf counters, one ring per CPU ──▶ perf (drained by its own thread) ──┐
+//!                                                                          ├─▶ assemble ──▶ Writer
+//!   ptrace + seccomp, one thread ─────▶ tracer ────────────────────────────┘
+//! ```
+//!
+//! The program runs with large pages off (`PR_SET_THP_DISABLE`, inherited by all it starts), so that
+//! every first touch of every 4 KiB page is a fault. Recording one's own programs needs no privilege;
+//! with it, the processor's error codes are recorded and the file is exact about reads and writes.
+//!
+//! Everything is kept in memory until the program has ended, about 40 bytes a fault (80 with
+//! tracepoints), then put in order and written.
+//!
+//! **Not recorded**: the content of memory, accesses that do not fault, 32-bit programs. Pages that
+//! another process's ptrace or `process_vm_writev` brings are not seen either.
+
+mod assemble;
+mod decode;
+mod forward;
+mod measure;
+mod perf;
+mod procfs;
+mod ring;
+mod spawn;
+mod sys;
+#[cfg(test)]
+mod tests;
+mod tracer;
+
+pub use assemble::{Agreement, Residue};
+pub use measure::{Measured, fix_layout, measure};
+
+use crate::error::TraceError;
+use crate::format::{AccessSource, Ending, Header, Trailer};
+use crate::naive::{Report, naive_replay};
+use crate::writer::Writer;
+use spawn::Step;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What to record and how.
+pub struct Options {
+    /// The program: a path, or a name to be found in `PATH`.
+    pub command: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Where kinds of accesses may come from.
+    pub access: AccessWish,
+    /// Decode instructions even where the hardware's word is there, to see how often they agree.
+    pub check_decoding: bool,
+    /// Compare the kernel's page tables with a replay's at the end of every process.
+    pub check_pages: bool,
+    /// Pass signals that are sent to this process (interrupt, terminate, hang up, quit) on to the program
+    /// while it runs, instead of dying of them. Meant for a command; changes this process's signal
+    /// handlers for the time of the recording.
+    pub forward_signals: bool,
+    /// The largest ring per CPU to ask for, in bytes. Smaller ones are tried where it is not permitted.
+    pub ring_bytes: usize,
+    /// Called a few times a second from another thread.
+    pub progress: Option<Box<dyn FnMut(Progress) + Send>>,
+}
+
+/// Where kinds of accesses may come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessWish {
+    /// From the processor's error code where permitted, else by decoding.
+    Best,
+    /// By decoding, even where more is permitted.
+    Decoded,
+}
+
+/// How far a recording is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Faults so far.
+    pub faults: u64,
+    /// Time since the beginning.
+    pub elapsed: Duration,
+}
+
+impl Options {
+    /// Records `command` with `args`, everything else as usual.
+    pub fn new(command: impl Into<OsString>, args: impl IntoIterator<Item = OsString>) -> Options {
+        Options {
+            command: command.into(),
+            args: args.into_iter().collect(),
+            access: AccessWish::Best,
+            check_decoding: false,
+            check_pages: false,
+            forward_signals: false,
+            ring_bytes: 8 << 20,
+            progress: None,
+        }
+    }
+}
+
+/// What a recording came to.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The file's header.
+    pub header: Header,
+    /// The file's trailer: counts, losses, and how the program ended.
+    pub trailer: Trailer,
+    /// What a replay with 4 KiB pages makes of it.
+    pub replay: Report,
+    /// Faults that the kernel met where it must not sleep and did not handle as faults; not in the file.
+    pub unhandled: u64,
+    /// How decoding and hardware agree, if [`Options::check_decoding`] was set.
+    pub agreement: Agreement,
+    /// How page tables compare, if [`Options::check_pages`] was set.
+    pub residue: Residue,
+}
+
+/// Why nothing was recorded.
+#[derive(Debug)]
+pub enum RecordError {
+    /// There is no such program.
+    NotFound {
+        /// As it was given.
+        command: OsString,
+    },
+    /// There is one, and it cannot be run.
+    NotExecutable {
+        /// As it was given.
+        command: OsString,
+        /// Why.
+        why: io::Error,
+    },
+    /// The system forbids counting page faults.
+    PerfForbidden {
+        /// The value of `/proc/sys/kernel/perf_event_paranoid`.
+        paranoid: String,
+        /// What the kernel said.
+        why: io::Error,
+    },
+    /// The system forbids following the program.
+    PtraceForbidden {
+        /// The value of `/proc/sys/kernel/yama/ptrace_scope`, if there is one.
+        scope: String,
+        /// What the kernel said.
+        why: io::Error,
+    },
+    /// The system forbids the filter that stops at system calls.
+    FilterForbidden {
+        /// What the kernel said.
+        why: io::Error,
+    },
+    /// Something else failed.
+    System {
+        /// While doing what.
+        what: &'static str,
+        /// What the kernel said.
+        why: io::Error,
+    },
+    /// The file cannot be written.
+    Output {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+    /// The trace cannot be written.
+    Trace(TraceError),
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecordError::NotFound { command } => {
+                write!(f, "there is no program {command:?}; give its path or check PATH")
+            }
+            RecordError::NotExecutable { command, why } => {
+                write!(f, "{command:?} cannot be run ({why}); check its rights and format")
+            }
+            RecordError::PerfForbidden { paranoid, why } => write!(
+                f,
+                "the system forbids counting page faults ({why}): \
+                 /proc/sys/kernel/perf_event_paranoid is {paranoid}, 2 or less is needed; \
+                 lower it or record as root"
+            ),
+            RecordError::PtraceForbidden { scope, why } => write!(
+                f,
+                "the system forbids following a program ({why}): \
+                 /proc/sys/kernel/yama/ptrace_scope is {scope}, 2 or less is needed; \
+                 lower it or record outside of the container or debugger that forbids it"
+            ),
+            RecordError::FilterForbidden { why } => write!(
+                f,
+                "the system forbids system call filters ({why}); \
+                 record outside of the container that forbids them"
+            ),
+            RecordError::System { what, why } => write!(f, "{what} failed: {why}"),
+            RecordError::Output { path, why } => {
+                write!(f, "{} cannot be written: {why}", path.display())
+            }
+            RecordError::Trace(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl std::error::Error for RecordError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RecordError::NotFound { .. } => None,
+            RecordError::NotExecutable { why, .. }
+            | RecordError::PerfForbidden { why, .. }
+            | RecordError::PtraceForbidden { why, .. }
+            | RecordError::FilterForbidden { why }
+            | RecordError::System { why, .. }
+            | RecordError::Output { why, .. } => Some(why),
+            RecordError::Trace(e) => Some(e),
+        }
+    }
+}
+
+impl From<TraceError> for RecordError {
+    fn from(e: TraceError) -> RecordError {
+        RecordError::Trace(e)
+    }
+}
+
+/// Runs the program to its end and writes its trace to `sink`.
+///
+/// Returns once the program and everything it started has ended. How the program ended is in the
+/// summary and is no error. On an error the sink may have been written to in part.
+pub fn record(options: Options, sink: impl Write) -> Result<Summary, RecordError> {
+    let collected = collect(options)?;
+    Ok(write(collected, BufWriter::new(sink))?)
+}
+
+/// As [`record`], to a file that appears under its name only when it is whole. On an error nothing is
+/// left behind, and a file that was there before stays as it was.
+pub fn record_to_file(options: Options, path: &Path) -> Result<Summary, RecordError> {
+    let output = |why| RecordError::Output { path: path.to_owned(), why };
+    // The temporary file's name means nothing to the caller, so only the kind of its error is told.
+    let hidden = |why: io::Error| output(why.kind().into());
+    let dir = match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    // Devices and pipes are written to, not replaced by a file of their name.
+    if path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir()) {
+        let file = std::fs::OpenOptions::new().write(true).open(path).map_err(output)?;
+        return record(options, file);
+    }
+    // A directory cannot be replaced, and one finds out before the program runs, not after.
+    if path.is_dir() {
+        return Err(output(io::ErrorKind::IsADirectory.into()));
+    }
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix(".foliant-").suffix(".partial").permissions(mode);
+    let file = builder.tempfile_in(dir).map_err(hidden)?;
+    let collected = collect(options)?;
+    let summary = match write(collected, BufWriter::new(file.as_file())) {
+        Err(TraceError::Io(why)) => return Err(output(why)),
+        other => other?,
+    };
+    file.persist(path).map_err(|e| output(e.error))?;
+    Ok(summary)
+}
+
+struct Collected {
+    header: Header,
+    assembled: assemble::Assembled,
+    ending: Ending,
+    lost: u64,
+}
+
+fn write(collected: Collected, sink: impl Write) -> Result<Summary, TraceError> {
+    let Collected { header, assembled, ending, lost } = collected;
+    let replay = naive_replay(&assembled.events);
+    let mut writer = Writer::new(sink, &header)?;
+    for event in &assembled.events {
+        writer.event(event)?;
+    }
+    let remarks = assembled.remarks.into_iter().collect();
+    let (trailer, _) = writer.finish(ending, lost + assembled.astray, remarks)?;
+    Ok(Summary {
+        header,
+        trailer,
+        replay,
+        unhandled: assembled.unhandled,
+        agreement: assembled.agreement,
+        residue: assembled.residue,
+    })
+}
+
+/// Runs the program on a thread of its own: whoever attaches must be the one to wait, and must not reap
+/// other children of this process.
+fn collect(options: Options) -> Result<Collected, RecordError> {
+    let builder = std::thread::Builder::new().name("foliant-record".to_owned());
+    let system = |what| move |why| RecordError::System { what, why };
+    let thread = builder.spawn(move || run(options)).map_err(system("starting a thread"))?;
+    thread.join().unwrap_or_else(|_| {
+        Err(system("recording")(io::Error::other("the recorder's thread panicked")))
+    })
+}
+
+fn run(mut options: Options) -> Result<Collected, RecordError> {
+    let program = spawn::find_program(&options.command).map_err(|why| {
+        let command = options.command.clone();
+        match why.kind() {
+            io::ErrorKind::NotFound => RecordError::NotFound { command },
+            _ => RecordError::NotExecutable { command, why },
+        }
+    })?;
+    let waiting = spawn::fork(&program, &options.command, &options.args)
+        .map_err(|why| RecordError::System { what: "starting the program", why })?;
+    let root = waiting.pid;
+    let perf = match attach(root, &options) {
+        Ok(perf) => perf,
+        Err(e) => {
+            sys::kill_and_reap(root);
+            return Err(e);
+        }
+    };
+    let header = describe_run(&options, &perf);
+    let _forwarding = options.forward_signals.then(|| forward::Forwarding::to(root));
+    let start = sys::clock_ns();
+    let descriptors = perf.descriptors();
+    let perf = Mutex::new(perf);
+    let done = AtomicBool::new(false);
+    let mut progress = options.progress.take();
+    let (followed, failure) = std::thread::scope(|scope| {
+        let drainer = || drain(&perf, &descriptors, &done, &mut progress, start);
+        scope.spawn(drainer);
+        let started = waiting.go();
+        let followed = tracer::Tracer::new(root, &perf, options.check_pages).follow();
+        done.store(true, Ordering::Release);
+        (followed, started.map(spawn::Started::failure))
+    });
+    let failed = |what| move |why| RecordError::System { what, why };
+    if let Some((step, why)) = failure.map_err(failed("starting the program"))? {
+        return Err(match (step, why.raw_os_error()) {
+            (Step::Filter, _) => RecordError::FilterForbidden { why },
+            (Step::Exec, _) => RecordError::NotExecutable { command: options.command, why },
+        });
+    }
+    let followed = followed.map_err(failed("waiting for the program"))?;
+    let perf = perf.into_inner().unwrap_or_else(|e| e.into_inner());
+    let decodes = perf.decodes();
+    let (raw, lost) = perf.finish().map_err(failed("reading the counters"))?;
+    let mut assembled = assemble::assemble(raw, followed.told, start, decodes);
+    assembled.remarks.extend(followed.remarks);
+    Ok(Collected { header, assembled, ending: followed.ending, lost })
+}
+
+/// Attaches to the waiting child and opens the counters on it.
+fn attach(root: sys::pid_t, options: &Options) -> Result<perf::Perf, RecordError> {
+    let follow = libc::PTRACE_O_TRACESYSGOOD
+        | libc::PTRACE_O_TRACEFORK
+        | libc::PTRACE_O_TRACEVFORK
+        | libc::PTRACE_O_TRACECLONE
+        | libc::PTRACE_O_TRACEEXEC
+        | libc::PTRACE_O_TRACEEXIT
+        | libc::PTRACE_O_TRACESECCOMP
+        | libc::PTRACE_O_EXITKILL;
+    sys::seize(root, follow).map_err(|why| RecordError::PtraceForbidden {
+        scope: procfs::line("/proc/sys/kernel/yama/ptrace_scope"),
+        why,
+    })?;
+    let wanted = perf::Wanted {
+        tracepoints: options.access == AccessWish::Best,
+        decode: options.check_decoding,
+        ring_bytes: options.ring_bytes.min(1 << 30),
+    };
+    let cpus = procfs::cpus_online();
+    perf::Perf::open(root, &cpus, &wanted).map_err(|why| RecordError::PerfForbidden {
+        paranoid: procfs::line("/proc/sys/kernel/perf_event_paranoid"),
+        why,
+    })
+}
+
+/// Empties the rings until recording is done.
+fn drain(
+    perf: &Mutex<perf::Perf>,
+    descriptors: &[std::os::fd::RawFd],
+    done: &AtomicBool,
+    progress: &mut Option<Box<dyn FnMut(Progress) + Send>>,
+    start: u64,
+) {
+    sys::raise_priority();
+    let interval = Duration::from_millis(100);
+    let mut told = Duration::ZERO;
+    let mut gone = false;
+    while !done.load(Ordering::Acquire) {
+        // Once the program's first thread is gone its descriptors report that at once and for good.
+        gone = if gone {
+            sys::poll(&[], 2);
+            true
+        } else {
+            sys::poll(descriptors, 10)
+        };
+        let faults = {
+            let mut perf = tracer::lock(perf);
+            perf.drain();
+            perf.samples()
+        };
+        let elapsed = Duration::from_nanos(sys::clock_ns().saturating_sub(start));
+        if let Some(progress) = progress
+            && elapsed >= told + interval
+        {
+            told = elapsed;
+            progress(Progress { faults, elapsed });
+        }
+    }
+}
+
+fn describe_run(options: &Options, perf: &perf::Perf) -> Header {
+    let text = |s: &OsStr| s.to_string_lossy().into_owned();
+    let command = std::iter::once(&options.command).chain(&options.args).map(|s| text(s)).collect();
+    let (system, release) = ("/proc/sys/kernel/ostype", "/proc/sys/kernel/osrelease");
+    Header {
+        command,
+        kernel: format!("{} {}", procfs::line(system), procfs::line(release)),
+        processor: procfs::processor(),
+        cpus: procfs::cpus_online().len() as u32,
+        page_bytes: foliant_units::FRAME_BYTES as u32,
+        unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+        access_source: if perf.has_tracepoints() {
+            AccessSource::Tracepoint
+        } else {
+            AccessSource::Decoded
+        },
+        kernel_faults: perf.has_kernel_faults(),
+        recorder: format!("foliant-trace {}", env!("CARGO_PKG_VERSION")),
+    }
+}

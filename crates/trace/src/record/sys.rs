@@ -1,0 +1,217 @@
+//! System calls that the standard library lacks, each behind a safe function.
+//!
+//! Nothing here decides anything; `tracer` and `perf` do. The unsafe code of the recorder is in this
+//! file, in `spawn` (the child between fork and exec) and in `ring` (memory shared with the kernel).
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+pub(crate) use libc::pid_t;
+
+fn check(n: libc::c_long) -> io::Result<libc::c_long> {
+    if n == -1 { Err(io::Error::last_os_error()) } else { Ok(n) }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, the clock that the samples carry.
+pub(crate) fn clock_ns() -> u64 {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `ts` is a live timespec to be filled in.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut ts) };
+    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+}
+
+/// A plain ptrace request whose arguments are numbers.
+fn ptrace(request: libc::c_uint, pid: pid_t, data: usize) -> io::Result<()> {
+    // SAFETY: the requests passed here (seize, cont, syscall, listen) take numbers and no pointers.
+    let n = unsafe { libc::ptrace(request, pid, 0usize, data) };
+    check(n).map(drop)
+}
+
+/// Attaches without stopping.
+pub(crate) fn seize(pid: pid_t, options: libc::c_int) -> io::Result<()> {
+    ptrace(libc::PTRACE_SEIZE, pid, options as usize)
+}
+
+/// Lets a stopped thread run on, with a signal or 0.
+pub(crate) fn resume(pid: pid_t, signal: i32, to_syscall_end: bool) -> io::Result<()> {
+    let request = if to_syscall_end { libc::PTRACE_SYSCALL } else { libc::PTRACE_CONT };
+    ptrace(request, pid, signal as usize)
+}
+
+/// Leaves a thread in its group stop, listening.
+pub(crate) fn listen(pid: pid_t) -> io::Result<()> {
+    ptrace(libc::PTRACE_LISTEN, pid, 0)
+}
+
+/// A stopped thread's registers.
+pub(crate) fn registers(pid: pid_t) -> io::Result<libc::user_regs_struct> {
+    let mut regs = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
+    // SAFETY: the kernel writes one user_regs_struct to the address, which has room for it.
+    let n = unsafe { libc::ptrace(libc::PTRACE_GETREGS, pid, 0usize, regs.as_mut_ptr()) };
+    check(n)?;
+    // SAFETY: the struct is plain numbers, zeroed first and then filled in.
+    Ok(unsafe { regs.assume_init() })
+}
+
+/// Sets a stopped thread's registers.
+pub(crate) fn set_registers(pid: pid_t, regs: &libc::user_regs_struct) -> io::Result<()> {
+    // SAFETY: the kernel reads one user_regs_struct from the address of a live one.
+    let n = unsafe { libc::ptrace(libc::PTRACE_SETREGS, pid, 0usize, regs as *const _) };
+    check(n).map(drop)
+}
+
+/// The message of a ptrace event.
+pub(crate) fn event_message(pid: pid_t) -> io::Result<u64> {
+    let mut message: libc::c_ulong = 0;
+    // SAFETY: the kernel writes one unsigned long to the address of a live one.
+    let n = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, pid, 0usize, &mut message) };
+    check(n).map(|_| message)
+}
+
+/// Waits for the next report of a child or tracee of *this thread*; `None` when there is none left.
+pub(crate) fn wait_next() -> io::Result<Option<(pid_t, i32)>> {
+    let flags = libc::__WALL | libc::__WNOTHREAD;
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is a live int to be filled in.
+        let pid = unsafe { libc::waitpid(-1, &mut status, flags) };
+        if pid > 0 {
+            return Ok(Some((pid, status)));
+        }
+        let e = io::Error::last_os_error();
+        match e.raw_os_error() {
+            Some(libc::ECHILD) => return Ok(None),
+            Some(libc::EINTR) => {}
+            _ => return Err(e),
+        }
+    }
+}
+
+/// Kills and reaps a child of this thread that is not to go on.
+pub(crate) fn kill_and_reap(pid: pid_t) {
+    // SAFETY: takes numbers only; `pid` is an unreaped child, so it names no one else.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    while let Ok(Some((who, status))) = wait_next() {
+        if who == pid && (libc::WIFEXITED(status) || libc::WIFSIGNALED(status)) {
+            break;
+        }
+    }
+}
+
+/// Reads another process's memory and returns how many bytes came.
+pub(crate) fn read_memory(pid: pid_t, from: u64, into: &mut [u8]) -> usize {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: into.len() };
+    // SAFETY: the kernel writes at most `into.len()` bytes to `into`; the remote side is only read.
+    let n = unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) };
+    usize::try_from(n).unwrap_or(0)
+}
+
+/// `perf_event_attr`, as much of it as is used here (its size tells the kernel).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct PerfAttr {
+    pub(crate) kind: u32,
+    pub(crate) size: u32,
+    pub(crate) config: u64,
+    pub(crate) sample_period: u64,
+    pub(crate) sample_type: u64,
+    pub(crate) read_format: u64,
+    pub(crate) flags: u64,
+    pub(crate) wakeup: u32,
+    pub(crate) bp_type: u32,
+    pub(crate) config1: u64,
+    pub(crate) config2: u64,
+    pub(crate) branch_sample_type: u64,
+    pub(crate) sample_regs_user: u64,
+    pub(crate) sample_stack_user: u32,
+    pub(crate) clockid: i32,
+    pub(crate) sample_regs_intr: u64,
+    pub(crate) aux_watermark: u32,
+    pub(crate) sample_max_stack: u16,
+    pub(crate) reserved: u16,
+}
+
+const _: () = assert!(size_of::<PerfAttr>() == 112);
+
+/// Opens a counter on a process and a CPU.
+pub(crate) fn perf_event_open(attr: &PerfAttr, pid: pid_t, cpu: u32) -> io::Result<OwnedFd> {
+    const CLOEXEC: libc::c_ulong = 8;
+    let attr: *const PerfAttr = attr;
+    // SAFETY: the kernel reads `attr.size` bytes, which is the size of the live struct.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, pid, cpu, -1i32, CLOEXEC) };
+    let fd = check(fd)? as RawFd;
+    // SAFETY: the call has just returned this descriptor and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The number that a counter's samples carry.
+pub(crate) fn perf_id(fd: &OwnedFd) -> io::Result<u64> {
+    const IOC_ID: libc::c_ulong = 0x8008_2407;
+    let mut id = 0u64;
+    // SAFETY: the kernel writes one u64 to the address of a live one.
+    let n = unsafe { libc::ioctl(fd.as_raw_fd(), IOC_ID, &mut id) };
+    check(n.into()).map(|_| id)
+}
+
+/// Lets a counter write to another one's ring.
+pub(crate) fn perf_redirect(fd: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
+    const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+    // SAFETY: the request takes a descriptor's number and no pointer.
+    let n = unsafe { libc::ioctl(fd.as_raw_fd(), IOC_SET_OUTPUT, to.as_raw_fd()) };
+    check(n.into()).map(drop)
+}
+
+/// Waits until one of the descriptors has something, or so many milliseconds; true if one is gone.
+pub(crate) fn poll(fds: &[RawFd], timeout_ms: i32) -> bool {
+    let new = |&fd: &RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut set: Vec<libc::pollfd> = fds.iter().map(new).collect();
+    // SAFETY: the kernel reads and writes `set.len()` live pollfds.
+    unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, timeout_ms) };
+    set.iter().any(|p| p.revents & (libc::POLLHUP | libc::POLLERR) != 0)
+}
+
+/// A descriptor of the tracing file system's root, mounted nowhere that others could see.
+pub(crate) fn tracefs_root() -> io::Result<OwnedFd> {
+    let name: &CStr = c"tracefs";
+    const CONFIG_CREATE: u32 = 6;
+    let null = std::ptr::null::<libc::c_char>();
+    // SAFETY: `name` is a live C string.
+    let fd = unsafe { libc::syscall(libc::SYS_fsopen, name.as_ptr(), 1u32) };
+    let fd = check(fd)? as RawFd;
+    // SAFETY: the call has just returned this descriptor and nothing else owns it.
+    let context = unsafe { OwnedFd::from_raw_fd(fd) };
+    let raw = context.as_raw_fd();
+    // SAFETY: this command takes no key and no value: both are null.
+    let n = unsafe { libc::syscall(libc::SYS_fsconfig, raw, CONFIG_CREATE, null, null, 0u32) };
+    check(n)?;
+    // SAFETY: takes numbers only.
+    let fd = unsafe { libc::syscall(libc::SYS_fsmount, raw, 1u32, 0u32) };
+    let fd = check(fd)? as RawFd;
+    // SAFETY: the call has just returned this descriptor and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Raises this thread's own priority where that is permitted; the ring must not fill up.
+pub(crate) fn raise_priority() {
+    // SAFETY: takes numbers only; 0 is the calling thread. Failure changes nothing.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+}
+
+/// Switches the random layout of address spaces off, for what this process starts from now on.
+pub(crate) fn fix_layout() -> io::Result<()> {
+    const KEEP: libc::c_ulong = 0xffff_ffff;
+    // SAFETY: takes a number only; this one asks and changes nothing.
+    let now = check(unsafe { libc::personality(KEEP) }.into())?;
+    let wanted = now as libc::c_ulong | libc::ADDR_NO_RANDOMIZE as libc::c_ulong;
+    // SAFETY: takes a number only; nothing that runs here looks at this flag.
+    check(unsafe { libc::personality(wanted) }.into()).map(drop)
+}
+
+/// Whether this process has root's user id, and with it the privilege that a filter needs.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}

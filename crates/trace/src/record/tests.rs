@@ -1,0 +1,167 @@
+//! Tests of the recorder's parts that need no program to record.
+
+use super::assemble::assemble;
+use super::perf::{Raw, What};
+use super::procfs;
+use super::tracer::{Doing, Told};
+use crate::event::{
+    Access, Area, AreaKind, EventKind, Exec, Found, MapFlags, Prot, Source, SpaceId, ThreadId,
+};
+use foliant_units::{Va, VaRange};
+
+const MAPS: &str = "\
+55d0a0000000-55d0a0002000 r--p 00000000 fe:00 1234                       /usr/bin/a program
+55d0a0002000-55d0a0003000 rw-p 00000000 00:00 0 
+55d0a1000000-55d0a1021000 rw-p 00000000 00:00 0                          [heap]
+7f0000000000-7f0000001000 rw-s 00000000 00:01 5                          /dev/zero (deleted)
+7f0000001000-7f0000002000 r-xs 00000000 00:01 5                          /dev/shm/x
+7f0000002000-7f0000003000 ---p 00000000 00:00 0                          [anon:guard]
+7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0                          [stack]
+7ffd00100000-7ffd00102000 r-xp 00000000 00:00 0                          [vdso]
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
+";
+
+#[test]
+fn maps_are_read() {
+    let areas: Vec<Area> = MAPS.lines().filter_map(procfs::area).collect();
+    let kinds: Vec<AreaKind> = areas.iter().map(|a| a.kind).collect();
+    use AreaKind::*;
+    let expect =
+        [FilePrivate, Anonymous, Heap, SharedAnonymous, FileShared, Anonymous, Stack, Special];
+    assert_eq!(kinds, expect);
+    assert_eq!(areas[0].prot, Prot::READ);
+    assert_eq!(areas[5].prot, Prot::NONE);
+    assert_eq!(areas[6].flags, MapFlags::GROWSDOWN);
+    assert_eq!(areas[1].range.pages().get(), 1);
+    for bad in ["", "x", "5-3 rw-p 0 0 0", "zz-yy rw-p", "1000"] {
+        assert_eq!(procfs::area(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn pages_join_to_ranges() {
+    let pages: Vec<Va> = [1, 2, 3, 7, 9, 10].map(|n| Va::new(n * 4096)).into();
+    let found: Vec<u64> = procfs::join(&pages).iter().map(|r| r.pages().get()).collect();
+    assert_eq!(found, [3, 1, 2]);
+}
+
+const PROGRAM: i32 = 100;
+
+fn told_exec(time: u64) -> Told {
+    let range = VaRange::new(Va::new(0x10000), Va::new(0x20000)).unwrap();
+    let flags = MapFlags::NONE;
+    let area = Area { range, prot: Prot::RW, kind: AreaKind::Stack, flags };
+    let exec = Exec {
+        program: "p".into(),
+        brk: Va::new(0),
+        areas: vec![area],
+        present: vec![VaRange::new(Va::new(0x1e000), Va::new(0x20000)).unwrap()],
+    };
+    Told { time, tid: PROGRAM, what: Doing::Exec { former: PROGRAM, exec } }
+}
+
+fn raw(time: u64, what: What) -> Raw {
+    Raw { time, tid: PROGRAM, what }
+}
+
+fn fault(time: u64, va: u64, kernel: bool) -> Raw {
+    raw(time, What::Fault { va, kernel, decoded: None })
+}
+
+fn faults(raw: Vec<Raw>, told: Vec<Told>) -> Vec<crate::Fault> {
+    let events = assemble(raw, told, 0, false).events;
+    let fault = |e: crate::Event| match e.kind {
+        EventKind::Fault(f) => Some(f),
+        _ => None,
+    };
+    events.into_iter().filter_map(fault).collect()
+}
+
+#[test]
+fn pages_that_exec_faulted_in_are_not_placed_by_it() {
+    let raw = vec![
+        raw(10, What::Exec { pid: PROGRAM }),
+        fault(11, 0x1e010, true),
+        fault(30, 0x11000, false),
+        raw(40, What::End),
+    ];
+    let done = assemble(raw, vec![told_exec(20)], 0, false);
+    assert!(done.remarks.is_empty(), "{:?}", done.remarks);
+    let EventKind::Exec(exec) = &done.events[0].kind else { panic!("{:?}", done.events[0]) };
+    assert_eq!(exec.present, [VaRange::new(Va::new(0x1f000), Va::new(0x20000)).unwrap()]);
+    assert_eq!((done.events.len(), done.events[0].time_ns), (4, 10));
+}
+
+#[test]
+fn tracepoints_go_to_their_samples() {
+    let code = |time, va, error| raw(time, What::Code { va, error });
+    let raw = vec![
+        raw(10, What::Exec { pid: PROGRAM }),
+        code(21, 0x11000, 4),
+        fault(22, 0x11000, false),
+        // This one the kernel refuses to handle; the next one is another fault.
+        code(23, 0x12000, 2),
+        code(24, 0x11008, 7),
+        fault(25, 0x11008, false),
+        fault(26, 0x13000, false),
+        raw(40, What::End),
+    ];
+    let found = faults(raw, vec![told_exec(20)]);
+    let what: Vec<_> = found.iter().map(|f| (f.access, f.source, f.found)).collect();
+    assert_eq!(what[0], (Access::Read, Source::Hardware, Found::Absent));
+    assert_eq!(what[1], (Access::Write, Source::Hardware, Found::Protected));
+    assert_eq!(what[2], (Access::Write, Source::Inferred, Found::Unknown));
+}
+
+#[test]
+fn a_guess_is_corrected_by_a_later_fault() {
+    let raw = vec![
+        raw(10, What::Exec { pid: PROGRAM }),
+        fault(21, 0x11000, true),
+        fault(22, 0x12000, true),
+        raw(23, What::Fault { va: 0x11000, kernel: false, decoded: Some(Access::Write) }),
+        raw(40, What::End),
+    ];
+    let found: Vec<Access> = faults(raw, vec![told_exec(20)]).iter().map(|f| f.access).collect();
+    assert_eq!(found, [Access::Read, Access::Write, Access::Write]);
+}
+
+#[test]
+fn families_are_followed() {
+    let clone =
+        |time, flags: i32| Told { time, tid: PROGRAM, what: Doing::Clone { flags: flags as u64 } };
+    let by = |time, tid, what| Raw { time, tid, what };
+    let fork = |time, child, same_process| raw(time, What::Fork { child, same_process });
+    let raw = vec![
+        raw(10, What::Exec { pid: PROGRAM }),
+        fork(30, 101, false),
+        fork(40, 102, false),
+        fork(50, 103, true),
+        by(60, 102, What::End),
+        by(70, 103, What::End),
+        by(80, 101, What::End),
+        raw(90, What::End),
+    ];
+    let told = vec![
+        told_exec(20),
+        clone(25, 0),
+        clone(35, libc::CLONE_VM | libc::CLONE_VFORK),
+        clone(45, libc::CLONE_VM | libc::CLONE_THREAD),
+    ];
+    let done = assemble(raw, told, 0, false);
+    assert!(done.remarks.is_empty(), "{:?}", done.remarks);
+    let kinds: Vec<EventKind> = done.events.into_iter().skip(1).map(|e| e.kind).collect();
+    let thread = ThreadId;
+    assert_eq!(
+        kinds,
+        [
+            EventKind::Fork { child: SpaceId(1), thread: thread(1) },
+            EventKind::Share { thread: thread(2), process: true },
+            EventKind::Share { thread: thread(3), process: false },
+            EventKind::Exit { last: false },
+            EventKind::Exit { last: false },
+            EventKind::Exit { last: true },
+            EventKind::Exit { last: true },
+        ]
+    );
+}

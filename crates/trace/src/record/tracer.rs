@@ -1,0 +1,505 @@
+//! Following the program with ptrace: the system calls that change its address spaces.
+//!
+//! A seccomp filter stops a thread only at these calls. At the stop *before* the call we note the time;
+//! if the result matters, we let the thread run to the stop *behind* it and note the time again.
+//!
+//! ```text
+//!   thread    ... faults │ before: t0 │ call │ behind: t1 │ faults ...
+//! ```
+//!
+//! What makes memory accessible is stamped t0, what takes it away t1, so that any fault which must have
+//! seen the one state sorts on its side; for the calling thread itself both are exact. Calls of the
+//! threads of one process go one after another: one that arrives while another's is under way waits in
+//! its stop. So their windows never overlap and their order in the trace is the order of their effects; fork
+//! is one of these calls. What stays open is a fault of *another* thread within a window, on a page that
+//! the call takes away or copies: programs whose threads race like that get faults that stand as raced
+//! or unexplained.
+//!
+//! **Invariants**
+//! - T1. Nothing here writes to the program's memory or brings a page of it: only registers, `/proc` and
+//!   memory that the thread has just touched are read.
+//! - T2. Every stop is answered: by resuming, by listening (group stop), or by holding until the call
+//!   under way in that process is done.
+
+use super::perf::Perf;
+use super::procfs;
+use super::spawn::FOREIGN;
+use super::sys::{self, pid_t};
+use crate::event::{Access, Area, AreaKind, EventKind, Exec, MapFlags, Prot, advice};
+use crate::format::{Ending, VA_MAX};
+use foliant_units::{FRAME_BYTES, Va, VaRange};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What ptrace told.
+pub(crate) struct Told {
+    pub(crate) time: u64,
+    pub(crate) tid: pid_t,
+    pub(crate) what: Doing,
+}
+
+pub(crate) enum Doing {
+    /// The thread is about to make another one with these flags.
+    Clone { flags: u64 },
+    /// The process `tid` runs another program; `former` is the thread that called exec.
+    Exec { former: pid_t, exec: Exec },
+    /// The thread changed its space.
+    Change(EventKind),
+    /// The thread's break is now here.
+    Brk { now: Va },
+    /// The thread is gone.
+    Gone,
+    /// The last thread of a process is about to let go of its memory; these pages were present.
+    Residue { present: Vec<Va> },
+}
+
+/// What came of following a program to its end.
+pub(crate) struct Followed {
+    pub(crate) told: Vec<Told>,
+    pub(crate) remarks: BTreeSet<String>,
+    pub(crate) ending: Ending,
+}
+
+struct Call {
+    nr: libc::c_long,
+    args: [u64; 6],
+    start: u64,
+}
+
+struct Tracee {
+    group: pid_t,
+    call: Option<Call>,
+}
+
+/// Follows the program until nothing of it is left.
+pub(crate) struct Tracer<'a> {
+    root: pid_t,
+    perf: &'a Mutex<Perf>,
+    decodes: bool,
+    residue: bool,
+    tracees: HashMap<pid_t, Tracee>,
+    /// The thread whose call is under way, and those that wait for it, by process.
+    busy: HashMap<pid_t, (pid_t, VecDeque<(pid_t, Call)>)>,
+    out: Followed,
+    ended: bool,
+}
+
+/// The calls that make processes or programs. Only those that copy a space take turns with others: vfork
+/// and exec can last.
+const BIRTHS: [libc::c_long; 6] = [
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+];
+
+pub(crate) fn lock(perf: &Mutex<Perf>) -> MutexGuard<'_, Perf> {
+    perf.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Tracer<'a> {
+    pub(crate) fn new(root: pid_t, perf: &'a Mutex<Perf>, residue: bool) -> Tracer<'a> {
+        let decodes = lock(perf).decodes();
+        let out = Followed {
+            told: Vec::new(),
+            remarks: BTreeSet::new(),
+            ending: Ending::Signaled(libc::SIGKILL as u8),
+        };
+        let tracees = HashMap::from([(root, Tracee { group: root, call: None })]);
+        let busy = HashMap::new();
+        Tracer { root, perf, decodes, residue, tracees, busy, out, ended: false }
+    }
+
+    /// Runs to the end.
+    pub(crate) fn follow(mut self) -> io::Result<Followed> {
+        while let Some((tid, status)) = sys::wait_next()? {
+            self.report(tid, status);
+        }
+        if !self.ended {
+            self.remark("the program's end was not seen");
+        }
+        Ok(self.out)
+    }
+
+    fn remark(&mut self, text: &str) {
+        if !self.out.remarks.contains(text) {
+            self.out.remarks.insert(text.to_owned());
+        }
+    }
+
+    fn tell(&mut self, time: u64, tid: pid_t, what: Doing) {
+        self.out.told.push(Told { time, tid, what });
+    }
+
+    fn report(&mut self, tid: pid_t, status: i32) {
+        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+            self.gone(tid, status);
+            return;
+        }
+        if !libc::WIFSTOPPED(status) {
+            return;
+        }
+        self.tracees.entry(tid).or_insert_with(|| {
+            let group = procfs::group(tid).unwrap_or(tid);
+            Tracee { group, call: None }
+        });
+        let signal = libc::WSTOPSIG(status);
+        match status >> 16 {
+            libc::PTRACE_EVENT_SECCOMP => self.call_begins(tid),
+            libc::PTRACE_EVENT_EXEC => self.execs(tid),
+            libc::PTRACE_EVENT_EXIT => {
+                self.exits(tid);
+                self.resume(tid, 0);
+            }
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
+                // The copy is made; what other threads do to their space is theirs alone again.
+                if let Some(tracee) = self.tracees.get_mut(&tid) {
+                    tracee.call = None;
+                }
+                self.free(tid);
+                self.resume(tid, 0);
+            }
+            libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => {
+                // A group stop: the thread stays stopped until SIGCONT, which is reported in turn.
+                let _ = sys::listen(tid);
+            }
+            0 if signal == libc::SIGTRAP | 0x80 => self.call_ends(tid),
+            0 => self.resume(tid, signal),
+            _ => self.resume(tid, 0),
+        }
+    }
+
+    /// Lets a thread run on. One that was killed meanwhile is reported by the next wait.
+    fn resume(&mut self, tid: pid_t, signal: i32) {
+        let to_end = self.tracees.get(&tid).is_some_and(|t| t.call.is_some());
+        let _ = sys::resume(tid, signal, to_end);
+    }
+
+    fn call_begins(&mut self, tid: pid_t) {
+        let start = sys::clock_ns();
+        if sys::event_message(tid).is_ok_and(|data| data == FOREIGN) {
+            self.remark("32-bit system calls were made; what they mapped is not recorded");
+            return self.resume(tid, 0);
+        }
+        let Ok(regs) = sys::registers(tid) else { return self.resume(tid, 0) };
+        if self.decodes {
+            // The code may be unmapped by this call, and is there now.
+            lock(self.perf).drain();
+        }
+        let nr = regs.orig_rax as libc::c_long;
+        let args = [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9];
+        match nr {
+            libc::SYS_prctl => {
+                let args = [args[1], args[2]];
+                self.tell(start, tid, Doing::Change(EventKind::ThpPrctl { args }));
+                // The wish is noted and not granted: no call, and success as its result.
+                let skipped = libc::user_regs_struct { orig_rax: u64::MAX, rax: 0, ..regs };
+                if sys::set_registers(tid, &skipped).is_err() {
+                    self.remark("the program switched large pages on for itself");
+                }
+                self.resume(tid, 0);
+            }
+            nr if BIRTHS.contains(&nr) => {
+                let flags = clone_flags(tid, nr, &args);
+                if let Some(flags) = flags {
+                    self.tell(start, tid, Doing::Clone { flags });
+                }
+                match flags {
+                    // The child gets a copy, so it matters which changes come before.
+                    Some(flags) if flags & libc::CLONE_VM as u64 == 0 => {
+                        self.in_turn(tid, Call { nr, args, start });
+                    }
+                    _ => self.resume(tid, 0),
+                }
+            }
+            libc::SYS_remap_file_pages => {
+                self.remark("remap_file_pages was called; what it maps is not recorded");
+                self.resume(tid, 0);
+            }
+            nr => self.in_turn(tid, Call { nr, args, start }),
+        }
+    }
+
+    /// Lets a call go on, now or when the one under way in its process is done.
+    fn in_turn(&mut self, tid: pid_t, call: Call) {
+        let group = self.tracees.get(&tid).map_or(tid, |t| t.group);
+        match self.busy.get_mut(&group) {
+            Some((_, waiting)) => waiting.push_back((tid, call)),
+            None => {
+                self.busy.insert(group, (tid, VecDeque::new()));
+                self.let_call(tid, call);
+            }
+        }
+    }
+
+    fn let_call(&mut self, tid: pid_t, call: Call) {
+        // shmdt names no length; the area is still there now.
+        let mut call = Call { start: sys::clock_ns(), ..call };
+        if call.nr == libc::SYS_shmdt {
+            let at = call.args[0];
+            let area = procfs::areas(tid).into_iter().find(|a| a.range.start().get() == at);
+            call.args[1] = area.map_or(0, |a| a.range.bytes().get());
+        }
+        if let Some(tracee) = self.tracees.get_mut(&tid) {
+            tracee.call = Some(call);
+        }
+        self.resume(tid, 0);
+    }
+
+    fn call_ends(&mut self, tid: pid_t) {
+        let end = sys::clock_ns();
+        let call = self.tracees.get_mut(&tid).and_then(|t| t.call.take());
+        if let (Some(call), Ok(regs)) = (call, sys::registers(tid)) {
+            self.effect(tid, &call, regs.rax as i64, end);
+        }
+        self.free(tid);
+        self.resume(tid, 0);
+    }
+
+    /// The thread's call is over: the next one that waits in its process has its turn.
+    fn free(&mut self, tid: pid_t) {
+        let Some(group) = self.tracees.get(&tid).map(|t| t.group) else { return };
+        let Some((holder, waiting)) = self.busy.get_mut(&group) else { return };
+        waiting.retain(|(waiter, _)| *waiter != tid);
+        if *holder != tid {
+            return;
+        }
+        match waiting.pop_front() {
+            Some((next, call)) => {
+                *holder = next;
+                self.let_call(next, call);
+            }
+            None => {
+                self.busy.remove(&group);
+            }
+        }
+    }
+
+    /// Tells what a call that came back with `result` did.
+    fn effect(&mut self, tid: pid_t, call: &Call, result: i64, end: u64) {
+        let [a, b, c, d, e, _] = call.args;
+        let failed = (-4095..0).contains(&result);
+        let start = call.start;
+        let whole = |at: u64, bytes: u64| procfs::pages(at, at.saturating_add(bytes));
+        let change = Doing::Change;
+        match call.nr {
+            libc::SYS_mmap if !failed => {
+                let area = mapped(tid, result as u64, b, c, d, e as i32);
+                self.tell(start, tid, change(EventKind::Map(area)));
+                if fills(d) {
+                    self.populated(end, tid, area.range);
+                }
+            }
+            libc::SYS_munmap if !failed => {
+                self.tell(end, tid, change(EventKind::Unmap { range: whole(a, b) }));
+            }
+            libc::SYS_mremap if !failed => {
+                let keep_old = d & 4 != 0;
+                let (old, new) = (whole(a, b), whole(result as u64, c));
+                self.tell(end, tid, change(EventKind::Remap { old, new, keep_old }));
+            }
+            libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
+                let prot = prot_of(c);
+                let time = if prot.contains(Prot::WRITE) { start } else { end };
+                if !failed {
+                    let range = whole(a, b);
+                    self.tell(time, tid, change(EventKind::Protect { range, prot }));
+                } else if result == -i64::from(libc::ENOMEM) {
+                    // It stopped at a hole; what lies before has changed. The kernel knows what does.
+                    let asked = whole(a, b);
+                    for area in procfs::areas(tid) {
+                        let range = area.range.intersect(asked);
+                        if area.prot == prot && !range.is_empty() {
+                            self.tell(time, tid, change(EventKind::Protect { range, prot }));
+                        }
+                    }
+                }
+            }
+            // With ENOMEM there was a hole, and all else was advised.
+            libc::SYS_madvise if !failed || result == -i64::from(libc::ENOMEM) => {
+                let advice = EventKind::Advise { range: whole(a, b), advice: c as u32 };
+                self.tell(end, tid, change(advice));
+            }
+            libc::SYS_process_madvise if result > 0 => {
+                self.advised_by_vector(end, tid, [a, b, c, d], result as u64);
+            }
+            libc::SYS_brk => {
+                let now = Va::new((result as u64).min(VA_MAX));
+                self.tell(end, tid, Doing::Brk { now });
+            }
+            libc::SYS_shmat if !failed => {
+                let at = result as u64;
+                let found = procfs::areas(tid).into_iter().find(|f| f.range.start().get() == at);
+                if let Some(area) = found {
+                    let area = Area { kind: AreaKind::SharedAnonymous, ..area };
+                    self.tell(start, tid, change(EventKind::Map(area)));
+                }
+            }
+            libc::SYS_shmdt if !failed => {
+                self.tell(end, tid, change(EventKind::Unmap { range: whole(a, b) }));
+            }
+            libc::SYS_mlock if !failed => self.populated(end, tid, whole(a, b)),
+            libc::SYS_mlock2 if !failed && c & 1 == 0 => self.populated(end, tid, whole(a, b)),
+            libc::SYS_mlockall if !failed && a & 4 == 0 => {
+                if a & 1 != 0 {
+                    self.populated(end, tid, procfs::pages(0, VA_MAX));
+                }
+                if a & 2 != 0 {
+                    self.remark("mlockall(MCL_FUTURE) was called; later maps are filled unseen");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Writable private areas are filled as by writing, what is left as by reading.
+    fn populated(&mut self, time: u64, tid: pid_t, range: VaRange) {
+        for access in [Access::Write, Access::Read] {
+            self.tell(time, tid, Doing::Change(EventKind::Populate { range, access }));
+        }
+    }
+
+    fn advised_by_vector(&mut self, end: u64, tid: pid_t, args: [u64; 4], bytes: u64) {
+        let [fd, vector, count, number] = args;
+        let drops =
+            [advice::DONTNEED, advice::FREE, advice::DONTNEED_LOCKED].contains(&(number as u32));
+        let info = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{}", fd as i32));
+        let target = info
+            .unwrap_or_default()
+            .lines()
+            .find_map(|l| l.strip_prefix("Pid:").and_then(|n| n.trim().parse::<pid_t>().ok()));
+        if target != self.tracees.get(&tid).map(|t| t.group) {
+            if drops {
+                self.remark("process_madvise dropped pages of another process");
+            }
+            return;
+        }
+        let mut left = bytes;
+        for i in 0..count.min(1024) {
+            let mut pair = [0; 16];
+            if left == 0 || sys::read_memory(tid, vector.saturating_add(i * 16), &mut pair) < 16 {
+                break;
+            }
+            let word =
+                |at: usize| pair[at..at + 8].iter().rev().fold(0u64, |n, &b| n << 8 | u64::from(b));
+            let length = word(8).min(left);
+            left -= length;
+            let range = procfs::pages(word(0), word(0).saturating_add(length));
+            let advice = EventKind::Advise { range, advice: number as u32 };
+            self.tell(end, tid, Doing::Change(advice));
+        }
+    }
+
+    fn execs(&mut self, tid: pid_t) {
+        let time = sys::clock_ns();
+        let former = sys::event_message(tid).map_or(tid, |n| n as pid_t);
+        {
+            let mut perf = lock(self.perf);
+            perf.drain();
+            perf.forget_code(tid);
+        }
+        let areas = procfs::areas(tid);
+        let mut present = Vec::new();
+        for area in areas.iter().filter(|a| a.kind.is_anonymous_private()) {
+            present.extend(procfs::join(&procfs::present(tid, area.range)));
+        }
+        let program = procfs::program(tid);
+        let exec = Exec { program, brk: procfs::start_brk(tid), areas, present };
+        self.tell(time, tid, Doing::Exec { former, exec });
+        // The other threads are gone, and with them whatever waited.
+        self.busy.remove(&tid);
+        self.tracees.retain(|_, t| t.group != tid);
+        self.tracees.insert(tid, Tracee { group: tid, call: None });
+        self.resume(tid, 0);
+    }
+
+    fn exits(&mut self, tid: pid_t) {
+        let time = sys::clock_ns();
+        if self.decodes {
+            lock(self.perf).drain();
+        }
+        if !self.residue {
+            return;
+        }
+        let mut present = Vec::new();
+        for area in procfs::areas(tid).iter().filter(|a| a.kind.is_anonymous_private()) {
+            present.extend(procfs::present(tid, area.range));
+        }
+        self.tell(time, tid, Doing::Residue { present });
+    }
+
+    fn gone(&mut self, tid: pid_t, status: i32) {
+        let time = sys::clock_ns();
+        self.tell(time, tid, Doing::Gone);
+        self.free(tid);
+        self.tracees.remove(&tid);
+        if tid == self.root {
+            self.ended = true;
+            self.out.ending = if libc::WIFEXITED(status) {
+                Ending::Exited(libc::WEXITSTATUS(status) as u8)
+            } else {
+                Ending::Signaled(libc::WTERMSIG(status) as u8)
+            };
+        }
+    }
+}
+
+/// The flags of a call that makes a thread or process; `None` for exec.
+fn clone_flags(tid: pid_t, nr: libc::c_long, args: &[u64; 6]) -> Option<u64> {
+    match nr {
+        libc::SYS_fork => Some(0),
+        libc::SYS_vfork => Some((libc::CLONE_VM | libc::CLONE_VFORK) as u64),
+        libc::SYS_clone => Some(args[0]),
+        libc::SYS_clone3 => {
+            let mut flags = [0; 8];
+            // The thread has just filled in the structure, so its page is present.
+            sys::read_memory(tid, args[0], &mut flags);
+            Some(u64::from_le_bytes(flags))
+        }
+        _ => None,
+    }
+}
+
+fn prot_of(bits: u64) -> Prot {
+    Prot::NONE
+        .with_if(bits & 1 != 0, Prot::READ)
+        .with_if(bits & 2 != 0, Prot::WRITE)
+        .with_if(bits & 4 != 0, Prot::EXEC)
+}
+
+/// Whether the map's flags fill it at once.
+fn fills(flags: u64) -> bool {
+    let (populate, nonblock) = (libc::MAP_POPULATE as u64, libc::MAP_NONBLOCK as u64);
+    flags & (populate | nonblock) == populate || flags & libc::MAP_LOCKED as u64 != 0
+}
+
+/// The area that a call of mmap has made.
+fn mapped(tid: pid_t, at: u64, bytes: u64, prot: u64, flags: u64, fd: i32) -> Area {
+    let has = |bit: libc::c_int| flags & bit as u64 != 0;
+    let shared = matches!(flags & 0xf, 1 | 3);
+    let mut unit = FRAME_BYTES;
+    let kind = if has(libc::MAP_HUGETLB) {
+        let shift = flags >> 26 & 0x3f;
+        unit = if (12..=34).contains(&shift) { 1 << shift } else { 2 << 20 };
+        AreaKind::Special
+    } else if has(libc::MAP_ANONYMOUS) {
+        if shared { AreaKind::SharedAnonymous } else { AreaKind::Anonymous }
+    } else {
+        procfs::kind_of_fd(tid, fd, shared)
+    };
+    let bytes = bytes.checked_next_multiple_of(unit).unwrap_or(0);
+    let fixed = has(libc::MAP_FIXED) || has(libc::MAP_FIXED_NOREPLACE);
+    let map_flags = MapFlags::NONE
+        .with_if(has(libc::MAP_GROWSDOWN), MapFlags::GROWSDOWN)
+        .with_if(has(libc::MAP_STACK), MapFlags::STACK)
+        .with_if(has(libc::MAP_NORESERVE), MapFlags::NORESERVE)
+        .with_if(has(libc::MAP_POPULATE), MapFlags::POPULATE)
+        .with_if(fixed, MapFlags::FIXED)
+        .with_if(has(libc::MAP_LOCKED), MapFlags::LOCKED)
+        .with_if(has(libc::MAP_HUGETLB), MapFlags::HUGETLB);
+    let range = procfs::pages(at, at.saturating_add(bytes));
+    Area { range, prot: prot_of(prot), kind, flags: map_flags }
+}

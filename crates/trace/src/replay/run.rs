@@ -1,0 +1,526 @@
+//! One replay: a fresh machine, a fresh manager, all steps of the plan.
+//!
+//! One host thread drives all simulated CPUs, in the order of the trace, so a row is deterministic. A CPU
+//! goes on running the last space that it ran until another one's thread or an exit takes it away, as an
+//! idle CPU does, so flushes have others to ask.
+
+use super::Choice;
+use super::fragment::{Percent, fragment};
+use super::plan::{Op, Plan, Step};
+use super::row::Row;
+use super::settings::{ReplayError, Settings};
+use crate::event::{Access, SpaceId};
+use foliant::fault::ProcessSwitch;
+use foliant::manager::{Setup, SpaceError};
+use foliant::space::{
+    Advice, Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId as Id,
+};
+use foliant::table::{Entry, X86_64};
+use foliant::{Manager, Outcome, Policy, SizeEvent};
+use foliant_machine::Cpus;
+use foliant_sim::{Config, Sim, Work};
+use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Nanos, Order, Va, VaRange};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+type Mm<'m> = Manager<'m, Sim, X86_64<4>>;
+
+/// Larger memories are not described beforehand: the host would have to hold the descriptors.
+const WARM_MOST: u64 = 8 << 30;
+/// No access of a sound replay takes more faults than this.
+const TRIES: u32 = 8;
+/// Steps between two calls of a progress function.
+const PROGRESS_STEPS: usize = 4096;
+
+/// Replays under one policy. `progress` gets steps done since it was last called.
+pub fn replay(
+    plan: &Plan,
+    choice: Choice,
+    settings: &Settings,
+    progress: impl Fn(u64),
+) -> Result<Row, ReplayError> {
+    let memory = settings.memory_for(plan);
+    let mut config = Config::free(settings.cpus, memory);
+    config.model = settings.model;
+    let sim = Sim::new(config).map_err(ReplayError::Machine)?;
+    let ranges: Vec<FrameRange> = sim.config().memory.clone();
+    let setup = Setup {
+        memory: &ranges,
+        reserved: &[],
+        added_below: Frame::new(0),
+        policy: choice.policy(),
+    };
+    let mm = Mm::new(&sim, &setup).map_err(|why| ReplayError::TooSmall { memory, why })?;
+    let mut run = Run::new(&sim, &mm, choice, (memory, settings.fragmented));
+    run.prepare()?;
+    for (index, step) in plan.steps.iter().enumerate() {
+        run.step(index, step).map_err(|stop| run.explain(index, stop))?;
+        if index % PROGRESS_STEPS == PROGRESS_STEPS - 1 {
+            progress(PROGRESS_STEPS as u64);
+        }
+    }
+    progress((plan.steps.len() % PROGRESS_STEPS) as u64);
+    Ok(run.finish())
+}
+
+/// Replays under several policies, side by side on the host's CPUs, and returns the rows in order.
+pub fn replay_all(
+    plan: &Plan,
+    choices: &[Choice],
+    settings: &Settings,
+    progress: impl Fn(u64) + Sync,
+) -> Result<Vec<Row>, ReplayError> {
+    let next = AtomicUsize::new(0);
+    let rows: Mutex<BTreeMap<usize, Result<Row, ReplayError>>> = Mutex::default();
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(choice) = choices.get(at) else { return };
+            let row = replay(plan, *choice, settings, &progress);
+            rows.lock().unwrap_or_else(|e| e.into_inner()).insert(at, row);
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(choices.len());
+    std::thread::scope(|scope| {
+        for _ in 1..workers {
+            scope.spawn(work);
+        }
+        work();
+    });
+    rows.into_inner().unwrap_or_else(|e| e.into_inner()).into_values().collect()
+}
+
+/// Why a step was not carried out.
+enum Stop {
+    OutOfMemory,
+    Refused(String),
+}
+
+impl From<SpaceError> for Stop {
+    fn from(error: SpaceError) -> Stop {
+        match error {
+            SpaceError::NoMemory => Stop::OutOfMemory,
+            other => Stop::Refused(other.to_string()),
+        }
+    }
+}
+impl From<RangeError> for Stop {
+    fn from(error: RangeError) -> Stop {
+        match error {
+            RangeError::NoMemory => Stop::OutOfMemory,
+            other => Stop::Refused(other.to_string()),
+        }
+    }
+}
+impl From<MapError> for Stop {
+    fn from(error: MapError) -> Stop {
+        match error {
+            MapError::Range(range) => range.into(),
+            other => Stop::Refused(other.to_string()),
+        }
+    }
+}
+impl From<RemapError> for Stop {
+    fn from(error: RemapError) -> Stop {
+        match error {
+            RemapError::Map(map) => map.into(),
+            other => Stop::Refused(other.to_string()),
+        }
+    }
+}
+
+/// A space of the manager and what it mapped when we last looked.
+struct Live {
+    id: Id,
+    pages: u64,
+}
+
+/// Readings from before the first step.
+#[derive(Default)]
+struct Baseline {
+    kernel: u64,
+    shootdowns: u64,
+    copied: u64,
+    fallbacks: u64,
+    folios: BTreeMap<Order, u64>,
+}
+
+struct Run<'r, 'm> {
+    sim: &'m Sim,
+    mm: &'r Mm<'m>,
+    choice: Choice,
+    memory: Bytes,
+    fragmented: Percent,
+    spaces: BTreeMap<SpaceId, Live>,
+    /// What each CPU runs.
+    running: Vec<Option<SpaceId>>,
+    /// Which steps took a fault, for those that raced with them.
+    faulted: BTreeSet<u32>,
+    before: Baseline,
+    /// Kernel time that stands for nothing in the recorded run.
+    excluded: u64,
+    anonymous_faults: u64,
+    file_copies: u64,
+    file_pages: u64,
+    refused: u64,
+    touched: u64,
+    /// Anonymous memory may have grown in this step.
+    grew: bool,
+    peak: u64,
+    leaves: u64,
+    leaves_at: u64,
+    mapped: u64,
+    peak_mapped: u64,
+}
+
+impl<'r, 'm> Run<'r, 'm> {
+    fn new(
+        sim: &'m Sim,
+        mm: &'r Mm<'m>,
+        choice: Choice,
+        (memory, fragmented): (Bytes, Percent),
+    ) -> Self {
+        Run {
+            sim,
+            mm,
+            choice,
+            memory,
+            fragmented,
+            spaces: BTreeMap::new(),
+            running: vec![None; Cpus::count(sim)],
+            faulted: BTreeSet::new(),
+            before: Baseline::default(),
+            excluded: 0,
+            anonymous_faults: 0,
+            file_copies: 0,
+            file_pages: 0,
+            refused: 0,
+            touched: 0,
+            grew: false,
+            peak: 0,
+            leaves: 0,
+            leaves_at: 0,
+            mapped: 0,
+            peak_mapped: 0,
+        }
+    }
+
+    fn explain(&self, index: usize, stop: Stop) -> ReplayError {
+        let (choice, memory, fragmented) = (self.choice, self.memory, self.fragmented);
+        match stop {
+            Stop::OutOfMemory => ReplayError::OutOfMemory { choice, memory, fragmented },
+            Stop::Refused(why) => ReplayError::Refused { choice, step: index as u64, why },
+        }
+    }
+
+    /// Fragments memory, has the manager describe it, as a kernel has at boot, and reads all counters.
+    fn prepare(&mut self) -> Result<(), ReplayError> {
+        for cpu in self.mm.cpus() {
+            self.sim.on(cpu, || self.mm.online());
+        }
+        if self.memory.get() <= WARM_MOST {
+            self.warm().map_err(|stop| self.explain(0, stop))?;
+        }
+        fragment(self.mm.folios(), self.fragmented);
+        self.before = self.read();
+        Ok(())
+    }
+
+    fn warm(&self) -> Result<(), Stop> {
+        let mm = self.mm;
+        let most = mm.memory().free.get() * 15 / 16;
+        let space = mm.create(None)?;
+        let request = MapRequest {
+            place: Place::NoReplace(Va::new(0x10_0000_0000)),
+            bytes: Bytes::new(most * FRAME_BYTES),
+            flags: Flags::READ_WRITE,
+            tag: 0,
+        };
+        mm.set_policy(Choice::UpTo(Order::MEGA).policy());
+        let range = mm.map(space, &request)?;
+        let filled = mm.advise(space, range, Advice::PopulateWrite);
+        mm.end(space)?;
+        mm.set_policy(self.choice.policy());
+        Ok(filled?)
+    }
+
+    fn read(&self) -> Baseline {
+        let sizes = || Order::all().take_while(|o| *o <= Order::MEGA);
+        let stats = |order, event| self.mm.size_stats(order).get(event);
+        Baseline {
+            kernel: self.sim.kernel_time_total().0,
+            shootdowns: self.mm.total(foliant::Event::Shootdown),
+            copied: self.mm.total(foliant::Event::Copied),
+            fallbacks: sizes().map(|o| stats(o, SizeEvent::AnonFaultFallback)).sum(),
+            folios: sizes().map(|o| (o, stats(o, SizeEvent::AnonFaultAlloc))).collect(),
+        }
+    }
+
+    fn step(&mut self, index: usize, step: &Step) -> Result<(), Stop> {
+        let cpu = Cpu((step.thread.0 as usize % self.running.len()) as u16);
+        let (sim, space) = (self.sim, step.space);
+        sim.on(cpu, || match &step.op {
+            Op::Create { thp_off } => self.create(space, *thp_off),
+            Op::Fork { child, unmap, empty } => {
+                self.enter(cpu, space)?;
+                self.fork(space, *child, unmap, empty)
+            }
+            Op::End => self.end(space),
+            Op::Leave => self.leave(cpu),
+            op => {
+                self.enter(cpu, space)?;
+                self.apply(index, space, op)
+            }
+        })?;
+        self.watch(space);
+        Ok(())
+    }
+
+    fn id(&self, space: SpaceId) -> Result<Id, Stop> {
+        let live = self.spaces.get(&space).map(|live| live.id);
+        live.ok_or_else(|| Stop::Refused(format!("space {space} is not there")))
+    }
+
+    fn enter(&mut self, cpu: Cpu, space: SpaceId) -> Result<(), Stop> {
+        if self.running[cpu.index()] != Some(space) {
+            self.mm.switch(Some(self.id(space)?))?;
+            self.running[cpu.index()] = Some(space);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, cpu: Cpu) -> Result<(), Stop> {
+        if self.running[cpu.index()].take().is_some() {
+            self.mm.switch(None)?;
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, space: SpaceId, thp_off: bool) -> Result<(), Stop> {
+        let id = self.mm.create(None)?;
+        self.spaces.insert(space, Live { id, pages: 0 });
+        if thp_off {
+            self.mm.set_process_switch(id, ProcessSwitch::Off)?;
+        }
+        Ok(())
+    }
+
+    fn fork(
+        &mut self,
+        parent: SpaceId,
+        child: SpaceId,
+        unmap: &[VaRange],
+        empty: &[VaRange],
+    ) -> Result<(), Stop> {
+        let id = self.mm.fork(self.id(parent)?)?;
+        self.spaces.insert(child, Live { id, pages: 0 });
+        // The recorded kernel never copied these.
+        let start = self.sim.kernel_time_total().0;
+        for range in unmap {
+            self.mm.unmap(id, *range)?;
+        }
+        for range in empty {
+            self.mm.advise(id, *range, Advice::DontNeed)?;
+        }
+        self.excluded += self.sim.kernel_time_total().0 - start;
+        self.watch(child);
+        Ok(())
+    }
+
+    fn end(&mut self, space: SpaceId) -> Result<(), Stop> {
+        self.count_leaves();
+        for at in 0..self.running.len() {
+            if self.running[at] == Some(space) {
+                self.running[at] = None;
+                self.sim.on(Cpu(at as u16), || self.mm.switch(None))?;
+            }
+        }
+        if let Some(live) = self.spaces.remove(&space) {
+            self.mapped -= live.pages;
+            self.mm.end(live.id)?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, index: usize, space: SpaceId, op: &Op) -> Result<(), Stop> {
+        let (mm, id) = (self.mm, self.id(space)?);
+        match op {
+            Op::Syscall => self.sim.charge_work(Work::Syscall, 1),
+            Op::Map { range, flags, tag } => {
+                let place = Place::Fixed(range.start());
+                let bytes = range.bytes();
+                mm.map(id, &MapRequest { place, bytes, flags: *flags, tag: *tag })?;
+            }
+            Op::Unmap { range } => {
+                self.count_leaves();
+                mm.unmap(id, *range)?;
+            }
+            Op::Protect { range, rights } => mm.protect(id, *range, *rights)?,
+            Op::Move { old, new } => {
+                self.count_leaves();
+                mm.remap(id, *old, new.bytes(), Move::To(new.start()))?;
+            }
+            Op::Advise { range, advice } => {
+                self.count_leaves();
+                mm.advise(id, *range, *advice)?;
+            }
+            Op::Populate { range, access, touched, base_only } => {
+                if *base_only {
+                    mm.set_policy(Policy::BASE_ONLY);
+                }
+                let advice = match access {
+                    Access::Write => Advice::PopulateWrite,
+                    _ => Advice::PopulateRead,
+                };
+                let done = mm.advise(id, *range, advice);
+                mm.set_policy(self.choice.policy());
+                done?;
+                self.grew = true;
+                self.touched += touched;
+            }
+            Op::ThpOff { off } => {
+                let switch = if *off { ProcessSwitch::Off } else { ProcessSwitch::On };
+                mm.set_process_switch(id, switch)?;
+            }
+            Op::Touch { va, access, first } => {
+                let taken = self.touch(id, *va, *access)?;
+                self.anonymous_faults += u64::from(taken.faults);
+                if taken.faults > 0 {
+                    self.faulted.insert(index as u32);
+                }
+                // A first touch uses a page of a folio, unless it came to the zero page or a copy; a later
+                // one uses one only where it replaces the zero page.
+                let uses = match taken.last {
+                    Some(Outcome::Mapped(_)) => true,
+                    Some(Outcome::ZeroPage | Outcome::Copied) => false,
+                    _ => *first,
+                };
+                self.touched += u64::from(uses);
+            }
+            Op::Again { va, access, leader } => {
+                let no_race = leader.is_some_and(|leader| !self.faulted.contains(&leader));
+                if no_race {
+                    // At this policy the page was there before the race began.
+                    self.anonymous_faults += u64::from(self.touch(id, *va, *access)?.faults);
+                } else {
+                    // The CPU had faulted before the page came; the handler finds nothing to do.
+                    self.sim.charge_work(Work::Fault, 1);
+                    self.anonymous_faults += 1;
+                    self.resolve(id, *va, Access::Read)?;
+                }
+            }
+            Op::FileWrite { va } => {
+                let taken = self.touch(id, *va, Access::Write)?;
+                self.file_copies += u64::from(taken.faults);
+                self.file_pages += u64::from(matches!(taken.last, Some(Outcome::Mapped(_))));
+            }
+            Op::Create { .. } | Op::Fork { .. } | Op::End | Op::Leave => {}
+        }
+        Ok(())
+    }
+
+    /// An access of the calling CPU, with all the faults that it takes.
+    fn touch(&mut self, id: Id, va: Va, access: Access) -> Result<Taken, Stop> {
+        let mut taken = Taken { faults: 0, last: None };
+        let wanted = match access {
+            Access::Read => foliant_sim::Access::Read,
+            Access::Write => foliant_sim::Access::Write,
+            Access::Exec => foliant_sim::Access::Exec,
+        };
+        while taken.faults < TRIES && self.sim.user_touch(va, wanted).is_err() {
+            taken.faults += 1;
+            let outcome = self.resolve(id, va, access)?;
+            if let Outcome::Refused(_) = outcome {
+                self.refused += 1;
+                taken.last = Some(outcome);
+                return Ok(taken);
+            }
+            // A large leaf may be split and its page copied; what brought memory counts.
+            if taken.last.is_none() || outcome != Outcome::Spurious {
+                taken.last = Some(outcome);
+            }
+        }
+        Ok(taken)
+    }
+
+    fn resolve(&mut self, id: Id, va: Va, access: Access) -> Result<Outcome, Stop> {
+        let wanted = match access {
+            Access::Read => foliant::Access::Read,
+            Access::Write => foliant::Access::Write,
+            Access::Exec => foliant::Access::Execute,
+        };
+        match self.mm.fault(id, va, wanted) {
+            Outcome::OutOfMemory | Outcome::OverLimit => Err(Stop::OutOfMemory),
+            outcome => {
+                self.grew |= matches!(outcome, Outcome::Mapped(_) | Outcome::Copied);
+                Ok(outcome)
+            }
+        }
+    }
+
+    /// Follows the peaks after a step in `space`.
+    fn watch(&mut self, space: SpaceId) {
+        if let Some(live) = self.spaces.get_mut(&space) {
+            let pages = self.mm.pages(live.id).map_or(0, |pages| pages.get());
+            self.mapped = self.mapped - live.pages + pages;
+            live.pages = pages;
+            self.peak_mapped = self.peak_mapped.max(self.mapped);
+        }
+        if std::mem::take(&mut self.grew) {
+            self.peak = self.peak.max(self.mm.anonymous().get());
+        }
+    }
+
+    /// Counts the leaves before memory may fall from its peak.
+    fn count_leaves(&mut self) {
+        if self.leaves_at == self.peak || self.mm.anonymous().get() != self.peak {
+            return;
+        }
+        self.leaves_at = self.peak;
+        let all = VaRange::new(Va::new(0), Va::new(0x7fff_ffff_f000)).unwrap_or_default();
+        let count = |live: &Live| {
+            self.mm.with_leaves(live.id, all, |leaves| {
+                leaves.filter(|found| matches!(found.entry, Entry::Leaf { .. })).count() as u64
+            })
+        };
+        self.leaves = self.spaces.values().filter_map(count).sum();
+    }
+
+    fn finish(mut self) -> Row {
+        self.count_leaves();
+        let (before, now) = (&self.before, self.read());
+        let mut folios: BTreeMap<Order, u64> = now
+            .folios
+            .iter()
+            .map(|(order, n)| (*order, n - before.folios.get(order).unwrap_or(&0)))
+            .collect();
+        if let Some(base) = folios.get_mut(&Order::BASE) {
+            *base = base.saturating_sub(self.file_pages);
+        }
+        folios.retain(|_, n| *n > 0);
+        let zeroed: u64 = folios.iter().map(|(order, n)| order.bytes().get() * n).sum();
+        Row {
+            choice: self.choice,
+            anonymous_faults: self.anonymous_faults,
+            file_copies: self.file_copies,
+            refused: self.refused,
+            fallbacks: now.fallbacks - before.fallbacks,
+            zeroed_bytes: zeroed,
+            copied_pages: now.copied - before.copied,
+            shootdowns: now.shootdowns - before.shootdowns,
+            leaves: self.leaves,
+            kernel: Nanos(now.kernel - before.kernel - self.excluded),
+            peak: Bytes::new(self.peak * FRAME_BYTES),
+            peak_mapped: Bytes::new(self.peak_mapped * FRAME_BYTES),
+            untouched_bytes: zeroed.saturating_sub(self.touched * FRAME_BYTES),
+            folios,
+        }
+    }
+}
+
+/// What an access took.
+struct Taken {
+    faults: u32,
+    last: Option<Outcome>,
+}

@@ -1,0 +1,99 @@
+//! The machine that a replay runs on, and why a replay may not come to its end.
+
+use super::Choice;
+use super::fragment::Percent;
+use super::plan::Plan;
+use foliant::manager::SetupError;
+use foliant_sim::{CostModel, SimError};
+use foliant_units::Bytes;
+use std::fmt;
+
+/// The least memory that a replay runs in, where none is asked for.
+pub const MEMORY_LEAST: Bytes = Bytes::new(256 << 20);
+/// Added to twice the peak where no memory is asked for.
+const MEMORY_SLACK: u64 = 64 << 20;
+/// The machine that a replay runs on.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// CPUs; the trace's threads are dealt out to them.
+    pub cpus: usize,
+    /// Physical memory; `None` for twice what the trace can need.
+    pub memory: Option<Bytes>,
+    /// The share of 2 MiB blocks with pinned pages in them.
+    pub fragmented: Percent,
+    /// What work costs.
+    pub model: CostModel,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        let (memory, fragmented) = (None, Percent::default());
+        Settings { cpus: 2, memory, fragmented, model: CostModel::this_host() }
+    }
+}
+
+impl Settings {
+    /// The memory for a plan.
+    pub fn memory_for(&self, plan: &Plan) -> Bytes {
+        let usual = || {
+            let need = plan.peak_blocks.get().saturating_mul(2).saturating_add(MEMORY_SLACK);
+            Bytes::new(need.next_multiple_of(2 << 20)).max(MEMORY_LEAST)
+        };
+        self.memory.unwrap_or_else(usual)
+    }
+}
+
+/// Why a replay did not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplayError {
+    /// No such machine.
+    Machine(SimError),
+    /// The memory does not even hold the manager's own records.
+    TooSmall {
+        /// The memory.
+        memory: Bytes,
+        /// What the manager said.
+        why: SetupError,
+    },
+    /// Memory ran out.
+    OutOfMemory {
+        /// The policy.
+        choice: Choice,
+        /// The memory.
+        memory: Bytes,
+        /// The share of fragmented blocks.
+        fragmented: Percent,
+    },
+    /// The manager refused a call that the recorded kernel carried out.
+    Refused {
+        /// The policy.
+        choice: Choice,
+        /// The step of the plan.
+        step: u64,
+        /// What was refused and why.
+        why: String,
+    },
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReplayError::Machine(why) => write!(f, "no machine can be built: {why}"),
+            ReplayError::TooSmall { memory, why } => {
+                write!(f, "{memory} of memory are too little to start with ({why}); give more")
+            }
+            ReplayError::OutOfMemory { choice, memory, fragmented } => {
+                write!(f, "{memory} of memory")?;
+                if fragmented.get() > 0 {
+                    write!(f, ", {fragmented} of it fragmented,")?;
+                }
+                write!(f, " ran out while replaying with {choice}; give more with --memory")
+            }
+            ReplayError::Refused { choice, step, why } => {
+                write!(f, "step {step} of the replay with {choice} was refused: {why}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}

@@ -1,0 +1,220 @@
+//! Replays of small traces made by hand, and of the shipped recordings.
+
+use foliant_trace::replay::{
+    Choice, Percent, Plan, ReplayError, Row, Settings, replay, replay_all,
+};
+use foliant_trace::{
+    Access, Area, AreaKind, Event, EventKind, Exec, Fault, Found, MapFlags, Origin, Prot, Source,
+    SpaceId, Standing, ThreadId, Trace,
+};
+use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
+
+const BASE: u64 = 0x7f00_0000_0000;
+const MB: u64 = 1 << 20;
+
+/// Events in the making: one thread and one space unless said otherwise.
+#[derive(Default)]
+struct Story {
+    events: Vec<Event>,
+}
+
+impl Story {
+    fn tell(mut self, thread: u32, space: u32, kind: EventKind) -> Story {
+        let time_ns = self.events.len() as u64 * 1000;
+        let (thread, space) = (ThreadId(thread), SpaceId(space));
+        self.events.push(Event { time_ns, thread, space, kind });
+        self
+    }
+    fn start(areas: &[Area]) -> Story {
+        let exec = Exec {
+            program: "/bin/by-hand".into(),
+            brk: Va::new(0x1000_0000),
+            areas: areas.to_vec(),
+            present: Vec::new(),
+        };
+        Story::default().tell(0, 0, EventKind::Exec(exec))
+    }
+    fn fault(self, who: (u32, u32), va: u64, access: Access, standing: Standing) -> Story {
+        let (origin, source, found) = (Origin::User, Source::Hardware, Found::Unknown);
+        let fault = Fault { va: Va::new(va), access, origin, source, found, standing };
+        self.tell(who.0, who.1, EventKind::Fault(fault))
+    }
+    fn write(self, who: (u32, u32), va: u64) -> Story {
+        self.fault(who, va, Access::Write, Standing::Regular)
+    }
+    fn write_all(mut self, who: (u32, u32), start: u64, bytes: u64) -> Story {
+        for page in 0..bytes / FRAME_BYTES {
+            self = self.write(who, start + page * FRAME_BYTES + 8);
+        }
+        self
+    }
+    fn row(&self, choice: Choice) -> Row {
+        let plan = Plan::new(&self.events).unwrap();
+        replay(&plan, choice, &Settings::default(), |_| ()).unwrap()
+    }
+}
+
+fn area(start: u64, bytes: u64) -> Area {
+    let range = VaRange::sized(Va::new(start), Bytes::new(bytes)).unwrap();
+    Area { range, prot: Prot::RW, kind: AreaKind::Anonymous, flags: MapFlags::NONE }
+}
+
+fn up_to(name: &str) -> Choice {
+    Choice::parse(name).unwrap()
+}
+
+const MAIN: (u32, u32) = (0, 0);
+
+#[test]
+fn sequential_memory_takes_one_fault_per_folio() {
+    let story = Story::start(&[area(BASE, MB)]).write_all(MAIN, BASE, MB);
+    for (name, faults, order) in [("4k", 256, 0), ("16k", 64, 2), ("64k", 16, 4), ("1m", 1, 8)] {
+        let row = story.row(up_to(name));
+        assert_eq!(row.anonymous_faults, faults, "{name}");
+        assert_eq!(row.zeroed_bytes, MB, "{name}");
+        assert_eq!(row.untouched_bytes, 0, "{name}");
+        assert_eq!(row.peak, Bytes::new(MB), "{name}");
+        assert_eq!(row.leaves, 256, "{name}");
+        let folios: Vec<_> = row.folios.into_iter().collect();
+        assert_eq!(folios, [(Order::new(order).unwrap(), faults)], "{name}");
+    }
+}
+
+#[test]
+fn what_is_cleared_and_never_used_is_counted() {
+    let story = Story::start(&[area(BASE, MB)]).write(MAIN, BASE).write(MAIN, BASE + 0x3000);
+    let row = story.row(up_to("64k"));
+    assert_eq!((row.anonymous_faults, row.untouched_bytes), (1, 14 * FRAME_BYTES));
+    let row = story.row(up_to("4k"));
+    assert_eq!((row.anonymous_faults, row.untouched_bytes), (2, 0));
+}
+
+#[test]
+fn a_read_takes_no_memory_and_the_write_after_it_does() {
+    let story = Story::start(&[area(BASE, MB)])
+        .fault(MAIN, BASE, Access::Read, Standing::Regular)
+        .write(MAIN, BASE);
+    let row = story.row(up_to("4k"));
+    assert_eq!((row.anonymous_faults, row.zeroed_bytes, row.untouched_bytes), (2, FRAME_BYTES, 0));
+}
+
+#[test]
+fn a_fork_shares_pages_until_they_are_written() {
+    let fork = EventKind::Fork { child: SpaceId(1), thread: ThreadId(1) };
+    let story = Story::start(&[area(BASE, MB)])
+        .write_all(MAIN, BASE, 64 << 10)
+        .tell(0, 0, fork)
+        .write((1, 1), BASE)
+        .write(MAIN, BASE)
+        .tell(1, 1, EventKind::Exit { last: true })
+        .tell(0, 0, EventKind::Exit { last: true });
+    let plan = Plan::new(&story.events).unwrap();
+    assert_eq!(plan.recorded_anonymous_faults, 18);
+    let base = story.row(up_to("4k"));
+    assert_eq!(
+        (base.anonymous_faults, base.copied_pages),
+        (18, 1),
+        "the parent's page was its own by then"
+    );
+    assert_eq!(base.peak, Bytes::new(17 * FRAME_BYTES));
+    assert_eq!(base.peak_mapped, Bytes::new(32 * FRAME_BYTES));
+    let large = story.row(up_to("64k"));
+    assert_eq!(large.anonymous_faults, 3);
+    assert!(large.kernel < base.kernel);
+}
+
+#[test]
+fn a_lost_race_is_lost_again_only_where_it_takes_place() {
+    let thread = EventKind::Share { thread: ThreadId(1), process: false };
+    let story = Story::start(&[area(BASE, MB)])
+        .tell(0, 0, thread)
+        .write(MAIN, BASE)
+        .fault((1, 0), BASE, Access::Write, Standing::Raced)
+        .write(MAIN, BASE + 0x1000)
+        .fault((1, 0), BASE + 0x1000, Access::Write, Standing::Raced);
+    assert_eq!(story.row(up_to("4k")).anonymous_faults, 4);
+    assert_eq!(
+        story.row(up_to("64k")).anonymous_faults,
+        2,
+        "the second race is none: the page is there"
+    );
+}
+
+#[test]
+fn wishes_of_the_program_are_honoured() {
+    let advice = foliant_trace::event::advice::NOHUGEPAGE;
+    let range = area(BASE, MB).range;
+    let story = Story::start(&[area(BASE, MB)])
+        .tell(0, 0, EventKind::Advise { range, advice })
+        .write_all(MAIN, BASE, 64 << 10);
+    assert_eq!(story.row(up_to("64k")).anonymous_faults, 16);
+    let off = EventKind::ThpPrctl { args: [1, 0] };
+    let story = Story::start(&[area(BASE, MB)]).tell(0, 0, off).write_all(MAIN, BASE, 64 << 10);
+    assert_eq!(story.row(up_to("64k")).anonymous_faults, 16);
+    let stack = Area { flags: MapFlags::STACK, ..area(BASE, MB) };
+    let story = Story::start(&[stack]).write_all(MAIN, BASE, 64 << 10);
+    assert_eq!(story.row(up_to("64k")).anonymous_faults, 16, "MAP_STACK");
+}
+
+#[test]
+fn changes_of_areas_take_their_pages_along() {
+    let (range, far) = (area(BASE, MB).range, area(BASE + 4 * MB, MB).range);
+    let part = area(BASE + 4 * MB, MB / 2).range;
+    let story = Story::start(&[area(BASE, MB)])
+        .write_all(MAIN, BASE, MB)
+        .tell(0, 0, EventKind::Remap { old: range, new: far, keep_old: false })
+        .tell(0, 0, EventKind::Protect { range: part, prot: Prot::READ })
+        .tell(0, 0, EventKind::Protect { range: part, prot: Prot::RW })
+        .tell(0, 0, EventKind::Unmap { range: part })
+        .tell(0, 0, EventKind::Map(area(BASE + 4 * MB, MB / 2)))
+        .write_all(MAIN, BASE + 4 * MB, MB / 2);
+    for (name, faults) in [("4k", 256 + 128), ("64k", 16 + 8), ("2m", 1 + 1)] {
+        let row = story.row(up_to(name));
+        assert_eq!((row.anonymous_faults, row.refused), (faults, 0), "{name}");
+    }
+}
+
+#[test]
+fn little_memory_is_an_error_that_names_it() {
+    let story = Story::start(&[area(BASE, 64 * MB)]).write_all(MAIN, BASE, 32 * MB);
+    let plan = Plan::new(&story.events).unwrap();
+    let settings = Settings { memory: Some(Bytes::new(16 * MB)), ..Settings::default() };
+    let error = replay(&plan, up_to("64k"), &settings, |_| ()).unwrap_err();
+    assert!(matches!(error, ReplayError::OutOfMemory { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("16m") && text.contains("--memory"), "{text}");
+}
+
+#[test]
+fn fragmented_memory_makes_large_folios_fall_back() {
+    let story = Story::start(&[area(BASE, 32 * MB)]).write_all(MAIN, BASE, 32 * MB);
+    let plan = Plan::new(&story.events).unwrap();
+    let run = |percent| {
+        let fragmented = Percent::new(percent).unwrap();
+        let settings = Settings { fragmented, ..Settings::default() };
+        replay(&plan, up_to("2m"), &settings, |_| ()).unwrap()
+    };
+    let (whole, broken) = (run(0), run(100));
+    assert_eq!((whole.fallbacks, whole.folios[&Order::MEGA]), (0, 16));
+    assert!(broken.fallbacks > 0 && !broken.folios.contains_key(&Order::MEGA), "{broken:?}");
+    assert_eq!(broken, run(100), "the same memory is pinned each time");
+}
+
+#[test]
+fn shipped_recordings_take_exactly_the_recorded_faults_with_4k_pages() {
+    for name in ["cc", "git", "python", "sort"] {
+        let path = format!("{}/../../traces/{name}.trace", env!("CARGO_MANIFEST_DIR"));
+        let trace = Trace::open(&path).unwrap();
+        let plan = Plan::new(&trace.events).unwrap();
+        assert_eq!(plan.recorded_faults, trace.trailer.faults, "{name}");
+        let choices = [Choice::BASE, up_to("64k"), Choice::Thp];
+        let rows = replay_all(&plan, &choices, &Settings::default(), |_| ()).unwrap();
+        assert_eq!(rows[0].anonymous_faults, plan.recorded_anonymous_faults, "{name}");
+        assert_eq!(rows[0].untouched_bytes, 0, "{name}");
+        for row in &rows {
+            assert_eq!(row.refused, 0, "{name} {}", row.choice);
+            assert!(row.anonymous_faults <= plan.recorded_anonymous_faults);
+        }
+        assert!(rows[1].kernel_ratio(&rows[0]) < 0.58, "{name}: the reference falls by 42 %");
+    }
+}

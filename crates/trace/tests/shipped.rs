@@ -1,0 +1,37 @@
+//! The recordings under `traces/` are whole, small, and replay exactly.
+
+use foliant_trace::{AccessSource, Trace, VERSION, naive_replay};
+use std::path::{Path, PathBuf};
+
+fn check(name: &str) {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces").join(name);
+    let bytes = std::fs::metadata(&path).expect("the file is there").len();
+    assert!(bytes < 2 << 20, "{name} has {bytes} bytes");
+    let trace = Trace::open(&path).unwrap_or_else(|e| panic!("{name}, version {VERSION}: {e}"));
+    assert!(trace.trailer.is_complete(), "{name}: {:?}", trace.trailer);
+    assert_eq!(trace.header.access_source, AccessSource::Tracepoint, "{name}");
+    let report = naive_replay(&trace.events);
+    assert!(report.recorded_anonymous_faults > 20_000, "{name}: {report:?}");
+    assert_eq!(report.predicted, report.recorded_anonymous_faults, "{name}: {report:?}");
+    assert_eq!((report.mismatched, report.brought_unseen), (0, 0), "{name}: {report:?}");
+}
+
+#[test]
+fn the_compiler() {
+    check("cc.trace");
+}
+
+#[test]
+fn git() {
+    check("git.trace");
+}
+
+#[test]
+fn python() {
+    check("python.trace");
+}
+
+#[test]
+fn sort() {
+    check("sort.trace");
+}
