@@ -1,0 +1,186 @@
+//! Planted bugs: deliberate misbehaviour, each with the checker that must catch it.
+//!
+//! None is in the manager: the machine below it misbehaves in exactly one way, as if the manager had forgotten to ask for
+//! what it asked for. A list of checks that cannot fail proves nothing.
+
+use crate::shape::{Live, Shape, Style};
+use core::fmt;
+
+/// One deliberate bug.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plant {
+    /// Other CPUs are not asked.
+    SkipRemoteFlush,
+    /// One of the CPUs is not asked.
+    OneCpuTooFew,
+    /// The wait returns before others have carried the request out.
+    FreeBeforeWait,
+    /// Nothing is invalidated here.
+    SkipLocalFlush,
+    /// A range is carried out with too large a stride.
+    WrongLevel,
+    /// Removed tables are taken for kept ones.
+    TablesKept,
+    /// A large clear does nothing.
+    ForgetZero,
+    /// A large clear stops half-way.
+    HalfZero,
+    /// A copy stops half-way.
+    HalfCopy,
+    /// A rewritten leaf loses its dirty bit.
+    LostDirty,
+    /// A new leaf names the frame of the page before.
+    DoubleMap,
+    /// A leaf that is write-protected stays writable.
+    StaysWritable,
+    /// A root is not loaded.
+    SkipActivate,
+    /// A block that is given back is not stated to be free.
+    Leak,
+    /// A block is stated to be free twice.
+    FreedTwice,
+    /// A block is used without being claimed.
+    UnstatedClaim,
+    /// A claim covers the block behind as well.
+    WideClaim,
+    /// A used leaf reads as never used.
+    StaleAccessed,
+    /// On a machine that breaks before it makes: the flush between is left out.
+    NoBreak,
+}
+
+impl Plant {
+    /// All of them.
+    pub const ALL: [Plant; 19] = [
+        Plant::SkipRemoteFlush,
+        Plant::OneCpuTooFew,
+        Plant::FreeBeforeWait,
+        Plant::SkipLocalFlush,
+        Plant::WrongLevel,
+        Plant::TablesKept,
+        Plant::ForgetZero,
+        Plant::HalfZero,
+        Plant::HalfCopy,
+        Plant::LostDirty,
+        Plant::DoubleMap,
+        Plant::StaysWritable,
+        Plant::SkipActivate,
+        Plant::Leak,
+        Plant::FreedTwice,
+        Plant::UnstatedClaim,
+        Plant::WideClaim,
+        Plant::StaleAccessed,
+        Plant::NoBreak,
+    ];
+
+    /// Name, what it does, and the checker that must catch it.
+    const fn row(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Plant::SkipRemoteFlush => (
+                "skip-remote-flush",
+                "other CPUs are not asked to invalidate",
+                "no_stale_translation",
+            ),
+            Plant::OneCpuTooFew => {
+                ("one-cpu-too-few", "one of several CPUs is not asked", "no_stale_translation")
+            }
+            Plant::FreeBeforeWait => (
+                "free-before-wait",
+                "the wait returns before others carried the request out",
+                "no_stale_translation",
+            ),
+            Plant::SkipLocalFlush => (
+                "skip-local-flush",
+                "nothing is invalidated on the CPU itself",
+                "no_stale_translation",
+            ),
+            Plant::WrongLevel => (
+                "wrong-level",
+                "only the first entry of each invalidated range is carried out",
+                "no_stale_translation",
+            ),
+            Plant::TablesKept => (
+                "tables-kept",
+                "removed tables are flushed as if they were kept",
+                "no_stale_translation",
+            ),
+            Plant::ForgetZero => {
+                ("forget-zero", "a large clear does nothing", "zeroed_before_user")
+            }
+            Plant::HalfZero => ("half-zero", "a large clear stops half-way", "zeroed_before_user"),
+            Plant::HalfCopy => ("half-copy", "a copy stops half-way", "contents"),
+            Plant::LostDirty => {
+                ("lost-dirty", "a rewritten leaf loses its dirty bit", "dirty_kept")
+            }
+            Plant::DoubleMap => {
+                ("double-map", "a new leaf names the frame of the page before", "contents")
+            }
+            Plant::StaysWritable => {
+                ("stays-writable", "a write-protected leaf stays writable", "contents")
+            }
+            Plant::SkipActivate => {
+                ("skip-activate", "a root is not loaded", "no_stale_translation")
+            }
+            Plant::Leak => ("leak", "a block given back is not stated to be free", "quiescent"),
+            Plant::FreedTwice => {
+                ("freed-twice", "a block is stated to be free twice", "frames_conserved")
+            }
+            Plant::UnstatedClaim => {
+                ("unstated-claim", "a block is used without being claimed", "frames_conserved")
+            }
+            Plant::WideClaim => {
+                ("wide-claim", "a claim covers the block behind as well", "no_shared_owner")
+            }
+            Plant::StaleAccessed => {
+                ("stale-accessed", "a used leaf reads as never used", "no_stale_translation")
+            }
+            Plant::NoBreak => ("no-break", "no flush between break and make", "bbm"),
+        }
+    }
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        self.row().0
+    }
+    /// What it does, in one line.
+    pub const fn about(self) -> &'static str {
+        self.row().1
+    }
+    /// The checker that must catch it.
+    pub const fn checker(self) -> &'static str {
+        self.row().2
+    }
+    /// The bug with this name.
+    pub fn parse(name: &str) -> Option<Plant> {
+        Plant::ALL.into_iter().find(|plant| plant.name() == name)
+    }
+
+    /// How rarely it strikes: once in so many opportunities.
+    pub(crate) const fn once_in(self) -> u32 {
+        match self {
+            Plant::LostDirty | Plant::StaleAccessed | Plant::StaysWritable => 2,
+            Plant::DoubleMap => 5,
+            Plant::Leak | Plant::FreedTwice | Plant::UnstatedClaim | Plant::WideClaim => 30,
+            Plant::SkipActivate | Plant::HalfCopy | Plant::ForgetZero | Plant::HalfZero => 3,
+            _ => 1,
+        }
+    }
+
+    /// Changes a shape so that the bug has its chance.
+    pub(crate) fn prepare(self, shape: Shape) -> Shape {
+        let style = match self {
+            Plant::LostDirty | Plant::HalfCopy | Plant::DoubleMap | Plant::StaysWritable => {
+                Style::Partitioned
+            }
+            _ => shape.style,
+        };
+        let live = if self == Plant::NoBreak { Live::BreakBeforeMake } else { shape.live };
+        Shape { style, live, cpus: shape.cpus.clamp(3, 8), ..shape }
+    }
+}
+
+impl fmt::Display for Plant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

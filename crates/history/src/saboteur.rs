@@ -1,0 +1,301 @@
+//! A machine that misbehaves in one way: every contract call goes to the simulated machine, but for the planted bug.
+//!
+//! **Invariants**
+//! - B1. Without a plant it is the machine itself: no call is added, changed or left out.
+//! - B2. What it does depends on the seed and on the calls made, so a history with a plant replays.
+//!
+//! **Locking**: `state` is a leaf lock, never held over a call to the machine: the baton may change hands in one.
+#![allow(unsafe_code)]
+
+use crate::plant::Plant;
+use crate::rng::Rng;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
+use foliant_machine::{
+    Clock, Cpus, Invalidation, Item, KernelFault, KernelVa, MmuRules, Owner, PhysMem, Reach,
+    Refusal, Root, Tables, Ticket, Tlb, Witness,
+};
+use foliant_sim::Sim;
+use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Level, Nanos, Pa, Pages, Va, VaRange};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+// Bits of an x86-64 leaf. A user leaf that is not executable is told from a table word by NX.
+const PRESENT: u64 = 1;
+const WRITE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+const LARGE: u64 = 1 << 7;
+const NX: u64 = 1 << 63;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+/// Software bit of the shared zero page.
+const SPECIAL: u64 = 1 << 55;
+
+/// See the module's text.
+pub(crate) struct Saboteur<'s> {
+    sim: &'s Sim,
+    plant: Option<Plant>,
+    armed: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    rng: Rng,
+    /// Tickets whose wait was put off.
+    owed: Vec<Ticket>,
+    /// The last word written, if nothing was read or cleared since.
+    leaf: (Pa, u64),
+    struck: u64,
+}
+
+fn is_leaf(word: u64) -> bool {
+    word & (PRESENT | USER | NX) == PRESENT | USER | NX
+}
+
+impl<'s> Saboteur<'s> {
+    pub(crate) fn new(sim: &'s Sim, plant: Option<Plant>, seed: u64) -> Saboteur<'s> {
+        let state =
+            State { rng: Rng::new(seed, 2), owed: Vec::new(), leaf: (Pa::new(0), 0), struck: 0 };
+        Saboteur { sim, plant, armed: AtomicBool::new(false), state: Mutex::new(state) }
+    }
+    /// From now on the bug may strike.
+    pub(crate) fn arm(&self) {
+        self.armed.store(true, Ordering::Relaxed);
+    }
+    /// How often the bug struck.
+    pub(crate) fn struck(&self) -> u64 {
+        self.state().struck
+    }
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Whether `plant` is the bug.
+    fn is(&self, plant: Plant) -> bool {
+        self.plant == Some(plant) && self.armed.load(Ordering::Relaxed)
+    }
+    /// Whether `plant` strikes now.
+    fn strikes(&self, plant: Plant) -> bool {
+        if !self.is(plant) {
+            return false;
+        }
+        let mut state = self.state();
+        let now = state.rng.once_in(plant.once_in());
+        state.struck += u64::from(now);
+        now
+    }
+    fn pay(&self) {
+        if self.is(Plant::FreeBeforeWait) {
+            let owed = core::mem::take(&mut self.state().owed);
+            owed.into_iter().for_each(|ticket| self.sim.wait(ticket));
+        }
+    }
+
+    /// What is really written where `old` stands and `new` is asked for.
+    fn written(&self, old: u64, new: u64) -> u64 {
+        if !is_leaf(new) || new & SPECIAL != 0 {
+            return new;
+        }
+        let same = is_leaf(old) && (old ^ new) & ADDRESS == 0;
+        if same && old & DIRTY != 0 && new & DIRTY != 0 && self.strikes(Plant::LostDirty) {
+            return new & !DIRTY;
+        }
+        if same && old & WRITE != 0 && new & WRITE == 0 && self.strikes(Plant::StaysWritable) {
+            return new | WRITE;
+        }
+        new
+    }
+
+    /// A leaf written right behind the one before it, of the next frame, is of the same folio: it names the frame before.
+    fn doubled(&self, pa: Pa, word: u64) -> u64 {
+        let last = core::mem::replace(&mut self.state().leaf, (pa, word));
+        let behind = pa.get() == last.0.get() + 8
+            && word & ADDRESS == (last.1 & ADDRESS) + 4096
+            && is_leaf(word)
+            && word & LARGE == 0;
+        if behind && self.strikes(Plant::DoubleMap) { word - 4096 } else { word }
+    }
+
+    fn narrowed(&self, what: &Invalidation) -> Invalidation {
+        let mut less = *what;
+        if self.is(Plant::TablesKept) && what.reach() == Reach::All {
+            less = Invalidation::none(what.scope());
+            for level in 0..3 {
+                let range = VaRange::new(Va::new(0), Va::new(1 << 47)).unwrap_or_default();
+                let tables = Tables::Kept;
+                let _ = less.push(Item { range, level: Level(level), tables });
+            }
+        }
+        if less.reach() == Reach::All {
+            return less;
+        }
+        if self.is(Plant::TablesKept) {
+            less.items_mut().iter_mut().for_each(|item| item.tables = Tables::Kept);
+        }
+        if self.is(Plant::WrongLevel) {
+            for item in less.items_mut() {
+                let start = item.range.start();
+                let first = VaRange::sized(start, item.level.span()).unwrap_or(item.range);
+                *item = Item { range: first, ..*item };
+            }
+        }
+        less
+    }
+}
+
+// SAFETY: every pointer is the simulated machine's.
+unsafe impl PhysMem for Saboteur<'_> {
+    unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { self.sim.reach(pa, bytes) }
+    }
+    unsafe fn load(&self, pa: Pa) -> u64 {
+        if self.is(Plant::DoubleMap) {
+            self.state().leaf = (Pa::new(0), 0);
+        }
+        // SAFETY: the caller's promise, handed on.
+        let word = unsafe { self.sim.load(pa) };
+        if is_leaf(word) && self.strikes(Plant::StaleAccessed) { word & !ACCESSED } else { word }
+    }
+    unsafe fn store(&self, pa: Pa, word: u64) {
+        let word = match self.plant {
+            Some(Plant::DoubleMap) => self.doubled(pa, word),
+            // SAFETY: the word that is about to be written is there to be read.
+            Some(_) => self.written(unsafe { self.sim.load(pa) }, word),
+            None => word,
+        };
+        // SAFETY: the caller's promise, handed on.
+        unsafe { self.sim.store(pa, word) }
+    }
+    unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
+        let new = if self.plant.is_some() { self.written(old, new) } else { new };
+        // SAFETY: the caller's promise, handed on.
+        let done = unsafe { self.sim.compare_exchange(pa, old, new) };
+        match done {
+            Err(found) if self.is(Plant::StaleAccessed) && found == old | ACCESSED => {
+                // SAFETY: the caller's promise, handed on.
+                unsafe { self.sim.compare_exchange(pa, found, new) }.map(|_| old)
+            }
+            done => done,
+        }
+    }
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes) {
+        let large = bytes.get() > 4096 && bytes.get() < Level::MEGA.span().get();
+        if large && self.strikes(Plant::ForgetZero) {
+            return;
+        }
+        let half = large && self.strikes(Plant::HalfZero);
+        let bytes = if half { Bytes::new(bytes.get() / 2) } else { bytes };
+        // SAFETY: the caller's promise, handed on.
+        unsafe { self.sim.clear(pa, bytes) }
+    }
+    unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
+        let half = self.strikes(Plant::HalfCopy);
+        let bytes = if half { Bytes::new(bytes.get() / 2) } else { bytes };
+        // SAFETY: the caller's promise, handed on.
+        unsafe { self.sim.copy(from, to, bytes) }
+    }
+}
+
+// SAFETY: every access is the simulated machine's.
+unsafe impl KernelVa for Saboteur<'_> {
+    unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { self.sim.kernel_load(va) }
+    }
+    unsafe fn kernel_store(&self, va: Va, word: u64) -> Result<(), KernelFault> {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { self.sim.kernel_store(va, word) }
+    }
+    unsafe fn kernel_compare_exchange(
+        &self,
+        va: Va,
+        old: u64,
+        new: u64,
+    ) -> Result<Result<u64, u64>, KernelFault> {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { self.sim.kernel_compare_exchange(va, old, new) }
+    }
+}
+
+impl Tlb for Saboteur<'_> {
+    fn activate(&self, root: Root) {
+        if self.strikes(Plant::SkipActivate) {
+            return;
+        }
+        self.sim.activate(root);
+    }
+    fn invalidate(&self, what: &Invalidation) {
+        if self.strikes(Plant::SkipLocalFlush) || self.strikes(Plant::NoBreak) {
+            return;
+        }
+        self.sim.invalidate(&self.narrowed(what));
+    }
+    fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
+        self.pay();
+        let mut cpus = *cpus;
+        if self.strikes(Plant::SkipRemoteFlush) || self.strikes(Plant::NoBreak) {
+            cpus = CpuSet::default();
+        }
+        if !cpus.is_empty() && self.strikes(Plant::OneCpuTooFew) {
+            let nth = self.state().rng.below(cpus.len() as u64) as usize;
+            let spared = cpus.iter().nth(nth);
+            spared.into_iter().for_each(|cpu| cpus.remove(cpu));
+        }
+        self.sim.ask(&cpus, &self.narrowed(what))
+    }
+    fn wait(&self, ticket: Ticket) {
+        self.pay();
+        if self.strikes(Plant::FreeBeforeWait) {
+            self.state().owed.push(ticket);
+            return;
+        }
+        self.sim.wait(ticket);
+    }
+    fn rules(&self) -> MmuRules {
+        self.sim.rules()
+    }
+}
+
+impl Cpus for Saboteur<'_> {
+    fn me(&self) -> Cpu {
+        self.sim.me()
+    }
+    fn count(&self) -> usize {
+        self.sim.count()
+    }
+    fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
+        self.sim.pinned(work)
+    }
+    fn relax(&self) {
+        self.sim.relax();
+    }
+}
+
+impl Clock for Saboteur<'_> {
+    fn now(&self) -> Nanos {
+        self.sim.now()
+    }
+    fn breathe(&self) {
+        self.sim.breathe();
+    }
+}
+
+impl Witness for Saboteur<'_> {
+    fn owned(&self, frames: FrameRange, owner: Owner) {
+        match owner {
+            Owner::Free if self.strikes(Plant::Leak) => return,
+            Owner::Free if self.strikes(Plant::FreedTwice) => self.sim.owned(frames, owner),
+            Owner::Claimed if self.strikes(Plant::UnstatedClaim) => return,
+            Owner::Claimed if self.strikes(Plant::WideClaim) => {
+                let twice = Pages::new(frames.pages().get() * 2);
+                let wide = FrameRange::new(frames.start(), twice).unwrap_or(frames);
+                return self.sim.owned(wide, owner);
+            }
+            _ => {}
+        }
+        self.sim.owned(frames, owner);
+    }
+    fn refusal(&self) -> Refusal {
+        self.sim.refusal()
+    }
+}

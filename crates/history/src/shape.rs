@@ -1,0 +1,168 @@
+//! What a history is made of: CPUs, steps, format, policies, what fails, what is planted.
+//!
+//! A seed alone gives a shape ([`Shape::of`]); what a caller overrides is printed in the replay line.
+
+use crate::plant::Plant;
+use crate::rng::Rng;
+use core::fmt;
+
+/// How CPUs share addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Style {
+    /// Each CPU has address ranges of its own in spaces that all run: the model predicts every load, every refusal.
+    Partitioned,
+    /// All CPUs work on the same ranges: the model knows which values a load may give.
+    Racing,
+}
+
+/// The page-table format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// x86-64 with four levels.
+    X86Four,
+    /// x86-64 with five levels.
+    X86Five,
+    /// aarch64, which breaks before it makes.
+    Aarch64,
+    /// riscv64 with three levels.
+    Sv39,
+    /// riscv64 with four levels.
+    Sv48,
+}
+
+/// Which allocations are refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// None.
+    Nothing,
+    /// One in so many.
+    OneIn(u32),
+    /// The one with this number, counted from the start of the operations.
+    Kth(u64),
+}
+
+/// The rules of the machine about live entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Live {
+    /// What is usual for the format.
+    Usual,
+    /// Break before make.
+    BreakBeforeMake,
+}
+
+/// What one history is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// CPUs that work, 1 to 64.
+    pub cpus: usize,
+    /// Operations in all.
+    pub steps: usize,
+    /// How CPUs share addresses.
+    pub style: Style,
+    /// The page-table format.
+    pub format: Format,
+    /// Which allocations are refused.
+    pub refused: Refused,
+    /// Rules about live entries.
+    pub live: Live,
+    /// Pages that each space may charge, for half of the spaces; 0 for no limit.
+    pub limit: u64,
+    /// The bug planted, if any.
+    pub plant: Option<Plant>,
+}
+
+impl Shape {
+    /// The shape that a seed gives.
+    pub fn of(seed: u64) -> Shape {
+        let mut rng = Rng::new(seed, 1);
+        let style = if rng.once_in(2) { Style::Racing } else { Style::Partitioned };
+        Shape {
+            cpus: *rng.pick(&[2, 2, 3, 4, 4, 4, 6, 8, 8, 12, 16, 32, 64]),
+            steps: 2400,
+            style,
+            format: rng.weighted(&[
+                (6, Format::X86Four),
+                (2, Format::X86Five),
+                (1, Format::Aarch64),
+                (1, Format::Sv39),
+                (1, Format::Sv48),
+            ]),
+            refused: *rng.pick(&[
+                Refused::Nothing,
+                Refused::Nothing,
+                Refused::OneIn(60),
+                Refused::OneIn(15),
+            ]),
+            live: Live::Usual,
+            limit: *rng.pick(&[0, 0, 0, 700, 40]),
+            plant: None,
+        }
+    }
+
+    /// The shape in which `plant` has its chance: as [`of`](Shape::of), with what the plant needs.
+    pub fn planted(seed: u64, plant: Plant) -> Shape {
+        let usual = Shape::of(seed);
+        let (refused, format) = (Refused::Nothing, Format::X86Four);
+        let shape = Shape { plant: Some(plant), refused, format, limit: 0, ..usual };
+        plant.prepare(shape)
+    }
+
+    /// The command that replays a history of this shape.
+    pub fn replay(&self, seed: u64) -> String {
+        let usual = match self.plant {
+            Some(plant) => Shape::planted(seed, plant),
+            None => Shape::of(seed),
+        };
+        let mut line = format!("cargo xtask sim --seed {seed}");
+        if let Some(plant) = self.plant {
+            line += &format!(" --plant {plant}");
+        }
+        if self.cpus != usual.cpus {
+            line += &format!(" --cpus {}", self.cpus);
+        }
+        if self.steps != usual.steps {
+            line += &format!(" --steps {}", self.steps);
+        }
+        if self.style != usual.style {
+            line += &format!(" --style {}", self.style);
+        }
+        if let Refused::Kth(k) = self.refused {
+            line += &format!(" --fail {k}");
+        }
+        line
+    }
+}
+
+impl fmt::Display for Style {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Style::Partitioned => "partitioned",
+            Style::Racing => "racing",
+        })
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} CPUs, {} steps, {:?}", self.style, self.cpus, self.steps, self.format)?;
+        match self.refused {
+            Refused::Nothing => {}
+            Refused::OneIn(every) => write!(f, ", 1 allocation in {every} refused")?,
+            Refused::Kth(k) => write!(f, ", allocation {k} refused")?,
+        }
+        if self.limit > 0 {
+            write!(f, ", limit {} pages", self.limit)?;
+        }
+        if let Some(plant) = self.plant {
+            write!(f, ", planted: {plant}")?;
+        }
+        Ok(())
+    }
+}
+
+impl core::str::FromStr for Style {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Style, ()> {
+        [Style::Partitioned, Style::Racing].into_iter().find(|s| s.to_string() == text).ok_or(())
+    }
+}

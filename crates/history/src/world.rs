@@ -1,0 +1,326 @@
+//! One machine, one manager on it, and what is noted while a history runs.
+//!
+//! **Invariants**
+//! - W1. The notes' lock is never held over a contract call: the baton may change hands in one.
+//! - W2. Nothing here depends on the host: no clock, no addresses, no hash order.
+
+use crate::report::Finding;
+use crate::saboteur::Saboteur;
+use crate::shape::{Live, Refused, Shape};
+use foliant::manager::Setup;
+use foliant::space::{RangeError, SpaceId};
+use foliant::table::{Attrs, Entry, Paging};
+use foliant::{Access, Manager, Outcome, Policy};
+use foliant_machine::{Owner, Replace};
+use foliant_sim::{Config, Failing, Sim};
+use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Pages, Va, VaRange};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Findings of the model kept per history; the first says most.
+const FINDINGS_MAX: usize = 8;
+/// Faults that one access may take before it is called endless.
+const FAULTS_MAX: usize = 300;
+/// Where memory that is added later lies: in a section of descriptors of its own.
+const ADDED_AT: Frame = Frame::new(4 << 15);
+
+/// Memory of the machine. It lies in one section of descriptors, which is there before the history begins, so
+/// that the books balance exactly.
+const MEMORY: Bytes = Bytes::new(120 << 20);
+
+pub(crate) type Mm<'m, P> = Manager<'m, Saboteur<'m>, P>;
+
+/// How an access of a program ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Got {
+    /// It went through; what a load gave.
+    Value(u64),
+    /// The manager said why not.
+    Not(Outcome),
+    /// It never got through.
+    Endless,
+}
+
+/// What is noted while a history runs.
+#[derive(Default)]
+pub(crate) struct Notes {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) operations: BTreeMap<&'static str, u64>,
+    pub(crate) refused: u64,
+    pub(crate) refused_allocations: u64,
+}
+
+/// See the module's text.
+pub(crate) struct World<'m, P: Paging> {
+    pub(crate) shape: Shape,
+    pub(crate) sim: &'m Sim,
+    pub(crate) mm: Mm<'m, P>,
+    notes: Mutex<Notes>,
+    stop: AtomicBool,
+    clock: AtomicU64,
+    added: AtomicBool,
+    finished: AtomicBool,
+    before: Books,
+}
+
+/// Where frames are stated to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Books {
+    free: u64,
+    tables: u64,
+    records: u64,
+    users: u64,
+}
+
+/// The machine for a history.
+pub(crate) fn config(seed: u64, shape: &Shape, format: foliant_sim::Format) -> Config {
+    let mut config = Config::seeded(shape.cpus.clamp(1, 64), MEMORY, seed).with_format(format);
+    if shape.live == Live::BreakBeforeMake {
+        config.rules.replace = Replace::BreakBeforeMake;
+    }
+    config.memory.extend(added());
+    config
+}
+
+/// The memory that is added while a history runs.
+fn added() -> Option<FrameRange> {
+    FrameRange::new(ADDED_AT, Pages::new(2048))
+}
+
+impl<'m, P: Paging> World<'m, P> {
+    pub(crate) fn new(sim: &'m Sim, machine: &'m Saboteur<'m>, shape: Shape, seed: u64) -> Self {
+        let memory = &sim.config().memory[..1];
+        let policy = Policy::BASE_ONLY;
+        let setup = Setup { memory, reserved: &[], added_below: Frame::new(8 << 15), policy };
+        let mm = Manager::new(machine, &setup).expect("the machine has memory");
+        for cpu in mm.cpus() {
+            sim.on(cpu, || mm.online());
+        }
+        // The first frame handed out brings the descriptors in.
+        let first = mm.create(None).expect("nothing is refused yet");
+        mm.end(first).expect("it is not in use");
+        let mut world = World {
+            shape,
+            sim,
+            mm,
+            notes: Mutex::default(),
+            stop: AtomicBool::new(false),
+            clock: AtomicU64::new(1),
+            added: AtomicBool::new(false),
+            finished: AtomicBool::new(false),
+            before: Books { free: 0, tables: 0, records: 0, users: 0 },
+        };
+        world.before = world.books();
+        machine.arm();
+        sim.fault_plan().set(match shape.refused {
+            Refused::Nothing => Failing::Nothing,
+            Refused::OneIn(every) => Failing::OneIn { every, seed },
+            Refused::Kth(k) => Failing::Kth(k),
+        });
+        world
+    }
+
+    fn books(&self) -> Books {
+        let stated = |owner| self.sim.stated_frames(owner).get();
+        Books {
+            free: self.mm.memory().free.get(),
+            tables: stated(Owner::Table),
+            records: stated(Owner::Records),
+            users: stated(Owner::User),
+        }
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    pub(crate) fn into_notes(self) -> Notes {
+        self.notes.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Counts an operation.
+    pub(crate) fn count(&self, operation: &'static str) {
+        *self.notes().operations.entry(operation).or_default() += 1;
+    }
+    /// Counts an operation that was refused for lack of memory.
+    pub(crate) fn count_refused(&self) {
+        self.notes().refused += 1;
+    }
+    /// The next moment of the history's own time.
+    pub(crate) fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+    /// Notes that something is wrong, and ends the history soon.
+    pub(crate) fn wrong(&self, checker: &'static str, text: String) {
+        let mut notes = self.notes();
+        if notes.findings.len() < FINDINGS_MAX {
+            notes.findings.push(Finding { checker, text });
+        }
+        self.stop.store(true, Ordering::Relaxed);
+    }
+    /// Whether the history should end.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether the history came to its end: nothing may be outstanding now.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Relaxed)
+    }
+
+    /// Whether lack of memory is a fair answer now.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.shape.refused != Refused::Nothing
+            || self.mm.memory().free.get() * 8 < MEMORY.get() / FRAME_BYTES
+    }
+    /// Whether the outcome of an access is lack of memory, as it may be.
+    pub(crate) fn is_short(&self, limit: u64, outcome: Outcome) -> bool {
+        let short = match outcome {
+            Outcome::OutOfMemory => self.is_scarce(),
+            Outcome::OverLimit => limit > 0,
+            _ => false,
+        };
+        if short {
+            self.count_refused();
+        }
+        short
+    }
+
+    /// The calling CPU.
+    pub(crate) fn sim_cpu(&self) -> Cpu {
+        foliant_machine::Cpus::me(self.sim)
+    }
+    /// Makes the calling CPU run the space.
+    pub(crate) fn run(&self, id: SpaceId) -> Result<(), ()> {
+        self.mm.switch(Some(id)).map_err(|_| ())
+    }
+    /// An access of a program on the calling CPU, which runs the space; faults are handed to the manager.
+    fn access(
+        &self,
+        (id, va, access): (SpaceId, u64, Access),
+        mut once: impl FnMut() -> Option<u64>,
+    ) -> Got {
+        for _ in 0..FAULTS_MAX {
+            if let Some(value) = once() {
+                return Got::Value(value);
+            }
+            let outcome = self.mm.fault(id, Va::new(va), access);
+            if let Outcome::Refused(_)
+            | Outcome::Userfault(_)
+            | Outcome::OutOfMemory
+            | Outcome::OverLimit = outcome
+            {
+                return Got::Not(outcome);
+            }
+            if self.stopped() {
+                break;
+            }
+        }
+        Got::Endless
+    }
+    /// Loads a word.
+    pub(crate) fn load(&self, id: SpaceId, va: u64) -> Got {
+        self.access((id, va, Access::Read), || self.sim.user_load(Va::new(va), 8).ok())
+    }
+    /// Stores a word.
+    pub(crate) fn store(&self, id: SpaceId, va: u64, value: u64) -> Got {
+        let once = || self.sim.user_store(Va::new(va), 8, value).ok().map(|()| value);
+        self.access((id, va, Access::Write), once)
+    }
+
+    /// Adds memory, once in a history.
+    pub(crate) fn add_memory(&self) {
+        if self.added.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.count("add memory");
+        if let Some(Err(error)) = added().map(|range| self.mm.add_memory(range)) {
+            self.wrong("audit", format!("memory was not added: {error}"));
+        }
+        if added().is_some_and(|range| self.mm.add_memory(range).is_ok()) {
+            self.wrong("audit", "memory was added twice".into());
+        }
+    }
+
+    /// Whether the leaf of a page says that it was written; `None` without a leaf.
+    pub(crate) fn dirty(&self, id: SpaceId, va: u64) -> Option<bool> {
+        let page = range(va, FRAME_BYTES);
+        self.mm.with_leaves(id, page, |mut leaves| {
+            leaves.find_map(|leaf| match leaf.entry {
+                Entry::Leaf { attrs, .. } => Some(attrs.has(Attrs::DIRTY)),
+                _ => None,
+            })
+        })?
+    }
+
+    /// Recounts; nobody is at work.
+    pub(crate) fn audit(&self, spaces: &[SpaceId]) {
+        match self.mm.audit(spaces) {
+            Ok(audit) => {
+                let stated: u64 = self.mm.anonymous().get();
+                self.sim.recount("anonymous pages", stated, audit.anonymous.get());
+                let users = self.sim.stated_frames(Owner::User).get();
+                self.sim.recount("user frames", stated, users);
+            }
+            Err(error) => self.wrong("audit", error.to_string()),
+        }
+    }
+
+    /// Ends all spaces, and compares the books with those of the beginning.
+    pub(crate) fn finish(&self, spaces: &[SpaceId]) {
+        self.notes().refused_allocations = self.sim.fault_plan().refused();
+        self.sim.fault_plan().set(Failing::Nothing);
+        self.audit(spaces);
+        for cpu in self.mm.cpus() {
+            if self.sim.on(cpu, || self.mm.switch(None)).is_err() {
+                self.wrong("audit", "a CPU does not leave its space".into());
+            }
+        }
+        for id in spaces {
+            if let Err(error) = self.mm.end(*id) {
+                self.wrong("audit", format!("{id:?} does not end: {error}"));
+            }
+            if self.mm.end(*id).is_ok() {
+                self.wrong("audit", format!("{id:?} ended twice"));
+            }
+        }
+        self.audit(&[]);
+        self.balance();
+        self.finished.store(true, Ordering::Relaxed);
+    }
+
+    /// Frames that are neither free nor accounted for are lost.
+    fn balance(&self) {
+        let (before, after) = (self.before, self.books());
+        if after.tables != before.tables && !self.added.load(Ordering::Relaxed) {
+            let (was, is) = (before.tables, after.tables);
+            self.wrong("leak", format!("{was} table frames at the start, {is} at the end"));
+        }
+        let grown = after.records.saturating_sub(before.records);
+        if !self.added.load(Ordering::Relaxed) && grown != 0 {
+            self.wrong("leak", format!("{grown} frames of records were never given back"));
+        }
+        let sum = |b: &Books| b.free + b.tables + b.records + b.users;
+        let more = match self.added.load(Ordering::Relaxed) {
+            true => added().map_or(0, |range| range.pages().get()),
+            false => 0,
+        };
+        if sum(&before) + more != sum(&after) {
+            self.wrong("leak", format!("frames: {before:?} at the start, {after:?} at the end"));
+        }
+    }
+}
+
+/// A range of bytes.
+pub(crate) fn range(start: u64, bytes: u64) -> VaRange {
+    VaRange::sized(Va::new(start), Bytes::new(bytes)).unwrap_or_default()
+}
+
+/// Whether a refusal of an operation is lack of memory.
+pub(crate) fn no_memory(error: RangeError) -> bool {
+    error == RangeError::NoMemory
+}
+
+/// CPU `n` of a machine with `count`.
+pub(crate) fn cpu(n: u64, count: usize) -> Cpu {
+    Cpu((n % count.max(1) as u64) as u16)
+}

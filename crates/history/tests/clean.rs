@@ -1,0 +1,62 @@
+//! Histories of the manager as it is: nothing is found.
+
+use foliant_history::{Format, Go, Histories, History, Refused, Shape, Small, Style};
+use foliant_units::Order;
+
+fn clean(shape: impl Fn(u64) -> Shape + Sync, seeds: core::ops::Range<u64>) {
+    let reports = Histories::seeds(seeds, 2, shape, |_| {});
+    let bad: Vec<String> =
+        reports.iter().filter(|report| !report.is_clean()).map(|r| r.to_string()).collect();
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+#[test]
+fn histories_of_all_shapes_are_clean() {
+    clean(|seed| Shape { steps: 800, ..Shape::of(seed) }, 0..30);
+}
+
+#[test]
+fn every_format_is_clean() {
+    let formats = [Format::X86Four, Format::X86Five, Format::Aarch64, Format::Sv39, Format::Sv48];
+    for format in formats {
+        clean(|seed| Shape { steps: 400, cpus: 4, format, ..Shape::of(seed) }, 100..104);
+    }
+}
+
+/// The shapes in which bugs are planted, without one: what is found there is the bug's doing.
+#[test]
+fn without_a_bug_the_seeds_of_the_planted_ones_are_clean() {
+    for plant in foliant_history::plants() {
+        clean(|seed| Shape { plant: None, ..Shape::planted(seed, plant) }, 0..1);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    for style in [Style::Partitioned, Style::Racing] {
+        let shape = Shape { steps: 500, style, refused: Refused::OneIn(30), ..Shape::of(5) };
+        let (one, two) = (History::run(5, shape), History::run(5, shape));
+        assert_eq!(one, two);
+        assert_ne!(one.digest, History::run(6, shape).digest);
+    }
+}
+
+#[test]
+fn every_allocation_may_be_refused() {
+    for seed in [1, 2] {
+        let runs = History::every_kth(seed, 60, |report| {
+            assert!(report.is_clean(), "{report}");
+            Go::On
+        });
+        assert!(runs > 20, "only {runs} allocations");
+    }
+}
+
+#[test]
+fn every_sequence_of_four_operations_is_clean() {
+    for order in [Order::BASE, Order::new(2).expect("an order")] {
+        let small = Small::run(4, order);
+        assert!(small.findings.is_empty(), "{:#?}", small.findings);
+        assert_eq!(small.sequences, 12 * 12 * 12 * 12);
+    }
+}
