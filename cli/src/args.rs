@@ -1,0 +1,139 @@
+//! What the command line may say.
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use foliant_sim::CostModel;
+use foliant_trace::replay::{Choice, Percent};
+use foliant_units::{Bytes, CPUS_MAX};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Record a real program, replay it through a huge-page memory manager, and see which folio sizes help it.
+#[derive(Parser, Debug)]
+#[command(name = "foliant", version, max_term_width = 100)]
+#[command(after_help = "Without a command, a recording that came with foliant is replayed.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Replay recordings: one row per policy
+    Replay(Replay),
+    /// Run a program and record every page fault and every change of its address space
+    Record(Record),
+    /// Describe a recording
+    Trace(Trace),
+    /// Compare the prediction with what Linux does at each folio size (needs root)
+    Check(Check),
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Replay {
+    /// Recordings made with `foliant record`
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+    /// Policies, with commas between: the largest size enabled (4k, 16k to 2m), thp (2 MiB or 4 KiB only),
+    /// only-64k (that size or 4 KiB)
+    #[arg(long, value_name = "LIST", value_parser = policies, default_value = "4k,16k,32k,64k,128k,256k,512k,1m,2m,thp")]
+    pub(crate) policy: Policies,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The machine to replay on.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Machine {
+    /// Percentage of 2 MiB blocks with pinned pages in them
+    #[arg(long, value_name = "PCT", value_parser = percent, default_value = "0")]
+    pub(crate) fragment: Percent,
+    /// CPUs [default: as many as the recording was made on]
+    #[arg(long, value_name = "N", value_parser = cpus)]
+    pub(crate) cpus: Option<usize>,
+    /// What work costs: this-host, host-8-socket, guest-252
+    #[arg(long, value_name = "NAME", value_parser = model, default_value = "this-host")]
+    pub(crate) model: CostModel,
+    /// Physical memory, like 512m [default: twice what the recording can need]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) memory: Option<Bytes>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Record {
+    /// Where the recording goes; it appears when it is whole
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Say only what went wrong
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// The program and its arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Trace {
+    /// A recording made with `foliant record`
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Print every event
+    #[arg(long)]
+    pub(crate) dump: bool,
+    /// Print JSON; with --dump one object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Check {
+    /// Run the program this often at each size; medians are compared
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) runs: u32,
+    /// Sizes, with commas between [default: all that this kernel offers]
+    #[arg(long, value_name = "LIST", value_parser = policies)]
+    pub(crate) sizes: Option<Policies>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The program and its arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// A list as one value.
+#[derive(Clone, Debug)]
+pub(crate) struct Policies(pub(crate) Vec<Choice>);
+
+fn policies(text: &str) -> Result<Policies, String> {
+    Choice::parse_list(text).map(Policies).map_err(|e| e.to_string())
+}
+
+fn percent(text: &str) -> Result<Percent, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    let percent = number.parse().ok().and_then(Percent::new);
+    percent.ok_or_else(|| "use a whole number from 0 to 100".to_owned())
+}
+
+fn cpus(text: &str) -> Result<usize, String> {
+    let cpus = text.parse().ok().filter(|n| (1..=CPUS_MAX).contains(n));
+    cpus.ok_or_else(|| format!("use a whole number from 1 to {CPUS_MAX}"))
+}
+
+fn model(text: &str) -> Result<CostModel, String> {
+    CostModel::named(text).ok_or_else(|| {
+        let names: Vec<_> = CostModel::ALL.iter().map(|m| m.name).collect();
+        format!("there is no such model; use one of {}", names.join(", "))
+    })
+}
+
+fn memory(text: &str) -> Result<Bytes, String> {
+    let (least, most) = (Bytes::new(8 << 20), Bytes::new(1 << 40));
+    let bytes = Bytes::parse(text).map_err(|e| e.to_string())?;
+    if bytes < least || bytes > most {
+        return Err(format!("use {least} to {most}"));
+    }
+    Ok(bytes)
+}

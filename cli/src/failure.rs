@@ -1,0 +1,101 @@
+//! What went wrong, in one sentence.
+
+use foliant_trace::replay::{PlanError, ReplayError};
+use foliant_trace::{RecordError, TraceError};
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Exit code of everything that goes wrong.
+const EXIT: u8 = 2;
+
+/// Why the command did not do what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The sentence.
+    Said(String),
+    /// Another process has said it already.
+    Told,
+    /// Nobody reads the output any more: no reason to complain.
+    Unread,
+}
+
+/// The result of a command.
+pub(crate) type Done<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(what: impl fmt::Display) -> Failure {
+        Failure::Said(what.to_string())
+    }
+
+    /// A command line that cannot be understood: the first paragraph of what the parser says, as a sentence.
+    pub(crate) fn usage(said: &str) -> Failure {
+        let said = said.strip_prefix("error: ").unwrap_or(said);
+        let paragraph = said.split("\n\n").next().unwrap_or(said);
+        let words: Vec<&str> = paragraph.split_whitespace().collect();
+        Failure::new(format_args!("{}; see `foliant --help`", words.join(" ")))
+    }
+
+    /// A trace that cannot be read.
+    pub(crate) fn reading(path: &Path, error: TraceError) -> Failure {
+        let path = path.display();
+        match error {
+            TraceError::Io(e) if e.kind() == ErrorKind::NotFound => Failure::new(format_args!(
+                "there is no file {path}; make one with `foliant record -o {path} -- COMMAND`"
+            )),
+            TraceError::Io(e) => Failure::new(format_args!("{path} cannot be read: {e}")),
+            other => Failure::new(format_args!("{path}: {other}")),
+        }
+    }
+
+    pub(crate) fn planning(path: &Path, error: PlanError) -> Failure {
+        Failure::new(format_args!("{}: {error}; record it again", path.display()))
+    }
+
+    /// Says the sentence and gives the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        match self {
+            Failure::Unread => ExitCode::SUCCESS,
+            Failure::Told => ExitCode::from(EXIT),
+            Failure::Said(what) => {
+                let _ = writeln!(io::stderr(), "foliant: {what}");
+                ExitCode::from(EXIT)
+            }
+        }
+    }
+}
+
+impl From<ReplayError> for Failure {
+    fn from(error: ReplayError) -> Failure {
+        Failure::new(error)
+    }
+}
+
+impl From<RecordError> for Failure {
+    fn from(error: RecordError) -> Failure {
+        match error {
+            RecordError::Output { path, why } if why.kind() == ErrorKind::StorageFull => {
+                let path = path.display();
+                Failure::new(format_args!(
+                    "no room is left for {path}; free some or name another place with -o"
+                ))
+            }
+            RecordError::Output { path, why } => Failure::new(format_args!(
+                "{} cannot be written ({why}); name another place with -o",
+                path.display()
+            )),
+            other => Failure::new(other),
+        }
+    }
+}
+
+/// Writes to standard output.
+pub(crate) fn print(text: &str) -> Done {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Failure::Unread),
+        Err(e) => Err(Failure::new(format_args!("standard output cannot be written: {e}"))),
+    }
+}

@@ -1,0 +1,48 @@
+//! The `foliant` command: record a program, replay it through the memory manager, check the prediction.
+//!
+//! ```text
+//!   foliant                        replays a recording that came with the program
+//!   foliant record -o F -- CMD     a program becomes a trace
+//!   foliant replay F...            a trace becomes a table: one row per policy
+//!   foliant trace F                what is in a trace
+//!   foliant check -- CMD           prediction and Linux side by side (root)
+//! ```
+//!
+//! Tables and JSON go to standard output, progress and remarks to standard error. Whatever goes wrong is one
+//! sentence with the value and the way out, and exit code 2.
+//!
+//! **Not here**: what a trace is and how it is replayed (`foliant-trace`).
+
+mod args;
+mod check;
+mod failure;
+mod json;
+mod progress;
+mod record;
+mod replay;
+mod table;
+mod trace;
+
+use args::{Args, Command};
+use clap::Parser;
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(e) if e.use_stderr() => return Failure::usage(&e.to_string()).report(),
+        Err(help) => help.exit(),
+    };
+    let done = match args.command {
+        None => replay::tour(),
+        Some(Command::Replay(args)) => replay::run(&args),
+        Some(Command::Record(args)) => record::run(&args),
+        Some(Command::Trace(args)) => trace::run(&args),
+        Some(Command::Check(args)) => check::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

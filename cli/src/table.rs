@@ -1,0 +1,169 @@
+//! Tables for people.
+
+use crate::replay::Replayed;
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use foliant_trace::replay::Row;
+use foliant_units::Order;
+use std::fmt::Write;
+
+/// A row is the best if no other takes less kernel time within this much memory over 4 KiB pages.
+const PEAK_RATIO_MOST: f64 = 1.05;
+
+/// Right-aligned columns below plain heads, the first one left-aligned.
+pub(crate) fn columns(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(heads.iter().map(|head| head.to_string()));
+    for row in rows {
+        table.add_row(row);
+    }
+    for (at, column) in table.column_iter_mut().enumerate() {
+        let right = if at == 0 { CellAlignment::Left } else { CellAlignment::Right };
+        column.set_cell_alignment(right);
+    }
+    let lines = table.lines().map(|line| line.trim_end().to_owned());
+    lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+/// `26716` as `26,716`.
+pub(crate) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes in MiB, with a tenth.
+pub(crate) fn mib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+}
+
+/// The heading and the tables of one recording.
+pub(crate) fn replayed(replayed: &Replayed<'_>) -> String {
+    let Replayed { name, trace, plan, settings, base, rows } = replayed;
+    let mut text = String::new();
+    let command = shorten(&trace.header.command.join(" "), 70);
+    let _ = writeln!(text, "{name}: {command}");
+    let fragmented = match settings.fragmented.get() {
+        0 => String::new(),
+        share => format!(", {share} % of it fragmented"),
+    };
+    let _ = writeln!(
+        text,
+        "{} faults recorded, {} of them in anonymous memory; replayed on {} CPUs with {} MiB{fragmented}, model {}",
+        count(plan.recorded_faults),
+        count(plan.recorded_anonymous_faults),
+        settings.cpus,
+        count(settings.memory_for(plan).get() >> 20),
+        settings.model.name,
+    );
+    if !trace.trailer.is_complete() {
+        let _ = writeln!(text, "the recording is not complete: {} faults lost", trace.trailer.lost);
+        for remark in &trace.trailer.remarks {
+            let _ = writeln!(text, "  {remark}");
+        }
+    }
+    text.push('\n');
+    let best = best(rows, base);
+    let heads = [
+        "policy",
+        "faults",
+        "kernel ms",
+        "x 4k",
+        "peak MiB",
+        "x 4k",
+        "untouched",
+        "zeroed",
+        "fallbacks",
+        "shootdowns",
+        "leaves",
+    ];
+    let line = |row: &Row| {
+        let mark = if best == Some(row.choice) { " *" } else { "" };
+        vec![
+            format!("{}{mark}", row.choice),
+            count(row.anonymous_faults),
+            format!("{:.1}", row.kernel.0 as f64 / 1e6),
+            format!("{:.3}", row.kernel_ratio(base)),
+            mib(row.peak.get()),
+            format!("{:.3}", row.peak_ratio(base)),
+            mib(row.untouched_bytes),
+            mib(row.zeroed_bytes),
+            count(row.fallbacks),
+            count(row.shootdowns),
+            count(row.leaves),
+        ]
+    };
+    text += &columns(&heads, rows.iter().map(line));
+    text.push('\n');
+    text += &folios(rows);
+    let refused: u64 = rows.iter().map(|row| row.refused).sum();
+    if refused > 0 {
+        let _ = writeln!(text, "{} faults that Linux served were refused", count(refused));
+    }
+    if best.is_some() {
+        let percent = (PEAK_RATIO_MOST - 1.0) * 100.0;
+        let _ = writeln!(
+            text,
+            "\n* least kernel time within {percent:.0} % more memory. Kernel time is modelled: faults, clearing, tables,\n  \
+             flushes and system calls that change memory. untouched, zeroed: MiB cleared and never used, MiB cleared."
+        );
+    }
+    text
+}
+
+fn best(rows: &[Row], base: &Row) -> Option<foliant_trace::replay::Choice> {
+    let fits = rows.iter().filter(|row| row.peak_ratio(base) <= PEAK_RATIO_MOST);
+    let best = fits.min_by_key(|row| row.kernel);
+    best.filter(|_| rows.len() > 1).map(|row| row.choice)
+}
+
+/// How many folios of each size.
+fn folios(rows: &[Row]) -> String {
+    let used = |order: &Order| rows.iter().any(|row| row.folios.contains_key(order));
+    let orders: Vec<Order> = Order::all().filter(used).collect();
+    let mut heads = vec!["folios of".to_owned()];
+    heads.extend(orders.iter().map(|order| order.bytes().to_string()));
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let line = |row: &Row| {
+        let of = |order: &Order| row.folios.get(order).map_or(String::new(), |n| count(*n));
+        std::iter::once(row.choice.to_string()).chain(orders.iter().map(of)).collect()
+    };
+    columns(&heads, rows.iter().map(line))
+}
+
+/// At most `most` characters, the last one a sign that more follow.
+pub(crate) fn shorten(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_and_texts_cut() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(shorten("abc", 3), "abc");
+        assert_eq!(shorten("abcd", 3), "ab…");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let text =
+            columns(&["a", "b"], [vec!["x".into(), "10".into()], vec!["y".into(), "7".into()]]);
+        let ends: Vec<usize> = text.lines().map(|line| line.trim_end().len()).collect();
+        assert!(ends.windows(2).all(|pair| pair[0] == pair[1]), "{text}");
+    }
+}

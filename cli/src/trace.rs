@@ -1,0 +1,154 @@
+//! `foliant trace`.
+
+use crate::args::Trace as Args;
+use crate::failure::{Done, Failure, print};
+use crate::{json, table};
+use foliant_trace::{AreaKind, Description, Ending, Event, Reader, Trace, describe, naive_replay};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::fs::File;
+use std::io::BufReader;
+
+pub(crate) fn run(args: &Args) -> Done {
+    if args.dump {
+        return dump(args);
+    }
+    let trace = Trace::open(&args.file).map_err(|e| Failure::reading(&args.file, e))?;
+    let description = describe(&trace.events);
+    let explained = naive_replay(&trace.events);
+    if args.json {
+        return print(&json::text(&object(&trace, &description, explained.mismatched))?);
+    }
+    print(&text(&trace, &description, explained.mismatched))
+}
+
+/// Prints events as they are read, so a damaged file is shown up to the damage.
+fn dump(args: &Args) -> Done {
+    let failed = |e| Failure::reading(&args.file, e);
+    let file = File::open(&args.file).map_err(|e| failed(e.into()))?;
+    let mut text = String::new();
+    for event in Reader::new(BufReader::new(file)).map_err(failed)? {
+        let event = match event {
+            Ok(event) => event,
+            Err(e) => {
+                print(&text)?;
+                return Err(failed(e));
+            }
+        };
+        if args.json {
+            let _ = writeln!(text, "{}", event_object(&event));
+        } else {
+            let Event { time_ns, thread, space, kind } = &event;
+            let _ = writeln!(text, "{:>13.6} {thread} {space} {kind:x?}", *time_ns as f64 / 1e6);
+        }
+        if text.len() > 1 << 16 {
+            print(&text)?;
+            text.clear();
+        }
+    }
+    print(&text)
+}
+
+fn event_object(event: &Event) -> Value {
+    json!({
+        "time_ns": event.time_ns,
+        "thread": event.thread.0,
+        "space": event.space.0,
+        "event": format!("{:x?}", event.kind),
+    })
+}
+
+fn ending(trace: &Trace) -> String {
+    match trace.trailer.ending {
+        Ending::Exited(code) => format!("exit code {code}"),
+        Ending::Signaled(signal) => format!("signal {signal}"),
+    }
+}
+
+fn text(trace: &Trace, d: &Description, mismatched: u64) -> String {
+    let (header, count) = (&trace.header, table::count);
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<11}{value}");
+    };
+    line("command", table::shorten(&header.command.join(" "), 88));
+    line("ended", ending(trace));
+    line("machine", format!("{}, {} CPUs, {}", header.processor, header.cpus, header.kernel));
+    line(
+        "recorder",
+        format!("{}; kinds of accesses from {}", header.recorder, header.access_source.name()),
+    );
+    line("time", format!("{:.3} s, {} events", d.span_ns as f64 / 1e9, count(d.events)));
+    let who = [(d.processes, "processes"), (d.threads, "threads"), (d.spaces, "address spaces")];
+    line("who", who.map(|(n, what)| format!("{} {what}", count(n))).join(", "));
+    for program in &d.programs {
+        line("program", program.clone());
+    }
+    line("changes", format!("{} calls that changed memory", count(d.changes)));
+    line("mapped", format!("{} MiB at most", table::mib(d.peak_mapped.get())));
+    let faults = format!(
+        "{} in all, {} of them anonymous, {} taken by the kernel, {} lost",
+        count(d.faults_all),
+        count(d.anonymous_faults()),
+        count(d.faults_of_kernel),
+        count(trace.trailer.lost)
+    );
+    line("faults", faults);
+    let odd = format!(
+        "{} raced, {} stale, {} unexplained",
+        d.raced,
+        d.stale,
+        d.unexplained.max(mismatched)
+    );
+    line("", odd);
+    for remark in &trace.trailer.remarks {
+        line("remark", remark.clone());
+    }
+    text.push('\n');
+    let heads = ["memory", "areas", "largest MiB", "read faults", "write faults", "exec faults"];
+    let rows = AreaKind::ALL.iter().filter(|kind| d.areas[**kind as usize].0 > 0).map(|kind| {
+        let (areas, largest) = d.areas[*kind as usize];
+        let [read, write, exec] = d.faults[*kind as usize];
+        let numbers =
+            [count(areas), table::mib(largest.get()), count(read), count(write), count(exec)];
+        std::iter::once(kind.name().to_owned()).chain(numbers).collect()
+    });
+    text + &table::columns(&heads, rows)
+}
+
+fn object(trace: &Trace, d: &Description, mismatched: u64) -> Value {
+    let kinds = AreaKind::ALL.iter().map(|kind| {
+        let (areas, largest) = d.areas[*kind as usize];
+        let [read, write, exec] = d.faults[*kind as usize];
+        json!({
+            "kind": kind.name(), "areas": areas, "largest_bytes": largest.get(),
+            "read_faults": read, "write_faults": write, "exec_faults": exec,
+        })
+    });
+    json!({
+        "command": trace.header.command,
+        "ending": ending(trace),
+        "processor": trace.header.processor,
+        "kernel": trace.header.kernel,
+        "cpus": trace.header.cpus,
+        "access_source": trace.header.access_source.name(),
+        "recorder": trace.header.recorder,
+        "events": d.events,
+        "span_ns": d.span_ns,
+        "processes": d.processes,
+        "threads": d.threads,
+        "spaces": d.spaces,
+        "programs": d.programs,
+        "changes": d.changes,
+        "peak_mapped_bytes": d.peak_mapped.get(),
+        "faults": d.faults_all,
+        "anonymous_faults": d.anonymous_faults(),
+        "kernel_faults": d.faults_of_kernel,
+        "raced": d.raced,
+        "stale": d.stale,
+        "unexplained": d.unexplained.max(mismatched),
+        "lost": trace.trailer.lost,
+        "remarks": trace.trailer.remarks,
+        "areas": kinds.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,176 @@
+//! The command as a user meets it: its output, and one sentence for everything that goes wrong.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn foliant(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_foliant")).args(args).output().unwrap()
+}
+
+fn shipped(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces").join(name)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Exit code 2, nothing on standard output, and words on standard error.
+fn refused(args: &[&str], words: &[&str]) {
+    let output = foliant(args);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+    assert!(output.stdout.is_empty(), "{args:?}: {}", text(&output.stdout));
+    for word in words {
+        assert!(said.contains(word), "{args:?}: {word:?} is missing in {said:?}");
+    }
+}
+
+#[test]
+fn the_bare_command_replays_a_recording_in_any_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+    let output = command.current_dir(&folder).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    for word in ["64k", "2m", "thp", "kernel ms", "foliant record -o"] {
+        assert!(said.contains(word), "{said}");
+    }
+}
+
+#[test]
+fn json_has_the_promised_keys() {
+    let (sort, python) = (shipped("sort.trace"), shipped("python.trace"));
+    let files = [sort.to_str().unwrap(), python.to_str().unwrap()];
+    let output = foliant(&["replay", "--json", files[0], files[1]]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let list = value["files"].as_array().unwrap();
+    assert_eq!(list.len(), 2);
+    for (file, path) in list.iter().zip(files) {
+        assert_eq!(file["file"], path);
+        let recorded = file["recorded_anonymous_faults"].as_u64().unwrap();
+        let policies = file["policies"].as_array().unwrap();
+        let names: Vec<_> = policies.iter().map(|p| p["name"].as_str().unwrap()).collect();
+        let expect = ["4k", "16k", "32k", "64k", "128k", "256k", "512k", "1m", "2m", "thp"];
+        assert_eq!(names, expect);
+        assert_eq!(policies[0]["anonymous_faults"].as_u64(), Some(recorded));
+        for policy in policies {
+            for key in ["anonymous_faults", "fallbacks", "zeroed_bytes", "shootdowns", "leaves"] {
+                assert!(policy[key].is_u64(), "{key}");
+            }
+            assert!(policy["peak_bytes"].is_u64() && policy["untouched_bytes"].is_u64());
+            assert!(policy["kernel_time_ratio"].is_f64() && policy["peak_ratio"].is_f64());
+            assert!(policy["folios_by_order"].is_object());
+        }
+    }
+}
+
+#[test]
+fn policies_can_be_picked() {
+    let file = shipped("python.trace");
+    let file = file.to_str().unwrap();
+    let output = foliant(&["replay", file, "--policy", "64k,only-64k,thp", "--json"]);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<_> =
+        value["files"][0]["policies"].as_array().unwrap().iter().map(|p| &p["name"]).collect();
+    assert_eq!(names, ["64k", "only-64k", "thp"]);
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_refused() {
+    let file = shipped("python.trace");
+    let file = file.to_str().unwrap();
+    refused(&["replay", file, "--policy", "48k"], &["48k", "64k"]);
+    refused(&["replay", file, "--policy", "64k,,2m"], &["policy"]);
+    refused(&["replay", file, "--policy", "huge"], &["huge"]);
+    refused(&["replay", file, "--policy", "8k"], &["8k", "16k to 2m"]);
+    refused(&["replay", file, "--fragment", "101"], &["101", "0 to 100"]);
+    refused(&["replay", file, "--cpus", "0"], &["'0'", "1 to 1024"]);
+    refused(&["replay", file, "--memory", "lots"], &["lots"]);
+    refused(&["replay", file, "--memory", "1k"], &["1k", "8m"]);
+    refused(&["replay", file, "--model", "laptop"], &["laptop", "this-host"]);
+    refused(&["replay", file, "--memory", "16m"], &["16m", "--memory"]);
+    refused(&["replay"], &["FILE"]);
+}
+
+#[test]
+fn files_that_are_no_traces_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = std::fs::read(shipped("python.trace")).unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let cut = file("cut.trace", &whole[..whole.len() / 2]);
+    let mut changed = whole.clone();
+    changed[8] = 99; // the version follows the magic
+    let newer = file("newer.trace", &changed);
+    changed = whole.clone();
+    let middle = changed.len() / 2;
+    changed[middle] ^= 1;
+    let damaged = file("damaged.trace", &changed);
+    let other = file("other.trace", b"#!/bin/sh\n");
+    let empty = file("empty.trace", b"");
+    for command in ["replay", "trace"] {
+        refused(&[command, &cut], &["cut.trace", "cut off", "record it again"]);
+        refused(&[command, &newer], &["version 99", "newer foliant"]);
+        refused(&[command, &damaged], &["damaged", "record it again"]);
+        refused(&[command, &other], &["other.trace", "not a Foliant trace"]);
+        refused(&[command, &empty], &["empty.trace"]);
+        refused(&[command, "/nowhere/x.trace"], &["/nowhere/x.trace", "foliant record"]);
+    }
+}
+
+#[test]
+fn a_trace_is_described() {
+    let file = shipped("sort.trace");
+    let file = file.to_str().unwrap();
+    let said = text(&foliant(&["trace", file]).stdout);
+    assert!(said.contains("sort") && said.contains("anonymous"), "{said}");
+    let value: Value = serde_json::from_slice(&foliant(&["trace", "--json", file]).stdout).unwrap();
+    assert!(value["faults"].as_u64() > value["anonymous_faults"].as_u64());
+    let dump = text(&foliant(&["trace", "--dump", file]).stdout);
+    assert_eq!(Some(dump.lines().count() as u64), value["events"].as_u64());
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod recording {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_leaves_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new.trace");
+        let path = path.to_str().unwrap();
+        refused(&["record", "-o", path, "--", "no-such-program"], &["no-such-program", "PATH"]);
+        refused(&["record", "-o", path], &["COMMAND"]);
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+        refused(
+            &["record", "-o", "/nowhere/new.trace", "--", "true"],
+            &["/nowhere/new.trace", "-o"],
+        );
+        refused(&["record", "-o", "/dev/full/x", "--", "true"], &["/dev/full/x"]);
+    }
+
+    #[test]
+    fn a_recording_can_be_replayed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new.trace");
+        let path = path.to_str().unwrap();
+        let output = foliant(&["record", "-o", path, "--", "true"]);
+        let said = text(&output.stderr);
+        if said.contains("the system forbids") {
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(folder.path().read_dir().unwrap().next().is_none());
+            return; // nothing can be recorded here, and it says so
+        }
+        assert!(output.status.success(), "{said}");
+        let output = foliant(&["replay", "--json", "--policy", "4k", path]);
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let file = &value["files"][0];
+        assert_eq!(file["recorded_anonymous_faults"], file["policies"][0]["anonymous_faults"]);
+    }
+}

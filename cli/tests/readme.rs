@@ -1,0 +1,45 @@
+//! The terminal sessions and the code of the README are true.
+
+use foliant_history::{History, Plant, Shape};
+use std::process::Command;
+
+const README: &str = include_str!("../../README.md");
+
+/// The commands of the README's sessions, each with what it prints.
+fn sessions() -> Vec<(String, String)> {
+    let blocks = README.split("```console\n").skip(1);
+    let session = |block: &str| {
+        let block = block.split("```").next().unwrap_or_default();
+        let (command, output) = block.split_once('\n').expect("a command and its output");
+        (command.trim_start_matches("$ ").to_owned(), output.trim_end().to_owned())
+    };
+    blocks.map(session).collect()
+}
+
+/// What the history command prints, without building it again.
+fn history(command: &str) -> String {
+    let words: Vec<&str> = command.split(' ').collect();
+    let value = |name: &str| words[words.iter().position(|w| *w == name).unwrap() + 1];
+    let seed = value("--seed").parse().unwrap();
+    let mut shape = Shape::planted(seed, Plant::parse(value("--plant")).unwrap());
+    shape.cpus = value("--cpus").parse().unwrap();
+    shape.steps = value("--steps").parse().unwrap();
+    History::run(seed, shape).to_string().trim_end().to_owned()
+}
+
+#[test]
+fn the_sessions_print_what_they_show() {
+    let sessions = sessions();
+    assert_eq!(sessions.len(), 2);
+    for (command, expect) in sessions {
+        let got = match command.as_str() {
+            "cargo run --release" => {
+                let output = Command::new(env!("CARGO_BIN_EXE_foliant")).output().unwrap();
+                assert!(output.status.success());
+                String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+            }
+            command => history(command),
+        };
+        assert_eq!(got, expect, "the README shows something else for `{command}`");
+    }
+}
