@@ -1,0 +1,56 @@
+//! Everything that a developer of Foliant runs, behind one door: `cargo xtask COMMAND`.
+//!
+//! **Not here**: anything that a user of Foliant needs; that is the `foliant` command.
+#![forbid(unsafe_code)]
+
+mod run;
+mod sim;
+mod test;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Everything that a developer of Foliant runs.
+#[derive(Parser, Debug)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// The tests, the doc tests and tidy
+    Test {
+        /// What CI runs: format, clippy, tidy, tests, docs, loom, 200 histories, planted bugs
+        #[arg(long)]
+        all: bool,
+    },
+    /// Facts about the tree: module heads, order of the rooms, paths in the documents, unsafe code
+    Tidy,
+    /// Random histories of the manager on the simulated machine, and planted bugs
+    Sim(sim::Sim),
+    /// The benches: alloc, map, scale
+    Bench {
+        /// One of them
+        name: Option<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Line::parse().command {
+        Command::Test { all: false } => test::quick(),
+        Command::Test { all: true } => test::all(),
+        Command::Tidy => tidy::tidy(),
+        Command::Sim(asked) => sim::sim(&asked),
+        Command::Bench { name } => run::benches(name.as_deref()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::from(2)
+        }
+    }
+}

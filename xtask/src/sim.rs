@@ -1,0 +1,147 @@
+//! Random histories of the manager on the simulated machine, and planted bugs.
+
+use clap::Args;
+use foliant_history::{Histories, History, Plant, Refused, Shape, plants, run_planted};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// Seeds in which a planted bug must be caught.
+const PLANTED_SEEDS: u64 = 20;
+
+/// What `cargo xtask sim` takes.
+#[derive(Args, Debug)]
+pub(crate) struct Sim {
+    /// Runs so many histories
+    #[arg(long, value_name = "N", conflicts_with_all = ["seed", "planted"])]
+    seeds: Option<u64>,
+    /// The first seed of them
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    from: u64,
+    /// Runs one history and tells what happened
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Runs the planted bugs, or one of them: each must be caught by the checker named for it
+    #[arg(long, value_name = "BUG", num_args = 0..=1, default_missing_value = "all")]
+    planted: Option<String>,
+    /// Plants a bug in the one history
+    #[arg(long, value_name = "BUG", requires = "seed")]
+    plant: Option<String>,
+    /// CPUs, instead of what the seed says
+    #[arg(long, value_name = "C", requires = "seed")]
+    cpus: Option<u16>,
+    /// Operations per CPU, instead of what the seed says
+    #[arg(long, value_name = "N", requires = "seed")]
+    steps: Option<usize>,
+    /// `partitioned` or `racing`, instead of what the seed says
+    #[arg(long, value_name = "STYLE", requires = "seed")]
+    style: Option<String>,
+    /// Refuses the k-th allocation
+    #[arg(long, value_name = "K", requires = "seed")]
+    fail: Option<u64>,
+}
+
+/// Runs what was asked for.
+pub(crate) fn sim(asked: &Sim) -> Result<(), String> {
+    match (asked.seed, &asked.planted, asked.seeds) {
+        (Some(seed), _, _) => one(seed, asked),
+        (None, Some(name), _) => planted(name),
+        (None, None, seeds) => many(asked.from, seeds.unwrap_or(20)),
+    }
+}
+
+fn find(name: &str) -> Result<Plant, String> {
+    let known: Vec<&str> = plants().iter().map(|plant| plant.name()).collect();
+    Plant::parse(name)
+        .ok_or_else(|| format!("no planted bug is called {name}: use one of {}", known.join(", ")))
+}
+
+fn one(seed: u64, asked: &Sim) -> Result<(), String> {
+    let mut shape = match &asked.plant {
+        Some(name) => Shape::planted(seed, find(name)?),
+        None => Shape::of(seed),
+    };
+    if let Some(cpus) = asked.cpus {
+        shape.cpus = cpus.clamp(1, 1024).into();
+    }
+    if let Some(steps) = asked.steps {
+        shape.steps = steps;
+    }
+    if let Some(style) = &asked.style {
+        shape.style =
+            style.parse().map_err(|()| format!("{style} is no style: partitioned or racing"))?;
+    }
+    if let Some(k) = asked.fail {
+        shape.refused = Refused::Kth(k);
+    }
+    let report = History::run(seed, shape);
+    println!("{report}");
+    if report.is_clean() || asked.plant.is_some() {
+        return Ok(());
+    }
+    Err(format!("{} findings", report.findings.len()))
+}
+
+/// Runs `count` histories.
+pub(crate) fn many(from: u64, count: u64) -> Result<(), String> {
+    let begun = Instant::now();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let done = AtomicUsize::new(0);
+    let reports =
+        Histories::seeds(from..from.saturating_add(count), threads, Shape::of, |report| {
+            let n = done.fetch_add(1, Ordering::Relaxed) + 1;
+            if !report.is_clean() || n.is_multiple_of(50) {
+                println!("  {n} of {count} histories, {:.0} s", begun.elapsed().as_secs_f64());
+            }
+        });
+    let bad: Vec<_> = reports.iter().filter(|report| !report.is_clean()).collect();
+    for report in &bad {
+        println!("{report}\n");
+    }
+    let sum = |of: fn(&foliant_history::Report) -> u64| reports.iter().map(of).sum::<u64>();
+    println!(
+        "{count} histories from seed {from}: {} operations, {} faults, {} shootdowns, {} allocations refused; {:.0} s",
+        sum(|r| r.operations.values().sum()),
+        sum(|r| r.faults),
+        sum(|r| r.shootdowns),
+        sum(|r| r.refused_allocations),
+        begun.elapsed().as_secs_f64(),
+    );
+    match bad.first() {
+        None => Ok(()),
+        Some(first) => Err(format!(
+            "{} histories are not clean; the first again: {}",
+            bad.len(),
+            first.replay()
+        )),
+    }
+}
+
+/// Runs one planted bug or all.
+pub(crate) fn planted(name: &str) -> Result<(), String> {
+    let chosen = if name == "all" { plants().to_vec() } else { vec![find(name)?] };
+    let mut missed = Vec::new();
+    println!("{:<22} {:<22} {:>5}  what is wrong", "planted bug", "caught by", "seed");
+    for plant in chosen {
+        let caught = run_planted(plant, 0..PLANTED_SEEDS);
+        match &caught.by_name {
+            Some(report) => println!(
+                "{:<22} {:<22} {:>5}  {}",
+                plant.name(),
+                plant.checker(),
+                report.seed,
+                plant.about()
+            ),
+            None => {
+                println!(
+                    "{:<22} NOT by {:<15} {:>5}  {}",
+                    plant.name(),
+                    plant.checker(),
+                    "-",
+                    plant.about()
+                );
+                missed.push(plant.name());
+            }
+        }
+    }
+    if missed.is_empty() { Ok(()) } else { Err(format!("not caught: {}", missed.join(", "))) }
+}

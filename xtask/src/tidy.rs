@@ -1,0 +1,133 @@
+//! Facts about the tree. Each message says what to do next.
+
+use crate::run::root;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The rooms of `crates/mm/src`, in dependency order: each may use those before it.
+const ROOMS: [&str; 10] =
+    ["sync", "frame", "folio", "table", "stock", "flush", "zero", "space", "fault", "manager"];
+
+/// Pairs that look up on purpose, with the reason.
+const ALLOWED: [(&str, &str, &str); 2] = [
+    ("stock", "zero", "a record is cleared before it is handed out; zero counts in the stock"),
+    ("space", "fault", "the process switch is a word of the space's record"),
+];
+
+/// Documents whose paths must exist.
+const DOCUMENTS: [&str; 3] = ["README.md", "ARCHITECTURE.md", "STYLE.md"];
+
+/// Checks everything, and prints the census of unsafe code.
+pub(crate) fn tidy() -> Result<(), String> {
+    let root = root();
+    let mut findings = Vec::new();
+    let mut files = Vec::new();
+    for place in ["crates", "cli", "xtask", "kernel", "examples"] {
+        rust_files(&root.join(place), &mut files);
+    }
+    let mut census = Vec::new();
+    for file in &files {
+        let text =
+            fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let name = file.strip_prefix(&root).unwrap_or(file).display().to_string();
+        head(&name, &text, &mut findings);
+        rooms(&name, &text, &mut findings);
+        let blocks = text.matches("unsafe {").count() + text.matches("unsafe impl").count();
+        if blocks > 0 {
+            census.push((name, blocks));
+        }
+    }
+    for document in DOCUMENTS {
+        paths(&root, document, &mut findings);
+    }
+    let total: usize = census.iter().map(|(_, n)| n).sum();
+    println!(
+        "tidy: {} files, {total} unsafe blocks and impls in {} of them:",
+        files.len(),
+        census.len()
+    );
+    for (name, blocks) in &census {
+        println!("  {blocks:4}  {name}");
+    }
+    if findings.is_empty() {
+        return Ok(());
+    }
+    for finding in &findings {
+        eprintln!("tidy: {finding}");
+    }
+    Err(format!("{} findings", findings.len()))
+}
+
+fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut entries: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+/// A module opens with what it is for.
+fn head(name: &str, text: &str, findings: &mut Vec<String>) {
+    let is_doc = |line: &&str| !line.trim().is_empty() && !line.starts_with("#!");
+    let first = text.lines().find(is_doc).unwrap_or_default();
+    if !first.starts_with("//!") {
+        findings.push(format!("{name} does not open with `//!`: say in one line what it is for"));
+    }
+}
+
+/// A room uses only those before it.
+fn rooms(name: &str, text: &str, findings: &mut Vec<String>) {
+    let Some(inside) = name.strip_prefix("crates/mm/src/") else { return };
+    let Some((room, _)) = inside.split_once('/') else { return };
+    if inside.contains("test") || inside.contains("model") {
+        return;
+    }
+    let Some(place) = ROOMS.iter().position(|r| *r == room) else {
+        findings.push(format!(
+            "{name}: the room {room} is unknown; give it a place in xtask/src/tidy.rs"
+        ));
+        return;
+    };
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("//") {
+            continue;
+        }
+        for used in line.split("crate::").skip(1) {
+            let used: String =
+                used.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let Some(other) = ROOMS.iter().position(|r| *r == used) else { continue };
+            let allowed = ALLOWED.iter().any(|(from, to, _)| *from == room && *to == used);
+            if other > place && !allowed {
+                findings.push(format!(
+                    "{name}:{}: {room} uses {used}, which comes after it: return the need instead of calling up",
+                    number + 1
+                ));
+            }
+        }
+    }
+}
+
+/// Paths in backquotes exist.
+fn paths(root: &Path, document: &str, findings: &mut Vec<String>) {
+    let Ok(text) = fs::read_to_string(root.join(document)) else {
+        findings.push(format!("{document} is missing: write it"));
+        return;
+    };
+    for quoted in text.split('`').skip(1).step_by(2) {
+        let is_path = quoted.contains('/')
+            && !quoted.contains([' ', '*', '<', '{', '$', '\n'])
+            && ["crates/", "cli/", "xtask/", "docs/", "traces/", "kernel/", ".ci/", "examples/"]
+                .iter()
+                .any(|start| quoted.starts_with(start));
+        if is_path && !root.join(quoted).exists() {
+            findings.push(format!(
+                "{document} names `{quoted}`, which is not there: mend the document"
+            ));
+        }
+    }
+}
