@@ -3,7 +3,6 @@
 use super::{Fault, Outcome, Step};
 use crate::flush::Gather;
 use crate::folio::Class;
-use crate::frame::Kind;
 use crate::space::{Area, attrs, replace_leaf, split_leaf};
 use crate::stock::{Event, SizeEvent};
 use crate::table::{Attrs, Entry, Locked, Paging, Slot};
@@ -135,17 +134,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             self.stock.count_size(Order::BASE, SizeEvent::AnonFaultAlloc);
             return Step::Done(Outcome::Mapped(Order::BASE));
         }
-        let head = self.head_of(from);
+        let head = self.stock.head_of(from);
         let mut gather = Gather::new(self.stock, &self.space.target);
         gather.doom(head, 1);
         gather.flush();
         self.stock.count(Event::Copied);
         Step::Done(Outcome::Copied)
-    }
-
-    fn head_of(&self, frame: Frame) -> Frame {
-        let identity = self.stock.identity(frame);
-        assert!(matches!(identity.kind(), Kind::Anon | Kind::Tail), "{frame:?} is no user page");
-        identity.head(frame)
     }
 }

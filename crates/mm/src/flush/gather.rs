@@ -1,7 +1,7 @@
 //! The gather itself.
 
 use super::doomed::Doomed;
-use super::target::{Settled, Target};
+use super::target::Target;
 use crate::frame::Stale;
 use crate::stock::{Event, Stock};
 use crate::table::{Attrs, Paging};
@@ -129,29 +129,34 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         if self.pending == Pending::No {
             return;
         }
-        let (stock, machine) = (self.stock, self.stock.machine);
-        let me = machine.me();
-        let mut others = self.target.running();
-        let here = others.contains(me);
-        others.remove(me);
-        let ticket = if others.is_empty() {
-            None
-        } else {
-            stock.count(Event::Shootdown);
-            stock.count_by(Event::Interrupt, others.len() as u64);
-            Some(machine.ask(&others, &self.list))
-        };
-        if here {
+        if self.send(&self.list) {
             self.count_local();
-            machine.invalidate(&self.list);
-        }
-        if let Some(ticket) = ticket {
-            machine.wait(ticket);
         }
         self.target.finish();
         self.pending = Pending::No;
         self.list = Invalidation::none(self.target.scope());
         self.entries = 0;
+    }
+
+    /// Has `what` carried out on every CPU that runs the space, and returns when it is. Says whether this one does.
+    fn send(&self, what: &Invalidation) -> bool {
+        let (stock, machine) = (self.stock, self.stock.machine);
+        let me = machine.me();
+        let mut others = self.target.running();
+        let here = others.contains(me);
+        others.remove(me);
+        let ticket = (!others.is_empty()).then(|| {
+            stock.count(Event::Shootdown);
+            stock.count_by(Event::Interrupt, others.len() as u64);
+            machine.ask(&others, what)
+        });
+        if here {
+            machine.invalidate(what);
+        }
+        if let Some(ticket) = ticket {
+            machine.wait(ticket);
+        }
+        here
     }
 
     fn count_local(&self) {
@@ -161,15 +166,12 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         }
     }
 
-    /// Completes what other gathers of this space have pending, before a conclusion is drawn from an absent or
-    /// read-only entry (F2).
+    /// Completes what other gathers of this space have pending, by a flush of the whole space, before a conclusion is drawn
+    /// from an absent or read-only entry (F2, G5). Their own flush still follows.
     pub(crate) fn settle(&self) {
         let own = (self.pending == Pending::Yes) as u64;
-        if let Settled::Flushed { asked } = self.target.settle(self.stock.machine, own)
-            && asked > 0
-        {
-            self.stock.count(Event::Shootdown);
-            self.stock.count_by(Event::Interrupt, asked);
+        if self.target.is_pending(own) {
+            self.send(&Invalidation::all(self.target.scope()));
         }
     }
 }

@@ -16,7 +16,7 @@
 //!   the specification).
 //! - F2. From the first noted entry until the flush is done the space counts as pending: `started` is ahead of
 //!   `finished`. It is counted before the table's lock is released. Whoever finds an entry absent or read-only
-//!   under that lock and wants to conclude that nobody can use the old one calls [`Target::settle`] first (G5).
+//!   under that lock and wants to conclude that nobody can use the old one calls [`Gather::settle`] first (G5).
 //! - F3. A CPU is asked only if it runs the space now. It announced itself before it loaded the root, and the load
 //!   dropped everything older, so a CPU outside the set holds nothing.
 //! - F4. A gather dropped with work pending completes it.

@@ -1,7 +1,7 @@
 //! Whose translations a gather ends: the CPUs that run a space, and whether a flush of it is pending.
 
 use crate::sync::{AtomicU64, Ordering, fence};
-use foliant_machine::{Cpus, Invalidation, Scope, Tlb};
+use foliant_machine::Scope;
 use foliant_units::{CPUS_MAX, Cpu, CpuSet, Pa};
 
 /// One address space as the flush sees it.
@@ -54,37 +54,4 @@ impl Target {
         let finished = self.finished.load(Ordering::SeqCst);
         self.started.load(Ordering::SeqCst) > finished + own
     }
-
-    /// Carries out what others have pending, by a flush of the whole space (F2, G5). Their own flush still follows.
-    pub(crate) fn settle(&self, machine: &(impl Cpus + Tlb), own: u64) -> Settled {
-        if !self.is_pending(own) {
-            return Settled::Nothing;
-        }
-        let all = Invalidation::all(self.scope());
-        let mut others = self.running();
-        let me = machine.me();
-        let here = others.contains(me);
-        others.remove(me);
-        let ticket = (!others.is_empty()).then(|| machine.ask(&others, &all));
-        if here {
-            machine.invalidate(&all);
-        }
-        let asked = others.len() as u64;
-        if let Some(ticket) = ticket {
-            machine.wait(ticket);
-        }
-        Settled::Flushed { asked }
-    }
-}
-
-/// What [`Target::settle`] found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Settled {
-    /// No flush was pending.
-    Nothing,
-    /// The space was flushed; `asked` other CPUs were interrupted.
-    Flushed {
-        /// CPUs asked.
-        asked: u64,
-    },
 }

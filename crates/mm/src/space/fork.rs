@@ -6,12 +6,11 @@ use super::record::Space;
 use super::rewrite::Broken;
 use super::zap::{behind, page};
 use crate::flush::Gather;
-use crate::frame::Kind;
 use crate::stock::{Stock, record};
 use crate::sync::Ordering;
 use crate::table::{Attrs, Blocked, Entry, Gap, Locked, Paging, Slot, SoftKind, Spare, Tables};
 use foliant_machine::{Machine, Owner};
-use foliant_units::{FRAME_BYTES, Frame, Level, Va, VaRange};
+use foliant_units::{FRAME_BYTES, Level, Va, VaRange};
 
 /// Copies `parent` into a new space named by `stamp`. Without memory the half-made child is ended again; the parent's
 /// pages may then be write-protected, which costs a fault each and changes nothing else.
@@ -121,7 +120,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
                 Entry::None => {}
                 Entry::Leaf { pa, attrs } => {
                     if !attrs.has(Attrs::SPECIAL) {
-                        self.stock.add_references(self.head(pa.frame()), 1);
+                        self.stock.add_references(self.stock.head_of(pa.frame()), 1);
                         pages += 1;
                     }
                     copy.set(slot, share(gather, broken, locked, (slot, page(va))));
@@ -161,7 +160,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         let mut broken = Broken::none();
         let copy = self.to.lock(va, level).expect("just made, and the child's alone");
         let pages = level.order().expect("leaves end at 1 GiB").pages().get();
-        self.stock.add_references(self.head(pa.frame()), pages);
+        self.stock.add_references(self.stock.head_of(pa.frame()), pages);
         self.child.deposit(self.stock, deposit.give().0);
         copy.set(slot, share(gather, &mut broken, &locked, (slot, whole)));
         drop((copy, locked));
@@ -179,12 +178,6 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
                 Err(other) => panic!("the child is empty at {va}, and yet: {other}"),
             }
         }
-    }
-
-    fn head(&self, frame: Frame) -> Frame {
-        let identity = self.stock.identity(frame);
-        assert!(matches!(identity.kind(), Kind::Anon | Kind::Tail), "{frame:?} is no user page");
-        identity.head(frame)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::record::Space;
 use crate::flush::{Gather, Used};
-use crate::frame::Kind;
 use crate::stock::Stock;
 use crate::table::{Attrs, Entry, Gap, Locked, Paging, Prune, Slot, SoftKind, Spare, Tables};
 use foliant_machine::Machine;
@@ -76,7 +75,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
                     };
                     gather.note(page(va), Level::BASE, Used::of(attrs));
                     if !attrs.has(Attrs::SPECIAL) {
-                        let head = self.head(pa.frame());
+                        let head = self.stock.head_of(pa.frame());
                         room -= run.add(gather, head, 1);
                         pages += 1;
                     }
@@ -115,20 +114,12 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         };
         let pages = level.order().expect("leaves end at 1 GiB").pages().get();
         gather.note(whole, level, Used::of(attrs));
-        gather.doom(self.head(pa.frame()), pages);
+        gather.doom(self.stock.head_of(pa.frame()), pages);
         drop(locked);
         self.space.uncharge(self.stock.machine.me(), pages);
         self.space.withdraw(self.stock, &mut spare);
         self.stock.drain(&mut spare);
         whole.end().min(range.end())
-    }
-
-    fn head(&self, frame: Frame) -> Frame {
-        let identity = self.stock.identity(frame);
-        match identity.kind() {
-            Kind::Anon | Kind::Tail => identity.head(frame),
-            other => panic!("{frame:?} is mapped by a user but is {other:?}"),
-        }
     }
 
     /// Removes tables that cover addresses of `range` only, or of gaps around it. `range` was taken out before, and no

@@ -115,6 +115,15 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         Claim::state(head, order)
     }
 
+    /// The head of the folio that holds `frame`, which a user's entry names.
+    pub(crate) fn head_of(&self, frame: Frame) -> Frame {
+        let identity = self.identity(frame);
+        match identity.kind() {
+            Kind::Anon | Kind::Tail => identity.head(frame),
+            other => panic!("{frame:?} is mapped by a user but is {other:?}"),
+        }
+    }
+
     /// Adds `n` references to the folio at `head`; its caller already holds one.
     pub(crate) fn add_references(&self, head: Frame, n: u64) {
         loop {
