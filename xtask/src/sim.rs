@@ -99,10 +99,11 @@ pub(crate) fn many(from: u64, count: u64) -> Result<(), String> {
     }
     let sum = |of: fn(&foliant_history::Report) -> u64| reports.iter().map(of).sum::<u64>();
     println!(
-        "{count} histories from seed {from}: {} operations, {} faults, {} shootdowns, {} allocations refused; {:.0} s",
+        "{count} histories from seed {from}: {} operations, {} faults, {} shootdowns, {} kept switches, {} allocations refused; {:.0} s",
         sum(|r| r.operations.values().sum()),
         sum(|r| r.faults),
         sum(|r| r.shootdowns),
+        sum(|r| r.kept),
         sum(|r| r.refused_allocations),
         begun.elapsed().as_secs_f64(),
     );

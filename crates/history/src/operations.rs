@@ -29,6 +29,7 @@ pub(crate) enum Op {
     Fork,
     End,
     Other,
+    Away,
     Policy,
     Stack,
     Userfault,
@@ -37,7 +38,7 @@ pub(crate) enum Op {
 }
 
 /// How often each is drawn.
-pub(crate) const MIX: [(u32, Op); 19] = [
+pub(crate) const MIX: [(u32, Op); 20] = [
     (40, Op::Store),
     (30, Op::Load),
     (6, Op::Peek),
@@ -52,6 +53,7 @@ pub(crate) const MIX: [(u32, Op); 19] = [
     (4, Op::Fork),
     (3, Op::End),
     (6, Op::Other),
+    (10, Op::Away),
     (3, Op::Policy),
     (1, Op::Stack),
     (1, Op::Userfault),
@@ -179,6 +181,7 @@ impl Seat {
             Op::Fork => self.fork(world, lineages),
             Op::End => self.end(world),
             Op::Other => self.at = self.rng.below(self.spaces.len() as u64) as usize,
+            Op::Away => world.go_away(&mut self.rng),
             Op::Policy => {
                 world.count("policy");
                 match self.rng.once_in(4) {

@@ -35,6 +35,8 @@ pub enum Plant {
     StaysWritable,
     /// A root is not loaded.
     SkipActivate,
+    /// What a CPU cached of a root is kept although a flush passed it by.
+    KeptUnasked,
     /// A block that is given back is not stated to be free.
     Leak,
     /// A block is stated to be free twice.
@@ -51,7 +53,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 19] = [
+    pub const ALL: [Plant; 20] = [
         Plant::SkipRemoteFlush,
         Plant::OneCpuTooFew,
         Plant::FreeBeforeWait,
@@ -65,6 +67,7 @@ impl Plant {
         Plant::DoubleMap,
         Plant::StaysWritable,
         Plant::SkipActivate,
+        Plant::KeptUnasked,
         Plant::Leak,
         Plant::FreedTwice,
         Plant::UnstatedClaim,
@@ -121,6 +124,11 @@ impl Plant {
             Plant::SkipActivate => {
                 ("skip-activate", "a root is not loaded", "no_stale_translation")
             }
+            Plant::KeptUnasked => (
+                "kept-unasked",
+                "a root comes back with what a flush passed by",
+                "no_stale_translation",
+            ),
             Plant::Leak => ("leak", "a block given back is not stated to be free", "quiescent"),
             Plant::FreedTwice => {
                 ("freed-twice", "a block is stated to be free twice", "frames_conserved")

@@ -65,11 +65,12 @@ enum Op {
     Fork,
     End,
     Other,
+    Away,
     Policy,
     AddMemory,
 }
 
-const MIX: [(u32, Op); 15] = [
+const MIX: [(u32, Op); 16] = [
     (40, Op::Store),
     (30, Op::Load),
     (10, Op::Map),
@@ -83,6 +84,7 @@ const MIX: [(u32, Op); 15] = [
     (4, Op::Fork),
     (3, Op::End),
     (6, Op::Other),
+    (10, Op::Away),
     (2, Op::Policy),
     (1, Op::AddMemory),
 ];
@@ -227,6 +229,7 @@ impl<P: Paging> Race<'_, '_, P> {
             Op::Resize => self.resize(rng, racer),
             Op::Fork => self.fork(racer),
             Op::End => self.end(rng),
+            Op::Away => world.go_away(rng),
             Op::Policy => {
                 world.count("policy");
                 world.mm.set_policy(policy(rng));

@@ -28,6 +28,8 @@ pub struct Report {
     pub shootdowns: u64,
     /// CPUs that they asked.
     pub interrupts: u64,
+    /// Switches to a space of which the CPU kept what it had cached.
+    pub kept: u64,
     /// Allocations that the fault plan refused.
     pub refused_allocations: u64,
     /// Operations and accesses refused for lack of memory.
@@ -71,10 +73,11 @@ impl fmt::Display for Report {
         writeln!(f)?;
         writeln!(
             f,
-            "  faults {}, shootdowns {} of {} CPUs, refused allocations {}, refused operations {}, digest {:016x}",
+            "  faults {}, shootdowns {} of {} CPUs, kept switches {}, refused allocations {}, refused operations {}, digest {:016x}",
             self.faults,
             self.shootdowns,
             self.interrupts,
+            self.kept,
             self.refused_allocations,
             self.refused_operations,
             self.digest

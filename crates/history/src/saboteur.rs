@@ -9,14 +9,12 @@
 
 use crate::plant::Plant;
 use crate::rng::Rng;
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 use foliant_machine::{
-    Clock, Cpus, Invalidation, Item, KernelFault, KernelVa, MmuRules, Owner, PhysMem, Reach,
-    Refusal, Root, Tables, Ticket, Tlb, Witness,
+    Around, Invalidation, Item, Kept, Owner, PhysMem, Reach, Root, Tables, Ticket, Tlb, Witness,
 };
 use foliant_sim::Sim;
-use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Level, Nanos, Pa, Pages, Va, VaRange};
+use foliant_units::{Bytes, CpuSet, FrameRange, Level, Pa, Pages, Va, VaRange};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 // Bits of an x86-64 leaf. A user leaf that is not executable is told from a table word by NX.
@@ -142,11 +140,12 @@ impl<'s> Saboteur<'s> {
     }
 }
 
-// SAFETY: every pointer is the simulated machine's.
-unsafe impl PhysMem for Saboteur<'_> {
-    unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { self.sim.reach(pa, bytes) }
+// SAFETY: every access is the simulated machine's.
+unsafe impl Around for Saboteur<'_> {
+    type Inner = Sim;
+
+    fn inner(&self) -> &Sim {
+        self.sim
     }
     unsafe fn load(&self, pa: Pa) -> u64 {
         if self.is(Plant::DoubleMap) {
@@ -194,35 +193,12 @@ unsafe impl PhysMem for Saboteur<'_> {
         // SAFETY: the caller's promise, handed on.
         unsafe { self.sim.copy(from, to, bytes) }
     }
-}
-
-// SAFETY: every access is the simulated machine's.
-unsafe impl KernelVa for Saboteur<'_> {
-    unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { self.sim.kernel_load(va) }
-    }
-    unsafe fn kernel_store(&self, va: Va, word: u64) -> Result<(), KernelFault> {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { self.sim.kernel_store(va, word) }
-    }
-    unsafe fn kernel_compare_exchange(
-        &self,
-        va: Va,
-        old: u64,
-        new: u64,
-    ) -> Result<Result<u64, u64>, KernelFault> {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { self.sim.kernel_compare_exchange(va, old, new) }
-    }
-}
-
-impl Tlb for Saboteur<'_> {
-    fn activate(&self, root: Root) {
+    fn activate(&self, root: Root, kept: Kept) {
         if self.strikes(Plant::SkipActivate) {
             return;
         }
-        self.sim.activate(root);
+        let stale = kept == Kept::Nothing && self.strikes(Plant::KeptUnasked);
+        self.sim.activate(root, if stale { Kept::Unchanged } else { kept });
     }
     fn invalidate(&self, what: &Invalidation) {
         if self.strikes(Plant::SkipLocalFlush) || self.strikes(Plant::NoBreak) {
@@ -251,36 +227,6 @@ impl Tlb for Saboteur<'_> {
         }
         self.sim.wait(ticket);
     }
-    fn rules(&self) -> MmuRules {
-        self.sim.rules()
-    }
-}
-
-impl Cpus for Saboteur<'_> {
-    fn me(&self) -> Cpu {
-        self.sim.me()
-    }
-    fn count(&self) -> usize {
-        self.sim.count()
-    }
-    fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
-        self.sim.pinned(work)
-    }
-    fn relax(&self) {
-        self.sim.relax();
-    }
-}
-
-impl Clock for Saboteur<'_> {
-    fn now(&self) -> Nanos {
-        self.sim.now()
-    }
-    fn breathe(&self) {
-        self.sim.breathe();
-    }
-}
-
-impl Witness for Saboteur<'_> {
     fn owned(&self, frames: FrameRange, owner: Owner) {
         match owner {
             Owner::Free if self.strikes(Plant::Leak) => return,
@@ -294,8 +240,5 @@ impl Witness for Saboteur<'_> {
             _ => {}
         }
         self.sim.owned(frames, owner);
-    }
-    fn refusal(&self) -> Refusal {
-        self.sim.refusal()
     }
 }

@@ -5,12 +5,13 @@
 //! - W2. Nothing here depends on the host: no clock, no addresses, no hash order.
 
 use crate::report::Finding;
+use crate::rng::Rng;
 use crate::saboteur::Saboteur;
 use crate::shape::{Live, Refused, Shape};
 use foliant::manager::Setup;
 use foliant::space::{RangeError, SpaceId};
 use foliant::table::{Attrs, Entry, Paging};
-use foliant::{Access, Manager, Outcome, Policy};
+use foliant::{Access, FlushGrain, Manager, Outcome, Policy};
 use foliant_machine::{Owner, Replace};
 use foliant_sim::{Config, Failing, Sim};
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Pages, Va, VaRange};
@@ -22,6 +23,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const FINDINGS_MAX: usize = 8;
 /// Faults that one access may take before it is called endless.
 const FAULTS_MAX: usize = 300;
+/// How often a CPU that runs no space lets others go on, at most.
+const AWAY_MAX: u64 = 12;
 /// Where memory that is added later lies: in a section of descriptors of its own.
 const ADDED_AT: Frame = Frame::new(4 << 15);
 
@@ -92,11 +95,20 @@ impl<'m, P: Paging> World<'m, P> {
     pub(crate) fn new(sim: &'m Sim, machine: &'m Saboteur<'m>, shape: Shape, seed: u64) -> Self {
         let memory = &sim.config().memory[..1];
         let policy = Policy::BASE_ONLY;
-        let setup = Setup { memory, reserved: &[], added_below: Frame::new(8 << 15), policy };
+        let setup = Setup {
+            memory,
+            reserved: &[],
+            added_below: Frame::new(8 << 15),
+            kernel_top: None,
+            policy,
+        };
         let mm = Manager::new(machine, &setup).expect("the machine has memory");
         for cpu in mm.cpus() {
             sim.on(cpu, || mm.online());
         }
+        // Every fourth history flushes whole operations, the others at most so many entries.
+        let grain = [0, 1, 7, 64][(seed % 4) as usize];
+        mm.set_flush_grain(FlushGrain::new(grain).unwrap_or(FlushGrain::WHOLE));
         // The first frame handed out brings the descriptors in.
         let first = mm.create(None).expect("nothing is refused yet");
         mm.end(first).expect("it is not in use");
@@ -192,6 +204,14 @@ impl<'m, P: Paging> World<'m, P> {
     /// Makes the calling CPU run the space.
     pub(crate) fn run(&self, id: SpaceId) -> Result<(), ()> {
         self.mm.switch(Some(id)).map_err(|_| ())
+    }
+    /// The calling CPU runs no space for a while. Its next operation takes it back, to what it kept.
+    pub(crate) fn go_away(&self, rng: &mut Rng) {
+        self.count("away");
+        if self.mm.switch(None).is_err() {
+            self.wrong("answers", "no way out of a space".into());
+        }
+        (0..rng.below(AWAY_MAX)).for_each(|_| foliant_machine::Cpus::relax(self.sim));
     }
     /// An access of a program on the calling CPU, which runs the space; faults are handed to the manager.
     fn access(

@@ -14,12 +14,15 @@
 //! | [`Clock`] | time, and the breathing point of long work |
 //! | [`Witness`] | nothing: it hears who owns which frames, for those who watch |
 //!
+//! [`Around`] is for machines that stand around another one: to count, to watch, to leave something out.
+//!
 //! **Invariants** (of every implementation; the law suite checks what can be checked)
-//! - M1. A translation, once cached by a CPU, may be used by it until an invalidation that covers it
-//!   has been carried out *on that CPU*. Nothing else may be assumed to end it.
+//! - M1. A translation, once cached by a CPU, may be used by it whenever it runs the root through which it was cached
+//!   (a global one: always), until an invalidation that covers it has been carried out *on that CPU*, or the root was
+//!   activated there with [`Kept::Nothing`]. Nothing else may be assumed to end it: not running another root meanwhile.
 //! - M2. A page-table word that is not present is never cached. One that is present may be cached by
-//!   any CPU that runs (or ran since its last [`Tlb::activate`]) a root from which it is reachable, at
-//!   any time, used or not, unless [`MmuRules::accessed`] promises more.
+//!   any CPU while it runs a root from which it is reachable, at any time, used or not, unless [`MmuRules::accessed`]
+//!   promises more. Through a root that a CPU does not run it caches nothing new.
 //! - M3. When [`Tlb::wait`] returns, each asked CPU has carried the invalidation out, and every access
 //!   it made through an old translation is complete and visible.
 //! - M4. Walkers set accessed and dirty bits with atomic updates of the word; a store through a stale
@@ -28,6 +31,7 @@
 //! **Not here**: page-table formats (`foliant::table`), any implementation, any allocation.
 #![no_std]
 
+mod around;
 mod clock;
 mod cpus;
 pub mod laws;
@@ -36,11 +40,12 @@ mod rules;
 mod tlb;
 mod witness;
 
+pub use around::Around;
 pub use clock::Clock;
 pub use cpus::Cpus;
 pub use mem::{KernelFault, KernelVa, PhysMem};
 pub use rules::{Accessed, MmuRules, Replace};
-pub use tlb::{Invalidation, Item, Reach, Root, Scope, Tables, Ticket, Tlb};
+pub use tlb::{Invalidation, Item, Kept, Reach, Root, Scope, Tables, Ticket, Tlb};
 pub use witness::{Owner, Refusal, Witness};
 
 /// A whole machine: everything that Foliant asks for, in one bound.

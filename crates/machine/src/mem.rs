@@ -97,4 +97,22 @@ pub unsafe trait KernelVa {
         old: u64,
         new: u64,
     ) -> Result<Result<u64, u64>, KernelFault>;
+
+    /// Writes `word` at `count` addresses, `stride` apart, `va` the lowest and first: the descriptors of a folio's tails. Each
+    /// is a write of its own; the error names the first that was not made.
+    ///
+    /// # Safety
+    /// As for [`kernel_store`](KernelVa::kernel_store), for each address.
+    unsafe fn kernel_fill(
+        &self,
+        va: Va,
+        stride: Bytes,
+        count: u64,
+        word: u64,
+    ) -> Result<(), KernelFault> {
+        (0..count).try_for_each(|n| {
+            // SAFETY: the caller's promise.
+            unsafe { self.kernel_store(va.add(n * stride.get()), word) }
+        })
+    }
 }

@@ -14,12 +14,22 @@ pub struct Root {
     pub kernel: Pa,
 }
 
+/// Whether what a CPU still has cached of a root that it ran before may be used again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kept {
+    /// No: it may be stale, or of an earlier root in the same frame.
+    Nothing,
+    /// Yes. The CPU activated this very root before, and of every word reachable from it that has changed since then,
+    /// and that could be cached, the CPU has carried the invalidation out or is still going to be asked.
+    Unchanged,
+}
+
 /// Whose translations an invalidation means.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scope {
-    /// Those of the address space with this user root, non-global.
+    /// Those of the user half, non-global, that were cached through this user root, whether or not the CPU runs it now.
     Space(Pa),
-    /// Those of the kernel half, global ones included, whatever root a CPU runs.
+    /// Those of the kernel half, global ones included, whatever root a CPU runs and through whichever it cached them.
     Kernel,
 }
 
@@ -160,14 +170,21 @@ impl Ticket {
 
 /// Cached translations of this CPU and of the others.
 pub trait Tlb {
-    /// Makes the calling CPU run `root`. No non-global translation that the CPU cached before, of this
-    /// or any other root, is used after it, and no paging-structure entry. Global ones may stay.
+    /// Makes the calling CPU run `root`. Until it activates another one it uses global translations and those that it
+    /// cached through `root`, and no others; those of other roots may stay cached, under a tag.
+    ///
+    /// With [`Kept::Nothing`] no non-global translation or paging-structure entry that the CPU cached before through
+    /// this user root is used any more. With [`Kept::Unchanged`] they may be used, all of them: the caller vouches that
+    /// none is stale but those whose invalidation is outstanding. A machine without tags ends them either way.
     ///
     /// The caller must have published the space's interest (so that others will ask this CPU) *before*
-    /// it calls: a word cleared afterwards would otherwise be cached unseen.
-    fn activate(&self, root: Root);
+    /// it calls, and before it concludes `Unchanged`: a word cleared afterwards would otherwise be cached unseen. A
+    /// request that arrives between the two, while the CPU still runs another root, counts (see [`Scope::Space`]).
+    fn activate(&self, root: Root, kept: Kept);
 
-    /// Carries out `what` on the calling CPU. When it returns no covered translation is used by it.
+    /// Carries out `what` on the calling CPU. When it returns no covered translation is used by it, now or after a later
+    /// `activate`: what the CPU keeps under the tags of other roots is covered like the rest. (A machine may do that by
+    /// noting that the tag is stale.)
     fn invalidate(&self, what: &Invalidation);
 
     /// Asks every CPU in `cpus` to carry out `what`. The calling CPU is ignored if listed. It returns at

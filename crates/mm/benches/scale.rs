@@ -57,7 +57,13 @@ fn main() {
         let sim = Sim::new(Config::free(2, Bytes::new(1 << 30))).unwrap();
         let memory = sim.config().memory.clone();
         let policy = Policy::always(Orders::of(order));
-        let setup = Setup { memory: &memory, reserved: &[], added_below: Frame::new(0), policy };
+        let setup = Setup {
+            memory: &memory,
+            reserved: &[],
+            added_below: Frame::new(0),
+            kernel_top: None,
+            policy,
+        };
         let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
         sim.parallel(2, |_| mm.online());
         let id = mm.create(None).unwrap();

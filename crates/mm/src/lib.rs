@@ -25,5 +25,6 @@ pub mod table;
 mod zero;
 
 pub use fault::{Access, Outcome, Policy};
+pub use flush::FlushGrain;
 pub use manager::Manager;
-pub use stock::{Event, SizeEvent, SizeStats};
+pub use stock::{Event, NoBlock, SizeEvent, SizeStats};

@@ -3,11 +3,11 @@
 mod common;
 use common::*;
 use foliant::fault::Orders;
-use foliant::space::{Advice, Flags, SpaceId};
-use foliant::{Access, Event, Policy};
-use foliant_machine::Tlb;
-use foliant_sim::Sim;
-use foliant_units::{Order, Va};
+use foliant::space::{Advice, Flags, Move, SpaceId};
+use foliant::{Access, Event, FlushGrain, Policy};
+use foliant_machine::{Replace, Tlb};
+use foliant_sim::{Config, Sim};
+use foliant_units::{Bytes, Order, Va};
 
 /// Shootdowns, CPUs asked, single local invalidations, local flushes of everything.
 #[derive(PartialEq, Eq, Debug)]
@@ -151,4 +151,126 @@ fn a_fork_is_one_shootdown_however_much_is_shared() {
     let fork = || child = mm.fork(id).ok();
     assert_eq!(cost(&mm, fork), Cost { shootdowns: 1, asked: 3, ones: 0, alls: 1 });
     finish(&sim, &mm, &[id, child.unwrap()]);
+}
+
+/// Runs `work` at each grain on a space of 512 pages that 4 CPUs run, and demands the shootdowns that the entries of its
+/// flushes take.
+fn at_each_grain(entries: &[u64], work: impl Fn(&Mm<'_>, SpaceId) -> Option<SpaceId>) {
+    for grain in [1, 7, 64, 0] {
+        let sim = sim(4, 64);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let id = warm(&sim, &mm, 4, 512);
+        mm.set_flush_grain(FlushGrain::new(grain).unwrap_or(FlushGrain::WHOLE));
+        let mut more = None;
+        let found = cost(&mm, || more = work(&mm, id));
+        let flushes = |n: &u64| if grain == 0 { 1 } else { n.div_ceil(grain.into()) };
+        let shootdowns: u64 = entries.iter().map(flushes).sum();
+        let (count, asked) = (found.shootdowns, found.asked);
+        assert_eq!((count, asked), (shootdowns, 3 * shootdowns), "grain {}", mm.flush_grain());
+        for page in 0..512 {
+            let old = load(&sim, &mm, id, BASE + 2 * MB + page * 4096);
+            assert_eq!(old, 0, "a neighbour was hit");
+        }
+        let spaces: Vec<SpaceId> = [id].into_iter().chain(more).collect();
+        finish(&sim, &mm, &spaces);
+    }
+}
+
+#[test]
+fn the_grain_is_the_entries_per_shootdown_of_a_drop() {
+    at_each_grain(&[512], |mm, id| {
+        mm.advise(id, range(BASE, 2 * MB), Advice::DontNeed).unwrap();
+        None
+    });
+}
+
+#[test]
+fn the_grain_is_the_entries_per_shootdown_of_an_unmap() {
+    // 512 pages and the table that held them.
+    at_each_grain(&[513], |mm, id| {
+        mm.unmap(id, range(BASE, 2 * MB)).unwrap();
+        None
+    });
+}
+
+#[test]
+fn the_grain_is_the_entries_per_shootdown_of_a_protect() {
+    at_each_grain(&[512], |mm, id| {
+        mm.protect(id, range(BASE, 2 * MB), Flags::READ).unwrap();
+        None
+    });
+}
+
+#[test]
+fn the_grain_is_the_entries_per_shootdown_of_a_fork() {
+    at_each_grain(&[512], |mm, id| mm.fork(id).ok());
+}
+
+#[test]
+fn the_grain_is_the_entries_per_shootdown_of_a_move() {
+    // 512 pages, and then the table that they leave behind.
+    at_each_grain(&[512, 1], |mm, id| {
+        let to = Move::To(Va::new(BASE + 64 * MB));
+        mm.remap(id, range(BASE, 2 * MB), Bytes::new(2 * MB), to).unwrap();
+        None
+    });
+}
+
+#[test]
+fn an_entry_that_nobody_used_costs_nothing_at_any_grain() {
+    let sim = sim(2, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let parent = warm(&sim, &mm, 2, 16);
+    mm.set_flush_grain(FlushGrain::ONE);
+    let child = mm.fork(parent).unwrap();
+    for n in 0..2 {
+        sim.on(cpu(n), || mm.switch(Some(child)).unwrap());
+    }
+    // Rights that are lost cost something; the child's entries were never used.
+    let drop = || mm.advise(child, range(BASE, 16 * 4096), Advice::DontNeed).unwrap();
+    assert_eq!(cost(&mm, drop), Cost { shootdowns: 0, asked: 0, ones: 0, alls: 0 });
+    finish(&sim, &mm, &[parent, child]);
+}
+
+/// Where entries are broken before they are made, a flush at a small grain comes between two parts of one table.
+#[test]
+fn the_grain_holds_where_entries_are_broken_first() {
+    let mut config = Config::seeded(4, Bytes::new(64 * MB), 1);
+    config.rules.replace = Replace::BreakBeforeMake;
+    let sim = Sim::new(config).unwrap();
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = warm(&sim, &mm, 4, 512);
+    mm.set_flush_grain(FlushGrain::new(64).unwrap());
+    let fewer = || mm.protect(id, range(BASE, 2 * MB), Flags::READ).unwrap();
+    assert_eq!(cost(&mm, fewer).shootdowns, 8);
+    let fork = || mm.end(mm.fork(id).unwrap()).unwrap();
+    assert_eq!(cost(&mm, fork).shootdowns, 8);
+    assert_eq!(load(&sim, &mm, id, BASE + 5 * 4096), 5);
+    finish(&sim, &mm, &[id]);
+}
+
+/// A CPU that stores while another one takes the pages away one by one: no store is lost, nothing stale is used.
+#[test]
+fn small_grains_survive_others_at_work() {
+    for grain in [1, 3] {
+        let sim = sim(3, 64);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let id = warm(&sim, &mm, 3, 64);
+        mm.set_flush_grain(FlushGrain::new(grain).unwrap());
+        sim.parallel(3, |me| match me.0 {
+            0 => {
+                for _ in 0..4 {
+                    mm.advise(id, range(BASE, 64 * 4096), Advice::DontNeed).unwrap();
+                    mm.protect(id, range(BASE, 64 * 4096), Flags::READ).unwrap();
+                    mm.protect(id, range(BASE, 64 * 4096), Flags::READ_WRITE).unwrap();
+                }
+            }
+            _ => {
+                for page in (0..64).chain(0..64) {
+                    store(&sim, &mm, id, BASE + page * 4096, page + 1);
+                }
+            }
+        });
+        finish(&sim, &mm, &[id]);
+    }
 }

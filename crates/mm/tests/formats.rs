@@ -15,7 +15,13 @@ fn life<P: Paging>(format: Format) {
     let sim = Sim::new(config).unwrap();
     let memory = sim.config().memory.clone();
     let policy = Policy::always(Orders::ANON);
-    let setup = Setup { memory: &memory, reserved: &[], added_below: Frame::new(0), policy };
+    let setup = Setup {
+        memory: &memory,
+        reserved: &[],
+        added_below: Frame::new(0),
+        kernel_top: None,
+        policy,
+    };
     let mm: Manager<'_, Sim, P> = Manager::new(&sim, &setup).unwrap();
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();

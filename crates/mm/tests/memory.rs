@@ -4,7 +4,7 @@ mod common;
 use common::*;
 use foliant::manager::{Setup, SetupError};
 use foliant::table::X86_64;
-use foliant::{Manager, Outcome, Policy};
+use foliant::{Event, Manager, Outcome, Policy};
 use foliant_sim::{Checks, Config, Sim};
 use foliant_units::{Bytes, Frame, FrameRange, Order, Pages};
 
@@ -25,6 +25,7 @@ fn holes_and_reserved_parts_are_never_handed_out() {
         memory: &lent,
         reserved: &reserved,
         added_below: Frame::new(0),
+        kernel_top: None,
         policy: Policy::default(),
     };
     let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
@@ -46,7 +47,13 @@ fn memory_that_is_added_is_used() {
     let lent = [frames(0x1000, 0x400)];
     let sim = machine(vec![lent[0], frames(0x8000, 0x2000)]);
     let added_below = Frame::new(0xa000);
-    let setup = Setup { memory: &lent, reserved: &[], added_below, policy: Policy::BASE_ONLY };
+    let setup = Setup {
+        memory: &lent,
+        reserved: &[],
+        added_below,
+        kernel_top: None,
+        policy: Policy::BASE_ONLY,
+    };
     let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
@@ -80,6 +87,7 @@ fn too_little_memory_is_an_answer() {
             memory: &lent,
             reserved: &[],
             added_below: Frame::new(0),
+            kernel_top: None,
             policy: Policy::BASE_ONLY,
         };
         match Manager::<'_, Sim, X86_64<4>>::new(&sim, &setup) {
@@ -104,4 +112,47 @@ fn a_tebibyte_on_a_small_host() {
     assert!(mm.memory().free.get() > (1 << 28) - (1 << 20));
     mm.switch(None).unwrap();
     mm.end(id).unwrap();
+}
+
+/// Everything that a first fault takes besides its page and its tables is there already.
+#[test]
+fn descriptors_can_be_there_before_the_first_fault() {
+    let sim = sim(1, 300);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.describe_all().unwrap();
+    let described = mm.memory().free.get();
+    mm.describe_all().unwrap();
+    assert_eq!(mm.memory().free.get(), described, "the second time there is nothing to do");
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, MB);
+    let (free, tables) = (mm.memory().free.get(), mm.total(Event::TableMade));
+    store(&sim, &mm, id, BASE, 1);
+    let taken = free - mm.memory().free.get();
+    assert_eq!(taken, 1 + mm.total(Event::TableMade) - tables);
+    finish(&sim, &mm, &[id]);
+}
+
+/// The table that is kept for a leaf once counted as given back without having counted as made.
+#[test]
+fn every_table_that_was_made_is_given_back_once() {
+    let sim = sim(1, 300);
+    let mm = manager(&sim, Policy::always(foliant::fault::Orders::of(Order::MEGA)));
+    mm.describe_all().unwrap();
+    let there = |mm: &Mm<'_>| mm.total(Event::TableMade) - mm.total(Event::TableFreed);
+    let before = there(&mm);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 8 * MB);
+    for n in 0..4 {
+        store(&sim, &mm, id, BASE + n * 2 * MB, n);
+    }
+    // Three levels down to the leaves; a table that is kept is none of them.
+    assert_eq!(there(&mm), before + 2);
+    mm.unmap(id, range(BASE, MB)).unwrap();
+    assert_eq!(there(&mm), before + 3, "one leaf was taken apart");
+    mm.unmap(id, range(BASE + 2 * MB, 2 * MB)).unwrap();
+    assert_eq!(there(&mm), before + 3, "one leaf was taken out whole");
+    finish(&sim, &mm, &[id]);
+    assert_eq!(there(&mm), before);
 }

@@ -1,16 +1,20 @@
 //! The translation caches of one CPU: an array per page size, and one per level of table pointers.
 //!
+//! Every entry carries a tag, the user root through which it was read, and is found under that root only, unless it is
+//! global. There are as many tags as roots: nothing is ever dropped for want of one.
+//!
 //! **Invariants**
-//! - I1. An entry leaves only by being invalidated, dropped with the root, or (sized arrays) evicted.
-//! - I2. Kept arrays iterate in address order, so that seeded runs do not depend on a hash.
+//! - I1. An entry leaves only by being invalidated, dropped when its root is activated anew, or (sized arrays) evicted.
+//! - I2. Kept arrays iterate in the order of tag and address, so that seeded runs do not depend on a hash.
+//! - I3. No access and no walk finds an entry of another tag than the one that runs.
 //!
 //! **Locking**: the owning CPU's core lock.
 //!
-//! **Not here**: tags of address spaces (a CPU drops all non-global entries with its root), separate
-//! caches for instructions, entries that merge neighbours.
+//! **Not here**: separate caches for instructions, entries that merge neighbours.
 
 use crate::config::{Geometry, Shape};
 use crate::format::{Half, Rights};
+use core::ops::Bound;
 use foliant_machine::{Invalidation, Item, Reach, Scope, Tables};
 use foliant_units::{Pa, Va};
 use std::collections::BTreeMap;
@@ -32,6 +36,8 @@ pub struct Cached {
     pub rights: Rights,
     /// Whether the walker knows the word's dirty bit to be set.
     pub dirty: bool,
+    /// The user root through which it was read, its tag: unless it is global it is used under this root only.
+    pub tag: Pa,
     pub(crate) half: Half,
 }
 
@@ -43,6 +49,16 @@ impl Cached {
     /// The bytes that it covers.
     pub const fn bytes(&self) -> u64 {
         1 << self.shift()
+    }
+
+    /// Whether it is used under every root.
+    pub const fn is_global(&self) -> bool {
+        !self.table && self.rights.global
+    }
+
+    /// Whether it is used while the root tagged `tag` runs.
+    pub(crate) fn is_used_under(&self, tag: Pa) -> bool {
+        self.is_global() || self.tag == tag
     }
 
     /// Whether `item` ends it, by stride: an invalidation names one address per entry of its level, and
@@ -72,16 +88,23 @@ struct Sets {
     live: usize,
 }
 
+/// What is never evicted.
+#[derive(Debug, Default)]
+struct Kept {
+    tagged: BTreeMap<(Pa, u64), Cached>,
+    global: BTreeMap<u64, Cached>,
+}
+
 #[derive(Debug)]
 enum Array {
-    Keep(BTreeMap<u64, Cached>),
+    Keep(Kept),
     Sized(Sets),
 }
 
 impl Array {
     fn new(shape: Option<Shape>) -> Array {
         match shape {
-            None => Array::Keep(BTreeMap::new()),
+            None => Array::Keep(Kept::default()),
             Some(shape) => {
                 let sets = u64::from(shape.sets.max(1)).next_power_of_two();
                 let ways = shape.ways.max(1) as usize;
@@ -90,13 +113,17 @@ impl Array {
         }
     }
 
+    /// The entry of `page` that is used under `tag`.
     #[inline]
-    fn get(&mut self, page: u64, shift: u32) -> Option<&mut Cached> {
+    fn get(&mut self, tag: Pa, page: u64, shift: u32) -> Option<&mut Cached> {
         match self {
-            Array::Keep(map) => map.get_mut(&page),
+            Array::Keep(kept) => {
+                kept.tagged.get_mut(&(tag, page)).or_else(|| kept.global.get_mut(&page))
+            }
             Array::Sized(sets) if sets.live == 0 => None,
             Array::Sized(sets) => {
-                sets.set(page).iter_mut().flatten().find(|entry| entry.va.get() >> shift == page)
+                let hit = |e: &&mut Cached| e.va.get() >> shift == page && e.is_used_under(tag);
+                sets.set(page).iter_mut().flatten().find(hit)
             }
         }
     }
@@ -104,14 +131,18 @@ impl Array {
     /// Adds `entry` and gives what it displaced.
     fn insert(&mut self, page: u64, entry: Cached) -> Option<Cached> {
         match self {
-            Array::Keep(map) => map.insert(page, entry),
+            Array::Keep(kept) if entry.is_global() => kept.global.insert(page, entry),
+            Array::Keep(kept) => kept.tagged.insert((entry.tag, page), entry),
             Array::Sized(sets) => sets.insert(page, entry),
         }
     }
 
     fn retain(&mut self, mut keep: impl FnMut(&Cached) -> bool) {
         match self {
-            Array::Keep(map) => map.retain(|_, entry| keep(entry)),
+            Array::Keep(kept) => {
+                kept.tagged.retain(|_, entry| keep(entry));
+                kept.global.retain(|_, entry| keep(entry));
+            }
             Array::Sized(sets) if sets.live == 0 => {}
             Array::Sized(sets) => {
                 for slot in &mut sets.slots {
@@ -124,22 +155,17 @@ impl Array {
         }
     }
 
-    /// Like `retain`, for the entries of `pages` only.
+    /// Like `retain`, for the entries of `pages` only; with `tag`, for those of that tag only.
     fn retain_in(
         &mut self,
+        tag: Option<Pa>,
         pages: core::ops::RangeInclusive<u64>,
         shift: u32,
         mut keep: impl FnMut(&Cached) -> bool,
     ) {
         let span = pages.end() - pages.start();
         match self {
-            Array::Keep(map) => {
-                let gone: Vec<u64> =
-                    map.range(pages).filter(|(_, e)| !keep(e)).map(|(page, _)| *page).collect();
-                for page in gone {
-                    map.remove(&page);
-                }
-            }
+            Array::Keep(kept) => kept.retain_in(tag, pages, keep),
             Array::Sized(sets) if sets.live == 0 => {}
             Array::Sized(sets) if span >= sets.sets => self.retain(keep),
             Array::Sized(sets) => {
@@ -160,16 +186,54 @@ impl Array {
 
     fn len(&self) -> usize {
         match self {
-            Array::Keep(map) => map.len(),
+            Array::Keep(kept) => kept.tagged.len() + kept.global.len(),
             Array::Sized(sets) => sets.live,
         }
     }
 
     fn each(&self, see: &mut dyn FnMut(&Cached)) {
         match self {
-            Array::Keep(map) => map.values().for_each(see),
+            Array::Keep(kept) => kept.tagged.values().chain(kept.global.values()).for_each(see),
             Array::Sized(sets) => sets.slots.iter().flatten().for_each(see),
         }
+    }
+}
+
+impl Kept {
+    fn retain_in(
+        &mut self,
+        tag: Option<Pa>,
+        pages: core::ops::RangeInclusive<u64>,
+        mut keep: impl FnMut(&Cached) -> bool,
+    ) {
+        let (first, last) = (*pages.start(), *pages.end());
+        let tags: Vec<Pa> = match tag {
+            Some(tag) => vec![tag],
+            None => self.tags().collect(),
+        };
+        for tag in tags {
+            let range = self.tagged.range((tag, first)..=(tag, last));
+            let gone: Vec<_> = range.filter(|(_, e)| !keep(e)).map(|(at, _)| *at).collect();
+            for at in gone {
+                self.tagged.remove(&at);
+            }
+        }
+        let range = self.global.range(pages);
+        let gone: Vec<u64> = range.filter(|(_, e)| !keep(e)).map(|(at, _)| *at).collect();
+        for at in gone {
+            self.global.remove(&at);
+        }
+    }
+
+    /// Every tag that something is cached under.
+    fn tags(&self) -> impl Iterator<Item = Pa> {
+        let mut next = self.tagged.keys().next().map(|(tag, _)| *tag);
+        core::iter::from_fn(move || {
+            let tag = next?;
+            let mut above = self.tagged.range((Bound::Excluded((tag, u64::MAX)), Bound::Unbounded));
+            next = above.next().map(|((tag, _), _)| *tag);
+            Some(tag)
+        })
     }
 }
 
@@ -186,7 +250,10 @@ impl Sets {
         self.turn = self.turn.wrapping_add(1);
         let turn = self.turn % self.ways;
         let set = self.set(page);
-        let same = set.iter().position(|s| s.as_ref().is_some_and(|e| e.va == entry.va));
+        let alike = |e: &Cached| {
+            e.va == entry.va && e.is_global() == entry.is_global() && entry.is_used_under(e.tag)
+        };
+        let same = set.iter().position(|slot| slot.as_ref().is_some_and(alike));
         let at = same.or_else(|| set.iter().position(Option::is_none)).unwrap_or(turn);
         let old = set[at].replace(entry);
         self.live += usize::from(old.is_none());
@@ -197,6 +264,8 @@ impl Sets {
 /// All caches of one CPU.
 #[derive(Debug)]
 pub(crate) struct Caches {
+    /// The tag of the root that runs.
+    tag: Pa,
     /// By level of the leaf.
     pages: [Array; 3],
     /// By level of the word that points to a table, 1 to 4.
@@ -211,6 +280,7 @@ impl Caches {
         };
         let table = || Array::new(shape(|_, _, _, tables| tables));
         Caches {
+            tag: Pa::new(0),
             pages: [
                 Array::new(shape(|base, _, _, _| base)),
                 Array::new(shape(|_, mega, _, _| mega)),
@@ -223,15 +293,17 @@ impl Caches {
     /// The cached translation of `va`, smallest page first.
     #[inline]
     pub(crate) fn page(&mut self, va: u64) -> Option<&mut Cached> {
-        let [base, mega, giga] = &mut self.pages;
-        base.get(va >> 12, 12).or_else(|| mega.get(va >> 21, 21)).or_else(|| giga.get(va >> 30, 30))
+        let (tag, [base, mega, giga]) = (self.tag, &mut self.pages);
+        base.get(tag, va >> 12, 12)
+            .or_else(|| mega.get(tag, va >> 21, 21))
+            .or_else(|| giga.get(tag, va >> 30, 30))
     }
 
     /// The lowest cached table pointer for `va` below `levels`.
     pub(crate) fn table(&mut self, va: u64, levels: u8) -> Option<Cached> {
         (1..levels).find_map(|level| {
             let shift = 12 + 9 * u32::from(level);
-            self.tables[usize::from(level)].get(va >> shift, shift).map(|entry| *entry)
+            self.tables[usize::from(level)].get(self.tag, va >> shift, shift).map(|entry| *entry)
         })
     }
 
@@ -251,10 +323,16 @@ impl Caches {
         }
     }
 
-    /// What a change of root ends: everything but global translations.
-    pub(crate) fn drop_root(&mut self, gone: &mut dyn FnMut(&Cached)) {
+    /// Has the root tagged `tag` run from now on, and ends what `ended` says of what is not global.
+    pub(crate) fn activate(
+        &mut self,
+        tag: Pa,
+        ended: impl Fn(&Cached) -> bool,
+        gone: &mut dyn FnMut(&Cached),
+    ) {
+        self.tag = tag;
         self.retain(|e| {
-            let keep = !e.table && e.rights.global;
+            let keep = e.is_global() || !ended(e);
             if !keep {
                 gone(e);
             }
@@ -262,18 +340,19 @@ impl Caches {
         });
     }
 
-    /// Carries out `what`, whose scope is known to be meant for this CPU.
+    /// Carries out `what`, whatever root runs.
     pub(crate) fn invalidate(
         &mut self,
         what: &Invalidation,
         exact_level: bool,
         gone: &mut dyn FnMut(&Cached),
     ) {
-        let (half, globals) = match what.scope() {
-            Scope::Space(_) => (Half::User, false),
-            Scope::Kernel => (Half::Kernel, true),
+        let (half, tag) = match what.scope() {
+            Scope::Space(user) => (Half::User, Some(user)),
+            Scope::Kernel => (Half::Kernel, None),
         };
-        let meant = |e: &Cached| e.half == half && (globals || e.table || !e.rights.global);
+        let meant =
+            |e: &Cached| e.half == half && tag.is_none_or(|tag| !e.is_global() && e.tag == tag);
         let mut keep = |e: &Cached, ended: bool| {
             if ended {
                 gone(e);
@@ -288,7 +367,8 @@ impl Caches {
             let ended = |e: &Cached| meant(e) && e.ended_by(item, exact_level);
             for (level, array) in self.pages.iter_mut().enumerate() {
                 let shift = 12 + 9 * level as u32;
-                array.retain_in(start >> shift..=last >> shift, shift, |e| keep(e, ended(e)));
+                let pages = start >> shift..=last >> shift;
+                array.retain_in(tag, pages, shift, |e| keep(e, ended(e)));
             }
             if item.tables == Tables::Removed {
                 for array in &mut self.tables {

@@ -108,6 +108,15 @@ impl Geometry {
     };
 }
 
+/// Whether cached translations carry the tag of the root through which they were read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tags {
+    /// No: loading a root ends everything that is not global.
+    Absent,
+    /// Yes, a tag for each root: what was cached through a root stays while others run.
+    Present,
+}
+
 /// How the CPUs share the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
@@ -159,6 +168,8 @@ pub struct Config {
     pub rules: MmuRules,
     /// The translation caches.
     pub geometry: Geometry,
+    /// Whether they are tagged.
+    pub tags: Tags,
     /// What work costs.
     pub model: CostModel,
     /// How the CPUs share the host.
@@ -172,7 +183,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// A machine for finding mistakes: seeded, checked, nothing evicted. Memory starts at 1 MiB.
+    /// A machine for finding mistakes: seeded, checked, tagged, nothing evicted. Memory starts at 1 MiB.
     pub fn seeded(cpus: usize, memory: Bytes, seed: u64) -> Config {
         let format = Format::X86_64(X86Levels::Four);
         Config {
@@ -181,6 +192,7 @@ impl Config {
             format,
             rules: format.usual_rules(),
             geometry: Geometry::Keep,
+            tags: Tags::Present,
             model: CostModel::this_host(),
             mode: Mode::Seeded(seed),
             checks: Checks::All,

@@ -84,6 +84,8 @@ counts! {
     requests_served,
     /// Calls of `activate`.
     activations,
+    /// Those that allowed what was cached of the root to be used again.
+    activations_kept,
 }
 
 /// One counter.

@@ -57,7 +57,8 @@ mod walk;
 pub use cache::Cached;
 pub use check::{CHECKERS, Violation};
 pub use config::{
-    Chance, Checks, Clearing, Config, Format, Geometry, Mode, RiscvMode, Shape, SimError, X86Levels,
+    Chance, Checks, Clearing, Config, Format, Geometry, Mode, RiscvMode, Shape, SimError, Tags,
+    X86Levels,
 };
 pub use cost::{ClockKind, Constant, CostModel, Work};
 pub use counts::Counts;

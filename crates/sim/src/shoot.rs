@@ -8,12 +8,13 @@
 //! **Not here**: interrupts off. A target can always be served between two contract calls.
 
 use crate::Sim;
+use crate::cache::Cached;
 use crate::check::{CpuBits, Event, What};
-use crate::config::{Format, Geometry};
+use crate::config::{Format, Geometry, Tags};
 use crate::cost::Work;
 use crate::cpu::{Core, CpuState};
 use core::sync::atomic::Ordering;
-use foliant_machine::{Invalidation, MmuRules, Reach, Root, Scope, Ticket, Tlb};
+use foliant_machine::{Invalidation, Kept, MmuRules, Reach, Root, Ticket, Tlb};
 use foliant_units::{CPUS_MAX, Cpu, CpuSet};
 use std::sync::Arc;
 
@@ -41,30 +42,36 @@ impl Sim {
         } else {
             state.charge(self.prices.picos(Work::InvalidateEntry, entries));
         }
-        let meant = match what.scope() {
-            Scope::Kernel => true,
-            Scope::Space(user) => core.root.is_some_and(|root| root.user == user),
-        };
-        if meant {
-            // aarch64 may be told the level of the leaf and then looks for that level only.
-            let exact_level =
-                self.config.format == Format::Aarch64 && self.config.geometry == Geometry::Keep;
-            core.caches.invalidate(what, exact_level, &mut |entry| {
-                self.tell(cpu, || Event::Dropped { entry: *entry });
-            });
-        }
+        // aarch64 may be told the level of the leaf and then looks for that level only.
+        let exact_level =
+            self.config.format == Format::Aarch64 && self.config.geometry == Geometry::Keep;
+        core.caches.invalidate(what, exact_level, &mut |entry| {
+            self.tell(cpu, || Event::Dropped { entry: *entry });
+        });
         self.tell(cpu, || Event::Invalidated { what: What(*what) });
     }
 }
 
 impl Tlb for Sim {
-    fn activate(&self, root: Root) {
+    fn activate(&self, root: Root, kept: Kept) {
         let (cpu, state) = self.enter();
-        state.counters.activations.one();
+        let counters = &state.counters;
+        counters.activations.one();
+        if kept == Kept::Unchanged {
+            counters.activations_kept.one();
+        }
         state.charge(self.prices.picos(Work::Activate, 1));
+        // Requests arrive on the way from one root to the other, too: here the way is long.
+        if self.baton.is_some() && state.core.lock().rng.once_in(2) {
+            self.let_others(cpu, state);
+        }
         let mut core = state.core.lock();
         core.root = Some(root);
-        core.caches.drop_root(&mut |entry| {
+        let ended = |entry: &Cached| match self.config.tags {
+            Tags::Absent => true,
+            Tags::Present => kept == Kept::Nothing && entry.tag == root.user,
+        };
+        core.caches.activate(root.user, ended, &mut |entry| {
             self.tell(cpu, || Event::Dropped { entry: *entry });
         });
         self.tell(cpu, || Event::Activated { root });

@@ -51,7 +51,7 @@ impl Sim {
         if why != Why::Speculation {
             state.charge_user(self.prices.picos(Work::Walk, 1));
         }
-        let levels = format.levels();
+        let (levels, under) = (format.levels(), (half, root.user));
         let top = match half {
             Half::Kernel if !format.one_root() => root.kernel,
             _ => root.user,
@@ -70,7 +70,7 @@ impl Sim {
                 Read::Table(next, below, cacheable) => {
                     rights = rights.and(below);
                     if cacheable {
-                        let entry = entry(va, level, next, word_at, rights, half, true);
+                        let entry = entry(va, level, next, word_at, rights, under, true);
                         self.fill(cpu, core, entry);
                     }
                     (table, level) = (next, level - 1);
@@ -81,7 +81,7 @@ impl Sim {
                     // A leaf wider than its level (64 KiB of riscv64) is cached page by page.
                     let inside = va & ((1 << leaf.shift) - 1) & !(span - 1);
                     let base = leaf.base.add(inside);
-                    let mut found = entry(va, level, base, word_at, rights, half, false);
+                    let mut found = entry(va, level, base, word_at, rights, under, false);
                     found.dirty = leaf.dirty;
                     if !allowed(&found, why) {
                         return Err(true);
@@ -116,7 +116,7 @@ impl Sim {
                 Decoded::Leaf(leaf) => {
                     let probe = Cached {
                         rights: path.and(leaf.rights),
-                        ..entry(0, level, leaf.base, at, leaf.rights, Half::User, false)
+                        ..entry(0, level, leaf.base, at, leaf.rights, (Half::User, at), false)
                     };
                     if !allowed(&probe, why) {
                         return Read::Leaf(leaf);
@@ -189,17 +189,18 @@ impl Sim {
     }
 }
 
+/// What a walk found for `va`; `under` is the half it lies in and the tag of the root that runs.
 fn entry(
     va: u64,
     level: u8,
     base: Pa,
     word: Pa,
     rights: Rights,
-    half: Half,
+    (half, tag): (Half, Pa),
     table: bool,
 ) -> Cached {
-    let span = 1u64 << (12 + 9 * u32::from(level));
-    Cached { va: Va::new(va & !(span - 1)), level, table, base, word, rights, dirty: false, half }
+    let va = Va::new(va & !((1u64 << (12 + 9 * u32::from(level))) - 1));
+    Cached { va, level, table, base, word, rights, dirty: false, tag, half }
 }
 
 /// Whether the translation may be used for the access.

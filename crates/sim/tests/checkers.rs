@@ -4,8 +4,8 @@
 mod common;
 
 use common::*;
-use foliant_machine::{Invalidation, Owner, PhysMem, Refusal, Scope, Tables, Tlb, Witness};
-use foliant_sim::{Access, CHECKERS, Config, Failing, Format, Sim};
+use foliant_machine::{Invalidation, Kept, Owner, PhysMem, Refusal, Scope, Tables, Tlb, Witness};
+use foliant_sim::{Access, CHECKERS, Config, Failing, Format, Sim, Violation};
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Pa, Pages, Va};
 
 const ROOT: u64 = 0x10_0000;
@@ -180,6 +180,44 @@ fn what_a_user_does_through_a_stale_translation_is_seen() {
     assert_eq!((before, found.len()), (2, 3));
     assert_eq!(found[2].checker, "no_stale_translation");
     assert!(found[2].text.contains("Write"), "{}", found[2]);
+}
+
+/// A CPU leaves a root with a page cached; the page is freed, or its word made again, without the CPU being asked.
+fn away(format: Format, kept: Kept, work: impl Fn(&Sim, u64)) -> Vec<Violation> {
+    let other = ROOT + 0x4_0000;
+    let sim = Sim::new(Config::seeded(2, Bytes::new(16 << 20), 1).with_format(format)).unwrap();
+    let word = chain(&sim, ROOT, VA, 0);
+    put(&sim, word, leaf_word(format, 0, USER, Right::Writable, 1));
+    (0..2).for_each(|cpu| run(&sim, cpu, ROOT));
+    sim.user_touch(Va::new(VA), Access::Write).unwrap();
+    run(&sim, 0, other);
+    work(&sim, word);
+    assert!(sim.violations().is_empty(), "it may be stale while it cannot be used");
+    run_again(&sim, 0, ROOT, kept);
+    sim.violations()
+}
+
+#[test]
+fn what_is_kept_under_a_tag_may_be_stale_until_its_root_is_activated() {
+    let free = |sim: &Sim, word: u64| {
+        put(sim, word, 0);
+        sim.owned(frames(USER, 1), Owner::Free);
+    };
+    let remake = |sim: &Sim, word: u64| {
+        put(sim, word, 0);
+        put(sim, word, leaf_word(Format::Aarch64, 0, USER + 4096, Right::Writable, 1));
+    };
+    for (format, work, checker) in [
+        (X86, &free as &dyn Fn(&Sim, u64), "no_stale_translation"),
+        (Format::Aarch64, &free, "no_stale_translation"),
+        (Format::Aarch64, &remake, "bbm"),
+    ] {
+        assert_eq!(away(format, Kept::Nothing, work), []);
+        let found = away(format, Kept::Unchanged, work);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!(found[0].checker, checker);
+        assert!(found[0].text.contains("activated again"), "{}", found[0]);
+    }
 }
 
 #[test]

@@ -4,17 +4,17 @@
 mod common;
 
 use common::*;
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_machine::laws::{self, Bench, SCRATCH_FRAMES, WINDOW_PAGES};
 use foliant_machine::{
-    Clock, Cpus, Invalidation, Item, KernelFault, KernelVa, Machine, MmuRules, PhysMem, Reach,
-    Root, Scope, Tables, Ticket, Tlb, Witness,
+    Around, Clock, Cpus, Invalidation, Item, Kept, KernelFault, KernelVa, Machine, MmuRules,
+    PhysMem, Reach, Root, Scope, Tables, Ticket, Tlb,
 };
-use foliant_sim::{Chance, Checks, Config, Format, Mode, RiscvMode, Sim, X86Levels};
+use foliant_sim::{Chance, Checks, Config, Format, Mode, RiscvMode, Sim, Tags, X86Levels};
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Level, Nanos, Pa, Va, VaRange};
 
 const ROOT: u64 = 0x10_0000;
+const OTHER: u64 = 0x18_0000;
 const SCRATCH: u64 = 0x20_0000;
 const WINDOW: u64 = 0xffff_ffff_8000_0000;
 const MEGA: u64 = WINDOW + (8 << 20);
@@ -38,6 +38,9 @@ struct SimBench<'a, M> {
 
 fn bench<'a, M>(sim: &'a Sim, machine: &'a M) -> SimBench<'a, M> {
     let words = chain(sim, ROOT, WINDOW, 0) & !0xfff;
+    if sim.config().format != Format::Aarch64 {
+        (256..512).for_each(|n| put(sim, OTHER + n * 8, get(sim, ROOT + n * 8)));
+    }
     let mega = (words - 4096) + (MEGA >> 21 & 511) * 8;
     for cpu in 0..sim.count() {
         run(sim, cpu as u16, ROOT);
@@ -56,6 +59,9 @@ impl<M: Machine> Bench for SimBench<'_, M> {
     }
     fn root(&self) -> Root {
         Root { user: Pa::new(ROOT), kernel: Pa::new(ROOT) }
+    }
+    fn other_root(&self) -> Root {
+        Root { user: Pa::new(OTHER), kernel: Pa::new(ROOT) }
     }
     fn window(&self) -> VaRange {
         VaRange::sized(Va::new(WINDOW), WINDOW_PAGES.bytes()).unwrap()
@@ -142,6 +148,14 @@ fn the_laws_hold_free_under_the_checkers() {
 }
 
 #[test]
+fn the_laws_hold_without_tags() {
+    for format in FORMATS {
+        let config = Config { tags: Tags::Absent, ..Config::seeded(4, MEMORY, 7) };
+        hold(config.with_format(format), &format!("{format:?}, no tags"));
+    }
+}
+
+#[test]
 fn the_laws_hold_for_many_seeds() {
     for seed in 0..16 {
         let mut config = Config::seeded(3, MEMORY, seed);
@@ -163,6 +177,7 @@ enum Broken {
     RulesChange,
     KernelStoreLost,
     KernelWrongPage,
+    FillShort,
     AccessedLost,
     DirtyLost,
     InventedReads,
@@ -173,6 +188,8 @@ enum Broken {
     TablesKept,
     AllIgnored,
     NoActivate,
+    NothingIgnored,
+    TagsForgotten,
     NobodyAsked,
     NoWait,
     OneAsked,
@@ -183,6 +200,8 @@ struct Wreck<'a> {
     sim: &'a Sim,
     broken: Broken,
     ticks: AtomicU64,
+    /// The user root activated last, by whichever CPU.
+    activated: AtomicU64,
 }
 
 impl Wreck<'_> {
@@ -215,15 +234,28 @@ impl Wreck<'_> {
     }
 }
 
-// SAFETY: the simulator's, with less done.
-unsafe impl PhysMem for Wreck<'_> {
-    unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
-        // SAFETY: the caller's promise.
-        unsafe { self.sim.reach(pa, bytes) }
+impl Wreck<'_> {
+    /// Takes `bits` out of the base-level word of a window page.
+    fn lose(&self, va: Va, bits: u64) {
+        if bits != 0 {
+            let at = chain_end(self.sim, va);
+            put(self.sim, at, get(self.sim, at) & !bits);
+        }
     }
-    unsafe fn load(&self, pa: Pa) -> u64 {
-        // SAFETY: the caller's promise.
-        unsafe { self.sim.load(pa) }
+}
+
+/// Where the window's base-level word for `va` is, without writing the chain again.
+fn chain_end(sim: &Sim, va: Va) -> u64 {
+    let tables = u64::from(sim.config().format.levels()) - 1;
+    ROOT + tables * 4096 + (va.get() >> 12 & 511) * 8
+}
+
+// SAFETY: the simulator's, with less done.
+unsafe impl Around for Wreck<'_> {
+    type Inner = Sim;
+
+    fn inner(&self) -> &Sim {
+        self.sim
     }
     unsafe fn store(&self, pa: Pa, word: u64) {
         let lost = self.is(Broken::StoreLost) && pa.get() & 0xff8 == 0x7f8;
@@ -256,10 +288,6 @@ unsafe impl PhysMem for Wreck<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.sim.copy(from, to, Bytes::new(bytes.get() - short)) };
     }
-}
-
-// SAFETY: the simulator's, with less done.
-unsafe impl KernelVa for Wreck<'_> {
     unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
         let va = if self.is(Broken::KernelWrongPage) { Va::new(va.get() & !0x1000) } else { va };
         // SAFETY: the caller's promise.
@@ -283,40 +311,19 @@ unsafe impl KernelVa for Wreck<'_> {
         self.lose(va, if self.is(Broken::DirtyLost) { 1 << 6 } else { 0 });
         done
     }
-    unsafe fn kernel_compare_exchange(
-        &self,
-        va: Va,
-        old: u64,
-        new: u64,
-    ) -> Result<Result<u64, u64>, KernelFault> {
-        // SAFETY: the caller's promise.
-        unsafe { self.sim.kernel_compare_exchange(va, old, new) }
-    }
-}
-
-impl Wreck<'_> {
-    /// Takes `bits` out of the base-level word of a window page.
-    fn lose(&self, va: Va, bits: u64) {
-        if bits != 0 {
-            let at = chain_end(self.sim, va);
-            put(self.sim, at, get(self.sim, at) & !bits);
-        }
-    }
-}
-
-/// Where the window's base-level word for `va` is, without writing the chain again.
-fn chain_end(sim: &Sim, va: Va) -> u64 {
-    let tables = u64::from(sim.config().format.levels()) - 1;
-    ROOT + tables * 4096 + (va.get() >> 12 & 511) * 8
-}
-
-impl Tlb for Wreck<'_> {
-    fn activate(&self, root: Root) {
-        if !self.is(Broken::NoActivate) {
-            self.sim.activate(root);
+    fn activate(&self, root: Root, kept: Kept) {
+        self.activated.store(root.user.get(), Ordering::Relaxed);
+        match self.broken {
+            Broken::NoActivate => {}
+            Broken::NothingIgnored => self.sim.activate(root, Kept::Unchanged),
+            _ => self.sim.activate(root, kept),
         }
     }
     fn invalidate(&self, what: &Invalidation) {
+        // Under the other root it reaches that one's tag, under which the laws cache nothing that is tested.
+        if self.is(Broken::TagsForgotten) && self.activated.load(Ordering::Relaxed) == OTHER {
+            return;
+        }
         if let Some(left) = self.left_of(what) {
             self.sim.invalidate(&left);
         }
@@ -344,36 +351,27 @@ impl Tlb for Wreck<'_> {
         }
         rules
     }
-}
-
-impl Cpus for Wreck<'_> {
     fn me(&self) -> Cpu {
         if self.is(Broken::WrongNumber) { Cpu(0) } else { self.sim.me() }
     }
-    fn count(&self) -> usize {
-        self.sim.count()
-    }
-    fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
-        self.sim.pinned(work)
-    }
-    fn relax(&self) {
-        self.sim.relax();
-    }
-}
-
-impl Clock for Wreck<'_> {
     fn now(&self) -> Nanos {
         match self.broken {
             Broken::ClockBack => Nanos(1000 - self.ticks.fetch_add(1, Ordering::Relaxed).min(999)),
             _ => self.sim.now(),
         }
     }
-    fn breathe(&self) {
-        self.sim.breathe();
+    unsafe fn kernel_fill(
+        &self,
+        va: Va,
+        stride: Bytes,
+        count: u64,
+        word: u64,
+    ) -> Result<(), KernelFault> {
+        let count = if self.is(Broken::FillShort) { count - 1 } else { count };
+        // SAFETY: the caller's promise.
+        unsafe { self.sim.kernel_fill(va, stride, count, word) }
     }
 }
-
-impl Witness for Wreck<'_> {}
 
 /// The laws that a broken machine breaks.
 fn broken_laws(broken: Broken) -> Vec<&'static str> {
@@ -381,7 +379,8 @@ fn broken_laws(broken: Broken) -> Vec<&'static str> {
     config.chance = Chance { switch: 3, interrupt: 0, speculate: 0 };
     assert!(matches!(config.mode, Mode::Seeded(_)));
     let sim = Sim::new(config).unwrap();
-    let wreck = Wreck { sim: &sim, broken, ticks: AtomicU64::new(0) };
+    let (ticks, activated) = (AtomicU64::new(0), AtomicU64::new(0));
+    let wreck = Wreck { sim: &sim, broken, ticks, activated };
     let mut names = Vec::new();
     laws::run(&bench(&sim, &wreck), &mut |name, verdict| {
         if verdict.is_err() {
@@ -404,6 +403,7 @@ fn a_broken_machine_breaks_the_law_that_speaks_of_it() {
         (Broken::RulesChange, "rules_do_not_change"),
         (Broken::KernelStoreLost, "kernel_addresses_reach_what_is_mapped"),
         (Broken::KernelWrongPage, "kernel_addresses_reach_what_is_mapped"),
+        (Broken::FillShort, "kernel_fill_is_exact"),
         (Broken::AccessedLost, "the_walker_sets_accessed"),
         (Broken::DirtyLost, "the_walker_sets_dirty"),
         (Broken::InventedReads, "before_the_flush_a_read_is_old_or_new"),
@@ -414,6 +414,10 @@ fn a_broken_machine_breaks_the_law_that_speaks_of_it() {
         (Broken::TablesKept, "removed_tables_are_walked_no_more"),
         (Broken::AllIgnored, "all_ends_everything"),
         (Broken::NoActivate, "activate_ends_what_is_not_global"),
+        (Broken::NothingIgnored, "activate_ends_what_is_not_global"),
+        (Broken::NothingIgnored, "what_was_kept_under_a_tag_is_ended_too"),
+        (Broken::TagsForgotten, "invalidations_reach_roots_that_do_not_run"),
+        (Broken::NobodyAsked, "requests_reach_roots_that_do_not_run"),
         (Broken::NobodyAsked, "after_the_wait_every_asked_cpu_reads_new"),
         (Broken::NoWait, "tickets_may_be_waited_for_in_any_order"),
         (Broken::NoWait, "no_cpu_reads_a_frame_after_its_flush"),

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use foliant_machine::{KernelVa, Scope, Tables, Tlb};
+use foliant_machine::{Kept, KernelVa, Scope, Tables, Tlb};
 use foliant_sim::{Access, Config, Format, Sim};
 use foliant_units::{Bytes, Cpu, Pa, Va};
 
@@ -265,9 +265,9 @@ fn a_kernel_word_that_was_not_copied_to_the_user_root_is_missed_where_one_root_s
         assert!(load().is_err(), "no root was loaded yet");
         let root =
             |user, kernel| foliant_machine::Root { user: Pa::new(user), kernel: Pa::new(kernel) };
-        sim.activate(root(user_root, kernel_root));
+        sim.activate(root(user_root, kernel_root), Kept::Nothing);
         assert_eq!(load().is_ok(), found, "{format:?}");
-        sim.activate(root(kernel_root, kernel_root));
+        sim.activate(root(kernel_root, kernel_root), Kept::Nothing);
         assert!(load().is_ok(), "{format:?}");
         assert!(sim.user_load(Va::new(kernel), 8).unwrap_err().present, "users must not");
     }
@@ -335,4 +335,79 @@ fn sixty_four_kib_leaves_of_riscv_translate_every_page() {
     for page in 0..16 {
         assert_eq!(sim.user_load(Va::new(VA + page * 4096), 8), Ok(0x500 + page));
     }
+}
+
+/// Another user root with nothing in it.
+const OTHER: u64 = 0x18_0000;
+
+#[test]
+fn what_was_cached_through_a_root_waits_under_its_tag() {
+    let (sim, word) = machine(1);
+    assert_eq!(read(&sim, 0), Some(1));
+    put(&sim, word, leaf(&sim, B, Right::Writable));
+    run(&sim, 0, OTHER);
+    assert_eq!(read(&sim, 0), None, "what another root cached is not used");
+    run_again(&sim, 0, ROOT, Kept::Unchanged);
+    assert_eq!(read(&sim, 0), Some(1), "stale: nobody said that the word had changed");
+    run(&sim, 0, OTHER);
+    run_again(&sim, 0, ROOT, Kept::Nothing);
+    assert_eq!(read(&sim, 0), Some(2));
+}
+
+#[test]
+fn without_tags_nothing_waits() {
+    let mut config = Config::seeded(1, Bytes::new(16 << 20), 1);
+    config.tags = foliant_sim::Tags::Absent;
+    let sim = Sim::new(config).unwrap();
+    let word = chain(&sim, ROOT, VA, 0);
+    put(&sim, word, leaf(&sim, A, Right::Writable));
+    run(&sim, 0, ROOT);
+    assert_eq!(read(&sim, 0), Some(0));
+    put(&sim, word, 0);
+    run(&sim, 0, OTHER);
+    assert_eq!(sim.cached(Cpu(0)), []);
+    run_again(&sim, 0, ROOT, Kept::Unchanged);
+    assert_eq!(read(&sim, 0), None);
+}
+
+#[test]
+fn an_invalidation_reaches_a_space_that_the_cpu_does_not_run_and_no_other() {
+    let (sim, word) = machine(2);
+    let other = chain(&sim, OTHER, VA, 0);
+    put(&sim, other, leaf(&sim, A, Right::Writable));
+    for root in [OTHER, ROOT] {
+        run(&sim, 1, root);
+        assert_eq!(read(&sim, 1), Some(1));
+    }
+    run_again(&sim, 1, ROOT + 0x4_0000, Kept::Nothing);
+    put(&sim, word, 0);
+    put(&sim, other, 0);
+    shoot(&sim, 2, &one(space(), VA, 0, Tables::Kept));
+    run_again(&sim, 1, ROOT, Kept::Unchanged);
+    assert_eq!(read(&sim, 1), None);
+    run_again(&sim, 1, OTHER, Kept::Unchanged);
+    assert_eq!(read(&sim, 1), Some(1), "the other space was not meant");
+}
+
+#[test]
+fn tags_are_kept_apart_where_entries_are_evicted_too() {
+    let mut config = Config::seeded(1, Bytes::new(16 << 20), 1);
+    config.geometry = foliant_sim::Geometry::SERVER;
+    let sim = Sim::new(config).unwrap();
+    for (root, frame, content) in [(ROOT, A, 1), (OTHER, B, 2)] {
+        let word = chain(&sim, root, VA, 0);
+        put(&sim, frame, content);
+        put(&sim, word, leaf(&sim, frame, Right::Writable));
+        run(&sim, 0, root);
+        assert_eq!(read(&sim, 0), Some(content));
+        put(&sim, word, 0);
+    }
+    for (root, content) in [(ROOT, 1), (OTHER, 2)] {
+        run_again(&sim, 0, root, Kept::Unchanged);
+        assert_eq!(read(&sim, 0), Some(content));
+    }
+    run(&sim, 0, ROOT);
+    assert_eq!(read(&sim, 0), None);
+    run_again(&sim, 0, OTHER, Kept::Unchanged);
+    assert_eq!(read(&sim, 0), Some(2));
 }

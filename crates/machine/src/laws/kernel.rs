@@ -28,6 +28,29 @@ pub(super) fn kernel_addresses_reach_what_is_mapped<B: Bench>(bench: &B) -> Verd
     expect(machine.me(), "the frame after a kernel store", 0x77, got)
 }
 
+pub(super) fn kernel_fill_is_exact<B: Bench>(bench: &B) -> Verdict {
+    const STRIDE: u64 = 64;
+    let machine = bench.machine();
+    for n in 0..3 {
+        clear(machine, small(bench, n).pa(), Bytes::new(4096));
+        map(bench, n, small(bench, n));
+    }
+    // From the end of the first page into the third, and not a word beside it.
+    let (first, count) = (4096 - 2 * STRIDE, 4 + 4096 / STRIDE);
+    #[allow(unsafe_code)]
+    // SAFETY: L3, to scratch frames.
+    let filled = unsafe {
+        machine.kernel_fill(page(bench, 0).add(first), Bytes::new(STRIDE), count, 0xf111)
+    };
+    expect(machine.me(), "a fill", 0, filled.map_or(FAULTED, |()| 0))?;
+    for at in (0..3 * 4096).step_by(8) {
+        let meant = at >= first && at < first + count * STRIDE && at % STRIDE == 0;
+        let got = load(machine, small(bench, at / 4096).pa().add(at % 4096));
+        expect(machine.me(), "a word after a fill", if meant { 0xf111 } else { 0 }, got)?;
+    }
+    Ok(())
+}
+
 pub(super) fn kernel_compare_exchange_is_exact<B: Bench>(bench: &B) -> Verdict {
     const ROUNDS: u64 = 20;
     let machine = bench.machine();

@@ -3,12 +3,12 @@
 use super::*;
 use crate::Cpus;
 
-const OLD: u64 = 0x01d;
-const NEW: u64 = 0x2e3;
+pub(super) const OLD: u64 = 0x01d;
+pub(super) const NEW: u64 = 0x2e3;
 
 /// Maps page `n` to a frame that holds `OLD` and reads it, so that it may be cached. A frame that holds
 /// `NEW` waits beside it.
-fn cached<B: Bench>(bench: &B, n: u64) -> Result<Va, Seen> {
+pub(super) fn cached<B: Bench>(bench: &B, n: u64) -> Result<Va, Seen> {
     let (machine, va) = (bench.machine(), page(bench, n));
     store(machine, small(bench, 2 * n).pa(), OLD + n);
     store(machine, small(bench, 2 * n + 1).pa(), NEW + n);
@@ -19,7 +19,7 @@ fn cached<B: Bench>(bench: &B, n: u64) -> Result<Va, Seen> {
 }
 
 /// Points page `n` to its new frame.
-fn renew<B: Bench>(bench: &B, n: u64, flush: impl FnOnce()) {
+pub(super) fn renew<B: Bench>(bench: &B, n: u64, flush: impl FnOnce()) {
     let leaf = bench.leaf(Level::BASE, small(bench, 2 * n + 1), Right::Writable);
     change(bench, bench.word(page(bench, n)), leaf, flush);
 }
@@ -148,8 +148,4 @@ pub(super) fn all_ends_everything<B: Bench>(bench: &B) -> Verdict {
     renew_all(bench, WINDOW_PAGES.get(), || {
         bench.machine().invalidate(&Invalidation::all(Scope::Kernel));
     })
-}
-
-pub(super) fn activate_ends_what_is_not_global<B: Bench>(bench: &B) -> Verdict {
-    renew_all(bench, WINDOW_PAGES.get(), || bench.machine().activate(bench.root()))
 }

@@ -10,6 +10,7 @@
 //! | `memory` | page-table words, clearing, copying |
 //! | `kernel` | kernel addresses: what is mapped is reached; bits that the walker sets |
 //! | `local` | invalidations on the CPU itself |
+//! | `roots` | changes of root, and what is kept of the one left |
 //! | `remote` | invalidations on other CPUs |
 //! | `cpus` | numbers, spinning, time |
 //!
@@ -26,8 +27,11 @@ mod kernel;
 mod local;
 mod memory;
 mod remote;
+mod roots;
 
-use crate::{Invalidation, Item, KernelVa, Machine, PhysMem, Replace, Root, Scope, Tables, Tlb};
+use crate::{
+    Invalidation, Item, Kept, KernelVa, Machine, PhysMem, Replace, Root, Scope, Tables, Tlb,
+};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Level, Pa, Pages, Va, VaRange};
@@ -55,6 +59,9 @@ pub trait Bench: Sync {
 
     /// The root that every CPU runs, and whose kernel half holds the window.
     fn root(&self) -> Root;
+
+    /// Another root with the same kernel half, in which nothing but that is mapped.
+    fn other_root(&self) -> Root;
 
     /// Kernel addresses that belong to the suite: [`WINDOW_PAGES`] or more, all base-level words of one
     /// table or more, which nothing else uses.
@@ -161,6 +168,7 @@ laws! {
     kernel:
         kernel_addresses_reach_what_is_mapped
         kernel_compare_exchange_is_exact
+        kernel_fill_is_exact
         two_addresses_of_one_frame_agree
         a_new_mapping_needs_no_flush
         the_walker_sets_accessed
@@ -172,8 +180,13 @@ laws! {
         a_range_is_carried_out_to_its_end
         a_large_leaf_is_ended_by_its_level
         removed_tables_are_walked_no_more
-        all_ends_everything
-        activate_ends_what_is_not_global;
+        all_ends_everything;
+    roots:
+        activate_ends_what_is_not_global
+        what_was_kept_under_a_tag_is_ended_too
+        what_is_unchanged_is_right
+        invalidations_reach_roots_that_do_not_run
+        requests_reach_roots_that_do_not_run;
     remote:
         after_the_wait_every_asked_cpu_reads_new
         tickets_may_be_waited_for_in_any_order

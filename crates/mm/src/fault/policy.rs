@@ -43,7 +43,7 @@ impl Orders {
     }
     /// Whether `order` is in the set.
     pub const fn contains(self, order: Order) -> bool {
-        self.0 >> order.get() & 1 == 1 && (order.get() as u32) < Orders::BITS
+        (order.get() as u32) < Orders::BITS && self.0 >> order.get() & 1 == 1
     }
     /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
@@ -404,6 +404,14 @@ mod tests {
         assert_eq!(good.always, always.fold(Orders::NONE, Orders::with));
         assert_eq!((good.inherit, good.madvise), (Orders::of(Order::MEGA), Orders::NONE));
         assert_eq!(good.get(order(5)), Size::Never);
+    }
+
+    #[test]
+    fn no_set_contains_an_order_above_two_mib() {
+        for order in Order::all().skip(Order::MEGA.index() + 1) {
+            assert!(!Orders::ANON.contains(order), "{order}");
+            assert_eq!(Policy::always(Orders::ANON).get(order), Size::Never, "{order}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The gather itself.
 
 use super::doomed::Doomed;
+use super::grain::FlushGrain;
 use super::target::Target;
 use crate::frame::Stale;
 use crate::stock::{Event, Stock};
@@ -30,6 +31,9 @@ pub(crate) struct Gather<'g, 'm, M: Machine, P: Paging> {
     target: &'g Target,
     list: Invalidation,
     entries: u64,
+    /// Entries noted since the last flush, also those that a widened list no longer names.
+    noted: u64,
+    grain: FlushGrain,
     pending: Pending,
     doomed: Doomed,
     tables: u64,
@@ -47,8 +51,17 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
 
     pub(crate) fn new(stock: &'g Stock<'m, M, P>, target: &'g Target) -> Self {
         let list = Invalidation::none(target.scope());
-        let doomed = Doomed::new();
-        Gather { stock, target, list, entries: 0, pending: Pending::No, doomed, tables: 0 }
+        Gather {
+            stock,
+            target,
+            list,
+            entries: 0,
+            noted: 0,
+            grain: FlushGrain::load(stock),
+            pending: Pending::No,
+            doomed: Doomed::new(),
+            tables: 0,
+        }
     }
 
     /// What the machine forbids.
@@ -56,8 +69,20 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.stock.machine.rules()
     }
 
-    /// Has room for up to `count` doomed words, flushing first where there is none at all. Called without a lock.
+    /// Whether it holds as many entries as one flush shall cover (F6).
+    pub(crate) fn is_full(&self) -> bool {
+        self.grain.is_reached(self.noted)
+    }
+    /// Flushes where it [`is_full`](Gather::is_full). Called without a lock, as [`flush`](Gather::flush).
+    pub(crate) fn relieve(&mut self) {
+        if self.is_full() {
+            self.flush();
+        }
+    }
+
+    /// Has room for up to `count` doomed words and for an entry, flushing first where there is none. Called without a lock.
     pub(crate) fn room(&mut self, count: usize) -> usize {
+        self.relieve();
         let room = self.doomed.grow(self.stock, count);
         if room >= Gather::<M, P>::ROOM_MIN {
             return room;
@@ -91,6 +116,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     }
 
     fn add(&mut self, item: Item) {
+        debug_assert!(!self.is_full(), "the caller asked before it took the entry (flush::F6)");
+        self.noted += item.entries();
         if self.pending == Pending::No {
             self.target.start();
             self.pending = Pending::Yes;
@@ -135,7 +162,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.target.finish();
         self.pending = Pending::No;
         self.list = Invalidation::none(self.target.scope());
-        self.entries = 0;
+        (self.entries, self.noted) = (0, 0);
     }
 
     /// Has `what` carried out on every CPU that runs the space, and returns when it is. Says whether this one does.

@@ -17,11 +17,40 @@
 //! - F2. From the first noted entry until the flush is done the space counts as pending: `started` is ahead of
 //!   `finished`. It is counted before the table's lock is released. Whoever finds an entry absent or read-only
 //!   under that lock and wants to conclude that nobody can use the old one calls [`Gather::settle`] first (G5).
-//! - F3. A CPU is asked only if it runs the space now. It announced itself before it loaded the root, and the load
-//!   dropped everything older, so a CPU outside the set holds nothing.
+//! - F3. A CPU is asked only if it is announced in the space, which it is from before it loads the root until after it
+//!   has loaded another. What a CPU outside keeps under the root's tag it uses again only if no flush began since it
+//!   left; the proof is below.
 //! - F4. A gather dropped with work pending completes it.
 //! - F5. Memory for the doomed list is taken before the table's lock; without any the list has room for a few words
 //!   in itself, and the caller flushes more often (G6).
+//! - F6. Between two flushes a gather notes at most as many entries as its grain, which was read when it was made. Whoever
+//!   notes several asks [`Gather::is_full`] before each, lets go of the table's lock where it is, flushes, and goes on.
+//!
+//! **Who is asked, who is not, and why that is enough** (F3)
+//!
+//! ```text
+//!   leaving   l1 read finished, then started; if equal, remember the number     flushing  s1 change words
+//!             l2 load another root                                                        s2 started + 1, fence
+//!             l3 take the announcement back                                               s3 read the announced CPUs
+//!   coming    r1 announce, fence                                                          s4 ask them, wait
+//!             r2 read started                                                             s5 finished + 1
+//!             r3 load the root: `Unchanged` if r2 is the number remembered, else `Nothing`
+//! ```
+//!
+//! 1. A CPU that s3 sees has carried the request out before s5, whatever root it runs then: an invalidation of a space
+//!    covers what is kept under its tag. So a flush that begins between r2 and r3 is not lost.
+//! 2. A CPU that s3 does not see is outside, and its next r2 sees s2: r1 and s2 each come before a fence, r2 and s3
+//!    behind one, so one of the two reads sees the other side.
+//! 3. That next r3 says `Nothing`. A number n was remembered at an l1 before, at which the CPU was announced, so s3, and
+//!    s5 with it, came later. Either s2 came later as well: then r2 reads more than n. Or it did not: then the flush was
+//!    pending at l1, and nothing was remembered. From r3 on walks see s1.
+//! 4. So whatever a CPU uses and s1 made stale is used before s5 only, which is all that F1 needs.
+//!
+//! Names carry stamps: a space made in the frames of one that ended is another one, and is loaded with `Nothing` first.
+//! The kernel half needs none of this: its top words are the same in every root and never change (`manager::setup`),
+//! and what changes below them is invalidated as the kernel's, which covers every tag. What no walker ever used is in no
+//! cache under any tag, so entries spared for that reason begin no flush. More rights and new entries need none either:
+//! a CPU that kept less faults once, and forgets it.
 //!
 //! **Locking.** A gather belongs to one CPU's stack. `Target`'s words are atomics: `[a]` announced CPUs, `[p]` pending.
 //!
@@ -29,7 +58,12 @@
 
 mod doomed;
 mod gather;
+mod grain;
 mod target;
+
+pub use grain::FlushGrain;
+#[cfg(all(loom, test))]
+mod loom_tests;
 
 pub(crate) use gather::{Gather, Used};
 pub(crate) use target::Target;

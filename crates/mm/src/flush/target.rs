@@ -26,7 +26,8 @@ impl Target {
         Scope::Space(self.root())
     }
 
-    /// Announces that `cpu` is about to load the root (F3).
+    /// Announces that `cpu` is about to load the root. A flush that does not see this is seen by a later
+    /// [`started`](Target::started) (F3).
     pub(crate) fn announce(&self, cpu: Cpu) {
         self.running[cpu.index() / 64].fetch_or(1 << (cpu.index() % 64), Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -49,9 +50,19 @@ impl Target {
     pub(super) fn finish(&self) {
         self.finished.fetch_add(1, Ordering::SeqCst);
     }
+    /// How many flushes were ever begun.
+    pub(crate) fn started(&self) -> u64 {
+        self.started.load(Ordering::SeqCst)
+    }
+    /// How many flushes were ever begun, if none of them is pending (F3).
+    pub(crate) fn quiet(&self) -> Option<u64> {
+        // In this order: what is finished now was begun before, so where both agree none was under way in between.
+        let finished = self.finished.load(Ordering::SeqCst);
+        (self.started() == finished).then_some(finished)
+    }
     /// Whether a flush is pending, not counting `own` ones.
     pub(crate) fn is_pending(&self, own: u64) -> bool {
         let finished = self.finished.load(Ordering::SeqCst);
-        self.started.load(Ordering::SeqCst) > finished + own
+        self.started() > finished + own
     }
 }

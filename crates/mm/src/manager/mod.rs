@@ -14,13 +14,17 @@
 //! **Not here**: any mechanism.
 
 mod audit;
+mod kernel;
 mod setup;
 
 #[cfg(feature = "verify")]
 pub use audit::{Audit, AuditError};
+
+pub use kernel::KernelMapError;
 pub use setup::{Setup, SetupError};
 
 use crate::fault::{Access, Fault, Outcome, Policy, Refusal, Switches};
+use crate::flush::FlushGrain;
 use crate::folio::{Census, Folios};
 use crate::frame::Kind;
 use crate::space::{
@@ -30,7 +34,7 @@ use crate::stock::{Event, SizeEvent, SizeStats, Stock};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::{Leaves, Paging};
 use core::{error, fmt};
-use foliant_machine::{Machine, Root};
+use foliant_machine::Machine;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Order, Pages, Va, VaRange};
 
 /// Bytes that a downward-growing area may reach, and the gap it keeps to the area below.
@@ -92,42 +96,18 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Makes the calling CPU ready: it runs the kernel's tables, no space.
     pub fn online(&self) {
-        self.switch_to(None);
+        space::switch(&self.stock, None);
     }
 
     /// Makes the calling CPU run a space, or none.
     pub fn switch(&self, id: Option<SpaceId>) -> Result<(), SpaceError> {
         let _reading = self.stock.reading();
-        match id {
-            None => self.switch_to(None),
-            Some(id) => {
-                let space = id.peek(&self.stock).ok_or(SpaceError::NoSpace)?;
-                self.switch_to(Some((id, space)));
-            }
-        }
+        let next = match id {
+            Some(id) => Some((id, id.peek(&self.stock).ok_or(SpaceError::NoSpace)?)),
+            None => None,
+        };
+        space::switch(&self.stock, next);
         Ok(())
-    }
-
-    fn switch_to(&self, next: Option<(SpaceId, &space::Space)>) {
-        self.stock.machine.pinned(|me| {
-            let running = &self.stock.mine().running;
-            let before = running.load(Ordering::Relaxed);
-            let frame = next.map_or(0, |(id, _)| id.frame().get());
-            if before == frame && frame != 0 {
-                return;
-            }
-            let kernel = self.stock.kernel.root();
-            let user = next.map_or(kernel, |(_, space)| {
-                space.target.announce(me); // before the root is loaded (flush::F3)
-                space.target.root()
-            });
-            self.stock.machine.activate(Root { user, kernel });
-            running.store(frame, Ordering::Relaxed);
-            if before != 0 {
-                // A space that ends waits until no CPU is announced, so its record is still there.
-                space::leave(&self.stock, Frame::new(before), me);
-            }
-        });
     }
 
     /// Makes an empty space. Its charge may not exceed `limit` pages, if there is one.
@@ -278,6 +258,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Sets them. Faults at work keep what they saw.
     pub fn set_policy(&self, policy: Policy) {
         self.switches.store(policy);
+    }
+    /// How many entries one flush covers.
+    pub fn flush_grain(&self) -> FlushGrain {
+        FlushGrain::load(&self.stock)
+    }
+    /// Sets it. Operations at work keep what they saw.
+    pub fn set_flush_grain(&self, grain: FlushGrain) {
+        grain.store(&self.stock);
     }
     /// Switches large folios off (or back on) for one process; a fork inherits it.
     pub fn set_process_switch(

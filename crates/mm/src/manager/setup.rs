@@ -4,12 +4,12 @@ use super::Manager;
 use crate::fault::{Policy, Switches};
 use crate::folio::{CpuCount, Folios, ReserveError, SetupError as FolioError, Word};
 use crate::frame::{Claim, DESCRIPTOR_BYTES};
-use crate::stock::{PerCpu, SECTION_SHIFT, Stock, records};
+use crate::stock::{NoBlock, PerCpu, SECTION_SHIFT, Stock, records};
 use crate::sync::AtomicU64;
 use crate::table::{Blocked, Half, Paging, Spare, Tables};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner};
-use foliant_units::{Cpu, FRAME_BYTES, Frame, FrameRange, Level, Order, Pages, Va};
+use foliant_units::{Cpu, FRAME_BYTES, Frame, FrameRange, Level, Order, Pa, Pages, Va};
 
 /// What a manager starts with.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,9 @@ pub struct Setup<'a> {
     pub reserved: &'a [FrameRange],
     /// The first frame number that will never be added later; 0 for none beyond `memory`.
     pub added_below: Frame,
+    /// The top table that the kernel runs already, with its own words in the kernel half. The manager's top table repeats
+    /// them; none may lie where the descriptor array goes, at the start of the half. They cannot change later.
+    pub kernel_top: Option<Pa>,
     /// The switches of folio sizes.
     pub policy: Policy,
 }
@@ -114,7 +117,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         for range in setup.reserved {
             machine.owned(*range, Owner::Reserved);
         }
-        Manager::furnish(machine, folios, (described, cpu_lines), setup.policy, end)
+        Manager::furnish(machine, folios, (described, cpu_lines), setup, end)
     }
 
     /// Makes the kernel half's top table and the zero page.
@@ -122,7 +125,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         machine: &'m M,
         folios: Folios<'m>,
         (described, cpu_lines): (&'m [AtomicU64], &'m [PerCpu]),
-        policy: Policy,
+        setup: &Setup<'_>,
         end: Frame,
     ) -> Result<Manager<'m, M, P>, SetupError> {
         let none = SetupError::TooSmall(Pages::new(2));
@@ -137,12 +140,15 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         };
         let (root, zero_page) = (page(Owner::Table)?, page(Owner::Zero)?);
         let kernel = Tables::at(machine, root.pa(), Half::Kernel);
+        if let Some(top) = setup.kernel_top {
+            kernel.share_kernel(&Tables::at(machine, top, Half::Kernel));
+        }
         let array = P::half(Half::Kernel).0;
         let stock = Stock::new(machine, folios, kernel, array, described, cpu_lines);
         let manager = Manager {
             stock,
             end,
-            switches: Switches::new(policy),
+            switches: Switches::new(setup.policy),
             zero_page,
             stamps: AtomicU64::new(0),
         };
@@ -218,6 +224,13 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         let meta: &[Word] = records(machine, home.start().pa(), words as usize);
         self.stock.folios.add(range, meta)?;
         self.stock.folios.reserve(home).map_err(SetupError::Reserved)
+    }
+
+    /// Maps the descriptors of all memory now. Otherwise those of 128 MiB come when the first frame there is handed out:
+    /// for callers who want no such first time in a fault, or who compare faults.
+    pub fn describe_all(&self) -> Result<(), SetupError> {
+        let few = |none: NoBlock| SetupError::TooSmall(none.order.pages());
+        self.ranges().try_for_each(|range| self.stock.describe(range).map_err(few))
     }
 
     /// How many CPUs the manager was built for.

@@ -95,8 +95,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
                 let mut broken = Broken::none();
                 let reached = self.entries(gather, &mut broken, (&locked, &copy), (va, stop));
                 drop((copy, locked));
+                let full = gather.is_full();
                 broken.mend(gather, &self.from, (va, Level::BASE));
-                if reached < stop {
+                if reached < stop && !full {
                     self.stock.machine.relax(); // an entry is being replaced: its owner needs the lock
                 }
                 Ok(reached)
@@ -114,7 +115,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         (va, end): (Va, Va),
     ) -> Va {
         let (mut va, mut pages) = (va, 0);
-        while va < end {
+        while va < end && !gather.is_full() {
             let slot = Slot::of(va, Level::BASE);
             match locked.entry(slot) {
                 Entry::None => {}

@@ -5,7 +5,7 @@ use super::zap::{Guards, Zap};
 use crate::flush::Gather;
 use crate::folio::Class;
 use crate::frame::{Identity, Kind};
-use crate::stock::{NoBlock, Stock, record};
+use crate::stock::{Name, NoBlock, Stock, record};
 use crate::sync::Ordering;
 use crate::table::{Half, Paging, Prune};
 use core::ops::Deref;
@@ -48,6 +48,11 @@ impl SpaceId {
     /// The record's frame, for an embedder's own tables; unique among living spaces.
     pub const fn frame(self) -> Frame {
         self.frame
+    }
+
+    /// What a CPU remembers of it.
+    pub(super) const fn name(self) -> Name {
+        Name { frame: self.frame, stamp: self.stamp }
     }
 
     /// The space, while the caller is in a reader's section.
@@ -95,11 +100,6 @@ pub(crate) fn create<M: Machine, P: Paging>(
     space.tables(stock).share_kernel(&stock.kernel);
     stock.set_identity(frame, Identity::space(stamp));
     Ok(SpaceId { frame, stamp })
-}
-
-/// States that `cpu` no longer runs the space with its record at `frame`.
-pub(crate) fn leave<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, frame: Frame, cpu: Cpu) {
-    record::<Space>(stock.machine, frame.pa()).target.leave(cpu);
 }
 
 /// Why a space did not end.

@@ -34,6 +34,7 @@ mod ops;
 mod record;
 mod remap;
 mod rewrite;
+mod switch;
 mod zap;
 
 #[cfg(test)]
@@ -49,14 +50,15 @@ pub(crate) use advise::advise;
 pub(crate) use fork::fork;
 #[cfg(feature = "verify")]
 pub(crate) use life::user_half;
-pub(crate) use life::{EndError, create, end, leave};
+pub(crate) use life::{EndError, create, end};
 pub(crate) use ops::{grow, map, protect, unmap};
 pub(crate) use record::Space;
 pub(crate) use remap::remap;
+pub(crate) use switch::switch;
 pub(crate) use zap::page;
 
 use crate::flush::{Gather, Used};
-use crate::stock::Stock;
+use crate::stock::{Event, Stock};
 use crate::table::{Attrs, Entry, Paging, Slot, Spare, Tables};
 use foliant_machine::Machine;
 use foliant_units::{Level, Va, VaRange};
@@ -92,6 +94,7 @@ pub(crate) fn split_leaf<M: Machine, P: Paging>(
         gather.flush();
         tables.split_finish(va, level, &mut spare).expect("begun and supplied");
     } else if let Some(table) = spare.pop() {
+        stock.count(Event::TableFreed);
         space.deposit(stock, table.give().0);
     }
 }

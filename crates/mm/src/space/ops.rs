@@ -282,21 +282,24 @@ pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
         va = match tables.lock(va, Level::BASE) {
             Ok(locked) => {
                 let end = behind(va, Level::MEGA).min(range.end());
-                let (mut at, mut broken) = (va, Broken::none());
-                while at < end {
+                let (mut at, mut broken, mut breaking) = (va, Broken::none(), false);
+                while at < end && !gather.is_full() {
                     let slot = Slot::of(at, Level::BASE);
                     match locked.entry(slot) {
                         Entry::Leaf { attrs, .. } if change(attrs) != attrs => {
                             broken.rewrite(gather, &locked, (slot, page(at)), &change);
                         }
-                        Entry::Soft(soft) if soft.kind == SoftKind::Breaking => break,
+                        Entry::Soft(soft) if soft.kind == SoftKind::Breaking => {
+                            breaking = true;
+                            break;
+                        }
                         _ => {}
                     }
                     at = at.add(FRAME_BYTES);
                 }
                 drop(locked);
                 broken.mend(gather, &tables, (va, Level::BASE));
-                if at < end {
+                if breaking {
                     stock.machine.relax(); // an entry is being replaced: its owner needs the lock
                 }
                 at

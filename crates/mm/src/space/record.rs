@@ -3,7 +3,7 @@
 
 use super::areas::Areas;
 use crate::flush::Target;
-use crate::stock::{Record, Stock, words};
+use crate::stock::{Event, Record, Stock, words};
 use crate::sync::{AtomicU64, Ordering, Spin};
 use crate::table::{Half, Paging, Spare, Tables};
 use foliant_machine::Machine;
@@ -97,7 +97,7 @@ impl Space {
         words(stock.machine, table.pa())[0].store(next, Ordering::Relaxed);
         self.deposits.store(table.get(), Ordering::Relaxed);
     }
-    /// Takes the table of a leaf that is split or gone.
+    /// Takes the table of a leaf that is split or gone. From here on it counts as made, whether it is used or given back.
     pub(crate) fn withdraw<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
@@ -111,6 +111,7 @@ impl Space {
         first.store(0, Ordering::Relaxed);
         let claim = crate::frame::Claim::state(frame, foliant_units::Order::BASE);
         spare.push(claim).expect("the caller's spare has room");
+        stock.count(Event::TableMade);
     }
 
     pub(crate) fn set_thp(&self, switch: crate::fault::ProcessSwitch) {

@@ -170,6 +170,8 @@ fn relocate<M: Machine, P: Paging>(
                     let locked =
                         tables.lock(at, Level::BASE).expect("supplied, and kept by the writer");
                     locked.set(Slot::of(at, Level::BASE), word);
+                    drop(locked);
+                    gather.relieve();
                 }
                 va.add(FRAME_BYTES)
             }

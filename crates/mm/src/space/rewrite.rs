@@ -2,7 +2,7 @@
 //!
 //! Where live words may be replaced, a word is simply rewritten, and the operation flushes once at its end. Where they must
 //! be broken first, the leaves of one table become `Breaking` words that carry the new attributes; after a flush they are
-//! mended. The grain is then one table per flush.
+//! mended. A flush then covers one table at most, however large the flush grain is.
 
 use crate::flush::{Gather, Used};
 use crate::table::{Attrs, Entry, Locked, Paging, Slot, Soft, Tables};
@@ -50,7 +50,8 @@ impl Broken {
         before
     }
 
-    /// Flushes and mends what was broken in the table of `level` entries for `va`. No lock is held.
+    /// Flushes and mends what was broken in the table of `level` entries for `va`; where nothing was, flushes at the grain.
+    /// No lock is held.
     pub(super) fn mend<'m, M: Machine, P: Paging>(
         self,
         gather: &mut Gather<'_, 'm, M, P>,
@@ -58,7 +59,7 @@ impl Broken {
         (va, level): (Va, Level),
     ) {
         if self.slots == [0; Level::ENTRIES / 64] {
-            return;
+            return gather.relieve();
         }
         gather.flush();
         let locked = tables.lock(va, level).expect("a table with a broken word stays (space::S6)");

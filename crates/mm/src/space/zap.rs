@@ -62,8 +62,8 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
     ) -> Va {
         let end = behind(va, Level::MEGA).min(end);
         let (mut va, mut room, mut run) = (va, room, Run::default());
-        let mut pages = 0;
-        while va < end && room > 1 {
+        let (mut pages, mut breaking) = (0, false);
+        while va < end && room > 1 && !gather.is_full() {
             let slot = Slot::of(va, Level::BASE);
             match locked.entry(slot) {
                 Entry::None => {}
@@ -80,7 +80,10 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
                         pages += 1;
                     }
                 }
-                Entry::Soft(soft) if soft.kind == SoftKind::Breaking => break,
+                Entry::Soft(soft) if soft.kind == SoftKind::Breaking => {
+                    breaking = true;
+                    break;
+                }
                 Entry::Soft(soft)
                     if soft.kind == SoftKind::Guard && self.guards == Guards::Keep => {}
                 Entry::Soft(_) => locked.set(slot, 0),
@@ -90,7 +93,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         }
         run.end(gather);
         self.space.uncharge(self.stock.machine.me(), pages);
-        if va < end && room > 1 {
+        if breaking {
             self.stock.machine.relax(); // an entry is being replaced: its owner needs the lock
         }
         va

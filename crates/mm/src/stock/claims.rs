@@ -4,8 +4,9 @@ use super::{Event, SizeEvent, Stock};
 use crate::folio::Class;
 use crate::frame::{Claim, Flag, Identity, Kind};
 use crate::table::{Paging, Spare};
+use core::{error, fmt};
 use foliant_machine::{Machine, Owner, Refusal};
-use foliant_units::{Frame, FrameRange, Order};
+use foliant_units::{Frame, FrameRange, Order, Pages};
 
 /// Why no block was had: none of this order is free, or the machine's fault plan said no.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +14,13 @@ pub struct NoBlock {
     /// The order that was asked for.
     pub order: Order,
 }
+
+impl fmt::Display for NoBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no free block of {}", self.order.bytes())
+    }
+}
+impl error::Error for NoBlock {}
 
 impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Takes a block whose descriptors are ready (K1).
@@ -28,7 +36,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
 
     /// Takes a block for memory that needs no descriptor.
-    pub(super) fn claim_undescribed(&self, order: Order, class: Class) -> Result<Claim, NoBlock> {
+    pub(crate) fn claim_undescribed(&self, order: Order, class: Class) -> Result<Claim, NoBlock> {
         let frame = match self.machine.refusal() {
             Refusal::Permit => self.folios.alloc(self.machine.me(), order, class).ok(),
             Refusal::Refuse => None,
@@ -85,9 +93,11 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn enlist(&self, claim: Claim, references: u64) -> Frame {
         let frames = claim.frames();
         let (head, order) = claim.give();
-        for tail in frames.iter().skip(1) {
-            self.set_identity(tail, Identity::new(Kind::Tail, order));
-        }
+        self.set_identities(
+            head.add(Pages::new(1)),
+            order.pages().get() - 1,
+            Identity::new(Kind::Tail, order),
+        );
         self.set_references(head, references);
         self.set_identity(head, Identity::new(Kind::Anon, order));
         self.machine.owned(frames, Owner::User);
@@ -108,9 +118,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
         self.uncount_size(order, SizeEvent::NrAnon);
         let frames = FrameRange::new(head, order.pages()).expect("a folio lies in memory");
-        for frame in frames.iter() {
-            self.set_identity(frame, Identity::PLAIN);
-        }
+        self.set_identities(head, frames.pages().get(), Identity::PLAIN);
         self.machine.owned(frames, Owner::Claimed);
         Claim::state(head, order)
     }

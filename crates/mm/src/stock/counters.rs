@@ -1,5 +1,6 @@
 //! What is counted, and where.
 
+use super::visits::Visits;
 use crate::sync::{AtomicU64, GraceSlot, Ordering};
 use foliant_units::Order;
 
@@ -48,6 +49,8 @@ events! {
         LocalOne => "nr_tlb_local_flush_one",
         /// Entries taken out that needed no flush, because no walker had ever used them.
         FlushSpared => "flush_spared",
+        /// Switches to a space of which the CPU kept what it had cached.
+        SwitchKept => "switch_kept",
         /// Page tables made.
         TableMade => "table_made",
         /// Page tables given back.
@@ -82,8 +85,7 @@ pub(crate) const ANON_ORDERS: usize = Order::MEGA.index() + 1;
 #[repr(C, align(64))]
 pub(crate) struct PerCpu {
     pub(crate) grace: GraceSlot,
-    /// The frame of the record of the space that it runs, or 0.
-    pub(crate) running: AtomicU64,
+    pub(crate) visits: Visits,
     pub(crate) events: [AtomicU64; Event::ALL.len()],
     pub(crate) sizes: [[AtomicU64; SizeEvent::ALL.len()]; ANON_ORDERS],
 }

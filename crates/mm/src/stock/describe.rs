@@ -104,6 +104,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn set_identity(&self, frame: Frame, identity: Identity) {
         self.store(word_at(self.array, frame, 0), identity.word());
     }
+    /// The same identity for `count` frames from `first` on.
+    pub(crate) fn set_identities(&self, first: Frame, count: u64, identity: Identity) {
+        let va = word_at(self.array, first, 0);
+        // SAFETY: as for `store`, for each frame of a folio that is the caller's.
+        unsafe { self.machine.kernel_fill(va, DESCRIPTOR_BYTES, count, identity.word()) }
+            .unwrap_or_else(|fault| unmapped(&fault));
+    }
     /// Replaces the identity if it still is `old`.
     pub(crate) fn replace_identity(&self, frame: Frame, old: Identity, new: Identity) -> bool {
         self.swap(word_at(self.array, frame, 0), old.word(), new.word()).is_ok()

@@ -20,13 +20,15 @@ mod claims;
 mod counters;
 mod describe;
 mod records;
+mod visits;
 
 pub use counters::{Event, SizeEvent, SizeStats};
 
-pub(crate) use claims::NoBlock;
+pub use claims::NoBlock;
 pub(crate) use counters::PerCpu;
 pub(crate) use describe::SECTION_SHIFT;
 pub(crate) use records::{Record, Words, record, records, words};
+pub(crate) use visits::Name;
 
 use crate::folio::Folios;
 use crate::sync::{AtomicU64, Grace, Ordering};
@@ -41,6 +43,8 @@ pub(crate) struct Stock<'m, M, P> {
     pub(crate) grace: Grace,
     /// The kernel half's tables.
     pub(crate) kernel: Tables<'m, M, P>,
+    /// Entries per flush, 0 for all of an operation; read and written by `flush::FlushGrain`.
+    pub(crate) flush_grain: AtomicU64,
     /// Where the descriptor array starts.
     array: Va,
     /// One bit per section of descriptors: mapped.
@@ -57,7 +61,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         described: &'m [AtomicU64],
         cpus: &'m [PerCpu],
     ) -> Self {
-        Stock { machine, folios, grace: Grace::default(), kernel, array, described, cpus }
+        let (grace, flush_grain) = (Grace::default(), AtomicU64::new(0));
+        Stock { machine, folios, grace, kernel, flush_grain, array, described, cpus }
     }
 
     /// The calling CPU's line.

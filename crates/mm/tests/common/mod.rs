@@ -26,7 +26,8 @@ pub fn manager(sim: &Sim, policy: Policy) -> Mm<'_> {
 }
 
 fn manager_on<'m, M: Machine>(machine: &'m M, memory: &[FrameRange], policy: Policy) -> Mm<'m, M> {
-    let setup = Setup { memory, reserved: &[], added_below: Frame::new(0), policy };
+    let setup =
+        Setup { memory, reserved: &[], added_below: Frame::new(0), kernel_top: None, policy };
     Manager::new(machine, &setup).unwrap()
 }
 

@@ -1,69 +1,140 @@
 //! When frames are given up nothing may name them any more, and what names them anyway is not used.
 //!
-//! Asked when frames become `Free`, or `Claimed` again after they had an owner: no CPU has a
-//! translation or a table pointer cached that names them; when they become `Free`, no page-table word
-//! that a running root reaches names them either, and none of them is such a root. And at any time: no access goes to a free frame, and
-//! no walk reads one.
+//! Asked when frames become `Free`, or `Claimed` again after they had an owner: no CPU has a translation or a table
+//! pointer cached that names them and that it can use, global or of the root that it runs; when they become `Free`, no
+//! page-table word that a running root reaches names them either, and none of them is such a root. What a CPU keeps
+//! under the tag of another root may name them, but is *outdated* from then on: it must be gone when that root is
+//! activated again. And at any time: no access goes to a free frame, and no walk reads one.
 
-use super::spans::Spans;
+use super::spans::{Piece, Spans};
 use super::words::Words;
 use super::{Checker, Event, Report, Seen};
 use crate::cache::Cached;
 use crate::config::Format;
-use foliant_machine::Owner;
-use foliant_units::{Cpu, FRAME_BYTES, FRAME_SHIFT, Frame, FrameRange, Va};
-use std::collections::BTreeSet;
+use core::fmt;
+use foliant_machine::{Owner, Root};
+use foliant_units::{Cpu, FRAME_BYTES, FRAME_SHIFT, Frame, FrameRange, Pa, Va};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Frame, level (bit 7: a table pointer), CPU, address.
-type Key = (u64, u8, u16, u64);
+/// What is cached somewhere, ordered by the frame that it names.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Key {
+    frame: u64,
+    /// Bit 7: a table pointer.
+    level: u8,
+    cpu: u16,
+    /// `None` for what is global.
+    tag: Option<Pa>,
+    va: Va,
+}
+
+impl Key {
+    fn of(cpu: Cpu, entry: &Cached) -> Key {
+        Key {
+            frame: entry.base.frame().get(),
+            level: entry.level | u8::from(entry.table) << 7,
+            cpu: cpu.0,
+            tag: (!entry.is_global()).then_some(entry.tag),
+            va: entry.va,
+        }
+    }
+
+    /// Before all others that name `frame`.
+    const fn first(frame: u64) -> Key {
+        Key { frame, level: 0, cpu: 0, tag: None, va: Va::new(0) }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.level & 0x80 == 0 { "translation" } else { "table pointer" };
+        let (level, va, frame) = (self.level & 0x7f, self.va, Frame::new(self.frame));
+        write!(f, "a {what} of level {level} for {va:?} to {frame:?}")
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct NoStaleTranslation {
     owners: Spans<Owner>,
     cached: BTreeSet<Key>,
+    /// What names frames that were given up, by CPU and the tag that the CPU did not run then.
+    outdated: BTreeMap<(u16, Pa), BTreeSet<Key>>,
     words: Words,
-}
-
-fn key(cpu: Cpu, entry: &Cached) -> Key {
-    let kind = entry.level | u8::from(entry.table) << 7;
-    (entry.base.frame().get(), kind, cpu.0, entry.va.get())
 }
 
 impl NoStaleTranslation {
     pub(super) fn new(format: Format) -> NoStaleTranslation {
-        let owners = Spans::new(Owner::Reserved);
-        NoStaleTranslation { owners, cached: BTreeSet::new(), words: Words::new(format) }
+        NoStaleTranslation {
+            owners: Spans::new(Owner::Reserved),
+            cached: BTreeSet::new(),
+            outdated: BTreeMap::new(),
+            words: Words::new(format),
+        }
     }
 
     fn is_free(&self, frame: Frame) -> bool {
         self.owners.get(frame.get()) == Owner::Free
     }
 
-    fn cached_over(&self, start: u64, end: u64) -> Option<Key> {
-        let heads = [start & !0x1ff, start & !0x3_ffff].into_iter().filter(|head| *head < start);
-        let above = heads.flat_map(|head| {
-            self.cached.range((head, 0, 0, 0)..(head + 1, 0, 0, 0)).filter(move |key| {
-                key.1 & 0x80 == 0 && key.0 + (1 << (9 * u32::from(key.1))) > start
+    /// What is cached anywhere and names one of the frames `start..end`.
+    fn cached_over(&self, start: u64, end: u64) -> impl Iterator<Item = &Key> {
+        let heads = [start & !0x1ff, start & !0x3_ffff].into_iter().filter(move |at| *at < start);
+        let above = heads.flat_map(move |head| {
+            self.cached.range(Key::first(head)..Key::first(head + 1)).filter(move |key| {
+                key.level & 0x80 == 0 && key.frame + (1 << (9 * u32::from(key.level))) > start
             })
         });
-        above.chain(self.cached.range((start, 0, 0, 0)..(end, 0, 0, 0))).next().copied()
+        above.chain(self.cached.range(Key::first(start)..Key::first(end)))
     }
 
-    fn given_up(&self, seen: &Seen<'_>, frames: FrameRange, new: Owner, report: &mut Report<'_>) {
+    /// Frames are given up: reports the first usable translation to them, and notes the ones that are not usable now.
+    fn outdate(
+        &mut self,
+        frames: FrameRange,
+        new: Owner,
+        piece: &Piece<Owner>,
+        report: &mut Report<'_>,
+    ) {
+        let mut first = None;
+        let mut kept = Vec::new();
+        for key in self.cached_over(piece.start, piece.end) {
+            match key.tag.filter(|tag| !self.words.runs(key.cpu, *tag)) {
+                Some(tag) => kept.push(((key.cpu, tag), *key)),
+                None => first = first.or(Some(*key)),
+            }
+        }
+        for (at, key) in kept {
+            self.outdated.entry(at).or_default().insert(key);
+        }
+        if let Some(key) = first {
+            report(format!("{frames:?} becomes {new:?}, but cpu {} has {key}", key.cpu));
+        }
+    }
+
+    /// A CPU runs `root` from now on, with what it kept of it.
+    fn activated(&self, cpu: Cpu, root: Root, report: &mut Report<'_>) {
+        if let Some(key) = self.outdated.get(&(cpu.0, root.user)).and_then(BTreeSet::first) {
+            let frame = Frame::new(key.frame);
+            report(format!(
+                "{:?} is activated again with {key}, but {frame:?} was given up meanwhile",
+                root.user
+            ));
+        }
+    }
+
+    fn given_up(
+        &mut self,
+        seen: &Seen<'_>,
+        frames: FrameRange,
+        new: Owner,
+        report: &mut Report<'_>,
+    ) {
         for piece in self.owners.pieces(frames.start().get(), frames.end().get()) {
             let had_owner = matches!(piece.value, Owner::User | Owner::Table | Owner::Records);
             if new != Owner::Free && !had_owner {
                 continue;
             }
-            if let Some((frame, kind, cpu, va)) = self.cached_over(piece.start, piece.end) {
-                let what = if kind & 0x80 == 0 { "translation" } else { "table pointer" };
-                let (frame, va) = (Frame::new(frame), Va::new(va));
-                let level = kind & 0x7f;
-                report(format!(
-                    "{frames:?} becomes {new:?}, but cpu {cpu} has a {what} of level {level} for \
-                     {va:?} to {frame:?}"
-                ));
-            }
+            self.outdate(frames, new, &piece, report);
             if new == Owner::Free
                 && let Some((cpu, root)) = self.words.running(piece.start, piece.end)
             {
@@ -98,7 +169,7 @@ impl Checker for NoStaleTranslation {
                 self.owners.set(frames.start().get(), frames.end().get(), *owner);
             }
             Event::Filled { entry } => {
-                self.cached.insert(key(seen.cpu, entry));
+                self.cached.insert(Key::of(seen.cpu, entry));
                 let start = entry.base.get() >> FRAME_SHIFT;
                 let frames = if entry.table { 1 } else { entry.bytes() / FRAME_BYTES };
                 let pieces = self.owners.pieces(start, start + frames);
@@ -108,8 +179,13 @@ impl Checker for NoStaleTranslation {
                 }
             }
             Event::Dropped { entry } => {
-                self.cached.remove(&key(seen.cpu, entry));
+                let key = Key::of(seen.cpu, entry);
+                self.cached.remove(&key);
+                if let Some(outdated) = self.outdated.get_mut(&(seen.cpu.0, entry.tag)) {
+                    outdated.remove(&key);
+                }
             }
+            Event::Activated { root } => self.activated(seen.cpu, *root, report),
             Event::Used { entry, pa, access, .. } if self.is_free(pa.frame()) => {
                 let (va, frame) = (entry.va, pa.frame());
                 report(format!("{access:?} through a translation of {va:?} to free {frame:?}"));

@@ -120,6 +120,11 @@ impl Words {
         })
     }
 
+    /// Whether `cpu` runs the root tagged `tag`.
+    pub(super) fn runs(&self, cpu: u16, tag: Pa) -> bool {
+        self.roots.get(&cpu).is_some_and(|root| root.user == tag)
+    }
+
     /// A CPU that runs a root in the frames `start..end`.
     pub(super) fn running(&self, start: u64, end: u64) -> Option<(Cpu, Pa)> {
         self.roots.iter().find_map(|(cpu, root)| {

@@ -1,7 +1,7 @@
 //! Page-table words and small tables for tests, written by hand.
 #![allow(unsafe_code, dead_code)]
 
-use foliant_machine::{Invalidation, Item, PhysMem, Root, Scope, Tables, Tlb};
+use foliant_machine::{Invalidation, Item, Kept, PhysMem, Root, Scope, Tables, Tlb};
 use foliant_sim::{Format, Sim};
 use foliant_units::{Cpu, CpuSet, Level, Pa, Va, VaRange};
 
@@ -63,9 +63,14 @@ pub(crate) fn chain(sim: &Sim, root: u64, va: u64, level: u8) -> u64 {
     }
 }
 
-/// Makes CPU `cpu` run the tables at `root`, for both halves.
+/// Makes CPU `cpu` run the tables at `root`, for both halves, with nothing kept.
 pub(crate) fn run(sim: &Sim, cpu: u16, root: u64) {
-    sim.on(Cpu(cpu), || sim.activate(Root { user: Pa::new(root), kernel: Pa::new(root) }));
+    run_again(sim, cpu, root, Kept::Nothing);
+}
+
+/// Makes CPU `cpu` run the tables at `root`, for both halves.
+pub(crate) fn run_again(sim: &Sim, cpu: u16, root: u64, kept: Kept) {
+    sim.on(Cpu(cpu), || sim.activate(Root { user: Pa::new(root), kernel: Pa::new(root) }, kept));
 }
 
 /// An invalidation of one leaf.

@@ -49,6 +49,7 @@ pub fn replay(
         memory: &ranges,
         reserved: &[],
         added_below: Frame::new(0),
+        kernel_top: None,
         policy: choice.policy(),
     };
     let mm = Mm::new(&sim, &setup).map_err(|why| ReplayError::TooSmall { memory, why })?;

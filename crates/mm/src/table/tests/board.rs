@@ -5,7 +5,7 @@ use crate::frame::Claim;
 use crate::table::{Half, Paging, Spare, Tables};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use foliant_machine::{Cpus, Invalidation, MmuRules, PhysMem, Replace, Root, Ticket, Tlb};
+use foliant_machine::{Cpus, Invalidation, Kept, MmuRules, PhysMem, Replace, Root, Ticket, Tlb};
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, Order, Pa};
 use std::vec::Vec;
 
@@ -104,7 +104,7 @@ impl Cpus for Board {
 }
 
 impl Tlb for Board {
-    fn activate(&self, _: Root) {}
+    fn activate(&self, _: Root, _: Kept) {}
     fn invalidate(&self, _: &Invalidation) {}
     fn ask(&self, _: &CpuSet, _: &Invalidation) -> Ticket {
         Ticket::new(0)
