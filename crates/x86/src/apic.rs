@@ -1,0 +1,249 @@
+//! The local interrupt controller: interrupts to other CPUs.
+//!
+//! Two ways to the same registers: model-specific registers (x2APIC), or a mapped page (xAPIC).
+//!
+//! ```text
+//!   command  31       20 19  18 17    15 14    13 12       11   10    8 7      0
+//!           │           │ whom │        │ level │ │ pending │    │ kind  │ vector │
+//!           └───────────┴──────┴────────┴───────┴─┴─────────┴────┴───────┴────────┘
+//!            00: the CPU that the upper half names     kind 000: fixed, 101: INIT, 110: start-up
+//!            11: all but this one
+//! ```
+//!
+//! **Invariants**
+//! - A1. The two halves of an xAPIC command are written with interrupts off: a handler that sends in
+//!   between would change whom the second half reaches.
+//! - A2. Stores before a command are visible before its interrupt: a write of an x2APIC register does not
+//!   wait for them by itself.
+//!
+//! **Not here**: the timer, external interrupts, which CPUs there are.
+#![allow(unsafe_code)]
+
+use crate::control::{quiet, read_msr, write_msr};
+use core::arch::asm;
+use core::ptr::NonNull;
+
+/// The vector of spurious interrupts, which [`Apic::enable`] sets. Its handler does nothing, and signals
+/// no end of interrupt.
+pub const SPURIOUS_VECTOR: u8 = 0xff;
+
+const BASE_MSR: u32 = 0x1b;
+const BASE_ENABLED: u64 = 1 << 11;
+const BASE_X2: u64 = 1 << 10;
+const X2_MSR: u32 = 0x800;
+
+const ID: usize = 0x20;
+const TASK_PRIORITY: usize = 0x80;
+const END_OF_INTERRUPT: usize = 0xb0;
+const SPURIOUS: usize = 0xf0;
+const COMMAND: usize = 0x300;
+const COMMAND_HIGH: usize = 0x310;
+
+const SPURIOUS_ENABLE: u32 = 1 << 8;
+const PENDING: u32 = 1 << 12;
+
+/// The number of a CPU's interrupt controller, as the firmware's tables give it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ApicId(pub u32);
+
+/// How the registers of the calling CPU's interrupt controller are reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Apic {
+    /// By model-specific registers.
+    X2,
+    /// In memory: the mapped, uncached 4 KiB of registers. Each CPU finds its own there.
+    X1(NonNull<u8>),
+}
+
+// SAFETY: the registers behind the address are those of whichever CPU looks; A1 keeps commands whole.
+unsafe impl Send for Apic {}
+// SAFETY: as above.
+unsafe impl Sync for Apic {}
+
+/// What a command does to its target.
+#[derive(Clone, Copy)]
+enum Command {
+    Fixed(u8),
+    Init,
+    Startup(u8),
+}
+
+/// Whom a command reaches.
+#[derive(Clone, Copy)]
+enum Whom {
+    One(ApicId),
+    Others,
+}
+
+impl Apic {
+    /// Switches the calling CPU's controller on, in this mode, open to every vector.
+    ///
+    /// # Safety
+    /// Ring 0. The mode is supported (`X1`: mapped at the physical address in the base register) and not
+    /// locked by the firmware, and a handler stands at [`SPURIOUS_VECTOR`].
+    pub unsafe fn enable(&self) {
+        // SAFETY: ring 0 by the caller; every x86-64 CPU has the register.
+        let base = unsafe { read_msr(BASE_MSR) };
+        let plain = base & !(BASE_X2 | BASE_ENABLED);
+        // The CPU refuses a direct way from off to x2APIC and from x2APIC to xAPIC (Intel SDM 3A, 10.12.5).
+        let way: &[u64] = match (self, base & BASE_X2 != 0) {
+            (Apic::X2, true) => &[],
+            (Apic::X2, false) => &[BASE_ENABLED, BASE_ENABLED | BASE_X2],
+            (Apic::X1(_), true) => &[0, BASE_ENABLED],
+            (Apic::X1(_), false) => &[BASE_ENABLED],
+        };
+        for state in way {
+            // SAFETY: a legal step, by the caller in a supported mode.
+            unsafe { write_msr(BASE_MSR, plain | state) };
+        }
+        // SAFETY: on by now. No vector is held back.
+        unsafe { self.write(TASK_PRIORITY, 0) };
+        // SAFETY: on by now; the handler is the caller's.
+        unsafe { self.write(SPURIOUS, SPURIOUS_ENABLE | u32::from(SPURIOUS_VECTOR)) };
+    }
+
+    /// The number of the calling CPU's controller.
+    ///
+    /// # Safety
+    /// Ring 0, after [`enable`](Apic::enable) on this CPU.
+    pub unsafe fn id(&self) -> ApicId {
+        // SAFETY: the caller's promise; reading has no effect.
+        let word = unsafe { self.read(ID) };
+        match self {
+            Apic::X2 => ApicId(word),
+            Apic::X1(_) => ApicId(word >> 24),
+        }
+    }
+
+    /// Says that the interrupt in service has been handled.
+    ///
+    /// # Safety
+    /// As for [`id`](Apic::id), in the handler of an interrupt that the controller delivered.
+    pub unsafe fn end_of_interrupt(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.write(END_OF_INTERRUPT, 0) };
+    }
+
+    /// Interrupts the CPU `to` with `vector`.
+    ///
+    /// # Safety
+    /// As for [`id`](Apic::id), and a handler for `vector` stands on that CPU.
+    pub unsafe fn send(&self, to: ApicId, vector: u8) {
+        // SAFETY: the caller's promise.
+        unsafe { self.command(Whom::One(to), Command::Fixed(vector)) };
+    }
+
+    /// Interrupts every CPU but this one with `vector`.
+    ///
+    /// # Safety
+    /// As for [`send`](Apic::send), for each CPU whose controller is on.
+    pub unsafe fn send_others(&self, vector: u8) {
+        // SAFETY: the caller's promise.
+        unsafe { self.command(Whom::Others, Command::Fixed(vector)) };
+    }
+
+    /// Resets the CPU `to`, which then waits to be started.
+    ///
+    /// # Safety
+    /// As for [`id`](Apic::id), and nothing runs there that anyone needs.
+    pub unsafe fn init(&self, to: ApicId) {
+        // SAFETY: the caller's promise.
+        unsafe { self.command(Whom::One(to), Command::Init) };
+    }
+
+    /// Starts the CPU `to` in real mode at physical address `page` times 4096.
+    ///
+    /// # Safety
+    /// As for [`init`](Apic::init), and the code there is made for it.
+    pub unsafe fn startup(&self, to: ApicId, page: u8) {
+        // SAFETY: the caller's promise.
+        unsafe { self.command(Whom::One(to), Command::Startup(page)) };
+    }
+
+    unsafe fn command(&self, whom: Whom, command: Command) {
+        let low = encode(whom, command);
+        let to = match whom {
+            Whom::One(ApicId(to)) => to,
+            Whom::Others => 0,
+        };
+        // A2. An MFENCE alone orders memory; the LFENCE holds the write of the register back for it.
+        // SAFETY: fences have no precondition.
+        unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) };
+        match self {
+            Apic::X2 => {
+                let word = u64::from(to) << 32 | u64::from(low);
+                // SAFETY: the caller's promise; the whole command is one register.
+                unsafe { write_msr(X2_MSR + (COMMAND >> 4) as u32, word) };
+            }
+            // SAFETY: ring 0 by the caller.
+            Apic::X1(_) => unsafe { quiet(|| self.command_in_memory(to, low)) }, // A1
+        }
+    }
+
+    fn command_in_memory(&self, to: u32, low: u32) {
+        // SAFETY: `command`'s caller; the controller accepts one command at a time.
+        while unsafe { self.read(COMMAND) } & PENDING != 0 {
+            core::hint::spin_loop();
+        }
+        // SAFETY: `command`'s caller. Only the low half acts.
+        unsafe { self.write(COMMAND_HIGH, to << 24) };
+        // SAFETY: `command`'s caller.
+        unsafe { self.write(COMMAND, low) };
+    }
+
+    unsafe fn read(&self, register: usize) -> u32 {
+        match self {
+            // SAFETY: the caller's promise; the registers are in the same order, one per 16 bytes.
+            Apic::X2 => unsafe { read_msr(X2_MSR + (register >> 4) as u32) as u32 },
+            Apic::X1(window) => {
+                // SAFETY: `register` lies in the mapped page.
+                let word = unsafe { window.byte_add(register) };
+                // SAFETY: mapped by the caller; 16-byte aligned, as `Settings` are checked.
+                unsafe { word.cast::<u32>().read_volatile() }
+            }
+        }
+    }
+
+    unsafe fn write(&self, register: usize, value: u32) {
+        match self {
+            // SAFETY: the caller's promise.
+            Apic::X2 => unsafe { write_msr(X2_MSR + (register >> 4) as u32, value.into()) },
+            Apic::X1(window) => {
+                // SAFETY: as in `read`.
+                let word = unsafe { window.byte_add(register) };
+                // SAFETY: as in `read`; the caller answers for the effect.
+                unsafe { word.cast::<u32>().write_volatile(value) };
+            }
+        }
+    }
+}
+
+/// The low half of a command.
+fn encode(whom: Whom, command: Command) -> u32 {
+    const ASSERT: u32 = 1 << 14;
+    const OTHERS: u32 = 0b11 << 18;
+    let (kind, vector) = match command {
+        Command::Fixed(vector) => (0b000, vector),
+        Command::Init => (0b101, 0),
+        Command::Startup(page) => (0b110, page),
+    };
+    let whom = match whom {
+        Whom::One(_) => 0,
+        Whom::Others => OTHERS,
+    };
+    whom | ASSERT | kind << 8 | u32::from(vector)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_what_the_manual_lists() {
+        let one = Whom::One(ApicId(3));
+        assert_eq!(encode(one, Command::Fixed(0xf0)), 0x40f0);
+        assert_eq!(encode(Whom::Others, Command::Fixed(0xf0)), 0xc40f0);
+        assert_eq!(encode(one, Command::Init), 0x4500);
+        assert_eq!(encode(one, Command::Startup(8)), 0x4608);
+    }
+}

@@ -1,0 +1,177 @@
+//! What this CPU can do, as far as Foliant uses it.
+//!
+//! A plain value: a kernel may clear a field before it hands the value over, and tests make their own.
+//!
+//! **Not here**: what the kernel alone cares about (floating point, protection keys, mitigations).
+
+use crate::tags::Tagging;
+use core::arch::x86_64::{__cpuid_count, CpuidResult};
+use foliant_units::Pages;
+
+/// What the calling CPU can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Features {
+    /// Global pages: translations that outlive a load of CR3.
+    pub pge: bool,
+    /// Process-context identifiers: tags on translations. They are used where there are global pages too.
+    pub pcid: bool,
+    /// The INVPCID instruction.
+    pub invpcid: bool,
+    /// Broadcast invalidation, and how many pages one instruction covers.
+    pub invlpgb: Option<Pages>,
+    /// INVLPG may keep paging-structure entries of other addresses (`EFER.TCE`).
+    pub tce: bool,
+    /// The APIC through model-specific registers.
+    pub x2apic: bool,
+    /// 1 GiB pages.
+    pub giga_pages: bool,
+    /// Five levels of tables.
+    pub la57: bool,
+    /// No-execute pages.
+    pub nx: bool,
+    /// `rep stosb` and `rep movsb` at full speed.
+    pub erms: bool,
+    /// The same for short runs.
+    pub fsrm: bool,
+    /// CLZERO: clears one cache line of 64 bytes.
+    pub clzero: bool,
+    /// The TSC runs at one rate in all power states.
+    pub invariant_tsc: bool,
+    /// Bits of a physical address.
+    pub physical_bits: u8,
+    /// Bits of a linear address.
+    pub linear_bits: u8,
+}
+
+impl Features {
+    /// What every x86-64 CPU has.
+    pub const BASELINE: Features = Features {
+        pge: false,
+        pcid: false,
+        invpcid: false,
+        invlpgb: None,
+        tce: false,
+        x2apic: false,
+        giga_pages: false,
+        la57: false,
+        nx: false,
+        erms: false,
+        fsrm: false,
+        clzero: false,
+        invariant_tsc: false,
+        physical_bits: 36,
+        linear_bits: 48,
+    };
+
+    /// Whether tags are used. What ends everything under all of them is INVPCID, or a change of `CR4.PGE`.
+    pub(crate) const fn tagging(&self) -> Tagging {
+        if self.pcid && self.pge { Tagging::On } else { Tagging::Off }
+    }
+
+    /// Asks the calling CPU.
+    pub fn detect() -> Features {
+        Features::read(&|leaf, sub| __cpuid_count(leaf, sub))
+    }
+
+    /// The features that the leaves of `cpuid` tell. A leaf beyond the highest is not read: what it
+    /// would return is another leaf's.
+    fn read(cpuid: &dyn Fn(u32, u32) -> CpuidResult) -> Features {
+        const NOTHING: CpuidResult = CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
+        let leaf = |number: u32| match cpuid(number & 0x8000_0000, 0).eax >= number {
+            true => cpuid(number, 0),
+            false => NOTHING,
+        };
+        let (base, more) = (leaf(1), leaf(7));
+        let (extended, power, sizes) = (leaf(0x8000_0001), leaf(0x8000_0007), leaf(0x8000_0008));
+        let bit = |word: u32, number: u32| word >> number & 1 == 1;
+        let bits = |byte: u32, least| if byte & 0xff == 0 { least } else { byte as u8 };
+        // The leaf counts the pages behind the first one.
+        let invlpgb = bit(sizes.ebx, 3).then(|| Pages::new(u64::from(sizes.edx & 0xffff) + 1));
+        Features {
+            pge: bit(base.edx, 13),
+            pcid: bit(base.ecx, 17),
+            invpcid: bit(more.ebx, 10),
+            invlpgb,
+            tce: bit(extended.ecx, 17),
+            x2apic: bit(base.ecx, 21),
+            giga_pages: bit(extended.edx, 26),
+            la57: bit(more.ecx, 16),
+            nx: bit(extended.edx, 20),
+            erms: bit(more.ebx, 9),
+            fsrm: bit(more.edx, 4),
+            clzero: bit(sizes.ebx, 0),
+            invariant_tsc: bit(power.edx, 8),
+            physical_bits: bits(sizes.eax, Features::BASELINE.physical_bits),
+            linear_bits: bits(sizes.eax >> 8, Features::BASELINE.linear_bits),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    extern crate std;
+
+    #[test]
+    fn the_host_has_what_the_standard_library_finds() {
+        let features = Features::detect();
+        assert_eq!(features.erms, std::is_x86_feature_detected!("ermsb"));
+        assert!((36..=52).contains(&features.physical_bits), "{features:?}");
+        assert!([48, 57].contains(&features.linear_bits), "{features:?}");
+        assert!(features.nx && features.pge, "{features:?}");
+        assert!(!features.fsrm || features.erms, "{features:?}");
+    }
+
+    fn bare(leaf: u32, _: u32) -> CpuidResult {
+        // Any leaf beyond the highest answers with all ones, as old CPUs repeat their highest.
+        let word = match leaf {
+            0 => 1,
+            1 => 0,
+            0x8000_0000 => 0x8000_0000,
+            _ => u32::MAX,
+        };
+        CpuidResult { eax: word, ebx: word, ecx: word, edx: word }
+    }
+
+    #[test]
+    fn leaves_beyond_the_highest_are_not_believed() {
+        assert_eq!(Features::read(&bare), Features::BASELINE);
+    }
+
+    #[test]
+    fn each_bit_is_read_from_its_place() {
+        let only = |number, register: usize, value: u32| {
+            move |leaf: u32, _: u32| {
+                let mut words = [0u32; 4];
+                match leaf {
+                    0 => words[0] = 0x20,
+                    0x8000_0000 => words[0] = 0x8000_0021,
+                    _ if leaf == number => words[register] = value,
+                    _ => (),
+                }
+                CpuidResult { eax: words[0], ebx: words[1], ecx: words[2], edx: words[3] }
+            }
+        };
+        let none = Features::BASELINE;
+        let (extended, sizes) = (0x8000_0001, 0x8000_0008);
+        let table: [(u32, usize, u32, Features); 14] = [
+            (1, 3, 1 << 13, Features { pge: true, ..none }),
+            (1, 2, 1 << 17, Features { pcid: true, ..none }),
+            (1, 2, 1 << 21, Features { x2apic: true, ..none }),
+            (7, 1, 1 << 10, Features { invpcid: true, ..none }),
+            (7, 1, 1 << 9, Features { erms: true, ..none }),
+            (7, 3, 1 << 4, Features { fsrm: true, ..none }),
+            (7, 2, 1 << 16, Features { la57: true, ..none }),
+            (extended, 2, 1 << 17, Features { tce: true, ..none }),
+            (extended, 3, 1 << 20, Features { nx: true, ..none }),
+            (extended, 3, 1 << 26, Features { giga_pages: true, ..none }),
+            (0x8000_0007, 3, 1 << 8, Features { invariant_tsc: true, ..none }),
+            (sizes, 1, 1, Features { clzero: true, ..none }),
+            (sizes, 1, 1 << 3, Features { invlpgb: Some(Pages::new(1)), ..none }),
+            (sizes, 0, 0x3934, Features { physical_bits: 52, linear_bits: 57, ..none }),
+        ];
+        for (leaf, register, value, want) in table {
+            assert_eq!(Features::read(&only(leaf, register, value)), want, "{leaf:#x} {value:#x}");
+        }
+    }
+}

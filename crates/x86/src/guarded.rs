@@ -1,0 +1,122 @@
+//! Kernel accesses that may fault, and where such a fault continues.
+//!
+//! A kernel reads its own descriptors at addresses that another CPU may be remapping. If that faults it is
+//! no bug of the kernel, so these few accesses are guarded: each is the first instruction of a function
+//! that has no frame, and [`recover`] sends a fault there to a function that reports it to the same caller.
+//!
+//! ```text
+//!   kernel_load ──call──▶ load: mov rax, [rdi]  ──fault──▶ the kernel's handler ── recover(rip) ─┐
+//!                               xor edx, edx                                                     │
+//!               ◀──────────────  ret                        faulted: mov edx, 1  ◀── iret to ────┘
+//!               ◀────────────────────────────────────────────────── ret
+//! ```
+//!
+//! **Invariants**
+//! - X3. Every guarded access is the first instruction of its naked function: the function's address is the
+//!   instruction's, and nothing is on the stack but the return address.
+//!
+//! **Not here**: the handler.
+#![allow(unsafe_code)]
+
+use crate::{Host, X86};
+use core::arch::naked_asm;
+use foliant_machine::{KernelFault, KernelVa};
+use foliant_units::{Bytes, Va};
+
+/// What a guarded access returns: RAX and RDX.
+#[repr(C)]
+struct Outcome {
+    word: u64,
+    faulted: u64,
+}
+
+/// Where a page fault at `rip` inside one of this crate's guarded kernel accesses continues, with all other
+/// registers as they were. The kernel's page-fault handler asks before it calls a kernel fault a bug.
+pub fn recover(rip: u64) -> Option<u64> {
+    let guarded = [
+        load as *const () as u64,
+        store as *const () as u64,
+        exchange_at as *const () as u64,
+        fill as *const () as u64,
+    ];
+    guarded.contains(&rip).then_some(faulted as *const () as u64)
+}
+
+#[unsafe(naked)]
+unsafe extern "sysv64" fn load(va: u64) -> Outcome {
+    naked_asm!("mov rax, [rdi]", "xor edx, edx", "ret")
+}
+
+#[unsafe(naked)]
+unsafe extern "sysv64" fn store(va: u64, word: u64) -> Outcome {
+    naked_asm!("mov [rdi], rsi", "xor edx, edx", "ret")
+}
+
+#[unsafe(naked)]
+unsafe extern "sysv64" fn exchange(va: u64, new: u64, old: u64) -> Outcome {
+    naked_asm!("mov rax, rdx", "jmp {}", sym exchange_at)
+}
+
+/// The second half of [`exchange`]: RAX holds the expected word.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn exchange_at(va: u64, new: u64) -> Outcome {
+    naked_asm!("lock cmpxchg [rdi], rsi", "xor edx, edx", "ret")
+}
+
+/// `count` is not 0. RDI is the address at work, here and at a fault.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn fill(va: u64, word: u64, stride: u64, count: u64) -> Outcome {
+    naked_asm!("2: mov [rdi], rsi", "add rdi, rdx", "dec rcx", "jnz 2b", "xor edx, edx", "ret")
+}
+
+/// The other way out of all of them, with the address that faulted for a word.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn faulted() -> Outcome {
+    naked_asm!("mov rax, rdi", "mov edx, 1", "ret")
+}
+
+impl Outcome {
+    fn word(self) -> Result<u64, KernelFault> {
+        if self.faulted == 0 { Ok(self.word) } else { Err(KernelFault { va: Va::new(self.word) }) }
+    }
+}
+
+// SAFETY: each access is one instruction on the address itself, so it reaches what the CPU's translation
+// names. Loads acquire, stores release and locked instructions do both on this architecture, and a call of
+// unknown code orders the compiler.
+unsafe impl<H: Host> KernelVa for X86<'_, H> {
+    unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
+        // SAFETY: the caller's promise about `va`; a fault comes back by `recover`.
+        unsafe { load(va.get()) }.word()
+    }
+
+    unsafe fn kernel_store(&self, va: Va, word: u64) -> Result<(), KernelFault> {
+        // SAFETY: as in `kernel_load`, and the caller may write there.
+        unsafe { store(va.get(), word) }.word().map(drop)
+    }
+
+    unsafe fn kernel_compare_exchange(
+        &self,
+        va: Va,
+        old: u64,
+        new: u64,
+    ) -> Result<Result<u64, u64>, KernelFault> {
+        // SAFETY: as in `kernel_store`.
+        let found = unsafe { exchange(va.get(), new, old) }.word()?;
+        Ok(if found == old { Ok(found) } else { Err(found) })
+    }
+
+    unsafe fn kernel_fill(
+        &self,
+        va: Va,
+        stride: Bytes,
+        count: u64,
+        word: u64,
+    ) -> Result<(), KernelFault> {
+        if count == 0 {
+            return Ok(());
+        }
+        // SAFETY: as in `kernel_store`, for each address.
+        unsafe { fill(va.get(), word, stride.get(), count) }.word().map(drop)
+    }
+}

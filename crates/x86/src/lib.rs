@@ -1,0 +1,62 @@
+//! The machine contract on x86-64, for any kernel.
+//!
+//! A kernel lends what is its own (CPU numbers, an interrupt vector, the way to the APIC, a direct map,
+//! one [`Line`] of memory per CPU) and gets a [`foliant_machine::Machine`] back. The crate holds no
+//! statics, so two machines can live in one kernel, and most of it runs under `cargo test`.
+//!
+//! ```text
+//!   ask ──▶ mailbox: a slot of the asking CPU's line ──▶ one interrupt ──▶ handler ──▶ serve
+//!                     ▲                                                                │
+//!   wait ─────────────┴──── none left ◀──── steps: INVLPG, CR3, INVPCID ◀──────────────┘
+//! ```
+//!
+//! | module | what it holds | assembly |
+//! |---|---|---|
+//! | `machine` | settings, their check, the machine | |
+//! | `tlb` | the contract's `Tlb`: ask, serve, wait | |
+//! | `steps` | what an invalidation means on one CPU, as values | no |
+//! | `broadcast` | INVLPGB: a range as instructions, as values | no |
+//! | `tags` | which root has which PCID, as values | no |
+//! | `mailbox` | requests between CPUs, without interrupts | no |
+//! | `control` | control registers, invalidation, the interrupt flag | yes |
+//! | `apic` | interrupts to other CPUs | yes |
+//! | `memory`, `clear` | the direct map | yes |
+//! | `guarded` | kernel accesses that may fault | yes |
+//! | `clock`, `features` | TSC, CPUID | yes |
+//!
+//! **Invariants**
+//! - X1. A request is taken and carried out by one CPU with its interrupts off: between the two it
+//!   cannot become another CPU's work (`tlb`).
+//! - X2. Who makes a word of askers nonzero sends the interrupt, before it does anything else (`tlb`).
+//! - X3. Every guarded access is the first instruction of its function (`guarded`).
+//! - X4. `EFER.TCE` is clear: each INVLPG ends all paging-structure entries. Without tags each load of CR3 ends all
+//!   that is not global; with them both reach one tag, and `CR4.PCIDE` is set (`control`).
+//!
+//! **Locking**: none. The mailbox is lock-free; every spin carries out requests of others.
+//!
+//! **Not here**: page-table formats (`foliant::table`), interrupt tables, the start of CPUs, separate
+//! roots for user and kernel.
+#![no_std]
+#![cfg(target_arch = "x86_64")]
+
+mod apic;
+mod broadcast;
+mod clear;
+mod clock;
+mod control;
+mod features;
+mod guarded;
+mod machine;
+mod mailbox;
+mod memory;
+mod steps;
+mod tags;
+mod tlb;
+
+pub use apic::{Apic, ApicId, SPURIOUS_VECTOR};
+pub use clear::Clear;
+pub use clock::{TscClock, ticks};
+pub use features::Features;
+pub use guarded::recover;
+pub use machine::{Host, Settings, SetupError, X86};
+pub use mailbox::Line;

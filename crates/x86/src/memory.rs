@@ -1,0 +1,63 @@
+//! Physical memory through the kernel's direct map.
+//!
+//! **Not here**: the direct map itself, and any check of an address: the contract's caller owns it.
+#![allow(unsafe_code)]
+
+use crate::clear::copy;
+use crate::{Host, X86};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+use foliant_machine::PhysMem;
+use foliant_units::{Bytes, Pa};
+
+impl<H> X86<'_, H> {
+    /// Where `pa` is in the direct map.
+    fn at<T>(&self, pa: Pa) -> NonNull<T> {
+        let address = self.settings().direct_map.get().wrapping_add(pa.get());
+        // The null page belongs to no kernel's direct map; an address that came out null is a bug there.
+        NonNull::new(address as usize as *mut T).expect("the direct map does not contain null")
+    }
+
+    /// The word at `pa`, shared with walkers and other CPUs.
+    ///
+    /// # Safety
+    /// `pa` is aligned, and owned as a table for as long as the reference is used.
+    unsafe fn word(&self, pa: Pa) -> &AtomicU64 {
+        // SAFETY: mapped by the settings, aligned and alive by the caller; all accesses to it are atomic.
+        unsafe { self.at(pa).as_ref() }
+    }
+}
+
+// SAFETY: `X86::online`'s caller promises a direct map of all memory it hands out, for good: one address per
+// physical address, so distinct ranges do not alias.
+unsafe impl<H: Host> PhysMem for X86<'_, H> {
+    unsafe fn reach(&self, pa: Pa, _: Bytes) -> NonNull<u8> {
+        self.at(pa)
+    }
+
+    unsafe fn load(&self, pa: Pa) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { self.word(pa) }.load(Ordering::Acquire)
+    }
+
+    unsafe fn store(&self, pa: Pa, word: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { self.word(pa) }.store(word, Ordering::Release);
+    }
+
+    unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
+        // SAFETY: the caller's promise.
+        let word = unsafe { self.word(pa) };
+        word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes) {
+        // SAFETY: owned by the caller; `X86::new` checked that the CPU has the primitive.
+        unsafe { self.settings().clear.run(self.at(pa), bytes.get()) };
+    }
+
+    unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
+        // SAFETY: the caller's promise.
+        unsafe { copy(self.at(from), self.at(to), bytes.get()) };
+    }
+}

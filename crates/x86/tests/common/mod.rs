@@ -1,0 +1,37 @@
+//! A machine in a program: no privileges, one CPU, the program's own addresses as direct map.
+
+use foliant_units::{Cpu, Va};
+use foliant_x86::{Apic, ApicId, Clear, Features, Host, Line, Settings, TscClock, X86};
+
+/// A program as the kernel around the machine.
+pub(crate) struct Program;
+
+impl Host for Program {
+    fn me(&self) -> Cpu {
+        Cpu(0)
+    }
+    fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
+        work(Cpu(0))
+    }
+    fn breathe(&self) {
+        std::thread::yield_now();
+    }
+}
+
+/// Settings that are accepted.
+pub(crate) fn settings() -> Settings<'static> {
+    Settings {
+        direct_map: Va::new(0),
+        vector: 0xf0,
+        apic: Apic::X2,
+        apic_ids: &[ApicId(0)],
+        clock: TscClock::new(2_000_000_000).unwrap(),
+        clear: Clear::StoreQ,
+        features: Features { x2apic: true, ..Features::BASELINE },
+    }
+}
+
+/// A machine of them.
+pub(crate) fn machine<'k>(settings: Settings<'k>, lines: &'k [Line]) -> X86<'k, Program> {
+    X86::new(Program, settings, lines).unwrap()
+}
