@@ -1,0 +1,82 @@
+//! The table of scenarios.
+
+use crate::{LabError, Parameter, Parameters, Report, Stage, faults, flush};
+use core::{error, fmt, str};
+
+/// What a scenario is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct About {
+    /// Its name.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub purpose: &'static str,
+    /// Its parameters.
+    pub parameters: &'static [Parameter],
+}
+
+macro_rules! scenarios {
+    ($($(#[$doc:meta])* $name:ident => $module:ident,)*) => {
+        /// The scenarios.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Scenario {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Scenario {
+            /// All of them.
+            pub const ALL: &'static [Scenario] = &[$(Scenario::$name),*];
+
+            /// What it is.
+            pub const fn about(self) -> &'static About {
+                match self {
+                    $(Scenario::$name => &$module::SCENARIO,)*
+                }
+            }
+            /// Runs it on CPU 0 of the stage.
+            pub fn run<'m, S: Stage<'m>>(
+                self,
+                stage: &S,
+                parameters: &Parameters,
+            ) -> Result<Report, LabError> {
+                match self {
+                    $(Scenario::$name => $module::run(stage, parameters),)*
+                }
+            }
+        }
+    };
+}
+
+scenarios! {
+    /// Faults at several folio sizes.
+    Faults => faults,
+    /// Flushes at several grains.
+    Flush => flush,
+}
+
+/// There is no scenario of that name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnknownScenario;
+
+impl fmt::Display for UnknownScenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no such scenario; there are")?;
+        Scenario::ALL
+            .iter()
+            .enumerate()
+            .try_for_each(|(n, scenario)| write!(f, "{} {scenario}", if n == 0 { "" } else { "," }))
+    }
+}
+impl error::Error for UnknownScenario {}
+
+impl str::FromStr for Scenario {
+    type Err = UnknownScenario;
+    fn from_str(name: &str) -> Result<Scenario, UnknownScenario> {
+        let named = Scenario::ALL.iter().find(|scenario| scenario.about().name == name);
+        named.copied().ok_or(UnknownScenario)
+    }
+}
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.about().name)
+    }
+}

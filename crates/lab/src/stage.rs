@@ -1,0 +1,52 @@
+//! Where a scenario runs: what the lab needs besides a manager.
+
+use crate::Counted;
+use foliant::folio::CpuCount;
+use foliant::space::SpaceId;
+use foliant::table::Paging;
+use foliant::{Access, Manager};
+use foliant_machine::Machine;
+use foliant_units::{Bytes, Cpu, Va, VaRange};
+
+/// A machine with a manager on it, and programs that can be run there.
+///
+/// A scenario is run on CPU 0, and nothing else uses the manager meanwhile. Addresses from 64 GiB on are the scenario's;
+/// what a program needs in a space besides (a page of code) is writable by nobody, so that it shows in no count.
+pub trait Stage<'m>: Sync {
+    /// The machine that is counted.
+    type Machine: Machine + 'm;
+    /// Its page-table format.
+    type Paging: Paging;
+
+    /// What a report calls the machine.
+    fn name(&self) -> &'static str;
+
+    /// The manager.
+    fn manager(&self) -> &Manager<'m, Counted<Self::Machine>, Self::Paging>;
+
+    /// Runs `work` on CPUs 0 to `cpus - 1` at once; returns when all are done.
+    fn together(&self, cpus: CpuCount, work: &(dyn Fn(Cpu) + Sync));
+
+    /// Accesses one word per `stride` of `range`, lowest first, as a program in `space`, which the calling CPU runs.
+    /// Faults are handed to the manager, and each access is tried again until it succeeds or is refused.
+    fn touch(
+        &self,
+        space: SpaceId,
+        range: VaRange,
+        stride: Bytes,
+        access: Access,
+    ) -> Result<(), Stopped>;
+
+    /// A counter that grows with the work of all CPUs: instructions, cycles, modelled time. In the unit of the counter that
+    /// the machine was wrapped with.
+    fn ticks(&self) -> u64;
+}
+
+/// Why a program did not come to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stopped {
+    /// No memory for the page at this address.
+    NoMemory(Va),
+    /// The access to this address was refused.
+    Refused(Va),
+}
