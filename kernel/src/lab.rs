@@ -1,0 +1,81 @@
+//! The lab's scenarios on this machine. A tick is an instruction under `-icount`, else a cycle of the counter.
+
+use crate::memory::{Format, Memory, manager};
+use crate::plant::Plant;
+use crate::{smp, user};
+use alloc::format;
+use alloc::string::{String, ToString};
+use foliant::folio::CpuCount;
+use foliant::space::SpaceId;
+use foliant::{Access, Outcome};
+use foliant_lab::{LabError, Parameters, Report, Scenario, Stage, Stopped};
+use foliant_units::{Bytes, Cpu, VaRange};
+use foliant_x86::X86;
+
+/// Why there is no report.
+pub(crate) enum Trouble {
+    /// The command line names no scenario, or a parameter that is none.
+    Words(String),
+    /// The scenario gave up.
+    Run(LabError),
+}
+
+/// Runs what `lab=NAME` names, with the words of the command line that are the scenario's.
+pub(crate) fn run(command: &str) -> Result<Report, Trouble> {
+    let words = || command.split_whitespace();
+    let name = words().find_map(|word| word.strip_prefix("lab=")).unwrap_or("");
+    let others = words().filter(|word| {
+        word.contains('=') && !word.starts_with("mode=") && !word.starts_with("lab=")
+    });
+    run_named(name, others)
+}
+
+/// Runs the scenario of this name with these parameters.
+pub(crate) fn run_named<'w>(
+    name: &str,
+    parameters: impl Iterator<Item = &'w str>,
+) -> Result<Report, Trouble> {
+    let scenario: Scenario = name
+        .parse()
+        .map_err(|why: foliant_lab::UnknownScenario| Trouble::Words(why.to_string()))?;
+    let parameters =
+        Parameters::parse(scenario, parameters).map_err(|why| Trouble::Words(format!("{why}")))?;
+    scenario.run(&OnSilicon, &parameters).map_err(Trouble::Run)
+}
+
+/// This kernel as a stage.
+struct OnSilicon;
+
+impl Stage<'static> for OnSilicon {
+    type Machine = Plant<X86<'static, crate::memory::Here>>;
+    type Paging = Format;
+
+    fn name(&self) -> &'static str {
+        "kernel"
+    }
+    fn manager(&self) -> &Memory {
+        manager()
+    }
+    fn together(&self, cpus: CpuCount, work: &(dyn Fn(Cpu) + Sync)) {
+        smp::together(cpus.0.into(), work);
+    }
+    fn touch(
+        &self,
+        space: SpaceId,
+        range: VaRange,
+        stride: Bytes,
+        access: Access,
+    ) -> Result<(), Stopped> {
+        user::for_space(space, || user::touch(range, stride, access)).map_err(|stop| match stop {
+            user::Stop::Fault(va, Outcome::OutOfMemory | Outcome::OverLimit) => {
+                Stopped::NoMemory(va)
+            }
+            user::Stop::Fault(va, _) | user::Stop::Outside(va) | user::Stop::Exception(_, va) => {
+                Stopped::Refused(va)
+            }
+        })
+    }
+    fn ticks(&self) -> u64 {
+        foliant_x86::ticks()
+    }
+}

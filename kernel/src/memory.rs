@@ -1,0 +1,214 @@
+//! The machine and its manager: from the loader's memory map to Foliant.
+//!
+//! ```text
+//!   loader's map ─▶ whole frames above 1 MiB ─▶ Setup.memory       holes stay holes, regions above 4 GiB included
+//!   image, module ───────────────────────────▶ Setup.reserved
+//! ```
+#![allow(unsafe_code)]
+
+use crate::info::Info;
+use crate::layout::{self, DIRECT, DIRECT_MAX, LOW_END};
+use crate::plant::Plant;
+use crate::{cpu, port, tables, user};
+use core::fmt;
+use foliant::Manager;
+use foliant::manager::{KernelMapError, Setup, SetupError};
+use foliant::table::{Attrs, X86_64};
+use foliant::{NoBlock, Policy};
+use foliant_lab::Counted;
+use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Pa, Pages, Va};
+use foliant_x86::{Apic, ApicId, Clear, Features, Host, Line, Settings, TscClock, X86};
+use spin::Once;
+
+/// CPUs that the kernel starts at most; others stay asleep.
+pub(crate) const CPUS_MAX: usize = 64;
+/// Stretches of memory that it can hand over.
+const RANGES_MAX: usize = 32;
+
+/// Page tables of four levels.
+pub(crate) type Format = X86_64<4>;
+/// The machine: x86-64, a place to leave a flush out, and counters.
+pub(crate) type Machine = Counted<Plant<X86<'static, Here>>>;
+/// The manager of all memory.
+pub(crate) type Memory = Manager<'static, Machine, Format>;
+
+/// What the machine asks of this kernel: it has one thread per CPU, which never moves.
+pub(crate) struct Here;
+
+impl Host for Here {
+    fn me(&self) -> Cpu {
+        cpu::me()
+    }
+    fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
+        work(cpu::me())
+    }
+    fn breathe(&self) {
+        if port::interrupts_on() {
+            core::hint::spin_loop();
+        } else {
+            machine().serve();
+        }
+    }
+}
+
+static LINES: [Line; CPUS_MAX] = [const { Line::new() }; CPUS_MAX];
+static MACHINE: Once<Machine> = Once::new();
+static MANAGER: Once<Memory> = Once::new();
+static APIC_IDS: Once<[ApicId; CPUS_MAX]> = Once::new();
+
+/// The x86-64 machine under the counters.
+pub(crate) fn machine() -> &'static X86<'static, Here> {
+    counted().machine().sound()
+}
+/// The machine with its counters.
+pub(crate) fn counted() -> &'static Machine {
+    MACHINE.get().expect("the machine is made before interrupts come")
+}
+/// The manager.
+pub(crate) fn manager() -> &'static Memory {
+    MANAGER.get().expect("the manager is made before anybody asks")
+}
+
+/// Frame ranges without a heap.
+struct Ranges {
+    list: [FrameRange; RANGES_MAX],
+    len: usize,
+}
+
+impl Ranges {
+    fn new() -> Ranges {
+        Ranges { list: [FrameRange::default(); RANGES_MAX], len: 0 }
+    }
+    /// Adds the whole frames of a stretch above the firmware's megabyte; what does not fit the list is left unused.
+    fn add(&mut self, start: Pa, bytes: Bytes) {
+        let first = start.get().max(LOW_END).div_ceil(FRAME_BYTES);
+        let end = start.get().saturating_add(bytes.get()).min(DIRECT_MAX) / FRAME_BYTES;
+        let pages = Pages::new(end.saturating_sub(first));
+        if let (Some(slot), Some(range)) =
+            (self.list.get_mut(self.len), FrameRange::new(Frame::new(first), pages))
+            && pages.get() > 0
+        {
+            *slot = range;
+            self.len += 1;
+        }
+    }
+    fn get(&self) -> &[FrameRange] {
+        &self.list[..self.len]
+    }
+}
+
+/// All frames that hold a part of the stretch.
+fn around(start: Pa, end: Pa) -> FrameRange {
+    let first = start.get() / FRAME_BYTES;
+    let pages = end.get().div_ceil(FRAME_BYTES) - first;
+    FrameRange::new(Frame::new(first), Pages::new(pages)).unwrap_or_default()
+}
+
+/// What keeps the kernel from its work.
+pub(crate) enum Trouble {
+    /// The machine is none that `foliant-x86` takes.
+    Machine(foliant_x86::SetupError),
+    /// The memory is none that the manager takes.
+    Manager(SetupError),
+    /// A range of the window was not mapped.
+    Window(KernelMapError),
+    /// No block was left.
+    NoBlock(NoBlock),
+    /// A CPU that the firmware lists does not answer.
+    Silent(Cpu, ApicId),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Machine(error) => error.fmt(f),
+            Trouble::Manager(error) => error.fmt(f),
+            Trouble::Window(error) => error.fmt(f),
+            Trouble::NoBlock(none) => none.fmt(f),
+            Trouble::Silent(cpu, id) => write!(f, "CPU {} (APIC {}) does not answer", cpu.0, id.0),
+        }
+    }
+}
+impl From<NoBlock> for Trouble {
+    fn from(none: NoBlock) -> Trouble {
+        Trouble::NoBlock(none)
+    }
+}
+impl From<KernelMapError> for Trouble {
+    fn from(error: KernelMapError) -> Trouble {
+        Trouble::Window(error)
+    }
+}
+
+/// Makes the machine and the manager, and maps what the window holds from the start.
+pub(crate) fn start(
+    info: &Info,
+    ids: &[ApicId],
+    features: Features,
+    apic: Apic,
+    clock: TscClock,
+) -> Result<(), Trouble> {
+    let mut memory = Ranges::new();
+    for (start, bytes) in info.ram() {
+        memory.add(start, bytes);
+    }
+    let (image_start, image_end) = tables::image();
+    let module = info.module().map(|(start, bytes)| around(start, start.add(bytes.get())));
+    // A module may begin in the image's last frame, or lie outside the memory that is handed over.
+    let inside = |range: &FrameRange| {
+        memory.get().iter().any(|m| m.start() <= range.start() && range.end() <= m.end())
+    };
+    let reserved = [around(image_start, image_end), module.filter(inside).unwrap_or_default()];
+    let reserved = &reserved[..if module.is_some_and(|m| inside(&m)) { 2 } else { 1 }];
+    let top = tables::load(memory.get().iter().map(|m| m.end().pa()).max().unwrap_or_default());
+
+    let own =
+        APIC_IDS.call_once(|| core::array::from_fn(|n| ids.get(n).copied().unwrap_or(ApicId(0))));
+    let settings = Settings {
+        direct_map: Va::new(DIRECT),
+        vector: crate::trap::SHOOTDOWN,
+        apic,
+        apic_ids: &own[..ids.len()],
+        clock,
+        clear: Clear::preferred(&features),
+        features,
+    };
+    let x86 = X86::new(Here, settings, &LINES[..ids.len()]).map_err(Trouble::Machine)?;
+    let machine = MACHINE.call_once(|| Counted::new(Plant::new(x86), |_| foliant_x86::ticks()));
+    // SAFETY: CPU 0, once, in ring 0.
+    unsafe { self::machine().online() };
+    let setup = Setup {
+        memory: memory.get(),
+        reserved,
+        added_below: Frame::new(0),
+        kernel_top: Some(top),
+        policy: Policy::default(),
+    };
+    let made = Manager::new(machine, &setup).map_err(Trouble::Manager)?;
+    let manager = MANAGER.call_once(|| made);
+    furnish(manager).map_err(Trouble::Window)
+}
+
+/// Maps the APIC's registers and the user programs.
+fn furnish(manager: &Memory) -> Result<(), KernelMapError> {
+    let page = |va| layout::range(va, Bytes::new(FRAME_BYTES));
+    let device = Attrs::WRITE | Attrs::DEVICE | Attrs::GLOBAL | Attrs::TOUCHED;
+    manager.map_kernel(page(layout::APIC), crate::apic::REGISTERS.frame(), device)?;
+    let (start, bytes) = user::image();
+    let rights = Attrs::USER | Attrs::EXEC | Attrs::GLOBAL | Attrs::TOUCHED;
+    manager.map_kernel(
+        layout::range(layout::PROGRAMS, bytes),
+        tables::image_pa(start).frame(),
+        rights,
+    )
+}
+
+/// The top table of the kernel half, for a CPU that starts.
+pub(crate) fn top() -> Pa {
+    manager().kernel_tables().root()
+}
+
+/// The interrupt controller of a CPU.
+pub(crate) fn apic_id(cpu: Cpu) -> ApicId {
+    APIC_IDS.get().expect("they were listed at the start")[cpu.index()]
+}

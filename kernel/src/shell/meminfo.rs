@@ -1,0 +1,59 @@
+//! Where memory is, and how whole the free part is.
+//!
+//! Only fields whose value is known are shown. Nothing is reclaimed here, so what is free is what is available.
+
+use super::words::{Complaint, Words};
+use super::{Shell, tables, window};
+use crate::memory::manager;
+use crate::{heap, layout, say, serial, smp};
+use foliant_units::{Bytes, Level, Order, Pages};
+
+/// A line in kB, as Linux aligns it.
+fn kilobytes(name: &str, bytes: Bytes) {
+    say!("{name:<16}{:>8} kB", bytes.get() >> 10);
+}
+
+/// `meminfo`.
+pub(super) fn meminfo<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<(), Complaint<'w>> {
+    words.end()?;
+    let memory = manager().memory();
+    let huge = Bytes::new(shell.areas().map(|area| shell.present(area.range).1.get()).sum());
+    kilobytes("MemTotal:", memory.managed.bytes());
+    kilobytes("MemFree:", memory.free.bytes());
+    kilobytes("MemAvailable:", memory.free.bytes());
+    kilobytes("AnonPages:", memory.anonymous.bytes());
+    kilobytes("Slab:", Pages::new(heap::pages()).bytes());
+    kilobytes("KernelStack:", Bytes::new(smp::online() as u64 * layout::STACK.get()));
+    // And the top tables, the kernel's and the space's, and the one that is kept for the split of each leaf of 2 MiB.
+    let kept = huge.get() / Order::MEGA.bytes().get();
+    kilobytes("PageTables:", Pages::new(tables() + 2 + kept).bytes());
+    kilobytes("VmallocTotal:", window::range().bytes());
+    kilobytes("VmallocUsed:", window::allocated().bytes());
+    kilobytes("AnonHugePages:", huge);
+    shell.pools.meminfo();
+    kilobytes("Hugepagesize:", Order::MEGA.bytes());
+    kilobytes("Hugetlb:", shell.pools.pages().bytes());
+    let direct = window::direct();
+    for (name, level) in [
+        ("DirectMap4k:", Level::BASE),
+        ("DirectMap2M:", Level::MEGA),
+        ("DirectMap1G:", Level::GIGA),
+    ] {
+        let leaves = direct.get(usize::from(level.0)).copied().unwrap_or(0);
+        kilobytes(name, Bytes::new(leaves * level.span().get()));
+    }
+    Ok(())
+}
+
+/// `buddyinfo`. Linux's line ends at order 10.
+pub(super) fn buddyinfo<'w>(_: &mut Shell, words: &mut Words<'w>) -> Result<(), Complaint<'w>> {
+    words.end()?;
+    let free = manager().free_blocks();
+    serial::print(format_args!("Node 0, zone   Normal "));
+    for order in Order::all() {
+        serial::print(format_args!("{:>6} ", free.blocks(order)));
+    }
+    say!("");
+    say!("orders 0 to {}: 4k to {}", Order::GIGA, Order::GIGA.bytes());
+    Ok(())
+}

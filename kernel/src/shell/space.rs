@@ -1,0 +1,134 @@
+//! Areas of the shell's address space.
+
+use super::Shell;
+use super::words::{Complaint, Words, address, size};
+use crate::memory::manager;
+use crate::say;
+use foliant::space::{Area, Flags, MapRequest, Place};
+use foliant::table::{Attrs, Entry};
+use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
+
+/// Where the first area goes.
+const FIRST: Va = Va::new(0x4000_0000);
+
+impl Shell {
+    /// The areas, lowest first.
+    pub(super) fn areas(&self) -> impl Iterator<Item = Area> + '_ {
+        let mut from = Va::new(0);
+        core::iter::from_fn(move || {
+            let area = manager().area_at_or_after(self.space, from)?;
+            from = area.range.end();
+            Some(area)
+        })
+    }
+
+    /// What a word for an address stands for.
+    pub(super) fn place<'w>(&self, word: &'w str) -> Result<Va, Complaint<'w>> {
+        match word {
+            "last" => self.last.map(|range| range.start()).ok_or(Complaint::NoLast),
+            word => address(word),
+        }
+    }
+
+    pub(super) fn area<'w>(&self, va: Va) -> Result<Area, Complaint<'w>> {
+        manager().area(self.space, va).ok_or(Complaint::NoArea(va))
+    }
+
+    /// Bytes present in a range: by leaves of every level, and of those by leaves of 2 MiB. The zero page does not count.
+    pub(super) fn present(&self, range: VaRange) -> (Bytes, Bytes) {
+        let sums = manager().with_leaves(self.space, range, |leaves| {
+            let (mut all, mut mega) = (0, 0);
+            for leaf in leaves {
+                let Entry::Leaf { attrs, .. } = leaf.entry else { continue };
+                let Some(span) = VaRange::sized(leaf.va, leaf.level.span()) else { continue };
+                if !attrs.has(Attrs::SPECIAL) {
+                    let inside = range.intersect(span).bytes().get();
+                    all += inside;
+                    mega += if span.bytes() == Order::MEGA.bytes() { inside } else { 0 };
+                }
+            }
+            (Bytes::new(all), Bytes::new(mega))
+        });
+        sums.unwrap_or_default()
+    }
+}
+
+/// `map`: behind the highest area, where the largest folios fit.
+pub(super) fn map<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<(), Complaint<'w>> {
+    let bytes = size(words.need("SIZE")?)?;
+    let wish = match words.next() {
+        None => Flags::NONE,
+        Some("hugepage") => Flags::HUGEPAGE,
+        Some("nohugepage") => Flags::NOHUGEPAGE,
+        Some(other) => return Err(Complaint::Unknown(other, "hugepage, nohugepage")),
+    };
+    words.end()?;
+    let end = shell.areas().last().and_then(|area| area.range.end().align_up(Order::MEGA.bytes()));
+    let place = Place::Hint(end.unwrap_or(FIRST).max(FIRST));
+    let request = MapRequest { place, bytes, flags: Flags::READ_WRITE.with(wish), tag: shell.made };
+    let range = manager().map(shell.space, &request)?;
+    shell.made += 1;
+    shell.last = Some(range);
+    line(&shell.area(range.start())?);
+    Ok(())
+}
+
+/// `unmap`.
+pub(super) fn unmap<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<(), Complaint<'w>> {
+    let va = shell.place(words.need("ADDRESS")?)?;
+    words.end()?;
+    let area = shell.area(va)?;
+    manager().unmap(shell.space, area.range)?;
+    if shell.last.is_some_and(|last| last.start() == area.range.start()) {
+        shell.last = shell.areas().last().map(|area| area.range);
+    }
+    say!("{} unmapped", area.range.bytes());
+    Ok(())
+}
+
+/// The columns of `/proc/PID/maps`.
+fn line(area: &Area) {
+    let letter = |right, letter| if area.flags.has(right) { letter } else { '-' };
+    say!(
+        "{:08x}-{:08x} {}{}{}p 00000000 00:00 0",
+        area.range.start().get(),
+        area.range.end().get(),
+        letter(Flags::READ, 'r'),
+        letter(Flags::WRITE, 'w'),
+        letter(Flags::EXEC, 'x')
+    );
+}
+
+/// `maps`.
+pub(super) fn maps<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<(), Complaint<'w>> {
+    words.end()?;
+    shell.areas().for_each(|area| line(&area));
+    Ok(())
+}
+
+/// `smaps`.
+pub(super) fn smaps<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<(), Complaint<'w>> {
+    words.end()?;
+    for area in shell.areas() {
+        line(&area);
+        let (all, mega) = shell.present(area.range);
+        for (name, bytes) in [
+            ("Size:", area.range.bytes()),
+            ("KernelPageSize:", Bytes::new(FRAME_BYTES)),
+            ("Rss:", all),
+            ("AnonHugePages:", mega),
+        ] {
+            say!("{name:<16}{:>8} kB", bytes.get() >> 10);
+        }
+        let flag = |flag, text| if area.flags.has(flag) { text } else { "" };
+        say!(
+            "VmFlags:{}{}{}{}{}",
+            flag(Flags::READ, " rd"),
+            flag(Flags::WRITE, " wr"),
+            flag(Flags::EXEC, " ex"),
+            flag(Flags::HUGEPAGE, " hg"),
+            flag(Flags::NOHUGEPAGE, " nh")
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! The other CPUs: starting them, and giving them work.
+//!
+//! ```text
+//!   boss: job into the seat ── WAKE ──▶ halted CPU: takes it, runs it, counts down ── WAKE ──▶ boss, halted
+//! ```
+//!
+//! **Invariants**
+//! - W1. A CPU without work halts. It looks at its seat with interrupts out and lets them in by the instruction that halts, so
+//!   no wake-up falls between.
+//! - W2. A job lives on its boss's stack until it has counted down to zero.
+#![allow(unsafe_code)]
+
+use crate::cpu::{self, Block};
+use crate::layout::{self, STACK, STACK_STRIDE, STACKS, direct};
+use crate::memory::{CPUS_MAX, Trouble, machine, manager, top};
+use crate::{port, trap};
+use core::arch::asm;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use foliant::table::Attrs;
+use foliant_units::{Bytes, Cpu, Order, Pa, Va};
+use foliant_x86::{Apic, ApicId, ticks};
+use spin::Once;
+
+/// The page that the trampoline is copied to: 0x8000.
+const TRAMPOLINE_PAGE: u8 = 8;
+/// After INIT, in ticks of any clock up to 4 GHz: 10 ms.
+const INIT_TICKS: u64 = 40_000_000;
+/// A CPU that has not answered after so many ticks is not there.
+const START_TICKS: u64 = 40_000_000_000;
+/// Below this part of a stack an entry does not go.
+const ENTRY_ROOM: u64 = 4096;
+
+static APIC: Once<Apic> = Once::new();
+static ONLINE: AtomicUsize = AtomicUsize::new(1);
+static SEATS: [Seat; CPUS_MAX] = [const { Seat(AtomicPtr::new(core::ptr::null_mut())) }; CPUS_MAX];
+
+#[repr(align(64))]
+struct Seat(AtomicPtr<Job<'static>>);
+
+struct Job<'j> {
+    work: &'j (dyn Fn() + Sync),
+    left: AtomicUsize,
+    boss: Cpu,
+}
+
+unsafe extern "C" {
+    /// Top table, end of the stack and number of the CPU that starts next.
+    static mut start_with: [u64; 3];
+}
+
+/// Switches this CPU's APIC on; CPU 0 says which kind it is.
+pub(crate) fn enable_apic(apic: Apic) {
+    let apic = APIC.call_once(|| apic);
+    // SAFETY: ring 0, and the registers are mapped.
+    unsafe { apic.enable() };
+}
+fn apic() -> &'static Apic {
+    APIC.get().expect("CPU 0 switched it on")
+}
+/// Says that an interrupt has been handled.
+pub(crate) fn end_of_interrupt() {
+    // SAFETY: called by handlers of interrupts that the APIC delivered.
+    unsafe { apic().end_of_interrupt() };
+}
+/// Sends an interrupt to a CPU.
+pub(crate) fn interrupt(cpu: Cpu, vector: u8) {
+    // SAFETY: every vector that this kernel sends has a handler.
+    unsafe { apic().send(crate::memory::apic_id(cpu), vector) };
+}
+
+/// A stack of its own for `cpu`, with an unmapped page below it: lowest and highest address.
+pub(crate) fn stack(cpu: Cpu) -> Result<(Va, Va), Trouble> {
+    let low = stack_of(cpu);
+    let end = low.add(STACK.get());
+    let order = Order::fitting(STACK).expect("64 KiB");
+    let frame = manager().lend(order)?;
+    let attrs = Attrs::WRITE | Attrs::GLOBAL | Attrs::TOUCHED;
+    let mapped = manager().map_kernel(layout::range(low, STACK), frame, attrs);
+    if let Err(error) = mapped {
+        manager().take_back(frame, order).expect("it was lent just now");
+        return Err(error.into());
+    }
+    Ok((low, end))
+}
+
+/// The lowest address of a CPU's stack.
+pub(crate) fn stack_of(cpu: Cpu) -> Va {
+    STACKS.add((cpu.index() as u64 + 1) * STACK_STRIDE.get() - STACK.get())
+}
+
+/// What an entry may use of a stack that begins at `low`.
+pub(crate) fn room_from(low: Va) -> u64 {
+    low.get() + ENTRY_ROOM
+}
+
+fn block() -> Result<*mut Block, Trouble> {
+    let order = Order::fitting(Bytes::new(size_of::<Block>() as u64)).expect("a few pages");
+    let block = direct(manager().lend(order)?.pa()).cast::<Block>();
+    // SAFETY: the block is ours, large enough and page-aligned.
+    unsafe { block.write(Block::new()) };
+    Ok(block)
+}
+
+fn wait(how_long: u64, until: impl Fn() -> bool) -> bool {
+    let start = ticks();
+    while ticks() - start < how_long {
+        if until() {
+            return true;
+        }
+        core::hint::spin_loop();
+    }
+    until()
+}
+
+/// Starts the CPUs that `ids` lists behind the first. One at a time: what a CPU starts with has one place.
+pub(crate) fn start(ids: &[ApicId]) -> Result<(), Trouble> {
+    copy_trampoline();
+    for id in &ids[1..] {
+        // SAFETY: the CPU waits for its start since reset.
+        unsafe { apic().init(*id) };
+    }
+    if ids.len() > 1 {
+        wait(INIT_TICKS, || false);
+    }
+    for (number, id) in ids.iter().enumerate().skip(1) {
+        let cpu = Cpu(number as u16);
+        let (low, end) = stack(cpu)?;
+        BLOCK.store(block()?, Ordering::Release);
+        LOW.store(low.get() as usize, Ordering::Release);
+        // SAFETY: no CPU is starting now.
+        unsafe { start_with = [top().get(), end.get(), number as u64] };
+        for _ in 0..2 {
+            if ONLINE.load(Ordering::Acquire) <= number {
+                // SAFETY: the trampoline is in place.
+                unsafe { apic().startup(*id, TRAMPOLINE_PAGE) };
+                wait(INIT_TICKS / 10, || ONLINE.load(Ordering::Acquire) > number);
+            }
+        }
+        if !wait(START_TICKS, || ONLINE.load(Ordering::Acquire) > number) {
+            return Err(Trouble::Silent(cpu, *id));
+        }
+    }
+    Ok(())
+}
+
+static BLOCK: AtomicPtr<Block> = AtomicPtr::new(core::ptr::null_mut());
+static LOW: AtomicUsize = AtomicUsize::new(0);
+
+fn copy_trampoline() {
+    let (start, end): (u64, u64);
+    // SAFETY: names two addresses of the low part, which code up here cannot reach relative to itself.
+    unsafe {
+        asm!("mov {0}, offset trampoline", "mov {1}, offset trampoline_end", out(reg) start, out(reg) end, options(nomem, nostack, preserves_flags))
+    }
+    let target = direct(Pa::new(u64::from(TRAMPOLINE_PAGE) << 12));
+    // SAFETY: the firmware's megabyte is not handed to anybody, and the trampoline is shorter than a page.
+    unsafe {
+        core::ptr::copy_nonoverlapping(direct(Pa::new(start)), target, (end - start) as usize)
+    }
+}
+
+/// Where `boot.s` hands a started CPU over, on its own stack and tables.
+#[unsafe(no_mangle)]
+extern "C" fn cpu_main(number: u64) -> ! {
+    let low = Va::new(LOW.load(Ordering::Acquire) as u64);
+    // SAFETY: the block was made for this CPU alone.
+    unsafe { cpu::adopt(BLOCK.load(Ordering::Acquire), Cpu(number as u16), room_from(low)) };
+    trap::load();
+    enable_apic(*apic());
+    // SAFETY: ring 0, once on this CPU.
+    unsafe { machine().online() };
+    manager().online();
+    ONLINE.fetch_add(1, Ordering::AcqRel);
+    idle()
+}
+
+/// Waits for work, for good.
+fn idle() -> ! {
+    let seat = &SEATS[cpu::me().index()];
+    loop {
+        port::disable();
+        let job = seat.0.load(Ordering::Acquire);
+        if job.is_null() {
+            port::enable_and_halt(); // W1
+            continue;
+        }
+        port::enable();
+        // SAFETY: W2.
+        let job = unsafe { &*job };
+        (job.work)();
+        seat.0.store(core::ptr::null_mut(), Ordering::Release);
+        let boss = job.boss;
+        job.left.fetch_sub(1, Ordering::AcqRel); // the job may be gone from here on
+        interrupt(boss, trap::WAKE);
+    }
+}
+
+/// Halts until `done` says so. Whoever makes it true wakes this CPU.
+pub(crate) fn halt_until(done: impl Fn() -> bool) {
+    loop {
+        port::disable();
+        if done() {
+            port::enable();
+            return;
+        }
+        port::enable_and_halt();
+    }
+}
+
+/// Runs `work` on the CPUs named, all at once, and returns when all are done.
+fn give(cpus: impl Iterator<Item = Cpu> + Clone, work: &(dyn Fn() + Sync)) {
+    let me = cpu::me();
+    let others = cpus.clone().filter(|cpu| *cpu != me);
+    let job = Job { work, left: AtomicUsize::new(others.clone().count()), boss: me };
+    for cpu in others {
+        let seat = &SEATS[cpu.index()].0;
+        let own = (&raw const job).cast_mut().cast::<Job<'static>>();
+        while seat
+            .compare_exchange(core::ptr::null_mut(), own, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
+            core::hint::spin_loop(); // somebody else's job is there
+        }
+        interrupt(cpu, trap::WAKE);
+    }
+    if cpus.clone().any(|cpu| cpu == me) {
+        work();
+    }
+    halt_until(|| job.left.load(Ordering::Acquire) == 0);
+}
+
+/// Runs `work` on `cpu`.
+pub(crate) fn on(cpu: Cpu, work: &(dyn Fn() + Sync)) {
+    give(core::iter::once(cpu), work);
+}
+
+/// Runs `work` on CPUs 0 to `count - 1` at once.
+pub(crate) fn together(count: usize, work: &(dyn Fn(Cpu) + Sync)) {
+    let count = count.min(online());
+    give((0..count).map(|n| Cpu(n as u16)), &|| work(cpu::me()));
+}
+
+/// CPUs that run.
+pub(crate) fn online() -> usize {
+    ONLINE.load(Ordering::Acquire)
+}
+
+/// Goes on with `next` on another stack, for good.
+///
+/// # Safety
+/// The stack is mapped and nobody else's.
+pub(crate) unsafe fn move_to(end: Va, next: extern "C" fn() -> !) -> ! {
+    // SAFETY: the caller's promise; the frame that is left is never returned to.
+    unsafe {
+        asm!("mov rsp, {}", "xor ebp, ebp", "call {}", "ud2", in(reg) end.get(), in(reg) next, options(noreturn))
+    }
+}

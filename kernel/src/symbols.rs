@@ -1,0 +1,33 @@
+//! Names of addresses, from the symbol table of the kernel's own file.
+#![allow(unsafe_code)]
+
+use crate::info::Info;
+use crate::layout::direct;
+use elf::ElfBytes;
+use elf::abi::STT_FUNC;
+use elf::endian::LittleEndian;
+use spin::Once;
+
+static FILE: Once<&'static [u8]> = Once::new();
+
+/// Takes the file that the loader handed over, if it did. Its frames are reserved.
+pub(crate) fn start(info: &Info) {
+    if let Some((pa, bytes)) = info.module() {
+        // SAFETY: the module lies in the direct map, and its frames are never handed out.
+        let file = unsafe { core::slice::from_raw_parts(direct(pa), bytes.get() as usize) };
+        FILE.call_once(|| file);
+    }
+}
+
+/// The function that contains `at`, and how far inside it.
+pub(crate) fn find(at: u64) -> Option<(&'static str, u64)> {
+    let elf = ElfBytes::<LittleEndian>::minimal_parse(FILE.get()?).ok()?;
+    let (symbols, names) = elf.symbol_table().ok()??;
+    let below = symbols
+        .iter()
+        .filter(|s| s.st_symtype() == STT_FUNC || s.st_symtype() == 0)
+        .filter(|s| s.st_value <= at && s.st_shndx != 0);
+    let best = below.max_by_key(|s| (s.st_value, s.st_size))?;
+    let name = names.get(best.st_name as usize).ok()?;
+    Some((name, at - best.st_value))
+}

@@ -1,0 +1,106 @@
+//! The kernel's own page tables: what the manager's top table repeats.
+//!
+//! The tables of `boot.s` map everything writable and executable. These give each part of the image its rights, and drop the
+//! low half. They are static, so nothing can run out.
+//!
+//! **Invariants**
+//! - P1. No address is both writable and executable.
+#![allow(unsafe_code)]
+
+use crate::layout::{DIRECT, IMAGE, WINDOW};
+use crate::port::load_top;
+use core::cell::UnsafeCell;
+use foliant::table::{Attrs, Paging, Slot, X86_64};
+use foliant_units::{Level, Pa, Va};
+
+type Format = X86_64<4>;
+
+/// Tables of 4 KiB pages for the image: 8 MiB.
+const IMAGE_TABLES: usize = 4;
+
+#[repr(C, align(4096))]
+struct Table(UnsafeCell<[u64; 512]>);
+// SAFETY: written by CPU 0 before the others start; afterwards the words belong to the manager's tables room.
+unsafe impl Sync for Table {}
+
+static TOP: Table = Table::empty();
+static DIRECT_MAP: Table = Table::empty();
+static WINDOW_TABLE: Table = Table::empty();
+static IMAGE_GIGAS: Table = Table::empty();
+static IMAGE_MEGAS: Table = Table::empty();
+static IMAGE_PAGES: [Table; IMAGE_TABLES] = [const { Table::empty() }; IMAGE_TABLES];
+
+unsafe extern "C" {
+    static image_start: u8;
+    static text_start: u8;
+    static ro_start: u8;
+    static data_start: u8;
+    static image_end: u8;
+}
+
+/// The physical address of something in the image.
+pub(crate) fn image_pa(at: u64) -> Pa {
+    Pa::new(at - IMAGE)
+}
+
+/// Where the image lies in memory.
+pub(crate) fn image() -> (Pa, Pa) {
+    (image_pa(&raw const image_start as u64), image_pa(&raw const image_end as u64))
+}
+
+impl Table {
+    const fn empty() -> Table {
+        Table(UnsafeCell::new([0; 512]))
+    }
+    fn pa(&self) -> Pa {
+        image_pa(self.0.get() as u64)
+    }
+    fn set(&self, va: u64, level: Level, word: u64) {
+        let slot = Slot::of(Va::new(va), level).index();
+        // SAFETY: see `Sync`.
+        unsafe { (*self.0.get())[slot] = word };
+    }
+}
+
+/// The rights of a page of the image; `None` for what lies below it and behind it.
+fn rights(va: u64) -> Option<Attrs> {
+    let at = |symbol: *const u8| symbol as u64;
+    let (text, ro) = (at(&raw const text_start), at(&raw const ro_start));
+    let (data, end) = (at(&raw const data_start), at(&raw const image_end));
+    match va {
+        _ if va < text || va >= end => None,
+        _ if va < ro => Some(Attrs::EXEC),
+        _ if va < data => Some(Attrs::NONE),
+        _ => Some(Attrs::WRITE),
+    }
+}
+
+/// Fills the tables for memory up to `end` and loads them. Returns the top table.
+pub(crate) fn load(end: Pa) -> Pa {
+    let kernel = Attrs::GLOBAL.with(Attrs::TOUCHED);
+    let point = |table: &Table| Format::table(table.pa());
+    for (region, table) in [(DIRECT, &DIRECT_MAP), (WINDOW, &WINDOW_TABLE), (IMAGE, &IMAGE_GIGAS)] {
+        TOP.set(region, Level(3), point(table));
+    }
+    let giga = Level::GIGA.span().get();
+    for pa in (0..end.get()).step_by(giga as usize) {
+        let word = Format::leaf(Pa::new(pa), Level::GIGA, kernel.with(Attrs::WRITE));
+        DIRECT_MAP.set(DIRECT + pa, Level::GIGA, word);
+    }
+    IMAGE_GIGAS.set(IMAGE, Level::GIGA, point(&IMAGE_MEGAS));
+    for (n, pages) in IMAGE_PAGES.iter().enumerate() {
+        let base = IMAGE + n as u64 * Level::MEGA.span().get();
+        IMAGE_MEGAS.set(base, Level::MEGA, point(pages));
+        for va in (base..base + Level::MEGA.span().get()).step_by(4096) {
+            if let Some(rights) = rights(va) {
+                let word = Format::leaf(image_pa(va), Level::BASE, kernel.with(rights));
+                pages.set(va, Level::BASE, word);
+            }
+        }
+    }
+    let room = IMAGE_TABLES as u64 * Level::MEGA.span().get();
+    assert!(image().1.get() <= room, "the image ends at {}, its tables at {room:#x}", image().1);
+    // SAFETY: image, direct map and so the stack stay where they are.
+    unsafe { load_top(TOP.pa().get()) };
+    TOP.pa()
+}

@@ -1,0 +1,150 @@
+//! What only real page tables, translation caches and interrupts can show.
+//!
+//! Each test says in one line what it saw, or what it should have seen. Between tests nothing is left behind: the free memory is
+//! the same, and the manager's recount agrees.
+
+#![allow(unsafe_code)]
+
+mod kernel_half;
+mod ring_3;
+mod scarcity;
+mod stale;
+mod storms;
+
+use crate::memory::manager;
+use crate::{say, smp, user};
+use alloc::format;
+use alloc::string::String;
+use foliant::Policy;
+use foliant::space::{Flags, MapRequest, Place, SpaceId};
+use foliant_units::{Bytes, Pages, Va, VaRange};
+
+/// What a test says: what it saw, or what was wrong.
+pub(crate) type Verdict = Result<String, String>;
+
+/// A test, and how many CPUs it takes.
+struct Test {
+    name: &'static str,
+    cpus: usize,
+    run: fn() -> Verdict,
+}
+
+macro_rules! tests {
+    ($($cpus:literal: $($file:ident :: $name:ident),*;)*) => {
+        &[$($(Test { name: stringify!($name), cpus: $cpus, run: $file::$name }),*),*]
+    };
+}
+
+const TESTS: &[Test] = tests! {
+    1: kernel_half::all_memory_is_managed, kernel_half::the_heap_gives_back_what_it_took,
+       kernel_half::rights_of_the_image_hold, kernel_half::an_overflowing_stack_meets_its_guard,
+       kernel_half::a_guarded_access_survives_its_fault, kernel_half::a_trace_has_names, ring_3::every_cpu_faults_memory_in_from_ring_3,
+       ring_3::larger_folios_take_fewer_faults, ring_3::what_ring_3_may_not_do_stops_it;
+    2: stale::without_a_flush_another_cpu_reads_the_old_frame, stale::with_its_flush_no_cpu_reads_an_old_frame,
+       storms::a_storm_of_interrupts_corrupts_nothing;
+    1: scarcity::out_of_memory_is_an_answer, scarcity::the_heap_can_be_refused;
+};
+
+/// Runs them all.
+pub(crate) fn run() -> bool {
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for Test { name, cpus, run } in TESTS {
+        if smp::online() < *cpus {
+            say!("test {name}: skipped: it takes {cpus} CPUs");
+            skipped += 1;
+            continue;
+        }
+        let before = free();
+        match run().and_then(|saw| leaves_nothing(before).map(|()| saw)) {
+            Ok(saw) => {
+                passed += 1;
+                say!("test {name}: passed: {saw}");
+            }
+            Err(why) => {
+                failed += 1;
+                say!("test {name}: FAILED: {why}");
+            }
+        }
+    }
+    say!("tests: {passed} passed, {failed} failed, {skipped} skipped, {} CPUs", smp::online());
+    failed == 0
+}
+
+fn free() -> Pages {
+    manager().memory().free
+}
+
+/// Descriptors of new sections and pieces of the heap may stay; blocks may not.
+fn leaves_nothing(before: Pages) -> Result<(), String> {
+    manager().audit(&[]).map_err(|error| format!("the recount disagrees: {error}"))?;
+    let kept = before.get().saturating_sub(free().get());
+    let records = kept_for_good();
+    if kept > records {
+        Err(format!("{kept} pages are missing, {records} may stay"))
+    } else {
+        Ok(())
+    }
+}
+
+/// What a test may keep: descriptors of every section of memory, and a few pages of the heap's lists.
+fn kept_for_good() -> u64 {
+    const HEAP_LISTS: u64 = 64;
+    let managed = manager().memory().managed.get();
+    managed.div_ceil(64) + HEAP_LISTS
+}
+
+/// Says what was wrong unless `holds`.
+fn check(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+/// A space with one readable and writable area, whose folios are as `policy` says. Both go when `work` is done.
+fn with_area<R>(
+    policy: Policy,
+    bytes: Bytes,
+    work: impl FnOnce(SpaceId, VaRange) -> Result<R, String>,
+) -> Result<R, String> {
+    let said = |error: &dyn core::fmt::Display| format!("{error}");
+    let before = manager().policy();
+    manager().set_policy(policy);
+    let space = manager().create(None).map_err(|e| said(&e))?;
+    let done = area(space, bytes).and_then(|range| work(space, range));
+    manager().end(space).map_err(|e| said(&e))?;
+    manager().set_policy(before);
+    done
+}
+
+fn area(space: SpaceId, bytes: Bytes) -> Result<VaRange, String> {
+    let place = Place::NoReplace(Va::new(0x4000_0000));
+    let request = MapRequest { place, bytes, flags: Flags::READ_WRITE, tag: 0 };
+    manager().map(space, &request).map_err(|error| format!("{error}"))
+}
+
+/// The n-th of `parts` equal parts of a range.
+fn part(range: VaRange, n: usize, parts: usize) -> VaRange {
+    let bytes = range.bytes().get() / parts as u64;
+    let start = range.start().add(n as u64 * bytes);
+    VaRange::sized(start, Bytes::new(bytes)).expect("a part of a range")
+}
+
+/// Reads a word of user memory, as the kernel; it faults in like the user's own access.
+fn peek(va: Va) -> u64 {
+    // SAFETY: the caller runs the space that maps the address, or the fault is answered (trap).
+    unsafe { (va.get() as *const u64).read_volatile() }
+}
+
+/// Writes a word of user memory, as the kernel.
+fn poke(va: Va, value: u64) {
+    // SAFETY: as for `peek`.
+    unsafe { (va.get() as *mut u64).write_volatile(value) }
+}
+
+/// Runs `work` on CPU `n` inside `space`, and gives its result.
+fn on_cpu<R: Send>(n: u16, space: SpaceId, work: impl Fn() -> R + Sync) -> R {
+    let slot = spin::Mutex::new(None);
+    smp::on(foliant_units::Cpu(n), &|| {
+        let result = user::inside(space, &work).expect("the space is alive");
+        *slot.lock() = Some(result);
+    });
+    slot.into_inner().expect("the work was done")
+}

@@ -1,0 +1,218 @@
+//! Exceptions and interrupts: the table of gates, and what each of them does.
+//!
+//! | vector | meaning |
+//! |---|---|
+//! | 14 | page fault: a user page that the manager supplies, a guarded access of the machine's, or a bug |
+//! | 80 (hex) | a user program is done |
+//! | f0 | a shootdown: the machine carries out what others ask |
+//! | f1 | wake up: there is work, or somebody's work is done |
+//! | f2 | the storm of the tests: dirties every register that a handler may |
+//!
+//! **Invariants**
+//! - T1. Handlers run with interrupts out, but for page faults of code that had them in: clearing a huge page there must not
+//!   keep shootdowns out.
+//! - T2. A handler leaves every register of the interrupted code as it was; `trap.s` saves them.
+#![allow(unsafe_code)]
+
+use crate::cpu::{self, KERNEL_CODE, KERNEL_DATA};
+use crate::memory::machine;
+use crate::port::{self, fault_address};
+use crate::{smp, storm, user};
+use core::arch::{asm, global_asm};
+use core::cell::UnsafeCell;
+use foliant::fault::Access;
+use foliant_units::Va;
+
+global_asm!(
+    include_str!("trap.s"),
+    user_stack = const cpu::USER_STACK,
+    stack_low = const cpu::STACK_LOW,
+    attempt_stack = const cpu::ATTEMPT_STACK,
+    user_code = const cpu::USER_CODE,
+    user_data = const cpu::USER_DATA,
+    options(att_syntax)
+);
+
+/// The interrupt of a shootdown.
+pub(crate) const SHOOTDOWN: u8 = 0xf0;
+/// The interrupt that ends a halt.
+pub(crate) const WAKE: u8 = 0xf1;
+/// The interrupt of the storm.
+pub(crate) const STORM: u8 = 0xf2;
+const PAGE_FAULT: u64 = 14;
+const DONE: u64 = 0x80;
+const SPURIOUS: u64 = 0xff;
+
+const WRITE: u64 = 1 << 1;
+const FETCH: u64 = 1 << 4;
+const INTERRUPTS: u64 = 1 << 9;
+
+/// What an entry saved, in the order of `trap.s`.
+#[repr(C)]
+pub(crate) struct Frame {
+    pub(crate) r15: u64,
+    pub(crate) r14: u64,
+    pub(crate) r13: u64,
+    pub(crate) r12: u64,
+    pub(crate) r11: u64,
+    pub(crate) r10: u64,
+    pub(crate) r9: u64,
+    pub(crate) r8: u64,
+    pub(crate) rdi: u64,
+    pub(crate) rsi: u64,
+    pub(crate) rbp: u64,
+    pub(crate) rbx: u64,
+    pub(crate) rdx: u64,
+    pub(crate) rcx: u64,
+    pub(crate) rax: u64,
+    pub(crate) vector: u64,
+    pub(crate) error: u64,
+    pub(crate) rip: u64,
+    pub(crate) cs: u64,
+    pub(crate) rflags: u64,
+    pub(crate) rsp: u64,
+    pub(crate) ss: u64,
+}
+
+#[repr(C, align(4096))]
+struct Gates(UnsafeCell<[[u64; 2]; 256]>);
+// SAFETY: written once by CPU 0 before the others start, read by hardware.
+unsafe impl Sync for Gates {}
+static GATES: Gates = Gates(UnsafeCell::new([[0; 2]; 256]));
+
+unsafe extern "C" {
+    static trap_stubs: u8;
+    safe fn user_return();
+    safe fn attempt_failed();
+    fn attempt(work: extern "C" fn(usize), argument: usize) -> u64;
+}
+
+/// Fills the table of gates. CPU 0, once.
+pub(crate) fn prepare() {
+    let stubs = &raw const trap_stubs as u64;
+    for vector in 0..256u64 {
+        let at = stubs + vector * 16;
+        let stack = if matches!(vector, 2 | 8 | 18) { 2 } else { 1 };
+        let ring = if vector == DONE { 3 } else { 0 };
+        let low = at & 0xffff | u64::from(KERNEL_CODE) << 16 | stack << 32;
+        let gate = [low | 0x8e00 << 32 | ring << 45 | (at >> 16 & 0xffff) << 48, at >> 32];
+        // SAFETY: no CPU has loaded the table yet.
+        unsafe { (*GATES.0.get())[vector as usize] = gate };
+    }
+}
+
+/// Loads the table of gates on the calling CPU.
+pub(crate) fn load() {
+    #[repr(C, packed)]
+    struct Pointer(u16, u64);
+    let gates = Pointer(4095, GATES.0.get() as u64);
+    // SAFETY: the table was filled before and stays.
+    unsafe { asm!("lidt [{}]", in(reg) &gates, options(nostack, preserves_flags)) }
+}
+
+impl Frame {
+    /// Whether ring 3 was interrupted.
+    pub(crate) fn is_users(&self) -> bool {
+        self.cs & 3 == 3
+    }
+
+    /// Makes the entry end in the kernel code that went to ring 3, with `result`.
+    fn return_to_kernel(&mut self, result: u64) {
+        self.resume(user_return as *const () as u64, cpu::user_stack(), result);
+    }
+
+    fn resume(&mut self, at: u64, stack: u64, result: u64) {
+        (self.rip, self.rsp, self.rax) = (at, stack, result);
+        (self.cs, self.ss, self.rflags) = (KERNEL_CODE.into(), KERNEL_DATA.into(), 2);
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn trap(frame: &mut Frame) {
+    match frame.vector {
+        PAGE_FAULT => page_fault(frame),
+        DONE if frame.is_users() => {
+            let result = frame.rax;
+            frame.return_to_kernel(result);
+        }
+        vector if vector == u64::from(SHOOTDOWN) => {
+            machine().serve();
+            smp::end_of_interrupt();
+        }
+        vector if vector == u64::from(WAKE) => smp::end_of_interrupt(),
+        vector if vector == u64::from(STORM) => {
+            storm::strike();
+            smp::end_of_interrupt();
+        }
+        SPURIOUS => {}
+        _ if frame.is_users() => {
+            cpu::user().stop(user::Stop::Exception(frame.vector as u8, Va::new(frame.rip)));
+            frame.return_to_kernel(1);
+        }
+        _ => crate::panic::exception(frame, "unexpected exception"),
+    }
+}
+
+/// An entry that found no room on the kernel's stack: it runs on the IST stack.
+#[unsafe(no_mangle)]
+extern "C" fn trap_without_stack(frame: &mut Frame) {
+    if !give_up_attempt(frame, fault_address()) {
+        crate::panic::exception(frame, "kernel stack overflow");
+    }
+}
+
+fn page_fault(frame: &mut Frame) {
+    let va = Va::new(fault_address());
+    let running = cpu::user();
+    if let Some(space) = running.space().filter(|_| va.get() >> 47 == 0) {
+        if frame.rflags & INTERRUPTS != 0 {
+            port::enable(); // T1
+        }
+        let access = match frame.error {
+            error if error & WRITE != 0 => Access::Write,
+            error if error & FETCH != 0 => Access::Execute,
+
+            _ => Access::Read,
+        };
+        let outcome = crate::memory::manager().fault(space, va, access);
+        port::disable();
+        if user::is_served(outcome) {
+            return;
+        }
+        if frame.is_users() {
+            running.stop(user::Stop::Fault(va, outcome));
+            frame.return_to_kernel(1);
+            return;
+        }
+    } else if frame.is_users() {
+        running.stop(user::Stop::Outside(va));
+        frame.return_to_kernel(1);
+        return;
+    }
+    if let Some(rip) = foliant_x86::recover(frame.rip) {
+        frame.rip = rip;
+    } else if !give_up_attempt(frame, va.get()) {
+        crate::panic::exception(frame, "page fault in the kernel");
+    }
+}
+
+/// Makes the entry end in `attempt`, if one is under way on this CPU.
+fn give_up_attempt(frame: &mut Frame, va: u64) -> bool {
+    let stack = cpu::attempt_stack();
+    if stack != 0 {
+        frame.resume(attempt_failed as *const () as u64, stack, va);
+    }
+    stack != 0
+}
+
+/// Runs `work`; if it makes a kernel access that faults, or overflows the stack, says at which address. What `work` holds is
+/// then not dropped.
+pub(crate) fn attempt_access(work: extern "C" fn(usize), argument: usize) -> Option<Va> {
+    let interrupts = port::interrupts_on();
+    // SAFETY: both functions follow the C calling convention; what the abandoned frames hold leaks at worst.
+    let va = unsafe { attempt(work, argument) };
+    if interrupts {
+        port::enable();
+    }
+    (va != 0).then(|| Va::new(va))
+}
