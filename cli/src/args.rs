@@ -1,11 +1,12 @@
 //! What the command line may say.
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use foliant_sim::CostModel;
 use foliant_trace::replay::{Choice, Percent};
 use foliant_units::{Bytes, CPUS_MAX};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Record a real program, replay it through a huge-page memory manager, and see which folio sizes help it.
 #[derive(Parser, Debug)]
@@ -26,6 +27,10 @@ pub(crate) enum Command {
     Trace(Trace),
     /// Compare the prediction with what Linux does at each folio size (needs root)
     Check(Check),
+    /// Run a measured scenario on the simulated machine, or list them
+    Lab(Lab),
+    /// Boot the kernel under QEMU
+    Boot(Boot),
 }
 
 #[derive(ClapArgs, Debug)]
@@ -103,6 +108,104 @@ pub(crate) struct Check {
     pub(crate) command: Vec<OsString>,
 }
 
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Lab {
+    /// A scenario and its parameters; with --truth scenarios [default: all of them]
+    #[arg(value_name = "NAME|KEY=VALUE")]
+    pub(crate) words: Vec<String>,
+    #[command(flatten)]
+    pub(crate) size: Size,
+    /// What work costs: this-host, host-8-socket, guest-252
+    #[arg(long, value_name = "NAME", value_parser = model, default_value = "this-host")]
+    pub(crate) model: CostModel,
+    /// Run in the kernel as well, and compare the counts
+    #[arg(long)]
+    pub(crate) truth: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) guest: Guest,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Boot {
+    #[command(flatten)]
+    pub(crate) size: Size,
+    /// Run a measured scenario instead of the kernel's tests
+    #[arg(long, value_name = "NAME", group = "what")]
+    pub(crate) lab: Option<String>,
+    /// The scenario's parameters
+    #[arg(value_name = "KEY=VALUE", requires = "lab")]
+    pub(crate) words: Vec<String>,
+    /// Run the laws of the hardware contract
+    #[arg(long, group = "what")]
+    pub(crate) laws: bool,
+    /// Talk to the kernel
+    #[arg(long, group = "what")]
+    pub(crate) shell: bool,
+    /// Print the scenario's report as JSON
+    #[arg(long, requires = "lab")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) guest: Guest,
+}
+
+/// How large the machine is.
+#[derive(ClapArgs, Clone, Copy, Debug)]
+pub(crate) struct Size {
+    /// CPUs
+    #[arg(long, value_name = "N", value_parser = cpus, default_value = "4")]
+    pub(crate) cpus: usize,
+    /// Physical memory, like 512m
+    #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "512m")]
+    pub(crate) memory: Bytes,
+}
+
+/// How the kernel is run.
+#[derive(ClapArgs, Clone, Debug)]
+#[command(next_help_heading = "Kernel")]
+pub(crate) struct Guest {
+    /// Count instructions: one tick each, the same in every run
+    #[arg(long)]
+    pub(crate) icount: bool,
+    /// Whether QEMU gives each CPU a thread [default: multi up to 2 CPUs for each of this host's, else single]
+    #[arg(long, value_name = "HOW", conflicts_with = "icount")]
+    pub(crate) threads: Option<Threads>,
+    /// Do not use x2APIC
+    #[arg(long)]
+    pub(crate) xapic: bool,
+    /// Give up after this many seconds [default: 600, none for --shell]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+    /// The machine that QEMU is
+    #[arg(long, value_name = "NAME", default_value = "q35")]
+    pub(crate) machine: Board,
+    /// Boot this kernel instead of building one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kernel: Option<PathBuf>,
+}
+
+/// How QEMU runs CPUs.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Threads {
+    /// Each on a thread of the host: they really run at once.
+    Multi,
+    /// In turns: faster, and fewer races are met.
+    Single,
+}
+
+/// The machines of QEMU that the kernel knows.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Board {
+    /// A PC with PCI Express.
+    Q35,
+    /// A PC of old.
+    Pc,
+    /// A machine without PCI.
+    Microvm,
+}
+
 /// A list as one value.
 #[derive(Clone, Debug)]
 pub(crate) struct Policies(pub(crate) Vec<Choice>);
@@ -120,6 +223,11 @@ fn percent(text: &str) -> Result<Percent, String> {
 fn cpus(text: &str) -> Result<usize, String> {
     let cpus = text.parse().ok().filter(|n| (1..=CPUS_MAX).contains(n));
     cpus.ok_or_else(|| format!("use a whole number from 1 to {CPUS_MAX}"))
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|n| (1..=86_400).contains(n));
+    seconds.map(Duration::from_secs).ok_or_else(|| "use a whole number from 1 to 86400".to_owned())
 }
 
 fn model(text: &str) -> Result<CostModel, String> {

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Exit code of everything that goes wrong.
+/// Exit code of everything that goes wrong and has none of its own.
 const EXIT: u8 = 2;
 
 /// Why the command did not do what it was asked for.
@@ -17,6 +17,10 @@ pub(crate) enum Failure {
     Said(String),
     /// Another process has said it already.
     Told,
+    /// It has been said already, or there is nothing to say: an exit code of its own.
+    Code(u8),
+    /// The sentence, with an exit code of its own.
+    Coded(u8, String),
     /// Nobody reads the output any more: no reason to complain.
     Unread,
 }
@@ -58,9 +62,11 @@ impl Failure {
         match self {
             Failure::Unread => ExitCode::SUCCESS,
             Failure::Told => ExitCode::from(EXIT),
-            Failure::Said(what) => {
+            Failure::Code(code) => ExitCode::from(code),
+            Failure::Said(what) => Failure::Coded(EXIT, what).report(),
+            Failure::Coded(code, what) => {
                 let _ = writeln!(io::stderr(), "foliant: {what}");
-                ExitCode::from(EXIT)
+                ExitCode::from(code)
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The `foliant` command: record a program, replay it through the memory manager, check the prediction.
+//! The `foliant` command: record a program, replay it through the memory manager, check the prediction; run measured
+//! scenarios on the simulator, and boot the kernel.
 //!
 //! ```text
 //!   foliant                        replays a recording that came with the program
@@ -6,17 +7,21 @@
 //!   foliant replay F...            a trace becomes a table: one row per policy
 //!   foliant trace F                what is in a trace
 //!   foliant check -- CMD           prediction and Linux side by side (root)
+//!   foliant lab NAME               a measured scenario on the simulator; --truth: and in the kernel, compared
+//!   foliant boot                   the kernel under QEMU
 //! ```
 //!
 //! Tables and JSON go to standard output, progress and remarks to standard error. Whatever goes wrong is one
-//! sentence with the value and the way out, and exit code 2.
+//! sentence with the value and the way out, and exit code 2. A guest's verdict is the exit code of `boot`.
 //!
 //! **Not here**: what a trace is and how it is replayed (`foliant-trace`).
 
 mod args;
+mod boot;
 mod check;
 mod failure;
 mod json;
+mod lab;
 mod progress;
 mod record;
 mod replay;
@@ -40,6 +45,8 @@ fn main() -> ExitCode {
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Trace(args)) => trace::run(&args),
         Some(Command::Check(args)) => check::run(&args),
+        Some(Command::Lab(args)) => lab::run(&args),
+        Some(Command::Boot(args)) => boot::command(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,7 +11,10 @@ use std::fmt::Write;
 const PEAK_RATIO_MOST: f64 = 1.05;
 
 /// Right-aligned columns below plain heads, the first one left-aligned.
-pub(crate) fn columns(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub(crate) fn columns(
+    heads: &[impl ToString],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header(heads.iter().map(|head| head.to_string()));
@@ -130,7 +133,6 @@ fn folios(rows: &[Row]) -> String {
     let orders: Vec<Order> = Order::all().filter(used).collect();
     let mut heads = vec!["folios of".to_owned()];
     heads.extend(orders.iter().map(|order| order.bytes().to_string()));
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let line = |row: &Row| {
         let of = |order: &Order| row.folios.get(order).map_or(String::new(), |n| count(*n));
         std::iter::once(row.choice.to_string()).chain(orders.iter().map(of)).collect()

@@ -40,6 +40,29 @@ fn the_bare_command_replays_a_recording_in_any_folder() {
 }
 
 #[test]
+fn scenarios_are_listed_run_and_refused() {
+    let list = foliant(&["lab"]);
+    assert!(list.status.success());
+    for word in ["faults", "bytes=8m", "flush", "pages=512", "--truth"] {
+        assert!(text(&list.stdout).contains(word), "{word}");
+    }
+    let output = foliant(&["lab", "faults", "bytes=2m", "--cpus", "2", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report["scenario"].as_str(), report["cpus"].as_u64()), (Some("faults"), Some(2)));
+    assert_eq!(report["machine"], "simulator");
+    assert_eq!(report["parameters"]["sizes"], "4k,64k,2m");
+    let faults: Vec<_> =
+        report["rows"].as_array().unwrap().iter().map(|row| &row["counts"]["faults"]).collect();
+    assert_eq!(faults, [1024, 64, 2]);
+    refused(&["lab", "fault"], &["fault", "faults, flush", "foliant lab"]);
+    refused(&["lab", "flush", "page=1"], &["page=1", "pages, grains"]);
+    refused(&["lab", "flush", "512"], &["512", "name=value"]);
+    refused(&["lab", "flush", "--memory", "8m", "pages=4000"], &["memory ran out", "8m"]);
+    refused(&["lab", "faults", "bytes=512m"], &["2g", "1022m"]);
+}
+
+#[test]
 fn json_has_the_promised_keys() {
     let (sort, python) = (shipped("sort.trace"), shipped("python.trace"));
     let files = [sort.to_str().unwrap(), python.to_str().unwrap()];

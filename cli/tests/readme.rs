@@ -16,6 +16,13 @@ fn sessions() -> Vec<(String, String)> {
     blocks.map(session).collect()
 }
 
+/// What the command prints.
+fn foliant(words: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_foliant")).args(words).output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
 /// What the history command prints, without building it again.
 fn history(command: &str) -> String {
     let words: Vec<&str> = command.split(' ').collect();
@@ -30,15 +37,14 @@ fn history(command: &str) -> String {
 #[test]
 fn the_sessions_print_what_they_show() {
     let sessions = sessions();
-    assert_eq!(sessions.len(), 2);
+    assert_eq!(sessions.len(), 3);
     for (command, expect) in sessions {
         let got = match command.as_str() {
-            "cargo run --release" => {
-                let output = Command::new(env!("CARGO_BIN_EXE_foliant")).output().unwrap();
-                assert!(output.status.success());
-                String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
-            }
-            command => history(command),
+            "cargo run --release" => foliant(&[]),
+            command => match command.strip_prefix("foliant ") {
+                Some(words) => foliant(&words.split(' ').collect::<Vec<_>>()),
+                None => history(command),
+            },
         };
         assert_eq!(got, expect, "the README shows something else for `{command}`");
     }

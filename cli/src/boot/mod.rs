@@ -1,0 +1,234 @@
+//! `foliant boot`: the kernel under QEMU.
+//!
+//! ```text
+//!   kernel ─▶ build it (or take --kernel)      qemu ─▶ find it, start it, follow its output, end it
+//!        └────────────────┬─────────────────────────────┘
+//!                       run(Options) ─▶ Outcome: how it ended, its reports
+//! ```
+//!
+//! The kernel gives its verdict by a write to a debug port, and QEMU turns it into an exit status; see [`qemu::Ended`].
+//!
+//! **Not here**: what the kernel does with its command line (`kernel/`).
+
+mod kernel;
+mod qemu;
+
+pub(crate) use qemu::Ended;
+
+use crate::args::{Board, Boot, Guest, Size};
+use crate::failure::{Done, Failure, print};
+use crate::lab::{self, show};
+use foliant_lab::{Parameters, Report, Scenario};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Give up after this time, where nothing else is asked for.
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// Exit code where the guest gave no verdict.
+const NO_VERDICT: u8 = 70;
+/// Exit code at the timeout.
+const TIMED_OUT: u8 = 124;
+/// Exit code after Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+/// What the kernel is to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Mode {
+    Tests,
+    Laws,
+    Shell,
+    Lab(Scenario, Parameters),
+}
+
+/// One boot.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) mode: Mode,
+    pub(crate) size: Size,
+    pub(crate) guest: Guest,
+}
+
+impl Options {
+    /// The kernel's command line.
+    fn words(&self) -> String {
+        let mut words = vec![match self.mode {
+            Mode::Tests => "mode=tests".to_owned(),
+            Mode::Laws => "mode=laws".to_owned(),
+            Mode::Shell => "mode=shell".to_owned(),
+            Mode::Lab(..) => "mode=lab".to_owned(),
+        }];
+        if let Mode::Lab(scenario, parameters) = &self.mode {
+            words.push(format!("lab={scenario}"));
+            words.extend(parameters.words());
+        }
+        if self.guest.xapic {
+            words.push("xapic".to_owned());
+        }
+        words.join(" ")
+    }
+    /// When to give up.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        let usual = if matches!(self.mode, Mode::Shell) { None } else { Some(TIMEOUT) };
+        self.guest.timeout.or(usual)
+    }
+}
+
+/// How a boot went.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) ended: Ended,
+    /// The lines of its output that are reports.
+    pub(crate) reports: Vec<String>,
+}
+
+/// Boots the kernel. `line` hears each line of its output that is no report.
+pub(crate) fn run(options: &Options, mut line: impl FnMut(&str) -> Done) -> Done<Outcome> {
+    let program = qemu::find()?; // before the kernel is built for nothing
+    let image = match &options.guest.kernel {
+        Some(file) if file.is_file() => file.clone(),
+        Some(file) => {
+            return Err(Failure::new(format_args!("there is no kernel {}", file.display())));
+        }
+        None => kernel::build()?,
+    };
+    let mut reports = Vec::new();
+    let ended = qemu::run(&program, &image, options, |text| {
+        if text.starts_with('{') {
+            reports.push(text.to_owned());
+            return Ok(());
+        }
+        line(text)
+    })?;
+    Ok(Outcome { ended, reports })
+}
+
+impl Ended {
+    /// Success, or the sentence and the exit code.
+    pub(crate) fn verdict(self, timeout: Option<Duration>) -> Done {
+        let (code, said) = match self {
+            Ended::Verdict(0) => return Ok(()),
+            Ended::Verdict(code) => return Err(Failure::Code(code)), // the kernel said why
+            Ended::Reset => (
+                NO_VERDICT,
+                "the guest reset before it gave a verdict: a triple fault, or a power-off"
+                    .to_owned(),
+            ),
+            Ended::Failed(status) => (
+                NO_VERDICT,
+                format!("QEMU ended with status {status} before the kernel gave a verdict"),
+            ),
+            Ended::Killed => {
+                (NO_VERDICT, "QEMU was killed before the kernel gave a verdict".to_owned())
+            }
+            Ended::TimedOut => {
+                let seconds = timeout.unwrap_or_default().as_secs();
+                (TIMED_OUT, format!("no verdict within {seconds} s; give it more with --timeout"))
+            }
+            Ended::Interrupted => (INTERRUPTED, "interrupted".to_owned()),
+        };
+        Err(Failure::Coded(code, said))
+    }
+}
+
+/// `foliant boot`.
+pub(crate) fn command(args: &Boot) -> Done {
+    let mode = match &args.lab {
+        Some(name) => {
+            let (scenario, parameters) = lab::scenario(name, args.words.iter())?;
+            Mode::Lab(scenario, parameters)
+        }
+        None if args.laws => Mode::Laws,
+        None if args.shell => Mode::Shell,
+        None => Mode::Tests,
+    };
+    let options = Options { mode, size: args.size, guest: args.guest.clone() };
+    let timeout = options.timeout();
+    if args.lab.is_none() {
+        let outcome = run(&options, |line| print(&format!("{line}\n")))?;
+        for report in &outcome.reports {
+            print(&format!("{report}\n"))?;
+        }
+        return outcome.ended.verdict(timeout);
+    }
+    let outcome = run(&options, |line| {
+        eprintln!("{line}");
+        Ok(())
+    })?;
+    for line in &outcome.reports {
+        if args.json {
+            print(&format!("{line}\n"))?;
+        } else {
+            print(&show::report(&report(line)?, unit(&args.guest)))?;
+        }
+    }
+    outcome.ended.verdict(timeout)?;
+    if outcome.reports.is_empty() {
+        return Err(Failure::new("the kernel ended well and printed no report"));
+    }
+    Ok(())
+}
+
+/// What a tick of the kernel is.
+fn unit(guest: &Guest) -> &'static str {
+    if guest.icount {
+        "guest instructions"
+    } else {
+        "cycles of an emulator: they show ratios at most; --icount counts instructions"
+    }
+}
+
+/// A line of the kernel as a report.
+pub(crate) fn report(line: &str) -> Done<Report> {
+    Report::parse(line).map_err(|e| {
+        let start: String = line.chars().take(60).collect();
+        Failure::new(format_args!("the kernel's report cannot be read ({e}): {start}"))
+    })
+}
+
+/// The name by which QEMU knows the machine.
+fn board(board: Board) -> &'static str {
+    match board {
+        Board::Q35 => "q35",
+        Board::Pc => "pc",
+        Board::Microvm => "microvm",
+    }
+}
+
+/// Where the source of the kernel lies.
+fn source() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).join("kernel")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foliant_units::Bytes;
+
+    fn options(mode: Mode, xapic: bool) -> Options {
+        let (machine, icount, threads) = (Board::Q35, false, None);
+        let (timeout, kernel) = (None, None);
+        Options {
+            mode,
+            size: Size { cpus: 2, memory: Bytes::new(64 << 20) },
+            guest: Guest { icount, threads, xapic, timeout, machine, kernel },
+        }
+    }
+
+    #[test]
+    fn the_kernel_is_told_what_to_do() {
+        let parameters = Parameters::parse(Scenario::Flush, ["pages=64"]).unwrap();
+        let lab = options(Mode::Lab(Scenario::Flush, parameters), true);
+        assert_eq!(lab.words(), "mode=lab lab=flush pages=64 grains=1,whole xapic");
+        assert_eq!(options(Mode::Laws, false).words(), "mode=laws");
+    }
+
+    #[test]
+    fn only_a_shell_has_all_the_time_in_the_world() {
+        assert_eq!(options(Mode::Shell, false).timeout(), None);
+        assert_eq!(options(Mode::Tests, false).timeout(), Some(TIMEOUT));
+        let mut shell = options(Mode::Shell, false);
+        shell.guest.timeout = Some(Duration::from_secs(3));
+        assert_eq!(shell.timeout(), Some(Duration::from_secs(3)));
+    }
+}

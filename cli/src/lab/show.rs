@@ -1,0 +1,93 @@
+//! Reports and scenarios as tables for people.
+
+use crate::table::{columns, count};
+use foliant_lab::{Ratio, Report, Row, Scenario};
+use std::fmt::Write;
+
+/// The scenarios and their parameters.
+pub(crate) fn list() -> String {
+    let mut text = String::new();
+    for scenario in Scenario::ALL {
+        let about = scenario.about();
+        let _ = writeln!(text, "{}: {}", about.name, about.purpose);
+        for parameter in about.parameters {
+            let default = format!("{}={}", parameter.name, parameter.default);
+            let _ = writeln!(text, "  {default:<22}{}; {}", parameter.about, parameter.kind);
+        }
+    }
+    text += "\nfoliant lab NAME [KEY=VALUE...] runs one on the simulated machine, foliant boot --lab NAME in the kernel,\n\
+             and foliant lab --truth both, and compares what they count.\n";
+    text
+}
+
+/// A report with its heading: counts of all rows, ticks per page, ratios. `unit` says what a tick is.
+pub(crate) fn report(report: &Report, unit: &str) -> String {
+    let Report { scenario, machine, cpus, parameters, rows, ratios } = report;
+    let words: Vec<String> =
+        parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let place = match machine.as_ref() {
+        "simulator" => "on the simulated machine",
+        "kernel" => "in the kernel",
+        other => other,
+    };
+    let plural = if *cpus == 1 { "CPU" } else { "CPUs" };
+    let mut text = format!("{scenario} {place}, {cpus} {plural}: {}\n\n", words.join(" "));
+    text += &columns(&heads(rows), rows.iter().map(line));
+    let _ = writeln!(text, "\nticks per page of 4 KiB: {unit}");
+    if !ratios.is_empty() {
+        text.push('\n');
+        text += &columns(&["ratio", "of", "to", "times"], ratios.iter().map(ratio));
+    }
+    text
+}
+
+/// A count's name as a head: `entries written`.
+fn plain(name: &str) -> String {
+    name.replace('_', " ")
+}
+
+fn heads(rows: &[Row]) -> Vec<String> {
+    let Some(row) = rows.first() else { return vec!["run".to_owned()] };
+    let counts = row.counts.iter().map(|(name, _)| plain(name));
+    let ticks = row.ticks.iter().map(|(name, _)| format!("ticks {}", plain(name)));
+    std::iter::once("run".to_owned()).chain(counts).chain(ticks).collect()
+}
+
+fn line(row: &Row) -> Vec<String> {
+    let counts = row.counts.iter().map(|(_, n)| count(*n));
+    let each = |(_, ticks): (_, &u64)| tenths(*ticks, row.pages);
+    std::iter::once(row.name.to_string()).chain(counts).chain(row.ticks.iter().map(each)).collect()
+}
+
+fn ratio(ratio: &Ratio) -> Vec<String> {
+    vec![ratio.name.to_string(), count(ratio.of), count(ratio.to), tenths(ratio.of, ratio.to)]
+}
+
+/// `of` divided by `to` with a tenth, or a dash.
+fn tenths(of: u64, to: u64) -> String {
+    if to == 0 {
+        return "-".to_owned();
+    }
+    let tenths = (u128::from(of) * 10 + u128::from(to) / 2) / u128::from(to);
+    let whole = u64::try_from(tenths / 10).unwrap_or(u64::MAX);
+    format!("{}.{}", count(whole), tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_are_rounded_to_a_tenth() {
+        for (of, to, text) in [
+            (513, 1, "513.0"),
+            (1, 3, "0.3"),
+            (2, 3, "0.7"),
+            (u64::MAX, 1, "18,446,744,073,709,551,615.0"),
+            (1, 0, "-"),
+            (12_345, 10, "1,234.5"),
+        ] {
+            assert_eq!(tenths(of, to), text);
+        }
+    }
+}

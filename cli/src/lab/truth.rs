@@ -1,0 +1,207 @@
+//! `foliant lab --truth`: each scenario on the simulator and in the kernel, with the same parameters, count by count.
+//!
+//! A count must be equal, or the difference has a written reason here.
+
+use super::simulate;
+use crate::args::Lab;
+use crate::boot::{self, Mode, Options};
+use crate::failure::{Done, Failure, print};
+use crate::progress;
+use crate::table::{columns, count};
+use foliant_lab::{Parameters, Report, Row, Scenario};
+use serde::Serialize;
+
+/// A difference that is known, and why it is no mistake.
+struct Known {
+    scenario: &'static str,
+    count: &'static str,
+    reason: &'static str,
+}
+
+/// All of them.
+const KNOWN: &[Known] = &[];
+
+/// One count on both machines.
+#[derive(Serialize, PartialEq, Eq, Debug)]
+struct Pair {
+    scenario: String,
+    row: String,
+    count: String,
+    simulator: Option<u64>,
+    kernel: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
+
+impl Pair {
+    fn is_equal(&self) -> bool {
+        self.simulator == self.kernel
+    }
+    fn is_explained(&self) -> bool {
+        self.is_equal() || self.reason.is_some()
+    }
+}
+
+pub(super) fn run(args: &Lab) -> Done {
+    let mut pairs = Vec::new();
+    for (scenario, parameters) in asked(&args.words)? {
+        let simulated = simulate((scenario, &parameters), args.size, args.model)?;
+        let real = in_the_kernel(args, scenario, parameters)?;
+        pairs.extend(compare(&simulated, &real, KNOWN));
+    }
+    if args.json {
+        print(&crate::json::text(&pairs)?)?;
+    } else {
+        print(&table(&pairs))?;
+    }
+    match pairs.iter().filter(|pair| !pair.is_explained()).count() {
+        0 => Ok(()),
+        n => {
+            Err(Failure::Coded(1, format!("{n} of {} counts differ without a reason", pairs.len())))
+        }
+    }
+}
+
+/// The scenarios that the words name, or all. Parameters are those of the scenario named before them.
+fn asked(words: &[String]) -> Done<Vec<(Scenario, Parameters)>> {
+    if words.is_empty() {
+        let all =
+            Scenario::ALL.iter().map(|scenario| super::scenario(&scenario.to_string(), [].iter()));
+        return all.collect();
+    }
+    let mut asked = Vec::new();
+    let mut rest = words;
+    while let Some((name, more)) = rest.split_first() {
+        let parameters = more.iter().take_while(|word| word.contains('=')).count();
+        let (mine, others) = more.split_at(parameters);
+        asked.push(super::scenario(name, mine.iter())?);
+        rest = others;
+    }
+    Ok(asked)
+}
+
+fn in_the_kernel(args: &Lab, scenario: Scenario, parameters: Parameters) -> Done<Report> {
+    let options = Options {
+        mode: Mode::Lab(scenario, parameters),
+        size: args.size,
+        guest: args.guest.clone(),
+    };
+    let spinner = progress::spinner(&format!("{scenario} in the kernel, {} CPUs", args.size.cpus));
+    let outcome = boot::run(&options, |line| {
+        spinner.suspend(|| eprintln!("{line}"));
+        Ok(())
+    });
+    spinner.finish_and_clear();
+    let outcome = outcome?;
+    outcome.ended.verdict(options.timeout())?;
+    match outcome.reports.as_slice() {
+        [line] => boot::report(line),
+        lines => Err(Failure::new(format_args!(
+            "the kernel printed {} reports of {scenario}",
+            lines.len()
+        ))),
+    }
+}
+
+/// Every count of every row of both.
+fn compare(simulated: &Report, real: &Report, known: &[Known]) -> Vec<Pair> {
+    let row = |report: &Report, name: &str| -> Option<Row> {
+        report.rows.iter().find(|row| row.name == name).cloned()
+    };
+    let mut pairs = Vec::new();
+    let mut add = |name: &str| {
+        let rows = [row(simulated, name), row(real, name)];
+        let mut counts: Vec<&str> = Vec::new();
+        for count in rows.iter().flatten().flat_map(|row| row.counts.iter().map(|(name, _)| name)) {
+            if !counts.contains(&count) {
+                counts.push(count);
+            }
+        }
+        for count in counts {
+            let [simulator, kernel] =
+                [0, 1].map(|n| rows[n].as_ref().and_then(|row| row.counts.get(count).copied()));
+            let is_it = |k: &&Known| k.scenario == simulated.scenario && k.count == count;
+            let reason = known.iter().find(is_it).map(|k| k.reason);
+            let reason = reason.filter(|_| simulator != kernel);
+            let (scenario, row) = (simulated.scenario.to_string(), name.to_owned());
+            pairs.push(Pair { scenario, row, count: count.to_owned(), simulator, kernel, reason });
+        }
+    };
+    simulated.rows.iter().for_each(|row| add(&row.name));
+    let only_there = |row: &&Row| simulated.rows.iter().all(|other| other.name != row.name);
+    real.rows.iter().filter(only_there).for_each(|row| add(&row.name));
+    pairs
+}
+
+fn table(pairs: &[Pair]) -> String {
+    let value = |n: Option<u64>| n.map_or("-".to_owned(), count);
+    let line = |pair: &Pair| {
+        let verdict = match pair.reason {
+            _ if pair.is_equal() => "equal",
+            Some(reason) => reason,
+            None => "DIFFERENT",
+        };
+        let what = format!("{}, {}: {}", pair.scenario, pair.row, pair.count.replace('_', " "));
+        vec![what, value(pair.simulator), value(pair.kernel), verdict.to_owned()]
+    };
+    columns(&["count", "simulator", "kernel", ""], pairs.iter().map(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foliant_lab::Named;
+
+    fn report(rows: &[(&'static str, &[(&'static str, u64)])]) -> Report {
+        let row = |(name, counts): &(&'static str, &[(&'static str, u64)])| Row {
+            name: (*name).into(),
+            counts: counts.iter().copied().collect(),
+            pages: 1,
+            ticks: Named::from_iter([("all", 1)]),
+        };
+        Report {
+            scenario: "flush".into(),
+            machine: "simulator".into(),
+            cpus: 2,
+            parameters: Named::default(),
+            rows: rows.iter().map(row).collect(),
+            ratios: Vec::new(),
+        }
+    }
+
+    fn unexplained(pairs: &[Pair]) -> Vec<String> {
+        let name = |pair: &Pair| format!("{} {}", pair.row, pair.count);
+        pairs.iter().filter(|pair| !pair.is_explained()).map(name).collect()
+    }
+
+    #[test]
+    fn what_differs_or_is_missing_on_one_side_is_found() {
+        let one = report(&[("a", &[("faults", 1), ("leaves", 2)]), ("b", &[("faults", 3)])]);
+        assert!(unexplained(&compare(&one, &one, KNOWN)).is_empty());
+        let two =
+            report(&[("a", &[("faults", 1), ("leaves", 3), ("more", 0)]), ("c", &[("x", 0)])]);
+        let pairs = compare(&one, &two, KNOWN);
+        assert_eq!(unexplained(&pairs), ["a leaves", "a more", "b faults", "c x"]);
+        assert!(table(&pairs).contains("DIFFERENT"));
+    }
+
+    #[test]
+    fn a_known_difference_has_its_reason() {
+        let (one, two) = (report(&[("a", &[("faults", 1)])]), report(&[("a", &[("faults", 2)])]));
+        let known = [Known { scenario: "flush", count: "faults", reason: "it is so" }];
+        let pairs = compare(&one, &two, &known);
+        assert!(unexplained(&pairs).is_empty());
+        assert!(table(&pairs).contains("it is so"), "{}", table(&pairs));
+        assert!(compare(&one, &one, &known)[0].reason.is_none(), "there is nothing to explain");
+    }
+
+    #[test]
+    fn parameters_belong_to_the_scenario_before_them() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let asked = asked(&words("flush pages=9 faults flush")).unwrap();
+        let texts: Vec<String> =
+            asked.iter().map(|(s, p)| format!("{s} {}", p.words().next().unwrap())).collect();
+        assert_eq!(texts, ["flush pages=9", "faults bytes=8m", "flush pages=512"]);
+        assert!(super::asked(&words("pages=9")).is_err());
+    }
+}

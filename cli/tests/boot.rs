@@ -1,0 +1,234 @@
+//! `foliant boot` and `foliant lab --truth` against a stand-in for QEMU: a script that does what each test says.
+#![cfg(unix)]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_qemu.sh");
+/// Any file will do for a kernel that is not booted.
+const KERNEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+
+/// The command, with a QEMU that does what `script` says.
+fn command(script: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+    command.args(args).args(["--kernel", KERNEL]);
+    command.env("FOLIANT_QEMU", FAKE).env("FAKE_QEMU", script);
+    command
+}
+
+fn run(script: &str, args: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command(script, args).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn the_exit_code_is_the_kernels() {
+    for (status, code, words) in [
+        ("exit 33", 0, ""),
+        ("exit 35", 1, ""),
+        ("exit 235", 101, ""),
+        ("exit 0", 70, "triple fault"),
+        ("exit 1", 70, "status 1"),
+        ("kill -9 $$", 70, "killed"),
+    ] {
+        let (got, out, said) = run(&format!("echo hello; {status}"), &["boot"]);
+        assert_eq!((got, out.as_str()), (Some(code), "hello\n"), "{status}: {said}");
+        assert!(said.contains(words), "{status}: {said}");
+        assert_eq!(said.is_empty(), words.is_empty(), "{status}: {said}");
+    }
+}
+
+#[test]
+fn qemu_is_told_what_was_asked_for() {
+    let print = "for word; do echo \"$word\"; done; exit 33";
+    let words = |args: &[&str]| {
+        let (code, out, said) = run(print, args);
+        assert_eq!(code, Some(0), "{said}");
+        out.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let after = |words: &[String], name: &str| {
+        let at = words.iter().position(|word| word == name).unwrap();
+        words[at + 1].clone()
+    };
+    let tests = words(&["boot"]);
+    for (name, value) in [
+        ("-M", "q35"),
+        ("-smp", "4"),
+        ("-m", "512M"),
+        ("-kernel", KERNEL),
+        ("-initrd", KERNEL),
+        ("-append", "mode=tests"),
+        ("-serial", "stdio"),
+        ("-device", "isa-debug-exit,iobase=0xf4,iosize=4"),
+    ] {
+        assert_eq!(after(&tests, name), value);
+    }
+    assert!(tests.contains(&"-no-reboot".to_owned()));
+    assert!(!tests.contains(&"-icount".to_owned()));
+    let multi = words(&["boot", "--cpus", "64", "--threads", "multi"]);
+    assert_eq!(after(&multi, "-accel"), "tcg,thread=multi");
+    let laws = ["boot", "--laws", "--icount", "--cpus", "16", "--memory", "1g", "--machine", "pc"];
+    let laws = words(&[&laws[..], &["--xapic"]].concat());
+    for (name, value) in [
+        ("-M", "pc"),
+        ("-smp", "16"),
+        ("-m", "1024M"),
+        ("-icount", "shift=0,sleep=off"),
+        ("-accel", "tcg,thread=single"),
+        ("-append", "mode=laws xapic"),
+    ] {
+        assert_eq!(after(&laws, name), value);
+    }
+}
+
+#[test]
+fn lines_are_shown_as_they_come() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("gate");
+    let script = format!(
+        "echo first; until [ -e {} ]; do sleep 0.02; done; printf last; exit 33",
+        gate.display()
+    );
+    let mut child = command(&script, &["boot"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "first"); // while the guest waits for the gate
+    std::fs::write(&gate, "").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "last");
+    assert!(child.wait().unwrap().success());
+}
+
+/// Whether the process that a script named in a file still runs.
+fn runs(file: &Path) -> bool {
+    let pid = std::fs::read_to_string(file).unwrap();
+    Path::new("/proc").join(pid.trim()).exists()
+}
+
+#[test]
+fn a_guest_that_hangs_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pid");
+    let script = format!("echo $$ > {}; echo up; exec sleep 600", file.display());
+    let (code, out, said) = run(&script, &["boot", "--timeout", "1"]);
+    assert_eq!((code, out.as_str()), (Some(124), "up\n"), "{said}");
+    assert!(said.contains("within 1 s") && said.contains("--timeout"), "{said}");
+    assert!(!runs(&file), "it was left behind");
+}
+
+#[test]
+fn an_interrupt_ends_the_guest_too() {
+    for mode in [&["boot"][..], &["boot", "--shell"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        let script = format!("echo $$ > {}; echo up; exec sleep 600", file.display());
+        let mut child = command(&script, mode).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "up");
+        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{mode:?}");
+        assert!(!runs(&file), "{mode:?}: it was left behind");
+    }
+}
+
+#[test]
+fn only_a_shell_reads_what_is_typed() {
+    let script = "read word; echo \"got $word\"; exit 33";
+    for (args, expect) in [(&["boot", "--shell"][..], "got hello\n"), (&["boot"], "got \n")] {
+        let mut child =
+            command(script, args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"hello\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expect);
+    }
+}
+
+#[test]
+fn without_qemu_it_says_how_to_get_it() {
+    let foliant = || Command::new(env!("CARGO_BIN_EXE_foliant"));
+    for args in [&["boot"][..], &["lab", "--truth"]] {
+        let output = foliant().args(args).env("PATH", "/nowhere").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("apt-get install --no-install-recommends qemu-system-x86 seabios"));
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let output = foliant().arg("boot").env("FOLIANT_QEMU", "/no/qemu").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/no/qemu"));
+}
+
+#[test]
+fn what_cannot_be_booted_is_refused() {
+    let refused = |args: &[&str], words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+        let output = command.args(args).env("FOLIANT_QEMU", FAKE).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(output.stdout.is_empty());
+        for word in words {
+            assert!(said.contains(word), "{args:?}: {said}");
+        }
+    };
+    refused(&["boot", "--kernel", "/no/kernel"], &["/no/kernel"]);
+    refused(&["boot", "--lab", "nothing"], &["nothing", "faults, flush"]);
+    refused(&["boot", "--lab", "flush", "pages=0"], &["pages=0", "1 to 131072"]);
+    refused(&["boot", "--laws", "--shell"], &["--laws", "--shell"]);
+    refused(&["boot", "--icount", "--threads", "multi"], &["--icount", "--threads"]);
+    refused(&["boot", "--json"], &["--lab"]);
+    refused(&["boot", "pages=1"], &["--lab"]);
+    refused(&["boot", "--timeout", "0"], &["86400"]);
+    refused(&["boot", "--machine", "toaster"], &["toaster", "q35, pc, microvm"]);
+    refused(&["boot", "--cpus", "0"], &["1 to 1024"]);
+}
+
+/// What the simulator reports, as if the kernel had.
+fn kernel_line() -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+    let output = command.args(["lab", "flush", "pages=16", "--json"]).output().unwrap();
+    assert!(output.status.success());
+    let line = String::from_utf8(output.stdout).unwrap();
+    line.trim_end().replace(r#""machine":"simulator""#, r#""machine":"kernel""#)
+}
+
+#[test]
+fn a_report_is_a_table_or_the_line_itself() {
+    let line = kernel_line();
+    let script = format!("echo booting; echo '{line}'; exit 33");
+    let lab = ["boot", "--lab", "flush", "pages=16"];
+    let (code, out, said) = run(&script, &lab);
+    assert_eq!((code, said.as_str()), (Some(0), "booting\n"), "{out}");
+    assert!(out.starts_with("flush in the kernel, 4 CPUs: pages=16 grains=1,whole"), "{out}");
+    assert!(out.contains("unmap, grain whole") && !out.contains('{'), "{out}");
+    let (code, out, _) = run(&script, &[&lab[..], &["--json"]].concat());
+    assert_eq!((code, out), (Some(0), format!("{line}\n")));
+    // A failure of the kernel counts, whatever it reported.
+    let (code, ..) = run(&format!("echo '{line}'; exit 35"), &lab);
+    assert_eq!(code, Some(1));
+    for (script, words) in [("exit 33", "no report"), ("echo '{oops'; exit 33", "{oops")] {
+        let (code, out, said) = run(script, &lab);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+#[test]
+fn the_truth_is_told_count_by_count() {
+    let line = kernel_line();
+    let truth = ["lab", "--truth", "flush", "pages=16"];
+    let (code, out, said) = run(&format!("echo '{line}'; exit 33"), &truth);
+    assert_eq!(code, Some(0), "{said}");
+    let (head, rows) = out.split_once('\n').unwrap();
+    assert!(head.contains("simulator") && head.contains("kernel"), "{head}");
+    assert_eq!(rows.lines().count(), 64, "8 rows of 8 counts: {rows}");
+    assert!(rows.lines().all(|row| row.ends_with("equal")), "{rows}");
+    let lie = line.replacen(r#""shootdowns":16"#, r#""shootdowns":15"#, 1);
+    let (code, out, said) = run(&format!("echo '{lie}'; exit 33"), &truth);
+    assert_eq!(code, Some(1));
+    assert_eq!(out.lines().filter(|row| row.ends_with("DIFFERENT")).count(), 1, "{out}");
+    assert!(said.contains("1 of 64 counts"), "{said}");
+    // A kernel that fails is no truth.
+    let (code, ..) = run(&format!("echo '{line}'; exit 235"), &truth);
+    assert_eq!(code, Some(101));
+}
