@@ -3,6 +3,7 @@
 //! **Not here**: anything that a user of Foliant needs; that is the `foliant` command.
 #![forbid(unsafe_code)]
 
+mod boot;
 mod run;
 mod sim;
 mod test;
@@ -23,7 +24,7 @@ struct Line {
 enum Command {
     /// The tests, the doc tests and tidy
     Test {
-        /// What CI runs: format, clippy, tidy, tests, docs, loom, 200 histories, planted bugs
+        /// What CI runs: format, clippy, tidy, tests, docs, loom, 200 histories, planted bugs, boots
         #[arg(long)]
         all: bool,
     },
@@ -31,6 +32,8 @@ enum Command {
     Tidy,
     /// Random histories of the manager on the simulated machine, and planted bugs
     Sim(sim::Sim),
+    /// The kernel under QEMU, many times in a row
+    Boot(boot::Boot),
     /// The benches: alloc, map, scale
     Bench {
         /// One of them
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::Test { all: true } => test::all(),
         Command::Tidy => tidy::tidy(),
         Command::Sim(asked) => sim::sim(&asked),
+        Command::Boot(asked) => boot::many(&asked),
         Command::Bench { name } => run::benches(name.as_deref()),
     };
     match done {

@@ -12,12 +12,22 @@ pub(crate) fn root() -> PathBuf {
 
 /// Runs `cargo` with `args` in the workspace, under a heading.
 pub(crate) fn cargo(what: &str, args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
+    cargo_in(&root(), what, args, env)
+}
+
+/// Runs `cargo` with `args` in `folder`, under a heading.
+pub(crate) fn cargo_in(
+    folder: &Path,
+    what: &str,
+    args: &[&str],
+    env: &[(&str, &str)],
+) -> Result<(), String> {
     println!("== {what}: cargo {}", args.join(" "));
     let begun = Instant::now();
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let status = Command::new(cargo)
         .args(args)
-        .current_dir(root())
+        .current_dir(folder)
         .envs(env.iter().copied())
         .status()
         .map_err(|error| format!("cargo does not start: {error}"))?;
