@@ -5,7 +5,8 @@ use foliant_units::{Level, Pa, Va};
 
 /// What a leaf permits, what was done through it, and what the manager notes on it.
 ///
-/// A leaf is always readable: where nothing may be accessed there is no leaf but a [`Soft`] word.
+/// A leaf is always readable: where nothing may be accessed there is no leaf but a [`Soft`] word. The numbers are such that
+/// x86-64 takes most of them over by a mask (`x86_64`); other formats translate one by one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
 pub struct Attrs(u16);
@@ -14,30 +15,30 @@ impl Attrs {
     /// Nothing: kernel memory, read only.
     pub const NONE: Attrs = Attrs(0);
     /// Stores are allowed.
-    pub const WRITE: Attrs = Attrs(1 << 0);
+    pub const WRITE: Attrs = Attrs(1 << 1);
     /// Instruction fetches are allowed, in user mode where `USER` is set, else in kernel mode.
-    pub const EXEC: Attrs = Attrs(1 << 1);
+    pub const EXEC: Attrs = Attrs(1 << 0);
     /// User mode may access it.
     pub const USER: Attrs = Attrs(1 << 2);
     /// The translation is the same in every address space.
-    pub const GLOBAL: Attrs = Attrs(1 << 3);
+    pub const GLOBAL: Attrs = Attrs(1 << 8);
     /// It was used since the bit was cleared.
-    pub const ACCESSED: Attrs = Attrs(1 << 4);
+    pub const ACCESSED: Attrs = Attrs(1 << 5);
     /// It was written since the bit was cleared.
-    pub const DIRTY: Attrs = Attrs(1 << 5);
+    pub const DIRTY: Attrs = Attrs(1 << 6);
     /// Device memory: uncached, strongly ordered.
-    pub const DEVICE: Attrs = Attrs(1 << 6);
+    pub const DEVICE: Attrs = Attrs(1 << 3);
     /// Software: the folio is this space's alone, so that a write fault need not copy it.
-    pub const EXCLUSIVE: Attrs = Attrs(1 << 7);
+    pub const EXCLUSIVE: Attrs = Attrs(1 << 9);
     /// Software: written since the tracker last cleared the bit.
-    pub const SOFT_DIRTY: Attrs = Attrs(1 << 8);
+    pub const SOFT_DIRTY: Attrs = Attrs(1 << 10);
     /// Software: write-protected for a user-mode fault handler.
-    pub const UFFD_WP: Attrs = Attrs(1 << 9);
+    pub const UFFD_WP: Attrs = Attrs(1 << 11);
     /// Software: present but not owned, as the shared zero page.
-    pub const SPECIAL: Attrs = Attrs(1 << 10);
+    pub const SPECIAL: Attrs = Attrs(1 << 12);
     /// The word belongs to a group that hardware may cache as one
     /// ([`Paging::group`](super::Paging)). Set by the map operation, never by its caller.
-    pub const GROUPED: Attrs = Attrs(1 << 11);
+    pub const GROUPED: Attrs = Attrs(1 << 4);
     /// What walkers set on their own: accessed and dirty.
     pub const TOUCHED: Attrs = Attrs::ACCESSED.with(Attrs::DIRTY);
 
@@ -57,13 +58,18 @@ impl Attrs {
     pub const fn has(self, all: Attrs) -> bool {
         self.0 & all.0 == all.0
     }
-    /// The bits, in the order of the constants above; the manager's own numbering.
+    /// All of them.
+    const ALL: u16 = 0x1f7f;
+    /// How many bits the numbers reach over.
+    pub(crate) const BITS: u32 = u16::BITS - Attrs::ALL.leading_zeros();
+
+    /// The bits; the manager's own numbering.
     pub const fn bits(self) -> u16 {
         self.0
     }
     /// The attributes with these [`bits`](Attrs::bits); unknown ones are dropped.
     pub const fn from_bits(bits: u16) -> Attrs {
-        Attrs(bits & 0xfff)
+        Attrs(bits & Attrs::ALL)
     }
     /// `bit` where this set has all of `attr`, else 0.
     pub(super) const fn pick(self, attr: Attrs, bit: u64) -> u64 {
@@ -83,10 +89,24 @@ impl ops::BitOr for Attrs {
 }
 
 impl fmt::Debug for Attrs {
-    /// One letter per attribute, in their order: `wxugadDesp.g` style, `-` where clear.
+    /// One letter per attribute, `-` where clear.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (bit, letter) in "wxugadDespzG".chars().enumerate() {
-            let letter = if self.0 >> bit & 1 == 1 { letter } else { '-' };
+        let letters = [
+            (Attrs::WRITE, 'w'),
+            (Attrs::EXEC, 'x'),
+            (Attrs::USER, 'u'),
+            (Attrs::GLOBAL, 'g'),
+            (Attrs::ACCESSED, 'a'),
+            (Attrs::DIRTY, 'd'),
+            (Attrs::DEVICE, 'D'),
+            (Attrs::EXCLUSIVE, 'e'),
+            (Attrs::SOFT_DIRTY, 's'),
+            (Attrs::UFFD_WP, 'p'),
+            (Attrs::SPECIAL, 'z'),
+            (Attrs::GROUPED, 'G'),
+        ];
+        for (attr, letter) in letters {
+            let letter = if self.has(attr) { letter } else { '-' };
             write!(f, "{letter}")?;
         }
         Ok(())
@@ -249,4 +269,4 @@ impl Soft {
     }
 }
 
-const _: () = assert!(Soft::FRAME_BITS + 12 <= Soft::PAYLOAD_BITS);
+const _: () = assert!(Soft::FRAME_BITS + Attrs::BITS <= Soft::PAYLOAD_BITS);

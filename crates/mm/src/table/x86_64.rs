@@ -35,18 +35,20 @@ const SPECIAL: u64 = 1 << 55;
 const NX: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-const MEANING: [(Attrs, u64); 10] = [
-    (Attrs::WRITE, W),
-    (Attrs::USER, U),
-    (Attrs::GLOBAL, G),
-    (Attrs::ACCESSED, A),
-    (Attrs::DIRTY, D),
-    (Attrs::DEVICE, PCD | PWT),
-    (Attrs::EXCLUSIVE, EXCLUSIVE),
-    (Attrs::SOFT_DIRTY, SOFT_DIRTY),
-    (Attrs::UFFD_WP, UFFD_WP),
-    (Attrs::SPECIAL, SPECIAL),
-];
+/// Attributes whose number is the place of the hardware's bit.
+const SAME: u64 = W | U | A | D | G;
+/// The software bits of a leaf: the attributes' numbers, this much further up.
+const SOFT: u64 = EXCLUSIVE | SOFT_DIRTY | UFFD_WP | SPECIAL;
+const SOFT_UP: u32 = 43;
+const _: () = {
+    let same =
+        Attrs::WRITE.with(Attrs::USER).with(Attrs::ACCESSED).with(Attrs::DIRTY).with(Attrs::GLOBAL);
+    assert!(same.bits() as u64 == SAME);
+    assert!((Attrs::EXCLUSIVE.bits() as u64) << SOFT_UP == EXCLUSIVE);
+    assert!((Attrs::SOFT_DIRTY.bits() as u64) << SOFT_UP == SOFT_DIRTY);
+    assert!((Attrs::UFFD_WP.bits() as u64) << SOFT_UP == UFFD_WP);
+    assert!((Attrs::SPECIAL.bits() as u64) << SOFT_UP == SPECIAL);
+};
 
 impl<const LEVELS: u8> Paging for X86_64<LEVELS> {
     const NAME: &'static str = match LEVELS {
@@ -70,9 +72,9 @@ impl<const LEVELS: u8> Paging for X86_64<LEVELS> {
     fn leaf(pa: Pa, level: Level, attrs: Attrs) -> u64 {
         let size = if level > Level::BASE { PS } else { 0 };
         let nx = if attrs.has(Attrs::EXEC) { 0 } else { NX };
-        MEANING
-            .iter()
-            .fold(P | size | nx | pa.get(), |word, (attr, bit)| word | attrs.pick(*attr, *bit))
+        let bits = attrs.bits() as u64;
+        let device = attrs.pick(Attrs::DEVICE, PCD | PWT);
+        P | size | nx | device | pa.get() | bits & SAME | bits << SOFT_UP & SOFT
     }
     #[inline]
     fn step(level: Level) -> u64 {
@@ -91,7 +93,9 @@ impl<const LEVELS: u8> Paging for X86_64<LEVELS> {
             return Entry::Table(Pa::new(word & ADDRESS));
         }
         let exec = if word & NX == 0 { Attrs::EXEC } else { Attrs::NONE };
-        let attrs = MEANING.iter().fold(exec, |set, (attr, bit)| set.learn(*attr, word, *bit));
+        let attrs = Attrs::from_bits((word & SAME | (word & SOFT) >> SOFT_UP) as u16)
+            .with(exec)
+            .learn(Attrs::DEVICE, word, PCD | PWT);
         Entry::Leaf { pa: Pa::new(word & ADDRESS & !(level.span().get() - 1)), attrs }
     }
     #[inline]

@@ -151,7 +151,7 @@ fn check<P: Paging>(decoder: impl Fn(u64, u8, u64) -> Seen) {
         for pa in [0, 0x1234_5678_9abc_d000 & limit, limit, 1 << 30, 2 << 20] {
             let pa = Pa::new(pa & !(level.span().get() - 1));
             let slot = Slot::of(Va::new(pa.get()), Level::BASE);
-            for attrs in (0..1 << 12).map(Attrs::from_bits) {
+            for attrs in (0..1 << Attrs::BITS).map(Attrs::from_bits) {
                 if attrs.has(Attrs::GROUPED) && P::group(level).is_none() {
                     continue;
                 }
@@ -196,7 +196,9 @@ fn check<P: Paging>(decoder: impl Fn(u64, u8, u64) -> Seen) {
 fn check_steps<P: Paging>() {
     for level in (0..=P::LEAF_TOP.0).map(Level) {
         let next = Pa::new(level.span().get() * 7);
-        for attrs in (0..1 << 11).map(Attrs::from_bits) {
+        for attrs in
+            (0..1 << Attrs::BITS).map(|bits| Attrs::from_bits(bits).without(Attrs::GROUPED))
+        {
             let word = P::leaf(Pa::new(next.get() - level.span().get()), level, attrs);
             assert_eq!(word + P::step(level), P::leaf(next, level, attrs));
             let open =
@@ -273,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn a_broken_leaf_remembers_what_it_maps(frame in 0u64..1 << 44, attrs in 0u16..1 << 12) {
+    fn a_broken_leaf_remembers_what_it_maps(frame in 0u64..1 << 44, attrs in 0u16..1 << Attrs::BITS) {
         let (pa, attrs) = (Pa::new(frame << 12), Attrs::from_bits(attrs));
         let soft = Soft::breaking(pa, attrs);
         prop_assert_eq!(soft.broken_leaf(), Some((pa, attrs)));

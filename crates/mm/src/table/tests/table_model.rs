@@ -29,7 +29,7 @@ enum Op {
 }
 
 fn attrs() -> impl Strategy<Value = Attrs> {
-    (0..1u16 << 11).prop_map(Attrs::from_bits)
+    (0..1u16 << Attrs::BITS).prop_map(|bits| Attrs::from_bits(bits).without(Attrs::GROUPED))
 }
 
 /// Page numbers that favour the boundaries of groups and leaves.
