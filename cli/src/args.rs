@@ -1,6 +1,7 @@
 //! What the command line may say.
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use foliant_lab::Scenario;
 use foliant_sim::CostModel;
 use foliant_trace::replay::{Choice, Percent};
 use foliant_units::{Bytes, CPUS_MAX};
@@ -25,7 +26,7 @@ pub(crate) enum Command {
     Record(Record),
     /// Describe a recording
     Trace(Trace),
-    /// Compare the prediction with what Linux does at each folio size (needs root)
+    /// Compare the prediction with what Linux does at each folio size, or measure its pool of huge pages (needs root)
     Check(Check),
     /// Run a measured scenario on the simulated machine, or list them
     Lab(Lab),
@@ -94,23 +95,30 @@ pub(crate) struct Trace {
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Check {
-    /// Run the program this often at each size; medians are compared
-    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
-    pub(crate) runs: u32,
+    /// Run the program this often at each size, or fill and drain the pool; medians are shown
+    /// [default: 3, with --hugetlb 7]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) runs: Option<u32>,
     /// Sizes, with commas between [default: all that this kernel offers]
     #[arg(long, value_name = "LIST", value_parser = policies)]
     pub(crate) sizes: Option<Policies>,
+    /// Measure the pool of 2 MiB pages instead of a program: filling and draining it, folding off and on
+    #[arg(long, conflicts_with_all = ["sizes", "command"])]
+    pub(crate) hugetlb: bool,
+    /// How many pages the pool gets and loses, with --hugetlb
+    #[arg(long, value_name = "N", conflicts_with = "command", default_value = "2000", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) pages: u64,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
     /// The program and its arguments
-    #[arg(required = true, last = true, value_name = "COMMAND")]
+    #[arg(required_unless_present = "hugetlb", last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Lab {
-    /// A scenario and its parameters; with --truth scenarios [default: all of them]
+    /// A scenario and its parameters, as KEY=VALUE or --KEY VALUE; with --truth scenarios [default: all of them]
     #[arg(value_name = "NAME|KEY=VALUE")]
     pub(crate) words: Vec<String>,
     #[command(flatten)]
@@ -135,7 +143,7 @@ pub(crate) struct Boot {
     /// Run a measured scenario instead of the kernel's tests
     #[arg(long, value_name = "NAME", group = "what")]
     pub(crate) lab: Option<String>,
-    /// The scenario's parameters
+    /// The scenario's parameters, also as --KEY VALUE
     #[arg(value_name = "KEY=VALUE", requires = "lab")]
     pub(crate) words: Vec<String>,
     /// Run the laws of the hardware contract
@@ -157,9 +165,16 @@ pub(crate) struct Size {
     /// CPUs
     #[arg(long, value_name = "N", value_parser = cpus, default_value = "4")]
     pub(crate) cpus: usize,
-    /// Physical memory, like 512m
-    #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "512m")]
-    pub(crate) memory: Bytes,
+    /// Physical memory, like 512m [default: what the scenario needs, or 512m]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) memory: Option<Bytes>,
+}
+
+impl Size {
+    /// The memory of the machine, where `needs` is what a scenario says it needs.
+    pub(crate) fn memory_or(&self, needs: Option<Bytes>) -> Bytes {
+        self.memory.or(needs).unwrap_or(Bytes::new(512 << 20))
+    }
 }
 
 /// How the kernel is run.
@@ -206,6 +221,41 @@ pub(crate) enum Board {
     Microvm,
 }
 
+/// The command line with the parameters of scenarios as words: `--pages 5` and `--pages=5` are `pages=5` there, for every
+/// parameter of every scenario.
+pub(crate) fn plain(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut given = given.into_iter();
+    let mut plain: Vec<OsString> = given.by_ref().take(2).collect();
+    if !plain.get(1).is_some_and(|command| command == "lab" || command == "boot") {
+        plain.extend(given);
+        return plain;
+    }
+    let is_parameter = |name: &str| {
+        let mut all = Scenario::ALL.iter().flat_map(|scenario| scenario.about().parameters);
+        all.any(|parameter| parameter.name == name)
+    };
+    while let Some(word) = given.next() {
+        let option = word.to_str().and_then(|word| word.strip_prefix("--"));
+        let (name, value) =
+            match option.map(|option| option.split_once('=').unwrap_or((option, ""))) {
+                Some((name, value)) if is_parameter(name) => (name.to_owned(), value.to_owned()),
+                _ => {
+                    plain.push(word);
+                    continue;
+                }
+            };
+        // A missing value is an empty one, which no parameter can be.
+        let value = match value.is_empty() {
+            true => given.next().unwrap_or_default(),
+            false => value.into(),
+        };
+        let mut word = OsString::from(name + "=");
+        word.push(value);
+        plain.push(word);
+    }
+    plain
+}
+
 /// A list as one value.
 #[derive(Clone, Debug)]
 pub(crate) struct Policies(pub(crate) Vec<Choice>);
@@ -244,4 +294,24 @@ fn memory(text: &str) -> Result<Bytes, String> {
         return Err(format!("use {least} to {most}"));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_parameters_in_other_words() {
+        let check = |given: &str, expect: &str| {
+            let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+            assert_eq!(plain(words(given)), words(expect), "{given}");
+        };
+        check(
+            "foliant lab hugetlb --pages 5 size=1g --batch=7 --cpus 2 --json",
+            "foliant lab hugetlb pages=5 size=1g batch=7 --cpus 2 --json",
+        );
+        check("foliant boot --lab flush --grains 1,2", "foliant boot --lab flush grains=1,2");
+        check("foliant lab flush --pages", "foliant lab flush pages=");
+        check("foliant check --hugetlb --pages 5", "foliant check --hugetlb --pages 5");
+    }
 }

@@ -34,7 +34,7 @@ use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::try_parse_from(args::plain(std::env::args_os())) {
         Ok(args) => args,
         Err(e) if e.use_stderr() => return Failure::usage(&e.to_string()).report(),
         Err(help) => help.exit(),

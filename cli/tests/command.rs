@@ -63,6 +63,66 @@ fn scenarios_are_listed_run_and_refused() {
 }
 
 #[test]
+fn a_pool_is_shown_beside_what_was_published() {
+    let words = ["lab", "hugetlb", "--json", "--cpus", "3", "--model", "guest-252"];
+    let run = |more: &[&str]| -> Value {
+        let output = foliant(&[&words, more].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let value = run(&["--pages", "40", "--batch=16"]);
+    let rows = value["rows"].as_array().unwrap();
+    let expect = [
+        "descriptor_frames_after",
+        "descriptor_frames_before",
+        "interrupts",
+        "local_invalidations",
+        "model_ns_per_page",
+        "model_ratio_to_off",
+        "name",
+        "phase",
+        "real_ns_per_page",
+        "real_ratio_to_off",
+        "remote_shootdowns",
+    ];
+    for row in rows {
+        let mut keys: Vec<&String> = row.as_object().unwrap().keys().collect();
+        keys.sort();
+        assert_eq!(keys, expect);
+        assert!(row["real_ns_per_page"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    let names: Vec<_> = rows.iter().map(|row| [&row["name"], &row["phase"]]).collect();
+    let both = |name: &'static str| [[name, "fill"], [name, "drain"]];
+    assert_eq!(names, ["off", "grain1", "batched", "born_folded"].map(both).concat());
+    let shootdowns: Vec<_> =
+        rows.iter().map(|r| r["remote_shootdowns"].as_u64().unwrap()).collect();
+    assert_eq!(shootdowns[..2], [0, 0]);
+    assert_eq!((shootdowns[3], shootdowns[5], shootdowns[6], shootdowns[7]), (40, 3, 0, 3));
+    assert_eq!(rows[0]["model_ratio_to_off"], 1.0);
+    assert!(rows[6]["model_ratio_to_off"].as_f64().unwrap() < 1.0, "{value}");
+    // Six published rows, four of which the model was fitted to.
+    let published = value["published"].as_array().unwrap();
+    let fitted: Vec<_> = published.iter().map(|row| row["fitted"].as_bool().unwrap()).collect();
+    assert_eq!(fitted, [true, true, true, true, false, false]);
+    let ratio = published[4]["published_ratio_to_off"].as_f64().unwrap();
+    assert!((ratio - 1.77).abs() < 0.01, "{ratio}");
+    // Options and words are one thing, and without `off` there is nothing to compare with.
+    let value = run(&["pages=40", "batch=16", "rows=batched"]);
+    assert_eq!(value["parameters"]["pages"], "40");
+    assert_eq!(value["rows"][0]["remote_shootdowns"], rows[4]["remote_shootdowns"]);
+    assert!(value["rows"][0]["model_ratio_to_off"].is_null());
+    let table = foliant(&["lab", "hugetlb", "--pages", "8", "--cpus", "1"]);
+    for word in ["born_folded", "x off", "descriptor frames"] {
+        assert!(text(&table.stdout).contains(word), "{}", text(&table.stdout));
+    }
+    refused(&["lab", "hugetlb", "--pages", "500001"], &["pages=500001", "500000"]);
+    refused(&["lab", "hugetlb", "--size", "4k"], &["size=4k", "2m or 1g"]);
+    refused(&["lab", "hugetlb", "--rows", "of"], &["rows=of", "off, grain1"]);
+    refused(&["lab", "hugetlb", "--batch"], &["batch=", "1 to 1024"]);
+    refused(&["lab", "hugetlb", "--memory", "64m"], &["memory ran out", "64m"]);
+}
+
+#[test]
 fn json_has_the_promised_keys() {
     let (sort, python) = (shipped("sort.trace"), shipped("python.trace"));
     let files = [sort.to_str().unwrap(), python.to_str().unwrap()];

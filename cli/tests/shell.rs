@@ -79,9 +79,15 @@ const SESSION: &[(&str, &[&str])] = &[
     ),
     ("touch last cpus=3", &["touch: cpus=3: a whole number from 1 to 2, the CPUs that run"]),
     ("hugepages 2m 16", &["2m: 16 pages are kept, 32m"]),
+    ("hugepages hugetlb_optimize_vmemmap 1", &[]),
+    ("hugepages 2m 20", &["2m: 20 pages are kept, 40m"]),
+    ("kpageflags 1", &["kpageflags: COUNT is missing", "usage: kpageflags [FRAME COUNT]"]),
     (
         "hugepages 3m 1",
-        &["hugepages: 3m is unknown here; there are 2m, 1g", "usage: hugepages [2m|1g COUNT]"],
+        &[
+            "hugepages: 3m is unknown here; there are 2m, 1g",
+            "usage: hugepages [2m|1g COUNT | CONTROL [2m|1g] VALUE]",
+        ],
     ),
     ("hugepages 1g 1", &["1g: 0 of 1 pages are kept, 0: no free block of 1g"]),
 ];
@@ -124,14 +130,14 @@ fn a_session_is_answered_and_everything_given_back() {
     let mut lines: Vec<String> = SESSION.iter().map(|(line, _)| (*line).to_owned()).collect();
     // A slip is rubbed out, and a line is dropped with Ctrl-C.
     lines.extend(
-        ["meminx\x08fo", "unmap 40000000\x03buddyinfo", "hugepages 2m 99999", "exit"]
+        ["meminx\x08fo", "unmap 40000000\x03buddyinfo", "kpageflags", "hugepages 2m 99999", "exit"]
             .map(str::to_owned),
     );
     let Some((answers, code)) = talk(&lines) else { return };
     for ((line, expect), answer) in SESSION.iter().zip(&answers) {
         assert_eq!(answer, expect, "{line}");
     }
-    let [meminfo, dropped, buddyinfo, greedy, farewell] = &answers[SESSION.len()..] else {
+    let [meminfo, dropped, buddyinfo, listing, greedy, farewell] = &answers[SESSION.len()..] else {
         panic!("other answers than lines: {answers:#?}")
     };
 
@@ -140,11 +146,11 @@ fn a_session_is_answered_and_everything_given_back() {
         ("AnonHugePages", 4096),
         ("KernelStack", 128),
         ("VmallocUsed", 128),
-        ("HugePages_Total", 16),
-        ("HugePages_Free", 16),
+        ("HugePages_Total", 20),
+        ("HugePages_Free", 20),
         ("HugePages_Rsvd", 0),
         ("Hugepagesize", 2048),
-        ("Hugetlb", 16 * 2048),
+        ("Hugetlb", 20 * 2048),
         ("DirectMap1G", 1 << 20),
     ] {
         assert_eq!(field(meminfo, name), value, "{name}");
@@ -157,6 +163,15 @@ fn a_session_is_answered_and_everything_given_back() {
     assert_eq!(counts.len(), 19);
     let pages: u64 = counts.iter().enumerate().map(|(order, count)| count << order).sum();
     assert_eq!(pages * 4, field(meminfo, "MemFree"));
+
+    // Each huge page has one head and 511 tails, folded or not.
+    let huge: Vec<Vec<&str>> = listing
+        .iter()
+        .map(|line| line.split_whitespace().skip(1).collect())
+        .filter(|words: &Vec<&str>| words.join(" ").ends_with(",huge"))
+        .collect();
+    let page = [["1", "compound_head,huge"], ["511", "compound_tail,huge"]];
+    assert_eq!(huge, page.repeat(20));
 
     // As many as there are, and the shell goes on.
     let (kept, reason) = greedy[0].split_once(" of 99999 pages are kept, ").unwrap();

@@ -126,8 +126,8 @@ first_image:
 .section .low.bss, "aw", @nobits
 .balign 4096
 .globl first_stack, first_stack_top
-first_stack:
-    .skip 65536
+first_stack:                        # the manager is made on it, and is large
+    .skip 262144
 first_stack_top:
     .skip 4096
 next_stack_top:

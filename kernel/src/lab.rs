@@ -78,4 +78,7 @@ impl Stage<'static> for OnSilicon {
     fn ticks(&self) -> u64 {
         foliant_x86::ticks()
     }
+    fn elapsed(&self) -> u64 {
+        foliant_x86::ticks()
+    }
 }

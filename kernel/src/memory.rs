@@ -177,13 +177,8 @@ pub(crate) fn start(
     let machine = MACHINE.call_once(|| Counted::new(Plant::new(x86), |_| foliant_x86::ticks()));
     // SAFETY: CPU 0, once, in ring 0.
     unsafe { self::machine().online() };
-    let setup = Setup {
-        memory: memory.get(),
-        reserved,
-        added_below: Frame::new(0),
-        kernel_top: Some(top),
-        policy: Policy::default(),
-    };
+    let setup =
+        Setup { reserved, kernel_top: Some(top), ..Setup::of(memory.get(), Policy::default()) };
     let made = Manager::new(machine, &setup).map_err(Trouble::Manager)?;
     let manager = MANAGER.call_once(|| made);
     furnish(manager).map_err(Trouble::Window)

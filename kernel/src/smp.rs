@@ -114,6 +114,7 @@ fn wait(how_long: u64, until: impl Fn() -> bool) -> bool {
 
 /// Starts the CPUs that `ids` lists behind the first. One at a time: what a CPU starts with has one place.
 pub(crate) fn start(ids: &[ApicId]) -> Result<(), Trouble> {
+    check_first_stack();
     copy_trampoline();
     for id in &ids[1..] {
         // SAFETY: the CPU waits for its start since reset.
@@ -145,6 +146,21 @@ pub(crate) fn start(ids: &[ApicId]) -> Result<(), Trouble> {
 
 static BLOCK: AtomicPtr<Block> = AtomicPtr::new(core::ptr::null_mut());
 static LOW: AtomicUsize = AtomicUsize::new(0);
+
+/// The stack of the start has no guard page, and the first tables lie below it: its last words must never have been used.
+fn check_first_stack() {
+    let low: u64;
+    // SAFETY: names an address of the low part, which code up here cannot reach relative to itself.
+    unsafe {
+        asm!("mov {0}, offset first_stack", out(reg) low, options(nomem, nostack, preserves_flags))
+    }
+    // SAFETY: the lowest page of the stack, in the direct map.
+    let words = unsafe { direct(Pa::new(low)).cast::<[u64; 512]>().read_volatile() };
+    assert!(
+        words.iter().all(|word| *word == 0),
+        "the stack of the start is used up: make it larger in boot.s"
+    );
+}
 
 fn copy_trampoline() {
     let (start, end): (u64, u64);

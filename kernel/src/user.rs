@@ -61,9 +61,11 @@ pub(crate) fn is_served(outcome: Outcome) -> bool {
         | Outcome::Copied
         | Outcome::Reused
         | Outcome::Spurious => true,
-        Outcome::Userfault(_) | Outcome::Refused(_) | Outcome::OutOfMemory | Outcome::OverLimit => {
-            false
-        }
+        Outcome::Userfault(_)
+        | Outcome::Refused(_)
+        | Outcome::NoHugePage(_)
+        | Outcome::OutOfMemory
+        | Outcome::OverLimit => false,
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Sim {
     /// Operations per CPU, instead of what the seed says
     #[arg(long, value_name = "N", requires = "seed")]
     steps: Option<usize>,
-    /// `partitioned` or `racing`, instead of what the seed says
+    /// `partitioned`, `racing`, `folding` or `pooled`, instead of what the seed says
     #[arg(long, value_name = "STYLE", requires = "seed")]
     style: Option<String>,
     /// Refuses the k-th allocation
@@ -67,8 +67,9 @@ fn one(seed: u64, asked: &Sim) -> Result<(), String> {
         shape.steps = steps;
     }
     if let Some(style) = &asked.style {
-        shape.style =
-            style.parse().map_err(|()| format!("{style} is no style: partitioned or racing"))?;
+        shape.style = style
+            .parse()
+            .map_err(|()| format!("{style} is no style: partitioned, racing, folding or pooled"))?;
     }
     if let Some(k) = asked.fail {
         shape.refused = Refused::Kth(k);

@@ -19,6 +19,7 @@ use crate::args::{Board, Boot, Guest, Size};
 use crate::failure::{Done, Failure, print};
 use crate::lab::{self, show};
 use foliant_lab::{Parameters, Report, Scenario};
+use foliant_units::Bytes;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -65,6 +66,14 @@ impl Options {
             words.push("xapic".to_owned());
         }
         words.join(" ")
+    }
+    /// How much memory the guest has.
+    fn memory(&self) -> Bytes {
+        let needs = match &self.mode {
+            Mode::Lab(scenario, parameters) => scenario.memory(parameters),
+            Mode::Tests | Mode::Laws | Mode::Shell => None,
+        };
+        self.size.memory_or(needs)
     }
     /// When to give up.
     pub(crate) fn timeout(&self) -> Option<Duration> {
@@ -150,22 +159,38 @@ pub(crate) fn command(args: &Boot) -> Done {
         }
         return outcome.ended.verdict(timeout);
     }
-    let outcome = run(&options, |line| {
+    let report = reported(&options, |line| {
         eprintln!("{line}");
         Ok(())
     })?;
-    for line in &outcome.reports {
-        if args.json {
-            print(&format!("{line}\n"))?;
-        } else {
-            print(&show::report(&report(line)?, unit(&args.guest)))?;
+    match args.json {
+        true => print(&format!("{}\n", report.line())),
+        false => print(&show::report(&report, unit(&args.guest))),
+    }
+}
+
+/// Boots the kernel once for each part of a scenario; what they report together.
+pub(crate) fn reported(options: &Options, mut line: impl FnMut(&str) -> Done) -> Done<Report> {
+    let Mode::Lab(scenario, parameters) = &options.mode else {
+        unreachable!("only a scenario reports")
+    };
+    let mut reports = Vec::new();
+    for part in scenario.parts(parameters) {
+        let options = Options { mode: Mode::Lab(*scenario, part), ..options.clone() };
+        let outcome = run(&options, &mut line)?;
+        outcome.ended.verdict(options.timeout())?;
+        match outcome.reports.as_slice() {
+            [line] => reports.push(report(line)?),
+            [] => return Err(Failure::new("the kernel ended well and printed no report")),
+            lines => {
+                return Err(Failure::new(format_args!(
+                    "the kernel printed {} reports of {scenario}",
+                    lines.len()
+                )));
+            }
         }
     }
-    outcome.ended.verdict(timeout)?;
-    if outcome.reports.is_empty() {
-        return Err(Failure::new("the kernel ended well and printed no report"));
-    }
-    Ok(())
+    Ok(Report::join(reports, parameters).expect("a scenario has a part"))
 }
 
 /// What a tick of the kernel is.
@@ -178,7 +203,7 @@ fn unit(guest: &Guest) -> &'static str {
 }
 
 /// A line of the kernel as a report.
-pub(crate) fn report(line: &str) -> Done<Report> {
+fn report(line: &str) -> Done<Report> {
     Report::parse(line).map_err(|e| {
         let start: String = line.chars().take(60).collect();
         Failure::new(format_args!("the kernel's report cannot be read ({e}): {start}"))
@@ -203,14 +228,13 @@ fn source() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foliant_units::Bytes;
 
     fn options(mode: Mode, xapic: bool) -> Options {
         let (machine, icount, threads) = (Board::Q35, false, None);
         let (timeout, kernel) = (None, None);
         Options {
             mode,
-            size: Size { cpus: 2, memory: Bytes::new(64 << 20) },
+            size: Size { cpus: 2, memory: Some(Bytes::new(64 << 20)) },
             guest: Guest { icount, threads, xapic, timeout, machine, kernel },
         }
     }

@@ -97,7 +97,7 @@ fn arguments(image: &Path, options: &Options, host: usize) -> Vec<OsString> {
     if guest.icount {
         add("-icount shift=0,sleep=off");
     }
-    add(&format!("-smp {} -m {}M", size.cpus, size.memory.get() >> 20));
+    add(&format!("-smp {} -m {}M", size.cpus, options.memory().get() >> 20));
     add("-nodefaults -display none -no-reboot -serial stdio");
     add("-device isa-debug-exit,iobase=0xf4,iosize=4");
     let image = image.as_os_str().to_owned();

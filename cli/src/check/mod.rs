@@ -10,8 +10,12 @@
 //! changes, plus those that the replay takes. Memory is the peak of the anonymous pages that all address
 //! spaces map. Both are taken with addresses that are not random: a folio fits or does not by where its area lies.
 //!
+//! With `--hugetlb` it is the kernel's pool of huge pages that is measured instead (`hugetlb`).
+//!
 //! **Not here**: recording and measuring (`foliant_trace::record`).
 
+mod hugetlb;
+mod settings;
 mod show;
 mod switches;
 
@@ -42,7 +46,14 @@ pub(crate) struct Predicted {
     peak: Bytes,
 }
 
+/// Runs of a program at each size, unless asked for otherwise.
+const RUNS: u32 = 3;
+
 pub(crate) fn run(args: &Check) -> Done {
+    if args.hugetlb {
+        return hugetlb::run(args);
+    }
+    let runs = args.runs.unwrap_or(RUNS);
     let switches = Switches::open()?;
     let (orders, skipped) = sizes(args, &switches)?;
     fix_layout()?;
@@ -51,24 +62,24 @@ pub(crate) fn run(args: &Check) -> Done {
     let choices: Vec<Choice> = orders.iter().map(|order| choice(*order)).collect();
     let settings = Settings { cpus: trace.header.cpus.max(1) as usize, ..Settings::default() };
     let rows = replay_all(&plan, &choices, &settings, |_| ())?;
-    let bar = progress::bar("running", u64::from(args.runs) * orders.len() as u64);
+    let bar = progress::bar("running", u64::from(runs) * orders.len() as u64);
     let mut pairs = Vec::new();
     for (order, row) in orders.iter().zip(&rows) {
         switches.only(*order)?;
-        let mut runs = Vec::new();
-        for _ in 0..args.runs {
+        let mut measurements = Vec::new();
+        for _ in 0..runs {
             bar.set_message(format!("running with {}", order.bytes()));
-            runs.push(measured(&args.command, &trace)?);
+            measurements.push(measured(&args.command, &trace)?);
             bar.inc(1);
         }
-        pairs.push(pair(*order, &plan, row, &runs));
+        pairs.push(pair(*order, &plan, row, &measurements));
     }
     bar.finish_and_clear();
     switches.restore()?;
     if args.json {
-        return print(&json::text(&show::object(&trace, args.runs, &pairs))?);
+        return print(&json::text(&show::object(&trace, runs, &pairs))?);
     }
-    print(&show::text(&trace, args.runs, &pairs, &skipped))
+    print(&show::text(&trace, runs, &pairs, &skipped))
 }
 
 fn choice(order: Order) -> Choice {

@@ -1,72 +1,48 @@
-//! The kernel's switches of folio sizes: read once, set one at a time, and put back whatever happens.
+//! The kernel's switches of folio sizes, set one at a time so that each can be measured alone.
 //!
-//! **Invariants**
-//! - W1. Every switch that was written is written back: at the end, on an error, in a panic, and on Ctrl-C,
-//!   SIGTERM and SIGHUP. Once they were put back, nothing writes them any more.
-//! - W2. One check at a time: a second one would measure under the first one's switches, and put those "back".
+//! **Not here**: putting them back (`settings`).
 
+use super::settings::{Alone, Settings};
 use crate::failure::{Done, Failure};
 use foliant::fault::parse_order;
 use foliant_units::{Bytes, Order};
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 const ROOT: &str = "/sys/kernel/mm/transparent_hugepage";
-/// Exit code after an interrupt, as a shell would give it.
-const INTERRUPTED: i32 = 130;
 /// While 2 MiB is on, khugepaged shall not come by: its pause is set to the longest there is.
 const PAUSE: &str = "khugepaged/scan_sleep_millisecs";
 const LONG: &str = "4294967295";
 
-/// A switch as it was found.
-struct Saved {
-    path: PathBuf,
-    value: String,
-    written: bool,
-}
-
 /// See the module's text.
 pub(super) struct Switches {
+    /// The sizes of anonymous memory, smallest first.
     sizes: Vec<(Order, PathBuf)>,
     skipped: Vec<Bytes>,
+    /// Every switch, with what else must hold still.
+    all: Vec<PathBuf>,
     pause: PathBuf,
-    /// Locked while this check is at work (W2).
-    _alone: File,
-    /// What is to be put back; empty once it was.
-    saved: Arc<Mutex<Option<Vec<Saved>>>>,
-}
-
-/// Takes the lock that says that a check is at work.
-fn alone(locks: &Path) -> Done<File> {
-    let path = locks.join("foliant-check.lock");
-    let open = File::options().create(true).truncate(false).write(true).open(&path);
-    let file = open.map_err(|e| Failure::new(format_args!("{}: {e}", path.display())))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Failure::new(
-            "another foliant check is at work; both would measure the other's switches: wait for it to end",
-        )),
-        Err(TryLockError::Error(e)) => Err(Failure::new(format_args!("{}: {e}", path.display()))),
-    }
+    settings: Settings,
 }
 
 impl Switches {
     /// Reads all switches; changes nothing but what an interrupt does.
     pub(super) fn open() -> Done<Switches> {
-        Switches::open_at(Path::new(ROOT), &std::env::temp_dir())
+        let switches = Switches::open_at(Path::new(ROOT), &std::env::temp_dir())?;
+        switches.settings.catch_signals()?;
+        Ok(switches)
     }
 
     fn open_at(root: &Path, locks: &Path) -> Done<Switches> {
-        let alone = alone(locks)?;
+        let alone = Alone::claim(locks)?;
         let none = |e| {
             Failure::new(format_args!(
                 "this kernel has no switches for folio sizes in {} ({e}); Linux 6.8 or later has them",
                 root.display()
             ))
         };
-        let (mut sizes, mut skipped, mut saved) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sizes, mut skipped, mut found) = (Vec::new(), Vec::new(), Vec::new());
         for entry in fs::read_dir(root).map_err(none)?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = entry.path().join("enabled");
@@ -78,7 +54,7 @@ impl Switches {
                 Ok(order) => sizes.push((order, path.clone())),
                 Err(_) => skipped.push(Bytes::new(kilobytes << 10)),
             }
-            saved.push(Saved { path, value: chosen(&text), written: false });
+            found.push((path, chosen(&text)));
         }
         if sizes.is_empty() {
             return Err(none(ErrorKind::NotFound.into()));
@@ -87,19 +63,11 @@ impl Switches {
         skipped.sort();
         let pause = root.join(PAUSE);
         if let Ok(value) = fs::read_to_string(&pause) {
-            let (path, value) = (pause.clone(), value.trim().to_owned());
-            saved.insert(0, Saved { path, value, written: false });
+            found.insert(0, (pause.clone(), value.trim().to_owned()));
         }
-        let switches = Switches {
-            sizes,
-            skipped,
-            pause,
-            _alone: alone,
-            saved: Arc::new(Mutex::new(Some(saved))),
-        };
-        switches.may_write()?;
-        switches.catch_signals()?;
-        Ok(switches)
+        let all = found.iter().map(|(path, _)| path.clone()).collect();
+        let settings = Settings::new(alone, found)?;
+        Ok(Switches { sizes, skipped, all, pause, settings })
     }
 
     /// The sizes of anonymous memory that the kernel offers, smallest first.
@@ -112,78 +80,24 @@ impl Switches {
         &self.skipped
     }
 
-    /// Writes a value that is there already, to know whether others may be written.
-    fn may_write(&self) -> Done {
-        let (_, path) = &self.sizes[0];
-        let same = fs::read_to_string(path).map(|text| chosen(&text));
-        same.and_then(|value| fs::write(path, value)).map_err(|e| {
-            Failure::new(format_args!(
-                "foliant check needs root, because it sets {} ({e}); use sudo",
-                path.display()
-            ))
-        })
-    }
-
-    fn catch_signals(&self) -> Done {
-        let saved = Arc::clone(&self.saved);
-        ctrlc::set_handler(move || {
-            let _ = put_back(&saved);
-            std::process::exit(INTERRUPTED);
-        })
-        .map_err(|e| {
-            Failure::new(format_args!("signals cannot be caught ({e}); nothing was changed"))
-        })
-    }
-
     /// Enables one size, or none for [`Order::BASE`], for all areas.
     pub(super) fn only(&self, order: Order) -> Done {
-        let mut saved = self.saved.lock().unwrap_or_else(|e| e.into_inner());
-        let Some(all) = &mut *saved else {
-            return Err(Failure::new("the run was interrupted; all switches are as before"));
-        };
-        for Saved { path, written, .. } in all {
-            let on = self.sizes.iter().any(|(size, at)| *size == order && *at == *path);
+        for path in &self.all {
+            let on = self.sizes.iter().any(|(size, at)| *size == order && at == path);
             let value = match on {
                 _ if *path == self.pause => LONG,
                 true => "always",
                 false => "never",
             };
-            *written = true;
-            fs::write(&*path, value).map_err(|e| {
-                Failure::new(format_args!("{value} cannot be written to {} ({e})", path.display()))
-            })?;
+            self.settings.write(path, value)?;
         }
         Ok(())
     }
 
     /// Puts everything back.
     pub(super) fn restore(&self) -> Done {
-        put_back(&self.saved)
+        self.settings.restore()
     }
-}
-
-impl Drop for Switches {
-    fn drop(&mut self) {
-        if let Err(failure) = self.restore() {
-            failure.report();
-        }
-    }
-}
-
-/// The lock is held to the end, so that nobody writes in between.
-fn put_back(saved: &Mutex<Option<Vec<Saved>>>) -> Done {
-    let mut saved = saved.lock().unwrap_or_else(|e| e.into_inner());
-    let mut failed = Vec::new();
-    for Saved { path, value, written } in saved.take().into_iter().flatten().rev() {
-        if written && let Err(e) = fs::write(&path, &value) {
-            failed.push(format!("{value} to {} ({e})", path.display()));
-        }
-    }
-    if failed.is_empty() {
-        return Ok(());
-    }
-    let list = failed.join(", ");
-    Err(Failure::new(format_args!("switches were not put back; write {list} yourself")))
 }
 
 /// The chosen word of `always [madvise] never`.
@@ -218,7 +132,10 @@ mod tests {
         let order = |n| Order::new(n).unwrap();
         {
             let switches = Switches::open_at(root.path(), root.path()).unwrap();
-            assert!(alone(root.path()).is_err(), "a second check is refused while one is at work");
+            assert!(
+                Alone::claim(root.path()).is_err(),
+                "a second check is refused while one is at work"
+            );
             assert_eq!(switches.orders(), [order(4), order(9)]);
             switches.only(order(4)).unwrap();
             assert_eq!(read("hugepages-64kB/enabled"), "always");
@@ -227,7 +144,7 @@ mod tests {
             switches.restore().unwrap();
             assert!(switches.only(order(9)).is_err(), "nothing is written after the restore");
         }
-        assert!(alone(root.path()).is_ok());
+        assert!(Alone::claim(root.path()).is_ok());
         assert_eq!(read("hugepages-64kB/enabled"), "madvise");
         assert_eq!(read("hugepages-2048kB/enabled"), "inherit");
         assert_eq!(read(PAUSE), "10000");

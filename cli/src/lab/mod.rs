@@ -2,6 +2,7 @@
 //!
 //! **Not here**: the scenarios (`foliant-lab`); the comparison with the kernel (`truth`).
 
+mod hugetlb;
 pub(crate) mod show;
 mod truth;
 
@@ -9,7 +10,7 @@ use crate::args::{Lab, Size};
 use crate::failure::{Done, Failure, print};
 use crate::progress;
 use foliant_lab::{Parameters, Report, Scenario};
-use foliant_sim::{Config, CostModel};
+use foliant_sim::Config;
 use foliant_stage::SimStage;
 
 pub(crate) fn run(args: &Lab) -> Done {
@@ -18,12 +19,20 @@ pub(crate) fn run(args: &Lab) -> Done {
     }
     let Some((name, words)) = args.words.split_first() else { return print(&show::list()) };
     let (scenario, parameters) = self::scenario(name, words.iter())?;
-    let report = simulate((scenario, &parameters), args.size, args.model)?;
+    if scenario == Scenario::Hugetlb {
+        return hugetlb::run(args, &parameters);
+    }
+    let report = simulate((scenario, &parameters), args.size, |config| with_model(config, args))?;
     if args.json {
         return print(&format!("{}\n", report.line()));
     }
     let unit = format!("nanoseconds of modelled kernel time, model {}", args.model.name);
     print(&show::report(&report, &unit))
+}
+
+/// The machine with the prices that were asked for.
+fn with_model(config: Config, args: &Lab) -> Config {
+    Config { model: args.model, ..config }
 }
 
 /// A scenario by its name, with its parameters.
@@ -38,21 +47,25 @@ pub(crate) fn scenario<'w>(
     Ok((scenario, parameters))
 }
 
-/// Runs a scenario on the simulator.
+/// Runs each part of a scenario on a simulator of its own.
 fn simulate(
     (scenario, parameters): (Scenario, &Parameters),
     size: Size,
-    model: CostModel,
+    adjust: impl Fn(Config) -> Config,
 ) -> Done<Report> {
-    let config = Config { model, ..Config::free(size.cpus, size.memory) };
-    let machine = SimStage::machine(config).map_err(Failure::new)?;
-    let memory = size.memory;
-    let few = |e| Failure::new(format_args!("{memory} of memory are too little: {e}"));
-    let stage = SimStage::new(&machine).map_err(few)?;
-    let spinner = progress::spinner(&format!("{scenario} on {} simulated CPUs", size.cpus));
-    let report = scenario.run(&stage, parameters);
-    spinner.finish_and_clear();
-    report.map_err(|e| {
-        Failure::new(format_args!("{scenario} on {} CPUs with {memory}: {e}", size.cpus))
-    })
+    let memory = size.memory_or(scenario.memory(parameters));
+    let config = adjust(Config::free(size.cpus, memory));
+    let mut reports = Vec::new();
+    for part in scenario.parts(parameters) {
+        let machine = SimStage::machine(config.clone()).map_err(Failure::new)?;
+        let few = |e| Failure::new(format_args!("{memory} of memory are too little: {e}"));
+        let stage = SimStage::new(&machine).map_err(few)?;
+        let spinner = progress::spinner(&format!("{scenario} on {} simulated CPUs", size.cpus));
+        let report = scenario.run(&stage, &part);
+        spinner.finish_and_clear();
+        reports.push(report.map_err(|e| {
+            Failure::new(format_args!("{scenario} on {} CPUs with {memory}: {e}", size.cpus))
+        })?);
+    }
+    Ok(Report::join(reports, parameters).expect("a scenario has a part"))
 }

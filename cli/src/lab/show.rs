@@ -22,7 +22,7 @@ pub(crate) fn list() -> String {
 
 /// A report with its heading: counts of all rows, ticks per page, ratios. `unit` says what a tick is.
 pub(crate) fn report(report: &Report, unit: &str) -> String {
-    let Report { scenario, machine, cpus, parameters, rows, ratios } = report;
+    let Report { scenario, machine, cpus, parameters, page, rows, ratios } = report;
     let words: Vec<String> =
         parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let place = match machine.as_ref() {
@@ -33,7 +33,7 @@ pub(crate) fn report(report: &Report, unit: &str) -> String {
     let plural = if *cpus == 1 { "CPU" } else { "CPUs" };
     let mut text = format!("{scenario} {place}, {cpus} {plural}: {}\n\n", words.join(" "));
     text += &columns(&heads(rows), rows.iter().map(line));
-    let _ = writeln!(text, "\nticks per page of 4 KiB: {unit}");
+    let _ = writeln!(text, "\nticks per page of {page}: {unit}");
     if !ratios.is_empty() {
         text.push('\n');
         text += &columns(&["ratio", "of", "to", "times"], ratios.iter().map(ratio));

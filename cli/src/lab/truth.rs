@@ -45,7 +45,8 @@ impl Pair {
 pub(super) fn run(args: &Lab) -> Done {
     let mut pairs = Vec::new();
     for (scenario, parameters) in asked(&args.words)? {
-        let simulated = simulate((scenario, &parameters), args.size, args.model)?;
+        let adjust = |config| super::with_model(config, args);
+        let simulated = simulate((scenario, &parameters), args.size, adjust)?;
         let real = in_the_kernel(args, scenario, parameters)?;
         pairs.extend(compare(&simulated, &real, KNOWN));
     }
@@ -81,26 +82,16 @@ fn asked(words: &[String]) -> Done<Vec<(Scenario, Parameters)>> {
 }
 
 fn in_the_kernel(args: &Lab, scenario: Scenario, parameters: Parameters) -> Done<Report> {
-    let options = Options {
-        mode: Mode::Lab(scenario, parameters),
-        size: args.size,
-        guest: args.guest.clone(),
-    };
+    let guest = args.guest.clone();
+    let mode = Mode::Lab(scenario, parameters);
+    let options = Options { mode, size: args.size, guest };
     let spinner = progress::spinner(&format!("{scenario} in the kernel, {} CPUs", args.size.cpus));
-    let outcome = boot::run(&options, |line| {
+    let report = boot::reported(&options, |line| {
         spinner.suspend(|| eprintln!("{line}"));
         Ok(())
     });
     spinner.finish_and_clear();
-    let outcome = outcome?;
-    outcome.ended.verdict(options.timeout())?;
-    match outcome.reports.as_slice() {
-        [line] => boot::report(line),
-        lines => Err(Failure::new(format_args!(
-            "the kernel printed {} reports of {scenario}",
-            lines.len()
-        ))),
-    }
+    report
 }
 
 /// Every count of every row of both.
@@ -164,6 +155,7 @@ mod tests {
             machine: "simulator".into(),
             cpus: 2,
             parameters: Named::default(),
+            page: "4k".into(),
             rows: rows.iter().map(row).collect(),
             ratios: Vec::new(),
         }

@@ -23,12 +23,14 @@
 //! assert_eq!(report.digest, History::run(7, shape).digest);
 //! ```
 
+mod folding;
 mod history;
 mod model;
 mod oddities;
 mod operations;
 mod partitioned;
 mod plant;
+mod pooled;
 mod quiet;
 mod racing;
 mod register;
@@ -54,10 +56,12 @@ pub use small::Small;
 /// | `contents` | a load gives what was stored there, or zero |
 /// | `answers` | an operation is carried out, or refused with the reason that the model gives |
 /// | `dirty_kept` | the entry of a page that was stored to says dirty |
+/// | `descriptors` | descriptors of a huge page say what its holder wrote last, on every CPU |
 /// | `audit` | the manager's counters equal its own recount |
 /// | `leak` | all frames are back at the end |
 /// | `panic` | nothing panics |
-pub const CHECKERS: [&str; 6] = ["contents", "answers", "dirty_kept", "audit", "leak", "panic"];
+pub const CHECKERS: [&str; 8] =
+    ["contents", "answers", "dirty_kept", "descriptors", "reservations", "audit", "leak", "panic"];
 
 /// All planted bugs.
 pub fn plants() -> [Plant; Plant::ALL.len()] {

@@ -49,11 +49,21 @@ pub enum Plant {
     StaleAccessed,
     /// On a machine that breaks before it makes: the flush between is left out.
     NoBreak,
+    /// Nobody is asked to invalidate descriptors.
+    SkipFoldFlush,
+    /// The wait for descriptors returns before others have carried the request out.
+    FreeBeforeFoldFlush,
+    /// A holder of huge pages writes into their descriptors while they are folded.
+    WriteInWindow,
+    /// The clear of a huge page does nothing.
+    ForgetHugeZero,
+    /// The copy of a huge page stops half-way.
+    HalfHugeCopy,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 20] = [
+    pub const ALL: [Plant; 25] = [
         Plant::SkipRemoteFlush,
         Plant::OneCpuTooFew,
         Plant::FreeBeforeWait,
@@ -74,6 +84,11 @@ impl Plant {
         Plant::WideClaim,
         Plant::StaleAccessed,
         Plant::NoBreak,
+        Plant::SkipFoldFlush,
+        Plant::FreeBeforeFoldFlush,
+        Plant::WriteInWindow,
+        Plant::ForgetHugeZero,
+        Plant::HalfHugeCopy,
     ];
 
     /// Name, what it does, and the checker that must catch it.
@@ -143,6 +158,27 @@ impl Plant {
                 ("stale-accessed", "a used leaf reads as never used", "no_stale_translation")
             }
             Plant::NoBreak => ("no-break", "no flush between break and make", "bbm"),
+            Plant::SkipFoldFlush => (
+                "skip-fold-flush",
+                "descriptors are remapped and nobody is asked to invalidate",
+                "no_stale_translation",
+            ),
+            Plant::FreeBeforeFoldFlush => (
+                "free-before-fold-flush",
+                "the wait returns before others let go of remapped descriptors",
+                "no_stale_translation",
+            ),
+            Plant::WriteInWindow => (
+                "write-in-window",
+                "a holder writes descriptors while they are remapped",
+                "descriptors",
+            ),
+            Plant::ForgetHugeZero => {
+                ("forget-huge-zero", "the clear of a huge page does nothing", "zeroed_before_user")
+            }
+            Plant::HalfHugeCopy => {
+                ("half-huge-copy", "the copy of a huge page stops half-way", "contents")
+            }
         }
     }
 
@@ -180,6 +216,10 @@ impl Plant {
             Plant::LostDirty | Plant::HalfCopy | Plant::DoubleMap | Plant::StaysWritable => {
                 Style::Partitioned
             }
+            Plant::SkipFoldFlush | Plant::FreeBeforeFoldFlush | Plant::WriteInWindow => {
+                Style::Folding
+            }
+            Plant::ForgetHugeZero | Plant::HalfHugeCopy => Style::Pooled,
             _ => shape.style,
         };
         let live = if self == Plant::NoBreak { Live::BreakBeforeMake } else { shape.live };

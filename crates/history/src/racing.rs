@@ -345,7 +345,7 @@ impl<P: Paging> Race<'_, '_, P> {
             Ok(_) => Ok(()),
             Err(MapError::Occupied(at)) => Err(RangeError::Hole(at)),
             Err(MapError::Range(error)) => Err(error),
-            Err(MapError::NoRoom(_)) => Err(RangeError::Empty),
+            Err(_) => Err(RangeError::Empty), // no room, or something about huge pages
         };
         if rng.once_in(3) {
             self.dropping("map over", racer, &stretch, || map(Place::Fixed(start)));

@@ -11,10 +11,12 @@ use crate::plant::Plant;
 use crate::rng::Rng;
 use core::sync::atomic::{AtomicBool, Ordering};
 use foliant_machine::{
-    Around, Invalidation, Item, Kept, Owner, PhysMem, Reach, Root, Tables, Ticket, Tlb, Witness,
+    Around, Cpus, Invalidation, Item, Kept, KernelVa, Owner, PhysMem, Reach, Root, Scope, Tables,
+    Ticket, Tlb, Witness,
 };
 use foliant_sim::Sim;
 use foliant_units::{Bytes, CpuSet, FrameRange, Level, Pa, Pages, Va, VaRange};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 // Bits of an x86-64 leaf. A user leaf that is not executable is told from a table word by NX.
@@ -44,6 +46,12 @@ struct State {
     /// The last word written, if nothing was read or cleared since.
     leaf: (Pa, u64),
     struck: u64,
+    /// Tickets of requests for the kernel half.
+    kernel: BTreeSet<u64>,
+    /// What holders of huge pages wrote last, and where.
+    links: BTreeMap<u64, u64>,
+    /// The links of the pages that a CPU is folding.
+    folding: BTreeMap<u16, Vec<Va>>,
 }
 
 fn is_leaf(word: u64) -> bool {
@@ -52,8 +60,15 @@ fn is_leaf(word: u64) -> bool {
 
 impl<'s> Saboteur<'s> {
     pub(crate) fn new(sim: &'s Sim, plant: Option<Plant>, seed: u64) -> Saboteur<'s> {
-        let state =
-            State { rng: Rng::new(seed, 2), owed: Vec::new(), leaf: (Pa::new(0), 0), struck: 0 };
+        let state = State {
+            rng: Rng::new(seed, 2),
+            owed: Vec::new(),
+            leaf: (Pa::new(0), 0),
+            struck: 0,
+            kernel: BTreeSet::new(),
+            links: BTreeMap::new(),
+            folding: BTreeMap::new(),
+        };
         Saboteur { sim, plant, armed: AtomicBool::new(false), state: Mutex::new(state) }
     }
     /// From now on the bug may strike.
@@ -81,8 +96,35 @@ impl<'s> Saboteur<'s> {
         state.struck += u64::from(now);
         now
     }
+    /// A holder of a huge page writes its link.
+    pub(crate) fn write_link(&self, va: Va, value: u64) {
+        self.state().links.insert(va.get(), value);
+        // SAFETY: the word is in the descriptor of a page that the caller holds.
+        unsafe { self.sim.kernel_store(va, value) }.expect("descriptors of a huge page are mapped");
+    }
+    /// What a link says on the calling CPU, and what was written.
+    pub(crate) fn read_link(&self, va: Va) -> (u64, u64) {
+        // SAFETY: as above.
+        let found = unsafe { self.sim.kernel_load(va) };
+        let written = self.state().links.get(&va.get()).copied();
+        (found.unwrap_or_default(), written.unwrap_or_default())
+    }
+    /// The calling CPU is about to fold the pages with these links, or is done.
+    pub(crate) fn folding(&self, links: Vec<Va>) {
+        let me = self.sim.me();
+        self.state().folding.insert(me.0, links);
+    }
+    /// A holder that does not wait for the end of the fold.
+    fn write_in_window(&self) {
+        let me = self.sim.me();
+        let links = self.state().folding.get(&me.0).cloned().unwrap_or_default();
+        for va in links {
+            let value = self.state().rng.next() >> 1;
+            self.write_link(va, value);
+        }
+    }
     fn pay(&self) {
-        if self.is(Plant::FreeBeforeWait) {
+        if self.is(Plant::FreeBeforeWait) || self.is(Plant::FreeBeforeFoldFlush) {
             let owed = core::mem::take(&mut self.state().owed);
             owed.into_iter().for_each(|ticket| self.sim.wait(ticket));
         }
@@ -182,13 +224,18 @@ unsafe impl Around for Saboteur<'_> {
         if large && self.strikes(Plant::ForgetZero) {
             return;
         }
+        let huge = bytes >= Level::MEGA.span();
+        if huge && self.strikes(Plant::ForgetHugeZero) {
+            return;
+        }
         let half = large && self.strikes(Plant::HalfZero);
         let bytes = if half { Bytes::new(bytes.get() / 2) } else { bytes };
         // SAFETY: the caller's promise, handed on.
         unsafe { self.sim.clear(pa, bytes) }
     }
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
-        let half = self.strikes(Plant::HalfCopy);
+        let huge = bytes >= Level::MEGA.span();
+        let half = self.strikes(Plant::HalfCopy) || huge && self.strikes(Plant::HalfHugeCopy);
         let bytes = if half { Bytes::new(bytes.get() / 2) } else { bytes };
         // SAFETY: the caller's promise, handed on.
         unsafe { self.sim.copy(from, to, bytes) }
@@ -201,6 +248,9 @@ unsafe impl Around for Saboteur<'_> {
         self.sim.activate(root, if stale { Kept::Unchanged } else { kept });
     }
     fn invalidate(&self, what: &Invalidation) {
+        if what.scope() == Scope::Kernel && self.strikes(Plant::SkipFoldFlush) {
+            return;
+        }
         if self.strikes(Plant::SkipLocalFlush) || self.strikes(Plant::NoBreak) {
             return;
         }
@@ -209,6 +259,13 @@ unsafe impl Around for Saboteur<'_> {
     fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
         self.pay();
         let mut cpus = *cpus;
+        let kernel = what.scope() == Scope::Kernel;
+        if kernel && self.strikes(Plant::WriteInWindow) {
+            self.write_in_window();
+        }
+        if kernel && self.strikes(Plant::SkipFoldFlush) {
+            cpus = CpuSet::default();
+        }
         if self.strikes(Plant::SkipRemoteFlush) || self.strikes(Plant::NoBreak) {
             cpus = CpuSet::default();
         }
@@ -217,11 +274,17 @@ unsafe impl Around for Saboteur<'_> {
             let spared = cpus.iter().nth(nth);
             spared.into_iter().for_each(|cpu| cpus.remove(cpu));
         }
-        self.sim.ask(&cpus, &self.narrowed(what))
+        let ticket = self.sim.ask(&cpus, &self.narrowed(what));
+        if kernel && self.is(Plant::FreeBeforeFoldFlush) {
+            self.state().kernel.insert(ticket.number());
+        }
+        ticket
     }
     fn wait(&self, ticket: Ticket) {
         self.pay();
-        if self.strikes(Plant::FreeBeforeWait) {
+        let kernel = self.state().kernel.remove(&ticket.number());
+        if self.strikes(Plant::FreeBeforeWait) || kernel && self.strikes(Plant::FreeBeforeFoldFlush)
+        {
             self.state().owed.push(ticket);
             return;
         }

@@ -13,6 +13,11 @@ pub enum Style {
     Partitioned,
     /// All CPUs work on the same ranges: the model knows which values a load may give.
     Racing,
+    /// CPUs make huge pages and fold, unfold and give back their descriptors: the model knows what each descriptor says.
+    Folding,
+    /// CPUs map huge pages of one pool, which others make larger and smaller: the model knows what each page holds, and what
+    /// was promised.
+    Pooled,
 }
 
 /// The page-table format.
@@ -138,6 +143,8 @@ impl fmt::Display for Style {
         f.write_str(match self {
             Style::Partitioned => "partitioned",
             Style::Racing => "racing",
+            Style::Folding => "folding",
+            Style::Pooled => "pooled",
         })
     }
 }
@@ -163,6 +170,9 @@ impl fmt::Display for Shape {
 impl core::str::FromStr for Style {
     type Err = ();
     fn from_str(text: &str) -> Result<Style, ()> {
-        [Style::Partitioned, Style::Racing].into_iter().find(|s| s.to_string() == text).ok_or(())
+        [Style::Partitioned, Style::Racing, Style::Folding, Style::Pooled]
+            .into_iter()
+            .find(|s| s.to_string() == text)
+            .ok_or(())
     }
 }

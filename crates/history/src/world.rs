@@ -7,14 +7,15 @@
 use crate::report::Finding;
 use crate::rng::Rng;
 use crate::saboteur::Saboteur;
-use crate::shape::{Live, Refused, Shape};
+use crate::shape::{Live, Refused, Shape, Style};
 use foliant::manager::Setup;
+use foliant::memmap::{Batch, Birth};
 use foliant::space::{RangeError, SpaceId};
 use foliant::table::{Attrs, Entry, Paging};
 use foliant::{Access, FlushGrain, Manager, Outcome, Policy};
 use foliant_machine::{Owner, Replace};
 use foliant_sim::{Config, Failing, Sim};
-use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Pages, Va, VaRange};
+use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Order, Pages, Va, VaRange};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -95,13 +96,7 @@ impl<'m, P: Paging> World<'m, P> {
     pub(crate) fn new(sim: &'m Sim, machine: &'m Saboteur<'m>, shape: Shape, seed: u64) -> Self {
         let memory = &sim.config().memory[..1];
         let policy = Policy::BASE_ONLY;
-        let setup = Setup {
-            memory,
-            reserved: &[],
-            added_below: Frame::new(8 << 15),
-            kernel_top: None,
-            policy,
-        };
+        let setup = Setup { added_below: Frame::new(8 << 15), ..Setup::of(memory, policy) };
         let mm = Manager::new(machine, &setup).expect("the machine has memory");
         for cpu in mm.cpus() {
             sim.on(cpu, || mm.online());
@@ -112,6 +107,9 @@ impl<'m, P: Paging> World<'m, P> {
         // The first frame handed out brings the descriptors in.
         let first = mm.create(None).expect("nothing is refused yet");
         mm.end(first).expect("it is not in use");
+        if matches!(shape.style, Style::Folding | Style::Pooled) {
+            split_descriptors(&mm);
+        }
         let mut world = World {
             shape,
             sim,
@@ -226,6 +224,7 @@ impl<'m, P: Paging> World<'m, P> {
             let outcome = self.mm.fault(id, Va::new(va), access);
             if let Outcome::Refused(_)
             | Outcome::Userfault(_)
+            | Outcome::NoHugePage(_)
             | Outcome::OutOfMemory
             | Outcome::OverLimit = outcome
             {
@@ -279,7 +278,9 @@ impl<'m, P: Paging> World<'m, P> {
                 let stated: u64 = self.mm.anonymous().get();
                 self.sim.recount("anonymous pages", stated, audit.anonymous.get());
                 let users = self.sim.stated_frames(Owner::User).get();
-                self.sim.recount("user frames", stated, users);
+                let pool = self.mm.pool(Order::MEGA).unwrap_or_default();
+                let used = (pool.nr_hugepages - pool.free_hugepages) * Order::MEGA.pages().get();
+                self.sim.recount("user frames", stated + used, users);
             }
             Err(error) => self.wrong("audit", error.to_string()),
         }
@@ -328,6 +329,18 @@ impl<'m, P: Paging> World<'m, P> {
             self.wrong("leak", format!("frames: {before:?} at the start, {after:?} at the end"));
         }
     }
+}
+
+/// Has the leaf of the descriptors split, where the machine permits it, and the shared frame made: what folding takes once
+/// and for all is there before the books are opened.
+fn split_descriptors<P: Paging>(mm: &Mm<'_, P>) {
+    let memmap = mm.memmap();
+    let mut batch = Batch::new(&memmap);
+    let huge = memmap.claim(Order::MEGA, Birth::Dense).expect("nothing is refused yet");
+    batch.push(huge).expect("there is room for one");
+    memmap.fold(&mut batch);
+    memmap.release(&mut batch);
+    mm.describe_all().expect("nothing is refused yet");
 }
 
 /// A range of bytes.

@@ -1,6 +1,6 @@
 //! Histories of the manager as it is: nothing is found.
 
-use foliant_history::{Format, Go, Histories, History, Refused, Report, Shape, Small, Style};
+use foliant_history::{Format, Go, Histories, History, Live, Refused, Report, Shape, Small, Style};
 use foliant_units::Order;
 
 fn clean(shape: impl Fn(u64) -> Shape + Sync, seeds: core::ops::Range<u64>) -> Vec<Report> {
@@ -27,6 +27,26 @@ fn every_format_is_clean() {
     }
 }
 
+#[test]
+fn folding_histories_are_clean() {
+    let style = Style::Folding;
+    let reports = clean(|seed| Shape { steps: 1200, style, ..Shape::of(seed) }, 0..24);
+    let folds: u64 = reports.iter().filter_map(|r| r.operations.get("fold")).sum();
+    assert!(folds > 200, "only {folds} batches were folded");
+    let live = Live::BreakBeforeMake;
+    clean(|seed| Shape { steps: 1200, style, live, ..Shape::of(seed) }, 50..56);
+}
+
+#[test]
+fn pooled_histories_are_clean() {
+    let style = Style::Pooled;
+    let reports = clean(|seed| Shape { steps: 1600, style, ..Shape::of(seed) }, 0..24);
+    let sum = |name| reports.iter().filter_map(|r| r.operations.get(name)).sum::<u64>();
+    assert!(sum("resize") > 100 && sum("fork") > 100 && sum("touch") > 1000);
+    let live = Live::BreakBeforeMake;
+    clean(|seed| Shape { steps: 1600, style, live, ..Shape::of(seed) }, 50..58);
+}
+
 /// The shapes in which bugs are planted, without one: what is found there is the bug's doing.
 #[test]
 fn without_a_bug_the_seeds_of_the_planted_ones_are_clean() {
@@ -37,7 +57,7 @@ fn without_a_bug_the_seeds_of_the_planted_ones_are_clean() {
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
-    for style in [Style::Partitioned, Style::Racing] {
+    for style in [Style::Partitioned, Style::Racing, Style::Folding, Style::Pooled] {
         let shape = Shape { steps: 500, style, refused: Refused::OneIn(30), ..Shape::of(5) };
         let (one, two) = (History::run(5, shape), History::run(5, shape));
         assert_eq!(one, two);

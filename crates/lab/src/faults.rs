@@ -58,6 +58,7 @@ pub(crate) fn run<'m, S: Stage<'m>>(
         machine: stage.name().into(),
         cpus: cpus(stage).0.into(),
         parameters: parameters.texts(),
+        page: crate::ground::PAGE.to_string().into(),
         ratios: ratios(&rows),
         rows,
     })

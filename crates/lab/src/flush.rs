@@ -17,6 +17,7 @@ use crate::report::Named;
 use crate::scenario::About;
 use crate::{Kind, LabError, Parameter, Parameters, Ratio, Report, Row, Stage};
 use alloc::format;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use foliant::space::Flags;
 use foliant::{Access, FlushGrain, Policy};
@@ -56,6 +57,7 @@ pub(crate) fn run<'m, S: Stage<'m>>(
         machine: stage.name().into(),
         cpus: cpus(stage).0.into(),
         parameters: parameters.texts(),
+        page: PAGE.to_string().into(),
         ratios: ratios(&rows, parameters.grains("grains")),
         rows,
     })

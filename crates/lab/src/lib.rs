@@ -17,7 +17,8 @@
 //!   interleaving. CPUs that work at once touch 2 MiB blocks of their own; what happens once (descriptors of a section,
 //!   upper tables) happens before the counting.
 //! - L2. Ticks are taken while one CPU is at work. They are never compared between machines.
-//! - L3. A scenario leaves the manager as it found it: space ended, switches restored, no CPU in a space.
+//! - L3. A scenario leaves the manager as it found it: space ended, pool empty, switches restored, no CPU in a space. Only how
+//!   descriptors are mapped does not come back: tables and shared frames stay.
 //! - L4. Running out of memory is an answer.
 //!
 //! **Not here**: tables and comparisons (the command), any machine.
@@ -30,6 +31,7 @@ mod error;
 mod faults;
 mod flush;
 mod ground;
+mod hugetlb;
 mod meter;
 mod parameters;
 mod report;
@@ -41,4 +43,4 @@ pub use error::LabError;
 pub use parameters::{Kind, Parameter, ParameterError, Parameters};
 pub use report::{Named, Ratio, Report, Row};
 pub use scenario::{About, Scenario, UnknownScenario};
-pub use stage::{Stage, Stopped};
+pub use stage::{PoolStep, Stage, Stopped};

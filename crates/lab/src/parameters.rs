@@ -33,6 +33,10 @@ pub enum Kind {
     Orders,
     /// A list of flush grains.
     Grains,
+    /// The size of huge pages.
+    Huge,
+    /// A list of some of these names.
+    Names(&'static [&'static str]),
 }
 
 impl fmt::Display for Kind {
@@ -44,6 +48,14 @@ impl fmt::Display for Kind {
             Kind::Grains => {
                 f.write_str("flush grains with commas between: whole numbers from 1 on, or whole")
             }
+            Kind::Huge => f.write_str("2m or 1g"),
+            Kind::Names(names) => {
+                f.write_str("some of these with commas between:")?;
+                names
+                    .iter()
+                    .enumerate()
+                    .try_for_each(|(n, name)| write!(f, "{} {name}", if n == 0 { "" } else { "," }))
+            }
         }
     }
 }
@@ -54,6 +66,8 @@ enum Value {
     Pages(Pages),
     Orders(Vec<Order>),
     Grains(Vec<FlushGrain>),
+    Huge(Order),
+    Names(Vec<&'static str>),
 }
 
 impl Kind {
@@ -70,6 +84,14 @@ impl Kind {
             }
             Kind::Orders => text.split(',').map(order).collect::<Option<_>>().map(Value::Orders),
             Kind::Grains => text.split(',').map(grain).collect::<Option<_>>().map(Value::Grains),
+            Kind::Huge => {
+                let bytes = Bytes::parse(text).ok()?;
+                [Order::MEGA, Order::GIGA].into_iter().find(|o| o.bytes() == bytes).map(Value::Huge)
+            }
+            Kind::Names(names) => {
+                let known = |text: &str| names.iter().find(|name| **name == text).copied();
+                text.split(',').map(known).collect::<Option<_>>().map(Value::Names)
+            }
         }
     }
 }
@@ -192,5 +214,29 @@ impl Parameters {
             Value::Grains(grains) => grains,
             other => unreachable!("{name} are no flush grains: {other:?}"),
         }
+    }
+    /// The size of huge pages of this name.
+    pub(crate) fn huge(&self, name: &str) -> Order {
+        match self.value(name) {
+            Value::Huge(order) => *order,
+            other => unreachable!("{name} is no size of huge pages: {other:?}"),
+        }
+    }
+    /// The names of this name.
+    pub(crate) fn names(&self, name: &str) -> &[&'static str] {
+        match self.value(name) {
+            Value::Names(names) => names,
+            other => unreachable!("{name} are no names: {other:?}"),
+        }
+    }
+
+    /// The same with another value of one parameter.
+    pub(crate) fn with(&self, name: &str, text: &str) -> Parameters {
+        let mut changed = self.clone();
+        let found = changed.values.iter_mut().find(|(parameter, ..)| parameter.name == name);
+        let slot = found.expect("a scenario changes its own parameters");
+        let value = slot.0.kind.read(text).expect("to something that they can be");
+        (slot.1, slot.2) = (text.to_string(), value);
+        changed
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Whole numbers only: a kernel need not compute with fractions, and equal counts are equal texts.
 
+use crate::Parameters;
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -82,7 +83,7 @@ pub struct Row {
     pub name: Text,
     /// What was counted: the same on every machine.
     pub counts: Named<u64>,
-    /// How many 4 KiB pages the ticks are for.
+    /// How many pages the ticks are for.
     pub pages: u64,
     /// What it took, on this machine.
     pub ticks: Named<u64>,
@@ -110,6 +111,8 @@ pub struct Report {
     pub cpus: u64,
     /// Its parameters, those that were not given included.
     pub parameters: Named<String>,
+    /// How large the pages are that ticks are for.
+    pub page: Text,
     /// The rows.
     pub rows: Vec<Row>,
     /// The ratios.
@@ -120,6 +123,19 @@ impl Report {
     /// The report as one line of JSON, without a line end.
     pub fn line(&self) -> String {
         serde_json::to_string(self).expect("names and numbers have a JSON form")
+    }
+    /// One report of several runs of a scenario, each with a part of its rows; `parameters` are those of all.
+    pub fn join(
+        parts: impl IntoIterator<Item = Report>,
+        parameters: &Parameters,
+    ) -> Option<Report> {
+        let mut parts = parts.into_iter();
+        let mut whole = Report { parameters: parameters.texts(), ..parts.next()? };
+        for part in parts {
+            whole.rows.extend(part.rows);
+            whole.ratios.extend(part.ratios);
+        }
+        Some(whole)
     }
     /// Reads such a line.
     pub fn parse(line: &str) -> Result<Report, serde_json::Error> {

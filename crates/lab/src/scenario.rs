@@ -1,7 +1,10 @@
 //! The table of scenarios.
 
-use crate::{LabError, Parameter, Parameters, Report, Stage, faults, flush};
+use crate::{LabError, Parameter, Parameters, Report, Stage, faults, flush, hugetlb};
+use alloc::vec;
+use alloc::vec::Vec;
 use core::{error, fmt, str};
+use foliant_units::Bytes;
 
 /// What a scenario is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +54,26 @@ scenarios! {
     Faults => faults,
     /// Flushes at several grains.
     Flush => flush,
+    /// A pool of huge pages, its descriptors folded or not.
+    Hugetlb => hugetlb,
+}
+
+impl Scenario {
+    /// Its runs: each wants a machine that was just built, because it changes for good how descriptors are mapped.
+    /// [`Report::join`] makes one report of theirs.
+    pub fn parts(self, parameters: &Parameters) -> Vec<Parameters> {
+        match self {
+            Scenario::Hugetlb => hugetlb::parts(parameters),
+            Scenario::Faults | Scenario::Flush => vec![parameters.clone()],
+        }
+    }
+    /// How much memory a machine must have for it, where the parameters say how much.
+    pub fn memory(self, parameters: &Parameters) -> Option<Bytes> {
+        match self {
+            Scenario::Hugetlb => Some(hugetlb::memory(parameters)),
+            Scenario::Faults | Scenario::Flush => None,
+        }
+    }
 }
 
 /// There is no scenario of that name.

@@ -40,6 +40,26 @@ pub trait Stage<'m>: Sync {
     /// A counter that grows with the work of all CPUs: instructions, cycles, modelled time. In the unit of the counter that
     /// the machine was wrapped with.
     fn ticks(&self) -> u64;
+
+    /// The same counter, as far as it is about what CPU 0 did and waited for: how long its work took.
+    fn elapsed(&self) -> u64;
+
+    /// So many 2 MiB pages went through a step of a pool that no machine sees as such. Where ticks are modelled their price
+    /// is added here; where they are counted they are in.
+    fn pooled(&self, step: PoolStep, pages: u64) {
+        let _ = (step, pages);
+    }
+}
+
+/// A step of a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PoolStep {
+    /// Into it.
+    Fill,
+    /// Out of it.
+    Drain,
+    /// Their descriptors folded, which were dense before.
+    Fold,
 }
 
 /// Why a program did not come to its end.

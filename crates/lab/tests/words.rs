@@ -49,7 +49,7 @@ fn every_parameter_has_a_default_that_it_can_be() {
         assert_eq!(name.parse(), Ok(*scenario));
     }
     let unknown = "fault".parse::<Scenario>().unwrap_err().to_string();
-    assert_eq!(unknown, "there is no such scenario; there are faults, flush");
+    assert_eq!(unknown, "there is no such scenario; there are faults, flush, hugetlb");
 }
 
 #[test]
@@ -59,6 +59,7 @@ fn a_report_is_one_line_that_reads_back() {
         machine: "kernel".into(),
         cpus: 4,
         parameters: Named::from_iter([("pages", "512".to_owned())]),
+        page: "4k".into(),
         rows: vec![Row {
             name: "unmap, grain 1".into(),
             counts: Named::from_iter([("shootdowns", 513), ("faults", u64::MAX)]),

@@ -10,7 +10,7 @@ use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
 use foliant::table::X86_64;
 use foliant::{Access, Manager, Policy};
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Frame, Order, Va, VaRange};
+use foliant_units::{Bytes, Order, Va, VaRange};
 use std::time::Instant;
 
 type Mm<'m> = Manager<'m, Sim, X86_64<4>>;
@@ -57,13 +57,7 @@ fn main() {
         let sim = Sim::new(Config::free(2, Bytes::new(1 << 30))).unwrap();
         let memory = sim.config().memory.clone();
         let policy = Policy::always(Orders::of(order));
-        let setup = Setup {
-            memory: &memory,
-            reserved: &[],
-            added_below: Frame::new(0),
-            kernel_top: None,
-            policy,
-        };
+        let setup = Setup::of(&memory, policy);
         let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
         sim.parallel(2, |_| mm.online());
         let id = mm.create(None).unwrap();

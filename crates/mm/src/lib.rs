@@ -5,7 +5,7 @@
 //! can be used alone: the [`folio`] allocator, the page [`table`]s.
 //!
 //! Rooms, in dependency order; each uses only those before it, through their `mod.rs`:
-//! [`frame`], [`folio`], [`table`], `stock`, `flush`, `zero`, [`space`], [`fault`], [`manager`].
+//! [`frame`], [`folio`], [`table`], `stock`, `flush`, `zero`, [`memmap`], [`pool`], [`space`], [`fault`], [`manager`].
 //!
 //! **Not here**: statics, a heap, `cfg(target_arch)`, assembly.
 #![cfg_attr(not(test), no_std)]
@@ -18,6 +18,8 @@ mod flush;
 pub mod folio;
 pub mod frame;
 pub mod manager;
+pub mod memmap;
+pub mod pool;
 pub mod space;
 mod stock;
 mod sync;
@@ -27,4 +29,4 @@ mod zero;
 pub use fault::{Access, Outcome, Policy};
 pub use flush::FlushGrain;
 pub use manager::Manager;
-pub use stock::{Event, NoBlock, SizeEvent, SizeStats};
+pub use stock::{Event, NoBlock, Reference, SizeEvent, SizeStats};

@@ -109,8 +109,7 @@ fn descriptors_that_were_mapped_half_way_are_mapped_to_the_end() {
         let sim = Sim::new(config).unwrap();
         let memory = &sim.config().memory;
         let policy = Policy::BASE_ONLY;
-        let setup =
-            Setup { memory, reserved: &[], added_below: Frame::new(0), kernel_top: None, policy };
+        let setup = Setup::of(memory, policy);
         let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
         let id = mm.create(None).unwrap();
         mm.switch(Some(id)).unwrap();

@@ -8,20 +8,14 @@ use foliant::space::{Advice, Flags, Move};
 use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
 use foliant::{Manager, Policy};
 use foliant_sim::{Config, Format, RiscvMode, Sim, X86Levels};
-use foliant_units::{Bytes, Frame};
+use foliant_units::Bytes;
 
 fn life<P: Paging>(format: Format) {
     let config = Config::seeded(2, Bytes::new(64 * MB), 3).with_format(format);
     let sim = Sim::new(config).unwrap();
     let memory = sim.config().memory.clone();
     let policy = Policy::always(Orders::ANON);
-    let setup = Setup {
-        memory: &memory,
-        reserved: &[],
-        added_below: Frame::new(0),
-        kernel_top: None,
-        policy,
-    };
+    let setup = Setup::of(&memory, policy);
     let mm: Manager<'_, Sim, P> = Manager::new(&sim, &setup).unwrap();
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();

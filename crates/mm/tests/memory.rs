@@ -21,13 +21,7 @@ fn holes_and_reserved_parts_are_never_handed_out() {
     let lent = vec![frames(0x103, 0x700), frames(0x2001, 0x1fff), frames(0x9000, 3)];
     let sim = machine(lent.clone());
     let reserved = [frames(0x200, 0x33), frames(0x3f00, 0x100)];
-    let setup = Setup {
-        memory: &lent,
-        reserved: &reserved,
-        added_below: Frame::new(0),
-        kernel_top: None,
-        policy: Policy::default(),
-    };
+    let setup = Setup { reserved: &reserved, ..Setup::of(&lent, Policy::default()) };
     let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
     let mut taken = Vec::new();
     while let Ok(frame) = mm.folios().alloc(cpu(0), Order::BASE, foliant::folio::Class::Movable) {
@@ -47,13 +41,7 @@ fn memory_that_is_added_is_used() {
     let lent = [frames(0x1000, 0x400)];
     let sim = machine(vec![lent[0], frames(0x8000, 0x2000)]);
     let added_below = Frame::new(0xa000);
-    let setup = Setup {
-        memory: &lent,
-        reserved: &[],
-        added_below,
-        kernel_top: None,
-        policy: Policy::BASE_ONLY,
-    };
+    let setup = Setup { added_below, ..Setup::of(&lent, Policy::BASE_ONLY) };
     let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
@@ -83,13 +71,7 @@ fn too_little_memory_is_an_answer() {
     for pages in 1..40 {
         let lent = [frames(0x1000, pages)];
         let sim = machine(lent.to_vec());
-        let setup = Setup {
-            memory: &lent,
-            reserved: &[],
-            added_below: Frame::new(0),
-            kernel_top: None,
-            policy: Policy::BASE_ONLY,
-        };
+        let setup = Setup::of(&lent, Policy::BASE_ONLY);
         match Manager::<'_, Sim, X86_64<4>>::new(&sim, &setup) {
             Ok(mm) => drop(mm.create(None)), // or an error: no panic in any case
             Err(error) => assert!(matches!(error, SetupError::TooSmall(_)), "{pages}: {error}"),

@@ -3,8 +3,11 @@
 mod common;
 use common::*;
 use foliant::fault::Orders;
+use foliant::space::Flags;
+use foliant::table::{Attrs, Entry};
 use foliant::{Access, Outcome, Policy};
-use foliant_units::{Order, Va};
+use foliant_sim::{Config, Sim};
+use foliant_units::{Bytes, Order, Va};
 
 #[test]
 fn a_read_that_meets_a_new_large_leaf_is_not_out_of_memory() {
@@ -27,4 +30,39 @@ fn a_read_that_meets_a_new_large_leaf_is_not_out_of_memory() {
     }
     mm.end(id).unwrap();
     mm.audit(&[]).unwrap();
+}
+
+/// A leaf that a fault is taking apart is no gap: who unmaps or protects its range waits until it is whole again in parts.
+#[test]
+fn a_leaf_that_is_being_split_is_unmapped_all_the_same() {
+    for seed in 0..60 {
+        let sim = Sim::new(Config::seeded(3, Bytes::new(32 * MB), seed)).unwrap();
+        let mm = manager(&sim, Policy::always(Orders::of(Order::MEGA)));
+        let id = mm.create(None).unwrap();
+        let whole = area(&mm, id, BASE, 2 * MB);
+        mm.online();
+        mm.switch(Some(id)).unwrap();
+        store(&sim, &mm, id, BASE, 1);
+        let child = mm.fork(id).unwrap();
+        sim.parallel(3, |cpu| {
+            mm.online();
+            match cpu.0 {
+                0 => drop(mm.fault(id, whole.start(), Access::Write)),
+                1 if seed % 2 == 0 => mm.unmap(id, whole).unwrap(),
+                1 => mm.protect(id, whole, Flags::READ).unwrap(),
+                _ => drop(mm.fault(id, Va::new(BASE + 4096), Access::Write)),
+            }
+        });
+        if seed % 2 == 0 {
+            assert_eq!(mm.pages(id).unwrap().get(), 0, "seed {seed}: entries outlive their area");
+        } else {
+            let refused = mm.fault(id, whole.start(), Access::Write);
+            assert!(matches!(refused, Outcome::Refused(_)), "seed {seed}: {refused:?}");
+            let writable = mm.with_leaves(id, whole, |mut leaves| {
+                leaves.any(|leaf| matches!(leaf.entry, Entry::Leaf { attrs, .. } if attrs.has(Attrs::WRITE)))
+            });
+            assert_eq!(writable, Some(false), "seed {seed}");
+        }
+        finish(&sim, &mm, &[id, child]);
+    }
 }

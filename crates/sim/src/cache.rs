@@ -378,6 +378,11 @@ impl Caches {
         }
     }
 
+    /// Whether nothing is cached, table pointers included.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pages.iter().chain(&self.tables).all(|array| array.len() == 0)
+    }
+
     /// How many translations are cached, table pointers not counted.
     pub(crate) fn len(&self) -> usize {
         self.pages.iter().map(Array::len).sum()

@@ -144,6 +144,16 @@ pub enum Clearing {
     Real,
 }
 
+/// How the host holds the machine's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backing {
+    /// Every frame that was written takes a frame of the host.
+    Whole,
+    /// Frames of descriptors that are all alike take a word, so that a terabyte fits into little. One CPU at a time is at
+    /// work: what another one reads meanwhile is not defined.
+    Compact,
+}
+
 /// How often chance strikes in a seeded run: once in so many opportunities; 0 is never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chance {
@@ -178,6 +188,8 @@ pub struct Config {
     pub checks: Checks,
     /// Whether clearing touches host memory.
     pub clearing: Clearing,
+    /// How the host holds the memory.
+    pub backing: Backing,
     /// How often chance strikes.
     pub chance: Chance,
 }
@@ -197,6 +209,7 @@ impl Config {
             mode: Mode::Seeded(seed),
             checks: Checks::All,
             clearing: Clearing::Lazy,
+            backing: Backing::Whole,
             chance: Chance { switch: 16, interrupt: 8, speculate: 8 },
         }
     }

@@ -1,11 +1,12 @@
 //! Kernel virtual addresses: through the calling CPU's caches, like everything else.
 #![allow(unsafe_code)]
 
+use crate::cost::Work;
 use crate::format::Half;
 use crate::user::Access;
 use crate::{Sim, check::Event};
 use foliant_machine::{KernelFault, KernelVa};
-use foliant_units::{Pa, Va};
+use foliant_units::{Bytes, FRAME_BYTES, Pa, Va};
 
 impl Sim {
     fn kernel<R>(
@@ -26,6 +27,17 @@ impl Sim {
             KernelFault { va }
         })
     }
+
+    fn wrote_kernel(&self, words: u64) {
+        self.here().1.charge(self.prices.picos(Work::KernelWrite, words));
+    }
+
+    /// The writes of a fill that lie in one page, translated once: nobody can tell, where CPUs are threads and nobody watches.
+    fn fill_page(&self, va: Va, stride: Bytes, count: u64, word: u64) -> Result<(), KernelFault> {
+        self.kernel(va, Access::Write, |pa| self.memory.fill(pa, stride.get(), count, word))?;
+        self.wrote_kernel(count);
+        Ok(())
+    }
 }
 
 // SAFETY: an access goes where the walker or a cached translation of the calling CPU says, and nowhere
@@ -36,7 +48,9 @@ unsafe impl KernelVa for Sim {
     }
 
     unsafe fn kernel_store(&self, va: Va, word: u64) -> Result<(), KernelFault> {
-        self.kernel(va, Access::Write, |pa| self.memory.store(pa, word).unwrap_or(()))
+        self.kernel(va, Access::Write, |pa| self.memory.store(pa, word).unwrap_or(()))?;
+        self.wrote_kernel(1);
+        Ok(())
     }
 
     unsafe fn kernel_compare_exchange(
@@ -45,8 +59,32 @@ unsafe impl KernelVa for Sim {
         old: u64,
         new: u64,
     ) -> Result<Result<u64, u64>, KernelFault> {
-        self.kernel(va, Access::Write, |pa| {
+        let done = self.kernel(va, Access::Write, |pa| {
             self.memory.compare_exchange(pa, old, new).unwrap_or(Err(u64::MAX))
-        })
+        })?;
+        self.wrote_kernel(done.is_ok().into());
+        Ok(done)
+    }
+
+    unsafe fn kernel_fill(
+        &self,
+        va: Va,
+        stride: Bytes,
+        count: u64,
+        word: u64,
+    ) -> Result<(), KernelFault> {
+        let watched = self.baton.is_some() || self.watch.is_some();
+        let (stride_bytes, mut done) = (stride.get(), 0);
+        while done < count {
+            let at = va.add(done * stride_bytes);
+            let inside = FRAME_BYTES - (at.get() & (FRAME_BYTES - 1));
+            let writes = match watched || stride_bytes == 0 {
+                true => 1,
+                false => inside.div_ceil(stride_bytes).min(count - done),
+            };
+            self.fill_page(at, stride, writes, word)?;
+            done += writes;
+        }
+        Ok(())
     }
 }

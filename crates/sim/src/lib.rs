@@ -57,10 +57,10 @@ mod walk;
 pub use cache::Cached;
 pub use check::{CHECKERS, Violation};
 pub use config::{
-    Chance, Checks, Clearing, Config, Format, Geometry, Mode, RiscvMode, Shape, SimError, Tags,
-    X86Levels,
+    Backing, Chance, Checks, Clearing, Config, Format, Geometry, Mode, RiscvMode, Shape, SimError,
+    Tags, X86Levels,
 };
-pub use cost::{ClockKind, Constant, CostModel, Work};
+pub use cost::{ClockKind, Constant, CostModel, Phases, PoolRows, Work};
 pub use counts::Counts;
 pub use format::Rights;
 pub use plan::{Failing, FaultPlan};

@@ -5,24 +5,32 @@
 //! was ever written since it was last known to be zero: clearing a frame whose bit is clear is free,
 //! which is what makes long replays fast and small.
 //!
+//! In a compact machine a frame that holds one word at every 64th byte and zeros between, as descriptors of tails do, takes
+//! that word of host memory instead of 4096 bytes: a terabyte has 16 GiB of descriptors.
+//!
 //! **Invariants**
 //! - I1. A frame whose bit is clear holds zeros, or a write to it is in flight. Writers write *first*
 //!   and set the bit after; `clear` takes the bit *first* and zeroes after. So whichever way the two
 //!   interleave no written byte hides behind a clear bit.
 //! - I2. Mappings live as long as the `Memory`; pointers into them are stable.
+//! - I3. Where a frame's uniform word is not 0, the frame reads as that word at every 64th byte and 0 between, its bit is set,
+//!   and its host memory holds zeros. Who writes anything else spreads the word out first.
 //!
-//! **Locking**: none. Words are atomics.
+//! **Locking**: none. Words are atomics. In a compact machine one CPU at a time writes to a frame, and nobody reads it then.
 //!
 //! **Not here**: who owns a frame (`check`), what an access costs (`cost`).
 #![allow(unsafe_code)]
 
 use crate::SimError;
+use crate::config::Backing;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_units::{FRAME_BYTES, FRAME_SHIFT, FrameRange, Pa};
 
 /// From this size on clearing gives the memory back to the host instead of writing zeros.
 const GIVE_BACK_BYTES: u64 = 2 << 20;
+/// The distance of uniform words.
+const STRIDE: u64 = 64;
 
 #[derive(Debug)]
 struct Region {
@@ -30,6 +38,8 @@ struct Region {
     bytes: u64,
     base: NonNull<u8>,
     written: NonNull<u8>,
+    /// A word per frame, in a compact machine.
+    uniform: Option<NonNull<u8>>,
 }
 
 /// All memory of one machine.
@@ -43,6 +53,10 @@ pub(crate) struct Memory {
 unsafe impl Send for Memory {}
 // SAFETY: as for Send.
 unsafe impl Sync for Memory {}
+
+fn uniform_bytes(bytes: u64) -> u64 {
+    ((bytes >> FRAME_SHIFT) * 8).next_multiple_of(FRAME_BYTES)
+}
 
 fn bitmap_bytes(bytes: u64) -> u64 {
     ((bytes >> FRAME_SHIFT).div_ceil(64) * 8).next_multiple_of(FRAME_BYTES)
@@ -99,7 +113,7 @@ fn give_back(_: NonNull<u8>, _: u64) -> bool {
 }
 
 impl Region {
-    fn new(range: FrameRange) -> Result<Region, SimError> {
+    fn new(range: FrameRange, backing: Backing) -> Result<Region, SimError> {
         let bytes = range.pages().bytes().get();
         let refused = SimError::Host { range };
         let base = map(bytes).ok_or(refused)?;
@@ -107,7 +121,93 @@ impl Region {
             unmap(base, bytes);
             return Err(refused);
         };
-        Ok(Region { start: range.start().pa().get(), bytes, base, written })
+        let start = range.start().pa().get();
+        let mut region = Region { start, bytes, base, written, uniform: None };
+        if backing == Backing::Compact {
+            region.uniform = Some(map(uniform_bytes(bytes)).ok_or(refused)?);
+        }
+        Ok(region)
+    }
+
+    /// The word that stands for all of the frame, if it is not 0.
+    #[inline]
+    fn uniform(&self, frame: u64) -> Option<&AtomicU64> {
+        // SAFETY: `uniform_bytes` made room for every frame of the region.
+        let at = unsafe { self.uniform?.add(frame as usize * 8) };
+        // SAFETY: memory::I2; aligned to 8 because the mapping is page-aligned.
+        Some(unsafe { at.cast::<AtomicU64>().as_ref() })
+    }
+    #[inline]
+    fn stands_for_all(&self, frame: u64) -> Option<u64> {
+        let word = self.uniform(frame)?.load(Ordering::Acquire);
+        (word != 0).then_some(word)
+    }
+
+    /// Writes a frame out that one word stood for (memory::I3).
+    #[inline]
+    fn spread(&self, frame: u64) {
+        if let Some(uniform) = self.uniform(frame) {
+            let word = uniform.load(Ordering::Acquire);
+            if word != 0 {
+                let start = frame << FRAME_SHIFT;
+                for offset in (start..start + FRAME_BYTES).step_by(STRIDE as usize) {
+                    self.word(offset).store(word, Ordering::Relaxed);
+                }
+                uniform.store(0, Ordering::Release);
+            }
+        }
+    }
+
+    /// Lets `word` stand for all of a frame whose every 64th byte's word is to be `word`; false where something else is
+    /// in the frame.
+    fn stand_for_all(&self, frame: u64, word: u64) -> bool {
+        let Some(uniform) = self.uniform(frame) else { return false };
+        let (start, stands) = (frame << FRAME_SHIFT, uniform.load(Ordering::Acquire) != 0);
+        let differs = || self.lines(frame).any(|(_, rest)| rest != 0);
+        if !stands
+            && self.is_written(frame)
+            && (differs() || !give_back(self.at(start), FRAME_BYTES))
+        {
+            return false;
+        }
+        uniform.store(word, Ordering::Release);
+        match word {
+            0 => _ = self.take_written(frame),
+            _ => self.set_written(frame),
+        }
+        true
+    }
+
+    /// The 64 bytes each of a frame: their first word, and whether there are others than 0.
+    fn lines(&self, frame: u64) -> impl Iterator<Item = (u64, u64)> {
+        let start = frame << FRAME_SHIFT;
+        let word = |at: u64| self.word(at).load(Ordering::Relaxed);
+        let line =
+            move |at: u64| (word(at), (1..STRIDE / 8).fold(0, |any, nth| any | word(at + nth * 8)));
+        (start..start + FRAME_BYTES).step_by(STRIDE as usize).map(line)
+    }
+    /// The word that could stand for all of a frame that is written out.
+    fn alike(&self, frame: u64) -> Option<u64> {
+        let first = self.word(frame << FRAME_SHIFT).load(Ordering::Relaxed);
+        self.lines(frame).all(|line| line == (first, 0)).then_some(first)
+    }
+
+    /// A word as it is read.
+    #[inline]
+    fn read(&self, offset: u64) -> u64 {
+        match self.stands_for_all(offset >> FRAME_SHIFT) {
+            Some(word) if offset & (STRIDE - 1) < 8 => word,
+            Some(_) => 0,
+            None => self.word(offset).load(Ordering::Acquire),
+        }
+    }
+    /// A word to be written, and its frame marked so afterwards.
+    #[inline]
+    fn write<R>(&self, offset: u64, write: impl FnOnce(&AtomicU64) -> R) -> R {
+        self.spread(offset >> FRAME_SHIFT);
+        let done = write(self.word(offset));
+        self.set_written(offset >> FRAME_SHIFT);
+        done
     }
 
     fn at(&self, offset: u64) -> NonNull<u8> {
@@ -153,6 +253,14 @@ impl Region {
     fn zero(&self, offset: u64, bytes: u64) {
         let frame = offset >> FRAME_SHIFT;
         let whole = bytes == FRAME_BYTES;
+        if !whole {
+            self.spread(frame);
+        } else if let Some(uniform) = self.uniform(frame)
+            && uniform.swap(0, Ordering::AcqRel) != 0
+        {
+            self.take_written(frame); // the host memory holds zeros
+            return;
+        }
         if whole && self.take_written(frame) || !whole && self.is_written(frame) {
             for at in (offset..offset + bytes).step_by(8) {
                 self.word(at).store(0, Ordering::Relaxed);
@@ -170,6 +278,9 @@ impl Region {
                 continue;
             }
             any |= self.take_written(frame);
+            if let Some(uniform) = self.uniform(frame) {
+                uniform.store(0, Ordering::Release);
+            }
             frame += 1;
         }
         any
@@ -180,13 +291,17 @@ impl Drop for Region {
     fn drop(&mut self) {
         unmap(self.base, self.bytes);
         unmap(self.written, bitmap_bytes(self.bytes));
+        if let Some(uniform) = self.uniform {
+            unmap(uniform, uniform_bytes(self.bytes));
+        }
     }
 }
 
 impl Memory {
     /// Memory for `ranges`, which are sorted and do not overlap.
-    pub(crate) fn new(ranges: &[FrameRange]) -> Result<Memory, SimError> {
-        let regions = ranges.iter().map(|r| Region::new(*r)).collect::<Result<Vec<_>, _>>()?;
+    pub(crate) fn new(ranges: &[FrameRange], backing: Backing) -> Result<Memory, SimError> {
+        let regions =
+            ranges.iter().map(|r| Region::new(*r, backing)).collect::<Result<Vec<_>, _>>()?;
         Ok(Memory { regions: regions.into_boxed_slice() })
     }
 
@@ -212,28 +327,41 @@ impl Memory {
     /// Reads the word at `pa`, or `None` in a hole.
     pub(crate) fn load(&self, pa: Pa) -> Option<u64> {
         let (region, offset) = self.find(pa, 8)?;
-        Some(region.word(offset).load(Ordering::Acquire))
+        Some(region.read(offset))
     }
 
     /// Writes the word at `pa` and gives the old one, or `None` in a hole.
     pub(crate) fn swap(&self, pa: Pa, word: u64) -> Option<u64> {
         let (region, offset) = self.find(pa, 8)?;
-        let old = region.word(offset).swap(word, Ordering::AcqRel);
-        region.set_written(offset >> FRAME_SHIFT);
-        Some(old)
+        Some(region.write(offset, |at| at.swap(word, Ordering::AcqRel)))
     }
 
     /// Writes the word at `pa`; in a hole nothing happens.
     pub(crate) fn store(&self, pa: Pa, word: u64) -> Option<()> {
         let (region, offset) = self.find(pa, 8)?;
-        region.word(offset).store(word, Ordering::Release);
-        region.set_written(offset >> FRAME_SHIFT);
+        region.write(offset, |at| at.store(word, Ordering::Release));
         Some(())
+    }
+
+    /// Writes the word at `count` addresses of one frame, `stride` apart; in a hole nothing happens.
+    pub(crate) fn fill(&self, pa: Pa, stride: u64, count: u64, word: u64) {
+        let Some((region, offset)) = self.find(pa, 8) else { return };
+        let frame = offset >> FRAME_SHIFT;
+        let all = (stride, count, offset % FRAME_BYTES) == (STRIDE, FRAME_BYTES / STRIDE, 0);
+        if all && region.stand_for_all(frame, word) {
+            return;
+        }
+        region.spread(frame);
+        for nth in 0..count {
+            region.word(offset + nth * stride).store(word, Ordering::Release);
+        }
+        region.set_written(frame);
     }
 
     /// Replaces the word at `pa` if it is `old`, or `None` in a hole.
     pub(crate) fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Option<Result<u64, u64>> {
         let (region, offset) = self.find(pa, 8)?;
+        region.spread(offset >> FRAME_SHIFT);
         let done =
             region.word(offset).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire);
         if done.is_ok() {
@@ -246,6 +374,7 @@ impl Memory {
     pub(crate) fn reach(&self, pa: Pa, bytes: u64) -> NonNull<u8> {
         let (region, offset) = self.expect(pa, bytes.max(1), "reach");
         for frame in offset >> FRAME_SHIFT..=(offset + bytes.max(1) - 1) >> FRAME_SHIFT {
+            region.spread(frame);
             region.set_written(frame);
         }
         region.at(offset)
@@ -293,12 +422,26 @@ impl Memory {
             // Up to the next frame border on either side, so that one bit speaks for each.
             let left = |offset: u64| FRAME_BYTES - ((offset + at) & (FRAME_BYTES - 1));
             let chunk = left(from).min(left(to)).min(bytes - at);
-            if source.is_written((from + at) >> FRAME_SHIFT) {
+            let (there, here) = ((from + at) >> FRAME_SHIFT, (to + at) >> FRAME_SHIFT);
+            if chunk == FRAME_BYTES
+                && let Some(word) = source.stands_for_all(there)
+            {
+                target.zero(to + at, chunk);
+                target.stand_for_all(here, word);
+            } else if chunk == FRAME_BYTES
+                && source.uniform.is_some()
+                && let Some(word) = source.alike(there)
+            {
+                target.zero(to + at, chunk);
+                target.stand_for_all(here, word);
+            } else if source.is_written(there) {
+                source.spread(there);
+                target.spread(here);
                 for offset in (at..at + chunk).step_by(8) {
                     let word = source.word(from + offset).load(Ordering::Relaxed);
                     target.word(to + offset).store(word, Ordering::Relaxed);
                 }
-                target.set_written((to + at) >> FRAME_SHIFT);
+                target.set_written(here);
             } else {
                 target.zero(to + at, chunk);
             }
@@ -327,5 +470,48 @@ impl Memory {
             region.set_written(frame);
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foliant_units::{Frame, Pages};
+
+    /// Words of four frames by one frame's uniform word, or not: whatever is written reads the same.
+    #[cfg(not(miri))] // without an operating system no memory is given back
+    #[test]
+    fn a_compact_memory_reads_like_a_whole_one() {
+        let range = FrameRange::new(Frame::new(512), Pages::new(4)).unwrap();
+        let [whole, compact] =
+            [Backing::Whole, Backing::Compact].map(|b| Memory::new(&[range], b).unwrap());
+        let start = range.start().pa();
+        let (mut state, mut alike) = (1u64, 0);
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for _ in 0..20_000 {
+            let (frame, word) = (start.add(random(4) * FRAME_BYTES), random(3));
+            let at = frame.add(random(512) * 8);
+            let (other, what) = (start.add(random(4) * FRAME_BYTES), random(8));
+            for memory in [&whole, &compact] {
+                match what {
+                    0..=2 => memory.fill(frame, STRIDE, FRAME_BYTES / STRIDE, word),
+                    3 => memory.fill(frame.add(STRIDE), STRIDE, 63, word),
+                    4 => _ = memory.store(at, word),
+                    5 => _ = memory.compare_exchange(at, 0, word),
+                    6 => memory.clear(frame, FRAME_BYTES),
+                    _ if frame != other => memory.copy(other, frame, FRAME_BYTES),
+                    _ => _ = memory.reach(at, 8),
+                }
+            }
+            let region = &compact.regions[0];
+            alike += (0..4).filter(|frame| region.stands_for_all(*frame).is_some()).count();
+            for at in (0..4 * FRAME_BYTES).step_by(8).map(|offset| start.add(offset)) {
+                assert_eq!(whole.load(at), compact.load(at), "{at:?}");
+            }
+        }
+        assert!(alike > 1000, "one word stood for a frame {alike} times");
     }
 }

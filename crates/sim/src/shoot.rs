@@ -18,6 +18,11 @@ use foliant_machine::{Invalidation, Kept, MmuRules, Reach, Root, Ticket, Tlb};
 use foliant_units::{CPUS_MAX, Cpu, CpuSet};
 use std::sync::Arc;
 
+/// How many entries an invalidation names.
+fn entries(what: &Invalidation) -> u64 {
+    what.items().iter().map(|item| item.entries()).sum()
+}
+
 impl Sim {
     /// Carries out all requests that wait in the mailbox of `cpu`.
     pub(crate) fn serve(&self, cpu: Cpu, state: &CpuState) {
@@ -34,13 +39,30 @@ impl Sim {
         }
     }
 
+    /// Serves a CPU that has nothing cached, where CPUs are threads and nobody watches: it makes no difference when. Its
+    /// caches stay empty until it walks, and it finds what is there then.
+    fn serve_at_once(&self, state: &CpuState, what: &Invalidation) -> bool {
+        if self.baton.is_some() || self.watch.is_some() || !state.core.lock().caches.is_empty() {
+            return false;
+        }
+        state.counters.requests_served.one();
+        let work = match what.reach() {
+            Reach::All => {
+                state.counters.full_flushes.one();
+                self.prices.picos(Work::FullFlush, 1)
+            }
+            _ => self.prices.picos(Work::InvalidateEntry, entries(what)),
+        };
+        state.charge(self.prices.picos(Work::InterruptTaken, 1) + work);
+        true
+    }
+
     fn carry_out(&self, (cpu, state): (Cpu, &CpuState), core: &mut Core, what: &Invalidation) {
-        let entries = what.items().iter().map(|item| item.entries()).sum();
         if what.reach() == Reach::All {
             state.counters.full_flushes.one();
             state.charge(self.prices.picos(Work::FullFlush, 1));
         } else {
-            state.charge(self.prices.picos(Work::InvalidateEntry, entries));
+            state.charge(self.prices.picos(Work::InvalidateEntry, entries(what)));
         }
         // aarch64 may be told the level of the leaf and then looks for that level only.
         let exact_level =
@@ -87,6 +109,7 @@ impl Tlb for Sim {
         let (cpu, state) = self.enter();
         let mut targets = *cpus;
         targets.remove(cpu);
+        let mut targets_left = targets;
         let count = targets.iter().filter(|cpu| cpu.index() < self.cpus.len()).count() as u64;
         if count > 0 {
             state.counters.shootdowns.one();
@@ -94,19 +117,28 @@ impl Tlb for Sim {
             state.charge(self.prices.picos(Work::InterruptSend, 1));
             state.charge(self.prices.picos(Work::InterruptTarget, count));
             let what = Arc::new(*what);
+            let mut left = 0;
             for target in targets.iter() {
-                if let Some(target) = self.cpus.get(target.index()) {
+                if let Some(there) = self.cpus.get(target.index())
+                    && self.serve_at_once(there, &what)
+                {
+                    targets_left.remove(target);
+                } else if let Some(target) = self.cpus.get(target.index()) {
+                    left += 1;
                     let mut mailbox = target.mailbox.lock();
                     mailbox.requests.push_back(Arc::clone(&what));
                     target.waiting.store(mailbox.requests.len() as u64, Ordering::Release);
                 }
+            }
+            if left == 0 {
+                state.charge(self.prices.picos(Work::InterruptWait, 1)); // nobody is left to charge it for
             }
         }
         let number = {
             let mut mailbox = state.mailbox.lock();
             let number = mailbox.next * CPUS_MAX as u64 + cpu.index() as u64;
             mailbox.next += 1;
-            mailbox.tickets.push((number, targets));
+            mailbox.tickets.push((number, targets_left));
             number
         };
         self.tell(cpu, || Event::Asked { targets: CpuBits(targets), what: What(*what), number });

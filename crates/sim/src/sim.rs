@@ -41,7 +41,7 @@ impl Sim {
     /// Builds the machine that `config` describes.
     pub fn new(config: Config) -> Result<Sim, SimError> {
         let config = config.checked()?;
-        let memory = Memory::new(&config.memory)?;
+        let memory = Memory::new(&config.memory, config.backing)?;
         let seed = match config.mode {
             Mode::Seeded(seed) => seed,
             Mode::Free => 0,

@@ -24,10 +24,10 @@ use foliant::manager::{Setup, SetupError};
 use foliant::space::SpaceId;
 use foliant::table::X86_64;
 use foliant::{Access, Manager, Outcome, Policy};
-use foliant_lab::{Counted, Stage, Stopped};
+use foliant_lab::{Counted, PoolStep, Stage, Stopped};
 use foliant_machine::Cpus;
-use foliant_sim::{Config, Sim, SimError};
-use foliant_units::{Bytes, Cpu, Frame, Va, VaRange};
+use foliant_sim::{Config, Sim, SimError, Work};
+use foliant_units::{Bytes, Cpu, Va, VaRange};
 
 /// Faults that one access may take.
 const FAULTS_MAX: u32 = 64;
@@ -46,13 +46,7 @@ impl<'m> SimStage<'m> {
     /// A manager of all memory of the machine, with every CPU ready.
     pub fn new(machine: &'m Counted<Sim>) -> Result<SimStage<'m>, SetupError> {
         let sim = machine.machine();
-        let setup = Setup {
-            memory: &sim.config().memory,
-            reserved: &[],
-            added_below: Frame::new(0),
-            kernel_top: None,
-            policy: Policy::BASE_ONLY,
-        };
+        let setup = Setup::of(&sim.config().memory, Policy::BASE_ONLY);
         let manager = Manager::new(machine, &setup)?;
         for cpu in manager.cpus() {
             sim.on(cpu, || manager.online());
@@ -116,5 +110,16 @@ impl<'m> Stage<'m> for SimStage<'m> {
     }
     fn ticks(&self) -> u64 {
         self.sim().kernel_time_total().0
+    }
+    fn elapsed(&self) -> u64 {
+        self.sim().kernel_time(Cpu(0)).0
+    }
+    fn pooled(&self, step: PoolStep, pages: u64) {
+        let work = match step {
+            PoolStep::Fill => Work::PoolFill,
+            PoolStep::Drain => Work::PoolDrain,
+            PoolStep::Fold => Work::Fold,
+        };
+        self.sim().charge_work(work, pages);
     }
 }

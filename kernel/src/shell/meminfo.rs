@@ -3,7 +3,7 @@
 //! Only fields whose value is known are shown. Nothing is reclaimed here, so what is free is what is available.
 
 use super::words::{Complaint, Words};
-use super::{Shell, tables, window};
+use super::{Shell, pool, tables, window};
 use crate::memory::manager;
 use crate::{heap, layout, say, serial, smp};
 use foliant_units::{Bytes, Level, Order, Pages};
@@ -30,9 +30,9 @@ pub(super) fn meminfo<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<()
     kilobytes("VmallocTotal:", window::range().bytes());
     kilobytes("VmallocUsed:", window::allocated().bytes());
     kilobytes("AnonHugePages:", huge);
-    shell.pools.meminfo();
+    pool::meminfo();
     kilobytes("Hugepagesize:", Order::MEGA.bytes());
-    kilobytes("Hugetlb:", shell.pools.pages().bytes());
+    kilobytes("Hugetlb:", manager().pooled().bytes());
     let direct = window::direct();
     for (name, level) in [
         ("DirectMap4k:", Level::BASE),

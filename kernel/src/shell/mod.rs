@@ -16,6 +16,7 @@
 
 mod counters;
 mod keyboard;
+mod kpageflags;
 mod line;
 mod meminfo;
 mod pool;
@@ -32,7 +33,6 @@ use foliant::space::SpaceId;
 use foliant_units::{Pages, VaRange};
 use keyboard::Keyboard;
 use line::{Line, Read};
-use pool::Pools;
 use words::{Complaint, Words};
 
 /// With less memory free no scenario begins: its report needs some.
@@ -46,7 +46,6 @@ struct Shell {
     last: Option<VaRange>,
     /// Areas made so far. Each has its number as its tag, so that two never become one.
     made: u64,
-    pools: Pools,
     life: Life,
 }
 
@@ -83,7 +82,13 @@ const COMMANDS: &[Command] = &[
     command("stats", "", "events and folio sizes, counted since the start", counters::stats),
     command("cpus", "", "the CPUs that run", counters::cpus),
     command("thp", "[[SIZE] STATE]", "folio sizes that faults may use: show or set", thp::thp),
-    command("hugepages", "[2m|1g COUNT]", "huge pages kept: show or set how many", pool::hugepages),
+    command(
+        "hugepages",
+        "[2m|1g COUNT | CONTROL [2m|1g] VALUE]",
+        "huge pages kept: show or set how many, and how",
+        pool::hugepages,
+    ),
+    command("kpageflags", "[FRAME COUNT]", "what frames are", kpageflags::kpageflags),
     command("map", "SIZE [hugepage|nohugepage]", "make an area", space::map),
     command("maps", "", "the areas", space::maps),
     command("smaps", "", "the areas with what is present in them", space::smaps),
@@ -116,8 +121,7 @@ pub(crate) fn run() -> bool {
             return false;
         }
     };
-    let pools = Pools::new();
-    let mut shell = Shell { space, last: None, made: 0, pools, life: Life::Open };
+    let mut shell = Shell { space, last: None, made: 0, life: Life::Open };
     say!("help lists the commands");
     let mut line = Line::new();
     while shell.life == Life::Open {
@@ -151,10 +155,9 @@ impl Shell {
     }
 
     /// Gives everything back (B2).
-    fn close(mut self, before: Books) -> bool {
-        let done = self.pools.release().map_err(|misuse| say!("a kept page: {misuse}")).is_ok();
+    fn close(self, before: Books) -> bool {
         let ended = manager().end(self.space).map_err(|why| say!("the space: {why}")).is_ok();
-        drop(self);
+        pool::release(); // after the space, so that none is in use
         let agrees = match manager().audit(&[]) {
             Ok(audit) if audit.folios == 0 => true,
             Ok(audit) => {
@@ -172,7 +175,7 @@ impl Shell {
         } else {
             say!("before: {before:?}, now: {after:?}");
         }
-        done && ended && agrees && before.sum() == after.sum()
+        ended && agrees && before.sum() == after.sum()
     }
 }
 
@@ -191,7 +194,7 @@ impl Books {
             free: manager().memory().free.get(),
             heap: heap::pages(),
             tables: tables(),
-            descriptors: window::descriptors().get(),
+            descriptors: manager().memmap().census().frames.get(),
         }
     }
     fn sum(&self) -> u64 {

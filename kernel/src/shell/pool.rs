@@ -1,123 +1,107 @@
-//! Huge pages that are kept: blocks that the manager lent, for nobody else.
+//! Huge pages that are kept: the manager's pools.
 
 use super::Shell;
 use super::words::{Complaint, Words, count};
 use crate::memory::manager;
 use crate::say;
-use alloc::vec::Vec;
-use foliant::NoBlock;
-use foliant::folio::Misuse;
-use foliant_units::{Bytes, Frame, Order, Pages};
+use foliant::pool::{
+    Budget, CONTROLS, Control, Folding, PoolCounters, Resized, SIZES, Scope, Wrote,
+};
+use foliant_units::{Bytes, Order};
 
-/// The pages of one size.
-struct Pool {
-    order: Order,
-    kept: Vec<Frame>,
-}
-
-/// One pool for each size of a leaf.
-pub(super) struct Pools([Pool; 2]);
-
-/// Why a pool has another size than was asked for.
-enum Short {
-    /// No block is left.
-    NoBlock(NoBlock),
-    /// The manager does not take a page back.
-    Misuse(Misuse),
-}
-
-impl Pool {
-    const fn new(order: Order) -> Pool {
-        Pool { order, kept: Vec::new() }
-    }
-    fn len(&self) -> u64 {
-        self.kept.len() as u64
-    }
-
-    /// Takes or gives back pages until there are `want`, as far as that goes.
-    fn resize(&mut self, want: u64) -> Result<(), Short> {
-        while self.len() > want
-            && let Some(frame) = self.kept.pop()
-        {
-            manager().take_back(frame, self.order).map_err(Short::Misuse)?;
-        }
-        while self.len() < want {
-            let no_list = |_| Short::NoBlock(NoBlock { order: Order::BASE });
-            self.kept.try_reserve(1).map_err(no_list)?;
-            self.kept.push(manager().lend(self.order).map_err(Short::NoBlock)?);
-        }
-        if self.kept.is_empty() {
-            self.kept = Vec::new(); // the list's memory too
-        }
-        Ok(())
+/// The lines of `meminfo`, which are those of 2 MiB.
+pub(super) fn meminfo() {
+    let pool: PoolCounters = manager().pool(Order::MEGA).unwrap_or_default();
+    for (name, pages) in [
+        ("HugePages_Total:", pool.nr_hugepages),
+        ("HugePages_Free:", pool.free_hugepages),
+        ("HugePages_Rsvd:", pool.resv_hugepages),
+        ("HugePages_Surp:", pool.surplus_hugepages),
+    ] {
+        say!("{name:<19}{pages:>5}");
     }
 }
 
-impl Pools {
-    pub(super) const fn new() -> Pools {
-        Pools([Pool::new(Order::MEGA), Pool::new(Order::GIGA)])
-    }
-
-    /// The lines of `meminfo`, which are those of 2 MiB. Nobody maps or reserves kept pages yet.
-    pub(super) fn meminfo(&self) {
-        let kept = self.0[0].len();
-        for (name, pages) in [
-            ("HugePages_Total:", kept),
-            ("HugePages_Free:", kept),
-            ("HugePages_Rsvd:", 0),
-            ("HugePages_Surp:", 0),
-        ] {
-            say!("{name:<19}{pages:>5}");
+/// Gives all pages back.
+pub(super) fn release() {
+    for order in SIZES {
+        let done = manager().resize_pool(order, 0, Budget::ALL);
+        if let Err(why) = done {
+            say!("a kept page: {why}");
         }
     }
+    manager().set_folding(Folding::Off);
+}
 
-    /// Pages in all pools.
-    pub(super) fn pages(&self) -> Pages {
-        Pages::new(self.0.iter().map(|pool| pool.len() * pool.order.pages().get()).sum())
-    }
-
-    /// Gives all pages back.
-    pub(super) fn release(&mut self) -> Result<(), Misuse> {
-        for pool in &mut self.0 {
-            match pool.resize(0) {
-                Err(Short::Misuse(misuse)) => return Err(misuse),
-                Ok(()) | Err(Short::NoBlock(_)) => {}
+/// Every control that can be read, as the file that a kernel would publish.
+fn show() {
+    let scopes = SIZES.into_iter().map(Scope::Pool).chain([Scope::Machine]);
+    for scope in scopes {
+        for control in CONTROLS.iter().filter(|control| control.is_at(scope)) {
+            let Ok(value) = manager().pools().read(*control, scope) else { continue };
+            match scope {
+                Scope::Pool(order) | Scope::Node(order, _) => {
+                    say!("hugepages-{}/{} {value}", super::thp::Kilobytes(order), control.name());
+                }
+                Scope::Machine => say!("{} {value}", control.name()),
             }
         }
-        Ok(())
     }
+}
 
-    fn show(&self) {
-        for Pool { order, kept } in &self.0 {
-            say!(
-                "hugepages-{} nr_hugepages {} free_hugepages {} resv_hugepages 0 surplus_hugepages 0",
-                super::thp::Kilobytes(*order),
-                kept.len(),
-                kept.len()
-            );
+/// Writes a control.
+fn write<'w>(control: Control, words: &mut Words<'w>) -> Result<(), Complaint<'w>> {
+    let scope = match control {
+        Control::HugetlbOptimizeVmemmap => Scope::Machine,
+        _ => {
+            let word = words.need("SIZE")?;
+            Scope::Pool(order(word)?)
         }
+    };
+    let value = words.need("VALUE")?;
+    words.end()?;
+    match manager().pools().write(control, scope, value) {
+        Ok(Wrote::Set) => {}
+        Ok(Wrote::Resized(Resized { reached, .. })) => say!("{reached} pages are kept"),
+        Ok(Wrote::Demoted(demoted)) => {
+            say!("{} pages of 1g are {} of 2m now", demoted.demoted, demoted.made);
+        }
+        Err(why) => say!("hugepages: {why}"),
     }
+    Ok(())
+}
+
+fn order(word: &str) -> Result<Order, Complaint<'_>> {
+    let bytes = super::words::size(word)?;
+    let order = SIZES.into_iter().find(|order| order.bytes() == bytes);
+    order.ok_or(Complaint::Unknown(word, "2m, 1g"))
 }
 
 /// `hugepages`.
-pub(super) fn hugepages<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<(), Complaint<'w>> {
-    let Some(size) = words.next() else {
-        shell.pools.show();
+pub(super) fn hugepages<'w>(_: &mut Shell, words: &mut Words<'w>) -> Result<(), Complaint<'w>> {
+    let Some(word) = words.next() else {
+        show();
         return Ok(());
     };
-    let bytes = super::words::size(size)?;
-    let has = |pool: &&mut Pool| pool.order.bytes() == bytes;
-    let pool = shell.pools.0.iter_mut().find(has).ok_or(Complaint::Unknown(size, "2m, 1g"))?;
+    if let Some(control) = Control::named(word) {
+        return write(control, words);
+    }
+    let (size, order) = (word, order(word)?);
     let want = count(words.need("COUNT")?)?;
     words.end()?;
-    let done = pool.resize(want);
-    let (kept, bytes) = (pool.len(), Bytes::new(pool.len() * bytes.get()));
-    match done {
-        Ok(()) => say!("{size}: {kept} pages are kept, {bytes}"),
-        Err(Short::NoBlock(none)) => {
-            say!("{size}: {kept} of {want} pages are kept, {bytes}: {none}")
+    let kept = match manager().resize_pool(order, want, Budget::ALL) {
+        Ok(done) => done.reached,
+        Err(why) => {
+            say!("hugepages: {why}");
+            return Ok(());
         }
-        Err(Short::Misuse(misuse)) => say!("{size}: {kept} pages are kept, {bytes}: {misuse}"),
+    };
+    let bytes = Bytes::new(kept * order.bytes().get());
+    if kept == want {
+        say!("{size}: {kept} pages are kept, {bytes}");
+    } else {
+        let none = foliant::NoBlock { order };
+        say!("{size}: {kept} of {want} pages are kept, {bytes}: {none}");
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::layout::{self, DIRECT, DIRECT_MAX, STACK_STRIDE, WINDOW};
 use crate::memory::{Format, manager};
 use crate::say;
 use core::fmt;
-use foliant::table::{Attrs, Entry, Half, Paging};
+use foliant::table::{Attrs, Entry, Paging};
 use foliant_units::{Bytes, FRAME_BYTES, Pa, Pages, Va, VaRange};
 
 /// The window is one word of the top table (layout::L1).
@@ -125,12 +125,4 @@ pub(super) fn direct() -> [u64; 3] {
         }
     }
     leaves
-}
-
-/// Pages that hold frame descriptors: all that is mapped below the direct map.
-pub(super) fn descriptors() -> Pages {
-    let array = VaRange::new(Format::half(Half::Kernel).0, Va::new(DIRECT)).unwrap_or_default();
-    let mut pages = 0;
-    mappings(array, |mapping| pages += mapping.range.pages().get());
-    Pages::new(pages)
 }

@@ -63,7 +63,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
 
     /// Makes the entry writable where nobody else has the page; `None` where somebody has.
-    fn reuse(&self, area: &Area, level: Level, word: u64) -> Option<Step> {
+    pub(super) fn reuse(&self, area: &Area, level: Level, word: u64) -> Option<Step> {
         let slot = Slot::of(self.va, level);
         let wider = Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
         let writable = |word| match P::decode(word, level, slot) {
@@ -85,7 +85,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Replace::BreakBeforeMake if attrs.has(Attrs::EXCLUSIVE) && level == Level::BASE => {
                 drop(locked);
                 let (stock, tables) = (self.stock, &self.tables);
-                if !replace_leaf(stock, self.space, tables, self.va, word, || writable(word)) {
+                let at = (self.va, level);
+                if !replace_leaf(stock, self.space, tables, at, word, || writable(word)) {
                     return Some(Step::Again);
                 }
             }
@@ -111,18 +112,26 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         let mut unused = Some(claim);
         let replaced = self.still(area)
-            && replace_leaf(self.stock, self.space, &self.tables, self.va, word, || {
-                let claim = unused.take().expect("made once");
-                if is_zero {
-                    zero::clear(self.stock, &claim);
-                } else {
-                    zero::copy_page(self.stock.machine, from.pa(), &claim);
-                    self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
-                }
-                let head = self.stock.enlist(claim, 1);
-                let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
-                P::leaf(head.pa(), Level::BASE, attrs | Attrs::SOFT_DIRTY)
-            });
+            && replace_leaf(
+                self.stock,
+                self.space,
+                &self.tables,
+                (self.va, Level::BASE),
+                word,
+                || {
+                    let claim = unused.take().expect("made once");
+                    if is_zero {
+                        zero::clear(self.stock, &claim);
+                    } else {
+                        zero::copy_page(self.stock.machine, from.pa(), &claim);
+                        self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
+                    }
+                    let head = self.stock.enlist(claim, 1);
+                    let attrs =
+                        attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
+                    P::leaf(head.pa(), Level::BASE, attrs | Attrs::SOFT_DIRTY)
+                },
+            );
         if !replaced {
             if is_zero {
                 self.space.uncharge(me, 1);

@@ -19,21 +19,28 @@
 //! **Locking.** A fault runs inside a reader's section, takes no lock but one table's for the publication, and waits for
 //! nothing in it but other table holders and breaking entries. Areas are read without a lock.
 //!
+//! **Huge pages of a pool** are taken outside of the reader's section, for the pool may have to wait for readers: the fault
+//! says what it needs (`Need`), the face takes a page and runs the fault again with it (`Offer`).
+//!
 //! **Not here**: how areas change (`space`), what happens when order 0 fails (the face and its embedder decide).
 
 mod anonymous;
 mod copy;
+mod hugetlb;
 mod policy;
 
 pub use policy::{
     Global, Orders, Policy, PolicyError, ProcessSwitch, Size, ThpAnonError, fitting, parse_order,
 };
 
+pub(crate) use hugetlb::Offer;
 pub(crate) use policy::Switches;
 
+use crate::pool::Source;
 use crate::space::{Area, Flags, Space};
 use crate::stock::{Event, Stock};
 use crate::table::{Attrs, Entry, Paging, SoftKind, Tables};
+use core::cell::Cell;
 use foliant_machine::{Invalidation, Item, Machine, Replace, Tables as Went};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Order, Va, VaRange};
 
@@ -65,6 +72,8 @@ pub enum Outcome {
     Userfault(Va),
     /// The access is not allowed.
     Refused(Refusal),
+    /// No huge page of this size is left: none was promised, and the pool is empty.
+    NoHugePage(Order),
     /// Not even a base page was to be had.
     OutOfMemory,
     /// A base page was to be had, but the space's charge limit is reached.
@@ -94,6 +103,8 @@ pub(crate) struct Fault<'f, 'm, M: Machine, P: Paging> {
     /// The page accessed.
     pub(crate) va: Va,
     pub(crate) access: Access,
+    /// A huge page that the face took for this fault.
+    pub(crate) offer: &'f Cell<Option<Offer>>,
 }
 
 /// How a step of a fault ended.
@@ -102,6 +113,17 @@ pub(crate) enum Step {
     Done(Outcome),
     /// Something changed meanwhile: look again.
     Again,
+    /// The face has to do something first, outside of the reader's section.
+    Need(Need),
+}
+
+/// What a fault needs to go on. The face sees to it and runs the fault again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Need {
+    /// A huge page, as an [`Offer`].
+    Page(Order, Source),
+    /// Empty tables are in the place of a huge page at this address.
+    Clear(Va, Order),
 }
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
@@ -111,23 +133,29 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         switches: &Switches,
         zero_page: Frame,
         (va, access): (Va, Access),
+        offer: &'f Cell<Option<Offer>>,
     ) -> Self {
         let va = va.align_down(Bytes::new(FRAME_BYTES));
         let policy = switches.load(); // E2
-        Fault { stock, space, tables: space.tables(stock), policy, zero_page, va, access }
+        Fault { stock, space, tables: space.tables(stock), policy, zero_page, va, access, offer }
     }
 
     /// Runs the fault to its end. The caller is in a reader's section.
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> Result<Outcome, Need> {
         loop {
             let Some(area) = self.space.areas.find(self.stock.machine, self.va) else {
-                return Outcome::Refused(Refusal::NoArea(self.va));
+                return Ok(Outcome::Refused(Refusal::NoArea(self.va)));
             };
             if !grants(area.flags, self.access) {
-                return Outcome::Refused(Refusal::NoRight(self.va, self.access));
+                return Ok(Outcome::Refused(Refusal::NoRight(self.va, self.access)));
             }
-            match self.step(&area) {
-                Step::Done(outcome) => return outcome,
+            let step = match area.flags.huge_order() {
+                Some(order) => self.hugetlb(&area, order),
+                None => self.step(&area),
+            };
+            match step {
+                Step::Done(outcome) => return Ok(outcome),
+                Step::Need(need) => return Err(need),
                 Step::Again => self.stock.machine.relax(),
             }
         }

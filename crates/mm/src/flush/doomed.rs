@@ -1,15 +1,17 @@
 //! What may be freed after a flush: a list that grows by frames and never needs any.
 //!
 //! ```text
-//!   word   frame (40) << 20 │ references (19) << 1 │ 0      n references to the folio at `frame`
-//!          frame (40) << 20 │                      │ 1      a page table
+//!   word   frame (40) << 24 │ count (22) << 2 │ 0      so many references to the folio at `frame`
+//!                                             │ 1      a page table
+//!                                             │ 2      so many frames of descriptors, each a block of its own
 //! ```
 
-use crate::stock::{Stock, Words, words};
+use crate::frame::Claim;
+use crate::stock::{Event, Stock, Words, words};
 use crate::sync::Ordering;
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
-use foliant_units::{Frame, Order};
+use foliant_units::{Frame, Order, Pages};
 
 /// How many words fit in without memory.
 const INLINE: usize = 32;
@@ -20,6 +22,25 @@ const LINK_LEN: usize = 511;
 /// How many frames one list takes at most, so that the memory held back by one flush is bounded (40 MiB of base
 /// pages).
 const FRAMES_MAX: usize = 20;
+
+/// What a word dooms.
+#[derive(Clone, Copy)]
+enum Tag {
+    References = 0,
+    Table = 1,
+    Descriptors = 2,
+}
+
+impl Tag {
+    const FRAME_SHIFT: u32 = 24;
+    const COUNT_MAX: u64 = (1 << 22) - 1;
+
+    const fn word(self, frame: Frame, n: u64) -> u64 {
+        frame.get() << Tag::FRAME_SHIFT | n << 2 | self as u64
+    }
+}
+
+const _: () = assert!(Order::GIGA.pages().get() <= Tag::COUNT_MAX);
 
 /// See the module's text.
 pub(crate) struct Doomed {
@@ -70,14 +91,22 @@ impl Doomed {
         head: Frame,
         n: u64,
     ) {
-        self.push(stock, head.get() << 20 | n << 1);
+        self.push(stock, Tag::References.word(head, n));
     }
     pub(crate) fn push_table<M: Machine, P: Paging>(
         &mut self,
         stock: &Stock<'_, M, P>,
         table: Frame,
     ) {
-        self.push(stock, table.get() << 20 | 1);
+        self.push(stock, Tag::Table.word(table, 1));
+    }
+    pub(crate) fn push_descriptors<M: Machine, P: Paging>(
+        &mut self,
+        stock: &Stock<'_, M, P>,
+        first: Frame,
+        n: u64,
+    ) {
+        self.push(stock, Tag::Descriptors.word(first, n));
     }
 
     fn push<M: Machine, P: Paging>(&mut self, stock: &Stock<'_, M, P>, word: u64) {
@@ -116,17 +145,24 @@ impl Doomed {
             };
             self.newest_len = page[LINK_LEN].load(Ordering::Relaxed) as usize;
             self.frames -= 1;
-            stock.release(crate::frame::Claim::state(frame, Order::BASE));
+            stock.release(Claim::state(frame, Order::BASE));
         }
     }
 }
 
 fn free<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, word: u64) {
-    let frame = Frame::new(word >> 20);
-    if word & 1 == 1 {
-        stock.count(crate::stock::Event::TableFreed);
-        stock.release(crate::frame::Claim::state(frame, Order::BASE));
-    } else {
-        stock.drop_references(frame, word >> 1 & 0x7_ffff);
+    let (frame, n) = (Frame::new(word >> Tag::FRAME_SHIFT), word >> 2 & Tag::COUNT_MAX);
+    match word & 3 {
+        0 => stock.drop_references(frame, n),
+        1 => {
+            stock.count(Event::TableFreed);
+            stock.release(Claim::state(frame, Order::BASE));
+        }
+        _ => {
+            stock.uncount_by(Event::MemmapPages, n);
+            for nth in 0..n {
+                stock.release(Claim::state(frame.add(Pages::new(nth)), Order::BASE));
+            }
+        }
     }
 }

@@ -50,6 +50,14 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     const ROOM_MIN: usize = 2;
 
     pub(crate) fn new(stock: &'g Stock<'m, M, P>, target: &'g Target) -> Self {
+        Gather::of(stock, target, FlushGrain::load(stock))
+    }
+    /// A gather that is flushed when its owner says so, whatever grain is set: the owner counts in other units than
+    /// entries.
+    pub(crate) fn whole(stock: &'g Stock<'m, M, P>, target: &'g Target) -> Self {
+        Gather::of(stock, target, FlushGrain::WHOLE)
+    }
+    fn of(stock: &'g Stock<'m, M, P>, target: &'g Target, grain: FlushGrain) -> Self {
         let list = Invalidation::none(target.scope());
         Gather {
             stock,
@@ -57,7 +65,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
             list,
             entries: 0,
             noted: 0,
-            grain: FlushGrain::load(stock),
+            grain,
             pending: Pending::No,
             doomed: Doomed::new(),
             tables: 0,
@@ -91,6 +99,25 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.doomed.grow(self.stock, count)
     }
 
+    /// Whether there is something to flush or to free.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending == Pending::No && self.doomed.is_empty()
+    }
+    /// Whether a flush would ask anybody to invalidate something.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending == Pending::Yes
+    }
+    /// Tries to have room for `count` doomed words without a flush, and says for how many there is. Called without a
+    /// lock.
+    pub(crate) fn grow(&mut self, count: usize) -> usize {
+        self.doomed.grow(self.stock, count)
+    }
+
+    /// How many more doomed words fit in as it is.
+    pub(crate) fn room_left(&self) -> usize {
+        self.doomed.room()
+    }
+
     /// Notes that leaves of `level` in `range` were taken out or lost a permission. Called under the table's lock.
     pub(crate) fn note(&mut self, range: VaRange, level: Level, used: Used) {
         let rules = self.stock.machine.rules();
@@ -115,6 +142,11 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.doomed.push_references(self.stock, head, n);
     }
 
+    /// Dooms the `n` frames from `first` on, which held descriptors. Needs one word of room.
+    pub(crate) fn doom_descriptors(&mut self, first: Frame, n: u64) {
+        self.doomed.push_descriptors(self.stock, first, n);
+    }
+
     fn add(&mut self, item: Item) {
         debug_assert!(!self.is_full(), "the caller asked before it took the entry (flush::F6)");
         self.noted += item.entries();
@@ -137,6 +169,14 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
             self.list.widen();
         }
         if self.entries > self.stock.machine.rules().ceiling_entries as u64 {
+            self.list.widen();
+        }
+    }
+
+    /// Has the coming flush cover all of the target if another gather of it is pending: for who was led to a table by an
+    /// entry that the other one replaced, and would free what the old entry still reaches.
+    pub(crate) fn cover_others(&mut self) {
+        if self.pending == Pending::Yes && self.target.is_pending(1) {
             self.list.widen();
         }
     }

@@ -6,7 +6,7 @@ use core::fmt;
 use core::num::NonZeroU32;
 
 /// Entries per flush. Whole is the normal case: an operation flushes once, at its end. One is the baseline that it is
-/// measured against: a flush for each entry. Whatever the grain, the work is done by the same code.
+/// measured against: a flush for each entry. Where huge pages are folded it counts pages. Whatever the grain, the work is done by the same code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlushGrain(Option<NonZeroU32>);
 
@@ -24,6 +24,10 @@ impl FlushGrain {
         }
     }
 
+    /// The number, unless it is whole.
+    pub(crate) const fn get(self) -> Option<NonZeroU32> {
+        self.0
+    }
     /// Whether so many entries are as many as one flush covers.
     pub(super) fn is_reached(self, entries: u64) -> bool {
         self.0.is_some_and(|most| entries >= u64::from(most.get()))

@@ -1,10 +1,14 @@
-//! Whose translations a gather ends: the CPUs that run a space, and whether a flush of it is pending.
+//! Whose translations a gather ends: the CPUs that run a space (or, for the kernel half, that are online), and whether a
+//! flush of it is pending.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 use foliant_machine::Scope;
 use foliant_units::{CPUS_MAX, Cpu, CpuSet, Pa};
 
-/// One address space as the flush sees it.
+/// Stands for the kernel half in the place of a top table's address, which is a multiple of 4096.
+const KERNEL: u64 = !0;
+
+/// One address space, or the kernel half, as the flush sees it.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Target {
@@ -23,7 +27,16 @@ impl Target {
         Pa::new(self.root.load(Ordering::Relaxed))
     }
     pub(crate) fn scope(&self) -> Scope {
-        Scope::Space(self.root())
+        match self.root.load(Ordering::Relaxed) {
+            KERNEL => Scope::Kernel,
+            root => Scope::Space(Pa::new(root)),
+        }
+    }
+    /// The kernel half. A CPU is announced when it comes online, before it runs the kernel's tables, for good.
+    pub(crate) fn kernel() -> Target {
+        let target = Target::default();
+        target.root.store(KERNEL, Ordering::Relaxed);
+        target
     }
 
     /// Announces that `cpu` is about to load the root. A flush that does not see this is seen by a later

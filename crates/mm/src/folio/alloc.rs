@@ -15,7 +15,9 @@
 //!   no aligned free block of the order exists.
 //! - I2. A search goes forward only; it ends whatever others do.
 //!
-//! **Locking**: none. **Not here**: a choice of memory node; it would order the sections.
+//! On one node (order 9 and more) a search goes over the sections of that node only.
+//!
+//! **Locking**: none. **Not here**: which node to ask for.
 
 use super::bits::Phase;
 use super::entry::{FIT_PART, FIT_WHOLE};
@@ -24,7 +26,7 @@ use super::index::List;
 use super::seats::{Place, Seat, Seats};
 use super::section::Section;
 use super::{AllocError, Class, Folios};
-use foliant_units::{Cpu, Frame, Order};
+use foliant_units::{Cpu, Frame, Node, Order};
 
 const MEGA: u32 = Order::MEGA.get() as u32;
 
@@ -43,12 +45,41 @@ impl<'m> Folios<'m> {
         let order_bits = order.get() as u32;
         let found = if order_bits < MEGA {
             self.alloc_small(seats.seat(class, order_bits), order_bits, class)
-        } else if order_bits == MEGA {
-            self.alloc_mega(seats, class)
         } else {
-            self.alloc_run(order_bits, class)
+            self.alloc_whole(seats, order_bits, class, None)
         };
         found.ok_or(AllocError::NoMemory { order, class })
+    }
+    /// [`alloc`](Folios::alloc) of a block of 2 MiB or more that lies on `node`. Smaller ones come from anywhere.
+    pub fn alloc_on(
+        &self,
+        cpu: Cpu,
+        node: Node,
+        order: Order,
+        class: Class,
+    ) -> Result<Frame, AllocError> {
+        if order < Order::MEGA {
+            return self.alloc(cpu, order, class);
+        }
+        let Some(seats) = self.seats(cpu) else {
+            return Err(AllocError::UnknownCpu { cpu, cpus: self.cpus() });
+        };
+        self.alloc_whole(seats, order.get() as u32, class, Some(node))
+            .ok_or(AllocError::NoMemory { order, class })
+    }
+    #[inline]
+    fn alloc_whole(
+        &self,
+        seats: Seats<'m>,
+        order: u32,
+        class: Class,
+        node: Option<Node>,
+    ) -> Option<Frame> {
+        if order == MEGA {
+            self.alloc_mega(seats, class, node)
+        } else {
+            self.alloc_run(order, class, node)
+        }
     }
 
     #[inline]
@@ -129,9 +160,17 @@ impl<'m> Folios<'m> {
     fn search<T>(
         &self,
         list: List,
+        visit: impl FnMut(usize, &Section<'m>, usize) -> Option<T>,
+    ) -> Option<T> {
+        self.search_on(None, list, visit)
+    }
+    fn search_on<T>(
+        &self,
+        node: Option<Node>,
+        list: List,
         mut visit: impl FnMut(usize, &Section<'m>, usize) -> Option<T>,
     ) -> Option<T> {
-        for (number, section) in self.sections.iter() {
+        for (number, section) in self.sections.iter().filter(|(_, section)| is_on(section, node)) {
             let mut from = 0;
             while let Some(bit) = section.index().next(list, from) {
                 if let Some(found) = visit(number, section, section.blk(bit)) {
@@ -144,23 +183,32 @@ impl<'m> Folios<'m> {
     }
 
     #[inline]
-    fn alloc_mega(&self, seats: Seats<'m>, class: Class) -> Option<Frame> {
+    fn alloc_mega(&self, seats: Seats<'m>, class: Class, node: Option<Node>) -> Option<Frame> {
         if let Some(place) = seats.take_recent()
             && let Some(section) = self.sections.get(place.section)
+            && is_on(section, node)
             && section.claim_whole(place.block, MEGA, class, Phase::Settled)
         {
             return Some(section.frame(place.block, Offset(0)));
         }
         (0..PASSES).find_map(|_| {
-            self.mega_from_cursor(seats, class).or_else(|| self.mega_from_others(class))
+            self.mega_from_cursor(seats, class, node).or_else(|| self.mega_from_others(class, node))
         })
     }
-    fn mega_from_cursor(&self, seats: Seats<'m>, class: Class) -> Option<Frame> {
+    fn mega_from_cursor(
+        &self,
+        seats: Seats<'m>,
+        class: Class,
+        node: Option<Node>,
+    ) -> Option<Frame> {
         let start = seats.cursor().unwrap_or_else(|| self.home(seats.cpu));
         let count = self.sections.count();
         for step in 0..=count {
             let number = (start.section + step) % count;
             let section = self.sections.get(number)?;
+            if !is_on(section, node) {
+                continue;
+            }
             let mut from = if step == 0 { start.block } else { 0 };
             while let Some(bit) = section.index().next(List::WHOLE, from) {
                 let block = section.blk(bit);
@@ -189,9 +237,9 @@ impl<'m> Folios<'m> {
         }
         Place { section: 0, block: 0, word: 0 }
     }
-    fn mega_from_others(&self, class: Class) -> Option<Frame> {
+    fn mega_from_others(&self, class: Class, node: Option<Node>) -> Option<Frame> {
         let list = List::owned(FIT_WHOLE);
-        self.search(list, |_, section, block| {
+        self.search_on(node, list, |_, section, block| {
             let got = section.claim_free(block, MEGA, class, Phase::Settled);
             if !got {
                 section.refresh(block);
@@ -203,11 +251,16 @@ impl<'m> Folios<'m> {
 
     /// A run of 2^(`order` - 9) whole blocks.
     #[cold]
-    fn alloc_run(&self, order: u32, class: Class) -> Option<Frame> {
+    fn alloc_run(&self, order: u32, class: Class, node: Option<Node>) -> Option<Frame> {
         (0..PASSES).find_map(|_| {
-            self.sections.iter().find_map(|(_, section)| run_in(section, order, class))
+            let mut sections = self.sections.iter().filter(|(_, section)| is_on(section, node));
+            sections.find_map(|(_, section)| run_in(section, order, class))
         })
     }
+}
+
+fn is_on(section: &Section<'_>, node: Option<Node>) -> bool {
+    node.is_none_or(|node| section.node() == node)
 }
 
 /// A block out of the one that the seat names; order 0 apart, so that its masks are constants.

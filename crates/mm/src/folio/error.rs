@@ -6,7 +6,7 @@
 
 use super::Class;
 use core::fmt;
-use foliant_units::{Cpu, Frame, FrameRange, Order};
+use foliant_units::{Cpu, Frame, FrameRange, Node, Order};
 
 /// A count of 64-bit words of metadata.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -30,6 +30,8 @@ pub enum SetupError {
     TooMany(FrameRange),
     /// No CPU, or more than 1024.
     Cpus(CpuCount),
+    /// There are not so many nodes; this range names one.
+    Node(Node, FrameRange),
     /// Fewer words were lent than are needed.
     Metadata {
         /// Words needed.
@@ -141,6 +143,10 @@ impl fmt::Display for SetupError {
                 write!(f, "no room for {range:?}: 64 ranges are the most")
             }
             SetupError::Cpus(count) => write!(f, "{} CPUs; there must be 1 to 1024", count.0),
+            SetupError::Node(node, range) => {
+                let most = super::NODES_MAX - 1;
+                write!(f, "{range:?} is on node {}; the last one is node {most}", node.0)
+            }
             SetupError::Metadata { need, lent } => {
                 write!(f, "{} words of metadata are needed, {} were lent", need.0, lent.0)
             }

@@ -17,7 +17,7 @@ use super::entry::FRAMES;
 use super::seats::Place;
 use super::section::Section;
 use super::{Folios, Misuse, ReserveError, State};
-use foliant_units::{Cpu, Frame, FrameRange, Order};
+use foliant_units::{Cpu, Frame, FrameRange, Order, Pages};
 
 const MEGA: u32 = Order::MEGA.get() as u32;
 
@@ -77,21 +77,26 @@ impl<'m> Folios<'m> {
                 Err(why) => break why,
             }
         };
-        let mut at = range.start();
-        while at < done {
-            let (_, section) = self.section_of(at).expect("it was reserved just now");
-            let (block, from, to) = within_block(section, at, done);
-            section.restore(block, from, to);
-            at = at.add(foliant_units::Pages::new((to - from) as u64));
-        }
+        let pages = Pages::new(done.get() - range.start().get());
+        self.restore(FrameRange::new(range.start(), pages).expect("a part of the range"));
         Err(why)
+    }
+    /// Undoes [`reserve`](Folios::reserve), which the caller did for the same range.
+    pub(crate) fn restore(&self, range: FrameRange) {
+        let mut at = range.start();
+        while at < range.end() {
+            let (_, section) = self.section_of(at).expect("what was reserved is memory");
+            let (block, from, to) = within_block(section, at, range.end());
+            section.restore(block, from, to);
+            at = at.add(Pages::new((to - from) as u64));
+        }
     }
     /// Reserves from `at` up to `end` or to where the block or the section ends; returns where that is.
     fn reserve_in_block(&self, at: Frame, end: Frame) -> Result<Frame, ReserveError> {
         let (_, section) = self.section_of(at).ok_or(ReserveError::Foreign(at))?;
         let (block, from, to) = within_block(section, at, end);
         match section.withhold(block, from, to) {
-            Ok(()) => Ok(at.add(foliant_units::Pages::new((to - from) as u64))),
+            Ok(()) => Ok(at.add(Pages::new((to - from) as u64))),
             Err(used) => Err(ReserveError::InUse(section.frame(block, used))),
         }
     }

@@ -125,7 +125,7 @@ fn section() -> Section<'static> {
     let range = FrameRange::new(Frame::new(0), Pages::new(512)).unwrap();
     let words = lend::<4096>();
     assert!(Section::words(range) <= words.len());
-    Section::new(range, &words[..Section::words(range)])
+    Section::new(range, foliant_units::Node(0), &words[..Section::words(range)])
 }
 
 fn owner(cpu: u16) -> Owner {

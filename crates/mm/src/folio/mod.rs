@@ -29,8 +29,10 @@
 //! **Locking**: none. Single words decide (see `entry`, `field`, `index`); no operation waits for another. What a CPU
 //! owns can be taken by all others when memory is short.
 //!
-//! **Not here**: the frames' content, descriptors and ownership tokens; waiting for memory; memory nodes and known-zero
-//! blocks (a section would carry the node, an entry has 42 spare bits); taking a range away again.
+//! A range belongs to a memory node. Blocks of 2 MiB and more can be asked for on one node only.
+//!
+//! **Not here**: the frames' content, descriptors and ownership tokens; waiting for memory; which node is near to a CPU;
+//! known-zero blocks (an entry has 42 spare bits); taking a range away again.
 //!
 //! ```
 //! use core::sync::atomic::AtomicU64;
@@ -80,13 +82,16 @@ pub use query::Census;
 pub use verify::{Disagreement, What};
 
 use core::fmt;
-use foliant_units::{Cpu, Frame, Order};
+use foliant_units::{Cpu, Frame, Node, Order};
 use seats::Seats;
 use section::Section;
 use sections::Sections;
 
 /// A word of lent metadata: a 64-bit atomic, zero when lent.
 pub type Word = crate::sync::AtomicU64;
+
+/// How many memory nodes there may be.
+pub const NODES_MAX: usize = 16;
 
 /// What kind of memory a small block is for. Kinds do not share 2 MiB blocks while memory is plenty, so that what can be
 /// moved away is not kept in place by what cannot.
@@ -150,6 +155,10 @@ impl<'m> Folios<'m> {
         if let Some(seats) = self.seats(cpu) {
             seats.all().for_each(|seat| self.sit(seat, None));
         }
+    }
+    /// The node of a frame of its memory.
+    pub fn node_of(&self, frame: Frame) -> Option<Node> {
+        self.section_of(frame).map(|(_, section)| section.node())
     }
     #[inline]
     fn seats(&self, cpu: Cpu) -> Option<Seats<'m>> {

@@ -8,8 +8,8 @@
 use super::bits::Spot;
 use super::entry::Kind;
 use super::section::Section;
-use super::{Folios, State};
-use foliant_units::{Frame, FrameRange, Order, Pages};
+use super::{Folios, NODES_MAX, State};
+use foliant_units::{Frame, FrameRange, Node, Order, Pages};
 
 /// Free blocks by order, each counted once, at the largest size that it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -73,6 +73,11 @@ impl<'m> Folios<'m> {
                 }
             },
         }
+    }
+    /// The nodes that have memory.
+    pub fn nodes(&self) -> impl Iterator<Item = Node> {
+        let has = |node: &Node| self.sections.iter().any(|(_, section)| section.node() == *node);
+        (0..NODES_MAX as u8).map(Node).filter(has)
     }
     /// The ranges, in the order in which they were taken in; those that touched are one.
     pub fn ranges(&self) -> impl Iterator<Item = FrameRange> {

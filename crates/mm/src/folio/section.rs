@@ -21,7 +21,7 @@ use super::field::{Field, Given, Offset, WORDS};
 use super::index::{Index, List, settle};
 use super::{Class, Word};
 use crate::sync::Ordering::SeqCst;
-use foliant_units::{Frame, FrameRange, Order};
+use foliant_units::{Frame, FrameRange, Node, Order};
 
 /// Entries are laid out in groups of this many.
 const GROUP: usize = 512;
@@ -35,6 +35,7 @@ pub(super) const FRAMES_MAX: u64 = 1 << 32;
 #[derive(Clone, Copy)]
 pub(super) struct Section<'m> {
     range: FrameRange,           // [c]
+    node: Node,                  // [c]
     first: u64,                  // [c] number of block 0: its first frame >> 9
     fields: &'m [[Word; WORDS]], // [a]
     entries: &'m [Word],         // [a]
@@ -59,14 +60,14 @@ impl<'m> Section<'m> {
     }
     /// A section over `range` in `words`, zeroed and as many as asked for: all frames free but those of the first and
     /// the last block that lie outside.
-    pub(super) fn new(range: FrameRange, words: &'m [Word]) -> Section<'m> {
+    pub(super) fn new(range: FrameRange, node: Node, words: &'m [Word]) -> Section<'m> {
         let blocks = Self::blocks_of(range);
         let count = (blocks.end - blocks.start) as usize;
         let (fields, rest) = words.split_at(count * WORDS);
         let (entries, rest) = rest.split_at(count.next_multiple_of(GROUP));
         let index = Index::new(Self::bits_of(range), rest);
         let fields = fields.as_chunks().0;
-        let section = Section { range, first: blocks.start, fields, entries, index };
+        let section = Section { range, node, first: blocks.start, fields, entries, index };
         let start = (range.start().get() % FRAMES as u64) as u32;
         let end = ((blocks.end << SHIFT) - range.end().get()) as u32;
         section.withhold(0, 0, start).expect("a new block is free");
@@ -77,6 +78,9 @@ impl<'m> Section<'m> {
 
     pub(super) fn range(&self) -> FrameRange {
         self.range
+    }
+    pub(super) fn node(&self) -> Node {
+        self.node
     }
     pub(super) fn index(&self) -> &Index<'m> {
         &self.index

@@ -5,65 +5,70 @@
 //! ```
 //!
 //! **Invariants**
-//! - I1. Ranges handed in together are sorted, and merged where they touch, before any metadata is laid out.
+//! - I1. Ranges handed in together are sorted, and merged where they touch and are of one node, before any metadata is
+//!   laid out.
 //! - I2. A section is complete before it is published (`sections`).
 //!
 //! **Not here**: where the words come from. They must not lie in frames that are still to be allocated: reserve those.
 
 use super::section::{FRAMES_MAX, Section};
 use super::sections::{Refused, SECTIONS_MAX, Sections};
-use super::{CpuCount, Folios, SetupError, Word, Words, seats};
-use foliant_units::{CPUS_MAX, Frame, FrameRange, Pages};
+use super::{CpuCount, Folios, NODES_MAX, SetupError, Word, Words, seats};
+use foliant_units::{CPUS_MAX, Frame, FrameRange, Node, Pages};
 
 /// Bytes to which the first word used is aligned: lines are fetched in pairs.
 const ALIGN: usize = 128;
 /// Words that reaching that alignment may cost.
 const SLACK: usize = ALIGN / 8 - 1;
 
-/// Ranges sorted by start, none empty, none touching another.
+/// Ranges with their nodes, sorted by start, none empty, none touching another of its node.
 struct Sorted {
-    ranges: [FrameRange; SECTIONS_MAX],
+    ranges: [(FrameRange, Node); SECTIONS_MAX],
     count: usize,
 }
 
 impl Sorted {
-    fn new(ranges: &[FrameRange]) -> Result<Sorted, SetupError> {
-        let mut sorted = Sorted { ranges: [FrameRange::default(); SECTIONS_MAX], count: 0 };
-        ranges.iter().try_for_each(|range| sorted.insert(*range))?;
+    fn new(ranges: &[FrameRange], nodes: &[Node]) -> Result<Sorted, SetupError> {
+        let mut sorted = Sorted { ranges: [Default::default(); SECTIONS_MAX], count: 0 };
+        let nodes = nodes.iter().copied().chain(core::iter::repeat(Node::default()));
+        ranges.iter().zip(nodes).try_for_each(|(range, node)| sorted.insert(*range, node))?;
         sorted.merge();
-        sorted.iter().try_for_each(sized)?;
+        sorted.iter().try_for_each(|(range, _)| sized(range))?;
         Ok(sorted)
     }
-    fn insert(&mut self, range: FrameRange) -> Result<(), SetupError> {
+    fn insert(&mut self, range: FrameRange, node: Node) -> Result<(), SetupError> {
         sized(range)?;
-        if let Some(other) = self.iter().find(|other| other.overlaps(range)) {
+        if node.0 as usize >= NODES_MAX {
+            return Err(SetupError::Node(node, range));
+        }
+        if let Some((other, _)) = self.iter().find(|(other, _)| other.overlaps(range)) {
             return Err(SetupError::Overlap(other, range));
         }
-        let at = self.iter().filter(|other| other.start() < range.start()).count();
+        let at = self.iter().filter(|(other, _)| other.start() < range.start()).count();
         if self.count == SECTIONS_MAX {
             return Err(SetupError::TooMany(range));
         }
         self.ranges.copy_within(at..self.count, at + 1);
-        self.ranges[at] = range;
+        self.ranges[at] = (range, node);
         self.count += 1;
         Ok(())
     }
     fn merge(&mut self) {
         let mut kept = 0;
         for at in 1..self.count {
-            let (low, high) = (self.ranges[kept], self.ranges[at]);
-            let joined = joined(low, high).filter(|_| low.end() == high.start());
-            match joined {
-                Some(range) => self.ranges[kept] = range,
+            let ((low, node), (high, other)) = (self.ranges[kept], self.ranges[at]);
+            let touch = low.end() == high.start() && node == other;
+            match joined(low, high).filter(|_| touch) {
+                Some(range) => self.ranges[kept].0 = range,
                 None => {
                     kept += 1;
-                    self.ranges[kept] = high;
+                    self.ranges[kept] = (high, other);
                 }
             }
         }
         self.count = self.count.min(kept + 1);
     }
-    fn iter(&self) -> impl Iterator<Item = FrameRange> {
+    fn iter(&self) -> impl Iterator<Item = (FrameRange, Node)> {
         self.ranges[..self.count].iter().copied()
     }
 }
@@ -101,7 +106,16 @@ fn seat_words(cpus: CpuCount) -> Result<usize, SetupError> {
 impl<'m> Folios<'m> {
     /// How many words [`Folios::new`] needs for these ranges and CPUs: some 17.1 per 2 MiB.
     pub fn layout(ranges: &[FrameRange], cpus: CpuCount) -> Result<Words, SetupError> {
-        let sections: usize = Sorted::new(ranges)?.iter().map(Section::words).sum();
+        Folios::layout_on(ranges, &[], cpus)
+    }
+    /// [`layout`](Folios::layout) for ranges of several nodes.
+    pub fn layout_on(
+        ranges: &[FrameRange],
+        nodes: &[Node],
+        cpus: CpuCount,
+    ) -> Result<Words, SetupError> {
+        let sections: usize =
+            Sorted::new(ranges, nodes)?.iter().map(|(r, _)| Section::words(r)).sum();
         Ok(Words((seat_words(cpus)? + sections + SLACK) as u64))
     }
     /// How many words [`Folios::add`] needs for this range.
@@ -115,15 +129,25 @@ impl<'m> Folios<'m> {
         cpus: CpuCount,
         meta: &'m [Word],
     ) -> Result<Folios<'m>, SetupError> {
-        let sorted = Sorted::new(ranges)?;
+        Folios::new_on(ranges, &[], cpus, meta)
+    }
+    /// [`new`](Folios::new) over ranges of several nodes: `nodes` names that of each range, and 0 where it ends early.
+    pub fn new_on(
+        ranges: &[FrameRange],
+        nodes: &[Node],
+        cpus: CpuCount,
+        meta: &'m [Word],
+    ) -> Result<Folios<'m>, SetupError> {
+        let sorted = Sorted::new(ranges, nodes)?;
         let seat_words = seat_words(cpus)?;
-        let need = seat_words + sorted.iter().map(Section::words).sum::<usize>();
+        let need =
+            seat_words + sorted.iter().map(|(range, _)| Section::words(range)).sum::<usize>();
         let (seats, mut rest) = aligned(meta, need)?.split_at(seat_words);
         let folios = Folios { sections: Sections::new(), seats: seats.as_chunks().0 };
         let adding = folios.sections.begin().expect("nobody else knows it yet");
-        for range in sorted.iter() {
+        for (range, node) in sorted.iter() {
             let (words, behind) = rest.split_at(Section::words(range));
-            adding.push(|| Section::new(range, words)).expect("as many as `Sorted` holds");
+            adding.push(|| Section::new(range, node, words)).expect("as many as `Sorted` holds");
             rest = behind;
         }
         drop(adding);
@@ -132,14 +156,17 @@ impl<'m> Folios<'m> {
     /// Takes `range` in while the allocator is in use, with its records in `meta`, which must be zero.
     ///
     /// No block will reach from this range into one that it touches.
-    pub fn add(&self, range: FrameRange, meta: &'m [Word]) -> Result<(), SetupError> {
+    pub fn add(&self, range: FrameRange, node: Node, meta: &'m [Word]) -> Result<(), SetupError> {
         sized(range)?;
+        if node.0 as usize >= NODES_MAX {
+            return Err(SetupError::Node(node, range));
+        }
         let words = aligned(meta, Section::words(range))?;
         let adding = self.sections.begin().map_err(|_| SetupError::Busy(range))?;
         if let Some(other) = self.ranges().find(|other| other.overlaps(range)) {
             return Err(SetupError::Overlap(other, range));
         }
-        adding.push(|| Section::new(range, words)).map_err(|why| match why {
+        adding.push(|| Section::new(range, node, words)).map_err(|why| match why {
             Refused::Full => SetupError::TooMany(range),
             Refused::Busy => SetupError::Busy(range),
         })

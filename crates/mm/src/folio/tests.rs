@@ -185,11 +185,38 @@ fn memory_is_added_while_in_use() {
     let folios = Folios::new(&ranges, CpuCount(2), &first).unwrap();
     while folios.alloc(Cpu(0), Order::MEGA, MOVABLE).is_ok() {}
     let overlap = range(0x3ff, 4);
-    assert_eq!(folios.add(overlap, &meta), Err(SetupError::Overlap(ranges[0], overlap)));
-    folios.add(range(0x800, 0x400), &meta).unwrap();
+    assert_eq!(folios.add(overlap, Node(0), &meta), Err(SetupError::Overlap(ranges[0], overlap)));
+    folios.add(range(0x800, 0x400), Node(0), &meta).unwrap();
     assert_eq!(folios.alloc(Cpu(1), order(10), MOVABLE), Ok(Frame::new(0x800)));
     folios.free(Cpu(1), Frame::new(0x800), order(10)).unwrap();
     assert!(folios.alloc(Cpu(0), Order::BASE, MOVABLE).is_ok());
+    folios.validate().unwrap();
+}
+
+#[test]
+fn a_huge_block_comes_from_the_node_asked_for_or_not_at_all() {
+    let ranges = [range(0, 0x40000), range(0x40000, 0x80000), range(0x100000, 0x1000)];
+    let nodes = [Node(3), Node(1)]; // the last one is node 0's
+    let words = Folios::layout_on(&ranges, &nodes, CpuCount(1)).unwrap();
+    let lent = lend(words);
+    let folios = Folios::new_on(&ranges, &nodes, CpuCount(1), &lent).unwrap();
+    assert_eq!(folios.nodes().collect::<Vec<_>>(), [Node(0), Node(1), Node(3)]);
+    for (node, megas, gigas) in
+        [(Node(0), 8, 0), (Node(1), 1024, 2), (Node(3), 512, 1), (Node(2), 0, 0)]
+    {
+        for (order, count) in [(Order::GIGA, gigas), (Order::MEGA, megas)] {
+            let mut got = Vec::new();
+            while let Ok(frame) = folios.alloc_on(Cpu(0), node, order, MOVABLE) {
+                assert_eq!(folios.node_of(frame), Some(node));
+                got.push(frame);
+            }
+            assert_eq!(got.len(), count, "{node:?} {order:?}");
+            got.iter().for_each(|frame| folios.free(Cpu(0), *frame, order).unwrap());
+        }
+    }
+    let far = [Node(NODES_MAX as u8)];
+    let refused = Folios::layout_on(&ranges, &far, CpuCount(1));
+    assert_eq!(refused, Err(SetupError::Node(far[0], ranges[0])));
     folios.validate().unwrap();
 }
 

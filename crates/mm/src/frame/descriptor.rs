@@ -3,21 +3,32 @@
 //! ```text
 //!   word 0   kind (8) │ order (8) │ flags (16) │ stamp (32)      of a head; a tail has kind and order only
 //!   word 1   references: base pages mapped, one per entry
-//!   word 2..7  unused: room for the reverse map, list links and pool state
+//!   word 2, 3  of the head of a huge page that nobody uses: links of the list that it is on (`Link`)
+//!   word 4..7  unused: room for the reverse map
 //! ```
 //!
 //! A tail holds the order and no pointer: its head follows from its own number (`Order::head`), so all tails of
-//! one order are alike.
+//! one order are alike, and 64 of them in one read-only frame can stand for every tail of every huge page (`memmap`).
 //!
 //! **Invariants**
 //! - D1. Word 0 of a frame that is not part of an allocated folio, space or special page is 0.
 //! - D2. `references` of a folio is the number of page-table entries, in base pages, that map any part of it, plus
 //!   those in unfinished gathers. It is counted up before an entry is published and down after the flush.
+//! - D3. Nobody writes the descriptor of a `HugeTail`, nor, while its head carries `Flag::Window`, that of the head.
 
 use foliant_units::{Bytes, Frame, Order, Va};
 
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: Bytes = Bytes::new(64);
+
+/// The words of a head that link huge pages into lists. Who owns the list says what they hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Link {
+    /// The next page.
+    Next = 2,
+    /// The page before.
+    Before = 3,
+}
 
 /// What a described frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +41,10 @@ pub enum Kind {
     Tail,
     /// The record of an address space.
     Space,
+    /// The head of a huge page.
+    Huge,
+    /// A later frame of a huge page.
+    HugeTail,
 }
 
 /// Something that sticks to a folio.
@@ -39,6 +54,12 @@ pub enum Flag {
     PartlyMapped = 1,
     /// The machine reported the memory as broken: never read, never reused.
     Poisoned = 2,
+    /// The tails of this huge page are in one shared frame.
+    Optimized = 4,
+    /// Some CPUs see the head in its old frame and some in its new one: nobody writes it until the flag is gone.
+    Window = 8,
+    /// The tails of this huge page were folded from the start: there were no descriptors before.
+    Born = 16,
 }
 
 /// Word 0 of a descriptor.
@@ -71,6 +92,8 @@ impl Identity {
             1 => Kind::Anon,
             2 => Kind::Tail,
             3 => Kind::Space,
+            4 => Kind::Huge,
+            5 => Kind::HugeTail,
             _ => Kind::Plain,
         }
     }
@@ -93,6 +116,29 @@ impl Identity {
     pub const fn with(self, flag: Flag) -> Identity {
         Identity(self.0 | (flag as u64) << 16)
     }
+    /// With `flag` clear.
+    pub const fn without(self, flag: Flag) -> Identity {
+        Identity(self.0 & !((flag as u64) << 16))
+    }
+    /// The bits that `/proc/kpageflags` shows for such a frame, with Linux's numbers.
+    pub const fn kpageflags(self) -> u64 {
+        const ANON: u64 = 1 << 12;
+        const HEAD: u64 = 1 << 15;
+        const TAIL: u64 = 1 << 16;
+        const HUGE: u64 = 1 << 17;
+        const POISON: u64 = 1 << 19;
+        const THP: u64 = 1 << 22;
+        let large = self.order().get() > 0;
+        let what = match self.kind() {
+            Kind::Plain | Kind::Space => 0,
+            Kind::Anon if large => ANON | HEAD | THP,
+            Kind::Anon => ANON,
+            Kind::Tail => ANON | TAIL | THP,
+            Kind::Huge => HEAD | HUGE,
+            Kind::HugeTail => TAIL | HUGE,
+        };
+        if self.has(Flag::Poisoned) { what | POISON } else { what }
+    }
 }
 
 /// Where the words of a frame's descriptor stand in the descriptor array at `array`.
@@ -105,6 +151,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_listing_shows_what_linux_shows() {
+        let flags = |kind, order| Identity::new(kind, order).kpageflags();
+        assert_eq!(Identity::PLAIN.kpageflags(), 0);
+        assert_eq!(flags(Kind::Huge, Order::MEGA), 1 << 15 | 1 << 17);
+        assert_eq!(flags(Kind::HugeTail, Order::MEGA), 1 << 16 | 1 << 17);
+        assert_eq!(flags(Kind::Anon, Order::BASE), 1 << 12);
+        assert_eq!(flags(Kind::Anon, Order::MEGA), 1 << 12 | 1 << 15 | 1 << 22);
+        let broken = Identity::new(Kind::Huge, Order::MEGA).with(Flag::Poisoned);
+        assert_eq!(broken.kpageflags(), 1 << 15 | 1 << 17 | 1 << 19);
+    }
+
+    #[test]
     fn an_identity_tells_back_what_it_was_made_of() {
         let tail = Identity::new(Kind::Tail, Order::MEGA);
         assert_eq!((tail.kind(), tail.order()), (Kind::Tail, Order::MEGA));
@@ -113,5 +171,9 @@ mod tests {
         assert!(marked.has(Flag::Poisoned) && !marked.has(Flag::PartlyMapped));
         assert_eq!(Identity::from_word(marked.word()), marked);
         assert_eq!(Identity::space(7).word() >> 32, 7);
+        let huge = Identity::new(Kind::Huge, Order::GIGA).with(Flag::Optimized).with(Flag::Window);
+        assert_eq!((huge.kind(), huge.order()), (Kind::Huge, Order::GIGA));
+        let open = huge.without(Flag::Window);
+        assert!(open.has(Flag::Optimized) && !open.has(Flag::Window));
     }
 }

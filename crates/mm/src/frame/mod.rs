@@ -19,4 +19,5 @@ mod claim;
 mod descriptor;
 
 pub use claim::{Claim, Stale};
+pub(crate) use descriptor::Link;
 pub use descriptor::{DESCRIPTOR_BYTES, Flag, Identity, Kind, word_at};

@@ -4,6 +4,7 @@
 use super::Manager;
 use crate::folio::Disagreement;
 use crate::frame::{Flag, Kind};
+use crate::pool::{PoolAudit, SIZES};
 use crate::space::{SpaceId, user_half};
 use crate::stock::SizeEvent;
 use crate::table::{Attrs, Entry, Paging};
@@ -56,6 +57,19 @@ pub enum AuditError {
     },
     /// An entry names a frame that is in no folio.
     Stray(Frame),
+    /// A page on a list of a pool is not what it should be.
+    Listed(Frame),
+    /// A pool counts other pages than there are.
+    Pool {
+        /// The size.
+        order: Order,
+        /// What it says.
+        pool: PoolAudit,
+        /// Huge pages without references, broken ones included.
+        idle: u64,
+        /// Huge pages with references.
+        used: u64,
+    },
 }
 
 impl fmt::Display for AuditError {
@@ -73,6 +87,19 @@ impl fmt::Display for AuditError {
             }
             AuditError::Alive { order, event, stated, counted } => {
                 write!(f, "{} of order {order} says {stated}, {counted} are there", event.label())
+            }
+            AuditError::Listed(head) => {
+                write!(
+                    f,
+                    "the page at {head} is on a list of a pool and should not be, or the list is longer than it says"
+                )
+            }
+            AuditError::Pool { order, pool, idle, used } => {
+                write!(
+                    f,
+                    "the pool of {} says {pool:?}; {idle} pages are idle, {used} in use",
+                    order.bytes()
+                )
             }
             AuditError::Stray(frame) => write!(f, "an entry names {frame}, which is in no folio"),
         }
@@ -110,7 +137,8 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                 if attrs.has(Attrs::SPECIAL) {
                     continue;
                 }
-                if !matches!(self.stock.identity(pa.frame()).kind(), Kind::Anon | Kind::Tail) {
+                let kind = self.stock.identity(pa.frame()).kind();
+                if !matches!(kind, Kind::Anon | Kind::Tail | Kind::Huge | Kind::HugeTail) {
                     return Err(AuditError::Stray(pa.frame()));
                 }
                 pages += leaf.level.order().unwrap_or_default().pages().get();
@@ -120,12 +148,36 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         Ok(Pages::new(leaves.unwrap_or(Ok(0))?))
     }
 
+    /// Compares a pool with the heads of huge pages that are idle and in use.
+    fn count_pool(&self, order: Order, idle: u64, used: u64) -> Result<(), AuditError> {
+        let pool = self.pools().audit(order).map_err(AuditError::Listed)?;
+        let stated = pool.stated;
+        let free = idle.checked_sub(stated.broken);
+        let nobody =
+            pool.held == 0 && stated.resv_hugepages <= stated.free_hugepages + stated.broken;
+        let agrees = free == Some(stated.free_hugepages)
+            && pool.listed == stated.free_hugepages
+            && stated.nr_hugepages == stated.free_hugepages + used
+            && stated.surplus_hugepages <= stated.nr_hugepages;
+        if agrees && nobody {
+            return Ok(());
+        }
+        Err(AuditError::Pool { order, pool, idle, used })
+    }
+
     /// Counts folios by their descriptors, compares the counters, and returns the sum of references.
     fn count_folios(&self, audit: &mut Audit) -> Result<u64, AuditError> {
         let mut alive = [[0u64; 2]; Order::COUNT];
         let mut references = 0;
+        let mut huge = [[0u64; 2]; 2];
         for frame in self.ranges().flat_map(|range| range.iter()) {
             let identity = self.stock.identity(frame);
+            if identity.kind() == Kind::Huge {
+                let used = self.stock.references(frame);
+                let row = &mut huge[usize::from(identity.order() == Order::GIGA)];
+                row[usize::from(used > 0)] += 1;
+                references += used;
+            }
             if identity.kind() == Kind::Anon {
                 alive[identity.order().index()][0] += 1;
                 alive[identity.order().index()][1] += identity.has(Flag::PartlyMapped) as u64;
@@ -134,6 +186,9 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                 let pages = audit.anonymous.get() + identity.order().pages().get();
                 audit.anonymous = Pages::new(pages);
             }
+        }
+        for (order, [idle, used]) in SIZES.into_iter().zip(huge) {
+            self.count_pool(order, idle, used)?;
         }
         for order in Order::all().take(Order::MEGA.index() + 1) {
             for (n, event) in

@@ -15,24 +15,28 @@
 
 mod audit;
 mod kernel;
+mod pool;
 mod setup;
 
 #[cfg(feature = "verify")]
 pub use audit::{Audit, AuditError};
 
 pub use kernel::KernelMapError;
-pub use setup::{Setup, SetupError};
+pub use setup::{BootPages, Setup, SetupError};
 
-use crate::fault::{Access, Fault, Outcome, Policy, Refusal, Switches};
-use crate::flush::FlushGrain;
+use crate::fault::{Access, Fault, Need, Offer, Outcome, Policy, Refusal, Switches};
+use crate::flush::{FlushGrain, Target};
 use crate::folio::{Census, Folios};
-use crate::frame::Kind;
+use crate::frame::Identity;
+use crate::memmap::{self, Memmap};
+use crate::pool as pools;
 use crate::space::{
     self, Advice, Area, Flags, MapError, MapRequest, Move, RangeError, RemapError, SpaceId,
 };
-use crate::stock::{Event, SizeEvent, SizeStats, Stock};
+use crate::stock::{Event, Reference, SizeEvent, SizeStats, Stock};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::{Leaves, Paging};
+use core::cell::Cell;
 use core::{error, fmt};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Order, Pages, Va, VaRange};
@@ -49,6 +53,10 @@ pub struct Manager<'m, M, P> {
     /// The first frame number that no memory can have.
     end: Frame,
     stamps: AtomicU64,
+    /// Who may have translations of the kernel half.
+    kernel: Target,
+    memmap: memmap::State,
+    pool: pools::State,
 }
 
 /// Why a call about a space was refused.
@@ -96,6 +104,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Makes the calling CPU ready: it runs the kernel's tables, no space.
     pub fn online(&self) {
+        self.kernel.announce(self.stock.machine.me());
         space::switch(&self.stock, None);
     }
 
@@ -122,7 +131,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// A second space with the same areas and pages; a page is copied when either side writes it.
     pub fn fork(&self, id: SpaceId) -> Result<SpaceId, SpaceError> {
         let parent = id.pin(&self.stock).ok_or(SpaceError::NoSpace)?;
-        space::fork(&self.stock, &parent, self.stamp()).map_err(|_| SpaceError::NoMemory)
+        let done = space::fork(&self.stock, &parent, self.stamp());
+        self.pools().collect(); // a child that was only half made gave pages back
+        done.map_err(|_| SpaceError::NoMemory)
     }
 
     /// Ends a space. No CPU may run it.
@@ -130,19 +141,29 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         space::end(&self.stock, id).map_err(|error| match error {
             space::EndError::NoSpace => SpaceError::NoSpace,
             space::EndError::Running(cpu) => SpaceError::Running(cpu),
-        })
+        })?;
+        self.pools().collect();
+        Ok(())
     }
 
     /// Puts an area into a space. Nothing is present in it yet.
     pub fn map(&self, id: SpaceId, request: &MapRequest) -> Result<VaRange, MapError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
-        space::map(&self.stock, &space, request)
+        let promised = self.promise(request)?;
+        let done = space::map(&self.stock, &space, request);
+        if let (Some((order, pages)), Err(_)) = (promised, &done) {
+            self.pools().unreserve(order, pages);
+        }
+        self.pools().collect();
+        done
     }
 
     /// Takes everything out of a range. Holes are skipped.
     pub fn unmap(&self, id: SpaceId, range: VaRange) -> Result<(), RangeError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
-        space::unmap(&self.stock, &space, range)
+        space::unmap(&self.stock, &space, range)?;
+        self.pools().collect();
+        Ok(())
     }
 
     /// Gives a range other access rights: `READ`, `WRITE`, `EXEC` or none.
@@ -160,7 +181,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         to: Move,
     ) -> Result<VaRange, RemapError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
-        space::remap(&self.stock, &space, old, bytes, to)
+        let done = space::remap(&self.stock, &space, old, bytes, to);
+        self.pools().collect(); // the target may have been emptied in any case
+        done
     }
 
     /// Takes advice about a range.
@@ -169,6 +192,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
             space::advise(&self.stock, &space, range, advice)?;
         }
+        self.pools().collect();
         match advice {
             Advice::PopulateRead => self.populate(id, range, Access::Read),
             Advice::PopulateWrite => self.populate(id, range, Access::Write),
@@ -182,11 +206,17 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         while va < range.end() {
             let outcome = self.resolve(id, va, access);
             va = match outcome {
-                Outcome::OutOfMemory | Outcome::OverLimit => return Err(RangeError::NoMemory),
+                Outcome::OutOfMemory | Outcome::OverLimit | Outcome::NoHugePage(_) => {
+                    return Err(RangeError::NoMemory);
+                }
                 Outcome::Refused(Refusal::NoSpace) => return Err(RangeError::NoSpace),
                 Outcome::Refused(_) | Outcome::Userfault(_) => return Err(RangeError::Hole(va)),
                 Outcome::Mapped(order) => va.align_down(order.bytes()).add(order.bytes().get()),
-                _ => va.add(FRAME_BYTES),
+                _ => {
+                    let huge = self.area(id, va).and_then(|area| area.flags.huge_order());
+                    let bytes = huge.unwrap_or(Order::BASE).bytes();
+                    va.align_down(bytes).add(bytes.get())
+                }
             };
         }
         Ok(())
@@ -209,13 +239,33 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 
     fn resolve_once(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
-        let _reading = self.stock.reading();
-        match id.peek(&self.stock) {
-            Some(space) => {
-                Fault::new(&self.stock, space, &self.switches, self.zero_page, (va, access)).run()
+        let offer = Cell::new(None);
+        loop {
+            let need = match self.attempt(id, (va, access), &offer) {
+                Ok(outcome) => {
+                    self.withdraw_offer(&offer);
+                    self.pools().collect();
+                    return outcome;
+                }
+                Err(need) => need,
+            };
+            if let Some(outcome) = self.supply(id, need, &offer) {
+                return outcome;
             }
-            None => Outcome::Refused(Refusal::NoSpace),
         }
+    }
+    /// Runs a fault as far as it goes with what it has.
+    fn attempt(
+        &self,
+        id: SpaceId,
+        at: (Va, Access),
+        offer: &Cell<Option<Offer>>,
+    ) -> Result<Outcome, Need> {
+        let _reading = self.stock.reading();
+        let Some(space) = id.peek(&self.stock) else {
+            return Ok(Outcome::Refused(Refusal::NoSpace));
+        };
+        Fault::new(&self.stock, space, &self.switches, self.zero_page, at, offer).run()
     }
 
     /// Extends the area above `va` downwards to it, if it grows and the gap below stays.
@@ -307,16 +357,28 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.stock.folios.census()
     }
 
+    /// The descriptor array: huge pages whose descriptors take one frame.
+    pub fn memmap(&self) -> Memmap<'_, 'm, M, P> {
+        Memmap::new(&self.stock, &self.kernel, &self.memmap)
+    }
+    /// What a frame is at this moment, for walkers of frame numbers: any number may be asked for. Free frames, tables and
+    /// records are plain.
+    pub fn identity(&self, frame: Frame) -> Identity {
+        self.stock.look(frame)
+    }
+    /// A reference to the folio that holds `frame`, unless nobody else has one: for walkers of frame numbers that want
+    /// to keep what they found.
+    pub fn reference(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
+        self.stock.get_unless_zero(frame)
+    }
+
     /// Marks a frame as broken: the folio that holds it is never given back.
     pub fn poison(&self, frame: Frame) -> Poisoned {
-        let identity = self.stock.identity(frame);
-        match identity.kind() {
-            Kind::Anon | Kind::Tail => {
-                self.stock.poison(identity.head(frame));
-                Poisoned::Held
-            }
-            _ => Poisoned::NotInUse,
+        if !self.stock.poison(frame) {
+            return Poisoned::NotInUse;
         }
+        self.pools().retire(frame);
+        Poisoned::Held
     }
     /// The ranges of memory it manages.
     pub fn ranges(&self) -> impl Iterator<Item = FrameRange> {

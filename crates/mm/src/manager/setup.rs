@@ -2,20 +2,25 @@
 
 use super::Manager;
 use crate::fault::{Policy, Switches};
+use crate::flush::Target;
 use crate::folio::{CpuCount, Folios, ReserveError, SetupError as FolioError, Word};
 use crate::frame::{Claim, DESCRIPTOR_BYTES};
-use crate::stock::{NoBlock, PerCpu, SECTION_SHIFT, Stock, records};
+use crate::memmap;
+use crate::pool::{self, Folding};
+use crate::stock::{NoBlock, PerCpu, Stock, Stretches, records};
 use crate::sync::AtomicU64;
 use crate::table::{Blocked, Half, Paging, Spare, Tables};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner};
-use foliant_units::{Cpu, FRAME_BYTES, Frame, FrameRange, Level, Order, Pa, Pages, Va};
+use foliant_units::{Cpu, FRAME_BYTES, Frame, FrameRange, Level, Node, Order, Pa, Pages, Va};
 
 /// What a manager starts with.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
     /// The memory to manage; ranges that do not overlap, holes between them.
     pub memory: &'a [FrameRange],
+    /// The node of each range; node 0 where the list ends early.
+    pub nodes: &'a [Node],
     /// Parts of it that are in use already: the kernel's image, boot modules.
     pub reserved: &'a [FrameRange],
     /// The first frame number that will never be added later; 0 for none beyond `memory`.
@@ -25,6 +30,34 @@ pub struct Setup<'a> {
     pub kernel_top: Option<Pa>,
     /// The switches of folio sizes.
     pub policy: Policy,
+    /// Huge pages that are put into the pools before anything else takes memory.
+    pub boot: BootPages,
+}
+
+impl<'a> Setup<'a> {
+    /// All of `memory` on one node, nothing reserved, nothing added later, no pools.
+    pub const fn of(memory: &'a [FrameRange], policy: Policy) -> Setup<'a> {
+        Setup {
+            memory,
+            nodes: &[],
+            reserved: &[],
+            added_below: Frame::new(0),
+            kernel_top: None,
+            policy,
+            boot: BootPages { mega: 0, giga: 0, folding: Folding::Off },
+        }
+    }
+}
+
+/// Huge pages from the start: as many of each size as there are blocks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BootPages {
+    /// Pages of 2 MiB.
+    pub mega: u64,
+    /// Pages of 1 GiB; they come first.
+    pub giga: u64,
+    /// Whether huge pages give their descriptors back, from the start.
+    pub folding: Folding,
 }
 
 /// Why no manager was built.
@@ -67,7 +100,7 @@ impl From<FolioError> for SetupError {
 struct Plan {
     cpus: u64,
     words: u64,
-    sections: u64,
+    stretches: u64,
 }
 
 impl Plan {
@@ -78,7 +111,7 @@ impl Plan {
         Plan::page_up(self.cpus * size_of::<PerCpu>() as u64)
     }
     fn described(&self) -> u64 {
-        Plan::page_up(self.sections.div_ceil(64) * 8)
+        Plan::page_up(self.stretches * 8)
     }
     fn bytes(&self) -> u64 {
         self.per_cpu() + self.described() + Plan::page_up(self.words * 8)
@@ -97,8 +130,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
         let plan = Plan {
             cpus: cpus.0 as u64,
-            words: Folios::layout(setup.memory, cpus)?.0,
-            sections: (end.get() >> SECTION_SHIFT) + 1,
+            words: Folios::layout_on(setup.memory, setup.nodes, cpus)?.0,
+            stretches: Stretches::words(end),
         };
         let home = home(setup, Pages::new(plan.bytes() / FRAME_BYTES))
             .ok_or(SetupError::TooSmall(Pages::new(plan.bytes() / FRAME_BYTES)))?;
@@ -106,11 +139,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         machine.owned(home, Owner::Records);
         let at = |offset: u64| home.start().pa().add(offset);
         let cpu_lines: &[PerCpu] = records(machine, at(0), plan.cpus as usize);
-        let described: &[AtomicU64] =
-            records(machine, at(plan.per_cpu()), plan.sections.div_ceil(64) as usize);
+        let described: &[AtomicU64] = records(machine, at(plan.per_cpu()), plan.stretches as usize);
         let meta: &[Word] =
             records(machine, at(plan.per_cpu() + plan.described()), plan.words as usize);
-        let folios = Folios::new(setup.memory, cpus, meta)?;
+        let folios = Folios::new_on(setup.memory, setup.nodes, cpus, meta)?;
         for range in setup.reserved.iter().chain([&home]) {
             folios.reserve(*range).map_err(SetupError::Reserved)?;
         }
@@ -144,16 +176,21 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             kernel.share_kernel(&Tables::at(machine, top, Half::Kernel));
         }
         let array = P::half(Half::Kernel).0;
-        let stock = Stock::new(machine, folios, kernel, array, described, cpu_lines);
+        let stock =
+            Stock::new(machine, folios, kernel, array, Stretches::new(described), cpu_lines);
         let manager = Manager {
             stock,
             end,
             switches: Switches::new(setup.policy),
             zero_page,
             stamps: AtomicU64::new(0),
+            kernel: Target::kernel(),
+            memmap: memmap::State::default(),
+            pool: pool::State::default(),
         };
         manager.reach(array, end)?;
         manager.online();
+        manager.fill_pools(&setup.boot);
         Ok(manager)
     }
 
@@ -202,8 +239,12 @@ fn home(setup: &Setup<'_>, pages: Pages) -> Option<FrameRange> {
 }
 
 impl<M: Machine, P: Paging> Manager<'_, M, P> {
-    /// Takes more memory in while the manager is in use. Its records come out of the range itself.
+    /// Takes more memory of node 0 in while the manager is in use. Its records come out of the range itself.
     pub fn add_memory(&self, range: FrameRange) -> Result<(), SetupError> {
+        self.add_memory_on(range, Node(0))
+    }
+    /// [`add_memory`](Manager::add_memory) of any node.
+    pub fn add_memory_on(&self, range: FrameRange, node: Node) -> Result<(), SetupError> {
         let words = Folios::layout_added(range)?.0;
         let bytes = Plan::page_up(words * 8);
         let pages = Pages::new(bytes / FRAME_BYTES);
@@ -222,12 +263,12 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         crate::zero::clear_range(machine, home);
         machine.owned(home, Owner::Records);
         let meta: &[Word] = records(machine, home.start().pa(), words as usize);
-        self.stock.folios.add(range, meta)?;
+        self.stock.folios.add(range, node, meta)?;
         self.stock.folios.reserve(home).map_err(SetupError::Reserved)
     }
 
-    /// Maps the descriptors of all memory now. Otherwise those of 128 MiB come when the first frame there is handed out:
-    /// for callers who want no such first time in a fault, or who compare faults.
+    /// Maps the descriptors of all memory now. Otherwise they come when the first frame of a section or a block is handed
+    /// out: for callers who want no such first time in a fault, or who compare faults.
     pub fn describe_all(&self) -> Result<(), SetupError> {
         let few = |none: NoBlock| SetupError::TooSmall(none.order.pages());
         self.ranges().try_for_each(|range| self.stock.describe(range).map_err(few))

@@ -1,6 +1,7 @@
 //! Advice: wishes for folio sizes, contents dropped, guards.
 
 use super::area::Flags;
+use super::huge;
 use super::ops::{RangeError, change_entries, check, hole};
 use super::record::Space;
 use super::zap::{Guards, Zap, behind};
@@ -46,6 +47,11 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     let _writer = space.writer.lock(stock.machine);
     if let Some(va) = hole(stock, space, range) {
         return Err(RangeError::Hole(va));
+    }
+    match advice {
+        Advice::DontNeed => huge::whole(stock, space, range)?,
+        Advice::PopulateRead | Advice::PopulateWrite => {}
+        _ => huge::none(stock, space, range)?,
     }
     let flags = |set: Flags, clear: Flags| -> Result<(), RangeError> {
         space.areas.prepare(stock)?;

@@ -1,6 +1,6 @@
 //! An area: a stretch of a space's addresses with one set of properties.
 
-use foliant_units::VaRange;
+use foliant_units::{Order, VaRange};
 
 /// Properties of an area, as a set of bits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -23,6 +23,12 @@ impl Flags {
     pub const USERFAULT: Flags = Flags(1 << 5);
     /// A fault below it, within reach, extends it downwards.
     pub const GROWS_DOWN: Flags = Flags(1 << 6);
+    /// Its pages are huge pages of 2 MiB, out of the pool.
+    pub const HUGE_2M: Flags = Flags(1 << 7);
+    /// Its pages are huge pages of 1 GiB, out of the pool.
+    pub const HUGE_1G: Flags = Flags(1 << 8);
+    /// Its huge pages are not promised: a fault gets one, or not.
+    pub const NORESERVE: Flags = Flags(1 << 9);
     /// Readable and writable.
     pub const READ_WRITE: Flags = Flags(3);
     /// All access rights.
@@ -43,6 +49,25 @@ impl Flags {
     /// The common part.
     pub const fn and(self, other: Flags) -> Flags {
         Flags(self.0 & other.0)
+    }
+    /// The flag of areas with huge pages of `order`, 2 MiB or 1 GiB.
+    pub const fn huge(order: Order) -> Option<Flags> {
+        match order.get() {
+            9 => Some(Flags::HUGE_2M),
+            18 => Some(Flags::HUGE_1G),
+            _ => None,
+        }
+    }
+    /// The size of the area's pages, if they come out of a pool.
+    pub const fn huge_order(self) -> Option<Order> {
+        if self.has(Flags::HUGE_2M) {
+            return Some(Order::MEGA);
+        }
+        if self.has(Flags::HUGE_1G) { Some(Order::GIGA) } else { None }
+    }
+    /// The size of the area's pages, if each of its empty entries stands for a promise of the pool.
+    pub const fn promised(self) -> Option<Order> {
+        if self.has(Flags::NORESERVE) { None } else { self.huge_order() }
     }
     pub(super) const fn word(self) -> u64 {
         self.0

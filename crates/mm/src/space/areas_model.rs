@@ -3,7 +3,7 @@
 use super::area::{Area, Flags};
 use super::areas::Areas;
 use crate::folio::{CpuCount, Folios, Word};
-use crate::stock::{PerCpu, Stock, records};
+use crate::stock::{PerCpu, Stock, Stretches, records};
 use crate::sync::AtomicU64;
 use crate::table::{Half, Tables, X86_64};
 use alloc::vec;
@@ -55,7 +55,7 @@ pub(crate) fn stock(sim: &Sim) -> Stock<'_, Sim, X86_64<4>> {
     let folios = Folios::new(&memory, CpuCount(1), meta).unwrap();
     folios.reserve(home).unwrap();
     let kernel = Tables::at(sim, pa, Half::Kernel);
-    Stock::new(sim, folios, kernel, Va::new(0), described, cpus)
+    Stock::new(sim, folios, kernel, Va::new(0), Stretches::new(described), cpus)
 }
 
 /// The areas that the pages stand for: runs of like neighbours.

@@ -1,5 +1,7 @@
 //! Forking: a second space with the same pages, each copied when it is first written.
 
+use super::area::{Area, Flags};
+use super::huge::is_breaking;
 use super::life::{EndError, SpaceId, create, end, user_half};
 use super::ops::RangeError;
 use super::record::Space;
@@ -8,7 +10,9 @@ use super::zap::{behind, page};
 use crate::flush::Gather;
 use crate::stock::{Stock, record};
 use crate::sync::Ordering;
-use crate::table::{Attrs, Blocked, Entry, Gap, Locked, Paging, Slot, SoftKind, Spare, Tables};
+use crate::table::{
+    Attrs, Blocked, Entry, Gap, Locked, Missing, Paging, Slot, SoftKind, Spare, Tables,
+};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{FRAME_BYTES, Level, Va, VaRange};
 
@@ -61,7 +65,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
     ) -> Result<(), RangeError> {
         for area in self.parent.areas.overlapping(self.stock.machine, user_half::<P>()) {
             self.child.areas.prepare(self.stock)?;
-            self.child.areas.put(self.stock.machine, &area);
+            // The child was promised nothing: it gets huge pages as long as there are some.
+            let flags = match area.flags.huge_order() {
+                Some(_) => area.flags.with(Flags::NORESERVE),
+                None => area.flags,
+            };
+            self.child.areas.put(self.stock.machine, &Area { flags, ..area });
             let mut va = area.range.start();
             while va < area.range.end() {
                 va = self.table(gather, spare, va, area.range.end())?;
@@ -83,6 +92,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
             Entry::None if found.level > Level::BASE => return Ok(behind(va, found.level).min(end)),
             Entry::Leaf { .. } if found.level > Level::BASE => {
                 return self.leaf(gather, spare, va, found.level, end);
+            }
+            Entry::Soft(_) if found.level > Level::BASE => {
+                let missing = Missing { level: found.level, what: Gap::Soft };
+                let waits = is_breaking(self.stock, &self.from, va, &missing);
+                return Ok(if waits { va } else { behind(va, found.level).min(end) });
             }
             _ => {}
         }
@@ -147,27 +161,43 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
     ) -> Result<Va, RangeError> {
         let whole = VaRange::sized(va.align_down(level.span()), level.span()).expect("a user leaf");
         self.ensure(spare, va, level)?;
-        let deposit = self.stock.claim_cleared(Owner::Table)?;
+        let huge = self.parent.areas.find(self.stock.machine, va);
+        let huge = huge.and_then(|area| area.flags.huge_order());
+        let deposit = match huge {
+            Some(_) => None,
+            None => Some(self.stock.claim_cleared(Owner::Table)?),
+        };
         let Ok(locked) = self.from.lock(va, level) else {
-            self.stock.release(deposit);
+            deposit.into_iter().for_each(|table| self.stock.release(table));
             return Ok(va);
         };
         let slot = Slot::of(va, level);
         let Entry::Leaf { pa, .. } = locked.entry(slot) else {
             drop(locked);
-            self.stock.release(deposit);
+            deposit.into_iter().for_each(|table| self.stock.release(table));
             return Ok(va);
         };
         let mut broken = Broken::none();
         let copy = self.to.lock(va, level).expect("just made, and the child's alone");
         let pages = level.order().expect("leaves end at 1 GiB").pages().get();
         self.stock.add_references(self.stock.head_of(pa.frame()), pages);
-        self.child.deposit(self.stock, deposit.give().0);
+        if let Some(table) = deposit {
+            self.child.deposit(self.stock, table.give().0);
+        }
         copy.set(slot, share(gather, &mut broken, &locked, (slot, whole)));
         drop((copy, locked));
         broken.mend(gather, &self.from, (va, level));
-        let charged = self.child.charge(self.stock.machine.me(), pages);
-        debug_assert!(charged.is_ok(), "the child has the parent's limit and no more pages");
+        let me = self.stock.machine.me();
+        match huge {
+            Some(_) => self.child.count_huge(me, pages),
+            None => {
+                let charged = self.child.charge(me, pages);
+                debug_assert!(
+                    charged.is_ok(),
+                    "the child has the parent's limit and no more pages"
+                );
+            }
+        }
         Ok(whole.end().min(end))
     }
 

@@ -137,7 +137,12 @@ pub(crate) fn end<M: Machine, P: Paging>(
     let mut gather = Gather::new(stock, &space.target);
     let mut from = all.start();
     while let Some(area) = space.areas.at_or_after(stock.machine, from) {
+        let before = zap.kept();
         zap.range(&mut gather, area.range);
+        if let Some(order) = area.flags.promised() {
+            let pages = area.range.bytes().get() / order.bytes().get();
+            stock.unreserve(order, pages - (zap.kept() - before));
+        }
         from = area.range.end();
     }
     space.areas.dissolve(stock);

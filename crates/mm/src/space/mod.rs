@@ -14,9 +14,12 @@
 //!   every fault that may have walked through it is gone.
 //! - S3. A page belongs to the space whose entry names it; the space's page count is the number of its entries that
 //!   name folios, in base pages.
-//! - S4. For every 2 MiB leaf the space holds one table in deposit: taking a leaf apart cannot fail.
+//! - S4. For every 2 MiB leaf of an anonymous folio the space holds one table in deposit: taking a leaf apart cannot fail.
 //! - S5. An entry without `EXCLUSIVE` is not writable. `EXCLUSIVE` is set only where no other entry names the page.
 //! - S6. A `Breaking` word is replaced by nobody but the CPU that wrote it; others let go of the table and try again.
+//!
+//! - S7. In an area of huge pages there are entries of that size only. Where the area is promised pages, every empty entry
+//!   stands for one promise of the pool; a marker stands where the promise was kept and the page dropped again.
 //!
 //! **Locking.** `writer` (`[w]`) excludes all operations but faults. Order: writer, then one table at a time (fork: the
 //! parent's, then the child's, which nobody else can reach yet). Nothing is allocated, cleared or waited for under a
@@ -28,6 +31,7 @@ mod advise;
 mod area;
 mod areas;
 mod fork;
+mod huge;
 mod life;
 mod node;
 mod ops;
@@ -48,6 +52,7 @@ pub use remap::{Move, RemapError};
 
 pub(crate) use advise::advise;
 pub(crate) use fork::fork;
+pub(crate) use huge::{check as check_huge, clear_way, level_of};
 #[cfg(feature = "verify")]
 pub(crate) use life::user_half;
 pub(crate) use life::{EndError, create, end};
@@ -55,10 +60,9 @@ pub(crate) use ops::{grow, map, protect, unmap};
 pub(crate) use record::Space;
 pub(crate) use remap::remap;
 pub(crate) use switch::switch;
-pub(crate) use zap::page;
 
 use crate::flush::{Gather, Used};
-use crate::stock::{Event, Stock};
+use crate::stock::Stock;
 use crate::table::{Attrs, Entry, Paging, Slot, Spare, Tables};
 use foliant_machine::Machine;
 use foliant_units::{Level, Va, VaRange};
@@ -84,18 +88,16 @@ pub(crate) fn split_leaf<M: Machine, P: Paging>(
     va: Va,
     level: Level,
 ) {
-    let mut spare = Spare::new();
-    space.withdraw(stock, &mut spare);
     let whole = VaRange::sized(va.align_down(level.span()), level.span()).expect("a user leaf");
     let mut gather = Gather::new(stock, &space.target);
     // Broken first, on every machine: a large and a small translation of one page never live side by side (G3).
     if tables.split_begin(va, level).is_ok() {
+        // Only now: of several that come to split or to unmap the leaf, the one that took it takes its table (S4).
+        let mut spare = Spare::new();
+        space.withdraw(stock, &mut spare);
         gather.note(whole, level, Used::Yes);
         gather.flush();
         tables.split_finish(va, level, &mut spare).expect("begun and supplied");
-    } else if let Some(table) = spare.pop() {
-        stock.count(Event::TableFreed);
-        space.deposit(stock, table.give().0);
     }
 }
 
@@ -105,26 +107,27 @@ pub(crate) fn replace_leaf<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     tables: &Tables<'_, M, P>,
-    va: Va,
+    (va, level): (Va, Level),
     old: u64,
     make: impl FnOnce() -> u64,
 ) -> bool {
-    let slot = Slot::of(va, Level::BASE);
-    let Ok(locked) = tables.lock(va, Level::BASE) else { return false };
+    let slot = Slot::of(va, level);
+    let covers = VaRange::sized(va.align_down(level.span()), level.span()).expect("a user leaf");
+    let Ok(locked) = tables.lock(va, level) else { return false };
     if locked.get(slot) & !P::UPDATED != old & !P::UPDATED {
         return false;
     }
     let mut gather = Gather::new(stock, &space.target);
-    let taken = locked.update(slot, |word| match P::decode(word, Level::BASE, slot) {
+    let taken = locked.update(slot, |word| match P::decode(word, level, slot) {
         Entry::Leaf { pa, attrs } => crate::table::Soft::breaking(pa, attrs).word(),
         _ => word,
     });
-    let Entry::Leaf { attrs, .. } = P::decode(taken, Level::BASE, slot) else { return false };
-    gather.note(page(va), Level::BASE, Used::of(attrs));
+    let Entry::Leaf { attrs, .. } = P::decode(taken, level, slot) else { return false };
+    gather.note(covers, level, Used::of(attrs));
     drop(locked);
     gather.flush();
     let word = make();
-    let locked = tables.lock(va, Level::BASE).expect("a table with a breaking word stays (S6)");
+    let locked = tables.lock(va, level).expect("a table with a breaking word stays (S6)");
     locked.set(slot, word);
     true
 }

@@ -1,19 +1,22 @@
 //! Map, unmap, protect.
 
 use super::area::{Area, Flags};
+use super::huge;
 use super::life::user_half;
 use super::record::Space;
 use super::rewrite::Broken;
+use super::zap::page;
 use super::zap::{Guards, Zap, behind};
-use super::{attrs, page, split_leaf};
+use super::{attrs, split_leaf};
 use crate::flush::Gather;
+use crate::pool::Shortage;
 use crate::stock::{NoBlock, Stock};
 use crate::table::{Attrs, Entry, Gap, Paging, Prune, Slot, SoftKind, Tables};
 use core::{error, fmt};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Level, Va, VaRange};
 
-const PAGE: Bytes = Bytes::new(FRAME_BYTES);
+pub(super) const PAGE: Bytes = Bytes::new(FRAME_BYTES);
 /// Addresses below are never chosen for an area: null pointers shall fault.
 const LOWEST: Va = Va::new(0x1_0000);
 
@@ -56,6 +59,10 @@ pub enum RangeError {
     Outside(Va),
     /// Nothing is mapped at this address of the range.
     Hole(Va),
+    /// The address lies inside a huge page of this size, which stays whole.
+    Cuts(Va, Bytes),
+    /// Huge pages of a pool lie there, with which this is not done.
+    Huge(Va),
     /// No memory for the manager's records.
     NoMemory,
 }
@@ -69,6 +76,12 @@ pub enum MapError {
     Occupied(Va),
     /// No gap is large enough.
     NoRoom(Bytes),
+    /// The page-table format has no leaf of this size.
+    NoLeaf(Bytes),
+    /// Huge pages of a pool do not go together with these flags.
+    Flags(Flags),
+    /// The pool has too few pages to promise.
+    NoHugePages(Shortage),
 }
 
 impl From<NoBlock> for RangeError {
@@ -90,6 +103,12 @@ impl fmt::Display for RangeError {
             RangeError::Misaligned(va) => write!(f, "{va} is not a multiple of 4096"),
             RangeError::Outside(va) => write!(f, "{va} lies outside the user half"),
             RangeError::Hole(va) => write!(f, "nothing is mapped at {va}"),
+            RangeError::Cuts(va, size) => {
+                write!(f, "{va} cuts a huge page: huge pages of {size} are worked on as a whole")
+            }
+            RangeError::Huge(va) => {
+                write!(f, "huge pages of a pool lie at {va}: unmap them and map anew")
+            }
             RangeError::NoMemory => f.write_str("no memory for the space's records"),
         }
     }
@@ -100,6 +119,14 @@ impl fmt::Display for MapError {
             MapError::Range(error) => error.fmt(f),
             MapError::Occupied(va) => write!(f, "something is mapped at {va} already"),
             MapError::NoRoom(bytes) => write!(f, "no gap of {bytes} bytes is left"),
+            MapError::NoLeaf(size) => write!(f, "the page tables have no leaf of {size}"),
+            MapError::Flags(flags) => {
+                write!(
+                    f,
+                    "huge pages have one size, do not grow and are nobody's to fill: {flags:?}"
+                )
+            }
+            MapError::NoHugePages(shortage) => shortage.fmt(f),
         }
     }
 }
@@ -146,24 +173,29 @@ pub(crate) fn map<M: Machine, P: Paging>(
     space: &Space,
     request: &MapRequest,
 ) -> Result<VaRange, MapError> {
-    let bytes = request.bytes.get().checked_next_multiple_of(FRAME_BYTES);
+    let size = huge::check::<P>(request.flags)?;
+    let bytes = request.bytes.get().checked_next_multiple_of(size.get());
     let bytes = Bytes::new(bytes.ok_or(MapError::NoRoom(request.bytes))?);
     let _writer = space.writer.lock(stock.machine);
     let at = |va| VaRange::sized(va, bytes).ok_or(MapError::Range(RangeError::Outside(va)));
     let occupied =
         |range| space.areas.overlapping(stock.machine, range).next().map(|a| a.range.start());
     let range = match request.place {
-        Place::Anywhere => gap(stock, space, bytes)?,
+        Place::Anywhere => gap(stock, space, bytes, size)?,
         Place::Hint(va) => {
-            let wish = at(va.align_down(PAGE)).ok().filter(|r| check::<P>(*r).is_ok());
+            let wish = at(va.align_down(size)).ok().filter(|r| check::<P>(*r).is_ok());
             match wish.filter(|r| r.start() >= LOWEST && occupied(*r).is_none()) {
                 Some(range) => range,
-                None => gap(stock, space, bytes)?,
+                None => gap(stock, space, bytes, size)?,
             }
         }
         Place::Fixed(va) | Place::NoReplace(va) => at(va)?,
     };
     check::<P>(range)?;
+    if !range.start().is_aligned(size) {
+        return Err(RangeError::Cuts(range.start(), size).into());
+    }
+    huge::whole(stock, space, range)?;
     let replaced = match (occupied(range), request.place) {
         (None, _) => None,
         (Some(_), Place::Fixed(_)) => Some(range),
@@ -178,11 +210,12 @@ pub(crate) fn map<M: Machine, P: Paging>(
     Ok(range)
 }
 
-/// The highest gap of `bytes`.
+/// The highest gap of `bytes` at a multiple of `align`.
 pub(super) fn gap<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     bytes: Bytes,
+    align: Bytes,
 ) -> Result<VaRange, MapError> {
     if bytes.get() == 0 {
         return Err(RangeError::Empty.into());
@@ -193,7 +226,8 @@ pub(super) fn gap<M: Machine, P: Paging>(
         let next = space.areas.at_or_after(stock.machine, from);
         let end = next.map_or(half.end(), |area| area.range.start());
         if end > from && end.offset_from(from) >= bytes.get() {
-            best = VaRange::new(Va::new(end.get() - bytes.get()), end);
+            let start = Va::new(end.get() - bytes.get()).align_down(align);
+            best = VaRange::sized(start, bytes).filter(|_| start >= from).or(best);
         }
         match next {
             Some(area) => from = area.range.end().max(from),
@@ -219,6 +253,7 @@ pub(super) fn clear<M: Machine, P: Paging>(
     space: &Space,
     range: VaRange,
 ) -> Result<(), RangeError> {
+    huge::whole(stock, space, range)?;
     space.areas.prepare(stock)?;
     clear_prepared(stock, space, range);
     Ok(())
@@ -226,13 +261,19 @@ pub(super) fn clear<M: Machine, P: Paging>(
 
 /// [`clear`], with the nodes taken that it may need.
 fn clear_prepared<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, space: &Space, range: VaRange) {
+    let mut gather = Gather::new(stock, &space.target);
+    huge::clear_promised(stock, space, &mut gather, range);
     space.areas.change(stock.machine, range, |_| None); // S1: areas first
-    empty(stock, space, range);
+    empty(stock, space, gather, range);
 }
 
 /// Takes the pages and tables out of a range that no area lies in.
-pub(super) fn empty<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, space: &Space, range: VaRange) {
-    let mut gather = Gather::new(stock, &space.target);
+pub(super) fn empty<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    space: &'s Space,
+    mut gather: Gather<'s, 'm, M, P>,
+    range: VaRange,
+) {
     let zap = Zap::new(stock, space, Guards::Drop);
     zap.range(&mut gather, range);
     zap.tables(&mut gather, range, Prune::Emptied);
@@ -251,6 +292,7 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     if let Some(va) = hole(stock, space, range) {
         return Err(RangeError::Hole(va));
     }
+    huge::whole(stock, space, range)?;
     space.areas.prepare(stock)?;
     let rights = rights.and(Flags::RIGHTS);
     space.areas.change(stock.machine, range, |area| {
@@ -325,6 +367,7 @@ pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
                 broken.mend(gather, &tables, (va, level));
                 whole.end()
             }
+            Err(missing) if huge::is_breaking(stock, &tables, va, &missing) => va,
             Err(missing) => behind(va, missing.level),
         };
     }

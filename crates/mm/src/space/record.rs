@@ -81,6 +81,13 @@ impl Space {
         }
         self.shards[cpu.index() % SHARDS].pages.fetch_sub(pages, Ordering::Relaxed);
     }
+    /// Counts pages of the pools, which are charged to nobody: they were paid for when the pool was filled.
+    pub(crate) fn count_huge(&self, cpu: Cpu, pages: u64) {
+        self.shards[cpu.index() % SHARDS].pages.fetch_add(pages, Ordering::Relaxed);
+    }
+    pub(crate) fn uncount_huge(&self, cpu: Cpu, pages: u64) {
+        self.shards[cpu.index() % SHARDS].pages.fetch_sub(pages, Ordering::Relaxed);
+    }
     pub(super) fn limit(&self) -> Option<Pages> {
         self.limit.load(Ordering::Relaxed).checked_sub(1).map(Pages::new)
     }

@@ -1,7 +1,8 @@
 //! Moving and resizing: pages keep their frames and change their addresses.
 
 use super::area::Area;
-use super::ops::{MapError, RangeError, check, clear, empty, gap, hole};
+use super::huge::is_breaking;
+use super::ops::{MapError, PAGE, RangeError, check, clear, empty, gap, hole};
 use super::record::Space;
 use super::split_leaf;
 use super::zap::{behind, page};
@@ -81,6 +82,9 @@ pub(crate) fn remap<M: Machine, P: Paging>(
     if !area.range.covers(old) {
         return Err(RemapError::Several(area.range.end()));
     }
+    if area.flags.huge_order().is_some() {
+        return Err(RangeError::Huge(old.start()).into());
+    }
     let kept_bytes = Bytes::new(bytes.get().min(old.bytes().get()));
     let kept = VaRange::sized(old.start(), kept_bytes).expect("a part of the old range");
     let target = match to {
@@ -108,10 +112,10 @@ pub(crate) fn remap<M: Machine, P: Paging>(
             return Ok(stay);
         }
         Move::Never => return Err(RemapError::Map(MapError::NoRoom(bytes))),
-        Move::MayMove => gap(stock, space, bytes).map_err(RemapError::Map)?,
+        Move::MayMove => gap(stock, space, bytes, PAGE).map_err(RemapError::Map)?,
     };
     relocate(stock, space, old, kept, target.start())?;
-    empty(stock, space, old);
+    empty(stock, space, Gather::new(stock, &space.target), old);
     space.areas.put(stock.machine, &Area { range: target, ..area });
     Ok(target)
 }
@@ -179,6 +183,7 @@ fn relocate<M: Machine, P: Paging>(
                 split_leaf(stock, space, &tables, va, missing.level);
                 va
             }
+            Err(missing) if is_breaking(stock, &tables, va, &missing) => va,
             Err(missing) => behind(va, missing.level),
         };
     }

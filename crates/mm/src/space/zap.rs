@@ -1,9 +1,12 @@
 //! Taking pages out of a range, and the tables that nothing needs any more.
 
+use super::huge::MARKER;
 use super::record::Space;
 use crate::flush::{Gather, Used};
+use crate::frame::Kind;
 use crate::stock::Stock;
 use crate::table::{Attrs, Entry, Gap, Locked, Paging, Prune, Slot, SoftKind, Spare, Tables};
+use core::cell::Cell;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Va, VaRange};
 
@@ -21,6 +24,8 @@ pub(super) struct Zap<'z, 'm, M: Machine, P: Paging> {
     space: &'z Space,
     tables: Tables<'m, M, P>,
     guards: Guards,
+    /// Huge pages and markers met so far: the entries of promised areas that stand for no promise any more.
+    kept: Cell<u64>,
 }
 
 /// References to one folio that were taken out one after the other.
@@ -32,7 +37,7 @@ struct Run {
 
 impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
     pub(super) fn new(stock: &'z Stock<'m, M, P>, space: &'z Space, guards: Guards) -> Self {
-        Zap { stock, space, tables: space.tables(stock), guards }
+        Zap { stock, space, tables: space.tables(stock), guards, kept: Cell::new(0) }
     }
 
     /// Takes every page of `range` out; the caller flushes. Entries that others had taken out are settled first (G5).
@@ -45,10 +50,34 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
                 Err(missing) if missing.what == Gap::Leaf => {
                     self.leaf(gather, missing.level, va, range)
                 }
+                Err(missing) if missing.what == Gap::Soft => {
+                    self.soft(missing.level, va).min(range.end())
+                }
                 Err(missing) => behind(va, missing.level).min(range.end()),
             };
         }
         gather.settle();
+    }
+    /// How many promises were kept in what was taken out.
+    pub(super) fn kept(&self) -> u64 {
+        self.kept.get()
+    }
+
+    /// Takes a marker out, and waits where a leaf is being replaced.
+    fn soft(&self, level: Level, va: Va) -> Va {
+        let Ok(locked) = self.tables.lock(va, level) else { return va };
+        let slot = Slot::of(va, level);
+        let Entry::Soft(soft) = locked.entry(slot) else { return va };
+        if soft.kind == SoftKind::Breaking {
+            drop(locked);
+            self.stock.machine.relax();
+            return va;
+        }
+        if self.guards == Guards::Drop {
+            locked.set(slot, 0);
+            self.kept.set(self.kept.get() + 1);
+        }
+        behind(va, level)
     }
 
     /// Takes entries of one table out, from `va` on, as far as there is room to doom them. Returns how far it came.
@@ -104,7 +133,8 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         let base = va.align_down(level.span());
         let whole = VaRange::sized(base, level.span()).expect("a leaf lies in the half");
         let mut spare = Spare::new();
-        if !range.covers(whole) {
+        let huge = self.is_huge(level, va);
+        if !huge && !range.covers(whole) {
             super::split_leaf(self.stock, self.space, &self.tables, va, level);
             return va;
         }
@@ -118,11 +148,33 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         let pages = level.order().expect("leaves end at 1 GiB").pages().get();
         gather.note(whole, level, Used::of(attrs));
         gather.doom(self.stock.head_of(pa.frame()), pages);
+        if huge {
+            self.kept.set(self.kept.get() + 1);
+            if self.guards == Guards::Keep && self.is_promised(va) {
+                locked.set(slot, MARKER);
+            }
+            drop(locked);
+            self.space.uncount_huge(self.stock.machine.me(), pages);
+            return whole.end().min(range.end());
+        }
         drop(locked);
         self.space.uncharge(self.stock.machine.me(), pages);
         self.space.withdraw(self.stock, &mut spare);
         self.stock.drain(&mut spare);
         whole.end().min(range.end())
+    }
+
+    /// Whether a page of a pool is mapped there. A leaf does not become another kind of leaf while the writer's lock is held.
+    fn is_huge(&self, level: Level, va: Va) -> bool {
+        let Ok(locked) = self.tables.lock(va, level) else { return false };
+        match locked.entry(Slot::of(va, level)) {
+            Entry::Leaf { pa, .. } => self.stock.identity(pa.frame()).kind() == Kind::Huge,
+            _ => false,
+        }
+    }
+    fn is_promised(&self, va: Va) -> bool {
+        let area = self.space.areas.find(self.stock.machine, va);
+        area.is_some_and(|area| area.flags.promised().is_some())
     }
 
     /// Removes tables that cover addresses of `range` only, or of gaps around it. `range` was taken out before, and no

@@ -6,7 +6,7 @@ use crate::frame::{Claim, Flag, Identity, Kind};
 use crate::table::{Paging, Spare};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner, Refusal};
-use foliant_units::{Frame, FrameRange, Order, Pages};
+use foliant_units::{Frame, FrameRange, Node, Order, Pages};
 
 /// Why no block was had: none of this order is free, or the machine's fault plan said no.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,9 +37,20 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
 
     /// Takes a block for memory that needs no descriptor.
     pub(crate) fn claim_undescribed(&self, order: Order, class: Class) -> Result<Claim, NoBlock> {
-        let frame = match self.machine.refusal() {
-            Refusal::Permit => self.folios.alloc(self.machine.me(), order, class).ok(),
-            Refusal::Refuse => None,
+        self.claim_block(None, order, class)
+    }
+    /// [`claim_undescribed`](Self::claim_undescribed), of 2 MiB or more of one node if one is named.
+    pub(crate) fn claim_block(
+        &self,
+        node: Option<Node>,
+        order: Order,
+        class: Class,
+    ) -> Result<Claim, NoBlock> {
+        let me = self.machine.me();
+        let frame = match (self.machine.refusal(), node) {
+            (Refusal::Permit, None) => self.folios.alloc(me, order, class).ok(),
+            (Refusal::Permit, Some(node)) => self.folios.alloc_on(me, node, order, class).ok(),
+            (Refusal::Refuse, _) => None,
         };
         let Some(frame) = frame else {
             self.count(Event::NoMemory);
@@ -123,11 +134,18 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         Claim::state(head, order)
     }
 
+    /// Hands a huge page to a user, with references for a leaf to it. The caller maps it next.
+    pub(crate) fn enlist_huge(&self, frames: FrameRange) {
+        let head = frames.start();
+        self.set_references(head, frames.pages().get());
+        self.machine.owned(frames, Owner::User);
+    }
+
     /// The head of the folio that holds `frame`, which a user's entry names.
     pub(crate) fn head_of(&self, frame: Frame) -> Frame {
         let identity = self.identity(frame);
         match identity.kind() {
-            Kind::Anon | Kind::Tail => identity.head(frame),
+            Kind::Anon | Kind::Tail | Kind::Huge | Kind::HugeTail => identity.head(frame),
             other => panic!("{frame:?} is mapped by a user but is {other:?}"),
         }
     }
@@ -147,33 +165,25 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn drop_references(&self, head: Frame, n: u64) {
         let identity = self.identity(head);
         let order = identity.order();
+        let huge = identity.kind() == Kind::Huge;
         loop {
             let before = self.references(head);
             assert!(before >= n, "{head:?} had {before} references, {n} were dropped");
             let left = before - n;
             // Marked while our references still keep the folio from being given back.
-            if left > 0 && left < order.pages().get() {
+            if !huge && left > 0 && left < order.pages().get() {
                 self.mark_partly_mapped(head, order);
             }
             if !self.replace_references(head, before, left) {
                 continue;
             }
-            if left == 0 && !self.identity(head).has(Flag::Poisoned) {
+            if left == 0 && huge {
+                self.hand_back(head, order);
+            } else if left == 0 && !self.identity(head).has(Flag::Poisoned) {
                 let claim = self.delist(head, order);
                 self.release(claim);
             }
             return;
-        }
-    }
-
-    /// Marks a folio as broken, for good.
-    pub(crate) fn poison(&self, head: Frame) {
-        loop {
-            let old = self.identity(head);
-            if old.has(Flag::Poisoned) || self.replace_identity(head, old, old.with(Flag::Poisoned))
-            {
-                return;
-            }
         }
     }
 

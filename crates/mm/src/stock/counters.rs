@@ -57,6 +57,42 @@ events! {
         TableFreed => "table_freed",
         /// Allocations refused for lack of a block.
         NoMemory => "alloc_fail",
+        /// Frames that hold descriptors, shared ones included: counted up and down.
+        MemmapPages => "nr_memmap_pages",
+        /// Huge pages folded, born folded ones included.
+        Folded => "hugetlb_optimized",
+        /// Huge pages that were folded by birth: nothing was flushed.
+        BornFolded => "hugetlb_born_optimized",
+        /// Huge pages that were handed in to be folded and were so already.
+        FoldSkipped => "hugetlb_optimize_skipped",
+        /// Huge pages that were to be folded and stayed as they are, for lack of memory or because the machine forbids it.
+        FoldFailed => "hugetlb_optimize_failed",
+        /// Huge pages unfolded.
+        Unfolded => "hugetlb_restored",
+        /// Huge pages that were to be unfolded and stayed folded for lack of memory.
+        UnfoldFailed => "hugetlb_restore_failed",
+        /// Blocks whose descriptors were given back.
+        StretchReleased => "memmap_released",
+        /// Flushes after leaves of the descriptor array were split.
+        FlushSplit => "memmap_flush_split",
+        /// Flushes after tails were folded.
+        FlushFold => "memmap_flush_fold",
+        /// Flushes in the middle of a batch, to get memory.
+        FlushRecovery => "memmap_flush_recovery",
+        /// Flushes after tails were unfolded.
+        FlushUnfold => "memmap_flush_restore",
+        /// Flushes after descriptors were unmapped.
+        FlushRelease => "memmap_flush_release",
+        /// Huge pages whose last reference went: each goes back to its pool later.
+        HugeReturned => "hugetlb_returned",
+        /// Times that there was something for the pools to collect and nothing was before.
+        HugeWork => "hugetlb_free_work",
+        /// Batches of huge pages that were put into pools or taken out.
+        PoolBatch => "hugetlb_batch",
+        /// Times that the lock of a pool was taken.
+        PoolLock => "hugetlb_lock",
+        /// Grace periods waited for on behalf of descriptors.
+        MemmapGrace => "memmap_grace_periods",
     }
 }
 

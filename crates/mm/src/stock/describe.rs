@@ -1,102 +1,192 @@
 #![allow(unsafe_code)]
-//! The descriptor array: mapped section by section when a frame of the section is first handed out, and read and
-//! written through kernel addresses.
+//! The descriptor array: mapped when a frame is first handed out, and read and written through kernel addresses.
+//!
+//! ```text
+//!   a section, 128 MiB of memory          its 2 MiB of descriptors
+//!   │ block │ block │ ...  64 of them │   nothing there, 2 MiB free ─▶ one leaf, all 64 blocks at once
+//!                                         a table is there         ─▶ 8 frames for the block that needs them
+//! ```
+//!
+//! The 8 frames come from wherever unmovable memory is gathered, so that the block can become whole again. Where no other
+//! memory is left they come out of the block itself: a block that has just been broken has at least half of its frames
+//! free, so breaking it does not fail for lack of memory.
+//!
+//! **Invariants**
+//! - D1. Every frame of a stretch that is mapped by entries is a block of order 0 to the allocator; a leaf is one of order
+//!   9. So a frame can be given back for itself.
+//! - D2. A stretch is populated as a whole or not at all.
 
-use super::{NoBlock, Stock};
+use super::{Block, Event, NoBlock, Stock, Stretch};
 use crate::folio::Class;
-use crate::frame::{Claim, DESCRIPTOR_BYTES, Identity, word_at};
-use crate::sync::Ordering;
-use crate::table::{Attrs, Entry, MapStop, Paging, Refused, Spare};
+use crate::frame::{Claim, DESCRIPTOR_BYTES, Identity, Link, word_at};
+use crate::table::{Attrs, Blocked, Entry, Paging, Slot, Spare};
 use foliant_machine::{KernelFault, Machine, Owner};
-use foliant_units::{FRAME_BYTES, Frame, FrameRange, Level, Order, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Level, Order, Pages, Va, VaRange};
 
-/// log2 of the frames whose descriptors share one 2 MiB leaf: 128 MiB of memory.
-pub(crate) const SECTION_SHIFT: u32 = 15;
+/// Bytes of descriptors that one leaf maps: those of 128 MiB of memory, a section.
+pub(crate) const SECTION_BYTES: Bytes = Level::MEGA.span();
+/// Frames of descriptors that a 2 MiB block has.
+pub(crate) const STRETCH_PAGES: Pages =
+    Pages::new(Order::MEGA.pages().get() * DESCRIPTOR_BYTES.get() / FRAME_BYTES);
+/// How descriptors are mapped that belong to one block only.
+pub(crate) const OWN: Attrs = Attrs::WRITE.with(Attrs::GLOBAL).with(Attrs::TOUCHED);
 
-/// Who mapped a stretch of descriptors.
+const FRAMES: usize = STRETCH_PAGES.get() as usize;
+
+/// Who mapped descriptors.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Described {
-    /// The caller, just now.
+pub(crate) enum Described {
+    /// Nobody yet, or the caller just now.
     Now,
-    /// Somebody had mapped all of it, or a part.
+    /// Somebody mapped a leaf there.
     Before,
 }
 
 impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
-    /// Makes sure that the descriptors of `frames` are there.
+    /// Makes sure that the descriptors of `frames` are there. The caller holds one of each block, or all of memory is
+    /// meant.
     pub(crate) fn describe(&self, frames: FrameRange) -> Result<(), NoBlock> {
-        let first = frames.start().get() >> SECTION_SHIFT;
-        let last = (frames.end().get() - 1) >> SECTION_SHIFT;
-        for section in first..=last {
-            if !self.is_described(section) {
-                self.map_section(section)?;
-                self.described[(section / 64) as usize]
-                    .fetch_or(1 << (section % 64), Ordering::Release);
-            }
+        let last = Block::of(Frame::new(frames.end().get() - 1));
+        let mut block = Block::of(frames.start());
+        while block <= last {
+            self.describe_block(block)?;
+            block = Block(block.0 + 1);
         }
         Ok(())
     }
 
-    /// Maps the descriptors of one section: by one leaf where a 2 MiB block is free and nothing is there yet, else by base
-    /// pages. Two CPUs may be at it together, and one that ran out of memory may have left the first pages: whoever finds a
-    /// word taken gives its memory back and goes on.
-    fn map_section(&self, section: u64) -> Result<(), NoBlock> {
-        let bytes = DESCRIPTOR_BYTES.get() << SECTION_SHIFT;
-        let base = self.array.add(section * bytes);
-        if self.kernel.walk(base).level >= Level::MEGA
+    #[inline]
+    fn describe_block(&self, block: Block) -> Result<(), NoBlock> {
+        loop {
+            match self.stretches.get(block) {
+                Stretch::Ready => return Ok(()),
+                Stretch::Moving => self.machine.relax(),
+                Stretch::Absent => {
+                    if self.stretches.change(block, Stretch::Absent, Stretch::Moving) {
+                        let done = self.populate(block);
+                        let now = if done.is_ok() { Stretch::Ready } else { Stretch::Absent };
+                        self.stretches.change(block, Stretch::Moving, now);
+                        return done;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The addresses of a block's descriptors.
+    pub(crate) fn stretch(&self, block: Block) -> VaRange {
+        VaRange::sized(word_at(self.array, block.first(), 0), STRETCH_PAGES.bytes())
+            .expect("inside the kernel half")
+    }
+
+    /// Maps the descriptors of a block that the caller has set `Moving`, and perhaps those of its section.
+    #[cold]
+    fn populate(&self, block: Block) -> Result<(), NoBlock> {
+        let va = self.stretch(block).start();
+        let found = self.kernel.walk(va);
+        if found.level >= Level::MEGA
+            && found.entry == Entry::None
             && let Ok(claim) = self.claim_undescribed(Order::MEGA, Class::Unmovable)
-            && self.map_descriptors(base, claim)? == Described::Now
+            && self.map_leaf(va.align_down(SECTION_BYTES), claim)? == Described::Now
         {
+            self.stretches.ready_section(block);
             return Ok(());
         }
-        for page in 0..bytes / FRAME_BYTES {
-            let va = base.add(page * FRAME_BYTES);
-            if !matches!(self.kernel.walk(va).entry, Entry::Leaf { .. }) {
-                let claim = self.claim_undescribed(Order::BASE, Class::Unmovable)?;
-                self.map_descriptors(va, claim)?;
-            }
+        if self.reach_table(va, Level::BASE)? == Described::Before {
+            return Ok(());
+        }
+        let frames = self.claim_stretch()?;
+        let lock = self.kernel.lock(va, Level::BASE).expect("a table of descriptors stays");
+        let first = lock.index_of(va).index();
+        for (n, claim) in frames.into_iter().enumerate() {
+            let slot = Slot::new(first + n).expect("a stretch lies in one table");
+            lock.set(slot, P::leaf(claim.give().0.pa(), Level::BASE, OWN));
         }
         Ok(())
     }
 
-    /// Clears the block and maps it at `va`, unless something is there. What was absent becomes present: no flush.
-    fn map_descriptors(&self, va: Va, claim: Claim) -> Result<Described, NoBlock> {
+    /// Frames for one stretch, cleared: one block of them, or wherever they are found.
+    fn claim_stretch(&self) -> Result<[Claim; FRAMES], NoBlock> {
+        let order = Order::fitting(STRETCH_PAGES.bytes()).expect("a stretch is small");
+        let frames = match self.claim_undescribed(order, Class::Unmovable) {
+            Ok(claim) => self.break_up(claim),
+            Err(_) => self.claim_singles()?,
+        };
+        for claim in &frames {
+            crate::zero::clear(self, claim);
+            self.machine.owned(claim.frames(), Owner::Records);
+        }
+        self.count_by(Event::MemmapPages, FRAMES as u64);
+        Ok(frames)
+    }
+    fn break_up(&self, claim: Claim) -> [Claim; FRAMES] {
+        let (frame, order) = claim.give();
+        self.folios.split(frame, order, Order::BASE).expect("a claim is a block (frame::I1)");
+        core::array::from_fn(|n| Claim::state(frame.add(Pages::new(n as u64)), Order::BASE))
+    }
+    fn claim_singles(&self) -> Result<[Claim; FRAMES], NoBlock> {
+        let mut got = [const { None }; FRAMES];
+        for place in &mut got {
+            match self.claim_undescribed(Order::BASE, Class::Unmovable) {
+                Ok(claim) => *place = Some(claim),
+                Err(none) => {
+                    got.into_iter().flatten().for_each(|claim| self.release(claim));
+                    return Err(none);
+                }
+            }
+        }
+        Ok(got.map(|claim| claim.expect("all were had")))
+    }
+
+    /// Clears the block and maps it at `va` by one leaf, unless something is there. What was absent becomes present: no
+    /// flush.
+    fn map_leaf(&self, va: Va, claim: Claim) -> Result<Described, NoBlock> {
         crate::zero::clear(self, &claim);
         self.machine.owned(claim.frames(), Owner::Records);
-        let range = VaRange::sized(va, claim.order().bytes()).expect("inside the kernel half");
-        let attrs = Attrs::WRITE | Attrs::GLOBAL | Attrs::TOUCHED;
+        if let Err(none) = self.reach_table(va, Level::MEGA) {
+            self.release(claim);
+            return Err(none);
+        }
+        let lock = self.kernel.lock(va, Level::MEGA).expect("no leaf of the array is larger");
+        let slot = lock.index_of(va);
+        if lock.get(slot) != 0 {
+            drop(lock);
+            self.release(claim);
+            return Ok(Described::Before);
+        }
+        let (frame, order) = claim.give();
+        lock.set(slot, P::leaf(frame.pa(), Level::MEGA, OWN));
+        self.count_by(Event::MemmapPages, order.pages().get());
+        Ok(Described::Now)
+    }
+
+    /// Makes the table that holds the entries of `level` for the descriptors at `va`, unless a leaf is there.
+    pub(crate) fn reach_table(&self, va: Va, level: Level) -> Result<Described, NoBlock> {
         let mut spare = Spare::new();
         let done = loop {
-            match self.kernel.map(range, claim.frame(), attrs, Level::MEGA, &mut spare) {
-                Ok(mapped) if mapped.why == MapStop::Done => {
-                    claim.give();
-                    break Ok(Described::Now);
-                }
-                Ok(_) => {
+            match self.kernel.ensure(va, level, &mut spare) {
+                Ok(()) => break Ok(Described::Now),
+                Err(Blocked::Leaf(_)) => break Ok(Described::Before),
+                Err(Blocked::NeedTable(_)) => {
                     if let Err(none) = self.refill(&mut spare, 1) {
-                        self.release(claim);
                         break Err(none);
                     }
                 }
-                Err(Refused::Live(_)) => {
-                    self.release(claim);
-                    break Ok(Described::Before);
-                }
-                Err(refused) => panic!("the descriptor array does not fit: {refused}"),
+                Err(blocked) => panic!("the descriptor array does not fit: {blocked}"),
             }
         };
         self.drain(&mut spare);
         done
     }
 
-    pub(crate) fn is_described(&self, section: u64) -> bool {
-        let word = self.described.get((section / 64) as usize);
-        word.is_some_and(|word| word.load(Ordering::Acquire) >> (section % 64) & 1 == 1)
+    fn is_described(&self, frame: Frame) -> bool {
+        self.stretches.get(Block::of(frame)) == Stretch::Ready
     }
 
-    /// What the frame is. Frames that were never handed out are plain.
+    /// What the frame is; frames without descriptors are plain. The caller owns the frame or is in a reader's section: one
+    /// whose descriptors are being moved is nobody's but the mover's, and plain to others.
     pub(crate) fn identity(&self, frame: Frame) -> Identity {
-        if !self.is_described(frame.get() >> SECTION_SHIFT) {
+        if !self.is_described(frame) {
             return Identity::PLAIN;
         }
         Identity::from_word(self.load(word_at(self.array, frame, 0)))
@@ -118,15 +208,27 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn references(&self, head: Frame) -> u64 {
         self.load(word_at(self.array, head, 1))
     }
-    pub(super) fn set_references(&self, head: Frame, n: u64) {
+    pub(crate) fn set_references(&self, head: Frame, n: u64) {
         self.store(word_at(self.array, head, 1), n);
+    }
+    /// A word of a huge page's head that is its holder's or its list's, see `frame`.
+    pub(crate) fn link(&self, head: Frame, link: Link) -> u64 {
+        self.load(word_at(self.array, head, link as u64))
+    }
+    pub(crate) fn set_link(&self, head: Frame, link: Link, word: u64) {
+        self.store(word_at(self.array, head, link as u64), word);
     }
     /// Replaces the count if it still is `old`.
     pub(super) fn replace_references(&self, head: Frame, old: u64, new: u64) -> bool {
         self.swap(word_at(self.array, head, 1), old, new).is_ok()
     }
 
-    fn load(&self, va: Va) -> u64 {
+    /// Any word of a descriptor.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn descriptor_word(&self, frame: Frame, word: u64) -> u64 {
+        self.load(word_at(self.array, frame, word))
+    }
+    pub(super) fn load(&self, va: Va) -> u64 {
         // SAFETY: descriptors of handed-out frames are mapped and stay so (stock::K1).
         unsafe { self.machine.kernel_load(va) }.unwrap_or_else(|fault| unmapped(&fault))
     }

@@ -3,13 +3,15 @@
 //! One reference to it is what a mechanism needs to take frames, give them back and count what it did.
 //!
 //! ```text
-//!   claim(order) ──▶ descriptors of its section ready ──▶ Claim ──enlist──▶ folio with references
+//!   claim(order) ──▶ descriptors of its block ready ──▶ Claim ──enlist──▶ folio with references
 //!                                                           ▲                     │ drop_refs(n), after the flush
 //!                                                           └──── last one ───────┘
 //! ```
 //!
 //! **Invariants**
-//! - K1. A frame is handed out only after the descriptors of its section are mapped and its own is plain.
+//! - K1. A frame is handed out only after the descriptors of its 2 MiB block are mapped and its own is plain. They stay
+//!   mapped while any frame of the block is out, but for a block that is out as a whole: its holder may take them away
+//!   (`memmap`).
 //! - K2. Every change of ownership is stated to the machine's witness, in the order that `Witness` asks for.
 //! - K3. Counters are written with one relaxed addition on the calling CPU's lines and summed on reading; a
 //!   difference (alive folios) may be counted up on one CPU and down on another.
@@ -20,14 +22,19 @@ mod claims;
 mod counters;
 mod describe;
 mod records;
+mod returned;
+mod speculate;
+mod stretches;
 mod visits;
 
 pub use counters::{Event, SizeEvent, SizeStats};
 
 pub use claims::NoBlock;
 pub(crate) use counters::PerCpu;
-pub(crate) use describe::SECTION_SHIFT;
+pub(crate) use describe::{Described, OWN, SECTION_BYTES, STRETCH_PAGES};
 pub(crate) use records::{Record, Words, record, records, words};
+pub use speculate::Reference;
+pub(crate) use stretches::{Block, Stretch, Stretches};
 pub(crate) use visits::Name;
 
 use crate::folio::Folios;
@@ -35,6 +42,7 @@ use crate::sync::{AtomicU64, Grace, Ordering};
 use crate::table::{Paging, Tables};
 use foliant_machine::Machine;
 use foliant_units::Va;
+use returned::Returned;
 
 /// See the module's text.
 pub(crate) struct Stock<'m, M, P> {
@@ -46,9 +54,10 @@ pub(crate) struct Stock<'m, M, P> {
     /// Entries per flush, 0 for all of an operation; read and written by `flush::FlushGrain`.
     pub(crate) flush_grain: AtomicU64,
     /// Where the descriptor array starts.
-    array: Va,
-    /// One bit per section of descriptors: mapped.
-    described: &'m [AtomicU64],
+    pub(crate) array: Va,
+    /// Which parts of it are there.
+    pub(crate) stretches: Stretches<'m>,
+    returned: Returned,
     cpus: &'m [PerCpu],
 }
 
@@ -58,11 +67,12 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         folios: Folios<'m>,
         kernel: Tables<'m, M, P>,
         array: Va,
-        described: &'m [AtomicU64],
+        stretches: Stretches<'m>,
         cpus: &'m [PerCpu],
     ) -> Self {
         let (grace, flush_grain) = (Grace::default(), AtomicU64::new(0));
-        Stock { machine, folios, grace, kernel, flush_grain, array, described, cpus }
+        let returned = Returned::default();
+        Stock { machine, folios, grace, kernel, flush_grain, array, stretches, returned, cpus }
     }
 
     /// The calling CPU's line.
@@ -77,6 +87,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Counts `event` `n` times.
     pub(crate) fn count_by(&self, event: Event, n: u64) {
         self.mine().events[event as usize].fetch_add(n, Ordering::Relaxed);
+    }
+    /// Takes `n` of `event` back: it counts things alive.
+    pub(crate) fn uncount_by(&self, event: Event, n: u64) {
+        self.mine().events[event as usize].fetch_sub(n, Ordering::Relaxed);
     }
     /// Counts `event` of a size.
     pub(crate) fn count_size(&self, order: foliant_units::Order, event: SizeEvent) {

@@ -19,7 +19,7 @@ mod loom_tests;
 
 pub(crate) use grace::{Grace, GraceSlot};
 pub(crate) use sequence::Sequence;
-pub(crate) use spin::Spin;
+pub(crate) use spin::{Held, Spin};
 
 #[cfg(not(all(loom, test)))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

@@ -16,11 +16,17 @@ use foliant_units::FrameRange;
 
 mod extent;
 
-pub(crate) use extent::copy_page;
+pub(crate) use extent::{copy_huge, copy_page};
 
 /// Clears frames that are not in stock yet: the records that the stock itself is made of.
 pub(crate) fn clear_range(machine: &impl Machine, frames: FrameRange) {
     extent::clear(machine, frames.start().pa(), frames.pages().bytes());
+}
+
+/// Clears the frames of a huge page that is the caller's.
+pub(crate) fn clear_huge<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, frames: FrameRange) {
+    clear_range(stock.machine, frames);
+    stock.count_by(Event::ZeroedBytes, frames.pages().bytes().get());
 }
 
 /// Clears the block.

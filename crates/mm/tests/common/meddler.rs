@@ -1,9 +1,9 @@
-//! A machine that lets a test act in the middle of an operation: right after a block was cleared, or right before a root
-//! is loaded.
+//! A machine that lets a test act in the middle of an operation: right after a block was cleared, right before a root is
+//! loaded, or right before other CPUs are asked.
 
-use foliant_machine::{Around, Cpus, Kept, PhysMem, Root, Tlb};
+use foliant_machine::{Around, Cpus, Invalidation, Kept, PhysMem, Root, Ticket, Tlb};
 use foliant_sim::Sim;
-use foliant_units::{Bytes, Cpu, Pa};
+use foliant_units::{Bytes, Cpu, CpuSet, Pa};
 use std::sync::Mutex;
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -13,11 +13,13 @@ pub struct Meddler {
     pub sim: Sim,
     clearing: Mutex<Option<(Bytes, Hook)>>,
     activating: Mutex<Option<(Cpu, Hook)>>,
+    asking: Mutex<Option<Hook>>,
 }
 
 impl Meddler {
     pub fn new(sim: Sim) -> Meddler {
-        Meddler { sim, clearing: Mutex::new(None), activating: Mutex::new(None) }
+        let (clearing, activating, asking) = (Mutex::new(None), Mutex::new(None), Mutex::new(None));
+        Meddler { sim, clearing, activating, asking }
     }
     /// Runs `hook` once, after the next block of `bytes` was cleared: the folio is prepared, not yet published.
     pub fn after_clearing(&self, bytes: u64, hook: impl FnOnce() + Send + 'static) {
@@ -26,6 +28,10 @@ impl Meddler {
     /// Runs `hook` once, when `cpu` is about to load a root: it is announced, and has decided what it keeps.
     pub fn before_activating(&self, cpu: Cpu, hook: impl FnOnce() + Send + 'static) {
         *self.activating.lock().unwrap() = Some((cpu, Box::new(hook)));
+    }
+    /// Runs `hook` once, when some CPU is about to ask others: entries were changed, and nobody was told.
+    pub fn before_asking(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.asking.lock().unwrap() = Some(Box::new(hook));
     }
 }
 
@@ -52,5 +58,12 @@ unsafe impl Around for Meddler {
             hook();
         }
         self.sim.activate(root, kept)
+    }
+    fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
+        let due = self.asking.lock().unwrap().take();
+        if let Some(hook) = due {
+            hook();
+        }
+        self.sim.ask(cpus, what)
     }
 }

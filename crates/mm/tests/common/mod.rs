@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 pub mod meddler;
+pub mod recorder;
 
 use foliant::manager::Setup;
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
@@ -9,8 +10,9 @@ use foliant::table::{Paging, X86_64};
 use foliant::{Access, Manager, Outcome, Policy};
 use foliant_machine::Machine;
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Cpu, Frame, FrameRange, Va, VaRange};
+use foliant_units::{Bytes, Cpu, FrameRange, Va, VaRange};
 use meddler::Meddler;
+use recorder::Recorder;
 
 pub type Mm<'m, M = Sim> = Manager<'m, M, X86_64<4>>;
 
@@ -25,9 +27,12 @@ pub fn manager(sim: &Sim, policy: Policy) -> Mm<'_> {
     manager_on(sim, &sim.config().memory, policy)
 }
 
-fn manager_on<'m, M: Machine>(machine: &'m M, memory: &[FrameRange], policy: Policy) -> Mm<'m, M> {
-    let setup =
-        Setup { memory, reserved: &[], added_below: Frame::new(0), kernel_top: None, policy };
+pub fn manager_on<'m, M: Machine, P: Paging>(
+    machine: &'m M,
+    memory: &[FrameRange],
+    policy: Policy,
+) -> Manager<'m, M, P> {
+    let setup = Setup::of(memory, policy);
     Manager::new(machine, &setup).unwrap()
 }
 
@@ -40,6 +45,17 @@ pub fn meddled(
     let meddler: &'static Meddler = Box::leak(Box::new(Meddler::new(sim(cpus, megabytes))));
     let memory = meddler.sim.config().memory.clone();
     (meddler, Box::leak(Box::new(manager_on(meddler, &memory, policy))))
+}
+
+/// A machine with a log and a manager on it, for as long as the test runs.
+pub fn recorded(
+    cpus: usize,
+    megabytes: u64,
+    policy: Policy,
+) -> (&'static Recorder, &'static Mm<'static, Recorder>) {
+    let recorder: &'static Recorder = Box::leak(Box::new(Recorder::new(sim(cpus, megabytes))));
+    let memory = recorder.sim.config().memory.clone();
+    (recorder, Box::leak(Box::new(manager_on(recorder, &memory, policy))))
 }
 
 pub fn range(start: u64, bytes: u64) -> VaRange {
@@ -73,8 +89,12 @@ pub fn store(
     let mut outcomes = Vec::new();
     while sim.user_store(Va::new(va), 8, value).is_err() {
         outcomes.push(mm.fault(id, Va::new(va), Access::Write));
-        if let Some(Outcome::Refused(_) | Outcome::OutOfMemory | Outcome::OverLimit) =
-            outcomes.last()
+        if let Some(
+            Outcome::Refused(_)
+            | Outcome::OutOfMemory
+            | Outcome::OverLimit
+            | Outcome::NoHugePage(_),
+        ) = outcomes.last()
         {
             return outcomes;
         }
@@ -90,7 +110,8 @@ pub fn load(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>, id: SpaceId,
             Ok(value) => return value,
             Err(_) => {
                 let outcome = mm.fault(id, Va::new(va), Access::Read);
-                assert!(!matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
+                let never = matches!(outcome, Outcome::Refused(_) | Outcome::NoHugePage(_));
+                assert!(!never, "{outcome:?}");
             }
         }
     }

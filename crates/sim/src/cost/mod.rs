@@ -8,7 +8,10 @@
 //! **Not here**: caches and memory bandwidth shared between CPUs, waiting for locks, the time that an
 //! initiator loses because a target has interrupts off.
 
+mod hugetlb;
 mod tables;
+
+pub use hugetlb::{Phases, PoolRows};
 
 use core::fmt;
 use foliant_units::Nanos;
@@ -54,6 +57,14 @@ works! {
     ClearByteLarge = "clear_byte_large",
     /// Copying a byte.
     CopyByte = "copy_byte",
+    /// Writing a word at a kernel address: descriptors. A compare-and-exchange too, if it succeeds.
+    KernelWrite = "kernel_write",
+    /// Taking a huge page into a pool: what the machine does not see of it. Whoever runs the pool charges it.
+    PoolFill = "pool_fill",
+    /// Giving one back: likewise.
+    PoolDrain = "pool_drain",
+    /// Folding the descriptors of a 2 MiB page: likewise.
+    Fold = "fold",
     /// Invalidating one entry on the CPU itself.
     InvalidateEntry = "invalidate_entry",
     /// Invalidating a whole scope on the CPU itself.
@@ -129,6 +140,15 @@ impl CostModel {
     /// A guest with 252 CPUs.
     pub const fn guest_252() -> CostModel {
         tables::GUEST_252
+    }
+
+    /// Published times of pools on the host that the model stands for.
+    pub fn published(&self) -> Option<&'static PoolRows> {
+        match self.name {
+            name if name == tables::HOST_8_SOCKET.name => Some(&hugetlb::HOST_8_SOCKET),
+            name if name == tables::GUEST_252.name => Some(&hugetlb::GUEST_252),
+            _ => None,
+        }
     }
 
     /// The same prices with a clock that shows real time.

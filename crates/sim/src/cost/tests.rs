@@ -8,6 +8,7 @@ fn first_touch(model: &CostModel, pages: u64, entries: u64) -> f64 {
     let one = model.nanos(Work::Fault, 1)
         + model.nanos(Work::Alloc, 1)
         + model.nanos(Work::EntryWrite, entries)
+        + model.nanos(Work::KernelWrite, pages)
         + model.clear_nanos(bytes, 4096);
     one * ((1u64 << 30) / bytes) as f64 / 1e6
 }
@@ -16,6 +17,7 @@ fn first_touch(model: &CostModel, pages: u64, entries: u64) -> f64 {
 fn unmap(model: &CostModel, pages: u64, entries: u64) -> f64 {
     let one = model.nanos(Work::Free, 1)
         + model.nanos(Work::FreeFrame, pages)
+        + model.nanos(Work::KernelWrite, pages)
         + model.nanos(Work::EntryWrite, entries);
     one * ((1u64 << 18) / pages) as f64 / 1e6
 }
@@ -56,15 +58,104 @@ fn this_host_unmaps_as_fast_as_measured() {
     }
 }
 
+/// The published rows: host, kernel with batched flushes, folding, filling, pages, seconds.
+fn published() -> Vec<(&'static str, bool, bool, bool, f64, f64)> {
+    let line = |line: &'static str| {
+        let words: Vec<&str> = line.split('\t').collect();
+        let (batched, on) = (words[1].ends_with("+batching"), words[2] == "1");
+        let model = if words[0].starts_with("VM") { "guest-252" } else { "host-8-socket" };
+        (
+            model,
+            batched,
+            on,
+            words[3] == "alloc",
+            words[4].parse().unwrap(),
+            words[5].parse().unwrap(),
+        )
+    };
+    include_str!("hugetlb.tsv").lines().filter(|l| !l.starts_with(['#', 'h'])).map(line).collect()
+}
+
+/// The derivation of record 014 once more, from the rows of the file, in other words than the constants'.
 #[test]
-fn the_reference_hosts_pay_for_shootdowns_as_in_their_table() {
-    let shootdown = |model: &CostModel, targets| {
-        model.nanos(Work::InterruptSend, 1)
+fn a_pools_page_and_a_shootdown_follow_from_the_published_rows() {
+    let folding = [7700.0 - 2600.0, 8600.0 - 2500.0];
+    for model in [CostModel::host_8_socket(), CostModel::guest_252()] {
+        let nanos = |batched: bool, on: bool| {
+            [true, false].map(|fill| {
+                let rows = published();
+                let row =
+                    rows.iter().find(|r| (r.0, r.1, r.2, r.3) == (model.name, batched, on, fill));
+                let (.., pages, seconds) = row.expect("sixteen rows");
+                seconds / pages * 1e9
+            })
+        };
+        let rows = model.published().unwrap();
+        let (one, other, on) = (nanos(false, false), nanos(true, false), nanos(false, true));
+        let base = [0, 1].map(|n| (one[n] + other[n]) / 2.0);
+        within(0.001, rows.base().fill, base[0], "base, fill");
+        within(0.001, rows.base().drain, base[1], "base, drain");
+        // A page as the machine charges it: 512 descriptors written, and the block taken or 512 frames freed.
+        let (write, frame) =
+            (model.nanos(Work::KernelWrite, 512), model.nanos(Work::FreeFrame, 512));
+        let taken = model.nanos(Work::Alloc, 1) + model.nanos(Work::PoolFill, 1);
+        within(0.001, taken + write, base[0], "a page's fill");
+        let freed = model.nanos(Work::Free, 1) + frame + write;
+        within(0.001, model.nanos(Work::PoolDrain, 1) + freed, base[1], "a page's drain");
+        // 64 pages filled and drained: 65 shootdowns and 64.
+        let left: f64 = (0..2).map(|n| 64.0 * (on[n] - base[n] - folding[n])).sum();
+        let targets = if model.name == "guest-252" { 251 } else { 287 };
+        let shootdown = model.nanos(Work::InterruptSend, 1)
             + model.nanos(Work::InterruptTarget, targets)
             + model.nanos(Work::InterruptWait, 1)
+            + model.nanos(Work::FullFlush, 1);
+        within(0.001, shootdown, left / 129.0, "a shootdown");
+        // Nobody touched the batched rows on the way.
+        let (batched, off) = (nanos(true, true), nanos(true, false));
+        within(0.001, rows.batched_ratio().fill, batched[0] / off[0], "published ratio");
+        within(0.001, rows.batched_nanos().drain, batched[1], "published time");
+        within(
+            0.001,
+            rows.predicted().fill,
+            base[0] + folding[0] + shootdown * 2.0 / rows.pages as f64,
+            "prediction",
+        );
+    }
+}
+
+/// What cannot be told apart in the published rows is what was measured here.
+#[test]
+fn folding_takes_what_it_took_here() {
+    let model = CostModel::this_host();
+    let fold = model.nanos(Work::Alloc, 1)
+        + model.nanos(Work::EntryWrite, 16)
+        + model.nanos(Work::CopyByte, 4096)
+        + model.nanos(Work::Free, 8)
+        + model.nanos(Work::FreeFrame, 8)
+        + model.nanos(Work::Fold, 1);
+    within(0.001, fold, 5100.0, "folding");
+    let unfold = model.nanos(Work::Alloc, 7)
+        + model.nanos(Work::EntryWrite, 7)
+        + model.nanos(Work::CopyByte, 7 * 4096);
+    within(0.001, unfold, 6100.0, "unfolding");
+    let fill = model.nanos(Work::Alloc, 1)
+        + model.nanos(Work::PoolFill, 1)
+        + model.nanos(Work::KernelWrite, 512);
+    within(0.001, fill, 2600.0, "fill");
+}
+
+#[test]
+fn three_of_four_batched_rows_are_predicted_within_30_percent() {
+    let close = |model: &CostModel| {
+        let rows = model.published().unwrap();
+        let (mine, theirs) = (rows.predicted(), rows.batched_nanos());
+        [(mine.fill, theirs.fill), (mine.drain, theirs.drain)]
+            .map(|(a, b)| (a / b - 1.0).abs() <= 0.3)
     };
-    within(1.0, shootdown(&CostModel::guest_252(), 251), 138_421.0, "guest");
-    within(1.0, shootdown(&CostModel::host_8_socket(), 287), 24_854.0, "eight sockets");
+    assert_eq!(close(&CostModel::guest_252()), [true, true]);
+    // The published drain, 3.11 times its own base, is an outlier that its authors do not explain.
+    assert_eq!(close(&CostModel::host_8_socket()), [true, false]);
+    assert!(CostModel::this_host().published().is_none());
 }
 
 #[test]

@@ -19,7 +19,7 @@ use foliant::table::{Entry, X86_64};
 use foliant::{Manager, Outcome, Policy, SizeEvent};
 use foliant_machine::Cpus;
 use foliant_sim::{Config, Sim, Work};
-use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Nanos, Order, Va, VaRange};
+use foliant_units::{Bytes, Cpu, FRAME_BYTES, FrameRange, Nanos, Order, Va, VaRange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,13 +45,7 @@ pub fn replay(
     config.model = settings.model;
     let sim = Sim::new(config).map_err(ReplayError::Machine)?;
     let ranges: Vec<FrameRange> = sim.config().memory.clone();
-    let setup = Setup {
-        memory: &ranges,
-        reserved: &[],
-        added_below: Frame::new(0),
-        kernel_top: None,
-        policy: choice.policy(),
-    };
+    let setup = Setup::of(&ranges, choice.policy());
     let mm = Mm::new(&sim, &setup).map_err(|why| ReplayError::TooSmall { memory, why })?;
     let mut run = Run::new(&sim, &mm, choice, (memory, settings.fragmented));
     run.prepare()?;

@@ -1,0 +1,192 @@
+//! A fault in an area of huge pages: one leaf, one page of the pool.
+//!
+//! ```text
+//!   empty ───────── a promised page, or one that nobody was promised ─▶ clear ─▶ publish
+//!   marker ──────── one that nobody was promised ───────────────────┘
+//!   read-only ───── write: nobody else has the page ─▶ writable; else copy to one that nobody was promised
+//! ```
+//!
+//! Who gets none is told so ([`Outcome::NoHugePage`]): there is no smaller size to step down to. That is so for a child
+//! after a fork as well, which shares its parent's pages and was promised none, and for a parent that writes to a page which
+//! it shares: the page stays as it is, readable for both.
+
+use super::{Fault, Need, Outcome, Step};
+use crate::flush::Gather;
+use crate::memmap::Huge;
+use crate::pool::Source;
+use crate::space::{Area, Flags, attrs, level_of, replace_leaf};
+use crate::stock::Event;
+use crate::table::{Attrs, Entry, Found, Paging, Slot, SoftKind};
+use crate::zero;
+use core::cell::Cell;
+use foliant_machine::{Machine, Replace};
+use foliant_units::Order;
+
+/// What is in a page that was taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Contents {
+    /// Anything.
+    Old,
+    /// Zeros.
+    Cleared,
+}
+
+/// A page that was taken from the pool for a fault.
+pub(crate) struct Offer {
+    /// The page, until it is mapped.
+    pub(crate) page: Option<Huge>,
+    pub(crate) order: Order,
+    pub(crate) source: Source,
+    contents: Contents,
+}
+
+impl Offer {
+    pub(crate) fn new(page: Huge, source: Source) -> Offer {
+        let order = page.order();
+        Offer { page: Some(page), order, source, contents: Contents::Old }
+    }
+}
+
+impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
+    /// A step in an area of huge pages of `order`.
+    pub(super) fn hugetlb(&self, area: &Area, order: Order) -> Step {
+        let level = level_of(order);
+        let found = self.tables.walk(self.va);
+        if found.level < level {
+            return Step::Need(Need::Clear(self.va, order));
+        }
+        match found.entry {
+            Entry::None if area.flags.promised().is_some() => {
+                self.missing(area, &found, Source::Reserved)
+            }
+            Entry::None => self.missing(area, &found, Source::Unspoken),
+            Entry::Soft(soft) if soft.kind == SoftKind::Other => {
+                self.missing(area, &found, Source::Unspoken)
+            }
+            Entry::Leaf { .. } if found.level == level && self.is_protected(&found) => {
+                self.huge_protected(area, order, &found)
+            }
+            Entry::Leaf { attrs, .. } if attrs.has(Attrs::USER) => {
+                self.forget_here(found.level);
+                self.stock.count(Event::Spurious);
+                Step::Done(Outcome::Spurious)
+            }
+            _ => Step::Again,
+        }
+    }
+    fn is_protected(&self, found: &Found) -> bool {
+        let Entry::Leaf { attrs, .. } = found.entry else { return false };
+        self.access == super::Access::Write && !attrs.has(Attrs::WRITE)
+    }
+
+    /// The page that was taken for this fault, if it was taken on the ground that is asked for now.
+    fn offered(&self, order: Order, source: Source) -> Result<Offer, Need> {
+        match self.offer.take() {
+            Some(offer) if (offer.order, offer.source) == (order, source) => Ok(offer),
+            other => {
+                self.offer.set(other);
+                Err(Need::Page(order, source))
+            }
+        }
+    }
+
+    /// Maps a cleared page where there is none.
+    fn missing(&self, area: &Area, found: &Found, source: Source) -> Step {
+        let order = area.flags.huge_order().expect("the area has huge pages");
+        let level = level_of(order);
+        let mut offer = match self.offered(order, source) {
+            Ok(offer) => offer,
+            Err(need) => return Step::Need(need),
+        };
+        let frames = offer.page.as_ref().expect("an offer has a page until it is mapped").frames();
+        if offer.contents == Contents::Old {
+            zero::clear_huge(self.stock, frames);
+            offer.contents = Contents::Cleared;
+        }
+        let expected = if found.level == level { found.word } else { 0 };
+        let step = match self.ensure(level) {
+            Err(None) => Step::Done(Outcome::OutOfMemory),
+            Err(Some(_)) => Step::Again,
+            Ok(()) => match self.tables.lock(self.va, level) {
+                Ok(locked)
+                    if locked.get(Slot::of(self.va, level)) == expected
+                        && self.still(area)
+                        && self.is_settled() =>
+                {
+                    self.stock.enlist_huge(frames); // references before entries (frame::D2)
+                    let mut attrs = attrs(area.flags) | Attrs::EXCLUSIVE | Attrs::ACCESSED;
+                    if area.flags.has(Flags::WRITE) {
+                        attrs = attrs | Attrs::WRITE | Attrs::DIRTY | Attrs::SOFT_DIRTY;
+                    }
+                    let word = P::leaf(frames.start().pa(), level, attrs);
+                    locked.set(Slot::of(self.va, level), word);
+                    self.space.count_huge(self.stock.machine.me(), order.pages().get());
+                    offer.page = None;
+                    Step::Done(Outcome::Mapped(order))
+                }
+                _ => Step::Again,
+            },
+        };
+        self.offer.set(Some(offer));
+        step
+    }
+
+    /// A write to a page that is mapped read-only.
+    fn huge_protected(&self, area: &Area, order: Order, found: &Found) -> Step {
+        let level = level_of(order);
+        if let Some(step) = self.reuse(area, level, found.word) {
+            return step;
+        }
+        let Entry::Leaf { pa, .. } = found.entry else { return Step::Again };
+        let head = pa.frame();
+        let is_ours = || self.stock.references(head) == order.pages().get();
+        let breaks = self.stock.machine.rules().replace == Replace::BreakBeforeMake;
+        let offer = match self.offered(order, Source::Unspoken) {
+            Ok(offer) => Some(offer),
+            // In place, `reuse` has seen that it is shared. Otherwise that is told for good while the entry is broken.
+            Err(_) if breaks && is_ours() => None,
+            Err(need) => return Step::Need(need),
+        };
+        let (offer, done) = (Cell::new(offer), Cell::new(None));
+        let replaced = self.still(area)
+            && replace_leaf(
+                self.stock,
+                self.space,
+                &self.tables,
+                (self.va, level),
+                found.word,
+                || {
+                    let rights = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE;
+                    let rights = rights | Attrs::TOUCHED | Attrs::SOFT_DIRTY;
+                    if is_ours() {
+                        done.set(Some(Outcome::Reused));
+                        return P::leaf(pa, level, rights);
+                    }
+                    let Some(mut taken) = offer.take() else { return found.word };
+                    let frames = taken.page.take().expect("an offer has a page").frames();
+                    zero::copy_huge(self.stock.machine, pa, frames);
+                    self.stock.count_by(Event::CopiedBytes, order.bytes().get());
+                    self.stock.enlist_huge(frames);
+                    offer.set(Some(taken));
+                    done.set(Some(Outcome::Copied));
+                    P::leaf(frames.start().pa(), level, rights)
+                },
+            );
+        self.offer.set(offer.take().or_else(|| self.offer.take()));
+        match done.get().filter(|_| replaced) {
+            Some(Outcome::Copied) => {
+                let mut gather = Gather::new(self.stock, &self.space.target);
+                gather.doom(head, order.pages().get());
+                gather.flush();
+                self.stock.count(Event::Copied);
+                Step::Done(Outcome::Copied)
+            }
+            Some(outcome) => {
+                self.forget_here(level);
+                self.stock.count(Event::Reused);
+                Step::Done(outcome)
+            }
+            None => Step::Again,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The pools of huge pages, as the face shows them.
+
+use super::{BootPages, Manager};
+use crate::fault::{Need, Offer, Outcome};
+use crate::pool::{Budget, Folding, PoolCounters, PoolError, Pools, Resized, Taken};
+use crate::space::{self, MapError, MapRequest, SpaceId};
+use crate::table::Paging;
+use core::cell::Cell;
+use foliant_machine::Machine;
+use foliant_units::{Order, Pages};
+
+impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
+    /// The pools: everything that can be done with them.
+    pub fn pools(&self) -> Pools<'_, 'm, M, P> {
+        Pools::new(&self.stock, self.memmap(), &self.pool)
+    }
+    /// The counts of the pool of `order`, 2 MiB or 1 GiB. What came back is collected first.
+    pub fn pool(&self, order: Order) -> Result<PoolCounters, PoolError> {
+        let pools = self.pools();
+        pools.collect();
+        pools.counters(order)
+    }
+    /// Makes the pool of `order` have `want` pages, as far as memory and `budget` go. See [`Pools::resize`].
+    pub fn resize_pool(
+        &self,
+        order: Order,
+        want: u64,
+        budget: Budget,
+    ) -> Result<Resized, PoolError> {
+        self.pools().resize(order, want, budget)
+    }
+    /// Whether huge pages that are made give their descriptors back.
+    pub fn folding(&self) -> Folding {
+        self.pools().folding()
+    }
+    /// Sets that for huge pages that are made from now on.
+    pub fn set_folding(&self, folding: Folding) {
+        self.pools().set_folding(folding);
+    }
+    /// Pages of 4 KiB in all pools, free or in use.
+    pub fn pooled(&self) -> Pages {
+        let of = |order: &Order| {
+            let pages = self.pool(*order).map_or(0, |pool| pool.nr_hugepages);
+            pages * order.pages().get()
+        };
+        Pages::new(crate::pool::SIZES.iter().map(of).sum())
+    }
+
+    /// Has the pool promise the pages that an area needs, if it is one that is promised any.
+    pub(super) fn promise(&self, request: &MapRequest) -> Result<Option<(Order, u64)>, MapError> {
+        let Some(order) = request.flags.promised() else { return Ok(None) };
+        space::check_huge::<P>(request.flags)?;
+        let pages = request.bytes.get().div_ceil(order.bytes().get());
+        self.pools().reserve(order, pages).map_err(MapError::NoHugePages)?;
+        Ok(Some((order, pages)))
+    }
+    /// Sees to what a fault needs; says how the fault ends where that is not to be had.
+    pub(super) fn supply(
+        &self,
+        id: SpaceId,
+        need: Need,
+        offer: &Cell<Option<Offer>>,
+    ) -> Option<Outcome> {
+        self.withdraw_offer(offer);
+        match need {
+            Need::Page(order, source) => match self.pools().take(order, source) {
+                Taken::Page(huge) => offer.set(Some(Offer::new(huge, source))),
+                Taken::Wait => self.stock.machine.relax(),
+                Taken::Nothing => return Some(Outcome::NoHugePage(order)),
+            },
+            Need::Clear(va, order) => {
+                if let Some(space) = id.pin(&self.stock) {
+                    space::clear_way(&self.stock, &space, va, order);
+                }
+            }
+        }
+        None
+    }
+    /// Ends an offer: the page goes back if it was not mapped.
+    pub(super) fn withdraw_offer(&self, offer: &Cell<Option<Offer>>) {
+        match offer.take() {
+            None => {}
+            Some(Offer { page: Some(huge), source, .. }) => self.pools().put_back(huge, source),
+            Some(Offer { page: None, order, source, .. }) => self.pools().commit(order, source),
+        }
+    }
+
+    /// The pools from the start, as far as memory goes: who wants to know looks at the counts.
+    #[cold]
+    #[inline(never)] // its batches would weigh on the stack of those who build a manager without pools
+    pub(super) fn fill_pools(&self, boot: &BootPages) {
+        self.set_folding(boot.folding);
+        for (order, want) in [(Order::GIGA, boot.giga), (Order::MEGA, boot.mega)] {
+            if want > 0 {
+                self.resize_pool(order, want, Budget::ALL).expect("a size of huge pages");
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Making a huge page of a free block, folded from the start where that is possible.
+//!
+//! Where the block's stretch is absent, one frame is filled with the head and 63 tails, and every other entry names the
+//! shared frame. What was not present becomes present: no CPU can have anything cached (machine::M2), so nothing is
+//! flushed, and the frames that folding saves are neither allocated nor written.
+
+use super::entries::{own, shared};
+use super::{Huge, Memmap, Refused};
+use crate::folio::Class;
+use crate::frame::{Claim, Flag, Identity, Kind};
+use crate::stock::{Described, Event, NoBlock, Stretch, words};
+use crate::sync::Ordering;
+use crate::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::{Frame, Level, Node, Order, Pages};
+
+/// How a huge page comes into the world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Birth {
+    /// With all its descriptors.
+    Dense,
+    /// Folded, where its block has no descriptors yet; else dense.
+    Folded,
+}
+
+impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
+    /// Takes a free block of 2 MiB or 1 GiB and makes a huge page of it.
+    pub fn claim(&self, order: Order, birth: Birth) -> Result<Huge, Refused> {
+        self.claim_block(None, order, birth)
+    }
+    /// [`claim`](Memmap::claim) of a block of `node`.
+    pub fn claim_on(&self, node: Node, order: Order, birth: Birth) -> Result<Huge, Refused> {
+        self.claim_block(Some(node), order, birth)
+    }
+    fn claim_block(&self, node: Option<Node>, order: Order, birth: Birth) -> Result<Huge, Refused> {
+        if ![Order::MEGA, Order::GIGA].contains(&order) {
+            return Err(Refused::Order(order));
+        }
+        let take = || self.stock.claim_block(node, order, Class::Movable);
+        let claim = take().or_else(|none| if self.reclaim() > 0 { take() } else { Err(none) });
+        let claim = claim.map_err(|_| Refused::NoMemory(order))?;
+        self.make(claim, birth).map_err(|claim| {
+            self.stock.release(claim);
+            Refused::NoMemory(order)
+        })
+    }
+
+    /// Makes a huge page of a block of 2 MiB or 1 GiB. It comes back where there is no memory for its descriptors.
+    pub(crate) fn make(&self, claim: Claim, birth: Birth) -> Result<Huge, Claim> {
+        let huge = Huge::state(claim.frame(), claim.order());
+        if birth == Birth::Folded
+            && Memmap::<M, P>::savable(huge.order()).get() > 0
+            && self.hold(&huge)
+        {
+            let born = self.born(&huge);
+            let now = if born == Ok(Described::Now) { Stretch::Ready } else { Stretch::Absent };
+            self.let_go(&huge, now);
+            if born == Ok(Described::Now) {
+                self.stock.count(Event::Folded);
+                self.stock.count(Event::BornFolded);
+                claim.give();
+                return Ok(huge);
+            }
+            // A leaf was faster, or there is no memory: not even for the one frame of a head.
+            if born.is_err() {
+                return Err(claim);
+            }
+        }
+        if self.stock.describe(huge.frames()).is_err() {
+            return Err(claim);
+        }
+        let (head, order) = claim.give();
+        let tails = order.pages().get() - 1;
+        let tail = Identity::new(Kind::HugeTail, order);
+        self.stock.set_identities(head.add(Pages::new(1)), tails, tail);
+        self.stock.set_identity(head, Identity::new(Kind::Huge, order));
+        Ok(huge)
+    }
+
+    /// Sets all stretches of a claimed block `Moving` if all are absent.
+    fn hold(&self, huge: &Huge) -> bool {
+        let stretches = &self.stock.stretches;
+        let held = huge
+            .blocks()
+            .take_while(|block| stretches.change(*block, Stretch::Absent, Stretch::Moving))
+            .count();
+        let all = held == huge.blocks().count();
+        if !all {
+            huge.blocks().take(held).for_each(|block| {
+                stretches.change(block, Stretch::Moving, Stretch::Absent);
+            });
+        }
+        all
+    }
+    /// Ends `Moving` for all stretches of a page, that of the head first.
+    pub(super) fn let_go(&self, huge: &Huge, now: Stretch) {
+        for block in huge.blocks().rev() {
+            self.stock.stretches.change(block, Stretch::Moving, now);
+        }
+    }
+
+    /// Maps a folded stretch where there is nothing. All memory is had before the first entry is written.
+    fn born(&self, huge: &Huge) -> Result<Described, NoBlock> {
+        let range = self.range(huge);
+        for part in self.sections(range) {
+            if self.stock.reach_table(part.start(), Level::BASE)? == Described::Before {
+                return Ok(Described::Before);
+            }
+        }
+        let tail = self.share(huge.order())?;
+        let head = self.fill_head(self.head_frame()?, tail);
+        self.mark(head, huge.order());
+        let mut first = Some(own::<P>(head));
+        // Nothing is replaced, so nothing is gathered.
+        let mut gather = self.gather();
+        self.rewrite(range, &mut gather, || first.take().unwrap_or(shared::<P>(tail)));
+        debug_assert!(gather.is_empty(), "something was mapped in an absent stretch");
+        Ok(Described::Now)
+    }
+    /// Makes the first descriptor of a frame of tails the head of a folded page. Nobody else can reach it yet.
+    fn mark(&self, frame: Frame, order: Order) {
+        let head = Identity::new(Kind::Huge, order).with(Flag::Optimized).with(Flag::Born);
+        words(self.stock.machine, frame.pa())[0].store(head.word(), Ordering::Relaxed);
+    }
+}

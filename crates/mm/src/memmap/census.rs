@@ -1,0 +1,85 @@
+//! How many stretches are in which state, counted in the page tables.
+
+use super::Memmap;
+use crate::stock::{Block, SECTION_BYTES, STRETCH_PAGES};
+use crate::table::{Entry, Paging};
+use foliant_machine::Machine;
+use foliant_units::{FRAME_BYTES, Frame, FrameRange, Level, Order, Pages, Va};
+
+/// Blocks in a section.
+const BLOCKS: u64 = SECTION_BYTES.get() / STRETCH_PAGES.bytes().get();
+
+/// 2 MiB blocks by the state of their stretch, and the frames that all of them take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Census {
+    /// Without descriptors.
+    pub absent: u64,
+    /// Mapped by a leaf that the whole section shares.
+    pub leaf: u64,
+    /// Mapped by eight entries to eight frames.
+    pub dense: u64,
+    /// Part of a folded huge page.
+    pub folded: u64,
+    /// Frames of descriptors, shared ones counted once: what `nr_memmap_pages` says, if nobody is at work.
+    pub frames: Pages,
+}
+
+impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
+    /// Counts them. It reads a few words per 2 MiB of memory, and is exact while nobody is at work.
+    pub fn census(&self) -> Census {
+        let shares = [Order::MEGA, Order::GIGA].map(|order| self.state.shares.get(order));
+        let frames = Pages::new(shares.iter().flatten().count() as u64);
+        let mut census = Census { frames, ..Census::default() };
+        // Ranges are in the order they were taken in, and two of them may share a section.
+        let mut next = 0;
+        let mut upto = 0;
+        while let Some(range) = self.by_address(upto) {
+            let first = (Block::of(range.start()).0 / BLOCKS).max(next);
+            next = Block::of(Frame::new(range.end().get() - 1)).0 / BLOCKS + 1;
+            (first..next).for_each(|section| self.count_section(section, &mut census));
+            upto = range.end().get();
+        }
+        census
+    }
+
+    /// The lowest range of memory that ends above `frame`.
+    fn by_address(&self, frame: u64) -> Option<FrameRange> {
+        let above = self.stock.folios.ranges().filter(|range| range.end().get() > frame);
+        above.min_by_key(|range| range.start())
+    }
+
+    /// Counts the stretches of a section. The last blocks of one may be no memory: their descriptors are frames too.
+    fn count_section(&self, section: u64, census: &mut Census) {
+        let first = self.stock.stretch(Block(section * BLOCKS)).start();
+        let found = self.stock.kernel.walk(first);
+        let leaf = found.level >= Level::MEGA && matches!(found.entry, Entry::Leaf { .. });
+        let mut frames = if leaf { SECTION_BYTES.get() / FRAME_BYTES } else { 0 };
+        for block in (section * BLOCKS..(section + 1) * BLOCKS).map(Block) {
+            let own = if leaf { None } else { self.own_frames(self.stock.stretch(block).start()) };
+            frames += own.unwrap_or(0);
+            let memory = FrameRange::new(block.first(), Order::MEGA.pages());
+            if !memory.is_some_and(|m| self.stock.folios.ranges().any(|range| range.overlaps(m))) {
+                continue;
+            }
+            match own {
+                _ if leaf => census.leaf += 1,
+                None => census.absent += 1,
+                Some(own) if own == STRETCH_PAGES.get() => census.dense += 1,
+                Some(_) => census.folded += 1,
+            }
+        }
+        census.frames = Pages::new(census.frames.get() + frames);
+    }
+
+    /// How many frames the stretch at `va`, which no leaf maps, has for itself; `None` where nothing is mapped.
+    fn own_frames(&self, va: Va) -> Option<u64> {
+        let mut own = 0;
+        for page in 0..STRETCH_PAGES.get() {
+            match self.stock.kernel.walk(va.add(page * FRAME_BYTES)).entry {
+                Entry::Leaf { pa, .. } => own += u64::from(!self.state.shares.has(pa.frame())),
+                _ => return None,
+            }
+        }
+        Some(own)
+    }
+}

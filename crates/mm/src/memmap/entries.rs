@@ -1,0 +1,172 @@
+//! Changing the entries of a stretch, and splitting the leaves above them.
+
+use super::Memmap;
+use crate::flush::{Gather, Used};
+use crate::folio::Class;
+use crate::frame::Claim;
+use crate::stock::{Event, NoBlock, OWN, SECTION_BYTES};
+use crate::table::{Attrs, Entry, Paging, Slot, Spare};
+use foliant_machine::{Machine, Owner};
+use foliant_units::{FRAME_BYTES, Frame, Level, Order, Va, VaRange};
+
+/// Words that the gather must have room for: the run that ends, and the one that begins.
+const ROOM: usize = 2;
+
+/// How a shared tail frame is mapped.
+const SHARED: Attrs = Attrs::GLOBAL.with(Attrs::ACCESSED);
+
+/// The word that maps a frame of descriptors for one block only.
+pub(super) fn own<P: Paging>(frame: Frame) -> u64 {
+    P::leaf(frame.pa(), Level::BASE, OWN)
+}
+/// The word that maps a shared tail frame.
+pub(super) fn shared<P: Paging>(frame: Frame) -> u64 {
+    P::leaf(frame.pa(), Level::BASE, SHARED)
+}
+
+/// Frames side by side that are doomed together.
+#[derive(Default)]
+struct Run {
+    first: Frame,
+    count: u64,
+}
+
+impl Run {
+    /// Takes `frame` in, if it is the next one.
+    fn takes(&mut self, frame: Frame) -> bool {
+        let follows = self.count > 0 && self.first.get() + self.count == frame.get();
+        self.count += u64::from(follows);
+        follows
+    }
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
+    /// Writes the words that `make` gives into the entries of `range`, lowest first; no leaf is above them. What is
+    /// replaced goes into the gather: every entry that was present is noted, and a frame that is not shared is doomed. The
+    /// gather may be flushed in between, where it finds no memory for its list.
+    pub(super) fn rewrite(
+        &self,
+        range: VaRange,
+        gather: &mut Gather<'a, 'm, M, P>,
+        mut make: impl FnMut() -> u64,
+    ) {
+        let mut left = range;
+        while !left.is_empty() {
+            if gather.grow(ROOM) < ROOM {
+                self.flush(gather, Event::FlushRecovery);
+                gather.grow(ROOM);
+            }
+            let upto = self.rewrite_table(left, gather, &mut make);
+            left = VaRange::new(upto, range.end()).expect("not behind the end");
+        }
+    }
+
+    /// As `rewrite`, in the first table of `range`, and for as many runs of frames as the gather has room for. Says how far
+    /// it got.
+    fn rewrite_table(
+        &self,
+        range: VaRange,
+        gather: &mut Gather<'a, 'm, M, P>,
+        make: &mut impl FnMut() -> u64,
+    ) -> Va {
+        let lock = self.stock.kernel.lock(range.start(), Level::BASE);
+        let lock = lock.expect("leaves were split, and tables of descriptors stay");
+        let first = lock.index_of(range.start()).index();
+        let end = Level::ENTRIES.min(first + range.pages().get() as usize);
+        let (mut run, mut live) = (Run::default(), false);
+        let mut at = first;
+        while at < end {
+            let slot = Slot::new(at).expect("it lies in the table");
+            if let Entry::Leaf { pa, .. } = lock.entry(slot) {
+                let frame = pa.frame();
+                if !self.state.shares.has(frame) && !run.takes(frame) {
+                    if run.count > 0 && gather.room_left() < ROOM {
+                        break;
+                    }
+                    doom(gather, &run);
+                    run = Run { first: frame, count: 1 };
+                }
+                live = true;
+            }
+            lock.set(slot, make());
+            at += 1;
+        }
+        doom(gather, &run);
+        let upto = range.start().add((at - first) as u64 * FRAME_BYTES);
+        if live {
+            let changed = VaRange::new(range.start(), upto).expect("it grows");
+            gather.note(changed, Level::BASE, Used::Yes); // before the lock goes (flush::F2)
+        }
+        upto
+    }
+
+    /// The frame that holds the descriptors at `va`, which are mapped by an entry.
+    pub(super) fn frame_at(&self, va: Va) -> Frame {
+        match self.stock.kernel.walk(va).entry {
+            Entry::Leaf { pa, .. } => pa.frame(),
+            other => panic!("the descriptors at {va} are {other:?}"),
+        }
+    }
+
+    /// Splits the leaves that map a part of `range`, and notes them. Where memory for a table is missing, those before are
+    /// split.
+    pub(super) fn split_leaves(
+        &self,
+        range: VaRange,
+        gather: &mut Gather<'a, 'm, M, P>,
+    ) -> Result<(), NoBlock> {
+        self.sections(range).try_for_each(|part| self.split_leaf(part.start(), gather))
+    }
+
+    fn split_leaf(&self, va: Va, gather: &mut Gather<'a, 'm, M, P>) -> Result<(), NoBlock> {
+        if self.leaf_at(va).is_none() {
+            return Ok(());
+        }
+        let mut spare = Spare::new();
+        self.stock.refill(&mut spare, 1)?;
+        {
+            let _held = self.state.splitting.lock(self.stock.machine);
+            // Somebody else may have been faster; nobody is from here on.
+            if let Some(frame) = self.leaf_at(va) {
+                // Pending before anybody can find the table, and order-0 blocks before anybody can give a frame back (H7).
+                let section = va.align_down(SECTION_BYTES);
+                let leaf = VaRange::sized(section, SECTION_BYTES).expect("in the kernel half");
+                gather.note(leaf, Level::MEGA, Used::Yes);
+                self.stock
+                    .folios
+                    .split(frame, Order::MEGA, Order::BASE)
+                    .expect("a leaf's frames are one block (stock::D1)");
+                self.stock.kernel.split(va, Level::MEGA, &mut spare).expect("it is a leaf");
+            }
+        }
+        self.stock.drain(&mut spare);
+        Ok(())
+    }
+
+    /// The frames behind the leaf that maps the descriptors at `va`, if a leaf does.
+    fn leaf_at(&self, va: Va) -> Option<Frame> {
+        let found = self.stock.kernel.walk(va);
+        match found.entry {
+            Entry::Leaf { pa, .. } if found.level == Level::MEGA => Some(pa.frame()),
+            _ => None,
+        }
+    }
+
+    /// A frame for the head of a page and the 63 descriptors behind it, to be copied over.
+    pub(super) fn head_frame(&self) -> Result<Claim, NoBlock> {
+        self.stock.claim_undescribed(Order::BASE, Class::Unmovable)
+    }
+    /// Makes it a copy of what `from` holds.
+    pub(super) fn fill_head(&self, claim: Claim, from: Frame) -> Frame {
+        crate::zero::copy_page(self.stock.machine, from.pa(), &claim);
+        self.stock.machine.owned(claim.frames(), Owner::Records);
+        self.stock.count(Event::MemmapPages);
+        claim.give().0
+    }
+}
+
+fn doom<M: Machine, P: Paging>(gather: &mut Gather<'_, '_, M, P>, run: &Run) {
+    if run.count > 0 {
+        gather.doom_descriptors(run.first, run.count);
+    }
+}

@@ -1,0 +1,187 @@
+//! Giving huge pages up: the blocks become free, and their descriptors go with them.
+//!
+//! A free block needs no descriptors. So a folded page is not unfolded first, which would take memory, but loses its whole
+//! stretch: 8 (or 4096) entries are cleared, and one frame comes back.
+//!
+//! ```text
+//!   look ─▶ Moving ─▶ one grace period ─▶ clear the entries ─▶ one flush ─▶ Absent ─▶ blocks and frames are free
+//! ```
+//!
+//! A dense page under a leaf keeps its descriptors, which are made plain again: the leaf serves other blocks too.
+
+use super::{Batch, Birth, Huge, Memmap, Refused};
+use crate::frame::{Claim, Flag, Identity};
+use crate::stock::{Event, Stretch};
+use crate::table::Paging;
+use core::ops::Range;
+use foliant_machine::Machine;
+use foliant_units::{Order, Pages};
+
+/// What became of the pages of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Released {
+    /// Free, without descriptors.
+    pub absent: usize,
+    /// Free, with the descriptors that a leaf holds.
+    pub dense: usize,
+    /// Still in the batch: the page is none, is in use, or its memory is broken.
+    pub refused: usize,
+    /// The first reason for that.
+    pub why: Option<Refused>,
+}
+
+/// What became of the parts of pages that were cut.
+#[derive(Default)]
+pub(crate) struct Recut {
+    /// Blocks that went back to the allocator.
+    pub(crate) given_up: u64,
+}
+
+/// A page that was not given up, and why.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Freed {
+    /// The page, as it was.
+    pub huge: Huge,
+    /// Why.
+    pub why: Refused,
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
+    /// Gives the blocks of a batch back to the allocator, and their descriptors. Needs no memory. What is refused stays in
+    /// the batch.
+    pub fn release(&self, batch: &mut Batch<'_, 'm, M, P>) -> Released {
+        self.release_to(batch, |block| self.stock.release(block))
+    }
+    /// Makes smaller huge pages of those of a batch, and hands each to `made`. A folded page's descriptors are taken away
+    /// first, so this is [`release`](Memmap::release) and as many claims, but for the blocks, which nobody else can get. Where
+    /// there is no memory for the descriptor of a part, the part is free.
+    pub(crate) fn recut(
+        &self,
+        batch: &mut Batch<'_, 'm, M, P>,
+        into: Order,
+        birth: Birth,
+        mut made: impl FnMut(Huge),
+    ) -> Recut {
+        let mut out = Recut::default();
+        self.release_to(batch, |block| {
+            let (head, order) = block.give();
+            self.stock.folios.split(head, order, into).expect("a claim is a block (frame::I1)");
+            for nth in 0..order.pages().get() / into.pages().get() {
+                let part = Claim::state(head.add(Pages::new(nth * into.pages().get())), into);
+                match self.make(part, birth) {
+                    Ok(huge) => made(huge),
+                    Err(part) => {
+                        self.stock.release(part);
+                        out.given_up += 1;
+                    }
+                }
+            }
+        });
+        out
+    }
+
+    /// Takes the pages of a batch apart; `give` gets their blocks.
+    fn release_to(&self, batch: &mut Batch<'_, 'm, M, P>, mut give: impl FnMut(Claim)) -> Released {
+        let mut out = Released::default();
+        batch.choose(|huge| match self.admit(huge) {
+            Ok(_) => true,
+            Err(why) => {
+                out.refused += 1;
+                out.why = out.why.or(Some(why));
+                false
+            }
+        });
+        for part in batch.parts(self.grain()) {
+            self.release_part(batch, part, &mut out, &mut give);
+        }
+        batch.forget_gone();
+        out
+    }
+
+    fn release_part(
+        &self,
+        batch: &mut Batch<'_, 'm, M, P>,
+        part: Range<usize>,
+        out: &mut Released,
+        give: &mut impl FnMut(Claim),
+    ) {
+        let mut refuse = |batch: &mut Batch<'_, 'm, M, P>, nth, head| {
+            batch.spare(nth);
+            out.refused += 1;
+            out.why = out.why.or(Some(Refused::Poisoned(head)));
+        };
+        for nth in part.clone() {
+            let huge = batch.at(nth);
+            match batch.is_chosen(nth) {
+                false => {}
+                true if !self.has_leaf(&huge) => self.hide(&huge),
+                true if self.unmark(&huge) => {
+                    give(huge.block());
+                    batch.gone(nth);
+                    out.dense += 1;
+                }
+                true => refuse(batch, nth, huge.head()),
+            }
+        }
+        if batch.chosen(part.clone()).next().is_none() {
+            return;
+        }
+        self.wait_for_readers();
+        let mut gather = self.gather();
+        for nth in part.clone() {
+            if !batch.is_chosen(nth) {
+                continue;
+            }
+            let huge = batch.at(nth);
+            // A report of broken memory may have come until the stretch was hidden, and none does from here on.
+            if self.stock.seen(huge.head()).has(Flag::Poisoned) {
+                self.let_go(&huge, Stretch::Ready);
+                refuse(batch, nth, huge.head());
+            } else {
+                self.rewrite(self.range(&huge), &mut gather, || 0);
+            }
+        }
+        self.flush(&mut gather, Event::FlushRelease);
+        for nth in part {
+            if batch.is_chosen(nth) {
+                let huge = batch.at(nth);
+                self.let_go(&huge, Stretch::Absent);
+                self.stock.count(Event::StretchReleased);
+                give(huge.block());
+                batch.gone(nth);
+                out.absent += 1;
+            }
+        }
+    }
+
+    /// Gives the block of one dense page back to the allocator; it keeps its descriptors.
+    pub fn free(&self, huge: Huge) -> Result<(), Freed> {
+        let why = match self.admit(&huge) {
+            Ok(identity) if identity.has(Flag::Optimized) => Refused::StillFolded(huge.head()),
+            Ok(_) if self.unmark(&huge) => {
+                self.stock.release(huge.block());
+                return Ok(());
+            }
+            Ok(_) => Refused::Poisoned(huge.head()),
+            Err(why) => why,
+        };
+        Err(Freed { huge, why })
+    }
+
+    /// Makes the descriptors of a dense page plain, unless its memory was reported broken. The head comes first, and from
+    /// then on no report finds it.
+    fn unmark(&self, huge: &Huge) -> bool {
+        let (head, count) = (huge.head(), huge.order().pages().get() - 1);
+        loop {
+            let identity = self.stock.identity(head);
+            if identity.has(Flag::Poisoned) {
+                return false;
+            }
+            if self.stock.replace_identity(head, identity, Identity::PLAIN) {
+                break;
+            }
+        }
+        self.stock.set_identities(head.add(Pages::new(1)), count, Identity::PLAIN);
+        true
+    }
+}

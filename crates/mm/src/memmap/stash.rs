@@ -1,0 +1,90 @@
+//! Frames for tails, taken before anything changes.
+//!
+//! A 2 MiB page needs 7 of them, which have their places here, and a 1 GiB page 4095, all or none. What has no place is
+//! chained through itself: each frame is a copy of the shared tail frame but for its last word, which is 0 in a tail, and
+//! names the next one while the frame is in the stash.
+
+use super::Memmap;
+use crate::folio::Class;
+use crate::frame::Claim;
+use crate::stock::{Event, NoBlock, words};
+use crate::sync::Ordering;
+use crate::table::Paging;
+use foliant_machine::{Machine, Owner};
+use foliant_units::{Frame, Order};
+
+const LINK: usize = 511;
+/// Places, for the tails of a 2 MiB page.
+const PLACES: usize = 8;
+
+/// See the module's text.
+#[derive(Default)]
+pub(super) struct Stash {
+    places: [Frame; PLACES],
+    /// The last one of those that have no place.
+    top: Option<Frame>,
+    len: u64,
+}
+
+impl Stash {
+    /// Takes `count` more frames, each a copy of `tail`, or none.
+    pub(super) fn fill<M: Machine, P: Paging>(
+        &mut self,
+        memmap: &Memmap<'_, '_, M, P>,
+        tail: Frame,
+        count: u64,
+    ) -> Result<(), NoBlock> {
+        let stock = memmap.stock;
+        let before = self.len;
+        while self.len < before + count {
+            let claim = match stock.claim_undescribed(Order::BASE, Class::Unmovable) {
+                Ok(claim) => claim,
+                Err(none) => {
+                    self.drain(memmap, before);
+                    return Err(none);
+                }
+            };
+            crate::zero::copy_page(stock.machine, tail.pa(), &claim);
+            stock.machine.owned(claim.frames(), Owner::Records);
+            stock.count(Event::MemmapPages);
+            let (frame, _) = claim.give();
+            match self.places.get_mut(self.len as usize) {
+                Some(place) => *place = frame,
+                None => {
+                    let link = self.top.map_or(0, |next| next.get() + 1);
+                    words(stock.machine, frame.pa())[LINK].store(link, Ordering::Relaxed);
+                    self.top = Some(frame);
+                }
+            }
+            self.len += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes a frame out; it is a frame of tails.
+    pub(super) fn pop<M: Machine, P: Paging>(
+        &mut self,
+        memmap: &Memmap<'_, '_, M, P>,
+    ) -> Option<Frame> {
+        self.len = self.len.checked_sub(1)?;
+        let Some(frame) = self.top else { return self.places.get(self.len as usize).copied() };
+        let link = &words(memmap.stock.machine, frame.pa())[LINK];
+        self.top = link.load(Ordering::Relaxed).checked_sub(1).map(Frame::new);
+        link.store(0, Ordering::Relaxed);
+        Some(frame)
+    }
+
+    /// Gives frames back until `keep` are left.
+    pub(super) fn drain<M: Machine, P: Paging>(
+        &mut self,
+        memmap: &Memmap<'_, '_, M, P>,
+        keep: u64,
+    ) {
+        while self.len > keep
+            && let Some(frame) = self.pop(memmap)
+        {
+            memmap.stock.uncount_by(Event::MemmapPages, 1);
+            memmap.stock.release(Claim::state(frame, Order::BASE));
+        }
+    }
+}

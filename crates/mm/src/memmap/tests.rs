@@ -1,0 +1,98 @@
+//! What can be said only from inside: tokens that lie, pages in use, descriptors of other sizes.
+
+use super::*;
+use crate::Manager;
+use crate::fault::Policy;
+use crate::frame::{Identity, Kind};
+use crate::manager::Setup;
+use crate::table::X86_64;
+use alloc::vec::Vec;
+use foliant_sim::{Config, Sim};
+
+type Mm<'m> = Manager<'m, Sim, X86_64<4>>;
+
+fn sim() -> Sim {
+    Sim::new(Config::seeded(2, Bytes::new(256 << 20), 1)).unwrap()
+}
+fn manager(sim: &Sim) -> Mm<'_> {
+    let memory = &sim.config().memory;
+    let setup = Setup::of(memory, Policy::BASE_ONLY);
+    Manager::new(sim, &setup).unwrap()
+}
+
+/// Every word of every descriptor of the page.
+fn descriptors(memmap: &Memmap<'_, '_, Sim, X86_64<4>>, huge: &Huge) -> Vec<u64> {
+    let frames = huge.frames().iter();
+    let words = |frame| (0..8).map(move |word| memmap.stock.descriptor_word(frame, word));
+    frames.flat_map(words).collect()
+}
+
+/// TR-H4: a page whose mark is gone is refused by every operation, and nothing changes.
+#[test]
+fn tr_h4_a_page_without_the_mark_is_refused() {
+    let sim = sim();
+    let mm = manager(&sim);
+    let memmap = mm.memmap();
+    for birth in [Birth::Folded, Birth::Dense] {
+        let huge = memmap.claim(Order::MEGA, birth).unwrap();
+        let (head, marked) = (huge.head(), memmap.stock.identity(huge.head()));
+        for lie in [Identity::PLAIN, Identity::new(Kind::Anon, Order::MEGA)] {
+            memmap.stock.set_identity(head, lie);
+            let before = (descriptors(&memmap, &huge), memmap.census(), mm.memory());
+            let mut batch = Batch::new(&memmap);
+            batch.push(Huge::state(head, Order::MEGA)).unwrap();
+            let why = Some(Refused::NotHuge(head));
+            let folded = memmap.fold(&mut batch);
+            assert_eq!(folded, Folded { refused: 1, why, ..Folded::default() });
+            let unfolded = memmap.unfold(&mut batch);
+            assert_eq!(unfolded, Unfolded { refused: 1, why, ..Unfolded::default() });
+            let released = memmap.release(&mut batch);
+            assert_eq!(released, Released { refused: 1, why, ..Released::default() });
+            let freed = memmap.free(batch.pop().unwrap()).unwrap_err();
+            assert_eq!(Some(freed.why), why);
+            assert_eq!((descriptors(&memmap, &huge), memmap.census(), mm.memory()), before);
+        }
+        memmap.stock.set_identity(head, marked);
+        let mut batch = Batch::new(&memmap);
+        batch.push(huge).unwrap();
+        memmap.release(&mut batch);
+    }
+    assert!(sim.finish().is_empty());
+}
+
+#[test]
+fn a_page_with_references_is_refused() {
+    let sim = sim();
+    let mm = manager(&sim);
+    let memmap = mm.memmap();
+    let huge = memmap.claim(Order::MEGA, Birth::Folded).unwrap();
+    let head = huge.head();
+    memmap.stock.set_references(head, 3);
+    let mut batch = Batch::new(&memmap);
+    batch.push(huge).unwrap();
+    let why = Some(Refused::InUse { head, references: 3 });
+    assert_eq!(memmap.unfold(&mut batch).why, why);
+    assert_eq!(memmap.release(&mut batch).why, why);
+    assert!(mm.reference(head).is_none(), "a huge page's references are not a walker's");
+    memmap.stock.set_references(head, 0);
+    assert_eq!(memmap.release(&mut batch).absent, 1);
+    assert!(sim.finish().is_empty());
+}
+
+/// TR-H9: where descriptors do not fill frames exactly there is nothing to fold.
+#[test]
+fn tr_h9_descriptors_of_an_odd_size_are_not_folded() {
+    for (order, bytes, saved) in [
+        (9, 64, 7),
+        (9, 56, 0),
+        (18, 56, 0),
+        (18, 64, 4095),
+        (13, 64, 127),
+        (4, 64, 0),
+        (9, 128, 15),
+        (9, 8192, 0),
+    ] {
+        let order = Order::new(order).unwrap();
+        assert_eq!(savable(order, Bytes::new(bytes)).get(), saved, "{order}, {bytes}");
+    }
+}

@@ -1,0 +1,152 @@
+//! What comes back: pages whose last reference went, promises that nobody needs any more, broken memory, and memory that is
+//! to be taken away.
+
+use super::chain::Chain;
+use super::shelf::{Open, Standing};
+use super::{PoolError, Pools, SIZES};
+use crate::frame::{Flag, Kind};
+use crate::memmap::Huge;
+use crate::table::Paging;
+use core::{error, fmt};
+use foliant_machine::Machine;
+use foliant_units::{Frame, Order};
+
+/// Why a page was not given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotDissolved {
+    /// No huge page of a pool is there.
+    NotHuge(Frame),
+    /// The huge page is in use.
+    Busy(Frame),
+    /// It is free, but every free page of the pool is promised to somebody.
+    Promised(Frame),
+}
+
+impl fmt::Display for NotDissolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotDissolved::NotHuge(frame) => write!(f, "{frame} is in no huge page of a pool"),
+            NotDissolved::Busy(head) => {
+                write!(f, "the huge page at {head} is in use: unmap it first")
+            }
+            NotDissolved::Promised(head) => {
+                write!(f, "the huge page at {head} is promised: make the pool larger first")
+            }
+        }
+    }
+}
+impl error::Error for NotDissolved {}
+
+impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
+    /// Takes in what came back since the last time. Cheap where nothing did.
+    pub fn collect(&self) {
+        if !self.stock.has_returned() {
+            return;
+        }
+        let mut returned = Chain::adopt(self.stock, self.stock.take_returned());
+        let mut superfluous = Chain::default();
+        while let Some(first) = returned.pop(self.stock) {
+            self.collect_some(first, &mut returned, &mut superfluous);
+        }
+        self.give_up(superfluous);
+        for order in SIZES {
+            let count = self.stock.take_unreserved(order);
+            if count > 0 {
+                self.unpromise(order, count);
+            }
+        }
+    }
+    /// Takes in pages of the same size as `first`, at most a batch, in one lock cycle.
+    fn collect_some(&self, first: Huge, returned: &mut Chain, superfluous: &mut Chain) {
+        let order = first.order();
+        let open = self.open(self.pool(order).expect("a huge page has a pool"));
+        let mut next = Some(first);
+        for _ in 0..Self::BATCH {
+            match next {
+                Some(huge) if huge.order() == order => self.come_back(&open, huge, superfluous),
+                _ => break,
+            }
+            next = returned.pop(self.stock);
+        }
+        if let Some(huge) = next {
+            returned.push(self.stock, huge);
+        }
+    }
+    /// Takes one page back into its pool, or out of it.
+    pub(super) fn come_back(&self, open: &Open<'a, 'm, M, P>, huge: Huge, superfluous: &mut Chain) {
+        if self.stock.identity(huge.head()).has(Flag::Poisoned) {
+            open.count_out(huge.head());
+            open.lose(huge);
+        } else if open.is_too_much(huge.head()) {
+            open.count_out(huge.head());
+            superfluous.push(self.stock, huge);
+        } else {
+            open.shelve(huge);
+        }
+    }
+    /// Takes promises back, and gives surplus pages up that nobody needs any more.
+    pub(super) fn unpromise(&self, order: Order, count: u64) {
+        let pool = self.pool(order).expect("a size of huge pages");
+        let superfluous = {
+            let open = self.open(pool);
+            open.unpromise(count);
+            open.detach(order, Self::BATCH as u64, (None, Standing::Surplus))
+        };
+        self.give_up(superfluous);
+        self.shed(order);
+    }
+    /// Gives surplus pages up that are free and not promised.
+    pub(super) fn shed(&self, order: Order) {
+        let pool = self.pool(order).expect("a size of huge pages");
+        loop {
+            let standing = (None, Standing::Surplus);
+            let chain = self.open(pool).detach(order, Self::BATCH as u64, standing);
+            if chain.len() == 0 {
+                return;
+            }
+            self.give_up(chain);
+        }
+    }
+
+    /// Takes a page out of its pool if it is free and its memory was reported broken. It is never used again.
+    pub(crate) fn retire(&self, frame: Frame) {
+        let _reading = self.stock.reading();
+        let identity = self.stock.identity(frame);
+        if !matches!(identity.kind(), Kind::Huge | Kind::HugeTail) {
+            return;
+        }
+        let (head, order) = (identity.head(frame), identity.order());
+        let Ok(pool) = self.pool(order) else { return };
+        let open = self.open(pool);
+        if self.stock.identity(head).has(Flag::Poisoned)
+            && let Some(huge) = open.pick(head, order)
+        {
+            open.count_out(head);
+            open.lose(huge);
+        }
+    }
+
+    /// Gives the free page that holds `frame` back to the allocator, so that its memory can be taken away. The pool becomes
+    /// smaller by it.
+    pub fn dissolve(&self, frame: Frame) -> Result<Order, NotDissolved> {
+        self.collect();
+        let (huge, order) = {
+            let _reading = self.stock.reading();
+            let identity = self.stock.identity(frame);
+            let (head, order) = (identity.head(frame), identity.order());
+            let pool = match identity.kind() {
+                Kind::Huge | Kind::HugeTail => self.pool(order),
+                _ => Err(PoolError::Order(order)),
+            };
+            let open = self.open(pool.map_err(|_| NotDissolved::NotHuge(frame))?);
+            if open.unspoken() == 0 && open.free() > 0 {
+                return Err(NotDissolved::Promised(head));
+            }
+            let huge = open.pick(head, order).ok_or(NotDissolved::Busy(head))?;
+            open.count_out(head);
+            (huge, order)
+        };
+        self.give_one_up(huge);
+        Ok(order)
+    }
+}

@@ -1,0 +1,107 @@
+//! Pages of 1 GiB become pages of 2 MiB.
+//!
+//! ```text
+//!   1 GiB, folded   ─▶ its descriptors are taken away, one grace period and one shootdown for the batch
+//!                   ─▶ the block is cut in 512 ─▶ each is born folded again: no flush
+//!   1 GiB, dense    ─▶ the block is cut in 512, the descriptors are written anew; folded where folding is on
+//! ```
+//!
+//! A folded page is not unfolded in between, which would take 4095 frames. Each new page takes one; where there is none the
+//! 2 MiB go back to the allocator, for a free block needs no descriptors.
+
+use super::chain::Chain;
+use super::shelf::{Pool, Standing};
+use super::{Folding, Pools};
+use crate::memmap::{Batch, Huge};
+use crate::stock::Event;
+use crate::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::Order;
+
+/// How many pages of 1 GiB are worked on together.
+const BATCH: u64 = 32;
+
+/// What came of demoting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Demoted {
+    /// Pages of 1 GiB that are no more.
+    pub demoted: u64,
+    /// Pages of 2 MiB that the other pool has more.
+    pub made: u64,
+    /// Blocks of 2 MiB that went back to the allocator, for lack of memory for a descriptor.
+    pub given_up: u64,
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
+    /// Cuts up to `count` free pages of 1 GiB that nobody was promised into pages of 2 MiB.
+    pub fn demote(&self, count: u64) -> Demoted {
+        let mut out = Demoted::default();
+        let (giga, mega) = (&self.state.giga, &self.state.mega);
+        loop {
+            self.collect();
+            let left = count - out.demoted;
+            let chain = {
+                let _larger = giga.resizing.lock(self.stock.machine);
+                let _smaller = mega.resizing.lock(self.stock.machine);
+                let standing = (None, Standing::Persistent);
+                let chain = self.open(giga).detach(Order::GIGA, left.min(BATCH), standing);
+                let taken = chain.len();
+                if taken > 0 {
+                    self.stock.count(Event::PoolBatch);
+                    self.demote_some(mega, chain, &mut out);
+                }
+                taken
+            };
+            if chain == 0 || out.demoted == count {
+                return out;
+            }
+            self.stock.machine.breathe();
+        }
+    }
+
+    fn demote_some(&self, mega: &'a Pool, mut chain: Chain, out: &mut Demoted) {
+        let mut batch = Batch::new(&self.memmap);
+        while let Some(huge) = chain.pop(self.stock) {
+            batch.push(huge).expect("so many fit without memory");
+        }
+        out.demoted += batch.len() as u64;
+        let mut made = Chain::default();
+        let mut dense = Chain::default();
+        let recut = self.memmap.recut(&mut batch, Order::MEGA, self.birth(), |huge: Huge| {
+            let later = self.folding() == Folding::On && !self.memmap.is_folded(&huge);
+            if later { &mut dense } else { &mut made }.push(self.stock, huge);
+        });
+        out.given_up += recut.given_up;
+        while let Some(huge) = batch.pop() {
+            self.lose(huge); // broken while it was on its way
+        }
+        out.made += made.len() + dense.len();
+        self.fold_all(dense, &mut made);
+        while made.len() > 0 {
+            let open = self.open(mega);
+            for _ in 0..Self::BATCH {
+                let Some(huge) = made.pop(self.stock) else { break };
+                open.put(huge, Standing::Persistent);
+            }
+        }
+    }
+
+    /// Folds pages batch by batch, and appends them to `folded`.
+    fn fold_all(&self, mut dense: Chain, folded: &mut Chain) {
+        while dense.len() > 0 {
+            let mut batch = Batch::new(&self.memmap);
+            while batch.len() < Self::BATCH
+                && let Some(huge) = dense.pop(self.stock)
+            {
+                if let Err(huge) = batch.push(huge) {
+                    dense.push(self.stock, huge);
+                    break;
+                }
+            }
+            self.memmap.fold(&mut batch);
+            while let Some(huge) = batch.pop() {
+                folded.push(self.stock, huge);
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Giving pages up: each as it was found.
+//!
+//! ```text
+//!   dense          ─▶ free at once
+//!   born folded    ─▶ released, its descriptors with it                     one shootdown for all
+//!   folded later   ─▶ unfolded, then free                                   one shootdown for all
+//!                       └─ no memory ─▶ released like the ones born folded
+//! ```
+//!
+//! So it ends, whatever memory there is: unfolding is tried once per batch, and releasing takes none.
+
+use super::chain::Chain;
+use super::{PoolError, Pools};
+use crate::memmap::{Batch, Huge};
+use crate::table::Paging;
+use foliant_machine::Machine;
+
+impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
+    /// Gives pages that are counted out of their pool back to the allocator.
+    pub(super) fn give_up(&self, mut chain: Chain) {
+        while chain.len() > 0 {
+            let (mut born, mut later) = (Batch::new(&self.memmap), Batch::new(&self.memmap));
+            while let Some(huge) = chain.pop(self.stock) {
+                if !self.memmap.is_folded(&huge) {
+                    self.free(huge);
+                    continue;
+                }
+                let batch = if self.memmap.is_born_folded(&huge) { &mut born } else { &mut later };
+                if batch.len() == Self::BATCH {
+                    chain.push(self.stock, huge);
+                    break;
+                }
+                if let Err(huge) = batch.push(huge) {
+                    chain.push(self.stock, huge); // no memory for a longer list: this one first
+                    break;
+                }
+            }
+            self.unfold(&mut later, &mut born);
+            self.release(&mut born);
+        }
+    }
+    /// The same for one page.
+    pub(super) fn give_one_up(&self, huge: Huge) {
+        let mut chain = Chain::default();
+        chain.push(self.stock, huge);
+        self.give_up(chain);
+    }
+
+    /// Unfolds and frees pages. Those that stay folded join the ones to be released.
+    fn unfold(&self, later: &mut Batch<'a, 'm, M, P>, born: &mut Batch<'a, 'm, M, P>) {
+        if later.len() == 0 {
+            return;
+        }
+        self.memmap.unfold(later);
+        while let Some(huge) = later.pop() {
+            if !self.memmap.is_folded(&huge) {
+                self.free(huge);
+            } else if let Err(huge) = born.push(huge) {
+                self.release(born);
+                born.push(huge).expect("it is empty now");
+            }
+        }
+    }
+    fn free(&self, huge: Huge) {
+        if let Err(kept) = self.memmap.free(huge) {
+            self.lose(kept.huge);
+        }
+    }
+    fn release(&self, batch: &mut Batch<'a, 'm, M, P>) {
+        if batch.len() == 0 {
+            return;
+        }
+        self.memmap.release(batch);
+        while let Some(huge) = batch.pop() {
+            self.lose(huge);
+        }
+    }
+    /// Loses a page whose memory was reported broken when it had left its pool.
+    pub(super) fn lose(&self, huge: Huge) {
+        match self.pool(huge.order()) {
+            Ok(pool) => self.open(pool).lose(huge),
+            Err(PoolError::Order(_) | PoolError::Node(_)) => {
+                unreachable!("a huge page has a pool")
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Pools of huge pages: pages of 2 MiB and 1 GiB that are taken out of the allocator ahead of time and kept for those who
+//! must have that size.
+//!
+//! ```text
+//!                 grow (claim, fold)                    take                      map
+//!   allocator ───────────────────────▶ free, on a ───────────────▶ taken ─────────────────▶ in use
+//!       ▲                              node's list ◀──────────────                             │
+//!       └──────────────────────────────┘   ▲          put back                                 │
+//!         shrink (unfold or release)       └── collect ◀── list of the stock ◀── last reference ┘
+//! ```
+//!
+//! # How to use it
+//!
+//! [`Pools`] is the handle ([`Manager::pools`](crate::Manager::pools)); the face has the same calls by name.
+//!
+//! | call | what it does |
+//! |---|---|
+//! | [`Pools::resize`] | makes a pool so large, in batches of [`Pools::BATCH`], within a [`Budget`]; says how far it came |
+//! | [`Pools::counters`], [`Pools::counters_on`] | the counts of a pool, of a pool's part on one node |
+//! | [`Pools::set_folding`] | whether pages made from now on give their descriptors back (`hugetlb_optimize_vmemmap`) |
+//! | `Manager::map` with `Flags::HUGE_2M` or `HUGE_1G` | maps an area of huge pages, and has the pool promise it its pages |
+//! | [`Pools::set_overcommit`] | how many pages may be made on demand (*surplus*) |
+//! | [`Pools::demote`] | cuts free pages of 1 GiB into pages of 2 MiB |
+//! | [`Pools::dissolve`] | gives one free page up, so that its memory can be taken away |
+//! | [`controls`](crate::pool::CONTROLS) | all of that under Linux's names, as text |
+//!
+//! How many pages share a shootdown is the manager's flush grain, as for everything that folds.
+//!
+//! **What a page costs.** With folding on a page is *born folded* where its block has no descriptors: no flush. Where it has
+//! some they are folded, with two shootdowns a batch. A page is given up as it was found: born folded, its descriptors go
+//! with it; folded later, it is unfolded, one shootdown a batch either way. Unfolding takes memory. Where there is none the
+//! page's descriptors go instead, which takes none: so a pool can always shrink, and no page is ever stuck in it
+//! (record 013).
+//!
+//! **Words.** *Free*: on a list. *In use*: mapped, or taken to be mapped. *Reserved*: promised to an area, not yet taken.
+//! *Surplus*: beyond the size that was asked for; given up as soon as it is free and not reserved. *Broken*: reported as
+//! bad memory, in no pool any more and never used again.
+//!
+//! **Invariants**
+//! - L1. Per node and pool: total = free + in use, surplus <= total. Each count is exact whenever the lock is free.
+//! - L2. reserved <= free + pages held for a reservation + pages broken while free.
+//! - L3. A page is put on a list after its descriptors were folded and flushed, and nobody writes its descriptors while it is
+//!   in a batch (memmap::H1): all links are made after the batch, in one cycle of the lock.
+//! - L4. A page on a list has no references and is not broken.
+//!
+//! **Locking.** `lock` (`[l]`) of a pool guards its lists and counts; it is held for at most a batch of list steps, and
+//! nothing is allocated, cleared, flushed or waited for under it. `resizing` (`[r]`) is held for a batch by whoever changes
+//! how many pages there are; the larger size's first. Order: `resizing`, then `lock`. Both are spin locks of `Cpus::relax`.
+//! Nothing here is called in a reader's section.
+//!
+//! **Not here**: areas (`space`), faults (`fault`), which node is near.
+
+mod chain;
+mod collect;
+mod controls;
+mod demote;
+mod give;
+mod reserve;
+mod resize;
+mod shelf;
+
+pub use collect::NotDissolved;
+pub use controls::{CONTROLS, Control, ControlError, Rights, Scope, Value, Wrote};
+pub use demote::Demoted;
+pub use reserve::Shortage;
+pub(crate) use reserve::{Source, Taken};
+pub use resize::{Budget, End, Resized};
+#[cfg(feature = "verify")]
+pub use shelf::PoolAudit;
+
+use crate::folio::NODES_MAX;
+use crate::memmap::{Birth, Memmap};
+use crate::stock::{Event, Stock};
+use crate::sync::{AtomicU64, Ordering};
+use crate::table::Paging;
+use core::{error, fmt};
+use foliant_machine::Machine;
+use foliant_units::{Node, Order};
+use shelf::{Open, Pool};
+
+/// Whether huge pages give the frames of their descriptors back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Folding {
+    /// They keep them.
+    Off,
+    /// They give back all but one.
+    On,
+}
+
+/// The sizes of huge pages, smallest first.
+pub const SIZES: [Order; 2] = [Order::MEGA, Order::GIGA];
+
+/// The counts of a pool, or of its part on one node, under Linux's names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolCounters {
+    /// Pages, free and in use, surplus included.
+    pub nr_hugepages: u64,
+    /// Pages that nobody uses.
+    pub free_hugepages: u64,
+    /// Pages promised and not yet taken; of the whole pool, also where one node is asked about.
+    pub resv_hugepages: u64,
+    /// Pages beyond the size that was asked for.
+    pub surplus_hugepages: u64,
+    /// How many surplus pages may be made; of the whole pool.
+    pub nr_overcommit_hugepages: u64,
+    /// Pages lost to broken memory so far; of the whole pool.
+    pub broken: u64,
+}
+
+impl PoolCounters {
+    /// The size that was asked for.
+    pub const fn persistent(&self) -> u64 {
+        self.nr_hugepages - self.surplus_hugepages
+    }
+}
+
+/// Why a pool was not touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PoolError {
+    /// There are no huge pages of this size.
+    Order(Order),
+    /// There is no memory on this node.
+    Node(Node),
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PoolError::Order(order) => {
+                write!(f, "there is no pool of {}: huge pages have 2m or 1g", order.bytes())
+            }
+            PoolError::Node(node) => write!(f, "node {} has no memory", node.0),
+        }
+    }
+}
+impl error::Error for PoolError {}
+
+/// What the room keeps.
+#[derive(Default)]
+pub(crate) struct State {
+    folding: AtomicU64,
+    mega: Pool,
+    giga: Pool,
+}
+
+/// The pools of a manager; see the module's text.
+pub struct Pools<'a, 'm, M: Machine, P: Paging> {
+    stock: &'a Stock<'m, M, P>,
+    memmap: Memmap<'a, 'm, M, P>,
+    state: &'a State,
+}
+
+impl<M: Machine, P: Paging> Clone for Pools<'_, '_, M, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<M: Machine, P: Paging> Copy for Pools<'_, '_, M, P> {}
+
+impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
+    /// How many pages are worked on together, at most.
+    pub const BATCH: usize = 1024;
+
+    pub(crate) fn new(
+        stock: &'a Stock<'m, M, P>,
+        memmap: Memmap<'a, 'm, M, P>,
+        state: &'a State,
+    ) -> Self {
+        Pools { stock, memmap, state }
+    }
+
+    fn pool(&self, order: Order) -> Result<&'a Pool, PoolError> {
+        match order {
+            Order::MEGA => Ok(&self.state.mega),
+            Order::GIGA => Ok(&self.state.giga),
+            other => Err(PoolError::Order(other)),
+        }
+    }
+    /// Takes the lock of a pool.
+    fn open(&self, pool: &'a Pool) -> Open<'a, 'm, M, P> {
+        self.stock.count(Event::PoolLock);
+        Open::new(self.stock, pool)
+    }
+    fn nodes(&self) -> impl Iterator<Item = Node> + use<'a, 'm, M, P> {
+        self.stock.folios.nodes()
+    }
+    fn check_node(&self, node: Node) -> Result<(), PoolError> {
+        self.nodes().find(|known| *known == node).map(|_| ()).ok_or(PoolError::Node(node))
+    }
+
+    /// Whether pages that are made give their descriptors back.
+    pub fn folding(&self) -> Folding {
+        if self.state.folding.load(Ordering::Relaxed) == 0 { Folding::Off } else { Folding::On }
+    }
+    /// Sets that for pages that are made from now on. Those in a pool stay as they are.
+    pub fn set_folding(&self, folding: Folding) {
+        self.state.folding.store(u64::from(folding == Folding::On), Ordering::Relaxed);
+    }
+    fn birth(&self) -> Birth {
+        if self.folding() == Folding::On { Birth::Folded } else { Birth::Dense }
+    }
+
+    /// The counts of a pool. What came back and was not collected yet counts as in use and as reserved.
+    pub fn counters(&self, order: Order) -> Result<PoolCounters, PoolError> {
+        let open = self.open(self.pool(order)?);
+        Ok((0..NODES_MAX as u8).map(|node| open.counters_on(Node(node))).fold(
+            open.counters_on(Node(NODES_MAX as u8)),
+            |sum, part| PoolCounters {
+                nr_hugepages: sum.nr_hugepages + part.nr_hugepages,
+                free_hugepages: sum.free_hugepages + part.free_hugepages,
+                surplus_hugepages: sum.surplus_hugepages + part.surplus_hugepages,
+                ..sum
+            },
+        ))
+    }
+    /// The counts of a pool's part on one node.
+    pub fn counters_on(&self, order: Order, node: Node) -> Result<PoolCounters, PoolError> {
+        self.check_node(node)?;
+        Ok(self.open(self.pool(order)?).counters_on(node))
+    }
+    /// How many surplus pages may be made.
+    pub fn set_overcommit(&self, order: Order, most: u64) -> Result<(), PoolError> {
+        self.open(self.pool(order)?).set_overcommit(most);
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! Promises, and pages taken to be mapped.
+//!
+//! ```text
+//!   reserve ──▶ promised ──take──▶ held ──commit──▶ in use, the promise kept
+//!                  │  ▲              └──put back──┐
+//!                  │  └──────────────────────────┘
+//!                  └──unreserve──▶ the pages are anybody's; surplus ones go
+//! ```
+//!
+//! A promise stands for an entry of an area that is empty. Two CPUs may fault on one such entry together: there is one
+//! promise, so the second one finds none open and waits for what becomes of the first.
+
+use super::chain::Chain;
+use super::shelf::Standing;
+use super::{Folding, PoolError, Pools};
+use crate::memmap::{Batch, Huge};
+use crate::table::Paging;
+use core::{error, fmt};
+use foliant_machine::Machine;
+use foliant_units::Order;
+
+/// Why no pages were promised. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shortage {
+    /// The pool has too few.
+    Pages {
+        /// The size.
+        order: Order,
+        /// Pages asked for.
+        wanted: u64,
+        /// Free pages that nobody was promised.
+        available: u64,
+    },
+    /// There is no such pool.
+    Pool(PoolError),
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shortage::Pages { order, wanted, available } => write!(
+                f,
+                "{wanted} huge pages of {} are wanted, {available} are free: raise nr_hugepages or nr_overcommit_hugepages",
+                order.bytes()
+            ),
+            Shortage::Pool(error) => error.fmt(f),
+        }
+    }
+}
+impl error::Error for Shortage {}
+
+/// On what ground a page is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// A promise.
+    Reserved,
+    /// None: of the pages that nobody was promised, or of those made on demand.
+    Unspoken,
+}
+
+/// What came of taking a page.
+pub(crate) enum Taken {
+    /// A page. Its contents are whatever they are.
+    Page(Huge),
+    /// Somebody else holds a page for this promise: look again.
+    Wait,
+    /// There is none.
+    Nothing,
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
+    /// Promises `count` pages: all, or none. Where too few are free, surplus pages are made, as far as overcommit goes.
+    pub(crate) fn reserve(&self, order: Order, count: u64) -> Result<(), Shortage> {
+        self.collect();
+        let pool = self.pool(order).map_err(Shortage::Pool)?;
+        let short = |available| Shortage::Pages { order, wanted: count, available };
+        {
+            let open = self.open(pool);
+            let available = open.unspoken();
+            if available >= count {
+                open.promise(count);
+                return Ok(());
+            }
+            let surplus = open.surplus().saturating_add(count - available);
+            if surplus > open.overcommit() {
+                return Err(short(available));
+            }
+        }
+        let mut promised = 0;
+        let done = {
+            let _resizing = pool.resizing.lock(self.stock.machine);
+            loop {
+                let missing = {
+                    let open = self.open(pool);
+                    let some = open.unspoken().min(count - promised);
+                    open.promise(some);
+                    promised += some;
+                    let missing = count - promised;
+                    let room = open.overcommit().saturating_sub(open.surplus());
+                    if missing > room { Err(missing) } else { Ok(missing) }
+                };
+                match missing {
+                    Ok(0) => break Ok(()),
+                    Err(_) => break Err(short(promised)),
+                    Ok(missing) => {
+                        let most = missing.min(Self::BATCH as u64) as usize;
+                        let made = self.make(pool, order, None, most, Standing::Surplus).pages;
+                        promised += made;
+                        if made == 0 {
+                            break Err(short(promised));
+                        }
+                    }
+                }
+            }
+        };
+        if done.is_err() {
+            self.unpromise(order, promised);
+        }
+        done
+    }
+    /// Takes back `count` promises of `reserve` that were not kept yet.
+    pub(crate) fn unreserve(&self, order: Order, count: u64) {
+        self.unpromise(order, count);
+    }
+
+    /// Takes a page to be mapped.
+    pub(crate) fn take(&self, order: Order, source: Source) -> Taken {
+        self.collect();
+        let Ok(pool) = self.pool(order) else { return Taken::Nothing };
+        {
+            let open = self.open(pool);
+            match source {
+                Source::Reserved if !open.may_hold() => return Taken::Wait,
+                Source::Reserved => {
+                    let Some(huge) = open.pop_any(order) else { return Taken::Nothing };
+                    open.hold();
+                    return Taken::Page(huge);
+                }
+                Source::Unspoken if open.unspoken() > 0 => {
+                    return open.pop_any(order).map_or(Taken::Nothing, Taken::Page);
+                }
+                Source::Unspoken if open.surplus() >= open.overcommit() => return Taken::Nothing,
+                Source::Unspoken => {}
+            }
+        }
+        let _resizing = pool.resizing.lock(self.stock.machine);
+        let room = {
+            let open = self.open(pool);
+            open.surplus() < open.overcommit()
+        };
+        let page = if room { self.claim_page(pool, order, None).ok() } else { None };
+        let Some(huge) = page else { return Taken::Nothing };
+        let huge = self.fold_one(huge);
+        self.open(pool).count_in(huge.head(), Standing::Surplus);
+        Taken::Page(huge)
+    }
+    /// Folds a page that was not born so, where folding is on.
+    fn fold_one(&self, huge: Huge) -> Huge {
+        if self.folding() == Folding::Off || self.memmap.is_folded(&huge) {
+            return huge;
+        }
+        let mut batch = Batch::new(&self.memmap);
+        batch.push(huge).expect("an empty batch takes a page");
+        self.memmap.fold(&mut batch);
+        batch.pop().expect("it was pushed just now")
+    }
+    /// Takes a page back that was not mapped.
+    pub(crate) fn put_back(&self, huge: Huge, source: Source) {
+        let mut superfluous = Chain::default();
+        {
+            let open = self.open(self.pool(huge.order()).expect("a huge page has a pool"));
+            if source == Source::Reserved {
+                open.unhold();
+            }
+            self.come_back(&open, huge, &mut superfluous);
+        }
+        self.give_up(superfluous);
+    }
+    /// States that a page that was taken is mapped.
+    pub(crate) fn commit(&self, order: Order, source: Source) {
+        if source == Source::Reserved {
+            let open = self.open(self.pool(order).expect("a huge page has a pool"));
+            open.unhold();
+            open.unpromise(1);
+        }
+    }
+}

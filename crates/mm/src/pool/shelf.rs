@@ -1,0 +1,357 @@
+//! The lists and counts of one pool, and what may be done with them while the lock is held.
+//!
+//! ```text
+//!   node ─▶ first ─▶ page ─▶ page ─▶ 0        word 2 of a head: the next one's frame + 1, or 0
+//!                                             word 3: 1 for the first, the one before's frame + 2, 0 if on no list
+//! ```
+
+use super::PoolCounters;
+use super::chain::Chain;
+use crate::folio::NODES_MAX;
+use crate::frame::{Flag, Kind, Link};
+use crate::memmap::Huge;
+use crate::stock::Stock;
+use crate::sync::{AtomicU64, Held, Ordering, Spin};
+use crate::table::Paging;
+use foliant_machine::{Machine, Owner};
+use foliant_units::{Frame, Node, Order};
+
+/// What a page's list says of the first one on it.
+const FIRST: u64 = 1;
+
+/// A node's part of a pool.
+#[derive(Default)]
+struct Shelf {
+    first: AtomicU64,   // [l] frame + 1 of the first free page, or 0
+    free: AtomicU64,    // [l]
+    total: AtomicU64,   // [l]
+    surplus: AtomicU64, // [l]
+}
+
+/// The pages of one size.
+#[derive(Default)]
+pub(super) struct Pool {
+    lock: Spin,
+    /// Held by who changes how many pages there are, batch by batch.
+    pub(super) resizing: Spin,
+    /// How often a size was asked for: the last one to ask goes on.
+    pub(super) requests: AtomicU64,
+    shelves: [Shelf; NODES_MAX],
+    reserved: AtomicU64,   // [l]
+    held: AtomicU64,       // [l] taken for a reservation, neither mapped nor put back yet
+    overcommit: AtomicU64, // [l]
+    broken: AtomicU64,     // [l]
+    /// Counts the pages asked for, so that the nodes take turns.
+    turn: AtomicU64,
+}
+
+impl Pool {
+    /// Which of so many nodes is the next one.
+    pub(super) fn next_turn(&self, nodes: usize) -> usize {
+        (self.turn.fetch_add(1, Ordering::Relaxed) % nodes as u64) as usize
+    }
+}
+
+/// How a page counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// Towards the size that was asked for.
+    Persistent,
+    /// Beyond it.
+    Surplus,
+}
+
+/// A pool with its lock held.
+pub(super) struct Open<'a, 'm, M, P> {
+    stock: &'a Stock<'m, M, P>,
+    pool: &'a Pool,
+    _held: Held<'a>,
+}
+
+fn get(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Relaxed)
+}
+fn add(word: &AtomicU64, n: u64) {
+    word.store(get(word) + n, Ordering::Relaxed);
+}
+fn take(word: &AtomicU64, n: u64) {
+    let left = get(word).checked_sub(n).expect("no count of a pool falls below 0 (pool::L1)");
+    word.store(left, Ordering::Relaxed);
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
+    pub(super) fn new(stock: &'a Stock<'m, M, P>, pool: &'a Pool) -> Self {
+        Open { stock, pool, _held: pool.lock.lock(stock.machine) }
+    }
+    fn node_of(&self, head: Frame) -> Node {
+        self.stock.folios.node_of(head).expect("a huge page lies in memory")
+    }
+    fn shelf(&self, node: Node) -> &'a Shelf {
+        &self.pool.shelves[node.0 as usize]
+    }
+
+    pub(super) fn counters_on(&self, node: Node) -> PoolCounters {
+        let of = |count: fn(&Shelf) -> &AtomicU64| {
+            self.pool.shelves.get(node.0 as usize).map_or(0, |shelf| get(count(shelf)))
+        };
+        PoolCounters {
+            nr_hugepages: of(|shelf| &shelf.total),
+            free_hugepages: of(|shelf| &shelf.free),
+            surplus_hugepages: of(|shelf| &shelf.surplus),
+            resv_hugepages: get(&self.pool.reserved),
+            nr_overcommit_hugepages: get(&self.pool.overcommit),
+            broken: get(&self.pool.broken),
+        }
+    }
+    fn sum(&self, count: fn(&Shelf) -> &AtomicU64) -> u64 {
+        self.pool.shelves.iter().map(|shelf| get(count(shelf))).sum()
+    }
+    pub(super) fn free(&self) -> u64 {
+        self.sum(|shelf| &shelf.free)
+    }
+    pub(super) fn surplus(&self) -> u64 {
+        self.sum(|shelf| &shelf.surplus)
+    }
+    /// Pages of the size that was asked for, on one node or on all.
+    pub(super) fn persistent(&self, node: Option<Node>) -> u64 {
+        let of = |shelf: &Shelf| get(&shelf.total) - get(&shelf.surplus);
+        match node {
+            Some(node) => of(self.shelf(node)),
+            None => self.pool.shelves.iter().map(of).sum(),
+        }
+    }
+    /// Free pages that nobody was promised.
+    pub(super) fn unspoken(&self) -> u64 {
+        let promised = get(&self.pool.reserved) - get(&self.pool.held);
+        self.free().saturating_sub(promised)
+    }
+    pub(super) fn set_overcommit(&self, most: u64) {
+        self.pool.overcommit.store(most, Ordering::Relaxed);
+    }
+    pub(super) fn overcommit(&self) -> u64 {
+        get(&self.pool.overcommit)
+    }
+
+    /// Takes a new page into the pool, free.
+    pub(super) fn put(&self, huge: Huge, standing: Standing) {
+        self.count_in(huge.head(), standing);
+        self.shelve(huge);
+    }
+    /// Counts a new page that is not on a list.
+    pub(super) fn count_in(&self, head: Frame, standing: Standing) {
+        let shelf = self.shelf(self.node_of(head));
+        add(&shelf.total, 1);
+        add(&shelf.surplus, u64::from(standing == Standing::Surplus));
+    }
+    /// Counts a page out that is on no list; as surplus where its node has any.
+    pub(super) fn count_out(&self, head: Frame) -> Standing {
+        let shelf = self.shelf(self.node_of(head));
+        take(&shelf.total, 1);
+        if get(&shelf.surplus) == 0 {
+            return Standing::Persistent;
+        }
+        take(&shelf.surplus, 1);
+        Standing::Surplus
+    }
+    /// Whether a page that comes back is to be given up: its node has more pages than were asked for, and no promise waits
+    /// for it.
+    pub(super) fn is_too_much(&self, head: Frame) -> bool {
+        let promised = get(&self.pool.reserved) - get(&self.pool.held);
+        get(&self.shelf(self.node_of(head)).surplus) > 0 && promised <= self.free()
+    }
+    /// Puts a page of the pool on its list.
+    pub(super) fn shelve(&self, huge: Huge) {
+        let (stock, head) = (self.stock, huge.head());
+        let shelf = self.shelf(self.node_of(head));
+        stock.machine.owned(huge.frames(), Owner::Records); // kept, and used for nothing
+        let next = get(&shelf.first);
+        stock.set_link(head, Link::Next, next);
+        stock.set_link(head, Link::Before, FIRST);
+        if let Some(next) = next.checked_sub(1) {
+            stock.set_link(Frame::new(next), Link::Before, head.get() + 2);
+        }
+        shelf.first.store(head.get() + 1, Ordering::Relaxed);
+        add(&shelf.free, 1);
+    }
+    /// Takes a free page off its list.
+    fn unshelve(&self, head: Frame, order: Order) -> Huge {
+        let stock = self.stock;
+        let shelf = self.shelf(self.node_of(head));
+        let (next, before) = (stock.link(head, Link::Next), stock.link(head, Link::Before));
+        match before.checked_sub(2) {
+            Some(before) => stock.set_link(Frame::new(before), Link::Next, next),
+            None => {
+                assert_eq!(before, FIRST, "{head:?} is on no list");
+                shelf.first.store(next, Ordering::Relaxed);
+            }
+        }
+        if let Some(next) = next.checked_sub(1) {
+            stock.set_link(Frame::new(next), Link::Before, before);
+        }
+        stock.set_link(head, Link::Next, 0);
+        stock.set_link(head, Link::Before, 0);
+        take(&shelf.free, 1);
+        let huge = Huge::state(head, order);
+        stock.machine.owned(huge.frames(), Owner::Claimed);
+        huge
+    }
+    /// A free page of a node, off its list.
+    pub(super) fn pop(&self, node: Node, order: Order) -> Option<Huge> {
+        let head = get(&self.shelf(node).first).checked_sub(1)?;
+        Some(self.unshelve(Frame::new(head), order))
+    }
+    /// A free page of any node, off its list.
+    pub(super) fn pop_any(&self, order: Order) -> Option<Huge> {
+        (0..NODES_MAX as u8).find_map(|node| self.pop(Node(node), order))
+    }
+    /// The free page at `head`, off its list, if that is what is there. The caller is in a reader's section, in which the
+    /// descriptor stays mapped.
+    pub(super) fn pick(&self, head: Frame, order: Order) -> Option<Huge> {
+        let identity = self.stock.identity(head);
+        let fits = (identity.kind(), identity.order()) == (Kind::Huge, order);
+        (fits && self.is_listed(head, order)).then(|| self.unshelve(head, order))
+    }
+    /// Whether a huge page is on a list: the one before it, or the shelf, says so. Its own words may be another holder's.
+    fn is_listed(&self, head: Frame, order: Order) -> bool {
+        let next = match self.stock.link(head, Link::Before) {
+            0 => 0,
+            FIRST => get(&self.shelf(self.node_of(head)).first),
+            before => {
+                let before = Frame::new(before - 2);
+                let identity = self.stock.identity(before);
+                let huge = (identity.kind(), identity.order()) == (Kind::Huge, order);
+                if huge { self.stock.link(before, Link::Next) } else { 0 }
+            }
+        };
+        next == head.get() + 1
+    }
+
+    /// Takes up to `count` free pages that nobody was promised out of the pool, node by node in turn, or of one node.
+    pub(super) fn detach(
+        &self,
+        order: Order,
+        count: u64,
+        (node, standing): (Option<Node>, Standing),
+    ) -> Chain {
+        let mut chain = Chain::default();
+        let count = count.min(self.unspoken());
+        let fits = |node: Node| {
+            let shelf = self.shelf(node);
+            match standing {
+                Standing::Surplus => get(&shelf.surplus) > 0,
+                Standing::Persistent => get(&shelf.total) > get(&shelf.surplus),
+            }
+        };
+        while chain.len() < count {
+            let before = chain.len();
+            for turn in
+                (0..NODES_MAX as u8).map(Node).filter(|n| node.is_none_or(|node| node == *n))
+            {
+                if chain.len() < count
+                    && fits(turn)
+                    && let Some(huge) = self.pop(turn, order)
+                {
+                    let shelf = self.shelf(turn);
+                    take(&shelf.total, 1);
+                    take(&shelf.surplus, u64::from(standing == Standing::Surplus));
+                    chain.push(self.stock, huge);
+                }
+            }
+            if chain.len() == before {
+                break;
+            }
+        }
+        chain
+    }
+    /// Counts up to `count` pages from one standing to the other; says how many.
+    pub(super) fn restate(&self, count: u64, to: Standing, node: Option<Node>) -> u64 {
+        let mut left = count;
+        for n in (0..NODES_MAX as u8).map(Node).filter(|n| node.is_none_or(|node| node == *n)) {
+            let shelf = self.shelf(n);
+            match to {
+                Standing::Surplus => {
+                    let some = left.min(get(&shelf.total) - get(&shelf.surplus));
+                    add(&shelf.surplus, some);
+                    left -= some;
+                }
+                Standing::Persistent => {
+                    let some = left.min(get(&shelf.surplus));
+                    take(&shelf.surplus, some);
+                    left -= some;
+                }
+            }
+        }
+        count - left
+    }
+
+    /// Promises `count` pages.
+    pub(super) fn promise(&self, count: u64) {
+        add(&self.pool.reserved, count);
+    }
+    /// Takes promises back.
+    pub(super) fn unpromise(&self, count: u64) {
+        take(&self.pool.reserved, count);
+    }
+    /// Whether a promise is open that nobody holds a page for.
+    pub(super) fn may_hold(&self) -> bool {
+        get(&self.pool.reserved) > get(&self.pool.held)
+    }
+    pub(super) fn hold(&self) {
+        add(&self.pool.held, 1);
+    }
+    pub(super) fn unhold(&self) {
+        take(&self.pool.held, 1);
+    }
+    /// Loses a page that is counted no more.
+    pub(super) fn lose(&self, huge: Huge) {
+        debug_assert!(self.stock.identity(huge.head()).has(Flag::Poisoned));
+        self.stock.machine.owned(huge.frames(), Owner::Reserved);
+        add(&self.pool.broken, 1);
+    }
+}
+
+/// What a pool says of itself while nobody is at work, for a recount.
+#[cfg(feature = "verify")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolAudit {
+    /// Its counts.
+    pub stated: PoolCounters,
+    /// Free pages on the lists, each of which is what it should be.
+    pub listed: u64,
+    /// Pages held for a reservation; none while nobody is at work.
+    pub held: u64,
+}
+
+#[cfg(feature = "verify")]
+impl<'a, 'm, M: Machine, P: Paging> super::Pools<'a, 'm, M, P> {
+    /// The counts of a pool, and a recount of its lists.
+    pub(crate) fn audit(&self, order: Order) -> Result<PoolAudit, Frame> {
+        let stated = self.counters(order).expect("a size of huge pages");
+        let pool = self.pool(order).expect("a size of huge pages");
+        let open = self.open(pool);
+        let mut listed = 0;
+        for n in 0..NODES_MAX as u8 {
+            let shelf = open.shelf(Node(n));
+            let (mut next, mut before) = (get(&shelf.first), FIRST);
+            let mut here = 0;
+            while let Some(head) = next.checked_sub(1).map(Frame::new) {
+                let identity = self.stock.identity(head);
+                let right = (identity.kind(), identity.order()) == (Kind::Huge, order)
+                    && !identity.has(Flag::Poisoned)
+                    && self.stock.references(head) == 0
+                    && open.node_of(head) == Node(n)
+                    && self.stock.link(head, Link::Before) == before;
+                if !right || here >= get(&shelf.total) {
+                    return Err(head);
+                }
+                (before, next) = (head.get() + 2, self.stock.link(head, Link::Next));
+                here += 1;
+            }
+            if here != get(&shelf.free) {
+                return Err(Frame::new(get(&shelf.first)));
+            }
+            listed += here;
+        }
+        Ok(PoolAudit { stated, listed, held: get(&pool.held) })
+    }
+}

@@ -1,0 +1,172 @@
+//! Areas of huge pages: what a pool promised to them, and that no page is cut.
+//!
+//! ```text
+//!   entry of a promised area:   0 ─fault─▶ leaf ─dropped, area kept─▶ MARKER ─fault─▶ leaf      area gone: every 0 that is
+//!                               a promise                             no promise                found gives one back
+//! ```
+//!
+//! How many promises an area still has is written nowhere: it is the number of its empty entries.
+
+use super::area::Flags;
+use super::ops::{MapError, PAGE, RangeError};
+use super::record::Space;
+use super::zap::{Guards, Zap, behind};
+use crate::flush::Gather;
+use crate::stock::Stock;
+use crate::table::{Gap, Missing, Paging, Prune, Soft, SoftKind, Tables};
+use foliant_machine::Machine;
+use foliant_units::{Bytes, Level, Order, Va, VaRange};
+
+/// Stands where a promised page was and was dropped: the next one is not promised.
+pub(super) const MARKER: u64 = Soft { kind: SoftKind::Other, payload: 0 }.word();
+
+/// The level of leaves that map huge pages of `order`.
+pub(crate) fn level_of(order: Order) -> Level {
+    Level(order.get() / Order::MEGA.get())
+}
+
+/// The size of the pages of a new area with `flags`, if there can be one.
+pub(crate) fn check<P: Paging>(flags: Flags) -> Result<Bytes, MapError> {
+    let Some(order) = flags.huge_order() else { return Ok(PAGE) };
+    let both = Flags::HUGE_2M.with(Flags::HUGE_1G);
+    let other = flags.and(Flags::USERFAULT.with(Flags::GROWS_DOWN));
+    if flags.has(both) || other != Flags::NONE {
+        return Err(MapError::Flags(flags));
+    }
+    if level_of(order) > P::LEAF_TOP {
+        return Err(MapError::NoLeaf(order.bytes()));
+    }
+    Ok(order.bytes())
+}
+
+/// Refuses a range that begins or ends inside a huge page.
+pub(super) fn whole<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    range: VaRange,
+) -> Result<(), RangeError> {
+    for va in [range.start(), range.end()] {
+        let area = space.areas.find(stock.machine, va);
+        if let Some(order) = area.and_then(|area| area.flags.huge_order())
+            && !va.is_aligned(order.bytes())
+        {
+            return Err(RangeError::Cuts(va, order.bytes()));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a range with huge pages.
+pub(super) fn none<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    range: VaRange,
+) -> Result<(), RangeError> {
+    let huge = |area: &super::Area| area.flags.huge_order().is_some();
+    match space.areas.overlapping(stock.machine, range).find(huge) {
+        Some(area) => Err(RangeError::Huge(area.range.start().max(range.start()))),
+        None => Ok(()),
+    }
+}
+
+/// Takes the areas out of `range` that were promised pages, with their pages, and gives back the promises that were not
+/// kept. The caller flushes. The nodes that removing `range` may need are taken.
+pub(super) fn clear_promised<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    space: &'s Space,
+    gather: &mut Gather<'s, 'm, M, P>,
+    range: VaRange,
+) {
+    let mut from = range.start();
+    while let Some(area) = space.areas.at_or_after(stock.machine, from)
+        && area.range.overlaps(range)
+    {
+        from = area.range.end();
+        let Some(order) = area.flags.promised() else { continue };
+        let piece = area.range.intersect(range);
+        space.areas.change(stock.machine, piece, |_| None); // S1: areas first
+        let zap = Zap::new(stock, space, Guards::Drop);
+        zap.range(gather, piece);
+        stock.unreserve(order, piece.bytes().get() / order.bytes().get() - zap.kept());
+    }
+}
+
+/// Whether what was found in the place of a table is a leaf that is being replaced; then others run first.
+pub(super) fn is_breaking<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    tables: &Tables<'_, M, P>,
+    va: Va,
+    missing: &Missing,
+) -> bool {
+    if missing.what != Gap::Soft {
+        return false;
+    }
+    let found = tables.walk(va);
+    // Anything else than a marker may have become something else again.
+    let marker = found.word == MARKER && found.level == missing.level;
+    if !marker {
+        stock.machine.relax();
+    }
+    !marker
+}
+
+/// Takes empty tables out of the place of a huge page: a fault of an area that is gone can leave one behind. The caller is
+/// in no reader's section.
+pub(crate) fn clear_way<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    va: Va,
+    order: Order,
+) {
+    let _writer = space.writer.lock(stock.machine);
+    let area = space.areas.find(stock.machine, va);
+    if area.and_then(|area| area.flags.huge_order()) != Some(order) {
+        return;
+    }
+    let tables: Tables<'_, M, P> = space.tables(stock);
+    let whole = VaRange::sized(va.align_down(order.bytes()), order.bytes());
+    let whole = whole.expect("an area of huge pages is aligned");
+    let mut gather = Gather::new(stock, &space.target);
+    let mut level = Level::BASE;
+    while level < level_of(order) {
+        let mut va = whole.start();
+        while va < whole.end() {
+            let found = tables.walk(va);
+            let next = behind(va, level.up());
+            if found.level == level {
+                let _ = gather.room(2);
+                if let Ok(table) = tables.detach(va, level, Prune::Emptied) {
+                    let covered = VaRange::new(va, next).expect("next lies behind");
+                    gather.remove_table(covered, level.up(), table);
+                }
+            }
+            va = next;
+        }
+        level = level.up();
+    }
+    gather.flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{Entry, Slot, Sv39, X86_64};
+
+    #[test]
+    fn a_size_needs_a_leaf_and_no_other_size() {
+        let check = |flags: Flags| super::check::<X86_64<4>>(flags);
+        assert_eq!(check(Flags::READ), Ok(PAGE));
+        assert_eq!(check(Flags::HUGE_2M), Ok(Order::MEGA.bytes()));
+        assert_eq!(check(Flags::HUGE_1G.with(Flags::READ)), Ok(Order::GIGA.bytes()));
+        for bad in [Flags::HUGE_1G, Flags::USERFAULT, Flags::GROWS_DOWN] {
+            let flags = Flags::HUGE_2M.with(bad);
+            assert_eq!(check(flags), Err(MapError::Flags(flags)));
+        }
+        let none = MapError::NoLeaf(Order::GIGA.bytes());
+        assert_eq!(super::check::<Sv39>(Flags::HUGE_1G), Err(none));
+        assert!(matches!(
+            X86_64::<4>::decode(MARKER, Level::MEGA, Slot::FIRST),
+            Entry::Soft(Soft { kind: SoftKind::Other, .. })
+        ));
+    }
+}

@@ -1,0 +1,128 @@
+//! Which stretches of the descriptor array are there: two bits per 2 MiB block.
+//!
+//! ```text
+//!                ┌──────────── Moving ────────────┐        Moving: one CPU is changing the stretch, nobody else looks
+//!                │   ▲                    ▲   │    ▼
+//!              Ready │                    │   └▶ Absent    Absent ─▶ Ready at once for a whole section: one leaf
+//!                └───┘                    └───────┘
+//! ```
+//!
+//! **Invariants**
+//! - S1. Who reads or writes a descriptor speculatively does so in a reader's section in which it saw `Ready`. Who unmaps
+//!   one sets `Moving` and then waits for the sections that began earlier. So no such access finds nothing mapped.
+//! - S2. Who set `Moving` is the only one who changes it, and waits for no other stretch meanwhile.
+//!
+//! **Locking.** `Moving` is a lock of the stretch. Only who claims a frame of the block waits for it, outside of any
+//! other lock; populating waits for nobody, so this wait is short.
+//!
+//! **Not here**: whether a stretch that is there is dense or folded; the page tables say that (`memmap`).
+
+use crate::sync::{AtomicU64, Ordering};
+use foliant_units::{Frame, Order};
+
+/// The number of a 2 MiB block.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Block(pub(crate) u64);
+
+impl Block {
+    /// The one that holds `frame`.
+    pub(crate) const fn of(frame: Frame) -> Block {
+        Block(frame.get() >> Order::MEGA.get())
+    }
+    /// Its first frame.
+    pub(crate) const fn first(self) -> Frame {
+        Frame::new(self.0 << Order::MEGA.get())
+    }
+}
+
+/// What is known of the descriptors of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stretch {
+    /// There are none.
+    Absent = 0,
+    /// They are mapped.
+    Ready = 1,
+    /// Somebody is changing that.
+    Moving = 2,
+}
+
+const PER_WORD: u64 = 32;
+/// `Ready` for every block of a word.
+const ALL_READY: u64 = 0x5555_5555_5555_5555;
+
+/// See the module's text.
+pub(crate) struct Stretches<'m> {
+    words: &'m [AtomicU64],
+}
+
+impl<'m> Stretches<'m> {
+    /// How many words it takes for frames below `end`. One block more, so that an end is a block too.
+    pub(crate) const fn words(end: Frame) -> u64 {
+        (Block::of(end).0 + 1).div_ceil(2 * PER_WORD) * 2
+    }
+    /// Over cleared words.
+    pub(crate) const fn new(words: &'m [AtomicU64]) -> Stretches<'m> {
+        Stretches { words }
+    }
+
+    fn place(&self, block: Block) -> Option<(&'m AtomicU64, u64)> {
+        let word = self.words.get(usize::try_from(block.0 / PER_WORD).ok()?)?;
+        Some((word, block.0 % PER_WORD * 2))
+    }
+    /// The state of a block; one beyond all memory is absent.
+    #[inline]
+    pub(crate) fn get(&self, block: Block) -> Stretch {
+        let Some((word, shift)) = self.place(block) else { return Stretch::Absent };
+        Stretches::read(word.load(Ordering::Acquire) >> shift)
+    }
+    const fn read(bits: u64) -> Stretch {
+        match bits & 3 {
+            0 => Stretch::Absent,
+            1 => Stretch::Ready,
+            _ => Stretch::Moving,
+        }
+    }
+    /// Changes the state of a block if it is `from`, and says whether it was.
+    pub(crate) fn change(&self, block: Block, from: Stretch, to: Stretch) -> bool {
+        let Some((word, shift)) = self.place(block) else { return false };
+        let change = |bits: u64| {
+            let is = Stretches::read(bits >> shift) == from;
+            is.then_some(bits & !(3 << shift) | (to as u64) << shift)
+        };
+        word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change).is_ok()
+    }
+    /// All blocks of the section that holds `block` are there, but for those that somebody is moving: a leaf was mapped.
+    pub(crate) fn ready_section(&self, block: Block) {
+        let first = ((block.0 / PER_WORD) & !1) as usize;
+        for word in self.words.iter().skip(first).take(2) {
+            let fill = |bits: u64| Some(bits | ALL_READY & !(bits >> 1));
+            let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fill);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leaf_leaves_alone_what_somebody_moves() {
+        let words: [AtomicU64; 4] = core::array::from_fn(|_| AtomicU64::new(0));
+        let stretches = Stretches::new(&words);
+        assert_eq!(Stretches::words(Frame::new(128 * 512 - 1)), 4);
+        assert_eq!(Stretches::words(Frame::new(128 * 512)), 6);
+        assert!(stretches.change(Block(70), Stretch::Absent, Stretch::Moving));
+        assert!(!stretches.change(Block(70), Stretch::Absent, Stretch::Moving));
+        stretches.ready_section(Block(100));
+        let expect = |n| match n {
+            70 => Stretch::Moving,
+            64..128 => Stretch::Ready,
+            _ => Stretch::Absent,
+        };
+        for n in 0..140 {
+            assert_eq!(stretches.get(Block(n)), expect(n), "{n}");
+        }
+        assert!(stretches.change(Block(70), Stretch::Moving, Stretch::Absent));
+        assert!(!stretches.change(Block(140), Stretch::Absent, Stretch::Moving), "no such block");
+    }
+}

@@ -1,0 +1,160 @@
+//! A machine that writes down what it is asked to do: entries stored, descriptors stored, invalidations.
+
+use foliant_machine::{
+    Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, MmuRules, Owner, PhysMem, Refusal,
+    Root, Ticket, Tlb, Witness,
+};
+use foliant_sim::Sim;
+use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Nanos, Pa, Va};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+/// What the manager did.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// It wrote a page-table word.
+    Entry { at: Pa, old: u64, new: u64 },
+    /// It wrote a word at a kernel address.
+    Word { va: Va },
+    /// It asked other CPUs.
+    Ask(Box<Invalidation>),
+    /// They are done.
+    Waited,
+    /// It gave frames up.
+    Freed(FrameRange),
+}
+
+/// The simulator with a log.
+pub struct Recorder {
+    pub sim: Sim,
+    log: Mutex<Vec<Step>>,
+}
+
+impl Recorder {
+    pub fn new(sim: Sim) -> Recorder {
+        Recorder { sim, log: Mutex::new(Vec::new()) }
+    }
+    /// What was done since the last time.
+    pub fn take(&self) -> Vec<Step> {
+        std::mem::take(&mut self.log.lock().unwrap())
+    }
+    fn note(&self, step: Step) {
+        self.log.lock().unwrap().push(step);
+    }
+}
+
+#[allow(unsafe_code)]
+// SAFETY: everything is the simulator's.
+unsafe impl PhysMem for Recorder {
+    unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.sim.reach(pa, bytes) }
+    }
+    unsafe fn load(&self, pa: Pa) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.sim.load(pa) }
+    }
+    unsafe fn store(&self, pa: Pa, word: u64) {
+        // SAFETY: as above.
+        let old = unsafe { self.sim.load(pa) };
+        self.note(Step::Entry { at: pa, old, new: word });
+        // SAFETY: as above.
+        unsafe { self.sim.store(pa, word) }
+    }
+    unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
+        // SAFETY: as above.
+        let done = unsafe { self.sim.compare_exchange(pa, old, new) };
+        if done.is_ok() {
+            self.note(Step::Entry { at: pa, old, new });
+        }
+        done
+    }
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes) {
+        // SAFETY: as above.
+        unsafe { self.sim.clear(pa, bytes) }
+    }
+    unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
+        // SAFETY: as above.
+        unsafe { self.sim.copy(from, to, bytes) }
+    }
+}
+
+#[allow(unsafe_code)]
+// SAFETY: everything is the simulator's.
+unsafe impl KernelVa for Recorder {
+    unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
+        // SAFETY: as above.
+        unsafe { self.sim.kernel_load(va) }
+    }
+    unsafe fn kernel_store(&self, va: Va, word: u64) -> Result<(), KernelFault> {
+        self.note(Step::Word { va });
+        // SAFETY: as above.
+        unsafe { self.sim.kernel_store(va, word) }
+    }
+    unsafe fn kernel_compare_exchange(
+        &self,
+        va: Va,
+        old: u64,
+        new: u64,
+    ) -> Result<Result<u64, u64>, KernelFault> {
+        self.note(Step::Word { va });
+        // SAFETY: as above.
+        unsafe { self.sim.kernel_compare_exchange(va, old, new) }
+    }
+}
+
+impl Tlb for Recorder {
+    fn activate(&self, root: Root, kept: Kept) {
+        self.sim.activate(root, kept)
+    }
+    fn invalidate(&self, what: &Invalidation) {
+        self.sim.invalidate(what)
+    }
+    fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
+        self.note(Step::Ask(Box::new(*what)));
+        self.sim.ask(cpus, what)
+    }
+    fn wait(&self, ticket: Ticket) {
+        self.sim.wait(ticket);
+        self.note(Step::Waited);
+    }
+    fn rules(&self) -> MmuRules {
+        self.sim.rules()
+    }
+}
+
+impl Cpus for Recorder {
+    fn me(&self) -> Cpu {
+        self.sim.me()
+    }
+    fn count(&self) -> usize {
+        self.sim.count()
+    }
+    fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
+        self.sim.pinned(work)
+    }
+    fn relax(&self) {
+        self.sim.relax()
+    }
+}
+
+impl Clock for Recorder {
+    fn now(&self) -> Nanos {
+        self.sim.now()
+    }
+    fn breathe(&self) {
+        self.sim.breathe()
+    }
+}
+
+impl Witness for Recorder {
+    fn owned(&self, frames: FrameRange, owner: Owner) {
+        if owner == Owner::Free {
+            self.note(Step::Freed(frames));
+        }
+        self.sim.owned(frames, owner)
+    }
+    fn refusal(&self) -> Refusal {
+        self.sim.refusal()
+    }
+}

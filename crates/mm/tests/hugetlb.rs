@@ -1,0 +1,361 @@
+//! Areas of huge pages: promises, faults, copies, forks, and what is refused, on every format and by both rules.
+
+mod common;
+use common::*;
+use foliant::fault::Refusal;
+use foliant::pool::{Budget, Folding, PoolCounters, Shortage};
+use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, RangeError, SpaceId};
+use foliant::table::{Aarch64, Entry, Paging, Riscv64, X86_64};
+use foliant::{Access, Event, Manager, Outcome, Policy};
+use foliant_machine::Replace;
+use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
+use foliant_units::{Bytes, Level, Order, Va, VaRange};
+
+const MEGA: Order = Order::MEGA;
+const HUGE: u64 = 2 * MB;
+
+fn request(bytes: u64, flags: Flags) -> MapRequest {
+    MapRequest { place: Place::NoReplace(Va::new(BASE)), bytes: Bytes::new(bytes), flags, tag: 0 }
+}
+fn huge_area<P: Paging>(mm: &Manager<'_, Sim, P>, id: SpaceId, pages: u64) -> VaRange {
+    mm.map(id, &request(pages * HUGE, Flags::READ_WRITE.with(Flags::HUGE_2M))).unwrap()
+}
+/// Total, free, reserved, surplus.
+fn pool<P: Paging>(mm: &Manager<'_, Sim, P>) -> (u64, u64, u64, u64) {
+    let PoolCounters { nr_hugepages, free_hugepages, resv_hugepages, surplus_hugepages, .. } =
+        mm.pool(MEGA).unwrap();
+    (nr_hugepages, free_hugepages, resv_hugepages, surplus_hugepages)
+}
+fn fill<P: Paging>(mm: &Manager<'_, Sim, P>, pages: u64) {
+    assert_eq!(mm.resize_pool(MEGA, pages, Budget::ALL).unwrap().reached, pages);
+}
+fn world(policy: Policy, pages: u64) -> (&'static Sim, &'static Mm<'static>, SpaceId) {
+    let sim: &'static Sim = Box::leak(Box::new(sim(2, 64)));
+    let mm: &'static Mm<'static> = Box::leak(Box::new(manager(sim, policy)));
+    mm.set_folding(Folding::On);
+    for cpu in mm.cpus() {
+        sim.on(cpu, || mm.online());
+    }
+    fill(mm, pages);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    (sim, mm, id)
+}
+/// Every page is back in the pool.
+fn done<P: Paging>(sim: &Sim, mm: &Manager<'_, Sim, P>, spaces: &[SpaceId], pages: u64) {
+    finish(sim, mm, spaces);
+    assert_eq!(pool(mm), (pages, pages, 0, 0));
+    fill(mm, 0);
+    mm.audit(&[]).unwrap();
+    assert!(sim.finish().is_empty(), "{:#?}", sim.finish());
+}
+
+fn life<P: Paging>(format: Format, replace: Replace, folding: Folding) {
+    let mut config = Config::seeded(2, Bytes::new(64 * MB), 7).with_format(format);
+    if replace == Replace::BreakBeforeMake {
+        config.rules.replace = replace;
+    }
+    let sim = Sim::new(config).unwrap();
+    let mm: Manager<'_, Sim, P> = manager_on(&sim, &sim.config().memory, Policy::BASE_ONLY);
+    for cpu in mm.cpus() {
+        sim.on(cpu, || mm.online());
+    }
+    mm.set_folding(folding);
+    fill(&mm, 6);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let area = huge_area(&mm, id, 4);
+    assert_eq!(pool(&mm), (6, 6, 4, 0));
+    assert_eq!(load(&sim, &mm, id, BASE), 0);
+    assert_eq!(pool(&mm), (6, 5, 3, 0));
+    assert_eq!(store(&sim, &mm, id, BASE + HUGE + 8, 5), [Outcome::Mapped(MEGA)]);
+    assert_eq!(store(&sim, &mm, id, BASE + HUGE + HUGE - 8, 6), []);
+    assert_eq!(store(&sim, &mm, id, BASE, 7), [], "a readable page is writable at once");
+    assert_eq!(pool(&mm), (6, 4, 2, 0));
+    assert_eq!(mm.pages(id).unwrap().get(), 1024);
+    mm.audit(&[id]).unwrap();
+
+    let child = mm.fork(id).unwrap();
+    assert_eq!(pool(&mm), (6, 4, 2, 0), "nothing is promised to a child");
+    mm.audit(&[id, child]).unwrap();
+    assert_eq!(store(&sim, &mm, id, BASE, 8), [Outcome::Copied]);
+    assert_eq!(pool(&mm), (6, 3, 2, 0));
+    sim.on(cpu(1), || {
+        mm.switch(Some(child)).unwrap();
+        assert_eq!(load(&sim, &mm, child, BASE), 7);
+        assert_eq!(load(&sim, &mm, child, BASE + HUGE + 8), 5);
+        assert_eq!(store(&sim, &mm, child, BASE, 9), [Outcome::Reused], "nobody else has it");
+        assert_eq!(store(&sim, &mm, child, BASE + HUGE, 1), [Outcome::Copied]);
+        assert_eq!(load(&sim, &mm, child, BASE + 2 * HUGE - 8), 6, "all of the page is copied");
+        assert_eq!(pool(&mm), (6, 2, 2, 0));
+        // All that are left are promised to the parent.
+        let none = [Outcome::NoHugePage(MEGA)];
+        assert_eq!(store(&sim, &mm, child, BASE + 2 * HUGE, 1), none);
+        mm.switch(None).unwrap();
+    });
+    assert_eq!(load(&sim, &mm, id, BASE), 8);
+    mm.protect(id, range(BASE, HUGE), Flags::READ).unwrap();
+    let refused = Outcome::Refused(Refusal::NoRight(Va::new(BASE), Access::Write));
+    assert_eq!(store(&sim, &mm, id, BASE, 1), [refused]);
+    mm.protect(id, range(BASE, HUGE), Flags::READ_WRITE).unwrap();
+    store(&sim, &mm, id, BASE, 3);
+    assert_eq!(load(&sim, &mm, id, BASE), 3);
+    assert_eq!(store(&sim, &mm, id, BASE + 3 * HUGE, 4), [Outcome::Mapped(MEGA)]);
+    assert_eq!(pool(&mm), (6, 1, 1, 0));
+    mm.audit(&[id, child]).unwrap();
+    mm.unmap(id, range(BASE, 3 * HUGE)).unwrap();
+    assert_eq!(pool(&mm), (6, 3, 0, 0), "pages and promises came back");
+    mm.audit(&[id, child]).unwrap();
+    assert_eq!(load(&sim, &mm, id, BASE + 3 * HUGE), 4);
+    assert!(mm.area(id, area.start()).is_none());
+    done(&sim, &mm, &[id, child], 6);
+}
+
+#[test]
+fn a_page_of_a_pool_lives_on_every_format_by_both_rules() {
+    for folding in [Folding::Off, Folding::On] {
+        let x86 = Format::X86_64(X86Levels::Four);
+        life::<X86_64<4>>(x86, Replace::InPlace, folding);
+        life::<X86_64<4>>(x86, Replace::BreakBeforeMake, folding);
+        life::<X86_64<5>>(Format::X86_64(X86Levels::Five), Replace::InPlace, folding);
+        life::<Aarch64>(Format::Aarch64, Replace::BreakBeforeMake, folding);
+        life::<Riscv64<3>>(Format::Riscv64(RiscvMode::Sv39), Replace::InPlace, folding);
+        life::<Riscv64<4>>(Format::Riscv64(RiscvMode::Sv48), Replace::InPlace, folding);
+    }
+}
+
+#[test]
+fn one_leaf_maps_a_page_and_one_flush_ends_it() {
+    let (sim, mm, id) = world(Policy::BASE_ONLY, 3);
+    sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
+    let area = huge_area(mm, id, 3);
+    mm.advise(id, area, Advice::PopulateWrite).unwrap();
+    assert_eq!(pool(mm), (3, 0, 0, 0));
+    let levels = mm.with_leaves(id, area, |leaves| {
+        leaves
+            .map(|leaf| (leaf.level, matches!(leaf.entry, Entry::Leaf { .. })))
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(levels.unwrap(), [(Level::MEGA, true); 3]);
+    let before = mm.total(Event::Shootdown);
+    mm.unmap(id, area).unwrap();
+    assert_eq!(mm.total(Event::Shootdown) - before, 1);
+    done(sim, mm, &[id], 3);
+}
+
+#[test]
+fn a_page_of_one_gibibyte() {
+    for replace in [Replace::InPlace, Replace::BreakBeforeMake] {
+        let mut config = Config::seeded(2, Bytes::new(4 << 30), 3);
+        config.rules.replace = replace;
+        let sim = Sim::new(config).unwrap();
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        for cpu in mm.cpus() {
+            sim.on(cpu, || mm.online());
+        }
+        mm.set_folding(Folding::On);
+        let giga = Order::GIGA;
+        assert_eq!(mm.resize_pool(giga, 2, Budget::ALL).unwrap().reached, 2);
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        let flags = Flags::READ_WRITE.with(Flags::HUGE_1G);
+        let place = Place::NoReplace(Va::new(BASE + HUGE));
+        let uneven = mm.map(id, &MapRequest { place, ..request(1 << 30, flags) });
+        let cuts = RangeError::Cuts(Va::new(BASE + HUGE), giga.bytes());
+        assert_eq!(uneven, Err(MapError::Range(cuts)));
+        mm.map(id, &request(1, flags)).unwrap();
+        assert_eq!(store(&sim, &mm, id, BASE + (1 << 30) - 8, 4), [Outcome::Mapped(giga)]);
+        let child = mm.fork(id).unwrap();
+        assert_eq!(store(&sim, &mm, id, BASE + (1 << 30) - 8, 5), [Outcome::Copied]);
+        let part = mm.unmap(id, range(BASE + (512 << 20), 512 << 20));
+        assert_eq!(part, Err(RangeError::Cuts(Va::new(BASE + (512 << 20)), giga.bytes())));
+        mm.switch(Some(child)).unwrap();
+        assert_eq!(load(&sim, &mm, child, BASE + (1 << 30) - 8), 4);
+        mm.audit(&[id, child]).unwrap();
+        finish(&sim, &mm, &[id, child]);
+        let counters = mm.pool(giga).unwrap();
+        assert_eq!((counters.nr_hugepages, counters.free_hugepages), (2, 2));
+    }
+}
+
+#[test]
+fn what_a_pool_cannot_promise_is_refused_and_nothing_changed() {
+    let (sim, mm, id) = world(Policy::BASE_ONLY, 4);
+    let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
+    let short = |wanted, available| {
+        MapError::NoHugePages(Shortage::Pages { order: MEGA, wanted, available })
+    };
+    assert_eq!(mm.map(id, &request(5 * HUGE, flags)), Err(short(5, 4)));
+    assert_eq!(mm.map(id, &request(u64::MAX / 2, flags)), Err(short(1 << 42, 4)));
+    assert_eq!(pool(mm), (4, 4, 0, 0));
+    huge_area(mm, id, 3);
+    let elsewhere = MapRequest { place: Place::Anywhere, ..request(2 * HUGE, flags) };
+    assert_eq!(mm.map(id, &elsewhere), Err(short(2, 1)));
+    assert_eq!(mm.map(id, &request(HUGE, flags)), Err(MapError::Occupied(Va::new(BASE))));
+    assert_eq!(pool(mm), (4, 4, 3, 0), "the promise of a refused request is taken back");
+    // Without promises there is no limit to areas, only to pages.
+    let loose = MapRequest { flags: flags.with(Flags::NORESERVE), ..elsewhere };
+    let loose = mm.map(id, &MapRequest { bytes: Bytes::new(9 * HUGE), ..loose }).unwrap();
+    assert!(loose.start().is_aligned(MEGA.bytes()));
+    let at = loose.start().get();
+    assert_eq!(store(sim, mm, id, at, 1), [Outcome::Mapped(MEGA)]);
+    assert_eq!(store(sim, mm, id, at + HUGE, 1), [Outcome::NoHugePage(MEGA)]);
+    for page in 0..3 {
+        assert_eq!(store(sim, mm, id, BASE + page * HUGE, 1), [Outcome::Mapped(MEGA)]);
+    }
+    for bad in [Flags::HUGE_1G, Flags::USERFAULT, Flags::GROWS_DOWN] {
+        let flags = flags.with(bad);
+        let got = mm.map(id, &MapRequest { place: Place::Anywhere, ..request(HUGE, flags) });
+        assert_eq!(got, Err(MapError::Flags(flags)));
+    }
+    assert_eq!(mm.map(id, &request(0, flags)), Err(MapError::Range(RangeError::Empty)));
+    done(sim, mm, &[id], 4);
+}
+
+#[test]
+fn huge_pages_stay_whole() {
+    let (sim, mm, id) = world(Policy::BASE_ONLY, 4);
+    let area = huge_area(mm, id, 4);
+    store(sim, mm, id, BASE + HUGE, 3);
+    let (head, inside) = (range(BASE, HUGE + 4096), range(BASE + HUGE + 4096, HUGE - 4096));
+    let cuts = |range: VaRange, va: u64| {
+        let error = RangeError::Cuts(Va::new(va), MEGA.bytes());
+        assert_eq!(mm.unmap(id, range), Err(error));
+        assert_eq!(mm.protect(id, range, Flags::READ), Err(error));
+        assert_eq!(mm.advise(id, range, Advice::DontNeed), Err(error));
+    };
+    cuts(head, BASE + HUGE + 4096);
+    cuts(inside, BASE + HUGE + 4096);
+    let flags = Flags::READ_WRITE;
+    let over = MapRequest { place: Place::Fixed(inside.start()), ..request(4096, flags) };
+    assert!(matches!(mm.map(id, &over), Err(MapError::Range(RangeError::Cuts(..)))));
+    let huge = RangeError::Huge(area.start());
+    for advice in [Advice::HugePage, Advice::Free, Advice::GuardInstall, Advice::UserfaultArm] {
+        assert_eq!(mm.advise(id, area, advice), Err(huge));
+    }
+    assert_eq!(mm.remap(id, area, Bytes::new(HUGE), Move::MayMove), Err(huge.into()));
+    assert_eq!(pool(mm), (4, 3, 3, 0));
+    assert_eq!(load(sim, mm, id, BASE + HUGE), 3);
+    // Small pages over whole huge ones are fine, and back.
+    let over = MapRequest { place: Place::Fixed(Va::new(BASE + HUGE)), ..request(HUGE, flags) };
+    mm.map(id, &over).unwrap();
+    assert_eq!(pool(mm), (4, 4, 3, 0));
+    store(sim, mm, id, BASE + HUGE, 4);
+    store(sim, mm, id, BASE + 2 * HUGE, 5);
+    let flags = flags.with(Flags::HUGE_2M);
+    let back = MapRequest { place: Place::Fixed(Va::new(BASE + HUGE)), ..request(HUGE, flags) };
+    mm.map(id, &back).unwrap();
+    assert_eq!(load(sim, mm, id, BASE + HUGE), 0);
+    assert_eq!(load(sim, mm, id, BASE + 2 * HUGE), 5);
+    done(sim, mm, &[id], 4);
+}
+
+#[test]
+fn a_dropped_page_was_promised_once() {
+    let (sim, mm, id) = world(Policy::BASE_ONLY, 2);
+    let area = huge_area(mm, id, 2);
+    store(sim, mm, id, BASE, 3);
+    assert_eq!(pool(mm), (2, 1, 1, 0));
+    mm.advise(id, area, Advice::DontNeed).unwrap();
+    assert_eq!(pool(mm), (2, 2, 1, 0), "the page came back, the promise was kept");
+    let other = mm.create(None).unwrap();
+    huge_area(mm, other, 1);
+    assert_eq!(pool(mm), (2, 2, 2, 0));
+    assert_eq!(store(sim, mm, id, BASE, 4), [Outcome::NoHugePage(MEGA)]);
+    assert_eq!(store(sim, mm, id, BASE + HUGE, 4), [Outcome::Mapped(MEGA)]);
+    mm.advise(id, area, Advice::DontNeed).unwrap();
+    mm.advise(id, area, Advice::DontNeed).unwrap();
+    let child = mm.fork(id).unwrap();
+    mm.unmap(other, range(BASE, HUGE)).unwrap();
+    assert_eq!(load(sim, mm, id, BASE), 0);
+    mm.audit(&[id, other, child]).unwrap();
+    done(sim, mm, &[id, other, child], 2);
+}
+
+#[test]
+fn overcommit_makes_pages_that_go_when_they_come_back() {
+    let (sim, mm, id) = world(Policy::BASE_ONLY, 2);
+    mm.pools().set_overcommit(MEGA, 3).unwrap();
+    huge_area(mm, id, 4);
+    assert_eq!(pool(mm), (4, 4, 4, 2));
+    mm.audit(&[id]).unwrap();
+    let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
+    let elsewhere = MapRequest { place: Place::Anywhere, ..request(2 * HUGE, flags) };
+    let short = Shortage::Pages { order: MEGA, wanted: 2, available: 0 };
+    assert_eq!(mm.map(id, &elsewhere), Err(MapError::NoHugePages(short)));
+    assert_eq!(pool(mm), (4, 4, 4, 2));
+    store(sim, mm, id, BASE, 1);
+    // One more on demand, for a page that is copied.
+    let child = mm.fork(id).unwrap();
+    assert_eq!(store(sim, mm, id, BASE, 2), [Outcome::Copied]);
+    assert_eq!(pool(mm), (5, 3, 3, 3));
+    mm.unmap(child, range(BASE, HUGE)).unwrap();
+    assert_eq!(pool(mm), (4, 3, 3, 2));
+    mm.unmap(id, range(BASE + HUGE, 3 * HUGE)).unwrap();
+    assert_eq!(pool(mm), (2, 1, 0, 0), "nobody needs the surplus any more");
+    mm.audit(&[id, child]).unwrap();
+    done(sim, mm, &[id, child], 2);
+}
+
+#[test]
+fn every_refused_allocation_leaves_the_books_right() {
+    for folding in [Folding::Off, Folding::On] {
+        for k in 1.. {
+            let (sim, mm, id) = world(Policy::BASE_ONLY, 2);
+            mm.set_folding(folding);
+            mm.pools().set_overcommit(MEGA, 4).unwrap();
+            sim.fault_plan().set(Failing::Kth(k));
+            let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
+            let mapped = mm.map(id, &request(4 * HUGE, flags));
+            if mapped.is_ok() {
+                let first = store(sim, mm, id, BASE, 7);
+                assert!(first == [Outcome::Mapped(MEGA)] || first == [Outcome::OutOfMemory]);
+            }
+            let child = mm.fork(id);
+            if let Ok(child) = child {
+                mm.switch(Some(child)).unwrap();
+                store(sim, mm, child, BASE, 8);
+                mm.switch(Some(id)).unwrap();
+            }
+            let refused = sim.fault_plan().refused();
+            sim.fault_plan().set(Failing::Nothing);
+            let spaces: Vec<SpaceId> = [id].into_iter().chain(child.ok()).collect();
+            mm.audit(&spaces).unwrap();
+            done(sim, mm, &spaces, 2);
+            if refused == 0 {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn two_cpus_fault_on_one_promise() {
+    for seed in 0..60 {
+        let mut config = Config::seeded(3, Bytes::new(32 * MB), seed);
+        if seed % 2 == 1 {
+            config.rules.replace = Replace::BreakBeforeMake;
+        }
+        let sim = Sim::new(config).unwrap();
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        mm.set_folding(Folding::On);
+        fill(&mm, 2);
+        let id = mm.create(None).unwrap();
+        let area = huge_area(&mm, id, 2);
+        sim.parallel(3, |cpu| {
+            mm.online();
+            mm.switch(Some(id)).unwrap();
+            for step in 0..6 {
+                let va = Va::new(BASE + step % 2 * HUGE);
+                let outcome = mm.fault(id, va, Access::Write);
+                if cpu.0 == 2 && step == 4 {
+                    mm.unmap(id, area).unwrap();
+                }
+                let gone = matches!(outcome, Outcome::Refused(Refusal::NoArea(_)));
+                let got = matches!(outcome, Outcome::Mapped(_) | Outcome::Spurious);
+                assert!(got || gone, "{seed}: {outcome:?}");
+            }
+        });
+        done(&sim, &mm, &[id], 2);
+    }
+}
