@@ -17,7 +17,7 @@ use foliant::table::{Attrs, X86_64};
 use foliant::{NoBlock, Policy};
 use foliant_lab::Counted;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Pa, Pages, Va};
-use foliant_x86::{Apic, ApicId, Clear, Features, Host, Line, Settings, TscClock, X86};
+use foliant_x86::{Apic, ApicId, Choice, Features, Host, Line, Settings, TscClock, X86};
 use spin::Once;
 
 /// CPUs that the kernel starts at most; others stay asleep.
@@ -170,7 +170,7 @@ pub(crate) fn start(
         apic,
         apic_ids: &own[..ids.len()],
         clock,
-        clear: Clear::preferred(&features),
+        clear: choose(&features, memory.get(), reserved).plan,
         features,
     };
     let x86 = X86::new(Here, settings, &LINES[..ids.len()]).map_err(Trouble::Machine)?;
@@ -182,6 +182,34 @@ pub(crate) fn start(
     let made = Manager::new(machine, &setup).map_err(Trouble::Manager)?;
     let manager = MANAGER.call_once(|| made);
     furnish(manager).map_err(Trouble::Window)
+}
+
+/// Memory on which clearing is measured, at most.
+const TRIAL: Pages = Pages::new((64 << 20) / FRAME_BYTES);
+/// Ticks of clearing that each primitive is given there.
+const EFFORT: u64 = 1 << 20;
+
+/// Measures how memory is cleared best, on memory that nobody uses yet.
+fn choose(features: &Features, memory: &[FrameRange], reserved: &[FrameRange]) -> Choice {
+    // At the end of a range, or below what is reserved in it.
+    let below = |range: FrameRange, end: Frame| {
+        let start = end.get().saturating_sub(TRIAL.get()).max(range.start().get());
+        FrameRange::new(Frame::new(start), Pages::new(end.get().saturating_sub(start)))
+    };
+    let ends = |range: FrameRange| {
+        let used = reserved.iter().filter(move |used| used.overlaps(range));
+        let borders = used.map(|used| used.start()).chain([range.end()]);
+        borders.filter_map(move |end| below(range, end))
+    };
+    let is_free = |range: &FrameRange| !reserved.iter().any(|used| used.overlaps(*range));
+    let trials = memory.iter().copied().flat_map(ends).filter(is_free);
+    let trial = trials.max_by_key(|range| range.pages());
+    let trial = trial.unwrap_or_default();
+    let (va, bytes) = (DIRECT + trial.start().pa().get(), trial.pages().bytes().get() as usize);
+    // SAFETY: whole frames of memory that the loader gave us and nothing lies in; the direct map reaches them.
+    let lent = unsafe { core::slice::from_raw_parts_mut(va as *mut u8, bytes) };
+    let choice = Choice::measure(features, lent, EFFORT);
+    choice
 }
 
 /// Maps the APIC's registers and the user programs.

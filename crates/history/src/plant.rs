@@ -25,6 +25,8 @@ pub enum Plant {
     ForgetZero,
     /// A large clear stops half-way.
     HalfZero,
+    /// Clearing ahead of use does nothing: what is noted of free memory is a lie.
+    IdleZero,
     /// A copy stops half-way.
     HalfCopy,
     /// A rewritten leaf loses its dirty bit.
@@ -55,7 +57,7 @@ pub enum Plant {
     FreeBeforeFoldFlush,
     /// A holder of huge pages writes into their descriptors while they are folded.
     WriteInWindow,
-    /// The clear of a huge page does nothing.
+    /// The clear of a far part of a huge page does nothing.
     ForgetHugeZero,
     /// The copy of a huge page stops half-way.
     HalfHugeCopy,
@@ -63,7 +65,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 25] = [
+    pub const ALL: [Plant; 26] = [
         Plant::SkipRemoteFlush,
         Plant::OneCpuTooFew,
         Plant::FreeBeforeWait,
@@ -72,6 +74,7 @@ impl Plant {
         Plant::TablesKept,
         Plant::ForgetZero,
         Plant::HalfZero,
+        Plant::IdleZero,
         Plant::HalfCopy,
         Plant::LostDirty,
         Plant::DoubleMap,
@@ -126,6 +129,9 @@ impl Plant {
                 ("forget-zero", "a large clear does nothing", "zeroed_before_user")
             }
             Plant::HalfZero => ("half-zero", "a large clear stops half-way", "zeroed_before_user"),
+            Plant::IdleZero => {
+                ("idle-zero", "clearing ahead of use does nothing", "zeroed_before_user")
+            }
             Plant::HalfCopy => ("half-copy", "a copy stops half-way", "contents"),
             Plant::LostDirty => {
                 ("lost-dirty", "a rewritten leaf loses its dirty bit", "dirty_kept")
@@ -173,9 +179,11 @@ impl Plant {
                 "a holder writes descriptors while they are remapped",
                 "descriptors",
             ),
-            Plant::ForgetHugeZero => {
-                ("forget-huge-zero", "the clear of a huge page does nothing", "zeroed_before_user")
-            }
+            Plant::ForgetHugeZero => (
+                "forget-huge-zero",
+                "a far part of a huge page is not cleared",
+                "zeroed_before_user",
+            ),
             Plant::HalfHugeCopy => {
                 ("half-huge-copy", "the copy of a huge page stops half-way", "contents")
             }

@@ -9,10 +9,10 @@
 
 use crate::plant::Plant;
 use crate::rng::Rng;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use foliant_machine::{
     Around, Cpus, Invalidation, Item, Kept, KernelVa, Owner, PhysMem, Reach, Root, Scope, Tables,
-    Ticket, Tlb, Witness,
+    Ticket, Tlb, Warmth, Witness,
 };
 use foliant_sim::Sim;
 use foliant_units::{Bytes, CpuSet, FrameRange, Level, Pa, Pages, Va, VaRange};
@@ -36,6 +36,8 @@ pub(crate) struct Saboteur<'s> {
     sim: &'s Sim,
     plant: Option<Plant>,
     armed: AtomicBool,
+    /// The CPUs that have nothing to do, a bit each.
+    idle: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -69,11 +71,23 @@ impl<'s> Saboteur<'s> {
             links: BTreeMap::new(),
             folding: BTreeMap::new(),
         };
-        Saboteur { sim, plant, armed: AtomicBool::new(false), state: Mutex::new(state) }
+        let (armed, idle) = (AtomicBool::new(false), AtomicU64::new(0));
+        Saboteur { sim, plant, armed, idle, state: Mutex::new(state) }
     }
     /// From now on the bug may strike.
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
+    }
+    /// Runs `work` as what the calling CPU does when it has nothing to do.
+    pub(crate) fn idle<R>(&self, work: impl FnOnce() -> R) -> R {
+        let me = 1 << (self.sim.me().index() % 64);
+        self.idle.fetch_or(me, Ordering::Relaxed);
+        let result = work();
+        self.idle.fetch_and(!me, Ordering::Relaxed);
+        result
+    }
+    fn is_idle(&self) -> bool {
+        self.idle.load(Ordering::Relaxed) >> (self.sim.me().index() % 64) & 1 == 1
     }
     /// How often the bug struck.
     pub(crate) fn struck(&self) -> u64 {
@@ -219,19 +233,23 @@ unsafe impl Around for Saboteur<'_> {
             done => done,
         }
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
         let large = bytes.get() > 4096 && bytes.get() < Level::MEGA.span().get();
+        if self.is_idle() && self.strikes(Plant::IdleZero) {
+            return;
+        }
         if large && self.strikes(Plant::ForgetZero) {
             return;
         }
-        let huge = bytes >= Level::MEGA.span();
-        if huge && self.strikes(Plant::ForgetHugeZero) {
+        // A huge page is cleared in parts around the page that was touched; one of them is almost half of it.
+        let far = bytes.get() > Level::MEGA.span().get() / 4;
+        if far && self.strikes(Plant::ForgetHugeZero) {
             return;
         }
         let half = large && self.strikes(Plant::HalfZero);
         let bytes = if half { Bytes::new(bytes.get() / 2) } else { bytes };
         // SAFETY: the caller's promise, handed on.
-        unsafe { self.sim.clear(pa, bytes) }
+        unsafe { self.sim.clear(pa, bytes, warmth) }
     }
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
         let huge = bytes >= Level::MEGA.span();

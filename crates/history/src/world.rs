@@ -8,14 +8,14 @@ use crate::report::Finding;
 use crate::rng::Rng;
 use crate::saboteur::Saboteur;
 use crate::shape::{Live, Refused, Shape, Style};
-use foliant::manager::Setup;
+use foliant::manager::{Contents, Setup};
 use foliant::memmap::{Batch, Birth};
 use foliant::space::{RangeError, SpaceId};
 use foliant::table::{Attrs, Entry, Paging};
 use foliant::{Access, FlushGrain, Manager, Outcome, Policy};
 use foliant_machine::{Owner, Replace};
 use foliant_sim::{Config, Failing, Sim};
-use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Order, Pages, Va, VaRange};
+use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Nanos, Order, Pages, Va, VaRange};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,6 +26,8 @@ const FINDINGS_MAX: usize = 8;
 const FAULTS_MAX: usize = 300;
 /// How often a CPU that runs no space lets others go on, at most.
 const AWAY_MAX: u64 = 12;
+/// How long such a CPU clears free memory, at times: enough for a third of it.
+const AHEAD: Nanos = Nanos(4_000_000);
 /// Where memory that is added later lies: in a section of descriptors of its own.
 const ADDED_AT: Frame = Frame::new(4 << 15);
 
@@ -64,6 +66,7 @@ pub(crate) struct World<'m, P: Paging> {
     stop: AtomicBool,
     clock: AtomicU64,
     added: AtomicBool,
+    contents: Contents,
     finished: AtomicBool,
     before: Books,
 }
@@ -87,6 +90,11 @@ pub(crate) fn config(seed: u64, shape: &Shape, format: foliant_sim::Format) -> C
     config
 }
 
+/// What a history says of its memory.
+fn contents(seed: u64) -> Contents {
+    if seed % 2 == 1 { Contents::Zero } else { Contents::Unknown }
+}
+
 /// The memory that is added while a history runs.
 fn added() -> Option<FrameRange> {
     FrameRange::new(ADDED_AT, Pages::new(2048))
@@ -96,7 +104,12 @@ impl<'m, P: Paging> World<'m, P> {
     pub(crate) fn new(sim: &'m Sim, machine: &'m Saboteur<'m>, shape: Shape, seed: u64) -> Self {
         let memory = &sim.config().memory[..1];
         let policy = Policy::BASE_ONLY;
-        let setup = Setup { added_below: Frame::new(8 << 15), ..Setup::of(memory, policy) };
+        // The machine's memory is zero at first; half of the histories say so.
+        let setup = Setup {
+            added_below: Frame::new(8 << 15),
+            contents: contents(seed),
+            ..Setup::of(memory, policy)
+        };
         let mm = Manager::new(machine, &setup).expect("the machine has memory");
         for cpu in mm.cpus() {
             sim.on(cpu, || mm.online());
@@ -112,6 +125,7 @@ impl<'m, P: Paging> World<'m, P> {
         }
         let mut world = World {
             shape,
+            contents: contents(seed),
             sim,
             mm,
             notes: Mutex::default(),
@@ -136,7 +150,7 @@ impl<'m, P: Paging> World<'m, P> {
         Books {
             free: self.mm.memory().free.get(),
             tables: stated(Owner::Table),
-            records: stated(Owner::Records),
+            records: stated(Owner::Records) + stated(Owner::Kept),
             users: stated(Owner::User),
         }
     }
@@ -209,7 +223,13 @@ impl<'m, P: Paging> World<'m, P> {
         if self.mm.switch(None).is_err() {
             self.wrong("answers", "no way out of a space".into());
         }
-        (0..rng.below(AWAY_MAX)).for_each(|_| foliant_machine::Cpus::relax(self.sim));
+        self.mm.machine().idle(|| {
+            if rng.once_in(3) {
+                self.mm.folios().drain(self.sim_cpu());
+                self.mm.clear_ahead(AHEAD);
+            }
+            (0..rng.below(AWAY_MAX)).for_each(|_| foliant_machine::Cpus::relax(self.sim));
+        });
     }
     /// An access of a program on the calling CPU, which runs the space; faults are handed to the manager.
     fn access(
@@ -252,7 +272,8 @@ impl<'m, P: Paging> World<'m, P> {
             return;
         }
         self.count("add memory");
-        if let Some(Err(error)) = added().map(|range| self.mm.add_memory(range)) {
+        let add = |range| self.mm.add_memory_of(range, foliant_units::Node(0), self.contents);
+        if let Some(Err(error)) = added().map(add) {
             self.wrong("audit", format!("memory was not added: {error}"));
         }
         if added().is_some_and(|range| self.mm.add_memory(range).is_ok()) {

@@ -12,7 +12,7 @@
 
 use crate::{
     Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, Machine, MmuRules, Owner, PhysMem,
-    Refusal, Root, Ticket, Tlb, Witness,
+    Refusal, Root, Ticket, Tlb, Warmth, Witness,
 };
 use core::ptr::NonNull;
 use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Nanos, Pa, Va};
@@ -93,7 +93,7 @@ around! {
             unsafe fn load(pa: Pa) -> u64;
             unsafe fn store(pa: Pa, word: u64) -> ();
             unsafe fn compare_exchange(pa: Pa, old: u64, new: u64) -> Result<u64, u64>;
-            unsafe fn clear(pa: Pa, bytes: Bytes) -> ();
+            unsafe fn clear(pa: Pa, bytes: Bytes, warmth: Warmth) -> ();
             unsafe fn copy(from: Pa, to: Pa, bytes: Bytes) -> ();
         }
         KernelVa {

@@ -43,7 +43,7 @@ mod witness;
 pub use around::Around;
 pub use clock::Clock;
 pub use cpus::Cpus;
-pub use mem::{KernelFault, KernelVa, PhysMem};
+pub use mem::{KernelFault, KernelVa, PhysMem, Warmth};
 pub use rules::{Accessed, MmuRules, Replace};
 pub use tlb::{Invalidation, Item, Kept, Reach, Root, Scope, Tables, Ticket, Tlb};
 pub use witness::{Owner, Refusal, Witness};

@@ -3,6 +3,20 @@
 use core::ptr::NonNull;
 use foliant_units::{Bytes, Pa, Va};
 
+/// What becomes of cleared memory next. A hint: whichever it is, the bytes are cleared.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Warmth {
+    /// It is used soon by this CPU, and should be in its caches.
+    Keep,
+    /// It is not: what is in the caches already is worth more.
+    Stream,
+}
+
+impl Warmth {
+    /// Both.
+    pub const ALL: [Warmth; 2] = [Warmth::Keep, Warmth::Stream];
+}
+
 /// Physical memory through the direct map.
 ///
 /// The word methods exist for page-table words, which hardware walkers read and update concurrently:
@@ -42,11 +56,12 @@ pub unsafe trait PhysMem {
     unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64>;
 
     /// Clears `bytes` from `pa` on, both multiples of 64. Every CPU that sees a later `store` sees the
-    /// zeros. It may take time proportional to `bytes` without a breathing point: the caller chops.
+    /// zeros, whatever the warmth. It may take time proportional to `bytes` without a breathing point: the
+    /// caller chops.
     ///
     /// # Safety
     /// The caller owns the frames and no reference into them is alive.
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes);
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth);
 
     /// Copies `bytes` from `from` to `to`, multiples of 64 that do not overlap. The source may change
     /// meanwhile through user mappings; each byte copied is then its old or its new value.

@@ -13,6 +13,8 @@ pub enum Owner {
     Table,
     /// The manager's own records.
     Records,
+    /// Set aside for users of huge pages: in a pool. Nobody reaches it.
+    Kept,
     /// Memory of user spaces; it must have been cleared or copied over before a user reaches it.
     User,
     /// The shared zero page: cleared once, read by any user, written by nobody, kept for the manager's life.

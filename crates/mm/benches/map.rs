@@ -25,7 +25,7 @@ mod x86 {
     use foliant::table::{
         Attrs, Half, Harvest, MapStop, Prune, Spare, Stop, Swept, Tables, X86_64,
     };
-    use foliant_machine::{Cpus, PhysMem};
+    use foliant_machine::{Cpus, PhysMem, Warmth};
     use foliant_units::{Bytes, Cpu, Frame, Level, Pa, Va, VaRange};
     use page_table_multiarch::{MappingFlags, PageTable64, PagingHandler, PagingMetaData};
     use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
@@ -78,7 +78,7 @@ mod x86 {
         fn cleared(&self) -> Frame {
             let frame = self.frame();
             // SAFETY: the frame was handed out just now, nobody else uses it.
-            unsafe { self.clear(frame.pa(), Bytes::new(4096)) };
+            unsafe { self.clear(frame.pa(), Bytes::new(4096), Warmth::Keep) };
             frame
         }
         fn word(&self, pa: Pa) -> &AtomicU64 {
@@ -107,7 +107,7 @@ mod x86 {
         unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
             self.word(pa).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
         }
-        unsafe fn clear(&self, pa: Pa, bytes: Bytes) {
+        unsafe fn clear(&self, pa: Pa, bytes: Bytes, _: Warmth) {
             // SAFETY: the caller owns these frames of the pool.
             let at = unsafe { self.base.add(pa.get() as usize) };
             // SAFETY: as above.

@@ -5,7 +5,8 @@
 //! can be used alone: the [`folio`] allocator, the page [`table`]s.
 //!
 //! Rooms, in dependency order; each uses only those before it, through their `mod.rs`:
-//! [`frame`], [`folio`], [`table`], `stock`, `flush`, `zero`, [`memmap`], [`pool`], [`space`], [`fault`], [`manager`].
+//! [`frame`], [`folio`], [`table`], `stock`, `flush`, [`zero`], [`memmap`], [`pool`], [`space`], [`fault`],
+//! [`manager`].
 //!
 //! **Not here**: statics, a heap, `cfg(target_arch)`, assembly.
 #![cfg_attr(not(test), no_std)]
@@ -24,7 +25,7 @@ pub mod space;
 mod stock;
 mod sync;
 pub mod table;
-mod zero;
+pub mod zero;
 
 pub use fault::{Access, Outcome, Policy};
 pub use flush::FlushGrain;

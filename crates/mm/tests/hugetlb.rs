@@ -3,6 +3,7 @@
 mod common;
 use common::*;
 use foliant::fault::Refusal;
+use foliant::manager::{Contents, Setup};
 use foliant::pool::{Budget, Folding, PoolCounters, Shortage};
 use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, RangeError, SpaceId};
 use foliant::table::{Aarch64, Entry, Paging, Riscv64, X86_64};
@@ -12,6 +13,7 @@ use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Level, Order, Va, VaRange};
 
 const MEGA: Order = Order::MEGA;
+const BASE_ONLY: Policy = Policy::BASE_ONLY;
 const HUGE: u64 = 2 * MB;
 
 fn request(bytes: u64, flags: Flags) -> MapRequest {
@@ -358,4 +360,40 @@ fn two_cpus_fault_on_one_promise() {
         });
         done(&sim, &mm, &[id], 2);
     }
+}
+
+/// Memory that comes zeroed is not cleared for the first user of a page, and is for the second: after stores, and after a
+/// copy. What was never used is still known to be zero when it leaves the pool.
+#[test]
+fn a_page_known_to_be_zero_is_cleared_for_its_second_user_only() {
+    let sim = sim(1, 64);
+    let setup = Setup { contents: Contents::Zero, ..Setup::of(&sim.config().memory, BASE_ONLY) };
+    let mm: Manager<'_, Sim, X86_64<4>> = Manager::new(&sim, &setup).unwrap();
+    fill(&mm, 8);
+    let fresh = mm.known_zero();
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let cleared = |work: &dyn Fn()| {
+        let before = mm.total(Event::ZeroedBytes);
+        work();
+        mm.total(Event::ZeroedBytes) - before
+    };
+    let area = huge_area(&mm, id, 4);
+    let touch = || (0..4).for_each(|n| drop(store(&sim, &mm, id, BASE + n * HUGE + 0x12_3450, 7)));
+    assert_eq!(cleared(&touch), 0);
+    let child = mm.fork(id).unwrap();
+    assert_eq!(cleared(&touch), 0, "copied to four fresh pages");
+    mm.end(child).unwrap();
+    mm.unmap(id, area).unwrap();
+    huge_area(&mm, id, 8);
+    let zero = |n| assert_eq!(load(&sim, &mm, id, BASE + n * HUGE), 0);
+    zero(0); // and the tables
+    assert_eq!(cleared(&|| (1..8).for_each(zero)), 7 * HUGE, "all eight were used");
+    finish(&sim, &mm, &[id]);
+    fill(&mm, 0);
+    assert!(mm.known_zero() <= fresh, "used pages are not known to be zero");
+    let before = mm.known_zero();
+    fill(&mm, 20);
+    fill(&mm, 0);
+    assert_eq!(mm.known_zero(), before, "unused pages are what they were");
 }

@@ -331,7 +331,7 @@ impl Witness for Sim {
                 state.charge(self.prices.picos(Work::Free, 1));
                 state.charge(self.prices.picos(Work::FreeFrame, pages));
             }
-            Owner::Table | Owner::Records | Owner::User => {
+            Owner::Table | Owner::Records | Owner::Kept | Owner::User => {
                 state.charge(self.prices.picos(Work::Alloc, 1));
             }
             Owner::Claimed | Owner::Zero | Owner::Reserved => {}

@@ -4,7 +4,9 @@
 mod common;
 
 use common::*;
-use foliant_machine::{Invalidation, Kept, Owner, PhysMem, Refusal, Scope, Tables, Tlb, Witness};
+use foliant_machine::{
+    Invalidation, Kept, Owner, PhysMem, Refusal, Scope, Tables, Tlb, Warmth, Witness,
+};
 use foliant_sim::{Access, CHECKERS, Config, Failing, Format, Sim, Violation};
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Pa, Pages, Va};
 
@@ -19,7 +21,7 @@ fn frames(pa: u64, n: u64) -> FrameRange {
 
 fn clear(sim: &Sim, pa: u64, bytes: u64) {
     // SAFETY: the test owns the memory of its machine.
-    unsafe { sim.clear(Pa::new(pa), Bytes::new(bytes)) };
+    unsafe { sim.clear(Pa::new(pa), Bytes::new(bytes), Warmth::Keep) };
 }
 
 /// What goes wrong in an otherwise clean history.

@@ -8,10 +8,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_machine::laws::{self, Bench, SCRATCH_FRAMES, WINDOW_PAGES};
 use foliant_machine::{
     Around, Clock, Cpus, Invalidation, Item, Kept, KernelFault, KernelVa, Machine, MmuRules,
-    PhysMem, Reach, Root, Scope, Tables, Ticket, Tlb,
+    PhysMem, Reach, Root, Scope, Tables, Ticket, Tlb, Warmth,
 };
 use foliant_sim::{Chance, Checks, Config, Format, Mode, RiscvMode, Sim, Tags, X86Levels};
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Level, Nanos, Pa, Va, VaRange};
+use std::sync::Mutex;
 
 const ROOT: u64 = 0x10_0000;
 const OTHER: u64 = 0x18_0000;
@@ -171,6 +172,7 @@ enum Broken {
     ExchangeBlind,
     ExchangeTorn,
     ClearShort,
+    ZerosLate,
     CopyShort,
     WrongNumber,
     ClockBack,
@@ -202,6 +204,8 @@ struct Wreck<'a> {
     ticks: AtomicU64,
     /// The user root activated last, by whichever CPU.
     activated: AtomicU64,
+    /// A line that is still to be cleared, and how often somebody waits until it is.
+    late: Mutex<Option<(Pa, u32)>>,
 }
 
 impl Wreck<'_> {
@@ -278,10 +282,27 @@ unsafe impl Around for Wreck<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.sim.compare_exchange(pa, old, new) }
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes) {
-        let short = if self.is(Broken::ClearShort) { 64 } else { 0 };
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
+        let late = self.is(Broken::ZerosLate) && warmth == Warmth::Stream;
+        let short = if late || self.is(Broken::ClearShort) { 64 } else { 0 };
+        if late {
+            *self.late.lock().unwrap() = Some((pa.add(bytes.get() - short), 20));
+        }
         // SAFETY: the caller's promise.
-        unsafe { self.sim.clear(pa, Bytes::new(bytes.get() - short)) };
+        unsafe { self.sim.clear(pa, Bytes::new(bytes.get() - short), warmth) };
+    }
+    fn relax(&self) {
+        let mut late = self.late.lock().unwrap();
+        if let Some((_, waits)) = late.as_mut() {
+            *waits -= 1;
+        }
+        let due = late.take_if(|(_, waits)| *waits == 0);
+        drop(late);
+        if let Some((pa, _)) = due {
+            // SAFETY: whoever had it cleared owns it and waits.
+            unsafe { self.sim.clear(pa, Bytes::new(64), Warmth::Stream) };
+        }
+        self.sim.relax();
     }
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
         let short = if self.is(Broken::CopyShort) { 64 } else { 0 };
@@ -380,7 +401,7 @@ fn broken_laws(broken: Broken) -> Vec<&'static str> {
     assert!(matches!(config.mode, Mode::Seeded(_)));
     let sim = Sim::new(config).unwrap();
     let (ticks, activated) = (AtomicU64::new(0), AtomicU64::new(0));
-    let wreck = Wreck { sim: &sim, broken, ticks, activated };
+    let wreck = Wreck { sim: &sim, broken, ticks, activated, late: Mutex::new(None) };
     let mut names = Vec::new();
     laws::run(&bench(&sim, &wreck), &mut |name, verdict| {
         if verdict.is_err() {
@@ -397,6 +418,7 @@ fn a_broken_machine_breaks_the_law_that_speaks_of_it() {
         (Broken::ExchangeBlind, "compare_exchange_replaces_only_what_it_expects"),
         (Broken::ExchangeTorn, "compare_exchange_is_atomic"),
         (Broken::ClearShort, "clear_is_exact"),
+        (Broken::ZerosLate, "zeros_are_there_for_whoever_sees_a_later_store"),
         (Broken::CopyShort, "copy_is_exact"),
         (Broken::WrongNumber, "every_cpu_knows_its_number"),
         (Broken::ClockBack, "clocks_never_run_backwards"),

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use foliant_machine::{Clock, Cpus, PhysMem, Scope, Tables, Tlb};
+use foliant_machine::{Clock, Cpus, PhysMem, Scope, Tables, Tlb, Warmth};
 use foliant_sim::{Access, Config, Sim, SimError};
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Pa, Pages, Va};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -88,7 +88,7 @@ fn a_terabyte_costs_the_host_what_is_written() {
     put(&sim, last, 42);
     assert_eq!((get(&sim, last), get(&sim, 0)), (42, 0));
     // SAFETY: nobody else uses this machine.
-    unsafe { sim.clear(Pa::new(0), Bytes::new(1 << 39)) };
+    unsafe { sim.clear(Pa::new(0), Bytes::new(1 << 39), Warmth::Stream) };
     let kib = std::fs::read_to_string("/proc/self/status").unwrap();
     let rss = kib.lines().find(|l| l.starts_with("VmRSS")).unwrap();
     let rss: u64 = rss.split_whitespace().nth(1).unwrap().parse().unwrap();
@@ -166,12 +166,12 @@ fn a_byte_written_beside_a_clear_is_never_hidden_by_the_books() {
         sim.parallel(2, |cpu| match cpu.0 {
             0 => put(&sim, at + 64, round),
             // SAFETY: words are atomic, and nobody holds a pointer into the frame.
-            _ => unsafe { sim.clear(Pa::new(at), Bytes::new(4096)) },
+            _ => unsafe { sim.clear(Pa::new(at), Bytes::new(4096), Warmth::Keep) },
         });
         let left = get(&sim, at + 64);
         assert!(left == 0 || left == round, "{left} in round {round}");
         // SAFETY: as above.
-        unsafe { sim.clear(Pa::new(at), Bytes::new(4096)) };
+        unsafe { sim.clear(Pa::new(at), Bytes::new(4096), Warmth::Keep) };
         assert_eq!(get(&sim, at + 64), 0, "round {round}");
     }
 }

@@ -3,20 +3,28 @@
 //! | primitive | goes | needs |
 //! |---|---|---|
 //! | `StoreQ` | through the cache, 8 bytes at a time or as microcode likes | |
-//! | `StoreB` | through the cache, at the CPU's best | ERMS |
-//! | `NonTemporal` | past the cache | |
+//! | `StoreB` | through the cache, as microcode likes | ERMS |
+//! | `Store16`, `Store32`, `Store64` | through the cache, a vector register at a time | vector registers of that width |
+//! | `Past8` | past the cache, a general register at a time | |
+//! | `Past16`, `Past32`, `Past64` | past the cache, a vector register at a time | vector registers of that width |
 //! | `ClZero` | past the cache, one line at a time | CLZERO |
 //!
 //! **Invariants**
 //! - Z1. When a primitive returns, its zeros are ordered before every later store of this CPU; those that
 //!   go past the cache are weakly ordered and end with SFENCE.
 //!
-//! **Not here**: how much is cleared at once, and whether memory is known to be zero (`foliant::zero`).
+//! **Not here**: which one is best (`choice`), how much is cleared at once, and whether memory is known to be zero
+//! (`foliant::zero`).
 #![allow(unsafe_code)]
 
-use crate::Features;
+use crate::features::{Features, Vectors};
 use core::arch::asm;
+use core::fmt;
 use core::ptr::NonNull;
+use foliant_units::Bytes;
+
+/// Bytes that every primitive clears multiples of.
+pub(crate) const LINE: u64 = 64;
 
 /// How memory is cleared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,29 +33,122 @@ pub enum Clear {
     StoreQ,
     /// `rep stosb`.
     StoreB,
-    /// MOVNTI, which leaves the cache to others.
-    NonTemporal,
+    /// Stores of 16 bytes.
+    Store16,
+    /// Stores of 32 bytes.
+    Store32,
+    /// Stores of 64 bytes.
+    Store64,
+    /// Stores of 8 bytes that leave the cache to others.
+    Past8,
+    /// The same of 16 bytes.
+    Past16,
+    /// The same of 32 bytes.
+    Past32,
+    /// The same of 64 bytes.
+    Past64,
     /// CLZERO.
     ClZero,
 }
 
+/// The CPU lacks a primitive, or the system does not keep the registers that it takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unusable(pub Clear);
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the cpu has no {}: take one that Clear::is_usable", self.0)
+    }
+}
+impl core::error::Error for Unusable {}
+
+impl fmt::Display for Clear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Clear::StoreQ => "rep stosq",
+            Clear::StoreB => "rep stosb",
+            Clear::Store16 => "movaps 16",
+            Clear::Store32 => "vmovaps 32",
+            Clear::Store64 => "vmovaps 64",
+            Clear::Past8 => "movnti 8",
+            Clear::Past16 => "movntps 16",
+            Clear::Past32 => "vmovntps 32",
+            Clear::Past64 => "vmovntps 64",
+            Clear::ClZero => "clzero",
+        })
+    }
+}
+
+/// A loop over lines, 64 bytes a turn while some are left.
+macro_rules! lines {
+    ($at:expr, $bytes:expr, [$($before:literal),*], [$($line:literal),*], [$($after:literal),*]) => {
+        // SAFETY: 64 bytes a turn, while some are left: the caller owns them, and has the instructions.
+        unsafe {
+            asm!(
+                $($before,)*
+                "jmp 3f",
+                "2:",
+                $($line,)*
+                "add rax, 64",
+                "3:",
+                "cmp rax, {end}",
+                "jb 2b",
+                $($after,)*
+                end = in(reg) $at.as_ptr() as u64 + $bytes,
+                inout("rax") $at.as_ptr() as u64 => _,
+                in("rdx") 0u64,
+                // VZEROUPPER changes them all where the program around it keeps wider values in them.
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                options(nostack)
+            )
+        }
+    };
+}
+
 impl Clear {
     /// Every primitive.
-    pub const ALL: [Clear; 4] = [Clear::StoreQ, Clear::StoreB, Clear::NonTemporal, Clear::ClZero];
+    pub const ALL: [Clear; 10] = [
+        Clear::StoreQ,
+        Clear::StoreB,
+        Clear::Store16,
+        Clear::Store32,
+        Clear::Store64,
+        Clear::Past8,
+        Clear::Past16,
+        Clear::Past32,
+        Clear::Past64,
+        Clear::ClZero,
+    ];
 
-    /// What suits memory that is used soon after: through the cache, by bytes where the CPU says that
-    /// this is its fast way. An emulator that says so may still go byte by byte: there
-    /// [`StoreQ`](Clear::StoreQ) is better.
-    pub const fn preferred(features: &Features) -> Clear {
-        if features.erms { Clear::StoreB } else { Clear::StoreQ }
+    /// Whether a CPU with `features` has it.
+    pub const fn is_usable(self, features: &Features) -> bool {
+        let vectors = features.vectors as u8;
+        match self {
+            Clear::StoreQ | Clear::Past8 => true,
+            Clear::StoreB => features.erms,
+            Clear::Store16 | Clear::Past16 => vectors >= Vectors::Bytes16 as u8,
+            Clear::Store32 | Clear::Past32 => vectors >= Vectors::Bytes32 as u8,
+            Clear::Store64 | Clear::Past64 => vectors >= Vectors::Bytes64 as u8,
+            Clear::ClZero => features.clzero,
+        }
+    }
+    /// Whether what it clears is in the cache afterwards.
+    pub const fn is_cached(self) -> bool {
+        match self {
+            Clear::StoreQ | Clear::StoreB => true,
+            Clear::Store16 | Clear::Store32 | Clear::Store64 => true,
+            Clear::Past8 | Clear::Past16 | Clear::Past32 | Clear::Past64 | Clear::ClZero => false,
+        }
     }
 
-    /// Whether a CPU with `features` has it, and has it for this purpose.
-    pub const fn is_usable(self, features: &Features) -> bool {
-        match self {
-            Clear::StoreQ | Clear::NonTemporal => true,
-            Clear::StoreB => features.erms,
-            Clear::ClZero => features.clzero,
+    /// The primitive as this CPU may use it: `features` allow it, and the CPU has it.
+    pub fn here(self, features: &Features) -> Result<Primitive, Unusable> {
+        match self.is_usable(features) && self.is_usable(&Features::detect()) {
+            true => Ok(Primitive(self)),
+            false => Err(Unusable(self)),
         }
     }
 
@@ -57,79 +158,116 @@ impl Clear {
     /// The memory is mapped, writable and the caller's alone, and the CPU has the primitive.
     pub(crate) unsafe fn run(self, at: NonNull<u8>, bytes: u64) {
         match self {
-            // SAFETY: the caller's promise.
-            Clear::StoreQ => unsafe { store_q(at, bytes) },
-            // SAFETY: the caller's promise.
-            Clear::StoreB => unsafe { store_b(at, bytes) },
-            // SAFETY: the caller's promise.
-            Clear::NonTemporal => unsafe { non_temporal(at, bytes) },
-            // SAFETY: the caller's promise.
-            Clear::ClZero => unsafe { clzero(at, bytes) },
+            // SAFETY: the caller's promise; the direction flag is clear, as the ABI has it.
+            Clear::StoreQ => unsafe {
+                asm!("rep stosq", inout("rdi") at.as_ptr() => _, inout("rcx") bytes / 8 => _,
+                    in("rax") 0, options(nostack, preserves_flags))
+            },
+            // SAFETY: as for `StoreQ`.
+            Clear::StoreB => unsafe {
+                asm!("rep stosb", inout("rdi") at.as_ptr() => _, inout("rcx") bytes => _,
+                    in("al") 0u8, options(nostack, preserves_flags))
+            },
+            Clear::Store16 => lines!(
+                at,
+                bytes,
+                ["xorps xmm0, xmm0"],
+                [
+                    "movaps [rax], xmm0",
+                    "movaps [rax + 16], xmm0",
+                    "movaps [rax + 32], xmm0",
+                    "movaps [rax + 48], xmm0"
+                ],
+                []
+            ),
+            Clear::Store32 => lines!(
+                at,
+                bytes,
+                ["vxorps ymm0, ymm0, ymm0"],
+                ["vmovaps [rax], ymm0", "vmovaps [rax + 32], ymm0"],
+                ["vzeroupper"]
+            ),
+            Clear::Store64 => lines!(
+                at,
+                bytes,
+                ["vpxord zmm0, zmm0, zmm0"],
+                ["vmovaps [rax], zmm0"],
+                ["vzeroupper"]
+            ),
+            Clear::Past8 => lines!(
+                at,
+                bytes,
+                [],
+                [
+                    "movnti [rax], rdx",
+                    "movnti [rax + 8], rdx",
+                    "movnti [rax + 16], rdx",
+                    "movnti [rax + 24], rdx",
+                    "movnti [rax + 32], rdx",
+                    "movnti [rax + 40], rdx",
+                    "movnti [rax + 48], rdx",
+                    "movnti [rax + 56], rdx"
+                ],
+                ["sfence"]
+            ),
+            Clear::Past16 => lines!(
+                at,
+                bytes,
+                ["xorps xmm0, xmm0"],
+                [
+                    "movntps [rax], xmm0",
+                    "movntps [rax + 16], xmm0",
+                    "movntps [rax + 32], xmm0",
+                    "movntps [rax + 48], xmm0"
+                ],
+                ["sfence"]
+            ),
+            Clear::Past32 => lines!(
+                at,
+                bytes,
+                ["vxorps ymm0, ymm0, ymm0"],
+                ["vmovntps [rax], ymm0", "vmovntps [rax + 32], ymm0"],
+                ["sfence", "vzeroupper"]
+            ),
+            Clear::Past64 => lines!(
+                at,
+                bytes,
+                ["vpxord zmm0, zmm0, zmm0"],
+                ["vmovntps [rax], zmm0"],
+                ["sfence", "vzeroupper"]
+            ),
+            // In bytes, for assemblers that do not know it: it clears the line that RAX lies in.
+            Clear::ClZero => lines!(at, bytes, [], [".byte 0x0f, 0x01, 0xfc"], ["sfence"]),
         }
     }
 }
 
-unsafe fn store_q(at: NonNull<u8>, bytes: u64) {
-    // SAFETY: the caller owns `bytes` from `at` on; the direction flag is clear, as the ABI has it.
-    unsafe {
-        asm!("rep stosq", inout("rdi") at.as_ptr() => _, inout("rcx") bytes / 8 => _, in("rax") 0,
-            options(nostack, preserves_flags))
-    };
+/// A primitive that this CPU has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Primitive(Clear);
+
+impl Primitive {
+    /// Which one.
+    pub const fn clear(self) -> Clear {
+        self.0
+    }
+    /// Clears the whole lines of `memory`, `grain` bytes (whole lines, one at least) at a time.
+    pub fn zero(self, memory: &mut [u8], grain: Bytes) {
+        let memory = lines_of(memory);
+        let grain = (grain.get().max(LINE) & !(LINE - 1)).min(memory.len().max(1) as u64);
+        for part in memory.chunks_mut(grain as usize) {
+            // SAFETY: the lines are borrowed exclusively, and the CPU has the primitive.
+            unsafe { self.0.run(NonNull::from(&mut *part).cast(), part.len() as u64) };
+        }
+    }
 }
 
-unsafe fn store_b(at: NonNull<u8>, bytes: u64) {
-    // SAFETY: as in `store_q`.
-    unsafe {
-        asm!("rep stosb", inout("rdi") at.as_ptr() => _, inout("rcx") bytes => _, in("al") 0u8,
-            options(nostack, preserves_flags))
-    };
-}
-
-unsafe fn non_temporal(at: NonNull<u8>, bytes: u64) {
-    // SAFETY: 64 bytes a turn, while some are left: the caller owns them.
-    unsafe {
-        asm!(
-            "jmp 3f",
-            "2:",
-            "movnti [{at}], {zero}",
-            "movnti [{at} + 8], {zero}",
-            "movnti [{at} + 16], {zero}",
-            "movnti [{at} + 24], {zero}",
-            "movnti [{at} + 32], {zero}",
-            "movnti [{at} + 40], {zero}",
-            "movnti [{at} + 48], {zero}",
-            "movnti [{at} + 56], {zero}",
-            "add {at}, 64",
-            "3:",
-            "cmp {at}, {end}",
-            "jb 2b",
-            "sfence",
-            at = inout(reg) at.as_ptr() as u64 => _,
-            end = in(reg) at.as_ptr() as u64 + bytes,
-            zero = in(reg) 0u64,
-            options(nostack)
-        )
-    };
-}
-
-unsafe fn clzero(at: NonNull<u8>, bytes: u64) {
-    // SAFETY: one line of 64 bytes a turn, while some are left; CLZERO, in bytes for assemblers that do
-    // not know it, clears the line that RAX lies in.
-    unsafe {
-        asm!(
-            "jmp 3f",
-            "2:",
-            ".byte 0x0f, 0x01, 0xfc",
-            "add rax, 64",
-            "3:",
-            "cmp rax, {end}",
-            "jb 2b",
-            "sfence",
-            end = in(reg) at.as_ptr() as u64 + bytes,
-            inout("rax") at.as_ptr() as u64 => _,
-            options(nostack)
-        )
-    };
+/// The whole lines of `memory`.
+pub(crate) fn lines_of(memory: &mut [u8]) -> &mut [u8] {
+    let skip = memory.as_ptr().align_offset(LINE as usize).min(memory.len());
+    let rest = &mut memory[skip..];
+    let whole = rest.len() & !(LINE as usize - 1);
+    &mut rest[..whole]
 }
 
 /// Copies `bytes`, a multiple of 8. Whoever changes the source meanwhile changes what is copied, and
@@ -196,11 +334,66 @@ mod tests {
     }
 
     #[test]
-    fn what_is_preferred_is_usable() {
+    fn what_the_cpu_lacks_is_refused() {
         let none = Features::BASELINE;
-        for features in [none, Features { erms: true, ..none }, Features::detect()] {
-            assert!(Clear::preferred(&features).is_usable(&features));
+        for clear in [Clear::ClZero, Clear::StoreB, Clear::Store32, Clear::Past64] {
+            assert_eq!(clear.here(&none), Err(Unusable(clear)));
         }
-        assert!(!Clear::ClZero.is_usable(&none) && !Clear::StoreB.is_usable(&none));
+        let some = Features { vectors: Vectors::None, ..none };
+        assert!(!Clear::Past16.is_usable(&some) && Clear::Past16.is_usable(&none));
+    }
+
+    #[test]
+    fn whole_lines_are_cleared_at_any_grain() {
+        let store = Clear::StoreQ.here(&Features::BASELINE).unwrap();
+        for grain in [0, 1, 64, 100, 4096, u64::MAX] {
+            let mut memory = vec![1u8; 10 * LINE];
+            let lines = lines_of(&mut memory).len();
+            assert!((9 * LINE..=10 * LINE).contains(&lines));
+            store.zero(&mut memory, Bytes::new(grain));
+            assert_eq!(memory.iter().filter(|byte| **byte == 0).count(), lines, "grain {grain}");
+        }
+        assert!(lines_of(&mut [1u8; 3]).is_empty());
+    }
+
+    /// TR-Z5: stores past the cache are weakly ordered. Another CPU that sees what was stored after a clear sees its zeros,
+    /// the last ones included.
+    #[test]
+    fn tr_z5_whoever_sees_a_later_store_sees_the_zeros() {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        const WORDS: usize = 512;
+        const ROUNDS: u64 = 2000;
+        let features = Features::detect();
+        for clear in Clear::ALL.into_iter().filter(|clear| clear.is_usable(&features)) {
+            let memory: Vec<AtomicU64> = (0..WORDS + 8).map(|_| AtomicU64::new(1)).collect();
+            let first = memory.as_ptr().align_offset(LINE);
+            let words = &memory[first..first + WORDS];
+            let (turn, seen) = (AtomicU64::new(0), AtomicU64::new(0));
+            let stale = std::thread::scope(|scope| {
+                let reader = scope.spawn(|| {
+                    (1..=ROUNDS).fold(0, |stale, round| {
+                        while turn.load(Ordering::Acquire) < round {
+                            std::thread::yield_now();
+                        }
+                        let left = words.iter().rev().filter(|w| w.load(Ordering::Relaxed) != 0);
+                        let stale = stale + left.count();
+                        seen.store(round, Ordering::Release);
+                        stale
+                    })
+                });
+                for round in 1..=ROUNDS {
+                    words.iter().for_each(|word| word.store(round, Ordering::Relaxed));
+                    let at = NonNull::from(&words[0]).cast();
+                    // SAFETY: the words are ours, the reader waits, and the CPU has the primitive.
+                    unsafe { clear.run(at, (WORDS * 8) as u64) };
+                    turn.store(round, Ordering::Release);
+                    while seen.load(Ordering::Acquire) < round {
+                        std::thread::yield_now();
+                    }
+                }
+                reader.join().unwrap()
+            });
+            assert_eq!(stale, 0, "{clear}: old words seen after a later store");
+        }
     }
 }

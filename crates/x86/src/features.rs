@@ -4,9 +4,25 @@
 //!
 //! **Not here**: what the kernel alone cares about (floating point, protection keys, mitigations).
 
+#![allow(unsafe_code)]
+
 use crate::tags::Tagging;
+use core::arch::asm;
 use core::arch::x86_64::{__cpuid_count, CpuidResult};
 use foliant_units::Pages;
+
+/// How wide vector registers are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Vectors {
+    /// None may be used.
+    None,
+    /// 16 bytes: SSE2, which every CPU has.
+    Bytes16,
+    /// 32 bytes: AVX.
+    Bytes32,
+    /// 64 bytes: AVX-512.
+    Bytes64,
+}
 
 /// What the calling CPU can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +51,9 @@ pub struct Features {
     pub fsrm: bool,
     /// CLZERO: clears one cache line of 64 bytes.
     pub clzero: bool,
+    /// The widest vector registers that may be used: those that the running system keeps for each thread. A kernel whose
+    /// handlers do not save them sets [`Vectors::None`].
+    pub vectors: Vectors,
     /// The TSC runs at one rate in all power states.
     pub invariant_tsc: bool,
     /// Bits of a physical address.
@@ -58,6 +77,7 @@ impl Features {
         erms: false,
         fsrm: false,
         clzero: false,
+        vectors: Vectors::Bytes16,
         invariant_tsc: false,
         physical_bits: 36,
         linear_bits: 48,
@@ -70,12 +90,12 @@ impl Features {
 
     /// Asks the calling CPU.
     pub fn detect() -> Features {
-        Features::read(&|leaf, sub| __cpuid_count(leaf, sub))
+        Features::read(&|leaf, sub| __cpuid_count(leaf, sub), &kept_state)
     }
 
     /// The features that the leaves of `cpuid` tell. A leaf beyond the highest is not read: what it
     /// would return is another leaf's.
-    fn read(cpuid: &dyn Fn(u32, u32) -> CpuidResult) -> Features {
+    fn read(cpuid: &dyn Fn(u32, u32) -> CpuidResult, kept: &dyn Fn() -> u64) -> Features {
         const NOTHING: CpuidResult = CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
         let leaf = |number: u32| match cpuid(number & 0x8000_0000, 0).eax >= number {
             true => cpuid(number, 0),
@@ -87,7 +107,15 @@ impl Features {
         let bits = |byte: u32, least| if byte & 0xff == 0 { least } else { byte as u8 };
         // The leaf counts the pages behind the first one.
         let invlpgb = bit(sizes.ebx, 3).then(|| Pages::new(u64::from(sizes.edx & 0xffff) + 1));
+        // The system says which registers it keeps, if it says anything at all.
+        let kept = if bit(base.ecx, 27) { kept() } else { 0 };
+        let vectors = match (bit(base.ecx, 28), bit(more.ebx, 16)) {
+            (true, true) if kept & KEEPS_64 == KEEPS_64 => Vectors::Bytes64,
+            (true, _) if kept & KEEPS_32 == KEEPS_32 => Vectors::Bytes32,
+            _ => Vectors::Bytes16,
+        };
         Features {
+            vectors,
             pge: bit(base.edx, 13),
             pcid: bit(base.ecx, 17),
             invpcid: bit(more.ebx, 10),
@@ -107,6 +135,21 @@ impl Features {
     }
 }
 
+/// Bits of XCR0: the lower and middle parts of vector registers, and with masks and upper parts.
+const KEEPS_32: u64 = 0b110;
+const KEEPS_64: u64 = 0b1110_0110;
+
+/// XCR0: the registers that the system keeps.
+fn kept_state() -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: asked only where CPUID says that the system has made the instruction usable.
+    unsafe {
+        asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high,
+            options(nomem, nostack, preserves_flags))
+    };
+    u64::from(high) << 32 | u64::from(low)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +163,10 @@ mod tests {
         assert!([48, 57].contains(&features.linear_bits), "{features:?}");
         assert!(features.nx && features.pge, "{features:?}");
         assert!(!features.fsrm || features.erms, "{features:?}");
+        let wide = features.vectors >= Vectors::Bytes32;
+        assert_eq!(wide, std::is_x86_feature_detected!("avx"));
+        let widest = features.vectors == Vectors::Bytes64;
+        assert_eq!(widest, std::is_x86_feature_detected!("avx512f"));
     }
 
     fn bare(leaf: u32, _: u32) -> CpuidResult {
@@ -135,7 +182,7 @@ mod tests {
 
     #[test]
     fn leaves_beyond_the_highest_are_not_believed() {
-        assert_eq!(Features::read(&bare), Features::BASELINE);
+        assert_eq!(Features::read(&bare, &|| u64::MAX), Features::BASELINE);
     }
 
     #[test]
@@ -154,7 +201,10 @@ mod tests {
         };
         let none = Features::BASELINE;
         let (extended, sizes) = (0x8000_0001, 0x8000_0008);
-        let table: [(u32, usize, u32, Features); 14] = [
+        let wide = Features { vectors: Vectors::Bytes32, ..none };
+        let table: [(u32, usize, u32, Features); 16] = [
+            (1, 2, 0b11 << 27, wide),
+            (1, 2, 1 << 28, none), // the system does not say that it keeps them
             (1, 3, 1 << 13, Features { pge: true, ..none }),
             (1, 2, 1 << 17, Features { pcid: true, ..none }),
             (1, 2, 1 << 21, Features { x2apic: true, ..none }),
@@ -171,7 +221,8 @@ mod tests {
             (sizes, 0, 0x3934, Features { physical_bits: 52, linear_bits: 57, ..none }),
         ];
         for (leaf, register, value, want) in table {
-            assert_eq!(Features::read(&only(leaf, register, value)), want, "{leaf:#x} {value:#x}");
+            let read = Features::read(&only(leaf, register, value), &|| u64::MAX);
+            assert_eq!(read, want, "{leaf:#x} {value:#x}");
         }
     }
 }

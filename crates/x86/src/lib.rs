@@ -21,6 +21,7 @@
 //! | `control` | control registers, invalidation, the interrupt flag | yes |
 //! | `apic` | interrupts to other CPUs | yes |
 //! | `memory`, `clear` | the direct map | yes |
+//! | `choice` | which primitive clears best, by measuring | no |
 //! | `guarded` | kernel accesses that may fault | yes |
 //! | `clock`, `features` | TSC, CPUID | yes |
 //!
@@ -41,6 +42,7 @@
 
 mod apic;
 mod broadcast;
+mod choice;
 mod clear;
 mod clock;
 mod control;
@@ -54,9 +56,10 @@ mod tags;
 mod tlb;
 
 pub use apic::{Apic, ApicId, SPURIOUS_VECTOR};
-pub use clear::Clear;
+pub use choice::{Choice, ClearPlan, Measured};
+pub use clear::{Clear, Primitive, Unusable};
 pub use clock::{TscClock, ticks};
-pub use features::Features;
+pub use features::{Features, Vectors};
 pub use guarded::recover;
 pub use machine::{Host, Settings, SetupError, X86};
 pub use mailbox::Line;

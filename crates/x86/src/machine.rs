@@ -6,7 +6,9 @@
 //! **Not here**: memory (`memory`, `guarded`), translations (`tlb`).
 #![allow(unsafe_code)]
 
-use crate::{Apic, ApicId, Clear, Features, Line, SPURIOUS_VECTOR, TscClock, control, ticks};
+use crate::{
+    Apic, ApicId, Clear, ClearPlan, Features, Line, SPURIOUS_VECTOR, TscClock, control, ticks,
+};
 use core::fmt;
 use foliant_machine::{Clock, Cpus, Witness};
 use foliant_units::{Bytes, CPUS_MAX, Cpu, FRAME_BYTES, Nanos, Va};
@@ -39,7 +41,7 @@ pub struct Settings<'k> {
     /// The rate of the time-stamp counter.
     pub clock: TscClock,
     /// How memory is cleared.
-    pub clear: Clear,
+    pub clear: ClearPlan,
     /// What the CPUs can do, all of them.
     pub features: Features,
 }
@@ -155,8 +157,9 @@ impl Settings<'_> {
         if !self.direct_map.is_aligned(page) {
             return Err(SetupError::DirectMap { va: self.direct_map });
         }
-        if !self.clear.is_usable(&self.features) {
-            return Err(SetupError::Clear { clear: self.clear });
+        let lacks = |clear: &Clear| !clear.is_usable(&self.features);
+        if let Some(clear) = self.clear.all().into_iter().find(lacks) {
+            return Err(SetupError::Clear { clear });
         }
         let highest = match self.apic {
             Apic::X2 if !self.features.x2apic => return Err(SetupError::NoX2Apic),
@@ -209,7 +212,7 @@ impl fmt::Display for SetupError {
                 write!(f, "the direct map starts at {va}: move it to a page boundary")
             }
             SetupError::Clear { clear } => {
-                write!(f, "the cpu has no {clear:?}: take what Clear::preferred says")
+                write!(f, "the cpu has no {clear}: take what Choice::measure says")
             }
             SetupError::NoX2Apic => write!(f, "the cpu has no x2apic: map the registers, use X1"),
             SetupError::ApicWindow { va } => {

@@ -6,9 +6,9 @@ mod common;
 
 use common::{Program, machine, settings};
 use core::ptr::NonNull;
-use foliant_machine::{Accessed, Clock, Cpus, Machine, PhysMem, Replace, Tlb};
+use foliant_machine::{Accessed, Clock, Cpus, Machine, PhysMem, Replace, Tlb, Warmth};
 use foliant_units::{Bytes, CPUS_MAX, Cpu, CpuSet, Pa, Va};
-use foliant_x86::{Apic, ApicId, Clear, Features, Line, Settings, SetupError, X86};
+use foliant_x86::{Apic, ApicId, Clear, ClearPlan, Features, Line, Settings, SetupError, X86};
 
 fn listed(apic_ids: &[ApicId]) -> Settings<'_> {
     Settings { apic_ids, ..settings() }
@@ -44,7 +44,8 @@ fn settings_that_cannot_work_are_refused_by_name() {
     let error = refused(Settings { direct_map: va, ..good }, &lines);
     assert_eq!(error, Some(SetupError::DirectMap { va }));
     for clear in [Clear::StoreB, Clear::ClZero] {
-        let error = refused(Settings { clear, ..good }, &lines);
+        let error =
+            refused(Settings { clear: ClearPlan { stream: clear, ..good.clear }, ..good }, &lines);
         assert_eq!(error, Some(SetupError::Clear { clear }));
     }
     let error = refused(Settings { features: Features::BASELINE, ..good }, &lines);
@@ -129,13 +130,20 @@ fn memory_is_reached_through_the_direct_map() {
     let lines = [const { Line::new() }; 1];
     let features = Features { x2apic: true, ..Features::detect() };
     // Where physical address 0 appears: also where it lies above the memory, and addresses wrap.
-    for (base, clear) in [0, 4096, 0xffff_8000_0000_0000].into_iter().zip(Clear::ALL) {
+    for (base, clear) in [0, 4096, 0xffff_8000_0000_0000].into_iter().zip([
+        Clear::StoreQ,
+        Clear::Past16,
+        Clear::Store16,
+    ]) {
         let direct_map = Va::new(base);
-        let machine = machine(Settings { direct_map, clear, features, ..settings() }, &lines);
+        let machine = machine(
+            Settings { direct_map, clear: ClearPlan::only(clear), features, ..settings() },
+            &lines,
+        );
         let (source, target) = (Frames::new(direct_map), Frames::new(direct_map));
         let (at, bytes) = (source.pa(), Bytes::new(4096));
         // SAFETY: frames of this test; so for all below.
-        unsafe { machine.clear(at, bytes) };
+        unsafe { machine.clear(at, bytes, Warmth::Keep) };
         // SAFETY: as above.
         unsafe { machine.store(at.add(8), 5) };
         // SAFETY: as above.

@@ -124,7 +124,7 @@ pub(super) fn removed_tables_are_walked_no_more<B: Bench>(bench: &B) -> Verdict 
     let (machine, (va, word)) = (bench.machine(), bench.mega());
     for (table, frame, content) in [(40, 42, OLD), (41, 43, NEW)] {
         let table = small(bench, table).pa();
-        clear(machine, table, Bytes::new(4096));
+        clear(machine, table, Bytes::new(4096), Warmth::Keep);
         store(machine, small(bench, frame).pa(), content);
         let leaf = bench.leaf(Level::BASE, small(bench, frame), Right::Writable);
         store(machine, table, leaf);

@@ -30,7 +30,7 @@ mod remote;
 mod roots;
 
 use crate::{
-    Invalidation, Item, Kept, KernelVa, Machine, PhysMem, Replace, Root, Scope, Tables, Tlb,
+    Invalidation, Item, Kept, KernelVa, Machine, PhysMem, Replace, Root, Scope, Tables, Tlb, Warmth,
 };
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -157,6 +157,7 @@ laws! {
         compare_exchange_replaces_only_what_it_expects
         compare_exchange_is_atomic
         clear_is_exact
+        zeros_are_there_for_whoever_sees_a_later_store
         copy_is_exact
         reach_is_the_same_memory;
     cpus:
@@ -294,9 +295,9 @@ fn load<M: PhysMem>(machine: &M, pa: Pa) -> u64 {
 }
 
 #[allow(unsafe_code)]
-fn clear<M: PhysMem>(machine: &M, pa: Pa, bytes: Bytes) {
+fn clear<M: PhysMem>(machine: &M, pa: Pa, bytes: Bytes, warmth: Warmth) {
     // SAFETY: as for `store`; no law keeps a reference into the scratch.
-    unsafe { machine.clear(pa, bytes) }
+    unsafe { machine.clear(pa, bytes, warmth) }
 }
 
 /// Reads a mapped kernel address on the calling CPU.

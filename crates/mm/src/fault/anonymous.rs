@@ -8,7 +8,7 @@ use crate::stock::{Event, SizeEvent};
 use crate::table::{Attrs, Blocked, Entry, Paging, Slot, Slots, Spare};
 use crate::zero;
 use foliant_machine::{Machine, Owner};
-use foliant_units::{FRAME_BYTES, Level, Order, VaRange};
+use foliant_units::{FRAME_BYTES, Level, Order, Pages, VaRange};
 
 /// Why an order was not used.
 enum Skip {
@@ -101,9 +101,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             _ => Some(self.stock.claim_cleared(Owner::Table).map_err(|_| Skip::NoBlock)?),
         };
         let undo = |skip, claim: Option<Claim>, deposit: Option<Claim>| {
-            for claim in claim.into_iter().chain(deposit) {
-                self.stock.release(claim);
-            }
+            claim.into_iter().for_each(|claim| self.stock.put_back(claim));
+            deposit.into_iter().for_each(|table| self.stock.release(table));
             Err(skip)
         };
         let Ok(claim) = self.stock.claim(order, Class::Movable) else {
@@ -112,7 +111,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if self.space.charge(me, pages).is_err() {
             return undo(Skip::NoCharge, Some(claim), deposit);
         }
-        zero::clear(self.stock, &claim);
+        let inside = (self.va.get() - range.start().get()) / FRAME_BYTES;
+        zero::clear_around(self.stock, &claim, claim.frame().add(Pages::new(inside)));
         Ok(Prepared { claim, range, deposit })
     }
 
@@ -158,7 +158,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             locked.first_used(slots).is_none() && self.still(area) && self.is_settled()
         });
         let Some(locked) = locked else {
-            self.stock.release(self.stock.delist(head, order));
+            // Nobody mapped it: it still holds what was cleared.
+            self.stock.release_cleared(self.stock.delist(head, order));
+            self.stock.count_by(Event::DroppedBytes, order.bytes().get());
             if let Some(table) = deposit {
                 self.stock.release(table);
             }

@@ -20,7 +20,7 @@ use crate::table::{Attrs, Entry, Found, Paging, Slot, SoftKind};
 use crate::zero;
 use core::cell::Cell;
 use foliant_machine::{Machine, Replace};
-use foliant_units::Order;
+use foliant_units::{FRAME_BYTES, Order, Pages};
 
 /// What is in a page that was taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         };
         let frames = offer.page.as_ref().expect("an offer has a page until it is mapped").frames();
         if offer.contents == Contents::Old {
-            zero::clear_huge(self.stock, frames);
+            let inside = (self.va.get() - self.va.align_down(order.bytes()).get()) / FRAME_BYTES;
+            let touched = frames.start().add(Pages::new(inside));
+            zero::clear_huge(self.stock, (frames.start(), order), touched);
             offer.contents = Contents::Cleared;
         }
         let expected = if found.level == level { found.word } else { 0 };
@@ -164,7 +166,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                     }
                     let Some(mut taken) = offer.take() else { return found.word };
                     let frames = taken.page.take().expect("an offer has a page").frames();
-                    zero::copy_huge(self.stock.machine, pa, frames);
+                    zero::copy_huge(self.stock, pa, frames);
                     self.stock.count_by(Event::CopiedBytes, order.bytes().get());
                     self.stock.enlist_huge(frames);
                     offer.set(Some(taken));

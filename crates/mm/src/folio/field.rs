@@ -253,6 +253,10 @@ impl<'m> Field<'m> {
             spot => spot,
         }
     }
+    /// The free frames of word `at`.
+    pub(super) fn free(self, at: usize) -> u32 {
+        self.bits(at).free()
+    }
     /// Free frames.
     pub(super) fn count(self) -> u32 {
         (0..WORDS).map(|at| self.bits(at).free().count_ones()).sum()

@@ -16,20 +16,34 @@ use super::bits::Phase;
 use super::entry::FRAMES;
 use super::seats::Place;
 use super::section::Section;
-use super::{Folios, Misuse, ReserveError, State};
+use super::{Folios, Known, Misuse, ReserveError, State};
 use foliant_units::{Cpu, Frame, FrameRange, Order, Pages};
 
 const MEGA: u32 = Order::MEGA.get() as u32;
 
 impl<'m> Folios<'m> {
-    /// Gives the block of 2^`order` frames at `frame` back.
+    /// Gives the block of 2^`order` frames at `frame` back, whatever it holds.
     pub fn free(&self, cpu: Cpu, frame: Frame, order: Order) -> Result<(), Misuse> {
+        self.free_knowing(cpu, frame, order, Known::Nothing)
+    }
+
+    /// Gives the block back; `known` tells what of it holds zeros.
+    pub(crate) fn free_knowing(
+        &self,
+        cpu: Cpu,
+        frame: Frame,
+        order: Order,
+        known: Known,
+    ) -> Result<(), Misuse> {
         let Some(seats) = self.seats(cpu) else {
             return Err(Misuse::UnknownCpu { frame, order, cpu });
         };
         let (number, section) = self.named(frame, order)?;
         let (block, at) = section.locate(frame);
         let order_bits = order.get() as u32;
+        if section.zeros().differs(block, at, order_bits, known) {
+            self.learn((frame, order), section, known)?;
+        }
         let done = if order_bits == 0 {
             // The commonest case once more, so that its masks are constants.
             section.give(block, 0, at)
@@ -45,6 +59,23 @@ impl<'m> Folios<'m> {
             give_run(section, block, order_bits)
         };
         done.ok_or_else(|| self.misuse(frame, order))
+    }
+
+    /// Notes what its owner knows of a block that is about to be free, unless no such block is there.
+    #[cold]
+    fn learn(
+        &self,
+        (frame, order): (Frame, Order),
+        section: &Section<'m>,
+        known: Known,
+    ) -> Result<(), Misuse> {
+        let held = State::Allocated { head: frame, order };
+        if self.state(frame) != held {
+            return Err(self.misuse(frame, order));
+        }
+        let (block, at) = section.locate(frame);
+        section.zeros().learn(block, at, order.get() as u32, known);
+        Ok(())
     }
 
     /// Cuts the block of 2^`order` frames at `frame` into blocks of 2^`into` frames, each to be freed for itself.

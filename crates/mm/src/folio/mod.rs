@@ -17,7 +17,8 @@
 //! ```
 //!
 //! One file per level: `bits` one word of a field · `field` · `entry` · `index` · `section` one range · `sections` all
-//! ranges · `seats` a CPU's preferences · `alloc`, `free`, `query`, `verify` the operations.
+//! ranges · `zeros` which frames are known to be zero · `seats` a CPU's preferences · `alloc`, `free`, `known`, `query`,
+//! `verify` the operations.
 //!
 //! **Invariants**
 //! - I1. Two blocks that are allocated at the same time share no frame, and no frame of a hole is ever in one.
@@ -32,7 +33,7 @@
 //! A range belongs to a memory node. Blocks of 2 MiB and more can be asked for on one node only.
 //!
 //! **Not here**: the frames' content, descriptors and ownership tokens; waiting for memory; which node is near to a CPU;
-//! known-zero blocks (an entry has 42 spare bits); taking a range away again.
+//! taking a range away again.
 //!
 //! ```
 //! use core::sync::atomic::AtomicU64;
@@ -58,6 +59,7 @@ mod error;
 mod field;
 mod free;
 mod index;
+mod known;
 mod query;
 mod seats;
 mod section;
@@ -65,6 +67,7 @@ mod sections;
 mod setup;
 #[cfg(any(test, feature = "verify"))]
 mod verify;
+mod zeros;
 
 #[cfg(all(test, not(loom)))]
 mod model;
@@ -72,11 +75,14 @@ mod model;
 mod stress;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(test, not(loom)))]
+mod zeros_model;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
 
 pub use error::{AllocError, CpuCount, Misuse, ReserveError, SetupError, Words};
+pub use known::Known;
 pub use query::Census;
 #[cfg(any(test, feature = "verify"))]
 pub use verify::{Disagreement, What};

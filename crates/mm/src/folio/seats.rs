@@ -1,12 +1,12 @@
 //! What a CPU prefers: two cache lines of hints, never the truth.
 //!
 //! ```text
-//!  word  0     1     2     3     4     5     6       7       8..15
-//!       ┌─────┬─────┬─────┬─────┬─────┬─────┬───────┬───────┬──────
-//!       │ M s │ M m │ U s │ U m │ T s │ T m │ recent│ cursor│ free
-//!       └─────┴─────┴─────┴─────┴─────┴─────┴───────┴───────┴──────
+//!  word  0     1     2     3     4     5     6       7       8      9..15
+//!       ┌─────┬─────┬─────┬─────┬─────┬─────┬───────┬───────┬──────┬──────
+//!       │ M s │ M m │ U s │ U m │ T s │ T m │ recent│ cursor│ ahead│ free
+//!       └─────┴─────┴─────┴─────┴─────┴─────┴───────┴───────┴──────┴──────
 //!  M U T: the class; s: orders 0 to 2; m: orders 3 to 8 — the block that the CPU has for itself, and the word last used in it
-//!  recent: the 2 MiB block freed last · cursor: where to look for the next one
+//!  recent: the 2 MiB block freed last · cursor: where to look for the next one · ahead: where to clear next
 //!
 //!  a hint: bit 63 set · section (6 bits from 40) · block or bit (24 bits from 8) · word (low 4 bits)
 //! ```
@@ -17,7 +17,7 @@
 //!
 //! **Locking**: none; two threads may act for one CPU.
 //!
-//! **Not here**: known-zero blocks and memory nodes. Words 8 to 15 are for them.
+//! **Not here**: memory nodes. Words 9 to 15 are for them.
 
 use super::entry::Owner;
 use super::{Class, Word};
@@ -32,8 +32,9 @@ pub(super) const SEATS: usize = 2 * Class::ALL.len();
 const MIDDLE: u32 = 3;
 const RECENT: usize = SEATS;
 const CURSOR: usize = SEATS + 1;
+const AHEAD: usize = SEATS + 2;
 
-const _: () = assert!(CURSOR < 8);
+const _: () = assert!(AHEAD < WORDS);
 
 /// A place that a hint names: a block (or a bit of the index) of a section, and a word of its field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +113,13 @@ impl<'m> Seats<'m> {
         if self.cursor().as_ref().is_some_and(near) {
             self.set_cursor(place);
         }
+    }
+    /// Where memory was last found that is not known to be zero.
+    pub(super) fn ahead(self) -> Option<Place> {
+        Place::decode(self.words[AHEAD].load(Relaxed))
+    }
+    pub(super) fn set_ahead(self, place: Place) {
+        self.words[AHEAD].store(place.encode(), Relaxed);
     }
     pub(super) fn set_cursor(self, place: Place) {
         self.words[CURSOR].store(place.encode(), Relaxed);

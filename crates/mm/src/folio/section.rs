@@ -1,7 +1,7 @@
 //! One range of frames with its metadata, and what happens to a single 2 MiB block of it.
 //!
 //! ```text
-//!  lent words ─▶ │ fields: 16 words per block │ entries: 1 word per block │ index: the lists' pyramids │
+//!  lent words ─▶ │ fields: 16 words per block │ entries: 1 word per block │ zeros: 8 per block │ index: the lists' pyramids │
 //!
 //!  take: field                              free: field, then the entry if more fits now, then the index if the list changed
 //! ```
@@ -19,6 +19,7 @@ use super::bits::{NARROW, Phase};
 use super::entry::{Entry, FIT_PART, FIT_WHOLE, FRAMES, Kind, Owner};
 use super::field::{Field, Given, Offset, WORDS};
 use super::index::{Index, List, settle};
+use super::zeros::Zeros;
 use super::{Class, Word};
 use crate::sync::Ordering::SeqCst;
 use foliant_units::{Frame, FrameRange, Node, Order};
@@ -39,6 +40,7 @@ pub(super) struct Section<'m> {
     first: u64,                  // [c] number of block 0: its first frame >> 9
     fields: &'m [[Word; WORDS]], // [a]
     entries: &'m [Word],         // [a]
+    zeros: Zeros<'m>,            // [a]
     index: Index<'m>,            // [a]
 }
 
@@ -56,7 +58,7 @@ impl<'m> Section<'m> {
         let blocks = Self::blocks_of(range);
         let blocks = (blocks.end - blocks.start) as usize;
         let index = Index::words(Self::bits_of(range)).next_multiple_of(WORDS);
-        blocks * WORDS + blocks.next_multiple_of(GROUP) + index
+        blocks * WORDS + blocks.next_multiple_of(GROUP) + Zeros::words(blocks) + index
     }
     /// A section over `range` in `words`, zeroed and as many as asked for: all frames free but those of the first and
     /// the last block that lie outside.
@@ -65,9 +67,11 @@ impl<'m> Section<'m> {
         let count = (blocks.end - blocks.start) as usize;
         let (fields, rest) = words.split_at(count * WORDS);
         let (entries, rest) = rest.split_at(count.next_multiple_of(GROUP));
+        let (zeros, rest) = rest.split_at(Zeros::words(count));
         let index = Index::new(Self::bits_of(range), rest);
         let fields = fields.as_chunks().0;
-        let section = Section { range, node, first: blocks.start, fields, entries, index };
+        let zeros = Zeros::new(zeros);
+        let section = Section { range, node, first: blocks.start, fields, entries, zeros, index };
         let start = (range.start().get() % FRAMES as u64) as u32;
         let end = ((blocks.end << SHIFT) - range.end().get()) as u32;
         section.withhold(0, 0, start).expect("a new block is free");
@@ -84,6 +88,10 @@ impl<'m> Section<'m> {
     }
     pub(super) fn index(&self) -> &Index<'m> {
         &self.index
+    }
+    #[inline]
+    pub(super) fn zeros(&self) -> &Zeros<'m> {
+        &self.zeros
     }
     /// How many blocks, the partly covered ones included.
     pub(super) fn blocks(&self) -> usize {

@@ -11,9 +11,10 @@
 //!
 //! **Not here**: where the words come from. They must not lie in frames that are still to be allocated: reserve those.
 
+use super::entry::FRAMES;
 use super::section::{FRAMES_MAX, Section};
 use super::sections::{Refused, SECTIONS_MAX, Sections};
-use super::{CpuCount, Folios, NODES_MAX, SetupError, Word, Words, seats};
+use super::{CpuCount, Folios, Known, NODES_MAX, SetupError, Word, Words, seats};
 use foliant_units::{CPUS_MAX, Frame, FrameRange, Node, Pages};
 
 /// Bytes to which the first word used is aligned: lines are fetched in pairs.
@@ -104,7 +105,7 @@ fn seat_words(cpus: CpuCount) -> Result<usize, SetupError> {
 }
 
 impl<'m> Folios<'m> {
-    /// How many words [`Folios::new`] needs for these ranges and CPUs: some 17.1 per 2 MiB.
+    /// How many words [`Folios::new`] needs for these ranges and CPUs: some 25.1 per 2 MiB.
     pub fn layout(ranges: &[FrameRange], cpus: CpuCount) -> Result<Words, SetupError> {
         Folios::layout_on(ranges, &[], cpus)
     }
@@ -153,10 +154,17 @@ impl<'m> Folios<'m> {
         drop(adding);
         Ok(folios)
     }
-    /// Takes `range` in while the allocator is in use, with its records in `meta`, which must be zero.
+    /// Takes `range` in while the allocator is in use, with its records in `meta`, which must be zero; `known` tells what
+    /// the range holds.
     ///
     /// No block will reach from this range into one that it touches.
-    pub fn add(&self, range: FrameRange, node: Node, meta: &'m [Word]) -> Result<(), SetupError> {
+    pub fn add(
+        &self,
+        range: FrameRange,
+        node: Node,
+        known: Known,
+        meta: &'m [Word],
+    ) -> Result<(), SetupError> {
         sized(range)?;
         if node.0 as usize >= NODES_MAX {
             return Err(SetupError::Node(node, range));
@@ -166,7 +174,14 @@ impl<'m> Folios<'m> {
         if let Some(other) = self.ranges().find(|other| other.overlaps(range)) {
             return Err(SetupError::Overlap(other, range));
         }
-        adding.push(|| Section::new(range, node, words)).map_err(|why| match why {
+        let make = || {
+            let section = Section::new(range, node, words);
+            if known == Known::Zero {
+                (0..section.blocks()).for_each(|blk| section.zeros().note(blk, 0, FRAMES));
+            }
+            section
+        };
+        adding.push(make).map_err(|why| match why {
             Refused::Full => SetupError::TooMany(range),
             Refused::Busy => SetupError::Busy(range),
         })

@@ -145,7 +145,9 @@ fn memory_is_added_under_load() {
             scope.spawn(move || world.work(Cpu(cpu), 7 + u64::from(cpu), 30_000, 11));
         }
         for (n, meta) in more.iter().enumerate() {
-            folios.add(part(n as u64 + 1), foliant_units::Node(0), meta).unwrap();
+            folios
+                .add(part(n as u64 + 1), foliant_units::Node(0), super::Known::Nothing, meta)
+                .unwrap();
             std::thread::yield_now();
         }
     });

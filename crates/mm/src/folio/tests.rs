@@ -185,8 +185,11 @@ fn memory_is_added_while_in_use() {
     let folios = Folios::new(&ranges, CpuCount(2), &first).unwrap();
     while folios.alloc(Cpu(0), Order::MEGA, MOVABLE).is_ok() {}
     let overlap = range(0x3ff, 4);
-    assert_eq!(folios.add(overlap, Node(0), &meta), Err(SetupError::Overlap(ranges[0], overlap)));
-    folios.add(range(0x800, 0x400), Node(0), &meta).unwrap();
+    assert_eq!(
+        folios.add(overlap, Node(0), Known::Nothing, &meta),
+        Err(SetupError::Overlap(ranges[0], overlap))
+    );
+    folios.add(range(0x800, 0x400), Node(0), Known::Nothing, &meta).unwrap();
     assert_eq!(folios.alloc(Cpu(1), order(10), MOVABLE), Ok(Frame::new(0x800)));
     folios.free(Cpu(1), Frame::new(0x800), order(10)).unwrap();
     assert!(folios.alloc(Cpu(0), Order::BASE, MOVABLE).is_ok());

@@ -22,13 +22,31 @@ use foliant_units::{Frame, FrameRange, Order};
 pub struct Claim {
     frame: Frame,
     order: Order,
+    content: Content,
+}
+
+/// Whether what the allocator knows of a block's content still holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Content {
+    /// Nothing was written since the block was taken.
+    AsTaken,
+    /// It may hold anything.
+    Any,
 }
 
 impl Claim {
     /// States that the caller owns the block. The allocator and a completed flush are the only callers
     /// (frame::I1, I2).
     pub(crate) const fn state(frame: Frame, order: Order) -> Claim {
-        Claim { frame, order }
+        Claim { frame, order, content: Content::Any }
+    }
+    /// The same, of a block that the allocator handed out just now.
+    pub(crate) const fn taken(frame: Frame, order: Order) -> Claim {
+        Claim { frame, order, content: Content::AsTaken }
+    }
+    /// Whether what the allocator knows of the content still holds.
+    pub(crate) const fn content(&self) -> Content {
+        self.content
     }
     /// The first frame.
     pub const fn frame(&self) -> Frame {
@@ -78,6 +96,6 @@ impl Stale {
     }
     /// What a completed flush makes of it (frame::I2). Called by the gather alone.
     pub(crate) const fn flushed(self) -> Claim {
-        Claim { frame: self.frame, order: self.order }
+        Claim::state(self.frame, self.order)
     }
 }

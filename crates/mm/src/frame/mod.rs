@@ -18,6 +18,7 @@
 mod claim;
 mod descriptor;
 
+pub(crate) use claim::Content;
 pub use claim::{Claim, Stale};
 pub(crate) use descriptor::Link;
 pub use descriptor::{DESCRIPTOR_BYTES, Flag, Identity, Kind, word_at};

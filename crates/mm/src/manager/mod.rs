@@ -14,6 +14,7 @@
 //! **Not here**: any mechanism.
 
 mod audit;
+mod clearing;
 mod kernel;
 mod pool;
 mod setup;
@@ -21,6 +22,7 @@ mod setup;
 #[cfg(feature = "verify")]
 pub use audit::{Audit, AuditError};
 
+pub use clearing::Contents;
 pub use kernel::KernelMapError;
 pub use setup::{BootPages, Setup, SetupError};
 

@@ -1,9 +1,9 @@
 //! Building a manager from lent memory.
 
-use super::Manager;
+use super::{Contents, Manager};
 use crate::fault::{Policy, Switches};
 use crate::flush::Target;
-use crate::folio::{CpuCount, Folios, ReserveError, SetupError as FolioError, Word};
+use crate::folio::{CpuCount, Folios, Known, ReserveError, SetupError as FolioError, Word};
 use crate::frame::{Claim, DESCRIPTOR_BYTES};
 use crate::memmap;
 use crate::pool::{self, Folding};
@@ -21,6 +21,8 @@ pub struct Setup<'a> {
     pub memory: &'a [FrameRange],
     /// The node of each range; node 0 where the list ends early.
     pub nodes: &'a [Node],
+    /// What is in it, all of it that is not reserved.
+    pub contents: Contents,
     /// Parts of it that are in use already: the kernel's image, boot modules.
     pub reserved: &'a [FrameRange],
     /// The first frame number that will never be added later; 0 for none beyond `memory`.
@@ -35,11 +37,12 @@ pub struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// All of `memory` on one node, nothing reserved, nothing added later, no pools.
+    /// All of `memory` on one node, contents unknown, nothing reserved, nothing added later, no pools.
     pub const fn of(memory: &'a [FrameRange], policy: Policy) -> Setup<'a> {
         Setup {
             memory,
             nodes: &[],
+            contents: Contents::Unknown,
             reserved: &[],
             added_below: Frame::new(0),
             kernel_top: None,
@@ -143,6 +146,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let meta: &[Word] =
             records(machine, at(plan.per_cpu() + plan.described()), plan.words as usize);
         let folios = Folios::new_on(setup.memory, setup.nodes, cpus, meta)?;
+        if setup.contents == Contents::Zero {
+            setup.memory.iter().for_each(|range| folios.declare_zero(*range));
+        }
         for range in setup.reserved.iter().chain([&home]) {
             folios.reserve(*range).map_err(SetupError::Reserved)?;
         }
@@ -241,10 +247,16 @@ fn home(setup: &Setup<'_>, pages: Pages) -> Option<FrameRange> {
 impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// Takes more memory of node 0 in while the manager is in use. Its records come out of the range itself.
     pub fn add_memory(&self, range: FrameRange) -> Result<(), SetupError> {
-        self.add_memory_on(range, Node(0))
+        self.add_memory_of(range, Node(0), Contents::Unknown)
     }
-    /// [`add_memory`](Manager::add_memory) of any node.
-    pub fn add_memory_on(&self, range: FrameRange, node: Node) -> Result<(), SetupError> {
+
+    /// [`add_memory`](Manager::add_memory) of any node, and of memory whose contents are known.
+    pub fn add_memory_of(
+        &self,
+        range: FrameRange,
+        node: Node,
+        contents: Contents,
+    ) -> Result<(), SetupError> {
         let words = Folios::layout_added(range)?.0;
         let bytes = Plan::page_up(words * 8);
         let pages = Pages::new(bytes / FRAME_BYTES);
@@ -263,7 +275,11 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         crate::zero::clear_range(machine, home);
         machine.owned(home, Owner::Records);
         let meta: &[Word] = records(machine, home.start().pa(), words as usize);
-        self.stock.folios.add(range, node, meta)?;
+        let known = match contents {
+            Contents::Zero => Known::Zero,
+            Contents::Unknown => Known::Nothing,
+        };
+        self.stock.folios.add(range, node, known, meta)?;
         self.stock.folios.reserve(home).map_err(SetupError::Reserved)
     }
 

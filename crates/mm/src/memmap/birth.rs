@@ -26,13 +26,18 @@ pub enum Birth {
 impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     /// Takes a free block of 2 MiB or 1 GiB and makes a huge page of it.
     pub fn claim(&self, order: Order, birth: Birth) -> Result<Huge, Refused> {
-        self.claim_block(None, order, birth)
+        let huge = self.claim_unwritten(None, order, birth)?;
+        self.stock.folios.forget(huge.frames()); // its owner may write to it as it likes
+        Ok(huge)
     }
-    /// [`claim`](Memmap::claim) of a block of `node`.
-    pub fn claim_on(&self, node: Node, order: Order, birth: Birth) -> Result<Huge, Refused> {
-        self.claim_block(Some(node), order, birth)
-    }
-    fn claim_block(&self, node: Option<Node>, order: Order, birth: Birth) -> Result<Huge, Refused> {
+    /// [`claim`](Memmap::claim), on `node` alone where one is named, for an owner who writes to the page through `zero` only:
+    /// what is known to be zero in it stays known.
+    pub(crate) fn claim_unwritten(
+        &self,
+        node: Option<Node>,
+        order: Order,
+        birth: Birth,
+    ) -> Result<Huge, Refused> {
         if ![Order::MEGA, Order::GIGA].contains(&order) {
             return Err(Refused::Order(order));
         }
@@ -40,7 +45,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         let claim = take().or_else(|none| if self.reclaim() > 0 { take() } else { Err(none) });
         let claim = claim.map_err(|_| Refused::NoMemory(order))?;
         self.make(claim, birth).map_err(|claim| {
-            self.stock.release(claim);
+            self.stock.put_back(claim);
             Refused::NoMemory(order)
         })
     }

@@ -90,9 +90,9 @@ impl Huge {
     pub fn frames(&self) -> FrameRange {
         FrameRange::new(self.head, self.order.pages()).expect("a huge page lies in memory")
     }
-    /// The block, no huge page any more.
+    /// The block, no huge page any more. Whoever wrote to the page made the allocator forget that it was zero.
     pub(super) fn block(self) -> Claim {
-        Claim::state(self.head, self.order)
+        Claim::taken(self.head, self.order)
     }
     /// Its 2 MiB blocks. The one of the head comes last, so that who sees any of the others sees that one too.
     pub(super) fn blocks(&self) -> impl DoubleEndedIterator<Item = Block> + use<> {

@@ -50,7 +50,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
     /// Gives the blocks of a batch back to the allocator, and their descriptors. Needs no memory. What is refused stays in
     /// the batch.
     pub fn release(&self, batch: &mut Batch<'_, 'm, M, P>) -> Released {
-        self.release_to(batch, |block| self.stock.release(block))
+        self.release_to(batch, |block| self.stock.put_back(block))
     }
     /// Makes smaller huge pages of those of a batch, and hands each to `made`. A folded page's descriptors are taken away
     /// first, so this is [`release`](Memmap::release) and as many claims, but for the blocks, which nobody else can get. Where
@@ -67,11 +67,11 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
             let (head, order) = block.give();
             self.stock.folios.split(head, order, into).expect("a claim is a block (frame::I1)");
             for nth in 0..order.pages().get() / into.pages().get() {
-                let part = Claim::state(head.add(Pages::new(nth * into.pages().get())), into);
+                let part = Claim::taken(head.add(Pages::new(nth * into.pages().get())), into);
                 match self.make(part, birth) {
                     Ok(huge) => made(huge),
                     Err(part) => {
-                        self.stock.release(part);
+                        self.stock.put_back(part);
                         out.given_up += 1;
                     }
                 }
@@ -159,7 +159,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         let why = match self.admit(&huge) {
             Ok(identity) if identity.has(Flag::Optimized) => Refused::StillFolded(huge.head()),
             Ok(_) if self.unmark(&huge) => {
-                self.stock.release(huge.block());
+                self.stock.put_back(huge.block());
                 return Ok(());
             }
             Ok(_) => Refused::Poisoned(huge.head()),

@@ -197,16 +197,16 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         node: Option<Node>,
     ) -> Result<Huge, Refused> {
         if let Some(node) = node {
-            return self.memmap.claim_on(node, order, self.birth());
+            return self.memmap.claim_unwritten(Some(node), order, self.birth());
         }
         let count = self.nodes().count();
         if count == 1 {
-            return self.memmap.claim(order, self.birth());
+            return self.memmap.claim_unwritten(None, order, self.birth());
         }
         let first = pool.next_turn(count);
         let mut refused = Refused::NoMemory(order);
         for node in (0..count).filter_map(|n| self.nodes().nth((first + n) % count)) {
-            match self.memmap.claim_on(node, order, self.birth()) {
+            match self.memmap.claim_unwritten(Some(node), order, self.birth()) {
                 Ok(huge) => return Ok(huge),
                 Err(why) => refused = why,
             }

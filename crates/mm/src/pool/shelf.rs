@@ -163,7 +163,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     pub(super) fn shelve(&self, huge: Huge) {
         let (stock, head) = (self.stock, huge.head());
         let shelf = self.shelf(self.node_of(head));
-        stock.machine.owned(huge.frames(), Owner::Records); // kept, and used for nothing
+        stock.machine.owned(huge.frames(), Owner::Kept);
         let next = get(&shelf.first);
         stock.set_link(head, Link::Next, next);
         stock.set_link(head, Link::Before, FIRST);

@@ -1,8 +1,8 @@
 //! Taking frames and giving them back.
 
 use super::{Event, SizeEvent, Stock};
-use crate::folio::Class;
-use crate::frame::{Claim, Flag, Identity, Kind};
+use crate::folio::{Class, Known};
+use crate::frame::{Claim, Content, Flag, Identity, Kind};
 use crate::table::{Paging, Spare};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner, Refusal};
@@ -29,7 +29,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         match self.describe(claim.frames()) {
             Ok(()) => Ok(claim),
             Err(NoBlock { .. }) => {
-                self.release(claim);
+                self.put_back(claim);
                 Err(NoBlock { order })
             }
         }
@@ -56,16 +56,31 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             self.count(Event::NoMemory);
             return Err(NoBlock { order });
         };
-        let claim = Claim::state(frame, order);
+        let claim = Claim::taken(frame, order);
         self.machine.owned(claim.frames(), Owner::Claimed);
         Ok(claim)
     }
 
-    /// Gives a block back.
+    /// Gives a block back, whatever it holds.
     pub(crate) fn release(&self, claim: Claim) {
+        self.give_back(claim, Known::Nothing);
+    }
+    /// Gives back a block that was never written to: what was known of it stays known.
+    pub(crate) fn put_back(&self, claim: Claim) {
+        let known = match claim.content() {
+            Content::AsTaken => Known::AsBefore,
+            Content::Any => Known::Nothing,
+        };
+        self.give_back(claim, known);
+    }
+    /// Gives back a block that was cleared and not written to since.
+    pub(crate) fn release_cleared(&self, claim: Claim) {
+        self.give_back(claim, Known::Zero);
+    }
+    fn give_back(&self, claim: Claim, known: Known) {
         self.machine.owned(claim.frames(), Owner::Free);
         let (frame, order) = claim.give();
-        if let Err(misuse) = self.folios.free(self.machine.me(), frame, order) {
+        if let Err(misuse) = self.folios.free_knowing(self.machine.me(), frame, order, known) {
             panic!("a claim is the only handle to its block (frame::I1): {misuse}");
         }
     }

@@ -1,5 +1,6 @@
 //! What is counted, and where.
 
+use super::pace::Pace;
 use super::visits::Visits;
 use crate::sync::{AtomicU64, GraceSlot, Ordering};
 use foliant_units::Order;
@@ -37,6 +38,16 @@ events! {
         LostRace => "fault_lost_race",
         /// Bytes cleared.
         ZeroedBytes => "zeroed_bytes",
+        /// Bytes not cleared because they were known to be zero.
+        SparedBytes => "zero_spared_bytes",
+        /// Bytes cleared ahead of their use.
+        AheadBytes => "zeroed_ahead_bytes",
+        /// Bytes cleared for a folio that was dropped; they stay known to be zero.
+        DroppedBytes => "zero_dropped_bytes",
+        /// Extents handed to the machine to be cleared.
+        ZeroExtents => "zero_extents",
+        /// Breathing points taken while clearing.
+        ZeroBreaths => "zero_breaths",
         /// Bytes copied.
         CopiedBytes => "copied_bytes",
         /// Flushes that asked at least one other CPU.
@@ -122,6 +133,7 @@ pub(crate) const ANON_ORDERS: usize = Order::MEGA.index() + 1;
 pub(crate) struct PerCpu {
     pub(crate) grace: GraceSlot,
     pub(crate) visits: Visits,
+    pub(crate) pace: Pace,
     pub(crate) events: [AtomicU64; Event::ALL.len()],
     pub(crate) sizes: [[AtomicU64; SizeEvent::ALL.len()]; ANON_ORDERS],
 }

@@ -21,6 +21,7 @@
 mod claims;
 mod counters;
 mod describe;
+mod pace;
 mod records;
 mod returned;
 mod speculate;
@@ -32,6 +33,8 @@ pub use counters::{Event, SizeEvent, SizeStats};
 pub use claims::NoBlock;
 pub(crate) use counters::PerCpu;
 pub(crate) use describe::{Described, OWN, SECTION_BYTES, STRETCH_PAGES};
+pub use pace::Pace;
+pub(crate) use pace::SAMPLE;
 pub(crate) use records::{Record, Words, record, records, words};
 pub use speculate::Reference;
 pub(crate) use stretches::{Block, Stretch, Stretches};
@@ -53,6 +56,8 @@ pub(crate) struct Stock<'m, M, P> {
     pub(crate) kernel: Tables<'m, M, P>,
     /// Entries per flush, 0 for all of an operation; read and written by `flush::FlushGrain`.
     pub(crate) flush_grain: AtomicU64,
+    /// How memory is cleared; read and written by `zero::Clearing`.
+    pub(crate) clearing: [AtomicU64; 4],
     /// Where the descriptor array starts.
     pub(crate) array: Va,
     /// Which parts of it are there.
@@ -71,8 +76,20 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         cpus: &'m [PerCpu],
     ) -> Self {
         let (grace, flush_grain) = (Grace::default(), AtomicU64::new(0));
+        let clearing = core::array::from_fn(|_| AtomicU64::new(0));
         let returned = Returned::default();
-        Stock { machine, folios, grace, kernel, flush_grain, array, stretches, returned, cpus }
+        Stock {
+            machine,
+            folios,
+            grace,
+            kernel,
+            flush_grain,
+            clearing,
+            array,
+            stretches,
+            returned,
+            cpus,
+        }
     }
 
     /// The calling CPU's line.

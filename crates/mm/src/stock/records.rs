@@ -20,7 +20,7 @@ pub(crate) unsafe trait Record: Sync {}
 unsafe impl Record for AtomicU64 {}
 // SAFETY: words.
 unsafe impl Record for Words {}
-// SAFETY: arrays of words and the words of a GraceSlot.
+// SAFETY: arrays of words and the words of a GraceSlot and a Pace.
 unsafe impl Record for PerCpu {}
 
 /// `count` records of type `T` from `pa` on.

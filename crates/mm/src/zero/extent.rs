@@ -1,19 +1,38 @@
 #![allow(unsafe_code)]
 //! The two bulk operations of the machine, on memory that the caller owns.
 
+use super::{Clearing, Pace, PlanError, Tally, carry_out};
 use crate::frame::Claim;
-use foliant_machine::PhysMem;
-use foliant_units::{Bytes, FRAME_BYTES, FrameRange, Pa};
+use crate::stock::Stock;
+use crate::table::Paging;
+use foliant_machine::{Clock, Machine, PhysMem, Warmth};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Pa};
 
-pub(super) fn clear(memory: &impl PhysMem, pa: Pa, bytes: Bytes) {
-    // SAFETY: the caller holds the Claim of the block (frame::I1).
-    unsafe { memory.clear(pa, bytes) }
+pub(super) fn clear(memory: &impl PhysMem, pa: Pa, bytes: Bytes, warmth: Warmth) {
+    // SAFETY: the caller holds the Claim of the block (frame::I1), or owns it by the promise of `clear_block`.
+    unsafe { memory.clear(pa, bytes, warmth) }
+}
+
+/// Clears a block that no manager owns, as a manager does: for measuring. `unknown` gives the part of at most 2 MiB of frames
+/// that is not known to be zero.
+///
+/// # Safety
+/// The caller owns the block, and no reference into it is alive.
+pub unsafe fn clear_block(
+    machine: &(impl PhysMem + Clock),
+    pace: &Pace,
+    clearing: &Clearing,
+    (block, touched): ((Frame, Order), Option<Frame>),
+    unknown: impl Fn(FrameRange) -> Option<FrameRange>,
+) -> Result<Tally, PlanError> {
+    carry_out(machine, pace, clearing, block, touched, unknown)
 }
 
 /// Copies `from` into the frames of a huge page that is the caller's.
-pub(crate) fn copy_huge(memory: &impl PhysMem, from: Pa, to: FrameRange) {
+pub(crate) fn copy_huge<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, from: Pa, to: FrameRange) {
+    stock.folios.forget(to);
     // SAFETY: the caller holds the Huge of `to` (memmap::Huge), and a reference to the source's folio.
-    unsafe { memory.copy(from, to.start().pa(), to.pages().bytes()) }
+    unsafe { stock.machine.copy(from, to.start().pa(), to.pages().bytes()) }
 }
 
 /// Copies one base page into a block of order 0.

@@ -1,37 +1,157 @@
 //! Clearing memory before anybody else sees it.
 //!
-//! In its simplest form: one extent per block. Order around the fault, breathing points and known-zero bookkeeping
-//! belong here and come with system Z.
+//! A huge page is cleared in few large extents, not page by page: the far parts first, the neighbourhood of the page that
+//! was touched last, so that its user finds it warm. What the allocator knows to be zero is not cleared at all.
+//!
+//! ```text
+//!   block, page touched ─▶ plan: extents ─▶ less what is known to be zero ─▶ run: by the clock ─▶ machine
+//!                            │ far: Keep or Stream ◀── pace: rates that this CPU measures ◀── time ─┘
+//! ```
 //!
 //! **Invariants**
-//! - Z1. Every byte of a block is cleared exactly once, before the block is published.
+//! - Z1. Every byte of a block is cleared exactly once before the block is published, or was known to be zero.
+//! - Z2. What is known to be zero was cleared, and nobody owned it since (`folio::zeros`).
+//! - Z3. Without a grain a block takes at most three extents per 2 MiB, besides those that breathing points cut.
+//! - Z4. No stretch is planned to be longer than the budget. A base page is cleared in one go.
+//! - Z5. Clearing takes no memory and cannot fail.
 //!
-//! **Locking.** Called with no lock held.
+//! **Locking.** Called with no lock held: breathing points are taken.
+//!
+//! **Not here**: instructions (`foliant-x86`).
 
-use crate::frame::Claim;
-use crate::stock::{Event, Stock};
-use crate::table::Paging;
-use foliant_machine::Machine;
-use foliant_units::FrameRange;
-
+mod ahead;
+mod clearing;
 mod extent;
+mod plan;
+mod run;
 
+#[cfg(all(test, not(loom)))]
+mod plan_model;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use crate::stock::Pace;
+pub use ahead::{Ahead, Stopped};
+pub use clearing::{Clearing, Far, ZeroGrain};
+pub use extent::clear_block;
+pub use plan::{Extent, Plan, PlanError};
+pub use run::Tally;
+
+pub(crate) use ahead::clear_ahead;
 pub(crate) use extent::{copy_huge, copy_page};
+
+use crate::frame::{Claim, Content};
+use crate::stock::{Event, SAMPLE, Stock};
+use crate::table::Paging;
+use foliant_machine::{Clock, Machine, PhysMem, Warmth};
+use foliant_units::{Bytes, Frame, FrameRange, Order};
+use plan::between;
+use run::Run;
 
 /// Clears frames that are not in stock yet: the records that the stock itself is made of.
 pub(crate) fn clear_range(machine: &impl Machine, frames: FrameRange) {
-    extent::clear(machine, frames.start().pa(), frames.pages().bytes());
+    extent::clear(machine, frames.start().pa(), frames.pages().bytes(), Warmth::Keep);
 }
 
-/// Clears the frames of a huge page that is the caller's.
-pub(crate) fn clear_huge<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, frames: FrameRange) {
-    clear_range(stock.machine, frames);
-    stock.count_by(Event::ZeroedBytes, frames.pages().bytes().get());
+/// Clears the huge page at `head`, which is the caller's, the neighbourhood of the frame that was touched last.
+pub(crate) fn clear_huge<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    (head, order): (Frame, Order),
+    touched: Frame,
+) {
+    clear_block_of(stock, (head, order), Some(touched), Content::AsTaken);
 }
 
 /// Clears the block.
 pub(crate) fn clear<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, claim: &Claim) {
-    let bytes = claim.order().bytes();
-    extent::clear(stock.machine, claim.frame().pa(), bytes);
-    stock.count_by(Event::ZeroedBytes, bytes.get());
+    clear_near(stock, claim, None);
+}
+
+/// Clears the block, the neighbourhood of the frame that was touched last.
+pub(crate) fn clear_around<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    claim: &Claim,
+    touched: Frame,
+) {
+    clear_near(stock, claim, Some(touched));
+}
+
+fn clear_near<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    claim: &Claim,
+    touched: Option<Frame>,
+) {
+    clear_block_of(stock, (claim.frame(), claim.order()), touched, claim.content());
+}
+
+fn clear_block_of<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    block: (Frame, Order),
+    touched: Option<Frame>,
+    content: Content,
+) {
+    let clearing = Clearing::load(stock);
+    let pace = &stock.mine().pace;
+    let known = content == Content::AsTaken && stock.folios.knows_zeros();
+    let unknown = |frames| if known { stock.folios.unknown(frames) } else { Some(frames) };
+    let tally = carry_out(stock.machine, pace, &clearing, block, touched, unknown)
+        .expect("a block is aligned, and the page touched lies in it");
+    if known {
+        let (head, order) = block;
+        // It is being used from now on.
+        stock.folios.forget(between(head, head.add(order.pages())));
+    }
+    stock.count_by(Event::ZeroedBytes, tally.cleared.get());
+    count(stock, &tally);
+}
+
+fn count<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, tally: &Tally) {
+    stock.count_by(Event::ZeroExtents, tally.clears);
+    if tally.spared.get() > 0 {
+        stock.count_by(Event::SparedBytes, tally.spared.get());
+    }
+    if tally.breaths > 0 {
+        stock.count_by(Event::ZeroBreaths, tally.breaths);
+    }
+}
+
+fn carry_out(
+    machine: &(impl PhysMem + Clock),
+    pace: &Pace,
+    clearing: &Clearing,
+    block: (Frame, Order),
+    touched: Option<Frame>,
+    unknown: impl Fn(FrameRange) -> Option<FrameRange>,
+) -> Result<Tally, PlanError> {
+    let (head, order) = block;
+    let in_one_go = clearing.grain.pages().is_none_or(|grain| grain >= order.pages());
+    if order < clearing.parts_from && order.bytes() <= SAMPLE && in_one_go {
+        let frames = plan::check(block, touched)?;
+        return Ok(small(machine, frames, unknown));
+    }
+    let far = match clearing.far {
+        _ if order < clearing.parts_from => Warmth::Keep,
+        Far::Measured => pace.choose(order),
+        Far::Keep => Warmth::Keep,
+        Far::Stream => Warmth::Stream,
+    };
+    let plan = Plan::new((head, order), touched, clearing, far)?;
+    let mut run = Run::new(machine, pace, clearing.budget);
+    plan.extents().for_each(|extent| run.extent(extent, &unknown));
+    let spared = Bytes::new(order.bytes().get() - run.tally.cleared.get());
+    Ok(Tally { spared, ..run.tally })
+}
+
+/// A block that is cleared in one go and not timed: most blocks are pages.
+#[inline]
+fn small(
+    machine: &impl PhysMem,
+    all: FrameRange,
+    unknown: impl Fn(FrameRange) -> Option<FrameRange>,
+) -> Tally {
+    let spared = all.pages().bytes();
+    let Some(frames) = unknown(all) else { return Tally { spared, ..Tally::default() } };
+    let cleared = frames.pages().bytes();
+    extent::clear(machine, frames.start().pa(), cleared, Warmth::Keep);
+    Tally { cleared, spared: Bytes::new(spared.get() - cleared.get()), clears: 1, breaths: 0 }
 }

@@ -1,7 +1,7 @@
 //! A machine that lets a test act in the middle of an operation: right after a block was cleared, right before a root is
 //! loaded, or right before other CPUs are asked.
 
-use foliant_machine::{Around, Cpus, Invalidation, Kept, PhysMem, Root, Ticket, Tlb};
+use foliant_machine::{Around, Cpus, Invalidation, Kept, PhysMem, Root, Ticket, Tlb, Warmth};
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Cpu, CpuSet, Pa};
 use std::sync::Mutex;
@@ -43,9 +43,9 @@ unsafe impl Around for Meddler {
     fn inner(&self) -> &Sim {
         &self.sim
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.sim.clear(pa, bytes) }
+        unsafe { self.sim.clear(pa, bytes, warmth) }
         let due = self.clearing.lock().unwrap().take_if(|(size, _)| *size == bytes);
         if let Some((_, hook)) = due {
             hook();

@@ -2,7 +2,7 @@
 
 use foliant_machine::{
     Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, MmuRules, Owner, PhysMem, Refusal,
-    Root, Ticket, Tlb, Witness,
+    Root, Ticket, Tlb, Warmth, Witness,
 };
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Nanos, Pa, Va};
@@ -69,9 +69,9 @@ unsafe impl PhysMem for Recorder {
         }
         done
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
         // SAFETY: as above.
-        unsafe { self.sim.clear(pa, bytes) }
+        unsafe { self.sim.clear(pa, bytes, warmth) }
     }
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
         // SAFETY: as above.

@@ -21,7 +21,7 @@ const fn legal(old: Owner, new: Owner) -> bool {
         // A second statement that frames are free is another checker's business.
         Owner::Reserved | Owner::Free => true,
         Owner::Claimed => !matches!(new, Owner::Claimed),
-        Owner::Table | Owner::Records | Owner::User | Owner::Zero => {
+        Owner::Table | Owner::Records | Owner::Kept | Owner::User | Owner::Zero => {
             matches!(new, Owner::Free | Owner::Claimed)
         }
     }
@@ -56,7 +56,9 @@ impl Checker for NoSharedOwner {
             Event::Filled { entry } if !entry.table && entry.rights.user => {
                 let start = entry.base.get() >> FRAME_SHIFT;
                 let pieces = self.owners.pieces(start, start + entry.bytes() / FRAME_BYTES);
-                let wrong = |o| matches!(o, Owner::Table | Owner::Records | Owner::Claimed);
+                let wrong = |owner| {
+                    matches!(owner, Owner::Table | Owner::Records | Owner::Claimed | Owner::Kept)
+                };
                 if let Some(piece) = pieces.iter().find(|piece| wrong(piece.value)) {
                     let (frame, va) = (Frame::new(piece.start), entry.va);
                     report(format!("users reach {frame:?}, which is {:?}, at {va:?}", piece.value));

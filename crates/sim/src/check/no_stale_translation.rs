@@ -130,7 +130,8 @@ impl NoStaleTranslation {
         report: &mut Report<'_>,
     ) {
         for piece in self.owners.pieces(frames.start().get(), frames.end().get()) {
-            let had_owner = matches!(piece.value, Owner::User | Owner::Table | Owner::Records);
+            let had_owner =
+                matches!(piece.value, Owner::User | Owner::Table | Owner::Records | Owner::Kept);
             if new != Owner::Free && !had_owner {
                 continue;
             }

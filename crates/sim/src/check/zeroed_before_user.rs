@@ -104,7 +104,7 @@ impl Checker for ZeroedBeforeUser {
                     Owner::Table | Owner::Records => {
                         self.turn(start, end, |_| true, State::Unclean)
                     }
-                    Owner::Free | Owner::Claimed | Owner::Reserved => {
+                    Owner::Free | Owner::Claimed | Owner::Kept | Owner::Reserved => {
                         let left = |s| matches!(s, State::Touched | State::Delivered);
                         self.turn(start, end, left, State::Unclean);
                     }

@@ -14,6 +14,7 @@ mod tables;
 pub use hugetlb::{Phases, PoolRows};
 
 use core::fmt;
+use foliant_machine::Warmth;
 use foliant_units::Nanos;
 
 macro_rules! works {
@@ -53,7 +54,7 @@ works! {
     EntryWrite = "entry_write",
     /// Clearing a byte in an extent below 2 MiB.
     ClearByte = "clear_byte",
-    /// Clearing a byte in an extent of 2 MiB and more.
+    /// Clearing a byte in an extent of 2 MiB and more, or in one that is streamed past the caches.
     ClearByteLarge = "clear_byte_large",
     /// Copying a byte.
     CopyByte = "copy_byte",
@@ -164,13 +165,16 @@ impl CostModel {
 
     /// Nanoseconds to clear `bytes` in extents of `grain` bytes.
     pub fn clear_nanos(&self, bytes: u64, grain: u64) -> f64 {
-        self.nanos(clear_work(grain), bytes)
+        self.nanos(clear_work(grain, Warmth::Keep), bytes)
     }
 }
 
-/// The kind of work that clearing an extent of `bytes` is.
-pub(crate) const fn clear_work(bytes: u64) -> Work {
-    if bytes >= 2 << 20 { Work::ClearByteLarge } else { Work::ClearByte }
+/// The kind of work that clearing an extent of `bytes` is. What is streamed is part of a large folio.
+pub(crate) const fn clear_work(bytes: u64, warmth: Warmth) -> Work {
+    match warmth {
+        Warmth::Keep if bytes < 2 << 20 => Work::ClearByte,
+        Warmth::Keep | Warmth::Stream => Work::ClearByteLarge,
+    }
 }
 
 impl fmt::Display for CostModel {

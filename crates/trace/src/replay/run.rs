@@ -16,6 +16,7 @@ use foliant::space::{
     Advice, Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId as Id,
 };
 use foliant::table::{Entry, X86_64};
+use foliant::zero::{Clearing, Far};
 use foliant::{Manager, Outcome, Policy, SizeEvent};
 use foliant_machine::Cpus;
 use foliant_sim::{Config, Sim, Work};
@@ -47,6 +48,8 @@ pub fn replay(
     let ranges: Vec<FrameRange> = sim.config().memory.clone();
     let setup = Setup::of(&ranges, choice.policy());
     let mm = Mm::new(&sim, &setup).map_err(|why| ReplayError::TooSmall { memory, why })?;
+    // Of the model's two prices for clearing, huge pages pay the one for large extents.
+    mm.set_clearing(Clearing { far: Far::Stream, ..mm.clearing() });
     let mut run = Run::new(&sim, &mm, choice, (memory, settings.fragmented));
     run.prepare()?;
     for (index, step) in plan.steps.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! A machine in a program: no privileges, one CPU, the program's own addresses as direct map.
 
 use foliant_units::{Cpu, Va};
-use foliant_x86::{Apic, ApicId, Clear, Features, Host, Line, Settings, TscClock, X86};
+use foliant_x86::{Apic, ApicId, Clear, ClearPlan, Features, Host, Line, Settings, TscClock, X86};
 
 /// A program as the kernel around the machine.
 pub(crate) struct Program;
@@ -26,7 +26,7 @@ pub(crate) fn settings() -> Settings<'static> {
         apic: Apic::X2,
         apic_ids: &[ApicId(0)],
         clock: TscClock::new(2_000_000_000).unwrap(),
-        clear: Clear::StoreQ,
+        clear: ClearPlan::only(Clear::StoreQ),
         features: Features { x2apic: true, ..Features::BASELINE },
     }
 }

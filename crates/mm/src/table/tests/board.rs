@@ -5,7 +5,9 @@ use crate::frame::Claim;
 use crate::table::{Half, Paging, Spare, Tables};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use foliant_machine::{Cpus, Invalidation, Kept, MmuRules, PhysMem, Replace, Root, Ticket, Tlb};
+use foliant_machine::{
+    Cpus, Invalidation, Kept, MmuRules, PhysMem, Replace, Root, Ticket, Tlb, Warmth,
+};
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, Order, Pa};
 use std::vec::Vec;
 
@@ -75,7 +77,7 @@ unsafe impl PhysMem for Board {
     unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
         self.word(pa).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, _: Warmth) {
         for n in 0..bytes.get() / 8 {
             self.word(pa.add(n * 8)).store(0, Ordering::Relaxed);
         }

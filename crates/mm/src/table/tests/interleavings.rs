@@ -9,7 +9,7 @@
 use crate::frame::Claim;
 use crate::table::*;
 use core::ptr::NonNull;
-use foliant_machine::{Cpus, PhysMem};
+use foliant_machine::{Cpus, PhysMem, Warmth};
 use foliant_units::{Bytes, Cpu, Frame, Level, Order, Pa, Va, VaRange};
 use loom::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ unsafe impl PhysMem for Few {
     unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
         self.words[&pa.get()].compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
     }
-    unsafe fn clear(&self, _: Pa, _: Bytes) {}
+    unsafe fn clear(&self, _: Pa, _: Bytes, _: Warmth) {}
     unsafe fn copy(&self, _: Pa, _: Pa, _: Bytes) {}
 }
 

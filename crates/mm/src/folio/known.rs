@@ -1,0 +1,119 @@
+//! What is known of free memory: reading it, noting it, and choosing memory of which too little is known.
+//!
+//! **Invariants**: those of `zeros`. **Not here**: clearing (`crate::zero`).
+
+use super::bits::Phase;
+use super::entry::{FRAMES, Kind};
+use super::field::Offset;
+use super::seats::Place;
+use super::section::Section;
+use super::{Class, Folios, Misuse};
+use foliant_units::{Cpu, Frame, FrameRange, Order, Pages};
+
+const MEGA: u32 = Order::MEGA.get() as u32;
+
+/// What is known of the content of a block that is given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Known {
+    /// It may hold anything.
+    Nothing,
+    /// It was not written to since it was taken.
+    AsBefore,
+    /// It holds zeros.
+    Zero,
+}
+
+impl<'m> Folios<'m> {
+    /// Notes that `range` holds zeros: memory as it comes from the machine, before a block of it is handed out. Frames that
+    /// are no memory are passed over.
+    pub fn declare_zero(&self, range: FrameRange) {
+        self.each_block(range, |section, blk, from, to| section.zeros().note(blk, from, to));
+    }
+    /// Gives a block back that its owner cleared and did not write to since.
+    pub fn free_zeroed(&self, cpu: Cpu, frame: Frame, order: Order) -> Result<(), Misuse> {
+        self.free_knowing(cpu, frame, order, Known::Zero)
+    }
+    /// Free frames that are known to hold zeros. Exact while nobody allocates or frees.
+    pub fn known_zero(&self) -> Pages {
+        let count = |section: &Section<'m>| -> u64 {
+            (0..section.blocks()).map(|blk| u64::from(known_in(section, blk))).sum()
+        };
+        Pages::new(self.sections.iter().map(|(_, section)| count(section)).sum())
+    }
+
+    /// Whether anything was ever known to be zero.
+    #[inline]
+    pub(crate) fn knows_zeros(&self) -> bool {
+        self.sections.iter().any(|(_, section)| section.zeros().ever())
+    }
+    /// The frames from the first to the last of `range` that are not known to be zero. `range` lies within one 2 MiB block,
+    /// and is the caller's.
+    pub fn unknown(&self, range: FrameRange) -> Option<FrameRange> {
+        let Some((_, section)) = self.section_of(range.start()) else { return Some(range) };
+        let (blk, from) = section.locate(range.start());
+        let to = from.0 + range.pages().get() as u32;
+        let (first, last) = section.zeros().unknown(blk, from.0, to)?;
+        FrameRange::new(section.frame(blk, Offset(first)), Pages::new(u64::from(last - first)))
+    }
+    /// Forgets what is known of `range`, which is the caller's.
+    pub(crate) fn forget(&self, range: FrameRange) {
+        self.each_block(range, |section, blk, from, to| section.zeros().forget(blk, from, to));
+    }
+    /// Notes that `range`, which is the caller's, holds zeros.
+    pub(crate) fn note_zero(&self, range: FrameRange) {
+        self.declare_zero(range);
+    }
+
+    /// A 2 MiB block, all of it free, of which some frame is not known to be zero.
+    pub(crate) fn alloc_unknown(&self, cpu: Cpu, class: Class) -> Option<Frame> {
+        let seats = self.seats(cpu)?;
+        let count = self.sections.count();
+        let start = seats.ahead().unwrap_or(Place { section: 0, block: 0, word: 0 });
+        for step in 0..=count {
+            let number = (start.section + step) % count;
+            let section = self.sections.get(number)?;
+            let first = if step == 0 { start.block.min(section.blocks()) } else { 0 };
+            let end =
+                if step == count { start.block.min(section.blocks()) } else { section.blocks() };
+            let mut blocks = first..end;
+            let found = blocks.find(|blk| {
+                section.is_free(*blk)
+                    && section.zeros().unknown(*blk, 0, FRAMES).is_some()
+                    && section.claim_free(*blk, MEGA, class, Phase::Settled)
+            });
+            if let Some(block) = found {
+                seats.set_ahead(Place { section: number, block, word: 0 });
+                return Some(section.frame(block, Offset(0)));
+            }
+        }
+        None
+    }
+
+    /// Every part of `range` that lies in one 2 MiB block of memory.
+    fn each_block(&self, range: FrameRange, visit: impl Fn(&Section<'m>, usize, u32, u32)) {
+        for (_, section) in self.sections.iter() {
+            let mine = section.range();
+            let (start, end) = (range.start().max(mine.start()), range.end().min(mine.end()));
+            let mut at = start;
+            while at < end {
+                let (blk, from) = section.locate(at);
+                let pages = (end.get() - at.get()).min(u64::from(FRAMES - from.0));
+                visit(section, blk, from.0, from.0 + pages as u32);
+                at = at.add(Pages::new(pages));
+            }
+        }
+    }
+}
+
+/// Free frames of a block that are known to be zero.
+fn known_in(section: &Section<'_>, blk: usize) -> u32 {
+    let known = |n: usize| section.zeros().half(blk, n);
+    match section.load(blk).kind() {
+        Kind::Whole => (0..16).map(|n| known(n).count_ones()).sum(),
+        Kind::Small => {
+            let free = |n| section.field(blk).free(n);
+            (0..16).map(|n| (known(n) & free(n)).count_ones()).sum()
+        }
+        Kind::Held | Kind::Busy => 0,
+    }
+}

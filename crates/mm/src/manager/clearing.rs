@@ -1,0 +1,51 @@
+//! How memory is cleared, and clearing ahead of time.
+
+use super::Manager;
+use crate::folio::Class;
+use crate::stock::NoBlock;
+use crate::table::Paging;
+use crate::zero::{self, Ahead, Clearing};
+use foliant_machine::{Machine, Owner, Warmth};
+use foliant_units::{Frame, Nanos, Order, Pages};
+
+/// What memory holds when it is handed over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contents {
+    /// Anything.
+    Unknown,
+    /// Zeros, in all of it: fresh from a machine that clears it first. What is reserved is excepted.
+    Zero,
+}
+
+impl<M: Machine, P: Paging> Manager<'_, M, P> {
+    /// How memory is cleared.
+    pub fn clearing(&self) -> Clearing {
+        Clearing::load(&self.stock)
+    }
+    /// Sets it. Clears at work keep what they saw.
+    pub fn set_clearing(&self, clearing: Clearing) {
+        clearing.store(&self.stock);
+    }
+    /// How the calling CPU clears the far part of huge folios, where that is measured: by what it has measured so far.
+    pub fn far_warmth(&self) -> Warmth {
+        self.stock.mine().pace.usual()
+    }
+
+    /// Clears free memory for about `budget`, so that faults find it zero: for a CPU that has nothing to do. Breathing points
+    /// are taken meanwhile.
+    pub fn clear_ahead(&self, budget: Nanos) -> Ahead {
+        zero::clear_ahead(&self.stock, budget)
+    }
+    /// Free memory that is known to hold zeros.
+    pub fn known_zero(&self) -> Pages {
+        self.stock.folios.known_zero()
+    }
+
+    /// Takes a block for the kernel's own use like [`lend`](Manager::lend), cleared.
+    pub fn lend_cleared(&self, order: Order) -> Result<Frame, NoBlock> {
+        let claim = self.stock.claim_undescribed(order, Class::Unmovable)?;
+        zero::clear(&self.stock, &claim);
+        self.stock.machine.owned(claim.frames(), Owner::Reserved);
+        Ok(claim.give().0)
+    }
+}

@@ -1,0 +1,81 @@
+//! Clearing free memory in idle time, so that a fault finds it zero.
+//!
+//! Whole free 2 MiB blocks, one at a time: a block is taken like any other, cleared past the caches as far as the budget
+//! goes, and given back with what is zero of it noted. What small blocks are cut from it later is known as well. At most one
+//! block per idle CPU is out of reach of others meanwhile.
+//!
+//! **Not here**: when a CPU is idle; the embedder knows.
+
+use super::plan::{Extent, between};
+use super::run::Run;
+use super::{Clearing, Tally, count};
+use crate::folio::Class;
+use crate::frame::Claim;
+use crate::stock::{Event, SAMPLE, Stock};
+use crate::table::Paging;
+use foliant_machine::{Machine, Owner, Refusal, Warmth};
+use foliant_units::{Bytes, FRAME_BYTES, FrameRange, Nanos, Order, Pages};
+
+/// What clearing ahead came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ahead {
+    /// Bytes cleared.
+    pub cleared: Bytes,
+    /// Why it ended.
+    pub stopped: Stopped,
+}
+
+/// Why clearing ahead ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stopped {
+    /// Every whole free block is known to be zero.
+    Done,
+    /// The time is up.
+    Budget,
+    /// A watcher refused an allocation.
+    Refused,
+}
+
+/// Clears free blocks for as long as `budget` allows, by the rate measured so far.
+pub(crate) fn clear_ahead<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, budget: Nanos) -> Ahead {
+    let machine = stock.machine;
+    let (began, mut cleared) = (machine.now(), 0);
+    let stopped = loop {
+        let spent = machine.now().0.saturating_sub(began.0);
+        let left = Nanos(budget.0.saturating_sub(spent));
+        let fits = stock.mine().pace.within(Warmth::Stream, left);
+        if left.0 == 0 || cleared > 0 && fits < SAMPLE {
+            break Stopped::Budget;
+        }
+        if machine.refusal() == Refusal::Refuse {
+            break Stopped::Refused;
+        }
+        let Some(frame) = stock.folios.alloc_unknown(machine.me(), Class::Movable) else {
+            break Stopped::Done;
+        };
+        let claim = Claim::taken(frame, Order::MEGA);
+        machine.owned(claim.frames(), Owner::Claimed);
+        if let Some(unknown) = stock.folios.unknown(claim.frames()) {
+            let part = first(unknown, fits);
+            cleared += clear_part(stock, part).cleared.get();
+            stock.folios.note_zero(part);
+        }
+        stock.put_back(claim);
+    };
+    Ahead { cleared: Bytes::new(cleared), stopped }
+}
+
+/// The first frames of a range, as many as fill `bytes`.
+fn first(frames: FrameRange, bytes: Bytes) -> FrameRange {
+    let pages = frames.pages().min(Pages::new(bytes.get() / FRAME_BYTES));
+    between(frames.start(), frames.start().add(pages))
+}
+
+fn clear_part<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, frames: FrameRange) -> Tally {
+    let budget = Clearing::load(stock).budget;
+    let mut run = Run::new(stock.machine, &stock.mine().pace, budget);
+    run.extent(Extent { frames, warmth: Warmth::Stream }, Some);
+    count(stock, &run.tally);
+    stock.count_by(Event::AheadBytes, run.tally.cleared.get());
+    run.tally
+}

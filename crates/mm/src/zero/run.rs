@@ -1,0 +1,129 @@
+//! Carrying a plan out, with breathing points by the machine's clock.
+//!
+//! ```text
+//!   extent ─▶ does it fit what is left of the stretch? ── yes ─▶ clear ─▶ learn the rate
+//!                └─ no ─▶ breathe, a new stretch ─▶ as much as fits a stretch ─▶ clear ─▶ ...
+//! ```
+//!
+//! A stretch is planned to take three quarters of the budget: rates vary.
+
+use super::extent;
+use super::plan::{Extent, between};
+use crate::stock::{Pace, SAMPLE};
+use foliant_machine::{Clock, PhysMem, Warmth};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Nanos, Order, Pages};
+
+const MEGA: u64 = Order::MEGA.pages().get();
+
+/// What clearing a block took.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    /// Bytes cleared.
+    pub cleared: Bytes,
+    /// Bytes that were known to be zero.
+    pub spared: Bytes,
+    /// Calls of the machine.
+    pub clears: u64,
+    /// Breathing points.
+    pub breaths: u64,
+}
+
+/// A clear at work.
+pub(super) struct Run<'r, M> {
+    machine: &'r M,
+    pace: &'r Pace,
+    aim: Nanos,
+    /// When the stretch began, and when the clock was read last.
+    began: Nanos,
+    read: Nanos,
+    /// What was cleared since, and is not timed yet.
+    untimed: [u64; 2],
+    pub(super) tally: Tally,
+}
+
+impl<'r, M: PhysMem + Clock> Run<'r, M> {
+    pub(super) fn new(machine: &'r M, pace: &'r Pace, budget: Nanos) -> Run<'r, M> {
+        let now = machine.now();
+        let aim = Nanos((budget.0 - budget.0 / 4).max(1));
+        Run { machine, pace, aim, began: now, read: now, untimed: [0; 2], tally: Tally::default() }
+    }
+
+    /// Clears what `unknown` leaves of an extent: per 2 MiB the frames that are not known to be zero, if any. What is left
+    /// of neighbours is cleared in one go, so that no more extents come of it than there are 2 MiB.
+    pub(super) fn extent(
+        &mut self,
+        extent: Extent,
+        unknown: impl Fn(FrameRange) -> Option<FrameRange>,
+    ) {
+        let Extent { frames, warmth } = extent;
+        let mut waiting = between(frames.start(), frames.start());
+        let mut at = frames.start();
+        while at < frames.end() {
+            let upto = frames.end().min(Frame::new((at.get() / MEGA + 1) * MEGA));
+            if let Some(part) = unknown(between(at, upto)) {
+                if waiting.end() == part.start() && waiting.pages().get() > 0 {
+                    waiting = between(waiting.start(), part.end());
+                } else {
+                    self.stretch(waiting, warmth);
+                    waiting = part;
+                }
+            }
+            at = upto;
+        }
+        self.stretch(waiting, warmth);
+    }
+
+    /// Clears all of `frames`, with breathing points.
+    fn stretch(&mut self, frames: FrameRange, warmth: Warmth) {
+        let mut at = frames.start();
+        while at < frames.end() {
+            let left = between(at, frames.end()).pages().bytes();
+            let spent = Nanos(self.read.0.saturating_sub(self.began.0) + self.estimate().0);
+            let room = Nanos(self.aim.0.saturating_sub(spent.0));
+            let fits = self.pace.within(warmth, room);
+            // At a small grain it is the time that is up, not the extent that is too long.
+            if spent.0 > 0 && (left > fits || room.0 == 0) {
+                self.breathe();
+                continue;
+            }
+            let step = left.min(fits);
+            extent::clear(self.machine, at.pa(), step, warmth);
+            self.tally.clears += 1;
+            self.tally.cleared = Bytes::new(self.tally.cleared.get() + step.get());
+            self.untimed[warmth as usize] += step.get();
+            if self.untimed[warmth as usize] >= SAMPLE.get() {
+                self.time(warmth);
+            }
+            at = at.add(Pages::new(step.get() / FRAME_BYTES));
+        }
+    }
+
+    /// How long what was not timed took, by the rates.
+    fn estimate(&self) -> Nanos {
+        let of =
+            |warmth: Warmth| self.pace.time_of(warmth, Bytes::new(self.untimed[warmth as usize])).0;
+        Nanos(Warmth::ALL.map(of).iter().sum())
+    }
+    /// Reads the clock. Where only one warmth was at work, its rate is learnt.
+    fn time(&mut self, warmth: Warmth) {
+        let now = self.machine.now();
+        let mine = self.untimed[warmth as usize];
+        if self.untimed.iter().sum::<u64>() == mine {
+            let time = Nanos(now.0.saturating_sub(self.read.0));
+            self.pace.learn(warmth, Bytes::new(mine), time);
+        }
+        (self.read, self.untimed) = (now, [0; 2]);
+    }
+    fn breathe(&mut self) {
+        // However little it was: a rate that was taken for too low would stay so.
+        for warmth in Warmth::ALL {
+            if self.untimed[warmth as usize] > 0 {
+                self.time(warmth);
+            }
+        }
+        self.machine.breathe();
+        self.tally.breaths += 1;
+        let now = self.machine.now();
+        (self.began, self.read, self.untimed) = (now, now, [0; 2]);
+    }
+}

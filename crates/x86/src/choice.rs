@@ -1,0 +1,206 @@
+//! Which primitive clears best, found by measuring: three answers, since three cases differ.
+//!
+//! ```text
+//!   up to 32 KiB, to be used soon      short    best in pieces of a page, in memory that the caches hold
+//!   more, to be used soon              keep     best of those through the cache, in such memory
+//!   not to be used soon                stream   best of all in memory that they do not hold
+//! ```
+//!
+//! A name says nothing about speed: `rep stosb` is fastest on one CPU for megabytes and slow for pages, and an emulator
+//! goes byte by byte.
+//!
+//! **Not here**: which case a piece of memory is (`foliant::zero`).
+
+use crate::clear::Primitive;
+use crate::clear::lines_of;
+use crate::{Clear, Features, ticks};
+use foliant_machine::Warmth;
+use foliant_units::{Bytes, FRAME_BYTES};
+
+/// Up to here a clear is a short one.
+const SHORT: u64 = 32 << 10;
+/// What stands for memory that the caches hold.
+const INSIDE: usize = 256 << 10;
+/// How much is cleared between two looks at the clock.
+const PIECE: usize = 2 << 20;
+/// How often each is measured; the best counts, as what disturbs only slows down.
+const ROUNDS: usize = 3;
+
+/// The primitives that a machine uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClearPlan {
+    /// For short clears of memory that is used soon.
+    pub short: Clear,
+    /// For longer ones.
+    pub keep: Clear,
+    /// For memory that is not.
+    pub stream: Clear,
+}
+
+impl ClearPlan {
+    /// One primitive for everything.
+    pub const fn only(clear: Clear) -> ClearPlan {
+        ClearPlan { short: clear, keep: clear, stream: clear }
+    }
+    /// The primitive for a clear of `bytes`.
+    pub const fn of(&self, bytes: Bytes, warmth: Warmth) -> Clear {
+        match warmth {
+            Warmth::Stream => self.stream,
+            Warmth::Keep if bytes.get() <= SHORT => self.short,
+            Warmth::Keep => self.keep,
+        }
+    }
+    /// All of them.
+    pub fn all(&self) -> [Clear; 3] {
+        [self.short, self.keep, self.stream]
+    }
+}
+
+/// What was measured of a primitive: bytes per 1024 ticks of the time-stamp counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Measured {
+    /// Which.
+    pub clear: Clear,
+    /// A page at a time, in memory that the caches hold.
+    pub short: u64,
+    /// In one go, in such memory.
+    pub inside: u64,
+    /// In one go, going on through memory.
+    pub beyond: u64,
+}
+
+/// What was measured, and what follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Choice {
+    rows: [Option<Measured>; Clear::ALL.len()],
+    /// What is best.
+    pub plan: ClearPlan,
+}
+
+impl Choice {
+    /// Measures every primitive that `features` allow in `memory`, which is lost. Each takes about `effort` ticks of going on
+    /// through it: memory of many times what the caches hold gives the rate of memory, less gives theirs. Where `memory` holds
+    /// no line, nothing is measured and `rep stosq` is taken.
+    pub fn measure(features: &Features, memory: &mut [u8], effort: u64) -> Choice {
+        let mut rows = [None; Clear::ALL.len()];
+        let here = Clear::ALL.map(|clear| clear.here(features).ok());
+        let memory = lines_of(memory);
+        let (rounds, mut next) = (if memory.is_empty() { 0 } else { ROUNDS }, 0);
+        for _ in 0..rounds {
+            for (row, primitive) in rows.iter_mut().zip(here) {
+                let Some(primitive) = primitive else { continue };
+                let inside = INSIDE.min(memory.len());
+                let measured = Measured {
+                    clear: primitive.clear(),
+                    short: rate(primitive, &mut memory[..inside], FRAME_BYTES),
+                    inside: rate(primitive, &mut memory[..inside], u64::MAX),
+                    beyond: beyond(primitive, memory, &mut next, effort),
+                };
+                *row = Some(row.map_or(measured, |before| best(before, measured)));
+            }
+        }
+        Choice { rows, plan: choose(&rows) }
+    }
+    /// What was measured, one row per usable primitive.
+    pub fn rows(&self) -> impl Iterator<Item = Measured> {
+        self.rows.iter().copied().flatten()
+    }
+}
+
+fn best(one: Measured, two: Measured) -> Measured {
+    Measured {
+        clear: one.clear,
+        short: one.short.max(two.short),
+        inside: one.inside.max(two.inside),
+        beyond: one.beyond.max(two.beyond),
+    }
+}
+
+fn choose(rows: &[Option<Measured>]) -> ClearPlan {
+    let rows = || rows.iter().copied().flatten();
+    let cached = || rows().filter(|row| row.clear.is_cached());
+    let name = |row: Option<Measured>| row.map_or(Clear::StoreQ, |row| row.clear);
+    ClearPlan {
+        short: name(cached().max_by_key(|row| row.short)),
+        keep: name(cached().max_by_key(|row| row.inside)),
+        stream: name(rows().max_by_key(|row| row.beyond)),
+    }
+}
+
+/// Bytes per 1024 ticks of clearing `memory` once, after it was cleared once before.
+fn rate(primitive: Primitive, memory: &mut [u8], grain: u64) -> u64 {
+    primitive.zero(memory, Bytes::new(grain));
+    let begun = ticks();
+    primitive.zero(memory, Bytes::new(grain));
+    per_ticks(memory.len() as u64, ticks() - begun)
+}
+
+/// The same of going on through `memory` from `next`, for about `effort` ticks.
+fn beyond(primitive: Primitive, memory: &mut [u8], next: &mut usize, effort: u64) -> u64 {
+    let (mut bytes, mut spent) = (0, 0);
+    while spent < effort.max(1) && bytes < memory.len() as u64 {
+        if *next >= memory.len() {
+            *next = 0;
+        }
+        let end = memory.len().min(*next + PIECE);
+        let begun = ticks();
+        primitive.zero(&mut memory[*next..end], Bytes::new(u64::MAX));
+        spent += ticks() - begun;
+        bytes += (end - *next) as u64;
+        *next = end;
+    }
+    per_ticks(bytes, spent)
+}
+
+fn per_ticks(bytes: u64, ticks: u64) -> u64 {
+    bytes.saturating_mul(1024) / ticks.max(1)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::vec;
+
+    fn row(clear: Clear, short: u64, inside: u64, beyond: u64) -> Option<Measured> {
+        Some(Measured { clear, short, inside, beyond })
+    }
+
+    #[test]
+    fn what_measures_best_is_chosen_whatever_its_name() {
+        let rows = [
+            row(Clear::StoreQ, 20, 29, 10),
+            row(Clear::StoreB, 9, 27, 11),
+            row(Clear::Store16, 23, 23, 9),
+            row(Clear::Past8, 99, 99, 24),
+            row(Clear::Past16, 12, 24, 26),
+            None,
+        ];
+        let plan = choose(&rows);
+        let (short, keep, stream) = (Clear::Store16, Clear::StoreQ, Clear::Past16);
+        assert_eq!(plan, ClearPlan { short, keep, stream });
+        assert_eq!(plan.of(Bytes::new(4096), Warmth::Keep), short);
+        assert_eq!(plan.of(Bytes::MEGA, Warmth::Keep), keep);
+        assert_eq!(plan.of(Bytes::new(4096), Warmth::Stream), stream);
+        // Where nothing goes past the cache faster, nothing does.
+        let rows = [row(Clear::StoreQ, 1, 1, 8), row(Clear::Past8, 1, 1, 2)];
+        assert_eq!(choose(&rows), ClearPlan::only(Clear::StoreQ));
+        assert_eq!(choose(&[]), ClearPlan::only(Clear::StoreQ));
+    }
+
+    #[test]
+    fn every_usable_primitive_is_measured_and_memory_is_cleared() {
+        let features = Features::detect();
+        let mut memory = vec![1u8; 3 << 20];
+        let choice = Choice::measure(&features, &mut memory, u64::MAX);
+        let usable = Clear::ALL.into_iter().filter(|clear| clear.is_usable(&features));
+        assert!(choice.rows().map(|row| row.clear).eq(usable));
+        assert!(choice.rows().all(|row| row.short > 0 && row.inside > 0 && row.beyond > 0));
+        assert!(lines_of(&mut memory).iter().all(|byte| *byte == 0));
+        assert!(choice.plan.all().iter().all(|clear| clear.is_usable(&features)));
+        for bytes in [0, 1, 63] {
+            let none = Choice::measure(&features, &mut memory[..bytes], 1);
+            assert_eq!((none.rows().count(), none.plan), (0, ClearPlan::only(Clear::StoreQ)));
+        }
+    }
+}
