@@ -4,7 +4,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use foliant_lab::Scenario;
 use foliant_sim::CostModel;
 use foliant_trace::replay::{Choice, Percent};
-use foliant_units::{Bytes, CPUS_MAX};
+use foliant_units::{Bytes, CPUS_MAX, Order};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -126,6 +126,8 @@ pub(crate) struct Lab {
     /// What work costs: this-host, host-8-socket, guest-252
     #[arg(long, value_name = "NAME", value_parser = model, default_value = "this-host")]
     pub(crate) model: CostModel,
+    #[command(flatten)]
+    pub(crate) here: Here,
     /// Run in the kernel as well, and compare the counts
     #[arg(long)]
     pub(crate) truth: bool,
@@ -134,6 +136,33 @@ pub(crate) struct Lab {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) guest: Guest,
+}
+
+/// What `foliant lab zero` without parameters takes: it measures this machine's own memory.
+#[derive(ClapArgs, Clone, Copy, Debug)]
+#[group(id = "here", multiple = true)]
+pub(crate) struct Here {
+    /// With `zero` alone, which measures this machine's own memory: the size of a block, 2m or 1g
+    #[arg(long = "size", value_name = "SIZE", value_parser = block)]
+    pub(crate) block: Option<Order>,
+    /// With `zero` alone: how much memory is cleared
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) total: Option<Bytes>,
+    /// With `zero` alone: say what was measured of each primitive, and what follows
+    #[arg(long)]
+    pub(crate) explain: bool,
+}
+
+impl Here {
+    /// An option that was given.
+    pub(crate) fn given(self) -> Option<&'static str> {
+        let options = [
+            (self.block.is_some(), "--size"),
+            (self.total.is_some(), "--total"),
+            (self.explain, "--explain"),
+        ];
+        options.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
+    }
 }
 
 #[derive(ClapArgs, Debug)]
@@ -224,15 +253,17 @@ pub(crate) enum Board {
 /// The command line with the parameters of scenarios as words: `--pages 5` and `--pages=5` are `pages=5` there, for every
 /// parameter of every scenario.
 pub(crate) fn plain(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let mut given = given.into_iter();
+    let all: Vec<OsString> = given.into_iter().collect();
+    let scenario = all.iter().find_map(|word| word.to_str()?.parse::<Scenario>().ok());
+    let mut given = all.into_iter();
     let mut plain: Vec<OsString> = given.by_ref().take(2).collect();
     if !plain.get(1).is_some_and(|command| command == "lab" || command == "boot") {
         plain.extend(given);
         return plain;
     }
     let is_parameter = |name: &str| {
-        let mut all = Scenario::ALL.iter().flat_map(|scenario| scenario.about().parameters);
-        all.any(|parameter| parameter.name == name)
+        let parameters = scenario.map_or(&[][..], |scenario| scenario.about().parameters);
+        parameters.iter().any(|parameter| parameter.name == name)
     };
     while let Some(word) = given.next() {
         let option = word.to_str().and_then(|word| word.strip_prefix("--"));
@@ -287,6 +318,13 @@ fn model(text: &str) -> Result<CostModel, String> {
     })
 }
 
+fn block(text: &str) -> Result<Order, String> {
+    let sizes = [Order::MEGA, Order::GIGA];
+    let asked = Bytes::parse(text).ok();
+    let found = sizes.into_iter().find(|order| asked == Some(order.bytes()));
+    found.ok_or_else(|| "use 2m or 1g".to_owned())
+}
+
 fn memory(text: &str) -> Result<Bytes, String> {
     let (least, most) = (Bytes::new(8 << 20), Bytes::new(1 << 40));
     let bytes = Bytes::parse(text).map_err(|e| e.to_string())?;
@@ -312,6 +350,7 @@ mod tests {
         );
         check("foliant boot --lab flush --grains 1,2", "foliant boot --lab flush grains=1,2");
         check("foliant lab flush --pages", "foliant lab flush pages=");
+        check("foliant lab zero --size 1g", "foliant lab zero --size 1g");
         check("foliant check --hugetlb --pages 5", "foliant check --hugetlb --pages 5");
     }
 }

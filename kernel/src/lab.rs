@@ -1,16 +1,19 @@
 //! The lab's scenarios on this machine. A tick is an instruction under `-icount`, else a cycle of the counter.
+#![allow(unsafe_code)]
 
-use crate::memory::{Format, Memory, manager};
+use crate::layout::DIRECT;
+use crate::memory::{Format, Memory, choice, manager};
 use crate::plant::Plant;
 use crate::{smp, user};
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use foliant::folio::CpuCount;
 use foliant::space::SpaceId;
 use foliant::{Access, Outcome};
 use foliant_lab::{LabError, Parameters, Report, Scenario, Stage, Stopped};
-use foliant_units::{Bytes, Cpu, VaRange};
-use foliant_x86::X86;
+use foliant_units::{Bytes, Cpu, Frame, Order, VaRange};
+use foliant_x86::{Features, X86};
 
 /// Why there is no report.
 pub(crate) enum Trouble {
@@ -77,6 +80,17 @@ impl Stage<'static> for OnSilicon {
     }
     fn ticks(&self) -> u64 {
         foliant_x86::ticks()
+    }
+    fn primitives(&self) -> Vec<String> {
+        choice().rows().map(|row| row.clear.to_string()).collect()
+    }
+    fn clear_with(&self, nth: usize, (frame, order): (Frame, Order), grain: Bytes) {
+        let Some(row) = choice().rows().nth(nth) else { return };
+        let primitive = row.clear.here(&Features::detect());
+        let at = (DIRECT + frame.pa().get()) as *mut u8;
+        // SAFETY: the block was lent to the scenario, which is the caller; the direct map reaches it.
+        let block = unsafe { core::slice::from_raw_parts_mut(at, order.bytes().get() as usize) };
+        primitive.expect("it was measured at the start").zero(block, grain);
     }
     fn elapsed(&self) -> u64 {
         foliant_x86::ticks()

@@ -54,6 +54,7 @@ impl Host for Here {
 static LINES: [Line; CPUS_MAX] = [const { Line::new() }; CPUS_MAX];
 static MACHINE: Once<Machine> = Once::new();
 static MANAGER: Once<Memory> = Once::new();
+static CHOICE: Once<Choice> = Once::new();
 static APIC_IDS: Once<[ApicId; CPUS_MAX]> = Once::new();
 
 /// The x86-64 machine under the counters.
@@ -209,7 +210,13 @@ fn choose(features: &Features, memory: &[FrameRange], reserved: &[FrameRange]) -
     // SAFETY: whole frames of memory that the loader gave us and nothing lies in; the direct map reaches them.
     let lent = unsafe { core::slice::from_raw_parts_mut(va as *mut u8, bytes) };
     let choice = Choice::measure(features, lent, EFFORT);
+    CHOICE.call_once(|| choice);
     choice
+}
+
+/// What was measured of clearing at the start.
+pub(crate) fn choice() -> &'static Choice {
+    CHOICE.get().expect("it was measured at the start")
 }
 
 /// Maps the APIC's registers and the user programs.

@@ -5,6 +5,7 @@
 mod hugetlb;
 pub(crate) mod show;
 mod truth;
+mod zero;
 
 use crate::args::{Lab, Size};
 use crate::failure::{Done, Failure, print};
@@ -18,6 +19,15 @@ pub(crate) fn run(args: &Lab) -> Done {
         return truth::run(args);
     }
     let Some((name, words)) = args.words.split_first() else { return print(&show::list()) };
+    #[cfg(target_arch = "x86_64")]
+    if name == "zero" && words.is_empty() {
+        return zero::run(args);
+    }
+    if let Some(option) = args.here.given() {
+        return Err(Failure::new(format_args!(
+            "{option} is for `foliant lab zero` without parameters; see `foliant lab` for those of {name}"
+        )));
+    }
     let (scenario, parameters) = self::scenario(name, words.iter())?;
     if scenario == Scenario::Hugetlb {
         return hugetlb::run(args, &parameters);

@@ -32,7 +32,7 @@ pub(crate) fn report(report: &Report, unit: &str) -> String {
     };
     let plural = if *cpus == 1 { "CPU" } else { "CPUs" };
     let mut text = format!("{scenario} {place}, {cpus} {plural}: {}\n\n", words.join(" "));
-    text += &columns(&heads(rows), rows.iter().map(line));
+    text += &columns(&heads(rows), rows.iter().map(|row| line(row, &count_names(rows))));
     let _ = writeln!(text, "\nticks per page of {page}: {unit}");
     if !ratios.is_empty() {
         text.push('\n');
@@ -46,15 +46,27 @@ fn plain(name: &str) -> String {
     name.replace('_', " ")
 }
 
+/// The names of what any row counts, in the order in which they come.
+fn count_names(rows: &[Row]) -> Vec<&str> {
+    let mut names = Vec::new();
+    for (name, _) in rows.iter().flat_map(|row| row.counts.iter()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
 fn heads(rows: &[Row]) -> Vec<String> {
     let Some(row) = rows.first() else { return vec!["run".to_owned()] };
-    let counts = row.counts.iter().map(|(name, _)| plain(name));
+    let counts = count_names(rows).into_iter().map(plain);
     let ticks = row.ticks.iter().map(|(name, _)| format!("ticks {}", plain(name)));
     std::iter::once("run".to_owned()).chain(counts).chain(ticks).collect()
 }
 
-fn line(row: &Row) -> Vec<String> {
-    let counts = row.counts.iter().map(|(_, n)| count(*n));
+fn line(row: &Row, names: &[&str]) -> Vec<String> {
+    let cell = |name: &&str| row.counts.get(name).map_or(String::new(), |n| count(*n));
+    let counts = names.iter().map(cell);
     let each = |(_, ticks): (_, &u64)| tenths(*ticks, row.pages);
     std::iter::once(row.name.to_string()).chain(counts).chain(row.ticks.iter().map(each)).collect()
 }

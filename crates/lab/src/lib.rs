@@ -37,6 +37,7 @@ mod parameters;
 mod report;
 mod scenario;
 mod stage;
+mod zero;
 
 pub use counted::{Counted, Counts};
 pub use error::LabError;

@@ -1,6 +1,6 @@
 //! The table of scenarios.
 
-use crate::{LabError, Parameter, Parameters, Report, Stage, faults, flush, hugetlb};
+use crate::{LabError, Parameter, Parameters, Report, Stage, faults, flush, hugetlb, zero};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::{error, fmt, str};
@@ -54,6 +54,8 @@ scenarios! {
     Faults => faults,
     /// Flushes at several grains.
     Flush => flush,
+    /// Clearing huge pages.
+    Zero => zero,
     /// A pool of huge pages, its descriptors folded or not.
     Hugetlb => hugetlb,
 }
@@ -64,14 +66,14 @@ impl Scenario {
     pub fn parts(self, parameters: &Parameters) -> Vec<Parameters> {
         match self {
             Scenario::Hugetlb => hugetlb::parts(parameters),
-            Scenario::Faults | Scenario::Flush => vec![parameters.clone()],
+            _ => vec![parameters.clone()],
         }
     }
     /// How much memory a machine must have for it, where the parameters say how much.
     pub fn memory(self, parameters: &Parameters) -> Option<Bytes> {
         match self {
             Scenario::Hugetlb => Some(hugetlb::memory(parameters)),
-            Scenario::Faults | Scenario::Flush => None,
+            _ => None,
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Where a scenario runs: what the lab needs besides a manager.
 
 use crate::Counted;
+use alloc::string::String;
+use alloc::vec::Vec;
 use foliant::folio::CpuCount;
 use foliant::space::SpaceId;
 use foliant::table::Paging;
 use foliant::{Access, Manager};
 use foliant_machine::Machine;
-use foliant_units::{Bytes, Cpu, Va, VaRange};
+use foliant_units::{Bytes, Cpu, Frame, Order, Va, VaRange};
 
 /// A machine with a manager on it, and programs that can be run there.
 ///
@@ -41,6 +43,14 @@ pub trait Stage<'m>: Sync {
     /// the machine was wrapped with.
     fn ticks(&self) -> u64;
 
+    /// The names of the ways in which the machine itself can clear, if it tells them apart.
+    fn primitives(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// Clears a block that was lent, in the `nth` of these ways, `grain` bytes at a time.
+    fn clear_with(&self, nth: usize, block: (Frame, Order), grain: Bytes) {
+        let _ = (nth, block, grain);
+    }
     /// The same counter, as far as it is about what CPU 0 did and waited for: how long its work took.
     fn elapsed(&self) -> u64;
 

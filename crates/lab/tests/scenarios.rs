@@ -96,6 +96,25 @@ fn the_grain_is_what_shootdowns_go_by() {
 }
 
 #[test]
+fn clearing_is_counted_by_extents_and_bytes() {
+    let report = run(seeded(2, 1), Scenario::Zero, "bytes=8m block=32m");
+    let row = |name: &str| report.rows.iter().find(|row| row.name == name).unwrap();
+    let tables = 4 * 4096; // one for each folio, kept for its split
+    for (name, extents) in [("page at a time", 4 * 513), ("extents", 4 * 3), ("plan", 4 * 3)] {
+        let row = row(name);
+        assert_eq!((count(row, "faults"), count(row, "spared_bytes")), (4, 0), "{name}");
+        assert_eq!(count(row, "cleared_bytes"), 8 * MB + tables, "{name}");
+        assert_eq!(count(row, "extents"), extents, "{name}");
+    }
+    let known = row("known zero");
+    assert_eq!((count(known, "cleared_bytes"), count(known, "spared_bytes")), (tables, 8 * MB));
+    let lent = row("lent block");
+    assert_eq!(count(lent, "cleared_bytes"), 32 * MB);
+    // 32 MiB at 10.4 GB/s, with 3 ms from one breathing point to the next.
+    assert_eq!(count(lent, "breathing_points"), 1);
+}
+
+#[test]
 fn one_cpu_asks_nobody() {
     let report = run(seeded(1, 1), Scenario::Flush, "pages=100");
     assert!(report.rows.iter().all(|row| count(row, "shootdowns") == 0));
@@ -105,7 +124,11 @@ fn one_cpu_asks_nobody() {
 /// L1: interleavings, real threads, memory with holes, more memory: the counts are the same.
 #[test]
 fn only_the_parameters_show_in_the_counts() {
-    for (scenario, words) in [(Scenario::Faults, "bytes=2m"), (Scenario::Flush, "pages=700")] {
+    for (scenario, words) in [
+        (Scenario::Faults, "bytes=2m"),
+        (Scenario::Flush, "pages=700"),
+        (Scenario::Zero, "bytes=4m block=2m"),
+    ] {
         let expect = counts(&run(seeded(5, 1), scenario, words));
         let holes = |start, pages| FrameRange::new(Frame::new(start), Pages::new(pages)).unwrap();
         let memory = vec![holes(0x103, 0x7000), holes(0x9001, 0x2fff), holes(0x4_0000, 0x1_2345)];
@@ -142,6 +165,8 @@ fn running_out_of_memory_is_an_answer_and_leaves_nothing_behind() {
         (Scenario::Faults, "bytes=8m sizes=2m"),
         (Scenario::Flush, "pages=4000"),
         (Scenario::Flush, "pages=2500"),
+        (Scenario::Zero, "bytes=2m"),
+        (Scenario::Zero, "bytes=32m"),
     ] {
         assert_eq!(on(&stage, scenario, words), Err(LabError::NoMemory), "{words}");
         assert_eq!(state(&machine, &stage), before, "{words}");

@@ -1,0 +1,140 @@
+//! `foliant lab zero`: clearing on this machine's memory, as a table or JSON.
+//!
+//! **Not here**: the measuring (`foliant-hosted`).
+#![cfg(target_arch = "x86_64")]
+
+use crate::args::Lab;
+use crate::failure::{Done, Failure, print};
+use crate::progress;
+use crate::table::columns;
+use foliant_hosted::{Asked, Measurement, Row, measure};
+use foliant_units::{Bytes, Order};
+use std::fmt::Write;
+use std::fs::read_to_string;
+
+/// Rounds of which medians are taken.
+const ROUNDS: u32 = 7;
+/// Memory where none is asked for, in blocks of 2 MiB and of 1 GiB.
+const TOTAL: [Bytes; 2] = [Bytes::GIGA, Bytes::new(2 << 30)];
+
+pub(super) fn run(args: &Lab) -> Done {
+    let size = args.here.block.unwrap_or(Order::MEGA);
+    let total = args.here.total.unwrap_or(TOTAL[usize::from(size == Order::GIGA)]);
+    let asked = Asked { size, total, rounds: ROUNDS };
+    let spinner = progress::spinner(&format!("clearing {total} in blocks of {}", size.bytes()));
+    let before = load();
+    let measured = measure(&asked, |done, all| {
+        spinner.set_message(format!("clearing {total}: round {done} of {all}"));
+    });
+    spinner.finish_and_clear();
+    let measured = measured.map_err(Failure::new)?;
+    if args.json {
+        return print(&crate::json::text(&measured)?);
+    }
+    let host = format!("{}, load {before} before, {} after", processor(), load());
+    let mut text = table(&measured, &host);
+    if args.here.explain {
+        text += &explain(&measured);
+    }
+    print(&text)
+}
+
+/// The name of the processor.
+fn processor() -> String {
+    let info = read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = info.lines().find(|line| line.split(':').next().unwrap_or("").trim() == name);
+        line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
+    };
+    let name = field("model name").unwrap_or_else(|| "unknown processor".into());
+    let family = field("cpu family").zip(field("model"));
+    family.map_or(name.clone(), |(family, model)| format!("{name}, family {family} model {model}"))
+}
+
+/// The load of the last minute.
+fn load() -> String {
+    let text = read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().unwrap_or("unknown").to_owned()
+}
+
+/// `of` to `to` with two decimals.
+fn times(of: u64, to: u64) -> String {
+    if to == 0 { "-".into() } else { format!("{:.2}", of as f64 / to as f64) }
+}
+fn micros(nanos: u64) -> String {
+    format!("{:.1}", nanos as f64 / 1000.0)
+}
+
+fn table(measured: &Measurement, host: &str) -> String {
+    let Measurement { size, total, rounds, chosen, rows, .. } = measured;
+    let (size, total) = (Bytes::new(*size), Bytes::new(*total));
+    let mut text = format!(
+        "clearing {total} in blocks of {size} on this machine, medians of {rounds} interleaved rounds\n{host}\n\n"
+    );
+    let (base, limit) = (measured.baseline().map_or(0, |row| row.rate), measured.limit());
+    let heads = [
+        "run",
+        "GB/s",
+        "best",
+        "x page",
+        "x limit",
+        "extents",
+        "us clear",
+        "walk",
+        "around",
+        "random",
+        "clear+walk",
+        "longest ms",
+        "least",
+    ];
+    let known = |row: &Row| row.extents == 0;
+    let line = |row: &Row| {
+        let best = size.get() * 1000 / row.clear_least.max(1);
+        let rate = |rate: u64| {
+            if known(row) { "-".into() } else { format!("{:.1}", rate as f64 / 1000.0) }
+        };
+        let ratio = |to| if known(row) { "-".into() } else { times(row.rate, to) };
+        vec![
+            row.name.clone(),
+            rate(row.rate),
+            rate(best),
+            ratio(base),
+            ratio(limit),
+            row.extents.to_string(),
+            micros(row.clear),
+            micros(row.sequential),
+            format!("{:.2}", row.around as f64 / 1000.0),
+            micros(row.random),
+            micros(row.total),
+            format!("{:.2}", row.longest as f64 / 1e6),
+            format!("{:.2}", row.longest_least as f64 / 1e6),
+        ]
+    };
+    text += &columns(&heads, rows.iter().map(line));
+    let [short, keep, stream] = chosen;
+    let _ = writeln!(
+        text,
+        "\nchosen plan: {keep} ({short} up to 32k) where the block is used soon, {stream} far from the fault where the caches\n\
+         do not hold it. walk, around, random: microseconds to read each line of the block, of the page of the fault and two on\n\
+         either side, of the block in no order, right after the clear. longest: without a breathing point, of all rounds; least:\n\
+         of the calmest round. limit: the best row."
+    );
+    text
+}
+
+fn explain(measured: &Measurement) -> String {
+    let mut text = "\nmeasured at the start, GB/s, best of 3:\n".to_owned();
+    let heads = ["primitive", "page, cached", "256k, cached", "memory"];
+    let rate = |rate: u64| format!("{:.1}", rate as f64 / 1000.0);
+    let line = |p: &foliant_hosted::Primitive| {
+        vec![p.name.clone(), rate(p.short), rate(p.inside), rate(p.beyond)]
+    };
+    text += &columns(&heads, measured.primitives.iter().map(line));
+    let [short, keep, stream] = &measured.chosen;
+    let _ = writeln!(
+        text,
+        "\nfrom this: {short} for short clears, {keep} for longer ones that stay in the caches, {stream} past them.\n\
+         Which of the last two a fault takes is measured while it runs: past the caches where that is more than 1.5 times as fast."
+    );
+    text
+}
