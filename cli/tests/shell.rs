@@ -11,8 +11,9 @@ const SESSION: &[(&str, &[&str])] = &[
     (
         "vmallocinfo",
         &[
-            "0xffffe0000000f000-0xffffe00000020000   69632 stack/0 pages=16 vmalloc N0=16",
-            "0xffffe0000002f000-0xffffe00000040000   69632 stack/1 pages=16 vmalloc N0=16",
+            "0xffff808000000000-0xffff808000011000   69632 foliant_kernel::smp::stack pages=16 vmalloc N0=16",
+            "0xffff808000011000-0xffff808000017000   24576 foliant_kernel::smp::block pages=5 vmalloc N0=5",
+            "0xffff808000017000-0xffff808000028000   69632 foliant_kernel::smp::stack pages=16 vmalloc N0=16",
             "0xffffe00040000000-0xffffe00040001000    4096 local_apic phys=0x00000000fee00000 ioremap",
             "0xffffe00040002000-0xffffe00040003000    4096 io_apic phys=0x00000000fec00000 ioremap",
             "0xffffe00080000000-0xffffe00080001000    4096 user_programs pages=1 vmap user N0=1",
@@ -145,7 +146,7 @@ fn a_session_is_answered_and_everything_given_back() {
         ("AnonPages", 4096 + 1024),
         ("AnonHugePages", 4096),
         ("KernelStack", 128),
-        ("VmallocUsed", 128),
+        ("VmallocUsed", 128 + 20),
         ("HugePages_Total", 20),
         ("HugePages_Free", 20),
         ("HugePages_Rsvd", 0),

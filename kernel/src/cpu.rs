@@ -156,6 +156,11 @@ pub(crate) fn me() -> Cpu {
     Cpu(number as u16)
 }
 
+/// Where the calling CPU's block is.
+pub(crate) fn own_block() -> *const Block {
+    word(offset_of!(Block, this)) as *const Block
+}
+
 /// A word of the calling CPU's block.
 fn word(offset: usize) -> u64 {
     let value;
@@ -184,7 +189,7 @@ pub(crate) fn set_stack_low(low: u64) {
 
 /// What the calling CPU runs in ring 3.
 pub(crate) fn user() -> &'static crate::user::Running {
-    let block = word(offset_of!(Block, this)) as *const Block;
+    let block = own_block();
     // SAFETY: C2; the field changes through cells only, on this CPU only.
     unsafe { &(*block).user }
 }

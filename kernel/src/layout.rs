@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   ffff_8000_0000_0000   the manager's descriptor array (its own choice: the start of the half)
+//!   ffff_8080_0000_0000   kernel ranges: stacks with guard pages, blocks of CPUs           1 TiB
 //!   ffff_c000_0000_0000   direct map: all memory, by 1 GiB leaves                        512 GiB
-//!   ffff_e000_0000_0000   window: stacks with guard pages, devices, user programs        512 GiB
+//!   ffff_e000_0000_0000   window: devices, user programs                                 512 GiB
 //!   ffff_ffff_8000_0000   the kernel's image: text, constants, data, each with its rights  1 GiB
 //! ```
 //!
@@ -12,6 +13,10 @@
 
 use foliant_units::{Bytes, Pa, Va, VaRange};
 
+/// Where the manager puts kernel ranges.
+pub(crate) const RANGES: u64 = 0xffff_8080_0000_0000;
+/// Addresses for them.
+pub(crate) const RANGES_BYTES: Bytes = Bytes::new(1 << 40);
 /// Where physical address 0 appears.
 pub(crate) const DIRECT: u64 = 0xffff_c000_0000_0000;
 /// Memory that the direct map reaches.
@@ -24,11 +29,7 @@ pub(crate) const IMAGE: u64 = 0xffff_ffff_8000_0000;
 /// Memory below this is the firmware's and the trampoline's.
 pub(crate) const LOW_END: u64 = 1 << 20;
 
-/// Stacks and their guard pages: 64 KiB each, one page below it unmapped.
-pub(crate) const STACKS: Va = Va::new(WINDOW);
-/// From one stack to the next.
-pub(crate) const STACK_STRIDE: Bytes = Bytes::new(128 << 10);
-/// The mapped part, at the end of the stride.
+/// A stack.
 pub(crate) const STACK: Bytes = Bytes::new(64 << 10);
 /// The APIC's registers, where they are memory.
 pub(crate) const APIC: Va = Va::new(WINDOW + (1 << 30));

@@ -12,8 +12,9 @@ use crate::plant::Plant;
 use crate::{cpu, port, tables, user};
 use core::fmt;
 use foliant::Manager;
-use foliant::manager::{KernelMapError, Setup, SetupError};
+use foliant::manager::{KernelMapError, Setup, SetupError, VmapSetup};
 use foliant::table::{Attrs, X86_64};
+use foliant::vmap::{Controls, VmapError};
 use foliant::{NoBlock, Policy};
 use foliant_lab::Counted;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Pa, Pages, Va};
@@ -111,10 +112,12 @@ pub(crate) enum Trouble {
     Machine(foliant_x86::SetupError),
     /// The memory is none that the manager takes.
     Manager(SetupError),
-    /// A range of the window was not mapped.
-    Window(KernelMapError),
     /// No block was left.
     NoBlock(NoBlock),
+    /// No kernel memory.
+    Vmalloc(VmapError),
+    /// A range of the window was not mapped.
+    Window(KernelMapError),
     /// A CPU that the firmware lists does not answer.
     Silent(Cpu, ApicId),
 }
@@ -124,8 +127,9 @@ impl fmt::Display for Trouble {
         match self {
             Trouble::Machine(error) => error.fmt(f),
             Trouble::Manager(error) => error.fmt(f),
-            Trouble::Window(error) => error.fmt(f),
             Trouble::NoBlock(none) => none.fmt(f),
+            Trouble::Vmalloc(error) => error.fmt(f),
+            Trouble::Window(error) => error.fmt(f),
             Trouble::Silent(cpu, id) => write!(f, "CPU {} (APIC {}) does not answer", cpu.0, id.0),
         }
     }
@@ -138,6 +142,11 @@ impl From<NoBlock> for Trouble {
 impl From<KernelMapError> for Trouble {
     fn from(error: KernelMapError) -> Trouble {
         Trouble::Window(error)
+    }
+}
+impl From<VmapError> for Trouble {
+    fn from(error: VmapError) -> Trouble {
+        Trouble::Vmalloc(error)
     }
 }
 
@@ -178,8 +187,10 @@ pub(crate) fn start(
     let machine = MACHINE.call_once(|| Counted::new(Plant::new(x86), |_| foliant_x86::ticks()));
     // SAFETY: CPU 0, once, in ring 0.
     unsafe { self::machine().online() };
-    let setup =
-        Setup { reserved, kernel_top: Some(top), ..Setup::of(memory.get(), Policy::default()) };
+    let ranges = layout::range(Va::new(layout::RANGES), layout::RANGES_BYTES);
+    let vmap = VmapSetup { range: Some(ranges), controls: Controls::DEFAULT };
+    let kernel_top = Some(top);
+    let setup = Setup { reserved, kernel_top, vmap, ..Setup::of(memory.get(), Policy::default()) };
     let made = Manager::new(machine, &setup).map_err(Trouble::Manager)?;
     let manager = MANAGER.call_once(|| made);
     furnish(manager).map_err(Trouble::Window)

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::exit::{self, Code};
-use crate::layout::{DIRECT, WINDOW};
+use crate::layout::RANGES;
 use crate::trap::Frame;
 use crate::{cpu, port, say, serial, symbols};
 use core::arch::asm;
@@ -81,8 +81,8 @@ fn trace(pointer: u64) {
 /// Follows frame pointers from `pointer` on, and says for each caller where it called.
 pub(crate) fn callers(mut pointer: u64, found: &mut dyn FnMut(usize, u64)) {
     for depth in 1..=DEPTH {
-        let on_a_stack = pointer >= DIRECT && pointer.is_multiple_of(8) && pointer < u64::MAX - 16;
-        if !on_a_stack || (WINDOW..WINDOW + 4096).contains(&pointer) {
+        let on_a_stack = pointer >= RANGES && pointer.is_multiple_of(8) && pointer < u64::MAX - 16;
+        if !on_a_stack {
             return;
         }
         // SAFETY: the chain of frame pointers of a running kernel; a broken one faults into a second panic, which ends.

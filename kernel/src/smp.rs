@@ -11,13 +11,13 @@
 #![allow(unsafe_code)]
 
 use crate::cpu::{self, Block};
-use crate::layout::{self, STACK, STACK_STRIDE, STACKS, direct};
+use crate::layout::{STACK, direct};
 use crate::memory::{CPUS_MAX, Trouble, machine, manager, top};
 use crate::{port, trap};
 use core::arch::asm;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use foliant::table::Attrs;
-use foliant_units::{Bytes, Cpu, Order, Pa, Va};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use foliant::vmap::{Caller, Request};
+use foliant_units::{Bytes, Cpu, Pa, Va};
 use foliant_x86::{Apic, ApicId, ticks};
 use spin::Once;
 
@@ -32,6 +32,8 @@ const ENTRY_ROOM: u64 = 4096;
 
 static APIC: Once<Apic> = Once::new();
 static ONLINE: AtomicUsize = AtomicUsize::new(1);
+/// The lowest address of each CPU's stack.
+static LOWS: [AtomicU64; CPUS_MAX] = [const { AtomicU64::new(0) }; CPUS_MAX];
 static SEATS: [Seat; CPUS_MAX] = [const { Seat(AtomicPtr::new(core::ptr::null_mut())) }; CPUS_MAX];
 
 #[repr(align(64))]
@@ -68,24 +70,18 @@ pub(crate) fn interrupt(cpu: Cpu, vector: u8) {
     unsafe { apic().send(crate::memory::apic_id(cpu), vector) };
 }
 
-/// A stack of its own for `cpu`, with an unmapped page below it: lowest and highest address.
+/// A stack of its own for `cpu`: lowest and highest address. The page below it is unmapped: it is the guard of the area
+/// before, and this kernel asks for no area without one.
 pub(crate) fn stack(cpu: Cpu) -> Result<(Va, Va), Trouble> {
-    let low = stack_of(cpu);
-    let end = low.add(STACK.get());
-    let order = Order::fitting(STACK).expect("64 KiB");
-    let frame = manager().lend(order)?;
-    let attrs = Attrs::WRITE | Attrs::GLOBAL | Attrs::TOUCHED;
-    let mapped = manager().map_kernel(layout::range(low, STACK), frame, attrs);
-    if let Err(error) = mapped {
-        manager().take_back(frame, order).expect("it was lent just now");
-        return Err(error.into());
-    }
-    Ok((low, end))
+    let caller = Caller(stack as *const () as u64);
+    let range = manager().vmalloc(&Request::of(STACK).called(caller))?;
+    LOWS[cpu.index()].store(range.start().get(), Ordering::Release);
+    Ok((range.start(), range.end()))
 }
 
 /// The lowest address of a CPU's stack.
 pub(crate) fn stack_of(cpu: Cpu) -> Va {
-    STACKS.add((cpu.index() as u64 + 1) * STACK_STRIDE.get() - STACK.get())
+    Va::new(LOWS[cpu.index()].load(Ordering::Acquire))
 }
 
 /// What an entry may use of a stack that begins at `low`.
@@ -93,9 +89,12 @@ pub(crate) fn room_from(low: Va) -> u64 {
     low.get() + ENTRY_ROOM
 }
 
+/// The memory of a CPU's own block.
 fn block() -> Result<*mut Block, Trouble> {
-    let order = Order::fitting(Bytes::new(size_of::<Block>() as u64)).expect("a few pages");
-    let block = direct(manager().lend(order)?.pa()).cast::<Block>();
+    let bytes = Bytes::new(size_of::<Block>() as u64);
+    let caller = Caller(block as *const () as u64);
+    let range = manager().vmalloc(&Request::of(bytes).called(caller))?;
+    let block = range.start().get() as *mut Block;
     // SAFETY: the block is ours, large enough and page-aligned.
     unsafe { block.write(Block::new()) };
     Ok(block)

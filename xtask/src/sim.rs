@@ -67,9 +67,9 @@ fn one(seed: u64, asked: &Sim) -> Result<(), String> {
         shape.steps = steps;
     }
     if let Some(style) = &asked.style {
-        shape.style = style
-            .parse()
-            .map_err(|()| format!("{style} is no style: partitioned, racing, folding or pooled"))?;
+        shape.style = style.parse().map_err(|()| {
+            format!("{style} is no style: partitioned, racing, folding, pooled or ranges")
+        })?;
     }
     if let Some(k) = asked.fail {
         shape.refused = Refused::Kth(k);

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms of `crates/mm/src`, in dependency order: each may use those before it.
-const ROOMS: [&str; 12] = [
-    "sync", "frame", "folio", "table", "stock", "flush", "zero", "memmap", "pool", "space",
+const ROOMS: [&str; 13] = [
+    "sync", "frame", "folio", "table", "stock", "flush", "zero", "memmap", "pool", "vmap", "space",
     "fault", "manager",
 ];
 

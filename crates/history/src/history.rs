@@ -5,7 +5,7 @@ use crate::report::{Finding, Report};
 use crate::saboteur::Saboteur;
 use crate::shape::{Format, Live, Refused, Shape, Style};
 use crate::world::{World, config};
-use crate::{folding, partitioned, pooled, racing};
+use crate::{folding, partitioned, pooled, racing, ranges};
 use core::ops::Range;
 use foliant::Event;
 use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
@@ -54,6 +54,7 @@ impl History {
                 Style::Racing => racing::run(seed, &world),
                 Style::Folding => folding::run(seed, &world),
                 Style::Pooled => pooled::run(seed, &world),
+                Style::Ranges => ranges::run(seed, &world),
             };
             if !world.stopped() {
                 world.finish(&spaces);

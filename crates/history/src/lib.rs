@@ -33,6 +33,7 @@ mod plant;
 mod pooled;
 mod quiet;
 mod racing;
+mod ranges;
 mod register;
 mod remaps;
 mod report;

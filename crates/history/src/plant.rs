@@ -61,11 +61,15 @@ pub enum Plant {
     ForgetHugeZero,
     /// The copy of a huge page stops half-way.
     HalfHugeCopy,
+    /// Nobody is asked to invalidate kernel ranges that are purged.
+    SkipPurgeFlush,
+    /// A holder of kernel memory reads it after it gave it back.
+    UseAfterFree,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 26] = [
+    pub const ALL: [Plant; 28] = [
         Plant::SkipRemoteFlush,
         Plant::OneCpuTooFew,
         Plant::FreeBeforeWait,
@@ -92,6 +96,8 @@ impl Plant {
         Plant::WriteInWindow,
         Plant::ForgetHugeZero,
         Plant::HalfHugeCopy,
+        Plant::SkipPurgeFlush,
+        Plant::UseAfterFree,
     ];
 
     /// Name, what it does, and the checker that must catch it.
@@ -187,6 +193,16 @@ impl Plant {
             Plant::HalfHugeCopy => {
                 ("half-huge-copy", "the copy of a huge page stops half-way", "contents")
             }
+            Plant::SkipPurgeFlush => (
+                "skip-purge-flush",
+                "kernel ranges are purged and nobody is asked to invalidate",
+                "no_stale_translation",
+            ),
+            Plant::UseAfterFree => (
+                "use-after-free",
+                "a holder reads kernel memory that it gave back",
+                "no_stale_translation",
+            ),
         }
     }
 
@@ -228,6 +244,7 @@ impl Plant {
                 Style::Folding
             }
             Plant::ForgetHugeZero | Plant::HalfHugeCopy => Style::Pooled,
+            Plant::SkipPurgeFlush | Plant::UseAfterFree => Style::Ranges,
             _ => shape.style,
         };
         let live = if self == Plant::NoBreak { Live::BreakBeforeMake } else { shape.live };

@@ -123,6 +123,20 @@ impl<'s> Saboteur<'s> {
         let written = self.state().links.get(&va.get()).copied();
         (found.unwrap_or_default(), written.unwrap_or_default())
     }
+    /// A holder of kernel memory stores to it; says whether the access went through.
+    pub(crate) fn kernel_write(&self, va: Va, value: u64) -> bool {
+        // SAFETY: the caller holds the area that the word lies in.
+        unsafe { self.sim.kernel_store(va, value) }.is_ok()
+    }
+    /// A holder of kernel memory reads it.
+    pub(crate) fn kernel_read(&self, va: Va) -> Option<u64> {
+        // SAFETY: as above; or the caller's bug is the one that is planted.
+        unsafe { self.sim.kernel_load(va) }.ok()
+    }
+    /// Whether the caller reads what it gave back: the bug planted.
+    pub(crate) fn reads_after_free(&self) -> bool {
+        self.strikes(Plant::UseAfterFree)
+    }
     /// The calling CPU is about to fold the pages with these links, or is done.
     pub(crate) fn folding(&self, links: Vec<Va>) {
         let me = self.sim.me();
@@ -266,7 +280,8 @@ unsafe impl Around for Saboteur<'_> {
         self.sim.activate(root, if stale { Kept::Unchanged } else { kept });
     }
     fn invalidate(&self, what: &Invalidation) {
-        if what.scope() == Scope::Kernel && self.strikes(Plant::SkipFoldFlush) {
+        let kernel = what.scope() == Scope::Kernel;
+        if kernel && (self.strikes(Plant::SkipFoldFlush) || self.strikes(Plant::SkipPurgeFlush)) {
             return;
         }
         if self.strikes(Plant::SkipLocalFlush) || self.strikes(Plant::NoBreak) {
@@ -281,7 +296,7 @@ unsafe impl Around for Saboteur<'_> {
         if kernel && self.strikes(Plant::WriteInWindow) {
             self.write_in_window();
         }
-        if kernel && self.strikes(Plant::SkipFoldFlush) {
+        if kernel && (self.strikes(Plant::SkipFoldFlush) || self.strikes(Plant::SkipPurgeFlush)) {
             cpus = CpuSet::default();
         }
         if self.strikes(Plant::SkipRemoteFlush) || self.strikes(Plant::NoBreak) {

@@ -18,6 +18,8 @@ pub enum Style {
     /// CPUs map huge pages of one pool, which others make larger and smaller: the model knows what each page holds, and what
     /// was promised.
     Pooled,
+    /// CPUs take kernel memory and give it back: the model knows what each page holds and who may write it.
+    Ranges,
 }
 
 /// The page-table format.
@@ -145,6 +147,7 @@ impl fmt::Display for Style {
             Style::Racing => "racing",
             Style::Folding => "folding",
             Style::Pooled => "pooled",
+            Style::Ranges => "ranges",
         })
     }
 }
@@ -170,7 +173,7 @@ impl fmt::Display for Shape {
 impl core::str::FromStr for Style {
     type Err = ();
     fn from_str(text: &str) -> Result<Style, ()> {
-        [Style::Partitioned, Style::Racing, Style::Folding, Style::Pooled]
+        [Style::Partitioned, Style::Racing, Style::Folding, Style::Pooled, Style::Ranges]
             .into_iter()
             .find(|s| s.to_string() == text)
             .ok_or(())

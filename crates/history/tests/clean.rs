@@ -47,6 +47,16 @@ fn pooled_histories_are_clean() {
     clean(|seed| Shape { steps: 1600, style, live, ..Shape::of(seed) }, 50..58);
 }
 
+#[test]
+fn histories_of_kernel_ranges_are_clean() {
+    let style = Style::Ranges;
+    let reports = clean(|seed| Shape { steps: 1600, style, ..Shape::of(seed) }, 0..24);
+    let sum = |name| reports.iter().filter_map(|r| r.operations.get(name)).sum::<u64>();
+    assert!(sum("vmalloc") > 1000 && sum("vfree_atomic") > 100 && sum("protect") > 500);
+    let live = Live::BreakBeforeMake;
+    clean(|seed| Shape { steps: 1600, style, live, ..Shape::of(seed) }, 50..58);
+}
+
 /// The shapes in which bugs are planted, without one: what is found there is the bug's doing.
 #[test]
 fn without_a_bug_the_seeds_of_the_planted_ones_are_clean() {
@@ -57,7 +67,7 @@ fn without_a_bug_the_seeds_of_the_planted_ones_are_clean() {
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
-    for style in [Style::Partitioned, Style::Racing, Style::Folding, Style::Pooled] {
+    for style in [Style::Partitioned, Style::Racing, Style::Folding, Style::Pooled, Style::Ranges] {
         let shape = Shape { steps: 500, style, refused: Refused::OneIn(30), ..Shape::of(5) };
         let (one, two) = (History::run(5, shape), History::run(5, shape));
         assert_eq!(one, two);

@@ -12,10 +12,10 @@
 
 use crate::{
     Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, Machine, MmuRules, Owner, PhysMem,
-    Refusal, Root, Ticket, Tlb, Warmth, Witness,
+    Refusal, Retired, Root, Ticket, Tlb, Warmth, Witness,
 };
 use core::ptr::NonNull;
-use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Nanos, Pa, Va};
+use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Nanos, Pa, Va, VaRange};
 
 macro_rules! around {
     (unsafe {$(
@@ -127,6 +127,7 @@ around! {
         Witness {
             fn owned(frames: FrameRange, owner: Owner) -> ();
             fn refusal() -> Refusal;
+            fn retired(range: VaRange, how: Retired) -> ();
         }
     }
 }

@@ -46,7 +46,7 @@ pub use cpus::Cpus;
 pub use mem::{KernelFault, KernelVa, PhysMem, Warmth};
 pub use rules::{Accessed, MmuRules, Replace};
 pub use tlb::{Invalidation, Item, Kept, Reach, Root, Scope, Tables, Ticket, Tlb};
-pub use witness::{Owner, Refusal, Witness};
+pub use witness::{Owner, Refusal, Retired, Witness};
 
 /// A whole machine: everything that Foliant asks for, in one bound.
 pub trait Machine: PhysMem + KernelVa + Tlb + Cpus + Clock + Witness + Sync {}

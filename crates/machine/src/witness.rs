@@ -1,6 +1,6 @@
 //! What the manager says of itself, for those who watch.
 
-use foliant_units::FrameRange;
+use foliant_units::{FrameRange, VaRange};
 
 /// Who owns a stretch of frames from now on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -17,10 +17,23 @@ pub enum Owner {
     Kept,
     /// Memory of user spaces; it must have been cleared or copied over before a user reaches it.
     User,
+    /// Memory that the manager took for the kernel around it and mapped in the kernel half. Users may reach parts of it
+    /// that were cleared or copied over.
+    Kernel,
     /// The shared zero page: cleared once, read by any user, written by nobody, kept for the manager's life.
     Zero,
     /// The embedder or the firmware: outside Foliant's care.
     Reserved,
+}
+
+/// What becomes of a range of the kernel half that was mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Retired {
+    /// It is unmapped, and CPUs may still have translations of it cached. Nobody uses the addresses until the purge, and the
+    /// frames behind them may have other owners already.
+    Lazily,
+    /// No CPU has any translation of it: the addresses may be used again.
+    Purged,
 }
 
 /// What a watcher says to an allocation that is about to be made.
@@ -42,11 +55,18 @@ pub enum Refusal {
 /// ```text
 ///   Reserved, Free ─▶ any                 Claimed ─▶ any but Claimed
 ///   Table, Records, User ─▶ Free, or Claimed: again exclusively the manager's, flushed everywhere
+///   Kernel               ─▶ Free, or Claimed; flushed everywhere but for ranges stated as retired `Lazily`
 /// ```
 pub trait Witness {
     /// `frames` belong to `owner` from now on.
     fn owned(&self, frames: FrameRange, owner: Owner) {
         let _ = (frames, owner);
+    }
+
+    /// A range of the kernel half is mapped no more. `Lazily` is stated after the last entry was cleared and before the
+    /// first frame is given up; `Purged` after the flush and before the addresses are handed out again.
+    fn retired(&self, range: VaRange, how: Retired) {
+        let _ = (range, how);
     }
 
     /// Asked once before each allocation, before anything is changed for it: a simulator may refuse, so

@@ -5,7 +5,7 @@
 //! can be used alone: the [`folio`] allocator, the page [`table`]s.
 //!
 //! Rooms, in dependency order; each uses only those before it, through their `mod.rs`:
-//! [`frame`], [`folio`], [`table`], `stock`, `flush`, [`zero`], [`memmap`], [`pool`], [`space`], [`fault`],
+//! [`frame`], [`folio`], [`table`], `stock`, `flush`, [`zero`], [`memmap`], [`pool`], [`vmap`], [`space`], [`fault`],
 //! [`manager`].
 //!
 //! **Not here**: statics, a heap, `cfg(target_arch)`, assembly.
@@ -25,6 +25,7 @@ pub mod space;
 mod stock;
 mod sync;
 pub mod table;
+pub mod vmap;
 pub mod zero;
 
 pub use fault::{Access, Outcome, Policy};

@@ -10,8 +10,8 @@ use crate::plan::FaultPlan;
 use crate::sched::{Abandoned, Baton};
 use crate::{Cached, current};
 use core::sync::atomic::{AtomicU64, Ordering};
-use foliant_machine::{Clock, Cpus, Owner, Refusal, Witness};
-use foliant_units::{Cpu, FrameRange, Nanos, Pages};
+use foliant_machine::{Clock, Cpus, Owner, Refusal, Retired, Witness};
+use foliant_units::{Cpu, FrameRange, Nanos, Pages, VaRange};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
@@ -331,7 +331,7 @@ impl Witness for Sim {
                 state.charge(self.prices.picos(Work::Free, 1));
                 state.charge(self.prices.picos(Work::FreeFrame, pages));
             }
-            Owner::Table | Owner::Records | Owner::Kept | Owner::User => {
+            Owner::Table | Owner::Records | Owner::Kept | Owner::User | Owner::Kernel => {
                 state.charge(self.prices.picos(Work::Alloc, 1));
             }
             Owner::Claimed | Owner::Zero | Owner::Reserved => {}
@@ -341,6 +341,11 @@ impl Witness for Sim {
         if owner == Owner::Free && large && self.config.clearing == Clearing::Lazy {
             self.memory.release_host(frames);
         }
+    }
+
+    fn retired(&self, range: VaRange, how: Retired) {
+        let (cpu, _) = self.enter();
+        self.tell(cpu, || Event::Retired { range, how });
     }
 
     fn refusal(&self) -> Refusal {

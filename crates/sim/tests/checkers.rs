@@ -5,10 +5,11 @@ mod common;
 
 use common::*;
 use foliant_machine::{
-    Invalidation, Kept, Owner, PhysMem, Refusal, Scope, Tables, Tlb, Warmth, Witness,
+    Invalidation, Kept, KernelVa, Owner, PhysMem, Refusal, Retired, Scope, Tables, Tlb, Warmth,
+    Witness,
 };
 use foliant_sim::{Access, CHECKERS, Config, Failing, Format, Sim, Violation};
-use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Pa, Pages, Va};
+use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Pa, Pages, Va, VaRange};
 
 const ROOT: u64 = 0x10_0000;
 const USER: u64 = 0x40_0000;
@@ -182,6 +183,49 @@ fn what_a_user_does_through_a_stale_translation_is_seen() {
     assert_eq!((before, found.len()), (2, 3));
     assert_eq!(found[2].checker, "no_stale_translation");
     assert!(found[2].text.contains("Write"), "{}", found[2]);
+}
+
+/// A page of the kernel half is used, unmapped, perhaps stated to be lazy, and its frame goes to somebody else. Gives the machine,
+/// the CPU of which still has the page cached.
+fn retired(lazily: bool) -> (Sim, Va, VaRange) {
+    let va = Va::new(0xffff_9000_0000_0000);
+    let sim = Sim::new(Config::seeded(1, Bytes::new(16 << 20), 1)).unwrap();
+    let word = chain(&sim, ROOT, va.get(), 0);
+    put(&sim, word, leaf_word(X86, 0, USER, Right::Writable, 0));
+    run(&sim, 0, ROOT);
+    sim.owned(frames(USER, 1), Owner::Kernel);
+    // SAFETY: mapped just now.
+    unsafe { sim.kernel_store(va, 7) }.unwrap();
+    put(&sim, word, 0);
+    let range = VaRange::sized(va, Bytes::new(4096)).unwrap();
+    if lazily {
+        sim.retired(range, Retired::Lazily);
+    }
+    sim.owned(frames(USER, 1), Owner::Free);
+    sim.owned(frames(USER, 1), Owner::Claimed);
+    (sim, va, range)
+}
+
+#[test]
+fn a_lazy_range_may_be_cached_and_not_used() {
+    let (sim, ..) = retired(false);
+    assert!(sim.violations()[0].text.contains("becomes Free"), "nobody said that it is lazy");
+
+    let (sim, va, range) = retired(true);
+    assert_eq!(sim.violations(), []);
+    // SAFETY: none needed: the simulated machine answers.
+    assert_eq!(unsafe { sim.kernel_load(va) }, Ok(7), "through the stale translation");
+    let found = sim.violations();
+    assert_eq!((found.len(), found[0].checker), (1, "no_stale_translation"));
+    assert!(found[0].text.contains("not purged yet"), "{}", found[0]);
+
+    sim.retired(range, Retired::Purged);
+    assert!(sim.violations()[1].text.contains("stated to be purged"));
+
+    let (sim, _, range) = retired(true);
+    sim.invalidate(&Invalidation::all(Scope::Kernel));
+    sim.retired(range, Retired::Purged);
+    assert_eq!(sim.violations(), []);
 }
 
 /// A CPU leaves a root with a page cached; the page is freed, or its word made again, without the CPU being asked.

@@ -26,6 +26,7 @@ impl Run {
             Kind::Tail => "compound_tail",
             Kind::Huge => "compound_head,huge",
             Kind::HugeTail => "compound_tail,huge",
+            Kind::Kernel => "vmalloc",
         };
         let broken = if self.is.has(Flag::Poisoned) { ",hwpoison" } else { "" };
         say!("{:<10} {:>8} {flags}{broken}", self.first.get(), self.len);

@@ -27,8 +27,8 @@ pub(super) fn meminfo<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<()
     // And the top tables, the kernel's and the space's, and the one that is kept for the split of each leaf of 2 MiB.
     let kept = huge.get() / Order::MEGA.bytes().get();
     kilobytes("PageTables:", Pages::new(tables() + 2 + kept).bytes());
-    kilobytes("VmallocTotal:", window::range().bytes());
-    kilobytes("VmallocUsed:", window::allocated().bytes());
+    kilobytes("VmallocTotal:", manager().vmap().range().bytes());
+    kilobytes("VmallocUsed:", manager().vmalloc_counters().pages.bytes());
     kilobytes("AnonHugePages:", huge);
     pool::meminfo();
     kilobytes("Hugepagesize:", Order::MEGA.bytes());

@@ -1,13 +1,13 @@
-//! What the kernel half maps, read from its page tables: they are the only record.
+//! What the kernel half maps: the manager's ranges, and the window, whose page tables are its only record.
 
 use super::Shell;
 use super::words::{Complaint, Words};
-use crate::layout::{self, DIRECT, DIRECT_MAX, STACK_STRIDE, WINDOW};
+use crate::layout::{self, DIRECT, DIRECT_MAX, WINDOW};
 use crate::memory::{Format, manager};
-use crate::say;
+use crate::{say, symbols};
 use core::fmt;
 use foliant::table::{Attrs, Entry, Paging};
-use foliant_units::{Bytes, FRAME_BYTES, Pa, Pages, Va, VaRange};
+use foliant_units::{Bytes, Pa, Va, VaRange};
 
 /// The window is one word of the top table (layout::L1).
 pub(super) fn range() -> VaRange {
@@ -49,8 +49,6 @@ fn mappings(range: VaRange, mut each: impl FnMut(Mapping)) {
 /// How the frames of a mapping were come by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
-    /// Lent by the manager.
-    Vmalloc,
     /// Registers of a device.
     Ioremap,
     /// A part of the image, for ring 3.
@@ -61,33 +59,24 @@ impl Mapping {
     fn source(&self) -> Source {
         match self.attrs {
             attrs if attrs.has(Attrs::DEVICE) => Source::Ioremap,
-            attrs if attrs.has(Attrs::USER) => Source::Vmap,
-            _ => Source::Vmalloc,
+            _ => Source::Vmap,
         }
-    }
-    /// The CPU whose stack it is.
-    fn stack_of(&self) -> Option<u64> {
-        let n = self.range.start().get().checked_sub(layout::STACKS.get())? / STACK_STRIDE.get();
-        (self.range.start() < layout::APIC).then_some(n)
     }
 }
 
-/// Linux's columns: range with its guard page, size, who made it, pages, kind, pages per node.
+/// Linux's columns: range, size, who made it, pages, kind, pages per node.
 impl fmt::Display for Mapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let guard = if self.stack_of().is_some() { FRAME_BYTES } else { 0 };
-        let (start, end) = (self.range.start().get() - guard, self.range.end().get());
+        let (start, end) = (self.range.start().get(), self.range.end().get());
         write!(f, "0x{start:016x}-0x{end:016x} {:>7} ", end - start)?;
-        match (self.stack_of(), self.range.start()) {
-            (Some(cpu), _) => write!(f, "stack/{cpu}")?,
-            (None, layout::APIC) => f.write_str("local_apic")?,
-            (None, layout::IO_APIC) => f.write_str("io_apic")?,
-            (None, layout::PROGRAMS) => f.write_str("user_programs")?,
-            (None, _) => f.write_str("unnamed")?,
-        }
+        f.write_str(match self.range.start() {
+            layout::APIC => "local_apic",
+            layout::IO_APIC => "io_apic",
+            layout::PROGRAMS => "user_programs",
+            _ => "unnamed",
+        })?;
         let pages = self.range.pages().get();
         match self.source() {
-            Source::Vmalloc => write!(f, " pages={pages} vmalloc N0={pages}"),
             Source::Ioremap => write!(f, " phys={:#018x} ioremap", self.first.get()),
             Source::Vmap => write!(f, " pages={pages} vmap user N0={pages}"),
         }
@@ -97,19 +86,16 @@ impl fmt::Display for Mapping {
 /// `vmallocinfo`.
 pub(super) fn vmallocinfo<'w>(_: &mut Shell, words: &mut Words<'w>) -> Result<(), Complaint<'w>> {
     words.end()?;
+    for area in manager().vmalloc_info() {
+        match symbols::find(area.caller.0) {
+            Some((name, _)) => {
+                say!("{}", area.line(format_args!("{:#}", rustc_demangle::demangle(name))))
+            }
+            None => say!("{area}"),
+        }
+    }
     mappings(range(), |mapping| say!("{mapping}"));
     Ok(())
-}
-
-/// Pages of the window that the manager lent.
-pub(super) fn allocated() -> Pages {
-    let mut pages = 0;
-    mappings(range(), |mapping| {
-        if mapping.source() == Source::Vmalloc {
-            pages += mapping.range.pages().get();
-        }
-    });
-    Pages::new(pages)
 }
 
 /// Leaves of the direct map, by level.

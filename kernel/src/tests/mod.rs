@@ -10,6 +10,7 @@ mod ring_3;
 mod scarcity;
 mod stale;
 mod storms;
+mod vmalloc;
 
 use crate::memory::manager;
 use crate::{say, smp, user};
@@ -40,6 +41,9 @@ const TESTS: &[Test] = tests! {
        kernel_half::rights_of_the_image_hold, kernel_half::an_overflowing_stack_meets_its_guard,
        kernel_half::a_guarded_access_survives_its_fault, kernel_half::a_trace_has_names, ring_3::every_cpu_faults_memory_in_from_ring_3,
        ring_3::larger_folios_take_fewer_faults, ring_3::what_ring_3_may_not_do_stops_it;
+    1: vmalloc::stacks_and_blocks_are_kernel_memory, vmalloc::an_area_is_what_was_asked_for;
+    2: vmalloc::what_was_given_back_is_gone_after_one_flush,
+       vmalloc::one_page_of_a_leaf_becomes_constant_everywhere;
     2: stale::without_a_flush_another_cpu_reads_the_old_frame, stale::with_its_flush_no_cpu_reads_an_old_frame,
        storms::a_storm_of_interrupts_corrupts_nothing;
     1: scarcity::out_of_memory_is_an_answer, scarcity::the_heap_can_be_refused;

@@ -91,6 +91,8 @@ pub enum Refusal {
     NoRight(Va, Access),
     /// A guard lies there.
     Guard(Va),
+    /// Kernel memory was mapped there and is not any more: no fault brings it back.
+    Kernel(Va),
 }
 
 /// A fault at work.
@@ -148,6 +150,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             };
             if !grants(area.flags, self.access) {
                 return Ok(Outcome::Refused(Refusal::NoRight(self.va, self.access)));
+            }
+            if area.flags.has(Flags::KERNEL) && self.tables.walk(self.va).entry == Entry::None {
+                return Ok(Outcome::Refused(Refusal::Kernel(self.va)));
             }
             let step = match area.flags.huge_order() {
                 Some(order) => self.hugetlb(&area, order),

@@ -15,7 +15,7 @@
 //!   no aligned free block of the order exists.
 //! - I2. A search goes forward only; it ends whatever others do.
 //!
-//! On one node (order 9 and more) a search goes over the sections of that node only.
+//! On one node a search goes over the sections of that node only.
 //!
 //! **Locking**: none. **Not here**: which node to ask for.
 
@@ -44,13 +44,13 @@ impl<'m> Folios<'m> {
         };
         let order_bits = order.get() as u32;
         let found = if order_bits < MEGA {
-            self.alloc_small(seats.seat(class, order_bits), order_bits, class)
+            self.alloc_small(seats.seat(class, order_bits), order_bits, class, None)
         } else {
             self.alloc_whole(seats, order_bits, class, None)
         };
         found.ok_or(AllocError::NoMemory { order, class })
     }
-    /// [`alloc`](Folios::alloc) of a block of 2 MiB or more that lies on `node`. Smaller ones come from anywhere.
+    /// [`alloc`](Folios::alloc) of a block that lies on `node`.
     pub fn alloc_on(
         &self,
         cpu: Cpu,
@@ -58,14 +58,16 @@ impl<'m> Folios<'m> {
         order: Order,
         class: Class,
     ) -> Result<Frame, AllocError> {
-        if order < Order::MEGA {
-            return self.alloc(cpu, order, class);
-        }
         let Some(seats) = self.seats(cpu) else {
             return Err(AllocError::UnknownCpu { cpu, cpus: self.cpus() });
         };
-        self.alloc_whole(seats, order.get() as u32, class, Some(node))
-            .ok_or(AllocError::NoMemory { order, class })
+        let order_bits = order.get() as u32;
+        let found = if order_bits < MEGA {
+            self.alloc_small(seats.seat(class, order_bits), order_bits, class, Some(node))
+        } else {
+            self.alloc_whole(seats, order_bits, class, Some(node))
+        };
+        found.ok_or(AllocError::NoMemory { order, class })
     }
     #[inline]
     fn alloc_whole(
@@ -83,33 +85,52 @@ impl<'m> Folios<'m> {
     }
 
     #[inline]
-    fn alloc_small(&self, seat: Seat<'m>, order: u32, class: Class) -> Option<Frame> {
+    fn alloc_small(
+        &self,
+        seat: Seat<'m>,
+        order: u32,
+        class: Class,
+        node: Option<Node>,
+    ) -> Option<Frame> {
         if let Some(place) = seat.place()
             && let Some(section) = self.sections.get(place.section)
+            && is_on(section, node)
             && let Some(at) = take_own(section, seat, order, place)
         {
             seat.remember(place, at.word());
             return Some(section.frame(place.block, at));
         }
-        self.refill(seat, order, class)
+        self.refill(seat, order, class, node)
     }
     #[cold]
-    fn refill(&self, seat: Seat<'m>, order: u32, class: Class) -> Option<Frame> {
+    fn refill(
+        &self,
+        seat: Seat<'m>,
+        order: u32,
+        class: Class,
+        node: Option<Node>,
+    ) -> Option<Frame> {
         (0..PASSES).find_map(|_| {
-            self.claim_any(seat, order, class).or_else(|| self.take_from_others(order))
+            self.claim_any(seat, order, class, node).or_else(|| self.take_from_others(order, node))
         })
     }
     /// Takes a block from a 2 MiB block without owner, which becomes ours.
-    fn claim_any(&self, seat: Seat<'m>, order: u32, class: Class) -> Option<Frame> {
+    fn claim_any(
+        &self,
+        seat: Seat<'m>,
+        order: u32,
+        class: Class,
+        node: Option<Node>,
+    ) -> Option<Frame> {
         let fits = order + 1..=FIT_PART;
-        let own = |list: List| self.claim_from(list, seat, order, Some(class));
+        let own = |list: List| self.claim_from(list, seat, order, (Some(class), node));
         let tightest = fits.clone().find_map(|fit| own(List::class(class, fit)));
         if let Some(frame) = tightest.or_else(|| own(List::WHOLE)) {
             return Some(frame);
         }
         let others = || Class::ALL.into_iter().filter(move |other| *other != class);
         if class == Class::Movable {
-            let keep = |list: List| self.claim_from(list, seat, order, None);
+            let keep = |list: List| self.claim_from(list, seat, order, (None, node));
             others().find_map(|c| fits.clone().find_map(|fit| keep(List::class(c, fit))))
         } else {
             others().find_map(|c| fits.clone().rev().find_map(|fit| own(List::class(c, fit))))
@@ -120,9 +141,9 @@ impl<'m> Folios<'m> {
         list: List,
         seat: Seat<'m>,
         order: u32,
-        tag: Option<Class>,
+        (tag, node): (Option<Class>, Option<Node>),
     ) -> Option<Frame> {
-        self.search(list, |number, section, block| {
+        self.search_on(node, list, |number, section, block| {
             let Some(at) = section.claim(block, list, order, (seat.owner, tag)) else {
                 // It may be ours although its bits were taken from under us.
                 section.disown(block, seat.owner);
@@ -143,10 +164,10 @@ impl<'m> Folios<'m> {
         }
     }
     /// Takes a block from a 2 MiB block that some CPU has for itself and leaves it there.
-    fn take_from_others(&self, order: u32) -> Option<Frame> {
+    fn take_from_others(&self, order: u32, node: Option<Node>) -> Option<Frame> {
         (order + 1..=FIT_WHOLE).find_map(|fit| {
             let list = List::owned(fit);
-            self.search(list, |_, section, block| {
+            self.search_on(node, list, |_, section, block| {
                 let at = section.take_owned(block, None, order, 0);
                 if at.is_none() {
                     section.refresh(block);
@@ -156,14 +177,7 @@ impl<'m> Folios<'m> {
             })
         })
     }
-    /// The first block on `list` that `visit` takes.
-    fn search<T>(
-        &self,
-        list: List,
-        visit: impl FnMut(usize, &Section<'m>, usize) -> Option<T>,
-    ) -> Option<T> {
-        self.search_on(None, list, visit)
-    }
+    /// The first block on `list`, of one node if one is named, that `visit` takes.
     fn search_on<T>(
         &self,
         node: Option<Node>,

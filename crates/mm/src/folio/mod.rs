@@ -30,7 +30,7 @@
 //! **Locking**: none. Single words decide (see `entry`, `field`, `index`); no operation waits for another. What a CPU
 //! owns can be taken by all others when memory is short.
 //!
-//! A range belongs to a memory node. Blocks of 2 MiB and more can be asked for on one node only.
+//! A range belongs to a memory node. Blocks can be asked for on one node only.
 //!
 //! **Not here**: the frames' content, descriptors and ownership tokens; waiting for memory; which node is near to a CPU;
 //! taking a range away again.

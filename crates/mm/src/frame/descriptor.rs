@@ -3,7 +3,8 @@
 //! ```text
 //!   word 0   kind (8) │ order (8) │ flags (16) │ stamp (32)      of a head; a tail has kind and order only
 //!   word 1   references: base pages mapped, one per entry
-//!   word 2, 3  of the head of a huge page that nobody uses: links of the list that it is on (`Link`)
+//!   word 2, 3  of the head of a huge page that nobody uses: links of the list that it is on (`Link`);
+//!              of the first page of kernel memory: its place in the queue of what is to be freed (`vmap`)
 //!   word 4..7  unused: room for the reverse map
 //! ```
 //!
@@ -13,7 +14,8 @@
 //! **Invariants**
 //! - D1. Word 0 of a frame that is not part of an allocated folio, space or special page is 0.
 //! - D2. `references` of a folio is the number of page-table entries, in base pages, that map any part of it, plus
-//!   those in unfinished gathers. It is counted up before an entry is published and down after the flush.
+//!   those in unfinished gathers. It is counted up before an entry is published and down after the flush. A page of
+//!   kernel memory has one more for its area, whatever the leaf that maps it.
 //! - D3. Nobody writes the descriptor of a `HugeTail`, nor, while its head carries `Flag::Window`, that of the head.
 
 use foliant_units::{Bytes, Frame, Order, Va};
@@ -45,6 +47,8 @@ pub enum Kind {
     Huge,
     /// A later frame of a huge page.
     HugeTail,
+    /// A page of kernel memory (`vmap`): a block of its own, whatever the leaf that maps it.
+    Kernel,
 }
 
 /// Something that sticks to a folio.
@@ -94,6 +98,7 @@ impl Identity {
             3 => Kind::Space,
             4 => Kind::Huge,
             5 => Kind::HugeTail,
+            6 => Kind::Kernel,
             _ => Kind::Plain,
         }
     }
@@ -130,7 +135,7 @@ impl Identity {
         const THP: u64 = 1 << 22;
         let large = self.order().get() > 0;
         let what = match self.kind() {
-            Kind::Plain | Kind::Space => 0,
+            Kind::Plain | Kind::Space | Kind::Kernel => 0,
             Kind::Anon if large => ANON | HEAD | THP,
             Kind::Anon => ANON,
             Kind::Tail => ANON | TAIL | THP,

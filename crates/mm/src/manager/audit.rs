@@ -6,8 +6,9 @@ use crate::folio::Disagreement;
 use crate::frame::{Flag, Kind};
 use crate::pool::{PoolAudit, SIZES};
 use crate::space::{SpaceId, user_half};
-use crate::stock::SizeEvent;
+use crate::stock::{Event, SizeEvent};
 use crate::table::{Attrs, Entry, Paging};
+use crate::vmap::VmapAudit;
 use core::fmt;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Order, Pages};
@@ -19,6 +20,8 @@ pub struct Audit {
     pub mapped: Pages,
     /// Pages in anonymous folios.
     pub anonymous: Pages,
+    /// Pages of kernel memory in areas that are in use.
+    pub kernel: Pages,
     /// Folios alive.
     pub folios: u64,
 }
@@ -51,6 +54,15 @@ pub enum AuditError {
         /// Which counter.
         event: SizeEvent,
         /// What it says.
+        stated: u64,
+        /// What the descriptors say.
+        counted: u64,
+    },
+    /// Kernel ranges.
+    Vmap(VmapAudit),
+    /// Pages of kernel memory.
+    KernelPages {
+        /// What the counter says.
         stated: u64,
         /// What the descriptors say.
         counted: u64,
@@ -101,6 +113,10 @@ impl fmt::Display for AuditError {
                     order.bytes()
                 )
             }
+            AuditError::Vmap(audit) => write!(f, "kernel ranges do not agree: {audit:?}"),
+            AuditError::KernelPages { stated, counted } => {
+                write!(f, "{stated} pages of kernel memory are counted, {counted} are there")
+            }
             AuditError::Stray(frame) => write!(f, "an entry names {frame}, which is in no folio"),
         }
     }
@@ -110,6 +126,7 @@ impl core::error::Error for AuditError {}
 impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// Recounts everything. `spaces` are all living ones, and nobody is at work.
     pub fn audit(&self, spaces: &[SpaceId]) -> Result<Audit, AuditError> {
+        self.vmap().collect(); // pages on their way back have a reference that no entry has
         self.stock.folios.validate().map_err(AuditError::Allocator)?;
         let mut audit = Audit::default();
         let mut entries = 0;
@@ -122,6 +139,12 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
             entries += counted.get();
         }
         audit.mapped = Pages::new(entries);
+        let kernel = self.vmap().audit();
+        if !kernel.agrees() {
+            return Err(AuditError::Vmap(kernel));
+        }
+        audit.kernel = Pages::new(kernel.pages);
+        let entries = entries + kernel.entries;
         let references = self.count_folios(&mut audit)?;
         if references != entries {
             return Err(AuditError::References { stated: references, counted: entries });
@@ -138,7 +161,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                     continue;
                 }
                 let kind = self.stock.identity(pa.frame()).kind();
-                if !matches!(kind, Kind::Anon | Kind::Tail | Kind::Huge | Kind::HugeTail) {
+                if matches!(kind, Kind::Plain | Kind::Space) {
                     return Err(AuditError::Stray(pa.frame()));
                 }
                 pages += leaf.level.order().unwrap_or_default().pages().get();
@@ -170,6 +193,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         let mut alive = [[0u64; 2]; Order::COUNT];
         let mut references = 0;
         let mut huge = [[0u64; 2]; 2];
+        let mut kernel = 0;
         for frame in self.ranges().flat_map(|range| range.iter()) {
             let identity = self.stock.identity(frame);
             if identity.kind() == Kind::Huge {
@@ -177,6 +201,10 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                 let row = &mut huge[usize::from(identity.order() == Order::GIGA)];
                 row[usize::from(used > 0)] += 1;
                 references += used;
+            }
+            if identity.kind() == Kind::Kernel {
+                kernel += 1;
+                references += self.stock.references(frame);
             }
             if identity.kind() == Kind::Anon {
                 alive[identity.order().index()][0] += 1;
@@ -186,6 +214,10 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                 let pages = audit.anonymous.get() + identity.order().pages().get();
                 audit.anonymous = Pages::new(pages);
             }
+        }
+        let stated = self.total(Event::VmallocPages);
+        if stated != kernel {
+            return Err(AuditError::KernelPages { stated, counted: kernel });
         }
         for (order, [idle, used]) in SIZES.into_iter().zip(huge) {
             self.count_pool(order, idle, used)?;

@@ -18,13 +18,15 @@ mod clearing;
 mod kernel;
 mod pool;
 mod setup;
+mod vmap;
 
 #[cfg(feature = "verify")]
 pub use audit::{Audit, AuditError};
 
 pub use clearing::Contents;
 pub use kernel::KernelMapError;
-pub use setup::{BootPages, Setup, SetupError};
+pub use setup::{BootPages, Setup, SetupError, VmapSetup};
+pub use vmap::UserMapError;
 
 use crate::fault::{Access, Fault, Need, Offer, Outcome, Policy, Refusal, Switches};
 use crate::flush::{FlushGrain, Target};
@@ -38,6 +40,7 @@ use crate::space::{
 use crate::stock::{Event, Reference, SizeEvent, SizeStats, Stock};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::{Leaves, Paging};
+use crate::vmap as vmaps;
 use core::cell::Cell;
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -59,6 +62,7 @@ pub struct Manager<'m, M, P> {
     kernel: Target,
     memmap: memmap::State,
     pool: pools::State,
+    vmap: vmaps::State,
 }
 
 /// Why a call about a space was refused.

@@ -10,9 +10,15 @@ use crate::pool::{self, Folding};
 use crate::stock::{NoBlock, PerCpu, Stock, Stretches, records};
 use crate::sync::AtomicU64;
 use crate::table::{Blocked, Half, Paging, Spare, Tables};
+use crate::vmap::{self, Controls};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner};
-use foliant_units::{Cpu, FRAME_BYTES, Frame, FrameRange, Level, Node, Order, Pa, Pages, Va};
+use foliant_units::{
+    Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Level, Node, Order, Pa, Pages, Va, VaRange,
+};
+
+/// Addresses for kernel ranges, at least.
+const VMAP_LEAST: Bytes = Bytes::new(4 << 30);
 
 /// What a manager starts with.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +40,8 @@ pub struct Setup<'a> {
     pub policy: Policy,
     /// Huge pages that are put into the pools before anything else takes memory.
     pub boot: BootPages,
+    /// Where kernel ranges go and how they are mapped.
+    pub vmap: VmapSetup,
 }
 
 impl<'a> Setup<'a> {
@@ -48,8 +56,19 @@ impl<'a> Setup<'a> {
             kernel_top: None,
             policy,
             boot: BootPages { mega: 0, giga: 0, folding: Folding::Off },
+            vmap: VmapSetup { range: None, controls: Controls::DEFAULT },
         }
     }
+}
+
+/// The kernel's virtual ranges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VmapSetup {
+    /// Their addresses, in the kernel half, whole spans of top-level entries in which nothing else lies. Without any they
+    /// are put behind the descriptor array, with room for four times the memory.
+    pub range: Option<VaRange>,
+    /// The switches to begin with.
+    pub controls: Controls,
 }
 
 /// Huge pages from the start: as many of each size as there are blocks for.
@@ -74,6 +93,9 @@ pub enum SetupError {
     TooSmall(Pages),
     /// A frame number lies beyond what the page-table format can name.
     Beyond(Frame),
+    /// This is no range for the kernel's addresses: it leaves the half, cuts a top-level entry, or something
+    /// lies there, if only the descriptors.
+    VmapRange(VaRange),
 }
 
 impl fmt::Display for SetupError {
@@ -89,6 +111,11 @@ impl fmt::Display for SetupError {
                 )
             }
             SetupError::Beyond(frame) => write!(f, "frame {frame} lies beyond the format's reach"),
+            SetupError::VmapRange(range) => write!(
+                f,
+                "{range:?} is no range for kernel addresses: give whole top-level entries of the kernel half, \
+                 behind the descriptors, in which nothing is mapped"
+            ),
         }
     }
 }
@@ -184,6 +211,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let array = P::half(Half::Kernel).0;
         let stock =
             Stock::new(machine, folios, kernel, array, Stretches::new(described), cpu_lines);
+        let ranges = vmap_range::<P>(setup, array, end)?;
         let manager = Manager {
             stock,
             end,
@@ -193,23 +221,37 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             kernel: Target::kernel(),
             memmap: memmap::State::default(),
             pool: pool::State::default(),
+            vmap: vmap::State::new(ranges, setup.vmap.controls),
         };
-        manager.reach(array, end)?;
+        manager.reach(VaRange::new(array, array_end(array, end)).expect("it grows"), end)?;
+        manager.check_empty(ranges)?;
+        manager.reach(ranges, end)?;
         manager.online();
         manager.fill_pools(&setup.boot);
         Ok(manager)
     }
 
-    /// Makes the tables that hang in the kernel's top table for the whole descriptor array: spaces copy the top table when
+    /// Refuses a range in which the kernel that was there before has something.
+    fn check_empty(&self, range: VaRange) -> Result<(), SetupError> {
+        let mut va = range.start();
+        while va < range.end() {
+            if self.stock.kernel.walk(va).level < P::TOP {
+                return Err(SetupError::VmapRange(range));
+            }
+            va = va.add(P::TOP.span().get());
+        }
+        Ok(())
+    }
+
+    /// Makes the tables that hang in the kernel's top table for the descriptor array or for kernel ranges: spaces copy the top table when
     /// they are made, so its words must not change afterwards.
-    fn reach(&self, array: Va, end: Frame) -> Result<(), SetupError> {
+    fn reach(&self, range: VaRange, end: Frame) -> Result<(), SetupError> {
         let stock = &self.stock;
         let below_top = Level(P::LEVELS - 2);
-        let last = array.add((end.get() + 1) * DESCRIPTOR_BYTES.get());
         let mut spare = Spare::new();
-        let mut va = array;
+        let mut va = range.start();
         let mut done = Ok(());
-        while va < last && done.is_ok() {
+        while va < range.end() && done.is_ok() {
             match stock.kernel.ensure(va, below_top, &mut spare) {
                 Ok(()) => va = va.add(P::TOP.span().get()),
                 Err(Blocked::NeedTable(_)) => {
@@ -222,6 +264,31 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         stock.drain(&mut spare);
         done
     }
+}
+
+/// Where the descriptor array ends.
+fn array_end(array: Va, end: Frame) -> Va {
+    array.add((end.get() + 1) * DESCRIPTOR_BYTES.get())
+}
+
+/// Where kernel ranges lie.
+fn vmap_range<P: Paging>(setup: &Setup<'_>, array: Va, end: Frame) -> Result<VaRange, SetupError> {
+    let span = P::TOP.span();
+    let array_end = array_end(array, end).align_up(span).ok_or(SetupError::Beyond(end))?;
+    let range = match setup.vmap.range {
+        Some(range) => range,
+        None => {
+            let wanted = (end.pa().get().saturating_mul(4)).max(VMAP_LEAST.get());
+            let room = P::half(Half::Kernel).1.offset_from(array_end) / 2;
+            let bytes = wanted.next_multiple_of(span.get()).min(room / span.get() * span.get());
+            VaRange::sized(array_end, Bytes::new(bytes)).ok_or(SetupError::Beyond(end))?
+        }
+    };
+    let fits = P::outside(Half::Kernel, range).is_none() && range.start() >= array_end;
+    if range.is_empty() || !fits || !range.is_aligned(span) {
+        return Err(SetupError::VmapRange(range));
+    }
+    Ok(range)
 }
 
 /// Where the first records go: at the end of the range with the most room that nothing reserved lies in.

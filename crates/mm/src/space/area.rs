@@ -29,6 +29,8 @@ impl Flags {
     pub const HUGE_1G: Flags = Flags(1 << 8);
     /// Its huge pages are not promised: a fault gets one, or not.
     pub const NORESERVE: Flags = Flags(1 << 9);
+    /// Its pages are the kernel's, mapped all at once: no fault brings one, and a fork leaves the area out.
+    pub const KERNEL: Flags = Flags(1 << 10);
     /// Readable and writable.
     pub const READ_WRITE: Flags = Flags(3);
     /// All access rights.

@@ -64,6 +64,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         spare: &mut Spare,
     ) -> Result<(), RangeError> {
         for area in self.parent.areas.overlapping(self.stock.machine, user_half::<P>()) {
+            if area.flags.has(Flags::KERNEL) {
+                continue; // shared with the kernel, not copied: the child has to ask for it itself
+            }
             self.child.areas.prepare(self.stock)?;
             // The child was promised nothing: it gets huge pages as long as there are some.
             let flags = match area.flags.huge_order() {

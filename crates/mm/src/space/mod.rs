@@ -32,6 +32,7 @@ mod area;
 mod areas;
 mod fork;
 mod huge;
+mod kernel;
 mod life;
 mod node;
 mod ops;
@@ -53,6 +54,7 @@ pub use remap::{Move, RemapError};
 pub(crate) use advise::advise;
 pub(crate) use fork::fork;
 pub(crate) use huge::{check as check_huge, clear_way, level_of};
+pub(crate) use kernel::map_kernel;
 #[cfg(feature = "verify")]
 pub(crate) use life::user_half;
 pub(crate) use life::{EndError, create, end};

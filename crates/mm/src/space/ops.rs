@@ -78,7 +78,7 @@ pub enum MapError {
     NoRoom(Bytes),
     /// The page-table format has no leaf of this size.
     NoLeaf(Bytes),
-    /// Huge pages of a pool do not go together with these flags.
+    /// Huge pages of a pool, or kernel memory, do not go together with these flags.
     Flags(Flags),
     /// The pool has too few pages to promise.
     NoHugePages(Shortage),
@@ -173,10 +173,29 @@ pub(crate) fn map<M: Machine, P: Paging>(
     space: &Space,
     request: &MapRequest,
 ) -> Result<VaRange, MapError> {
+    if request.flags.has(Flags::KERNEL) {
+        return Err(MapError::Flags(request.flags)); // its pages come with it: `kernel`
+    }
+    let _writer = space.writer.lock(stock.machine);
+    let (range, replaced) = choose(stock, space, request)?;
+    // Nodes for two areas cut and one put in: what lies there goes only when nothing can fail any more.
+    space.areas.prepare(stock).map_err(RangeError::from)?;
+    if let Some(range) = replaced {
+        clear_prepared(stock, space, range);
+    }
+    space.areas.put(stock.machine, &Area { range, flags: request.flags, tag: request.tag });
+    Ok(range)
+}
+
+/// Where a new area goes, and what is to be replaced there. The writer's lock is held.
+pub(super) fn choose<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    request: &MapRequest,
+) -> Result<(VaRange, Option<VaRange>), MapError> {
     let size = huge::check::<P>(request.flags)?;
     let bytes = request.bytes.get().checked_next_multiple_of(size.get());
     let bytes = Bytes::new(bytes.ok_or(MapError::NoRoom(request.bytes))?);
-    let _writer = space.writer.lock(stock.machine);
     let at = |va| VaRange::sized(va, bytes).ok_or(MapError::Range(RangeError::Outside(va)));
     let occupied =
         |range| space.areas.overlapping(stock.machine, range).next().map(|a| a.range.start());
@@ -201,13 +220,7 @@ pub(crate) fn map<M: Machine, P: Paging>(
         (Some(_), Place::Fixed(_)) => Some(range),
         (Some(va), _) => return Err(MapError::Occupied(va.max(range.start()))),
     };
-    // Nodes for two areas cut and one put in: what lies there goes only when nothing can fail any more.
-    space.areas.prepare(stock).map_err(RangeError::from)?;
-    if let Some(range) = replaced {
-        clear_prepared(stock, space, range);
-    }
-    space.areas.put(stock.machine, &Area { range, flags: request.flags, tag: request.tag });
-    Ok(range)
+    Ok((range, replaced))
 }
 
 /// The highest gap of `bytes` at a multiple of `align`.

@@ -25,7 +25,16 @@ impl error::Error for NoBlock {}
 impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Takes a block whose descriptors are ready (K1).
     pub(crate) fn claim(&self, order: Order, class: Class) -> Result<Claim, NoBlock> {
-        let claim = self.claim_undescribed(order, class)?;
+        self.claim_on(None, order, class)
+    }
+    /// [`claim`](Self::claim), of one node if one is named.
+    pub(crate) fn claim_on(
+        &self,
+        node: Option<Node>,
+        order: Order,
+        class: Class,
+    ) -> Result<Claim, NoBlock> {
+        let claim = self.claim_block(node, order, class)?;
         match self.describe(claim.frames()) {
             Ok(()) => Ok(claim),
             Err(NoBlock { .. }) => {
@@ -39,7 +48,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn claim_undescribed(&self, order: Order, class: Class) -> Result<Claim, NoBlock> {
         self.claim_block(None, order, class)
     }
-    /// [`claim_undescribed`](Self::claim_undescribed), of 2 MiB or more of one node if one is named.
+    /// [`claim_undescribed`](Self::claim_undescribed), of one node if one is named.
     pub(crate) fn claim_block(
         &self,
         node: Option<Node>,
@@ -149,6 +158,61 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         Claim::state(head, order)
     }
 
+    /// Makes pages of kernel memory of `claim`, each a block of its own with one reference. The caller maps them next.
+    pub(crate) fn enlist_kernel(&self, claim: Claim) -> FrameRange {
+        let frames = claim.frames();
+        let (head, order) = claim.give();
+        self.folios.split(head, order, Order::BASE).expect("a claim is a block (frame::I1)");
+        let pages = frames.pages().get();
+        self.fill_references(head, pages, 1);
+        self.set_identities(head, pages, Identity::new(Kind::Kernel, Order::BASE));
+        self.machine.owned(frames, Owner::Kernel);
+        self.count_by(Event::VmallocPages, pages);
+        frames
+    }
+    /// Drops one reference of each of these pages of kernel memory. Those that nobody else has go back, side by side
+    /// together.
+    pub(crate) fn drop_kernel(&self, frames: FrameRange) {
+        let mut start = frames.start();
+        let mut gone = 0;
+        for frame in frames.iter() {
+            let last = self.replace_references(frame, 1, 0);
+            if last && !self.identity(frame).has(Flag::Poisoned) {
+                gone += 1;
+                continue;
+            }
+            self.release_kernel(start, gone);
+            (start, gone) = (frame.add(Pages::new(1)), 0);
+            if !last {
+                self.drop_references(frame, 1);
+            }
+        }
+        self.release_kernel(start, gone);
+    }
+    /// Gives back `count` pages from `first` on, the last reference of each of which was dropped.
+    fn release_kernel(&self, first: Frame, count: u64) {
+        let Some(frames) = FrameRange::new(first, Pages::new(count)).filter(|_| count > 0) else {
+            return;
+        };
+        self.uncount_by(Event::VmallocPages, count);
+        self.set_identities(first, count, Identity::PLAIN);
+        self.machine.owned(frames, Owner::Free);
+        let me = self.machine.me();
+        for frame in frames.iter() {
+            if let Err(misuse) = self.folios.free(me, frame, Order::BASE) {
+                panic!("a page of kernel memory is a block of its own (vmap::V5): {misuse}");
+            }
+        }
+    }
+
+    /// Gives back a page of kernel memory without references, but for a broken one.
+    fn delist_kernel(&self, frame: Frame) {
+        if self.identity(frame).has(Flag::Poisoned) {
+            return;
+        }
+        self.release_kernel(frame, 1);
+    }
+
     /// Hands a huge page to a user, with references for a leaf to it. The caller maps it next.
     pub(crate) fn enlist_huge(&self, frames: FrameRange) {
         let head = frames.start();
@@ -160,7 +224,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn head_of(&self, frame: Frame) -> Frame {
         let identity = self.identity(frame);
         match identity.kind() {
-            Kind::Anon | Kind::Tail | Kind::Huge | Kind::HugeTail => identity.head(frame),
+            Kind::Anon | Kind::Tail | Kind::Huge | Kind::HugeTail | Kind::Kernel => {
+                identity.head(frame)
+            }
             other => panic!("{frame:?} is mapped by a user but is {other:?}"),
         }
     }
@@ -181,6 +247,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let identity = self.identity(head);
         let order = identity.order();
         let huge = identity.kind() == Kind::Huge;
+        let kernel = identity.kind() == Kind::Kernel;
         loop {
             let before = self.references(head);
             assert!(before >= n, "{head:?} had {before} references, {n} were dropped");
@@ -194,6 +261,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             }
             if left == 0 && huge {
                 self.hand_back(head, order);
+            } else if left == 0 && kernel {
+                self.delist_kernel(head);
             } else if left == 0 && !self.identity(head).has(Flag::Poisoned) {
                 let claim = self.delist(head, order);
                 self.release(claim);

@@ -102,6 +102,38 @@ events! {
         PoolBatch => "hugetlb_batch",
         /// Times that the lock of a pool was taken.
         PoolLock => "hugetlb_lock",
+        /// Pages of kernel memory, those that only users or walkers still hold included: counted up and down.
+        VmallocPages => "nr_vmalloc_pages",
+        /// Requests for kernel memory for which large leaves were tried.
+        VmallocHuge => "vmalloc_huge",
+        /// Such attempts that were given up, because no block was free.
+        VmallocNoBlock => "vmalloc_huge_fallback_block",
+        /// Because no range was aligned so.
+        VmallocNoRoom => "vmalloc_huge_fallback_address",
+        /// Because there was no memory for a page table or a record.
+        VmallocNoRecord => "vmalloc_huge_fallback_record",
+        /// Because the place of a leaf was taken.
+        VmallocNoSlot => "vmalloc_huge_fallback_slot",
+        /// Bytes mapped beyond the last base page, where sizes are rounded up.
+        VmallocRounded => "vmalloc_rounded_bytes",
+        /// Entries of 4 KiB written for kernel ranges.
+        VmapLeafBase => "vmap_leaf_4k",
+        /// Leaves of 2 MiB.
+        VmapLeafMega => "vmap_leaf_2m",
+        /// Leaves of 1 GiB.
+        VmapLeafGiga => "vmap_leaf_1g",
+        /// Kernel leaves split because a part of them changed.
+        VmapSplit => "vmap_leaf_split",
+        /// Flushes after which kernel ranges may be used again.
+        VmapPurge => "vmap_purge",
+        /// Pages of the ranges in them.
+        VmapPurged => "vmap_purged_pages",
+        /// Flushes before the frames of a single range went: eagerly, or because its attributes had been changed.
+        VmapFlush => "vmap_flush",
+        /// Flushes because empty tables made room for a leaf.
+        VmapTableFlush => "vmap_table_flush",
+        /// Kernel ranges whose release was deferred.
+        VmapDeferred => "vmap_deferred",
         /// Grace periods waited for on behalf of descriptors.
         MemmapGrace => "memmap_grace_periods",
     }

@@ -201,6 +201,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         unsafe { self.machine.kernel_fill(va, DESCRIPTOR_BYTES, count, identity.word()) }
             .unwrap_or_else(|fault| unmapped(&fault));
     }
+    /// The same count of references for `count` frames from `first` on.
+    pub(crate) fn fill_references(&self, first: Frame, count: u64, n: u64) {
+        let va = word_at(self.array, first, 1);
+        // SAFETY: as for `set_identities`.
+        unsafe { self.machine.kernel_fill(va, DESCRIPTOR_BYTES, count, n) }
+            .unwrap_or_else(|fault| unmapped(&fault));
+    }
     /// Replaces the identity if it still is `old`.
     pub(crate) fn replace_identity(&self, frame: Frame, old: Identity, new: Identity) -> bool {
         self.swap(word_at(self.array, frame, 0), old.word(), new.word()).is_ok()
@@ -217,6 +224,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     pub(crate) fn set_link(&self, head: Frame, link: Link, word: u64) {
         self.store(word_at(self.array, head, link as u64), word);
+    }
+    /// Replaces such a word if it still is `old`.
+    pub(crate) fn replace_link(&self, head: Frame, link: Link, old: u64, new: u64) -> bool {
+        self.swap(word_at(self.array, head, link as u64), old, new).is_ok()
     }
     /// Replaces the count if it still is `old`.
     pub(super) fn replace_references(&self, head: Frame, old: u64, new: u64) -> bool {

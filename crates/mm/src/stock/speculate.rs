@@ -65,7 +65,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// walker's to count: it gets none.
     pub(crate) fn get_unless_zero(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
         self.settled(frame, |identity| {
-            if !matches!(identity.kind(), Kind::Anon | Kind::Tail) {
+            if !matches!(identity.kind(), Kind::Anon | Kind::Tail | Kind::Kernel) {
                 return None;
             }
             let head = identity.head(frame);
@@ -80,10 +80,28 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         })
     }
 
+    /// Counts the references of a page of kernel memory up, and says whether it is one. Waits for nobody: such a page's
+    /// descriptor is not moved.
+    pub(crate) fn hold_kernel(&self, frame: Frame) -> bool {
+        let _reading = self.reading();
+        let is_page = || {
+            self.stretches.get(Block::of(frame)) == Stretch::Ready
+                && self.seen(frame).kind() == Kind::Kernel
+        };
+        if !is_page() {
+            return false;
+        }
+        let mut before = self.references(frame);
+        while before > 0 && !self.replace_references(frame, before, before + 1) {
+            before = self.references(frame);
+        }
+        before > 0
+    }
+
     /// Marks the folio or huge page that holds `frame` as broken, for good, and says whether there is one.
     pub(crate) fn poison(&self, frame: Frame) -> bool {
         let marked = self.settled(frame, |identity| {
-            if !matches!(identity.kind(), Kind::Anon | Kind::Tail | Kind::Huge | Kind::HugeTail) {
+            if matches!(identity.kind(), Kind::Plain | Kind::Space) {
                 return None;
             }
             let head = identity.head(frame);
@@ -91,7 +109,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                 let old = self.seen(head);
                 if old.has(Flag::Window) {
                     self.machine.relax(); // written now, it could be lost in the old frame (D3)
-                } else if !matches!(old.kind(), Kind::Anon | Kind::Huge) {
+                } else if !matches!(old.kind(), Kind::Anon | Kind::Huge | Kind::Kernel) {
                     return None;
                 } else if self.replace_identity(head, old, old.with(Flag::Poisoned)) {
                     return Some(());

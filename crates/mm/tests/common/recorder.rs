@@ -2,10 +2,10 @@
 
 use foliant_machine::{
     Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, MmuRules, Owner, PhysMem, Refusal,
-    Root, Ticket, Tlb, Warmth, Witness,
+    Retired, Root, Ticket, Tlb, Warmth, Witness,
 };
 use foliant_sim::Sim;
-use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Nanos, Pa, Va};
+use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Nanos, Pa, Va, VaRange};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
@@ -156,5 +156,8 @@ impl Witness for Recorder {
     }
     fn refusal(&self) -> Refusal {
         self.sim.refusal()
+    }
+    fn retired(&self, range: VaRange, how: Retired) {
+        self.sim.retired(range, how)
     }
 }

@@ -32,8 +32,8 @@ use crate::memory::Memory;
 use crate::user::{Access, PageFault};
 use core::fmt;
 use core::hash::{Hash, Hasher};
-use foliant_machine::{Invalidation, Owner, Replace, Root};
-use foliant_units::{Cpu, CpuSet, FrameRange, Pa, Va};
+use foliant_machine::{Invalidation, Owner, Replace, Retired, Root};
+use foliant_units::{Cpu, CpuSet, FrameRange, Pa, Va, VaRange};
 
 /// So many violations are kept; the rest is only counted.
 const KEPT_MAX: usize = 256;
@@ -84,6 +84,7 @@ impl Hash for What {
 #[derive(Clone, Hash, Debug)]
 pub(crate) enum Event {
     Owned { frames: FrameRange, owner: Owner },
+    Retired { range: VaRange, how: Retired },
     Stored { pa: Pa, old: u64, new: u64 },
     Reached { pa: Pa, bytes: u64 },
     Cleared { pa: Pa, bytes: u64 },

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Reserved, Free ─▶ any          Claimed ─▶ any but Claimed
-//!   Table, Records, User ─▶ Free or Claimed, nothing else
+//!   Table, Records, User, Kernel ─▶ Free or Claimed, nothing else
 //! ```
 
 use super::spans::Spans;
@@ -21,7 +21,7 @@ const fn legal(old: Owner, new: Owner) -> bool {
         // A second statement that frames are free is another checker's business.
         Owner::Reserved | Owner::Free => true,
         Owner::Claimed => !matches!(new, Owner::Claimed),
-        Owner::Table | Owner::Records | Owner::Kept | Owner::User | Owner::Zero => {
+        Owner::Table | Owner::Records | Owner::Kept | Owner::User | Owner::Kernel | Owner::Zero => {
             matches!(new, Owner::Free | Owner::Claimed)
         }
     }

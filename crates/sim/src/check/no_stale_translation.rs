@@ -5,6 +5,10 @@
 //! page-table word that a running root reaches names them either, and none of them is such a root. What a CPU keeps
 //! under the tag of another root may name them, but is *outdated* from then on: it must be gone when that root is
 //! activated again. And at any time: no access goes to a free frame, and no walk reads one.
+//!
+//! Kernel ranges that are stated to be retired *lazily* are the exception that the statement asks for: what is cached of them
+//! may name frames that were given up. In return nobody uses it, whoever owns the frames by then; and when the range is
+//! stated to be purged, no CPU may have anything of it left.
 
 use super::spans::{Piece, Spans};
 use super::words::Words;
@@ -12,8 +16,8 @@ use super::{Checker, Event, Report, Seen};
 use crate::cache::Cached;
 use crate::config::Format;
 use core::fmt;
-use foliant_machine::{Owner, Root};
-use foliant_units::{Cpu, FRAME_BYTES, FRAME_SHIFT, Frame, FrameRange, Pa, Va};
+use foliant_machine::{Owner, Retired, Root};
+use foliant_units::{Cpu, FRAME_BYTES, FRAME_SHIFT, Frame, FrameRange, Pa, Va, VaRange};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is cached somewhere, ordered by the frame that it names.
@@ -60,6 +64,8 @@ pub(super) struct NoStaleTranslation {
     /// What names frames that were given up, by CPU and the tag that the CPU did not run then.
     outdated: BTreeMap<(u16, Pa), BTreeSet<Key>>,
     words: Words,
+    /// Pages of the kernel half that are retired lazily.
+    lazy: Spans<bool>,
 }
 
 impl NoStaleTranslation {
@@ -69,6 +75,22 @@ impl NoStaleTranslation {
             cached: BTreeSet::new(),
             outdated: BTreeMap::new(),
             words: Words::new(format),
+            lazy: Spans::new(false),
+        }
+    }
+
+    fn is_lazy(&self, va: Va) -> bool {
+        self.lazy.get(va.get() >> FRAME_SHIFT)
+    }
+
+    fn retired(&mut self, range: VaRange, how: Retired, report: &mut Report<'_>) {
+        let pages = (range.start().get() >> FRAME_SHIFT, range.end().get() >> FRAME_SHIFT);
+        self.lazy.set(pages.0, pages.1, how == Retired::Lazily);
+        let within = |key: &&Key| key.level & 0x80 == 0 && range.contains(key.va);
+        if how == Retired::Purged
+            && let Some(key) = self.cached.iter().find(within)
+        {
+            report(format!("{range:?} is stated to be purged, but cpu {} has {key}", key.cpu));
         }
     }
 
@@ -98,6 +120,9 @@ impl NoStaleTranslation {
         let mut first = None;
         let mut kept = Vec::new();
         for key in self.cached_over(piece.start, piece.end) {
+            if key.level & 0x80 == 0 && self.is_lazy(key.va) {
+                continue;
+            }
             match key.tag.filter(|tag| !self.words.runs(key.cpu, *tag)) {
                 Some(tag) => kept.push(((key.cpu, tag), *key)),
                 None => first = first.or(Some(*key)),
@@ -187,6 +212,13 @@ impl Checker for NoStaleTranslation {
                 }
             }
             Event::Activated { root } => self.activated(seen.cpu, *root, report),
+            Event::Retired { range, how } => self.retired(*range, *how, report),
+            Event::Used { entry, pa, access, .. } if self.is_lazy(entry.va) => {
+                let va = entry.va;
+                report(format!(
+                    "{access:?} at {va:?}, which is unmapped and not purged yet, at {pa:?}"
+                ));
+            }
             Event::Used { entry, pa, access, .. } if self.is_free(pa.frame()) => {
                 let (va, frame) = (entry.va, pa.frame());
                 report(format!("{access:?} through a translation of {va:?} to free {frame:?}"));

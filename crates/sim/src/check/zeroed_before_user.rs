@@ -100,13 +100,19 @@ impl Checker for ZeroedBeforeUser {
             Event::Owned { frames, owner } => {
                 let (start, end) = (frames.start().get(), frames.end().get());
                 match owner {
-                    Owner::User | Owner::Zero => {}
+                    Owner::User | Owner::Kernel | Owner::Zero => {}
                     Owner::Table | Owner::Records => {
                         self.turn(start, end, |_| true, State::Unclean)
                     }
                     Owner::Free | Owner::Claimed | Owner::Kept | Owner::Reserved => {
                         let left = |s| matches!(s, State::Touched | State::Delivered);
                         self.turn(start, end, left, State::Unclean);
+                        // What the kernel wrote at its own addresses was not seen.
+                        for piece in self.owners.pieces(start, end) {
+                            if piece.value == Owner::Kernel {
+                                self.turn(piece.start, piece.end, |_| true, State::Unclean);
+                            }
+                        }
                     }
                 }
                 self.owners.set(start, end, owner);
@@ -119,7 +125,7 @@ impl Checker for ZeroedBeforeUser {
                 let start = entry.base.get() >> FRAME_SHIFT;
                 let end = start + entry.bytes() / FRAME_BYTES;
                 for owned in self.owners.pieces(start, end) {
-                    if !matches!(owned.value, Owner::User | Owner::Zero) {
+                    if !matches!(owned.value, Owner::User | Owner::Kernel | Owner::Zero) {
                         continue;
                     }
                     let pieces = self.states.pieces(owned.start, owned.end);

@@ -1,0 +1,105 @@
+//! Kernel ranges, as the face shows them.
+
+use super::Manager;
+use crate::space::{self, MapError, MapRequest, RangeError, SpaceId};
+use crate::table::Paging;
+use crate::vmap::{Areas, Caller, Counters, Memory, Request, VmapError};
+use crate::vmap::{Rights, Vmap};
+use core::{error, fmt};
+use foliant_machine::Machine;
+use foliant_units::{Bytes, Frame, Pa, Pages, Va, VaRange};
+
+/// Why kernel memory was not mapped into a program. Nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UserMapError {
+    /// The kernel's side.
+    Kernel(VmapError),
+    /// The program's side.
+    Space(MapError),
+}
+
+impl fmt::Display for UserMapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UserMapError::Kernel(error) => error.fmt(f),
+            UserMapError::Space(error) => error.fmt(f),
+        }
+    }
+}
+impl error::Error for UserMapError {}
+impl From<VmapError> for UserMapError {
+    fn from(error: VmapError) -> UserMapError {
+        UserMapError::Kernel(error)
+    }
+}
+impl From<MapError> for UserMapError {
+    fn from(error: MapError) -> UserMapError {
+        UserMapError::Space(error)
+    }
+}
+
+impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
+    /// Kernel ranges: everything that can be done with them.
+    pub fn vmap(&self) -> Vmap<'_, 'm, M, P> {
+        Vmap::new(&self.stock, &self.kernel, &self.vmap)
+    }
+    /// Takes kernel memory that is contiguous in its addresses. See [`Vmap::alloc`].
+    pub fn vmalloc(&self, request: &Request) -> Result<VaRange, VmapError> {
+        self.vmap().alloc(request)
+    }
+    /// Gives it back, by its first address.
+    pub fn vfree(&self, va: Va) -> Result<(), VmapError> {
+        self.vmap().free(va)
+    }
+    /// Gives it back from where nothing may be waited for. See [`Vmap::free_later`].
+    pub fn vfree_atomic(&self, va: Va) -> Result<(), VmapError> {
+        self.vmap().free_later(va)
+    }
+    /// Maps frames of the caller's one behind the other. See [`Vmap::map`].
+    pub fn vmap_frames(&self, frames: &[Frame], how: &Memory) -> Result<VaRange, VmapError> {
+        self.vmap().map(frames, how)
+    }
+    /// Ends such a mapping, by its first address.
+    pub fn vunmap(&self, va: Va) -> Result<(), VmapError> {
+        self.vmap().unmap(va)
+    }
+    /// Maps a device. See [`Vmap::map_device`].
+    pub fn ioremap(&self, pa: Pa, bytes: Bytes, caller: Caller) -> Result<Va, VmapError> {
+        self.vmap().map_device(pa, bytes, caller)
+    }
+    /// Ends the mapping of a device, by the address that [`ioremap`](Manager::ioremap) gave.
+    pub fn iounmap(&self, va: Va) -> Result<(), VmapError> {
+        self.vmap().unmap(va.align_down(Bytes::new(foliant_units::FRAME_BYTES)))
+    }
+    /// Gives a part of a kernel range other rights. See [`Vmap::protect`].
+    pub fn protect_kernel(&self, range: VaRange, rights: Rights) -> Result<(), VmapError> {
+        self.vmap().protect(range, rights)
+    }
+    /// Maps kernel memory into a program too: the pages from `va` on, of an area that was asked for as one for users. Each
+    /// page stays until the kernel and all programs have let go of it.
+    pub fn map_user(
+        &self,
+        id: SpaceId,
+        request: &MapRequest,
+        va: Va,
+    ) -> Result<VaRange, UserMapError> {
+        let space = id.pin(&self.stock).ok_or(MapError::Range(RangeError::NoSpace))?;
+        let done = self.vmap().shared(va, request.bytes, |frame| {
+            space::map_kernel(&self.stock, &space, request, frame)
+        })?;
+        Ok(done?)
+    }
+    /// The listing of kernel ranges.
+    pub fn vmalloc_info(&self) -> Areas<'_, 'm, M, P> {
+        self.vmap().areas()
+    }
+    /// What is counted about them.
+    pub fn vmalloc_counters(&self) -> Counters {
+        self.vmap().counters()
+    }
+    /// Makes the addresses of ranges that were given back usable again. See [`Vmap::purge`].
+    pub fn purge_vmalloc(&self) -> Pages {
+        self.vmap().collect();
+        self.vmap().purge()
+    }
+}

@@ -1,0 +1,76 @@
+//! Kernel memory in a program: pages that the kernel has mapped as well.
+//!
+//! Each page is referenced by its entry here and by its area there, so it is given back when both are gone, in whichever
+//! order. The pages come with the area, all or none; a page that the program drops does not come back.
+
+use super::area::{Area, Flags};
+use super::attrs;
+use super::ops::{MapError, MapRequest, RangeError, choose, empty};
+use super::record::Space;
+use crate::flush::Gather;
+use crate::stock::Stock;
+use crate::table::{Attrs, Blocked, Paging, Slot, Spare};
+use foliant_machine::Machine;
+use foliant_units::{FRAME_BYTES, Frame, Level, VaRange};
+
+/// Puts an area in, and maps page n of it to `frame(n)`, each a page of kernel memory that stays alive meanwhile. Nothing is
+/// replaced, wherever it is put.
+pub(crate) fn map_kernel<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    request: &MapRequest,
+    frame: impl Fn(u64) -> Frame,
+) -> Result<VaRange, MapError> {
+    let flags = request.flags.with(Flags::KERNEL);
+    if flags.huge_order().is_some() || flags.has(Flags::GROWS_DOWN) || flags.has(Flags::USERFAULT) {
+        return Err(MapError::Flags(request.flags));
+    }
+    let _writer = space.writer.lock(stock.machine);
+    let (range, replaced) = choose(stock, space, request)?;
+    if replaced.is_some() {
+        return Err(MapError::Occupied(range.start()));
+    }
+    let (me, pages) = (stock.machine.me(), range.pages().get());
+    space.areas.prepare(stock).map_err(RangeError::from)?;
+    if let Err(error) = reach(stock, space, range) {
+        empty(stock, space, Gather::new(stock, &space.target), range); // tables made in vain
+        return Err(error.into());
+    }
+    if space.charge(me, pages).is_err() {
+        empty(stock, space, Gather::new(stock, &space.target), range);
+        return Err(RangeError::NoMemory.into());
+    }
+    space.areas.put(stock.machine, &Area { range, flags, tag: request.tag });
+    let writable = if flags.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
+    let attrs = attrs(flags) | writable | Attrs::EXCLUSIVE;
+    let tables = space.tables(stock);
+    for n in 0..pages {
+        let (va, frame) = (range.start().add(n * FRAME_BYTES), frame(n));
+        stock.add_references(frame, 1);
+        let lock = tables.lock(va, Level::BASE).expect("tables go under the writer's lock only");
+        lock.set(Slot::of(va, Level::BASE), P::leaf(frame.pa(), Level::BASE, attrs));
+    }
+    Ok(range)
+}
+
+/// Makes the tables for all of a range.
+fn reach<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    range: VaRange,
+) -> Result<(), RangeError> {
+    let (tables, mut spare) = (space.tables(stock), Spare::new());
+    let mut va = range.start();
+    let mut done = Ok(());
+    while va < range.end() && done.is_ok() {
+        match tables.ensure(va, Level::BASE, &mut spare) {
+            Ok(()) => va = va.align_down(Level::MEGA.span()).add(Level::MEGA.span().get()),
+            Err(Blocked::NeedTable(_)) => {
+                done = stock.refill(&mut spare, 1).map_err(RangeError::from);
+            }
+            Err(other) => panic!("no area lies at {va}, and yet: {other}"),
+        }
+    }
+    stock.drain(&mut spare);
+    done
+}

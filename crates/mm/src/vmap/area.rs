@@ -1,0 +1,142 @@
+//! What a record says of its area besides its place: one word.
+//!
+//! ```text
+//!   state (8) │ kind (8) │ marks (8) │ levels of its leaves, a bit each (8)
+//! ```
+//!
+//! ```text
+//!   Building ──▶ InUse ◀──▶ Working          Building, Working: one call's alone
+//!       └──────────┴──────────┴──▶ Lazy ──▶ gone, with a purge
+//! ```
+
+use super::record::{Field, Record};
+use super::{Vmap, VmapError};
+use crate::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::{Level, Va};
+
+/// Who may touch it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AreaState {
+    /// It is being made.
+    Building = 1,
+    /// It was handed out.
+    InUse,
+    /// A call works on it.
+    Working,
+    /// It was given back and waits for a purge.
+    Lazy,
+}
+
+/// What is behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backing {
+    /// Pages of its own.
+    Pages,
+    /// Frames of the caller's.
+    Frames,
+    /// A device.
+    Device,
+}
+
+/// Something that sticks to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mark {
+    /// Its pages may be mapped into programs.
+    Users = 1 << 16,
+    /// Attributes of it were changed: it is flushed before its frames go.
+    Changed = 1 << 17,
+}
+
+const LEVELS: u32 = 24;
+
+/// The word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct AreaWord(u64);
+
+impl AreaWord {
+    pub(super) const fn new(kind: Backing) -> AreaWord {
+        AreaWord(AreaState::Building as u64 | (kind as u64) << 8)
+    }
+    pub(super) fn of(record: &Record<'_>) -> AreaWord {
+        AreaWord(record.get(Field::Word))
+    }
+    pub(super) fn put(self, record: &Record<'_>) {
+        record.set(Field::Word, self.0);
+    }
+    pub(super) const fn state(self) -> AreaState {
+        match self.0 as u8 {
+            2 => AreaState::InUse,
+            3 => AreaState::Working,
+            4 => AreaState::Lazy,
+            _ => AreaState::Building,
+        }
+    }
+    pub(super) const fn kind(self) -> Backing {
+        match (self.0 >> 8) as u8 {
+            0 => Backing::Pages,
+            1 => Backing::Frames,
+            _ => Backing::Device,
+        }
+    }
+    pub(super) const fn has(self, mark: Mark) -> bool {
+        self.0 & mark as u64 != 0
+    }
+    pub(super) const fn with(self, mark: Mark) -> AreaWord {
+        AreaWord(self.0 | mark as u64)
+    }
+    pub(super) const fn has_leaves(self, level: Level) -> bool {
+        self.0 >> (LEVELS + level.0 as u32) & 1 == 1
+    }
+    pub(super) const fn with_leaves(self, level: Level) -> AreaWord {
+        AreaWord(self.0 | 1 << (LEVELS + level.0 as u32))
+    }
+    pub(super) const fn turned(self, state: AreaState) -> AreaWord {
+        AreaWord(self.0 & !0xff | state as u64)
+    }
+}
+
+/// Which kinds a call is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum For {
+    /// Memory of its own.
+    Memory,
+    /// Mappings of other frames.
+    Mappings,
+    /// Both.
+    Any,
+}
+
+impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
+    /// The area in use that contains `va`, from now on this call's alone.
+    pub(super) fn seize(&self, va: Va, what: For) -> Result<Record<'m>, VmapError> {
+        let tree = self.open();
+        let area = tree.find(va).ok_or(VmapError::NoArea(va))?;
+        let word = AreaWord::of(&area);
+        match word.state() {
+            AreaState::InUse => {}
+            AreaState::Lazy => return Err(VmapError::Freed(area.start())),
+            AreaState::Building | AreaState::Working => return Err(VmapError::Busy(area.start())),
+        }
+        let memory = word.kind() == Backing::Pages;
+        if what == For::Memory && !memory || what == For::Mappings && memory {
+            return Err(VmapError::OtherKind(area.start()));
+        }
+        word.turned(AreaState::Working).put(&area);
+        Ok(area)
+    }
+    /// [`seize`](Self::seize) by the first address only.
+    pub(super) fn seize_start(&self, va: Va, what: For) -> Result<Record<'m>, VmapError> {
+        let area = self.seize(va, what)?;
+        if area.start() == va {
+            return Ok(area);
+        }
+        self.let_go(&area);
+        Err(VmapError::NotStart { va, start: area.start() })
+    }
+    /// Ends this call's work on an area, or its making.
+    pub(super) fn let_go(&self, area: &Record<'m>) {
+        let _tree = self.open();
+        AreaWord::of(area).turned(AreaState::InUse).put(area);
+    }
+}

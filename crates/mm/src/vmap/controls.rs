@@ -1,0 +1,110 @@
+//! What can be switched while the manager runs.
+
+use super::Vmap;
+use crate::sync::Ordering;
+use crate::table::Paging;
+use foliant_machine::Machine;
+
+/// Whether kernel memory may have large leaves at all (`nohugevmalloc`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HugeVmalloc {
+    /// For those who ask.
+    Allowed,
+    /// Never.
+    Never,
+}
+
+/// Whether device memory may have large leaves (`nohugeiomap`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HugeIomap {
+    /// Wherever they fit.
+    Allowed,
+    /// Never.
+    Never,
+}
+
+/// What becomes of a size that is no multiple of the leaf.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tails {
+    /// Its end is mapped by smaller leaves: nothing is wasted.
+    Split,
+    /// It is rounded up to 2 MiB, as the reference does: there to be compared with.
+    Rounded,
+}
+
+/// When what CPUs have cached of a range that was given back is ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PurgeMode {
+    /// Together, some time later.
+    Lazy,
+    /// Each for itself, before its frames are given back: there to find those who use what they gave back.
+    Eager,
+}
+
+/// The switches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Controls {
+    /// Large leaves for memory.
+    pub huge_vmalloc: HugeVmalloc,
+    /// Large leaves for devices.
+    pub huge_iomap: HugeIomap,
+    /// Ends of sizes.
+    pub tails: Tails,
+    /// Flushes.
+    pub purge: PurgeMode,
+}
+
+impl Controls {
+    /// Large leaves, nothing rounded, lazily purged.
+    pub const DEFAULT: Controls = Controls {
+        huge_vmalloc: HugeVmalloc::Allowed,
+        huge_iomap: HugeIomap::Allowed,
+        tails: Tails::Split,
+        purge: PurgeMode::Lazy,
+    };
+
+    pub(super) const fn word(self) -> u64 {
+        self.huge_vmalloc as u64
+            | (self.huge_iomap as u64) << 1
+            | (self.tails as u64) << 2
+            | (self.purge as u64) << 3
+    }
+    pub(super) const fn from_word(word: u64) -> Controls {
+        Controls {
+            huge_vmalloc: if word & 1 == 0 { HugeVmalloc::Allowed } else { HugeVmalloc::Never },
+            huge_iomap: if word & 2 == 0 { HugeIomap::Allowed } else { HugeIomap::Never },
+            tails: if word & 4 == 0 { Tails::Split } else { Tails::Rounded },
+            purge: if word & 8 == 0 { PurgeMode::Lazy } else { PurgeMode::Eager },
+        }
+    }
+}
+
+impl Default for Controls {
+    fn default() -> Controls {
+        Controls::DEFAULT
+    }
+}
+
+impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
+    /// What is switched on.
+    pub fn controls(&self) -> Controls {
+        Controls::from_word(self.state.controls.load(Ordering::Relaxed))
+    }
+    /// Sets it for calls from now on. Areas stay as they are.
+    pub fn set_controls(&self, controls: Controls) {
+        self.state.controls.store(controls.word(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_switch_has_a_bit() {
+        for word in 0..16 {
+            assert_eq!(Controls::from_word(word).word(), word);
+        }
+        assert_eq!(Controls::DEFAULT.word(), 0);
+    }
+}

@@ -1,0 +1,67 @@
+//! Giving memory back from where nothing may be waited for: an interrupt, a spin lock held.
+//!
+//! The call takes no lock of this room, since it may have interrupted the holder. It finds the area's first page by a walk, and
+//! puts that on a list which anybody may push to; the next call that may wait takes the whole list.
+//!
+//! ```text
+//!   free_later ──push──▶ top ─▶ page ─▶ page ─▶ 0       word 2 of the descriptor of the area's first page: the next one
+//!                         │ swap with 0                 word 3: the area's first address; 0 for an area not on the list
+//!                         ▼ collect: free each
+//! ```
+//!
+//! **Invariants**
+//! - D1. Word 3 goes from 0 to an address by compare-and-exchange, so an area is on the list once; it becomes 0 again before
+//!   the area is given back.
+//! - D2. A page on the list is held by a reference of its own: an area that is given back twice does not break the list.
+//!
+//! **Locking**: none. Pages are pushed one by one and taken all at once.
+
+use super::{Vmap, VmapError};
+use crate::frame::Link;
+use crate::stock::Event;
+use crate::sync::Ordering;
+use crate::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::{Frame, Va};
+
+impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
+    /// [`free`](Self::free) of memory, by its first address, from where nothing may be waited for. What can be seen without
+    /// a lock is refused at once; the rest when it is collected.
+    pub fn free_later(&self, va: Va) -> Result<(), VmapError> {
+        let (frame, _) = self.frame_at(va).ok_or(VmapError::NoArea(va))?;
+        if !self.stock.hold_kernel(frame) {
+            return Err(VmapError::OtherKind(va));
+        }
+        if !self.stock.replace_link(frame, Link::Before, 0, va.get()) {
+            self.stock.drop_references(frame, 1);
+            return Err(VmapError::Freed(va));
+        }
+        self.stock.count(Event::VmapDeferred);
+        let mut top = self.state.deferred.load(Ordering::Relaxed);
+        loop {
+            self.stock.set_link(frame, Link::Next, top);
+            let (list, new) = (&self.state.deferred, frame.get() + 1);
+            match list.compare_exchange(top, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    /// Gives back what was deferred. Cheap where nothing was. Says how many of them were areas in use.
+    pub fn collect(&self) -> u64 {
+        if self.state.deferred.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mut next = self.state.deferred.swap(0, Ordering::Acquire);
+        let mut freed = 0;
+        while let Some(frame) = next.checked_sub(1).map(Frame::new) {
+            next = self.stock.link(frame, Link::Next);
+            let va = Va::new(self.stock.link(frame, Link::Before));
+            self.stock.set_link(frame, Link::Before, 0);
+            freed += u64::from(self.free(va).is_ok());
+            self.stock.drop_references(frame, 1); // D2
+        }
+        freed
+    }
+}

@@ -1,0 +1,279 @@
+//! Making an area: addresses, frames, leaves, in whole attempts.
+//!
+//! ```text
+//!   plan of 1 GiB leaves ──short──▶ plan of 2 MiB ──short──▶ plan of base pages, size and alignment as asked
+//!        │                              │                          │
+//!        └──────────────────────────────┴───── all or nothing ─────┘
+//! ```
+//!
+//! An attempt that is short of anything gives everything back before the next one begins, so there is no area of which one
+//! part was meant to be something else (G7, TR-V2).
+
+use super::area::{AreaWord, Mark};
+use super::record::{Field, Record};
+use super::slots::fitting;
+use super::tree::Need;
+use super::{Backing, Guard, HugeVmalloc, Nodes, Request, Rights, Short, Tails, Vmap, VmapError};
+use crate::folio::Class;
+use crate::frame::{Claim, Link};
+use crate::stock::Event;
+use crate::sync::Ordering;
+use crate::table::{Attrs, Paging};
+use foliant_machine::Machine;
+use foliant_units::{Bytes, FRAME_BYTES, Level, Node, Order, Pages, Va, VaRange};
+
+/// How kernel memory is mapped: no walker has to note anything.
+pub(super) const KERNEL: Attrs = Attrs::GLOBAL.with(Attrs::TOUCHED);
+/// The largest block that is taken for base pages: what one table's entries can hold without a check of their ends.
+const BLOCK_MAX: u8 = 8;
+
+/// Addresses for an area.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) pages: Pages,
+    pub(super) align: Bytes,
+    pub(super) guard: Guard,
+}
+
+/// One attempt: what it maps, and by which leaves at most.
+#[derive(Clone, Copy, Debug)]
+struct Plan<'r> {
+    request: &'r Request,
+    place: Place,
+    largest: Level,
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
+    /// Takes memory and maps it; see [`Request`]. Gives the addresses of the pages that were asked for.
+    pub fn alloc(&self, request: &Request) -> Result<VaRange, VmapError> {
+        self.collect();
+        let pages = self.check(request)?;
+        let mut largest = self.largest(request, pages);
+        if largest > Level::BASE {
+            self.stock.count(Event::VmallocHuge);
+        }
+        loop {
+            let plan = self.plan(request, pages, largest);
+            match (self.attempt(&plan), largest.down()) {
+                (Ok(start), _) => {
+                    let bytes = pages.bytes();
+                    return Ok(VaRange::sized(start, bytes).expect("it lies in the range"));
+                }
+                (Err(short), None) => return Err(short.into()),
+                (Err(short), Some(down)) => {
+                    self.stock.count(short.event());
+                    largest = down;
+                }
+            }
+        }
+    }
+
+    /// Refuses what cannot be meant; says how many pages are.
+    fn check(&self, request: &Request) -> Result<Pages, VmapError> {
+        let asked = request.bytes;
+        if asked.get() == 0 {
+            return Err(VmapError::Empty);
+        }
+        check_align(request.align)?;
+        let installed = self.stock.folios.ranges().map(|range| range.pages().bytes().get()).sum();
+        if asked.get() > installed {
+            return Err(VmapError::TooLarge { asked, installed: Bytes::new(installed) });
+        }
+        match request.nodes {
+            Nodes::On(node) if !self.stock.folios.nodes().any(|known| known == node) => {
+                Err(VmapError::Node(node))
+            }
+            _ => Ok(Pages::new(asked.get().div_ceil(FRAME_BYTES))),
+        }
+    }
+    /// The largest leaf that the request, the switches and the format allow: one that every node gets at least one of.
+    fn largest(&self, request: &Request, pages: Pages) -> Level {
+        let allowed =
+            request.rights == Rights::Data && self.controls().huge_vmalloc == HugeVmalloc::Allowed;
+        let parts = match request.nodes {
+            Nodes::Interleave => self.stock.folios.nodes().count() as u64,
+            Nodes::Near | Nodes::On(_) => 1,
+        };
+        let fits = |level: &Level| level.span().get() <= pages.bytes().get() / parts;
+        let large = [Level::GIGA, Level::MEGA].into_iter();
+        let top = request.leaves.largest().min(P::LEAF_TOP);
+        large.filter(|level| allowed && *level <= top).find(fits).unwrap_or(Level::BASE)
+    }
+    fn plan<'r>(&self, request: &'r Request, pages: Pages, largest: Level) -> Plan<'r> {
+        let round = largest > Level::BASE && self.controls().tails == Tails::Rounded;
+        let unit = if round { Order::MEGA.pages().get() } else { 1 };
+        let place = Place {
+            pages: Pages::new(pages.get().next_multiple_of(unit)),
+            align: request.align.max(largest.span()),
+            guard: request.guard,
+        };
+        Plan { request, place, largest }
+    }
+
+    fn attempt(&self, plan: &Plan<'_>) -> Result<Va, Short> {
+        // The block that is hardest to get comes first: without it nothing else is touched.
+        let first = match plan.largest {
+            Level::BASE => None,
+            level => Some(self.block(plan, level)?),
+        };
+        let area = match self.place(&plan.place, Backing::Pages) {
+            Ok(area) => area,
+            Err(short) => {
+                first.into_iter().for_each(|claim| self.stock.release(claim));
+                return Err(short);
+            }
+        };
+        area.set(Field::Bytes, plan.request.bytes.get());
+        area.set(Field::Caller, plan.request.caller.0);
+        if plan.request.users == super::Users::Yes {
+            AreaWord::of(&area).with(Mark::Users).put(&area);
+        }
+        match self.fill(plan, &area, first) {
+            Ok(()) => {
+                let wanted = plan.request.bytes.get().next_multiple_of(FRAME_BYTES);
+                let rounded = plan.place.pages.bytes().get() - wanted;
+                self.stock.count_by(Event::VmallocRounded, rounded);
+                let (first, _) = self.frame_at(area.start()).expect("it was mapped just now");
+                self.stock.set_link(first, Link::Before, 0); // on no list (`deferred`)
+                self.let_go(&area);
+                Ok(area.start())
+            }
+            Err(short) => {
+                self.dismantle(&area);
+                Err(short)
+            }
+        }
+    }
+
+    /// Takes addresses for an area; once more after a purge where there are none.
+    pub(super) fn place(&self, place: &Place, kind: Backing) -> Result<Record<'m>, Short> {
+        let guard = if place.guard == Guard::Page { FRAME_BYTES } else { 0 };
+        let bytes = place.pages.bytes().get().checked_add(guard);
+        let bytes = bytes.ok_or(Short::Addresses(place.pages.bytes()))?;
+        let new = self.take_record().map_err(|_| Short::Record)?;
+        let need = Need { bytes, align: place.align };
+        for purged in [false, true] {
+            if purged {
+                self.purge();
+            }
+            let tree = self.open();
+            let Some(start) = tree.lowest(need) else { continue };
+            new.set(Field::Start, start.get());
+            new.set(Field::End, start.get() + bytes);
+            new.set(Field::Pages, place.pages.get());
+            new.set(Field::Bytes, place.pages.bytes().get());
+            new.set(Field::Caller, 0);
+            new.set(Field::Phys, 0);
+            AreaWord::new(kind).put(&new);
+            tree.insert(new);
+            return Ok(new);
+        }
+        self.open().push_spare(new.id);
+        Err(Short::Addresses(Bytes::new(bytes)))
+    }
+
+    /// Maps all of an area, chunk by chunk, beginning with `first` where there is one.
+    fn fill(
+        &self,
+        plan: &Plan<'_>,
+        area: &Record<'m>,
+        mut first: Option<Claim>,
+    ) -> Result<(), Short> {
+        let range = area.mapped();
+        let mut done = self.clear_slots(range, plan.largest);
+        let mut va = range.start();
+        while va < range.end() && done.is_ok() {
+            let level = fitting(va, range.end(), plan.largest);
+            done = match first.take().map_or_else(|| self.chunk(plan, (va, range.end()), level), Ok)
+            {
+                Ok(claim) => {
+                    let start = va;
+                    va = va.add(claim.order().bytes().get());
+                    self.publish(area, (start, level), claim, plan)
+                }
+                Err(short) => Err(short),
+            };
+        }
+        first.into_iter().for_each(|claim| self.stock.release(claim));
+        done
+    }
+    /// A block for a leaf.
+    fn block(&self, plan: &Plan<'_>, level: Level) -> Result<Claim, Short> {
+        let order = level.order().expect("leaves end at 1 GiB");
+        let claim = self.stock.claim_on(self.node(plan), order, Class::Unmovable);
+        claim.map_err(|_| Short::Block(order))
+    }
+    /// A block for what begins at `va`: that of a leaf, or the largest one of base pages that fits and is there.
+    fn chunk(&self, plan: &Plan<'_>, (va, end): (Va, Va), level: Level) -> Result<Claim, Short> {
+        if level > Level::BASE {
+            return self.block(plan, level);
+        }
+        let (left, node) = (end.offset_from(va) / FRAME_BYTES, self.node(plan));
+        // One page for each node in turn where they take turns; else what can be had in one piece.
+        let turns = plan.request.nodes == Nodes::Interleave;
+        let most = if turns { 0 } else { BLOCK_MAX };
+        let fits = |order: &Order| {
+            order.get() <= most && order.pages().get() <= left && va.is_aligned(order.bytes())
+        };
+        let claim = |node, order| self.stock.claim_on(node, order, Class::Unmovable).ok();
+        let mut orders = Order::all().rev().filter(fits);
+        let got = orders.find_map(|order| claim(node, order));
+        // A node whose turn it is and that is full passes it on.
+        let got = got.or_else(|| turns.then(|| claim(None, Order::BASE)).flatten());
+        got.ok_or(Short::Block(Order::BASE))
+    }
+    fn node(&self, plan: &Plan<'_>) -> Option<Node> {
+        match plan.request.nodes {
+            Nodes::Near => None,
+            Nodes::On(node) => Some(node),
+            Nodes::Interleave => {
+                let turn = self.state.turn.fetch_add(1, Ordering::Relaxed);
+                let nodes = || self.stock.folios.nodes();
+                nodes().nth((turn % nodes().count() as u64) as usize)
+            }
+        }
+    }
+    /// Makes pages of a block and maps them at `va`.
+    fn publish(
+        &self,
+        area: &Record<'m>,
+        (va, level): (Va, Level),
+        claim: Claim,
+        plan: &Plan<'_>,
+    ) -> Result<(), Short> {
+        if let Err(short) = self.reach(va, level) {
+            self.stock.release(claim);
+            return Err(short);
+        }
+        if plan.request.is_zeroed() {
+            crate::zero::clear(self.stock, &claim);
+        }
+        let frames = self.stock.enlist_kernel(claim);
+        let attrs = KERNEL | plan.request.rights.attrs();
+        let written = self.write(area, (va, level), frames, attrs, plan.request.leaves);
+        if written.is_err() {
+            self.stock.drop_kernel(frames);
+        }
+        written
+    }
+}
+
+pub(super) fn check_align(align: Bytes) -> Result<(), VmapError> {
+    let (least, most) = (FRAME_BYTES, Level::GIGA.span().get());
+    if align.get().is_power_of_two() && (least..=most).contains(&align.get()) {
+        return Ok(());
+    }
+    Err(VmapError::Alignment(align))
+}
+
+impl Short {
+    /// What counts attempts that ended so.
+    const fn event(self) -> Event {
+        match self {
+            Short::Block(_) => Event::VmallocNoBlock,
+            Short::Addresses(_) => Event::VmallocNoRoom,
+            Short::Record => Event::VmallocNoRecord,
+            Short::Slot(_) => Event::VmallocNoSlot,
+        }
+    }
+}

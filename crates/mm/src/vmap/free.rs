@@ -1,0 +1,117 @@
+//! Giving an area back.
+
+use super::area::{AreaState, AreaWord, For, Mark};
+use super::record::Record;
+use super::{Backing, PurgeMode, Vmap, VmapError};
+use crate::flush::Gather;
+use crate::stock::Event;
+use crate::table::{Entry, Harvest, Paging, Prune, Run, Slot, Soft, Stop, What};
+use foliant_machine::{Machine, Retired};
+use foliant_units::{FrameRange, Va, VaRange};
+
+impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
+    /// Gives memory back, by its first address. Nobody uses it any more. Pages that programs map, or walkers hold, stay
+    /// theirs until they let go.
+    pub fn free(&self, va: Va) -> Result<(), VmapError> {
+        let area = self.seize_start(va, For::Memory)?;
+        self.dismantle(&area);
+        Ok(())
+    }
+    /// Ends a mapping of frames or of a device, by its first address. The frames are the caller's as before; on other
+    /// CPUs translations to them may be cached until the next purge.
+    pub fn unmap(&self, va: Va) -> Result<(), VmapError> {
+        let area = self.seize_start(va, For::Mappings)?;
+        self.dismantle(&area);
+        Ok(())
+    }
+
+    /// Takes an area apart that is this call's alone, whole or half made.
+    pub(super) fn dismantle(&self, area: &Record<'m>) {
+        let changed = AreaWord::of(area).has(Mark::Changed);
+        if changed || self.controls().purge == PurgeMode::Eager {
+            self.break_leaves(area);
+            let mut gather = Gather::whole(self.stock, self.kernel);
+            self.note(&mut gather, area);
+            if gather.is_pending() {
+                self.stock.count(Event::VmapFlush);
+            }
+            gather.flush();
+            self.empty(area, None);
+            self.vanish(area);
+            return;
+        }
+        self.empty(area, Some(Retired::Lazily));
+        let tree = self.open();
+        AreaWord::of(area).turned(AreaState::Lazy).put(area);
+        let waiting = tree.push_lazy(*area);
+        drop(tree);
+        if waiting > self.lazy_max().get() {
+            self.purge();
+        }
+    }
+    /// Takes an area out of the tree whose addresses no CPU has anything cached of.
+    pub(super) fn vanish(&self, area: &Record<'m>) {
+        self.stock.machine.retired(area.whole(), Retired::Purged);
+        let tree = self.open();
+        tree.remove(*area);
+        tree.push_spare(area.id);
+    }
+
+    /// Makes every leaf of the area not present, and leaves in its place what it mapped.
+    fn break_leaves(&self, area: &Record<'m>) {
+        let (range, kernel) = (area.mapped(), self.stock.kernel);
+        let mut va = range.start();
+        while va < range.end() {
+            let level = kernel.walk(va).level;
+            let span = level.span();
+            let next = va.align_down(span).add(span.get());
+            let Ok(lock) = kernel.lock(va, level) else {
+                va = next;
+                continue;
+            };
+            let end = lock.range().end().min(range.end());
+            while va < end {
+                let slot = Slot::of(va, level);
+                if let Entry::Leaf { .. } = lock.entry(slot) {
+                    lock.update(slot, |word| match P::decode(word, level, slot) {
+                        Entry::Leaf { pa, attrs } => Soft::breaking(pa, attrs).word(),
+                        _ => word,
+                    });
+                } else if let Entry::Table(_) = lock.entry(slot) {
+                    break;
+                }
+                va = va.align_down(span).add(span.get());
+            }
+        }
+    }
+
+    /// Clears the entries, and gives the pages behind them back where they are the area's own (V5).
+    fn empty(&self, area: &Record<'m>, retired: Option<Retired>) {
+        let own = AreaWord::of(area).kind() == Backing::Pages;
+        let range = area.mapped();
+        let mut harvest = Harvest::new();
+        let mut va = range.start();
+        while va < range.end() {
+            let left = VaRange::new(va, range.end()).expect("not behind the end");
+            let swept = self.stock.kernel.unmap(left, Prune::Keep, &mut harvest);
+            let swept = swept.expect("an area lies in the kernel half");
+            assert!(
+                matches!(swept.why, Stop::Done | Stop::Full),
+                "its leaves are whole (vmap::V4)"
+            );
+            if let (Some(how), Some(done)) = (retired, VaRange::new(va, swept.upto)) {
+                self.stock.machine.retired(done, how);
+            }
+            if own {
+                harvest.runs().for_each(|run| self.give_back(run));
+            }
+            harvest.clear_runs();
+            va = swept.upto;
+        }
+    }
+    fn give_back(&self, run: &Run) {
+        let What::Mapped { pa, .. } = run.what else { return };
+        let frames = FrameRange::new(pa.frame(), run.range().pages());
+        self.stock.drop_kernel(frames.expect("its entries named them"));
+    }
+}

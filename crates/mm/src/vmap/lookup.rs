@@ -1,0 +1,86 @@
+//! From an address to its frame, and visits to entries.
+
+use super::area::{AreaState, AreaWord, For, Mark};
+use super::record::Field;
+use super::{Vmap, VmapError};
+use crate::table::{Entry, Paging};
+use foliant_machine::Machine;
+use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Va, VaRange};
+
+impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
+    /// The frame of the base page at `va`, and the level of the leaf that maps it. Takes no lock.
+    pub fn frame_at(&self, va: Va) -> Option<(Frame, Level)> {
+        if !self.state.range.contains(va) {
+            return None;
+        }
+        let _reading = self.stock.reading();
+        let found = self.stock.kernel.walk(va);
+        let Entry::Leaf { pa, .. } = found.entry else { return None };
+        Some((pa.add(va.offset_from(found.va)).frame(), found.level))
+    }
+
+    /// Whether `bytes` from `va` on lie in one area that is in use, within the size that was asked for: what a copy to or
+    /// from a program has to know.
+    pub fn check_bounds(&self, va: Va, bytes: Bytes) -> Result<(), VmapError> {
+        let tree = self.open();
+        let area = tree.find(va).ok_or(VmapError::NoArea(va))?;
+        match AreaWord::of(&area).state() {
+            AreaState::Lazy => return Err(VmapError::Freed(area.start())),
+            AreaState::Building => return Err(VmapError::Busy(area.start())),
+            AreaState::InUse | AreaState::Working => {}
+        }
+        let end = area.start().add(area.get(Field::Bytes));
+        let last = va.checked_add(bytes.get()).filter(|upto| *upto <= end && va < end);
+        last.map(|_| ()).ok_or(VmapError::Beyond { va: end.max(va) })
+    }
+
+    /// Hands each base page of `range` to `visit`. A leaf above base pages in it refuses the visit before it begins: who
+    /// works on entries would take the leaf for a table.
+    pub fn apply(&self, range: VaRange, mut visit: impl FnMut(Va, Frame)) -> Result<(), VmapError> {
+        for va in [range.start(), range.end()] {
+            if !va.is_aligned(Level::BASE.span()) {
+                return Err(VmapError::Misaligned(va));
+            }
+        }
+        if !self.state.range.covers(range) {
+            return Err(VmapError::NoArea(range.start()));
+        }
+        let leaves = || self.stock.kernel.leaves(range);
+        let _reading = self.stock.reading();
+        if let Some(large) = leaves().find(|leaf| leaf.level > Level::BASE) {
+            return Err(VmapError::Leaf(large.va, large.level));
+        }
+        for leaf in leaves() {
+            if let (Entry::Leaf { pa, .. }, Level::BASE) = (leaf.entry, leaf.level) {
+                visit(leaf.va, pa.frame());
+            }
+        }
+        Ok(())
+    }
+
+    /// Has `share` map the pages from `va` on elsewhere, while the area cannot go. It is handed a way to the n-th frame.
+    pub(crate) fn shared<R>(
+        &self,
+        va: Va,
+        bytes: Bytes,
+        share: impl FnOnce(&dyn Fn(u64) -> Frame) -> R,
+    ) -> Result<R, VmapError> {
+        if !va.is_aligned(Level::BASE.span()) {
+            return Err(VmapError::Misaligned(va));
+        }
+        let area = self.seize(va, For::Memory)?;
+        let mapped = area.mapped();
+        let wanted = mapped.start().add(area.get(Field::Bytes).next_multiple_of(FRAME_BYTES));
+        let inside = va.checked_add(bytes.get()).is_some_and(|end| end <= wanted);
+        let done = if !AreaWord::of(&area).has(Mark::Users) {
+            Err(VmapError::NotForUsers(area.start()))
+        } else if !inside {
+            Err(VmapError::Beyond { va: wanted })
+        } else {
+            let frame = |n: u64| self.frame_at(va.add(n * FRAME_BYTES));
+            Ok(share(&|n| frame(n).expect("an area in use is mapped (vmap::V4)").0))
+        };
+        self.let_go(&area);
+        done
+    }
+}

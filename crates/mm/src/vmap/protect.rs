@@ -1,0 +1,121 @@
+//! Other rights for a part of an area.
+//!
+//! ```text
+//!   2 MiB leaf, data   ─split─▶ 512 entries, data   ─change─▶ data │ constant, the pages meant │ data    ─flush─▶ done
+//! ```
+//!
+//! Old translations of the same frames elsewhere may still be writable: lazy ranges are purged before. Where live entries
+//! are not replaced in place, the leaves meant are broken, flushed and made again; whoever touches them meanwhile faults, so
+//! the caller sees to it that nobody does. A leaf that reaches over an end cannot be split there at all: its neighbours are in use.
+
+use super::area::{AreaWord, For, Mark};
+use super::record::Record;
+use super::{Rights, Short, Vmap, VmapError};
+use crate::flush::{Gather, Used};
+use crate::stock::Event;
+use crate::table::{Attrs, Change, Entry, Harvest, Paging, Spare, Stop};
+use foliant_machine::{Machine, Replace};
+use foliant_units::{Level, Va, VaRange};
+
+impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
+    /// Gives `range`, which lies in one area, other rights. Its neighbours keep theirs. When the area is given back it is
+    /// flushed before its frames go.
+    pub fn protect(&self, range: VaRange, rights: Rights) -> Result<(), VmapError> {
+        for va in [range.start(), range.end()] {
+            if !va.is_aligned(Level::BASE.span()) {
+                return Err(VmapError::Misaligned(va));
+            }
+        }
+        if range.is_empty() {
+            return Err(VmapError::Empty);
+        }
+        let area = self.seize(range.start(), For::Any)?;
+        let done = self.protect_area(&area, range, rights);
+        self.let_go(&area);
+        done
+    }
+
+    fn protect_area(
+        &self,
+        area: &Record<'m>,
+        range: VaRange,
+        rights: Rights,
+    ) -> Result<(), VmapError> {
+        if !area.mapped().covers(range) {
+            return Err(VmapError::Beyond { va: area.mapped().end() });
+        }
+        let ends = [range.start(), range.end()];
+        ends.into_iter().try_for_each(|va| self.check_cut(area, va))?;
+        self.purge();
+        let mut gather = Gather::whole(self.stock, self.kernel);
+        let cut = ends.into_iter().try_for_each(|va| self.cut(area, va, &mut gather));
+        if cut.is_ok() {
+            AreaWord::of(area).with(Mark::Changed).put(area);
+            self.change(range, rights, &mut gather);
+        }
+        gather.flush();
+        cut
+    }
+
+    /// The leaf that `va` is inside of and not at an end of, or the group of leaves.
+    fn straddling(&self, va: Va) -> Option<(Va, Level)> {
+        let found = self.stock.kernel.walk(va);
+        let Entry::Leaf { attrs, .. } = found.entry else { return None };
+        let group = P::group(found.level).filter(|_| attrs.has(Attrs::GROUPED));
+        let span = group.map_or(found.level.span(), |group| group.span(found.level));
+        (!va.is_aligned(span)).then_some((va.align_down(span), found.level))
+    }
+    /// Refuses a cut that the machine does not allow.
+    fn check_cut(&self, area: &Record<'m>, va: Va) -> Result<(), VmapError> {
+        let inside = area.mapped().contains(va);
+        match (self.stock.machine.rules().replace, self.straddling(va)) {
+            (Replace::BreakBeforeMake, Some((base, level))) if inside => {
+                Err(VmapError::CannotSplit(base, level))
+            }
+            _ => Ok(()),
+        }
+    }
+    /// Makes `va` a boundary between leaves.
+    fn cut(
+        &self,
+        area: &Record<'m>,
+        va: Va,
+        gather: &mut Gather<'a, 'm, M, P>,
+    ) -> Result<(), VmapError> {
+        while area.mapped().contains(va)
+            && let Some((_, level)) = self.straddling(va)
+        {
+            let mut spare = Spare::new();
+            self.stock.refill(&mut spare, 1).map_err(|_| VmapError::Short(Short::Record))?;
+            let run = self.stock.kernel.split(va, level, &mut spare);
+            self.stock.drain(&mut spare);
+            let run = run.expect("a leaf of an area that is this call's alone");
+            gather.note(run.range(), level, Used::Yes);
+            self.stock.count(Event::VmapSplit);
+            let below = level.down().unwrap_or(Level::BASE);
+            AreaWord::of(area).with_leaves(below).put(area);
+        }
+        Ok(())
+    }
+    /// Changes the leaves of `range`, none of which reaches over an end.
+    fn change(&self, range: VaRange, rights: Rights, gather: &mut Gather<'a, 'm, M, P>) {
+        let set = rights.attrs();
+        let change = Change { set, clear: Rights::ALL.without(set) };
+        let mut harvest = Harvest::new();
+        let mut va = range.start();
+        while va < range.end() {
+            let left = VaRange::new(va, range.end()).expect("not behind the end");
+            let swept = self.stock.kernel.protect(left, change, &mut harvest);
+            let swept = swept.expect("an area lies in the kernel half");
+            assert!(matches!(swept.why, Stop::Done | Stop::Full), "its leaves were cut (vmap::V4)");
+            harvest.runs().for_each(|run| gather.note(run.range(), run.level, Used::Yes));
+            harvest.clear_runs();
+            va = swept.upto;
+        }
+        if self.stock.machine.rules().replace == Replace::BreakBeforeMake {
+            gather.flush();
+            let mended = self.stock.kernel.mend(range).expect("an area lies in the kernel half");
+            assert_eq!(mended.why, Stop::Done, "nobody else works on the area");
+        }
+    }
+}

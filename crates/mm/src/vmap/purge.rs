@@ -1,0 +1,50 @@
+//! Ending what CPUs have cached of ranges that were given back.
+
+use super::record::{Field, Id};
+use super::{LAZY_BYTES, Vmap};
+use crate::flush::Gather;
+use crate::stock::Event;
+use crate::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::{FRAME_BYTES, Pages};
+
+impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
+    /// Makes the addresses of all ranges that were given back usable again, with one flush. Says how many pages they have.
+    ///
+    /// Who is about to change attributes of frames elsewhere calls it first: no old translation of them is left after it.
+    pub fn purge(&self) -> Pages {
+        let _purging = self.state.purging.lock(self.stock.machine);
+        let (first, pages) = self.open().take_lazy();
+        if first == Id::NONE {
+            return Pages::new(0);
+        }
+        let mut gather = Gather::whole(self.stock, self.kernel);
+        let mut next = first;
+        while let Some(id) = next.some() {
+            let area = self.record(id);
+            self.note(&mut gather, &area);
+            next = area.link(Field::Next);
+        }
+        if gather.is_pending() {
+            self.stock.count(Event::VmapPurge);
+            self.stock.count_by(Event::VmapPurged, pages);
+        }
+        gather.flush();
+        let mut next = first;
+        while let Some(id) = next.some() {
+            let area = self.record(id);
+            next = area.link(Field::Next);
+            self.vanish(&area);
+        }
+        Pages::new(pages)
+    }
+    /// How many pages may wait for a purge: 32 MiB for each power of two of CPUs.
+    pub fn lazy_max(&self) -> Pages {
+        let powers = usize::BITS - self.stock.machine.count().leading_zeros();
+        Pages::new(u64::from(powers) * LAZY_BYTES.get() / FRAME_BYTES)
+    }
+    /// How many pages wait for one.
+    pub fn lazy(&self) -> Pages {
+        Pages::new(self.open().lazy_pages())
+    }
+}

@@ -1,0 +1,130 @@
+//! The record of an area: sixteen words, 32 to a frame.
+//!
+//! ```text
+//!   start end gap │ left right priority │ best for 4 KiB, 2 MiB, 1 GiB │ bytes word caller phys next pages -
+//!   └ the area ─┘   └──── the tree (`tree`) ───────────────────────┘   └ what it is (`area`)
+//! ```
+//!
+//! **Invariants**
+//! - R1. A record is in the tree, or on the list of spare ones, or held by the one call that took it.
+//! - R2. Frames of records stay with the room: the next area needs them.
+//!
+//! **Locking**: the words of the tree and of lists are `[l]`; of the others, those of an area that is worked on are its
+//! worker's, and only read under the lock otherwise.
+
+use super::Vmap;
+use super::tree::Tree;
+use crate::stock::{NoBlock, Words, words};
+use crate::sync::Ordering;
+use crate::table::Paging;
+use foliant_machine::{Machine, Owner};
+use foliant_units::{FRAME_BYTES, Frame, Va, VaRange};
+
+const WORDS: usize = 16;
+const PER_FRAME: u64 = FRAME_BYTES / 8 / WORDS as u64;
+
+/// A word of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Field {
+    /// First address.
+    Start = 0,
+    /// First address behind it, guard included.
+    End,
+    /// Where the area before ends.
+    Gap,
+    Left,
+    Right,
+    Priority,
+    /// The most that fits into a gap of the subtree, for each of the three alignments.
+    Best,
+    /// What was asked for, in bytes.
+    Bytes = 9,
+    /// State, kind, marks: see `area`.
+    Word,
+    Caller,
+    /// Physical address of a device.
+    Phys,
+    /// The next record of a list.
+    Next,
+    /// Pages mapped.
+    Pages,
+}
+
+/// The number of a record: its place plus one; 0 stands for none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Id(pub(super) u64);
+
+impl Id {
+    pub(super) const NONE: Id = Id(0);
+
+    const fn of(frame: Frame, nth: u64) -> Id {
+        Id(frame.get() * PER_FRAME + nth + 1)
+    }
+    pub(super) const fn some(self) -> Option<Id> {
+        if self.0 == 0 { None } else { Some(self) }
+    }
+}
+
+/// A record.
+#[derive(Clone, Copy)]
+pub(super) struct Record<'m> {
+    pub(super) id: Id,
+    words: &'m Words,
+    base: usize,
+}
+
+impl<'m> Record<'m> {
+    pub(super) fn at(machine: &'m impl Machine, id: Id) -> Record<'m> {
+        let place = id.0.checked_sub(1).expect("a record was found");
+        let words = words(machine, Frame::new(place / PER_FRAME).pa());
+        Record { id, words, base: (place % PER_FRAME) as usize * WORDS }
+    }
+    pub(super) fn get(&self, field: Field) -> u64 {
+        self.nth(field, 0)
+    }
+    pub(super) fn set(&self, field: Field, value: u64) {
+        self.set_nth(field, 0, value);
+    }
+    pub(super) fn nth(&self, field: Field, n: usize) -> u64 {
+        self.words[self.base + field as usize + n].load(Ordering::Relaxed)
+    }
+    pub(super) fn set_nth(&self, field: Field, n: usize, value: u64) {
+        self.words[self.base + field as usize + n].store(value, Ordering::Relaxed);
+    }
+    pub(super) fn link(&self, field: Field) -> Id {
+        Id(self.get(field))
+    }
+    pub(super) fn start(&self) -> Va {
+        Va::new(self.get(Field::Start))
+    }
+    /// All its addresses, guard included.
+    pub(super) fn whole(&self) -> VaRange {
+        VaRange::new(self.start(), Va::new(self.get(Field::End))).expect("an area grows up")
+    }
+    /// The addresses that are mapped.
+    pub(super) fn mapped(&self) -> VaRange {
+        let end = self.start().add(self.get(Field::Pages) * FRAME_BYTES);
+        VaRange::new(self.start(), end).expect("an area grows up")
+    }
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
+    pub(super) fn record(&self, id: Id) -> Record<'m> {
+        Record::at(self.stock.machine, id)
+    }
+    /// Takes the lock.
+    pub(super) fn open(&self) -> Tree<'a, 'm, M> {
+        Tree::new(self.stock.machine, self.state)
+    }
+    /// Takes a record that nobody uses.
+    pub(super) fn take_record(&self) -> Result<Record<'m>, NoBlock> {
+        loop {
+            if let Some(id) = self.open().pop_spare() {
+                return Ok(self.record(id));
+            }
+            let (frame, _) = self.stock.claim_cleared(Owner::Records)?.give();
+            let tree = self.open();
+            (0..PER_FRAME).rev().for_each(|nth| tree.push_spare(Id::of(frame, nth)));
+        }
+    }
+}

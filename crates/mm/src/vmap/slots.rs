@@ -1,0 +1,175 @@
+//! The entries of an area: making room for a leaf, making tables, writing, noting what a flush has to cover.
+//!
+//! ```text
+//!   place of a leaf:  table, empty ─detach─▶ nothing ─flush paging-structure caches, wait for readers─▶ leaf
+//!                     table, in use ─▶ Short::Slot: the next smaller leaf is tried
+//! ```
+
+use super::area::AreaWord;
+use super::record::Record;
+use super::{Leaves, Short, Vmap};
+use crate::flush::{Gather, Used};
+use crate::stock::Event;
+use crate::table::{Attrs, Blocked, Gap, Paging, Prune, Slots, Spare};
+use foliant_machine::Machine;
+use foliant_units::{FrameRange, Level, Va, VaRange};
+
+impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
+    /// Writes the leaves of `level` that map `frames` at `va`, which lie in one table. Nothing is there, or nothing is done
+    /// (V3).
+    pub(super) fn write(
+        &self,
+        area: &Record<'m>,
+        (va, level): (Va, Level),
+        frames: FrameRange,
+        attrs: Attrs,
+        leaves: Leaves,
+    ) -> Result<(), Short> {
+        let lock = self.stock.kernel.lock(va, level).map_err(|_| Short::Slot(level))?;
+        let count = frames.pages().bytes().get() / level.span().get();
+        let first = frames.start();
+        let slots = Slots::new(lock.index_of(va), count as usize).expect("a block of one table");
+        if lock.first_used(slots).is_some() {
+            return Err(Short::Slot(level));
+        }
+        match leaves.largest() {
+            Level::BASE => lock.fill(slots, P::leaf(first.pa(), level, attrs), P::step(level)),
+            _ => lock.map(slots, first, attrs),
+        }
+        drop(lock);
+        self.stock.count_by(leaf_event(level), count);
+        AreaWord::of(area).with_leaves(level).put(area);
+        Ok(())
+    }
+
+    /// Makes the tables for `va` down to the one with entries of `level`.
+    pub(super) fn reach(&self, va: Va, level: Level) -> Result<(), Short> {
+        let mut spare = Spare::new();
+        let done = loop {
+            match self.stock.kernel.ensure(va, level, &mut spare) {
+                Ok(()) => break Ok(()),
+                Err(Blocked::NeedTable(_)) => {
+                    if self.stock.refill(&mut spare, 1).is_err() {
+                        break Err(Short::Record);
+                    }
+                }
+                Err(_) => break Err(Short::Slot(level)),
+            }
+        };
+        self.stock.drain(&mut spare);
+        done
+    }
+
+    /// Takes empty tables out of the places where leaves of up to `largest` go, with one flush of paging-structure caches
+    /// for all of them.
+    pub(super) fn clear_slots(&self, range: VaRange, largest: Level) -> Result<(), Short> {
+        let mut gather = Gather::whole(self.stock, self.kernel);
+        let mut va = range.start();
+        let mut done = Ok(());
+        while va < range.end() && done.is_ok() {
+            let level = fitting(va, range.end(), largest);
+            if level == Level::BASE {
+                va = va.align_down(Level::MEGA.span()).add(Level::MEGA.span().get());
+                continue;
+            }
+            if level == Level::MEGA
+                && let Some(end) = self.free_slots(va, range.end())
+            {
+                va = end;
+                continue;
+            }
+            let place = VaRange::sized(va, level.span()).expect("inside the range");
+            done = self.clear_slot(place, level, &mut gather);
+            va = place.end();
+        }
+        if gather.is_pending() {
+            self.stock.count(Event::VmapTableFlush);
+        }
+        gather.flush();
+        done
+    }
+    /// The end of the places for 2 MiB leaves from `va` on, in one table and before `end`, if all of them are free: the usual
+    /// case, seen by one lock for all.
+    fn free_slots(&self, va: Va, end: Va) -> Option<Va> {
+        let (level, span) = (Level::MEGA, Level::MEGA.span());
+        let lock = self.stock.kernel.lock(va, level).ok()?;
+        let end = lock.range().end().min(end.align_down(span));
+        let count = end.offset_from(va) / span.get();
+        let slots = Slots::new(lock.index_of(va), count as usize)?;
+        lock.first_used(slots).is_none().then_some(end)
+    }
+    /// Takes the tables out of one place, the lowest first.
+    fn clear_slot(
+        &self,
+        place: VaRange,
+        level: Level,
+        gather: &mut Gather<'a, 'm, M, P>,
+    ) -> Result<(), Short> {
+        let mut below = Level::BASE;
+        while below < level {
+            let span = below.up().span();
+            let mut va = place.start();
+            while va < place.end() {
+                let found = self.walk(va);
+                if found > below {
+                    va = va.align_down(found.span()).add(found.span().get());
+                    continue;
+                }
+                let _ = gather.room(2);
+                let table = self.stock.kernel.detach(va, below, Prune::Emptied);
+                let covered = VaRange::sized(va.align_down(span), span).expect("inside the place");
+                match table {
+                    Ok(table) => gather.remove_table(covered, below.up(), table),
+                    Err(_) => return Err(Short::Slot(level)),
+                }
+                va = covered.end();
+            }
+            below = below.up();
+        }
+        match self.stock.kernel.lock(place.start(), level) {
+            Ok(lock) if lock.get(lock.index_of(place.start())) != 0 => Err(Short::Slot(level)),
+            Ok(_) => Ok(()),
+            Err(missing) if missing.what == Gap::None => Ok(()),
+            Err(_) => Err(Short::Slot(level)),
+        }
+    }
+    /// The level at which a walk for `va` ends.
+    fn walk(&self, va: Va) -> Level {
+        let _reading = self.stock.reading();
+        self.stock.kernel.walk(va).level
+    }
+
+    /// Notes the leaves of an area, each level that it has.
+    pub(super) fn note(&self, gather: &mut Gather<'a, 'm, M, P>, area: &Record<'m>) {
+        let (word, range) = (AreaWord::of(area), area.mapped());
+        for level in [Level::GIGA, Level::MEGA, Level::BASE] {
+            if word.has_leaves(level) {
+                let span = level.span();
+                let end = range.end().align_up(span).expect("inside the kernel half");
+                let whole = VaRange::new(range.start().align_down(span), end).expect("it grows");
+                gather.note(whole, level, Used::Yes);
+            }
+        }
+    }
+}
+
+/// The largest leaf that fits at `va`.
+pub(super) fn fitting(va: Va, end: Va, largest: Level) -> Level {
+    let mut level = largest;
+    while let Some(down) = level.down() {
+        if va.is_aligned(level.span()) && end.offset_from(va) >= level.span().get() {
+            break;
+        }
+        level = down;
+    }
+    level
+}
+
+/// What counts leaves of `level`.
+pub(super) const fn leaf_event(level: Level) -> Event {
+    match level {
+        Level::BASE => Event::VmapLeafBase,
+        Level::MEGA => Event::VmapLeafMega,
+        _ => Event::VmapLeafGiga,
+    }
+}

@@ -1,0 +1,116 @@
+//! The tree of areas beside a sorted vector.
+
+use super::record::{Field, Id, Record};
+use super::tree::{Need, Tree};
+use super::{Controls, State};
+use alloc::vec;
+use alloc::vec::Vec;
+use foliant_sim::{Config, Sim};
+use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
+use proptest::prelude::*;
+
+const START: u64 = 0xffff_8080_0000_0000;
+/// Three times 1 GiB and a bit.
+const PAGES: u64 = (3 << 18) + 700;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// So many pages, at a multiple of 2^n pages.
+    Take(u64, u32),
+    Leave(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let pages = prop_oneof![6 => 1u64..9, 3 => 1u64..1200, 1 => Just(1 << 18)];
+    let align = prop_oneof![4 => Just(0u32), 3 => Just(9u32), 1 => Just(18u32), 3 => 1u32..18];
+    prop_oneof![
+        3 => (pages, align).prop_map(|(pages, align)| Step::Take(pages, align)),
+        2 => any::<usize>().prop_map(Step::Leave),
+    ]
+}
+
+/// The lowest place in a sorted vector of pieces.
+fn lowest(taken: &[(u64, u64)], bytes: u64, align: u64) -> Option<u64> {
+    let mut at = START;
+    for (start, end) in taken.iter().copied().chain([(START + PAGES * FRAME_BYTES, 0)]) {
+        let fit = at.next_multiple_of(align);
+        if fit + bytes <= start {
+            return Some(fit);
+        }
+        at = end;
+    }
+    None
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_lowest_gap_is_what_a_walk_finds(steps in prop::collection::vec(step(), 1..300)) {
+        let sim = Sim::new(Config::seeded(1, Bytes::new(4 << 20), 1)).unwrap();
+        let range = VaRange::sized(Va::new(START), Bytes::new(PAGES * FRAME_BYTES)).unwrap();
+        let state = State::new(range, Controls::DEFAULT);
+        let tree = Tree::new(&sim, &state);
+        let first = sim.config().memory[0].start().get() * 32 + 1;
+        let mut free: Vec<u64> = (first..first + 320).rev().collect();
+        let mut taken: Vec<(u64, u64)> = vec![];
+        let mut records: Vec<Record<'_>> = vec![];
+        for step in steps {
+            match step {
+                Step::Take(pages, order) => {
+                    let (bytes, align) = (pages * FRAME_BYTES, FRAME_BYTES << order);
+                    let found = tree.lowest(Need { bytes, align: Bytes::new(align) });
+                    let naive = lowest(&taken, bytes, align);
+                    if matches!(order, 0 | 9 | 18) {
+                        prop_assert_eq!(found.map(Va::get), naive);
+                    }
+                    prop_assert_eq!(found.is_some(), naive.is_some());
+                    let Some(start) = found.map(Va::get) else { continue };
+                    prop_assert_eq!(start % align, 0);
+                    prop_assert!(taken.iter().all(|(s, e)| *e <= start || start + bytes <= *s));
+                    let record = Record::at(&sim, Id(free.pop().unwrap()));
+                    record.set(Field::Start, start);
+                    record.set(Field::End, start + bytes);
+                    tree.insert(record);
+                    let at = taken.partition_point(|piece| *piece < (start, 0));
+                    taken.insert(at, (start, start + bytes));
+                    records.insert(at, record);
+                }
+                Step::Leave(nth) if !taken.is_empty() => {
+                    let nth = nth % taken.len();
+                    taken.remove(nth);
+                    let record = records.remove(nth);
+                    tree.remove(record);
+                    free.push(record.id.0);
+                }
+                Step::Leave(_) => {}
+            }
+            prop_assert!(tree.is_sound());
+        }
+        for (start, end) in &taken {
+            let inside = Va::new(start + (end - start) / 2);
+            prop_assert_eq!(tree.find(inside).map(|area| area.start().get()), Some(*start));
+        }
+    }
+}
+
+/// A search looks at few records however many areas there are: the depth is that of a balanced tree.
+#[test]
+fn a_thousand_areas_in_a_row_make_a_shallow_tree() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(4 << 20), 1)).unwrap();
+    let range = VaRange::sized(Va::new(START), Bytes::new(PAGES * FRAME_BYTES)).unwrap();
+    let state = State::new(range, Controls::DEFAULT);
+    let tree = Tree::new(&sim, &state);
+    let first = sim.config().memory[0].start().get() * 32 + 1;
+    for nth in 0..4096 {
+        let record = Record::at(&sim, Id(first + nth));
+        let need = Need { bytes: 2 * FRAME_BYTES, align: Bytes::new(FRAME_BYTES) };
+        let start = tree.lowest(need).unwrap();
+        assert_eq!(start.get(), START + nth * 2 * FRAME_BYTES);
+        record.set(Field::Start, start.get());
+        record.set(Field::End, start.get() + 2 * FRAME_BYTES);
+        tree.insert(record);
+    }
+    assert!(tree.is_sound());
+    assert!(tree.depth() < 40, "{} levels for 4096 areas", tree.depth());
+}
