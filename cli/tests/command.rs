@@ -123,6 +123,51 @@ fn a_pool_is_shown_beside_what_was_published() {
 }
 
 #[test]
+fn a_table_in_kernel_memory_is_counted_and_probed_here() {
+    let run = |words: &[&str]| -> Value {
+        let all =
+            [&["lab", "vmalloc", "--json", "--device", "4m", "--sizes", "20"], words].concat();
+        let output = foliant(&all);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let value = run(&["--table-size", "16m"]);
+    assert_eq!(value["parameters"]["table-size"], "16m");
+    let rows = value["rows"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    let devices = ["ioremap 1m by 4k", "ioremap 4m by 4k", "ioremap 4m by 2m"];
+    assert_eq!(names[..3], ["4k", "2m", "rounded"]);
+    assert_eq!(names[3..6], devices);
+    assert_eq!(names[6..], ["sizes, split", "sizes, rounded"]);
+    let misses = |row: usize| rows[row]["counts"]["dtlb_misses"].as_u64().unwrap();
+    assert!(misses(0) > 28 * misses(1), "{} and {}", misses(0), misses(1));
+    assert_eq!(rows[6]["counts"]["waste_bytes"], 0);
+    let mappings = value["mappings"].as_array().unwrap();
+    assert_eq!(mappings.len(), 3);
+    assert!(mappings[0]["model_map_ratio"].is_null() && mappings[2]["model_map_ratio"].is_f64());
+    assert!(mappings[2]["real_map_ns"].as_u64() > Some(0));
+    let published: Vec<_> = value["published"].as_array().unwrap().iter().collect();
+    assert!((published[0]["published_ratio"].as_f64().unwrap() - 28.5).abs() < 0.1);
+    // The same probes through this machine's own hardware.
+    let here = &value["here"];
+    assert_eq!((here["table"].as_u64(), here["rounds"].as_u64()), (Some(16 << 20), Some(7)));
+    assert_eq!((&here["rows"][0]["name"], &here["rows"][1]["name"]), (&"4k".into(), &"2m".into()));
+    assert!(here["rows"][0]["ns_per_probe"].as_f64() > Some(0.0));
+    assert_eq!(here["rows"][0]["huge_bytes"], 0);
+    // Words and options are one thing.
+    assert_eq!(run(&["table-size=16m"])["rows"], value["rows"]);
+    let table =
+        foliant(&["lab", "vmalloc", "--table-size", "4m", "--device", "2m", "--sizes", "3"]);
+    let said = text(&table.stdout);
+    for word in ["Skylake", "59,800 to 2,100", "ns per probe", "sizes, rounded"] {
+        assert!(said.contains(word), "{said}");
+    }
+    refused(&["lab", "vmalloc", "--table-size", "5000"], &["table-size=5000", "multiple of 4k"]);
+    refused(&["lab", "vmalloc", "--table-size", "8g"], &["table-size=8g", "at most 4g"]);
+    refused(&["lab", "vmalloc", "--memory", "16m", "--table-size", "15m"], &["memory ran out"]);
+}
+
+#[test]
 fn json_has_the_promised_keys() {
     let (sort, python) = (shipped("sort.trace"), shipped("python.trace"));
     let files = [sort.to_str().unwrap(), python.to_str().unwrap()];

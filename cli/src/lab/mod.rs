@@ -5,6 +5,7 @@
 mod hugetlb;
 pub(crate) mod show;
 mod truth;
+mod vmalloc;
 mod zero;
 
 use crate::args::{Lab, Size};
@@ -29,6 +30,10 @@ pub(crate) fn run(args: &Lab) -> Done {
         )));
     }
     let (scenario, parameters) = self::scenario(name, words.iter())?;
+    #[cfg(target_arch = "x86_64")]
+    if scenario == Scenario::Vmalloc {
+        return vmalloc::run(args, &vmalloc::parameters(words)?);
+    }
     if scenario == Scenario::Hugetlb {
         return hugetlb::run(args, &parameters);
     }

@@ -1,7 +1,7 @@
 //! Reports and scenarios as tables for people.
 
 use crate::table::{columns, count};
-use foliant_lab::{Ratio, Report, Row, Scenario};
+use foliant_lab::{Named, Ratio, Report, Row, Scenario};
 use std::fmt::Write;
 
 /// The scenarios and their parameters.
@@ -32,7 +32,10 @@ pub(crate) fn report(report: &Report, unit: &str) -> String {
     };
     let plural = if *cpus == 1 { "CPU" } else { "CPUs" };
     let mut text = format!("{scenario} {place}, {cpus} {plural}: {}\n\n", words.join(" "));
-    text += &columns(&heads(rows), rows.iter().map(|row| line(row, &count_names(rows))));
+    text += &columns(
+        &heads(rows),
+        rows.iter().map(|row| line(row, &count_names(rows), &tick_names(rows))),
+    );
     let _ = writeln!(text, "\nticks per page of {page}: {unit}");
     if !ratios.is_empty() {
         text.push('\n');
@@ -48,8 +51,15 @@ fn plain(name: &str) -> String {
 
 /// The names of what any row counts, in the order in which they come.
 fn count_names(rows: &[Row]) -> Vec<&str> {
+    names(rows, |row| &row.counts)
+}
+/// The names of all ticks likewise.
+fn tick_names(rows: &[Row]) -> Vec<&str> {
+    names(rows, |row| &row.ticks)
+}
+fn names(rows: &[Row], of: impl Fn(&Row) -> &Named<u64>) -> Vec<&str> {
     let mut names = Vec::new();
-    for (name, _) in rows.iter().flat_map(|row| row.counts.iter()) {
+    for (name, _) in rows.iter().flat_map(|row| of(row).iter()) {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -58,17 +68,16 @@ fn count_names(rows: &[Row]) -> Vec<&str> {
 }
 
 fn heads(rows: &[Row]) -> Vec<String> {
-    let Some(row) = rows.first() else { return vec!["run".to_owned()] };
     let counts = count_names(rows).into_iter().map(plain);
-    let ticks = row.ticks.iter().map(|(name, _)| format!("ticks {}", plain(name)));
+    let ticks = tick_names(rows).into_iter().map(|name| format!("ticks {}", plain(name)));
     std::iter::once("run".to_owned()).chain(counts).chain(ticks).collect()
 }
 
-fn line(row: &Row, names: &[&str]) -> Vec<String> {
+fn line(row: &Row, counts: &[&str], ticks: &[&str]) -> Vec<String> {
     let cell = |name: &&str| row.counts.get(name).map_or(String::new(), |n| count(*n));
-    let counts = names.iter().map(cell);
-    let each = |(_, ticks): (_, &u64)| tenths(*ticks, row.pages);
-    std::iter::once(row.name.to_string()).chain(counts).chain(row.ticks.iter().map(each)).collect()
+    let each = |name: &&str| row.ticks.get(name).map_or(String::new(), |n| tenths(*n, row.pages));
+    let values = counts.iter().map(cell).chain(ticks.iter().map(each));
+    std::iter::once(row.name.to_string()).chain(values).collect()
 }
 
 fn ratio(ratio: &Ratio) -> Vec<String> {

@@ -40,7 +40,7 @@ pub(super) fn run(args: &Lab) -> Done {
 }
 
 /// The name of the processor.
-fn processor() -> String {
+pub(super) fn processor() -> String {
     let info = read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
         let line = info.lines().find(|line| line.split(':').next().unwrap_or("").trim() == name);
@@ -52,7 +52,7 @@ fn processor() -> String {
 }
 
 /// The load of the last minute.
-fn load() -> String {
+pub(super) fn load() -> String {
     let text = read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().unwrap_or("unknown").to_owned()
 }

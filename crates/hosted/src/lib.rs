@@ -1,4 +1,5 @@
-//! Clearing on the memory of the machine that runs this process: what the manager does in a fault, and what its user sees.
+//! Clearing and probing on the memory of the machine that runs this process: what the manager does in a fault, what its user
+//! sees, and what the size of a page is worth to a large table (`probe`).
 //!
 //! The same code as in a kernel (`foliant::zero`, `foliant-x86`) on a mapping of this process. Rows differ in values: the
 //! primitive, the grain, the plan. Each round runs every row, so that what disturbs one disturbs all, and medians are taken.
@@ -16,5 +17,7 @@
 mod lab;
 mod machine;
 mod memory;
+mod probe;
 
 pub use lab::{Asked, HostError, Measurement, Primitive, Row, measure};
+pub use probe::{ProbeAsked, ProbeRow, Probed, available, probe};

@@ -4,6 +4,7 @@ use crate::Stopped;
 use core::{error, fmt};
 use foliant::manager::{SetupError, SpaceError};
 use foliant::space::{MapError, RangeError};
+use foliant::vmap::{Short, VmapError};
 use foliant_units::{Bytes, Va};
 
 /// Why a scenario has no result. What it had made is gone again.
@@ -26,6 +27,8 @@ pub enum LabError {
     Range(RangeError),
     /// An area was refused.
     Map(MapError),
+    /// A kernel range was refused.
+    Kernel(VmapError),
 }
 
 impl fmt::Display for LabError {
@@ -41,6 +44,7 @@ impl fmt::Display for LabError {
             LabError::Space(why) => why.fmt(f),
             LabError::Range(why) => why.fmt(f),
             LabError::Map(why) => why.fmt(f),
+            LabError::Kernel(why) => why.fmt(f),
         }
     }
 }
@@ -75,6 +79,14 @@ impl From<MapError> for LabError {
         match why {
             MapError::Range(range) => range.into(),
             other => LabError::Map(other),
+        }
+    }
+}
+impl From<VmapError> for LabError {
+    fn from(why: VmapError) -> LabError {
+        match why {
+            VmapError::Short(Short::Block(_) | Short::Record) => LabError::NoMemory,
+            other => LabError::Kernel(other),
         }
     }
 }

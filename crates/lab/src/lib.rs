@@ -27,6 +27,7 @@
 extern crate alloc;
 
 mod counted;
+mod draw;
 mod error;
 mod faults;
 mod flush;
@@ -34,14 +35,18 @@ mod ground;
 mod hugetlb;
 mod meter;
 mod parameters;
+mod probe;
+mod reach;
 mod report;
 mod scenario;
 mod stage;
+mod vmalloc;
 mod zero;
 
 pub use counted::{Counted, Counts};
 pub use error::LabError;
 pub use parameters::{Kind, Parameter, ParameterError, Parameters};
+pub use reach::{Array, Caches};
 pub use report::{Named, Ratio, Report, Row};
 pub use scenario::{About, Scenario, UnknownScenario};
 pub use stage::{PoolStep, Stage, Stopped};

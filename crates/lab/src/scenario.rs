@@ -1,6 +1,8 @@
 //! The table of scenarios.
 
-use crate::{LabError, Parameter, Parameters, Report, Stage, faults, flush, hugetlb, zero};
+use crate::{
+    LabError, Parameter, Parameters, Report, Stage, faults, flush, hugetlb, vmalloc, zero,
+};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::{error, fmt, str};
@@ -58,6 +60,8 @@ scenarios! {
     Zero => zero,
     /// A pool of huge pages, its descriptors folded or not.
     Hugetlb => hugetlb,
+    /// A kernel hash table by leaves of several sizes.
+    Vmalloc => vmalloc,
 }
 
 impl Scenario {
@@ -73,6 +77,7 @@ impl Scenario {
     pub fn memory(self, parameters: &Parameters) -> Option<Bytes> {
         match self {
             Scenario::Hugetlb => Some(hugetlb::memory(parameters)),
+            Scenario::Vmalloc => Some(vmalloc::memory(parameters)),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! Where a scenario runs: what the lab needs besides a manager.
 
-use crate::Counted;
+use crate::{Caches, Counted};
 use alloc::string::String;
 use alloc::vec::Vec;
 use foliant::folio::CpuCount;
@@ -58,6 +58,16 @@ pub trait Stage<'m>: Sync {
     /// is added here; where they are counted they are in.
     fn pooled(&self, step: PoolStep, pages: u64) {
         let _ = (step, pages);
+    }
+
+    /// Translation caches that are watched beside a machine whose own are as large as it pleases. Silicon has real ones, which
+    /// nobody needs to guess.
+    fn caches(&self) -> Option<&'static Caches> {
+        None
+    }
+    /// So many walks began, as those caches have it. Where ticks are modelled their price is added here.
+    fn walked(&self, walks: u64) {
+        let _ = walks;
     }
 }
 

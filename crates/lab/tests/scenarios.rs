@@ -128,6 +128,7 @@ fn only_the_parameters_show_in_the_counts() {
         (Scenario::Faults, "bytes=2m"),
         (Scenario::Flush, "pages=700"),
         (Scenario::Zero, "bytes=4m block=2m"),
+        (Scenario::Vmalloc, "table-size=5m sizes=20 device=34m"),
     ] {
         let expect = counts(&run(seeded(5, 1), scenario, words));
         let holes = |start, pages| FrameRange::new(Frame::new(start), Pages::new(pages)).unwrap();

@@ -49,7 +49,10 @@ fn every_parameter_has_a_default_that_it_can_be() {
         assert_eq!(name.parse(), Ok(*scenario));
     }
     let unknown = "fault".parse::<Scenario>().unwrap_err().to_string();
-    assert_eq!(unknown, "there is no such scenario; there are faults, flush, zero, hugetlb");
+    assert_eq!(
+        unknown,
+        "there is no such scenario; there are faults, flush, zero, hugetlb, vmalloc"
+    );
 }
 
 #[test]

@@ -24,7 +24,7 @@ use foliant::manager::{Setup, SetupError};
 use foliant::space::SpaceId;
 use foliant::table::X86_64;
 use foliant::{Access, Manager, Outcome, Policy};
-use foliant_lab::{Counted, PoolStep, Stage, Stopped};
+use foliant_lab::{Caches, Counted, PoolStep, Stage, Stopped};
 use foliant_machine::Cpus;
 use foliant_sim::{Config, Sim, SimError, Work};
 use foliant_units::{Bytes, Cpu, Va, VaRange};
@@ -121,5 +121,11 @@ impl<'m> Stage<'m> for SimStage<'m> {
             PoolStep::Fold => Work::Fold,
         };
         self.sim().charge_work(work, pages);
+    }
+    fn caches(&self) -> Option<&'static Caches> {
+        Some(&Caches::SKYLAKE)
+    }
+    fn walked(&self, walks: u64) {
+        self.sim().charge_work(Work::Walk, walks);
     }
 }
