@@ -3,7 +3,7 @@
 use super::board::Board;
 use crate::table::*;
 use foliant_machine::Replace;
-use foliant_units::{Frame, Level, Va, VaRange};
+use foliant_units::{Frame, Level, Pages, Va, VaRange};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -43,10 +43,9 @@ fn a_lock_keeps_others_out_while_walkers_set_bits() {
                 thread::yield_now();
             }
         });
-        for worker in workers {
-            worker.join().unwrap();
-        }
-        stop.store(true, Ordering::Relaxed);
+        let done: std::vec::Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        stop.store(true, Ordering::Relaxed); // also where one panicked: the walker would go on for ever
+        done.into_iter().for_each(|done| done.unwrap());
     });
     assert_eq!(plain.load(Ordering::Relaxed), 15_000);
     let lock = tables.lock(Va::new(0), Level::MEGA).unwrap();
@@ -74,11 +73,23 @@ fn tables_come_and_go_under_walkers() {
                     let frame = Frame::new(start.get() >> 12);
                     let mut harvest = Harvest::new();
                     for _ in 0..ROUNDS {
-                        while spare.len() < 3 {
-                            spare.push(board.claim()).unwrap();
+                        let mut rest = span;
+                        loop {
+                            while spare.len() < 3 {
+                                spare.push(board.claim()).unwrap();
+                            }
+                            let mapped = rest.start().offset_from(start) / 4096;
+                            let first = frame.add(Pages::new(mapped));
+                            let done = tables.map(rest, first, RW, Level::BASE, &mut spare);
+                            let done = done.unwrap();
+                            rest = VaRange::new(done.upto, span.end()).unwrap();
+                            match done.why {
+                                MapStop::Done => break,
+                                // The neighbour took a table away that was made just now.
+                                MapStop::NeedTable(_) => {}
+                                why => panic!("{why:?} at {rest:?}"),
+                            }
                         }
-                        let done = tables.map(span, frame, RW, Level::BASE, &mut spare).unwrap();
-                        assert_eq!(done.why, MapStop::Done);
                         let done = tables.unmap(span, Prune::All, &mut harvest).unwrap();
                         assert_eq!(done.why, Stop::Done);
                         assert_eq!(harvest.runs().map(|run| run.count).sum::<u32>(), 8);
@@ -102,10 +113,9 @@ fn tables_come_and_go_under_walkers() {
                 va = if va >= (1 << 30) - 0x1000 { (1 << 30) - 0x20_0000 } else { va + 0x1000 };
             }
         });
-        for worker in workers {
-            worker.join().unwrap();
-        }
-        stop.store(true, Ordering::Relaxed);
+        let done: std::vec::Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        stop.store(true, Ordering::Relaxed); // also where one panicked: the walker would go on for ever
+        done.into_iter().for_each(|done| done.unwrap());
     });
     let all = VaRange::new(Va::new(0), Va::new(1 << 31)).unwrap();
     assert_eq!(tables.leaves(all).count(), 0);
