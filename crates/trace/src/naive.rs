@@ -159,7 +159,8 @@ pub(crate) struct Page {
     mixed: bool,
     /// When a fault last found something to do here.
     since: u64,
-    /// Made writable by `mprotect` since its last fault.
+    /// Made writable in place: by `mprotect`, or by a write after a fork when nobody else had it any more.
+    /// That takes no flush, so every other CPU may still find it protected, once.
     upgraded: bool,
 }
 
@@ -268,7 +269,7 @@ impl Space {
             return Verdict::Needed { unseen: fault.found == Found::Protected };
         };
         let others = was.mixed || was.last != thread;
-        let now = Page { last: thread, mixed: others, upgraded: false, ..was };
+        let now = Page { last: thread, mixed: others, ..was };
         let raced =
             Verdict::Needless { standing: Standing::Raced, why: "another thread was first" };
         let close = together && since - was.since.min(since) <= RACE_NS;
@@ -279,11 +280,12 @@ impl Space {
                 return raced;
             }
             let state = if write { State::Own } else { State::Zero };
-            self.put(start, page, Page { state, since, ..now });
+            self.put(start, page, Page { state, since, upgraded: false, ..now });
             return unexplained("the page is there, the processor found none");
         }
         if write && was.state != State::Own {
-            self.put(start, page, Page { state: State::Own, since, ..now });
+            let upgraded = was.state == State::Shared;
+            self.put(start, page, Page { state: State::Own, since, upgraded, ..now });
             return Verdict::Needed { unseen: false };
         }
         self.put(start, page, now);
