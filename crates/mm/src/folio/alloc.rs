@@ -39,16 +39,7 @@ const PASSES: usize = 2;
 impl<'m> Folios<'m> {
     /// A naturally aligned block of 2^`order` frames for memory of `class`, near what `cpu` took before.
     pub fn alloc(&self, cpu: Cpu, order: Order, class: Class) -> Result<Frame, AllocError> {
-        let Some(seats) = self.seats(cpu) else {
-            return Err(AllocError::UnknownCpu { cpu, cpus: self.cpus() });
-        };
-        let order_bits = order.get() as u32;
-        let found = if order_bits < MEGA {
-            self.alloc_small(seats.seat(class, order_bits), order_bits, class, None)
-        } else {
-            self.alloc_whole(seats, order_bits, class, None)
-        };
-        found.ok_or(AllocError::NoMemory { order, class })
+        self.alloc_where(cpu, None, order, class)
     }
     /// [`alloc`](Folios::alloc) of a block that lies on `node`.
     pub fn alloc_on(
@@ -58,30 +49,26 @@ impl<'m> Folios<'m> {
         order: Order,
         class: Class,
     ) -> Result<Frame, AllocError> {
+        self.alloc_where(cpu, Some(node), order, class)
+    }
+    #[inline]
+    fn alloc_where(
+        &self,
+        cpu: Cpu,
+        node: Option<Node>,
+        order: Order,
+        class: Class,
+    ) -> Result<Frame, AllocError> {
         let Some(seats) = self.seats(cpu) else {
             return Err(AllocError::UnknownCpu { cpu, cpus: self.cpus() });
         };
         let order_bits = order.get() as u32;
-        let found = if order_bits < MEGA {
-            self.alloc_small(seats.seat(class, order_bits), order_bits, class, Some(node))
-        } else {
-            self.alloc_whole(seats, order_bits, class, Some(node))
+        let found = match order_bits {
+            0..MEGA => self.alloc_small(seats.seat(class, order_bits), order_bits, class, node),
+            MEGA => self.alloc_mega(seats, class, node),
+            _ => self.alloc_run(order_bits, class, node),
         };
         found.ok_or(AllocError::NoMemory { order, class })
-    }
-    #[inline]
-    fn alloc_whole(
-        &self,
-        seats: Seats<'m>,
-        order: u32,
-        class: Class,
-        node: Option<Node>,
-    ) -> Option<Frame> {
-        if order == MEGA {
-            self.alloc_mega(seats, class, node)
-        } else {
-            self.alloc_run(order, class, node)
-        }
     }
 
     #[inline]

@@ -24,8 +24,8 @@ pub enum Known {
 }
 
 impl<'m> Folios<'m> {
-    /// Notes that `range` holds zeros: memory as it comes from the machine, before a block of it is handed out. Frames that
-    /// are no memory are passed over.
+    /// Notes that `range` holds zeros: it is the caller's, or comes so from the machine and no block of it was handed out.
+    /// Frames that are no memory are passed over.
     pub fn declare_zero(&self, range: FrameRange) {
         self.each_block(range, |section, blk, from, to| section.zeros().note(blk, from, to));
     }
@@ -58,10 +58,6 @@ impl<'m> Folios<'m> {
     /// Forgets what is known of `range`, which is the caller's.
     pub(crate) fn forget(&self, range: FrameRange) {
         self.each_block(range, |section, blk, from, to| section.zeros().forget(blk, from, to));
-    }
-    /// Notes that `range`, which is the caller's, holds zeros.
-    pub(crate) fn note_zero(&self, range: FrameRange) {
-        self.declare_zero(range);
     }
 
     /// A 2 MiB block, all of it free, of which some frame is not known to be zero.

@@ -108,7 +108,7 @@ impl Twin {
                 let range = FrameRange::new(head, Pages::new(512)).unwrap();
                 let unknown = folios.unknown(range).expect("it was chosen for that");
                 let part = unknown.pages().min(Pages::new(pages));
-                folios.note_zero(FrameRange::new(unknown.start(), part).unwrap());
+                folios.declare_zero(FrameRange::new(unknown.start(), part).unwrap());
                 for frame in unknown.start().get()..unknown.start().get() + part.get() {
                     self.zero.insert(frame, true);
                     self.known.insert(frame, true);

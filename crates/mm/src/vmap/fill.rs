@@ -48,22 +48,30 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     pub fn alloc(&self, request: &Request) -> Result<VaRange, VmapError> {
         self.collect();
         let pages = self.check(request)?;
-        let mut largest = self.largest(request, pages);
+        let largest = self.largest(request, pages);
         if largest > Level::BASE {
             self.stock.count(Event::VmallocHuge);
         }
-        loop {
-            let plan = self.plan(request, pages, largest);
-            match (self.attempt(&plan), largest.down()) {
-                (Ok(start), _) => {
-                    let bytes = pages.bytes();
-                    return Ok(VaRange::sized(start, bytes).expect("it lies in the range"));
-                }
-                (Err(short), None) => return Err(short.into()),
-                (Err(short), Some(down)) => {
+        let start = self.descend(largest, |largest| {
+            let done = self.attempt(&self.plan(request, pages, largest));
+            done.inspect_err(|short| {
+                if largest > Level::BASE {
                     self.stock.count(short.event());
-                    largest = down;
                 }
+            })
+        })?;
+        Ok(VaRange::sized(start, pages.bytes()).expect("it lies in the range"))
+    }
+    /// Attempts with smaller and smaller leaves, each whole (G7).
+    pub(super) fn descend<R>(
+        &self,
+        mut largest: Level,
+        attempt: impl Fn(Level) -> Result<R, Short>,
+    ) -> Result<R, Short> {
+        loop {
+            match (attempt(largest), largest.down()) {
+                (Err(_), Some(down)) => largest = down,
+                (done, _) => return done,
             }
         }
     }

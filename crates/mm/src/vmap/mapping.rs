@@ -62,7 +62,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         let pages = Pages::new(frames.len() as u64);
         let attrs = KERNEL | how.rights.attrs();
         let fits = |level: Level| level <= top && longest(frames, level);
-        self.descend(huge, fits, |largest| {
+        let done = self.descend(largest(huge, fits), |largest| {
             let align = largest.span();
             let place = Place { pages, align, guard: how.guard };
             let area = self.place(&place, Backing::Frames)?;
@@ -73,7 +73,8 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
                 self.lay(&area, Stretch { va, frames: run, attrs, leaves, largest })
             });
             self.finish(&area, done)
-        })
+        });
+        done.map_err(VmapError::Short)
     }
 
     /// Maps a device: registers from `pa` on, uncached, by the largest leaves that fit unless
@@ -90,7 +91,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
             let align = level.order().unwrap_or(Order::BASE).pages();
             level <= P::LEAF_TOP && frames.start().is_aligned(align) && frames.pages() >= align
         };
-        let range = self.descend(huge, fits, |largest| {
+        let range = self.descend(largest(huge, fits), |largest| {
             let place = Place { pages: frames.pages(), align: largest.span(), guard: Guard::Page };
             let area = self.place(&place, Backing::Device)?;
             area.set(Field::Caller, caller.0);
@@ -103,22 +104,6 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         Ok(range.start().add(inside))
     }
 
-    /// Attempts with smaller and smaller leaves, each whole (G7).
-    fn descend(
-        &self,
-        huge: bool,
-        fits: impl Fn(Level) -> bool,
-        attempt: impl Fn(Level) -> Result<VaRange, Short>,
-    ) -> Result<VaRange, VmapError> {
-        let wanted = [Level::GIGA, Level::MEGA].into_iter().filter(|_| huge).find(|l| fits(*l));
-        let mut largest = wanted.unwrap_or(Level::BASE);
-        loop {
-            match (attempt(largest), largest.down()) {
-                (Err(_), Some(down)) => largest = down,
-                (done, _) => return done.map_err(VmapError::Short),
-            }
-        }
-    }
     fn finish(&self, area: &Record<'m>, done: Result<(), Short>) -> Result<VaRange, Short> {
         match done {
             Ok(()) => {
@@ -164,6 +149,12 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         }
         Ok(())
     }
+}
+
+/// The largest leaf that fits, if large ones are wanted.
+fn largest(huge: bool, fits: impl Fn(Level) -> bool) -> Level {
+    let wanted = [Level::GIGA, Level::MEGA].into_iter().filter(|_| huge).find(|level| fits(*level));
+    wanted.unwrap_or(Level::BASE)
 }
 
 /// Frames that follow each other, and where in the list they begin.

@@ -58,7 +58,7 @@ pub(crate) fn clear_ahead<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, budget
         if let Some(unknown) = stock.folios.unknown(claim.frames()) {
             let part = first(unknown, fits);
             cleared += clear_part(stock, part).cleared.get();
-            stock.folios.note_zero(part);
+            stock.folios.declare_zero(part);
         }
         stock.put_back(claim);
     };
