@@ -42,6 +42,7 @@ mod saboteur;
 mod seat;
 mod shape;
 mod small;
+mod splits;
 mod world;
 
 pub use history::{Caught, Go, Histories, History, run_planted};

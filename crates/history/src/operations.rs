@@ -5,6 +5,7 @@
 
 use crate::model::Stretch;
 use crate::seat::{Known, Lineages, Seat};
+use crate::splits;
 use crate::world::{World, no_memory, range};
 use foliant::Policy;
 use foliant::fault::{Global, Orders, ProcessSwitch};
@@ -35,10 +36,11 @@ pub(crate) enum Op {
     Userfault,
     Bad,
     AddMemory,
+    Split,
 }
 
 /// How often each is drawn.
-pub(crate) const MIX: [(u32, Op); 20] = [
+pub(crate) const MIX: [(u32, Op); 21] = [
     (40, Op::Store),
     (30, Op::Load),
     (6, Op::Peek),
@@ -59,6 +61,7 @@ pub(crate) const MIX: [(u32, Op); 20] = [
     (1, Op::Userfault),
     (2, Op::Bad),
     (1, Op::AddMemory),
+    (12, Op::Split),
 ];
 
 /// Page numbers as a range of addresses.
@@ -198,6 +201,10 @@ impl Seat {
             Op::Userfault => self.userfault(world),
             Op::Bad => self.bad(world),
             Op::AddMemory => world.add_memory(),
+            Op::Split => {
+                let (id, va) = (self.known().id, self.target());
+                splits::split(world, &mut self.rng, id, va);
+            }
         }
     }
 

@@ -65,11 +65,17 @@ pub enum Plant {
     SkipPurgeFlush,
     /// A holder of kernel memory reads it after it gave it back.
     UseAfterFree,
+    /// Between taking a folio's entries and putting them back nobody is asked, and nothing is invalidated.
+    SkipSplitFlush,
+    /// An entry that is put back is clean.
+    LostDirtyMoved,
+    /// One entry of a folio is not taken out of use.
+    ForgetMapping,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 28] = [
+    pub const ALL: [Plant; 31] = [
         Plant::SkipRemoteFlush,
         Plant::OneCpuTooFew,
         Plant::FreeBeforeWait,
@@ -98,6 +104,9 @@ impl Plant {
         Plant::HalfHugeCopy,
         Plant::SkipPurgeFlush,
         Plant::UseAfterFree,
+        Plant::SkipSplitFlush,
+        Plant::LostDirtyMoved,
+        Plant::ForgetMapping,
     ];
 
     /// Name, what it does, and the checker that must catch it.
@@ -203,6 +212,17 @@ impl Plant {
                 "a holder reads kernel memory that it gave back",
                 "no_stale_translation",
             ),
+            Plant::SkipSplitFlush => (
+                "skip-split-flush",
+                "a folio is split or moved and nobody invalidates its entries",
+                "no_stale_translation",
+            ),
+            Plant::LostDirtyMoved => {
+                ("lost-dirty-moved", "an entry of a split or moved folio is clean", "dirty_kept")
+            }
+            Plant::ForgetMapping => {
+                ("forget-mapping", "one entry of a folio is never taken out of use", "panic")
+            }
         }
     }
 
@@ -228,6 +248,7 @@ impl Plant {
         match self {
             Plant::LostDirty | Plant::StaleAccessed | Plant::StaysWritable => 2,
             Plant::DoubleMap => 5,
+            Plant::ForgetMapping => 20,
             Plant::Leak | Plant::FreedTwice | Plant::UnstatedClaim | Plant::WideClaim => 30,
             Plant::SkipActivate | Plant::HalfCopy | Plant::ForgetZero | Plant::HalfZero => 3,
             _ => 1,
@@ -237,9 +258,11 @@ impl Plant {
     /// Changes a shape so that the bug has its chance.
     pub(crate) fn prepare(self, shape: Shape) -> Shape {
         let style = match self {
-            Plant::LostDirty | Plant::HalfCopy | Plant::DoubleMap | Plant::StaysWritable => {
-                Style::Partitioned
-            }
+            Plant::LostDirty
+            | Plant::LostDirtyMoved
+            | Plant::HalfCopy
+            | Plant::DoubleMap
+            | Plant::StaysWritable => Style::Partitioned,
             Plant::SkipFoldFlush | Plant::FreeBeforeFoldFlush | Plant::WriteInWindow => {
                 Style::Folding
             }

@@ -11,6 +11,7 @@ use crate::operations::{flags, policy, span};
 use crate::register::{OPEN, Register};
 use crate::rng::Rng;
 use crate::seat::value;
+use crate::splits;
 use crate::world::{Got, World, cpu};
 use foliant::Outcome;
 use foliant::manager::SpaceError;
@@ -68,9 +69,10 @@ enum Op {
     Away,
     Policy,
     AddMemory,
+    Split,
 }
 
-const MIX: [(u32, Op); 16] = [
+const MIX: [(u32, Op); 17] = [
     (40, Op::Store),
     (30, Op::Load),
     (10, Op::Map),
@@ -87,6 +89,7 @@ const MIX: [(u32, Op); 16] = [
     (10, Op::Away),
     (2, Op::Policy),
     (1, Op::AddMemory),
+    (14, Op::Split),
 ];
 
 /// Runs one history, and returns the spaces that are left.
@@ -235,6 +238,10 @@ impl<P: Paging> Race<'_, '_, P> {
                 world.mm.set_policy(policy(rng));
             }
             Op::AddMemory => world.add_memory(),
+            Op::Split => {
+                let va = self.word(rng);
+                splits::split(world, rng, racer.id, va);
+            }
         }
     }
 

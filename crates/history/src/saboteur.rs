@@ -31,6 +31,11 @@ const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// Software bit of the shared zero page.
 const SPECIAL: u64 = 1 << 55;
 
+/// Whether a word is a migration entry.
+fn is_migration(word: u64) -> bool {
+    word & PRESENT == 0 && word >> 1 & 31 == 3
+}
+
 /// See the module's text.
 pub(crate) struct Saboteur<'s> {
     sim: &'s Sim,
@@ -54,6 +59,8 @@ struct State {
     links: BTreeMap<u64, u64>,
     /// The links of the pages that a CPU is folding.
     folding: BTreeMap<u16, Vec<Va>>,
+    /// CPUs that have made migration entries since they put some back.
+    taking: BTreeSet<u16>,
 }
 
 fn is_leaf(word: u64) -> bool {
@@ -70,6 +77,7 @@ impl<'s> Saboteur<'s> {
             kernel: BTreeSet::new(),
             links: BTreeMap::new(),
             folding: BTreeMap::new(),
+            taking: BTreeSet::new(),
         };
         let (armed, idle) = (AtomicBool::new(false), AtomicU64::new(0));
         Saboteur { sim, plant, armed, idle, state: Mutex::new(state) }
@@ -160,6 +168,13 @@ impl<'s> Saboteur<'s> {
 
     /// What is really written where `old` stands and `new` is asked for.
     fn written(&self, old: u64, new: u64) -> u64 {
+        if is_migration(old) && is_leaf(new) {
+            let me = self.sim.me();
+            self.state().taking.remove(&me.0);
+            if new & DIRTY != 0 && self.strikes(Plant::LostDirtyMoved) {
+                return new & !DIRTY;
+            }
+        }
         if !is_leaf(new) || new & SPECIAL != 0 {
             return new;
         }
@@ -181,6 +196,14 @@ impl<'s> Saboteur<'s> {
             && is_leaf(word)
             && word & LARGE == 0;
         if behind && self.strikes(Plant::DoubleMap) { word - 4096 } else { word }
+    }
+
+    /// Whether the flush that the calling CPU is about to do is for migration entries, and is to be left out.
+    fn skips_split(&self) -> bool {
+        let me = self.sim.me();
+        self.is(Plant::SkipSplitFlush)
+            && self.state().taking.contains(&me.0)
+            && self.strikes(Plant::SkipSplitFlush)
     }
 
     fn narrowed(&self, what: &Invalidation) -> Invalidation {
@@ -237,6 +260,13 @@ unsafe impl Around for Saboteur<'_> {
     }
     unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
         let new = if self.plant.is_some() { self.written(old, new) } else { new };
+        if self.plant.is_some() && is_leaf(old) && is_migration(new) {
+            if self.strikes(Plant::ForgetMapping) {
+                return Ok(old);
+            }
+            let me = self.sim.me();
+            self.state().taking.insert(me.0);
+        }
         // SAFETY: the caller's promise, handed on.
         let done = unsafe { self.sim.compare_exchange(pa, old, new) };
         match done {
@@ -284,7 +314,8 @@ unsafe impl Around for Saboteur<'_> {
         if kernel && (self.strikes(Plant::SkipFoldFlush) || self.strikes(Plant::SkipPurgeFlush)) {
             return;
         }
-        if self.strikes(Plant::SkipLocalFlush) || self.strikes(Plant::NoBreak) {
+        if self.strikes(Plant::SkipLocalFlush) || self.strikes(Plant::NoBreak) || self.skips_split()
+        {
             return;
         }
         self.sim.invalidate(&self.narrowed(what));
@@ -299,7 +330,8 @@ unsafe impl Around for Saboteur<'_> {
         if kernel && (self.strikes(Plant::SkipFoldFlush) || self.strikes(Plant::SkipPurgeFlush)) {
             cpus = CpuSet::default();
         }
-        if self.strikes(Plant::SkipRemoteFlush) || self.strikes(Plant::NoBreak) {
+        let skips = self.strikes(Plant::SkipRemoteFlush) || self.strikes(Plant::NoBreak);
+        if skips || self.skips_split() {
             cpus = CpuSet::default();
         }
         if !cpus.is_empty() && self.strikes(Plant::OneCpuTooFew) {

@@ -5,8 +5,8 @@
 //! can be used alone: the [`folio`] allocator, the page [`table`]s.
 //!
 //! Rooms, in dependency order; each uses only those before it, through their `mod.rs`:
-//! [`frame`], [`folio`], [`table`], `stock`, `flush`, [`zero`], [`memmap`], [`pool`], [`vmap`], [`space`], [`fault`],
-//! [`manager`].
+//! [`frame`], [`folio`], [`table`], `stock`, `flush`, [`zero`], [`memmap`], [`pool`], [`vmap`], `rmap`, [`space`],
+//! [`fault`], [`split`], [`manager`].
 //!
 //! **Not here**: statics, a heap, `cfg(target_arch)`, assembly.
 #![cfg_attr(not(test), no_std)]
@@ -21,7 +21,9 @@ pub mod frame;
 pub mod manager;
 pub mod memmap;
 pub mod pool;
+mod rmap;
 pub mod space;
+pub mod split;
 mod stock;
 mod sync;
 pub mod table;

@@ -1,5 +1,5 @@
-//! The traps of system A, each by the name that the specification gives it. TR-A4 needs swap, TR-A6 and TR-A7 need
-//! collapse and splitting: see ARCHITECTURE.md. TR-A5 stands beside the parser.
+//! The traps of system A, each by the name that the specification gives it. TR-A4 needs swap, TR-A6 collapse: see
+//! ARCHITECTURE.md. TR-A5 stands beside the parser, TR-A7 with the traps of system T.
 
 mod common;
 use common::*;

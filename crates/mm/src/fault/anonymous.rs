@@ -153,7 +153,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let slots = if level == Level::BASE { pages as usize } else { 1 };
         let slots =
             Slots::new(Slot::of(range.start(), level), slots).expect("a folio of one table");
-        let head = self.stock.enlist(claim, pages); // references before entries (frame::D2)
+        let origin = self.space.member.origin(range.start(), area.shift);
+        let head = self.stock.enlist(claim, pages, origin); // references before entries (frame::D2)
         let locked = self.tables.lock(self.va, level).ok().filter(|locked| {
             locked.first_used(slots).is_none() && self.still(area) && self.is_settled()
         });

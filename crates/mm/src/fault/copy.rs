@@ -126,7 +126,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                         zero::copy_page(self.stock.machine, from.pa(), &claim);
                         self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
                     }
-                    let head = self.stock.enlist(claim, 1);
+                    let origin = self.space.member.origin(self.va, area.shift);
+                    let head = self.stock.enlist(claim, 1, origin);
                     let attrs =
                         attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
                     P::leaf(head.pa(), Level::BASE, attrs | Attrs::SOFT_DIRTY)
@@ -144,7 +145,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return Step::Done(Outcome::Mapped(Order::BASE));
         }
         let head = self.stock.head_of(from);
-        let mut gather = Gather::new(self.stock, &self.space.target);
+        let mut gather = Gather::new(self.stock, &self.space.member.target);
         gather.doom(head, 1);
         gather.flush();
         self.stock.count(Event::Copied);

@@ -177,7 +177,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.offer.set(offer.take().or_else(|| self.offer.take()));
         match done.get().filter(|_| replaced) {
             Some(Outcome::Copied) => {
-                let mut gather = Gather::new(self.stock, &self.space.target);
+                let mut gather = Gather::new(self.stock, &self.space.member.target);
                 gather.doom(head, order.pages().get());
                 gather.flush();
                 self.stock.count(Event::Copied);

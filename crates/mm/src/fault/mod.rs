@@ -17,7 +17,8 @@
 //! - E4. What was prepared and not published goes back exactly once, charge and frames.
 //!
 //! **Locking.** A fault runs inside a reader's section, takes no lock but one table's for the publication, and waits for
-//! nothing in it but other table holders and breaking entries. Areas are read without a lock.
+//! nothing in it but other table holders and breaking entries. Areas are read without a lock. A folio that is being split or
+//! moved takes longer: the fault leaves the section, and the face waits (`Need::Wait`).
 //!
 //! **Huge pages of a pool** are taken outside of the reader's section, for the pool may have to wait for readers: the fault
 //! says what it needs (`Need`), the face takes a page and runs the fault again with it (`Offer`).
@@ -126,6 +127,8 @@ pub(crate) enum Need {
     Page(Order, Source),
     /// Empty tables are in the place of a huge page at this address.
     Clear(Va, Order),
+    /// The folio is being split or moved: others run first.
+    Wait,
 }
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
@@ -190,6 +193,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Entry::Soft(soft) => match soft.kind {
                 SoftKind::Guard => Step::Done(Outcome::Refused(Refusal::Guard(self.va))),
                 SoftKind::Marker => Step::Done(Outcome::Userfault(self.va)),
+                SoftKind::Migration => Step::Need(Need::Wait),
                 _ => Step::Again,
             },
         }
@@ -200,7 +204,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn forget_here(&self, level: Level) {
         let base = self.va.align_down(level.span());
         let range = VaRange::sized(base, level.span()).expect("a user page");
-        let mut here = Invalidation::none(self.space.target.scope());
+        let mut here = Invalidation::none(self.space.member.target.scope());
         here.push(Item { range, level, tables: Went::Kept }).expect("there is room for one");
         self.stock.machine.invalidate(&here);
         self.stock.count(Event::LocalOne);
@@ -216,7 +220,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn is_settled(&self) -> bool {
         match self.stock.machine.rules().replace {
             Replace::InPlace => true,
-            Replace::BreakBeforeMake => !self.space.target.is_pending(0),
+            Replace::BreakBeforeMake => !self.space.member.target.is_pending(0),
         }
     }
 

@@ -6,7 +6,7 @@ use super::target::Target;
 use crate::frame::Stale;
 use crate::stock::{Event, Stock};
 use crate::table::{Attrs, Paging};
-use foliant_machine::{Accessed, Invalidation, Item, Machine, MmuRules, Reach, Tables};
+use foliant_machine::{Accessed, Invalidation, Item, Machine, MmuRules, Reach, Tables, Ticket};
 use foliant_units::{Frame, Level, VaRange};
 
 /// Whether a walker ever used an entry that was taken out.
@@ -35,8 +35,16 @@ pub(crate) struct Gather<'g, 'm, M: Machine, P: Paging> {
     noted: u64,
     grain: FlushGrain,
     pending: Pending,
+    issued: Option<Issued>,
     doomed: Doomed,
     tables: u64,
+}
+
+/// A flush that was issued and not waited for.
+struct Issued {
+    ticket: Option<Ticket>,
+    /// Whether this CPU runs the space, and has invalidated.
+    here: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,6 +75,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
             noted: 0,
             grain,
             pending: Pending::No,
+            issued: None,
             doomed: Doomed::new(),
             tables: 0,
         }
@@ -149,6 +158,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
 
     fn add(&mut self, item: Item) {
         debug_assert!(!self.is_full(), "the caller asked before it took the entry (flush::F6)");
+        assert!(self.issued.is_none(), "what is noted after the flush was issued is not in it");
         self.noted += item.entries();
         if self.pending == Pending::No {
             self.target.start();
@@ -192,11 +202,18 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.doomed.free_all(self.stock);
     }
 
-    fn shoot(&mut self) {
-        if self.pending == Pending::No {
-            return;
+    /// Asks for the flush, and invalidates here, without waiting: so that several gathers are waited for together. Nothing
+    /// may be noted until [`flush`](Gather::flush) has waited.
+    pub(crate) fn issue(&mut self) {
+        if self.pending == Pending::Yes && self.issued.is_none() {
+            self.issued = Some(self.ask(&self.list));
         }
-        if self.send(&self.list) {
+    }
+
+    fn shoot(&mut self) {
+        self.issue();
+        let Some(issued) = self.issued.take() else { return };
+        if self.wait(issued) {
             self.count_local();
         }
         self.target.finish();
@@ -205,8 +222,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         (self.entries, self.noted) = (0, 0);
     }
 
-    /// Has `what` carried out on every CPU that runs the space, and returns when it is. Says whether this one does.
-    fn send(&self, what: &Invalidation) -> bool {
+    /// Asks every other CPU that runs the space to carry `what` out, and does so here.
+    fn ask(&self, what: &Invalidation) -> Issued {
         let (stock, machine) = (self.stock, self.stock.machine);
         let me = machine.me();
         let mut others = self.target.running();
@@ -220,10 +237,14 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         if here {
             machine.invalidate(what);
         }
-        if let Some(ticket) = ticket {
-            machine.wait(ticket);
+        Issued { ticket, here }
+    }
+    /// Returns when every CPU that was asked is done. Says whether this one runs the space.
+    fn wait(&self, issued: Issued) -> bool {
+        if let Some(ticket) = issued.ticket {
+            self.stock.machine.wait(ticket);
         }
-        here
+        issued.here
     }
 
     fn count_local(&self) {
@@ -238,7 +259,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     pub(crate) fn settle(&self) {
         let own = (self.pending == Pending::Yes) as u64;
         if self.target.is_pending(own) {
-            self.send(&Invalidation::all(self.target.scope()));
+            self.wait(self.ask(&Invalidation::all(self.target.scope())));
         }
     }
 }

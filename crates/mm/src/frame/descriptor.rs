@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   word 0   kind (8) │ order (8) │ flags (16) │ stamp (32)      of a head; a tail has kind and order only
-//!   word 1   references: base pages mapped, one per entry
-//!   word 2, 3  of the head of a huge page that nobody uses: links of the list that it is on (`Link`);
+//!   word 1   pins (24) │ entries (40): base pages mapped, one per entry (`References`)
+//!   word 2, 3  links of the list that a head is on: idle huge pages, folios that wait to be split (`Link`);
 //!              of the first page of kernel memory: its place in the queue of what is to be freed (`vmap`)
-//!   word 4..7  unused: room for the reverse map
+//!   word 4, 5  where an anonymous folio was born (`Origin`)
+//!   word 6      of any frame of a folio that is held: its holder's count
+//!   word 7      unused
 //! ```
 //!
 //! A tail holds the order and no pointer: its head follows from its own number (`Order::head`), so all tails of
@@ -13,9 +15,10 @@
 //!
 //! **Invariants**
 //! - D1. Word 0 of a frame that is not part of an allocated folio, space or special page is 0.
-//! - D2. `references` of a folio is the number of page-table entries, in base pages, that map any part of it, plus
-//!   those in unfinished gathers. It is counted up before an entry is published and down after the flush. A page of
-//!   kernel memory has one more for its area, whatever the leaf that maps it.
+//! - D2. The entries counted by a folio are the page-table entries, in base pages, that map any part of it or are its
+//!   migration entries, plus those in unfinished gathers. They are counted up before an entry is published and down after
+//!   the flush. Pins are counted beside them, in the same word: a folio that is *frozen* has neither, and nobody gets any.
+//!   A page of kernel memory has one entry more for its area, whatever the leaf that maps it.
 //! - D3. Nobody writes the descriptor of a `HugeTail`, nor, while its head carries `Flag::Window`, that of the head.
 
 use foliant_units::{Bytes, Frame, Order, Va};
@@ -23,13 +26,59 @@ use foliant_units::{Bytes, Frame, Order, Va};
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: Bytes = Bytes::new(64);
 
-/// The words of a head that link huge pages into lists. Who owns the list says what they hold.
+/// The words of a head that link it into a list. Who owns the list says what they hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Link {
     /// The next page.
     Next = 2,
     /// The page before.
     Before = 3,
+}
+
+/// The first of the words that say where an anonymous folio was born.
+pub(crate) const ORIGIN: u64 = 4;
+/// The word that the holder of a folio counts in.
+pub(crate) const TALLY: u64 = 6;
+
+/// Who keeps a folio, word 1 of its head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct References(u64);
+
+impl References {
+    const ENTRY_BITS: u32 = 40;
+    /// Nobody does: it is free, or frozen.
+    pub(crate) const NONE: References = References(0);
+
+    /// So many entries, in base pages.
+    pub(crate) const fn of_entries(entries: u64) -> References {
+        References(entries)
+    }
+    /// One pin: somebody looks at the folio's memory or descriptor without an entry.
+    pub(crate) const PIN: References = References(1 << References::ENTRY_BITS);
+
+    pub(crate) const fn from_word(word: u64) -> References {
+        References(word)
+    }
+    pub(crate) const fn word(self) -> u64 {
+        self.0
+    }
+    pub(crate) const fn entries(self) -> u64 {
+        self.0 & ((1 << References::ENTRY_BITS) - 1)
+    }
+    pub(crate) const fn pins(self) -> u64 {
+        self.0 >> References::ENTRY_BITS
+    }
+    /// Both together.
+    pub(crate) const fn with(self, more: References) -> References {
+        References(self.0 + more.0)
+    }
+    /// What is left without `less`; `None` where there are not so many.
+    pub(crate) const fn without(self, less: References) -> Option<References> {
+        if self.entries() < less.entries() || self.pins() < less.pins() {
+            return None;
+        }
+        Some(References(self.0 - less.0))
+    }
 }
 
 /// What a described frame is.
@@ -64,6 +113,10 @@ pub enum Flag {
     Window = 8,
     /// The tails of this huge page were folded from the start: there were no descriptors before.
     Born = 16,
+    /// It is on a list of those that may be worth splitting.
+    Deferred = 32,
+    /// Somebody takes its mappings out of use, to split it or to move it.
+    Locked = 64,
 }
 
 /// Word 0 of a descriptor.

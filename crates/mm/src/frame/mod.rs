@@ -17,8 +17,11 @@
 //! - I3. Neither is `Clone` or `Copy`, and only a `Claim` can be freed.
 mod claim;
 mod descriptor;
+mod origin;
 
 pub(crate) use claim::Content;
 pub use claim::{Claim, Stale};
-pub(crate) use descriptor::Link;
 pub use descriptor::{DESCRIPTOR_BYTES, Flag, Identity, Kind, word_at};
+pub(crate) use descriptor::{Link, ORIGIN, References, TALLY};
+pub use origin::Shift;
+pub(crate) use origin::{Index, Origin};

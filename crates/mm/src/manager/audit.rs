@@ -3,9 +3,10 @@
 
 use super::Manager;
 use crate::folio::Disagreement;
-use crate::frame::{Flag, Kind};
+use crate::frame::{Flag, Kind, References};
 use crate::pool::{PoolAudit, SIZES};
 use crate::space::{SpaceId, user_half};
+use crate::split;
 use crate::stock::{Event, SizeEvent};
 use crate::table::{Attrs, Entry, Paging};
 use crate::vmap::VmapAudit;
@@ -67,6 +68,26 @@ pub enum AuditError {
         /// What the descriptors say.
         counted: u64,
     },
+    /// The reverse map leads to other entries than the folio counts.
+    Mapped {
+        /// The folio.
+        head: Frame,
+        /// What it counts.
+        stated: u64,
+        /// What the walk finds.
+        found: u64,
+    },
+    /// A folio is there that nobody keeps.
+    Nobody(Frame),
+    /// A folio is on a list of those that wait to be split and should not be, or the list is not what it says.
+    Waiting(Frame),
+    /// Other folios say that they wait to be split than the lists have.
+    Deferred {
+        /// On the lists.
+        listed: u64,
+        /// By their descriptors.
+        counted: u64,
+    },
     /// An entry names a frame that is in no folio.
     Stray(Frame),
     /// A page on a list of a pool is not what it should be.
@@ -116,6 +137,21 @@ impl fmt::Display for AuditError {
             AuditError::Vmap(audit) => write!(f, "kernel ranges do not agree: {audit:?}"),
             AuditError::KernelPages { stated, counted } => {
                 write!(f, "{stated} pages of kernel memory are counted, {counted} are there")
+            }
+            AuditError::Mapped { head, stated, found } => {
+                write!(
+                    f,
+                    "the folio at {head} counts {stated} entries, the reverse map finds {found}"
+                )
+            }
+            AuditError::Nobody(head) => {
+                write!(f, "nobody keeps the folio at {head}, and it is there")
+            }
+            AuditError::Waiting(head) => {
+                write!(f, "the folio at {head} is on a list of those to be split, wrongly linked")
+            }
+            AuditError::Deferred { listed, counted } => {
+                write!(f, "{listed} folios are listed to be split, {counted} say that they are")
             }
             AuditError::Stray(frame) => write!(f, "an entry names {frame}, which is in no folio"),
         }
@@ -193,7 +229,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         let mut alive = [[0u64; 2]; Order::COUNT];
         let mut references = 0;
         let mut huge = [[0u64; 2]; 2];
-        let mut kernel = 0;
+        let (mut kernel, mut deferred) = (0, 0);
         for frame in self.ranges().flat_map(|range| range.iter()) {
             let identity = self.stock.identity(frame);
             if identity.kind() == Kind::Huge {
@@ -209,7 +245,17 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
             if identity.kind() == Kind::Anon {
                 alive[identity.order().index()][0] += 1;
                 alive[identity.order().index()][1] += identity.has(Flag::PartlyMapped) as u64;
-                references += self.stock.references(frame);
+                let stated = self.stock.counts(frame).entries();
+                let order = identity.order();
+                let found = split::mappings(&self.stock, frame, order).entries(order);
+                if stated != found {
+                    return Err(AuditError::Mapped { head: frame, stated, found });
+                }
+                if self.stock.counts(frame) == References::NONE && !identity.has(Flag::Poisoned) {
+                    return Err(AuditError::Nobody(frame));
+                }
+                references += stated;
+                deferred += identity.has(Flag::Deferred) as u64;
                 audit.folios += 1;
                 let pages = audit.anonymous.get() + identity.order().pages().get();
                 audit.anonymous = Pages::new(pages);
@@ -218,6 +264,10 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         let stated = self.total(Event::VmallocPages);
         if stated != kernel {
             return Err(AuditError::KernelPages { stated, counted: kernel });
+        }
+        let listed = self.stock.recount_deferred().map_err(AuditError::Waiting)?;
+        if (listed, listed) != (deferred, self.stock.deferred()) {
+            return Err(AuditError::Deferred { listed, counted: deferred });
         }
         for (order, [idle, used]) in SIZES.into_iter().zip(huge) {
             self.count_pool(order, idle, used)?;

@@ -18,6 +18,7 @@ mod clearing;
 mod kernel;
 mod pool;
 mod setup;
+mod split;
 mod vmap;
 
 #[cfg(feature = "verify")]

@@ -73,6 +73,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     space::clear_way(&self.stock, &space, va, order);
                 }
             }
+            Need::Wait => self.stock.machine.relax(),
         }
         None
     }

@@ -126,6 +126,9 @@ impl From<FolioError> for SetupError {
     }
 }
 
+/// Bits of a frame number in the manager's records, as `frame::Origin`: 4 PiB.
+const FRAME_BITS: u32 = 40;
+
 /// The records that are there from the start, in one stretch of frames.
 struct Plan {
     cpus: u64,
@@ -155,7 +158,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let cpus = CpuCount(machine.count() as u16);
         let end = setup.memory.iter().map(|r| r.end()).max().unwrap_or_default();
         let end = end.max(setup.added_below);
-        if end.get() > 1 << (P::PA_BITS - 12) {
+        if end.get() > 1 << (P::PA_BITS - 12).min(FRAME_BITS) {
             return Err(SetupError::Beyond(end));
         }
         let plan = Plan {

@@ -60,7 +60,7 @@ pub(crate) fn advise<M: Machine, P: Paging>(
             .change(stock.machine, range, |a| Some((a.flags.without(clear).with(set), a.tag)));
         Ok(())
     };
-    let mut gather = Gather::new(stock, &space.target);
+    let mut gather = Gather::new(stock, &space.member.target);
     match advice {
         Advice::HugePage => flags(Flags::HUGEPAGE, Flags::NOHUGEPAGE)?,
         Advice::NoHugePage => flags(Flags::NOHUGEPAGE, Flags::HUGEPAGE)?,
@@ -136,7 +136,7 @@ fn zap_again<M: Machine, P: Paging>(
     range: VaRange,
 ) {
     let part = part.map_or(range, |p| range.intersect(p));
-    let mut gather = Gather::new(stock, &space.target);
+    let mut gather = Gather::new(stock, &space.member.target);
     Zap::new(stock, space, Guards::Keep).range(&mut gather, part);
     gather.flush();
 }

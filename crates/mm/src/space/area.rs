@@ -1,5 +1,6 @@
 //! An area: a stretch of a space's addresses with one set of properties.
 
+use crate::frame::Shift;
 use foliant_units::{Order, VaRange};
 
 /// Properties of an area, as a set of bits.
@@ -71,12 +72,8 @@ impl Flags {
     pub const fn promised(self) -> Option<Order> {
         if self.has(Flags::NORESERVE) { None } else { self.huge_order() }
     }
-    pub(super) const fn word(self) -> u64 {
-        self.0
-    }
-    pub(super) const fn from_word(word: u64) -> Flags {
-        Flags(word)
-    }
+    /// How many bits there are.
+    const BITS: u32 = 16;
 }
 
 /// One area.
@@ -88,11 +85,21 @@ pub struct Area {
     pub flags: Flags,
     /// A word of the embedder's (a kind, an object): areas that touch become one only where it is equal.
     pub tag: u64,
+    /// How far it was moved, for the reverse map.
+    pub(crate) shift: Shift,
 }
 
 impl Area {
     /// Whether the two may become one area when they touch.
     pub(super) fn is_like(&self, other: &Area) -> bool {
-        self.flags == other.flags && self.tag == other.tag
+        (self.flags, self.tag, self.shift) == (other.flags, other.tag, other.shift)
+    }
+    /// Properties and shift, as they stand in a node.
+    pub(super) const fn word(&self) -> u64 {
+        self.flags.0 | self.shift.word() << Flags::BITS
+    }
+    pub(super) const fn read(range: VaRange, word: u64, tag: u64) -> Area {
+        let flags = Flags(word & ((1 << Flags::BITS) - 1));
+        Area { range, flags, tag, shift: Shift::from_word(word >> Flags::BITS) }
     }
 }

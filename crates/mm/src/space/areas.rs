@@ -22,8 +22,6 @@ use foliant_units::{Frame, Order, Va, VaRange};
 
 /// Levels that the deepest tree can have: 127 * 255^5 areas.
 const DEPTH_MAX: usize = 6;
-/// Nodes that one change of a range can need: two areas split and one put in, each up to the root.
-const NODES_PER_CHANGE: u64 = 3 * (DEPTH_MAX as u64 + 1);
 
 /// See the module's text. All words; valid when cleared.
 #[derive(Default)]
@@ -149,13 +147,23 @@ impl Areas {
         None
     }
 
-    /// Takes the nodes that one change can need (A4).
+    /// Takes the nodes that one change can need, two areas split and one put in (A4).
     pub(crate) fn prepare<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
     ) -> Result<(), NoBlock> {
+        self.prepare_for(stock, 3)
+    }
+    /// Takes the nodes that so many insertions can need; a range cut at both ends counts as two.
+    pub(crate) fn prepare_for<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'_, M, P>,
+        insertions: u64,
+    ) -> Result<(), NoBlock> {
+        // The tree may grow by a level on the way, and by no more.
         let depth = self.depth(stock.machine) as u64;
-        let needed = (3 * (depth + 1)).min(NODES_PER_CHANGE);
+        let levels = (depth + 1 + u64::from(insertions > 3)).min(DEPTH_MAX as u64 + 1);
+        let needed = insertions * levels;
         while self.spare_count.load(Ordering::Relaxed) < needed {
             let (frame, _) = stock.claim_cleared(Owner::Records)?.give();
             self.put_spare(self.node(stock.machine, frame));

@@ -3,6 +3,7 @@
 use super::area::{Area, Flags};
 use super::areas::Areas;
 use crate::folio::{CpuCount, Folios, Word};
+use crate::frame::Shift;
 use crate::stock::{PerCpu, Stock, Stretches, records};
 use crate::sync::AtomicU64;
 use crate::table::{Half, Tables, X86_64};
@@ -67,7 +68,12 @@ fn runs(pages: &[Page]) -> Vec<Area> {
             Some(last) if last.range.end() == va(n) && (last.flags, last.tag) == (flags, tag) => {
                 last.range = VaRange::new(last.range.start(), va(n + 1)).unwrap();
             }
-            _ => areas.push(Area { range: VaRange::new(va(n), va(n + 1)).unwrap(), flags, tag }),
+            _ => areas.push(Area {
+                range: VaRange::new(va(n), va(n + 1)).unwrap(),
+                flags,
+                tag,
+                shift: Shift::NONE,
+            }),
         }
     }
     areas
@@ -90,7 +96,7 @@ fn apply(
                 return;
             }
             pages[span].fill(Some((Flags::READ, tag)));
-            areas.put(stock.machine, &Area { range, flags: Flags::READ, tag });
+            areas.put(stock.machine, &Area { range, flags: Flags::READ, tag, shift: Shift::NONE });
         }
         Operation::Clear { at, pages: len } => {
             let (span, range) = span(at, len);
@@ -150,7 +156,7 @@ fn a_tree_of_three_levels_grows_and_shrinks() {
     // A stride that meets every number once in no order.
     for n in (0..count).map(|n| n * 7919 % count) {
         areas.prepare(&stock).unwrap();
-        areas.put(&sim, &Area { range: at(n), flags: Flags::READ, tag: n });
+        areas.put(&sim, &Area { range: at(n), flags: Flags::READ, tag: n, shift: Shift::NONE });
     }
     for n in 0..count {
         assert_eq!(areas.find(&sim, at(n).start()).unwrap().tag, n);

@@ -10,9 +10,7 @@ use super::zap::{behind, page};
 use crate::flush::Gather;
 use crate::stock::{Stock, record};
 use crate::sync::Ordering;
-use crate::table::{
-    Attrs, Blocked, Entry, Gap, Locked, Missing, Paging, Slot, SoftKind, Spare, Tables,
-};
+use crate::table::{Attrs, Blocked, Entry, Gap, Locked, Missing, Paging, Slot, Spare, Tables};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{FRAME_BYTES, Level, Va, VaRange};
 
@@ -49,7 +47,8 @@ struct Fork<'f, 'm, M: Machine, P: Paging> {
 
 impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
     fn run(&self) -> Result<(), RangeError> {
-        let mut gather = Gather::new(self.stock, &self.parent.target);
+        self.child.member.join(self.stock, &self.parent.member)?; // before the first entry (rmap::R2)
+        let mut gather = Gather::new(self.stock, &self.parent.member.target);
         let mut spare = Spare::new();
         let done = self.areas(&mut gather, &mut spare);
         self.stock.drain(&mut spare);
@@ -143,7 +142,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
                     }
                     copy.set(slot, share(gather, broken, locked, (slot, page(va))));
                 }
-                Entry::Soft(soft) if soft.kind == SoftKind::Breaking => break,
+                Entry::Soft(soft) if soft.is_waited_for() => break,
                 Entry::Soft(soft) => copy.set(slot, soft.word()),
                 Entry::Table(_) => unreachable!("base words name no tables"),
             }

@@ -126,7 +126,7 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
     let tables: Tables<'_, M, P> = space.tables(stock);
     let whole = VaRange::sized(va.align_down(order.bytes()), order.bytes());
     let whole = whole.expect("an area of huge pages is aligned");
-    let mut gather = Gather::new(stock, &space.target);
+    let mut gather = Gather::new(stock, &space.member.target);
     let mut level = Level::BASE;
     while level < level_of(order) {
         let mut va = whole.start();

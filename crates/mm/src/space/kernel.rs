@@ -8,6 +8,7 @@ use super::attrs;
 use super::ops::{MapError, MapRequest, RangeError, choose, empty};
 use super::record::Space;
 use crate::flush::Gather;
+use crate::frame::Shift;
 use crate::stock::Stock;
 use crate::table::{Attrs, Blocked, Paging, Slot, Spare};
 use foliant_machine::Machine;
@@ -33,14 +34,15 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     let (me, pages) = (stock.machine.me(), range.pages().get());
     space.areas.prepare(stock).map_err(RangeError::from)?;
     if let Err(error) = reach(stock, space, range) {
-        empty(stock, space, Gather::new(stock, &space.target), range); // tables made in vain
+        empty(stock, space, Gather::new(stock, &space.member.target), range); // tables made in vain
         return Err(error.into());
     }
     if space.charge(me, pages).is_err() {
-        empty(stock, space, Gather::new(stock, &space.target), range);
+        empty(stock, space, Gather::new(stock, &space.member.target), range);
         return Err(RangeError::NoMemory.into());
     }
-    space.areas.put(stock.machine, &Area { range, flags, tag: request.tag });
+    let area = Area { range, flags, tag: request.tag, shift: Shift::NONE };
+    space.areas.put(stock.machine, &area);
     let writable = if flags.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
     let attrs = attrs(flags) | writable | Attrs::EXCLUSIVE;
     let tables = space.tables(stock);

@@ -5,6 +5,7 @@ use super::zap::{Guards, Zap};
 use crate::flush::Gather;
 use crate::folio::Class;
 use crate::frame::{Identity, Kind};
+use crate::rmap::{Last, Pin};
 use crate::stock::{Name, NoBlock, Stock, record};
 use crate::sync::Ordering;
 use crate::table::{Half, Paging, Prune};
@@ -23,18 +24,13 @@ pub struct SpaceId {
 /// A space that an operation works in; it does not end before this is dropped.
 pub(crate) struct Pinned<'s> {
     space: &'s Space,
+    _pin: Pin<'s>,
 }
 
 impl Deref for Pinned<'_> {
     type Target = Space;
     fn deref(&self) -> &Space {
         self.space
-    }
-}
-
-impl Drop for Pinned<'_> {
-    fn drop(&mut self) {
-        self.space.users.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -72,8 +68,7 @@ impl SpaceId {
     ) -> Option<Pinned<'m>> {
         let _reading = stock.reading();
         let space = self.peek(stock)?;
-        space.users.fetch_add(1, Ordering::SeqCst);
-        Some(Pinned { space })
+        Some(Pinned { space, _pin: Pin::new(&space.member) })
     }
 }
 
@@ -95,7 +90,8 @@ pub(crate) fn create<M: Machine, P: Paging>(
     stock.machine.owned(claim.frames(), Owner::Records);
     let (frame, _) = claim.give();
     let space: &Space = record(stock.machine, frame.pa());
-    space.target.set_root(root.give().0.pa());
+    space.member.target.set_root(root.give().0.pa());
+    space.member.found(frame);
     space.set_limit(limit);
     space.tables(stock).share_kernel(&stock.kernel);
     stock.set_identity(frame, Identity::space(stamp));
@@ -123,18 +119,18 @@ pub(crate) fn end<M: Machine, P: Paging>(
         return Err(EndError::NoSpace);
     }
     stock.wait_for_readers();
-    if let Some(cpu) = space.target.running().iter().next() {
+    if let Some(cpu) = space.member.target.running().iter().next() {
         stock.set_identity(id.frame, Identity::space(id.stamp));
         return Err(EndError::Running(cpu));
     }
     drop(pinned);
-    while space.users.load(Ordering::SeqCst) > 0 {
+    while space.member.users.load(Ordering::SeqCst) > 0 {
         stock.machine.relax();
     }
     let all = user_half::<P>();
     // The areas are dissolved whole instead of being removed one by one: that needs no memory.
     let zap = Zap::new(stock, space, Guards::Drop);
-    let mut gather = Gather::new(stock, &space.target);
+    let mut gather = Gather::new(stock, &space.member.target);
     let mut from = all.start();
     while let Some(area) = space.areas.at_or_after(stock.machine, from) {
         let before = zap.kept();
@@ -149,8 +145,18 @@ pub(crate) fn end<M: Machine, P: Paging>(
     zap.tables(&mut gather, all, Prune::All);
     gather.flush();
     drop(gather);
-    let root = space.target.root();
-    for frame in [root.frame(), id.frame] {
+    let root = space.member.target.root();
+    // The family's record outlives its first member, and whoever reads it by way of a folio.
+    let (mine, last) = (id.frame, space.member.leave(stock));
+    let home = match last {
+        Last::Yes(home) => {
+            stock.wait_for_readers();
+            Some(home)
+        }
+        Last::No => None,
+    };
+    let own = (mine != space.member.family()).then_some(mine);
+    for frame in [root.frame()].into_iter().chain(own).chain(home) {
         stock.release(crate::frame::Claim::state(frame, Order::BASE));
     }
     Ok(())

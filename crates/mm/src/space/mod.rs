@@ -16,7 +16,8 @@
 //!   name folios, in base pages.
 //! - S4. For every 2 MiB leaf of an anonymous folio the space holds one table in deposit: taking a leaf apart cannot fail.
 //! - S5. An entry without `EXCLUSIVE` is not writable. `EXCLUSIVE` is set only where no other entry names the page.
-//! - S6. A `Breaking` word is replaced by nobody but the CPU that wrote it; others let go of the table and try again.
+//! - S6. A `Breaking` word or a migration entry is replaced by nobody but the CPU that wrote it; others let go of the table
+//!   and try again.
 //!
 //! - S7. In an area of huge pages there are entries of that size only. Where the area is promised pages, every empty entry
 //!   stands for one promise of the pool; a marker stands where the promise was kept and the page dropped again.
@@ -25,7 +26,8 @@
 //! parent's, then the child's, which nobody else can reach yet). Nothing is allocated, cleared or waited for under a
 //! table's lock (G8).
 //!
-//! **Not here**: what a fault does (`fault`), the reverse map, splitting of folios (their leaves only).
+//! **Not here**: what a fault does (`fault`), walks of the reverse map (`rmap`), splitting of folios (`split`; their leaves
+//! only).
 
 mod advise;
 mod area;
@@ -62,6 +64,7 @@ pub(crate) use ops::{grow, map, protect, unmap};
 pub(crate) use record::Space;
 pub(crate) use remap::remap;
 pub(crate) use switch::switch;
+pub(crate) use zap::behind;
 
 use crate::flush::{Gather, Used};
 use crate::stock::Stock;
@@ -91,7 +94,7 @@ pub(crate) fn split_leaf<M: Machine, P: Paging>(
     level: Level,
 ) {
     let whole = VaRange::sized(va.align_down(level.span()), level.span()).expect("a user leaf");
-    let mut gather = Gather::new(stock, &space.target);
+    let mut gather = Gather::new(stock, &space.member.target);
     // Broken first, on every machine: a large and a small translation of one page never live side by side (G3).
     if tables.split_begin(va, level).is_ok() {
         // Only now: of several that come to split or to unmap the leaf, the one that took it takes its table (S4).
@@ -119,7 +122,7 @@ pub(crate) fn replace_leaf<M: Machine, P: Paging>(
     if locked.get(slot) & !P::UPDATED != old & !P::UPDATED {
         return false;
     }
-    let mut gather = Gather::new(stock, &space.target);
+    let mut gather = Gather::new(stock, &space.member.target);
     let taken = locked.update(slot, |word| match P::decode(word, level, slot) {
         Entry::Leaf { pa, attrs } => crate::table::Soft::breaking(pa, attrs).word(),
         _ => word,

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   word 0        entries, and bit 32: inner
-//!   leaf          1 + 4 i:  start, end, flags, tag            up to 127 areas
+//!   leaf          1 + 4 i:  start, end, flags and shift, tag  up to 127 areas
 //!   inner         1 + 2 i:  lower bound, child frame          up to 255 children
 //!   word 511      link in the list of spare nodes
 //! ```
 
-use super::area::{Area, Flags};
+use super::area::Area;
 use crate::stock::Words;
 use crate::sync::Ordering;
 use foliant_units::{Frame, Va, VaRange};
@@ -79,13 +79,13 @@ impl<'m> Node<'m> {
         let at = 1 + 4 * i;
         // Torn by a concurrent writer, it may be no range; the reader then reads again.
         let range = VaRange::new(Va::new(self.get(at)), Va::new(self.get(at + 1)))?;
-        Some(Area { range, flags: Flags::from_word(self.get(at + 2)), tag: self.get(at + 3) })
+        Some(Area::read(range, self.get(at + 2), self.get(at + 3)))
     }
     pub(super) fn set_area(&self, i: usize, area: &Area) {
         let at = 1 + 4 * i;
         self.set(at, area.range.start().get());
         self.set(at + 1, area.range.end().get());
-        self.set(at + 2, area.flags.word());
+        self.set(at + 2, area.word());
         self.set(at + 3, area.tag);
     }
     pub(super) fn child(&self, i: usize) -> Frame {

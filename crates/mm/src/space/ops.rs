@@ -9,9 +9,10 @@ use super::zap::page;
 use super::zap::{Guards, Zap, behind};
 use super::{attrs, split_leaf};
 use crate::flush::Gather;
+use crate::frame::Shift;
 use crate::pool::Shortage;
 use crate::stock::{NoBlock, Stock};
-use crate::table::{Attrs, Entry, Gap, Paging, Prune, Slot, SoftKind, Tables};
+use crate::table::{Attrs, Entry, Gap, Paging, Prune, Slot, Tables};
 use core::{error, fmt};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Level, Va, VaRange};
@@ -183,7 +184,8 @@ pub(crate) fn map<M: Machine, P: Paging>(
     if let Some(range) = replaced {
         clear_prepared(stock, space, range);
     }
-    space.areas.put(stock.machine, &Area { range, flags: request.flags, tag: request.tag });
+    let (flags, tag, shift) = (request.flags, request.tag, Shift::NONE);
+    space.areas.put(stock.machine, &Area { range, flags, tag, shift });
     Ok(range)
 }
 
@@ -274,7 +276,7 @@ pub(super) fn clear<M: Machine, P: Paging>(
 
 /// [`clear`], with the nodes taken that it may need.
 fn clear_prepared<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, space: &Space, range: VaRange) {
-    let mut gather = Gather::new(stock, &space.target);
+    let mut gather = Gather::new(stock, &space.member.target);
     huge::clear_promised(stock, space, &mut gather, range);
     space.areas.change(stock.machine, range, |_| None); // S1: areas first
     empty(stock, space, gather, range);
@@ -311,7 +313,7 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     space.areas.change(stock.machine, range, |area| {
         Some((area.flags.without(Flags::RIGHTS).with(rights), area.tag))
     });
-    let mut gather = Gather::new(stock, &space.target);
+    let mut gather = Gather::new(stock, &space.member.target);
     change_entries(stock, space, range, &mut gather, |old| {
         let kept = Attrs::TOUCHED | Attrs::EXCLUSIVE | Attrs::SPECIAL | Attrs::SOFT_DIRTY;
         let new = attrs(rights).with(old.and(kept | Attrs::UFFD_WP));
@@ -344,7 +346,7 @@ pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
                         Entry::Leaf { attrs, .. } if change(attrs) != attrs => {
                             broken.rewrite(gather, &locked, (slot, page(at)), &change);
                         }
-                        Entry::Soft(soft) if soft.kind == SoftKind::Breaking => {
+                        Entry::Soft(soft) if soft.is_waited_for() => {
                             breaking = true;
                             break;
                         }

@@ -2,10 +2,10 @@
 //! The record of an address space: one frame.
 
 use super::areas::Areas;
-use crate::flush::Target;
-use crate::stock::{Event, Record, Stock, words};
+use crate::rmap::Member;
+use crate::stock::{Event, Record, Stock, record, words};
 use crate::sync::{AtomicU64, Ordering, Spin};
-use crate::table::{Half, Paging, Spare, Tables};
+use crate::table::{Paging, Spare, Tables};
 use foliant_machine::Machine;
 use foliant_units::{Cpu, Frame, Pages};
 
@@ -24,37 +24,44 @@ struct Shard {
 /// Locking: [w] `writer` held; [a] atomics of their own protocol; [c] constant while the space lives.
 #[repr(C)]
 pub(crate) struct Space {
+    /// Stands first: what a family links is the space's frame.
+    pub(crate) member: Member,
     /// Held by whoever changes areas: map, unmap, protect, advise, remap, fork, end. Faults never take it.
     pub(crate) writer: Spin,
-    pub(crate) areas: Areas,   // [w], read under its sequence
-    pub(crate) target: Target, // [a]
-    /// Operations at work in it, besides faults.
-    pub(super) users: AtomicU64, // [a]
+    pub(crate) areas: Areas, // [w], read under its sequence
     /// Non-zero: the process switched large folios off for itself.
     pub(super) thp_off: AtomicU64, // [a]
     /// One more than the pages that may be charged; 0 stands for no limit.
     limit: AtomicU64, // [c] once pages are charged
-    limited: AtomicU64,        // [a] pages charged, kept only under a limit
-    deposits: AtomicU64,       // [d] frame number of the first table kept for a leaf's split, or 0
-    depositing: Spin,          // [d]
-    shards: [Shard; SHARDS],   // [a]
+    limited: AtomicU64,      // [a] pages charged, kept only under a limit
+    deposits: AtomicU64,     // [d] frame number of the first table kept for a leaf's split, or 0
+    depositing: Spin,        // [d]
+    shards: [Shard; SHARDS], // [a]
 }
 
 // SAFETY: words and structs of words.
 unsafe impl Record for Space {}
 const _: () = assert!(size_of::<Space>() <= 4096);
+const _: () = assert!(core::mem::offset_of!(Space, member) == 0);
 
 /// The charge was refused: it would exceed the space's limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OverLimit;
 
 impl Space {
+    /// The space that a family's member is.
+    pub(crate) fn of<'m, M: Machine, P: Paging>(
+        stock: &Stock<'m, M, P>,
+        member: &'m Member,
+    ) -> &'m Space {
+        record(stock.machine, member.frame().pa())
+    }
     /// The user half of its tables.
     pub(crate) fn tables<'m, M: Machine, P: Paging>(
         &self,
         stock: &Stock<'m, M, P>,
     ) -> Tables<'m, M, P> {
-        Tables::at(stock.machine, self.target.root(), Half::User)
+        self.member.tables(stock)
     }
 
     /// Pages mapped, each counted once per entry.

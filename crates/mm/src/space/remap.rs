@@ -2,13 +2,15 @@
 
 use super::area::Area;
 use super::huge::is_breaking;
+use super::life::user_half;
 use super::ops::{MapError, PAGE, RangeError, check, clear, empty, gap, hole};
 use super::record::Space;
 use super::split_leaf;
 use super::zap::{behind, page};
 use crate::flush::{Gather, Used};
+use crate::frame::Shift;
 use crate::stock::Stock;
-use crate::table::{Blocked, Entry, Gap, Paging, Slot, SoftKind, Spare, Tables};
+use crate::table::{Blocked, Entry, Gap, Paging, Slot, Spare, Tables};
 use core::{error, fmt};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Level, Va, VaRange};
@@ -29,7 +31,7 @@ pub enum Move {
 pub enum RemapError {
     /// One of the ranges is none, or has no room.
     Map(MapError),
-    /// The old range covers more than one area.
+    /// The old range covers more than one area, or very many that were moved there one by one.
     Several(Va),
     /// Old and new range overlap.
     Overlap(Va),
@@ -78,10 +80,8 @@ pub(crate) fn remap<M: Machine, P: Paging>(
     if let Some(va) = hole(stock, space, old) {
         return Err(RangeError::Hole(va).into());
     }
-    let area = space.areas.find(stock.machine, old.start()).expect("no hole");
-    if !area.range.covers(old) {
-        return Err(RemapError::Several(area.range.end()));
-    }
+    let pieces = Pieces::of(stock, space, old)?;
+    let area = pieces.last();
     if area.flags.huge_order().is_some() {
         return Err(RangeError::Huge(old.start()).into());
     }
@@ -114,10 +114,99 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         Move::Never => return Err(RemapError::Map(MapError::NoRoom(bytes))),
         Move::MayMove => gap(stock, space, bytes, PAGE).map_err(RemapError::Map)?,
     };
-    relocate(stock, space, old, kept, target.start())?;
-    empty(stock, space, Gather::new(stock, &space.target), old);
-    space.areas.put(stock.machine, &Area { range: target, ..area });
+    pieces.note_shifts(stock, space, (old, target))?;
+    // Nodes for the removal of the old area, which cuts two at most, and the new ones that follow.
+    space.areas.prepare_for(stock, 2 + pieces.len() as u64).map_err(RangeError::from)?;
+    let moved = relocate(stock, space, old, kept, target.start())?;
+    empty(stock, space, Gather::new(stock, &space.member.target), old);
+    pieces.put(stock, space, (old, target), moved);
     Ok(target)
+}
+
+/// Areas that differ only in how far they were moved before: to everybody else they are one.
+struct Pieces {
+    areas: [Option<Area>; Pieces::MAX],
+}
+
+/// Whether there was anything to move.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moved {
+    Something,
+    Nothing,
+}
+
+impl Pieces {
+    /// How many of them are moved as one.
+    const MAX: usize = 16;
+
+    /// Those of `old`, which has no hole.
+    fn of<M: Machine, P: Paging>(
+        stock: &Stock<'_, M, P>,
+        space: &Space,
+        old: VaRange,
+    ) -> Result<Pieces, RemapError> {
+        let mut areas = [None; Pieces::MAX];
+        for (nth, area) in space.areas.overlapping(stock.machine, old).enumerate() {
+            let akin = areas[0]
+                .is_none_or(|first: Area| (first.flags, first.tag) == (area.flags, area.tag));
+            match areas.get_mut(nth).filter(|_| akin) {
+                Some(place) => *place = Some(area),
+                None => return Err(RemapError::Several(area.range.start())),
+            }
+        }
+        Ok(Pieces { areas })
+    }
+    fn iter(&self) -> impl Iterator<Item = Area> {
+        self.areas.into_iter().flatten()
+    }
+    fn len(&self) -> usize {
+        self.iter().count()
+    }
+    fn last(&self) -> Area {
+        self.iter().last().expect("the range is not empty")
+    }
+    /// Notes how far each will have been moved, before the first entry is (rmap::H1).
+    fn note_shifts<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'_, M, P>,
+        space: &Space,
+        (old, target): (VaRange, VaRange),
+    ) -> Result<(), RangeError> {
+        let has = |shift| {
+            let mut all = space.areas.overlapping(stock.machine, user_half::<P>());
+            all.any(|area| area.shift == shift) || self.has(shift, (old, target))
+        };
+        self.iter().try_for_each(|area| {
+            let shift = area.shift.moved(old.start(), target.start());
+            Ok(space.member.shifts().note(stock, shift, has)?)
+        })
+    }
+    fn has(&self, shift: Shift, (old, target): (VaRange, VaRange)) -> bool {
+        self.iter().any(|area| area.shift.moved(old.start(), target.start()) == shift)
+    }
+    /// Puts them in at their new place, the last one up to its end. Where no entry was moved they are as never moved.
+    fn put<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'_, M, P>,
+        space: &Space,
+        (old, target): (VaRange, VaRange),
+        moved: Moved,
+    ) {
+        let mut start = target.start();
+        for (area, next) in self.iter().zip(self.iter().skip(1).map(Some).chain([None])) {
+            let to = |va: Va| target.start().add(va.offset_from(old.start()));
+            let end = next.map_or(target.end(), |_| to(area.range.end()).min(target.end()));
+            let shift = match moved {
+                Moved::Something => area.shift.moved(old.start(), target.start()),
+                Moved::Nothing => Shift::NONE,
+            };
+            let range = VaRange::new(start, end).expect("pieces follow each other");
+            if !range.is_empty() {
+                space.areas.put(stock.machine, &Area { range, shift, ..area });
+            }
+            start = end;
+        }
+    }
 }
 
 fn grows<M: Machine, P: Paging>(
@@ -131,29 +220,28 @@ fn grows<M: Machine, P: Paging>(
     area.range.end() == old.end() && space.areas.overlapping(stock.machine, more).next().is_none()
 }
 
-/// Takes the area of `old` out and moves the entries of `from`, its first part, to addresses from `to` on. All memory is taken before the first one moves. Until the
-/// caller puts the new area in, nobody may use the new addresses, and the old ones are flushed before it returns.
+/// Takes the areas of `old` out and moves the entries of `from`, its first part, to addresses from `to` on. All memory is
+/// taken before the first one moves. Until the caller puts the new areas in, nobody may use the new addresses, and the old
+/// ones are flushed before it returns.
 fn relocate<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     old: VaRange,
     from: VaRange,
     to: Va,
-) -> Result<(), RangeError> {
-    // Nodes for the removal of the old area, which cuts two at most, and the new one that follows.
-    space.areas.prepare(stock)?;
+) -> Result<Moved, RangeError> {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let target = VaRange::sized(to, from.bytes()).expect("checked by the caller");
     supply(stock, &tables, target)?;
     space.areas.change(stock.machine, old, |_| None); // S1: faults step back from here on
-    let mut gather = Gather::new(stock, &space.target);
-    let mut va = from.start();
+    let mut gather = Gather::new(stock, &space.member.target);
+    let (mut va, mut moved) = (from.start(), Moved::Nothing);
     while va < from.end() {
         va = match tables.lock(va, Level::BASE) {
             Ok(locked) => {
                 let slot = Slot::of(va, Level::BASE);
                 let word = match locked.entry(slot) {
-                    Entry::Soft(soft) if soft.kind == SoftKind::Breaking => {
+                    Entry::Soft(soft) if soft.is_waited_for() => {
                         drop(locked);
                         stock.machine.relax();
                         continue;
@@ -174,6 +262,7 @@ fn relocate<M: Machine, P: Paging>(
                     let locked =
                         tables.lock(at, Level::BASE).expect("supplied, and kept by the writer");
                     locked.set(Slot::of(at, Level::BASE), word);
+                    moved = Moved::Something;
                     drop(locked);
                     gather.relieve();
                 }
@@ -189,7 +278,7 @@ fn relocate<M: Machine, P: Paging>(
     }
     gather.settle();
     gather.flush();
-    Ok(())
+    Ok(moved)
 }
 
 /// Makes the base tables of `range`.

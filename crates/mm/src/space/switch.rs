@@ -31,18 +31,18 @@ pub(crate) fn switch<M: Machine, P: Paging>(
         // A space that ends waits until no CPU is announced, so the record of the one that runs is there until `leave`.
         let left = before.map(|name| {
             let space: &Space = record(stock.machine, name.frame.pa());
-            (name, &space.target, space.target.quiet())
+            (name, &space.member.target, space.member.target.quiet())
         });
         let kernel = stock.kernel.root();
         let (user, kept) = match next {
             Some((id, space)) => {
-                space.target.announce(me);
-                let flushes = space.target.started();
+                space.member.target.announce(me);
+                let flushes = space.member.target.started();
                 let kept = match visits.recall(id.name()) {
                     Some(then) if then == flushes => Kept::Unchanged,
                     _ => Kept::Nothing,
                 };
-                (space.target.root(), kept)
+                (space.member.target.root(), kept)
             }
             // No flush speaks of the user half of the kernel's root, so nothing is said of it.
             None => (kernel, Kept::Nothing),

@@ -68,7 +68,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         let Ok(locked) = self.tables.lock(va, level) else { return va };
         let slot = Slot::of(va, level);
         let Entry::Soft(soft) = locked.entry(slot) else { return va };
-        if soft.kind == SoftKind::Breaking {
+        if soft.is_waited_for() {
             drop(locked);
             self.stock.machine.relax();
             return va;
@@ -109,7 +109,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
                         pages += 1;
                     }
                 }
-                Entry::Soft(soft) if soft.kind == SoftKind::Breaking => {
+                Entry::Soft(soft) if soft.is_waited_for() => {
                     breaking = true;
                     break;
                 }

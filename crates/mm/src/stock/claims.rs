@@ -2,7 +2,7 @@
 
 use super::{Event, SizeEvent, Stock};
 use crate::folio::{Class, Known};
-use crate::frame::{Claim, Content, Flag, Identity, Kind};
+use crate::frame::{Claim, Content, Flag, Identity, Kind, Origin, References};
 use crate::table::{Paging, Spare};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner, Refusal};
@@ -124,8 +124,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
 
-    /// Makes an anonymous folio of `claim`, with `references` to it. The caller maps it next.
-    pub(crate) fn enlist(&self, claim: Claim, references: u64) -> Frame {
+    /// Makes an anonymous folio of `claim`, with so many entries to it, born at `origin`. The caller maps it next.
+    pub(crate) fn enlist(&self, claim: Claim, entries: u64, origin: Origin) -> Frame {
         let frames = claim.frames();
         let (head, order) = claim.give();
         self.set_identities(
@@ -133,10 +133,15 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             order.pages().get() - 1,
             Identity::new(Kind::Tail, order),
         );
-        self.set_references(head, references);
+        self.set_origin(head, origin);
+        self.set_references(head, References::of_entries(entries).word());
         self.set_identity(head, Identity::new(Kind::Anon, order));
         self.machine.owned(frames, Owner::User);
         self.count_size(order, SizeEvent::NrAnon);
+        // Most of it may stay untouched: somebody may want to see.
+        if order == Order::MEGA {
+            self.defer(head);
+        }
         head
     }
 
@@ -148,10 +153,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             (Kind::Anon, order),
             "{head:?} is no such folio"
         );
-        if identity.has(Flag::PartlyMapped) {
-            self.uncount_size(order, SizeEvent::NrAnonPartiallyMapped);
-        }
-        self.uncount_size(order, SizeEvent::NrAnon);
+        self.uncount_folio(head, identity);
         let frames = FrameRange::new(head, order.pages()).expect("a folio lies in memory");
         self.set_identities(head, frames.pages().get(), Identity::PLAIN);
         self.machine.owned(frames, Owner::Claimed);
@@ -213,6 +215,16 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.release_kernel(frame, 1);
     }
 
+    /// A folio ends: it is counted no more.
+    pub(super) fn uncount_folio(&self, head: Frame, identity: Identity) {
+        self.undefer(head);
+        let order = identity.order();
+        if identity.has(Flag::PartlyMapped) {
+            self.uncount_size(order, SizeEvent::NrAnonPartiallyMapped);
+        }
+        self.uncount_size(order, SizeEvent::NrAnon);
+    }
+
     /// Hands a huge page to a user, with references for a leaf to it. The caller maps it next.
     pub(crate) fn enlist_huge(&self, frames: FrameRange) {
         let head = frames.start();
@@ -242,47 +254,38 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
 
-    /// Drops `n` references after the flush that covers the entries; the last one gives the folio back.
+    /// Drops the references of `n` entries after the flush that covers them; the last one gives the folio back.
     pub(crate) fn drop_references(&self, head: Frame, n: u64) {
+        self.unreference(head, References::of_entries(n));
+    }
+
+    /// Drops references of either kind. What nobody keeps any more is given back.
+    pub(super) fn unreference(&self, head: Frame, dropped: References) {
         let identity = self.identity(head);
         let order = identity.order();
         let huge = identity.kind() == Kind::Huge;
         let kernel = identity.kind() == Kind::Kernel;
         loop {
-            let before = self.references(head);
-            assert!(before >= n, "{head:?} had {before} references, {n} were dropped");
-            let left = before - n;
+            let before = self.counts(head);
+            let Some(left) = before.without(dropped) else {
+                panic!("{head:?} had {before:?}, {dropped:?} were dropped")
+            };
             // Marked while our references still keep the folio from being given back.
-            if !huge && left > 0 && left < order.pages().get() {
+            if !huge && left.entries() > 0 && left.entries() < order.pages().get() {
                 self.mark_partly_mapped(head, order);
             }
-            if !self.replace_references(head, before, left) {
+            if !self.replace_references(head, before.word(), left.word()) {
                 continue;
             }
-            if left == 0 && huge {
+            if left == References::NONE && huge {
                 self.hand_back(head, order);
-            } else if left == 0 && kernel {
+            } else if left == References::NONE && kernel {
                 self.delist_kernel(head);
-            } else if left == 0 && !self.identity(head).has(Flag::Poisoned) {
+            } else if left == References::NONE && !self.identity(head).has(Flag::Poisoned) {
                 let claim = self.delist(head, order);
                 self.release(claim);
             }
             return;
-        }
-    }
-
-    /// Puts the folio among those waiting to be split. Counted once per folio.
-    fn mark_partly_mapped(&self, head: Frame, order: Order) {
-        loop {
-            let old = self.identity(head);
-            if old.has(Flag::PartlyMapped) {
-                return;
-            }
-            if self.replace_identity(head, old, old.with(Flag::PartlyMapped)) {
-                self.count_size(order, SizeEvent::NrAnonPartiallyMapped);
-                self.count_size(order, SizeEvent::SplitDeferred);
-                return;
-            }
         }
     }
 }

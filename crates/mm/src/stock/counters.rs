@@ -136,6 +136,14 @@ events! {
         VmapDeferred => "vmap_deferred",
         /// Grace periods waited for on behalf of descriptors.
         MemmapGrace => "memmap_grace_periods",
+        /// Folios of 2 MiB that were split.
+        ThpSplitPage => "thp_split_page",
+        /// Folios of 2 MiB that stayed whole because somebody used them.
+        ThpSplitPageFailed => "thp_split_page_failed",
+        /// Folios of 2 MiB that became partly unmapped and wait to be split.
+        ThpDeferredSplitPage => "thp_deferred_split_page",
+        /// Folios of 2 MiB that were split because they hold few bytes but zeros.
+        ThpUnderusedSplitPage => "thp_underused_split_page",
     }
 }
 
@@ -154,6 +162,10 @@ events! {
         NrAnonPartiallyMapped => "nr_anon_partially_mapped",
         /// Folios that became partly mapped: candidates of a deferred split.
         SplitDeferred => "split_deferred",
+        /// Folios that were split.
+        Split => "split",
+        /// Folios that stayed whole because somebody used them.
+        SplitFailed => "split_failed",
     }
 }
 

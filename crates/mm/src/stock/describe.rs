@@ -18,7 +18,9 @@
 
 use super::{Block, Event, NoBlock, Stock, Stretch};
 use crate::folio::Class;
-use crate::frame::{Claim, DESCRIPTOR_BYTES, Identity, Link, word_at};
+use crate::frame::{
+    Claim, DESCRIPTOR_BYTES, Identity, Link, ORIGIN, Origin, References, TALLY, word_at,
+};
 use crate::table::{Attrs, Blocked, Entry, Paging, Slot, Spare};
 use foliant_machine::{KernelFault, Machine, Owner};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Level, Order, Pages, Va, VaRange};
@@ -218,7 +220,27 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn set_references(&self, head: Frame, n: u64) {
         self.store(word_at(self.array, head, 1), n);
     }
-    /// A word of a huge page's head that is its holder's or its list's, see `frame`.
+    /// The references of an anonymous folio, by kind.
+    pub(crate) fn counts(&self, head: Frame) -> References {
+        References::from_word(self.references(head))
+    }
+    /// Where an anonymous folio was born.
+    pub(crate) fn origin(&self, head: Frame) -> Origin {
+        Origin::from_words([0, 1].map(|n| self.load(word_at(self.array, head, ORIGIN + n))))
+    }
+    pub(crate) fn set_origin(&self, head: Frame, origin: Origin) {
+        for (n, word) in (ORIGIN..).zip(origin.words()) {
+            self.store(word_at(self.array, head, n), word);
+        }
+    }
+    /// A word of any frame of a folio that is held, for its holder to count in.
+    pub(crate) fn tally(&self, frame: Frame) -> u64 {
+        self.load(word_at(self.array, frame, TALLY))
+    }
+    pub(crate) fn set_tally(&self, frame: Frame, n: u64) {
+        self.store(word_at(self.array, frame, TALLY), n);
+    }
+    /// A word of a head that is its holder's or its list's, see `frame`.
     pub(crate) fn link(&self, head: Frame, link: Link) -> u64 {
         self.load(word_at(self.array, head, link as u64))
     }

@@ -20,7 +20,9 @@
 
 mod claims;
 mod counters;
+mod deferred;
 mod describe;
+mod holds;
 mod pace;
 mod records;
 mod returned;
@@ -33,6 +35,7 @@ pub use counters::{Event, SizeEvent, SizeStats};
 pub use claims::NoBlock;
 pub(crate) use counters::PerCpu;
 pub(crate) use describe::{Described, OWN, SECTION_BYTES, STRETCH_PAGES};
+pub(crate) use holds::{Frozen, Held, NotHeld};
 pub use pace::Pace;
 pub(crate) use pace::SAMPLE;
 pub(crate) use records::{Record, Words, record, records, words};
@@ -43,6 +46,7 @@ pub(crate) use visits::Name;
 use crate::folio::Folios;
 use crate::sync::{AtomicU64, Grace, Ordering};
 use crate::table::{Paging, Tables};
+use deferred::Deferred;
 use foliant_machine::Machine;
 use foliant_units::Va;
 use returned::Returned;
@@ -63,6 +67,7 @@ pub(crate) struct Stock<'m, M, P> {
     /// Which parts of it are there.
     pub(crate) stretches: Stretches<'m>,
     returned: Returned,
+    deferred: Deferred,
     cpus: &'m [PerCpu],
 }
 
@@ -77,7 +82,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     ) -> Self {
         let (grace, flush_grain) = (Grace::default(), AtomicU64::new(0));
         let clearing = core::array::from_fn(|_| AtomicU64::new(0));
-        let returned = Returned::default();
+        let (returned, deferred) = (Returned::default(), Deferred::default());
         Stock {
             machine,
             folios,
@@ -88,6 +93,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             array,
             stretches,
             returned,
+            deferred,
             cpus,
         }
     }

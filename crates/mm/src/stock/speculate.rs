@@ -24,7 +24,7 @@
 //!   waits for sections.
 
 use super::{Block, Stock, Stretch};
-use crate::frame::{Flag, Identity, Kind, word_at};
+use crate::frame::{Flag, Identity, Kind, References, word_at};
 use crate::table::Paging;
 use core::fmt;
 use foliant_machine::Machine;
@@ -36,10 +36,13 @@ pub struct Reference<'s, 'm, M: Machine, P: Paging> {
     head: Frame,
 }
 
-impl<M: Machine, P: Paging> Reference<'_, '_, M, P> {
+impl<'s, 'm, M: Machine, P: Paging> Reference<'s, 'm, M, P> {
     /// The folio's first frame.
     pub fn head(&self) -> Frame {
         self.head
+    }
+    pub(super) fn stock(&self) -> &'s Stock<'m, M, P> {
+        self.stock
     }
 }
 
@@ -51,7 +54,7 @@ impl<M: Machine, P: Paging> fmt::Debug for Reference<'_, '_, M, P> {
 
 impl<M: Machine, P: Paging> Drop for Reference<'_, '_, M, P> {
     fn drop(&mut self) {
-        self.stock.drop_references(self.head, 1);
+        self.stock.unreference(self.head, References::PIN);
     }
 }
 
@@ -69,11 +72,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                 return None;
             }
             let head = identity.head(frame);
-            let mut before = self.references(head);
-            while before > 0 && !self.replace_references(head, before, before + 1) {
-                before = self.references(head);
-            }
-            let got = (before > 0).then_some(Reference { stock: self, head })?;
+            let got = self.pin(head)?;
             // It may have become another folio between the look and the count: then the reference is dropped again.
             let now = self.seen(frame);
             ((now.kind(), now.order()) == (identity.kind(), identity.order())).then_some(got)
@@ -97,6 +96,19 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
         before > 0
     }
+    /// Pins the folio at `head` unless nobody keeps it. The caller knows its descriptor to be there.
+    pub(super) fn pin(&self, head: Frame) -> Option<Reference<'_, 'm, M, P>> {
+        loop {
+            let before = self.counts(head);
+            if before == References::NONE {
+                return None;
+            }
+            let after = before.with(References::PIN);
+            if self.replace_references(head, before.word(), after.word()) {
+                return Some(Reference { stock: self, head });
+            }
+        }
+    }
 
     /// Marks the folio or huge page that holds `frame` as broken, for good, and says whether there is one.
     pub(crate) fn poison(&self, frame: Frame) -> bool {
@@ -104,11 +116,11 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             if matches!(identity.kind(), Kind::Plain | Kind::Space) {
                 return None;
             }
-            let head = identity.head(frame);
             loop {
+                let head = self.seen(frame).head(frame); // it may be split meanwhile
                 let old = self.seen(head);
-                if old.has(Flag::Window) {
-                    self.machine.relax(); // written now, it could be lost in the old frame (D3)
+                if old.has(Flag::Window) || old.has(Flag::Locked) {
+                    self.machine.relax(); // written now, it could be lost in the old frame (D3), or be on another piece
                 } else if !matches!(old.kind(), Kind::Anon | Kind::Huge | Kind::Kernel) {
                     return None;
                 } else if self.replace_identity(head, old, old.with(Flag::Poisoned)) {

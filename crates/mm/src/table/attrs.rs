@@ -216,7 +216,7 @@ pub enum SoftKind {
     Guard = 1,
     /// A note for the fault handler (as: write-protected before it existed).
     Marker = 2,
-    /// The folio named by the payload is on its way elsewhere: a fault waits.
+    /// The folio of the leaf in the payload is being split or moved: a fault waits.
     Migration = 3,
     /// The leaf named by the payload is being changed by break and mend: a fault waits.
     Breaking = 4,
@@ -250,22 +250,41 @@ impl Soft {
         };
         Soft { kind, payload: word >> 6 }
     }
-    /// A leaf taken out of use for the time of a flush, with what it maps.
-    pub(crate) const fn breaking(pa: Pa, attrs: Attrs) -> Soft {
+    const fn leaf(kind: SoftKind, pa: Pa, attrs: Attrs) -> Soft {
         let frame = pa.frame().get();
         let payload = frame | (attrs.bits() as u64) << Soft::FRAME_BITS;
-        Soft { kind: SoftKind::Breaking, payload }
+        Soft { kind, payload }
+    }
+    const fn read_leaf(self) -> (Pa, Attrs) {
+        let frame = self.payload & ((1 << Soft::FRAME_BITS) - 1);
+        let attrs = Attrs::from_bits((self.payload >> Soft::FRAME_BITS) as u16);
+        (Pa::new(frame << 12), attrs)
+    }
+    /// A leaf taken out of use for the time of a flush, with what it maps.
+    pub(crate) const fn breaking(pa: Pa, attrs: Attrs) -> Soft {
+        Soft::leaf(SoftKind::Breaking, pa, attrs)
+    }
+    /// A leaf taken out of use until its folio is where it goes, with what it maps.
+    pub(crate) const fn migration(pa: Pa, attrs: Attrs) -> Soft {
+        Soft::leaf(SoftKind::Migration, pa, attrs)
     }
     /// What a leaf in the making maps: the inverse of `breaking`.
     pub const fn broken_leaf(self) -> Option<(Pa, Attrs)> {
         match self.kind {
-            SoftKind::Breaking => {
-                let frame = self.payload & ((1 << Soft::FRAME_BITS) - 1);
-                let attrs = Attrs::from_bits((self.payload >> Soft::FRAME_BITS) as u16);
-                Some((Pa::new(frame << 12), attrs))
-            }
+            SoftKind::Breaking => Some(self.read_leaf()),
             _ => None,
         }
+    }
+    /// What a leaf on its way maps: the inverse of `migration`.
+    pub const fn migrating_leaf(self) -> Option<(Pa, Attrs)> {
+        match self.kind {
+            SoftKind::Migration => Some(self.read_leaf()),
+            _ => None,
+        }
+    }
+    /// Whether somebody is at work on the leaf in its place: nobody else replaces the word, who meets it waits.
+    pub const fn is_waited_for(self) -> bool {
+        matches!(self.kind, SoftKind::Breaking | SoftKind::Migration)
     }
 }
 

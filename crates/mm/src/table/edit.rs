@@ -1,6 +1,6 @@
 //! Changing what a range holds: unmap, protect, mend. One sweep, three edits.
 
-use super::attrs::{Attrs, Slot, Soft, SoftKind};
+use super::attrs::{Attrs, Slot, Soft};
 use super::harvest::Harvest;
 use super::lock::{Gap, Locked, Missing};
 use super::paging::Paging;
@@ -132,7 +132,7 @@ impl<P: Paging> Edit<P> for Protect {
         Verdict::Take(new_word)
     }
     fn soft(&self, soft: Soft, _: Level) -> Verdict {
-        if soft.kind == SoftKind::Breaking { Verdict::Busy } else { Verdict::Keep }
+        if soft.is_waited_for() { Verdict::Busy } else { Verdict::Keep }
     }
 }
 

@@ -4,7 +4,7 @@ use super::attrs::{Attrs, Entry, Slot, Slots};
 use super::paging::Paging;
 use super::tables::{Spot, Tables};
 use super::word::{TableAt, WordAt};
-use crate::frame::Stale;
+use crate::frame::{Claim, Stale};
 use core::{fmt, mem};
 use foliant_machine::{Cpus, PhysMem};
 use foliant_units::{Frame, Level, Order, Pa, Va, VaRange};
@@ -228,6 +228,15 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
                 Err(found) => word = found,
             }
         }
+    }
+    /// Hangs a table into `slot`, in the place of a word that is not present, with what `word` makes for each of its slots.
+    pub(crate) fn expand(&self, slot: Slot, claim: Claim, word: impl Fn(Slot) -> u64) {
+        self.no_table(slot, self.get(slot));
+        let table = TableAt::claimed(claim);
+        for below in Slots::ALL.iter() {
+            table.word(below).store(self.machine(), word(below));
+        }
+        self.put(slot, P::table(table.pa())); // complete before it is seen (I2)
     }
     /// Takes this table out of its parent, if it is empty. Who spins for its lock sees the word
     /// gone.

@@ -16,6 +16,8 @@ pub enum Step {
     Entry { at: Pa, old: u64, new: u64 },
     /// It wrote a word at a kernel address.
     Word { va: Va },
+    /// It reached for memory.
+    Reached(Pa),
     /// It asked other CPUs.
     Ask(Box<Invalidation>),
     /// They are done.
@@ -47,6 +49,7 @@ impl Recorder {
 // SAFETY: everything is the simulator's.
 unsafe impl PhysMem for Recorder {
     unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
+        self.note(Step::Reached(pa));
         // SAFETY: the caller's promise is passed on.
         unsafe { self.sim.reach(pa, bytes) }
     }

@@ -198,7 +198,7 @@ fn software_words_are_reported_and_keep_mappings_out() {
     board.refill(&mut spare);
     let va = Va::new(0x1000);
     tables.ensure(va, Level::BASE, &mut spare).unwrap();
-    let soft = Soft { kind: SoftKind::Migration, payload: 77 };
+    let soft = Soft { kind: SoftKind::Marker, payload: 77 };
     let lock = tables.lock(va, Level::BASE).unwrap();
     lock.set(lock.index_of(va), soft.word());
     assert_eq!(lock.entry(lock.index_of(va)), Entry::Soft(soft));

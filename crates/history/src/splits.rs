@@ -1,0 +1,50 @@
+//! Folios taken apart, moved and shrunk under a history's feet.
+//!
+//! Nothing of it may be seen by a program, so there is nothing to predict: contents, dirty bits, refusals and the books are
+//! held against what they would be without it.
+
+use crate::rng::Rng;
+use crate::world::World;
+use foliant::space::SpaceId;
+use foliant::split::{Shrink, SplitInto, SplitRequest, ZeroPieces};
+use foliant::table::Paging;
+use foliant_units::{FRAME_BYTES, Order, Pages, Va};
+
+/// Folios in a list at most.
+const LIST: usize = 6;
+
+/// Splits, moves or shrinks something near `va`.
+pub(crate) fn split<P: Paging>(world: &World<'_, P>, rng: &mut Rng, id: SpaceId, va: u64) {
+    let order = *rng.pick(&[0, 0, 0, 2, 3, 4, 6]);
+    let zeros = *rng.pick(&[ZeroPieces::Keep, ZeroPieces::Share]);
+    let into = SplitInto { order: Order::new(order).unwrap_or_default(), zeros };
+    match rng.below(8) {
+        0 | 1 => {
+            world.count("relocate");
+            if let Some(frame) = world.mm.frame_at(id, Va::new(va)) {
+                let _ = world.mm.relocate(frame);
+            }
+        }
+        2 => {
+            world.count("shrink");
+            let zeros_max = rng.once_in(2).then_some(Pages::new(rng.below(512)));
+            world.mm.shrink_deferred(Shrink { folios: 1 + rng.below(80), zeros_max });
+        }
+        3 => {
+            world.count("split list");
+            let frames = (0..LIST as u64).filter_map(|nth| {
+                let step = *rng.pick(&[1, 16, 512]) * FRAME_BYTES;
+                world.mm.frame_at(id, Va::new(va.wrapping_add(nth * step)))
+            });
+            let mut list: Vec<SplitRequest> = frames.map(SplitRequest::of).collect();
+            world.mm.split_list(&mut list, into);
+            if list.iter().any(|request| request.done.is_none()) {
+                world.wrong("answers", format!("a list is split in part: {list:?}"));
+            }
+        }
+        _ => {
+            world.count("split");
+            let _ = world.mm.split(id, Va::new(va), into);
+        }
+    }
+}

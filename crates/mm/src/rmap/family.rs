@@ -1,0 +1,202 @@
+#![allow(unsafe_code)]
+//! Members of families: what a space's record begins with.
+
+use super::shifts::Shifts;
+use crate::flush::Target;
+use crate::frame::{Index, Origin, Shift};
+use crate::stock::{NoBlock, Record, Stock, record};
+use crate::sync::{AtomicU64, Ordering, Spin};
+use crate::table::{Half, Paging, Tables};
+use core::ops::Deref;
+use foliant_machine::Machine;
+use foliant_units::{Frame, Va};
+
+/// A space as its family sees it. All words; valid when cleared.
+#[repr(C)]
+pub(crate) struct Member {
+    pub(crate) target: Target, // [a]
+    /// Operations at work in it, besides faults.
+    pub(crate) users: AtomicU64, // [a]
+    shifts: Shifts,            // [w], read at any time
+    /// Its own frame, and that of the family's record.
+    frame: AtomicU64, // [c]
+    family: AtomicU64,         // [c]
+    depth: AtomicU64,          // [c]
+    next: AtomicU64,           // [f] frame of a member with 1 added, or 0
+    before: AtomicU64,         // [f]
+    kept: Family,
+}
+
+/// What the first member keeps for all of them.
+#[repr(C)]
+struct Family {
+    lock: Spin,
+    first: AtomicU64,   // [f] as a link
+    members: AtomicU64, // [f]
+}
+
+// SAFETY: words and structs of words.
+unsafe impl Record for Member {}
+
+/// A member that does not end before this is dropped.
+pub(crate) struct Pin<'m> {
+    member: &'m Member,
+}
+
+impl<'m> Pin<'m> {
+    /// The caller is in a reader's section, or holds the lock of the family that the member is in.
+    pub(crate) fn new(member: &'m Member) -> Pin<'m> {
+        member.users.fetch_add(1, Ordering::SeqCst);
+        Pin { member }
+    }
+    /// The member, for as long as the pin lives.
+    pub(crate) fn member(&self) -> &'m Member {
+        self.member
+    }
+}
+
+impl Deref for Pin<'_> {
+    type Target = Member;
+    fn deref(&self) -> &Member {
+        self.member
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.member.users.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether somebody is left in the family.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Last {
+    /// The caller was the last one: the frame of the record is free after a grace period.
+    Yes(Frame),
+    /// Others are there.
+    No,
+}
+
+fn link(frame: Frame) -> u64 {
+    frame.get() + 1
+}
+
+impl Member {
+    /// The member in the frame of a link.
+    pub(super) fn at<'m, M: Machine, P: Paging>(
+        stock: &Stock<'m, M, P>,
+        link: u64,
+    ) -> Option<&'m Member> {
+        link.checked_sub(1).map(|frame| record(stock.machine, Frame::new(frame).pa()))
+    }
+    /// The member in a space's frame.
+    pub(super) fn in_frame<'m, M: Machine, P: Paging>(
+        stock: &Stock<'m, M, P>,
+        frame: Frame,
+    ) -> &'m Member {
+        record(stock.machine, frame.pa())
+    }
+
+    /// Its frame.
+    pub(crate) fn frame(&self) -> Frame {
+        Frame::new(self.frame.load(Ordering::Relaxed))
+    }
+    /// The frame of its family's record.
+    pub(crate) fn family(&self) -> Frame {
+        Frame::new(self.family.load(Ordering::Relaxed))
+    }
+    pub(super) fn depth(&self) -> u64 {
+        self.depth.load(Ordering::Relaxed)
+    }
+    /// The user half of its tables.
+    pub(crate) fn tables<'m, M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'m, M, P>,
+    ) -> Tables<'m, M, P> {
+        Tables::at(stock.machine, self.target.root(), Half::User)
+    }
+    /// Where a folio is born that it maps at `va` in an area with `shift`.
+    pub(crate) fn origin(&self, va: Va, shift: Shift) -> Origin {
+        Origin { family: self.family(), birth: self.frame(), index: Index::of(va, shift) }
+    }
+    /// The distances that its areas were moved.
+    pub(crate) fn shifts(&self) -> &Shifts {
+        &self.shifts
+    }
+
+    /// Founds a family in `frame`, the caller's own.
+    pub(crate) fn found(&self, frame: Frame) {
+        self.frame.store(frame.get(), Ordering::Relaxed);
+        self.family.store(frame.get(), Ordering::Relaxed);
+        self.kept.first.store(link(frame), Ordering::Relaxed);
+        self.kept.members.store(1, Ordering::Relaxed);
+    }
+
+    /// Joins the family of `parent`, with the distances that it moved, instead of the one that was founded. Nobody knows the
+    /// caller yet; the parent's writer is held.
+    pub(crate) fn join<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'_, M, P>,
+        parent: &Member,
+    ) -> Result<(), NoBlock> {
+        self.shifts.copy(stock, &parent.shifts)?;
+        let home = Member::in_frame(stock, parent.family());
+        self.family.store(parent.family().get(), Ordering::Relaxed);
+        self.depth.store(parent.depth() + 1, Ordering::Relaxed);
+        let _held = home.kept.lock.lock(stock.machine);
+        let next = parent.next.load(Ordering::Relaxed);
+        self.before.store(link(parent.frame()), Ordering::Relaxed);
+        self.next.store(next, Ordering::Relaxed);
+        parent.next.store(link(self.frame()), Ordering::Relaxed);
+        if let Some(next) = Member::at(stock, next) {
+            next.before.store(link(self.frame()), Ordering::Relaxed);
+        }
+        home.kept.members.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Leaves the family: no entry of it is left (R2). Its shifts go.
+    pub(crate) fn leave<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Last {
+        let home = Member::in_frame(stock, self.family());
+        let last = {
+            let _held = home.kept.lock.lock(stock.machine);
+            let (before, next) =
+                (self.before.load(Ordering::Relaxed), self.next.load(Ordering::Relaxed));
+            match Member::at(stock, before) {
+                Some(before) => before.next.store(next, Ordering::Relaxed),
+                None => home.kept.first.store(next, Ordering::Relaxed),
+            }
+            if let Some(next) = Member::at(stock, next) {
+                next.before.store(before, Ordering::Relaxed);
+            }
+            match home.kept.members.fetch_sub(1, Ordering::Relaxed) {
+                1 => Last::Yes(self.family()),
+                _ => Last::No,
+            }
+        };
+        // Who pinned it while it was on the list.
+        while self.users.load(Ordering::SeqCst) > 0 {
+            stock.machine.relax();
+        }
+        self.shifts.dissolve(stock);
+        last
+    }
+
+    /// The first member of the family whose record is here, pinned.
+    pub(super) fn first<'m, M: Machine, P: Paging>(
+        &'m self,
+        stock: &Stock<'m, M, P>,
+    ) -> Option<Pin<'m>> {
+        let _held = self.kept.lock.lock(stock.machine);
+        Member::at(stock, self.kept.first.load(Ordering::Relaxed)).map(Pin::new)
+    }
+    /// The member behind this one, pinned. This one is pinned by the caller, so it is on the list.
+    pub(super) fn behind<'m, M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'m, M, P>,
+    ) -> Option<Pin<'m>> {
+        let home = Member::in_frame(stock, self.family());
+        let _held = home.kept.lock.lock(stock.machine);
+        Member::at(stock, self.next.load(Ordering::Relaxed)).map(Pin::new)
+    }
+}

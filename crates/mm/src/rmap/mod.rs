@@ -1,0 +1,41 @@
+//! The reverse map: from an anonymous folio to the spaces and addresses that may map it.
+//!
+//! ```text
+//!   folio ─▶ Origin { family, birth, index }
+//!                       │               └── the address at which it was born, as a page number
+//!                       ▼
+//!   family:  first ─▶ shell ─▶ ▸worker ─▶ ▸▸helper ─▶ ▸worker      members, each behind its parent and deeper than it
+//!                              └─ birth and its descendants ─┘
+//!
+//!   at(member, index) = index - shift, for each shift of the member:   0, and one for each distance that an area was moved
+//! ```
+//!
+//! A space that is made empty founds a family; a fork joins its parent's. Nothing leaves a family's page tables but to be
+//! flushed and dropped, so whatever maps a folio is in a member's tables, at the folio's index less one of the member's
+//! shifts. A walk looks there, and the tables say what is so. Nothing is noted per page or per area: a fault writes two words into the
+//! descriptor, a fork links one record, a move of an area notes its distance. Record 020 compares this with what else
+//! there is.
+//!
+//! **Invariants**
+//! - R1. An entry that names a frame of an anonymous folio, or is its migration entry, is in a member of the folio's family,
+//!   at the address that the frame's index has under one of the member's shifts.
+//! - R2. A member is linked before its first entry is made and unlinked after its last one was flushed and dropped. So
+//!   while a folio counts entries its family has members, and the first member's record is there.
+//! - R3. The record of a family is in the frame of its first member, which stays until the last member is gone and a grace
+//!   period over.
+//! - R4. A child stands behind its parent, before all members that are not the parent's descendants. So the descendants of a
+//!   living member are the deeper ones right behind it, and perhaps some more.
+//! - R5. A walk that sees as many entries as the folio counts has seen them all. One that does not may have missed some:
+//!   they were made meanwhile, or are being given up.
+//!
+//! **Locking.** `[f]` the family's lock, a leaf lock: held for a few words. `[w]` the space's writer. `[c]` constant. A member that
+//! a walk looks at is pinned: it does not end meanwhile.
+//!
+//! **Not here**: what is done with the entries (`split`), areas (`space`).
+
+mod family;
+mod shifts;
+mod walk;
+
+pub(crate) use family::{Last, Member, Pin};
+pub(crate) use walk::relatives;

@@ -1,0 +1,83 @@
+//! Walking a folio's family.
+
+use super::family::{Member, Pin};
+use crate::frame::Kind;
+use crate::stock::Stock;
+use crate::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::Frame;
+
+/// Which members come next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leg {
+    /// Those behind the birth that are deeper: its descendants (R4).
+    Line,
+    /// From the first one on, all.
+    All,
+    /// The same, at the descendants that were there before.
+    Again,
+    Over,
+}
+
+/// The spaces that may map the folio at `head`, each pinned: first the one that it was born in and its descendants, then all
+/// the others. Most folios are found at once, so who looks for a number of entries stops at that (R5). Where spaces end
+/// meanwhile, one may come twice. The caller holds the folio, and has made `taken` of its entries migration entries, which keep
+/// the family there as entries that are counted do.
+pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    head: Frame,
+    taken: u64,
+) -> impl Iterator<Item = Pin<'m>> + use<'s, 'm, M, P> {
+    let origin = stock.origin(head);
+    let first = move || {
+        let _reading = stock.reading();
+        // In this order: what is counted in this section keeps the record for all of it (R2, R3).
+        let is_there = taken > 0 || stock.counts(head).entries() > 0;
+        if is_there { Member::in_frame(stock, origin.family).first(stock) } else { None }
+    };
+    let mut at = birth(stock, origin.birth, origin.family);
+    let depth = at.as_ref().map(|birth| birth.depth());
+    let mut leg = if depth.is_some() { Leg::Line } else { Leg::All };
+    let mut fresh = at.is_some();
+    core::iter::from_fn(move || {
+        loop {
+            if !core::mem::take(&mut fresh) {
+                at = match (&at, leg) {
+                    (_, Leg::Over) => return None,
+                    (Some(member), _) => member.behind(stock),
+                    (None, _) => first(),
+                };
+            }
+            let Some(member) = &at else {
+                leg = if leg == Leg::Line { Leg::All } else { Leg::Over };
+                continue;
+            };
+            let is_birth = depth.is_some() && member.frame() == origin.birth;
+            let is_behind = is_birth || depth.is_some_and(|depth| member.depth() > depth);
+            match leg {
+                Leg::Line if !is_behind => (at, leg) = (None, Leg::All),
+                Leg::All if is_birth => leg = Leg::Again,
+                Leg::Again if is_behind => {}
+                Leg::Again => {
+                    leg = Leg::All;
+                    return Some(Pin::new(member.member()));
+                }
+                _ => return Some(Pin::new(member.member())),
+            }
+        }
+    })
+}
+
+/// The space in `frame`, if it is one of the family. Another one may be there by now; as a place to begin it is as good.
+fn birth<'m, M: Machine, P: Paging>(
+    stock: &Stock<'m, M, P>,
+    frame: Frame,
+    family: Frame,
+) -> Option<Pin<'m>> {
+    let _reading = stock.reading();
+    if stock.identity(frame).kind() != Kind::Space {
+        return None;
+    }
+    let member = Member::in_frame(stock, frame);
+    (member.family() == family).then(|| Pin::new(member))
+}

@@ -1,0 +1,54 @@
+//! Taking folios apart, and moving them: their mappings are taken out of use, flushed once, and put back to something else.
+//!
+//! ```text
+//!   hold      pinned and locked; pinned by others? refused, nothing has changed
+//!   take      every entry that maps it ─▶ migration entry, noted in a gather of its space      ┐ for each folio
+//!   flush     one shootdown for each space, whatever was noted in it                           ┘ of a list
+//!   freeze    the count must be what was taken, and no pin: or everything goes back where it was
+//!   divide    descriptors of the pieces, first piece last          │ relocate   the contents to another block
+//!   put       migration entries ─▶ leaves of the pieces            │            migration entries ─▶ leaves of it
+//! ```
+//!
+//! A leaf of 2 MiB becomes one migration entry of that size, and a table comes in its place only when the pieces are put. So it is never small and
+//! huge at once (G3), needs no flush of its own, and where the split fails it is a leaf again. The table is the one that
+//! lies in deposit for the leaf: putting needs no memory.
+//!
+//! For who moves folios (`compact`): `Stock::hold`, `Batch::take` with `Tally::Whole` for as many as one flush shall
+//! cover, `Batch::flush`, `Stock::freeze`, then `pieces::relocate` to a claim of the same order, which gives the old memory
+//! back as a claim. Where `freeze` refuses, `put_back` and dropping the `Held` undo the rest. `Splitter::relocate` does so
+//! for one folio.
+//!
+//! **Invariants**
+//! - T1. Between the flush and the put no CPU has a translation to a frame of the folio.
+//! - T2. The flush comes after the last entry was taken and before the freeze, by the same hands, on every way out (TR-T9).
+//! - T3. A migration entry keeps everything of the leaf: rights, exclusive, accessed, dirty, soft-dirty, userfault. Where
+//!   a CPU could write through it until the flush it is taken for dirty (G4).
+//! - T4. Migration entries are counted as the leaves were, by folio and space, until they are leaves again.
+//! - T5. No memory is needed after the first entry was taken, so a split cannot fail for lack of it.
+//! - T6. What was taken is put back by the one who took it. It waits for nobody who waits for migration entries: no writer of a space, no reader's section.
+//!
+//! **Late observers** (G5). A flush is pending only while the entries that it is for are migration entries. Whoever wants to
+//! conclude something from such an entry, in a fault, unmap, protect, remap, advice or fork, waits until it is a leaf again, and by
+//! then the flush is done. Besides, the gather counts as pending in its space, for `Gather::settle` (flush::F2). So there is one generation
+//! scheme, and nothing of it is left when the split is over.
+//!
+//! **Locking.** The folio's `Locked` flag; one table at a time; no writer's lock of a space. In a list several folios are
+//! held, none of them waited for: a folio that somebody else holds is refused.
+//!
+//! **Not here**: folios of files, swap, huge pages of pools.
+
+mod batch;
+mod mapped;
+mod pieces;
+mod places;
+mod put;
+mod run;
+mod shrink;
+mod zeros;
+
+pub use mapped::Mappings;
+pub(crate) use mapped::mappings;
+pub use pieces::{Pieces, ZeroPieces};
+pub(crate) use run::Splitter;
+pub use run::{LIST_MAX, RelocateError, SplitError, SplitInto, SplitRequest};
+pub use shrink::{Shrink, Shrunk};

@@ -1,0 +1,107 @@
+//! What a frozen folio becomes: pieces, or another folio's memory.
+
+use super::places::Folio;
+use super::put::{Leaf, Shape, put};
+use super::zeros::{Marks, is_zero};
+use crate::frame::{Claim, Flag};
+use crate::stock::{Event, Frozen, Stock};
+use crate::table::{Attrs, Paging};
+use crate::zero;
+use foliant_machine::Machine;
+use foliant_units::{Frame, Order, Pages};
+
+/// What becomes of base pages that hold nothing but zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ZeroPieces {
+    /// They stay pages.
+    Keep,
+    /// The shared zero page takes their place, and they are given back.
+    Share,
+}
+
+/// What became of a folio.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pieces {
+    /// The order that it had.
+    pub order: Order,
+    /// Folios that it was split into.
+    pub folios: u64,
+    /// Pieces given back because nothing mapped them.
+    pub unmapped: u64,
+    /// Pieces given back because they held zeros.
+    pub zero: u64,
+}
+
+/// Makes pieces of `into` of a folio whose entries were tallied for them, and puts the entries back.
+pub(super) fn divide<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    frozen: Frozen,
+    into: Order,
+    zeros: ZeroPieces,
+    zero_page: Frame,
+) -> Pieces {
+    let (head, order, entries) = (frozen.head(), frozen.order(), frozen.entries());
+    let folio = Folio::of(stock, head, order);
+    stock.retire_head(frozen);
+    stock.folios.split(head, order, into).expect("a folio is a block (frame::I1)");
+    let share = zeros == ZeroPieces::Share && into == Order::BASE;
+    let (mut gone, mut zero) = (Marks::default(), Marks::default());
+    let mut pieces = Pieces { order, folios: 0, unmapped: 0, zero: 0 };
+    // The first one last: its count is what keeps others away from the frames that still look like tails of it.
+    for (nth, piece) in folio.pieces(into).rev() {
+        let counted = stock.tally(piece);
+        if counted == 0 {
+            gone.set(nth);
+            pieces.unmapped += 1;
+        } else if share && is_zero(stock, piece) {
+            gone.set(nth);
+            zero.set(nth);
+            pieces.zero += 1;
+        } else {
+            let from_head = Pages::new(piece.get() - head.get());
+            stock.publish((piece, into), folio.origin.piece(from_head), counted);
+            pieces.folios += 1;
+        }
+    }
+    put(stock, folio, entries, Shape::Table, |frame, attrs| {
+        let nth = (frame.get() - head.get()) >> into.get();
+        match zero.has(nth as usize) {
+            true => Leaf { pa: zero_page.pa(), attrs: shared_zero(attrs) },
+            false => Leaf { pa: frame.pa(), attrs },
+        }
+    });
+    for (_, piece) in folio.pieces(into).filter(|(nth, _)| gone.has(*nth)) {
+        stock.release(stock.unlist(piece, into));
+    }
+    pieces
+}
+
+/// An entry of a page of zeros names the shared one, and keeps what was noted on it.
+fn shared_zero(attrs: Attrs) -> Attrs {
+    attrs.without(Attrs::WRITE).without(Attrs::EXCLUSIVE) | Attrs::SPECIAL
+}
+
+/// Moves a frozen folio to the memory of `to`, a block of its order, and gives back the memory that it had. The entries
+/// that were taken name the new frames.
+pub(crate) fn relocate<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    frozen: Frozen,
+    to: Claim,
+) -> Claim {
+    let (head, order, entries) = (frozen.head(), frozen.order(), frozen.entries());
+    assert_eq!(order, to.order(), "a folio moves to a block of its size");
+    let folio = Folio::of(stock, head, order);
+    zero::copy_huge(stock, head.pa(), to.frames());
+    stock.count_by(Event::CopiedBytes, order.bytes().get());
+    let target = to.frame();
+    let kept = stock.identity(head);
+    stock.enlist(to, entries, folio.origin);
+    if kept.has(Flag::PartlyMapped) {
+        stock.mark_partly_mapped(target, order);
+    }
+    put(stock, folio, entries, Shape::Whole, |frame, attrs| {
+        let pages = Pages::new(frame.get() - head.get());
+        Leaf { pa: target.add(pages).pa(), attrs }
+    });
+    stock.delist_frozen(frozen)
+}

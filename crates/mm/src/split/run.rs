@@ -1,0 +1,279 @@
+//! Splitting folios, one or a list with one flush.
+
+use super::batch::{Batch, Tally};
+use super::pieces::{Pieces, ZeroPieces, divide, relocate};
+use super::places::Folio;
+use super::put::put_back;
+use crate::folio::Class;
+use crate::stock::{Event, Held, NoBlock, NotHeld, SizeEvent, Stock};
+use crate::table::Paging;
+use core::{error, fmt};
+use foliant_machine::Machine;
+use foliant_units::{Frame, Order, Va};
+
+/// Folios that one flush covers at most.
+pub const LIST_MAX: usize = 64;
+
+/// How a folio is to be split.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SplitInto {
+    /// The order of the pieces.
+    pub order: Order,
+    /// What becomes of pieces that hold zeros, where pieces are base pages.
+    pub zeros: ZeroPieces,
+}
+
+impl SplitInto {
+    /// Base pages, also those of zeros.
+    pub const BASE: SplitInto = SplitInto { order: Order::BASE, zeros: ZeroPieces::Keep };
+}
+
+/// Why a folio was not split. It is what it was before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SplitError {
+    /// The frame is in no folio.
+    NotAFolio(Frame),
+    /// Nothing of a folio is mapped at this address.
+    NotMapped(Va),
+    /// It is in a huge page of a pool, which stays whole.
+    Huge(Frame),
+    /// Pieces are smaller than the folio, and no pairs of pages.
+    Order {
+        /// The folio's order.
+        folio: Order,
+        /// What was asked for.
+        into: Order,
+    },
+    /// Somebody uses the memory by other ways than entries.
+    Pinned(Frame),
+    /// Somebody else splits or moves it, or it is being given back.
+    Busy(Frame),
+    /// Its memory is broken.
+    Broken(Frame),
+    /// Nothing maps it any more.
+    Unmapped(Frame),
+    /// Mappings came or went meanwhile.
+    Changed(Frame),
+}
+
+impl fmt::Display for SplitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SplitError::NotAFolio(frame) => write!(f, "{frame} is in no folio"),
+            SplitError::NotMapped(va) => write!(f, "no folio is mapped at {va}"),
+            SplitError::Huge(frame) => {
+                write!(f, "{frame} is in a huge page of a pool: demote that")
+            }
+            SplitError::Order { folio, into } => {
+                let (folio, into) = (folio.bytes(), into.bytes());
+                write!(f, "a folio of {folio} is not split into pieces of {into}")
+            }
+            SplitError::Pinned(head) => {
+                write!(f, "the folio at {head} is pinned: try again when it is let go")
+            }
+            SplitError::Busy(head) => {
+                write!(f, "the folio of {head} is being worked on: try again")
+            }
+            SplitError::Broken(head) => write!(f, "the memory of the folio at {head} is broken"),
+            SplitError::Unmapped(head) => write!(f, "nothing maps the folio at {head}"),
+            SplitError::Changed(head) => {
+                write!(f, "mappings of the folio at {head} changed meanwhile: try again")
+            }
+        }
+    }
+}
+impl error::Error for SplitError {}
+
+/// Why a folio was not moved. It is what it was before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RelocateError {
+    /// It stays where it is, for a reason for which it would stay whole too.
+    Stays(SplitError),
+    /// There is no block to move it to.
+    NoBlock(NoBlock),
+}
+
+impl fmt::Display for RelocateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RelocateError::Stays(error) => error.fmt(f),
+            RelocateError::NoBlock(none) => none.fmt(f),
+        }
+    }
+}
+impl error::Error for RelocateError {}
+
+/// A folio to be split, by any of its frames, and what became of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SplitRequest {
+    /// A frame of it.
+    pub frame: Frame,
+    /// How it ended; `None` before it was tried.
+    pub done: Option<Result<Pieces, SplitError>>,
+}
+
+impl SplitRequest {
+    /// Of the folio that holds `frame`.
+    pub const fn of(frame: Frame) -> SplitRequest {
+        SplitRequest { frame, done: None }
+    }
+}
+
+/// A folio whose entries are out of use.
+pub(super) struct Taken<'s, 'm, M: Machine, P: Paging> {
+    held: Held<'s, 'm, M, P>,
+    entries: u64,
+}
+
+/// What a split needs to know besides its list.
+#[derive(Clone, Copy)]
+pub(crate) struct Splitter<'s, 'm, M: Machine, P: Paging> {
+    pub(crate) stock: &'s Stock<'m, M, P>,
+    pub(crate) zero_page: Frame,
+}
+
+impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
+    /// Splits every folio of the list, and notes beside each what became of it. One flush for each space covers up to
+    /// [`LIST_MAX`] of them, or as much as the flush grain allows.
+    pub(crate) fn list(&self, list: &mut [SplitRequest], into: SplitInto) {
+        for part in list.chunks_mut(LIST_MAX) {
+            let mut batch = Batch::new(self.stock);
+            let mut taken = [const { None }; LIST_MAX];
+            for (request, place) in part.iter_mut().zip(&mut taken) {
+                match self.begin(&mut batch, request.frame, into) {
+                    Ok(began) => *place = Some(began),
+                    Err(error) => request.done = Some(Err(error)),
+                }
+            }
+            batch.flush(); // before anything that makes the frames another's (G1)
+            for (request, place) in part.iter_mut().zip(taken) {
+                if let Some(taken) = place {
+                    request.done = Some(self.finish(taken, into));
+                }
+            }
+        }
+    }
+    /// Splits one folio.
+    pub(crate) fn one(&self, frame: Frame, into: SplitInto) -> Result<Pieces, SplitError> {
+        let mut batch = Batch::new(self.stock);
+        let taken = self.begin(&mut batch, frame, into)?;
+        batch.flush();
+        self.finish(taken, into)
+    }
+    /// Moves the folio that holds `frame` to other memory, and says where it is now.
+    pub(crate) fn relocate(&self, frame: Frame) -> Result<Frame, RelocateError> {
+        let stock = self.stock;
+        // The memory comes first: claiming may have to wait, and who holds a folio does not (stock::holds::B3).
+        let order = self.may_move(frame).map_err(RelocateError::Stays)?.order();
+        let to = stock.claim(order, Class::Movable).map_err(RelocateError::NoBlock)?;
+        let held = match self.may_move(frame) {
+            Ok(held) if held.order() == order => held,
+            other => {
+                stock.release(to);
+                let why = other.map_or_else(|why| why, |held| SplitError::Changed(held.head()));
+                return Err(RelocateError::Stays(why));
+            }
+        };
+        let mut batch = Batch::new(stock);
+        let entries = batch.take(&held, Tally::Whole);
+        batch.flush();
+        match stock.freeze(held, entries) {
+            Ok(frozen) => {
+                let target = to.frame();
+                stock.release(relocate(stock, frozen, to));
+                Ok(target)
+            }
+            Err(held) => {
+                stock.release(to);
+                Err(RelocateError::Stays(self.give_up(&held, entries)))
+            }
+        }
+    }
+
+    fn hold(&self, frame: Frame) -> Result<Held<'s, 'm, M, P>, SplitError> {
+        self.stock.hold(frame).map_err(|why| match why {
+            NotHeld::Nothing => SplitError::NotAFolio(frame),
+            NotHeld::Huge => SplitError::Huge(frame),
+            NotHeld::Busy => SplitError::Busy(frame),
+            NotHeld::Broken => SplitError::Broken(frame),
+        })
+    }
+    /// Holds a folio, unless it is plain that it has to stay.
+    fn may_move(&self, frame: Frame) -> Result<Held<'s, 'm, M, P>, SplitError> {
+        let held = self.hold(frame)?;
+        self.refuses(held.head()).map_or(Ok(held), Err)
+    }
+    /// Why it is in vain to take the entries of a folio that the caller holds.
+    fn refuses(&self, head: Frame) -> Option<SplitError> {
+        match self.stock.counts(head) {
+            counts if counts.pins() > 1 => Some(SplitError::Pinned(head)),
+            counts if counts.entries() == 0 => Some(SplitError::Unmapped(head)),
+            _ => None,
+        }
+    }
+    /// Puts the entries back that were taken in vain, and says why.
+    fn give_up(&self, held: &Held<'s, 'm, M, P>, entries: u64) -> SplitError {
+        let (stock, head) = (self.stock, held.head());
+        put_back(stock, Folio::of(stock, head, held.order()), entries);
+        self.refuses(head).unwrap_or(SplitError::Changed(head))
+    }
+
+    fn begin(
+        &self,
+        batch: &mut Batch<'s, 'm, M, P>,
+        frame: Frame,
+        into: SplitInto,
+    ) -> Result<Taken<'s, 'm, M, P>, SplitError> {
+        self.take(batch, self.hold(frame)?, into)
+    }
+
+    /// Refuses what can be refused before any entry changes, then takes the entries out of use.
+    pub(super) fn take(
+        &self,
+        batch: &mut Batch<'s, 'm, M, P>,
+        held: Held<'s, 'm, M, P>,
+        into: SplitInto,
+    ) -> Result<Taken<'s, 'm, M, P>, SplitError> {
+        let (head, folio) = (held.head(), held.order());
+        // Order 1 is no size of anonymous folios: lists of them want a third descriptor.
+        if into.order >= folio || into.order.get() == 1 {
+            return Err(SplitError::Order { folio, into: into.order });
+        }
+        if let Some(error) = self.refuses(head) {
+            self.count_failed(folio);
+            return Err(error);
+        }
+        let entries = batch.take(&held, Tally::Pieces(into.order));
+        Ok(Taken { held, entries })
+    }
+
+    /// Makes the pieces, or puts the entries back where somebody has the folio by other ways. The flush is done.
+    pub(super) fn finish(
+        &self,
+        taken: Taken<'s, 'm, M, P>,
+        into: SplitInto,
+    ) -> Result<Pieces, SplitError> {
+        let (stock, Taken { held, entries }) = (self.stock, taken);
+        match stock.freeze(held, entries) {
+            Ok(frozen) => {
+                let pieces = divide(stock, frozen, into.order, into.zeros, self.zero_page);
+                stock.count_size(pieces.order, SizeEvent::Split);
+                if pieces.order == Order::MEGA {
+                    stock.count(Event::ThpSplitPage);
+                }
+                Ok(pieces)
+            }
+            Err(held) => {
+                self.count_failed(held.order());
+                Err(self.give_up(&held, entries))
+            }
+        }
+    }
+
+    fn count_failed(&self, order: Order) {
+        self.stock.count_size(order, SizeEvent::SplitFailed);
+        if order == Order::MEGA {
+            self.stock.count(Event::ThpSplitPageFailed);
+        }
+    }
+}

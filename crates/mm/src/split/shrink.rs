@@ -1,0 +1,128 @@
+//! Splitting what waits for it: folios that have lost pages, and large ones that hold little but zeros.
+
+use super::batch::Batch;
+use super::pieces::{Pieces, ZeroPieces};
+use super::run::{LIST_MAX, SplitInto, Splitter};
+use super::zeros::zero_pages;
+use crate::frame::Flag;
+use crate::stock::{Event, Held};
+use crate::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::{Frame, Order, Pages};
+
+/// How far a shrinker goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shrink {
+    /// How many folios are looked at, at most.
+    pub folios: u64,
+    /// A folio of 2 MiB with more pages of zeros than this is split; `None` leaves whole what is wholly mapped.
+    pub zeros_max: Option<Pages>,
+}
+
+/// What a shrinker did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Shrunk {
+    /// Folios that were looked at.
+    pub seen: u64,
+    /// Folios that were split.
+    pub split: u64,
+    /// Folios that were to be split and stayed: they wait again.
+    pub failed: u64,
+    /// Pages given back.
+    pub pages: u64,
+}
+
+/// Why a folio is split.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    PartlyMapped,
+    Underused,
+}
+
+impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
+    /// Splits folios that wait for it, oldest first, as far as `how` allows, with one flush for up to [`LIST_MAX`]. It looks
+    /// at no more of them than are on the lists now, and what cannot be split goes to the end: so nothing holds it up.
+    pub(crate) fn shrink(&self, how: Shrink) -> Shrunk {
+        let mut done = Shrunk::default();
+        let (mut budget, mut turn) = (how.folios.min(self.stock.deferred()), 0);
+        while budget > 0 {
+            let (seen, more) = self.shrink_some(how, budget, &mut turn, &mut done);
+            budget -= seen.min(budget);
+            if !more {
+                break;
+            }
+        }
+        done
+    }
+
+    /// One flush worth of it; says how many were seen, and whether there may be more.
+    fn shrink_some(
+        &self,
+        how: Shrink,
+        budget: u64,
+        turn: &mut usize,
+        done: &mut Shrunk,
+    ) -> (u64, bool) {
+        let into = SplitInto { order: Order::BASE, zeros: ZeroPieces::Share };
+        let mut batch = Batch::new(self.stock);
+        let mut taken = [const { None }; LIST_MAX];
+        let (mut seen, mut used, mut more) = (0, 0, true);
+        while seen < budget && used < LIST_MAX {
+            let Some(reference) = self.stock.next_deferred(turn) else {
+                more = false;
+                break;
+            };
+            seen += 1;
+            let head = reference.head();
+            // Broken memory is not looked at, and waits no longer.
+            let Ok(held) = self.stock.hold_pinned(reference) else { continue };
+            let Some(why) = self.worth(&held, how) else { continue };
+            match self.take(&mut batch, held, into) {
+                Ok(began) => {
+                    taken[used] = Some((began, head, why));
+                    used += 1;
+                }
+                Err(_) => self.wait_again(head, why, done),
+            }
+        }
+        batch.flush();
+        for (began, head, why) in taken.into_iter().flatten() {
+            match self.finish(began, into) {
+                Ok(pieces) => self.count_shrunk(&pieces, why, done),
+                Err(_) => self.wait_again(head, why, done),
+            }
+        }
+        done.seen += seen;
+        (seen, more)
+    }
+
+    /// Whether to split the folio.
+    fn worth(&self, held: &Held<'s, 'm, M, P>, how: Shrink) -> Option<Why> {
+        let (head, order) = (held.head(), held.order());
+        if self.stock.identity(head).has(Flag::PartlyMapped) {
+            return Some(Why::PartlyMapped);
+        }
+        let most = how.zeros_max.filter(|_| order == Order::MEGA)?;
+        (zero_pages(self.stock, head, order, most) > most).then_some(Why::Underused)
+    }
+
+    /// A folio that stayed whole is looked at again another time, if it still is one.
+    fn wait_again(&self, head: Frame, why: Why, done: &mut Shrunk) {
+        done.failed += 1;
+        if why == Why::PartlyMapped
+            && let Some(reference) = self.stock.get_unless_zero(head)
+            && reference.head() == head
+            && self.stock.identity(head).has(Flag::PartlyMapped)
+        {
+            self.stock.defer(head);
+        }
+    }
+
+    fn count_shrunk(&self, pieces: &Pieces, why: Why, done: &mut Shrunk) {
+        done.split += 1;
+        done.pages += pieces.unmapped + pieces.zero;
+        if why == Why::Underused {
+            self.stock.count(Event::ThpUnderusedSplitPage);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Folios that may be worth splitting: partly unmapped ones, and large ones that may hold little but zeros.
+//!
+//! ```text
+//!   shard of the folio's 2 MiB block:   first ─▶ head ◀─▶ head ◀─▶ head ◀─ last        words 2 and 3 of the heads
+//!     put    at the end, when a folio of 2 MiB is made, or one of four pages and more has lost a page
+//!     out    when it is given back or made pieces of; by who looks for folios to split, from the front
+//! ```
+//!
+//! **Invariants**
+//! - L1. A folio is on its list exactly while it has `Flag::Deferred`; both change under the list's lock.
+//! - L2. A folio leaves the list before its descriptor becomes another one's. Who takes one from the front pins it under the
+//!   lock, and passes over one that nobody keeps any more: that is about to be taken out.
+//!
+//! **Locking.** One leaf lock for each of a few shards, chosen by the frame, so that faults and unmaps seldom meet.
+//!
+//! **Not here**: whether a folio is worth it, splitting (`split`).
+
+use super::{Event, Reference, SizeEvent, Stock};
+use crate::frame::{Flag, Link};
+use crate::sync::{AtomicU64, Ordering, Spin};
+use crate::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::{Frame, Order};
+
+/// How many lists there are.
+const SHARDS: usize = 8;
+
+/// One list. Links hold a frame with 1 added, or 0.
+#[derive(Default)]
+#[repr(C, align(64))]
+struct Shard {
+    lock: Spin,
+    first: AtomicU64,  // [l]
+    last: AtomicU64,   // [l]
+    listed: AtomicU64, // [l], read at any time
+}
+
+/// See the module's text.
+#[derive(Default)]
+pub(crate) struct Deferred {
+    shards: [Shard; SHARDS],
+}
+
+impl Deferred {
+    fn of(&self, head: Frame) -> &Shard {
+        &self.shards[(head.get() >> Order::MEGA.get()) as usize % SHARDS]
+    }
+}
+
+impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
+    /// Puts a folio that somebody keeps at the end of its list, unless it is on it.
+    pub(crate) fn defer(&self, head: Frame) {
+        let shard = self.deferred.of(head);
+        let _held = shard.lock.lock(self.machine);
+        if !self.flag(head, Flag::Deferred) {
+            return;
+        }
+        let last = shard.last.load(Ordering::Relaxed);
+        self.set_link(head, Link::Next, 0);
+        self.set_link(head, Link::Before, last);
+        match last.checked_sub(1).map(Frame::new) {
+            Some(before) => self.set_link(before, Link::Next, head.get() + 1),
+            None => shard.first.store(head.get() + 1, Ordering::Relaxed),
+        }
+        shard.last.store(head.get() + 1, Ordering::Relaxed);
+        shard.listed.fetch_add(1, Ordering::Relaxed);
+    }
+    /// Takes a folio off its list, if it is on it.
+    pub(super) fn undefer(&self, head: Frame) {
+        if !self.identity(head).has(Flag::Deferred) {
+            return;
+        }
+        let shard = self.deferred.of(head);
+        let _held = shard.lock.lock(self.machine);
+        if self.identity(head).has(Flag::Deferred) {
+            self.unlink(shard, head);
+        }
+    }
+    fn unlink(&self, shard: &Shard, head: Frame) {
+        let link = |link| self.link(head, link);
+        let (next, before) = (link(Link::Next), link(Link::Before));
+        match next.checked_sub(1).map(Frame::new) {
+            Some(next) => self.set_link(next, Link::Before, before),
+            None => shard.last.store(before, Ordering::Relaxed),
+        }
+        match before.checked_sub(1).map(Frame::new) {
+            Some(before) => self.set_link(before, Link::Next, next),
+            None => shard.first.store(next, Ordering::Relaxed),
+        }
+        shard.listed.fetch_sub(1, Ordering::Relaxed);
+        self.unflag(head, Flag::Deferred);
+    }
+
+    /// How many folios are on the lists.
+    pub(crate) fn deferred(&self) -> u64 {
+        self.deferred.shards.iter().map(|shard| shard.listed.load(Ordering::Relaxed)).sum()
+    }
+    /// Takes the folio that has waited longest off one of the lists, pinned; the lists take turns as `turn` says.
+    pub(crate) fn next_deferred(&self, turn: &mut usize) -> Option<Reference<'_, 'm, M, P>> {
+        for _ in 0..SHARDS {
+            let shard = &self.deferred.shards[*turn % SHARDS];
+            *turn += 1;
+            let _held = shard.lock.lock(self.machine);
+            let mut next = shard.first.load(Ordering::Relaxed);
+            while let Some(head) = next.checked_sub(1).map(Frame::new) {
+                if let Some(reference) = self.pin(head) {
+                    self.unlink(shard, head);
+                    return Some(reference);
+                }
+                next = self.link(head, Link::Next);
+            }
+        }
+        None
+    }
+
+    /// Puts the folio among those waiting to be split. Counted once per folio. The caller keeps it meanwhile.
+    pub(crate) fn mark_partly_mapped(&self, head: Frame, order: Order) {
+        if !self.flag(head, Flag::PartlyMapped) {
+            return;
+        }
+        self.count_size(order, SizeEvent::NrAnonPartiallyMapped);
+        self.count_size(order, SizeEvent::SplitDeferred);
+        if order == Order::MEGA {
+            self.count(Event::ThpDeferredSplitPage);
+        }
+        if order.get() >= 2 {
+            self.defer(head);
+        }
+    }
+
+    /// Sets a flag of a head, and says whether it was clear.
+    fn flag(&self, head: Frame, flag: Flag) -> bool {
+        loop {
+            let old = self.identity(head);
+            if old.has(flag) {
+                return false;
+            }
+            if self.replace_identity(head, old, old.with(flag)) {
+                return true;
+            }
+        }
+    }
+    /// Clears a flag of a head.
+    pub(super) fn unflag(&self, head: Frame, flag: Flag) {
+        loop {
+            let old = self.identity(head);
+            if self.replace_identity(head, old, old.without(flag)) {
+                return;
+            }
+        }
+    }
+
+    /// How many folios the links of the lists lead to; the error is one that should not be there. Nobody is at work.
+    #[cfg(feature = "verify")]
+    pub(crate) fn recount_deferred(&self) -> Result<u64, Frame> {
+        let mut all = 0;
+        for shard in &self.deferred.shards {
+            let (mut next, mut before) = (shard.first.load(Ordering::Relaxed), 0);
+            let mut here = 0;
+            while let Some(head) = next.checked_sub(1).map(Frame::new) {
+                let identity = self.identity(head);
+                let right =
+                    identity.kind() == crate::frame::Kind::Anon && identity.has(Flag::Deferred);
+                let linked = self.link(head, Link::Before) == before;
+                here += 1;
+                if !right || !linked || here > shard.listed.load(Ordering::Relaxed) {
+                    return Err(head);
+                }
+                (before, next) = (next, self.link(head, Link::Next));
+            }
+            all += here;
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,156 @@
+//! Folios held by somebody who takes their mappings out of use: pinned, locked, and at last frozen.
+//!
+//! ```text
+//!   hold ──▶ Held: pinned, Locked ──freeze──▶ Frozen: no entry counts, nobody can get a reference
+//!              ▼ dropped: unlocked, unpinned     ▼ its frames become pieces, or it is elsewhere by now
+//! ```
+//!
+//! **Invariants**
+//! - B1. One holder at a time: `Locked` is set by compare-and-exchange, on a folio that is pinned.
+//! - B2. A freeze succeeds only where the holder's pin is the only one and every entry is one that the holder has taken
+//!   out of use. From then on `get_unless_zero` finds nothing, until its frames are other folios.
+//! - B3. Neither kind nor order of a folio changes but by its holder, frozen. Nor does it break: who marks it waits for the
+//!   holder, who therefore waits for no reader's section.
+//!
+//! **Not here**: how mappings are taken out of use (`split`).
+
+use super::{Reference, SizeEvent, Stock};
+use crate::frame::{Claim, Flag, Identity, Kind, Origin, References};
+use crate::table::Paging;
+use core::mem;
+use foliant_machine::{Machine, Owner};
+use foliant_units::{Frame, FrameRange, Order, Pages};
+
+/// A folio that is pinned and locked. Dropped, it is let go.
+pub(crate) struct Held<'s, 'm, M: Machine, P: Paging> {
+    reference: Reference<'s, 'm, M, P>,
+    order: Order,
+}
+
+/// A folio that nobody else can get at: all its mappings are out of use, and flushed.
+#[must_use = "its mappings wait for it"]
+pub(crate) struct Frozen {
+    head: Frame,
+    order: Order,
+    entries: u64,
+}
+
+/// Why a folio is not held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotHeld {
+    /// The frame is in no folio.
+    Nothing,
+    /// It is in a huge page of a pool, which stays whole.
+    Huge,
+    /// Somebody else holds it, or it is on its way back.
+    Busy,
+    /// Its memory is broken: it is neither read nor used again.
+    Broken,
+}
+
+impl<M: Machine, P: Paging> Held<'_, '_, M, P> {
+    pub(crate) fn head(&self) -> Frame {
+        self.reference.head()
+    }
+    pub(crate) fn order(&self) -> Order {
+        self.order
+    }
+}
+
+impl Frozen {
+    pub(crate) fn head(&self) -> Frame {
+        self.head
+    }
+    pub(crate) fn order(&self) -> Order {
+        self.order
+    }
+    /// The entries that were taken out of use, in base pages.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
+    }
+}
+
+impl<M: Machine, P: Paging> Drop for Held<'_, '_, M, P> {
+    fn drop(&mut self) {
+        self.reference.stock().unflag(self.reference.head(), Flag::Locked);
+    }
+}
+
+impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
+    /// Holds the anonymous folio that has `frame`.
+    pub(crate) fn hold(&self, frame: Frame) -> Result<Held<'_, 'm, M, P>, NotHeld> {
+        let Some(reference) = self.get_unless_zero(frame) else {
+            return Err(match self.look(frame).kind() {
+                Kind::Plain | Kind::Space | Kind::Kernel => NotHeld::Nothing,
+                Kind::Huge | Kind::HugeTail => NotHeld::Huge,
+                Kind::Anon | Kind::Tail => NotHeld::Busy,
+            });
+        };
+        self.hold_pinned(reference)
+    }
+    /// Holds a folio that is pinned already.
+    pub(crate) fn hold_pinned<'s>(
+        &'s self,
+        reference: Reference<'s, 'm, M, P>,
+    ) -> Result<Held<'s, 'm, M, P>, NotHeld> {
+        loop {
+            let old = self.identity(reference.head());
+            if old.has(Flag::Poisoned) {
+                return Err(NotHeld::Broken);
+            }
+            match old.kind() {
+                Kind::Anon if !old.has(Flag::Locked) => {}
+                Kind::Kernel => return Err(NotHeld::Nothing),
+                _ => return Err(NotHeld::Busy),
+            }
+            if self.replace_identity(reference.head(), old, old.with(Flag::Locked)) {
+                return Ok(Held { reference, order: old.order() });
+            }
+        }
+    }
+    /// Freezes a folio of which the holder has taken `entries` out of use and flushed them; they are all there are, or it
+    /// stays as it is (B2). One without any is not frozen: it is given back when it is let go.
+    pub(crate) fn freeze<'s>(
+        &'s self,
+        held: Held<'s, 'm, M, P>,
+        entries: u64,
+    ) -> Result<Frozen, Held<'s, 'm, M, P>> {
+        let all = References::of_entries(entries).with(References::PIN);
+        let none = References::NONE.word();
+        if entries == 0 || !self.replace_references(held.head(), all.word(), none) {
+            return Err(held);
+        }
+        let frozen = Frozen { head: held.head(), order: held.order, entries };
+        mem::forget(held); // pin and lock went with the count
+        Ok(frozen)
+    }
+
+    /// Ends a frozen folio whose frames become pieces. Its descriptors stay for now.
+    pub(crate) fn retire_head(&self, frozen: Frozen) {
+        self.uncount_folio(frozen.head, self.identity(frozen.head));
+    }
+    /// Makes a folio of frames that were part of a frozen one, with so many entries, which the caller makes next.
+    pub(crate) fn publish(&self, (head, order): (Frame, Order), origin: Origin, entries: u64) {
+        let tails = order.pages().get() - 1;
+        self.set_origin(head, origin);
+        self.set_identities(head.add(Pages::new(1)), tails, Identity::new(Kind::Tail, order));
+        self.set_identity(head, Identity::new(Kind::Anon, order));
+        // Last: who finds a count finds a folio.
+        self.set_references(head, References::of_entries(entries).word());
+        self.count_size(order, SizeEvent::NrAnon);
+        if entries < order.pages().get() {
+            self.mark_partly_mapped(head, order);
+        }
+    }
+    /// Takes back frames that were part of a frozen folio and that nothing maps.
+    pub(crate) fn unlist(&self, first: Frame, order: Order) -> Claim {
+        let frames = FrameRange::new(first, order.pages()).expect("a piece lies in memory");
+        self.set_identities(first, frames.pages().get(), Identity::PLAIN);
+        self.machine.owned(frames, Owner::Claimed);
+        Claim::state(first, order)
+    }
+    /// Takes back the memory of a frozen folio that is elsewhere by now.
+    pub(crate) fn delist_frozen(&self, frozen: Frozen) -> Claim {
+        self.delist(frozen.head, frozen.order)
+    }
+}

@@ -1,0 +1,487 @@
+//! Folios taken apart and moved: contents, entries, counts and flushes, through forks, moves and partial unmaps.
+
+mod common;
+use common::*;
+use foliant::fault::Orders;
+use foliant::space::{Flags, Move, SpaceId};
+use foliant::split::{
+    Pieces, RelocateError, Shrink, Shrunk, SplitError, SplitInto, SplitRequest, ZeroPieces,
+};
+use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
+use foliant::{Event, FlushGrain, Manager, Policy, SizeEvent};
+use foliant_machine::{Machine, Replace};
+use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
+use foliant_units::{Bytes, Frame, Order, Pages, Va};
+
+const MEGA: u64 = 2 * MB;
+const PAGE: u64 = 4096;
+
+fn order(n: u8) -> Order {
+    Order::new(n).unwrap()
+}
+fn into(n: u8) -> SplitInto {
+    SplitInto { order: order(n), zeros: ZeroPieces::Keep }
+}
+fn only(n: u8) -> Policy {
+    Policy::always(Orders::of(order(n)))
+}
+
+/// Every page of a folio of `n` at `BASE` is written.
+fn filled(sim: &Sim, mm: &Mm<'_>, n: u8) -> SpaceId {
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(mm, id, BASE, 8 * MB);
+    for page in 0..order(n).pages().get() {
+        store(sim, mm, id, BASE + page * PAGE, 1000 + page);
+    }
+    id
+}
+fn check(sim: &Sim, mm: &Mm<'_>, id: SpaceId, start: u64, pages: core::ops::Range<u64>) {
+    mm.switch(Some(id)).unwrap();
+    for page in pages {
+        assert_eq!(load(sim, mm, id, start + page * PAGE), 1000 + page, "page {page}");
+    }
+}
+fn frame(mm: &Mm<'_, impl Machine>, id: SpaceId, va: u64) -> Frame {
+    mm.frame_at(id, Va::new(va)).unwrap()
+}
+
+#[test]
+fn every_order_splits_into_every_smaller_one() {
+    for n in 2..=9 {
+        for t in (0..n).filter(|t| *t != 1) {
+            let sim = sim(2, 64);
+            let mm = manager(&sim, only(n));
+            let id = filled(&sim, &mm, n);
+            let head = frame(&mm, id, BASE);
+            let pieces =
+                mm.split(id, Va::new(BASE + 5 * PAGE % order(n).bytes().get()), into(t)).unwrap();
+            let folios = 1 << (n - t);
+            assert_eq!(pieces, Pieces { order: order(n), folios, unmapped: 0, zero: 0 });
+            mm.audit(&[id]).unwrap();
+            assert_eq!(frame(&mm, id, BASE), head, "in place");
+            assert_eq!(mm.identity(head).order(), order(t));
+            assert_eq!(mm.size_stats(order(n)).get(SizeEvent::Split), 1);
+            assert_eq!(mm.size_stats(order(t)).get(SizeEvent::NrAnon), folios);
+            check(&sim, &mm, id, BASE, 0..order(n).pages().get());
+            assert!(store(&sim, &mm, id, BASE, 7).is_empty(), "it stays writable");
+            finish(&sim, &mm, &[id]);
+        }
+    }
+}
+
+#[test]
+fn a_folio_is_found_in_forks_moved_areas_and_parts() {
+    for n in [4, 9] {
+        let sim = sim(2, 64);
+        let mm = manager(&sim, only(n));
+        let bytes = order(n).bytes().get();
+        let pages = order(n).pages().get();
+        let parent = filled(&sim, &mm, n);
+        let child = mm.fork(parent).unwrap();
+        let grandchild = mm.fork(child).unwrap();
+        // The birth ends; one descendant moves half of it to an odd place, another drops a page.
+        mm.switch(Some(child)).unwrap();
+        mm.end(parent).unwrap();
+        let odd = BASE + (1 << 30) + 3 * PAGE;
+        let half = range(BASE + bytes / 2, bytes / 2);
+        mm.remap(child, half, Bytes::new(bytes / 2), Move::To(Va::new(odd))).unwrap();
+        mm.unmap(grandchild, range(BASE + PAGE, PAGE)).unwrap();
+        mm.audit(&[child, grandchild]).unwrap();
+        let moved = mm.relocate(frame(&mm, child, odd)).unwrap();
+        mm.audit(&[child, grandchild]).unwrap();
+        assert_eq!(frame(&mm, grandchild, BASE), moved);
+        let pieces = mm.split(grandchild, Va::new(BASE), into(0)).unwrap();
+        assert_eq!(pieces.folios, pages, "each page is mapped by somebody");
+        mm.audit(&[child, grandchild]).unwrap();
+        check(&sim, &mm, child, BASE, 0..pages / 2);
+        for page in pages / 2..pages {
+            assert_eq!(load(&sim, &mm, child, odd + (page - pages / 2) * PAGE), 1000 + page);
+        }
+        check(&sim, &mm, grandchild, BASE, 2..pages);
+        store(&sim, &mm, grandchild, BASE, 1);
+        check(&sim, &mm, child, BASE, 0..1);
+        finish(&sim, &mm, &[child, grandchild]);
+    }
+}
+
+#[test]
+fn what_nobody_maps_is_given_back() {
+    let sim = sim(2, 64);
+    let mm = manager(&sim, only(9));
+    let id = filled(&sim, &mm, 9);
+    mm.unmap(id, range(BASE + 3 * PAGE, 100 * PAGE)).unwrap();
+    let before = mm.memory().free.get();
+    let pieces = mm.split(id, Va::new(BASE), into(2)).unwrap();
+    // Pages 3 to 102 are gone: pieces 1 to 24 wholly, 0 and 25 in part.
+    assert_eq!(pieces, Pieces { order: Order::MEGA, folios: 104, unmapped: 24, zero: 0 });
+    assert_eq!(mm.memory().free.get(), before + 96);
+    assert_eq!(mm.size_stats(order(2)).get(SizeEvent::NrAnonPartiallyMapped), 2);
+    mm.audit(&[id]).unwrap();
+    check(&sim, &mm, id, BASE, 0..3);
+    check(&sim, &mm, id, BASE, 103..512);
+    finish(&sim, &mm, &[id]);
+}
+
+#[test]
+fn refusals_are_distinct_and_change_nothing() {
+    let sim = sim(2, 64);
+    let mm = manager(&sim, only(4));
+    let id = filled(&sim, &mm, 4);
+    let head = frame(&mm, id, BASE);
+    let at = Va::new(BASE);
+    let sizes = |folio, into| Err(SplitError::Order { folio: order(folio), into: order(into) });
+    assert_eq!(mm.split(id, at, into(4)), sizes(4, 4));
+    assert_eq!(mm.split(id, at, into(9)), sizes(4, 9));
+    assert_eq!(mm.split(id, at, into(1)), sizes(4, 1));
+    let nowhere = Va::new(BASE + 4 * MB);
+    assert_eq!(mm.split(id, nowhere, into(0)), Err(SplitError::NotMapped(nowhere)));
+    let free = Frame::new(u64::MAX >> 12);
+    assert_eq!(mm.split_frame(free, into(0)), Err(SplitError::NotAFolio(free)));
+    {
+        let _pin = mm.reference(head).unwrap();
+        assert_eq!(mm.split(id, at, into(0)), Err(SplitError::Pinned(head)));
+    }
+    let mut twice = [SplitRequest::of(head), SplitRequest::of(head)];
+    mm.split_list(&mut twice, into(2));
+    assert!(twice[0].done.unwrap().is_ok());
+    assert_eq!(twice[1].done, Some(Err(SplitError::Busy(head))));
+    check(&sim, &mm, id, BASE, 0..16);
+    finish(&sim, &mm, &[id]);
+}
+
+/// A folio of 2 MiB mapped by 512 entries in a space that `running` CPUs run; CPU 0 runs it too.
+fn entries_of(sim: &Sim, mm: &Mm<'_>, running: u16, folios: u64) -> SpaceId {
+    let id = mm.create(None).unwrap();
+    for n in 0..running {
+        sim.on(cpu(n), || {
+            mm.online();
+            mm.switch(Some(id)).unwrap();
+        });
+    }
+    area(mm, id, BASE, folios * MEGA);
+    for nth in 0..folios {
+        store(sim, mm, id, BASE + nth * MEGA, nth);
+        // A right that one page loses for a moment makes entries of the leaf.
+        let page = range(BASE + nth * MEGA, PAGE);
+        mm.protect(id, page, Flags::READ).unwrap();
+        mm.protect(id, page, Flags::READ_WRITE).unwrap();
+    }
+    id
+}
+
+/// Shootdowns, and CPUs asked.
+fn shootdowns(mm: &Mm<'_>, work: impl FnOnce()) -> [u64; 2] {
+    let count = || [Event::Shootdown, Event::Interrupt].map(|event| mm.total(event));
+    let before = count();
+    work();
+    core::array::from_fn(|n| count()[n] - before[n])
+}
+
+#[test]
+fn the_grain_is_the_entries_per_shootdown_of_a_split() {
+    for (grain, expect) in [(1, 512), (7, 74), (64, 8), (0, 1)] {
+        let sim = sim(4, 64);
+        let mm = manager(&sim, only(9));
+        let id = entries_of(&sim, &mm, 4, 1);
+        mm.set_flush_grain(FlushGrain::new(grain).unwrap_or(FlushGrain::WHOLE));
+        let found = shootdowns(&mm, || _ = mm.split(id, Va::new(BASE), into(0)).unwrap());
+        assert_eq!(found, [expect, 3 * expect], "grain {grain}");
+        finish(&sim, &mm, &[id]);
+    }
+}
+
+#[test]
+fn a_leaf_is_one_entry_and_one_shootdown() {
+    let sim = sim(4, 64);
+    let mm = manager(&sim, only(9));
+    let id = entries_of(&sim, &mm, 4, 1);
+    area(&mm, id, BASE + 8 * MEGA, MEGA);
+    store(&sim, &mm, id, BASE + 8 * MEGA, 1);
+    mm.set_flush_grain(FlushGrain::ONE);
+    let leaf = Va::new(BASE + 8 * MEGA);
+    let found = shootdowns(&mm, || _ = mm.split(id, leaf, into(0)).unwrap());
+    assert_eq!(found, [1, 3]);
+    finish(&sim, &mm, &[id]);
+}
+
+#[test]
+fn a_list_of_64_folios_is_one_shootdown_for_each_space() {
+    let sim = sim(4, 256);
+    let mm = manager(&sim, only(9));
+    let id = entries_of(&sim, &mm, 4, 64);
+    let frames = (0..64).map(|nth| frame(&mm, id, BASE + nth * MEGA));
+    let mut list: Vec<SplitRequest> = frames.map(SplitRequest::of).collect();
+    assert_eq!(shootdowns(&mm, || mm.split_list(&mut list, into(4))), [1, 3]);
+    assert!(list.iter().all(|request| request.done.is_some_and(|done| done.is_ok())));
+    assert_eq!(mm.total(Event::ThpSplitPage), 64);
+    mm.audit(&[id]).unwrap();
+    finish(&sim, &mm, &[id]);
+}
+
+#[test]
+fn each_of_three_spaces_takes_one_shootdown() {
+    let sim = sim(4, 64);
+    let mm = manager(&sim, only(9));
+    let first = entries_of(&sim, &mm, 2, 1);
+    let forks = [mm.fork(first).unwrap(), mm.fork(first).unwrap()];
+    for (n, id) in forks.into_iter().enumerate() {
+        sim.on(cpu(2 + n as u16), || {
+            mm.online();
+            mm.switch(Some(id)).unwrap();
+            assert_eq!(load(&sim, &mm, id, BASE), 0);
+            sim.user_load(Va::new(BASE + PAGE), 8).unwrap();
+        });
+    }
+    let head = frame(&mm, first, BASE);
+    let found = mm.mappings(head).unwrap();
+    assert_eq!((found.whole, found.pages, found.spaces), (0, 3 * 512, 3));
+    assert_eq!(shootdowns(&mm, || _ = mm.split_frame(head, into(0)).unwrap()), [3, 3]);
+    finish(&sim, &mm, &[first, forks[0], forks[1]]);
+}
+
+#[test]
+fn nobody_else_is_asked_where_nobody_else_could_know() {
+    // Only this CPU runs the space.
+    let sim = sim(4, 64);
+    let mm = manager(&sim, only(9));
+    let id = entries_of(&sim, &mm, 1, 1);
+    assert_eq!(shootdowns(&mm, || _ = mm.split(id, Va::new(BASE), into(0)).unwrap()), [0, 0]);
+    finish(&sim, &mm, &[id]);
+    // Nothing of the child was ever accessed, though others run it, and nobody runs the parent.
+    let sim = self::sim(4, 64);
+    let mm = manager(&sim, only(4));
+    let parent = filled(&sim, &mm, 4);
+    let child = mm.fork(parent).unwrap();
+    for n in 0..4 {
+        sim.on(cpu(n), || {
+            mm.online();
+            mm.switch(Some(child)).unwrap();
+        });
+    }
+    let spared = mm.total(Event::FlushSpared);
+    assert_eq!(shootdowns(&mm, || _ = mm.split(child, Va::new(BASE), into(0)).unwrap()), [0, 0]);
+    assert_eq!(mm.total(Event::FlushSpared), spared + 16);
+    check(&sim, &mm, child, BASE, 0..16);
+    finish(&sim, &mm, &[parent, child]);
+}
+
+#[test]
+fn pages_of_zeros_are_shared_and_given_back() {
+    let sim = sim(2, 64);
+    let mm = manager(&sim, only(9));
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, MEGA);
+    for page in [0, 17, 511] {
+        store(&sim, &mm, id, BASE + page * PAGE, 1000 + page);
+    }
+    let child = mm.fork(id).unwrap();
+    let share = SplitInto { order: Order::BASE, zeros: ZeroPieces::Share };
+    let before = mm.memory().free.get();
+    let pieces = mm.split(id, Va::new(BASE), share).unwrap();
+    assert_eq!(pieces, Pieces { order: Order::MEGA, folios: 3, unmapped: 0, zero: 509 });
+    assert_eq!(mm.pages(id).unwrap().get(), 3, "the zero page is nobody's charge");
+    // Both tables that lay in deposit are in use now.
+    assert_eq!(mm.memory().free.get(), before + 509);
+    mm.audit(&[id, child]).unwrap();
+    for space in [id, child] {
+        mm.switch(Some(space)).unwrap();
+        for page in [0, 1, 17, 300, 511] {
+            let expect = if [0, 17, 511].contains(&page) { 1000 + page } else { 0 };
+            assert_eq!(load(&sim, &mm, space, BASE + page * PAGE), expect);
+        }
+        store(&sim, &mm, space, BASE + PAGE, 5);
+    }
+    finish(&sim, &mm, &[id, child]);
+}
+
+#[test]
+fn a_shrinker_splits_what_lost_pages_and_what_is_mostly_zeros() {
+    let sim = sim(2, 128);
+    let mm = manager(&sim, only(9));
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 8 * MEGA);
+    // The first is full, the second nearly empty, the third half gone.
+    for nth in 0..3 {
+        let pages = [512, 10, 512][nth as usize];
+        for page in 0..pages {
+            store(&sim, &mm, id, BASE + nth * MEGA + page * PAGE, 1);
+        }
+    }
+    assert_eq!(mm.deferred(), 3, "large folios are looked at once");
+    mm.unmap(id, range(BASE + 2 * MEGA, MB)).unwrap();
+    assert_eq!(mm.total(Event::ThpDeferredSplitPage), 1);
+    let how = Shrink { folios: 100, zeros_max: Some(Pages::new(511)) };
+    let done = mm.shrink_deferred(how);
+    assert_eq!(done, Shrunk { seen: 3, split: 1, failed: 0, pages: 256 });
+    assert_eq!((mm.deferred(), mm.total(Event::ThpUnderusedSplitPage)), (0, 0));
+    // With a lower threshold the second is worth it, but nobody looks at it any more: a new one is.
+    store(&sim, &mm, id, BASE + 4 * MEGA, 1);
+    let how = Shrink { folios: 100, zeros_max: Some(Pages::new(400)) };
+    assert_eq!(mm.shrink_deferred(how), Shrunk { seen: 1, split: 1, failed: 0, pages: 511 });
+    assert_eq!(mm.total(Event::ThpUnderusedSplitPage), 1);
+    assert_eq!(mm.total(Event::ThpSplitPage), 2);
+    mm.audit(&[id]).unwrap();
+    finish(&sim, &mm, &[id]);
+}
+
+#[test]
+fn more_moves_than_fit_inline_are_found_and_forgotten() {
+    let sim = sim(2, 64);
+    let mm = manager(&sim, only(2));
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 4 * MB);
+    // 120 pages go to places at distances that all differ; 100 of them end again.
+    let place = |nth: u64| BASE + (1 << 30) + nth * (nth + 40) * PAGE;
+    for nth in 0..120 {
+        store(&sim, &mm, id, BASE + 4 * nth * PAGE, nth);
+        let page = range(BASE + 4 * nth * PAGE, PAGE);
+        mm.remap(id, page, Bytes::new(PAGE), Move::To(Va::new(place(nth)))).unwrap();
+        if nth >= 20 {
+            mm.unmap(id, range(place(nth), PAGE)).unwrap();
+        }
+    }
+    mm.audit(&[id]).unwrap();
+    let child = mm.fork(id).unwrap();
+    for nth in 0..20 {
+        let pieces = mm.split(id, Va::new(place(nth)), into(0)).unwrap();
+        assert_eq!(pieces.folios, 4);
+        assert_eq!(load(&sim, &mm, id, place(nth)), nth);
+    }
+    mm.audit(&[id, child]).unwrap();
+    finish(&sim, &mm, &[id, child]);
+}
+
+#[test]
+fn what_moves_note_is_refused_without_a_trace() {
+    let to = |nth: u64| Move::To(Va::new(BASE + (1 << 30) + nth * (nth + 40) * PAGE));
+    let mut undone = 0;
+    for k in 1.. {
+        let sim = sim(1, 32);
+        let mm = manager(&sim, only(2));
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        area(&mm, id, BASE, MB);
+        for nth in 0..25 {
+            store(&sim, &mm, id, BASE + 4 * nth * PAGE, nth);
+        }
+        let page = |nth: u64| range(BASE + 4 * nth * PAGE, PAGE);
+        for nth in 0..24 {
+            mm.remap(id, page(nth), Bytes::new(PAGE), to(nth)).unwrap();
+        }
+        sim.fault_plan().set(Failing::Kth(k));
+        // The 25th distance takes a frame, and a fork takes one as well.
+        let moved = mm.remap(id, page(24), Bytes::new(PAGE), to(24));
+        let child = mm.fork(id);
+        let refused = sim.fault_plan().refused();
+        sim.fault_plan().set(Failing::Nothing);
+        let spaces: Vec<SpaceId> = [id].into_iter().chain(child).collect();
+        mm.audit(&spaces).unwrap();
+        if moved.is_err() {
+            assert_eq!(load(&sim, &mm, id, BASE + 96 * PAGE), 24);
+        }
+        assert!(refused > 0 || moved.is_ok() && child.is_ok());
+        undone += u64::from(moved.is_err()) + u64::from(child.is_err());
+        finish(&sim, &mm, &spaces);
+        if refused == 0 {
+            assert!(undone > 5, "only {undone} were refused");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_relocation_without_memory_leaves_everything_where_it_was() {
+    for k in 1.. {
+        let sim = sim(1, 32);
+        let mm = manager(&sim, only(9));
+        let id = filled(&sim, &mm, 9);
+        let head = frame(&mm, id, BASE);
+        sim.fault_plan().set(Failing::Kth(k));
+        let got = mm.relocate(head);
+        let refused = sim.fault_plan().refused();
+        sim.fault_plan().set(Failing::Nothing);
+        match got {
+            Ok(moved) => assert_eq!(frame(&mm, id, BASE), moved),
+            Err(RelocateError::NoBlock(_)) => assert_eq!(frame(&mm, id, BASE), head),
+            Err(error) => panic!("{error}"),
+        }
+        check(&sim, &mm, id, BASE, 0..512);
+        finish(&sim, &mm, &[id]);
+        if refused == 0 {
+            assert!(got.is_ok() && k > 1);
+            return;
+        }
+    }
+}
+
+/// No allocation is there to be refused: memory is full, and yet folios are split.
+#[test]
+fn a_split_needs_no_memory() {
+    for grain in [FlushGrain::WHOLE, FlushGrain::ONE] {
+        let sim = sim(2, 32);
+        let mm = manager(&sim, only(9));
+        let id = filled(&sim, &mm, 9);
+        mm.set_flush_grain(grain);
+        sim.fault_plan().set(Failing::OneIn { every: 1, seed: 1 });
+        mm.split(id, Va::new(BASE), into(2)).unwrap();
+        mm.split(id, Va::new(BASE), into(0)).unwrap();
+        assert_eq!(sim.fault_plan().refused(), 0);
+        sim.fault_plan().set(Failing::Nothing);
+        check(&sim, &mm, id, BASE, 0..512);
+        finish(&sim, &mm, &[id]);
+    }
+}
+
+/// Splits, forks and moves on one format, by one rule.
+fn life<P: Paging>(format: Format, replace: Option<Replace>) {
+    let mut config = Config::seeded(2, Bytes::new(64 * MB), 3).with_format(format);
+    config.rules.replace = replace.unwrap_or(config.rules.replace);
+    let sim = Sim::new(config).unwrap();
+    let memory = sim.config().memory.clone();
+    let mm: Manager<'_, Sim, P> = manager_on(&sim, &memory, Policy::always(Orders::ANON));
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 4 * MB);
+    for page in 0..512 {
+        store(&sim, &mm, id, BASE + page * PAGE, 1000 + page);
+    }
+    let child = mm.fork(id).unwrap();
+    sim.on(cpu(1), || {
+        mm.online();
+        mm.switch(Some(child)).unwrap();
+        store(&sim, &mm, child, BASE + 5 * PAGE, 7);
+    });
+    mm.unmap(child, range(BASE + 9 * PAGE, PAGE)).unwrap();
+    mm.relocate(mm.frame_at(id, Va::new(BASE)).unwrap()).unwrap();
+    mm.audit(&[id, child]).unwrap();
+    mm.split(id, Va::new(BASE), into(4)).unwrap();
+    let away = Va::new(BASE + (1 << 30) + 7 * PAGE);
+    mm.remap(child, range(BASE + 16 * PAGE, 16 * PAGE), Bytes::new(16 * PAGE), Move::To(away))
+        .unwrap();
+    mm.split(child, away, into(0)).unwrap();
+    mm.audit(&[id, child]).unwrap();
+    for page in 0..512 {
+        assert_eq!(load(&sim, &mm, id, BASE + page * PAGE), 1000 + page, "{format:?}");
+    }
+    sim.on(cpu(1), || {
+        assert_eq!(load(&sim, &mm, child, BASE + 5 * PAGE), 7);
+        assert_eq!(load(&sim, &mm, child, away.get() + PAGE), 1017);
+    });
+    finish(&sim, &mm, &[id, child]);
+}
+
+#[test]
+fn every_format_by_both_rules() {
+    for replace in [None, Some(Replace::BreakBeforeMake)] {
+        life::<X86_64<4>>(Format::X86_64(X86Levels::Four), replace);
+        life::<X86_64<5>>(Format::X86_64(X86Levels::Five), replace);
+        life::<Aarch64>(Format::Aarch64, replace);
+        life::<Riscv64<3>>(Format::Riscv64(RiscvMode::Sv39), replace);
+        life::<Riscv64<4>>(Format::Riscv64(RiscvMode::Sv48), replace);
+        life::<Riscv64<5>>(Format::Riscv64(RiscvMode::Sv57), replace);
+    }
+}
