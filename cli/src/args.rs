@@ -1,6 +1,7 @@
 //! What the command line may say.
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use foliant::fault::Defrag;
 use foliant_lab::Scenario;
 use foliant_sim::CostModel;
 use foliant_trace::replay::{Choice, Percent};
@@ -53,9 +54,13 @@ pub(crate) struct Replay {
 /// The machine to replay on.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Machine {
-    /// Percentage of 2 MiB blocks with pinned pages in them
+    /// Percentage of 2 MiB blocks with pages of another program in them
     #[arg(long, value_name = "PCT", value_parser = percent, default_value = "0")]
     pub(crate) fragment: Percent,
+    /// What a fault does where no block is free: always (memory is compacted at once), defer, defer+madvise, madvise,
+    /// never
+    #[arg(long, value_name = "WHEN", default_value = "always")]
+    pub(crate) defrag: Defrag,
     /// CPUs [default: as many as the recording was made on]
     #[arg(long, value_name = "N", value_parser = cpus)]
     pub(crate) cpus: Option<usize>,

@@ -25,6 +25,7 @@ pub(crate) struct File {
     cpus: usize,
     memory_bytes: u64,
     fragment_percent: u8,
+    defrag: &'static str,
     model: &'static str,
     policies: Vec<Policy>,
 }
@@ -63,6 +64,7 @@ pub(crate) fn file(replayed: &Replayed<'_>) -> File {
         cpus: settings.cpus,
         memory_bytes: settings.memory_for(plan).get(),
         fragment_percent: settings.fragmented.get(),
+        defrag: settings.defrag.word(),
         model: settings.model.name,
         policies: rows.iter().map(|row| policy(row, base)).collect(),
     }

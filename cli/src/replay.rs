@@ -47,6 +47,7 @@ pub(crate) fn settings(machine: &Machine, trace: &Trace) -> Settings {
             .unwrap_or((trace.header.cpus as usize).clamp(1, foliant_units::CPUS_MAX)),
         memory: machine.memory,
         fragmented: machine.fragment,
+        defrag: machine.defrag,
         model: machine.model,
     }
 }

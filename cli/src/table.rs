@@ -55,7 +55,7 @@ pub(crate) fn replayed(replayed: &Replayed<'_>) -> String {
     let _ = writeln!(text, "{name}: {command}");
     let fragmented = match settings.fragmented.get() {
         0 => String::new(),
-        share => format!(", {share} % of it fragmented"),
+        share => format!(", {share} % of it fragmented, defrag {}", settings.defrag),
     };
     let _ = writeln!(
         text,

@@ -82,6 +82,9 @@ fn one(seed: u64, asked: &Sim) -> Result<(), String> {
     Err(format!("{} findings", report.findings.len()))
 }
 
+/// Operations that take folios apart, move them or put them together.
+const MOVING: [&str; 5] = ["split", "split list", "relocate", "compact", "collapse"];
+
 /// Runs `count` histories.
 pub(crate) fn many(from: u64, count: u64) -> Result<(), String> {
     let begun = Instant::now();
@@ -100,8 +103,9 @@ pub(crate) fn many(from: u64, count: u64) -> Result<(), String> {
     }
     let sum = |of: fn(&foliant_history::Report) -> u64| reports.iter().map(of).sum::<u64>();
     println!(
-        "{count} histories from seed {from}: {} operations, {} faults, {} shootdowns, {} kept switches, {} allocations refused; {:.0} s",
+        "{count} histories from seed {from}: {} operations, {} of them splits, moves and collapses, {} faults, {} shootdowns, {} kept switches, {} allocations refused; {:.0} s",
         sum(|r| r.operations.values().sum()),
+        sum(|r| MOVING.iter().filter_map(|name| r.operations.get(name)).sum()),
         sum(|r| r.faults),
         sum(|r| r.shootdowns),
         sum(|r| r.kept),

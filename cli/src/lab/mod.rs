@@ -4,6 +4,7 @@
 
 mod hugetlb;
 pub(crate) mod show;
+mod thpscale;
 mod truth;
 mod vmalloc;
 mod zero;
@@ -36,6 +37,9 @@ pub(crate) fn run(args: &Lab) -> Done {
     }
     if scenario == Scenario::Hugetlb {
         return hugetlb::run(args, &parameters);
+    }
+    if scenario == Scenario::Thpscale {
+        return thpscale::run(args, &parameters);
     }
     let report = simulate((scenario, &parameters), args.size, |config| with_model(config, args))?;
     if args.json {

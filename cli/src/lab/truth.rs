@@ -37,7 +37,21 @@ const KNOWN: &[Known] = &[
     },
     Known { scenario: "vmalloc", count: "dtlb_misses", reason: UNWATCHED },
     Known { scenario: "vmalloc", count: "walk_steps", reason: UNWATCHED },
+    thpscale("shootdowns"),
+    thpscale("interrupts"),
+    thpscale("folios_split"),
+    thpscale("compact_stall"),
+    thpscale("compact_success"),
+    thpscale("blocks_emptied"),
+    thpscale("pages_moved"),
 ];
+
+/// A count of what it takes to make blocks.
+const fn thpscale(count: &'static str) -> Known {
+    let reason =
+        "where tables and records lie decides which blocks can be emptied, and by how many moves";
+    Known { scenario: "thpscale", count, reason }
+}
 
 /// One count on both machines.
 #[derive(Serialize, PartialEq, Eq, Debug)]

@@ -1,24 +1,38 @@
-//! Folios taken apart, moved and shrunk under a history's feet.
+//! Folios taken apart, moved, shrunk, compacted and collapsed under a history's feet.
 //!
 //! Nothing of it may be seen by a program, so there is nothing to predict: contents, dirty bits, refusals and the books are
 //! held against what they would be without it.
 
 use crate::rng::Rng;
 use crate::world::World;
+use foliant::compact::{CompactRequest, Effort, Want};
+use foliant::manager::CollapseLimits;
 use foliant::space::SpaceId;
-use foliant::split::{Shrink, SplitInto, SplitRequest, ZeroPieces};
+use foliant::split::{MoveGrain, Shrink, SplitInto, SplitRequest, ZeroPieces};
 use foliant::table::Paging;
 use foliant_units::{FRAME_BYTES, Order, Pages, Va};
 
 /// Folios in a list at most.
 const LIST: usize = 6;
 
-/// Splits, moves or shrinks something near `va`.
+/// Splits, moves, shrinks or collapses something near `va`, or compacts memory.
 pub(crate) fn split<P: Paging>(world: &World<'_, P>, rng: &mut Rng, id: SpaceId, va: u64) {
     let order = *rng.pick(&[0, 0, 0, 2, 3, 4, 6]);
     let zeros = *rng.pick(&[ZeroPieces::Keep, ZeroPieces::Share]);
     let into = SplitInto { order: Order::new(order).unwrap_or_default(), zeros };
-    match rng.below(8) {
+    match rng.below(11) {
+        8 => {
+            world.count("compact");
+            let want = *rng.pick(&[Want::One, Want::All]);
+            let effort = Effort { folios: 1 + rng.below(200), ..Effort::ALL };
+            let grain = MoveGrain::new(1 + rng.below(64) as u32).unwrap_or(MoveGrain::ONE);
+            world.mm.compact(&CompactRequest { want, effort, grain }, &mut []);
+        }
+        9 => {
+            world.count("collapse");
+            let limits = *rng.pick(&[CollapseLimits::NONE, CollapseLimits::SCAN]);
+            let _ = world.mm.collapse(id, Va::new(va).align_down(Order::MEGA.bytes()), limits);
+        }
         0 | 1 => {
             world.count("relocate");
             if let Some(frame) = world.mm.frame_at(id, Va::new(va)) {

@@ -79,6 +79,10 @@ impl<M> Counted<M> {
     pub fn machine(&self) -> &M {
         &self.machine
     }
+    /// The counter that grows with the work of the calling CPU.
+    pub(crate) fn ticks(&self) -> u64 {
+        (self.ticks)(&self.machine)
+    }
     /// What was asked so far.
     pub fn counts(&self) -> Counts {
         self.counters.read()
@@ -105,10 +109,10 @@ unsafe impl<M: Machine> Around for Counted<M> {
         done
     }
     unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
-        let begun = (self.ticks)(&self.machine);
+        let begun = self.ticks();
         // SAFETY: the caller's promise is passed on.
         unsafe { self.machine.clear(pa, bytes, warmth) }
-        let ticks = (self.ticks)(&self.machine).saturating_sub(begun);
+        let ticks = self.ticks().saturating_sub(begun);
         add(&self.counters.clears, 1);
         add(&self.counters.cleared_bytes, bytes.get());
         add(&self.counters.clear_ticks, ticks);

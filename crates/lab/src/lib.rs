@@ -39,7 +39,9 @@ mod probe;
 mod reach;
 mod report;
 mod scenario;
+mod split;
 mod stage;
+mod thpscale;
 mod vmalloc;
 mod zero;
 

@@ -29,6 +29,8 @@ pub enum Kind {
     Size(Bytes, Bytes),
     /// A count of pages, from 1 on.
     Pages(Pages),
+    /// A list of whole numbers, each from 1 on and at most this.
+    Counts(u64),
     /// A list of folio sizes.
     Orders,
     /// A list of flush grains.
@@ -44,6 +46,9 @@ impl fmt::Display for Kind {
         match self {
             Kind::Size(step, most) => write!(f, "a multiple of {step}, at most {most}"),
             Kind::Pages(most) => write!(f, "a whole number from 1 to {}", most.get()),
+            Kind::Counts(most) => {
+                write!(f, "whole numbers from 1 to {most}, with commas between")
+            }
             Kind::Orders => f.write_str("folio sizes with commas between: 4k, and 16k to 2m"),
             Kind::Grains => {
                 f.write_str("flush grains with commas between: whole numbers from 1 on, or whole")
@@ -64,6 +69,7 @@ impl fmt::Display for Kind {
 enum Value {
     Size(Bytes),
     Pages(Pages),
+    Counts(Vec<u64>),
     Orders(Vec<Order>),
     Grains(Vec<FlushGrain>),
     Huge(Order),
@@ -81,6 +87,10 @@ impl Kind {
             Kind::Pages(most) => {
                 let pages = text.parse().ok().filter(|n| (1..=most.get()).contains(n))?;
                 Some(Value::Pages(Pages::new(pages)))
+            }
+            Kind::Counts(most) => {
+                let count = |text: &str| text.parse().ok().filter(|n| (1..=most).contains(n));
+                text.split(',').map(count).collect::<Option<_>>().map(Value::Counts)
             }
             Kind::Orders => text.split(',').map(order).collect::<Option<_>>().map(Value::Orders),
             Kind::Grains => text.split(',').map(grain).collect::<Option<_>>().map(Value::Grains),
@@ -199,6 +209,13 @@ impl Parameters {
         match self.value(name) {
             Value::Pages(pages) => *pages,
             other => unreachable!("{name} is no count of pages: {other:?}"),
+        }
+    }
+    /// The whole numbers of this name.
+    pub(crate) fn counts(&self, name: &str) -> &[u64] {
+        match self.value(name) {
+            Value::Counts(counts) => counts,
+            other => unreachable!("{name} are no whole numbers: {other:?}"),
         }
     }
     /// The folio sizes of this name.

@@ -1,7 +1,8 @@
 //! The table of scenarios.
 
 use crate::{
-    LabError, Parameter, Parameters, Report, Stage, faults, flush, hugetlb, vmalloc, zero,
+    LabError, Parameter, Parameters, Report, Stage, faults, flush, hugetlb, split, thpscale,
+    vmalloc, zero,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -62,6 +63,10 @@ scenarios! {
     Hugetlb => hugetlb,
     /// A kernel hash table by leaves of several sizes.
     Vmalloc => vmalloc,
+    /// Huge folios that are split at several grains.
+    Split => split,
+    /// Faults for huge and base memory while memory is fragmented.
+    Thpscale => thpscale,
 }
 
 impl Scenario {
@@ -78,6 +83,8 @@ impl Scenario {
         match self {
             Scenario::Hugetlb => Some(hugetlb::memory(parameters)),
             Scenario::Vmalloc => Some(vmalloc::memory(parameters)),
+            Scenario::Split => Some(split::memory(parameters)),
+            Scenario::Thpscale => Some(thpscale::memory(parameters)),
             _ => None,
         }
     }

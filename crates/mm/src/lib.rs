@@ -6,7 +6,7 @@
 //!
 //! Rooms, in dependency order; each uses only those before it, through their `mod.rs`:
 //! [`frame`], [`folio`], [`table`], `stock`, `flush`, [`zero`], [`memmap`], [`pool`], [`vmap`], `rmap`, [`space`],
-//! [`fault`], [`split`], [`manager`].
+//! [`fault`], [`split`], [`compact`], [`manager`].
 //!
 //! **Not here**: statics, a heap, `cfg(target_arch)`, assembly.
 #![cfg_attr(not(test), no_std)]
@@ -14,6 +14,7 @@
 #[cfg(test)]
 extern crate alloc;
 
+pub mod compact;
 pub mod fault;
 mod flush;
 pub mod folio;

@@ -1,5 +1,6 @@
 //! Replays of small traces made by hand, and of the shipped recordings.
 
+use foliant::fault::Defrag;
 use foliant_trace::replay::{
     Choice, Percent, Plan, ReplayError, Row, Settings, replay, replay_all,
 };
@@ -186,18 +187,22 @@ fn little_memory_is_an_error_that_names_it() {
 }
 
 #[test]
-fn fragmented_memory_makes_large_folios_fall_back() {
+fn fragmented_memory_makes_large_folios_fall_back_unless_it_is_compacted() {
     let story = Story::start(&[area(BASE, 32 * MB)]).write_all(MAIN, BASE, 32 * MB);
     let plan = Plan::new(&story.events).unwrap();
-    let run = |percent| {
+    let run = |percent, defrag| {
         let fragmented = Percent::new(percent).unwrap();
-        let settings = Settings { fragmented, ..Settings::default() };
+        let settings = Settings { fragmented, defrag, ..Settings::default() };
         replay(&plan, up_to("2m"), &settings, |_| ()).unwrap()
     };
-    let (whole, broken) = (run(0), run(100));
+    let (whole, broken) = (run(0, Defrag::Never), run(100, Defrag::Never));
     assert_eq!((whole.fallbacks, whole.folios[&Order::MEGA]), (0, 16));
-    assert!(broken.fallbacks > 0 && !broken.folios.contains_key(&Order::MEGA), "{broken:?}");
-    assert_eq!(broken, run(100), "the same memory is pinned each time");
+    assert!(broken.fallbacks > 0, "{broken:?}");
+    assert!(broken.folios.get(&Order::MEGA).is_none_or(|folios| *folios <= 2), "{broken:?}");
+    assert_eq!(broken, run(100, Defrag::Never), "the same memory is in use each time");
+    let compacted = run(100, Defrag::Always);
+    assert_eq!((compacted.fallbacks, compacted.folios[&Order::MEGA]), (0, 16), "{compacted:?}");
+    assert_eq!(compacted.peak, whole.peak, "the other program's pages are not counted");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! A fault where nothing is mapped: the zero page for a read, a folio for a write.
 
-use super::{Fault, Orders, Outcome, Step, fitting};
+use super::{Fault, Need, Orders, Outcome, Shortage, Step, Tried, fitting};
 use crate::folio::Class;
 use crate::frame::Claim;
 use crate::space::{Area, attrs};
-use crate::stock::{Event, SizeEvent};
+use crate::stock::{Event, NoBlock, SizeEvent};
 use crate::table::{Attrs, Blocked, Entry, Paging, Slot, Slots, Spare};
 use crate::zero;
 use foliant_machine::{Machine, Owner};
@@ -54,6 +54,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         for order in orders.largest_first() {
             let prepared = match self.prepare(area, order) {
                 Ok(prepared) => prepared,
+                Err(Skip::NoBlock) if self.wants_block(area, order) => {
+                    return Step::Need(Need::Block(order));
+                }
                 Err(skip) => {
                     self.count_skip(order, &skip);
                     match skip {
@@ -71,6 +74,38 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return self.publish(area, prepared);
         }
         unreachable!("order 0 ends the loop")
+    }
+
+    /// Whether the face shall see to a block, which is asked of it once.
+    fn wants_block(&self, area: &Area, order: Order) -> bool {
+        let tried = &self.offers.block.tried;
+        if order == Order::BASE || tried.get() == Tried::Yes {
+            return false;
+        }
+        match self.defrag.answer(area.flags) {
+            Shortage::Wait => true,
+            Shortage::Later => {
+                tried.set(Tried::Later);
+                false
+            }
+            Shortage::StepDown => false,
+        }
+    }
+    /// The block that the face has for this fault, or any.
+    fn claim(&self, order: Order) -> Result<Claim, NoBlock> {
+        match self.offers.block.claim.take() {
+            Some(claim) if claim.order() == order => match self.stock.describe(claim.frames()) {
+                Ok(()) => Ok(claim),
+                Err(none) => {
+                    self.stock.release(claim);
+                    Err(none)
+                }
+            },
+            other => {
+                self.offers.block.claim.set(other);
+                self.stock.claim(order, Class::Movable)
+            }
+        }
     }
 
     fn count_skip(&self, order: Order, skip: &Skip) {
@@ -105,7 +140,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             deposit.into_iter().for_each(|table| self.stock.release(table));
             Err(skip)
         };
-        let Ok(claim) = self.stock.claim(order, Class::Movable) else {
+        let Ok(claim) = self.claim(order) else {
             return undo(Skip::NoBlock, None, deposit);
         };
         if self.space.charge(me, pages).is_err() {

@@ -81,10 +81,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     /// The page that was taken for this fault, if it was taken on the ground that is asked for now.
     fn offered(&self, order: Order, source: Source) -> Result<Offer, Need> {
-        match self.offer.take() {
+        match self.offers.page.take() {
             Some(offer) if (offer.order, offer.source) == (order, source) => Ok(offer),
             other => {
-                self.offer.set(other);
+                self.offers.page.set(other);
                 Err(Need::Page(order, source))
             }
         }
@@ -129,7 +129,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 _ => Step::Again,
             },
         };
-        self.offer.set(Some(offer));
+        self.offers.page.set(Some(offer));
         step
     }
 
@@ -174,7 +174,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                     P::leaf(frames.start().pa(), level, rights)
                 },
             );
-        self.offer.set(offer.take().or_else(|| self.offer.take()));
+        self.offers.page.set(offer.take().or_else(|| self.offers.page.take()));
         match done.get().filter(|_| replaced) {
             Some(Outcome::Copied) => {
                 let mut gather = Gather::new(self.stock, &self.space.member.target);

@@ -21,12 +21,15 @@
 //! moved takes longer: the fault leaves the section, and the face waits (`Need::Wait`).
 //!
 //! **Huge pages of a pool** are taken outside of the reader's section, for the pool may have to wait for readers: the fault
-//! says what it needs (`Need`), the face takes a page and runs the fault again with it (`Offer`).
+//! says what it needs (`Need`), the face takes a page and runs the fault again with it (`Offers`). So it is with a block for a
+//! large folio where none is free: the face has memory compacted once, if the switch `defrag` says so, and the fault goes on
+//! with the block or steps down.
 //!
 //! **Not here**: how areas change (`space`), what happens when order 0 fails (the face and its embedder decide).
 
 mod anonymous;
 mod copy;
+mod defrag;
 mod hugetlb;
 mod policy;
 
@@ -34,6 +37,8 @@ pub use policy::{
     Global, Orders, Policy, PolicyError, ProcessSwitch, Size, ThpAnonError, fitting, parse_order,
 };
 
+pub(crate) use defrag::{Block, Tried};
+pub use defrag::{Defrag, Shortage, UnknownDefrag};
 pub(crate) use hugetlb::Offer;
 pub(crate) use policy::Switches;
 
@@ -106,8 +111,19 @@ pub(crate) struct Fault<'f, 'm, M: Machine, P: Paging> {
     /// The page accessed.
     pub(crate) va: Va,
     pub(crate) access: Access,
-    /// A huge page that the face took for this fault.
-    pub(crate) offer: &'f Cell<Option<Offer>>,
+    /// What is done where no block is free.
+    pub(crate) defrag: Defrag,
+    /// What the face took for this fault.
+    pub(crate) offers: &'f Offers,
+}
+
+/// What the face took for a fault.
+#[derive(Default)]
+pub(crate) struct Offers {
+    /// A huge page.
+    pub(crate) page: Cell<Option<Offer>>,
+    /// A block for a folio.
+    pub(crate) block: Block,
 }
 
 /// How a step of a fault ended.
@@ -125,6 +141,8 @@ pub(crate) enum Step {
 pub(crate) enum Need {
     /// A huge page, as an [`Offer`].
     Page(Order, Source),
+    /// A block of this order: memory has to be compacted.
+    Block(Order),
     /// Empty tables are in the place of a huge page at this address.
     Clear(Va, Order),
     /// The folio is being split or moved: others run first.
@@ -138,11 +156,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         switches: &Switches,
         zero_page: Frame,
         (va, access): (Va, Access),
-        offer: &'f Cell<Option<Offer>>,
+        offers: &'f Offers,
     ) -> Self {
         let va = va.align_down(Bytes::new(FRAME_BYTES));
-        let policy = switches.load(); // E2
-        Fault { stock, space, tables: space.tables(stock), policy, zero_page, va, access, offer }
+        let (policy, defrag) = (switches.load(), switches.defrag()); // E2
+        let tables = space.tables(stock);
+        Fault { stock, space, tables, policy, zero_page, va, access, defrag, offers }
     }
 
     /// Runs the fault to its end. The caller is in a reader's section.

@@ -7,6 +7,7 @@
 //! The switches fit in one word, so a fault decides on one snapshot of all of them (TR-A9). Supported sizes are 16 KiB
 //! to 2 MiB (orders 2 to 9). At the start 2 MiB inherits the global switch and all others are off.
 
+use super::defrag::Defrag;
 use crate::space::Flags;
 use crate::sync::{AtomicU64, Ordering};
 use core::{error, fmt};
@@ -310,11 +311,13 @@ impl error::Error for ThpAnonError<'_> {}
 #[derive(Debug)]
 pub(crate) struct Switches {
     word: AtomicU64,
+    defrag: AtomicU64,
 }
 
 impl Switches {
     pub(crate) fn new(policy: Policy) -> Switches {
-        Switches { word: AtomicU64::new(policy.word()) }
+        let defrag = AtomicU64::new(Defrag::default() as u64);
+        Switches { word: AtomicU64::new(policy.word()), defrag }
     }
     /// One snapshot of all switches.
     pub(crate) fn load(&self) -> Policy {
@@ -322,6 +325,13 @@ impl Switches {
     }
     pub(crate) fn store(&self, policy: Policy) {
         self.word.store(policy.word(), Ordering::Relaxed);
+    }
+    /// The switch for where no block is free.
+    pub(crate) fn defrag(&self) -> Defrag {
+        Defrag::ALL[self.defrag.load(Ordering::Relaxed) as usize]
+    }
+    pub(crate) fn set_defrag(&self, defrag: Defrag) {
+        self.defrag.store(defrag as u64, Ordering::Relaxed);
     }
 }
 

@@ -146,6 +146,12 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.doomed.push_table(self.stock, frame);
     }
 
+    /// Notes that the word of `level` for `range`, which named a table of leaves, was taken out. The table stays the
+    /// caller's, who waits for its readers.
+    pub(crate) fn note_table(&mut self, range: VaRange, level: Level) {
+        self.add(Item { range, level, tables: Tables::Removed });
+    }
+
     /// Dooms `n` references to the folio at `head`. Needs one word of room.
     pub(crate) fn doom(&mut self, head: Frame, n: u64) {
         self.doomed.push_references(self.stock, head, n);

@@ -145,6 +145,19 @@ impl Bits {
             && middle << 1 >> at & 1 == 0
             && self.as_wide().is_none()
     }
+    /// The word with all its free frames allocated, each as a block of its own.
+    pub(super) const fn take_all(self) -> Bits {
+        Bits(self.0 | (self.free() as u64) << SPAN)
+    }
+    /// The word with these frames free again, each of which is a block of its own; `None` where one is not.
+    pub(super) const fn give_all(self, frames: u32) -> Option<Bits> {
+        let ends = self.used() & self.mark();
+        let middle = self.used() & !self.mark();
+        if frames & !ends != 0 || frames & middle << 1 != 0 || self.as_wide().is_some() {
+            return None;
+        }
+        Some(Bits(self.0 & !((frames as u64) << SPAN)))
+    }
     /// What the word says of frame `at`.
     pub(super) const fn spot(self, at: u32) -> Spot {
         if let Some((order, _)) = self.as_wide() {

@@ -47,6 +47,48 @@ pub(super) struct Given {
     after: Bits,
 }
 
+/// Some of the frames of a field.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Pick {
+    words: [u32; WORDS],
+}
+
+impl Pick {
+    const fn at(nth: u64) -> (usize, u32) {
+        (nth as usize / SPAN as usize % WORDS, 1 << (nth % SPAN as u64))
+    }
+    /// Whether the `nth` frame is among them.
+    pub(crate) const fn has(&self, nth: u64) -> bool {
+        let (word, bit) = Pick::at(nth);
+        self.words[word] & bit != 0
+    }
+    /// Adds the `count` frames from the `nth` on.
+    pub(crate) fn add(&mut self, nth: u64, count: u64) {
+        for nth in nth..nth + count {
+            let (word, bit) = Pick::at(nth);
+            self.words[word] |= bit;
+        }
+    }
+    /// Adds those of `more`.
+    pub(crate) fn join(&mut self, more: &Pick) {
+        self.words.iter_mut().zip(more.words).for_each(|(word, more)| *word |= more);
+    }
+    /// How many there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+    /// Runs of them: the first one's number, and how many follow each other.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, u64)> {
+        let frames = u64::from(super::entry::FRAMES);
+        let mut from = 0;
+        core::iter::from_fn(move || {
+            let start = (from..frames).find(|nth| self.has(*nth))?;
+            from = (start..frames).find(|nth| !self.has(*nth)).unwrap_or(frames);
+            Some((start, from - start))
+        })
+    }
+}
+
 #[derive(Clone, Copy)]
 pub(super) struct Field<'m>(pub(super) &'m [Word; WORDS]);
 
@@ -203,14 +245,39 @@ impl<'m> Field<'m> {
     pub(super) fn open(self) {
         (0..WORDS).for_each(|at| self.store(at, Bits::FREE));
     }
-    /// Closes a free field, all of it or, where a frame is not free, nothing.
-    pub(super) fn close(self) -> bool {
-        let taken = (0..WORDS).find(|at| self.swap(*at, Bits::FREE, Bits::CLOSED).is_err());
+    /// Closes a field of words that all are `from`, all of it or, where one is another, nothing.
+    pub(super) fn close(self, from: Bits) -> bool {
+        let taken = (0..WORDS).find(|at| self.swap(*at, from, Bits::CLOSED).is_err());
         if let Some(upto) = taken {
-            (0..upto).for_each(|at| self.store(at, Bits::FREE));
+            (0..upto).for_each(|at| self.store(at, from));
             settle();
         }
         taken.is_none()
+    }
+    /// Allocates all free frames, each as a block of its own, and says which.
+    pub(super) fn take_all(self) -> Pick {
+        let mut pick = Pick::default();
+        for (at, word) in pick.words.iter_mut().enumerate() {
+            let mut seen = self.bits(at);
+            while seen.free() != 0 {
+                match self.swap(at, seen, seen.take_all()) {
+                    Ok(()) => {
+                        *word = seen.free();
+                        break;
+                    }
+                    Err(now) => seen = now,
+                }
+            }
+        }
+        pick
+    }
+    /// Frees these frames, each a block of its own; says where one is not. Those of earlier words are free by then.
+    pub(super) fn give_all(self, pick: &Pick) -> Result<(), Offset> {
+        for (at, frames) in pick.words.iter().enumerate().filter(|(_, frames)| **frames != 0) {
+            self.update(at, |bits| bits.give_all(*frames)).ok_or(Offset(at as u32 * SPAN))?;
+        }
+        settle();
+        Ok(())
     }
     /// Whether all 512 frames are closed.
     #[cfg(any(test, feature = "verify"))]

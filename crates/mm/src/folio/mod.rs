@@ -17,8 +17,8 @@
 //! ```
 //!
 //! One file per level: `bits` one word of a field · `field` · `entry` · `index` · `section` one range · `sections` all
-//! ranges · `zeros` which frames are known to be zero · `seats` a CPU's preferences · `alloc`, `free`, `known`, `query`,
-//! `verify` the operations.
+//! ranges · `zeros` which frames are known to be zero · `seats` a CPU's preferences · `alloc`, `free`, `evict`, `known`,
+//! `query`, `verify` the operations.
 //!
 //! **Invariants**
 //! - I1. Two blocks that are allocated at the same time share no frame, and no frame of a hole is ever in one.
@@ -56,6 +56,7 @@ mod alloc;
 mod bits;
 mod entry;
 mod error;
+mod evict;
 mod field;
 mod free;
 mod index;
@@ -82,6 +83,8 @@ mod zeros_model;
 mod loom_tests;
 
 pub use error::{AllocError, CpuCount, Misuse, ReserveError, SetupError, Words};
+pub use evict::Usage;
+pub(crate) use field::Pick;
 pub use known::Known;
 pub use query::Census;
 #[cfg(any(test, feature = "verify"))]

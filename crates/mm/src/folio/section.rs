@@ -15,7 +15,7 @@
 //!
 //! **Not here**: which block to try (`alloc`), what a caller may ask for (`free`).
 
-use super::bits::{NARROW, Phase};
+use super::bits::{Bits, NARROW, Phase};
 use super::entry::{Entry, FIT_PART, FIT_WHOLE, FRAMES, Kind, Owner};
 use super::field::{Field, Given, Offset, WORDS};
 use super::index::{Index, List, settle};
@@ -202,7 +202,7 @@ impl<'m> Section<'m> {
         if fits && e.offers(order) { self.take(blk, order, from) } else { None }
     }
     #[inline(always)]
-    fn take(&self, blk: usize, order: u32, from: usize) -> Option<Offset> {
+    pub(super) fn take(&self, blk: usize, order: u32, from: usize) -> Option<Offset> {
         let at = self.field(blk).take(order, from);
         if at.is_none() && order > NARROW {
             // Words that were taken and put back may have hidden from others how much is free.
@@ -251,18 +251,25 @@ impl<'m> Section<'m> {
         if !self.field(blk).is_free() {
             return false;
         }
+        let Some(old) = self.begin(blk, allowed) else { return false };
+        let closed = self.field(blk).close(Bits::FREE);
+        self.end(blk, old, if closed { to } else { old });
+        closed
+    }
+    /// Makes an open block that is `allowed` Busy, and says what it was.
+    pub(super) fn begin(&self, blk: usize, allowed: impl Fn(Entry) -> bool) -> Option<Entry> {
         let change = self.update(blk, |e| (e.is_small() && allowed(e)).then(|| e.busy()));
-        let Some((old, _)) = change else { return false };
-        let closed = self.field(blk).close();
-        let new = if closed { to } else { old };
+        change.map(|(old, _)| old)
+    }
+    /// Makes a block that was `old` before the caller made it Busy what it is now.
+    pub(super) fn end(&self, blk: usize, old: Entry, new: Entry) {
         self.entry(blk).store(new.0, SeqCst);
         settle();
         self.move_over(blk, old, new);
-        closed
     }
     /// Raises the bound to the truth, and makes the block whole if it may be (`entry::I2`, `entry::I3`).
     #[cold]
-    fn recheck(&self, blk: usize) {
+    pub(super) fn recheck(&self, blk: usize) {
         loop {
             settle();
             let e = self.load(blk);

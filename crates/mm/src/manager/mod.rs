@@ -15,6 +15,8 @@
 
 mod audit;
 mod clearing;
+mod collapse;
+mod compact;
 mod kernel;
 mod pool;
 mod setup;
@@ -25,11 +27,13 @@ mod vmap;
 pub use audit::{Audit, AuditError};
 
 pub use clearing::Contents;
+pub use collapse::{CollapseLimits, Scanned};
 pub use kernel::KernelMapError;
 pub use setup::{BootPages, Setup, SetupError, VmapSetup};
 pub use vmap::UserMapError;
 
-use crate::fault::{Access, Fault, Need, Offer, Outcome, Policy, Refusal, Switches};
+use crate::compact as compaction;
+use crate::fault::{Access, Defrag, Fault, Need, Offers, Outcome, Policy, Refusal, Switches};
 use crate::flush::{FlushGrain, Target};
 use crate::folio::{Census, Folios};
 use crate::frame::Identity;
@@ -42,7 +46,6 @@ use crate::stock::{Event, Reference, SizeEvent, SizeStats, Stock};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::{Leaves, Paging};
 use crate::vmap as vmaps;
-use core::cell::Cell;
 use core::{error, fmt};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Order, Pages, Va, VaRange};
@@ -62,6 +65,7 @@ pub struct Manager<'m, M, P> {
     /// Who may have translations of the kernel half.
     kernel: Target,
     memmap: memmap::State,
+    compaction: compaction::State,
     pool: pools::State,
     vmap: vmaps::State,
 }
@@ -246,33 +250,30 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 
     fn resolve_once(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
-        let offer = Cell::new(None);
+        let offers = Offers::default();
         loop {
-            let need = match self.attempt(id, (va, access), &offer) {
+            match self.attempt(id, (va, access), &offers) {
+                Ok(Outcome::OutOfMemory) if self.relieve() => {}
                 Ok(outcome) => {
-                    self.withdraw_offer(&offer);
+                    self.withdraw_offer(&offers);
                     self.pools().collect();
                     return outcome;
                 }
-                Err(need) => need,
-            };
-            if let Some(outcome) = self.supply(id, need, &offer) {
-                return outcome;
+                Err(need) => {
+                    if let Some(outcome) = self.supply(id, need, &offers) {
+                        return outcome;
+                    }
+                }
             }
         }
     }
     /// Runs a fault as far as it goes with what it has.
-    fn attempt(
-        &self,
-        id: SpaceId,
-        at: (Va, Access),
-        offer: &Cell<Option<Offer>>,
-    ) -> Result<Outcome, Need> {
+    fn attempt(&self, id: SpaceId, at: (Va, Access), offers: &Offers) -> Result<Outcome, Need> {
         let _reading = self.stock.reading();
         let Some(space) = id.peek(&self.stock) else {
             return Ok(Outcome::Refused(Refusal::NoSpace));
         };
-        Fault::new(&self.stock, space, &self.switches, self.zero_page, at, offer).run()
+        Fault::new(&self.stock, space, &self.switches, self.zero_page, at, offers).run()
     }
 
     /// Extends the area above `va` downwards to it, if it grows and the gap below stays.
@@ -315,6 +316,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Sets them. Faults at work keep what they saw.
     pub fn set_policy(&self, policy: Policy) {
         self.switches.store(policy);
+    }
+    /// What a fault does where no block is free for a large folio.
+    pub fn defrag(&self) -> Defrag {
+        self.switches.defrag()
+    }
+    /// Sets it. Faults at work keep what they saw.
+    pub fn set_defrag(&self, defrag: Defrag) {
+        self.switches.set_defrag(defrag);
     }
     /// How many entries one flush covers.
     pub fn flush_grain(&self) -> FlushGrain {

@@ -1,11 +1,11 @@
 //! The pools of huge pages, as the face shows them.
 
 use super::{BootPages, Manager};
-use crate::fault::{Need, Offer, Outcome};
-use crate::pool::{Budget, Folding, PoolCounters, PoolError, Pools, Resized, Taken};
+use crate::compact::CompactRequest;
+use crate::fault::{Defrag, Need, Offer, Offers, Outcome};
+use crate::pool::{Budget, End, Folding, PoolCounters, PoolError, Pools, Resized, Taken};
 use crate::space::{self, MapError, MapRequest, SpaceId};
 use crate::table::Paging;
-use core::cell::Cell;
 use foliant_machine::Machine;
 use foliant_units::{Order, Pages};
 
@@ -20,14 +20,25 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         pools.collect();
         pools.counters(order)
     }
-    /// Makes the pool of `order` have `want` pages, as far as memory and `budget` go. See [`Pools::resize`].
+    /// Makes the pool of `order` have `want` pages, as far as memory and `budget` go. See [`Pools::resize`]. Where there is no
+    /// block of 2 MiB left memory is compacted, unless [`defrag`](Manager::defrag) is `never`.
     pub fn resize_pool(
         &self,
         order: Order,
         want: u64,
         budget: Budget,
     ) -> Result<Resized, PoolError> {
-        self.pools().resize(order, want, budget)
+        let before = self.pool(order)?.nr_hugepages;
+        let mut done = self.pools().resize(order, want, budget)?;
+        while done.end == End::NoMemory
+            && order == Order::MEGA
+            && self.defrag() != Defrag::Never
+            && self.compact(&CompactRequest::ALL, &mut []).blocks > 0
+        {
+            let made = done.reached.saturating_sub(before);
+            done = self.pools().resize(order, want, Budget(budget.0.saturating_sub(made)))?;
+        }
+        Ok(done)
     }
     /// Whether huge pages that are made give their descriptors back.
     pub fn folding(&self) -> Folding {
@@ -55,16 +66,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Ok(Some((order, pages)))
     }
     /// Sees to what a fault needs; says how the fault ends where that is not to be had.
-    pub(super) fn supply(
-        &self,
-        id: SpaceId,
-        need: Need,
-        offer: &Cell<Option<Offer>>,
-    ) -> Option<Outcome> {
-        self.withdraw_offer(offer);
+    pub(super) fn supply(&self, id: SpaceId, need: Need, offers: &Offers) -> Option<Outcome> {
+        self.withdraw_page(offers);
         match need {
             Need::Page(order, source) => match self.pools().take(order, source) {
-                Taken::Page(huge) => offer.set(Some(Offer::new(huge, source))),
+                Taken::Page(huge) => offers.page.set(Some(Offer::new(huge, source))),
                 Taken::Wait => self.stock.machine.relax(),
                 Taken::Nothing => return Some(Outcome::NoHugePage(order)),
             },
@@ -73,13 +79,18 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     space::clear_way(&self.stock, &space, va, order);
                 }
             }
+            Need::Block(_) => self.stall(&offers.block),
             Need::Wait => self.stock.machine.relax(),
         }
         None
     }
-    /// Ends an offer: the page goes back if it was not mapped.
-    pub(super) fn withdraw_offer(&self, offer: &Cell<Option<Offer>>) {
-        match offer.take() {
+    /// Ends what was offered: what was not mapped goes back.
+    pub(super) fn withdraw_offer(&self, offers: &Offers) {
+        self.withdraw_page(offers);
+        self.withdraw_block(&offers.block);
+    }
+    fn withdraw_page(&self, offers: &Offers) {
+        match offers.page.take() {
             None => {}
             Some(Offer { page: Some(huge), source, .. }) => self.pools().put_back(huge, source),
             Some(Offer { page: None, order, source, .. }) => self.pools().commit(order, source),

@@ -1,6 +1,7 @@
 //! Building a manager from lent memory.
 
 use super::{Contents, Manager};
+use crate::compact as compaction;
 use crate::fault::{Policy, Switches};
 use crate::flush::Target;
 use crate::folio::{CpuCount, Folios, Known, ReserveError, SetupError as FolioError, Word};
@@ -223,6 +224,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             stamps: AtomicU64::new(0),
             kernel: Target::kernel(),
             memmap: memmap::State::default(),
+            compaction: compaction::State::default(),
             pool: pool::State::default(),
             vmap: vmap::State::new(ranges, setup.vmap.controls),
         };

@@ -13,10 +13,7 @@
 //! huge at once (G3), needs no flush of its own, and where the split fails it is a leaf again. The table is the one that
 //! lies in deposit for the leaf: putting needs no memory.
 //!
-//! For who moves folios (`compact`): `Stock::hold`, `Batch::take` with `Tally::Whole` for as many as one flush shall
-//! cover, `Batch::flush`, `Stock::freeze`, then `pieces::relocate` to a claim of the same order, which gives the old memory
-//! back as a claim. Where `freeze` refuses, `put_back` and dropping the `Held` undo the rest. `Splitter::relocate` does so
-//! for one folio.
+//! Who moves folios fills a [`Convoy`] with as many as one flush shall cover, each with a block of its order to go to.
 //!
 //! **Invariants**
 //! - T1. Between the flush and the put no CPU has a translation to a frame of the folio.
@@ -38,6 +35,8 @@
 //! **Not here**: folios of files, swap, huge pages of pools.
 
 mod batch;
+mod convoy;
+mod keep;
 mod mapped;
 mod pieces;
 mod places;
@@ -46,6 +45,8 @@ mod run;
 mod shrink;
 mod zeros;
 
+pub use convoy::MoveGrain;
+pub(crate) use convoy::{Convoy, Went};
 pub use mapped::Mappings;
 pub(crate) use mapped::mappings;
 pub use pieces::{Pieces, ZeroPieces};

@@ -1,11 +1,11 @@
 //! Splitting folios, one or a list with one flush.
 
 use super::batch::{Batch, Tally};
-use super::pieces::{Pieces, ZeroPieces, divide, relocate};
-use super::places::Folio;
-use super::put::put_back;
+use super::convoy::{Convoy, MoveGrain, Went};
+use super::keep::{hold, refuses, stay};
+use super::pieces::{Pieces, ZeroPieces, divide};
 use crate::folio::Class;
-use crate::stock::{Event, Held, NoBlock, NotHeld, SizeEvent, Stock};
+use crate::stock::{Event, Held, NoBlock, SizeEvent, Stock};
 use crate::table::Paging;
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -164,58 +164,24 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
     pub(crate) fn relocate(&self, frame: Frame) -> Result<Frame, RelocateError> {
         let stock = self.stock;
         // The memory comes first: claiming may have to wait, and who holds a folio does not (stock::holds::B3).
-        let order = self.may_move(frame).map_err(RelocateError::Stays)?.order();
+        let order = Convoy::hold(stock, frame).map_err(RelocateError::Stays)?.order();
         let to = stock.claim(order, Class::Movable).map_err(RelocateError::NoBlock)?;
-        let held = match self.may_move(frame) {
-            Ok(held) if held.order() == order => held,
+        let target = to.frame();
+        let mut convoy = Convoy::new(stock, MoveGrain::ONE);
+        match Convoy::hold(stock, frame) {
+            Ok(held) if held.order() == order => convoy.add(held, to),
             other => {
                 stock.release(to);
                 let why = other.map_or_else(|why| why, |held| SplitError::Changed(held.head()));
                 return Err(RelocateError::Stays(why));
             }
-        };
-        let mut batch = Batch::new(stock);
-        let entries = batch.take(&held, Tally::Whole);
-        batch.flush();
-        match stock.freeze(held, entries) {
-            Ok(frozen) => {
-                let target = to.frame();
-                stock.release(relocate(stock, frozen, to));
-                Ok(target)
-            }
-            Err(held) => {
-                stock.release(to);
-                Err(RelocateError::Stays(self.give_up(&held, entries)))
-            }
         }
-    }
-
-    fn hold(&self, frame: Frame) -> Result<Held<'s, 'm, M, P>, SplitError> {
-        self.stock.hold(frame).map_err(|why| match why {
-            NotHeld::Nothing => SplitError::NotAFolio(frame),
-            NotHeld::Huge => SplitError::Huge(frame),
-            NotHeld::Busy => SplitError::Busy(frame),
-            NotHeld::Broken => SplitError::Broken(frame),
-        })
-    }
-    /// Holds a folio, unless it is plain that it has to stay.
-    fn may_move(&self, frame: Frame) -> Result<Held<'s, 'm, M, P>, SplitError> {
-        let held = self.hold(frame)?;
-        self.refuses(held.head()).map_or(Ok(held), Err)
-    }
-    /// Why it is in vain to take the entries of a folio that the caller holds.
-    fn refuses(&self, head: Frame) -> Option<SplitError> {
-        match self.stock.counts(head) {
-            counts if counts.pins() > 1 => Some(SplitError::Pinned(head)),
-            counts if counts.entries() == 0 => Some(SplitError::Unmapped(head)),
-            _ => None,
-        }
-    }
-    /// Puts the entries back that were taken in vain, and says why.
-    fn give_up(&self, held: &Held<'s, 'm, M, P>, entries: u64) -> SplitError {
-        let (stock, head) = (self.stock, held.head());
-        put_back(stock, Folio::of(stock, head, held.order()), entries);
-        self.refuses(head).unwrap_or(SplitError::Changed(head))
+        let mut done = Ok(target);
+        convoy.finish(|_, _, went| match went {
+            Went::Moved(old) => stock.release(old),
+            Went::Stayed(why) => done = Err(RelocateError::Stays(why)),
+        });
+        done
     }
 
     fn begin(
@@ -224,7 +190,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         frame: Frame,
         into: SplitInto,
     ) -> Result<Taken<'s, 'm, M, P>, SplitError> {
-        self.take(batch, self.hold(frame)?, into)
+        self.take(batch, hold(self.stock, frame)?, into)
     }
 
     /// Refuses what can be refused before any entry changes, then takes the entries out of use.
@@ -239,7 +205,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         if into.order >= folio || into.order.get() == 1 {
             return Err(SplitError::Order { folio, into: into.order });
         }
-        if let Some(error) = self.refuses(head) {
+        if let Some(error) = refuses(self.stock, head) {
             self.count_failed(folio);
             return Err(error);
         }
@@ -265,7 +231,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
             }
             Err(held) => {
                 self.count_failed(held.order());
-                Err(self.give_up(&held, entries))
+                Err(stay(stock, &held, entries))
             }
         }
     }

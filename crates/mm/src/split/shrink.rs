@@ -76,7 +76,13 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
             let head = reference.head();
             // Broken memory is not looked at, and waits no longer.
             let Ok(held) = self.stock.hold_pinned(reference) else { continue };
-            let Some(why) = self.worth(&held, how) else { continue };
+            let Some(why) = self.worth(&held, how) else {
+                // Nobody looked for zeros in it: it waits for who does.
+                if how.zeros_max.is_none() && held.order() == Order::MEGA {
+                    self.stock.defer(head);
+                }
+                continue;
+            };
             match self.take(&mut batch, held, into) {
                 Ok(began) => {
                     taken[used] = Some((began, head, why));

@@ -144,6 +144,34 @@ events! {
         ThpDeferredSplitPage => "thp_deferred_split_page",
         /// Folios of 2 MiB that were split because they hold few bytes but zeros.
         ThpUnderusedSplitPage => "thp_underused_split_page",
+        /// Pages of folios that were moved.
+        PgMigrateSuccess => "pgmigrate_success",
+        /// Pages of folios that were to move and stayed because somebody used them.
+        PgMigrateFail => "pgmigrate_fail",
+        /// Folios larger than a page that were moved.
+        ThpMigrationSuccess => "thp_migration_success",
+        /// Folios larger than a page that were to move and stayed.
+        ThpMigrationFail => "thp_migration_fail",
+        /// Folios larger than a page that were split because there was no block to move them to.
+        ThpMigrationSplit => "thp_migration_split",
+        /// Times that somebody had memory compacted because no block was free, and waited for it.
+        CompactStall => "compact_stall",
+        /// Of these, how often that made a block.
+        CompactSuccess => "compact_success",
+        /// Of these, how often it made none.
+        CompactFail => "compact_fail",
+        /// Requests that found compaction put off, after it had gained nothing.
+        CompactDeferred => "compact_deferred",
+        /// Blocks that were emptied.
+        CompactBlocks => "compact_blocks",
+        /// Folios of 2 MiB made of smaller ones.
+        ThpCollapseAlloc => "thp_collapse_alloc",
+        /// Times that there was no block for one.
+        ThpCollapseAllocFailed => "thp_collapse_alloc_failed",
+        /// Ranges left as they are because too much of them is empty.
+        ThpScanExceedNonePte => "thp_scan_exceed_none_pte",
+        /// Ranges left as they are because too much of them is shared.
+        ThpScanExceedSharePte => "thp_scan_exceed_share_pte",
     }
 }
 

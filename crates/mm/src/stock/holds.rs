@@ -15,6 +15,7 @@
 //! **Not here**: how mappings are taken out of use (`split`).
 
 use super::{Reference, SizeEvent, Stock};
+use crate::folio::Class;
 use crate::frame::{Claim, Flag, Identity, Kind, Origin, References};
 use crate::table::Paging;
 use core::mem;
@@ -123,6 +124,48 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let frozen = Frozen { head: held.head(), order: held.order, entries };
         mem::forget(held); // pin and lock went with the count
         Ok(frozen)
+    }
+
+    /// Freezes the 512 base pages from `first` on, each of which has one entry, taken out of use and flushed, and no pin; or
+    /// leaves all of them as they are.
+    pub(crate) fn freeze_pages(&self, first: Frame) -> bool {
+        let all = Order::MEGA.pages().get();
+        let page = |nth| first.add(Pages::new(nth));
+        let frozen = (0..all).take_while(|nth| self.freeze_page(page(*nth))).count() as u64;
+        if frozen < all {
+            for nth in 0..frozen {
+                self.set_references(page(nth), References::of_entries(1).word());
+                self.unflag(page(nth), Flag::Locked);
+            }
+        }
+        frozen == all
+    }
+    /// Freezes a base page with one entry and no pin, and locks it, so that nobody marks it (B3).
+    fn freeze_page(&self, page: Frame) -> bool {
+        let one = References::of_entries(1).word();
+        let old = self.identity(page);
+        let is_page = (old.kind(), old.order()) == (Kind::Anon, Order::BASE);
+        if !is_page || old.has(Flag::Poisoned) || old.has(Flag::Locked) {
+            return false;
+        }
+        if !self.replace_identity(page, old, old.with(Flag::Locked)) {
+            return false;
+        }
+        let frozen = self.replace_references(page, one, References::NONE.word());
+        if !frozen {
+            self.unflag(page, Flag::Locked);
+        }
+        frozen
+    }
+    /// Makes one folio, born at `origin`, of 512 frozen pages, which one leaf will map.
+    pub(crate) fn fuse(&self, first: Frame, origin: Origin) {
+        for nth in 0..Order::MEGA.pages().get() {
+            let page = first.add(Pages::new(nth));
+            self.uncount_folio(page, self.identity(page));
+        }
+        self.folios.join(first, Class::Movable).expect("512 pages are the folio's (frame::I1)");
+        self.publish((first, Order::MEGA), origin, Order::MEGA.pages().get());
+        self.defer(first);
     }
 
     /// Ends a frozen folio whose frames become pieces. Its descriptors stay for now.

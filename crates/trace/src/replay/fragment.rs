@@ -1,10 +1,15 @@
-//! Memory that was in use for long: pinned base pages spread over a share of its 2 MiB blocks.
+//! Memory that was in use for long: base pages of another program, spread over a share of its 2 MiB blocks.
 
-use foliant::folio::Folios;
-use foliant_units::{Frame, FrameRange, Order, Pages};
+use super::run::{Mm, Stop};
+use foliant::Policy;
+use foliant::fault::Orders;
+use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId as Id};
+use foliant::split::SplitInto;
+use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
+use std::collections::BTreeSet;
 use std::fmt;
 
-/// Base pages pinned in a fragmented block of 512. In such a block no 1 MiB folio finds room, and one in
+/// Base pages in a fragmented block of 512. In such a block no 1 MiB folio finds room, and one in
 /// three 64 KiB folios does.
 pub const PINS_PER_BLOCK: u64 = 32;
 
@@ -29,29 +34,55 @@ impl fmt::Display for Percent {
     }
 }
 
-/// Takes [`PINS_PER_BLOCK`] pages out of `share` of all blocks. Which ones is the same each time. Frames in
-/// use already are left alone: they pin their block themselves.
-pub(super) fn fragment(folios: &Folios<'_>, share: Percent) {
-    let block = Order::MEGA.pages().get();
-    for range in folios.ranges().collect::<Vec<_>>() {
-        let first = range.start().get().div_ceil(block);
-        for number in first..range.end().get() / block {
-            // Evenly spread: block n is taken where the running share reaches the next whole number.
-            let upto = |n: u64| n * u64::from(share.get()) / 100;
-            if upto(number - first + 1) == upto(number - first) {
-                continue;
-            }
-            for pin in 0..PINS_PER_BLOCK {
-                // One at a pseudo-random place in each stretch of 16 pages would leave no 64 KiB block at
-                // all, so places are drawn from the whole block; some coincide.
-                let at = scramble(number << 8 | pin) % block;
-                if let Some(page) = FrameRange::new(Frame::new(number * block + at), Pages::new(1))
-                {
-                    let _ = folios.reserve(page);
-                }
-            }
-        }
+/// The pages of another program, [`PINS_PER_BLOCK`] in each of `share` of all free blocks. Which ones is the same each time.
+/// They can be moved: what they keep in pieces, compaction can make whole. The switches of folio sizes are changed, and the
+/// caller's to set again.
+pub(super) fn fragment(mm: &Mm<'_>, share: Percent) -> Result<Option<Id>, Stop> {
+    if share.get() == 0 {
+        return Ok(None);
     }
+    let census = mm.free_blocks();
+    let within = |order: Order| census.blocks(order) << (order.get() - Order::MEGA.get());
+    let whole: u64 = Order::all().skip(Order::MEGA.index()).map(within).sum();
+    // Each block keeps a table, and the tables above want a block.
+    let blocks = whole.saturating_sub(whole / Order::MEGA.pages().get() + 1);
+    let id = mm.create(None)?;
+    let bytes = Bytes::new((blocks * Order::MEGA.bytes().get()).max(FRAME_BYTES));
+    let (place, flags) = (Place::NoReplace(Va::new(0x10_0000_0000)), Flags::READ_WRITE);
+    let all = mm.map(id, &MapRequest { place, bytes, flags, tag: 0 })?;
+    mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+    mm.advise(id, all, Advice::PopulateWrite)?;
+    for number in 0..blocks {
+        let start = all.start().add(number * Order::MEGA.bytes().get());
+        let Some(block) = VaRange::sized(start, Order::MEGA.bytes()) else { continue };
+        // Evenly spread: block n is taken where the running share reaches the next whole number.
+        let upto = |n: u64| n * u64::from(share.get()) / 100;
+        let kept = if upto(number + 1) == upto(number) { 0 } else { PINS_PER_BLOCK };
+        thin_out(mm, id, (number, block), kept)?;
+    }
+    Ok(Some(id))
+}
+
+/// Gives back all of a block but `kept` pages at most, at pseudo-random places; some coincide.
+fn thin_out(mm: &Mm<'_>, id: Id, (number, block): (u64, VaRange), kept: u64) -> Result<(), Stop> {
+    let pages = block.pages().get();
+    // One in each stretch of 16 pages would leave no 64 KiB block at all, so places are drawn from the whole block.
+    let stays: BTreeSet<u64> = (0..kept).map(|pin| scramble(number << 8 | pin) % pages).collect();
+    let mut from = 0;
+    for stay in stays.iter().copied().chain([pages]) {
+        let start = block.start().add(from * FRAME_BYTES);
+        if let Some(gone) = VaRange::sized(start, Bytes::new((stay - from) * FRAME_BYTES))
+            && stay > from
+        {
+            mm.advise(id, gone, Advice::DontNeed)?;
+        }
+        from = stay + 1;
+    }
+    if let Some(first) = stays.first() {
+        let va = block.start().add(first * FRAME_BYTES);
+        let _ = mm.split(id, va, SplitInto::BASE); // a block of pages has none
+    }
+    Ok(())
 }
 
 /// A fixed mixing of bits (the finalizer of SplitMix64).

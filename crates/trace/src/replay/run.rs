@@ -10,7 +10,7 @@ use super::plan::{Op, Plan, Step};
 use super::row::Row;
 use super::settings::{ReplayError, Settings};
 use crate::event::{Access, SpaceId};
-use foliant::fault::ProcessSwitch;
+use foliant::fault::{Defrag, ProcessSwitch};
 use foliant::manager::{Setup, SpaceError};
 use foliant::space::{
     Advice, Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId as Id,
@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-type Mm<'m> = Manager<'m, Sim, X86_64<4>>;
+pub(super) type Mm<'m> = Manager<'m, Sim, X86_64<4>>;
 
 /// Larger memories are not described beforehand: the host would have to hold the descriptors.
 const WARM_MOST: u64 = 8 << 30;
@@ -50,7 +50,7 @@ pub fn replay(
     let mm = Mm::new(&sim, &setup).map_err(|why| ReplayError::TooSmall { memory, why })?;
     // Of the model's two prices for clearing, huge pages pay the one for large extents.
     mm.set_clearing(Clearing { far: Far::Stream, ..mm.clearing() });
-    let mut run = Run::new(&sim, &mm, choice, (memory, settings.fragmented));
+    let mut run = Run::new(&sim, &mm, choice, memory, settings);
     run.prepare()?;
     for (index, step) in plan.steps.iter().enumerate() {
         run.step(index, step).map_err(|stop| run.explain(index, stop))?;
@@ -90,7 +90,7 @@ pub fn replay_all(
 }
 
 /// Why a step was not carried out.
-enum Stop {
+pub(super) enum Stop {
     OutOfMemory,
     Refused(String),
 }
@@ -150,6 +150,9 @@ struct Run<'r, 'm> {
     choice: Choice,
     memory: Bytes,
     fragmented: Percent,
+    defrag: Defrag,
+    /// Pages of the program that fragments memory.
+    others: u64,
     spaces: BTreeMap<SpaceId, Live>,
     /// What each CPU runs.
     running: Vec<Option<SpaceId>>,
@@ -177,14 +180,17 @@ impl<'r, 'm> Run<'r, 'm> {
         sim: &'m Sim,
         mm: &'r Mm<'m>,
         choice: Choice,
-        (memory, fragmented): (Bytes, Percent),
+        memory: Bytes,
+        settings: &Settings,
     ) -> Self {
         Run {
             sim,
             mm,
             choice,
             memory,
-            fragmented,
+            fragmented: settings.fragmented,
+            defrag: settings.defrag,
+            others: 0,
             spaces: BTreeMap::new(),
             running: vec![None; Cpus::count(sim)],
             faulted: BTreeSet::new(),
@@ -220,7 +226,10 @@ impl<'r, 'm> Run<'r, 'm> {
         if self.memory.get() <= WARM_MOST {
             self.warm().map_err(|stop| self.explain(0, stop))?;
         }
-        fragment(self.mm.folios(), self.fragmented);
+        let other = fragment(self.mm, self.fragmented).map_err(|stop| self.explain(0, stop))?;
+        self.mm.set_policy(self.choice.policy());
+        self.mm.set_defrag(self.defrag);
+        self.others = other.and_then(|id| self.mm.pages(id)).map_or(0, |pages| pages.get());
         self.before = self.read();
         Ok(())
     }
@@ -457,6 +466,10 @@ impl<'r, 'm> Run<'r, 'm> {
         }
     }
 
+    /// Pages of the trace's programs.
+    fn anonymous(&self) -> u64 {
+        self.mm.anonymous().get().saturating_sub(self.others)
+    }
     /// Follows the peaks after a step in `space`.
     fn watch(&mut self, space: SpaceId) {
         if let Some(live) = self.spaces.get_mut(&space) {
@@ -466,13 +479,13 @@ impl<'r, 'm> Run<'r, 'm> {
             self.peak_mapped = self.peak_mapped.max(self.mapped);
         }
         if std::mem::take(&mut self.grew) {
-            self.peak = self.peak.max(self.mm.anonymous().get());
+            self.peak = self.peak.max(self.anonymous());
         }
     }
 
     /// Counts the leaves before memory may fall from its peak.
     fn count_leaves(&mut self) {
-        if self.leaves_at == self.peak || self.mm.anonymous().get() != self.peak {
+        if self.leaves_at == self.peak || self.anonymous() != self.peak {
             return;
         }
         self.leaves_at = self.peak;

@@ -3,6 +3,7 @@
 use super::Choice;
 use super::fragment::Percent;
 use super::plan::Plan;
+use foliant::fault::Defrag;
 use foliant::manager::SetupError;
 use foliant_sim::{CostModel, SimError};
 use foliant_units::Bytes;
@@ -19,8 +20,10 @@ pub struct Settings {
     pub cpus: usize,
     /// Physical memory; `None` for twice what the trace can need.
     pub memory: Option<Bytes>,
-    /// The share of 2 MiB blocks with pinned pages in them.
+    /// The share of 2 MiB blocks with pages of another program in them.
     pub fragmented: Percent,
+    /// What a fault does where no block is free for a large folio.
+    pub defrag: Defrag,
     /// What work costs.
     pub model: CostModel,
 }
@@ -28,7 +31,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         let (memory, fragmented) = (None, Percent::default());
-        Settings { cpus: 2, memory, fragmented, model: CostModel::this_host() }
+        let defrag = Defrag::Always;
+        Settings { cpus: 2, memory, fragmented, defrag, model: CostModel::this_host() }
     }
 }
 

@@ -1,0 +1,214 @@
+//! Collapse: the pages of an aligned 2 MiB range become one folio, mapped by one leaf.
+//!
+//! ```text
+//!   move     each page to its place in a new block, many with one flush          (it is 512 folios, side by side)
+//!   break    the table of the range is taken out: a breaking leaf, one flush     (nobody reaches the pages)
+//!   freeze   each of the 512 has one entry and no pin, or the table comes back
+//!   fuse     one folio of all of them ─▶ a leaf; the table is freed when no walker can be in it
+//! ```
+//!
+//! What is missing, shared or the zero page was made a page of the space's own before, by faults (the face). Where
+//! something came in between, the pages are where they went by then, and are pages still: nothing is lost by it.
+//!
+//! **Invariants**
+//! - L1. The merge holds the space's writer: the area stays what it is. It waits for nobody meanwhile but its flush; the grace
+//!   period of the table comes after both, for a fault that meets the broken leaf waits in its section.
+
+use crate::flush::Gather;
+use crate::folio::Class;
+use crate::frame::Claim;
+use crate::space::Space;
+use crate::split::{Convoy, MoveGrain, SplitError, SplitInto, Splitter, Went};
+use crate::stock::{Event, Stock};
+use crate::table::{Attrs, Entry, Paging, Slot, Spare, What};
+use core::{error, fmt};
+use foliant_machine::{Machine, Owner};
+use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, Va, VaRange};
+
+/// Why a range was not collapsed. What it holds is unchanged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CollapseError {
+    /// There is no such space.
+    NoSpace,
+    /// The address is no multiple of 2 MiB.
+    Misaligned(Va),
+    /// No area that may be written, of ordinary memory, covers the range; or it wants no large folios.
+    Unsuitable(Va),
+    /// It is a leaf already.
+    Collapsed(Va),
+    /// More pages are missing than may be.
+    Empty(Pages),
+    /// More pages are shared with other spaces than may be.
+    Shared(Pages),
+    /// A page of it cannot move.
+    Stays(SplitError),
+    /// No block, no page or no table.
+    NoMemory,
+    /// Something in it changed meanwhile, or differs from page to page.
+    Changed(Va),
+}
+
+impl fmt::Display for CollapseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CollapseError::NoSpace => f.write_str("there is no such address space"),
+            CollapseError::Misaligned(va) => write!(f, "{va} is no multiple of 2m"),
+            CollapseError::Unsuitable(va) => {
+                write!(f, "no writable area for large folios holds the 2m at {va}")
+            }
+            CollapseError::Collapsed(va) => write!(f, "a leaf maps {va} already"),
+            CollapseError::Empty(pages) => write!(f, "{} pages are missing", pages.get()),
+            CollapseError::Shared(pages) => write!(f, "{} pages are shared", pages.get()),
+            CollapseError::Stays(why) => why.fmt(f),
+            CollapseError::NoMemory => f.write_str("no free block of 2m, or no frame for a table"),
+            CollapseError::Changed(va) => write!(f, "the 2m at {va} changed: try again"),
+        }
+    }
+}
+impl error::Error for CollapseError {}
+
+/// The pages of a block that nothing was moved to.
+struct Places<'s, 'm, M: Machine, P: Paging> {
+    stock: &'s Stock<'m, M, P>,
+    first: Frame,
+    free: [u64; 8],
+}
+
+impl<'s, 'm, M: Machine, P: Paging> Places<'s, 'm, M, P> {
+    fn new(stock: &'s Stock<'m, M, P>, block: Claim) -> Self {
+        let (first, order) = block.give();
+        stock.folios.split(first, order, Order::BASE).expect("a claim is a block (frame::I1)");
+        Places { stock, first, free: [!0; 8] }
+    }
+    fn take(&mut self, nth: u64) -> Option<Claim> {
+        let (word, bit) = ((nth / 64) as usize, 1 << (nth % 64));
+        let is_free = self.free[word] & bit != 0;
+        self.free[word] &= !bit;
+        is_free.then(|| Claim::state(self.first.add(Pages::new(nth)), Order::BASE))
+    }
+}
+
+impl<M: Machine, P: Paging> Drop for Places<'_, '_, M, P> {
+    fn drop(&mut self) {
+        for nth in 0..Order::MEGA.pages().get() {
+            if let Some(claim) = self.take(nth) {
+                self.stock.release(claim);
+            }
+        }
+    }
+}
+
+/// Collapses what `space` has at `va`, every page of which is there.
+pub(crate) fn collapse<M: Machine, P: Paging>(
+    splitter: &Splitter<'_, '_, M, P>,
+    space: &Space,
+    va: Va,
+) -> Result<(), CollapseError> {
+    let stock = splitter.stock;
+    let table = stock.claim_cleared(Owner::Table).map_err(|_| CollapseError::NoMemory)?;
+    let done = match stock.claim(Order::MEGA, Class::Movable) {
+        Err(_) => {
+            stock.count(Event::ThpCollapseAllocFailed);
+            Err(CollapseError::NoMemory)
+        }
+        Ok(block) => gather_pages(splitter, space, va, block),
+    };
+    match done {
+        Ok(first) => merge(stock, space, (va, first), table),
+        Err(why) => {
+            stock.release(table);
+            Err(why)
+        }
+    }
+}
+
+/// Moves each page to its place in `block`.
+fn gather_pages<'m, M: Machine, P: Paging>(
+    splitter: &Splitter<'_, 'm, M, P>,
+    space: &Space,
+    va: Va,
+    block: Claim,
+) -> Result<Frame, CollapseError> {
+    let stock = splitter.stock;
+    let tables = space.tables(stock);
+    let first = block.frame();
+    let mut places = Places::new(stock, block);
+    let mut convoy = Convoy::new(stock, MoveGrain::MOST);
+    let mut failed = None;
+    let mut each = |_, _, went| match went {
+        Went::Moved(old) => stock.release(old),
+        Went::Stayed(why) => failed = Some(CollapseError::Stays(why)),
+    };
+    for nth in 0..Order::MEGA.pages().get() {
+        let at = va.add(nth * FRAME_BYTES);
+        let frame = {
+            let _reading = stock.reading();
+            match tables.walk(at).entry {
+                Entry::Leaf { pa, attrs } if !attrs.has(Attrs::SPECIAL) => pa.frame(),
+                _ => return Err(CollapseError::Changed(at)),
+            }
+        };
+        let mut held = Convoy::hold(stock, frame).map_err(CollapseError::Stays)?;
+        if held.order() > Order::BASE {
+            drop(held);
+            splitter.one(frame, SplitInto::BASE).map_err(CollapseError::Stays)?;
+            held = Convoy::hold(stock, frame).map_err(CollapseError::Stays)?;
+        }
+        convoy.add(held, places.take(nth).expect("each place once"));
+        if convoy.is_full() {
+            convoy.finish(&mut each);
+        }
+    }
+    convoy.finish(&mut each);
+    match failed {
+        Some(why) => Err(why),
+        None => Ok(first),
+    }
+}
+
+/// Makes one folio of the pages from `first` on, if they are what the range has, and nobody else has any of them.
+fn merge<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    (va, first): (Va, Frame),
+    table: Claim,
+) -> Result<(), CollapseError> {
+    let (tables, level) = (space.tables(stock), Level::MEGA);
+    let whole = VaRange::sized(va, level.span()).ok_or(CollapseError::Misaligned(va))?;
+    let writer = space.writer.lock(stock.machine);
+    let area = space.areas.find(stock.machine, va).filter(|area| area.range.covers(whole));
+    let begun = area.and_then(|area| Some((area, tables.collapse_begin(va, level).ok()?)));
+    let Some((area, broken)) = begun else {
+        drop(writer);
+        stock.release(table);
+        return Err(CollapseError::Changed(va));
+    };
+    let mut gather = Gather::new(stock, &space.member.target);
+    gather.note_table(whole, level);
+    gather.flush();
+    let old = broken.table.flushed();
+    let What::Mapped { pa, attrs } = broken.run.what else { unreachable!("leaves were collapsed") };
+    let done = match pa.frame() == first && stock.freeze_pages(first) {
+        true => {
+            space.deposit(stock, table.give().0);
+            stock.fuse(first, space.member.origin(va, area.shift));
+            let locked = tables.lock(va, level).expect("a table with a breaking word stays (S6)");
+            let attrs = attrs | Attrs::TOUCHED;
+            locked.set(Slot::of(va, level), P::leaf(first.pa(), level, attrs));
+            stock.count(Event::ThpCollapseAlloc);
+            Ok(())
+        }
+        false => {
+            let mut spare = Spare::new();
+            stock.count(Event::TableMade);
+            spare.push(table).expect("it is empty");
+            tables.split_finish(va, level, &mut spare).expect("begun and supplied");
+            Err(CollapseError::Changed(va))
+        }
+    };
+    drop(writer);
+    stock.wait_for_readers(); // of the table that went (table::I6)
+    stock.count(Event::TableFreed);
+    stock.release(old);
+    done
+}

@@ -1,0 +1,179 @@
+//! Emptying one block.
+
+use super::run::{Compactor, Meter, Obstacle, Why};
+use super::window::{Source, Window};
+use crate::frame::{Claim, Flag, Kind};
+use crate::split::{Convoy, SplitError, SplitInto, Went};
+use crate::stock::{Event, Hoard};
+use crate::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::{Frame, Order, Pages};
+
+/// How often a block is gone through: folios that somebody was at work on may have settled by the next time.
+const ROUNDS: usize = 3;
+
+/// How it ended.
+pub(super) enum Emptied {
+    /// The block is whole, and the caller's.
+    Whole(Claim),
+    /// Something in it stays.
+    Stuck(Obstacle),
+    /// There was no block for a folio of it.
+    Full,
+    /// The budget is spent.
+    Spent,
+}
+
+/// What one round over a block found.
+enum Round {
+    Done,
+    Full,
+    Spent,
+}
+
+impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
+    /// Moves everything out of the source to targets of the window, if all of it can move.
+    pub(super) fn empty(
+        &self,
+        source: &Source,
+        window: &mut Window,
+        meter: &mut Meter<'_, M>,
+    ) -> Emptied {
+        let mut hoard = self.stock.hoard(source.first);
+        let ended = match self.obstacle(&hoard, source.first) {
+            Some(obstacle) => Emptied::Stuck(obstacle),
+            None => self.rounds(source, window, &mut hoard, meter),
+        };
+        match self.stock.complete(hoard) {
+            Ok(claim) => Emptied::Whole(claim),
+            Err(hoard) => {
+                self.stock.give_up(hoard);
+                ended
+            }
+        }
+    }
+
+    /// Goes through the block until all of it is in the hoard, or says what is in the way.
+    fn rounds(
+        &self,
+        source: &Source,
+        window: &mut Window,
+        hoard: &mut Hoard,
+        meter: &mut Meter<'_, M>,
+    ) -> Emptied {
+        let mut left = None;
+        for _ in 0..ROUNDS {
+            let round = self.round(source, window, hoard, meter);
+            self.stock.hoard_free(hoard);
+            left = hoard.next_other(source.first);
+            match round {
+                _ if left.is_none() => break,
+                Round::Full => return Emptied::Full,
+                Round::Spent => return Emptied::Spent,
+                Round::Done => {}
+            }
+            if let Some(obstacle) = self.obstacle(hoard, source.first) {
+                return Emptied::Stuck(obstacle);
+            }
+        }
+        let frame = left.unwrap_or(source.first);
+        Emptied::Stuck(Obstacle { block: source.first, frame, why: Why::Busy })
+    }
+
+    /// The first thing in the block that stays, and why.
+    fn obstacle(&self, hoard: &Hoard, first: Frame) -> Option<Obstacle> {
+        let end = first.add(Order::MEGA.pages());
+        let mut at = first;
+        while let Some(frame) = hoard.next_other(at).filter(|frame| *frame < end) {
+            let identity = self.stock.look(frame);
+            let why = match identity.kind() {
+                Kind::Anon | Kind::Tail if identity.has(Flag::Poisoned) => Some(Why::Broken),
+                Kind::Anon | Kind::Tail => self.stays(identity.head(frame)),
+                _ => Some(Why::Kept),
+            };
+            if let Some(why) = why {
+                return Some(Obstacle { block: first, frame, why });
+            }
+            at = identity.head(frame).add(identity.order().pages());
+        }
+        None
+    }
+    fn stays(&self, head: Frame) -> Option<Why> {
+        let reference = self.stock.get_unless_zero(head)?; // gone by now: no obstacle
+        match self.stock.counts(reference.head()).pins() > 1 {
+            true => Some(Why::Pinned),
+            false => None,
+        }
+    }
+
+    /// Moves what can be moved, once.
+    fn round(
+        &self,
+        source: &Source,
+        window: &mut Window,
+        hoard: &mut Hoard,
+        meter: &mut Meter<'_, M>,
+    ) -> Round {
+        let mut convoy = Convoy::new(self.stock, self.grain);
+        let mut at = source.first;
+        let round = loop {
+            let Some(frame) = hoard.next_other(at) else { break Round::Done };
+            if meter.is_spent() {
+                break Round::Spent;
+            }
+            at = frame.add(Pages::new(1));
+            let Ok(held) = Convoy::hold(self.stock, frame) else { continue };
+            let (head, order) = (held.head(), held.order());
+            match window.target(order, |block| self.stock.claim_in(block, order).ok()) {
+                Some(to) => {
+                    convoy.add(held, to);
+                    meter.begun += 1;
+                    at = head.add(order.pages());
+                }
+                None => {
+                    drop(held);
+                    if self.cut(frame, order).is_none() {
+                        break Round::Full;
+                    }
+                    at = frame;
+                }
+            }
+            if convoy.is_full() {
+                self.finish(&mut convoy, hoard, meter);
+            }
+        };
+        if !convoy.is_empty() {
+            self.finish(&mut convoy, hoard, meter);
+        }
+        round
+    }
+
+    /// Where there is no block for a large folio it becomes pages.
+    fn cut(&self, frame: Frame, order: Order) -> Option<()> {
+        if order == Order::BASE {
+            return None;
+        }
+        match self.splitter().one(frame, SplitInto::BASE) {
+            Ok(_) => self.stock.count(Event::ThpMigrationSplit),
+            Err(SplitError::Order { .. }) => unreachable!("a base page is smaller"),
+            Err(_) => return None,
+        }
+        Some(())
+    }
+
+    fn finish(
+        &self,
+        convoy: &mut Convoy<'s, 'm, M, P>,
+        hoard: &mut Hoard,
+        meter: &mut Meter<'_, M>,
+    ) {
+        convoy.finish(|_, order, went| match went {
+            Went::Moved(old) => {
+                meter.done.moved += 1;
+                meter.done.pages += order.pages().get();
+                self.stock.hoard_claim(hoard, old);
+            }
+            Went::Stayed(_) => meter.done.stayed += 1,
+        });
+    }
+}

@@ -1,0 +1,41 @@
+//! Compaction: folios are moved together, so that blocks of 2 MiB are whole again.
+//!
+//! Movable memory lies scattered after a while: every block holds something, half of memory is free, and no large folio is
+//! to be had. Whoever needs one has blocks emptied into others.
+//!
+//! ```text
+//!   a window of blocks, by how much of each is in use:
+//!
+//!     free │ sources: least first ─▶ . . . . . . . . . . ◀─ targets: fullest first │ held: 2 MiB and more
+//!            │                                                  ▲ what holds something that cannot move, before all others
+//!            │   hoard    its free frames, so that nobody settles there
+//!            │   look     everything in it can move? else it is a target from now on, and it is said why
+//!            └─▶ move     folio by folio to a block of its order in a target, many with one flush (`split::Convoy`)
+//!                join     all 512 frames are here: one block ─▶ the caller's, or free
+//! ```
+//!
+//! **Invariants**
+//! - C1. A block is a source only where its folios fit into the rest of its window and some frames are left over, so
+//!   compaction makes no memory short that was not. What it holds meanwhile is less than one block.
+//! - C2. Where a block cannot be emptied all that was taken of it is free again, and what has moved stays where it is.
+//! - C3. Nothing that is free, nothing that is held as 2 MiB or more, and no page of a pool is touched. What is in use and no
+//!   anonymous folio (tables, records, the kernel's own) stays where it is, and so does what is pinned or broken.
+//! - C4. It waits for nobody: a folio that somebody else holds stays.
+//!
+//! **Locking**: none of its own. Several CPUs compact at a time; they begin in different windows, and where they meet a
+//! hoard of another one looks like memory that cannot move. T6 of `split` holds: no reader's section, no writer's lock.
+//!
+//! **Not here**: whether a caller should wait for it (`fault::Defrag`, the face), blocks above
+//! 2 MiB.
+
+mod collapse;
+mod empty;
+mod fragmentation;
+mod run;
+mod window;
+
+pub use collapse::CollapseError;
+pub(crate) use collapse::collapse;
+pub use fragmentation::{Fragmentation, fragmentation};
+pub use run::{CompactRequest, Compacted, Effort, End, Obstacle, Want, Why};
+pub(crate) use run::{Compactor, State};

@@ -1,0 +1,321 @@
+//! Requests: windows one after the other, within a budget, and what is put off after it gained nothing.
+
+use super::empty::Emptied;
+use super::window::{BLOCKS_MAX, Window};
+use crate::frame::Claim;
+use crate::split::{MoveGrain, Splitter};
+use crate::stock::{Event, Stock};
+use crate::sync::{AtomicU64, Ordering};
+use crate::table::Paging;
+use core::fmt;
+use foliant_machine::Machine;
+use foliant_units::{Frame, FrameRange, Nanos, Order, Pages};
+
+/// Blocks of the window of a request that wants one block soon.
+const BLOCKS_NEAR: u64 = 64;
+/// After so many attempts in vain in a row the next 2^6 are put off, and not more.
+const PUT_OFF_MAX: u64 = 6;
+
+/// How much is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Want {
+    /// One block: the request ends with it.
+    One,
+    /// As many as there can be.
+    All,
+}
+
+/// What a request may cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// Folios that are moved, at most.
+    pub folios: u64,
+    /// Time, by the machine's clock. It is looked at between folios.
+    pub time: Nanos,
+}
+
+impl Effort {
+    /// As much as it takes.
+    pub const ALL: Effort = Effort { folios: u64::MAX, time: Nanos(u64::MAX) };
+    /// What a fault waits for: a few blocks' worth, and no longer than what a scheduler warns of.
+    pub const FAULT: Effort = Effort { folios: 2048, time: Nanos(100_000_000) };
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CompactRequest {
+    /// How much.
+    pub want: Want,
+    /// At what price.
+    pub effort: Effort,
+    /// Folios that move with one flush.
+    pub grain: MoveGrain,
+}
+
+impl CompactRequest {
+    /// All of memory, whatever it takes.
+    pub const ALL: CompactRequest =
+        CompactRequest { want: Want::All, effort: Effort::ALL, grain: MoveGrain::MOST };
+}
+
+/// Why a request ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It went through all of memory.
+    Through,
+    /// It has the block that was wanted.
+    Enough,
+    /// The budget is spent.
+    Spent,
+}
+
+/// Why a block was not emptied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// Somebody looks at a folio of it by other ways than entries.
+    Pinned,
+    /// Broken memory is in it.
+    Broken,
+    /// Something in it is no folio of a program's: a table, a record, the kernel's own, a hole.
+    Kept,
+    /// Somebody was at work on it, each time that it was to move.
+    Busy,
+}
+
+/// A block that was not emptied, and the first frame of it that stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Obstacle {
+    /// The block's first frame.
+    pub block: Frame,
+    /// The frame.
+    pub frame: Frame,
+    /// Why it stays.
+    pub why: Why,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.why {
+            Why::Pinned => "is pinned",
+            Why::Broken => "is broken",
+            Why::Kept => "cannot move",
+            Why::Busy => "is being worked on",
+        };
+        write!(f, "the 2 MiB at {} stay in use: {} {why}", self.block, self.frame)
+    }
+}
+
+/// What a request did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Compacted {
+    /// Blocks of 2 MiB that are whole again.
+    pub blocks: u64,
+    /// Folios moved, and their pages.
+    pub moved: u64,
+    /// Pages moved.
+    pub pages: u64,
+    /// Folios that were to move and stayed where they were.
+    pub stayed: u64,
+    /// Blocks that hold something that cannot move.
+    pub stuck: u64,
+    /// Of these, the ones that are pinned.
+    pub pinned: u64,
+    /// Why it ended.
+    pub end: End,
+}
+
+/// What requests leave for later ones.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Where the next request begins, counted in near windows.
+    cursor: AtomicU64,
+    /// Attempts in vain in a row, as a shift; and requests since the last attempt.
+    shift: AtomicU64,
+    since: AtomicU64,
+    /// Not 0: somebody wants memory compacted later.
+    wished: AtomicU64,
+    /// Folios that one flush covers for faults, unless 0: as many as can be.
+    grain: AtomicU64,
+}
+
+/// What compaction needs to know besides its request.
+pub(crate) struct Compactor<'s, 'm, M: Machine, P: Paging> {
+    pub(super) stock: &'s Stock<'m, M, P>,
+    state: &'s State,
+    zero_page: Frame,
+    pub(super) grain: MoveGrain,
+}
+
+/// What a request has cost and gained so far.
+pub(super) struct Meter<'m, M> {
+    machine: &'m M,
+    begun_at: Nanos,
+    effort: Effort,
+    /// Folios that were set out with.
+    pub(super) begun: u64,
+    pub(super) done: Compacted,
+}
+
+impl<M: Machine> Meter<'_, M> {
+    pub(super) fn is_spent(&self) -> bool {
+        let time = self.machine.now().0.saturating_sub(self.begun_at.0);
+        self.begun >= self.effort.folios || time >= self.effort.time.0
+    }
+}
+
+impl State {
+    /// Somebody wants memory compacted later.
+    pub(crate) fn wish(&self) {
+        self.wished.store(1, Ordering::Relaxed);
+    }
+    /// Whether somebody did since this was asked last.
+    pub(crate) fn take_wish(&self) -> bool {
+        self.wished.swap(0, Ordering::Relaxed) != 0
+    }
+    /// Folios that one flush covers for faults.
+    pub(crate) fn grain(&self) -> MoveGrain {
+        let set = self.grain.load(Ordering::Relaxed);
+        MoveGrain::new(set as u32).unwrap_or(MoveGrain::MOST)
+    }
+    pub(crate) fn set_grain(&self, grain: MoveGrain) {
+        self.grain.store(grain.get().into(), Ordering::Relaxed);
+    }
+    /// Whether a request is put off: the last ones were in vain.
+    pub(crate) fn is_put_off(&self) -> bool {
+        let shift = self.shift.load(Ordering::Relaxed);
+        shift > 0 && self.since.fetch_add(1, Ordering::Relaxed) + 1 < 1 << shift
+    }
+    /// Notes what came of a request.
+    pub(crate) fn learn(&self, blocks: u64) {
+        let shift = match blocks {
+            0 => (self.shift.load(Ordering::Relaxed) + 1).min(PUT_OFF_MAX),
+            _ => 0,
+        };
+        self.shift.store(shift, Ordering::Relaxed);
+        self.since.store(0, Ordering::Relaxed);
+    }
+}
+
+impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
+    pub(crate) fn new(
+        stock: &'s Stock<'m, M, P>,
+        state: &'s State,
+        zero_page: Frame,
+        grain: MoveGrain,
+    ) -> Self {
+        Compactor { stock, state, zero_page, grain }
+    }
+    pub(super) fn splitter(&self) -> Splitter<'s, 'm, M, P> {
+        Splitter { stock: self.stock, zero_page: self.zero_page }
+    }
+
+    /// Goes through memory once, from where the last request ended. Where one block is wanted it is returned. Obstacles are
+    /// noted as far as there is room for them.
+    pub(crate) fn run(
+        &self,
+        request: &CompactRequest,
+        obstacles: &mut [Obstacle],
+    ) -> (Compacted, Option<Claim>) {
+        let machine = self.stock.machine;
+        let done = Compacted {
+            blocks: 0,
+            moved: 0,
+            pages: 0,
+            stayed: 0,
+            stuck: 0,
+            pinned: 0,
+            end: End::Through,
+        };
+        let (begun_at, effort) = (machine.now(), request.effort);
+        let mut meter = Meter { machine, begun_at, effort, begun: 0, done };
+        let size = match request.want {
+            Want::One => BLOCKS_NEAR,
+            Want::All => BLOCKS_MAX as u64,
+        };
+        let windows = self.windows(size);
+        let begun = self.state.cursor.fetch_add(1, Ordering::Relaxed);
+        for nth in 0..windows {
+            let Some(range) = self.window((begun + nth) % windows, size) else { continue };
+            let claim = self.compact(range, request.want, &mut meter, obstacles);
+            if claim.is_some() || meter.done.end != End::Through {
+                self.state.cursor.store(begun + nth, Ordering::Relaxed);
+                return (meter.done, claim);
+            }
+            machine.breathe();
+        }
+        (meter.done, None)
+    }
+
+    /// Empties blocks of one window.
+    fn compact(
+        &self,
+        range: FrameRange,
+        want: Want,
+        meter: &mut Meter<'_, M>,
+        obstacles: &mut [Obstacle],
+    ) -> Option<Claim> {
+        let mut window = Window::look(&self.stock.folios, range);
+        while let Some(source) = window.source() {
+            match self.empty(&source, &mut window, meter) {
+                Emptied::Whole(claim) => {
+                    window.emptied(&source);
+                    meter.done.blocks += 1;
+                    self.stock.count(Event::CompactBlocks);
+                    if want == Want::One {
+                        meter.done.end = End::Enough;
+                        return Some(claim);
+                    }
+                    self.stock.release(claim);
+                }
+                Emptied::Stuck(obstacle) => {
+                    window.is_stuck(&source);
+                    note(&mut meter.done, obstacle, obstacles);
+                }
+                Emptied::Full => return None,
+                Emptied::Spent => {
+                    meter.done.end = End::Spent;
+                    return None;
+                }
+            }
+            self.stock.machine.breathe();
+        }
+        None
+    }
+
+    /// How many windows of `size` blocks all ranges have.
+    fn windows(&self, size: u64) -> u64 {
+        self.stock.folios.ranges().map(|range| windows_of(range, size).1).sum::<u64>().max(1)
+    }
+    /// The `nth` of them, as the part of it that is memory, from the start of its first block.
+    fn window(&self, nth: u64, size: u64) -> Option<FrameRange> {
+        let mut nth = nth;
+        for range in self.stock.folios.ranges() {
+            let (first, count) = windows_of(range, size);
+            if nth < count {
+                let frames = size << Order::MEGA.get();
+                let window =
+                    FrameRange::new(Frame::new((first + nth) * frames), Pages::new(frames))?;
+                let start = window.start().max(Order::MEGA.head(range.start()));
+                let end = window.end().min(range.end());
+                return FrameRange::new(start, Pages::new(end.get() - start.get()));
+            }
+            nth -= count;
+        }
+        None
+    }
+}
+
+/// The first window of a range, and how many it has.
+fn windows_of(range: FrameRange, size: u64) -> (u64, u64) {
+    let frames = size << Order::MEGA.get();
+    let first = range.start().get() / frames;
+    (first, range.end().get().div_ceil(frames) - first)
+}
+
+fn note(done: &mut Compacted, obstacle: Obstacle, obstacles: &mut [Obstacle]) {
+    if let Some(place) = obstacles.get_mut(done.stuck as usize) {
+        *place = obstacle;
+    }
+    done.stuck += 1;
+    done.pinned += u64::from(obstacle.why == Why::Pinned);
+}

@@ -1,0 +1,127 @@
+//! Blocks beside each other, and which of them are emptied into which.
+
+use crate::folio::{Folios, Usage};
+use foliant_units::{Frame, FrameRange, Order, Pages};
+
+/// Blocks of the largest window: 1 GiB.
+pub(super) const BLOCKS_MAX: usize = 512;
+/// Frames that stay free in a window besides those that its folios move to (C1).
+const SPARE: u64 = 128;
+
+/// Blocks of 2 MiB from `first` on, as they were when they were looked at.
+pub(super) struct Window {
+    first: Frame,
+    /// Of the partly used ones, by frames in use: those, and the number of the block.
+    used: [(u16, u16); BLOCKS_MAX],
+    len: usize,
+    /// The next source, and how many are behind it that were emptied or given up as sources.
+    next: usize,
+    /// The last target that is not full.
+    last: usize,
+    /// Blocks that are sources no more, by number: a target before all others, or gone.
+    fate: [Fate; BLOCKS_MAX],
+    stuck: usize,
+    /// Free frames in all blocks but those that were emptied.
+    room: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It may become a source, and is a target until then.
+    Open,
+    /// It is being emptied, or it is empty.
+    Gone,
+    /// It holds something that cannot move.
+    Stuck,
+}
+
+impl Window {
+    /// Looks at the blocks of `range`, whose start is a block's.
+    pub(super) fn look(folios: &Folios<'_>, range: FrameRange) -> Window {
+        let mut window = Window {
+            first: range.start(),
+            used: [(0, 0); BLOCKS_MAX],
+            len: 0,
+            next: 0,
+            last: 0,
+            fate: [Fate::Open; BLOCKS_MAX],
+            stuck: 0,
+            room: 0,
+        };
+        let size = Order::MEGA.pages().get();
+        let blocks = range.pages().get().div_ceil(size).min(BLOCKS_MAX as u64);
+        for block in 0..blocks {
+            if let Usage::Partly(free) = folios.usage(window.block(block as u16)) {
+                window.used[window.len] = ((size - free.get()) as u16, block as u16);
+                window.len += 1;
+                window.room += free.get();
+            }
+        }
+        window.used[..window.len].sort_unstable();
+        window.last = window.len;
+        window
+    }
+    fn block(&self, number: u16) -> Frame {
+        self.first.add(Pages::new(u64::from(number) << Order::MEGA.get()))
+    }
+
+    /// The next block to be emptied: the one with the least in it, if the rest of the window has room for that (C1).
+    pub(super) fn source(&mut self) -> Option<Source> {
+        let (used, block) = *self.used[..self.len].get(self.next)?;
+        let free = Order::MEGA.pages().get() - u64::from(used);
+        if u64::from(used) + SPARE > self.room.checked_sub(free)? {
+            return None;
+        }
+        self.next += 1;
+        self.room -= free;
+        self.fate[block as usize] = Fate::Gone;
+        Some(Source { first: self.block(block), block, used })
+    }
+    /// The source is empty: what was in it is elsewhere in the window.
+    pub(super) fn emptied(&mut self, source: &Source) {
+        self.room = self.room.saturating_sub(source.used.into());
+    }
+    /// The source was not emptied: it is filled up before all others.
+    pub(super) fn is_stuck(&mut self, source: &Source) {
+        self.room += Order::MEGA.pages().get() - u64::from(source.used);
+        self.fate[source.block as usize] = Fate::Stuck;
+        self.stuck = 0;
+    }
+
+    /// What `claim` gets out of a target, for which a block of `order` is wanted. Targets that have not a frame left are
+    /// not asked again.
+    pub(super) fn target<T>(
+        &mut self,
+        order: Order,
+        mut claim: impl FnMut(Frame) -> Option<T>,
+    ) -> Option<T> {
+        for at in self.stuck..self.next {
+            let block = self.used[at].1;
+            if self.fate[block as usize] == Fate::Stuck
+                && let Some(got) = claim(self.block(block))
+            {
+                return Some(got);
+            }
+            if order == Order::BASE {
+                self.stuck = at + 1;
+            }
+        }
+        for at in (self.next..self.last).rev() {
+            if let Some(got) = claim(self.block(self.used[at].1)) {
+                return Some(got);
+            }
+            if order == Order::BASE {
+                self.last = at;
+            }
+        }
+        None
+    }
+}
+
+/// A block that is being emptied.
+pub(super) struct Source {
+    /// Its first frame.
+    pub(super) first: Frame,
+    block: u16,
+    used: u16,
+}

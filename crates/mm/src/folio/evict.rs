@@ -1,0 +1,117 @@
+//! One 2 MiB block at a time: what somebody needs who empties blocks to have them whole again.
+//!
+//! ```text
+//!   usage     how much of it is free
+//!   hoard     all its free frames are taken, so that nobody settles in a block that is being emptied
+//!   alloc_in  a block out of another one, which is filled up meanwhile
+//!   join      all 512 frames are the caller's: they are one block of order 9 ─▶ or `give_up`: they are free as they were
+//! ```
+//!
+//! **Invariants**
+//! - I1. Hoarded frames are allocated blocks of order 0 like any others: the field knows no other kind. So whatever is done
+//!   at the same time finds a block that is full, and no frame is in two hands.
+//!
+//! **Locking**: none, as everywhere in this room.
+//!
+//! **Not here**: which block to empty, and where its contents go (`compact`).
+
+use super::bits::{Bits, Phase};
+use super::entry::{Entry, Kind};
+use super::field::{Offset, Pick};
+use super::section::Section;
+use super::{Class, Folios, Misuse};
+use foliant_units::{Frame, Order, Pages};
+
+const MEGA: u32 = Order::MEGA.get() as u32;
+
+/// How much of a 2 MiB block is free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Usage {
+    /// It is in none of the ranges.
+    Foreign,
+    /// All of it.
+    Free,
+    /// Some of it: so many frames, perhaps none. The others are in blocks smaller than 2 MiB.
+    Partly(Pages),
+    /// Nothing: it is in a block of 2 MiB or more, or on its way to or from that.
+    Held,
+}
+
+impl<'m> Folios<'m> {
+    fn block_of(&self, first: Frame) -> Option<(&Section<'m>, usize)> {
+        let (_, section) = self.section_of(first)?;
+        Some((section, section.locate(first).0))
+    }
+
+    /// How much is free of the 2 MiB block that holds `frame`.
+    pub fn usage(&self, frame: Frame) -> Usage {
+        let Some((section, block)) = self.block_of(frame) else { return Usage::Foreign };
+        match section.load(block).kind() {
+            Kind::Whole => Usage::Free,
+            Kind::Small if section.is_free(block) => Usage::Free,
+            Kind::Small => Usage::Partly(Pages::new(section.free(block).into())),
+            Kind::Held | Kind::Busy => Usage::Held,
+        }
+    }
+
+    /// A block of 2^`order` frames, smaller than 2 MiB, out of the 2 MiB block that holds `frame`, if that is in use.
+    pub(crate) fn alloc_in(&self, frame: Frame, order: Order) -> Option<Frame> {
+        let (section, block) = self.block_of(frame)?;
+        let at = section.take_here(block, order.get().into())?;
+        Some(section.frame(block, at))
+    }
+
+    /// Takes all free frames of the block that holds `frame`, if it is partly used.
+    pub(crate) fn hoard(&self, frame: Frame) -> Pick {
+        let Some((section, block)) = self.block_of(frame) else { return Pick::default() };
+        section.hoard(block)
+    }
+    /// Gives frames back that are blocks of order 0 in the 2 MiB block that begins at `first`.
+    pub(crate) fn give_up(&self, first: Frame, pick: &Pick) -> Result<(), Misuse> {
+        let wrong = |at: Offset| self.misuse(first.add(Pages::new(at.0.into())), Order::BASE);
+        let Some((section, block)) = self.block_of(first) else { return Err(wrong(Offset(0))) };
+        section.give_up(block, pick).map_err(wrong)
+    }
+    /// Makes one block of the 512 blocks of order 0 that begin at `first`, all the caller's.
+    pub(crate) fn join(&self, first: Frame, class: Class) -> Result<(), Misuse> {
+        match self.block_of(first) {
+            Some((section, block)) if section.join(block, class) => Ok(()),
+            _ => Err(self.misuse(first, Order::MEGA)),
+        }
+    }
+}
+
+impl<'m> Section<'m> {
+    /// A block of 2^`order` frames out of block `blk`, whoever prefers it.
+    fn take_here(&self, blk: usize, order: u32) -> Option<Offset> {
+        let at = self.load(blk).offers(order).then(|| self.take(blk, order, 0)).flatten();
+        if at.is_none() {
+            self.refresh(blk);
+        }
+        at
+    }
+    fn hoard(&self, blk: usize) -> Pick {
+        if !self.load(blk).is_small() {
+            return Pick::default();
+        }
+        let pick = self.field(blk).take_all();
+        self.refresh(blk);
+        pick
+    }
+    fn give_up(&self, blk: usize, pick: &Pick) -> Result<(), Offset> {
+        let done = self.field(blk).give_all(pick);
+        self.recheck(blk);
+        done
+    }
+    /// Closes the field of a block whose frames are all allocated one by one, and makes it a held one.
+    fn join(&self, blk: usize, class: Class) -> bool {
+        let Some(old) = self.begin(blk, |_| true) else { return false };
+        let closed = self.field(blk).close(Bits::full(0));
+        let new = if closed { Entry::held(MEGA, class, Phase::Settled) } else { old };
+        self.end(blk, old, new);
+        if !closed {
+            self.recheck(blk);
+        }
+        closed
+    }
+}

@@ -1,0 +1,96 @@
+//! The face of `compact`: who has memory compacted, and who waits for it.
+
+use super::Manager;
+use crate::compact::{
+    CompactRequest, Compacted, Compactor, Effort, Fragmentation, Obstacle, Want, fragmentation,
+};
+use crate::fault::{Block, Tried};
+use crate::frame::Claim;
+use crate::split::{MoveGrain, Shrink};
+use crate::stock::Event;
+use crate::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::{Order, Pages};
+
+/// Folios that are looked at when a block is not to be had: what was unmapped of them may be all that it takes.
+const FIRST: Shrink = Shrink { folios: 64, zeros_max: None };
+/// Folios that are looked at when a base page is not to be had.
+const RELIEF: Shrink = Shrink { folios: 64, zeros_max: Some(Pages::new(256)) };
+
+impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
+    /// Moves folios together, so that blocks of 2 MiB are free. The first blocks that stay in use are noted in `obstacles`,
+    /// as far as there is room; the count of all of them is returned.
+    pub fn compact(&self, request: &CompactRequest, obstacles: &mut [Obstacle]) -> Compacted {
+        let (done, claim) = self.run_compaction(request, obstacles);
+        if let Some(claim) = claim {
+            self.stock.release(claim);
+        }
+        done
+    }
+    fn run_compaction(
+        &self,
+        request: &CompactRequest,
+        obstacles: &mut [Obstacle],
+    ) -> (Compacted, Option<Claim>) {
+        Compactor::new(&self.stock, &self.compaction, self.zero_page, request.grain)
+            .run(request, obstacles)
+    }
+
+    /// Compacts memory if a fault wanted it to be done later; for a task that runs in the background. `None` where nobody
+    /// wanted anything.
+    pub fn compact_background(&self, effort: Effort) -> Option<Compacted> {
+        if !self.compaction.take_wish() {
+            return None;
+        }
+        let request = CompactRequest { effort, ..CompactRequest::ALL };
+        Some(self.compact(&request, &mut []))
+    }
+
+    /// Why a block of `order` is not to be had, if it is not.
+    pub fn fragmentation(&self, order: Order) -> Fragmentation {
+        fragmentation(&self.free_blocks(), order)
+    }
+
+    /// The folios that one flush covers when faults have memory compacted.
+    pub fn move_grain(&self) -> MoveGrain {
+        self.compaction.grain()
+    }
+    /// Sets it.
+    pub fn set_move_grain(&self, grain: MoveGrain) {
+        self.compaction.set_grain(grain);
+    }
+
+    /// Has memory compacted for a fault that waits for it, unless that was in vain lately.
+    pub(super) fn stall(&self, block: &Block) {
+        self.withdraw_block(block);
+        block.tried.set(Tried::Yes);
+        if self.compaction.is_put_off() {
+            return self.stock.count(Event::CompactDeferred);
+        }
+        self.stock.count(Event::CompactStall);
+        let grain = self.compaction.grain();
+        self.shrink_deferred(FIRST);
+        let request = CompactRequest { want: Want::One, effort: Effort::FAULT, grain };
+        let (done, claim) = self.run_compaction(&request, &mut []);
+        self.compaction.learn(done.blocks);
+        self.stock.count(match done.blocks {
+            0 => Event::CompactFail,
+            _ => Event::CompactSuccess,
+        });
+        block.claim.set(claim);
+    }
+    /// Ends an offer of a block: it goes back if it was not used.
+    pub(super) fn withdraw_block(&self, block: &Block) {
+        if let Some(claim) = block.claim.take() {
+            self.stock.release(claim);
+        }
+        if block.tried.get() == Tried::Later {
+            self.compaction.wish();
+        }
+    }
+
+    /// Looks for memory in folios that are partly unmapped or hold little but zeros, and says whether there was any.
+    pub(super) fn relieve(&self) -> bool {
+        self.stock.deferred() > 0 && self.shrink_deferred(RELIEF).pages > 0
+    }
+}

@@ -1,0 +1,311 @@
+//! Compaction: how many blocks come back, what stands in the way, and that no byte is lost.
+
+mod common;
+use common::*;
+use foliant::compact::{CompactRequest, Effort, End, Fragmentation, Obstacle, Want, Why};
+use foliant::fault::{Defrag, Orders};
+use foliant::pool::{Budget, End as PoolEnd};
+use foliant::space::{Flags, MapRequest, Place, SpaceId};
+use foliant::split::MoveGrain;
+use foliant::{Access, Event, Outcome, Policy, SizeEvent};
+use foliant_sim::{Failing, Sim};
+use foliant_units::{Frame, Nanos, Order, Va};
+
+const PAGE: u64 = 4096;
+const NOBODY: Obstacle = Obstacle { block: Frame::new(0), frame: Frame::new(0), why: Why::Busy };
+
+/// A generator of random numbers, the same ones each time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    fn percent(&mut self, n: u64) -> bool {
+        self.next() % 100 < n
+    }
+}
+
+/// Single pages fill `percent` of `megabytes`, scattered: all of it is filled, and the others are given back.
+fn scattered(sim: &Sim, mm: &Mm<'_>, megabytes: u64, percent: u64) -> (SpaceId, Vec<u64>) {
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(mm, id, BASE, megabytes * MB);
+    let pages = megabytes * MB / PAGE;
+    for page in 0..pages {
+        store(sim, mm, id, BASE + page * PAGE, page + 1);
+    }
+    let mut random = Random(7 + percent);
+    let (kept, gone): (Vec<u64>, Vec<u64>) = (0..pages).partition(|_| random.percent(percent));
+    for page in gone {
+        mm.unmap(id, range(BASE + page * PAGE, PAGE)).unwrap();
+    }
+    (id, kept)
+}
+fn check(sim: &Sim, mm: &Mm<'_>, id: SpaceId, kept: &[u64]) {
+    for page in kept {
+        assert_eq!(load(sim, mm, id, BASE + page * PAGE), page + 1, "page {page}");
+    }
+}
+/// Free blocks of 2 MiB, those within larger ones included.
+fn blocks(mm: &Mm<'_>) -> u64 {
+    let census = mm.free_blocks();
+    let within = |order: Order| census.blocks(order) << (order.get() - Order::MEGA.get());
+    Order::all().skip(Order::MEGA.index()).map(within).sum()
+}
+
+#[test]
+fn half_of_memory_in_scattered_pages_becomes_blocks_again() {
+    let sim = sim(2, 128);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let (id, kept) = scattered(&sim, &mm, 120, 50);
+    let ideal = mm.memory().free.get() / 512;
+    let before = blocks(&mm);
+    assert!(before * 4 < ideal, "{before} of {ideal}: it is fragmented");
+    let done = mm.compact(&CompactRequest::ALL, &mut []);
+    let after = blocks(&mm);
+    assert!(after * 100 >= ideal * 95, "{after} of {ideal} blocks: {done:?}");
+    assert_eq!((done.blocks, done.end), (after - before, End::Through));
+    assert_eq!((done.moved, done.pinned, done.stayed), (done.pages, 0, 0));
+    assert_eq!(mm.total(Event::PgMigrateSuccess), done.pages);
+    mm.audit(&[id]).unwrap();
+    check(&sim, &mm, id, &kept);
+    finish(&sim, &mm, &[id]);
+}
+
+/// A window is 1 GiB: with one page in a hundred pinned hardly a block is without a pin.
+#[test]
+fn what_is_pinned_stays_and_is_named() {
+    let sim = sim(2, 128);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let (id, kept) = scattered(&sim, &mm, 120, 50);
+    let mut random = Random(99);
+    let pinned: Vec<_> = kept.iter().filter(|_| random.percent(1)).collect();
+    let frame = |page: &&u64| mm.frame_at(id, Va::new(BASE + **page * PAGE)).unwrap();
+    let pins: Vec<_> = pinned.iter().map(|page| mm.reference(frame(page)).unwrap()).collect();
+    let mut with_pin: Vec<u64> = pins.iter().map(|pin| pin.head().get() / 512).collect();
+    with_pin.sort_unstable();
+    with_pin.dedup();
+    let mut obstacles = [NOBODY; 64];
+    let done = mm.compact(&CompactRequest::ALL, &mut obstacles);
+    assert!(done.pinned > 0 && done.stuck <= 64, "{done:?}");
+    for obstacle in &obstacles[..done.stuck as usize] {
+        let pin = pins.iter().any(|pin| pin.head() == obstacle.frame);
+        assert_eq!(obstacle.why == Why::Pinned, pin, "{obstacle}");
+    }
+    // Every block that could be emptied was: what is not free by now holds a pin, or what cannot move, or is full.
+    let ideal = mm.memory().free.get() / 512;
+    let without = 60 - with_pin.len() as u64;
+    assert!(blocks(&mm) + 2 >= ideal.min(without), "{done:?}, {ideal} {without}");
+    for (page, pin) in pinned.iter().zip(&pins) {
+        assert_eq!(frame(page), pin.head(), "it stayed");
+    }
+    check(&sim, &mm, id, &kept);
+    drop(pins);
+    let again = mm.compact(&CompactRequest::ALL, &mut []);
+    let ideal = mm.memory().free.get() / 512;
+    assert_eq!(again.pinned, 0);
+    assert!(blocks(&mm) * 100 >= ideal * 95, "{again:?}");
+    check(&sim, &mm, id, &kept);
+    finish(&sim, &mm, &[id]);
+}
+
+#[test]
+fn a_budget_is_kept_and_one_block_is_enough() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let (id, kept) = scattered(&sim, &mm, 56, 40);
+    let few =
+        CompactRequest { effort: Effort { folios: 10, ..Effort::ALL }, ..CompactRequest::ALL };
+    let done = mm.compact(&few, &mut []);
+    assert_eq!((done.moved, done.end), (10, End::Spent));
+    let no_time = Effort { time: Nanos(0), ..Effort::ALL };
+    let done = mm.compact(&CompactRequest { effort: no_time, ..CompactRequest::ALL }, &mut []);
+    assert_eq!((done.moved, done.end), (0, End::Spent));
+    let before = blocks(&mm);
+    let one = CompactRequest { want: Want::One, ..CompactRequest::ALL };
+    let done = mm.compact(&one, &mut []);
+    assert_eq!((done.blocks, done.end), (1, End::Enough));
+    assert_eq!(blocks(&mm), before + 1);
+    check(&sim, &mm, id, &kept);
+    finish(&sim, &mm, &[id]);
+}
+
+/// Folios of four sizes: each goes to a block of its size, or becomes pages where there is none.
+#[test]
+fn large_folios_move_too() {
+    let sim = sim(2, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 64 * MB);
+    let mut random = Random(3);
+    let mut at = 0;
+    let mut starts = Vec::new();
+    while at < 48 * MB {
+        let order = Order::new([0, 2, 4, 7][random.next() as usize % 4]).unwrap();
+        at = at.next_multiple_of(order.bytes().get());
+        mm.set_policy(Policy::always(Orders::of(order)));
+        store(&sim, &mm, id, BASE + at, at + 1);
+        starts.push((at, order.bytes().get()));
+        at += order.bytes().get();
+    }
+    let (kept, gone): (Vec<_>, Vec<_>) = starts.into_iter().partition(|_| random.percent(40));
+    for (at, bytes) in gone {
+        mm.unmap(id, range(BASE + at, bytes)).unwrap();
+    }
+    let ideal = mm.memory().free.get() / 512;
+    let done = mm.compact(&CompactRequest::ALL, &mut []);
+    assert!(done.moved < done.pages, "large ones among them: {done:?}");
+    assert!(blocks(&mm) + 2 >= ideal, "{} of {ideal}: {done:?}", blocks(&mm));
+    mm.audit(&[id]).unwrap();
+    for (at, _) in kept {
+        assert_eq!(load(&sim, &mm, id, BASE + at), at + 1);
+    }
+    finish(&sim, &mm, &[id]);
+}
+
+/// Another CPU runs the space and has every page cached: a flush for each folio, or one for many.
+#[test]
+fn the_grain_is_what_shootdowns_go_by() {
+    for (grain, folios) in [(1, 1), (16, 16), (64, 64)] {
+        let sim = sim(2, 64);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let (id, kept) = scattered(&sim, &mm, 56, 25);
+        sim.on(cpu(1), || {
+            mm.online();
+            mm.switch(Some(id)).unwrap();
+            check(&sim, &mm, id, &kept);
+        });
+        let before = mm.total(Event::Shootdown);
+        let grain = MoveGrain::new(grain).unwrap();
+        let one = CompactRequest { want: Want::One, effort: Effort::ALL, grain };
+        let done = mm.compact(&one, &mut []);
+        assert_eq!(done.blocks, 1);
+        assert_eq!(mm.total(Event::Shootdown) - before, done.moved.div_ceil(folios));
+        check(&sim, &mm, id, &kept);
+        finish(&sim, &mm, &[id]);
+    }
+}
+
+#[test]
+fn the_index_tells_fragmentation_from_want_of_memory() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    assert_eq!(mm.fragmentation(Order::MEGA), Fragmentation::Free);
+    let (id, _) = scattered(&sim, &mm, 58, 50);
+    while mm.free_blocks().largest() >= Some(Order::MEGA) {
+        mm.lend(Order::MEGA).unwrap();
+    }
+    let Fragmentation::Index(index) = mm.fragmentation(Order::MEGA) else { panic!("none is free") };
+    assert!((900..=1000).contains(&index), "{index}");
+    assert_eq!(mm.fragmentation(Order::BASE), Fragmentation::Free);
+    mm.audit(&[id]).unwrap();
+}
+
+/// Whichever destination is refused: folios are where they were or moved, and every frame is accounted for.
+#[test]
+fn a_destination_that_is_refused_leaves_no_trace() {
+    let mut without = 0;
+    for k in 1..40 {
+        let sim = sim(1, 16);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let (id, kept) = scattered(&sim, &mm, 10, 30);
+        sim.fault_plan().set(Failing::Kth(k));
+        let done = mm.compact(&CompactRequest::ALL, &mut []);
+        without += u64::from(sim.fault_plan().refused() == 0);
+        sim.fault_plan().set(Failing::Nothing);
+        mm.audit(&[id]).unwrap();
+        check(&sim, &mm, id, &kept);
+        assert_eq!(done.moved, mm.total(Event::PgMigrateSuccess), "k = {k}");
+        finish(&sim, &mm, &[id]);
+    }
+    assert_eq!(without, 0, "more folios move than that");
+}
+
+/// Faults for 2 MiB where there is no block: each of the five words of `defrag`.
+#[test]
+fn a_fault_waits_for_compaction_where_the_switch_says_so() {
+    for (defrag, flags, gets) in [
+        (Defrag::Always, Flags::NONE, true),
+        (Defrag::Madvise, Flags::NONE, false),
+        (Defrag::Madvise, Flags::HUGEPAGE, true),
+        (Defrag::DeferMadvise, Flags::HUGEPAGE, true),
+        (Defrag::Defer, Flags::HUGEPAGE, false),
+        (Defrag::Never, Flags::HUGEPAGE, false),
+    ] {
+        let sim = sim(1, 32);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let (id, kept) = scattered(&sim, &mm, 28, 40);
+        let mut lent = Vec::new();
+        while mm.free_blocks().largest() >= Some(Order::MEGA) {
+            lent.push(mm.lend(Order::MEGA).unwrap());
+        }
+        mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+        mm.set_defrag(defrag);
+        let place = Place::NoReplace(Va::new(BASE + (1 << 30)));
+        let flags = Flags::READ_WRITE.with(flags);
+        let bytes = Order::MEGA.bytes();
+        let range = mm.map(id, &MapRequest { place, bytes, flags, tag: 0 }).unwrap();
+        let outcome = mm.fault(id, range.start(), Access::Write);
+        let order = if gets { Order::MEGA } else { Order::BASE };
+        assert_eq!(outcome, Outcome::Mapped(order), "{defrag} {flags:?}");
+        let stalls = [Event::CompactStall, Event::CompactSuccess].map(|event| mm.total(event));
+        assert_eq!(stalls, [u64::from(gets); 2], "{defrag}");
+        let fell = mm.size_stats(Order::MEGA).get(SizeEvent::AnonFaultFallback);
+        assert_eq!(fell, u64::from(!gets), "{defrag}");
+        // What was put off for later is done later.
+        let later = mm.compact_background(Effort::ALL).map(|done| done.blocks > 0);
+        assert_eq!(later, (defrag == Defrag::Defer).then_some(true), "{defrag}");
+        check(&sim, &mm, id, &kept);
+        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+        finish(&sim, &mm, &[id]);
+    }
+}
+
+/// With everything pinned an attempt is in vain; the more were, the more are put off.
+#[test]
+fn what_was_in_vain_is_put_off() {
+    let sim = sim(1, 16);
+    let mm = manager(&sim, Policy::always(Orders::of(Order::MEGA)));
+    mm.set_defrag(Defrag::Always);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 64 * MB);
+    let mut lent = Vec::new();
+    while let Ok(frame) = mm.lend(Order::MEGA) {
+        lent.push(frame);
+    }
+    for nth in 0..20 {
+        store(&sim, &mm, id, BASE + nth * 2 * MB, nth);
+    }
+    let totals =
+        [Event::CompactStall, Event::CompactFail, Event::CompactDeferred].map(|e| mm.total(e));
+    // Attempts at requests 1, 3, 7 and 15.
+    assert_eq!(totals, [4, 4, 16]);
+    lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+    finish(&sim, &mm, &[id]);
+}
+
+#[test]
+fn a_pool_gets_the_blocks_that_there_could_be() {
+    for defrag in [Defrag::Never, Defrag::Madvise] {
+        let sim = sim(1, 32);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let (id, kept) = scattered(&sim, &mm, 28, 40);
+        mm.set_defrag(defrag);
+        let (before, ideal) = (blocks(&mm), mm.memory().free.get() / 512);
+        let done = mm.resize_pool(Order::MEGA, 100, Budget::ALL).unwrap();
+        assert_eq!(done.end, PoolEnd::NoMemory);
+        match defrag {
+            Defrag::Never => assert_eq!(done.reached, before),
+            _ => assert!(done.reached + 1 >= ideal, "{done:?} of {ideal}, {before} at first"),
+        }
+        check(&sim, &mm, id, &kept);
+        mm.resize_pool(Order::MEGA, 0, Budget::ALL).unwrap();
+        finish(&sim, &mm, &[id]);
+    }
+}
