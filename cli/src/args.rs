@@ -2,6 +2,7 @@
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use foliant::fault::Defrag;
+use foliant_history::{Plant, Style};
 use foliant_lab::Scenario;
 use foliant_sim::CostModel;
 use foliant_trace::replay::{Choice, Percent};
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     Lab(Lab),
     /// Boot the kernel under QEMU
     Boot(Boot),
+    /// Run one random history of the memory manager under all checkers, and tell what happened
+    Sim(Sim),
 }
 
 #[derive(ClapArgs, Debug)]
@@ -123,14 +126,18 @@ pub(crate) struct Check {
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Lab {
-    /// A scenario and its parameters, as KEY=VALUE or --KEY VALUE; with --truth scenarios [default: all of them]
+    /// A scenario and its parameters, as KEY=VALUE or --KEY VALUE; with --truth scenarios [default: all of them].
+    /// Without any, all systems side by side
     #[arg(value_name = "NAME|KEY=VALUE")]
     pub(crate) words: Vec<String>,
+    /// List the scenarios and their parameters
+    #[arg(long, conflicts_with_all = ["words", "truth", "json"])]
+    pub(crate) list: bool,
     #[command(flatten)]
     pub(crate) size: Size,
-    /// What work costs: this-host, host-8-socket, guest-252
-    #[arg(long, value_name = "NAME", value_parser = model, default_value = "this-host")]
-    pub(crate) model: CostModel,
+    /// What work costs: this-host, host-8-socket, guest-252 [default: this-host]
+    #[arg(long, value_name = "NAME", value_parser = model)]
+    pub(crate) model: Option<CostModel>,
     #[command(flatten)]
     pub(crate) here: Here,
     /// Run in the kernel as well, and compare the counts
@@ -141,6 +148,22 @@ pub(crate) struct Lab {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) guest: Guest,
+}
+
+impl Lab {
+    /// What work costs.
+    pub(crate) fn model(&self) -> CostModel {
+        self.model.unwrap_or_else(CostModel::this_host)
+    }
+    /// An option that was given and is a scenario's.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let options = [
+            (self.size.cpus.is_some(), "--cpus"),
+            (self.size.memory.is_some(), "--memory"),
+            (self.model.is_some(), "--model"),
+        ];
+        self.here.given().or_else(|| first(options))
+    }
 }
 
 /// What `foliant lab zero` without parameters takes: it measures this machine's own memory.
@@ -166,8 +189,13 @@ impl Here {
             (self.total.is_some(), "--total"),
             (self.explain, "--explain"),
         ];
-        options.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
+        first(options)
     }
+}
+
+/// The first that was given.
+fn first(options: [(bool, &'static str); 3]) -> Option<&'static str> {
+    options.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
 }
 
 #[derive(ClapArgs, Debug)]
@@ -193,18 +221,50 @@ pub(crate) struct Boot {
     pub(crate) guest: Guest,
 }
 
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Sim {
+    /// The history; the same seed is the same history [default: another one each time]
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<u64>,
+    /// Plant a bug in it, which a checker must see
+    #[arg(long, value_name = "BUG", value_parser = plant)]
+    pub(crate) plant: Option<Plant>,
+    /// List the bugs that can be planted
+    #[arg(long, exclusive = true)]
+    pub(crate) plants: bool,
+    /// CPUs, instead of what the seed says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) cpus: Option<u16>,
+    /// Operations in all, instead of what the seed says
+    #[arg(long, value_name = "N", value_parser = steps)]
+    pub(crate) steps: Option<usize>,
+    /// What CPUs share, instead of what the seed says: partitioned, racing, folding, pooled, ranges
+    #[arg(long, value_name = "STYLE", value_parser = style)]
+    pub(crate) style: Option<Style>,
+    /// Refuse the k-th allocation
+    #[arg(long, value_name = "K")]
+    pub(crate) fail: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// How large the machine is.
 #[derive(ClapArgs, Clone, Copy, Debug)]
 pub(crate) struct Size {
-    /// CPUs
-    #[arg(long, value_name = "N", value_parser = cpus, default_value = "4")]
-    pub(crate) cpus: usize,
+    /// CPUs [default: 4]
+    #[arg(long, value_name = "N", value_parser = cpus)]
+    pub(crate) cpus: Option<usize>,
     /// Physical memory, like 512m [default: what the scenario needs, or 512m]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: Option<Bytes>,
 }
 
 impl Size {
+    /// How many CPUs the machine has.
+    pub(crate) fn cpus(&self) -> usize {
+        self.cpus.unwrap_or(4)
+    }
     /// The memory of the machine, where `needs` is what a scenario says it needs.
     pub(crate) fn memory_or(&self, needs: Option<Bytes>) -> Bytes {
         self.memory.or(needs).unwrap_or(Bytes::new(512 << 20))
@@ -321,6 +381,22 @@ fn model(text: &str) -> Result<CostModel, String> {
         let names: Vec<_> = CostModel::ALL.iter().map(|m| m.name).collect();
         format!("there is no such model; use one of {}", names.join(", "))
     })
+}
+
+fn plant(text: &str) -> Result<Plant, String> {
+    Plant::parse(text).ok_or_else(|| {
+        "no bug of that name can be planted; `foliant sim --plants` lists them".to_owned()
+    })
+}
+
+fn steps(text: &str) -> Result<usize, String> {
+    let steps = text.parse().ok().filter(|n| (1..=1_000_000).contains(n));
+    steps.ok_or_else(|| "use a whole number from 1 to 1000000".to_owned())
+}
+
+fn style(text: &str) -> Result<Style, String> {
+    let style = text.parse();
+    style.map_err(|()| "use partitioned, racing, folding, pooled or ranges".to_owned())
 }
 
 fn block(text: &str) -> Result<Order, String> {

@@ -7,8 +7,10 @@
 //!   foliant replay F...            a trace becomes a table: one row per policy
 //!   foliant trace F                what is in a trace
 //!   foliant check -- CMD           prediction and Linux side by side (root)
+//!   foliant lab                    five systems at grain 1 and at the chosen grain, beside published numbers
 //!   foliant lab NAME               a measured scenario on the simulator; --truth: and in the kernel, compared
 //!   foliant boot                   the kernel under QEMU
+//!   foliant sim                    a random history under all checkers, with a bug planted if asked for
 //! ```
 //!
 //! Tables and JSON go to standard output, progress and remarks to standard error. Whatever goes wrong is one
@@ -17,6 +19,7 @@
 //! **Not here**: what a trace is and how it is replayed (`foliant-trace`).
 
 mod args;
+mod board;
 mod boot;
 mod check;
 mod failure;
@@ -25,6 +28,7 @@ mod lab;
 mod progress;
 mod record;
 mod replay;
+mod sim;
 mod table;
 mod trace;
 
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
         Some(Command::Check(args)) => check::run(&args),
         Some(Command::Lab(args)) => lab::run(&args),
         Some(Command::Boot(args)) => boot::command(&args),
+        Some(Command::Sim(args)) => sim::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,6 +8,7 @@ use foliant_trace::replay::{Choice, Plan, Row, Settings, replay_all};
 use std::path::Path;
 
 /// The recording that the bare command replays.
+pub(crate) const SHIPPED_NAME: &str = "traces/cc.trace";
 const SHIPPED: &[u8] = include_bytes!("../../traces/cc.trace");
 
 /// A recording and the rows of its replay. The first row is the one of 4 KiB pages.
@@ -68,15 +69,21 @@ fn rows(plan: &Plan, choices: &[Choice], settings: &Settings) -> Done<(Row, Vec<
     Ok((base, all))
 }
 
+/// That recording.
+pub(crate) fn shipped() -> Done<(Trace, Plan)> {
+    let name = Path::new(SHIPPED_NAME);
+    let trace = Trace::read(SHIPPED).map_err(|e| Failure::reading(name, e))?;
+    let plan = Plan::new(&trace.events).map_err(|e| Failure::planning(name, e))?;
+    Ok((trace, plan))
+}
+
 /// What the bare command shows: a table of the recording that came with it.
 pub(crate) fn tour() -> Done {
-    let name = "traces/cc.trace";
-    let trace = Trace::read(SHIPPED).map_err(|e| Failure::reading(Path::new(name), e))?;
-    let plan = Plan::new(&trace.events).map_err(|e| Failure::planning(Path::new(name), e))?;
+    let (trace, plan) = shipped()?;
     let settings = Settings { cpus: trace.header.cpus.max(1) as usize, ..Settings::default() };
     let (base, rows) = rows(&plan, &Choice::all(), &settings)?;
     let replayed = Replayed {
-        name,
+        name: SHIPPED_NAME,
         trace: &trace,
         plan: &plan,
         settings: &settings,

@@ -15,6 +15,22 @@ pub(crate) fn columns(
     heads: &[impl ToString],
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> String {
+    aligned(heads, rows, |at| if at == 0 { CellAlignment::Left } else { CellAlignment::Right })
+}
+
+/// Left-aligned columns below plain heads.
+pub(crate) fn columns_left<const N: usize>(
+    heads: &[&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    aligned(heads, rows.into_iter().map(Vec::from), |_| CellAlignment::Left)
+}
+
+fn aligned(
+    heads: &[impl ToString],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    side: impl Fn(usize) -> CellAlignment,
+) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header(heads.iter().map(|head| head.to_string()));
@@ -22,8 +38,7 @@ pub(crate) fn columns(
         table.add_row(row);
     }
     for (at, column) in table.column_iter_mut().enumerate() {
-        let right = if at == 0 { CellAlignment::Left } else { CellAlignment::Right };
-        column.set_cell_alignment(right);
+        column.set_cell_alignment(side(at));
     }
     let lines = table.lines().map(|line| line.trim_end().to_owned());
     lines.collect::<Vec<_>>().join("\n") + "\n"

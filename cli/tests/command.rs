@@ -41,7 +41,7 @@ fn the_bare_command_replays_a_recording_in_any_folder() {
 
 #[test]
 fn scenarios_are_listed_run_and_refused() {
-    let list = foliant(&["lab"]);
+    let list = foliant(&["lab", "--list"]);
     assert!(list.status.success());
     for word in ["faults", "bytes=8m", "flush", "pages=512", "--truth"] {
         assert!(text(&list.stdout).contains(word), "{word}");
@@ -55,11 +55,44 @@ fn scenarios_are_listed_run_and_refused() {
     let faults: Vec<_> =
         report["rows"].as_array().unwrap().iter().map(|row| &row["counts"]["faults"]).collect();
     assert_eq!(faults, [1024, 64, 2]);
-    refused(&["lab", "fault"], &["fault", "faults, flush", "foliant lab"]);
+    refused(&["lab", "fault"], &["fault", "faults, flush", "foliant lab --list"]);
+    refused(&["lab", "--cpus", "8"], &["--cpus", "no", "foliant lab --list"]);
+    refused(&["lab", "--explain"], &["--explain", "foliant lab --list"]);
     refused(&["lab", "flush", "page=1"], &["page=1", "pages, grains"]);
     refused(&["lab", "flush", "512"], &["512", "name=value"]);
     refused(&["lab", "flush", "--memory", "8m", "pages=4000"], &["memory ran out", "8m"]);
     refused(&["lab", "faults", "bytes=512m"], &["2g", "1022m"]);
+}
+
+#[test]
+fn a_history_is_told_and_its_replay_line_gives_it_again() {
+    let bug = "sim --seed 2 --plant skip-remote-flush --cpus 4 --steps 200";
+    let told = |line: &str| {
+        let output = foliant(&line.split(' ').collect::<Vec<_>>());
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, first, _) = told(bug);
+    assert_eq!(code, Some(0), "a planted bug that is seen is no failure");
+    assert!(first.contains("no_stale_translation") && first.contains("struck"), "{first}");
+    let again = first.lines().find_map(|line| line.strip_prefix("again: foliant ")).unwrap();
+    assert_eq!(again, bug);
+    assert_eq!(told(again).1, first);
+    let json: Value = serde_json::from_str(&told(&format!("{bug} --json")).1).unwrap();
+    assert_eq!(json["findings"][0]["checker"], "no_stale_translation");
+    assert_eq!(json["replay"], format!("foliant {bug}"));
+    // Nothing is planted: clean. The plant has no time to strike: a verdict of its own.
+    let (code, clean, _) = told("sim --seed 7 --cpus 2 --steps 60");
+    assert_eq!((code, clean.contains("clean: ")), (Some(0), true), "{clean}");
+    let (code, _, why) = told("sim --seed 7 --plant tables-kept --cpus 1 --steps 1");
+    assert_eq!((code, why.contains("another seed")), (Some(1), true), "{why}");
+    for plant in foliant_history::plants() {
+        let list = told("sim --plants").1;
+        assert!(list.contains(plant.name()) && list.contains(plant.about()), "{list}");
+    }
+    refused(&["sim", "--plant", "no-such"], &["no-such", "foliant sim --plants"]);
+    refused(&["sim", "--style", "loud"], &["loud", "racing"]);
+    refused(&["sim", "--cpus", "0"], &["--cpus", "1..=64"]);
+    refused(&["sim", "--steps", "0"], &["--steps", "from 1"]);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! The terminal sessions and the code of the README are true.
 
-use foliant_history::{History, Plant, Shape};
 use std::process::Command;
 
 const README: &str = include_str!("../../README.md");
@@ -23,17 +22,6 @@ fn foliant(words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
-/// What the history command prints, without building it again.
-fn history(command: &str) -> String {
-    let words: Vec<&str> = command.split(' ').collect();
-    let value = |name: &str| words[words.iter().position(|w| *w == name).unwrap() + 1];
-    let seed = value("--seed").parse().unwrap();
-    let mut shape = Shape::planted(seed, Plant::parse(value("--plant")).unwrap());
-    shape.cpus = value("--cpus").parse().unwrap();
-    shape.steps = value("--steps").parse().unwrap();
-    History::run(seed, shape).to_string().trim_end().to_owned()
-}
-
 #[test]
 fn the_sessions_print_what_they_show() {
     let sessions = sessions();
@@ -41,10 +29,10 @@ fn the_sessions_print_what_they_show() {
     for (command, expect) in sessions {
         let got = match command.as_str() {
             "cargo run --release" => foliant(&[]),
-            command => match command.strip_prefix("foliant ") {
-                Some(words) => foliant(&words.split(' ').collect::<Vec<_>>()),
-                None => history(command),
-            },
+            command => {
+                let words = command.strip_prefix("foliant ").expect("a session of the command");
+                foliant(&words.split(' ').collect::<Vec<_>>())
+            }
         };
         assert_eq!(got, expect, "the README shows something else for `{command}`");
     }

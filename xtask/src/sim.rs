@@ -1,7 +1,7 @@
-//! Random histories of the manager on the simulated machine, and planted bugs.
+//! Random histories of the manager on the simulated machine, and planted bugs: many of them. `foliant sim` runs one.
 
 use clap::Args;
-use foliant_history::{Histories, History, Plant, Refused, Shape, plants, run_planted};
+use foliant_history::{Histories, Plant, Shape, plants, run_planted};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -12,40 +12,21 @@ const PLANTED_SEEDS: u64 = 20;
 #[derive(Args, Debug)]
 pub(crate) struct Sim {
     /// Runs so many histories
-    #[arg(long, value_name = "N", conflicts_with_all = ["seed", "planted"])]
-    seeds: Option<u64>,
+    #[arg(long, value_name = "N", conflicts_with = "planted", default_value_t = 20)]
+    seeds: u64,
     /// The first seed of them
     #[arg(long, value_name = "S", default_value_t = 0)]
     from: u64,
-    /// Runs one history and tells what happened
-    #[arg(long, value_name = "S")]
-    seed: Option<u64>,
     /// Runs the planted bugs, or one of them: each must be caught by the checker named for it
     #[arg(long, value_name = "BUG", num_args = 0..=1, default_missing_value = "all")]
     planted: Option<String>,
-    /// Plants a bug in the one history
-    #[arg(long, value_name = "BUG", requires = "seed")]
-    plant: Option<String>,
-    /// CPUs, instead of what the seed says
-    #[arg(long, value_name = "C", requires = "seed")]
-    cpus: Option<u16>,
-    /// Operations per CPU, instead of what the seed says
-    #[arg(long, value_name = "N", requires = "seed")]
-    steps: Option<usize>,
-    /// `partitioned`, `racing`, `folding` or `pooled`, instead of what the seed says
-    #[arg(long, value_name = "STYLE", requires = "seed")]
-    style: Option<String>,
-    /// Refuses the k-th allocation
-    #[arg(long, value_name = "K", requires = "seed")]
-    fail: Option<u64>,
 }
 
 /// Runs what was asked for.
 pub(crate) fn sim(asked: &Sim) -> Result<(), String> {
-    match (asked.seed, &asked.planted, asked.seeds) {
-        (Some(seed), _, _) => one(seed, asked),
-        (None, Some(name), _) => planted(name),
-        (None, None, seeds) => many(asked.from, seeds.unwrap_or(20)),
+    match &asked.planted {
+        Some(name) => planted(name),
+        None => many(asked.from, asked.seeds),
     }
 }
 
@@ -53,33 +34,6 @@ fn find(name: &str) -> Result<Plant, String> {
     let known: Vec<&str> = plants().iter().map(|plant| plant.name()).collect();
     Plant::parse(name)
         .ok_or_else(|| format!("no planted bug is called {name}: use one of {}", known.join(", ")))
-}
-
-fn one(seed: u64, asked: &Sim) -> Result<(), String> {
-    let mut shape = match &asked.plant {
-        Some(name) => Shape::planted(seed, find(name)?),
-        None => Shape::of(seed),
-    };
-    if let Some(cpus) = asked.cpus {
-        shape.cpus = cpus.clamp(1, 1024).into();
-    }
-    if let Some(steps) = asked.steps {
-        shape.steps = steps;
-    }
-    if let Some(style) = &asked.style {
-        shape.style = style.parse().map_err(|()| {
-            format!("{style} is no style: partitioned, racing, folding, pooled or ranges")
-        })?;
-    }
-    if let Some(k) = asked.fail {
-        shape.refused = Refused::Kth(k);
-    }
-    let report = History::run(seed, shape);
-    println!("{report}");
-    if report.is_clean() || asked.plant.is_some() {
-        return Ok(());
-    }
-    Err(format!("{} findings", report.findings.len()))
 }
 
 /// Operations that take folios apart, move them or put them together.

@@ -234,7 +234,7 @@ mod tests {
         let (timeout, kernel) = (None, None);
         Options {
             mode,
-            size: Size { cpus: 2, memory: Some(Bytes::new(64 << 20)) },
+            size: Size { cpus: Some(2), memory: Some(Bytes::new(64 << 20)) },
             guest: Guest { icount, threads, xapic, timeout, machine, kernel },
         }
     }

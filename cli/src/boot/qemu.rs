@@ -89,7 +89,7 @@ fn arguments(image: &Path, options: &Options, host: usize) -> Vec<OsString> {
     let (size, guest) = (&options.size, &options.guest);
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |text: &str| words.extend(text.split(' ').map(OsString::from));
-    let threads = match threads(size.cpus, guest, host) {
+    let threads = match threads(size.cpus(), guest, host) {
         Threads::Multi => "multi",
         Threads::Single => "single",
     };
@@ -97,7 +97,7 @@ fn arguments(image: &Path, options: &Options, host: usize) -> Vec<OsString> {
     if guest.icount {
         add("-icount shift=0,sleep=off");
     }
-    add(&format!("-smp {} -m {}M", size.cpus, options.memory().get() >> 20));
+    add(&format!("-smp {} -m {}M", size.cpus(), options.memory().get() >> 20));
     add("-nodefaults -display none -no-reboot -serial stdio");
     add("-device isa-debug-exit,iobase=0xf4,iosize=4");
     let image = image.as_os_str().to_owned();

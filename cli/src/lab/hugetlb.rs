@@ -75,13 +75,13 @@ pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
     let small = timed(parameters)?;
     let size = crate::args::Size { memory: None, ..args.size };
     let real = simulate((scenario, &small), size, |config| Config {
-        model: args.model.with_real_clock(),
+        model: args.model().with_real_clock(),
         ..config
     })?;
     let rows = lines(&modelled, &real);
     let whole = Whole {
         scenario: scenario.to_string(),
-        model: args.model.name,
+        model: args.model().name,
         cpus: modelled.cpus,
         parameters: parameters.texts().iter().map(|(k, v)| (k.to_owned(), v.clone())).collect(),
         published: published(args, parameters, &rows),
@@ -136,7 +136,7 @@ fn lines(modelled: &Report, real: &Report) -> Vec<Line> {
 /// The rows that were published for this model's host. They are of 2 MiB pages.
 fn published(args: &Lab, parameters: &Parameters, lines: &[Line]) -> Vec<Beside> {
     let is_mega = parameters.texts().get("size").is_some_and(|size| size == "2m");
-    let Some(table) = args.model.published().filter(|_| is_mega) else { return Vec::new() };
+    let Some(table) = args.model().published().filter(|_| is_mega) else { return Vec::new() };
     let of = |phases: Phases<f64>, phase: &str| match phase {
         "fill" => phases.fill,
         _ => phases.drain,

@@ -43,14 +43,14 @@ pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
     if args.json {
         let whole = Whole {
             report: &report,
-            model: args.model.name,
+            model: args.model().name,
             published: rows,
             geometric_mean: own,
             published_geometric_mean: theirs,
         };
         return print(&json::text(&whole)?);
     }
-    let unit = format!("nanoseconds of modelled kernel time, model {}", args.model.name);
+    let unit = format!("nanoseconds of modelled kernel time, model {}", args.model().name);
     print(&format!("{}\n{}", show::report(&report, &unit), table(&rows, own, theirs)))
 }
 
@@ -68,6 +68,14 @@ fn beside(report: &Report) -> Vec<Beside> {
     report.ratios.iter().filter_map(row).collect()
 }
 
+/// The geometric means of the published latencies, before and after.
+pub(crate) fn published_means() -> Option<(f64, f64)> {
+    let cell = |line: &str, n: usize| line.split('\t').nth(n)?.parse::<f64>().ok();
+    let lines = || PUBLISHED.lines().filter(|line| !line.starts_with('#')).skip(1);
+    let mean = |n| geometric_mean(lines().map(|line| cell(line, n)));
+    mean(2).zip(mean(3))
+}
+
 fn published(threads: u64) -> Option<f64> {
     let rows = PUBLISHED.lines().filter(|line| !line.starts_with('#')).skip(1);
     rows.map(|line| line.split('\t').collect::<Vec<_>>()).find_map(|cells| {
@@ -77,7 +85,7 @@ fn published(threads: u64) -> Option<f64> {
 }
 
 /// Of those that are there.
-fn geometric_mean(times: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+pub(crate) fn geometric_mean(times: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let (sum, count) = times.flatten().fold((0.0, 0), |(sum, n), time| (sum + time.ln(), n + 1));
     (count > 0).then(|| (sum / f64::from(count)).exp())
 }

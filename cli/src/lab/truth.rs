@@ -117,7 +117,8 @@ fn in_the_kernel(args: &Lab, scenario: Scenario, parameters: Parameters) -> Done
     let guest = args.guest.clone();
     let mode = Mode::Lab(scenario, parameters);
     let options = Options { mode, size: args.size, guest };
-    let spinner = progress::spinner(&format!("{scenario} in the kernel, {} CPUs", args.size.cpus));
+    let spinner =
+        progress::spinner(&format!("{scenario} in the kernel, {} CPUs", args.size.cpus()));
     let report = boot::reported(&options, |line| {
         spinner.suspend(|| eprintln!("{line}"));
         Ok(())

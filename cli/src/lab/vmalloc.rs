@@ -81,14 +81,14 @@ pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
     let few: Vec<String> = parameters.words().chain(["sizes=1".to_owned()]).collect();
     let few = Parameters::parse(scenario, few.iter().map(String::as_str)).map_err(Failure::new)?;
     let real = simulate((scenario, &few), args.size, |config| Config {
-        model: args.model.with_real_clock(),
+        model: args.model().with_real_clock(),
         ..config
     })?;
     let text = |name: &str| parameters.texts().get(name).cloned().unwrap_or_default();
     let before = zero::load();
     let here = here(Bytes::parse(&text("table-size")).map_err(Failure::new)?)?;
     let whole = Whole {
-        model: args.model.name,
+        model: args.model().name,
         caches: Caches::SKYLAKE.name,
         caches_source: Caches::SKYLAKE.source,
         parameters: parameters.texts().iter().map(|(k, v)| (k.to_owned(), v.clone())).collect(),

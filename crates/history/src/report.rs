@@ -51,6 +51,21 @@ impl Report {
     pub fn found_by(&self, checker: &str) -> bool {
         self.findings.iter().any(|finding| finding.checker == checker)
     }
+    /// The operations that there were, in lines of some hundred characters.
+    fn named(&self) -> String {
+        const WIDTH: usize = 100;
+        let (mut text, mut width) = (String::new(), "  operations:".len());
+        for (name, count) in &self.operations {
+            let word = format!(" {name} {count},");
+            if width + word.len() > WIDTH {
+                text += "\n   ";
+                width = 3;
+            }
+            width += word.len();
+            text += &word;
+        }
+        text.trim_end_matches(',').to_owned()
+    }
     /// The command that replays it.
     pub fn replay(&self) -> String {
         self.shape.replay(self.seed)
@@ -66,25 +81,24 @@ impl fmt::Display for Finding {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}: {}", self.seed, self.shape)?;
-        write!(f, " ")?;
-        for (name, count) in &self.operations {
-            write!(f, " {name} {count}")?;
-        }
-        writeln!(f)?;
+        writeln!(f, "  operations:{}", self.named())?;
         writeln!(
             f,
-            "  faults {}, shootdowns {} of {} CPUs, kept switches {}, refused allocations {}, refused operations {}, digest {:016x}",
-            self.faults,
-            self.shootdowns,
-            self.interrupts,
-            self.kept,
-            self.refused_allocations,
-            self.refused_operations,
-            self.digest
+            "  {} faults, {} flushes that asked {} CPUs, {} switches that kept what was cached",
+            self.faults, self.shootdowns, self.interrupts, self.kept
         )?;
-        if self.is_clean() {
-            return Ok(());
+        writeln!(
+            f,
+            "  {} allocations and {} operations refused, digest {:016x}",
+            self.refused_allocations, self.refused_operations, self.digest
+        )?;
+        if let Some(plant) = self.shape.plant {
+            writeln!(f, "planted: {}; it struck {} times", plant.about(), self.struck)?;
         }
+        if self.is_clean() {
+            return writeln!(f, "clean: no checker has found anything");
+        }
+        writeln!(f, "found:")?;
         const SHOWN: usize = 12;
         for finding in self.findings.iter().take(SHOWN) {
             writeln!(f, "  {finding}")?;
@@ -92,6 +106,6 @@ impl fmt::Display for Report {
         if self.findings.len() > SHOWN {
             writeln!(f, "  ... and {} more", self.findings.len() - SHOWN)?;
         }
-        writeln!(f, "  replay: {}", self.replay())
+        writeln!(f, "again: {}", self.replay())
     }
 }

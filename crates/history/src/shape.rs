@@ -120,7 +120,7 @@ impl Shape {
             Some(plant) => Shape::planted(seed, plant),
             None => Shape::of(seed),
         };
-        let mut line = format!("cargo xtask sim --seed {seed}");
+        let mut line = format!("foliant sim --seed {seed}");
         if let Some(plant) = self.plant {
             line += &format!(" --plant {plant}");
         }
