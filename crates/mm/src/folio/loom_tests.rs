@@ -3,7 +3,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p foliant --lib --release loom_tests`. Loom keeps acquire and release apart from
 //! sequential consistency only by fences, so the room sets one wherever it relies on the latter (`index::settle`).
 
-use super::bits::Phase;
+use super::bits::{Bits, Phase};
 use super::entry::{FIT_WHOLE, Owner};
 use super::field::Field;
 use super::index::{Index, List};
@@ -90,7 +90,7 @@ fn a_closing_field_shuts_takers_out_or_stays_open() {
     check(|| {
         let field = field();
         let other = thread::spawn(move || field.take(0, 1));
-        let closed = field.close();
+        let closed = field.close(Bits::FREE);
         assert!(closed ^ other.join().unwrap().is_some());
         assert_eq!(field.count(), if closed { 0 } else { 511 });
     });
