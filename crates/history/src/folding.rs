@@ -6,17 +6,17 @@
 //! A holder of huge pages keeps words of its own in the head's descriptor, here a *link*, as a list of free pages would.
 //! What it wrote last must be there, on every CPU, whatever was done to the descriptors: that is the checker `descriptors`.
 
-use crate::rng::Rng;
+use crate::rng::{Rng, lane};
 use crate::saboteur::Saboteur;
 use crate::seat::value;
-use crate::world::{Got, World, range};
+use crate::world::{Got, World, lock, range};
 use foliant::frame::{Flag, Kind, word_at};
 use foliant::memmap::{Batch, Birth, Memmap};
 use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Half, Paging};
-use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, Order, Pages, Va};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, Order, Pages, Va};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Where the program's pages are.
 const FIRST: u64 = 0x10_0000_0000;
@@ -52,25 +52,16 @@ pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
     let request = MapRequest { place, bytes, flags: Flags::READ_WRITE, tag: 0 };
     while world.mm.map(id, &request).is_err() {}
     let seat = |nth| {
-        let rng = Rng::new(seed, 16 + nth);
+        let rng = lane(seed, 16 + nth);
         let (pile, program) = (Batch::new(&memmap), BTreeMap::new());
         Mutex::new(Seat { rng, nth, pile, program, serial: 0 })
     };
     let seats: Vec<Mutex<Seat<'_, '_, P>>> = (0..count as u64).map(seat).collect();
     let steps = (world.shape.steps / count / PHASES / 8).max(6);
     for phase in 0..PHASES {
-        world.sim.parallel(count, |cpu: Cpu| {
-            let nth = (cpu.index() + phase) % count;
-            let mut seat = seats[nth].lock().unwrap_or_else(PoisonError::into_inner);
-            for _ in 0..steps {
-                if world.stopped() {
-                    break;
-                }
-                seat.step(world, &memmap, id);
-            }
-        });
+        world.phase(phase, steps, &seats, |seat| seat.step(world, &memmap, id));
         for seat in &seats {
-            let seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
+            let seat = lock(seat);
             for cpu in world.mm.cpus() {
                 world.sim.on(cpu, || seat.compare(world));
             }
@@ -81,7 +72,7 @@ pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
         }
     }
     for seat in &seats {
-        let mut seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seat = lock(seat);
         let released = memmap.release(&mut seat.pile);
         if released.refused > 0 {
             world.wrong("answers", format!("pages are not given up: {released:?}"));
@@ -147,7 +138,7 @@ impl<'a, 'm, P: Paging> Seat<'a, 'm, P> {
             9 => {
                 world.count("link");
                 for head in self.heads() {
-                    let value = self.rng.next() >> 1;
+                    let value = self.rng.draw() >> 1;
                     machine.write_link(link::<P>(head), value);
                 }
             }
@@ -178,7 +169,7 @@ impl<'a, 'm, P: Paging> Seat<'a, 'm, P> {
             }
             match memmap.claim(Order::MEGA, birth) {
                 Ok(huge) => {
-                    world.mm.machine().write_link(link::<P>(huge.head()), self.rng.next() >> 1);
+                    world.mm.machine().write_link(link::<P>(huge.head()), self.rng.draw() >> 1);
                     self.pile.push(huge).expect("a few fit in");
                 }
                 Err(_) => world.count_refused(),

@@ -1,13 +1,13 @@
 //! Partitioned histories: every CPU at a seat of its own, all in the same spaces, in phases.
 
 use crate::model::Model;
-use crate::rng::Rng;
+use crate::rng::{Rng, lane};
 use crate::seat::{Known, Lineages, Seat};
-use crate::world::World;
+use crate::world::{World, lock};
 use foliant::space::SpaceId;
 use foliant::table::Paging;
-use foliant_units::{Cpu, Pages};
-use std::sync::{Mutex, PoisonError};
+use foliant_units::Pages;
+use std::sync::Mutex;
 
 /// The first page of the first window: in the middle of the address space, at a 1 GiB boundary.
 const FIRST: u64 = 0x1_0000 << 8;
@@ -16,7 +16,7 @@ const PHASES: usize = 4;
 
 /// Runs one history, and returns the spaces that are left.
 pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
-    let mut rng = Rng::new(seed, 3);
+    let mut rng = lane(seed, 3);
     let lineages = Lineages::default();
     let count = world.shape.cpus;
     let pages = match count {
@@ -44,7 +44,7 @@ pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
         .map(|nth| {
             let start = FIRST + pages * nth;
             Mutex::new(Seat {
-                rng: Rng::new(seed, 16 + nth),
+                rng: lane(seed, 16 + nth),
                 window: start..start + pages,
                 all: all.clone(),
                 spaces: spaces.clone(),
@@ -57,17 +57,7 @@ pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
         .collect();
     let steps = (world.shape.steps / count / PHASES).max(6);
     for phase in 0..PHASES {
-        let work = |cpu: Cpu| {
-            let nth = (cpu.index() + phase) % count;
-            let mut seat = seats[nth].lock().unwrap_or_else(PoisonError::into_inner);
-            for _ in 0..steps {
-                if world.stopped() {
-                    break;
-                }
-                seat.step(world, &lineages);
-            }
-        };
-        world.sim.parallel(count, work);
+        world.phase(phase, steps, &seats, |seat| seat.step(world, &lineages));
         compare(world, &seats, &mut rng);
         if world.stopped() {
             break;
@@ -79,7 +69,7 @@ pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
 fn living(seats: &[Mutex<Seat>]) -> Vec<SpaceId> {
     let mut living: Vec<SpaceId> = Vec::new();
     for seat in seats {
-        let seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
+        let seat = lock(seat);
         for known in &seat.spaces {
             if !living.contains(&known.id) {
                 living.push(known.id);
@@ -96,8 +86,8 @@ fn compare<P: Paging>(world: &World<'_, P>, seats: &[Mutex<Seat>], rng: &mut Rng
         if world.stopped() {
             return;
         }
-        let cpu = crate::world::cpu(rng.next(), world.shape.cpus);
-        let mut seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
+        let cpu = crate::world::cpu(rng.draw(), world.shape.cpus);
+        let mut seat = lock(seat);
         world.sim.on(cpu, || seat.compare(world));
     }
 }

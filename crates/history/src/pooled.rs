@@ -5,18 +5,18 @@
 //! promised and never taken is there whatever the others do, and the promises of all seats together are those that the pool
 //! states. That is the checker `reservations`.
 
-use crate::rng::Rng;
+use crate::rng::{Rng, lane};
 use crate::saboteur::Saboteur;
 use crate::seat::value;
-use crate::world::{Got, World, range};
+use crate::world::{Got, World, lock, range};
 use foliant::Outcome;
 use foliant::manager::Manager;
 use foliant::pool::{Budget, Folding};
 use foliant::space::{Advice, Flags, MapError, MapRequest, Place, SpaceId};
 use foliant::table::Paging;
-use foliant_units::{Bytes, Cpu, Frame, Order, Va};
+use foliant_units::{Bytes, Frame, Order, Va};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 const HUGE: u64 = Order::MEGA.bytes().get();
 /// Where the areas are: a slot for each.
@@ -63,25 +63,17 @@ pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
             world.wrong("answers", "no space is ever made".into());
             break;
         };
-        let rng = Rng::new(seed, 16 + nth);
+        let rng = lane(seed, 16 + nth);
         seats.push(Mutex::new(Seat { rng, nth, id, areas: BTreeMap::new(), serial: 0 }));
     }
-    let lock = |nth: usize| seats[nth].lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = |nth: usize| lock(&seats[nth]);
     let ids: Vec<SpaceId> = (0..seats.len()).map(|nth| lock(nth).id).collect();
     let steps = (world.shape.steps / count / PHASES / 6).max(6);
     for phase in 0..PHASES {
         if seats.len() < count || world.stopped() {
             return ids;
         }
-        world.sim.parallel(count, |cpu: Cpu| {
-            let mut seat = lock((cpu.index() + phase) % count);
-            for _ in 0..steps {
-                if world.stopped() {
-                    break;
-                }
-                seat.step(world);
-            }
-        });
+        world.phase(phase, steps, &seats, |seat| seat.step(world));
         let open: u64 =
             (0..count).map(|nth| lock(nth).areas.values().map(Area::open).sum::<u64>()).sum();
         let stated = world.mm.pool(Order::MEGA).map_or(0, |pool| pool.resv_hugepages);

@@ -9,7 +9,7 @@
 use crate::model::{Stretch, WORDS, page_of};
 use crate::operations::{flags, policy, span};
 use crate::register::{OPEN, Register};
-use crate::rng::Rng;
+use crate::rng::{Rng, lane};
 use crate::seat::value;
 use crate::splits;
 use crate::world::{Got, World, cpu};
@@ -94,7 +94,7 @@ const MIX: [(u32, Op); 17] = [
 
 /// Runs one history, and returns the spaces that are left.
 pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
-    let mut rng = Rng::new(seed, 4);
+    let mut rng = lane(seed, 4);
     let pages = *rng.pick(&[12, 24, 96, 700, 1300]);
     let race = Race { world, window: FIRST..FIRST + pages, shared: Mutex::default() };
     world.mm.set_policy(policy(&mut rng));
@@ -112,7 +112,7 @@ pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
     let steps = (world.shape.steps / count / PHASES).max(6);
     for phase in 0..PHASES as u64 {
         world.sim.parallel(count, |cpu| {
-            let mut rng = Rng::new(seed, 1000 * (phase + 1) + cpu.index() as u64);
+            let mut rng = lane(seed, 1000 * (phase + 1) + cpu.index() as u64);
             let mut here = None;
             for _ in 0..steps {
                 if world.stopped() {
@@ -460,7 +460,7 @@ impl<P: Paging> Race<'_, '_, P> {
                 }
                 let va = page * FRAME_BYTES + *rng.pick(&WORDS);
                 let mut on = |go: &dyn Fn() -> Got| {
-                    let cpu: Cpu = cpu(rng.next(), world.shape.cpus);
+                    let cpu: Cpu = cpu(rng.draw(), world.shape.cpus);
                     world.sim.on(cpu, || world.run(racer.id).map_or(Got::Endless, |()| go()))
                 };
                 let first = on(&|| self.load(racer, va));

@@ -1,16 +1,16 @@
 //! Histories of kernel ranges: every CPU at a seat with kernel memory of its own, which it fills, reads, protects and gives
 //! back, in one piece or later. Seats change CPUs, so what one CPU has cached meets what another one did.
 
-use crate::rng::Rng;
+use crate::rng::{Rng, lane};
 use crate::saboteur::Saboteur;
-use crate::world::World;
+use crate::world::{World, lock};
 use foliant::Manager;
 use foliant::space::SpaceId;
 use foliant::table::Paging;
 use foliant::vmap::{Caller, Controls, PurgeMode, Request, Rights, VmapError};
-use foliant_units::{Bytes, Cpu, FRAME_BYTES, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Phases; seats change CPUs in between.
 const PHASES: usize = 5;
@@ -38,20 +38,12 @@ struct Seat {
 /// Runs one history; there are no spaces in it.
 pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
     let count = world.shape.cpus;
-    let seat = |nth| Seat { rng: Rng::new(seed, 16 + nth), nth, areas: Vec::new(), serial: 0 };
+    let seat = |nth| Seat { rng: lane(seed, 16 + nth), nth, areas: Vec::new(), serial: 0 };
     let seats: Vec<Mutex<Seat>> = (0..count as u64).map(|nth| Mutex::new(seat(nth))).collect();
-    let lock = |nth: usize| seats[nth].lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = |nth: usize| lock(&seats[nth]);
     let steps = (world.shape.steps / count / PHASES).max(8);
     for phase in 0..PHASES {
-        world.sim.parallel(count, |cpu: Cpu| {
-            let mut seat = lock((cpu.index() + phase) % count);
-            for _ in 0..steps {
-                if world.stopped() {
-                    break;
-                }
-                seat.step(world);
-            }
-        });
+        world.phase(phase, steps, &seats, |seat| seat.step(world));
         if world.stopped() {
             return Vec::new();
         }

@@ -1,50 +1,8 @@
-//! The source of chance: a mixed counter, written out so that a printed seed replays for ever.
-//!
-//! **Not here**: anything that must be hard to guess.
+//! The streams of chance of a history. What they are is the simulator's; that its own scheduler draws from others is here.
 
-/// A stream of numbers that depends on its seed and lane alone.
-#[derive(Clone, Debug)]
-pub(crate) struct Rng {
-    state: u64,
-}
+pub(crate) use foliant_sim::Rng;
 
-impl Rng {
-    /// The stream `lane` of `seed`.
-    pub(crate) fn new(seed: u64, lane: u64) -> Rng {
-        let mut rng =
-            Rng { state: seed.rotate_left(17) ^ lane.wrapping_mul(0xd134_2543_de82_ef95) };
-        rng.next();
-        rng
-    }
-    pub(crate) fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    /// A number below `bound`; 0 where the bound is 0.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-    /// True once in `every` draws on average; never where `every` is 0.
-    pub(crate) fn once_in(&mut self, every: u32) -> bool {
-        every != 0 && self.below(u64::from(every)) == 0
-    }
-    /// One of `all`, which is not empty.
-    pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len() as u64) as usize]
-    }
-    /// One of `all`, as often as its weight says.
-    pub(crate) fn weighted<T: Copy>(&mut self, all: &[(u32, T)]) -> T {
-        let sum: u32 = all.iter().map(|(weight, _)| weight).sum();
-        let mut at = self.below(u64::from(sum)) as u32;
-        for (weight, value) in all {
-            if at < *weight {
-                return *value;
-            }
-            at -= weight;
-        }
-        all[0].1
-    }
+/// The stream `lane` of `seed`.
+pub(crate) fn lane(seed: u64, lane: u64) -> Rng {
+    Rng::new(seed.rotate_left(17) ^ lane.wrapping_mul(0xd134_2543_de82_ef95), 0)
 }

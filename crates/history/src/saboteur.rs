@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use crate::plant::Plant;
-use crate::rng::Rng;
+use crate::rng::{Rng, lane};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use foliant_machine::{
     Around, Cpus, Invalidation, Item, Kept, KernelVa, Owner, PhysMem, Reach, Root, Scope, Tables,
@@ -70,7 +70,7 @@ fn is_leaf(word: u64) -> bool {
 impl<'s> Saboteur<'s> {
     pub(crate) fn new(sim: &'s Sim, plant: Option<Plant>, seed: u64) -> Saboteur<'s> {
         let state = State {
-            rng: Rng::new(seed, 2),
+            rng: lane(seed, 2),
             owed: Vec::new(),
             leaf: (Pa::new(0), 0),
             struck: 0,
@@ -155,7 +155,7 @@ impl<'s> Saboteur<'s> {
         let me = self.sim.me();
         let links = self.state().folding.get(&me.0).cloned().unwrap_or_default();
         for va in links {
-            let value = self.state().rng.next() >> 1;
+            let value = self.state().rng.draw() >> 1;
             self.write_link(va, value);
         }
     }

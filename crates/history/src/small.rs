@@ -9,7 +9,7 @@
 
 use crate::model::{Model, page_of};
 use crate::report::Finding;
-use crate::rng::Rng;
+use crate::rng::lane;
 use crate::saboteur::Saboteur;
 use crate::seat::{Known, Seat};
 use crate::shape::{Format, Live, Refused, Shape, Style};
@@ -131,7 +131,7 @@ fn sequence<P: Paging>(world: &World<'_, P>, number: u64, length: u32) {
         seen: Default::default(),
     };
     let mut seat = Seat {
-        rng: Rng::new(number, 5),
+        rng: lane(number, 5),
         window: window.clone(),
         all: window.clone(),
         last: window.clone(),

@@ -186,6 +186,25 @@ impl<'m, P: Paging> World<'m, P> {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// A phase: each CPU takes a seat, another one in each phase, and makes its steps there.
+    pub(crate) fn phase<S: Send>(
+        &self,
+        phase: usize,
+        steps: usize,
+        seats: &[Mutex<S>],
+        step: impl Fn(&mut S) + Sync,
+    ) {
+        self.sim.parallel(seats.len(), |cpu: Cpu| {
+            let mut seat = lock(&seats[(cpu.index() + phase) % seats.len()]);
+            for _ in 0..steps {
+                if self.stopped() {
+                    break;
+                }
+                step(&mut seat);
+            }
+        });
+    }
+
     /// Whether the history came to its end: nothing may be outstanding now.
     pub(crate) fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Relaxed)
@@ -381,4 +400,9 @@ pub(crate) fn no_memory(error: RangeError) -> bool {
 /// CPU `n` of a machine with `count`.
 pub(crate) fn cpu(n: u64, count: usize) -> Cpu {
     Cpu((n % count.max(1) as u64) as u16)
+}
+
+/// What is in it, also after a thread has panicked with it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

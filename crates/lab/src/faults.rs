@@ -53,15 +53,8 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     let sizes = parameters.orders("sizes");
     let rows: Vec<Row> =
         sizes.iter().map(|size| row(stage, each, *size)).collect::<Result<_, _>>()?;
-    Ok(Report {
-        scenario: SCENARIO.name.into(),
-        machine: stage.name().into(),
-        cpus: cpus(stage).0.into(),
-        parameters: parameters.texts(),
-        page: crate::ground::PAGE.to_string().into(),
-        ratios: ratios(&rows),
-        rows,
-    })
+    let ratios = ratios(&rows);
+    Ok(Report::of((&SCENARIO, parameters), stage, crate::ground::PAGE.to_string(), rows, ratios))
 }
 
 /// The slice of the CPU with this number.

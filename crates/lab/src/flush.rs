@@ -11,7 +11,7 @@
 //!   unmap     all pages and their tables go; the upper tables stay (an anchor holds them)
 //! ```
 
-use crate::ground::{Ground, PAGE, cpus};
+use crate::ground::{Ground, PAGE};
 use crate::meter::Meter;
 use crate::report::Named;
 use crate::scenario::About;
@@ -52,15 +52,8 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     for grain in parameters.grains("grains") {
         Phases::run(stage, bytes, *grain, &mut rows)?;
     }
-    Ok(Report {
-        scenario: SCENARIO.name.into(),
-        machine: stage.name().into(),
-        cpus: cpus(stage).0.into(),
-        parameters: parameters.texts(),
-        page: PAGE.to_string().into(),
-        ratios: ratios(&rows, parameters.grains("grains")),
-        rows,
-    })
+    let ratios = ratios(&rows, parameters.grains("grains"));
+    Ok(Report::of((&SCENARIO, parameters), stage, PAGE.to_string(), rows, ratios))
 }
 
 /// All phases at one grain.

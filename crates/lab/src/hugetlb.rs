@@ -19,7 +19,6 @@
 //! `descriptor_frames` are those of the pool's pages: 8 or 4096 of each dense one, 1 of each folded one, and the shared one.
 //! After each phase the first pages are looked at as a listing would: `heads` and `tails` among their frames.
 
-use crate::ground::cpus;
 use crate::report::Named;
 use crate::scenario::About;
 use crate::{Counted, Counts, Kind, LabError, Parameter, Parameters, PoolStep, Report, Row, Stage};
@@ -95,15 +94,13 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     for name in parameters.names("rows") {
         Pool::new(stage, parameters, name).run(parameters.pages("rounds").get(), &mut rows)?;
     }
-    Ok(Report {
-        scenario: SCENARIO.name.into(),
-        machine: stage.name().into(),
-        cpus: cpus(stage).0.into(),
-        parameters: parameters.texts(),
-        page: parameters.huge("size").bytes().to_string().into(),
-        ratios: Vec::new(),
+    Ok(Report::of(
+        (&SCENARIO, parameters),
+        stage,
+        parameters.huge("size").bytes().to_string(),
         rows,
-    })
+        Vec::new(),
+    ))
 }
 
 /// A pool that is filled and emptied in one way. Dropping it empties it and puts the switches back.

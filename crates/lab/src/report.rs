@@ -2,7 +2,9 @@
 //!
 //! Whole numbers only: a kernel need not compute with fractions, and equal counts are equal texts.
 
-use crate::Parameters;
+use crate::ground::cpus;
+use crate::scenario::About;
+use crate::{Parameters, Stage};
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -120,6 +122,24 @@ pub struct Report {
 }
 
 impl Report {
+    /// What a scenario has measured on a stage; `page` is what ticks are for.
+    pub(crate) fn of<'m, S: Stage<'m>>(
+        (about, parameters): (&About, &Parameters),
+        stage: &S,
+        page: impl Into<Text>,
+        rows: Vec<Row>,
+        ratios: Vec<Ratio>,
+    ) -> Report {
+        Report {
+            scenario: about.name.into(),
+            machine: stage.name().into(),
+            cpus: cpus(stage).0.into(),
+            parameters: parameters.texts(),
+            page: page.into(),
+            rows,
+            ratios,
+        }
+    }
     /// The report as one line of JSON, without a line end.
     pub fn line(&self) -> String {
         serde_json::to_string(self).expect("names and numbers have a JSON form")

@@ -76,15 +76,8 @@ pub(crate) fn run<'m, S: Stage<'m>>(
             rows.push(row(stage, parameters.pages("folios").get(), *spaces, grain)?);
         }
     }
-    Ok(Report {
-        scenario: SCENARIO.name.into(),
-        machine: stage.name().into(),
-        cpus: cpus(stage).0.into(),
-        parameters: parameters.texts(),
-        page: Bytes::MEGA.to_string().into(),
-        ratios: ratios(&rows, parameters),
-        rows,
-    })
+    let ratios = ratios(&rows, parameters);
+    Ok(Report::of((&SCENARIO, parameters), stage, Bytes::MEGA.to_string(), rows, ratios))
 }
 
 /// The forks of the parent. Dropping them has every CPU leave them, and ends them.

@@ -90,15 +90,8 @@ pub(crate) fn run<'m, S: Stage<'m>>(
         }
     }
     let grains = parameters.grains("grains");
-    Ok(Report {
-        scenario: SCENARIO.name.into(),
-        machine: stage.name().into(),
-        cpus: there,
-        parameters: parameters.texts(),
-        page: "fault".into(),
-        ratios: threads().filter_map(|n| ratio(&rows, *n, grains)).collect(),
-        rows,
-    })
+    let ratios = threads().filter_map(|n| ratio(&rows, *n, grains)).collect();
+    Ok(Report::of((&SCENARIO, parameters), stage, "fault", rows, ratios))
 }
 
 type Face<'s, 'm, S> =

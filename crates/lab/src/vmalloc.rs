@@ -21,7 +21,7 @@
 //! Ticks are those that passed for CPU 0, `nanos` of mapping the same by the machine's clock.
 
 use crate::draw::Draw;
-use crate::ground::{PAGE, cpus};
+use crate::ground::PAGE;
 use crate::probe;
 use crate::reach::Watch;
 use crate::report::Named;
@@ -104,15 +104,8 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     for tails in [Tails::Split, Tails::Rounded] {
         rows.push(bench.sizes(parameters.pages("sizes").get(), tails)?);
     }
-    Ok(Report {
-        scenario: SCENARIO.name.into(),
-        machine: stage.name().into(),
-        cpus: cpus(stage).0.into(),
-        parameters: parameters.texts(),
-        page: PAGE.to_string().into(),
-        ratios: ratios(&rows),
-        rows,
-    })
+    let ratios = ratios(&rows);
+    Ok(Report::of((&SCENARIO, parameters), stage, PAGE.to_string(), rows, ratios))
 }
 
 /// Whether a leaf of `level` maps a part of so much.

@@ -13,7 +13,7 @@
 //!
 //! Each folio takes a cleared table for the day when it is split; that is among `cleared_bytes`.
 
-use crate::ground::{Ground, PAGE, cpus};
+use crate::ground::{Ground, PAGE};
 use crate::meter::Meter;
 use crate::report::Named;
 use crate::scenario::About;
@@ -58,15 +58,8 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     let rows = rows(stage, bytes, parameters.size("block"));
     stage.manager().set_clearing(before);
     let rows = rows?;
-    Ok(Report {
-        scenario: SCENARIO.name.into(),
-        machine: stage.name().into(),
-        cpus: cpus(stage).0.into(),
-        page: PAGE.to_string().into(),
-        parameters: parameters.texts(),
-        ratios: ratios(&rows),
-        rows,
-    })
+    let ratios = ratios(&rows);
+    Ok(Report::of((&SCENARIO, parameters), stage, PAGE.to_string(), rows, ratios))
 }
 
 fn rows<'m, S: Stage<'m>>(stage: &S, bytes: Bytes, block: Bytes) -> Result<Vec<Row>, LabError> {

@@ -64,5 +64,6 @@ pub use cost::{ClockKind, Constant, CostModel, Phases, PoolRows, Work};
 pub use counts::Counts;
 pub use format::Rights;
 pub use plan::{Failing, FaultPlan};
+pub use rng::Rng;
 pub use sim::Sim;
 pub use user::{Access, PageFault};

@@ -7,20 +7,20 @@
 
 /// A stream of numbers that depends on the seed alone.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng {
+pub struct Rng {
     state: u64,
 }
 
 impl Rng {
     /// The stream `lane` of `seed`; lanes of one seed differ.
-    pub(crate) fn new(seed: u64, lane: u64) -> Rng {
+    pub fn new(seed: u64, lane: u64) -> Rng {
         let mut rng = Rng { state: seed ^ lane.wrapping_mul(0xa076_1d64_78bd_642f) };
-        rng.next();
+        rng.draw();
         rng
     }
 
     /// The next number.
-    pub(crate) fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,12 +29,28 @@ impl Rng {
     }
 
     /// A number below `bound`; 0 where the bound is 0.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
     /// True once in `every` draws on average; never where `every` is 0.
-    pub(crate) fn once_in(&mut self, every: u32) -> bool {
+    pub fn once_in(&mut self, every: u32) -> bool {
         every != 0 && self.below(u64::from(every)) == 0
+    }
+    /// One of `all`, which is not empty.
+    pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len() as u64) as usize]
+    }
+    /// One of `all`, as often as its weight says.
+    pub fn weighted<T: Copy>(&mut self, all: &[(u32, T)]) -> T {
+        let sum: u32 = all.iter().map(|(weight, _)| weight).sum();
+        let mut at = self.below(u64::from(sum)) as u32;
+        for (weight, value) in all {
+            if at < *weight {
+                return *value;
+            }
+            at -= weight;
+        }
+        all[0].1
     }
 }

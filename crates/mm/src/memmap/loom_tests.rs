@@ -3,28 +3,10 @@
 //! access would meet.
 
 use crate::stock::{Block, Stretch, Stretches};
+use crate::sync::loom_host::LoomHost;
 use crate::sync::{AtomicU64, Grace, GraceSlot, Ordering};
-use foliant_machine::Cpus;
-use foliant_units::Cpu;
 use loom::sync::Arc;
 use loom::thread;
-
-struct Host;
-
-impl Cpus for Host {
-    fn me(&self) -> Cpu {
-        Cpu(0)
-    }
-    fn count(&self) -> usize {
-        2
-    }
-    fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
-        work(Cpu(0))
-    }
-    fn relax(&self) {
-        thread::yield_now();
-    }
-}
 
 const BLOCK: Block = Block(3);
 
@@ -111,7 +93,7 @@ impl World {
         true
     }
     fn wait(&self) {
-        self.grace.wait(&Host, || self.slots.iter());
+        self.grace.wait(&LoomHost, || self.slots.iter());
     }
     fn fold(&self) {
         self.wait();

@@ -1,27 +1,9 @@
 //! Every interleaving of the small protocols: run with `RUSTFLAGS="--cfg loom"`.
 
+use super::loom_host::LoomHost;
 use super::{AtomicU64, Grace, GraceSlot, Ordering, Sequence, Spin};
-use foliant_machine::Cpus;
-use foliant_units::Cpu;
 use loom::sync::Arc;
 use loom::thread;
-
-struct Host;
-
-impl Cpus for Host {
-    fn me(&self) -> Cpu {
-        Cpu(0)
-    }
-    fn count(&self) -> usize {
-        2
-    }
-    fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
-        work(Cpu(0))
-    }
-    fn relax(&self) {
-        thread::yield_now();
-    }
-}
 
 fn model(body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -49,7 +31,7 @@ fn a_grace_period_outlasts_every_reader() {
             })
         };
         reachable.store(0, Ordering::SeqCst);
-        all.0.wait(&Host, || all.1.iter());
+        all.0.wait(&LoomHost, || all.1.iter());
         alive.store(0, Ordering::Release);
         reader.join().unwrap();
     });
@@ -66,7 +48,8 @@ fn a_sequence_shows_no_mixture() {
                 all.0.write(|| all.1.iter().for_each(|word| word.store(1, Ordering::Relaxed)))
             })
         };
-        let seen = all.0.read(&Host, || all.1.each_ref().map(|word| word.load(Ordering::Relaxed)));
+        let seen =
+            all.0.read(&LoomHost, || all.1.each_ref().map(|word| word.load(Ordering::Relaxed)));
         assert_eq!(seen[0], seen[1]);
         writer.join().unwrap();
     });
@@ -78,7 +61,7 @@ fn a_spin_lock_keeps_others_out() {
     model(|| {
         let all = Arc::new((Spin::default(), AtomicU64::new(0)));
         let add = |all: &(Spin, AtomicU64)| {
-            let _held = all.0.lock(&Host);
+            let _held = all.0.lock(&LoomHost);
             all.1.store(all.1.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         };
         let other = {

@@ -15,6 +15,8 @@ mod sequence;
 mod spin;
 
 #[cfg(all(loom, test))]
+pub(crate) mod loom_host;
+#[cfg(all(loom, test))]
 mod loom_tests;
 
 pub(crate) use grace::{Grace, GraceSlot};
