@@ -13,7 +13,7 @@
 //! huge at once (G3), needs no flush of its own, and where the split fails it is a leaf again. The table is the one that
 //! lies in deposit for the leaf: putting needs no memory.
 //!
-//! Who moves folios fills a [`Convoy`] with as many as one flush shall cover, each with a block of its order to go to.
+//! Who moves folios fills a `Convoy` with as many as one flush shall cover, each with a block of its order to go to.
 //!
 //! **Invariants**
 //! - T1. Between the flush and the put no CPU has a translation to a frame of the folio.
