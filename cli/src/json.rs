@@ -1,7 +1,7 @@
 //! The machine-readable form of tables.
 
 use crate::failure::{Done, Failure};
-use crate::replay::Replayed;
+use crate::table::Replayed;
 use foliant_trace::replay::Row;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -28,6 +28,7 @@ mod lab;
 mod progress;
 mod record;
 mod replay;
+mod scenario;
 mod sim;
 mod table;
 mod trace;

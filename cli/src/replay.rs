@@ -2,6 +2,7 @@
 
 use crate::args::{Machine, Replay};
 use crate::failure::{Done, Failure, print};
+use crate::table::Replayed;
 use crate::{json, progress, table};
 use foliant_trace::Trace;
 use foliant_trace::replay::{Choice, Plan, Row, Settings, replay_all};
@@ -10,16 +11,6 @@ use std::path::Path;
 /// The recording that the bare command replays.
 pub(crate) const SHIPPED_NAME: &str = "traces/cc.trace";
 const SHIPPED: &[u8] = include_bytes!("../../traces/cc.trace");
-
-/// A recording and the rows of its replay. The first row is the one of 4 KiB pages.
-pub(crate) struct Replayed<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) trace: &'a Trace,
-    pub(crate) plan: &'a Plan,
-    pub(crate) settings: &'a Settings,
-    pub(crate) base: &'a Row,
-    pub(crate) rows: &'a [Row],
-}
 
 pub(crate) fn run(args: &Replay) -> Done {
     let mut files = Vec::new();

@@ -1,14 +1,24 @@
 //! Tables for people.
 
-use crate::replay::Replayed;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use foliant_trace::replay::Row;
+use foliant_trace::Trace;
+use foliant_trace::replay::{Plan, Row, Settings};
 use foliant_units::Order;
 use std::fmt::Write;
 
 /// A row is the best if no other takes less kernel time within this much memory over 4 KiB pages.
 const PEAK_RATIO_MOST: f64 = 1.05;
+
+/// A recording and the rows of its replay. The first row is the one of 4 KiB pages.
+pub(crate) struct Replayed<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) trace: &'a Trace,
+    pub(crate) plan: &'a Plan,
+    pub(crate) settings: &'a Settings,
+    pub(crate) base: &'a Row,
+    pub(crate) rows: &'a [Row],
+}
 
 /// Right-aligned columns below plain heads, the first one left-aligned.
 pub(crate) fn columns(

@@ -5,8 +5,8 @@
 use super::{Count, Published, Row, Scale};
 use crate::args::Size;
 use crate::failure::{Done, Failure};
-use crate::lab::{self, thpscale};
-use crate::{replay, table};
+use crate::lab::thpscale;
+use crate::{replay, scenario, table};
 use foliant_hosted::{Asked, measure};
 use foliant_lab::{Parameters, Report, Scenario};
 use foliant_sim::{Backing, Config, CostModel};
@@ -244,7 +244,7 @@ fn simulated(
     let parameters = Parameters::parse(scenario, words.iter().map(String::as_str));
     let parameters = parameters.map_err(Failure::new)?;
     let size = Size { cpus: Some(cpus), memory: None };
-    lab::report((scenario, &parameters), size, |config| adjust(Config { model, ..config }))
+    scenario::report((scenario, &parameters), size, |config| adjust(Config { model, ..config }))
 }
 
 fn named(model: &str) -> Done<CostModel> {

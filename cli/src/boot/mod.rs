@@ -17,7 +17,8 @@ pub(crate) use qemu::Ended;
 
 use crate::args::{Board, Boot, Guest, Size};
 use crate::failure::{Done, Failure, print};
-use crate::lab::{self, show};
+use crate::lab::show;
+use crate::scenario;
 use foliant_lab::{Parameters, Report, Scenario};
 use foliant_units::Bytes;
 use std::path::{Path, PathBuf};
@@ -143,7 +144,7 @@ impl Ended {
 pub(crate) fn command(args: &Boot) -> Done {
     let mode = match &args.lab {
         Some(name) => {
-            let (scenario, parameters) = lab::scenario(name, args.words.iter())?;
+            let (scenario, parameters) = scenario::parse(name, args.words.iter())?;
             Mode::Lab(scenario, parameters)
         }
         None if args.laws => Mode::Laws,

@@ -7,10 +7,10 @@
 //!
 //! **Not here**: the scenario (`foliant-lab`), where prices come from (`foliant-sim`).
 
-use super::{simulate, with_model};
 use crate::args::Lab;
 use crate::failure::{Done, Failure, print};
 use crate::json;
+use crate::scenario::{simulate, with_model};
 use crate::table::{columns, count};
 use foliant_lab::{Parameters, Report, Scenario};
 use foliant_sim::{Backing, Config, Phases};

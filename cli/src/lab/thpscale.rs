@@ -5,10 +5,11 @@
 //!
 //! **Not here**: the scenario (`foliant-lab`).
 
-use super::{show, simulate, with_model};
+use super::show;
 use crate::args::Lab;
 use crate::failure::{Done, print};
 use crate::json;
+use crate::scenario::{simulate, with_model};
 use crate::table::columns;
 use foliant_lab::{Parameters, Report, Scenario};
 use serde::Serialize;

@@ -2,11 +2,11 @@
 //!
 //! A count must be equal, or the difference has a written reason here.
 
-use super::simulate;
 use crate::args::Lab;
 use crate::boot::{self, Mode, Options};
 use crate::failure::{Done, Failure, print};
 use crate::progress;
+use crate::scenario::{parse, simulate, with_model};
 use crate::table::{columns, count};
 use foliant_lab::{Parameters, Report, Row, Scenario};
 use serde::Serialize;
@@ -77,7 +77,7 @@ impl Pair {
 pub(super) fn run(args: &Lab) -> Done {
     let mut pairs = Vec::new();
     for (scenario, parameters) in asked(&args.words)? {
-        let adjust = |config| super::with_model(config, args);
+        let adjust = |config| with_model(config, args);
         let simulated = simulate((scenario, &parameters), args.size, adjust)?;
         let real = in_the_kernel(args, scenario, parameters)?;
         pairs.extend(compare(&simulated, &real, KNOWN));
@@ -98,8 +98,7 @@ pub(super) fn run(args: &Lab) -> Done {
 /// The scenarios that the words name, or all. Parameters are those of the scenario named before them.
 fn asked(words: &[String]) -> Done<Vec<(Scenario, Parameters)>> {
     if words.is_empty() {
-        let all =
-            Scenario::ALL.iter().map(|scenario| super::scenario(&scenario.to_string(), [].iter()));
+        let all = Scenario::ALL.iter().map(|scenario| parse(&scenario.to_string(), [].iter()));
         return all.collect();
     }
     let mut asked = Vec::new();
@@ -107,7 +106,7 @@ fn asked(words: &[String]) -> Done<Vec<(Scenario, Parameters)>> {
     while let Some((name, more)) = rest.split_first() {
         let parameters = more.iter().take_while(|word| word.contains('=')).count();
         let (mine, others) = more.split_at(parameters);
-        asked.push(super::scenario(name, mine.iter())?);
+        asked.push(parse(name, mine.iter())?);
         rest = others;
     }
     Ok(asked)

@@ -10,11 +10,12 @@
 //! **Not here**: the scenario (`foliant-lab`), the probing (`foliant-hosted`).
 #![cfg(target_arch = "x86_64")]
 
-use super::{simulate, with_model, zero};
+use super::zero;
 use crate::args::Lab;
 use crate::failure::{Done, Failure, print};
 use crate::json;
 use crate::progress;
+use crate::scenario::{simulate, with_model};
 use crate::table::{columns, count};
 use foliant_hosted::{ProbeAsked, Probed, available, probe};
 use foliant_lab::{Caches, Parameters, Report, Row, Scenario};

@@ -19,8 +19,8 @@
 //! `descriptor_frames` are those of the pool's pages: 8 or 4096 of each dense one, 1 of each folded one, and the shared one.
 //! After each phase the first pages are looked at as a listing would: `heads` and `tails` among their frames.
 
+use crate::parameters::About;
 use crate::report::Named;
-use crate::scenario::About;
 use crate::{Counted, Counts, Kind, LabError, Parameter, Parameters, PoolStep, Report, Row, Stage};
 use alloc::format;
 use alloc::string::ToString;

@@ -47,8 +47,8 @@ mod zero;
 
 pub use counted::{Counted, Counts};
 pub use error::LabError;
-pub use parameters::{Kind, Parameter, ParameterError, Parameters};
+pub use parameters::{About, Kind, Parameter, ParameterError, Parameters};
 pub use reach::{Array, Caches};
 pub use report::{Named, Ratio, Report, Row};
-pub use scenario::{About, Scenario, UnknownScenario};
+pub use scenario::{Scenario, UnknownScenario};
 pub use stage::{PoolStep, Stage, Stopped};

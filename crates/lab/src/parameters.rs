@@ -9,6 +9,17 @@ use foliant::FlushGrain;
 use foliant::fault::Orders;
 use foliant_units::{Bytes, Order, Pages};
 
+/// What a scenario is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct About {
+    /// Its name.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub purpose: &'static str,
+    /// Its parameters.
+    pub parameters: &'static [Parameter],
+}
+
 /// One parameter of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameter {

@@ -3,7 +3,7 @@
 //! Whole numbers only: a kernel need not compute with fractions, and equal counts are equal texts.
 
 use crate::ground::cpus;
-use crate::scenario::About;
+use crate::parameters::About;
 use crate::{Parameters, Stage};
 use alloc::borrow::Cow;
 use alloc::string::String;

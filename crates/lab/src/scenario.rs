@@ -1,24 +1,13 @@
 //! The table of scenarios.
 
 use crate::{
-    LabError, Parameter, Parameters, Report, Stage, faults, flush, hugetlb, split, thpscale,
-    vmalloc, zero,
+    About, LabError, Parameters, Report, Stage, faults, flush, hugetlb, split, thpscale, vmalloc,
+    zero,
 };
 use alloc::vec;
 use alloc::vec::Vec;
 use core::{error, fmt, str};
 use foliant_units::Bytes;
-
-/// What a scenario is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct About {
-    /// Its name.
-    pub name: &'static str,
-    /// What it shows, in one line.
-    pub purpose: &'static str,
-    /// Its parameters.
-    pub parameters: &'static [Parameter],
-}
 
 macro_rules! scenarios {
     ($($(#[$doc:meta])* $name:ident => $module:ident,)*) => {

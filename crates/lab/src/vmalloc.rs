@@ -22,10 +22,10 @@
 
 use crate::draw::Draw;
 use crate::ground::PAGE;
+use crate::parameters::About;
 use crate::probe;
 use crate::reach::Watch;
 use crate::report::Named;
-use crate::scenario::About;
 use crate::{Counted, Counts, Kind, LabError, Parameter, Parameters, Ratio, Report, Row, Stage};
 use alloc::format;
 use alloc::string::{String, ToString};
