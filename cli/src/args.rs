@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Boot(Boot),
     /// Run one random history of the memory manager under all checkers, and tell what happened
     Sim(Sim),
+    /// Measure all five systems and write one page with tables, plots and a map of memory
+    Report(Report),
 }
 
 #[derive(ClapArgs, Debug)]
@@ -176,6 +178,9 @@ pub(crate) struct Here {
     /// With `zero` alone: how much memory is cleared
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) total: Option<Bytes>,
+    /// With `zero` alone: of how many rounds medians are taken [default: 7]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) rounds: Option<u32>,
     /// With `zero` alone: say what was measured of each primitive, and what follows
     #[arg(long)]
     pub(crate) explain: bool,
@@ -187,6 +192,7 @@ impl Here {
         let options = [
             (self.block.is_some(), "--size"),
             (self.total.is_some(), "--total"),
+            (self.rounds.is_some(), "--rounds"),
             (self.explain, "--explain"),
         ];
         first(options)
@@ -194,7 +200,7 @@ impl Here {
 }
 
 /// The first that was given.
-fn first(options: [(bool, &'static str); 3]) -> Option<&'static str> {
+fn first<const N: usize>(options: [(bool, &'static str); N]) -> Option<&'static str> {
     options.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
 }
 
@@ -247,6 +253,19 @@ pub(crate) struct Sim {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Report {
+    /// Where the page goes; it appears when it is whole
+    #[arg(short, long, value_name = "FILE", default_value = "foliant-report.html")]
+    pub(crate) output: PathBuf,
+    /// Show it in the browser
+    #[arg(long)]
+    pub(crate) open: bool,
+    /// Leave out what takes long: up to 16 CPUs, one recording, nothing of this machine's own memory
+    #[arg(long)]
+    pub(crate) quick: bool,
 }
 
 /// How large the machine is.

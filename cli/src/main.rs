@@ -11,6 +11,7 @@
 //!   foliant lab NAME               a measured scenario on the simulator; --truth: and in the kernel, compared
 //!   foliant boot                   the kernel under QEMU
 //!   foliant sim                    a random history under all checkers, with a bug planted if asked for
+//!   foliant report                 all of it on one page
 //! ```
 //!
 //! Tables and JSON go to standard output, progress and remarks to standard error. Whatever goes wrong is one
@@ -23,11 +24,13 @@ mod board;
 mod boot;
 mod check;
 mod failure;
+mod host;
 mod json;
 mod lab;
 mod progress;
 mod record;
 mod replay;
+mod report;
 mod scenario;
 mod sim;
 mod table;
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Some(Command::Lab(args)) => lab::run(&args),
         Some(Command::Boot(args)) => boot::command(&args),
         Some(Command::Sim(args)) => sim::run(&args),
+        Some(Command::Report(args)) => report::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,7 +6,7 @@ use crate::args::{Lab, Size};
 use crate::failure::{Done, Failure};
 use crate::progress;
 use foliant_lab::{Parameters, Report, Scenario};
-use foliant_sim::Config;
+use foliant_sim::{Backing, Config};
 use foliant_stage::SimStage;
 
 /// The machine with the prices that were asked for.
@@ -25,6 +25,18 @@ pub(crate) fn parse<'w>(
     let parameters =
         Parameters::parse(scenario, words.map(String::as_str)).map_err(Failure::new)?;
     Ok((scenario, parameters))
+}
+
+/// What a command line asks for, in modelled time only; for who shows progress of their own.
+pub(crate) fn modelled(args: &Lab) -> Done<Report> {
+    let Some((name, words)) = args.words.split_first() else {
+        return Err(Failure::new("no scenario was named; see `foliant lab --list`"));
+    };
+    let (scenario, parameters) = parse(name, words.iter())?;
+    report((scenario, &parameters), args.size, |config| match scenario {
+        Scenario::Hugetlb => Config { backing: Backing::Compact, ..with_model(config, args) },
+        _ => with_model(config, args),
+    })
 }
 
 /// [`report`] with a sign of life.

@@ -7,7 +7,7 @@ pub(crate) mod show;
 pub(crate) mod thpscale;
 mod truth;
 mod vmalloc;
-mod zero;
+pub(crate) mod zero;
 
 use crate::args::Lab;
 use crate::board;

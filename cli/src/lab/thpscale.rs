@@ -18,11 +18,11 @@ const PUBLISHED: &str = include_str!("thpscale.tsv");
 
 /// One number of threads.
 #[derive(Serialize, PartialEq, Debug)]
-struct Beside {
-    threads: u64,
+pub(crate) struct Beside {
+    pub(crate) threads: u64,
     /// The mean latency with batched flushes, where without it is 1; also for what was published.
-    time: Option<f64>,
-    published_time: Option<f64>,
+    pub(crate) time: Option<f64>,
+    pub(crate) published_time: Option<f64>,
 }
 
 #[derive(Serialize, Debug)]
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
 }
 
 /// The time of each number of threads that was run.
-fn beside(report: &Report) -> Vec<Beside> {
+pub(crate) fn beside(report: &Report) -> Vec<Beside> {
     let threads_of = |name: &str| {
         let number = name.strip_prefix("fault-both-")?.split(',').next()?;
         number.parse::<u64>().ok()

@@ -10,13 +10,12 @@
 //! **Not here**: the scenario (`foliant-lab`), the probing (`foliant-hosted`).
 #![cfg(target_arch = "x86_64")]
 
-use super::zero;
 use crate::args::Lab;
 use crate::failure::{Done, Failure, print};
 use crate::json;
-use crate::progress;
 use crate::scenario::{simulate, with_model};
 use crate::table::{columns, count};
+use crate::{host, progress};
 use foliant_hosted::{ProbeAsked, Probed, available, probe};
 use foliant_lab::{Caches, Parameters, Report, Row, Scenario};
 use foliant_sim::Config;
@@ -86,7 +85,7 @@ pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
         ..config
     })?;
     let text = |name: &str| parameters.texts().get(name).cloned().unwrap_or_default();
-    let before = zero::load();
+    let before = host::load();
     let here = here(Bytes::parse(&text("table-size")).map_err(Failure::new)?)?;
     let whole = Whole {
         model: args.model().name,
@@ -102,7 +101,7 @@ pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
     if args.json {
         return print(&json::text(&whole)?);
     }
-    let host = format!("{}, load {before} before, {} after", zero::processor(), zero::load());
+    let host = format!("{}, load {before} before, {} after", host::processor(), host::load());
     print(&text_of(&whole, &report, &host))
 }
 

@@ -5,12 +5,11 @@
 
 use crate::args::Lab;
 use crate::failure::{Done, Failure, print};
-use crate::progress;
 use crate::table::columns;
+use crate::{host, progress};
 use foliant_hosted::{Asked, Measurement, Row, measure};
 use foliant_units::{Bytes, Order};
 use std::fmt::Write;
-use std::fs::read_to_string;
 
 /// Rounds of which medians are taken.
 const ROUNDS: u32 = 7;
@@ -18,11 +17,11 @@ const ROUNDS: u32 = 7;
 const TOTAL: [Bytes; 2] = [Bytes::GIGA, Bytes::new(2 << 30)];
 
 pub(super) fn run(args: &Lab) -> Done {
-    let size = args.here.block.unwrap_or(Order::MEGA);
-    let total = args.here.total.unwrap_or(TOTAL[usize::from(size == Order::GIGA)]);
-    let asked = Asked { size, total, rounds: ROUNDS };
-    let spinner = progress::spinner(&format!("clearing {total} in blocks of {}", size.bytes()));
-    let before = load();
+    let asked = asked(args);
+    let total = asked.total;
+    let spinner =
+        progress::spinner(&format!("clearing {total} in blocks of {}", asked.size.bytes()));
+    let before = host::load();
     let measured = measure(&asked, |done, all| {
         spinner.set_message(format!("clearing {total}: round {done} of {all}"));
     });
@@ -31,7 +30,7 @@ pub(super) fn run(args: &Lab) -> Done {
     if args.json {
         return print(&crate::json::text(&measured)?);
     }
-    let host = format!("{}, load {before} before, {} after", processor(), load());
+    let host = format!("{}, load {before} before, {} after", host::processor(), host::load());
     let mut text = table(&measured, &host);
     if args.here.explain {
         text += &explain(&measured);
@@ -39,22 +38,11 @@ pub(super) fn run(args: &Lab) -> Done {
     print(&text)
 }
 
-/// The name of the processor.
-pub(super) fn processor() -> String {
-    let info = read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = info.lines().find(|line| line.split(':').next().unwrap_or("").trim() == name);
-        line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
-    };
-    let name = field("model name").unwrap_or_else(|| "unknown processor".into());
-    let family = field("cpu family").zip(field("model"));
-    family.map_or(name.clone(), |(family, model)| format!("{name}, family {family} model {model}"))
-}
-
-/// The load of the last minute.
-pub(super) fn load() -> String {
-    let text = read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().next().unwrap_or("unknown").to_owned()
+/// What the command line asks for.
+pub(crate) fn asked(args: &Lab) -> Asked {
+    let size = args.here.block.unwrap_or(Order::MEGA);
+    let total = args.here.total.unwrap_or(TOTAL[usize::from(size == Order::GIGA)]);
+    Asked { size, total, rounds: args.here.rounds.unwrap_or(ROUNDS) }
 }
 
 /// `of` to `to` with two decimals.

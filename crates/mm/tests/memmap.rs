@@ -2,7 +2,9 @@
 
 mod common;
 use common::*;
-use foliant::memmap::{Batch, Birth, Folded, Freed, Memmap, Refused, Released, Unfolded};
+use foliant::memmap::{
+    Batch, Birth, Described, Folded, Freed, Memmap, Refused, Released, Unfolded,
+};
 use foliant::table::{Entry, X86_64};
 use foliant::{Event, FlushGrain, Policy};
 use foliant_sim::Sim;
@@ -86,6 +88,21 @@ fn agree(mm: &Mm<'_>) {
     assert_eq!(mm.total(Event::MemmapPages), census.frames.get());
 }
 
+/// What each block says of its descriptors adds up to the census, and blocks without memory say nothing.
+fn listed(mm: &Mm<'_>) -> [u64; 4] {
+    use Described::{Absent, Dense, Folded, Leaf};
+    let memmap = mm.memmap();
+    let end = mm.ranges().map(|range| range.end().get()).max().unwrap();
+    let blocks = (0..end.next_multiple_of(512)).step_by(512).map(Frame::new);
+    let states: Vec<Described> = blocks.filter_map(|frame| memmap.described(frame)).collect();
+    let counted = [Absent, Leaf, Dense, Folded]
+        .map(|state| states.iter().filter(|other| **other == state).count() as u64);
+    let census = memmap.census();
+    assert_eq!(counted, [census.absent, census.leaf, census.dense, census.folded]);
+    assert_eq!(memmap.described(Frame::new(end.next_multiple_of(1 << 18))), None);
+    counted
+}
+
 fn finish_all(sim: &Sim, mm: &Mm<'_>) {
     agree(mm);
     finish(sim, mm, &[]);
@@ -127,6 +144,34 @@ fn a_batch_is_folded_with_two_shootdowns_and_unfolded_with_one_on_any_number_of_
         assert_eq!(memmap.census().folded, 0);
         finish_all(&sim, &mm);
     }
+}
+
+#[test]
+fn each_block_says_how_its_descriptors_are_mapped() {
+    let sim = sim(2, 512);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let memmap = mm.memmap();
+    let [absent, ..] = listed(&mm);
+    assert!(absent > 200, "{absent} of 256 blocks have no descriptors at first");
+    let mut born = claim(&memmap, 10, Birth::Folded);
+    assert_eq!(listed(&mm)[3], 10);
+    born.each(|huge| assert_eq!(memmap.described(huge.head()), Some(Described::Folded)));
+    memmap.release(&mut born);
+    mm.describe_all().unwrap();
+    assert_eq!(listed(&mm)[0], 0);
+    let mut dense = claim(&memmap, 10, Birth::Dense);
+    dense.each(|huge| {
+        let last = Frame::new(huge.head().get() + 511);
+        assert!(matches!(memmap.described(last), Some(Described::Leaf | Described::Dense)));
+    });
+    memmap.fold(&mut dense);
+    assert_eq!(listed(&mm)[3], 10);
+    memmap.unfold(&mut dense);
+    dense.each(|huge| assert_eq!(memmap.described(huge.head()), Some(Described::Dense)));
+    assert_eq!(listed(&mm)[3], 0);
+    memmap.release(&mut dense);
+    drop((born, dense));
+    finish_all(&sim, &mm);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! How many stretches are in which state, counted in the page tables.
+//! In which state stretches are, and how many in each, by a look at the page tables.
 
 use super::Memmap;
 use crate::stock::{Block, SECTION_BYTES, STRETCH_PAGES};
@@ -8,6 +8,19 @@ use foliant_units::{FRAME_BYTES, Frame, FrameRange, Level, Order, Pages, Va};
 
 /// Blocks in a section.
 const BLOCKS: u64 = SECTION_BYTES.get() / STRETCH_PAGES.bytes().get();
+
+/// How the descriptors of a 2 MiB block are mapped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Described {
+    /// Not at all.
+    Absent,
+    /// By a leaf that the whole section shares.
+    Leaf,
+    /// By eight entries to eight frames.
+    Dense,
+    /// As part of a folded huge page.
+    Folded,
+}
 
 /// 2 MiB blocks by the state of their stretch, and the frames that all of them take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -48,24 +61,43 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         above.min_by_key(|range| range.start())
     }
 
+    /// How the descriptors of the 2 MiB block that holds `frame` are mapped; `None` where that is no memory of the manager's. A
+    /// look at a few words, and at one moment.
+    pub fn described(&self, frame: Frame) -> Option<Described> {
+        let block = Block::of(frame);
+        self.has_memory(block).then(|| match self.section_leaf(block) {
+            true => Described::Leaf,
+            false => described(self.own_frames(self.stock.stretch(block).start())),
+        })
+    }
+
+    fn has_memory(&self, block: Block) -> bool {
+        let memory = FrameRange::new(block.first(), Order::MEGA.pages());
+        memory.is_some_and(|m| self.stock.folios.ranges().any(|range| range.overlaps(m)))
+    }
+
+    /// Whether one leaf maps the stretches of the block's section.
+    fn section_leaf(&self, block: Block) -> bool {
+        let first = Block(block.0 / BLOCKS * BLOCKS);
+        let found = self.stock.kernel.walk(self.stock.stretch(first).start());
+        found.level >= Level::MEGA && matches!(found.entry, Entry::Leaf { .. })
+    }
+
     /// Counts the stretches of a section. The last blocks of one may be no memory: their descriptors are frames too.
     fn count_section(&self, section: u64, census: &mut Census) {
-        let first = self.stock.stretch(Block(section * BLOCKS)).start();
-        let found = self.stock.kernel.walk(first);
-        let leaf = found.level >= Level::MEGA && matches!(found.entry, Entry::Leaf { .. });
+        let leaf = self.section_leaf(Block(section * BLOCKS));
         let mut frames = if leaf { SECTION_BYTES.get() / FRAME_BYTES } else { 0 };
         for block in (section * BLOCKS..(section + 1) * BLOCKS).map(Block) {
             let own = if leaf { None } else { self.own_frames(self.stock.stretch(block).start()) };
             frames += own.unwrap_or(0);
-            let memory = FrameRange::new(block.first(), Order::MEGA.pages());
-            if !memory.is_some_and(|m| self.stock.folios.ranges().any(|range| range.overlaps(m))) {
+            if !self.has_memory(block) {
                 continue;
             }
-            match own {
-                _ if leaf => census.leaf += 1,
-                None => census.absent += 1,
-                Some(own) if own == STRETCH_PAGES.get() => census.dense += 1,
-                Some(_) => census.folded += 1,
+            match if leaf { Described::Leaf } else { described(own) } {
+                Described::Absent => census.absent += 1,
+                Described::Leaf => census.leaf += 1,
+                Described::Dense => census.dense += 1,
+                Described::Folded => census.folded += 1,
             }
         }
         census.frames = Pages::new(census.frames.get() + frames);
@@ -81,5 +113,14 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
             }
         }
         Some(own)
+    }
+}
+
+/// What it means that a stretch which no leaf maps has so many frames for itself.
+fn described(own: Option<u64>) -> Described {
+    match own {
+        None => Described::Absent,
+        Some(own) if own == STRETCH_PAGES.get() => Described::Dense,
+        Some(_) => Described::Folded,
     }
 }

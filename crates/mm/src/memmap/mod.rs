@@ -92,7 +92,7 @@ mod tests;
 
 pub use batch::Batch;
 pub use birth::Birth;
-pub use census::Census;
+pub use census::{Census, Described};
 pub use fold::Folded;
 pub use huge::{Huge, Refused};
 pub use release::{Freed, Released};
