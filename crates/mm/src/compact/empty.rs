@@ -88,6 +88,8 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
             let identity = self.stock.look(frame);
             let why = match identity.kind() {
                 Kind::Anon | Kind::Tail if identity.has(Flag::Poisoned) => Some(Why::Broken),
+                // Since the window was looked at (C3).
+                Kind::Anon | Kind::Tail if identity.order() >= Order::MEGA => Some(Why::Kept),
                 Kind::Anon | Kind::Tail => self.stays(identity.head(frame)),
                 _ => Some(Why::Kept),
             };
@@ -124,6 +126,9 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
             at = frame.add(Pages::new(1));
             let Ok(held) = Convoy::hold(self.stock, frame) else { continue };
             let (head, order) = (held.head(), held.order());
+            if order >= Order::MEGA {
+                break Round::Done; // the block is held by now: as good as whole (C3)
+            }
             match window.target(order, |block| self.stock.claim_in(block, order).ok()) {
                 Some(to) => {
                     convoy.add(held, to);

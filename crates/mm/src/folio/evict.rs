@@ -56,7 +56,8 @@ impl<'m> Folios<'m> {
 
     /// A block of 2^`order` frames, smaller than 2 MiB, out of the 2 MiB block that holds `frame`, if that is in use.
     pub(crate) fn alloc_in(&self, frame: Frame, order: Order) -> Option<Frame> {
-        let (section, block) = self.block_of(frame)?;
+        // All of a block that somebody prefers may be free; taken as one it is no part of it any more.
+        let (section, block) = self.block_of(frame).filter(|_| order < Order::MEGA)?;
         let at = section.take_here(block, order.get().into())?;
         Some(section.frame(block, at))
     }
@@ -83,14 +84,14 @@ impl<'m> Folios<'m> {
 
 impl<'m> Section<'m> {
     /// A block of 2^`order` frames out of block `blk`, whoever prefers it.
-    fn take_here(&self, blk: usize, order: u32) -> Option<Offset> {
+    pub(super) fn take_here(&self, blk: usize, order: u32) -> Option<Offset> {
         let at = self.load(blk).offers(order).then(|| self.take(blk, order, 0)).flatten();
         if at.is_none() {
             self.refresh(blk);
         }
         at
     }
-    fn hoard(&self, blk: usize) -> Pick {
+    pub(super) fn hoard(&self, blk: usize) -> Pick {
         if !self.load(blk).is_small() {
             return Pick::default();
         }
@@ -98,13 +99,13 @@ impl<'m> Section<'m> {
         self.refresh(blk);
         pick
     }
-    fn give_up(&self, blk: usize, pick: &Pick) -> Result<(), Offset> {
+    pub(super) fn give_up(&self, blk: usize, pick: &Pick) -> Result<(), Offset> {
         let done = self.field(blk).give_all(pick);
         self.recheck(blk);
         done
     }
     /// Closes the field of a block whose frames are all allocated one by one, and makes it a held one.
-    fn join(&self, blk: usize, class: Class) -> bool {
+    pub(super) fn join(&self, blk: usize, class: Class) -> bool {
         let Some(old) = self.begin(blk, |_| true) else { return false };
         let closed = self.field(blk).close(Bits::full(0));
         let new = if closed { Entry::held(MEGA, class, Phase::Settled) } else { old };

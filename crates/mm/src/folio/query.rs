@@ -26,6 +26,11 @@ impl Census {
     pub fn pages(&self) -> Pages {
         Pages::new(Order::all().map(|order| self.blocks(order) * order.pages().get()).sum())
     }
+    /// How many free blocks of `order` there are, those within larger ones included.
+    pub fn within(&self, order: Order) -> u64 {
+        let blocks = |larger: Order| self.blocks(larger) << (larger.get() - order.get());
+        Order::all().skip(order.index()).map(blocks).sum()
+    }
     /// The largest order of which a block is free, if any is.
     pub fn largest(&self) -> Option<Order> {
         Order::all().rev().find(|order| self.blocks(*order) > 0)

@@ -1,7 +1,9 @@
 //! A machine that lets a test act in the middle of an operation: right after a block was cleared, right before a root is
-//! loaded, or right before other CPUs are asked.
+//! loaded, right before other CPUs are asked, or where long work lets others run.
 
-use foliant_machine::{Around, Cpus, Invalidation, Kept, PhysMem, Root, Ticket, Tlb, Warmth};
+use foliant_machine::{
+    Around, Clock, Cpus, Invalidation, Kept, PhysMem, Root, Ticket, Tlb, Warmth,
+};
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Cpu, CpuSet, Pa};
 use std::sync::Mutex;
@@ -14,12 +16,14 @@ pub struct Meddler {
     clearing: Mutex<Option<(Bytes, Hook)>>,
     activating: Mutex<Option<(Cpu, Hook)>>,
     asking: Mutex<Option<Hook>>,
+    breathing: Mutex<Option<Hook>>,
 }
 
 impl Meddler {
     pub fn new(sim: Sim) -> Meddler {
-        let (clearing, activating, asking) = (Mutex::new(None), Mutex::new(None), Mutex::new(None));
-        Meddler { sim, clearing, activating, asking }
+        let (clearing, activating) = (Mutex::new(None), Mutex::new(None));
+        let (asking, breathing) = (Mutex::new(None), Mutex::new(None));
+        Meddler { sim, clearing, activating, asking, breathing }
     }
     /// Runs `hook` once, after the next block of `bytes` was cleared: the folio is prepared, not yet published.
     pub fn after_clearing(&self, bytes: u64, hook: impl FnOnce() + Send + 'static) {
@@ -32,6 +36,10 @@ impl Meddler {
     /// Runs `hook` once, when some CPU is about to ask others: entries were changed, and nobody was told.
     pub fn before_asking(&self, hook: impl FnOnce() + Send + 'static) {
         *self.asking.lock().unwrap() = Some(Box::new(hook));
+    }
+    /// Runs `hook` once, when long work next lets others run.
+    pub fn at_breath(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.breathing.lock().unwrap() = Some(Box::new(hook));
     }
 }
 
@@ -58,6 +66,13 @@ unsafe impl Around for Meddler {
             hook();
         }
         self.sim.activate(root, kept)
+    }
+    fn breathe(&self) {
+        let due = self.breathing.lock().unwrap().take();
+        if let Some(hook) = due {
+            hook();
+        }
+        self.sim.breathe();
     }
     fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
         let due = self.asking.lock().unwrap().take();
