@@ -43,6 +43,7 @@ mod seat;
 mod shape;
 mod small;
 mod splits;
+mod tasks;
 mod world;
 
 pub use history::{Caught, Go, Histories, History, run_planted};

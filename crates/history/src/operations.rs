@@ -3,15 +3,19 @@
 //! An operation that is refused for lack of memory changed nothing; where its documentation admits a partial
 //! change, the range is unmapped, so that the model is exact again.
 
-use crate::model::Stretch;
+use crate::model::{Stretch, WORDS};
 use crate::seat::{Known, Lineages, Seat};
 use crate::splits;
 use crate::world::{World, no_memory, range};
 use foliant::Policy;
 use foliant::fault::{Global, Orders, ProcessSwitch};
+use foliant::manager::CollapseLimits;
 use foliant::space::{Advice, Flags, MapError, MapRequest, Place, RangeError};
 use foliant::table::Paging;
 use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
+
+/// Stores to a range that is collapsed afterwards.
+pub(crate) const STORES: usize = 6;
 
 /// The operations of a seat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -201,10 +205,13 @@ impl Seat {
             Op::Userfault => self.userfault(world),
             Op::Bad => self.bad(world),
             Op::AddMemory => world.add_memory(),
-            Op::Split => {
-                let (id, va) = (self.known().id, self.target());
-                splits::split(world, &mut self.rng, id, va);
-            }
+            Op::Split => match splits::whole(&mut self.rng, &self.window) {
+                Some(whole) => self.collapse(world, &whole),
+                None => {
+                    let (id, va) = (self.known().id, self.target());
+                    splits::split(world, &mut self.rng, id, va);
+                }
+            },
         }
     }
 
@@ -231,6 +238,33 @@ impl Seat {
                 world.wrong("answers", format!("map of {stretch:x?}: {got:?}, {first:x?}"))
             }
         }
+    }
+
+    /// Makes an area of a whole range, stores here and there, and has it collapsed.
+    fn collapse<P: Paging>(&mut self, world: &World<'_, P>, whole: &Stretch) {
+        world.count("map");
+        let request = MapRequest {
+            place: Place::Fixed(va(whole.start)),
+            bytes: span(whole).bytes(),
+            flags: Flags::READ_WRITE,
+            tag: 0,
+        };
+        match world.mm.map(self.known().id, &request) {
+            Ok(_) => {
+                self.model().unmap(whole);
+                self.model().map(whole, request.flags, request.tag);
+            }
+            Err(MapError::Range(RangeError::NoMemory)) if world.is_scarce() => {
+                return world.count_refused();
+            }
+            Err(error) => return world.wrong("answers", format!("{request:?}: {error}")),
+        }
+        for _ in 0..STORES {
+            let page = whole.start + self.rng.below(whole.end - whole.start);
+            let at = page * FRAME_BYTES + *self.rng.pick(&WORDS);
+            self.store(world, self.at, at);
+        }
+        splits::collapse(world, self.known().id, va(whole.start).get(), CollapseLimits::NONE);
     }
 
     fn anywhere<P: Paging>(&mut self, world: &World<'_, P>) {

@@ -71,11 +71,19 @@ pub enum Plant {
     LostDirtyMoved,
     /// One entry of a folio is not taken out of use.
     ForgetMapping,
+    /// A folio that moves is copied when programs are at its new memory already.
+    LateCopy,
+    /// One entry of a folio that moved names the memory that it left.
+    LeftBehind,
+    /// Frames of a block that was to be emptied are not stated to be free when it is given up.
+    HoardForgotten,
+    /// The flush of the table that a collapse took out comes when the large leaf is there already.
+    LateCollapseFlush,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 31] = [
+    pub const ALL: [Plant; 35] = [
         Plant::SkipRemoteFlush,
         Plant::OneCpuTooFew,
         Plant::FreeBeforeWait,
@@ -107,6 +115,10 @@ impl Plant {
         Plant::SkipSplitFlush,
         Plant::LostDirtyMoved,
         Plant::ForgetMapping,
+        Plant::LateCopy,
+        Plant::LeftBehind,
+        Plant::HoardForgotten,
+        Plant::LateCollapseFlush,
     ];
 
     /// Name, what it does, and the checker that must catch it.
@@ -223,6 +235,26 @@ impl Plant {
             Plant::ForgetMapping => {
                 ("forget-mapping", "one entry of a folio is never taken out of use", "panic")
             }
+            Plant::LateCopy => (
+                "late-copy",
+                "a moved folio is copied when programs are at its new memory",
+                "contents",
+            ),
+            Plant::LeftBehind => (
+                "left-behind",
+                "one entry of a moved folio names the memory that it left",
+                "no_stale_translation",
+            ),
+            Plant::HoardForgotten => (
+                "hoard-forgotten",
+                "frames of a block that is not emptied are not stated to be free",
+                "no_shared_owner",
+            ),
+            Plant::LateCollapseFlush => (
+                "late-collapse-flush",
+                "a collapsed range is flushed when its leaf is there",
+                "bbm",
+            ),
         }
     }
 
@@ -248,7 +280,7 @@ impl Plant {
         match self {
             Plant::LostDirty | Plant::StaleAccessed | Plant::StaysWritable => 2,
             Plant::DoubleMap => 5,
-            Plant::ForgetMapping => 20,
+            Plant::ForgetMapping | Plant::LeftBehind => 20,
             Plant::Leak | Plant::FreedTwice | Plant::UnstatedClaim | Plant::WideClaim => 30,
             Plant::SkipActivate | Plant::HalfCopy | Plant::ForgetZero | Plant::HalfZero => 3,
             _ => 1,
@@ -262,15 +294,20 @@ impl Plant {
             | Plant::LostDirtyMoved
             | Plant::HalfCopy
             | Plant::DoubleMap
+            | Plant::LateCopy
             | Plant::StaysWritable => Style::Partitioned,
             Plant::SkipFoldFlush | Plant::FreeBeforeFoldFlush | Plant::WriteInWindow => {
                 Style::Folding
             }
             Plant::ForgetHugeZero | Plant::HalfHugeCopy => Style::Pooled,
+            Plant::LateCollapseFlush => Style::Racing,
             Plant::SkipPurgeFlush | Plant::UseAfterFree => Style::Ranges,
             _ => shape.style,
         };
-        let live = if self == Plant::NoBreak { Live::BreakBeforeMake } else { shape.live };
+        let live = match self {
+            Plant::NoBreak | Plant::LateCollapseFlush => Live::BreakBeforeMake,
+            _ => shape.live,
+        };
         Shape { style, live, cpus: shape.cpus.clamp(3, 8), ..shape }
     }
 }

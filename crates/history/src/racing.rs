@@ -7,14 +7,14 @@
 //! **Not here**: moving pages: a log belongs to an address. Remaps resize only.
 
 use crate::model::{Stretch, WORDS, page_of};
-use crate::operations::{flags, policy, span};
+use crate::operations::{STORES, flags, policy, span};
 use crate::register::{OPEN, Register};
 use crate::rng::{Rng, lane};
 use crate::seat::value;
 use crate::splits;
 use crate::world::{Got, World, cpu};
 use foliant::Outcome;
-use foliant::manager::SpaceError;
+use foliant::manager::{CollapseLimits, SpaceError};
 use foliant::space::{
     Advice, Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId,
 };
@@ -238,10 +238,13 @@ impl<P: Paging> Race<'_, '_, P> {
                 world.mm.set_policy(policy(rng));
             }
             Op::AddMemory => world.add_memory(),
-            Op::Split => {
-                let va = self.word(rng);
-                splits::split(world, rng, racer.id, va);
-            }
+            Op::Split => match splits::whole(rng, &self.window) {
+                Some(whole) => self.collapse(rng, racer, &whole),
+                None => {
+                    let va = self.word(rng);
+                    splits::split(world, rng, racer.id, va);
+                }
+            },
         }
     }
 
@@ -342,29 +345,45 @@ impl<P: Paging> Race<'_, '_, P> {
     }
 
     fn map(&self, rng: &mut Rng, racer: Racer) {
-        let world = self.world;
         let stretch = self.stretch(rng);
-        let start = Va::new(stretch.start * FRAME_BYTES);
-        let (flags, bytes) = (flags(rng), span(&stretch).bytes());
-        let mut fair = true;
-        let map = |place| match world.mm.map(racer.id, &MapRequest { place, bytes, flags, tag: 0 })
-        {
+        let (start, flags) = (Va::new(stretch.start * FRAME_BYTES), flags(rng));
+        if rng.once_in(3) {
+            self.map_over(racer, &stretch, flags);
+        } else {
+            self.world.count("map");
+            let got = self.map_at(racer, &stretch, Place::NoReplace(start), flags);
+            self.judge("map", racer, got);
+        }
+    }
+    fn map_over(&self, racer: Racer, stretch: &Stretch, flags: Flags) {
+        let place = Place::Fixed(Va::new(stretch.start * FRAME_BYTES));
+        self.dropping("map over", racer, stretch, || self.map_at(racer, stretch, place, flags));
+    }
+    fn map_at(
+        &self,
+        racer: Racer,
+        stretch: &Stretch,
+        place: Place,
+        flags: Flags,
+    ) -> Result<(), RangeError> {
+        let request = MapRequest { place, bytes: span(stretch).bytes(), flags, tag: 0 };
+        match self.world.mm.map(racer.id, &request) {
             Ok(_) => Ok(()),
             Err(MapError::Occupied(at)) => Err(RangeError::Hole(at)),
             Err(MapError::Range(error)) => Err(error),
-            Err(_) => Err(RangeError::Empty), // no room, or something about huge pages
-        };
-        if rng.once_in(3) {
-            self.dropping("map over", racer, &stretch, || map(Place::Fixed(start)));
-        } else {
-            world.count("map");
-            let got = map(Place::NoReplace(start));
-            fair = got != Err(RangeError::Empty);
-            self.judge("map", racer, got);
+            Err(_) => Err(RangeError::Empty), // no room, or something about huge pages: nobody's fair answer
         }
-        if !fair {
-            world.wrong("answers", "a fixed place has no room".into());
+    }
+
+    /// Makes an area of a whole range, stores here and there, and has it collapsed while others are at work there.
+    fn collapse(&self, rng: &mut Rng, racer: Racer, whole: &Stretch) {
+        self.map_over(racer, whole, Flags::READ_WRITE);
+        for _ in 0..STORES {
+            let page = whole.start + rng.below(whole.end - whole.start);
+            self.store(racer, page * FRAME_BYTES + *rng.pick(&WORDS));
         }
+        let start = whole.start * FRAME_BYTES;
+        splits::collapse(self.world, racer.id, start, CollapseLimits::NONE);
     }
 
     fn resize(&self, rng: &mut Rng, racer: Racer) {

@@ -9,7 +9,8 @@
 
 use crate::plant::Plant;
 use crate::rng::{Rng, lane};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::tasks::{Copied, Job, Jobs, PutOff, Task};
+use core::sync::atomic::{AtomicBool, Ordering};
 use foliant_machine::{
     Around, Cpus, Invalidation, Item, Kept, KernelVa, Owner, PhysMem, Reach, Root, Scope, Tables,
     Ticket, Tlb, Warmth, Witness,
@@ -31,6 +32,13 @@ const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// Software bit of the shared zero page.
 const SPECIAL: u64 = 1 << 55;
 
+/// Work that moves folios.
+const MOVES: [Task; 3] = [Task::Relocate, Task::Compact, Task::Collapse];
+/// Of these, the work that gives back each folio's memory by itself.
+const ALONE: [Task; 2] = [Task::Relocate, Task::Collapse];
+/// How often others go on before a copy that comes too late.
+const DAWDLE: usize = 20;
+
 /// Whether a word is a migration entry.
 fn is_migration(word: u64) -> bool {
     word & PRESENT == 0 && word >> 1 & 31 == 3
@@ -41,8 +49,6 @@ pub(crate) struct Saboteur<'s> {
     sim: &'s Sim,
     plant: Option<Plant>,
     armed: AtomicBool,
-    /// The CPUs that have nothing to do, a bit each.
-    idle: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -61,6 +67,7 @@ struct State {
     folding: BTreeMap<u16, Vec<Va>>,
     /// CPUs that have made migration entries since they put some back.
     taking: BTreeSet<u16>,
+    jobs: Jobs,
 }
 
 fn is_leaf(word: u64) -> bool {
@@ -78,24 +85,33 @@ impl<'s> Saboteur<'s> {
             links: BTreeMap::new(),
             folding: BTreeMap::new(),
             taking: BTreeSet::new(),
+            jobs: Jobs::default(),
         };
-        let (armed, idle) = (AtomicBool::new(false), AtomicU64::new(0));
-        Saboteur { sim, plant, armed, idle, state: Mutex::new(state) }
+        Saboteur { sim, plant, armed: AtomicBool::new(false), state: Mutex::new(state) }
     }
     /// From now on the bug may strike.
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
     }
-    /// Runs `work` as what the calling CPU does when it has nothing to do.
-    pub(crate) fn idle<R>(&self, work: impl FnOnce() -> R) -> R {
-        let me = 1 << (self.sim.me().index() % 64);
-        self.idle.fetch_or(me, Ordering::Relaxed);
+    /// Runs `work` as a task of the calling CPU's.
+    pub(crate) fn during<R>(&self, task: Task, work: impl FnOnce() -> R) -> R {
+        let me = self.sim.me();
+        self.state().jobs.begin(me, task);
         let result = work();
-        self.idle.fetch_and(!me, Ordering::Relaxed);
+        self.copy_late();
+        self.flush_late();
+        self.catch_up();
+        self.state().jobs.end(me);
         result
     }
-    fn is_idle(&self) -> bool {
-        self.idle.load(Ordering::Relaxed) >> (self.sim.me().index() % 64) & 1 == 1
+    /// What `of` gives for the task of the calling CPU, if it is one of `tasks`.
+    fn at<R>(&self, tasks: &[Task], of: impl FnOnce(&mut Job) -> R) -> Option<R> {
+        let me = self.sim.me();
+        self.state().jobs.of(me, tasks).map(of)
+    }
+    /// Whether `plant`, a bug of `tasks`, strikes now.
+    fn strikes_at(&self, plant: Plant, tasks: &[Task]) -> bool {
+        self.is(plant) && self.at(tasks, |_| ()).is_some() && self.strikes(plant)
     }
     /// How often the bug struck.
     pub(crate) fn struck(&self) -> u64 {
@@ -206,6 +222,51 @@ impl<'s> Saboteur<'s> {
             && self.strikes(Plant::SkipSplitFlush)
     }
 
+    /// A leaf of memory that was copied here, as it was before.
+    fn left_behind(&self, pa: Pa, leaf: u64) -> u64 {
+        let copied = self.at(&ALONE, |job| job.copied).flatten();
+        let before = copied.and_then(|copied| copied.before(Pa::new(leaf & ADDRESS)));
+        let Some(before) = before.filter(|_| self.strikes(Plant::LeftBehind)) else { return leaf };
+        self.at(&ALONE, |job| job.wrong.push((pa, leaf)));
+        leaf & !ADDRESS | before.get()
+    }
+    /// Writes what was written wrong as it should be, before the manager comes across it.
+    fn catch_up(&self) {
+        let wrong = self.at(&ALONE, |job| core::mem::take(&mut job.wrong)).unwrap_or_default();
+        for (pa, word) in wrong {
+            // SAFETY: a word of a table whose pages are being moved.
+            unsafe { self.sim.store(pa, word) };
+        }
+    }
+    /// Whether the flush of a table that a collapse took out is put off; `cpus` would have to be asked.
+    fn puts_off(&self, what: &Invalidation, cpus: &CpuSet) -> bool {
+        let removed = what.items().iter().any(|item| item.tables == Tables::Removed);
+        let put_off = PutOff { what: *what, cpus: *cpus };
+        removed
+            && self.strikes_at(Plant::LateCollapseFlush, &[Task::Collapse])
+            && self.at(&[Task::Collapse], |job| job.put_off.push(put_off)).is_some()
+    }
+    /// Copies what programs were let at before.
+    fn copy_late(&self) {
+        let late = self.at(&MOVES, |job| core::mem::take(&mut job.late)).unwrap_or_default();
+        if !late.is_empty() {
+            (0..DAWDLE).for_each(|_| self.sim.relax());
+        }
+        for Copied { from, to, bytes } in late {
+            // SAFETY: both are the mover's to name; that programs have them by now is the bug that is planted.
+            unsafe { self.sim.copy(from, to, bytes) };
+        }
+    }
+    /// Carries out what was put off.
+    fn flush_late(&self) {
+        let late =
+            self.at(&[Task::Collapse], |job| core::mem::take(&mut job.put_off)).unwrap_or_default();
+        for PutOff { what, cpus } in late {
+            self.sim.invalidate(&what);
+            self.sim.wait(self.sim.ask(&cpus, &what));
+        }
+    }
+
     fn narrowed(&self, what: &Invalidation) -> Invalidation {
         let mut less = *what;
         if self.is(Plant::TablesKept) && what.reach() == Reach::All {
@@ -255,6 +316,7 @@ unsafe impl Around for Saboteur<'_> {
             Some(_) => self.written(unsafe { self.sim.load(pa) }, word),
             None => word,
         };
+        let word = if self.is(Plant::LeftBehind) { self.left_behind(pa, word) } else { word };
         // SAFETY: the caller's promise, handed on.
         unsafe { self.sim.store(pa, word) }
     }
@@ -279,7 +341,7 @@ unsafe impl Around for Saboteur<'_> {
     }
     unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
         let large = bytes.get() > 4096 && bytes.get() < Level::MEGA.span().get();
-        if self.is_idle() && self.strikes(Plant::IdleZero) {
+        if self.strikes_at(Plant::IdleZero, &[Task::Idle]) {
             return;
         }
         if large && self.strikes(Plant::ForgetZero) {
@@ -297,10 +359,18 @@ unsafe impl Around for Saboteur<'_> {
     }
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
         let huge = bytes >= Level::MEGA.span();
+        let copied = Copied { from, to, bytes };
+        if self.strikes_at(Plant::LateCopy, &MOVES) {
+            self.at(&MOVES, |job| job.late.push(copied));
+            return;
+        }
         let half = self.strikes(Plant::HalfCopy) || huge && self.strikes(Plant::HalfHugeCopy);
         let bytes = if half { Bytes::new(bytes.get() / 2) } else { bytes };
         // SAFETY: the caller's promise, handed on.
         unsafe { self.sim.copy(from, to, bytes) }
+        if self.is(Plant::LeftBehind) {
+            self.at(&ALONE, |job| job.copied = Some(copied));
+        }
     }
     fn activate(&self, root: Root, kept: Kept) {
         if self.strikes(Plant::SkipActivate) {
@@ -318,6 +388,9 @@ unsafe impl Around for Saboteur<'_> {
         {
             return;
         }
+        if self.puts_off(what, &CpuSet::default()) {
+            return;
+        }
         self.sim.invalidate(&self.narrowed(what));
     }
     fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
@@ -331,7 +404,7 @@ unsafe impl Around for Saboteur<'_> {
             cpus = CpuSet::default();
         }
         let skips = self.strikes(Plant::SkipRemoteFlush) || self.strikes(Plant::NoBreak);
-        if skips || self.skips_split() {
+        if skips || self.skips_split() || self.puts_off(what, &cpus) {
             cpus = CpuSet::default();
         }
         if !cpus.is_empty() && self.strikes(Plant::OneCpuTooFew) {
@@ -356,8 +429,15 @@ unsafe impl Around for Saboteur<'_> {
         self.sim.wait(ticket);
     }
     fn owned(&self, frames: FrameRange, owner: Owner) {
+        if owner == Owner::Free && self.is(Plant::LateCollapseFlush) {
+            self.flush_late();
+        }
+        if owner == Owner::Claimed && self.is(Plant::LateCopy) {
+            self.copy_late();
+        }
         match owner {
             Owner::Free if self.strikes(Plant::Leak) => return,
+            Owner::Free if self.strikes_at(Plant::HoardForgotten, &[Task::Compact]) => return,
             Owner::Free if self.strikes(Plant::FreedTwice) => self.sim.owned(frames, owner),
             Owner::Claimed if self.strikes(Plant::UnstatedClaim) => return,
             Owner::Claimed if self.strikes(Plant::WideClaim) => {
@@ -368,5 +448,8 @@ unsafe impl Around for Saboteur<'_> {
             _ => {}
         }
         self.sim.owned(frames, owner);
+        if owner == Owner::Free && self.is(Plant::LeftBehind) {
+            self.catch_up();
+        }
     }
 }

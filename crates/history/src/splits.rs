@@ -1,9 +1,12 @@
 //! Folios taken apart, moved, shrunk, compacted and collapsed under a history's feet.
 //!
 //! Nothing of it may be seen by a program, so there is nothing to predict: contents, dirty bits, refusals and the books are
-//! held against what they would be without it.
+//! held against what they would be without it. What a collapse needs, a whole range in one area, hardly comes about by chance:
+//! histories whose window has room make it.
 
+use crate::model::Stretch;
 use crate::rng::Rng;
+use crate::tasks::Task;
 use crate::world::World;
 use foliant::compact::{CompactRequest, Effort, Want};
 use foliant::manager::CollapseLimits;
@@ -20,23 +23,24 @@ pub(crate) fn split<P: Paging>(world: &World<'_, P>, rng: &mut Rng, id: SpaceId,
     let order = *rng.pick(&[0, 0, 0, 2, 3, 4, 6]);
     let zeros = *rng.pick(&[ZeroPieces::Keep, ZeroPieces::Share]);
     let into = SplitInto { order: Order::new(order).unwrap_or_default(), zeros };
+    let machine = world.mm.machine();
     match rng.below(11) {
         8 => {
             world.count("compact");
             let want = *rng.pick(&[Want::One, Want::All]);
             let effort = Effort { folios: 1 + rng.below(200), ..Effort::ALL };
             let grain = MoveGrain::new(1 + rng.below(64) as u32).unwrap_or(MoveGrain::ONE);
-            world.mm.compact(&CompactRequest { want, effort, grain }, &mut []);
+            let request = CompactRequest { want, effort, grain };
+            machine.during(Task::Compact, || world.mm.compact(&request, &mut []));
         }
         9 => {
-            world.count("collapse");
             let limits = *rng.pick(&[CollapseLimits::NONE, CollapseLimits::SCAN]);
-            let _ = world.mm.collapse(id, Va::new(va).align_down(Order::MEGA.bytes()), limits);
+            collapse(world, id, va, limits);
         }
         0 | 1 => {
             world.count("relocate");
             if let Some(frame) = world.mm.frame_at(id, Va::new(va)) {
-                let _ = world.mm.relocate(frame);
+                let _ = machine.during(Task::Relocate, || world.mm.relocate(frame));
             }
         }
         2 => {
@@ -60,5 +64,30 @@ pub(crate) fn split<P: Paging>(world: &World<'_, P>, rng: &mut Rng, id: SpaceId,
             world.count("split");
             let _ = world.mm.split(id, Va::new(va), into);
         }
+    }
+}
+
+/// Now and then one of the ranges in a window that a collapse can make a folio of; nothing is drawn where there is none.
+pub(crate) fn whole(rng: &mut Rng, window: &Stretch) -> Option<Stretch> {
+    let pages = Order::MEGA.pages().get();
+    let (first, end) = (window.start.div_ceil(pages), window.end / pages);
+    (first < end && rng.once_in(6)).then(|| {
+        let start = (first + rng.below(end - first)) * pages;
+        start..start + pages
+    })
+}
+
+/// Collapses the range of `va`.
+pub(crate) fn collapse<P: Paging>(
+    world: &World<'_, P>,
+    id: SpaceId,
+    va: u64,
+    limits: CollapseLimits,
+) {
+    world.count("collapse");
+    let va = Va::new(va).align_down(Order::MEGA.bytes());
+    let collapse = || world.mm.collapse(id, va, limits);
+    if world.mm.machine().during(Task::Collapse, collapse).is_ok() {
+        world.count("collapsed");
     }
 }

@@ -8,6 +8,7 @@ use crate::report::Finding;
 use crate::rng::Rng;
 use crate::saboteur::Saboteur;
 use crate::shape::{Live, Refused, Shape, Style};
+use crate::tasks::Task;
 use foliant::manager::{Contents, Setup};
 use foliant::memmap::{Batch, Birth};
 use foliant::space::{RangeError, SpaceId};
@@ -242,7 +243,7 @@ impl<'m, P: Paging> World<'m, P> {
         if self.mm.switch(None).is_err() {
             self.wrong("answers", "no way out of a space".into());
         }
-        self.mm.machine().idle(|| {
+        self.mm.machine().during(Task::Idle, || {
             if rng.once_in(3) {
                 self.mm.folios().drain(self.sim_cpu());
                 self.mm.clear_ahead(AHEAD);
