@@ -5,7 +5,7 @@
 
 use super::bits::{Bits, Phase};
 use super::entry::{FIT_WHOLE, Owner};
-use super::field::Field;
+use super::field::{Field, Offset};
 use super::index::{Index, List};
 use super::section::Section;
 use super::{Class, Word};
@@ -169,5 +169,64 @@ fn an_open_block_is_taken_whole_or_in_part() {
         let huge = section.claim_free(0, 9, Class::Movable, Phase::Settled);
         let small = other.join().unwrap();
         assert!(huge ^ small.is_some(), "{huge} {small:?}");
+    });
+}
+
+/// A block that somebody is at work on, with so many frames of it in use.
+fn used<const N: usize>() -> (Section<'static>, [Offset; N]) {
+    let section = section();
+    let first = section.claim(0, List::WHOLE, 0, (owner(0), Some(Class::Movable))).unwrap();
+    section.give(0, 0, first).unwrap();
+    let frames = core::array::from_fn(|_| section.take_here(0, 0).unwrap());
+    section.disown(0, owner(0));
+    (section, frames)
+}
+
+#[test]
+fn what_two_free_while_the_block_is_emptied_is_hoarded_once() {
+    check_bounded(2, || {
+        let (section, [a, b, left]) = used();
+        let free = move |at| thread::spawn(move || section.give(0, 0, at).unwrap());
+        let others = [free(a), free(b)];
+        let first = section.hoard(0);
+        others.map(|other| other.join().unwrap());
+        let mut all = section.hoard(0);
+        assert_eq!(first.len() + all.len(), 511, "no frame is in both, and none is missing");
+        all.join(&first);
+        all.add(left.0.into(), 1);
+        assert!(all.len() == 512 && section.join(0, Class::Movable));
+        assert_eq!((section.load(0).order(), section.free(0)), (9, 0));
+    });
+}
+
+#[test]
+fn of_a_block_that_is_joined_nobody_gets_a_frame() {
+    check_bounded(2, || {
+        let (section, [last]) = used();
+        let mut all = section.hoard(0);
+        let other = thread::spawn(move || section.take_here(0, 0));
+        section.give(0, 0, last).unwrap();
+        all.join(&section.hoard(0));
+        let joined = all.len() == 512 && section.join(0, Class::Movable);
+        assert!(joined ^ other.join().unwrap().is_some(), "the last frame is one of theirs");
+    });
+}
+
+#[test]
+fn what_is_given_up_while_others_take_and_free_is_free_in_the_end() {
+    check_bounded(1, || {
+        let (section, [last]) = used();
+        let hoard = section.hoard(0);
+        let other = thread::spawn(move || {
+            let taken = section.take_here(0, 0);
+            section.give(0, 0, last).unwrap();
+            taken
+        });
+        section.give_up(0, &hoard).unwrap();
+        if let Some(taken) = other.join().unwrap() {
+            assert_eq!(section.free(0), 511);
+            section.give(0, 0, taken).unwrap();
+        }
+        assert!(section.load(0).is_whole(), "{:?}", section.load(0));
     });
 }

@@ -71,6 +71,8 @@ mod verify;
 mod zeros;
 
 #[cfg(all(test, not(loom)))]
+mod evict_model;
+#[cfg(all(test, not(loom)))]
 mod model;
 #[cfg(all(test, not(loom)))]
 mod stress;
