@@ -3,7 +3,7 @@
 mod common;
 use common::*;
 use foliant::fault::Orders;
-use foliant::space::Flags;
+use foliant::space::{Advice, Flags};
 use foliant::table::{Attrs, Entry};
 use foliant::{Access, Outcome, Policy};
 use foliant_sim::{Config, Sim};
@@ -65,4 +65,25 @@ fn a_leaf_that_is_being_split_is_unmapped_all_the_same() {
         }
         finish(&sim, &mm, &[id, child]);
     }
+}
+
+/// Advice for a part of a large leaf makes three areas of one, and leaves the leaf as it is: a fork shares it once.
+#[test]
+fn a_leaf_across_areas_is_shared_once() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::always(Orders::of(Order::MEGA)));
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 2 * MB);
+    store(&sim, &mm, id, BASE, 7);
+    mm.advise(id, range(BASE + MB, 4096), Advice::NoHugePage).unwrap();
+    let child = mm.fork(id).unwrap();
+    let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
+    let mappings = mm.mappings(frame).unwrap();
+    assert_eq!((mappings.whole, mappings.spaces), (2, 2), "the leaf is one still");
+    assert_eq!([id, child].map(|id| mm.pages(id).unwrap().get()), [512; 2]);
+    mm.audit(&[id, child]).unwrap();
+    mm.switch(None).unwrap();
+    [id, child].into_iter().for_each(|id| mm.end(id).unwrap());
+    mm.audit(&[]).unwrap();
 }

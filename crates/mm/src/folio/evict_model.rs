@@ -178,7 +178,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (prop_oneof![4 => 0u8..=8, 1 => Just(9u8)], 0u8..3)
             .prop_map(|(order, class)| Op::Alloc { order, class }),
-        5 => pick.clone().prop_map(|pick| Op::Free { pick }),
+        5 => pick.prop_map(|pick| Op::Free { pick }),
         4 => (block.clone(), 0u8..=9).prop_map(|(block, order)| Op::In { block, order }),
         3 => block.clone().prop_map(|block| Op::Hoard { block }),
         9 => pick.prop_map(|pick| Op::Leave { pick }),

@@ -62,6 +62,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         gather: &mut Gather<'f, 'm, M, P>,
         spare: &mut Spare,
     ) -> Result<(), RangeError> {
+        let mut done = Va::default();
         for area in self.parent.areas.overlapping(self.stock.machine, user_half::<P>()) {
             if area.flags.has(Flags::KERNEL) {
                 continue; // shared with the kernel, not copied: the child has to ask for it itself
@@ -73,10 +74,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
                 None => area.flags,
             };
             self.child.areas.put(self.stock.machine, &Area { flags, ..area });
-            let mut va = area.range.start();
+            // A large leaf may reach into the areas behind, which advice has cut: it is shared once.
+            let mut va = area.range.start().max(done);
             while va < area.range.end() {
                 va = self.table(gather, spare, va, area.range.end())?;
             }
+            done = va;
         }
         Ok(())
     }
@@ -93,7 +96,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         match found.entry {
             Entry::None if found.level > Level::BASE => return Ok(behind(va, found.level).min(end)),
             Entry::Leaf { .. } if found.level > Level::BASE => {
-                return self.leaf(gather, spare, va, found.level, end);
+                return self.leaf(gather, spare, va, found.level);
             }
             Entry::Soft(_) if found.level > Level::BASE => {
                 let missing = Missing { level: found.level, what: Gap::Soft };
@@ -159,7 +162,6 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         spare: &mut Spare,
         va: Va,
         level: Level,
-        end: Va,
     ) -> Result<Va, RangeError> {
         let whole = VaRange::sized(va.align_down(level.span()), level.span()).expect("a user leaf");
         self.ensure(spare, va, level)?;
@@ -200,7 +202,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
                 );
             }
         }
-        Ok(whole.end().min(end))
+        Ok(whole.end())
     }
 
     fn ensure(&self, spare: &mut Spare, va: Va, level: Level) -> Result<(), RangeError> {
