@@ -14,7 +14,7 @@ use core::fmt;
 use foliant::Manager;
 use foliant::manager::{KernelMapError, Setup, SetupError, VmapSetup};
 use foliant::table::{Attrs, X86_64};
-use foliant::vmap::{Controls, VmapError};
+use foliant::vmap::VmapError;
 use foliant::{NoBlock, Policy};
 use foliant_lab::Counted;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Pa, Pages, Va};
@@ -188,7 +188,7 @@ pub(crate) fn start(
     // SAFETY: CPU 0, once, in ring 0.
     unsafe { self::machine().online() };
     let ranges = layout::range(Va::new(layout::RANGES), layout::RANGES_BYTES);
-    let vmap = VmapSetup { range: Some(ranges), controls: Controls::DEFAULT };
+    let vmap = VmapSetup { range: Some(ranges), ..VmapSetup::DEFAULT };
     let kernel_top = Some(top);
     let setup = Setup { reserved, kernel_top, vmap, ..Setup::of(memory.get(), Policy::default()) };
     let made = Manager::new(machine, &setup).map_err(Trouble::Manager)?;

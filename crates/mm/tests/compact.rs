@@ -4,13 +4,15 @@ mod common;
 use common::*;
 use foliant::compact::{CompactRequest, Effort, End, Fragmentation, Obstacle, Want, Why};
 use foliant::fault::{Defrag, Orders};
+use foliant::manager::{Setup, VmapSetup};
 use foliant::pool::{Budget, End as PoolEnd};
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
 use foliant::split::MoveGrain;
-use foliant::{Access, Event, Outcome, Policy, SizeEvent};
+use foliant::vmap::Request;
+use foliant::{Access, Event, Manager, Outcome, Policy, SizeEvent};
 use foliant_machine::Machine;
 use foliant_sim::{Failing, Sim};
-use foliant_units::{Frame, Nanos, Order, Va};
+use foliant_units::{Bytes, Frame, Nanos, Order, Va};
 
 const PAGE: u64 = 4096;
 const NOBODY: Obstacle = Obstacle { block: Frame::new(0), frame: Frame::new(0), why: Why::Busy };
@@ -261,6 +263,37 @@ fn a_destination_that_is_refused_leaves_no_trace() {
     }
 }
 
+/// Whichever allocation of a request for kernel memory is refused that has memory compacted: it is served by smaller leaves
+/// or refused, and gives everything back.
+#[test]
+fn kernel_memory_that_waited_leaves_no_trace() {
+    for k in 1.. {
+        let sim = sim(1, 16);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let (id, kept) = scattered(&sim, &mm, 12, 5);
+        let mut lent = Vec::new();
+        while mm.free_blocks().largest() >= Some(Order::MEGA) {
+            lent.push(mm.lend(Order::MEGA).unwrap());
+        }
+        sim.fault_plan().set(Failing::Kth(k));
+        let area = mm.vmalloc(&Request::of(Bytes::new(2 * MB)).huge());
+        let refused = sim.fault_plan().refused();
+        sim.fault_plan().set(Failing::Nothing);
+        mm.audit(&[id]).unwrap();
+        check(&sim, &mm, id, &kept);
+        area.iter().for_each(|area| mm.vfree(area.start()).unwrap());
+        mm.purge_vmalloc();
+        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+        finish(&sim, &mm, &[id]);
+        if refused == 0 {
+            assert!(area.is_ok());
+            assert_eq!(mm.vmalloc_counters().compactions, [1, 1]);
+            assert!(k > 10, "k = {k}");
+            return;
+        }
+    }
+}
+
 /// Faults for 2 MiB where there is no block: each of the five words of `defrag`.
 #[test]
 fn a_fault_waits_for_compaction_where_the_switch_says_so() {
@@ -341,6 +374,45 @@ fn a_pool_gets_the_blocks_that_there_could_be() {
         }
         check(&sim, &mm, id, &kept);
         mm.resize_pool(Order::MEGA, 0, Budget::ALL).unwrap();
+        finish(&sim, &mm, &[id]);
+    }
+}
+
+/// A leaf of kernel memory for which no block is free, with each budget: blocks that were asked for, that were made, and leaves.
+#[test]
+fn kernel_memory_waits_for_compaction_no_longer_than_its_budget() {
+    let few = Effort { folios: 5, ..Effort::ALL };
+    let no_time = Effort { time: Nanos(1), ..Effort::ALL };
+    let cases = [
+        (Effort::ALL, 1, [1, 1], true),
+        (Effort::KERNEL, 3, [1, 1], true),
+        (few, 1, [1, 0], false),
+        (no_time, 1, [1, 0], false),
+        (Effort::NONE, 1, [0, 0], false),
+    ];
+    for (effort, blocks, compactions, gets) in cases {
+        let sim = sim(1, 32);
+        let vmap = VmapSetup { effort, ..VmapSetup::DEFAULT };
+        let setup = Setup { vmap, ..Setup::of(&sim.config().memory, Policy::BASE_ONLY) };
+        let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+        let (id, kept) = scattered(&sim, &mm, 28, 30);
+        let mut lent = Vec::new();
+        while mm.free_blocks().largest() >= Some(Order::MEGA) {
+            lent.push(mm.lend(Order::MEGA).unwrap());
+        }
+        let size = Bytes::new(blocks * 2 * MB);
+        let area = mm.vmalloc(&Request::of(size).huge()).unwrap();
+        let counters = mm.vmalloc_counters();
+        assert_eq!(counters.compactions, compactions, "{effort:?}");
+        assert_eq!(counters.leaves[1], if gets { blocks } else { 0 }, "{effort:?}");
+        // Once short, and no second time where it was in vain.
+        assert_eq!((counters.huge_tried, counters.fallbacks), (1, [1, 0, 0, 0]), "{effort:?}");
+        let moved = mm.total(Event::PgMigrateSuccess);
+        assert!(moved <= effort.folios && (moved > 0) == (gets || effort == few), "{moved}");
+        check(&sim, &mm, id, &kept);
+        mm.vfree(area.start()).unwrap();
+        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+        mm.audit(&[id]).unwrap();
         finish(&sim, &mm, &[id]);
     }
 }

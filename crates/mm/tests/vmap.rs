@@ -286,7 +286,7 @@ fn a_range_in_the_setup_is_used_or_refused() {
     let sim = ready(1, 32);
     let memory = sim.config().memory.clone();
     let build = |range: VaRange| {
-        let vmap = VmapSetup { range: Some(range), controls: Controls::DEFAULT };
+        let vmap = VmapSetup { range: Some(range), ..VmapSetup::DEFAULT };
         let setup = Setup { vmap, ..Setup::of(&memory, Policy::BASE_ONLY) };
         Manager::<'_, Sim, X86_64<4>>::new(&sim, &setup).map(|mm| mm.vmap().range())
     };
@@ -313,7 +313,7 @@ fn a_range_that_the_kernel_uses_already_is_refused() {
     let taken = first.vmap().range();
     let kernel_top = Some(first.kernel_tables().root());
     let build = |range: Option<VaRange>| {
-        let vmap = VmapSetup { range, controls: Controls::DEFAULT };
+        let vmap = VmapSetup { range, ..VmapSetup::DEFAULT };
         let setup = Setup { kernel_top, vmap, ..Setup::of(&parts[1..], Policy::BASE_ONLY) };
         Manager::<'_, Sim, X86_64<4>>::new(&sim, &setup).map(|mm| mm.vmap().range())
     };
@@ -328,7 +328,7 @@ fn addresses_that_run_out_are_purged_first() {
     let memory = sim.config().memory.clone();
     let start = Riscv64::<3>::half(foliant::table::Half::Kernel).0.add(8 * GB);
     let range = VaRange::sized(start, Bytes::new(GB)).unwrap();
-    let vmap = VmapSetup { range: Some(range), controls: Controls::DEFAULT };
+    let vmap = VmapSetup { range: Some(range), ..VmapSetup::DEFAULT };
     let setup = Setup { vmap, ..Setup::of(&memory, Policy::BASE_ONLY) };
     let mm: Manager<'_, Sim, Riscv64<3>> = Manager::new(&sim, &setup).unwrap();
     online(&sim, &mm);

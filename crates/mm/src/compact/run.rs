@@ -39,6 +39,20 @@ impl Effort {
     pub const ALL: Effort = Effort { folios: u64::MAX, time: Nanos(u64::MAX) };
     /// What a fault waits for: a few blocks' worth, and no longer than what a scheduler warns of.
     pub const FAULT: Effort = Effort { folios: 2048, time: Nanos(100_000_000) };
+    /// What a request for kernel memory waits for: less, since it is served as well by base pages.
+    pub const KERNEL: Effort = Effort { folios: 1024, time: Nanos(10_000_000) };
+    /// Nothing is moved.
+    pub const NONE: Effort = Effort { folios: 0, time: Nanos(0) };
+
+    /// What is left of it after so many folios and so much time.
+    pub(crate) fn less(self, folios: u64, time: Nanos) -> Effort {
+        let time = Nanos(self.time.0.saturating_sub(time.0));
+        Effort { folios: self.folios.saturating_sub(folios), time }
+    }
+    /// Whether nothing can be done with it.
+    pub(crate) fn is_spent(self) -> bool {
+        self.folios == 0 || self.time.0 == 0
+    }
 }
 
 /// What is asked for.
@@ -76,7 +90,8 @@ pub enum Why {
     Pinned,
     /// Broken memory is in it.
     Broken,
-    /// Something in it is no folio of a program's: a table, a record, the kernel's own, a hole.
+    /// Something in it is no folio of a program's: a table, a record, the kernel's own, a hole; or it became a folio of
+    /// 2 MiB.
     Kept,
     /// Somebody was at work on it, each time that it was to move.
     Busy,

@@ -64,20 +64,32 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub(super) fn stall(&self, block: &Block) {
         self.withdraw_block(block);
         block.tried.set(Tried::Yes);
-        if self.compaction.is_put_off() {
-            return self.stock.count(Event::CompactDeferred);
+        if self.puts_off_compaction() {
+            return;
         }
+        self.shrink_deferred(FIRST);
+        block.claim.set(self.compact_waiting(Effort::FAULT).1);
+    }
+    /// Whether nobody should wait for compaction now: it was in vain lately.
+    pub(super) fn puts_off_compaction(&self) -> bool {
+        let is_put_off = self.compaction.is_put_off();
+        if is_put_off {
+            self.stock.count(Event::CompactDeferred);
+        }
+        is_put_off
+    }
+    /// Has memory compacted for somebody who waits for one block.
+    pub(super) fn compact_waiting(&self, effort: Effort) -> (Compacted, Option<Claim>) {
         self.stock.count(Event::CompactStall);
         let grain = self.compaction.grain();
-        self.shrink_deferred(FIRST);
-        let request = CompactRequest { want: Want::One, effort: Effort::FAULT, grain };
+        let request = CompactRequest { want: Want::One, effort, grain };
         let (done, claim) = self.run_compaction(&request, &mut []);
         self.compaction.learn(done.blocks);
         self.stock.count(match done.blocks {
             0 => Event::CompactFail,
             _ => Event::CompactSuccess,
         });
-        block.claim.set(claim);
+        (done, claim)
     }
     /// Ends an offer of a block: it goes back if it was not used.
     pub(super) fn withdraw_block(&self, block: &Block) {

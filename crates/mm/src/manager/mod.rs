@@ -32,7 +32,7 @@ pub use kernel::KernelMapError;
 pub use setup::{BootPages, Setup, SetupError, VmapSetup};
 pub use vmap::UserMapError;
 
-use crate::compact as compaction;
+use crate::compact::{self as compaction, Effort};
 use crate::fault::{Access, Defrag, Fault, Need, Offers, Outcome, Policy, Refusal, Switches};
 use crate::flush::{FlushGrain, Target};
 use crate::folio::{Census, Folios};
@@ -68,6 +68,8 @@ pub struct Manager<'m, M, P> {
     compaction: compaction::State,
     pool: pools::State,
     vmap: vmaps::State,
+    /// What a request for kernel memory may have compacted while it waits.
+    vmap_effort: Effort,
 }
 
 /// Why a call about a space was refused.

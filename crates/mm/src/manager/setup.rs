@@ -1,7 +1,7 @@
 //! Building a manager from lent memory.
 
 use super::{Contents, Manager};
-use crate::compact as compaction;
+use crate::compact::{self as compaction, Effort};
 use crate::fault::{Policy, Switches};
 use crate::flush::Target;
 use crate::folio::{CpuCount, Folios, Known, ReserveError, SetupError as FolioError, Word};
@@ -57,7 +57,7 @@ impl<'a> Setup<'a> {
             kernel_top: None,
             policy,
             boot: BootPages { mega: 0, giga: 0, folding: Folding::Off },
-            vmap: VmapSetup { range: None, controls: Controls::DEFAULT },
+            vmap: VmapSetup::DEFAULT,
         }
     }
 }
@@ -70,6 +70,15 @@ pub struct VmapSetup {
     pub range: Option<VaRange>,
     /// The switches to begin with.
     pub controls: Controls,
+    /// What may be compacted for a request that finds no block for a leaf of 2 MiB, while it waits. With
+    /// [`Effort::NONE`] it gets smaller leaves at once.
+    pub effort: Effort,
+}
+
+impl VmapSetup {
+    /// Behind the descriptor array, with large leaves, and a short wait for them.
+    pub const DEFAULT: VmapSetup =
+        VmapSetup { range: None, controls: Controls::DEFAULT, effort: Effort::KERNEL };
 }
 
 /// Huge pages from the start: as many of each size as there are blocks for.
@@ -227,6 +236,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             compaction: compaction::State::default(),
             pool: pool::State::default(),
             vmap: vmap::State::new(ranges, setup.vmap.controls),
+            vmap_effort: setup.vmap.effort,
         };
         manager.reach(VaRange::new(array, array_end(array, end)).expect("it grows"), end)?;
         manager.check_empty(ranges)?;

@@ -2,12 +2,13 @@
 
 use super::Manager;
 use crate::space::{self, MapError, MapRequest, RangeError, SpaceId};
+use crate::stock::Event;
 use crate::table::Paging;
-use crate::vmap::{Areas, Caller, Counters, Memory, Request, VmapError};
+use crate::vmap::{Areas, Caller, Counters, Memory, Request, Short, VmapError};
 use crate::vmap::{Rights, Vmap};
 use core::{error, fmt};
 use foliant_machine::Machine;
-use foliant_units::{Bytes, Frame, Pa, Pages, Va, VaRange};
+use foliant_units::{Bytes, Frame, Level, Nanos, Order, Pa, Pages, Va, VaRange};
 
 /// Why kernel memory was not mapped into a program. Nothing changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,9 +44,45 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn vmap(&self) -> Vmap<'_, 'm, M, P> {
         Vmap::new(&self.stock, &self.kernel, &self.vmap)
     }
-    /// Takes kernel memory that is contiguous in its addresses. See [`Vmap::alloc`].
+    /// Takes kernel memory that is contiguous in its addresses. See [`Vmap::alloc`]. Where a leaf of 2 MiB finds no block memory
+    /// is compacted, for no more than [`VmapSetup::effort`](super::VmapSetup), and it is tried once more.
     pub fn vmalloc(&self, request: &Request) -> Result<VaRange, VmapError> {
-        self.vmap().alloc(request)
+        let vmap = self.vmap();
+        let wish = vmap.wish(request)?;
+        let (largest, mega, base) = (wish.largest(), Level::MEGA, Level::BASE);
+        let Some(blocks) = wish.blocks() else { return Ok(vmap.serve(&wish, (largest, base))?) };
+        match vmap.serve(&wish, (largest, mega)) {
+            Ok(range) => return Ok(range),
+            Err(Short::Block(Order::MEGA)) if self.wait_for_blocks(blocks) => {}
+            Err(_) => return Ok(vmap.serve(&wish, (base, base))?),
+        }
+        match vmap.serve(&wish, (mega, mega)) {
+            Ok(range) => {
+                self.stock.count(Event::VmallocCompactSuccess);
+                Ok(range)
+            }
+            Err(_) => Ok(vmap.serve(&wish, (base, base))?),
+        }
+    }
+    /// Has memory compacted until so many blocks of 2 MiB are free, or the budget is spent; says whether they are. What is
+    /// made is free for all: who is faster may have it.
+    fn wait_for_blocks(&self, blocks: u64) -> bool {
+        if self.vmap_effort.is_spent() || self.puts_off_compaction() {
+            return false;
+        }
+        self.stock.count(Event::VmallocCompact);
+        let (begun, mut effort) = (self.stock.machine.now(), self.vmap_effort);
+        let mut folios = 0;
+        let free = self.free_blocks().within(Order::MEGA);
+        for _ in free.min(blocks - 1)..blocks {
+            let (done, claim) = self.compact_waiting(effort);
+            let Some(claim) = claim else { return false };
+            self.stock.release(claim);
+            folios += done.moved + done.stayed;
+            let time = self.stock.machine.now().0.saturating_sub(begun.0);
+            effort = self.vmap_effort.less(folios, Nanos(time));
+        }
+        true
     }
     /// Gives it back, by its first address.
     pub fn vfree(&self, va: Va) -> Result<(), VmapError> {

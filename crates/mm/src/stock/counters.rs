@@ -114,6 +114,10 @@ events! {
         VmallocNoRecord => "vmalloc_huge_fallback_record",
         /// Because the place of a leaf was taken.
         VmallocNoSlot => "vmalloc_huge_fallback_slot",
+        /// Attempts for which memory was compacted while the caller waited.
+        VmallocCompact => "vmalloc_huge_compact",
+        /// Such attempts that had their blocks then.
+        VmallocCompactSuccess => "vmalloc_huge_compact_success",
         /// Bytes mapped beyond the last base page, where sizes are rounded up.
         VmallocRounded => "vmalloc_rounded_bytes",
         /// Entries of 4 KiB written for kernel ranges.

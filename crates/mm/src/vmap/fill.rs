@@ -43,34 +43,69 @@ struct Plan<'r> {
     largest: Level,
 }
 
+/// A request that can be meant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish<'r> {
+    request: &'r Request,
+    pages: Pages,
+    largest: Level,
+}
+
+impl Wish<'_> {
+    /// The level of the largest leaf that it may get.
+    pub(crate) const fn largest(&self) -> Level {
+        self.largest
+    }
+    /// How many blocks of 2 MiB its leaves of 2 MiB take, if it may have any, wherever they lie.
+    pub(crate) fn blocks(&self) -> Option<u64> {
+        let anywhere = self.request.nodes == Nodes::Near;
+        let blocks = self.pages.get() / Order::MEGA.pages().get();
+        (anywhere && self.largest >= Level::MEGA).then_some(blocks)
+    }
+}
+
 impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
-    /// Takes memory and maps it; see [`Request`]. Gives the addresses of the pages that were asked for.
+    /// Takes memory and maps it; see [`Request`]. Gives the addresses of the pages that were asked for. No memory is
+    /// compacted for it: the face does that ([`Manager::vmalloc`](crate::Manager::vmalloc)).
     pub fn alloc(&self, request: &Request) -> Result<VaRange, VmapError> {
+        let wish = self.wish(request)?;
+        Ok(self.serve(&wish, (wish.largest, Level::BASE))?)
+    }
+    /// Refuses a request that cannot be meant, and counts one for large leaves.
+    pub(crate) fn wish<'r>(&self, request: &'r Request) -> Result<Wish<'r>, VmapError> {
         self.collect();
         let pages = self.check(request)?;
         let largest = self.largest(request, pages);
         if largest > Level::BASE {
             self.stock.count(Event::VmallocHuge);
         }
-        let start = self.descend(largest, |largest| {
-            let done = self.attempt(&self.plan(request, pages, largest));
+        Ok(Wish { request, pages, largest })
+    }
+    /// Works a request off, with leaves of the larger level at most, and else with smaller ones down to the other.
+    pub(crate) fn serve(
+        &self,
+        wish: &Wish<'_>,
+        (largest, least): (Level, Level),
+    ) -> Result<VaRange, Short> {
+        let start = self.descend((largest, least), |largest| {
+            let done = self.attempt(&self.plan(wish.request, wish.pages, largest));
             done.inspect_err(|short| {
                 if largest > Level::BASE {
                     self.stock.count(short.event());
                 }
             })
         })?;
-        Ok(VaRange::sized(start, pages.bytes()).expect("it lies in the range"))
+        Ok(VaRange::sized(start, wish.pages.bytes()).expect("it lies in the range"))
     }
     /// Attempts with smaller and smaller leaves, each whole (G7).
     pub(super) fn descend<R>(
         &self,
-        mut largest: Level,
+        (mut largest, least): (Level, Level),
         attempt: impl Fn(Level) -> Result<R, Short>,
     ) -> Result<R, Short> {
         loop {
             match (attempt(largest), largest.down()) {
-                (Err(_), Some(down)) => largest = down,
+                (Err(_), Some(down)) if largest > least => largest = down,
                 (done, _) => return done,
             }
         }

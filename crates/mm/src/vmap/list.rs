@@ -165,6 +165,8 @@ pub struct Counters {
     pub huge_tried: u64,
     /// Attempts given up for lack of a block, of addresses, of a record or table, of a leaf's place.
     pub fallbacks: [u64; 4],
+    /// Attempts for which memory was compacted while the caller waited, and those that had their blocks then.
+    pub compactions: [u64; 2],
     /// Leaves written: 4 KiB, 2 MiB, 1 GiB.
     pub leaves: [u64; 3],
     /// Leaves split.
@@ -222,6 +224,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
                 Event::VmallocNoSlot,
             ]
             .map(total),
+            compactions: [Event::VmallocCompact, Event::VmallocCompactSuccess].map(total),
             leaves: [Event::VmapLeafBase, Event::VmapLeafMega, Event::VmapLeafGiga].map(total),
             splits: total(Event::VmapSplit),
             rounded: Bytes::new(total(Event::VmallocRounded)),

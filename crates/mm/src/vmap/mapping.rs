@@ -62,7 +62,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         let pages = Pages::new(frames.len() as u64);
         let attrs = KERNEL | how.rights.attrs();
         let fits = |level: Level| level <= top && longest(frames, level);
-        let done = self.descend(largest(huge, fits), |largest| {
+        let done = self.descend((largest(huge, fits), Level::BASE), |largest| {
             let align = largest.span();
             let place = Place { pages, align, guard: how.guard };
             let area = self.place(&place, Backing::Frames)?;
@@ -91,7 +91,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
             let align = level.order().unwrap_or(Order::BASE).pages();
             level <= P::LEAF_TOP && frames.start().is_aligned(align) && frames.pages() >= align
         };
-        let range = self.descend(largest(huge, fits), |largest| {
+        let range = self.descend((largest(huge, fits), Level::BASE), |largest| {
             let place = Place { pages: frames.pages(), align: largest.span(), guard: Guard::Page };
             let area = self.place(&place, Backing::Device)?;
             area.set(Field::Caller, caller.0);

@@ -62,8 +62,8 @@
 //! different areas do not exclude each other, and a second call for the same one is refused. `purging` `[p]` is held over a
 //! purge; `lock` is taken inside of it. Nothing here is called in a reader's section or under another lock.
 //!
-//! **Not here**: compaction (a [`Short`] says what was missing, for a face that could get it), the kernel's own map and
-//! stacks, and which node is near.
+//! **Not here**: compaction (a [`Short`] says what was missing, and the face gets it), the kernel's own map and stacks, and
+//! which node is near.
 
 mod area;
 mod audit;
