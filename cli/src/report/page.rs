@@ -2,7 +2,7 @@
 
 use super::content::{Content, Figure, Row, System, Table, number};
 use super::map;
-use super::plot::{Bar, Plot, Role, Scale, Shown};
+use super::plot::{Bar, Plot, Role, Scale, Series, Shown};
 use super::story::{CPUS, MEMORY, Moment, Story, What};
 use crate::failure::Done;
 use crate::table::{count, mib};
@@ -18,6 +18,7 @@ const HOST: &str = "host";
 
 /// The page's text.
 pub(crate) fn render(content: &Content) -> Done<String> {
+    let story = story(&content.story)?;
     let systems: Vec<Markup> = content.systems.iter().map(system).collect::<Done<_>>()?;
     let overview = overview(&content.summary)?;
     let page = html! {
@@ -50,7 +51,7 @@ pub(crate) fn render(content: &Content) -> Done<String> {
                         a href={ "#" (HOST) } { "The machine" }
                     }
                     @for system in &systems { (system) }
-                    (story(&content.story))
+                    (story)
                     (models())
                     (host(&content.host))
                 }
@@ -228,10 +229,11 @@ fn commands(commands: &[String]) -> Markup {
     }
 }
 
-fn story(story: &Story) -> Markup {
+fn story(story: &Story) -> Done<Markup> {
     let [before, after] = story.compaction;
+    let free = plots_of(&[free_by_block(&story.moments[before], &story.moments[after])])?;
     let orders: Vec<Order> = Order::all().filter(|o| *o <= Order::MEGA && o.get() != 1).collect();
-    html! {
+    Ok(html! {
         section id=(MAP) {
             h2 { "Memory over time" }
             p {
@@ -277,10 +279,13 @@ fn story(story: &Story) -> Markup {
                 "Where free memory lies, by the largest block that it is part of. The index is Linux's for 2 MiB: 1.000 where all that "
                 "is missing is that pieces lie apart, -1.000 where a block is free."
             }
-            (table(&fragmentation(&story.moments[before], &story.moments[after])))
+            div.pair {
+                (free)
+                (table(&fragmentation(&story.moments[before], &story.moments[after])))
+            }
             (commands(&["foliant report".to_owned()]))
         }
-    }
+    })
 }
 
 fn swatch(class: &str) -> Markup {
@@ -310,6 +315,22 @@ fn facts(moments: &[Moment]) -> Table {
         ]
     };
     Table::new("The moments in numbers", &heads, moments.iter().enumerate().map(row))
+}
+
+/// What the table of fragmentation says, as lines.
+fn free_by_block(before: &Moment, after: &Moment) -> Plot {
+    let line = |name: &str, role, moment: &Moment| {
+        let blocks = moment.facts.free_by_order.iter().enumerate();
+        let points = blocks.map(|(nth, (_, bytes))| (nth, bytes.get() as f64 / f64::from(1 << 20)));
+        Series { name: name.to_owned(), role, points: points.collect() }
+    };
+    let places = before.facts.free_by_order.iter().map(|(order, _)| order.bytes().to_string());
+    let series = vec![line("before", Role::One, before), line("after", Role::Chosen, after)];
+    Plot {
+        title: "free MiB by the block they are part of".to_owned(),
+        scale: Scale::Linear,
+        shown: Shown::Lines { places: places.collect(), across: "block".to_owned(), series },
+    }
 }
 
 fn fragmentation(before: &Moment, after: &Moment) -> Table {

@@ -117,7 +117,12 @@ impl Plot {
             Shown::Lines { places, across, series } => {
                 lines(&mut text, self.scale, (places, across), series)
             }
-            Shown::Bars(bars) => self::bars(&mut text, (self.scale, None), bars, height),
+            Shown::Bars(bars) => {
+                // Lengths on a logarithmic axis say something where they begin at 1.
+                let from = bars.iter().all(|bar| bar.value >= 1.0).then_some(1.0);
+                let from = from.filter(|_| self.scale == Scale::Log);
+                self::bars(&mut text, (self.scale, from), bars, height)
+            }
             Shown::Ratios(bars) => self::bars(&mut text, (self.scale, Some(1.0)), bars, height),
         };
         drawn.map_err(|why| Failure::new(format_args!("{} cannot be drawn: {why}", self.title)))?;

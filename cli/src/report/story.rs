@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 /// The machine.
-pub(crate) const MEMORY: Bytes = Bytes::new(128 << 20);
+pub(crate) const MEMORY: Bytes = Bytes::new(126 << 20);
 pub(crate) const CPUS: usize = 4;
 /// Memory of the three programs, in 2 MiB.
 const FIRST: u64 = 48;
@@ -172,7 +172,7 @@ impl<'s, 'm> Teller<'s, 'm> {
         );
         let before = self.moments.len() - 1;
         let mut obstacles =
-            [Obstacle { block: Frame::new(0), frame: Frame::new(0), why: Why::Busy }; 8];
+            [Obstacle { block: Frame::new(0), frame: Frame::new(0), why: Why::Busy }; 64];
         let done = mm.compact(&CompactRequest::ALL, &mut obstacles);
         self.look("Compacted", compacted(&done, &obstacles));
         self.pool(2 * POOL)?;

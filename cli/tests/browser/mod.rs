@@ -80,7 +80,7 @@ impl Browser {
     /// Shows a file on a screen of this width, dark or light, and waits until it is loaded.
     pub(crate) fn show(&mut self, file: &Path, width: u32, theme: &str) {
         let screen =
-            json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600 });
+            json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": true });
         self.ask("Emulation.setDeviceMetricsOverride", screen);
         let features = json!([{ "name": "prefers-color-scheme", "value": theme }]);
         self.ask("Emulation.setEmulatedMedia", json!({ "features": features }));

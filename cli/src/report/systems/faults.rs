@@ -198,9 +198,9 @@ fn recorded(recording: &Recording) -> Figure {
             mib(row.zeroed_bytes),
             mib(row.untouched_bytes),
             mib(row.peak.get()),
-            number(row.peak_ratio(base)),
+            format!("{:.3}", row.peak_ratio(base)),
             number(millis(row)),
-            number(row.kernel_ratio(base)),
+            format!("{:.3}", row.kernel_ratio(base)),
         ]
     };
     let heads = [
