@@ -249,6 +249,8 @@ fn what_cannot_be_asked_for_is_refused() {
     refused(&["replay", file, "--policy", "8k"], &["8k", "16k to 2m"]);
     refused(&["replay", file, "--fragment", "101"], &["101", "0 to 100"]);
     refused(&["replay", file, "--cpus", "0"], &["'0'", "1 to 1024"]);
+    refused(&["lab", "zero", "--rounds", "0"], &["'0'", "1..=99"]);
+    refused(&["lab", "flush", "--rounds", "3"], &["--rounds", "foliant lab zero"]);
     refused(&["replay", file, "--memory", "lots"], &["lots"]);
     refused(&["replay", file, "--memory", "1k"], &["1k", "8m"]);
     refused(&["replay", file, "--model", "laptop"], &["laptop", "this-host"]);

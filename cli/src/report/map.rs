@@ -78,7 +78,7 @@ pub(crate) fn svg(moment: &Moment) -> String {
 }
 
 /// Where runs of pinned frames begin.
-fn pinned(tile: &Tile) -> Vec<u16> {
+pub(super) fn pinned(tile: &Tile) -> Vec<u16> {
     let mut at = 0;
     let mut found = Vec::new();
     for (what, count) in &tile.runs {

@@ -238,7 +238,7 @@ fn story(story: &Story) -> Done<Markup> {
             h2 { "Memory over time" }
             p {
                 (count(MEMORY.get() >> 20)) " MiB of a simulated machine with " (CPUS) " CPUs. Each tile is a block of 2 MiB and shows its 512 "
-                "frames in 16 rows; the bar below it shows how its descriptors are mapped. All of it is read from a manager at work."
+                "frames in 16 rows; the bar below it shows how its descriptors are mapped. All but the pins is read from a manager at work."
             }
             ul.legend.map-key {
                 li { (swatch("free")) "free" }

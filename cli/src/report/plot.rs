@@ -23,6 +23,8 @@ const HEIGHT: u32 = 240;
 /// The height of a bar with its gap, and of the axis below.
 const BAR: u32 = 30;
 const BELOW: u32 = 46;
+/// Labels that have room below a plot.
+const LABELS: usize = 9;
 const FONT: &str = "sans-serif";
 const TEXT: u32 = 12;
 
@@ -192,7 +194,11 @@ fn lines(
         .x_label_area_size(42)
         .y_label_area_size(44)
         .build_cartesian_2d(Axis { low: -0.3, high: last + 0.3, marks }, axis.clone())?;
-    let place = |at: &f64| places.get(at.round() as usize).cloned().unwrap_or_default();
+    let every = places.len().div_ceil(LABELS).max(1);
+    let place = |at: &f64| {
+        let at = at.round() as usize;
+        places.get(at).filter(|_| at.is_multiple_of(every)).cloned().unwrap_or_default()
+    };
     chart
         .configure_mesh()
         .disable_x_mesh()

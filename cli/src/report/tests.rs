@@ -184,6 +184,11 @@ fn the_story_is_what_its_moments_say() {
         )),
         0
     );
+    let places = |at: usize| {
+        let tiles = story.moments[at].tiles.iter();
+        tiles.map(map::pinned).collect::<Vec<_>>()
+    };
+    assert_eq!(places(story.compaction[0]), places(story.compaction[1]), "pinned pages stay");
     let [before, after] = story.compaction.map(|at| story.moments[at].facts.whole);
     assert!(after > before + 10, "{before} whole blocks before, {after} after");
     assert_eq!(story, story::tell().unwrap(), "it is the same each time");
