@@ -28,6 +28,7 @@ mod host;
 mod json;
 mod lab;
 mod progress;
+mod published;
 mod record;
 mod replay;
 mod report;

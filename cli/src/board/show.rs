@@ -17,7 +17,7 @@ pub(super) fn text(rows: &[Row]) -> String {
     text += "\nA ratio is the chosen grain's to that of grain 1, less is better. Published, on other machines:\n";
     for row in rows {
         let Published { measure, source, .. } = row.published;
-        let _ = writeln!(text, "  {:<8} {measure}: {source}", row.system);
+        let _ = writeln!(text, "  {:<8} {measure}\n{:11}{source}", row.system, "");
     }
     text
 }

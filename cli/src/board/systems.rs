@@ -6,7 +6,7 @@ use super::{Count, Published, Row, Scale};
 use crate::args::Size;
 use crate::failure::{Done, Failure};
 use crate::lab::thpscale;
-use crate::{replay, scenario, table};
+use crate::{published, replay, scenario, table};
 use foliant_hosted::{Asked, measure};
 use foliant_lab::{Parameters, Report, Scenario};
 use foliant_sim::{Backing, Config, CostModel};
@@ -28,11 +28,7 @@ pub(super) const ALL: [Named; 5] = [
 /// The model of the host whose times were published.
 const SOCKETS: &str = "host-8-socket";
 
-fn published(
-    measure: &'static str,
-    (grain1, chosen): (f64, f64),
-    source: &'static str,
-) -> Published {
+fn beside(measure: &'static str, (grain1, chosen): (f64, f64), source: &'static str) -> Published {
     Published { measure, grain1, chosen, ratio: chosen / grain1, source }
 }
 
@@ -70,10 +66,10 @@ fn hugetlb(scale: &Scale) -> Done<Row> {
         grain1,
         chosen,
         ratio: chosen / grain1,
-        published: published(
+        published: beside(
             "us per page",
             (both(rows.unbatched_nanos()), both(rows.batched_nanos())),
-            "Kravetz et al., batched hugetlb vmemmap changes, 2023; 500,000 pages, 8 sockets",
+            rows.source,
         ),
         counts: counts.into(),
         command: format!(
@@ -119,10 +115,10 @@ fn vmalloc(scale: &Scale) -> Done<Row> {
         grain1,
         chosen,
         ratio: chosen / grain1,
-        published: published(
+        published: beside(
             "dTLB misses of git diff",
-            (59_800.0, 2_100.0),
-            "Piggin, huge vmalloc mappings, 2021; directory caches mapped huge, 2-node POWER9",
+            published::TLB_MISSES.into(),
+            published::TLB_SOURCE,
         ),
         counts,
         command: format!("foliant lab vmalloc --table-size {}", scale.table),
@@ -167,11 +163,7 @@ fn split(scale: &Scale) -> Done<Row> {
         grain1,
         chosen,
         ratio: chosen / grain1,
-        published: published(
-            "mean latency, unit not stated",
-            times,
-            "Wang, batched flush when splitting a THP, 2023; 1 to 32 threads",
-        ),
+        published: beside("mean latency, unit not stated", times, published::SPLIT_SOURCE),
         counts: counts.into(),
         command: format!(
             "foliant lab thpscale --cpus {cpus} --model {SOCKETS} --workers {}",
@@ -194,10 +186,10 @@ fn zero(scale: &Scale) -> Done<Row> {
         grain1,
         chosen,
         ratio: chosen / grain1,
-        published: published(
+        published: beside(
             "s for 64 GiB",
-            (5.4567, 2.6774),
-            "Arora, multi-page clearing of huge pages, 2023; 2 MiB pages, AMD Genoa",
+            published::CLEARED_SECONDS.into(),
+            published::CLEARING_SOURCE,
         ),
         counts: vec![Count { name: "extents", grain1: base.extents, chosen: plan.extents }],
         command: format!("foliant lab zero --total {}", scale.cleared),
@@ -207,6 +199,8 @@ fn zero(scale: &Scale) -> Done<Row> {
 fn faults(_: &Scale) -> Done<Row> {
     let (trace, plan) = replay::shipped()?;
     let large = Choice::parse("64k").map_err(Failure::new)?;
+    let build = published::BUILDS.iter().find(|build| build.size == "64k");
+    let build = build.ok_or_else(|| missing("the published build"))?;
     let settings = Settings { cpus: trace.header.cpus.max(1) as usize, ..Settings::default() };
     let rows = replay_all(&plan, &[Choice::BASE, large], &settings, |_| ())?;
     let [base, chosen] = rows.as_slice() else { return Err(missing("a row of the replay")) };
@@ -221,10 +215,10 @@ fn faults(_: &Scale) -> Done<Row> {
         grain1: millis(base),
         chosen: millis(chosen),
         ratio: chosen.kernel_ratio(base),
-        published: published(
+        published: beside(
             "kernel time of a kernel build, %",
-            (100.0, 58.0),
-            "Roberts, large anonymous folios, 2023; 64 KiB, Ampere Altra",
+            (100.0, 100.0 + build.kernel_percent),
+            published::BUILDS_SOURCE,
         ),
         counts: vec![
             both("faults", |row| row.anonymous_faults),

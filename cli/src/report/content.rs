@@ -2,39 +2,19 @@
 
 use super::plot::Plot;
 use super::story::Story;
+use crate::board::Row;
 
 /// All of it.
 #[derive(Debug)]
 pub(crate) struct Content {
     /// The machine that it was made on: names and values.
     pub(crate) host: Vec<(&'static str, String)>,
-    /// The five rows of the first screen.
+    /// The scoreboard, for the first screen: a row for each system.
     pub(crate) summary: Vec<Row>,
     /// A section for each system.
     pub(crate) systems: Vec<System>,
     /// Memory over time.
     pub(crate) story: Story,
-}
-
-/// A system in one line.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Row {
-    /// Its letter.
-    pub(crate) system: char,
-    /// What is measured.
-    pub(crate) measure: String,
-    /// What was published of it.
-    pub(crate) published: String,
-    /// What it is at grain 1.
-    pub(crate) grain1: String,
-    /// And at the chosen grain.
-    pub(crate) chosen: String,
-    /// How many times less that is.
-    pub(crate) ratio: f64,
-    /// What is counted at both.
-    pub(crate) counts: String,
-    /// How many times less is counted.
-    pub(crate) counts_ratio: f64,
 }
 
 /// A section.

@@ -3,11 +3,12 @@
 //! A system names its commands first and reads their results later, by the same names. So what a figure says of its origin
 //! is what was run (P2), and how much is to be done is known before it begins.
 
-use super::content::{Content, Figure, Row, System};
+use super::content::{Content, Figure};
 use super::recordings::{self, Recording};
 use super::story;
 use super::systems;
 use crate::args::{self, Args, Command, Lab, Replay};
+use crate::board::{self, Scale};
 use crate::failure::{Done, Failure};
 use crate::{host, progress, scenario};
 use clap::Parser;
@@ -63,12 +64,6 @@ impl Results {
     }
 }
 
-/// A system's part of the page.
-pub(crate) struct Part {
-    pub(crate) row: Row,
-    pub(crate) system: System,
-}
-
 /// Measures everything.
 pub(crate) fn content(extent: Extent) -> Done<Content> {
     let commands = systems::commands(extent);
@@ -76,6 +71,7 @@ pub(crate) fn content(extent: Extent) -> Done<Content> {
     let bar = progress::bar("measuring", (commands.len() + files.len() + 2) as u64);
     let said = |what: &str| bar.set_message(what.to_owned());
     let load = host::load();
+    let summary = board::rows(&extent.pick(Scale::FULL, Scale::QUICK))?;
     let mut results = Results::default();
     said("clearing this machine's memory");
     results.cleared = systems::cleared(extent)?;
@@ -94,8 +90,7 @@ pub(crate) fn content(extent: Extent) -> Done<Content> {
     said("looking at memory");
     let story = story::tell()?;
     bar.finish_and_clear();
-    let parts = systems::parts(extent, &results)?;
-    let (summary, systems) = parts.into_iter().map(|part| (part.row, part.system)).unzip();
+    let systems = systems::parts(extent, &results)?;
     Ok(Content { host: host_of(&load), summary, systems, story })
 }
 

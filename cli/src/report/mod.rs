@@ -20,7 +20,6 @@ mod gather;
 mod map;
 mod page;
 mod plot;
-mod published;
 mod recordings;
 mod story;
 mod systems;

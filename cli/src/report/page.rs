@@ -1,9 +1,10 @@
 //! The content as one HTML page.
 
-use super::content::{Content, Figure, Row, System, Table, number};
+use super::content::{Content, Figure, System, Table, number};
 use super::map;
 use super::plot::{Bar, Plot, Role, Scale, Series, Shown};
 use super::story::{CPUS, MEMORY, Moment, Story, What};
+use crate::board::{Count, Row};
 use crate::failure::Done;
 use crate::table::{count, mib};
 use foliant::memmap::Described;
@@ -20,7 +21,7 @@ const HOST: &str = "host";
 pub(crate) fn render(content: &Content) -> Done<String> {
     let story = story(&content.story)?;
     let systems: Vec<Markup> = content.systems.iter().map(system).collect::<Done<_>>()?;
-    let overview = overview(&content.summary)?;
+    let overview = overview(content)?;
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -40,7 +41,7 @@ pub(crate) fn render(content: &Content) -> Done<String> {
                     }
                 }
                 main {
-                    (summary(&content.summary))
+                    (summary(content))
                     (overview)
                     nav aria-label="Sections" {
                         @for system in &content.systems {
@@ -65,29 +66,43 @@ fn times(ratio: f64) -> String {
     if ratio.is_finite() { format!("{}×", number(ratio)) } else { "–".to_owned() }
 }
 
-fn summary(rows: &[Row]) -> Markup {
-    let cell = |label: &str, text: &str| html! { td data-label=(label) { (text) } };
+fn summary(content: &Content) -> Markup {
+    let cell = |label: &str, text: String| html! { td data-label=(label) { (text) } };
+    let arrow = |of: f64, to: f64| format!("{} → {}", number(of), number(to));
     html! {
         section.summary aria-label="Summary" {
             table {
                 thead {
                     tr {
-                        th scope="col" { "System" } th scope="col" { "Published" } th scope="col" { "Grain 1" }
-                        th scope="col" { "Chosen grain" } th scope="col" { "Ratio" } th scope="col" { "Counted" }
+                        th scope="col" { "System" } th scope="col" { "Counted" } th scope="col" { "Grain 1" }
+                        th scope="col" { "Chosen grain" } th scope="col" { "Ratio" } th scope="col" { "Published" }
+                        th scope="col" { "Ratio" }
                     }
                 }
                 tbody {
-                    @for row in rows {
+                    @for (row, system) in content.summary.iter().zip(&content.systems) {
                         tr {
                             th scope="row" {
-                                a href={ "#" (row.system) } { (row.system) } " " span { (row.measure) }
+                                a href={ "#" (system.letter) } { (system.letter) } " " span { (row.measure) }
                             }
-                            (cell("published", &row.published))
-                            (cell("grain 1", &row.grain1))
-                            (cell("chosen grain", &row.chosen))
-                            td.ratio data-label="ratio" { (times(row.ratio)) }
-                            td data-label="counted" { (row.counts) " (" (times(row.counts_ratio)) ")" }
+                            (cell("counted", row.counts.first().map_or(String::new(), counted)))
+                            (cell("grain 1", number(row.grain1)))
+                            (cell("chosen grain", number(row.chosen)))
+                            td.ratio data-label="ratio" { (number(row.ratio)) }
+                            (cell("published", arrow(row.published.grain1, row.published.chosen)))
+                            (cell("its ratio", number(row.published.ratio)))
                         }
+                    }
+                }
+            }
+            p.says { "A ratio is the chosen grain's to that of grain 1: less is better. What was published is another machine's, so its ratio can be compared, and its values not." }
+            details {
+                summary { "What was done, and by whom it was published" }
+                dl {
+                    @for row in &content.summary {
+                        dt { (row.work) }
+                        dd { (row.grains[0]) ", " (row.grains[1]) ". " code { (row.command) } }
+                        dd { "Published: " (row.published.measure) ". " (row.published.source) }
                     }
                 }
             }
@@ -95,22 +110,31 @@ fn summary(rows: &[Row]) -> Markup {
     }
 }
 
-/// Both ratios of each system, as bars.
-fn overview(rows: &[Row]) -> Done<Markup> {
-    let bars = |title: &str, role, of: fn(&Row) -> f64| {
-        let bar = |row: &Row| {
+fn counted(line: &Count) -> String {
+    format!("{} {} → {}", line.name, count(line.grain1), count(line.chosen))
+}
+
+/// How many times less is counted, and measured, of each system.
+fn overview(content: &Content) -> Done<Markup> {
+    let less = |of: f64, to: f64| if to > 0.0 { of / to } else { f64::NAN };
+    let bars = |title: &str, role, of: &dyn Fn(&Row) -> f64| {
+        let bar = |(row, system): (&Row, &System)| {
             let value = of(row);
-            Bar { name: row.system.to_string(), role, value, text: times(value) }
+            Bar { name: system.letter.to_string(), role, value, text: times(value) }
         };
+        let rows = content.summary.iter().zip(&content.systems);
         Plot {
             title: title.to_owned(),
             scale: Scale::Log,
-            shown: Shown::Ratios(rows.iter().map(bar).collect()),
+            shown: Shown::Ratios(rows.map(bar).collect()),
         }
     };
+    let counts = |row: &Row| {
+        row.counts.first().map_or(f64::NAN, |line| less(line.grain1 as f64, line.chosen as f64))
+    };
     let plots = [
-        bars("Counted work, grain 1 to the chosen grain", Role::Chosen, |row| row.counts_ratio),
-        bars("What is measured, grain 1 to the chosen grain", Role::Beside, |row| row.ratio),
+        bars("Times less is counted", Role::Chosen, &counts),
+        bars("Times less is measured", Role::Beside, &|row| less(row.grain1, row.chosen)),
     ];
     plots_of(&plots)
 }

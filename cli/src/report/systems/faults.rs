@@ -2,17 +2,15 @@
 
 use super::{each, find, ratio, value};
 use crate::failure::Done;
-use crate::report::content::{Figure, Row, System, Table, maybe, number};
-use crate::report::gather::{Extent, Part, Results, figure};
+use crate::published;
+use crate::report::content::{Figure, System, Table, maybe, number};
+use crate::report::gather::{Extent, Results, figure};
 use crate::report::plot::{Bar, Plot, Role, Scale, Series, Shown};
-use crate::report::published;
 use crate::report::recordings::Recording;
 use crate::table::{count, mib};
 use foliant_lab::{Report, Row as LabRow};
 use foliant_trace::replay::Row as Replayed;
 
-/// The size whose numbers stand in the summary: what most was published of.
-const SUMMARY: &str = "64k";
 const ROLES: [Role; 4] = [Role::Chosen, Role::One, Role::Third, Role::Fourth];
 
 fn command(extent: Extent) -> String {
@@ -24,48 +22,18 @@ pub(super) fn commands(extent: Extent) -> Vec<String> {
     vec![command(extent)]
 }
 
-pub(super) fn part(extent: Extent, results: &Results) -> Done<Part> {
+pub(super) fn part(extent: Extent, results: &Results) -> Done<System> {
     let report = results.of(&command(extent))?;
     let recordings = &results.recordings;
     let mut figures = vec![touched(report, command(extent)), compared(recordings)];
     figures.extend(recordings.iter().map(recorded));
     let about = "A fault maps a folio instead of a page. The grain is the folio's size. Larger folios take fewer faults and \
                  entries, and memory that the program may never touch.";
-    let row = summary(recordings);
-    Ok(Part { row, system: System { letter: 'A', name: "Faults that map folios", about, figures } })
+    Ok(System { letter: 'A', name: "Faults that map folios", about, figures })
 }
 
 fn millis(row: &Replayed) -> f64 {
     row.kernel.0 as f64 / 1e6
-}
-
-fn summary(recordings: &[Recording]) -> Row {
-    let recording = recordings.first();
-    let rows = recording.and_then(|one| Some((one.base(), one.row(SUMMARY)?)));
-    let published = published::BUILDS.iter().find(|build| build.size == SUMMARY);
-    let times = |build: &published::Build| {
-        format!(
-            "kernel time {} % ({}×)",
-            build.kernel_percent,
-            number(1.0 / (1.0 + build.kernel_percent / 100.0))
-        )
-    };
-    let of = |what: &dyn Fn(&Replayed) -> f64| {
-        rows.map_or((f64::NAN, f64::NAN), |(one, chosen)| (what(one), what(chosen)))
-    };
-    let (one, chosen) = of(&millis);
-    let (faults, fewer) = of(&|row| row.anonymous_faults as f64);
-    let program = recording.map_or("", |one| one.name);
-    Row {
-        system: 'A',
-        measure: format!("kernel time of a recorded compilation ({program}), folios up to 64 KiB"),
-        published: published.map_or("–".to_owned(), times),
-        grain1: format!("{} ms", number(one)),
-        chosen: format!("{} ms", number(chosen)),
-        ratio: one / chosen,
-        counts: format!("faults {} → {}", number(faults), number(fewer)),
-        counts_ratio: faults / fewer,
-    }
 }
 
 fn touched(report: &Report, command: String) -> Figure {

@@ -2,8 +2,8 @@
 
 use super::{at, each, find, over_cpus, ratio, table_of, value};
 use crate::failure::Done;
-use crate::report::content::{Figure, Row, System, Table, maybe, micros, number};
-use crate::report::gather::{Extent, Part, Results, figure};
+use crate::report::content::{Figure, System, Table, maybe, micros, number};
+use crate::report::gather::{Extent, Results, figure};
 use crate::report::plot::{Bar, Plot, Role, Scale, Shown};
 use crate::table::count;
 use foliant_lab::Report;
@@ -41,41 +41,16 @@ pub(super) fn commands(extent: Extent) -> Vec<String> {
     models().iter().map(|model| main_of(extent, model)).chain(scaled).collect()
 }
 
-pub(super) fn part(extent: Extent, results: &Results) -> Done<Part> {
+pub(super) fn part(extent: Extent, results: &Results) -> Done<System> {
     let mut figures = Vec::new();
     for model in models() {
         let command = main_of(extent, &model);
         figures.push(pool(results.of(&command)?, &model, command));
     }
     figures.push(scaling(extent, results)?);
-    let row = summary(results.of(&main_of(extent, &CostModel::guest_252()))?);
     let about = "Huge pages kept ahead of time. The descriptors of a 2 MiB page fill eight frames, of which seven say the \
                  same; folding gives those seven back. The grain is the number of pages that share a shootdown.";
-    Ok(Part {
-        row,
-        system: System { letter: 'H', name: "Pools with folded descriptors", about, figures },
-    })
-}
-
-fn summary(report: &Report) -> Row {
-    let ns = |pool: &str| at(report, &row_of(pool, "fill"), |row| each(row, "elapsed"));
-    let shot = |pool: &str| {
-        find(report, &row_of(pool, "fill")).map_or(0, |row| value(row, "remote_shootdowns"))
-    };
-    let published = CostModel::guest_252().published().map_or("–".to_owned(), |rows| {
-        let (of, to) = (rows.unbatched_nanos().fill, rows.batched_nanos().fill);
-        format!("{} → {} µs ({}×)", micros(of), micros(to), number(of / to))
-    });
-    Row {
-        system: 'H',
-        measure: format!("fill a pool with a 2 MiB page, folded, {} CPUs", report.cpus),
-        published,
-        grain1: format!("{} µs", micros(ns("grain 1"))),
-        chosen: format!("{} µs", micros(ns("batched"))),
-        ratio: ns("grain 1") / ns("batched"),
-        counts: format!("shootdowns {} → {}", count(shot("grain 1")), count(shot("batched"))),
-        counts_ratio: ratio(shot("grain 1") as f64, shot("batched") as f64).unwrap_or(f64::NAN),
-    }
+    Ok(System { letter: 'H', name: "Pools with folded descriptors", about, figures })
 }
 
 /// What was published of a pool that is worked in this way.

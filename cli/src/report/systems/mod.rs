@@ -10,7 +10,8 @@ mod zero;
 
 pub(crate) use zero::cleared;
 
-use super::gather::{Extent, Part, Results};
+use super::content::System;
+use super::gather::{Extent, Results};
 use super::plot::{Plot, Scale, Series, Shown};
 use crate::failure::Done;
 use foliant_lab::{Report, Row};
@@ -23,7 +24,7 @@ pub(crate) fn commands(extent: Extent) -> Vec<String> {
 }
 
 /// The systems' parts of the page, in the order in which they are shown.
-pub(crate) fn parts(extent: Extent, results: &Results) -> Done<Vec<Part>> {
+pub(crate) fn parts(extent: Extent, results: &Results) -> Done<Vec<System>> {
     let all = [hugetlb::part, vmalloc::part, split::part, zero::part, faults::part];
     all.iter().map(|part| part(extent, results)).collect()
 }

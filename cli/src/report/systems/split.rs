@@ -1,12 +1,12 @@
 //! System T: huge folios that are split, and other work that flushes.
 
-use super::{at, each, find, over_cpus, ratio, table_of, value};
+use super::{at, each, find, over_cpus, table_of, value};
 use crate::failure::Done;
 use crate::lab::thpscale::{beside, geometric_mean};
-use crate::report::content::{Figure, Row, System, Table, maybe, micros, number};
-use crate::report::gather::{Extent, Part, Results, figure};
+use crate::published;
+use crate::report::content::{Figure, System, Table, maybe, micros, number};
+use crate::report::gather::{Extent, Results, figure};
 use crate::report::plot::{Plot, Role, Scale, Series, Shown};
-use crate::report::published;
 use crate::table::count;
 use foliant_lab::Report;
 
@@ -34,7 +34,7 @@ pub(super) fn commands(extent: Extent) -> Vec<String> {
     each(split).chain(each(flush)).chain([thpscale(extent)]).collect()
 }
 
-pub(super) fn part(extent: Extent, results: &Results) -> Done<Part> {
+pub(super) fn part(extent: Extent, results: &Results) -> Done<System> {
     let most = extent.cpus().last().copied().unwrap_or(1);
     let scale = results.of(&thpscale(extent))?;
     let figures = vec![
@@ -44,32 +44,7 @@ pub(super) fn part(extent: Extent, results: &Results) -> Done<Part> {
     ];
     let about = "A huge folio that is mapped page by page is taken apart. Its entries go out of use, and no CPU may keep a \
                  translation; the grain is the number of entries that one shootdown covers.";
-    let row = summary(results.of(&split(extent, most))?, scale);
-    Ok(Part {
-        row,
-        system: System { letter: 'T', name: "Splitting with one flush", about, figures },
-    })
-}
-
-fn summary(report: &Report, scale: &Report) -> Row {
-    let ns = |grain: &str| at(report, &format!("1 space, {grain}"), |row| each(row, "all"));
-    let shot = |grain: &str| {
-        let per = |row: &foliant_lab::Row| value(row, "shootdowns") / row.pages.max(1);
-        find(report, &format!("1 space, {grain}")).map_or(0, per)
-    };
-    let published = geometric_mean(beside(scale).iter().map(|row| row.published_time));
-    Row {
-        system: 'T',
-        measure: format!("split a 2 MiB folio that {} CPUs use", report.cpus),
-        published: maybe(published.map(|time| 1.0 / time), |times| {
-            format!("latency of thpscale {}×", number(times))
-        }),
-        grain1: format!("{} µs", micros(ns("entry"))),
-        chosen: format!("{} µs", micros(ns("folio"))),
-        ratio: ns("entry") / ns("folio"),
-        counts: format!("shootdowns {} → {}", count(shot("entry")), count(shot("folio"))),
-        counts_ratio: ratio(shot("entry") as f64, shot("folio") as f64).unwrap_or(f64::NAN),
-    }
+    Ok(System { letter: 'T', name: "Splitting with one flush", about, figures })
 }
 
 fn splits(extent: Extent, results: &Results, most: &Report) -> Done<Figure> {

@@ -1,11 +1,11 @@
 //! System V: kernel memory by large leaves.
 
-use super::{each, find, ratio, value};
+use super::{each, ratio, value};
 use crate::failure::Done;
-use crate::report::content::{Figure, Row, System, Table, maybe, micros, number};
-use crate::report::gather::{Extent, Part, Results, figure};
+use crate::published;
+use crate::report::content::{Figure, System, Table, maybe, micros, number};
+use crate::report::gather::{Extent, Results, figure};
 use crate::report::plot::{Bar, Plot, Role, Scale, Shown};
-use crate::report::published;
 use crate::table::count;
 use foliant_lab::{Caches, Report, Row as LabRow};
 
@@ -19,17 +19,14 @@ pub(super) fn commands(extent: Extent) -> Vec<String> {
     vec![command(extent)]
 }
 
-pub(super) fn part(extent: Extent, results: &Results) -> Done<Part> {
+pub(super) fn part(extent: Extent, results: &Results) -> Done<System> {
     let command = command(extent);
     let report = results.of(&command)?;
     let figures = [table(report), mapping(report), sizes(report)];
     let figures = figures.map(|one| Figure { commands: vec![command.clone()], ..one }).into();
     let about = "Kernel memory at virtual addresses: hash tables, stacks, devices. The grain is the largest leaf that a \
                  request may get; a size that is no multiple of it ends in smaller leaves instead of being rounded up.";
-    Ok(Part {
-        row: summary(report),
-        system: System { letter: 'V', name: "Kernel memory by large leaves", about, figures },
-    })
+    Ok(System { letter: 'V', name: "Kernel memory by large leaves", about, figures })
 }
 
 /// Misses of one probe.
@@ -38,24 +35,6 @@ fn missed(row: &LabRow) -> f64 {
 }
 fn leaves(row: &LabRow) -> u64 {
     ["leaves_4k", "leaves_2m", "leaves_1g"].map(|name| value(row, name)).iter().sum()
-}
-
-fn summary(report: &Report) -> Row {
-    let (one, mega) = (find(report, "4k"), find(report, "2m"));
-    let of = |row: Option<&LabRow>, what: fn(&LabRow) -> f64| row.map_or(f64::NAN, what);
-    let counted = |row: Option<&LabRow>| row.map_or(0, leaves);
-    let [before, after] = published::TLB_MISSES;
-    let size = report.parameters.get("table-size").cloned().unwrap_or_default();
-    Row {
-        system: 'V',
-        measure: format!("dTLB misses per probe of a {size} kernel table"),
-        published: format!("{} → {} ({}×)", number(before), number(after), number(before / after)),
-        grain1: number(of(one, missed)),
-        chosen: number(of(mega, missed)),
-        ratio: of(one, missed) / of(mega, missed),
-        counts: format!("leaves {} → {}", count(counted(one)), count(counted(mega))),
-        counts_ratio: ratio(counted(one) as f64, counted(mega) as f64).unwrap_or(f64::NAN),
-    }
 }
 
 fn role(name: &str) -> Role {

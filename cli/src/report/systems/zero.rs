@@ -1,11 +1,11 @@
 //! System Z: huge pages that are cleared in extents.
 
-use super::{each, find, ratio, value};
+use super::{each, ratio, value};
 use crate::failure::Done;
-use crate::report::content::{Figure, Row, System, Table, number};
-use crate::report::gather::{Cleared, Extent, Part, Results, figure};
+use crate::published;
+use crate::report::content::{Figure, System, Table, number};
+use crate::report::gather::{Cleared, Extent, Results, figure};
 use crate::report::plot::{Bar, Plot, Role, Scale, Shown};
-use crate::report::published;
 use crate::table::count;
 use foliant_lab::{Report, Row as LabRow};
 
@@ -35,7 +35,7 @@ pub(crate) fn cleared(_extent: Extent) -> Done<Option<Cleared>> {
     Ok(None)
 }
 
-pub(super) fn part(extent: Extent, results: &Results) -> Done<Part> {
+pub(super) fn part(extent: Extent, results: &Results) -> Done<System> {
     let command = counted(extent);
     let report = results.of(&command)?;
     let mut figures = vec![counts(report, command)];
@@ -44,51 +44,7 @@ pub(super) fn part(extent: Extent, results: &Results) -> Done<Part> {
     figures.push(others());
     let about = "Memory is zeros before a program sees it. The grain is the number of bytes that one clear covers: a 2 MiB \
                  folio is cleared in at most three extents, the neighbourhood of the fault last and warm.";
-    let row = summary(report, results);
-    Ok(Part { row, system: System { letter: 'Z', name: "Clearing in extents", about, figures } })
-}
-
-/// Clears of a folio. Each takes a page more, which is cleared for the table that splits it one day.
-fn clears(row: &LabRow) -> f64 {
-    value(row, "extents") as f64 / value(row, "faults").max(1) as f64
-}
-
-fn summary(report: &Report, results: &Results) -> Row {
-    let of = |name: &str| find(report, name).map_or(f64::NAN, clears);
-    let milan = &published::CLEARING[0];
-    let (page, plan) = (of("page at a time"), of("plan"));
-    let model =
-        |name: &str| find(report, name).map_or(f64::NAN, |row| 4096.0 / each(row, "clearing"));
-    let (measured, unit) = match rates(results) {
-        Some(rates) => (rates, "best of 3 rounds here"),
-        None => ((model("page at a time"), model("plan")), "modelled"),
-    };
-    Row {
-        system: 'Z',
-        measure: format!("clear a 2 MiB folio, {unit}"),
-        published: format!(
-            "{} → {} GB/s ({}×)",
-            number(milan.before),
-            number(milan.after),
-            number(milan.after / milan.before)
-        ),
-        grain1: format!("{} GB/s", number(measured.0)),
-        chosen: format!("{} GB/s", number(measured.1)),
-        ratio: measured.1 / measured.0,
-        counts: format!("clears {} → {}", number(page.round()), number(plan)),
-        counts_ratio: ratio(page, plan).unwrap_or(f64::NAN),
-    }
-}
-
-/// Of this machine, a page at a time and by the chosen plan, in GB/s, of the calmest round: a busy host disturbs medians of three.
-#[cfg(target_arch = "x86_64")]
-fn rates(results: &Results) -> Option<(f64, f64)> {
-    let cleared = results.cleared.as_ref()?;
-    Some((best(cleared, cleared.baseline()?), best(cleared, cleared.plan()?)))
-}
-#[cfg(not(target_arch = "x86_64"))]
-fn rates(_results: &Results) -> Option<(f64, f64)> {
-    None
+    Ok(System { letter: 'Z', name: "Clearing in extents", about, figures })
 }
 
 /// The rate of the calmest round, in GB/s.
