@@ -83,7 +83,7 @@ fn summary(content: &Content) -> Markup {
                     @for (row, system) in content.summary.iter().zip(&content.systems) {
                         tr {
                             th scope="row" {
-                                a href={ "#" (system.letter) } { (system.letter) } " " span { (row.measure) }
+                                a href={ "#" (system.letter) } { (system.letter) } " " span { (row.work) "; " (row.measure) }
                             }
                             (cell("counted", row.counts.first().map_or(String::new(), counted)))
                             (cell("grain 1", number(row.grain1)))
