@@ -1,7 +1,8 @@
 //! The lanes of tests.
 
-use crate::run::cargo;
+use crate::run::{cargo, root};
 use crate::{boot, sim, tidy};
+use std::fs;
 
 /// What runs before every commit.
 pub(crate) fn quick() -> Result<(), String> {
@@ -35,5 +36,21 @@ pub(crate) fn all() -> Result<(), String> {
 }
 
 fn tests() -> Result<(), String> {
-    cargo("tests and doc tests", &["test", "--workspace", "--quiet"], &[])
+    cargo("tests and doc tests", &["test", "--workspace", "--quiet"], &[])?;
+    examples()
+}
+
+/// Runs each example: what it shows, it asserts.
+fn examples() -> Result<(), String> {
+    let folder = root().join("examples");
+    let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".rs")?.to_owned()))
+        .collect();
+    names.sort();
+    names.iter().try_for_each(|name| {
+        let run = ["run", "--quiet", "--package", "foliant-examples", "--example", name];
+        cargo("example", &run, &[])
+    })
 }
