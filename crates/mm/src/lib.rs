@@ -6,7 +6,7 @@
 //!
 //! Rooms, in dependency order; each uses only those before it, through their `mod.rs`:
 //! [`frame`], [`folio`], [`table`], `stock`, `flush`, [`zero`], [`memmap`], [`pool`], [`vmap`], `rmap`, [`space`],
-//! [`fault`], [`split`], [`compact`], [`manager`].
+//! [`fault`], [`split`], [`compact`], [`manager`], and behind the feature `x86_64` the traits of the crate of that name (`adapt`).
 //!
 //! **Not here**: statics, a heap, `cfg(target_arch)`, assembly.
 #![cfg_attr(not(test), no_std)]
@@ -14,6 +14,8 @@
 #[cfg(test)]
 extern crate alloc;
 
+#[cfg(feature = "x86_64")]
+pub mod adapt;
 pub mod compact;
 pub mod fault;
 mod flush;
