@@ -22,7 +22,6 @@
 
 extern crate alloc;
 
-mod acpi;
 mod apic;
 mod cpu;
 mod exit;
@@ -48,9 +47,9 @@ mod user;
 use apic::Wish;
 use core::arch::global_asm;
 use exit::Code;
-use foliant_units::Cpu;
-use foliant_x86::{ApicId, Features};
-use info::Info;
+use foliant_units::{Cpu, Pa};
+use foliant_x86::{ApicId, Features, boot};
+use info::{DirectMap, Info};
 use spin::Once;
 
 global_asm!(
@@ -71,7 +70,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     unsafe { cpu::adopt(cpu::FIRST.get(), Cpu(0), 0) };
     trap::prepare();
     trap::load();
-    let info = Info::read(start_info).expect("the loader's start information");
+    let info = Info::read(DirectMap, Pa::new(start_info)).expect("the loader's start information");
     symbols::start(&info);
     let command = COMMAND.call_once(|| info.command_line());
     let has = |word| command.split_whitespace().any(|w| w == word);
@@ -79,7 +78,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
 
     let features = Features::detect();
     let mut ids = [ApicId(0); memory::CPUS_MAX];
-    let listed = acpi::cpus(info.rsdp(), &mut ids).filter(|n| *n > 0).unwrap_or(1);
+    let listed = boot::cpus(DirectMap, info.rsdp(), &mut ids).filter(|n| *n > 0).unwrap_or(1);
     let count = listed.min(memory::CPUS_MAX);
     let wish = if has("xapic") { Wish::Memory } else { Wish::Newest };
     let apic = apic::choose(&features, wish);

@@ -18,13 +18,12 @@ use foliant::vmap::VmapError;
 use foliant::{NoBlock, Policy};
 use foliant_lab::Counted;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Pa, Pages, Va};
+use foliant_x86::boot::Ranges;
 use foliant_x86::{Apic, ApicId, Choice, Features, Host, Line, Settings, TscClock, X86};
 use spin::Once;
 
 /// CPUs that the kernel starts at most; others stay asleep.
 pub(crate) const CPUS_MAX: usize = 64;
-/// Stretches of memory that it can hand over.
-const RANGES_MAX: usize = 32;
 
 /// Page tables of four levels.
 pub(crate) type Format = X86_64<4>;
@@ -69,34 +68,6 @@ pub(crate) fn counted() -> &'static Machine {
 /// The manager.
 pub(crate) fn manager() -> &'static Memory {
     MANAGER.get().expect("the manager is made before anybody asks")
-}
-
-/// Frame ranges without a heap.
-struct Ranges {
-    list: [FrameRange; RANGES_MAX],
-    len: usize,
-}
-
-impl Ranges {
-    fn new() -> Ranges {
-        Ranges { list: [FrameRange::default(); RANGES_MAX], len: 0 }
-    }
-    /// Adds the whole frames of a stretch above the firmware's megabyte; what does not fit the list is left unused.
-    fn add(&mut self, start: Pa, bytes: Bytes) {
-        let first = start.get().max(LOW_END).div_ceil(FRAME_BYTES);
-        let end = start.get().saturating_add(bytes.get()).min(DIRECT_MAX) / FRAME_BYTES;
-        let pages = Pages::new(end.saturating_sub(first));
-        if let (Some(slot), Some(range)) =
-            (self.list.get_mut(self.len), FrameRange::new(Frame::new(first), pages))
-            && pages.get() > 0
-        {
-            *slot = range;
-            self.len += 1;
-        }
-    }
-    fn get(&self) -> &[FrameRange] {
-        &self.list[..self.len]
-    }
 }
 
 /// All frames that hold a part of the stretch.
@@ -158,16 +129,11 @@ pub(crate) fn start(
     apic: Apic,
     clock: TscClock,
 ) -> Result<(), Trouble> {
-    let mut memory = Ranges::new();
-    for (start, bytes) in info.ram() {
-        memory.add(start, bytes);
-    }
+    let memory = Ranges::usable(info.entries(), Pa::new(LOW_END), Pa::new(DIRECT_MAX));
     let (image_start, image_end) = tables::image();
-    let module = info.module().map(|(start, bytes)| around(start, start.add(bytes.get())));
+    let module = info.module().map(|(start, file)| around(start, start.add(file.len() as u64)));
     // A module may begin in the image's last frame, or lie outside the memory that is handed over.
-    let inside = |range: &FrameRange| {
-        memory.get().iter().any(|m| m.start() <= range.start() && range.end() <= m.end())
-    };
+    let inside = |range: &FrameRange| memory.around(*range).is_some();
     let reserved = [around(image_start, image_end), module.filter(inside).unwrap_or_default()];
     let reserved = &reserved[..if module.is_some_and(|m| inside(&m)) { 2 } else { 1 }];
     let top = tables::load(memory.get().iter().map(|m| m.end().pa()).max().unwrap_or_default());

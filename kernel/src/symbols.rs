@@ -1,8 +1,6 @@
 //! Names of addresses, from the symbol table of the kernel's own file.
-#![allow(unsafe_code)]
 
 use crate::info::Info;
-use crate::layout::direct;
 use elf::ElfBytes;
 use elf::abi::STT_FUNC;
 use elf::endian::LittleEndian;
@@ -12,9 +10,7 @@ static FILE: Once<&'static [u8]> = Once::new();
 
 /// Takes the file that the loader handed over, if it did. Its frames are reserved.
 pub(crate) fn start(info: &Info) {
-    if let Some((pa, bytes)) = info.module() {
-        // SAFETY: the module lies in the direct map, and its frames are never handed out.
-        let file = unsafe { core::slice::from_raw_parts(direct(pa), bytes.get() as usize) };
+    if let Some((_, file)) = info.module() {
         FILE.call_once(|| file);
     }
 }

@@ -24,6 +24,7 @@
 //! | `choice` | which primitive clears best, by measuring | no |
 //! | `guarded` | kernel accesses that may fault | yes |
 //! | `clock`, `features` | TSC, CPUID | yes |
+//! | [`boot`] | what loader and firmware say, as values | no |
 //!
 //! **Invariants**
 //! - X1. A request is taken and carried out by one CPU with its interrupts off: between the two it
@@ -41,6 +42,7 @@
 #![cfg(target_arch = "x86_64")]
 
 mod apic;
+pub mod boot;
 mod broadcast;
 mod choice;
 mod clear;

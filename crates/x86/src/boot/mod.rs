@@ -1,0 +1,47 @@
+//! What a loader and a firmware say of the machine: memory, command line, modules, CPUs.
+//!
+//! They say it in structures in memory that nobody has checked. Here they are read once, as values, so that the rest of a kernel
+//! deals with ranges and numbers that hold, and so that all of it runs under `cargo test` and under a fuzzer.
+//!
+//! ```text
+//!   PVH start information ─▶ Info ─▶ entries ─▶ Ranges     whole frames, in order, disjoint: what a manager takes
+//!                             │ ├──▶ command line, module
+//!                             └─ RSDP ─▶ RSDT or XSDT ─▶ MADT ─▶ cpus
+//! ```
+//!
+//! **Invariants**
+//! - I1. Nothing is read but through [`Given`], and no more than a structure's own length and a bound of ours allow: whatever lies there,
+//!   each call ends, and ends with a value.
+//! - I2. [`Ranges`] are in order, disjoint, not empty, and of frames that an entry of usable memory holds whole and no other
+//!   entry touches.
+//!
+//! **Not here**: checksums (firmware that got one wrong still boots elsewhere), what is done with any of it.
+
+mod acpi;
+mod info;
+mod ranges;
+#[cfg(test)]
+mod tests;
+
+pub use acpi::cpus;
+pub use info::{Entry, Info};
+pub use ranges::Ranges;
+
+use foliant_units::{Bytes, Pa};
+
+/// Memory as the loader left it. A kernel's answer is its direct map, and nothing outside of it.
+pub trait Given<'a>: Copy {
+    /// `bytes` from `at` on, if all of them can be read.
+    fn bytes(self, at: Pa, bytes: Bytes) -> Option<&'a [u8]>;
+}
+
+/// The little-endian number at `at` of a structure.
+fn word<const N: usize>(of: &[u8], at: usize) -> Option<[u8; N]> {
+    of.get(at..)?.first_chunk().copied()
+}
+fn word32(of: &[u8], at: usize) -> Option<u32> {
+    word(of, at).map(u32::from_le_bytes)
+}
+fn word64(of: &[u8], at: usize) -> Option<u64> {
+    word(of, at).map(u64::from_le_bytes)
+}

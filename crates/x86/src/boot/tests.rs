@@ -1,0 +1,169 @@
+//! Maps and tables as loaders leave them, and as they should not.
+
+use super::{Entry, Given, Info, Ranges, cpus};
+use crate::ApicId;
+use foliant_units::{Bytes, Frame, FrameRange, Pa, Pages};
+
+extern crate std;
+use std::vec::Vec;
+
+/// Memory from address 0 on.
+#[derive(Clone, Copy)]
+struct Image<'a>(&'a [u8]);
+
+impl<'a> Given<'a> for Image<'a> {
+    fn bytes(self, at: Pa, bytes: Bytes) -> Option<&'a [u8]> {
+        let end = at.get().checked_add(bytes.get())?;
+        self.0.get(usize::try_from(at.get()).ok()?..usize::try_from(end).ok()?)
+    }
+}
+
+fn put(image: &mut [u8], at: usize, bytes: &[u8]) {
+    image[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Start information at 0x1000, its map at 0x2000, a module at 0x3000, the command line at 0x4000.
+fn image() -> Vec<u8> {
+    let mut image = std::vec![0; 0x6000];
+    let head = [0x336e_c578u32, 1, 0, 1].map(u32::to_le_bytes).concat();
+    put(&mut image, 0x1000, &head);
+    put(&mut image, 0x1010, &[0x3000u64, 0x4000, 0x5000, 0x2000].map(u64::to_le_bytes).concat());
+    put(&mut image, 0x1030, &2u32.to_le_bytes());
+    put(&mut image, 0x2000, &[0x8000u64, 0x5000, 1].map(u64::to_le_bytes).concat());
+    put(&mut image, 0x2018, &[0xf000u64, 0x1000, 2].map(u64::to_le_bytes).concat());
+    put(&mut image, 0x3000, &[0x3100u64, 6].map(u64::to_le_bytes).concat());
+    put(&mut image, 0x3100, b"module");
+    put(&mut image, 0x4000, b"mode=tests\0");
+    image
+}
+
+#[test]
+fn start_information_is_read() {
+    let image = image();
+    let info = Info::read(Image(&image), Pa::new(0x1000)).unwrap();
+    assert_eq!(info.command_line(), "mode=tests");
+    assert_eq!(info.rsdp(), Pa::new(0x5000));
+    assert_eq!(info.module(), Some((Pa::new(0x3100), &b"module"[..])));
+    let entries: Vec<Entry> = info.entries().collect();
+    let entry =
+        |start, bytes, kind| Entry { start: Pa::new(start), bytes: Bytes::new(bytes), kind };
+    assert_eq!(entries, [entry(0x8000, 0x5000, 1), entry(0xf000, 0x1000, 2)]);
+}
+
+#[test]
+fn what_is_not_there_is_absent() {
+    let mut image = image();
+    assert!(Info::read(Image(&image), Pa::new(0)).is_none(), "no magic");
+    assert!(Info::read(Image(&image), Pa::new(0x5fe0)).is_none(), "over the end");
+    assert!(Info::read(Image(&image), Pa::new(u64::MAX)).is_none());
+    put(&mut image, 0x1018, &u64::MAX.to_le_bytes());
+    put(&mut image, 0x1028, &(u64::MAX - 30).to_le_bytes());
+    put(&mut image, 0x3008, &u64::MAX.to_le_bytes());
+    let info = Info::read(Image(&image), Pa::new(0x1000)).unwrap();
+    assert_eq!((info.command_line(), info.module(), info.entries().count()), ("", None, 0));
+    // Version 0 has no map.
+    put(&mut image, 0x1004, &[0]);
+    put(&mut image, 0x1028, &0x2000u64.to_le_bytes());
+    let info = Info::read(Image(&image), Pa::new(0x1000)).unwrap();
+    assert_eq!(info.entries().count(), 0);
+}
+
+fn check(entries: &[(u64, u64, u32)], expected: &[(u64, u64)]) {
+    let entries = entries.iter().map(|(start, bytes, kind)| Entry {
+        start: Pa::new(*start),
+        bytes: Bytes::new(*bytes),
+        kind: *kind,
+    });
+    let ranges = Ranges::usable(entries, Pa::new(0x1000), Pa::new(0x10_0000));
+    let got: Vec<(u64, u64)> =
+        ranges.get().iter().map(|range| (range.start().get(), range.end().get())).collect();
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn ranges_are_whole_frames_in_order_and_disjoint() {
+    check(&[], &[]);
+    check(&[(0x2000, 0x3000, 1)], &[(2, 5)]);
+    check(&[(0x2001, 0x2fff, 1)], &[(3, 5)]);
+    check(&[(0x2001, 0x1ffe, 1)], &[]);
+    check(&[(0, u64::MAX, 1)], &[(1, 0x100)]);
+    check(&[(u64::MAX, u64::MAX, 1)], &[]);
+    check(&[(0x8000, 0x1000, 1), (0x2000, 0x1000, 1)], &[(2, 3), (8, 9)]);
+    check(&[(0x2000, 0x1000, 1), (0x3000, 0x1000, 1)], &[(2, 4)]);
+    check(&[(0x2000, 0x4000, 1), (0x3000, 0x1000, 1), (0x5000, 0x3000, 1)], &[(2, 8)]);
+}
+
+/// Loaders list a firmware's reserved stretches over usable memory, in any order.
+#[test]
+fn what_is_not_usable_is_cut_out() {
+    check(&[(0x3800, 1, 2), (0x2000, 0x4000, 1)], &[(2, 3), (4, 6)]);
+    check(&[(0x2000, 0x4000, 1), (0, 0x3000, 2)], &[(3, 6)]);
+    check(&[(0x2000, 0x4000, 1), (0x2000, 0x4000, 5)], &[]);
+    check(&[(0x2000, 0x4000, 1), (0x3000, 0, 2)], &[(2, 6)]);
+    // Nothing at all lies there, so it touches no frame, wherever it begins.
+    check(&[(0x2000, 0x4000, 1), (0x3200, 0, 2)], &[(2, 6)]);
+}
+
+#[test]
+fn a_full_list_leaves_memory_out_and_nothing_else() {
+    let islands: Vec<(u64, u64, u32)> = (1..=40).map(|n| (n * 0x4000, 0x3000, 1)).rev().collect();
+    let kept: Vec<(u64, u64)> = (9..=40).map(|n| (n * 4, n * 4 + 3)).collect();
+    check(&islands, &kept);
+    // A cut in a full list keeps the larger side.
+    let mut cut = islands;
+    cut.push((40 * 0x4000 + 0x1000, 1, 2));
+    let mut kept = kept;
+    kept[31] = (160, 161);
+    check(&cut, &kept);
+}
+
+#[test]
+fn a_part_is_found_in_its_range() {
+    let entries = [Entry { start: Pa::new(0x4000), bytes: Bytes::new(0x4000), kind: 1 }];
+    let ranges = Ranges::usable(entries.into_iter(), Pa::new(0), Pa::new(0x10_0000));
+    let part = |start, pages| FrameRange::new(Frame::new(start), Pages::new(pages)).unwrap();
+    assert_eq!(ranges.around(part(5, 3)), Some(part(4, 4)));
+    assert_eq!(ranges.around(part(5, 4)), None);
+}
+
+/// A root pointer at 0x100, its table at 0x200, the list of CPUs at 0x300.
+fn tables(wide: bool) -> Vec<u8> {
+    let mut image = std::vec![0; 0x1000];
+    put(&mut image, 0x100, b"RSD PTR ");
+    put(&mut image, 0x10f, &[if wide { 2 } else { 0 }]);
+    put(&mut image, 0x110, &0x200u32.to_le_bytes());
+    put(&mut image, 0x118, &0x200u64.to_le_bytes());
+    let (size, entry) = if wide {
+        (44, 0x300u64.to_le_bytes().to_vec())
+    } else {
+        (40, 0x300u32.to_le_bytes().to_vec())
+    };
+    put(&mut image, 0x204, &u32::to_le_bytes(size));
+    put(&mut image, 0x224, &entry);
+    put(&mut image, 0x300, b"APIC");
+    put(&mut image, 0x304, &(44u32 + 8 + 8 + 16 + 12).to_le_bytes());
+    put(&mut image, 0x32c, &[0, 8, 0, 7, 1, 0, 0, 0]);
+    put(&mut image, 0x334, &[0, 8, 0, 8, 0, 0, 0, 0]); // not enabled
+    put(&mut image, 0x33c, &[9, 16, 0, 0, 0, 1, 0, 0, 1]);
+    put(&mut image, 0x34c, &[1, 12]); // an I/O APIC
+    image
+}
+
+#[test]
+fn cpus_are_listed() {
+    for wide in [false, true] {
+        let mut image = tables(wide);
+        let mut list = [ApicId(0); 4];
+        assert_eq!(cpus(Image(&image), Pa::new(0x100), &mut list), Some(2));
+        assert_eq!(list[..2], [ApicId(7), ApicId(256)]);
+        let mut one = [ApicId(0)];
+        assert_eq!(cpus(Image(&image), Pa::new(0x100), &mut one), Some(2), "more than fit");
+        // Entries without a length end somewhere.
+        image[0x32d] = 0;
+        assert!(cpus(Image(&image), Pa::new(0x100), &mut list).is_some());
+        // Tables that leave memory are none.
+        put(&mut image, 0x304, &u32::MAX.to_le_bytes());
+        assert_eq!(cpus(Image(&image), Pa::new(0x100), &mut list), None);
+        assert_eq!(cpus(Image(&image), Pa::new(u64::MAX), &mut list), None);
+    }
+}
