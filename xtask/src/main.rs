@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod fuzz;
 mod run;
 mod sim;
 mod test;
@@ -24,7 +25,7 @@ struct Line {
 enum Command {
     /// The tests, the doc tests and tidy
     Test {
-        /// What CI runs: format, clippy, tidy, tests, docs, loom, 200 histories, planted bugs, boots
+        /// What CI runs: format, clippy, tidy, tests, docs, loom, 200 histories, planted bugs, fuzzers, boots
         #[arg(long)]
         all: bool,
     },
@@ -34,6 +35,8 @@ enum Command {
     Sim(sim::Sim),
     /// The kernel under QEMU, many times in a row
     Boot(boot::Boot),
+    /// The fuzzers: every target for a while, two at a time
+    Fuzz(fuzz::Fuzz),
     /// The benches: alloc, map, scale
     Bench {
         /// One of them
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Test { all: true } => test::all(),
         Command::Tidy => tidy::tidy(),
         Command::Sim(asked) => sim::sim(&asked),
+        Command::Fuzz(asked) => fuzz::fuzz(&asked),
         Command::Boot(asked) => boot::many(&asked),
         Command::Bench { name } => run::benches(name.as_deref()),
     };

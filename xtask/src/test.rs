@@ -1,14 +1,19 @@
 //! The lanes of tests.
 
 use crate::run::{cargo, root};
-use crate::{boot, sim, tidy};
+use crate::{boot, fuzz, sim, tidy};
 use std::fs;
+
+/// How long each fuzzer runs.
+const FUZZ_SECONDS: u64 = 60;
 
 /// What runs before every commit.
 pub(crate) fn quick() -> Result<(), String> {
     tidy::tidy()?;
     tests()?;
-    println!("skipped: loom, 200 histories, planted bugs (cargo xtask test --all runs them)");
+    println!(
+        "skipped: loom, 200 histories, planted bugs, fuzzers (cargo xtask test --all runs them)"
+    );
     if boot::qemu() { boot::tests("2") } else { Ok(()) }
 }
 
@@ -18,6 +23,7 @@ pub(crate) fn all() -> Result<(), String> {
     let strict = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"];
     cargo("clippy", &strict, &[])?;
     boot::lints()?;
+    fuzz::lints()?;
     tidy::tidy()?;
     tests()?;
     cargo(
@@ -32,6 +38,7 @@ pub(crate) fn all() -> Result<(), String> {
     cargo("loom", &loom, &[("RUSTFLAGS", "--cfg loom")])?;
     sim::many(0, 200)?;
     sim::planted("all")?;
+    fuzz::all(FUZZ_SECONDS)?;
     if boot::qemu() { boot::all() } else { Ok(()) }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn tidy() -> Result<(), String> {
     let root = root();
     let mut findings = Vec::new();
     let mut files = Vec::new();
-    for place in ["crates", "cli", "xtask", "kernel", "examples"] {
+    for place in ["crates", "cli", "xtask", "kernel", "examples", "fuzz"] {
         rust_files(&root.join(place), &mut files);
     }
     let mut census = Vec::new();
@@ -123,9 +123,19 @@ fn paths(root: &Path, document: &str, findings: &mut Vec<String>) {
     for quoted in text.split('`').skip(1).step_by(2) {
         let is_path = quoted.contains('/')
             && !quoted.contains([' ', '*', '<', '{', '$', '\n'])
-            && ["crates/", "cli/", "xtask/", "docs/", "traces/", "kernel/", ".ci/", "examples/"]
-                .iter()
-                .any(|start| quoted.starts_with(start));
+            && [
+                "crates/",
+                "cli/",
+                "xtask/",
+                "docs/",
+                "traces/",
+                "kernel/",
+                ".ci/",
+                "examples/",
+                "fuzz/",
+            ]
+            .iter()
+            .any(|start| quoted.starts_with(start));
         if is_path && !root.join(quoted).exists() {
             findings.push(format!(
                 "{document} names `{quoted}`, which is not there: mend the document"

@@ -6,7 +6,7 @@
 //! A holder of huge pages keeps words of its own in the head's descriptor, here a *link*, as a list of free pages would.
 //! What it wrote last must be there, on every CPU, whatever was done to the descriptors: that is the checker `descriptors`.
 
-use crate::rng::{Rng, lane};
+use crate::rng::Rng;
 use crate::saboteur::Saboteur;
 use crate::seat::value;
 use crate::world::{Got, World, lock, range};
@@ -40,7 +40,7 @@ struct Seat<'a, 'm, P: Paging> {
 }
 
 /// Runs one history, and returns the spaces that are left.
-pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
+pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
     let count = world.shape.cpus;
     let memmap = world.mm.memmap();
     let Some(id) = (0..200).find_map(|_| world.mm.create(None).ok()) else {
@@ -52,7 +52,7 @@ pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
     let request = MapRequest { place, bytes, flags: Flags::READ_WRITE, tag: 0 };
     while world.mm.map(id, &request).is_err() {}
     let seat = |nth| {
-        let rng = lane(seed, 16 + nth);
+        let rng = world.rng(16 + nth);
         let (pile, program) = (Batch::new(&memmap), BTreeMap::new());
         Mutex::new(Seat { rng, nth, pile, program, serial: 0 })
     };

@@ -2,14 +2,16 @@
 
 use crate::plant::Plant;
 use crate::report::{Finding, Report};
+use crate::rng::Draws;
 use crate::saboteur::Saboteur;
 use crate::shape::{Format, Live, Refused, Shape, Style};
-use crate::world::{World, config};
+use crate::world::{MEMORY, World, config, memory_of_drawn};
 use crate::{folding, partitioned, pooled, racing, ranges};
 use core::ops::Range;
 use foliant::Event;
 use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
 use foliant_sim::{RiscvMode, Sim, X86Levels};
+use foliant_units::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,40 +23,55 @@ pub struct History;
 impl History {
     /// Runs the history that `seed` and `shape` stand for. The same two give the same report.
     pub fn run(seed: u64, shape: Shape) -> Report {
+        History::drawn(seed, shape, Draws::default(), MEMORY)
+    }
+    /// The same with bytes that decide before chance does: which operations there are, where, and how large. For fuzzers; the bytes
+    /// belong to what replays the report.
+    pub fn run_drawn(seed: u64, shape: Shape, bytes: &[u8]) -> Report {
+        History::drawn(seed, shape, Draws::new(bytes), memory_of_drawn(shape.style))
+    }
+
+    fn drawn(seed: u64, shape: Shape, draws: Draws, memory: Bytes) -> Report {
         use foliant_sim::Format as Machine;
+        let with = (draws, memory);
         match shape.format {
             Format::X86Four => {
-                History::on::<X86_64<4>>(seed, shape, Machine::X86_64(X86Levels::Four))
+                History::on::<X86_64<4>>(seed, shape, with, Machine::X86_64(X86Levels::Four))
             }
             Format::X86Five => {
-                History::on::<X86_64<5>>(seed, shape, Machine::X86_64(X86Levels::Five))
+                History::on::<X86_64<5>>(seed, shape, with, Machine::X86_64(X86Levels::Five))
             }
             Format::Aarch64 => {
                 let shape = Shape { live: Live::BreakBeforeMake, ..shape };
-                History::on::<Aarch64>(seed, shape, Machine::Aarch64)
+                History::on::<Aarch64>(seed, shape, with, Machine::Aarch64)
             }
             Format::Sv39 => {
-                History::on::<Riscv64<3>>(seed, shape, Machine::Riscv64(RiscvMode::Sv39))
+                History::on::<Riscv64<3>>(seed, shape, with, Machine::Riscv64(RiscvMode::Sv39))
             }
             Format::Sv48 => {
-                History::on::<Riscv64<4>>(seed, shape, Machine::Riscv64(RiscvMode::Sv48))
+                History::on::<Riscv64<4>>(seed, shape, with, Machine::Riscv64(RiscvMode::Sv48))
             }
         }
     }
 
-    fn on<P: Paging>(seed: u64, shape: Shape, format: foliant_sim::Format) -> Report {
+    fn on<P: Paging>(
+        seed: u64,
+        shape: Shape,
+        (draws, memory): (Draws, Bytes),
+        format: foliant_sim::Format,
+    ) -> Report {
         let shape = Shape { cpus: shape.cpus.clamp(1, 64), ..shape };
-        let sim = Sim::new(config(seed, &shape, format)).expect("the machine can be built");
+        let sim = Sim::new(config(seed, &shape, format, memory)).expect("the machine can be built");
         let machine = Saboteur::new(&sim, shape.plant, seed);
-        let world: World<'_, P> = World::new(&sim, &machine, shape, seed);
+        let world: World<'_, P> = World::drawn(&sim, &machine, shape, seed, draws);
         let _quiet = crate::quiet::Quiet::begin();
         let went = catch_unwind(AssertUnwindSafe(|| {
             let spaces = match shape.style {
-                Style::Partitioned => partitioned::run(seed, &world),
-                Style::Racing => racing::run(seed, &world),
-                Style::Folding => folding::run(seed, &world),
-                Style::Pooled => pooled::run(seed, &world),
-                Style::Ranges => ranges::run(seed, &world),
+                Style::Partitioned => partitioned::run(&world),
+                Style::Racing => racing::run(&world),
+                Style::Folding => folding::run(&world),
+                Style::Pooled => pooled::run(&world),
+                Style::Ranges => ranges::run(&world),
             };
             if !world.stopped() {
                 world.finish(&spaces);

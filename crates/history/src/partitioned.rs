@@ -1,7 +1,7 @@
 //! Partitioned histories: every CPU at a seat of its own, all in the same spaces, in phases.
 
 use crate::model::Model;
-use crate::rng::{Rng, lane};
+use crate::rng::Rng;
 use crate::seat::{Known, Lineages, Seat};
 use crate::world::{World, lock};
 use foliant::space::SpaceId;
@@ -15,8 +15,8 @@ const FIRST: u64 = 0x1_0000 << 8;
 const PHASES: usize = 4;
 
 /// Runs one history, and returns the spaces that are left.
-pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
-    let mut rng = lane(seed, 3);
+pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
+    let mut rng = world.rng(3);
     let lineages = Lineages::default();
     let count = world.shape.cpus;
     let pages = match count {
@@ -44,7 +44,7 @@ pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
         .map(|nth| {
             let start = FIRST + pages * nth;
             Mutex::new(Seat {
-                rng: lane(seed, 16 + nth),
+                rng: world.rng(16 + nth),
                 window: start..start + pages,
                 all: all.clone(),
                 spaces: spaces.clone(),

@@ -5,7 +5,7 @@
 //! promised and never taken is there whatever the others do, and the promises of all seats together are those that the pool
 //! states. That is the checker `reservations`.
 
-use crate::rng::{Rng, lane};
+use crate::rng::Rng;
 use crate::saboteur::Saboteur;
 use crate::seat::value;
 use crate::world::{Got, World, lock, range};
@@ -55,7 +55,7 @@ struct Seat {
 }
 
 /// Runs one history, and returns the spaces that are left.
-pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
+pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
     let count = world.shape.cpus;
     let mut seats = Vec::new();
     for nth in 0..count as u64 {
@@ -63,7 +63,7 @@ pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
             world.wrong("answers", "no space is ever made".into());
             break;
         };
-        let rng = lane(seed, 16 + nth);
+        let rng = world.rng(16 + nth);
         seats.push(Mutex::new(Seat { rng, nth, id, areas: BTreeMap::new(), serial: 0 }));
     }
     let lock = |nth: usize| lock(&seats[nth]);

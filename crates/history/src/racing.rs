@@ -9,7 +9,7 @@
 use crate::model::{Stretch, WORDS, page_of};
 use crate::operations::{STORES, flags, policy, span};
 use crate::register::{OPEN, Register};
-use crate::rng::{Rng, lane};
+use crate::rng::Rng;
 use crate::seat::value;
 use crate::splits;
 use crate::world::{Got, World, cpu};
@@ -93,8 +93,8 @@ const MIX: [(u32, Op); 17] = [
 ];
 
 /// Runs one history, and returns the spaces that are left.
-pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
-    let mut rng = lane(seed, 4);
+pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
+    let mut rng = world.rng(4);
     let pages = *rng.pick(&[12, 24, 96, 700, 1300]);
     let race = Race { world, window: FIRST..FIRST + pages, shared: Mutex::default() };
     world.mm.set_policy(policy(&mut rng));
@@ -112,7 +112,7 @@ pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
     let steps = (world.shape.steps / count / PHASES).max(6);
     for phase in 0..PHASES as u64 {
         world.sim.parallel(count, |cpu| {
-            let mut rng = lane(seed, 1000 * (phase + 1) + cpu.index() as u64);
+            let mut rng = world.rng(1000 * (phase + 1) + cpu.index() as u64);
             let mut here = None;
             for _ in 0..steps {
                 if world.stopped() {

@@ -1,7 +1,7 @@
 //! Histories of kernel ranges: every CPU at a seat with kernel memory of its own, which it fills, reads, protects and gives
 //! back, in one piece or later. Seats change CPUs, so what one CPU has cached meets what another one did.
 
-use crate::rng::{Rng, lane};
+use crate::rng::Rng;
 use crate::saboteur::Saboteur;
 use crate::world::{World, lock};
 use foliant::Manager;
@@ -36,9 +36,9 @@ struct Seat {
 }
 
 /// Runs one history; there are no spaces in it.
-pub(crate) fn run<P: Paging>(seed: u64, world: &World<'_, P>) -> Vec<SpaceId> {
+pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
     let count = world.shape.cpus;
-    let seat = |nth| Seat { rng: lane(seed, 16 + nth), nth, areas: Vec::new(), serial: 0 };
+    let seat = |nth| Seat { rng: world.rng(16 + nth), nth, areas: Vec::new(), serial: 0 };
     let seats: Vec<Mutex<Seat>> = (0..count as u64).map(|nth| Mutex::new(seat(nth))).collect();
     let lock = |nth: usize| lock(&seats[nth]);
     let steps = (world.shape.steps / count / PHASES).max(8);

@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use crate::plant::Plant;
-use crate::rng::{Rng, lane};
+use crate::rng::Rng;
 use crate::tasks::{Copied, Job, Jobs, PutOff, Task};
 use core::sync::atomic::{AtomicBool, Ordering};
 use foliant_machine::{
@@ -77,7 +77,7 @@ fn is_leaf(word: u64) -> bool {
 impl<'s> Saboteur<'s> {
     pub(crate) fn new(sim: &'s Sim, plant: Option<Plant>, seed: u64) -> Saboteur<'s> {
         let state = State {
-            rng: lane(seed, 2),
+            rng: Rng::new(seed, 2),
             owed: Vec::new(),
             leaf: (Pa::new(0), 0),
             struck: 0,

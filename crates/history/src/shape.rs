@@ -3,7 +3,7 @@
 //! A seed alone gives a shape ([`Shape::of`]); what a caller overrides is printed in the replay line.
 
 use crate::plant::Plant;
-use crate::rng::lane;
+use crate::rng::Rng;
 use core::fmt;
 
 /// How CPUs share addresses.
@@ -81,7 +81,7 @@ pub struct Shape {
 impl Shape {
     /// The shape that a seed gives.
     pub fn of(seed: u64) -> Shape {
-        let mut rng = lane(seed, 1);
+        let mut rng = Rng::new(seed, 1);
         let style = if rng.once_in(2) { Style::Racing } else { Style::Partitioned };
         Shape {
             cpus: *rng.pick(&[2, 2, 3, 4, 4, 4, 6, 8, 8, 12, 16, 32, 64]),

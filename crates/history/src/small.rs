@@ -9,11 +9,11 @@
 
 use crate::model::{Model, page_of};
 use crate::report::Finding;
-use crate::rng::lane;
+use crate::rng::Rng;
 use crate::saboteur::Saboteur;
 use crate::seat::{Known, Seat};
 use crate::shape::{Format, Live, Refused, Shape, Style};
-use crate::world::{World, config, range};
+use crate::world::{MEMORY, World, config, range};
 use foliant::Policy;
 use foliant::fault::Orders;
 use foliant::space::{Advice, Flags, MapRequest, Place};
@@ -65,7 +65,8 @@ impl Small {
         let mut sequences = 0;
         // A fresh machine now and then: the checkers' books stay small.
         for first in (0..total).step_by(2000) {
-            let sim = Sim::new(config(1, &shape, format)).expect("the machine can be built");
+            let sim =
+                Sim::new(config(1, &shape, format, MEMORY)).expect("the machine can be built");
             let machine = Saboteur::new(&sim, None, 1);
             let world: World<'_, X86_64<4>> = World::new(&sim, &machine, shape, 1);
             world.mm.set_policy(Policy::always(Orders::of(order)));
@@ -131,7 +132,7 @@ fn sequence<P: Paging>(world: &World<'_, P>, number: u64, length: u32) {
         seen: Default::default(),
     };
     let mut seat = Seat {
-        rng: lane(number, 5),
+        rng: Rng::new(number, 5),
         window: window.clone(),
         all: window.clone(),
         last: window.clone(),

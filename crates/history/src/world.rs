@@ -5,7 +5,7 @@
 //! - W2. Nothing here depends on the host: no clock, no addresses, no hash order.
 
 use crate::report::Finding;
-use crate::rng::Rng;
+use crate::rng::{Draws, Rng};
 use crate::saboteur::Saboteur;
 use crate::shape::{Live, Refused, Shape, Style};
 use crate::tasks::Task;
@@ -34,7 +34,17 @@ const ADDED_AT: Frame = Frame::new(4 << 15);
 
 /// Memory of the machine. It lies in one section of descriptors, which is there before the history begins, so
 /// that the books balance exactly.
-const MEMORY: Bytes = Bytes::new(120 << 20);
+pub(crate) const MEMORY: Bytes = Bytes::new(120 << 20);
+/// As much as a short history needs that makes no huge pages: an audit looks at every frame, several times a history.
+const LITTLE: Bytes = Bytes::new(32 << 20);
+
+/// The memory of a history whose draws come from outside: there are many, and they are short.
+pub(crate) fn memory_of_drawn(style: Style) -> Bytes {
+    match style {
+        Style::Partitioned | Style::Racing | Style::Ranges => LITTLE,
+        Style::Folding | Style::Pooled => MEMORY,
+    }
+}
 
 pub(crate) type Mm<'m, P> = Manager<'m, Saboteur<'m>, P>;
 
@@ -70,6 +80,8 @@ pub(crate) struct World<'m, P: Paging> {
     contents: Contents,
     finished: AtomicBool,
     before: Books,
+    seed: u64,
+    draws: Draws,
 }
 
 /// Where frames are stated to be.
@@ -82,8 +94,13 @@ struct Books {
 }
 
 /// The machine for a history.
-pub(crate) fn config(seed: u64, shape: &Shape, format: foliant_sim::Format) -> Config {
-    let mut config = Config::seeded(shape.cpus.clamp(1, 64), MEMORY, seed).with_format(format);
+pub(crate) fn config(
+    seed: u64,
+    shape: &Shape,
+    format: foliant_sim::Format,
+    memory: Bytes,
+) -> Config {
+    let mut config = Config::seeded(shape.cpus.clamp(1, 64), memory, seed).with_format(format);
     if shape.live == Live::BreakBeforeMake {
         config.rules.replace = Replace::BreakBeforeMake;
     }
@@ -103,6 +120,16 @@ fn added() -> Option<FrameRange> {
 
 impl<'m, P: Paging> World<'m, P> {
     pub(crate) fn new(sim: &'m Sim, machine: &'m Saboteur<'m>, shape: Shape, seed: u64) -> Self {
+        World::drawn(sim, machine, shape, seed, Draws::default())
+    }
+    /// A world in which draws come before chance.
+    pub(crate) fn drawn(
+        sim: &'m Sim,
+        machine: &'m Saboteur<'m>,
+        shape: Shape,
+        seed: u64,
+        draws: Draws,
+    ) -> Self {
         let memory = &sim.config().memory[..1];
         let policy = Policy::BASE_ONLY;
         // The machine's memory is zero at first; half of the histories say so.
@@ -135,6 +162,8 @@ impl<'m, P: Paging> World<'m, P> {
             added: AtomicBool::new(false),
             finished: AtomicBool::new(false),
             before: Books { free: 0, tables: 0, records: 0, users: 0 },
+            seed,
+            draws,
         };
         world.before = world.books();
         machine.arm();
@@ -156,6 +185,10 @@ impl<'m, P: Paging> World<'m, P> {
         }
     }
 
+    /// The stream `lane` of the history's chance.
+    pub(crate) fn rng(&self, lane: u64) -> Rng {
+        Rng::with(self.seed, lane, self.draws.clone())
+    }
     fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -214,7 +247,7 @@ impl<'m, P: Paging> World<'m, P> {
     /// Whether lack of memory is a fair answer now.
     pub(crate) fn is_scarce(&self) -> bool {
         self.shape.refused != Refused::Nothing
-            || self.mm.memory().free.get() * 8 < MEMORY.get() / FRAME_BYTES
+            || self.mm.memory().free.get() * 8 < self.sim.config().memory[0].pages().get()
     }
     /// Whether the outcome of an access is lack of memory, as it may be.
     pub(crate) fn is_short(&self, limit: u64, outcome: Outcome) -> bool {

@@ -75,6 +75,21 @@ fn the_same_seed_gives_the_same_history() {
     }
 }
 
+/// What a fuzzer hands in decides, and nothing else but the seed does.
+#[test]
+fn draws_from_outside_decide() {
+    for style in [Style::Partitioned, Style::Racing, Style::Folding, Style::Pooled, Style::Ranges] {
+        let shape = Shape { cpus: 2, steps: 60, style, ..Shape::of(5) };
+        let run = |bytes: &[u8]| History::run_drawn(5, shape, bytes);
+        let bytes: Vec<u8> = (0..200u8).map(|n| n.wrapping_mul(167)).collect();
+        let one = run(&bytes);
+        assert!(one.is_clean(), "{one}");
+        assert_eq!(one, run(&bytes));
+        let other: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+        assert_ne!(one.operations, run(&other).operations, "{style}");
+    }
+}
+
 #[test]
 fn every_allocation_may_be_refused() {
     for seed in [1, 2] {

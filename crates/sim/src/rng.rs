@@ -37,20 +37,4 @@ impl Rng {
     pub fn once_in(&mut self, every: u32) -> bool {
         every != 0 && self.below(u64::from(every)) == 0
     }
-    /// One of `all`, which is not empty.
-    pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len() as u64) as usize]
-    }
-    /// One of `all`, as often as its weight says.
-    pub fn weighted<T: Copy>(&mut self, all: &[(u32, T)]) -> T {
-        let sum: u32 = all.iter().map(|(weight, _)| weight).sum();
-        let mut at = self.below(u64::from(sum)) as u32;
-        for (weight, value) in all {
-            if at < *weight {
-                return *value;
-            }
-            at -= weight;
-        }
-        all[0].1
-    }
 }
