@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// The recording that the bare command replays.
 pub(crate) const SHIPPED_NAME: &str = "traces/cc.trace";
-pub(crate) const SHIPPED: &[u8] = include_bytes!("../../traces/cc.trace");
+pub(crate) const SHIPPED: &[u8] = include_bytes!("../traces/cc.trace");
 
 pub(crate) fn run(args: &Replay) -> Done {
     let mut files = Vec::new();

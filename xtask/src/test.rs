@@ -31,6 +31,7 @@ pub(crate) fn all() -> Result<(), String> {
         &["doc", "--workspace", "--no-deps", "--quiet"],
         &[("RUSTDOCFLAGS", "-D warnings")],
     )?;
+    packages()?;
     // A folder of its own: the flag would rebuild everything else.
     let loom = "test --release --package foliant --package foliant-x86 --lib --target-dir target/loom \
         -- loom interleavings";
@@ -45,6 +46,13 @@ pub(crate) fn all() -> Result<(), String> {
 fn tests() -> Result<(), String> {
     cargo("tests and doc tests", &["test", "--workspace", "--quiet"], &[])?;
     examples()
+}
+
+/// Whether each crate that is meant to be published can be put into a package.
+fn packages() -> Result<(), String> {
+    let package = "package --workspace --no-verify --allow-dirty --quiet --exclude xtask \
+        --exclude foliant-examples --exclude foliant-history";
+    cargo("packages", &package.split_whitespace().collect::<Vec<_>>(), &[])
 }
 
 /// Runs each example: what it shows, it asserts.

@@ -23,9 +23,9 @@ impl File {
 
 const FILES: [File; 4] = [
     File { name: "traces/cc.trace", bytes: replay::SHIPPED },
-    File { name: "traces/git.trace", bytes: include_bytes!("../../../traces/git.trace") },
-    File { name: "traces/python.trace", bytes: include_bytes!("../../../traces/python.trace") },
-    File { name: "traces/sort.trace", bytes: include_bytes!("../../../traces/sort.trace") },
+    File { name: "traces/git.trace", bytes: include_bytes!("../../traces/git.trace") },
+    File { name: "traces/python.trace", bytes: include_bytes!("../../traces/python.trace") },
+    File { name: "traces/sort.trace", bytes: include_bytes!("../../traces/sort.trace") },
 ];
 
 /// Those that are replayed.
