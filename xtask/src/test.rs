@@ -51,7 +51,7 @@ fn tests() -> Result<(), String> {
 /// Whether each crate that is meant to be published can be put into a package.
 fn packages() -> Result<(), String> {
     let package = "package --workspace --no-verify --allow-dirty --quiet --exclude xtask \
-        --exclude foliant-examples --exclude foliant-history";
+        --exclude foliant-examples";
     cargo("packages", &package.split_whitespace().collect::<Vec<_>>(), &[])
 }
 
