@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod coverage;
 mod fuzz;
 mod run;
 mod sim;
@@ -37,6 +38,8 @@ enum Command {
     Boot(boot::Boot),
     /// The fuzzers: every target for a while, two at a time
     Fuzz(fuzz::Fuzz),
+    /// The lines that the tests reach, crate by crate
+    Coverage,
     /// The benches: alloc, map, scale
     Bench {
         /// One of them
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Test { all: true } => test::all(),
         Command::Tidy => tidy::tidy(),
         Command::Sim(asked) => sim::sim(&asked),
+        Command::Coverage => coverage::coverage(),
         Command::Fuzz(asked) => fuzz::fuzz(&asked),
         Command::Boot(asked) => boot::many(&asked),
         Command::Bench { name } => run::benches(name.as_deref()),
