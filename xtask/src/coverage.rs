@@ -3,9 +3,7 @@
 //! `cargo llvm-cov` drives the compiler's own instrumentation; where it is missing it is said how to get it. The tests run
 //! under it as they run without, but for doc tests, which stable Rust does not instrument.
 //!
-//! A command of its own and no part of `test --all`: each counted edge is a store to memory that all threads share, and the
-//! simulator's threads take turns at every call. Tests took five to seven times as long, so to run them instrumented *instead* costs more
-//! than to run them twice, and twice is more than CI has time for.
+//! A command of its own and no part of `test --all`: instrumented, the tests take several times as long, and CI has no time for that.
 //!
 //! **Not here**: a threshold. A number that must not fall is met by tests that assert nothing.
 

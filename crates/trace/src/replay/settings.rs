@@ -41,7 +41,8 @@ impl Settings {
     pub fn memory_for(&self, plan: &Plan) -> Bytes {
         let usual = || {
             let need = plan.peak_blocks.get().saturating_mul(2).saturating_add(MEMORY_SLACK);
-            Bytes::new(need.next_multiple_of(2 << 20)).max(MEMORY_LEAST)
+            let whole = need.checked_next_multiple_of(Bytes::MEGA.get());
+            Bytes::new(whole.unwrap_or(u64::MAX)).max(MEMORY_LEAST)
         };
         self.memory.unwrap_or_else(usual)
     }
@@ -101,3 +102,21 @@ impl fmt::Display for ReplayError {
 }
 
 impl std::error::Error for ReplayError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::replay_all;
+
+    #[test]
+    fn a_recording_that_needs_more_than_there_can_be_is_refused() {
+        let mut plan = Plan::new([]).unwrap();
+        for blocks in [u64::MAX, u64::MAX / 2, u64::MAX - MEMORY_SLACK] {
+            plan.peak_blocks = Bytes::new(blocks);
+            let settings = Settings::default();
+            assert!(settings.memory_for(&plan) >= MEMORY_LEAST);
+            let refused = replay_all(&plan, &[Choice::BASE], &settings, |_| ());
+            assert!(matches!(refused, Err(ReplayError::Machine(_))), "{blocks}");
+        }
+    }
+}
