@@ -29,16 +29,19 @@ fn tool() -> bool {
     asked.is_ok_and(|status| status.success())
 }
 
-/// Runs all tests but doc tests, instrumented, and prints what they reached.
-pub(crate) fn coverage() -> Result<(), String> {
+/// Runs the tests of these crates, or of all, but no doc tests, instrumented, and prints what they reached.
+pub(crate) fn coverage(packages: &[String]) -> Result<(), String> {
     if !tool() {
         println!("skipped: coverage, because cargo-llvm-cov is not installed: {WANTED}");
         return Ok(());
     }
     let path = root().join("target/coverage.json");
     let out = path.to_str().ok_or("the path of the workspace is not UTF-8")?;
-    let args =
-        ["llvm-cov", "--workspace", "--quiet", "--json", "--summary-only", "--output-path", out];
+    let mut args = vec!["llvm-cov", "--quiet", "--json", "--summary-only", "--output-path", out];
+    match packages {
+        [] => args.push("--workspace"),
+        _ => args.extend(packages.iter().flat_map(|name| ["--package", name])),
+    }
     cargo("tests with coverage", &args, &[])?;
     let text = fs::read_to_string(&path).map_err(|e| format!("{out}: {e}"))?;
     let json: Value = serde_json::from_str(&text).map_err(|e| format!("{out}: {e}"))?;

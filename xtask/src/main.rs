@@ -39,7 +39,10 @@ enum Command {
     /// The fuzzers: every target for a while, two at a time
     Fuzz(fuzz::Fuzz),
     /// The lines that the tests reach, crate by crate
-    Coverage,
+    Coverage {
+        /// Only these crates' tests, like foliant-trace
+        packages: Vec<String>,
+    },
     /// The benches: alloc, map, scale
     Bench {
         /// One of them
@@ -53,7 +56,7 @@ fn main() -> ExitCode {
         Command::Test { all: true } => test::all(),
         Command::Tidy => tidy::tidy(),
         Command::Sim(asked) => sim::sim(&asked),
-        Command::Coverage => coverage::coverage(),
+        Command::Coverage { packages } => coverage::coverage(&packages),
         Command::Fuzz(asked) => fuzz::fuzz(&asked),
         Command::Boot(asked) => boot::many(&asked),
         Command::Bench { name } => run::benches(name.as_deref()),
