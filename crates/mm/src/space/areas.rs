@@ -5,8 +5,9 @@
 //!
 //! **Invariants**
 //! - A1. Areas are page-aligned, not empty and do not overlap. Two that touch differ in flags or tag.
-//! - A2. Nodes stay nodes of this tree until the space ends: an emptied one goes to the spare list. So a reader that
-//!   raced with a writer looks at nodes in any case, and the sequence counter tells it to look again.
+//! - A2. Nodes stay nodes of this tree, and of their rank, until the space ends: an emptied one goes to the spare list of its
+//!   rank. What stands where an inner node keeps a child's number is therefore a node's number at any time, or 0. So a
+//!   reader that raced with a writer looks at nodes in any case, and the sequence counter tells it to look again.
 //! - A3. No node but the root is empty.
 //! - A4. A change takes all nodes that it could need before it begins, so it happens or leaves no trace.
 //!
@@ -30,8 +31,16 @@ pub(crate) struct Areas {
     sequence: Sequence,
     /// Frame number of the root, or 0.
     root: AtomicU64, // [s]
-    spare: AtomicU64,       // [w] frame number of the first spare node, or 0
-    spare_count: AtomicU64, // [w]
+    spare: [Spares; 2], // [w] by rank (A2)
+}
+
+/// Spare nodes of one rank.
+#[derive(Default)]
+#[repr(C)]
+struct Spares {
+    /// Frame number of the first one, or 0.
+    first: AtomicU64,
+    count: AtomicU64,
 }
 
 type Path<'m> = [Option<(Node<'m>, usize)>; DEPTH_MAX];
@@ -91,18 +100,18 @@ impl Areas {
             }
             let child = position.saturating_sub(1);
             if child > 0 {
-                left = Some(self.node(machine, node.child(child - 1)));
+                left = Some(self.node(machine, node.child(child - 1)?));
             } else if let Some(l) = left {
                 left = Some(self.last_child(machine, l)?);
             }
-            node = self.node(machine, node.child(child));
+            node = self.node(machine, node.child(child)?);
         }
         None
     }
     fn last_child<'m>(&self, machine: &'m impl Machine, node: Node<'m>) -> Option<Node<'m>> {
         match node.rank() {
             Rank::Leaf => Some(node),
-            Rank::Inner => Some(self.node(machine, node.child(node.len().checked_sub(1)?))),
+            Rank::Inner => Some(self.node(machine, node.child(node.len().checked_sub(1)?)?)),
         }
     }
     fn last(&self, machine: &impl Machine, node: Node<'_>) -> Option<Area> {
@@ -111,7 +120,7 @@ impl Areas {
             let last = node.len().checked_sub(1)?;
             match node.rank() {
                 Rank::Leaf => return node.area(last),
-                Rank::Inner => node = self.node(machine, node.child(last)),
+                Rank::Inner => node = self.node(machine, node.child(last)?),
             }
         }
         None
@@ -130,9 +139,9 @@ impl Areas {
             }
             let child = position.saturating_sub(1);
             if child + 1 < node.len() {
-                right = Some(self.node(machine, node.child(child + 1)));
+                right = Some(self.node(machine, node.child(child + 1)?));
             }
-            node = self.node(machine, node.child(child));
+            node = self.node(machine, node.child(child)?);
         }
         None
     }
@@ -141,7 +150,7 @@ impl Areas {
         for _ in 0..DEPTH_MAX {
             match node.rank() {
                 Rank::Leaf => return if node.len() > 0 { node.area(0) } else { None },
-                Rank::Inner => node = self.node(machine, node.child(0)),
+                Rank::Inner => node = self.node(machine, node.child(0)?),
             }
         }
         None
@@ -161,14 +170,26 @@ impl Areas {
         insertions: u64,
     ) -> Result<(), NoBlock> {
         // The tree may grow by a level on the way, and by no more.
-        let depth = self.depth(stock.machine) as u64;
-        let levels = (depth + 1 + u64::from(insertions > 3)).min(DEPTH_MAX as u64 + 1);
-        let needed = insertions * levels;
-        while self.spare_count.load(Ordering::Relaxed) < needed {
-            let (frame, _) = stock.claim_cleared(Owner::Records)?.give();
-            self.put_spare(self.node(stock.machine, frame));
+        let (leaves, inner) = self.needs(stock.machine, insertions);
+        for (rank, needed) in [(Rank::Leaf, leaves), (Rank::Inner, inner)] {
+            while self.spare[rank as usize].count.load(Ordering::Relaxed) < needed {
+                let (frame, _) = stock.claim_cleared(Owner::Records)?.give();
+                self.put_spare(self.node(stock.machine, frame), rank);
+            }
         }
         Ok(())
+    }
+    /// How many leaves and inner nodes so many insertions can need.
+    fn needs(&self, machine: &impl Machine, insertions: u64) -> (u64, u64) {
+        match self.root(machine) {
+            None => return (1, 0),
+            Some(root) if root.rank() == Rank::Leaf && root.has_room(insertions as usize) => {
+                return (0, 0);
+            }
+            Some(_) => {}
+        }
+        let above = self.depth(machine) as u64 + u64::from(insertions > 3);
+        (insertions, insertions * above.min(DEPTH_MAX as u64))
     }
     fn depth(&self, machine: &impl Machine) -> usize {
         let mut depth = 0;
@@ -177,22 +198,28 @@ impl Areas {
             depth += 1;
             next = match node.rank() {
                 Rank::Leaf => None,
-                Rank::Inner => Some(self.node(machine, node.child(0))),
+                Rank::Inner => Some(self.child(machine, node, 0)),
             };
         }
         depth
     }
-    fn put_spare(&self, node: Node<'_>) {
-        node.set_link(self.spare.load(Ordering::Relaxed));
-        self.spare.store(node.frame.get(), Ordering::Relaxed);
-        self.spare_count.fetch_add(1, Ordering::Relaxed);
+    /// A child, as the writer sees it.
+    fn child<'m>(&self, machine: &'m impl Machine, node: Node<'m>, i: usize) -> Node<'m> {
+        self.node(machine, node.child(i).expect("only readers race with the writer"))
+    }
+    fn put_spare(&self, node: Node<'_>, rank: Rank) {
+        let spare = &self.spare[rank as usize];
+        node.set_link(spare.first.load(Ordering::Relaxed));
+        spare.first.store(node.frame.get(), Ordering::Relaxed);
+        spare.count.fetch_add(1, Ordering::Relaxed);
     }
     fn take_spare<'m>(&self, machine: &'m impl Machine, rank: Rank) -> Node<'m> {
-        let frame = self.spare.load(Ordering::Relaxed);
+        let spare = &self.spare[rank as usize];
+        let frame = spare.first.load(Ordering::Relaxed);
         assert!(frame != 0, "the change was prepared (space::areas::A4)");
         let node = self.node(machine, Frame::new(frame));
-        self.spare.store(node.link(), Ordering::Relaxed);
-        self.spare_count.fetch_sub(1, Ordering::Relaxed);
+        spare.first.store(node.link(), Ordering::Relaxed);
+        spare.count.fetch_sub(1, Ordering::Relaxed);
         node.begin(rank);
         node
     }
@@ -212,7 +239,7 @@ impl Areas {
                 Rank::Inner => {
                     let child = position.saturating_sub(1);
                     path[depth] = Some((node, child));
-                    Some(self.node(machine, node.child(child)))
+                    Some(self.child(machine, node, child))
                 }
             };
             depth += 1;
@@ -243,7 +270,7 @@ impl Areas {
         let mut node = self.root(machine).expect("just there");
         while node.rank() == Rank::Inner {
             let mut child = node.position(va).saturating_sub(1);
-            let below = self.node(machine, node.child(child));
+            let below = self.child(machine, node, child);
             if below.is_full() {
                 let right = self.take_spare(machine, below.rank());
                 let bound = below.halve(&right);
@@ -253,7 +280,7 @@ impl Areas {
                     child += 1;
                 }
             }
-            node = self.node(machine, node.child(child));
+            node = self.child(machine, node, child);
         }
     }
     fn remove(&self, machine: &impl Machine, start: Va) {
@@ -272,14 +299,15 @@ impl Areas {
                 let (parent, child) = path[level - 1].expect("within the path");
                 parent.close(child);
             }
-            self.put_spare(node);
+            self.put_spare(node, node.rank());
         }
         while let Some(root) = self.root(machine)
             && root.rank() == Rank::Inner
             && root.len() == 1
         {
-            self.root.store(root.child(0).get(), Ordering::Release);
-            self.put_spare(root);
+            let only = root.child(0).expect("only readers race with the writer");
+            self.root.store(only.get(), Ordering::Release);
+            self.put_spare(root, Rank::Inner);
         }
     }
     fn overwrite(&self, machine: &impl Machine, old_start: Va, area: &Area) {
@@ -364,18 +392,20 @@ impl Areas {
             self.root.store(0, Ordering::Release);
             self.retire(stock.machine, root, 0);
         }
-        while self.spare.load(Ordering::Relaxed) != 0 {
-            let node = self.take_spare(stock.machine, Rank::Leaf);
-            stock.release(crate::frame::Claim::state(node.frame, Order::BASE));
+        for rank in [Rank::Leaf, Rank::Inner] {
+            while self.spare[rank as usize].count.load(Ordering::Relaxed) > 0 {
+                let node = self.take_spare(stock.machine, rank);
+                stock.release(crate::frame::Claim::state(node.frame, Order::BASE));
+            }
         }
     }
     fn retire(&self, machine: &impl Machine, node: Node<'_>, depth: usize) {
         assert!(depth < DEPTH_MAX, "the tree is no deeper");
         if node.rank() == Rank::Inner {
             for i in 0..node.len() {
-                self.retire(machine, self.node(machine, node.child(i)), depth + 1);
+                self.retire(machine, self.child(machine, node, i), depth + 1);
             }
         }
-        self.put_spare(node);
+        self.put_spare(node, node.rank());
     }
 }

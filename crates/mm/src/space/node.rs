@@ -6,6 +6,9 @@
 //!   inner         1 + 2 i:  lower bound, child frame          up to 255 children
 //!   word 511      link in the list of spare nodes
 //! ```
+//!
+//! A frame keeps its rank as long as it is a node: what stands in the place of a child's number was always the number of a
+//! node of this tree, or 0 where none was written yet (areas::A2).
 
 use super::area::Area;
 use crate::stock::Words;
@@ -39,6 +42,7 @@ impl<'m> Node<'m> {
     fn set(&self, word: usize, value: u64) {
         self.words[word].store(value, Ordering::Relaxed);
     }
+    /// Makes it an empty node. Its rank is the one that it has, if it was a node before.
     pub(super) fn begin(&self, rank: Rank) {
         self.set(0, if rank == Rank::Inner { INNER } else { 0 });
     }
@@ -51,6 +55,10 @@ impl<'m> Node<'m> {
     }
     fn max(&self) -> usize {
         if self.rank() == Rank::Inner { INNER_MAX } else { LEAF_MAX }
+    }
+    /// Whether so many more entries fit in.
+    pub(super) fn has_room(&self, more: usize) -> bool {
+        self.len() + more <= self.max()
     }
     pub(super) fn is_full(&self) -> bool {
         self.len() == self.max()
@@ -88,8 +96,12 @@ impl<'m> Node<'m> {
         self.set(at + 2, area.word());
         self.set(at + 3, area.tag);
     }
-    pub(super) fn child(&self, i: usize) -> Frame {
-        Frame::new(self.get(2 + 2 * i))
+    /// The frame of child `i`. None where a reader that raced with a writer sees the count and not yet the child.
+    pub(super) fn child(&self, i: usize) -> Option<Frame> {
+        match self.get(2 + 2 * i) {
+            0 => None,
+            frame => Some(Frame::new(frame)),
+        }
     }
     pub(super) fn set_child(&self, i: usize, bound: u64, child: Frame) {
         self.set(1 + 2 * i, bound);
