@@ -2,8 +2,9 @@
 
 mod common;
 use common::*;
-use foliant::Policy;
-use foliant::space::{Flags, MapRequest, Place, SpaceId};
+use foliant::manager::Setup;
+use foliant::space::{Advice, AreaLimit, Flags, MapRequest, Move, Place, RangeError, SpaceId};
+use foliant::{Manager, Policy};
 use foliant_machine::{Around, PhysMem};
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Pa, Va};
@@ -29,6 +30,12 @@ impl Watcher {
     fn at_reach(&self, nth: u64, hook: impl FnOnce() + Send + 'static) {
         let at = self.reached.load(Ordering::Relaxed) + nth;
         *self.due.lock().unwrap() = Some((at, Box::new(hook)));
+    }
+    /// How often `act` reaches for records, and what it returns.
+    fn count<R>(&self, act: impl FnOnce() -> R) -> (u64, R) {
+        let before = self.reached.load(Ordering::Relaxed);
+        let done = act();
+        (self.reached.load(Ordering::Relaxed) - before, done)
     }
 }
 
@@ -92,4 +99,91 @@ fn finding_f_a_reader_follows_only_words_that_name_nodes() {
         }
     }
     mm.end(id).unwrap();
+}
+
+/// Areas with a page between them fill all addresses but for one gap of three pages, at the far end of where a search begins.
+/// Returns how many nodes are looked at to map two pages into it.
+fn looks_for_a_gap(areas: u64) -> u64 {
+    let (machine, mm) = watched(64);
+    let id = mm.create(None).unwrap();
+    scatter(mm, id, 0..3, 0);
+    scatter(mm, id, 4..areas, 0);
+    let end = BASE + areas * 8192;
+    // Above the last one, and below the first one.
+    let half = 0x7fff_ffff_f000;
+    for (start, end) in [(end, half), (0x1_0000, BASE)] {
+        let place = Place::NoReplace(Va::new(start));
+        let bytes = Bytes::new(end - start);
+        let request = MapRequest { place, bytes, flags: Flags::READ, tag: 1 };
+        mm.map(id, &request).unwrap();
+    }
+    let bytes = Bytes::new(8192);
+    let request = MapRequest { place: Place::Anywhere, bytes, flags: Flags::READ, tag: 2 };
+    let (looks, found) = machine.count(|| mm.map(id, &request).unwrap());
+    assert_eq!(found, range(BASE + 3 * 8192, 8192), "at the gap's upper end");
+    mm.end(id).unwrap();
+    looks
+}
+
+/// The search looked at each area.
+#[test]
+fn finding_j_the_search_for_a_gap_does_not_grow_with_the_areas() {
+    let (few, many) = (looks_for_a_gap(1_000), looks_for_a_gap(60_000));
+    println!("{few} nodes looked at among 1,000 areas, {many} among 60,000");
+    assert!(many <= 2 * few, "{few} nodes looked at among 1,000 areas, {many} among 60,000");
+}
+
+/// There was no limit. What joins, or takes the place of others, does not count; what is refused leaves no trace.
+#[test]
+fn finding_j_a_space_has_as_many_areas_as_it_may() {
+    let sim = sim(1, 64);
+    let memory = &sim.config().memory;
+    let limit = AreaLimit(8);
+    let setup = Setup { areas: limit, ..Setup::of(memory, Policy::BASE_ONLY) };
+    let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+    let id = mm.create(None).unwrap();
+    let at = |n: u64| BASE + n * 8 * 4096;
+    let map = |id, place, pages: u64| {
+        let bytes = Bytes::new(pages * 4096);
+        mm.map(id, &MapRequest { place, bytes, flags: Flags::READ_WRITE, tag: 0 })
+    };
+    let list = |id| {
+        let mut from = Va::new(0);
+        std::iter::from_fn(|| {
+            let area = mm.area_at_or_after(id, from)?;
+            from = area.range.end();
+            Some(area)
+        })
+        .collect::<Vec<_>>()
+    };
+    for n in 0..8 {
+        map(id, Place::NoReplace(Va::new(at(n))), 4).unwrap();
+    }
+    let refused = RangeError::TooManyAreas(limit);
+    let all = list(id);
+    assert_eq!(map(id, Place::Anywhere, 4), Err(refused.into()));
+    assert_eq!(map(id, Place::NoReplace(Va::new(at(9))), 1), Err(refused.into()));
+    assert_eq!(mm.protect(id, range(at(2), 4096), Flags::READ), Err(refused));
+    assert_eq!(mm.unmap(id, range(at(2) + 4096, 4096)), Err(refused));
+    assert_eq!(mm.advise(id, range(at(2) + 4096, 4096), Advice::HugePage), Err(refused));
+    let part = mm.remap(id, range(at(2) + 4096, 8192), Bytes::new(8192), Move::To(Va::new(at(9))));
+    assert_eq!(part, Err(refused.into()));
+    assert_eq!(list(id), all, "what is refused changes nothing");
+    assert!(refused.to_string().contains("8 areas"), "{refused}");
+    // No more than before: at an end, between two, in the place of one, a whole one changed or moved, an end cut off.
+    map(id, Place::NoReplace(Va::new(at(0) + 4 * 4096)), 1).unwrap();
+    map(id, Place::NoReplace(Va::new(at(1) + 4 * 4096)), 4).unwrap(); // to the next one: seven are left
+    map(id, Place::NoReplace(Va::new(at(9))), 4).unwrap();
+    map(id, Place::Fixed(Va::new(at(9))), 4).unwrap();
+    mm.protect(id, range(at(9), 4 * 4096), Flags::READ).unwrap();
+    mm.unmap(id, range(at(4), 4096)).unwrap();
+    mm.remap(id, range(at(5), 4 * 4096), Bytes::new(4 * 4096), Move::To(Va::new(at(12)))).unwrap();
+    assert_eq!(list(id).len(), 8);
+    // A child may have as many as its parent.
+    let child = mm.fork(id).unwrap();
+    assert_eq!(list(child).len(), 8);
+    assert_eq!(map(child, Place::Anywhere, 4), Err(refused.into()));
+    mm.unmap(child, range(at(12), 4 * 4096)).unwrap();
+    map(child, Place::NoReplace(Va::new(at(20))), 4).unwrap();
+    finish(&sim, &mm, &[id, child]);
 }

@@ -40,7 +40,8 @@ use crate::frame::Identity;
 use crate::memmap::{self, Memmap};
 use crate::pool as pools;
 use crate::space::{
-    self, Advice, Area, Flags, MapError, MapRequest, Move, RangeError, RemapError, SpaceId,
+    self, Advice, Area, AreaLimit, Flags, MapError, MapRequest, Move, RangeError, RemapError,
+    SpaceId,
 };
 use crate::stock::{Event, Reference, SizeEvent, SizeStats, Stock};
 use crate::sync::{AtomicU64, Ordering};
@@ -62,6 +63,8 @@ pub struct Manager<'m, M, P> {
     /// The first frame number that no memory can have.
     end: Frame,
     stamps: AtomicU64,
+    /// How many areas each space may have.
+    area_limit: AreaLimit,
     /// Who may have translations of the kernel half.
     kernel: Target,
     memmap: memmap::State,
@@ -134,7 +137,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Makes an empty space. Its charge may not exceed `limit` pages, if there is one.
     pub fn create(&self, limit: Option<Pages>) -> Result<SpaceId, SpaceError> {
-        space::create(&self.stock, self.stamp(), limit).map_err(|_| SpaceError::NoMemory)
+        space::create(&self.stock, self.stamp(), limit, self.area_limit)
+            .map_err(|_| SpaceError::NoMemory)
     }
     fn stamp(&self) -> u32 {
         // 0 stands for no space. A stamp repeats after 2^32 spaces; the frame must then be the same too.

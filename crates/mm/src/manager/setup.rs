@@ -8,6 +8,7 @@ use crate::folio::{CpuCount, Folios, Known, ReserveError, SetupError as FolioErr
 use crate::frame::{Claim, DESCRIPTOR_BYTES};
 use crate::memmap;
 use crate::pool::{self, Folding};
+use crate::space::AreaLimit;
 use crate::stock::{NoBlock, PerCpu, Stock, Stretches, records};
 use crate::sync::AtomicU64;
 use crate::table::{Blocked, Half, Paging, Spare, Tables};
@@ -43,10 +44,13 @@ pub struct Setup<'a> {
     pub boot: BootPages,
     /// Where kernel ranges go and how they are mapped.
     pub vmap: VmapSetup,
+    /// How many areas a space may have.
+    pub areas: AreaLimit,
 }
 
 impl<'a> Setup<'a> {
-    /// All of `memory` on one node, contents unknown, nothing reserved, nothing added later, no pools.
+    /// All of `memory` on one node, contents unknown, nothing reserved, nothing added later, no pools, areas as Linux limits
+    /// them.
     pub const fn of(memory: &'a [FrameRange], policy: Policy) -> Setup<'a> {
         Setup {
             memory,
@@ -58,6 +62,7 @@ impl<'a> Setup<'a> {
             policy,
             boot: BootPages { mega: 0, giga: 0, folding: Folding::Off },
             vmap: VmapSetup::DEFAULT,
+            areas: AreaLimit::LINUX,
         }
     }
 }
@@ -231,6 +236,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             switches: Switches::new(setup.policy),
             zero_page,
             stamps: AtomicU64::new(0),
+            area_limit: setup.areas,
             kernel: Target::kernel(),
             memmap: memmap::State::default(),
             compaction: compaction::State::default(),

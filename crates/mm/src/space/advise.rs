@@ -1,6 +1,6 @@
 //! Advice: wishes for folio sizes, contents dropped, guards.
 
-use super::area::Flags;
+use super::area::{Area, Flags};
 use super::huge;
 use super::ops::{RangeError, change_entries, check, hole};
 use super::record::Space;
@@ -54,10 +54,10 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         _ => huge::none(stock, space, range)?,
     }
     let flags = |set: Flags, clear: Flags| -> Result<(), RangeError> {
+        let change = |a: Area| Some((a.flags.without(clear).with(set), a.tag));
+        space.areas.admit(stock.machine, range, change, None, 0)?;
         space.areas.prepare(stock)?;
-        space
-            .areas
-            .change(stock.machine, range, |a| Some((a.flags.without(clear).with(set), a.tag)));
+        space.areas.change(stock.machine, range, change);
         Ok(())
     };
     let mut gather = Gather::new(stock, &space.member.target);

@@ -3,6 +3,15 @@
 use crate::frame::Shift;
 use foliant_units::{Order, VaRange};
 
+/// How many areas a space may have.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct AreaLimit(pub u64);
+
+impl AreaLimit {
+    /// As many as Linux allows a program unless it is told otherwise (`vm.max_map_count`).
+    pub const LINUX: AreaLimit = AreaLimit(65_530);
+}
+
 /// Properties of an area, as a set of bits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Flags(u64);

@@ -1,6 +1,6 @@
 //! The areas of a space: an ordered tree that faults read without a lock.
 //!
-//! A B+tree whose nodes are frames: two levels hold 32,000 areas. A lower bound in an inner node never lies above the
+//! A B+tree whose nodes are frames: two levels hold 21,000 areas. A lower bound in an inner node never lies above the
 //! first start below it, and may lie further down after removals.
 //!
 //! **Invariants**
@@ -11,9 +11,11 @@
 //! - A3. No node but the root is empty.
 //! - A4. A change takes all nodes that it could need before it begins, so it happens or leaves no trace.
 //!
+//! - A5. It has no more areas than it may, between changes: a change that would leave more is refused before it begins.
+//!
 //! **Locking.** [w] by holders of the space's writer lock only; [s] words that readers look at under the sequence.
 
-use super::area::{Area, Flags};
+use super::area::{Area, AreaLimit, Flags};
 use super::node::{Node, Rank};
 use crate::stock::{NoBlock, Stock, words};
 use crate::sync::{AtomicU64, Ordering, Sequence};
@@ -21,7 +23,7 @@ use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Frame, Order, Va, VaRange};
 
-/// Levels that the deepest tree can have: 127 * 255^5 areas.
+/// Levels that the deepest tree can have: 127 * 170^5 areas.
 const DEPTH_MAX: usize = 6;
 
 /// See the module's text. All words; valid when cleared.
@@ -32,7 +34,14 @@ pub(crate) struct Areas {
     /// Frame number of the root, or 0.
     root: AtomicU64, // [s]
     spare: [Spares; 2], // [w] by rank (A2)
+    count: AtomicU64,   // [w]
+    /// One more than the areas that there may be; 0 stands for no limit.
+    limit: AtomicU64, // [c]
 }
+
+/// The change would leave more areas than there may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TooMany(pub(super) AreaLimit);
 
 /// Spare nodes of one rank.
 #[derive(Default)]
@@ -43,13 +52,13 @@ struct Spares {
     count: AtomicU64,
 }
 
-type Path<'m> = [Option<(Node<'m>, usize)>; DEPTH_MAX];
+pub(super) type Path<'m> = [Option<(Node<'m>, usize)>; DEPTH_MAX];
 
 impl Areas {
-    fn node<'m>(&self, machine: &'m impl Machine, frame: Frame) -> Node<'m> {
+    pub(super) fn node<'m>(&self, machine: &'m impl Machine, frame: Frame) -> Node<'m> {
         Node::new(frame, words(machine, frame.pa()))
     }
-    fn root<'m>(&self, machine: &'m impl Machine) -> Option<Node<'m>> {
+    pub(super) fn root<'m>(&self, machine: &'m impl Machine) -> Option<Node<'m>> {
         match self.root.load(Ordering::Acquire) {
             0 => None,
             frame => Some(self.node(machine, Frame::new(frame))),
@@ -86,7 +95,7 @@ impl Areas {
     }
 
     /// The last area that starts at or below `va`.
-    fn before(&self, machine: &impl Machine, va: Va) -> Option<Area> {
+    pub(super) fn before(&self, machine: &impl Machine, va: Va) -> Option<Area> {
         let mut node = self.root(machine)?;
         // Where a lower bound lies below its subtree's first start, the area is in the subtree before.
         let mut left: Option<Node<'_>> = None;
@@ -126,7 +135,7 @@ impl Areas {
         None
     }
     /// The first area that starts above `va`.
-    fn after(&self, machine: &impl Machine, va: Va) -> Option<Area> {
+    pub(super) fn after(&self, machine: &impl Machine, va: Va) -> Option<Area> {
         let mut node = self.root(machine)?;
         let mut right: Option<Node<'_>> = None;
         for _ in 0..DEPTH_MAX {
@@ -204,7 +213,12 @@ impl Areas {
         depth
     }
     /// A child, as the writer sees it.
-    fn child<'m>(&self, machine: &'m impl Machine, node: Node<'m>, i: usize) -> Node<'m> {
+    pub(super) fn child<'m>(
+        &self,
+        machine: &'m impl Machine,
+        node: Node<'m>,
+        i: usize,
+    ) -> Node<'m> {
         self.node(machine, node.child(i).expect("only readers race with the writer"))
     }
     fn put_spare(&self, node: Node<'_>, rank: Rank) {
@@ -225,7 +239,7 @@ impl Areas {
     }
 
     /// The path to the leaf where an area that starts at `va` belongs.
-    fn path<'m>(&self, machine: &'m impl Machine, va: Va) -> (Path<'m>, usize) {
+    pub(super) fn path<'m>(&self, machine: &'m impl Machine, va: Va) -> (Path<'m>, usize) {
         let mut path: Path<'m> = [None; DEPTH_MAX];
         let mut depth = 0;
         let mut next = self.root(machine);
@@ -257,6 +271,7 @@ impl Areas {
         let (leaf, position) = path[depth - 1].expect("a path ends in a leaf");
         leaf.open(position);
         leaf.set_area(position, area);
+        self.count.fetch_add(1, Ordering::Relaxed);
     }
     /// Splits full nodes on the way to `va`, from the top, so that an entry fits in below.
     fn make_room(&self, machine: &impl Machine, va: Va) {
@@ -265,6 +280,7 @@ impl Areas {
             let top = self.take_spare(machine, Rank::Inner);
             top.open(0);
             top.set_child(0, root.key(0), root.frame);
+            top.set_gap(0, self.largest_gap(machine, root));
             self.root.store(top.frame.get(), Ordering::Release);
         }
         let mut node = self.root(machine).expect("just there");
@@ -276,6 +292,8 @@ impl Areas {
                 let bound = below.halve(&right);
                 node.open(child + 1);
                 node.set_child(child + 1, bound, right.frame);
+                node.set_gap(child, self.largest_gap(machine, below));
+                node.set_gap(child + 1, self.largest_gap(machine, right));
                 if bound <= va.get() {
                     child += 1;
                 }
@@ -288,6 +306,7 @@ impl Areas {
         let (leaf, position) = path[depth - 1].expect("a path ends in a leaf");
         assert!(position > 0 && leaf.key(position - 1) == start.get(), "no area starts at {start}");
         leaf.close(position - 1);
+        self.count.fetch_sub(1, Ordering::Relaxed);
         for level in (0..depth).rev() {
             let (node, _) = path[level].expect("within the path");
             if node.len() > 0 {
@@ -317,8 +336,8 @@ impl Areas {
         leaf.set_area(position - 1, area);
     }
 
-    /// Replaces what lies in `range` by what `change` makes of it: an area of the same piece with other properties, or
-    /// nothing. Pieces outside stay. The caller is the only writer and called [`prepare`](Self::prepare) first.
+    /// Replaces what lies in `range` by what `change` makes of it: an area of the same piece with other properties, or,
+    /// for all of them, nothing. Pieces outside stay. The caller is the only writer and called [`prepare`](Self::prepare) first.
     pub(crate) fn change(
         &self,
         machine: &impl Machine,
@@ -328,7 +347,7 @@ impl Areas {
         self.sequence.write(|| {
             self.cut(machine, range.start());
             self.cut(machine, range.end());
-            let mut from = range.start();
+            let (mut from, mut removed) = (range.start(), false);
             while let Some(area) = self.raw_at_or_after(machine, from)
                 && area.range.overlaps(range)
             {
@@ -337,10 +356,16 @@ impl Areas {
                     Some((flags, tag)) => {
                         self.overwrite(machine, area.range.start(), &Area { flags, tag, ..area });
                     }
-                    None => self.remove(machine, area.range.start()),
+                    None => {
+                        self.remove(machine, area.range.start());
+                        removed = true;
+                    }
                 }
             }
             self.join(machine, range);
+            if removed {
+                self.note_gaps(machine, range);
+            }
         });
     }
     /// Puts `area` in, where nothing lies. As for [`change`](Self::change).
@@ -348,9 +373,10 @@ impl Areas {
         self.sequence.write(|| {
             self.insert(machine, area);
             self.join(machine, area.range);
+            self.note_gaps(machine, area.range);
         });
     }
-    fn raw_at_or_after(&self, machine: &impl Machine, va: Va) -> Option<Area> {
+    pub(super) fn raw_at_or_after(&self, machine: &impl Machine, va: Va) -> Option<Area> {
         match self.before(machine, va).filter(|a| a.range.contains(va)) {
             Some(area) => Some(area),
             None => self.after(machine, va),
@@ -384,6 +410,80 @@ impl Areas {
                 area = next;
             }
         }
+    }
+
+    /// Sets how many areas there may be; before there is one.
+    pub(super) fn set_limit(&self, limit: AreaLimit) {
+        self.limit.store(limit.0.saturating_add(1), Ordering::Relaxed);
+    }
+    pub(super) fn limit(&self) -> AreaLimit {
+        AreaLimit(self.limit.load(Ordering::Relaxed).wrapping_sub(1))
+    }
+    /// How many areas there are.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+    /// Whether there may be as many areas as a [`change`](Self::change) of `range` and then a [`put`](Self::put) leave (A5),
+    /// and `more` besides. Areas that become one count once.
+    pub(crate) fn admit(
+        &self,
+        machine: &impl Machine,
+        range: VaRange,
+        change: impl Fn(Area) -> Option<(Flags, u64)>,
+        put: Option<&Area>,
+        more: u64,
+    ) -> Result<(), TooMany> {
+        /// By how much one change and one put raise the count at most: the area around them becomes three.
+        const MOST: u64 = 2;
+        let (count, limit) = (self.count.load(Ordering::Relaxed), self.limit().0);
+        if count.saturating_add(MOST + more) <= limit {
+            return Ok(());
+        }
+        let (gone, come) = self.pieces(machine, range, change, put);
+        if count - gone + come + more <= limit { Ok(()) } else { Err(TooMany(AreaLimit(limit))) }
+    }
+    /// How many areas touch `range`, and how many there will be in their place.
+    fn pieces(
+        &self,
+        machine: &impl Machine,
+        range: VaRange,
+        change: impl Fn(Area) -> Option<(Flags, u64)>,
+        put: Option<&Area>,
+    ) -> (u64, u64) {
+        let (mut gone, mut come, mut last) = (0, 0, None::<Area>);
+        let mut add = |piece: Area| {
+            let joins = last.is_some_and(|last| {
+                last.range.end() == piece.range.start() && last.is_like(&piece)
+            });
+            come += u64::from(!joins);
+            last = Some(piece);
+        };
+        let mut put = put;
+        let mut from = Va::new(range.start().get().saturating_sub(1));
+        while let Some(area) = self.raw_at_or_after(machine, from)
+            && area.range.start() <= range.end()
+        {
+            from = area.range.end();
+            gone += 1;
+            let part = |within: Option<VaRange>| {
+                let part = area.range.intersect(within?);
+                (!part.is_empty()).then_some(Area { range: part, ..area })
+            };
+            let all = (Va::new(0), area.range.end().max(range.end()));
+            part(VaRange::new(all.0, range.start())).into_iter().for_each(&mut add);
+            if let Some(inside) = part(Some(range))
+                && let Some((flags, tag)) = change(inside)
+            {
+                add(Area { flags, tag, ..inside });
+            }
+            if let Some(behind) = part(VaRange::new(range.end(), all.1)) {
+                put.take().into_iter().for_each(|new| add(*new));
+                add(behind);
+            }
+        }
+        put.into_iter().for_each(|new| add(*new));
+        (gone, come)
     }
 
     /// Gives all nodes back. No reader is left.

@@ -1,7 +1,8 @@
 //! The area tree against the obvious version: a vector of pages.
 
-use super::area::{Area, Flags};
+use super::area::{Area, AreaLimit, Flags};
 use super::areas::Areas;
+use super::gaps::FLOOR;
 use crate::folio::{CpuCount, Folios, Word};
 use crate::frame::Shift;
 use crate::stock::{PerCpu, Stock, Stretches, records};
@@ -22,6 +23,7 @@ type Page = Option<(Flags, u64)>;
 #[derive(Clone, Debug)]
 enum Operation {
     Put { at: usize, pages: usize, tag: u64 },
+    Replace { at: usize, pages: usize, tag: u64 },
     Clear { at: usize, pages: usize },
     Mark { at: usize, pages: usize, flags: Flags },
 }
@@ -31,6 +33,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     let flags = prop_oneof![Just(Flags::READ), Just(Flags::READ_WRITE), Just(Flags::HUGEPAGE)];
     prop_oneof![
         4 => (place.clone(), 0u64..3).prop_map(|((at, pages), tag)| Operation::Put { at, pages, tag }),
+        1 => (place.clone(), 0u64..3)
+            .prop_map(|((at, pages), tag)| Operation::Replace { at, pages, tag }),
         1 => place.clone().prop_map(|(at, pages)| Operation::Clear { at, pages }),
         1 => (place, flags).prop_map(|((at, pages), flags)| Operation::Mark { at, pages, flags }),
     ]
@@ -86,31 +90,51 @@ fn apply(
     operation: &Operation,
 ) {
     areas.prepare(stock).unwrap();
-    let span = |at: usize, len: usize| {
-        (at..(at + len).min(PAGES), VaRange::new(va(at), va((at + len).min(PAGES))).unwrap())
+    let (at, len) = match *operation {
+        Operation::Put { at, pages, .. }
+        | Operation::Replace { at, pages, .. }
+        | Operation::Clear { at, pages }
+        | Operation::Mark { at, pages, .. } => (at, pages),
     };
-    match *operation {
-        Operation::Put { at, pages: len, tag } => {
-            let (span, range) = span(at, len);
-            if pages[span.clone()].iter().any(Page::is_some) {
-                return;
-            }
-            pages[span].fill(Some((Flags::READ, tag)));
-            areas.put(stock.machine, &Area { range, flags: Flags::READ, tag, shift: Shift::NONE });
+    let (span, range) =
+        (at..(at + len).min(PAGES), VaRange::new(va(at), va((at + len).min(PAGES))).unwrap());
+    let occupied = pages[span.clone()].iter().any(Page::is_some);
+    let new = |tag| Area { range, flags: Flags::READ, tag, shift: Shift::NONE };
+    let (change, put): (fn(Flags, Area) -> Option<(Flags, u64)>, _) = match *operation {
+        Operation::Put { .. } if occupied => return,
+        Operation::Put { tag, .. } | Operation::Replace { tag, .. } => {
+            (|_, _| None, Some(new(tag)))
         }
-        Operation::Clear { at, pages: len } => {
-            let (span, range) = span(at, len);
-            pages[span].fill(None);
-            areas.change(stock.machine, range, |_| None);
-        }
-        Operation::Mark { at, pages: len, flags } => {
-            let (span, range) = span(at, len);
-            for page in pages[span].iter_mut().flatten() {
-                page.0 = flags;
-            }
-            areas.change(stock.machine, range, |area| Some((flags, area.tag)));
-        }
+        Operation::Clear { .. } => (|_, _| None, None),
+        Operation::Mark { .. } => (|flags, area| Some((flags, area.tag)), None),
+    };
+    let flags = if let Operation::Mark { flags, .. } = *operation { flags } else { Flags::NONE };
+    match put {
+        Some(area) => pages[span].fill(Some((area.flags, area.tag))),
+        None if matches!(operation, Operation::Clear { .. }) => pages[span].fill(None),
+        None => pages[span].iter_mut().flatten().for_each(|page| page.0 = flags),
     }
+    // As many areas as there will be are just admitted.
+    let there = runs(pages).len() as u64;
+    for (limit, admitted) in [(there, true), (there.wrapping_sub(1), there == 0)] {
+        areas.set_limit(AreaLimit(limit));
+        let change = |area| change(flags, area);
+        let admits = areas.admit(stock.machine, range, change, put.as_ref(), 0).is_ok();
+        assert_eq!(admits, admitted, "{operation:?} with {there} areas after it, limit {limit}");
+    }
+    if occupied {
+        areas.change(stock.machine, range, |area| change(flags, area));
+    }
+    put.iter().for_each(|area| areas.put(stock.machine, area));
+    assert_eq!(areas.count(), there);
+}
+
+/// The highest of the gaps between `areas` that has at least so many pages below `below`.
+fn naive_gap(areas: &[Area], below: Va, bytes: Bytes) -> Option<VaRange> {
+    let starts = areas.iter().map(|area| area.range.start()).chain([below]);
+    let ends = [FLOOR].into_iter().chain(areas.iter().map(|area| area.range.end()));
+    let gaps = ends.zip(starts).filter_map(|(end, start)| VaRange::new(end, start.min(below)));
+    gaps.filter(|gap| !gap.is_empty() && gap.bytes() >= bytes).last()
 }
 
 fn compare(areas: &Areas, sim: &Sim, pages: &[Page]) {
@@ -120,6 +144,14 @@ fn compare(areas: &Areas, sim: &Sim, pages: &[Page]) {
     for n in (0..PAGES).step_by(7) {
         let found = areas.find(sim, va(n).add(5)).map(|area| (area.flags, area.tag));
         assert_eq!(found, pages[n], "page {n}");
+    }
+    areas.check_gaps(sim);
+    for below in (0..PAGES + 10).step_by(29).map(va) {
+        for pages in [1, 2, 3, 5, 9, 40, 260] {
+            let bytes = Bytes::new(pages * FRAME_BYTES);
+            let found = areas.highest_gap(sim, below, bytes);
+            assert_eq!(found, naive_gap(&listed, below, bytes), "{pages} pages below {below}");
+        }
     }
 }
 
@@ -158,6 +190,7 @@ fn a_tree_of_three_levels_grows_and_shrinks() {
         areas.prepare(&stock).unwrap();
         areas.put(&sim, &Area { range: at(n), flags: Flags::READ, tag: n, shift: Shift::NONE });
     }
+    areas.check_gaps(&sim);
     for n in 0..count {
         assert_eq!(areas.find(&sim, at(n).start()).unwrap().tag, n);
         assert_eq!(areas.find(&sim, at(n).end()), None);
@@ -165,7 +198,11 @@ fn a_tree_of_three_levels_grows_and_shrinks() {
     for n in (0..count).map(|n| n * 104_729 % count) {
         areas.prepare(&stock).unwrap();
         areas.change(&sim, at(n), |_| None);
+        if n % 10_000 == 0 {
+            areas.check_gaps(&sim);
+        }
     }
+    assert_eq!(areas.count(), 0);
     assert_eq!(areas.at_or_after(&sim, Va::new(0)), None);
     areas.dissolve(&stock);
 }

@@ -22,7 +22,7 @@ pub(crate) fn fork<M: Machine, P: Paging>(
     stamp: u32,
 ) -> Result<SpaceId, RangeError> {
     let _writer = parent.writer.lock(stock.machine);
-    let id = create(stock, stamp, parent.limit())?;
+    let id = create(stock, stamp, parent.limit(), parent.areas.limit())?;
     let child: &Space = record(stock.machine, id.frame().pa());
     child.thp_off.store(parent.thp_off.load(Ordering::Relaxed), Ordering::Relaxed);
     let fork = Fork { stock, parent, child, from: parent.tables(stock), to: child.tables(stock) };

@@ -32,6 +32,8 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
         return Err(MapError::Occupied(range.start()));
     }
     let (me, pages) = (stock.machine.me(), range.pages().get());
+    let area = Area { range, flags, tag: request.tag, shift: Shift::NONE };
+    space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
     space.areas.prepare(stock).map_err(RangeError::from)?;
     if let Err(error) = reach(stock, space, range) {
         empty(stock, space, Gather::new(stock, &space.member.target), range); // tables made in vain
@@ -41,7 +43,6 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
         empty(stock, space, Gather::new(stock, &space.member.target), range);
         return Err(RangeError::NoMemory.into());
     }
-    let area = Area { range, flags, tag: request.tag, shift: Shift::NONE };
     space.areas.put(stock.machine, &area);
     let writable = if flags.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
     let attrs = attrs(flags) | writable | Attrs::EXCLUSIVE;

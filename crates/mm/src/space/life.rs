@@ -1,5 +1,6 @@
 //! Making spaces, finding them by name, and ending them.
 
+use super::area::AreaLimit;
 use super::record::Space;
 use super::zap::{Guards, Zap};
 use crate::flush::Gather;
@@ -77,6 +78,7 @@ pub(crate) fn create<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     stamp: u32,
     limit: Option<Pages>,
+    areas: AreaLimit,
 ) -> Result<SpaceId, NoBlock> {
     let claim = stock.claim(Order::BASE, Class::Unmovable)?;
     let root = match stock.claim_cleared(Owner::Table) {
@@ -93,6 +95,7 @@ pub(crate) fn create<M: Machine, P: Paging>(
     space.member.target.set_root(root.give().0.pa());
     space.member.found(frame);
     space.set_limit(limit);
+    space.areas.set_limit(areas);
     space.tables(stock).share_kernel(&stock.kernel);
     stock.set_identity(frame, Identity::space(stamp));
     Ok(SpaceId { frame, stamp })

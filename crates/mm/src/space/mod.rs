@@ -33,6 +33,7 @@ mod advise;
 mod area;
 mod areas;
 mod fork;
+mod gaps;
 mod huge;
 mod kernel;
 mod life;
@@ -48,7 +49,7 @@ mod zap;
 mod areas_model;
 
 pub use advise::Advice;
-pub use area::{Area, Flags};
+pub use area::{Area, AreaLimit, Flags};
 pub use life::SpaceId;
 pub use ops::{MapError, MapRequest, Place, RangeError};
 pub use remap::{Move, RemapError};

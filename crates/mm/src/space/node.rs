@@ -3,7 +3,7 @@
 //! ```text
 //!   word 0        entries, and bit 32: inner
 //!   leaf          1 + 4 i:  start, end, flags and shift, tag  up to 127 areas
-//!   inner         1 + 2 i:  lower bound, child frame          up to 255 children
+//!   inner         1 + 3 i:  lower bound, child frame, largest gap below   up to 170 children
 //!   word 511      link in the list of spare nodes
 //! ```
 //!
@@ -13,11 +13,11 @@
 use super::area::Area;
 use crate::stock::Words;
 use crate::sync::Ordering;
-use foliant_units::{Frame, Va, VaRange};
+use foliant_units::{Bytes, Frame, Va, VaRange};
 
 const INNER: u64 = 1 << 32;
 pub(super) const LEAF_MAX: usize = 127;
-pub(super) const INNER_MAX: usize = 255;
+pub(super) const INNER_MAX: usize = 170;
 
 /// A node and where it lies.
 #[derive(Clone, Copy)]
@@ -64,7 +64,7 @@ impl<'m> Node<'m> {
         self.len() == self.max()
     }
     fn width(&self) -> usize {
-        if self.rank() == Rank::Inner { 2 } else { 4 }
+        if self.rank() == Rank::Inner { 3 } else { 4 }
     }
     fn set_len(&self, len: usize) {
         self.set(0, self.get(0) & INNER | len as u64);
@@ -98,14 +98,21 @@ impl<'m> Node<'m> {
     }
     /// The frame of child `i`. None where a reader that raced with a writer sees the count and not yet the child.
     pub(super) fn child(&self, i: usize) -> Option<Frame> {
-        match self.get(2 + 2 * i) {
+        match self.get(2 + 3 * i) {
             0 => None,
             frame => Some(Frame::new(frame)),
         }
     }
     pub(super) fn set_child(&self, i: usize, bound: u64, child: Frame) {
-        self.set(1 + 2 * i, bound);
-        self.set(2 + 2 * i, child.get());
+        self.set(1 + 3 * i, bound);
+        self.set(2 + 3 * i, child.get());
+    }
+    /// The largest gap below child `i` (gaps::G1).
+    pub(super) fn gap(&self, i: usize) -> Bytes {
+        Bytes::new(self.get(3 + 3 * i))
+    }
+    pub(super) fn set_gap(&self, i: usize, gap: Bytes) {
+        self.set(3 + 3 * i, gap.get());
     }
 
     /// Opens a gap at `i`; the caller fills it.

@@ -1,6 +1,8 @@
 //! Map, unmap, protect.
 
-use super::area::{Area, Flags};
+use super::area::{Area, AreaLimit, Flags};
+use super::areas::TooMany;
+use super::gaps::FLOOR;
 use super::huge;
 use super::life::user_half;
 use super::record::Space;
@@ -18,8 +20,8 @@ use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Level, Va, VaRange};
 
 pub(super) const PAGE: Bytes = Bytes::new(FRAME_BYTES);
-/// Addresses below are never chosen for an area: null pointers shall fault.
-const LOWEST: Va = Va::new(0x1_0000);
+/// How many gaps are looked at one by one for a request that is aligned to more than a page.
+const GAPS_TRIED: usize = 16;
 
 /// Where a new area goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +68,8 @@ pub enum RangeError {
     Huge(Va),
     /// No memory for the manager's records.
     NoMemory,
+    /// The space would have more areas than it may.
+    TooManyAreas(AreaLimit),
 }
 
 /// Why nothing was mapped. Nothing changed.
@@ -90,6 +94,11 @@ impl From<NoBlock> for RangeError {
         RangeError::NoMemory
     }
 }
+impl From<TooMany> for RangeError {
+    fn from(TooMany(limit): TooMany) -> RangeError {
+        RangeError::TooManyAreas(limit)
+    }
+}
 impl From<RangeError> for MapError {
     fn from(error: RangeError) -> MapError {
         MapError::Range(error)
@@ -111,6 +120,11 @@ impl fmt::Display for RangeError {
                 write!(f, "huge pages of a pool lie at {va}: unmap them and map anew")
             }
             RangeError::NoMemory => f.write_str("no memory for the space's records"),
+            RangeError::TooManyAreas(AreaLimit(limit)) => write!(
+                f,
+                "a space may have {limit} areas: unmap some, map them side by side and alike so that they join, or set \
+                 more in the manager's setup"
+            ),
         }
     }
 }
@@ -179,13 +193,15 @@ pub(crate) fn map<M: Machine, P: Paging>(
     }
     let _writer = space.writer.lock(stock.machine);
     let (range, replaced) = choose(stock, space, request)?;
+    let (flags, tag, shift) = (request.flags, request.tag, Shift::NONE);
+    let area = Area { range, flags, tag, shift };
+    space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
     // Nodes for two areas cut and one put in: what lies there goes only when nothing can fail any more.
     space.areas.prepare(stock).map_err(RangeError::from)?;
     if let Some(range) = replaced {
         clear_prepared(stock, space, range);
     }
-    let (flags, tag, shift) = (request.flags, request.tag, Shift::NONE);
-    space.areas.put(stock.machine, &Area { range, flags, tag, shift });
+    space.areas.put(stock.machine, &area);
     Ok(range)
 }
 
@@ -205,7 +221,7 @@ pub(super) fn choose<M: Machine, P: Paging>(
         Place::Anywhere => gap(stock, space, bytes, size)?,
         Place::Hint(va) => {
             let wish = at(va.align_down(size)).ok().filter(|r| check::<P>(*r).is_ok());
-            match wish.filter(|r| r.start() >= LOWEST && occupied(*r).is_none()) {
+            match wish.filter(|r| r.start() >= FLOOR && occupied(*r).is_none()) {
                 Some(range) => range,
                 None => gap(stock, space, bytes, size)?,
             }
@@ -225,7 +241,8 @@ pub(super) fn choose<M: Machine, P: Paging>(
     Ok((range, replaced))
 }
 
-/// The highest gap of `bytes` at a multiple of `align`.
+/// A gap of `bytes` at a multiple of `align`: the highest one, or, where many that are large enough do not have such a multiple
+/// at the right place, the highest one with room to spare. Each is looked at only before none is found.
 pub(super) fn gap<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -235,20 +252,26 @@ pub(super) fn gap<M: Machine, P: Paging>(
     if bytes.get() == 0 {
         return Err(RangeError::Empty.into());
     }
-    let half = user_half::<P>();
-    let (mut from, mut best) = (LOWEST, None);
-    loop {
-        let next = space.areas.at_or_after(stock.machine, from);
-        let end = next.map_or(half.end(), |area| area.range.start());
-        if end > from && end.offset_from(from) >= bytes.get() {
-            let start = Va::new(end.get() - bytes.get()).align_down(align);
-            best = VaRange::sized(start, bytes).filter(|_| start >= from).or(best);
+    let end = user_half::<P>().end();
+    let inside = |gap: VaRange| {
+        let start = Va::new(gap.end().get() - bytes.get()).align_down(align);
+        VaRange::sized(start, bytes).filter(|_| start >= gap.start())
+    };
+    let mut below = end;
+    for tried in 0.. {
+        let Some(gap) = space.areas.highest_gap(stock.machine, below, bytes) else { break };
+        if let Some(range) = inside(gap) {
+            return Ok(range);
         }
-        match next {
-            Some(area) => from = area.range.end().max(from),
-            None => return best.ok_or(MapError::NoRoom(bytes)),
+        if tried == GAPS_TRIED
+            && let Some(roomy) = bytes.get().checked_add(align.get() - PAGE.get())
+            && let Some(gap) = space.areas.highest_gap(stock.machine, end, Bytes::new(roomy))
+        {
+            return inside(gap).ok_or(MapError::NoRoom(bytes));
         }
+        below = gap.start();
     }
+    Err(MapError::NoRoom(bytes))
 }
 
 /// Takes out whatever lies in `range`.
@@ -269,6 +292,7 @@ pub(super) fn clear<M: Machine, P: Paging>(
     range: VaRange,
 ) -> Result<(), RangeError> {
     huge::whole(stock, space, range)?;
+    space.areas.admit(stock.machine, range, |_| None, None, 0)?;
     space.areas.prepare(stock)?;
     clear_prepared(stock, space, range);
     Ok(())
@@ -308,11 +332,11 @@ pub(crate) fn protect<M: Machine, P: Paging>(
         return Err(RangeError::Hole(va));
     }
     huge::whole(stock, space, range)?;
-    space.areas.prepare(stock)?;
     let rights = rights.and(Flags::RIGHTS);
-    space.areas.change(stock.machine, range, |area| {
-        Some((area.flags.without(Flags::RIGHTS).with(rights), area.tag))
-    });
+    let change = |area: Area| Some((area.flags.without(Flags::RIGHTS).with(rights), area.tag));
+    space.areas.admit(stock.machine, range, change, None, 0)?;
+    space.areas.prepare(stock)?;
+    space.areas.change(stock.machine, range, change);
     let mut gather = Gather::new(stock, &space.member.target);
     change_entries(stock, space, range, &mut gather, |old| {
         let kept = Attrs::TOUCHED | Attrs::EXCLUSIVE | Attrs::SPECIAL | Attrs::SOFT_DIRTY;
@@ -404,12 +428,13 @@ pub(crate) fn grow<M: Machine, P: Paging>(
     }
     let room = VaRange::new(Va::new(va.get().saturating_sub(gap.get())), va)?;
     let near = space.areas.overlapping(stock.machine, room).next();
-    let too_far = above.range.end().offset_from(va) > most.get() || va < LOWEST;
+    let too_far = above.range.end().offset_from(va) > most.get() || va < FLOOR;
     if !above.flags.has(Flags::GROWS_DOWN) || too_far || near.is_some() {
         return None;
     }
+    let area = Area { range: VaRange::new(va, above.range.start())?, ..above };
+    space.areas.admit(stock.machine, area.range, |_| None, Some(&area), 0).ok()?;
     space.areas.prepare(stock).ok()?;
-    let range = VaRange::new(va, above.range.start())?;
-    space.areas.put(stock.machine, &Area { range, ..above });
+    space.areas.put(stock.machine, &area);
     Some(())
 }

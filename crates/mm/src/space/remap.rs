@@ -106,14 +106,23 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         Move::Never | Move::MayMove
             if let Some(stay) = stay.filter(|stay| grows(stock, space, &area, old, *stay)) =>
         {
-            space.areas.prepare(stock).map_err(RangeError::from)?;
             let more = VaRange::new(old.end(), stay.end()).expect("grows");
-            space.areas.put(stock.machine, &Area { range: more, ..area });
+            let more = Area { range: more, ..area };
+            space
+                .areas
+                .admit(stock.machine, more.range, |_| None, Some(&more), 0)
+                .map_err(RangeError::from)?;
+            space.areas.prepare(stock).map_err(RangeError::from)?;
+            space.areas.put(stock.machine, &more);
             return Ok(stay);
         }
         Move::Never => return Err(RemapError::Map(MapError::NoRoom(bytes))),
         Move::MayMove => gap(stock, space, bytes, PAGE).map_err(RemapError::Map)?,
     };
+    space
+        .areas
+        .admit(stock.machine, old, |_| None, None, pieces.len() as u64)
+        .map_err(RangeError::from)?;
     pieces.note_shifts(stock, space, (old, target))?;
     // Nodes for the removal of the old area, which cuts two at most, and the new ones that follow.
     space.areas.prepare_for(stock, 2 + pieces.len() as u64).map_err(RangeError::from)?;
