@@ -34,6 +34,7 @@ pub(crate) fn tidy() -> Result<(), String> {
         let name = file.strip_prefix(&root).unwrap_or(file).display().to_string();
         head(&name, &text, &mut findings);
         rooms(&name, &text, &mut findings);
+        breaths(&name, &text, &mut findings);
         let blocks = text.matches("unsafe {").count() + text.matches("unsafe impl").count();
         if blocks > 0 {
             census.push((name, blocks));
@@ -110,6 +111,22 @@ fn rooms(name: &str, text: &str, findings: &mut Vec<String>) {
                     number + 1
                 ));
             }
+        }
+    }
+}
+
+/// The manager reaches the machine's breathing point in one place (`sync::outside::O2`).
+fn breaths(name: &str, text: &str, findings: &mut Vec<String>) {
+    let is_manager = name.starts_with("crates/mm/src/") && !name.contains("test");
+    if !is_manager || name == "crates/mm/src/sync/outside.rs" {
+        return;
+    }
+    for (number, line) in text.lines().enumerate() {
+        if line.contains(".breathe()") || line.contains("Clock::breathe") {
+            findings.push(format!(
+                "{name}:{}: a breath without an `Outside`: take one from the face, and call its `breathe`",
+                number + 1
+            ));
         }
     }
 }

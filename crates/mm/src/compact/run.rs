@@ -5,7 +5,7 @@ use super::window::{BLOCKS_MAX, Window};
 use crate::frame::Claim;
 use crate::split::{MoveGrain, Splitter};
 use crate::stock::{Event, Stock};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, Outside};
 use crate::table::Paging;
 use core::fmt;
 use foliant_machine::Machine;
@@ -230,6 +230,7 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
         &self,
         request: &CompactRequest,
         obstacles: &mut [Obstacle],
+        outside: &mut Outside,
     ) -> (Compacted, Option<Claim>) {
         let machine = self.stock.machine;
         let done = Compacted {
@@ -251,12 +252,13 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
         let begun = self.state.cursor.fetch_add(1, Ordering::Relaxed);
         for nth in 0..windows {
             let Some(range) = self.window((begun + nth) % windows, size) else { continue };
-            let claim = self.compact(range, request.want, &mut meter, obstacles);
+            let claim =
+                self.compact(range, request.want, &mut meter, (&mut *obstacles, &mut *outside));
             if claim.is_some() || meter.done.end != End::Through {
                 self.state.cursor.store(begun + nth, Ordering::Relaxed);
                 return (meter.done, claim);
             }
-            machine.breathe();
+            outside.breathe(machine);
         }
         (meter.done, None)
     }
@@ -267,7 +269,7 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
         range: FrameRange,
         want: Want,
         meter: &mut Meter<'_, M>,
-        obstacles: &mut [Obstacle],
+        (obstacles, outside): (&mut [Obstacle], &mut Outside),
     ) -> Option<Claim> {
         let mut window = Window::look(&self.stock.folios, range);
         while let Some(source) = window.source() {
@@ -292,7 +294,7 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
                     return None;
                 }
             }
-            self.stock.machine.breathe();
+            outside.breathe(self.stock.machine);
         }
         None
     }

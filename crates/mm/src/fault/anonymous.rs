@@ -1,14 +1,14 @@
 //! A fault where nothing is mapped: the zero page for a read, a folio for a write.
 
-use super::{Fault, Need, Orders, Outcome, Shortage, Step, Tried, fitting};
+use super::{Contents, Fault, Need, Orders, Outcome, Shortage, Step, Tried, fitting};
 use crate::folio::Class;
 use crate::frame::Claim;
 use crate::space::{Area, attrs};
 use crate::stock::{Event, NoBlock, SizeEvent};
 use crate::table::{Attrs, Blocked, Entry, Paging, Slot, Slots, Spare};
-use crate::zero;
+use crate::zero::{self, Clearing};
 use foliant_machine::{Machine, Owner};
-use foliant_units::{FRAME_BYTES, Level, Order, Pages, VaRange};
+use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, VaRange};
 
 /// Why an order was not used.
 enum Skip {
@@ -18,6 +18,8 @@ enum Skip {
     NoBlock,
     /// The charge was refused.
     NoCharge,
+    /// Its block is kept, and is cleared first, the neighbourhood of this frame last.
+    Uncleared(Frame),
 }
 
 /// A folio ready to be published, and what belongs to it.
@@ -51,12 +53,16 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     pub(super) fn anonymous(&self, area: &Area) -> Step {
         let allowed = self.policy.allowed(area.flags, self.space.thp_off());
         let orders = allowed.with(Orders::of(Order::BASE));
-        for order in orders.largest_first() {
+        // What was too large before the face cleared a block is not tried, and counted, again.
+        let cleared = self.offers.block.cleared();
+        let most = cleared.unwrap_or(Order::MEGA);
+        for order in orders.largest_first().filter(|order| *order <= most) {
             let prepared = match self.prepare(area, order) {
                 Ok(prepared) => prepared,
                 Err(Skip::NoBlock) if self.wants_block(area, order) => {
                     return Step::Need(Need::Block(order));
                 }
+                Err(Skip::Uncleared(touched)) => return Step::Need(Need::Zeros(touched)),
                 Err(skip) => {
                     self.count_skip(order, &skip);
                     match skip {
@@ -92,25 +98,29 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
     }
     /// The block that the face has for this fault, or any.
-    fn claim(&self, order: Order) -> Result<Claim, NoBlock> {
-        match self.offers.block.claim.take() {
-            Some(claim) if claim.order() == order => match self.stock.describe(claim.frames()) {
-                Ok(()) => Ok(claim),
-                Err(none) => {
-                    self.stock.release(claim);
-                    Err(none)
-                }
-            },
-            other => {
-                self.offers.block.claim.set(other);
-                self.stock.claim(order, Class::Movable)
+    fn claim(&self, order: Order) -> Result<(Claim, Contents), NoBlock> {
+        let Some((claim, contents)) = self.offers.block.take(order) else {
+            return self.stock.claim(order, Class::Movable).map(|claim| (claim, Contents::Old));
+        };
+        match self.stock.describe(claim.frames()) {
+            Ok(()) => Ok((claim, contents)),
+            Err(none) => {
+                self.stock.release(claim);
+                Err(none)
             }
         }
+    }
+    /// Keeps a block for the face to clear.
+    fn uncleared(&self, claim: Claim, touched: Frame) -> Skip {
+        // One of another order was cleared for this fault, and does not fit any more.
+        self.offers.block.give_back(self.stock);
+        self.offers.block.keep(claim, Contents::Old);
+        Skip::Uncleared(touched)
     }
 
     fn count_skip(&self, order: Order, skip: &Skip) {
         match skip {
-            Skip::Unsuitable => {}
+            Skip::Unsuitable | Skip::Uncleared(_) => {}
             Skip::NoBlock => self.stock.count_size(order, SizeEvent::AnonFaultFallback),
             Skip::NoCharge => {
                 self.stock.count_size(order, SizeEvent::AnonFaultFallback);
@@ -125,29 +135,46 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if !self.is_empty(range, level) {
             return Err(Skip::Unsuitable);
         }
+        let (pages, me) = (order.pages().get(), self.stock.machine.me());
+        let clearing = Clearing::load(self.stock);
+        let is_short = zero::is_short(&clearing, order);
+        if !is_short && !self.space.admits(pages) {
+            return Err(Skip::NoCharge); // before it is cleared in vain
+        }
         self.ensure(level).map_err(|blocked| match blocked {
             Some(_) => Skip::Unsuitable,
             None => Skip::NoBlock,
         })?;
-        let pages = order.pages().get();
-        let me = self.stock.machine.me();
-        let deposit = match level {
-            Level::BASE => None,
-            _ => Some(self.stock.claim_cleared(Owner::Table).map_err(|_| Skip::NoBlock)?),
-        };
-        let undo = |skip, claim: Option<Claim>, deposit: Option<Claim>| {
-            claim.into_iter().for_each(|claim| self.stock.put_back(claim));
-            deposit.into_iter().for_each(|table| self.stock.release(table));
+        let (claim, contents) = self.claim(order).map_err(|_| Skip::NoBlock)?;
+        let inside = (self.va.get() - range.start().get()) / FRAME_BYTES;
+        let touched = claim.frame().add(Pages::new(inside));
+        if !is_short && contents == Contents::Old {
+            return Err(self.uncleared(claim, touched));
+        }
+        let undo = |skip, claim: Claim| {
+            match contents {
+                Contents::Old => self.stock.put_back(claim),
+                Contents::Cleared => {
+                    self.stock.count_by(Event::DroppedBytes, order.bytes().get());
+                    self.stock.release_cleared(claim);
+                }
+            }
             Err(skip)
         };
-        let Ok(claim) = self.claim(order) else {
-            return undo(Skip::NoBlock, None, deposit);
+        let deposit = match level {
+            Level::BASE => None,
+            _ => match self.stock.claim_cleared(Owner::Table) {
+                Ok(table) => Some(table),
+                Err(_) => return undo(Skip::NoBlock, claim),
+            },
         };
         if self.space.charge(me, pages).is_err() {
-            return undo(Skip::NoCharge, Some(claim), deposit);
+            deposit.into_iter().for_each(|table| self.stock.release(table));
+            return undo(Skip::NoCharge, claim);
         }
-        let inside = (self.va.get() - range.start().get()) / FRAME_BYTES;
-        zero::clear_around(self.stock, &claim, claim.frame().add(Pages::new(inside)));
+        if contents == Contents::Old {
+            zero::clear_around(self.stock, &clearing, &claim, touched, None);
+        }
         Ok(Prepared { claim, range, deposit })
     }
 

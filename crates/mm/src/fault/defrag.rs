@@ -2,8 +2,12 @@
 
 use crate::frame::Claim;
 use crate::space::Flags;
+use crate::stock::{Event, Stock};
+use crate::table::Paging;
 use core::cell::Cell;
 use core::{error, fmt, str};
+use foliant_machine::Machine;
+use foliant_units::Order;
 
 /// Whether a fault waits until memory is compacted, or asks for it to be done later, or neither. As Linux's
 /// `/sys/kernel/mm/transparent_hugepage/defrag`.
@@ -93,11 +97,61 @@ pub(crate) enum Tried {
     Yes,
 }
 
+/// What is in a block that is kept for a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Contents {
+    /// Anything.
+    #[default]
+    Old,
+    /// Zeros.
+    Cleared,
+}
+
 /// What the face did for a block, and the block.
 #[derive(Default)]
 pub(crate) struct Block {
     pub(crate) tried: Cell<Tried>,
     pub(crate) claim: Cell<Option<Claim>>,
+    /// Of the claim, if there is one.
+    pub(crate) contents: Cell<Contents>,
+}
+
+impl Block {
+    /// Keeps `claim` for the fault, in the place of none.
+    pub(crate) fn keep(&self, claim: Claim, contents: Contents) {
+        let before = self.claim.replace(Some(claim));
+        assert!(before.is_none(), "a fault has one block at a time");
+        self.contents.set(contents);
+    }
+    /// The order of the block, if it was cleared.
+    pub(crate) fn cleared(&self) -> Option<Order> {
+        let claim = self.claim.take();
+        let order = claim.as_ref().map(Claim::order);
+        self.claim.set(claim);
+        order.filter(|_| self.contents.get() == Contents::Cleared)
+    }
+    /// Gives the block back, if there is one. One that was cleared in vain holds zeros still.
+    pub(crate) fn give_back<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
+        match (self.claim.take(), self.contents.get()) {
+            (Some(claim), Contents::Old) => stock.put_back(claim),
+            (Some(claim), Contents::Cleared) => {
+                stock.count(Event::LostRace);
+                stock.count_by(Event::DroppedBytes, claim.order().bytes().get());
+                stock.release_cleared(claim);
+            }
+            (None, _) => {}
+        }
+    }
+    /// The block, if it is of `order`.
+    pub(crate) fn take(&self, order: Order) -> Option<(Claim, Contents)> {
+        match self.claim.take() {
+            Some(claim) if claim.order() == order => Some((claim, self.contents.get())),
+            other => {
+                self.claim.set(other);
+                None
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! after a fork as well, which shares its parent's pages and was promised none, and for a parent that writes to a page which
 //! it shares: the page stays as it is, readable for both.
 
-use super::{Fault, Need, Outcome, Step};
+use super::{Contents, Fault, Need, Outcome, Step};
 use crate::flush::Gather;
 use crate::memmap::Huge;
 use crate::pool::Source;
@@ -22,22 +22,13 @@ use core::cell::Cell;
 use foliant_machine::{Machine, Replace};
 use foliant_units::{FRAME_BYTES, Order, Pages};
 
-/// What is in a page that was taken.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Contents {
-    /// Anything.
-    Old,
-    /// Zeros.
-    Cleared,
-}
-
 /// A page that was taken from the pool for a fault.
 pub(crate) struct Offer {
     /// The page, until it is mapped.
     pub(crate) page: Option<Huge>,
     pub(crate) order: Order,
     pub(crate) source: Source,
-    contents: Contents,
+    pub(crate) contents: Contents,
 }
 
 impl Offer {
@@ -94,7 +85,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn missing(&self, area: &Area, found: &Found, source: Source) -> Step {
         let order = area.flags.huge_order().expect("the area has huge pages");
         let level = level_of(order);
-        let mut offer = match self.offered(order, source) {
+        let offer = match self.offered(order, source) {
             Ok(offer) => offer,
             Err(need) => return Step::Need(need),
         };
@@ -102,9 +93,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if offer.contents == Contents::Old {
             let inside = (self.va.get() - self.va.align_down(order.bytes()).get()) / FRAME_BYTES;
             let touched = frames.start().add(Pages::new(inside));
-            zero::clear_huge(self.stock, (frames.start(), order), touched);
-            offer.contents = Contents::Cleared;
+            self.offers.page.set(Some(offer));
+            return Step::Need(Need::Zeros(touched));
         }
+        let mut offer = offer;
         let expected = if found.level == level { found.word } else { 0 };
         let step = match self.ensure(level) {
             Err(None) => Step::Done(Outcome::OutOfMemory),

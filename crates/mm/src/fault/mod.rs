@@ -16,7 +16,7 @@
 //!   out-of-memory.
 //! - E4. What was prepared and not published goes back exactly once, charge and frames.
 //!
-//! **Locking.** A fault runs inside a reader's section, takes no lock but one table's for the publication, and waits for
+//! **Locking.** A fault runs inside a reader's section, clears no more than a short go in it, takes no lock but one table's for the publication, and waits for
 //! nothing in it but other table holders and breaking entries. Areas are read without a lock. A folio that is being split or
 //! moved takes longer: the fault leaves the section, and the face waits (`Need::Wait`).
 //!
@@ -24,6 +24,10 @@
 //! says what it needs (`Need`), the face takes a page and runs the fault again with it (`Offers`). So it is with a block for a
 //! large folio where none is free: the face has memory compacted once, if the switch `defrag` says so, and the fault goes on
 //! with the block or steps down.
+//!
+//! **Clearing** what is larger than a short go (`zero::is_short`) is the face's too, with breathing points: a section would hold
+//! back every grace period, and at a breathing point another task of this CPU could wait for one (`sync::Outside`). The fault
+//! takes the block, the face clears it, and the fault begins anew: the area is looked up again, and may be gone.
 //!
 //! **Not here**: how areas change (`space`), what happens when order 0 fails (the face and its embedder decide).
 
@@ -37,7 +41,7 @@ pub use policy::{
     Global, Orders, Policy, PolicyError, ProcessSwitch, Size, ThpAnonError, fitting, parse_order,
 };
 
-pub(crate) use defrag::{Block, Tried};
+pub(crate) use defrag::{Block, Contents, Tried};
 pub use defrag::{Defrag, Shortage, UnknownDefrag};
 pub(crate) use hugetlb::Offer;
 pub(crate) use policy::Switches;
@@ -143,6 +147,8 @@ pub(crate) enum Need {
     Page(Order, Source),
     /// A block of this order: memory has to be compacted.
     Block(Order),
+    /// What is offered is cleared, the neighbourhood of this frame last: too long for a reader's section.
+    Zeros(Frame),
     /// Empty tables are in the place of a huge page at this address.
     Clear(Va, Order),
     /// The folio is being split or moved: others run first.

@@ -3,6 +3,7 @@
 use super::Manager;
 use crate::folio::Class;
 use crate::stock::NoBlock;
+use crate::sync::Outside;
 use crate::table::Paging;
 use crate::zero::{self, Ahead, Clearing};
 use foliant_machine::{Machine, Owner, Warmth};
@@ -34,7 +35,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// Clears free memory for about `budget`, so that faults find it zero: for a CPU that has nothing to do. Breathing points
     /// are taken meanwhile.
     pub fn clear_ahead(&self, budget: Nanos) -> Ahead {
-        zero::clear_ahead(&self.stock, budget)
+        zero::clear_ahead(&self.stock, budget, &mut Outside::at_the_face())
     }
     /// Free memory that is known to hold zeros.
     pub fn known_zero(&self) -> Pages {
@@ -44,7 +45,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// Takes a block for the kernel's own use like [`lend`](Manager::lend), cleared.
     pub fn lend_cleared(&self, order: Order) -> Result<Frame, NoBlock> {
         let claim = self.stock.claim_undescribed(order, Class::Unmovable)?;
-        zero::clear(&self.stock, &claim);
+        zero::clear_breathing(&self.stock, &claim, &mut Outside::at_the_face());
         self.stock.machine.owned(claim.frames(), Owner::Reserved);
         Ok(claim.give().0)
     }

@@ -5,6 +5,7 @@ use crate::compact::{CollapseError, collapse};
 use crate::fault::{Access, Outcome, ProcessSwitch};
 use crate::space::{Flags, SpaceId};
 use crate::stock::Event;
+use crate::sync::Outside;
 use crate::table::{Attrs, Entry, Paging};
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Level, Order, Pages, Va, VaRange};
@@ -132,6 +133,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         limits: CollapseLimits,
     ) -> (Scanned, Option<Va>) {
         let (mut done, mut at) = (Scanned::default(), from);
+        let mut outside = Outside::at_the_face();
         while let Some(area) = self.area_at_or_after(id, at) {
             let start = area.range.start().max(at).get().next_multiple_of(Level::MEGA.span().get());
             let allowed = self.policy().allowed(area.flags, ProcessSwitch::On);
@@ -146,7 +148,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             done.ranges += 1;
             done.collapsed += u64::from(self.collapse(id, Va::new(start), limits).is_ok());
             at = Va::new(start + Level::MEGA.span().get());
-            self.stock.machine.breathe();
+            outside.breathe(self.stock.machine);
         }
         (done, None)
     }

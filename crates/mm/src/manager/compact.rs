@@ -4,10 +4,11 @@ use super::Manager;
 use crate::compact::{
     CompactRequest, Compacted, Compactor, Effort, Fragmentation, Obstacle, Want, fragmentation,
 };
-use crate::fault::{Block, Tried};
+use crate::fault::{Block, Contents, Tried};
 use crate::frame::Claim;
 use crate::split::{MoveGrain, Shrink};
 use crate::stock::Event;
+use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Order, Pages};
@@ -21,7 +22,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Moves folios together, so that blocks of 2 MiB are free. The first blocks that stay in use are noted in `obstacles`,
     /// as far as there is room; the count of all of them is returned.
     pub fn compact(&self, request: &CompactRequest, obstacles: &mut [Obstacle]) -> Compacted {
-        let (done, claim) = self.run_compaction(request, obstacles);
+        let mut outside = Outside::at_the_face();
+        let (done, claim) = self.run_compaction(request, obstacles, &mut outside);
         if let Some(claim) = claim {
             self.stock.release(claim);
         }
@@ -31,9 +33,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         &self,
         request: &CompactRequest,
         obstacles: &mut [Obstacle],
+        outside: &mut Outside,
     ) -> (Compacted, Option<Claim>) {
         Compactor::new(&self.stock, &self.compaction, self.zero_page, request.grain)
-            .run(request, obstacles)
+            .run(request, obstacles, outside)
     }
 
     /// Compacts memory if a fault wanted it to be done later; for a task that runs in the background. `None` where nobody
@@ -61,14 +64,16 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 
     /// Has memory compacted for a fault that waits for it, unless that was in vain lately.
-    pub(super) fn stall(&self, block: &Block) {
+    pub(super) fn stall(&self, block: &Block, outside: &mut Outside) {
         self.withdraw_block(block);
         block.tried.set(Tried::Yes);
         if self.puts_off_compaction() {
             return;
         }
         self.shrink_deferred(FIRST);
-        block.claim.set(self.compact_waiting(Effort::FAULT).1);
+        if let Some(claim) = self.compact_waiting(Effort::FAULT, outside).1 {
+            block.keep(claim, Contents::Old);
+        }
     }
     /// Whether nobody should wait for compaction now: it was in vain lately.
     pub(super) fn puts_off_compaction(&self) -> bool {
@@ -79,11 +84,15 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         is_put_off
     }
     /// Has memory compacted for somebody who waits for one block.
-    pub(super) fn compact_waiting(&self, effort: Effort) -> (Compacted, Option<Claim>) {
+    pub(super) fn compact_waiting(
+        &self,
+        effort: Effort,
+        outside: &mut Outside,
+    ) -> (Compacted, Option<Claim>) {
         self.stock.count(Event::CompactStall);
         let grain = self.compaction.grain();
         let request = CompactRequest { want: Want::One, effort, grain };
-        let (done, claim) = self.run_compaction(&request, &mut []);
+        let (done, claim) = self.run_compaction(&request, &mut [], outside);
         self.compaction.learn(done.blocks);
         self.stock.count(match done.blocks {
             0 => Event::CompactFail,
@@ -93,9 +102,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
     /// Ends an offer of a block: it goes back if it was not used.
     pub(super) fn withdraw_block(&self, block: &Block) {
-        if let Some(claim) = block.claim.take() {
-            self.stock.release(claim);
-        }
+        block.give_back(&self.stock);
         if block.tried.get() == Tried::Later {
             self.compaction.wish();
         }

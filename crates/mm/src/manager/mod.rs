@@ -44,7 +44,7 @@ use crate::space::{
     SpaceId,
 };
 use crate::stock::{Event, Reference, SizeEvent, SizeStats, Stock};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, Outside};
 use crate::table::{Leaves, Paging};
 use crate::vmap as vmaps;
 use core::{error, fmt};
@@ -256,9 +256,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 
     fn resolve_once(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
-        let offers = Offers::default();
+        let (offers, mut outside) = (Offers::default(), Outside::at_the_face());
         loop {
-            match self.attempt(id, (va, access), &offers) {
+            match self.attempt(id, (va, access), &offers, &mut outside) {
                 Ok(Outcome::OutOfMemory) if self.relieve() => {}
                 Ok(outcome) => {
                     self.withdraw_offer(&offers);
@@ -266,7 +266,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     return outcome;
                 }
                 Err(need) => {
-                    if let Some(outcome) = self.supply(id, need, &offers) {
+                    if let Some(outcome) = self.supply(id, need, &offers, &mut outside) {
                         return outcome;
                     }
                 }
@@ -274,8 +274,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
     /// Runs a fault as far as it goes with what it has.
-    fn attempt(&self, id: SpaceId, at: (Va, Access), offers: &Offers) -> Result<Outcome, Need> {
-        let _reading = self.stock.reading();
+    fn attempt(
+        &self,
+        id: SpaceId,
+        at: (Va, Access),
+        offers: &Offers,
+        outside: &mut Outside,
+    ) -> Result<Outcome, Need> {
+        let _reading = self.stock.reading_of(outside);
         let Some(space) = id.peek(&self.stock) else {
             return Ok(Outcome::Refused(Refusal::NoSpace));
         };

@@ -2,12 +2,14 @@
 
 use super::{BootPages, Manager};
 use crate::compact::CompactRequest;
-use crate::fault::{Defrag, Need, Offer, Offers, Outcome};
+use crate::fault::{Contents, Defrag, Need, Offer, Offers, Outcome};
 use crate::pool::{Budget, End, Folding, PoolCounters, PoolError, Pools, Resized, Taken};
 use crate::space::{self, MapError, MapRequest, SpaceId};
+use crate::sync::Outside;
 use crate::table::Paging;
+use crate::zero::{self, Clearing};
 use foliant_machine::Machine;
-use foliant_units::{Order, Pages};
+use foliant_units::{Frame, Order, Pages};
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// The pools: everything that can be done with them.
@@ -66,12 +68,26 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Ok(Some((order, pages)))
     }
     /// Sees to what a fault needs; says how the fault ends where that is not to be had.
-    pub(super) fn supply(&self, id: SpaceId, need: Need, offers: &Offers) -> Option<Outcome> {
+    pub(super) fn supply(
+        &self,
+        id: SpaceId,
+        need: Need,
+        offers: &Offers,
+        outside: &mut Outside,
+    ) -> Option<Outcome> {
+        if let Need::Zeros(touched) = need {
+            self.clear_offered(offers, touched, outside);
+            return None;
+        }
         self.withdraw_page(offers);
         match need {
             Need::Page(order, source) => match self.pools().take(order, source) {
                 Taken::Page(huge) => offers.page.set(Some(Offer::new(huge, source))),
-                Taken::Wait => self.stock.machine.relax(),
+                // Whoever holds it may be clearing it, and breathing (sync::outside::O3).
+                Taken::Wait => {
+                    self.stock.machine.relax();
+                    outside.breathe(self.stock.machine);
+                }
                 Taken::Nothing => return Some(Outcome::NoHugePage(order)),
             },
             Need::Clear(va, order) => {
@@ -79,10 +95,26 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     space::clear_way(&self.stock, &space, va, order);
                 }
             }
-            Need::Block(_) => self.stall(&offers.block),
+            Need::Block(_) => self.stall(&offers.block, outside),
+            Need::Zeros(_) => unreachable!("done above"),
             Need::Wait => self.stock.machine.relax(),
         }
         None
+    }
+    /// Clears the page or the block that is kept for a fault.
+    fn clear_offered(&self, offers: &Offers, touched: Frame, outside: &mut Outside) {
+        if let Some(mut offer) = offers.page.take() {
+            let frames =
+                offer.page.as_ref().expect("an offer has a page until it is mapped").frames();
+            zero::clear_huge(&self.stock, (frames.start(), offer.order), touched, outside);
+            offer.contents = Contents::Cleared;
+            offers.page.set(Some(offer));
+        }
+        if let Some(claim) = offers.block.claim.take() {
+            let clearing = Clearing::load(&self.stock);
+            zero::clear_around(&self.stock, &clearing, &claim, touched, Some(outside));
+            offers.block.keep(claim, Contents::Cleared);
+        }
     }
     /// Ends what was offered: what was not mapped goes back.
     pub(super) fn withdraw_offer(&self, offers: &Offers) {

@@ -3,6 +3,7 @@
 use super::Manager;
 use crate::space::{self, MapError, MapRequest, RangeError, SpaceId};
 use crate::stock::Event;
+use crate::sync::Outside;
 use crate::table::Paging;
 use crate::vmap::{Areas, Caller, Counters, Memory, Request, Short, VmapError};
 use crate::vmap::{Rights, Vmap};
@@ -49,24 +50,28 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn vmalloc(&self, request: &Request) -> Result<VaRange, VmapError> {
         let vmap = self.vmap();
         let wish = vmap.wish(request)?;
+        let mut outside = Outside::at_the_face();
+        let outside = &mut outside;
         let (largest, mega, base) = (wish.largest(), Level::MEGA, Level::BASE);
-        let Some(blocks) = wish.blocks() else { return Ok(vmap.serve(&wish, (largest, base))?) };
-        match vmap.serve(&wish, (largest, mega)) {
+        let Some(blocks) = wish.blocks() else {
+            return Ok(vmap.serve(&wish, (largest, base), outside)?);
+        };
+        match vmap.serve(&wish, (largest, mega), outside) {
             Ok(range) => return Ok(range),
-            Err(Short::Block(Order::MEGA)) if self.wait_for_blocks(blocks) => {}
-            Err(_) => return Ok(vmap.serve(&wish, (base, base))?),
+            Err(Short::Block(Order::MEGA)) if self.wait_for_blocks(blocks, outside) => {}
+            Err(_) => return Ok(vmap.serve(&wish, (base, base), outside)?),
         }
-        match vmap.serve(&wish, (mega, mega)) {
+        match vmap.serve(&wish, (mega, mega), outside) {
             Ok(range) => {
                 self.stock.count(Event::VmallocCompactSuccess);
                 Ok(range)
             }
-            Err(_) => Ok(vmap.serve(&wish, (base, base))?),
+            Err(_) => Ok(vmap.serve(&wish, (base, base), outside)?),
         }
     }
     /// Has memory compacted until so many blocks of 2 MiB are free, or the budget is spent; says whether they are. What is
     /// made is free for all: who is faster may have it.
-    fn wait_for_blocks(&self, blocks: u64) -> bool {
+    fn wait_for_blocks(&self, blocks: u64, outside: &mut Outside) -> bool {
         if self.vmap_effort.is_spent() || self.puts_off_compaction() {
             return false;
         }
@@ -75,7 +80,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let mut folios = 0;
         let free = self.free_blocks().within(Order::MEGA);
         for _ in free.min(blocks - 1)..blocks {
-            let (done, claim) = self.compact_waiting(effort);
+            let (done, claim) = self.compact_waiting(effort, outside);
             let Some(claim) = claim else { return false };
             self.stock.release(claim);
             folios += done.moved + done.stayed;

@@ -14,6 +14,7 @@ use super::shelf::{Pool, Standing};
 use super::{Folding, Pools};
 use crate::memmap::{Batch, Huge};
 use crate::stock::Event;
+use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::Order;
@@ -35,7 +36,7 @@ pub struct Demoted {
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     /// Cuts up to `count` free pages of 1 GiB that nobody was promised into pages of 2 MiB.
     pub fn demote(&self, count: u64) -> Demoted {
-        let mut out = Demoted::default();
+        let (mut out, mut outside) = (Demoted::default(), Outside::at_the_face());
         let (giga, mega) = (&self.state.giga, &self.state.mega);
         loop {
             self.collect();
@@ -55,7 +56,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             if chain == 0 || out.demoted == count {
                 return out;
             }
-            self.stock.machine.breathe();
+            outside.breathe(self.stock.machine);
         }
     }
 

@@ -12,7 +12,7 @@ use super::shelf::{Pool, Standing};
 use super::{Folding, PoolError, Pools};
 use crate::memmap::{Batch, Huge, Refused};
 use crate::stock::Event;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, Outside};
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Node, Order};
@@ -85,6 +85,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         let pool = self.pool(order)?;
         let request = pool.requests.fetch_add(1, Ordering::SeqCst) + 1;
         let mut left = budget.0;
+        let mut outside = Outside::at_the_face();
         loop {
             self.collect();
             let end = {
@@ -97,7 +98,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             if let Some(end) = end {
                 return Ok(Resized { reached: self.open(pool).persistent(node), end });
             }
-            self.stock.machine.breathe();
+            outside.breathe(self.stock.machine);
         }
     }
 

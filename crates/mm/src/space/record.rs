@@ -82,6 +82,11 @@ impl Space {
         self.shards[cpu.index() % SHARDS].pages.fetch_add(pages, Ordering::Relaxed);
         Ok(())
     }
+    /// Whether `pages` more would be admitted by [`charge`](Self::charge) now.
+    pub(crate) fn admits(&self, pages: u64) -> bool {
+        let limit = self.limit.load(Ordering::Relaxed);
+        limit == 0 || self.limited.load(Ordering::Relaxed).saturating_add(pages) < limit
+    }
     pub(crate) fn uncharge(&self, cpu: Cpu, pages: u64) {
         if self.limit.load(Ordering::Relaxed) != 0 {
             self.limited.fetch_sub(pages, Ordering::Relaxed);

@@ -64,12 +64,15 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                 Stretch::Ready => return Ok(()),
                 Stretch::Moving => self.machine.relax(),
                 Stretch::Absent => {
+                    // Cleared before anybody waits for the stretch.
+                    let leaf = self.claim_leaf(block);
                     if self.stretches.change(block, Stretch::Absent, Stretch::Moving) {
-                        let done = self.populate(block);
+                        let done = self.populate(block, leaf);
                         let now = if done.is_ok() { Stretch::Ready } else { Stretch::Absent };
                         self.stretches.change(block, Stretch::Moving, now);
                         return done;
                     }
+                    leaf.into_iter().for_each(|claim| self.release_cleared(claim));
                 }
             }
         }
@@ -81,14 +84,22 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             .expect("inside the kernel half")
     }
 
-    /// Maps the descriptors of a block that the caller has set `Moving`, and perhaps those of its section.
+    /// A cleared block for the descriptors of a whole section, where nothing is mapped for any of them and there is one.
     #[cold]
-    fn populate(&self, block: Block) -> Result<(), NoBlock> {
+    fn claim_leaf(&self, block: Block) -> Option<Claim> {
+        let found = self.kernel.walk(self.stretch(block).start());
+        if found.level < Level::MEGA || found.entry != Entry::None {
+            return None;
+        }
+        let claim = self.claim_undescribed(Order::MEGA, Class::Unmovable).ok()?;
+        crate::zero::clear(self, &claim);
+        Some(claim)
+    }
+    /// Maps the descriptors of a block that the caller has set `Moving`, and perhaps those of its section, by `leaf`.
+    #[cold]
+    fn populate(&self, block: Block, leaf: Option<Claim>) -> Result<(), NoBlock> {
         let va = self.stretch(block).start();
-        let found = self.kernel.walk(va);
-        if found.level >= Level::MEGA
-            && found.entry == Entry::None
-            && let Ok(claim) = self.claim_undescribed(Order::MEGA, Class::Unmovable)
+        if let Some(claim) = leaf
             && self.map_leaf(va.align_down(SECTION_BYTES), claim)? == Described::Now
         {
             self.stretches.ready_section(block);
@@ -140,20 +151,19 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         Ok(got.map(|claim| claim.expect("all were had")))
     }
 
-    /// Clears the block and maps it at `va` by one leaf, unless something is there. What was absent becomes present: no
+    /// Maps the block, which is cleared, at `va` by one leaf, unless something is there. What was absent becomes present: no
     /// flush.
     fn map_leaf(&self, va: Va, claim: Claim) -> Result<Described, NoBlock> {
-        crate::zero::clear(self, &claim);
         self.machine.owned(claim.frames(), Owner::Records);
         if let Err(none) = self.reach_table(va, Level::MEGA) {
-            self.release(claim);
+            self.release_cleared(claim);
             return Err(none);
         }
         let lock = self.kernel.lock(va, Level::MEGA).expect("no leaf of the array is larger");
         let slot = lock.index_of(va);
         if lock.get(slot) != 0 {
             drop(lock);
-            self.release(claim);
+            self.release_cleared(claim);
             return Ok(Described::Before);
         }
         let (frame, order) = claim.give();

@@ -46,7 +46,7 @@ pub(crate) use stretches::{Block, Stretch, Stretches};
 pub(crate) use visits::Name;
 
 use crate::folio::Folios;
-use crate::sync::{AtomicU64, Grace, Ordering};
+use crate::sync::{AtomicU64, Grace, Ordering, Outside};
 use crate::table::{Paging, Tables};
 use deferred::Deferred;
 use foliant_machine::Machine;
@@ -144,6 +144,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Begins a section in which nothing that was reachable is given back.
     pub(crate) fn reading(&self) -> impl Drop + use<'_, 'm, M, P> {
         self.grace.enter(&self.mine().grace)
+    }
+    /// [`reading`](Self::reading) for who could breathe: not in the section.
+    pub(crate) fn reading_of<'o>(
+        &'o self,
+        _outside: &'o mut Outside,
+    ) -> impl Drop + use<'o, 'm, M, P> {
+        self.reading()
     }
     /// Waits until every section that began earlier has ended.
     pub(crate) fn wait_for_readers(&self) {

@@ -8,9 +8,12 @@
 //! reach wait until every reader that might still hold it is gone. All spinning goes through
 //! [`Cpus::relax`](foliant_machine::Cpus::relax), so a spinning CPU still serves shootdowns.
 //!
+//! [`Outside`] is the right to reach a breathing point: whoever is in none of these has it.
+//!
 //! **Not here**: the lock of a page table, which is a bit of the word that points to it (`table`).
 
 mod grace;
+mod outside;
 mod sequence;
 mod spin;
 
@@ -20,6 +23,7 @@ pub(crate) mod loom_host;
 mod loom_tests;
 
 pub(crate) use grace::{Grace, GraceSlot};
+pub(crate) use outside::Outside;
 pub(crate) use sequence::Sequence;
 pub(crate) use spin::{Held, Spin};
 

@@ -17,7 +17,7 @@ use super::{Backing, Guard, HugeVmalloc, Nodes, Request, Rights, Short, Tails, V
 use crate::folio::Class;
 use crate::frame::{Claim, Link};
 use crate::stock::Event;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, Outside};
 use crate::table::{Attrs, Paging};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Level, Node, Order, Pages, Va, VaRange};
@@ -69,7 +69,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     /// compacted for it: the face does that ([`Manager::vmalloc`](crate::Manager::vmalloc)).
     pub fn alloc(&self, request: &Request) -> Result<VaRange, VmapError> {
         let wish = self.wish(request)?;
-        Ok(self.serve(&wish, (wish.largest, Level::BASE))?)
+        Ok(self.serve(&wish, (wish.largest, Level::BASE), &mut Outside::at_the_face())?)
     }
     /// Refuses a request that cannot be meant, and counts one for large leaves.
     pub(crate) fn wish<'r>(&self, request: &'r Request) -> Result<Wish<'r>, VmapError> {
@@ -86,9 +86,10 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         &self,
         wish: &Wish<'_>,
         (largest, least): (Level, Level),
+        outside: &mut Outside,
     ) -> Result<VaRange, Short> {
         let start = self.descend((largest, least), |largest| {
-            let done = self.attempt(&self.plan(wish.request, wish.pages, largest));
+            let done = self.attempt(&self.plan(wish.request, wish.pages, largest), outside);
             done.inspect_err(|short| {
                 if largest > Level::BASE {
                     self.stock.count(short.event());
@@ -101,7 +102,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     pub(super) fn descend<R>(
         &self,
         (mut largest, least): (Level, Level),
-        attempt: impl Fn(Level) -> Result<R, Short>,
+        mut attempt: impl FnMut(Level) -> Result<R, Short>,
     ) -> Result<R, Short> {
         loop {
             match (attempt(largest), largest.down()) {
@@ -153,7 +154,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         Plan { request, place, largest }
     }
 
-    fn attempt(&self, plan: &Plan<'_>) -> Result<Va, Short> {
+    fn attempt(&self, plan: &Plan<'_>, outside: &mut Outside) -> Result<Va, Short> {
         // The block that is hardest to get comes first: without it nothing else is touched.
         let first = match plan.largest {
             Level::BASE => None,
@@ -171,7 +172,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         if plan.request.users == super::Users::Yes {
             AreaWord::of(&area).with(Mark::Users).put(&area);
         }
-        match self.fill(plan, &area, first) {
+        match self.fill(plan, &area, first, outside) {
             Ok(()) => {
                 let wanted = plan.request.bytes.get().next_multiple_of(FRAME_BYTES);
                 let rounded = plan.place.pages.bytes().get() - wanted;
@@ -221,6 +222,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         plan: &Plan<'_>,
         area: &Record<'m>,
         mut first: Option<Claim>,
+        outside: &mut Outside,
     ) -> Result<(), Short> {
         let range = area.mapped();
         let mut done = self.clear_slots(range, plan.largest);
@@ -232,7 +234,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
                 Ok(claim) => {
                     let start = va;
                     va = va.add(claim.order().bytes().get());
-                    self.publish(area, (start, level), claim, plan)
+                    self.publish(area, (start, level), claim, (plan, &mut *outside))
                 }
                 Err(short) => Err(short),
             };
@@ -282,14 +284,14 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         area: &Record<'m>,
         (va, level): (Va, Level),
         claim: Claim,
-        plan: &Plan<'_>,
+        (plan, outside): (&Plan<'_>, &mut Outside),
     ) -> Result<(), Short> {
         if let Err(short) = self.reach(va, level) {
             self.stock.release(claim);
             return Err(short);
         }
         if plan.request.is_zeroed() {
-            crate::zero::clear(self.stock, &claim);
+            crate::zero::clear_breathing(self.stock, &claim, outside);
         }
         let frames = self.stock.enlist_kernel(claim);
         let attrs = KERNEL | plan.request.rights.attrs();

@@ -12,6 +12,7 @@ use super::{Clearing, Tally, count};
 use crate::folio::Class;
 use crate::frame::Claim;
 use crate::stock::{Event, SAMPLE, Stock};
+use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner, Refusal, Warmth};
 use foliant_units::{Bytes, FRAME_BYTES, FrameRange, Nanos, Order, Pages};
@@ -37,7 +38,11 @@ pub enum Stopped {
 }
 
 /// Clears free blocks for as long as `budget` allows, by the rate measured so far.
-pub(crate) fn clear_ahead<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, budget: Nanos) -> Ahead {
+pub(crate) fn clear_ahead<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    budget: Nanos,
+    outside: &mut Outside,
+) -> Ahead {
     let machine = stock.machine;
     let (began, mut cleared) = (machine.now(), 0);
     let stopped = loop {
@@ -57,7 +62,7 @@ pub(crate) fn clear_ahead<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, budget
         machine.owned(claim.frames(), Owner::Claimed);
         if let Some(unknown) = stock.folios.unknown(claim.frames()) {
             let part = first(unknown, fits);
-            cleared += clear_part(stock, part).cleared.get();
+            cleared += clear_part(stock, part, outside).cleared.get();
             stock.folios.declare_zero(part);
         }
         stock.put_back(claim);
@@ -71,9 +76,13 @@ fn first(frames: FrameRange, bytes: Bytes) -> FrameRange {
     between(frames.start(), frames.start().add(pages))
 }
 
-fn clear_part<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, frames: FrameRange) -> Tally {
+fn clear_part<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    frames: FrameRange,
+    outside: &mut Outside,
+) -> Tally {
     let budget = Clearing::load(stock).budget;
-    let mut run = Run::new(stock.machine, &stock.mine().pace, budget);
+    let mut run = Run::new(stock.machine, &stock.mine().pace, budget, Some(outside));
     run.extent(Extent { frames, warmth: Warmth::Stream }, Some);
     count(stock, &run.tally);
     stock.count_by(Event::AheadBytes, run.tally.cleared.get());

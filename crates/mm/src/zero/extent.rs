@@ -4,6 +4,7 @@
 use super::{Clearing, Pace, PlanError, Tally, carry_out};
 use crate::frame::Claim;
 use crate::stock::Stock;
+use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::{Clock, Machine, PhysMem, Warmth};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Pa};
@@ -14,7 +15,7 @@ pub(super) fn clear(memory: &impl PhysMem, pa: Pa, bytes: Bytes, warmth: Warmth)
 }
 
 /// Clears a block that no manager owns, as a manager does: for measuring. `unknown` gives the part of at most 2 MiB of frames
-/// that is not known to be zero.
+/// that is not known to be zero. Breathing points are taken: the caller holds nothing that others wait for.
 ///
 /// # Safety
 /// The caller owns the block, and no reference into it is alive.
@@ -25,7 +26,8 @@ pub unsafe fn clear_block(
     (block, touched): ((Frame, Order), Option<Frame>),
     unknown: impl Fn(FrameRange) -> Option<FrameRange>,
 ) -> Result<Tally, PlanError> {
-    carry_out(machine, pace, clearing, block, touched, unknown)
+    let mut outside = Outside::at_the_face();
+    carry_out(machine, pace, clearing, block, (touched, Some(&mut outside)), unknown)
 }
 
 /// Copies `from` into the frames of a huge page that is the caller's.

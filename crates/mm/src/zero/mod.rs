@@ -15,7 +15,10 @@
 //! - Z4. No stretch is planned to be longer than the budget. A base page is cleared in one go.
 //! - Z5. Clearing takes no memory and cannot fail.
 //!
-//! **Locking.** Called with no lock held: breathing points are taken.
+//! - Z6. Breathing points are taken by whoever hands an [`Outside`](crate::sync::Outside) down; nobody else's clear has any. What
+//!   is cleared without is small: [`is_short`], or a few frames of records.
+//!
+//! **Locking**: none.
 //!
 //! **Not here**: instructions (`foliant-x86`).
 
@@ -42,6 +45,7 @@ pub(crate) use extent::{copy_huge, copy_page};
 
 use crate::frame::{Claim, Content};
 use crate::stock::{Event, SAMPLE, Stock};
+use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::{Clock, Machine, PhysMem, Warmth};
 use foliant_units::{Bytes, Frame, FrameRange, Order};
@@ -53,48 +57,69 @@ pub(crate) fn clear_range(machine: &impl Machine, frames: FrameRange) {
     extent::clear(machine, frames.start().pa(), frames.pages().bytes(), Warmth::Keep);
 }
 
+/// Whether a block of `order` is cleared in one short go, by anybody: without a breathing point, but also in a section.
+pub(crate) fn is_short(clearing: &Clearing, order: Order) -> bool {
+    let in_one_go = clearing.grain.pages().is_none_or(|grain| grain >= order.pages());
+    order < clearing.parts_from && order.bytes() <= SAMPLE && in_one_go
+}
+
 /// Clears the huge page at `head`, which is the caller's, the neighbourhood of the frame that was touched last.
 pub(crate) fn clear_huge<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
-    (head, order): (Frame, Order),
+    block: (Frame, Order),
     touched: Frame,
+    outside: &mut Outside,
 ) {
-    clear_block_of(stock, (head, order), Some(touched), Content::AsTaken);
+    let near = (Some(touched), Some(outside));
+    clear_block_of(stock, &Clearing::load(stock), block, near, Content::AsTaken);
 }
 
-/// Clears the block.
+/// Clears the block without a breathing point.
 pub(crate) fn clear<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, claim: &Claim) {
-    clear_near(stock, claim, None);
+    clear_claim(stock, &Clearing::load(stock), claim, (None, None));
 }
 
-/// Clears the block, the neighbourhood of the frame that was touched last.
+/// Clears the block with breathing points.
+pub(crate) fn clear_breathing<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    claim: &Claim,
+    outside: &mut Outside,
+) {
+    clear_claim(stock, &Clearing::load(stock), claim, (None, Some(outside)));
+}
+
+/// Clears the block, the neighbourhood of the frame that was touched last; with breathing points, or because it
+/// [`is_short`].
 pub(crate) fn clear_around<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
+    clearing: &Clearing,
     claim: &Claim,
     touched: Frame,
+    outside: Option<&mut Outside>,
 ) {
-    clear_near(stock, claim, Some(touched));
+    clear_claim(stock, clearing, claim, (Some(touched), outside));
 }
 
-fn clear_near<M: Machine, P: Paging>(
+fn clear_claim<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
+    clearing: &Clearing,
     claim: &Claim,
-    touched: Option<Frame>,
+    near: (Option<Frame>, Option<&mut Outside>),
 ) {
-    clear_block_of(stock, (claim.frame(), claim.order()), touched, claim.content());
+    clear_block_of(stock, clearing, (claim.frame(), claim.order()), near, claim.content());
 }
 
 fn clear_block_of<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
+    clearing: &Clearing,
     block: (Frame, Order),
-    touched: Option<Frame>,
+    near: (Option<Frame>, Option<&mut Outside>),
     content: Content,
 ) {
-    let clearing = Clearing::load(stock);
     let pace = &stock.mine().pace;
     let known = content == Content::AsTaken && stock.folios.knows_zeros();
     let unknown = |frames| if known { stock.folios.unknown(frames) } else { Some(frames) };
-    let tally = carry_out(stock.machine, pace, &clearing, block, touched, unknown)
+    let tally = carry_out(stock.machine, pace, clearing, block, near, unknown)
         .expect("a block is aligned, and the page touched lies in it");
     if known {
         let (head, order) = block;
@@ -120,12 +145,11 @@ fn carry_out(
     pace: &Pace,
     clearing: &Clearing,
     block: (Frame, Order),
-    touched: Option<Frame>,
+    (touched, outside): (Option<Frame>, Option<&mut Outside>),
     unknown: impl Fn(FrameRange) -> Option<FrameRange>,
 ) -> Result<Tally, PlanError> {
     let (head, order) = block;
-    let in_one_go = clearing.grain.pages().is_none_or(|grain| grain >= order.pages());
-    if order < clearing.parts_from && order.bytes() <= SAMPLE && in_one_go {
+    if is_short(clearing, order) {
         let frames = plan::check(block, touched)?;
         return Ok(small(machine, frames, unknown));
     }
@@ -136,7 +160,7 @@ fn carry_out(
         Far::Stream => Warmth::Stream,
     };
     let plan = Plan::new((head, order), touched, clearing, far)?;
-    let mut run = Run::new(machine, pace, clearing.budget);
+    let mut run = Run::new(machine, pace, clearing.budget, outside);
     plan.extents().for_each(|extent| run.extent(extent, &unknown));
     let spared = Bytes::new(order.bytes().get() - run.tally.cleared.get());
     Ok(Tally { spared, ..run.tally })

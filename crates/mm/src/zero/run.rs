@@ -5,11 +5,13 @@
 //!                └─ no ─▶ breathe, a new stretch ─▶ as much as fits a stretch ─▶ clear ─▶ ...
 //! ```
 //!
-//! A stretch is planned to take three quarters of the budget: rates vary.
+//! A stretch is planned to take three quarters of the budget: rates vary. Who is not outside of everything that others spin for
+//! has no breathing points, and clears in one stretch.
 
 use super::extent;
 use super::plan::{Extent, between};
 use crate::stock::{Pace, SAMPLE};
+use crate::sync::Outside;
 use foliant_machine::{Clock, PhysMem, Warmth};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Nanos, Order, Pages};
 
@@ -32,6 +34,9 @@ pub struct Tally {
 pub(super) struct Run<'r, M> {
     machine: &'r M,
     pace: &'r Pace,
+    /// The right to breathe, if the caller has it.
+    outside: Option<&'r mut Outside>,
+    /// How long a stretch is to take.
     aim: Nanos,
     /// When the stretch began, and when the clock was read last.
     began: Nanos,
@@ -42,10 +47,20 @@ pub(super) struct Run<'r, M> {
 }
 
 impl<'r, M: PhysMem + Clock> Run<'r, M> {
-    pub(super) fn new(machine: &'r M, pace: &'r Pace, budget: Nanos) -> Run<'r, M> {
+    /// A clear with breathing points where there is an `outside`.
+    pub(super) fn new(
+        machine: &'r M,
+        pace: &'r Pace,
+        budget: Nanos,
+        outside: Option<&'r mut Outside>,
+    ) -> Run<'r, M> {
         let now = machine.now();
-        let aim = Nanos((budget.0 - budget.0 / 4).max(1));
-        Run { machine, pace, aim, began: now, read: now, untimed: [0; 2], tally: Tally::default() }
+        let aim = match outside {
+            Some(_) => Nanos((budget.0 - budget.0 / 4).max(1)),
+            None => Nanos(u64::MAX),
+        };
+        let (began, read, untimed, tally) = (now, now, [0; 2], Tally::default());
+        Run { machine, pace, outside, aim, began, read, untimed, tally }
     }
 
     /// Clears what `unknown` leaves of an extent: per 2 MiB the frames that are not known to be zero, if any. What is left
@@ -121,7 +136,8 @@ impl<'r, M: PhysMem + Clock> Run<'r, M> {
                 self.time(warmth);
             }
         }
-        self.machine.breathe();
+        let outside = self.outside.as_mut().expect("a stretch without a bound has no end");
+        outside.breathe(self.machine);
         self.tally.breaths += 1;
         let now = self.machine.now();
         (self.began, self.read, self.untimed) = (now, now, [0; 2]);

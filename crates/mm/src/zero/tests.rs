@@ -37,7 +37,9 @@ impl Fake {
     fn clear(&self, order: Order, touched: Option<u64>, clearing: &Clearing, pace: &Pace) -> Tally {
         let block = (Frame::new(0), order);
         let touched = touched.map(Frame::new);
-        let tally = carry_out(self, pace, clearing, block, touched, Some).unwrap();
+        let mut outside = Outside::at_the_face();
+        let near = (touched, Some(&mut outside));
+        let tally = carry_out(self, pace, clearing, block, near, Some).unwrap();
         self.stretch_ends();
         tally
     }
@@ -181,19 +183,19 @@ fn what_is_known_is_left_out_without_more_extents() {
     let clearing = Clearing { budget: Nanos(u64::MAX), ..Clearing::default() };
     let block = (Frame::new(0), Order::GIGA);
     let odd = |frames: FrameRange| (frames.start().get() / 512 % 2 == 1).then_some(frames);
-    let tally = carry_out(&fake, &pace, &clearing, block, None, odd).unwrap();
+    let tally = carry_out(&fake, &pace, &clearing, block, (None, None), odd).unwrap();
     assert_eq!((tally.cleared.get(), tally.spared.get(), tally.clears), (1 << 29, 1 << 29, 256));
     // The second halves of all: neighbours do not touch; the upper half of all in one go.
     let half = |frames: FrameRange| {
         let middle = Frame::new(frames.start().get() + frames.pages().get() / 2);
         Some(plan::between(middle, frames.end()))
     };
-    let tally = carry_out(&fake, &pace, &clearing, block, None, half).unwrap();
+    let tally = carry_out(&fake, &pace, &clearing, block, (None, None), half).unwrap();
     assert_eq!((tally.cleared.get(), tally.clears), (1 << 29, 512));
     let upper = |frames: FrameRange| (frames.start().get() >= 1 << 17).then_some(frames);
-    let tally = carry_out(&fake, &pace, &clearing, block, None, upper).unwrap();
+    let tally = carry_out(&fake, &pace, &clearing, block, (None, None), upper).unwrap();
     assert_eq!((tally.cleared.get(), tally.clears), (1 << 29, 1));
-    let nothing = carry_out(&fake, &pace, &clearing, block, None, |_| None).unwrap();
+    let nothing = carry_out(&fake, &pace, &clearing, block, (None, None), |_| None).unwrap();
     assert_eq!((nothing.cleared.get(), nothing.spared, nothing.clears), (0, Bytes::GIGA, 0));
     assert_eq!(Pages::new(0).bytes(), nothing.cleared);
 }

@@ -7,8 +7,12 @@ use foliant_machine::{
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Cpu, CpuSet, Pa};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 type Hook = Box<dyn FnOnce() + Send>;
+
+/// Who spins so often waits for somebody who is below it on the stack.
+const SPINS_MAX: u64 = 1_000_000;
 
 /// The simulator with a hook.
 pub struct Meddler {
@@ -17,13 +21,14 @@ pub struct Meddler {
     activating: Mutex<Option<(Cpu, Hook)>>,
     asking: Mutex<Option<Hook>>,
     breathing: Mutex<Option<Hook>>,
+    spins: AtomicU64,
 }
 
 impl Meddler {
     pub fn new(sim: Sim) -> Meddler {
         let (clearing, activating) = (Mutex::new(None), Mutex::new(None));
         let (asking, breathing) = (Mutex::new(None), Mutex::new(None));
-        Meddler { sim, clearing, activating, asking, breathing }
+        Meddler { sim, clearing, activating, asking, breathing, spins: AtomicU64::new(0) }
     }
     /// Runs `hook` once, after the next block of `bytes` was cleared: the folio is prepared, not yet published.
     pub fn after_clearing(&self, bytes: u64, hook: impl FnOnce() + Send + 'static) {
@@ -73,6 +78,11 @@ unsafe impl Around for Meddler {
             hook();
         }
         self.sim.breathe();
+    }
+    fn relax(&self) {
+        let spins = self.spins.fetch_add(1, Ordering::Relaxed);
+        assert!(spins != SPINS_MAX, "it spins for ever");
+        self.sim.relax();
     }
     fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
         let due = self.asking.lock().unwrap().take();

@@ -1,0 +1,129 @@
+//! What may run at a breathing point, and who waits for whom there (findings C, R1, R9).
+
+mod common;
+
+use common::meddler::Meddler;
+use common::*;
+use foliant::fault::Orders;
+use foliant::pool::Budget;
+use foliant::space::{Flags, MapRequest, Place, SpaceId};
+use foliant::zero::{Clearing, ZeroGrain};
+use foliant::{Access, Outcome, Policy};
+use foliant_units::{Bytes, Nanos, Order, Va};
+
+/// A machine with one CPU on which every clear of more than a page meets breathing points.
+fn breathless(megabytes: u64) -> (&'static Meddler, &'static Mm<'static, Meddler>) {
+    let (meddler, mm) = meddled(1, megabytes, Policy::BASE_ONLY);
+    let (budget, grain) = (Nanos(1000), ZeroGrain::PAGE);
+    mm.set_clearing(Clearing { budget, grain, ..mm.clearing() });
+    (meddler, mm)
+}
+
+fn running(mm: &Mm<'_, Meddler>) -> SpaceId {
+    let id = mm.create(None).unwrap();
+    mm.online();
+    mm.switch(Some(id)).unwrap();
+    id
+}
+
+fn huge_area(mm: &Mm<'_, Meddler>, id: SpaceId, bytes: u64) {
+    let request = MapRequest {
+        place: Place::NoReplace(Va::new(BASE)),
+        bytes: Bytes::new(bytes),
+        flags: Flags::READ_WRITE.with(Flags::HUGE_2M),
+        tag: 0,
+    };
+    mm.map(id, &request).unwrap();
+}
+
+/// While a fault clears 2 MiB its CPU runs another task, whose unmap frees a table and so waits for readers: the fault must
+/// not be one.
+#[test]
+fn finding_c_a_task_unmaps_while_a_fault_of_the_same_cpu_clears() {
+    let (meddler, mm) = breathless(64);
+    let other = running(mm);
+    area(mm, other, BASE, 4 * MB);
+    store(&meddler.sim, mm, other, BASE, 1);
+    let id = running(mm);
+    area(mm, id, BASE, 4 * MB);
+    mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+    meddler.at_breath(move || mm.unmap(other, range(BASE, 4 * MB)).unwrap());
+    assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::MEGA));
+    assert_eq!(mm.pages(other).unwrap().get(), 0, "the other task ran");
+    finish(&meddler.sim, mm, &[id, other]);
+}
+
+/// The space of a fault that clears may be emptied meanwhile, or end: nothing is published then, and nothing is lost.
+#[test]
+fn finding_c_the_area_goes_while_its_fault_clears() {
+    for ends in [false, true] {
+        let (meddler, mm) = breathless(64);
+        let (id, bystander) = (running(mm), mm.create(None).unwrap());
+        area(mm, id, BASE, 4 * MB);
+        mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+        mm.describe_all().unwrap();
+        let before = mm.memory().free.get();
+        meddler.at_breath(move || {
+            if ends {
+                mm.switch(None).unwrap();
+                mm.end(id).unwrap();
+            } else {
+                mm.unmap(id, range(BASE, 4 * MB)).unwrap();
+            }
+        });
+        let outcome = mm.fault(id, Va::new(BASE), Access::Write);
+        assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
+        let tables = 8;
+        assert!(mm.memory().free.get() + tables >= before, "what was prepared went back");
+        let left = if ends { vec![bystander] } else { vec![id, bystander] };
+        finish(&meddler.sim, mm, &left);
+    }
+}
+
+/// A space at its limit: what would not be charged is not cleared in the first place.
+#[test]
+fn finding_c_nothing_is_cleared_that_could_not_be_charged() {
+    let (meddler, mm) = meddled(1, 64, Policy::always(Orders::of(Order::MEGA)));
+    let id = mm.create(Some(foliant_units::Pages::new(100))).unwrap();
+    mm.online();
+    mm.switch(Some(id)).unwrap();
+    area(mm, id, BASE, 4 * MB);
+    let cleared = mm.total(foliant::Event::ZeroedBytes);
+    assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::BASE));
+    let cleared = mm.total(foliant::Event::ZeroedBytes) - cleared;
+    assert!(cleared < MB, "{cleared} bytes");
+    finish(&meddler.sim, mm, &[id]);
+}
+
+/// While the descriptors of a section are cleared no breathing point is reached: who waits for them spins.
+#[test]
+fn finding_c_a_task_touches_a_page_while_descriptors_are_cleared() {
+    let (meddler, mm) = breathless(300);
+    let id = running(mm);
+    area(mm, id, BASE, 256 * MB);
+    let sim = &meddler.sim;
+    meddler.at_breath(move || drop(store(sim, mm, id, BASE + 128 * MB, 1)));
+    for page in 0..1000 {
+        store(sim, mm, id, BASE + page * 4096, 1);
+    }
+    finish(sim, mm, &[id]);
+}
+
+/// The only page that was promised is being cleared by a fault when another task of its CPU touches the same address: it
+/// waits by letting the first one go on.
+#[test]
+fn finding_c_two_tasks_of_a_cpu_touch_one_huge_page() {
+    let (meddler, mm) = breathless(64);
+    let id = running(mm);
+    mm.resize_pool(Order::MEGA, 1, Budget::ALL).unwrap();
+    huge_area(mm, id, 2 * MB);
+    let other = mm.create(None).unwrap();
+    area(mm, other, BASE, 4 * MB);
+    mm.switch(Some(other)).unwrap();
+    store(&meddler.sim, mm, other, BASE, 1);
+    mm.switch(Some(id)).unwrap();
+    meddler.at_breath(move || mm.unmap(other, range(BASE, 4 * MB)).unwrap());
+    assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::MEGA));
+    assert_eq!(mm.pages(other).unwrap().get(), 0, "the other task ran");
+    finish(&meddler.sim, mm, &[id, other]);
+}
