@@ -8,14 +8,17 @@
 //! **Invariants**
 //! - C1. GS points to the CPU's block whenever kernel code runs; ring 3 sees another base (`swapgs` at the border).
 //! - C2. A block never moves and lives as long as the kernel: CPU 0's is in the image, the others' come from Foliant.
+//! - C3. Control registers are written whole, never changed from what a loader left: every CPU has the same ([`Controls`]).
 
 #![allow(unsafe_code)]
 
-use crate::port::write_msr;
+use crate::port::{self, write_msr};
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, Ordering};
 use foliant_units::Cpu;
+use foliant_x86::Features;
 
 /// Selectors of ring 3, with its privilege level.
 pub(crate) const USER_DATA: u16 = 0x18 | 3;
@@ -25,6 +28,7 @@ pub(crate) const KERNEL_CODE: u16 = 0x08;
 pub(crate) const KERNEL_DATA: u16 = 0x10;
 const TASK: u16 = 0x28;
 
+const FS_BASE: u32 = 0xc000_0100;
 const GS_BASE: u32 = 0xc000_0101;
 const KERNEL_GS_BASE: u32 = 0xc000_0102;
 
@@ -143,6 +147,13 @@ pub(crate) unsafe fn adopt(block: *mut Block, number: Cpu, stack_low: u64) {
     unsafe { write_msr(GS_BASE, block as u64) }
     // SAFETY: what ring 3 gets: nothing.
     unsafe { write_msr(KERNEL_GS_BASE, 0) }
+    // SAFETY: nothing uses a local descriptor table, or a base of FS.
+    unsafe { asm!("lldt {0:x}", in(reg) 0u16, options(nostack, preserves_flags)) }
+    // SAFETY: as above.
+    unsafe { write_msr(FS_BASE, 0) }
+    // SAFETY: no breakpoint is set; the value is the one after reset.
+    unsafe { asm!("mov dr7, {}", in(reg) 0x400u64, options(nostack, preserves_flags)) }
+    State::KERNEL.load();
 }
 
 /// The calling CPU's number.
@@ -192,4 +203,114 @@ pub(crate) fn user() -> &'static crate::user::Running {
     let block = own_block();
     // SAFETY: C2; the field changes through cells only, on this CPU only.
     unsafe { &(*block).user }
+}
+
+/// How the calling CPU computes: the registers that are neither saved by a caller nor by a callee.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct State {
+    mxcsr: u32,
+    control: u16,
+    flags: u64,
+}
+
+impl State {
+    /// The kernel's own: nearest, no exception, nothing set that an instruction of the kernel would heed.
+    pub(crate) const KERNEL: State = State { mxcsr: 0x1f80, control: 0x37f, flags: 0 };
+    /// Trap, direction, privilege level of I/O, nested task, alignment check (which also opens user memory), identification.
+    const HEEDED: u64 = 1 << 8 | 1 << 10 | 3 << 12 | 1 << 14 | 1 << 18 | 1 << 21;
+    /// The flags in MXCSR that say what happened so far.
+    const HAPPENED: u32 = 0x3f;
+
+    /// Computes so from now on. The flags are those of compiled code.
+    fn load(&self) {
+        // SAFETY: compiled code has no x87 state; all exceptions are masked.
+        unsafe { asm!("fninit", "fldcw [{}]", in(reg) &raw const self.control, options(nostack)) }
+        // SAFETY: as above.
+        unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const self.mxcsr, options(nostack)) }
+    }
+
+    /// What they are now.
+    pub(crate) fn now() -> State {
+        let (mut mxcsr, mut control, flags) = (0u32, 0u16, port::flags());
+        // SAFETY: stores a register.
+        unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags)) }
+        // SAFETY: as above.
+        unsafe { asm!("fnstcw [{}]", in(reg) &raw mut control, options(nostack, preserves_flags)) }
+        State { mxcsr: mxcsr & !State::HAPPENED, control, flags: flags & State::HEEDED }
+    }
+}
+
+/// The registers that say how a CPU works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Controls {
+    cr0: u64,
+    cr4: u64,
+    efer: u64,
+}
+
+const EFER: u32 = 0xc000_0080;
+/// Long mode active: the CPU's own answer.
+const EFER_LMA: u64 = 1 << 10;
+const CR4_PCIDE: u64 = 1 << 17;
+const ALIGNMENT_CHECK: u64 = 1 << 18;
+
+/// Whether the kernel has to say when it reaches user memory.
+static GUARDED: AtomicBool = AtomicBool::new(false);
+
+impl Controls {
+    /// What CPUs with these features run on, as `foliant-x86` finds it: paging with write protection for ring 0 as well, no
+    /// execution of data, no alignment checks; PAE, global pages, FXSAVE and its exceptions; and against mistakes in ring 0,
+    /// where there is any, no execution of and no access to user memory. No AVX, no fifth level, no instruction of ring 3 that
+    /// names descriptor tables.
+    pub(crate) const fn of(features: &Features) -> Controls {
+        const CR0: u64 = 1 << 31 | 1 << 16 | 1 << 5 | 1 << 4 | 1 << 1 | 1;
+        const CR4: u64 = 1 << 10 | 1 << 9 | 1 << 7 | 1 << 5;
+        let umip = (features.umip as u64) << 11;
+        let smep = (features.smep as u64) << 20;
+        let smap = (features.smap as u64) << 21;
+        Controls { cr0: CR0, cr4: CR4 | umip | smep | smap, efer: 1 << 11 | 1 << 8 }
+    }
+
+    /// Those of the calling CPU. What `foliant-x86` sets where there are tags is left out.
+    pub(crate) fn now() -> Controls {
+        let (cr0, cr4): (u64, u64);
+        // SAFETY: reads registers, in ring 0.
+        unsafe { asm!("mov {}, cr0", out(reg) cr0, options(nomem, nostack, preserves_flags)) }
+        // SAFETY: as above.
+        unsafe { asm!("mov {}, cr4", out(reg) cr4, options(nomem, nostack, preserves_flags)) }
+        // SAFETY: every x86-64 CPU has the register.
+        let efer = unsafe { port::read_msr(EFER) } & !EFER_LMA;
+        Controls { cr0, cr4: cr4 & !CR4_PCIDE, efer }
+    }
+}
+
+/// Makes the calling CPU work as [`Controls::of`] says. Before `X86::online`, which adds what tags need.
+pub(crate) fn protect(features: &Features) {
+    let Controls { cr0, cr4, efer } = Controls::of(features);
+    GUARDED.store(features.smap, Ordering::Relaxed);
+    // SAFETY: what `boot.s` set, and what CPUID says that there is; nothing of the kernel is mapped for ring 3 and used by ring 0.
+    unsafe { asm!("mov cr4, {}", in(reg) cr4, options(nostack, preserves_flags)) }
+    // SAFETY: as above.
+    unsafe { asm!("mov cr0, {}", in(reg) cr0, options(nostack, preserves_flags)) }
+    // SAFETY: as above; the CPU keeps its own bit.
+    unsafe { write_msr(EFER, efer) }
+}
+
+/// Runs `work`, which may reach user memory; nothing else of the kernel may.
+#[inline(always)]
+pub(crate) fn reach_user<R>(work: impl FnOnce() -> R) -> R {
+    if !GUARDED.load(Ordering::Relaxed) {
+        return work();
+    }
+    // SAFETY: the CPU has the instruction; handlers run without the permission (trap::T3).
+    unsafe { asm!("stac", options(nostack)) }
+    let result = work();
+    // SAFETY: as above.
+    unsafe { asm!("clac", options(nostack)) }
+    result
+}
+
+/// Whether code with these flags may reach user memory.
+pub(crate) fn is_reaching_user(flags: u64) -> bool {
+    !GUARDED.load(Ordering::Relaxed) || flags & ALIGNMENT_CHECK != 0
 }

@@ -77,6 +77,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     quiet_old_controllers();
 
     let features = Features::detect();
+    cpu::protect(&features);
     let mut ids = [ApicId(0); memory::CPUS_MAX];
     let listed = boot::cpus(DirectMap, info.rsdp(), &mut ids).filter(|n| *n > 0).unwrap_or(1);
     let count = listed.min(memory::CPUS_MAX);

@@ -23,6 +23,19 @@ pub(crate) fn in8(port: u16) -> u8 {
     value
 }
 
+/// Reads a model-specific register.
+///
+/// # Safety
+/// The CPU has it.
+pub(crate) unsafe fn read_msr(register: u32) -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nostack, preserves_flags))
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
 /// Writes a model-specific register.
 ///
 /// # Safety
@@ -51,12 +64,16 @@ pub(crate) unsafe fn load_top(top: u64) {
     unsafe { asm!("mov cr3, {}", in(reg) top, options(nostack, preserves_flags)) }
 }
 
-/// Whether interrupts are on.
-pub(crate) fn interrupts_on() -> bool {
+/// The flags of the calling CPU.
+pub(crate) fn flags() -> u64 {
     let flags: u64;
     // SAFETY: reads the flags by way of the stack.
     unsafe { asm!("pushfq", "pop {}", out(reg) flags, options(preserves_flags)) }
-    flags & 1 << 9 != 0
+    flags
+}
+/// Whether interrupts are on.
+pub(crate) fn interrupts_on() -> bool {
+    flags() & 1 << 9 != 0
 }
 /// Lets interrupts in.
 pub(crate) fn enable() {

@@ -181,6 +181,7 @@ extern "C" fn cpu_main(number: u64) -> ! {
     // SAFETY: the block was made for this CPU alone.
     unsafe { cpu::adopt(BLOCK.load(Ordering::Acquire), Cpu(number as u16), room_from(low)) };
     trap::load();
+    cpu::protect(machine().features());
     enable_apic(*apic());
     // SAFETY: ring 0, once on this CPU.
     unsafe { machine().online() };

@@ -12,6 +12,11 @@
 //! - T1. Handlers run with interrupts out, but for page faults of code that had them in: clearing a huge page there must not
 //!   keep shootdowns out.
 //! - T2. A handler leaves every register of the interrupted code as it was; `trap.s` saves them.
+//! - T3. A handler runs on the kernel's flags, MXCSR and x87 control word, whoever was interrupted.
+//! - T4. A program begins with nothing in any register but its arguments, and the kernel goes on with nothing of the program's
+//!   but its result: general, x87, SSE and segment registers, flags. AVX is off (`cpu::protect`).
+//! - T5. The kernel reaches user memory only where it says so (`cpu::reach_user`), and never runs any: a fault that it takes
+//!   elsewhere is a bug, and is not served.
 #![allow(unsafe_code)]
 
 use crate::cpu::{self, KERNEL_CODE, KERNEL_DATA};
@@ -46,6 +51,8 @@ const SPURIOUS: u64 = 0xff;
 const WRITE: u64 = 1 << 1;
 const FETCH: u64 = 1 << 4;
 const INTERRUPTS: u64 = 1 << 9;
+/// The flag that is always set.
+const ALWAYS: u64 = 1 << 1;
 
 /// What an entry saved, in the order of `trap.s`.
 #[repr(C)]
@@ -122,8 +129,38 @@ impl Frame {
     }
 
     fn resume(&mut self, at: u64, stack: u64, result: u64) {
-        (self.rip, self.rsp, self.rax) = (at, stack, result);
-        (self.cs, self.ss, self.rflags) = (KERNEL_CODE.into(), KERNEL_DATA.into(), 2);
+        *self = Frame { rip: at, rsp: stack, rax: result, ..Frame::CLEAN }; // T4
+    }
+
+    /// The kernel's code with interrupts off, and nothing in any register.
+    const CLEAN: Frame = Frame {
+        r15: 0,
+        r14: 0,
+        r13: 0,
+        r12: 0,
+        r11: 0,
+        r10: 0,
+        r9: 0,
+        r8: 0,
+        rdi: 0,
+        rsi: 0,
+        rbp: 0,
+        rbx: 0,
+        rdx: 0,
+        rcx: 0,
+        rax: 0,
+        vector: 0,
+        error: 0,
+        rip: 0,
+        cs: KERNEL_CODE as u64,
+        rflags: ALWAYS,
+        rsp: 0,
+        ss: KERNEL_DATA as u64,
+    };
+
+    /// Whether the page fault is of an access that may be the user half's (T5).
+    fn is_meant(&self) -> bool {
+        self.is_users() || self.error & FETCH == 0 && cpu::is_reaching_user(self.rflags)
     }
 }
 
@@ -164,7 +201,7 @@ extern "C" fn trap_without_stack(frame: &mut Frame) {
 fn page_fault(frame: &mut Frame) {
     let va = Va::new(fault_address());
     let running = cpu::user();
-    if let Some(space) = running.space().filter(|_| va.get() >> 47 == 0) {
+    if let Some(space) = running.space().filter(|_| va.get() >> 47 == 0 && frame.is_meant()) {
         if frame.rflags & INTERRUPTS != 0 {
             port::enable(); // T1
         }

@@ -2,7 +2,7 @@
 #
 # Precompiled code of this target uses the 128 bytes below its stack pointer and SSE registers. So every gate names an IST stack; the stub then
 # hops: it copies what the CPU pushed to the interrupted stack below those 128 bytes (from ring 3: to where the kernel left its stack), which
-# frees the IST stack, so handlers nest. Then general registers, FXSAVE, and the call.
+# frees the IST stack, so handlers nest. Then general registers, FXSAVE, and the call, on the kernel's own flags, MXCSR and x87 (T3).
 #
 #   frame:  r15 r14 r13 r12 r11 r10 r9 r8 rdi rsi rbp rbx rdx rcx rax  vector error  rip cs rflags rsp ss
 
@@ -23,7 +23,8 @@ trap_stubs:
 .endr
 
 trap_hop:
-    cld
+    pushq $2                        # T3: nothing of the interrupted flags: direction, alignment check, nested task, identification
+    popfq
     pushq %rax
     pushq %rcx                      # 0 rcx, 8 rax, 16 vector, 24 error, 32 rip, 40 cs, 48 rflags, 56 rsp, 64 ss
     testb $3, 40(%rsp)
@@ -60,6 +61,8 @@ trap_hop:
     subq $512, %rsp
     andq $-16, %rsp
     fxsaveq (%rsp)
+    fninit                          # T3; it does not wait for an exception that is pending in there
+    ldmxcsr fresh_state+24(%rip)
     call *%rcx
     fxrstorq (%rsp)
     movq %rbx, %rsp
@@ -73,7 +76,8 @@ trap_hop:
     swapgs
 5:  iretq
 
-# fn run_in_ring_3(start: &UserStart) -> u64: goes to ring 3 and comes back when a handler returns to `user_return`.
+# fn run_in_ring_3(start: &UserStart) -> u64: goes to ring 3 and comes back when a handler returns to `user_return`. Neither way does any
+# register take along what it held (T4); FNINIT first, as FXRSTOR leaves the addresses of the last x87 instruction on some CPUs.
 .globl run_in_ring_3, user_return
 run_in_ring_3:
     pushq %rbp
@@ -96,12 +100,23 @@ run_in_ring_3:
     movq 24(%rdi), %rdx
     movq 32(%rdi), %rcx
     movq 8(%rdi), %rdi
-    xorl %eax, %eax
-    xorl %ebx, %ebx
-    xorl %ebp, %ebp
+    fninit
+    fxrstorq fresh_state(%rip)
+    .irp register, eax, ebx, ebp, r8d, r9d, r10d, r11d, r12d, r13d, r14d, r15d
+    xorl %\register, %\register
+    .endr
+    movl %eax, %ds
+    movl %eax, %es
+    movl %eax, %fs
     swapgs
+    movl %eax, %gs                  # its base is ring 3's, 0
     iretq
-user_return:                        # rsp as it was saved, rax the result, interrupts off
+user_return:                        # rsp as it was saved, rax the result, all others 0, interrupts off
+    fninit
+    fxrstorq fresh_state(%rip)
+    movl %ecx, %ds
+    movl %ecx, %es
+    movl %ecx, %fs
     popq %gs:{user_stack}
     popfq
     nop
@@ -140,10 +155,18 @@ attempt_failed:
     popq %rbp
     ret
 
+# x87 and SSE as a program finds them: control word, MXCSR, and nothing else.
+.section .rodata
+.balign 16
+fresh_state:
+    .quad 0x37f, 0, 0
+    .long 0x1f80, 0
+    .fill 480, 1, 0
+
 # The user programs: position-independent, no stack. Mapped at one kernel-half address that ring 3 may execute.
 .section .rodata
 .balign 4096
-.globl user_programs, user_touch_read, user_touch_write, user_forbidden, user_programs_end
+.globl user_programs, user_touch_read, user_touch_write, user_forbidden, user_return_only, user_tables, user_keep, user_look, user_programs_end
 user_programs:
 user_touch_read:                    # rdi = first, rsi = end, rdx = stride; first is below end
     movq (%rdi), %rax
@@ -161,5 +184,60 @@ user_touch_write:
     int $0x80
 user_forbidden:
     hlt
+user_return_only:                   # for whoever calls it in ring 0
+    ret
+user_tables:                        # where the kernel's tables are
+    sgdt (%rdi)
+    xorl %eax, %eax
+    int $0x80
+
+# Two programs work on one page of notes at rdi (tests/rings.rs has the same numbers):
+#
+#   0 MXCSR · 4 control word · 8 flags · 16 a word twice · 32 go on · 36 is ready · 40 flags found · 48 DS ES FS GS found
+#   64 general registers found, rax first · 512 and 1024 FXSAVE images · 4096 the stack's end
+user_keep:                          # marks every register, waits, and notes what became of the marks
+    ldmxcsr (%rdi)
+    fldcw 4(%rdi)
+    fldpi
+    .irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    movups 16(%rdi), %xmm\number
+    .endr
+    fxsaveq 512(%rdi)
+    leaq 4096(%rdi), %rsp
+    .irp register, rax, rcx, rdx, rbx, rbp, rsi, r8, r9, r10, r11, r12, r13, r14, r15
+    movq 16(%rdi), %\register
+    .endr
+    pushq 8(%rdi)
+    popfq
+    movl $1, 36(%rdi)
+1:  pause
+    cmpl $0, 32(%rdi)
+    je 1b
+user_look:                          # notes what it finds
+    movq %rax, 64(%rdi)
+    movq %rcx, 72(%rdi)
+    movq %rdx, 80(%rdi)
+    movq %rbx, 88(%rdi)
+    movq %rsp, 96(%rdi)
+    movq %rbp, 104(%rdi)
+    movq %rsi, 112(%rdi)
+    .irp number, 8, 9, 10, 11, 12, 13, 14, 15
+    movq %r\number, 120+8*(\number-8)(%rdi)
+    .endr
+    movw %ds, 48(%rdi)
+    movw %es, 50(%rdi)
+    movw %fs, 52(%rdi)
+    movw %gs, 54(%rdi)
+    leaq 4096(%rdi), %rsp
+    pushfq
+    popq 40(%rdi)
+    fxsaveq 1024(%rdi)
+    movl ${user_data}, %eax         # for whoever comes next to find
+    movl %eax, %ds
+    movl %eax, %es
+    movl %eax, %fs
+    movl %eax, %gs
+    xorl %eax, %eax
+    int $0x80
 .balign 4096
 user_programs_end:

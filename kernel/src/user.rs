@@ -97,6 +97,10 @@ unsafe extern "C" {
     static user_touch_read: u8;
     static user_touch_write: u8;
     static user_forbidden: u8;
+    static user_return_only: u8;
+    static user_tables: u8;
+    static user_keep: u8;
+    static user_look: u8;
     static user_programs_end: u8;
     fn run_in_ring_3(start: *const Start) -> u64;
 }
@@ -124,6 +128,26 @@ pub(crate) fn read_at(va: Va) -> Result<(), Stop> {
 /// Runs a program that does what ring 3 may not.
 pub(crate) fn forbidden() -> Result<(), Stop> {
     start(&raw const user_forbidden, [0; 4])
+}
+
+/// Runs a program that asks where the kernel's tables are, and writes it to `at`.
+pub(crate) fn find_tables(at: Va) -> Result<(), Stop> {
+    start(&raw const user_tables, [at.get(), 0, 0, 0])
+}
+
+/// A program that returns to whoever calls it: code for ring 3 that ring 0 can call by mistake.
+pub(crate) fn return_only() -> Va {
+    PROGRAMS.add(&raw const user_return_only as u64 - image().0)
+}
+
+/// Runs a program that sets every register as the page at `notes` says, waits, and notes what became of them (trap.s).
+pub(crate) fn keep(notes: Va) -> Result<(), Stop> {
+    start(&raw const user_keep, [notes.get(), 0, 0, 0])
+}
+
+/// Runs a program that notes in the page at `notes` what it finds in every register.
+pub(crate) fn look(notes: Va) -> Result<(), Stop> {
+    start(&raw const user_look, [notes.get(), 0, 0, 0])
 }
 
 fn start(program: *const u8, arguments: [u64; 4]) -> Result<(), Stop> {

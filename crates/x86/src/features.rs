@@ -45,6 +45,12 @@ pub struct Features {
     pub la57: bool,
     /// No-execute pages.
     pub nx: bool,
+    /// Ring 0 does not run user memory, where `CR4.SMEP` says so.
+    pub smep: bool,
+    /// Ring 0 does not reach user memory, where `CR4.SMAP` says so, unless it sets a flag.
+    pub smap: bool,
+    /// Ring 3 does not learn where descriptor tables are, where `CR4.UMIP` says so.
+    pub umip: bool,
     /// `rep stosb` and `rep movsb` at full speed.
     pub erms: bool,
     /// The same for short runs.
@@ -74,6 +80,9 @@ impl Features {
         giga_pages: false,
         la57: false,
         nx: false,
+        smep: false,
+        smap: false,
+        umip: false,
         erms: false,
         fsrm: false,
         clzero: false,
@@ -127,6 +136,9 @@ impl Features {
             nx: bit(extended.edx, 20),
             erms: bit(more.ebx, 9),
             fsrm: bit(more.edx, 4),
+            smep: bit(more.ebx, 7),
+            smap: bit(more.ebx, 20),
+            umip: bit(more.ecx, 2),
             clzero: bit(sizes.ebx, 0),
             invariant_tsc: bit(power.edx, 8),
             physical_bits: bits(sizes.eax, Features::BASELINE.physical_bits),
@@ -202,7 +214,7 @@ mod tests {
         let none = Features::BASELINE;
         let (extended, sizes) = (0x8000_0001, 0x8000_0008);
         let wide = Features { vectors: Vectors::Bytes32, ..none };
-        let table: [(u32, usize, u32, Features); 16] = [
+        let table: [(u32, usize, u32, Features); 19] = [
             (1, 2, 0b11 << 27, wide),
             (1, 2, 1 << 28, none), // the system does not say that it keeps them
             (1, 3, 1 << 13, Features { pge: true, ..none }),
@@ -210,6 +222,9 @@ mod tests {
             (1, 2, 1 << 21, Features { x2apic: true, ..none }),
             (7, 1, 1 << 10, Features { invpcid: true, ..none }),
             (7, 1, 1 << 9, Features { erms: true, ..none }),
+            (7, 1, 1 << 7, Features { smep: true, ..none }),
+            (7, 1, 1 << 20, Features { smap: true, ..none }),
+            (7, 2, 1 << 2, Features { umip: true, ..none }),
             (7, 3, 1 << 4, Features { fsrm: true, ..none }),
             (7, 2, 1 << 16, Features { la57: true, ..none }),
             (extended, 2, 1 << 17, Features { tce: true, ..none }),

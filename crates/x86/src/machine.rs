@@ -133,6 +133,11 @@ impl<'k, H: Host> X86<'k, H> {
         unsafe { control::paging(&self.settings.features) };
     }
 
+    /// What the CPUs can do, as the kernel said.
+    pub fn features(&self) -> &Features {
+        &self.settings.features
+    }
+
     /// The kernel around it.
     pub fn host(&self) -> &H {
         &self.host

@@ -7,13 +7,14 @@
 
 mod kernel_half;
 mod ring_3;
+mod rings;
 mod scarcity;
 mod stale;
 mod storms;
 mod vmalloc;
 
 use crate::memory::manager;
-use crate::{say, smp, user};
+use crate::{cpu, say, smp, user};
 use alloc::format;
 use alloc::string::String;
 use foliant::Policy;
@@ -41,6 +42,10 @@ const TESTS: &[Test] = tests! {
        kernel_half::rights_of_the_image_hold, kernel_half::an_overflowing_stack_meets_its_guard,
        kernel_half::a_guarded_access_survives_its_fault, kernel_half::a_trace_has_names, ring_3::every_cpu_faults_memory_in_from_ring_3,
        ring_3::larger_folios_take_fewer_faults, ring_3::what_ring_3_may_not_do_stops_it;
+    1: rings::finding_x2_a_program_starts_with_nothing_of_the_one_before, rings::finding_x2_a_program_leaves_the_kernel_its_state,
+       rings::finding_x2_a_single_step_ends_the_program_only, rings::finding_x2_every_cpu_has_the_same_protection,
+       rings::finding_x2_the_kernel_does_not_stray_into_user_memory;
+    2: rings::finding_x2_a_handler_runs_on_the_kernels_state;
     1: vmalloc::stacks_and_blocks_are_kernel_memory, vmalloc::an_area_is_what_was_asked_for;
     2: vmalloc::what_was_given_back_is_gone_after_one_flush,
        vmalloc::one_page_of_a_leaf_becomes_constant_everywhere;
@@ -134,13 +139,13 @@ fn part(range: VaRange, n: usize, parts: usize) -> VaRange {
 /// Reads a word of user memory, as the kernel; it faults in like the user's own access.
 fn peek(va: Va) -> u64 {
     // SAFETY: the caller runs the space that maps the address, or the fault is answered (trap).
-    unsafe { (va.get() as *const u64).read_volatile() }
+    cpu::reach_user(|| unsafe { (va.get() as *const u64).read_volatile() })
 }
 
 /// Writes a word of user memory, as the kernel.
 fn poke(va: Va, value: u64) {
     // SAFETY: as for `peek`.
-    unsafe { (va.get() as *mut u64).write_volatile(value) }
+    cpu::reach_user(|| unsafe { (va.get() as *mut u64).write_volatile(value) })
 }
 
 /// Runs `work` on CPU `n` inside `space`, and gives its result.
