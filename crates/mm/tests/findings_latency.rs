@@ -8,8 +8,10 @@ use foliant::fault::Orders;
 use foliant::pool::Budget;
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
 use foliant::zero::{Clearing, ZeroGrain};
-use foliant::{Access, Outcome, Policy};
+use foliant::{Access, Event, Outcome, Policy};
+use foliant_machine::Cpus;
 use foliant_units::{Bytes, Nanos, Order, Va};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A machine with one CPU on which every clear of more than a page meets breathing points.
 fn breathless(megabytes: u64) -> (&'static Meddler, &'static Mm<'static, Meddler>) {
@@ -88,9 +90,9 @@ fn finding_c_nothing_is_cleared_that_could_not_be_charged() {
     mm.online();
     mm.switch(Some(id)).unwrap();
     area(mm, id, BASE, 4 * MB);
-    let cleared = mm.total(foliant::Event::ZeroedBytes);
+    let cleared = mm.total(Event::ZeroedBytes);
     assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::BASE));
-    let cleared = mm.total(foliant::Event::ZeroedBytes) - cleared;
+    let cleared = mm.total(Event::ZeroedBytes) - cleared;
     assert!(cleared < MB, "{cleared} bytes");
     finish(&meddler.sim, mm, &[id]);
 }
@@ -126,4 +128,87 @@ fn finding_c_two_tasks_of_a_cpu_touch_one_huge_page() {
     assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::MEGA));
     assert_eq!(mm.pages(other).unwrap().get(), 0, "the other task ran");
     finish(&meddler.sim, mm, &[id, other]);
+}
+
+/// Who removed tables waits for readers; another one who wants to change the same space once waited for that too.
+#[test]
+fn finding_r1_readers_are_waited_for_without_the_writers_lock() {
+    let sim = sim(3, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    sim.on(cpu(0), || {
+        mm.switch(Some(id)).unwrap();
+        area(&mm, id, BASE, 4 * MB);
+        store(&sim, &mm, id, BASE, 1);
+    });
+    mm.cpus().for_each(|cpu| sim.on(cpu, || mm.online()));
+    sim.on(cpu(0), || mm.switch(Some(id)).unwrap());
+    let (reads, mapped) = (AtomicBool::new(false), AtomicBool::new(false));
+    let until = |flag: &AtomicBool| {
+        while !flag.load(Ordering::SeqCst) {
+            sim.relax();
+        }
+    };
+    let bystander = || {
+        let inside = mm.with_leaves(id, range(BASE, 4096), |_| {
+            reads.store(true, Ordering::SeqCst);
+            until(&mapped);
+        });
+        inside.unwrap();
+    };
+    let unmaps = || {
+        until(&reads);
+        mm.unmap(id, range(BASE, 4 * MB)).unwrap();
+        assert!(mapped.load(Ordering::SeqCst), "it waited for the reader");
+    };
+    let maps = || {
+        until(&reads);
+        while mm.area(id, Va::new(BASE)).is_some() {
+            sim.relax();
+        }
+        area(&mm, id, 2 * BASE, 4 * MB);
+        mapped.store(true, Ordering::SeqCst);
+    };
+    let all: [&(dyn Fn() + Sync); 3] = [&bystander, &unmaps, &maps];
+    sim.run(all.into_iter().map(|work| move || work()).collect());
+    sim.on(cpu(0), || finish(&sim, &mm, &[id]));
+}
+
+/// Each of many that free a table at once waited for a period of its own.
+#[test]
+fn finding_r1_unmaps_share_their_grace_periods() {
+    const CPUS: u16 = 16;
+    let sim = sim(usize::from(CPUS) + 1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let ids: Vec<SpaceId> = (0..CPUS).map(|_| mm.create(None).unwrap()).collect();
+    for (nth, id) in ids.iter().enumerate() {
+        sim.on(cpu(nth as u16), || {
+            mm.online();
+            mm.switch(Some(*id)).unwrap();
+            area(&mm, *id, BASE, 4 * MB);
+            store(&sim, &mm, *id, BASE, 1);
+        });
+    }
+    sim.on(cpu(CPUS), || mm.online());
+    let before = mm.total(Event::GracePeriods);
+    // A reader keeps the first period from its end until all are there.
+    let gone = |id: &SpaceId| mm.area(*id, Va::new(BASE)).is_none();
+    let reader = || {
+        let inside = mm.with_leaves(ids[0], range(BASE, 4096), |_| {
+            while !ids.iter().all(gone) {
+                sim.relax();
+            }
+            (0..1000).for_each(|_| sim.relax());
+        });
+        inside.unwrap();
+    };
+    let mut all: Vec<Box<dyn FnOnce() + Send + '_>> = Vec::new();
+    for id in &ids {
+        all.push(Box::new(|| mm.unmap(*id, range(BASE, 4 * MB)).unwrap()));
+    }
+    all.push(Box::new(reader));
+    sim.run(all);
+    let periods = mm.total(Event::GracePeriods) - before;
+    assert!((1..=3).contains(&periods), "{periods} periods for {CPUS} unmaps");
+    finish(&sim, &mm, &ids);
 }

@@ -40,6 +40,13 @@ pub(crate) struct Gather<'g, 'm, M: Machine, P: Paging> {
     tables: u64,
 }
 
+/// What no CPU can reach any more by a translation, but readers of removed tables perhaps still by a walk. Dropping it waits for
+/// them, and frees it: when nobody waits for the caller.
+#[must_use = "dropped at once, readers are waited for at once"]
+pub(crate) struct Remains<'g, 'm, M: Machine, P: Paging> {
+    _gather: Gather<'g, 'm, M, P>,
+}
+
 /// A flush that was issued and not waited for.
 struct Issued {
     ticket: Option<Ticket>,
@@ -206,6 +213,12 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
             self.tables = 0;
         }
         self.doomed.free_all(self.stock);
+    }
+
+    /// Completes the flush, and leaves what was doomed for when its caller has let go of the space's writer (F7).
+    pub(crate) fn flushed(mut self) -> Remains<'g, 'm, M, P> {
+        self.shoot();
+        Remains { _gather: self }
     }
 
     /// Asks for the flush, and invalidates here, without waiting: so that several gathers are waited for together. Nothing

@@ -26,6 +26,10 @@
 //! - F6. Between two flushes a gather notes at most as many entries as its grain, which was read when it was made. Whoever
 //!   notes several asks [`Gather::is_full`] before each, lets go of the table's lock where it is, flushes, and goes on.
 //!
+//! - F7. What an operation removed at its end is freed behind the space's writer: the flush is done under it, for the next
+//!   map may be in the same place, but readers are waited for without it ([`Gather::flushed`]), in a grace period that all
+//!   share who wait (`sync::Grace`).
+//!
 //! **Who is asked, who is not, and why that is enough** (F3)
 //!
 //! ```text
@@ -65,5 +69,5 @@ pub use grain::FlushGrain;
 #[cfg(all(loom, test))]
 mod loom_tests;
 
-pub(crate) use gather::{Gather, Used};
+pub(crate) use gather::{Gather, Remains, Used};
 pub(crate) use target::Target;

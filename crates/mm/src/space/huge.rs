@@ -118,7 +118,7 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
     va: Va,
     order: Order,
 ) {
-    let _writer = space.writer.lock(stock.machine);
+    let writer = space.writer.lock(stock.machine);
     let area = space.areas.find(stock.machine, va);
     if area.and_then(|area| area.flags.huge_order()) != Some(order) {
         return;
@@ -144,7 +144,9 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
         }
         level = level.up();
     }
-    gather.flush();
+    let left = gather.flushed();
+    drop(writer);
+    drop(left); // flush::F7
 }
 
 #[cfg(test)]

@@ -36,11 +36,11 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
     space.areas.prepare(stock).map_err(RangeError::from)?;
     if let Err(error) = reach(stock, space, range) {
-        empty(stock, space, Gather::new(stock, &space.member.target), range); // tables made in vain
+        drop(empty(stock, space, Gather::new(stock, &space.member.target), range)); // tables made in vain
         return Err(error.into());
     }
     if space.charge(me, pages).is_err() {
-        empty(stock, space, Gather::new(stock, &space.member.target), range);
+        drop(empty(stock, space, Gather::new(stock, &space.member.target), range));
         return Err(RangeError::NoMemory.into());
     }
     space.areas.put(stock.machine, &area);

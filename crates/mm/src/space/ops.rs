@@ -10,7 +10,7 @@ use super::rewrite::Broken;
 use super::zap::page;
 use super::zap::{Guards, Zap, behind};
 use super::{attrs, split_leaf};
-use crate::flush::Gather;
+use crate::flush::{Gather, Remains};
 use crate::frame::Shift;
 use crate::pool::Shortage;
 use crate::stock::{NoBlock, Stock};
@@ -191,17 +191,17 @@ pub(crate) fn map<M: Machine, P: Paging>(
     if request.flags.has(Flags::KERNEL) {
         return Err(MapError::Flags(request.flags)); // its pages come with it: `kernel`
     }
-    let _writer = space.writer.lock(stock.machine);
+    let writer = space.writer.lock(stock.machine);
     let (range, replaced) = choose(stock, space, request)?;
     let (flags, tag, shift) = (request.flags, request.tag, Shift::NONE);
     let area = Area { range, flags, tag, shift };
     space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
     // Nodes for two areas cut and one put in: what lies there goes only when nothing can fail any more.
     space.areas.prepare(stock).map_err(RangeError::from)?;
-    if let Some(range) = replaced {
-        clear_prepared(stock, space, range);
-    }
+    let left = replaced.map(|range| clear_prepared(stock, space, range));
     space.areas.put(stock.machine, &area);
+    drop(writer);
+    drop(left); // flush::F7
     Ok(range)
 }
 
@@ -281,29 +281,35 @@ pub(crate) fn unmap<M: Machine, P: Paging>(
     range: VaRange,
 ) -> Result<(), RangeError> {
     check::<P>(range)?;
-    let _writer = space.writer.lock(stock.machine);
-    clear(stock, space, range)
-}
-
-/// [`unmap`], with the writer's lock held.
-pub(super) fn clear<M: Machine, P: Paging>(
-    stock: &Stock<'_, M, P>,
-    space: &Space,
-    range: VaRange,
-) -> Result<(), RangeError> {
-    huge::whole(stock, space, range)?;
-    space.areas.admit(stock.machine, range, |_| None, None, 0)?;
-    space.areas.prepare(stock)?;
-    clear_prepared(stock, space, range);
+    let writer = space.writer.lock(stock.machine);
+    let left = clear(stock, space, range)?;
+    drop(writer);
+    drop(left); // flush::F7
     Ok(())
 }
 
+/// [`unmap`], with the writer's lock held.
+pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    space: &'s Space,
+    range: VaRange,
+) -> Result<Remains<'s, 'm, M, P>, RangeError> {
+    huge::whole(stock, space, range)?;
+    space.areas.admit(stock.machine, range, |_| None, None, 0)?;
+    space.areas.prepare(stock)?;
+    Ok(clear_prepared(stock, space, range))
+}
+
 /// [`clear`], with the nodes taken that it may need.
-fn clear_prepared<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, space: &Space, range: VaRange) {
+fn clear_prepared<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    space: &'s Space,
+    range: VaRange,
+) -> Remains<'s, 'm, M, P> {
     let mut gather = Gather::new(stock, &space.member.target);
     huge::clear_promised(stock, space, &mut gather, range);
     space.areas.change(stock.machine, range, |_| None); // S1: areas first
-    empty(stock, space, gather, range);
+    empty(stock, space, gather, range)
 }
 
 /// Takes the pages and tables out of a range that no area lies in.
@@ -312,11 +318,11 @@ pub(super) fn empty<'s, 'm, M: Machine, P: Paging>(
     space: &'s Space,
     mut gather: Gather<'s, 'm, M, P>,
     range: VaRange,
-) {
+) -> Remains<'s, 'm, M, P> {
     let zap = Zap::new(stock, space, Guards::Drop);
     zap.range(&mut gather, range);
     zap.tables(&mut gather, range, Prune::Emptied);
-    gather.flush();
+    gather.flushed()
 }
 
 /// Changes the rights of `range`, which areas cover without a hole.

@@ -76,6 +76,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         Err(RangeError::Outside(_)) => None,
         Err(error) => return Err(error.into()),
     };
+    let mut left = [None, None]; // dropped behind the writer (flush::F7)
     let _writer = space.writer.lock(stock.machine);
     if let Some(va) = hole(stock, space, old) {
         return Err(RangeError::Hole(va).into());
@@ -93,13 +94,13 @@ pub(crate) fn remap<M: Machine, P: Paging>(
             if target.overlaps(old) {
                 return Err(RemapError::Overlap(va));
             }
-            clear(stock, space, target)?;
+            left[0] = Some(clear(stock, space, target)?);
             target
         }
         _ if bytes <= old.bytes() => {
             if kept.end() < old.end() {
                 let rest = VaRange::new(kept.end(), old.end()).expect("shrinks");
-                clear(stock, space, rest)?;
+                left[0] = Some(clear(stock, space, rest)?);
             }
             return Ok(kept);
         }
@@ -127,7 +128,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
     // Nodes for the removal of the old area, which cuts two at most, and the new ones that follow.
     space.areas.prepare_for(stock, 2 + pieces.len() as u64).map_err(RangeError::from)?;
     let moved = relocate(stock, space, old, kept, target.start())?;
-    empty(stock, space, Gather::new(stock, &space.member.target), old);
+    left[1] = Some(empty(stock, space, Gather::new(stock, &space.member.target), old));
     pieces.put(stock, space, (old, target), moved);
     Ok(target)
 }

@@ -54,6 +54,8 @@ events! {
         Shootdown => "nr_tlb_remote_flush",
         /// CPUs asked.
         Interrupt => "nr_tlb_remote_flush_received",
+        /// Grace periods: waits for readers, each for all who waited then.
+        GracePeriods => "grace_periods",
         /// Flushes of everything on this CPU.
         LocalAll => "nr_tlb_local_flush_all",
         /// Single invalidations on this CPU.

@@ -152,8 +152,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     ) -> impl Drop + use<'o, 'm, M, P> {
         self.reading()
     }
-    /// Waits until every section that began earlier has ended.
+    /// Waits until every section that began earlier has ended, in a period that is shared with all others who wait.
     pub(crate) fn wait_for_readers(&self) {
-        self.grace.wait(self.machine, || self.cpus.iter().map(|cpu| &cpu.grace));
+        let driven = self.grace.wait(self.machine, || self.cpus.iter().map(|cpu| &cpu.grace));
+        self.count_by(Event::GracePeriods, driven);
     }
 }

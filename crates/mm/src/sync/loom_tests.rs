@@ -37,6 +37,50 @@ fn a_grace_period_outlasts_every_reader() {
     });
 }
 
+/// Two wait at once, each for what it took out of reach itself; whoever drives, neither gives back too early.
+#[test]
+fn a_shared_grace_period_outlasts_every_reader_of_both() {
+    model(|| {
+        struct World {
+            grace: Grace,
+            slots: [GraceSlot; 2],
+            reachable: [AtomicU64; 2],
+            alive: [AtomicU64; 2],
+        }
+        let ones = || [AtomicU64::new(1), AtomicU64::new(1)];
+        let world = Arc::new(World {
+            grace: Grace::default(),
+            slots: [GraceSlot::default(), GraceSlot::default()],
+            reachable: ones(),
+            alive: ones(),
+        });
+        let take_out = |world: &World, nth: usize| {
+            world.reachable[nth].store(0, Ordering::SeqCst);
+            world.grace.wait(&LoomHost, || world.slots.iter());
+            world.alive[nth].store(0, Ordering::Release);
+        };
+        let other = {
+            let world = world.clone();
+            thread::spawn(move || take_out(&world, 1))
+        };
+        let reader = {
+            let world = world.clone();
+            thread::spawn(move || {
+                let _reading = world.grace.enter(&world.slots[1]);
+                for nth in 0..2 {
+                    if world.reachable[nth].load(Ordering::Acquire) == 1 {
+                        let alive = world.alive[nth].load(Ordering::Acquire);
+                        assert_eq!(alive, 1, "given back while a reader was there");
+                    }
+                }
+            })
+        };
+        take_out(&world, 0);
+        other.join().unwrap();
+        reader.join().unwrap();
+    });
+}
+
 /// A reader sees both words old or both new.
 #[test]
 fn a_sequence_shows_no_mixture() {
