@@ -240,7 +240,10 @@ impl<'s> Saboteur<'s> {
     }
     /// Whether the flush of a table that a collapse took out is put off; `cpus` would have to be asked.
     fn puts_off(&self, what: &Invalidation, cpus: &CpuSet) -> bool {
-        let removed = what.items().iter().any(|item| item.tables == Tables::Removed);
+        // A table goes with so many leaves that everything may be flushed; so may the pages' moves, which are under way then.
+        let moves = self.state().taking.contains(&self.sim.me().0);
+        let removed = what.items().iter().any(|item| item.tables == Tables::Removed)
+            || (what.reach() == Reach::All && !moves);
         let put_off = PutOff { what: *what, cpus: *cpus };
         removed
             && self.strikes_at(Plant::LateCollapseFlush, &[Task::Collapse])

@@ -33,12 +33,13 @@ pub enum Scope {
     Kernel,
 }
 
-/// Whether page tables were taken out of the range, so that cached pointers to them must go too.
+/// Whether page tables were taken out of the range, so that cached pointers to them must go too. It says nothing about leaves: those that
+/// a table still had when it was taken out are listed at their own level, by the same item or by another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Tables {
     /// Only leaves changed: paging-structure caches may stay.
     Kept,
-    /// Tables were removed or replaced: paging-structure caches for the range must go.
+    /// Tables were removed or replaced: paging-structure caches for the range must go, of every level.
     Removed,
 }
 
@@ -49,7 +50,7 @@ pub struct Item {
     pub range: VaRange,
     /// The level of the leaves that were changed: the stride of the invalidations. Leaves of another
     /// level in the range may stay (hardware may take the level as a hint), and smaller ones between
-    /// two strides do: list each level that may be cached.
+    /// two strides do: list each level that may be cached. Of a table that was empty, the level of the word that named it.
     pub level: Level,
     /// Whether tables went too.
     pub tables: Tables,

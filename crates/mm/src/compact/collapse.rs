@@ -184,7 +184,7 @@ fn merge<M: Machine, P: Paging>(
         return Err(CollapseError::Changed(va));
     };
     let mut gather = Gather::new(stock, &space.member.target);
-    gather.note_table(whole, level);
+    gather.note_collapsed(&broken);
     gather.flush();
     let old = broken.table.flushed();
     let What::Mapped { pa, attrs } = broken.run.what else { unreachable!("leaves were collapsed") };

@@ -3,9 +3,8 @@
 use super::doomed::Doomed;
 use super::grain::FlushGrain;
 use super::target::Target;
-use crate::frame::Stale;
 use crate::stock::{Event, Stock};
-use crate::table::{Attrs, Paging};
+use crate::table::{Attrs, Collapsed, Detached, Paging};
 use foliant_machine::{Accessed, Invalidation, Item, Machine, MmuRules, Reach, Tables, Ticket};
 use foliant_units::{Frame, Level, VaRange};
 
@@ -144,18 +143,19 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.add(Item { range, level, tables: Tables::Kept });
     }
 
-    /// Notes that the word of `level` for `range`, which named a table, was taken out, and dooms the table: one entry, for
-    /// its leaves were noted when they went. Needs one word of room.
-    pub(crate) fn remove_table(&mut self, range: VaRange, level: Level, table: Stale) {
-        self.add(Item { range, level, tables: Tables::Removed });
+    /// Notes that an empty table was taken out, and dooms it: one entry, for its leaves were noted when they went (F8). Needs
+    /// one word of room.
+    pub(crate) fn remove_table(&mut self, table: Detached) {
+        self.add(Item { range: table.range(), level: table.above(), tables: Tables::Removed });
         self.tables += 1;
-        let frame = table.flushed().give().0; // freed by `doomed`, after the flush (F1)
+        let frame = table.into_table().flushed().give().0; // freed by `doomed`, after the flush (F1)
         self.doomed.push_table(self.stock, frame);
     }
 
-    /// Notes that the word of `level` for `range`, which named a table of leaves, was taken out. The table stays the
-    /// caller's, who waits for its readers.
-    pub(crate) fn note_table(&mut self, range: VaRange, level: Level) {
+    /// Notes that a table was taken out with its leaves: as many entries as it had leaves, none of which was noted before (F8). The
+    /// table stays the caller's, who waits for its readers.
+    pub(crate) fn note_collapsed(&mut self, collapsed: &Collapsed) {
+        let (range, level) = (collapsed.run.range(), collapsed.run.level);
         self.add(Item { range, level, tables: Tables::Removed });
     }
 

@@ -25,10 +25,12 @@
 //!   in itself, and the caller flushes more often (G6).
 //! - F6. Between two flushes a gather notes at most as many entries as its grain, which was read when it was made. Whoever
 //!   notes several asks [`Gather::is_full`] before each, lets go of the table's lock where it is, flushes, and goes on.
-//!
 //! - F7. What an operation removed at its end is freed behind the space's writer: the flush is done under it, for the next
 //!   map may be in the same place, but readers are waited for without it ([`Gather::flushed`]), in a grace period that all
 //!   share who wait (`sync::Grace`).
+//! - F8. Every translation that was there is noted at its own level: an item of one level ends nothing below it. A table that was emptied
+//!   leaves only pointers to itself behind; one that goes with its leaves leaves those too. The two are values of different
+//!   types, made where the table is taken out, which bring range and level with them.
 //!
 //! **Who is asked, who is not, and why that is enough** (F3)
 //!

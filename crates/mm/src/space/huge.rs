@@ -136,8 +136,7 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
             if found.level == level {
                 let _ = gather.room(2);
                 if let Ok(table) = tables.detach(va, level, Prune::Emptied) {
-                    let covered = VaRange::new(va, next).expect("next lies behind");
-                    gather.remove_table(covered, level.up(), table);
+                    gather.remove_table(table);
                 }
             }
             va = next;

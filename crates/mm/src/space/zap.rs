@@ -201,7 +201,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         if self.space.areas.overlapping(self.stock.machine, covered).next().is_none() {
             let _ = gather.room(2);
             if let Ok(table) = self.tables.detach(va, level, prune) {
-                gather.remove_table(covered, level.up(), table);
+                gather.remove_table(table);
             }
         }
         next

@@ -49,6 +49,31 @@ pub enum Prune {
     All,
 }
 
+/// An empty table that was taken out of the one above. Its leaves, if it ever had any, went before it: what is left of it
+/// in a CPU's caches are pointers to it. (A table that goes with its leaves is [`Collapsed`](super::Collapsed).)
+#[must_use = "the table must be flushed, then freed"]
+#[derive(PartialEq, Eq, Debug)]
+pub struct Detached {
+    table: Stale,
+    range: VaRange,
+    above: Level,
+}
+
+impl Detached {
+    /// What it translated.
+    pub const fn range(&self) -> VaRange {
+        self.range
+    }
+    /// The level of the word that named it.
+    pub const fn above(&self) -> Level {
+        self.above
+    }
+    /// The table itself.
+    pub fn into_table(self) -> Stale {
+        self.table
+    }
+}
+
 impl Prune {
     /// Whether a table of `level` entries may go.
     fn allows<P: Paging>(self, level: Level) -> bool {
@@ -191,7 +216,7 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
     /// Removes the table that holds the entries of `level` for `va`, if it is empty.
     ///
     /// Flush: the table's range with `Tables::Removed`, before the frame is reused.
-    pub fn detach(&self, va: Va, level: Level, prune: Prune) -> Result<Stale, Kept> {
+    pub fn detach(&self, va: Va, level: Level, prune: Prune) -> Result<Detached, Kept> {
         let lock = match self.lock(va, level) {
             Ok(lock) => lock,
             Err(Missing { what: Gap::TopTable, .. }) => return Err(Kept::Pinned),
@@ -200,7 +225,9 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
         if !prune.allows::<P>(level) {
             return Err(Kept::Pinned);
         }
-        lock.detach().map_err(|_| Kept::Occupied)
+        let (range, above) = (lock.range(), lock.level().up());
+        let table = lock.detach().map_err(|_| Kept::Occupied)?;
+        Ok(Detached { table, range, above })
     }
 
     fn edit<E: Edit<P>>(

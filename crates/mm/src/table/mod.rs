@@ -36,6 +36,8 @@
 //! - I6. A removed table is not reused before the flush with `Tables::Removed`, nor while a
 //!   lock-free walk that began before the removal may still read it. Both are the caller's; until
 //!   then it holds zeros (detach) or the old leaves (collapse), and spinners see their word gone.
+//!   An empty table ([`Detached`]) left nothing but pointers to it in caches; a collapsed one
+//!   ([`Collapsed`]) left every leaf that it had as well, and both are flushed, each at its level.
 //! - I7. Kernel addresses are worked on through the kernel's own top table only: where user top
 //!   tables repeat its words, their copies of the lock bit are not looked at.
 //! - I8. An operation that is refused changed nothing. One that stopped did all below `upto`,
@@ -68,7 +70,7 @@ mod x86_64;
 
 pub use aarch64::Aarch64;
 pub use attrs::{Attrs, Entry, Slot, Slots, Soft, SoftKind};
-pub use edit::{Change, Kept, Prune, Stop, Swept};
+pub use edit::{Change, Detached, Kept, Prune, Stop, Swept};
 pub use harvest::{Harvest, Run, What};
 pub use leaves::Leaves;
 pub use lock::{Gap, Locked, Missing};

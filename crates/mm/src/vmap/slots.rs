@@ -119,7 +119,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
                 let table = self.stock.kernel.detach(va, below, Prune::Emptied);
                 let covered = VaRange::sized(va.align_down(span), span).expect("inside the place");
                 match table {
-                    Ok(table) => gather.remove_table(covered, below.up(), table),
+                    Ok(table) => gather.remove_table(table),
                     Err(_) => return Err(Short::Slot(level)),
                 }
                 va = covered.end();
