@@ -4,11 +4,14 @@
 
 mod common;
 use common::*;
+use core::ptr::NonNull;
 use foliant::manager::CollapseLimits;
 use foliant::{FlushGrain, Policy};
+use foliant_machine::{Around, Cpus, Kept, PhysMem, Root, Tlb};
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Va};
+use foliant_units::{Bytes, Pa, Va};
 use meddler::Meddler;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 const PAGE: u64 = 4096;
 
@@ -66,4 +69,133 @@ fn finding_g_a_removed_table_goes_with_its_leaves() {
         cached("the unmapping");
         finish(&machine.sim, mm, &[id]);
     }
+}
+
+/// B: where CPU 0 ends M, CPU 1's walk stands at M, and CPU 2 ends N, the member behind M.
+struct Stages {
+    sim: Sim,
+    stage: AtomicU64,
+    family: AtomicU64,
+    /// The root that was loaded last, and M's.
+    last: AtomicU64,
+    root: AtomicU64,
+    /// The record of the space that is gone, and how often the walk reached for it.
+    gone: AtomicU64,
+    reached: AtomicU64,
+    saw: AtomicU64,
+}
+
+/// CPU 0 is behind its look at who uses M.
+const ENDING: u64 = 1;
+/// CPU 1 has M pinned, and is about to go on from there.
+const PINNED: u64 = 2;
+/// CPU 0 waits for the pin.
+const WAITING: u64 = 3;
+/// N is gone.
+const GONE: u64 = 4;
+
+impl Stages {
+    fn until(&self, stage: u64) {
+        while self.stage.load(SeqCst) < stage {
+            self.sim.relax();
+        }
+    }
+    fn go(&self, from: u64, to: u64) -> bool {
+        self.stage.compare_exchange(from, to, SeqCst, SeqCst).is_ok()
+    }
+}
+
+// SAFETY: everything is the simulator's.
+unsafe impl Around for Stages {
+    type Inner = Sim;
+
+    fn inner(&self) -> &Sim {
+        &self.sim
+    }
+    fn activate(&self, root: Root, kept: Kept) {
+        self.last.store(root.user.get(), SeqCst);
+        self.sim.activate(root, kept);
+    }
+    unsafe fn load(&self, pa: Pa) -> u64 {
+        if pa.get() & !(PAGE - 1) == self.root.load(SeqCst) {
+            match self.sim.me().0 {
+                0 if self.go(0, ENDING) => self.until(PINNED),
+                1 => self.saw.store(1, SeqCst),
+                _ => {}
+            }
+        }
+        // SAFETY: passed on.
+        unsafe { self.sim.load(pa) }
+    }
+    unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
+        if self.sim.me() == cpu(1) {
+            let goes_on = pa.get() == self.family.load(SeqCst) && self.saw.load(SeqCst) == 1;
+            if goes_on && self.go(ENDING, PINNED) {
+                self.until(GONE);
+            }
+            if pa.get() == self.gone.load(SeqCst) && self.stage.load(SeqCst) == GONE {
+                self.reached.fetch_add(1, SeqCst);
+            }
+        }
+        // SAFETY: passed on.
+        unsafe { self.sim.reach(pa, bytes) }
+    }
+    fn relax(&self) {
+        if self.sim.me() == cpu(0) {
+            self.go(PINNED, WAITING);
+        }
+        self.sim.relax();
+    }
+}
+
+#[test]
+fn finding_b_a_walk_goes_on_from_a_member_that_is_still_listed() {
+    let sim = Sim::new(Config::seeded(3, Bytes::new(64 * MB), 1)).unwrap();
+    let word = || AtomicU64::new(0);
+    let machine = Stages {
+        sim,
+        stage: word(),
+        family: word(),
+        last: word(),
+        root: AtomicU64::new(!0),
+        gone: word(),
+        reached: word(),
+        saw: word(),
+    };
+    let memory = machine.sim.config().memory.clone();
+    let mm: Mm<'_, Stages> = manager_on(&machine, &memory, Policy::BASE_ONLY);
+    let shell = mm.create(None).unwrap();
+    mm.switch(Some(shell)).unwrap();
+    area(&mm, shell, BASE, 16 * PAGE);
+    store(&machine.sim, &mm, shell, BASE, 1);
+    let frame = mm.frame_at(shell, Va::new(BASE)).unwrap();
+    let n = mm.fork(shell).unwrap();
+    let m = mm.fork(shell).unwrap(); // the list: shell, M, N
+    mm.switch(Some(m)).unwrap();
+    machine.root.store(machine.last.load(SeqCst), SeqCst);
+    mm.switch(None).unwrap();
+    machine.gone.store(n.frame().pa().get(), SeqCst);
+    machine.family.store(shell.frame().pa().get(), SeqCst);
+    machine.sim.parallel(3, |me| {
+        mm.online();
+        match me.0 {
+            0 => mm.end(m).unwrap(),
+            1 => {
+                machine.until(ENDING);
+                mm.mappings(frame).unwrap();
+            }
+            _ => {
+                machine.until(WAITING);
+                mm.end(n).unwrap();
+                machine.go(WAITING, GONE);
+            }
+        }
+    });
+    assert_eq!(machine.stage.load(SeqCst), GONE, "everybody was where it was to be");
+    assert_eq!(
+        machine.reached.load(SeqCst),
+        0,
+        "the walk was in the record of a space that is gone"
+    );
+    finish(&machine.sim, &mm, &[shell]);
 }

@@ -15,7 +15,7 @@ use foliant_units::{Frame, Va};
 #[repr(C)]
 pub(crate) struct Member {
     pub(crate) target: Target, // [a]
-    /// Operations at work in it, besides faults.
+    /// Operations at work in it, besides faults; [`LEAVING`] when nobody may begin one any more.
     pub(crate) users: AtomicU64, // [a]
     shifts: Shifts,            // [w], read at any time
     /// Its own frame, and that of the family's record.
@@ -38,20 +38,45 @@ struct Family {
 // SAFETY: words and structs of words.
 unsafe impl Record for Member {}
 
-/// A member that does not end before this is dropped.
+/// In `users`: the member leaves its family as soon as nobody has it pinned. It maps nothing any more, so walks pass over it.
+const LEAVING: u64 = 1 << 63;
+
+/// A member that does not end before this is dropped, and until then is on its family's list (R6).
 pub(crate) struct Pin<'m> {
     member: &'m Member,
 }
 
 impl<'m> Pin<'m> {
-    /// The caller is in a reader's section, or holds the lock of the family that the member is in.
+    /// The caller is in a reader's section in which the space was found by its name.
     pub(crate) fn new(member: &'m Member) -> Pin<'m> {
-        member.users.fetch_add(1, Ordering::SeqCst);
+        let before = member.users.fetch_add(1, Ordering::SeqCst);
+        assert!(before & LEAVING == 0, "a space that has a name leaves no family (R6)");
         Pin { member }
+    }
+    /// The first one that may be pinned, of those that `link` leads to. The caller holds the family's lock, so all of them are
+    /// on the list.
+    fn listed<M: Machine, P: Paging>(stock: &Stock<'m, M, P>, link: u64) -> Option<Pin<'m>> {
+        let mut next = Member::at(stock, link);
+        while let Some(member) = next {
+            let pin = Pin { member };
+            if member.users.fetch_add(1, Ordering::SeqCst) & LEAVING == 0 {
+                return Some(pin);
+            }
+            next = Member::at(stock, member.next.load(Ordering::Relaxed)); // dropped, the pin is taken back
+        }
+        None
     }
     /// The member, for as long as the pin lives.
     pub(crate) fn member(&self) -> &'m Member {
         self.member
+    }
+}
+
+impl Clone for Pin<'_> {
+    /// Another one: the member may be about to leave, and waits for both.
+    fn clone(&self) -> Self {
+        self.member.users.fetch_add(1, Ordering::SeqCst);
+        Pin { member: self.member }
     }
 }
 
@@ -155,8 +180,13 @@ impl Member {
         Ok(())
     }
 
-    /// Leaves the family: no entry of it is left (R2). Its shifts go.
+    /// Leaves the family: no entry of it is left (R2), and its name is gone. Waits for those that have it pinned, which go on from
+    /// it along the list, and only then takes it off (R6). Its shifts go.
     pub(crate) fn leave<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Last {
+        self.users.fetch_or(LEAVING, Ordering::SeqCst);
+        while self.users.load(Ordering::SeqCst) != LEAVING {
+            stock.machine.relax();
+        }
         let home = Member::in_frame(stock, self.family());
         let last = {
             let _held = home.kept.lock.lock(stock.machine);
@@ -174,10 +204,6 @@ impl Member {
                 _ => Last::No,
             }
         };
-        // Who pinned it while it was on the list.
-        while self.users.load(Ordering::SeqCst) > 0 {
-            stock.machine.relax();
-        }
         self.shifts.dissolve(stock);
         last
     }
@@ -188,15 +214,15 @@ impl Member {
         stock: &Stock<'m, M, P>,
     ) -> Option<Pin<'m>> {
         let _held = self.kept.lock.lock(stock.machine);
-        Member::at(stock, self.kept.first.load(Ordering::Relaxed)).map(Pin::new)
+        Pin::listed(stock, self.kept.first.load(Ordering::Relaxed))
     }
-    /// The member behind this one, pinned. This one is pinned by the caller, so it is on the list.
+    /// The member behind this one, pinned. This one is pinned by the caller, so it is on the list (R6).
     pub(super) fn behind<'m, M: Machine, P: Paging>(
         &self,
         stock: &Stock<'m, M, P>,
     ) -> Option<Pin<'m>> {
         let home = Member::in_frame(stock, self.family());
         let _held = home.kept.lock.lock(stock.machine);
-        Member::at(stock, self.next.load(Ordering::Relaxed)).map(Pin::new)
+        Pin::listed(stock, self.next.load(Ordering::Relaxed))
     }
 }

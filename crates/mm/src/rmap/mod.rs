@@ -27,9 +27,16 @@
 //!   living member are the deeper ones right behind it, and perhaps some more.
 //! - R5. A walk that sees as many entries as the folio counts has seen them all. One that does not may have missed some:
 //!   they were made meanwhile, or are being given up.
+//! - R6. A pinned member is on its family's list: it is taken off when nobody has it pinned, and from the moment that it wants to leave
+//!   nobody new pins it. So whoever has a member pinned finds the one behind it under the family's lock.
+//!
+//! **What a pin keeps whole**: the member's record and place on the list (R6), the root of its tables, and its list of shifts, whose places are
+//! only added to (`shifts::H1`). Not the members before and behind, which are pinned one by one; not the areas and not the
+//! tables below the root, which are read in a reader's section or under a table's lock. The family's record is kept by any pinned member, by
+//! counted entries in a reader's section, and by migration entries (R2, R3).
 //!
 //! **Locking.** `[f]` the family's lock, a leaf lock: held for a few words. `[w]` the space's writer. `[c]` constant. A member that
-//! a walk looks at is pinned: it does not end meanwhile.
+//! a walk looks at is pinned: it neither ends nor leaves the list meanwhile.
 //!
 //! **Not here**: what is done with the entries (`split`), areas (`space`).
 

@@ -35,6 +35,7 @@ pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
         let is_there = taken > 0 || stock.counts(head).entries() > 0;
         if is_there { Member::in_frame(stock, origin.family).first(stock) } else { None }
     };
+    // Between two steps one member is pinned at least, so the walk never stands beside the list (R6).
     let mut at = birth(stock, origin.birth, origin.family);
     let depth = at.as_ref().map(|birth| birth.depth());
     let mut leg = if depth.is_some() { Leg::Line } else { Leg::All };
@@ -60,9 +61,9 @@ pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
                 Leg::Again if is_behind => {}
                 Leg::Again => {
                     leg = Leg::All;
-                    return Some(Pin::new(member.member()));
+                    return Some(member.clone());
                 }
-                _ => return Some(Pin::new(member.member())),
+                _ => return Some(member.clone()),
             }
         }
     })

@@ -95,7 +95,7 @@ impl<'s, 'm, M: Machine, P: Paging> Batch<'s, 'm, M, P> {
                 old.gather.flush();
             }
             let gather = Gather::new(self.stock, &pin.member().target);
-            self.open[at] = Some(Open { gather, pin: Pin::new(pin.member()) });
+            self.open[at] = Some(Open { gather, pin: pin.clone() });
         }
         &mut self.open[at].as_mut().expect("just opened").gather
     }
