@@ -5,12 +5,16 @@
 mod common;
 use common::*;
 use core::ptr::NonNull;
+use foliant::fault::Orders;
 use foliant::manager::CollapseLimits;
+use foliant::space::SpaceId;
+use foliant::split::{Shrink, SplitError, SplitInto};
 use foliant::{FlushGrain, Policy};
 use foliant_machine::{Around, Cpus, Kept, PhysMem, Root, Tlb};
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Pa, Va};
+use foliant_units::{Bytes, Order, Pa, Pages, Va};
 use meddler::Meddler;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 const PAGE: u64 = 4096;
@@ -198,4 +202,67 @@ fn finding_b_a_walk_goes_on_from_a_member_that_is_still_listed() {
         "the walk was in the record of a space that is gone"
     );
     finish(&machine.sim, &mm, &[shell]);
+}
+
+const ALL: Shrink = Shrink { folios: 64, zeros_max: None };
+
+/// A space that CPUs 0 and 1 run, on a machine with a hook.
+fn running(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId) {
+    let (machine, mm) = meddled(3, 64, policy);
+    let id = mm.create(None).unwrap();
+    for n in 0..2 {
+        machine.sim.on(cpu(n), || {
+            mm.online();
+            mm.switch(Some(id)).unwrap();
+        });
+    }
+    (machine, mm, id)
+}
+
+#[test]
+fn finding_m_a_folio_that_is_busy_goes_on_waiting() {
+    let order = Order::new(4).unwrap();
+    let (machine, mm, id) = running(Policy::always(Orders::of(order)));
+    area(mm, id, BASE, MB);
+    store(&machine.sim, mm, id, BASE, 7);
+    let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
+    mm.unmap(id, range(BASE + 8 * PAGE, 8 * PAGE)).unwrap();
+    assert_eq!(mm.deferred(), 1);
+    // It is being split when its turn comes. That fails, for somebody pins it.
+    let pin: &'static Mutex<Option<_>> = Box::leak(Box::default());
+    machine.before_asking(move || {
+        machine.sim.on(cpu(2), || {
+            mm.online();
+            *pin.lock().unwrap() = mm.reference(frame);
+            let shrunk = mm.shrink_deferred(ALL);
+            assert_eq!((shrunk.seen, shrunk.split, shrunk.failed), (0, 0, 0), "it is passed over");
+        });
+    });
+    assert_eq!(mm.split_frame(frame, SplitInto::BASE), Err(SplitError::Pinned(frame)));
+    assert!(pin.lock().unwrap().take().is_some(), "the hook ran");
+    assert_eq!(mm.deferred(), 1, "it waits");
+    let shrunk = mm.shrink_deferred(ALL);
+    // Eight pages that nothing maps, and seven that were never written to.
+    assert_eq!((shrunk.split, shrunk.pages, mm.deferred()), (1, 15, 0));
+    finish(&machine.sim, mm, &[id]);
+}
+
+/// A large folio that holds little but zeros stays whole while somebody has it; it is no less worth splitting then.
+#[test]
+fn finding_m_an_underused_folio_that_is_pinned_goes_on_waiting() {
+    let (machine, mm, id) = running(Policy::always(Orders::of(Order::MEGA)));
+    area(mm, id, BASE, 2 * MB);
+    store(&machine.sim, mm, id, BASE, 7);
+    let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
+    let zeros = Shrink { zeros_max: Some(Pages::new(100)), ..ALL };
+    let pin = mm.reference(frame);
+    let shrunk = mm.shrink_deferred(zeros);
+    assert_eq!((shrunk.seen, shrunk.split, shrunk.failed), (1, 0, 1));
+    assert_eq!(mm.deferred(), 1, "it waits");
+    drop(pin);
+    let shrunk = mm.shrink_deferred(zeros);
+    assert_eq!((shrunk.split, shrunk.pages, mm.deferred()), (1, 511, 0));
+    // One that was looked at and is used waits for nothing.
+    store(&machine.sim, mm, id, BASE + PAGE, 7);
+    finish(&machine.sim, mm, &[id]);
 }

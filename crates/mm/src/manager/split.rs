@@ -65,3 +65,66 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         })?
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::fault::{Access, Orders, Policy};
+    use crate::manager::Setup;
+    use crate::space::{Flags, MapRequest, Place, SpaceId};
+    use crate::table::X86_64;
+    use crate::{Manager, Outcome};
+    use alloc::vec::Vec;
+    use foliant_sim::{Config, Sim};
+    use foliant_units::{Bytes, Frame, Order, Va, VaRange};
+
+    type Mm<'m> = Manager<'m, Sim, X86_64<4>>;
+    const START: Va = Va::new(0x10_0000_0000);
+    const LISTS: u64 = 8;
+
+    fn with_manager<R>(work: impl Fn(&Sim, &Mm<'_>, SpaceId) -> R) -> R {
+        let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
+        let policy = Policy::always(Orders::of(Order::MEGA));
+        let mm = Manager::new(&sim, &Setup::of(&sim.config().memory, policy)).unwrap();
+        let id = mm.create(None).unwrap();
+        let request = MapRequest {
+            place: Place::NoReplace(START),
+            bytes: Bytes::new(LISTS * Order::MEGA.bytes().get()),
+            flags: Flags::READ_WRITE,
+            tag: 0,
+        };
+        mm.map(id, &request).unwrap();
+        work(&sim, &mm, id)
+    }
+    fn block(nth: u64) -> VaRange {
+        let bytes = Order::MEGA.bytes();
+        VaRange::sized(START.add(nth * bytes.get()), bytes).unwrap()
+    }
+    fn fault(mm: &Mm<'_>, id: SpaceId, nth: u64) -> Frame {
+        let done = mm.fault(id, block(nth).start(), Access::Write);
+        assert_eq!(done, Outcome::Mapped(Order::MEGA));
+        mm.frame_at(id, block(nth).start()).unwrap()
+    }
+
+    /// Seven of the eight lists are held all the time: who wanted one of them would spin for ever, which the machine reports.
+    #[test]
+    fn finding_r4_a_large_folio_takes_one_list_of_eight() {
+        let frames: Vec<Frame> =
+            with_manager(|_, mm, id| (0..LISTS).map(|nth| fault(mm, id, nth)).collect());
+        with_manager(|sim, mm, id| {
+            let mut lists: Vec<u64> = Vec::new();
+            for (nth, frame) in (0..LISTS).zip(&frames) {
+                lists.push(frame.get() / Order::MEGA.pages().get() % LISTS);
+                let _held = mm.stock.hold_other_lists(*frame);
+                sim.parallel(1, |_| {
+                    assert_eq!(fault(mm, id, nth), *frame, "equal machines, equal frames");
+                });
+            }
+            for (nth, frame) in (0..LISTS).zip(&frames) {
+                let _held = mm.stock.hold_other_lists(*frame);
+                sim.parallel(1, |_| mm.unmap(id, block(nth)).unwrap());
+            }
+            lists.sort_unstable();
+            assert!(lists.iter().copied().eq(0..LISTS), "neighbours are on different lists");
+        });
+    }
+}

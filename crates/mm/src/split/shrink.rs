@@ -8,7 +8,7 @@ use crate::frame::Flag;
 use crate::stock::{Event, Held};
 use crate::table::Paging;
 use foliant_machine::Machine;
-use foliant_units::{Frame, Order, Pages};
+use foliant_units::{Order, Pages};
 
 /// How far a shrinker goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ pub struct Shrunk {
     pub seen: u64,
     /// Folios that were split.
     pub split: u64,
-    /// Folios that were to be split and stayed: they wait again.
+    /// Folios that were to be split and stayed: they go on waiting.
     pub failed: u64,
     /// Pages given back.
     pub pages: u64,
@@ -41,7 +41,8 @@ enum Why {
 
 impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
     /// Splits folios that wait for it, oldest first, as far as `how` allows, with one flush for up to [`LIST_MAX`]. It looks
-    /// at no more of them than are on the lists now, and what cannot be split goes to the end: so nothing holds it up.
+    /// at no more of them than are on the lists now, passes over what somebody else holds, and what cannot be split is at the
+    /// end: so nothing holds it up.
     pub(crate) fn shrink(&self, how: Shrink) -> Shrunk {
         let mut done = Shrunk::default();
         let (mut budget, mut turn) = (how.folios.min(self.stock.deferred()), 0);
@@ -73,29 +74,31 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
                 break;
             };
             seen += 1;
-            let head = reference.head();
-            // Broken memory is not looked at, and waits no longer.
-            let Ok(held) = self.stock.hold_pinned(reference) else { continue };
+            // Whatever fails from here on, it waits as before (stock::deferred::L3).
+            let Ok(held) = self.stock.hold_pinned(reference) else {
+                done.failed += 1;
+                continue;
+            };
             let Some(why) = self.worth(&held, how) else {
-                // Nobody looked for zeros in it: it waits for who does.
-                if how.zeros_max.is_none() && held.order() == Order::MEGA {
-                    self.stock.defer(head);
+                // Where nobody looked for zeros in it, it waits for the one who does.
+                if how.zeros_max.is_some() || held.order() != Order::MEGA {
+                    self.stock.undefer_used(&held);
                 }
                 continue;
             };
             match self.take(&mut batch, held, into) {
                 Ok(began) => {
-                    taken[used] = Some((began, head, why));
+                    taken[used] = Some((began, why));
                     used += 1;
                 }
-                Err(_) => self.wait_again(head, why, done),
+                Err(_) => done.failed += 1,
             }
         }
         batch.flush();
-        for (began, head, why) in taken.into_iter().flatten() {
+        for (began, why) in taken.into_iter().flatten() {
             match self.finish(began, into) {
                 Ok(pieces) => self.count_shrunk(&pieces, why, done),
-                Err(_) => self.wait_again(head, why, done),
+                Err(_) => done.failed += 1,
             }
         }
         done.seen += seen;
@@ -110,18 +113,6 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         }
         let most = how.zeros_max.filter(|_| order == Order::MEGA)?;
         (zero_pages(self.stock, head, order, most) > most).then_some(Why::Underused)
-    }
-
-    /// A folio that stayed whole is looked at again another time, if it still is one.
-    fn wait_again(&self, head: Frame, why: Why, done: &mut Shrunk) {
-        done.failed += 1;
-        if why == Why::PartlyMapped
-            && let Some(reference) = self.stock.get_unless_zero(head)
-            && reference.head() == head
-            && self.stock.identity(head).has(Flag::PartlyMapped)
-        {
-            self.stock.defer(head);
-        }
     }
 
     fn count_shrunk(&self, pieces: &Pieces, why: Why, done: &mut Shrunk) {

@@ -3,19 +3,23 @@
 //! ```text
 //!   shard of the folio's 2 MiB block:   first ─▶ head ◀─▶ head ◀─▶ head ◀─ last        words 2 and 3 of the heads
 //!     put    at the end, when a folio of 2 MiB is made, or one of four pages and more has lost a page
-//!     out    when it is given back or made pieces of; by who looks for folios to split, from the front
+//!     turn   the first one that nobody holds is pinned and goes to the end: whatever becomes of its split, it waits
+//!     out    when it is given back or made pieces of; by its holder, who found that it is used; when it is broken
 //! ```
 //!
 //! **Invariants**
 //! - L1. A folio is on its list exactly while it has `Flag::Deferred`; both change under the list's lock.
-//! - L2. A folio leaves the list before its descriptor becomes another one's. Who takes one from the front pins it under the
+//! - L2. A folio leaves the list before its descriptor becomes another one's. Whoever takes a turn pins it under the
 //!   lock, and passes over one that nobody keeps any more: that is about to be taken out.
+//! - L3. A folio that is worth splitting leaves the list by being split or given back, and by nothing else. One that is busy
+//!   when its turn comes is passed over, one that cannot be split is at the end already: there is nobody who has to remember to put it back. Whoever
+//!   takes a used one off asks again under the lock whether it has lost a page: the one who unmapped it found it on the list.
 //!
 //! **Locking.** One leaf lock for each of a few shards, chosen by the frame, so that faults and unmaps seldom meet.
 //!
 //! **Not here**: whether a folio is worth it, splitting (`split`).
 
-use super::{Event, Reference, SizeEvent, Stock};
+use super::{Event, Held, Reference, SizeEvent, Stock};
 use crate::frame::{Flag, Link};
 use crate::sync::{AtomicU64, Ordering, Spin};
 use crate::table::Paging;
@@ -55,6 +59,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         if !self.flag(head, Flag::Deferred) {
             return;
         }
+        self.append(shard, head);
+        shard.listed.fetch_add(1, Ordering::Relaxed);
+    }
+    fn append(&self, shard: &Shard, head: Frame) {
         let last = shard.last.load(Ordering::Relaxed);
         self.set_link(head, Link::Next, 0);
         self.set_link(head, Link::Before, last);
@@ -63,9 +71,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             None => shard.first.store(head.get() + 1, Ordering::Relaxed),
         }
         shard.last.store(head.get() + 1, Ordering::Relaxed);
-        shard.listed.fetch_add(1, Ordering::Relaxed);
     }
-    /// Takes a folio off its list, if it is on it.
+    /// Takes a folio off its list that ends, if it is on it.
     pub(super) fn undefer(&self, head: Frame) {
         if !self.identity(head).has(Flag::Deferred) {
             return;
@@ -73,8 +80,23 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let shard = self.deferred.of(head);
         let _held = shard.lock.lock(self.machine);
         if self.identity(head).has(Flag::Deferred) {
-            self.unlink(shard, head);
+            self.take_off(shard, head);
         }
+    }
+    /// Takes a folio off its list that was found to be used; one that has lost a page meanwhile goes on waiting (L3).
+    pub(crate) fn undefer_used(&self, held: &Held<'_, 'm, M, P>) {
+        let head = held.head();
+        let shard = self.deferred.of(head);
+        let _held = shard.lock.lock(self.machine);
+        let identity = self.identity(head);
+        if identity.has(Flag::Deferred) && !identity.has(Flag::PartlyMapped) {
+            self.take_off(shard, head);
+        }
+    }
+    fn take_off(&self, shard: &Shard, head: Frame) {
+        self.unlink(shard, head);
+        shard.listed.fetch_sub(1, Ordering::Relaxed);
+        self.unflag(head, Flag::Deferred);
     }
     fn unlink(&self, shard: &Shard, head: Frame) {
         let link = |link| self.link(head, link);
@@ -87,15 +109,14 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             Some(before) => self.set_link(before, Link::Next, next),
             None => shard.first.store(next, Ordering::Relaxed),
         }
-        shard.listed.fetch_sub(1, Ordering::Relaxed);
-        self.unflag(head, Flag::Deferred);
     }
 
     /// How many folios are on the lists.
     pub(crate) fn deferred(&self) -> u64 {
         self.deferred.shards.iter().map(|shard| shard.listed.load(Ordering::Relaxed)).sum()
     }
-    /// Takes the folio that has waited longest off one of the lists, pinned; the lists take turns as `turn` says.
+    /// The folio that has waited longest on one of the lists, pinned. It goes to the end of its list; the lists take turns as
+    /// `turn` says. One that somebody holds keeps its place; broken memory waits no longer.
     pub(crate) fn next_deferred(&self, turn: &mut usize) -> Option<Reference<'_, 'm, M, P>> {
         for _ in 0..SHARDS {
             let shard = &self.deferred.shards[*turn % SHARDS];
@@ -103,11 +124,17 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             let _held = shard.lock.lock(self.machine);
             let mut next = shard.first.load(Ordering::Relaxed);
             while let Some(head) = next.checked_sub(1).map(Frame::new) {
-                if let Some(reference) = self.pin(head) {
+                next = self.link(head, Link::Next);
+                let identity = self.identity(head);
+                if identity.has(Flag::Poisoned) {
+                    self.take_off(shard, head);
+                } else if !identity.has(Flag::Locked)
+                    && let Some(reference) = self.pin(head)
+                {
                     self.unlink(shard, head);
+                    self.append(shard, head);
                     return Some(reference);
                 }
-                next = self.link(head, Link::Next);
             }
         }
         None
@@ -148,6 +175,14 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                 return;
             }
         }
+    }
+
+    /// Holds every list but the one of the folio at `head`.
+    #[cfg(test)]
+    pub(crate) fn hold_other_lists(&self, head: Frame) -> alloc::vec::Vec<crate::sync::Held<'_>> {
+        let own: *const Shard = self.deferred.of(head);
+        let others = self.deferred.shards.iter().filter(|shard| !core::ptr::eq(*shard, own));
+        others.map(|shard| shard.lock.lock(self.machine)).collect()
     }
 
     /// How many folios the links of the lists lead to; the error is one that should not be there. Nobody is at work.
