@@ -3,16 +3,17 @@
 #![allow(unsafe_code)]
 
 mod common;
+use common::watch::Watch;
 use common::*;
 use core::ptr::NonNull;
 use foliant::fault::Orders;
 use foliant::manager::CollapseLimits;
-use foliant::space::SpaceId;
+use foliant::space::{Advice, Flags, Move, SpaceId};
 use foliant::split::{Shrink, SplitError, SplitInto};
-use foliant::{FlushGrain, Policy};
-use foliant_machine::{Around, Cpus, Kept, PhysMem, Root, Tlb};
+use foliant::{Access, FlushGrain, Policy};
+use foliant_machine::{Around, Cpus, Kept, PhysMem, Replace, Root, Tlb};
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Order, Pa, Pages, Va};
+use foliant_units::{Bytes, Frame, Order, Pa, Pages, Va};
 use meddler::Meddler;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -265,4 +266,100 @@ fn finding_m_an_underused_folio_that_is_pinned_goes_on_waiting() {
     // One that was looked at and is used waits for nothing.
     store(&machine.sim, mm, id, BASE + PAGE, 7);
     finish(&machine.sim, mm, &[id]);
+}
+
+/// S1: what a second CPU does in a range in which a first one has an entry out of use.
+fn meet(name: &str, rule: Replace, work: impl Fn(&Mm<'_, Watch>, SpaceId, Frame) + Sync) {
+    let mut config = Config::seeded(2, Bytes::new(64 * MB), 1);
+    config.rules.replace = rule;
+    let machine = Watch::new(Sim::new(config).unwrap());
+    let memory = machine.sim.config().memory.clone();
+    let mm: Mm<'_, Watch> = manager_on(&machine, &memory, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    for n in 0..2 {
+        machine.sim.on(cpu(n), || {
+            mm.online();
+            mm.switch(Some(id)).unwrap();
+        });
+    }
+    area(&mm, id, BASE, 4 * PAGE);
+    (0..4).for_each(|page| drop(store(&machine.sim, &mm, id, BASE + page * PAGE, page)));
+    let frame = mm.frame_at(id, Va::new(BASE + 2 * PAGE)).unwrap();
+    let child = mm.fork(id).unwrap();
+    machine.sim.parallel(2, |me| match me.0 {
+        // Copies the third page, which the child has too: its entry is broken until the others were asked.
+        0 => {
+            machine.stop_before_asking();
+            store(&machine.sim, &mm, id, BASE + 2 * PAGE, 9);
+        }
+        _ => {
+            machine.until_stopped();
+            work(&mm, id, frame);
+            assert!(machine.go_on(), "{name} did not meet the entry");
+        }
+    });
+    assert_eq!(machine.found(), Vec::<String>::new(), "{name}");
+    for n in 0..2 {
+        machine.sim.on(cpu(n), || mm.switch(None).unwrap());
+    }
+    mm.end(child).unwrap();
+}
+
+#[test]
+fn finding_s1_nobody_waits_for_an_entry_under_its_tables_lock() {
+    let all = || range(BASE, 4 * PAGE);
+    for rule in [Replace::InPlace, Replace::BreakBeforeMake] {
+        meet("advice", rule, |mm, id, _| mm.advise(id, all(), Advice::DontNeed).unwrap());
+        meet("unmap", rule, |mm, id, _| mm.unmap(id, all()).unwrap());
+        meet("protect", rule, |mm, id, _| mm.protect(id, all(), Flags::READ).unwrap());
+        meet("fork", rule, |mm, id, _| _ = mm.fork(id).unwrap());
+        meet("remap", rule, |mm, id, _| {
+            mm.remap(id, all(), Bytes::new(4 * PAGE), Move::To(Va::new(BASE + MB))).unwrap();
+        });
+        meet("the reverse map", rule, |mm, _, frame| _ = mm.mappings(frame).unwrap());
+    }
+}
+
+/// What three CPUs do to each other in one space, for other waits of the kind.
+#[test]
+fn finding_s1_a_mix_of_everything_waits_for_nothing_under_a_tables_lock() {
+    let policy = Policy::always(Orders::of(Order::MEGA).with(Orders::of(Order::new(4).unwrap())));
+    for seed in 0..24 {
+        let mut config = Config::seeded(3, Bytes::new(64 * MB), seed);
+        if seed % 2 == 1 {
+            config.rules.replace = Replace::BreakBeforeMake;
+        }
+        let machine = Watch::new(Sim::new(config).unwrap());
+        let memory = machine.sim.config().memory.clone();
+        let mm: Mm<'_, Watch> = manager_on(&machine, &memory, policy);
+        let id = mm.create(None).unwrap();
+        let whole = area(&mm, id, BASE, 4 * MB);
+        machine.sim.parallel(3, |me| {
+            mm.online();
+            mm.switch(Some(id)).unwrap();
+            let mut state = seed * 3 + u64::from(me.0) + 1;
+            for _ in 0..60 {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let (what, page) = (state >> 33, state >> 40 & 1023);
+                let va = Va::new(BASE + page * PAGE);
+                let part = range(va.get() & !(64 * PAGE - 1), 64 * PAGE);
+                let frame = || mm.frame_at(id, va);
+                match what % 12 {
+                    0 => mm.advise(id, part, Advice::DontNeed).unwrap(),
+                    1 => mm.protect(id, part, Flags::READ).unwrap(),
+                    2 => mm.protect(id, whole, Flags::READ_WRITE).unwrap(),
+                    3 => _ = mm.fork(id).map(|child| mm.end(child)),
+                    4 => _ = mm.split(id, va, SplitInto::BASE),
+                    5 => _ = mm.collapse(id, Va::new(BASE), CollapseLimits::NONE),
+                    6 => _ = frame().map(|frame| mm.relocate(frame)),
+                    7 => _ = mm.shrink_deferred(ALL),
+                    8 => _ = mm.fault(id, va, Access::Read),
+                    _ => _ = mm.fault(id, va, Access::Write),
+                }
+            }
+            mm.switch(None).unwrap();
+        });
+        assert_eq!(machine.found(), Vec::<String>::new(), "seed {seed}");
+        finish(&machine.sim, &mm, &[id]);
+    }
 }

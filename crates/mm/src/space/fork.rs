@@ -113,11 +113,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
                 let stop = behind(va, Level::MEGA).min(end);
                 let mut broken = Broken::none();
                 let reached = self.entries(gather, &mut broken, (&locked, &copy), (va, stop));
-                drop((copy, locked));
+                drop(copy);
                 let full = gather.is_full();
+                let met = locked.let_go();
                 broken.mend(gather, &self.from, (va, Level::BASE));
                 if reached < stop && !full {
-                    self.stock.machine.relax(); // an entry is being replaced: its owner needs the lock
+                    met.wait(); // an entry is being replaced (table::I9)
                 }
                 Ok(reached)
             }

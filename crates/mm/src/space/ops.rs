@@ -384,10 +384,10 @@ pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
                     }
                     at = at.add(FRAME_BYTES);
                 }
-                drop(locked);
+                let met = locked.let_go();
                 broken.mend(gather, &tables, (va, Level::BASE));
                 if breaking {
-                    stock.machine.relax(); // an entry is being replaced: its owner needs the lock
+                    met.wait(); // an entry is being replaced (table::I9)
                 }
                 at
             }

@@ -252,8 +252,7 @@ fn relocate<M: Machine, P: Paging>(
                 let slot = Slot::of(va, Level::BASE);
                 let word = match locked.entry(slot) {
                     Entry::Soft(soft) if soft.is_waited_for() => {
-                        drop(locked);
-                        stock.machine.relax();
+                        locked.let_go().wait();
                         continue;
                     }
                     Entry::None => None,

@@ -46,7 +46,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         while va < range.end() {
             let room = gather.room(Level::ENTRIES);
             va = match self.tables.lock(va, Level::BASE) {
-                Ok(locked) => self.entries(gather, &locked, va, range.end(), room),
+                Ok(locked) => self.entries(gather, locked, va, range.end(), room),
                 Err(missing) if missing.what == Gap::Leaf => {
                     self.leaf(gather, missing.level, va, range)
                 }
@@ -69,8 +69,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         let slot = Slot::of(va, level);
         let Entry::Soft(soft) = locked.entry(slot) else { return va };
         if soft.is_waited_for() {
-            drop(locked);
-            self.stock.machine.relax();
+            locked.let_go().wait();
             return va;
         }
         if self.guards == Guards::Drop {
@@ -84,7 +83,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
     fn entries(
         &self,
         gather: &mut Gather<'z, 'm, M, P>,
-        locked: &Locked<'_, M, P>,
+        locked: Locked<'_, M, P>,
         va: Va,
         end: Va,
         room: usize,
@@ -123,7 +122,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         run.end(gather);
         self.space.uncharge(self.stock.machine.me(), pages);
         if breaking {
-            self.stock.machine.relax(); // an entry is being replaced: its owner needs the lock
+            locked.let_go().wait(); // an entry is being replaced (table::I9)
         }
         va
     }

@@ -156,8 +156,7 @@ impl<'m, M: Machine, P: Paging, I: Iterator<Item = Shift>> Places<'_, 'm, M, P, 
             match self.named(locked.entry(slot), (base, level)) {
                 Named::Other => {}
                 Named::Breaking => {
-                    drop(locked);
-                    self.stock.machine.relax(); // its owner needs the lock
+                    locked.let_go().wait(); // its owner needs the lock (table::I9)
                     return Next::On;
                 }
                 Named::Ours(state, pa, attrs) => {

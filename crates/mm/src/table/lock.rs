@@ -92,6 +92,10 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
     pub(super) fn machine(&self) -> &'m M {
         self.tables.machine()
     }
+    /// Unlocks, for one that met an entry out of use and is about to wait for its owner.
+    pub(crate) fn let_go(self) -> LetGo<'m, M> {
+        LetGo { machine: self.machine() }
+    }
     /// The level of its entries.
     pub fn level(&self) -> Level {
         self.level
@@ -249,6 +253,19 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
         let frame = self.table.pa().frame();
         mem::forget(self); // the lock bit went with the word
         Stale::unmapped(frame, Order::BASE)
+    }
+}
+
+/// The right to wait for the owner of an entry that is out of use: made of the lock that the owner needs (I9).
+#[must_use = "the owner of the entry is waited for"]
+pub(crate) struct LetGo<'m, M> {
+    machine: &'m M,
+}
+
+impl<M: Cpus> LetGo<'_, M> {
+    /// Lets the owner run.
+    pub(crate) fn wait(self) {
+        self.machine.relax();
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod kernel;
 pub mod meddler;
 pub mod recorder;
+pub mod watch;
 
 use foliant::manager::Setup;
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
