@@ -4,10 +4,11 @@ use super::area::{Area, Flags};
 use super::huge;
 use super::ops::{RangeError, change_entries, check, hole};
 use super::record::Space;
+use super::split_leaf;
 use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
 use crate::stock::Stock;
-use crate::table::{Attrs, Blocked, Entry, Paging, Slot, Soft, SoftKind, Spare, Tables};
+use crate::table::{Attrs, Blocked, Entry, Paging, Slot, SoftKind, Spare, Tables};
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Level, VaRange};
 
@@ -30,7 +31,8 @@ pub enum Advice {
     PopulateRead,
     /// Every page is made present for writing, as faults would.
     PopulateWrite,
-    /// The contents are dropped, and a touch is refused from now on.
+    /// The contents are dropped, and a touch is refused from now on: of each page in one step, so who reads it meanwhile finds
+    /// what it held, or is refused.
     GuardInstall,
     /// Guards are taken out.
     GuardRemove,
@@ -73,72 +75,38 @@ pub(crate) fn advise<M: Machine, P: Paging>(
             gather.settle();
         }
         Advice::PopulateRead | Advice::PopulateWrite => {}
-        Advice::GuardInstall => {
-            Zap::new(stock, space, Guards::Drop).range(&mut gather, range);
-            gather.flush();
-            guard(stock, space, range)?;
-        }
+        Advice::GuardInstall => guard(stock, space, &mut gather, range)?,
         Advice::GuardRemove => unguard(stock, space, range),
     }
     gather.flush();
     Ok(())
 }
 
-/// Puts guards where nothing is. A page that a fault brought in meanwhile is taken out again. Without memory for a
-/// table the guards put in so far stay: each is as good alone.
-fn guard<M: Machine, P: Paging>(
-    stock: &Stock<'_, M, P>,
-    space: &Space,
+/// Puts guards in the place of whatever is there. Each page becomes one in one step, so a load beside this finds what was there,
+/// or the guard. Without memory for a table the guards put in so far stay, and so do the pages behind them: each is as good alone.
+fn guard<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    space: &'s Space,
+    gather: &mut Gather<'s, 'm, M, P>,
     range: VaRange,
 ) -> Result<(), RangeError> {
     let tables: Tables<'_, M, P> = space.tables(stock);
-    let word = Soft { kind: SoftKind::Guard, payload: 0 }.word();
-    let mut spare = Spare::new();
-    let mut va = range.start();
-    while va < range.end() {
+    let zap = Zap::new(stock, space, Guards::Put);
+    let (mut spare, mut va, mut done) = (Spare::new(), range.start(), Ok(()));
+    while va < range.end() && done.is_ok() {
         match tables.ensure(va, Level::BASE, &mut spare) {
-            Ok(()) => {}
+            Ok(()) => va = zap.table_of(gather, va, range.end()),
             Err(Blocked::NeedTable(_)) => {
-                if stock.refill(&mut spare, 1).is_err() {
-                    return Err(RangeError::NoMemory);
-                }
-                continue;
+                done = stock.refill(&mut spare, 1).map_err(RangeError::from);
             }
-            Err(_) => {
-                zap_again(stock, space, VaRange::new(va, behind(va, Level::MEGA)), range);
-                continue;
-            }
-        }
-        let Ok(locked) = tables.lock(va, Level::BASE) else { continue };
-        let end = behind(va, Level::MEGA).min(range.end());
-        while va < end {
-            let slot = Slot::of(va, Level::BASE);
-            match locked.entry(slot) {
-                Entry::None => locked.set(slot, word),
-                Entry::Soft(soft) if soft.kind == SoftKind::Guard => {}
-                _ => break,
-            }
-            va = va.add(FRAME_BYTES);
-        }
-        drop(locked);
-        if va < end {
-            zap_again(stock, space, VaRange::new(va, end), range);
+            Err(Blocked::Leaf(level)) => split_leaf(stock, space, &tables, va, level),
+            Err(Blocked::Soft(_)) => stock.machine.relax(), // a leaf that is being replaced
+            Err(Blocked::Refused(why)) => panic!("{range:?} was checked, and yet: {why}"),
         }
     }
     stock.drain(&mut spare);
-    Ok(())
-}
-
-fn zap_again<M: Machine, P: Paging>(
-    stock: &Stock<'_, M, P>,
-    space: &Space,
-    part: Option<VaRange>,
-    range: VaRange,
-) {
-    let part = part.map_or(range, |p| range.intersect(p));
-    let mut gather = Gather::new(stock, &space.member.target);
-    Zap::new(stock, space, Guards::Keep).range(&mut gather, part);
-    gather.flush();
+    gather.settle();
+    done
 }
 
 fn unguard<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, space: &Space, range: VaRange) {

@@ -5,7 +5,7 @@ use super::record::Space;
 use crate::flush::{Gather, Used};
 use crate::frame::Kind;
 use crate::stock::Stock;
-use crate::table::{Attrs, Entry, Gap, Locked, Paging, Prune, Slot, SoftKind, Spare, Tables};
+use crate::table::{Attrs, Entry, Gap, Locked, Paging, Prune, Slot, Soft, SoftKind, Spare, Tables};
 use core::cell::Cell;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Va, VaRange};
@@ -17,7 +17,12 @@ pub(super) enum Guards {
     Keep,
     /// They go with the mapping.
     Drop,
+    /// They stay, and each page that is there or could be becomes one, in one step.
+    Put,
 }
+
+/// A guard.
+const GUARD: u64 = Soft { kind: SoftKind::Guard, payload: 0 }.word();
 
 pub(super) struct Zap<'z, 'm, M: Machine, P: Paging> {
     stock: &'z Stock<'m, M, P>,
@@ -58,6 +63,15 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         }
         gather.settle();
     }
+    /// [`range`](Self::range) for the pages from `va` on of one table, which is there, as far as there is room. Returns how far it came; the caller
+    /// settles.
+    pub(super) fn table_of(&self, gather: &mut Gather<'z, 'm, M, P>, va: Va, end: Va) -> Va {
+        let room = gather.room(Level::ENTRIES);
+        match self.tables.lock(va, Level::BASE) {
+            Ok(locked) => self.entries(gather, locked, va, end, room),
+            Err(_) => va,
+        }
+    }
     /// How many promises were kept in what was taken out.
     pub(super) fn kept(&self) -> u64 {
         self.kept.get()
@@ -91,13 +105,15 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         let end = behind(va, Level::MEGA).min(end);
         let (mut va, mut room, mut run) = (va, room, Run::default());
         let (mut pages, mut breaking) = (0, false);
+        let left = if self.guards == Guards::Put { GUARD } else { 0 };
         while va < end && room > 1 && !gather.is_full() {
             let slot = Slot::of(va, Level::BASE);
             match locked.entry(slot) {
-                Entry::None => {}
+                Entry::None if left == 0 => {}
+                Entry::None => locked.set(slot, left),
                 Entry::Leaf { .. } => {
                     // Taken in one step: accessed and dirty bits set until then are in the word.
-                    let word = locked.take(slot);
+                    let word = locked.update(slot, |_| left);
                     let Entry::Leaf { pa, attrs } = P::decode(word, Level::BASE, slot) else {
                         unreachable!("leaves change under the lock only")
                     };
@@ -113,8 +129,8 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
                     break;
                 }
                 Entry::Soft(soft)
-                    if soft.kind == SoftKind::Guard && self.guards == Guards::Keep => {}
-                Entry::Soft(_) => locked.set(slot, 0),
+                    if soft.kind == SoftKind::Guard && self.guards != Guards::Drop => {}
+                Entry::Soft(_) => locked.set(slot, left),
                 Entry::Table(_) => unreachable!("base words name no tables"),
             }
             va = va.add(FRAME_BYTES);

@@ -1,6 +1,7 @@
 //! A machine, a manager and a space for tests of behaviour.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod beside;
 pub mod kernel;
 pub mod meddler;
 pub mod recorder;

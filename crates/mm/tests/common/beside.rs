@@ -1,0 +1,175 @@
+//! A machine on which a second CPU acts in the middle of what the first one does: before its n-th step, for every n.
+//!
+//! A step is a contract call that reads or changes a word that others see. Before the chosen one CPU 1 begins its part, on
+//! a thread of its own; CPU 0 goes on when that is done, or when it waits for CPU 0. So nothing of the manager has to be
+//! known here: no lock, no format, no place in the code.
+
+use foliant_machine::{Around, Clock, Cpus, KernelFault, KernelVa, Owner, PhysMem, Witness};
+use foliant_sim::Sim;
+use foliant_units::{Bytes, Cpu, FrameRange, Pa, Va};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+/// So many spins in a row mean that CPU 1 waits for CPU 0.
+const PATIENCE: u64 = 100;
+
+type Part = Box<dyn FnOnce() + Send>;
+
+/// The simulator and the other CPU's part.
+pub struct Beside {
+    pub sim: Sim,
+    /// Steps left until the part begins, 0 where none is waiting for it.
+    left: AtomicU64,
+    part: Mutex<Option<Part>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    spins: AtomicU64,
+    finished: Arc<AtomicBool>,
+    breaths: AtomicU64,
+    steps: AtomicU64,
+}
+
+impl Beside {
+    pub fn new(sim: Sim) -> Beside {
+        Beside {
+            sim,
+            left: AtomicU64::new(0),
+            part: Mutex::new(None),
+            thread: Mutex::new(None),
+            spins: AtomicU64::new(0),
+            finished: Arc::new(AtomicBool::new(true)),
+            breaths: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
+        }
+    }
+
+    /// Does `work` on CPU 0, and `part` on CPU 1 from the `nth` step of it on, counted from 1. `None` where the work has
+    /// fewer steps: then the part was not done.
+    pub fn before_step<R>(
+        &'static self,
+        nth: u64,
+        part: impl FnOnce() + Send + 'static,
+        work: impl FnOnce() -> R,
+    ) -> Option<R> {
+        *self.part.lock().unwrap() = Some(Box::new(move || self.sim.on(Cpu(1), part)));
+        self.left.store(nth, SeqCst);
+        let done = work();
+        self.left.store(0, SeqCst);
+        let unused = self.part.lock().unwrap().take();
+        let thread = self.thread.lock().unwrap().take();
+        while !self.finished.load(SeqCst) {
+            self.sim.relax(); // it may wait for this CPU
+        }
+        thread.map(JoinHandle::join).transpose().expect("the other CPU's part succeeds");
+        unused.is_none().then_some(done)
+    }
+
+    /// Steps of CPU 0 so far.
+    pub fn steps(&self) -> u64 {
+        self.steps.load(SeqCst)
+    }
+    /// How often long work let others run.
+    pub fn breaths(&self) -> u64 {
+        self.breaths.load(SeqCst)
+    }
+
+    fn step(&self) {
+        if self.sim.me() != Cpu(0) {
+            return;
+        }
+        self.steps.fetch_add(1, SeqCst);
+        if self.left.load(SeqCst) == 0 || self.left.fetch_sub(1, SeqCst) > 1 {
+            return;
+        }
+        let part = self.part.lock().unwrap().take().expect("armed once");
+        self.finished.store(false, SeqCst);
+        self.spins.store(0, SeqCst);
+        let finished = Finished(Arc::clone(&self.finished));
+        *self.thread.lock().unwrap() = Some(thread::spawn(move || {
+            let _finished = finished;
+            part();
+        }));
+        while !self.finished.load(SeqCst) && self.spins.load(SeqCst) < PATIENCE {
+            self.sim.relax();
+        }
+    }
+}
+
+/// Says so when the part is over, also by a panic.
+struct Finished(Arc<AtomicBool>);
+
+impl Drop for Finished {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+#[allow(unsafe_code)]
+// SAFETY: everything is the simulator's.
+unsafe impl Around for Beside {
+    type Inner = Sim;
+
+    fn inner(&self) -> &Sim {
+        &self.sim
+    }
+    unsafe fn load(&self, pa: Pa) -> u64 {
+        self.step();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.sim.load(pa) }
+    }
+    unsafe fn store(&self, pa: Pa, word: u64) {
+        self.step();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.sim.store(pa, word) }
+    }
+    unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
+        self.step();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.sim.compare_exchange(pa, old, new) }
+    }
+    unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
+        self.step();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.sim.kernel_load(va) }
+    }
+    unsafe fn kernel_store(&self, va: Va, word: u64) -> Result<(), KernelFault> {
+        self.step();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.sim.kernel_store(va, word) }
+    }
+    unsafe fn kernel_compare_exchange(
+        &self,
+        va: Va,
+        old: u64,
+        new: u64,
+    ) -> Result<Result<u64, u64>, KernelFault> {
+        self.step();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.sim.kernel_compare_exchange(va, old, new) }
+    }
+    unsafe fn kernel_fill(
+        &self,
+        va: Va,
+        stride: Bytes,
+        count: u64,
+        word: u64,
+    ) -> Result<(), KernelFault> {
+        self.step();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.sim.kernel_fill(va, stride, count, word) }
+    }
+    fn owned(&self, frames: FrameRange, owner: Owner) {
+        self.step();
+        self.sim.owned(frames, owner);
+    }
+    fn relax(&self) {
+        if self.sim.me() == Cpu(1) {
+            self.spins.fetch_add(1, SeqCst);
+        }
+        self.sim.relax();
+    }
+    fn breathe(&self) {
+        self.breaths.fetch_add(1, SeqCst);
+        self.sim.breathe();
+    }
+}

@@ -1,0 +1,232 @@
+//! What outsiders proved of faults and rights, and its kin: a second CPU acts before each step of the first.
+
+mod common;
+use common::beside::Beside;
+use common::*;
+use foliant::fault::{Orders, Refusal};
+use foliant::frame::Kind;
+use foliant::manager::{SpaceError, UserMapError};
+use foliant::pool::Budget;
+use foliant::space::{
+    Advice, Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId,
+};
+use foliant::table::{Attrs, Entry};
+use foliant::vmap::Request;
+use foliant::{Access, Outcome, Policy};
+use foliant_machine::Replace;
+use foliant_sim::{Config, Mode, Sim};
+use foliant_units::{Bytes, Order, Va, VaRange};
+use std::sync::Mutex;
+
+type World = (&'static Beside, &'static Mm<'static, Beside>);
+
+const RULES: [Replace; 2] = [Replace::InPlace, Replace::BreakBeforeMake];
+/// More steps than any of the operations here has.
+const STEPS: u64 = 20_000;
+
+/// Two CPUs that are real threads, with all checkers.
+fn world(replace: Replace, policy: Policy) -> World {
+    let mut config = Config::seeded(2, Bytes::new(32 * MB), 1);
+    config.mode = Mode::Free;
+    config.rules.replace = replace;
+    let machine: &'static Beside = Box::leak(Box::new(Beside::new(Sim::new(config).unwrap())));
+    let memory = machine.sim.config().memory.clone();
+    let mm: &'static Mm<'static, Beside> =
+        Box::leak(Box::new(manager_on(machine, &memory, policy)));
+    for n in 0..2 {
+        machine.sim.on(cpu(n), || mm.online());
+    }
+    (machine, mm)
+}
+
+/// A space that CPU 0 runs.
+fn program(mm: &Mm<'static, Beside>) -> SpaceId {
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    id
+}
+fn request(at: u64, bytes: u64, flags: Flags) -> MapRequest {
+    MapRequest { place: Place::NoReplace(Va::new(at)), bytes: Bytes::new(bytes), flags, tag: 0 }
+}
+
+/// Ends the spaces of a scene. Everything is recounted once, behind the last one.
+fn leave((machine, mm): World, spaces: &[SpaceId]) {
+    for n in 0..2 {
+        machine.sim.on(cpu(n), || mm.switch(None).unwrap());
+    }
+    spaces.iter().for_each(|id| mm.end(*id).unwrap());
+    assert_eq!(mm.anonymous().get(), 0, "somebody keeps a page of a space that ended");
+}
+
+/// Runs `scene` for each step of the work in it; of very long work, for some. It says when the work had fewer steps.
+fn at_every_step(mut scene: impl FnMut(u64) -> Option<()>) {
+    let steps = (1..100).chain((100..STEPS).step_by(37));
+    let last = steps.take_while(|nth| scene(*nth).is_some()).last();
+    let last = last.expect("there is a step to act before");
+    assert!(last < STEPS - 37, "the work never ends");
+}
+
+/// The first leaf that permits more than its area does.
+fn excess(mm: &Mm<'static, Beside>, id: SpaceId, within: VaRange) -> Option<String> {
+    mm.with_leaves(id, within, |mut leaves| {
+        leaves.find_map(|leaf| {
+            let Entry::Leaf { attrs, .. } = leaf.entry else { return None };
+            let flags = mm.area(id, leaf.va).map_or(Flags::NONE, |area| area.flags);
+            let more = |right, flag| attrs.has(right) && flags.and(flag) == Flags::NONE;
+            let is_more = more(Attrs::WRITE, Flags::WRITE)
+                || more(Attrs::EXEC, Flags::EXEC)
+                || more(Attrs::USER, Flags::RIGHTS);
+            is_more.then(|| format!("{attrs:?} at {} in an area with {flags:?}", leaf.va))
+        })
+    })
+    .unwrap()
+}
+
+/// What is at the address that a fault is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Before {
+    Nothing,
+    Zeros,
+    SharedPage,
+    /// The last entry of a page that was shared.
+    LeftPage,
+    SharedFolio,
+    SharedHugePage,
+    LeftHugePage,
+}
+/// What the other CPU does to the area.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Narrows {
+    ReadOnly,
+    Nothing,
+    /// Another area of fewer rights takes its place, and may hold an entry of the same word.
+    Replaced,
+}
+
+impl Before {
+    const ALL: [Before; 7] = [
+        Before::Nothing,
+        Before::Zeros,
+        Before::SharedPage,
+        Before::LeftPage,
+        Before::SharedFolio,
+        Before::SharedHugePage,
+        Before::LeftHugePage,
+    ];
+    fn flags(self) -> Flags {
+        match self {
+            Before::SharedHugePage | Before::LeftHugePage => {
+                Flags::READ_WRITE.with(Flags::HUGE_2M).with(Flags::NORESERVE)
+            }
+            Before::SharedFolio => Flags::READ_WRITE.with(Flags::HUGEPAGE),
+            _ => Flags::READ_WRITE,
+        }
+    }
+    fn bytes(self) -> u64 {
+        match self {
+            Before::SharedFolio | Before::SharedHugePage | Before::LeftHugePage => 2 * MB,
+            _ => 4096,
+        }
+    }
+    /// Makes it so in a new space; returns it, its area, and the spaces besides it.
+    fn make(self, (machine, mm): World) -> (SpaceId, VaRange, Vec<SpaceId>) {
+        let id = program(mm);
+        let area = mm.map(id, &request(BASE, self.bytes(), self.flags())).unwrap();
+        match self {
+            Before::Nothing => return (id, area, vec![]),
+            Before::Zeros => assert_eq!(load(&machine.sim, mm, id, BASE), 0),
+            _ => drop(store(&machine.sim, mm, id, BASE, 7)),
+        }
+        let shared = !matches!(self, Before::Zeros);
+        let mut others = vec![];
+        others.extend(shared.then(|| mm.fork(id).unwrap()));
+        if matches!(self, Before::LeftPage | Before::LeftHugePage) {
+            others.drain(..).for_each(|child| mm.end(child).unwrap());
+        }
+        (id, area, others)
+    }
+}
+
+fn narrow((_, mm): World, id: SpaceId, area: VaRange, before: Before, how: Narrows) {
+    match how {
+        Narrows::ReadOnly => mm.protect(id, area, Flags::READ).unwrap(),
+        Narrows::Nothing => mm.protect(id, area, Flags::NONE).unwrap(),
+        Narrows::Replaced => {
+            let flags = before.flags().without(Flags::WRITE);
+            mm.unmap(id, area).unwrap();
+            mm.map(id, &request(area.start().get(), area.bytes().get(), flags)).unwrap();
+            mm.fault(id, area.start(), Access::Read);
+        }
+    }
+}
+
+/// Kernel memory, mapped into a program with `rights`.
+fn lent((_, mm): World, id: SpaceId, rights: Flags) -> (VaRange, VaRange) {
+    let kernel = mm.vmalloc(&Request::of(Bytes::new(3 * 4096)).for_users()).unwrap();
+    let lent = mm.map_user(id, &request(BASE, 3 * 4096, rights), kernel.start()).unwrap();
+    (kernel, lent)
+}
+
+fn no_fault_undoes(before: Before, how: Narrows, access: Access) {
+    for replace in RULES {
+        let world = world(replace, Policy::BASE_ONLY);
+        let (machine, mm) = world;
+        if before == Before::SharedFolio {
+            mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+        }
+        mm.resize_pool(Order::MEGA, 4, Budget::ALL).unwrap();
+        at_every_step(|nth| {
+            let (id, area, others) = before.make(world);
+            let part = move || narrow(world, id, area, before, how);
+            let outcome = machine.before_step(nth, part, || mm.fault(id, area.start(), access));
+            if outcome.is_some() {
+                let found = excess(mm, id, area);
+                let story = format!("{before:?}, {access:?}, {how:?}, {replace:?}, step {nth}");
+                assert_eq!(found, None, "{story}: {outcome:?}");
+            }
+            let spaces: Vec<_> = others.into_iter().chain([id]).collect();
+            leave(world, &spaces);
+            outcome.map(drop)
+        });
+        finish(&machine.sim, mm, &[]);
+    }
+}
+
+/// A program that loads while another of its threads puts guards there finds its data or the guard, and no zeros.
+#[test]
+fn finding_r15_a_load_beside_a_guard_finds_data_or_the_guard() {
+    for replace in RULES {
+        for order in [Order::BASE, Order::MEGA] {
+            let world = world(replace, Policy::always(Orders::of(order)));
+            let (machine, mm) = world;
+            at_every_step(|nth| {
+                let id = program(mm);
+                area(mm, id, BASE, 2 * MB);
+                store(&machine.sim, mm, id, BASE + 4096, 7);
+                let part = move || {
+                    mm.switch(Some(id)).unwrap();
+                    let va = Va::new(BASE + 4096);
+                    for _ in 0..4 {
+                        match machine.sim.user_load(va, 8) {
+                            Ok(value) => return assert_eq!(value, 7, "step {nth}"),
+                            Err(_) => match mm.fault(id, va, Access::Read) {
+                                Outcome::Refused(Refusal::Guard(_)) => return,
+                                Outcome::Spurious => {}
+                                other => panic!("step {nth}: {other:?}"),
+                            },
+                        }
+                    }
+                };
+                let guarded = range(BASE + 4096, 4 * 4096);
+                let advise = || mm.advise(id, guarded, Advice::GuardInstall).unwrap();
+                let done = machine.before_step(nth, part, advise);
+                let refused = mm.fault(id, Va::new(BASE + 4096), Access::Read);
+                assert!(matches!(refused, Outcome::Refused(Refusal::Guard(_))), "{refused:?}");
+                leave(world, &[id]);
+                done
+            });
+            finish(&machine.sim, mm, &[]);
+        }
+    }
+}
+
