@@ -192,6 +192,51 @@ fn no_fault_undoes(before: Before, how: Narrows, access: Access) {
     }
 }
 
+/// Whatever a write finds, and however the area loses the right to it meanwhile: no entry says more than the area.
+#[test]
+fn finding_a_no_write_fault_undoes_a_finished_protect() {
+    for before in Before::ALL {
+        for how in [Narrows::ReadOnly, Narrows::Nothing, Narrows::Replaced] {
+            no_fault_undoes(before, how, Access::Write);
+        }
+    }
+}
+
+#[test]
+fn finding_a_no_read_fault_undoes_a_finished_protect() {
+    no_fault_undoes(Before::Nothing, Narrows::Nothing, Access::Read);
+    no_fault_undoes(Before::Nothing, Narrows::Replaced, Access::Read);
+}
+
+/// Kernel memory that the program drops while it faults there: the page is there, or it is gone for good.
+#[test]
+fn finding_p_no_fault_brings_a_page_into_kernel_memory() {
+    for replace in RULES {
+        for access in [Access::Read, Access::Write] {
+            let world = world(replace, Policy::BASE_ONLY);
+            let (machine, mm) = world;
+            at_every_step(|nth| {
+                let id = program(mm);
+                let (kernel, lent) = lent(world, id, Flags::READ_WRITE);
+                let part = move || mm.advise(id, lent, Advice::DontNeed).unwrap();
+                let outcome = machine.before_step(nth, part, || mm.fault(id, lent.start(), access));
+                if let Some(outcome) = outcome {
+                    let gone = Outcome::Refused(Refusal::Kernel(lent.start()));
+                    assert!(
+                        [Outcome::Spurious, gone].contains(&outcome),
+                        "step {nth}: {outcome:?}"
+                    );
+                    assert_eq!(mm.pages(id).unwrap().get(), 0, "step {nth}");
+                }
+                leave(world, &[id]);
+                mm.vfree(kernel.start()).unwrap();
+                outcome.map(drop)
+            });
+            finish(&machine.sim, mm, &[]);
+        }
+    }
+}
+
 /// A program that loads while another of its threads puts guards there finds its data or the guard, and no zeros.
 #[test]
 fn finding_r15_a_load_beside_a_guard_finds_data_or_the_guard() {

@@ -3,9 +3,9 @@
 use super::{Contents, Fault, Need, Orders, Outcome, Shortage, Step, Tried, fitting};
 use crate::folio::Class;
 use crate::frame::Claim;
-use crate::space::{Area, attrs};
+use crate::space::{Area, Seen, attrs};
 use crate::stock::{Event, NoBlock, SizeEvent};
-use crate::table::{Attrs, Blocked, Entry, Paging, Slot, Slots, Spare};
+use crate::table::{Attrs, Blocked, Entry, Paging, Spare};
 use crate::zero::{self, Clearing};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, VaRange};
@@ -38,13 +38,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Err(None) => return Step::Done(Outcome::OutOfMemory),
             Err(Some(_)) => return Step::Again, // another CPU mapped a large leaf meanwhile
         }
-        let Ok(locked) = self.tables.lock(self.va, Level::BASE) else { return Step::Again };
-        let slot = Slot::of(self.va, Level::BASE);
-        if locked.entry(slot) != Entry::None || !self.still(area) || !self.is_settled() {
+        let Some(agreed) = self.view.agree(&self.seen(area, Level::BASE, 0)) else {
             return Step::Again;
-        }
+        };
         let attrs = attrs(area.flags).with(Attrs::SPECIAL).with(Attrs::ACCESSED);
-        locked.set(slot, P::leaf(self.zero_page.pa(), Level::BASE, attrs));
+        agreed.set(P::leaf(self.zero_page.pa(), Level::BASE, attrs));
         self.stock.count(Event::ZeroPage);
         Step::Done(Outcome::ZeroPage)
     }
@@ -180,12 +178,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     /// A look without a lock at whether a range is empty, so that no folio is prepared in vain.
     fn is_empty(&self, range: VaRange, level: Level) -> bool {
-        let found = self.tables.walk(range.start());
+        let found = self.view.walk(range.start());
         match found.entry {
             Entry::None if found.level > Level::BASE => true,
             _ if level > Level::BASE => found.level >= level && found.entry == Entry::None,
             _ => (0..range.pages().get())
-                .all(|n| self.tables.walk(range.start().add(n * FRAME_BYTES)).entry == Entry::None),
+                .all(|n| self.view.walk(range.start().add(n * FRAME_BYTES)).entry == Entry::None),
         }
     }
 
@@ -193,7 +191,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     pub(super) fn ensure(&self, level: Level) -> Result<(), Option<Blocked>> {
         let mut spare = Spare::new();
         let done = loop {
-            match self.tables.ensure(self.va, level, &mut spare) {
+            match self.view.ensure(self.va, level, &mut spare) {
                 Ok(()) => break Ok(()),
                 Err(Blocked::NeedTable(_)) => {
                     if self.stock.refill(&mut spare, 1).is_err() {
@@ -212,9 +210,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let Prepared { claim, range, deposit } = prepared;
         let (order, pages) = (claim.order(), claim.order().pages().get());
         let level = Self::level_of(order);
-        let slots = if level == Level::BASE { pages as usize } else { 1 };
-        let slots =
-            Slots::new(Slot::of(range.start(), level), slots).expect("a folio of one table");
+        let entries = if level == Level::BASE { pages as usize } else { 1 };
         let origin = self.space.member.origin(range.start(), area.shift);
         let head = self.stock.enlist(claim, pages, origin); // references before entries (frame::D2)
         let locked = self.tables.lock(self.va, level).ok().filter(|locked| {
@@ -236,8 +232,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
         let word = P::leaf(head.pa(), level, attrs | Attrs::TOUCHED);
-        locked.fill(slots, word, P::step(level));
-        drop(locked);
+        agreed.fill(word, P::step(level));
         self.stock.count_size(order, SizeEvent::AnonFaultAlloc);
         Step::Done(Outcome::Mapped(order))
     }

@@ -3,9 +3,9 @@
 use super::{Fault, Outcome, Step};
 use crate::flush::Gather;
 use crate::folio::Class;
-use crate::space::{Area, attrs, replace_leaf, split_leaf};
+use crate::space::{Agreed, Area, attrs};
 use crate::stock::{Event, SizeEvent};
-use crate::table::{Attrs, Entry, Locked, Paging, Slot};
+use crate::table::{Attrs, Entry, Paging, Slot};
 use crate::zero;
 use foliant_machine::{Machine, Replace};
 use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pa};
@@ -20,7 +20,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 return step;
             }
             if level > Level::BASE {
-                split_leaf(self.stock, self.space, &self.tables, self.va, level);
+                self.view.split(self.va, level);
                 return Step::Again;
             }
         }
@@ -29,35 +29,28 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     /// Whether every entry that names the folio is this space's (space::S5). Its entries cannot be shared with others
     /// while the table is locked; those outside of this table count as others'.
-    fn is_ours(&self, locked: &Locked<'_, M, P>, slot: Slot, entry: (Pa, Attrs)) -> bool {
-        let (pa, attrs) = entry;
+    fn is_ours(&self, agreed: &Agreed<'_, 'm, M, P>, (pa, attrs): (Pa, Attrs)) -> bool {
         if attrs.has(Attrs::EXCLUSIVE) {
             return true;
         }
         let identity = self.stock.identity(pa.frame());
         let references = self.stock.references(identity.head(pa.frame()));
-        if locked.level() > Level::BASE {
+        if agreed.level() > Level::BASE {
             return references == identity.order().pages().get();
         }
-        references == self.own_entries(locked, slot, pa.frame(), identity.order())
+        references == self.own_entries(agreed, pa.frame(), identity.order())
     }
 
     /// How many entries of this table name the folio that `frame` is part of, where they stand side by side.
-    fn own_entries(
-        &self,
-        locked: &Locked<'_, M, P>,
-        slot: Slot,
-        frame: Frame,
-        order: Order,
-    ) -> u64 {
+    fn own_entries(&self, agreed: &Agreed<'_, 'm, M, P>, frame: Frame, order: Order) -> u64 {
         let inside = frame.get() - order.head(frame).get();
-        let first = slot.index() as i64 - inside as i64;
+        let first = agreed.slot().index() as i64 - inside as i64;
         let named = (0..order.pages().get() as i64).filter(|n| {
             let Some(at) = usize::try_from(first + n).ok().and_then(Slot::new) else {
                 return false;
             };
             let expect = order.head(frame).get() + *n as u64;
-            matches!(locked.entry(at), Entry::Leaf { pa, .. } if pa.frame().get() == expect)
+            matches!(agreed.entry(at), Entry::Leaf { pa, .. } if pa.frame().get() == expect)
         });
         named.count() as u64
     }
@@ -70,25 +63,18 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Entry::Leaf { pa, attrs } => P::leaf(pa, level, attrs | wider),
             _ => word,
         };
-        let Ok(locked) = self.tables.lock(self.va, level) else { return Some(Step::Again) };
-        let Entry::Leaf { pa, attrs } = locked.entry(slot) else { return Some(Step::Again) };
-        // Only walkers' bits may have come in between.
-        if locked.get(slot) & !P::UPDATED != word & !P::UPDATED || !self.still(area) {
+        let Entry::Leaf { pa, attrs } = P::decode(word, level, slot) else {
             return Some(Step::Again);
-        }
+        };
+        let Some(agreed) = self.view.agree(&self.seen(area, level, word)) else {
+            return Some(Step::Again);
+        };
         match self.stock.machine.rules().replace {
-            Replace::InPlace if self.is_ours(&locked, slot, (pa, attrs)) => {
-                locked.update(slot, writable);
-            }
-            // An exclusive entry stays so unless its word changes, which the replacement would see. Whether a shared
-            // one has no other owner left cannot be held still over a break: it is copied.
+            Replace::InPlace if self.is_ours(&agreed, (pa, attrs)) => agreed.update(writable),
+            // An exclusive entry stays so. Whether a shared one has no other owner left cannot be held still over a break:
+            // it is copied.
             Replace::BreakBeforeMake if attrs.has(Attrs::EXCLUSIVE) && level == Level::BASE => {
-                drop(locked);
-                let (stock, tables) = (self.stock, &self.tables);
-                let at = (self.va, level);
-                if !replace_leaf(stock, self.space, tables, at, word, || writable(word)) {
-                    return Some(Step::Again);
-                }
+                agreed.replace(|| writable(word));
             }
             _ => return None,
         }
@@ -110,36 +96,24 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             self.stock.release(claim);
             return Step::Done(Outcome::OverLimit);
         }
-        let mut unused = Some(claim);
-        let replaced = self.still(area)
-            && replace_leaf(
-                self.stock,
-                self.space,
-                &self.tables,
-                (self.va, Level::BASE),
-                word,
-                || {
-                    let claim = unused.take().expect("made once");
-                    if is_zero {
-                        zero::clear(self.stock, &claim);
-                    } else {
-                        zero::copy_page(self.stock.machine, from.pa(), &claim);
-                        self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
-                    }
-                    let origin = self.space.member.origin(self.va, area.shift);
-                    let head = self.stock.enlist(claim, 1, origin);
-                    let attrs =
-                        attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
-                    P::leaf(head.pa(), Level::BASE, attrs | Attrs::SOFT_DIRTY)
-                },
-            );
-        if !replaced {
+        let Some(agreed) = self.view.agree(&self.seen(area, Level::BASE, word)) else {
             if is_zero {
                 self.space.uncharge(me, 1);
             }
-            self.stock.release(unused.expect("not made"));
+            self.stock.put_back(claim);
             return Step::Again;
-        }
+        };
+        agreed.replace(|| {
+            if is_zero {
+                zero::clear(self.stock, &claim);
+            } else {
+                zero::copy_page(self.stock.machine, from.pa(), &claim);
+                self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
+            }
+            let head = self.stock.enlist(claim, 1, self.space.member.origin(self.va, area.shift));
+            let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
+            P::leaf(head.pa(), Level::BASE, attrs | Attrs::SOFT_DIRTY)
+        });
         if is_zero {
             self.stock.count_size(Order::BASE, SizeEvent::AnonFaultAlloc);
             return Step::Done(Outcome::Mapped(Order::BASE));

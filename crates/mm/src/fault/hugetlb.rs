@@ -14,9 +14,9 @@ use super::{Contents, Fault, Need, Outcome, Step};
 use crate::flush::Gather;
 use crate::memmap::Huge;
 use crate::pool::Source;
-use crate::space::{Area, Flags, attrs, level_of, replace_leaf};
+use crate::space::{Area, Flags, attrs, level_of};
 use crate::stock::Event;
-use crate::table::{Attrs, Entry, Found, Paging, Slot, SoftKind};
+use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use crate::zero;
 use core::cell::Cell;
 use foliant_machine::{Machine, Replace};
@@ -40,22 +40,21 @@ impl Offer {
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// A step in an area of huge pages of `order`.
-    pub(super) fn hugetlb(&self, area: &Area, order: Order) -> Step {
+    pub(super) fn hugetlb(&self, area: &Area, order: Order, found: &Found) -> Step {
         let level = level_of(order);
-        let found = self.tables.walk(self.va);
         if found.level < level {
             return Step::Need(Need::Clear(self.va, order));
         }
         match found.entry {
             Entry::None if area.flags.promised().is_some() => {
-                self.missing(area, &found, Source::Reserved)
+                self.missing(area, found, Source::Reserved)
             }
-            Entry::None => self.missing(area, &found, Source::Unspoken),
+            Entry::None => self.missing(area, found, Source::Unspoken),
             Entry::Soft(soft) if soft.kind == SoftKind::Other => {
-                self.missing(area, &found, Source::Unspoken)
+                self.missing(area, found, Source::Unspoken)
             }
-            Entry::Leaf { .. } if found.level == level && self.is_protected(&found) => {
-                self.huge_protected(area, order, &found)
+            Entry::Leaf { .. } if found.level == level && self.is_protected(found) => {
+                self.huge_protected(area, order, found)
             }
             Entry::Leaf { attrs, .. } if attrs.has(Attrs::USER) => {
                 self.forget_here(found.level);
@@ -101,24 +100,19 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let step = match self.ensure(level) {
             Err(None) => Step::Done(Outcome::OutOfMemory),
             Err(Some(_)) => Step::Again,
-            Ok(()) => match self.tables.lock(self.va, level) {
-                Ok(locked)
-                    if locked.get(Slot::of(self.va, level)) == expected
-                        && self.still(area)
-                        && self.is_settled() =>
-                {
+            Ok(()) => match self.view.agree(&self.seen(area, level, expected)) {
+                None => Step::Again,
+                Some(agreed) => {
                     self.stock.enlist_huge(frames); // references before entries (frame::D2)
                     let mut attrs = attrs(area.flags) | Attrs::EXCLUSIVE | Attrs::ACCESSED;
                     if area.flags.has(Flags::WRITE) {
                         attrs = attrs | Attrs::WRITE | Attrs::DIRTY | Attrs::SOFT_DIRTY;
                     }
-                    let word = P::leaf(frames.start().pa(), level, attrs);
-                    locked.set(Slot::of(self.va, level), word);
+                    agreed.set(P::leaf(frames.start().pa(), level, attrs));
                     self.space.count_huge(self.stock.machine.me(), order.pages().get());
                     offer.page = None;
                     Step::Done(Outcome::Mapped(order))
                 }
-                _ => Step::Again,
             },
         };
         self.offers.page.set(Some(offer));
@@ -141,33 +135,29 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Err(_) if breaks && is_ours() => None,
             Err(need) => return Step::Need(need),
         };
+        let Some(agreed) = self.view.agree(&self.seen(area, level, found.word)) else {
+            self.offers.page.set(offer.or_else(|| self.offers.page.take()));
+            return Step::Again;
+        };
         let (offer, done) = (Cell::new(offer), Cell::new(None));
-        let replaced = self.still(area)
-            && replace_leaf(
-                self.stock,
-                self.space,
-                &self.tables,
-                (self.va, level),
-                found.word,
-                || {
-                    let rights = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE;
-                    let rights = rights | Attrs::TOUCHED | Attrs::SOFT_DIRTY;
-                    if is_ours() {
-                        done.set(Some(Outcome::Reused));
-                        return P::leaf(pa, level, rights);
-                    }
-                    let Some(mut taken) = offer.take() else { return found.word };
-                    let frames = taken.page.take().expect("an offer has a page").frames();
-                    zero::copy_huge(self.stock, pa, frames);
-                    self.stock.count_by(Event::CopiedBytes, order.bytes().get());
-                    self.stock.enlist_huge(frames);
-                    offer.set(Some(taken));
-                    done.set(Some(Outcome::Copied));
-                    P::leaf(frames.start().pa(), level, rights)
-                },
-            );
+        agreed.replace(|| {
+            let rights = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE;
+            let rights = rights | Attrs::TOUCHED | Attrs::SOFT_DIRTY;
+            if is_ours() {
+                done.set(Some(Outcome::Reused));
+                return P::leaf(pa, level, rights);
+            }
+            let Some(mut taken) = offer.take() else { return found.word };
+            let frames = taken.page.take().expect("an offer has a page").frames();
+            zero::copy_huge(self.stock, pa, frames);
+            self.stock.count_by(Event::CopiedBytes, order.bytes().get());
+            self.stock.enlist_huge(frames);
+            offer.set(Some(taken));
+            done.set(Some(Outcome::Copied));
+            P::leaf(frames.start().pa(), level, rights)
+        });
         self.offers.page.set(offer.take().or_else(|| self.offers.page.take()));
-        match done.get().filter(|_| replaced) {
+        match done.get() {
             Some(Outcome::Copied) => {
                 let mut gather = Gather::new(self.stock, &self.space.member.target);
                 gather.doom(head, order.pages().get());

@@ -10,11 +10,13 @@
 //!
 //! **Invariants**
 //! - E1. All entries of a folio's range are published under one hold of the table's lock, after every one of them was
-//!   seen empty under it and the area was looked up again: all or none (A, 5.4.1 and 5.4.2 of the specification).
+//!   seen empty under it and the area was looked up again (space::seen): all or none (A, 5.4.1 and 5.4.2 of the specification).
 //! - E2. The order is chosen on one snapshot of the switches.
 //! - E3. A failed block or charge counts and steps down to the next enabled order; only order 0 failing is
 //!   out-of-memory.
-//! - E4. What was prepared and not published goes back exactly once, charge and frames.
+//! - E4. What was prepared and not published goes back exactly once, charge and frames; a folio that somebody found meanwhile goes back with
+//!   the last reference to it.
+//! - E5. The entry is looked at once. What is done about it rests on that look and on the area that was found before it.
 //!
 //! **Locking.** A fault runs inside a reader's section, clears no more than a short go in it, takes no lock but one table's for the publication, and waits for
 //! nothing in it but other table holders and breaking entries. Areas are read without a lock. A folio that is being split or
@@ -47,11 +49,11 @@ pub(crate) use hugetlb::Offer;
 pub(crate) use policy::Switches;
 
 use crate::pool::Source;
-use crate::space::{Area, Flags, Space};
+use crate::space::{Area, Flags, Seen, Space, View};
 use crate::stock::{Event, Stock};
-use crate::table::{Attrs, Entry, Paging, SoftKind, Tables};
+use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use core::cell::Cell;
-use foliant_machine::{Invalidation, Item, Machine, Replace, Tables as Went};
+use foliant_machine::{Invalidation, Item, Machine, Tables as Went};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Order, Va, VaRange};
 
 /// What an access wants to do.
@@ -109,7 +111,8 @@ pub enum Refusal {
 pub(crate) struct Fault<'f, 'm, M: Machine, P: Paging> {
     pub(crate) stock: &'f Stock<'m, M, P>,
     pub(crate) space: &'f Space,
-    pub(crate) tables: Tables<'m, M, P>,
+    /// Its tables: written to on agreed ground only (space::seen).
+    pub(crate) view: View<'f, 'm, M, P>,
     pub(crate) policy: Policy,
     pub(crate) zero_page: Frame,
     /// The page accessed.
@@ -166,8 +169,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     ) -> Self {
         let va = va.align_down(Bytes::new(FRAME_BYTES));
         let (policy, defrag) = (switches.load(), switches.defrag()); // E2
-        let tables = space.tables(stock);
-        Fault { stock, space, tables, policy, zero_page, va, access, defrag, offers }
+        let view = View::new(stock, space);
+        Fault { stock, space, view, policy, zero_page, va, access, defrag, offers }
     }
 
     /// Runs the fault to its end. The caller is in a reader's section.
@@ -179,12 +182,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             if !grants(area.flags, self.access) {
                 return Ok(Outcome::Refused(Refusal::NoRight(self.va, self.access)));
             }
-            if area.flags.has(Flags::KERNEL) && self.tables.walk(self.va).entry == Entry::None {
-                return Ok(Outcome::Refused(Refusal::Kernel(self.va)));
-            }
+            let found = self.view.walk(self.va); // one look: what is decided is decided on it
             let step = match area.flags.huge_order() {
-                Some(order) => self.hugetlb(&area, order),
-                None => self.step(&area),
+                Some(order) => self.hugetlb(&area, order, &found),
+                None => self.step(&area, &found),
             };
             match step {
                 Step::Done(outcome) => return Ok(outcome),
@@ -194,9 +195,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
     }
 
-    fn step(&self, area: &Area) -> Step {
-        let found = self.tables.walk(self.va);
+    fn step(&self, area: &Area, found: &Found) -> Step {
         match found.entry {
+            Entry::None if area.flags.has(Flags::KERNEL) => {
+                Step::Done(Outcome::Refused(Refusal::Kernel(self.va)))
+            }
             Entry::None if area.flags.has(Flags::USERFAULT) => {
                 Step::Done(Outcome::Userfault(self.va))
             }
@@ -235,18 +238,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.stock.count(Event::LocalOne);
     }
 
-    /// Whether the area still is what the fault decided on. Asked under the table's lock (E1).
-    fn still(&self, area: &Area) -> bool {
-        self.space.areas.find(self.stock.machine, self.va) == Some(*area)
-    }
-
-    /// Whether an empty entry may be filled. On a machine that breaks before it makes it may not while a flush is pending:
-    /// the entry may be one that is being broken (flush::F2). Asked under the table's lock.
-    fn is_settled(&self) -> bool {
-        match self.stock.machine.rules().replace {
-            Replace::InPlace => true,
-            Replace::BreakBeforeMake => !self.space.member.target.is_pending(0),
-        }
+    /// The one entry of `level` for the fault's address, as it was found in `area`.
+    fn seen<'a>(&self, area: &'a Area, level: Level, word: u64) -> Seen<'a> {
+        Seen::one(area, self.va, level, word)
     }
 
     /// The level at which a folio of `order` is mapped.

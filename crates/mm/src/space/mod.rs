@@ -8,8 +8,9 @@
 //! ```
 //!
 //! **Invariants**
-//! - S1. Areas change before entries: a fault that publishes an entry looked its area up again under the table's lock,
-//!   so either it sees the change and steps back, or the operation sees its entry.
+//! - S1. Areas change before entries: whoever publishes or replaces an entry without the writer's lock, a fault, looked its area
+//!   up again under the table's lock, so either it sees the change and steps back, or the operation sees its entry. A fault has no
+//!   other way to write (`seen`).
 //! - S2. A table is taken out only where no area is left in its reach, and given back only after the flush and after
 //!   every fault that may have walked through it is gone.
 //! - S3. A page belongs to the space whose entry names it; the space's page count is the number of its entries that
@@ -45,6 +46,7 @@ mod rewrite;
 mod switch;
 mod zap;
 
+mod seen;
 #[cfg(test)]
 mod areas_model;
 
@@ -56,7 +58,7 @@ pub use remap::{Move, RemapError};
 
 pub(crate) use advise::advise;
 pub(crate) use fork::fork;
-pub(crate) use huge::{check as check_huge, clear_way, level_of};
+pub(crate) use huge::{clear_way, level_of};
 pub(crate) use kernel::map_kernel;
 #[cfg(feature = "verify")]
 pub(crate) use life::user_half;
@@ -69,7 +71,7 @@ pub(crate) use zap::behind;
 
 use crate::flush::{Gather, Used};
 use crate::stock::Stock;
-use crate::table::{Attrs, Entry, Paging, Slot, Spare, Tables};
+use crate::table::{Attrs, Paging, Spare, Tables};
 use foliant_machine::Machine;
 use foliant_units::{Level, Va, VaRange};
 
@@ -105,35 +107,4 @@ pub(crate) fn split_leaf<M: Machine, P: Paging>(
         gather.flush();
         tables.split_finish(va, level, &mut spare).expect("begun and supplied");
     }
-}
-
-/// Replaces a leaf by one of other frames or narrower rights: broken first, flushed, then made (S6, G3). `old` is the
-/// word expected. Returns whether it was replaced.
-pub(crate) fn replace_leaf<M: Machine, P: Paging>(
-    stock: &Stock<'_, M, P>,
-    space: &Space,
-    tables: &Tables<'_, M, P>,
-    (va, level): (Va, Level),
-    old: u64,
-    make: impl FnOnce() -> u64,
-) -> bool {
-    let slot = Slot::of(va, level);
-    let covers = VaRange::sized(va.align_down(level.span()), level.span()).expect("a user leaf");
-    let Ok(locked) = tables.lock(va, level) else { return false };
-    if locked.get(slot) & !P::UPDATED != old & !P::UPDATED {
-        return false;
-    }
-    let mut gather = Gather::new(stock, &space.member.target);
-    let taken = locked.update(slot, |word| match P::decode(word, level, slot) {
-        Entry::Leaf { pa, attrs } => crate::table::Soft::breaking(pa, attrs).word(),
-        _ => word,
-    });
-    let Entry::Leaf { attrs, .. } = P::decode(taken, level, slot) else { return false };
-    gather.note(covers, level, Used::of(attrs));
-    drop(locked);
-    gather.flush();
-    let word = make();
-    let locked = tables.lock(va, level).expect("a table with a breaking word stays (S6)");
-    locked.set(slot, word);
-    true
 }

@@ -1,0 +1,162 @@
+//! What a fault saw, and what must still be so when it writes an entry.
+//!
+//! ```text
+//!   fault    area found ─▶ word found ─▶ prepares (clears, copies, charges)      ─▶ lock ─▶ still that area and word? ─▶ write
+//!   protect               area changed ─▶ entries changed ─▶ flush ─▶ returns        no ─▶ the fault looks again
+//! ```
+//!
+//! A fault holds no writer's lock, so what it decided on may be over when it writes. The word alone does not tell: an area that
+//! lost a right need not have changed it, and after an unmap and a map the same word may stand in another area. Therefore a
+//! fault has the tables of its space as a [`View`], which looks and makes tables, and locks one only for who says what it [`Seen`]:
+//! what comes back is [`Agreed`], the one way by which a fault writes.
+//!
+//! **Invariants**
+//! - W1. Under the lock that an `Agreed` holds, the area that the address lies in is the one that was seen, and its words are those that were seen, but
+//!   for what walkers set on their own.
+//! - W2. Whoever changes an area's rights or takes it out changes the area first and its entries behind (S1), and waits for
+//!   entries that are being replaced (S6). So what is written on agreed ground is seen by whoever changes the area later.
+//! - W3. An empty entry is filled only where no flush is pending, on a machine that breaks before it makes: it may be one that is being
+//!   broken (flush::F2).
+//!
+//! **Not here**: operations that hold the space's writer. Areas do not change under them.
+
+use super::area::Area;
+use super::record::Space;
+use super::split_leaf;
+use crate::flush::{Gather, Used};
+use crate::stock::Stock;
+use crate::table::{Blocked, Entry, Found, Locked, Paging, Slot, Slots, Soft, Spare, Tables};
+use foliant_machine::{Machine, Replace};
+use foliant_units::{Level, Va, VaRange};
+
+/// A space's tables, as faults have them.
+pub(crate) struct View<'v, 'm, M: Machine, P: Paging> {
+    stock: &'v Stock<'m, M, P>,
+    space: &'v Space,
+    tables: Tables<'m, M, P>,
+}
+
+/// What a decision to write was made on.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    /// The area.
+    pub(crate) area: &'a Area,
+    /// An address in the first entry.
+    pub(crate) va: Va,
+    pub(crate) level: Level,
+    /// How many entries side by side, all in one table.
+    pub(crate) entries: usize,
+    /// What each of them says: the word found if it is one, 0 if they are empty.
+    pub(crate) word: u64,
+}
+
+impl<'a> Seen<'a> {
+    /// One entry, with the word that was found in it.
+    pub(crate) fn one(area: &'a Area, va: Va, level: Level, word: u64) -> Seen<'a> {
+        Seen { area, va, level, entries: 1, word }
+    }
+    /// So many empty entries.
+    pub(crate) fn empty(area: &'a Area, va: Va, level: Level, entries: usize) -> Seen<'a> {
+        Seen { area, va, level, entries, word: 0 }
+    }
+}
+
+/// A locked table in which everything is as it was seen (W1).
+#[must_use = "a table is unlocked when this is dropped"]
+pub(crate) struct Agreed<'v, 'm, M: Machine, P: Paging> {
+    view: &'v View<'v, 'm, M, P>,
+    locked: Locked<'m, M, P>,
+    slots: Slots,
+    va: Va,
+}
+
+impl<'v, 'm, M: Machine, P: Paging> View<'v, 'm, M, P> {
+    pub(crate) fn new(stock: &'v Stock<'m, M, P>, space: &'v Space) -> Self {
+        View { stock, space, tables: space.tables(stock) }
+    }
+    /// A look at the entry for `va`, without a lock.
+    pub(crate) fn walk(&self, va: Va) -> Found {
+        self.tables.walk(va)
+    }
+    /// Makes the tables for `va` down to the one with entries of `level`.
+    pub(crate) fn ensure(&self, va: Va, level: Level, spare: &mut Spare) -> Result<(), Blocked> {
+        self.tables.ensure(va, level, spare)
+    }
+    /// Takes the leaf at `va` apart. Its parts say what it said, so nothing has to be agreed on.
+    pub(crate) fn split(&self, va: Va, level: Level) {
+        split_leaf(self.stock, self.space, &self.tables, va, level);
+    }
+
+    /// Locks the table of what was seen, if all of it is still so.
+    pub(crate) fn agree(&'v self, seen: &Seen<'_>) -> Option<Agreed<'v, 'm, M, P>> {
+        let slots = Slots::new(Slot::of(seen.va, seen.level), seen.entries).expect("of one table");
+        let locked = self.tables.lock(seen.va, seen.level).ok()?;
+        let is_same = match seen.word {
+            0 => locked.first_used(slots).is_none(),
+            word => locked.get(slots.first()) & !P::UPDATED == word & !P::UPDATED,
+        };
+        let fills = !matches!(P::decode(seen.word, seen.level, slots.first()), Entry::Leaf { .. });
+        let agrees = is_same && self.is_still(seen) && (!fills || self.is_settled());
+        agrees.then_some(Agreed { view: self, locked, slots, va: seen.va })
+    }
+    fn is_still(&self, seen: &Seen<'_>) -> bool {
+        self.space.areas.find(self.stock.machine, seen.va) == Some(*seen.area)
+    }
+    /// W3.
+    fn is_settled(&self) -> bool {
+        match self.stock.machine.rules().replace {
+            Replace::InPlace => true,
+            Replace::BreakBeforeMake => !self.space.member.target.is_pending(0),
+        }
+    }
+}
+
+impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
+    /// The level of the entries.
+    pub(crate) fn level(&self) -> Level {
+        self.locked.level()
+    }
+    /// What an entry of the table says.
+    pub(crate) fn entry(&self, slot: Slot) -> Entry {
+        self.locked.entry(slot)
+    }
+    /// The first of the entries that were seen.
+    pub(crate) fn slot(&self) -> Slot {
+        self.slots.first()
+    }
+
+    /// Writes the entries: `word` into the first one, `step` more into each next one.
+    pub(crate) fn fill(self, word: u64, step: u64) {
+        self.locked.fill(self.slots, word, step);
+    }
+    /// Writes the one entry.
+    pub(crate) fn set(self, word: u64) {
+        self.locked.set(self.slots.first(), word);
+    }
+    /// Replaces the one entry by what `change` makes of it, in one step: for more rights to the same frames.
+    pub(crate) fn update(self, change: impl Fn(u64) -> u64) {
+        self.locked.update(self.slots.first(), change);
+    }
+    /// Replaces the one leaf by what `make` says, of other frames or other rights: broken first, flushed, then made (S6, G3 of the
+    /// specification). The table is unlocked meanwhile; who wants to change the area's entries waits for this one (W2).
+    pub(crate) fn replace(self, make: impl FnOnce() -> u64) {
+        let Agreed { view, locked, slots, va } = self;
+        let (level, slot) = (locked.level(), slots.first());
+        let covers = VaRange::sized(va.align_down(level.span()), level.span());
+        let covers = covers.expect("a user leaf");
+        let mut gather = Gather::new(view.stock, &view.space.member.target);
+        let taken = locked.update(slot, |word| match P::decode(word, level, slot) {
+            Entry::Leaf { pa, attrs } => Soft::breaking(pa, attrs).word(),
+            _ => word,
+        });
+        let Entry::Leaf { attrs, .. } = P::decode(taken, level, slot) else {
+            panic!("only a leaf is replaced, {taken:#x} at {va} is none")
+        };
+        gather.note(covers, level, Used::of(attrs));
+        drop(locked);
+        gather.flush();
+        let word = make();
+        let locked = view.tables.lock(va, level).expect("a table with a breaking word stays (S6)");
+        locked.set(slot, word);
+    }
+}
