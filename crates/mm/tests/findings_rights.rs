@@ -208,6 +208,39 @@ fn finding_a_no_read_fault_undoes_a_finished_protect() {
     no_fault_undoes(Before::Nothing, Narrows::Replaced, Access::Read);
 }
 
+/// A walker keeps what it finds of a fault's folio, and the fault loses its place: the folio is there for as long as it is kept.
+#[test]
+fn finding_d_a_folio_that_lost_its_place_stays_while_it_is_kept() {
+    for order in [Order::BASE, Order::new(4).unwrap(), Order::MEGA] {
+        let world = world(Replace::InPlace, Policy::always(Orders::of(order)));
+        let (machine, mm) = world;
+        let mut lost = 0;
+        at_every_step(|nth| {
+            let id = program(mm);
+            area(mm, id, BASE, 2 * MB);
+            let kept: &'static Mutex<Vec<_>> = Box::leak(Box::default());
+            let part = move || {
+                let heads = mm.ranges().flat_map(|range| range.iter());
+                let heads = heads.filter(|frame| mm.identity(*frame).kind() == Kind::Anon);
+                kept.lock().unwrap().extend(heads.filter_map(|head| mm.reference(head)));
+                mm.fault(id, Va::new(BASE), Access::Write);
+            };
+            let done =
+                machine.before_step(nth, part, || mm.fault(id, Va::new(BASE), Access::Write));
+            let mapped = mm.frame_at(id, Va::new(BASE));
+            for reference in kept.lock().unwrap().drain(..) {
+                let head = reference.head();
+                lost += u64::from(mapped != Some(head));
+                assert_eq!(mm.identity(head).kind(), Kind::Anon, "order {order:?}, step {nth}");
+            }
+            leave(world, &[id]);
+            done.map(drop)
+        });
+        finish(&machine.sim, mm, &[]);
+        assert!(lost > 0, "no folio of order {order:?} ever lost its place under a reference");
+    }
+}
+
 /// Kernel memory that the program drops while it faults there: the page is there, or it is gone for good.
 #[test]
 fn finding_p_no_fault_brings_a_page_into_kernel_memory() {

@@ -213,12 +213,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let entries = if level == Level::BASE { pages as usize } else { 1 };
         let origin = self.space.member.origin(range.start(), area.shift);
         let head = self.stock.enlist(claim, pages, origin); // references before entries (frame::D2)
-        let locked = self.tables.lock(self.va, level).ok().filter(|locked| {
-            locked.first_used(slots).is_none() && self.still(area) && self.is_settled()
-        });
-        let Some(locked) = locked else {
-            // Nobody mapped it: it still holds what was cleared.
-            self.stock.release_cleared(self.stock.delist(head, order));
+        let seen = Seen::empty(area, range.start(), level, entries);
+        let Some(agreed) = self.view.agree(&seen) else {
+            // Nobody mapped it: if nobody else keeps it, it still holds what was cleared.
+            if let Some(claim) = self.stock.delist(head, pages) {
+                self.stock.release_cleared(claim);
+            }
             self.stock.count_by(Event::DroppedBytes, order.bytes().get());
             if let Some(table) = deposit {
                 self.stock.release(table);

@@ -145,8 +145,19 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         head
     }
 
-    /// Undoes [`enlist`](Self::enlist) for a folio that nothing maps.
-    pub(crate) fn delist(&self, head: Frame, order: Order) -> Claim {
+    /// Undoes [`enlist`](Self::enlist) for a folio that nothing maps. Where somebody else keeps it by now there is no claim: who lets go
+    /// of it last gives it back; nor where its memory was reported broken.
+    pub(crate) fn delist(&self, head: Frame, entries: u64) -> Option<Claim> {
+        let alone = References::of_entries(entries).word();
+        if !self.replace_references(head, alone, References::NONE.word()) {
+            self.drop_references(head, entries);
+            return None;
+        }
+        let identity = self.identity(head);
+        (!identity.has(Flag::Poisoned)).then(|| self.end_folio(head, identity.order()))
+    }
+    /// The memory of an anonymous folio whose last reference the caller has ended.
+    pub(super) fn end_folio(&self, head: Frame, order: Order) -> Claim {
         let identity = self.identity(head);
         assert_eq!(
             (identity.kind(), identity.order()),
@@ -282,7 +293,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             } else if left == References::NONE && kernel {
                 self.delist_kernel(head);
             } else if left == References::NONE && !self.identity(head).has(Flag::Poisoned) {
-                let claim = self.delist(head, order);
+                let claim = self.end_folio(head, order);
                 self.release(claim);
             }
             return;

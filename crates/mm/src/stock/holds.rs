@@ -194,6 +194,6 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Takes back the memory of a frozen folio that is elsewhere by now.
     pub(crate) fn delist_frozen(&self, frozen: Frozen) -> Claim {
-        self.delist(frozen.head, frozen.order)
+        self.end_folio(frozen.head, frozen.order)
     }
 }
