@@ -241,6 +241,31 @@ fn finding_d_a_folio_that_lost_its_place_stays_while_it_is_kept() {
     }
 }
 
+#[test]
+fn finding_e_what_was_lent_for_reading_is_not_made_writable() {
+    let world = world(Replace::InPlace, Policy::BASE_ONLY);
+    let (machine, mm) = world;
+    let id = program(mm);
+    let (kernel, lent) = lent(world, id, Flags::READ);
+    let page = range(BASE + 4096, 4096);
+    for rights in [Flags::READ_WRITE, Flags::WRITE, Flags::READ.with(Flags::EXEC), Flags::RIGHTS] {
+        for part in [lent, page] {
+            assert!(mm.protect(id, part, rights).is_err(), "{rights:?} for {part:?}");
+        }
+        assert_eq!(mm.area(id, lent.start()).unwrap().range, lent, "refused means unchanged");
+        assert!(machine.sim.user_store(page.start(), 8, 99).is_err());
+    }
+    assert_eq!(excess(mm, id, lent), None);
+    mm.protect(id, page, Flags::NONE).unwrap();
+    assert!(mm.protect(id, lent, Flags::READ_WRITE).is_err(), "a part had no rights for a while");
+    mm.protect(id, lent, Flags::READ).unwrap();
+    assert_eq!(load(&machine.sim, mm, id, BASE + 4096), 0);
+    mm.switch(None).unwrap();
+    mm.end(id).unwrap();
+    mm.vfree(kernel.start()).unwrap();
+    finish(&machine.sim, mm, &[]);
+}
+
 /// Kernel memory that the program drops while it faults there: the page is there, or it is gone for good.
 #[test]
 fn finding_p_no_fault_brings_a_page_into_kernel_memory() {
@@ -268,6 +293,27 @@ fn finding_p_no_fault_brings_a_page_into_kernel_memory() {
             finish(&machine.sim, mm, &[]);
         }
     }
+}
+
+/// A request that is refused for its place takes no promise: where promises need new huge pages none is made.
+#[test]
+fn finding_r12_a_refused_map_makes_no_promise() {
+    let (machine, mm) = world(Replace::InPlace, Policy::BASE_ONLY);
+    mm.pools().set_overcommit(Order::MEGA, 2).unwrap();
+    let id = program(mm);
+    area(mm, id, BASE, 4096);
+    let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
+    let steps = |at, flags| {
+        let before = machine.steps();
+        let done = mm.map(id, &request(at, 4 * MB, flags));
+        (machine.steps() - before, done.is_ok())
+    };
+    for at in [BASE, BASE + 4096] {
+        let plain = steps(BASE, Flags::READ_WRITE);
+        assert_eq!(steps(at, flags), plain, "huge pages were made for a request that is refused");
+    }
+    assert!(steps(BASE + 2 * MB, flags).1);
+    finish(&machine.sim, mm, &[id]);
 }
 
 /// A program that loads while another of its threads puts guards there finds its data or the guard, and no zeros.
@@ -308,3 +354,72 @@ fn finding_r15_a_load_beside_a_guard_finds_data_or_the_guard() {
     }
 }
 
+/// Nothing is mapped where null pointers lead, however it is asked for.
+#[test]
+fn finding_r6_the_lowest_addresses_stay_empty() {
+    let world = world(Replace::InPlace, Policy::BASE_ONLY);
+    let (machine, mm) = world;
+    let id = program(mm);
+    let lowest = mm.lowest_address();
+    assert!(lowest > Va::new(0));
+    let flags = Flags::READ_WRITE;
+    let ask = |place| MapRequest { place, ..request(0, 8192, flags) };
+    let below = Va::new(lowest.get() - 4096);
+    let whole = area(mm, id, BASE, 8192);
+    let kernel = mm.vmalloc(&Request::of(Bytes::new(8192)).for_users()).unwrap();
+    for va in [Va::new(0), Va::new(4096), below] {
+        let refused = RangeError::TooLow(va, lowest);
+        for place in [Place::Fixed(va), Place::NoReplace(va)] {
+            assert_eq!(mm.map(id, &ask(place)), Err(MapError::Range(refused)));
+            let lent = mm.map_user(id, &ask(place), kernel.start());
+            assert_eq!(lent, Err(UserMapError::Space(MapError::Range(refused))));
+        }
+        let moved = mm.remap(id, whole, whole.bytes(), Move::To(va));
+        assert_eq!(moved, Err(RemapError::Map(MapError::Range(refused))));
+        assert!(mm.map(id, &ask(Place::Hint(va))).unwrap().start() >= lowest);
+    }
+    let stack = flags.with(Flags::GROWS_DOWN);
+    mm.map(id, &MapRequest { flags: stack, ..ask(Place::Fixed(lowest)) }).unwrap();
+    let refused = Outcome::Refused(Refusal::NoArea(below));
+    assert_eq!(mm.fault(id, below, Access::Write), refused, "nor does a stack grow there");
+    assert_eq!(mm.area_at_or_after(id, Va::new(0)).unwrap().range.start(), lowest);
+
+    mm.set_lowest_address(Va::new(0));
+    let null = mm.map(id, &ask(Place::Fixed(Va::new(0)))).unwrap();
+    assert_eq!(null.start(), Va::new(0), "who wants to has it");
+    store(&machine.sim, mm, id, 8, 7);
+    mm.set_lowest_address(lowest);
+    assert_eq!(load(&machine.sim, mm, id, 8), 7);
+    mm.unmap(id, null).unwrap();
+    mm.vfree(kernel.start()).unwrap();
+    finish(&machine.sim, mm, &[id]);
+}
+
+/// A ceiling goes wherever the area goes, and keeps it apart from others.
+#[test]
+fn finding_e_a_ceiling_stays_with_the_area() {
+    let (machine, mm) = world(Replace::InPlace, Policy::BASE_ONLY);
+    let id = program(mm);
+    let low = Flags::READ.at_most(Flags::READ);
+    assert_eq!((low.ceiling(), Flags::READ.ceiling()), (Flags::READ, Flags::RIGHTS));
+    assert_eq!(low.at_most(Flags::RIGHTS).ceiling(), Flags::READ, "it is never raised");
+    let above = Flags::READ_WRITE.at_most(Flags::READ);
+    assert_eq!(mm.map(id, &request(BASE, 8192, above)), Err(MapError::Flags(above)));
+    let whole = mm.map(id, &request(BASE, 8192, low)).unwrap();
+    mm.map(id, &request(BASE + 8192, 8192, Flags::READ)).unwrap();
+    assert_eq!(mm.area(id, whole.start()).unwrap().range, whole, "it is not its neighbour");
+    let ceiling = |va| Err(RangeError::Ceiling(Va::new(va), Flags::READ));
+    let both = range(BASE, 4 * 4096);
+    assert_eq!(mm.protect(id, both, Flags::READ_WRITE), ceiling(BASE));
+    mm.protect(id, range(BASE + 8192, 8192), Flags::READ_WRITE).unwrap();
+
+    let child = mm.fork(id).unwrap();
+    assert_eq!(mm.protect(child, whole, Flags::WRITE), ceiling(BASE), "after a fork");
+    let moved = mm.remap(id, range(BASE + 4096, 4096), Bytes::new(8192), Move::MayMove).unwrap();
+    assert_eq!(mm.protect(id, moved, Flags::WRITE), ceiling(moved.start().get()), "after a move");
+    mm.advise(id, moved, Advice::HugePage).unwrap();
+    assert_eq!(mm.protect(id, moved, Flags::EXEC), ceiling(moved.start().get()), "after advice");
+    let refused = mm.fault(id, moved.start(), Access::Write);
+    assert!(matches!(refused, Outcome::Refused(Refusal::NoRight(..))));
+    finish(&machine.sim, mm, &[id, child]);
+}

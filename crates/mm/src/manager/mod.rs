@@ -166,7 +166,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Puts an area into a space. Nothing is present in it yet.
     pub fn map(&self, id: SpaceId, request: &MapRequest) -> Result<VaRange, MapError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
-        let promised = self.promise(request)?;
+        let promised = self.promise(&space, request)?;
         let done = space::map(&self.stock, &space, request);
         if let (Some((order, pages)), Err(_)) = (promised, &done) {
             self.pools().unreserve(order, pages);
@@ -344,6 +344,16 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Sets it. Operations at work keep what they saw.
     pub fn set_flush_grain(&self, grain: FlushGrain) {
         grain.store(&self.stock);
+    }
+    /// The lowest address that a new area may have.
+    pub fn lowest_address(&self) -> Va {
+        Va::new(self.stock.lowest.load(Ordering::Relaxed))
+    }
+    /// Sets it, as Linux's `vm.mmap_min_addr`: 64 KiB to begin with. Below it no area is made, moved or extended to, wherever the
+    /// request says that it goes, so a null pointer that a program or the kernel follows leads to nothing. Areas that are there stay. With 0
+    /// a request may name every address of the user half; none below 64 KiB is chosen for one that names none.
+    pub fn set_lowest_address(&self, va: Va) {
+        self.stock.lowest.store(va.get(), Ordering::Relaxed);
     }
     /// Switches large folios off (or back on) for one process; a fork inherits it.
     pub fn set_process_switch(

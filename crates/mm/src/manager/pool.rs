@@ -4,7 +4,7 @@ use super::{BootPages, Manager};
 use crate::compact::CompactRequest;
 use crate::fault::{Contents, Defrag, Need, Offer, Offers, Outcome};
 use crate::pool::{Budget, End, Folding, PoolCounters, PoolError, Pools, Resized, Taken};
-use crate::space::{self, MapError, MapRequest, SpaceId};
+use crate::space::{self, MapError, MapRequest, Space, SpaceId};
 use crate::sync::Outside;
 use crate::table::Paging;
 use crate::zero::{self, Clearing};
@@ -59,10 +59,15 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Pages::new(crate::pool::SIZES.iter().map(of).sum())
     }
 
-    /// Has the pool promise the pages that an area needs, if it is one that is promised any.
-    pub(super) fn promise(&self, request: &MapRequest) -> Result<Option<(Order, u64)>, MapError> {
+    /// Has the pool promise the pages that an area needs, if it is one that is promised any and there is a place for it. The place
+    /// may be gone when the area is put in: the caller takes the promise back then.
+    pub(super) fn promise(
+        &self,
+        space: &Space,
+        request: &MapRequest,
+    ) -> Result<Option<(Order, u64)>, MapError> {
         let Some(order) = request.flags.promised() else { return Ok(None) };
-        space::check_huge::<P>(request.flags)?;
+        space::has_place(&self.stock, space, request)?;
         let pages = request.bytes.get().div_ceil(order.bytes().get());
         self.pools().reserve(order, pages).map_err(MapError::NoHugePages)?;
         Ok(Some((order, pages)))

@@ -2,7 +2,7 @@
 
 use super::area::{Area, Flags};
 use super::huge;
-use super::ops::{RangeError, change_entries, check, hole};
+use super::ops::{RangeError, change_entries, check, covered};
 use super::record::Space;
 use super::split_leaf;
 use super::zap::{Guards, Zap, behind};
@@ -47,9 +47,7 @@ pub(crate) fn advise<M: Machine, P: Paging>(
 ) -> Result<(), RangeError> {
     check::<P>(range)?;
     let _writer = space.writer.lock(stock.machine);
-    if let Some(va) = hole(stock, space, range) {
-        return Err(RangeError::Hole(va));
-    }
+    covered(stock, space, range, |_| Ok(()))?;
     match advice {
         Advice::DontNeed => huge::whole(stock, space, range)?,
         Advice::PopulateRead | Advice::PopulateWrite => {}

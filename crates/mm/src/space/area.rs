@@ -45,6 +45,8 @@ impl Flags {
     pub const READ_WRITE: Flags = Flags(3);
     /// All access rights.
     pub const RIGHTS: Flags = Flags(7);
+    /// Where the rights stand that it may never have, the complement of its [`ceiling`](Flags::ceiling).
+    const NEVER: u32 = 11;
 
     /// Both sets together.
     pub const fn with(self, more: Flags) -> Flags {
@@ -61,6 +63,19 @@ impl Flags {
     /// The common part.
     pub const fn and(self, other: Flags) -> Flags {
         Flags(self.0 & other.0)
+    }
+    /// The same with a lower ceiling: whatever is asked for later, the area gets no rights but those of `rights`, and none that
+    /// an earlier ceiling left out.
+    pub const fn at_most(self, rights: Flags) -> Flags {
+        Flags(self.0 | (!rights.0 & Flags::RIGHTS.0) << Flags::NEVER)
+    }
+    /// The most rights that the area may ever have; all, unless somebody said otherwise.
+    pub const fn ceiling(self) -> Flags {
+        Flags(!(self.0 >> Flags::NEVER) & Flags::RIGHTS.0)
+    }
+    /// Whether its rights stay below its ceiling.
+    pub(super) const fn is_below_ceiling(self) -> bool {
+        self.ceiling().has(self.and(Flags::RIGHTS))
     }
     /// The flag of areas with huge pages of `order`, 2 MiB or 1 GiB.
     pub const fn huge(order: Order) -> Option<Flags> {

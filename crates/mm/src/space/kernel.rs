@@ -1,7 +1,8 @@
 //! Kernel memory in a program: pages that the kernel has mapped as well.
 //!
 //! Each page is referenced by its entry here and by its area there, so it is given back when both are gone, in whichever
-//! order. The pages come with the area, all or none; a page that the program drops does not come back.
+//! order. The pages come with the area, all or none; a page that the program drops does not come back. What the program may do with
+//! them was decided by who lent them: the rights of the request are the area's ceiling (space::S8).
 
 use super::area::{Area, Flags};
 use super::attrs;
@@ -22,7 +23,7 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     request: &MapRequest,
     frame: impl Fn(u64) -> Frame,
 ) -> Result<VaRange, MapError> {
-    let flags = request.flags.with(Flags::KERNEL);
+    let flags = request.flags.with(Flags::KERNEL).at_most(request.flags);
     if flags.huge_order().is_some() || flags.has(Flags::GROWS_DOWN) || flags.has(Flags::USERFAULT) {
         return Err(MapError::Flags(request.flags));
     }

@@ -22,6 +22,9 @@
 //!
 //! - S7. In an area of huge pages there are entries of that size only. Where the area is promised pages, every empty entry
 //!   stands for one promise of the pool; a marker stands where the promise was kept and the page dropped again.
+//! - S8. An area's rights stay below its ceiling, the most that it may ever have. The ceiling is a part of its properties: it
+//!   is where the area is moved, cut or forked, no operation raises it, and areas with different ones do not become one. Kernel memory has the rights
+//!   that it was lent with for a ceiling.
 //!
 //! **Locking.** `writer` (`[w]`) excludes all operations but faults. Order: writer, then one table at a time (fork: the
 //! parent's, then the child's, which nobody else can reach yet). Nothing is allocated, cleared or waited for under a
@@ -43,10 +46,10 @@ mod ops;
 mod record;
 mod remap;
 mod rewrite;
+mod seen;
 mod switch;
 mod zap;
 
-mod seen;
 #[cfg(test)]
 mod areas_model;
 
@@ -63,7 +66,7 @@ pub(crate) use kernel::map_kernel;
 #[cfg(feature = "verify")]
 pub(crate) use life::user_half;
 pub(crate) use life::{EndError, create, end};
-pub(crate) use ops::{grow, map, protect, unmap};
+pub(crate) use ops::{grow, has_place, map, protect, unmap};
 pub(crate) use record::Space;
 pub(crate) use remap::remap;
 pub(crate) use switch::switch;

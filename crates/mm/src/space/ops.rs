@@ -2,7 +2,6 @@
 
 use super::area::{Area, AreaLimit, Flags};
 use super::areas::TooMany;
-use super::gaps::FLOOR;
 use super::huge;
 use super::life::user_half;
 use super::record::Space;
@@ -14,6 +13,7 @@ use crate::flush::{Gather, Remains};
 use crate::frame::Shift;
 use crate::pool::Shortage;
 use crate::stock::{NoBlock, Stock};
+use crate::sync::Ordering;
 use crate::table::{Attrs, Entry, Gap, Paging, Prune, Slot, Tables};
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -22,6 +22,11 @@ use foliant_units::{Bytes, FRAME_BYTES, Level, Va, VaRange};
 pub(super) const PAGE: Bytes = Bytes::new(FRAME_BYTES);
 /// How many gaps are looked at one by one for a request that is aligned to more than a page.
 const GAPS_TRIED: usize = 16;
+
+/// The lowest address that an area may have: null pointers, and what is reached through one, shall fault.
+pub(super) fn lowest<M: Machine, P: Paging>(stock: &Stock<'_, M, P>) -> Va {
+    Va::new(stock.lowest.load(Ordering::Relaxed))
+}
 
 /// Where a new area goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +71,10 @@ pub enum RangeError {
     Cuts(Va, Bytes),
     /// Huge pages of a pool lie there, with which this is not done.
     Huge(Va),
+    /// The area at this address may never have other rights than these.
+    Ceiling(Va, Flags),
+    /// The first address lies below the second, the lowest one that may be mapped.
+    TooLow(Va, Va),
     /// No memory for the manager's records.
     NoMemory,
     /// The space would have more areas than it may.
@@ -83,7 +92,7 @@ pub enum MapError {
     NoRoom(Bytes),
     /// The page-table format has no leaf of this size.
     NoLeaf(Bytes),
-    /// Huge pages of a pool, or kernel memory, do not go together with these flags.
+    /// Huge pages of a pool, or kernel memory, do not go together with these flags, or the rights exceed their own ceiling.
     Flags(Flags),
     /// The pool has too few pages to promise.
     NoHugePages(Shortage),
@@ -119,6 +128,12 @@ impl fmt::Display for RangeError {
             RangeError::Huge(va) => {
                 write!(f, "huge pages of a pool lie at {va}: unmap them and map anew")
             }
+            RangeError::Ceiling(va, most) => {
+                write!(f, "the area at {va} may have no rights but those of {most:?}")
+            }
+            RangeError::TooLow(va, lowest) => {
+                write!(f, "{va} lies below {lowest}, the lowest address that may be mapped")
+            }
             RangeError::NoMemory => f.write_str("no memory for the space's records"),
             RangeError::TooManyAreas(AreaLimit(limit)) => write!(
                 f,
@@ -138,7 +153,7 @@ impl fmt::Display for MapError {
             MapError::Flags(flags) => {
                 write!(
                     f,
-                    "huge pages have one size, do not grow and are nobody's to fill: {flags:?}"
+                    "huge pages have one size, do not grow and are nobody's to fill, and no area begins above its ceiling: {flags:?}"
                 )
             }
             MapError::NoHugePages(shortage) => shortage.fmt(f),
@@ -166,20 +181,35 @@ pub(super) fn check<P: Paging>(range: VaRange) -> Result<(), RangeError> {
     Ok(())
 }
 
-/// The first address of `range` that no area covers.
-pub(super) fn hole<M: Machine, P: Paging>(
+/// Checks a range in which a new area shall lie.
+pub(super) fn check_new<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    range: VaRange,
+) -> Result<(), RangeError> {
+    check::<P>(range)?;
+    let lowest = lowest(stock);
+    if range.start() < lowest {
+        return Err(RangeError::TooLow(range.start(), lowest));
+    }
+    Ok(())
+}
+
+/// Demands that areas cover `range` without a hole, and that each of them suits.
+pub(super) fn covered<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     range: VaRange,
-) -> Option<Va> {
+    suits: impl Fn(&Area) -> Result<(), RangeError>,
+) -> Result<(), RangeError> {
     let mut va = range.start();
     for area in space.areas.overlapping(stock.machine, range) {
         if area.range.start() > va {
-            return Some(va);
+            return Err(RangeError::Hole(va));
         }
+        suits(&area)?;
         va = area.range.end();
     }
-    (va < range.end()).then_some(va)
+    if va < range.end() { Err(RangeError::Hole(va)) } else { Ok(()) }
 }
 
 /// Puts an area in.
@@ -205,6 +235,16 @@ pub(crate) fn map<M: Machine, P: Paging>(
     Ok(range)
 }
 
+/// Whether there is a place for a new area, at this moment: for who has to take something first that others may want.
+pub(crate) fn has_place<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    request: &MapRequest,
+) -> Result<(), MapError> {
+    let _writer = space.writer.lock(stock.machine);
+    choose(stock, space, request).map(|_| ())
+}
+
 /// Where a new area goes, and what is to be replaced there. The writer's lock is held.
 pub(super) fn choose<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
@@ -212,6 +252,9 @@ pub(super) fn choose<M: Machine, P: Paging>(
     request: &MapRequest,
 ) -> Result<(VaRange, Option<VaRange>), MapError> {
     let size = huge::check::<P>(request.flags)?;
+    if !request.flags.is_below_ceiling() {
+        return Err(MapError::Flags(request.flags));
+    }
     let bytes = request.bytes.get().checked_next_multiple_of(size.get());
     let bytes = Bytes::new(bytes.ok_or(MapError::NoRoom(request.bytes))?);
     let at = |va| VaRange::sized(va, bytes).ok_or(MapError::Range(RangeError::Outside(va)));
@@ -221,14 +264,14 @@ pub(super) fn choose<M: Machine, P: Paging>(
         Place::Anywhere => gap(stock, space, bytes, size)?,
         Place::Hint(va) => {
             let wish = at(va.align_down(size)).ok().filter(|r| check::<P>(*r).is_ok());
-            match wish.filter(|r| r.start() >= FLOOR && occupied(*r).is_none()) {
+            match wish.filter(|r| r.start() >= lowest(stock) && occupied(*r).is_none()) {
                 Some(range) => range,
                 None => gap(stock, space, bytes, size)?,
             }
         }
         Place::Fixed(va) | Place::NoReplace(va) => at(va)?,
     };
-    check::<P>(range)?;
+    check_new(stock, range)?;
     if !range.start().is_aligned(size) {
         return Err(RangeError::Cuts(range.start(), size).into());
     }
@@ -252,10 +295,10 @@ pub(super) fn gap<M: Machine, P: Paging>(
     if bytes.get() == 0 {
         return Err(RangeError::Empty.into());
     }
-    let end = user_half::<P>().end();
+    let (end, lowest) = (user_half::<P>().end(), lowest(stock));
     let inside = |gap: VaRange| {
         let start = Va::new(gap.end().get() - bytes.get()).align_down(align);
-        VaRange::sized(start, bytes).filter(|_| start >= gap.start())
+        VaRange::sized(start, bytes).filter(|_| start >= gap.start().max(lowest))
     };
     let mut below = end;
     for tried in 0.. {
@@ -325,7 +368,7 @@ pub(super) fn empty<'s, 'm, M: Machine, P: Paging>(
     gather.flushed()
 }
 
-/// Changes the rights of `range`, which areas cover without a hole.
+/// Changes the rights of `range`, which areas cover without a hole, none of them with a lower ceiling (S8).
 pub(crate) fn protect<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -333,12 +376,13 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     rights: Flags,
 ) -> Result<(), RangeError> {
     check::<P>(range)?;
-    let _writer = space.writer.lock(stock.machine);
-    if let Some(va) = hole(stock, space, range) {
-        return Err(RangeError::Hole(va));
-    }
-    huge::whole(stock, space, range)?;
     let rights = rights.and(Flags::RIGHTS);
+    let _writer = space.writer.lock(stock.machine);
+    covered(stock, space, range, |area| match area.flags.ceiling() {
+        most if most.has(rights) => Ok(()),
+        most => Err(RangeError::Ceiling(area.range.start().max(range.start()), most)),
+    })?;
+    huge::whole(stock, space, range)?;
     let change = |area: Area| Some((area.flags.without(Flags::RIGHTS).with(rights), area.tag));
     space.areas.admit(stock.machine, range, change, None, 0)?;
     space.areas.prepare(stock)?;
@@ -434,7 +478,7 @@ pub(crate) fn grow<M: Machine, P: Paging>(
     }
     let room = VaRange::new(Va::new(va.get().saturating_sub(gap.get())), va)?;
     let near = space.areas.overlapping(stock.machine, room).next();
-    let too_far = above.range.end().offset_from(va) > most.get() || va < FLOOR;
+    let too_far = above.range.end().offset_from(va) > most.get() || va < lowest(stock);
     if !above.flags.has(Flags::GROWS_DOWN) || too_far || near.is_some() {
         return None;
     }

@@ -3,7 +3,7 @@
 use super::area::Area;
 use super::huge::is_breaking;
 use super::life::user_half;
-use super::ops::{MapError, PAGE, RangeError, check, clear, empty, gap, hole};
+use super::ops::{MapError, PAGE, RangeError, check, check_new, clear, covered, empty, gap};
 use super::record::Space;
 use super::split_leaf;
 use super::zap::{behind, page};
@@ -78,9 +78,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
     };
     let mut left = [None, None]; // dropped behind the writer (flush::F7)
     let _writer = space.writer.lock(stock.machine);
-    if let Some(va) = hole(stock, space, old) {
-        return Err(RangeError::Hole(va).into());
-    }
+    covered(stock, space, old, |_| Ok(()))?;
     let pieces = Pieces::of(stock, space, old)?;
     let area = pieces.last();
     if area.flags.huge_order().is_some() {
@@ -91,6 +89,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
     let target = match to {
         Move::To(va) => {
             let target = sized(va)?;
+            check_new(stock, target)?;
             if target.overlaps(old) {
                 return Err(RemapError::Overlap(va));
             }

@@ -62,6 +62,8 @@ pub(crate) struct Stock<'m, M, P> {
     pub(crate) kernel: Tables<'m, M, P>,
     /// Entries per flush, 0 for all of an operation; read and written by `flush::FlushGrain`.
     pub(crate) flush_grain: AtomicU64,
+    /// The lowest address that an area may have; read and written by `space::ops` and the face.
+    pub(crate) lowest: AtomicU64,
     /// How memory is cleared; read and written by `zero::Clearing`.
     pub(crate) clearing: [AtomicU64; 4],
     /// Where the descriptor array starts.
@@ -74,6 +76,9 @@ pub(crate) struct Stock<'m, M, P> {
 }
 
 impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
+    /// The lowest address of areas to begin with, as Linux's `mmap_min_addr`.
+    const LOWEST: u64 = 0x1_0000;
+
     pub(crate) fn new(
         machine: &'m M,
         folios: Folios<'m>,
@@ -84,6 +89,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     ) -> Self {
         let (grace, flush_grain) = (Grace::default(), AtomicU64::new(0));
         let clearing = core::array::from_fn(|_| AtomicU64::new(0));
+        let lowest = AtomicU64::new(Stock::<M, P>::LOWEST);
         let (returned, deferred) = (Returned::default(), Deferred::default());
         Stock {
             machine,
@@ -91,6 +97,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             grace,
             kernel,
             flush_grain,
+            lowest,
             clearing,
             array,
             stretches,
