@@ -266,6 +266,65 @@ fn finding_e_what_was_lent_for_reading_is_not_made_writable() {
     finish(&machine.sim, mm, &[]);
 }
 
+/// A space that runs is not ended, and its programs see nothing of the attempt.
+#[test]
+fn finding_l_an_end_that_is_refused_is_not_noticed() {
+    let (machine, mm) = world(Replace::InPlace, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
+    area(mm, id, BASE, 16 * MB);
+    let mut page = 0;
+    at_every_step(|nth| {
+        page += 1;
+        let va = Va::new(BASE + page * 4096);
+        let part = move || {
+            assert_eq!(mm.fault(id, va, Access::Write), Outcome::Mapped(Order::BASE), "step {nth}");
+            mm.protect(id, range(va.get(), 4096), Flags::READ).unwrap();
+        };
+        let done = machine.before_step(nth, part, || mm.end(id));
+        if let Some(done) = done {
+            assert_eq!(done, Err(SpaceError::Running(cpu(1))), "step {nth}");
+        }
+        done.map(drop)
+    });
+    finish(&machine.sim, mm, &[id]);
+}
+
+/// Of an end and a CPU that begins to run the space one gets its will, and the other is told.
+#[test]
+fn finding_l_a_space_ends_or_is_run() {
+    let (machine, mm) = world(Replace::InPlace, Policy::BASE_ONLY);
+    mm.switch(None).unwrap();
+    let mut seen = [0; 2];
+    at_every_step(|nth| {
+        let id = mm.create(None).unwrap();
+        area(mm, id, BASE, MB);
+        let ran: &'static Mutex<Option<bool>> = Box::leak(Box::default());
+        let part = move || {
+            let switched = mm.switch(Some(id));
+            *ran.lock().unwrap() = Some(switched.is_ok());
+            if switched.is_ok() {
+                assert_eq!(
+                    mm.fault(id, Va::new(BASE), Access::Write),
+                    Outcome::Mapped(Order::BASE)
+                );
+            }
+        };
+        let ended = machine.before_step(nth, part, || mm.end(id));
+        if let (Some(ended), Some(ran)) = (ended, *ran.lock().unwrap()) {
+            assert_eq!(ended.is_err(), ran, "step {nth}: {ended:?}");
+            seen[usize::from(ran)] += 1;
+        }
+        machine.sim.on(cpu(1), || mm.switch(None).unwrap());
+        if ended.is_some_and(|ended| ended.is_err()) {
+            mm.end(id).unwrap();
+        }
+        ended.map(drop)
+    });
+    assert!(seen.iter().all(|times| *times > 0), "{seen:?}");
+    finish(&machine.sim, mm, &[]);
+}
+
 /// Kernel memory that the program drops while it faults there: the page is there, or it is gone for good.
 #[test]
 fn finding_p_no_fault_brings_a_page_into_kernel_memory() {

@@ -121,18 +121,25 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Makes the calling CPU ready: it runs the kernel's tables, no space.
     pub fn online(&self) {
         self.kernel.announce(self.stock.machine.me());
-        space::switch(&self.stock, None);
+        let Ok(()) = space::switch(&self.stock, None) else { unreachable!("no space is named") };
     }
 
     /// Makes the calling CPU run a space, or none.
     pub fn switch(&self, id: Option<SpaceId>) -> Result<(), SpaceError> {
-        let _reading = self.stock.reading();
-        let next = match id {
-            Some(id) => Some((id, id.peek(&self.stock).ok_or(SpaceError::NoSpace)?)),
-            None => None,
-        };
-        space::switch(&self.stock, next);
-        Ok(())
+        loop {
+            let reading = self.stock.reading();
+            let next = match id {
+                Some(id) => Some((id, id.peek(&self.stock).ok_or(SpaceError::NoSpace)?)),
+                None => None,
+            };
+            match space::switch(&self.stock, next) {
+                Ok(()) => return Ok(()),
+                Err(space::Ending) => {
+                    drop(reading); // who ends it waits for readers
+                    self.stock.machine.relax();
+                }
+            }
+        }
     }
 
     /// Makes an empty space. Its charge may not exceed `limit` pages, if there is one.
@@ -337,14 +344,6 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn set_defrag(&self, defrag: Defrag) {
         self.switches.set_defrag(defrag);
     }
-    /// How many entries one flush covers.
-    pub fn flush_grain(&self) -> FlushGrain {
-        FlushGrain::load(&self.stock)
-    }
-    /// Sets it. Operations at work keep what they saw.
-    pub fn set_flush_grain(&self, grain: FlushGrain) {
-        grain.store(&self.stock);
-    }
     /// The lowest address that a new area may have.
     pub fn lowest_address(&self) -> Va {
         Va::new(self.stock.lowest.load(Ordering::Relaxed))
@@ -356,6 +355,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.stock.lowest.store(va.get(), Ordering::Relaxed);
     }
     /// Switches large folios off (or back on) for one process; a fork inherits it.
+    /// How many entries one flush covers.
+    pub fn flush_grain(&self) -> FlushGrain {
+        FlushGrain::load(&self.stock)
+    }
+    /// Sets it. Operations at work keep what they saw.
+    pub fn set_flush_grain(&self, grain: FlushGrain) {
+        grain.store(&self.stock);
+    }
     pub fn set_process_switch(
         &self,
         id: SpaceId,

@@ -1,4 +1,15 @@
 //! Making spaces, finding them by name, and ending them.
+//!
+//! ```text
+//!   end      say so ─▶ does a CPU run it? ── yes ──▶ take it back: refused, and nobody noticed
+//!               │                        └── no ───▶ its name is gone ─▶ readers gone ─▶ users gone ─▶ emptied
+//!   switch   announce ─▶ does somebody end it? ── yes ──▶ take it back, look again: it goes on, or it is gone
+//! ```
+//!
+//! **Invariants**
+//! - N1. Who ends a space says so and then looks whether a CPU is announced in it; who begins to run it announces itself and then
+//!   looks whether it is being ended. Each does so with a fence in between, so one of the two sees the other, or both do.
+//! - N2. The name of a space goes when its end can no longer be refused. Until then it is found by everybody.
 
 use super::area::AreaLimit;
 use super::record::Space;
@@ -110,22 +121,36 @@ pub(crate) enum EndError {
     Running(Cpu),
 }
 
+/// Sees to it that the caller alone ends the space, and that no CPU runs it from now on (N1).
+fn begin_end<'m, M: Machine, P: Paging>(
+    stock: &Stock<'m, M, P>,
+    id: SpaceId,
+) -> Result<Pinned<'m>, EndError> {
+    loop {
+        let pinned = id.pin(stock).ok_or(EndError::NoSpace)?;
+        let space = pinned.space;
+        if !space.begin_end() {
+            drop(pinned);
+            stock.machine.relax(); // somebody else decides: it is gone then, or goes on
+            continue;
+        }
+        let Some(cpu) = space.member.target.running().iter().next() else { return Ok(pinned) };
+        space.give_up_end();
+        return Err(EndError::Running(cpu));
+    }
+}
+
 /// Ends a space: everything that it maps goes, then its tables and records.
 pub(crate) fn end<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     id: SpaceId,
 ) -> Result<(), EndError> {
-    let pinned = id.pin(stock).ok_or(EndError::NoSpace)?;
+    let pinned = begin_end(stock, id)?;
     let space = pinned.space;
-    // From here on nobody finds it: of two that end it one gets through.
-    if !stock.replace_identity(id.frame, Identity::space(id.stamp), Identity::PLAIN) {
-        return Err(EndError::NoSpace);
-    }
+    // From here on nobody finds it (N2), and no CPU gets in (N1).
+    let hidden = stock.replace_identity(id.frame, Identity::space(id.stamp), Identity::PLAIN);
+    assert!(hidden, "one ends a space at a time (life::N1)");
     stock.wait_for_readers();
-    if let Some(cpu) = space.member.target.running().iter().next() {
-        stock.set_identity(id.frame, Identity::space(id.stamp));
-        return Err(EndError::Running(cpu));
-    }
     drop(pinned);
     while space.member.users.load(Ordering::SeqCst) > 0 {
         stock.machine.relax();

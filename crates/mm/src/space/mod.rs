@@ -69,7 +69,8 @@ pub(crate) use life::{EndError, create, end};
 pub(crate) use ops::{grow, has_place, map, protect, unmap};
 pub(crate) use record::Space;
 pub(crate) use remap::remap;
-pub(crate) use switch::switch;
+pub(crate) use seen::{Agreed, Seen, View};
+pub(crate) use switch::{Ending, switch};
 pub(crate) use zap::behind;
 
 use crate::flush::{Gather, Used};

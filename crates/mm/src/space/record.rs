@@ -29,6 +29,8 @@ pub(crate) struct Space {
     /// Held by whoever changes areas: map, unmap, protect, advise, remap, fork, end. Faults never take it.
     pub(crate) writer: Spin,
     pub(crate) areas: Areas, // [w], read under its sequence
+    /// Non-zero: somebody is about to end it, and decides whether a CPU runs it (life::N1).
+    ending: AtomicU64, // [a]
     /// Non-zero: the process switched large folios off for itself.
     pub(super) thp_off: AtomicU64, // [a]
     /// One more than the pages that may be charged; 0 stands for no limit.
@@ -62,6 +64,19 @@ impl Space {
         stock: &Stock<'m, M, P>,
     ) -> Tables<'m, M, P> {
         self.member.tables(stock)
+    }
+
+    /// Tries to be who ends it. One gets through, until it changes its mind.
+    pub(super) fn begin_end(&self) -> bool {
+        self.ending.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+    /// It is not ended after all.
+    pub(super) fn give_up_end(&self) {
+        self.ending.store(0, Ordering::SeqCst);
+    }
+    /// Whether somebody is about to end it. Asked by a CPU that has announced itself in it: this, or who ends it sees that.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::SeqCst) != 0
     }
 
     /// Pages mapped, each counted once per entry.

@@ -16,17 +16,21 @@ use crate::stock::{Event, Stock, record};
 use crate::table::Paging;
 use foliant_machine::{Kept, Machine, Root};
 
+/// The space is being ended, or was about to be: nothing has changed. Who looks for it again finds out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ending;
+
 /// Makes the calling CPU run a space, or none. The caller is in a reader's section where it names one.
 pub(crate) fn switch<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     next: Option<(SpaceId, &Space)>,
-) {
+) -> Result<(), Ending> {
     stock.machine.pinned(|me| {
         let visits = &stock.mine().visits;
         let before = visits.running();
         let name = next.map(|(id, _)| id.name());
         if name.is_some() && name == before {
-            return;
+            return Ok(());
         }
         // A space that ends waits until no CPU is announced, so the record of the one that runs is there until `leave`.
         let left = before.map(|name| {
@@ -37,6 +41,10 @@ pub(crate) fn switch<M: Machine, P: Paging>(
         let (user, kept) = match next {
             Some((id, space)) => {
                 space.member.target.announce(me);
+                if space.is_ending() {
+                    space.member.target.leave(me); // nothing was loaded
+                    return Err(Ending);
+                }
                 let flushes = space.member.target.started();
                 let kept = match visits.recall(id.name()) {
                     Some(then) if then == flushes => Kept::Unchanged,
@@ -58,5 +66,6 @@ pub(crate) fn switch<M: Machine, P: Paging>(
             }
             target.leave(me);
         }
-    });
+        Ok(())
+    })
 }
