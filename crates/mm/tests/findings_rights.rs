@@ -354,6 +354,24 @@ fn finding_p_no_fault_brings_a_page_into_kernel_memory() {
     }
 }
 
+/// Whoever populates for long lets others run, however the pages come.
+#[test]
+fn finding_r7_populating_breathes() {
+    let (machine, mm) = world(Replace::InPlace, Policy::BASE_ONLY);
+    let id = program(mm);
+    let whole = area(mm, id, BASE, 8 * MB);
+    for (advice, pages) in [(Advice::PopulateRead, 0), (Advice::PopulateWrite, 2048)] {
+        for _ in 0..2 {
+            let before = machine.breaths();
+            mm.advise(id, whole, advice).unwrap();
+            assert_eq!(mm.pages(id).unwrap().get(), pages);
+            let breaths = machine.breaths() - before;
+            assert!(breaths >= 2048 / 64, "{advice:?}: {breaths} breaths for 2048 pages");
+        }
+    }
+    finish(&machine.sim, mm, &[id]);
+}
+
 /// A request that is refused for its place takes no promise: where promises need new huge pages none is made.
 #[test]
 fn finding_r12_a_refused_map_makes_no_promise() {
@@ -410,6 +428,33 @@ fn finding_r15_a_load_beside_a_guard_finds_data_or_the_guard() {
             });
             finish(&machine.sim, mm, &[]);
         }
+    }
+}
+
+/// A reference keeps memory, and no place: whoever writes to a page that was shared gets a copy, and the one that is kept
+/// stays what it was, also when nobody maps it any more.
+#[test]
+fn finding_r5_a_reference_keeps_memory_and_no_place() {
+    for replace in RULES {
+        let (machine, mm) = world(replace, Policy::BASE_ONLY);
+        let id = program(mm);
+        area(mm, id, BASE, 4096);
+        store(&machine.sim, mm, id, BASE, 1);
+        let frame = || mm.frame_at(id, Va::new(BASE)).unwrap();
+        let kept = mm.reference(frame()).unwrap();
+        store(&machine.sim, mm, id, BASE, 2);
+        assert_eq!(frame(), kept.head(), "a page that nobody shares is written in its place");
+        let child = mm.fork(id).unwrap();
+        assert_eq!(store(&machine.sim, mm, id, BASE, 3), [Outcome::Copied]);
+        assert_ne!(frame(), kept.head(), "the one that is kept is the child's as well");
+        mm.switch(Some(child)).unwrap();
+        assert_eq!(load(&machine.sim, mm, child, BASE), 2);
+        assert_eq!(mm.frame_at(child, Va::new(BASE)), Some(kept.head()));
+        mm.switch(Some(id)).unwrap();
+        mm.end(child).unwrap();
+        assert_eq!(mm.identity(kept.head()).kind(), Kind::Anon, "nobody maps it, and it is there");
+        drop(kept);
+        finish(&machine.sim, mm, &[id]);
     }
 }
 

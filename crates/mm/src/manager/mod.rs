@@ -224,10 +224,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
 
-    /// Makes every page of a range present, as if each had been accessed. Not counted as faults.
+    /// Makes every page of a range present, as if each had been accessed. Not counted as faults. Others may run between any two.
     fn populate(&self, id: SpaceId, range: VaRange, access: Access) -> Result<(), RangeError> {
         let mut va = range.start();
         while va < range.end() {
+            self.stock.machine.breathe();
             let outcome = self.resolve(id, va, access);
             va = match outcome {
                 Outcome::OutOfMemory | Outcome::OverLimit | Outcome::NoHugePage(_) => {
@@ -354,7 +355,6 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn set_lowest_address(&self, va: Va) {
         self.stock.lowest.store(va.get(), Ordering::Relaxed);
     }
-    /// Switches large folios off (or back on) for one process; a fork inherits it.
     /// How many entries one flush covers.
     pub fn flush_grain(&self) -> FlushGrain {
         FlushGrain::load(&self.stock)
@@ -363,6 +363,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn set_flush_grain(&self, grain: FlushGrain) {
         grain.store(&self.stock);
     }
+    /// Switches large folios off (or back on) for one process; a fork inherits it.
     pub fn set_process_switch(
         &self,
         id: SpaceId,
@@ -412,7 +413,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.stock.look(frame)
     }
     /// A reference to the folio that holds `frame`, unless nobody else has one: for walkers of frame numbers that want
-    /// to keep what they found.
+    /// to keep what they found. It keeps memory, and no place: the folio is not given back, moved or split, but a program may unmap it,
+    /// and one that shares it after a fork and writes gets a copy at its address, whoever holds a reference to the other.
     pub fn reference(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
         self.stock.get_unless_zero(frame)
     }
