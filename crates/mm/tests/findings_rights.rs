@@ -393,6 +393,31 @@ fn finding_r12_a_refused_map_makes_no_promise() {
     finish(&machine.sim, mm, &[id]);
 }
 
+/// Two programs are lent one piece of kernel memory at once.
+#[test]
+fn finding_r13_two_programs_are_lent_the_same_memory_at_once() {
+    let world = world(Replace::InPlace, Policy::BASE_ONLY);
+    let (machine, mm) = world;
+    at_every_step(|nth| {
+        let kernel = mm.vmalloc(&Request::of(Bytes::new(2 * 4096)).for_users()).unwrap();
+        let [one, two] = [0; 2].map(|_| mm.create(None).unwrap());
+        let ask = request(BASE, 2 * 4096, Flags::READ_WRITE);
+        let part = move || {
+            mm.map_user(two, &ask, kernel.start()).unwrap();
+        };
+        let done = machine.before_step(nth, part, || mm.map_user(one, &ask, kernel.start()));
+        if let Some(done) = &done {
+            assert!(done.is_ok(), "step {nth}: {done:?}");
+            let frames = [one, two].map(|id| mm.frame_at(id, Va::new(BASE)));
+            assert_eq!(frames[0], frames[1]);
+        }
+        mm.vfree(kernel.start()).unwrap();
+        leave(world, &[one, two]);
+        done.map(drop)
+    });
+    finish(&machine.sim, mm, &[]);
+}
+
 /// A program that loads while another of its threads puts guards there finds its data or the guard, and no zeros.
 #[test]
 fn finding_r15_a_load_beside_a_guard_finds_data_or_the_guard() {

@@ -1,15 +1,17 @@
 //! What a record says of its area besides its place: one word.
 //!
 //! ```text
-//!   state (8) │ kind (8) │ marks (8) │ levels of its leaves, a bit each (8)
+//!   state (8) │ kind (8) │ marks (8) │ levels of its leaves, a bit each (8) │ calls that lend it out (32)
 //! ```
 //!
 //! ```text
-//!   Building ──▶ InUse ◀──▶ Working          Building, Working: one call's alone
+//!   Building ──▶ InUse ◀──▶ Working          Building, Working: one call's alone; in use, calls that lend it to programs
+//!                                            may be at work together, and nobody else
 //!       └──────────┴──────────┴──▶ Lazy ──▶ gone, with a purge
 //! ```
 
 use super::record::{Field, Record};
+use super::tree::Tree;
 use super::{Vmap, VmapError};
 use crate::table::Paging;
 use foliant_machine::Machine;
@@ -49,6 +51,7 @@ pub(super) enum Mark {
 }
 
 const LEVELS: u32 = 24;
+const LENDERS: u32 = 32;
 
 /// The word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,6 +94,13 @@ impl AreaWord {
     pub(super) const fn with_leaves(self, level: Level) -> AreaWord {
         AreaWord(self.0 | 1 << (LEVELS + level.0 as u32))
     }
+    /// How many calls are lending it to programs.
+    const fn lenders(self) -> u64 {
+        self.0 >> LENDERS
+    }
+    const fn with_lenders(self, count: u64) -> AreaWord {
+        AreaWord(self.0 & ((1 << LENDERS) - 1) | count << LENDERS)
+    }
     pub(super) const fn turned(self, state: AreaState) -> AreaWord {
         AreaWord(self.0 & !0xff | state as u64)
     }
@@ -107,16 +117,27 @@ pub(super) enum For {
     Any,
 }
 
+/// The area that contains `va`, if no call has it for its own.
+fn standing<'m, M: Machine>(
+    tree: &Tree<'_, 'm, M>,
+    va: Va,
+) -> Result<(Record<'m>, AreaWord), VmapError> {
+    let area = tree.find(va).ok_or(VmapError::NoArea(va))?;
+    let word = AreaWord::of(&area);
+    match word.state() {
+        AreaState::InUse => Ok((area, word)),
+        AreaState::Lazy => Err(VmapError::Freed(area.start())),
+        AreaState::Building | AreaState::Working => Err(VmapError::Busy(area.start())),
+    }
+}
+
 impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
     /// The area in use that contains `va`, from now on this call's alone.
     pub(super) fn seize(&self, va: Va, what: For) -> Result<Record<'m>, VmapError> {
         let tree = self.open();
-        let area = tree.find(va).ok_or(VmapError::NoArea(va))?;
-        let word = AreaWord::of(&area);
-        match word.state() {
-            AreaState::InUse => {}
-            AreaState::Lazy => return Err(VmapError::Freed(area.start())),
-            AreaState::Building | AreaState::Working => return Err(VmapError::Busy(area.start())),
+        let (area, word) = standing(&tree, va)?;
+        if word.lenders() > 0 {
+            return Err(VmapError::Busy(area.start()));
         }
         let memory = word.kind() == Backing::Pages;
         if what == For::Memory && !memory || what == For::Mappings && memory {
@@ -133,6 +154,23 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         }
         self.let_go(&area);
         Err(VmapError::NotStart { va, start: area.start() })
+    }
+    /// The area of memory in use that contains `va`, for a call that lends it to a program: it stays, and so does everything about
+    /// it, until [`take_back`](Self::take_back).
+    pub(super) fn lend(&self, va: Va) -> Result<Record<'m>, VmapError> {
+        let tree = self.open();
+        let (area, word) = standing(&tree, va)?;
+        if word.kind() != Backing::Pages {
+            return Err(VmapError::OtherKind(area.start()));
+        }
+        word.with_lenders(word.lenders() + 1).put(&area);
+        Ok(area)
+    }
+    /// Ends what [`lend`](Self::lend) began.
+    pub(super) fn take_back(&self, area: &Record<'m>) {
+        let _tree = self.open();
+        let word = AreaWord::of(area);
+        word.with_lenders(word.lenders() - 1).put(area);
     }
     /// Ends this call's work on an area, or its making.
     pub(super) fn let_go(&self, area: &Record<'m>) {

@@ -1,6 +1,6 @@
 //! From an address to its frame, and visits to entries.
 
-use super::area::{AreaState, AreaWord, For, Mark};
+use super::area::{AreaState, AreaWord, Mark};
 use super::record::Field;
 use super::{Vmap, VmapError};
 use crate::table::{Entry, Paging};
@@ -58,7 +58,8 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         Ok(())
     }
 
-    /// Has `share` map the pages from `va` on elsewhere, while the area cannot go. It is handed a way to the n-th frame.
+    /// Has `share` map the pages from `va` on elsewhere, while the area cannot go. It is handed a way to the n-th frame. Any number of
+    /// such calls work together.
     pub(crate) fn shared<R>(
         &self,
         va: Va,
@@ -68,7 +69,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         if !va.is_aligned(Level::BASE.span()) {
             return Err(VmapError::Misaligned(va));
         }
-        let area = self.seize(va, For::Memory)?;
+        let area = self.lend(va)?;
         let mapped = area.mapped();
         let wanted = mapped.start().add(area.get(Field::Bytes).next_multiple_of(FRAME_BYTES));
         let inside = va.checked_add(bytes.get()).is_some_and(|end| end <= wanted);
@@ -80,7 +81,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
             let frame = |n: u64| self.frame_at(va.add(n * FRAME_BYTES));
             Ok(share(&|n| frame(n).expect("an area in use is mapped (vmap::V4)").0))
         };
-        self.let_go(&area);
+        self.take_back(&area);
         done
     }
 }
