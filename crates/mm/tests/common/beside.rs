@@ -7,23 +7,30 @@
 use foliant_machine::{Around, Clock, Cpus, KernelFault, KernelVa, Owner, PhysMem, Witness};
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Cpu, FrameRange, Pa, Va};
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 /// So many spins in a row mean that CPU 1 waits for CPU 0.
 const PATIENCE: u64 = 100;
+/// So many spins of either mean that it waits for ever.
+const FOR_EVER: u64 = 2_000_000;
 
-type Part = Box<dyn FnOnce() + Send>;
+type Part<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// The simulator and the other CPU's part.
 pub struct Beside {
     pub sim: Sim,
     /// Steps left until the part begins, 0 where none is waiting for it.
     left: AtomicU64,
-    part: Mutex<Option<Part>>,
+    part: Mutex<Option<Part<'static>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Of CPU 1, since its part began.
     spins: AtomicU64,
+    /// Spins of CPU 0.
+    waits: AtomicU64,
     finished: Arc<AtomicBool>,
     breaths: AtomicU64,
     steps: AtomicU64,
@@ -37,6 +44,7 @@ impl Beside {
             part: Mutex::new(None),
             thread: Mutex::new(None),
             spins: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
             finished: Arc::new(AtomicBool::new(true)),
             breaths: AtomicU64::new(0),
             steps: AtomicU64::new(0),
@@ -46,21 +54,28 @@ impl Beside {
     /// Does `work` on CPU 0, and `part` on CPU 1 from the `nth` step of it on, counted from 1. `None` where the work has
     /// fewer steps: then the part was not done.
     pub fn before_step<R>(
-        &'static self,
+        &self,
         nth: u64,
-        part: impl FnOnce() + Send + 'static,
+        part: impl FnOnce() + Send,
         work: impl FnOnce() -> R,
     ) -> Option<R> {
-        *self.part.lock().unwrap() = Some(Box::new(move || self.sim.on(Cpu(1), part)));
+        let part: Part<'_> = Box::new(|| self.sim.on(Cpu(1), part));
+        #[allow(unsafe_code)]
+        // SAFETY: it is dropped, or its thread is joined, before this returns or unwinds.
+        let part = unsafe { mem::transmute::<Part<'_>, Part<'static>>(part) };
+        *self.part.lock().unwrap() = Some(part);
+        self.spins.store(0, SeqCst);
         self.left.store(nth, SeqCst);
-        let done = work();
+        let done = catch_unwind(AssertUnwindSafe(work));
         self.left.store(0, SeqCst);
         let unused = self.part.lock().unwrap().take();
         let thread = self.thread.lock().unwrap().take();
         while !self.finished.load(SeqCst) {
             self.sim.relax(); // it may wait for this CPU
         }
-        thread.map(JoinHandle::join).transpose().expect("the other CPU's part succeeds");
+        let part = thread.map_or(Ok(()), JoinHandle::join);
+        let done = done.unwrap_or_else(|why| resume_unwind(why));
+        part.unwrap_or_else(|why| resume_unwind(why));
         unused.is_none().then_some(done)
     }
 
@@ -164,7 +179,11 @@ unsafe impl Around for Beside {
     }
     fn relax(&self) {
         if self.sim.me() == Cpu(1) {
-            self.spins.fetch_add(1, SeqCst);
+            let spins = self.spins.fetch_add(1, SeqCst);
+            assert!(spins < FOR_EVER, "CPU 1 waits for ever");
+        } else {
+            let waits = self.waits.fetch_add(1, SeqCst);
+            assert!(waits < FOR_EVER, "CPU 0 waits for ever");
         }
         self.sim.relax();
     }
