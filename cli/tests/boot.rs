@@ -28,6 +28,7 @@ fn the_exit_code_is_the_kernels() {
     for (status, code, words) in [
         ("exit 33", 0, ""),
         ("exit 35", 1, ""),
+        ("exit 39", 3, "none that the kernel can run on"),
         ("exit 235", 101, ""),
         ("exit 0", 70, "triple fault"),
         ("exit 1", 70, "status 1"),

@@ -152,7 +152,8 @@ fn a_session_is_answered_and_everything_given_back() {
         ("HugePages_Rsvd", 0),
         ("Hugepagesize", 2048),
         ("Hugetlb", 20 * 2048),
-        ("DirectMap1G", 1 << 20),
+        ("DirectMap1G", 0),
+        ("DirectMap2M", 256 << 10), // all memory, and nothing behind it
     ] {
         assert_eq!(field(meminfo, name), value, "{name}");
     }

@@ -7,7 +7,7 @@
 use foliant::folio::{CpuCount, Folios, Word};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Pa};
 use foliant_x86::ApicId;
-use foliant_x86::boot::{Entry, Given, Info, Ranges, cpus};
+use foliant_x86::boot::{Entry, Given, Info, PowerTimer, Ranges, cpus};
 use libfuzzer_sys::fuzz_target;
 
 /// What is mapped, in frames: all that the naive map has places for.
@@ -29,16 +29,22 @@ fuzz_target!(|data: &[u8]| {
     let mut list = [ApicId(0); 4];
     let Some(info) = Info::read(Image(data), Pa::new(0)) else {
         // The firmware's tables alone: each CPU takes at least two bytes.
-        let found = cpus(Image(data), Pa::new(0), &mut list);
-        assert!(found.unwrap_or(0) <= data.len() / 2);
+        let found = cpus(Image(data), Pa::new(0), ApicId(0), &mut list);
+        assert!((1..=1 + data.len() / 2).contains(&found));
+        let _ = PowerTimer::find(Image(data), Pa::new(0));
         return;
     };
     assert!(info.command_line().len() < data.len());
     if let Some((at, module)) = info.module() {
         assert_eq!(Image(data).bytes(at, Bytes::new(module.len() as u64)), Some(module));
     }
-    let _ = cpus(Image(data), info.rsdp(), &mut list);
-    ranges(info.entries());
+    let _ = PowerTimer::find(Image(data), info.rsdp());
+    let found = cpus(Image(data), info.rsdp(), ApicId(9), &mut list).min(list.len());
+    assert_eq!(list[0], ApicId(9));
+    assert!((0..found).all(|n| !list[..n].contains(&list[n])), "{list:?}");
+    if let Ok(entries) = info.entries() {
+        ranges(entries);
+    }
 });
 
 fn ranges(entries: impl Iterator<Item = Entry> + Clone) {

@@ -8,24 +8,23 @@
 //!   needed.
 //! - H2. Where no block is left the answer is null: who asked decides what that means.
 //!
-//! **Locking**: one lock, held with interrupts out for a few instructions; the manager is called without it.
+//! **Locking**: one lock, held with interrupts out for a few instructions (`lock`); the manager is called without it.
 #![allow(unsafe_code)]
 
 use crate::layout::{DIRECT, direct};
+use crate::lock::Served;
 use crate::memory::manager;
-use crate::port::quiet;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_units::{Bytes, FRAME_BYTES, Order, Pa};
-use spin::Mutex;
 
 /// The smallest piece holds a link.
 const SMALLEST: usize = 16;
 const LISTS: usize = (FRAME_BYTES as usize / 2 / SMALLEST).ilog2() as usize + 1;
 
 struct Heap {
-    lists: Mutex<Lists>,
+    lists: Served<Lists>,
     pages: AtomicU64,
 }
 
@@ -38,7 +37,7 @@ struct Link {
 }
 
 #[global_allocator]
-static HEAP: Heap = Heap { lists: Mutex::new(Lists([None; LISTS])), pages: AtomicU64::new(0) };
+static HEAP: Heap = Heap { lists: Served::new(Lists([None; LISTS])), pages: AtomicU64::new(0) };
 
 /// Pages that the heap holds.
 pub(crate) fn pages() -> u64 {
@@ -54,8 +53,7 @@ fn list_of(size: usize) -> usize {
 
 impl Heap {
     fn push(&self, list: usize, piece: *mut u8) {
-        quiet(|| {
-            let lists = &mut self.lists.lock().0;
+        self.lists.with(|Lists(lists)| {
             let link = piece.cast::<Link>();
             // SAFETY: H1 — the piece is ours, large enough and aligned for a link.
             unsafe { link.write(Link { next: lists[list] }) };
@@ -63,8 +61,7 @@ impl Heap {
         });
     }
     fn pop(&self, list: usize) -> Option<*mut u8> {
-        quiet(|| {
-            let lists = &mut self.lists.lock().0;
+        self.lists.with(|Lists(lists)| {
             let first = lists[list]?;
             // SAFETY: H1 — a link in a list is whole.
             lists[list] = unsafe { first.as_ref() }.next;

@@ -2,7 +2,7 @@
 //! interrupts that really cross CPUs.
 //!
 //! ```text
-//!   boot.s ─▶ kernel_main ─▶ cpu, trap ─▶ memory: machine, manager ─▶ smp: the other CPUs ─▶ one mode ─▶ exit code
+//!   boot.s ─▶ kernel_main ─▶ cpu, trap ─▶ clock ─▶ smp: the roll call ─▶ memory: machine, manager ─▶ smp: the other CPUs ─▶ one mode ─▶ exit code
 //! ```
 //!
 //! | mode | what it does |
@@ -11,8 +11,10 @@
 //! | `laws` | the law suite of `foliant-machine` |
 //! | `lab` | a scenario of `foliant-lab`, one line of JSON |
 //! | `shell` | a person types |
+//! | `boot` | nothing more |
+//! | `panic` | every CPU gives up at once |
 //!
-//! **Locking**: `serial`, `heap`: a lock each, held with interrupts out for a few instructions; nothing is called under them.
+//! **Locking**: `serial`, `heap`: a lock each (`lock`), held with interrupts out for a few instructions; nothing is called under them.
 //!
 //! **Not here**: how memory is managed (`foliant`), how x86-64 does what it is asked (`foliant-x86`), scenarios (`foliant-lab`).
 //! The only assembly besides `foliant-x86`'s is entry, traps and what compiled code expects of a C library.
@@ -23,6 +25,7 @@
 extern crate alloc;
 
 mod apic;
+mod clock;
 mod cpu;
 mod exit;
 mod heap;
@@ -30,6 +33,7 @@ mod info;
 mod lab;
 mod laws;
 mod layout;
+mod lock;
 mod memory;
 mod panic;
 mod plant;
@@ -48,7 +52,8 @@ use apic::Wish;
 use core::arch::global_asm;
 use exit::Code;
 use foliant_units::{Cpu, Pa};
-use foliant_x86::{ApicId, Features, boot};
+use foliant_x86::boot::PowerTimer;
+use foliant_x86::{ApicId, Features, TscClock, boot};
 use info::{DirectMap, Info};
 use spin::Once;
 
@@ -60,7 +65,24 @@ global_asm!(
 );
 global_asm!(include_str!("memory.s"), options(att_syntax));
 
-static COMMAND: Once<&'static str> = Once::new();
+/// The command line: a copy, as it lies in memory that is handed over.
+static COMMAND: Once<Text> = Once::new();
+
+struct Text {
+    bytes: [u8; boot::TEXT_MAX],
+    len: usize,
+}
+
+impl Text {
+    fn of(text: &str) -> Text {
+        let mut bytes = [0; boot::TEXT_MAX];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        Text { bytes, len: text.len() }
+    }
+    fn get(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..self.len]).expect("it was a text before")
+    }
+}
 
 /// Where `boot.s` hands over, on the first tables and a small stack.
 #[unsafe(no_mangle)]
@@ -70,22 +92,26 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     unsafe { cpu::adopt(cpu::FIRST.get(), Cpu(0), 0) };
     trap::prepare();
     trap::load();
-    let info = Info::read(DirectMap, Pa::new(start_info)).expect("the loader's start information");
+    let features = Features::detect();
+    cpu::protect(&features);
+    let given = DirectMap::of(&features);
+    let info = info(given, Pa::new(start_info));
     symbols::start(&info);
-    let command = COMMAND.call_once(|| info.command_line());
+    let command = COMMAND.call_once(|| Text::of(info.command_line())).get();
     let has = |word| command.split_whitespace().any(|w| w == word);
     quiet_old_controllers();
 
-    let features = Features::detect();
-    cpu::protect(&features);
+    let rate =
+        clock::find(PowerTimer::find(given, info.rsdp())).unwrap_or_else(|why| exit::unfit(why));
     let mut ids = [ApicId(0); memory::CPUS_MAX];
-    let listed = boot::cpus(DirectMap, info.rsdp(), &mut ids).filter(|n| *n > 0).unwrap_or(1);
+    let listed = boot::cpus(given, info.rsdp(), ApicId::own(), &mut ids);
     let count = listed.min(memory::CPUS_MAX);
     let wish = if has("xapic") { Wish::Memory } else { Wish::Newest };
     let apic = apic::choose(&features, wish);
-    let clock = apic::measure_clock().expect("a clock that ticks");
-    if let Err(trouble) = memory::start(&info, &ids[..count], features, apic, clock) {
-        panic!("no memory manager: {trouble}");
+    let ids = smp::roll_call(apic::before_the_window(apic), &mut ids[..count], rate.hz);
+    let clock = TscClock::new(rate.hz).expect("a rate is not 0");
+    if let Err(trouble) = memory::start(&info, ids, features, apic, clock) {
+        exit::unfit(trouble);
     }
     smp::enable_apic(apic);
     port::enable();
@@ -96,11 +122,27 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
             memory::CPUS_MAX
         );
     }
-    smp::start(&ids[..count]).unwrap_or_else(|why| panic!("a CPU does not start: {why}"));
-    let (low, end) = smp::stack(Cpu(0)).unwrap_or_else(|why| panic!("no stack: {why}"));
+    smp::start(ids).unwrap_or_else(|why| exit::unfit(why));
+    let (low, end) = smp::stack(Cpu(0)).unwrap_or_else(|why| exit::unfit(why));
     cpu::set_stack_low(smp::room_from(low));
+    say!("clock: {} kHz, by {}", (rate.hz + 500) / 1000, rate.source);
     // SAFETY: the stack was mapped for CPU 0 just now.
     unsafe { smp::move_to(end, run) }
+}
+
+/// What the loader says at `at`, or at the address of which the command line there says `start=ADDRESS`: a loader that can do
+/// nothing but put bytes somewhere gives its own words so.
+fn info(given: DirectMap, at: Pa) -> Info {
+    let read = |at| {
+        Info::read(given, at).unwrap_or_else(|| {
+            exit::unfit(format_args!("there is no start information of the PVH protocol at {at}"))
+        })
+    };
+    let info = read(at);
+    let mut words = info.command_line().split_whitespace();
+    let elsewhere = words.find_map(|word| word.strip_prefix("start=0x"));
+    let elsewhere = elsewhere.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    elsewhere.map_or(info, |at| read(Pa::new(at)))
 }
 
 /// Masks the interrupt controllers of old: nothing here listens to them.
@@ -118,7 +160,7 @@ extern "C" fn run() -> ! {
         memory.managed.get() >> 8,
         memory.free.get() >> 8
     );
-    let command = COMMAND.get().expect("it was read at the start");
+    let command = COMMAND.get().expect("it was read at the start").get();
     let mode = command.split_whitespace().find_map(|word| word.strip_prefix("mode="));
     let passed = match mode.unwrap_or("tests") {
         "tests" => tests::run(),
@@ -141,9 +183,13 @@ extern "C" fn run() -> ! {
                 false
             }
         },
-        "panic" => panic!("asked for on the command line"),
+        "boot" => true,
+        "panic" => {
+            smp::together(smp::online(), &|_| panic!("asked for on the command line"));
+            false
+        }
         other => {
-            say!("mode={other} is unknown; there are tests, laws, lab, shell");
+            say!("mode={other} is unknown; there are tests, laws, lab, shell, boot, panic");
             exit::with(Code::Usage)
         }
     };

@@ -6,7 +6,7 @@
 //! ```
 #![allow(unsafe_code)]
 
-use crate::info::Info;
+use crate::info::{self, Info};
 use crate::layout::{self, DIRECT, DIRECT_MAX, LOW_END};
 use crate::plant::Plant;
 use crate::{cpu, port, tables, user};
@@ -18,7 +18,7 @@ use foliant::vmap::VmapError;
 use foliant::{NoBlock, Policy};
 use foliant_lab::Counted;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Pa, Pages, Va};
-use foliant_x86::boot::Ranges;
+use foliant_x86::boot::{NoMap, Ranges};
 use foliant_x86::{Apic, ApicId, Choice, Features, Host, Line, Settings, TscClock, X86};
 use spin::Once;
 
@@ -55,6 +55,7 @@ static LINES: [Line; CPUS_MAX] = [const { Line::new() }; CPUS_MAX];
 static MACHINE: Once<Machine> = Once::new();
 static MANAGER: Once<Memory> = Once::new();
 static CHOICE: Once<Choice> = Once::new();
+static CLOCK: Once<TscClock> = Once::new();
 static APIC_IDS: Once<[ApicId; CPUS_MAX]> = Once::new();
 
 /// The x86-64 machine under the counters.
@@ -64,6 +65,12 @@ pub(crate) fn machine() -> &'static X86<'static, Here> {
 /// The machine with its counters.
 pub(crate) fn counted() -> &'static Machine {
     MACHINE.get().expect("the machine is made before interrupts come")
+}
+/// Carries out what other CPUs ask of this one, which has interrupts out. Before the machine is made nobody asks.
+pub(crate) fn serve() {
+    if let Some(machine) = MACHINE.get() {
+        machine.machine().sound().serve();
+    }
 }
 /// The manager.
 pub(crate) fn manager() -> &'static Memory {
@@ -89,7 +96,11 @@ pub(crate) enum Trouble {
     Vmalloc(VmapError),
     /// A range of the window was not mapped.
     Window(KernelMapError),
-    /// A CPU that the firmware lists does not answer.
+    /// No memory is usable above the firmware's.
+    NoMemory,
+    /// The loader gives no memory map.
+    NoMap(NoMap),
+    /// A CPU that answered before does not start.
     Silent(Cpu, ApicId),
 }
 
@@ -101,6 +112,10 @@ impl fmt::Display for Trouble {
             Trouble::NoBlock(none) => none.fmt(f),
             Trouble::Vmalloc(error) => error.fmt(f),
             Trouble::Window(error) => error.fmt(f),
+            Trouble::NoMemory => {
+                write!(f, "no memory from {LOW_END:#x} to {DIRECT_MAX:#x} is usable")
+            }
+            Trouble::NoMap(none) => none.fmt(f),
             Trouble::Silent(cpu, id) => write!(f, "CPU {} (APIC {}) does not answer", cpu.0, id.0),
         }
     }
@@ -129,14 +144,21 @@ pub(crate) fn start(
     apic: Apic,
     clock: TscClock,
 ) -> Result<(), Trouble> {
-    let memory = Ranges::usable(info.entries(), Pa::new(LOW_END), Pa::new(DIRECT_MAX));
+    CLOCK.call_once(|| clock);
+    let entries = info.entries().map_err(Trouble::NoMap)?;
+    let memory = Ranges::usable(entries, Pa::new(LOW_END), info::reach(&features));
+    if memory.get().is_empty() {
+        return Err(Trouble::NoMemory);
+    }
     let (image_start, image_end) = tables::image();
     let module = info.module().map(|(start, file)| around(start, start.add(file.len() as u64)));
     // A module may begin in the image's last frame, or lie outside the memory that is handed over.
     let inside = |range: &FrameRange| memory.around(*range).is_some();
     let reserved = [around(image_start, image_end), module.filter(inside).unwrap_or_default()];
     let reserved = &reserved[..if module.is_some_and(|m| inside(&m)) { 2 } else { 1 }];
-    let top = tables::load(memory.get().iter().map(|m| m.end().pa()).max().unwrap_or_default());
+    let firmwares = around(Pa::new(0), Pa::new(LOW_END));
+    let others = [Some(firmwares), Some(around(image_start, image_end)), module];
+    let top = tables::load(memory.get().iter().copied().chain(others.into_iter().flatten()));
 
     let own =
         APIC_IDS.call_once(|| core::array::from_fn(|n| ids.get(n).copied().unwrap_or(ApicId(0))));
@@ -213,6 +235,11 @@ fn furnish(manager: &Memory) -> Result<(), KernelMapError> {
 /// The top table of the kernel half, for a CPU that starts.
 pub(crate) fn top() -> Pa {
     manager().kernel_tables().root()
+}
+
+/// How the machine tells time.
+pub(crate) fn clock() -> TscClock {
+    *CLOCK.get().expect("it was found at the start")
 }
 
 /// The interrupt controller of a CPU.

@@ -10,14 +10,15 @@ use crate::trap::Frame;
 use crate::{cpu, port, say, serial, symbols};
 use core::arch::asm;
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Callers that are shown at most.
 const DEPTH: usize = 32;
 /// Frames of one stack lie closer together than this.
 const STEP_MAX: u64 = 1 << 20;
 
-static GIVING_UP: AtomicBool = AtomicBool::new(false);
+/// The number of the CPU that gave up first, and 1; or 0.
+static GIVING_UP: AtomicU32 = AtomicU32::new(0);
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
@@ -64,14 +65,29 @@ pub(crate) fn exception(frame: &Frame, what: &str) -> ! {
     exit::with(Code::Panic)
 }
 
-/// Whether this is the first panic: a second one, here or on another CPU, only ends the kernel.
+/// Whether this is the first panic. A second one on the same CPU only ends the kernel; on another CPU it waits for that, as
+/// the first one may not have said everything yet.
 fn begin() -> bool {
     port::disable();
-    let first = !GIVING_UP.swap(true, Ordering::SeqCst);
-    if first {
-        serial::seize();
+    let me = own_mark();
+    match GIVING_UP.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => {
+            serial::seize();
+            true
+        }
+        Err(first) if first == me => false,
+        Err(_) => port::halt(),
     }
-    first
+}
+
+fn own_mark() -> u32 {
+    u32::from(cpu::me().0) + 1
+}
+
+/// Whether another CPU is giving up: this one has nothing to say any more.
+pub(crate) fn is_elsewhere() -> bool {
+    let first = GIVING_UP.load(Ordering::SeqCst);
+    first != 0 && first != own_mark()
 }
 
 fn trace(pointer: u64) {

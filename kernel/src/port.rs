@@ -15,6 +15,15 @@ pub(crate) fn out32(port: u16, value: u32) {
         asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags))
     }
 }
+/// Reads 32 bits from a port.
+pub(crate) fn in32(port: u16) -> u32 {
+    let value;
+    // SAFETY: as for `in8`.
+    unsafe {
+        asm!("in eax, dx", in("dx") port, out("eax") value, options(nostack, preserves_flags))
+    }
+    value
+}
 /// Reads a byte from a port.
 pub(crate) fn in8(port: u16) -> u8 {
     let value;
@@ -90,13 +99,16 @@ pub(crate) fn enable_and_halt() {
     // SAFETY: as for `enable`.
     unsafe { asm!("sti", "hlt", options(nostack)) }
 }
-/// Runs `work` with interrupts out, and puts them back.
-pub(crate) fn quiet<R>(work: impl FnOnce() -> R) -> R {
-    let on = interrupts_on();
-    disable();
-    let result = work();
-    if on {
-        enable();
+/// Sleeps for good.
+pub(crate) fn halt() -> ! {
+    loop {
+        // SAFETY: nothing happens any more on this CPU.
+        unsafe { asm!("cli", "hlt", options(nostack)) }
     }
-    result
+}
+/// Resets the machine: an exception without a table of gates.
+pub(crate) fn triple_fault() -> ! {
+    let nothing = [0u16; 5];
+    // SAFETY: the end.
+    unsafe { asm!("lidt [{}]", "ud2", in(reg) &nothing, options(noreturn)) }
 }

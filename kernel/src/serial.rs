@@ -1,19 +1,24 @@
 //! The serial line: what the kernel says and, for the shell, hears.
 //!
-//! **Locking**: one lock per line of text, held with interrupts out, so a handler never waits for its own CPU.
+//! **Locking**: one lock per line of text, held with interrupts out, so a handler never waits for its own CPU. Whoever waits, for
+//! the lock or for the line to take a byte, carries out what other CPUs ask (`lock`).
 
 #![allow(unsafe_code)]
 
-use crate::port::{in8, out8, quiet};
+use crate::lock::Served;
+use crate::port::{in8, out8};
+use crate::{memory, panic};
 use core::fmt::{self, Write};
-use spin::Mutex;
 
 const PORT: u16 = 0x3f8;
 const STATUS: u16 = PORT + 5;
 const CAN_SEND: u8 = 1 << 5;
 const HAS_BYTE: u8 = 1 << 0;
 
-static LINE: Mutex<Line> = Mutex::new(Line);
+/// Looks at a line that takes no byte before the byte is dropped: a second's worth, and nothing that hangs.
+const LOOKS: u32 = 1 << 20;
+
+static LINE: Served<Line> = Served::new(Line);
 
 struct Line;
 
@@ -30,8 +35,11 @@ impl Write for Line {
 }
 
 fn send(byte: u8) {
-    while in8(STATUS) & CAN_SEND == 0 {
-        core::hint::spin_loop();
+    for _ in 0..LOOKS {
+        if in8(STATUS) & CAN_SEND != 0 {
+            break;
+        }
+        memory::serve();
     }
     out8(PORT, byte);
 }
@@ -44,15 +52,17 @@ pub(crate) fn start() {
 
 /// Prints a text.
 pub(crate) fn print(text: fmt::Arguments<'_>) {
-    quiet(|| {
-        let _ = LINE.lock().write_fmt(text);
+    LINE.with(|line| {
+        if !panic::is_elsewhere() {
+            let _ = line.write_fmt(text);
+        }
     });
 }
 
 /// Takes the line whoever holds it: the last words of a kernel that gives up.
 pub(crate) fn seize() {
     // SAFETY: the holder is this CPU in the middle of a line, or one that is about to be stopped; at worst two texts mix.
-    unsafe { LINE.force_unlock() }
+    unsafe { LINE.seize() }
 }
 
 /// Whether a typed byte waits.

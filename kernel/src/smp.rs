@@ -1,6 +1,9 @@
-//! The other CPUs: starting them, and giving them work.
+//! The other CPUs: who is there, starting them, and giving them work.
 //!
 //! ```text
+//!   roll call, before there is a manager: INIT, start-up ──▶ answers, halts
+//!   start: INIT, start-up ──▶ stack, tables, number ──▶ idle
+//!
 //!   boss: job into the seat ── WAKE ──▶ halted CPU: takes it, runs it, counts down ── WAKE ──▶ boss, halted
 //! ```
 //!
@@ -8,12 +11,14 @@
 //! - W1. A CPU without work halts. It looks at its seat with interrupts out and lets them in by the instruction that halts, so
 //!   no wake-up falls between.
 //! - W2. A job lives on its boss's stack until it has counted down to zero.
+//! - W3. A CPU gets a number only if it answered the roll: numbers have no holes, and one that is silent, or listed and not
+//!   there, is left out. One that answers late finds that it is not its turn, and halts (`boot.s`).
 #![allow(unsafe_code)]
 
 use crate::cpu::{self, Block};
 use crate::layout::{STACK, direct};
 use crate::memory::{CPUS_MAX, Trouble, machine, manager, top};
-use crate::{port, trap};
+use crate::{port, say, trap};
 use core::arch::asm;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use foliant::vmap::{Caller, Request};
@@ -23,13 +28,17 @@ use spin::Once;
 
 /// The page that the trampoline is copied to: 0x8000.
 const TRAMPOLINE_PAGE: u8 = 8;
-/// After INIT, in ticks of any clock up to 4 GHz: 10 ms.
-const INIT_TICKS: u64 = 40_000_000;
-/// A CPU that has not answered after so many ticks is not there.
-const START_TICKS: u64 = 40_000_000_000;
+/// Microseconds after INIT.
+const INIT: u64 = 10_000;
+/// After the first start-up interrupt.
+const STARTUP: u64 = 1_000;
+/// A CPU that has not answered after so many is not there.
+const SILENCE: u64 = 3_000_000;
 /// Below this part of a stack an entry does not go.
 const ENTRY_ROOM: u64 = 4096;
 
+/// Ticks of the time-stamp counter per second.
+static HZ: AtomicU64 = AtomicU64::new(0);
 static APIC: Once<Apic> = Once::new();
 static ONLINE: AtomicUsize = AtomicUsize::new(1);
 /// The lowest address of each CPU's stack.
@@ -46,8 +55,11 @@ struct Job<'j> {
 }
 
 unsafe extern "C" {
-    /// Top table, end of the stack and number of the CPU that starts next.
-    static mut start_with: [u64; 3];
+    /// Top table, end of the stack and number of the CPU that starts next, and its interrupt controller. Zero during the roll
+    /// call.
+    static mut start_with: [u64; 4];
+    /// The answer to a roll call: when, and who, and 1.
+    static answer: [AtomicU64; 2];
 }
 
 /// Switches this CPU's APIC on; CPU 0 says which kind it is.
@@ -58,6 +70,11 @@ pub(crate) fn enable_apic(apic: Apic) {
 }
 fn apic() -> &'static Apic {
     APIC.get().expect("CPU 0 switched it on")
+}
+/// Whether nothing but other CPUs can interrupt the calling one through its controller.
+pub(crate) fn is_quiet() -> bool {
+    // SAFETY: this CPU's controller was switched on when it started.
+    unsafe { apic().is_quiet() }
 }
 /// Says that an interrupt has been handled.
 pub(crate) fn end_of_interrupt() {
@@ -100,9 +117,11 @@ fn block() -> Result<*mut Block, Trouble> {
     Ok(block)
 }
 
-fn wait(how_long: u64, until: impl Fn() -> bool) -> bool {
-    let start = ticks();
-    while ticks() - start < how_long {
+/// Waits for so many microseconds, or until then.
+fn wait(micros: u64, until: impl Fn() -> bool) -> bool {
+    let ticks_of = |micros| u128::from(HZ.load(Ordering::Relaxed)) * u128::from(micros) / 1_000_000;
+    let (start, how_long) = (ticks(), ticks_of(micros));
+    while u128::from(ticks() - start) < how_long {
         if until() {
             return true;
         }
@@ -111,32 +130,83 @@ fn wait(how_long: u64, until: impl Fn() -> bool) -> bool {
     until()
 }
 
-/// Starts the CPUs that `ids` lists behind the first. One at a time: what a CPU starts with has one place.
-pub(crate) fn start(ids: &[ApicId]) -> Result<(), Trouble> {
-    check_first_stack();
-    copy_trampoline();
+/// Resets CPUs, all but the first of `ids`, which runs this.
+fn reset(apic: &Apic, ids: &[ApicId]) {
     for id in &ids[1..] {
-        // SAFETY: the CPU waits for its start since reset.
-        unsafe { apic().init(*id) };
+        // SAFETY: the CPU waits for its start since reset, or halts since the roll call.
+        unsafe { apic.init(*id) };
     }
     if ids.len() > 1 {
-        wait(INIT_TICKS, || false);
+        wait(INIT, || false);
     }
+}
+
+/// Sends a CPU through `boot.s`, and says whether `arrived` came true.
+fn send(apic: &Apic, id: ApicId, arrived: impl Fn() -> bool) -> bool {
+    for _ in 0..2 {
+        if !arrived() {
+            // SAFETY: the trampoline is in place.
+            unsafe { apic.startup(id, TRAMPOLINE_PAGE) };
+            wait(STARTUP, &arrived);
+        }
+    }
+    wait(SILENCE, arrived)
+}
+
+/// Asks the CPUs that `ids` lists behind the first, which runs this, and keeps those that answer and whose time-stamp counter
+/// goes with this one's. `hz` is its rate.
+pub(crate) fn roll_call(apic: Apic, ids: &mut [ApicId], hz: u64) -> &[ApicId] {
+    HZ.store(hz, Ordering::Relaxed);
+    // SAFETY: ring 0; the registers are mapped.
+    unsafe { apic.enable() };
+    check_first_stack();
+    copy_trampoline();
+    let mut kept = 1;
+    for n in 1..ids.len() {
+        if ids[n] <= apic.highest() {
+            ids[kept] = ids[n];
+            kept += 1;
+        } else {
+            say!("the CPU with APIC {} is left out: it takes x2APIC", ids[n].0);
+        }
+    }
+    let ids = &mut ids[..kept];
+    reset(&apic, ids);
+    let mut kept = 1;
+    for n in 1..ids.len() {
+        match call(&apic, ids[n]) {
+            Ok(()) => {
+                ids[kept] = ids[n];
+                kept += 1;
+            }
+            Err(why) => say!("the CPU with APIC {} is left out: {why}", ids[n].0),
+        }
+    }
+    &ids[..kept]
+}
+
+fn call(apic: &Apic, id: ApicId) -> Result<(), &'static str> {
+    // SAFETY: words of the image, which the CPU that is asked writes.
+    let [when, who] = unsafe { &answer };
+    let before = ticks();
+    if !send(apic, id, || who.load(Ordering::Acquire) == u64::from(id.0) + 1) {
+        return Err("it does not answer");
+    }
+    let together = (before..=ticks()).contains(&when.load(Ordering::Relaxed));
+    together.then_some(()).ok_or("its time-stamp counter is not where this one's is")
+}
+
+/// Starts the CPUs that `ids` lists behind the first. One at a time: what a CPU starts with has one place.
+pub(crate) fn start(ids: &[ApicId]) -> Result<(), Trouble> {
+    reset(apic(), ids);
     for (number, id) in ids.iter().enumerate().skip(1) {
         let cpu = Cpu(number as u16);
         let (low, end) = stack(cpu)?;
         BLOCK.store(block()?, Ordering::Release);
         LOW.store(low.get() as usize, Ordering::Release);
         // SAFETY: no CPU is starting now.
-        unsafe { start_with = [top().get(), end.get(), number as u64] };
-        for _ in 0..2 {
-            if ONLINE.load(Ordering::Acquire) <= number {
-                // SAFETY: the trampoline is in place.
-                unsafe { apic().startup(*id, TRAMPOLINE_PAGE) };
-                wait(INIT_TICKS / 10, || ONLINE.load(Ordering::Acquire) > number);
-            }
-        }
-        if !wait(START_TICKS, || ONLINE.load(Ordering::Acquire) > number) {
+        unsafe { start_with = [top().get(), end.get(), number as u64, id.0.into()] };
+        if !send(apic(), *id, || ONLINE.load(Ordering::Acquire) > number) {
             return Err(Trouble::Silent(cpu, *id));
         }
     }

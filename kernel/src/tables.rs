@@ -7,14 +7,16 @@
 //! - P1. No address is both writable and executable.
 #![allow(unsafe_code)]
 
-use crate::layout::{DIRECT, IMAGE, WINDOW};
+use crate::layout::{DIRECT, DIRECT_MAX, IMAGE, WINDOW};
 use crate::port::load_top;
 use core::cell::UnsafeCell;
 use foliant::table::{Attrs, Paging, Slot, X86_64};
-use foliant_units::{Level, Pa, Va};
+use foliant_units::{FrameRange, Level, Pa, Va};
 
 type Format = X86_64<4>;
 
+/// Tables of 2 MiB leaves for the direct map, where memory fills less than 1 GiB.
+const EDGE_TABLES: usize = 16;
 /// Tables of 4 KiB pages for the image: 8 MiB.
 const IMAGE_TABLES: usize = 4;
 
@@ -25,6 +27,7 @@ unsafe impl Sync for Table {}
 
 static TOP: Table = Table::empty();
 static DIRECT_MAP: Table = Table::empty();
+static EDGES: [Table; EDGE_TABLES] = [const { Table::empty() }; EDGE_TABLES];
 static WINDOW_TABLE: Table = Table::empty();
 static IMAGE_GIGAS: Table = Table::empty();
 static IMAGE_MEGAS: Table = Table::empty();
@@ -75,18 +78,43 @@ fn rights(va: u64) -> Option<Attrs> {
     }
 }
 
-/// Fills the tables for memory up to `end` and loads them. Returns the top table.
-pub(crate) fn load(end: Pa) -> Pa {
+/// Fills the direct map with the 2 MiB pages that hold a part of one of `pieces`, and with nothing between them: devices live
+/// there, which are not memory to the CPU's caches. Whole pages of 1 GiB are one leaf, and so are, where the tables run out, others.
+fn map_memory(pieces: impl Iterator<Item = FrameRange> + Clone) {
+    let kernel = Attrs::GLOBAL.with(Attrs::TOUCHED).with(Attrs::WRITE);
+    let (mega, giga) = (Level::MEGA.span().get(), Level::GIGA.span().get());
+    let ends = |piece: FrameRange| (piece.start().pa().get(), piece.end().pa().get());
+    let touches = |start, end| pieces.clone().map(ends).any(|(a, b)| a < end && start < b);
+    let fills = |start, end| pieces.clone().map(ends).any(|(a, b)| a <= start && end <= b);
+    let leaf = |pa, level| Format::leaf(Pa::new(pa), level, kernel);
+    let mut edges = EDGES.iter();
+    for start in (0..DIRECT_MAX).step_by(giga as usize) {
+        let end = start + giga;
+        if !touches(start, end) {
+            continue;
+        }
+        let edge = if fills(start, end) { None } else { edges.next() };
+        let Some(edge) = edge else {
+            DIRECT_MAP.set(DIRECT + start, Level::GIGA, leaf(start, Level::GIGA));
+            continue;
+        };
+        DIRECT_MAP.set(DIRECT + start, Level::GIGA, Format::table(edge.pa()));
+        for pa in (start..end).step_by(mega as usize) {
+            if touches(pa, pa + mega) {
+                edge.set(DIRECT + pa, Level::MEGA, leaf(pa, Level::MEGA));
+            }
+        }
+    }
+}
+
+/// Fills the tables for the memory in `pieces` and loads them. Returns the top table.
+pub(crate) fn load(pieces: impl Iterator<Item = FrameRange> + Clone) -> Pa {
     let kernel = Attrs::GLOBAL.with(Attrs::TOUCHED);
     let point = |table: &Table| Format::table(table.pa());
     for (region, table) in [(DIRECT, &DIRECT_MAP), (WINDOW, &WINDOW_TABLE), (IMAGE, &IMAGE_GIGAS)] {
         TOP.set(region, Level(3), point(table));
     }
-    let giga = Level::GIGA.span().get();
-    for pa in (0..end.get()).step_by(giga as usize) {
-        let word = Format::leaf(Pa::new(pa), Level::GIGA, kernel.with(Attrs::WRITE));
-        DIRECT_MAP.set(DIRECT + pa, Level::GIGA, word);
-    }
+    map_memory(pieces);
     IMAGE_GIGAS.set(IMAGE, Level::GIGA, point(&IMAGE_MEGAS));
     for (n, pages) in IMAGE_PAGES.iter().enumerate() {
         let base = IMAGE + n as u64 * Level::MEGA.span().get();

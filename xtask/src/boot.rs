@@ -1,4 +1,5 @@
-//! The kernel under QEMU: its lints, its tests, the laws, and many boots in a row.
+//! The kernel under QEMU: its lints, its tests, the laws, and many boots in a row. Machines and loaders that lack something are
+//! among the tests of the command (`cli/tests/boot_machine.rs`).
 
 use crate::run::{cargo, cargo_in, root};
 use clap::Args;
@@ -44,6 +45,9 @@ pub(crate) fn all() -> Result<(), String> {
     for cpus in LAWS {
         foliant("laws", &["boot", "--laws", "--cpus", cpus])?;
     }
+    // No PCI, no port 0x61, and interrupt controllers in memory.
+    let microvm = ["boot", "--laws", "--machine", "microvm", "--xapic", "--cpus", "2"];
+    foliant("laws on microvm", &microvm)?;
     foliant("truth", &["lab", "--truth"])
 }
 

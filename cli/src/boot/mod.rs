@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// Give up after this time, where nothing else is asked for.
 const TIMEOUT: Duration = Duration::from_secs(600);
+/// The kernel's code, and the command's, where it cannot run on the machine.
+const UNFIT: u8 = 3;
 /// Exit code where the guest gave no verdict.
 const NO_VERDICT: u8 = 70;
 /// Exit code at the timeout.
@@ -117,6 +119,10 @@ impl Ended {
     pub(crate) fn verdict(self, timeout: Option<Duration>) -> Done {
         let (code, said) = match self {
             Ended::Verdict(0) => return Ok(()),
+            Ended::Verdict(UNFIT) => (
+                UNFIT,
+                "the machine is none that the kernel can run on; its last line says why".to_owned(),
+            ),
             Ended::Verdict(code) => return Err(Failure::Code(code)), // the kernel said why
             Ended::Reset => (
                 NO_VERDICT,

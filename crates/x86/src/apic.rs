@@ -21,6 +21,7 @@
 
 use crate::control::{quiet, read_msr, write_msr};
 use core::arch::asm;
+use core::arch::x86_64::{__cpuid_count, CpuidResult};
 use core::ptr::NonNull;
 
 /// The vector of spurious interrupts, which [`Apic::enable`] sets. Its handler does nothing, and signals
@@ -33,11 +34,21 @@ const BASE_X2: u64 = 1 << 10;
 const X2_MSR: u32 = 0x800;
 
 const ID: usize = 0x20;
+const VERSION: usize = 0x30;
 const TASK_PRIORITY: usize = 0x80;
 const END_OF_INTERRUPT: usize = 0xb0;
 const SPURIOUS: usize = 0xf0;
 const COMMAND: usize = 0x300;
 const COMMAND_HIGH: usize = 0x310;
+const CORRECTED: usize = 0x2f0;
+const TIMER: usize = 0x320;
+const HEAT: usize = 0x330;
+const COUNTERS: usize = 0x340;
+const PIN_0: usize = 0x350;
+const PIN_1: usize = 0x360;
+const ERROR: usize = 0x370;
+
+const MASKED: u32 = 1 << 16;
 
 const SPURIOUS_ENABLE: u32 = 1 << 8;
 const PENDING: u32 = 1 << 12;
@@ -45,6 +56,20 @@ const PENDING: u32 = 1 << 12;
 /// The number of a CPU's interrupt controller, as the firmware's tables give it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ApicId(pub u32);
+
+impl ApicId {
+    /// The calling CPU's own, which needs no access to its controller.
+    pub fn own() -> ApicId {
+        ApicId::read(&|leaf, sub| __cpuid_count(leaf, sub))
+    }
+
+    /// As the leaves of `cpuid` tell it: 32 bits, where the leaf is there and means something, or 8.
+    fn read(cpuid: &dyn Fn(u32, u32) -> CpuidResult) -> ApicId {
+        const WIDE: u32 = 0xb;
+        let wide = (cpuid(0, 0).eax >= WIDE).then(|| cpuid(WIDE, 0)).filter(|leaf| leaf.ebx != 0);
+        ApicId(wide.map_or_else(|| cpuid(1, 0).ebx >> 24, |leaf| leaf.edx))
+    }
+}
 
 /// How the registers of the calling CPU's interrupt controller are reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +101,8 @@ enum Whom {
 }
 
 impl Apic {
-    /// Switches the calling CPU's controller on, in this mode, open to every vector.
+    /// Switches the calling CPU's controller on, in this mode, open to every vector from other CPUs, and to nothing else: what a
+    /// firmware made its timer, its pins and its own errors raise is masked.
     ///
     /// # Safety
     /// Ring 0. The mode is supported (`X1`: mapped at the physical address in the base register) and not
@@ -100,6 +126,31 @@ impl Apic {
         unsafe { self.write(TASK_PRIORITY, 0) };
         // SAFETY: on by now; the handler is the caller's.
         unsafe { self.write(SPURIOUS, SPURIOUS_ENABLE | u32::from(SPURIOUS_VECTOR)) };
+        // SAFETY: on by now; reading has no effect.
+        let version = unsafe { self.read(VERSION) };
+        for register in local_vectors(version) {
+            // SAFETY: the controller has it. Masked it raises nothing.
+            unsafe { self.write(register, MASKED | u32::from(SPURIOUS_VECTOR)) };
+        }
+    }
+
+    /// Whether everything that the controller itself could raise is masked.
+    ///
+    /// # Safety
+    /// As for [`id`](Apic::id).
+    pub unsafe fn is_quiet(&self) -> bool {
+        // SAFETY: the caller's promise; reading has no effect.
+        let version = unsafe { self.read(VERSION) };
+        // SAFETY: as above; the controller has them.
+        local_vectors(version).all(|register| unsafe { self.read(register) } & MASKED != 0)
+    }
+
+    /// The highest number that a controller can be reached by in this mode; the next one means everybody.
+    pub const fn highest(&self) -> ApicId {
+        match self {
+            Apic::X2 => ApicId(u32::MAX - 1),
+            Apic::X1(_) => ApicId(0xfe),
+        }
     }
 
     /// The number of the calling CPU's controller.
@@ -218,6 +269,15 @@ impl Apic {
     }
 }
 
+/// The registers of what the controller raises by itself, of those that one of this version has: the last of them is counted in
+/// its version register (Intel SDM 3A, 10.4.8 and 10.5.1).
+fn local_vectors(version: u32) -> impl Iterator<Item = usize> {
+    const ALL: [(usize, u32); 7] =
+        [(TIMER, 0), (PIN_0, 1), (PIN_1, 2), (ERROR, 3), (COUNTERS, 4), (HEAT, 5), (CORRECTED, 6)];
+    let last = version >> 16 & 0xff;
+    ALL.into_iter().filter(move |(_, number)| *number <= last).map(|(register, _)| register)
+}
+
 /// The low half of a command.
 fn encode(whom: Whom, command: Command) -> u32 {
     const ASSERT: u32 = 1 << 14;
@@ -237,6 +297,29 @@ fn encode(whom: Whom, command: Command) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    extern crate std;
+
+    #[test]
+    fn finding_x14_only_what_a_controller_has_is_masked() {
+        let of = |version| local_vectors(version).collect::<std::vec::Vec<_>>();
+        assert_eq!(of(0x0003_0010), [TIMER, PIN_0, PIN_1, ERROR]);
+        assert_eq!(of(0x0005_0014), [TIMER, PIN_0, PIN_1, ERROR, COUNTERS, HEAT]);
+        assert_eq!(of(0x0106_0015).last(), Some(&CORRECTED));
+    }
+
+    #[test]
+    fn finding_x5_a_cpu_knows_its_own_number() {
+        let cpuid = |highest, ebx, edx| {
+            move |leaf, _| match leaf {
+                0 => CpuidResult { eax: highest, ebx: 0, ecx: 0, edx: 0 },
+                1 => CpuidResult { eax: 0, ebx: 0x0712_3456, ecx: 0, edx: 0 },
+                _ => CpuidResult { eax: 0, ebx, ecx: 0, edx },
+            }
+        };
+        assert_eq!(ApicId::read(&cpuid(0xb, 1, 300)), ApicId(300));
+        assert_eq!(ApicId::read(&cpuid(0xb, 0, 300)), ApicId(7), "the leaf is empty");
+        assert_eq!(ApicId::read(&cpuid(0xa, 1, 300)), ApicId(7), "the leaf is not there");
+    }
 
     #[test]
     fn commands_are_what_the_manual_lists() {

@@ -10,10 +10,12 @@
 //! **Invariants**
 //! - C1. A larger count never gives an earlier time: both summands grow with the count, and saturate.
 //!
-//! **Not here**: the rate (the kernel measures it or asks the firmware), skew between CPUs.
+//! The rate is what CPUID tells ([`told_rate`]); where it does not, the kernel measures.
+//!
+//! **Not here**: measuring the rate, skew between CPUs.
 #![allow(unsafe_code)]
 
-use core::arch::x86_64::{_mm_lfence, _rdtsc};
+use core::arch::x86_64::{__cpuid_count, _mm_lfence, _rdtsc, CpuidResult};
 use foliant_units::Nanos;
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
@@ -42,6 +44,29 @@ impl TscClock {
     }
 }
 
+/// How many times a second the calling CPU's counter ticks, where CPUID tells.
+pub fn told_rate() -> Option<u64> {
+    rate(&|leaf, sub| __cpuid_count(leaf, sub))
+}
+
+/// From the crystal and its ratio, or from a hypervisor, in thousands. The base frequency of leaf 0x16 is a name, not a measure.
+fn rate(cpuid: &dyn Fn(u32, u32) -> CpuidResult) -> Option<u64> {
+    const CRYSTAL: u32 = 0x15;
+    const IS_GUEST: u32 = 1 << 31;
+    const GUEST: u32 = 0x4000_0000;
+    const GUEST_CLOCK: u32 = 0x4000_0010;
+    let highest = cpuid(0, 0).eax;
+    let crystal = (highest >= CRYSTAL).then(|| cpuid(CRYSTAL, 0));
+    let product = crystal
+        .and_then(|leaf| (u64::from(leaf.ecx) * u64::from(leaf.ebx)).checked_div(leaf.eax.into()));
+    let guest = || {
+        let is_guest = highest >= 1 && cpuid(1, 0).ecx & IS_GUEST != 0;
+        let told = is_guest && (GUEST_CLOCK..GUEST + 0x100).contains(&cpuid(GUEST, 0).eax);
+        told.then(|| u64::from(cpuid(GUEST_CLOCK, 0).eax) * 1000)
+    };
+    product.filter(|hz| *hz > 0).or_else(guest).filter(|hz| *hz > 0)
+}
+
 /// Reads the time-stamp counter, after every earlier instruction of this CPU is complete.
 pub fn ticks() -> u64 {
     // SAFETY: every x86-64 CPU has SSE2, which LFENCE belongs to.
@@ -65,6 +90,31 @@ mod tests {
         3_000_000_001,
         u64::MAX,
     ];
+
+    #[test]
+    fn finding_x6_a_rate_is_what_cpuid_tells() {
+        let cpuid = |highest, [eax, ebx, ecx]: [u32; 3], guest, khz| {
+            move |leaf, _| {
+                let (eax, ebx, ecx) = match leaf {
+                    0 => (highest, 0, 0),
+                    1 => (0, 0, u32::from(guest) << 31),
+                    0x15 => (eax, ebx, ecx),
+                    0x4000_0000 => (0x4000_0010, 0, 0),
+                    0x4000_0010 => (khz, 0, 0),
+                    _ => (u32::MAX, u32::MAX, u32::MAX),
+                };
+                CpuidResult { eax, ebx, ecx, edx: 0 }
+            }
+        };
+        let crystal = [2, 216, 24_000_000];
+        assert_eq!(rate(&cpuid(0x16, crystal, false, 0)), Some(2_592_000_000));
+        assert_eq!(rate(&cpuid(0x14, crystal, false, 0)), None, "the leaf is not there");
+        for unknown in [[0, 216, 24_000_000], [2, 0, 24_000_000], [2, 216, 0]] {
+            assert_eq!(rate(&cpuid(0x16, unknown, false, 7)), None);
+            assert_eq!(rate(&cpuid(0x16, unknown, true, 2_000_000)), Some(2_000_000_000));
+            assert_eq!(rate(&cpuid(0x16, unknown, true, 0)), None);
+        }
+    }
 
     #[test]
     fn a_second_is_a_second_to_one_nanosecond() {

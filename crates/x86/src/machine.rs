@@ -166,19 +166,17 @@ impl Settings<'_> {
         if let Some(clear) = self.clear.all().into_iter().find(lacks) {
             return Err(SetupError::Clear { clear });
         }
-        let highest = match self.apic {
+        match self.apic {
             Apic::X2 if !self.features.x2apic => return Err(SetupError::NoX2Apic),
-            // The highest number of each mode means everybody.
-            Apic::X2 => ApicId(u32::MAX - 1),
+            Apic::X2 => (),
             Apic::X1(window) => {
                 let va = Va::new(window.as_ptr() as u64);
                 if !va.is_aligned(page) {
                     return Err(SetupError::ApicWindow { va });
                 }
-                ApicId(0xfe)
             }
-        };
-        self.check_ids(highest)
+        }
+        self.check_ids(self.apic.highest())
     }
 
     fn check_ids(&self, highest: ApicId) -> Result<(), SetupError> {

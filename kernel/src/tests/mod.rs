@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 mod kernel_half;
+mod machine;
 mod ring_3;
 mod rings;
 mod scarcity;
@@ -47,6 +48,9 @@ const TESTS: &[Test] = tests! {
        rings::finding_x2_the_kernel_does_not_stray_into_user_memory;
     2: rings::finding_x2_a_handler_runs_on_the_kernels_state;
     1: vmalloc::stacks_and_blocks_are_kernel_memory, vmalloc::an_area_is_what_was_asked_for;
+    1: machine::finding_x3_the_first_tables_reach_all_that_a_loader_may_use, machine::finding_x6_the_clock_agrees_with_a_timer,
+       machine::finding_x14_the_direct_map_holds_memory_only, machine::finding_x14_no_controller_raises_anything_by_itself;
+    2: machine::finding_x14_who_waits_for_a_lock_serves;
     2: vmalloc::what_was_given_back_is_gone_after_one_flush,
        vmalloc::one_page_of_a_leaf_becomes_constant_everywhere;
     2: stale::without_a_flush_another_cpu_reads_the_old_frame, stale::with_its_flush_no_cpu_reads_an_old_frame,

@@ -1,6 +1,7 @@
 //! The start information of the PVH protocol.
 
 use super::{Given, word32, word64};
+use core::fmt;
 use foliant_units::{Bytes, Pa};
 
 const MAGIC: u32 = 0x336e_c578;
@@ -8,8 +9,10 @@ const MAGIC: u32 = 0x336e_c578;
 const SIZES: [u64; 2] = [40, 56];
 const ENTRY: u64 = 24;
 const RAM: u32 = 1;
-const TEXT_MAX: u64 = 1024;
-const ENTRIES_MAX: u32 = 128;
+/// Bytes of a command line at most, with its end.
+pub const TEXT_MAX: usize = 1024;
+/// Longer maps are not believed.
+const ENTRIES_MAX: u32 = 4096;
 
 /// A stretch of physical addresses, as the loader lists it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +31,45 @@ impl Entry {
         self.kind == RAM
     }
 }
+
+/// Why there is no memory map. An entry that is not read could be one that reserves what another one calls usable, so a map
+/// is read whole or not at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoMap {
+    /// The loader's start information is of a version that has none.
+    Version0,
+    /// It has no entry.
+    Empty,
+    /// It has more entries than are believed.
+    TooLong {
+        /// How many.
+        entries: u32,
+    },
+    /// It lies where nothing can be read.
+    Unreadable {
+        /// Where.
+        at: Pa,
+    },
+}
+
+impl fmt::Display for NoMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoMap::Version0 => {
+                write!(f, "the loader gives no memory map: its start information is of version 0")
+            }
+            NoMap::Empty => write!(f, "the loader's memory map is empty"),
+            NoMap::TooLong { entries } => {
+                write!(f, "the loader's memory map has {entries} entries: {ENTRIES_MAX} are read")
+            }
+            NoMap::Unreadable { at } => {
+                write!(f, "the loader's memory map lies at {at}, where nothing can be read")
+            }
+        }
+    }
+}
+
+impl core::error::Error for NoMap {}
 
 /// The loader's words.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +95,7 @@ impl<'a, G: Given<'a>> Info<'a, G> {
     /// The command line; what is not UTF-8, or has no end, is none.
     pub fn command_line(&self) -> &'a str {
         let at = word64(self.words, 24).filter(|at| *at != 0);
-        let text = at.and_then(|at| self.given.bytes(Pa::new(at), Bytes::new(TEXT_MAX)));
+        let text = at.and_then(|at| self.given.bytes(Pa::new(at), Bytes::new(TEXT_MAX as u64)));
         let text = text.unwrap_or_default();
         let end = text.iter().position(|byte| *byte == 0).unwrap_or(0);
         core::str::from_utf8(&text[..end]).unwrap_or("")
@@ -64,17 +106,23 @@ impl<'a, G: Given<'a>> Info<'a, G> {
         Pa::new(word64(self.words, 32).unwrap_or(0))
     }
 
-    /// The memory map; empty with a loader that gives none. Entries behind the 128th are not read.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> + Clone + use<'a, G> {
-        let given = self.given;
-        let list = word64(self.words, 40).unwrap_or(0);
-        let count = word32(self.words, 48).unwrap_or(0).min(ENTRIES_MAX);
-        (0..u64::from(count)).map_while(move |n| {
-            let at = list.checked_add(n * ENTRY)?;
-            let words = given.bytes(Pa::new(at), Bytes::new(ENTRY))?;
+    /// The memory map.
+    pub fn entries(&self) -> Result<impl Iterator<Item = Entry> + Clone + use<'a, G>, NoMap> {
+        let list = word64(self.words, 40).ok_or(NoMap::Version0)?;
+        let entries = word32(self.words, 48).ok_or(NoMap::Version0)?;
+        if entries == 0 {
+            return Err(NoMap::Empty);
+        }
+        if entries > ENTRIES_MAX {
+            return Err(NoMap::TooLong { entries });
+        }
+        let at = Pa::new(list);
+        let words = self.given.bytes(at, Bytes::new(u64::from(entries) * ENTRY));
+        let words = words.ok_or(NoMap::Unreadable { at })?.chunks_exact(ENTRY as usize);
+        Ok(words.filter_map(|words| {
             let (start, bytes) = (Pa::new(word64(words, 0)?), Bytes::new(word64(words, 8)?));
             Some(Entry { start, bytes, kind: word32(words, 16)? })
-        })
+        }))
     }
 
     /// The first module: where it is, and what is in it.

@@ -7,13 +7,15 @@
 //!   PVH start information ─▶ Info ─▶ entries ─▶ Ranges     whole frames, in order, disjoint: what a manager takes
 //!                             │ ├──▶ command line, module
 //!                             └─ RSDP ─▶ RSDT or XSDT ─▶ MADT ─▶ cpus
+//!                                                     └▶ FADT ─▶ PowerTimer
 //! ```
 //!
 //! **Invariants**
 //! - I1. Nothing is read but through [`Given`], and no more than a structure's own length and a bound of ours allow: whatever lies there,
 //!   each call ends, and ends with a value.
 //! - I2. [`Ranges`] are in order, disjoint, not empty, and of frames that an entry of usable memory holds whole and no other
-//!   entry touches.
+//!   entry touches. A map that is not read whole is none: what was not read might have touched them ([`NoMap`]).
+//! - I3. The CPU that asks is the first of [`cpus`], and no CPU is there twice.
 //!
 //! **Not here**: checksums (firmware that got one wrong still boots elsewhere), what is done with any of it.
 
@@ -23,13 +25,14 @@ mod ranges;
 #[cfg(test)]
 mod tests;
 
-pub use acpi::cpus;
-pub use info::{Entry, Info};
+pub use acpi::{PowerTimer, cpus};
+pub use info::{Entry, Info, NoMap, TEXT_MAX};
 pub use ranges::Ranges;
 
 use foliant_units::{Bytes, Pa};
 
-/// Memory as the loader left it. A kernel's answer is its direct map, and nothing outside of it.
+/// Memory as the loader left it. A kernel's answer is what it has mapped of memory, wherever a loader may put its words, and
+/// nothing outside of it.
 pub trait Given<'a>: Copy {
     /// `bytes` from `at` on, if all of them can be read.
     fn bytes(self, at: Pa, bytes: Bytes) -> Option<&'a [u8]>;

@@ -1,6 +1,6 @@
 //! Maps and tables as loaders leave them, and as they should not.
 
-use super::{Entry, Given, Info, Ranges, cpus};
+use super::{Entry, Given, Info, NoMap, PowerTimer, Ranges, cpus};
 use crate::ApicId;
 use foliant_units::{Bytes, Frame, FrameRange, Pa, Pages};
 
@@ -44,7 +44,7 @@ fn start_information_is_read() {
     assert_eq!(info.command_line(), "mode=tests");
     assert_eq!(info.rsdp(), Pa::new(0x5000));
     assert_eq!(info.module(), Some((Pa::new(0x3100), &b"module"[..])));
-    let entries: Vec<Entry> = info.entries().collect();
+    let entries: Vec<Entry> = info.entries().unwrap().collect();
     let entry =
         |start, bytes, kind| Entry { start: Pa::new(start), bytes: Bytes::new(bytes), kind };
     assert_eq!(entries, [entry(0x8000, 0x5000, 1), entry(0xf000, 0x1000, 2)]);
@@ -60,12 +60,49 @@ fn what_is_not_there_is_absent() {
     put(&mut image, 0x1028, &(u64::MAX - 30).to_le_bytes());
     put(&mut image, 0x3008, &u64::MAX.to_le_bytes());
     let info = Info::read(Image(&image), Pa::new(0x1000)).unwrap();
-    assert_eq!((info.command_line(), info.module(), info.entries().count()), ("", None, 0));
-    // Version 0 has no map.
+    assert_eq!((info.command_line(), info.module()), ("", None));
+    assert_eq!(info.entries().err(), Some(NoMap::Unreadable { at: Pa::new(u64::MAX - 30) }));
+}
+
+#[test]
+fn finding_x4_a_map_is_read_whole_or_not_at_all() {
+    let mut image = image();
+    let map = |image: &[u8]| {
+        let info = Info::read(Image(image), Pa::new(0x1000)).unwrap();
+        info.entries().map(|entries| entries.count())
+    };
+    assert_eq!(map(&image), Ok(2));
+    put(&mut image, 0x1030, &0u32.to_le_bytes());
+    assert_eq!(map(&image), Err(NoMap::Empty));
+    put(&mut image, 0x1030, &5000u32.to_le_bytes());
+    assert_eq!(map(&image), Err(NoMap::TooLong { entries: 5000 }));
+    // The last of them leaves memory.
+    put(&mut image, 0x1030, &683u32.to_le_bytes());
+    assert_eq!(map(&image), Err(NoMap::Unreadable { at: Pa::new(0x2000) }));
+    put(&mut image, 0x1030, &682u32.to_le_bytes());
+    assert_eq!(map(&image), Ok(682));
     put(&mut image, 0x1004, &[0]);
-    put(&mut image, 0x1028, &0x2000u64.to_le_bytes());
+    assert_eq!(map(&image), Err(NoMap::Version0));
+}
+
+/// The map of a loader that lists every stretch that it reserves by itself, the last of them behind 128 others.
+#[test]
+fn finding_x14_the_last_entry_reserves_like_the_first() {
+    let mut image = image();
+    for n in 0..200u64 {
+        let (start, kind) = if n == 0 { (0x0, 1) } else { (n * 0x1000, 2) };
+        let bytes = if n == 0 { 0x10_0000u64 } else { 0x1000 };
+        put(
+            &mut image,
+            0x2000 + 24 * n as usize,
+            &[start, bytes, kind].map(u64::to_le_bytes).concat(),
+        );
+    }
+    put(&mut image, 0x1030, &200u32.to_le_bytes());
     let info = Info::read(Image(&image), Pa::new(0x1000)).unwrap();
-    assert_eq!(info.entries().count(), 0);
+    let ranges = Ranges::usable(info.entries().unwrap(), Pa::new(0x1000), Pa::new(0x10_0000));
+    let part = FrameRange::new(Frame::new(200), Pages::new(56)).unwrap();
+    assert_eq!(ranges.get(), [part]);
 }
 
 fn check(entries: &[(u64, u64, u32)], expected: &[(u64, u64)]) {
@@ -150,20 +187,55 @@ fn tables(wide: bool) -> Vec<u8> {
 }
 
 #[test]
-fn cpus_are_listed() {
+fn finding_x5_the_boot_cpu_is_first_and_none_is_twice() {
+    let listed = |image: &[u8], boot| {
+        let mut list = [ApicId(u32::MAX); 4];
+        let found = cpus(Image(image), Pa::new(0x100), ApicId(boot), &mut list);
+        (found, list.map(|ApicId(id)| id))
+    };
+    const NONE: u32 = u32::MAX;
     for wide in [false, true] {
         let mut image = tables(wide);
-        let mut list = [ApicId(0); 4];
-        assert_eq!(cpus(Image(&image), Pa::new(0x100), &mut list), Some(2));
-        assert_eq!(list[..2], [ApicId(7), ApicId(256)]);
+        assert_eq!(listed(&image, 7), (2, [7, 256, NONE, NONE]));
+        assert_eq!(listed(&image, 256), (2, [256, 7, NONE, NONE]), "listed last");
+        assert_eq!(listed(&image, 3), (3, [3, 7, 256, NONE]), "not listed");
         let mut one = [ApicId(0)];
-        assert_eq!(cpus(Image(&image), Pa::new(0x100), &mut one), Some(2), "more than fit");
+        let boot = ApicId(256);
+        assert_eq!(cpus(Image(&image), Pa::new(0x100), boot, &mut one), 2, "more than fit");
+        assert_eq!(one, [boot]);
+        assert_eq!(cpus(Image(&image), Pa::new(0x100), boot, &mut []), 2);
+        // The one that was not enabled is the first one again, then everybody.
+        put(&mut image, 0x334, &[0, 8, 0, 7, 1]);
+        assert_eq!(listed(&image, 256), (2, [256, 7, NONE, NONE]));
+        put(&mut image, 0x334, &[0, 8, 0, 0xff, 1]);
+        assert_eq!(listed(&image, 256), (2, [256, 7, NONE, NONE]));
         // Entries without a length end somewhere.
         image[0x32d] = 0;
-        assert!(cpus(Image(&image), Pa::new(0x100), &mut list).is_some());
+        assert!(listed(&image, 7).0 >= 1);
         // Tables that leave memory are none.
         put(&mut image, 0x304, &u32::MAX.to_le_bytes());
-        assert_eq!(cpus(Image(&image), Pa::new(0x100), &mut list), None);
-        assert_eq!(cpus(Image(&image), Pa::new(u64::MAX), &mut list), None);
+        assert_eq!(listed(&image, 9), (1, [9, NONE, NONE, NONE]));
     }
+}
+
+#[test]
+fn finding_x6_the_firmwares_timer_is_found() {
+    let mut image = tables(true);
+    put(&mut image, 0x300, b"FACP");
+    put(&mut image, 0x304, &116u32.to_le_bytes());
+    put(&mut image, 0x300 + 76, &0x608u32.to_le_bytes());
+    put(&mut image, 0x300 + 91, &[4]);
+    put(&mut image, 0x300 + 112, &0u32.to_le_bytes());
+    let found = |image: &[u8]| PowerTimer::find(Image(image), Pa::new(0x100));
+    assert_eq!(found(&image), Some(PowerTimer { port: 0x608, bits: 24 }));
+    put(&mut image, 0x300 + 112, &0x100u32.to_le_bytes());
+    assert_eq!(found(&image), Some(PowerTimer { port: 0x608, bits: 32 }));
+    for (at, value) in [(76, 0), (76, 1 << 16), (91, 0)] {
+        let mut image = image.clone();
+        put(&mut image, 0x300 + at, &u32::to_le_bytes(value));
+        assert_eq!(found(&image), None);
+    }
+    // A table that ends before its flags.
+    put(&mut image, 0x304, &112u32.to_le_bytes());
+    assert_eq!(found(&image), None);
 }
