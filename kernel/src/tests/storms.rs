@@ -13,6 +13,9 @@ use foliant_units::{Bytes, Cpu, FRAME_BYTES, Order, Va, VaRange};
 use spin::Mutex;
 
 const STRIKES: u64 = 10_000;
+/// The same where more CPUs than this wait for each other: hosts have few, and each strike takes a turn of all of them.
+const STRIKES_OF_MANY: u64 = 2_000;
+const MANY: usize = 5;
 /// What each CPU does meanwhile, at least.
 const ROUNDS: u64 = 20;
 const PAGE: Bytes = Bytes::new(FRAME_BYTES);
@@ -72,6 +75,7 @@ pub(super) fn a_storm_of_interrupts_corrupts_nothing() -> Verdict {
     let cpus = smp::online();
     let workers = cpus - 1;
     let before = storm::strikes();
+    let wanted = if cpus < MANY { STRIKES } else { STRIKES_OF_MANY };
     let (busy, rounds) = (AtomicUsize::new(workers), AtomicUsize::new(0));
     let trouble = Mutex::new(None);
     let policy =
@@ -79,7 +83,13 @@ pub(super) fn a_storm_of_interrupts_corrupts_nothing() -> Verdict {
     super::with_area(policy, Bytes::new(PART.get() * workers as u64), |space, range| {
         smp::together(cpus, &|cpu| {
             if cpu.index() == 0 {
+                let mut quarter = 1;
                 while busy.load(Ordering::Acquire) > 0 {
+                    let all = storm::strikes() - before;
+                    if all * 4 >= wanted * quarter && quarter < 4 {
+                        crate::say!("  {all} of {wanted} interrupts");
+                        quarter = all * 4 / wanted + 1;
+                    }
                     let before = storm::strikes();
                     for target in 1..cpus {
                         smp::interrupt(Cpu(target as u16), trap::STORM);
@@ -91,7 +101,7 @@ pub(super) fn a_storm_of_interrupts_corrupts_nothing() -> Verdict {
             }
             let own = part(range, cpu.index() - 1, workers);
             let mut own_rounds = 0;
-            while (storm::strikes() - before < STRIKES || own_rounds < ROUNDS)
+            while (storm::strikes() - before < wanted || own_rounds < ROUNDS)
                 && trouble.lock().is_none()
             {
                 if let Err(why) = round(space, own) {
