@@ -1,14 +1,19 @@
 //! One life of a program on every page-table format, with the rules that are usual for it and every checker on.
 
+#![allow(unsafe_code)]
+
 mod common;
 use common::*;
 use foliant::fault::Orders;
 use foliant::manager::Setup;
 use foliant::space::{Advice, Flags, Move};
 use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
-use foliant::{Manager, Policy};
+use foliant::{Access, Event, Manager, Outcome, Policy};
+use foliant_machine::{Around, Invalidation, Reach, Tlb};
 use foliant_sim::{Config, Format, RiscvMode, Sim, X86Levels};
-use foliant_units::Bytes;
+use foliant_units::{Bytes, Va};
+use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 fn life<P: Paging>(format: Format) {
     let config = Config::seeded(2, Bytes::new(64 * MB), 3).with_format(format);
@@ -65,4 +70,97 @@ fn riscv64_with_three_to_five_levels() {
     life::<Riscv64<3>>(Format::Riscv64(RiscvMode::Sv39));
     life::<Riscv64<4>>(Format::Riscv64(RiscvMode::Sv48));
     life::<Riscv64<5>>(Format::Riscv64(RiscvMode::Sv57));
+}
+
+/// A machine with one CPU that remembers of user addresses that nothing is there, as riscv64 without Svvptc may (machine::M2):
+/// of the page that a program met, and of those around it.
+struct Remembers {
+    sim: Sim,
+    absent: Mutex<BTreeSet<u64>>,
+    /// Whether an invalidation ends that.
+    ends: bool,
+}
+
+// SAFETY: memory is the inner machine's.
+unsafe impl Around for Remembers {
+    type Inner = Sim;
+
+    fn inner(&self) -> &Sim {
+        &self.sim
+    }
+    fn invalidate(&self, what: &Invalidation) {
+        Tlb::invalidate(&self.sim, what);
+        let ended = |page: u64| {
+            let covers = |item: &foliant_machine::Item| item.range.contains(Va::new(page));
+            what.reach() == Reach::All || what.items().iter().any(covers)
+        };
+        self.absent.lock().unwrap().retain(|page| !(self.ends && ended(*page)));
+    }
+}
+
+impl Remembers {
+    /// A program's access of a page.
+    fn touch(&self, page: u64, access: foliant_sim::Access) -> bool {
+        let mut absent = self.absent.lock().unwrap();
+        if absent.contains(&page) {
+            return false;
+        }
+        let Err(fault) = self.sim.user_touch(Va::new(page), access) else { return true };
+        if !fault.present {
+            let around = (page - 8 * 4096..=page + 8 * 4096).step_by(4096);
+            let is_absent =
+                |at: &u64| self.sim.user_touch(Va::new(*at), foliant_sim::Access::Read).is_err();
+            absent.extend(around.filter(is_absent));
+        }
+        false
+    }
+}
+
+/// How each page of an area is reached for the first time, by a read or a write: the outcomes of its faults.
+fn first_touches(policy: Policy, ends: bool, write: impl Fn(u64) -> bool) -> Vec<Vec<Outcome>> {
+    let sv48 = Format::Riscv64(RiscvMode::Sv48);
+    let config = Config::seeded(1, Bytes::new(64 * MB), 7).with_format(sv48);
+    let sim = Sim::new(config).unwrap();
+    let machine = Remembers { sim, absent: Mutex::default(), ends };
+    let memory = machine.sim.config().memory.clone();
+    let setup = Setup::of(&memory, policy);
+    let mm: Manager<'_, Remembers, Riscv64<4>> = Manager::new(&machine, &setup).unwrap();
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 4 * MB);
+    let reach = |page: u64| {
+        let va = BASE + page * 4096;
+        let (access, wanted) = match write(page) {
+            true => (foliant_sim::Access::Write, Access::Write),
+            false => (foliant_sim::Access::Read, Access::Read),
+        };
+        let mut outcomes = Vec::new();
+        while outcomes.len() < 10 && !machine.touch(va, access) {
+            outcomes.push(mm.fault(id, Va::new(va), wanted));
+        }
+        outcomes
+    };
+    let all: Vec<_> = (0..1024).map(reach).collect();
+    let spurious = all.iter().flatten().filter(|outcome| **outcome == Outcome::Spurious).count();
+    assert_eq!(mm.total(Event::Spurious), spurious as u64);
+    finish(&machine.sim, &mm, &[id]);
+    all
+}
+
+/// "Not present is never cached" does not hold everywhere. Where it does not, an access faults again although the entry is there
+/// by now; the fault path ends that on its CPU, and one fault more is the whole price.
+#[test]
+fn finding_r11_an_absence_that_is_remembered_costs_one_fault() {
+    let even = |page| page % 2 == 0;
+    for policy in [Policy::BASE_ONLY, Policy::always(Orders::ANON)] {
+        let all = first_touches(policy, true, even);
+        assert!(all.iter().all(|outcomes| outcomes.len() <= 2), "{all:?}");
+        let again = all.iter().filter(|outcomes| outcomes.contains(&Outcome::Spurious)).count();
+        assert!(again > 0, "no absence was remembered: {policy:?}");
+        let last = |outcomes: &&Vec<Outcome>| outcomes.last() == Some(&Outcome::Spurious);
+        assert_eq!(all.iter().filter(last).count(), again, "a fault that is spurious is the last");
+        // A machine on which nothing ends it: no access gets through.
+        let never = first_touches(policy, false, even);
+        assert!(never[0].len() == 10, "{:?}", never[0]);
+    }
 }
