@@ -42,6 +42,9 @@
 //! - L3. A page is put on a list after its descriptors were folded and flushed, and nobody writes its descriptors while it is
 //!   in a batch (memmap::H1): all links are made after the batch, in one cycle of the lock.
 //! - L4. A page on a list has no references and is not broken.
+//! - L5. Which promise a held page is for is not known. An area that goes takes its promises back while a fault still prepares
+//!   the page of one, so *held* may be more than *reserved* until that page comes back. A page is mapped only where its
+//!   promise stands: the fault looks at its area under the table's lock.
 //!
 //! **Locking.** `lock` (`[l]`) of a pool guards its lists and counts; it is held for at most a batch of list steps, and
 //! nothing is allocated, cleared, flushed or waited for under it. `resizing` (`[r]`) is held for a batch by whoever changes
@@ -110,7 +113,7 @@ pub struct PoolCounters {
 impl PoolCounters {
     /// The size that was asked for.
     pub const fn persistent(&self) -> u64 {
-        self.nr_hugepages - self.surplus_hugepages
+        self.nr_hugepages.saturating_sub(self.surplus_hugepages)
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Pool {
     pub(super) requests: AtomicU64,
     shelves: [Shelf; NODES_MAX],
     reserved: AtomicU64,   // [l]
-    held: AtomicU64,       // [l] taken for a reservation, neither mapped nor put back yet
+    held: AtomicU64,       // [l] taken for some reservation, neither mapped nor put back yet
     overcommit: AtomicU64, // [l]
     broken: AtomicU64,     // [l]
     /// Counts the pages asked for, so that the nodes take turns.
@@ -120,10 +120,14 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
             None => self.pool.shelves.iter().map(of).sum(),
         }
     }
+    /// Promises that a free page has to serve: those for which no page is held (L5). A held page whose promise was taken back
+    /// serves another one when it comes back, so there may be more of them than promises.
+    fn open_promises(&self) -> u64 {
+        get(&self.pool.reserved).saturating_sub(get(&self.pool.held))
+    }
     /// Free pages that nobody was promised.
     pub(super) fn unspoken(&self) -> u64 {
-        let promised = get(&self.pool.reserved) - get(&self.pool.held);
-        self.free().saturating_sub(promised)
+        self.free().saturating_sub(self.open_promises())
     }
     pub(super) fn set_overcommit(&self, most: u64) {
         self.pool.overcommit.store(most, Ordering::Relaxed);
@@ -156,8 +160,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     /// Whether a page that comes back is to be given up: its node has more pages than were asked for, and no promise waits
     /// for it.
     pub(super) fn is_too_much(&self, head: Frame) -> bool {
-        let promised = get(&self.pool.reserved) - get(&self.pool.held);
-        get(&self.shelf(self.node_of(head)).surplus) > 0 && promised <= self.free()
+        get(&self.shelf(self.node_of(head)).surplus) > 0 && self.open_promises() <= self.free()
     }
     /// Puts a page of the pool on its list.
     pub(super) fn shelve(&self, huge: Huge) {
@@ -294,7 +297,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     }
     /// Whether a promise is open that nobody holds a page for.
     pub(super) fn may_hold(&self) -> bool {
-        get(&self.pool.reserved) > get(&self.pool.held)
+        self.open_promises() > 0
     }
     pub(super) fn hold(&self) {
         add(&self.pool.held, 1);
