@@ -3,14 +3,20 @@
 
 mod common;
 use common::*;
+use foliant::fault::Orders;
+use foliant::frame::Kind;
+use foliant::manager::Poisoned;
 use foliant::pool::{Budget, PoolCounters};
 use foliant::space::{Flags, MapRequest, Place};
+use foliant::split::SplitInto;
 use foliant::table::{Half, Paging, X86_64};
+use foliant::vmap::{Request, VmapError};
 use foliant::{Access, Outcome, Policy};
 use foliant_machine::{Around, KernelFault, KernelVa, PhysMem, Warmth};
 use foliant_sim::Sim;
-use foliant_units::{Bytes, Frame, Order, Pa, Va};
+use foliant_units::{Bytes, Frame, Order, Pa, Pages, Va};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A call of the contract at which a test acts.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +67,15 @@ impl Hooked {
     fn is_done(&self) -> bool {
         self.due.lock().unwrap().is_none()
     }
+}
+
+/// One descriptor is about to be made plain.
+fn one_is_made_plain(call: Call) -> bool {
+    matches!(call, Call::Fill(1, 0))
+}
+/// The references of a frame are about to be looked at.
+fn looks_at(frame: Frame) -> impl Fn(Call) -> bool {
+    move |call| matches!(call, Call::Word(of, 1) if of == frame)
 }
 
 // SAFETY: everything is the simulator's.
@@ -119,6 +134,78 @@ fn of_huge_pages(bytes: u64) -> MapRequest {
     MapRequest { place, bytes: Bytes::new(bytes), flags, tag: 0 }
 }
 
+// I
+
+/// A folio goes, and on another CPU its memory is reported as broken: between the count and the descriptor.
+#[test]
+fn finding_i_what_is_reported_broken_is_not_used_again() {
+    let (machine, mm) = hooked(2, 64, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let whole = area(mm, id, BASE, MB);
+    store(&machine.sim, mm, id, BASE, 7);
+    let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
+    let said: &'static Mutex<Option<Poisoned>> = Box::leak(Box::default());
+    machine.when(one_is_made_plain, move || {
+        machine.sim.on(cpu(1), || *said.lock().unwrap() = Some(mm.poison(frame)));
+    });
+    mm.unmap(id, whole).unwrap();
+    assert!(machine.is_done());
+    let said = said.lock().unwrap().unwrap();
+    let kept = mm.identity(frame).has(foliant::frame::Flag::Poisoned);
+    assert_eq!(said == Poisoned::Held, kept, "the answer is what became of the frame");
+    assert_eq!(said == Poisoned::Held, !is_free(mm, frame));
+}
+
+/// The same for kernel memory.
+#[test]
+fn finding_i_broken_kernel_memory_is_not_used_again() {
+    let (machine, mm) = hooked(2, 64, Policy::BASE_ONLY);
+    let range = mm.vmalloc(&Request::of(Bytes::new(2 * 4096))).unwrap();
+    let frame = mm.vmap().frame_at(range.start()).unwrap().0;
+    let said: &'static Mutex<Option<Poisoned>> = Box::leak(Box::default());
+    // The last look at the page's descriptor is over when that of the next page is counted down.
+    let next = mm.vmap().frame_at(range.start().add(4096)).unwrap().0;
+    machine.when(looks_at(next), move || {
+        machine.sim.on(cpu(1), || *said.lock().unwrap() = Some(mm.poison(frame)));
+    });
+    mm.vfree(range.start()).unwrap();
+    assert!(machine.is_done());
+    let said = said.lock().unwrap().unwrap();
+    assert_eq!(said == Poisoned::Held, !is_free(mm, frame));
+}
+
+fn is_free(mm: Ours, frame: Frame) -> bool {
+    mm.folios().state(frame) == foliant::folio::State::Free
+}
+
+/// A frame of a folio that was split, which nothing maps and which is about to be given back, still looks like a tail.
+#[test]
+fn finding_i_a_report_hits_the_piece_that_has_the_frame() {
+    for report in [true, false] {
+        let (machine, mm) = hooked(2, 64, Policy::always(Orders::of(Order::MEGA)));
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        area(mm, id, BASE, 2 * MB);
+        store(&machine.sim, mm, id, BASE, 7);
+        let head = mm.frame_at(id, Va::new(BASE)).unwrap();
+        mm.unmap(id, range(BASE + 4096, 2 * MB - 4096)).unwrap();
+        let gone = head.add(Pages::new(5));
+        let other: &'static AtomicBool = Box::leak(Box::default());
+        machine.when(one_is_made_plain, move || {
+            machine.sim.on(cpu(1), || match report {
+                true => other.store(mm.poison(gone) == Poisoned::Held, Ordering::Relaxed),
+                false => other.store(mm.reference(gone).is_some(), Ordering::Relaxed),
+            });
+        });
+        mm.split(id, Va::new(BASE), SplitInto::BASE).unwrap();
+        assert!(machine.is_done());
+        assert!(!other.load(Ordering::Relaxed), "the first piece was taken for that of {gone}");
+        assert!(!mm.identity(head).has(foliant::frame::Flag::Poisoned));
+        mm.audit(&[id]).unwrap();
+    }
+}
+
 // Q1
 
 /// An area goes while a fault clears the page that it was promised.
@@ -151,4 +238,67 @@ fn finding_q1_a_promise_ends_while_its_page_is_held() {
     let after = mm.pool(Order::MEGA).unwrap();
     assert_eq!((after.free_hugepages, after.resv_hugepages), (2, 0));
     mm.audit(&[id, other]).unwrap();
+}
+
+// Q5
+
+/// `vfree_atomic` beside a release of the same area, whose memory a program gets meanwhile.
+#[test]
+fn finding_q5_a_late_release_touches_no_strangers_page() {
+    let (machine, mm) = hooked(2, 64, Policy::always(Orders::of(Order::MEGA)));
+    let id = mm.create(None).unwrap();
+    machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
+    area(mm, id, BASE, 128 * MB);
+    machine.sim.on(cpu(1), || {
+        mm.fault(id, Va::new(BASE + 126 * MB), Access::Write); // what that takes is there
+    });
+    let kernel = mm.vmalloc(&Request::of(Bytes::new(2 * MB)).huge()).unwrap();
+    let frame = mm.vmap().frame_at(kernel.start()).unwrap().0;
+    let taken: &'static AtomicBool = Box::leak(Box::default());
+    machine.when(looks_at(frame), move || {
+        machine.sim.on(cpu(1), || {
+            mm.vfree(kernel.start()).unwrap();
+            let mut places = (0..60).map(|n| Va::new(BASE + n * 2 * MB));
+            let is_taken = |va| {
+                mm.fault(id, va, Access::Write);
+                mm.identity(frame).kind() == Kind::Anon
+            };
+            taken.store(places.any(is_taken), Ordering::Relaxed);
+            // And more, so that it is in the middle of its list.
+            places.take(16).for_each(|va| _ = mm.fault(id, va, Access::Write));
+        });
+    });
+    let late = mm.vfree_atomic(kernel.start());
+    assert!(machine.is_done() && taken.load(Ordering::Relaxed), "a program has the memory");
+    mm.audit(&[id]).expect("the lists of folios that wait to be split are whole");
+    assert!(late.is_err(), "{late:?}");
+    machine.sim.on(cpu(1), || mm.unmap(id, range(BASE, 128 * MB)).unwrap());
+    mm.audit(&[id]).unwrap();
+}
+
+/// The same where another area gets the page: it stays as it is, and can be given back.
+#[test]
+fn finding_q5_a_late_release_touches_no_other_area() {
+    let (machine, mm) = hooked(2, 64, Policy::BASE_ONLY);
+    let first = mm.vmalloc(&Request::of(Bytes::new(4096))).unwrap();
+    let frame = mm.vmap().frame_at(first.start()).unwrap().0;
+    let next: &'static Mutex<Vec<Va>> = Box::leak(Box::default());
+    machine.when(looks_at(frame), move || {
+        machine.sim.on(cpu(1), || {
+            mm.vfree(first.start()).unwrap();
+            loop {
+                let area = mm.vmalloc(&Request::of(Bytes::new(4096))).unwrap();
+                next.lock().unwrap().push(area.start());
+                if mm.vmap().frame_at(area.start()).unwrap().0 == frame {
+                    return;
+                }
+            }
+        });
+    });
+    let late = mm.vfree_atomic(first.start());
+    assert!(machine.is_done());
+    assert_eq!(late, Err(VmapError::Freed(first.start())));
+    let last = *next.lock().unwrap().last().unwrap();
+    assert_eq!(mm.vfree_atomic(last), Ok(()), "the area that has the page now");
+    mm.audit(&[]).unwrap();
 }

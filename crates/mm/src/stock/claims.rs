@@ -22,6 +22,17 @@ impl fmt::Display for NoBlock {
 }
 impl error::Error for NoBlock {}
 
+/// What is left of a folio's references.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// Somebody keeps it.
+    Some,
+    /// Nobody does: the caller ends it.
+    Nothing,
+    /// Nobody does, and its memory is broken: it stays as it is, for good.
+    Broken,
+}
+
 impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Takes a block whose descriptors are ready (K1).
     pub(crate) fn claim(&self, order: Order, class: Class) -> Result<Claim, NoBlock> {
@@ -145,18 +156,16 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         head
     }
 
-    /// Undoes [`enlist`](Self::enlist) for a folio that nothing maps. Where somebody else keeps it by now there is no claim: who lets go
-    /// of it last gives it back; nor where its memory was reported broken.
+    /// Undoes [`enlist`](Self::enlist) for a folio that nothing maps. Where somebody else keeps it by now there is no claim:
+    /// who lets go of it last gives it back; nor where its memory was reported broken.
     pub(crate) fn delist(&self, head: Frame, entries: u64) -> Option<Claim> {
-        let alone = References::of_entries(entries).word();
-        if !self.replace_references(head, alone, References::NONE.word()) {
-            self.drop_references(head, entries);
-            return None;
-        }
         let identity = self.identity(head);
-        (!identity.has(Flag::Poisoned)).then(|| self.end_folio(head, identity.order()))
+        match self.count_down(head, identity, References::of_entries(entries)) {
+            Left::Nothing => Some(self.end_folio(head, identity.order())),
+            Left::Some | Left::Broken => None,
+        }
     }
-    /// The memory of an anonymous folio whose last reference the caller has ended.
+    /// The memory of an anonymous folio that nobody keeps and nobody can: the caller counted it down, or froze it.
     pub(super) fn end_folio(&self, head: Frame, order: Order) -> Claim {
         let identity = self.identity(head);
         assert_eq!(
@@ -188,17 +197,14 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn drop_kernel(&self, frames: FrameRange) {
         let mut start = frames.start();
         let mut gone = 0;
+        let page = Identity::new(Kind::Kernel, Order::BASE);
         for frame in frames.iter() {
-            let last = self.replace_references(frame, 1, 0);
-            if last && !self.identity(frame).has(Flag::Poisoned) {
+            if self.count_down(frame, page, References::of_entries(1)) == Left::Nothing {
                 gone += 1;
                 continue;
             }
             self.release_kernel(start, gone);
             (start, gone) = (frame.add(Pages::new(1)), 0);
-            if !last {
-                self.drop_references(frame, 1);
-            }
         }
         self.release_kernel(start, gone);
     }
@@ -216,14 +222,6 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                 panic!("a page of kernel memory is a block of its own (vmap::V5): {misuse}");
             }
         }
-    }
-
-    /// Gives back a page of kernel memory without references, but for a broken one.
-    fn delist_kernel(&self, frame: Frame) {
-        if self.identity(frame).has(Flag::Poisoned) {
-            return;
-        }
-        self.release_kernel(frame, 1);
     }
 
     /// A folio ends: it is counted no more.
@@ -270,12 +268,26 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.unreference(head, References::of_entries(n));
     }
 
-    /// Drops references of either kind. What nobody keeps any more is given back.
+    /// Drops references of either kind. What nobody keeps any more is given back, but for broken memory.
     pub(super) fn unreference(&self, head: Frame, dropped: References) {
         let identity = self.identity(head);
+        match (self.count_down(head, identity, dropped), identity.kind()) {
+            (Left::Some, _) => {}
+            (_, Kind::Huge) => self.hand_back(head, identity.order()), // its pool looks for broken ones
+            (Left::Broken, _) => {}
+            (Left::Nothing, Kind::Kernel) => self.release_kernel(head, 1),
+            (Left::Nothing, _) => {
+                let claim = self.end_folio(head, identity.order());
+                self.release(claim);
+            }
+        }
+    }
+    /// Drops references, and says what is left. But for a freeze nothing else ends the last one: so there is one who ends the
+    /// folio, and who sees the mark of broken memory, which was made before its maker's reference went (holds::B4).
+    #[inline]
+    fn count_down(&self, head: Frame, identity: Identity, dropped: References) -> Left {
         let order = identity.order();
         let huge = identity.kind() == Kind::Huge;
-        let kernel = identity.kind() == Kind::Kernel;
         loop {
             let before = self.counts(head);
             let Some(left) = before.without(dropped) else {
@@ -288,15 +300,11 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             if !self.replace_references(head, before.word(), left.word()) {
                 continue;
             }
-            if left == References::NONE && huge {
-                self.hand_back(head, order);
-            } else if left == References::NONE && kernel {
-                self.delist_kernel(head);
-            } else if left == References::NONE && !self.identity(head).has(Flag::Poisoned) {
-                let claim = self.end_folio(head, order);
-                self.release(claim);
-            }
-            return;
+            return match left {
+                References::NONE if self.identity(head).has(Flag::Poisoned) => Left::Broken,
+                References::NONE => Left::Nothing,
+                _ => Left::Some,
+            };
         }
     }
 }

@@ -10,7 +10,25 @@
 //! - B2. A freeze succeeds only where the holder's pin is the only one and every entry is one that the holder has taken
 //!   out of use. From then on `get_unless_zero` finds nothing, until its frames are other folios.
 //! - B3. Neither kind nor order of a folio changes but by its holder, frozen. Nor does it break: who marks it waits for the
-//!   holder, who therefore waits for no reader's section.
+//!   holder, who therefore waits for no reference to go.
+//! - B4. Who marks a folio as broken keeps it by a pin until the mark is there. So whoever drops the last reference sees the
+//!   mark, and nobody marks a folio that is on its way back: what was answered stays true.
+//!
+//! **States** of an anonymous folio, by word 1 (pins, entries) and the flags of word 0. A page of kernel memory has the same
+//! but for those that are held.
+//!
+//! | state | pins | entries | Locked | Poisoned | who changes it | what comes next |
+//! |---|---|---|---|---|---|---|
+//! | kept | any | any, not both 0 | no | no | whoever has a reference | any below |
+//! | held | 1 and more | any | yes | no | its holder; others count up and down | kept, frozen |
+//! | frozen | 0 | 0, the holder knows how many | yes | no | its holder alone | pieces or a larger folio: kept; elsewhere: free |
+//! | last one dropped | 0 | 0 | no | no | whoever counted down to it | free |
+//! | broken | any | any, not both 0 | no | yes | whoever has a reference; nobody holds it | broken for good |
+//! | broken for good | 0 | 0 | no | yes | nobody | nothing |
+//!
+//! Counts go up by compare-and-exchange, from kept, held or broken only. They reach 0 and 0 in `Stock::count_down`, and by a
+//! freeze. The mark is made in kept, by a compare-and-exchange of word 0, while its maker has a pin. Plain stores of word 0
+//! are for who found the last one dropped, and for who froze it.
 //!
 //! **Not here**: how mappings are taken out of use (`split`).
 

@@ -22,6 +22,10 @@
 //! **Invariants**
 //! - P1. Nothing here is called in a section of the caller's: it may wait for a stretch that is being moved, and the mover
 //!   waits for sections.
+//! - P2. Who has counted looks again, at the frame and at the head: between the first look and the count the folio may have
+//!   ended and another one begun, and a frame that is about to be given back still looks like a tail of what became
+//!   pieces. From the second look on the folio stays what it is. Nothing else of it is written before.
+//! - P3. Who marks a folio as broken keeps it meanwhile (holds::B4).
 
 use super::{Block, Stock, Stretch};
 use crate::frame::{Flag, Identity, Kind, References, word_at};
@@ -29,6 +33,16 @@ use crate::table::Paging;
 use core::fmt;
 use foliant_machine::Machine;
 use foliant_units::Frame;
+
+/// Whether something was marked as broken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Marked {
+    Yes,
+    /// There is nothing to mark.
+    No,
+    /// There may be soon.
+    Later,
+}
 
 /// A reference to a folio, taken by a walker of frame numbers. While it lives the folio is not given back.
 pub struct Reference<'s, 'm, M: Machine, P: Paging> {
@@ -43,6 +57,10 @@ impl<'s, 'm, M: Machine, P: Paging> Reference<'s, 'm, M, P> {
     }
     pub(super) fn stock(&self) -> &'s Stock<'m, M, P> {
         self.stock
+    }
+    /// The reference becomes that of a list that the folio is on; [`Stock::let_go`] ends it.
+    pub(crate) fn keep(self) {
+        core::mem::forget(self);
     }
 }
 
@@ -73,28 +91,29 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             }
             let head = identity.head(frame);
             let got = self.pin(head)?;
-            // It may have become another folio between the look and the count: then the reference is dropped again.
-            let now = self.seen(frame);
-            ((now.kind(), now.order()) == (identity.kind(), identity.order())).then_some(got)
+            let (now, whole) = (self.seen(frame), self.seen(head)); // P2
+            let is_same = (now.kind(), now.order()) == (identity.kind(), identity.order());
+            let is_head = matches!(whole.kind(), Kind::Anon | Kind::Kernel);
+            (is_same && is_head && whole.order() == now.order()).then_some(got)
         })
     }
 
-    /// Counts the references of a page of kernel memory up, and says whether it is one. Waits for nobody: such a page's
-    /// descriptor is not moved.
-    pub(crate) fn hold_kernel(&self, frame: Frame) -> bool {
+    /// A reference to a page of kernel memory, if it is one that somebody keeps. Waits for nobody: such a page's descriptor is
+    /// not moved.
+    pub(crate) fn hold_kernel(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
         let _reading = self.reading();
         let is_page = || {
             self.stretches.get(Block::of(frame)) == Stretch::Ready
                 && self.seen(frame).kind() == Kind::Kernel
         };
         if !is_page() {
-            return false;
+            return None;
         }
-        let mut before = self.references(frame);
-        while before > 0 && !self.replace_references(frame, before, before + 1) {
-            before = self.references(frame);
-        }
-        before > 0
+        self.pin(frame).filter(|_| is_page()) // P2
+    }
+    /// Ends a reference that was kept without its token ([`Reference::keep`]).
+    pub(crate) fn let_go(&self, head: Frame) {
+        self.unreference(head, References::PIN);
     }
     /// Pins the folio at `head` unless nobody keeps it. The caller knows its descriptor to be there.
     pub(super) fn pin(&self, head: Frame) -> Option<Reference<'_, 'm, M, P>> {
@@ -112,23 +131,42 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
 
     /// Marks the folio or huge page that holds `frame` as broken, for good, and says whether there is one.
     pub(crate) fn poison(&self, frame: Frame) -> bool {
-        let marked = self.settled(frame, |identity| {
-            if matches!(identity.kind(), Kind::Plain | Kind::Space) {
-                return None;
+        loop {
+            if let Some(kept) = self.get_unless_zero(frame) {
+                self.mark_broken(&kept);
+                return true;
             }
-            loop {
-                let head = self.seen(frame).head(frame); // it may be split meanwhile
-                let old = self.seen(head);
-                if old.has(Flag::Window) || old.has(Flag::Locked) {
-                    self.machine.relax(); // written now, it could be lost in the old frame (D3), or be on another piece
-                } else if !matches!(old.kind(), Kind::Anon | Kind::Huge | Kind::Kernel) {
-                    return None;
-                } else if self.replace_identity(head, old, old.with(Flag::Poisoned)) {
-                    return Some(());
-                }
+            match self.settled(frame, |identity| Some(self.mark_unkept(frame, identity))) {
+                Some(Marked::Later) => self.machine.relax(),
+                done => return done == Some(Marked::Yes),
             }
-        });
-        marked.is_some()
+        }
+    }
+    /// Marks a folio that the caller keeps (P3).
+    fn mark_broken(&self, kept: &Reference<'_, 'm, M, P>) {
+        loop {
+            let old = self.identity(kept.head());
+            if old.has(Flag::Locked) {
+                self.machine.relax(); // it may become pieces: written now, the mark could be on the wrong one
+            } else if self.replace_identity(kept.head(), old, old.with(Flag::Poisoned)) {
+                return;
+            }
+        }
+    }
+    /// Marks what nobody can keep: a huge page. Its pool, or who gives it up, looks again (L4, `memmap`).
+    fn mark_unkept(&self, frame: Frame, identity: Identity) -> Marked {
+        let head = identity.head(frame);
+        let old = self.seen(head);
+        match old.kind() {
+            Kind::Huge if old.has(Flag::Window) => Marked::Later, // it could be lost in the old frame (D3)
+            Kind::Huge => match self.replace_identity(head, old, old.with(Flag::Poisoned)) {
+                true => Marked::Yes,
+                false => Marked::Later,
+            },
+            Kind::Anon if old.has(Flag::Poisoned) => Marked::Yes, // and it is nobody's since
+            Kind::Anon if old.has(Flag::Locked) => Marked::Later, // frozen: it is something else soon
+            _ => Marked::No,
+        }
     }
 
     /// The identity of a frame whose descriptor the caller knows to be mapped: its stretch was seen to be there in this

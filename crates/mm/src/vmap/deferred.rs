@@ -12,7 +12,9 @@
 //! **Invariants**
 //! - D1. Word 3 goes from 0 to an address by compare-and-exchange, so an area is on the list once; it becomes 0 again before
 //!   the area is given back.
-//! - D2. A page on the list is held by a reference of its own: an area that is given back twice does not break the list.
+//! - D2. A page on the list is held by a pin of its own: an area that is given back twice does not break the list.
+//! - D3. Links are written only after the page was seen to be the area's while it was held: until then its words may be
+//!   another list's.
 //!
 //! **Locking**: none. Pages are pushed one by one and taken all at once.
 
@@ -29,13 +31,13 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
     /// a lock is refused at once; the rest when it is collected.
     pub fn free_later(&self, va: Va) -> Result<(), VmapError> {
         let (frame, _) = self.frame_at(va).ok_or(VmapError::NoArea(va))?;
-        if !self.stock.hold_kernel(frame) {
-            return Err(VmapError::OtherKind(va));
-        }
-        if !self.stock.replace_link(frame, Link::Before, 0, va.get()) {
-            self.stock.drop_references(frame, 1);
+        let page = self.stock.hold_kernel(frame).ok_or(VmapError::OtherKind(va))?;
+        // Held, it cannot become another area's: if the address still leads to it, it is this one's (D3).
+        let is_mine = self.frame_at(va).is_some_and(|(now, _)| now == frame);
+        if !is_mine || !self.stock.replace_link(frame, Link::Before, 0, va.get()) {
             return Err(VmapError::Freed(va));
         }
+        page.keep();
         self.stock.count(Event::VmapDeferred);
         let mut top = self.state.deferred.load(Ordering::Relaxed);
         loop {
@@ -60,7 +62,7 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
             let va = Va::new(self.stock.link(frame, Link::Before));
             self.stock.set_link(frame, Link::Before, 0);
             freed += u64::from(self.free(va).is_ok());
-            self.stock.drop_references(frame, 1); // D2
+            self.stock.let_go(frame); // D2
         }
         freed
     }
