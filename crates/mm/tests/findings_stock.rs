@@ -4,8 +4,9 @@
 mod common;
 use common::*;
 use foliant::fault::Orders;
+use foliant::folio::{AllocError, Class, CpuCount, Folios, Known, Word};
 use foliant::frame::Kind;
-use foliant::manager::Poisoned;
+use foliant::manager::{Poisoned, Setup, SetupError};
 use foliant::pool::{Budget, PoolCounters};
 use foliant::space::{Flags, MapRequest, Place};
 use foliant::split::SplitInto;
@@ -13,8 +14,9 @@ use foliant::table::{Half, Paging, X86_64};
 use foliant::vmap::{Request, VmapError};
 use foliant::{Access, Outcome, Policy};
 use foliant_machine::{Around, KernelFault, KernelVa, PhysMem, Warmth};
-use foliant_sim::Sim;
-use foliant_units::{Bytes, Frame, Order, Pa, Pages, Va};
+use foliant_sim::{Checks, Config, Sim};
+use foliant_units::{Bytes, Frame, FrameRange, Node, Order, Pa, Pages, Va};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -128,6 +130,10 @@ fn hooked(cpus: usize, megabytes: u64, policy: Policy) -> (&'static Hooked, Ours
     (machine, mm)
 }
 
+fn frames(start: u64, pages: u64) -> FrameRange {
+    FrameRange::new(Frame::new(start), Pages::new(pages)).unwrap()
+}
+
 fn of_huge_pages(bytes: u64) -> MapRequest {
     let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
     let place = Place::NoReplace(Va::new(BASE));
@@ -204,6 +210,77 @@ fn finding_i_a_report_hits_the_piece_that_has_the_frame() {
         assert!(!mm.identity(head).has(foliant::frame::Flag::Poisoned));
         mm.audit(&[id]).unwrap();
     }
+}
+
+// O
+
+/// Two CPUs add the same memory: who comes second leaves the records of the first alone.
+#[test]
+fn finding_o_who_adds_clears_no_records_in_use() {
+    let more = frames(20 * 512, 2048);
+    let mut config = Config::free(2, Bytes::new(16 * MB));
+    config.memory.push(more);
+    config.checks = Checks::None;
+    let machine = Hooked::new(Sim::new(config).unwrap());
+    let memory = [machine.sim.config().memory[0]];
+    let setup = Setup { added_below: more.end(), ..Setup::of(&memory, Policy::BASE_ONLY) };
+    let mm: Ours = Box::leak(Box::new(foliant::Manager::new(machine, &setup).unwrap()));
+    mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+    let lent: &'static Mutex<Vec<Frame>> = Box::leak(Box::default());
+    let is_in = move |call| matches!(call, Call::Clear(frame) if more.contains(frame));
+    machine.when(is_in, move || {
+        machine.sim.on(cpu(1), || {
+            if mm.add_memory(more).is_ok() {
+                lent.lock().unwrap().extend(std::iter::from_fn(|| mm.lend(Order::MEGA).ok()));
+            }
+        });
+    });
+    let first = mm.add_memory(more);
+    assert!(machine.is_done());
+    let mut lent = lent.lock().unwrap().clone();
+    lent.extend(std::iter::from_fn(|| mm.lend(Order::MEGA).ok()));
+    let distinct: BTreeSet<_> = lent.iter().collect();
+    assert_eq!(distinct.len(), lent.len(), "a block was lent twice; adding said {first:?}");
+    assert!(lent.iter().any(|block| more.contains(*block)), "some of it is in use");
+    for block in lent {
+        mm.take_back(block, Order::MEGA).expect("it is known to be lent");
+    }
+    assert_eq!(mm.folios().free_blocks(Order::MEGA), mm.folios().census().blocks(Order::MEGA));
+    mm.audit(&[]).unwrap();
+}
+
+/// Memory is taken while it is being added: what describes it is not handed out.
+#[test]
+fn finding_o_added_memory_keeps_its_own_records() {
+    (0..200).for_each(|_| add_beside_takers());
+}
+
+fn add_beside_takers() {
+    let first = frames(0, 8 * 512);
+    let more: Vec<FrameRange> = (0..60).map(|n| frames((20 + 4 * n) * 512, 512)).collect();
+    let mut config = Config::free(3, Bytes::new(32 * MB));
+    config.memory = std::iter::once(first).chain(more.iter().copied()).collect();
+    config.checks = Checks::None;
+    let sim = Sim::new(config).unwrap();
+    let memory = [first];
+    let added_below = more.last().unwrap().end();
+    let setup = Setup { added_below, ..Setup::of(&memory, Policy::BASE_ONLY) };
+    let mm: Mm<'_> = foliant::Manager::new(&sim, &setup).unwrap();
+    let (is_over, refused) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    sim.parallel(3, |me| {
+        mm.online();
+        if me.0 > 0 {
+            while !is_over.load(Ordering::Relaxed) {
+                let _ = mm.lend(Order::MEGA);
+            }
+            return;
+        }
+        let added = more.iter().map(|range| (*range, mm.add_memory(*range)));
+        refused.lock().unwrap().extend(added.filter(|(_, added)| added.is_err()));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let refused = refused.into_inner().unwrap();
+    assert!(refused.is_empty(), "the records were handed out: {refused:?}");
 }
 
 // Q1
@@ -301,4 +378,70 @@ fn finding_q5_a_late_release_touches_no_other_area() {
     let last = *next.lock().unwrap().last().unwrap();
     assert_eq!(mm.vfree_atomic(last), Ok(()), "the area that has the page now");
     mm.audit(&[]).unwrap();
+}
+
+// Q6
+
+#[test]
+fn finding_q6_addresses_that_end_before_the_descriptors_do() {
+    use foliant::table::Riscv64;
+    use foliant_sim::{Format, RiscvMode};
+    let config =
+        Config::seeded(1, Bytes::new(64 * MB), 7).with_format(Format::Riscv64(RiscvMode::Sv39));
+    let sim = Sim::new(config).unwrap();
+    for shift in [32, 33, 36, 40, 41, 63] {
+        let added_below = Frame::new(1 << shift);
+        let setup = Setup { added_below, ..Setup::of(&sim.config().memory, Policy::BASE_ONLY) };
+        let made = foliant::Manager::<'_, Sim, Riscv64<3>>::new(&sim, &setup).map(|_| ());
+        assert_eq!(made, Err(SetupError::Beyond(added_below)), "2^{shift} frames");
+    }
+}
+
+/// An allocator that has no memory yet has no block; it gets some later.
+#[test]
+fn finding_q6_an_allocator_without_memory_has_no_block() {
+    let lend = |words: u64| (0..words).map(|_| Word::new(0)).collect::<Vec<_>>();
+    let few = lend(Folios::layout(&[], CpuCount(1)).unwrap().0);
+    let folios = Folios::new(&[], CpuCount(1), &few).unwrap();
+    for (order, class) in Order::all().flat_map(|order| Class::ALL.map(|class| (order, class))) {
+        let none = folios.alloc(cpu(0), order, class);
+        assert_eq!(none, Err(AllocError::NoMemory { order, class }));
+    }
+    let range = frames(512, 512);
+    let more = lend(Folios::layout_added(range).unwrap().0);
+    folios.add(range, Node(0), Known::Zero, &more).unwrap();
+    assert_eq!(folios.alloc(cpu(0), Order::MEGA, Class::Movable), Ok(Frame::new(512)));
+}
+
+#[test]
+fn finding_q6_what_is_known_of_any_range_can_be_asked() {
+    let memory = [frames(256, 2048)];
+    let words = Folios::layout(&memory, CpuCount(1)).unwrap().0;
+    let words: Vec<Word> = (0..words).map(|_| Word::new(0)).collect();
+    let folios = Folios::new(&memory, CpuCount(1), &words).unwrap();
+    folios.declare_zero(frames(256, 1000));
+    folios.declare_zero(frames(1300, 200));
+    let unknown = |start, pages| folios.unknown(frames(start, pages));
+    assert_eq!(unknown(256, 512), None, "over the end of a block");
+    assert_eq!(unknown(300, 1000), Some(frames(1256, 44)));
+    assert_eq!(unknown(1400, 800), Some(frames(1500, 700)));
+    assert_eq!(unknown(0, 512), Some(frames(0, 512)), "not all of it is memory");
+    assert_eq!(unknown(2300, 512), Some(frames(2300, 512)));
+    assert_eq!(unknown(0, 1 << 52), Some(frames(0, 1 << 52)));
+    assert_eq!(unknown(1 << 51, 4), Some(frames(1 << 51, 4)));
+    assert_eq!(unknown(300, 0), None);
+}
+
+#[test]
+fn finding_q6_blocks_that_no_address_names() {
+    let sim = sim(1, 16);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    for head in [1u64 << 52, (1 << 52) - (1 << 18), !0 - (1 << 18) + 1, 1 << 63, !0] {
+        for order in [Order::BASE, Order::MEGA, Order::GIGA] {
+            let block = (Frame::new(head), order);
+            let plan = foliant::zero::Plan::new(block, None, &mm.clearing(), Warmth::Keep);
+            let fits = head.is_multiple_of(order.pages().get()) && head < 1 << 52;
+            assert_eq!(plan.is_ok(), fits, "{head:#x} {order}: {plan:?}");
+        }
+    }
 }

@@ -204,6 +204,9 @@ impl<'m> Folios<'m> {
     ) -> Option<Frame> {
         let start = seats.cursor().unwrap_or_else(|| self.home(seats.cpu));
         let count = self.sections.count();
+        if count == 0 {
+            return None; // ranges may be added later
+        }
         for step in 0..=count {
             let number = (start.section + step) % count;
             let section = self.sections.get(number)?;

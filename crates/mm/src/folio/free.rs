@@ -156,7 +156,7 @@ impl<'m> Folios<'m> {
 }
 
 /// The block of `at`, and the part of it from `at` up to `end` or the end of the block or section.
-fn within_block(section: &Section<'_>, at: Frame, end: Frame) -> (usize, u32, u32) {
+pub(super) fn within_block(section: &Section<'_>, at: Frame, end: Frame) -> (usize, u32, u32) {
     let (block, from) = section.locate(at);
     let end = end.min(section.range().end());
     let to = (from.0 as u64 + end.get() - at.get()).min(FRAMES as u64) as u32;

@@ -46,14 +46,37 @@ impl<'m> Folios<'m> {
     pub(crate) fn knows_zeros(&self) -> bool {
         self.sections.iter().any(|(_, section)| section.zeros().ever())
     }
-    /// The frames from the first to the last of `range` that are not known to be zero. `range` lies within one 2 MiB block,
-    /// and is the caller's.
+    /// The frames from the first to the last of `range`, which is the caller's, that are not known to be zero. Of what is no
+    /// memory nothing is known.
     pub fn unknown(&self, range: FrameRange) -> Option<FrameRange> {
-        let Some((_, section)) = self.section_of(range.start()) else { return Some(range) };
+        let left = u64::from(FRAMES) - range.start().get() % u64::from(FRAMES);
+        let section = self.section_of(range.start()).map(|(_, section)| section);
+        let Some(section) =
+            section.filter(|s| range.pages().get() <= left && range.end() <= s.range().end())
+        else {
+            return self.unknown_in_parts(range);
+        };
         let (blk, from) = section.locate(range.start());
         let to = from.0 + range.pages().get() as u32;
         let (first, last) = section.zeros().unknown(blk, from.0, to)?;
         FrameRange::new(section.frame(blk, Offset(first)), Pages::new(u64::from(last - first)))
+    }
+    /// The same for a range of several blocks, or of what is not all memory.
+    #[cold]
+    fn unknown_in_parts(&self, range: FrameRange) -> Option<FrameRange> {
+        let (mut first, mut end, mut memory) = (range.end(), range.start(), 0);
+        self.each_block(range, |section, blk, from, to| {
+            memory += u64::from(to - from);
+            if let Some((low, high)) = section.zeros().unknown(blk, from, to) {
+                first = first.min(section.frame(blk, Offset(low)));
+                end = end.max(section.frame(blk, Offset(high - 1)).add(Pages::new(1)));
+            }
+        });
+        if memory < range.pages().get() {
+            return Some(range);
+        }
+        FrameRange::new(first, Pages::new(end.get().checked_sub(first.get())?))
+            .filter(|unknown| unknown.pages().get() > 0)
     }
     /// Forgets what is known of `range`, which is the caller's.
     pub(crate) fn forget(&self, range: FrameRange) {
@@ -64,6 +87,9 @@ impl<'m> Folios<'m> {
     pub(crate) fn alloc_unknown(&self, cpu: Cpu, class: Class) -> Option<Frame> {
         let seats = self.seats(cpu)?;
         let count = self.sections.count();
+        if count == 0 {
+            return None;
+        }
         let start = seats.ahead().unwrap_or(Place { section: 0, block: 0, word: 0 });
         for step in 0..=count {
             let number = (start.section + step) % count;
@@ -86,7 +112,7 @@ impl<'m> Folios<'m> {
     }
 
     /// Every part of `range` that lies in one 2 MiB block of memory.
-    fn each_block(&self, range: FrameRange, visit: impl Fn(&Section<'m>, usize, u32, u32)) {
+    fn each_block(&self, range: FrameRange, mut visit: impl FnMut(&Section<'m>, usize, u32, u32)) {
         for (_, section) in self.sections.iter() {
             let mine = section.range();
             let (start, end) = (range.start().max(mine.start()), range.end().min(mine.end()));

@@ -89,6 +89,7 @@ pub use evict::Usage;
 pub(crate) use field::Pick;
 pub use known::Known;
 pub use query::Census;
+pub(crate) use setup::Newcomer;
 #[cfg(any(test, feature = "verify"))]
 pub use verify::{Disagreement, What};
 

@@ -90,6 +90,10 @@ impl<'m> Sections<'m> {
 }
 
 impl<'m> Adding<'_, 'm> {
+    /// Whether there is no room for another one.
+    pub(super) fn is_full(&self) -> bool {
+        self.0.count() == SECTIONS_MAX
+    }
     /// Publishes what `make` returns as the next section.
     pub(super) fn push(&self, make: impl FnOnce() -> Section<'m>) -> Result<(), Refused> {
         let at = self.0.count();

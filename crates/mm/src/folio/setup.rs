@@ -7,13 +7,17 @@
 //! **Invariants**
 //! - I1. Ranges handed in together are sorted, and merged where they touch and are of one node, before any metadata is
 //!   laid out.
-//! - I2. A section is complete before it is published (`sections`).
+//! - I2. A section is complete before it is published (`sections`): what is reserved in it from the start is so before anybody
+//!   can take of it.
+//! - I3. Nothing is written to the memory of a range, or of its records, before the right to add it was had: a second one who
+//!   adds the same range may have put it to use meanwhile. So the right is a value, [`Newcomer`], and only that publishes.
 //!
 //! **Not here**: where the words come from. They must not lie in frames that are still to be allocated: reserve those.
 
 use super::entry::FRAMES;
+use super::free::within_block;
 use super::section::{FRAMES_MAX, Section};
-use super::sections::{Refused, SECTIONS_MAX, Sections};
+use super::sections::{Adding, Refused, SECTIONS_MAX, Sections};
 use super::{CpuCount, Folios, Known, NODES_MAX, SetupError, Word, Words, seats};
 use foliant_units::{CPUS_MAX, Frame, FrameRange, Node, Pages};
 
@@ -71,6 +75,52 @@ impl Sorted {
     }
     fn iter(&self) -> impl Iterator<Item = (FrameRange, Node)> {
         self.ranges[..self.count].iter().copied()
+    }
+}
+
+/// A range that may be taken in, and of which nobody can take anything yet (I3). Dropped, it stays outside.
+#[must_use = "it is taken in by `publish`"]
+pub(crate) struct Newcomer<'s, 'm> {
+    right: Adding<'s, 'm>,
+    range: FrameRange,
+    node: Node,
+}
+
+impl<'m> Newcomer<'_, 'm> {
+    /// Takes the range in, with its records in `meta`, which must be zero. The frames of `home`, which lie in the range and
+    /// hold the records, are reserved in the same step (I2).
+    pub(crate) fn publish(
+        self,
+        known: Known,
+        meta: &'m [Word],
+        home: Option<FrameRange>,
+    ) -> Result<(), SetupError> {
+        let Newcomer { right, range, node } = self;
+        let words = aligned(meta, Section::words(range))?;
+        let make = || {
+            let section = Section::new(range, node, words);
+            if known == Known::Zero {
+                (0..section.blocks()).for_each(|blk| section.zeros().note(blk, 0, FRAMES));
+            }
+            if let Some(home) = home {
+                withhold(&section, home);
+            }
+            section
+        };
+        right.push(make).map_err(|why| match why {
+            Refused::Full => SetupError::TooMany(range),
+            Refused::Busy => SetupError::Busy(range),
+        })
+    }
+}
+
+/// Reserves frames of a section that nobody else knows.
+fn withhold(section: &Section<'_>, frames: FrameRange) {
+    let mut at = frames.start();
+    while at < frames.end() {
+        let (block, from, to) = within_block(section, at, frames.end());
+        section.withhold(block, from, to).expect("all of a new section is free");
+        at = at.add(Pages::new(u64::from(to - from)));
     }
 }
 
@@ -154,8 +204,8 @@ impl<'m> Folios<'m> {
         drop(adding);
         Ok(folios)
     }
-    /// Takes `range` in while the allocator is in use, with its records in `meta`, which must be zero; `known` tells what
-    /// the range holds.
+    /// Takes `range` in while the allocator is in use, with its records in `meta`, which must be zero and lie elsewhere; `known`
+    /// tells what the range holds.
     ///
     /// No block will reach from this range into one that it touches.
     pub fn add(
@@ -165,26 +215,26 @@ impl<'m> Folios<'m> {
         known: Known,
         meta: &'m [Word],
     ) -> Result<(), SetupError> {
+        self.admit(range, node)?.publish(known, meta, None)
+    }
+    /// The right to take `range` in, if nothing speaks against it.
+    pub(crate) fn admit(
+        &self,
+        range: FrameRange,
+        node: Node,
+    ) -> Result<Newcomer<'_, 'm>, SetupError> {
         sized(range)?;
         if node.0 as usize >= NODES_MAX {
             return Err(SetupError::Node(node, range));
         }
-        let words = aligned(meta, Section::words(range))?;
-        let adding = self.sections.begin().map_err(|_| SetupError::Busy(range))?;
+        let right = self.sections.begin().map_err(|_| SetupError::Busy(range))?;
         if let Some(other) = self.ranges().find(|other| other.overlaps(range)) {
             return Err(SetupError::Overlap(other, range));
         }
-        let make = || {
-            let section = Section::new(range, node, words);
-            if known == Known::Zero {
-                (0..section.blocks()).for_each(|blk| section.zeros().note(blk, 0, FRAMES));
-            }
-            section
-        };
-        adding.push(make).map_err(|why| match why {
-            Refused::Full => SetupError::TooMany(range),
-            Refused::Busy => SetupError::Busy(range),
-        })
+        if right.is_full() {
+            return Err(SetupError::TooMany(range));
+        }
+        Ok(Newcomer { right, range, node })
     }
     /// The frame behind the highest of all ranges.
     pub fn end(&self) -> Frame {

@@ -4,7 +4,9 @@ use super::{Contents, Manager};
 use crate::compact::{self as compaction, Effort};
 use crate::fault::{Policy, Switches};
 use crate::flush::Target;
-use crate::folio::{CpuCount, Folios, Known, ReserveError, SetupError as FolioError, Word};
+use crate::folio::{
+    CpuCount, Folios, Known, Newcomer, ReserveError, SetupError as FolioError, Word,
+};
 use crate::frame::{Claim, DESCRIPTOR_BYTES};
 use crate::memmap;
 use crate::pool::{self, Folding};
@@ -16,7 +18,7 @@ use crate::vmap::{self, Controls};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{
-    Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Level, Node, Order, Pa, Pages, Va, VaRange,
+    Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Level, Node, Order, Pa, Pages, VaRange,
 };
 
 /// Addresses for kernel ranges, at least.
@@ -170,12 +172,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// A manager of the lent memory. Its records take about 1/8000 of it at once, and descriptors 1/64 of what is used.
     /// The calling CPU is made ready; others call [`online`](Manager::online) before anything else.
     pub fn new(machine: &'m M, setup: &Setup<'_>) -> Result<Manager<'m, M, P>, SetupError> {
-        let cpus = CpuCount(machine.count() as u16);
+        let cpus = CpuCount(u16::try_from(machine.count()).unwrap_or(u16::MAX));
         let end = setup.memory.iter().map(|r| r.end()).max().unwrap_or_default();
         let end = end.max(setup.added_below);
         if end.get() > 1 << (P::PA_BITS - 12).min(FRAME_BITS) {
             return Err(SetupError::Beyond(end));
         }
+        let ranges = vmap_range::<P>(setup, end)?; // before anything is written
         let plan = Plan {
             cpus: cpus.0 as u64,
             words: Folios::layout_on(setup.memory, setup.nodes, cpus)?.0,
@@ -200,7 +203,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         for range in setup.reserved {
             machine.owned(*range, Owner::Reserved);
         }
-        Manager::furnish(machine, folios, (described, cpu_lines), setup, end)
+        Manager::furnish(
+            machine,
+            folios,
+            (described, cpu_lines),
+            setup,
+            (end, ranges),
+        )
     }
 
     /// Makes the kernel half's top table and the zero page.
@@ -209,7 +218,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         folios: Folios<'m>,
         (described, cpu_lines): (&'m [AtomicU64], &'m [PerCpu]),
         setup: &Setup<'_>,
-        end: Frame,
+        (end, ranges): (Frame, VaRange),
     ) -> Result<Manager<'m, M, P>, SetupError> {
         let none = SetupError::TooSmall(Pages::new(2));
         let page = |owner| {
@@ -227,9 +236,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             kernel.share_kernel(&Tables::at(machine, top, Half::Kernel));
         }
         let array = P::half(Half::Kernel).0;
-        let stock =
-            Stock::new(machine, folios, kernel, array, Stretches::new(described), cpu_lines);
-        let ranges = vmap_range::<P>(setup, array, end)?;
+        let stretches = Stretches::new(described);
+        let stock = Stock::new(machine, folios, kernel, array, stretches, cpu_lines);
+        let array = array_range::<P>(end)?;
         let manager = Manager {
             stock,
             end,
@@ -244,7 +253,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             vmap: vmap::State::new(ranges, setup.vmap.controls),
             vmap_effort: setup.vmap.effort,
         };
-        manager.reach(VaRange::new(array, array_end(array, end)).expect("it grows"), end)?;
+        manager.reach(array, end)?;
         manager.check_empty(ranges)?;
         manager.reach(ranges, end)?;
         manager.online();
@@ -287,15 +296,19 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 }
 
-/// Where the descriptor array ends.
-fn array_end(array: Va, end: Frame) -> Va {
-    array.add((end.get() + 1) * DESCRIPTOR_BYTES.get())
+/// Where the descriptor array lies, if the kernel half has room for it.
+pub(super) fn array_range<P: Paging>(end: Frame) -> Result<VaRange, SetupError> {
+    let (array, last) = P::half(Half::Kernel);
+    let bytes = end.get().checked_add(1).and_then(|n| n.checked_mul(DESCRIPTOR_BYTES.get()));
+    let upto = bytes.and_then(|bytes| array.checked_add(bytes)).filter(|upto| *upto <= last);
+    upto.and_then(|upto| VaRange::new(array, upto)).ok_or(SetupError::Beyond(end))
 }
 
 /// Where kernel ranges lie.
-fn vmap_range<P: Paging>(setup: &Setup<'_>, array: Va, end: Frame) -> Result<VaRange, SetupError> {
+fn vmap_range<P: Paging>(setup: &Setup<'_>, end: Frame) -> Result<VaRange, SetupError> {
     let span = P::TOP.span();
-    let array_end = array_end(array, end).align_up(span).ok_or(SetupError::Beyond(end))?;
+    let array_end = array_range::<P>(end)?.end();
+    let array_end = array_end.align_up(span).ok_or(SetupError::Beyond(end))?;
     let range = match setup.vmap.range {
         Some(range) => range,
         None => {
@@ -356,19 +369,16 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         if range.end() > self.end {
             return Err(SetupError::Beyond(range.end()));
         }
-        if let Some(other) = self.ranges().find(|other| other.overlaps(range)) {
-            return Err(FolioError::Overlap(other, range).into());
-        }
+        let newcomer: Newcomer<'_, '_> = self.stock.folios.admit(range, node)?;
         let machine = self.stock.machine;
-        crate::zero::clear_range(machine, home);
+        crate::zero::clear_range(machine, home); // nobody else has begun to use it (folio::setup::I3)
         machine.owned(home, Owner::Records);
         let meta: &[Word] = records(machine, home.start().pa(), words as usize);
         let known = match contents {
             Contents::Zero => Known::Zero,
             Contents::Unknown => Known::Nothing,
         };
-        self.stock.folios.add(range, node, known, meta)?;
-        self.stock.folios.reserve(home).map_err(SetupError::Reserved)
+        newcomer.publish(known, meta, Some(home)).map_err(SetupError::Memory)
     }
 
     /// Maps the descriptors of all memory now. Otherwise they come when the first frame of a section or a block is handed

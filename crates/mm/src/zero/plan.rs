@@ -40,6 +40,8 @@ pub struct Plan {
 pub enum PlanError {
     /// The block does not start at a multiple of its size; give the head of the folio, not the page touched.
     Misaligned(Frame, Order),
+    /// The block ends behind the last frame that an address can name.
+    Beyond(Frame, Order),
     /// The page touched lies outside of the block.
     Outside(Frame, FrameRange),
 }
@@ -49,6 +51,9 @@ impl fmt::Display for PlanError {
         match self {
             PlanError::Misaligned(frame, order) => {
                 write!(f, "{frame} is no multiple of {}: name the folio's head", order.bytes())
+            }
+            PlanError::Beyond(frame, order) => {
+                write!(f, "no address reaches the end of {} at {frame}", order.bytes())
             }
             PlanError::Outside(frame, block) => {
                 write!(f, "{frame} was touched, which is not in {block:?}: name a page of it")
@@ -102,7 +107,7 @@ pub(super) fn check(
     if !head.is_aligned(order.pages()) {
         return Err(PlanError::Misaligned(head, order));
     }
-    let all = between(head, head.add(order.pages()));
+    let all = FrameRange::new(head, order.pages()).ok_or(PlanError::Beyond(head, order))?;
     match touched.filter(|frame| !all.contains(*frame)) {
         Some(outside) => Err(PlanError::Outside(outside, all)),
         None => Ok(all),
