@@ -6,6 +6,7 @@ use common::*;
 use foliant::Policy;
 use foliant::adapt::{Frames, Seat, Walk};
 use foliant::folio::{Class, CpuCount, Folios, Misuse, Word};
+use foliant::manager::NotLent;
 use foliant::table::Attrs;
 use foliant_machine::PhysMem;
 use foliant_sim::Sim;
@@ -66,12 +67,14 @@ fn what_was_not_handed_out_is_not_taken_back() {
         };
         assert_eq!(give(&mut frames), None);
         let (frame, order) = (number(small), Order::BASE);
-        assert_eq!(give(&mut frames), Some(Misuse::NotAllocated { frame, order }));
+        let free = NotLent::NoBlock(Misuse::NotAllocated { frame, order });
+        assert_eq!(give(&mut frames), Some(free));
         let foreign = PhysFrame::<Size2MiB>::containing_address(PhysAddr::new(0));
         // SAFETY: nobody uses it.
         unsafe { frames.deallocate_frame(foreign) };
         let (frame, order) = (Frame::new(0), Order::MEGA);
-        assert_eq!(frames.refused(), Some(Misuse::Foreign { frame, order }));
+        let foreign = NotLent::NoBlock(Misuse::Foreign { frame, order });
+        assert_eq!(frames.refused(), Some(foreign));
     });
 }
 

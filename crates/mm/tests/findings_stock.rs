@@ -140,6 +140,46 @@ fn of_huge_pages(bytes: u64) -> MapRequest {
     MapRequest { place, bytes: Bytes::new(bytes), flags, tag: 0 }
 }
 
+// H
+
+#[test]
+fn finding_h_only_what_was_lent_is_taken_back() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let whole = area(&mm, id, BASE, MB);
+    store(&sim, &mm, id, BASE, 7);
+    let page = mm.frame_at(id, Va::new(BASE)).unwrap();
+    let kernel = mm.vmalloc(&Request::of(Bytes::new(4096))).unwrap();
+    let kernel = mm.vmap().frame_at(kernel.start()).unwrap().0;
+    let lent = mm.lend(Order::MEGA).unwrap();
+    let free = mm.memory().free;
+    // Whatever else the memory holds: tables, records, descriptors, pages.
+    for range in mm.ranges().collect::<Vec<_>>() {
+        for frame in range.iter().filter(|frame| *frame != lent) {
+            for order in [Order::BASE, Order::MEGA] {
+                let back = mm.take_back(frame, order);
+                assert!(back.is_err(), "{frame} was never lent, and is taken back");
+            }
+        }
+    }
+    for (frame, order) in [(lent, Order::BASE), (lent, Order::GIGA), (Frame::new(!0), Order::BASE)]
+    {
+        assert!(mm.take_back(frame, order).is_err(), "no such block was lent: {frame} {order}");
+    }
+    assert_eq!(mm.memory().free, free, "who is refused has changed nothing");
+    assert_eq!(mm.identity(page).kind(), Kind::Anon);
+    assert_eq!(mm.identity(kernel).kind(), Kind::Kernel);
+    let why = mm.take_back(page, Order::BASE).unwrap_err();
+    assert!(why.to_string().contains(&page.to_string()), "it names the frame: {why}");
+    mm.take_back(lent, Order::MEGA).unwrap();
+    assert!(mm.take_back(lent, Order::MEGA).is_err(), "twice");
+    assert_eq!(load(&sim, &mm, id, BASE), 7);
+    mm.unmap(id, whole).unwrap();
+    finish(&sim, &mm, &[id]);
+}
+
 // I
 
 /// A folio goes, and on another CPU its memory is reported as broken: between the count and the descriptor.

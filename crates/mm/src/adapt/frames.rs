@@ -1,8 +1,8 @@
 //! Frames of every page size, for whoever takes a `FrameAllocator`.
 #![allow(unsafe_code)]
 
-use crate::folio::{Class, Folios, Misuse};
-use crate::manager::Manager;
+use crate::folio::{Class, Folios};
+use crate::manager::{Manager, NotLent};
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Cpu, Frame, Order, Pa};
@@ -14,7 +14,7 @@ pub trait Source {
     /// Takes a block, whatever is in it.
     fn take(&self, order: Order) -> Option<Frame>;
     /// Gives it back.
-    fn give(&self, frame: Frame, order: Order) -> Result<(), Misuse>;
+    fn give(&self, frame: Frame, order: Order) -> Result<(), NotLent>;
 }
 
 /// The allocator alone, as one CPU uses it.
@@ -32,8 +32,8 @@ impl Source for Seat<'_, '_> {
     fn take(&self, order: Order) -> Option<Frame> {
         self.folios.alloc(self.cpu, order, self.class).ok()
     }
-    fn give(&self, frame: Frame, order: Order) -> Result<(), Misuse> {
-        self.folios.free(self.cpu, frame, order)
+    fn give(&self, frame: Frame, order: Order) -> Result<(), NotLent> {
+        Ok(self.folios.free(self.cpu, frame, order)?)
     }
 }
 
@@ -42,7 +42,7 @@ impl<M: Machine, P: Paging> Source for &Manager<'_, M, P> {
     fn take(&self, order: Order) -> Option<Frame> {
         self.lend(order).ok()
     }
-    fn give(&self, frame: Frame, order: Order) -> Result<(), Misuse> {
+    fn give(&self, frame: Frame, order: Order) -> Result<(), NotLent> {
         self.take_back(frame, order)
     }
 }
@@ -51,7 +51,7 @@ impl<M: Machine, P: Paging> Source for &Manager<'_, M, P> {
 #[derive(Clone, Copy, Debug)]
 pub struct Frames<S> {
     source: S,
-    refused: Option<Misuse>,
+    refused: Option<NotLent>,
 }
 
 impl<S: Source> Frames<S> {
@@ -60,7 +60,7 @@ impl<S: Source> Frames<S> {
         Frames { source, refused: None }
     }
     /// The last frame that was given back and not taken, with the reason.
-    pub const fn refused(&self) -> Option<Misuse> {
+    pub const fn refused(&self) -> Option<NotLent> {
         self.refused
     }
 }

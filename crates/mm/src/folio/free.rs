@@ -142,7 +142,7 @@ impl<'m> Folios<'m> {
     }
     /// Why there is no allocated block of `order` at `frame`.
     #[cold]
-    pub(super) fn misuse(&self, frame: Frame, order: Order) -> Misuse {
+    pub(crate) fn misuse(&self, frame: Frame, order: Order) -> Misuse {
         match self.state(frame) {
             State::Foreign => Misuse::Foreign { frame, order },
             State::Reserved => Misuse::Reserved { frame, order },

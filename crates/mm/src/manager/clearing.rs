@@ -6,7 +6,7 @@ use crate::stock::NoBlock;
 use crate::sync::Outside;
 use crate::table::Paging;
 use crate::zero::{self, Ahead, Clearing};
-use foliant_machine::{Machine, Owner, Warmth};
+use foliant_machine::{Machine, Warmth};
 use foliant_units::{Frame, Nanos, Order, Pages};
 
 /// What memory holds when it is handed over.
@@ -46,7 +46,6 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     pub fn lend_cleared(&self, order: Order) -> Result<Frame, NoBlock> {
         let claim = self.stock.claim_undescribed(order, Class::Unmovable)?;
         zero::clear_breathing(&self.stock, &claim, &mut Outside::at_the_face());
-        self.stock.machine.owned(claim.frames(), Owner::Reserved);
-        Ok(claim.give().0)
+        self.hand_out(claim)
     }
 }

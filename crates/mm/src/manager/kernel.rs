@@ -1,7 +1,8 @@
 //! What the kernel around the manager takes for itself: blocks, and leaves in its half of the address space.
 
 use super::Manager;
-use crate::folio::{Class, Misuse, State};
+use crate::folio::{Class, Misuse, ReserveError, State};
+use crate::frame::{Claim, Kind};
 use crate::stock::NoBlock;
 use crate::table::{Attrs, Blocked, MapStop, Paging, Refused, Spare, Tables};
 use core::{error, fmt};
@@ -27,23 +28,86 @@ impl fmt::Display for KernelMapError {
 }
 impl error::Error for KernelMapError {}
 
+/// Why a block was not taken back. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotLent {
+    /// No such block is out at all.
+    NoBlock(Misuse),
+    /// The block is in use, and was not lent.
+    InUse {
+        /// Its first frame.
+        frame: Frame,
+        /// Its size.
+        order: Order,
+        /// What it is: plain is a table or a record of the manager's, or what somebody is just taking.
+        kind: Kind,
+    },
+}
+
+impl fmt::Display for NotLent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotLent::NoBlock(misuse) => misuse.fmt(f),
+            NotLent::InUse { frame, order, kind } => write!(
+                f,
+                "frame {frame} (order {order}) is in use as {kind:?} and was not lent: give back what `lend` returned"
+            ),
+        }
+    }
+}
+impl error::Error for NotLent {}
+impl From<Misuse> for NotLent {
+    fn from(misuse: Misuse) -> NotLent {
+        NotLent::NoBlock(misuse)
+    }
+}
+
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Takes a block for the kernel's own use: stacks, per-CPU data, a heap. It has no descriptors, holds whatever was in
     /// it before, and is the embedder's until [`take_back`](Manager::take_back).
     pub fn lend(&self, order: Order) -> Result<Frame, NoBlock> {
         let claim = self.stock.claim_undescribed(order, Class::Unmovable)?;
+        self.hand_out(claim)
+    }
+    /// Lends a block that was claimed for that.
+    pub(super) fn hand_out(&self, claim: Claim) -> Result<Frame, NoBlock> {
+        if self.stock.begin_loan(claim.frame()).is_err() {
+            let order = claim.order();
+            self.stock.release(claim);
+            return Err(NoBlock { order });
+        }
         self.stock.machine.owned(claim.frames(), Owner::Reserved);
         Ok(claim.give().0)
     }
-    /// Takes a lent block back. Nothing maps it any more, flushed everywhere. A block that was not lent is refused.
-    pub fn take_back(&self, frame: Frame, order: Order) -> Result<(), Misuse> {
-        let lent = State::Allocated { head: frame, order };
-        if self.stock.folios.state(frame) == lent
+    /// Takes a lent block back. Nothing maps it any more, flushed everywhere. What was not lent, or not as this block, is
+    /// refused, whatever else it is.
+    pub fn take_back(&self, frame: Frame, order: Order) -> Result<(), NotLent> {
+        let (folios, me) = (&self.stock.folios, self.stock.machine.me());
+        let block = State::Allocated { head: frame, order };
+        if !self.stock.end_loan(frame) {
+            return Err(match folios.state(frame) {
+                state if state == block => {
+                    NotLent::InUse { frame, order, kind: self.stock.look(frame).kind() }
+                }
+                _ => NotLent::NoBlock(folios.misuse(frame, order)),
+            });
+        }
+        // It is this call's alone from here on (stock::lent::N1).
+        if folios.state(frame) == block
             && let Some(frames) = FrameRange::new(frame, order.pages())
         {
             self.stock.machine.owned(frames, Owner::Free); // before anybody can get it
         }
-        self.stock.folios.free(self.stock.machine.me(), frame, order)
+        folios.free(me, frame, order).map_err(|misuse| {
+            self.stock.begin_loan(frame).expect("its bit has a page");
+            NotLent::NoBlock(misuse)
+        })
+    }
+    /// Takes frames out for good: broken ones that nobody has. All must be free.
+    pub fn reserve(&self, range: FrameRange) -> Result<(), ReserveError> {
+        self.stock.folios.reserve(range)?;
+        self.stock.machine.owned(range, Owner::Reserved);
+        Ok(())
     }
 
     /// The tables of the kernel half. Their top words are made at setup: spaces repeat them.

@@ -28,7 +28,7 @@ pub use audit::{Audit, AuditError};
 
 pub use clearing::Contents;
 pub use collapse::{CollapseLimits, Scanned};
-pub use kernel::KernelMapError;
+pub use kernel::{KernelMapError, NotLent};
 pub use setup::{BootPages, Setup, SetupError, VmapSetup};
 pub use vmap::UserMapError;
 
@@ -438,6 +438,6 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 pub enum Poisoned {
     /// It is in use, and will not be used again.
     Held,
-    /// It is not part of a folio: take it out with the allocator's `reserve`.
+    /// It is not part of a folio: take it out with [`Manager::reserve`].
     NotInUse,
 }

@@ -11,7 +11,7 @@ use crate::frame::{Claim, DESCRIPTOR_BYTES};
 use crate::memmap;
 use crate::pool::{self, Folding};
 use crate::space::AreaLimit;
-use crate::stock::{NoBlock, PerCpu, Stock, Stretches, records};
+use crate::stock::{Lent, NoBlock, PerCpu, Stock, Stretches, records};
 use crate::sync::AtomicU64;
 use crate::table::{Blocked, Half, Paging, Spare, Tables};
 use crate::vmap::{self, Controls};
@@ -151,6 +151,14 @@ struct Plan {
     cpus: u64,
     words: u64,
     stretches: u64,
+    lent: u64,
+}
+
+/// What of them describes memory and CPUs.
+struct Lines<'m> {
+    described: &'m [AtomicU64],
+    lent: &'m [AtomicU64],
+    cpus: &'m [PerCpu],
 }
 
 impl Plan {
@@ -161,7 +169,7 @@ impl Plan {
         Plan::page_up(self.cpus * size_of::<PerCpu>() as u64)
     }
     fn described(&self) -> u64 {
-        Plan::page_up(self.stretches * 8)
+        Plan::page_up((self.stretches + self.lent) * 8)
     }
     fn bytes(&self) -> u64 {
         self.per_cpu() + self.described() + Plan::page_up(self.words * 8)
@@ -183,6 +191,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             cpus: cpus.0 as u64,
             words: Folios::layout_on(setup.memory, setup.nodes, cpus)?.0,
             stretches: Stretches::words(end),
+            lent: Lent::words(end),
         };
         let home = home(setup, Pages::new(plan.bytes() / FRAME_BYTES))
             .ok_or(SetupError::TooSmall(Pages::new(plan.bytes() / FRAME_BYTES)))?;
@@ -190,7 +199,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         machine.owned(home, Owner::Records);
         let at = |offset: u64| home.start().pa().add(offset);
         let cpu_lines: &[PerCpu] = records(machine, at(0), plan.cpus as usize);
-        let described: &[AtomicU64] = records(machine, at(plan.per_cpu()), plan.stretches as usize);
+        let described: &[AtomicU64] =
+            records(machine, at(plan.per_cpu()), (plan.stretches + plan.lent) as usize);
+        let (described, lent) = described.split_at(plan.stretches as usize);
         let meta: &[Word] =
             records(machine, at(plan.per_cpu() + plan.described()), plan.words as usize);
         let folios = Folios::new_on(setup.memory, setup.nodes, cpus, meta)?;
@@ -206,7 +217,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Manager::furnish(
             machine,
             folios,
-            (described, cpu_lines),
+            Lines { described, lent, cpus: cpu_lines },
             setup,
             (end, ranges),
         )
@@ -216,7 +227,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     fn furnish(
         machine: &'m M,
         folios: Folios<'m>,
-        (described, cpu_lines): (&'m [AtomicU64], &'m [PerCpu]),
+        lines: Lines<'m>,
         setup: &Setup<'_>,
         (end, ranges): (Frame, VaRange),
     ) -> Result<Manager<'m, M, P>, SetupError> {
@@ -236,8 +247,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             kernel.share_kernel(&Tables::at(machine, top, Half::Kernel));
         }
         let array = P::half(Half::Kernel).0;
-        let stretches = Stretches::new(described);
-        let stock = Stock::new(machine, folios, kernel, array, stretches, cpu_lines);
+        let stretches = Stretches::new(lines.described);
+        let stock = Stock::new(machine, folios, kernel, array, stretches, lines.cpus)
+            .lending(Lent::new(lines.lent));
         let array = array_range::<P>(end)?;
         let manager = Manager {
             stock,

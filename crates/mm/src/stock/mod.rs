@@ -24,6 +24,7 @@ mod deferred;
 mod describe;
 mod hoard;
 mod holds;
+mod lent;
 mod pace;
 mod records;
 mod returned;
@@ -38,6 +39,7 @@ pub(crate) use counters::PerCpu;
 pub(crate) use describe::{Described, OWN, SECTION_BYTES, STRETCH_PAGES};
 pub(crate) use hoard::Hoard;
 pub(crate) use holds::{Frozen, Held, NotHeld};
+pub(crate) use lent::Lent;
 pub use pace::Pace;
 pub(crate) use pace::SAMPLE;
 pub(crate) use records::{Record, Words, record, records, words};
@@ -70,6 +72,8 @@ pub(crate) struct Stock<'m, M, P> {
     pub(crate) array: Va,
     /// Which parts of it are there.
     pub(crate) stretches: Stretches<'m>,
+    /// Which blocks are lent.
+    lent: Lent<'m>,
     returned: Returned,
     deferred: Deferred,
     cpus: &'m [PerCpu],
@@ -101,12 +105,17 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             clearing,
             array,
             stretches,
+            lent: Lent::new(&[]),
             returned,
             deferred,
             cpus,
         }
     }
 
+    /// With a place for notes of what is lent.
+    pub(crate) fn lending(self, lent: Lent<'m>) -> Self {
+        Stock { lent, ..self }
+    }
     /// The calling CPU's line.
     pub(crate) fn mine(&self) -> &'m PerCpu {
         &self.cpus[self.machine.me().index()]

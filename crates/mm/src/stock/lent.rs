@@ -1,0 +1,94 @@
+//! Blocks that are lent to the kernel around the manager: a bit for the first frame of each.
+//!
+//! A lent block has no descriptors, so nothing else tells it from a table or a record of the manager's own. What is given back
+//! by a number is taken only where this says that it was lent.
+//!
+//! ```text
+//!   roots: a word for each 128 MiB ──▶ a page of bits, made when the first block of them is lent
+//! ```
+//!
+//! **Invariants**
+//! - N1. The bit of a frame is set exactly while a block that begins there is lent: from before anybody has the block, and until
+//!   one who gives it back clears it. Of two that give it back one finds it set.
+//! - N2. A page of bits stays; the next block needs it.
+//!
+//! **Locking**: none. A root goes from 0 to a page by compare-and-exchange, bits change by atomic operations.
+//!
+//! **Not here**: how large the block is; the allocator knows.
+
+use super::{NoBlock, Stock, Words, words};
+use crate::folio::Class;
+use crate::sync::{AtomicU64, Ordering};
+use crate::table::Paging;
+use foliant_machine::{Machine, Owner};
+use foliant_units::{FRAME_BYTES, Frame, Order};
+
+/// Frames that a page has bits for.
+const PER_PAGE: u64 = FRAME_BYTES * 8;
+
+/// See the module's text.
+pub(crate) struct Lent<'m> {
+    /// The frame of each page of bits with 1 added, or 0.
+    roots: &'m [AtomicU64],
+}
+
+impl<'m> Lent<'m> {
+    /// How many words it takes for frames below `end`.
+    pub(crate) const fn words(end: Frame) -> u64 {
+        end.get().div_ceil(PER_PAGE)
+    }
+    /// Over cleared words.
+    pub(crate) const fn new(roots: &'m [AtomicU64]) -> Lent<'m> {
+        Lent { roots }
+    }
+    fn root(&self, frame: Frame) -> Option<&'m AtomicU64> {
+        self.roots.get(usize::try_from(frame.get() / PER_PAGE).ok()?)
+    }
+}
+
+/// The word of a page that has the bit of `frame`, and the bit.
+fn bit_of(frame: Frame) -> (usize, u64) {
+    let nth = frame.get() % PER_PAGE;
+    ((nth / 64) as usize, 1 << (nth % 64))
+}
+
+impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
+    /// Notes that the block at `frame`, which the caller has, is lent.
+    pub(crate) fn begin_loan(&self, frame: Frame) -> Result<(), NoBlock> {
+        let root = self.lent.root(frame).expect("a block lies in memory");
+        if root.load(Ordering::Acquire) == 0 {
+            self.make_page(root)?;
+        }
+        let page = self.page(root).expect("it was made");
+        let (word, bit) = bit_of(frame);
+        page[word].fetch_or(bit, Ordering::Release);
+        Ok(())
+    }
+    /// Notes that it is lent no more, and says whether it was: then it is the caller's.
+    pub(crate) fn end_loan(&self, frame: Frame) -> bool {
+        let Some(page) = self.lent.root(frame).and_then(|root| self.page(root)) else {
+            return false;
+        };
+        let (word, bit) = bit_of(frame);
+        page[word].load(Ordering::Relaxed) & bit != 0
+            && page[word].fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    }
+
+    fn page(&self, root: &AtomicU64) -> Option<&'m Words> {
+        let frame = Frame::new(root.load(Ordering::Acquire).checked_sub(1)?);
+        Some(words(self.machine, frame.pa()))
+    }
+    #[cold]
+    fn make_page(&self, root: &AtomicU64) -> Result<(), NoBlock> {
+        // Beside tables, of which there is one from the start: so it breaks no block that is whole.
+        let claim = self.claim_undescribed(Order::BASE, Class::Table)?;
+        crate::zero::clear_range(self.machine, claim.frames());
+        self.machine.owned(claim.frames(), Owner::Records);
+        let new = claim.frame().get() + 1;
+        match root.compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => drop(claim.give()),
+            Err(_) => self.release(claim), // somebody was faster
+        }
+        Ok(())
+    }
+}
