@@ -209,9 +209,9 @@ impl<'s, 'm, S: Stage<'m>> Pool<'s, 'm, S> {
         {
             claimed += 1;
             dense += u64::from(!memmap.is_folded(&huge));
-            if let Err(huge) = batch.push(huge) {
+            if let Err(full) = batch.push(huge) {
                 batches.push(core::mem::replace(&mut batch, Batch::new(&memmap)));
-                let pushed = batch.push(huge);
+                let pushed = batch.push(full.huge);
                 assert!(pushed.is_ok(), "an empty batch takes a page: {pushed:?}");
             }
         }

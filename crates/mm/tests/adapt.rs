@@ -4,7 +4,7 @@
 mod common;
 use common::*;
 use foliant::Policy;
-use foliant::adapt::{Frames, Seat, Walk};
+use foliant::adapt::{Frames, Seat};
 use foliant::folio::{Class, CpuCount, Folios, Misuse, Word};
 use foliant::manager::NotLent;
 use foliant::table::Attrs;
@@ -146,7 +146,7 @@ fn addresses_are_found_as_the_crate_finds_them() {
     let lent = mm.lend(Order::BASE).unwrap();
     mm.map_kernel(range(OWN, 4096), lent, Attrs::WRITE).unwrap();
     let tables = mm.kernel_tables();
-    let ours = Walk(tables);
+    let ours = tables;
     let root = offset(&sim) + tables.root().get();
     // SAFETY: the top table of the kernel half, which nobody changes meanwhile.
     let root = unsafe { &mut *root.as_mut_ptr::<PageTable>() };

@@ -6,16 +6,17 @@ use common::*;
 use foliant::fault::Orders;
 use foliant::folio::{AllocError, Class, CpuCount, Folios, Known, Word};
 use foliant::frame::Kind;
-use foliant::manager::{Poisoned, Setup, SetupError};
+use foliant::manager::{KernelMapError, Poisoned, Setup, SetupError};
+use foliant::memmap::{Batch, Birth, Declined, Refused};
 use foliant::pool::{Budget, PoolCounters};
-use foliant::space::{Flags, MapRequest, Place};
-use foliant::split::SplitInto;
-use foliant::table::{Half, Paging, X86_64};
-use foliant::vmap::{Request, VmapError};
-use foliant::{Access, Outcome, Policy};
+use foliant::space::{Advice, Flags, MapRequest, Place};
+use foliant::split::{Shrink, SplitInto};
+use foliant::table::{Attrs, Half, Paging, X86_64};
+use foliant::vmap::{Caller, Memory, Request, VmapError};
+use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::{Around, KernelFault, KernelVa, PhysMem, Warmth};
 use foliant_sim::{Checks, Config, Sim};
-use foliant_units::{Bytes, Frame, FrameRange, Node, Order, Pa, Pages, Va};
+use foliant_units::{Bytes, Frame, FrameRange, Level, Node, Order, Pa, Pages, Va};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -357,6 +358,54 @@ fn finding_q1_a_promise_ends_while_its_page_is_held() {
     mm.audit(&[id, other]).unwrap();
 }
 
+// Q2
+
+/// A token of one manager given to another one, by every way there is.
+#[test]
+fn finding_q2_a_page_of_another_manager_is_refused() {
+    let (one, two) = (sim(1, 64), sim(1, 64));
+    let (ours, theirs) = (manager(&one, Policy::BASE_ONLY), manager(&two, Policy::BASE_ONLY));
+    ours.resize_pool(Order::MEGA, 8, Budget::ALL).unwrap();
+    let state = || (ours.pool(Order::MEGA).unwrap(), ours.memory(), theirs.memory());
+    let foreign = theirs.memmap().claim(Order::MEGA, Birth::Dense).unwrap();
+    let (head, before) = (foreign.head(), state());
+    let mut batch = Batch::new(&ours.memmap());
+    let Declined { huge, why } = batch.push(foreign).unwrap_err();
+    assert_eq!((why, batch.len()), (Refused::Foreign(head), 0));
+    let Declined { huge, why } = ours.memmap().free(huge).unwrap_err();
+    assert_eq!(why, Refused::Foreign(head));
+    // A whole batch of the other manager's.
+    let mut batch = Batch::new(&theirs.memmap());
+    batch.push(huge).unwrap();
+    let why = Some(Refused::Foreign(head));
+    assert_eq!(ours.memmap().fold(&mut batch).why, why);
+    assert_eq!(ours.memmap().unfold(&mut batch).why, why);
+    assert_eq!(ours.memmap().release(&mut batch).why, why);
+    assert_eq!((state(), batch.len()), (before, 1));
+    theirs.memmap().release(&mut batch);
+    drop(batch);
+    finish(&two, &theirs, &[]);
+    finish(&one, &ours, &[]);
+}
+
+/// What the manager maps for itself nobody else maps there.
+#[test]
+fn finding_q2_nobody_maps_where_the_managers_records_appear() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let lent = mm.lend(Order::BASE).unwrap();
+    let array = X86_64::<4>::half(Half::Kernel).0;
+    for va in [array, mm.vmap().range().start(), mm.vmap().range().end()].map(Va::get) {
+        let va = if va == mm.vmap().range().end().get() { va - 4096 } else { va };
+        let done = mm.map_kernel(range(va, 4096), lent, Attrs::WRITE);
+        assert_eq!(done, Err(KernelMapError::Own(Va::new(va))));
+        let reached = mm.reach_kernel(Va::new(va), Level::BASE);
+        assert_eq!(reached, Err(KernelMapError::Own(Va::new(va))));
+    }
+    mm.take_back(lent, Order::BASE).unwrap();
+    finish(&sim, &mm, &[]);
+}
+
 // Q5
 
 /// `vfree_atomic` beside a release of the same area, whose memory a program gets meanwhile.
@@ -484,4 +533,122 @@ fn finding_q6_blocks_that_no_address_names() {
             assert_eq!(plan.is_ok(), fits, "{head:#x} {order}: {plan:?}");
         }
     }
+}
+
+#[test]
+fn finding_q6_the_last_kernel_addresses_are_mapped_or_refused() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let lent = mm.lend(Order::BASE).unwrap();
+    let last = range(!0 - 8191, 4096);
+    mm.map_kernel(last, lent, Attrs::WRITE).unwrap();
+    let again = mm.map_kernel(last, lent, Attrs::WRITE);
+    assert!(again.is_err(), "it is mapped: {again:?}");
+    for frame in [1u64 << 40, 1 << 52, !0] {
+        let none = mm.map_kernel(range(!0 - 12287, 4096), Frame::new(frame), Attrs::WRITE);
+        assert!(none.is_err(), "{frame:#x}: {none:?}");
+    }
+}
+
+/// Every call that takes numbers, with the largest and oddest ones.
+#[test]
+fn finding_q6_no_number_makes_a_call_panic() {
+    let sim = sim(2, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    let kernel = mm.vmap().range();
+    let end = mm.ranges().last().unwrap().end().get();
+    let numbers = [0, 1, 511, 512, end - 1, end, 1 << 28, (1 << 40) - 1, 1 << 40, (1 << 52) - 1]
+        .into_iter()
+        .chain([1 << 52, (1 << 52) + 1, !0 >> 12, 1 << 63, !0 - 511, !0]);
+    let sizes = [0u64, 1, 4095, 4096, 2 * MB, 1 << 30, 1 << 47, 1 << 62, 1 << 63, !0 - 4095, !0];
+    for frame in numbers.map(Frame::new) {
+        let _ = (mm.identity(frame), mm.reference(frame).is_some(), mm.mappings(frame));
+        let _ = (mm.split_frame(frame, SplitInto::BASE), mm.relocate(frame));
+        let _ = (mm.pools().dissolve(frame), mm.memmap().described(frame));
+        let _ = (mm.folios().state(frame), mm.folios().usage(frame), mm.folios().node_of(frame));
+        let _ = mm.vmap_frames(&[frame, Frame::new(frame.get().wrapping_add(1))], &Memory::PLAIN);
+        for order in Order::all() {
+            assert!(mm.take_back(frame, order).is_err(), "{frame} {order}");
+        }
+        for size in sizes {
+            let _ = mm.ioremap(Pa::new(frame.get()), Bytes::new(size), Caller(0));
+            if let Some(range) = FrameRange::new(frame, Pages::new(size)) {
+                assert!(mm.add_memory(range).is_err(), "{range:?}");
+            }
+        }
+    }
+    let (first, last) = (kernel.start().get(), kernel.end().get());
+    let addresses = [0, 1, 4095, 4096, (1 << 47) - 4096, (1 << 47) - 1, 1 << 47, 1 << 63, !0 << 47]
+        .into_iter()
+        .chain([first, first + 1, last - 4096, last - 1, last, !0 - (1 << 30) + 1, !0 - 4095, !0]);
+    for va in addresses.map(Va::new) {
+        let _ = (mm.vfree(va), mm.vfree_atomic(va), mm.vunmap(va), mm.iounmap(va));
+        let _ = (mm.vmap().frame_at(va), mm.area(id, va), mm.area_at_or_after(id, va));
+        let _ = (mm.fault(id, va, Access::Write), mm.frame_at(id, va));
+        let _ = mm.split(id, va, SplitInto::BASE);
+        let _ = mm.collapse(id, va, foliant::manager::CollapseLimits::NONE);
+        for size in sizes {
+            let bytes = Bytes::new(size);
+            let _ = mm.vmap().check_bounds(va, bytes);
+            for flags in [Flags::NONE, Flags::HUGE_2M, Flags::HUGE_1G] {
+                let flags = Flags::READ_WRITE.with(flags);
+                let request = MapRequest { place: Place::NoReplace(va), bytes, flags, tag: 0 };
+                let _ = mm.map_user(id, &request, va);
+                if let Ok(done) = mm.map(id, &request) {
+                    mm.unmap(id, done).unwrap();
+                }
+            }
+            if let Some(range) = foliant_units::VaRange::sized(va, bytes) {
+                let _ = mm.protect_kernel(range, foliant::vmap::Rights::Constant);
+                let _ = mm.advise(id, range, Advice::DontNeed);
+                let _ = mm.protect(id, range, Flags::NONE);
+                if size < 1 << 40 {
+                    let _ = mm.vmap().apply(range, |_, _| ());
+                }
+            }
+        }
+    }
+    for size in sizes {
+        for align in sizes {
+            let _ = mm.vmalloc(&Request::of(Bytes::new(size)).aligned(Bytes::new(align)));
+        }
+    }
+    let counts = PoolCounters { surplus_hugepages: 1, ..PoolCounters::default() };
+    assert_eq!(counts.persistent(), 0);
+    let _ = mm.shrink_deferred(Shrink { folios: u64::MAX, zeros_max: Some(Pages::new(!0)) });
+    mm.audit(&[id]).unwrap();
+}
+
+// Q7
+
+/// A visitor may do what anybody may, also what waits for readers.
+#[test]
+fn finding_q7_a_visitor_is_in_no_section() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 8 * MB);
+    for at in [BASE, BASE + 4 * MB] {
+        store(&sim, &mm, id, at, 1);
+    }
+    let kernel = mm.vmalloc(&Request::of(Bytes::new(100 * 4096))).unwrap();
+    let freed = mm.total(Event::TableFreed);
+    let mut pages = 0;
+    let unmap = |at| mm.unmap(id, range(at, 2 * MB)).unwrap();
+    let visit = |_, _| {
+        pages += 1;
+        unmap(BASE);
+    };
+    mm.vmap().apply(kernel, visit).unwrap();
+    assert_eq!(pages, 100);
+    assert_eq!(mm.total(Event::TableFreed), freed + 1, "a table went, after a grace period");
+    let read = mm.with_leaves(id, range(BASE, 8 * MB), |leaves| {
+        unmap(BASE + 4 * MB);
+        leaves.count()
+    });
+    assert_eq!(read, Some(0));
+    mm.vfree(kernel.start()).unwrap();
+    finish(&sim, &mm, &[id]);
 }

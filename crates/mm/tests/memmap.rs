@@ -3,7 +3,7 @@
 mod common;
 use common::*;
 use foliant::memmap::{
-    Batch, Birth, Described, Folded, Freed, Memmap, Refused, Released, Unfolded,
+    Batch, Birth, Declined, Described, Folded, Memmap, Refused, Released, Unfolded,
 };
 use foliant::table::{Entry, X86_64};
 use foliant::{Event, FlushGrain, Policy};
@@ -323,7 +323,7 @@ fn sizes_and_states_that_do_not_fit_are_refused() {
     assert_eq!(memmap.claim(Order::GIGA, Birth::Folded), Err(Refused::NoMemory(Order::GIGA)));
     let huge = memmap.claim(Order::MEGA, Birth::Folded).unwrap();
     let head = huge.head();
-    let Err(Freed { huge, why }) = memmap.free(huge) else { panic!("its tails are folded") };
+    let Err(Declined { huge, why }) = memmap.free(huge) else { panic!("its tails are folded") };
     assert_eq!(why, Refused::StillFolded(head));
     let mut batch = Batch::new(&memmap);
     batch.push(huge).unwrap();
@@ -370,7 +370,7 @@ fn a_batch_is_bounded() {
         let huge = batch.pop().unwrap();
         match other.push(huge) {
             Ok(()) => moved += 1,
-            Err(huge) => break huge,
+            Err(declined) => break declined.huge,
         }
     };
     assert!(moved >= 32);

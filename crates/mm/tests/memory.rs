@@ -24,14 +24,14 @@ fn holes_and_reserved_parts_are_never_handed_out() {
     let setup = Setup { reserved: &reserved, ..Setup::of(&lent, Policy::default()) };
     let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
     let mut taken = Vec::new();
-    while let Ok(frame) = mm.folios().alloc(cpu(0), Order::BASE, foliant::folio::Class::Movable) {
+    while let Ok(frame) = mm.lend(Order::BASE) {
         assert!(lent.iter().any(|range| range.contains(frame)), "{frame:?} lies in a hole");
         assert!(!reserved.iter().any(|range| range.contains(frame)), "{frame:?} is reserved");
         taken.push(frame);
     }
     assert!(taken.len() > 0x2500, "most of it is usable: {}", taken.len());
     for frame in taken {
-        mm.folios().free(cpu(0), frame, Order::BASE).unwrap();
+        mm.take_back(frame, Order::BASE).unwrap();
     }
     mm.audit(&[]).unwrap();
 }

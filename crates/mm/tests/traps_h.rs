@@ -5,7 +5,7 @@ use common::meddler::Meddler;
 use common::recorder::{Recorder, Step};
 use common::*;
 use foliant::frame::{Identity, Kind, word_at};
-use foliant::memmap::{Batch, Birth, Folded, Freed, Refused, Released, Unfolded};
+use foliant::memmap::{Batch, Birth, Declined, Folded, Refused, Released, Unfolded};
 use foliant::table::{Aarch64, Half, Paging, Riscv64, X86_64};
 use foliant::{Event, Manager, Policy};
 use foliant_machine::{KernelVa, Machine, Owner, Replace, Witness};
@@ -480,7 +480,7 @@ fn tr_h9_a_poisoned_page_is_leaked() {
         }
         let got = memmap.release(&mut batch);
         assert_eq!(got, Released { absent: 1, refused: 1, why, ..Default::default() });
-        let Err(Freed { huge, why }) = memmap.free(batch.pop().unwrap()) else {
+        let Err(Declined { huge, why }) = memmap.free(batch.pop().unwrap()) else {
             panic!("the broken page is free")
         };
         assert_eq!((huge.head(), why), (broken, Refused::Poisoned(broken)));

@@ -155,7 +155,7 @@ fn tr_h9_a_poisoned_page_of_a_pool_is_leaked() {
         assert_eq!(all.end, End::NoMemory);
         for head in broken {
             assert!(mm.identity(head).has(foliant::frame::Flag::Poisoned), "{head}");
-            assert!(mm.folios().alloc(cpu(0), MEGA, foliant::folio::Class::Movable).is_err());
+            assert!(mm.lend(MEGA).is_err());
         }
         resize(&mm, 0);
         finish(&sim, &mm, &[id]);

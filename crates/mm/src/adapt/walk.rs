@@ -1,7 +1,8 @@
 //! Looking addresses up, for whoever takes a `Translate`.
 
-use crate::table::{Entry, Tables, X86_64};
-use foliant_machine::PhysMem;
+use crate::manager::KernelTables;
+use crate::table::{Entry, Found, Tables, X86_64};
+use foliant_machine::{Machine, PhysMem};
 use foliant_units::{Level, Va};
 use x86_64::structures::paging::mapper::{MappedFrame, Translate, TranslateResult};
 use x86_64::structures::paging::{PageTableFlags, PhysFrame};
@@ -17,15 +18,27 @@ impl<M: PhysMem> Translate for Walk<'_, M> {
     /// that Foliant uses for itself among them.
     fn translate(&self, addr: VirtAddr) -> TranslateResult {
         let va = Va::new(addr.as_u64());
-        let found = self.0.walk(va);
-        let Entry::Leaf { pa, .. } = found.entry else { return TranslateResult::NotMapped };
-        let pa = PhysAddr::new_truncate(pa.get());
-        let frame = match found.level {
-            Level::BASE => MappedFrame::Size4KiB(PhysFrame::containing_address(pa)),
-            Level::MEGA => MappedFrame::Size2MiB(PhysFrame::containing_address(pa)),
-            _ => MappedFrame::Size1GiB(PhysFrame::containing_address(pa)),
-        };
-        let flags = PageTableFlags::from_bits_truncate(found.word);
-        TranslateResult::Mapped { frame, offset: va.offset_from(found.va), flags }
+        translation(va, self.0.walk(va))
     }
+}
+
+impl<M: Machine> Translate for KernelTables<'_, '_, M, X86_64<4>> {
+    /// As for [`Walk`].
+    fn translate(&self, addr: VirtAddr) -> TranslateResult {
+        let va = Va::new(addr.as_u64());
+        translation(va, self.walk(va))
+    }
+}
+
+/// What a walk for `va` found, in the crate's words.
+fn translation(va: Va, found: Found) -> TranslateResult {
+    let Entry::Leaf { pa, .. } = found.entry else { return TranslateResult::NotMapped };
+    let pa = PhysAddr::new_truncate(pa.get());
+    let frame = match found.level {
+        Level::BASE => MappedFrame::Size4KiB(PhysFrame::containing_address(pa)),
+        Level::MEGA => MappedFrame::Size2MiB(PhysFrame::containing_address(pa)),
+        _ => MappedFrame::Size1GiB(PhysFrame::containing_address(pa)),
+    };
+    let flags = PageTableFlags::from_bits_truncate(found.word);
+    TranslateResult::Mapped { frame, offset: va.offset_from(found.va), flags }
 }

@@ -18,7 +18,7 @@
 //!
 //! One file per level: `bits` one word of a field · `field` · `entry` · `index` · `section` one range · `sections` all
 //! ranges · `zeros` which frames are known to be zero · `seats` a CPU's preferences · `alloc`, `free`, `evict`, `known`,
-//! `query`, `verify` the operations.
+//! `query`, `verify` the operations · `view` for who may only look.
 //!
 //! **Invariants**
 //! - I1. Two blocks that are allocated at the same time share no frame, and no frame of a hole is ever in one.
@@ -68,6 +68,7 @@ mod sections;
 mod setup;
 #[cfg(any(test, feature = "verify"))]
 mod verify;
+mod view;
 mod zeros;
 
 #[cfg(all(test, not(loom)))]
@@ -92,6 +93,7 @@ pub use query::Census;
 pub(crate) use setup::Newcomer;
 #[cfg(any(test, feature = "verify"))]
 pub use verify::{Disagreement, What};
+pub use view::View;
 
 use core::fmt;
 use foliant_units::{Cpu, Frame, Node, Order};

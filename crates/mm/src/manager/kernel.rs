@@ -1,10 +1,11 @@
 //! What the kernel around the manager takes for itself: blocks, and leaves in its half of the address space.
 
 use super::Manager;
+use super::look::KernelTables;
 use crate::folio::{Class, Misuse, ReserveError, State};
 use crate::frame::{Claim, Kind};
 use crate::stock::NoBlock;
-use crate::table::{Attrs, Blocked, MapStop, Paging, Refused, Spare, Tables};
+use crate::table::{Attrs, Blocked, MapStop, Paging, Refused, Spare};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Frame, FrameRange, Level, Order, Va, VaRange};
@@ -14,6 +15,8 @@ use foliant_units::{Frame, FrameRange, Level, Order, Va, VaRange};
 pub enum KernelMapError {
     /// The request itself was wrong, or something is there already.
     Refused(Refused),
+    /// The address is one of the manager's own: its descriptors or its kernel ranges lie there.
+    Own(Va),
     /// No frame for a page table.
     NoMemory,
 }
@@ -22,6 +25,12 @@ impl fmt::Display for KernelMapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             KernelMapError::Refused(refused) => refused.fmt(f),
+            KernelMapError::Own(va) => {
+                write!(
+                    f,
+                    "{va} is the manager's: descriptors or kernel ranges lie there, choose others"
+                )
+            }
             KernelMapError::NoMemory => f.write_str("no frame is left for a page table"),
         }
     }
@@ -110,13 +119,16 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Ok(())
     }
 
-    /// The tables of the kernel half. Their top words are made at setup: spaces repeat them.
-    pub fn kernel_tables(&self) -> Tables<'m, M, P> {
-        self.stock.kernel
+    /// The tables of the kernel half, to look at.
+    pub fn kernel_tables(&self) -> KernelTables<'_, 'm, M, P> {
+        KernelTables::new(&self.stock)
     }
 
     /// Makes the tables for a kernel address down to the one that holds entries of `level`.
     pub fn reach_kernel(&self, va: Va, level: Level) -> Result<(), KernelMapError> {
+        if self.own.iter().any(|own| own.contains(va)) {
+            return Err(KernelMapError::Own(va));
+        }
         self.with_spare(|spare| match self.stock.kernel.ensure(va, level, spare) {
             Ok(()) => Some(Ok(())),
             Err(Blocked::NeedTable(_)) => None,
@@ -133,10 +145,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         first: Frame,
         attrs: Attrs,
     ) -> Result<(), KernelMapError> {
-        let mut va = range.start();
-        while va < range.end() {
+        if let Some(own) = self.own.iter().find(|own| own.overlaps(range)) {
+            return Err(KernelMapError::Own(own.intersect(range).start()));
+        }
+        let span = Level::MEGA.span();
+        let mut next = Some(range.start());
+        while let Some(va) = next.filter(|va| *va < range.end()) {
             self.reach_kernel(va, Level::BASE)?;
-            va = va.align_down(Level::MEGA.span()).add(Level::MEGA.span().get());
+            next = va.align_down(span).checked_add(span.get());
         }
         let mapped = self.stock.kernel.map(range, first, attrs, Level::BASE, &mut Spare::new());
         let mapped = mapped.map_err(KernelMapError::Refused)?;

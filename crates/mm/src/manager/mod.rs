@@ -18,6 +18,7 @@ mod clearing;
 mod collapse;
 mod compact;
 mod kernel;
+mod look;
 mod pool;
 mod setup;
 mod split;
@@ -29,13 +30,14 @@ pub use audit::{Audit, AuditError};
 pub use clearing::Contents;
 pub use collapse::{CollapseLimits, Scanned};
 pub use kernel::{KernelMapError, NotLent};
+pub use look::{Entries, KernelTables};
 pub use setup::{BootPages, Setup, SetupError, VmapSetup};
 pub use vmap::UserMapError;
 
 use crate::compact::{self as compaction, Effort};
 use crate::fault::{Access, Defrag, Fault, Need, Offers, Outcome, Policy, Refusal, Switches};
 use crate::flush::{FlushGrain, Target};
-use crate::folio::{Census, Folios};
+use crate::folio::{self, Census};
 use crate::frame::Identity;
 use crate::memmap::{self, Memmap};
 use crate::pool as pools;
@@ -45,7 +47,7 @@ use crate::space::{
 };
 use crate::stock::{Event, Reference, SizeEvent, SizeStats, Stock};
 use crate::sync::{AtomicU64, Ordering, Outside};
-use crate::table::{Leaves, Paging};
+use crate::table::Paging;
 use crate::vmap as vmaps;
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -62,6 +64,8 @@ pub struct Manager<'m, M, P> {
     zero_page: Frame,
     /// The first frame number that no memory can have.
     end: Frame,
+    /// Kernel addresses that the manager alone maps: descriptors and kernel ranges.
+    own: [VaRange; 2],
     stamps: AtomicU64,
     /// How many areas each space may have.
     area_limit: AreaLimit,
@@ -109,9 +113,9 @@ pub struct Memory {
 }
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
-    /// The allocator, for callers that want blocks of their own or a look at the free ones.
-    pub fn folios(&self) -> &Folios<'m> {
-        &self.stock.folios
+    /// The allocator, to look at. Blocks are had by [`lend`](Manager::lend).
+    pub fn folios(&self) -> folio::View<'_, 'm> {
+        self.stock.folios.view()
     }
     /// The machine.
     pub fn machine(&self) -> &'m M {
@@ -317,16 +321,19 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let _reading = self.stock.reading();
         Some(id.peek(&self.stock)?.pages())
     }
-    /// Reads the entries of a range, while nobody ends the space. Entries change under the reader.
+    /// Has the entries of a range read, if there is such a space. Entries change under the reader, who may do anything
+    /// meanwhile: what it gets are copies.
     pub fn with_leaves<R>(
         &self,
         id: SpaceId,
         range: VaRange,
-        read: impl FnOnce(Leaves<'m, M, P>) -> R,
+        read: impl FnOnce(Entries<'_, 'm, M, P>) -> R,
     ) -> Option<R> {
-        let _reading = self.stock.reading();
-        let space = id.peek(&self.stock)?;
-        Some(read(space.tables(&self.stock).leaves(range)))
+        {
+            let _reading = self.stock.reading();
+            id.peek(&self.stock)?;
+        }
+        Some(read(Entries::new(&self.stock, look::Tables::Space(id), range)))
     }
 
     /// The switches of folio sizes.

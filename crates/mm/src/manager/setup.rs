@@ -254,6 +254,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let manager = Manager {
             stock,
             end,
+            own: [array, ranges],
             switches: Switches::new(setup.policy),
             zero_page,
             stamps: AtomicU64::new(0),

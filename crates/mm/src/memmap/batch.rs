@@ -1,6 +1,6 @@
 //! Huge pages that are worked on together.
 
-use super::{Huge, Memmap};
+use super::{Declined, Huge, Memmap, Refused};
 use crate::stock::{Stock, words};
 use crate::sync::Ordering;
 use crate::table::Paging;
@@ -42,10 +42,15 @@ impl<'a, 'm, M: Machine, P: Paging> Batch<'a, 'm, M, P> {
     pub fn len(&self) -> usize {
         self.len
     }
-    /// Adds a page. It comes back where the batch is full, or where it cannot grow for lack of memory: work it off first.
-    pub fn push(&mut self, huge: Huge) -> Result<(), Huge> {
+    /// Adds a page. It comes back where the batch is full, or where it cannot grow for lack of memory: work it off first. So
+    /// does a page of another manager.
+    pub fn push(&mut self, huge: Huge) -> Result<(), Declined> {
+        if huge.brand() != self.stock.brand() {
+            let why = Refused::Foreign(huge.head());
+            return Err(Declined { huge, why });
+        }
         if self.len == MAX || !self.grow() {
-            return Err(huge);
+            return Err(Declined { huge, why: Refused::Full });
         }
         self.len += 1;
         self.put(self.len - 1, huge.word());
@@ -63,7 +68,7 @@ impl<'a, 'm, M: Machine, P: Paging> Batch<'a, 'm, M, P> {
 
     /// The page at a place, to work on. The token is the batch's: nobody keeps it.
     pub(super) fn at(&self, nth: usize) -> Huge {
-        Huge::from_word(self.word(nth) & !(CHOSEN | GONE))
+        Huge::from_word(self.stock.brand(), self.word(nth) & !(CHOSEN | GONE))
     }
     /// Chooses the pages for which `fits` says so, and says how many they are.
     pub(super) fn choose(&mut self, mut fits: impl FnMut(&Huge) -> bool) -> usize {

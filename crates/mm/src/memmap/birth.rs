@@ -52,7 +52,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
 
     /// Makes a huge page of a block of 2 MiB or 1 GiB. It comes back where there is no memory for its descriptors.
     pub(crate) fn make(&self, claim: Claim, birth: Birth) -> Result<Huge, Claim> {
-        let huge = Huge::state(claim.frame(), claim.order());
+        let huge = Huge::state(self.stock.brand(), claim.frame(), claim.order());
         if birth == Birth::Folded
             && Memmap::<M, P>::savable(huge.order()).get() > 0
             && self.hold(&huge)

@@ -2,7 +2,7 @@
 
 use super::Memmap;
 use crate::frame::{Claim, Flag, Identity, Kind};
-use crate::stock::{Block, SECTION_BYTES};
+use crate::stock::{Block, Brand, SECTION_BYTES};
 use crate::table::{Entry, Paging};
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -28,6 +28,16 @@ use foliant_units::{Frame, FrameRange, Level, Order, VaRange};
 pub struct Huge {
     head: Frame,
     order: Order,
+    brand: Brand,
+}
+
+/// A page that was not taken, and why.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Declined {
+    /// The page, as it was.
+    pub huge: Huge,
+    /// Why.
+    pub why: Refused,
 }
 
 /// Why nothing was done with a huge page.
@@ -50,6 +60,10 @@ pub enum Refused {
     Order(Order),
     /// No memory, for the block or for its descriptors.
     NoMemory(Order),
+    /// The page is another manager's.
+    Foreign(Frame),
+    /// The batch is full, or there is no memory to make it longer.
+    Full,
 }
 
 impl fmt::Display for Refused {
@@ -66,6 +80,10 @@ impl fmt::Display for Refused {
             Refused::Order(order) => {
                 write!(f, "a huge page has 2m or 1g, not {}", order.bytes())
             }
+            Refused::Foreign(head) => {
+                write!(f, "the huge page at {head} is another manager's: give it to that one")
+            }
+            Refused::Full => f.write_str("the batch takes no more pages: work it off first"),
             Refused::NoMemory(order) => write!(f, "no memory for a huge page of {}", order.bytes()),
         }
     }
@@ -75,8 +93,12 @@ impl error::Error for Refused {}
 impl Huge {
     /// States that the caller is the only holder of a huge page. Whoever makes one, and whoever takes one out of a list
     /// that it alone can reach, are the only callers.
-    pub(crate) const fn state(head: Frame, order: Order) -> Huge {
-        Huge { head, order }
+    pub(crate) const fn state(brand: Brand, head: Frame, order: Order) -> Huge {
+        Huge { head, order, brand }
+    }
+    /// Which manager it is of.
+    pub(super) const fn brand(&self) -> Brand {
+        self.brand
     }
     /// Its first frame.
     pub const fn head(&self) -> Frame {
@@ -103,26 +125,29 @@ impl Huge {
     pub(super) const fn word(&self) -> u64 {
         self.head.get() << 8 | self.order.get() as u64
     }
-    pub(super) const fn from_word(word: u64) -> Huge {
+    pub(super) const fn from_word(brand: Brand, word: u64) -> Huge {
         let order = Order::new(word as u8).expect("a word of a batch holds an order");
-        Huge { head: Frame::new(word >> 8), order }
+        Huge { head: Frame::new(word >> 8), order, brand }
     }
 }
 
 impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     /// Whether the tails of the page are folded.
     pub fn is_folded(&self, huge: &Huge) -> bool {
-        self.stock.identity(huge.head()).has(Flag::Optimized)
+        huge.brand == self.stock.brand() && self.stock.identity(huge.head()).has(Flag::Optimized)
     }
 
     /// Whether its descriptors came folded, from a block that had none.
     pub fn is_born_folded(&self, huge: &Huge) -> bool {
-        self.stock.identity(huge.head()).has(Flag::Born)
+        huge.brand == self.stock.brand() && self.stock.identity(huge.head()).has(Flag::Born)
     }
 
     /// What the head says, if it is a huge page that nobody uses.
     pub(super) fn admit(&self, huge: &Huge) -> Result<Identity, Refused> {
         let head = huge.head();
+        if huge.brand != self.stock.brand() {
+            return Err(Refused::Foreign(head));
+        }
         let identity = self.stock.identity(head);
         if (identity.kind(), identity.order()) != (Kind::Huge, huge.order()) {
             return Err(Refused::NotHuge(head));

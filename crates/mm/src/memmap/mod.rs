@@ -59,7 +59,8 @@
 //! - H2. A frame that was taken out of the array is freed only after a flush that covers it (G1, flush::F1).
 //! - H3. `Flag::Optimized` is set from before the first tail is folded until after the last one is unfolded.
 //! - H4. A `Huge` says `Kind::Huge` in its head's descriptor; every operation looks, and refuses what does not (TR-H4).
-//!   The mark goes only with the whole stretch, or when nothing is folded any more.
+//!   The mark goes only with the whole stretch, or when nothing is folded any more. A `Huge` carries the brand of its
+//!   manager, and another one refuses it.
 //! - H5. Whatever can fail is done before the first entry of a page changes. So a page is dense or folded, never in
 //!   between, and nothing is ever put back (the specification's O4b has no case).
 //! - H6. A huge page's block holds none of its own descriptors: it is allocated as a whole, and so are they.
@@ -94,8 +95,8 @@ pub use batch::Batch;
 pub use birth::Birth;
 pub use census::{Census, Described};
 pub use fold::Folded;
-pub use huge::{Huge, Refused};
-pub use release::{Freed, Released};
+pub use huge::{Declined, Huge, Refused};
+pub use release::Released;
 pub use unfold::Unfolded;
 
 use crate::flush::{FlushGrain, Gather, Target};

@@ -9,7 +9,7 @@
 //!
 //! A dense page under a leaf keeps its descriptors, which are made plain again: the leaf serves other blocks too.
 
-use super::{Batch, Birth, Huge, Memmap, Refused};
+use super::{Batch, Birth, Declined, Huge, Memmap, Refused};
 use crate::frame::{Claim, Flag, Identity};
 use crate::stock::{Event, Stretch};
 use crate::table::Paging;
@@ -35,15 +35,6 @@ pub struct Released {
 pub(crate) struct Recut {
     /// Blocks that went back to the allocator.
     pub(crate) given_up: u64,
-}
-
-/// A page that was not given up, and why.
-#[derive(PartialEq, Eq, Debug)]
-pub struct Freed {
-    /// The page, as it was.
-    pub huge: Huge,
-    /// Why.
-    pub why: Refused,
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
@@ -155,7 +146,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
     }
 
     /// Gives the block of one dense page back to the allocator; it keeps its descriptors.
-    pub fn free(&self, huge: Huge) -> Result<(), Freed> {
+    pub fn free(&self, huge: Huge) -> Result<(), Declined> {
         let why = match self.admit(&huge) {
             Ok(identity) if identity.has(Flag::Optimized) => Refused::StillFolded(huge.head()),
             Ok(_) if self.unmark(&huge) => {
@@ -165,7 +156,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
             Ok(_) => Refused::Poisoned(huge.head()),
             Err(why) => why,
         };
-        Err(Freed { huge, why })
+        Err(Declined { huge, why })
     }
 
     /// Makes the descriptors of a dense page plain, unless its memory was reported broken. The head comes first, and from

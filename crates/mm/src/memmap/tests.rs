@@ -40,7 +40,7 @@ fn tr_h4_a_page_without_the_mark_is_refused() {
             memmap.stock.set_identity(head, lie);
             let before = (descriptors(&memmap, &huge), memmap.census(), mm.memory());
             let mut batch = Batch::new(&memmap);
-            batch.push(Huge::state(head, Order::MEGA)).unwrap();
+            batch.push(Huge::state(memmap.stock.brand(), head, Order::MEGA)).unwrap();
             let why = Some(Refused::NotHuge(head));
             let folded = memmap.fold(&mut batch);
             assert_eq!(folded, Folded { refused: 1, why, ..Folded::default() });

@@ -94,8 +94,8 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             while batch.len() < Self::BATCH
                 && let Some(huge) = dense.pop(self.stock)
             {
-                if let Err(huge) = batch.push(huge) {
-                    dense.push(self.stock, huge);
+                if let Err(back) = batch.push(huge) {
+                    dense.push(self.stock, back.huge);
                     break;
                 }
             }

@@ -30,8 +30,8 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                     chain.push(self.stock, huge);
                     break;
                 }
-                if let Err(huge) = batch.push(huge) {
-                    chain.push(self.stock, huge); // no memory for a longer list: this one first
+                if let Err(back) = batch.push(huge) {
+                    chain.push(self.stock, back.huge); // no memory for a longer list: this one first
                     break;
                 }
             }
@@ -55,9 +55,9 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         while let Some(huge) = later.pop() {
             if !self.memmap.is_folded(&huge) {
                 self.free(huge);
-            } else if let Err(huge) = born.push(huge) {
+            } else if let Err(back) = born.push(huge) {
                 self.release(born);
-                born.push(huge).expect("it is empty now");
+                born.push(back.huge).expect("it is empty now");
             }
         }
     }

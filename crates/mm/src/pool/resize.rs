@@ -163,9 +163,9 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             match self.claim_page(pool, order, node) {
                 Ok(huge) => {
                     dense |= !self.memmap.is_folded(&huge);
-                    if let Err(huge) = batch.push(huge) {
+                    if let Err(back) = batch.push(huge) {
                         // No memory for a longer list: this one is worked off first.
-                        self.give_one_up(huge);
+                        self.give_one_up(back.huge);
                         break;
                     }
                 }

@@ -194,7 +194,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         stock.set_link(head, Link::Next, 0);
         stock.set_link(head, Link::Before, 0);
         take(&shelf.free, 1);
-        let huge = Huge::state(head, order);
+        let huge = Huge::state(stock.brand(), head, order);
         stock.machine.owned(huge.frames(), Owner::Claimed);
         huge
     }

@@ -55,6 +55,10 @@ use foliant_machine::Machine;
 use foliant_units::Va;
 use returned::Returned;
 
+/// Which manager a token is of: the place of its records, which no other living manager has, and which does not move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Brand(usize);
+
 /// See the module's text.
 pub(crate) struct Stock<'m, M, P> {
     pub(crate) machine: &'m M,
@@ -116,6 +120,11 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn lending(self, lent: Lent<'m>) -> Self {
         Stock { lent, ..self }
     }
+    /// What tells the tokens of this manager from another one's.
+    pub(crate) fn brand(&self) -> Brand {
+        Brand(self.cpus.as_ptr() as usize)
+    }
+
     /// The calling CPU's line.
     pub(crate) fn mine(&self) -> &'m PerCpu {
         &self.cpus[self.machine.me().index()]

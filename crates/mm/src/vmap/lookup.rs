@@ -7,6 +7,15 @@ use crate::table::{Entry, Paging};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Va, VaRange};
 
+/// Pages that are visited together.
+const COPIED: usize = 16;
+
+/// Some pages of a range, and where the next one may be.
+struct Copied {
+    pages: [Option<(Va, Frame)>; COPIED],
+    upto: Va,
+}
+
 impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
     /// The frame of the base page at `va`, and the level of the leaf that maps it. Takes no lock.
     pub fn frame_at(&self, va: Va) -> Option<(Frame, Level)> {
@@ -35,7 +44,8 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
     }
 
     /// Hands each base page of `range` to `visit`. A leaf above base pages in it refuses the visit before it begins: who
-    /// works on entries would take the leaf for a table.
+    /// works on entries would take the leaf for a table. What is visited are copies of entries, a few at a time, and the
+    /// visitor may do anything. If it, or somebody else, has a large leaf put there meanwhile the visit ends at it.
     pub fn apply(&self, range: VaRange, mut visit: impl FnMut(Va, Frame)) -> Result<(), VmapError> {
         for va in [range.start(), range.end()] {
             if !va.is_aligned(Level::BASE.span()) {
@@ -45,17 +55,35 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         if !self.state.range.covers(range) {
             return Err(VmapError::NoArea(range.start()));
         }
-        let leaves = || self.stock.kernel.leaves(range);
-        let _reading = self.stock.reading();
-        if let Some(large) = leaves().find(|leaf| leaf.level > Level::BASE) {
-            return Err(VmapError::Leaf(large.va, large.level));
+        let mut from = range.start();
+        while from < range.end() {
+            from = self.copy(from, range.end())?.upto;
         }
-        for leaf in leaves() {
-            if let (Entry::Leaf { pa, .. }, Level::BASE) = (leaf.entry, leaf.level) {
-                visit(leaf.va, pa.frame());
-            }
+        let mut from = range.start();
+        while from < range.end() {
+            let copy = self.copy(from, range.end())?;
+            copy.pages.into_iter().flatten().for_each(|(va, frame)| visit(va, frame));
+            from = copy.upto;
         }
         Ok(())
+    }
+    /// Copies some of the pages from an address on, in a section of its own.
+    fn copy(&self, from: Va, end: Va) -> Result<Copied, VmapError> {
+        let range = VaRange::new(from, end).expect("what is left of a range");
+        let (mut pages, mut upto) = ([None; COPIED], from);
+        let _reading = self.stock.reading();
+        let mut leaves = self.stock.kernel.leaves(range);
+        for page in &mut pages {
+            let Some(leaf) = leaves.next() else { return Ok(Copied { pages, upto: end }) };
+            if leaf.level > Level::BASE {
+                return Err(VmapError::Leaf(leaf.va, leaf.level));
+            }
+            if let Entry::Leaf { pa, .. } = leaf.entry {
+                *page = Some((leaf.va, pa.frame()));
+            }
+            upto = leaf.va.add(FRAME_BYTES);
+        }
+        Ok(Copied { pages, upto })
     }
 
     /// Has `share` map the pages from `va` on elsewhere, while the area cannot go. It is handed a way to the n-th frame. Any number of

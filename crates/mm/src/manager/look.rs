@@ -1,0 +1,150 @@
+//! Page tables, to look at: copies of entries, read a few at a time.
+//!
+//! ```text
+//!   enter a section ─▶ is the space still there? ─▶ copy up to 16 entries ─▶ leave it ─▶ hand them out one by one
+//! ```
+//!
+//! **Invariants**
+//! - Q1. The caller's code never runs in a reader's section: it may do what waits for readers (an unmap), and take its time.
+//! - Q2. Nothing here leads to a word that can be written. What the manager writes through, descriptors among them, is mapped by
+//!   these tables.
+//!
+//! **Not here**: tables of the embedder's own (`table`).
+
+use crate::space::SpaceId;
+use crate::stock::Stock;
+use crate::table::{Found, Leaves, Paging};
+use core::fmt;
+use foliant_machine::Machine;
+use foliant_units::{Pa, Va, VaRange};
+
+/// Entries that are copied in one section.
+const COPIED: usize = 16;
+
+/// The tables of the kernel half, to look at. Their top words are made at setup: spaces repeat them.
+///
+/// ```
+/// use foliant::table::{Found, Paging};
+/// fn look<M: foliant_machine::Machine, P: Paging>(manager: &foliant::Manager<'_, M, P>, va: foliant_units::Va) -> Found {
+///     manager.kernel_tables().walk(va)
+/// }
+/// ```
+/// ```compile_fail
+/// use foliant::table::Paging;
+/// fn edit<M: foliant_machine::Machine, P: Paging>(manager: &foliant::Manager<'_, M, P>, va: foliant_units::Va) {
+///     let _ = manager.kernel_tables().lock(va, foliant_units::Level::BASE); // it has no locks to give
+/// }
+/// ```
+pub struct KernelTables<'a, 'm, M: Machine, P: Paging> {
+    stock: &'a Stock<'m, M, P>,
+}
+
+impl<M: Machine, P: Paging> Clone for KernelTables<'_, '_, M, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<M: Machine, P: Paging> Copy for KernelTables<'_, '_, M, P> {}
+
+impl<M: Machine, P: Paging> fmt::Debug for KernelTables<'_, '_, M, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stock.kernel.fmt(f)
+    }
+}
+
+impl<'a, 'm, M: Machine, P: Paging> KernelTables<'a, 'm, M, P> {
+    pub(super) fn new(stock: &'a Stock<'m, M, P>) -> Self {
+        KernelTables { stock }
+    }
+    /// The top table.
+    pub fn root(&self) -> Pa {
+        self.stock.kernel.root()
+    }
+    /// The word that translates `va`, or the one where the walk ends, as it was when it was read. An address of the other half
+    /// reads as nothing.
+    pub fn walk(&self, va: Va) -> Found {
+        let _reading = self.stock.reading();
+        self.stock.kernel.walk(va)
+    }
+    /// The leaves and software words of a range.
+    pub fn leaves(&self, range: VaRange) -> Entries<'a, 'm, M, P> {
+        Entries::new(self.stock, Tables::Kernel, range)
+    }
+}
+
+/// Whose tables are read.
+#[derive(Clone, Copy)]
+pub(super) enum Tables {
+    Kernel,
+    Space(SpaceId),
+}
+
+/// The leaves and software words that translate addresses of a range, lowest first. Each is as it was when it was read, and
+/// a few are read ahead. The first may begin before the range, the last end behind it. It ends with its space.
+pub struct Entries<'a, 'm, M: Machine, P: Paging> {
+    stock: &'a Stock<'m, M, P>,
+    of: Tables,
+    at: Va,
+    end: Va,
+    copies: [Option<Found>; COPIED],
+    next: usize,
+}
+
+impl<M: Machine, P: Paging> fmt::Debug for Entries<'_, '_, M, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Entries({}..{})", self.at, self.end)
+    }
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Entries<'a, 'm, M, P> {
+    pub(super) fn new(stock: &'a Stock<'m, M, P>, of: Tables, range: VaRange) -> Self {
+        let (at, end) = (range.start(), range.end());
+        Entries { stock, of, at, end, copies: [None; COPIED], next: COPIED }
+    }
+    /// Copies the next few.
+    fn refill(&mut self) {
+        self.next = 0;
+        self.copies = [None; COPIED];
+        let Some(range) = VaRange::new(self.at, self.end).filter(|range| !range.is_empty()) else {
+            return;
+        };
+        self.at = self.end;
+        let _reading = self.stock.reading();
+        let Some(mut leaves) = self.of.leaves(self.stock, range) else { return };
+        for copy in &mut self.copies {
+            let Some(found) = leaves.next() else { return };
+            *copy = Some(found);
+        }
+        // There may be more, behind the last one.
+        if let Some(last) = self.copies[COPIED - 1] {
+            self.at = last.va.checked_add(last.level.span().get()).unwrap_or(self.end);
+        }
+    }
+}
+
+impl Tables {
+    /// The entries themselves, while the caller is in a reader's section.
+    fn leaves<'m, M: Machine, P: Paging>(
+        self,
+        stock: &Stock<'m, M, P>,
+        range: VaRange,
+    ) -> Option<Leaves<'m, M, P>> {
+        match self {
+            Tables::Kernel => Some(stock.kernel.leaves(range)),
+            Tables::Space(id) => Some(id.peek(stock)?.tables(stock).leaves(range)),
+        }
+    }
+}
+
+impl<M: Machine, P: Paging> Iterator for Entries<'_, '_, M, P> {
+    type Item = Found;
+
+    fn next(&mut self) -> Option<Found> {
+        if self.next == COPIED {
+            self.refill();
+        }
+        let found = self.copies[self.next]?;
+        self.next += 1;
+        Some(found)
+    }
+}
