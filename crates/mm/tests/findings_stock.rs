@@ -652,3 +652,34 @@ fn finding_q7_a_visitor_is_in_no_section() {
     mm.vfree(kernel.start()).unwrap();
     finish(&sim, &mm, &[id]);
 }
+
+// Q8
+
+#[test]
+fn finding_q8_a_device_is_named_by_the_address_that_was_given() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let (pa, bytes) = (Pa::new((1 << 40) + 0x800), 0x1000);
+    let va = mm.ioremap(pa, Bytes::new(bytes), Caller(0)).unwrap();
+    let bounds = |from: u64, bytes| mm.vmap().check_bounds(Va::new(from), Bytes::new(bytes));
+    assert_eq!(va.get() % 4096, 0x800);
+    assert_eq!(bounds(va.get(), bytes), Ok(()), "what was asked for");
+    assert_eq!(bounds(va.get() + 1, bytes - 1), Ok(()));
+    for (from, bytes) in [(va.get(), bytes + 1), (va.get() + 1, bytes), (va.get() - 1, 1)] {
+        let beyond = bounds(from, bytes);
+        assert!(matches!(beyond, Err(VmapError::Beyond { .. })), "{from:#x} {bytes}: {beyond:?}");
+    }
+    let other = Va::new(va.get() + 0x800);
+    assert_eq!(mm.vunmap(other), Err(VmapError::NotStart { va: other, start: va }));
+    mm.vunmap(va).unwrap();
+    let again = mm.ioremap(pa, Bytes::new(bytes), Caller(0)).unwrap();
+    mm.iounmap(again).unwrap();
+    let frames = mm.vmap_frames(&[mm.lend(Order::BASE).unwrap()], &Memory::PLAIN).unwrap();
+    let inside = frames.start().add(8);
+    assert_eq!(
+        mm.iounmap(inside),
+        Err(VmapError::NotStart { va: inside, start: frames.start() }),
+        "an area of frames is named by its first address alone"
+    );
+    mm.vunmap(frames.start()).unwrap();
+}

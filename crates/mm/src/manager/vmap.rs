@@ -111,7 +111,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
     /// Ends the mapping of a device, by the address that [`ioremap`](Manager::ioremap) gave.
     pub fn iounmap(&self, va: Va) -> Result<(), VmapError> {
-        self.vmap().unmap(va.align_down(Bytes::new(foliant_units::FRAME_BYTES)))
+        self.vmap().unmap(va)
     }
     /// Gives a part of a kernel range other rights. See [`Vmap::protect`].
     pub fn protect_kernel(&self, range: VaRange, rights: Rights) -> Result<(), VmapError> {

@@ -146,14 +146,15 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         word.turned(AreaState::Working).put(&area);
         Ok(area)
     }
-    /// [`seize`](Self::seize) by the first address only.
-    pub(super) fn seize_start(&self, va: Va, what: For) -> Result<Record<'m>, VmapError> {
+    /// [`seize`](Self::seize) by the address that was given out only.
+    pub(super) fn seize_named(&self, va: Va, what: For) -> Result<Record<'m>, VmapError> {
         let area = self.seize(va, what)?;
-        if area.start() == va {
+        let start = area.name();
+        if start == va {
             return Ok(area);
         }
         self.let_go(&area);
-        Err(VmapError::NotStart { va, start: area.start() })
+        Err(VmapError::NotStart { va, start })
     }
     /// The area of memory in use that contains `va`, for a call that lends it to a program: it stays, and so does everything about
     /// it, until [`take_back`](Self::take_back).

@@ -13,14 +13,14 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     /// Gives memory back, by its first address. Nobody uses it any more. Pages that programs map, or walkers hold, stay
     /// theirs until they let go.
     pub fn free(&self, va: Va) -> Result<(), VmapError> {
-        let area = self.seize_start(va, For::Memory)?;
+        let area = self.seize_named(va, For::Memory)?;
         self.dismantle(&area);
         Ok(())
     }
-    /// Ends a mapping of frames or of a device, by its first address. The frames are the caller's as before; on other
+    /// Ends a mapping of frames or of a device, by the address that was given for it. The frames are the caller's as before; on other
     /// CPUs translations to them may be cached until the next purge.
     pub fn unmap(&self, va: Va) -> Result<(), VmapError> {
-        let area = self.seize_start(va, For::Mappings)?;
+        let area = self.seize_named(va, For::Mappings)?;
         self.dismantle(&area);
         Ok(())
     }

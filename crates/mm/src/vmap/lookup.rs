@@ -38,7 +38,11 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
             AreaState::Building => return Err(VmapError::Busy(area.start())),
             AreaState::InUse | AreaState::Working => {}
         }
-        let end = area.start().add(area.get(Field::Bytes));
+        let start = area.name();
+        let end = start.add(area.get(Field::Bytes));
+        if va < start {
+            return Err(VmapError::Beyond { va });
+        }
         let last = va.checked_add(bytes.get()).filter(|upto| *upto <= end && va < end);
         last.map(|_| ()).ok_or(VmapError::Beyond { va: end.max(va) })
     }

@@ -12,8 +12,9 @@
 //! **Locking**: the words of the tree and of lists are `[l]`; of the others, those of an area that is worked on are its
 //! worker's, and only read under the lock otherwise.
 
-use super::Vmap;
+use super::area::AreaWord;
 use super::tree::Tree;
+use super::{Backing, Vmap};
 use crate::stock::{NoBlock, Words, words};
 use crate::sync::Ordering;
 use crate::table::Paging;
@@ -100,6 +101,17 @@ impl<'m> Record<'m> {
     /// All its addresses, guard included.
     pub(super) fn whole(&self) -> VaRange {
         VaRange::new(self.start(), Va::new(self.get(Field::End))).expect("an area grows up")
+    }
+    /// How far into its first page what was asked for begins: a device need not begin at a page.
+    pub(super) fn inside(&self) -> u64 {
+        match AreaWord::of(self).kind() {
+            Backing::Device => self.get(Field::Phys) % FRAME_BYTES,
+            Backing::Pages | Backing::Frames => 0,
+        }
+    }
+    /// The address that its owner was given, which names it.
+    pub(super) fn name(&self) -> Va {
+        self.start().add(self.inside())
     }
     /// The addresses that are mapped.
     pub(super) fn mapped(&self) -> VaRange {
