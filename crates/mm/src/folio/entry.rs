@@ -26,7 +26,10 @@
 //! - I2. `fit` never lies below the truth for long: whoever frees then looks whether to raise it; whoever lowers it then
 //!   looks whether it was right; whoever is Busy looks once more when it is done.
 //! - I3. A Small block without owner is not all free: the last to free, or to disown, makes it Whole.
-//! - I4. Only the one that made it Busy changes a Busy entry. All zero means Whole: lent words need no preparation.
+//! - I4. Only the one that made it Busy changes a Busy entry, but for its owner, who leaves at any time: whoever puts the entry
+//!   back as it was reads once more whether it still has one. All zero means Whole: lent words need no preparation.
+//! - I5. Without owner the bound is `FIT_PART` at most. So whoever finds it at `FIT_WHOLE` knows that the owner, when it
+//!   leaves, looks at the block again, and has nothing to do; there is no way to write another entry.
 //!
 //! **Not here**: counts of free frames; the bits of the field are the count. The field itself (`field`).
 
@@ -132,14 +135,17 @@ impl Entry {
         self.is_small() && self.fit() > order
     }
 
+    /// The bound `fit`, as far as it may be without owner (I5).
     pub(super) const fn with_fit(self, fit: u32) -> Entry {
-        self.put(FIT, fit as u64)
+        let most = if self.owner().0 == 0 { FIT_PART } else { FIT_WHOLE };
+        self.put(FIT, if fit < most { fit } else { most } as u64)
     }
     pub(super) const fn with_class(self, class: Class) -> Entry {
         self.put(CLASS, class as u64)
     }
     pub(super) const fn with_owner(self, owner: Owner) -> Entry {
-        self.put(OWNER, owner.0 as u64)
+        let fit = self.fit();
+        self.put(OWNER, owner.0 as u64).with_fit(fit)
     }
     /// In flight, all else kept.
     pub(super) const fn busy(self) -> Entry {
@@ -148,6 +154,10 @@ impl Entry {
     /// Small, without owner.
     pub(super) const fn small(class: Class, fit: u32) -> Entry {
         Entry(0).put(KIND, Kind::Small as u64).with_class(class).with_fit(fit)
+    }
+    /// Small, all free, of an owner who is about to take of it.
+    pub(super) const fn opened(class: Class, owner: Owner) -> Entry {
+        Entry::small(class, 0).with_owner(owner).with_fit(FIT_WHOLE)
     }
     /// Part of a block of `order`, 9 or more.
     pub(super) const fn held(order: u32, class: Class, phase: Phase) -> Entry {
@@ -169,7 +179,7 @@ impl Entry {
         } else if self.owner().0 != 0 {
             Some(List::owned(fit))
         } else {
-            Some(List::class(self.class(), if fit > FIT_PART { FIT_PART } else { fit }))
+            Some(List::class(self.class(), fit))
         }
     }
 }

@@ -108,9 +108,10 @@ impl<'m> Section<'m> {
     pub(super) fn join(&self, blk: usize, class: Class) -> bool {
         let Some(old) = self.begin(blk, |_| true) else { return false };
         let closed = self.field(blk).close(Bits::full(0));
-        let new = if closed { Entry::held(MEGA, class, Phase::Settled) } else { old };
-        self.end(blk, old, new);
-        if !closed {
+        if closed {
+            self.end(blk, old, Entry::held(MEGA, class, Phase::Settled));
+        } else {
+            self.resume(blk, old);
             self.recheck(blk);
         }
         closed

@@ -230,3 +230,43 @@ fn what_is_given_up_while_others_take_and_free_is_free_in_the_end() {
         assert!(section.load(0).is_whole(), "{:?}", section.load(0));
     });
 }
+
+/// A compaction gives up, the owner leaves, and a third takes a frame in between: the block is nobody's, and once all of it
+/// is free it is whole, however the three looked past each other.
+#[test]
+fn finding_q4_a_bound_is_raised_for_an_owner_that_is_still_there() {
+    check_bounded(2, || {
+        let section = section();
+        let claim = (owner(0), Some(Class::Movable));
+        let mine = section.claim(0, List::WHOLE, 0, claim).unwrap();
+        let hoard = section.hoard(0);
+        section.give(0, 0, mine).unwrap();
+        let leaves = thread::spawn(move || section.disown(0, owner(0)));
+        let takes = thread::spawn(move || section.take_here(0, 0));
+        section.give_up(0, &hoard).unwrap();
+        leaves.join().unwrap();
+        if let Some(taken) = takes.join().unwrap() {
+            section.give(0, 0, taken).unwrap();
+        }
+        assert!(section.load(0).is_whole(), "{:?}", section.load(0));
+        assert_eq!(section.index().next(List::WHOLE, 0), Some(0));
+    });
+}
+
+/// A claimer of whole blocks finds that somebody settled there, who leaves while it finds out: nobody owns the block.
+#[test]
+fn finding_s2_a_seat_that_is_left_beside_a_claimer_owns_nothing() {
+    check_bounded(2, || {
+        let section = section();
+        let other = thread::spawn(move || section.claim_free(0, 9, Class::Movable, Phase::Settled));
+        let small = section.claim(0, List::WHOLE, 0, (owner(1), Some(Class::Table)));
+        section.disown(0, owner(1));
+        let huge = other.join().unwrap();
+        assert!(!(huge && small.is_some()));
+        assert_eq!(section.load(0).owner(), Owner::NONE, "{:?}", section.load(0));
+        if let Some(taken) = small {
+            section.give(0, 0, taken).unwrap();
+            assert!(section.load(0).is_whole(), "{:?}", section.load(0));
+        }
+    });
+}

@@ -220,7 +220,7 @@ impl<'m> Section<'m> {
     ) -> Option<Offset> {
         let (owner, tag) = as_owner;
         let claimed = if list == List::WHOLE {
-            self.open(blk, Entry::small(tag.unwrap_or(Class::Movable), FIT_WHOLE).with_owner(owner))
+            self.open(blk, Entry::opened(tag.unwrap_or(Class::Movable), owner))
         } else {
             let change = self.update(blk, |e| {
                 let fits = e.list() == Some(list) && e.offers(order);
@@ -253,7 +253,11 @@ impl<'m> Section<'m> {
         }
         let Some(old) = self.begin(blk, allowed) else { return false };
         let closed = self.field(blk).close(Bits::FREE);
-        self.end(blk, old, if closed { to } else { old });
+        if closed {
+            self.end(blk, old, to);
+        } else {
+            self.resume(blk, old);
+        }
         closed
     }
     /// Makes an open block that is `allowed` Busy, and says what it was.
@@ -266,6 +270,15 @@ impl<'m> Section<'m> {
         self.entry(blk).store(new.0, SeqCst);
         settle();
         self.move_over(blk, old, new);
+    }
+    /// Puts a block back to what it was before the caller made it Busy, but for an owner who left meanwhile (`entry::I4`).
+    /// The caller looks at the block once more.
+    pub(super) fn resume(&self, blk: usize, old: Entry) {
+        let change = self.update(blk, |now| Some(old.with_owner(now.owner())));
+        settle();
+        if let Some((_, new)) = change {
+            self.move_over(blk, old, new);
+        }
     }
     /// Raises the bound to the truth, and makes the block whole if it may be (`entry::I2`, `entry::I3`).
     #[cold]
@@ -287,6 +300,7 @@ impl<'m> Section<'m> {
             if truth <= e.fit() {
                 return;
             }
+            // Without owner by now it stays below (`entry::I5`), and the next round makes it whole.
             let raise = |e: Entry| (e.is_small() && e.fit() < truth).then(|| e.with_fit(truth));
             if let Some(change) = self.update(blk, raise) {
                 self.relist(blk, change);
@@ -305,12 +319,14 @@ impl<'m> Section<'m> {
             self.recheck(blk);
         }
     }
-    /// Ends `owner`'s preference for the block, if it has any.
+    /// Ends `owner`'s preference for the block, if it has any; also of one in flight, which the one at work on it then
+    /// looks at once more.
     #[cold]
     pub(super) fn disown(&self, blk: usize, owner: Owner) {
         let change = self.update(blk, |e| {
-            let ours = e.is_small() && e.owner() == owner;
-            ours.then(|| e.with_owner(Owner::NONE).with_fit(self.field(blk).fit().min(FIT_PART)))
+            let left = e.with_owner(Owner::NONE);
+            let fit = if e.is_small() { self.field(blk).fit() } else { e.fit() };
+            (e.owner() == owner).then(|| left.with_fit(fit))
         });
         if let Some(change) = change {
             self.relist(blk, change);

@@ -1,5 +1,6 @@
 //! Behaviour: one rule, one test.
 
+use super::entry::{Entry, FIT_PART, FIT_WHOLE};
 use super::model::lend;
 use super::*;
 use foliant_units::{FrameRange, Order, Pages};
@@ -292,4 +293,33 @@ fn a_terabyte_is_as_good_as_a_gigabyte() {
         folios.free(Cpu(0), small, Order::BASE).unwrap();
         assert_eq!(folios.free_blocks(Order::GIGA), 1023);
     });
+}
+
+/// A seat is left while somebody tries to have its block whole; the attempt fails, and the block is nobody's afterwards.
+#[test]
+fn finding_s2_a_seat_left_while_its_block_is_in_flight_is_left() {
+    check(&[range(0, 8 * 512)], |folios| {
+        let taken = folios.alloc(Cpu(1), Order::BASE, MOVABLE).unwrap();
+        let (_, section) = folios.section_of(taken).unwrap();
+        let (block, _) = section.locate(taken);
+        let begun = section.begin(block, |_| true).unwrap();
+        folios.drain(Cpu(1));
+        section.resume(block, begun);
+        section.recheck(block);
+        folios.validate().unwrap();
+        // It stands where others look first: the next small block is cut from it, not from a whole one.
+        let next = folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
+        assert_eq!(section.locate(next).0, block);
+    });
+}
+
+/// The bound of a block that is all free, and nobody's, cannot be spelled: such a block is whole.
+#[test]
+fn finding_q4_only_an_owner_has_a_bound_of_all() {
+    let cpu = super::entry::Owner::seat(Cpu(1), 2);
+    let owned = Entry::opened(MOVABLE, cpu);
+    assert_eq!((owned.fit(), owned.owner()), (FIT_WHOLE, cpu));
+    let left = owned.with_owner(super::entry::Owner::NONE);
+    assert_eq!((left.fit(), left.with_fit(FIT_WHOLE).fit()), (FIT_PART, FIT_PART));
+    assert_eq!(left.with_owner(cpu).with_fit(FIT_WHOLE).fit(), FIT_WHOLE);
 }

@@ -5,7 +5,7 @@
 //! **Not here**: repair.
 
 use super::Folios;
-use super::entry::{Entry, Kind, Owner};
+use super::entry::{Entry, FIT_WHOLE, Kind, Owner};
 use super::index::List;
 use super::seats::Seats;
 use super::section::Section;
@@ -38,7 +38,7 @@ pub enum What {
     },
     /// A block is whole, free or held, and its field is not closed.
     Open,
-    /// A block without owner is all free, but not whole.
+    /// A block without owner is all free, or its bound says so, but it is not whole.
     Loose,
     /// The blocks of a run of this order do not agree on it.
     Run {
@@ -116,7 +116,7 @@ fn check_small(section: &Section<'_>, block: usize, entry: Entry) -> Result<(), 
     if bound < found {
         return Err(What::Fit { bound, found });
     }
-    let loose = field.is_free() && entry.owner() == Owner::NONE;
+    let loose = entry.owner() == Owner::NONE && (field.is_free() || bound == FIT_WHOLE);
     if loose { Err(What::Loose) } else { Ok(()) }
 }
 
