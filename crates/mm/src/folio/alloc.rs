@@ -1,14 +1,17 @@
 //! Where a block is taken from.
 //!
 //! ```text
-//!  order 0..8   own seat ─▶ partly used of the class, tightest first ─▶ a whole 2 MiB block
-//!                        ─▶ partly used of another class ─▶ any CPU's own block, in place
+//!  order 0..2   own seat ─▶ exact fit of the class, in place ─▶ partly used of the class, tightest first
+//!                        ─▶ a whole 2 MiB block ─▶ partly used of another class ─▶ any CPU's own block, in place
+//!  order 3..8   partly used of the class, tightest first, in place; a block half free comes after the own seat
+//!                        ─▶ movable memory: exact fit of another class, in place ─▶ a whole block ─▶ as above
 //!  order 9      the one freed last ─▶ from the cursor on ─▶ whole blocks that some CPU has for itself
 //!  order 10..   aligned runs of bits over both kinds of whole blocks
 //! ```
 //!
 //! Movable memory leaves the tag of a foreign block alone and takes the tightest; unmovable memory takes the roomiest and
-//! tags it, so that what follows gathers there instead of spoiling the next 2 MiB.
+//! tags it, so that what follows gathers there instead of spoiling the next 2 MiB. To open a whole block is what costs whole
+//! blocks, so every hole that fits exactly goes before (record 070; `benches/frag.rs` has the figures).
 //!
 //! **Invariants**
 //! - I1. A search visits every list on which a fitting block may stand. So while nobody else acts, "no memory" means that
@@ -23,9 +26,10 @@ use super::bits::Phase;
 use super::entry::{FIT_PART, FIT_WHOLE};
 use super::field::Offset;
 use super::index::List;
-use super::seats::{Place, Seat, Seats};
+use super::seats::{MIDDLE, Place, Seat, Seats};
 use super::section::Section;
 use super::{AllocError, Class, Folios};
+use core::ops::RangeInclusive;
 use foliant_units::{Cpu, Frame, Node, Order};
 
 const MEGA: u32 = Order::MEGA.get() as u32;
@@ -63,8 +67,10 @@ impl<'m> Folios<'m> {
             return Err(AllocError::UnknownCpu { cpu, cpus: self.cpus() });
         };
         let order_bits = order.get() as u32;
+        let seat = || self.host(seats).seat(class, order_bits);
         let found = match order_bits {
-            0..MEGA => self.alloc_small(seats.seat(class, order_bits), order_bits, class, node),
+            0..MIDDLE => self.alloc_small(seat(), order_bits, class, node),
+            MIDDLE..MEGA => self.alloc_middle(seat(), order_bits, class, node),
             MEGA => self.alloc_mega(seats, class, node),
             _ => self.alloc_run(order_bits, class, node),
         };
@@ -79,15 +85,44 @@ impl<'m> Folios<'m> {
         class: Class,
         node: Option<Node>,
     ) -> Option<Frame> {
-        if let Some(place) = seat.place()
-            && let Some(section) = self.sections.get(place.section)
-            && is_on(section, node)
-            && let Some(at) = take_own(section, seat, order, place)
-        {
-            seat.remember(place, at.word());
-            return Some(section.frame(place.block, at));
-        }
-        self.refill(seat, order, class, node)
+        self.take_seated(seat, order, node).or_else(|| self.refill(seat, order, class, node))
+    }
+    /// Blocks of these orders are most of what fills memory, so they are fitted into the tightest hole each time; only where
+    /// that is half a block or more the seat is as good.
+    fn alloc_middle(
+        &self,
+        seat: Seat<'m>,
+        order: u32,
+        class: Class,
+        node: Option<Node>,
+    ) -> Option<Frame> {
+        self.take_listed(order + 1..=FIT_PART - 1, order, class, node)
+            .or_else(|| self.take_seated(seat, order, node))
+            .or_else(|| self.refill(seat, order, class, node))
+    }
+    #[inline]
+    fn take_seated(&self, seat: Seat<'m>, order: u32, node: Option<Node>) -> Option<Frame> {
+        let place = seat.place()?;
+        let section = self.sections.get(place.section).filter(|section| is_on(section, node))?;
+        let at = take_own(section, seat, order, place)?;
+        seat.remember(place, at.word());
+        Some(section.frame(place.block, at))
+    }
+    /// Takes a block from a partly used 2 MiB block without owner, tightest first, and leaves it there.
+    fn take_listed(
+        &self,
+        fits: RangeInclusive<u32>,
+        order: u32,
+        class: Class,
+        node: Option<Node>,
+    ) -> Option<Frame> {
+        fits.into_iter().find_map(|fit| {
+            let list = List::class(class, fit);
+            self.search_on(node, list, |_, section, block| {
+                let at = section.take_listed(block, list, order)?;
+                Some(section.frame(block, at))
+            })
+        })
     }
     #[cold]
     fn refill(
@@ -110,12 +145,22 @@ impl<'m> Folios<'m> {
         node: Option<Node>,
     ) -> Option<Frame> {
         let fits = order + 1..=FIT_PART;
+        let exact = order + 1..=order + 1;
+        let here = |fits, class| self.take_listed(fits, order, class, node);
         let own = |list: List| self.claim_from(list, seat, order, (Some(class), node));
-        let tightest = fits.clone().find_map(|fit| own(List::class(class, fit)));
-        if let Some(frame) = tightest.or_else(|| own(List::WHOLE)) {
+        let others = || Class::ALL.into_iter().filter(move |other| *other != class);
+        let partly = if order < MIDDLE {
+            let tightest = || fits.clone().find_map(|fit| own(List::class(class, fit)));
+            here(exact, class).or_else(tightest)
+        } else if class == Class::Movable {
+            here(fits.clone(), class)
+                .or_else(|| others().find_map(|other| here(exact.clone(), other)))
+        } else {
+            here(fits.clone(), class)
+        };
+        if let Some(frame) = partly.or_else(|| own(List::WHOLE)) {
             return Some(frame);
         }
-        let others = || Class::ALL.into_iter().filter(move |other| *other != class);
         if class == Class::Movable {
             let keep = |list: List| self.claim_from(list, seat, order, (None, node));
             others().find_map(|c| fits.clone().find_map(|fit| keep(List::class(c, fit))))
@@ -172,6 +217,9 @@ impl<'m> Folios<'m> {
         mut visit: impl FnMut(usize, &Section<'m>, usize) -> Option<T>,
     ) -> Option<T> {
         for (number, section) in self.sections.iter().filter(|(_, section)| is_on(section, node)) {
+            if section.index().is_empty(list) {
+                continue;
+            }
             let mut from = 0;
             while let Some(bit) = section.index().next(list, from) {
                 if let Some(found) = visit(number, section, section.blk(bit)) {

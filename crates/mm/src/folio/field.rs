@@ -233,6 +233,13 @@ impl<'m> Field<'m> {
             .find(|order| self.has_wide(*order))
             .map_or(best, |order| order + 1)
     }
+    /// Whether a block of 2^`order` frames is free.
+    pub(super) fn has(self, order: u32) -> bool {
+        if order > NARROW {
+            return self.has_wide(order);
+        }
+        (0..WORDS).any(|at| self.bits(at).find(order).is_some())
+    }
     fn has_wide(self, order: u32) -> bool {
         let run = 1 << (order - NARROW);
         (0..WORDS).step_by(run).any(|head| self.is_clear(head, run))

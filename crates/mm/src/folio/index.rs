@@ -146,6 +146,11 @@ impl<'m> Index<'m> {
         }
     }
 
+    /// Whether no bit is set: one word for each 512 GiB.
+    #[inline]
+    pub(super) fn is_empty(&self, list: List) -> bool {
+        (0..self.lens[LEVELS - 1]).all(|at| self.word(list, LEVELS - 1, at).load(SeqCst) == 0)
+    }
     /// The first bit set at `from` or behind.
     #[inline]
     pub(super) fn next(&self, list: List, from: usize) -> Option<usize> {

@@ -95,6 +95,7 @@ pub(crate) use setup::Newcomer;
 pub use verify::{Disagreement, What};
 pub use view::View;
 
+use crate::sync::Ordering::Relaxed;
 use core::fmt;
 use foliant_units::{Cpu, Frame, Node, Order};
 use seats::Seats;
@@ -157,6 +158,7 @@ pub enum State {
 pub struct Folios<'m> {
     sections: Sections<'m>,            // [a] grows
     seats: &'m [[Word; seats::WORDS]], // [a] hints per CPU
+    hosts: Word, // [a] grows: how many CPUs have seats of their own (seats::I2)
 }
 
 impl<'m> Folios<'m> {
@@ -164,7 +166,8 @@ impl<'m> Folios<'m> {
     pub fn cpus(&self) -> CpuCount {
         CpuCount(self.seats.len() as u16)
     }
-    /// Gives up what `cpu` prefers, so that others find it on the lists; for a CPU that goes idle or away.
+    /// Gives up what `cpu` prefers, so that others find it on the lists; for a CPU that goes idle or away. Where memory is so
+    /// small that it sits with another CPU there is nothing to give up.
     pub fn drain(&self, cpu: Cpu) {
         if let Some(seats) = self.seats(cpu) {
             seats.all().for_each(|seat| self.sit(seat, None));
@@ -176,7 +179,25 @@ impl<'m> Folios<'m> {
     }
     #[inline]
     fn seats(&self, cpu: Cpu) -> Option<Seats<'m>> {
-        self.seats.get(cpu.index()).map(|words| Seats { cpu, words })
+        self.seats.get(cpu.index()).map(|words| Seats { cpu, words, guest: None })
+    }
+    /// Where `cpu` sits to take small blocks: its own seats, or another's where memory is small (seats::I2).
+    #[inline]
+    fn host(&self, own: Seats<'m>) -> Seats<'m> {
+        let hosts = self.hosts.load(Relaxed) as usize;
+        let cpu = own.cpu.index();
+        if cpu < hosts {
+            return own;
+        }
+        let host = cpu % hosts;
+        let guest = Some(cpu / hosts % field::WORDS);
+        Seats { cpu: Cpu(host as u16), words: &self.seats[host], guest }
+    }
+    /// Lets as many CPUs have seats of their own as memory is large enough for.
+    fn invite(&self) {
+        let blocks: usize = self.sections.iter().map(|(_, section)| section.blocks()).sum();
+        let hosts = (blocks / seats::SHARE).clamp(1, self.seats.len());
+        self.hosts.fetch_max(hosts as u64, Relaxed);
     }
     #[inline]
     fn section_of(&self, frame: Frame) -> Option<(usize, &Section<'m>)> {

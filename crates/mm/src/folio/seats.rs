@@ -15,6 +15,9 @@
 //! - I1. An owned block is named by its owner's seat, or by the call that is just about to seat or disown it. Seats are
 //!   exchanged, not stored, so whoever pushes a block out disowns it.
 //!
+//! - I2. What stands in seats is not in the way of whole blocks: there is at most one CPU's set for [`SHARE`] blocks of memory, and
+//!   CPUs beyond that sit with others (record 070).
+//!
 //! **Locking**: none; two threads may act for one CPU.
 //!
 //! **Not here**: memory nodes. Words 9 to 15 are for them.
@@ -29,10 +32,13 @@ pub(super) const WORDS: usize = 16;
 /// Seats of a CPU.
 pub(super) const SEATS: usize = 2 * Class::ALL.len();
 /// Orders from here on use the second seat of their class.
-const MIDDLE: u32 = 3;
+pub(super) const MIDDLE: u32 = 3;
+/// Blocks of memory for each CPU that has seats of its own: 384 MiB.
+pub(super) const SHARE: usize = 192;
 const RECENT: usize = SEATS;
 const CURSOR: usize = SEATS + 1;
 const AHEAD: usize = SEATS + 2;
+
 
 const _: () = assert!(AHEAD < WORDS);
 
@@ -64,8 +70,11 @@ impl Place {
 
 #[derive(Clone, Copy)]
 pub(super) struct Seats<'m> {
+    /// Whose they are.
     pub(super) cpu: Cpu,
     pub(super) words: &'m [Word; WORDS],
+    /// Of another CPU that sits there too, the word of a field at which it looks first.
+    pub(super) guest: Option<usize>,
 }
 
 /// One seat of one CPU.
@@ -73,6 +82,7 @@ pub(super) struct Seats<'m> {
 pub(super) struct Seat<'m> {
     pub(super) owner: Owner,
     word: &'m Word,
+    guest: Option<usize>,
 }
 
 impl<'m> Seats<'m> {
@@ -82,7 +92,7 @@ impl<'m> Seats<'m> {
         self.nth(class as usize * 2 + usize::from(order >= MIDDLE))
     }
     fn nth(self, at: usize) -> Seat<'m> {
-        Seat { owner: Owner::seat(self.cpu, at), word: &self.words[at] }
+        Seat { owner: Owner::seat(self.cpu, at), word: &self.words[at], guest: self.guest }
     }
     pub(super) fn all(self) -> impl Iterator<Item = Seat<'m>> {
         (0..SEATS).map(move |at| self.nth(at))
@@ -129,12 +139,13 @@ impl<'m> Seats<'m> {
 impl Seat<'_> {
     #[inline]
     pub(super) fn place(self) -> Option<Place> {
-        Place::decode(self.word.load(Relaxed))
+        let place = Place::decode(self.word.load(Relaxed))?;
+        Some(Place { word: self.guest.unwrap_or(place.word), ..place })
     }
-    /// Remembers the word last used, unless the seat has changed.
+    /// Remembers the word last used, unless the seat has changed; a guest keeps to its own.
     #[inline]
     pub(super) fn remember(self, place: Place, word: usize) {
-        if place.word != word {
+        if place.word != word && self.guest.is_none() {
             let new = Place { word, ..place }.encode();
             let _ = self.word.compare_exchange(place.encode(), new, Relaxed, Relaxed);
         }

@@ -234,6 +234,20 @@ impl<'m> Section<'m> {
         }
         self.take(blk, order, 0)
     }
+    /// The same out of a block on `list` that has no owner and stays without. Its bound is exact afterwards, so that what
+    /// is asked for next finds the tightest block again.
+    pub(super) fn take_listed(&self, blk: usize, list: List, order: u32) -> Option<Offset> {
+        let e = self.load(blk);
+        let fits = e.list() == Some(list) && e.offers(order);
+        let at = if fits { self.take(blk, order, 0) } else { None };
+        if at.is_none() {
+            self.refresh(blk);
+            self.dismiss(list, blk);
+        } else if !self.field(blk).has(e.fit() - 1) {
+            self.refresh(blk);
+        }
+        at
+    }
     /// Opens the field of a whole block and makes the entry `to`.
     fn open(&self, blk: usize, to: Entry) -> bool {
         if self.update(blk, |e| e.is_whole().then(|| e.busy())).is_none() {

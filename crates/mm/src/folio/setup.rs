@@ -81,6 +81,7 @@ impl Sorted {
 /// A range that may be taken in, and of which nobody can take anything yet (I3). Dropped, it stays outside.
 #[must_use = "it is taken in by `publish`"]
 pub(crate) struct Newcomer<'s, 'm> {
+    folios: &'s Folios<'m>,
     right: Adding<'s, 'm>,
     range: FrameRange,
     node: Node,
@@ -95,7 +96,7 @@ impl<'m> Newcomer<'_, 'm> {
         meta: &'m [Word],
         home: Option<FrameRange>,
     ) -> Result<(), SetupError> {
-        let Newcomer { right, range, node } = self;
+        let Newcomer { folios, right, range, node } = self;
         let words = aligned(meta, Section::words(range))?;
         let make = || {
             let section = Section::new(range, node, words);
@@ -110,7 +111,9 @@ impl<'m> Newcomer<'_, 'm> {
         right.push(make).map_err(|why| match why {
             Refused::Full => SetupError::TooMany(range),
             Refused::Busy => SetupError::Busy(range),
-        })
+        })?;
+        folios.invite();
+        Ok(())
     }
 }
 
@@ -194,7 +197,8 @@ impl<'m> Folios<'m> {
         let need =
             seat_words + sorted.iter().map(|(range, _)| Section::words(range)).sum::<usize>();
         let (seats, mut rest) = aligned(meta, need)?.split_at(seat_words);
-        let folios = Folios { sections: Sections::new(), seats: seats.as_chunks().0 };
+        let folios =
+            Folios { sections: Sections::new(), seats: seats.as_chunks().0, hosts: Word::new(1) };
         let adding = folios.sections.begin().expect("nobody else knows it yet");
         for (range, node) in sorted.iter() {
             let (words, behind) = rest.split_at(Section::words(range));
@@ -202,6 +206,7 @@ impl<'m> Folios<'m> {
             rest = behind;
         }
         drop(adding);
+        folios.invite();
         Ok(folios)
     }
     /// Takes `range` in while the allocator is in use, with its records in `meta`, which must be zero and lie elsewhere; `known`
@@ -234,7 +239,7 @@ impl<'m> Folios<'m> {
         if right.is_full() {
             return Err(SetupError::TooMany(range));
         }
-        Ok(Newcomer { right, range, node })
+        Ok(Newcomer { folios: self, right, range, node })
     }
     /// The frame behind the highest of all ranges.
     pub fn end(&self) -> Frame {

@@ -236,10 +236,8 @@ fn classes_do_not_share_a_block_while_memory_is_plenty() {
         for (a, b) in [(0, 1), (0, 2), (1, 2)] {
             assert!(!blocks[a].iter().any(|block| blocks[b].contains(block)));
         }
-        // Four CPUs with three classes and 250 frames each work in twelve blocks; the others are whole.
-        let census = folios.census();
-        let whole = Order::all().skip(9).map(|o| census.blocks(o) * o.pages().get()).sum::<u64>();
-        assert_eq!(whole, 52 * 512);
+        // Three classes with 1,000 frames each work in two blocks each, the four CPUs together; the others are whole.
+        assert_eq!(folios.census().within(Order::MEGA), 64 - 6);
     });
 }
 
@@ -322,4 +320,39 @@ fn finding_q4_only_an_owner_has_a_bound_of_all() {
     let left = owned.with_owner(super::entry::Owner::NONE);
     assert_eq!((left.fit(), left.with_fit(FIT_WHOLE).fit()), (FIT_PART, FIT_PART));
     assert_eq!(left.with_owner(cpu).with_fit(FIT_WHOLE).fit(), FIT_WHOLE);
+}
+
+/// The blocks that 64 CPUs work in are few where memory is small, and their own where it is large.
+#[test]
+fn finding_q10_seats_do_not_hold_what_memory_has_not_got() {
+    for (blocks, spent) in [(1024, 5), (16 * 1024, 64)] {
+        let ranges = [range(0, blocks * 512)];
+        let meta = lend(Folios::layout(&ranges, CpuCount(64)).unwrap());
+        let folios = Folios::new(&ranges, CpuCount(64), &meta).unwrap();
+        let taken: Vec<_> =
+            (0..64).map(|cpu| folios.alloc(Cpu(cpu), Order::BASE, MOVABLE).unwrap()).collect();
+        assert_eq!(folios.census().within(Order::MEGA), blocks - spent);
+        folios.validate().unwrap();
+        taken.iter().for_each(|frame| folios.free(Cpu(63), *frame, Order::BASE).unwrap());
+        (0..64).for_each(|cpu| folios.drain(Cpu(cpu)));
+        assert_eq!(folios.census().within(Order::MEGA), blocks);
+        folios.validate().unwrap();
+    }
+}
+
+/// A hole that fits is filled before a larger one is broken up, also where the larger one is the seat's.
+#[test]
+fn finding_q10_a_hole_that_fits_goes_before_the_seat() {
+    for n in 3..=7 {
+        check(&[range(0, 8 * 512)], |folios| {
+            let take = |n: u8| folios.alloc(Cpu(0), order(n), MOVABLE).unwrap();
+            let filled: Vec<_> = (0..1 << (9 - n)).map(|_| take(n)).collect();
+            // The seat goes to another block, of which half is left.
+            take(8);
+            let hole = filled[filled.len() / 2];
+            folios.free(Cpu(0), hole, order(n)).unwrap();
+            assert_eq!(take(n), hole, "order {n}");
+            assert_eq!(folios.census().within(Order::MEGA), 6);
+        });
+    }
 }
