@@ -23,6 +23,20 @@ pub enum Known {
     Zero,
 }
 
+/// How many blocks one call looks at: some ten microseconds.
+pub(crate) const LOOK: u64 = 512;
+
+/// What looking for memory to clear came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sought {
+    /// A block, the caller's now.
+    Block(Frame),
+    /// None so far; there are blocks left to look at.
+    More,
+    /// None in all of memory.
+    Nothing,
+}
+
 impl<'m> Folios<'m> {
     /// Notes that `range` holds zeros: it is the caller's, or comes so from the machine and no block of it was handed out.
     /// Frames that are no memory are passed over.
@@ -83,32 +97,41 @@ impl<'m> Folios<'m> {
         self.each_block(range, |section, blk, from, to| section.zeros().forget(blk, from, to));
     }
 
-    /// A 2 MiB block, all of it free, of which some frame is not known to be zero.
-    pub(crate) fn alloc_unknown(&self, cpu: Cpu, class: Class) -> Option<Frame> {
-        let seats = self.seats(cpu)?;
-        let count = self.sections.count();
-        if count == 0 {
-            return None;
-        }
-        let start = seats.ahead().unwrap_or(Place { section: 0, block: 0, word: 0 });
-        for step in 0..=count {
-            let number = (start.section + step) % count;
-            let section = self.sections.get(number)?;
-            let first = if step == 0 { start.block.min(section.blocks()) } else { 0 };
-            let end =
-                if step == count { start.block.min(section.blocks()) } else { section.blocks() };
-            let mut blocks = first..end;
-            let found = blocks.find(|blk| {
-                section.is_free(*blk)
-                    && section.zeros().unknown(*blk, 0, FRAMES).is_some()
-                    && section.claim_free(*blk, MEGA, class, Phase::Settled)
-            });
-            if let Some(block) = found {
-                seats.set_ahead(Place { section: number, block, word: 0 });
-                return Some(section.frame(block, Offset(0)));
+    /// Looks for a 2 MiB block, all of it free, of which some frame is not known to be zero, and takes it. A call looks at
+    /// [`LOOK`] blocks at most; the next one of this CPU goes on behind them.
+    pub(crate) fn seek_unknown(&self, cpu: Cpu, class: Class) -> Sought {
+        let Some(seats) = self.seats(cpu) else { return Sought::Nothing };
+        let mut at = seats.ahead().unwrap_or(Place { section: 0, block: 0, word: 0 });
+        for looked in 1..=LOOK {
+            let Some(section) = self.sections.get(at.section) else { return Sought::Nothing };
+            let (number, block) = (at.section, at.block);
+            if block >= section.blocks() {
+                at = Place { section: (number + 1) % self.sections.count(), block: 0, word: 0 };
+                continue;
+            }
+            at.block += 1;
+            if section.is_free(block)
+                && section.zeros().unknown(block, 0, FRAMES).is_some()
+                && section.claim_free(block, MEGA, class, Phase::Settled)
+            {
+                // Where too little of it is cleared it is the first to be looked at again.
+                seats.set_ahead(Place { block, ..at });
+                seats.set_vain(0);
+                return Sought::Block(section.frame(block, Offset(0)));
+            }
+            if seats.vain() + looked >= self.round() {
+                seats.set_ahead(at);
+                seats.set_vain(0);
+                return Sought::Nothing;
             }
         }
-        None
+        seats.set_ahead(at);
+        seats.set_vain(seats.vain() + LOOK);
+        Sought::More
+    }
+    /// So many looks visit every block once, and each section's end.
+    fn round(&self) -> u64 {
+        self.sections.iter().map(|(_, section)| section.blocks() as u64 + 1).sum()
     }
 
     /// Every part of `range` that lies in one 2 MiB block of memory.

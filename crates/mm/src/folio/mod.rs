@@ -89,6 +89,7 @@ pub use error::{AllocError, CpuCount, Misuse, ReserveError, SetupError, Words};
 pub use evict::Usage;
 pub(crate) use field::Pick;
 pub use known::Known;
+pub(crate) use known::Sought;
 pub use query::Census;
 pub(crate) use setup::Newcomer;
 #[cfg(any(test, feature = "verify"))]

@@ -1,12 +1,13 @@
 //! What a CPU prefers: two cache lines of hints, never the truth.
 //!
 //! ```text
-//!  word  0     1     2     3     4     5     6       7       8      9..15
-//!       ┌─────┬─────┬─────┬─────┬─────┬─────┬───────┬───────┬──────┬──────
-//!       │ M s │ M m │ U s │ U m │ T s │ T m │ recent│ cursor│ ahead│ free
-//!       └─────┴─────┴─────┴─────┴─────┴─────┴───────┴───────┴──────┴──────
+//!  word  0     1     2     3     4     5     6       7       8      9     10..15
+//!       ┌─────┬─────┬─────┬─────┬─────┬─────┬───────┬───────┬──────┬─────┬──────
+//!       │ M s │ M m │ U s │ U m │ T s │ T m │ recent│ cursor│ ahead│ vain│ free
+//!       └─────┴─────┴─────┴─────┴─────┴─────┴───────┴───────┴──────┴─────┴──────
 //!  M U T: the class; s: orders 0 to 2; m: orders 3 to 8 — the block that the CPU has for itself, and the word last used in it
 //!  recent: the 2 MiB block freed last · cursor: where to look for the next one · ahead: where to clear next
+//!  vain: how many blocks were looked at since one to clear was found
 //!
 //!  a hint: bit 63 set · section (6 bits from 40) · block or bit (24 bits from 8) · word (low 4 bits)
 //! ```
@@ -20,7 +21,7 @@
 //!
 //! **Locking**: none; two threads may act for one CPU.
 //!
-//! **Not here**: memory nodes. Words 9 to 15 are for them.
+//! **Not here**: memory nodes. Words 10 to 15 are for them.
 
 use super::entry::Owner;
 use super::{Class, Word};
@@ -39,8 +40,9 @@ const RECENT: usize = SEATS;
 const CURSOR: usize = SEATS + 1;
 const AHEAD: usize = SEATS + 2;
 
+const VAIN: usize = SEATS + 3;
 
-const _: () = assert!(AHEAD < WORDS);
+const _: () = assert!(VAIN < WORDS);
 
 /// A place that a hint names: a block (or a bit of the index) of a section, and a word of its field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,6 +132,13 @@ impl<'m> Seats<'m> {
     }
     pub(super) fn set_ahead(self, place: Place) {
         self.words[AHEAD].store(place.encode(), Relaxed);
+    }
+    /// Blocks looked at in vain since one was found that is not known to be zero.
+    pub(super) fn vain(self) -> u64 {
+        self.words[VAIN].load(Relaxed)
+    }
+    pub(super) fn set_vain(self, blocks: u64) {
+        self.words[VAIN].store(blocks, Relaxed);
     }
     pub(super) fn set_cursor(self, place: Place) {
         self.words[CURSOR].store(place.encode(), Relaxed);

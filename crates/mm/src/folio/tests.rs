@@ -1,6 +1,7 @@
 //! Behaviour: one rule, one test.
 
 use super::entry::{Entry, FIT_PART, FIT_WHOLE};
+use super::known::LOOK;
 use super::model::lend;
 use super::*;
 use foliant_units::{FrameRange, Order, Pages};
@@ -355,4 +356,30 @@ fn finding_q10_a_hole_that_fits_goes_before_the_seat() {
             assert_eq!(folios.census().within(Order::MEGA), 6);
         });
     }
+}
+
+/// Looking for something to clear ends soon, goes on where it ended, and visits all of memory before it says that there is
+/// nothing.
+#[test]
+fn finding_q9_looking_for_memory_to_clear_goes_in_steps() {
+    let blocks = 16 * LOOK;
+    let ranges = [range(0, blocks * 512)];
+    check(&ranges, |folios| {
+        folios.declare_zero(ranges[0]);
+        let seek = || folios.seek_unknown(Cpu(1), MOVABLE);
+        assert!((0..10).all(|_| seek() == Sought::More), "ten steps do not see it all");
+        // Two blocks hold something now: one where it was a while ago, one where it comes next.
+        for block in [3, 11 * LOOK] {
+            folios.forget(range(block * 512 + 7, 1));
+        }
+        assert_eq!(seek(), Sought::More);
+        let found = |block: u64| Sought::Block(Frame::new(block * 512));
+        assert_eq!(seek(), found(11 * LOOK));
+        let steps = std::iter::repeat_with(seek).take_while(|sought| *sought == Sought::More);
+        assert_eq!(steps.count(), 5, "up to the end of memory, then from its start");
+        // `take_while` took the one found with it.
+        let steps = std::iter::repeat_with(seek).take_while(|sought| *sought == Sought::More);
+        assert_eq!(steps.count(), 16, "a whole round in vain");
+        assert_eq!(folios.free_frames().get(), (blocks - 2) * 512);
+    });
 }

@@ -103,7 +103,12 @@ impl Twin {
                 }
             }
             Op::Ahead { cpu, pages } => {
-                let head = folios.alloc_unknown(Cpu(cpu), Class::Movable)?;
+                let seek = || folios.seek_unknown(Cpu(cpu), Class::Movable);
+                let Sought::Block(head) =
+                    std::iter::repeat_with(seek).find(|sought| *sought != Sought::More)?
+                else {
+                    return None;
+                };
                 self.look(folios, head, Order::MEGA);
                 let range = FrameRange::new(head, Pages::new(512)).unwrap();
                 let unknown = folios.unknown(range).expect("it was chosen for that");

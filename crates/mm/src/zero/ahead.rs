@@ -2,14 +2,15 @@
 //!
 //! Whole free 2 MiB blocks, one at a time: a block is taken like any other, cleared past the caches as far as the budget
 //! goes, and given back with what is zero of it noted. What small blocks are cut from it later is known as well. At most one
-//! block per idle CPU is out of reach of others meanwhile.
+//! block per idle CPU is out of reach of others meanwhile. Looking for such blocks counts in the budget: the clock is read after
+//! every 1 GiB looked at, and the next call goes on where this one ended.
 //!
 //! **Not here**: when a CPU is idle; the embedder knows.
 
 use super::plan::{Extent, between};
 use super::run::Run;
 use super::{Clearing, Tally, count};
-use crate::folio::Class;
+use crate::folio::{Class, Sought};
 use crate::frame::Claim;
 use crate::stock::{Event, SAMPLE, Stock};
 use crate::sync::Outside;
@@ -55,8 +56,10 @@ pub(crate) fn clear_ahead<M: Machine, P: Paging>(
         if machine.refusal() == Refusal::Refuse {
             break Stopped::Refused;
         }
-        let Some(frame) = stock.folios.alloc_unknown(machine.me(), Class::Movable) else {
-            break Stopped::Done;
+        let frame = match stock.folios.seek_unknown(machine.me(), Class::Movable) {
+            Sought::Block(frame) => frame,
+            Sought::More => continue, // looking takes time as well
+            Sought::Nothing => break Stopped::Done,
         };
         let claim = Claim::taken(frame, Order::MEGA);
         machine.owned(claim.frames(), Owner::Claimed);
