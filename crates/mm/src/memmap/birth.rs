@@ -42,7 +42,8 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
             return Err(Refused::Order(order));
         }
         let take = || self.stock.claim_block(node, order, Class::Movable);
-        let claim = take().or_else(|none| if self.reclaim() > 0 { take() } else { Err(none) });
+        let claim =
+            take().or_else(|none| if self.reclaim_some().whole > 0 { take() } else { Err(none) });
         let claim = claim.map_err(|_| Refused::NoMemory(order))?;
         self.make(claim, birth).map_err(|claim| {
             self.stock.put_back(claim);

@@ -2,7 +2,9 @@
 //!
 //! A block that was broken when no other memory was left holds the 8 frames that describe it (`stock::describe`). When
 //! everything else in it has come back it is free in all but name. Nobody notices at that moment: giving a base page back
-//! must not wait for a grace period. Who wants a huge page and finds none looks for such blocks.
+//! must not wait for a grace period. A claimer of a huge page that finds none looks for such blocks: nowhere, while no block
+//! holds descriptors of its own (they are counted), and else at [`LOOK`] blocks, behind those that the last one looked at. It may hold a
+//! pool's lock, so a refusal must not cost as much as there is memory.
 //!
 //! ```text
 //!   reserve the other 504 frames ─▶ Moving ─▶ grace period ─▶ entries cleared ─▶ flush ─▶ Absent ─▶ all 512 are free
@@ -14,14 +16,34 @@
 //! **Not here**: descriptors of free blocks that lie elsewhere. They are in nobody's way.
 
 use super::Memmap;
+use crate::folio::Usage;
 use crate::stock::{Block, Event, STRETCH_PAGES, Stretch};
 use crate::table::{Entry, Paging};
+use core::ops::Range;
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Frame, FrameRange, Order, Pages};
 
 /// Blocks that share a flush.
 const GROUP: usize = 32;
+/// Blocks that a refused claim looks at: 4 GiB.
+pub(super) const LOOK: u64 = 2048;
 const FRAMES: usize = STRETCH_PAGES.get() as usize;
+
+/// What looking for such blocks came to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Look {
+    /// Blocks looked at.
+    pub(super) looked: u64,
+    /// Blocks that are whole again.
+    pub(super) whole: u64,
+}
+
+/// The numbers of the blocks that lie in `range` as a whole.
+fn inner(range: FrameRange) -> Range<u64> {
+    let (start, end) = (range.start().get(), range.end().get());
+    let frames = Order::MEGA.pages().get();
+    start.div_ceil(frames)..end / frames
+}
 
 /// A block, and the frames of its descriptors, lowest first.
 #[derive(Clone, Copy)]
@@ -46,31 +68,71 @@ impl Candidate {
 }
 
 impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
-    /// Makes blocks whole that only their own descriptors keep from it, and says how many. Reads a few words per 2 MiB of
-    /// memory.
+    /// Makes all blocks whole that only their own descriptors keep from it, and says how many. Reads one word per 2 MiB of
+    /// memory, and 16 more where the 2 MiB are partly used; breathes on the way.
     pub fn reclaim(&self) -> u64 {
-        let mut count = 0;
-        let mut group = [None; GROUP];
+        let blocks = self.blocks();
+        let mut whole = 0;
+        for from in (0..blocks).step_by(LOOK as usize) {
+            whole += self.reclaim_among(from..blocks.min(from + LOOK));
+            self.stock.machine.breathe();
+        }
+        whole
+    }
+    /// The same for one that finds no block, among the next blocks.
+    pub(super) fn reclaim_some(&self) -> Look {
+        let (blocks, stretches) = (self.blocks(), &self.stock.stretches);
+        if blocks == 0 || stretches.hosts() == 0 {
+            return Look::default();
+        }
+        let from = stretches.cursor() % blocks;
+        let looked = blocks.min(LOOK);
+        stretches.set_cursor(from + looked);
+        Look { looked, whole: self.reclaim_among(from..from + looked) }
+    }
+    /// How many 2 MiB blocks lie in memory as a whole.
+    fn blocks(&self) -> u64 {
+        self.stock.folios.ranges().map(|range| inner(range).count() as u64).sum()
+    }
+    /// The `nth` of them, counted round and round.
+    fn nth_block(&self, nth: u64, blocks: u64) -> Block {
+        let mut left = nth % blocks;
         for range in self.stock.folios.ranges() {
-            let first = range.start().get().div_ceil(Order::MEGA.pages().get());
-            let end = range.end().get() / Order::MEGA.pages().get();
-            for block in (first..end).map(Block) {
-                let place = (count % GROUP as u64) as usize;
-                group[place] = self.candidate(block).filter(|found| self.hold_rest(found));
-                count += u64::from(group[place].is_some());
-                if group[place].is_some() && place == GROUP - 1 {
-                    self.make_whole(&mut group);
-                }
+            let mut inner = inner(range);
+            let count = inner.clone().count() as u64;
+            match inner.nth(left as usize).filter(|_| left < count) {
+                Some(block) => return Block(block),
+                None => left -= count,
+            }
+        }
+        unreachable!("memory does not become less")
+    }
+    fn reclaim_among(&self, places: Range<u64>) -> u64 {
+        let (mut count, mut group) = (0, [None; GROUP]);
+        let blocks = self.blocks();
+        for nth in places {
+            let found = self.candidate(self.nth_block(nth, blocks));
+            let Some(found) = found.filter(|found| self.hold_rest(found)) else { continue };
+            group[count % GROUP] = Some(found);
+            count += 1;
+            if count.is_multiple_of(GROUP) {
+                self.make_whole(&mut group);
             }
         }
         self.make_whole(&mut group);
-        count
+        count as u64
     }
 
     /// The block, if it holds some of its own descriptors.
     fn candidate(&self, block: Block) -> Option<Candidate> {
         if self.stock.stretches.get(block) != Stretch::Ready {
             return None;
+        }
+        // All of it must be free but for descriptors. What the tables say is asked for those only.
+        match self.stock.folios.usage(block.first()) {
+            Usage::Partly(free)
+                if free.get() + STRETCH_PAGES.get() >= Order::MEGA.pages().get() => {}
+            _ => return None,
         }
         let start = self.stock.stretch(block).start();
         let mut frames = [Frame::default(); FRAMES];
@@ -116,6 +178,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         self.flush(&mut gather, Event::FlushRelease);
         for found in group.iter_mut().filter_map(Option::take) {
             stretches.change(found.block, Stretch::Moving, Stretch::Absent);
+            stretches.unhosted();
             self.stock.count(Event::StretchReleased);
             found.rest().for_each(|part| self.stock.folios.restore(part));
         }

@@ -1,5 +1,6 @@
 //! What can be said only from inside: tokens that lie, pages in use, descriptors of other sizes.
 
+use super::reclaim::{LOOK, Look};
 use super::*;
 use crate::Manager;
 use crate::fault::Policy;
@@ -95,4 +96,35 @@ fn tr_h9_descriptors_of_an_odd_size_are_not_folded() {
         let order = Order::new(order).unwrap();
         assert_eq!(savable(order, Bytes::new(bytes)).get(), saved, "{order}, {bytes}");
     }
+}
+
+/// A claim that is refused looks nowhere while no block holds its own descriptors, and else at so many blocks, each time at
+/// other ones; the last block of 64 GiB is found as well.
+#[test]
+fn finding_q3_a_refused_claim_looks_at_few_blocks() {
+    let sim = Sim::new(Config::seeded(2, Bytes::new(64 << 30), 1)).unwrap();
+    let mm = manager(&sim);
+    let memmap = mm.memmap();
+    let mut batch = Batch::new(&memmap);
+    for order in [Order::GIGA, Order::MEGA] {
+        while let Ok(huge) = memmap.claim(order, Birth::Folded) {
+            batch.push(huge).unwrap();
+        }
+    }
+    let stretches = &memmap.stock.stretches;
+    let hosts = stretches.hosts();
+    (0..hosts).for_each(|_| stretches.unhosted());
+    assert_eq!(memmap.reclaim_some(), Look::default());
+    stretches.hosted();
+    let before = stretches.cursor();
+    let steps = 32 * 1024 / LOOK;
+    for step in 0..steps {
+        assert_eq!(memmap.reclaim_some(), Look { looked: LOOK, whole: 0 }, "step {step}");
+    }
+    assert!(stretches.cursor() != before && steps > 8);
+    stretches.unhosted();
+    (0..hosts).for_each(|_| stretches.hosted());
+    memmap.release(&mut batch);
+    drop(batch);
+    assert!(sim.finish().is_empty());
 }

@@ -109,6 +109,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             return Ok(());
         }
         let frames = self.claim_stretch()?;
+        if frames.iter().any(|claim| Block::of(claim.frame()) == block) {
+            self.stretches.hosted();
+        }
         let lock = self.kernel.lock(va, Level::BASE).expect("a table of descriptors stays");
         let first = lock.index_of(va).index();
         for (n, claim) in frames.into_iter().enumerate() {

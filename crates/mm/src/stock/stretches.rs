@@ -52,7 +52,9 @@ const ALL_READY: u64 = 0x5555_5555_5555_5555;
 
 /// See the module's text.
 pub(crate) struct Stretches<'m> {
-    words: &'m [AtomicU64],
+    words: &'m [AtomicU64], // [a]
+    hosts: AtomicU64,       // [a] blocks that hold frames of their own stretch
+    cursor: AtomicU64,      // [a] where to look for one of those next; a hint
 }
 
 impl<'m> Stretches<'m> {
@@ -61,8 +63,27 @@ impl<'m> Stretches<'m> {
         (Block::of(end).0 + 1).div_ceil(2 * PER_WORD) * 2
     }
     /// Over cleared words.
-    pub(crate) const fn new(words: &'m [AtomicU64]) -> Stretches<'m> {
-        Stretches { words }
+    pub(crate) fn new(words: &'m [AtomicU64]) -> Stretches<'m> {
+        Stretches { words, hosts: AtomicU64::new(0), cursor: AtomicU64::new(0) }
+    }
+    /// How many blocks hold frames of their own stretch.
+    pub(crate) fn hosts(&self) -> u64 {
+        self.hosts.load(Ordering::Relaxed)
+    }
+    /// A block was given frames of its own for its stretch.
+    pub(crate) fn hosted(&self) {
+        self.hosts.fetch_add(1, Ordering::Relaxed);
+    }
+    /// Such a block has lost its stretch.
+    pub(crate) fn unhosted(&self) {
+        self.hosts.fetch_sub(1, Ordering::Relaxed);
+    }
+    /// Where to look for them next.
+    pub(crate) fn cursor(&self) -> u64 {
+        self.cursor.load(Ordering::Relaxed)
+    }
+    pub(crate) fn set_cursor(&self, at: u64) {
+        self.cursor.store(at, Ordering::Relaxed);
     }
 
     fn place(&self, block: Block) -> Option<(&'m AtomicU64, u64)> {
