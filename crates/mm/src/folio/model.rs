@@ -189,6 +189,9 @@ pub(super) fn compare(folios: &Folios<'_>, twin: &Twin) {
     let census = folios.census();
     assert_eq!(Order::all().map(|o| census.blocks(o)).collect::<Vec<_>>(), twin.census());
     assert_eq!(folios.free_frames(), census.pages());
+    let megas = census.within(Order::MEGA);
+    assert_eq!(folios.whole_blocks(u64::MAX), megas);
+    assert_eq!(folios.whole_blocks(2), megas.min(2));
     for frame in twin.frames.keys() {
         assert_eq!(folios.state(Frame::new(*frame)), twin.frames[frame], "frame {frame:#x}");
     }

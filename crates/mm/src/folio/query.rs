@@ -6,7 +6,8 @@
 //! totals are summed when asked for.
 
 use super::bits::Spot;
-use super::entry::Kind;
+use super::entry::{FIT_WHOLE, Kind};
+use super::index::List;
 use super::section::Section;
 use super::{Folios, NODES_MAX, State};
 use foliant_units::{Frame, FrameRange, Node, Order, Pages};
@@ -54,6 +55,29 @@ impl<'m> Folios<'m> {
         let mut census = Census::default();
         self.sections.iter().for_each(|(_, section)| count(section, &mut census.free));
         census
+    }
+    /// Free 2 MiB blocks, counted no further than `most`: by the lists of whole ones, so the cost is that of the answer.
+    pub(crate) fn whole_blocks(&self, most: u64) -> u64 {
+        let lists = [List::WHOLE, List::owned(FIT_WHOLE)];
+        let listed = |section: &'_ Section<'m>, list: List| {
+            let (index, mut from) = (*section.index(), 0);
+            core::iter::from_fn(move || {
+                let bit = index.next(list, from)?;
+                from = bit + 1;
+                Some(bit)
+            })
+        };
+        let free = self.sections.iter().flat_map(|(_, section)| {
+            let section = *section;
+            lists.into_iter().flat_map(move |list| {
+                // A hint on a list where the block does not belong is not counted: no block counts twice.
+                listed(&section, list).filter(move |bit| {
+                    let block = section.blk(*bit);
+                    section.load(block).list() == Some(list) && section.is_free(block)
+                })
+            })
+        });
+        free.take(usize::try_from(most).unwrap_or(usize::MAX)).count() as u64
     }
     /// What `frame` is at this moment.
     pub fn state(&self, frame: Frame) -> State {

@@ -383,3 +383,17 @@ fn finding_q9_looking_for_memory_to_clear_goes_in_steps() {
         assert_eq!(folios.free_frames().get(), (blocks - 2) * 512);
     });
 }
+
+/// Whole blocks are counted as far as somebody asks, and exactly: those that a seat has open count, hints in vain do not.
+#[test]
+fn finding_r10_whole_blocks_are_counted_as_far_as_asked() {
+    check(&[range(0, 64 * 512)], |folios| {
+        let taken = folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
+        let huge = folios.alloc(Cpu(1), Order::MEGA, MOVABLE).unwrap();
+        assert_eq!([0, 5, 62, 1000].map(|most| folios.whole_blocks(most)), [0, 5, 62, 62]);
+        folios.free(Cpu(0), taken, Order::BASE).unwrap();
+        assert_eq!(folios.whole_blocks(u64::MAX), 63);
+        folios.free(Cpu(1), huge, Order::MEGA).unwrap();
+        assert_eq!(folios.whole_blocks(u64::MAX), 64);
+    });
+}

@@ -78,8 +78,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.stock.count(Event::VmallocCompact);
         let (begun, mut effort) = (self.stock.machine.now(), self.vmap_effort);
         let mut folios = 0;
-        let free = self.free_blocks().within(Order::MEGA);
-        for _ in free.min(blocks - 1)..blocks {
+        let free = self.stock.folios.whole_blocks(blocks - 1);
+        for _ in free..blocks {
             let (done, claim) = self.compact_waiting(effort, outside);
             let Some(claim) = claim else { return false };
             self.stock.release(claim);

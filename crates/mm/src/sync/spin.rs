@@ -1,4 +1,6 @@
-//! A spin lock of one word.
+//! A spin lock of one word: one exchange, then reads until it is free. Not fair: what it guards is bounded and short, and
+//! its waiters are CPUs, at most one attempt each; tickets would make every waiter wait for one that its host has
+//! stopped.
 
 use super::{AtomicU64, Ordering};
 use foliant_machine::Cpus;
@@ -18,10 +20,19 @@ pub(crate) struct Held<'a> {
 impl Spin {
     /// Waits for the lock and takes it.
     pub(crate) fn lock(&self, cpus: &impl Cpus) -> Held<'_> {
-        while self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            cpus.relax();
+        loop {
+            if let Some(held) = self.try_lock() {
+                return held;
+            }
+            // Those that wait only read, so the line stays with the holder until it lets go.
+            while self.word.load(Ordering::Relaxed) != 0 {
+                cpus.relax();
+            }
         }
-        Held { lock: self }
+    }
+    fn try_lock(&self) -> Option<Held<'_>> {
+        let won = self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
+        won.is_ok().then(|| Held { lock: self })
     }
 }
 
