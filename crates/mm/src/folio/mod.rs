@@ -202,7 +202,7 @@ impl<'m> Folios<'m> {
     }
     #[inline]
     fn section_of(&self, frame: Frame) -> Option<(usize, &Section<'m>)> {
-        self.sections.iter().find(|(_, section)| section.range().contains(frame))
+        self.sections.holding(frame)
     }
 }
 

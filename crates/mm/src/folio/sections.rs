@@ -11,6 +11,8 @@
 //! **Invariants**
 //! - I1. A slot below `count` is initialized and is never written again.
 //! - I2. A slot from `count` on is touched only by the one that turned `adding` from 0 to 1.
+//! - I3. `sorted` names the sections below `count` by their place in memory, but while one is being added. So what is found by it is
+//!   looked at, and what is not found is looked for once more, one by one.
 //!
 //! **Locking**: `adding` admits one writer; a second is refused, not kept waiting. `count` publishes (release, acquire).
 //!
@@ -24,6 +26,7 @@ use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU32, AtomicU64};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
+use foliant_units::{Frame, FrameRange};
 
 /// The most ranges of one allocator.
 pub(super) const SECTIONS_MAX: usize = 64;
@@ -34,10 +37,18 @@ pub(super) struct Sections<'m> {
     slots: [Slot<'m>; SECTIONS_MAX],
     count: AtomicU64,
     adding: AtomicU32,
+    sorted: [AtomicU32; SECTIONS_MAX],
 }
 
 // SAFETY: sections::I1 and I2 — shared slots are read-only, the others have one writer; a `Section` itself may be shared.
 unsafe impl<'m> Sync for Sections<'m> where Section<'m>: Sync + Send {}
+
+/// Where something lies beside a range.
+enum Side {
+    Below,
+    Inside,
+    Above,
+}
 
 /// Why a section was not added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +66,7 @@ impl<'m> Sections<'m> {
             slots: [const { UnsafeCell::new(MaybeUninit::uninit()) }; SECTIONS_MAX],
             count: AtomicU64::new(0),
             adding: AtomicU32::new(0),
+            sorted: [const { AtomicU32::new(0) }; SECTIONS_MAX],
         }
     }
     /// How many there are.
@@ -71,6 +83,33 @@ impl<'m> Sections<'m> {
     #[inline]
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Section<'m>)> {
         self.slots[..self.count()].iter().map(Self::filled).enumerate()
+    }
+    /// The section that holds `frame`, with its number, found by halving.
+    #[inline]
+    pub(super) fn holding(&self, frame: Frame) -> Option<(usize, &Section<'m>)> {
+        let halved = self.halve(|range| match () {
+            () if frame < range.start() => Side::Below,
+            () if frame >= range.end() => Side::Above,
+            () => Side::Inside,
+        });
+        // In none of them; or a section has just been added, and its number is not yet where it belongs (I3).
+        halved.or_else(|| self.iter().find(|(_, section)| section.range().contains(frame)))
+    }
+    /// Halves the sections by their place in memory, until `side` says that the right one is found.
+    #[inline]
+    fn halve(&self, mut side: impl FnMut(FrameRange) -> Side) -> Option<(usize, &Section<'m>)> {
+        let (mut low, mut high) = (0, self.count());
+        while low < high {
+            let middle = (low + high) / 2;
+            let number = self.sorted[middle].load(Relaxed) as usize;
+            let section = self.get(number)?;
+            match side(section.range()) {
+                Side::Inside => return Some((number, section)),
+                Side::Below => high = middle,
+                Side::Above => low = middle + 1,
+            }
+        }
+        None
     }
     /// What a slot below `count` holds.
     #[inline]
@@ -99,15 +138,74 @@ impl<'m> Adding<'_, 'm> {
         let at = self.0.count();
         let slot = self.0.slots.get(at).ok_or(Refused::Full)?;
         let section = make();
+        let start = section.range().start();
         // SAFETY: sections::I2 — holding `Adding` makes us the only one at the slot `count`, which nobody reads yet.
         unsafe { (*slot.get()).write(section) };
         self.0.count.store(at as u64 + 1, Release);
+        self.sort_in(at, start);
         Ok(())
+    }
+    /// Puts section `number`, the last so far, where it belongs by its `start`.
+    fn sort_in(&self, number: usize, start: Frame) {
+        let sorted = &self.0.sorted;
+        let mut at = number;
+        while at > 0 {
+            let before = sorted[at - 1].load(Relaxed);
+            let other = self.0.get(before as usize).expect("it was added before (I1)");
+            if other.range().start() < start {
+                break;
+            }
+            sorted[at].store(before, Relaxed);
+            at -= 1;
+        }
+        sorted[at].store(number as u32, Relaxed);
     }
 }
 
 impl Drop for Adding<'_, '_> {
     fn drop(&mut self) {
         self.0.adding.store(0, Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::folio::model::lend;
+    use crate::folio::{CpuCount, Folios, Known};
+    use foliant_units::{Node, Pages};
+    use std::vec::Vec;
+
+    /// Of 64 ranges, added in any order, that of a frame is found by at most seven looks.
+    #[test]
+    fn finding_r8_a_range_is_found_by_halving() {
+        let part = |n: u64| FrameRange::new(Frame::new(n * 1000), Pages::new(600)).unwrap();
+        let order = |n: u64| n * 37 % 64;
+        let meta: Vec<_> =
+            (0..64).map(|n| lend(Folios::layout_added(part(order(n))).unwrap())).collect();
+        let first = [part(order(0))];
+        let lent = lend(Folios::layout(&first, CpuCount(1)).unwrap());
+        let folios = Folios::new(&first, CpuCount(1), &lent).unwrap();
+        for n in 1..64 {
+            let added = folios.add(part(order(n)), Node(0), Known::Nothing, &meta[n as usize]);
+            added.unwrap();
+        }
+        for n in 0..64 {
+            let frame = Frame::new(order(n) * 1000 + 599);
+            let mut looks = 0;
+            let found = folios.sections.halve(|range| {
+                looks += 1;
+                match () {
+                    () if frame < range.start() => Side::Below,
+                    () if frame >= range.end() => Side::Above,
+                    () => Side::Inside,
+                }
+            });
+            assert_eq!(found.map(|(number, _)| number), Some(n as usize));
+            assert!(looks <= 7, "{looks} looks");
+            assert_eq!(folios.sections.holding(frame).unwrap().1.range(), part(order(n)));
+            let behind = Frame::new(order(n) * 1000 + 600);
+            assert!(folios.sections.holding(behind).is_none());
+        }
     }
 }
