@@ -5,7 +5,7 @@ use crate::operations::{span, va};
 use crate::seat::Seat;
 use crate::world::{Got, World, no_memory, range};
 use foliant::Outcome;
-use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, RangeError, SpaceId};
+use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, SpaceId};
 use foliant::table::{Half, Paging};
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 
@@ -22,7 +22,7 @@ impl Seat {
         let request = MapRequest { place, bytes: Bytes::new(2 * FRAME_BYTES), flags, tag: 0 };
         let area = match world.mm.map(id, &request) {
             Ok(area) => area,
-            Err(MapError::Range(RangeError::NoMemory)) if world.is_scarce() => return,
+            Err(MapError::Range(error)) if world.lacks(self.known().limit, error) => return,
             Err(error) => return world.wrong("answers", format!("{request:?}: {error}")),
         };
         let at = top - (1 + self.rng.below(200)) * FRAME_BYTES;
@@ -35,7 +35,7 @@ impl Seat {
             }
             Got::Not(outcome) if world.is_short(self.known().limit, outcome) => {}
             // Growing needs memory for its own record.
-            Got::Not(Outcome::Refused(_)) if world.is_scarce() => {}
+            Got::Not(Outcome::Refused(_)) if world.is_scarce() || self.known().limit > 0 => {}
             got => world.wrong("answers", format!("the stack does not grow to {at:#x}: {got:?}")),
         }
         self.insist_unmap(world, range(at, area.end().get() - at));

@@ -9,7 +9,7 @@ use crate::splits;
 use crate::world::{World, no_memory, range};
 use foliant::Policy;
 use foliant::fault::{Global, Orders, ProcessSwitch};
-use foliant::manager::CollapseLimits;
+use foliant::manager::{CollapseLimits, SpaceError};
 use foliant::space::{Advice, Flags, MapError, MapRequest, Place, RangeError};
 use foliant::table::Paging;
 use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
@@ -144,7 +144,7 @@ impl Seat {
         got: Result<(), RangeError>,
         expected: Result<(), RangeError>,
     ) -> bool {
-        if got.is_err_and(no_memory) && (world.is_scarce() || self.known().limit > 0) {
+        if got.is_err_and(|error| world.lacks(self.known().limit, error)) {
             world.count_refused();
             return false;
         }
@@ -227,7 +227,7 @@ impl Seat {
         let first = self.known().model.pages.range(stretch.clone()).next().map(|(page, _)| *page);
         match (got, first) {
             (Err(MapError::Occupied(at)), Some(page)) if !fixed && at == va(page) => {}
-            (Err(MapError::Range(RangeError::NoMemory)), _) if world.is_scarce() => {
+            (Err(MapError::Range(error)), _) if world.lacks(self.known().limit, error) => {
                 world.count_refused();
             }
             (Ok(range), first) if range == span(&stretch) && (fixed || first.is_none()) => {
@@ -254,7 +254,7 @@ impl Seat {
                 self.model().unmap(whole);
                 self.model().map(whole, request.flags, request.tag);
             }
-            Err(MapError::Range(RangeError::NoMemory)) if world.is_scarce() => {
+            Err(MapError::Range(error)) if world.lacks(self.known().limit, error) => {
                 return world.count_refused();
             }
             Err(error) => return world.wrong("answers", format!("{request:?}: {error}")),
@@ -293,7 +293,7 @@ impl Seat {
                 }
                 self.model().map(&stretch, flags, 3);
             }
-            Err(MapError::Range(RangeError::NoMemory)) if world.is_scarce() => {
+            Err(MapError::Range(error)) if world.lacks(self.known().limit, error) => {
                 world.count_refused()
             }
             Err(error) => world.wrong("answers", format!("{request:?}: {error}")),
@@ -305,7 +305,7 @@ impl Seat {
         for _ in 0..200 {
             match world.mm.unmap(self.known().id, range) {
                 Ok(()) => return,
-                Err(error) if no_memory(error) && world.is_scarce() => {}
+                Err(error) if world.lacks(self.known().limit, error) => {}
                 Err(error) => {
                     return world.wrong("answers", format!("unmap of {range:?}: {error}"));
                 }
@@ -426,9 +426,8 @@ impl Seat {
                     self.at = self.spaces.len() - 1;
                 }
             }
-            Err(foliant::manager::SpaceError::NoMemory) if world.is_scarce() => {
-                world.count_refused()
-            }
+            Err(SpaceError::NoMemory) if world.is_scarce() => world.count_refused(),
+            Err(SpaceError::OverLimit(_)) if self.known().limit > 0 => world.count_refused(),
             Err(error) => world.wrong("answers", format!("fork: {error}")),
         }
     }

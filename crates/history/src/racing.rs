@@ -252,7 +252,7 @@ impl<P: Paging> Race<'_, '_, P> {
     fn judge(&self, what: &str, racer: Racer, got: Result<(), RangeError>) {
         match got {
             Ok(()) | Err(RangeError::Hole(_) | RangeError::NoSpace) => {}
-            Err(RangeError::NoMemory) if self.world.is_scarce() || racer.limit > 0 => {
+            Err(error) if self.world.lacks(racer.limit, error) => {
                 self.world.count_refused();
             }
             Err(error) => self.world.wrong("answers", format!("{what}: {error}")),
@@ -427,6 +427,7 @@ impl<P: Paging> Race<'_, '_, P> {
                 shared.spaces.push(Racer { id, number, limit: racer.limit });
             }
             Err(SpaceError::NoMemory) if world.is_scarce() => world.count_refused(),
+            Err(SpaceError::OverLimit(_)) if racer.limit > 0 => world.count_refused(),
             Err(SpaceError::NoSpace) => {}
             Err(error) => world.wrong("answers", format!("fork: {error}")),
         }

@@ -70,8 +70,8 @@ impl Seat {
             },
         };
         match (got, expected) {
-            (Err(RemapError::Map(MapError::Range(RangeError::NoMemory))), _)
-                if world.is_scarce() =>
+            (Err(RemapError::Map(MapError::Range(error))), _)
+                if world.lacks(self.known().limit, error) =>
             {
                 world.count_refused();
                 if let Move::To(_) = to {

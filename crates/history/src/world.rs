@@ -249,6 +249,14 @@ impl<'m, P: Paging> World<'m, P> {
         self.shape.refused != Refused::Nothing
             || self.mm.memory().free.get() * 8 < self.sim.config().memory[0].pages().get()
     }
+    /// Whether a refused operation lacks memory, or, in a space with a limit, may not have more, as it may be.
+    pub(crate) fn lacks(&self, limit: u64, error: RangeError) -> bool {
+        match error {
+            RangeError::NoMemory => self.is_scarce(),
+            RangeError::OverLimit(_) => limit > 0,
+            _ => false,
+        }
+    }
     /// Whether the outcome of an access is lack of memory, as it may be.
     pub(crate) fn is_short(&self, limit: u64, outcome: Outcome) -> bool {
         let short = match outcome {
@@ -428,7 +436,7 @@ pub(crate) fn range(start: u64, bytes: u64) -> VaRange {
 
 /// Whether a refusal of an operation is lack of memory.
 pub(crate) fn no_memory(error: RangeError) -> bool {
-    error == RangeError::NoMemory
+    matches!(error, RangeError::NoMemory | RangeError::OverLimit(_))
 }
 
 /// CPU `n` of a machine with `count`.

@@ -2,12 +2,13 @@
 
 mod common;
 use common::*;
+use foliant::fault::Orders;
 use foliant::manager::Setup;
 use foliant::space::{Advice, AreaLimit, Flags, MapRequest, Move, Place, RangeError, SpaceId};
-use foliant::{Manager, Policy};
+use foliant::{Access, Manager, Outcome, Policy};
 use foliant_machine::{Around, PhysMem};
 use foliant_sim::Sim;
-use foliant_units::{Bytes, Pa, Va};
+use foliant_units::{Bytes, Order, Pa, Pages, Va};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -185,5 +186,127 @@ fn finding_j_a_space_has_as_many_areas_as_it_may() {
     assert_eq!(map(child, Place::Anywhere, 4), Err(refused.into()));
     mm.unmap(child, range(at(12), 4 * 4096)).unwrap();
     map(child, Place::NoReplace(Va::new(at(20))), 4).unwrap();
+    finish(&sim, &mm, &[id, child]);
+}
+
+const GB: u64 = 1 << 30;
+
+/// Tables were charged to nobody: a space limited to 16 pages took all memory by guards, or slowly by reading.
+#[test]
+fn finding_k_a_limited_space_takes_no_tables_beyond_its_limit() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let limit = Pages::new(16);
+    let id = mm.create(Some(limit)).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let all = area(&mm, id, BASE, 64 * GB);
+    store(&sim, &mm, id, BASE, 7);
+    let (free, records) = (mm.memory().free, mm.records(id));
+    let refused = RangeError::OverLimit(limit);
+    assert_eq!(mm.advise(id, all, Advice::GuardInstall), Err(refused));
+    assert!(refused.to_string().contains("16 pages"), "{refused}");
+    assert_eq!((mm.memory().free, mm.records(id)), (free, records), "it leaves no trace");
+    assert_eq!(load(&sim, &mm, id, BASE), 7, "nothing is dropped");
+    // A page in each gigabyte takes a table or two.
+    let read = |n: u64| mm.fault(id, Va::new(BASE + n * GB + 4096), Access::Read);
+    let got = (1..64).map(read).take_while(|outcome| *outcome == Outcome::ZeroPage).count();
+    assert!((1..8).contains(&got), "{got} pages were read");
+    assert_eq!(read(63), Outcome::OverLimit);
+    assert!(mm.pages(id).unwrap().get() + mm.records(id).unwrap().get() <= limit.get());
+    assert!(free.get() - mm.memory().free.get() <= limit.get());
+    // What goes is uncharged: it can be had again, as often as one likes.
+    for _ in 0..3 {
+        mm.unmap(id, all).unwrap();
+        assert!(mm.records(id).unwrap() <= records.unwrap());
+        area(&mm, id, BASE, 64 * GB);
+        store(&sim, &mm, id, BASE, 7);
+        assert_eq!((1..64).map(read).take_while(|o| *o == Outcome::ZeroPage).count(), got);
+    }
+    finish(&sim, &mm, &[id]);
+}
+
+/// Whatever a space with a limit does, refused or not, it is charged for what it has, and what is refused leaves nothing behind.
+#[test]
+fn finding_k_each_operation_is_charged_and_leaves_no_trace_when_refused() {
+    let mut ends = [0; 2];
+    for limit in 2..80 {
+        let sim = sim(1, 64);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let id = mm.create(Some(Pages::new(limit))).unwrap();
+        mm.switch(Some(id)).unwrap();
+        let map = |at: u64, bytes: u64| {
+            let (place, bytes) = (Place::NoReplace(Va::new(at)), Bytes::new(bytes));
+            let request = MapRequest { place, bytes, flags: Flags::READ_WRITE, tag: 0 };
+            mm.map(id, &request).map(drop).map_err(|error| error.to_string())
+        };
+        let said = |done: Result<(), RangeError>| done.map_err(|error| error.to_string());
+        let touch = |at: u64| match mm.fault(id, Va::new(at), Access::Write) {
+            Outcome::Mapped(_) => Ok(()),
+            outcome => Err(format!("{outcome:?}")),
+        };
+        let to = Move::To(Va::new(BASE + 5 * GB));
+        let part = range(BASE + 4 * MB, 16 * MB);
+        let steps: [&dyn Fn() -> Result<(), String>; 9] = [
+            &|| map(BASE, 32 * MB),
+            &|| touch(BASE),
+            &|| touch(BASE + 31 * MB),
+            &|| said(mm.advise(id, part, Advice::GuardInstall)),
+            &|| said(mm.protect(id, range(BASE + 8 * MB, 4096), Flags::READ)),
+            &|| said(mm.advise(id, range(BASE + MB, 4096), Advice::PopulateWrite)),
+            &|| {
+                let moved = mm.remap(id, range(BASE + 12 * MB, 20 * MB), Bytes::new(20 * MB), to);
+                moved.map(drop).map_err(|error| error.to_string())
+            },
+            &|| {
+                let child = mm.fork(id).map_err(|error| error.to_string())?;
+                mm.audit(&[id, child]).unwrap();
+                mm.end(child).map_err(|error| error.to_string())
+            },
+            &|| map(BASE + 50 * GB, 4096).and_then(|()| touch(BASE + 50 * GB)),
+        ];
+        let mut refused = false;
+        for (nth, step) in steps.iter().enumerate() {
+            let free = mm.memory().free.get();
+            let records = mm.records(id).unwrap();
+            let done = step();
+            mm.audit(&[id]).unwrap_or_else(|error| panic!("step {nth}, limit {limit}: {error}"));
+            if let Err(why) = &done {
+                // After a refusal the next steps may meet what it left out.
+                let over = why.contains("OverLimit") || why.contains("limit of");
+                assert!(over || why.contains("charged") || refused, "{nth}, {limit}: {why}");
+                refused = true;
+            }
+            // A refused fault keeps the tables that it made, and they are charged.
+            let kept = mm.records(id).unwrap().get().saturating_sub(records.get());
+            if done.is_err() && mm.memory().free.get() < free {
+                assert!(free - mm.memory().free.get() <= kept, "step {nth}, limit {limit}");
+            }
+            ends[usize::from(done.is_ok())] += 1;
+        }
+        finish(&sim, &mm, &[id]);
+    }
+    assert!(ends[0] > 50 && ends[1] > 200, "refused and done: {ends:?}");
+}
+
+/// A leaf's table in deposit, the pages of both and a child's share of the family's record are charged as well.
+#[test]
+fn finding_k_deposits_and_records_are_charged() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::always(Orders::of(Order::MEGA)));
+    let id = mm.create(Some(Pages::new(4000))).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let records = |id| mm.records(id).unwrap().get();
+    assert_eq!(records(id), 2, "its record and its top table");
+    area(&mm, id, BASE, 4 * MB);
+    assert_eq!(records(id), 3, "and a node for areas");
+    store(&sim, &mm, id, BASE, 7);
+    assert_eq!(records(id), 6, "and two tables, and one in deposit");
+    mm.protect(id, range(BASE, 4096), Flags::READ).unwrap();
+    assert_eq!(records(id), 6, "which is a table now");
+    let child = mm.fork(id).unwrap();
+    assert_eq!(records(child), 7, "the family's record is there as long as the child is");
+    mm.audit(&[id, child]).unwrap();
+    mm.unmap(id, range(BASE, 4 * MB)).unwrap();
+    assert_eq!(records(id), 4, "the table that hangs in the top table stays");
     finish(&sim, &mm, &[id, child]);
 }

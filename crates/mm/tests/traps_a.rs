@@ -4,7 +4,7 @@
 mod common;
 use common::*;
 use foliant::fault::{Orders, Refusal, Size};
-use foliant::manager::Poisoned;
+use foliant::manager::{Poisoned, SpaceError};
 use foliant::space::{Advice, Flags, MapRequest, Place};
 use foliant::{Access, Event, Outcome, Policy, SizeEvent};
 use foliant_units::{Bytes, Frame, Order, Pages, Va};
@@ -18,7 +18,8 @@ fn order(n: u8) -> Order {
 fn tr_a1_a_refused_charge_steps_down() {
     let sim = sim(1, 64);
     let mm = manager(&sim, Policy::always(Orders::ANON));
-    let id = mm.create(Some(Pages::new(1))).unwrap();
+    // A record, a top table, a node for areas, three tables, and one page.
+    let id = mm.create(Some(Pages::new(7))).unwrap();
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 4 * MB);
     assert_eq!(store(&sim, &mm, id, BASE, 7), [Outcome::Mapped(Order::BASE)]);
@@ -33,12 +34,14 @@ fn tr_a1_a_refused_charge_steps_down() {
     finish(&sim, &mm, &[id]);
 }
 
-/// A limit of nothing is a limit.
+/// A limit of nothing is a limit, and one of tables and records alone leaves no page.
 #[test]
 fn a_space_that_may_charge_nothing_gets_no_page() {
     let sim = sim(1, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);
-    let id = mm.create(Some(Pages::new(0))).unwrap();
+    assert_eq!(mm.create(Some(Pages::new(0))), Err(SpaceError::OverLimit(Pages::new(0))));
+    assert_eq!(mm.create(Some(Pages::new(1))), Err(SpaceError::OverLimit(Pages::new(1))));
+    let id = mm.create(Some(Pages::new(6))).unwrap();
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, MB);
     assert_eq!(load(&sim, &mm, id, BASE), 0, "the zero page is nobody's charge");

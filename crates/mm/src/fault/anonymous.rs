@@ -4,7 +4,7 @@ use super::{Contents, Fault, Need, Orders, Outcome, Shortage, Step, Tried, fitti
 use crate::folio::Class;
 use crate::frame::Claim;
 use crate::space::{Area, Seen, attrs};
-use crate::stock::{Event, NoBlock, SizeEvent};
+use crate::stock::{Event, NoBlock, NoRecord, SizeEvent};
 use crate::table::{Attrs, Blocked, Entry, Paging, Spare};
 use crate::zero::{self, Clearing};
 use foliant_machine::{Machine, Owner};
@@ -22,6 +22,23 @@ enum Skip {
     Uncleared(Frame),
 }
 
+impl From<NoRecord> for Skip {
+    fn from(why: NoRecord) -> Skip {
+        match why {
+            NoRecord::Block => Skip::NoBlock,
+            NoRecord::Limit(_) => Skip::NoCharge,
+        }
+    }
+}
+
+/// Why a table for the page was not made.
+pub(super) enum NoTable {
+    /// Something is in the way.
+    Blocked,
+    /// There is no frame for it, or the space may not have one.
+    Record(NoRecord),
+}
+
 /// A folio ready to be published, and what belongs to it.
 struct Prepared {
     claim: Claim,
@@ -35,8 +52,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     pub(super) fn zero(&self, area: &Area) -> Step {
         match self.ensure(Level::BASE) {
             Ok(()) => {}
-            Err(None) => return Step::Done(Outcome::OutOfMemory),
-            Err(Some(_)) => return Step::Again, // another CPU mapped a large leaf meanwhile
+            Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
+            Err(NoTable::Blocked) => return Step::Again, // another CPU mapped a large leaf meanwhile
         }
         let Some(agreed) = self.view.agree(&self.seen(area, Level::BASE, 0)) else {
             return Step::Again;
@@ -139,9 +156,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if !is_short && !self.space.admits(pages) {
             return Err(Skip::NoCharge); // before it is cleared in vain
         }
-        self.ensure(level).map_err(|blocked| match blocked {
-            Some(_) => Skip::Unsuitable,
-            None => Skip::NoBlock,
+        self.ensure(level).map_err(|why| match why {
+            NoTable::Blocked => Skip::Unsuitable,
+            NoTable::Record(why) => why.into(),
         })?;
         let (claim, contents) = self.claim(order).map_err(|_| Skip::NoBlock)?;
         let inside = (self.va.get() - range.start().get()) / FRAME_BYTES;
@@ -159,15 +176,16 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             Err(skip)
         };
+        let charge = &self.space.charge;
         let deposit = match level {
             Level::BASE => None,
-            _ => match self.stock.claim_cleared(Owner::Table) {
+            _ => match self.stock.claim_charged(charge, Owner::Table) {
                 Ok(table) => Some(table),
-                Err(_) => return undo(Skip::NoBlock, claim),
+                Err(why) => return undo(why.into(), claim),
             },
         };
         if self.space.charge(me, pages).is_err() {
-            deposit.into_iter().for_each(|table| self.stock.release(table));
+            deposit.into_iter().for_each(|table| self.stock.release_charged(charge, table));
             return undo(Skip::NoCharge, claim);
         }
         if contents == Contents::Old {
@@ -187,22 +205,29 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
     }
 
-    /// Makes the tables down to `level`. The error says whether something is in the way, or memory is missing.
-    pub(super) fn ensure(&self, level: Level) -> Result<(), Option<Blocked>> {
+    /// Makes the tables down to `level`.
+    pub(super) fn ensure(&self, level: Level) -> Result<(), NoTable> {
         let mut spare = Spare::new();
         let done = loop {
             match self.view.ensure(self.va, level, &mut spare) {
                 Ok(()) => break Ok(()),
                 Err(Blocked::NeedTable(_)) => {
-                    if self.stock.refill(&mut spare, 1).is_err() {
-                        break Err(None);
+                    if let Err(why) = self.stock.refill_charged(&self.space.charge, &mut spare) {
+                        break Err(NoTable::Record(why));
                     }
                 }
-                Err(other) => break Err(Some(other)),
+                Err(_) => break Err(NoTable::Blocked),
             }
         };
-        self.stock.drain(&mut spare);
+        self.stock.drain_charged(&self.space.charge, &mut spare);
         done
+    }
+    /// What a fault without a table comes to.
+    pub(super) fn refusal(why: NoRecord) -> Outcome {
+        match why {
+            NoRecord::Block => Outcome::OutOfMemory,
+            NoRecord::Limit(_) => Outcome::OverLimit,
+        }
     }
 
     /// Publishes the folio if its range is still empty and its area still the same (E1).
@@ -221,7 +246,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             self.stock.count_by(Event::DroppedBytes, order.bytes().get());
             if let Some(table) = deposit {
-                self.stock.release(table);
+                self.stock.release_charged(&self.space.charge, table);
             }
             self.space.uncharge(self.stock.machine.me(), pages);
             self.stock.count(Event::LostRace);

@@ -10,6 +10,7 @@
 //! after a fork as well, which shares its parent's pages and was promised none, and for a parent that writes to a page which
 //! it shares: the page stays as it is, readable for both.
 
+use super::anonymous::NoTable;
 use super::{Contents, Fault, Need, Outcome, Step};
 use crate::flush::Gather;
 use crate::memmap::Huge;
@@ -98,8 +99,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let mut offer = offer;
         let expected = if found.level == level { found.word } else { 0 };
         let step = match self.ensure(level) {
-            Err(None) => Step::Done(Outcome::OutOfMemory),
-            Err(Some(_)) => Step::Again,
+            Err(NoTable::Record(why)) => Step::Done(Self::refusal(why)),
+            Err(NoTable::Blocked) => Step::Again,
             Ok(()) => match self.view.agree(&self.seen(area, level, expected)) {
                 None => Step::Again,
                 Some(agreed) => {

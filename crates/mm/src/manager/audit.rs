@@ -41,6 +41,24 @@ pub enum AuditError {
         /// What its entries name.
         counted: Pages,
     },
+    /// A space is charged for other tables and records than it has.
+    Records {
+        /// The space.
+        space: SpaceId,
+        /// What it is charged for.
+        stated: Pages,
+        /// What it has.
+        counted: Pages,
+    },
+    /// What a limited space is charged is not its pages and records together.
+    Charge {
+        /// The space.
+        space: SpaceId,
+        /// What it is charged.
+        stated: Pages,
+        /// Its pages, but for those of pools, and its records.
+        counted: Pages,
+    },
     /// All folios together have other references than there are entries.
     References {
         /// What the descriptors say.
@@ -115,6 +133,18 @@ impl fmt::Display for AuditError {
                 stated.get(),
                 counted.get()
             ),
+            AuditError::Records { space, stated, counted } => write!(
+                f,
+                "{space:?} is charged for {} tables and records, it has {}",
+                stated.get(),
+                counted.get()
+            ),
+            AuditError::Charge { space, stated, counted } => write!(
+                f,
+                "{space:?} is charged {} pages, its pages and records are {}",
+                stated.get(),
+                counted.get()
+            ),
             AuditError::References { stated, counted } => {
                 write!(f, "folios have {stated} references, entries name {counted}")
             }
@@ -167,12 +197,13 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         let mut audit = Audit::default();
         let mut entries = 0;
         for id in spaces {
-            let counted = self.count_entries(*id)?;
+            let (counted, pooled) = self.count_entries(*id)?;
             let stated = self.pages(*id).unwrap_or_default();
             if stated != counted {
                 return Err(AuditError::Pages { space: *id, stated, counted });
             }
             entries += counted.get();
+            self.count_records(*id, Pages::new(counted.get() - pooled.get()))?;
         }
         audit.mapped = Pages::new(entries);
         let kernel = self.vmap().audit();
@@ -188,9 +219,26 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         Ok(audit)
     }
 
-    fn count_entries(&self, id: SpaceId) -> Result<Pages, AuditError> {
+    /// Compares what a space is charged for with what it has; `pages` are those that it pays for.
+    fn count_records(&self, id: SpaceId, pages: Pages) -> Result<(), AuditError> {
+        let Some(space) = id.pin(&self.stock) else { return Ok(()) };
+        let (stated, counted) = (space.charge.records(), space.recount_records(&self.stock));
+        if stated != counted {
+            return Err(AuditError::Records { space: id, stated, counted });
+        }
+        let counted = Pages::new(pages.get() + counted.get());
+        match space.charge.used() {
+            Some(stated) if stated != counted => {
+                Err(AuditError::Charge { space: id, stated, counted })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Pages that entries of a space name, and how many of them are huge pages of a pool.
+    fn count_entries(&self, id: SpaceId) -> Result<(Pages, Pages), AuditError> {
         let leaves = self.with_leaves(id, user_half::<P>(), |leaves| {
-            let mut pages = 0;
+            let (mut pages, mut pooled) = (0, 0);
             for leaf in leaves {
                 let Entry::Leaf { pa, attrs } = leaf.entry else { continue };
                 if attrs.has(Attrs::SPECIAL) {
@@ -200,11 +248,13 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                 if matches!(kind, Kind::Plain | Kind::Space) {
                     return Err(AuditError::Stray(pa.frame()));
                 }
-                pages += leaf.level.order().unwrap_or_default().pages().get();
+                let covered = leaf.level.order().unwrap_or_default().pages().get();
+                pages += covered;
+                pooled += if kind == Kind::Huge { covered } else { 0 };
             }
-            Ok(pages)
+            Ok((Pages::new(pages), Pages::new(pooled)))
         });
-        Ok(Pages::new(leaves.unwrap_or(Ok(0))?))
+        leaves.unwrap_or(Ok(Default::default()))
     }
 
     /// Compares a pool with the heads of huge pages that are idle and in use.

@@ -45,7 +45,7 @@ use crate::space::{
     self, Advice, Area, AreaLimit, Flags, MapError, MapRequest, Move, RangeError, RemapError,
     SpaceId,
 };
-use crate::stock::{Event, Reference, SizeEvent, SizeStats, Stock};
+use crate::stock::{Event, NoRecord, OverLimit, Reference, SizeEvent, SizeStats, Stock};
 use crate::sync::{AtomicU64, Ordering, Outside};
 use crate::table::Paging;
 use crate::vmap as vmaps;
@@ -88,6 +88,17 @@ pub enum SpaceError {
     Running(Cpu),
     /// No memory for its records or tables.
     NoMemory,
+    /// What it takes is more than this limit on its charge.
+    OverLimit(Pages),
+}
+
+impl From<NoRecord> for SpaceError {
+    fn from(why: NoRecord) -> SpaceError {
+        match why {
+            NoRecord::Block => SpaceError::NoMemory,
+            NoRecord::Limit(OverLimit(limit)) => SpaceError::OverLimit(limit),
+        }
+    }
 }
 
 impl fmt::Display for SpaceError {
@@ -96,6 +107,11 @@ impl fmt::Display for SpaceError {
             SpaceError::NoSpace => f.write_str("there is no such address space"),
             SpaceError::Running(cpu) => write!(f, "CPU {} still runs the space", cpu.0),
             SpaceError::NoMemory => f.write_str("no memory for the space's records"),
+            SpaceError::OverLimit(limit) => write!(
+                f,
+                "a limit of {} pages is too low for the space with its tables and records: make it with a higher one",
+                limit.get()
+            ),
         }
     }
 }
@@ -146,10 +162,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
 
-    /// Makes an empty space. Its charge may not exceed `limit` pages, if there is one.
+    /// Makes an empty space. Its charge may not exceed `limit` pages, if there is one: pages that it maps, but for those of
+    /// pools, and the tables and records that it causes, beginning with two for itself.
     pub fn create(&self, limit: Option<Pages>) -> Result<SpaceId, SpaceError> {
-        space::create(&self.stock, self.stamp(), limit, self.area_limit)
-            .map_err(|_| SpaceError::NoMemory)
+        space::create(&self.stock, self.stamp(), limit, self.area_limit).map_err(SpaceError::from)
     }
     fn stamp(&self) -> u32 {
         // 0 stands for no space. A stamp repeats after 2^32 spaces; the frame must then be the same too.
@@ -161,7 +177,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let parent = id.pin(&self.stock).ok_or(SpaceError::NoSpace)?;
         let done = space::fork(&self.stock, &parent, self.stamp());
         self.pools().collect(); // a child that was only half made gave pages back
-        done.map_err(|_| SpaceError::NoMemory)
+        done.map_err(|error| match error {
+            RangeError::OverLimit(limit) => SpaceError::OverLimit(limit),
+            _ => SpaceError::NoMemory,
+        })
     }
 
     /// Ends a space. No CPU may run it.
@@ -235,9 +254,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             self.stock.machine.breathe();
             let outcome = self.resolve(id, va, access);
             va = match outcome {
-                Outcome::OutOfMemory | Outcome::OverLimit | Outcome::NoHugePage(_) => {
-                    return Err(RangeError::NoMemory);
+                Outcome::OverLimit => {
+                    let limit = id.pin(&self.stock).and_then(|space| space.charge.limit());
+                    return Err(limit.map_or(RangeError::NoSpace, RangeError::OverLimit));
                 }
+                Outcome::OutOfMemory | Outcome::NoHugePage(_) => return Err(RangeError::NoMemory),
                 Outcome::Refused(Refusal::NoSpace) => return Err(RangeError::NoSpace),
                 Outcome::Refused(_) | Outcome::Userfault(_) => return Err(RangeError::Hole(va)),
                 Outcome::Mapped(order) => va.align_down(order.bytes()).add(order.bytes().get()),
@@ -320,6 +341,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn pages(&self, id: SpaceId) -> Option<Pages> {
         let _reading = self.stock.reading();
         Some(id.peek(&self.stock)?.pages())
+    }
+    /// Frames of page tables and records that are charged to the space. With its [`pages`](Manager::pages), but for those of
+    /// pools, they are what a limit limits.
+    pub fn records(&self, id: SpaceId) -> Option<Pages> {
+        let _reading = self.stock.reading();
+        Some(id.peek(&self.stock)?.charge.records())
     }
     /// Has the entries of a range read, if there is such a space. Entries change under the reader, who may do anything
     /// meanwhile: what it gets are copies.

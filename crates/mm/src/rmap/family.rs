@@ -4,7 +4,7 @@
 use super::shifts::Shifts;
 use crate::flush::Target;
 use crate::frame::{Index, Origin, Shift};
-use crate::stock::{NoBlock, Record, Stock, record};
+use crate::stock::{Charge, NoRecord, Record, Stock, record};
 use crate::sync::{AtomicU64, Ordering, Spin};
 use crate::table::{Half, Paging, Tables};
 use core::ops::Deref;
@@ -162,9 +162,10 @@ impl Member {
     pub(crate) fn join<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
+        charge: &Charge,
         parent: &Member,
-    ) -> Result<(), NoBlock> {
-        self.shifts.copy(stock, &parent.shifts)?;
+    ) -> Result<(), NoRecord> {
+        self.shifts.copy(stock, charge, &parent.shifts)?;
         let home = Member::in_frame(stock, parent.family());
         self.family.store(parent.family().get(), Ordering::Relaxed);
         self.depth.store(parent.depth() + 1, Ordering::Relaxed);

@@ -14,7 +14,7 @@
 //! **Locking.** Changed by who holds the space's writer; read at any time by who has the space pinned.
 
 use crate::frame::{Claim, Shift};
-use crate::stock::{NoBlock, Stock, Words, words};
+use crate::stock::{Charge, NoRecord, Stock, Words, words};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
@@ -38,14 +38,21 @@ impl Shifts {
         &'a self,
         stock: &Stock<'m, M, P>,
     ) -> impl Iterator<Item = &'a AtomicU64> + use<'a, 'm, M, P> {
+        let more = self.frames(stock).flat_map(|page| page[..PER_FRAME].iter());
+        self.inline.iter().chain(more)
+    }
+    /// The frames with those that do not fit in.
+    pub(crate) fn frames<'a, 'm: 'a, M: Machine, P: Paging>(
+        &'a self,
+        stock: &Stock<'m, M, P>,
+    ) -> impl Iterator<Item = &'a Words> + use<'a, 'm, M, P> {
         let machine = stock.machine;
         let mut next = self.more.load(Ordering::Acquire);
-        let frames = core::iter::from_fn(move || {
+        core::iter::from_fn(move || {
             let page: &'a Words = words(machine, Frame::new(next.checked_sub(1)?).pa());
             next = page[LINK].load(Ordering::Acquire);
-            Some(page[..PER_FRAME].iter())
-        });
-        self.inline.iter().chain(frames.flatten())
+            Some(page)
+        })
     }
     /// All of them but [`Shift::NONE`], which every space has.
     pub(crate) fn iter<'a, 'm: 'a, M: Machine, P: Paging>(
@@ -60,9 +67,10 @@ impl Shifts {
     pub(crate) fn note<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
+        charge: &Charge,
         shift: Shift,
         has: impl Fn(Shift) -> bool,
-    ) -> Result<(), NoBlock> {
+    ) -> Result<(), NoRecord> {
         if shift == Shift::NONE || self.iter(stock).any(|known| known == shift) {
             return Ok(());
         }
@@ -78,7 +86,7 @@ impl Shifts {
             }
         }
         // With a frame refused, what has become free has to do.
-        match (left * 2 > all).then(|| self.grow(stock)) {
+        match (left * 2 > all).then(|| self.grow(stock, charge)) {
             Some(Err(none)) if left == all => return Err(none),
             _ => {}
         }
@@ -93,8 +101,12 @@ impl Shifts {
         }
         free.is_some()
     }
-    fn grow<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Result<(), NoBlock> {
-        let (frame, _) = stock.claim_cleared(Owner::Records)?.give();
+    fn grow<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'_, M, P>,
+        charge: &Charge,
+    ) -> Result<(), NoRecord> {
+        let (frame, _) = stock.claim_charged(charge, Owner::Records)?.give();
         let page: &Words = words(stock.machine, frame.pa());
         page[LINK].store(self.more.load(Ordering::Relaxed), Ordering::Relaxed);
         self.more.store(frame.get() + 1, Ordering::Release);
@@ -105,9 +117,10 @@ impl Shifts {
     pub(super) fn copy<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
+        charge: &Charge,
         from: &Shifts,
-    ) -> Result<(), NoBlock> {
-        from.iter(stock).try_for_each(|shift| self.note(stock, shift, |_| true))
+    ) -> Result<(), NoRecord> {
+        from.iter(stock).try_for_each(|shift| self.note(stock, charge, shift, |_| true))
     }
     /// Gives all memory back. Nobody looks any more.
     pub(super) fn dissolve<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {

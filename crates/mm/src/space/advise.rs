@@ -7,7 +7,7 @@ use super::record::Space;
 use super::split_leaf;
 use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
-use crate::stock::Stock;
+use crate::stock::{Charge, Stock};
 use crate::table::{Attrs, Blocked, Entry, Paging, Slot, SoftKind, Spare, Tables};
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Level, VaRange};
@@ -56,7 +56,7 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     let flags = |set: Flags, clear: Flags| -> Result<(), RangeError> {
         let change = |a: Area| Some((a.flags.without(clear).with(set), a.tag));
         space.areas.admit(stock.machine, range, change, None, 0)?;
-        space.areas.prepare(stock)?;
+        space.areas.prepare(stock, &space.charge)?;
         space.areas.change(stock.machine, range, change);
         Ok(())
     };
@@ -73,11 +73,60 @@ pub(crate) fn advise<M: Machine, P: Paging>(
             gather.settle();
         }
         Advice::PopulateRead | Advice::PopulateWrite => {}
-        Advice::GuardInstall => guard(stock, space, &mut gather, range)?,
+        Advice::GuardInstall => {
+            // All tables are charged before anything goes: what is refused leaves no trace.
+            let paid = Prepaid::of(stock, space, range)?;
+            guard(stock, space, &mut gather, range, paid)?;
+        }
         Advice::GuardRemove => unguard(stock, space, range),
     }
     gather.flush();
     Ok(())
+}
+
+/// Tables that were charged and not made yet. What is left is given back.
+struct Prepaid<'a, M: Machine> {
+    machine: &'a M,
+    charge: &'a Charge,
+    left: u64,
+}
+
+impl<'a, M: Machine> Prepaid<'a, M> {
+    /// For the tables that base entries of all of `range` need and that are not there.
+    fn of<'m: 'a, P: Paging>(
+        stock: &Stock<'m, M, P>,
+        space: &'a Space,
+        range: VaRange,
+    ) -> Result<Self, RangeError> {
+        let tables: Tables<'_, M, P> = space.tables(stock);
+        let (mut rest, mut left) = (range, 0);
+        while !rest.is_empty() {
+            let (missing, next) = tables.missing_at(rest);
+            left += missing.get();
+            rest = VaRange::new(next, range.end()).expect("it goes on inside the range");
+        }
+        space.charge.charge_records(stock.machine.me(), left)?;
+        Ok(Prepaid { machine: stock.machine, charge: &space.charge, left })
+    }
+    fn refill<P: Paging>(
+        &mut self,
+        stock: &Stock<'_, M, P>,
+        spare: &mut Spare,
+    ) -> Result<(), RangeError> {
+        if self.left == 0 {
+            // The table of a leaf that went, or one that others removed meanwhile.
+            return Ok(stock.refill_charged(self.charge, spare)?);
+        }
+        stock.refill(spare, spare.len() + 1)?;
+        self.left -= 1;
+        Ok(())
+    }
+}
+
+impl<M: Machine> Drop for Prepaid<'_, M> {
+    fn drop(&mut self) {
+        self.charge.uncharge_records(self.machine.me(), self.left);
+    }
 }
 
 /// Puts guards in the place of whatever is there. Each page becomes one in one step, so a load beside this finds what was there,
@@ -87,6 +136,7 @@ fn guard<'s, 'm, M: Machine, P: Paging>(
     space: &'s Space,
     gather: &mut Gather<'s, 'm, M, P>,
     range: VaRange,
+    mut paid: Prepaid<'_, M>,
 ) -> Result<(), RangeError> {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let zap = Zap::new(stock, space, Guards::Put);
@@ -95,14 +145,14 @@ fn guard<'s, 'm, M: Machine, P: Paging>(
         match tables.ensure(va, Level::BASE, &mut spare) {
             Ok(()) => va = zap.table_of(gather, va, range.end()),
             Err(Blocked::NeedTable(_)) => {
-                done = stock.refill(&mut spare, 1).map_err(RangeError::from);
+                done = paid.refill(stock, &mut spare);
             }
             Err(Blocked::Leaf(level)) => split_leaf(stock, space, &tables, va, level),
             Err(Blocked::Soft(_)) => stock.machine.relax(), // a leaf that is being replaced
             Err(Blocked::Refused(why)) => panic!("{range:?} was checked, and yet: {why}"),
         }
     }
-    stock.drain(&mut spare);
+    stock.drain_charged(&space.charge, &mut spare);
     gather.settle();
     done
 }

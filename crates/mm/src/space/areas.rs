@@ -17,7 +17,7 @@
 
 use super::area::{Area, AreaLimit, Flags};
 use super::node::{Node, Rank};
-use crate::stock::{NoBlock, Stock, words};
+use crate::stock::{Charge, NoRecord, Stock, words};
 use crate::sync::{AtomicU64, Ordering, Sequence};
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
@@ -169,20 +169,22 @@ impl Areas {
     pub(crate) fn prepare<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
-    ) -> Result<(), NoBlock> {
-        self.prepare_for(stock, 3)
+        charge: &Charge,
+    ) -> Result<(), NoRecord> {
+        self.prepare_for(stock, charge, 3)
     }
     /// Takes the nodes that so many insertions can need; a range cut at both ends counts as two.
     pub(crate) fn prepare_for<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
+        charge: &Charge,
         insertions: u64,
-    ) -> Result<(), NoBlock> {
+    ) -> Result<(), NoRecord> {
         // The tree may grow by a level on the way, and by no more.
         let (leaves, inner) = self.needs(stock.machine, insertions);
         for (rank, needed) in [(Rank::Leaf, leaves), (Rank::Inner, inner)] {
             while self.spare[rank as usize].count.load(Ordering::Relaxed) < needed {
-                let (frame, _) = stock.claim_cleared(Owner::Records)?.give();
+                let (frame, _) = stock.claim_charged(charge, Owner::Records)?.give();
                 self.put_spare(self.node(stock.machine, frame), rank);
             }
         }
@@ -484,6 +486,24 @@ impl Areas {
         }
         put.into_iter().for_each(|new| add(*new));
         (gone, come)
+    }
+
+    /// How many nodes there are, spare ones included.
+    #[cfg(feature = "verify")]
+    pub(super) fn count_nodes(&self, machine: &impl Machine) -> u64 {
+        let spare = self.spare.iter().map(|spare| spare.count.load(Ordering::Relaxed)).sum::<u64>();
+        spare + self.root(machine).map_or(0, |root| self.count_below(machine, root))
+    }
+    #[cfg(feature = "verify")]
+    fn count_below(&self, machine: &impl Machine, node: Node<'_>) -> u64 {
+        let below = match node.rank() {
+            Rank::Leaf => 0,
+            Rank::Inner => {
+                let children = (0..node.len()).map(|i| self.child(machine, node, i));
+                children.map(|child| self.count_below(machine, child)).sum()
+            }
+        };
+        1 + below
     }
 
     /// Gives all nodes back. No reader is left.

@@ -5,7 +5,7 @@ use super::areas::Areas;
 use super::gaps::FLOOR;
 use crate::folio::{CpuCount, Folios, Word};
 use crate::frame::Shift;
-use crate::stock::{PerCpu, Stock, Stretches, records};
+use crate::stock::{Charge, PerCpu, Stock, Stretches, records};
 use crate::sync::AtomicU64;
 use crate::table::{Half, Tables, X86_64};
 use alloc::vec;
@@ -89,7 +89,7 @@ fn apply(
     pages: &mut [Page],
     operation: &Operation,
 ) {
-    areas.prepare(stock).unwrap();
+    areas.prepare(stock, &Charge::default()).unwrap();
     let (at, len) = match *operation {
         Operation::Put { at, pages, .. }
         | Operation::Replace { at, pages, .. }
@@ -187,7 +187,7 @@ fn a_tree_of_three_levels_grows_and_shrinks() {
     };
     // A stride that meets every number once in no order.
     for n in (0..count).map(|n| n * 7919 % count) {
-        areas.prepare(&stock).unwrap();
+        areas.prepare(&stock, &Charge::default()).unwrap();
         areas.put(&sim, &Area { range: at(n), flags: Flags::READ, tag: n, shift: Shift::NONE });
     }
     areas.check_gaps(&sim);
@@ -196,7 +196,7 @@ fn a_tree_of_three_levels_grows_and_shrinks() {
         assert_eq!(areas.find(&sim, at(n).end()), None);
     }
     for n in (0..count).map(|n| n * 104_729 % count) {
-        areas.prepare(&stock).unwrap();
+        areas.prepare(&stock, &Charge::default()).unwrap();
         areas.change(&sim, at(n), |_| None);
         if n % 10_000 == 0 {
             areas.check_gaps(&sim);

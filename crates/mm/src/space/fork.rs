@@ -8,7 +8,8 @@ use super::record::Space;
 use super::rewrite::Broken;
 use super::zap::{behind, page};
 use crate::flush::Gather;
-use crate::stock::{Stock, record};
+use crate::frame::Claim;
+use crate::stock::{OverLimit, Stock, record};
 use crate::sync::Ordering;
 use crate::table::{Attrs, Blocked, Entry, Gap, Locked, Missing, Paging, Slot, Spare, Tables};
 use foliant_machine::{Machine, Owner};
@@ -22,7 +23,7 @@ pub(crate) fn fork<M: Machine, P: Paging>(
     stamp: u32,
 ) -> Result<SpaceId, RangeError> {
     let _writer = parent.writer.lock(stock.machine);
-    let id = create(stock, stamp, parent.limit(), parent.areas.limit())?;
+    let id = create(stock, stamp, parent.charge.limit(), parent.areas.limit())?;
     let child: &Space = record(stock.machine, id.frame().pa());
     child.thp_off.store(parent.thp_off.load(Ordering::Relaxed), Ordering::Relaxed);
     let fork = Fork { stock, parent, child, from: parent.tables(stock), to: child.tables(stock) };
@@ -47,11 +48,12 @@ struct Fork<'f, 'm, M: Machine, P: Paging> {
 
 impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
     fn run(&self) -> Result<(), RangeError> {
-        self.child.member.join(self.stock, &self.parent.member)?; // before the first entry (rmap::R2)
+        self.child.charge.charge_records(self.stock.machine.me(), 1)?; // it keeps the family's record
+        self.child.member.join(self.stock, &self.child.charge, &self.parent.member)?; // before the first entry (rmap::R2)
         let mut gather = Gather::new(self.stock, &self.parent.member.target);
         let mut spare = Spare::new();
         let done = self.areas(&mut gather, &mut spare);
-        self.stock.drain(&mut spare);
+        self.stock.drain_charged(&self.child.charge, &mut spare);
         gather.settle();
         gather.flush(); // before the child may run: what it shares is written by nobody
         done
@@ -67,7 +69,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
             if area.flags.has(Flags::KERNEL) {
                 continue; // shared with the kernel, not copied: the child has to ask for it itself
             }
-            self.child.areas.prepare(self.stock)?;
+            self.child.areas.prepare(self.stock, &self.child.charge)?;
             // The child was promised nothing: it gets huge pages as long as there are some.
             let flags = match area.flags.huge_order() {
                 Some(_) => area.flags.with(Flags::NORESERVE),
@@ -112,7 +114,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
                 let copy = self.to.lock(va, Level::BASE).expect("just made, and the child's alone");
                 let stop = behind(va, Level::MEGA).min(end);
                 let mut broken = Broken::none();
-                let reached = self.entries(gather, &mut broken, (&locked, &copy), (va, stop));
+                let reached = self.entries(gather, &mut broken, (&locked, &copy), (va, stop))?;
                 drop(copy);
                 let full = gather.is_full();
                 let met = locked.let_go();
@@ -133,7 +135,16 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         broken: &mut Broken,
         (locked, copy): (&Locked<'m, M, P>, &Locked<'m, M, P>),
         (va, end): (Va, Va),
-    ) -> Va {
+    ) -> Result<Va, OverLimit> {
+        // Charged before the first entry: for all that may be there, or, near the limit, for what is.
+        let (me, most) = (self.stock.machine.me(), end.offset_from(va) / FRAME_BYTES);
+        let charged = match self.child.charge(me, most) {
+            Ok(()) => most,
+            Err(_) => {
+                let there = pages_of(locked, (va, end));
+                self.child.charge(me, there).map(|()| there)?
+            }
+        };
         let (mut va, mut pages) = (va, 0);
         while va < end && !gather.is_full() {
             let slot = Slot::of(va, Level::BASE);
@@ -152,9 +163,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
             }
             va = va.add(FRAME_BYTES);
         }
-        let charged = self.child.charge(self.stock.machine.me(), pages);
-        debug_assert!(charged.is_ok(), "the child has the parent's limit and no more pages");
-        va
+        self.child.uncharge(me, charged - pages);
+        Ok(va)
     }
 
     fn leaf(
@@ -168,23 +178,34 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         self.ensure(spare, va, level)?;
         let huge = self.parent.areas.find(self.stock.machine, va);
         let huge = huge.and_then(|area| area.flags.huge_order());
+        let (me, charge) = (self.stock.machine.me(), &self.child.charge);
+        let pages = level.order().expect("leaves end at 1 GiB").pages().get();
         let deposit = match huge {
             Some(_) => None,
-            None => Some(self.stock.claim_cleared(Owner::Table)?),
+            None => {
+                let table = self.stock.claim_charged(charge, Owner::Table)?;
+                if let Err(over) = charge.charge(me, pages) {
+                    self.stock.release_charged(charge, table);
+                    return Err(over.into());
+                }
+                Some(table)
+            }
         };
-        let Ok(locked) = self.from.lock(va, level) else {
-            deposit.into_iter().for_each(|table| self.stock.release(table));
-            return Ok(va);
+        let undo = |deposit: Option<Claim>| {
+            if let Some(table) = deposit {
+                self.stock.release_charged(charge, table);
+                charge.uncharge(me, pages);
+            }
+            Ok(va)
         };
+        let Ok(locked) = self.from.lock(va, level) else { return undo(deposit) };
         let slot = Slot::of(va, level);
         let Entry::Leaf { pa, .. } = locked.entry(slot) else {
             drop(locked);
-            deposit.into_iter().for_each(|table| self.stock.release(table));
-            return Ok(va);
+            return undo(deposit);
         };
         let mut broken = Broken::none();
         let copy = self.to.lock(va, level).expect("just made, and the child's alone");
-        let pages = level.order().expect("leaves end at 1 GiB").pages().get();
         self.stock.add_references(self.stock.head_of(pa.frame()), pages);
         if let Some(table) = deposit {
             self.child.deposit(self.stock, table.give().0);
@@ -192,16 +213,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         copy.set(slot, share(gather, &mut broken, &locked, (slot, whole)));
         drop((copy, locked));
         broken.mend(gather, &self.from, (va, level));
-        let me = self.stock.machine.me();
-        match huge {
-            Some(_) => self.child.count_huge(me, pages),
-            None => {
-                let charged = self.child.charge(me, pages);
-                debug_assert!(
-                    charged.is_ok(),
-                    "the child has the parent's limit and no more pages"
-                );
-            }
+        if huge.is_some() {
+            charge.count_huge(me, pages);
         }
         Ok(whole.end())
     }
@@ -210,11 +223,21 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         loop {
             match self.to.ensure(va, level, spare) {
                 Ok(()) => return Ok(()),
-                Err(Blocked::NeedTable(_)) => self.stock.refill(spare, 1)?,
+                Err(Blocked::NeedTable(_)) => {
+                    self.stock.refill_charged(&self.child.charge, spare)?;
+                }
                 Err(other) => panic!("the child is empty at {va}, and yet: {other}"),
             }
         }
     }
+}
+
+/// How many pages the entries of a table name from one address to another, the shared zero page not counted.
+fn pages_of<M: Machine, P: Paging>(table: &Locked<'_, M, P>, (va, end): (Va, Va)) -> u64 {
+    let slots = (0..end.offset_from(va) / FRAME_BYTES)
+        .map(|n| Slot::of(va.add(n * FRAME_BYTES), Level::BASE));
+    let is_page = |slot: &Slot| matches!(table.entry(*slot), Entry::Leaf { attrs, .. } if !attrs.has(Attrs::SPECIAL));
+    slots.filter(is_page).count() as u64
 }
 
 /// Takes write and exclusive rights off an entry (S5), and returns the word for the other side: the same, never used.

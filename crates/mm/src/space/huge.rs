@@ -136,6 +136,7 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
             if found.level == level {
                 let _ = gather.room(2);
                 if let Ok(table) = tables.detach(va, level, Prune::Emptied) {
+                    space.charge.uncharge_records(stock.machine.me(), 1);
                     gather.remove_table(table);
                 }
             }

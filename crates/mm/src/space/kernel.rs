@@ -35,14 +35,14 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     let (me, pages) = (stock.machine.me(), range.pages().get());
     let area = Area { range, flags, tag: request.tag, shift: Shift::NONE };
     space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
-    space.areas.prepare(stock).map_err(RangeError::from)?;
+    space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
     if let Err(error) = reach(stock, space, range) {
         drop(empty(stock, space, Gather::new(stock, &space.member.target), range)); // tables made in vain
         return Err(error.into());
     }
-    if space.charge(me, pages).is_err() {
+    if let Err(over) = space.charge(me, pages) {
         drop(empty(stock, space, Gather::new(stock, &space.member.target), range));
-        return Err(RangeError::NoMemory.into());
+        return Err(RangeError::from(over).into());
     }
     space.areas.put(stock.machine, &area);
     let writable = if flags.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
@@ -70,11 +70,11 @@ fn reach<M: Machine, P: Paging>(
         match tables.ensure(va, Level::BASE, &mut spare) {
             Ok(()) => va = va.align_down(Level::MEGA.span()).add(Level::MEGA.span().get()),
             Err(Blocked::NeedTable(_)) => {
-                done = stock.refill(&mut spare, 1).map_err(RangeError::from);
+                done = stock.refill_charged(&space.charge, &mut spare).map_err(RangeError::from);
             }
             Err(other) => panic!("no area lies at {va}, and yet: {other}"),
         }
     }
-    stock.drain(&mut spare);
+    stock.drain_charged(&space.charge, &mut spare);
     done
 }

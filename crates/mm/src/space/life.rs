@@ -18,7 +18,7 @@ use crate::flush::Gather;
 use crate::folio::Class;
 use crate::frame::{Identity, Kind};
 use crate::rmap::{Last, Pin};
-use crate::stock::{Name, NoBlock, Stock, record};
+use crate::stock::{Name, NoRecord, OverLimit, Stock, record};
 use crate::sync::Ordering;
 use crate::table::{Half, Paging, Prune};
 use core::ops::Deref;
@@ -45,6 +45,9 @@ impl Deref for Pinned<'_> {
         self.space
     }
 }
+
+/// The frames that every space has: its record and its top table.
+pub(crate) const OWN_FRAMES: u64 = 2;
 
 /// The user half of the format, as a range.
 pub(crate) fn user_half<P: Paging>() -> VaRange {
@@ -90,13 +93,16 @@ pub(crate) fn create<M: Machine, P: Paging>(
     stamp: u32,
     limit: Option<Pages>,
     areas: AreaLimit,
-) -> Result<SpaceId, NoBlock> {
+) -> Result<SpaceId, NoRecord> {
+    if let Some(limit) = limit.filter(|limit| limit.get() < OWN_FRAMES) {
+        return Err(OverLimit(limit).into());
+    }
     let claim = stock.claim(Order::BASE, Class::Unmovable)?;
     let root = match stock.claim_cleared(Owner::Table) {
         Ok(root) => root,
         Err(none) => {
             stock.release(claim);
-            return Err(none);
+            return Err(none.into());
         }
     };
     crate::zero::clear(stock, &claim);
@@ -105,7 +111,8 @@ pub(crate) fn create<M: Machine, P: Paging>(
     let space: &Space = record(stock.machine, frame.pa());
     space.member.target.set_root(root.give().0.pa());
     space.member.found(frame);
-    space.set_limit(limit);
+    space.charge.set_limit(limit);
+    space.charge.charge_records(stock.machine.me(), OWN_FRAMES).expect("looked at above");
     space.areas.set_limit(areas);
     space.tables(stock).share_kernel(&stock.kernel);
     stock.set_identity(frame, Identity::space(stamp));

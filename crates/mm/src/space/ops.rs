@@ -12,12 +12,12 @@ use super::{attrs, split_leaf};
 use crate::flush::{Gather, Remains};
 use crate::frame::Shift;
 use crate::pool::Shortage;
-use crate::stock::{NoBlock, Stock};
+use crate::stock::{NoBlock, NoRecord, OverLimit, Stock};
 use crate::sync::Ordering;
 use crate::table::{Attrs, Entry, Gap, Paging, Prune, Slot, Tables};
 use core::{error, fmt};
 use foliant_machine::Machine;
-use foliant_units::{Bytes, FRAME_BYTES, Level, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Level, Pages, Va, VaRange};
 
 pub(super) const PAGE: Bytes = Bytes::new(FRAME_BYTES);
 /// How many gaps are looked at one by one for a request that is aligned to more than a page.
@@ -79,6 +79,8 @@ pub enum RangeError {
     NoMemory,
     /// The space would have more areas than it may.
     TooManyAreas(AreaLimit),
+    /// The space would be charged for more pages, tables and records than it may.
+    OverLimit(Pages),
 }
 
 /// Why nothing was mapped. Nothing changed.
@@ -101,6 +103,19 @@ pub enum MapError {
 impl From<NoBlock> for RangeError {
     fn from(_: NoBlock) -> RangeError {
         RangeError::NoMemory
+    }
+}
+impl From<NoRecord> for RangeError {
+    fn from(why: NoRecord) -> RangeError {
+        match why {
+            NoRecord::Block => RangeError::NoMemory,
+            NoRecord::Limit(over) => over.into(),
+        }
+    }
+}
+impl From<OverLimit> for RangeError {
+    fn from(OverLimit(limit): OverLimit) -> RangeError {
+        RangeError::OverLimit(limit)
     }
 }
 impl From<TooMany> for RangeError {
@@ -135,6 +150,11 @@ impl fmt::Display for RangeError {
                 write!(f, "{va} lies below {lowest}, the lowest address that may be mapped")
             }
             RangeError::NoMemory => f.write_str("no memory for the space's records"),
+            RangeError::OverLimit(limit) => write!(
+                f,
+                "the space may be charged for {} pages, its tables and records included: unmap some, or make it with a higher limit",
+                limit.get()
+            ),
             RangeError::TooManyAreas(AreaLimit(limit)) => write!(
                 f,
                 "a space may have {limit} areas: unmap some, map them side by side and alike so that they join, or set \
@@ -227,7 +247,7 @@ pub(crate) fn map<M: Machine, P: Paging>(
     let area = Area { range, flags, tag, shift };
     space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
     // Nodes for two areas cut and one put in: what lies there goes only when nothing can fail any more.
-    space.areas.prepare(stock).map_err(RangeError::from)?;
+    space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
     let left = replaced.map(|range| clear_prepared(stock, space, range));
     space.areas.put(stock.machine, &area);
     drop(writer);
@@ -339,7 +359,7 @@ pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
 ) -> Result<Remains<'s, 'm, M, P>, RangeError> {
     huge::whole(stock, space, range)?;
     space.areas.admit(stock.machine, range, |_| None, None, 0)?;
-    space.areas.prepare(stock)?;
+    space.areas.prepare(stock, &space.charge)?;
     Ok(clear_prepared(stock, space, range))
 }
 
@@ -385,7 +405,7 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     huge::whole(stock, space, range)?;
     let change = |area: Area| Some((area.flags.without(Flags::RIGHTS).with(rights), area.tag));
     space.areas.admit(stock.machine, range, change, None, 0)?;
-    space.areas.prepare(stock)?;
+    space.areas.prepare(stock, &space.charge)?;
     space.areas.change(stock.machine, range, change);
     let mut gather = Gather::new(stock, &space.member.target);
     change_entries(stock, space, range, &mut gather, |old| {
@@ -484,7 +504,7 @@ pub(crate) fn grow<M: Machine, P: Paging>(
     }
     let area = Area { range: VaRange::new(va, above.range.start())?, ..above };
     space.areas.admit(stock.machine, area.range, |_| None, Some(&area), 0).ok()?;
-    space.areas.prepare(stock).ok()?;
+    space.areas.prepare(stock, &space.charge).ok()?;
     space.areas.put(stock.machine, &area);
     Some(())
 }

@@ -3,21 +3,11 @@
 
 use super::areas::Areas;
 use crate::rmap::Member;
-use crate::stock::{Event, Record, Stock, record, words};
+use crate::stock::{Charge, Event, OverLimit, Record, Stock, record, words};
 use crate::sync::{AtomicU64, Ordering, Spin};
 use crate::table::{Paging, Spare, Tables};
 use foliant_machine::Machine;
 use foliant_units::{Cpu, Frame, Pages};
-
-/// How many lines the page count of a space is spread over, so that CPUs that fault together share none.
-const SHARDS: usize = 16;
-
-/// A count of pages on a cache line of its own.
-#[derive(Default)]
-#[repr(C, align(64))]
-struct Shard {
-    pages: AtomicU64,
-}
 
 /// An address space. All words; valid when cleared.
 ///
@@ -33,22 +23,15 @@ pub(crate) struct Space {
     ending: AtomicU64, // [a]
     /// Non-zero: the process switched large folios off for itself.
     pub(super) thp_off: AtomicU64, // [a]
-    /// One more than the pages that may be charged; 0 stands for no limit.
-    limit: AtomicU64, // [c] once pages are charged
-    limited: AtomicU64,      // [a] pages charged, kept only under a limit
+    pub(crate) charge: Charge, // [a]
     deposits: AtomicU64,     // [d] frame number of the first table kept for a leaf's split, or 0
     depositing: Spin,        // [d]
-    shards: [Shard; SHARDS], // [a]
 }
 
 // SAFETY: words and structs of words.
 unsafe impl Record for Space {}
 const _: () = assert!(size_of::<Space>() <= 4096);
 const _: () = assert!(core::mem::offset_of!(Space, member) == 0);
-
-/// The charge was refused: it would exceed the space's limit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct OverLimit;
 
 impl Space {
     /// The space that a family's member is.
@@ -81,57 +64,37 @@ impl Space {
 
     /// Pages mapped, each counted once per entry.
     pub(crate) fn pages(&self) -> Pages {
-        let sum = self.shards.iter().map(|s| s.pages.load(Ordering::Relaxed));
-        Pages::new(sum.fold(0, u64::wrapping_add))
+        self.charge.pages()
     }
     /// Counts `pages` as the space's, unless that exceeds its limit.
     pub(crate) fn charge(&self, cpu: Cpu, pages: u64) -> Result<(), OverLimit> {
-        let limit = self.limit.load(Ordering::Relaxed);
-        if limit != 0 {
-            let before = self.limited.fetch_add(pages, Ordering::Relaxed);
-            if before + pages >= limit {
-                self.limited.fetch_sub(pages, Ordering::Relaxed);
-                return Err(OverLimit);
-            }
-        }
-        self.shards[cpu.index() % SHARDS].pages.fetch_add(pages, Ordering::Relaxed);
-        Ok(())
+        self.charge.charge(cpu, pages)
     }
     /// Whether `pages` more would be admitted by [`charge`](Self::charge) now.
     pub(crate) fn admits(&self, pages: u64) -> bool {
-        let limit = self.limit.load(Ordering::Relaxed);
-        limit == 0 || self.limited.load(Ordering::Relaxed).saturating_add(pages) < limit
+        self.charge.admits(pages)
     }
     pub(crate) fn uncharge(&self, cpu: Cpu, pages: u64) {
-        if self.limit.load(Ordering::Relaxed) != 0 {
-            self.limited.fetch_sub(pages, Ordering::Relaxed);
-        }
-        self.shards[cpu.index() % SHARDS].pages.fetch_sub(pages, Ordering::Relaxed);
+        self.charge.uncharge(cpu, pages);
     }
     /// Counts pages of the pools, which are charged to nobody: they were paid for when the pool was filled.
     pub(crate) fn count_huge(&self, cpu: Cpu, pages: u64) {
-        self.shards[cpu.index() % SHARDS].pages.fetch_add(pages, Ordering::Relaxed);
+        self.charge.count_huge(cpu, pages);
     }
     pub(crate) fn uncount_huge(&self, cpu: Cpu, pages: u64) {
-        self.shards[cpu.index() % SHARDS].pages.fetch_sub(pages, Ordering::Relaxed);
-    }
-    pub(super) fn limit(&self) -> Option<Pages> {
-        self.limit.load(Ordering::Relaxed).checked_sub(1).map(Pages::new)
-    }
-    /// Sets the limit; before the first page is charged.
-    pub(super) fn set_limit(&self, limit: Option<Pages>) {
-        let word = limit.map_or(0, |pages| pages.get().saturating_add(1));
-        self.limit.store(word, Ordering::Relaxed);
+        self.charge.uncount_huge(cpu, pages);
     }
 
-    /// Keeps a cleared table for the split of a leaf that is about to be mapped, so that splitting needs no memory.
+    /// Keeps a cleared table, charged already, for the split of a leaf that is about to be mapped, so that splitting needs no
+    /// memory.
     pub(crate) fn deposit<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, table: Frame) {
         let _held = self.depositing.lock(stock.machine);
         let next = self.deposits.load(Ordering::Relaxed);
         words(stock.machine, table.pa())[0].store(next, Ordering::Relaxed);
         self.deposits.store(table.get(), Ordering::Relaxed);
     }
-    /// Takes the table of a leaf that is split or gone. From here on it counts as made, whether it is used or given back.
+    /// Takes the table of a leaf that is split or gone. From here on it counts as made, whether it is used or given back;
+    /// it stays charged as long as it is there.
     pub(crate) fn withdraw<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
@@ -146,6 +109,22 @@ impl Space {
         let claim = crate::frame::Claim::state(frame, foliant_units::Order::BASE);
         spare.push(claim).expect("the caller's spare has room");
         stock.count(Event::TableMade);
+    }
+
+    /// The frames of tables and records that the space has, counted one by one (stock::charge C2). Nobody is at work.
+    #[cfg(feature = "verify")]
+    pub(crate) fn recount_records<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Pages {
+        let mut deposits = 0;
+        let mut next = self.deposits.load(Ordering::Relaxed);
+        while next != 0 {
+            deposits += 1;
+            next = words(stock.machine, Frame::new(next).pa())[0].load(Ordering::Relaxed);
+        }
+        let tables = self.tables(stock).count().get();
+        let shifts = self.member.shifts().frames(stock).count() as u64;
+        let founder = self.member.family() == self.member.frame();
+        let own = super::life::OWN_FRAMES + u64::from(!founder);
+        Pages::new(own + tables + deposits + self.areas.count_nodes(stock.machine) + shifts)
     }
 
     pub(crate) fn set_thp(&self, switch: crate::fault::ProcessSwitch) {

@@ -112,7 +112,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
                 .areas
                 .admit(stock.machine, more.range, |_| None, Some(&more), 0)
                 .map_err(RangeError::from)?;
-            space.areas.prepare(stock).map_err(RangeError::from)?;
+            space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
             space.areas.put(stock.machine, &more);
             return Ok(stay);
         }
@@ -125,7 +125,10 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         .map_err(RangeError::from)?;
     pieces.note_shifts(stock, space, (old, target))?;
     // Nodes for the removal of the old area, which cuts two at most, and the new ones that follow.
-    space.areas.prepare_for(stock, 2 + pieces.len() as u64).map_err(RangeError::from)?;
+    space
+        .areas
+        .prepare_for(stock, &space.charge, 2 + pieces.len() as u64)
+        .map_err(RangeError::from)?;
     let moved = relocate(stock, space, old, kept, target.start())?;
     left[1] = Some(empty(stock, space, Gather::new(stock, &space.member.target), old));
     pieces.put(stock, space, (old, target), moved);
@@ -187,7 +190,7 @@ impl Pieces {
         };
         self.iter().try_for_each(|area| {
             let shift = area.shift.moved(old.start(), target.start());
-            Ok(space.member.shifts().note(stock, shift, has)?)
+            Ok(space.member.shifts().note(stock, &space.charge, shift, has)?)
         })
     }
     fn has(&self, shift: Shift, (old, target): (VaRange, VaRange)) -> bool {
@@ -241,7 +244,10 @@ fn relocate<M: Machine, P: Paging>(
 ) -> Result<Moved, RangeError> {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let target = VaRange::sized(to, from.bytes()).expect("checked by the caller");
-    supply(stock, &tables, target)?;
+    if let Err(error) = supply(stock, space, &tables, target) {
+        drop(empty(stock, space, Gather::new(stock, &space.member.target), target)); // tables made in vain
+        return Err(error);
+    }
     space.areas.change(stock.machine, old, |_| None); // S1: faults step back from here on
     let mut gather = Gather::new(stock, &space.member.target);
     let (mut va, mut moved) = (from.start(), Moved::Nothing);
@@ -290,8 +296,9 @@ fn relocate<M: Machine, P: Paging>(
 }
 
 /// Makes the base tables of `range`.
-pub(super) fn supply<M: Machine, P: Paging>(
+fn supply<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
+    space: &Space,
     tables: &Tables<'_, M, P>,
     range: VaRange,
 ) -> Result<(), RangeError> {
@@ -300,10 +307,10 @@ pub(super) fn supply<M: Machine, P: Paging>(
     while va < range.end() {
         match tables.ensure(va, Level::BASE, &mut spare) {
             Ok(()) => va = behind(va, Level::MEGA),
-            Err(Blocked::NeedTable(_)) => stock.refill(&mut spare, 1)?,
+            Err(Blocked::NeedTable(_)) => stock.refill_charged(&space.charge, &mut spare)?,
             Err(other) => panic!("nothing is mapped in {range:?}, and yet: {other}"),
         }
     }
-    stock.drain(&mut spare);
+    stock.drain_charged(&space.charge, &mut spare);
     Ok(())
 }

@@ -175,7 +175,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         drop(locked);
         self.space.uncharge(self.stock.machine.me(), pages);
         self.space.withdraw(self.stock, &mut spare);
-        self.stock.drain(&mut spare);
+        self.stock.drain_charged(&self.space.charge, &mut spare);
         whole.end().min(range.end())
     }
 
@@ -216,6 +216,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         if self.space.areas.overlapping(self.stock.machine, covered).next().is_none() {
             let _ = gather.room(2);
             if let Ok(table) = self.tables.detach(va, level, prune) {
+                self.space.charge.uncharge_records(self.stock.machine.me(), 1);
                 gather.remove_table(table);
             }
         }

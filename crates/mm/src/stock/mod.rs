@@ -18,6 +18,7 @@
 //!
 //! **Not here**: free-block bookkeeping (`folio`), what a descriptor's words mean (`frame`).
 
+mod charge;
 mod claims;
 mod counters;
 mod deferred;
@@ -34,6 +35,7 @@ mod visits;
 
 pub use counters::{Event, SizeEvent, SizeStats};
 
+pub(crate) use charge::{Charge, NoRecord, OverLimit};
 pub use claims::NoBlock;
 pub(crate) use counters::PerCpu;
 pub(crate) use describe::{Described, OWN, SECTION_BYTES, STRETCH_PAGES};

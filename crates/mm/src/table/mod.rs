@@ -58,6 +58,7 @@
 //! **Not here**: allocation, flushes, grace periods, areas, what a fault does.
 mod aarch64;
 mod attrs;
+mod count;
 mod edit;
 mod harvest;
 mod leaves;
