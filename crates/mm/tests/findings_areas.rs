@@ -27,6 +27,7 @@ impl Watcher {
     fn new(sim: Sim) -> Watcher {
         Watcher { sim, reached: AtomicU64::new(0), due: Mutex::new(None) }
     }
+    }
     /// Runs `hook` once, when records are reached for the `nth` time from now on, 1 being the next.
     fn at_reach(&self, nth: u64, hook: impl FnOnce() + Send + 'static) {
         let at = self.reached.load(Ordering::Relaxed) + nth;
@@ -309,4 +310,41 @@ fn finding_k_deposits_and_records_are_charged() {
     mm.unmap(id, range(BASE, 4 * MB)).unwrap();
     assert_eq!(records(id), 4, "the table that hangs in the top table stays");
     finish(&sim, &mm, &[id, child]);
+}
+
+/// Areas that were moved by as many distances as there are of them: each distance was looked for in all areas.
+#[test]
+fn finding_r2_a_move_looks_at_areas_and_at_distances_and_not_at_both() {
+    const AREAS: u64 = 600;
+    let (machine, mm) = watched(64);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    scatter(mm, id, 0..AREAS, 0);
+    let mut most = 0;
+    for n in 0..AREAS {
+        let at = BASE + n * 8192;
+        store(&machine.sim, mm, id, at, n);
+        let to = Move::To(Va::new(at + GB + n * 8192));
+        let (looks, moved) =
+            machine.count(|| mm.remap(id, range(at, 4096), Bytes::new(4096), to).unwrap());
+        assert_eq!(load(&machine.sim, mm, id, moved.start().get()), n);
+        most = most.max(looks);
+    }
+    println!("a move looks at {most} records at most");
+    assert!(most < 20_000, "a move looks at {most} records");
+    // Every one is found where it went, and the places of distances that nobody has are used again.
+    let child = mm.fork(id).unwrap();
+    mm.audit(&[id, child]).unwrap();
+    let records = mm.records(id).unwrap();
+    mm.unmap(id, range(BASE + GB, GB)).unwrap();
+    for n in 0..2 * AREAS {
+        area(mm, id, BASE, 4096);
+        store(&machine.sim, mm, id, BASE, n);
+        let to = BASE + 2 * GB + n * 4096;
+        let to = Move::To(Va::new(to));
+        let moved = mm.remap(id, range(BASE, 4096), Bytes::new(4096), to).unwrap();
+        mm.unmap(id, moved).unwrap();
+    }
+    assert!(mm.records(id).unwrap() <= records, "no frame more");
+    finish(&machine.sim, mm, &[id, child]);
 }

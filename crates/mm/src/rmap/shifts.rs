@@ -5,7 +5,9 @@
 //! ```
 //!
 //! Distances that no area has any more are taken out when the places are all taken, and not sooner. Where that frees less
-//! than half of them there is one frame more, so that it is seldom done.
+//! than half of them there is one frame more, so that it is seldom done. Which ones still are some area's is told by bits,
+//! not by asking for each: a pass over the areas sets one for each of theirs, a pass over the places looks at them. A place
+//! whose bit another one's distance has set stays until the next time.
 //!
 //! **Invariants**
 //! - H1. A shift is noted before the first entry is made under it, and stays while an area has it: none ever changes its
@@ -24,6 +26,9 @@ const INLINE: usize = 24;
 /// Shifts in a frame; its last word links to the next one.
 const PER_FRAME: usize = 511;
 const LINK: usize = 511;
+/// Bits of a frame, as a power of two, and how many places are looked at in one pass by them.
+const BITS: u32 = 15;
+const PER_PASS: usize = 1 << (BITS - 3);
 
 /// See the module's text. All words; valid when cleared.
 #[repr(C)]
@@ -63,35 +68,21 @@ impl Shifts {
         shifts.filter(|word| *word != 0).map(Shift::from_word)
     }
 
-    /// Notes `shift`. `has` says whether an area still has one. May note nothing for lack of memory.
+    /// Notes `shift`. `each` tells all that areas still have, or will have. May note nothing for lack of memory.
     pub(crate) fn note<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
         charge: &Charge,
         shift: Shift,
-        has: impl Fn(Shift) -> bool,
+        each: impl Fn(&mut dyn FnMut(Shift)),
     ) -> Result<(), NoRecord> {
         if shift == Shift::NONE || self.iter(stock).any(|known| known == shift) {
             return Ok(());
         }
-        if self.take_place(stock, shift) {
-            return Ok(());
+        if !self.take_place(stock, shift) {
+            self.make_room(stock, charge, each)?;
+            assert!(self.take_place(stock, shift), "there was room or there is a new frame");
         }
-        let (mut all, mut left) = (0, 0);
-        for place in self.places(stock) {
-            all += 1;
-            match has(Shift::from_word(place.load(Ordering::Relaxed))) {
-                true => left += 1,
-                false => place.store(0, Ordering::Release),
-            }
-        }
-        // With a frame refused, what has become free has to do.
-        match (left * 2 > all).then(|| self.grow(stock, charge)) {
-            Some(Err(none)) if left == all => return Err(none),
-            _ => {}
-        }
-        let noted = self.take_place(stock, shift);
-        assert!(noted, "there was room or there is a new frame");
         Ok(())
     }
     fn take_place<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, shift: Shift) -> bool {
@@ -101,16 +92,51 @@ impl Shifts {
         }
         free.is_some()
     }
-    fn grow<M: Machine, P: Paging>(
+    /// Frees the places of distances that no area has, and adds a frame where those are less than half.
+    fn make_room<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
         charge: &Charge,
+        each: impl Fn(&mut dyn FnMut(Shift)),
     ) -> Result<(), NoRecord> {
-        let (frame, _) = stock.claim_charged(charge, Owner::Records)?.give();
+        let claim = stock.claim_charged(charge, Owner::Records)?;
+        let bits: &Words = words(stock.machine, claim.frame().pa());
+        let all = self.places(stock).count();
+        let passes = 1 + (all / PER_PASS) as u64;
+        for pass in 0..passes {
+            bits.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            each(&mut |shift| {
+                if let Some((word, bit)) = Self::bit(shift.word(), (pass, passes)) {
+                    bits[word].fetch_or(bit, Ordering::Relaxed);
+                }
+            });
+            for place in self.places(stock) {
+                if let Some((word, bit)) = Self::bit(place.load(Ordering::Relaxed), (pass, passes))
+                    && bits[word].load(Ordering::Relaxed) & bit == 0
+                {
+                    place.store(0, Ordering::Release);
+                }
+            }
+        }
+        if self.iter(stock).count() * 2 <= all {
+            stock.release_charged(charge, claim);
+            return Ok(());
+        }
+        bits.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.append(stock, claim);
+        Ok(())
+    }
+    /// The bit of a distance, if it is one of this pass's.
+    fn bit(word: u64, (pass, passes): (u64, u64)) -> Option<(usize, u64)> {
+        let mixed = word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let bit = mixed >> (64 - BITS);
+        ((mixed >> 16) % passes == pass).then_some(((bit / 64) as usize, 1 << (bit % 64)))
+    }
+    fn append<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, claim: Claim) {
+        let (frame, _) = claim.give();
         let page: &Words = words(stock.machine, frame.pa());
         page[LINK].store(self.more.load(Ordering::Relaxed), Ordering::Relaxed);
         self.more.store(frame.get() + 1, Ordering::Release);
-        Ok(())
     }
 
     /// Notes in these, which are empty, all that `from` has. What was noted without memory stays until they are dissolved.
@@ -120,7 +146,17 @@ impl Shifts {
         charge: &Charge,
         from: &Shifts,
     ) -> Result<(), NoRecord> {
-        from.iter(stock).try_for_each(|shift| self.note(stock, charge, shift, |_| true))
+        let mut room = self.inline.iter();
+        for shift in from.iter(stock) {
+            if room.len() == 0 {
+                self.append(stock, stock.claim_charged(charge, Owner::Records)?);
+                let page = self.frames(stock).next().expect("just added");
+                room = page[..PER_FRAME].iter();
+            }
+            let place = room.next().expect("there is room");
+            place.store(shift.word(), Ordering::Release);
+        }
+        Ok(())
     }
     /// Gives all memory back. Nobody looks any more.
     pub(super) fn dissolve<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {

@@ -184,17 +184,15 @@ impl Pieces {
         space: &Space,
         (old, target): (VaRange, VaRange),
     ) -> Result<(), RangeError> {
-        let has = |shift| {
-            let mut all = space.areas.overlapping(stock.machine, user_half::<P>());
-            all.any(|area| area.shift == shift) || self.has(shift, (old, target))
+        let moved = |area: Area| area.shift.moved(old.start(), target.start());
+        let each = |tell: &mut dyn FnMut(Shift)| {
+            let all = space.areas.overlapping(stock.machine, user_half::<P>());
+            all.for_each(|area| tell(area.shift));
+            self.iter().for_each(|area| tell(moved(area)));
         };
         self.iter().try_for_each(|area| {
-            let shift = area.shift.moved(old.start(), target.start());
-            Ok(space.member.shifts().note(stock, &space.charge, shift, has)?)
+            Ok(space.member.shifts().note(stock, &space.charge, moved(area), each)?)
         })
-    }
-    fn has(&self, shift: Shift, (old, target): (VaRange, VaRange)) -> bool {
-        self.iter().any(|area| area.shift.moved(old.start(), target.start()) == shift)
     }
     /// Puts them in at their new place, the last one up to its end. Where no entry was moved they are as never moved.
     fn put<M: Machine, P: Paging>(
