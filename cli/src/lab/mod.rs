@@ -2,6 +2,7 @@
 //!
 //! **Not here**: the scenarios (`foliant-lab`); the comparison with the kernel (`truth`).
 
+mod deadlines;
 mod hugetlb;
 pub(crate) mod show;
 pub(crate) mod thpscale;
@@ -26,6 +27,9 @@ pub(crate) fn run(args: &Lab) -> Done {
     #[cfg(target_arch = "x86_64")]
     if name == "zero" && words.is_empty() {
         return zero::run(args);
+    }
+    if name == "deadlines" {
+        return deadlines::run(words);
     }
     if let Some(option) = args.here.given() {
         return Err(Failure::new(format_args!(

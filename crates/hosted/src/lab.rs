@@ -2,13 +2,12 @@
 
 use crate::machine::{self, Process, clock};
 use crate::memory::Memory;
-use foliant::folio::{CpuCount, Folios, Words};
+use foliant::folio::{CpuCount, Folios, Word, Words};
 use foliant::zero::{Clearing, Far, Pace, ZeroGrain};
 use foliant_units::{Bytes, FRAME_BYTES, FrameRange, Nanos, Order};
 use foliant_x86::{Choice, Clear, ClearPlan, Features, Line, TscClock, X86, ticks};
 use serde::Serialize;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +151,7 @@ pub fn measure(asked: &Asked, progress: impl Fn(u32, u32)) -> Result<Measurement
     let mut ways = ways(&mut memory, &features, choice.plan, (&clock, &lines))?;
     let frames = memory.frames();
     let need = Folios::layout(&[frames], CpuCount(1)).unwrap_or(Words(0));
-    let lent: Vec<AtomicU64> = (0..need.0).map(|_| AtomicU64::new(0)).collect();
+    let lent: Vec<Word> = (0..need.0).map(|_| Word::new(0)).collect();
     let folios = Folios::new(&[frames], CpuCount(1), &lent).ok();
     folios.iter().for_each(|folios| folios.declare_zero(frames));
     let unknown = |range: FrameRange| folios.as_ref().map_or(Some(range), |f| f.unknown(range));

@@ -14,6 +14,9 @@
 #[cfg(test)]
 extern crate alloc;
 
+#[cfg(feature = "steps")]
+extern crate std;
+
 #[cfg(feature = "x86_64")]
 pub mod adapt;
 pub mod compact;
@@ -37,3 +40,4 @@ pub use fault::{Access, Outcome, Policy};
 pub use flush::FlushGrain;
 pub use manager::Manager;
 pub use stock::{Event, NoBlock, Reference, SizeEvent, SizeStats};
+pub use sync::steps;

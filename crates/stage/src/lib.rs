@@ -19,6 +19,10 @@
 //! **Not here**: scenarios (`foliant-lab`), what a fault does (`foliant`).
 #![forbid(unsafe_code)]
 
+mod deadlines;
+
+pub use deadlines::{DeadlinesError, Row, Scale, deadlines};
+
 use foliant::folio::CpuCount;
 use foliant::manager::{Setup, SetupError};
 use foliant::space::SpaceId;

@@ -36,13 +36,12 @@
 //! taking a range away again.
 //!
 //! ```
-//! use core::sync::atomic::AtomicU64;
-//! use foliant::folio::{Class, CpuCount, Folios};
+//! use foliant::folio::{Class, CpuCount, Folios, Word};
 //! use foliant_units::{Cpu, Frame, FrameRange, Order, Pages};
 //!
 //! let memory = [FrameRange::new(Frame::new(0x100), Pages::new(0x4000)).unwrap()];
 //! let need = Folios::layout(&memory, CpuCount(2)).unwrap();
-//! let lent: Vec<AtomicU64> = (0..need.0).map(|_| AtomicU64::new(0)).collect();
+//! let lent: Vec<Word> = (0..need.0).map(|_| Word::new(0)).collect();
 //! let folios = Folios::new(&memory, CpuCount(2), &lent).unwrap();
 //!
 //! let huge = folios.alloc(Cpu(0), Order::MEGA, Class::Movable).unwrap();

@@ -102,7 +102,7 @@ pub use unfold::Unfolded;
 use crate::flush::{FlushGrain, Gather, Target};
 use crate::frame::DESCRIPTOR_BYTES;
 use crate::stock::{Event, Stock};
-use crate::sync::Spin;
+use crate::sync::Long;
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Order, Pages};
@@ -113,7 +113,7 @@ use shares::Shares;
 pub(crate) struct State {
     shares: Shares,
     /// `[s]`
-    splitting: Spin,
+    splitting: Long,
 }
 
 /// The descriptor array of a manager; see the module's text.

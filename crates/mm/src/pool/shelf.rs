@@ -11,7 +11,7 @@ use crate::folio::NODES_MAX;
 use crate::frame::{Flag, Kind, Link};
 use crate::memmap::Huge;
 use crate::stock::Stock;
-use crate::sync::{AtomicU64, Held, Ordering, Spin};
+use crate::sync::{AtomicU64, Held, Long, Ordering, Spin};
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Frame, Node, Order};
@@ -33,7 +33,7 @@ struct Shelf {
 pub(super) struct Pool {
     lock: Spin,
     /// Held by who changes how many pages there are, batch by batch.
-    pub(super) resizing: Spin,
+    pub(super) resizing: Long,
     /// How often a size was asked for: the last one to ask goes on.
     pub(super) requests: AtomicU64,
     shelves: [Shelf; NODES_MAX],

@@ -21,6 +21,7 @@ use crate::folio::Class;
 use crate::frame::{
     Claim, DESCRIPTOR_BYTES, Identity, Link, ORIGIN, Origin, References, TALLY, word_at,
 };
+use crate::sync::{Inside, Place};
 use crate::table::{Attrs, Blocked, Entry, Paging, Slot, Spare};
 use foliant_machine::{KernelFault, Machine, Owner};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Level, Order, Pages, Va, VaRange};
@@ -67,6 +68,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                     // Cleared before anybody waits for the stretch.
                     let leaf = self.claim_leaf(block);
                     if self.stretches.change(block, Stretch::Absent, Stretch::Moving) {
+                        let _inside = Inside::enter(Place::Moving);
                         let done = self.populate(block, leaf);
                         let now = if done.is_ok() { Stretch::Ready } else { Stretch::Absent };
                         self.stretches.change(block, Stretch::Moving, now);

@@ -8,14 +8,20 @@
 //! reach wait until every reader that might still hold it is gone. All spinning goes through
 //! [`Cpus::relax`](foliant_machine::Cpus::relax), so a spinning CPU still serves shootdowns.
 //!
+//! [`Long`] is a `Spin` that is held over long work. Under the feature `steps` accesses are counted, and how long a CPU stays
+//! in each of these ([`steps`]).
+//!
 //! [`Outside`] is the right to reach a breathing point: whoever is in none of these has it.
 //!
 //! **Not here**: the lock of a page table, which is a bit of the word that points to it (`table`).
 
+#[cfg(all(feature = "steps", not(loom)))]
+mod counting;
 mod grace;
 mod outside;
 mod sequence;
 mod spin;
+pub mod steps;
 
 #[cfg(all(loom, test))]
 pub(crate) mod loom_host;
@@ -25,9 +31,15 @@ mod loom_tests;
 pub(crate) use grace::{Grace, GraceSlot};
 pub(crate) use outside::Outside;
 pub(crate) use sequence::Sequence;
-pub(crate) use spin::{Held, Spin};
+pub(crate) use spin::{Held, Long, Spin};
+pub(crate) use steps::{Inside, Place};
 
+#[cfg(all(feature = "steps", not(loom)))]
+pub(crate) use counting::AtomicU64;
+
+#[cfg(all(not(feature = "steps"), not(all(loom, test))))]
+pub(crate) use core::sync::atomic::AtomicU64;
 #[cfg(not(all(loom, test)))]
-pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use core::sync::atomic::{AtomicU32, Ordering, fence};
 #[cfg(all(loom, test))]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

@@ -12,6 +12,7 @@
 //! - O1. Only a call of the face makes an [`Outside`], before it takes anything. It is handed down by `&mut` alone, so whoever
 //!   got none cannot breathe, and whoever lent his to a section cannot while it lasts.
 //! - O2. [`Outside::breathe`] is the only way to the machine's breathing point (`cargo xtask tidy` looks).
+//!   Under the feature `steps` a breath in any of these panics (`steps`).
 //! - O3. Who waits for somebody that may be breathing breathes as well instead of spinning.
 
 use foliant_machine::Clock;
@@ -27,6 +28,7 @@ impl Outside {
     }
     /// Lets others run.
     pub(crate) fn breathe(&mut self, clock: &impl Clock) {
+        super::steps::breath();
         clock.breathe();
     }
 }

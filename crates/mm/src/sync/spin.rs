@@ -2,7 +2,7 @@
 //! its waiters are CPUs, at most one attempt each; tickets would make every waiter wait for one that its host has
 //! stopped.
 
-use super::{AtomicU64, Ordering};
+use super::{AtomicU64, Inside, Ordering, Place};
 use foliant_machine::Cpus;
 
 /// A lock without contents: what it guards is named by the field that holds it.
@@ -15,13 +15,29 @@ pub(crate) struct Spin {
 #[must_use]
 pub(crate) struct Held<'a> {
     lock: &'a Spin,
+    _inside: Inside,
+}
+
+/// A lock that is held over long work: a space's writer, the resizing of a pool, a purge.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct Long(Spin);
+
+impl Long {
+    /// Waits for the lock and takes it.
+    pub(crate) fn lock(&self, cpus: &impl Cpus) -> Held<'_> {
+        self.0.lock_in(cpus, Place::Long)
+    }
 }
 
 impl Spin {
     /// Waits for the lock and takes it.
     pub(crate) fn lock(&self, cpus: &impl Cpus) -> Held<'_> {
+        self.lock_in(cpus, Place::Leaf)
+    }
+    fn lock_in(&self, cpus: &impl Cpus, place: Place) -> Held<'_> {
         loop {
-            if let Some(held) = self.try_lock() {
+            if let Some(held) = self.try_lock_in(place) {
                 return held;
             }
             // Those that wait only read, so the line stays with the holder until it lets go.
@@ -30,9 +46,9 @@ impl Spin {
             }
         }
     }
-    fn try_lock(&self) -> Option<Held<'_>> {
+    fn try_lock_in(&self, place: Place) -> Option<Held<'_>> {
         let won = self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
-        won.is_ok().then(|| Held { lock: self })
+        won.is_ok().then(|| Held { lock: self, _inside: Inside::enter(place) })
     }
 }
 

@@ -5,6 +5,7 @@ use super::paging::Paging;
 use super::tables::{Spot, Tables};
 use super::word::{TableAt, WordAt};
 use crate::frame::{Claim, Stale};
+use crate::sync::{Inside, Place};
 use core::{fmt, mem};
 use foliant_machine::{Cpus, PhysMem};
 use foliant_units::{Frame, Level, Order, Pa, Va, VaRange};
@@ -44,6 +45,7 @@ pub struct Locked<'m, M: PhysMem + Cpus, P: Paging> {
     above: WordAt,            // [l] its LOCK bit is ours
     level: Level,             // [c]
     base: Va,                 // [c]
+    inside: Inside,
 }
 
 impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
@@ -67,7 +69,8 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
                 tables.machine().relax();
             } else if above.swap(tables.machine(), word, word | P::LOCK).is_ok() {
                 let base = va.align_down(level.up().span());
-                return Some(Locked { tables, table, above, level, base });
+                let inside = Inside::enter(Place::Table);
+                return Some(Locked { tables, table, above, level, base, inside });
             }
         }
     }
@@ -248,9 +251,10 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
         if self.is_empty() { Ok(self.replace(0)) } else { Err(self) }
     }
     /// Replaces the word above by `word` in one step: lock and table go together.
-    pub(super) fn replace(self, word: u64) -> Stale {
+    pub(super) fn replace(mut self, word: u64) -> Stale {
         self.above.store(self.machine(), word);
         let frame = self.table.pa().frame();
+        self.inside.leave();
         mem::forget(self); // the lock bit went with the word
         Stale::unmapped(frame, Order::BASE)
     }

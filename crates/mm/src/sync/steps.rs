@@ -1,0 +1,87 @@
+//! Steps, and where they are taken: for measuring latencies as counts, on a host.
+//!
+//! A step is one access to a word of the manager's records or one call of the machine's; a bulk call counts one for each line
+//! of 64 bytes. What a thread does is counted for that thread: on a simulated machine each CPU is one. Without the feature
+//! `steps` there is nothing of this but a mark without a size.
+//!
+//! **Invariants**
+//! - N1. A breath while a mark is alive is a defect, and panics (`outside`).
+//!
+//! **Not here**: what takes so many steps; the caller says what it asked for.
+
+#[cfg(all(feature = "steps", not(loom)))]
+mod on;
+#[cfg(all(feature = "steps", not(loom)))]
+pub use super::counting::AtomicU64 as Word;
+#[cfg(all(feature = "steps", not(loom)))]
+pub use on::{alone, longest, reset, rested, take, taken};
+
+/// Where a CPU is that others wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In a lock that is held over long work: a space's writer, a pool's resizing, a purge.
+    Long,
+    /// In a leaf lock.
+    Leaf,
+    /// In a page table's lock.
+    Table,
+    /// In a reader's section.
+    Section,
+    /// In a stretch of descriptors that moves.
+    Moving,
+    /// Anywhere: from one breathing point or turn of a spin loop to the next.
+    Unbroken,
+}
+
+impl Place {
+    /// All of them.
+    pub const ALL: [Place; 6] =
+        [Place::Long, Place::Leaf, Place::Table, Place::Section, Place::Moving, Place::Unbroken];
+}
+
+/// Marks the time in a place until it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Inside {
+    #[cfg(all(feature = "steps", not(loom)))]
+    place: Option<Place>,
+}
+
+impl Inside {
+    #[inline]
+    pub(crate) fn enter(place: Place) -> Inside {
+        #[cfg(all(feature = "steps", not(loom)))]
+        {
+            on::enter(place);
+            Inside { place: Some(place) }
+        }
+        #[cfg(not(all(feature = "steps", not(loom))))]
+        {
+            let _ = place;
+            Inside {}
+        }
+    }
+    /// Ends it early, for who is forgotten instead of dropped.
+    #[inline]
+    #[allow(clippy::unused_self, clippy::needless_pass_by_ref_mut, reason = "as the feature says")]
+    pub(crate) fn leave(&mut self) {
+        #[cfg(all(feature = "steps", not(loom)))]
+        if let Some(place) = self.place.take() {
+            on::leave(place);
+        }
+    }
+}
+
+#[cfg(all(feature = "steps", not(loom)))]
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// A breath is taken: a stretch of work ends.
+#[inline]
+pub(crate) fn breath() {
+    #[cfg(all(feature = "steps", not(loom)))]
+    on::breath();
+}

@@ -1,0 +1,105 @@
+//! The counts of each thread.
+
+use super::Place;
+use core::cell::Cell;
+
+const PLACES: usize = Place::ALL.len();
+
+#[derive(Clone, Copy)]
+struct Counts {
+    taken: u64,
+    depth: [u32; PLACES],
+    begun: [u64; PLACES],
+    longest: [u64; PLACES],
+}
+
+impl Counts {
+    const NEW: Counts =
+        Counts { taken: 0, depth: [0; PLACES], begun: [0; PLACES], longest: [0; PLACES] };
+
+    fn end(&mut self, place: Place) {
+        let at = place as usize;
+        self.longest[at] = self.longest[at].max(self.taken - self.begun[at]);
+    }
+}
+
+std::thread_local! {
+    static MINE: Cell<Counts> = const { Cell::new(Counts::NEW) };
+    static TAKEN: Cell<u64> = const { Cell::new(0) };
+}
+
+fn change<R>(change: impl FnOnce(&mut Counts) -> R) -> R {
+    MINE.with(|mine| {
+        let mut counts = mine.get();
+        counts.taken = TAKEN.get();
+        let done = change(&mut counts);
+        mine.set(counts);
+        done
+    })
+}
+
+/// Counts `steps` of this thread.
+#[inline]
+pub fn take(steps: u64) {
+    TAKEN.set(TAKEN.get().wrapping_add(steps));
+}
+/// The steps of this thread so far.
+pub fn taken() -> u64 {
+    TAKEN.get()
+}
+/// The longest stay of this thread in a place since [`reset`].
+pub fn longest(place: Place) -> u64 {
+    change(|counts| {
+        counts.end(Place::Unbroken);
+        counts.longest[place as usize]
+    })
+}
+/// Begins to measure anew.
+pub fn reset() {
+    change(|counts| {
+        counts.longest = [0; PLACES];
+        counts.begun[Place::Unbroken as usize] = counts.taken;
+    });
+}
+/// The thread let others run: an interrupt was taken, a spin loop turned.
+pub fn rested() {
+    change(|counts| {
+        counts.end(Place::Unbroken);
+        counts.begun[Place::Unbroken as usize] = counts.taken;
+    });
+}
+/// Runs the work of another CPU or task on this thread, which is in no place meanwhile.
+pub fn alone<R>(work: impl FnOnce() -> R) -> R {
+    let before = MINE.get();
+    MINE.set(Counts { longest: before.longest, ..Counts::NEW });
+    let done = work();
+    MINE.set(before);
+    done
+}
+
+pub(super) fn enter(place: Place) {
+    change(|counts| {
+        let at = place as usize;
+        if counts.depth[at] == 0 {
+            counts.begun[at] = counts.taken;
+        }
+        counts.depth[at] += 1;
+    });
+}
+pub(super) fn leave(place: Place) {
+    change(|counts| {
+        counts.depth[place as usize] -= 1;
+        if counts.depth[place as usize] == 0 {
+            counts.end(place);
+        }
+    });
+}
+pub(super) fn breath() {
+    let depth = MINE.get().depth;
+    let inside = Place::ALL.into_iter().find(|place| depth[*place as usize] > 0);
+    assert!(
+        inside.is_none(),
+        "a breath in {inside:?}: who waits for it waits for ever (sync::outside)"
+    );
+    rested();
+}
