@@ -7,6 +7,7 @@ use common::*;
 use foliant::fault::Orders;
 use foliant::pool::Budget;
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
+use foliant::vmap::Request;
 use foliant::zero::{Clearing, ZeroGrain};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::Cpus;
@@ -211,4 +212,25 @@ fn finding_r1_unmaps_share_their_grace_periods() {
     let periods = mm.total(Event::GracePeriods) - before;
     assert!((1..=3).contains(&periods), "{periods} periods for {CPUS} unmaps");
     finish(&sim, &mm, &ids);
+}
+
+/// Whoever gave back one range too many purged all that had been given back before, tens of thousands of them.
+#[test]
+fn finding_r9_who_crosses_the_limit_purges_a_slice() {
+    let sim = sim(1, 128);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let request = Request::of(Bytes::new(4096)).without_guard();
+    let most = mm.vmap().lazy_max().get();
+    let all: Vec<Va> = (0..most + 600).map(|_| mm.vmalloc(&request).unwrap().start()).collect();
+    let mut worst = 0;
+    for va in all {
+        let before = mm.total(Event::VmapPurged);
+        mm.vfree(va).unwrap();
+        worst = worst.max(mm.total(Event::VmapPurged) - before);
+    }
+    assert!((1..=256).contains(&worst), "{worst} pages purged at once");
+    assert!(mm.vmap().lazy().get() <= most, "the limit holds");
+    mm.purge_vmalloc();
+    assert_eq!(mm.vmap().lazy().get(), 0, "a purge that is asked for is whole");
+    finish(&sim, &mm, &[]);
 }

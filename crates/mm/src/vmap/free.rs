@@ -46,7 +46,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         let waiting = tree.push_lazy(*area);
         drop(tree);
         if waiting > self.lazy_max().get() {
-            self.purge();
+            self.purge_some();
         }
     }
     /// Takes an area out of the tree whose addresses no CPU has anything cached of.

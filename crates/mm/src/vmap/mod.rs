@@ -60,7 +60,7 @@
 //! **Locking.** `lock` `[l]` guards the tree of ranges, its records and lists; it is held for a few steps of a tree and nothing
 //! is allocated, cleared, flushed or waited for under it. An area that somebody works on is marked in its record, so calls for
 //! different areas do not exclude each other, and a second call for the same one is refused. `purging` `[p]` is held over a
-//! purge; `lock` is taken inside of it. Nothing here is called in a reader's section or under another lock.
+//! purge, or a slice of one; `lock` is taken inside of it. Nothing here is called in a reader's section or under another lock.
 //!
 //! **Not here**: compaction (a [`Short`] says what was missing, and the face gets it), the kernel's own map and stacks, and
 //! which node is near.
@@ -96,7 +96,7 @@ pub use request::{Caller, Contents, Guard, Leaves, Nodes, Request, Rights, Users
 
 use crate::flush::Target;
 use crate::stock::Stock;
-use crate::sync::{AtomicU64, Spin};
+use crate::sync::{AtomicU64, Long, Spin};
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, VaRange};
@@ -108,7 +108,7 @@ const LAZY_BYTES: Bytes = Bytes::new(32 << 20);
 pub(crate) struct State {
     range: VaRange, // [c]
     lock: Spin,
-    purging: Spin,
+    purging: Long,
     root: AtomicU64,       // [l] the tree of areas
     tail: AtomicU64,       // [l] end of the last area
     seed: AtomicU64,       // [l]
@@ -129,7 +129,7 @@ impl State {
         State {
             range,
             lock: Spin::default(),
-            purging: Spin::default(),
+            purging: Long::default(),
             root: zero(),
             tail: AtomicU64::new(range.start().get()),
             seed: zero(),

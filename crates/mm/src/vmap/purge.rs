@@ -8,13 +8,27 @@ use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Pages};
 
+/// Ranges that whoever crosses the limit purges with one flush.
+const SLICE: u64 = 256;
+
 impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
     /// Makes the addresses of all ranges that were given back usable again, with one flush. Says how many pages they have.
     ///
     /// Who is about to change attributes of frames elsewhere calls it first: no old translation of them is left after it.
     pub fn purge(&self) -> Pages {
         let _purging = self.state.purging.lock(self.stock.machine);
-        let (first, pages) = self.open().take_lazy();
+        let taken = self.open().take_lazy();
+        self.purge_taken(taken)
+    }
+    /// Purges a slice of them: for who gives a range back beyond the limit. The work is bounded, and keeps up: each gives one range
+    /// back. Afterwards others may still wait.
+    pub(super) fn purge_some(&self) -> Pages {
+        let _purging = self.state.purging.lock(self.stock.machine);
+        let taken = self.open().take_some_lazy(SLICE);
+        self.purge_taken(taken)
+    }
+    /// Ends what was taken off the list, with one flush. `purging` is held.
+    fn purge_taken(&self, (first, pages): (Id, u64)) -> Pages {
         if first == Id::NONE {
             return Pages::new(0);
         }

@@ -237,6 +237,24 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
         set(&self.state.lazy_pages, 0);
         taken
     }
+    /// Takes at most `most` of them, those that were given back last: the first one, and how many pages they have.
+    pub(super) fn take_some_lazy(&self, most: u64) -> (Id, u64) {
+        let first = Id(get(&self.state.lazy));
+        let (mut next, mut last, mut pages) = (first, None, 0);
+        for _ in 0..most {
+            let Some(id) = next.some() else { break };
+            let area = self.at(id);
+            pages += area.whole().pages().get();
+            next = area.link(Field::Next);
+            last = Some(area);
+        }
+        if let Some(last) = last {
+            last.set(Field::Next, Id::NONE.0);
+        }
+        set(&self.state.lazy, next.0);
+        set(&self.state.lazy_pages, get(&self.state.lazy_pages) - pages);
+        (first, pages)
+    }
     pub(super) fn lazy_pages(&self) -> u64 {
         get(&self.state.lazy_pages)
     }
