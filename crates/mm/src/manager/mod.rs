@@ -249,9 +249,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Makes every page of a range present, as if each had been accessed. Not counted as faults. Others may run between any two.
     fn populate(&self, id: SpaceId, range: VaRange, access: Access) -> Result<(), RangeError> {
-        let mut va = range.start();
+        let (mut va, mut outside) = (range.start(), Outside::at_the_face());
         while va < range.end() {
-            self.stock.machine.breathe();
+            outside.breathe(self.stock.machine);
             let outcome = self.resolve(id, va, access);
             va = match outcome {
                 Outcome::OverLimit => {
