@@ -27,7 +27,6 @@ impl Watcher {
     fn new(sim: Sim) -> Watcher {
         Watcher { sim, reached: AtomicU64::new(0), due: Mutex::new(None) }
     }
-    }
     /// Runs `hook` once, when records are reached for the `nth` time from now on, 1 being the next.
     fn at_reach(&self, nth: u64, hook: impl FnOnce() + Send + 'static) {
         let at = self.reached.load(Ordering::Relaxed) + nth;
