@@ -148,14 +148,16 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         let base = va.align_down(level.span());
         let whole = VaRange::sized(base, level.span()).expect("a leaf lies in the half");
         let mut spare = Spare::new();
-        let huge = self.is_huge(level, va);
+        let Ok(locked) = self.tables.lock(va, level) else { return va };
+        let slot = Slot::of(va, level);
+        let Entry::Leaf { pa, .. } = locked.entry(slot) else { return va };
+        // Under the same lock as the leaf is taken: between two it may be replaced, and none for a moment.
+        let huge = self.stock.identity(pa.frame()).kind() == Kind::Huge;
         if !huge && !range.covers(whole) {
+            drop(locked);
             super::split_leaf(self.stock, self.space, &self.tables, va, level);
             return va;
         }
-        let Ok(locked) = self.tables.lock(va, level) else { return va };
-        let slot = Slot::of(va, level);
-        let Entry::Leaf { .. } = locked.entry(slot) else { return va };
         let word = locked.take(slot);
         let Entry::Leaf { pa, attrs } = P::decode(word, level, slot) else {
             unreachable!("leaves change under the lock only")
@@ -179,14 +181,6 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         whole.end().min(range.end())
     }
 
-    /// Whether a page of a pool is mapped there. A leaf does not become another kind of leaf while the writer's lock is held.
-    fn is_huge(&self, level: Level, va: Va) -> bool {
-        let Ok(locked) = self.tables.lock(va, level) else { return false };
-        match locked.entry(Slot::of(va, level)) {
-            Entry::Leaf { pa, .. } => self.stock.identity(pa.frame()).kind() == Kind::Huge,
-            _ => false,
-        }
-    }
     fn is_promised(&self, va: Va) -> bool {
         let area = self.space.areas.find(self.stock.machine, va);
         area.is_some_and(|area| area.flags.promised().is_some())
