@@ -148,7 +148,10 @@ fn guard<'s, 'm, M: Machine, P: Paging>(
                 done = paid.refill(stock, &mut spare);
             }
             Err(Blocked::Leaf(level)) => split_leaf(stock, space, &tables, va, level),
-            Err(Blocked::Soft(_)) => stock.machine.relax(), // a leaf that is being replaced
+            Err(Blocked::Soft(level)) => {
+                // A leaf that is being replaced, unless it is over by now.
+                tables.lock(va, level).into_iter().for_each(|locked| locked.let_go().wait());
+            }
             Err(Blocked::Refused(why)) => panic!("{range:?} was checked, and yet: {why}"),
         }
     }
