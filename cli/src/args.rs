@@ -5,6 +5,7 @@ use foliant::fault::Defrag;
 use foliant_history::{Plant, Style};
 use foliant_lab::Scenario;
 use foliant_sim::CostModel;
+use foliant_trace::Budget;
 use foliant_trace::replay::{Choice, Percent};
 use foliant_units::{Bytes, CPUS_MAX, Order};
 use std::ffi::OsString;
@@ -47,6 +48,8 @@ pub(crate) struct Replay {
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) machine: Machine,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
     /// Policies, with commas between: the largest size enabled (4k, 16k to 2m), thp (2 MiB or 4 KiB only),
     /// only-64k (that size or 4 KiB)
     #[arg(long, value_name = "LIST", value_parser = policies, default_value = "4k,16k,32k,64k,128k,256k,512k,1m,2m,thp")]
@@ -54,6 +57,21 @@ pub(crate) struct Replay {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How far recordings are trusted.
+#[derive(ClapArgs, Clone, Copy, Debug)]
+pub(crate) struct Trust {
+    /// Memory that what a recording says may take, like 8g; with each GiB goes a minute's work
+    #[arg(long, value_name = "SIZE", value_parser = budget, default_value = "1g")]
+    pub(crate) budget: Bytes,
+}
+
+impl Trust {
+    /// A budget for one recording.
+    pub(crate) fn budget(self) -> Budget {
+        Budget::of(self.budget)
+    }
 }
 
 /// The machine to replay on.
@@ -95,6 +113,8 @@ pub(crate) struct Trace {
     /// A recording made with `foliant record`
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
     /// Print every event
     #[arg(long)]
     pub(crate) dump: bool,
@@ -426,7 +446,14 @@ fn block(text: &str) -> Result<Order, String> {
 }
 
 fn memory(text: &str) -> Result<Bytes, String> {
-    let (least, most) = (Bytes::new(8 << 20), Bytes::new(1 << 40));
+    bytes_within(text, Bytes::new(8 << 20), Bytes::new(1 << 40))
+}
+
+fn budget(text: &str) -> Result<Bytes, String> {
+    bytes_within(text, Bytes::new(64 << 20), Bytes::new(1 << 40))
+}
+
+fn bytes_within(text: &str, least: Bytes, most: Bytes) -> Result<Bytes, String> {
     let bytes = Bytes::parse(text).map_err(|e| e.to_string())?;
     if bytes < least || bytes > most {
         return Err(format!("use {least} to {most}"));

@@ -1,5 +1,6 @@
 //! What went wrong, in one sentence.
 
+use crate::shown;
 use foliant_trace::replay::{PlanError, ReplayError};
 use foliant_trace::{RecordError, TraceError};
 use std::fmt;
@@ -43,7 +44,7 @@ impl Failure {
 
     /// A trace that cannot be read.
     pub(crate) fn reading(path: &Path, error: TraceError) -> Failure {
-        let path = path.display();
+        let path = shown::path(path);
         match error {
             TraceError::Io(e) if e.kind() == ErrorKind::NotFound => Failure::new(format_args!(
                 "there is no file {path}; make one with `foliant record -o {path} -- COMMAND`"
@@ -54,7 +55,23 @@ impl Failure {
     }
 
     pub(crate) fn planning(path: &Path, error: PlanError) -> Failure {
-        Failure::new(format_args!("{}: {error}; record it again", path.display()))
+        match error {
+            PlanError::Unread(error) => Failure::reading(path, error),
+            PlanError::Spent(spent) => Failure::new(format_args!("{}: {spent}", shown::path(path))),
+            error @ PlanError::Broken { .. } => {
+                Failure::new(format_args!("{}: {error}; record it again", shown::path(path)))
+            }
+        }
+    }
+
+    /// A replay that did not come to its end.
+    pub(crate) fn replaying(path: &Path, error: ReplayError) -> Failure {
+        match error {
+            ReplayError::Spent(spent) => {
+                Failure::new(format_args!("{}: {spent}", shown::path(path)))
+            }
+            other => other.into(),
+        }
     }
 
     /// Says the sentence and gives the exit code.
@@ -65,7 +82,7 @@ impl Failure {
             Failure::Code(code) => ExitCode::from(code),
             Failure::Said(what) => Failure::Coded(EXIT, what).report(),
             Failure::Coded(code, what) => {
-                let _ = writeln!(io::stderr(), "foliant: {what}");
+                let _ = writeln!(io::stderr(), "foliant: {}", shown::said(&what));
                 ExitCode::from(code)
             }
         }
@@ -82,14 +99,14 @@ impl From<RecordError> for Failure {
     fn from(error: RecordError) -> Failure {
         match error {
             RecordError::Output { path, why } if why.kind() == ErrorKind::StorageFull => {
-                let path = path.display();
+                let path = shown::path(&path);
                 Failure::new(format_args!(
                     "no room is left for {path}; free some or name another place with -o"
                 ))
             }
             RecordError::Output { path, why } => Failure::new(format_args!(
                 "{} cannot be written ({why}); name another place with -o",
-                path.display()
+                shown::path(&path)
             )),
             other => Failure::new(other),
         }

@@ -1,6 +1,7 @@
 //! The machine-readable form of tables.
 
 use crate::failure::{Done, Failure};
+use crate::shown;
 use crate::table::Replayed;
 use foliant_trace::replay::Row;
 use serde::Serialize;
@@ -51,16 +52,16 @@ pub(crate) struct Policy {
 }
 
 pub(crate) fn file(replayed: &Replayed<'_>) -> File {
-    let Replayed { name, trace, plan, settings, base, rows } = replayed;
+    let Replayed { name, about, plan, settings, base, rows } = replayed;
     File {
         file: (*name).to_owned(),
-        command: trace.header.command.clone(),
-        processor: trace.header.processor.clone(),
-        kernel: trace.header.kernel.clone(),
+        command: about.header.command.clone(),
+        processor: about.header.processor.clone(),
+        kernel: about.header.kernel.clone(),
         recorded_faults: plan.recorded_faults,
         recorded_anonymous_faults: plan.recorded_anonymous_faults,
         other_faults: plan.other_faults(),
-        lost: trace.trailer.lost,
+        lost: about.trailer.lost,
         cpus: settings.cpus,
         memory_bytes: settings.memory_for(plan).get(),
         fragment_percent: settings.fragmented.get(),
@@ -94,5 +95,5 @@ fn policy(row: &Row, base: &Row) -> Policy {
 pub(crate) fn text(value: &impl Serialize) -> Done<String> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| Failure::new(format_args!("JSON cannot be made: {e}")))?;
-    Ok(text + "\n")
+    Ok(shown::json(&text) + "\n")
 }

@@ -14,7 +14,7 @@
 //!   foliant report                 all of it on one page
 //! ```
 //!
-//! Tables and JSON go to standard output, progress and remarks to standard error. Whatever goes wrong is one
+//! Names from recordings are shown with escapes (`shown`). Tables and JSON go to standard output, progress and remarks to standard error. Whatever goes wrong is one
 //! sentence with the value and the way out, and exit code 2. A guest's verdict is the exit code of `boot`.
 //!
 //! **Not here**: what a trace is and how it is replayed (`foliant-trace`).
@@ -33,6 +33,7 @@ mod record;
 mod replay;
 mod report;
 mod scenario;
+mod shown;
 mod sim;
 mod table;
 mod trace;

@@ -2,7 +2,7 @@
 
 use crate::args::Record;
 use crate::failure::{Done, Failure};
-use crate::{progress, table};
+use crate::{progress, shown, table};
 use foliant_trace::record::{Options, Progress};
 use foliant_trace::{Ending, Summary, record_to_file};
 use std::ffi::OsString;
@@ -25,12 +25,12 @@ pub(crate) fn options(command: &[OsString]) -> Done<Options> {
 pub(crate) fn run(args: &Record) -> Done {
     let summary = record_to_file(options(&args.command)?, &args.output)?;
     for line in remarks(&summary) {
-        eprintln!("foliant: {line}");
+        eprintln!("foliant: {}", shown::shown(&line));
     }
     if args.quiet {
         return Ok(());
     }
-    let path = args.output.display();
+    let path = shown::path(&args.output);
     eprintln!(
         "foliant: {path} holds {} events, {} of them faults; see `foliant replay {path}`",
         table::count(summary.trailer.events),

@@ -4,8 +4,10 @@ use crate::args::{Machine, Replay};
 use crate::failure::{Done, Failure, print};
 use crate::table::Replayed;
 use crate::{json, progress, table};
-use foliant_trace::Trace;
 use foliant_trace::replay::{Choice, Plan, Row, Settings, replay_all};
+use foliant_trace::{About, Budget};
+use std::fs::File;
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 /// The recording that the bare command replays.
@@ -15,14 +17,14 @@ pub(crate) const SHIPPED: &[u8] = include_bytes!("../traces/cc.trace");
 pub(crate) fn run(args: &Replay) -> Done {
     let mut files = Vec::new();
     for path in &args.files {
-        let trace = Trace::open(path).map_err(|e| Failure::reading(path, e))?;
-        let plan = Plan::new(&trace.events).map_err(|e| Failure::planning(path, e))?;
-        let settings = settings(&args.machine, &trace);
-        let (base, rows) = rows(&plan, &args.policy.0, &settings)?;
+        let file = File::open(path).map_err(|e| Failure::reading(path, e.into()))?;
+        let (about, plan) = planned(path, BufReader::new(file), &args.trust.budget())?;
+        let settings = settings(&args.machine, &about);
+        let (base, rows) = rows(path, &plan, &args.policy.0, &settings)?;
         let name = path.display().to_string();
-        let (name, trace, plan) = (name.as_str(), &trace, &plan);
+        let (name, about, plan) = (name.as_str(), &about, &plan);
         let replayed =
-            Replayed { name, trace, plan, settings: &settings, base: &base, rows: &rows };
+            Replayed { name, about, plan, settings: &settings, base: &base, rows: &rows };
         if args.json {
             files.push(json::file(&replayed));
         } else {
@@ -32,11 +34,16 @@ pub(crate) fn run(args: &Replay) -> Done {
     if args.json { print(&json::text(&json::Files { files })?) } else { Ok(()) }
 }
 
-pub(crate) fn settings(machine: &Machine, trace: &Trace) -> Settings {
+/// Reads a recording and plans its replay.
+pub(crate) fn planned(path: &Path, input: impl Read, budget: &Budget) -> Done<(About, Plan)> {
+    Plan::read(input, budget).map_err(|e| Failure::planning(path, e))
+}
+
+pub(crate) fn settings(machine: &Machine, about: &About) -> Settings {
     Settings {
         cpus: machine
             .cpus
-            .unwrap_or((trace.header.cpus as usize).clamp(1, foliant_units::CPUS_MAX)),
+            .unwrap_or((about.header.cpus as usize).clamp(1, foliant_units::CPUS_MAX)),
         memory: machine.memory,
         fragmented: machine.fragment,
         defrag: machine.defrag,
@@ -45,7 +52,12 @@ pub(crate) fn settings(machine: &Machine, trace: &Trace) -> Settings {
 }
 
 /// The rows asked for, and the one that they are compared with, which is replayed in any case.
-fn rows(plan: &Plan, choices: &[Choice], settings: &Settings) -> Done<(Row, Vec<Row>)> {
+fn rows(
+    path: &Path,
+    plan: &Plan,
+    choices: &[Choice],
+    settings: &Settings,
+) -> Done<(Row, Vec<Row>)> {
     let mut wanted = choices.to_vec();
     if !wanted.contains(&Choice::BASE) {
         wanted.insert(0, Choice::BASE);
@@ -53,7 +65,7 @@ fn rows(plan: &Plan, choices: &[Choice], settings: &Settings) -> Done<(Row, Vec<
     let bar = progress::bar("replaying", plan.steps() * wanted.len() as u64);
     let all = replay_all(plan, &wanted, settings, |steps| bar.inc(steps));
     bar.finish_and_clear();
-    let mut all = all?;
+    let mut all = all.map_err(|e| Failure::replaying(path, e))?;
     let base = all.iter().find(|row| row.choice == Choice::BASE).cloned();
     let base = base.ok_or_else(|| Failure::new("the row of 4 KiB pages is missing"))?;
     all.retain(|row| choices.contains(&row.choice));
@@ -61,21 +73,18 @@ fn rows(plan: &Plan, choices: &[Choice], settings: &Settings) -> Done<(Row, Vec<
 }
 
 /// That recording.
-pub(crate) fn shipped() -> Done<(Trace, Plan)> {
-    let name = Path::new(SHIPPED_NAME);
-    let trace = Trace::read(SHIPPED).map_err(|e| Failure::reading(name, e))?;
-    let plan = Plan::new(&trace.events).map_err(|e| Failure::planning(name, e))?;
-    Ok((trace, plan))
+pub(crate) fn shipped() -> Done<(About, Plan)> {
+    planned(Path::new(SHIPPED_NAME), SHIPPED, &Budget::default())
 }
 
 /// What the bare command shows: a table of the recording that came with it.
 pub(crate) fn tour() -> Done {
-    let (trace, plan) = shipped()?;
-    let settings = Settings { cpus: trace.header.cpus.max(1) as usize, ..Settings::default() };
-    let (base, rows) = rows(&plan, &Choice::all(), &settings)?;
+    let (about, plan) = shipped()?;
+    let settings = Settings { cpus: about.header.cpus.max(1) as usize, ..Settings::default() };
+    let (base, rows) = rows(Path::new(SHIPPED_NAME), &plan, &Choice::all(), &settings)?;
     let replayed = Replayed {
         name: SHIPPED_NAME,
-        trace: &trace,
+        about: &about,
         plan: &plan,
         settings: &settings,
         base: &base,

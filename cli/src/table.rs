@@ -1,8 +1,9 @@
 //! Tables for people.
 
+use crate::shown::shown;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use foliant_trace::Trace;
+use foliant_trace::About;
 use foliant_trace::replay::{Plan, Row, Settings};
 use foliant_units::Order;
 use std::fmt::Write;
@@ -13,7 +14,7 @@ const PEAK_RATIO_MOST: f64 = 1.05;
 /// A recording and the rows of its replay. The first row is the one of 4 KiB pages.
 pub(crate) struct Replayed<'a> {
     pub(crate) name: &'a str,
-    pub(crate) trace: &'a Trace,
+    pub(crate) about: &'a About,
     pub(crate) plan: &'a Plan,
     pub(crate) settings: &'a Settings,
     pub(crate) base: &'a Row,
@@ -74,10 +75,10 @@ pub(crate) fn mib(bytes: u64) -> String {
 
 /// The heading and the tables of one recording.
 pub(crate) fn replayed(replayed: &Replayed<'_>) -> String {
-    let Replayed { name, trace, plan, settings, base, rows } = replayed;
+    let Replayed { name, about, plan, settings, base, rows } = replayed;
     let mut text = String::new();
-    let command = shorten(&trace.header.command.join(" "), 70);
-    let _ = writeln!(text, "{name}: {command}");
+    let command = shorten(&shown(&about.header.command.join(" ")), 70);
+    let _ = writeln!(text, "{}: {command}", shown(name));
     let fragmented = match settings.fragmented.get() {
         0 => String::new(),
         share => format!(", {share} % of it fragmented, defrag {}", settings.defrag),
@@ -91,10 +92,10 @@ pub(crate) fn replayed(replayed: &Replayed<'_>) -> String {
         count(settings.memory_for(plan).get() >> 20),
         settings.model.name,
     );
-    if !trace.trailer.is_complete() {
-        let _ = writeln!(text, "the recording is not complete: {} faults lost", trace.trailer.lost);
-        for remark in &trace.trailer.remarks {
-            let _ = writeln!(text, "  {remark}");
+    if !about.trailer.is_complete() {
+        let _ = writeln!(text, "the recording is not complete: {} faults lost", about.trailer.lost);
+        for remark in &about.trailer.remarks {
+            let _ = writeln!(text, "  {}", shown(remark));
         }
     }
     text.push('\n');

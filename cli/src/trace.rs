@@ -2,8 +2,11 @@
 
 use crate::args::Trace as Args;
 use crate::failure::{Done, Failure, print};
+use crate::shown::{self, shown};
 use crate::{json, table};
-use foliant_trace::{AreaKind, Description, Ending, Event, Reader, Trace, describe, naive_replay};
+use foliant_trace::{
+    About, AreaKind, Describer, Description, Ending, Event, Naive, Reader, TraceError,
+};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::fs::File;
@@ -13,13 +16,32 @@ pub(crate) fn run(args: &Args) -> Done {
     if args.dump {
         return dump(args);
     }
-    let trace = Trace::open(&args.file).map_err(|e| Failure::reading(&args.file, e))?;
-    let description = describe(&trace.events);
-    let explained = naive_replay(&trace.events);
+    let told = tell(args).map_err(|e| Failure::reading(&args.file, e))?;
     if args.json {
-        return print(&json::text(&object(&trace, &description, explained.mismatched))?);
+        return print(&json::text(&object(&told))?);
     }
-    print(&text(&trace, &description, explained.mismatched))
+    print(&text(&told))
+}
+
+/// What there is to say of a recording.
+struct Told {
+    about: About,
+    description: Description,
+    mismatched: u64,
+}
+
+/// Reads the events once; none is kept.
+fn tell(args: &Args) -> Result<Told, TraceError> {
+    let budget = args.trust.budget();
+    let mut reader = Reader::new(BufReader::new(File::open(&args.file)?), &budget)?;
+    let (mut describer, mut naive) = (Describer::new(&budget), Naive::new(&budget));
+    for event in reader.by_ref() {
+        let event = event?;
+        describer.add(&event)?;
+        naive.add(&event)?;
+    }
+    let (about, description) = (reader.finish()?, describer.finish());
+    Ok(Told { about, description, mismatched: naive.finish().mismatched })
 }
 
 /// Prints events as they are read, so a damaged file is shown up to the damage.
@@ -27,7 +49,8 @@ fn dump(args: &Args) -> Done {
     let failed = |e| Failure::reading(&args.file, e);
     let file = File::open(&args.file).map_err(|e| failed(e.into()))?;
     let mut text = String::new();
-    for event in Reader::new(BufReader::new(file)).map_err(failed)? {
+    let budget = args.trust.budget();
+    for event in Reader::new(BufReader::new(file), &budget).map_err(failed)? {
         let event = match event {
             Ok(event) => event,
             Err(e) => {
@@ -36,7 +59,7 @@ fn dump(args: &Args) -> Done {
             }
         };
         if args.json {
-            let _ = writeln!(text, "{}", event_object(&event));
+            let _ = writeln!(text, "{}", shown::json(&event_object(&event).to_string()));
         } else {
             let Event { time_ns, thread, space, kind } = &event;
             let _ = writeln!(text, "{:>13.6} {thread} {space} {kind:x?}", *time_ns as f64 / 1e6);
@@ -58,31 +81,36 @@ fn event_object(event: &Event) -> Value {
     })
 }
 
-fn ending(trace: &Trace) -> String {
-    match trace.trailer.ending {
+fn ending(about: &About) -> String {
+    match about.trailer.ending {
         Ending::Exited(code) => format!("exit code {code}"),
         Ending::Signaled(signal) => format!("signal {signal}"),
     }
 }
 
-fn text(trace: &Trace, d: &Description, mismatched: u64) -> String {
-    let (header, count) = (&trace.header, table::count);
+fn text(Told { about, description: d, mismatched }: &Told) -> String {
+    let (header, count) = (&about.header, table::count);
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<11}{value}");
     };
-    line("command", table::shorten(&header.command.join(" "), 88));
-    line("ended", ending(trace));
-    line("machine", format!("{}, {} CPUs, {}", header.processor, header.cpus, header.kernel));
+    line("command", table::shorten(&shown(&header.command.join(" ")), 88));
+    line("ended", ending(about));
+    let (processor, kernel) = (shown(&header.processor), shown(&header.kernel));
+    line("machine", format!("{processor}, {} CPUs, {kernel}", header.cpus));
     line(
         "recorder",
-        format!("{}; kinds of accesses from {}", header.recorder, header.access_source.name()),
+        format!(
+            "{}; kinds of accesses from {}",
+            shown(&header.recorder),
+            header.access_source.name()
+        ),
     );
     line("time", format!("{:.3} s, {} events", d.span_ns as f64 / 1e9, count(d.events)));
     let who = [(d.processes, "processes"), (d.threads, "threads"), (d.spaces, "address spaces")];
     line("who", who.map(|(n, what)| format!("{} {what}", count(n))).join(", "));
     for program in &d.programs {
-        line("program", program.clone());
+        line("program", shown(program));
     }
     line("changes", format!("{} calls that changed memory", count(d.changes)));
     line("mapped", format!("{} MiB at most", table::mib(d.peak_mapped.get())));
@@ -91,18 +119,18 @@ fn text(trace: &Trace, d: &Description, mismatched: u64) -> String {
         count(d.faults_all),
         count(d.anonymous_faults()),
         count(d.faults_of_kernel),
-        count(trace.trailer.lost)
+        count(about.trailer.lost)
     );
     line("faults", faults);
     let odd = format!(
         "{} raced, {} stale, {} unexplained",
         d.raced,
         d.stale,
-        d.unexplained.max(mismatched)
+        d.unexplained.max(*mismatched)
     );
     line("", odd);
-    for remark in &trace.trailer.remarks {
-        line("remark", remark.clone());
+    for remark in &about.trailer.remarks {
+        line("remark", shown(remark));
     }
     text.push('\n');
     let heads = ["memory", "areas", "largest MiB", "read faults", "write faults", "exec faults"];
@@ -116,7 +144,7 @@ fn text(trace: &Trace, d: &Description, mismatched: u64) -> String {
     text + &table::columns(&heads, rows)
 }
 
-fn object(trace: &Trace, d: &Description, mismatched: u64) -> Value {
+fn object(Told { about, description: d, mismatched }: &Told) -> Value {
     let kinds = AreaKind::ALL.iter().map(|kind| {
         let (areas, largest) = d.areas[*kind as usize];
         let [read, write, exec] = d.faults[*kind as usize];
@@ -126,13 +154,13 @@ fn object(trace: &Trace, d: &Description, mismatched: u64) -> Value {
         })
     });
     json!({
-        "command": trace.header.command,
-        "ending": ending(trace),
-        "processor": trace.header.processor,
-        "kernel": trace.header.kernel,
-        "cpus": trace.header.cpus,
-        "access_source": trace.header.access_source.name(),
-        "recorder": trace.header.recorder,
+        "command": about.header.command,
+        "ending": ending(about),
+        "processor": about.header.processor,
+        "kernel": about.header.kernel,
+        "cpus": about.header.cpus,
+        "access_source": about.header.access_source.name(),
+        "recorder": about.header.recorder,
         "events": d.events,
         "span_ns": d.span_ns,
         "processes": d.processes,
@@ -146,9 +174,9 @@ fn object(trace: &Trace, d: &Description, mismatched: u64) -> Value {
         "kernel_faults": d.faults_of_kernel,
         "raced": d.raced,
         "stale": d.stale,
-        "unexplained": d.unexplained.max(mismatched),
-        "lost": trace.trailer.lost,
-        "remarks": trace.trailer.remarks,
+        "unexplained": d.unexplained.max(*mismatched),
+        "lost": about.trailer.lost,
+        "remarks": about.trailer.remarks,
         "areas": kinds.collect::<Vec<_>>(),
     })
 }

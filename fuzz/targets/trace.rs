@@ -6,7 +6,9 @@
 #![no_main]
 
 use foliant_trace::replay::{Choice, Plan, Settings, replay};
-use foliant_trace::{Ending, Event, EventKind, Reader, Trace, Writer, describe, naive_replay};
+use foliant_trace::{
+    Budget, Ending, Event, EventKind, Reader, Trace, Writer, describe, naive_replay,
+};
 use foliant_units::Bytes;
 use libfuzzer_sys::fuzz_target;
 
@@ -16,12 +18,19 @@ const REPLAYED_MAX: u64 = 1 << 14;
 fuzz_target!(|data: &[u8]| {
     let Some((how, rest)) = data.split_first() else { return };
     match how % 4 {
-        0 => drop(Trace::read(rest).map_err(|error| error.to_string())),
-        1 => drop(Trace::read(&sealed_header(rest)[..]).map_err(|error| error.to_string())),
+        0 => drop(Trace::read(rest, &budget()).map_err(|error| error.to_string())),
+        1 => drop(
+            Trace::read(&sealed_header(rest)[..], &budget()).map_err(|error| error.to_string()),
+        ),
         // The number of events stands before them: one that does not fit is refused as well.
         _ => block(rest.first().map_or(0, |n| u32::from(*n)), rest.get(1..).unwrap_or_default()),
     }
 });
+
+/// Enough for a block of 4 MiB, and for the machine that replays.
+fn budget() -> Budget {
+    Budget::of(Bytes::new(512 << 20))
+}
 
 /// A file with this header and nothing behind it.
 fn sealed_header(body: &[u8]) -> Vec<u8> {
@@ -48,7 +57,8 @@ fn block(count: u32, raw: &[u8]) {
     file.extend(start);
     file.extend(sum.finalize().to_le_bytes());
     file.extend(packed);
-    let mut reader = Reader::new(&file[..]).expect("the header was written by the crate");
+    let mut reader =
+        Reader::new(&file[..], &budget()).expect("the header was written by the crate");
     let mut events: Vec<Event> = Vec::new();
     for event in reader.by_ref() {
         match event {
@@ -87,18 +97,18 @@ fn written(header: &foliant_trace::Header, events: &[Event]) {
         writer.event(event).expect("what was read can be written");
     }
     writer.finish(Ending::Exited(0), 0, Vec::new()).expect("a file in memory");
-    let again = Trace::read(&file[..]).expect("what was written can be read");
+    let again = Trace::read(&file[..], &Budget::default()).expect("what was written can be read");
     assert_eq!((&again.header, &again.events[..]), (header, events));
 }
 
 fn used(events: &[Event]) {
-    let description = describe(events);
+    let Ok(description) = describe(events, &budget()) else { return };
     assert_eq!(description.events, events.len() as u64);
     if events.iter().any(|event| pages(&event.kind) > REPLAYED_MAX) {
         return;
     }
-    let report = naive_replay(events);
-    let plan = match Plan::new(events) {
+    let Ok(report) = naive_replay(events, &budget()) else { return };
+    let plan = match Plan::new(events, &budget()) {
         Ok(plan) => plan,
         Err(error) => return drop(error.to_string()),
     };

@@ -197,11 +197,11 @@ fn zero(scale: &Scale) -> Done<Row> {
 }
 
 fn faults(_: &Scale) -> Done<Row> {
-    let (trace, plan) = replay::shipped()?;
+    let (about, plan) = replay::shipped()?;
     let large = Choice::parse("64k").map_err(Failure::new)?;
     let build = published::BUILDS.iter().find(|build| build.size == "64k");
     let build = build.ok_or_else(|| missing("the published build"))?;
-    let settings = Settings { cpus: trace.header.cpus.max(1) as usize, ..Settings::default() };
+    let settings = Settings { cpus: about.header.cpus.max(1) as usize, ..Settings::default() };
     let rows = replay_all(&plan, &[Choice::BASE, large], &settings, |_| ())?;
     let [base, chosen] = rows.as_slice() else { return Err(missing("a row of the replay")) };
     let both =

@@ -21,12 +21,14 @@ mod switches;
 
 use crate::args::Check;
 use crate::failure::{Done, Failure, print};
-use crate::{json, progress};
+use crate::{json, progress, replay};
 use foliant_trace::record::{Measured, fix_layout, measure};
 use foliant_trace::replay::{Choice, Plan, Row, Settings, replay_all};
-use foliant_trace::{Ending, Trace};
+use foliant_trace::{About, Budget, Ending};
 use foliant_units::{Bytes, Order};
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::BufReader;
 use std::process::{Command, Stdio};
 use switches::Switches;
 
@@ -57,10 +59,9 @@ pub(crate) fn run(args: &Check) -> Done {
     let switches = Switches::open()?;
     let (orders, skipped) = sizes(args, &switches)?;
     fix_layout()?;
-    let trace = record(&args.command)?;
-    let plan = Plan::new(&trace.events).map_err(Failure::new)?;
+    let (about, plan) = recorded(&args.command)?;
     let choices: Vec<Choice> = orders.iter().map(|order| choice(*order)).collect();
-    let settings = Settings { cpus: trace.header.cpus.max(1) as usize, ..Settings::default() };
+    let settings = Settings { cpus: about.header.cpus.max(1) as usize, ..Settings::default() };
     let rows = replay_all(&plan, &choices, &settings, |_| ())?;
     let bar = progress::bar("running", u64::from(runs) * orders.len() as u64);
     let mut pairs = Vec::new();
@@ -69,7 +70,7 @@ pub(crate) fn run(args: &Check) -> Done {
         let mut measurements = Vec::new();
         for _ in 0..runs {
             bar.set_message(format!("running with {}", order.bytes()));
-            measurements.push(measured(&args.command, &trace)?);
+            measurements.push(measured(&args.command, &about)?);
             bar.inc(1);
         }
         pairs.push(pair(*order, &plan, row, &measurements));
@@ -77,9 +78,9 @@ pub(crate) fn run(args: &Check) -> Done {
     bar.finish_and_clear();
     switches.restore()?;
     if args.json {
-        return print(&json::text(&show::object(&trace, runs, &pairs))?);
+        return print(&json::text(&show::object(&about, runs, &pairs))?);
     }
-    print(&show::text(&trace, runs, &pairs, &skipped))
+    print(&show::text(&about, runs, &pairs, &skipped))
 }
 
 fn choice(order: Order) -> Choice {
@@ -114,7 +115,7 @@ fn sizes(args: &Check, switches: &Switches) -> Done<(Vec<Order>, Vec<Bytes>)> {
 }
 
 /// Records in a process of its own, whose standard output, and so the program's, is thrown away.
-fn record(command: &[OsString]) -> Done<Trace> {
+fn recorded(command: &[OsString]) -> Done<(About, Plan)> {
     let failed = |what: &str, e: std::io::Error| Failure::new(format_args!("{what}: {e}"));
     let dir = tempfile::tempdir().map_err(|e| failed("no temporary folder can be made", e))?;
     let path = dir.path().join("check.trace");
@@ -129,13 +130,15 @@ fn record(command: &[OsString]) -> Done<Trace> {
     if !status.success() {
         return Err(Failure::Told); // the recording said why
     }
-    Trace::open(&path).map_err(|e| Failure::reading(&path, e))
+    let file = File::open(&path).map_err(|e| Failure::reading(&path, e.into()))?;
+    // The program is this user's own: what it did is not bounded, beyond what recording it took.
+    replay::planned(&path, BufReader::new(file), &Budget::unlimited())
 }
 
-fn measured(command: &[OsString], trace: &Trace) -> Done<Measured> {
+fn measured(command: &[OsString], about: &About) -> Done<Measured> {
     let run = measure(command)?;
-    if run.ending != trace.trailer.ending {
-        let (then, now) = (describe(trace.trailer.ending), describe(run.ending));
+    if run.ending != about.trailer.ending {
+        let (then, now) = (describe(about.trailer.ending), describe(run.ending));
         return Err(Failure::new(format_args!(
             "the program ended with {then} while recorded and with {now} while measured; \
              check a command that does the same each time"

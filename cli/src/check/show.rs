@@ -1,8 +1,9 @@
 //! The table and the JSON of a check.
 
 use super::Pair;
+use crate::shown::shown;
 use crate::table;
-use foliant_trace::Trace;
+use foliant_trace::About;
 use foliant_units::Bytes;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -15,14 +16,16 @@ fn off(predicted: u64, measured: u64) -> f64 {
     }
 }
 
-pub(super) fn text(trace: &Trace, runs: u32, pairs: &[Pair], skipped: &[Bytes]) -> String {
+pub(super) fn text(about: &About, runs: u32, pairs: &[Pair], skipped: &[Bytes]) -> String {
     let mut text = String::new();
-    let command = table::shorten(&trace.header.command.join(" "), 90);
+    let command = table::shorten(&shown(&about.header.command.join(" ")), 90);
     let _ = writeln!(text, "{command}");
     let _ = writeln!(
         text,
         "{}, {} CPUs, {}; predicted from one recording with 4 KiB pages, measured {runs} times (median)\n",
-        trace.header.processor, trace.header.cpus, trace.header.kernel
+        shown(&about.header.processor),
+        about.header.cpus,
+        shown(&about.header.kernel)
     );
     let heads = [
         "size",
@@ -61,7 +64,7 @@ pub(super) fn text(trace: &Trace, runs: u32, pairs: &[Pair], skipped: &[Bytes]) 
     text
 }
 
-pub(super) fn object(trace: &Trace, runs: u32, pairs: &[Pair]) -> Value {
+pub(super) fn object(about: &About, runs: u32, pairs: &[Pair]) -> Value {
     let sizes = pairs.iter().map(|pair| {
         let (predicted, measured) = (pair.predicted, pair.measured);
         json!({
@@ -78,10 +81,10 @@ pub(super) fn object(trace: &Trace, runs: u32, pairs: &[Pair]) -> Value {
         })
     });
     json!({
-        "command": trace.header.command,
-        "processor": trace.header.processor,
-        "kernel": trace.header.kernel,
-        "cpus": trace.header.cpus,
+        "command": about.header.command,
+        "processor": about.header.processor,
+        "kernel": about.header.kernel,
+        "cpus": about.header.cpus,
         "runs": runs,
         "sizes": sizes.collect::<Vec<_>>(),
     })

@@ -3,8 +3,8 @@
 use super::gather::{Extent, parsed_replay};
 use crate::failure::{Done, Failure};
 use crate::replay;
-use foliant_trace::Trace;
-use foliant_trace::replay::{Choice, Plan, Row, replay_all};
+use crate::shown::shown;
+use foliant_trace::replay::{Choice, Row, replay_all};
 use std::path::Path;
 
 /// A recording in the command.
@@ -61,16 +61,15 @@ impl Recording {
 pub(crate) fn replay(file: &File) -> Done<Recording> {
     let (path, command) = (Path::new(file.name), file.command());
     let args = parsed_replay(&command)?;
-    let trace = Trace::read(file.bytes).map_err(|e| Failure::reading(path, e))?;
-    let plan = Plan::new(&trace.events).map_err(|e| Failure::planning(path, e))?;
-    let settings = replay::settings(&args.machine, &trace);
+    let (about, plan) = replay::planned(path, file.bytes, &args.trust.budget())?;
+    let settings = replay::settings(&args.machine, &about);
     let rows = replay_all(&plan, &args.policy.0, &settings, |_| {})?;
     if rows.first().map(|row| row.choice) != Some(Choice::BASE) {
         return Err(Failure::new(format_args!("{command} does not begin with 4 KiB pages")));
     }
     Ok(Recording {
         name: path.file_stem().and_then(|stem| stem.to_str()).unwrap_or(file.name),
-        program: crate::table::shorten(&trace.header.command.join(" "), 60),
+        program: crate::table::shorten(&shown(&about.header.command.join(" ")), 60),
         command,
         faults: plan.recorded_anonymous_faults,
         rows,

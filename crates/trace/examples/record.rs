@@ -3,7 +3,7 @@
 //! `-d` decodes instructions even where privilege would permit better; `-c` checks decoding and pages.
 
 use foliant_trace::record::{AccessWish, Options};
-use foliant_trace::{Trace, describe, record_to_file};
+use foliant_trace::{Budget, Trace, describe, record_to_file};
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,7 +30,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     eprintln!("{:#?}", summary.replay);
     eprintln!("{:?} {:?}", summary.agreement, summary.residue);
     eprintln!("unhandled {} bytes {}", summary.unhandled, std::fs::metadata(&file)?.len());
-    let trace = Trace::open(&file)?;
-    eprintln!("{:?}", describe(&trace.events));
+    let budget = Budget::unlimited(); // a recording of one's own
+    let trace = Trace::open(&file, &budget)?;
+    eprintln!("{:?}", describe(&trace.events, &budget)?);
     Ok(())
 }

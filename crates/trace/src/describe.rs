@@ -1,14 +1,16 @@
-//! A summary of a trace: who ran, what was mapped, how it faulted.
+//! A summary of a trace: who ran, what was mapped, how it faulted. What it holds is drawn from a budget ([`crate::budget`]).
 
+use crate::budget::{Budget, Map, Purse, Spent, Thing, cost};
 use crate::event::{
-    Access, AreaKind, Event, EventKind, MapFlags, Origin, Source, SpaceId, Standing, brk_pages,
+    Access, AreaKind, Event, EventKind, Fault, MapFlags, Origin, Source, SpaceId, Standing,
+    brk_pages,
 };
 use crate::lineage::Lineage;
 use foliant_units::{Bytes, VaRange};
 use std::collections::BTreeMap;
 
 /// What is in a trace.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Description {
     /// Events in all.
     pub events: u64,
@@ -42,8 +44,10 @@ pub struct Description {
     pub unexplained: u64,
     /// System calls that changed a space: map, unmap, protect, remap, advise, break.
     pub changes: u64,
-    /// The most that was mapped at once in all spaces together, without special areas.
+    /// The most that was mapped at once in all spaces together, without special areas; `u64::MAX` stands for more than that.
     pub peak_mapped: Bytes,
+    /// What its names are drawn from.
+    held: Option<Purse>,
 }
 
 impl Description {
@@ -55,63 +59,98 @@ impl Description {
 }
 
 /// Describes events as they come, so that a trace need not be in memory.
-#[derive(Default)]
 pub struct Describer {
     lineage: Lineage,
-    spaces: BTreeMap<SpaceId, BTreeMap<u64, (u64, AreaKind, bool)>>,
-    mapped: u64,
+    spaces: BTreeMap<SpaceId, Map<Mapped>>,
+    /// Bytes. A file can have more spaces of 64 PiB than a `u64` has room for.
+    mapped: u128,
     first_ns: Option<u64>,
+    purse: Purse,
     out: Description,
 }
 
-/// Describes a whole trace.
-pub fn describe<'a>(events: impl IntoIterator<Item = &'a Event>) -> Description {
-    let mut describer = Describer::default();
-    for event in events {
-        describer.add(event);
+/// An area, by its start.
+#[derive(Clone, Copy)]
+struct Mapped {
+    end: u64,
+    kind: AreaKind,
+    grows: bool,
+}
+
+impl Mapped {
+    /// What it adds to the memory that is mapped.
+    fn weight(&self, start: u64) -> u128 {
+        if self.kind == AreaKind::Special { 0 } else { u128::from(self.end - start) }
     }
-    describer.finish()
+}
+
+/// Describes a whole trace.
+pub fn describe<'a>(
+    events: impl IntoIterator<Item = &'a Event>,
+    budget: &Budget,
+) -> Result<Description, Spent> {
+    let mut describer = Describer::new(budget);
+    for event in events {
+        describer.add(event)?;
+    }
+    Ok(describer.finish())
 }
 
 impl Describer {
+    /// A describer that draws on this budget.
+    pub fn new(budget: &Budget) -> Describer {
+        Describer {
+            lineage: Lineage::new(),
+            spaces: BTreeMap::new(),
+            mapped: 0,
+            first_ns: None,
+            purse: Purse::new(budget),
+            out: Description::default(),
+        }
+    }
+
     /// Takes in one event; those that break the rules of a trace are skipped.
-    pub fn add(&mut self, event: &Event) {
-        let Ok(died) = self.lineage.apply(event) else { return };
-        if let Some(died) = died
-            && let Some(areas) = self.spaces.remove(&died)
-        {
-            self.mapped -= areas.iter().map(|(s, a)| weight(*s, a)).sum::<u64>();
+    pub fn add(&mut self, event: &Event) -> Result<(), Spent> {
+        self.purse.work(1)?;
+        let Ok(died) = self.lineage.apply(event) else { return Ok(()) };
+        self.purse.take(Thing::Spaces, event.kind.births(), cost::BIRTH)?;
+        if let Some(died) = died {
+            self.died(died)?;
         }
         self.out.events += 1;
         let first = *self.first_ns.get_or_insert(event.time_ns);
-        self.out.span_ns = event.time_ns - first;
+        self.out.span_ns = event.time_ns.saturating_sub(first);
         let space = event.space;
         match &event.kind {
             EventKind::Exec(exec) => {
                 if self.out.processes == 0 {
                     self.out.processes = 1;
                 }
+                self.purse.take_text(&exec.program)?;
                 self.out.programs.push(exec.program.clone());
+                self.born(space, Map::new(self.purse.budget(), Thing::Areas, cost::AREA))?;
                 for area in &exec.areas {
                     let grows = area.flags.contains(MapFlags::GROWSDOWN);
-                    self.map(space, area.range, area.kind, grows);
+                    self.map(space, area.range, area.kind, grows)?;
                 }
             }
             EventKind::Fork { child, .. } => {
                 self.out.processes += 1;
-                let copy = self.spaces.get(&space).cloned().unwrap_or_default();
-                self.mapped += copy.iter().map(|(s, a)| weight(*s, a)).sum::<u64>();
-                self.spaces.insert(*child, copy);
+                if let Some(parent) = self.spaces.get(&space) {
+                    let copy = parent.copy()?;
+                    self.mapped += weight(&copy);
+                    self.born(*child, copy)?;
+                }
             }
             EventKind::Share { process, .. } => self.out.processes += u64::from(*process),
             EventKind::Map(area) => {
                 self.out.changes += 1;
                 let grows = area.flags.contains(MapFlags::GROWSDOWN);
-                self.map(space, area.range, area.kind, grows);
+                self.map(space, area.range, area.kind, grows)?;
             }
             EventKind::Unmap { range } => {
                 self.out.changes += 1;
-                self.unmap(space, *range);
+                self.unmap(space, *range)?;
             }
             EventKind::Remap { old, new, keep_old } => {
                 self.out.changes += 1;
@@ -119,123 +158,152 @@ impl Describer {
                 let found = self
                     .spaces
                     .get(&space)
-                    .and_then(|areas| areas.range(..=at).next_back().map(|(_, a)| (a.1, a.2)));
+                    .and_then(|areas| areas.range(..=at).next_back().map(|(_, a)| *a));
                 if !keep_old && !old.is_empty() {
-                    self.unmap(space, *old);
+                    self.unmap(space, *old)?;
                 }
-                if let Some((kind, grows)) = found {
-                    self.insert(space, *new, kind, grows);
+                if let Some(Mapped { kind, grows, .. }) = found {
+                    self.insert(space, *new, kind, grows)?;
                 }
             }
             EventKind::Brk { old, new } => {
                 self.out.changes += 1;
                 let (more, less) = brk_pages(*old, *new);
-                self.unmap(space, less);
+                self.unmap(space, less)?;
                 if !more.is_empty() {
-                    self.insert(space, more, AreaKind::Heap, false);
+                    self.insert(space, more, AreaKind::Heap, false)?;
                 }
             }
             EventKind::Protect { .. } | EventKind::Advise { .. } => self.out.changes += 1,
-            EventKind::Fault(fault) => {
-                self.out.faults_all += 1;
-                self.out.faults_of_kernel += u64::from(fault.origin == Origin::Kernel);
-                self.out.faults_by_source[match fault.source {
-                    Source::Hardware => 0,
-                    Source::Decoded => 1,
-                    Source::Inferred => 2,
-                }] += 1;
-                match fault.standing {
-                    Standing::Regular => {}
-                    Standing::Raced => self.out.raced += 1,
-                    Standing::Stale => self.out.stale += 1,
-                    Standing::Unexplained => self.out.unexplained += 1,
-                }
-                let access = match fault.access {
-                    Access::Read => 0,
-                    Access::Write => 1,
-                    Access::Exec => 2,
-                };
-                match self.kind_at(space, fault.page().get()) {
-                    Some(kind) => self.out.faults[kind as usize][access] += 1,
-                    None => self.out.faults_outside += 1,
-                }
-            }
+            EventKind::Fault(fault) => self.fault(space, fault)?,
             EventKind::Exit { .. } | EventKind::Populate { .. } | EventKind::ThpPrctl { .. } => {}
         }
-        self.out.peak_mapped = Bytes::new(self.out.peak_mapped.get().max(self.mapped));
+        let mapped = u64::try_from(self.mapped).unwrap_or(u64::MAX);
+        self.out.peak_mapped = self.out.peak_mapped.max(Bytes::new(mapped));
+        Ok(())
     }
 
     /// The summary of all that was taken in.
     pub fn finish(mut self) -> Description {
         self.out.threads = self.lineage.threads().into();
         self.out.spaces = self.lineage.spaces().into();
+        self.out.held = Some(self.purse);
         self.out
     }
 
-    fn kind_at(&mut self, space: SpaceId, page: u64) -> Option<AreaKind> {
-        let areas = self.spaces.get_mut(&space)?;
-        if let Some((_, area)) = areas.range(..=page).next_back()
-            && page < area.0
-        {
-            return Some(area.1);
-        }
-        let (&start, &area) = areas.range(page..).next()?;
-        if !area.2 {
-            return None;
-        }
-        areas.remove(&start);
-        areas.insert(page, area);
-        self.mapped += start - page;
-        Some(area.1)
+    fn born(&mut self, space: SpaceId, areas: Map<Mapped>) -> Result<(), Spent> {
+        self.purse.take(Thing::Spaces, 1, cost::SPACE)?;
+        self.spaces.insert(space, areas);
+        Ok(())
     }
 
-    fn map(&mut self, space: SpaceId, range: VaRange, kind: AreaKind, grows: bool) {
+    fn died(&mut self, space: SpaceId) -> Result<(), Spent> {
+        let Some(areas) = self.spaces.remove(&space) else { return Ok(()) };
+        self.mapped -= weight(&areas);
+        self.purse.give(1, cost::SPACE);
+        areas.work(areas.len())
+    }
+
+    fn fault(&mut self, space: SpaceId, fault: &Fault) -> Result<(), Spent> {
+        self.out.faults_all += 1;
+        self.out.faults_of_kernel += u64::from(fault.origin == Origin::Kernel);
+        self.out.faults_by_source[match fault.source {
+            Source::Hardware => 0,
+            Source::Decoded => 1,
+            Source::Inferred => 2,
+        }] += 1;
+        match fault.standing {
+            Standing::Regular => {}
+            Standing::Raced => self.out.raced += 1,
+            Standing::Stale => self.out.stale += 1,
+            Standing::Unexplained => self.out.unexplained += 1,
+        }
+        let access = match fault.access {
+            Access::Read => 0,
+            Access::Write => 1,
+            Access::Exec => 2,
+        };
+        match self.kind_at(space, fault.page().get())? {
+            Some(kind) => self.out.faults[kind as usize][access] += 1,
+            None => self.out.faults_outside += 1,
+        }
+        Ok(())
+    }
+
+    fn kind_at(&mut self, space: SpaceId, page: u64) -> Result<Option<AreaKind>, Spent> {
+        let Some(areas) = self.spaces.get_mut(&space) else { return Ok(None) };
+        if let Some((_, area)) = areas.range(..=page).next_back()
+            && page < area.end
+        {
+            return Ok(Some(area.kind));
+        }
+        let Some((&start, &area)) = areas.range(page..).next() else { return Ok(None) };
+        if !area.grows {
+            return Ok(None);
+        }
+        areas.remove(start);
+        areas.insert(page, area)?;
+        self.mapped += area.weight(page) - area.weight(start);
+        Ok(Some(area.kind))
+    }
+
+    fn map(
+        &mut self,
+        space: SpaceId,
+        range: VaRange,
+        kind: AreaKind,
+        grows: bool,
+    ) -> Result<(), Spent> {
         let (count, largest) = &mut self.out.areas[kind as usize];
         *count += 1;
         *largest = (*largest).max(range.bytes());
-        self.insert(space, range, kind, grows);
+        self.insert(space, range, kind, grows)
     }
 
-    fn insert(&mut self, space: SpaceId, range: VaRange, kind: AreaKind, grows: bool) {
-        self.unmap(space, range);
+    fn insert(
+        &mut self,
+        space: SpaceId,
+        range: VaRange,
+        kind: AreaKind,
+        grows: bool,
+    ) -> Result<(), Spent> {
+        self.unmap(space, range)?;
         if range.is_empty() {
-            return;
+            return Ok(());
         }
-        let (start, area) = (range.start().get(), (range.end().get(), kind, grows));
-        self.mapped += weight(start, &area);
-        self.spaces.entry(space).or_default().insert(start, area);
+        let Some(areas) = self.spaces.get_mut(&space) else { return Ok(()) };
+        let (start, area) = (range.start().get(), Mapped { end: range.end().get(), kind, grows });
+        areas.insert(start, area)?;
+        self.mapped += area.weight(start);
         if kind == AreaKind::Heap {
             // The heap is one area however often the break moved.
             let largest = &mut self.out.areas[kind as usize].1;
             *largest = (*largest).max(range.bytes());
         }
+        Ok(())
     }
 
-    fn unmap(&mut self, space: SpaceId, range: VaRange) {
+    fn unmap(&mut self, space: SpaceId, range: VaRange) -> Result<(), Spent> {
+        let Some(areas) = self.spaces.get_mut(&space) else { return Ok(()) };
         if range.is_empty() {
-            return;
+            return Ok(());
         }
-        let areas = self.spaces.entry(space).or_default();
         for at in [range.start().get(), range.end().get()] {
             if let Some((_, area)) = areas.range_mut(..at).next_back()
-                && area.0 > at
+                && area.end > at
             {
                 let upper = *area;
-                area.0 = at;
-                areas.insert(at, upper);
+                area.end = at;
+                areas.insert(at, upper)?;
             }
         }
         let inside = range.start().get()..range.end().get();
-        let gone: Vec<u64> = areas.range(inside).map(|(&s, _)| s).collect();
-        for start in gone {
-            if let Some(area) = areas.remove(&start) {
-                self.mapped -= weight(start, &area);
-            }
-        }
+        let mapped = &mut self.mapped;
+        areas.clear_range(&inside, |start, area| *mapped -= area.weight(start))
     }
 }
 
-/// What an area adds to the memory that is mapped.
-fn weight(start: u64, area: &(u64, AreaKind, bool)) -> u64 {
-    if area.1 == AreaKind::Special { 0 } else { area.0 - start }
+/// What the areas of a space add to the memory that is mapped.
+fn weight(areas: &Map<Mapped>) -> u128 {
+    areas.iter().map(|(start, area)| area.weight(*start)).sum()
 }

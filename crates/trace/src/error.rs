@@ -1,5 +1,6 @@
 //! Why a trace cannot be read or written.
 
+use crate::budget::Spent;
 use std::{fmt, io};
 
 /// Why a trace cannot be read or written.
@@ -35,6 +36,8 @@ pub enum TraceError {
     },
     /// Something follows the trailer.
     TrailingBytes,
+    /// It takes more than its reader was willing to give.
+    Spent(Spent),
     /// An event handed to the writer breaks the rules of [`crate::event`].
     BadEvent {
         /// Which rule.
@@ -65,6 +68,7 @@ impl fmt::Display for TraceError {
             TraceError::TrailingBytes => {
                 f.write_str("something follows the end of the trace; copy or record it again")
             }
+            TraceError::Spent(spent) => write!(f, "{spent}"),
             TraceError::BadEvent { why } => write!(f, "an event cannot be recorded: {why}"),
         }
     }
@@ -74,6 +78,7 @@ impl std::error::Error for TraceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             TraceError::Io(e) => Some(e),
+            TraceError::Spent(spent) => Some(spent),
             _ => None,
         }
     }
@@ -82,5 +87,11 @@ impl std::error::Error for TraceError {
 impl From<io::Error> for TraceError {
     fn from(e: io::Error) -> TraceError {
         TraceError::Io(e)
+    }
+}
+
+impl From<Spent> for TraceError {
+    fn from(spent: Spent) -> TraceError {
+        TraceError::Spent(spent)
     }
 }

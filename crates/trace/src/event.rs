@@ -154,6 +154,17 @@ pub enum EventKind {
     Fault(Fault),
 }
 
+impl EventKind {
+    /// How many spaces and threads it brings into being, at most.
+    pub(crate) const fn births(&self) -> u64 {
+        match self {
+            EventKind::Exec(_) | EventKind::Fork { .. } => 2,
+            EventKind::Share { .. } => 1,
+            _ => 0,
+        }
+    }
+}
+
 /// The content of a space just after `execve`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exec {

@@ -13,7 +13,8 @@
 //! that ends early is noticed wherever it ends.
 //!
 //! **Invariants**
-//! - F1. No length from a file leads to an allocation beyond 4 MiB before the bytes are there.
+//! - F1. No length from a file leads to an allocation before its bytes are there, or before what they come to decoded was drawn
+//!   from the reader's budget ([`crate::budget`]).
 //! - F2. Every byte of a file is covered by a checksum or compared with a fixed value.
 //! - F3. Decoding what was encoded gives the same event; decoding anything else gives an error.
 
@@ -357,9 +358,9 @@ impl Context {
                 let program = cur.text()?;
                 let brk = user_va(cur.number()?)?;
                 let n = cur.count(4)?;
-                let areas = (0..n).map(|_| self.area(cur)).collect::<Result<_, _>>()?;
+                let areas = list(n, || self.area(cur))?;
                 let n = cur.count(2)?;
-                let present = (0..n).map(|_| self.range(cur)).collect::<Result<_, _>>()?;
+                let present = list(n, || self.range(cur))?;
                 EventKind::Exec(Exec { program, brk, areas, present })
             }
             1 => EventKind::Fork { child: SpaceId(cur.small()?), thread: ThreadId(cur.small()?) },
@@ -411,6 +412,15 @@ impl Context {
         };
         Ok(Event { time_ns, thread: ThreadId(thread), space: SpaceId(space), kind })
     }
+}
+
+/// So many things in a list that is made once: one that grows would be there twice.
+fn list<T>(n: usize, mut item: impl FnMut() -> Result<T, Malformed>) -> Result<Vec<T>, Malformed> {
+    let mut list = Vec::with_capacity(n);
+    for _ in 0..n {
+        list.push(item()?);
+    }
+    Ok(list)
 }
 
 fn number_of(kind: &EventKind) -> u8 {
@@ -487,7 +497,7 @@ pub(crate) fn header(bytes: &[u8]) -> Result<Header, Malformed> {
     let cur = &mut Cursor::new(bytes);
     let words = cur.count(1)?;
     let header = Header {
-        command: (0..words).map(|_| cur.text()).collect::<Result<_, _>>()?,
+        command: list(words, || cur.text())?,
         kernel: cur.text()?,
         processor: cur.text()?,
         cpus: cur.small()?,
@@ -529,7 +539,7 @@ pub(crate) fn trailer(bytes: &[u8]) -> Result<(Trailer, u64), Malformed> {
     let blocks = cur.number()?;
     let (events, faults, lost) = (cur.number()?, cur.number()?, cur.number()?);
     let n = cur.count(1)?;
-    let remarks = (0..n).map(|_| cur.text()).collect::<Result<_, _>>()?;
+    let remarks = list(n, || cur.text())?;
     let ending = match (cur.byte()?, cur.byte()?) {
         (0, n) => Ending::Exited(n),
         (1, n) => Ending::Signaled(n),

@@ -9,6 +9,7 @@
 //!
 //! - [`event`]: what a trace says. [`lineage`]: who runs where.
 //! - [`format`](mod@format), [`writer`], [`reader`], [`error`]: compact, versioned, checksummed, streamed.
+//! - [`budget`]: the memory and the work that a file of others may take, for all of these together.
 //! - `record`: the recorder, for x86-64 Linux, without privilege for one's own programs.
 //! - [`naive`]: the obvious model of 4 KiB pages, which says for each fault whether it had to be.
 //! - [`describe()`]: a summary.
@@ -16,6 +17,7 @@
 //!
 //! **Not here**: the `foliant` command.
 
+pub mod budget;
 pub mod describe;
 pub mod error;
 pub mod event;
@@ -28,7 +30,8 @@ pub mod record;
 pub mod replay;
 pub mod writer;
 
-pub use describe::{Description, describe};
+pub use budget::{Budget, Spent, Thing};
+pub use describe::{Describer, Description, describe};
 pub use error::TraceError;
 pub use event::{
     Access, Area, AreaKind, Event, EventKind, Exec, Fault, Found, MapFlags, Origin, Prot, Source,
@@ -36,8 +39,8 @@ pub use event::{
 };
 pub use format::{AccessSource, Ending, Header, Trailer, VERSION};
 pub use lineage::Lineage;
-pub use naive::{Report, classify, naive_replay};
-pub use reader::{Reader, Trace};
+pub use naive::{Naive, Report, classify, naive_replay};
+pub use reader::{About, Reader, Trace};
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub use record::{Options, RecordError, Summary, record, record_to_file};
 pub use writer::Writer;

@@ -24,7 +24,10 @@
 //! - N1. Every recorded fault is in exactly one count of [`Report`].
 //! - N2. A fault leaves its page as the kernel would, also when the model did not expect it, so one
 //!   mismatch does not cause others.
+//! - N3. Areas, pages and spaces are drawn from a budget ([`crate::budget`]); once it is spent the model
+//!   is of no use any more.
 
+use crate::budget::{Budget, Map, Purse, Spent, Thing, cost};
 use crate::event::{
     Access, Area, AreaKind, Event, EventKind, Fault, Found, MapFlags, Prot, SpaceId, Standing,
     ThreadId, advice, brk_pages,
@@ -76,16 +79,39 @@ pub struct Mismatch {
 /// Two faults on one page that lie further apart than this did not race: a thread that has taken a fault
 /// is held up by others for some time slices, not for longer.
 const RACE_NS: u64 = 100_000_000;
-/// No event of a sound trace fills more pages of one area than this (64 GiB); the rest is left out.
-const POPULATE_MAX: usize = 1 << 24;
 
 /// Replays events on the model; see the module's text. The events must follow the rules of a trace, as
 /// those from a [`crate::Reader`] do; others are skipped.
-pub fn naive_replay<'a>(events: impl IntoIterator<Item = &'a Event>) -> Report {
-    let mut model = Model::default();
-    let mut report = Report::default();
-    for (index, event) in events.into_iter().enumerate() {
-        let Some((fault, verdict)) = model.follow(event) else { continue };
+pub fn naive_replay<'a>(
+    events: impl IntoIterator<Item = &'a Event>,
+    budget: &Budget,
+) -> Result<Report, Spent> {
+    let mut naive = Naive::new(budget);
+    for event in events {
+        naive.add(event)?;
+    }
+    Ok(naive.finish())
+}
+
+/// Replays events on the model as they come, so that a trace need not be in memory.
+pub struct Naive {
+    model: Model,
+    index: u64,
+    report: Report,
+}
+
+impl Naive {
+    /// A model that draws on this budget.
+    pub fn new(budget: &Budget) -> Naive {
+        Naive { model: Model::new(budget), index: 0, report: Report::default() }
+    }
+
+    /// Takes in one event.
+    pub fn add(&mut self, event: &Event) -> Result<(), Spent> {
+        let index = self.index;
+        self.index += 1;
+        let Some((fault, verdict)) = self.model.follow(event)? else { return Ok(()) };
+        let report = &mut self.report;
         match verdict {
             Verdict::Other => report.other_faults += 1,
             Verdict::Refused => report.refused += 1,
@@ -106,22 +132,27 @@ pub fn naive_replay<'a>(events: impl IntoIterator<Item = &'a Event>) -> Report {
                     Standing::Regular | Standing::Unexplained => {
                         report.mismatched += 1;
                         if report.mismatches.len() < MISMATCHES_KEPT {
-                            let (index, event) = (index as u64, event.clone());
+                            let event = event.clone(); // a fault, which is small
                             report.mismatches.push(Mismatch { index, event, why });
                         }
                     }
                 }
             }
         }
+        Ok(())
     }
-    report
+
+    /// What came of all that was taken in.
+    pub fn finish(self) -> Report {
+        self.report
+    }
 }
 
 /// Sets the [`Standing`] of every fault.
-pub fn classify(events: &mut [Event]) {
-    let mut model = Model::default();
+pub fn classify(events: &mut [Event], budget: &Budget) -> Result<(), Spent> {
+    let mut model = Model::new(budget);
     for event in events {
-        let standing = match model.follow(event) {
+        let standing = match model.follow(event)? {
             Some((_, Verdict::Needless { standing, .. })) => standing,
             _ => Standing::Regular,
         };
@@ -129,6 +160,7 @@ pub fn classify(events: &mut [Event]) {
             fault.standing = standing;
         }
     }
+    Ok(())
 }
 
 /// What the model says of a fault.
@@ -188,85 +220,110 @@ pub(crate) const DONTFORK: u8 = 1;
 pub(crate) const WIPEONFORK: u8 = 2;
 const GUARD: u8 = 16;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Space {
-    pub(crate) areas: BTreeMap<u64, Piece>,
-    pub(crate) pages: BTreeMap<u64, Page>,
+    pub(crate) areas: Map<Piece>,
+    pub(crate) pages: Map<Page>,
 }
 
-#[derive(Default)]
 pub(crate) struct Model {
     lineage: Lineage,
-    pub(crate) spaces: Vec<Space>,
+    /// Those that are alive.
+    pub(crate) spaces: BTreeMap<SpaceId, Space>,
+    purse: Purse,
 }
 
 impl Model {
+    pub(crate) fn new(budget: &Budget) -> Model {
+        let (lineage, spaces) = (Lineage::new(), BTreeMap::new());
+        Model { lineage, spaces, purse: Purse::new(budget) }
+    }
+
     /// Applies one event; for a fault, also says what the model thinks of it.
-    pub(crate) fn follow<'a>(&mut self, event: &'a Event) -> Option<(&'a Fault, Verdict)> {
-        let died = self.lineage.apply(event).ok()?;
-        if let Some(died) = died {
-            self.spaces[died.0 as usize] = Space::default();
+    pub(crate) fn follow<'a>(
+        &mut self,
+        event: &'a Event,
+    ) -> Result<Option<(&'a Fault, Verdict)>, Spent> {
+        self.purse.work(1)?;
+        let Ok(died) = self.lineage.apply(event) else { return Ok(None) };
+        self.purse.take(Thing::Spaces, event.kind.births(), cost::BIRTH)?;
+        if let Some(died) = died
+            && let Some(gone) = self.spaces.remove(&died)
+        {
+            self.purse.work(gone.areas.len() + gone.pages.len())?;
+            self.purse.give(1, cost::SPACE);
         }
-        self.spaces.resize_with(self.lineage.spaces() as usize, Space::default);
+        if let EventKind::Exec(_) = event.kind {
+            self.purse.take(Thing::Spaces, 1, cost::SPACE)?;
+            self.spaces.insert(event.space, Space::new(self.purse.budget()));
+        }
         let together = self.lineage.residents(event.space) > 1;
-        let space = &mut self.spaces[event.space.0 as usize];
+        let Some(space) = self.spaces.get_mut(&event.space) else { return Ok(None) };
         match &event.kind {
             EventKind::Exec(exec) => {
                 for area in &exec.areas {
-                    space.map(area);
+                    space.map(area)?;
                 }
                 for &range in &exec.present {
-                    space.populate(range, Access::Write, event);
+                    space.populate(range, Access::Write, event)?;
                 }
             }
             EventKind::Fork { child, .. } => {
-                let copy = space.fork();
-                self.spaces[child.0 as usize] = copy;
+                self.purse.take(Thing::Spaces, 1, cost::SPACE)?;
+                let copy = space.fork(self.purse.budget())?;
+                self.spaces.insert(*child, copy);
             }
-            EventKind::Map(area) => space.map(area),
-            EventKind::Unmap { range } => space.unmap(span(*range)),
-            EventKind::Protect { range, prot } => space.protect(span(*range), *prot),
+            EventKind::Map(area) => space.map(area)?,
+            EventKind::Unmap { range } => space.unmap(span(*range))?,
+            EventKind::Protect { range, prot } => space.protect(span(*range), *prot)?,
             EventKind::Remap { old, new, keep_old } => {
-                space.remap(span(*old), span(*new), *keep_old);
+                space.remap(span(*old), span(*new), *keep_old)?;
             }
-            EventKind::Advise { range, advice } => space.advise(*range, *advice, event),
+            EventKind::Advise { range, advice } => space.advise(*range, *advice, event)?,
             EventKind::Brk { old, new } => {
                 let (more, less) = brk_pages(*old, *new);
-                space.unmap(span(less));
+                space.unmap(span(less))?;
                 if !more.is_empty() {
                     let (kind, flags) = (AreaKind::Heap, MapFlags::NONE);
-                    space.map(&Area { range: more, prot: Prot::RW, kind, flags });
+                    space.map(&Area { range: more, prot: Prot::RW, kind, flags })?;
                 }
             }
             EventKind::Populate { range, access } => {
-                space.populate(*range, *access, event);
+                space.populate(*range, *access, event)?;
             }
             EventKind::Fault(fault) => {
-                return Some((fault, space.fault(fault, event, together)));
+                return Ok(Some((fault, space.fault(fault, event, together)?)));
             }
             EventKind::Share { .. } | EventKind::Exit { .. } | EventKind::ThpPrctl { .. } => {}
         }
-        None
+        Ok(None)
     }
 }
 
 impl Space {
-    fn fault(&mut self, fault: &Fault, event: &Event, together: bool) -> Verdict {
+    fn new(budget: &Budget) -> Space {
+        Space {
+            areas: Map::new(budget, Thing::Areas, cost::AREA),
+            pages: Map::new(budget, Thing::Pages, cost::PAGE),
+        }
+    }
+
+    fn fault(&mut self, fault: &Fault, event: &Event, together: bool) -> Result<Verdict, Spent> {
         let (thread, since) = (event.thread, event.time_ns);
         let page = fault.page().get();
-        let Some((start, area)) = self.area_at(page) else { return Verdict::Refused };
+        let Some((start, area)) = self.area_at(page)? else { return Ok(Verdict::Refused) };
         if !area.prot.permits(fault.access) || area.advised & GUARD != 0 {
-            return Verdict::Refused;
+            return Ok(Verdict::Refused);
         }
         if !area.kind.is_anonymous_private() {
-            return Verdict::Other;
+            return Ok(Verdict::Other);
         }
         let write = fault.access == Access::Write;
-        let Some(was) = self.pages.get(&page).copied() else {
+        let Some(was) = self.pages.get(page).copied() else {
             let state = if write { State::Own } else { State::Zero };
             let now = Page { state, last: thread, mixed: false, since, upgraded: false };
-            self.put(start, page, now);
-            return Verdict::Needed { unseen: fault.found == Found::Protected };
+            self.put(start, page, now)?;
+            return Ok(Verdict::Needed { unseen: fault.found == Found::Protected });
         };
         let others = was.mixed || was.last != thread;
         let now = Page { last: thread, mixed: others, ..was };
@@ -276,78 +333,81 @@ impl Space {
         if fault.found == Found::Absent {
             if close {
                 // It lost the race for an absent page: whatever it wanted, it changed nothing.
-                self.put(start, page, Page { mixed: true, ..was });
-                return raced;
+                self.put(start, page, Page { mixed: true, ..was })?;
+                return Ok(raced);
             }
             let state = if write { State::Own } else { State::Zero };
-            self.put(start, page, Page { state, since, upgraded: false, ..now });
-            return unexplained("the page is there, the processor found none");
+            self.put(start, page, Page { state, since, upgraded: false, ..now })?;
+            return Ok(unexplained("the page is there, the processor found none"));
         }
         if write && was.state != State::Own {
             let upgraded = was.state == State::Shared;
-            self.put(start, page, Page { state: State::Own, since, upgraded, ..now });
-            return Verdict::Needed { unseen: false };
+            self.put(start, page, Page { state: State::Own, since, upgraded, ..now })?;
+            return Ok(Verdict::Needed { unseen: false });
         }
-        self.put(start, page, now);
+        self.put(start, page, now)?;
         if close && others {
-            return raced;
+            return Ok(raced);
         }
         // A page that is made writable needs no flush, so another CPU may not know of it yet.
         if write && (was.upgraded || together && others) {
-            return Verdict::Needless {
+            return Ok(Verdict::Needless {
                 standing: Standing::Stale,
                 why: "the page was made writable without a flush",
-            };
+            });
         }
-        unexplained(if write { "the page is there and writable" } else { "the page is there" })
+        let why = if write { "the page is there and writable" } else { "the page is there" };
+        Ok(unexplained(why))
     }
 
     /// The area of a page; one that grows down is made larger first.
-    fn area_at(&mut self, page: u64) -> Option<(u64, Piece)> {
+    fn area_at(&mut self, page: u64) -> Result<Option<(u64, Piece)>, Spent> {
         if let Some((&start, &piece)) = self.areas.range(..=page).next_back()
             && page < piece.end
         {
-            return Some((start, piece));
+            return Ok(Some((start, piece)));
         }
-        let (&above, &piece) = self.areas.range(page..).next()?;
+        let Some((&above, &piece)) = self.areas.range(page..).next() else { return Ok(None) };
         if !piece.flags.contains(MapFlags::GROWSDOWN) {
-            return None;
+            return Ok(None);
         }
-        self.areas.remove(&above);
-        self.areas.insert(page, piece);
-        Some((page, piece))
+        self.areas.remove(above);
+        self.areas.insert(page, piece)?;
+        Ok(Some((page, piece)))
     }
 
-    fn put(&mut self, start: u64, page: u64, to: Page) {
+    fn put(&mut self, start: u64, page: u64, to: Page) -> Result<(), Spent> {
         if to.state == State::Own
-            && let Some(piece) = self.areas.get_mut(&start)
+            && let Some(piece) = self.areas.get_mut(start)
         {
             piece.written = true;
         }
-        self.pages.insert(page, to);
+        self.pages.insert(page, to)
     }
 
-    fn map(&mut self, area: &Area) {
+    fn map(&mut self, area: &Area) -> Result<(), Spent> {
         let range = span(area.range);
-        self.unmap(range.clone());
+        self.unmap(range.clone())?;
         let Area { prot, kind, flags, .. } = *area;
-        if !range.is_empty() {
-            let piece = Piece { end: range.end, prot, kind, flags, advised: 0, written: false };
-            self.areas.insert(range.start, piece);
-            self.merge(range);
+        if range.is_empty() {
+            return Ok(());
         }
+        let piece = Piece { end: range.end, prot, kind, flags, advised: 0, written: false };
+        self.areas.insert(range.start, piece)?;
+        self.merge(range)
     }
 
-    fn unmap(&mut self, range: Range<u64>) {
-        self.cut(&range);
-        drop_range(&mut self.areas, &range);
-        drop_range(&mut self.pages, &range);
+    fn unmap(&mut self, range: Range<u64>) -> Result<(), Spent> {
+        self.cut(&range)?;
+        self.areas.clear_range(&range, |_, _| ())?;
+        self.pages.clear_range(&range, |_, _| ())
     }
 
-    fn protect(&mut self, range: Range<u64>, prot: Prot) {
-        self.cut(&range);
-        let mut opened = Vec::new();
+    fn protect(&mut self, range: Range<u64>, prot: Prot) -> Result<(), Spent> {
+        self.cut(&range)?;
+        let (mut opened, mut steps) = (Vec::new(), 0);
         for (&start, piece) in self.areas.range_mut(range.clone()) {
+            steps += 1;
             if prot.contains(Prot::WRITE) && !piece.prot.contains(Prot::WRITE) {
                 opened.push(start..piece.end);
             }
@@ -355,55 +415,62 @@ impl Space {
         }
         for range in opened {
             for page in self.pages.range_mut(range).map(|(_, page)| page) {
+                steps += 1;
                 page.upgraded |= page.state == State::Own;
             }
         }
-        self.merge(range);
+        self.areas.work(steps)?;
+        self.merge(range)
     }
 
-    fn remap(&mut self, old: Range<u64>, new: Range<u64>, keep_old: bool) {
+    fn remap(&mut self, old: Range<u64>, new: Range<u64>, keep_old: bool) -> Result<(), Spent> {
         if old.start == new.start {
-            self.unmap(new.end.min(old.end)..old.end);
+            self.unmap(new.end.min(old.end)..old.end)?;
             if new.end > old.end
-                && let Some((_, piece)) = self.area_at(old.end.saturating_sub(FRAME_BYTES))
+                && let Some((_, piece)) = self.area_at(old.end.saturating_sub(FRAME_BYTES))?
             {
-                self.unmap(old.end..new.end);
-                self.areas.insert(old.end, Piece { end: new.end, ..piece });
-                self.merge(old.end..new.end);
+                self.unmap(old.end..new.end)?;
+                self.areas.insert(old.end, Piece { end: new.end, ..piece })?;
+                self.merge(old.end..new.end)?;
             }
-            return;
+            return Ok(());
         }
-        self.cut(&old);
+        self.cut(&old)?;
         let moved_end = old.end.min(old.start.saturating_add(new.end - new.start));
         let pieces: Vec<_> = self.areas.range(old.clone()).map(|(&s, &p)| (s, p)).collect();
+        // Taken for as long as they are in neither place.
+        let mut moving = Purse::new(self.pages.budget());
+        let count = self.pages.range(old.start..moved_end).count() as u64;
+        moving.work(pieces.len() as u64 + count)?;
+        moving.take(Thing::Pages, count, cost::MOVED)?;
         let pages: Vec<_> =
             self.pages.range(old.start..moved_end).map(|(&at, &page)| (at, page)).collect();
-        self.unmap(old.clone());
-        self.unmap(new.clone());
+        self.unmap(old.clone())?;
+        self.unmap(new.clone())?;
         let to = |at: u64| new.start.saturating_add(at - old.start);
         for &(start, piece) in &pieces {
             if keep_old {
-                self.areas.insert(start, piece);
+                self.areas.insert(start, piece)?;
             }
             if start < moved_end {
                 // What the area gains at its end belongs to its last piece.
                 let end = if piece.end >= moved_end { new.end } else { to(piece.end) };
-                self.areas.insert(to(start), Piece { end, ..piece });
+                self.areas.insert(to(start), Piece { end, ..piece })?;
             }
         }
         for (at, page) in pages {
-            self.pages.insert(to(at), page);
+            self.pages.insert(to(at), page)?;
         }
-        self.merge(new);
+        self.merge(new)
     }
 
-    fn advise(&mut self, range: VaRange, number: u32, event: &Event) {
+    fn advise(&mut self, range: VaRange, number: u32, event: &Event) -> Result<(), Spent> {
         match number {
             advice::DONTNEED | advice::DONTNEED_LOCKED | advice::GUARD_INSTALL => {
-                drop_range(&mut self.pages, &span(range));
+                self.pages.clear_range(&span(range), |_, _| ())?;
             }
-            advice::POPULATE_READ => self.populate(range, Access::Read, event),
-            advice::POPULATE_WRITE => self.populate(range, Access::Write, event),
+            advice::POPULATE_READ => self.populate(range, Access::Read, event)?,
+            advice::POPULATE_WRITE => self.populate(range, Access::Write, event)?,
             _ => {}
         }
         let (mut set, mut clear) = (0, 0);
@@ -411,28 +478,33 @@ impl Space {
             set |= if number == on { bit } else { 0 };
             clear |= if number == off { bit } else { 0 };
         }
-        if set | clear != 0 {
-            let range = span(range);
-            self.cut(&range);
-            for (_, piece) in self.areas.range_mut(range.clone()) {
-                piece.advised = piece.advised & !clear | set;
-            }
-            self.merge(range);
+        if set | clear == 0 {
+            return Ok(());
         }
+        let range = span(range);
+        self.cut(&range)?;
+        let mut steps = 0;
+        for (_, piece) in self.areas.range_mut(range.clone()) {
+            steps += 1;
+            piece.advised = piece.advised & !clear | set;
+        }
+        self.areas.work(steps)?;
+        self.merge(range)
     }
 
-    fn populate(&mut self, range: VaRange, access: Access, event: &Event) {
+    fn populate(&mut self, range: VaRange, access: Access, event: &Event) -> Result<(), Spent> {
         let range = span(range);
         let first = self.areas.range(..=range.start).next_back().map_or(range.start, |(&s, _)| s);
         let areas: Vec<_> =
             self.areas.range(first..range.end.max(first)).map(|(&s, &p)| (s, p)).collect();
+        self.areas.work(areas.len() as u64)?;
         for (start, piece) in areas {
             if !piece.kind.is_anonymous_private() || !piece.prot.permits(access) {
                 continue;
             }
             let (from, to) = (start.max(range.start), piece.end.min(range.end));
-            for page in (from..to).step_by(FRAME_BYTES as usize).take(POPULATE_MAX) {
-                let was = self.pages.get(&page).map(|p| p.state);
+            for page in (from..to).step_by(FRAME_BYTES as usize) {
+                let was = self.pages.get(page).map(|p| p.state);
                 let state = match (access, was) {
                     (Access::Write, _) => State::Own,
                     (_, None) => State::Zero,
@@ -440,20 +512,21 @@ impl Space {
                 };
                 let (last, since) = (event.thread, event.time_ns);
                 let now = Page { state, last, mixed: false, since, upgraded: false };
-                self.put(start, page, now);
+                self.put(start, page, now)?;
             }
         }
+        Ok(())
     }
 
     /// Write-protects this space's pages and returns the child's.
-    fn fork(&mut self) -> Space {
-        let mut child = Space::default();
-        for (&start, &piece) in &self.areas {
+    fn fork(&mut self, budget: &Budget) -> Result<Space, Spent> {
+        let mut child = Space::new(budget);
+        for (&start, &piece) in self.areas.iter() {
             if piece.advised & DONTFORK != 0 {
                 continue;
             }
             let copies = piece.written && piece.advised & WIPEONFORK == 0;
-            child.areas.insert(start, Piece { written: copies, ..piece });
+            child.areas.insert(start, Piece { written: copies, ..piece })?;
             if !copies {
                 continue;
             }
@@ -461,36 +534,38 @@ impl Space {
                 if page.state == State::Own {
                     page.state = State::Shared;
                 }
-                child.pages.insert(at, *page);
+                child.pages.insert(at, *page)?;
             }
         }
-        child
+        Ok(child)
     }
 
     /// Splits the areas at both ends of the range.
-    fn cut(&mut self, range: &Range<u64>) {
+    fn cut(&mut self, range: &Range<u64>) -> Result<(), Spent> {
         for at in [range.start, range.end] {
             if let Some((_, piece)) = self.areas.range_mut(..at).next_back()
                 && piece.end > at
             {
                 let upper = *piece;
                 piece.end = at;
-                self.areas.insert(at, upper);
+                self.areas.insert(at, upper)?;
             }
         }
+        Ok(())
     }
 
     /// Joins equal neighbours in and around the range, as the kernel does.
-    fn merge(&mut self, range: Range<u64>) {
+    fn merge(&mut self, range: Range<u64>) -> Result<(), Spent> {
         let first = self.areas.range(..range.start).next_back().map_or(range.start, |(&s, _)| s);
         let starts: Vec<u64> = self.areas.range(first..=range.end).map(|(&s, _)| s).collect();
+        self.areas.work(2 * starts.len() as u64)?;
         let same = |flags: MapFlags| {
             MapFlags::GROWSDOWN.with(MapFlags::STACK).with(MapFlags::NORESERVE).bits()
                 & flags.bits()
         };
-        let Some(&(mut lower)) = starts.first() else { return };
+        let Some(&(mut lower)) = starts.first() else { return Ok(()) };
         for start in starts.into_iter().skip(1) {
-            let (Some(a), Some(b)) = (self.areas.get(&lower), self.areas.get(&start)) else {
+            let (Some(a), Some(b)) = (self.areas.get(lower), self.areas.get(start)) else {
                 break;
             };
             let (a, b) = (*a, *b);
@@ -499,13 +574,14 @@ impl Space {
                 && same(a.flags) == same(b.flags)
                 && a.kind.is_anonymous_private();
             if equal {
-                self.areas.remove(&start);
+                self.areas.remove(start);
                 let joined = Piece { end: b.end, written: a.written || b.written, ..a };
-                self.areas.insert(lower, joined);
+                self.areas.insert(lower, joined)?;
             } else {
                 lower = start;
             }
         }
+        Ok(())
     }
 }
 
@@ -517,16 +593,6 @@ fn span(range: VaRange) -> Range<u64> {
     range.start().get()..range.end().get()
 }
 
-fn drop_range<T>(map: &mut BTreeMap<u64, T>, range: &Range<u64>) {
-    if range.is_empty() {
-        return;
-    }
-    let gone: Vec<u64> = map.range(range.clone()).map(|(&at, _)| at).collect();
-    for at in gone {
-        map.remove(&at);
-    }
-}
-
 /// Pages present in a space at one point, as the model has them: what a recorder can compare with the
 /// kernel's own page tables.
 pub(crate) struct Snapshot {
@@ -534,24 +600,24 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn new() -> Snapshot {
-        Snapshot { model: Model::default() }
+    pub(crate) fn new(budget: &Budget) -> Snapshot {
+        Snapshot { model: Model::new(budget) }
     }
 
-    pub(crate) fn follow(&mut self, event: &Event) {
-        self.model.follow(event);
+    pub(crate) fn follow(&mut self, event: &Event) -> Result<(), Spent> {
+        self.model.follow(event).map(drop)
     }
 
     /// Whether a page lies in an area that is not writable.
     pub(crate) fn forbids_write(&self, space: SpaceId, page: Va) -> bool {
-        let areas = self.model.spaces.get(space.0 as usize).map(|s| &s.areas);
+        let areas = self.model.spaces.get(&space).map(|s| &s.areas);
         let area = areas.and_then(|a| a.range(..=page.get()).next_back());
         area.is_some_and(|(_, p)| page.get() < p.end && !p.prot.contains(Prot::WRITE))
     }
 
     /// Present pages of private memory without a file.
     pub(crate) fn present(&self, space: SpaceId) -> Vec<Va> {
-        let Some(space) = self.model.spaces.get(space.0 as usize) else { return Vec::new() };
-        space.pages.keys().map(|&at| Va::new(at)).collect()
+        let Some(space) = self.model.spaces.get(&space) else { return Vec::new() };
+        space.pages.iter().map(|(&at, _)| Va::new(at)).collect()
     }
 }

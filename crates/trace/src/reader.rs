@@ -1,9 +1,11 @@
 //! Reading a trace as a stream.
 
+use crate::budget::{Budget, Purse, Spent, Thing, cost};
 use crate::error::TraceError;
-use crate::event::{Event, EventKind};
+use crate::event::{Area, Event, EventKind};
 use crate::format::{self, Context, Cursor, Header, Trailer};
 use crate::lineage::Lineage;
+use foliant_units::VaRange;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
@@ -11,7 +13,8 @@ use std::path::Path;
 /// Reads a trace: an iterator over its events that ends after the trailer was found and agreed.
 ///
 /// The first error ends the iteration. A file is good only when the iterator came to its end without
-/// one; from then on [`Reader::trailer`] is there. Holds at most one block in memory.
+/// one; from then on [`Reader::trailer`] is there. Holds at most one block in memory, which it draws from
+/// its budget, as it draws the work.
 pub struct Reader<R: Read> {
     input: R,
     header: Header,
@@ -26,10 +29,24 @@ pub struct Reader<R: Read> {
     faults: u64,
     time_ns: u64,
     failed: bool,
+    purse: Purse,
+    /// What of the purse is the block's, in raw bytes.
+    block: u64,
+}
+
+/// What a trace says about itself at both of its ends.
+#[derive(Debug)]
+pub struct About {
+    /// Before its first event.
+    pub header: Header,
+    /// After its last one.
+    pub trailer: Trailer,
+    /// What they are drawn from.
+    _held: Purse,
 }
 
 /// A trace that was read as a whole.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Trace {
     /// What it says about itself.
     pub header: Header,
@@ -37,27 +54,37 @@ pub struct Trace {
     pub events: Vec<Event>,
     /// What it says about itself at its end.
     pub trailer: Trailer,
+    /// What all of it is drawn from.
+    _held: [Purse; 2],
 }
 
 impl Trace {
     /// Opens and reads a whole file.
-    pub fn open(path: impl AsRef<Path>) -> Result<Trace, TraceError> {
-        Trace::read(BufReader::new(File::open(path)?))
+    pub fn open(path: impl AsRef<Path>, budget: &Budget) -> Result<Trace, TraceError> {
+        Trace::read(BufReader::new(File::open(path)?), budget)
     }
 
-    /// Reads a whole trace.
-    pub fn read(input: impl Read) -> Result<Trace, TraceError> {
-        let mut reader = Reader::new(input)?;
-        let events = reader.by_ref().collect::<Result<Vec<_>, _>>()?;
-        let header = reader.header.clone();
-        let trailer = reader.trailer.ok_or(TraceError::Truncated { events: reader.events })?;
-        Ok(Trace { header, events, trailer })
+    /// Reads a whole trace. One that is looked at event by event takes less: [`Reader`].
+    pub fn read(input: impl Read, budget: &Budget) -> Result<Trace, TraceError> {
+        let mut reader = Reader::new(input, budget)?;
+        let (mut held, mut events) = (Purse::new(budget), Vec::new());
+        for event in reader.by_ref() {
+            let event = event?;
+            if let EventKind::Exec(exec) = &event.kind {
+                held.take_text(&exec.program)?;
+                held.take(Thing::Events, exec.areas.len() as u64, size_of::<Area>() as u64)?;
+                held.take(Thing::Events, exec.present.len() as u64, size_of::<VaRange>() as u64)?;
+            }
+            held.push(Thing::Events, &mut events, event)?;
+        }
+        let About { header, trailer, _held: about } = reader.finish()?;
+        Ok(Trace { header, events, trailer, _held: [about, held] })
     }
 }
 
 impl<R: Read> Reader<R> {
     /// Reads the header.
-    pub fn new(mut input: R) -> Result<Reader<R>, TraceError> {
+    pub fn new(mut input: R, budget: &Budget) -> Result<Reader<R>, TraceError> {
         let mut bytes = Vec::new();
         fill(&mut input, &mut bytes, format::MAGIC.len())?;
         if bytes.is_empty() || !format::MAGIC.starts_with(&bytes) {
@@ -82,6 +109,8 @@ impl<R: Read> Reader<R> {
         if length > format::RAW_MAX {
             return Err(TraceError::BadHeader { why: "its length is too large" });
         }
+        let mut purse = Purse::new(budget);
+        purse.take(Thing::Names, length as u64, cost::RAW)?;
         let head = bytes.len();
         fill(&mut input, &mut bytes, length)?;
         if bytes.len() < head + length {
@@ -109,6 +138,8 @@ impl<R: Read> Reader<R> {
             faults: 0,
             time_ns: 0,
             failed: false,
+            purse,
+            block: 0,
         })
     }
 
@@ -120,6 +151,13 @@ impl<R: Read> Reader<R> {
     /// What the trace says about itself at its end, once the iterator has come there.
     pub fn trailer(&self) -> Option<&Trailer> {
         self.trailer.as_ref()
+    }
+
+    /// What the trace says about itself, once the iterator has come to its end; that it was cut off before.
+    pub fn finish(self) -> Result<About, TraceError> {
+        let cut = TraceError::Truncated { events: self.events };
+        let trailer = self.trailer.ok_or(cut)?;
+        Ok(About { header: self.header, trailer, _held: self.purse })
     }
 
     /// Who runs where after the last event that was read.
@@ -152,14 +190,17 @@ impl<R: Read> Reader<R> {
             return Err(corrupt("time goes backwards"));
         }
         self.time_ns = event.time_ns;
+        self.purse.work(1)?;
         self.lineage.apply(&event).map_err(corrupt)?;
+        self.purse.take(Thing::Spaces, event.kind.births(), cost::BIRTH)?;
         self.events += 1;
         self.faults += u64::from(matches!(event.kind, EventKind::Fault(_)));
         Ok(Some(event))
     }
 
     fn next_block(&mut self) -> Result<(), TraceError> {
-        let cut = || TraceError::Truncated { events: self.events };
+        let events = self.events;
+        let cut = || TraceError::Truncated { events };
         let mut head = Vec::with_capacity(format::BLOCK_HEAD);
         fill(&mut self.input, &mut head, format::BLOCK_HEAD)?;
         let head: [u8; format::BLOCK_HEAD] = head.try_into().map_err(|_| cut())?;
@@ -172,6 +213,7 @@ impl<R: Read> Reader<R> {
         if raw > format::RAW_MAX || packed > format::RAW_MAX {
             return Err(self.corrupt("its length is too large"));
         }
+        self.hold(raw.max(packed))?;
         let mut data = Vec::new();
         fill(&mut self.input, &mut data, packed)?;
         if data.len() < packed {
@@ -193,6 +235,18 @@ impl<R: Read> Reader<R> {
         }
         (self.at, self.left, self.context) = (0, events, Context::default());
         self.blocks += 1;
+        Ok(())
+    }
+
+    /// Draws what a block of so many bytes takes, in the place of the one before.
+    fn hold(&mut self, bytes: usize) -> Result<(), Spent> {
+        let before = std::mem::replace(&mut self.block, 0);
+        self.raw = Vec::new();
+        self.purse.give(before, cost::RAW);
+        // Unpacking and decoding it: a step for each 64 bytes, besides those for its events.
+        self.purse.work(bytes as u64 / 64)?;
+        self.purse.take(Thing::Blocks, bytes as u64, cost::RAW)?;
+        self.block = bytes as u64;
         Ok(())
     }
 

@@ -121,8 +121,8 @@ fn written(events: &[Event]) -> Vec<u8> {
 fn what_is_written_comes_back() {
     for seed in 0..30 {
         let events = events(seed, 40 + seed as usize * 50);
-        let trace =
-            Trace::read(&written(&events)[..]).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let trace = Trace::read(&written(&events)[..], &Budget::default())
+            .unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         assert_eq!(trace.events, events, "seed {seed}");
         assert_eq!(trace.header, header());
         let faults = events.iter().filter(|e| matches!(e.kind, EventKind::Fault(_))).count() as u64;
@@ -141,7 +141,7 @@ fn what_is_written_comes_back() {
 fn many_blocks_come_back() {
     let events = events(5, 60_000);
     let bytes = written(&events);
-    assert_eq!(Trace::read(&bytes[..]).unwrap().events, events);
+    assert_eq!(Trace::read(&bytes[..], &Budget::default()).unwrap().events, events);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn every_flipped_bit_is_noticed() {
         for bit in 0..8 {
             let mut bad = bytes.clone();
             bad[at] ^= 1 << bit;
-            assert!(Trace::read(&bad[..]).is_err(), "byte {at}, bit {bit}");
+            assert!(Trace::read(&bad[..], &Budget::default()).is_err(), "byte {at}, bit {bit}");
         }
     }
 }
@@ -159,14 +159,14 @@ fn every_flipped_bit_is_noticed() {
 #[test]
 fn every_truncation_is_noticed() {
     let bytes = written(&events(8, 120));
-    assert!(matches!(Trace::read(&bytes[..0]), Err(TraceError::NotATrace)));
+    assert!(matches!(Trace::read(&bytes[..0], &Budget::default()), Err(TraceError::NotATrace)));
     for length in 1..bytes.len() {
-        let result = Trace::read(&bytes[..length]);
+        let result = Trace::read(&bytes[..length], &Budget::default());
         assert!(matches!(result, Err(TraceError::Truncated { .. })), "{length}: {result:?}");
     }
     let mut longer = bytes;
     longer.push(0);
-    assert!(matches!(Trace::read(&longer[..]), Err(TraceError::TrailingBytes)));
+    assert!(matches!(Trace::read(&longer[..], &Budget::default()), Err(TraceError::TrailingBytes)));
 }
 
 #[test]
@@ -174,9 +174,11 @@ fn truncation_tells_how_many_events_are_whole() {
     let events = events(9, 60_000);
     let bytes = written(&events);
     let cut = &bytes[..bytes.len() - 40];
-    let mut reader = Reader::new(cut).unwrap();
+    let mut reader = Reader::new(cut, &Budget::default()).unwrap();
     let whole = reader.by_ref().take_while(|e| e.is_ok()).count() as u64;
-    let Err(TraceError::Truncated { events }) = Trace::read(cut) else { panic!("not truncated") };
+    let Err(TraceError::Truncated { events }) = Trace::read(cut, &Budget::default()) else {
+        panic!("not truncated")
+    };
     assert_eq!(events, whole);
     assert!(reader.trailer().is_none());
 }
@@ -192,15 +194,21 @@ fn blocks_that_change_places_are_noticed() {
     bad.extend(&bytes[head + first..head + first + second]);
     bad.extend(&bytes[head..head + first]);
     bad.extend(&bytes[head + first + second..]);
-    assert!(matches!(Trace::read(&bad[..]), Err(TraceError::CorruptBlock { block: 0, .. })));
+    assert!(matches!(
+        Trace::read(&bad[..], &Budget::default()),
+        Err(TraceError::CorruptBlock { block: 0, .. })
+    ));
 }
 
 #[test]
 fn foreign_and_newer_files_are_named() {
-    assert!(matches!(Trace::read(&b"#!/bin/sh\necho"[..]), Err(TraceError::NotATrace)));
+    assert!(matches!(
+        Trace::read(&b"#!/bin/sh\necho"[..], &Budget::default()),
+        Err(TraceError::NotATrace)
+    ));
     let mut newer = written(&[]);
     newer[8] = 9;
-    let error = Trace::read(&newer[..]).unwrap_err();
+    let error = Trace::read(&newer[..], &Budget::default()).unwrap_err();
     assert!(matches!(error, TraceError::NewerVersion { file: 9, known: VERSION }));
     assert_eq!(
         error.to_string(),
@@ -230,7 +238,7 @@ fn hostile_blocks_are_refused_or_read() {
         block.extend(crc.finalize().to_le_bytes());
         block.extend(packed);
         let file = [head, &block].concat();
-        let mut reader = Reader::new(&file[..]).unwrap();
+        let mut reader = Reader::new(&file[..], &Budget::default()).unwrap();
         assert!(reader.by_ref().take(10).any(|e| e.is_err()), "it has no trailer");
         refused += 1;
     }
@@ -247,11 +255,17 @@ fn trailer_length(bytes: &[u8]) -> usize {
 fn lengths_that_lie_allocate_nothing() {
     let mut bytes = b"FOLTRACE\x01\x00".to_vec();
     bytes.extend(u32::MAX.to_le_bytes());
-    assert!(matches!(Trace::read(&bytes[..]), Err(TraceError::BadHeader { .. })));
+    assert!(matches!(
+        Trace::read(&bytes[..], &Budget::default()),
+        Err(TraceError::BadHeader { .. })
+    ));
     let mut bytes = written(&[]);
     let at = bytes.len() - 17 - trailer_length(&bytes);
     bytes[at + 9..at + 13].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert!(matches!(Trace::read(&bytes[..]), Err(TraceError::CorruptBlock { .. })));
+    assert!(matches!(
+        Trace::read(&bytes[..], &Budget::default()),
+        Err(TraceError::CorruptBlock { .. })
+    ));
 }
 
 #[test]
@@ -273,7 +287,7 @@ fn the_writer_refuses_what_breaks_the_rules() {
     writer.event(&event(6, EventKind::Exit { last: true })).unwrap();
     let (trailer, bytes) = writer.finish(Ending::Exited(0), 0, vec![]).unwrap();
     assert_eq!((trailer.events, trailer.is_complete()), (2, true));
-    assert_eq!(Trace::read(&bytes[..]).unwrap().events.len(), 2);
+    assert_eq!(Trace::read(&bytes[..], &Budget::default()).unwrap().events.len(), 2);
 }
 
 /// Nothing that a trace can say makes the model or the summary panic.
@@ -281,10 +295,10 @@ fn the_writer_refuses_what_breaks_the_rules() {
 fn models_take_any_sound_trace() {
     for seed in 0..300 {
         let mut events = events(seed, 400);
-        classify(&mut events);
-        let report = naive_replay(&events);
+        classify(&mut events, &Budget::default()).unwrap();
+        let report = naive_replay(&events, &Budget::default()).unwrap();
         let all = report.recorded_anonymous_faults + report.other_faults + report.refused;
-        let description = describe(&events);
+        let description = describe(&events, &Budget::default()).unwrap();
         assert_eq!(all, description.faults_all, "seed {seed}");
     }
 }

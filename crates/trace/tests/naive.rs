@@ -70,20 +70,20 @@ impl Story {
     }
     /// The faults of the story are exactly those that have to be.
     fn exact(self) {
-        let report = naive_replay(&self.events);
+        let report = naive_replay(&self.events, &Budget::default()).unwrap();
         assert_eq!(report.mismatched, 0, "{:?}", report.mismatches);
         assert_eq!(report.other_faults + report.refused, 0, "{report:?}");
     }
     /// The story's last fault is not expected, and stands like this.
     fn ends(mut self, standing: Standing) {
-        let mismatched = naive_replay(&self.events).mismatched;
+        let mismatched = naive_replay(&self.events, &Budget::default()).unwrap().mismatched;
         assert_eq!(mismatched, 1);
-        classify(&mut self.events);
+        classify(&mut self.events, &Budget::default()).unwrap();
         let Some(Event { kind: EventKind::Fault(fault), .. }) = self.events.last() else {
             panic!("the last event is no fault");
         };
         assert_eq!(fault.standing, standing);
-        let report = naive_replay(&self.events);
+        let report = naive_replay(&self.events, &Budget::default()).unwrap();
         let explained = u64::from(standing != Standing::Unexplained);
         assert_eq!(report.mismatched, 1 - explained);
         assert_eq!(report.predicted, report.recorded_anonymous_faults - report.mismatched);
@@ -114,8 +114,12 @@ fn after_a_fork_both_sides_fault_on_writing() {
     // may find it protected once more. Who else has it is not known here, so the first may be the last.
     forked().write(0).write(0).ends(Standing::Stale);
     let mut twice = forked().write(0).write(0).write(0);
-    classify(&mut twice.events);
-    assert_eq!(naive_replay(&twice.events).mismatched, 0, "every CPU of several finds it so");
+    classify(&mut twice.events, &Budget::default()).unwrap();
+    assert_eq!(
+        naive_replay(&twice.events, &Budget::default()).unwrap().mismatched,
+        0,
+        "every CPU of several finds it so"
+    );
     forked().write(5).write(5).ends(Standing::Unexplained);
     // The last owner still faults, though nothing is copied.
     forked().by(1, 1).then(EventKind::Exit { last: true }).by(0, 0).write(0).exact();
@@ -136,7 +140,7 @@ fn advice_on_forks_is_followed() {
     story().advise(0, 10, advice::WIPEONFORK).fork(1, 1).by(1, 1).read(0).write(20).exact();
     story().advise(0, 10, advice::WIPEONFORK).fork(1, 1).write(0).ends(Standing::Unexplained);
     let gone = story().advise(0, 10, advice::DONTFORK).fork(1, 1).by(1, 1).write(0);
-    assert_eq!(naive_replay(&gone.events).refused, 1);
+    assert_eq!(naive_replay(&gone.events, &Budget::default()).unwrap().refused, 1);
 }
 
 #[test]
@@ -145,7 +149,7 @@ fn rights_taken_and_given_back_need_no_fault() {
     closed().protect(0, 10, Prot::RW).write(0).ends(Standing::Stale);
     closed().read(1).protect(0, 10, Prot::RW).write(1).exact();
     let refused = closed().write(0);
-    assert_eq!(naive_replay(&refused.events).refused, 1);
+    assert_eq!(naive_replay(&refused.events, &Budget::default()).unwrap().refused, 1);
     // A page shared by a fork stays protected.
     closed().fork(1, 1).protect(0, 10, Prot::RW).write(0).exact();
 }
@@ -178,8 +182,18 @@ fn moved_pages_stay_present() {
     moved(pages(500, 8), false).write(501).write(507).exact();
     moved(pages(500, 2), false).write(501).exact();
     moved(pages(500, 4), true).write(0).exact();
-    assert_eq!(naive_replay(&moved(pages(500, 4), false).write(0).events).refused, 1);
-    assert_eq!(naive_replay(&moved(pages(500, 2), false).write(502).events).refused, 1);
+    assert_eq!(
+        naive_replay(&moved(pages(500, 4), false).write(0).events, &Budget::default())
+            .unwrap()
+            .refused,
+        1
+    );
+    assert_eq!(
+        naive_replay(&moved(pages(500, 2), false).write(502).events, &Budget::default())
+            .unwrap()
+            .refused,
+        1
+    );
 }
 
 #[test]
@@ -210,7 +224,9 @@ fn other_memory_is_counted_apart() {
     let kinds = [AreaKind::FilePrivate, AreaKind::FileShared, AreaKind::SharedAnonymous];
     for kind in kinds {
         let map = EventKind::Map(area(200, 4, Prot::RW, kind));
-        let report = naive_replay(&Story::new().then(map).write(200).write(200).events);
+        let report =
+            naive_replay(&Story::new().then(map).write(200).write(200).events, &Budget::default())
+                .unwrap();
         assert_eq!((report.other_faults, report.recorded_anonymous_faults), (2, 0), "{kind:?}");
     }
 }

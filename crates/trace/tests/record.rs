@@ -129,7 +129,7 @@ fn recorded(options: Options) -> Option<(Summary, Trace)> {
     let mut bytes = Vec::new();
     match record(options, &mut bytes) {
         Ok(summary) => {
-            let trace = Trace::read(&bytes[..]).unwrap();
+            let trace = Trace::read(&bytes[..], &Budget::default()).unwrap();
             assert_eq!(trace.trailer, summary.trailer);
             Some((summary, trace))
         }
@@ -249,7 +249,7 @@ fn programs_and_spaces_are_counted() {
     let Some((_, trace)) = shell("/bin/true; (/bin/true; exit 0); exec /bin/echo -n") else {
         return;
     };
-    let found = describe(&trace.events);
+    let found = describe(&trace.events, &Budget::default()).unwrap();
     let ends_with = |name: &str| found.programs.iter().filter(|p| p.ends_with(name)).count();
     assert_eq!((ends_with("/true"), ends_with("/echo")), (2, 1), "{:?}", found.programs);
     assert_eq!(found.events, trace.trailer.events);
@@ -322,7 +322,9 @@ fn a_file_appears_whole() {
     let file = dir.path().join("out.trace");
     std::fs::write(&file, "what was there before").unwrap();
     match record_to_file(Options::new("true", []), &file) {
-        Ok(summary) => assert_eq!(Trace::open(&file).unwrap().trailer, summary.trailer),
+        Ok(summary) => {
+            assert_eq!(Trace::open(&file, &Budget::default()).unwrap().trailer, summary.trailer)
+        }
         Err(e) => eprintln!("skipped: {e}"),
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);

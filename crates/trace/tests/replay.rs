@@ -5,8 +5,8 @@ use foliant_trace::replay::{
     Choice, Percent, Plan, ReplayError, Row, Settings, replay, replay_all,
 };
 use foliant_trace::{
-    Access, Area, AreaKind, Event, EventKind, Exec, Fault, Found, MapFlags, Origin, Prot, Source,
-    SpaceId, Standing, ThreadId, Trace,
+    Access, Area, AreaKind, Budget, Event, EventKind, Exec, Fault, Found, MapFlags, Origin, Prot,
+    Source, SpaceId, Standing, ThreadId, Trace,
 };
 use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
 
@@ -50,7 +50,7 @@ impl Story {
         self
     }
     fn row(&self, choice: Choice) -> Row {
-        let plan = Plan::new(&self.events).unwrap();
+        let plan = Plan::new(&self.events, &Budget::default()).unwrap();
         replay(&plan, choice, &Settings::default(), |_| ()).unwrap()
     }
 }
@@ -109,7 +109,7 @@ fn a_fork_shares_pages_until_they_are_written() {
         .write(MAIN, BASE)
         .tell(1, 1, EventKind::Exit { last: true })
         .tell(0, 0, EventKind::Exit { last: true });
-    let plan = Plan::new(&story.events).unwrap();
+    let plan = Plan::new(&story.events, &Budget::default()).unwrap();
     assert_eq!(plan.recorded_anonymous_faults, 18);
     let base = story.row(up_to("4k"));
     assert_eq!(
@@ -178,7 +178,7 @@ fn changes_of_areas_take_their_pages_along() {
 #[test]
 fn little_memory_is_an_error_that_names_it() {
     let story = Story::start(&[area(BASE, 64 * MB)]).write_all(MAIN, BASE, 32 * MB);
-    let plan = Plan::new(&story.events).unwrap();
+    let plan = Plan::new(&story.events, &Budget::default()).unwrap();
     let settings = Settings { memory: Some(Bytes::new(16 * MB)), ..Settings::default() };
     let error = replay(&plan, up_to("64k"), &settings, |_| ()).unwrap_err();
     assert!(matches!(error, ReplayError::OutOfMemory { .. }), "{error}");
@@ -189,7 +189,7 @@ fn little_memory_is_an_error_that_names_it() {
 #[test]
 fn fragmented_memory_makes_large_folios_fall_back_unless_it_is_compacted() {
     let story = Story::start(&[area(BASE, 32 * MB)]).write_all(MAIN, BASE, 32 * MB);
-    let plan = Plan::new(&story.events).unwrap();
+    let plan = Plan::new(&story.events, &Budget::default()).unwrap();
     let run = |percent, defrag| {
         let fragmented = Percent::new(percent).unwrap();
         let settings = Settings { fragmented, defrag, ..Settings::default() };
@@ -209,8 +209,8 @@ fn fragmented_memory_makes_large_folios_fall_back_unless_it_is_compacted() {
 fn shipped_recordings_take_exactly_the_recorded_faults_with_4k_pages() {
     for name in ["cc", "git", "python", "sort"] {
         let path = format!("{}/../../traces/{name}.trace", env!("CARGO_MANIFEST_DIR"));
-        let trace = Trace::open(&path).unwrap();
-        let plan = Plan::new(&trace.events).unwrap();
+        let trace = Trace::open(&path, &Budget::default()).unwrap();
+        let plan = Plan::new(&trace.events, &Budget::default()).unwrap();
         assert_eq!(plan.recorded_faults, trace.trailer.faults, "{name}");
         let choices = [Choice::BASE, up_to("64k"), Choice::Thp];
         let rows = replay_all(&plan, &choices, &Settings::default(), |_| ()).unwrap();

@@ -1,16 +1,17 @@
 //! The recordings under `traces/` are whole, small, and replay exactly.
 
-use foliant_trace::{AccessSource, Trace, VERSION, naive_replay};
+use foliant_trace::{AccessSource, Budget, Trace, VERSION, naive_replay};
 use std::path::{Path, PathBuf};
 
 fn check(name: &str) {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces").join(name);
     let bytes = std::fs::metadata(&path).expect("the file is there").len();
     assert!(bytes < 2 << 20, "{name} has {bytes} bytes");
-    let trace = Trace::open(&path).unwrap_or_else(|e| panic!("{name}, version {VERSION}: {e}"));
+    let trace = Trace::open(&path, &Budget::default())
+        .unwrap_or_else(|e| panic!("{name}, version {VERSION}: {e}"));
     assert!(trace.trailer.is_complete(), "{name}: {:?}", trace.trailer);
     assert_eq!(trace.header.access_source, AccessSource::Tracepoint, "{name}");
-    let report = naive_replay(&trace.events);
+    let report = naive_replay(&trace.events, &Budget::default()).unwrap();
     assert!(report.recorded_anonymous_faults > 20_000, "{name}: {report:?}");
     assert_eq!(report.predicted, report.recorded_anonymous_faults, "{name}: {report:?}");
     assert_eq!((report.mismatched, report.brought_unseen), (0, 0), "{name}: {report:?}");

@@ -14,6 +14,7 @@ use super::perf::{Raw, What};
 use super::procfs;
 use super::sys::pid_t;
 use super::tracer::{Doing, Told};
+use crate::budget::{Budget, Spent};
 use crate::event::{
     Access, Event, EventKind, Exec, Fault, Found, Origin, Source, SpaceId, Standing, ThreadId,
     advice,
@@ -95,7 +96,9 @@ pub(crate) fn assemble(
     mut told: Vec<Told>,
     start: u64,
     decodes: bool,
-) -> Assembled {
+) -> Result<Assembled, Spent> {
+    // No file told these events: they are as many as the program that was run made them.
+    let budget = Budget::unlimited();
     raw.sort_by_key(|r| r.time);
     told.sort_by_key(|t| t.time);
     let mut a = Assembler { start, decodes, ..Assembler::default() };
@@ -122,10 +125,10 @@ pub(crate) fn assemble(
         a.told(t);
     }
     a.close();
-    infer(&mut a.out.events);
-    naive::classify(&mut a.out.events);
-    a.compare();
-    a.out
+    infer(&mut a.out.events, &budget)?;
+    naive::classify(&mut a.out.events, &budget)?;
+    a.compare(&budget)?;
+    Ok(a.out)
 }
 
 impl Assembler {
@@ -309,12 +312,12 @@ impl Assembler {
     }
 
     /// Compares the kernel's present pages with the model's at every end that was looked at.
-    fn compare(&mut self) {
+    fn compare(&mut self, budget: &Budget) -> Result<(), Spent> {
         let mut snapshots = std::mem::take(&mut self.snapshots).into_iter().peekable();
         if snapshots.peek().is_none() {
-            return;
+            return Ok(());
         }
-        let mut model = Snapshot::new();
+        let mut model = Snapshot::new(budget);
         let residue = &mut self.out.residue;
         for (at, event) in self.out.events.iter().enumerate() {
             while let Some((_, space, kernel)) = snapshots.next_if(|s| s.0 == at) {
@@ -326,8 +329,9 @@ impl Assembler {
                 residue.only_kernel += kernel.len() as u64 - same;
                 residue.only_replay += replay.len() as u64 - same;
             }
-            model.follow(event);
+            model.follow(event)?;
         }
+        Ok(())
     }
 }
 
@@ -345,13 +349,13 @@ fn remove_page(exec: &mut Exec, page: Va) {
 
 /// Turns a guessed write into a read where a later write to the same page faults again, or where the
 /// area forbids writing.
-fn infer(events: &mut [Event]) {
+fn infer(events: &mut [Event], budget: &Budget) -> Result<(), Spent> {
     let inferred =
         |e: &Event| matches!(&e.kind, EventKind::Fault(f) if f.source == Source::Inferred);
     if !events.iter().any(inferred) {
-        return;
+        return Ok(());
     }
-    let mut model = Snapshot::new();
+    let mut model = Snapshot::new(budget);
     let mut guessed: HashMap<SpaceId, BTreeMap<u64, usize>> = HashMap::new();
     let mut reads = Vec::new();
     let drop = |pages: &mut BTreeMap<u64, usize>, range: Range<u64>| {
@@ -391,11 +395,12 @@ fn infer(events: &mut [Event]) {
             }
             _ => {}
         }
-        model.follow(event);
+        model.follow(event)?;
     }
     for index in reads {
         if let EventKind::Fault(fault) = &mut events[index].kind {
             fault.access = Access::Read;
         }
     }
+    Ok(())
 }

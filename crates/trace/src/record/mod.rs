@@ -32,6 +32,7 @@ mod tracer;
 pub use assemble::{Agreement, Residue};
 pub use measure::{Measured, fix_layout, measure};
 
+use crate::budget::Budget;
 use crate::error::TraceError;
 use crate::format::{AccessSource, Ending, Header, Trailer};
 use crate::naive::{Report, naive_replay};
@@ -276,7 +277,7 @@ struct Collected {
 
 fn write(collected: Collected, sink: impl Write) -> Result<Summary, TraceError> {
     let Collected { header, assembled, ending, lost } = collected;
-    let replay = naive_replay(&assembled.events);
+    let replay = naive_replay(&assembled.events, &Budget::unlimited())?;
     let mut writer = Writer::new(sink, &header)?;
     for event in &assembled.events {
         writer.event(event)?;
@@ -348,7 +349,8 @@ fn run(mut options: Options) -> Result<Collected, RecordError> {
     let perf = perf.into_inner().unwrap_or_else(|e| e.into_inner());
     let decodes = perf.decodes();
     let (raw, lost) = perf.finish().map_err(failed("reading the counters"))?;
-    let mut assembled = assemble::assemble(raw, followed.told, start, decodes);
+    let mut assembled =
+        assemble::assemble(raw, followed.told, start, decodes).map_err(TraceError::Spent)?;
     assembled.remarks.extend(followed.remarks);
     Ok(Collected { header, assembled, ending: followed.ending, lost })
 }

@@ -69,7 +69,7 @@ fn fault(time: u64, va: u64, kernel: bool) -> Raw {
 }
 
 fn faults(raw: Vec<Raw>, told: Vec<Told>) -> Vec<crate::Fault> {
-    let events = assemble(raw, told, 0, false).events;
+    let events = assemble(raw, told, 0, false).unwrap().events;
     let fault = |e: crate::Event| match e.kind {
         EventKind::Fault(f) => Some(f),
         _ => None,
@@ -85,7 +85,7 @@ fn pages_that_exec_faulted_in_are_not_placed_by_it() {
         fault(30, 0x11000, false),
         raw(40, What::End),
     ];
-    let done = assemble(raw, vec![told_exec(20)], 0, false);
+    let done = assemble(raw, vec![told_exec(20)], 0, false).unwrap();
     assert!(done.remarks.is_empty(), "{:?}", done.remarks);
     let EventKind::Exec(exec) = &done.events[0].kind else { panic!("{:?}", done.events[0]) };
     assert_eq!(exec.present, [VaRange::new(Va::new(0x1f000), Va::new(0x20000)).unwrap()]);
@@ -148,7 +148,7 @@ fn families_are_followed() {
         clone(35, libc::CLONE_VM | libc::CLONE_VFORK),
         clone(45, libc::CLONE_VM | libc::CLONE_THREAD),
     ];
-    let done = assemble(raw, told, 0, false);
+    let done = assemble(raw, told, 0, false).unwrap();
     assert!(done.remarks.is_empty(), "{:?}", done.remarks);
     let kinds: Vec<EventKind> = done.events.into_iter().skip(1).map(|e| e.kind).collect();
     let thread = ThreadId;

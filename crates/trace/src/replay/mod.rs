@@ -36,7 +36,7 @@ mod run;
 mod settings;
 
 pub use fragment::{PINS_PER_BLOCK, Percent};
-pub use plan::{Plan, PlanError};
+pub use plan::{Plan, PlanError, Planner};
 pub use policy::{Choice, ChoiceError};
 pub use row::Row;
 pub use run::{replay, replay_all};

@@ -3,20 +3,26 @@
 //! The naive model of 4 KiB pages walks along: it knows the areas of every space, which the manager's calls
 //! need (a range that covers two areas becomes two calls), and which page each fault touches first.
 //!
+//! What the model, the steps and the blocks hold is drawn from a budget ([`crate::budget`]).
+//!
 //! **Invariants**
 //! - P1. Only areas of private memory are mapped: anonymous ones and private maps of files.
 //! - P2. A range in a step lies within one area, but for unmapping.
 
+use crate::budget::{Budget, Map, Purse, Spent, Thing, cost};
+use crate::error::TraceError;
 use crate::event::{
     Access, AreaKind, Event, EventKind, Exec, Fault, MapFlags, Prot, SpaceId, Standing, ThreadId,
     advice, brk_pages,
 };
 use crate::lineage::Lineage;
 use crate::naive::{DONTFORK, Model, Piece, Space, State, Verdict, WIPEONFORK};
+use crate::reader::{About, Reader};
 use foliant::space::{Advice, Flags};
 use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
+use std::io::Read;
 
 /// What a step does.
 #[derive(Clone, Debug)]
@@ -25,9 +31,10 @@ pub(super) enum Op {
     Create {
         thp_off: bool,
     },
-    /// A new space, a copy of the step's; then the child loses these ranges, or what is in them.
+    /// A new space, a copy of the step's with so many areas; then the child loses these ranges, or what is in them.
     Fork {
         child: SpaceId,
+        areas: u64,
         unmap: Vec<VaRange>,
         empty: Vec<VaRange>,
     },
@@ -95,7 +102,7 @@ pub(super) struct Step {
 }
 
 /// A trace, ready to be replayed.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub struct Plan {
     /// Recorded faults in private memory without a file.
     pub recorded_anonymous_faults: u64,
@@ -114,33 +121,86 @@ pub struct Plan {
     /// The most that 2 MiB blocks around touched pages of all spaces came to: no policy needs more.
     pub peak_blocks: Bytes,
     pub(super) steps: Vec<Step>,
+    /// The most spaces, areas in them, and 2 MiB blocks with a page table of their own that there were at once.
+    pub(super) peak: Records,
+    /// What the steps are drawn from, and what a replay draws on.
+    purse: Purse,
 }
 
-/// An event that breaks the rules of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlanError {
-    /// Its place in the trace, from 0.
-    pub index: u64,
-    /// Which rule.
-    pub why: &'static str,
+/// What a manager keeps records and tables of.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Records {
+    pub(super) spaces: u64,
+    pub(super) areas: u64,
+    pub(super) tables: u64,
+}
+
+/// Why there is no plan.
+#[derive(Debug)]
+pub enum PlanError {
+    /// The trace cannot be read.
+    Unread(TraceError),
+    /// An event breaks the rules of a trace.
+    Broken {
+        /// Its place in the trace, from 0.
+        index: u64,
+        /// Which rule.
+        why: &'static str,
+    },
+    /// It takes more than the planner was given.
+    Spent(Spent),
 }
 
 impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "event {} breaks the rules of a trace: {}", self.index, self.why)
+        match self {
+            PlanError::Unread(error) => write!(f, "{error}"),
+            PlanError::Broken { index, why } => {
+                write!(f, "event {index} breaks the rules of a trace: {why}")
+            }
+            PlanError::Spent(spent) => write!(f, "{spent}"),
+        }
     }
 }
 
 impl std::error::Error for PlanError {}
 
+impl From<TraceError> for PlanError {
+    fn from(error: TraceError) -> PlanError {
+        match error {
+            TraceError::Spent(spent) => PlanError::Spent(spent),
+            other => PlanError::Unread(other),
+        }
+    }
+}
+
+impl From<Spent> for PlanError {
+    fn from(spent: Spent) -> PlanError {
+        PlanError::Spent(spent)
+    }
+}
+
 impl Plan {
     /// Makes a plan of the events of one trace.
-    pub fn new<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<Plan, PlanError> {
-        let mut maker = Maker::default();
-        for (index, event) in events.into_iter().enumerate() {
-            maker.add(event).map_err(|why| PlanError { index: index as u64, why })?;
+    pub fn new<'a>(
+        events: impl IntoIterator<Item = &'a Event>,
+        budget: &Budget,
+    ) -> Result<Plan, PlanError> {
+        let mut planner = Planner::new(budget);
+        for event in events {
+            planner.add(event)?;
         }
-        Ok(maker.plan)
+        Ok(planner.finish())
+    }
+
+    /// Reads a trace and makes its plan; events are not kept.
+    pub fn read(input: impl Read, budget: &Budget) -> Result<(About, Plan), PlanError> {
+        let mut reader = Reader::new(input, budget)?;
+        let mut planner = Planner::new(budget);
+        for event in reader.by_ref() {
+            planner.add(&event?)?;
+        }
+        Ok((reader.finish()?, planner.finish()))
     }
 
     /// How many steps a replay takes.
@@ -151,6 +211,11 @@ impl Plan {
     /// Faults that are the same under every policy: all but the anonymous ones.
     pub const fn other_faults(&self) -> u64 {
         self.recorded_faults - self.recorded_anonymous_faults
+    }
+
+    /// What the plan was drawn from.
+    pub(super) fn budget(&self) -> &Budget {
+        self.purse.budget()
     }
 }
 
@@ -194,105 +259,202 @@ fn range_of(start: u64, end: u64) -> Option<VaRange> {
     VaRange::new(Va::new(start), Va::new(end)).filter(|range| !range.is_empty())
 }
 
-#[derive(Default)]
-struct Maker {
+/// Makes a plan of events as they come, so that a trace need not be in memory.
+pub struct Planner {
     plan: Plan,
+    index: u64,
     model: Model,
     lineage: Lineage,
-    /// Large pages switched off, by space.
-    thp_off: HashMap<SpaceId, bool>,
-    /// The step of the last fault that changed a page.
-    leaders: HashMap<(SpaceId, Va), u32>,
-    /// Touched pages by 2 MiB block.
-    blocks: HashMap<SpaceId, BTreeMap<u64, u64>>,
+    /// What is kept of each space that is alive.
+    spaces: HashMap<SpaceId, Kept>,
+    now: Records,
     blocks_now: u64,
 }
 
-impl Maker {
-    fn add(&mut self, event: &Event) -> Result<(), &'static str> {
-        let from = self.lineage.space_of(event.thread);
-        let died = self.lineage.apply(event)?;
-        self.before(event, from);
-        let was = self.state_at(event);
-        if let Some((fault, verdict)) = self.model.follow(event) {
-            self.fault(event, fault, verdict, was);
+/// What a planner keeps of a space, besides the model's.
+#[derive(Debug)]
+struct Kept {
+    /// Large pages switched off.
+    thp_off: bool,
+    /// The step of the last fault that changed a page.
+    leaders: Map<u32>,
+    /// 2 MiB blocks with pages in them, and whether some of these take memory: zero pages take none.
+    blocks: Map<Holds>,
+    /// Those that take memory.
+    holding: u64,
+    /// The areas that were counted.
+    areas: u64,
+}
+
+/// Whether a block of a space takes memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holds {
+    Memory,
+    Nothing,
+}
+
+impl Planner {
+    /// A planner that draws on this budget.
+    pub fn new(budget: &Budget) -> Planner {
+        let plan = Plan {
+            recorded_anonymous_faults: 0,
+            recorded_faults: 0,
+            file_reads: 0,
+            file_writes: 0,
+            shared_faults: 0,
+            refused_faults: 0,
+            repeated: 0,
+            peak_blocks: Bytes::default(),
+            steps: Vec::new(),
+            peak: Records::default(),
+            purse: Purse::new(budget),
+        };
+        Planner {
+            plan,
+            index: 0,
+            model: Model::new(budget),
+            lineage: Lineage::new(),
+            spaces: HashMap::new(),
+            now: Records::default(),
+            blocks_now: 0,
         }
-        self.after(event);
+    }
+
+    /// The plan of all that was taken in.
+    pub fn finish(self) -> Plan {
+        self.plan
+    }
+
+    /// Takes in one event.
+    pub fn add(&mut self, event: &Event) -> Result<(), PlanError> {
+        let index = self.index;
+        self.index += 1;
+        let from = self.lineage.space_of(event.thread);
+        let died = self.lineage.apply(event).map_err(|why| PlanError::Broken { index, why })?;
+        self.plan.purse.take(Thing::Spaces, event.kind.births(), cost::BIRTH)?;
+        self.before(event, from)?;
+        let was = self.state_at(event);
+        if let Some((fault, verdict)) = self.model.follow(event)? {
+            self.fault(event, fault, verdict, was)?;
+        }
+        self.after(event)?;
+        self.count_areas(event.space);
         if let Some(space) = died {
-            self.push(SpaceId(space.0), event.thread, Op::End);
-            self.leaders.retain(|(at, _), _| *at != space);
-            let blocks = self.blocks.remove(&space).unwrap_or_default();
-            self.blocks_now -= blocks.len() as u64;
+            self.push(space, event.thread, Op::End)?;
+            self.died(space)?;
         }
         Ok(())
     }
 
-    fn push(&mut self, space: SpaceId, thread: ThreadId, op: Op) {
-        self.plan.steps.push(Step { space, thread, op });
+    fn born(&mut self, space: SpaceId, thp_off: bool) -> Result<(), Spent> {
+        self.plan.purse.take(Thing::Spaces, 1, cost::SPACE)?;
+        let budget = self.plan.purse.budget();
+        let kept = Kept {
+            thp_off,
+            leaders: Map::new(budget, Thing::Pages, cost::LEADER),
+            blocks: Map::new(budget, Thing::Pages, cost::BLOCK),
+            holding: 0,
+            areas: 0,
+        };
+        self.spaces.insert(space, kept);
+        self.now.spaces += 1;
+        self.plan.peak.spaces = self.plan.peak.spaces.max(self.now.spaces);
+        Ok(())
     }
-    fn step(&mut self, event: &Event, op: Op) {
-        self.push(event.space, event.thread, op);
+
+    fn died(&mut self, space: SpaceId) -> Result<(), Spent> {
+        let Some(kept) = self.spaces.remove(&space) else { return Ok(()) };
+        self.plan.purse.give(1, cost::SPACE);
+        self.now.spaces -= 1;
+        self.now.areas -= kept.areas;
+        self.now.tables -= kept.blocks.len();
+        self.blocks_now -= kept.holding;
+        self.plan.purse.work(kept.leaders.len() + kept.blocks.len())
+    }
+
+    /// Follows how many areas a space has.
+    fn count_areas(&mut self, space: SpaceId) {
+        let there = self.model.spaces.get(&space).map_or(0, |space| space.areas.len());
+        if let Some(kept) = self.spaces.get_mut(&space) {
+            self.now.areas = self.now.areas - kept.areas + there;
+            kept.areas = there;
+            self.plan.peak.areas = self.plan.peak.areas.max(self.now.areas);
+        }
+    }
+
+    fn push(&mut self, space: SpaceId, thread: ThreadId, op: Op) -> Result<(), Spent> {
+        let Plan { steps, purse, .. } = &mut self.plan;
+        purse.work(1)?;
+        purse.push(Thing::Steps, steps, Step { space, thread, op })
+    }
+    fn step(&mut self, event: &Event, op: Op) -> Result<(), Spent> {
+        self.push(event.space, event.thread, op)
     }
 
     /// The replayed parts of areas in `range`, as the model has them now.
-    fn pieces(&self, space: SpaceId, range: VaRange) -> Vec<(VaRange, Piece)> {
-        let Some(space) = self.model.spaces.get(space.0 as usize) else { return Vec::new() };
+    fn pieces(&self, space: SpaceId, range: VaRange) -> Result<Vec<(VaRange, Piece)>, Spent> {
+        let Some(space) = self.model.spaces.get(&space) else { return Ok(Vec::new()) };
         pieces(space, range)
     }
 
     /// What the call does is known only while the model still has the areas from before it.
-    fn before(&mut self, event: &Event, from: Option<SpaceId>) {
+    fn before(&mut self, event: &Event, from: Option<SpaceId>) -> Result<(), Spent> {
         let space = event.space;
         match &event.kind {
             EventKind::Exec(_) => {
-                let thp_off = from.is_some_and(|old| self.thp_off.get(&old) == Some(&true));
-                self.thp_off.insert(space, thp_off);
-                self.step(event, Op::Leave);
-                self.step(event, Op::Create { thp_off });
+                let thp_off = from.is_some_and(|old| self.is_thp_off(old));
+                self.born(space, thp_off)?;
+                self.step(event, Op::Leave)?;
+                self.step(event, Op::Create { thp_off })?;
             }
-            EventKind::Exit { .. } => self.step(event, Op::Leave),
+            EventKind::Exit { .. } => self.step(event, Op::Leave)?,
             EventKind::Map(area) => {
-                self.step(event, Op::Syscall);
-                self.unmap(event, area.range);
+                self.step(event, Op::Syscall)?;
+                self.unmap(event, area.range)?;
             }
             EventKind::Unmap { range } => {
-                self.step(event, Op::Syscall);
-                self.unmap(event, *range);
+                self.step(event, Op::Syscall)?;
+                self.unmap(event, *range)?;
             }
             EventKind::Brk { old, new } => {
-                self.step(event, Op::Syscall);
+                self.step(event, Op::Syscall)?;
                 let (more, less) = brk_pages(*old, *new);
-                self.unmap(event, less);
-                self.unmap(event, more);
+                self.unmap(event, less)?;
+                self.unmap(event, more)?;
             }
             EventKind::Remap { old, new, keep_old } => {
-                self.step(event, Op::Syscall);
-                self.remap(event, *old, *new, *keep_old);
+                self.step(event, Op::Syscall)?;
+                self.remap(event, *old, *new, *keep_old)?;
             }
-            EventKind::Populate { range, access } => self.populate(event, *range, *access, false),
+            EventKind::Populate { range, access } => {
+                self.populate(event, *range, *access, false)?
+            }
             EventKind::Advise { range, advice } => {
-                self.step(event, Op::Syscall);
-                self.advise(event, *range, *advice);
+                self.step(event, Op::Syscall)?;
+                self.advise(event, *range, *advice)?;
             }
             EventKind::Protect { range, prot } => {
-                self.step(event, Op::Syscall);
-                for (range, _) in self.pieces(space, *range) {
-                    self.step(event, Op::Protect { range, rights: rights(*prot) });
+                self.step(event, Op::Syscall)?;
+                for (range, _) in self.pieces(space, *range)? {
+                    self.step(event, Op::Protect { range, rights: rights(*prot) })?;
                 }
             }
             EventKind::ThpPrctl { args } => {
                 // The flag "except advised" (2) still forbids what a row adds by itself.
-                self.thp_off.insert(space, args[0] != 0);
-                self.step(event, Op::Syscall);
-                self.step(event, Op::ThpOff { off: args[0] != 0 });
+                if let Some(kept) = self.spaces.get_mut(&space) {
+                    kept.thp_off = args[0] != 0;
+                }
+                self.step(event, Op::Syscall)?;
+                self.step(event, Op::ThpOff { off: args[0] != 0 })?;
             }
-            EventKind::Fork { .. } | EventKind::Share { .. } => self.step(event, Op::Syscall),
+            EventKind::Fork { .. } | EventKind::Share { .. } => self.step(event, Op::Syscall)?,
             EventKind::Fault(_) => {}
         }
+        Ok(())
     }
 
     /// What the call made is read from the model.
-    fn after(&mut self, event: &Event) {
+    fn after(&mut self, event: &Event) -> Result<(), Spent> {
         let space = event.space;
         match &event.kind {
             EventKind::Exec(exec) => self.exec(event, exec),
@@ -301,89 +463,113 @@ impl Maker {
             EventKind::Fork { child, .. } => self.fork(event, *child),
             EventKind::Unmap { range } => self.forget(space, *range),
             EventKind::Advise { range, advice: advice::DONTNEED | advice::DONTNEED_LOCKED } => {
-                self.forget(space, *range);
+                self.forget(space, *range)
             }
             EventKind::Remap { old, .. } => self.forget(space, *old),
-            _ => {}
+            _ => Ok(()),
         }
+    }
+
+    fn is_thp_off(&self, space: SpaceId) -> bool {
+        self.spaces.get(&space).is_some_and(|kept| kept.thp_off)
     }
 
     /// Unmaps where something is mapped; a range that is free costs a system call and nothing more.
-    fn unmap(&mut self, event: &Event, range: VaRange) {
-        if !self.pieces(event.space, range).is_empty() {
-            self.step(event, Op::Unmap { range });
+    fn unmap(&mut self, event: &Event, range: VaRange) -> Result<(), Spent> {
+        if !self.pieces(event.space, range)?.is_empty() {
+            self.step(event, Op::Unmap { range })?;
         }
-        self.forget(event.space, range);
+        self.forget(event.space, range)
     }
 
-    fn map(&mut self, event: &Event, range: VaRange) {
-        for (range, piece) in self.pieces(event.space, range) {
+    fn map(&mut self, event: &Event, range: VaRange) -> Result<(), Spent> {
+        for (range, piece) in self.pieces(event.space, range)? {
             let op = Op::Map { range, flags: flags(&piece), tag: tag(piece.kind) };
-            self.step(event, op);
+            self.step(event, op)?;
         }
+        Ok(())
     }
 
-    fn exec(&mut self, event: &Event, exec: &Exec) {
+    fn exec(&mut self, event: &Event, exec: &Exec) -> Result<(), Spent> {
         for area in &exec.areas {
-            self.map(event, area.range);
+            self.map(event, area.range)?;
         }
         for &range in &exec.present {
             // The stack is a provisional one while arguments are placed: it gets no large folios.
-            let pieces = self.pieces(event.space, range);
+            let pieces = self.pieces(event.space, range)?;
             for (range, _) in pieces.into_iter().filter(|(_, p)| p.kind.is_anonymous_private()) {
                 let touched = range.pages().get();
                 let (access, base_only) = (Access::Write, true);
-                self.step(event, Op::Populate { range, access, touched, base_only });
-                self.touch_range(event.space, range);
+                self.step(event, Op::Populate { range, access, touched, base_only })?;
+                self.touch_range(event.space, range, Holds::Memory)?;
             }
         }
+        Ok(())
     }
 
-    fn fork(&mut self, event: &Event, child: SpaceId) {
-        let off = self.thp_off.get(&event.space) == Some(&true);
-        self.thp_off.insert(child, off);
-        let (mut unmap, mut empty) = (Vec::new(), Vec::new());
-        if let Some(space) = self.model.spaces.get(event.space.0 as usize) {
-            for (&start, piece) in &space.areas {
+    fn fork(&mut self, event: &Event, child: SpaceId) -> Result<(), Spent> {
+        let (mut unmap, mut empty, mut areas) = (Vec::new(), Vec::new(), 0);
+        if let Some(space) = self.model.spaces.get(&event.space) {
+            areas = space.areas.len();
+            // Most are in neither list; both are the step's for good.
+            self.plan.purse.work(areas)?;
+            for (&start, piece) in space.areas.iter() {
                 let Some(range) = range_of(start, piece.end) else { continue };
-                if !is_replayed(piece.kind) {
+                let list = if !is_replayed(piece.kind) {
                     continue;
-                }
-                if piece.advised & DONTFORK != 0 {
-                    unmap.push(range);
+                } else if piece.advised & DONTFORK != 0 {
+                    &mut unmap
                 } else if piece.advised & WIPEONFORK != 0
                     || !piece.written && piece.kind.is_anonymous_private()
                 {
                     // Linux copies the pages of an area only if something was ever written in it.
-                    empty.push(range);
-                }
+                    &mut empty
+                } else {
+                    continue;
+                };
+                self.plan.purse.push(Thing::Steps, list, range)?;
             }
         }
-        let blocks = self.blocks.get(&event.space).cloned().unwrap_or_default();
-        self.blocks_now += blocks.len() as u64;
-        self.blocks.insert(child, blocks);
+        self.born(child, self.is_thp_off(event.space))?;
+        let copy =
+            self.spaces.get(&event.space).map(|kept| Ok((kept.blocks.copy()?, kept.holding)));
+        let copy: Option<Result<_, Spent>> = copy;
+        if let Some((blocks, holding)) = copy.transpose()?
+            && let Some(kept) = self.spaces.get_mut(&child)
+        {
+            self.blocks_now += holding;
+            self.now.tables += blocks.len();
+            (kept.blocks, kept.holding) = (blocks, holding);
+        }
+        self.count_areas(child);
         self.note_peak();
-        self.step(event, Op::Fork { child, unmap, empty });
+        self.step(event, Op::Fork { child, areas, unmap, empty })
     }
 
-    fn remap(&mut self, event: &Event, old: VaRange, new: VaRange, keep_old: bool) {
-        let pieces = self.pieces(event.space, old);
+    fn remap(
+        &mut self,
+        event: &Event,
+        old: VaRange,
+        new: VaRange,
+        keep_old: bool,
+    ) -> Result<(), Spent> {
+        let pieces = self.pieces(event.space, old)?;
         let in_place = old.start() == new.start();
         if in_place {
             if let Some(rest) = range_of(new.end().get(), old.end().get()) {
                 return self.unmap(event, rest);
             }
-            let Some(more) = range_of(old.end().get(), new.end().get()) else { return };
-            self.unmap(event, more);
+            let Some(more) = range_of(old.end().get(), new.end().get()) else { return Ok(()) };
+            self.unmap(event, more)?;
             if let Some((range, piece)) = pieces.last()
                 && range.end() == old.end()
             {
                 let op = Op::Map { range: more, flags: advised(piece), tag: tag(piece.kind) };
-                self.step(event, op);
+                self.step(event, op)?;
             }
-            return;
+            return Ok(());
         }
-        self.unmap(event, new);
+        self.unmap(event, new)?;
         let moved_end = old.end().get().min(old.start().get().saturating_add(new.bytes().get()));
         for (range, piece) in &pieces {
             let start = range.start().get();
@@ -395,19 +581,20 @@ impl Maker {
                     to(range.end().get())
                 };
                 if let Some(target) = range_of(to(start), end) {
-                    self.step(event, Op::Move { old: *range, new: target });
+                    self.step(event, Op::Move { old: *range, new: target })?;
                 }
             } else {
-                self.step(event, Op::Unmap { range: *range });
+                self.step(event, Op::Unmap { range: *range })?;
             }
             if keep_old {
                 let op = Op::Map { range: *range, flags: advised(piece), tag: tag(piece.kind) };
-                self.step(event, op);
+                self.step(event, op)?;
             }
         }
+        Ok(())
     }
 
-    fn advise(&mut self, event: &Event, range: VaRange, number: u32) {
+    fn advise(&mut self, event: &Event, range: VaRange, number: u32) -> Result<(), Spent> {
         let advice = match number {
             advice::DONTNEED | advice::DONTNEED_LOCKED => Advice::DontNeed,
             advice::FREE => Advice::Free,
@@ -417,114 +604,150 @@ impl Maker {
             advice::GUARD_REMOVE => Advice::GuardRemove,
             advice::POPULATE_READ => return self.populate(event, range, Access::Read, false),
             advice::POPULATE_WRITE => return self.populate(event, range, Access::Write, false),
-            _ => return,
+            _ => return Ok(()),
         };
-        for (range, piece) in self.pieces(event.space, range) {
+        for (range, piece) in self.pieces(event.space, range)? {
             if piece.kind.is_anonymous_private() || advice == Advice::DontNeed {
-                self.step(event, Op::Advise { range, advice });
+                self.step(event, Op::Advise { range, advice })?;
             }
         }
+        Ok(())
     }
 
-    fn populate(&mut self, event: &Event, range: VaRange, access: Access, base_only: bool) {
-        for (range, piece) in self.pieces(event.space, range) {
+    fn populate(
+        &mut self,
+        event: &Event,
+        range: VaRange,
+        access: Access,
+        base_only: bool,
+    ) -> Result<(), Spent> {
+        for (range, piece) in self.pieces(event.space, range)? {
             if !piece.kind.is_anonymous_private() || !piece.prot.permits(access) {
                 continue;
             }
-            let touched = self.untouched(event.space, range, access);
-            self.step(event, Op::Populate { range, access, touched, base_only });
-            if access == Access::Write {
-                self.touch_range(event.space, range);
-            }
+            let touched = self.untouched(event.space, range, access)?;
+            self.step(event, Op::Populate { range, access, touched, base_only })?;
+            let holds = if access == Access::Write { Holds::Memory } else { Holds::Nothing };
+            self.touch_range(event.space, range, holds)?;
         }
+        Ok(())
     }
 
     /// How many pages of the range a write still has to bring: absent ones, and zero pages.
-    fn untouched(&self, space: SpaceId, range: VaRange, access: Access) -> u64 {
-        let Some(space) = self.model.spaces.get(space.0 as usize) else { return 0 };
+    fn untouched(&self, space: SpaceId, range: VaRange, access: Access) -> Result<u64, Spent> {
+        let Some(space) = self.model.spaces.get(&space) else { return Ok(0) };
         if access != Access::Write {
-            return 0;
+            return Ok(0);
         }
-        let inside = range.start().get()..range.end().get();
-        let there = space.pages.range(inside).filter(|(_, p)| p.state != State::Zero).count();
-        range.pages().get().saturating_sub(there as u64)
+        let (mut seen, mut there) = (0, 0);
+        for (_, page) in space.pages.range(range.start().get()..range.end().get()) {
+            seen += 1;
+            there += u64::from(page.state != State::Zero);
+        }
+        space.pages.work(seen)?;
+        Ok(range.pages().get().saturating_sub(there))
     }
 
     /// What the model has at a fault's page before it follows the fault.
     fn state_at(&self, event: &Event) -> Option<State> {
         let EventKind::Fault(fault) = &event.kind else { return None };
-        let space = self.model.spaces.get(event.space.0 as usize)?;
-        space.pages.get(&fault.page().get()).map(|page| page.state)
+        let space = self.model.spaces.get(&event.space)?;
+        space.pages.get(fault.page().get()).map(|page| page.state)
     }
 
-    fn fault(&mut self, event: &Event, fault: &Fault, verdict: Verdict, was: Option<State>) {
+    fn fault(
+        &mut self,
+        event: &Event,
+        fault: &Fault,
+        verdict: Verdict,
+        was: Option<State>,
+    ) -> Result<(), Spent> {
         self.plan.recorded_faults += 1;
-        let (page, va) = (fault.page(), fault.va);
-        let at = self.pieces(event.space, page_range(page)).first().map(|(_, piece)| *piece);
+        let (page, va, space) = (fault.page(), fault.va, event.space);
+        let at = self.pieces(space, page_range(page))?.first().map(|(_, piece)| *piece);
         let access = match fault.access {
             Access::Exec if at.is_some_and(|p| p.prot.contains(Prot::EXEC)) => Access::Exec,
             Access::Exec => Access::Read,
             other => other,
         };
-        let next = self.plan.steps.len() as u32;
         match verdict {
             Verdict::Refused => self.plan.refused_faults += 1,
             Verdict::Other if at.is_none() => self.plan.shared_faults += 1,
             Verdict::Other if fault.access == Access::Write => {
                 self.plan.file_writes += 1;
-                self.touch(event.space, page);
-                self.step(event, Op::FileWrite { va });
+                self.touch(space, page, Holds::Memory)?;
+                self.step(event, Op::FileWrite { va })?;
             }
             Verdict::Other => self.plan.file_reads += 1,
             Verdict::Needed { .. } => {
                 self.plan.recorded_anonymous_faults += 1;
-                self.leaders.insert((event.space, page), next);
-                self.touch(event.space, page);
-                self.step(event, Op::Touch { va, access, first: was.is_none() });
+                // A plan with more steps than fit into the number has no leaders from there on.
+                if let Ok(next) = u32::try_from(self.plan.steps.len())
+                    && let Some(kept) = self.spaces.get_mut(&space)
+                {
+                    kept.leaders.insert(page.get(), next)?;
+                }
+                self.touch(space, page, Holds::Memory)?;
+                self.step(event, Op::Touch { va, access, first: was.is_none() })?;
             }
             Verdict::Needless { standing, .. } => {
                 self.plan.recorded_anonymous_faults += 1;
                 self.plan.repeated += 1;
                 let raced = standing == Standing::Raced;
-                let leader = self.leaders.get(&(event.space, page)).copied().filter(|_| raced);
-                self.step(event, Op::Again { va, access, leader });
+                let leaders = self.spaces.get(&space).map(|kept| &kept.leaders);
+                let leader = leaders.and_then(|leaders| leaders.get(page.get()));
+                let leader = leader.copied().filter(|_| raced);
+                self.step(event, Op::Again { va, access, leader })?;
             }
         }
+        Ok(())
     }
 
-    fn touch(&mut self, space: SpaceId, page: Va) {
+    fn touch(&mut self, space: SpaceId, page: Va, holds: Holds) -> Result<(), Spent> {
+        let Some(kept) = self.spaces.get_mut(&space) else { return Ok(()) };
         let block = page.align_down(Order::MEGA.bytes()).get();
-        let pages = self.blocks.entry(space).or_default().entry(block).or_insert_with(|| {
-            self.blocks_now += 1;
-            0
-        });
-        *pages += 1;
-        self.note_peak();
-    }
-    fn touch_range(&mut self, space: SpaceId, range: VaRange) {
-        let mut at = range.start().align_down(Order::MEGA.bytes());
-        while at < range.end() {
-            self.touch(space, at);
-            at = at.add(Order::MEGA.bytes().get());
+        let was = kept.blocks.get(block).copied();
+        if was == Some(Holds::Memory) || was == Some(holds) {
+            return kept.blocks.work(1);
         }
+        kept.blocks.insert(block, holds)?;
+        let more = u64::from(holds == Holds::Memory);
+        kept.holding += more;
+        self.blocks_now += more;
+        self.now.tables += u64::from(was.is_none());
+        self.note_peak();
+        Ok(())
+    }
+    fn touch_range(&mut self, space: SpaceId, range: VaRange, holds: Holds) -> Result<(), Spent> {
+        let first = range.start().align_down(Order::MEGA.bytes()).get();
+        for block in (first..range.end().get()).step_by(Order::MEGA.bytes().get() as usize) {
+            self.touch(space, Va::new(block), holds)?;
+        }
+        Ok(())
     }
     fn note_peak(&mut self) {
         let bytes = self.blocks_now.saturating_mul(Order::MEGA.bytes().get());
         self.plan.peak_blocks = self.plan.peak_blocks.max(Bytes::new(bytes));
+        self.plan.peak.tables = self.plan.peak.tables.max(self.now.tables);
     }
     /// Whole blocks of the range hold nothing any more.
-    fn forget(&mut self, space: SpaceId, range: VaRange) {
-        let Some(blocks) = self.blocks.get_mut(&space) else { return };
+    fn forget(&mut self, space: SpaceId, range: VaRange) -> Result<(), Spent> {
+        let Some(kept) = self.spaces.get_mut(&space) else { return Ok(()) };
         let mega = Order::MEGA.bytes();
-        let Some(first) = range.start().align_up(mega) else { return };
+        let Some(first) = range.start().align_up(mega) else { return Ok(()) };
         let last = range.end().align_down(mega);
-        if first < last {
-            let gone: Vec<u64> = blocks.range(first.get()..last.get()).map(|(b, _)| *b).collect();
-            self.blocks_now -= gone.len() as u64;
-            gone.iter().for_each(|block| {
-                blocks.remove(block);
-            });
+        if first >= last {
+            return Ok(());
         }
+        let (mut gone, mut holding) = (0, 0);
+        kept.blocks.clear_range(&(first.get()..last.get()), |_, holds| {
+            gone += 1;
+            holding += u64::from(holds == Holds::Memory);
+        })?;
+        kept.holding -= holding;
+        self.blocks_now -= holding;
+        self.now.tables -= gone;
+        Ok(())
     }
 }
 
@@ -545,16 +768,20 @@ fn page_range(page: Va) -> VaRange {
     VaRange::sized(page, Bytes::new(FRAME_BYTES)).unwrap_or_else(|| crate::event::empty_at(page))
 }
 
-fn pieces(space: &Space, range: VaRange) -> Vec<(VaRange, Piece)> {
+fn pieces(space: &Space, range: VaRange) -> Result<Vec<(VaRange, Piece)>, Spent> {
     if range.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let (start, end) = (range.start().get(), range.end().get());
     let first = space.areas.range(..=start).next_back().map_or(start, |(&at, _)| at);
     let areas = space.areas.range(first..end.max(first));
+    let mut seen = 0;
     let inside = |(&at, piece): (&u64, &Piece)| {
+        seen += 1;
         let part = range_of(at.max(start), piece.end.min(end))?;
         is_replayed(piece.kind).then_some((part, *piece))
     };
-    areas.filter_map(inside).collect()
+    let pieces = areas.filter_map(inside).collect();
+    space.areas.work(seen)?;
+    Ok(pieces)
 }

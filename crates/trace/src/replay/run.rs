@@ -8,7 +8,8 @@ use super::Choice;
 use super::fragment::{Percent, fragment};
 use super::plan::{Op, Plan, Step};
 use super::row::Row;
-use super::settings::{ReplayError, Settings};
+use super::settings::{ReplayError, Settings, WARM_MOST};
+use crate::budget::{Budget, Purse, Spent, Thing};
 use crate::event::{Access, SpaceId};
 use foliant::fault::{Defrag, ProcessSwitch};
 use foliant::manager::{Setup, SpaceError};
@@ -21,18 +22,22 @@ use foliant::{Manager, Outcome, Policy, SizeEvent};
 use foliant_machine::Cpus;
 use foliant_sim::{Config, Sim, Work};
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, FrameRange, Nanos, Order, Va, VaRange};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(super) type Mm<'m> = Manager<'m, Sim, X86_64<4>>;
 
-/// Larger memories are not described beforehand: the host would have to hold the descriptors.
-const WARM_MOST: u64 = 8 << 30;
 /// No access of a sound replay takes more faults than this.
 const TRIES: u32 = 8;
 /// Steps between two calls of a progress function.
 const PROGRESS_STEPS: usize = 4096;
+/// Steps between two looks at the machine's counters, for the budget.
+const WORK_STEPS: usize = 256;
+/// What a step of a replay comes to in steps of work, besides what the machine counts.
+const WORK: u64 = 10;
+/// Frames that are described or fragmented beforehand for one step of work.
+const FRAMES_A_STEP: u64 = 4;
 
 /// Replays under one policy. `progress` gets steps done since it was last called.
 pub fn replay(
@@ -42,6 +47,8 @@ pub fn replay(
     progress: impl Fn(u64),
 ) -> Result<Row, ReplayError> {
     let memory = settings.memory_for(plan);
+    let mut purse = Purse::new(plan.budget());
+    purse.take(Thing::Machines, settings.host_bytes(plan).get(), 1)?;
     let mut config = Config::free(settings.cpus, memory);
     config.model = settings.model;
     let sim = Sim::new(config).map_err(ReplayError::Machine)?;
@@ -50,25 +57,32 @@ pub fn replay(
     let mm = Mm::new(&sim, &setup).map_err(|why| ReplayError::TooSmall { memory, why })?;
     // Of the model's two prices for clearing, huge pages pay the one for large extents.
     mm.set_clearing(Clearing { far: Far::Stream, ..mm.clearing() });
-    let mut run = Run::new(&sim, &mm, choice, memory, settings);
+    let mut run = Run::new(&sim, &mm, choice, memory, (plan, settings));
     run.prepare()?;
     for (index, step) in plan.steps.iter().enumerate() {
         run.step(index, step).map_err(|stop| run.explain(index, stop))?;
+        if index % WORK_STEPS == WORK_STEPS - 1 {
+            run.count_work()?;
+        }
         if index % PROGRESS_STEPS == PROGRESS_STEPS - 1 {
             progress(PROGRESS_STEPS as u64);
         }
     }
     progress((plan.steps.len() % PROGRESS_STEPS) as u64);
+    run.count_work()?;
     Ok(run.finish())
 }
 
-/// Replays under several policies, side by side on the host's CPUs, and returns the rows in order.
+/// Replays under several policies, side by side on the host's CPUs as far as the budget has memory for their machines, and
+/// returns the rows in order.
 pub fn replay_all(
     plan: &Plan,
     choices: &[Choice],
     settings: &Settings,
     progress: impl Fn(u64) + Sync,
 ) -> Result<Vec<Row>, ReplayError> {
+    let (each, left) = (settings.host_bytes(plan), plan.budget().left());
+    let fit = usize::try_from(left.get() / each.get().max(1)).unwrap_or(usize::MAX);
     let next = AtomicUsize::new(0);
     let rows: Mutex<BTreeMap<usize, Result<Row, ReplayError>>> = Mutex::default();
     let work = || {
@@ -79,7 +93,10 @@ pub fn replay_all(
             rows.lock().unwrap_or_else(|e| e.into_inner()).insert(at, row);
         }
     };
-    let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(choices.len());
+    let workers = std::thread::available_parallelism()
+        .map_or(1, |n| n.get())
+        .min(choices.len())
+        .min(fit.max(1));
     std::thread::scope(|scope| {
         for _ in 1..workers {
             scope.spawn(work);
@@ -151,13 +168,17 @@ struct Run<'r, 'm> {
     memory: Bytes,
     fragmented: Percent,
     defrag: Defrag,
+    budget: Budget,
+    /// Work that was done since it was last counted, and what the machine had counted by then.
+    work: u64,
+    counted: u64,
     /// Pages of the program that fragments memory.
     others: u64,
     spaces: BTreeMap<SpaceId, Live>,
     /// What each CPU runs.
     running: Vec<Option<SpaceId>>,
     /// Which steps took a fault, for those that raced with them.
-    faulted: BTreeSet<u32>,
+    faulted: Marks,
     before: Baseline,
     /// Kernel time that stands for nothing in the recorded run.
     excluded: u64,
@@ -181,7 +202,7 @@ impl<'r, 'm> Run<'r, 'm> {
         mm: &'r Mm<'m>,
         choice: Choice,
         memory: Bytes,
-        settings: &Settings,
+        (plan, settings): (&Plan, &Settings),
     ) -> Self {
         Run {
             sim,
@@ -190,10 +211,13 @@ impl<'r, 'm> Run<'r, 'm> {
             memory,
             fragmented: settings.fragmented,
             defrag: settings.defrag,
+            budget: plan.budget().clone(),
+            work: 0,
+            counted: 0,
             others: 0,
             spaces: BTreeMap::new(),
             running: vec![None; Cpus::count(sim)],
-            faulted: BTreeSet::new(),
+            faulted: Marks::new(plan.steps.len()),
             before: Baseline::default(),
             excluded: 0,
             anonymous_faults: 0,
@@ -229,9 +253,24 @@ impl<'r, 'm> Run<'r, 'm> {
         let other = fragment(self.mm, self.fragmented).map_err(|stop| self.explain(0, stop))?;
         self.mm.set_policy(self.choice.policy());
         self.mm.set_defrag(self.defrag);
+        self.budget.work(self.memory.get() / FRAME_BYTES / FRAMES_A_STEP)?;
+        self.counted = self.machine_work();
         self.others = other.and_then(|id| self.mm.pages(id)).map_or(0, |pages| pages.get());
         self.before = self.read();
         Ok(())
+    }
+
+    /// What the machine has counted that takes the host time.
+    fn machine_work(&self) -> u64 {
+        let counts = self.sim.counts();
+        counts.entry_writes + counts.walks + counts.clears + 2 * counts.copies + counts.interrupts
+    }
+
+    /// Draws what the steps since the last call came to.
+    fn count_work(&mut self) -> Result<(), Spent> {
+        let counted = self.machine_work();
+        let machine = counted - std::mem::replace(&mut self.counted, counted);
+        self.budget.work(machine + std::mem::take(&mut self.work))
     }
 
     fn warm(&self) -> Result<(), Stop> {
@@ -267,9 +306,11 @@ impl<'r, 'm> Run<'r, 'm> {
     fn step(&mut self, index: usize, step: &Step) -> Result<(), Stop> {
         let cpu = Cpu((step.thread.0 as usize % self.running.len()) as u16);
         let (sim, space) = (self.sim, step.space);
+        self.work += WORK;
         sim.on(cpu, || match &step.op {
             Op::Create { thp_off } => self.create(space, *thp_off),
-            Op::Fork { child, unmap, empty } => {
+            Op::Fork { child, areas, unmap, empty } => {
+                self.work += WORK * (areas + (unmap.len() + empty.len()) as u64);
                 self.enter(cpu, space)?;
                 self.fork(space, *child, unmap, empty)
             }
@@ -394,7 +435,7 @@ impl<'r, 'm> Run<'r, 'm> {
                 let taken = self.touch(id, *va, *access)?;
                 self.anonymous_faults += u64::from(taken.faults);
                 if taken.faults > 0 {
-                    self.faulted.insert(index as u32);
+                    self.faulted.set(index);
                 }
                 // A first touch uses a page of a folio, unless it came to the zero page or a copy; a later
                 // one uses one only where it replaces the zero page.
@@ -406,7 +447,7 @@ impl<'r, 'm> Run<'r, 'm> {
                 self.touched += u64::from(uses);
             }
             Op::Again { va, access, leader } => {
-                let no_race = leader.is_some_and(|leader| !self.faulted.contains(&leader));
+                let no_race = leader.is_some_and(|leader| !self.faulted.is_set(leader as usize));
                 if no_race {
                     // At this policy the page was there before the race began.
                     self.anonymous_faults += u64::from(self.touch(id, *va, *access)?.faults);
@@ -496,6 +537,7 @@ impl<'r, 'm> Run<'r, 'm> {
             })
         };
         self.leaves = self.spaces.values().filter_map(count).sum();
+        self.work += self.leaves;
     }
 
     fn finish(mut self) -> Row {
@@ -527,6 +569,23 @@ impl<'r, 'm> Run<'r, 'm> {
             untouched_bytes: zeroed.saturating_sub(self.touched * FRAME_BYTES),
             folios,
         }
+    }
+}
+
+/// A bit for each step of a plan.
+struct Marks(Vec<u64>);
+
+impl Marks {
+    fn new(steps: usize) -> Marks {
+        Marks(vec![0; steps.div_ceil(64)])
+    }
+    fn set(&mut self, step: usize) {
+        if let Some(word) = self.0.get_mut(step / 64) {
+            *word |= 1 << (step % 64);
+        }
+    }
+    fn is_set(&self, step: usize) -> bool {
+        self.0.get(step / 64).is_some_and(|word| word >> (step % 64) & 1 != 0)
     }
 }
 

@@ -2,17 +2,30 @@
 
 use super::Choice;
 use super::fragment::Percent;
-use super::plan::Plan;
+use super::plan::{Plan, Records};
+use crate::budget::Spent;
 use foliant::fault::Defrag;
 use foliant::manager::SetupError;
 use foliant_sim::{CostModel, SimError};
-use foliant_units::Bytes;
+use foliant_units::{Bytes, FRAME_BYTES};
 use std::fmt;
 
 /// The least memory that a replay runs in, where none is asked for.
 pub const MEMORY_LEAST: Bytes = Bytes::new(256 << 20);
 /// Added to twice the peak where no memory is asked for.
 const MEMORY_SLACK: u64 = 64 << 20;
+/// Larger memories are not described beforehand: the host would have to hold the descriptors.
+pub(super) const WARM_MOST: u64 = 8 << 30;
+/// What the host holds for each frame that is described, for each CPU, and for the rest of a machine.
+const DESCRIPTOR: u64 = 64;
+const CPU: u64 = 64 << 10;
+const MACHINE: u64 = 1 << 20;
+/// What the manager keeps: a table for each 2 MiB block and at worst two above it, a root and records for each space,
+/// a record for each area.
+const TABLES: u64 = 3 * FRAME_BYTES;
+const SPACE: u64 = 4 * FRAME_BYTES;
+const AREA: u64 = 256;
+
 /// The machine that a replay runs on.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -39,13 +52,36 @@ impl Default for Settings {
 impl Settings {
     /// The memory for a plan.
     pub fn memory_for(&self, plan: &Plan) -> Bytes {
-        let usual = || {
-            let need = plan.peak_blocks.get().saturating_mul(2).saturating_add(MEMORY_SLACK);
-            let whole = need.checked_next_multiple_of(Bytes::MEGA.get());
-            Bytes::new(whole.unwrap_or(u64::MAX)).max(MEMORY_LEAST)
-        };
-        self.memory.unwrap_or_else(usual)
+        self.memory.unwrap_or_else(|| usual(plan))
     }
+
+    /// What a machine with that memory takes of the host's while it replays the plan. Contents of pages take nothing; page
+    /// tables, descriptors and records do.
+    pub(super) fn host_bytes(&self, plan: &Plan) -> Bytes {
+        let memory = self.memory_for(plan).get();
+        let all = memory <= WARM_MOST || self.fragmented.get() > 0;
+        let described = if all { memory } else { memory.min(usual(plan).get()) };
+        let Records { spaces, areas, tables } = plan.peak;
+        let kept = [(tables, TABLES), (spaces, SPACE), (areas, AREA)];
+        let kept =
+            kept.iter().fold(0u64, |sum, (n, each)| sum.saturating_add(n.saturating_mul(*each)));
+        let cpus = (self.cpus as u64).saturating_mul(CPU);
+        let parts = [
+            described / FRAME_BYTES * DESCRIPTOR,
+            kept.min(memory),
+            cpus,
+            plan.steps() / 8,
+            MACHINE,
+        ];
+        Bytes::new(parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part)))
+    }
+}
+
+/// The memory for a plan where none is asked for.
+fn usual(plan: &Plan) -> Bytes {
+    let need = plan.peak_blocks.get().saturating_mul(2).saturating_add(MEMORY_SLACK);
+    let whole = need.checked_next_multiple_of(Bytes::MEGA.get());
+    Bytes::new(whole.unwrap_or(u64::MAX)).max(MEMORY_LEAST)
 }
 
 /// Why a replay did not come to its end.
@@ -60,6 +96,8 @@ pub enum ReplayError {
         /// What the manager said.
         why: SetupError,
     },
+    /// It takes more of this machine than the plan's budget has left.
+    Spent(Spent),
     /// Memory ran out.
     OutOfMemory {
         /// The policy.
@@ -87,6 +125,7 @@ impl fmt::Display for ReplayError {
             ReplayError::TooSmall { memory, why } => {
                 write!(f, "{memory} of memory are too little to start with ({why}); give more")
             }
+            ReplayError::Spent(spent) => write!(f, "{spent}"),
             ReplayError::OutOfMemory { choice, memory, fragmented } => {
                 write!(f, "{memory} of memory")?;
                 if fragmented.get() > 0 {
@@ -103,20 +142,35 @@ impl fmt::Display for ReplayError {
 
 impl std::error::Error for ReplayError {}
 
+impl From<Spent> for ReplayError {
+    fn from(spent: Spent) -> ReplayError {
+        ReplayError::Spent(spent)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{Budget, Thing};
     use crate::replay::replay_all;
 
     #[test]
     fn a_recording_that_needs_more_than_there_can_be_is_refused() {
-        let mut plan = Plan::new([]).unwrap();
         for blocks in [u64::MAX, u64::MAX / 2, u64::MAX - MEMORY_SLACK] {
-            plan.peak_blocks = Bytes::new(blocks);
-            let settings = Settings::default();
-            assert!(settings.memory_for(&plan) >= MEMORY_LEAST);
-            let refused = replay_all(&plan, &[Choice::BASE], &settings, |_| ());
-            assert!(matches!(refused, Err(ReplayError::Machine(_))), "{blocks}");
+            let refused = |budget: Budget| {
+                let mut plan = Plan::new([], &budget).unwrap();
+                plan.peak_blocks = Bytes::new(blocks);
+                let settings = Settings::default();
+                assert!(settings.memory_for(&plan) >= MEMORY_LEAST);
+                replay_all(&plan, &[Choice::BASE], &settings, |_| ()).unwrap_err()
+            };
+            let why = refused(Budget::unlimited());
+            assert!(matches!(why, ReplayError::Machine(_)), "{blocks}: {why}");
+            let why = refused(Budget::default());
+            assert!(
+                matches!(why, ReplayError::Spent(Spent { thing: Thing::Machines, .. })),
+                "{blocks}: {why}"
+            );
         }
     }
 }
