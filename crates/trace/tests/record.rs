@@ -117,6 +117,89 @@ fn child_moves() {
     touch(unsafe { std::slice::from_raw_parts_mut(at.cast(), 2 * bytes) });
 }
 
+/// Ends a child of a child: 0 where it got memory of its own and could write to it.
+extern "C" fn works(_: *mut libc::c_void) -> libc::c_int {
+    let (prot, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, prot, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return 1;
+    }
+    // SAFETY: the mapping has been made and is writable.
+    unsafe { at.cast::<u8>().write_volatile(1) };
+    0
+}
+
+fn exit_code(child: libc::c_int) -> libc::c_int {
+    assert!(child > 0, "{}", std::io::Error::last_os_error());
+    let mut status = 0;
+    // SAFETY: waits for the child; `status` is a live int.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, libc::__WALL) }, child);
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 128 }
+}
+
+#[test]
+fn child_clones_untraced() {
+    touch(memory());
+    let untraced = libc::CLONE_UNTRACED | libc::SIGCHLD;
+    for flags in [untraced, untraced | libc::CLONE_VM | libc::CLONE_VFORK] {
+        let mut stack = vec![0u8; 1 << 16];
+        let top = stack.as_mut_ptr_range().end;
+        // SAFETY: the child has a stack of its own, makes system calls and ends before the stack does.
+        let child = unsafe { libc::clone(works, top.cast(), flags, std::ptr::null_mut()) };
+        assert_eq!(exit_code(child), 0, "{flags:x}");
+    }
+    // The register with the flags is as it was, in both.
+    for flags in [untraced, libc::SIGCHLD] {
+        let (flags, number, child, after) = (flags as u64, libc::SYS_clone as u64, 0u64, 0u64);
+        let (mut child, mut after) = (child, after);
+        // SAFETY: without a stack and without shared memory the child goes on in a copy of this one.
+        unsafe {
+            std::arch::asm!("syscall", inout("rax") number => child, inout("rdi") flags => after,
+                in("rsi") 0, in("rdx") 0, in("r10") 0, in("r8") 0, out("rcx") _, out("r11") _);
+        }
+        if child == 0 {
+            let done = if after == flags { works(std::ptr::null_mut()) } else { 2 };
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(done) };
+        }
+        assert_eq!(after, flags, "the parent's");
+        assert_eq!(exit_code(child as libc::c_int), 0, "the child's: {flags:x}");
+    }
+    // clone3 with it is refused as by a kernel that has no clone3; without, it is followed.
+    let mut wish = [0u64; 11];
+    (wish[0], wish[4]) = (libc::CLONE_UNTRACED as u64, libc::SIGCHLD as u64);
+    // SAFETY: the kernel reads the live structure; were a child made, it would go on in a copy and end below.
+    let child = unsafe { libc::syscall(libc::SYS_clone3, wish.as_ptr(), size_of_val(&wish)) };
+    if child == 0 {
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(works(std::ptr::null_mut())) };
+    }
+    match child {
+        -1 => assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ENOSYS)),
+        child => assert_eq!(exit_code(child as libc::c_int), 0),
+    }
+}
+
+#[test]
+fn child_asks_for_large_pages() {
+    touch(memory());
+    let ask = |args: [usize; 4]| {
+        let [disable, flags, a, b] = args;
+        // SAFETY: takes numbers only.
+        match unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disable, flags, a, b) } {
+            -1 => std::io::Error::last_os_error().raw_os_error(),
+            _ => None,
+        }
+    };
+    assert_eq!(ask([1, 0, 0, 0]), None);
+    for bad in [[1, 7, 7, 7], [1, 0, 0, 1], [0, 2, 0, 0], [1, 4, 0, 0]] {
+        assert_eq!(ask(bad), Some(libc::EINVAL), "{bad:?}");
+    }
+    assert_eq!(ask([0, 0, 0, 0]), None);
+}
+
 fn options(command: &str, args: &[&str], access: AccessWish) -> Options {
     let mut options = Options::new(command, args.iter().map(OsString::from));
     options.access = access;
@@ -216,6 +299,38 @@ fn rights_are_followed() {
 #[test]
 fn moves_are_followed() {
     check("child_moves", 0, 2 * PAGES);
+}
+
+/// `mmap: Function not implemented` in the child: nobody followed it, and the filter was with it.
+#[test]
+fn finding_x7_children_that_want_no_tracer_are_followed() {
+    let program = std::env::current_exe().unwrap();
+    let args = ["--exact", "child_clones_untraced", "--test-threads=1"];
+    let options = options(program.to_str().unwrap(), &args, AccessWish::Best);
+    let Some((summary, trace)) = recorded(options) else { return };
+    assert_eq!(summary.trailer.ending, Ending::Exited(0));
+    let remarks: Vec<&String> = trace.trailer.remarks.iter().collect();
+    assert!(remarks.len() == 1 && remarks[0].contains("clone3"), "{remarks:?}");
+    let forks = trace.events.iter().filter(|e| matches!(e.kind, EventKind::Fork { .. })).count();
+    assert_eq!(
+        forks, 3,
+        "each child is a space of its own, but for the one that shared its parent's"
+    );
+}
+
+/// Whatever was asked, the answer was 0.
+#[test]
+fn finding_x7_bad_wishes_for_large_pages_are_refused() {
+    let program = std::env::current_exe().unwrap();
+    let args = ["--exact", "child_asks_for_large_pages", "--test-threads=1"];
+    let options = options(program.to_str().unwrap(), &args, AccessWish::Best);
+    let Some((summary, trace)) = recorded(options) else { return };
+    assert_eq!(summary.trailer.ending, Ending::Exited(0));
+    let wishes = trace.events.iter().filter_map(|event| match event.kind {
+        EventKind::ThpPrctl { args } => Some(args),
+        _ => None,
+    });
+    assert_eq!(wishes.collect::<Vec<_>>(), [[1, 0], [0, 0]]);
 }
 
 fn shell(script: &str) -> Option<(Summary, Trace)> {

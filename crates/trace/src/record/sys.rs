@@ -210,6 +210,26 @@ pub(crate) fn fix_layout() -> io::Result<()> {
     check(unsafe { libc::personality(wanted) }.into()).map(drop)
 }
 
+/// The flag of `PR_SET_THP_DISABLE` that leaves advised areas their large pages.
+pub(crate) const THP_EXCEPT_ADVISED: u64 = 2;
+
+/// Whether the kernel knows that flag: it is set for this process, and what was set before is set again.
+pub(crate) fn knows_thp_flags() -> bool {
+    const GET: libc::c_int = libc::PR_GET_THP_DISABLE;
+    const SET: libc::c_int = libc::PR_SET_THP_DISABLE;
+    let flag = THP_EXCEPT_ADVISED as usize;
+    // SAFETY: takes numbers only.
+    let before = unsafe { libc::prctl(GET, 0usize, 0usize, 0usize, 0usize) };
+    let Ok(before) = usize::try_from(before) else { return false };
+    // SAFETY: takes numbers only.
+    if unsafe { libc::prctl(SET, 1usize, flag, 0usize, 0usize) } == -1 {
+        return false;
+    }
+    // SAFETY: takes numbers only; these were in force a moment ago.
+    unsafe { libc::prctl(SET, before & 1, before & flag, 0usize, 0usize) };
+    true
+}
+
 /// Whether this process has root's user id, and with it the privilege that a filter needs.
 pub(crate) fn is_root() -> bool {
     // SAFETY: takes nothing and cannot fail.

@@ -38,6 +38,24 @@ fn maps_are_read() {
     }
 }
 
+/// What a kernel answers to `prctl(PR_SET_THP_DISABLE, ...)`, before Linux 6.18 and since.
+#[test]
+fn finding_x7_bad_arguments_are_no_wish() {
+    let check = |args, before: bool, since: bool| {
+        let wish = |knows| super::tracer::thp_wish(args, knows).is_some();
+        assert_eq!((wish(false), wish(true)), (before, since), "{args:?}");
+    };
+    check([1, 0, 0, 0], true, true);
+    check([0, 0, 0, 0], true, true);
+    check([7, 0, 0, 0], true, true);
+    check([1, 2, 0, 0], false, true);
+    check([0, 2, 0, 0], false, false);
+    check([1, 7, 7, 7], false, false);
+    check([1, 3, 0, 0], false, false);
+    check([1, 0, 1, 0], false, false);
+    check([0, 0, 0, 1], false, false);
+}
+
 #[test]
 fn pages_join_to_ranges() {
     let pages: Vec<Va> = [1, 2, 3, 7, 9, 10].map(|n| Va::new(n * 4096)).into();

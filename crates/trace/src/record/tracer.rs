@@ -15,6 +15,11 @@
 //! the call takes away or copies: programs whose threads race like that get faults that stand as raced
 //! or unexplained.
 //!
+//! Two calls are not let through as they are. `clone` with `CLONE_UNTRACED` would make a child that nobody follows and whose
+//! filtered calls fail, so it is carried out without that flag, and the register is put back in both threads. The wish to
+//! switch large pages off or on is noted, and answered as the kernel would answer it; `PR_GET_THP_DISABLE` tells that they
+//! are off, as they are while recording.
+//!
 //! **Invariants**
 //! - T1. Nothing here writes to the program's memory or brings a page of it: only registers, `/proc` and
 //!   memory that the thread has just touched are read.
@@ -70,7 +75,18 @@ struct Call {
 struct Tracee {
     group: pid_t,
     call: Option<Call>,
+    /// What the thread's call of clone shall find in its first register again.
+    flags: Option<u64>,
 }
+
+impl Tracee {
+    fn of(group: pid_t) -> Tracee {
+        Tracee { group, call: None, flags: None }
+    }
+}
+
+/// Keeps a tracer from following the child.
+const UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
 
 /// Follows the program until nothing of it is left.
 pub(crate) struct Tracer<'a> {
@@ -81,6 +97,10 @@ pub(crate) struct Tracer<'a> {
     tracees: HashMap<pid_t, Tracee>,
     /// The thread whose call is under way, and those that wait for it, by process.
     busy: HashMap<pid_t, (pid_t, VecDeque<(pid_t, Call)>)>,
+    /// Children whose parent's flags were changed and that have not stopped yet: the flags as they were.
+    unborn: HashMap<pid_t, u64>,
+    /// Whether the kernel knows flags for `PR_SET_THP_DISABLE`.
+    knows_flags: bool,
     out: Followed,
     ended: bool,
 }
@@ -108,9 +128,21 @@ impl<'a> Tracer<'a> {
             remarks: BTreeSet::new(),
             ending: Ending::Signaled(libc::SIGKILL as u8),
         };
-        let tracees = HashMap::from([(root, Tracee { group: root, call: None })]);
-        let busy = HashMap::new();
-        Tracer { root, perf, decodes, residue, tracees, busy, out, ended: false }
+        let tracees = HashMap::from([(root, Tracee::of(root))]);
+        let (busy, unborn) = (HashMap::new(), HashMap::new());
+        let knows_flags = sys::knows_thp_flags();
+        Tracer {
+            root,
+            perf,
+            decodes,
+            residue,
+            tracees,
+            busy,
+            unborn,
+            knows_flags,
+            out,
+            ended: false,
+        }
     }
 
     /// Runs to the end.
@@ -142,10 +174,10 @@ impl<'a> Tracer<'a> {
         if !libc::WIFSTOPPED(status) {
             return;
         }
-        self.tracees.entry(tid).or_insert_with(|| {
-            let group = procfs::group(tid).unwrap_or(tid);
-            Tracee { group, call: None }
-        });
+        if !self.tracees.contains_key(&tid) {
+            self.is_born(tid);
+            self.tracees.insert(tid, Tracee::of(procfs::group(tid).unwrap_or(tid)));
+        }
         let signal = libc::WSTOPSIG(status);
         match status >> 16 {
             libc::PTRACE_EVENT_SECCOMP => self.call_begins(tid),
@@ -158,6 +190,11 @@ impl<'a> Tracer<'a> {
                 // The copy is made; what other threads do to their space is theirs alone again.
                 if let Some(tracee) = self.tracees.get_mut(&tid) {
                     tracee.call = None;
+                    if let (Some(flags), Ok(child)) = (tracee.flags, sys::event_message(tid))
+                        && !self.tracees.contains_key(&(child as pid_t))
+                    {
+                        self.unborn.insert(child as pid_t, flags);
+                    }
                 }
                 self.free(tid);
                 self.resume(tid, 0);
@@ -174,7 +211,8 @@ impl<'a> Tracer<'a> {
 
     /// Lets a thread run on. One that was killed meanwhile is reported by the next wait.
     fn resume(&mut self, tid: pid_t, signal: i32) {
-        let to_end = self.tracees.get(&tid).is_some_and(|t| t.call.is_some());
+        let tracee = self.tracees.get(&tid);
+        let to_end = tracee.is_some_and(|t| t.call.is_some() || t.flags.is_some());
         let _ = sys::resume(tid, signal, to_end);
     }
 
@@ -193,10 +231,16 @@ impl<'a> Tracer<'a> {
         let args = [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9];
         match nr {
             libc::SYS_prctl => {
-                let args = [args[1], args[2]];
-                self.tell(start, tid, Doing::Change(EventKind::ThpPrctl { args }));
-                // The wish is noted and not granted: no call, and success as its result.
-                let skipped = libc::user_regs_struct { orig_rax: u64::MAX, rax: 0, ..regs };
+                let args = [args[1], args[2], args[3], args[4]];
+                // The wish is noted and not granted: no call, and a result as the kernel's would be.
+                let rax = match thp_wish(args, self.knows_flags) {
+                    Some(args) => {
+                        self.tell(start, tid, Doing::Change(EventKind::ThpPrctl { args }));
+                        0
+                    }
+                    None => -i64::from(libc::EINVAL) as u64,
+                };
+                let skipped = libc::user_regs_struct { orig_rax: u64::MAX, rax, ..regs };
                 if sys::set_registers(tid, &skipped).is_err() {
                     self.remark("the program switched large pages on for itself");
                 }
@@ -204,6 +248,9 @@ impl<'a> Tracer<'a> {
             }
             nr if BIRTHS.contains(&nr) => {
                 let flags = clone_flags(tid, nr, &args);
+                if flags.is_some_and(|flags| flags & UNTRACED != 0) && !self.follows(tid, &regs) {
+                    return self.resume(tid, 0);
+                }
                 if let Some(flags) = flags {
                     self.tell(start, tid, Doing::Clone { flags });
                 }
@@ -220,6 +267,43 @@ impl<'a> Tracer<'a> {
                 self.resume(tid, 0);
             }
             nr => self.in_turn(tid, Call { nr, args, start }),
+        }
+    }
+
+    /// Sees to it that a clone with `CLONE_UNTRACED` makes a child that is followed; whether it is carried out.
+    fn follows(&mut self, tid: pid_t, regs: &libc::user_regs_struct) -> bool {
+        let changed = if regs.orig_rax == libc::SYS_clone as u64 {
+            if let Some(tracee) = self.tracees.get_mut(&tid) {
+                tracee.flags = Some(regs.rdi);
+            }
+            libc::user_regs_struct { rdi: regs.rdi & !UNTRACED, ..*regs }
+        } else {
+            // The flags of clone3 are in the program's memory, which is not ours to change (T1). Programs have clone for
+            // kernels that do not know clone3.
+            self.remark(
+                "clone3 was called with CLONE_UNTRACED; it was told that there is no such call",
+            );
+            let rax = -i64::from(libc::ENOSYS) as u64;
+            libc::user_regs_struct { orig_rax: u64::MAX, rax, ..*regs }
+        };
+        if sys::set_registers(tid, &changed).is_err() {
+            self.remark("a child was made with CLONE_UNTRACED; what it does is not recorded");
+        }
+        changed.orig_rax != u64::MAX
+    }
+
+    /// A thread stops for the first time: if its parent's flags were changed, its copy of them is as they were again.
+    fn is_born(&mut self, tid: pid_t) {
+        let told = self.unborn.remove(&tid);
+        let mut pending = self.tracees.values().filter_map(|tracee| tracee.flags).peekable();
+        if told.is_none() && pending.peek().is_none() {
+            return;
+        }
+        let Ok(regs) = sys::registers(tid) else { return };
+        // The parent may not have told yet whose parent it is; then its call is known by the flags that it was left with.
+        let flags = told.or_else(|| pending.find(|flags| flags & !UNTRACED == regs.rdi));
+        if let Some(rdi) = flags {
+            let _ = sys::set_registers(tid, &libc::user_regs_struct { rdi, ..regs });
         }
     }
 
@@ -251,7 +335,12 @@ impl<'a> Tracer<'a> {
 
     fn call_ends(&mut self, tid: pid_t) {
         let end = sys::clock_ns();
-        let call = self.tracees.get_mut(&tid).and_then(|t| t.call.take());
+        let tracee = self.tracees.get_mut(&tid);
+        let (call, flags) =
+            tracee.map_or((None, None), |tracee| (tracee.call.take(), tracee.flags.take()));
+        if let (Some(rdi), Ok(regs)) = (flags, sys::registers(tid)) {
+            let _ = sys::set_registers(tid, &libc::user_regs_struct { rdi, ..regs });
+        }
         if let (Some(call), Ok(regs)) = (call, sys::registers(tid)) {
             self.effect(tid, &call, regs.rax as i64, end);
         }
@@ -412,7 +501,7 @@ impl<'a> Tracer<'a> {
         // The other threads are gone, and with them whatever waited.
         self.busy.remove(&tid);
         self.tracees.retain(|_, t| t.group != tid);
-        self.tracees.insert(tid, Tracee { group: tid, call: None });
+        self.tracees.insert(tid, Tracee::of(tid));
         self.resume(tid, 0);
     }
 
@@ -436,6 +525,7 @@ impl<'a> Tracer<'a> {
         self.tell(time, tid, Doing::Gone);
         self.free(tid);
         self.tracees.remove(&tid);
+        self.unborn.remove(&tid);
         if tid == self.root {
             self.ended = true;
             self.out.ending = if libc::WIFEXITED(status) {
@@ -461,6 +551,13 @@ fn clone_flags(tid: pid_t, nr: libc::c_long, args: &[u64; 6]) -> Option<u64> {
         }
         _ => None,
     }
+}
+
+/// What `prctl(PR_SET_THP_DISABLE)` asks for; nothing where the kernel refuses it. Flags are known since Linux 6.18, and one of
+/// them: only areas that are not advised.
+pub(crate) fn thp_wish([disable, flags, a, b]: [u64; 4], knows_flags: bool) -> Option<[u64; 2]> {
+    let known = flags == 0 || knows_flags && flags == sys::THP_EXCEPT_ADVISED && disable != 0;
+    (known && a == 0 && b == 0).then_some([disable, flags])
 }
 
 fn prot_of(bits: u64) -> Prot {
