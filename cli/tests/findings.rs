@@ -1,11 +1,14 @@
-//! What outsiders proved about the command: recordings that cost without bound, and escapes in names.
+//! What outsiders proved about the command: recordings that cost without bound, escapes in names, settings that stayed changed,
+//! and a lock that others decide about.
 
 use foliant_trace::*;
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
@@ -21,6 +24,10 @@ fn foliant(args: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
 /// A recording by this name with these events of thread 0 in space 0.
@@ -134,5 +141,104 @@ fn finding_x11_names_from_a_file_are_shown_and_not_obeyed() {
         refused(&[command, missing.to_str().unwrap()], &["there is no file", "\\u{1b}[2J"]);
         let said = text(&foliant(&[command, missing.to_str().unwrap()]).stderr);
         assert!(is_plain(&said), "{said:?}");
+    }
+}
+
+const ROOT: &str = "/sys/kernel/mm/transparent_hugepage";
+const PAUSE: &str = "khugepaged/scan_sleep_millisecs";
+
+/// All settings that a check writes, or why there are none to look at.
+fn settings() -> Result<Vec<(PathBuf, String)>, &'static str> {
+    if !is_root() {
+        return Err("only root may change settings");
+    }
+    let sizes = fs::read_dir(ROOT).map_err(|_| "this kernel has no switches for folio sizes")?;
+    let files = sizes.flatten().map(|entry| entry.path().join("enabled"));
+    let all = files.chain([Path::new(ROOT).join(PAUSE)]);
+    let mut all: Vec<_> =
+        all.filter_map(|p| Some((p.clone(), fs::read_to_string(p).ok()?))).collect();
+    all.sort();
+    match all.iter().any(|(path, _)| path.ends_with("hugepages-64kB/enabled")) {
+        true => Ok(all),
+        false => Err("this kernel has no switch for 64 KiB"),
+    }
+}
+
+/// A check that has written its settings and measures, or what it said instead.
+fn measuring() -> Result<Child, String> {
+    let args = ["check", "--runs", "1", "--sizes", "64k", "--", "sleep", "2"];
+    let mut child =
+        command().args(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    loop {
+        let pause = fs::read_to_string(Path::new(ROOT).join(PAUSE)).unwrap();
+        if pause.trim() == u32::MAX.to_string() {
+            return Ok(child);
+        }
+        if child.try_wait().unwrap().is_some() {
+            return Err(text(&child.wait_with_output().unwrap().stderr));
+        }
+        assert!(begun.elapsed() < Duration::from_secs(120), "the check has not begun to measure");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn send(signal: &str, child: &Child) {
+    let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// One after another: all of them change the same settings.
+#[test]
+fn finding_x8_settings_are_put_back_after_every_signal() {
+    let before = match settings() {
+        Ok(before) => before,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    for (signal, code) in [("QUIT", 131), ("ALRM", 142), ("USR1", 138), ("TERM", 143)] {
+        let mut child = match measuring() {
+            Ok(child) => child,
+            Err(why) => return eprintln!("skipped: {why}"),
+        };
+        send(signal, &child);
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{signal}");
+        assert_eq!(settings().unwrap(), before, "{signal}");
+    }
+    let Ok(mut child) = measuring() else { return };
+    send("KILL", &child);
+    child.wait().unwrap();
+    assert_ne!(settings().unwrap(), before, "nobody catches this one");
+    let output = foliant(&["check", "--runs", "1", "--sizes", "4k", "--", "true"]);
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.contains("killed"), "{said}");
+    assert_eq!(settings().unwrap(), before, "the next check puts back what the killed one left");
+}
+
+/// The lock lay where everybody may write.
+#[test]
+fn finding_x9_nothing_in_a_folder_of_all_decides_about_a_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let lock = folder.path().join("foliant-check.lock");
+    let elsewhere = folder.path().join("elsewhere");
+    for link in [false, true] {
+        if link {
+            fs::remove_file(&lock).unwrap();
+            std::os::unix::fs::symlink(&elsewhere, &lock).unwrap();
+        } else {
+            assert!(Command::new("mkfifo").arg(&lock).status().unwrap().success());
+        }
+        // A size that no kernel has: the check ends after its lock was taken and before anything runs.
+        let mut wanted = command();
+        wanted.args(["check", "--sizes", "thp", "--", "true"]).env("TMPDIR", folder.path());
+        let mut child = wanted.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if begun.elapsed() > Duration::from_secs(60) {
+                child.kill().unwrap();
+                panic!("a pipe of somebody else's is waited for");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!elsewhere.exists(), "a file was made at the other end of a link");
     }
 }

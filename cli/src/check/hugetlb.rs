@@ -9,7 +9,8 @@
 //!
 //! **Not here**: Foliant's own pool (`foliant lab hugetlb`).
 
-use super::settings::{Alone, Settings};
+use super::place::{Alone, RUN};
+use super::settings::{Settings, recover};
 use crate::args::Check;
 use crate::failure::{Done, Failure, print};
 use crate::table::{columns, count};
@@ -64,7 +65,7 @@ struct Measured {
 }
 
 pub(super) fn run(args: &Check) -> Done {
-    let pool = Pool::open(Path::new("/"), &std::env::temp_dir())?;
+    let pool = Pool::open(Path::new("/"), Path::new(RUN))?;
     pool.settings.catch_signals()?;
     let measured = pool.measure(args.pages, args.runs.unwrap_or(RUNS))?;
     pool.settings.restore()?;
@@ -84,8 +85,9 @@ struct Pool {
 
 impl Pool {
     /// The pool in the files below `root`.
-    fn open(root: &Path, locks: &Path) -> Done<Pool> {
-        let alone = Alone::claim(locks)?;
+    fn open(root: &Path, place: &Path) -> Done<Pool> {
+        let alone = Alone::claim(place)?;
+        recover(&alone)?;
         let found = |file: &str, without: &str| {
             let path = root.join(file);
             match fs::read_to_string(&path) {
@@ -279,8 +281,11 @@ mod tests {
         let root = files("3\n", "0\n");
         let flags = [HEAD | HUGE, HUGE, HEAD, 0].map(u64::to_ne_bytes).concat();
         fs::write(root.path().join(FLAGS), flags).unwrap();
-        let pool = Pool::open(root.path(), root.path()).unwrap();
-        assert!(Pool::open(root.path(), root.path()).is_err(), "one check at a time");
+        let pool = Pool::open(root.path(), &root.path().join("place")).unwrap();
+        assert!(
+            Pool::open(root.path(), &root.path().join("place")).is_err(),
+            "one check at a time"
+        );
         let measured = pool.measure(1, 2).unwrap();
         let rows: Vec<_> = measured.rows.iter().map(|row| (row.name, row.phase)).collect();
         assert_eq!(rows, [("off", "fill"), ("off", "drain"), ("on", "fill"), ("on", "drain")]);
@@ -298,7 +303,8 @@ mod tests {
         for (file, word) in [(COUNT, "CONFIG_HUGETLBFS"), (FOLDING, "OPTIMIZE_VMEMMAP")] {
             let root = files("0", "0");
             fs::remove_file(root.path().join(file)).unwrap();
-            let Err(Failure::Said(said)) = Pool::open(root.path(), root.path()) else {
+            let Err(Failure::Said(said)) = Pool::open(root.path(), &root.path().join("place"))
+            else {
                 panic!("without {file} there is nothing to measure")
             };
             assert!(said.contains(file) && said.contains(word), "{said}");

@@ -15,6 +15,7 @@
 //! **Not here**: recording and measuring (`foliant_trace::record`).
 
 mod hugetlb;
+mod place;
 mod settings;
 mod show;
 mod switches;

@@ -1,20 +1,46 @@
 //! Settings of the kernel that a check changes: read once, and put back whatever happens.
 //!
 //! **Invariants**
-//! - W1. Every setting that was written is written back: at the end, on an error, in a panic, and on Ctrl-C,
-//!   SIGTERM and SIGHUP. Once they were put back, nothing writes them any more.
-//! - W2. One check at a time: a second one would measure under the first one's settings, and put those "back".
+//! - W1. Every setting that was written is written back: at the end, on an error, in a panic, and on every signal that would end
+//!   the command and can be caught. Once they were put back, nothing writes them any more.
+//! - W2. One check at a time (`place`): a second one would measure under the first one's settings, and put those "back".
+//! - W3. What no program can catch (SIGKILL, or its own crash) leaves a journal, and the next check puts back what it says before
+//!   it reads a setting.
 //!
 //! **Locking**: the list of what was found is locked while a setting is written, so nobody writes after the restore.
 
+use super::place::{Alone, needs_root};
 use crate::failure::{Done, Failure};
-use std::fs::{self, File, TryLockError};
-use std::io;
+use crate::shown;
+use nix::sys::signal::{SigSet, Signal};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// Exit code after an interrupt, as a shell would give it.
-const INTERRUPTED: i32 = 130;
+/// Signals that are not waited for: those that cannot be, those that do not end a program, and those that tell of a mistake in
+/// the very instruction that was carried out.
+const OTHERS: [Signal; 17] = [
+    Signal::SIGKILL,
+    Signal::SIGSTOP,
+    Signal::SIGTSTP,
+    Signal::SIGTTIN,
+    Signal::SIGTTOU,
+    Signal::SIGCONT,
+    Signal::SIGCHLD,
+    Signal::SIGURG,
+    Signal::SIGWINCH,
+    Signal::SIGPIPE,
+    Signal::SIGSEGV,
+    Signal::SIGBUS,
+    Signal::SIGILL,
+    Signal::SIGFPE,
+    Signal::SIGTRAP,
+    Signal::SIGABRT,
+    Signal::SIGSYS,
+];
+/// Exit code after a signal without a name here (a real-time one).
+const SIGNALED: i32 = 129;
 
 /// A setting as it was found.
 struct Saved {
@@ -25,40 +51,32 @@ struct Saved {
 
 /// See the module's text.
 pub(super) struct Settings {
-    /// Locked while this check is at work (W2).
-    _alone: File,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Held while this check is at work (W2).
+    alone: Alone,
     /// What is to be put back; empty once it was.
-    saved: Arc<Mutex<Option<Vec<Saved>>>>,
+    saved: Mutex<Option<Vec<Saved>>>,
 }
 
-/// The claim to be the only check at work (W2); settings are read under it.
-pub(super) struct Alone(File);
-
-impl Alone {
-    /// Takes it, in this folder.
-    pub(super) fn claim(locks: &Path) -> Done<Alone> {
-        let path = locks.join("foliant-check.lock");
-        // Where there is one it is not asked to be made: root may write to another user's file, but not make it anew.
-        let there = File::options().write(true).open(&path);
-        let open = there.or_else(|_| File::options().create(true).append(true).open(&path));
-        let file = open.map_err(|e| needs_root(&path, &e))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Alone(file)),
-            Err(TryLockError::WouldBlock) => Err(Failure::new(
-                "another foliant check is at work; both would measure the other's settings: wait for it to end",
-            )),
-            Err(TryLockError::Error(e)) => {
-                Err(Failure::new(format_args!("{}: {e}", path.display())))
-            }
-        }
+/// Puts back what a check has left that was killed (W3), and says so.
+pub(super) fn recover(alone: &Alone) -> Done {
+    let left = alone.left()?;
+    if left.is_empty() {
+        return alone.forget();
     }
-}
-
-fn needs_root(path: &Path, e: &io::Error) -> Failure {
-    let path = path.display();
-    Failure::new(format_args!(
-        "foliant check needs root, because it writes to {path} ({e}); use sudo"
-    ))
+    let list: Vec<String> =
+        left.iter().map(|(path, value)| format!("{value} to {}", shown::path(path))).collect();
+    // The last was written under all others, so it is put back first; one that was noted twice had its first value before.
+    let saved = left.into_iter().map(|(path, value)| Saved { path, value, written: true });
+    put_back(saved.collect(), alone)?;
+    eprintln!(
+        "foliant: a check was killed before it could put settings back; now done: {}",
+        list.join(", ")
+    );
+    Ok(())
 }
 
 impl Settings {
@@ -73,29 +91,45 @@ impl Settings {
         if let Some(Saved { path, value, .. }) = saved.first() {
             fs::write(path, value).map_err(|e| needs_root(path, &e))?;
         }
-        Ok(Settings { _alone: alone.0, saved: Arc::new(Mutex::new(Some(saved))) })
+        Ok(Settings { shared: Arc::new(Shared { alone, saved: Mutex::new(Some(saved)) }) })
     }
 
-    /// From here on an interrupt puts everything back.
+    /// From here on a signal puts everything back. They are blocked in this thread and those that it starts, and a thread of
+    /// their own waits for them; programs that are started have none blocked.
     pub(super) fn catch_signals(&self) -> Done {
-        let saved = Arc::clone(&self.saved);
-        ctrlc::set_handler(move || {
-            let _ = put_back(&saved);
-            std::process::exit(INTERRUPTED);
-        })
-        .map_err(|e| {
+        let mut signals = SigSet::all();
+        OTHERS.iter().for_each(|other| signals.remove(*other));
+        let failed = |e: &dyn std::fmt::Display| {
             Failure::new(format_args!("signals cannot be caught ({e}); nothing was changed"))
-        })
+        };
+        signals.thread_block().map_err(|e| failed(&e))?;
+        let shared = Arc::clone(&self.shared);
+        let wait = move || {
+            let code = signals.wait().map_or(SIGNALED, |signal| 128 + signal as i32);
+            // Locked until the process is gone: the check neither writes any more nor ends with another code.
+            let mut saved = shared.saved.lock().unwrap_or_else(|e| e.into_inner());
+            if let Err(failure) = put_back(saved.take().unwrap_or_default(), &shared.alone) {
+                failure.report();
+            }
+            std::process::exit(code);
+        };
+        let thread = std::thread::Builder::new().name("foliant-signals".to_owned());
+        thread.spawn(wait).map(drop).map_err(|e| failed(&e))
     }
 
     /// Writes one of the settings.
     pub(super) fn write(&self, path: &Path, value: &str) -> Done {
-        let mut saved = self.saved.lock().unwrap_or_else(|e| e.into_inner());
+        let Shared { alone, saved } = &*self.shared;
+        let mut saved = saved.lock().unwrap_or_else(|e| e.into_inner());
         let Some(all) = &mut *saved else {
             return Err(Failure::new("the run was interrupted; all settings are as before"));
         };
         let setting = all.iter_mut().find(|saved| saved.path == path);
-        setting.expect("only what was saved is written").written = true;
+        let setting = setting.expect("only what was saved is written");
+        if !setting.written {
+            alone.note(&setting.path, &setting.value)?;
+            setting.written = true;
+        }
         fs::write(path, value).map_err(|e| {
             Failure::new(format_args!("{value} cannot be written to {} ({e})", path.display()))
         })
@@ -103,7 +137,7 @@ impl Settings {
 
     /// Puts everything back.
     pub(super) fn restore(&self) -> Done {
-        put_back(&self.saved)
+        self.shared.put_back()
     }
 }
 
@@ -115,18 +149,34 @@ impl Drop for Settings {
     }
 }
 
-/// The lock is held to the end, so that nobody writes in between.
-fn put_back(saved: &Mutex<Option<Vec<Saved>>>) -> Done {
-    let mut saved = saved.lock().unwrap_or_else(|e| e.into_inner());
+impl Shared {
+    /// The lock is held to the end, so that nobody writes in between.
+    fn put_back(&self) -> Done {
+        let mut saved = self.saved.lock().unwrap_or_else(|e| e.into_inner());
+        match saved.take() {
+            Some(all) => put_back(all, &self.alone),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Writes what was there before, the last first, and forgets the journal once all is done.
+fn put_back(saved: Vec<Saved>, alone: &Alone) -> Done {
     let mut failed = Vec::new();
-    for Saved { path, value, written } in saved.take().into_iter().flatten().rev() {
-        if written && let Err(e) = fs::write(&path, &value) {
-            failed.push(format!("{value} to {} ({e})", path.display()));
+    for Saved { path, value, written } in saved.into_iter().rev() {
+        // A setting that is gone has nothing to be put back to.
+        if written
+            && let Err(e) = fs::write(&path, &value)
+            && e.kind() != ErrorKind::NotFound
+        {
+            failed.push(format!("{value} to {} ({e})", shown::path(&path)));
         }
     }
     if failed.is_empty() {
-        return Ok(());
+        return alone.forget();
     }
-    let list = failed.join(", ");
-    Err(Failure::new(format_args!("settings were not put back; write {list} yourself")))
+    let (list, journal) = (failed.join(", "), shown::path(&alone.journal()));
+    Err(Failure::new(format_args!(
+        "settings were not put back; write {list} yourself, and remove {journal}"
+    )))
 }

@@ -2,7 +2,8 @@
 //!
 //! **Not here**: putting them back (`settings`).
 
-use super::settings::{Alone, Settings};
+use super::place::{Alone, RUN};
+use super::settings::{Settings, recover};
 use crate::failure::{Done, Failure};
 use foliant::fault::parse_order;
 use foliant_units::{Bytes, Order};
@@ -29,13 +30,14 @@ pub(super) struct Switches {
 impl Switches {
     /// Reads all switches; changes nothing but what an interrupt does.
     pub(super) fn open() -> Done<Switches> {
-        let switches = Switches::open_at(Path::new(ROOT), &std::env::temp_dir())?;
+        let switches = Switches::open_at(Path::new(ROOT), Path::new(RUN))?;
         switches.settings.catch_signals()?;
         Ok(switches)
     }
 
-    fn open_at(root: &Path, locks: &Path) -> Done<Switches> {
-        let alone = Alone::claim(locks)?;
+    fn open_at(root: &Path, place: &Path) -> Done<Switches> {
+        let alone = Alone::claim(place)?;
+        recover(&alone)?;
         let none = |e| {
             Failure::new(format_args!(
                 "this kernel has no switches for folio sizes in {} ({e}); Linux 6.8 or later has them",
@@ -129,11 +131,11 @@ mod tests {
         write("hugepages-8kB/shmem_enabled", "[never]");
         write(PAUSE, "10000\n");
         let read = |name: &str| fs::read_to_string(at(name)).unwrap();
-        let order = |n| Order::new(n).unwrap();
+        let (order, place) = (|n| Order::new(n).unwrap(), at("place"));
         {
-            let switches = Switches::open_at(root.path(), root.path()).unwrap();
+            let switches = Switches::open_at(root.path(), &place).unwrap();
             assert!(
-                Alone::claim(root.path()).is_err(),
+                Alone::claim(&place).is_err(),
                 "a second check is refused while one is at work"
             );
             assert_eq!(switches.orders(), [order(4), order(9)]);
@@ -144,9 +146,34 @@ mod tests {
             switches.restore().unwrap();
             assert!(switches.only(order(9)).is_err(), "nothing is written after the restore");
         }
-        assert!(Alone::claim(root.path()).is_ok());
+        assert!(Alone::claim(&place).unwrap().left().unwrap().is_empty());
         assert_eq!(read("hugepages-64kB/enabled"), "madvise");
         assert_eq!(read("hugepages-2048kB/enabled"), "inherit");
         assert_eq!(read(PAUSE), "10000");
+    }
+
+    /// A check that is killed between two writes leaves what it wrote; the next one puts it back before it reads anything.
+    #[test]
+    fn finding_x8_what_a_killed_check_left_is_put_back_by_the_next() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        for name in ["hugepages-64kB", "hugepages-2048kB"] {
+            fs::create_dir_all(at(name)).unwrap();
+            fs::write(at(name).join("enabled"), "always [madvise] never").unwrap();
+        }
+        let (order, place) = (Order::new(4).unwrap(), at("place"));
+        let switches = Switches::open_at(root.path(), &place).unwrap();
+        switches.only(order).unwrap();
+        // As SIGKILL does: nothing is put back, and the lock is let go by the kernel.
+        std::mem::forget(switches);
+        let lock = fs::File::open(place.join("check.lock")).unwrap();
+        assert!(lock.try_lock().is_err());
+        fs::remove_file(place.join("check.lock")).unwrap();
+        let next = Switches::open_at(root.path(), &place).unwrap();
+        for name in ["hugepages-64kB", "hugepages-2048kB"] {
+            assert_eq!(fs::read_to_string(at(name).join("enabled")).unwrap(), "madvise", "{name}");
+        }
+        drop(next);
+        assert!(!place.join("check.journal").exists());
     }
 }
