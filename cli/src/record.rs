@@ -3,7 +3,7 @@
 use crate::args::Record;
 use crate::failure::{Done, Failure};
 use crate::{progress, shown, table};
-use foliant_trace::record::{Options, Progress};
+use foliant_trace::record::{Options, Progress, User};
 use foliant_trace::{Ending, Summary, record_to_file};
 use std::ffi::OsString;
 
@@ -13,6 +13,7 @@ pub(crate) fn options(command: &[OsString]) -> Done<Options> {
         return Err(Failure::new("no program was given; name one after --"));
     };
     let mut options = Options::new(program, args.iter().cloned());
+    options.user = user()?;
     options.forward_signals = true;
     let spinner = progress::spinner("recording");
     options.progress = Some(Box::new(move |Progress { faults, elapsed }| {
@@ -22,8 +23,27 @@ pub(crate) fn options(command: &[OsString]) -> Done<Options> {
     Ok(options)
 }
 
+/// As whom the program runs: behind sudo as who called it.
+pub(crate) fn user() -> Done<Option<User>> {
+    User::behind_sudo()
+        .map_err(|e| Failure::new(format_args!("it is not known who called sudo: {e}")))
+}
+
+/// What root is told where there is nobody else to run the program as.
+pub(crate) fn warn_root(user: Option<&User>) {
+    if user.is_none() && User::is_root() {
+        eprintln!(
+            "foliant: the program runs as root, as foliant does; behind sudo it would run as who called"
+        );
+    }
+}
+
 pub(crate) fn run(args: &Record) -> Done {
-    let summary = record_to_file(options(&args.command)?, &args.output)?;
+    let options = options(&args.command)?;
+    if !args.quiet {
+        warn_root(options.user.as_ref());
+    }
+    let summary = record_to_file(options, &args.output)?;
     for line in remarks(&summary) {
         eprintln!("foliant: {}", shown::shown(&line));
     }

@@ -1,11 +1,11 @@
 //! What outsiders proved about the command: recordings that cost without bound, escapes in names, settings that stayed changed,
-//! and a lock that others decide about.
+//! a lock that others decide about, and programs that ran as root.
 
 use foliant_trace::*;
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -241,4 +241,58 @@ fn finding_x9_nothing_in_a_folder_of_all_decides_about_a_check() {
         }
         assert!(!elsewhere.exists(), "a file was made at the other end of a link");
     }
+}
+
+/// A user who is nobody, and a folder that they may write to.
+const NOBODY: &str = "65534";
+
+#[test]
+fn finding_x10_behind_sudo_a_program_runs_as_who_called() {
+    if !is_root() {
+        return eprintln!("skipped: only root can become somebody else");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let (trace, told) = (folder.path().join("new.trace"), folder.path().join("told"));
+    let script = format!("(id -u; id -g; id -G; echo $HOME) > {}", told.display());
+    let record = |uid: &str| {
+        let mut wanted = command();
+        wanted.env("SUDO_UID", uid).env("SUDO_GID", NOBODY);
+        wanted.args(["record", "-o"]).arg(&trace).args(["--", "sh", "-c", &script]);
+        wanted.output().unwrap()
+    };
+    let output = record(NOBODY);
+    let said = text(&output.stderr);
+    if said.contains("the system forbids") {
+        return eprintln!("skipped: {said}");
+    }
+    assert!(output.status.success(), "{said}");
+    let lines = fs::read_to_string(&told).unwrap();
+    let lines: Vec<&str> = lines.lines().collect();
+    assert_eq!((lines[0], lines[1]), (NOBODY, NOBODY), "{lines:?}");
+    assert!(!lines[2].split(' ').any(|group| group == "0"), "no group of root's: {lines:?}");
+    assert_ne!(lines[3], "/root");
+    let uid = |path: &Path| fs::metadata(path).unwrap().uid().to_string();
+    assert_eq!((uid(&told), uid(&trace)), (NOBODY.into(), NOBODY.into()), "so is the recording");
+    // What is measured likewise.
+    if settings().is_ok() {
+        fs::remove_file(&told).unwrap();
+        let mut wanted = command();
+        wanted.env("SUDO_UID", NOBODY).env("SUDO_GID", NOBODY);
+        let output =
+            wanted.args(["check", "--runs", "1", "--sizes", "4k", "--", "sh", "-c", &script]);
+        let output = output.output().unwrap();
+        if output.status.success() {
+            assert_eq!(fs::read_to_string(&told).unwrap().lines().next(), Some(NOBODY));
+        } else {
+            eprintln!("skipped: {}", text(&output.stderr));
+        }
+    }
+    let output = record("somebody");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("SUDO_UID") && said.contains("somebody"), "{said}");
+    // Where root itself calls there is nobody else; that is said.
+    let output = record("0");
+    assert!(text(&output.stderr).contains("runs as root"), "{}", text(&output.stderr));
 }

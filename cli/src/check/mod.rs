@@ -10,6 +10,8 @@
 //! changes, plus those that the replay takes. Memory is the peak of the anonymous pages that all address
 //! spaces map. Both are taken with addresses that are not random: a folio fits or does not by where its area lies.
 //!
+//! Behind sudo the program runs as who called it, recorded and measured; only the counters and the switches are root's.
+//!
 //! With `--hugetlb` it is the kernel's pool of huge pages that is measured instead (`hugetlb`).
 //!
 //! **Not here**: recording and measuring (`foliant_trace::record`).
@@ -22,8 +24,8 @@ mod switches;
 
 use crate::args::Check;
 use crate::failure::{Done, Failure, print};
-use crate::{json, progress, replay};
-use foliant_trace::record::{Measured, fix_layout, measure};
+use crate::{json, progress, record, replay};
+use foliant_trace::record::{Measured, User, fix_layout, measure};
 use foliant_trace::replay::{Choice, Plan, Row, Settings, replay_all};
 use foliant_trace::{About, Budget, Ending};
 use foliant_units::{Bytes, Order};
@@ -57,7 +59,9 @@ pub(crate) fn run(args: &Check) -> Done {
         return hugetlb::run(args);
     }
     let runs = args.runs.unwrap_or(RUNS);
+    let user = record::user()?;
     let switches = Switches::open()?;
+    record::warn_root(user.as_ref());
     let (orders, skipped) = sizes(args, &switches)?;
     fix_layout()?;
     let (about, plan) = recorded(&args.command)?;
@@ -71,7 +75,7 @@ pub(crate) fn run(args: &Check) -> Done {
         let mut measurements = Vec::new();
         for _ in 0..runs {
             bar.set_message(format!("running with {}", order.bytes()));
-            measurements.push(measured(&args.command, &about)?);
+            measurements.push(measured(&args.command, user.as_ref(), &about)?);
             bar.inc(1);
         }
         pairs.push(pair(*order, &plan, row, &measurements));
@@ -136,8 +140,8 @@ fn recorded(command: &[OsString]) -> Done<(About, Plan)> {
     replay::planned(&path, BufReader::new(file), &Budget::unlimited())
 }
 
-fn measured(command: &[OsString], about: &About) -> Done<Measured> {
-    let run = measure(command)?;
+fn measured(command: &[OsString], user: Option<&User>, about: &About) -> Done<Measured> {
+    let run = measure(command, user)?;
     if run.ending != about.trailer.ending {
         let (then, now) = (describe(about.trailer.ending), describe(run.ending));
         return Err(Failure::new(format_args!(

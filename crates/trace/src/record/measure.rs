@@ -13,7 +13,7 @@
 use super::procfs;
 use super::ring::Ring;
 use super::sys::{self, PerfAttr};
-use super::{RecordError, spawn};
+use super::{RecordError, User, spawn};
 use crate::format::Ending;
 use foliant_units::{Bytes, FRAME_BYTES};
 use std::collections::HashMap;
@@ -63,19 +63,20 @@ pub fn fix_layout() -> Result<(), RecordError> {
         .map_err(|why| RecordError::System { what: "switching random layouts off", why })
 }
 
-/// Runs a program with nothing on its standard input, its standard output thrown away.
-pub fn measure(command: &[OsString]) -> Result<Measured, RecordError> {
+/// Runs a program with nothing on its standard input, its standard output thrown away, as this user or as whoever measures.
+pub fn measure(command: &[OsString], user: Option<&User>) -> Result<Measured, RecordError> {
     let failed = |what| move |why| RecordError::System { what, why };
-    let command = command.to_vec();
+    let (command, user) = (command.to_vec(), user.cloned());
     // The counters hang on the thread, so they go with it.
     let thread = std::thread::Builder::new().name("foliant-measure".to_owned());
-    let thread = thread.spawn(move || run(&command)).map_err(failed("starting a thread"))?;
+    let thread =
+        thread.spawn(move || run(&command, user.as_ref())).map_err(failed("starting a thread"))?;
     thread.join().unwrap_or_else(|_| {
         Err(failed("measuring")(io::Error::other("the measuring thread panicked")))
     })
 }
 
-fn run(command: &[OsString]) -> Result<Measured, RecordError> {
+fn run(command: &[OsString], user: Option<&User>) -> Result<Measured, RecordError> {
     let Some((program, args)) = command.split_first() else {
         return Err(RecordError::NotFound { command: OsString::new() });
     };
@@ -96,10 +97,12 @@ fn run(command: &[OsString]) -> Result<Measured, RecordError> {
     let points = open(&layout.attr()).map_err(forbidden)?;
     let rings = points.iter().map(|fd| Ring::map(fd, RING_BYTES)).collect::<io::Result<Vec<_>>>();
     let mut rings = rings.map_err(forbidden)?;
-    let mut child = Command::new(&path)
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
+    let mut wanted = Command::new(&path);
+    wanted.args(args).stdin(Stdio::null()).stdout(Stdio::null());
+    if let Some(user) = user {
+        user.runs(&mut wanted);
+    }
+    let mut child = wanted
         .spawn()
         .map_err(|why| RecordError::NotExecutable { command: program.clone(), why })?;
     let failed = |what| move |why| RecordError::System { what, why };

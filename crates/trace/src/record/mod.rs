@@ -28,9 +28,11 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod tracer;
+mod user;
 
 pub use assemble::{Agreement, Residue};
 pub use measure::{Measured, fix_layout, measure};
+pub use user::User;
 
 use crate::budget::Budget;
 use crate::error::TraceError;
@@ -52,6 +54,8 @@ pub struct Options {
     pub command: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
+    /// As whom it runs; `None` as whoever records.
+    pub user: Option<User>,
     /// Where kinds of accesses may come from.
     pub access: AccessWish,
     /// Decode instructions even where the hardware's word is there, to see how often they agree.
@@ -92,6 +96,7 @@ impl Options {
         Options {
             command: command.into(),
             args: args.into_iter().collect(),
+            user: None,
             access: AccessWish::Best,
             check_decoding: false,
             check_pages: false,
@@ -259,6 +264,9 @@ pub fn record_to_file(options: Options, path: &Path) -> Result<Summary, RecordEr
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix(".foliant-").suffix(".partial").permissions(mode);
     let file = builder.tempfile_in(dir).map_err(hidden)?;
+    if let Some(user) = &options.user {
+        user.owns(file.as_file()).map_err(hidden)?;
+    }
     let collected = collect(options)?;
     let summary = match write(collected, BufWriter::new(file.as_file())) {
         Err(TraceError::Io(why)) => return Err(output(why)),
@@ -313,7 +321,7 @@ fn run(mut options: Options) -> Result<Collected, RecordError> {
             _ => RecordError::NotExecutable { command, why },
         }
     })?;
-    let waiting = spawn::fork(&program, &options.command, &options.args)
+    let waiting = spawn::fork(&program, &options.command, &options.args, options.user.as_ref())
         .map_err(|why| RecordError::System { what: "starting the program", why })?;
     let root = waiting.pid;
     let perf = match attach(root, &options) {
@@ -342,6 +350,9 @@ fn run(mut options: Options) -> Result<Collected, RecordError> {
     if let Some((step, why)) = failure.map_err(failed("starting the program"))? {
         return Err(match (step, why.raw_os_error()) {
             (Step::Filter, _) => RecordError::FilterForbidden { why },
+            (Step::User, _) => {
+                RecordError::System { what: "becoming the user who called sudo", why }
+            }
             (Step::Exec, _) => RecordError::NotExecutable { command: options.command, why },
         });
     }

@@ -5,7 +5,7 @@
 //!   recorder            child
 //!   fork ─────────────▶ wait for a byte
 //!   attach, counters
-//!   a byte ───────────▶ prctl, seccomp, execve
+//!   a byte ───────────▶ prctl, seccomp, another user if wished, execve
 //!   read ◀───────────── nothing (exec closed the pipe), or the step that failed and why
 //! ```
 //!
@@ -14,6 +14,7 @@
 #![allow(unsafe_code)]
 
 use super::sys::{self, pid_t};
+use super::user::User;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -59,6 +60,7 @@ pub(crate) struct Waiting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Filter,
+    User,
     Exec,
 }
 
@@ -141,11 +143,20 @@ fn c_string(s: OsString) -> io::Result<CString> {
 }
 
 /// Forks a child that will start `program` once it is let go.
-pub(crate) fn fork(program: &Path, command: &OsStr, args: &[OsString]) -> io::Result<Waiting> {
+pub(crate) fn fork(
+    program: &Path,
+    command: &OsStr,
+    args: &[OsString],
+    user: Option<&User>,
+) -> io::Result<Waiting> {
     let path = c_string(program.into())?;
     let words = std::iter::once(command.to_owned()).chain(args.iter().cloned());
     let words = words.map(c_string).collect::<io::Result<Vec<_>>>()?;
-    let env = std::env::vars_os().map(|(mut name, value)| {
+    let told = user.map(User::environment).into_iter().flatten();
+    let told: Vec<_> = told.map(|(name, value)| (name.into(), value.to_owned())).collect();
+    let others = |(name, _): &(OsString, OsString)| !told.iter().any(|(other, _)| other == name);
+    let env = std::env::vars_os().filter(others).chain(told.iter().cloned());
+    let env = env.map(|(mut name, value)| {
         name.push("=");
         name.push(value);
         c_string(name)
@@ -165,7 +176,7 @@ pub(crate) fn fork(program: &Path, command: &OsStr, args: &[OsString]) -> io::Re
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
-        0 => child(ends, &path, &argv, &envp, &program, unprivileged),
+        0 => child(ends, &path, &argv, &envp, &program, (unprivileged, user)),
         _ => Ok(Waiting { pid, go: go_write.into(), failed: failed_read.into() }),
     }
 }
@@ -177,7 +188,7 @@ fn child(
     argv: &[*const libc::c_char],
     envp: &[*const libc::c_char],
     program: &libc::sock_fprog,
-    unprivileged: bool,
+    (unprivileged, user): (bool, Option<&User>),
 ) -> ! {
     let mut byte = 0u8;
     // SAFETY: takes a number only. The recorder's end must not stay open here, or its death is not seen.
@@ -200,7 +211,15 @@ fn child(
     // SAFETY: the kernel copies the filter, which is live, from the address.
     let filtered = unsafe { libc::prctl(libc::PR_SET_SECCOMP, 2usize, at, 0usize, 0usize) };
     let mut step = Step::Filter;
-    if filtered == 0 {
+    // The filter needs root's privilege, the program shall not have it.
+    let became = match user {
+        Some(user) if filtered == 0 => {
+            step = Step::User;
+            user.become_now().is_ok()
+        }
+        _ => filtered == 0,
+    };
+    if became {
         step = Step::Exec;
         // SAFETY: path, argv and envp are live; the lists end with null.
         unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
@@ -232,7 +251,8 @@ impl Started {
     pub(crate) fn failure(mut self) -> Option<(Step, io::Error)> {
         let mut report = [0; 2];
         self.failed.read_exact(&mut report).ok()?;
-        let step = if report[0] == Step::Exec as u8 { Step::Exec } else { Step::Filter };
+        let step = [Step::Filter, Step::User].into_iter().find(|step| *step as u8 == report[0]);
+        let step = step.unwrap_or(Step::Exec);
         Some((step, io::Error::from_raw_os_error(report[1].into())))
     }
 }
