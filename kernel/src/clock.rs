@@ -7,8 +7,8 @@
 //! ```
 //!
 //! **Invariants**
-//! - R1. A timer counts only if its own register moves, and two windows in a row give one rate: a host that stood still in
-//!   between, or a timer that is not there, gives none.
+//! - R1. A timer counts only if its own register moves, and two windows in a row give one rate. A window that stood still for
+//!   half of its time gives none: a host that did something else meanwhile may have let the timer go round unseen.
 //! - R2. Of sources that contradict each other none is believed, unless a third one says which.
 //!
 //! **Not here**: how ticks become time (`foliant_x86::TscClock`).
@@ -23,9 +23,9 @@ const STILL: u32 = 1 << 16;
 /// Reads of a window at most.
 const READS: u32 = 1 << 26;
 /// Windows of a timer at most.
-const WINDOWS: u32 = 16;
+const WINDOWS: u32 = 1000;
 /// A window is this part of a second.
-const WINDOW: u64 = 200;
+const WINDOW: u64 = 1000;
 /// Two windows, or two sources, agree up to this part.
 const NEAR: u64 = 64;
 /// How often sources that contradict each other are asked again.
@@ -146,16 +146,28 @@ fn sample(timer: &impl Timer) -> (u64, u64) {
     (before + took / 2, count)
 }
 
-/// Ticks per second, by one look at a timer.
+/// Ticks per second, by one look at a timer; 0 where the window stood still for too long (R1).
 fn window<T: Timer>(timer: &T) -> Option<u64> {
     let (begun, first) = sample(timer);
+    let (mut before, mut still) = (begun, 0);
+    let mut look = |now: u64| {
+        still = still.max(now - before);
+        before = now;
+    };
     let passed = |count: u64| count.wrapping_sub(first) & timer.mask();
-    let reads = (1..=READS).map(|n| (n, passed(timer.count())));
+    let reads = (1..=READS).map(|n| {
+        look(ticks());
+        (n, passed(timer.count()))
+    });
     let mut relevant = reads.take_while(|(n, passed)| *n < STILL || *passed > 0);
     relevant.find(|(_, passed)| *passed >= T::HZ / WINDOW)?;
     let (ended, last) = sample(timer);
+    look(ended);
+    if still > (ended - begun) / 2 {
+        return Some(0);
+    }
     let hz = u128::from(ended - begun) * u128::from(T::HZ) / u128::from(passed(last).max(1));
-    u64::try_from(hz).ok().filter(|hz| *hz > 0)
+    u64::try_from(hz).ok()
 }
 
 fn agree(one: u64, two: u64) -> bool {
@@ -167,7 +179,7 @@ fn by<T: Timer>(timer: &T) -> Option<Rate> {
     let mut before = window(timer)?;
     for _ in 1..WINDOWS {
         let hz = window(timer)?;
-        if agree(before, hz) {
+        if hz > 0 && agree(before, hz) {
             return Some(Rate { hz, source: T::SOURCE });
         }
         before = hz;
