@@ -446,7 +446,7 @@ fn block(text: &str) -> Result<Order, String> {
 }
 
 fn memory(text: &str) -> Result<Bytes, String> {
-    bytes_within(text, Bytes::new(8 << 20), Bytes::new(1 << 40))
+    bytes_within(text, Bytes::new(9 << 20), Bytes::new(1 << 40))
 }
 
 fn budget(text: &str) -> Result<Bytes, String> {

@@ -105,6 +105,8 @@ fn a_mapper_of_the_crate_over_frames_of_the_manager() {
     let sim = sim(1, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);
     mm.describe_all().unwrap();
+    let first = mm.lend(Order::BASE).unwrap(); // from now on there are bits for what is lent
+    mm.take_back(first, Order::BASE).unwrap();
     let free = mm.memory().free;
     let mut frames = Frames::new(&mm);
     let root: PhysFrame<Size4KiB> = frames.allocate_frame().unwrap();

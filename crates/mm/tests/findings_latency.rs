@@ -12,7 +12,7 @@ use foliant::zero::{Clearing, ZeroGrain};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::Cpus;
 use foliant_units::{Bytes, Nanos, Order, Va};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A machine with one CPU on which every clear of more than a page meets breathing points.
 fn breathless(megabytes: u64) -> (&'static Meddler, &'static Mm<'static, Meddler>) {
@@ -131,77 +131,93 @@ fn finding_c_two_tasks_of_a_cpu_touch_one_huge_page() {
     finish(&meddler.sim, mm, &[id, other]);
 }
 
+/// Makes a fault of `id`, which has nothing mapped near `va` yet, stay in its reader's section: it has just cleared a table.
+fn read_until(
+    (machine, mm): (&'static Meddler, &'static Mm<'static, Meddler>),
+    (id, va): (SpaceId, u64),
+    is_over: impl Fn() -> bool + Send + 'static,
+) {
+    machine.after_clearing(4096, move || {
+        while !is_over() {
+            machine.sim.relax();
+        }
+    });
+    assert_eq!(mm.fault(id, Va::new(va), Access::Write), Outcome::Mapped(Order::BASE));
+}
+
 /// Who removed tables waits for readers; another one who wants to change the same space once waited for that too.
 #[test]
 fn finding_r1_readers_are_waited_for_without_the_writers_lock() {
-    let sim = sim(3, 64);
-    let mm = manager(&sim, Policy::BASE_ONLY);
-    let id = mm.create(None).unwrap();
+    static READS: AtomicBool = AtomicBool::new(false);
+    static MAPPED: AtomicBool = AtomicBool::new(false);
+    let (machine, mm) = meddled(3, 64, Policy::BASE_ONLY);
+    let sim = &machine.sim;
+    let (id, other) = (mm.create(None).unwrap(), mm.create(None).unwrap());
+    mm.cpus().for_each(|cpu| sim.on(cpu, || mm.online()));
     sim.on(cpu(0), || {
         mm.switch(Some(id)).unwrap();
-        area(&mm, id, BASE, 4 * MB);
-        store(&sim, &mm, id, BASE, 1);
+        area(mm, id, BASE, 4 * MB);
+        area(mm, other, BASE, 4 * MB);
+        store(sim, mm, id, BASE, 1);
     });
-    mm.cpus().for_each(|cpu| sim.on(cpu, || mm.online()));
-    sim.on(cpu(0), || mm.switch(Some(id)).unwrap());
-    let (reads, mapped) = (AtomicBool::new(false), AtomicBool::new(false));
     let until = |flag: &AtomicBool| {
         while !flag.load(Ordering::SeqCst) {
             sim.relax();
         }
     };
     let bystander = || {
-        let inside = mm.with_leaves(id, range(BASE, 4096), |_| {
-            reads.store(true, Ordering::SeqCst);
-            until(&mapped);
+        read_until((machine, mm), (other, BASE), || {
+            READS.store(true, Ordering::SeqCst);
+            MAPPED.load(Ordering::SeqCst)
         });
-        inside.unwrap();
     };
     let unmaps = || {
-        until(&reads);
+        until(&READS);
         mm.unmap(id, range(BASE, 4 * MB)).unwrap();
-        assert!(mapped.load(Ordering::SeqCst), "it waited for the reader");
+        assert!(MAPPED.load(Ordering::SeqCst), "it waited for the reader");
     };
     let maps = || {
-        until(&reads);
+        until(&READS);
         while mm.area(id, Va::new(BASE)).is_some() {
             sim.relax();
         }
-        area(&mm, id, 2 * BASE, 4 * MB);
-        mapped.store(true, Ordering::SeqCst);
+        area(mm, id, 2 * BASE, 4 * MB);
+        MAPPED.store(true, Ordering::SeqCst);
     };
     let all: [&(dyn Fn() + Sync); 3] = [&bystander, &unmaps, &maps];
     sim.run(all.into_iter().map(|work| move || work()).collect());
-    sim.on(cpu(0), || finish(&sim, &mm, &[id]));
+    sim.on(cpu(0), || finish(sim, mm, &[id, other]));
 }
 
 /// Each of many that free a table at once waited for a period of its own.
 #[test]
 fn finding_r1_unmaps_share_their_grace_periods() {
     const CPUS: u16 = 16;
-    let sim = sim(usize::from(CPUS) + 1, 64);
-    let mm = manager(&sim, Policy::BASE_ONLY);
+    let (machine, mm) = meddled(usize::from(CPUS) + 1, 64, Policy::BASE_ONLY);
+    let sim = &machine.sim;
     let ids: Vec<SpaceId> = (0..CPUS).map(|_| mm.create(None).unwrap()).collect();
     for (nth, id) in ids.iter().enumerate() {
         sim.on(cpu(nth as u16), || {
             mm.online();
             mm.switch(Some(*id)).unwrap();
-            area(&mm, *id, BASE, 4 * MB);
-            store(&sim, &mm, *id, BASE, 1);
+            area(mm, *id, BASE, 4 * MB);
+            store(sim, mm, *id, BASE, 1);
         });
     }
-    sim.on(cpu(CPUS), || mm.online());
+    let read = mm.create(None).unwrap();
+    sim.on(cpu(CPUS), || {
+        mm.online();
+        area(mm, read, BASE, 4 * MB);
+    });
     let before = mm.total(Event::GracePeriods);
     // A reader keeps the first period from its end until all are there.
-    let gone = |id: &SpaceId| mm.area(*id, Va::new(BASE)).is_none();
-    let reader = || {
-        let inside = mm.with_leaves(ids[0], range(BASE, 4096), |_| {
-            while !ids.iter().all(gone) {
-                sim.relax();
-            }
-            (0..1000).for_each(|_| sim.relax());
+    let unmapped = ids.clone();
+    let reader = move || {
+        let spins = AtomicU64::new(0);
+        read_until((machine, mm), (read, BASE), move || {
+            let gone = |id: &SpaceId| mm.area(*id, Va::new(BASE)).is_none();
+            unmapped.iter().all(gone) && spins.fetch_add(1, Ordering::SeqCst) > 1000
         });
-        inside.unwrap();
     };
     let mut all: Vec<Box<dyn FnOnce() + Send + '_>> = Vec::new();
     for id in &ids {
@@ -211,7 +227,8 @@ fn finding_r1_unmaps_share_their_grace_periods() {
     sim.run(all);
     let periods = mm.total(Event::GracePeriods) - before;
     assert!((1..=3).contains(&periods), "{periods} periods for {CPUS} unmaps");
-    finish(&sim, &mm, &ids);
+    let all: Vec<SpaceId> = ids.iter().copied().chain([read]).collect();
+    finish(sim, mm, &all);
 }
 
 /// Whoever gave back one range too many purged all that had been given back before, tens of thousands of them.

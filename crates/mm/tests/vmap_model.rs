@@ -28,6 +28,8 @@ struct Page {
 }
 #[derive(Clone, Debug)]
 struct Area {
+    /// The address that was given for it.
+    name: Va,
     range: VaRange,
     whole: VaRange,
     backing: Backing,
@@ -110,7 +112,7 @@ impl<P: Paging> World<'_, P> {
         assert!(self.areas.iter().all(|area| !area.whole.overlaps(whole)), "V1: {whole:?}");
         assert!(self.lazy.iter().all(|lazy| !lazy.overlaps(whole)), "V2: {whole:?}");
         assert!(whole.covers(range));
-        self.areas.push(Area { range, whole, backing, asked, users, pages });
+        self.areas.push(Area { name: range.start(), range, whole, backing, asked, users, pages });
     }
     fn frames_of(&self, range: VaRange) -> Vec<Frame> {
         pages(range).map(|va| self.mm.vmap().frame_at(va).expect("it is mapped").0).collect()
@@ -196,6 +198,7 @@ impl<P: Paging> World<'_, P> {
         let pages: Vec<Page> = (0..range.pages().get()).map(page).collect();
         assert_eq!(self.frames_of(range), pages.iter().map(|p| p.frame).collect::<Vec<_>>());
         self.add(range, Backing::Device, bytes, false, pages);
+        self.areas.last_mut().expect("just added").name = va;
     }
 
     fn pick(&mut self) -> Option<usize> {
@@ -204,7 +207,7 @@ impl<P: Paging> World<'_, P> {
     fn release(&mut self) {
         let Some(nth) = self.pick() else { return };
         let area = self.areas.swap_remove(nth);
-        let start = area.range.start();
+        let (start, name) = (area.range.start(), area.name);
         let memory = area.backing == Backing::Pages;
         let before = self.mm.vmap().lazy().get();
         if memory && self.random.one_in(4) {
@@ -216,7 +219,11 @@ impl<P: Paging> World<'_, P> {
             self.mm.vfree(start).unwrap();
         } else {
             assert_eq!(self.mm.vfree(start), Err(VmapError::OtherKind(start)));
-            self.mm.vunmap(start).unwrap();
+            if name != start {
+                let other = VmapError::NotStart { va: start, start: name };
+                assert_eq!(self.mm.vunmap(start), Err(other));
+            }
+            self.mm.vunmap(name).unwrap();
         }
         let waits = self.mm.vmap().lazy().get();
         if waits > before {
