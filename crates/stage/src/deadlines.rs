@@ -53,7 +53,7 @@ impl Scale {
         cpus: 1024,
         memory: Bytes::new(1 << 40),
         areas: 100_000,
-        touched: Bytes::new(1 << 30),
+        touched: Bytes::new(256 << 20),
         pool: 4096,
     };
 }
@@ -250,7 +250,6 @@ impl<E: FnMut(&Row)> Bench<'_, '_, E> {
     fn entries(&mut self) {
         let touched = self.scale.touched.get();
         let (id, all) = (self.mm.create(None).expect("memory"), at(BASE, touched));
-        self.run_everywhere(Some(id));
         self.map(id, BASE, touched, Flags::NONE, 0);
         let advices = [
             ("populate for reading", Advice::PopulateRead),
@@ -260,6 +259,7 @@ impl<E: FnMut(&Row)> Bench<'_, '_, E> {
         for (what, advice) in advices {
             self.row(what, |mm| mm.advise(id, all, advice)).expect("no hole");
         }
+        self.run_everywhere(Some(id));
         self.row("protect entries", |mm| mm.protect(id, all, Flags::READ)).expect("no hole");
         self.row("give rights back", |mm| mm.protect(id, all, Flags::READ.with(Flags::WRITE)))
             .expect("no hole");

@@ -66,7 +66,7 @@ impl<'m> Sections<'m> {
             slots: [const { UnsafeCell::new(MaybeUninit::uninit()) }; SECTIONS_MAX],
             count: AtomicU64::new(0),
             adding: AtomicU32::new(0),
-            sorted: [const { AtomicU32::new(0) }; SECTIONS_MAX],
+            sorted: core::array::from_fn(|_| AtomicU32::new(0)),
         }
     }
     /// How many there are.
