@@ -37,16 +37,32 @@ fn a_grace_period_outlasts_every_reader() {
     });
 }
 
-/// Two wait at once, each for what it took out of reach itself; whoever drives, neither gives back too early.
+/// Two read what the other one has and then take their own out of reach: whoever drives, and whoever rides along, neither gives
+/// back too early.
 #[test]
 fn a_shared_grace_period_outlasts_every_reader_of_both() {
-    model(|| {
-        struct World {
-            grace: Grace,
-            slots: [GraceSlot; 2],
-            reachable: [AtomicU64; 2],
-            alive: [AtomicU64; 2],
+    struct World {
+        grace: Grace,
+        slots: [GraceSlot; 2],
+        reachable: [AtomicU64; 2],
+        alive: [AtomicU64; 2],
+    }
+    fn read_and_take_out(world: &World, mine: usize) {
+        let other = 1 - mine;
+        let reading = world.grace.enter(&world.slots[mine]);
+        if world.reachable[other].load(Ordering::Acquire) == 1 {
+            let alive = world.alive[other].load(Ordering::Acquire);
+            assert_eq!(alive, 1, "given back while a reader was there");
         }
+        drop(reading);
+        world.reachable[mine].store(0, Ordering::SeqCst);
+        world.grace.wait(&LoomHost, || world.slots.iter());
+        world.alive[mine].store(0, Ordering::Release);
+    }
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.max_branches = 10_000;
+    builder.check(|| {
         let ones = || [AtomicU64::new(1), AtomicU64::new(1)];
         let world = Arc::new(World {
             grace: Grace::default(),
@@ -54,30 +70,12 @@ fn a_shared_grace_period_outlasts_every_reader_of_both() {
             reachable: ones(),
             alive: ones(),
         });
-        let take_out = |world: &World, nth: usize| {
-            world.reachable[nth].store(0, Ordering::SeqCst);
-            world.grace.wait(&LoomHost, || world.slots.iter());
-            world.alive[nth].store(0, Ordering::Release);
-        };
         let other = {
             let world = world.clone();
-            thread::spawn(move || take_out(&world, 1))
+            thread::spawn(move || read_and_take_out(&world, 1))
         };
-        let reader = {
-            let world = world.clone();
-            thread::spawn(move || {
-                let _reading = world.grace.enter(&world.slots[1]);
-                for nth in 0..2 {
-                    if world.reachable[nth].load(Ordering::Acquire) == 1 {
-                        let alive = world.alive[nth].load(Ordering::Acquire);
-                        assert_eq!(alive, 1, "given back while a reader was there");
-                    }
-                }
-            })
-        };
-        take_out(&world, 0);
+        read_and_take_out(&world, 0);
         other.join().unwrap();
-        reader.join().unwrap();
     });
 }
 
