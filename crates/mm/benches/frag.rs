@@ -93,7 +93,7 @@ impl Buddy {
 
 enum Subject {
     Foliant(Box<Folios<'static>>),
-    Buddy(Buddy),
+    Buddy(Box<Buddy>),
 }
 
 impl Subject {
@@ -227,7 +227,8 @@ fn main() {
         for fill in [(60, 60), (75, 75), (90, 90), (60, 90)] {
             let frames = 1 << shift;
             let steps = frames * STEPS / if quick { 10 } else { 1 };
-            let peer = history(Subject::Buddy(Buddy::new(frames)), frames, fill, 1, steps);
+            let peer =
+                history(Subject::Buddy(Box::new(Buddy::new(frames))), frames, fill, 1, steps);
             let ours =
                 CPUS.map(|cpus| history(Subject::foliant(frames, cpus), frames, fill, cpus, steps));
             let [whole, pinned, short] = [

@@ -19,6 +19,8 @@ const PAGES: usize = 600;
 
 /// What one page says: nothing, or flags and a tag.
 type Page = Option<(Flags, u64)>;
+/// What a change makes of an area's flags and tag.
+type Changed = fn(Flags, Area) -> Page;
 
 #[derive(Clone, Debug)]
 enum Operation {
@@ -100,7 +102,7 @@ fn apply(
         (at..(at + len).min(PAGES), VaRange::new(va(at), va((at + len).min(PAGES))).unwrap());
     let occupied = pages[span.clone()].iter().any(Page::is_some);
     let new = |tag| Area { range, flags: Flags::READ, tag, shift: Shift::NONE };
-    let (change, put): (fn(Flags, Area) -> Option<(Flags, u64)>, _) = match *operation {
+    let (change, put): (Changed, _) = match *operation {
         Operation::Put { .. } if occupied => return,
         Operation::Put { tag, .. } | Operation::Replace { tag, .. } => {
             (|_, _| None, Some(new(tag)))
