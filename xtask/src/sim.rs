@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Seeds in which a planted bug must be caught.
-const PLANTED_SEEDS: u64 = 20;
+const PLANTED_SEEDS: u64 = 40;
 
 /// What `cargo xtask sim` takes.
 #[derive(Args, Debug)]

@@ -4,7 +4,7 @@ use foliant_history::{CHECKERS, Plant, plants, run_planted};
 
 #[test]
 fn every_planted_bug_is_caught_by_name() {
-    let is_missed = |plant: &Plant| run_planted(*plant, 0..20).by_name.is_none();
+    let is_missed = |plant: &Plant| run_planted(*plant, 0..40).by_name.is_none();
     let missed: Vec<Plant> = std::thread::scope(|scope| {
         let halves = plants();
         let (low, high) = halves.split_at(halves.len() / 2);

@@ -254,7 +254,9 @@ fn finding_q4_a_bound_is_raised_for_an_owner_that_is_still_there() {
 }
 
 /// A claimer of whole blocks finds that somebody settled there, who leaves while it finds out: nobody owns the block.
+/// One order of events stands in `tests.rs`; all of them take loom more than ten minutes.
 #[test]
+#[ignore = "takes more than ten minutes"]
 fn finding_s2_a_seat_that_is_left_beside_a_claimer_owns_nothing() {
     check_bounded(2, || {
         let section = section();

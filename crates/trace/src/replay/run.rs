@@ -55,6 +55,8 @@ pub fn replay(
     let ranges: Vec<FrameRange> = sim.config().memory.clone();
     let setup = Setup::of(&ranges, choice.policy());
     let mm = Mm::new(&sim, &setup).map_err(|why| ReplayError::TooSmall { memory, why })?;
+    // What Linux let the recorded program map is mapped, also at address 0.
+    mm.set_lowest_address(Va::new(0));
     // Of the model's two prices for clearing, huge pages pay the one for large extents.
     mm.set_clearing(Clearing { far: Far::Stream, ..mm.clearing() });
     let mut run = Run::new(&sim, &mm, choice, memory, (plan, settings));
