@@ -16,12 +16,13 @@ pub(crate) fn run(words: &[String]) -> Done {
         }
     };
     print(&format!(
-        "{} areas, {} of memory, {} CPUs, {} touched; steps\n{:48} {:>11} {:>7} {:>7} {:>8} {:>7} {:>11}\n",
+        "{} areas, {} of memory, {} CPUs, {} touched; steps\n{:48} {:>11} {:>11} {:>7} {:>7} {:>8} {:>7} {:>11}\n",
         scale.areas,
         scale.memory,
         scale.cpus,
         scale.touched,
         "operation",
+        "writer",
         "long lock",
         "leaf",
         "table",
@@ -31,12 +32,12 @@ pub(crate) fn run(words: &[String]) -> Done {
     ))?;
     let mut done = Ok(());
     let show = |row: &Row| {
-        let [long, leaf, table, section, moving, unbroken] = row.longest;
+        let [patient, long, leaf, table, section, moving, unbroken] = row.longest;
         let mut line = String::new();
         let operation = &row.operation;
         let _ = writeln!(
             line,
-            "{operation:48} {long:>11} {leaf:>7} {table:>7} {section:>8} {moving:>7} {unbroken:>11}"
+            "{operation:48} {patient:>11} {long:>11} {leaf:>7} {table:>7} {section:>8} {moving:>7} {unbroken:>11}"
         );
         if done.is_ok() {
             done = print(&line);

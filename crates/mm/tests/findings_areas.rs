@@ -6,7 +6,7 @@ use foliant::fault::Orders;
 use foliant::manager::Setup;
 use foliant::space::{Advice, AreaLimit, Flags, MapRequest, Move, Place, RangeError, SpaceId};
 use foliant::{Access, Manager, Outcome, Policy};
-use foliant_machine::{Around, PhysMem};
+use foliant_machine::{Around, Clock, PhysMem};
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Order, Pa, Pages, Va};
 use std::ptr::NonNull;
@@ -20,12 +20,24 @@ type Hook = Box<dyn FnOnce() + Send>;
 struct Watcher {
     sim: Sim,
     reached: AtomicU64,
+    /// Words of tables stored since the last breath, and the most that ever were.
+    stored: [AtomicU64; 2],
+    breaths: AtomicU64,
+    breathing: Mutex<Option<Hook>>,
     due: Mutex<Option<(u64, Hook)>>,
 }
 
 impl Watcher {
     fn new(sim: Sim) -> Watcher {
-        Watcher { sim, reached: AtomicU64::new(0), due: Mutex::new(None) }
+        let (due, breathing) = (Mutex::new(None), Mutex::new(None));
+        Watcher {
+            sim,
+            reached: 0.into(),
+            stored: [0.into(), 0.into()],
+            breaths: 0.into(),
+            breathing,
+            due,
+        }
     }
     /// Runs `hook` once, when records are reached for the `nth` time from now on, 1 being the next.
     fn at_reach(&self, nth: u64, hook: impl FnOnce() + Send + 'static) {
@@ -58,6 +70,21 @@ unsafe impl Around for Watcher {
         }
         // SAFETY: the caller's promise is passed on.
         unsafe { self.sim.reach(pa, bytes) }
+    }
+    unsafe fn store(&self, pa: Pa, word: u64) {
+        let stored = self.stored[0].fetch_add(1, Ordering::Relaxed) + 1;
+        self.stored[1].fetch_max(stored, Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.sim.store(pa, word) }
+    }
+    fn breathe(&self) {
+        self.stored[0].store(0, Ordering::Relaxed);
+        self.breaths.fetch_add(1, Ordering::Relaxed);
+        let due = self.breathing.lock().unwrap().take();
+        if let Some(hook) = due {
+            hook();
+        }
+        self.sim.breathe();
     }
 }
 
@@ -346,4 +373,47 @@ fn finding_r2_a_move_looks_at_areas_and_at_distances_and_not_at_both() {
     }
     assert!(mm.records(id).unwrap() <= records, "no frame more");
     finish(&machine.sim, mm, &[id, child]);
+}
+
+/// Each operation over a gigabyte of entries held the writer's lock to its end. Others run in between: at each first breath a
+/// task of the same CPU touches the space and works in another one.
+#[test]
+fn finding_k_long_operations_let_others_run() {
+    let (machine, mm) = watched(128);
+    let (id, other) = (mm.create(None).unwrap(), mm.create(None).unwrap());
+    mm.switch(Some(id)).unwrap();
+    let whole = area(mm, id, BASE, GB);
+    area(mm, id, BASE + 4 * GB, 4096);
+    let child = std::cell::Cell::new(id);
+    let moved = range(BASE + 8 * GB, GB);
+    let operations: [(&str, &dyn Fn()); 8] = [
+        ("guard", &|| mm.advise(id, whole, Advice::GuardInstall).unwrap()),
+        ("protect", &|| mm.protect(id, whole, Flags::READ).unwrap()),
+        ("fork", &|| child.set(mm.fork(id).unwrap())),
+        ("end", &|| mm.end(child.get()).unwrap()),
+        ("remap", &|| {
+            mm.remap(id, whole, Bytes::new(GB), Move::To(moved.start())).unwrap();
+        }),
+        ("drop", &|| mm.advise(id, moved, Advice::DontNeed).unwrap()),
+        ("unguard", &|| mm.advise(id, moved, Advice::GuardRemove).unwrap()),
+        ("unmap", &|| mm.unmap(id, moved).unwrap()),
+    ];
+    for (what, operation) in operations {
+        let breaths = machine.breaths.load(Ordering::Relaxed);
+        machine.stored[1].store(0, Ordering::Relaxed);
+        *machine.breathing.lock().unwrap() = Some(Box::new(move || {
+            let touched = mm.fault(id, Va::new(BASE + 4 * GB), Access::Write);
+            assert!(!matches!(touched, Outcome::Refused(_)), "{touched:?}");
+            area(mm, other, BASE, MB);
+            assert_eq!(mm.fault(other, Va::new(BASE), Access::Write), Outcome::Mapped(Order::BASE));
+            mm.unmap(other, range(BASE, MB)).unwrap();
+        }));
+        operation();
+        let breaths = machine.breaths.load(Ordering::Relaxed) - breaths;
+        let most = machine.stored[1].load(Ordering::Relaxed);
+        println!("{what}: {breaths} breaths, {most} words stored without one");
+        assert!(breaths >= 15, "{what} over 262,144 entries breathes {breaths} times");
+        assert!(most < 60_000, "{what} stores {most} words without a breath");
+    }
+    finish(&machine.sim, mm, &[id, other]);
 }

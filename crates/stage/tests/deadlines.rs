@@ -11,7 +11,8 @@ const TABLE: u64 = 6_000;
 const LEAF: u64 = 4_000;
 /// The table entries of a stretch.
 const MOVING: u64 = 100;
-/// Under a long lock: for each area, and for each page of what was asked for. Faults go on meanwhile.
+/// Under a space's writer or a long lock: for each area, and for each page of what was asked for. Faults go on meanwhile, and the
+/// writer breathes.
 const AREA: u64 = 1_000;
 const PAGE: u64 = 40;
 
@@ -23,6 +24,7 @@ fn finding_r1_no_stay_is_longer_than_what_was_asked_for_allows() {
     let check = |row: &Row| {
         rows += 1;
         let bounds = [
+            (Place::Patient, long),
             (Place::Long, long),
             (Place::Leaf, LEAF),
             (Place::Table, TABLE),

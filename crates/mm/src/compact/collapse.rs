@@ -20,6 +20,7 @@ use crate::frame::Claim;
 use crate::space::Space;
 use crate::split::{Convoy, MoveGrain, SplitError, SplitInto, Splitter, Went};
 use crate::stock::{Event, Stock};
+use crate::sync::Outside;
 use crate::table::{Attrs, Entry, Paging, Slot, Spare, What};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner};
@@ -103,6 +104,7 @@ pub(crate) fn collapse<M: Machine, P: Paging>(
     splitter: &Splitter<'_, '_, M, P>,
     space: &Space,
     va: Va,
+    outside: &mut Outside,
 ) -> Result<(), CollapseError> {
     let stock = splitter.stock;
     let table = stock.claim_cleared(Owner::Table).map_err(|_| CollapseError::NoMemory)?;
@@ -114,7 +116,7 @@ pub(crate) fn collapse<M: Machine, P: Paging>(
         Ok(block) => gather_pages(splitter, space, va, block),
     };
     match done {
-        Ok(first) => merge(stock, space, (va, first), table),
+        Ok(first) => merge(stock, space, (va, first), table, outside),
         Err(why) => {
             stock.release(table);
             Err(why)
@@ -172,10 +174,11 @@ fn merge<M: Machine, P: Paging>(
     space: &Space,
     (va, first): (Va, Frame),
     table: Claim,
+    outside: &mut Outside,
 ) -> Result<(), CollapseError> {
     let (tables, level) = (space.tables(stock), Level::MEGA);
     let whole = VaRange::sized(va, level.span()).ok_or(CollapseError::Misaligned(va))?;
-    let writer = space.writer.lock(stock.machine);
+    let writer = space.writer.lock(stock.machine, outside);
     let area = space.areas.find(stock.machine, va).filter(|area| area.range.covers(whole));
     let begun = area.and_then(|area| Some((area, tables.collapse_begin(va, level).ok()?)));
     let Some((area, broken)) = begun else {

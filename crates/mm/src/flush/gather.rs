@@ -229,7 +229,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         }
     }
 
-    fn shoot(&mut self) {
+    /// Completes the flush and keeps what was doomed. The caller holds no table lock.
+    pub(crate) fn shoot(&mut self) {
         self.issue();
         let Some(issued) = self.issued.take() else { return };
         if self.wait(issued) {

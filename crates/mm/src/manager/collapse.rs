@@ -65,7 +65,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         for nth in 0..whole.pages().get() {
             self.own(id, va.add(nth * FRAME_BYTES))?;
         }
-        collapse(&self.splitter(), &space, va)
+        collapse(&self.splitter(), &space, va, &mut Outside::at_the_face())
     }
 
     /// Looks whether a range is within the limits.

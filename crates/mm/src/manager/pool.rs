@@ -4,7 +4,7 @@ use super::{BootPages, Manager};
 use crate::compact::CompactRequest;
 use crate::fault::{Contents, Defrag, Need, Offer, Offers, Outcome};
 use crate::pool::{Budget, End, Folding, PoolCounters, PoolError, Pools, Resized, Taken};
-use crate::space::{self, MapError, MapRequest, Space, SpaceId};
+use crate::space::{self, MapError, MapRequest, Space, SpaceId, Steps};
 use crate::sync::Outside;
 use crate::table::Paging;
 use crate::zero::{self, Clearing};
@@ -67,7 +67,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         request: &MapRequest,
     ) -> Result<Option<(Order, u64)>, MapError> {
         let Some(order) = request.flags.promised() else { return Ok(None) };
-        space::has_place(&self.stock, space, request)?;
+        space::has_place(
+            &self.stock,
+            space,
+            request,
+            &mut Steps::new(&mut Outside::at_the_face()),
+        )?;
         let pages = request.bytes.get().div_ceil(order.bytes().get());
         self.pools().reserve(order, pages).map_err(MapError::NoHugePages)?;
         Ok(Some((order, pages)))
@@ -97,7 +102,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             },
             Need::Clear(va, order) => {
                 if let Some(space) = id.pin(&self.stock) {
-                    space::clear_way(&self.stock, &space, va, order);
+                    space::clear_way(&self.stock, &space, va, order, outside);
                 }
             }
             Need::Block(_) => self.stall(&offers.block, outside),

@@ -1,7 +1,7 @@
 //! Kernel ranges, as the face shows them.
 
 use super::Manager;
-use crate::space::{self, MapError, MapRequest, RangeError, SpaceId};
+use crate::space::{self, MapError, MapRequest, RangeError, SpaceId, Steps};
 use crate::stock::Event;
 use crate::sync::Outside;
 use crate::table::Paging;
@@ -127,7 +127,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     ) -> Result<VaRange, UserMapError> {
         let space = id.pin(&self.stock).ok_or(MapError::Range(RangeError::NoSpace))?;
         let done = self.vmap().shared(va, request.bytes, |frame| {
-            space::map_kernel(&self.stock, &space, request, frame)
+            space::map_kernel(
+                &self.stock,
+                &space,
+                request,
+                frame,
+                &mut Steps::new(&mut Outside::at_the_face()),
+            )
         })?;
         Ok(done?)
     }

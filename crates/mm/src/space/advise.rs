@@ -5,6 +5,7 @@ use super::huge;
 use super::ops::{RangeError, change_entries, check, covered};
 use super::record::Space;
 use super::split_leaf;
+use super::steps::Steps;
 use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
 use crate::stock::{Charge, Stock};
@@ -44,9 +45,10 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     space: &Space,
     range: VaRange,
     advice: Advice,
+    steps: &mut Steps<'_>,
 ) -> Result<(), RangeError> {
     check::<P>(range)?;
-    let _writer = space.writer.lock(stock.machine);
+    let _writer = space.writer.lock(stock.machine, steps.outside());
     covered(stock, space, range, |_| Ok(()))?;
     match advice {
         Advice::DontNeed => huge::whole(stock, space, range)?,
@@ -66,19 +68,19 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         Advice::NoHugePage => flags(Flags::NOHUGEPAGE, Flags::HUGEPAGE)?,
         Advice::UserfaultArm => flags(Flags::USERFAULT, Flags::NONE)?,
         Advice::UserfaultDisarm => flags(Flags::NONE, Flags::USERFAULT)?,
-        Advice::DontNeed => Zap::new(stock, space, Guards::Keep).range(&mut gather, range),
+        Advice::DontNeed => Zap::new(stock, space, Guards::Keep).range(&mut gather, range, steps),
         Advice::Free => {
             let clean = |old: Attrs| old.without(Attrs::DIRTY);
-            change_entries(stock, space, range, &mut gather, clean);
+            change_entries(stock, space, range, &mut gather, steps, clean);
             gather.settle();
         }
         Advice::PopulateRead | Advice::PopulateWrite => {}
         Advice::GuardInstall => {
             // All tables are charged before anything goes: what is refused leaves no trace.
-            let paid = Prepaid::of(stock, space, range)?;
-            guard(stock, space, &mut gather, range, paid)?;
+            let paid = Prepaid::of(stock, space, range, steps)?;
+            guard(stock, space, &mut gather, range, paid, steps)?;
         }
-        Advice::GuardRemove => unguard(stock, space, range),
+        Advice::GuardRemove => unguard(stock, space, range, steps),
     }
     gather.flush();
     Ok(())
@@ -97,10 +99,12 @@ impl<'a, M: Machine> Prepaid<'a, M> {
         stock: &Stock<'m, M, P>,
         space: &'a Space,
         range: VaRange,
+        steps: &mut Steps<'_>,
     ) -> Result<Self, RangeError> {
         let tables: Tables<'_, M, P> = space.tables(stock);
         let (mut rest, mut left) = (range, 0);
         while !rest.is_empty() {
+            steps.take(stock.machine, 1);
             let (missing, next) = tables.missing_at(rest);
             left += missing.get();
             rest = VaRange::new(next, range.end()).expect("it goes on inside the range");
@@ -137,13 +141,19 @@ fn guard<'s, 'm, M: Machine, P: Paging>(
     gather: &mut Gather<'s, 'm, M, P>,
     range: VaRange,
     mut paid: Prepaid<'_, M>,
+    steps: &mut Steps<'_>,
 ) -> Result<(), RangeError> {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let zap = Zap::new(stock, space, Guards::Put);
     let (mut spare, mut va, mut done) = (Spare::new(), range.start(), Ok(()));
     while va < range.end() && done.is_ok() {
         match tables.ensure(va, Level::BASE, &mut spare) {
-            Ok(()) => va = zap.table_of(gather, va, range.end()),
+            Ok(()) => {
+                let next = zap.table_of(gather, va, range.end());
+                let entries = next.offset_from(va) / FRAME_BYTES;
+                va = next;
+                steps.take_flushed(gather, stock.machine, entries);
+            }
             Err(Blocked::NeedTable(_)) => {
                 done = paid.refill(stock, &mut spare);
             }
@@ -160,10 +170,16 @@ fn guard<'s, 'm, M: Machine, P: Paging>(
     done
 }
 
-fn unguard<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, space: &Space, range: VaRange) {
+fn unguard<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    range: VaRange,
+    steps: &mut Steps<'_>,
+) {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let mut va = range.start();
     while va < range.end() {
+        steps.take(stock.machine, Steps::TABLE);
         va = match tables.lock(va, Level::BASE) {
             Ok(locked) => {
                 let end = behind(va, Level::MEGA).min(range.end());

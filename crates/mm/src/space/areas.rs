@@ -346,37 +346,36 @@ impl Areas {
         range: VaRange,
         mut change: impl FnMut(Area) -> Option<(Flags, u64)>,
     ) {
+        // Each area for itself: a reader waits for one, not for as many as there are.
         self.sequence.write(|| {
             self.cut(machine, range.start());
             self.cut(machine, range.end());
-            let (mut from, mut removed) = (range.start(), false);
-            while let Some(area) = self.raw_at_or_after(machine, from)
-                && area.range.overlaps(range)
-            {
-                from = area.range.end();
-                match change(area) {
-                    Some((flags, tag)) => {
-                        self.overwrite(machine, area.range.start(), &Area { flags, tag, ..area });
-                    }
-                    None => {
-                        self.remove(machine, area.range.start());
-                        removed = true;
-                    }
-                }
-            }
-            self.join(machine, range);
-            if removed {
-                self.note_gaps(machine, range);
-            }
         });
+        let (mut from, mut removed) = (range.start(), false);
+        while let Some(area) = self.raw_at_or_after(machine, from)
+            && area.range.overlaps(range)
+        {
+            from = area.range.end();
+            self.sequence.write(|| match change(area) {
+                Some((flags, tag)) => {
+                    self.overwrite(machine, area.range.start(), &Area { flags, tag, ..area });
+                }
+                None => {
+                    self.remove(machine, area.range.start());
+                    removed = true;
+                }
+            });
+        }
+        self.join(machine, range);
+        if removed {
+            self.note_gaps(machine, range);
+        }
     }
     /// Puts `area` in, where nothing lies. As for [`change`](Self::change).
     pub(crate) fn put(&self, machine: &impl Machine, area: &Area) {
-        self.sequence.write(|| {
-            self.insert(machine, area);
-            self.join(machine, area.range);
-            self.note_gaps(machine, area.range);
-        });
+        self.sequence.write(|| self.insert(machine, area));
+        self.join(machine, area.range);
+        self.note_gaps(machine, area.range);
     }
     pub(super) fn raw_at_or_after(&self, machine: &impl Machine, va: Va) -> Option<Area> {
         match self.before(machine, va).filter(|a| a.range.contains(va)) {
@@ -404,10 +403,12 @@ impl Areas {
             && next.range.start() <= range.end()
         {
             if area.range.end() == next.range.start() && area.is_like(&next) {
-                self.remove(machine, next.range.start());
                 let whole = VaRange::new(area.range.start(), next.range.end());
                 area.range = whole.expect("ranges grow up");
-                self.overwrite(machine, area.range.start(), &area);
+                self.sequence.write(|| {
+                    self.remove(machine, next.range.start());
+                    self.overwrite(machine, area.range.start(), &area);
+                });
             } else {
                 area = next;
             }

@@ -6,6 +6,7 @@ use super::life::{EndError, SpaceId, create, end, user_half};
 use super::ops::RangeError;
 use super::record::Space;
 use super::rewrite::Broken;
+use super::steps::Steps;
 use super::zap::{behind, page};
 use crate::flush::Gather;
 use crate::frame::Claim;
@@ -21,15 +22,16 @@ pub(crate) fn fork<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     parent: &Space,
     stamp: u32,
+    steps: &mut Steps<'_>,
 ) -> Result<SpaceId, RangeError> {
-    let _writer = parent.writer.lock(stock.machine);
+    let _writer = parent.writer.lock(stock.machine, steps.outside());
     let id = create(stock, stamp, parent.charge.limit(), parent.areas.limit())?;
     let child: &Space = record(stock.machine, id.frame().pa());
     child.thp_off.store(parent.thp_off.load(Ordering::Relaxed), Ordering::Relaxed);
     let fork = Fork { stock, parent, child, from: parent.tables(stock), to: child.tables(stock) };
-    match fork.run() {
+    match fork.run(steps) {
         Ok(()) => Ok(id),
-        Err(error) => match end(stock, id) {
+        Err(error) => match end(stock, id, steps) {
             Ok(()) => Err(error),
             Err(EndError::NoSpace | EndError::Running(_)) => {
                 unreachable!("nobody knows the child yet")
@@ -47,12 +49,12 @@ struct Fork<'f, 'm, M: Machine, P: Paging> {
 }
 
 impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
-    fn run(&self) -> Result<(), RangeError> {
+    fn run(&self, steps: &mut Steps<'_>) -> Result<(), RangeError> {
         self.child.charge.charge_records(self.stock.machine.me(), 1)?; // it keeps the family's record
         self.child.member.join(self.stock, &self.child.charge, &self.parent.member)?; // before the first entry (rmap::R2)
         let mut gather = Gather::new(self.stock, &self.parent.member.target);
         let mut spare = Spare::new();
-        let done = self.areas(&mut gather, &mut spare);
+        let done = self.areas(&mut gather, &mut spare, steps);
         self.stock.drain_charged(&self.child.charge, &mut spare);
         gather.settle();
         gather.flush(); // before the child may run: what it shares is written by nobody
@@ -63,6 +65,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         &self,
         gather: &mut Gather<'f, 'm, M, P>,
         spare: &mut Spare,
+        steps: &mut Steps<'_>,
     ) -> Result<(), RangeError> {
         let mut done = Va::default();
         for area in self.parent.areas.overlapping(self.stock.machine, user_half::<P>()) {
@@ -78,8 +81,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
             self.child.areas.put(self.stock.machine, &Area { flags, ..area });
             // A large leaf may reach into the areas behind, which advice has cut: it is shared once.
             let mut va = area.range.start().max(done);
+            steps.take_flushed(gather, self.stock.machine, 1);
             while va < area.range.end() {
+                let before = va;
                 va = self.table(gather, spare, va, area.range.end())?;
+                let entries = va.offset_from(before) / FRAME_BYTES;
+                steps.take_flushed(gather, self.stock.machine, entries.clamp(1, Steps::TABLE));
             }
             done = va;
         }

@@ -10,9 +10,11 @@
 use super::area::Flags;
 use super::ops::{MapError, PAGE, RangeError};
 use super::record::Space;
+use super::steps::Steps;
 use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
 use crate::stock::Stock;
+use crate::sync::Outside;
 use crate::table::{Gap, Missing, Paging, Prune, Soft, SoftKind, Tables};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Level, Order, Va, VaRange};
@@ -76,17 +78,19 @@ pub(super) fn clear_promised<'s, 'm, M: Machine, P: Paging>(
     space: &'s Space,
     gather: &mut Gather<'s, 'm, M, P>,
     range: VaRange,
+    steps: &mut Steps<'_>,
 ) {
     let mut from = range.start();
     while let Some(area) = space.areas.at_or_after(stock.machine, from)
         && area.range.overlaps(range)
     {
         from = area.range.end();
+        steps.take_flushed(gather, stock.machine, 1);
         let Some(order) = area.flags.promised() else { continue };
         let piece = area.range.intersect(range);
         space.areas.change(stock.machine, piece, |_| None); // S1: areas first
         let zap = Zap::new(stock, space, Guards::Drop);
-        zap.range(gather, piece);
+        zap.range(gather, piece, steps);
         stock.unreserve(order, piece.bytes().get() / order.bytes().get() - zap.kept());
     }
 }
@@ -117,8 +121,9 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
     space: &Space,
     va: Va,
     order: Order,
+    outside: &mut Outside,
 ) {
-    let writer = space.writer.lock(stock.machine);
+    let writer = space.writer.lock(stock.machine, outside);
     let area = space.areas.find(stock.machine, va);
     if area.and_then(|area| area.flags.huge_order()) != Some(order) {
         return;

@@ -8,6 +8,7 @@ use super::area::{Area, Flags};
 use super::attrs;
 use super::ops::{MapError, MapRequest, RangeError, choose, empty};
 use super::record::Space;
+use super::steps::Steps;
 use crate::flush::Gather;
 use crate::frame::Shift;
 use crate::stock::Stock;
@@ -22,12 +23,13 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     space: &Space,
     request: &MapRequest,
     frame: impl Fn(u64) -> Frame,
+    steps: &mut Steps<'_>,
 ) -> Result<VaRange, MapError> {
     let flags = request.flags.with(Flags::KERNEL).at_most(request.flags);
     if flags.huge_order().is_some() || flags.has(Flags::GROWS_DOWN) || flags.has(Flags::USERFAULT) {
         return Err(MapError::Flags(request.flags));
     }
-    let _writer = space.writer.lock(stock.machine);
+    let _writer = space.writer.lock(stock.machine, steps.outside());
     let (range, replaced) = choose(stock, space, request)?;
     if replaced.is_some() {
         return Err(MapError::Occupied(range.start()));
@@ -36,12 +38,12 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     let area = Area { range, flags, tag: request.tag, shift: Shift::NONE };
     space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
-    if let Err(error) = reach(stock, space, range) {
-        drop(empty(stock, space, Gather::new(stock, &space.member.target), range)); // tables made in vain
+    if let Err(error) = reach(stock, space, range, steps) {
+        drop(empty(stock, space, Gather::new(stock, &space.member.target), range, steps)); // tables made in vain
         return Err(error.into());
     }
     if let Err(over) = space.charge(me, pages) {
-        drop(empty(stock, space, Gather::new(stock, &space.member.target), range));
+        drop(empty(stock, space, Gather::new(stock, &space.member.target), range, steps));
         return Err(RangeError::from(over).into());
     }
     space.areas.put(stock.machine, &area);
@@ -62,11 +64,13 @@ fn reach<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     range: VaRange,
+    steps: &mut Steps<'_>,
 ) -> Result<(), RangeError> {
     let (tables, mut spare) = (space.tables(stock), Spare::new());
     let mut va = range.start();
     let mut done = Ok(());
     while va < range.end() && done.is_ok() {
+        steps.take(stock.machine, Steps::TABLE);
         match tables.ensure(va, Level::BASE, &mut spare) {
             Ok(()) => va = va.align_down(Level::MEGA.span()).add(Level::MEGA.span().get()),
             Err(Blocked::NeedTable(_)) => {

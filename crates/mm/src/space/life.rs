@@ -13,6 +13,7 @@
 
 use super::area::AreaLimit;
 use super::record::Space;
+use super::steps::Steps;
 use super::zap::{Guards, Zap};
 use crate::flush::Gather;
 use crate::folio::Class;
@@ -151,6 +152,7 @@ fn begin_end<'m, M: Machine, P: Paging>(
 pub(crate) fn end<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     id: SpaceId,
+    steps: &mut Steps<'_>,
 ) -> Result<(), EndError> {
     let pinned = begin_end(stock, id)?;
     let space = pinned.space;
@@ -161,6 +163,7 @@ pub(crate) fn end<M: Machine, P: Paging>(
     drop(pinned);
     while space.member.users.load(Ordering::SeqCst) > 0 {
         stock.machine.relax();
+        steps.outside().breathe(stock.machine); // who has it pinned may breathe (sync::outside O3)
     }
     let all = user_half::<P>();
     // The areas are dissolved whole instead of being removed one by one: that needs no memory.
@@ -169,7 +172,7 @@ pub(crate) fn end<M: Machine, P: Paging>(
     let mut from = all.start();
     while let Some(area) = space.areas.at_or_after(stock.machine, from) {
         let before = zap.kept();
-        zap.range(&mut gather, area.range);
+        zap.range(&mut gather, area.range, steps);
         if let Some(order) = area.flags.promised() {
             let pages = area.range.bytes().get() / order.bytes().get();
             stock.unreserve(order, pages - (zap.kept() - before));
@@ -177,7 +180,7 @@ pub(crate) fn end<M: Machine, P: Paging>(
         from = area.range.end();
     }
     space.areas.dissolve(stock);
-    zap.tables(&mut gather, all, Prune::All);
+    zap.tables(&mut gather, all, Prune::All, steps);
     gather.flush();
     drop(gather);
     let root = space.member.target.root();

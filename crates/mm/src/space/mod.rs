@@ -26,7 +26,8 @@
 //!   is where the area is moved, cut or forked, no operation raises it, and areas with different ones do not become one. Kernel memory has the rights
 //!   that it was lent with for a ceiling.
 //!
-//! **Locking.** `writer` (`[w]`) excludes all operations but faults. Order: writer, then one table at a time (fork: the
+//! **Locking.** `writer` (`[w]`) excludes all operations but faults; who holds it lets others run (`steps`), and who waits for
+//! it holds nothing that others spin for (`sync::outside`). Order: writer, then one table at a time (fork: the
 //! parent's, then the child's, which nobody else can reach yet). Nothing is allocated, cleared or waited for under a
 //! table's lock (G8).
 //!
@@ -47,6 +48,7 @@ mod record;
 mod remap;
 mod rewrite;
 mod seen;
+mod steps;
 mod switch;
 mod zap;
 
@@ -70,6 +72,7 @@ pub(crate) use ops::{grow, has_place, map, protect, unmap};
 pub(crate) use record::Space;
 pub(crate) use remap::remap;
 pub(crate) use seen::{Agreed, Seen, View};
+pub(crate) use steps::Steps;
 pub(crate) use switch::{Ending, switch};
 pub(crate) use zap::behind;
 

@@ -6,6 +6,7 @@ use super::huge;
 use super::life::user_half;
 use super::record::Space;
 use super::rewrite::Broken;
+use super::steps::Steps;
 use super::zap::page;
 use super::zap::{Guards, Zap, behind};
 use super::{attrs, split_leaf};
@@ -237,18 +238,19 @@ pub(crate) fn map<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     request: &MapRequest,
+    steps: &mut Steps<'_>,
 ) -> Result<VaRange, MapError> {
     if request.flags.has(Flags::KERNEL) {
         return Err(MapError::Flags(request.flags)); // its pages come with it: `kernel`
     }
-    let writer = space.writer.lock(stock.machine);
+    let writer = space.writer.lock(stock.machine, steps.outside());
     let (range, replaced) = choose(stock, space, request)?;
     let (flags, tag, shift) = (request.flags, request.tag, Shift::NONE);
     let area = Area { range, flags, tag, shift };
     space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
     // Nodes for two areas cut and one put in: what lies there goes only when nothing can fail any more.
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
-    let left = replaced.map(|range| clear_prepared(stock, space, range));
+    let left = replaced.map(|range| clear_prepared(stock, space, range, steps));
     space.areas.put(stock.machine, &area);
     drop(writer);
     drop(left); // flush::F7
@@ -260,8 +262,9 @@ pub(crate) fn has_place<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     request: &MapRequest,
+    steps: &mut Steps<'_>,
 ) -> Result<(), MapError> {
-    let _writer = space.writer.lock(stock.machine);
+    let _writer = space.writer.lock(stock.machine, steps.outside());
     choose(stock, space, request).map(|_| ())
 }
 
@@ -342,10 +345,11 @@ pub(crate) fn unmap<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     range: VaRange,
+    steps: &mut Steps<'_>,
 ) -> Result<(), RangeError> {
     check::<P>(range)?;
-    let writer = space.writer.lock(stock.machine);
-    let left = clear(stock, space, range)?;
+    let writer = space.writer.lock(stock.machine, steps.outside());
+    let left = clear(stock, space, range, steps)?;
     drop(writer);
     drop(left); // flush::F7
     Ok(())
@@ -356,11 +360,12 @@ pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
     range: VaRange,
+    steps: &mut Steps<'_>,
 ) -> Result<Remains<'s, 'm, M, P>, RangeError> {
     huge::whole(stock, space, range)?;
     space.areas.admit(stock.machine, range, |_| None, None, 0)?;
     space.areas.prepare(stock, &space.charge)?;
-    Ok(clear_prepared(stock, space, range))
+    Ok(clear_prepared(stock, space, range, steps))
 }
 
 /// [`clear`], with the nodes taken that it may need.
@@ -368,11 +373,12 @@ fn clear_prepared<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
     range: VaRange,
+    steps: &mut Steps<'_>,
 ) -> Remains<'s, 'm, M, P> {
     let mut gather = Gather::new(stock, &space.member.target);
-    huge::clear_promised(stock, space, &mut gather, range);
+    huge::clear_promised(stock, space, &mut gather, range, steps);
     space.areas.change(stock.machine, range, |_| None); // S1: areas first
-    empty(stock, space, gather, range)
+    empty(stock, space, gather, range, steps)
 }
 
 /// Takes the pages and tables out of a range that no area lies in.
@@ -381,10 +387,11 @@ pub(super) fn empty<'s, 'm, M: Machine, P: Paging>(
     space: &'s Space,
     mut gather: Gather<'s, 'm, M, P>,
     range: VaRange,
+    steps: &mut Steps<'_>,
 ) -> Remains<'s, 'm, M, P> {
     let zap = Zap::new(stock, space, Guards::Drop);
-    zap.range(&mut gather, range);
-    zap.tables(&mut gather, range, Prune::Emptied);
+    zap.range(&mut gather, range, steps);
+    zap.tables(&mut gather, range, Prune::Emptied, steps);
     gather.flushed()
 }
 
@@ -394,10 +401,11 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     space: &Space,
     range: VaRange,
     rights: Flags,
+    steps: &mut Steps<'_>,
 ) -> Result<(), RangeError> {
     check::<P>(range)?;
     let rights = rights.and(Flags::RIGHTS);
-    let _writer = space.writer.lock(stock.machine);
+    let _writer = space.writer.lock(stock.machine, steps.outside());
     covered(stock, space, range, |area| match area.flags.ceiling() {
         most if most.has(rights) => Ok(()),
         most => Err(RangeError::Ceiling(area.range.start().max(range.start()), most)),
@@ -408,7 +416,7 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     space.areas.prepare(stock, &space.charge)?;
     space.areas.change(stock.machine, range, change);
     let mut gather = Gather::new(stock, &space.member.target);
-    change_entries(stock, space, range, &mut gather, |old| {
+    change_entries(stock, space, range, &mut gather, steps, |old| {
         let kept = Attrs::TOUCHED | Attrs::EXCLUSIVE | Attrs::SPECIAL | Attrs::SOFT_DIRTY;
         let new = attrs(rights).with(old.and(kept | Attrs::UFFD_WP));
         // An exclusive page may be written again at once, without a fault (S5).
@@ -425,11 +433,13 @@ pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
     space: &'g Space,
     range: VaRange,
     gather: &mut Gather<'g, 'm, M, P>,
+    steps: &mut Steps<'_>,
     change: impl Fn(Attrs) -> Attrs,
 ) {
     let tables: Tables<'m, M, P> = space.tables(stock);
     let mut va = range.start();
     while va < range.end() {
+        steps.take_flushed(gather, stock.machine, 1);
         va = match tables.lock(va, Level::BASE) {
             Ok(locked) => {
                 let end = behind(va, Level::MEGA).min(range.end());
@@ -453,6 +463,7 @@ pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
                 if breaking {
                     met.wait(); // an entry is being replaced (table::I9)
                 }
+                steps.take_flushed(gather, stock.machine, at.offset_from(va) / FRAME_BYTES);
                 at
             }
             Err(missing) if missing.what == Gap::Leaf => {
@@ -489,8 +500,9 @@ pub(crate) fn grow<M: Machine, P: Paging>(
     va: Va,
     most: Bytes,
     gap: Bytes,
+    steps: &mut Steps<'_>,
 ) -> Option<()> {
-    let _writer = space.writer.lock(stock.machine);
+    let _writer = space.writer.lock(stock.machine, steps.outside());
     let va = va.align_down(PAGE);
     let above = space.areas.at_or_after(stock.machine, va)?;
     if above.range.contains(va) {

@@ -4,7 +4,7 @@
 use super::areas::Areas;
 use crate::rmap::Member;
 use crate::stock::{Charge, Event, OverLimit, Record, Stock, record, words};
-use crate::sync::{AtomicU64, Long, Ordering, Spin};
+use crate::sync::{AtomicU64, Ordering, Patient, Spin};
 use crate::table::{Paging, Spare, Tables};
 use foliant_machine::Machine;
 use foliant_units::{Cpu, Frame, Pages};
@@ -17,7 +17,7 @@ pub(crate) struct Space {
     /// Stands first: what a family links is the space's frame.
     pub(crate) member: Member,
     /// Held by whoever changes areas: map, unmap, protect, advise, remap, fork, end. Faults never take it.
-    pub(crate) writer: Long,
+    pub(crate) writer: Patient,
     pub(crate) areas: Areas, // [w], read under its sequence
     /// Non-zero: somebody is about to end it, and decides whether a CPU runs it (life::N1).
     ending: AtomicU64, // [a]

@@ -6,6 +6,7 @@ use super::life::user_half;
 use super::ops::{MapError, PAGE, RangeError, check, check_new, clear, covered, empty, gap};
 use super::record::Space;
 use super::split_leaf;
+use super::steps::Steps;
 use super::zap::{behind, page};
 use crate::flush::{Gather, Used};
 use crate::frame::Shift;
@@ -60,6 +61,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
     old: VaRange,
     bytes: Bytes,
     to: Move,
+    steps: &mut Steps<'_>,
 ) -> Result<VaRange, RemapError> {
     check::<P>(old)?;
     let sized = |va| {
@@ -77,7 +79,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         Err(error) => return Err(error.into()),
     };
     let mut left = [None, None]; // dropped behind the writer (flush::F7)
-    let _writer = space.writer.lock(stock.machine);
+    let _writer = space.writer.lock(stock.machine, steps.outside());
     covered(stock, space, old, |_| Ok(()))?;
     let pieces = Pieces::of(stock, space, old)?;
     let area = pieces.last();
@@ -93,13 +95,13 @@ pub(crate) fn remap<M: Machine, P: Paging>(
             if target.overlaps(old) {
                 return Err(RemapError::Overlap(va));
             }
-            left[0] = Some(clear(stock, space, target)?);
+            left[0] = Some(clear(stock, space, target, steps)?);
             target
         }
         _ if bytes <= old.bytes() => {
             if kept.end() < old.end() {
                 let rest = VaRange::new(kept.end(), old.end()).expect("shrinks");
-                left[0] = Some(clear(stock, space, rest)?);
+                left[0] = Some(clear(stock, space, rest, steps)?);
             }
             return Ok(kept);
         }
@@ -129,8 +131,8 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         .areas
         .prepare_for(stock, &space.charge, 2 + pieces.len() as u64)
         .map_err(RangeError::from)?;
-    let moved = relocate(stock, space, old, kept, target.start())?;
-    left[1] = Some(empty(stock, space, Gather::new(stock, &space.member.target), old));
+    let moved = relocate(stock, space, (old, kept), target.start(), steps)?;
+    left[1] = Some(empty(stock, space, Gather::new(stock, &space.member.target), old, steps));
     pieces.put(stock, space, (old, target), moved);
     Ok(target)
 }
@@ -236,20 +238,21 @@ fn grows<M: Machine, P: Paging>(
 fn relocate<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
-    old: VaRange,
-    from: VaRange,
+    (old, from): (VaRange, VaRange),
     to: Va,
+    steps: &mut Steps<'_>,
 ) -> Result<Moved, RangeError> {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let target = VaRange::sized(to, from.bytes()).expect("checked by the caller");
-    if let Err(error) = supply(stock, space, &tables, target) {
-        drop(empty(stock, space, Gather::new(stock, &space.member.target), target)); // tables made in vain
+    if let Err(error) = supply(stock, space, target, steps) {
+        drop(empty(stock, space, Gather::new(stock, &space.member.target), target, steps)); // tables made in vain
         return Err(error);
     }
     space.areas.change(stock.machine, old, |_| None); // S1: faults step back from here on
     let mut gather = Gather::new(stock, &space.member.target);
     let (mut va, mut moved) = (from.start(), Moved::Nothing);
     while va < from.end() {
+        steps.take_flushed(&mut gather, stock.machine, 1);
         va = match tables.lock(va, Level::BASE) {
             Ok(locked) => {
                 let slot = Slot::of(va, Level::BASE);
@@ -297,12 +300,14 @@ fn relocate<M: Machine, P: Paging>(
 fn supply<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
-    tables: &Tables<'_, M, P>,
     range: VaRange,
+    steps: &mut Steps<'_>,
 ) -> Result<(), RangeError> {
+    let tables: Tables<'_, M, P> = space.tables(stock);
     let mut spare = Spare::new();
     let mut va = range.start();
     while va < range.end() {
+        steps.take(stock.machine, Steps::TABLE);
         match tables.ensure(va, Level::BASE, &mut spare) {
             Ok(()) => va = behind(va, Level::MEGA),
             Err(Blocked::NeedTable(_)) => stock.refill_charged(&space.charge, &mut spare)?,

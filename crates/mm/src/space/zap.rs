@@ -2,6 +2,7 @@
 
 use super::huge::MARKER;
 use super::record::Space;
+use super::steps::Steps;
 use crate::flush::{Gather, Used};
 use crate::frame::Kind;
 use crate::stock::Stock;
@@ -46,12 +47,22 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
     }
 
     /// Takes every page of `range` out; the caller flushes. Entries that others had taken out are settled first (G5).
-    pub(super) fn range(&self, gather: &mut Gather<'z, 'm, M, P>, range: VaRange) {
+    pub(super) fn range(
+        &self,
+        gather: &mut Gather<'z, 'm, M, P>,
+        range: VaRange,
+        steps: &mut Steps<'_>,
+    ) {
         let mut va = range.start();
         while va < range.end() {
             let room = gather.room(Level::ENTRIES);
+            let (before, mut taken) = (va, 1);
             va = match self.tables.lock(va, Level::BASE) {
-                Ok(locked) => self.entries(gather, locked, va, range.end(), room),
+                Ok(locked) => {
+                    let next = self.entries(gather, locked, va, range.end(), room);
+                    taken = next.offset_from(before) / FRAME_BYTES;
+                    next
+                }
                 Err(missing) if missing.what == Gap::Leaf => {
                     self.leaf(gather, missing.level, va, range)
                 }
@@ -60,6 +71,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
                 }
                 Err(missing) => behind(va, missing.level).min(range.end()),
             };
+            steps.take_flushed(gather, self.stock.machine, taken);
         }
         gather.settle();
     }
@@ -188,13 +200,20 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
 
     /// Removes tables that cover addresses of `range` only, or of gaps around it. `range` was taken out before, and no
     /// area is left in it.
-    pub(super) fn tables(&self, gather: &mut Gather<'z, 'm, M, P>, range: VaRange, prune: Prune) {
+    pub(super) fn tables(
+        &self,
+        gather: &mut Gather<'z, 'm, M, P>,
+        range: VaRange,
+        prune: Prune,
+        steps: &mut Steps<'_>,
+    ) {
         let mut level = Level::BASE;
         while level < P::TOP {
             let span = level.up().span();
             let mut va = range.start().align_down(span);
             while va < range.end() {
                 va = self.table(gather, va, level, prune);
+                steps.take_flushed(gather, self.stock.machine, 1);
             }
             level = level.up();
         }

@@ -3,7 +3,7 @@
 //! Under `--cfg loom` the atomics are loom's, so that every interleaving of a protocol of a few words can be
 //! explored without a change to the protocol.
 //!
-//! **Locking.** [`Spin`] guards a structure for a short, bounded time. [`Sequence`] lets readers of a
+//! **Locking.** [`Spin`] guards a structure for a short, bounded time, [`Patient`] work that lets others run. [`Sequence`] lets readers of a
 //! structure of atomics notice that a writer changed it. [`Grace`] lets whoever took something out of
 //! reach wait until every reader that might still hold it is gone. All spinning goes through
 //! [`Cpus::relax`](foliant_machine::Cpus::relax), so a spinning CPU still serves shootdowns.
@@ -19,6 +19,7 @@
 mod counting;
 mod grace;
 mod outside;
+mod patient;
 mod sequence;
 mod spin;
 pub mod steps;
@@ -30,6 +31,7 @@ mod loom_tests;
 
 pub(crate) use grace::{Grace, GraceSlot};
 pub(crate) use outside::Outside;
+pub(crate) use patient::Patient;
 pub(crate) use sequence::Sequence;
 pub(crate) use spin::{Held, Long, Spin};
 pub(crate) use steps::{Inside, Place};

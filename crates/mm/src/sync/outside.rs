@@ -1,7 +1,8 @@
 //! Where a breathing point may be: outside of everything that others wait for by spinning.
 //!
 //! At a breathing point a cooperative kernel runs other tasks on this CPU. Whatever one of them waits for by spinning must not be
-//! the breather's, or both wait for ever: no lock, no reader's section, no stretch that moves, no entry that is being broken.
+//! the breather's, or both wait for ever: no lock but a patient one, no reader's section, no stretch that moves, no entry that
+//! is being broken, and nothing pending that a fault waits for.
 //!
 //! ```text
 //!   a call of the face ── Outside ──▶ clear, compact, resize ──▶ breathe

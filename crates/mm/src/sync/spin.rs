@@ -18,7 +18,7 @@ pub(crate) struct Held<'a> {
     _inside: Inside,
 }
 
-/// A lock that is held over long work: a space's writer, the resizing of a pool, a purge.
+/// A lock that is held over long work: the resizing of a pool, a purge.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct Long(Spin);

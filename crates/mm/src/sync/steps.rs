@@ -5,7 +5,7 @@
 //! `steps` there is nothing of this but a mark without a size.
 //!
 //! **Invariants**
-//! - N1. A breath while a mark is alive is a defect, and panics (`outside`).
+//! - N1. A breath while a mark is alive, of any place but [`Place::Patient`], is a defect, and panics (`outside`).
 //!
 //! **Not here**: what takes so many steps; the caller says what it asked for.
 
@@ -19,7 +19,9 @@ pub use on::{alone, longest, reset, rested, take, taken};
 /// Where a CPU is that others wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// In a lock that is held over long work: a space's writer, a pool's resizing, a purge.
+    /// In the lock of a space's writer, whose holder breathes.
+    Patient,
+    /// In a lock that is held over long work: a pool's resizing, a purge.
     Long,
     /// In a leaf lock.
     Leaf,
@@ -35,8 +37,15 @@ pub enum Place {
 
 impl Place {
     /// All of them.
-    pub const ALL: [Place; 6] =
-        [Place::Long, Place::Leaf, Place::Table, Place::Section, Place::Moving, Place::Unbroken];
+    pub const ALL: [Place; 7] = [
+        Place::Patient,
+        Place::Long,
+        Place::Leaf,
+        Place::Table,
+        Place::Section,
+        Place::Moving,
+        Place::Unbroken,
+    ];
 }
 
 /// Marks the time in a place until it is dropped.

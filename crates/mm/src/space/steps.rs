@@ -1,0 +1,56 @@
+//! How long an operation goes on before others run.
+//!
+//! The writer's lock is patient: its holder may breathe. Every loop over what a program has in its tables counts here, so it
+//! does so after a bounded number of entries, with nothing pending (a fault on the same CPU may wait for that) and no table
+//! locked.
+
+use crate::flush::Gather;
+use crate::sync::Outside;
+use crate::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::Level;
+
+/// Entries that are worked on before others run: 32 tables full.
+const MOST: u64 = 32 * Level::ENTRIES as u64;
+
+/// Entries worked on since others ran.
+pub(crate) struct Steps<'o> {
+    outside: &'o mut Outside,
+    taken: u64,
+}
+
+impl<'o> Steps<'o> {
+    /// What making, filling or emptying one table counts.
+    pub(super) const TABLE: u64 = Level::ENTRIES as u64;
+
+    /// For an operation of the face's.
+    pub(crate) fn new(outside: &'o mut Outside) -> Self {
+        Steps { outside, taken: 0 }
+    }
+    /// What a wait for the writer's lock needs.
+    pub(super) fn outside(&mut self) -> &mut Outside {
+        self.outside
+    }
+
+    /// Counts `steps`, and lets others run where it is time. The caller holds nothing but the writer's lock, and has nothing
+    /// pending.
+    pub(super) fn take(&mut self, machine: &impl Machine, steps: u64) {
+        self.taken += steps;
+        if self.taken >= MOST {
+            self.taken = 0;
+            self.outside.breathe(machine);
+        }
+    }
+    /// [`take`](Steps::take), with a flush of what is pending in `gather` before. What is doomed waits (flush::F7).
+    pub(super) fn take_flushed<M: Machine, P: Paging>(
+        &mut self,
+        gather: &mut Gather<'_, '_, M, P>,
+        machine: &M,
+        steps: u64,
+    ) {
+        if self.taken + steps >= MOST {
+            gather.shoot();
+        }
+        self.take(machine, steps);
+    }
+}

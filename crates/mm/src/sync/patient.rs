@@ -1,0 +1,37 @@
+//! A lock for long work.
+
+use super::{AtomicU64, Inside, Ordering, Outside, Place};
+use foliant_machine::{Clock, Cpus};
+
+/// A lock whose holder may let others run at breathing points, so whoever waits for it does so there too (`outside` O3): where
+/// tasks share a CPU, the holder comes to its end.
+#[derive(Debug, Default)]
+pub(crate) struct Patient {
+    word: AtomicU64,
+}
+
+/// Holds a [`Patient`] until dropped.
+#[must_use]
+pub(crate) struct Working<'a> {
+    lock: &'a Patient,
+    _inside: Inside,
+}
+
+impl Patient {
+    /// Waits for the lock and takes it.
+    pub(crate) fn lock(&self, machine: &(impl Cpus + Clock), outside: &mut Outside) -> Working<'_> {
+        while self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            while self.word.load(Ordering::Relaxed) != 0 {
+                machine.relax();
+                outside.breathe(machine);
+            }
+        }
+        Working { lock: self, _inside: Inside::enter(Place::Patient) }
+    }
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.lock.word.store(0, Ordering::Release);
+    }
+}
