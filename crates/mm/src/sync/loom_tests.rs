@@ -37,8 +37,7 @@ fn a_grace_period_outlasts_every_reader() {
     });
 }
 
-/// Two read what the other one has and then take their own out of reach: whoever drives, and whoever rides along, neither gives
-/// back too early.
+/// Two take out of reach what the other one reads next: whoever drives, and whoever rides along, neither gives back too early.
 #[test]
 fn a_shared_grace_period_outlasts_every_reader_of_both() {
     struct World {
@@ -47,17 +46,16 @@ fn a_shared_grace_period_outlasts_every_reader_of_both() {
         reachable: [AtomicU64; 2],
         alive: [AtomicU64; 2],
     }
-    fn read_and_take_out(world: &World, mine: usize) {
+    fn take_out_and_read(world: &World, mine: usize) {
+        world.reachable[mine].store(0, Ordering::SeqCst);
+        world.grace.wait(&LoomHost, || world.slots.iter());
+        world.alive[mine].store(0, Ordering::Release);
         let other = 1 - mine;
-        let reading = world.grace.enter(&world.slots[mine]);
+        let _reading = world.grace.enter(&world.slots[mine]);
         if world.reachable[other].load(Ordering::Acquire) == 1 {
             let alive = world.alive[other].load(Ordering::Acquire);
             assert_eq!(alive, 1, "given back while a reader was there");
         }
-        drop(reading);
-        world.reachable[mine].store(0, Ordering::SeqCst);
-        world.grace.wait(&LoomHost, || world.slots.iter());
-        world.alive[mine].store(0, Ordering::Release);
     }
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
@@ -72,9 +70,9 @@ fn a_shared_grace_period_outlasts_every_reader_of_both() {
         });
         let other = {
             let world = world.clone();
-            thread::spawn(move || read_and_take_out(&world, 1))
+            thread::spawn(move || take_out_and_read(&world, 1))
         };
-        read_and_take_out(&world, 0);
+        take_out_and_read(&world, 0);
         other.join().unwrap();
     });
 }
