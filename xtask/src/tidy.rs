@@ -28,6 +28,7 @@ const RELAXING: &[&str] = &[
     "stock/describe.rs",
     "stock/speculate.rs",
     "sync/grace.rs",
+    "sync/patient.rs",
     "sync/sequence.rs",
     "sync/spin.rs",
     "table/lock.rs",

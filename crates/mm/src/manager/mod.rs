@@ -175,12 +175,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// A second space with the same areas and pages; a page is copied when either side writes it.
     pub fn fork(&self, id: SpaceId) -> Result<SpaceId, SpaceError> {
         let parent = id.pin(&self.stock).ok_or(SpaceError::NoSpace)?;
-        let done = space::fork(
-            &self.stock,
-            &parent,
-            self.stamp(),
-            &mut Steps::new(&mut Outside::at_the_face()),
-        );
+        let done = space::fork(&self.stock, &parent, self.stamp(), &mut Steps::at_the_face());
         self.pools().collect(); // a child that was only half made gave pages back
         done.map_err(|error| match error {
             RangeError::OverLimit(limit) => SpaceError::OverLimit(limit),
@@ -190,12 +185,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Ends a space. No CPU may run it.
     pub fn end(&self, id: SpaceId) -> Result<(), SpaceError> {
-        space::end(&self.stock, id, &mut Steps::new(&mut Outside::at_the_face())).map_err(
-            |error| match error {
-                space::EndError::NoSpace => SpaceError::NoSpace,
-                space::EndError::Running(cpu) => SpaceError::Running(cpu),
-            },
-        )?;
+        space::end(&self.stock, id, &mut Steps::at_the_face()).map_err(|error| match error {
+            space::EndError::NoSpace => SpaceError::NoSpace,
+            space::EndError::Running(cpu) => SpaceError::Running(cpu),
+        })?;
         self.pools().collect();
         Ok(())
     }
@@ -204,8 +197,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn map(&self, id: SpaceId, request: &MapRequest) -> Result<VaRange, MapError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
         let promised = self.promise(&space, request)?;
-        let done =
-            space::map(&self.stock, &space, request, &mut Steps::new(&mut Outside::at_the_face()));
+        let done = space::map(&self.stock, &space, request, &mut Steps::at_the_face());
         if let (Some((order, pages)), Err(_)) = (promised, &done) {
             self.pools().unreserve(order, pages);
         }
@@ -216,7 +208,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Takes everything out of a range. Holes are skipped.
     pub fn unmap(&self, id: SpaceId, range: VaRange) -> Result<(), RangeError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
-        space::unmap(&self.stock, &space, range, &mut Steps::new(&mut Outside::at_the_face()))?;
+        space::unmap(&self.stock, &space, range, &mut Steps::at_the_face())?;
         self.pools().collect();
         Ok(())
     }
@@ -224,13 +216,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Gives a range other access rights: `READ`, `WRITE`, `EXEC` or none.
     pub fn protect(&self, id: SpaceId, range: VaRange, rights: Flags) -> Result<(), RangeError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
-        space::protect(
-            &self.stock,
-            &space,
-            range,
-            rights,
-            &mut Steps::new(&mut Outside::at_the_face()),
-        )
+        space::protect(&self.stock, &space, range, rights, &mut Steps::at_the_face())
     }
 
     /// Moves or resizes what lies at `old`, within one area, to `bytes`.
@@ -242,14 +228,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         to: Move,
     ) -> Result<VaRange, RemapError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
-        let done = space::remap(
-            &self.stock,
-            &space,
-            old,
-            bytes,
-            to,
-            &mut Steps::new(&mut Outside::at_the_face()),
-        );
+        let done = space::remap(&self.stock, &space, old, bytes, to, &mut Steps::at_the_face());
         self.pools().collect(); // the target may have been emptied in any case
         done
     }
@@ -258,13 +237,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn advise(&self, id: SpaceId, range: VaRange, advice: Advice) -> Result<(), RangeError> {
         {
             let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
-            space::advise(
-                &self.stock,
-                &space,
-                range,
-                advice,
-                &mut Steps::new(&mut Outside::at_the_face()),
-            )?;
+            space::advise(&self.stock, &space, range, advice, &mut Steps::at_the_face())?;
         }
         self.pools().collect();
         match advice {
@@ -351,14 +324,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Extends the area above `va` downwards to it, if it grows and the gap below stays.
     fn grow(&self, id: SpaceId, va: Va) -> Option<()> {
         let space = id.pin(&self.stock)?;
-        space::grow(
-            &self.stock,
-            &space,
-            va,
-            GROWTH_MAX,
-            GROWTH_GAP,
-            &mut Steps::new(&mut Outside::at_the_face()),
-        )
+        space::grow(&self.stock, &space, va, GROWTH_MAX, GROWTH_GAP, &mut Steps::at_the_face())
     }
 
     /// The area that contains `va`.

@@ -67,12 +67,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         request: &MapRequest,
     ) -> Result<Option<(Order, u64)>, MapError> {
         let Some(order) = request.flags.promised() else { return Ok(None) };
-        space::has_place(
-            &self.stock,
-            space,
-            request,
-            &mut Steps::new(&mut Outside::at_the_face()),
-        )?;
+        space::has_place(&self.stock, space, request, &mut Steps::at_the_face())?;
         let pages = request.bytes.get().div_ceil(order.bytes().get());
         self.pools().reserve(order, pages).map_err(MapError::NoHugePages)?;
         Ok(Some((order, pages)))

@@ -127,13 +127,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     ) -> Result<VaRange, UserMapError> {
         let space = id.pin(&self.stock).ok_or(MapError::Range(RangeError::NoSpace))?;
         let done = self.vmap().shared(va, request.bytes, |frame| {
-            space::map_kernel(
-                &self.stock,
-                &space,
-                request,
-                frame,
-                &mut Steps::new(&mut Outside::at_the_face()),
-            )
+            space::map_kernel(&self.stock, &space, request, frame, &mut Steps::at_the_face())
         })?;
         Ok(done?)
     }

@@ -18,6 +18,7 @@
 use super::Memmap;
 use crate::folio::Usage;
 use crate::stock::{Block, Event, STRETCH_PAGES, Stretch};
+use crate::sync::Outside;
 use crate::table::{Entry, Paging};
 use core::ops::Range;
 use foliant_machine::Machine;
@@ -72,10 +73,10 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     /// memory, and 16 more where the 2 MiB are partly used; breathes on the way.
     pub fn reclaim(&self) -> u64 {
         let blocks = self.blocks();
-        let mut whole = 0;
+        let (mut whole, mut outside) = (0, Outside::at_the_face());
         for from in (0..blocks).step_by(LOOK as usize) {
             whole += self.reclaim_among(from..blocks.min(from + LOOK));
-            self.stock.machine.breathe();
+            outside.breathe(self.stock.machine);
         }
         whole
     }

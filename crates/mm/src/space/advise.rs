@@ -45,7 +45,7 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     space: &Space,
     range: VaRange,
     advice: Advice,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<(), RangeError> {
     check::<P>(range)?;
     let _writer = space.writer.lock(stock.machine, steps.outside());
@@ -99,7 +99,7 @@ impl<'a, M: Machine> Prepaid<'a, M> {
         stock: &Stock<'m, M, P>,
         space: &'a Space,
         range: VaRange,
-        steps: &mut Steps<'_>,
+        steps: &mut Steps,
     ) -> Result<Self, RangeError> {
         let tables: Tables<'_, M, P> = space.tables(stock);
         let (mut rest, mut left) = (range, 0);
@@ -141,7 +141,7 @@ fn guard<'s, 'm, M: Machine, P: Paging>(
     gather: &mut Gather<'s, 'm, M, P>,
     range: VaRange,
     mut paid: Prepaid<'_, M>,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<(), RangeError> {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let zap = Zap::new(stock, space, Guards::Put);
@@ -174,7 +174,7 @@ fn unguard<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     range: VaRange,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let mut va = range.start();

@@ -22,7 +22,7 @@ pub(crate) fn fork<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     parent: &Space,
     stamp: u32,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<SpaceId, RangeError> {
     let _writer = parent.writer.lock(stock.machine, steps.outside());
     let id = create(stock, stamp, parent.charge.limit(), parent.areas.limit())?;
@@ -49,7 +49,7 @@ struct Fork<'f, 'm, M: Machine, P: Paging> {
 }
 
 impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
-    fn run(&self, steps: &mut Steps<'_>) -> Result<(), RangeError> {
+    fn run(&self, steps: &mut Steps) -> Result<(), RangeError> {
         self.child.charge.charge_records(self.stock.machine.me(), 1)?; // it keeps the family's record
         self.child.member.join(self.stock, &self.child.charge, &self.parent.member)?; // before the first entry (rmap::R2)
         let mut gather = Gather::new(self.stock, &self.parent.member.target);
@@ -65,7 +65,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         &self,
         gather: &mut Gather<'f, 'm, M, P>,
         spare: &mut Spare,
-        steps: &mut Steps<'_>,
+        steps: &mut Steps,
     ) -> Result<(), RangeError> {
         let mut done = Va::default();
         for area in self.parent.areas.overlapping(self.stock.machine, user_half::<P>()) {

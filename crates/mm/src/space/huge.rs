@@ -78,7 +78,7 @@ pub(super) fn clear_promised<'s, 'm, M: Machine, P: Paging>(
     space: &'s Space,
     gather: &mut Gather<'s, 'm, M, P>,
     range: VaRange,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) {
     let mut from = range.start();
     while let Some(area) = space.areas.at_or_after(stock.machine, from)

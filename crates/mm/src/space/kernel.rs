@@ -23,7 +23,7 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     space: &Space,
     request: &MapRequest,
     frame: impl Fn(u64) -> Frame,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<VaRange, MapError> {
     let flags = request.flags.with(Flags::KERNEL).at_most(request.flags);
     if flags.huge_order().is_some() || flags.has(Flags::GROWS_DOWN) || flags.has(Flags::USERFAULT) {
@@ -64,7 +64,7 @@ fn reach<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     range: VaRange,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<(), RangeError> {
     let (tables, mut spare) = (space.tables(stock), Spare::new());
     let mut va = range.start();

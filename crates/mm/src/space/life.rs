@@ -152,7 +152,7 @@ fn begin_end<'m, M: Machine, P: Paging>(
 pub(crate) fn end<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     id: SpaceId,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<(), EndError> {
     let pinned = begin_end(stock, id)?;
     let space = pinned.space;

@@ -238,7 +238,7 @@ pub(crate) fn map<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     request: &MapRequest,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<VaRange, MapError> {
     if request.flags.has(Flags::KERNEL) {
         return Err(MapError::Flags(request.flags)); // its pages come with it: `kernel`
@@ -262,7 +262,7 @@ pub(crate) fn has_place<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     request: &MapRequest,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<(), MapError> {
     let _writer = space.writer.lock(stock.machine, steps.outside());
     choose(stock, space, request).map(|_| ())
@@ -345,7 +345,7 @@ pub(crate) fn unmap<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     range: VaRange,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<(), RangeError> {
     check::<P>(range)?;
     let writer = space.writer.lock(stock.machine, steps.outside());
@@ -360,7 +360,7 @@ pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
     range: VaRange,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<Remains<'s, 'm, M, P>, RangeError> {
     huge::whole(stock, space, range)?;
     space.areas.admit(stock.machine, range, |_| None, None, 0)?;
@@ -373,7 +373,7 @@ fn clear_prepared<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
     range: VaRange,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Remains<'s, 'm, M, P> {
     let mut gather = Gather::new(stock, &space.member.target);
     huge::clear_promised(stock, space, &mut gather, range, steps);
@@ -387,7 +387,7 @@ pub(super) fn empty<'s, 'm, M: Machine, P: Paging>(
     space: &'s Space,
     mut gather: Gather<'s, 'm, M, P>,
     range: VaRange,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Remains<'s, 'm, M, P> {
     let zap = Zap::new(stock, space, Guards::Drop);
     zap.range(&mut gather, range, steps);
@@ -401,7 +401,7 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     space: &Space,
     range: VaRange,
     rights: Flags,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<(), RangeError> {
     check::<P>(range)?;
     let rights = rights.and(Flags::RIGHTS);
@@ -433,7 +433,7 @@ pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
     space: &'g Space,
     range: VaRange,
     gather: &mut Gather<'g, 'm, M, P>,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
     change: impl Fn(Attrs) -> Attrs,
 ) {
     let tables: Tables<'m, M, P> = space.tables(stock);
@@ -500,7 +500,7 @@ pub(crate) fn grow<M: Machine, P: Paging>(
     va: Va,
     most: Bytes,
     gap: Bytes,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Option<()> {
     let _writer = space.writer.lock(stock.machine, steps.outside());
     let va = va.align_down(PAGE);

@@ -61,7 +61,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
     old: VaRange,
     bytes: Bytes,
     to: Move,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<VaRange, RemapError> {
     check::<P>(old)?;
     let sized = |va| {
@@ -240,7 +240,7 @@ fn relocate<M: Machine, P: Paging>(
     space: &Space,
     (old, from): (VaRange, VaRange),
     to: Va,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<Moved, RangeError> {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let target = VaRange::sized(to, from.bytes()).expect("checked by the caller");
@@ -301,7 +301,7 @@ fn supply<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
     range: VaRange,
-    steps: &mut Steps<'_>,
+    steps: &mut Steps,
 ) -> Result<(), RangeError> {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let mut spare = Spare::new();

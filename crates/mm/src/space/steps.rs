@@ -14,22 +14,22 @@ use foliant_units::Level;
 const MOST: u64 = 32 * Level::ENTRIES as u64;
 
 /// Entries worked on since others ran.
-pub(crate) struct Steps<'o> {
-    outside: &'o mut Outside,
+pub(crate) struct Steps {
+    outside: Outside,
     taken: u64,
 }
 
-impl<'o> Steps<'o> {
+impl Steps {
     /// What making, filling or emptying one table counts.
     pub(super) const TABLE: u64 = Level::ENTRIES as u64;
 
-    /// For an operation of the face's.
-    pub(crate) fn new(outside: &'o mut Outside) -> Self {
-        Steps { outside, taken: 0 }
+    /// For a call of the face, and for one alone (`outside` O1).
+    pub(crate) const fn at_the_face() -> Self {
+        Steps { outside: Outside::at_the_face(), taken: 0 }
     }
     /// What a wait for the writer's lock needs.
-    pub(super) fn outside(&mut self) -> &mut Outside {
-        self.outside
+    pub(super) const fn outside(&mut self) -> &mut Outside {
+        &mut self.outside
     }
 
     /// Counts `steps`, and lets others run where it is time. The caller holds nothing but the writer's lock, and has nothing

@@ -51,7 +51,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         &self,
         gather: &mut Gather<'z, 'm, M, P>,
         range: VaRange,
-        steps: &mut Steps<'_>,
+        steps: &mut Steps,
     ) {
         let mut va = range.start();
         while va < range.end() {
@@ -205,7 +205,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         gather: &mut Gather<'z, 'm, M, P>,
         range: VaRange,
         prune: Prune,
-        steps: &mut Steps<'_>,
+        steps: &mut Steps,
     ) {
         let mut level = Level::BASE;
         while level < P::TOP {

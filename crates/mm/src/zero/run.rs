@@ -98,7 +98,7 @@ impl<'r, M: PhysMem + Clock> Run<'r, M> {
             let fits = self.pace.within(warmth, room);
             // At a small grain it is the time that is up, not the extent that is too long.
             if spent.0 > 0 && (left > fits || room.0 == 0) {
-                self.breathe();
+                self.pause();
                 continue;
             }
             let step = left.min(fits);
@@ -129,7 +129,7 @@ impl<'r, M: PhysMem + Clock> Run<'r, M> {
         }
         (self.read, self.untimed) = (now, [0; 2]);
     }
-    fn breathe(&mut self) {
+    fn pause(&mut self) {
         // However little it was: a rate that was taken for too low would stay so.
         for warmth in Warmth::ALL {
             if self.untimed[warmth as usize] > 0 {
