@@ -1,11 +1,11 @@
 //! Giving memory back from where nothing may be waited for: an interrupt, a spin lock held.
 //!
 //! The call takes no lock of this room, since it may have interrupted the holder. It finds the area's first page by a walk, and
-//! puts that on a list which anybody may push to; the next call that may wait takes the whole list.
+//! puts that on a list which anybody may push to (`stock::pile`); the next call that may wait takes the whole list.
 //!
 //! ```text
-//!   free_later ──push──▶ top ─▶ page ─▶ page ─▶ 0       word 2 of the descriptor of the area's first page: the next one
-//!                         │ swap with 0                 word 3: the area's first address; 0 for an area not on the list
+//!   free_later ──push──▶ page ─▶ page ─▶ 0        word 2 of the descriptor of the area's first page: the next one
+//!                         │ take                  word 3: the area's first address; 0 for an area not on the list
 //!                         ▼ collect: free each
 //! ```
 //!
@@ -16,12 +16,11 @@
 //! - D3. Links are written only after the page was seen to be the area's while it was held: until then its words may be
 //!   another list's.
 //!
-//! **Locking**: none. Pages are pushed one by one and taken all at once.
+//! **Locking**: none.
 
 use super::{Vmap, VmapError};
 use crate::frame::Link;
 use crate::stock::Event;
-use crate::sync::Ordering;
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Va};
@@ -39,23 +38,16 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
         }
         page.keep();
         self.stock.count(Event::VmapDeferred);
-        let mut top = self.state.deferred.load(Ordering::Relaxed);
-        loop {
-            self.stock.set_link(frame, Link::Next, top);
-            let (list, new) = (&self.state.deferred, frame.get() + 1);
-            match list.compare_exchange(top, new, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return Ok(()),
-                Err(now) => top = now,
-            }
-        }
+        self.state.deferred.push(self.stock, frame);
+        Ok(())
     }
 
     /// Gives back what was deferred. Cheap where nothing was. Says how many of them were areas in use.
     pub fn collect(&self) -> u64 {
-        if self.state.deferred.load(Ordering::Relaxed) == 0 {
+        if self.state.deferred.is_empty() {
             return 0;
         }
-        let mut next = self.state.deferred.swap(0, Ordering::Acquire);
+        let mut next = self.state.deferred.take();
         let mut freed = 0;
         while let Some(frame) = next.checked_sub(1).map(Frame::new) {
             next = self.stock.link(frame, Link::Next);

@@ -95,7 +95,7 @@ pub use mapping::Memory;
 pub use request::{Caller, Contents, Guard, Leaves, Nodes, Request, Rights, Users};
 
 use crate::flush::Target;
-use crate::stock::Stock;
+use crate::stock::{Pile, Stock};
 use crate::sync::{AtomicU64, Long, Spin};
 use crate::table::Paging;
 use foliant_machine::Machine;
@@ -119,8 +119,8 @@ pub(crate) struct State {
     controls: AtomicU64,
     /// Counts chunks that went to the nodes in turn.
     turn: AtomicU64,
-    /// First page of what is to be freed, plus one: see `deferred`.
-    deferred: AtomicU64,
+    /// First pages of what is to be freed: see `deferred`.
+    deferred: Pile,
 }
 
 impl State {
@@ -139,7 +139,7 @@ impl State {
             areas: zero(),
             controls: AtomicU64::new(controls.word()),
             turn: zero(),
-            deferred: zero(),
+            deferred: Pile::default(),
         }
     }
 }
