@@ -216,6 +216,20 @@ pub(crate) struct PerCpu {
     pub(crate) sizes: [[AtomicU64; SizeEvent::ALL.len()]; ANON_ORDERS],
 }
 
+#[cfg(all(test, loom))]
+impl PerCpu {
+    /// Where words are not those of cleared memory.
+    pub(crate) fn cleared() -> PerCpu {
+        PerCpu {
+            grace: GraceSlot::default(),
+            visits: Visits::default(),
+            pace: Pace::default(),
+            events: core::array::from_fn(|_| AtomicU64::new(0)),
+            sizes: core::array::from_fn(|_| Default::default()),
+        }
+    }
+}
+
 /// The counts of one folio size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SizeStats {

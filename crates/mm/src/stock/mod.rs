@@ -34,6 +34,9 @@ mod speculate;
 mod stretches;
 mod visits;
 
+#[cfg(all(test, loom))]
+pub(crate) mod loom_tests;
+
 pub use counters::{Event, SizeEvent, SizeStats};
 
 pub(crate) use charge::{Charge, NoRecord, OverLimit};

@@ -31,6 +31,7 @@ pub(crate) struct Name {
 }
 
 /// See the module's text. Valid when cleared.
+#[derive(Default)]
 #[repr(C)]
 pub(crate) struct Visits {
     running: Place,
@@ -39,12 +40,14 @@ pub(crate) struct Visits {
 }
 
 /// Room for a name; stamp 0 stands for none.
+#[derive(Default)]
 #[repr(C)]
 struct Place {
     frame: AtomicU64,
     stamp: AtomicU64,
 }
 
+#[derive(Default)]
 #[repr(C)]
 struct Left {
     name: Place,
