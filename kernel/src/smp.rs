@@ -23,7 +23,7 @@ use core::arch::asm;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use foliant::vmap::{Caller, Request};
 use foliant_units::{Bytes, Cpu, Pa, Va};
-use foliant_x86::{Apic, ApicId, ticks};
+use foliant_x86::{Apic, ApicId, goes_along, ticks};
 use spin::Once;
 
 /// The page that the trampoline is copied to: 0x8000.
@@ -192,7 +192,7 @@ fn call(apic: &Apic, id: ApicId) -> Result<(), &'static str> {
     if !send(apic, id, || who.load(Ordering::Acquire) == u64::from(id.0) + 1) {
         return Err("it does not answer");
     }
-    let together = (before..=ticks()).contains(&when.load(Ordering::Relaxed));
+    let together = goes_along(before, when.load(Ordering::Relaxed), ticks());
     together.then_some(()).ok_or("its time-stamp counter is not where this one's is")
 }
 

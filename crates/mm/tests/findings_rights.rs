@@ -513,6 +513,15 @@ fn finding_r6_the_lowest_addresses_stay_empty() {
     assert_eq!(mm.fault(id, below, Access::Write), refused, "nor does a stack grow there");
     assert_eq!(mm.area_at_or_after(id, Va::new(0)).unwrap().range.start(), lowest);
 
+    // Nor does a search go below it, where nothing else is left.
+    let full = mm.create(None).unwrap();
+    mm.set_lowest_address(Va::new(BASE));
+    let rest = request(BASE, 0x7fff_ffff_f000 - BASE, Flags::READ);
+    mm.map(full, &rest).unwrap();
+    let found = mm.map(full, &ask(Place::Anywhere));
+    assert_eq!(found, Err(MapError::NoRoom(Bytes::new(8192))));
+    mm.end(full).unwrap();
+
     mm.set_lowest_address(Va::new(0));
     let null = mm.map(id, &ask(Place::Fixed(Va::new(0)))).unwrap();
     assert_eq!(null.start(), Va::new(0), "who wants to has it");

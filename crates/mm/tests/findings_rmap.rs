@@ -268,6 +268,31 @@ fn finding_m_an_underused_folio_that_is_pinned_goes_on_waiting() {
     finish(&machine.sim, mm, &[id]);
 }
 
+/// A folio is looked into and found to be used; meanwhile it has lost a page, and the one who unmapped that found it on the list.
+#[test]
+fn finding_m_a_folio_that_loses_a_page_while_it_is_looked_into_goes_on_waiting() {
+    let (machine, mm) = meddled(2, 64, Policy::always(Orders::of(Order::MEGA)));
+    let id = mm.create(None).unwrap();
+    machine.sim.on(cpu(1), || {
+        mm.online();
+        mm.switch(Some(id)).unwrap();
+        area(mm, id, BASE, 2 * MB);
+        (0..512).for_each(|page| drop(store(&machine.sim, mm, id, BASE + page * PAGE, 7)));
+    });
+    let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
+    machine.before_reaching(frame.add(Pages::new(5)).pa(), move || {
+        machine.sim.on(cpu(1), || mm.unmap(id, range(BASE, PAGE)).unwrap());
+    });
+    let shrunk = mm.shrink_deferred(Shrink { zeros_max: Some(Pages::new(100)), ..ALL });
+    assert_eq!((shrunk.seen, shrunk.split, shrunk.failed), (1, 0, 0), "it was found to be used");
+    assert_eq!(mm.frame_at(id, Va::new(BASE)), None, "it has lost a page");
+    assert_eq!(mm.deferred(), 1, "it waits");
+    let shrunk = mm.shrink_deferred(ALL);
+    assert_eq!((shrunk.split, shrunk.pages, mm.deferred()), (1, 1, 0));
+    machine.sim.on(cpu(1), || mm.switch(None).unwrap());
+    finish(&machine.sim, mm, &[id]);
+}
+
 /// S1: what a second CPU does in a range in which a first one has an entry out of use.
 fn meet(name: &str, rule: Replace, work: impl Fn(&Mm<'_, Watch>, SpaceId, Frame) + Sync) {
     let mut config = Config::seeded(2, Bytes::new(64 * MB), 1);

@@ -177,6 +177,16 @@ fn finding_h_only_what_was_lent_is_taken_back() {
     mm.take_back(lent, Order::MEGA).unwrap();
     assert!(mm.take_back(lent, Order::MEGA).is_err(), "twice");
     assert_eq!(load(&sim, &mm, id, BASE), 7);
+    // What was lent once is anybody's again.
+    let all = area(&mm, id, BASE + 1024 * MB, 64 * MB);
+    let touch = |page: u64| mm.fault(id, all.start().add(page * 4096), Access::Write);
+    (0..16384).take_while(|page| touch(*page) != Outcome::OutOfMemory).for_each(drop);
+    assert_eq!(mm.identity(lent).kind(), Kind::Anon, "all of memory is the program's");
+    for order in [Order::BASE, Order::MEGA] {
+        let back = mm.take_back(lent, order);
+        assert!(back.is_err(), "{lent} was lent before, and is the program's by now");
+    }
+    mm.unmap(id, all).unwrap();
     mm.unmap(id, whole).unwrap();
     finish(&sim, &mm, &[id]);
 }
@@ -514,6 +524,9 @@ fn finding_q6_what_is_known_of_any_range_can_be_asked() {
     assert_eq!(unknown(256, 512), None, "over the end of a block");
     assert_eq!(unknown(300, 1000), Some(frames(1256, 44)));
     assert_eq!(unknown(1400, 800), Some(frames(1500, 700)));
+    folios.declare_zero(frames(2300, 4));
+    assert_eq!(unknown(2300, 4), None, "up to the end of memory");
+    assert_eq!(unknown(2300, 100), Some(frames(2300, 100)), "over it, within a block");
     assert_eq!(unknown(0, 512), Some(frames(0, 512)), "not all of it is memory");
     assert_eq!(unknown(2300, 512), Some(frames(2300, 512)));
     assert_eq!(unknown(0, 1 << 52), Some(frames(0, 1 << 52)));
@@ -625,13 +638,13 @@ fn finding_q6_no_number_makes_a_call_panic() {
 /// A visitor may do what anybody may, also what waits for readers.
 #[test]
 fn finding_q7_a_visitor_is_in_no_section() {
-    let sim = sim(1, 64);
-    let mm = manager(&sim, Policy::BASE_ONLY);
+    let (machine, mm) = meddled(1, 64, Policy::BASE_ONLY); // who spins for ever is told so
+    let sim = &machine.sim;
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
-    area(&mm, id, BASE, 8 * MB);
+    area(mm, id, BASE, 8 * MB);
     for at in [BASE, BASE + 4 * MB] {
-        store(&sim, &mm, id, at, 1);
+        store(sim, mm, id, at, 1);
     }
     let kernel = mm.vmalloc(&Request::of(Bytes::new(100 * 4096))).unwrap();
     let freed = mm.total(Event::TableFreed);
@@ -650,7 +663,7 @@ fn finding_q7_a_visitor_is_in_no_section() {
     });
     assert_eq!(read, Some(0));
     mm.vfree(kernel.start()).unwrap();
-    finish(&sim, &mm, &[id]);
+    finish(sim, mm, &[id]);
 }
 
 // Q8

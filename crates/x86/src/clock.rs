@@ -12,7 +12,7 @@
 //!
 //! The rate is what CPUID tells ([`told_rate`]); where it does not, the kernel measures.
 //!
-//! **Not here**: measuring the rate, skew between CPUs.
+//! **Not here**: measuring the rate; asking another CPU for its counter, of which [`goes_along`] judges the answer.
 #![allow(unsafe_code)]
 
 use core::arch::x86_64::{__cpuid_count, _mm_lfence, _rdtsc, CpuidResult};
@@ -67,6 +67,12 @@ fn rate(cpuid: &dyn Fn(u32, u32) -> CpuidResult) -> Option<u64> {
     product.filter(|hz| *hz > 0).or_else(guest).filter(|hz| *hz > 0)
 }
 
+/// Whether another CPU's counter, which showed `told`, goes along with the caller's, which showed `asked` before the question and
+/// `heard` behind the answer.
+pub const fn goes_along(asked: u64, told: u64, heard: u64) -> bool {
+    asked <= told && told <= heard
+}
+
 /// Reads the time-stamp counter, after every earlier instruction of this CPU is complete.
 pub fn ticks() -> u64 {
     // SAFETY: every x86-64 CPU has SSE2, which LFENCE belongs to.
@@ -90,6 +96,14 @@ mod tests {
         3_000_000_001,
         u64::MAX,
     ];
+
+    #[test]
+    fn finding_x14_a_counter_that_is_elsewhere_is_told() {
+        let heard = |told| goes_along(1_000, told, 1_200);
+        assert!([1_000, 1_001, 1_199, 1_200].into_iter().all(heard));
+        assert!(![0, 1, 999, 1_201, 1 << 40, u64::MAX].into_iter().any(heard));
+        assert!(!goes_along(1_200, 1_100, 1_000), "nothing lies in between");
+    }
 
     #[test]
     fn finding_x6_a_rate_is_what_cpuid_tells() {

@@ -60,7 +60,7 @@ mod tlb;
 pub use apic::{Apic, ApicId, SPURIOUS_VECTOR};
 pub use choice::{Choice, ClearPlan, Measured};
 pub use clear::{Clear, Primitive, Unusable};
-pub use clock::{TscClock, ticks, told_rate};
+pub use clock::{TscClock, goes_along, ticks, told_rate};
 pub use features::{Features, Vectors};
 pub use guarded::recover;
 pub use machine::{Host, Settings, SetupError, X86};

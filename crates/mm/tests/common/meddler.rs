@@ -1,11 +1,12 @@
 //! A machine that lets a test act in the middle of an operation: right after a block was cleared, right before a root is
-//! loaded, right before other CPUs are asked, or where long work lets others run.
+//! loaded, right before other CPUs are asked, right before a page is looked into, or where long work lets others run.
 
 use foliant_machine::{
     Around, Clock, Cpus, Invalidation, Kept, PhysMem, Root, Ticket, Tlb, Warmth,
 };
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Cpu, CpuSet, Pa};
+use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,6 +22,7 @@ pub struct Meddler {
     activating: Mutex<Option<(Cpu, Hook)>>,
     asking: Mutex<Option<Hook>>,
     breathing: Mutex<Option<Hook>>,
+    reaching: Mutex<Option<(Pa, Hook)>>,
     spins: AtomicU64,
 }
 
@@ -28,7 +30,8 @@ impl Meddler {
     pub fn new(sim: Sim) -> Meddler {
         let (clearing, activating) = (Mutex::new(None), Mutex::new(None));
         let (asking, breathing) = (Mutex::new(None), Mutex::new(None));
-        Meddler { sim, clearing, activating, asking, breathing, spins: AtomicU64::new(0) }
+        let (reaching, spins) = (Mutex::new(None), AtomicU64::new(0));
+        Meddler { sim, clearing, activating, asking, breathing, reaching, spins }
     }
     /// Runs `hook` once, after the next block of `bytes` was cleared: the folio is prepared, not yet published.
     pub fn after_clearing(&self, bytes: u64, hook: impl FnOnce() + Send + 'static) {
@@ -41,6 +44,10 @@ impl Meddler {
     /// Runs `hook` once, when some CPU is about to ask others: entries were changed, and nobody was told.
     pub fn before_asking(&self, hook: impl FnOnce() + Send + 'static) {
         *self.asking.lock().unwrap() = Some(Box::new(hook));
+    }
+    /// Runs `hook` once, when somebody is about to look into the page at `pa` by itself.
+    pub fn before_reaching(&self, pa: Pa, hook: impl FnOnce() + Send + 'static) {
+        *self.reaching.lock().unwrap() = Some((pa, Box::new(hook)));
     }
     /// Runs `hook` once, when long work next lets others run.
     pub fn at_breath(&self, hook: impl FnOnce() + Send + 'static) {
@@ -63,6 +70,14 @@ unsafe impl Around for Meddler {
         if let Some((_, hook)) = due {
             hook();
         }
+    }
+    unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
+        let due = self.reaching.lock().unwrap().take_if(|(at, _)| *at == pa);
+        if let Some((_, hook)) = due {
+            hook();
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.sim.reach(pa, bytes) }
     }
     fn activate(&self, root: Root, kept: Kept) {
         let me = self.sim.me();
