@@ -177,6 +177,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
 
+    /// Which of the lists is that of the folio at `head`.
+    #[cfg(test)]
+    pub(crate) fn list_of(&self, head: Frame) -> usize {
+        let own: *const Shard = self.deferred.of(head);
+        let mut shards = self.deferred.shards.iter();
+        shards.position(|shard| core::ptr::eq(shard, own)).expect("it is one of them")
+    }
     /// Holds every list but the one of the folio at `head`.
     #[cfg(test)]
     pub(crate) fn hold_other_lists(&self, head: Frame) -> alloc::vec::Vec<crate::sync::Held<'_>> {
