@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod common;
+use common::beside::Beside;
 use common::*;
 use foliant::fault::Orders;
 use foliant::folio::{AllocError, Class, CpuCount, Folios, Known, Word};
@@ -11,7 +12,7 @@ use foliant::memmap::{Batch, Birth, Declined, Refused};
 use foliant::pool::{Budget, PoolCounters};
 use foliant::space::{Advice, Flags, MapRequest, Place};
 use foliant::split::{Shrink, SplitInto};
-use foliant::table::{Attrs, Half, Paging, X86_64};
+use foliant::table::{self, Attrs, Half, Paging, X86_64};
 use foliant::vmap::{Caller, Memory, Request, VmapError};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::{Around, KernelFault, KernelVa, PhysMem, Warmth};
@@ -20,6 +21,9 @@ use foliant_units::{Bytes, Frame, FrameRange, Level, Node, Order, Pa, Pages, Va}
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Below the last kernel address.
+const LAST: u64 = !0 - 8 * 4096 + 1;
 
 /// A call of the contract at which a test acts.
 #[derive(Clone, Copy, Debug)]
@@ -560,6 +564,27 @@ fn finding_q6_the_last_kernel_addresses_are_mapped_or_refused() {
     for frame in [1u64 << 40, 1 << 52, !0] {
         let none = mm.map_kernel(range(!0 - 12287, 4096), Frame::new(frame), Attrs::WRITE);
         assert!(none.is_err(), "{frame:#x}: {none:?}");
+    }
+}
+
+#[test]
+fn finding_q6_of_two_that_map_one_kernel_range_one_is_refused() {
+    for step in 1.. {
+        let machine = Beside::new(sim(2, 64));
+        let memory = machine.sim.config().memory.clone();
+        let mm: Mm<'_, Beside> = manager_on(&machine, &memory, Policy::BASE_ONLY);
+        let lent = mm.lend(Order::new(2).unwrap()).unwrap();
+        let theirs = Mutex::new(None);
+        let map = |va: u64| mm.map_kernel(range(va, 2 * 4096), lent, Attrs::WRITE);
+        let other = || *theirs.lock().unwrap() = Some(map(LAST - 4096));
+        let Some(ours) = machine.before_step(step, other, || map(LAST)) else {
+            assert!(step > 20, "{step}");
+            return;
+        };
+        let theirs = theirs.into_inner().unwrap().unwrap();
+        assert!(ours.is_ok() != theirs.is_ok(), "at step {step}: {ours:?} and {theirs:?}");
+        let live = KernelMapError::Refused(table::Refused::Live(Va::new(LAST)));
+        assert_eq!(ours.and(theirs), Err(live), "at step {step}");
     }
 }
 

@@ -5,6 +5,7 @@ use super::look::KernelTables;
 use crate::folio::{Class, Misuse, ReserveError, State};
 use crate::frame::{Claim, Kind};
 use crate::stock::NoBlock;
+use crate::sync::Outside;
 use crate::table::{Attrs, Blocked, MapStop, Paging, Refused, Spare};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner};
@@ -138,7 +139,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 
     /// Maps a kernel range to the frames from `first` on, by base pages. What was absent becomes present, so nothing is
-    /// flushed. All tables are made first: where memory runs out, nothing was mapped.
+    /// flushed. All tables are made first: where memory runs out, nothing was mapped. One such call is at work at a time.
     pub fn map_kernel(
         &self,
         range: VaRange,
@@ -148,6 +149,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         if let Some(own) = self.own.iter().find(|own| own.overlaps(range)) {
             return Err(KernelMapError::Own(own.intersect(range).start()));
         }
+        let machine = self.stock.machine;
+        let _mapping = self.mapping.lock(machine, &mut Outside::at_the_face());
         let span = Level::MEGA.span();
         let mut next = Some(range.start());
         while let Some(va) = next.filter(|va| *va < range.end()) {
@@ -156,7 +159,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
         let mapped = self.stock.kernel.map(range, first, attrs, Level::BASE, &mut Spare::new());
         let mapped = mapped.map_err(KernelMapError::Refused)?;
-        assert_eq!(mapped.why, MapStop::Done, "all tables were made before");
+        assert_eq!(mapped.why, MapStop::Done, "its tables are there, and nobody else maps");
         Ok(())
     }
 

@@ -46,7 +46,7 @@ use crate::space::{
     SpaceId, Steps,
 };
 use crate::stock::{Event, NoRecord, OverLimit, Reference, SizeEvent, SizeStats, Stock};
-use crate::sync::{AtomicU64, Ordering, Outside};
+use crate::sync::{AtomicU64, Ordering, Outside, Patient};
 use crate::table::Paging;
 use crate::vmap as vmaps;
 use core::{error, fmt};
@@ -66,6 +66,8 @@ pub struct Manager<'m, M, P> {
     end: Frame,
     /// Kernel addresses that the manager alone maps: descriptors and kernel ranges.
     own: [VaRange; 2],
+    /// Held while an embedder's kernel range is mapped: nobody else puts leaves there.
+    mapping: Patient,
     stamps: AtomicU64,
     /// How many areas each space may have.
     area_limit: AreaLimit,

@@ -12,7 +12,7 @@ use crate::memmap;
 use crate::pool::{self, Folding};
 use crate::space::AreaLimit;
 use crate::stock::{Lent, NoBlock, PerCpu, Stock, Stretches, records};
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, Patient};
 use crate::table::{Blocked, Half, Paging, Spare, Tables};
 use crate::vmap::{self, Controls};
 use core::{error, fmt};
@@ -255,6 +255,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             stock,
             end,
             own: [array, ranges],
+            mapping: Patient::default(),
             switches: Switches::new(setup.policy),
             zero_page,
             stamps: AtomicU64::new(0),

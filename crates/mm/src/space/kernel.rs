@@ -51,6 +51,7 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     let attrs = attrs(flags) | writable | Attrs::EXCLUSIVE;
     let tables = space.tables(stock);
     for n in 0..pages {
+        steps.take(stock.machine, 1);
         let (va, frame) = (range.start().add(n * FRAME_BYTES), frame(n));
         stock.add_references(frame, 1);
         let lock = tables.lock(va, Level::BASE).expect("tables go under the writer's lock only");
