@@ -13,6 +13,7 @@ use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::Cpus;
 use foliant_units::{Bytes, Nanos, Order, Va};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 
 /// A machine with one CPU on which every clear of more than a page meets breathing points.
 fn breathless(megabytes: u64) -> (&'static Meddler, &'static Mm<'static, Meddler>) {
@@ -129,6 +130,102 @@ fn finding_c_two_tasks_of_a_cpu_touch_one_huge_page() {
     assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::MEGA));
     assert_eq!(mm.pages(other).unwrap().get(), 0, "the other task ran");
     finish(&meddler.sim, mm, &[id, other]);
+}
+
+/// A huge page that is shared is copied outside of sections. Another task of the CPU runs then, and whatever it does to the
+/// page, each owner keeps what is its own, and nothing is lost.
+#[test]
+fn finding_c_a_shared_huge_page_is_copied_with_breaths() {
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Meanwhile {
+        ChildWrites,
+        ChildUnmaps,
+        ChildEnds,
+        ParentUnmaps,
+        ParentMapsAnew,
+        ParentShares,
+    }
+    use Meanwhile::*;
+    let all = [ChildWrites, ChildUnmaps, ChildEnds, ParentUnmaps, ParentMapsAnew, ParentShares];
+    for meanwhile in all {
+        let (meddler, mm) = breathless(64);
+        let sim = &meddler.sim;
+        let id = running(mm);
+        mm.resize_pool(Order::MEGA, 4, Budget::ALL).unwrap();
+        huge_area(mm, id, 2 * MB);
+        store(sim, mm, id, BASE + MB, 7);
+        let child = mm.fork(id).unwrap();
+        let (told, ran) = mpsc::channel();
+        meddler.at_breath(move || {
+            let mut spaces = vec![id, child];
+            match meanwhile {
+                ChildWrites => {
+                    mm.switch(Some(child)).unwrap();
+                    store(sim, mm, child, BASE + MB, 9);
+                    mm.switch(Some(id)).unwrap();
+                }
+                ChildUnmaps => mm.unmap(child, range(BASE, 2 * MB)).unwrap(),
+                ChildEnds => {
+                    mm.end(child).unwrap();
+                    spaces.truncate(1);
+                }
+                ParentUnmaps => mm.unmap(id, range(BASE, 2 * MB)).unwrap(),
+                ParentMapsAnew => {
+                    mm.unmap(id, range(BASE, 2 * MB)).unwrap();
+                    huge_area(mm, id, 2 * MB);
+                    store(sim, mm, id, BASE, 1);
+                }
+                ParentShares => spaces.push(mm.fork(id).unwrap()),
+            }
+            told.send(spaces).unwrap();
+        });
+        let outcome = mm.fault(id, Va::new(BASE), Access::Write);
+        let spaces = ran.try_recv().expect("another task ran");
+        match meanwhile {
+            ParentUnmaps => assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}"),
+            ParentMapsAnew => assert_eq!(outcome, Outcome::Spurious),
+            _ => {
+                assert_eq!(outcome, Outcome::Copied, "{meanwhile:?}");
+                assert_eq!(load(sim, mm, id, BASE + MB), 7, "{meanwhile:?}");
+                store(sim, mm, id, BASE + MB, 8);
+            }
+        }
+        for other in spaces.iter().filter(|space| **space != id) {
+            mm.switch(Some(*other)).unwrap();
+            match meanwhile {
+                ChildUnmaps => assert!(mm.frame_at(*other, Va::new(BASE)).is_none()),
+                ChildWrites => assert_eq!(load(sim, mm, *other, BASE + MB), 9),
+                _ => assert_eq!(load(sim, mm, *other, BASE + MB), 7, "{meanwhile:?}"),
+            }
+        }
+        finish(sim, mm, &spaces);
+        assert_eq!(mm.pool(Order::MEGA).unwrap().free_hugepages, 4, "{meanwhile:?}");
+    }
+}
+
+/// A fork has made a huge page read-only, and has not told so yet: a CPU that still writes to it does so before it is copied, or
+/// faults.
+#[test]
+fn finding_c_what_a_cpu_still_writes_is_in_the_copy() {
+    let (meddler, mm) = meddled(3, 64, Policy::BASE_ONLY);
+    let sim = &meddler.sim;
+    mm.cpus().for_each(|cpu| sim.on(cpu, || mm.online()));
+    let id = mm.create(None).unwrap();
+    mm.cpus().for_each(|cpu| sim.on(cpu, || mm.switch(Some(id)).unwrap()));
+    mm.resize_pool(Order::MEGA, 4, Budget::ALL).unwrap();
+    huge_area(mm, id, 2 * MB);
+    sim.on(cpu(1), || drop(store(sim, mm, id, BASE, 7)));
+    let (told, ran) = mpsc::channel();
+    meddler.before_asking(move || {
+        let late = move || drop(store(sim, mm, id, BASE, 8));
+        meddler.at_breath(move || sim.on(cpu(1), late));
+        told.send(sim.on(cpu(2), || mm.fault(id, Va::new(BASE + 8), Access::Write))).unwrap();
+    });
+    let child = mm.fork(id).unwrap();
+    let outcome = ran.try_recv().expect("the fork asked");
+    assert!(matches!(outcome, Outcome::Copied | Outcome::Spurious), "{outcome:?}");
+    assert_eq!(sim.on(cpu(2), || load(sim, mm, id, BASE)), 8, "a store was lost");
+    finish(sim, mm, &[id, child]);
 }
 
 /// Makes a fault of `id`, which has nothing mapped near `va` yet, stay in its reader's section: it has just cleared a table.

@@ -302,6 +302,11 @@ impl<E: FnMut(&Row)> Bench<'_, '_, E> {
             self.row("fault of a huge page of 1 GiB", |mm| {
                 mm.fault(id, Va::new(2 * BASE), Access::Write)
             });
+            let child = self.mm.fork(id).expect("memory");
+            self.row("write to a shared page of 1 GiB", |mm| {
+                mm.fault(id, Va::new(2 * BASE), Access::Write)
+            });
+            self.mm.end(child).expect("it lives");
             self.mm.unmap(id, at(2 * BASE, 1 << 30)).expect("a whole page");
             self.row("pool of 1 GiB emptied", |mm| mm.resize_pool(Order::GIGA, 0, Budget::ALL))
                 .expect("a size");

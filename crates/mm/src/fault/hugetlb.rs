@@ -3,25 +3,40 @@
 //! ```text
 //!   empty ───────── a promised page, or one that nobody was promised ─▶ clear ─▶ publish
 //!   marker ──────── one that nobody was promised ───────────────────┘
-//!   read-only ───── write: nobody else has the page ─▶ writable; else copy to one that nobody was promised
+//!   read-only ───── write: nobody else has the page ─▶ writable; else one that nobody was promised ─▶ keep, copy ─▶ publish
 //! ```
+//!
+//! A page is cleared and copied by the face, outside of sections. What is copied is kept meanwhile by as many references as an
+//! entry has: so nobody takes it for his alone, and writes to it, and nobody frees it. A flush between the reference and the
+//! copy ends what a CPU may still write through a translation from before the page was shared.
 //!
 //! Who gets none is told so ([`Outcome::NoHugePage`]): there is no smaller size to step down to. That is so for a child
 //! after a fork as well, which shares its parent's pages and was promised none, and for a parent that writes to a page which
 //! it shares: the page stays as it is, readable for both.
 
 use super::anonymous::NoTable;
-use super::{Contents, Fault, Need, Outcome, Step};
-use crate::flush::Gather;
+use super::{Fault, Need, Outcome, Step};
+use crate::flush::{Gather, Used};
 use crate::memmap::Huge;
 use crate::pool::Source;
 use crate::space::{Area, Flags, attrs, level_of};
-use crate::stock::Event;
+use crate::stock::{Event, Stock};
+use crate::sync::Outside;
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use crate::zero;
 use core::cell::Cell;
 use foliant_machine::{Machine, Replace};
-use foliant_units::{FRAME_BYTES, Order, Pages};
+use foliant_units::{FRAME_BYTES, Frame, Order, Pages, VaRange};
+
+/// What is in a page that was taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filled {
+    /// Anything.
+    Not,
+    Zeros,
+    /// The same as in its original.
+    Copy,
+}
 
 /// A page that was taken from the pool for a fault.
 pub(crate) struct Offer {
@@ -29,13 +44,45 @@ pub(crate) struct Offer {
     pub(crate) page: Option<Huge>,
     pub(crate) order: Order,
     pub(crate) source: Source,
-    pub(crate) contents: Contents,
+    filled: Filled,
+    /// The page that this one is, or will be, a copy of; kept by the offer.
+    original: Option<Frame>,
 }
 
 impl Offer {
     pub(crate) fn new(page: Huge, source: Source) -> Offer {
         let order = page.order();
-        Offer { page: Some(page), order, source, contents: Contents::Old }
+        Offer { page: Some(page), order, source, filled: Filled::Not, original: None }
+    }
+    /// Clears the page, the neighbourhood of the frame that was touched last.
+    pub(crate) fn clear<M: Machine, P: Paging>(
+        &mut self,
+        stock: &Stock<'_, M, P>,
+        touched: Frame,
+        outside: &mut Outside,
+    ) {
+        let head = self.page.as_ref().expect("an offer has a page until it is mapped").head();
+        zero::clear_huge(stock, (head, self.order), touched, outside);
+        self.filled = Filled::Zeros;
+    }
+    /// Fills the page with what its original holds.
+    pub(crate) fn copy<M: Machine, P: Paging>(
+        &mut self,
+        stock: &Stock<'_, M, P>,
+        outside: &mut Outside,
+    ) {
+        let (Some(original), Some(page)) = (self.original, &self.page) else {
+            unreachable!("a copy was asked for with both")
+        };
+        zero::copy_breathing(stock, original.pa(), page.frames(), outside);
+        stock.count_by(Event::CopiedBytes, self.order.bytes().get());
+        self.filled = Filled::Copy;
+    }
+    /// Keeps the original no longer. Its entries were flushed before their references went.
+    pub(crate) fn forget_original<M: Machine, P: Paging>(&mut self, stock: &Stock<'_, M, P>) {
+        if let Some(original) = self.original.take() {
+            stock.drop_references(original, self.order.pages().get());
+        }
     }
 }
 
@@ -70,10 +117,21 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.access == super::Access::Write && !attrs.has(Attrs::WRITE)
     }
 
-    /// The page that was taken for this fault, if it was taken on the ground that is asked for now.
-    fn offered(&self, order: Order, source: Source) -> Result<Offer, Need> {
+    /// The page that was taken for this fault, if it was taken on the ground that is asked for now and is not meant to be a copy
+    /// of another page than `original`.
+    fn offered(
+        &self,
+        order: Order,
+        source: Source,
+        original: Option<Frame>,
+    ) -> Result<Offer, Need> {
         match self.offers.page.take() {
-            Some(offer) if (offer.order, offer.source) == (order, source) => Ok(offer),
+            Some(offer)
+                if (offer.order, offer.source) == (order, source)
+                    && (offer.original.is_none() || offer.original == original) =>
+            {
+                Ok(offer)
+            }
             other => {
                 self.offers.page.set(other);
                 Err(Need::Page(order, source))
@@ -85,12 +143,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn missing(&self, area: &Area, found: &Found, source: Source) -> Step {
         let order = area.flags.huge_order().expect("the area has huge pages");
         let level = level_of(order);
-        let offer = match self.offered(order, source) {
+        let offer = match self.offered(order, source, None) {
             Ok(offer) => offer,
             Err(need) => return Step::Need(need),
         };
         let frames = offer.page.as_ref().expect("an offer has a page until it is mapped").frames();
-        if offer.contents == Contents::Old {
+        if offer.filled != Filled::Zeros {
             let inside = (self.va.get() - self.va.align_down(order.bytes()).get()) / FRAME_BYTES;
             let touched = frames.start().add(Pages::new(inside));
             self.offers.page.set(Some(offer));
@@ -130,7 +188,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let head = pa.frame();
         let is_ours = || self.stock.references(head) == order.pages().get();
         let breaks = self.stock.machine.rules().replace == Replace::BreakBeforeMake;
-        let offer = match self.offered(order, Source::Unspoken) {
+        let offer = match self.offered(order, Source::Unspoken, Some(head)) {
+            Ok(offer) if offer.filled != Filled::Copy => {
+                return self.keep_original(area, found, offer);
+            }
             Ok(offer) => Some(offer),
             // In place, `reuse` has seen that it is shared. Otherwise that is told for good while the entry is broken.
             Err(_) if breaks && is_ours() => None,
@@ -150,8 +211,6 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             let Some(mut taken) = offer.take() else { return found.word };
             let frames = taken.page.take().expect("an offer has a page").frames();
-            zero::copy_huge(self.stock, pa, frames);
-            self.stock.count_by(Event::CopiedBytes, order.bytes().get());
             self.stock.enlist_huge(frames);
             offer.set(Some(taken));
             done.set(Some(Outcome::Copied));
@@ -160,6 +219,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.offers.page.set(offer.take().or_else(|| self.offers.page.take()));
         match done.get() {
             Some(Outcome::Copied) => {
+                // The original is let go with the offer.
                 let mut gather = Gather::new(self.stock, &self.space.member.target);
                 gather.doom(head, order.pages().get());
                 gather.flush();
@@ -173,5 +233,25 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             None => Step::Again,
         }
+    }
+    /// Sees to it that nobody writes to the page that was found, nor frees it, and has it copied outside of the section.
+    fn keep_original(&self, area: &Area, found: &Found, mut offer: Offer) -> Step {
+        let Entry::Leaf { pa, attrs } = found.entry else { return Step::Again };
+        let Some(agreed) = self.view.agree(&self.seen(area, found.level, found.word)) else {
+            self.offers.page.set(Some(offer));
+            return Step::Again;
+        };
+        if offer.original.is_none() {
+            self.stock.add_references(pa.frame(), offer.order.pages().get());
+            offer.original = Some(pa.frame());
+        }
+        drop(agreed);
+        let bytes = found.level.span();
+        let covers = VaRange::sized(self.va.align_down(bytes), bytes).expect("a user leaf");
+        let mut gather = Gather::new(self.stock, &self.space.member.target);
+        gather.note(covers, found.level, Used::of(attrs));
+        gather.flush();
+        self.offers.page.set(Some(offer));
+        Step::Need(Need::Copy)
     }
 }

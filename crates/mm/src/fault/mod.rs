@@ -152,6 +152,8 @@ pub(crate) enum Need {
     Block(Order),
     /// What is offered is cleared, the neighbourhood of this frame last: too long for a reader's section.
     Zeros(Frame),
+    /// The huge page that is offered becomes a copy of its original.
+    Copy,
     /// Empty tables are in the place of a huge page at this address.
     Clear(Va, Order),
     /// The folio is being split or moved: others run first.

@@ -80,11 +80,19 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         offers: &Offers,
         outside: &mut Outside,
     ) -> Option<Outcome> {
-        if let Need::Zeros(touched) = need {
-            self.clear_offered(offers, touched, outside);
-            return None;
+        match need {
+            Need::Zeros(touched) => {
+                self.clear_offered(offers, touched, outside);
+                return None;
+            }
+            Need::Copy => {
+                let mut offer = offers.page.take().expect("a copy is asked for with a page");
+                offer.copy(&self.stock, outside);
+                offers.page.set(Some(offer));
+                return None;
+            }
+            _ => self.withdraw_page(offers),
         }
-        self.withdraw_page(offers);
         match need {
             Need::Page(order, source) => match self.pools().take(order, source) {
                 Taken::Page(huge) => offers.page.set(Some(Offer::new(huge, source))),
@@ -101,7 +109,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 }
             }
             Need::Block(_) => self.stall(&offers.block, outside),
-            Need::Zeros(_) => unreachable!("done above"),
+            Need::Zeros(_) | Need::Copy => unreachable!("done above"),
             Need::Wait => self.stock.machine.relax(),
         }
         None
@@ -109,10 +117,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Clears the page or the block that is kept for a fault.
     fn clear_offered(&self, offers: &Offers, touched: Frame, outside: &mut Outside) {
         if let Some(mut offer) = offers.page.take() {
-            let frames =
-                offer.page.as_ref().expect("an offer has a page until it is mapped").frames();
-            zero::clear_huge(&self.stock, (frames.start(), offer.order), touched, outside);
-            offer.contents = Contents::Cleared;
+            offer.clear(&self.stock, touched, outside);
             offers.page.set(Some(offer));
         }
         if let Some(claim) = offers.block.claim.take() {
@@ -127,10 +132,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.withdraw_block(&offers.block);
     }
     fn withdraw_page(&self, offers: &Offers) {
-        match offers.page.take() {
-            None => {}
-            Some(Offer { page: Some(huge), source, .. }) => self.pools().put_back(huge, source),
-            Some(Offer { page: None, order, source, .. }) => self.pools().commit(order, source),
+        let Some(mut offer) = offers.page.take() else { return };
+        offer.forget_original(&self.stock);
+        match offer.page {
+            Some(huge) => self.pools().put_back(huge, offer.source),
+            None => self.pools().commit(offer.order, offer.source),
         }
     }
 

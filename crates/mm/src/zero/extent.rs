@@ -9,6 +9,9 @@ use crate::table::Paging;
 use foliant_machine::{Clock, Machine, PhysMem, Warmth};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Pa};
 
+/// What is copied between two breathing points.
+const COPIED: Bytes = Bytes::new(256 << 10);
+
 pub(super) fn clear(memory: &impl PhysMem, pa: Pa, bytes: Bytes, warmth: Warmth) {
     // SAFETY: the caller holds the Claim of the block (frame::I1), or owns it by the promise of `clear_block`.
     unsafe { memory.clear(pa, bytes, warmth) }
@@ -35,6 +38,23 @@ pub(crate) fn copy_huge<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, from: Pa
     stock.folios.forget(to);
     // SAFETY: the caller holds the Huge of `to` (memmap::Huge), and a reference to the source's folio.
     unsafe { stock.machine.copy(from, to.start().pa(), to.pages().bytes()) }
+}
+
+/// The same with breathing points. Nobody writes to the source meanwhile.
+pub(crate) fn copy_breathing<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    from: Pa,
+    to: FrameRange,
+    outside: &mut Outside,
+) {
+    stock.folios.forget(to);
+    let (to, end) = (to.start().pa(), to.pages().bytes().get());
+    for at in (0..end).step_by(COPIED.get() as usize) {
+        let bytes = Bytes::new(COPIED.get().min(end - at));
+        // SAFETY: as in `copy_huge`.
+        unsafe { stock.machine.copy(from.add(at), to.add(at), bytes) }
+        outside.breathe(stock.machine);
+    }
 }
 
 /// Copies one base page into a block of order 0.

@@ -41,7 +41,7 @@ pub use plan::{Extent, Plan, PlanError};
 pub use run::Tally;
 
 pub(crate) use ahead::clear_ahead;
-pub(crate) use extent::{copy_huge, copy_page};
+pub(crate) use extent::{copy_breathing, copy_huge, copy_page};
 
 use crate::frame::{Claim, Content};
 use crate::stock::{Event, SAMPLE, Stock};
