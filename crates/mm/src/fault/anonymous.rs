@@ -5,7 +5,7 @@ use crate::folio::Class;
 use crate::frame::Claim;
 use crate::space::{Area, Seen, attrs};
 use crate::stock::{Event, NoBlock, NoRecord, SizeEvent};
-use crate::table::{Attrs, Blocked, Entry, Paging, Spare};
+use crate::table::{Attrs, Blocked, Found, Paging, Spare};
 use crate::zero::{self, Clearing};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, VaRange};
@@ -49,8 +49,8 @@ struct Prepared {
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Maps the shared zero page, read-only.
-    pub(super) fn zero(&self, area: &Area) -> Step {
-        match self.ensure(Level::BASE) {
+    pub(super) fn zero(&self, area: &Area, found: &Found) -> Step {
+        match self.ensure(Level::BASE, found) {
             Ok(()) => {}
             Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
             Err(NoTable::Blocked) => return Step::Again, // another CPU mapped a large leaf meanwhile
@@ -65,14 +65,14 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
 
     /// Maps a new folio of the largest order that the switches, the area and memory allow.
-    pub(super) fn anonymous(&self, area: &Area) -> Step {
+    pub(super) fn anonymous(&self, area: &Area, found: &Found) -> Step {
         let allowed = self.policy.allowed(area.flags, self.space.thp_off());
         let orders = allowed.with(Orders::of(Order::BASE));
         // What was too large before the face cleared a block is not tried, and counted, again.
         let cleared = self.offers.block.cleared();
         let most = cleared.unwrap_or(Order::MEGA);
         for order in orders.largest_first().filter(|order| *order <= most) {
-            let prepared = match self.prepare(area, order) {
+            let prepared = match self.prepare(area, found, order) {
                 Ok(prepared) => prepared,
                 Err(Skip::NoBlock) if self.wants_block(area, order) => {
                     return Step::Need(Need::Block(order));
@@ -144,10 +144,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
     }
 
-    fn prepare(&self, area: &Area, order: Order) -> Result<Prepared, Skip> {
+    fn prepare(&self, area: &Area, found: &Found, order: Order) -> Result<Prepared, Skip> {
         let range = fitting(order, self.va, area.range).ok_or(Skip::Unsuitable)?;
         let level = Self::level_of(order);
-        if !self.is_empty(range, level) {
+        if !self.is_empty(range, level, found) {
             return Err(Skip::Unsuitable);
         }
         let (pages, me) = (order.pages().get(), self.stock.machine.me());
@@ -156,7 +156,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if !is_short && !self.space.admits(pages) {
             return Err(Skip::NoCharge); // before it is cleared in vain
         }
-        self.ensure(level).map_err(|why| match why {
+        self.ensure(level, found).map_err(|why| match why {
             NoTable::Blocked => Skip::Unsuitable,
             NoTable::Record(why) => why.into(),
         })?;
@@ -194,19 +194,21 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         Ok(Prepared { claim, range, deposit })
     }
 
-    /// A look without a lock at whether a range is empty, so that no folio is prepared in vain.
-    fn is_empty(&self, range: VaRange, level: Level) -> bool {
-        let found = self.view.walk(range.start());
-        match found.entry {
-            Entry::None if found.level > Level::BASE => true,
-            _ if level > Level::BASE => found.level >= level && found.entry == Entry::None,
-            _ => (0..range.pages().get())
-                .all(|n| self.view.walk(range.start().add(n * FRAME_BYTES)).entry == Entry::None),
+    /// A look without a lock at whether a range is empty, so that no folio is prepared in vain: the page accessed, for which
+    /// nothing was `found`, is.
+    fn is_empty(&self, range: VaRange, level: Level, found: &Found) -> bool {
+        match (found.level > Level::BASE, level > Level::BASE) {
+            (true, _) => true, // no table is there yet, nor anything that it would hold
+            (false, true) => false,
+            (false, false) => range.pages().get() == 1 || self.view.is_empty(range),
         }
     }
 
-    /// Makes the tables down to `level`.
-    pub(super) fn ensure(&self, level: Level) -> Result<(), NoTable> {
+    /// Makes the tables down to `level`, if what was `found` stands above.
+    pub(super) fn ensure(&self, level: Level, found: &Found) -> Result<(), NoTable> {
+        if found.level <= level {
+            return Ok(());
+        }
         let mut spare = Spare::new();
         let done = loop {
             match self.view.ensure(self.va, level, &mut spare) {

@@ -156,7 +156,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         let mut offer = offer;
         let expected = if found.level == level { found.word } else { 0 };
-        let step = match self.ensure(level) {
+        let step = match self.ensure(level, found) {
             Err(NoTable::Record(why)) => Step::Done(Self::refusal(why)),
             Err(NoTable::Blocked) => Step::Again,
             Ok(()) => match self.view.agree(&self.seen(area, level, expected)) {

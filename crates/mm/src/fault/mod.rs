@@ -178,7 +178,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Runs the fault to its end. The caller is in a reader's section.
     pub(crate) fn run(&self) -> Result<Outcome, Need> {
         loop {
-            let Some(area) = self.space.areas.find(self.stock.machine, self.va) else {
+            let Some(area) = self.view.area(self.va) else {
                 return Ok(Outcome::Refused(Refusal::NoArea(self.va)));
             };
             if !grants(area.flags, self.access) {
@@ -205,8 +205,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Entry::None if area.flags.has(Flags::USERFAULT) => {
                 Step::Done(Outcome::Userfault(self.va))
             }
-            Entry::None if self.access == Access::Write => self.anonymous(area),
-            Entry::None => self.zero(area),
+            Entry::None if self.access == Access::Write => self.anonymous(area, found),
+            Entry::None => self.zero(area, found),
             Entry::Leaf { attrs, .. }
                 if self.access == Access::Write && !attrs.has(Attrs::WRITE) =>
             {

@@ -18,7 +18,7 @@
 use super::area::{Area, AreaLimit, Flags};
 use super::node::{Node, Rank};
 use crate::stock::{Charge, NoRecord, Stock, words};
-use crate::sync::{AtomicU64, Ordering, Sequence};
+use crate::sync::{AtomicU64, Edition, Ordering, Sequence};
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Frame, Order, Va, VaRange};
@@ -67,9 +67,16 @@ impl Areas {
 
     /// The area that contains `va`.
     pub(crate) fn find(&self, machine: &impl Machine, va: Va) -> Option<Area> {
-        self.sequence
-            .read(machine, || self.before(machine, va))
-            .filter(|area| area.range.contains(va))
+        self.find_edition(machine, va).0
+    }
+    /// The same, and the edition of the areas in which it was found.
+    pub(super) fn find_edition(&self, machine: &impl Machine, va: Va) -> (Option<Area>, Edition) {
+        let (before, edition) = self.sequence.read_edition(machine, || self.before(machine, va));
+        (before.filter(|area| area.range.contains(va)), edition)
+    }
+    /// Whether the areas are still those of an edition.
+    pub(super) fn are_at(&self, edition: Edition) -> bool {
+        self.sequence.is_at(edition)
     }
     /// The first area that ends above `va`.
     pub(crate) fn at_or_after(&self, machine: &impl Machine, va: Va) -> Option<Area> {

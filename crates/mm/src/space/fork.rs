@@ -12,7 +12,7 @@ use crate::flush::Gather;
 use crate::frame::Claim;
 use crate::stock::{OverLimit, Stock, record};
 use crate::sync::Ordering;
-use crate::table::{Attrs, Blocked, Entry, Gap, Locked, Missing, Paging, Slot, Spare, Tables};
+use crate::table::{Attrs, Blocked, Entry, Gap, Locked, Paging, Slot, Spare, Tables};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{FRAME_BYTES, Level, Va, VaRange};
 
@@ -101,39 +101,31 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         va: Va,
         end: Va,
     ) -> Result<Va, RangeError> {
-        let found = self.from.walk(va);
-        match found.entry {
-            Entry::None if found.level > Level::BASE => return Ok(behind(va, found.level).min(end)),
-            Entry::Leaf { .. } if found.level > Level::BASE => {
-                return self.leaf(gather, spare, va, found.level);
+        let locked = match self.from.lock(va, Level::BASE) {
+            Ok(locked) => locked,
+            Err(missing) if missing.what == Gap::Leaf => {
+                return self.leaf(gather, spare, va, missing.level);
             }
-            Entry::Soft(_) if found.level > Level::BASE => {
-                let missing = Missing { level: found.level, what: Gap::Soft };
-                let waits = is_breaking(self.stock, &self.from, va, &missing);
-                return Ok(if waits { va } else { behind(va, found.level).min(end) });
-            }
-            _ => {}
+            Err(missing) if is_breaking(self.stock, &self.from, va, &missing) => return Ok(va),
+            Err(missing) => return Ok(behind(va, missing.level).min(end)),
+        };
+        // The parent's lock, then the child's, which nobody else reaches.
+        let Ok(copy) = self.to.lock(va, Level::BASE) else {
+            drop(locked); // memory is taken without locks (G8)
+            self.ensure(spare, va, Level::BASE)?;
+            return Ok(va);
+        };
+        let stop = behind(va, Level::MEGA).min(end);
+        let mut broken = Broken::none();
+        let reached = self.entries(gather, &mut broken, (&locked, &copy), (va, stop))?;
+        drop(copy);
+        let full = gather.is_full();
+        let met = locked.let_go();
+        broken.mend(gather, &self.from, (va, Level::BASE));
+        if reached < stop && !full {
+            met.wait(); // an entry is being replaced (table::I9)
         }
-        // Memory first, then the locks (G8): the parent's, then the child's, which nobody else reaches.
-        self.ensure(spare, va, Level::BASE)?;
-        match self.from.lock(va, Level::BASE) {
-            Ok(locked) => {
-                let copy = self.to.lock(va, Level::BASE).expect("just made, and the child's alone");
-                let stop = behind(va, Level::MEGA).min(end);
-                let mut broken = Broken::none();
-                let reached = self.entries(gather, &mut broken, (&locked, &copy), (va, stop))?;
-                drop(copy);
-                let full = gather.is_full();
-                let met = locked.let_go();
-                broken.mend(gather, &self.from, (va, Level::BASE));
-                if reached < stop && !full {
-                    met.wait(); // an entry is being replaced (table::I9)
-                }
-                Ok(reached)
-            }
-            Err(missing) if missing.what == Gap::None => Ok(behind(va, missing.level).min(end)),
-            Err(_) => Ok(va),
-        }
+        Ok(reached)
     }
 
     fn entries(

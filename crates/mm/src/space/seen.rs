@@ -25,7 +25,9 @@ use super::record::Space;
 use super::split_leaf;
 use crate::flush::{Gather, Used};
 use crate::stock::Stock;
+use crate::sync::Edition;
 use crate::table::{Blocked, Entry, Found, Locked, Paging, Slot, Slots, Soft, Spare, Tables};
+use core::cell::Cell;
 use foliant_machine::{Machine, Replace};
 use foliant_units::{Level, Va, VaRange};
 
@@ -34,6 +36,8 @@ pub(crate) struct View<'v, 'm, M: Machine, P: Paging> {
     stock: &'v Stock<'m, M, P>,
     space: &'v Space,
     tables: Tables<'m, M, P>,
+    /// Of the areas, when one was last looked up here.
+    edition: Cell<Edition>,
 }
 
 /// What a decision to write was made on.
@@ -72,11 +76,21 @@ pub(crate) struct Agreed<'v, 'm, M: Machine, P: Paging> {
 
 impl<'v, 'm, M: Machine, P: Paging> View<'v, 'm, M, P> {
     pub(crate) fn new(stock: &'v Stock<'m, M, P>, space: &'v Space) -> Self {
-        View { stock, space, tables: space.tables(stock) }
+        View { stock, space, tables: space.tables(stock), edition: Cell::default() }
+    }
+    /// The area that contains `va`: what is decided from here on rests on it.
+    pub(crate) fn area(&self, va: Va) -> Option<Area> {
+        let (area, edition) = self.space.areas.find_edition(self.stock.machine, va);
+        self.edition.set(edition);
+        area
     }
     /// A look at the entry for `va`, without a lock.
     pub(crate) fn walk(&self, va: Va) -> Found {
         self.tables.walk(va)
+    }
+    /// Whether nothing is in a range, without a lock.
+    pub(crate) fn is_empty(&self, range: VaRange) -> bool {
+        self.tables.leaves(range).next().is_none()
     }
     /// Makes the tables for `va` down to the one with entries of `level`.
     pub(crate) fn ensure(&self, va: Va, level: Level, spare: &mut Spare) -> Result<(), Blocked> {
@@ -100,7 +114,8 @@ impl<'v, 'm, M: Machine, P: Paging> View<'v, 'm, M, P> {
         agrees.then_some(Agreed { view: self, locked, slots, va: seen.va })
     }
     fn is_still(&self, seen: &Seen<'_>) -> bool {
-        self.space.areas.find(self.stock.machine, seen.va) == Some(*seen.area)
+        self.space.areas.are_at(self.edition.get())
+            || self.space.areas.find(self.stock.machine, seen.va) == Some(*seen.area)
     }
     /// W3.
     fn is_settled(&self) -> bool {

@@ -22,6 +22,15 @@ pub(super) enum Guards {
     Put,
 }
 
+/// Who needs the tables for a stretch of addresses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    /// An area lies there.
+    Area,
+    /// Nobody, if they are empty.
+    Nobody,
+}
+
 /// A guard.
 const GUARD: u64 = Soft { kind: SoftKind::Guard, payload: 0 }.word();
 
@@ -210,30 +219,42 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         let mut level = Level::BASE;
         while level < P::TOP {
             let span = level.up().span();
-            let mut va = range.start().align_down(span);
+            let (mut va, mut needed) = (range.start().align_down(span), true);
             while va < range.end() {
-                va = self.table(gather, va, level, prune);
+                let (next, needs) = self.table(gather, va, level, prune);
+                (va, needed) = (next, needed && needs == Needs::Area);
                 steps.take_flushed(gather, self.stock.machine, 1);
+            }
+            if needed {
+                return; // an area lies in what each of them covers, so one lies in what those above cover
             }
             level = level.up();
         }
     }
 
-    fn table(&self, gather: &mut Gather<'z, 'm, M, P>, va: Va, level: Level, prune: Prune) -> Va {
+    /// Removes the one table of `level` that covers `va`, if there is one that nobody needs. Says where the next one begins.
+    fn table(
+        &self,
+        gather: &mut Gather<'z, 'm, M, P>,
+        va: Va,
+        level: Level,
+        prune: Prune,
+    ) -> (Va, Needs) {
         let next = behind(va, level.up());
         let found = self.tables.walk(va);
         if found.level > level {
-            return behind(va, found.level).max(next); // nothing that deep here
+            return (behind(va, found.level).max(next), Needs::Nobody); // nothing that deep here
         }
         let covered = VaRange::new(va, next).expect("next lies behind");
-        if self.space.areas.overlapping(self.stock.machine, covered).next().is_none() {
-            let _ = gather.room(2);
-            if let Ok(table) = self.tables.detach(va, level, prune) {
-                self.space.charge.uncharge_records(self.stock.machine.me(), 1);
-                gather.remove_table(table);
-            }
+        if self.space.areas.overlapping(self.stock.machine, covered).next().is_some() {
+            return (next, Needs::Area);
         }
-        next
+        let _ = gather.room(2);
+        if let Ok(table) = self.tables.detach(va, level, prune) {
+            self.space.charge.uncharge_records(self.stock.machine.me(), 1);
+            gather.remove_table(table);
+        }
+        (next, Needs::Nobody)
     }
 }
 

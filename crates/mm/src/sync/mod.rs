@@ -32,7 +32,7 @@ mod loom_tests;
 pub(crate) use grace::{Grace, GraceSlot};
 pub(crate) use outside::Outside;
 pub(crate) use patient::Patient;
-pub(crate) use sequence::Sequence;
+pub(crate) use sequence::{Edition, Sequence};
 pub(crate) use spin::{Held, Long, Spin};
 pub(crate) use steps::{Inside, Place};
 

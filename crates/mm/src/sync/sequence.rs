@@ -13,20 +13,36 @@ pub(crate) struct Sequence {
     count: AtomicU64,
 }
 
+/// A state of the structure between two writers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Edition(u64);
+
 impl Sequence {
     /// Runs `look` until no writer was at work meanwhile. `look` must end on any mixture of old and new.
-    pub(crate) fn read<R>(&self, cpus: &impl Cpus, mut look: impl FnMut() -> R) -> R {
+    pub(crate) fn read<R>(&self, cpus: &impl Cpus, look: impl FnMut() -> R) -> R {
+        self.read_edition(cpus, look).0
+    }
+    /// The same, and which edition that was of.
+    pub(crate) fn read_edition<R>(
+        &self,
+        cpus: &impl Cpus,
+        mut look: impl FnMut() -> R,
+    ) -> (R, Edition) {
         loop {
             let before = self.count.load(Ordering::Acquire);
             if before & 1 == 0 {
                 let seen = look();
                 fence(Ordering::Acquire);
                 if self.count.load(Ordering::Relaxed) == before {
-                    return seen;
+                    return (seen, Edition(before));
                 }
             }
             cpus.relax();
         }
+    }
+    /// Whether no writer has begun since `edition` was read.
+    pub(crate) fn is_at(&self, edition: Edition) -> bool {
+        self.count.load(Ordering::Acquire) == edition.0
     }
     /// Runs `change` as a writer; the caller holds the lock that excludes other writers (Q2).
     pub(crate) fn write<R>(&self, change: impl FnOnce() -> R) -> R {
