@@ -133,7 +133,7 @@ impl<'m> Folios<'m> {
     }
 
     /// The section of a block that is named from outside.
-    #[inline]
+    #[inline(always)]
     fn named(&self, frame: Frame, order: Order) -> Result<(usize, &Section<'m>), Misuse> {
         if !frame.is_aligned(order.pages()) {
             return Err(Misuse::Misaligned { frame, order });

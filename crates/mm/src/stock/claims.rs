@@ -27,8 +27,8 @@ impl error::Error for NoBlock {}
 enum Left {
     /// Somebody keeps it.
     Some,
-    /// Nobody does: the caller ends it.
-    Nothing,
+    /// Nobody does: the caller ends what it is.
+    Nothing(Identity),
     /// Nobody does, and its memory is broken: it stays as it is, for good.
     Broken,
 }
@@ -161,18 +161,14 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn delist(&self, head: Frame, entries: u64) -> Option<Claim> {
         let identity = self.identity(head);
         match self.count_down(head, identity, References::of_entries(entries)) {
-            Left::Nothing => Some(self.end_folio(head, identity.order())),
+            Left::Nothing(last) => Some(self.end_folio(head, last)),
             Left::Some | Left::Broken => None,
         }
     }
     /// The memory of an anonymous folio that nobody keeps and nobody can: the caller counted it down, or froze it.
-    pub(super) fn end_folio(&self, head: Frame, order: Order) -> Claim {
-        let identity = self.identity(head);
-        assert_eq!(
-            (identity.kind(), identity.order()),
-            (Kind::Anon, order),
-            "{head:?} is no such folio"
-        );
+    pub(super) fn end_folio(&self, head: Frame, identity: Identity) -> Claim {
+        let order = identity.order();
+        assert_eq!(identity.kind(), Kind::Anon, "{head:?} is no folio");
         self.uncount_folio(head, identity);
         let frames = FrameRange::new(head, order.pages()).expect("a folio lies in memory");
         self.set_identities(head, frames.pages().get(), Identity::PLAIN);
@@ -199,7 +195,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let mut gone = 0;
         let page = Identity::new(Kind::Kernel, Order::BASE);
         for frame in frames.iter() {
-            if self.count_down(frame, page, References::of_entries(1)) == Left::Nothing {
+            let left = self.count_down(frame, page, References::of_entries(1));
+            if matches!(left, Left::Nothing(_)) {
                 gone += 1;
                 continue;
             }
@@ -275,11 +272,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             (Left::Some, _) => {}
             (_, Kind::Huge) => self.hand_back(head, identity.order()), // its pool looks for broken ones
             (Left::Broken, _) => {}
-            (Left::Nothing, Kind::Kernel) => self.release_kernel(head, 1),
-            (Left::Nothing, _) => {
-                let claim = self.end_folio(head, identity.order());
-                self.release(claim);
-            }
+            (Left::Nothing(_), Kind::Kernel) => self.release_kernel(head, 1),
+            (Left::Nothing(last), _) => self.release(self.end_folio(head, last)),
         }
     }
     /// Drops references, and says what is left. But for a freeze nothing else ends the last one: so there is one who ends the
@@ -300,11 +294,11 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             if !self.replace_references(head, before.word(), left.word()) {
                 continue;
             }
-            return match left {
-                References::NONE if self.identity(head).has(Flag::Poisoned) => Left::Broken,
-                References::NONE => Left::Nothing,
-                _ => Left::Some,
-            };
+            if left != References::NONE {
+                return Left::Some;
+            }
+            let last = self.identity(head);
+            return if last.has(Flag::Poisoned) { Left::Broken } else { Left::Nothing(last) };
         }
     }
 }

@@ -212,6 +212,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Takes back the memory of a frozen folio that is elsewhere by now.
     pub(crate) fn delist_frozen(&self, frozen: Frozen) -> Claim {
-        self.end_folio(frozen.head, frozen.order)
+        let identity = self.identity(frozen.head);
+        assert_eq!(identity.order(), frozen.order, "a frozen folio stays what it is");
+        self.end_folio(frozen.head, identity)
     }
 }
