@@ -208,7 +208,9 @@ impl Seat {
             Op::Split => match splits::whole(&mut self.rng, &self.window) {
                 Some(whole) => self.collapse(world, &whole),
                 None => {
-                    let (id, va) = (self.known().id, self.target());
+                    // Half of the time what is anybody's: its owner uses it meanwhile.
+                    let (id, own) = (self.known().id, self.rng.once_in(2));
+                    let va = if own { self.target() } else { self.any_page() };
                     splits::split(world, &mut self.rng, id, va);
                 }
             },

@@ -361,7 +361,8 @@ unsafe impl Around for Saboteur<'_> {
         unsafe { self.sim.clear(pa, bytes, warmth) }
     }
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
-        let huge = bytes >= Level::MEGA.span();
+        // A huge page is copied in parts, so that others run in between.
+        let huge = bytes.get() >= Level::MEGA.span().get() / 8;
         let copied = Copied { from, to, bytes };
         if self.strikes_at(Plant::LateCopy, &MOVES) {
             self.at(&MOVES, |job| job.late.push(copied));

@@ -160,9 +160,13 @@ impl Seat {
         }
     }
 
+    /// A page of any seat's window.
+    pub(crate) fn any_page(&mut self) -> u64 {
+        (self.all.start + self.rng.below(self.all.end - self.all.start)) * FRAME_BYTES
+    }
     /// Loads a word of another seat's window in a private space: nobody else is there.
     pub(crate) fn peek<P: Paging>(&mut self, world: &World<'_, P>) {
-        let page = self.all.start + self.rng.below(self.all.end - self.all.start);
+        let page = self.any_page() / FRAME_BYTES;
         let va = page * FRAME_BYTES + *self.rng.pick(&WORDS);
         let at = self.at;
         if self.window.contains(&page) || !self.spaces[at].private {

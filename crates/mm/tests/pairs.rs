@@ -349,6 +349,16 @@ fn pairs_that_meet_at_some_steps() {
     tally.judge();
 }
 
+/// A folio is moved whose entry has just been moved: a CPU may have it cached at the address that it left.
+#[test]
+fn finding_t_a_moved_entry_and_its_moved_folio_meet_at_every_step() {
+    let mut tally = Tally::default();
+    for stage in Stage::all().filter(|stage| !stage.is_shared) {
+        tally.pair(stage, [Op::Move, Op::Relocate], 1..);
+    }
+    tally.judge();
+}
+
 /// Each pair at each step. `FOLIANT_FIRST=Fork` takes the pairs that begin with it only.
 #[test]
 #[ignore = "takes hours: cargo test --release -p foliant --test pairs -- --ignored"]

@@ -196,8 +196,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         }
     }
 
-    /// Has the coming flush cover all of the target if another gather of it is pending: for who was led to a table by an
-    /// entry that the other one replaced, and would free what the old entry still reaches.
+    /// Has the coming flush cover all of the target if another gather of it is pending: for who frees what an entry that the other
+    /// one took out or replaced may still reach.
     pub(crate) fn cover_others(&mut self) {
         if self.pending == Pending::Yes && self.target.is_pending(1) {
             self.list.widen();

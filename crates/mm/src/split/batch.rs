@@ -71,7 +71,7 @@ impl<'s, 'm, M: Machine, P: Paging> Batch<'s, 'm, M, P> {
                 Next::On
             });
             match ran {
-                Ran::Paused => gather.flush(),
+                Ran::Paused => flush(gather),
                 Ran::Done => return,
             }
         }
@@ -92,7 +92,7 @@ impl<'s, 'm, M: Machine, P: Paging> Batch<'s, 'm, M, P> {
         });
         if known.is_none() {
             if let Some(mut old) = self.open[at].take() {
-                old.gather.flush();
+                flush(&mut old.gather);
             }
             let gather = Gather::new(self.stock, &pin.member().target);
             self.open[at] = Some(Open { gather, pin: pin.clone() });
@@ -103,11 +103,20 @@ impl<'s, 'm, M: Machine, P: Paging> Batch<'s, 'm, M, P> {
     /// Flushes all that was taken so far. No lock is held.
     pub(crate) fn flush(&mut self) {
         // All are asked before the first one is waited for.
-        self.open.iter_mut().flatten().for_each(|open| open.gather.issue());
+        self.open.iter_mut().flatten().for_each(|open| {
+            open.gather.cover_others(); // T7
+            open.gather.issue();
+        });
         for mut open in self.open.iter_mut().filter_map(Option::take) {
             open.gather.flush();
         }
     }
+}
+
+/// Ends every translation to what was taken (T7).
+fn flush<M: Machine, P: Paging>(gather: &mut Gather<'_, '_, M, P>) {
+    gather.cover_others();
+    gather.flush();
 }
 
 /// Counts an entry that names `pages` from `first` on for each piece.

@@ -23,6 +23,8 @@
 //! - T4. Migration entries are counted as the leaves were, by folio and space, until they are leaves again.
 //! - T5. No memory is needed after the first entry was taken, so a split cannot fail for lack of it.
 //! - T6. What was taken is put back by the one who took it. It waits for nobody who waits for migration entries: no writer of a space, no reader's section.
+//! - T7. An entry may have been moved from another address a moment ago, and the mover of entries not have flushed that one yet: so where
+//!   a flush is pending in a space, this one covers all of it.
 //!
 //! **Late observers** (G5). A flush is pending only while the entries that it is for are migration entries. Whoever wants to
 //! conclude something from such an entry, in a fault, unmap, protect, remap, advice or fork, waits until it is a leaf again, and by
