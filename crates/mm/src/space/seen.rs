@@ -8,7 +8,8 @@
 //! A fault holds no writer's lock, so what it decided on may be over when it writes. The word alone does not tell: an area that
 //! lost a right need not have changed it, and after an unmap and a map the same word may stand in another area. Therefore a
 //! fault has the tables of its space as a [`View`], which looks and makes tables, and locks one only for who says what it [`Seen`]:
-//! what comes back is [`Agreed`], the one way by which a fault writes.
+//! what comes back is [`Agreed`], the one way by which a fault writes. Most of the time nobody has changed the areas meanwhile: they are
+//! still of the edition that was read (`sync::Edition`), and nothing is looked up again.
 //!
 //! **Invariants**
 //! - W1. Under the lock that an `Agreed` holds, the area that the address lies in is the one that was seen, and its words are those that were seen, but
