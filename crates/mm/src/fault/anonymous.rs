@@ -14,6 +14,8 @@ use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, VaRange};
 enum Skip {
     /// It does not fit, or something is mapped in its range.
     Unsuitable,
+    /// Something is in the way of its table that was not there before.
+    Changed,
     /// No block.
     NoBlock,
     /// The charge was refused.
@@ -77,6 +79,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 Err(Skip::NoBlock) if self.wants_block(area, order) => {
                     return Step::Need(Need::Block(order));
                 }
+                Err(Skip::Changed) => return Step::Again,
                 Err(Skip::Uncleared(touched)) => return Step::Need(Need::Zeros(touched)),
                 Err(skip) => {
                     self.count_skip(order, &skip);
@@ -135,7 +138,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     fn count_skip(&self, order: Order, skip: &Skip) {
         match skip {
-            Skip::Unsuitable | Skip::Uncleared(_) => {}
+            Skip::Unsuitable | Skip::Changed | Skip::Uncleared(_) => {}
             Skip::NoBlock => self.stock.count_size(order, SizeEvent::AnonFaultFallback),
             Skip::NoCharge => {
                 self.stock.count_size(order, SizeEvent::AnonFaultFallback);
@@ -157,7 +160,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return Err(Skip::NoCharge); // before it is cleared in vain
         }
         self.ensure(level, found).map_err(|why| match why {
-            NoTable::Blocked => Skip::Unsuitable,
+            NoTable::Blocked => Skip::Changed,
             NoTable::Record(why) => why.into(),
         })?;
         let (claim, contents) = self.claim(order).map_err(|_| Skip::NoBlock)?;

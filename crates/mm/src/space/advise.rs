@@ -162,7 +162,9 @@ fn guard<'s, 'm, M: Machine, P: Paging>(
                 // A leaf that is being replaced, unless it is over by now.
                 tables.lock(va, level).into_iter().for_each(|locked| locked.let_go().wait());
             }
-            Err(Blocked::Refused(why)) => panic!("{range:?} was checked, and yet: {why}"),
+            Err(why @ (Blocked::Refused(_) | Blocked::Pending(_))) => {
+                panic!("{range:?} was checked, and yet: {why}")
+            }
         }
     }
     stock.drain_charged(&space.charge, &mut spare);

@@ -16,7 +16,7 @@
 //!   for what walkers set on their own.
 //! - W2. Whoever changes an area's rights or takes it out changes the area first and its entries behind (S1), and waits for
 //!   entries that are being replaced (S6). So what is written on agreed ground is seen by whoever changes the area later.
-//! - W3. An empty entry is filled only where no flush is pending, on a machine that breaks before it makes: it may be one that is being
+//! - W3. An empty entry is filled, by a page or a table, only where no flush is pending, on a machine that breaks before it makes: it may be one that is being
 //!   broken (flush::F2).
 //!
 //! **Not here**: operations that hold the space's writer. Areas do not change under them.
@@ -95,7 +95,7 @@ impl<'v, 'm, M: Machine, P: Paging> View<'v, 'm, M, P> {
     }
     /// Makes the tables for `va` down to the one with entries of `level`.
     pub(crate) fn ensure(&self, va: Va, level: Level, spare: &mut Spare) -> Result<(), Blocked> {
-        self.tables.ensure(va, level, spare)
+        self.tables.ensure_settled(va, level, spare, &|| self.is_settled())
     }
     /// Takes the leaf at `va` apart. Its parts say what it said, so nothing has to be agreed on.
     pub(crate) fn split(&self, va: Va, level: Level) {

@@ -75,6 +75,8 @@ pub enum Blocked {
     Leaf(Level),
     /// A software word of this level is in the way.
     Soft(Level),
+    /// What was in an empty word of this level is not flushed yet.
+    Pending(Level),
     /// The request itself was wrong.
     Refused(Refused),
 }
@@ -177,8 +179,20 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
 impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
     /// Makes the tables exist down to the one that holds entries of `level` for `va`.
     ///
-    /// Needs no flush: a word that was 0 is not cached (machine::M2).
+    /// Needs no flush: a word that was 0 is not cached (machine::M2). On a machine that breaks before it makes that is so once
+    /// what was in it before is flushed; the caller knows that nothing is pending there.
     pub fn ensure(&self, va: Va, level: Level, spare: &mut Spare) -> Result<(), Blocked> {
+        self.ensure_settled(va, level, spare, &|| true)
+    }
+    /// The same for one that does not know: `is_settled` says whether a flush is pending, under the lock that the word was
+    /// emptied under.
+    pub(crate) fn ensure_settled(
+        &self,
+        va: Va,
+        level: Level,
+        spare: &mut Spare,
+        is_settled: &impl Fn() -> bool,
+    ) -> Result<(), Blocked> {
         self.check_va(va).map_err(Blocked::Refused)?;
         if level > P::TOP {
             return Err(Blocked::Refused(Refused::Level(level)));
@@ -192,31 +206,38 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
                 Entry::Leaf { .. } => return Err(Blocked::Leaf(spot.level)),
                 Entry::Soft(_) => return Err(Blocked::Soft(spot.level)),
                 Entry::Table(_) => {}
-                Entry::None => self.install(va, &spot, spare)?,
+                Entry::None => self.install(va, &spot, spare, is_settled)?,
             }
         }
     }
     /// Hangs a table into the empty word of `spot`, unless somebody else does so first.
-    fn install(&self, va: Va, spot: &Spot, spare: &mut Spare) -> Result<(), Blocked> {
+    fn install(
+        &self,
+        va: Va,
+        spot: &Spot,
+        spare: &mut Spare,
+        is_settled: &impl Fn() -> bool,
+    ) -> Result<(), Blocked> {
         let made = spot.level.down().expect("a missing table is above the base");
         let claim = spare.pop().ok_or(Blocked::NeedTable(made))?;
         let word = P::table(claim.frame().pa());
         let done = match spot.above {
-            None => spot.table.word(spot.slot).swap(self.machine, 0, word).is_ok(),
+            None => Ok(spot.table.word(spot.slot).swap(self.machine, 0, word).is_ok()),
             Some(above) => match Locked::acquire(*self, va, spot, above) {
-                Some(lock) if lock.get(spot.slot) == 0 => {
+                Some(lock) if lock.get(spot.slot) == 0 && is_settled() => {
                     lock.put(spot.slot, word);
-                    true
+                    Ok(true)
                 }
-                _ => false,
+                Some(lock) if lock.get(spot.slot) == 0 => Err(Blocked::Pending(spot.level)),
+                _ => Ok(false),
             },
         };
-        if done {
+        if done == Ok(true) {
             TableAt::claimed(claim);
         } else {
             spare.push(claim).expect("it was popped just now");
         }
-        Ok(())
+        done.map(|_| ())
     }
     /// Locks the table that holds the entries of `level` for `va`.
     #[inline]
@@ -265,6 +286,9 @@ impl fmt::Display for Blocked {
             Blocked::NeedTable(level) => write!(f, "a table of level {} is missing", level.0),
             Blocked::Leaf(level) => write!(f, "a leaf of level {} is in the way", level.0),
             Blocked::Soft(level) => write!(f, "a software word of level {} is in the way", level.0),
+            Blocked::Pending(level) => {
+                write!(f, "what an empty word of level {} said is not flushed yet", level.0)
+            }
             Blocked::Refused(refused) => refused.fmt(f),
         }
     }
