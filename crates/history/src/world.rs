@@ -75,6 +75,8 @@ pub(crate) struct World<'m, P: Paging> {
     pub(crate) mm: Mm<'m, P>,
     notes: Mutex<Notes>,
     stop: AtomicBool,
+    /// Whether what the seats know is not true any more, by no fault of the manager.
+    given_up: AtomicBool,
     clock: AtomicU64,
     added: AtomicBool,
     contents: Contents,
@@ -158,6 +160,7 @@ impl<'m, P: Paging> World<'m, P> {
             mm,
             notes: Mutex::default(),
             stop: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
             clock: AtomicU64::new(1),
             added: AtomicBool::new(false),
             finished: AtomicBool::new(false),
@@ -207,8 +210,16 @@ impl<'m, P: Paging> World<'m, P> {
     pub(crate) fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
+    /// Ends the history soon. What its seats know of their memory is not true any more.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
+    }
     /// Notes that something is wrong, and ends the history soon.
     pub(crate) fn wrong(&self, checker: &'static str, text: String) {
+        if self.given_up.load(Ordering::Relaxed) {
+            return;
+        }
         let mut notes = self.notes();
         if notes.findings.len() < FINDINGS_MAX {
             notes.findings.push(Finding { checker, text });
