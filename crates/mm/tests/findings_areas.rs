@@ -267,6 +267,32 @@ fn finding_k_a_limited_space_takes_no_tables_beyond_its_limit() {
     finish(&sim, &mm, &[id]);
 }
 
+/// A space is filled up to its limit with areas and pages. All of it can be given back, area by area.
+#[test]
+fn finding_k_a_space_at_its_limit_gives_back_what_it_has() {
+    for limit in (6..60).map(Pages::new) {
+        let sim = sim(1, 64);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let id = mm.create(Some(limit)).unwrap();
+        mm.switch(Some(id)).unwrap();
+        let page = |n: u64| range(BASE + n * 4096, 4096);
+        let map = |n: &u64| {
+            let place = Place::NoReplace(page(*n).start());
+            let bytes = Bytes::new(4096);
+            let flags = Flags::READ_WRITE;
+            mm.map(id, &MapRequest { place, bytes, flags, tag: n % 2 }).is_ok()
+        };
+        let areas = (0..4000).take_while(map).count() as u64;
+        let touched = |n: &u64| mm.fault(id, page(*n).start(), Access::Write) != Outcome::OverLimit;
+        let pages = (0..areas).take_while(touched).count();
+        assert!(areas == 4000 || pages < areas as usize, "{limit:?} is not reached");
+        for n in (0..areas).rev() {
+            assert_eq!(mm.unmap(id, page(n)), Ok(()), "area {n} of {areas}, {limit:?}");
+        }
+        finish(&sim, &mm, &[id]);
+    }
+}
+
 /// Whatever a space with a limit does, refused or not, it is charged for what it has, and what is refused leaves nothing behind.
 #[test]
 fn finding_k_each_operation_is_charged_and_leaves_no_trace_when_refused() {

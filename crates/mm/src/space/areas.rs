@@ -390,6 +390,11 @@ impl Areas {
             None => self.after(machine, va),
         }
     }
+    /// Whether `range` begins or ends within an area: then a change of it needs nodes ([`prepare`](Self::prepare)).
+    pub(super) fn is_cut(&self, machine: &impl Machine, range: VaRange) -> bool {
+        let inside = |va| self.find(machine, va).is_some_and(|area| area.range.start() < va);
+        inside(range.start()) || inside(range.end())
+    }
     /// Makes `va` a boundary.
     fn cut(&self, machine: &impl Machine, va: Va) {
         let Some(area) = self.before(machine, va).filter(|a| a.range.contains(va)) else { return };

@@ -364,7 +364,12 @@ pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
 ) -> Result<Remains<'s, 'm, M, P>, RangeError> {
     huge::whole(stock, space, range)?;
     space.areas.admit(stock.machine, range, |_| None, None, 0)?;
-    space.areas.prepare(stock, &space.charge)?;
+    // Memory may be what the caller lacks: areas that go as a whole need none.
+    if let Err(why) = space.areas.prepare(stock, &space.charge)
+        && space.areas.is_cut(stock.machine, range)
+    {
+        return Err(why.into());
+    }
     Ok(clear_prepared(stock, space, range, steps))
 }
 
