@@ -14,7 +14,7 @@
 //!
 //! **Invariants**
 //! - U1. A map, list or machine grows by what a file says only after its memory was taken, at what an entry costs in the worst
-//!   case: [`Map`] and [`Purse::push`] have no other way.
+//!   case: `Map` and `Purse::push` have no other way.
 //! - U2. Work is counted where it is done; between two counts lies at most one pass over what is held.
 //! - U3. A purse that is dropped gives its memory back. Work is never given back.
 //! - U4. Whether a recording is refused depends on it, the budget and the settings, not on the machine that reads it.

@@ -26,7 +26,8 @@
 //! - R4. A child stands behind its parent, before all members that are not the parent's descendants. So the descendants of a
 //!   living member are the deeper ones right behind it, and perhaps some more.
 //! - R5. A walk that sees as many entries as the folio counts has seen them all. One that does not may have missed some:
-//!   they were made meanwhile, or are being given up.
+//!   they were made meanwhile, or are being given up, or where a member ended others are taken for the birth's line. One
+//!   that looks for migration entries passes nobody over: it begins at the first member, and those that hold them stay.
 //! - R6. A pinned member is on its family's list: it is taken off when nobody has it pinned, and from the moment that it wants to leave
 //!   nobody new pins it. So whoever has a member pinned finds the one behind it under the family's lock.
 //!

@@ -21,7 +21,7 @@ enum Leg {
 
 /// The spaces that may map the folio at `head`, each pinned: first the one that it was born in and its descendants, then all
 /// the others. Most folios are found at once, so who looks for a number of entries stops at that (R5). Where spaces end
-/// meanwhile, one may come twice. The caller holds the folio, and has made `taken` of its entries migration entries, which keep
+/// meanwhile, one may come twice; those of the line do where `taken` is more than 0. The caller holds the folio, and has made `taken` of its entries migration entries, which keep
 /// the family there as entries that are counted do.
 pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
@@ -57,7 +57,8 @@ pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
             let is_behind = is_birth || depth.is_some_and(|depth| member.depth() > depth);
             match leg {
                 Leg::Line if !is_behind => (at, leg) = (None, Leg::All),
-                Leg::All if is_birth => leg = Leg::Again,
+                // Who has taken entries misses none: a member that ended meanwhile may have stood between the line and others (R5).
+                Leg::All if is_birth && taken == 0 => leg = Leg::Again,
                 Leg::Again if is_behind => {}
                 Leg::Again => {
                     leg = Leg::All;

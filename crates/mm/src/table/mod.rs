@@ -44,7 +44,7 @@
 //!   nothing from there on, and going on from `upto` completes it.
 //! - I9. Under a table's lock nobody waits for one that may need a table's lock: not for an entry that is
 //!   out of use (its owner comes back for the lock), nor for a flush or for readers. Whoever meets such an
-//!   entry gives the lock back first: waiting takes the guard ([`Locked::let_go`]). Leaf locks, a change of the area tree and, parent before
+//!   entry gives the lock back first: waiting takes the guard (`Locked::let_go`). Leaf locks, a change of the area tree and, parent before
 //!   child, a table below are waited for; their holders come for no table that is held.
 //!
 //! **Locking.** `[c]` constant, `[l]` the table's lock. The lock of a table is a bit

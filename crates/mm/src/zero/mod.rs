@@ -15,8 +15,8 @@
 //! - Z4. No stretch is planned to be longer than the budget. A base page is cleared in one go.
 //! - Z5. Clearing takes no memory and cannot fail.
 //!
-//! - Z6. Breathing points are taken by whoever hands an [`Outside`](crate::sync::Outside) down; nobody else's clear has any. What
-//!   is cleared without is small: [`is_short`], or a few frames of records.
+//! - Z6. Breathing points are taken by whoever hands an `Outside` (`crate::sync`) down; nobody else's clear has any. What
+//!   is cleared without is small: `is_short`, or a few frames of records.
 //!
 //! **Locking**: none.
 //!
