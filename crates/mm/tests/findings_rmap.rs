@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod common;
+use common::beside::Beside;
 use common::watch::Watch;
 use common::*;
 use core::ptr::NonNull;
@@ -386,5 +387,49 @@ fn finding_s1_a_mix_of_everything_waits_for_nothing_under_a_tables_lock() {
         });
         assert_eq!(machine.found(), Vec::<String>::new(), "seed {seed}");
         finish(&machine.sim, &mm, &[id]);
+    }
+}
+
+/// A folio is named for a birth whose frame is another space's by now. Between that one and the space that maps the folio stands a
+/// third, which ends while the folio is moved: nobody behind it is passed over.
+#[test]
+fn finding_v_a_member_ends_while_entries_behind_it_are_put_back() {
+    for step in 1.. {
+        let machine = Beside::new(sim(2, 32));
+        let memory = machine.sim.config().memory.clone();
+        let mm: Mm<'_, Beside> = manager_on(&machine, &memory, Policy::BASE_ONLY);
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+        let root = mm.create(None).unwrap();
+        area(&mm, root, BASE, 4 * PAGE);
+        let birth = mm.fork(root).unwrap();
+        mm.switch(Some(birth)).unwrap();
+        store(&machine.sim, &mm, birth, BASE, 7);
+        mm.switch(None).unwrap();
+        let between = mm.fork(birth).unwrap();
+        let last = mm.fork(between).unwrap();
+        let uncle = mm.fork(root).unwrap();
+        mm.unmap(between, range(BASE, 4 * PAGE)).unwrap();
+        mm.end(birth).unwrap();
+        // As deep as the one between, and in the frame of the birth.
+        let mut others = Vec::new();
+        let heir = loop {
+            let child = mm.fork(uncle).unwrap();
+            if child.frame() == birth.frame() {
+                break child;
+            }
+            assert!(others.len() < 100, "the frame of the birth is not used again");
+            others.push(child);
+        };
+        others.into_iter().for_each(|other| mm.end(other).unwrap());
+        let frame = mm.frame_at(last, Va::new(BASE)).unwrap();
+        let end = || mm.end(between).unwrap();
+        let Some(moved) = machine.before_step(step, end, || mm.relocate(frame)) else {
+            assert!(step > 30, "{step}");
+            return;
+        };
+        assert!(moved.is_ok(), "at step {step}: {moved:?}");
+        mm.switch(Some(last)).unwrap();
+        assert_eq!(load(&machine.sim, &mm, last, BASE), 7);
+        finish(&machine.sim, &mm, &[root, uncle, heir, last]);
     }
 }
