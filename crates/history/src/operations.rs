@@ -12,7 +12,7 @@ use foliant::fault::{Global, Orders, ProcessSwitch};
 use foliant::manager::{CollapseLimits, SpaceError};
 use foliant::space::{Advice, Flags, MapError, MapRequest, Place, RangeError};
 use foliant::table::Paging;
-use foliant_units::{Bytes, FRAME_BYTES, Order, Pages, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
 
 /// Stores to a range that is collapsed afterwards.
 pub(crate) const STORES: usize = 6;
@@ -302,16 +302,12 @@ impl Seat {
         }
     }
 
-    /// Unmaps, whatever it takes: in a space at its limit the record of a cut area takes what the seat's own pages had.
+    /// Unmaps, whatever it takes.
     pub(crate) fn insist_unmap<P: Paging>(&mut self, world: &World<'_, P>, range: VaRange) {
         let mut last = None;
         for _ in 0..200 {
             match world.mm.unmap(self.known().id, range) {
                 Ok(()) => return,
-                Err(RangeError::OverLimit(_)) if self.known().limit > 0 => {
-                    self.make_room(world);
-                    last = Some(RangeError::OverLimit(Pages::new(self.known().limit)));
-                }
                 Err(error) if world.lacks(self.known().limit, error) => last = Some(error),
                 Err(error) => {
                     return world.wrong("answers", format!("unmap of {range:?}: {error}"));
@@ -319,19 +315,9 @@ impl Seat {
             }
         }
         match last {
-            // The other seats have all that the space may have, and keep it: nothing is wrong, and nothing goes on.
+            // The space has all that it may have, and the record of a cut area takes more: nothing is wrong, and nothing goes on.
             Some(RangeError::OverLimit(_)) => world.give_up(),
             _ => world.wrong("answers", format!("unmap of {range:?} never succeeds")),
-        }
-    }
-    /// Gives up what the seat's own pages hold.
-    fn make_room<P: Paging>(&mut self, world: &World<'_, P>) {
-        let mine: Vec<u64> =
-            self.known().model.pages.range(self.window.clone()).map(|(page, _)| *page).collect();
-        for page in mine {
-            if world.mm.advise(self.known().id, span(&(page..page + 1)), Advice::DontNeed).is_ok() {
-                self.model().drop_contents(&(page..page + 1));
-            }
         }
     }
 
