@@ -80,18 +80,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         offers: &Offers,
         outside: &mut Outside,
     ) -> Option<Outcome> {
-        match need {
-            Need::Zeros(touched) => {
-                self.clear_offered(offers, touched, outside);
-                return None;
-            }
-            Need::Copy => {
-                let mut offer = offers.page.take().expect("a copy is asked for with a page");
-                offer.copy(&self.stock, outside);
-                offers.page.set(Some(offer));
-                return None;
-            }
-            _ => self.withdraw_page(offers),
+        if !matches!(need, Need::Zeros(_) | Need::Copy) {
+            self.withdraw_page(offers);
         }
         match need {
             Need::Page(order, source) => match self.pools().take(order, source) {
@@ -109,7 +99,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 }
             }
             Need::Block(_) => self.stall(&offers.block, outside),
-            Need::Zeros(_) | Need::Copy => unreachable!("done above"),
+            Need::Zeros(touched) => self.clear_offered(offers, touched, outside),
+            Need::Copy => {
+                let mut offer = offers.page.take().expect("a copy is asked for with a page");
+                offer.copy(&self.stock, outside);
+                offers.page.set(Some(offer));
+            }
             Need::Wait => self.stock.machine.relax(),
         }
         None
