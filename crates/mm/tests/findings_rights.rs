@@ -30,9 +30,7 @@ fn world(replace: Replace, policy: Policy) -> World {
     config.mode = Mode::Free;
     config.rules.replace = replace;
     let machine: &'static Beside = Box::leak(Box::new(Beside::new(Sim::new(config).unwrap())));
-    let memory = machine.sim.config().memory.clone();
-    let mm: &'static Mm<'static, Beside> =
-        Box::leak(Box::new(manager_on(machine, &memory, policy)));
+    let mm: &'static Mm<'static, Beside> = Box::leak(Box::new(machine.manager(policy)));
     for n in 0..2 {
         machine.sim.on(cpu(n), || mm.online());
     }

@@ -396,8 +396,7 @@ fn finding_s1_a_mix_of_everything_waits_for_nothing_under_a_tables_lock() {
 fn finding_v_a_member_ends_while_entries_behind_it_are_put_back() {
     for step in 1.. {
         let machine = Beside::new(sim(2, 32));
-        let memory = machine.sim.config().memory.clone();
-        let mm: Mm<'_, Beside> = manager_on(&machine, &memory, Policy::BASE_ONLY);
+        let mm = machine.manager(Policy::BASE_ONLY);
         mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
         let root = mm.create(None).unwrap();
         area(&mm, root, BASE, 4 * PAGE);

@@ -571,8 +571,7 @@ fn finding_q6_the_last_kernel_addresses_are_mapped_or_refused() {
 fn finding_q6_of_two_that_map_one_kernel_range_one_is_refused() {
     for step in 1.. {
         let machine = Beside::new(sim(2, 64));
-        let memory = machine.sim.config().memory.clone();
-        let mm: Mm<'_, Beside> = manager_on(&machine, &memory, Policy::BASE_ONLY);
+        let mm = machine.manager(Policy::BASE_ONLY);
         let lent = mm.lend(Order::new(2).unwrap()).unwrap();
         let theirs = Mutex::new(None);
         let map = |va: u64| mm.map_kernel(range(va, 2 * 4096), lent, Attrs::WRITE);

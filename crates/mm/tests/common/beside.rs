@@ -4,6 +4,8 @@
 //! a thread of its own; CPU 0 goes on when that is done, or when it waits for CPU 0. So nothing of the manager has to be
 //! known here: no lock, no format, no place in the code.
 
+use super::{Mm, manager_on};
+use foliant::Policy;
 use foliant_machine::{Around, Clock, Cpus, KernelFault, KernelVa, Owner, PhysMem, Witness};
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Cpu, FrameRange, Pa, Va};
@@ -49,6 +51,11 @@ impl Beside {
             breaths: AtomicU64::new(0),
             steps: AtomicU64::new(0),
         }
+    }
+
+    /// A manager of its memory.
+    pub fn manager(&self, policy: Policy) -> Mm<'_, Beside> {
+        manager_on(self, &self.sim.config().memory, policy)
     }
 
     /// Does `work` on CPU 0, and `part` on CPU 1 from the `nth` step of it on, counted from 1. `None` where the work has
