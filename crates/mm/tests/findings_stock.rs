@@ -720,3 +720,43 @@ fn finding_q8_a_device_is_named_by_the_address_that_was_given() {
     );
     mm.vunmap(frames.start()).unwrap();
 }
+
+/// Two CPUs need the first descriptors of added memory at once, for different blocks of it: what one of them cleared for them is not
+/// needed, and goes back as memory that nobody but its clearer has touched.
+#[test]
+fn finding_w_a_block_that_is_not_needed_for_descriptors_was_never_a_record() {
+    for step in 1.. {
+        let mut config = Config::seeded(2, Bytes::new(2 * MB), 1);
+        let first = config.memory.clone();
+        let more = frames(4 << 15, 3072);
+        config.memory.push(more);
+        let machine = Beside::new(Sim::new(config).unwrap());
+        let setup = Setup { added_below: more.end(), ..Setup::of(&first, Policy::BASE_ONLY) };
+        let mm: Mm<'_, Beside> = foliant::Manager::new(&machine, &setup).unwrap();
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+        let id = mm.create(None).unwrap();
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.switch(Some(id)).unwrap()));
+        let whole = area(&mm, id, BASE, 32 * MB);
+        let lent: Vec<Frame> = std::iter::from_fn(|| mm.lend(Order::MEGA).ok()).collect();
+        mm.add_memory(more).unwrap();
+        mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+        let fault = |va: u64| mm.fault(id, Va::new(va), Access::Write);
+        let other = || assert_eq!(fault(BASE + 2 * MB), Outcome::Mapped(Order::MEGA));
+        let Some(ours) = machine.before_step(step, other, || fault(BASE)) else {
+            assert!(step > 20, "{step}");
+            return;
+        };
+        assert_eq!(ours, Outcome::Mapped(Order::MEGA), "at step {step}");
+        mm.advise(id, whole, Advice::DontNeed).unwrap();
+        mm.set_policy(Policy::always(Orders::of(Order::new(4).unwrap())));
+        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+        // Whatever memory there is, the program touches.
+        let mut va = BASE;
+        let touched = |va: u64| machine.sim.user_store(Va::new(va), 8, 1).is_ok();
+        while touched(va) || matches!(fault(va), Outcome::Mapped(_)) && touched(va) {
+            va += 4096;
+        }
+        assert!(va > BASE + 11 * MB, "{va:#x}");
+        finish(&machine.sim, &mm, &[id]);
+    }
+}

@@ -159,7 +159,6 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Maps the block, which is cleared, at `va` by one leaf, unless something is there. What was absent becomes present: no
     /// flush.
     fn map_leaf(&self, va: Va, claim: Claim) -> Result<Described, NoBlock> {
-        self.machine.owned(claim.frames(), Owner::Records);
         if let Err(none) = self.reach_table(va, Level::MEGA) {
             self.release_cleared(claim);
             return Err(none);
@@ -171,6 +170,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             self.release_cleared(claim);
             return Ok(Described::Before);
         }
+        self.machine.owned(claim.frames(), Owner::Records); // not before: a block that is not needed is still cleared
         let (frame, order) = claim.give();
         lock.set(slot, P::leaf(frame.pa(), Level::MEGA, OWN));
         self.count_by(Event::MemmapPages, order.pages().get());
