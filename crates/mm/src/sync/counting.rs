@@ -1,6 +1,6 @@
-//! Atomics whose accesses are steps.
+//! Atomics whose accesses are steps, told to who watches the thread.
 
-use super::steps::take;
+use super::steps::{Touch, told};
 use core::sync::atomic::{self, Ordering};
 
 macro_rules! counting {
@@ -10,22 +10,33 @@ macro_rules! counting {
         #[repr(transparent)]
         pub struct $name(atomic::$name);
 
+        #[allow(dead_code, reason = "one set of calls for words of either size")]
         impl $name {
             /// A word.
             pub const fn new(word: $word) -> $name {
                 $name(atomic::$name::new(word))
             }
+            #[inline]
+            fn told(&self, touch: Touch) {
+                told(core::ptr::from_ref(self).addr(), touch);
+            }
+            #[inline]
+            fn change<R>(&self, change: impl FnOnce(&atomic::$name) -> R) -> R {
+                self.told(Touch::Write);
+                let done = change(&self.0);
+                self.told(Touch::Written);
+                done
+            }
             /// See there.
             #[inline]
             pub fn load(&self, order: Ordering) -> $word {
-                take(1);
+                self.told(Touch::Read);
                 self.0.load(order)
             }
             /// See there.
             #[inline]
             pub fn store(&self, word: $word, order: Ordering) {
-                take(1);
-                self.0.store(word, order);
+                self.change(|inner| inner.store(word, order));
             }
             /// See there.
             #[inline]
@@ -36,8 +47,12 @@ macro_rules! counting {
                 done: Ordering,
                 failed: Ordering,
             ) -> Result<$word, $word> {
-                take(1);
-                self.0.compare_exchange(old, new, done, failed)
+                self.told(Touch::Write);
+                let exchanged = self.0.compare_exchange(old, new, done, failed);
+                if exchanged.is_ok() {
+                    self.told(Touch::Written);
+                }
+                exchanged
             }
             /// See there.
             #[inline]
@@ -45,10 +60,16 @@ macro_rules! counting {
                 &self,
                 done: Ordering,
                 failed: Ordering,
-                change: impl FnMut($word) -> Option<$word>,
+                mut change: impl FnMut($word) -> Option<$word>,
             ) -> Result<$word, $word> {
-                take(2);
-                self.0.fetch_update(done, failed, change)
+                let mut old = self.load(failed);
+                while let Some(new) = change(old) {
+                    match self.compare_exchange(old, new, done, failed) {
+                        Ok(old) => return Ok(old),
+                        Err(other) => old = other,
+                    }
+                }
+                Err(old)
             }
             /// See there.
             pub fn get_mut(&mut self) -> &mut $word {
@@ -58,8 +79,7 @@ macro_rules! counting {
                 /// See there.
                 #[inline]
                 pub fn $call(&self, word: $word, order: Ordering) -> $word {
-                    take(1);
-                    self.0.$call(word, order)
+                    self.change(|inner| inner.$call(word, order))
                 }
             )*
         }
@@ -72,4 +92,5 @@ macro_rules! counting {
     };
 }
 
+counting!(AtomicU32, u32, fetch_add);
 counting!(AtomicU64, u64, swap, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max);

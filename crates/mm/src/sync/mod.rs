@@ -16,6 +16,10 @@
 //! **Not here**: the lock of a page table, which is a bit of the word that points to it (`table`).
 
 #[cfg(all(feature = "steps", not(loom)))]
+#[allow(
+    unreachable_pub,
+    reason = "one macro for words that the face names and words that it does not"
+)]
 mod counting;
 mod grace;
 mod outside;
@@ -37,11 +41,11 @@ pub(crate) use spin::{Held, Long, Spin};
 pub(crate) use steps::{Inside, Place};
 
 #[cfg(all(feature = "steps", not(loom)))]
-pub(crate) use counting::AtomicU64;
+pub(crate) use counting::{AtomicU32, AtomicU64};
 
 #[cfg(all(not(feature = "steps"), not(all(loom, test))))]
-pub(crate) use core::sync::atomic::AtomicU64;
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64};
 #[cfg(not(all(loom, test)))]
-pub(crate) use core::sync::atomic::{AtomicU32, Ordering, fence};
+pub(crate) use core::sync::atomic::{Ordering, fence};
 #[cfg(all(loom, test))]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

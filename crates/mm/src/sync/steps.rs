@@ -4,6 +4,9 @@
 //! of 64 bytes. What a thread does is counted for that thread: on a simulated machine each CPU is one. Without the feature
 //! `steps` there is nothing of this but a mark without a size.
 //!
+//! Under it a thread can also be watched (`watch`): each access to a word is told before it is made, so that the watcher may have another
+//! CPU go on in between.
+//!
 //! **Invariants**
 //! - N1. A breath while a mark is alive, of any place but [`Place::Patient`], is a defect, and panics (`outside`).
 //!
@@ -14,7 +17,20 @@ mod on;
 #[cfg(all(feature = "steps", not(loom)))]
 pub use super::counting::AtomicU64 as Word;
 #[cfg(all(feature = "steps", not(loom)))]
-pub use on::{alone, longest, reset, rested, take, taken};
+pub(crate) use on::told;
+#[cfg(all(feature = "steps", not(loom)))]
+pub use on::{Standing, Watcher, alone, longest, reset, rested, take, taken, trade, watch};
+
+/// What is done to a word of the manager's records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Touch {
+    /// It is about to be read.
+    Read,
+    /// It is about to be changed, or compared and changed.
+    Write,
+    /// It was changed.
+    Written,
+}
 
 /// Where a CPU is that others wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

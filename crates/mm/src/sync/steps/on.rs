@@ -1,6 +1,6 @@
-//! The counts of each thread.
+//! The counts of each thread, and who watches it.
 
-use super::Place;
+use super::{Place, Touch};
 use core::cell::Cell;
 
 const PLACES: usize = Place::ALL.len();
@@ -23,7 +23,21 @@ impl Counts {
     }
 }
 
+/// What a thread counts, for whoever has several CPUs take turns on one: each its own.
+#[derive(Clone, Copy)]
+pub struct Standing(Counts);
+
+impl Default for Standing {
+    fn default() -> Standing {
+        Standing(Counts::NEW)
+    }
+}
+
+/// Hears of a word, by its address on this host, and of what is done to it.
+pub type Watcher = fn(usize, Touch);
+
 std::thread_local! {
+    static WATCHER: Cell<Option<Watcher>> = const { Cell::new(None) };
     static MINE: Cell<Counts> = const { Cell::new(Counts::NEW) };
     static TAKEN: Cell<u64> = const { Cell::new(0) };
 }
@@ -42,6 +56,20 @@ fn change<R>(change: impl FnOnce(&mut Counts) -> R) -> R {
 #[inline]
 pub fn take(steps: u64) {
     TAKEN.set(TAKEN.get().wrapping_add(steps));
+}
+/// A word of the manager's records is touched by this thread.
+#[inline]
+pub(crate) fn told(at: usize, touch: Touch) {
+    if touch != Touch::Written {
+        take(1);
+    }
+    if let Some(watcher) = WATCHER.get() {
+        watcher(at, touch);
+    }
+}
+/// From now on `watcher` hears of each word that this thread touches, before it does and after a change.
+pub fn watch(watcher: Option<Watcher>) {
+    WATCHER.set(watcher);
 }
 /// The steps of this thread so far.
 pub fn taken() -> u64 {
@@ -70,11 +98,15 @@ pub fn rested() {
 }
 /// Runs the work of another CPU or task on this thread, which is in no place meanwhile.
 pub fn alone<R>(work: impl FnOnce() -> R) -> R {
-    let before = MINE.get();
-    MINE.set(Counts { longest: before.longest, ..Counts::NEW });
+    let mut mine = Standing(Counts { longest: MINE.get().longest, ..Counts::NEW });
+    trade(&mut mine);
     let done = work();
-    MINE.set(before);
+    trade(&mut mine);
     done
+}
+/// From now on the thread counts for `other`, which gets what it counted until now.
+pub fn trade(other: &mut Standing) {
+    other.0 = MINE.replace(other.0);
 }
 
 pub(super) fn enter(place: Place) {
