@@ -5,6 +5,7 @@
 
 mod boot;
 mod coverage;
+mod explore;
 mod fuzz;
 mod run;
 mod sim;
@@ -26,7 +27,7 @@ struct Line {
 enum Command {
     /// The tests, the doc tests and tidy
     Test {
-        /// What CI runs: format, clippy, tidy, tests, docs, loom, 200 histories, planted bugs, fuzzers, boots
+        /// What CI runs: format, clippy, tidy, tests, docs, loom, explored pairs, 200 histories, planted bugs, fuzzers, boots
         #[arg(long)]
         all: bool,
     },
@@ -34,6 +35,8 @@ enum Command {
     Tidy,
     /// Random histories of the manager on the simulated machine, and planted bugs
     Sim(sim::Sim),
+    /// Every order in which two or three operations of the manager can meet
+    Explore(explore::Explore),
     /// The kernel under QEMU, many times in a row
     Boot(boot::Boot),
     /// The fuzzers: every target for a while, two at a time
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Test { all: true } => test::all(),
         Command::Tidy => tidy::tidy(),
         Command::Sim(asked) => sim::sim(&asked),
+        Command::Explore(asked) => explore::run(&asked),
         Command::Coverage { packages } => coverage::coverage(&packages),
         Command::Fuzz(asked) => fuzz::fuzz(&asked),
         Command::Boot(asked) => boot::many(&asked),

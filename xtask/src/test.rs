@@ -1,7 +1,7 @@
 //! The lanes of tests.
 
 use crate::run::{cargo, root};
-use crate::{boot, fuzz, sim, tidy};
+use crate::{boot, explore, fuzz, sim, tidy};
 use std::fs;
 
 /// How long each fuzzer runs.
@@ -12,7 +12,7 @@ pub(crate) fn quick() -> Result<(), String> {
     tidy::tidy()?;
     tests()?;
     println!(
-        "skipped: loom, 200 histories, planted bugs, fuzzers (cargo xtask test --all runs them)"
+        "skipped: loom, explored pairs, 200 histories, planted bugs, fuzzers (cargo xtask test --all runs them)"
     );
     if boot::qemu() { boot::tests("2") } else { Ok(()) }
 }
@@ -37,6 +37,7 @@ pub(crate) fn all() -> Result<(), String> {
         -- loom interleavings";
     let loom: Vec<&str> = loom.split(' ').collect();
     cargo("loom", &loom, &[("RUSTFLAGS", "--cfg loom")])?;
+    explore::some()?;
     sim::many(0, 200)?;
     sim::planted("all")?;
     fuzz::all(FUZZ_SECONDS)?;

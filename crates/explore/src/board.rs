@@ -1,0 +1,200 @@
+//! What all processes of one scene write down together.
+//!
+//! A table of *footprints* (which lane touches which location, how, and up to which of its steps), a set of states that were seen, a
+//! set of observations that some serial order shows, counts, and the text of what was found.
+
+use crate::host::{shared_bytes, shared_words};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+/// Lanes of a scene, at most.
+pub(crate) const LANES_MAX: usize = 4;
+const FOOTPRINTS: usize = 1 << 17;
+const STATES: usize = 1 << 19;
+const OBSERVATIONS: usize = 1 << 12;
+const TEXT: usize = 1 << 16;
+/// So many places are looked at for a key.
+const PROBES: usize = 64;
+
+/// Mixes two words into one.
+pub(crate) fn mix(a: u64, b: u64) -> u64 {
+    let mut x = (a ^ b.rotate_left(29)).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(b);
+    x ^= x >> 32;
+    x = x.wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    x ^ x >> 29
+}
+
+/// A word for a text.
+pub(crate) fn word_of(text: &str) -> u64 {
+    text.bytes().fold(7, |word, byte| mix(word, u64::from(byte)))
+}
+
+/// A set of words.
+#[derive(Clone, Copy)]
+pub(crate) struct Set(&'static [AtomicU64]);
+
+impl Set {
+    fn new(places: usize) -> Set {
+        Set(shared_words(places))
+    }
+    fn places(self, key: u64) -> impl Iterator<Item = &'static AtomicU64> {
+        let first = (key >> 3) as usize;
+        (0..PROBES).map(move |n| &self.0[(first + n) % self.0.len()])
+    }
+    /// Puts `key` in; says whether it is new. Where the set is full everything is new.
+    pub(crate) fn insert(self, key: u64) -> bool {
+        let key = key | 1;
+        for place in self.places(key) {
+            match place.load(Relaxed) {
+                0 => {
+                    place.store(key, Relaxed);
+                    return true;
+                }
+                other if other == key => return false,
+                _ => {}
+            }
+        }
+        true
+    }
+    pub(crate) fn has(self, key: u64) -> bool {
+        let key = key | 1;
+        self.places(key).map(|place| place.load(Relaxed)).take_while(|k| *k != 0).any(|k| k == key)
+    }
+}
+
+/// What lanes have done to one location.
+pub(crate) struct Footprint(&'static [AtomicU64]);
+
+impl Footprint {
+    const WORDS: usize = 2 + LANES_MAX;
+
+    fn bit(lane: usize, writes: bool) -> u64 {
+        1 << (2 * lane + usize::from(writes))
+    }
+    /// Notes an access of `lane` at its n-th step; says whether it is one more that conflicts with another lane's.
+    pub(crate) fn note(&self, lane: usize, writes: bool, step: u64) -> bool {
+        let old = self.0[1].load(Relaxed);
+        let new = old | Footprint::bit(lane, writes);
+        self.0[1].store(new, Relaxed);
+        let last = &self.0[2 + lane];
+        last.store(last.load(Relaxed).max(step), Relaxed);
+        old != new && (0..LANES_MAX).any(|other| self.meets(lane, writes, other))
+    }
+    /// Whether the access conflicts with one that `other` makes.
+    fn meets(&self, lane: usize, writes: bool, other: usize) -> bool {
+        let mask = self.0[1].load(Relaxed);
+        other != lane
+            && (mask & Footprint::bit(other, true) != 0
+                || writes && mask & Footprint::bit(other, false) != 0)
+    }
+    /// Whether it conflicts with one that `other` makes at `step` or later, as far as is known.
+    pub(crate) fn conflicts(&self, lane: usize, writes: bool, other: usize, step: u64) -> bool {
+        /// A lane that others got in the way of needs some steps more.
+        const SLACK: u64 = 8;
+        self.meets(lane, writes, other) && self.0[2 + other].load(Relaxed) + SLACK >= step
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Count {
+    Schedules,
+    Failures,
+    /// Branches that lead to a state seen before.
+    Pruned,
+    /// Moments at which somebody else could have gone on.
+    Points,
+    /// Footprints that grew by a conflict in this round.
+    Grown,
+    /// Schedules until the first failure.
+    FirstFailure,
+    /// Whether something was left out.
+    Cut,
+}
+
+impl Count {
+    const ALL: usize = 7;
+}
+
+/// See the module's text.
+#[derive(Clone, Copy)]
+pub(crate) struct Board {
+    counts: &'static [AtomicU64],
+    footprints: &'static [AtomicU64],
+    pub(crate) seen: Set,
+    pub(crate) legal: Set,
+    failures: Set,
+    length: &'static [AtomicU64],
+    text: &'static [AtomicU8],
+}
+
+impl Board {
+    pub(crate) fn new() -> Board {
+        Board {
+            counts: shared_words(Count::ALL),
+            footprints: shared_words(FOOTPRINTS * Footprint::WORDS),
+            seen: Set::new(STATES),
+            legal: Set::new(OBSERVATIONS),
+            failures: Set::new(OBSERVATIONS),
+            length: shared_words(1),
+            text: shared_bytes(TEXT),
+        }
+    }
+    /// Forgets which states were seen.
+    pub(crate) fn begin_round(&mut self) {
+        self.seen = Set::new(STATES);
+        self.set(Count::Grown, 0);
+    }
+    pub(crate) fn count(self, what: Count) -> u64 {
+        self.counts[what as usize].load(Relaxed)
+    }
+    pub(crate) fn add(self, what: Count) {
+        self.counts[what as usize].fetch_add(1, Relaxed);
+    }
+    pub(crate) fn set(self, what: Count, value: u64) {
+        self.counts[what as usize].store(value, Relaxed);
+    }
+    /// The footprint of a location; `None` where the table is full.
+    pub(crate) fn footprint(self, location: u64) -> Option<Footprint> {
+        let first = mix(location, 3) as usize;
+        for n in 0..PROBES {
+            let at = (first + n) % FOOTPRINTS * Footprint::WORDS;
+            let words = &self.footprints[at..at + Footprint::WORDS];
+            match words[0].load(Relaxed) {
+                0 => words[0].store(location, Relaxed),
+                other if other != location => continue,
+                _ => {}
+            }
+            return Some(Footprint(words));
+        }
+        self.set(Count::Cut, 1);
+        None
+    }
+    /// Notes a failure; its text and how to come there again are kept where no other is like it.
+    pub(crate) fn fail(self, text: &str, switches: &str) {
+        let nth = self.count(Count::Schedules) + 1;
+        self.add(Count::Failures);
+        if self.count(Count::FirstFailure) == 0 {
+            self.set(Count::FirstFailure, nth);
+        }
+        let plain: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
+        if self.failures.insert(word_of(&plain)) {
+            let text: String = text.replace('\n', " ").chars().take(600).collect();
+            self.write(&format!("{text}\n    again: --replay '{switches}'\n"));
+        }
+    }
+    fn write(self, text: &str) {
+        let at = self.length[0].load(Relaxed) as usize;
+        if at + text.len() <= self.text.len() {
+            for (byte, place) in text.bytes().zip(&self.text[at..]) {
+                place.store(byte, Relaxed);
+            }
+            self.length[0].store((at + text.len()) as u64, Relaxed);
+        }
+    }
+    /// What was found.
+    pub(crate) fn text(self) -> String {
+        let length = self.length[0].load(Relaxed) as usize;
+        let bytes: Vec<u8> = self.text[..length].iter().map(|byte| byte.load(Relaxed)).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}

@@ -1,0 +1,714 @@
+//! The engine: lanes take turns on one thread, and where the order matters the process branches.
+//!
+//! A *lane* does the operations of one task. Lanes of one CPU take turns at breathing points alone, those of different CPUs at every
+//! access to a word that another one touches as well, one of the two to change it. A *branch* is a fork: the child has the other lane
+//! go on, the parent waits for it and then goes on as before. So what came before is never run twice.
+//!
+//! **Invariants**
+//! - E1. A lane is left at a point, a spin, a breath or its end, never inside a call of the inner machine.
+//! - E2. The engine's state is not borrowed where a lane is left or the process branches.
+//! - E3. Steps count accesses of their lane alone, so a switch is told by lane and step, whatever addresses the host gives.
+#![allow(unsafe_code)]
+
+use crate::board::{Board, Count, LANES_MAX, mix, word_of};
+use crate::host::{self, Ended, Side};
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use foliant::steps::{self, Standing};
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// Processor time that a process may take from one branch to the next.
+const BRANCH_TIME: Duration = Duration::from_secs(4);
+/// Spins of one schedule until they are called endless.
+const SPINS_MAX: u64 = 20_000;
+/// Spins while nobody can do anything else until they are called a deadlock.
+const IDLE_MAX: u64 = 200;
+/// A schedule's first switches are tried in so many passes, so that one that is cut short has seen all phases of an operation.
+pub(crate) const PASSES: u64 = 8;
+
+/// What is touched, by a number; conflicts are between equal ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Touched {
+    pub(crate) location: u64,
+    pub(crate) writes: bool,
+}
+
+/// One choice that a schedule made, in the order in which they are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Choice {
+    /// At its n-th step the lane, or nobody at first, was left for another one.
+    Switch { from: Option<usize>, step: u64, to: usize },
+    /// At its n-th step the lane was refused an allocation.
+    Refuse { lane: usize, step: u64 },
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Choice::Switch { from: Some(from), step, to } => write!(f, "{from}@{step}>{to}"),
+            Choice::Switch { from: None, to, .. } => write!(f, ">{to}"),
+            Choice::Refuse { lane, step } => write!(f, "{lane}@{step}!"),
+        }
+    }
+}
+
+impl Choice {
+    /// Reads what `Display` writes.
+    pub(crate) fn parse(text: &str) -> Option<Choice> {
+        let lane = |text: &str| text.parse().ok().filter(|lane| *lane < LANES_MAX);
+        if let Some(to) = text.strip_prefix('>') {
+            return Some(Choice::Switch { from: None, step: 0, to: lane(to)? });
+        }
+        let (from, rest) = text.split_once('@')?;
+        let from = lane(from)?;
+        if let Some(step) = rest.strip_suffix('!') {
+            return Some(Choice::Refuse { lane: from, step: step.parse().ok()? });
+        }
+        let (step, to) = rest.split_once('>')?;
+        Some(Choice::Switch { from: Some(from), step: step.parse().ok()?, to: lane(to)? })
+    }
+    fn list(choices: &[Choice]) -> String {
+        choices.iter().map(Choice::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// How schedules are chosen.
+#[derive(Clone, Debug)]
+pub(crate) enum Mode {
+    /// Operations one after the other, in every order; what is observed is legal.
+    Serial,
+    /// Every schedule of at most so many switches that nobody had to make; at the first of them one pass of [`PASSES`].
+    Bounded { switches: u32, pass: u64 },
+    /// One schedule, with switches at these of its points.
+    Random { seed: u64, at: Vec<u64> },
+    /// The schedule that made these choices, told as it goes.
+    Replay(VecDeque<Choice>),
+}
+
+struct Lane {
+    cpu: usize,
+    is_done: bool,
+    /// The number of changes when it began to spin.
+    spins: Option<u64>,
+    /// What happened before its next step.
+    history: u64,
+    /// When it spun last, in spins of all.
+    spun: u64,
+    step: u64,
+    standing: Standing,
+    yielder: *const Yielder<(), ()>,
+}
+
+/// See the module's text.
+pub(crate) struct Engine {
+    mode: Mode,
+    board: Board,
+    /// The lane at work; none before the first and after the last.
+    current: Option<usize>,
+    lanes: Vec<Lane>,
+    /// The lane of each CPU.
+    active: Vec<usize>,
+    choices: Vec<Choice>,
+    switches_left: u32,
+    refusals_left: u32,
+    /// Points of this schedule so far.
+    points: u64,
+    /// Changes of any word so far.
+    changes: u64,
+    spins: u64,
+    idle: u64,
+    /// What last happened to a location: the write, and the reads since.
+    locations: HashMap<u64, (u64, u64)>,
+    chance: u64,
+    limits: Limits,
+    panic: Option<String>,
+}
+
+/// When an exploration is cut short.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) schedules: u64,
+    pub(crate) until: Instant,
+}
+
+impl Limits {
+    pub(crate) fn reached(self, board: Board) -> bool {
+        let reached =
+            board.count(Count::Schedules) >= self.schedules || Instant::now() > self.until;
+        if reached {
+            board.set(Count::Cut, 1);
+        }
+        reached
+    }
+}
+
+thread_local! {
+    static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
+}
+
+/// Does something with the engine while a lane is at work.
+fn with<R>(work: impl FnOnce(&mut Engine) -> R) -> Option<R> {
+    ENGINE.with_borrow_mut(|engine| {
+        engine.as_mut().filter(|engine| engine.current.is_some()).map(work)
+    })
+}
+/// The same wherever there is an engine.
+fn anywhere<R>(work: impl FnOnce(&mut Engine) -> R) -> R {
+    ENGINE.with_borrow_mut(|engine| work(engine.as_mut().expect("begun")))
+}
+
+/// The CPU at work; `None` outside of lanes.
+pub(crate) fn cpu() -> Option<usize> {
+    with(|engine| engine.lanes[engine.lane()].cpu)
+}
+
+impl Engine {
+    fn lane(&self) -> usize {
+        self.current.expect("a lane is at work")
+    }
+    fn is_replay(&self) -> bool {
+        matches!(self.mode, Mode::Replay(_))
+    }
+    fn at(&self) -> (Option<usize>, u64) {
+        (self.current, self.current.map_or(0, |lane| self.lanes[lane].step))
+    }
+    /// Lanes of other CPUs that can do something.
+    fn others(&self) -> Vec<usize> {
+        let can = |lane: &usize| {
+            let lane = &self.lanes[*lane];
+            !lane.is_done && lane.spins.is_none_or(|since| since < self.changes)
+        };
+        let me = self.current.map(|lane| self.lanes[lane].cpu);
+        (0..self.active.len())
+            .filter(|cpu| Some(*cpu) != me)
+            .map(|cpu| self.active[cpu])
+            .filter(can)
+            .collect()
+    }
+    /// A word for everything that happened before the next steps of all lanes.
+    fn state(&self, next: usize) -> u64 {
+        let budget = u64::from(self.switches_left) << 8 | u64::from(self.refusals_left);
+        let key = mix(next as u64 + 1, budget + 100);
+        let active = self.active.iter().fold(key, |key, lane| mix(key, *lane as u64));
+        self.lanes.iter().fold(active, |key, lane| mix(key, lane.history ^ u64::from(lane.is_done)))
+    }
+    fn goes_on_with(&mut self, next: usize) {
+        let (from, step) = self.at();
+        self.choices.push(Choice::Switch { from, step, to: next });
+    }
+    /// Whether the replayed schedule switches here; to whom.
+    fn replayed(&mut self, allowed: impl Fn(usize) -> bool) -> Option<usize> {
+        let at = self.at();
+        let Mode::Replay(choices) = &mut self.mode else { return None };
+        match choices.front() {
+            Some(&Choice::Switch { from, step, to }) if (from, step) == at && allowed(to) => {
+                choices.pop_front();
+                Some(to)
+            }
+            _ => None,
+        }
+    }
+    /// Counts a step of the lane at work, and says which others conflict with what it is about to do.
+    fn step(&mut self, touched: &[Touched]) -> Vec<usize> {
+        let me = self.lane();
+        self.lanes[me].step += 1;
+        let step = self.lanes[me].step;
+        let mut conflicting = Vec::new();
+        for &Touched { location, writes } in touched {
+            let Some(footprint) = self.board.footprint(location) else { continue };
+            if footprint.note(me, writes, step) {
+                self.board.add(Count::Grown);
+            }
+            for other in 0..self.lanes.len() {
+                let lane = &self.lanes[other];
+                if !lane.is_done
+                    && !conflicting.contains(&other)
+                    && footprint.conflicts(me, writes, other, lane.step)
+                {
+                    conflicting.push(other);
+                }
+            }
+        }
+        if !conflicting.is_empty() {
+            let can = self.others();
+            conflicting.retain(|other| can.contains(other));
+        }
+        conflicting
+    }
+    /// Where the lane at work can be left before what it is about to do, for whom.
+    fn choices_here(&mut self, touched: &[Touched]) -> Vec<usize> {
+        let conflicting = self.step(touched);
+        if conflicting.is_empty() {
+            return conflicting;
+        }
+        self.points += 1;
+        match &self.mode {
+            Mode::Bounded { switches, pass } => {
+                self.board.add(Count::Points);
+                let is_first = self.switches_left == *switches;
+                let is_mine = !is_first || self.points % PASSES == *pass;
+                if self.switches_left > 0 && is_mine { conflicting } else { Vec::new() }
+            }
+            Mode::Random { at, .. } => {
+                let hit = at.contains(&self.points);
+                let seen = self.board.count(Count::Points).max(self.points);
+                self.board.set(Count::Points, seen);
+                if !hit {
+                    return Vec::new();
+                }
+                self.chance = mix(self.chance, 7);
+                vec![conflicting[(self.chance >> 40) as usize % conflicting.len()]]
+            }
+            Mode::Serial | Mode::Replay(_) => Vec::new(),
+        }
+    }
+    /// Notes in what happened before what that the lane at work did it.
+    fn done(&mut self, touched: &[Touched]) {
+        let me = self.lane();
+        for &Touched { location, writes } in touched {
+            let (write, reads) = self.locations.entry(location).or_default();
+            let history = &mut self.lanes[me].history;
+            let mut now = mix(mix(*history, location), *write ^ u64::from(writes));
+            if writes {
+                now = mix(now, *reads);
+                (*write, *reads) = (now, 0);
+            } else {
+                *reads = reads.wrapping_add(now);
+            }
+            *history = now;
+        }
+    }
+}
+
+/// Branches, if that leads to a state not seen before; true in the child.
+fn branch(key: u64, note: impl FnOnce(&mut Engine)) -> bool {
+    let (board, limits) = anywhere(|engine| (engine.board, engine.limits));
+    if !board.seen.insert(key) {
+        board.add(Count::Pruned);
+        return false;
+    }
+    if limits.reached(board) {
+        return false;
+    }
+    match host::fork() {
+        Side::Child => {
+            host::limit(BRANCH_TIME);
+            anywhere(note);
+            true
+        }
+        Side::Parent(child) => {
+            let ended = host::wait(child);
+            host::limit(BRANCH_TIME);
+            if let Ended::Signal(signal) = ended {
+                anywhere(|engine| {
+                    let mut choices = std::mem::take(&mut engine.choices);
+                    note_in_vain(engine, note);
+                    fail_with(engine, &format!("the process ended by signal {signal}"));
+                    std::mem::swap(&mut engine.choices, &mut choices);
+                });
+                board.add(Count::Schedules);
+            }
+            false
+        }
+    }
+}
+/// The choices of a child that did not come back, for the text that tells of it.
+fn note_in_vain(engine: &mut Engine, note: impl FnOnce(&mut Engine)) {
+    let before = (engine.switches_left, engine.refusals_left);
+    note(engine);
+    (engine.switches_left, engine.refusals_left) = before;
+}
+
+/// Has `next` go on instead of the lane at work, if it is another one.
+fn switch(next: usize) {
+    let yielder = anywhere(|engine| {
+        let me = engine.current.replace(next);
+        let next_cpu = engine.lanes[next].cpu;
+        engine.active[next_cpu] = next;
+        let me = me.filter(|me| *me != next)?;
+        if engine.is_replay() {
+            eprintln!(
+                "-- lane {me}, step {}: lane {next} goes on; it stands at",
+                engine.lanes[me].step
+            );
+            eprintln!("{}", backtrace());
+        }
+        Some(engine.lanes[me].yielder)
+    });
+    if let Some(yielder) = yielder {
+        // SAFETY: the lane's own, which lives as long as its stack; this is on that stack.
+        unsafe { &*yielder }.suspend(());
+    }
+}
+
+/// Goes on with one of several, at no cost; in branches with each of the others.
+fn choose(all: &[usize]) {
+    let (mode, replayed) =
+        anywhere(|engine| (engine.mode.clone(), engine.replayed(|lane| all.contains(&lane))));
+    let (last, others) = all.split_last().expect("somebody can go on");
+    let next = match mode {
+        Mode::Replay(_) => replayed.unwrap_or(*last),
+        Mode::Random { .. } => anywhere(|engine| {
+            engine.chance = mix(engine.chance, 77);
+            all[(engine.chance >> 20) as usize % all.len()]
+        }),
+        Mode::Serial | Mode::Bounded { .. } => {
+            let mut chosen = *last;
+            for &lane in others {
+                if branch(anywhere(|engine| engine.state(lane)), |e| e.goes_on_with(lane)) {
+                    chosen = lane;
+                    break;
+                }
+            }
+            if chosen != *last {
+                return switch(chosen); // its choice is noted
+            }
+            chosen
+        }
+    };
+    if all.len() > 1 {
+        anywhere(|engine| engine.goes_on_with(next));
+    }
+    switch(next);
+}
+
+/// The lane at work is about to touch these: others may go first.
+pub(crate) fn point(touched: &[Touched]) {
+    if std::thread::panicking() {
+        return;
+    }
+    let Some(choices) = with(|engine| engine.choices_here(touched)) else { return };
+    let replayed = with(|engine| {
+        let can = engine.others();
+        engine.replayed(|lane| can.contains(&lane))
+    });
+    if let Some(next) = replayed.flatten() {
+        switch(next);
+    }
+    let is_random = anywhere(|engine| matches!(engine.mode, Mode::Random { .. }));
+    for next in choices {
+        if is_random {
+            anywhere(|engine| engine.goes_on_with(next));
+            switch(next);
+            break;
+        }
+        let key = anywhere(|engine| mix(engine.state(next), 1));
+        let note = move |engine: &mut Engine| {
+            engine.goes_on_with(next);
+            engine.switches_left -= 1;
+        };
+        if branch(key, note) {
+            switch(next);
+            break;
+        }
+    }
+    with(|engine| engine.done(touched));
+}
+
+/// A word has changed: who spins for it looks again.
+pub(crate) fn changed() {
+    with(|engine| engine.changes += 1);
+}
+
+/// Between two operations of a lane: where serial orders switch.
+pub(crate) fn border() {
+    let others = with(|engine| {
+        engine.step(&[]);
+        if matches!(engine.mode, Mode::Serial) { engine.others() } else { Vec::new() }
+    });
+    if let Some(next) = with(|engine| {
+        let can = engine.others();
+        engine.replayed(|lane| can.contains(&lane))
+    })
+    .flatten()
+    {
+        return switch(next);
+    }
+    for next in others.unwrap_or_default() {
+        if branch(anywhere(|engine| engine.state(next)), |e| e.goes_on_with(next)) {
+            return switch(next);
+        }
+    }
+}
+
+/// The lane at work spins: somebody else goes on, and it only when something has changed.
+pub(crate) fn relax() {
+    if std::thread::panicking() {
+        return;
+    }
+    let spins = anywhere(|engine| {
+        engine.spins += 1;
+        engine.spins
+    });
+    if spins > SPINS_MAX {
+        if with(|_| ()).is_none() {
+            panic!("it spins for ever when all is done");
+        }
+        fail_now("livelock: it spins for ever");
+    }
+    let Some(others) = with(|engine| {
+        let me = engine.lane();
+        engine.step(&[]);
+        engine.lanes[me].spun = engine.spins;
+        engine.lanes[me].spins = Some(engine.changes);
+        let others = engine.others();
+        engine.idle = if others.is_empty() { engine.idle + 1 } else { 0 };
+        others
+    }) else {
+        return;
+    };
+    if !others.is_empty() {
+        choose(&others);
+    } else if anywhere(|engine| engine.idle) > IDLE_MAX {
+        fail_now("deadlock: everybody spins, or can not go on");
+    } else if let Some(next) = anywhere(|engine| engine.least_spun()) {
+        switch(next);
+    }
+    anywhere(|engine| {
+        let me = engine.lane();
+        engine.lanes[me].spins = None;
+    });
+}
+
+impl Engine {
+    /// The lane of another CPU that has not gone on for longest.
+    fn least_spun(&self) -> Option<usize> {
+        let me = self.lanes[self.lane()].cpu;
+        let others = self.active.iter().copied();
+        others
+            .filter(|lane| !self.lanes[*lane].is_done && self.lanes[*lane].cpu != me)
+            .min_by_key(|lane| self.lanes[*lane].spun)
+    }
+}
+
+/// A breathing point: another task of the CPU may go on.
+pub(crate) fn breath() {
+    let tasks = with(|engine| {
+        engine.step(&[]);
+        let me = engine.lane();
+        let cpu = engine.lanes[me].cpu;
+        let mine = |lane: &usize| engine.lanes[*lane].cpu == cpu && !engine.lanes[*lane].is_done;
+        (0..engine.lanes.len()).filter(mine).collect::<Vec<_>>()
+    });
+    if let Some(tasks) = tasks.filter(|tasks| tasks.len() > 1) {
+        // Two that only breathe for each other are found as well.
+        let turns = anywhere(|engine| {
+            engine.spins += 1;
+            engine.spins
+        });
+        if turns > SPINS_MAX {
+            fail_now("livelock: tasks breathe for ever");
+        }
+        choose(&tasks);
+    }
+}
+
+/// Whether the allocation that is about to be made is refused.
+pub(crate) fn refuses() -> bool {
+    let Some((lane, step, left)) = with(|engine| {
+        engine.step(&[]);
+        let (_, step) = engine.at();
+        (engine.lane(), step, engine.refusals_left)
+    }) else {
+        return false;
+    };
+    let choice = Choice::Refuse { lane, step };
+    let replayed = with(|engine| match &mut engine.mode {
+        Mode::Replay(choices) if choices.front() == Some(&choice) => {
+            choices.pop_front();
+            true
+        }
+        _ => false,
+    });
+    let note = move |engine: &mut Engine| {
+        engine.choices.push(choice);
+        engine.refusals_left -= 1;
+        let lane = engine.lane();
+        engine.lanes[lane].history = mix(engine.lanes[lane].history, 13);
+    };
+    let branches = anywhere(|engine| matches!(engine.mode, Mode::Serial | Mode::Bounded { .. }));
+    replayed == Some(true)
+        || branches && left > 0 && branch(anywhere(|engine| mix(engine.state(lane), 2)), note)
+}
+
+/// Something was observed: legal where a serial order shows it.
+pub(crate) fn observe(what: &str) {
+    let illegal = anywhere(|engine| match engine.mode {
+        Mode::Serial => {
+            engine.board.legal.insert(word_of(what));
+            false
+        }
+        // Whatever is seen is told; what is legal is not known.
+        Mode::Replay(_) => {
+            eprintln!("   seen: {what}");
+            false
+        }
+        _ => !engine.board.legal.has(word_of(what)),
+    });
+    if illegal {
+        fail(&format!("no serial order shows this: {what}"));
+    }
+}
+
+/// Notes a failure; the schedule goes on.
+pub(crate) fn fail(text: &str) {
+    anywhere(|engine| fail_with(engine, text));
+}
+fn fail_with(engine: &mut Engine, text: &str) {
+    if engine.is_replay() {
+        eprintln!("FOUND {text}\n{}", backtrace());
+    }
+    engine.board.fail(text, &Choice::list(&engine.choices));
+}
+/// Notes a failure behind which nothing can be relied on: the schedule ends.
+pub(crate) fn fail_now(text: &str) -> ! {
+    fail(text);
+    complete();
+    host::leave()
+}
+/// Counts a schedule that is complete.
+pub(crate) fn complete() {
+    anywhere(|engine| engine.board.add(Count::Schedules));
+}
+
+/// Where the code of the manager stands that called this.
+fn backtrace() -> String {
+    let all = std::backtrace::Backtrace::force_capture().to_string();
+    let places = all.lines().map(str::trim).filter_map(|line| line.strip_prefix("at "));
+    let ours = places.filter_map(|place| place.split_once("crates/mm/src/")).map(|(_, ours)| ours);
+    let ours = ours.filter(|place| !place.starts_with("sync/counting"));
+    ours.take(10).map(|place| format!("      {place}")).collect::<Vec<_>>().join("\n")
+}
+
+/// What a panic said.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+    let at = anywhere(|engine| engine.panic.take()).unwrap_or_default();
+    let text = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
+        (Some(text), _) => text.as_str(),
+        (_, Some(text)) => text,
+        _ => "a panic without words",
+    };
+    format!("{at}{text}")
+}
+
+/// From now on panics are findings: they print nothing unless a schedule is replayed.
+fn quiet() {
+    std::panic::set_hook(Box::new(|info| {
+        let at = info.location().map(|at| format!("{}:{}: ", at.file(), at.line()));
+        // The panic may come from inside of the engine.
+        ENGINE.with(|engine| {
+            if let Ok(mut engine) = engine.try_borrow_mut()
+                && let Some(engine) = engine.as_mut()
+            {
+                engine.panic = at;
+                if engine.is_replay() {
+                    eprintln!("PANIC {info}\n{}", backtrace());
+                }
+            }
+        });
+    }));
+}
+
+/// Prepares an engine for one exploration of lanes on these CPUs.
+pub(crate) fn begin(board: Board, mode: Mode, cpus: &[usize], refusals: u32, limits: Limits) {
+    let lane = |(n, cpu): (usize, &usize)| Lane {
+        cpu: *cpu,
+        is_done: false,
+        spins: None,
+        history: n as u64 + 1,
+        spun: 0,
+        step: 0,
+        standing: Standing::default(),
+        yielder: core::ptr::null(),
+    };
+    let count = cpus.iter().max().map_or(0, |last| last + 1);
+    let first_of = |cpu: usize| cpus.iter().position(|at| *at == cpu).unwrap_or(0);
+    let switches = match mode {
+        Mode::Bounded { switches, .. } => switches,
+        _ => 0,
+    };
+    let chance = match mode {
+        Mode::Random { seed, .. } => mix(seed, 99),
+        _ => 0,
+    };
+    let engine = Engine {
+        mode,
+        board,
+        current: None,
+        lanes: cpus.iter().enumerate().map(lane).collect(),
+        active: (0..count).map(first_of).collect(),
+        choices: Vec::new(),
+        switches_left: switches,
+        refusals_left: refusals,
+        points: 0,
+        changes: 1,
+        spins: 0,
+        idle: 0,
+        locations: HashMap::new(),
+        chance,
+        limits,
+        panic: None,
+    };
+    ENGINE.set(Some(engine));
+    quiet();
+    host::limit(BRANCH_TIME);
+}
+
+/// What a lane does.
+pub(crate) type Body = Box<dyn FnOnce()>;
+
+/// Runs the lanes; comes back in each process whose schedule is complete.
+pub(crate) fn run(bodies: Vec<Body>) {
+    let mut lanes: Vec<Coroutine<(), (), ()>> =
+        bodies.into_iter().enumerate().map(|(n, body)| lane(n, body)).collect();
+    let first: Vec<usize> = anywhere(|engine| engine.active.clone());
+    choose(&first);
+    while let Some(current) = anywhere(|engine| engine.current) {
+        trade_standing(current);
+        let left = lanes[current].resume(());
+        trade_standing(current);
+        if let CoroutineResult::Return(()) = left {
+            match anywhere(|engine| engine.end_of(current)) {
+                next if next.is_empty() => {}
+                next => choose(&next),
+            }
+        }
+    }
+}
+
+fn trade_standing(lane: usize) {
+    anywhere(|engine| steps::trade(&mut engine.lanes[lane].standing));
+}
+
+impl Engine {
+    /// The lane has done what it had to; who can go on.
+    fn end_of(&mut self, lane: usize) -> Vec<usize> {
+        self.lanes[lane].is_done = true;
+        self.current = None;
+        self.changes += 1;
+        let cpu = self.lanes[lane].cpu;
+        let next = (0..self.lanes.len())
+            .find(|other| self.lanes[*other].cpu == cpu && !self.lanes[*other].is_done);
+        if let Some(next) = next {
+            self.active[cpu] = next;
+        }
+        let left = |lane: &usize| !self.lanes[*lane].is_done;
+        let active: Vec<usize> = self.active.iter().copied().filter(left).collect();
+        let can = |lane: &usize| self.lanes[*lane].spins.is_none_or(|since| since < self.changes);
+        let able: Vec<usize> = active.iter().copied().filter(can).collect();
+        if able.is_empty() { active } else { able }
+    }
+}
+
+fn lane(n: usize, body: Body) -> Coroutine<(), (), ()> {
+    Coroutine::new(move |yielder: &Yielder<(), ()>, ()| {
+        anywhere(|engine| engine.lanes[n].yielder = core::ptr::from_ref(yielder));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+            fail_now(&format!("panic: {}", message(&*panic)));
+        }
+    })
+}

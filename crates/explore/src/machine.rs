@@ -1,0 +1,336 @@
+//! The simulated machine, with a point before each call.
+//!
+//! A call itself never switches inside. Shootdowns are served at the wait, the latest moment there is, or when the CPU spins.
+//!
+//! **Locations.** A physical word has one name whether it is loaded through the contract or reached as an atomic. A frame's contents are one
+//! location, so is what a CPU has cached, and so is each word at a kernel address.
+#![allow(unsafe_code)]
+
+use crate::engine::{self, Touched};
+use crate::plan::Flaw;
+use core::ptr::NonNull;
+use foliant::steps::Touch;
+use foliant_machine::{
+    Around, Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, Owner, PhysMem, Refusal,
+    Retired, Root, Ticket, Tlb, Warmth, Witness,
+};
+use foliant_sim::{Cached, Sim};
+use foliant_units::{Bytes, Cpu, CpuSet, FRAME_BYTES, Frame, FrameRange, Nanos, Pa, Va, VaRange};
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+
+const KIND: u32 = 60;
+const WORD: u64 = 1 << KIND;
+const FRAME: u64 = 2 << KIND;
+const KERNEL: u64 = 3 << KIND;
+const CACHE: u64 = 4 << KIND;
+
+fn read(location: u64) -> Touched {
+    Touched { location, writes: false }
+}
+fn write(location: u64) -> Touched {
+    Touched { location, writes: true }
+}
+fn word(pa: Pa) -> u64 {
+    WORD | pa.get()
+}
+fn frame(pa: Pa) -> u64 {
+    FRAME | (pa.get() / FRAME_BYTES)
+}
+fn frames(pa: Pa, bytes: Bytes) -> impl Iterator<Item = u64> {
+    let first = pa.get() / FRAME_BYTES;
+    let last = (pa.get() + bytes.get().max(1) - 1) / FRAME_BYTES;
+    (first..=last).map(|frame| FRAME | frame)
+}
+fn kernel(va: Va) -> u64 {
+    KERNEL | va.get() << 4 >> 7
+}
+fn cache(cpu: usize) -> u64 {
+    CACHE | cpu as u64
+}
+
+/// Where on the host the machine's memory lies.
+#[derive(Clone, Copy)]
+struct Stretch {
+    host: usize,
+    frames: FrameRange,
+}
+
+/// See the module's text.
+pub(crate) struct Explored {
+    pub(crate) sim: Sim,
+    /// Who is asked, by ticket.
+    asked: RefCell<HashMap<u64, CpuSet>>,
+    roots: RefCell<Vec<Pa>>,
+    /// Frames that somebody keeps a reference to.
+    pub(crate) kept: RefCell<HashSet<Frame>>,
+    flaw: Option<Flaw>,
+    /// The CPU at work while no lane is.
+    at_rest: Cell<usize>,
+}
+
+// SAFETY: one thread has it (host::H1).
+unsafe impl Sync for Explored {}
+
+// Of the machine of this process: who hears of the manager's words is a function, and knows no machine.
+thread_local! {
+    static MEMORY: RefCell<Vec<Stretch>> = const { RefCell::new(Vec::new()) };
+    static FREE: RefCell<HashSet<Frame>> = RefCell::default();
+}
+
+/// The physical address of a word of the machine's memory.
+fn physical(at: usize) -> Option<Pa> {
+    MEMORY.with_borrow(|memory| {
+        memory.iter().find_map(|stretch| {
+            let inside = at.checked_sub(stretch.host)? as u64;
+            let pa = stretch.frames.start().pa();
+            (inside < stretch.frames.pages().bytes().get()).then(|| Pa::new(pa.get() + inside))
+        })
+    })
+}
+
+/// Hears of the manager's own words.
+pub(crate) fn heard(at: usize, touch: Touch) {
+    if engine::cpu().is_none() {
+        return;
+    }
+    if touch == Touch::Written {
+        return engine::changed();
+    }
+    let pa = physical(at);
+    let location = pa.map_or(at as u64, word);
+    engine::point(&[Touched { location, writes: touch == Touch::Write }]);
+    if let Some(pa) = pa {
+        not_free(pa, "a word");
+    }
+}
+
+/// Nobody touches what is stated to be free.
+fn not_free(pa: Pa, what: &str) {
+    let is_free = || FREE.with_borrow(|free| free.contains(&Frame::new(pa.get() / FRAME_BYTES)));
+    if engine::cpu().is_some() && is_free() && !std::thread::panicking() {
+        engine::fail_now(&format!("{what} of a free frame is touched"));
+    }
+}
+
+impl Explored {
+    pub(crate) fn new(sim: Sim, flaw: Option<Flaw>) -> Explored {
+        let stretch = |frames: &FrameRange| {
+            // SAFETY: nobody uses the memory yet.
+            let host = unsafe { PhysMem::reach(&sim, frames.start().pa(), Bytes::new(8)) };
+            Stretch { host: host.as_ptr() as usize, frames: *frames }
+        };
+        MEMORY.set(sim.config().memory.iter().map(stretch).collect());
+        FREE.set(HashSet::new());
+        let roots = vec![Pa::new(0); sim.config().cpus];
+        Explored {
+            sim,
+            asked: RefCell::default(),
+            roots: RefCell::new(roots),
+            kept: RefCell::default(),
+            flaw,
+            at_rest: Cell::new(0),
+        }
+    }
+    fn cpu(&self) -> usize {
+        engine::cpu().unwrap_or(self.at_rest.get())
+    }
+    fn inside<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.sim.on(Cpu(self.cpu() as u16), work)
+    }
+    /// Does `work` as a CPU while no lane is at work.
+    pub(crate) fn on<R>(&self, cpu: usize, work: impl FnOnce() -> R) -> R {
+        let before = self.at_rest.replace(cpu);
+        let done = work();
+        self.at_rest.set(before);
+        done
+    }
+    /// The user root that the CPU at work runs.
+    pub(crate) fn root(&self, cpu: usize) -> Pa {
+        self.roots.borrow()[cpu]
+    }
+    /// The CPU at work.
+    pub(crate) fn here(&self) -> usize {
+        self.cpu()
+    }
+    /// A word of memory, unseen by the checkers.
+    pub(crate) fn peek(&self, pa: Pa) -> Option<u64> {
+        let frame = Frame::new(pa.get() / FRAME_BYTES);
+        let holds = |stretch: &&Stretch| stretch.frames.contains(frame);
+        let stretch = MEMORY.with_borrow(|memory| memory.iter().find(holds).copied())?;
+        let at = stretch.host + (pa.get() - stretch.frames.start().pa().get()) as usize;
+        // SAFETY: it lies in the machine's memory, which is mapped while the machine is there.
+        Some(unsafe { core::ptr::with_exposed_provenance::<u64>(at).read_volatile() })
+    }
+    pub(crate) fn is_free(&self, frame: Frame) -> bool {
+        FREE.with_borrow(|free| free.contains(&frame))
+    }
+    /// A program is about to touch memory: these words are walked, and this frame is reached, if it is.
+    pub(crate) fn program(&self, walked: &[(Pa, bool)], reached: Option<Pa>, writes: bool) {
+        let mut touched = vec![write(cache(self.cpu()))];
+        touched.extend(walked.iter().map(|&(pa, is_leaf)| Touched {
+            location: word(pa),
+            writes: is_leaf, // the bits that a walk sets
+        }));
+        touched.extend(reached.map(|pa| Touched { location: frame(pa), writes }));
+        engine::point(&touched);
+    }
+    pub(crate) fn cached(&self, cpu: usize) -> Vec<Cached> {
+        self.sim.cached(Cpu(cpu as u16))
+    }
+}
+
+// SAFETY: everything is the inner machine's.
+unsafe impl Around for Explored {
+    type Inner = Sim;
+    fn inner(&self) -> &Sim {
+        &self.sim
+    }
+    unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
+        // SAFETY: the caller's promise.
+        self.inside(|| unsafe { PhysMem::reach(&self.sim, pa, bytes) })
+    }
+    unsafe fn load(&self, pa: Pa) -> u64 {
+        engine::point(&[read(word(pa))]);
+        not_free(pa, "a word");
+        // SAFETY: the caller's promise.
+        self.inside(|| unsafe { PhysMem::load(&self.sim, pa) })
+    }
+    unsafe fn store(&self, pa: Pa, new: u64) {
+        engine::point(&[write(word(pa))]);
+        not_free(pa, "a word");
+        // SAFETY: the caller's promise.
+        self.inside(|| unsafe { PhysMem::store(&self.sim, pa, new) });
+        engine::changed();
+    }
+    unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
+        engine::point(&[write(word(pa))]);
+        not_free(pa, "a word");
+        // SAFETY: the caller's promise.
+        let done = self.inside(|| unsafe { PhysMem::compare_exchange(&self.sim, pa, old, new) });
+        if done.is_ok() {
+            engine::changed();
+        }
+        done
+    }
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
+        engine::point(&frames(pa, bytes).map(write).collect::<Vec<_>>());
+        not_free(pa, "a word");
+        // SAFETY: the caller's promise.
+        self.inside(|| unsafe { PhysMem::clear(&self.sim, pa, bytes, warmth) });
+    }
+    unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
+        let touched = frames(from, bytes).map(read).chain(frames(to, bytes).map(write));
+        engine::point(&touched.collect::<Vec<_>>());
+        not_free(from, "a copied word");
+        not_free(to, "a word");
+        // SAFETY: the caller's promise.
+        self.inside(|| unsafe { PhysMem::copy(&self.sim, from, to, bytes) });
+    }
+    unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
+        engine::point(&[read(kernel(va))]);
+        // SAFETY: the caller's promise.
+        self.inside(|| unsafe { KernelVa::kernel_load(&self.sim, va) })
+    }
+    unsafe fn kernel_store(&self, va: Va, new: u64) -> Result<(), KernelFault> {
+        engine::point(&[write(kernel(va))]);
+        // SAFETY: the caller's promise.
+        let done = self.inside(|| unsafe { KernelVa::kernel_store(&self.sim, va, new) });
+        engine::changed();
+        done
+    }
+    unsafe fn kernel_compare_exchange(
+        &self,
+        va: Va,
+        old: u64,
+        new: u64,
+    ) -> Result<Result<u64, u64>, KernelFault> {
+        engine::point(&[write(kernel(va))]);
+        // SAFETY: the caller's promise.
+        let done =
+            self.inside(|| unsafe { KernelVa::kernel_compare_exchange(&self.sim, va, old, new) });
+        if let Ok(Ok(_)) = done {
+            engine::changed();
+        }
+        done
+    }
+    unsafe fn kernel_fill(
+        &self,
+        va: Va,
+        stride: Bytes,
+        count: u64,
+        new: u64,
+    ) -> Result<(), KernelFault> {
+        let touched = (0..count).map(|n| write(kernel(va.add(n * stride.get()))));
+        engine::point(&touched.collect::<Vec<_>>());
+        // SAFETY: the caller's promise.
+        let done =
+            self.inside(|| unsafe { KernelVa::kernel_fill(&self.sim, va, stride, count, new) });
+        engine::changed();
+        done
+    }
+    fn activate(&self, root: Root, kept: Kept) {
+        let me = self.cpu();
+        engine::point(&[write(cache(me))]);
+        self.roots.borrow_mut()[me] = root.user;
+        self.inside(|| self.sim.activate(root, kept));
+    }
+    fn invalidate(&self, what: &Invalidation) {
+        engine::point(&[write(cache(self.cpu()))]);
+        self.inside(|| self.sim.invalidate(what));
+    }
+    fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
+        let ticket = self.inside(|| self.sim.ask(cpus, what));
+        self.asked.borrow_mut().insert(ticket.number(), *cpus);
+        ticket
+    }
+    fn wait(&self, ticket: Ticket) {
+        let asked = self.asked.borrow().get(&ticket.number()).copied();
+        let caches = asked.iter().flat_map(CpuSet::iter).map(|cpu| write(cache(cpu.index())));
+        engine::point(&caches.collect::<Vec<_>>());
+        if self.flaw == Some(Flaw::NoWait) && engine::cpu().is_some() {
+            return;
+        }
+        self.inside(|| self.sim.wait(ticket));
+        engine::changed();
+    }
+    fn me(&self) -> Cpu {
+        Cpu(self.cpu() as u16)
+    }
+    fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
+        work(Cpu(self.cpu() as u16))
+    }
+    fn relax(&self) {
+        self.inside(|| Cpus::relax(&self.sim));
+        engine::relax();
+    }
+    fn now(&self) -> Nanos {
+        self.inside(|| Clock::now(&self.sim))
+    }
+    fn breathe(&self) {
+        self.inside(|| Clock::breathe(&self.sim));
+        engine::breath();
+    }
+    fn owned(&self, frames: FrameRange, owner: Owner) {
+        FREE.with_borrow_mut(|free| match owner {
+            Owner::Free => free.extend(frames.iter()),
+            _ => frames.iter().for_each(|frame| {
+                free.remove(&frame);
+            }),
+        });
+        let is_kept = || frames.iter().any(|frame| self.kept.borrow().contains(&frame));
+        if owner == Owner::Free && engine::cpu().is_some() && is_kept() {
+            engine::fail_now("a frame is given back to which somebody has a reference");
+        }
+        self.inside(|| self.sim.owned(frames, owner));
+    }
+    fn retired(&self, range: VaRange, how: Retired) {
+        self.inside(|| self.sim.retired(range, how));
+    }
+    fn refusal(&self) -> Refusal {
+        match engine::refuses() {
+            true => Refusal::Refuse,
+            false => self.inside(|| self.sim.refusal()),
+        }
+    }
+}

@@ -1,0 +1,628 @@
+//! What lanes do: every public operation of the manager, on pages that the others work on as well.
+//!
+//! Any refusal is legal; what must not be is seen by the judge. What an operation takes and keeps it notes in the scene, which gives it
+//! back in the end.
+
+use crate::engine;
+use crate::scene::{BASE, ELSEWHERE, HUGE, MB, PAGE, Scene, TREE, at, range};
+use foliant::compact::{CompactRequest, Effort};
+use foliant::fault::{Defrag, Orders, ProcessSwitch};
+use foliant::manager::{CollapseLimits, Poisoned};
+use foliant::memmap::{Batch, Birth};
+use foliant::pool::{Budget, Folding};
+use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId};
+use foliant::split::{MoveGrain, Shrink, SplitInto, SplitRequest};
+use foliant::table::{Attrs, Paging};
+use foliant::vmap::{Caller, Memory, Request, Rights};
+use foliant::{Access, Event, FlushGrain, Outcome, Policy};
+use foliant_machine::KernelVa;
+use foliant_units::{Bytes, Frame, FrameRange, Level, Nanos, Order, Pa, Pages, Va, VaRange};
+
+/// Where nothing but a device is.
+const DEVICE: Pa = Pa::new(0xfe00_0000);
+/// A kernel address that `MapKernel` maps.
+const KERNEL_AT: u64 = 0x7f_0000_0000;
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// One operation.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Operation { $($(#[$doc])* $name,)* }
+
+        impl Operation {
+            /// All of them.
+            pub const ALL: &[Operation] = &[$(Operation::$name,)*];
+        }
+    };
+}
+
+operations! {
+    /// A fault that writes to a page that holds something.
+    Write,
+    /// To one that the page of zeros is mapped to.
+    WriteZero,
+    /// To one where nothing is.
+    WriteEmpty,
+    /// A fault that reads a page that holds something.
+    Read,
+    /// One where nothing is.
+    ReadEmpty,
+    /// A program loads, and sees what some serial order shows.
+    Load,
+    /// A program loads twice from pages that lie apart.
+    LoadTwice,
+    /// A program stores.
+    Store,
+    /// A child writes to what it shares.
+    ChildWrite,
+    /// A child ends.
+    EndChild,
+    /// The second child ends.
+    EndSecond,
+    /// A fork.
+    Fork,
+    /// A space is made, and ends.
+    Create,
+    /// The CPU runs nothing, and then the space again.
+    Away,
+    /// The CPU runs the child, and then the space again.
+    Visit,
+    /// Rights to read alone.
+    ReadOnly,
+    /// Rights to read and write.
+    Writable,
+    /// No rights.
+    NoAccess,
+    /// Contents are dropped.
+    DontNeed,
+    /// Contents may be dropped.
+    Free,
+    /// Guards are put.
+    Guard,
+    /// And taken away.
+    Unguard,
+    /// Pages are made present.
+    Populate,
+    /// And to read.
+    PopulateRead,
+    /// Large folios are welcome.
+    WantHuge,
+    /// They are not.
+    WantNone,
+    /// Missing pages are the program's.
+    Userfault,
+    /// All is unmapped.
+    Unmap,
+    /// One page is.
+    UnmapPage,
+    /// New memory in the place of old.
+    MapOver,
+    /// New memory where there is room.
+    Map,
+    /// A mapping grows.
+    Grow,
+    /// A mapping moves.
+    MoveAway,
+    /// A folio is split.
+    Split,
+    /// By its frame.
+    SplitFrame,
+    /// In a list.
+    SplitList,
+    /// A folio is moved.
+    Relocate,
+    /// Folios that wait to be split are.
+    ShrinkDeferred,
+    /// Pages are put together.
+    Collapse,
+    /// A scanner looks for such pages.
+    CollapseScan,
+    /// All of memory is compacted.
+    Compact,
+    /// If somebody wanted it.
+    CompactLater,
+    /// A reference is taken and kept.
+    Keep,
+    /// Memory is reported as broken.
+    Poison,
+    /// What maps a folio is counted.
+    Mappings,
+    /// Memory is lent and taken back.
+    Lend,
+    /// A block of 2 MiB is lent and kept.
+    LendMega,
+    /// Cleared memory is lent and taken back.
+    LendCleared,
+    /// A free frame is taken out for good.
+    Reserve,
+    /// Memory is added.
+    AddMemory,
+    /// Free memory is cleared.
+    ClearAhead,
+    /// Kernel memory is taken and given back.
+    Vmalloc,
+    /// By a large leaf.
+    VmallocHuge,
+    /// Kernel memory is given back.
+    Vfree,
+    /// Later.
+    VfreeLater,
+    /// Kernel memory gets other rights.
+    ProtectKernel,
+    /// Kernel memory is read.
+    ReadKernel,
+    /// Kernel memory is mapped to a program.
+    MapUser,
+    /// Frames are mapped for the kernel, and unmapped.
+    VmapFrames,
+    /// A device is mapped, and unmapped.
+    Ioremap,
+    /// Addresses are flushed and used again.
+    Purge,
+    /// A kernel range is mapped by hand.
+    MapKernel,
+    /// The pool grows.
+    PoolGrow,
+    /// The pool shrinks.
+    PoolShrink,
+    /// A huge page of the pool is written to.
+    WriteHuge,
+    /// Huge pages are dropped.
+    DropHuge,
+    /// Huge pages are unmapped.
+    UnmapHuge,
+    /// Huge pages are mapped.
+    MapHuge,
+    /// A free huge page goes back to the allocator.
+    Dissolve,
+    /// A huge page of the embedder's, unfolded, folded and given back.
+    OwnHuge,
+    /// Other sizes of folios.
+    SetPolicy,
+    /// Other switches.
+    SetSwitches,
+    /// An area is looked up.
+    FindArea,
+    /// Areas of a large tree go and come.
+    ChangeTree,
+    /// Everything is looked at.
+    Look,
+}
+
+use Operation as Op;
+
+impl Operation {
+    /// The operation of this name.
+    pub fn parse(name: &str) -> Option<Operation> {
+        Operation::ALL.iter().copied().find(|op| format!("{op:?}").eq_ignore_ascii_case(name))
+    }
+    /// Whether it does anything in a scene without children.
+    pub(crate) fn needs_child(self) -> bool {
+        matches!(self, Op::ChildWrite | Op::EndChild | Op::Visit)
+    }
+    /// Whether it works on kernel memory that the scene has taken.
+    pub(crate) fn needs_kernel(self) -> bool {
+        matches!(
+            self,
+            Op::Vfree
+                | Op::VfreeLater
+                | Op::ProtectKernel
+                | Op::ReadKernel
+                | Op::MapUser
+                | Op::Purge
+        )
+    }
+    /// Whether it works on a pool.
+    pub(crate) fn needs_pool(self) -> bool {
+        matches!(
+            self,
+            Op::PoolGrow
+                | Op::PoolShrink
+                | Op::WriteHuge
+                | Op::DropHuge
+                | Op::UnmapHuge
+                | Op::MapHuge
+                | Op::Dissolve
+        )
+    }
+    /// Whether it wants more memory than a few pages.
+    pub(crate) fn needs_blocks(self) -> bool {
+        self.needs_pool()
+            || matches!(
+                self,
+                Op::Collapse
+                    | Op::CollapseScan
+                    | Op::Compact
+                    | Op::AddMemory
+                    | Op::LendMega
+                    | Op::VmallocHuge
+                    | Op::OwnHuge
+            )
+    }
+}
+
+/// Any answer is legal.
+fn any<T>(_answer: T) {}
+
+impl<P: Paging> Scene<P> {
+    /// Does an operation; the n-th of its lane.
+    pub(crate) fn act(&self, lane: usize, nth: usize, op: Operation) {
+        let (mm, id) = (self.mm, self.id);
+        let (whole, half) = (range(BASE, 2 * MB), range(BASE, MB));
+        let advise = |range, advice| any(mm.advise(id, range, advice));
+        let see = |page| {
+            let seen = self.load(id, page);
+            engine::observe(&format!("lane {lane}, operation {nth}: page {page} reads {seen}"));
+        };
+        match op {
+            Op::Write => any(mm.fault(id, at(0), Access::Write)),
+            Op::WriteZero => any(mm.fault(id, at(2), Access::Write)),
+            Op::WriteEmpty => any(mm.fault(id, at(3), Access::Write)),
+            Op::Read => any(mm.fault(id, at(0), Access::Read)),
+            Op::ReadEmpty => any(mm.fault(id, at(3), Access::Read)),
+            Op::Load => see(0),
+            Op::LoadTwice => {
+                see(20);
+                see(1);
+            }
+            Op::Store => any(self.store(id, 0, 77)),
+            Op::ChildWrite => {
+                let child = self.child(0);
+                if let Some(child) = child {
+                    any(mm.fault(child, at(0), Access::Write));
+                }
+            }
+            Op::EndChild => self.end_child(0),
+            Op::EndSecond => self.end_child(1),
+            Op::Fork => {
+                if let Ok(child) = mm.fork(id) {
+                    self.spaces.borrow_mut().push(child);
+                }
+            }
+            Op::Create => {
+                if let Ok(other) = mm.create(None) {
+                    mm.end(other).expect("nobody else knows of it");
+                }
+            }
+            Op::Away => {
+                mm.switch(None).expect("nothing can always be run");
+                let _ = mm.switch(Some(id));
+            }
+            Op::Visit => {
+                if let Some(child) = self.child(0) {
+                    let _ = mm.switch(Some(child));
+                    let _ = mm.switch(Some(id));
+                }
+            }
+            Op::ReadOnly => any(mm.protect(id, whole, Flags::READ)),
+            Op::Writable => any(mm.protect(id, whole, Flags::READ_WRITE)),
+            Op::NoAccess => any(mm.protect(id, half, Flags::NONE)),
+            Op::DontNeed => advise(half, Advice::DontNeed),
+            Op::Free => advise(half, Advice::Free),
+            Op::Guard => advise(range(BASE, 2 * PAGE), Advice::GuardInstall),
+            Op::Unguard => advise(range(BASE, 2 * PAGE), Advice::GuardRemove),
+            Op::Populate => advise(range(BASE, 32 * PAGE), Advice::PopulateWrite),
+            Op::PopulateRead => advise(range(BASE, 32 * PAGE), Advice::PopulateRead),
+            Op::WantHuge => advise(whole, Advice::HugePage),
+            Op::WantNone => advise(half, Advice::NoHugePage),
+            Op::Userfault => {
+                advise(range(BASE, 4 * PAGE), Advice::UserfaultArm);
+                advise(range(BASE, 4 * PAGE), Advice::UserfaultDisarm);
+            }
+            Op::Unmap => any(mm.unmap(id, whole)),
+            Op::UnmapPage => any(mm.unmap(id, range(BASE + PAGE, PAGE))),
+            Op::MapOver => any(self.map(BASE, MB, Place::Fixed)),
+            Op::Map => {
+                let request = MapRequest {
+                    place: Place::Hint(Va::new(ELSEWHERE + 32 * MB)),
+                    bytes: Bytes::new(MB),
+                    flags: Flags::READ_WRITE,
+                    tag: 1,
+                };
+                if let Ok(mapped) = mm.map(id, &request) {
+                    let _ = mm.fault(id, mapped.start(), Access::Write);
+                }
+            }
+            Op::Grow => any(mm.remap(id, whole, Bytes::new(3 * MB), Move::Never)),
+            Op::MoveAway => {
+                any(mm.remap(id, whole, Bytes::new(2 * MB), Move::To(Va::new(ELSEWHERE))));
+            }
+            Op::Split => any(mm.split(id, at(0), SplitInto::BASE)),
+            Op::SplitFrame => self.on_frame(|frame| any(mm.split_frame(frame, SplitInto::BASE))),
+            Op::SplitList => self.on_frame(|frame| {
+                mm.split_list(&mut [SplitRequest::of(frame)], SplitInto::BASE);
+            }),
+            Op::Relocate => any(mm.frame_at(id, at(0)).map(|frame| mm.relocate(frame))),
+            Op::ShrinkDeferred => {
+                mm.shrink_deferred(Shrink { folios: 64, zeros_max: Some(Pages::new(1)) });
+            }
+            Op::Collapse => any(mm.collapse(id, Va::new(BASE), CollapseLimits::NONE)),
+            Op::CollapseScan => {
+                mm.collapse_scan(id, Va::new(BASE), 2, CollapseLimits::NONE);
+            }
+            Op::Compact => any(mm.compact(&CompactRequest::ALL, &mut [])),
+            Op::CompactLater => any(mm.compact_background(Effort::FAULT)),
+            Op::Keep => self.on_frame(|frame| {
+                if let Some(kept) = mm.reference(frame) {
+                    let pages = mm.identity(kept.head()).order().pages();
+                    let folio = FrameRange::new(kept.head(), pages).expect("it lies in memory");
+                    self.machine.kept.borrow_mut().extend(folio.iter());
+                    self.kept.borrow_mut().push(kept);
+                }
+            }),
+            Op::Poison => self.on_frame(|frame| {
+                if mm.poison(frame) == Poisoned::Held {
+                    self.broken.borrow_mut().push(frame);
+                }
+            }),
+            Op::Mappings => self.on_frame(|frame| any(mm.mappings(frame))),
+            Op::Lend => self.lend(Order::BASE, Some(())),
+            Op::LendMega => self.lend(Order::MEGA, None),
+            Op::LendCleared => {
+                if let Ok(frame) = mm.lend_cleared(Order::new(2).expect("a size")) {
+                    let order = Order::new(2).expect("a size");
+                    mm.take_back(frame, order).expect("it was lent");
+                }
+            }
+            Op::Reserve => {
+                let last = mm.ranges().next().map_or(Frame::new(0), |range| range.end());
+                let end = Frame::new(last.get() - 1);
+                let frame = FrameRange::new(end, Pages::new(1)).expect("it is memory");
+                if mm.reserve(frame).is_ok() {
+                    self.reserved.borrow_mut().push(end);
+                }
+            }
+            Op::AddMemory => {
+                let next = self.spare.borrow_mut().pop();
+                if let Some(next) = next {
+                    mm.add_memory(next).expect("it is new, and large enough");
+                }
+            }
+            Op::ClearAhead => any(mm.clear_ahead(Nanos(100_000))),
+            Op::Vmalloc => self.vmalloc(&Request::of(Bytes::new(2 * PAGE))),
+            Op::VmallocHuge => self.vmalloc(&Request::of(Bytes::new(2 * MB)).huge()),
+            Op::Vfree => any(mm.vfree(self.kernel().start())),
+            Op::VfreeLater => {
+                let _ = mm.vfree_atomic(self.kernel().start());
+                mm.vmap().collect();
+            }
+            Op::ProtectKernel => any(mm.protect_kernel(self.kernel(), Rights::Constant)),
+            Op::ReadKernel => {
+                let va = self.kernel().start();
+                let _ = mm.vmap().frame_at(va);
+                let _ = mm.vmap().apply(range(va.get(), PAGE), |_, _| {});
+            }
+            Op::MapUser => {
+                let request = MapRequest {
+                    place: Place::NoReplace(Va::new(ELSEWHERE + 16 * MB)),
+                    bytes: Bytes::new(2 * PAGE),
+                    flags: Flags::READ_WRITE,
+                    tag: 2,
+                };
+                let _ = mm.map_user(id, &request, self.kernel().start());
+            }
+            Op::VmapFrames => {
+                if let Ok(frame) = mm.lend(Order::BASE) {
+                    if let Ok(mapped) = mm.vmap_frames(&[frame], &Memory::PLAIN) {
+                        mm.vunmap(mapped.start()).expect("it was mapped");
+                        mm.purge_vmalloc(); // before its frame is somebody else's
+                    }
+                    mm.take_back(frame, Order::BASE).expect("it was lent");
+                }
+            }
+            Op::Ioremap => {
+                if let Ok(va) = mm.ioremap(DEVICE, Bytes::new(PAGE), Caller(1)) {
+                    mm.iounmap(va).expect("it was mapped");
+                }
+            }
+            Op::Purge => any(mm.purge_vmalloc()),
+            Op::MapKernel => {
+                let (start, _) = P::half(foliant::table::Half::Kernel);
+                let va = start.add(KERNEL_AT & ((1 << (P::HALF_BITS - 1)) - 1));
+                let _ = mm.reach_kernel(va, Level::BASE);
+                if mm.map_kernel(range(va.get(), PAGE), self.own, Attrs::WRITE).is_ok() {
+                    self.is_mapped.set(true);
+                }
+                let _ = mm.kernel_tables().walk(va);
+            }
+            Op::PoolGrow => any(mm.resize_pool(Order::MEGA, 3, Budget(4))),
+            Op::PoolShrink => any(mm.resize_pool(Order::MEGA, 0, Budget(4))),
+            Op::WriteHuge => any(mm.fault(id, Va::new(HUGE + 2 * MB), Access::Write)),
+            Op::DropHuge => advise(range(HUGE, 4 * MB), Advice::DontNeed),
+            Op::UnmapHuge => any(mm.unmap(id, range(HUGE, 2 * MB))),
+            Op::MapHuge => any(self.map_huge(HUGE + 8 * MB, 1)),
+            Op::Dissolve => {
+                let free = self.huge.get();
+                let _ = mm.pools().dissolve(free);
+            }
+            Op::OwnHuge => self.own_huge(),
+            Op::SetPolicy => {
+                mm.set_policy(Policy::always(Orders::of(Order::new(2).expect("a size"))));
+                let _ = mm.fault(id, at(100), Access::Write);
+            }
+            Op::SetSwitches => {
+                mm.set_flush_grain(FlushGrain::new(1).expect("one"));
+                mm.set_move_grain(MoveGrain::MOST);
+                mm.set_defrag(Defrag::Always);
+                mm.set_clearing(mm.clearing());
+                mm.set_folding(Folding::Off);
+                let _ = mm.set_process_switch(id, ProcessSwitch::Off);
+                mm.set_lowest_address(mm.lowest_address());
+            }
+            Op::FindArea => {
+                let va = Va::new(TREE + self.areas * 2 / 3 * 2 * PAGE);
+                let found = mm.area(id, va);
+                if found.is_some_and(|area| !area.range.contains(va)) {
+                    engine::fail(&format!("the area at {va:?} is {found:?}"));
+                }
+                let _ = mm.area_at_or_after(id, va);
+            }
+            Op::ChangeTree => self.change_tree(),
+            Op::Look => self.look(),
+        }
+    }
+
+    /// The frame that the first page had when the scene began, whoever has it by now.
+    fn on_frame(&self, work: impl FnOnce(Frame)) {
+        if let Some(frame) = self.frame {
+            work(frame);
+        }
+    }
+    fn end_child(&self, nth: usize) {
+        if let Some(child) = self.child(nth)
+            && self.mm.end(child).is_ok()
+        {
+            self.spaces.borrow_mut().retain(|space| *space != child);
+        }
+    }
+    fn lend(&self, order: Order, back: Option<()>) {
+        let Ok(frame) = self.mm.lend(order) else { return };
+        match back {
+            Some(()) => self.mm.take_back(frame, order).expect("it was lent"),
+            None => self.lent.borrow_mut().push((frame, order)),
+        }
+    }
+    fn vmalloc(&self, request: &Request) {
+        if let Ok(got) = self.mm.vmalloc(request) {
+            // SAFETY: it was just taken, and is nobody else's.
+            #[allow(unsafe_code)]
+            let stored = unsafe { self.machine.kernel_store(got.start(), 7) };
+            if stored.is_err() {
+                engine::fail("new kernel memory can not be written to");
+            }
+            self.mm.vfree(got.start()).expect("it was just taken");
+        }
+    }
+    /// Asks a pool for what a fault would.
+    pub(crate) fn map_huge(
+        &self,
+        at: u64,
+        pages: u64,
+    ) -> Result<VaRange, foliant::space::MapError> {
+        let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
+        let place = Place::NoReplace(Va::new(at));
+        let bytes = Bytes::new(pages * 2 * MB);
+        self.mm.map(self.id, &MapRequest { place, bytes, flags, tag: 3 })
+    }
+    fn own_huge(&self) {
+        let memmap = self.mm.memmap();
+        let Ok(huge) = memmap.claim(Order::MEGA, Birth::Folded) else { return };
+        let mut batch = Batch::new(&memmap);
+        batch.push(huge).expect("it is this manager's, and the first");
+        let _ = memmap.unfold(&mut batch);
+        let _ = memmap.fold(&mut batch);
+        while batch.len() > 0 {
+            let before = batch.len();
+            memmap.release(&mut batch);
+            if batch.len() == before {
+                break; // there is no memory for its descriptors
+            }
+        }
+        while let Some(huge) = batch.pop() {
+            if memmap.free(huge).is_err() {
+                engine::fail("a huge page that nobody else has can not be given back");
+            }
+        }
+    }
+    fn change_tree(&self) {
+        let gone = match self.areas {
+            10_000.. => 8400,
+            areas => areas * 3 / 4,
+        };
+        let back = if self.areas > 10_000 { 600 } else { gone };
+        if self.mm.unmap(self.id, range(TREE, gone * 2 * PAGE)).is_ok() {
+            for nth in 0..back {
+                let _ = self.map(TREE + nth * 2 * PAGE, PAGE, Place::NoReplace);
+            }
+        }
+    }
+    fn look(&self) {
+        let (mm, id) = (self.mm, self.id);
+        let _ = (mm.memory(), mm.pages(id), mm.records(id), mm.anonymous(), mm.known_zero());
+        let _ = (mm.free_blocks(), mm.fragmentation(Order::MEGA), mm.deferred(), mm.pooled());
+        let _ = (mm.total(Event::Fault), mm.size_stats(Order::BASE), mm.policy(), mm.defrag());
+        let _ = (mm.flush_grain(), mm.move_grain(), mm.folding(), mm.pool(Order::MEGA));
+        let _ = (mm.vmalloc_counters(), mm.far_warmth(), mm.memmap().census());
+        let _ = mm.folios().census();
+        let _ = mm.vmalloc_info().count();
+        let _ = mm.with_leaves(id, range(BASE, 2 * MB), |leaves| leaves.count());
+        self.on_frame(|frame| any(mm.identity(frame)));
+    }
+
+    /// Stores until it gets through, or the manager says that it will not.
+    pub(crate) fn store(&self, id: SpaceId, page: u64, value: u64) -> Result<(), Outcome> {
+        self.through(id, page, Access::Write, || {
+            let done = self.machine.sim.user_store(at(page), 8, value);
+            engine::changed();
+            done.is_ok().then_some(())
+        })
+    }
+    /// What a program finds in a page.
+    pub(crate) fn load(&self, id: SpaceId, page: u64) -> String {
+        let read = || self.machine.sim.user_load(at(page), 8).ok();
+        match self.through(id, page, Access::Read, read) {
+            Ok(value) => value.to_string(),
+            Err(Outcome::Refused(_)) => "refused".into(),
+            Err(other) => format!("{other:?}"),
+        }
+    }
+    fn through<R>(
+        &self,
+        id: SpaceId,
+        page: u64,
+        access: Access,
+        go: impl Fn() -> Option<R>,
+    ) -> Result<R, Outcome> {
+        /// Faults that an access takes at most.
+        const FAULTS_MAX: usize = 60;
+        let mut last = Outcome::OutOfMemory;
+        for _ in 0..FAULTS_MAX {
+            self.walk(at(page), access == Access::Write);
+            let here = self.machine.here() as u16;
+            if let Some(done) = self.machine.sim.on(foliant_units::Cpu(here), &go) {
+                return Ok(done);
+            }
+            last = self.mm.fault(id, at(page), access);
+            if matches!(
+                last,
+                Outcome::Refused(_)
+                    | Outcome::Userfault(_)
+                    | Outcome::OutOfMemory
+                    | Outcome::OverLimit
+                    | Outcome::NoHugePage(_)
+            ) {
+                return Err(last);
+            }
+        }
+        engine::fail(&format!("an access never gets through, last {last:?}"));
+        Err(last)
+    }
+    /// Says which words the machine is about to walk.
+    fn walk(&self, va: Va, writes: bool) {
+        use foliant::table::{Entry, Slot};
+        let mut table = self.machine.root(self.machine.here());
+        let (mut walked, mut reached) = (Vec::new(), None);
+        for level in (0..P::LEVELS).rev().map(Level) {
+            let slot = Slot::of(va, level);
+            let pa = Pa::new(table.get() + 8 * slot.index() as u64);
+            let Some(word) = self.machine.peek(pa) else { break };
+            match P::decode(word, level, slot) {
+                Entry::Table(next) => {
+                    walked.push((pa, false));
+                    table = next;
+                }
+                Entry::Leaf { pa: to, .. } => {
+                    walked.push((pa, true));
+                    let inside = va.get() & (level.span().get() - 1);
+                    reached = Some(Pa::new(to.get() + inside));
+                    break;
+                }
+                _ => {
+                    walked.push((pa, false));
+                    break;
+                }
+            }
+        }
+        self.machine.program(&walked, reached, writes);
+    }
+}

@@ -1,0 +1,328 @@
+//! A machine, a manager, a space with something in it, and the judge.
+//!
+//! **What is judged**, by nobody who knows what happened: the recount; rights of leaves within their area's; no access to a frame that is
+//! stated to be free; no free frame that somebody has a reference to or that is broken; nothing cached when all is unmapped; each value is
+//! one that some serial order shows; everything comes back in the end; and the simulator's checkers.
+
+use crate::board::Board;
+use crate::engine::{self, Body, Limits, Mode};
+use crate::machine::{self, Explored};
+use crate::operation::Operation;
+use crate::plan::{Folios, Format, Plan};
+use foliant::fault::Orders;
+use foliant::manager::Setup;
+use foliant::pool::Budget;
+use foliant::space::{Flags, MapError, MapRequest, Place, SpaceId};
+use foliant::table::{Attrs, Entry, Paging};
+use foliant::vmap::Request;
+use foliant::{Access, Manager, Policy, Reference, steps};
+use foliant_sim::{Chance, Config, RiscvMode, Sim, X86Levels};
+use foliant_units::{Bytes, Frame, FrameRange, Order, Pages, Va, VaRange};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub(crate) const MB: u64 = 1 << 20;
+pub(crate) const PAGE: u64 = 4096;
+/// Where the pages are that everybody works on.
+pub(crate) const BASE: u64 = 0x10_0000_0000;
+/// Where they move to.
+pub(crate) const ELSEWHERE: u64 = BASE + 64 * MB;
+/// Where huge pages of the pool are.
+pub(crate) const HUGE: u64 = BASE + 256 * MB;
+/// Where further areas are.
+pub(crate) const TREE: u64 = 0x8_0000_0000;
+/// Pages that hold something.
+const FILLED: [u64; 5] = [0, 1, 20, 40, 300];
+/// Everything that a program of a scene maps, but the further areas.
+const ALL: u64 = 512 * MB;
+
+pub(crate) fn range(start: u64, bytes: u64) -> VaRange {
+    VaRange::sized(Va::new(start), Bytes::new(bytes)).expect("a scene's range")
+}
+pub(crate) fn at(page: u64) -> Va {
+    Va::new(BASE + page * PAGE)
+}
+
+type Mm<P> = Manager<'static, Explored, P>;
+
+/// See the module's text.
+pub(crate) struct Scene<P: Paging> {
+    pub(crate) machine: &'static Explored,
+    pub(crate) mm: &'static Mm<P>,
+    pub(crate) id: SpaceId,
+    /// How many further areas there are.
+    pub(crate) areas: u64,
+    cpus: usize,
+    children: Vec<SpaceId>,
+    /// All that are left.
+    pub(crate) spaces: RefCell<Vec<SpaceId>>,
+    /// What the first page is in before anybody acts.
+    pub(crate) frame: Option<Frame>,
+    pub(crate) kept: RefCell<Vec<Reference<'static, 'static, Explored, P>>>,
+    pub(crate) broken: RefCell<Vec<Frame>>,
+    pub(crate) lent: RefCell<Vec<(Frame, Order)>>,
+    pub(crate) reserved: RefCell<Vec<Frame>>,
+    /// Memory that can be added.
+    pub(crate) spare: RefCell<Vec<FrameRange>>,
+    kernel: Option<VaRange>,
+    /// A free page of the pool.
+    pub(crate) huge: Cell<Frame>,
+    /// A frame of the embedder's, and whether it has mapped it.
+    pub(crate) own: Frame,
+    pub(crate) is_mapped: Cell<bool>,
+}
+
+fn config(plan: &Plan) -> (Config, Vec<FrameRange>) {
+    let blocks = plan.operations().any(Operation::needs_blocks);
+    let memory = match (plan.folios, blocks) {
+        _ if plan.areas > 0 || plan.operations().any(Operation::needs_pool) => 24,
+        (Folios::Base | Folios::Small, false) => 8,
+        _ => 16,
+    };
+    let format = match plan.format {
+        Format::X86_64 => foliant_sim::Format::X86_64(X86Levels::Four),
+        Format::Aarch64 => foliant_sim::Format::Aarch64,
+        Format::Riscv64 => foliant_sim::Format::Riscv64(RiscvMode::Sv48),
+    };
+    let mut config =
+        Config::seeded(plan.cpus.len(), Bytes::new(memory * MB), 1).with_format(format);
+    // Who goes on, and when an interrupt is taken, is the engine's to say.
+    config.chance = Chance { switch: 0, interrupt: 0, speculate: 0 };
+    let mut spare = Vec::new();
+    if plan.operations().any(|op| op == Operation::AddMemory) {
+        let block = |n: u64| FrameRange::new(Frame::new((20 + 4 * n) * 512), Pages::new(512));
+        spare.extend((0..2).filter_map(block));
+    }
+    (config, spare)
+}
+
+impl<P: Paging> Scene<P> {
+    /// Builds what the plan says. It is never taken down: the process ends with it.
+    pub(crate) fn build(plan: &Plan) -> Scene<P> {
+        let policy = match plan.folios {
+            Folios::Base => Policy::BASE_ONLY,
+            Folios::Small => Policy::always(Orders::of(Order::new(4).expect("a size"))),
+            Folios::Mega => Policy::always(Orders::of(Order::MEGA)),
+        };
+        let (mut config, spare) = config(plan);
+        let first = config.memory.clone();
+        config.memory.extend(spare.iter().copied());
+        let sim = Sim::new(config).expect("a scene's machine");
+        let machine: &'static Explored = Box::leak(Box::new(Explored::new(sim, plan.flaw)));
+        let mut setup = Setup::of(&first, policy);
+        if !spare.is_empty() {
+            setup.added_below = Frame::new(60 * 512);
+        }
+        let mm: Mm<P> = Manager::new(machine, &setup).expect("a scene's manager");
+        let mm: &'static Mm<P> = Box::leak(Box::new(mm));
+        let id = mm.create(None).expect("there is memory");
+        let own = mm.lend(Order::BASE).expect("there is memory");
+        let mut scene = Scene {
+            machine,
+            mm,
+            id,
+            areas: plan.areas,
+            cpus: plan.cpus.len(),
+            children: Vec::new(),
+            spaces: RefCell::new(vec![id]),
+            frame: None,
+            kept: RefCell::default(),
+            broken: RefCell::default(),
+            lent: RefCell::default(),
+            reserved: RefCell::default(),
+            spare: RefCell::new(spare),
+            kernel: None,
+            huge: Cell::new(own),
+            own,
+            is_mapped: Cell::new(false),
+        };
+        scene.fill(plan);
+        scene
+    }
+    fn fill(&mut self, plan: &Plan) {
+        let (mm, id) = (self.mm, self.id);
+        for cpu in 0..self.cpus {
+            self.machine.on(cpu, || {
+                mm.online();
+                mm.switch(Some(id)).expect("it is there");
+            });
+        }
+        self.map(BASE, 2 * MB, Place::NoReplace).expect("there is room");
+        for nth in 0..plan.areas {
+            self.map(TREE + nth * 2 * PAGE, PAGE, Place::NoReplace).expect("there is room");
+        }
+        for page in FILLED {
+            self.store(id, page, 1000 + page).expect("there is memory");
+        }
+        let zeros = self.load(id, 2);
+        assert_eq!(zeros, "0", "what was never written is zero");
+        self.frame = mm.frame_at(id, at(0));
+        if plan.operations().any(Operation::needs_kernel) {
+            let request = Request::of(Bytes::new(4 * PAGE)).zeroed().for_users();
+            self.kernel = Some(mm.vmalloc(&request).expect("there is memory"));
+        }
+        if plan.operations().any(Operation::needs_pool) {
+            mm.resize_pool(Order::MEGA, 3, Budget::ALL).expect("a pool's size");
+            self.map_huge(HUGE, 2).expect("there are pages");
+            let _ = mm.fault(id, Va::new(HUGE), Access::Write);
+            let is_free = |frame: &Frame| {
+                frame.get().is_multiple_of(512)
+                    && mm.identity(*frame).kind() == foliant::frame::Kind::Huge
+                    && mm.frame_at(id, Va::new(HUGE)) != Some(*frame)
+            };
+            let free = mm.ranges().flat_map(|range| range.iter()).find(is_free);
+            self.huge.set(free.unwrap_or(self.own));
+        }
+        for _ in 0..plan.forks {
+            let child = mm.fork(id).expect("there is memory");
+            self.children.push(child);
+            self.spaces.borrow_mut().push(child);
+        }
+    }
+    pub(crate) fn map(
+        &self,
+        start: u64,
+        bytes: u64,
+        place: fn(Va) -> Place,
+    ) -> Result<VaRange, MapError> {
+        let request = MapRequest {
+            place: place(Va::new(start)),
+            bytes: Bytes::new(bytes),
+            flags: Flags::READ_WRITE,
+            tag: 0,
+        };
+        self.mm.map(self.id, &request)
+    }
+    pub(crate) fn child(&self, nth: usize) -> Option<SpaceId> {
+        self.children.get(nth).copied()
+    }
+    /// Kernel memory of four pages.
+    pub(crate) fn kernel(&self) -> VaRange {
+        self.kernel.expect("the plan says that it is needed")
+    }
+
+    /// Runs all lanes, and judges; the process has nothing more to do then.
+    pub(crate) fn play(self, plan: &Plan, (board, mode, limits): (Board, Mode, Limits)) {
+        let cpus: Vec<usize> = plan.lanes().map(|(cpu, _)| cpu).collect();
+        engine::begin(board, mode, &cpus, plan.refusals, limits);
+        steps::watch(Some(machine::heard));
+        let scene: &'static Scene<P> = Box::leak(Box::new(self));
+        let body = |(lane, (_, operations)): (usize, (usize, &[Operation]))| -> Body {
+            let operations = operations.to_vec();
+            Box::new(move || {
+                for (nth, operation) in operations.into_iter().enumerate() {
+                    if nth > 0 {
+                        engine::border();
+                    }
+                    scene.act(lane, nth, operation);
+                }
+            })
+        };
+        engine::run(plan.lanes().enumerate().map(body).collect());
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| scene.judge())) {
+            engine::fail(&format!("when all is done, a panic: {}", engine::message(&*panic)));
+        }
+        engine::complete();
+    }
+
+    fn judge(&self) {
+        self.machine.kept.borrow_mut().clear();
+        self.kept.borrow_mut().clear();
+        for frame in self.broken.borrow().iter() {
+            if self.machine.is_free(*frame) {
+                engine::fail("memory that was acknowledged as broken is free");
+            }
+        }
+        let spaces = self.spaces.borrow().clone();
+        self.recount(&spaces, "when all is done");
+        for (nth, space) in spaces.iter().enumerate() {
+            self.check_rights(*space);
+            self.check_contents(nth, *space);
+        }
+        if self.areas == 0 {
+            self.check_caches();
+        }
+        self.give_back(&spaces);
+        self.recount(&[], "in the end");
+        let is_expected = |checker| checker == "quiescent" && !self.broken.borrow().is_empty();
+        let found = self.machine.sim.finish();
+        if let Some(violation) = found.iter().find(|seen| !is_expected(seen.checker)) {
+            engine::fail(&violation.to_string());
+        }
+    }
+    fn recount(&self, spaces: &[SpaceId], when: &str) {
+        if let Err(why) = self.mm.audit(spaces) {
+            engine::fail(&format!("the recount {when}: {why:?}"));
+        }
+    }
+    fn check_rights(&self, space: SpaceId) {
+        let mut leaves = Vec::new();
+        self.mm.with_leaves(space, range(BASE, ALL), |found| {
+            leaves.extend(found.filter_map(|leaf| match leaf.entry {
+                Entry::Leaf { attrs, .. } => Some((leaf.va, attrs.has(Attrs::WRITE))),
+                _ => None,
+            }));
+        });
+        for (va, is_writable) in leaves {
+            match self.mm.area(space, va) {
+                None => engine::fail("a leaf is left where no area is"),
+                Some(area) if is_writable && !area.flags.has(Flags::WRITE) => {
+                    engine::fail("a leaf is writable in an area that is not");
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    fn check_contents(&self, nth: usize, space: SpaceId) {
+        self.mm.switch(Some(space)).expect("it is there");
+        for page in FILLED.into_iter().chain([2, 3]) {
+            let flags = self.mm.area(space, at(page)).map(|area| area.flags);
+            let held = flags.map(|_| self.load(space, page));
+            engine::observe(&format!("space {nth}, page {page}: {flags:?} {held:?}"));
+        }
+        self.mm.switch(Some(self.id)).expect("it is there");
+    }
+    /// Nothing is cached of what is unmapped.
+    fn check_caches(&self) {
+        for cpu in 0..self.cpus {
+            self.machine.on(cpu, || self.mm.switch(Some(self.id)).expect("it is there"));
+        }
+        if self.mm.unmap(self.id, range(BASE, ALL)).is_err() {
+            return engine::fail("all of a space can not be unmapped");
+        }
+        for cpu in 0..self.cpus {
+            let root = self.machine.root(cpu);
+            let is_left = |entry: &&foliant_sim::Cached| {
+                !entry.table && entry.tag == root && range(BASE, ALL).contains(entry.va)
+            };
+            if self.machine.cached(cpu).iter().any(|entry| is_left(&entry)) {
+                engine::fail("a translation is left when everything was unmapped");
+            }
+        }
+    }
+    fn give_back(&self, spaces: &[SpaceId]) {
+        let mm = self.mm;
+        for cpu in 0..self.cpus {
+            self.machine.on(cpu, || mm.switch(None).expect("nothing can always be run"));
+        }
+        for space in spaces {
+            if let Err(why) = mm.end(*space) {
+                engine::fail(&format!("a space does not end: {why}"));
+            }
+        }
+        // What the embedder has mapped by hand stays mapped, and so its own.
+        let own = (!self.is_mapped.get()).then_some((self.own, Order::BASE));
+        for (frame, order) in self.lent.take().into_iter().chain(own) {
+            if let Err(why) = mm.take_back(frame, order) {
+                engine::fail(&format!("what was lent does not come back: {why}"));
+            }
+        }
+        if let Some(kernel) = self.kernel {
+            let _ = mm.vfree(kernel.start());
+        }
+        mm.vmap().collect();
+        mm.purge_vmalloc();
+        let _ = mm.pools().set_overcommit(Order::MEGA, 0);
+        let _ = mm.resize_pool(Order::MEGA, 0, Budget::ALL);
+    }
+}

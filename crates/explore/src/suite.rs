@@ -1,0 +1,56 @@
+//! Lists of scenes.
+
+use crate::operation::Operation;
+use crate::plan::{Folios, Plan};
+
+use Operation as Op;
+
+/// Operations that change mappings, or who owns memory: what is tried in threes.
+pub const CHANGING: [Operation; 15] = [
+    Op::Write,
+    Op::WriteEmpty,
+    Op::Load,
+    Op::ReadOnly,
+    Op::DontNeed,
+    Op::Unmap,
+    Op::MoveAway,
+    Op::Fork,
+    Op::EndChild,
+    Op::Split,
+    Op::Relocate,
+    Op::Collapse,
+    Op::Keep,
+    Op::Poison,
+    Op::Mappings,
+];
+
+/// Operations for which a scene of one space is of no use, or that need a scene of their own.
+fn is_apart(operation: Operation) -> bool {
+    matches!(operation, Op::EndSecond | Op::FindArea | Op::ChangeTree)
+}
+
+/// Every two operations, on one size of folios, with so many children.
+pub fn pairs(folios: Folios, forks: usize) -> Vec<Plan> {
+    let fits = |op: &Operation| !is_apart(*op) && (forks > 0 || !op.needs_child());
+    let all: Vec<Operation> = Operation::ALL.iter().copied().filter(fits).collect();
+    let mut plans = Vec::new();
+    for (nth, first) in all.iter().enumerate() {
+        for second in &all[nth..] {
+            plans.push(Plan::of(folios, forks, &[*first, *second]));
+        }
+    }
+    plans
+}
+
+/// Every three operations that change mappings or owners, with a child.
+pub fn triples(folios: Folios) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for (i, first) in CHANGING.iter().enumerate() {
+        for (j, second) in CHANGING.iter().enumerate().skip(i) {
+            for third in &CHANGING[j..] {
+                plans.push(Plan::of(folios, 1, &[*first, *second, *third]));
+            }
+        }
+    }
+    plans
+}

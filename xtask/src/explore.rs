@@ -1,0 +1,182 @@
+//! Every order in which two or three operations of the manager can meet.
+
+use clap::Args;
+use foliant_explore::{
+    Effort, Folios, Format, Operation, Outcome, Plan, explore, pairs, replay, triples,
+};
+use std::time::{Duration, Instant};
+
+/// What `cargo xtask explore` takes.
+#[derive(Args, Debug)]
+pub(crate) struct Explore {
+    /// Every two operations, on base pages, 64 KiB and 2 MiB, alone and forked
+    #[arg(long)]
+    pairs: bool,
+    /// Every three of those that change mappings or owners, on base pages and 2 MiB
+    #[arg(long)]
+    triples: bool,
+    /// One scene, like 'x86_64 base fork1: Write | ReadOnly & Compact'
+    #[arg(long, value_name = "NAME")]
+    scene: Vec<String>,
+    /// Of the scenes, those whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+    /// Of the scenes, every N-th from the I-th on
+    #[arg(long, value_name = "I/N", value_parser = share, default_value = "0/1")]
+    share: (usize, usize),
+    /// The machine: x86_64, aarch64, riscv64
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    format: Option<Format>,
+    /// Allocations that may be refused in a schedule, each at every place
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    refuse: u32,
+    /// Both operations are tasks of one CPU, which take turns where they breathe
+    #[arg(long)]
+    tasks: bool,
+    /// Switches that nobody had to make: all schedules of up to so many
+    #[arg(long, value_name = "N")]
+    bound: Option<u32>,
+    /// Schedules with one to three switches at random
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    random: u64,
+    /// Schedules of one scene, at most
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    schedules: u64,
+    /// Seconds for one scene, at most
+    #[arg(long, value_name = "S", default_value_t = 20)]
+    seconds: u64,
+    /// Processes at work [default: one for each CPU]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Runs one schedule of the scene again, and tells how it goes
+    #[arg(long, value_name = "CHOICES", requires = "scene")]
+    replay: Option<String>,
+    /// Lists the operations
+    #[arg(long)]
+    list: bool,
+}
+
+fn share(text: &str) -> Result<(usize, usize), String> {
+    let parts = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
+    parts.filter(|(i, n)| i < n).ok_or(format!("'{text}' is no share: the second of four is 1/4"))
+}
+fn format(text: &str) -> Result<Format, String> {
+    let is = |format: &Format| format!("{format:?}").eq_ignore_ascii_case(text);
+    Format::ALL.into_iter().find(is).ok_or(format!("'{text}' is none of {:?}", Format::ALL))
+}
+
+/// Runs what was asked for.
+pub(crate) fn run(asked: &Explore) -> Result<(), String> {
+    if asked.list {
+        Operation::ALL.iter().for_each(|operation| println!("{operation:?}"));
+        return Ok(());
+    }
+    let plans = plans(asked)?;
+    if let Some(choices) = &asked.replay {
+        let text = replay(&plans[0], choices)?;
+        println!("{}", if text.is_empty() { "nothing was found" } else { &text });
+        return Ok(());
+    }
+    let effort = Effort {
+        bound: asked.bound.unwrap_or(u32::from(!asked.triples)),
+        random: if asked.triples && asked.random == 0 { 300 } else { asked.random },
+        schedules: asked.schedules,
+        time: Duration::from_secs(asked.seconds),
+        jobs: asked.jobs.unwrap_or(Effort::default().jobs),
+    };
+    all(&plans, effort)
+}
+
+/// A share of all pairs, for CI.
+pub(crate) fn some() -> Result<(), String> {
+    /// Every so many of them; a prime, so that it goes through all of the operations.
+    const EVERY: usize = 61;
+    let plans: Vec<Plan> = every_pair().step_by(EVERY).collect();
+    all(&plans, Effort { time: Duration::from_secs(5), ..Effort::default() })
+}
+fn every_pair() -> impl Iterator<Item = Plan> {
+    Folios::ALL
+        .into_iter()
+        .flat_map(|folios| [0, 1].into_iter().flat_map(move |forks| pairs(folios, forks)))
+}
+
+fn plans(asked: &Explore) -> Result<Vec<Plan>, String> {
+    let mut plans: Vec<Plan> =
+        asked.scene.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
+    if asked.pairs || (plans.is_empty() && !asked.triples) {
+        plans.extend(every_pair());
+    }
+    if asked.triples {
+        plans.extend([Folios::Base, Folios::Mega].into_iter().flat_map(triples));
+    }
+    for plan in &mut plans {
+        plan.format = asked.format.unwrap_or(plan.format);
+        plan.refusals = plan.refusals.max(asked.refuse);
+        if asked.tasks {
+            plan.cpus = vec![std::mem::take(&mut plan.cpus).into_iter().flatten().collect()];
+        }
+    }
+    plans.retain(|plan| plan.to_string().contains(&asked.only));
+    let (first, every) = asked.share;
+    let plans: Vec<Plan> = plans.into_iter().skip(first).step_by(every).collect();
+    if plans.is_empty() { Err("no scene is left of what was asked for".into()) } else { Ok(plans) }
+}
+
+/// Explores the scenes, and tells what is found as it is.
+pub(crate) fn all(plans: &[Plan], effort: Effort) -> Result<(), String> {
+    /// Between two lines about how far it is.
+    const LINE: Duration = Duration::from_secs(20);
+    let (begun, mut told, mut done, mut schedules) = (Instant::now(), Instant::now(), 0, 0);
+    let outcomes = explore(plans, effort, |_, outcome| {
+        done += 1;
+        schedules += outcome.schedules;
+        if outcome.failures > 0 {
+            print!("{}", finding(outcome));
+        } else if plans.len() <= 20 {
+            println!("{}", line(outcome));
+        }
+        if told.elapsed() > LINE {
+            told = Instant::now();
+            let seconds = begun.elapsed().as_secs();
+            println!("  {done} of {} scenes, {schedules} schedules, {seconds} s", plans.len());
+        }
+    });
+    let cut: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.is_cut).collect();
+    if plans.len() > 20 {
+        cut.iter().for_each(|outcome| println!("cut short: {}", line(outcome)));
+    }
+    let bad = outcomes.iter().filter(|outcome| outcome.failures > 0).count();
+    println!(
+        "{} scenes, {schedules} schedules of at most {} switches, {} scenes cut short, {bad} not clean; {:.0} s",
+        outcomes.len(),
+        effort.bound,
+        cut.len(),
+        begun.elapsed().as_secs_f64(),
+    );
+    if outcomes.len() < plans.len() {
+        return Err(format!("{} scenes were not explored", plans.len() - outcomes.len()));
+    }
+    if bad == 0 { Ok(()) } else { Err(format!("{bad} scenes are not clean")) }
+}
+
+fn line(outcome: &Outcome) -> String {
+    format!(
+        "{}: {} schedules, {} points, {} pruned, {:.1} s{}",
+        outcome.plan,
+        outcome.schedules,
+        outcome.points,
+        outcome.pruned,
+        outcome.time.as_secs_f64(),
+        if outcome.is_cut { ", cut short" } else { "" },
+    )
+}
+
+fn finding(outcome: &Outcome) -> String {
+    let text: String = outcome.text.lines().map(|line| format!("    {line}\n")).collect();
+    format!(
+        "FOUND {}; {} of them fail, the {}. first\n{text}",
+        line(outcome),
+        outcome.failures,
+        outcome.first_failure
+    )
+}
