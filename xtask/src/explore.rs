@@ -83,6 +83,7 @@ pub(crate) fn run(asked: &Explore) -> Result<(), String> {
         schedules: asked.schedules,
         time: Duration::from_secs(asked.seconds),
         jobs: asked.jobs.unwrap_or(Effort::default().jobs),
+        ..Effort::default()
     };
     all(&plans, effort)
 }

@@ -27,8 +27,6 @@ const BRANCH_TIME: Duration = Duration::from_secs(4);
 const SPINS_MAX: u64 = 20_000;
 /// Spins while nobody can do anything else until they are called a deadlock.
 const IDLE_MAX: u64 = 200;
-/// A schedule's first switches are tried in so many passes, so that one that is cut short has seen all phases of an operation.
-pub(crate) const PASSES: u64 = 8;
 
 /// What is touched, by a number; conflicts are between equal ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,8 +79,8 @@ impl Choice {
 pub(crate) enum Mode {
     /// Operations one after the other, in every order; what is observed is legal.
     Serial,
-    /// Every schedule of at most so many switches that nobody had to make; at the first of them one pass of [`PASSES`].
-    Bounded { switches: u32, pass: u64 },
+    /// Every schedule of at most so many switches that nobody had to make, of one pass: the first switch is at every so many points.
+    Bounded { switches: u32, pass: u64, passes: u64 },
     /// One schedule, with switches at these of its points.
     Random { seed: u64, at: Vec<u64> },
     /// The schedule that made these choices, told as it goes.
@@ -189,10 +187,15 @@ impl Engine {
             .filter(can)
             .collect()
     }
-    /// A word for everything that happened before the next steps of all lanes.
+    /// A word for everything that happened before the next steps of all lanes, and for what may still be chosen. Until its first switch a
+    /// schedule is one of its pass, and begins anew in the next one.
     fn state(&self, next: usize) -> u64 {
         let budget = u64::from(self.switches_left) << 8 | u64::from(self.refusals_left);
-        let key = mix(next as u64 + 1, budget + 100);
+        let pass = match self.mode {
+            Mode::Bounded { switches, pass, .. } if self.switches_left == switches => pass,
+            _ => u64::MAX,
+        };
+        let key = mix(mix(next as u64 + 1, budget + 100), pass);
         let active = self.active.iter().fold(key, |key, lane| mix(key, *lane as u64));
         self.lanes.iter().fold(active, |key, lane| mix(key, lane.history ^ u64::from(lane.is_done)))
     }
@@ -212,12 +215,20 @@ impl Engine {
             _ => None,
         }
     }
+    /// Whether the lane at work is the last one that has something to do.
+    fn is_alone(&self) -> bool {
+        (0..self.lanes.len()).all(|lane| Some(lane) == self.current || self.lanes[lane].is_done)
+    }
     /// Counts a step of the lane at work, and says which others conflict with what it is about to do.
     fn step(&mut self, touched: &[Touched]) -> Vec<usize> {
         let me = self.lane();
         self.lanes[me].step += 1;
         let step = self.lanes[me].step;
         let mut conflicting = Vec::new();
+        if self.is_alone() {
+            return conflicting; // what it touches now it touched when it was first as well
+        }
+        let may_switch = self.switches_left > 0 || !matches!(self.mode, Mode::Bounded { .. });
         for &Touched { location, writes } in touched {
             let Some(footprint) = self.board.footprint(location) else { continue };
             if footprint.note(me, writes, step) {
@@ -225,7 +236,8 @@ impl Engine {
             }
             for other in 0..self.lanes.len() {
                 let lane = &self.lanes[other];
-                if !lane.is_done
+                if may_switch
+                    && !lane.is_done
                     && !conflicting.contains(&other)
                     && footprint.conflicts(me, writes, other, lane.step)
                 {
@@ -247,10 +259,10 @@ impl Engine {
         }
         self.points += 1;
         match &self.mode {
-            Mode::Bounded { switches, pass } => {
+            Mode::Bounded { switches, pass, passes } => {
                 self.board.add(Count::Points);
                 let is_first = self.switches_left == *switches;
-                let is_mine = !is_first || self.points % PASSES == *pass;
+                let is_mine = !is_first || self.points % passes == *pass;
                 if self.switches_left > 0 && is_mine { conflicting } else { Vec::new() }
             }
             Mode::Random { at, .. } => {
@@ -268,6 +280,9 @@ impl Engine {
     }
     /// Notes in what happened before what that the lane at work did it.
     fn done(&mut self, touched: &[Touched]) {
+        if self.is_alone() {
+            return;
+        }
         let me = self.lane();
         for &Touched { location, writes } in touched {
             let (write, reads) = self.locations.entry(location).or_default();
@@ -532,7 +547,9 @@ pub(crate) fn refuses() -> bool {
     };
     let branches = anywhere(|engine| matches!(engine.mode, Mode::Serial | Mode::Bounded { .. }));
     replayed == Some(true)
-        || branches && left > 0 && branch(anywhere(|engine| mix(engine.state(lane), 2)), note)
+        || branches
+            && left > 0
+            && branch(anywhere(|engine| mix(engine.state(lane), step + 2)), note)
 }
 
 /// Something was observed: legal where a serial order shows it.

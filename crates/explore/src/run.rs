@@ -1,7 +1,7 @@
 //! All schedules of a scene, and many scenes at once.
 
 use crate::board::{Board, Count, mix};
-use crate::engine::{Choice, Limits, Mode, PASSES};
+use crate::engine::{Choice, Limits, Mode};
 use crate::host::{self, Ended, Side};
 use crate::plan::{Format, Plan};
 use crate::scene::Scene;
@@ -19,6 +19,9 @@ const TEXT: usize = 1 << 21;
 pub struct Effort {
     /// Switches that nobody had to make, in one schedule: all schedules of up to so many are tried.
     pub bound: u32,
+    /// The first switch is tried at every so many points, then at those between, so that a scene that is cut short has seen all phases of
+    /// its operations.
+    pub passes: u64,
     /// Schedules with one to three switches at random points.
     pub random: u64,
     /// Schedules of one scene, at most.
@@ -33,7 +36,7 @@ impl Default for Effort {
     fn default() -> Effort {
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         let time = Duration::from_secs(20);
-        Effort { bound: 1, random: 0, schedules: 20_000, time, jobs }
+        Effort { bound: 1, passes: 8, random: 0, schedules: 20_000, time, jobs }
     }
 }
 
@@ -208,10 +211,10 @@ fn all_schedules<P: Paging>(plan: &Plan, mut board: Board, effort: Effort) {
     for switches in 0..=effort.bound {
         for _ in 0..ROUNDS_MAX {
             board.begin_round();
-            let passes = if switches == 0 { 1 } else { PASSES };
+            let passes = if switches == 0 { 1 } else { effort.passes };
             for pass in 0..passes {
                 if !limits.reached(board) {
-                    play(board, Mode::Bounded { switches, pass });
+                    play(board, Mode::Bounded { switches, pass, passes });
                 }
             }
             if board.count(Count::Grown) == 0 {

@@ -173,6 +173,10 @@ impl<P: Paging> Scene<P> {
             let free = mm.ranges().flat_map(|range| range.iter()).find(is_free);
             self.huge.set(free.unwrap_or(self.own));
         }
+        // What others have cached, and what they have not.
+        for cpu in 1..self.cpus {
+            self.machine.on(cpu, || [20, 40].map(|page| self.load(id, page)));
+        }
         for _ in 0..plan.forks {
             let child = mm.fork(id).expect("there is memory");
             self.children.push(child);

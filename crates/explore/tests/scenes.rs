@@ -11,6 +11,7 @@ fn main() {
         ("every_pair_is_named_once", every_pair_is_named_once),
         ("scenes_are_clean", scenes_are_clean),
         ("the_same_scene_gives_the_same_schedules", the_same_scene_gives_the_same_schedules),
+        ("passes_leave_nothing_out", passes_leave_nothing_out),
         ("a_flush_that_is_not_waited_for_is_found", a_flush_that_is_not_waited_for_is_found),
         ("a_limit_is_told", a_limit_is_told),
     ];
@@ -66,7 +67,7 @@ fn every_pair_is_named_once() {
 fn scenes_are_clean() {
     let outcomes = explored(&[
         "x86_64 base fork1: Write | ReadOnly",
-        "x86_64 mega: Split | Unmap",
+        "x86_64 mega: WriteHuge | DropHuge",
         "aarch64 small: WriteEmpty | DontNeed",
         "riscv64 base: Relocate | Load",
         "x86_64 base refuse1: WriteEmpty | Fork",
@@ -83,6 +84,17 @@ fn the_same_scene_gives_the_same_schedules() {
     let name = "x86_64 base fork1: Relocate | ChildWrite";
     let twice = explored(&[name, name]);
     assert_eq!(numbers(&twice[0]), numbers(&twice[1]));
+}
+
+fn passes_leave_nothing_out() {
+    let in_passes = |passes| {
+        let effort = Effort { passes, ..Effort::default() };
+        let outcomes = explore(&[plan("x86_64 base fork1: Write | DontNeed")], effort, |_, _| {});
+        assert!(!outcomes[0].is_cut, "{outcomes:?}");
+        outcomes[0].schedules
+    };
+    // Each pass has schedules without a switch of its own.
+    assert!(in_passes(8) > in_passes(1), "{} and {}", in_passes(8), in_passes(1));
 }
 
 fn a_flush_that_is_not_waited_for_is_found() {
