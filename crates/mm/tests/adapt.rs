@@ -1,8 +1,7 @@
 //! Foliant behind the traits of the crate `x86_64`, with that crate's own tables on the other side.
 #![allow(unsafe_code)]
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::Policy;
 use foliant::adapt::{Frames, Seat};
 use foliant::folio::{Class, CpuCount, Folios, Misuse, Word};

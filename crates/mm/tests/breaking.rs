@@ -1,7 +1,6 @@
 //! What a machine that breaks before it makes demands of operations next to faults.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::Policy;
 use foliant::fault::Orders;
 use foliant::space::{Advice, SpaceId};

@@ -1,7 +1,6 @@
 //! Collapse: pages become a folio, contents, limits, refusals, and nothing lost while everybody writes.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::compact::CollapseError;
 use foliant::fault::Orders;
 use foliant::manager::CollapseLimits;

@@ -1,7 +1,6 @@
 //! Compaction: how many blocks come back, what stands in the way, and that no byte is lost.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::compact::{CompactRequest, Effort, End, Fragmentation, Obstacle, Want, Why};
 use foliant::fault::{Defrag, Orders};
 use foliant::manager::{Setup, VmapSetup};

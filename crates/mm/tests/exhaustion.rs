@@ -1,7 +1,6 @@
 //! An allocation that is refused at any point leaves no trace, and the next attempt succeeds.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::manager::Setup;
 use foliant::space::{Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId};
 use foliant::{Manager, Policy};

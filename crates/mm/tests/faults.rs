@@ -1,7 +1,6 @@
 //! What faults do, seen from a program on the simulated machine.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::fault::Orders;
 use foliant::{Outcome, Policy, SizeEvent};
 use foliant_units::Order;

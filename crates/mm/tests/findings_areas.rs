@@ -1,7 +1,6 @@
 //! What outsiders proved of areas, their limits and what a space is charged for; docs/findings.md tells of each.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::fault::Orders;
 use foliant::manager::Setup;
 use foliant::space::{Advice, AreaLimit, Flags, MapRequest, Move, Place, RangeError, SpaceId};

@@ -1,9 +1,7 @@
 //! What may run at a breathing point, and who waits for whom there (findings C, R1, R9).
 
-mod common;
-
-use common::meddler::Meddler;
-use common::*;
+use crate::common::meddler::Meddler;
+use crate::common::*;
 use foliant::fault::Orders;
 use foliant::pool::Budget;
 use foliant::space::{Flags, MapRequest, Place, SpaceId};

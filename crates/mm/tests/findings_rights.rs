@@ -1,8 +1,7 @@
 //! What outsiders proved of faults and rights, and its kin: a second CPU acts before each step of the first.
 
-mod common;
-use common::beside::Beside;
-use common::*;
+use crate::common::beside::Beside;
+use crate::common::*;
 use foliant::fault::{Orders, Refusal};
 use foliant::frame::Kind;
 use foliant::manager::{SpaceError, UserMapError};

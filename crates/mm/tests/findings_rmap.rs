@@ -2,10 +2,9 @@
 //! wait to be split, and about waiting under a table's lock: `docs/findings.md` has the rules.
 #![allow(unsafe_code)]
 
-mod common;
-use common::beside::Beside;
-use common::watch::Watch;
-use common::*;
+use crate::common::beside::Beside;
+use crate::common::watch::Watch;
+use crate::common::*;
 use core::ptr::NonNull;
 use foliant::fault::Orders;
 use foliant::manager::CollapseLimits;

@@ -1,9 +1,8 @@
 //! What outsiders proved of the stock, the pools, kernel memory and the face (docs/findings.md).
 #![allow(unsafe_code)]
 
-mod common;
-use common::beside::Beside;
-use common::*;
+use crate::common::beside::Beside;
+use crate::common::*;
 use foliant::fault::Orders;
 use foliant::folio::{AllocError, Class, CpuCount, Folios, Known, Word};
 use foliant::frame::Kind;

@@ -1,7 +1,6 @@
 //! What operations cost in shootdowns, counted; and who is asked.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::fault::Orders;
 use foliant::space::{Advice, Flags, Move, SpaceId};
 use foliant::{Access, Event, FlushGrain, Policy};

@@ -2,8 +2,7 @@
 
 #![allow(unsafe_code)]
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::fault::Orders;
 use foliant::manager::Setup;
 use foliant::space::{Advice, Flags, Move};

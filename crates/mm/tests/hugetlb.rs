@@ -1,7 +1,6 @@
 //! Areas of huge pages: promises, faults, copies, forks, and what is refused, on every format and by both rules.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::fault::Refusal;
 use foliant::manager::{Contents, Setup};
 use foliant::pool::{Budget, Folding, PoolCounters, Shortage};

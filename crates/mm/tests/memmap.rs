@@ -1,7 +1,6 @@
 //! Huge pages whose descriptors take one frame: what it costs, what it saves, what anybody can see of it.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::memmap::{
     Batch, Birth, Declined, Described, Folded, Memmap, Refused, Released, Unfolded,
 };

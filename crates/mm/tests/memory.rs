@@ -1,7 +1,6 @@
 //! The memory that a manager is lent: holes, reserved parts, additions, too little, very much.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::manager::{Setup, SetupError};
 use foliant::table::X86_64;
 use foliant::{Event, Manager, Outcome, Policy};

@@ -4,10 +4,8 @@
 //! Each scene is a kind of folio, alone or shared with a child, on a machine that replaces entries in place or breaks them first. Whatever meets whatever: nobody gets rights that the area
 //! does not give, contents stay, what is referenced or broken is not handed out, and everything comes back in the end.
 
-mod common;
-
-use common::beside::Beside;
-use common::*;
+use crate::common::beside::Beside;
+use crate::common::*;
 use foliant::compact::CompactRequest;
 use foliant::fault::Orders;
 use foliant::folio::State;
@@ -374,7 +372,7 @@ fn finding_t_a_moved_entry_and_its_moved_folio_meet_at_every_step() {
 
 /// Each pair at each step. `FOLIANT_FIRST=Fork` takes the pairs that begin with it only.
 #[test]
-#[ignore = "takes hours: cargo test --release -p foliant --test pairs -- --ignored"]
+#[ignore = "takes hours: cargo test --release -p foliant pairs:: -- --ignored"]
 fn pairs_that_meet_at_every_step() {
     let only = std::env::var("FOLIANT_FIRST").ok();
     let mut tally = Tally::default();

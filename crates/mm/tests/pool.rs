@@ -1,7 +1,6 @@
 //! Pools of huge pages: every count after every step, what a step costs, what is left where memory is short.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::frame::Kind;
 use foliant::manager::{BootPages, Setup};
 use foliant::pool::{

@@ -1,7 +1,6 @@
 //! Two CPUs at one address, one of them in the middle of its fault.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::fault::Orders;
 use foliant::space::{Advice, Flags};
 use foliant::table::{Attrs, Entry};

@@ -1,7 +1,6 @@
 //! The reverse map against a naive twin that looks at every entry of every space.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::fault::Orders;
 use foliant::space::{Flags, Move, SpaceId};
 use foliant::split::{SplitInto, ZeroPieces};

@@ -1,7 +1,6 @@
 //! Folios taken apart and moved: contents, entries, counts and flushes, through forks, moves and partial unmaps.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::fault::Orders;
 use foliant::space::{Flags, Move, SpaceId};
 use foliant::split::{

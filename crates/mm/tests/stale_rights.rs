@@ -1,7 +1,6 @@
 //! Translations that grant less than the entry does, on machines where only an invalidation ends them.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::space::Flags;
 use foliant::{Outcome, Policy};
 

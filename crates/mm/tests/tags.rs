@@ -1,7 +1,6 @@
 //! What a CPU keeps of the spaces that it ran before (flush::F3), counted and tried at its edges.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::space::{Advice, Flags, SpaceId};
 use foliant::{Event, Policy};
 use foliant_machine::Machine;

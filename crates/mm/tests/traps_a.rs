@@ -1,8 +1,7 @@
 //! The traps of system A, each by the name that the specification gives it. TR-A4 needs swap, TR-A6 collapse: see
 //! ARCHITECTURE.md. TR-A5 stands beside the parser, TR-A7 with the traps of system T.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::fault::{Orders, Refusal, Size};
 use foliant::manager::{Poisoned, SpaceError};
 use foliant::space::{Advice, Flags, MapRequest, Place};

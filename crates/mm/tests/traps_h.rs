@@ -1,9 +1,8 @@
 //! The traps of system H, each by its number in the specification. TR-H4 is beside the code, TR-H6 belongs to pools.
 
-mod common;
-use common::meddler::Meddler;
-use common::recorder::{Recorder, Step};
-use common::*;
+use crate::common::meddler::Meddler;
+use crate::common::recorder::{Recorder, Step};
+use crate::common::*;
 use foliant::frame::{Identity, Kind, word_at};
 use foliant::memmap::{Batch, Birth, Declined, Folded, Refused, Released, Unfolded};
 use foliant::table::{Aarch64, Half, Paging, Riscv64, X86_64};
@@ -51,8 +50,8 @@ fn check<P: Paging>(machine: &impl KernelVa, head: Frame, order: Order) {
     }
 }
 fn check_everywhere<P: Paging>(sim: &Sim, heads: &[Frame]) {
-    for cpu in 0..sim.config().cpus as u16 {
-        sim.on(common::cpu(cpu), || {
+    for n in 0..sim.config().cpus as u16 {
+        sim.on(cpu(n), || {
             heads.iter().for_each(|head| check::<P>(sim, *head, Order::MEGA));
         });
     }
@@ -446,7 +445,7 @@ fn tr_h8_nobody_writes_in_the_window() {
             assert!(log[..open].iter().any(ours));
             assert_eq!(log[closed..].iter().filter(|step| ours(step)).count(), 1);
         }
-        let freed = |part: &[Step]| part.iter().any(|step| matches!(step, Step::Freed(_)));
+        let freed = |part: &[Step]| part.iter().any(|step| matches!(step, Step::Freed));
         assert!(!freed(&log[opened..closed]) && freed(&log[closed..]));
         memmap.release(&mut batch);
         drop(batch);
@@ -636,7 +635,7 @@ fn a_leaf_that_another_cpu_splits_is_flushed_before_frames_are_freed() {
     see();
     let (done, result) = std::sync::mpsc::channel();
     meddler.before_asking(move || {
-        let folded = sim.on(common::cpu(1), || mm.memmap().fold(&mut two).folded);
+        let folded = sim.on(cpu(1), || mm.memmap().fold(&mut two).folded);
         done.send((folded, two)).unwrap();
     });
     assert_eq!(mm.memmap().fold(&mut one).folded, 2);

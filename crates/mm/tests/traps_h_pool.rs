@@ -1,8 +1,7 @@
 //! The traps of system H that concern pools; those of the descriptor array are in `traps_h`.
 
-mod common;
-use common::recorder::{Recorder, Step};
-use common::*;
+use crate::common::recorder::{Recorder, Step};
+use crate::common::*;
 use foliant::frame::{Kind, word_at};
 use foliant::manager::{Poisoned, Setup};
 use foliant::pool::{Budget, End, Folding, Resized};

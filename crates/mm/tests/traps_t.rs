@@ -1,9 +1,8 @@
 //! The traps of system T, each by the name that the specification gives it, and what of system A needs splitting.
 
-mod common;
-use common::meddler::Meddler;
-use common::recorder::Step;
-use common::*;
+use crate::common::meddler::Meddler;
+use crate::common::recorder::Step;
+use crate::common::*;
 use foliant::fault::Orders;
 use foliant::frame::Kind;
 use foliant::manager::Poisoned;

@@ -1,8 +1,7 @@
 //! Traps of system V: what went wrong elsewhere, each in a test of its name.
 
-mod common;
-use common::kernel::*;
-use common::*;
+use crate::common::kernel::*;
+use crate::common::*;
 use foliant::manager::{Manager, Setup, UserMapError};
 use foliant::space::{Flags, MapRequest, Place};
 use foliant::table::{Aarch64, Paging, X86_64};

@@ -1,8 +1,7 @@
 //! The traps of system Z, each by the name that the specification gives it. TR-Z4, TR-Z6 and TR-Z7 stand beside the code
 //! (`crates/mm/src/zero/tests.rs`), the fence of TR-Z5 in `crates/x86/src/clear.rs`.
 
-mod common;
-use common::*;
+use crate::common::*;
 use foliant::fault::Orders;
 use foliant::manager::{Contents, Setup};
 use foliant::space::SpaceId;

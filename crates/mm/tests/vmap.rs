@@ -1,8 +1,7 @@
 //! Kernel ranges: what is mapped by which leaves, what it costs, what is refused, what is left when it is given back.
 
-mod common;
-use common::kernel::*;
-use common::*;
+use crate::common::kernel::*;
+use crate::common::*;
 use foliant::manager::{Setup, SetupError, VmapSetup};
 use foliant::table::{Paging, Riscv64, X86_64};
 use foliant::vmap::*;

@@ -4,9 +4,8 @@
 //! The model is a list of areas with a word, rights and a frame for each page. What the machine's CPUs read through their
 //! stale translations must be what the list says, at any time.
 
-mod common;
-use common::kernel::*;
-use common::*;
+use crate::common::kernel::*;
+use crate::common::*;
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
 use foliant::vmap::*;

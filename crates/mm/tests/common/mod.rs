@@ -1,5 +1,5 @@
 //! A machine, a manager and a space for tests of behaviour.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(unreachable_pub, reason = "what the tests beside it use")]
 
 pub mod beside;
 pub mod kernel;

@@ -23,7 +23,7 @@ pub enum Step {
     /// They are done.
     Waited,
     /// It gave frames up.
-    Freed(FrameRange),
+    Freed,
 }
 
 /// The simulator with a log.
@@ -153,7 +153,7 @@ impl Clock for Recorder {
 impl Witness for Recorder {
     fn owned(&self, frames: FrameRange, owner: Owner) {
         if owner == Owner::Free {
-            self.note(Step::Freed(frames));
+            self.note(Step::Freed);
         }
         self.sim.owned(frames, owner)
     }

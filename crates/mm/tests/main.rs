@@ -1,0 +1,35 @@
+//! The manager's behaviour, on the simulated machine: one program, since each would have the whole manager compiled again.
+
+mod common;
+
+mod adapt;
+mod breaking;
+mod collapse;
+mod compact;
+mod exhaustion;
+mod faults;
+mod findings_areas;
+mod findings_latency;
+mod findings_rights;
+mod findings_rmap;
+mod findings_stock;
+mod flushes;
+mod formats;
+mod hugetlb;
+mod memmap;
+mod memory;
+mod pairs;
+mod pool;
+mod races;
+mod rmap_model;
+mod split;
+mod stale_rights;
+mod tags;
+mod traps_a;
+mod traps_h;
+mod traps_h_pool;
+mod traps_t;
+mod traps_v;
+mod traps_z;
+mod vmap;
+mod vmap_model;
