@@ -46,13 +46,17 @@ fn the_pool_is_measured_and_put_back_or_refused() {
     assert!(rows.iter().all(|row| row["median_ns_per_page"].as_u64().unwrap() > 0));
     assert_eq!(settings(), before);
 
-    let mut child = check(&["--pages", "100", "--runs", "99"])
+    let mut child = check(&["--pages", "16", "--runs", "99"])
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     while settings() == before && child.try_wait().unwrap().is_none() {
         yield_now();
+    }
+    if let Some(status) = child.try_wait().unwrap() {
+        let said = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+        panic!("it ended before it was stopped, {status}: {said}");
     }
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
