@@ -2,7 +2,7 @@
 
 use clap::Args;
 use foliant_explore::{
-    Effort, Folios, Format, Operation, Outcome, Plan, explore, pairs, replay, triples,
+    Extent, Folios, Format, Operation, Plan, Report, explore, pairs, replay, triples,
 };
 use std::time::{Duration, Instant};
 
@@ -77,15 +77,15 @@ pub(crate) fn run(asked: &Explore) -> Result<(), String> {
         println!("{}", if text.is_empty() { "nothing was found" } else { &text });
         return Ok(());
     }
-    let effort = Effort {
+    let extent = Extent {
         bound: asked.bound.unwrap_or(u32::from(!asked.triples)),
         random: if asked.triples && asked.random == 0 { 300 } else { asked.random },
         schedules: asked.schedules,
         time: Duration::from_secs(asked.seconds),
-        jobs: asked.jobs.unwrap_or(Effort::default().jobs),
-        ..Effort::default()
+        jobs: asked.jobs.unwrap_or(Extent::default().jobs),
+        ..Extent::default()
     };
-    all(&plans, effort)
+    all(&plans, extent)
 }
 
 /// A share of all pairs, for CI.
@@ -93,7 +93,7 @@ pub(crate) fn some() -> Result<(), String> {
     /// Every so many of them; a prime, so that it goes through all of the operations.
     const EVERY: usize = 61;
     let plans: Vec<Plan> = every_pair().step_by(EVERY).collect();
-    all(&plans, Effort { time: Duration::from_secs(5), ..Effort::default() })
+    all(&plans, Extent { time: Duration::from_secs(5), ..Extent::default() })
 }
 fn every_pair() -> impl Iterator<Item = Plan> {
     Folios::ALL
@@ -124,17 +124,19 @@ fn plans(asked: &Explore) -> Result<Vec<Plan>, String> {
 }
 
 /// Explores the scenes, and tells what is found as it is.
-pub(crate) fn all(plans: &[Plan], effort: Effort) -> Result<(), String> {
+pub(crate) fn all(plans: &[Plan], extent: Extent) -> Result<(), String> {
     /// Between two lines about how far it is.
     const LINE: Duration = Duration::from_secs(20);
+    /// So few scenes have a line each.
+    const FEW: usize = 20;
     let (begun, mut told, mut done, mut schedules) = (Instant::now(), Instant::now(), 0, 0);
-    let outcomes = explore(plans, effort, |_, outcome| {
+    let reports = explore(plans, extent, |_, report| {
         done += 1;
-        schedules += outcome.schedules;
-        if outcome.failures > 0 {
-            print!("{}", finding(outcome));
-        } else if plans.len() <= 20 {
-            println!("{}", line(outcome));
+        schedules += report.schedules;
+        if report.failures > 0 {
+            print!("{}", finding(report));
+        } else if plans.len() <= FEW {
+            println!("{}", line(report));
         }
         if told.elapsed() > LINE {
             told = Instant::now();
@@ -142,42 +144,42 @@ pub(crate) fn all(plans: &[Plan], effort: Effort) -> Result<(), String> {
             println!("  {done} of {} scenes, {schedules} schedules, {seconds} s", plans.len());
         }
     });
-    let cut: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.is_cut).collect();
-    if plans.len() > 20 {
-        cut.iter().for_each(|outcome| println!("cut short: {}", line(outcome)));
+    let cut: Vec<&Report> = reports.iter().filter(|report| report.is_cut).collect();
+    if plans.len() > FEW {
+        cut.iter().for_each(|report| println!("cut short: {}", line(report)));
     }
-    let bad = outcomes.iter().filter(|outcome| outcome.failures > 0).count();
+    let bad = reports.iter().filter(|report| report.failures > 0).count();
     println!(
         "{} scenes, {schedules} schedules of at most {} switches, {} scenes cut short, {bad} not clean; {:.0} s",
-        outcomes.len(),
-        effort.bound,
+        reports.len(),
+        extent.bound,
         cut.len(),
         begun.elapsed().as_secs_f64(),
     );
-    if outcomes.len() < plans.len() {
-        return Err(format!("{} scenes were not explored", plans.len() - outcomes.len()));
+    if reports.len() < plans.len() {
+        return Err(format!("{} scenes were not explored", plans.len() - reports.len()));
     }
     if bad == 0 { Ok(()) } else { Err(format!("{bad} scenes are not clean")) }
 }
 
-fn line(outcome: &Outcome) -> String {
+fn line(report: &Report) -> String {
     format!(
         "{}: {} schedules, {} points, {} pruned, {:.1} s{}",
-        outcome.plan,
-        outcome.schedules,
-        outcome.points,
-        outcome.pruned,
-        outcome.time.as_secs_f64(),
-        if outcome.is_cut { ", cut short" } else { "" },
+        report.plan,
+        report.schedules,
+        report.points,
+        report.pruned,
+        report.time.as_secs_f64(),
+        if report.is_cut { ", cut short" } else { "" },
     )
 }
 
-fn finding(outcome: &Outcome) -> String {
-    let text: String = outcome.text.lines().map(|line| format!("    {line}\n")).collect();
+fn finding(report: &Report) -> String {
+    let text: String = report.text.lines().map(|line| format!("    {line}\n")).collect();
     format!(
         "FOUND {}; {} of them fail, the {}. first\n{text}",
-        line(outcome),
-        outcome.failures,
-        outcome.first_failure
+        line(report),
+        report.failures,
+        report.first_failure
     )
 }

@@ -139,11 +139,6 @@ impl Board {
             text: shared_bytes(TEXT),
         }
     }
-    /// Forgets which states were seen.
-    pub(crate) fn begin_round(&mut self) {
-        self.seen = Set::new(STATES);
-        self.set(Count::Grown, 0);
-    }
     pub(crate) fn count(self, what: Count) -> u64 {
         self.counts[what as usize].load(Relaxed)
     }

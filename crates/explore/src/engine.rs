@@ -13,7 +13,7 @@
 use crate::board::{Board, Count, LANES_MAX, mix, word_of};
 use crate::host::{self, Ended, Side};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use foliant::steps::{self, Standing};
+use foliant::steps::{self, Counts};
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -79,8 +79,9 @@ impl Choice {
 pub(crate) enum Mode {
     /// Operations one after the other, in every order; what is observed is legal.
     Serial,
-    /// Every schedule of at most so many switches that nobody had to make, of one pass: the first switch is at every so many points.
-    Bounded { switches: u32, pass: u64, passes: u64 },
+    /// Every schedule of at most so many switches that nobody had to make, of one pass of a round: the first switch is at every so many
+    /// points.
+    Bounded { switches: u32, round: u64, pass: u64, passes: u64 },
     /// One schedule, with switches at these of its points.
     Random { seed: u64, at: Vec<u64> },
     /// The schedule that made these choices, told as it goes.
@@ -97,7 +98,7 @@ struct Lane {
     /// When it spun last, in spins of all.
     spun: u64,
     step: u64,
-    standing: Standing,
+    counts: Counts,
     yielder: *const Yielder<(), ()>,
 }
 
@@ -188,27 +189,32 @@ impl Engine {
             .collect()
     }
     /// A word for everything that happened before the next steps of all lanes, and for what may still be chosen. Until its first switch a
-    /// schedule is one of its pass, and begins anew in the next one.
-    fn state(&self, next: usize) -> u64 {
-        let budget = u64::from(self.switches_left) << 8 | u64::from(self.refusals_left);
-        let pass = match self.mode {
-            Mode::Bounded { switches, pass, .. } if self.switches_left == switches => pass,
+    /// schedule is one of its pass; while it may switch again it is one of its round, which knows more conflicts than the one before.
+    fn state(&self, next: usize, switches_left: u32) -> u64 {
+        let budget = u64::from(switches_left) << 8 | u64::from(self.refusals_left);
+        let apart = match self.mode {
+            Mode::Bounded { switches, round, pass, .. } if switches_left == switches => {
+                round << 32 | pass << 1 | 1
+            }
+            Mode::Bounded { round, .. } if switches_left > 0 => round << 32,
             _ => u64::MAX,
         };
-        let key = mix(mix(next as u64 + 1, budget + 100), pass);
+        let key = mix(mix(next as u64 + 1, budget + 100), apart);
         let active = self.active.iter().fold(key, |key, lane| mix(key, *lane as u64));
         self.lanes.iter().fold(active, |key, lane| mix(key, lane.history ^ u64::from(lane.is_done)))
     }
-    fn goes_on_with(&mut self, next: usize) {
+    fn switch_to(&self, next: usize) -> Choice {
         let (from, step) = self.at();
-        self.choices.push(Choice::Switch { from, step, to: next });
+        Choice::Switch { from, step, to: next }
     }
     /// Whether the replayed schedule switches here; to whom.
-    fn replayed(&mut self, allowed: impl Fn(usize) -> bool) -> Option<usize> {
+    fn replayed(&mut self, allowed: &[usize]) -> Option<usize> {
         let at = self.at();
         let Mode::Replay(choices) = &mut self.mode else { return None };
         match choices.front() {
-            Some(&Choice::Switch { from, step, to }) if (from, step) == at && allowed(to) => {
+            Some(&Choice::Switch { from, step, to })
+                if (from, step) == at && allowed.contains(&to) =>
+            {
                 choices.pop_front();
                 Some(to)
             }
@@ -259,7 +265,7 @@ impl Engine {
         }
         self.points += 1;
         match &self.mode {
-            Mode::Bounded { switches, pass, passes } => {
+            Mode::Bounded { switches, pass, passes, .. } => {
                 self.board.add(Count::Points);
                 let is_first = self.switches_left == *switches;
                 let is_mine = !is_first || self.points % passes == *pass;
@@ -299,8 +305,8 @@ impl Engine {
     }
 }
 
-/// Branches, if that leads to a state not seen before; true in the child.
-fn branch(key: u64, note: impl FnOnce(&mut Engine)) -> bool {
+/// Branches, if that leads to a state not seen before; true in the child, which has made `choice`.
+fn branch(key: u64, choice: Choice) -> bool {
     let (board, limits) = anywhere(|engine| (engine.board, engine.limits));
     if !board.seen.insert(key) {
         board.add(Count::Pruned);
@@ -312,7 +318,7 @@ fn branch(key: u64, note: impl FnOnce(&mut Engine)) -> bool {
     match host::fork() {
         Side::Child => {
             host::limit(BRANCH_TIME);
-            anywhere(note);
+            anywhere(|engine| engine.choices.push(choice));
             true
         }
         Side::Parent(child) => {
@@ -320,10 +326,9 @@ fn branch(key: u64, note: impl FnOnce(&mut Engine)) -> bool {
             host::limit(BRANCH_TIME);
             if let Ended::Signal(signal) = ended {
                 anywhere(|engine| {
-                    let mut choices = std::mem::take(&mut engine.choices);
-                    note_in_vain(engine, note);
+                    engine.choices.push(choice);
                     fail_with(engine, &format!("the process ended by signal {signal}"));
-                    std::mem::swap(&mut engine.choices, &mut choices);
+                    engine.choices.pop();
                 });
                 board.add(Count::Schedules);
             }
@@ -331,13 +336,6 @@ fn branch(key: u64, note: impl FnOnce(&mut Engine)) -> bool {
         }
     }
 }
-/// The choices of a child that did not come back, for the text that tells of it.
-fn note_in_vain(engine: &mut Engine, note: impl FnOnce(&mut Engine)) {
-    let before = (engine.switches_left, engine.refusals_left);
-    note(engine);
-    (engine.switches_left, engine.refusals_left) = before;
-}
-
 /// Has `next` go on instead of the lane at work, if it is another one.
 fn switch(next: usize) {
     let yielder = anywhere(|engine| {
@@ -362,33 +360,35 @@ fn switch(next: usize) {
 
 /// Goes on with one of several, at no cost; in branches with each of the others.
 fn choose(all: &[usize]) {
-    let (mode, replayed) =
-        anywhere(|engine| (engine.mode.clone(), engine.replayed(|lane| all.contains(&lane))));
     let (last, others) = all.split_last().expect("somebody can go on");
-    let next = match mode {
-        Mode::Replay(_) => replayed.unwrap_or(*last),
-        Mode::Random { .. } => anywhere(|engine| {
+    let decided = anywhere(|engine| match &engine.mode {
+        Mode::Replay(_) => Some(engine.replayed(all).unwrap_or(*last)),
+        Mode::Random { .. } => {
             engine.chance = mix(engine.chance, 77);
-            all[(engine.chance >> 20) as usize % all.len()]
-        }),
-        Mode::Serial | Mode::Bounded { .. } => {
-            let mut chosen = *last;
-            for &lane in others {
-                if branch(anywhere(|engine| engine.state(lane)), |e| e.goes_on_with(lane)) {
-                    chosen = lane;
-                    break;
-                }
-            }
-            if chosen != *last {
-                return switch(chosen); // its choice is noted
-            }
-            chosen
+            Some(all[(engine.chance >> 20) as usize % all.len()])
         }
-    };
+        Mode::Serial | Mode::Bounded { .. } => None,
+    });
+    if decided.is_none()
+        && let Some(next) = others.iter().copied().find(|lane| branch_to(*lane))
+    {
+        return switch(next);
+    }
+    let next = decided.unwrap_or(*last);
     if all.len() > 1 {
-        anywhere(|engine| engine.goes_on_with(next));
+        anywhere(|engine| engine.choices.push(engine.switch_to(next)));
     }
     switch(next);
+}
+/// Branches to where `next` goes on, at no cost.
+fn branch_to(next: usize) -> bool {
+    let (key, choice) =
+        anywhere(|engine| (engine.state(next, engine.switches_left), engine.switch_to(next)));
+    branch(key, choice)
+}
+/// The lane of another CPU that goes on here in the schedule that is replayed.
+fn replayed_here() -> Option<usize> {
+    with(|engine| if engine.is_replay() { engine.replayed(&engine.others()) } else { None })?
 }
 
 /// The lane at work is about to touch these: others may go first.
@@ -397,34 +397,29 @@ pub(crate) fn point(touched: &[Touched]) {
         return;
     }
     let Some(choices) = with(|engine| engine.choices_here(touched)) else { return };
-    let replayed = with(|engine| {
-        let can = engine.others();
-        engine.replayed(|lane| can.contains(&lane))
-    });
-    if let Some(next) = replayed.flatten() {
-        switch(next);
-    }
     let is_random = anywhere(|engine| matches!(engine.mode, Mode::Random { .. }));
-    for next in choices {
-        if is_random {
-            anywhere(|engine| engine.goes_on_with(next));
-            switch(next);
-            break;
-        }
-        let key = anywhere(|engine| mix(engine.state(next), 1));
-        let note = move |engine: &mut Engine| {
-            engine.goes_on_with(next);
-            engine.switches_left -= 1;
-        };
-        if branch(key, note) {
-            switch(next);
-            break;
-        }
+    let next = replayed_here().or_else(|| {
+        choices.into_iter().find(|next| {
+            let choice = anywhere(|engine| engine.switch_to(*next));
+            if is_random {
+                anywhere(|engine| engine.choices.push(choice));
+                return true;
+            }
+            let key = anywhere(|engine| engine.state(*next, engine.switches_left - 1));
+            let is_child = branch(mix(key, 1), choice);
+            if is_child {
+                anywhere(|engine| engine.switches_left -= 1);
+            }
+            is_child
+        })
+    });
+    if let Some(next) = next {
+        switch(next);
     }
     with(|engine| engine.done(touched));
 }
 
-/// A word has changed: who spins for it looks again.
+/// A word has changed: a lane that spins for it looks again.
 pub(crate) fn changed() {
     with(|engine| engine.changes += 1);
 }
@@ -435,19 +430,18 @@ pub(crate) fn border() {
         engine.step(&[]);
         if matches!(engine.mode, Mode::Serial) { engine.others() } else { Vec::new() }
     });
-    if let Some(next) = with(|engine| {
-        let can = engine.others();
-        engine.replayed(|lane| can.contains(&lane))
+    let branched = || others.unwrap_or_default().into_iter().find(|next| branch_to(*next));
+    if let Some(next) = replayed_here().or_else(branched) {
+        switch(next);
+    }
+}
+
+/// Counts one more spin; whether there were too many.
+fn spins_for_ever() -> bool {
+    anywhere(|engine| {
+        engine.spins += 1;
+        engine.spins > SPINS_MAX
     })
-    .flatten()
-    {
-        return switch(next);
-    }
-    for next in others.unwrap_or_default() {
-        if branch(anywhere(|engine| engine.state(next)), |e| e.goes_on_with(next)) {
-            return switch(next);
-        }
-    }
 }
 
 /// The lane at work spins: somebody else goes on, and it only when something has changed.
@@ -455,11 +449,7 @@ pub(crate) fn relax() {
     if std::thread::panicking() {
         return;
     }
-    let spins = anywhere(|engine| {
-        engine.spins += 1;
-        engine.spins
-    });
-    if spins > SPINS_MAX {
+    if spins_for_ever() {
         if with(|_| ()).is_none() {
             panic!("it spins for ever when all is done");
         }
@@ -510,13 +500,8 @@ pub(crate) fn breath() {
         (0..engine.lanes.len()).filter(mine).collect::<Vec<_>>()
     });
     if let Some(tasks) = tasks.filter(|tasks| tasks.len() > 1) {
-        // Two that only breathe for each other are found as well.
-        let turns = anywhere(|engine| {
-            engine.spins += 1;
-            engine.spins
-        });
-        if turns > SPINS_MAX {
-            fail_now("livelock: tasks breathe for ever");
+        if spins_for_ever() {
+            fail_now("livelock: tasks only breathe for each other");
         }
         choose(&tasks);
     }
@@ -539,17 +524,16 @@ pub(crate) fn refuses() -> bool {
         }
         _ => false,
     });
-    let note = move |engine: &mut Engine| {
-        engine.choices.push(choice);
-        engine.refusals_left -= 1;
-        let lane = engine.lane();
-        engine.lanes[lane].history = mix(engine.lanes[lane].history, 13);
-    };
     let branches = anywhere(|engine| matches!(engine.mode, Mode::Serial | Mode::Bounded { .. }));
+    let key = || anywhere(|engine| mix(engine.state(lane, engine.switches_left), step + 2));
+    if branches && left > 0 && branch(key(), choice) {
+        anywhere(|engine| {
+            engine.refusals_left -= 1;
+            engine.lanes[lane].history = mix(engine.lanes[lane].history, 13);
+        });
+        return true;
+    }
     replayed == Some(true)
-        || branches
-            && left > 0
-            && branch(anywhere(|engine| mix(engine.state(lane), step + 2)), note)
 }
 
 /// Something was observed: legal where a serial order shows it.
@@ -639,7 +623,7 @@ pub(crate) fn begin(board: Board, mode: Mode, cpus: &[usize], refusals: u32, lim
         history: n as u64 + 1,
         spun: 0,
         step: 0,
-        standing: Standing::default(),
+        counts: Counts::default(),
         yielder: core::ptr::null(),
     };
     let count = cpus.iter().max().map_or(0, |last| last + 1);
@@ -685,24 +669,24 @@ pub(crate) fn run(bodies: Vec<Body>) {
     let first: Vec<usize> = anywhere(|engine| engine.active.clone());
     choose(&first);
     while let Some(current) = anywhere(|engine| engine.current) {
-        trade_standing(current);
+        trade_counts(current);
         let left = lanes[current].resume(());
-        trade_standing(current);
+        trade_counts(current);
         if let CoroutineResult::Return(()) = left {
-            match anywhere(|engine| engine.end_of(current)) {
-                next if next.is_empty() => {}
-                next => choose(&next),
+            let next = anywhere(|engine| engine.end_of(current));
+            if !next.is_empty() {
+                choose(&next);
             }
         }
     }
 }
 
-fn trade_standing(lane: usize) {
-    anywhere(|engine| steps::trade(&mut engine.lanes[lane].standing));
+fn trade_counts(lane: usize) {
+    anywhere(|engine| steps::trade(&mut engine.lanes[lane].counts));
 }
 
 impl Engine {
-    /// The lane has done what it had to; who can go on.
+    /// The lane has done what it had to; gives those that can go on.
     fn end_of(&mut self, lane: usize) -> Vec<usize> {
         self.lanes[lane].is_done = true;
         self.current = None;

@@ -13,7 +13,7 @@
 //!
 //! **Invariants**
 //! - X1. A schedule is told by its choices alone, and the same choices make the same schedule, in every process.
-//! - X2. Who judges knows nothing of what happened: legal is what some serial order shows.
+//! - X2. The judge knows nothing of what happened: legal is what some serial order shows.
 //! - X3. What is left out is told: a scene that a limit cut short says so.
 //!
 //! **Not here**: weak memory (loom has it), what happens inside of one clear or copy, and interrupts that come early: shootdowns are
@@ -31,5 +31,5 @@ mod suite;
 
 pub use operation::Operation;
 pub use plan::{Flaw, Folios, Format, Plan};
-pub use run::{Effort, Outcome, explore, replay};
+pub use run::{Extent, Report, explore, replay};
 pub use suite::{CHANGING, pairs, triples};

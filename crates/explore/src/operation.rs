@@ -356,11 +356,19 @@ impl<P: Paging> Scene<P> {
                 }
             }),
             Op::Mappings => self.on_frame(|frame| any(mm.mappings(frame))),
-            Op::Lend => self.lend(Order::BASE, Some(())),
-            Op::LendMega => self.lend(Order::MEGA, None),
+            Op::Lend => {
+                if let Ok(frame) = mm.lend(Order::BASE) {
+                    mm.take_back(frame, Order::BASE).expect("it was lent");
+                }
+            }
+            Op::LendMega => {
+                if let Ok(frame) = mm.lend(Order::MEGA) {
+                    self.lent.borrow_mut().push((frame, Order::MEGA));
+                }
+            }
             Op::LendCleared => {
-                if let Ok(frame) = mm.lend_cleared(Order::new(2).expect("a size")) {
-                    let order = Order::new(2).expect("a size");
+                let order = Order::new(2).expect("a size");
+                if let Ok(frame) = mm.lend_cleared(order) {
                     mm.take_back(frame, order).expect("it was lent");
                 }
             }
@@ -475,13 +483,6 @@ impl<P: Paging> Scene<P> {
             self.spaces.borrow_mut().retain(|space| *space != child);
         }
     }
-    fn lend(&self, order: Order, back: Option<()>) {
-        let Ok(frame) = self.mm.lend(order) else { return };
-        match back {
-            Some(()) => self.mm.take_back(frame, order).expect("it was lent"),
-            None => self.lent.borrow_mut().push((frame, order)),
-        }
-    }
     fn vmalloc(&self, request: &Request) {
         if let Ok(got) = self.mm.vmalloc(request) {
             // SAFETY: it was just taken, and is nobody else's.
@@ -578,8 +579,7 @@ impl<P: Paging> Scene<P> {
         let mut last = Outcome::OutOfMemory;
         for _ in 0..FAULTS_MAX {
             self.walk(at(page), access == Access::Write);
-            let here = self.machine.here() as u16;
-            if let Some(done) = self.machine.sim.on(foliant_units::Cpu(here), &go) {
+            if let Some(done) = self.machine.inside(&go) {
                 return Ok(done);
             }
             last = self.mm.fault(id, at(page), access);
@@ -600,7 +600,7 @@ impl<P: Paging> Scene<P> {
     /// Says which words the machine is about to walk.
     fn walk(&self, va: Va, writes: bool) {
         use foliant::table::{Entry, Slot};
-        let mut table = self.machine.root(self.machine.here());
+        let mut table = self.machine.root(self.machine.cpu());
         let (mut walked, mut reached) = (Vec::new(), None);
         for level in (0..P::LEVELS).rev().map(Level) {
             let slot = Slot::of(va, level);

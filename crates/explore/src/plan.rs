@@ -45,8 +45,10 @@ impl Folios {
 /// What is wrong with the machine, for tests of the explorer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flaw {
-    /// Who waits for other CPUs to invalidate goes on at once.
+    /// A CPU that waits for others to invalidate goes on at once.
     NoWait,
+    /// A CPU that waits for others ends the process.
+    Aborts,
 }
 
 /// What meets what, on what.

@@ -5,18 +5,25 @@ use crate::engine::{Choice, Limits, Mode};
 use crate::host::{self, Ended, Side};
 use crate::plan::{Format, Plan};
 use crate::scene::Scene;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU8, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 /// Rounds of one bound: footprints that grew may conflict in places that were passed before.
-const ROUNDS_MAX: usize = 3;
+const ROUNDS_MAX: u64 = 3;
+/// Time to replay one schedule, at most.
+const REPLAY_TIME: Duration = Duration::from_secs(3600);
 /// Text of all findings.
 const TEXT: usize = 1 << 21;
 
 /// How much is explored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Effort {
+pub struct Extent {
     /// Switches that nobody had to make, in one schedule: all schedules of up to so many are tried.
     pub bound: u32,
     /// The first switch is tried at every so many points, then at those between, so that a scene that is cut short has seen all phases of
@@ -32,17 +39,17 @@ pub struct Effort {
     pub jobs: usize,
 }
 
-impl Default for Effort {
-    fn default() -> Effort {
+impl Default for Extent {
+    fn default() -> Extent {
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         let time = Duration::from_secs(20);
-        Effort { bound: 1, passes: 8, random: 0, schedules: 20_000, time, jobs }
+        Extent { bound: 1, passes: 8, random: 0, schedules: 20_000, time, jobs }
     }
 }
 
-/// What came of one scene.
+/// What came of one scene's exploration.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outcome {
+pub struct Report {
     /// The scene.
     pub plan: Plan,
     /// Complete schedules.
@@ -63,7 +70,7 @@ pub struct Outcome {
     pub text: String,
 }
 
-/// Words of an outcome in the memory that all processes share.
+/// Words of a report in the memory that all processes share.
 const ROW: usize = 10;
 
 /// What the workers write down.
@@ -84,14 +91,14 @@ impl Sheet {
         &self.rows[scene * ROW..(scene + 1) * ROW]
     }
     fn write(&self, scene: usize, board: Board, time: Duration, died: Option<String>) {
-        let text = board.text() + &died.clone().unwrap_or_default();
+        let failures = board.count(Count::Failures) + u64::from(died.is_some());
+        let text = board.text() + &died.unwrap_or_default();
         let at = self.length.fetch_add(text.len() as u64, Relaxed) as usize;
         let room = self.text.get(at..).unwrap_or_default();
         text.bytes().zip(room).for_each(|(byte, place)| place.store(byte, Relaxed));
         let words = [
-            1,
             board.count(Count::Schedules),
-            board.count(Count::Failures) + u64::from(died.is_some()),
+            failures,
             board.count(Count::FirstFailure),
             board.count(Count::Points),
             board.count(Count::Pruned),
@@ -100,16 +107,19 @@ impl Sheet {
             at as u64,
             text.len().min(room.len()) as u64,
         ];
-        for (word, place) in words.into_iter().zip(self.row(scene)).rev() {
-            place.store(word, Relaxed);
-        }
+        let row = self.row(scene);
+        words.into_iter().zip(&row[1..]).for_each(|(word, place)| place.store(word, Relaxed));
+        row[0].store(1, Release); // it is written
     }
-    fn read(&self, scene: usize, plan: &Plan) -> Option<Outcome> {
+    fn read(&self, scene: usize, plan: &Plan) -> Option<Report> {
+        if self.row(scene)[0].load(Acquire) == 0 {
+            return None;
+        }
         let row: Vec<u64> = self.row(scene).iter().map(|word| word.load(Relaxed)).collect();
         let (from, length) = (row[8] as usize, row[9] as usize);
         let text = self.text.get(from..from + length).unwrap_or_default();
         let text: Vec<u8> = text.iter().map(|byte| byte.load(Relaxed)).collect();
-        (row[0] == 1).then(|| Outcome {
+        Some(Report {
             plan: plan.clone(),
             schedules: row[1],
             failures: row[2],
@@ -123,81 +133,96 @@ impl Sheet {
     }
 }
 
-/// Explores all scenes; calls `seen` with each outcome, in the order in which they come.
+/// Explores all scenes; calls `seen` with each report, in the order in which they come.
 ///
 /// The process must have one thread: every branch is a fork.
 pub fn explore(
     plans: &[Plan],
-    effort: Effort,
-    mut seen: impl FnMut(usize, &Outcome),
-) -> Vec<Outcome> {
+    extent: Extent,
+    mut seen: impl FnMut(usize, &Report),
+) -> Vec<Report> {
     let sheet = Sheet::new(plans.len());
     let mut workers = Vec::new();
-    for _ in 0..effort.jobs.clamp(1, plans.len().max(1)) {
-        match host::fork() {
-            Side::Child => {
-                work(plans, effort, &sheet);
-                host::leave()
-            }
-            Side::Parent(child) => workers.push(child),
-        }
+    for _ in 0..extent.jobs.clamp(1, plans.len().max(1)) {
+        workers.push(spawn(|| work(plans, extent, &sheet)));
     }
-    let mut outcomes: Vec<Option<Outcome>> = vec![None; plans.len()];
+    let mut reports: Vec<Option<Report>> = vec![None; plans.len()];
     loop {
         workers.retain(|worker| host::has_ended(*worker).is_none());
         for (nth, plan) in plans.iter().enumerate() {
-            if outcomes[nth].is_none()
-                && let Some(outcome) = sheet.read(nth, plan)
+            if reports[nth].is_none()
+                && let Some(report) = sheet.read(nth, plan)
             {
-                seen(nth, &outcome);
-                outcomes[nth] = Some(outcome);
+                seen(nth, &report);
+                reports[nth] = Some(report);
             }
         }
         if workers.is_empty() {
-            return outcomes.into_iter().flatten().collect();
+            return reports.into_iter().flatten().collect();
         }
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-fn work(plans: &[Plan], effort: Effort, sheet: &Sheet) {
+fn work(plans: &[Plan], extent: Extent, sheet: &Sheet) {
     loop {
         let nth = sheet.next.fetch_add(1, Relaxed) as usize;
         let Some(plan) = plans.get(nth) else { return };
         let (board, begun) = (Board::new(), Instant::now());
-        let died = in_child(|| scene(plan, board, effort));
+        let died = in_child(|| scene(plan, board, Task::Explore(extent)));
         let died = died.map(|why| format!("the scene itself {why}\n"));
         sheet.write(nth, board, begun.elapsed(), died);
     }
 }
 
-/// Does `work` in a process of its own; says how that ended, if badly.
-fn in_child(work: impl FnOnce()) -> Option<String> {
+/// Does `work` in a process of its own; gives its number.
+fn spawn(work: impl FnOnce()) -> libc::pid_t {
     match host::fork() {
         Side::Child => {
-            // What is printed belongs to the parent.
-            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
+            // A panic goes no further: what lies below on the stack is the parent's.
+            if catch_unwind(AssertUnwindSafe(work)).is_err() {
                 std::process::abort();
             }
             host::leave()
         }
-        Side::Parent(child) => match host::wait(child) {
-            Ended::Left => None,
-            Ended::Signal(signal) => Some(format!("ended by signal {signal}")),
-        },
+        Side::Parent(child) => child,
+    }
+}
+/// Does `work` in a process of its own; says how that ended, if badly.
+fn in_child(work: impl FnOnce()) -> Option<String> {
+    match host::wait(spawn(work)) {
+        Ended::Left => None,
+        Ended::Signal(signal) => Some(format!("ended by signal {signal}")),
     }
 }
 
-fn scene(plan: &Plan, board: Board, effort: Effort) {
+/// What is done with a scene.
+#[derive(Clone, Debug)]
+enum Task {
+    Explore(Extent),
+    Replay(VecDeque<Choice>),
+}
+
+/// Does it on the machine of the plan.
+fn scene(plan: &Plan, board: Board, task: Task) {
     match plan.format {
-        Format::X86_64 => all_schedules::<X86_64<4>>(plan, board, effort),
-        Format::Aarch64 => all_schedules::<Aarch64>(plan, board, effort),
-        Format::Riscv64 => all_schedules::<Riscv64<4>>(plan, board, effort),
+        Format::X86_64 => scene_of::<X86_64<4>>(plan, board, task),
+        Format::Aarch64 => scene_of::<Aarch64>(plan, board, task),
+        Format::Riscv64 => scene_of::<Riscv64<4>>(plan, board, task),
+    }
+}
+fn scene_of<P: Paging>(plan: &Plan, board: Board, task: Task) {
+    match task {
+        Task::Explore(extent) => all_schedules::<P>(plan, board, extent),
+        Task::Replay(choices) => {
+            let limits = Limits { schedules: u64::MAX, until: Instant::now() + REPLAY_TIME };
+            Scene::<P>::build(plan).play(plan, (board, Mode::Replay(choices), limits));
+        }
     }
 }
 
-fn all_schedules<P: Paging>(plan: &Plan, mut board: Board, effort: Effort) {
-    let limits = Limits { schedules: effort.schedules, until: Instant::now() + effort.time };
+fn all_schedules<P: Paging>(plan: &Plan, board: Board, extent: Extent) {
+    let limits = Limits { schedules: extent.schedules, until: Instant::now() + extent.time };
     let scene = &mut Some(Scene::<P>::build(plan));
     let mut play = |board: Board, mode: Mode| {
         let died = in_child(|| {
@@ -208,13 +233,13 @@ fn all_schedules<P: Paging>(plan: &Plan, mut board: Board, effort: Effort) {
         }
     };
     play(board, Mode::Serial);
-    for switches in 0..=effort.bound {
-        for _ in 0..ROUNDS_MAX {
-            board.begin_round();
-            let passes = if switches == 0 { 1 } else { effort.passes };
+    for switches in 0..=extent.bound {
+        for round in 0..ROUNDS_MAX {
+            board.set(Count::Grown, 0);
+            let passes = if switches == 0 { 1 } else { extent.passes };
             for pass in 0..passes {
                 if !limits.reached(board) {
-                    play(board, Mode::Bounded { switches, pass, passes });
+                    play(board, Mode::Bounded { switches, round, pass, passes });
                 }
             }
             if board.count(Count::Grown) == 0 {
@@ -222,11 +247,11 @@ fn all_schedules<P: Paging>(plan: &Plan, mut board: Board, effort: Effort) {
             }
         }
     }
-    if effort.random > 0 {
+    if extent.random > 0 {
         board.set(Count::Points, 0);
         play(board, Mode::Random { seed: 0, at: Vec::new() });
     }
-    for nth in 1..=effort.random {
+    for nth in 1..=extent.random {
         let points = board.count(Count::Points).max(1);
         let at = (0..1 + nth % 3).map(|k| 1 + (mix(mix(nth, k), 5) >> 8) % points).collect();
         play(board, Mode::Random { seed: nth, at });
@@ -242,20 +267,6 @@ pub fn replay(plan: &Plan, choices: &str) -> Result<String, String> {
     let choices = choices.split(',').filter(|text| !text.is_empty());
     let choices = choices.map(choice).collect::<Result<_, String>>()?;
     let board = Board::new();
-    let limits = Limits { schedules: u64::MAX, until: Instant::now() + Duration::from_secs(3600) };
-    let died = in_child(|| match plan.format {
-        Format::X86_64 => once::<X86_64<4>>(plan, board, choices, limits),
-        Format::Aarch64 => once::<Aarch64>(plan, board, choices, limits),
-        Format::Riscv64 => once::<Riscv64<4>>(plan, board, choices, limits),
-    });
+    let died = in_child(|| scene(plan, board, Task::Replay(choices)));
     Ok(board.text() + &died.unwrap_or_default())
-}
-
-fn once<P: Paging>(
-    plan: &Plan,
-    board: Board,
-    choices: std::collections::VecDeque<Choice>,
-    limits: Limits,
-) {
-    Scene::<P>::build(plan).play(plan, (board, Mode::Replay(choices), limits));
 }

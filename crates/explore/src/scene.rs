@@ -1,7 +1,7 @@
 //! A machine, a manager, a space with something in it, and the judge.
 //!
-//! **What is judged**, by nobody who knows what happened: the recount; rights of leaves within their area's; no access to a frame that is
-//! stated to be free; no free frame that somebody has a reference to or that is broken; nothing cached when all is unmapped; each value is
+//! **What is judged**, without knowing what happened: the recount; rights of leaves within their area's; no access to a frame that is
+//! stated to be free; no free frame that is referenced or broken; nothing cached when all is unmapped; each value is
 //! one that some serial order shows; everything comes back in the end; and the simulator's checkers.
 
 use crate::board::Board;
@@ -255,7 +255,7 @@ impl<P: Paging> Scene<P> {
         }
     }
     fn recount(&self, spaces: &[SpaceId], when: &str) {
-        if let Err(why) = self.mm.audit(spaces) {
+        if let Err(why) = self.machine.recount(|| self.mm.audit(spaces)) {
             engine::fail(&format!("the recount {when}: {why:?}"));
         }
     }

@@ -1,6 +1,6 @@
 //! Scenes that are explored whole, and one that must be found. A program of one thread: each branch of a schedule is a fork.
 
-use foliant_explore::{Effort, Flaw, Operation, Outcome, Plan, explore, pairs, triples};
+use foliant_explore::{Extent, Flaw, Operation, Plan, Report, explore, pairs, triples};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ fn main() {
         ("the_same_scene_gives_the_same_schedules", the_same_scene_gives_the_same_schedules),
         ("passes_leave_nothing_out", passes_leave_nothing_out),
         ("a_flush_that_is_not_waited_for_is_found", a_flush_that_is_not_waited_for_is_found),
+        ("a_process_that_dies_is_found", a_process_that_dies_is_found),
         ("a_limit_is_told", a_limit_is_told),
     ];
     for (name, test) in tests {
@@ -24,11 +25,11 @@ fn main() {
 fn plan(name: &str) -> Plan {
     name.parse().unwrap_or_else(|why| panic!("{why}"))
 }
-fn explored(names: &[&str]) -> Vec<Outcome> {
+fn explored(names: &[&str]) -> Vec<Report> {
     let plans: Vec<Plan> = names.iter().map(|name| plan(name)).collect();
-    let mut outcomes = explore(&plans, Effort::default(), |_, _| {});
-    outcomes.sort_by_key(|outcome| plans.iter().position(|plan| *plan == outcome.plan));
-    outcomes
+    let mut reports = explore(&plans, Extent::default(), |_, _| {});
+    reports.sort_by_key(|report| plans.iter().position(|plan| *plan == report.plan));
+    reports
 }
 
 fn names_say_all_of_a_scene() {
@@ -65,7 +66,7 @@ fn every_pair_is_named_once() {
 }
 
 fn scenes_are_clean() {
-    let outcomes = explored(&[
+    let reports = explored(&[
         "x86_64 base fork1: Write | ReadOnly",
         "x86_64 mega: WriteHuge | DropHuge",
         "aarch64 small: WriteEmpty | DontNeed",
@@ -73,14 +74,14 @@ fn scenes_are_clean() {
         "x86_64 base refuse1: WriteEmpty | Fork",
         "x86_64 mega: Compact & Collapse | Store",
     ]);
-    for outcome in outcomes {
-        assert_eq!(outcome.failures, 0, "{}: {}", outcome.plan, outcome.text);
-        assert!(outcome.schedules > 4 && !outcome.is_cut, "{outcome:?}");
+    for report in reports {
+        assert_eq!(report.failures, 0, "{}: {}", report.plan, report.text);
+        assert!(report.schedules > 4 && !report.is_cut, "{report:?}");
     }
 }
 
 fn the_same_scene_gives_the_same_schedules() {
-    let numbers = |outcome: &Outcome| (outcome.schedules, outcome.points, outcome.pruned);
+    let numbers = |report: &Report| (report.schedules, report.points, report.pruned);
     let name = "x86_64 base fork1: Relocate | ChildWrite";
     let twice = explored(&[name, name]);
     assert_eq!(numbers(&twice[0]), numbers(&twice[1]));
@@ -88,33 +89,44 @@ fn the_same_scene_gives_the_same_schedules() {
 
 fn passes_leave_nothing_out() {
     let in_passes = |passes| {
-        let effort = Effort { passes, ..Effort::default() };
-        let outcomes = explore(&[plan("x86_64 base fork1: Write | DontNeed")], effort, |_, _| {});
-        assert!(!outcomes[0].is_cut, "{outcomes:?}");
-        outcomes[0].schedules
+        let extent = Extent { passes, ..Extent::default() };
+        let reports = explore(&[plan("x86_64 base fork1: Write | DontNeed")], extent, |_, _| {});
+        assert!(!reports[0].is_cut, "{reports:?}");
+        reports[0].schedules
     };
     // Each pass has schedules without a switch of its own.
     assert!(in_passes(8) > in_passes(1), "{} and {}", in_passes(8), in_passes(1));
 }
 
-fn a_flush_that_is_not_waited_for_is_found() {
-    let mut plan = plan("x86_64 base: Unmap | LoadTwice");
-    plan.flaw = Some(Flaw::NoWait);
-    let outcomes = explore(&[plan.clone()], Effort::default(), |_, _| {});
-    // And again, by the choices that it tells.
-    let text = &outcomes[0].text;
-    let choices = text
-        .split_once("no_stale_translation")
+/// What is found first with this text, when the machine has this flaw, and again by the choices that it tells.
+fn found_and_replayed(name: &str, flaw: Flaw, text: &str) -> String {
+    let mut plan = plan(name);
+    plan.flaw = Some(flaw);
+    let found = explore(&[plan.clone()], Extent::default(), |_, _| {}).remove(0).text;
+    let choices = found
+        .split_once(text)
         .and_then(|(_, rest)| rest.split_once("--replay '"))
         .and_then(|(_, rest)| rest.split_once('\''))
-        .unwrap_or_else(|| panic!("a stale translation is not found: {text}"))
+        .unwrap_or_else(|| panic!("'{text}' is not found: {found}"))
         .0;
-    let again = foliant_explore::replay(&plan, choices).expect("it is well formed");
-    assert!(again.contains("no_stale_translation"), "{again}");
+    foliant_explore::replay(&plan, choices).expect("it is well formed")
+}
+
+fn a_flush_that_is_not_waited_for_is_found() {
+    let text = "no_stale_translation";
+    let again = found_and_replayed("x86_64 base: Unmap | LoadTwice", Flaw::NoWait, text);
+    assert!(again.contains(text), "{again}");
+}
+
+fn a_process_that_dies_is_found() {
+    // Only where it copies does the first lane wait for the other CPU: both choices made before are in the list.
+    let name = "x86_64 base fork1: Write | Look";
+    let again = found_and_replayed(name, Flaw::Aborts, "ended by signal 6");
+    assert!(again.contains("ended by signal 6"), "{again}");
 }
 
 fn a_limit_is_told() {
-    let effort = Effort { schedules: 3, time: Duration::from_secs(9), ..Effort::default() };
-    let outcomes = explore(&[plan("x86_64 base fork1: Write | Fork")], effort, |_, _| {});
-    assert!(outcomes[0].is_cut && outcomes[0].schedules <= 4, "{outcomes:?}");
+    let extent = Extent { schedules: 3, time: Duration::from_secs(9), ..Extent::default() };
+    let reports = explore(&[plan("x86_64 base fork1: Write | Fork")], extent, |_, _| {});
+    assert!(reports[0].is_cut && reports[0].schedules <= 4, "{reports:?}");
 }

@@ -1,4 +1,4 @@
-//! Atomics whose accesses are steps, told to who watches the thread.
+//! Atomics whose accesses are steps, and are told to the thread's watcher.
 
 use super::steps::{Touch, told};
 use core::sync::atomic::{self, Ordering};

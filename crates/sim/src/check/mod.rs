@@ -150,6 +150,22 @@ impl Hasher for Digest {
             self.write_u64(u64::from(*byte));
         }
     }
+    // A word each, not byte by byte: an event has a dozen of them.
+    fn write_u8(&mut self, word: u8) {
+        self.write_u64(word.into());
+    }
+    fn write_u16(&mut self, word: u16) {
+        self.write_u64(word.into());
+    }
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(word.into());
+    }
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+    fn write_isize(&mut self, word: isize) {
+        self.write_u64(word as u64);
+    }
     fn write_u64(&mut self, word: u64) {
         self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }

@@ -1,12 +1,13 @@
-//! The counts of each thread, and who watches it.
+//! The counts of each thread, and its watcher.
 
 use super::{Place, Touch};
 use core::cell::Cell;
 
 const PLACES: usize = Place::ALL.len();
 
-#[derive(Clone, Copy)]
-struct Counts {
+/// What a thread counts. A thread on which several CPUs take turns has one for each.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
     taken: u64,
     depth: [u32; PLACES],
     begun: [u64; PLACES],
@@ -23,18 +24,14 @@ impl Counts {
     }
 }
 
-/// What a thread counts, for whoever has several CPUs take turns on one: each its own.
-#[derive(Clone, Copy)]
-pub struct Standing(Counts);
+/// What hears of a word, by its address on this host, and of what is done to it.
+pub type Watcher = fn(usize, Touch);
 
-impl Default for Standing {
-    fn default() -> Standing {
-        Standing(Counts::NEW)
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts::NEW
     }
 }
-
-/// Hears of a word, by its address on this host, and of what is done to it.
-pub type Watcher = fn(usize, Touch);
 
 std::thread_local! {
     static WATCHER: Cell<Option<Watcher>> = const { Cell::new(None) };
@@ -98,15 +95,15 @@ pub fn rested() {
 }
 /// Runs the work of another CPU or task on this thread, which is in no place meanwhile.
 pub fn alone<R>(work: impl FnOnce() -> R) -> R {
-    let mut mine = Standing(Counts { longest: MINE.get().longest, ..Counts::NEW });
+    let mut mine = Counts { longest: MINE.get().longest, ..Counts::NEW };
     trade(&mut mine);
     let done = work();
     trade(&mut mine);
     done
 }
 /// From now on the thread counts for `other`, which gets what it counted until now.
-pub fn trade(other: &mut Standing) {
-    other.0 = MINE.replace(other.0);
+pub fn trade(other: &mut Counts) {
+    *other = MINE.replace(*other);
 }
 
 pub(super) fn enter(place: Place) {
