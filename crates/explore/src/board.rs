@@ -174,7 +174,16 @@ impl Board {
         let plain: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
         if self.failures.insert(word_of(&plain)) {
             let text: String = text.replace('\n', " ").chars().take(600).collect();
-            self.write(&format!("{text}\n    again: --replay '{switches}'\n"));
+            // So long a list is of somebody who spins; there is no room for many of them.
+            let again = match switches.len() {
+                0..2000 => format!("--replay '{switches}'"),
+                _ => format!(
+                    "{} choices, beginning with {}",
+                    switches.split(',').count(),
+                    &switches[..200]
+                ),
+            };
+            self.write(&format!("{text}\n    again: {again}\n"));
         }
     }
     fn write(self, text: &str) {

@@ -460,7 +460,9 @@ pub(crate) fn relax() {
         engine.step(&[]);
         engine.lanes[me].spun = engine.spins;
         engine.lanes[me].spins = Some(engine.changes);
-        let others = engine.others();
+        let mut others = engine.others();
+        // Without a choice the one goes on that has waited longest: nobody is passed over for ever.
+        others.sort_by_key(|lane| std::cmp::Reverse(engine.lanes[*lane].spun));
         engine.idle = if others.is_empty() { engine.idle + 1 } else { 0 };
         others
     }) else {

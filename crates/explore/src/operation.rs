@@ -1,19 +1,20 @@
 //! What lanes do: every public operation of the manager, on pages that the others work on as well.
 //!
 //! Any refusal is legal; what must not be is seen by the judge. What an operation takes and keeps it notes in the scene, which gives it
-//! back in the end.
+//! back in the end. Between two calls of one operation there is a border where others can see the first without the second: serial orders
+//! go on with somebody else there as well.
 
 use crate::engine;
-use crate::scene::{BASE, ELSEWHERE, HUGE, MB, PAGE, Scene, TREE, at, range};
+use crate::scene::{BASE, ELSEWHERE, HUGE, MB, PAGE, SHARED, Scene, TREE, at, range};
 use foliant::compact::{CompactRequest, Effort};
 use foliant::fault::{Defrag, Orders, ProcessSwitch};
-use foliant::manager::{CollapseLimits, Poisoned};
+use foliant::manager::{CollapseLimits, Poisoned, UserMapError};
 use foliant::memmap::{Batch, Birth};
 use foliant::pool::{Budget, Folding};
 use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId};
 use foliant::split::{MoveGrain, Shrink, SplitInto, SplitRequest};
 use foliant::table::{Attrs, Paging};
-use foliant::vmap::{Caller, Memory, Request, Rights};
+use foliant::vmap::{Caller, Memory, Request, Rights, VmapError};
 use foliant::{Access, Event, FlushGrain, Outcome, Policy};
 use foliant_machine::KernelVa;
 use foliant_units::{Bytes, Frame, FrameRange, Level, Nanos, Order, Pa, Pages, Va, VaRange};
@@ -53,6 +54,8 @@ operations! {
     LoadTwice,
     /// A program stores.
     Store,
+    /// Where nothing is, not even near.
+    StoreEmpty,
     /// A child writes to what it shares.
     ChildWrite,
     /// A child ends.
@@ -75,6 +78,8 @@ operations! {
     NoAccess,
     /// Contents are dropped.
     DontNeed,
+    /// All of them are.
+    DropAll,
     /// Contents may be dropped.
     Free,
     /// Guards are put.
@@ -123,6 +128,8 @@ operations! {
     CompactLater,
     /// A reference is taken and kept.
     Keep,
+    /// One is taken to what the next fault makes.
+    KeepNew,
     /// Memory is reported as broken.
     Poison,
     /// What maps a folio is counted.
@@ -153,6 +160,10 @@ operations! {
     ReadKernel,
     /// Kernel memory is mapped to a program.
     MapUser,
+    /// A program writes to such memory.
+    WriteShared,
+    /// It drops it.
+    DropShared,
     /// Frames are mapped for the kernel, and unmapped.
     VmapFrames,
     /// A device is mapped, and unmapped.
@@ -210,7 +221,15 @@ impl Operation {
                 | Op::ReadKernel
                 | Op::MapUser
                 | Op::Purge
-        )
+        ) || self.needs_shared()
+    }
+    /// Whether a program has that mapped.
+    pub(crate) fn needs_shared(self) -> bool {
+        matches!(self, Op::WriteShared | Op::DropShared)
+    }
+    /// Whether it works on kernel memory while nobody else does.
+    pub(crate) fn wants_kernel_alone(self) -> bool {
+        matches!(self, Op::Vfree | Op::VfreeLater | Op::ProtectKernel | Op::Purge)
     }
     /// Whether it works on a pool.
     pub(crate) fn needs_pool(self) -> bool {
@@ -263,9 +282,17 @@ impl<P: Paging> Scene<P> {
             Op::Load => see(0),
             Op::LoadTwice => {
                 see(20);
+                engine::border();
                 see(1);
             }
-            Op::Store => any(self.store(id, 0, 77)),
+            Op::Store => {
+                let stored = self.store(id, 0, 77);
+                engine::observe(&format!("lane {lane}, operation {nth}: a store is {stored:?}"));
+            }
+            Op::StoreEmpty => {
+                let stored = self.store(id, 100, 78);
+                engine::observe(&format!("lane {lane}, operation {nth}: a store is {stored:?}"));
+            }
             Op::ChildWrite => {
                 let child = self.child(0);
                 if let Some(child) = child {
@@ -291,6 +318,7 @@ impl<P: Paging> Scene<P> {
             Op::Visit => {
                 if let Some(child) = self.child(0) {
                     let _ = mm.switch(Some(child));
+                    engine::border();
                     let _ = mm.switch(Some(id));
                 }
             }
@@ -298,6 +326,7 @@ impl<P: Paging> Scene<P> {
             Op::Writable => any(mm.protect(id, whole, Flags::READ_WRITE)),
             Op::NoAccess => any(mm.protect(id, half, Flags::NONE)),
             Op::DontNeed => advise(half, Advice::DontNeed),
+            Op::DropAll => advise(whole, Advice::DontNeed),
             Op::Free => advise(half, Advice::Free),
             Op::Guard => advise(range(BASE, 2 * PAGE), Advice::GuardInstall),
             Op::Unguard => advise(range(BASE, 2 * PAGE), Advice::GuardRemove),
@@ -307,6 +336,7 @@ impl<P: Paging> Scene<P> {
             Op::WantNone => advise(half, Advice::NoHugePage),
             Op::Userfault => {
                 advise(range(BASE, 4 * PAGE), Advice::UserfaultArm);
+                engine::border();
                 advise(range(BASE, 4 * PAGE), Advice::UserfaultDisarm);
             }
             Op::Unmap => any(mm.unmap(id, whole)),
@@ -320,6 +350,7 @@ impl<P: Paging> Scene<P> {
                     tag: 1,
                 };
                 if let Ok(mapped) = mm.map(id, &request) {
+                    engine::border();
                     let _ = mm.fault(id, mapped.start(), Access::Write);
                 }
             }
@@ -332,7 +363,7 @@ impl<P: Paging> Scene<P> {
             Op::SplitList => self.on_frame(|frame| {
                 mm.split_list(&mut [SplitRequest::of(frame)], SplitInto::BASE);
             }),
-            Op::Relocate => any(mm.frame_at(id, at(0)).map(|frame| mm.relocate(frame))),
+            Op::Relocate => self.on_frame(|frame| any(mm.relocate(frame))),
             Op::ShrinkDeferred => {
                 mm.shrink_deferred(Shrink { folios: 64, zeros_max: Some(Pages::new(1)) });
             }
@@ -342,14 +373,12 @@ impl<P: Paging> Scene<P> {
             }
             Op::Compact => any(mm.compact(&CompactRequest::ALL, &mut [])),
             Op::CompactLater => any(mm.compact_background(Effort::FAULT)),
-            Op::Keep => self.on_frame(|frame| {
-                if let Some(kept) = mm.reference(frame) {
-                    let pages = mm.identity(kept.head()).order().pages();
-                    let folio = FrameRange::new(kept.head(), pages).expect("it lies in memory");
-                    self.machine.kept.borrow_mut().extend(folio.iter());
-                    self.kept.borrow_mut().push(kept);
+            Op::Keep => self.on_frame(|frame| self.keep(frame)),
+            Op::KeepNew => {
+                if let Some(frame) = self.next {
+                    self.keep(frame);
                 }
-            }),
+            }
             Op::Poison => self.on_frame(|frame| {
                 if mm.poison(frame) == Poisoned::Held {
                     self.broken.borrow_mut().push(frame);
@@ -401,14 +430,15 @@ impl<P: Paging> Scene<P> {
                 let _ = mm.vmap().apply(range(va.get(), PAGE), |_, _| {});
             }
             Op::MapUser => {
-                let request = MapRequest {
-                    place: Place::NoReplace(Va::new(ELSEWHERE + 16 * MB)),
-                    bytes: Bytes::new(2 * PAGE),
-                    flags: Flags::READ_WRITE,
-                    tag: 2,
-                };
-                let _ = mm.map_user(id, &request, self.kernel().start());
+                let place = Place::Hint(Va::new(ELSEWHERE + 16 * MB));
+                let mapped = self.map_user(place);
+                let is_busy = matches!(mapped, Err(UserMapError::Kernel(VmapError::Busy(_))));
+                if is_busy && !self.wants_kernel_alone {
+                    engine::fail("kernel memory that nobody wants alone is not lent");
+                }
             }
+            Op::WriteShared => any(mm.fault(id, SHARED, Access::Write)),
+            Op::DropShared => advise(range(SHARED.get(), 2 * PAGE), Advice::DontNeed),
             Op::VmapFrames => {
                 if let Ok(frame) = mm.lend(Order::BASE) {
                     if let Ok(mapped) = mm.vmap_frames(&[frame], &Memory::PLAIN) {
@@ -437,7 +467,7 @@ impl<P: Paging> Scene<P> {
             Op::PoolShrink => any(mm.resize_pool(Order::MEGA, 0, Budget(4))),
             Op::WriteHuge => any(mm.fault(id, Va::new(HUGE + 2 * MB), Access::Write)),
             Op::DropHuge => advise(range(HUGE, 4 * MB), Advice::DontNeed),
-            Op::UnmapHuge => any(mm.unmap(id, range(HUGE, 2 * MB))),
+            Op::UnmapHuge => any(mm.unmap(id, range(HUGE, 4 * MB))),
             Op::MapHuge => any(self.map_huge(HUGE + 8 * MB, 1)),
             Op::Dissolve => {
                 let free = self.huge.get();
@@ -446,6 +476,7 @@ impl<P: Paging> Scene<P> {
             Op::OwnHuge => self.own_huge(),
             Op::SetPolicy => {
                 mm.set_policy(Policy::always(Orders::of(Order::new(2).expect("a size"))));
+                engine::border();
                 let _ = mm.fault(id, at(100), Access::Write);
             }
             Op::SetSwitches => {
@@ -476,6 +507,14 @@ impl<P: Paging> Scene<P> {
             work(frame);
         }
     }
+    fn keep(&self, frame: Frame) {
+        if let Some(kept) = self.mm.reference(frame) {
+            let pages = self.mm.identity(kept.head()).order().pages();
+            let folio = FrameRange::new(kept.head(), pages).expect("it lies in memory");
+            self.machine.kept.borrow_mut().extend(folio.iter());
+            self.kept.borrow_mut().push(kept);
+        }
+    }
     fn end_child(&self, nth: usize) {
         if let Some(child) = self.child(nth)
             && self.mm.end(child).is_ok()
@@ -504,6 +543,12 @@ impl<P: Paging> Scene<P> {
         let place = Place::NoReplace(Va::new(at));
         let bytes = Bytes::new(pages * 2 * MB);
         self.mm.map(self.id, &MapRequest { place, bytes, flags, tag: 3 })
+    }
+    /// Maps kernel memory to the program.
+    pub(crate) fn map_user(&self, place: Place) -> Result<VaRange, UserMapError> {
+        let bytes = Bytes::new(2 * PAGE);
+        let request = MapRequest { place, bytes, flags: Flags::READ_WRITE, tag: 2 };
+        self.mm.map_user(self.id, &request, self.kernel().start())
     }
     fn own_huge(&self) {
         let memmap = self.mm.memmap();

@@ -62,6 +62,8 @@ pub struct Plan {
     pub forks: usize,
     /// Further areas, one behind the other.
     pub areas: u64,
+    /// What the space may be charged; 0 is no limit.
+    pub limit: u64,
     /// Allocations that may be refused, each at every place.
     pub refusals: u32,
     /// What is wrong with the machine.
@@ -74,7 +76,8 @@ impl Plan {
     /// One operation for each CPU.
     pub fn of(folios: Folios, forks: usize, operations: &[Operation]) -> Plan {
         let cpus = operations.iter().map(|op| vec![vec![*op]]).collect();
-        Plan { format: Format::X86_64, folios, forks, areas: 0, refusals: 0, flaw: None, cpus }
+        let format = Format::X86_64;
+        Plan { format, folios, forks, areas: 0, limit: 0, refusals: 0, flaw: None, cpus }
     }
     pub(crate) fn operations(&self) -> impl Iterator<Item = Operation> {
         self.cpus.iter().flatten().flatten().copied()
@@ -98,6 +101,7 @@ impl fmt::Display for Plan {
         let options = [
             ("fork", self.forks as u64),
             ("areas", self.areas),
+            ("limit", self.limit),
             ("refuse", u64::from(self.refusals)),
         ];
         for (name, value) in options.iter().filter(|(_, value)| *value > 0) {
@@ -130,6 +134,8 @@ impl FromStr for Plan {
                 plan.forks = forks as usize;
             } else if let Some(areas) = number("areas") {
                 plan.areas = areas;
+            } else if let Some(limit) = number("limit") {
+                plan.limit = limit;
             } else if let Some(refusals) = number("refuse") {
                 plan.refusals = refusals as u32;
             } else {

@@ -168,11 +168,19 @@ fn work(plans: &[Plan], extent: Extent, sheet: &Sheet) {
     loop {
         let nth = sheet.next.fetch_add(1, Relaxed) as usize;
         let Some(plan) = plans.get(nth) else { return };
-        let (board, begun) = (Board::new(), Instant::now());
-        let died = in_child(|| scene(plan, board, Task::Explore(extent)));
-        let died = died.map(|why| format!("the scene itself {why}\n"));
-        sheet.write(nth, board, begun.elapsed(), died);
+        // What the processes of one scene share goes with them: the next one's forks need not copy it.
+        let died = in_child(|| one(plan, nth, extent, sheet));
+        if let Some(why) = died {
+            panic!("the process of a scene {why}: {plan}");
+        }
     }
+}
+
+fn one(plan: &Plan, nth: usize, extent: Extent, sheet: &Sheet) {
+    let (board, begun) = (Board::new(), Instant::now());
+    let died = in_child(|| scene(plan, board, Task::Explore(extent)));
+    let died = died.map(|why| format!("the scene itself {why}\n"));
+    sheet.write(nth, board, begun.elapsed(), died);
 }
 
 /// Does `work` in a process of its own; gives its number.

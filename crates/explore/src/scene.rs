@@ -10,9 +10,10 @@ use crate::machine::{self, Explored};
 use crate::operation::Operation;
 use crate::plan::{Folios, Format, Plan};
 use foliant::fault::Orders;
+use foliant::frame::Kind;
 use foliant::manager::Setup;
 use foliant::pool::Budget;
-use foliant::space::{Flags, MapError, MapRequest, Place, SpaceId};
+use foliant::space::{Advice, Flags, MapError, MapRequest, Place, SpaceId};
 use foliant::table::{Attrs, Entry, Paging};
 use foliant::vmap::Request;
 use foliant::{Access, Manager, Policy, Reference, steps};
@@ -29,6 +30,8 @@ pub(crate) const BASE: u64 = 0x10_0000_0000;
 pub(crate) const ELSEWHERE: u64 = BASE + 64 * MB;
 /// Where huge pages of the pool are.
 pub(crate) const HUGE: u64 = BASE + 256 * MB;
+/// Where kernel memory is mapped to the program.
+pub(crate) const SHARED: Va = Va::new(BASE + 128 * MB);
 /// Where further areas are.
 pub(crate) const TREE: u64 = 0x8_0000_0000;
 /// Pages that hold something.
@@ -58,6 +61,10 @@ pub(crate) struct Scene<P: Paging> {
     pub(crate) spaces: RefCell<Vec<SpaceId>>,
     /// What the first page is in before anybody acts.
     pub(crate) frame: Option<Frame>,
+    /// What the next fault where nothing is makes.
+    pub(crate) next: Option<Frame>,
+    /// Whether an operation works on kernel memory while nobody else does.
+    pub(crate) wants_kernel_alone: bool,
     pub(crate) kept: RefCell<Vec<Reference<'static, 'static, Explored, P>>>,
     pub(crate) broken: RefCell<Vec<Frame>>,
     pub(crate) lent: RefCell<Vec<(Frame, Order)>>,
@@ -115,7 +122,8 @@ impl<P: Paging> Scene<P> {
         }
         let mm: Mm<P> = Manager::new(machine, &setup).expect("a scene's manager");
         let mm: &'static Mm<P> = Box::leak(Box::new(mm));
-        let id = mm.create(None).expect("there is memory");
+        let limit = (plan.limit > 0).then_some(Pages::new(plan.limit));
+        let id = mm.create(limit).expect("there is memory");
         let own = mm.lend(Order::BASE).expect("there is memory");
         let mut scene = Scene {
             machine,
@@ -126,6 +134,8 @@ impl<P: Paging> Scene<P> {
             children: Vec::new(),
             spaces: RefCell::new(vec![id]),
             frame: None,
+            next: None,
+            wants_kernel_alone: plan.operations().any(Operation::wants_kernel_alone),
             kept: RefCell::default(),
             broken: RefCell::default(),
             lent: RefCell::default(),
@@ -157,9 +167,19 @@ impl<P: Paging> Scene<P> {
         let zeros = self.load(id, 2);
         assert_eq!(zeros, "0", "what was never written is zero");
         self.frame = mm.frame_at(id, at(0));
+        if plan.operations().any(|op| op == Operation::KeepNew) && mm.frame_at(id, at(3)).is_none()
+        {
+            mm.fault(id, at(3), Access::Write);
+            self.next = mm.frame_at(id, at(3));
+            // What is freed last is taken first.
+            mm.advise(id, range(at(3).get(), PAGE), Advice::DontNeed).expect("it is mapped");
+        }
         if plan.operations().any(Operation::needs_kernel) {
             let request = Request::of(Bytes::new(4 * PAGE)).zeroed().for_users();
             self.kernel = Some(mm.vmalloc(&request).expect("there is memory"));
+        }
+        if plan.operations().any(Operation::needs_shared) {
+            self.map_user(Place::NoReplace(SHARED)).expect("there is room");
         }
         if plan.operations().any(Operation::needs_pool) {
             mm.resize_pool(Order::MEGA, 3, Budget::ALL).expect("a pool's size");
@@ -167,7 +187,7 @@ impl<P: Paging> Scene<P> {
             let _ = mm.fault(id, Va::new(HUGE), Access::Write);
             let is_free = |frame: &Frame| {
                 frame.get().is_multiple_of(512)
-                    && mm.identity(*frame).kind() == foliant::frame::Kind::Huge
+                    && mm.identity(*frame).kind() == Kind::Huge
                     && mm.frame_at(id, Va::new(HUGE)) != Some(*frame)
             };
             let free = mm.ranges().flat_map(|range| range.iter()).find(is_free);
@@ -240,7 +260,7 @@ impl<P: Paging> Scene<P> {
         let spaces = self.spaces.borrow().clone();
         self.recount(&spaces, "when all is done");
         for (nth, space) in spaces.iter().enumerate() {
-            self.check_rights(*space);
+            self.check_leaves(*space);
             self.check_contents(nth, *space);
         }
         if self.areas == 0 {
@@ -259,27 +279,30 @@ impl<P: Paging> Scene<P> {
             engine::fail(&format!("the recount {when}: {why:?}"));
         }
     }
-    fn check_rights(&self, space: SpaceId) {
+    fn check_leaves(&self, space: SpaceId) {
         let mut leaves = Vec::new();
         self.mm.with_leaves(space, range(BASE, ALL), |found| {
             leaves.extend(found.filter_map(|leaf| match leaf.entry {
-                Entry::Leaf { attrs, .. } => Some((leaf.va, attrs.has(Attrs::WRITE))),
+                Entry::Leaf { pa, attrs } => Some((leaf.va, pa.frame(), attrs.has(Attrs::WRITE))),
                 _ => None,
             }));
         });
-        for (va, is_writable) in leaves {
-            match self.mm.area(space, va) {
-                None => engine::fail("a leaf is left where no area is"),
-                Some(area) if is_writable && !area.flags.has(Flags::WRITE) => {
-                    engine::fail("a leaf is writable in an area that is not");
-                }
-                Some(_) => {}
+        for (va, frame, is_writable) in leaves {
+            let Some(area) = self.mm.area(space, va) else {
+                engine::fail("a leaf is left where no area is");
+                continue;
+            };
+            if is_writable && !area.flags.has(Flags::WRITE) {
+                engine::fail("a leaf is writable in an area that is not");
+            }
+            if area.flags.has(Flags::KERNEL) && self.mm.identity(frame).kind() != Kind::Kernel {
+                engine::fail("a page of the program's own is in an area of kernel memory");
             }
         }
     }
     fn check_contents(&self, nth: usize, space: SpaceId) {
         self.mm.switch(Some(space)).expect("it is there");
-        for page in FILLED.into_iter().chain([2, 3]) {
+        for page in FILLED.into_iter().chain([2, 3, 100]) {
             let flags = self.mm.area(space, at(page)).map(|area| area.flags);
             let held = flags.map(|_| self.load(space, page));
             engine::observe(&format!("space {nth}, page {page}: {flags:?} {held:?}"));

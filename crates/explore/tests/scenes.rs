@@ -36,7 +36,7 @@ fn names_say_all_of_a_scene() {
     let names = [
         "x86_64 base: Write | ReadOnly",
         "aarch64 small fork1: Write + Load | Unmap & Compact",
-        "riscv64 mega fork2 areas40 refuse1: EndChild | EndSecond | Mappings",
+        "riscv64 mega fork2 areas40 limit30 refuse1: EndChild | EndSecond | Mappings",
     ];
     names.iter().for_each(|name| assert_eq!(plan(name).to_string(), *name));
     let all: BTreeSet<String> = Operation::ALL.iter().map(|op| format!("{op:?}")).collect();

@@ -99,6 +99,8 @@ pub enum AuditError {
     Nobody(Frame),
     /// A folio is on a list of those that wait to be split and should not be, or the list is not what it says.
     Waiting(Frame),
+    /// A folio has lost a page and does not wait to be split.
+    Forgotten(Frame),
     /// Other folios say that they wait to be split than the lists have.
     Deferred {
         /// On the lists.
@@ -179,6 +181,12 @@ impl fmt::Display for AuditError {
             }
             AuditError::Waiting(head) => {
                 write!(f, "the folio at {head} is on a list of those to be split, wrongly linked")
+            }
+            AuditError::Forgotten(head) => {
+                write!(
+                    f,
+                    "the folio at {head} has lost a page and is on no list of those to be split"
+                )
             }
             AuditError::Deferred { listed, counted } => {
                 write!(f, "{listed} folios are listed to be split, {counted} say that they are")
@@ -303,6 +311,10 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                 }
                 if self.stock.counts(frame) == References::NONE && !identity.has(Flag::Poisoned) {
                     return Err(AuditError::Nobody(frame));
+                }
+                let is_partial = identity.has(Flag::PartlyMapped) && order.get() >= 2;
+                if is_partial && !identity.has(Flag::Deferred) && !identity.has(Flag::Poisoned) {
+                    return Err(AuditError::Forgotten(frame));
                 }
                 references += stated;
                 deferred += identity.has(Flag::Deferred) as u64;
