@@ -148,6 +148,8 @@ operations! {
     ClearAhead,
     /// Kernel memory is taken and given back.
     Vmalloc,
+    /// Kernel memory is taken and kept.
+    VmallocKeep,
     /// By a large leaf.
     VmallocHuge,
     /// Kernel memory is given back.
@@ -405,18 +407,21 @@ impl<P: Paging> Scene<P> {
                 let last = mm.ranges().next().map_or(Frame::new(0), |range| range.end());
                 let end = Frame::new(last.get() - 1);
                 let frame = FrameRange::new(end, Pages::new(1)).expect("it is memory");
-                if mm.reserve(frame).is_ok() {
-                    self.reserved.borrow_mut().push(end);
-                }
+                any(mm.reserve(frame));
             }
             Op::AddMemory => {
                 let next = self.spare.borrow_mut().pop();
                 if let Some(next) = next {
-                    mm.add_memory(next).expect("it is new, and large enough");
+                    any(mm.add_memory(next)); // another CPU may be adding some
                 }
             }
             Op::ClearAhead => any(mm.clear_ahead(Nanos(100_000))),
             Op::Vmalloc => self.vmalloc(&Request::of(Bytes::new(2 * PAGE))),
+            Op::VmallocKeep => {
+                if let Ok(got) = mm.vmalloc(&Request::of(Bytes::new(2 * PAGE))) {
+                    self.taken.borrow_mut().push(got.start());
+                }
+            }
             Op::VmallocHuge => self.vmalloc(&Request::of(Bytes::new(2 * MB)).huge()),
             Op::Vfree => any(mm.vfree(self.kernel().start())),
             Op::VfreeLater => {

@@ -68,7 +68,8 @@ pub(crate) struct Scene<P: Paging> {
     pub(crate) kept: RefCell<Vec<Reference<'static, 'static, Explored, P>>>,
     pub(crate) broken: RefCell<Vec<Frame>>,
     pub(crate) lent: RefCell<Vec<(Frame, Order)>>,
-    pub(crate) reserved: RefCell<Vec<Frame>>,
+    /// Kernel memory that lanes keep.
+    pub(crate) taken: RefCell<Vec<Va>>,
     /// Memory that can be added.
     pub(crate) spare: RefCell<Vec<FrameRange>>,
     kernel: Option<VaRange>,
@@ -139,7 +140,7 @@ impl<P: Paging> Scene<P> {
             kept: RefCell::default(),
             broken: RefCell::default(),
             lent: RefCell::default(),
-            reserved: RefCell::default(),
+            taken: RefCell::default(),
             spare: RefCell::new(spare),
             kernel: None,
             huge: Cell::new(own),
@@ -342,6 +343,11 @@ impl<P: Paging> Scene<P> {
         for (frame, order) in self.lent.take().into_iter().chain(own) {
             if let Err(why) = mm.take_back(frame, order) {
                 engine::fail(&format!("what was lent does not come back: {why}"));
+            }
+        }
+        for taken in self.taken.take() {
+            if let Err(why) = mm.vfree(taken) {
+                engine::fail(&format!("kernel memory that was taken can not be given back: {why}"));
             }
         }
         if let Some(kernel) = self.kernel {
