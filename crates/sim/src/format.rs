@@ -5,9 +5,12 @@
 //!
 //! ```text
 //!   x86-64   63 NX | 51..12 address | 8 G | 7 PS | 6 D | 5 A | 2 U | 1 W | 0 P
-//!   aarch64  54 UXN | 51 DBM | 47..12 address | 11 nG | 10 AF | 7 RO | 6 EL0 | 1 table or page | 0 V
+//!   aarch64  54 UXN | 53 PXN | 51 DBM | 47..12 address | 11 nG | 10 AF | 7 RO | 6 EL0 | 1 table or page | 0 V
 //!   riscv64  63 N | 53..10 frame | 7 D | 6 A | 5 G | 4 U | 3 X | 2 W | 1 R | 0 V
 //! ```
+//!
+//! Who may fetch instructions is two rights: aarch64 has a bit for each, and the one for users holds whether or not they may
+//! load. The others have one bit, for users where they may do anything at all, else for the kernel (x86-64: with SMEP).
 //!
 //! **Not here**: memory types, protection keys, the contiguous bit of aarch64 (each word is cached on
 //! its own), shadow stacks.
@@ -24,7 +27,9 @@ pub struct Rights {
     pub write: bool,
     /// Instruction fetches by users.
     pub exec: bool,
-    /// Any access by users.
+    /// Instruction fetches by the kernel.
+    pub kernel_exec: bool,
+    /// Loads and stores by users.
     pub user: bool,
     /// The translation survives a change of root.
     pub global: bool,
@@ -32,8 +37,14 @@ pub struct Rights {
 
 impl Rights {
     /// What a root allows: everything, but it makes nothing global.
-    pub(crate) const ALL: Rights =
-        Rights { read: true, write: true, exec: true, user: true, global: false };
+    pub(crate) const ALL: Rights = Rights {
+        read: true,
+        write: true,
+        exec: true,
+        kernel_exec: true,
+        user: true,
+        global: false,
+    };
 
     /// What both allow. Global is a matter of the leaf, or (riscv64) of any word on the path.
     pub(crate) fn and(self, below: Rights) -> Rights {
@@ -41,6 +52,7 @@ impl Rights {
             read: self.read & below.read,
             write: self.write & below.write,
             exec: self.exec & below.exec,
+            kernel_exec: self.kernel_exec & below.kernel_exec,
             user: self.user & below.user,
             global: self.global | below.global,
         }
@@ -136,10 +148,12 @@ impl Format {
     }
 
     fn decode_x86(self, level: u8, word: u64) -> Decoded {
+        let exec = !bit(word, 63);
         let rights = Rights {
             read: true,
             write: bit(word, 1),
-            exec: !bit(word, 63),
+            exec,
+            kernel_exec: exec,
             user: bit(word, 2),
             global: false,
         };
@@ -171,6 +185,7 @@ impl Format {
                 read: true,
                 write: !bit(word, 62),
                 exec: !bit(word, 60),
+                kernel_exec: !bit(word, 59),
                 user: !bit(word, 61),
                 global: false,
             };
@@ -192,6 +207,7 @@ impl Format {
                 read: true,
                 write: !read_only || managed,
                 exec: !bit(word, 54),
+                kernel_exec: !bit(word, 53),
                 user: bit(word, 6),
                 global: !bit(word, 11),
             },
@@ -227,11 +243,31 @@ impl Format {
         }
         Decoded::Leaf(Leaf {
             base: Pa::new(base),
-            rights: Rights { read, write, exec, user: bit(word, 4), global: bit(word, 5) },
+            rights: Rights {
+                read,
+                write,
+                exec,
+                kernel_exec: exec,
+                user: bit(word, 4),
+                global: bit(word, 5),
+            },
             accessed: bit(word, 6),
             dirty: bit(word, 7),
             shift,
         })
+    }
+
+    /// What a path of words allows, all in all: where one bit speaks for users and for the kernel, it speaks for those that the
+    /// memory is for.
+    pub(crate) const fn settled(self, path: Rights) -> Rights {
+        match self {
+            Format::Aarch64 => path,
+            _ => Rights {
+                exec: path.exec && path.user,
+                kernel_exec: path.kernel_exec && !path.user,
+                ..path
+            },
+        }
     }
 
     /// The word with its accessed bit set.

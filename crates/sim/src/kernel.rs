@@ -28,6 +28,14 @@ impl Sim {
         })
     }
 
+    /// Translates `va`, of either half, for an access of the kernel, without the access.
+    pub fn kernel_touch(&self, va: Va, access: Access) -> Result<(), KernelFault> {
+        let (cpu, state) = self.enter();
+        let mut core = state.core.lock();
+        let done = self.translate((cpu, state), &mut core, va, access, false);
+        done.map(drop).map_err(|_| KernelFault { va })
+    }
+
     fn wrote_kernel(&self, words: u64) {
         self.here().1.charge(self.prices.picos(Work::KernelWrite, words));
     }

@@ -1,7 +1,6 @@
 //! Accesses of user programs: loads, stores and touches through the calling CPU's caches.
 
 use crate::Sim;
-use crate::cache::Cached;
 use crate::check::Event;
 use crate::cost::Work;
 use crate::cpu::{Core, CpuState};
@@ -102,20 +101,17 @@ impl Sim {
         user: bool,
     ) -> Result<Pa, bool> {
         let (cpu, state) = at;
-        let store = access == Access::Write;
-        let why = Why::Needed { store, user };
-        let right =
-            |entry: &Cached| allowed(entry, why) && (access != Access::Exec || entry.rights.exec);
+        let why = Why::Needed { access, user };
         let hit = match core.caches.page(va.get()) {
             Some(entry) => {
                 let counters = &state.counters;
                 [&counters.hits_base, &counters.hits_mega, &counters.hits_giga]
                     [usize::from(entry.level.min(2))]
                 .one();
-                if !right(entry) {
+                if !allowed(entry, why) {
                     return Err(true);
                 }
-                if store && !entry.dirty {
+                if access == Access::Write && !entry.dirty {
                     self.mark_dirty(cpu, entry);
                 }
                 Some(*entry)
@@ -129,9 +125,6 @@ impl Sim {
                 let entry = self.walk(at, core, va.get(), why)?;
                 if self.baton.is_some() {
                     self.speculate(at, core, va.get());
-                }
-                if !right(&entry) {
-                    return Err(true);
                 }
                 entry
             }

@@ -16,14 +16,15 @@ use crate::check::Event;
 use crate::cost::Work;
 use crate::cpu::{Core, CpuState};
 use crate::format::{Decoded, Half, Leaf, Rights};
+use crate::user::Access;
 use foliant_machine::Accessed;
 use foliant_units::{Cpu, Pa, Va};
 
 /// Why a walk happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Why {
-    /// An access needs the translation; it is a store or not.
-    Needed { store: bool, user: bool },
+    /// An access needs the translation.
+    Needed { access: Access, user: bool },
     /// The CPU felt like it.
     Speculation,
 }
@@ -76,7 +77,7 @@ impl Sim {
                     (table, level) = (next, level - 1);
                 }
                 Read::Leaf(leaf) => {
-                    let rights = rights.and(leaf.rights);
+                    let rights = format.settled(rights.and(leaf.rights));
                     let span = 1 << (12 + 9 * u32::from(level));
                     // A leaf wider than its level (64 KiB of riscv64) is cached page by page.
                     let inside = va & ((1 << leaf.shift) - 1) & !(span - 1);
@@ -115,7 +116,7 @@ impl Sim {
                 }
                 Decoded::Leaf(leaf) => {
                     let probe = Cached {
-                        rights: path.and(leaf.rights),
+                        rights: format.settled(path.and(leaf.rights)),
                         ..entry(0, level, leaf.base, at, leaf.rights, (Half::User, at), false)
                     };
                     if !allowed(&probe, why) {
@@ -125,7 +126,7 @@ impl Sim {
                     if !leaf.accessed && (before_cached || why != Why::Speculation) {
                         new = format.with_accessed(new);
                     }
-                    let stores = matches!(why, Why::Needed { store: true, .. });
+                    let stores = matches!(why, Why::Needed { access: Access::Write, .. });
                     if stores && !leaf.dirty {
                         new = format.with_dirty(new);
                     }
@@ -206,10 +207,11 @@ fn entry(
 /// Whether the translation may be used for the access.
 pub(crate) fn allowed(entry: &Cached, why: Why) -> bool {
     let rights = entry.rights;
-    match why {
-        Why::Needed { store, user } => {
-            (!user || rights.user) && if store { rights.write } else { rights.read || rights.exec }
-        }
-        Why::Speculation => true,
+    let Why::Needed { access, user } = why else { return true };
+    match access {
+        Access::Read => rights.read && (rights.user || !user),
+        Access::Write => rights.write && (rights.user || !user),
+        Access::Exec if user => rights.exec,
+        Access::Exec => rights.kernel_exec,
     }
 }
