@@ -135,6 +135,14 @@ impl Format {
         })
     }
 
+    /// The first address that a live word names, whatever its level: where riscv64 says 64 KiB it says so in the address.
+    pub(crate) const fn first_named(self, word: u64) -> Pa {
+        match self {
+            Format::Riscv64(_) if bit(word, 63) => Pa::new(self.names(word).get() & !0xffff),
+            _ => self.names(word),
+        }
+    }
+
     /// Decodes `word` at `level`.
     pub(crate) fn decode(self, level: u8, word: u64) -> Decoded {
         if !bit(word, 0) {

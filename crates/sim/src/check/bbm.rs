@@ -111,13 +111,6 @@ impl Checker for BreakBeforeMake {
                     }
                 }
             }
-            Event::Cleared { pa, bytes } => {
-                let range = pa.get()..pa.get() + bytes;
-                let gone: Vec<u64> = self.broken.range(range).map(|(at, _)| *at).collect();
-                gone.iter().for_each(|at| {
-                    self.broken.remove(at);
-                });
-            }
             Event::Filled { entry } => self.filled(seen.cpu, &entry),
             Event::Dropped { entry } => self.dropped(seen.cpu, &entry),
             Event::Activated { root } => {

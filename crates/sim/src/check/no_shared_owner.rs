@@ -2,14 +2,17 @@
 //!
 //! ```text
 //!   Reserved, Free ─▶ any          Claimed ─▶ any but Claimed
-//!   Table, Records, User, Kernel ─▶ Free or Claimed, nothing else
+//!   Table, Records, Kept, User, Kernel ─▶ Free or Claimed, nothing else          Zero ─▶ nothing
 //! ```
+//!
+//! Users reach none of the manager's own frames, and nobody writes page-table words into frames that are no tables, nor anything
+//! into the zero page.
 
 use super::spans::Spans;
 use super::{Checker, Event, Report, Seen};
 use crate::Access;
 use foliant_machine::Owner;
-use foliant_units::{FRAME_BYTES, FRAME_SHIFT, Frame};
+use foliant_units::{FRAME_BYTES, FRAME_SHIFT, Frame, Pa};
 
 #[derive(Debug)]
 pub(super) struct NoSharedOwner {
@@ -21,15 +24,25 @@ const fn legal(old: Owner, new: Owner) -> bool {
         // A second statement that frames are free is another checker's business.
         Owner::Reserved | Owner::Free => true,
         Owner::Claimed => !matches!(new, Owner::Claimed),
-        Owner::Table | Owner::Records | Owner::Kept | Owner::User | Owner::Kernel | Owner::Zero => {
+        Owner::Table | Owner::Records | Owner::Kept | Owner::User | Owner::Kernel => {
             matches!(new, Owner::Free | Owner::Claimed)
         }
+        Owner::Zero => false,
     }
 }
 
 impl NoSharedOwner {
     pub(super) fn new() -> NoSharedOwner {
         NoSharedOwner { owners: Spans::new(Owner::Reserved) }
+    }
+
+    /// Whoever it is that writes: the zero page is everybody's.
+    fn written(&self, pa: Pa, bytes: u64, report: &mut Report<'_>) {
+        let last = pa.get() + bytes.max(1) - 1;
+        let pieces = self.owners.pieces(pa.get() >> FRAME_SHIFT, (last >> FRAME_SHIFT) + 1);
+        if pieces.iter().any(|piece| piece.value == Owner::Zero) {
+            report(format!("the shared zero page is written at {pa:?}"));
+        }
     }
 }
 
@@ -64,13 +77,14 @@ impl Checker for NoSharedOwner {
                     report(format!("users reach {frame:?}, which is {:?}, at {va:?}", piece.value));
                 }
             }
-            Event::Used { pa, access: Access::Write, user: true, .. }
-                if self.owners.get(pa.frame().get()) == Owner::Zero =>
-            {
-                report(format!("a user writes the shared zero page at {pa:?}"));
-            }
-            Event::Stored { pa, .. } if self.owners.get(pa.frame().get()) == Owner::User => {
-                report(format!("page-table word written at {pa:?}, which users own"));
+            Event::Used { pa, access: Access::Write, .. } => self.written(pa, 1, report),
+            Event::Cleared { pa, bytes } => self.written(pa, bytes, report),
+            Event::Copied { to, bytes, .. } => self.written(to, bytes, report),
+            Event::Stored { pa, .. } => {
+                let owner = self.owners.get(pa.frame().get());
+                if !matches!(owner, Owner::Table | Owner::Claimed | Owner::Reserved | Owner::Free) {
+                    report(format!("page-table word written at {pa:?}, which is {owner:?}"));
+                }
             }
             _ => {}
         }

@@ -1,8 +1,8 @@
 //! When frames are given up nothing may name them any more, and what names them anyway is not used.
 //!
 //! Asked when frames become `Free`, or `Claimed` again after they had an owner: no CPU has a translation or a table
-//! pointer cached that names them and that it can use, global or of the root that it runs; when they become `Free`, no
-//! page-table word that a running root reaches names them either, and none of them is such a root. What a CPU keeps
+//! pointer cached that names them and that it can use, global or of the root that it runs, and none of them is such a root;
+//! when they become `Free`, no page-table word that a running root reaches names them either. What a CPU keeps
 //! under the tag of another root may name them, but is *outdated* from then on: it must be gone when that root is
 //! activated again. And at any time: no access goes to a free frame, and no walk reads one.
 //!
@@ -86,7 +86,10 @@ impl NoStaleTranslation {
     fn retired(&mut self, range: VaRange, how: Retired, report: &mut Report<'_>) {
         let pages = (range.start().get() >> FRAME_SHIFT, range.end().get() >> FRAME_SHIFT);
         self.lazy.set(pages.0, pages.1, how == Retired::Lazily);
-        let within = |key: &&Key| key.level & 0x80 == 0 && range.contains(key.va);
+        let within = |key: &&Key| {
+            let last = || key.va.get() + (FRAME_BYTES << (9 * key.level)) - 1;
+            key.level & 0x80 == 0 && key.va < range.end() && last() >= range.start().get()
+        };
         if how == Retired::Purged
             && let Some(key) = self.cached.iter().find(within)
         {
@@ -100,8 +103,8 @@ impl NoStaleTranslation {
 
     /// What is cached anywhere and names one of the frames `start..end`.
     fn cached_over(&self, start: u64, end: u64) -> impl Iterator<Item = &Key> {
-        let heads = [start & !0x1ff, start & !0x3_ffff].into_iter().filter(move |at| *at < start);
-        let above = heads.flat_map(move |head| {
+        let heads = [start & !0x1ff, start & !0x3_ffff]; // 2 MiB, 1 GiB
+        let above = heads.into_iter().flat_map(move |head| {
             self.cached.range(Key::first(head)..Key::first(head + 1)).filter(move |key| {
                 key.level & 0x80 == 0 && key.frame + (1 << (9 * u32::from(key.level))) > start
             })
@@ -155,17 +158,14 @@ impl NoStaleTranslation {
         report: &mut Report<'_>,
     ) {
         for piece in self.owners.pieces(frames.start().get(), frames.end().get()) {
-            let had_owner =
-                matches!(piece.value, Owner::User | Owner::Table | Owner::Records | Owner::Kept);
-            if new != Owner::Free && !had_owner {
+            let had_none = matches!(piece.value, Owner::Reserved | Owner::Free);
+            if new != Owner::Free && had_none {
                 continue;
             }
             self.outdate(frames, new, &piece, report);
-            if new == Owner::Free
-                && let Some((cpu, root)) = self.words.running(piece.start, piece.end)
-            {
+            if let Some((cpu, root)) = self.words.running(piece.start, piece.end) {
                 report(format!(
-                    "{frames:?} becomes free, but cpu {} runs the root {root:?}",
+                    "{frames:?} becomes {new:?}, but cpu {} runs the root {root:?}",
                     cpu.0
                 ));
             }

@@ -70,7 +70,7 @@ impl Words {
             self.named.remove(&(old, at));
         }
         if self.format.live(word) {
-            let frame = self.format.names(word).frame().get();
+            let frame = self.format.first_named(word).frame().get();
             self.names.insert(at, frame);
             self.named.insert((frame, at));
         }
@@ -136,8 +136,9 @@ impl Words {
 
     /// A reachable word that names some of the frames `start..end`, with its level.
     pub(super) fn reaches(&self, memory: &Memory, start: u64, end: u64) -> Option<(Pa, u8)> {
-        let heads = [start & !0x1ff, start & !0x3_ffff].into_iter().filter(|head| *head < start);
-        let above = heads.flat_map(|head| self.named.range((head, 0)..=(head, u64::MAX)));
+        let heads = [0xf, 0x1ff, 0x3_ffff].map(|inside| start & !inside); // 64 KiB, 2 MiB, 1 GiB
+        let above =
+            heads.into_iter().flat_map(|head| self.named.range((head, 0)..=(head, u64::MAX)));
         let inside = self.named.range((start, 0)..(end, 0));
         above.chain(inside).find_map(|(_, at)| {
             let level = self.level(memory, *at)?;
@@ -149,5 +150,34 @@ impl Words {
             };
             (first < end && first + frames > start).then_some((Pa::new(*at), level))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Backing, X86Levels};
+    use foliant_units::{Frame, FrameRange, Pages};
+
+    /// Frames become tables again and again: what was in them must not pile up.
+    #[test]
+    fn what_is_given_up_is_forgotten() {
+        let range = FrameRange::new(Frame::new(256), Pages::new(4)).unwrap();
+        let memory = Memory::new(&[range], Backing::Whole).unwrap();
+        let mut words = Words::new(Format::X86_64(X86Levels::Four));
+        let mut say = |event| words.event(Cpu(0), &memory, &event);
+        let table = FrameRange::new(range.start(), Pages::new(2)).unwrap();
+        say(Event::Owned { frames: table, owner: Owner::Table });
+        for nth in 0..4 {
+            say(Event::Stored { pa: range.start().pa().add(nth * 2040), old: 0, new: 0x5001 });
+        }
+        say(Event::Owned {
+            frames: FrameRange::new(range.start(), Pages::new(1)).unwrap(),
+            owner: Owner::Free,
+        });
+        let left = range.start().pa().get() + 3 * 2040;
+        assert!(words.names.keys().eq([&left]), "{:x?}", words.names);
+        assert!(words.named.iter().eq([&(5, left)]));
+        assert!(words.tables.iter().eq([&257]));
     }
 }

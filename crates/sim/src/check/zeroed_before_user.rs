@@ -53,22 +53,18 @@ impl ZeroedBeforeUser {
     /// Bytes were cleared (`Clean`) or copied over (`Touched`).
     fn covered(&mut self, at: u64, bytes: u64, into: State) {
         let (end, size) = (at + bytes, FRAME_BYTES);
-        let (first, last) = (at.next_multiple_of(size) >> FRAME_SHIFT, end >> FRAME_SHIFT);
-        if first < last {
-            self.turn(first, last, |s| s != State::Delivered, into);
-            let done: Vec<u64> = self.lines.range(first..last).map(|(frame, _)| *frame).collect();
-            done.iter().for_each(|frame| {
-                self.lines.remove(frame);
-            });
-        }
-        // What is left at either end is part of a frame.
+        let first = at.next_multiple_of(size) >> FRAME_SHIFT;
+        let last = (end >> FRAME_SHIFT).max(first);
+        self.turn(first, last, |s| s != State::Delivered, into);
+        let done: Vec<u64> = self.lines.range(first..last).map(|(frame, _)| *frame).collect();
+        done.iter().for_each(|frame| {
+            self.lines.remove(frame);
+        });
+        // What is left at either end is part of a frame, perhaps of one and the same.
         let head = (at, end.min(at.next_multiple_of(size)));
         let tail = (at.max(end & !(size - 1)), end);
-        for (from, to) in if head == tail { vec![head] } else { vec![head, tail] } {
+        for (from, to) in [head, tail].into_iter().filter(|(from, to)| from < to) {
             let frame = from >> FRAME_SHIFT;
-            if from >= to || (first..last).contains(&frame) {
-                continue;
-            }
             if self.states.get(frame) != State::Unclean {
                 self.turn(frame, frame + 1, |s| s == State::Clean, into);
                 continue;

@@ -1,0 +1,80 @@
+//! `frames_conserved`.
+
+use crate::*;
+
+const HERE: &str = "frames_conserved";
+/// The end of the machine's memory, which begins at 1 MiB.
+const END: u64 = (3 << 30) + (1 << 20);
+
+#[test]
+fn what_is_stated_is_memory() {
+    for start in [END - PAGE, END, 0xff000] {
+        let sim = machine(X86);
+        own(&sim, start, 2, Owner::User);
+        let range = FrameRange::new(Pa::new(start).frame(), Pages::new(2)).unwrap();
+        found(&sim, &[(HERE, &format!("{range:?} stated as User is not memory"))]);
+        assert_eq!(sim.stated_frames(Owner::User), Pages::new(0));
+    }
+    let sim = machine(X86);
+    own(&sim, END - PAGE, 1, Owner::User);
+    own(&sim, END, 2, Owner::Reserved); // a hole is the embedder's
+    clean(&sim);
+}
+
+#[test]
+fn frames_are_freed_once() {
+    let sim = machine(X86);
+    own(&sim, GIGA, 8, Owner::Free);
+    own(&sim, GIGA + 2 * PAGE, 4, Owner::User);
+    clean(&sim);
+    own(&sim, GIGA + PAGE, 6, Owner::Free);
+    let twice = |at: u64| {
+        let range = FrameRange::new(Pa::new(GIGA + at * PAGE).frame(), Pages::new(1)).unwrap();
+        format!("freed twice: {range:?}")
+    };
+    found(&sim, &[(HERE, &twice(1)), (HERE, &twice(6))]);
+}
+
+#[test]
+fn a_free_frame_is_not_used() {
+    let uses: [(&str, fn(&Sim, u64)); 5] = [
+        ("page-table word written", |sim, at| put(sim, at & !7, 1)),
+        ("cleared", |sim, at| clear(sim, at & !63, 64)),
+        ("reached", |sim, at| _ = reach(sim, at & !7, 8)),
+        ("copied from", |sim, at| copy(sim, at & !63, GIGA - PAGE, 64)),
+        ("copied to", |sim, at| copy(sim, GIGA - PAGE, at & !63, 64)),
+    ];
+    for (what, used) in uses {
+        let sim = machine(X86);
+        own(&sim, GIGA, 1, Owner::Free);
+        used(&sim, GIGA - 1);
+        used(&sim, GIGA + PAGE);
+        clean(&sim);
+        used(&sim, GIGA + PAGE - 1);
+        let free = Pa::new(GIGA).frame();
+        found(&sim, &[(HERE, &format!("although {free:?} is stated to be free"))]);
+        assert!(sim.violations()[0].text.starts_with(what), "{what}");
+    }
+}
+
+#[test]
+fn a_use_that_reaches_into_a_free_frame_is_one_of_it() {
+    let sim = machine(X86);
+    own(&sim, GIGA, 1, Owner::Free);
+    reach(&sim, GIGA - PAGE, PAGE);
+    clean(&sim);
+    reach(&sim, GIGA - PAGE, PAGE + 8);
+    found(&sim, &[(HERE, "reached at")]);
+    reach(&sim, GIGA, 0);
+    assert_eq!(sim.violations().len(), 2, "a pointer is one, however little is asked for");
+}
+
+#[test]
+fn what_is_stated_last_is_counted() {
+    let sim = machine(X86);
+    own(&sim, GIGA, 10, Owner::Free);
+    own(&sim, GIGA + PAGE, 3, Owner::Claimed);
+    own(&sim, GIGA + 2 * PAGE, 1, Owner::Table);
+    let stated = [Owner::Free, Owner::Claimed, Owner::Table].map(|o| sim.stated_frames(o).get());
+    assert_eq!(stated, [7, 2, 1]);
+}
