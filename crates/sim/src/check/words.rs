@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub(super) struct Words {
     format: Format,
-    /// Word to the frame that it names.
+    /// Word to the frame that it names, or named: who is found here is looked up in memory before it counts.
     names: BTreeMap<u64, u64>,
     /// The same, turned around.
     named: BTreeSet<(u64, u64)>,
@@ -37,10 +37,8 @@ impl Words {
     pub(super) fn event(&mut self, cpu: Cpu, memory: &Memory, event: &Event) {
         match *event {
             Event::Stored { pa, new, .. } => self.set(pa.get(), new),
-            Event::Cleared { pa, bytes } => self.forget(pa.get(), bytes),
             Event::Copied { to, bytes, .. } => {
-                self.forget(to.get(), bytes);
-                let frames = to.frame().get()..=(to.get() + bytes.max(1) - 1) >> FRAME_SHIFT;
+                let frames = to.frame().get()..=(to.get() + bytes) >> FRAME_SHIFT;
                 let tables: Vec<u64> = self.tables.range(frames).copied().collect();
                 tables.into_iter().for_each(|frame| self.scan(memory, frame));
             }

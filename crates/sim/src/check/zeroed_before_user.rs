@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Memory of a new machine is `Clean`. Parts of an unclean frame are remembered in lines of 64 bytes
-//! until they add up. What the manager writes itself into a clean frame is its business, until it gives
+//! until they add up, or the frame is given up. What the manager writes itself into a clean frame is its business, until it gives
 //! the frame up.
 
 use super::spans::Spans;
@@ -56,10 +56,6 @@ impl ZeroedBeforeUser {
         let first = at.next_multiple_of(size) >> FRAME_SHIFT;
         let last = (end >> FRAME_SHIFT).max(first);
         self.turn(first, last, |s| s != State::Delivered, into);
-        let done: Vec<u64> = self.lines.range(first..last).map(|(frame, _)| *frame).collect();
-        done.iter().for_each(|frame| {
-            self.lines.remove(frame);
-        });
         // What is left at either end is part of a frame, perhaps of one and the same.
         let head = (at, end.min(at.next_multiple_of(size)));
         let tail = (at.max(end & !(size - 1)), end);
@@ -74,10 +70,17 @@ impl ZeroedBeforeUser {
                 *lines |= 1 << (line % 64);
             }
             if *lines == u64::MAX {
-                self.lines.remove(&frame);
                 self.states.set(frame, frame + 1, State::Touched);
             }
         }
+    }
+
+    /// What was covered for one owner is not for the next.
+    fn forget_lines(&mut self, start: u64, end: u64) {
+        let some: Vec<u64> = self.lines.range(start..end).map(|(frame, _)| *frame).collect();
+        some.iter().for_each(|frame| {
+            self.lines.remove(frame);
+        });
     }
 
     fn written(&mut self, at: u64, bytes: u64) {
@@ -110,6 +113,9 @@ impl Checker for ZeroedBeforeUser {
                             }
                         }
                     }
+                }
+                if !matches!(owner, Owner::User | Owner::Kernel | Owner::Zero) {
+                    self.forget_lines(start, end);
                 }
                 self.owners.set(start, end, owner);
             }

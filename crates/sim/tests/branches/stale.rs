@@ -222,6 +222,27 @@ fn words_come_by_copy_by_pointer_and_by_store_and_go_by_clear() {
 }
 
 #[test]
+fn a_word_is_what_memory_says_it_is() {
+    let sim = machine(X86);
+    let word = map(&sim, VA, 0, GIGA);
+    run(&sim, 0, ROOT);
+    // SAFETY: the word lies in memory of the test's. Nobody is told.
+    unsafe { reach(&sim, word, 8).write(leaf(&sim, 0, GIGA + PAGE)) };
+    own(&sim, GIGA, 1, Owner::Free);
+    clean(&sim);
+}
+
+#[test]
+fn tables_that_name_themselves_are_reached_by_nobody() {
+    let sim = machine(X86);
+    run(&sim, 0, ROOT);
+    put(&sim, GIGA, table_word(X86, GIGA));
+    put(&sim, GIGA + 8, leaf(&sim, 0, 0x60_0000));
+    own(&sim, 0x60_0000, 1, Owner::Free);
+    clean(&sim);
+}
+
+#[test]
 fn a_root_that_runs_is_not_given_up() {
     for owner in [Owner::Free, Owner::Claimed] {
         for (user, kernel) in [(GIGA, ROOT), (ROOT, GIGA)] {

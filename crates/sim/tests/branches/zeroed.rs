@@ -222,15 +222,47 @@ fn frames_beside_a_copy_stay_as_they_are() {
 }
 
 #[test]
+fn a_clean_frame_that_is_cleared_in_parts_stays_clean() {
+    let sim = tables();
+    own(&sim, GIGA, 1, Owner::Claimed);
+    clear(&sim, GIGA, 2048);
+    clear(&sim, GIGA + 2048, 2048);
+    own(&sim, GIGA, 1, Owner::Free);
+    own(&sim, GIGA, 1, Owner::User);
+    deliver(&sim);
+    clean(&sim);
+}
+
+#[test]
 fn lines_that_were_covered_for_one_owner_are_not_for_the_next() {
-    let sim = reused(|sim| {
+    for before in [&[2048][..], &[2048, PAGE], &[PAGE]] {
+        for owner in [
+            Owner::Free,
+            Owner::Claimed,
+            Owner::Kept,
+            Owner::Reserved,
+            Owner::Table,
+            Owner::Records,
+        ] {
+            let sim = reused(|sim| {
+                before.iter().for_each(|bytes| clear(sim, GIGA, *bytes));
+                put(sim, GIGA, 7);
+                own(sim, GIGA, 4, owner);
+                clear(sim, GIGA + 2048, 2048);
+            });
+            let all = sim.violations();
+            let old = all.iter().filter(|found| found.text.contains(OLD)).count();
+            assert_eq!(old, 1, "{before:?}, then {owner:?}: {all:#?}");
+        }
+    }
+    // All lines in turn, and then one for the next owner.
+    dirty(&reused(|sim| {
         clear(sim, GIGA, 2048);
-        clear(sim, GIGA, PAGE);
+        clear(sim, GIGA + 2048, 2048);
         own(sim, GIGA, 4, Owner::Table);
         own(sim, GIGA, 4, Owner::Claimed);
-        clear(sim, GIGA + 2048, 2048);
-    });
-    dirty(&sim);
+        clear(sim, GIGA, 64);
+    }));
 }
 
 #[test]
