@@ -54,8 +54,9 @@ fn history(wrong: Wrong, format: Format) -> Vec<&'static str> {
     config.chance.interrupt = 0;
     let sim = Sim::new(config).unwrap();
     sim.owned(frames(ROOT, 0xf00), Owner::Free);
-    sim.owned(frames(ROOT, 8), Owner::Table);
-    clear(&sim, ROOT, 8 * 4096);
+    let tables = u64::from(format.levels());
+    sim.owned(frames(ROOT, tables), Owner::Table);
+    clear(&sim, ROOT, tables * 4096);
     let word = chain(&sim, ROOT, VA, 0);
     let leaf = |pa| leaf_word(format, 0, pa, Right::Writable, 1);
     (0..CPUS as u16).for_each(|cpu| run(&sim, cpu, ROOT));
@@ -124,7 +125,7 @@ fn history(wrong: Wrong, format: Format) -> Vec<&'static str> {
         Wrong::Miscounted => sim.recount("pages", 3, 4),
         _ => {}
     }
-    sim.recount("free", 0xf00 - 8, 0xf00 - 8);
+    sim.recount("free", 0xf00 - tables, 0xf00 - tables);
     sim.invalidate(&Invalidation::all(Scope::Space(Pa::new(ROOT))));
     sim.finish().iter().inspect(|v| println!("{wrong:?}: {v}")).map(|v| v.checker).collect()
 }

@@ -11,7 +11,7 @@
 //! | `no_stale_translation` | nothing cached and no reachable word names a freed frame |
 //! | `zeroed_before_user` | nothing of an earlier owner is left where a user first reaches a frame |
 //! | `counters_recount` | what the manager counts equals a recount |
-//! | `quiescent` | at the end nothing is outstanding and no user frame is left |
+//! | `quiescent` | at the end nothing is outstanding, no user frame is left, and every table is in use |
 //! | `bbm` | break-before-make, where the machine demands it |
 //!
 //! **Locking**: one lock around all of them, taken under core locks; a checker calls nothing back.
@@ -100,7 +100,7 @@ pub(crate) enum Event {
     Asked { targets: CpuBits, what: What, number: u64 },
     Waited { number: u64 },
     Recounted { name: &'static str, stated: u64, counted: u64 },
-    Outstanding { requests: usize, tickets: usize },
+    Outstanding { tickets: usize },
     Finished,
 }
 
@@ -188,7 +188,7 @@ impl Watch {
             Box::new(no_stale_translation::NoStaleTranslation::new(config.format)),
             Box::new(zeroed_before_user::ZeroedBeforeUser::new()),
             Box::new(counters_recount::CountersRecount),
-            Box::new(quiescent::Quiescent::new()),
+            Box::new(quiescent::Quiescent::new(config.format)),
         ];
         if config.rules.replace == Replace::BreakBeforeMake {
             checkers.push(Box::new(bbm::BreakBeforeMake::new(config.format)));

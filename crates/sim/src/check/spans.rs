@@ -103,9 +103,12 @@ impl<V: Copy + PartialEq> Spans<V> {
         held.map(|(start, run)| run.0 - start).sum()
     }
 
-    /// The first run of `value`, which is not the rest's.
-    pub(super) fn first(&self, value: V) -> Option<u64> {
-        self.runs.iter().find(|(_, run)| run.1 == value).map(|(start, _)| *start)
+    /// The numbers that hold `value`, which is not the rest's, lowest first.
+    pub(super) fn each(&self, value: V) -> impl Iterator<Item = u64> {
+        self.runs
+            .iter()
+            .filter(move |(_, run)| run.1 == value)
+            .flat_map(|(start, run)| *start..run.0)
     }
 }
 
@@ -137,6 +140,7 @@ mod tests {
             assert_eq!(at, end);
             let threes = naive.iter().filter(|v| **v == 3).count() as u64;
             assert_eq!(spans.count(3), threes);
+            assert!(spans.each(3).eq((0..64).filter(|at| naive[*at as usize] == 3)));
         }
     }
 }

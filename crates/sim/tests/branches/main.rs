@@ -8,6 +8,7 @@ mod common;
 mod bbm;
 mod conserved;
 mod owners;
+mod quiescent;
 mod rights;
 mod stale;
 mod watch;
