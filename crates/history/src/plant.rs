@@ -41,6 +41,10 @@ pub enum Plant {
     KeptUnasked,
     /// A block that is given back is not stated to be free.
     Leak,
+    /// A table that is given back is not stated to be free.
+    LostTable,
+    /// A frame of records that is given back is not stated to be free.
+    LostRecord,
     /// A block is stated to be free twice.
     FreedTwice,
     /// A block is used without being claimed.
@@ -83,7 +87,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 35] = [
+    pub const ALL: [Plant; 37] = [
         Plant::SkipRemoteFlush,
         Plant::OneCpuTooFew,
         Plant::FreeBeforeWait,
@@ -100,6 +104,8 @@ impl Plant {
         Plant::SkipActivate,
         Plant::KeptUnasked,
         Plant::Leak,
+        Plant::LostTable,
+        Plant::LostRecord,
         Plant::FreedTwice,
         Plant::UnstatedClaim,
         Plant::WideClaim,
@@ -178,6 +184,12 @@ impl Plant {
                 "no_stale_translation",
             ),
             Plant::Leak => ("leak", "a block given back is not stated to be free", "quiescent"),
+            Plant::LostTable => {
+                ("lost-table", "a table given back is not stated to be free", "quiescent")
+            }
+            Plant::LostRecord => {
+                ("lost-record", "a record given back is not stated to be free", "counters_recount")
+            }
             Plant::FreedTwice => {
                 ("freed-twice", "a block is stated to be free twice", "frames_conserved")
             }
@@ -283,6 +295,7 @@ impl Plant {
             Plant::ForgetMapping | Plant::LeftBehind => 20,
             Plant::Leak | Plant::FreedTwice | Plant::UnstatedClaim | Plant::WideClaim => 30,
             Plant::SkipActivate | Plant::HalfCopy | Plant::ForgetZero | Plant::HalfZero => 3,
+            Plant::LostTable | Plant::LostRecord => 3,
             _ => 1,
         }
     }

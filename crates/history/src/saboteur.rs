@@ -67,6 +67,8 @@ struct State {
     folding: BTreeMap<u16, Vec<Va>>,
     /// CPUs that have made migration entries since they put some back.
     taking: BTreeSet<u16>,
+    /// The first frames of what is stated to be a table or a record.
+    own: BTreeMap<u64, Owner>,
     jobs: Jobs,
 }
 
@@ -85,6 +87,7 @@ impl<'s> Saboteur<'s> {
             links: BTreeMap::new(),
             folding: BTreeMap::new(),
             taking: BTreeSet::new(),
+            own: BTreeMap::new(),
             jobs: Jobs::default(),
         };
         Saboteur { sim, plant, armed: AtomicBool::new(false), state: Mutex::new(state) }
@@ -212,6 +215,21 @@ impl<'s> Saboteur<'s> {
             && is_leaf(word)
             && word & LARGE == 0;
         if behind && self.strikes(Plant::DoubleMap) { word - 4096 } else { word }
+    }
+
+    /// Whether the frames, which are `owner`'s from now on, were a table or a record whose end is not to be told.
+    fn loses(&self, frames: FrameRange, owner: Owner) -> bool {
+        let first = frames.start().get();
+        let was = match owner {
+            Owner::Table | Owner::Records => self.state().own.insert(first, owner),
+            _ => self.state().own.remove(&first),
+        };
+        let lost = match was.filter(|_| owner == Owner::Free) {
+            Some(Owner::Table) => Plant::LostTable,
+            Some(_) => Plant::LostRecord,
+            None => return false,
+        };
+        self.strikes(lost)
     }
 
     /// Whether the flush that the calling CPU is about to do is for migration entries, and is to be left out.
@@ -440,6 +458,7 @@ unsafe impl Around for Saboteur<'_> {
             self.copy_late();
         }
         match owner {
+            _ if self.plant.is_some() && self.loses(frames, owner) => return,
             Owner::Free if self.strikes(Plant::Leak) => return,
             Owner::Free if self.strikes_at(Plant::HoardForgotten, &[Task::Compact]) => return,
             Owner::Free if self.strikes(Plant::FreedTwice) => self.sim.owned(frames, owner),

@@ -376,6 +376,9 @@ impl<'m, P: Paging> World<'m, P> {
                 let kernel = self.sim.stated_frames(Owner::Kernel).get();
                 self.sim.recount("kernel pages", audit.kernel.get(), kernel);
                 self.sim.recount("user frames", stated + used, users);
+                let stated = |owner| self.sim.stated_frames(owner).get();
+                self.sim.recount("tables", stated(Owner::Table), audit.tables.get());
+                self.sim.recount("frames of records", stated(Owner::Records), audit.records.get());
             }
             Err(error) => self.wrong("audit", error.to_string()),
         }

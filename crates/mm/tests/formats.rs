@@ -7,6 +7,7 @@ use foliant::fault::Orders;
 use foliant::manager::Setup;
 use foliant::space::{Advice, Flags, Move};
 use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
+use foliant::vmap::{Request, Rights};
 use foliant::{Access, Event, Manager, Outcome, Policy};
 use foliant_machine::{Around, Invalidation, Reach, Tlb};
 use foliant_sim::{Config, Format, RiscvMode, Sim, X86Levels};
@@ -69,6 +70,44 @@ fn riscv64_with_three_to_five_levels() {
     life::<Riscv64<3>>(Format::Riscv64(RiscvMode::Sv39));
     life::<Riscv64<4>>(Format::Riscv64(RiscvMode::Sv48));
     life::<Riscv64<5>>(Format::Riscv64(RiscvMode::Sv57));
+}
+
+/// Who may fetch instructions from a user's page, and from the kernel's: users, the kernel.
+fn fetches<P: Paging>(format: Format, users: Flags, kernels: Rights) -> [[bool; 2]; 2] {
+    use foliant_sim::Access::Exec;
+    let config = Config::seeded(1, Bytes::new(64 * MB), 3).with_format(format);
+    let sim = Sim::new(config).unwrap();
+    let mm: Manager<'_, Sim, P> = manager_on(&sim, &sim.config().memory, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 4096);
+    store(&sim, &mm, id, BASE, 1);
+    mm.protect(id, range(BASE, 4096), users).unwrap();
+    load(&sim, &mm, id, BASE);
+    let request = Request::of(Bytes::new(4096)).with_rights(kernels);
+    let code = mm.vmalloc(&request).unwrap().start();
+    let fetched = [Va::new(BASE), code]
+        .map(|va| [sim.user_touch(va, Exec).is_ok(), sim.kernel_touch(va, Exec).is_ok()]);
+    mm.vfree(code).unwrap();
+    mm.purge_vmalloc();
+    finish(&sim, &mm, &[id]);
+    fetched
+}
+
+#[test]
+fn programs_and_the_kernel_fetch_instructions_from_what_is_theirs() {
+    let none = [false, false];
+    let fetches: [fn(Flags, Rights) -> [[bool; 2]; 2]; 3] = [
+        |users, kernels| fetches::<X86_64<4>>(Format::X86_64(X86Levels::Four), users, kernels),
+        |users, kernels| fetches::<Aarch64>(Format::Aarch64, users, kernels),
+        |users, kernels| fetches::<Riscv64<4>>(Format::Riscv64(RiscvMode::Sv48), users, kernels),
+    ];
+    for fetches in fetches {
+        let code = fetches(Flags::READ.with(Flags::EXEC), Rights::Code);
+        assert_eq!(code, [[true, false], [false, true]]);
+        assert_eq!(fetches(Flags::READ, Rights::Data), [none, none]);
+        assert_eq!(fetches(Flags::READ_WRITE, Rights::Constant), [none, none]);
+    }
 }
 
 /// A machine with one CPU that remembers of user addresses that nothing is there, as riscv64 without Svvptc may (machine::M2):

@@ -8,6 +8,7 @@ use crate::pool::{PoolAudit, SIZES};
 use crate::space::{SpaceId, user_half};
 use crate::split;
 use crate::stock::{Event, SizeEvent};
+use crate::sync::Ordering;
 use crate::table::{Attrs, Entry, Paging};
 use crate::vmap::VmapAudit;
 use core::fmt;
@@ -25,6 +26,10 @@ pub struct Audit {
     pub kernel: Pages,
     /// Folios alive.
     pub folios: u64,
+    /// Frames that are tables, the kernel's and those of all spaces.
+    pub tables: Pages,
+    /// Frames that are records, descriptors included.
+    pub records: Pages,
 }
 
 /// The first disagreement that a recount found.
@@ -213,12 +218,14 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
             entries += counted.get();
             self.count_records(*id, Pages::new(counted.get() - pooled.get()))?;
         }
+        self.count_own(spaces, &mut audit);
         audit.mapped = Pages::new(entries);
         let kernel = self.vmap().audit();
         if !kernel.agrees() {
             return Err(AuditError::Vmap(kernel));
         }
         audit.kernel = Pages::new(kernel.pages);
+        audit.records = Pages::new(audit.records.get() + kernel.frames());
         let entries = entries + kernel.entries;
         let references = self.count_folios(&mut audit)?;
         if references != entries {
@@ -230,7 +237,10 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// Compares what a space is charged for with what it has; `pages` are those that it pays for.
     fn count_records(&self, id: SpaceId, pages: Pages) -> Result<(), AuditError> {
         let Some(space) = id.pin(&self.stock) else { return Ok(()) };
-        let (stated, counted) = (space.charge.records(), space.recount_records(&self.stock));
+        let own = space.recount_own(&self.stock);
+        let keeps = u64::from(own.family.is_some()); // its family's record, which may be an ended space's
+        let counted = Pages::new(own.tables.get() + own.records.get() + keeps);
+        let stated = space.charge.records();
         if stated != counted {
             return Err(AuditError::Records { space: id, stated, counted });
         }
@@ -241,6 +251,30 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Counts tables and records, but for those of kernel ranges.
+    fn count_own(&self, spaces: &[SpaceId], audit: &mut Audit) {
+        let kernel = self.own.map(|range| self.stock.kernel.count(range).get());
+        let mut tables = 1 + kernel.iter().sum::<u64>();
+        let mut records = self.homes.load(Ordering::Relaxed)
+            + self.memmap().census().frames.get()
+            + self.stock.loan_pages();
+        let family = |id: &SpaceId| id.pin(&self.stock)?.recount_own(&self.stock).family;
+        for (nth, id) in spaces.iter().enumerate() {
+            let Some(space) = id.pin(&self.stock) else { continue };
+            let own = space.recount_own(&self.stock);
+            tables += own.tables.get();
+            records += own.records.get();
+            // The record of a founder that ended is one of whoever is left of its family: counted with the first of them.
+            let is_counted = |home| {
+                spaces.iter().any(|id| id.frame() == home)
+                    || spaces[..nth].iter().any(|id| family(id) == Some(home))
+            };
+            records += own.family.map_or(0, |home| u64::from(!is_counted(home)));
+        }
+        audit.tables = Pages::new(tables);
+        audit.records = Pages::new(records);
     }
 
     /// Pages that entries of a space name, and how many of them are huge pages of a pool.

@@ -14,6 +14,8 @@
 //! **Not here**: any mechanism.
 
 mod audit;
+#[cfg(all(test, not(loom), feature = "verify"))]
+mod audit_tests;
 mod clearing;
 mod collapse;
 mod compact;
@@ -69,6 +71,8 @@ pub struct Manager<'m, M, P> {
     /// Held while an embedder's kernel range is mapped: nobody else puts leaves there.
     mapping: Patient,
     stamps: AtomicU64,
+    /// Frames of records that came with memory, and stay.
+    homes: AtomicU64,
     /// How many areas each space may have.
     area_limit: AreaLimit,
     /// Who may have translations of the kernel half.

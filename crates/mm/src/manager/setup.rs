@@ -12,7 +12,7 @@ use crate::memmap;
 use crate::pool::{self, Folding};
 use crate::space::AreaLimit;
 use crate::stock::{Lent, NoBlock, PerCpu, Stock, Stretches, records};
-use crate::sync::{AtomicU64, Patient};
+use crate::sync::{AtomicU64, Ordering, Patient};
 use crate::table::{Blocked, Half, Paging, Spare, Tables};
 use crate::vmap::{self, Controls};
 use core::{error, fmt};
@@ -159,6 +159,7 @@ struct Lines<'m> {
     described: &'m [AtomicU64],
     lent: &'m [AtomicU64],
     cpus: &'m [PerCpu],
+    frames: Pages,
 }
 
 impl Plan {
@@ -217,7 +218,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Manager::furnish(
             machine,
             folios,
-            Lines { described, lent, cpus: cpu_lines },
+            Lines { described, lent, cpus: cpu_lines, frames: home.pages() },
             setup,
             (end, ranges),
         )
@@ -259,6 +260,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             switches: Switches::new(setup.policy),
             zero_page,
             stamps: AtomicU64::new(0),
+            homes: AtomicU64::new(lines.frames.get()),
             area_limit: setup.areas,
             kernel: Target::kernel(),
             memmap: memmap::State::default(),
@@ -392,6 +394,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
             Contents::Zero => Known::Zero,
             Contents::Unknown => Known::Nothing,
         };
+        self.homes.fetch_add(home.pages().get(), Ordering::Relaxed);
         newcomer.publish(known, meta, Some(home)).map_err(SetupError::Memory)
     }
 

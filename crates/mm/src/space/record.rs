@@ -33,6 +33,17 @@ unsafe impl Record for Space {}
 const _: () = assert!(size_of::<Space>() <= 4096);
 const _: () = assert!(core::mem::offset_of!(Space, member) == 0);
 
+/// The frames that a space has for itself.
+#[cfg(feature = "verify")]
+pub(crate) struct Own {
+    /// Its tables, the top one and those kept for splits included.
+    pub(crate) tables: Pages,
+    /// Its records.
+    pub(crate) records: Pages,
+    /// The frame of its family's record, where that is not its own.
+    pub(crate) family: Option<Frame>,
+}
+
 impl Space {
     /// The space that a family's member is.
     pub(crate) fn of<'m, M: Machine, P: Paging>(
@@ -113,18 +124,20 @@ impl Space {
 
     /// The frames of tables and records that the space has, counted one by one (stock::charge C2). Nobody is at work.
     #[cfg(feature = "verify")]
-    pub(crate) fn recount_records<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Pages {
+    pub(crate) fn recount_own<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Own {
         let mut deposits = 0;
         let mut next = self.deposits.load(Ordering::Relaxed);
         while next != 0 {
             deposits += 1;
             next = words(stock.machine, Frame::new(next).pa())[0].load(Ordering::Relaxed);
         }
-        let tables = self.tables(stock).count().get();
+        let below = self.tables(stock).count(super::user_half::<P>()).get();
         let shifts = self.member.shifts().frames(stock).count() as u64;
-        let founder = self.member.family() == self.member.frame();
-        let own = super::life::OWN_FRAMES + u64::from(!founder);
-        Pages::new(own + tables + deposits + self.areas.count_nodes(stock.machine) + shifts)
+        Own {
+            tables: Pages::new(1 + below + deposits),
+            records: Pages::new(1 + self.areas.count_nodes(stock.machine) + shifts),
+            family: Some(self.member.family()).filter(|home| *home != self.member.frame()),
+        }
     }
 
     pub(crate) fn set_thp(&self, switch: crate::fault::ProcessSwitch) {

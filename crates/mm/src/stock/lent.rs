@@ -74,6 +74,11 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             && page[word].fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 
+    /// How many pages of bits there are.
+    #[cfg(feature = "verify")]
+    pub(crate) fn loan_pages(&self) -> u64 {
+        self.lent.roots.iter().filter(|root| root.load(Ordering::Relaxed) != 0).count() as u64
+    }
     fn page(&self, root: &AtomicU64) -> Option<&'m Words> {
         let frame = Frame::new(root.load(Ordering::Acquire).checked_sub(1)?);
         Some(words(self.machine, frame.pa()))

@@ -1,32 +1,31 @@
 //! How many tables there are, and how many are missing.
 
-use super::attrs::{Entry, Slots};
-use super::paging::{Half, Paging};
+use super::attrs::{Entry, Slot, Slots};
+use super::paging::Paging;
 use super::tables::Tables;
 use super::word::TableAt;
 use foliant_machine::PhysMem;
 use foliant_units::{Level, Pages, Va, VaRange};
 
 impl<M: PhysMem, P: Paging> Tables<'_, M, P> {
-    /// How many tables hang below the top table of the user half, while nobody changes them.
-    pub fn count(&self) -> Pages {
-        assert_eq!(self.half(), Half::User, "the kernel's tables are nobody's");
-        Pages::new(self.count_below(TableAt::root(self.root()), P::TOP, Va::new(0)))
-    }
-    fn count_below(&self, table: TableAt, level: Level, base: Va) -> u64 {
-        let Some(down) = level.down() else { return 0 };
-        let mut count = 0;
-        for slot in Slots::ALL.iter() {
-            let va = base.add(slot.index() as u64 * level.span().get());
-            // Behind the half's end a shared top table has the kernel's words.
-            let word = table.word(slot).load(self.machine());
-            if P::half_of(va) == Some(Half::User)
-                && let Entry::Table(pa) = P::decode(word, level, slot)
-            {
-                count += 1 + self.count_below(TableAt::named(pa), down, va);
-            }
+    /// How many tables hang below the words of the top table for `range`, while nobody changes them.
+    pub fn count(&self, range: VaRange) -> Pages {
+        let top = TableAt::root(self.root());
+        let (mut count, mut next) = (0, Some(range.start()).filter(|va| *va < range.end()));
+        while let Some(va) = next {
+            count += self.count_at(top, Slot::of(va, P::TOP), P::TOP);
+            let behind = va.align_down(P::TOP.span()).checked_add(P::TOP.span().get());
+            next = behind.filter(|va| *va < range.end());
         }
-        count
+        Pages::new(count)
+    }
+    fn count_at(&self, table: TableAt, slot: Slot, level: Level) -> u64 {
+        let word = table.word(slot).load(self.machine());
+        let (Entry::Table(pa), Some(down)) = (P::decode(word, level, slot), level.down()) else {
+            return 0;
+        };
+        let below = |slot| self.count_at(TableAt::named(pa), slot, down);
+        1 + Slots::ALL.iter().map(below).sum::<u64>()
     }
 
     /// How many tables [`ensure`](Tables::ensure) would make for all pages of the part of `range` that one word covers, and

@@ -22,7 +22,7 @@ use foliant_machine::{Machine, Owner};
 use foliant_units::{FRAME_BYTES, Frame, Va, VaRange};
 
 const WORDS: usize = 16;
-const PER_FRAME: u64 = FRAME_BYTES / 8 / WORDS as u64;
+pub(super) const PER_FRAME: u64 = FRAME_BYTES / 8 / WORDS as u64;
 
 /// A word of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -218,6 +218,13 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
         set(&self.state.spare, self.at(id).get(Field::Next));
         Some(id)
     }
+    /// How many records nobody uses.
+    #[cfg(feature = "verify")]
+    pub(super) fn count_spare(&self) -> u64 {
+        let first = Id(get(&self.state.spare)).some();
+        let behind = |id: &Id| Id(self.at(*id).get(Field::Next)).some();
+        core::iter::successors(first, behind).count() as u64
+    }
     pub(super) fn push_spare(&self, id: Id) {
         self.at(id).set(Field::Next, get(&self.state.spare));
         set(&self.state.spare, id.0);

@@ -11,7 +11,7 @@ use foliant::manager::Setup;
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Paging, X86_64};
 use foliant::{Access, Manager, Outcome, Policy};
-use foliant_machine::Machine;
+use foliant_machine::{Machine, Owner};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Cpu, FrameRange, Va, VaRange};
 use meddler::Meddler;
@@ -121,16 +121,24 @@ pub fn load(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>, id: SpaceId,
     panic!("the load at {va:#x} never gets through");
 }
 
+/// Recounts, and compares tables and records with what is stated.
+pub fn recount(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>, spaces: &[SpaceId]) {
+    let audit = mm.audit(spaces).unwrap();
+    let stated = |owner| sim.stated_frames(owner).get();
+    sim.recount("tables", stated(Owner::Table), audit.tables.get());
+    sim.recount("frames of records", stated(Owner::Records), audit.records.get());
+}
+
 /// Ends the spaces, and demands that every checker and every counter is content.
 pub fn finish(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>, spaces: &[SpaceId]) {
-    mm.audit(spaces).unwrap();
+    recount(sim, mm, spaces);
     for cpu in mm.cpus() {
         sim.on(cpu, || mm.switch(None).unwrap());
     }
     for id in spaces {
         mm.end(*id).unwrap();
     }
-    mm.audit(&[]).unwrap();
+    recount(sim, mm, &[]);
     assert_eq!(mm.anonymous().get(), 0);
     let violations = sim.finish();
     assert!(violations.is_empty(), "{violations:#?}");

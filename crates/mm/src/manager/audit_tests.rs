@@ -1,0 +1,238 @@
+//! What a recount finds, one wrong word at a time.
+
+use super::*;
+use crate::frame::{Flag, Kind, Link, References};
+use crate::pool::Budget;
+use crate::space::{Flags, MapRequest, Place};
+use crate::table::X86_64;
+use crate::vmap::Request;
+use alloc::format;
+use foliant_machine::Owner;
+use foliant_sim::{Config, Sim};
+
+type Mm<'m> = Manager<'m, Sim, X86_64<4>>;
+
+const BASE: u64 = 0x10_0000_0000;
+const PAGES: u64 = 3;
+
+/// A space under a limit with pages, a folio of 2 MiB that waits to be split, kernel memory and a pool.
+fn world(work: impl FnOnce(&Mm<'_>, &Sim, SpaceId)) {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
+    let mm: Mm<'_> =
+        Manager::new(&sim, &Setup::of(&sim.config().memory, Policy::BASE_ONLY)).unwrap();
+    let id = mm.create(Some(Pages::new(4096))).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let map = |start: u64, bytes: u64| {
+        let request = MapRequest {
+            place: Place::Fixed(Va::new(start)),
+            bytes: Bytes::new(bytes),
+            flags: Flags::READ_WRITE,
+            tag: 0,
+        };
+        mm.map(id, &request).unwrap();
+    };
+    map(BASE, PAGES * FRAME_BYTES);
+    map(2 * BASE, 2 << 20);
+    (0..PAGES).for_each(|nth| _ = mm.fault(id, Va::new(BASE + nth * FRAME_BYTES), Access::Write));
+    mm.set_policy(Policy::always(crate::fault::Orders::of(Order::MEGA)));
+    mm.fault(id, Va::new(2 * BASE), Access::Write);
+    mm.unmap(id, VaRange::sized(Va::new(2 * BASE), Bytes::new(1 << 20)).unwrap()).unwrap();
+    mm.vmalloc(&Request::of(Bytes::new(2 * FRAME_BYTES))).unwrap();
+    mm.resize_pool(Order::MEGA, 2, Budget::ALL).unwrap();
+    assert_eq!(mm.deferred(), 1);
+    work(&mm, &sim, id);
+}
+
+/// The first head of a kind and an order.
+fn head(mm: &Mm<'_>, kind: Kind, order: Order) -> Frame {
+    let all = mm.ranges().flat_map(|range| range.iter());
+    let is_it = |frame: &Frame| {
+        let identity = mm.stock.identity(*frame);
+        (identity.kind(), identity.order()) == (kind, order)
+    };
+    all.into_iter().find(is_it).expect("it was made")
+}
+fn page(mm: &Mm<'_>) -> Frame {
+    head(mm, Kind::Anon, Order::BASE)
+}
+fn large(mm: &Mm<'_>) -> Frame {
+    head(mm, Kind::Anon, Order::MEGA)
+}
+fn mark(mm: &Mm<'_>, head: Frame, flag: Flag) {
+    mm.stock.set_identity(head, mm.stock.identity(head).with(flag));
+}
+
+/// What a recount says when `spoil` has changed something.
+fn found(spoil: impl FnOnce(&Mm<'_>, SpaceId)) -> String {
+    let mut text = String::new();
+    world(|mm, _, id| {
+        mm.audit(&[id]).unwrap();
+        spoil(mm, id);
+        text = format!("{:?}", mm.audit(&[id]).unwrap_err());
+    });
+    text
+}
+
+#[test]
+fn what_a_space_counts_is_compared() {
+    let charge = |mm: &Mm<'_>, id: SpaceId, work: fn(&crate::stock::Charge)| {
+        work(&id.pin(&mm.stock).unwrap().charge);
+    };
+    let pages = found(|mm, id| charge(mm, id, |charge| charge.charge(Cpu(0), 1).unwrap()));
+    assert!(pages.starts_with("Pages {"), "{pages}");
+    let fewer = found(|mm, id| charge(mm, id, |charge| charge.uncharge(Cpu(0), 1)));
+    assert!(fewer.starts_with("Pages {"), "{fewer}");
+    let records =
+        found(|mm, id| charge(mm, id, |charge| charge.charge_records(Cpu(0), 1).unwrap()));
+    assert!(records.starts_with("Records {"), "{records}");
+    let used = found(|mm, id| {
+        charge(mm, id, |charge| {
+            charge.charge(Cpu(0), 1).unwrap();
+            charge.uncount_huge(Cpu(0), 1); // the page is not counted, the limit pays for it
+        })
+    });
+    assert!(used.starts_with("Charge {"), "{used}");
+}
+
+#[test]
+fn entries_name_folios_that_count_them() {
+    for kind in [Kind::Plain, Kind::Space] {
+        world(|mm, _, id| {
+            let page = page(mm);
+            mm.stock.set_identity(page, Identity::new(kind, Order::BASE));
+            assert_eq!(mm.audit(&[id]), Err(AuditError::Stray(page)));
+        });
+    }
+    world(|mm, _, id| {
+        let page = page(mm);
+        mm.stock.set_references(page, References::of_entries(2).word());
+        let wanted = AuditError::Mapped { head: page, stated: 2, found: 1 };
+        assert_eq!(mm.audit(&[id]), Err(wanted));
+    });
+    world(|mm, _, id| {
+        let page = head(mm, Kind::Kernel, Order::BASE);
+        mm.stock.set_references(page, 2);
+        let all = PAGES + 256 + 2;
+        let wanted = AuditError::References { stated: all + 1, counted: all };
+        assert_eq!(mm.audit(&[id]), Err(wanted));
+    });
+}
+
+#[test]
+fn a_folio_that_nobody_keeps_is_found_unless_it_is_broken() {
+    for broken in [false, true] {
+        world(|mm, _, id| {
+            let claim = mm.stock.claim(Order::BASE, folio::Class::Movable).unwrap();
+            let (frame, _) = claim.give();
+            let member = id.pin(&mm.stock).unwrap();
+            let birth = member.member.origin(Va::new(BASE / 2), crate::frame::Shift::NONE);
+            mm.stock.set_origin(frame, birth);
+            mm.stock.set_references(frame, 0);
+            mm.stock.set_identity(frame, Identity::new(Kind::Anon, Order::BASE));
+            mm.stock.count_size(Order::BASE, SizeEvent::NrAnon);
+            if broken {
+                mark(mm, frame, Flag::Poisoned);
+            }
+            let wanted = if broken { None } else { Some(AuditError::Nobody(frame)) };
+            assert_eq!(mm.audit(&[id]).err(), wanted);
+        });
+    }
+}
+
+#[test]
+fn counters_of_folios_and_kernel_pages_are_compared() {
+    world(|mm, _, id| {
+        mark(mm, page(mm), Flag::PartlyMapped);
+        let event = SizeEvent::NrAnonPartiallyMapped;
+        let wanted = AuditError::Alive { order: Order::BASE, event, stated: 0, counted: 1 };
+        assert_eq!(mm.audit(&[id]), Err(wanted));
+    });
+    world(|mm, _, id| {
+        let (order, event) = (Order::MEGA, SizeEvent::NrAnon);
+        mm.stock.count_size(order, event);
+        let wanted = AuditError::Alive { order, event, stated: 2, counted: 1 };
+        assert_eq!(mm.audit(&[id]), Err(wanted));
+    });
+    world(|mm, _, id| {
+        mm.stock.count(Event::VmallocPages);
+        let wanted = AuditError::KernelPages { stated: 3, counted: 2 };
+        assert_eq!(mm.audit(&[id]), Err(wanted));
+    });
+    let strays = found(|mm, _| {
+        mm.stock.set_identity(head(mm, Kind::Kernel, Order::BASE), Identity::PLAIN);
+    });
+    assert!(strays.starts_with("Vmap(") && strays.contains("strays: 1"), "{strays}");
+}
+
+#[test]
+fn lists_of_folios_to_be_split_are_walked() {
+    type Spoil = fn(&Mm<'_>, Frame);
+    let wrong: [Spoil; 3] = [
+        |mm, head| mm.stock.set_link(head, Link::Before, 5),
+        |mm, head| mm.stock.set_link(head, Link::Next, head.get() + 1), // a ring
+        |mm, head| {
+            mm.stock.set_identity(head, mm.stock.identity(head).without(Flag::Deferred));
+        },
+    ];
+    for spoil in wrong {
+        world(|mm, _, id| {
+            let large = large(mm);
+            spoil(mm, large);
+            assert_eq!(mm.audit(&[id]), Err(AuditError::Waiting(large)));
+        });
+    }
+    world(|mm, _, id| {
+        mark(mm, page(mm), Flag::Deferred);
+        let wanted = AuditError::Deferred { listed: 1, counted: 2 };
+        assert_eq!(mm.audit(&[id]), Err(wanted));
+    });
+}
+
+#[test]
+fn lists_of_pools_are_walked_and_their_pages_counted() {
+    type Spoil = fn(&Mm<'_>, Frame);
+    let first = |mm: &Mm<'_>| head(mm, Kind::Huge, Order::MEGA);
+    let wrong: [Spoil; 4] = [
+        |mm, head| mm.stock.set_link(head, Link::Before, 7),
+        |mm, head| mark(mm, head, Flag::Poisoned),
+        |mm, head| mm.stock.set_references(head, 1),
+        |mm, head| mm.stock.set_identity(head, Identity::new(Kind::Huge, Order::GIGA)),
+    ];
+    for spoil in wrong {
+        let text = found(|mm, _| spoil(mm, first(mm)));
+        assert!(text.starts_with("Listed("), "{text}");
+    }
+    let more = found(|mm, _| {
+        let claim = mm.stock.claim(Order::BASE, folio::Class::Unmovable).unwrap();
+        let (frame, _) = claim.give();
+        mm.stock.set_references(frame, 0);
+        mm.stock.set_identity(frame, Identity::new(Kind::Huge, Order::MEGA));
+    });
+    assert!(more.starts_with("Pool {") && more.contains("idle: 3"), "{more}");
+}
+
+/// TR: the frames of tables and records that a recount reaches are those that are stated.
+#[test]
+fn tables_and_records_are_counted_from_the_bottom() {
+    world(|mm, sim, id| {
+        let agree = |spaces: &[SpaceId]| {
+            let audit = mm.audit(spaces).unwrap();
+            let stated = [Owner::Table, Owner::Records].map(|owner| sim.stated_frames(owner));
+            assert_eq!([audit.tables, audit.records], stated, "{} spaces", spaces.len());
+        };
+        agree(&[id]);
+        let children = [mm.fork(id).unwrap(), mm.fork(id).unwrap()];
+        agree(&[id, children[0], children[1]]);
+        mm.switch(None).unwrap();
+        mm.end(id).unwrap();
+        agree(&children); // the founder's record is theirs
+        mm.end(children[0]).unwrap();
+        agree(&children[1..]);
+        let spare = mm.stock.claim_cleared(Owner::Table).unwrap();
+        let audit = mm.audit(&children[1..]).unwrap();
+        assert_eq!(audit.tables.get() + 1, sim.stated_frames(Owner::Table).get());
+        mm.stock.release(spare);
+        mm.end(children[1]).unwrap();
+        agree(&[]);
+    });
+}
