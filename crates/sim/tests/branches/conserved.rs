@@ -37,7 +37,8 @@ fn frames_are_freed_once() {
 
 #[test]
 fn a_free_frame_is_not_used() {
-    let uses: [(&str, fn(&Sim, u64)); 5] = [
+    type Use = fn(&Sim, u64);
+    let uses: [(&str, Use); 5] = [
         ("page-table word written", |sim, at| put(sim, at & !7, 1)),
         ("cleared", |sim, at| clear(sim, at & !63, 64)),
         ("reached", |sim, at| _ = reach(sim, at & !7, 8)),

@@ -98,7 +98,8 @@ fn the_kernel_reaches_the_managers_frames_and_walkers_reach_tables() {
 
 #[test]
 fn the_zero_page_is_written_by_nobody() {
-    let writes: [(&str, fn(&Sim)); 6] = [
+    type Write = fn(&Sim);
+    let writes: [(&str, Write); 6] = [
         ("a user", |sim| touch(sim, 0, VA, Access::Write)),
         ("the kernel", |sim| sim.kernel_touch(Va::new(VA), Access::Write).unwrap()),
         ("a clear", |sim| clear(sim, GIGA, PAGE)),

@@ -164,7 +164,8 @@ fn users_reach_clean_memory_of_the_kernels_and_the_zero_page() {
 
 #[test]
 fn an_unclean_frame_is_cleared_or_copied_over_whole() {
-    const COVERS: [(&str, &[(u64, u64)], bool); 9] = [
+    type Parts = &'static [(u64, u64)];
+    const COVERS: [(&str, Parts, bool); 9] = [
         ("nothing", &[], false),
         ("all of it", &[(0, PAGE)], true),
         ("halves", &[(2048, 2048), (0, 2048)], true),
