@@ -1,6 +1,7 @@
 //! The walker's decoder: what each bit of a word allows, and which words are none.
 
 use crate::*;
+use foliant_machine::Accessed;
 use foliant_sim::Checks;
 
 /// Who may do what at [`VA`]: r w x for users, R W X for the kernel; through a path whose words are changed, at the level of each.
@@ -191,5 +192,31 @@ fn what_is_global_is_cached_for_all_roots() {
                 assert!(sim.cached(Cpu(0)).iter().all(|e| !e.table || !e.is_global()));
             }
         }
+    }
+}
+
+#[test]
+fn walks_mark_leaves_and_on_x86_pointers_whatever_else_these_say() {
+    for (format, accessed, dirty, software) in [(X86, 5, 6, 9), (ARM, 10, 7, 55), (RISCV, 6, 7, 8)]
+    {
+        let mut config = Config::seeded(1, Bytes::new(16 << 20), 1).with_format(format);
+        config.rules.accessed = Accessed::SetBeforeCached;
+        let sim = Sim::new(config).unwrap();
+        let word = map(&sim, VA, 0, BASE);
+        let upper = (word & !0xfff) - PAGE;
+        if format == X86 {
+            put(&sim, upper, get(&sim, upper) | 1 << dirty); // ignored in a pointer
+        }
+        let (pointer, clean) = (get(&sim, upper), get(&sim, word) | 1 << software);
+        run(&sim, 0, ROOT);
+        put(&sim, word, clean ^ 1 << dirty);
+        touch(&sim, 0, VA, Access::Read);
+        let marked = if format == X86 { pointer | 1 << accessed } else { pointer };
+        assert_eq!(get(&sim, upper), marked, "{format:?}");
+        assert_eq!(get(&sim, word), clean ^ 1 << dirty | 1 << accessed, "{format:?}");
+        put(&sim, word, clean);
+        sim.activate(Root { user: Pa::new(ROOT), kernel: Pa::new(ROOT) }, Kept::Nothing);
+        touch(&sim, 0, VA, Access::Write);
+        assert_eq!(get(&sim, word), clean ^ 1 << dirty | 1 << accessed, "{format:?}");
     }
 }
