@@ -166,6 +166,8 @@ mod tests {
         let mut say = |event| words.event(Cpu(0), &memory, &event);
         let table = FrameRange::new(range.start(), Pages::new(2)).unwrap();
         say(Event::Owned { frames: table, owner: Owner::Table });
+        let last = range.start().pa().add(3 * 2040);
+        say(Event::Stored { pa: last, old: 0, new: 0x6001 }); // another word comes in its place
         for nth in 0..4 {
             say(Event::Stored { pa: range.start().pa().add(nth * 2040), old: 0, new: 0x5001 });
         }
