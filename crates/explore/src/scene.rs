@@ -17,6 +17,7 @@ use foliant::space::{Advice, Flags, MapError, MapRequest, Place, SpaceId};
 use foliant::table::{Attrs, Entry, Paging};
 use foliant::vmap::Request;
 use foliant::{Access, Manager, Policy, Reference, steps};
+use foliant_machine::Owner;
 use foliant_sim::{Chance, Config, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Frame, FrameRange, Order, Pages, Va, VaRange};
 use std::cell::{Cell, RefCell};
@@ -276,8 +277,19 @@ impl<P: Paging> Scene<P> {
         }
     }
     fn recount(&self, spaces: &[SpaceId], when: &str) {
-        if let Err(why) = self.machine.recount(|| self.mm.audit(spaces)) {
-            engine::fail(&format!("the recount {when}: {why:?}"));
+        let audit = match self.machine.recount(|| self.mm.audit(spaces)) {
+            Ok(audit) => audit,
+            Err(why) => return engine::fail(&format!("the recount {when}: {why:?}")),
+        };
+        for (owner, counted) in [(Owner::Table, audit.tables), (Owner::Records, audit.records)] {
+            let stated = self.machine.sim.stated_frames(owner);
+            if stated != counted {
+                engine::fail(&format!(
+                    "{when} {} frames are stated as {owner:?}, and {} are",
+                    stated.get(),
+                    counted.get()
+                ));
+            }
         }
     }
     fn check_leaves(&self, space: SpaceId) {
