@@ -7,6 +7,7 @@ mod boot;
 mod coverage;
 mod explore;
 mod fuzz;
+mod mutants;
 mod run;
 mod sim;
 mod test;
@@ -37,6 +38,8 @@ enum Command {
     Sim(sim::Sim),
     /// Every order in which two or three operations of the manager can meet
     Explore(explore::Explore),
+    /// Small mistakes in the manager, one at a time: which do the tests notice?
+    Mutants(mutants::Mutants),
     /// The kernel under QEMU, many times in a row
     Boot(boot::Boot),
     /// The fuzzers: every target for a while, two at a time
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Sim(asked) => sim::sim(&asked),
         Command::Explore(asked) => explore::run(&asked),
         Command::Coverage { packages } => coverage::coverage(&packages),
+        Command::Mutants(asked) => mutants::mutants(&asked),
         Command::Fuzz(asked) => fuzz::fuzz(&asked),
         Command::Boot(asked) => boot::many(&asked),
         Command::Bench { name } => run::benches(name.as_deref()),

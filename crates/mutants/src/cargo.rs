@@ -1,0 +1,102 @@
+//! Cargo on the copy, and what it says.
+
+use crate::tree::Tree;
+use serde_json::Value;
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The packages with mutants, whose tests are run.
+const PACKAGES: [&str; 4] = ["foliant-machine", "foliant", "foliant-sim", "foliant-x86"];
+
+/// The features that the tests' programs are built with.
+const FEATURES: &str = "--features=foliant/steps,foliant/verify,foliant/x86_64";
+
+/// What is asked of cargo.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ask {
+    /// Whether the libraries compile.
+    Check,
+    /// The programs of the tests.
+    Programs,
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Ask::Check => "check",
+            Ask::Programs => "build",
+        })
+    }
+}
+
+/// Messages of cargo, one a line.
+pub(crate) fn cargo(tree: &Tree, folder: &Path, ask: Ask) -> Result<Vec<Value>, String> {
+    let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut command = Command::new(program);
+    match ask {
+        Ask::Check => command.args(["check", "--keep-going", "--lib"]),
+        Ask::Programs => command.args(["test", "--no-run", "--lib", "--tests"]),
+    };
+    for package in PACKAGES {
+        command.args(["--package", package]);
+    }
+    command
+        .args([FEATURES, "--quiet", "--message-format=json"])
+        .current_dir(tree.path())
+        // Warnings of the copy say nothing; a lint that is denied would hide a mutant.
+        .env("RUSTFLAGS", "--cap-lints=allow")
+        .env("CARGO_TARGET_DIR", folder.join("build"))
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("CARGO_PROFILE_TEST_DEBUG", "0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let failed = |why| format!("cargo does not start: {why}");
+    let mut child = command.spawn().map_err(failed)?;
+    let output = child.stdout.take().ok_or("cargo says nothing")?;
+    let lines = BufReader::new(output).lines().map_while(Result::ok);
+    let messages: Vec<Value> = lines.filter_map(|line| serde_json::from_str(&line).ok()).collect();
+    let status = child.wait().map_err(failed)?;
+    match status.success() || !errors(&messages).is_empty() {
+        true => Ok(messages),
+        false => Err(format!(
+            "cargo fails without an error of the compiler: {ask} of {}",
+            tree.path().display()
+        )),
+    }
+}
+
+/// The errors among messages.
+pub(crate) fn errors(messages: &[Value]) -> Vec<&Value> {
+    messages
+        .iter()
+        .filter(|message| message["reason"] == "compiler-message")
+        .map(|message| &message["message"])
+        .filter(|error| error["level"] == "error" && !spans(error).is_empty())
+        .collect()
+}
+
+/// A stretch of a file that an error names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Span {
+    pub(crate) file: String,
+    pub(crate) bytes: std::ops::Range<usize>,
+    pub(crate) is_primary: bool,
+}
+
+/// All that an error names, its own first, then those of its notes.
+pub(crate) fn spans(error: &Value) -> Vec<Span> {
+    let of = |value: &Value| {
+        let number = |name: &str| value[name].as_u64().unwrap_or_default() as usize;
+        Span {
+            file: value["file_name"].as_str().unwrap_or_default().to_owned(),
+            bytes: number("byte_start")..number("byte_end"),
+            is_primary: value["is_primary"] == true,
+        }
+    };
+    let own = error["spans"].as_array().into_iter().flatten().map(of);
+    let notes = error["children"].as_array().into_iter().flatten();
+    let noted = notes.flat_map(|note| note["spans"].as_array().into_iter().flatten());
+    own.chain(noted.map(of).map(|span| Span { is_primary: false, ..span })).collect()
+}

@@ -1,0 +1,183 @@
+//! Each kind of mutant on a few lines, and what is left alone.
+
+use crate::choice::{Shard, sample};
+use crate::find::{Pairs, find, pairs};
+use crate::known;
+use crate::mutant::{Edit, Kind, Mutant};
+use crate::weave::weave;
+
+fn mutants(text: &str) -> Vec<Mutant> {
+    let tree = syn::parse_file(text).expect("it is Rust");
+    let mut known = Pairs::new();
+    pairs(&tree, &mut known);
+    find("crates/mm/src/zero/plan.rs", "zero", text, &tree, &known)
+}
+
+/// The kinds and changed lines of a function's mutants, but for its body's and those of literals unless they are asked.
+fn found(text: &str, asked: &[Kind]) -> Vec<String> {
+    let is_asked = |mutant: &&Mutant| asked.contains(&mutant.kind);
+    mutants(text).iter().filter(is_asked).map(|mutant| mutant.name.after.clone()).collect()
+}
+
+#[track_caller]
+fn check(text: &str, kind: Kind, after: &[&str]) {
+    assert_eq!(found(text, &[kind]), after, "{kind}");
+}
+
+#[test]
+fn each_kind_is_found() {
+    use Kind::*;
+    check("fn f() { let x = a <= b; }", Comparison, &["fn f() { let x = a < b; }"]);
+    check("fn f() { let x = a && b; }", Logic, &["fn f() { let x = a || b; }"]);
+    check(
+        "fn f() { x -= a + b; }",
+        Arithmetic,
+        &["fn f() { x += a + b; }", "fn f() { x -= a - b; }"],
+    );
+    check("fn f() { g(a << b) }", Bits, &["fn f() { g(a >> b) }"]);
+    check("fn f() { g(!a) }", Negation, &["fn f() { g(a) }"]);
+    let forced = ["fn f() { if true { g() } }", "fn f() { if false { g() } }"];
+    check("fn f() { if a { g() } }", Condition, &forced);
+    check("fn f() { while a { g() } }", Condition, &["fn f() { while false { g() } }"]);
+    check("fn f() { g(); x = 1; }", Statement, &["fn f() { x = 1; }", "fn f() { g(); }"]);
+    check("fn f() { a; loop { g() } }", Statement, &["fn f() { a; loop { } }"]);
+    check(
+        "fn f() -> bool { a }",
+        Body,
+        &["fn f() -> bool { return true; a }", "fn f() -> bool { return false; a }"],
+    );
+    check("fn f() -> Option<u8> { a }", Body, &["fn f() -> Option<u8> { return None; a }"]);
+    check("fn f() -> Result<(), E> { a }", Body, &["fn f() -> Result<(), E> { return Ok(()); a }"]);
+    check(
+        "fn f() { match a { 1 => b, _ => c } }",
+        Arm,
+        &["fn f() { match a { (no such arm) _ => c } }"],
+    );
+    check(
+        "fn f() { g(0x1f, 0u8, true) }",
+        Literal,
+        &[
+            "fn f() { g(0x20, 0u8, true) }",
+            "fn f() { g(0x1f, 1u8, true) }",
+            "fn f() { g(0x1f, 0u8, false) }",
+        ],
+    );
+    check("fn f() { g(a..b) }", Range, &["fn f() { g(a..b + 1) }"]);
+    check("fn f() { a.min(b) }", Method, &["fn f() { a.max(b) }"]);
+    check("enum E { A, B } fn f() { g(E::A) }", Variant, &["enum E { A, B } fn f() { g(E::B) }"]);
+}
+
+#[test]
+fn what_is_no_code_of_the_manager_is_left_alone() {
+    let nothing = |text: &str| assert_eq!(mutants(text).len(), 0, "{text}");
+    nothing("#[cfg(test)] mod tests { fn f() -> bool { a < b } }");
+    nothing("#[cfg(all(loom, test))] fn f() -> bool { a < b }");
+    nothing("#[cfg(not(feature = \"verify\"))] fn f() -> bool { a < b }");
+    nothing("#[test] fn f() { a(); }");
+    nothing("const N: usize = 1 + 2; static S: u8 = 1;");
+    nothing("impl fmt::Display for A { fn fmt(&self) -> R { self.0 < 1 } }");
+    nothing("fn f() -> ! { assert!(a < b); let x: [u8; 4] = [a; 4]; }");
+    nothing("fn f() {}");
+    assert_eq!(
+        found("fn f() -> bool { true }", &[Kind::Body]),
+        ["fn f() -> bool { return false; true }"]
+    );
+}
+
+#[test]
+fn a_condition_with_a_pattern_is_forced_without_it() {
+    check(
+        "fn f() { if a && let Some(b) = c { g() } }",
+        Kind::Condition,
+        &[
+            "fn f() { if true && let Some(b) = c { g() } }",
+            "fn f() { if false && let Some(b) = c { g() } }",
+        ],
+    );
+    check("fn f() { if a && let Some(b) = c { g() } }", Kind::Logic, &[]);
+    check(
+        "fn f() { match a { b if c => d, _ => e } }",
+        Kind::Condition,
+        &[
+            "fn f() { match a { b if true => d, _ => e } }",
+            "fn f() { match a { b if false => d, _ => e } }",
+        ],
+    );
+}
+
+/// The text with all mutants in it.
+fn woven(text: &str) -> String {
+    let mutants = mutants(text);
+    let edits: Vec<(u32, &Edit)> =
+        (1..).zip(mutants.iter().map(|mutant| &mutant.edits[0])).collect();
+    weave(text, &edits).text
+}
+
+#[test]
+fn mutants_nest_and_lines_stay() {
+    let text = "fn f() -> u8 {\n    if !a && // why\n        b < 1 {\n        g(a + b * c);\n    }\n    d\n}\n";
+    let woven = woven(text);
+    syn::parse_file(&woven).unwrap_or_else(|why| panic!("{why}: {woven}"));
+    assert_eq!(woven.lines().count(), text.lines().count());
+    assert!(woven.contains("// why\n"), "{woven}");
+    assert!(woven.contains(") { a } else { !a })"), "{woven}");
+}
+
+/// Each mutant alone, as text: a switch is what it says.
+#[test]
+fn a_place_is_where_its_text_is() {
+    let text = "fn f() { g(a < b); h(c + d); }";
+    let mutants = mutants(text);
+    let edits: Vec<(u32, &Edit)> =
+        (1..).zip(mutants.iter().map(|mutant| &mutant.edits[0])).collect();
+    let woven = weave(text, &edits);
+    for ((n, edit), place) in edits.iter().zip(&woven.places) {
+        for added in
+            place.added.iter().filter(|added| woven.text[(*added).clone()].contains("mutants::"))
+        {
+            assert!(woven.text[added.clone()].contains(&n.to_string()), "{edit:?}");
+        }
+        assert!(
+            place
+                .added
+                .iter()
+                .all(|added| place.region.start <= added.start && added.end <= place.region.end)
+        );
+    }
+}
+
+#[test]
+fn the_list_is_read_and_strangers_are_told() {
+    let mutants = mutants("fn f() -> bool { a || b }");
+    let rows: Vec<String> = mutants.iter().map(|mutant| known::row(&mutant.name)).collect();
+    let list = known::read(&format!("# Mutants\n\n| file |\n|---|\n{}\n", rows.join("\n")))
+        .expect("rows of its own");
+    assert_eq!(list.len(), mutants.len());
+    assert_eq!(known::strangers(&list, &mutants), Vec::<&crate::Name>::new());
+    assert_eq!(known::strangers(&list, &mutants[1..]).len(), 1);
+    assert!(known::read("| `a` | `b` | why |").unwrap_err().contains("3 cells"));
+    assert!(known::read("| `a` | `b` | `c` | `d` | |").unwrap_err().contains("no reason"));
+}
+
+#[test]
+fn a_sample_has_some_of_each_room_and_a_seed_says_which() {
+    let one = mutants("fn f() { g(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12) }");
+    let other =
+        one.iter().cycle().take(one.len() * 9).map(|m| Mutant { room: "vmap".into(), ..m.clone() });
+    let all: Vec<Mutant> = one.iter().cloned().chain(other).collect();
+    let candidates: Vec<usize> = (0..all.len()).collect();
+    let chosen = sample(&all, &candidates, 30, 1);
+    let of = |room: &str| chosen.iter().filter(|n| all[**n].room == room).count();
+    assert_eq!(chosen.len(), 30);
+    assert!(of("zero") >= 10 && of("vmap") >= 10);
+    assert_eq!(chosen, sample(&all, &candidates, 30, 1));
+    assert_ne!(chosen, sample(&all, &candidates, 30, 2));
+}
+
+#[test]
+fn a_part_is_one_of_all() {
+    assert_eq!("2/4".parse(), Ok(Shard { part: 2, of: 4 }));
+    for bad in ["0/4", "5/4", "1", "a/b"] {
+        assert!(bad.parse::<Shard>().unwrap_err().contains("no part"));
+    }
+}

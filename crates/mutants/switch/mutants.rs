@@ -1,0 +1,72 @@
+//! The switch of the mutants, in the copy of the sources only. `FOLIANT_MUTANT=17` switches the seventeenth on;
+//! `FOLIANT_MUTANTS_REACHED=FILE` notes in a byte for each which of them made, or would have made, a difference.
+//! Words are written once, before `main`; constant functions read them too, which no atomic allows.
+#![allow(unsafe_code, missing_docs, static_mut_refs)]
+
+use core::ptr;
+use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+/// All are only noted.
+const NOTE: u32 = u32::MAX;
+
+static mut ACTIVE: u32 = 0;
+static mut REACHED: *mut u8 = ptr::null_mut();
+
+unsafe extern "C" {
+    fn mmap(at: *mut c_void, bytes: usize, rights: c_int, how: c_int, file: c_int, from: i64) -> *mut c_void;
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+extern "C" fn begin() {
+    if let Ok(number) = std::env::var("FOLIANT_MUTANT") {
+        let number = number.parse().expect("the number of a mutant");
+        unsafe { ACTIVE = number };
+    }
+    if let Some(path) = std::env::var_os("FOLIANT_MUTANTS_REACHED") {
+        let file = File::options().read(true).write(true).open(path).expect("the file of those reached");
+        let bytes = file.metadata().expect("its length").len() as usize;
+        // Shared: forks and whoever ends without a word are heard as well.
+        let at = unsafe { mmap(ptr::null_mut(), bytes, 3, 1, file.as_raw_fd(), 0) };
+        assert!(at as isize != -1, "the file of those reached is not mapped");
+        unsafe { REACHED = at.cast() };
+        unsafe { ACTIVE = NOTE };
+    }
+}
+
+/// Whether this one is switched on.
+#[inline(always)]
+pub const fn on(id: u32) -> bool {
+    let active = unsafe { ACTIVE };
+    active != 0 && asked(active, id)
+}
+
+#[cold]
+const fn asked(active: u32, id: u32) -> bool {
+    if active == NOTE {
+        unsafe { REACHED.add(id as usize).write(1) };
+    }
+    active == id
+}
+
+/// `old`, or `new` where this one is switched on.
+#[inline(always)]
+pub const fn pick(id: u32, old: bool, new: bool) -> bool {
+    if old != new && on(id) { new } else { old }
+}
+
+/// A condition that is always true where this one is switched on.
+#[inline(always)]
+pub const fn or(id: u32, old: bool) -> bool {
+    pick(id, old, true)
+}
+
+/// A condition that is always false where this one is switched on.
+#[inline(always)]
+pub const fn and(id: u32, old: bool) -> bool {
+    pick(id, old, false)
+}

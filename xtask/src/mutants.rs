@@ -1,0 +1,65 @@
+//! Small mistakes in the manager, one at a time: which do the tests notice?
+
+use crate::run::root;
+use clap::Args;
+use foliant_mutants::{Asked, Shard};
+use std::time::Instant;
+
+/// The share of mutants that must be noticed, in percent: of all, and of each room.
+const RATE_LEAST: f64 = 95.0;
+
+/// What `cargo xtask mutants` takes.
+#[derive(Args, Debug)]
+pub(crate) struct Mutants {
+    /// Only this room (a folder of crates/mm/src, or machine, x86, check), or several
+    #[arg(long = "room", value_name = "ROOM")]
+    rooms: Vec<String>,
+    /// So many, some of each room
+    #[arg(long, value_name = "N")]
+    sample: Option<usize>,
+    /// Which of them
+    #[arg(long, value_name = "S", default_value_t = 1, requires = "sample")]
+    seed: u64,
+    /// A part of those, like 1/4
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    /// Only those on lines that the branch changes, or that are not committed yet
+    #[arg(long)]
+    in_diff: bool,
+    /// Tests at a time
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    jobs: usize,
+    /// All verdicts as JSON instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Tries what was asked for.
+pub(crate) fn mutants(asked: &Mutants) -> Result<(), String> {
+    let begun = Instant::now();
+    let say = |text: String| eprintln!("{:6.0} s  {text}", begun.elapsed().as_secs_f64());
+    let report = foliant_mutants::run(
+        &root(),
+        &Asked {
+            rooms: asked.rooms.clone(),
+            sample: asked.sample.map(|count| (count, asked.seed)),
+            shard: asked.shard,
+            in_diff: asked.in_diff,
+            jobs: asked.jobs,
+        },
+        &say,
+    )?;
+    if asked.json {
+        println!("{}", serde_json::to_string_pretty(&report).map_err(|why| why.to_string())?);
+    } else {
+        println!("{}\n{}", report.table(), report.remarks());
+    }
+    let survived = report.survivors().count();
+    let tried = report.verdicts.len();
+    match survived as f64 * 100.0 <= (100.0 - RATE_LEAST) * tried as f64 {
+        true => Ok(()),
+        false => Err(format!(
+            "{survived} of {tried} mutants survived: write tests, or give the reason in docs/mutants.md why one is no mistake"
+        )),
+    }
+}
