@@ -2,16 +2,25 @@
 
 use crate::tree::Tree;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The packages with mutants, whose tests are run.
-const PACKAGES: [&str; 4] = ["foliant-machine", "foliant", "foliant-sim", "foliant-x86"];
-
-/// The features that the tests' programs are built with.
+/// The manager, and the features that others ask of it.
+const MANAGER: &str = "foliant";
 const FEATURES: &str = "--features=foliant/steps,foliant/verify,foliant/x86_64";
+
+/// The packages whose tests reach a room.
+pub(crate) fn packages(room: &str) -> &'static [&'static str] {
+    match room {
+        "x86" => &["foliant-x86"],
+        "check" => &["foliant-sim", MANAGER],
+        "machine" => &["foliant-machine", "foliant-sim", "foliant-x86", MANAGER],
+        _ => &[MANAGER],
+    }
+}
 
 /// What is asked of cargo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,18 +41,26 @@ impl fmt::Display for Ask {
 }
 
 /// Messages of cargo, one a line.
-pub(crate) fn cargo(tree: &Tree, folder: &Path, ask: Ask) -> Result<Vec<Value>, String> {
+pub(crate) fn cargo(
+    tree: &Tree,
+    folder: &Path,
+    ask: Ask,
+    packages: &BTreeSet<&str>,
+) -> Result<Vec<Value>, String> {
     let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(program);
     match ask {
         Ask::Check => command.args(["check", "--keep-going", "--lib"]),
         Ask::Programs => command.args(["test", "--no-run", "--lib", "--tests"]),
     };
-    for package in PACKAGES {
+    for package in packages {
         command.args(["--package", package]);
     }
+    if packages.contains(MANAGER) {
+        command.arg(FEATURES);
+    }
     command
-        .args([FEATURES, "--quiet", "--message-format=json"])
+        .args(["--quiet", "--message-format=json"])
         .current_dir(tree.path())
         // Warnings of the copy say nothing; a lint that is denied would hide a mutant.
         .env("RUSTFLAGS", "--cap-lints=allow")

@@ -69,8 +69,11 @@ pub struct Asked {
 
 /// Tries what is asked for, in the workspace at `root`. `say` hears how far it is, one line at a time.
 pub fn run(root: &Path, asked: &Asked, say: &(dyn Fn(String) + Sync)) -> Result<Report, String> {
+    let failed = |why| format!("{}: {why}", root.display());
+    // Cargo works in the copy, and is told where to put what it makes.
+    let root = &fs::canonicalize(root).map_err(failed)?;
     let folder = root.join("target/mutants");
-    fs::create_dir_all(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+    fs::create_dir_all(&folder).map_err(failed)?;
     let survey = survey::Survey::read(root)?;
     let mutants = &survey.mutants;
     let rooms: std::collections::BTreeSet<&str> =

@@ -3,7 +3,7 @@
 //! All are written and checked at once; those that an error points at are written in another way, or left out, until there is
 //! no error. What came out is kept with the hash of the file, so the next run has one check to make.
 
-use crate::cargo::{Ask, Span, cargo, errors, spans};
+use crate::cargo::{Ask, Span, cargo, errors, packages, spans};
 use crate::mutant::{Kind, Mutant};
 use crate::survey::Survey;
 use crate::tree::{Places, Tree};
@@ -38,7 +38,9 @@ pub(crate) fn settle(
         let chosen = chosen(forms);
         chosen.iter().for_each(|n| written[*n] = forms[*n]);
         let places = tree.write(survey, &written)?;
-        let messages = cargo(tree, folder, ask)?;
+        let rooms = chosen.iter().map(|n| survey.mutants[*n].room.as_str());
+        let packages = rooms.flat_map(packages).copied().collect();
+        let messages = cargo(tree, folder, ask, &packages)?;
         let errors = errors(&messages);
         say(format!("{ask}, round {round}: {} mutants, {} errors", chosen.len(), errors.len()));
         if errors.is_empty() {
