@@ -84,7 +84,7 @@ fn git(root: &Path, args: &[&str]) -> Result<String, String> {
 }
 
 /// The new lines that a diff without context names.
-fn lines(diff: &str) -> BTreeMap<String, Vec<Range<usize>>> {
+pub(crate) fn lines(diff: &str) -> BTreeMap<String, Vec<Range<usize>>> {
     let mut files = BTreeMap::<String, Vec<Range<usize>>>::new();
     let mut file = String::new();
     for line in diff.lines() {

@@ -1,6 +1,6 @@
 //! Each kind of mutant on a few lines, and what is left alone.
 
-use crate::choice::{Shard, sample};
+use crate::choice::{Shard, is_changed, lines, sample};
 use crate::find::{Pairs, find, pairs};
 use crate::known;
 use crate::mutant::{Edit, Kind, Mutant};
@@ -180,4 +180,14 @@ fn a_part_is_one_of_all() {
     for bad in ["0/4", "5/4", "1", "a/b"] {
         assert!(bad.parse::<Shard>().unwrap_err().contains("no part"));
     }
+}
+
+#[test]
+fn lines_of_a_diff_say_which_mutants_are_asked() {
+    let diff = "--- a/x.rs\n+++ b/crates/mm/src/zero/plan.rs\n@@ -1 +1,2 @@ fn f()\n+a\n+b\n@@ -9,2 +10,0 @@\n-c\n";
+    let changed = lines(diff);
+    let text = "fn f() {\n    g(1);\n    g(2);\n}\n";
+    let asked = mutants(text).into_iter().filter(|mutant| is_changed(mutant, &changed));
+    let lines: Vec<usize> = asked.map(|mutant| mutant.line).collect();
+    assert_eq!(lines, [1, 2, 2], "the body, the call and its number");
 }

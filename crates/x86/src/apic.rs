@@ -321,6 +321,45 @@ mod tests {
         assert_eq!(ApicId::read(&cpuid(0xa, 1, 300)), ApicId(7), "the leaf is not there");
     }
 
+    /// Registers of a controller in memory, as the manual numbers them (Intel SDM 3A, table 10-1).
+    #[repr(C, align(4096))]
+    struct Registers([u32; 1024]);
+
+    /// What `work` leaves in the registers, and what it says.
+    fn with<R>(set: &[(usize, u32)], work: impl FnOnce(&Apic) -> R) -> (Registers, R) {
+        let mut registers = Registers([0; 1024]);
+        set.iter().for_each(|(register, value)| registers.0[register / 4] = *value);
+        let said = work(&Apic::X1(NonNull::from(&mut registers).cast()));
+        (registers, said)
+    }
+
+    #[test]
+    fn registers_in_memory_are_those_that_the_manual_lists() {
+        // SAFETY: of this and those below: the registers are plain memory of ours.
+        let (_, id) = with(&[(0x20, 0x0900_0000)], |apic| unsafe { apic.id() });
+        assert_eq!(id, ApicId(9));
+        // SAFETY: as above.
+        let (left, ()) = with(&[(0xb0, 7)], |apic| unsafe { apic.end_of_interrupt() });
+        assert_eq!(left.0[0xb0 / 4], 0);
+        let (left, ()) = with(&[], |apic| apic.command_in_memory(3, 0x40f0));
+        assert_eq!((left.0[0x310 / 4], left.0[0x300 / 4]), (0x0300_0000, 0x40f0));
+    }
+
+    #[test]
+    fn a_controller_is_quiet_where_all_that_it_has_is_masked() {
+        let masked = [TIMER, PIN_0, PIN_1, ERROR].map(|register| (register, MASKED));
+        let quiet = |open: Option<usize>| {
+            let mut set = std::vec![(VERSION, 0x0003_0010)];
+            set.extend(masked.iter().filter(|(register, _)| Some(*register) != open));
+            // SAFETY: the registers are plain memory of ours.
+            with(&set, |apic| unsafe { apic.is_quiet() }).1
+        };
+        assert!(quiet(None), "it has no others");
+        for (register, _) in masked {
+            assert!(!quiet(Some(register)), "{register:#x}");
+        }
+    }
+
     #[test]
     fn commands_are_what_the_manual_lists() {
         let one = Whom::One(ApicId(3));

@@ -167,6 +167,15 @@ mod tests {
     use super::*;
     extern crate std;
 
+    /// Without either half of what ends a tag's translations there are none.
+    #[test]
+    fn tags_need_both_halves() {
+        for (pcid, pge) in [(false, false), (false, true), (true, false), (true, true)] {
+            let features = Features { pcid, pge, ..Features::BASELINE };
+            assert_eq!(features.tagging() == Tagging::On, pcid && pge, "{features:?}");
+        }
+    }
+
     #[test]
     fn the_host_has_what_the_standard_library_finds() {
         let features = Features::detect();

@@ -43,9 +43,6 @@ impl Ranges {
 
     /// Takes frames in, as one range with those that they touch.
     fn add(&mut self, mut start: u64, mut end: u64) {
-        if start >= end {
-            return;
-        }
         let mut kept = 0;
         for n in 0..self.len {
             let (first, last) = self.ends(n);
@@ -59,11 +56,8 @@ impl Ranges {
         self.len = kept;
         self.insert(start, end);
     }
-    /// Takes frames out.
+    /// Takes frames out. What is left of a range touches them and is passed by.
     fn cut(&mut self, start: u64, end: u64) {
-        if start >= end {
-            return;
-        }
         let mut n = 0;
         while n < self.len {
             let (first, last) = self.ends(n);
@@ -79,20 +73,19 @@ impl Ranges {
                 core::cmp::Reverse(last.saturating_sub(*first))
             });
             for (first, last) in parts {
-                n += usize::from(self.insert(first, last));
+                self.insert(first, last);
             }
         }
     }
     /// Puts frames that touch no other range in their place, if there are any and there is room.
-    fn insert(&mut self, start: u64, end: u64) -> bool {
+    fn insert(&mut self, start: u64, end: u64) {
         let pages = Pages::new(end.saturating_sub(start));
         let range = FrameRange::new(Frame::new(start), pages).filter(|_| pages.get() > 0);
-        let Some(range) = range.filter(|_| self.len < Ranges::MAX) else { return false };
+        let Some(range) = range.filter(|_| self.len < Ranges::MAX) else { return };
         let at = self.get().partition_point(|other| other.start() < range.start());
         self.list.copy_within(at..self.len, at + 1);
         self.list[at] = range;
         self.len += 1;
-        true
     }
     fn ends(&self, n: usize) -> (u64, u64) {
         (self.list[n].start().get(), self.list[n].end().get())

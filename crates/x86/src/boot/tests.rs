@@ -128,6 +128,10 @@ fn ranges_are_whole_frames_in_order_and_disjoint() {
     check(&[(0x8000, 0x1000, 1), (0x2000, 0x1000, 1)], &[(2, 3), (8, 9)]);
     check(&[(0x2000, 0x1000, 1), (0x3000, 0x1000, 1)], &[(2, 4)]);
     check(&[(0x2000, 0x4000, 1), (0x3000, 0x1000, 1), (0x5000, 0x3000, 1)], &[(2, 8)]);
+    check(&[(0x3000, 0x1000, 1), (0x2000, 0x1000, 1)], &[(2, 4)]);
+    // One that grows leaves those behind it where they are.
+    let grown = [(0x2000, 0x1000, 1), (0x8000, 0x1000, 1), (0x3000, 0x1000, 1)];
+    check(&grown, &[(2, 4), (8, 9)]);
 }
 
 /// Loaders list a firmware's reserved stretches over usable memory, in any order.
@@ -137,6 +141,10 @@ fn what_is_not_usable_is_cut_out() {
     check(&[(0x2000, 0x4000, 1), (0, 0x3000, 2)], &[(3, 6)]);
     check(&[(0x2000, 0x4000, 1), (0x2000, 0x4000, 5)], &[]);
     check(&[(0x2000, 0x4000, 1), (0x3000, 0, 2)], &[(2, 6)]);
+    // Those behind a cut stay, and a cut that goes over two takes of both.
+    check(&[(0x2000, 0x3000, 1), (0x8000, 0x1000, 1), (0x3000, 1, 2)], &[(2, 3), (4, 5), (8, 9)]);
+    check(&[(0x2000, 0x3000, 1), (0x6000, 0x3000, 1), (0x4000, 0x3000, 2)], &[(2, 4), (7, 9)]);
+    check(&[(0x1000, 0x3000, 1), (0, 0x1000, 2), (0x10_0000, 0x1000, 2)], &[(1, 4)]);
     // Nothing at all lies there, so it touches no frame, wherever it begins.
     check(&[(0x2000, 0x4000, 1), (0x3200, 0, 2)], &[(2, 6)]);
 }
@@ -152,6 +160,9 @@ fn a_full_list_leaves_memory_out_and_nothing_else() {
     let mut kept = kept;
     kept[31] = (160, 161);
     check(&cut, &kept);
+    cut[0].1 = 0x4000;
+    kept[31] = (162, 164);
+    check(&cut, &kept);
 }
 
 #[test]
@@ -160,7 +171,9 @@ fn a_part_is_found_in_its_range() {
     let ranges = Ranges::usable(entries.into_iter(), Pa::new(0), Pa::new(0x10_0000));
     let part = |start, pages| FrameRange::new(Frame::new(start), Pages::new(pages)).unwrap();
     assert_eq!(ranges.around(part(5, 3)), Some(part(4, 4)));
+    assert_eq!(ranges.around(part(4, 1)), Some(part(4, 4)));
     assert_eq!(ranges.around(part(5, 4)), None);
+    assert_eq!(ranges.around(part(3, 2)), None);
 }
 
 /// A root pointer at 0x100, its table at 0x200, the list of CPUs at 0x300.
@@ -215,6 +228,62 @@ fn finding_x5_the_boot_cpu_is_first_and_none_is_twice() {
         // Tables that leave memory are none.
         put(&mut image, 0x304, &u32::MAX.to_le_bytes());
         assert_eq!(listed(&image, 9), (1, [9, NONE, NONE, NONE]));
+    }
+}
+
+#[test]
+fn a_cpu_that_is_not_enabled_or_is_everybody_is_not_listed() {
+    let listed = |image: &[u8]| cpus(Image(image), Pa::new(0x100), ApicId(7), &mut [ApicId(0); 4]);
+    let good = tables(true);
+    assert_eq!(listed(&good), 2);
+    let with = |at, bytes: &[u8]| {
+        let mut image = good.clone();
+        put(&mut image, at, bytes);
+        listed(&image)
+    };
+    assert_eq!(with(0x344, &[0]), 1, "256 is not enabled");
+    assert_eq!(with(0x340, &[0xff; 4]), 1, "everybody");
+    assert_eq!(with(0x304, &[44 + 8 + 8 + 8]), 1, "the table ends before its flags");
+}
+
+/// From the second revision on a pointer of 64 bits leads to the tables, unless it is none.
+#[test]
+fn the_revision_says_which_root_is_meant() {
+    let listed = |image: &[u8]| cpus(Image(image), Pa::new(0x100), ApicId(7), &mut [ApicId(0); 4]);
+    let mut wide = tables(true);
+    put(&mut wide, 0x110, &[0; 4]);
+    assert_eq!(listed(&wide), 2, "the narrow one is not asked");
+    let mut narrow = tables(false);
+    put(&mut narrow, 0x118, &0x280u64.to_le_bytes());
+    assert_eq!(listed(&narrow), 2, "the wide one is not there yet");
+    put(&mut narrow, 0x10f, &[2]);
+    put(&mut narrow, 0x118, &[0; 8]);
+    assert_eq!(listed(&narrow), 2, "the wide one is none");
+    // An entry beyond 4 GiB is none of what lies below: an empty list of CPUs here.
+    put(&mut wide, 0x204, &52u32.to_le_bytes());
+    put(&mut wide, 0x224, &[0x1_0000_0280u64, 0x300].map(u64::to_le_bytes).concat());
+    put(&mut wide, 0x280, b"APIC");
+    put(&mut wide, 0x284, &44u32.to_le_bytes());
+    assert_eq!(listed(&wide), 2);
+}
+
+/// Firmware of old has its pointer at a multiple of 16 below 1 MiB; here it is the last of what memory there is.
+#[test]
+fn a_root_pointer_is_found_without_a_hint_and_at_the_end_of_memory() {
+    for (wide, bytes) in [(false, 20), (true, 36)] {
+        let mut image = tables(wide);
+        let pointer = image[0x100..0x100 + bytes].to_vec();
+        image[0x100..0x100 + bytes].fill(0);
+        if wide {
+            put(&mut image, 0x110, &[0; 4]);
+        }
+        image.resize(0xe_0010, 0);
+        image.extend(&pointer);
+        if wide {
+            put(&mut image, 0xe_0020, &[0; 4]);
+        }
+        let found = cpus(Image(&image), Pa::new(0x100), ApicId(7), &mut [ApicId(0); 4]);
+        assert_eq!(found, 2, "{bytes} bytes");
     }
 }
 
