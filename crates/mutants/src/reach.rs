@@ -57,7 +57,18 @@ pub(crate) fn reach(
     let tests = tests.into_iter().collect::<Result<Vec<Test>, String>>()?;
     let seconds: f64 = tests.iter().map(|test| test.seconds).sum();
     say(format!("{}: {} tests, {seconds:.0} s", program.name, tests.len()));
-    let text = serde_json::to_string(&tests).map_err(|why| why.to_string())?;
-    fs::write(&kept, text).map_err(failed)?;
-    Ok(tests)
+    match tests.iter().filter(|test| !test.passes).count() {
+        0 => {
+            let text = serde_json::to_string(&tests).map_err(|why| why.to_string())?;
+            fs::write(&kept, text).map_err(failed)?;
+            Ok(tests)
+        }
+        all if all == tests.len() => Err(format!(
+            "no test of {} passes without a mutant: run {} to see why",
+            program.name,
+            program.path.display()
+        )),
+        // Another time it may.
+        _ => Ok(tests),
+    }
 }
