@@ -310,7 +310,8 @@ mod tests {
     #[test]
     fn finding_x5_a_cpu_knows_its_own_number() {
         let cpuid = |highest, ebx, edx| {
-            move |leaf, _| match leaf {
+            move |leaf, sub| match leaf {
+                _ if sub != 0 => CpuidResult { eax: 1, ebx: 1 << 24, ecx: 0, edx: 1 },
                 0 => CpuidResult { eax: highest, ebx: 0, ecx: 0, edx: 0 },
                 1 => CpuidResult { eax: 0, ebx: 0x0712_3456, ecx: 0, edx: 0 },
                 _ => CpuidResult { eax: 0, ebx, ecx: 0, edx },

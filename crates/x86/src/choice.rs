@@ -189,6 +189,27 @@ mod tests {
     }
 
     #[test]
+    fn the_best_of_each_round_is_kept() {
+        let rounds = [row(Clear::StoreQ, 5, 8, 3), row(Clear::StoreQ, 7, 6, 4)].map(Option::unwrap);
+        let Measured { short, inside, beyond, .. } = best(rounds[0], rounds[1]);
+        assert_eq!((short, inside, beyond), (7, 8, 4));
+    }
+
+    #[test]
+    fn a_rate_is_bytes_in_1024_ticks() {
+        assert_eq!(per_ticks(3000, 1000), 3072);
+        assert_eq!([per_ticks(5, 1), per_ticks(5, 0)], [5 * 1024; 2], "no time is a tick");
+    }
+
+    #[test]
+    fn a_short_block_is_one_of_the_bound_or_less() {
+        let (short, keep, stream) = (Clear::Store16, Clear::StoreQ, Clear::Past16);
+        let plan = ClearPlan { short, keep, stream };
+        assert_eq!(plan.of(Bytes::new(SHORT), Warmth::Keep), short);
+        assert_eq!(plan.of(Bytes::new(SHORT + 1), Warmth::Keep), keep);
+    }
+
+    #[test]
     fn every_usable_primitive_is_measured_and_memory_is_cleared() {
         let features = Features::detect();
         let mut memory = vec![1u8; 3 << 20];
