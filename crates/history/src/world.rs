@@ -12,10 +12,11 @@ use crate::tasks::Task;
 use foliant::manager::{Contents, Setup};
 use foliant::memmap::{Batch, Birth};
 use foliant::space::{RangeError, SpaceId};
+use foliant::steps::{self, Counts};
 use foliant::table::{Attrs, Entry, Paging};
 use foliant::{Access, FlushGrain, Manager, Outcome, Policy};
 use foliant_machine::{Owner, Replace};
-use foliant_sim::{Config, Failing, Sim};
+use foliant_sim::{Config, Failing, Sim, Trade, Turns};
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Nanos, Order, Pages, Va, VaRange};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -107,7 +108,14 @@ pub(crate) fn config(
         config.rules.replace = Replace::BreakBeforeMake;
     }
     config.memory.extend(added());
+    config.turns = Turns::Stacks(standing);
     config
+}
+
+/// Each CPU counts its own steps.
+fn standing() -> Trade {
+    let mut counts = Counts::default();
+    Box::new(move || steps::trade(&mut counts))
 }
 
 /// What a history says of its memory.

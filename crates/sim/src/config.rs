@@ -4,6 +4,7 @@
 //! everything else is a field to change. It is checked once, in `Sim::new`.
 
 use crate::cost::CostModel;
+use crate::lanes::Trade;
 use core::fmt;
 use foliant_machine::{Accessed, MmuRules, Replace};
 use foliant_units::{Bytes, CPUS_MAX, FRAME_BYTES, Frame, FrameRange, Pages};
@@ -126,6 +127,16 @@ pub enum Mode {
     Free,
 }
 
+/// What the CPUs of a seeded run are on the host. A seed gives the same history either way.
+#[derive(Clone, Copy, Debug)]
+pub enum Turns {
+    /// A thread each, of which one is awake.
+    Threads,
+    /// Stacks of the calling thread, which change hands without the host: many times as fast. What is kept for each thread, and is to
+    /// be for each CPU, changes hands by what the function makes.
+    Stacks(fn() -> Trade),
+}
+
 /// Whether the checkers watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checks {
@@ -184,6 +195,8 @@ pub struct Config {
     pub model: CostModel,
     /// How the CPUs share the host.
     pub mode: Mode,
+    /// What they are on the host in a seeded run.
+    pub turns: Turns,
     /// Whether the checkers watch.
     pub checks: Checks,
     /// Whether clearing touches host memory.
@@ -207,6 +220,7 @@ impl Config {
             tags: Tags::Present,
             model: CostModel::this_host(),
             mode: Mode::Seeded(seed),
+            turns: Turns::Threads,
             checks: Checks::All,
             clearing: Clearing::Lazy,
             backing: Backing::Whole,

@@ -7,7 +7,7 @@ use core::cell::RefCell;
 use foliant_units::Cpu;
 
 #[derive(Clone, Copy)]
-struct Place {
+pub(crate) struct Place {
     machine: u64,
     cpu: Cpu,
     /// The baton that the thread takes part in, in a seeded run.
@@ -31,6 +31,15 @@ pub(crate) fn cpu(machine: u64) -> Cpu {
 /// The baton slot of this thread in the current run of `machine`.
 pub(crate) fn slot(machine: u64) -> Option<Cpu> {
     place(machine).and_then(|p| p.slot)
+}
+
+/// Takes all places of the thread away, which another lane is to use.
+pub(crate) fn take() -> Vec<Place> {
+    PLACES.take()
+}
+/// Puts back what was taken.
+pub(crate) fn put(places: Vec<Place>) {
+    PLACES.set(places);
 }
 
 struct Leave;

@@ -44,6 +44,7 @@ mod cpu;
 mod current;
 mod format;
 mod kernel;
+mod lanes;
 mod memory;
 mod phys;
 mod plan;
@@ -58,11 +59,12 @@ pub use cache::Cached;
 pub use check::{CHECKERS, Violation};
 pub use config::{
     Backing, Chance, Checks, Clearing, Config, Format, Geometry, Mode, RiscvMode, Shape, SimError,
-    Tags, X86Levels,
+    Tags, Turns, X86Levels,
 };
 pub use cost::{ClockKind, Constant, CostModel, Phases, PoolRows, Work};
 pub use counts::Counts;
 pub use format::Rights;
+pub use lanes::Trade;
 pub use plan::{Failing, FaultPlan};
 pub use rng::Rng;
 pub use sim::Sim;

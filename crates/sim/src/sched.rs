@@ -1,4 +1,4 @@
-//! The baton of seeded runs: host threads stand for CPUs and exactly one of them runs.
+//! The baton of seeded runs: host threads or lanes of one stand for CPUs, and exactly one of them runs.
 //!
 //! Contract calls are the switching points. Who goes next depends on the seed and on what the CPUs
 //! asked for so far, never on the host's scheduler, so a run replays from its seed.
@@ -12,6 +12,7 @@
 //! **Not here**: switches between contract calls. A race on memory that only the manager sees is found
 //! by an interleaving checker or by free mode under a sanitizer, not here.
 
+use crate::lanes;
 use crate::rng::Rng;
 use foliant_units::Cpu;
 use parking_lot::{Condvar, Mutex};
@@ -72,6 +73,11 @@ impl Baton {
         state.spins = 0;
         state.broken = false;
         true
+    }
+
+    /// Who goes on; nobody once all have finished.
+    pub(crate) fn holder(&self) -> Option<usize> {
+        self.state.lock().holder.map(usize::from)
     }
 
     /// Waits for the slot's first turn.
@@ -142,7 +148,10 @@ impl Baton {
 
     fn await_turn(&self, state: &mut parking_lot::MutexGuard<'_, State>, slot: Cpu) {
         while state.holder != Some(slot.0) && !state.broken {
-            self.turns[slot.index()].wait(state);
+            match lanes::are_at_work() {
+                true => parking_lot::MutexGuard::unlocked(state, lanes::leave),
+                false => self.turns[slot.index()].wait(state),
+            }
         }
         self.abandon(state);
     }

@@ -1,14 +1,14 @@
 //! The machine as a whole: building it, running code on its CPUs, reading it from outside.
 
 use crate::check::{Event, Violation, Watch};
-use crate::config::{Checks, Clearing, Config, Mode, SimError};
+use crate::config::{Checks, Clearing, Config, Mode, SimError, Turns};
 use crate::cost::{ClockKind, Prices, Work, nanos};
 use crate::counts::Counts;
 use crate::cpu::CpuState;
 use crate::memory::Memory;
 use crate::plan::FaultPlan;
 use crate::sched::{Abandoned, Baton};
-use crate::{Cached, current};
+use crate::{Cached, current, lanes};
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_machine::{Clock, Cpus, Owner, Refusal, Retired, Witness};
 use foliant_units::{Cpu, FrameRange, Nanos, Pages, VaRange};
@@ -20,8 +20,9 @@ static MACHINES: AtomicU64 = AtomicU64::new(1);
 
 /// Blocks from this many frames on go back to the host when they are stated to be free.
 const GIVE_BACK_FRAMES: u64 = 512;
-/// Stack of a CPU's thread.
-const STACK_BYTES: usize = 2 << 20;
+
+/// How the work of a CPU ended.
+type End = std::thread::Result<()>;
 
 /// A simulated machine.
 #[derive(Debug)]
@@ -96,22 +97,44 @@ impl Sim {
         if let Some(baton) = &self.baton {
             assert!(baton.begin(per_cpu.len()), "a run is under way on this machine already");
         }
-        let failures = std::thread::scope(|scope| {
-            let spawn = |(cpu, work): (usize, F)| {
-                let cpu = Cpu(cpu as u16);
-                let body = move || self.one(cpu, work);
-                let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-                thread.spawn_scoped(scope, body).expect("the host has a thread for each CPU")
-            };
-            let threads: Vec<_> = per_cpu.into_iter().enumerate().map(spawn).collect();
-            threads.into_iter().filter_map(|thread| thread.join().err()).collect::<Vec<_>>()
-        });
-        if let Some(first) = failures.into_iter().find(|failure| !failure.is::<Abandoned>()) {
+        let ends = match (&self.baton, self.config.turns) {
+            (Some(baton), Turns::Stacks(trade)) => self.on_lanes(baton, trade, per_cpu),
+            _ => self.on_threads(per_cpu),
+        };
+        let mut failures = ends.into_iter().filter_map(Result::err);
+        if let Some(first) = failures.find(|failure| !failure.is::<Abandoned>()) {
             resume_unwind(first);
         }
     }
 
-    fn one(&self, cpu: Cpu, work: impl FnOnce()) {
+    fn on_threads<F: FnOnce() + Send>(&self, per_cpu: Vec<F>) -> Vec<End> {
+        std::thread::scope(|scope| {
+            let spawn = |(cpu, work): (usize, F)| {
+                let body = move || self.one(Cpu(cpu as u16), work);
+                let thread = std::thread::Builder::new().stack_size(lanes::STACK_BYTES);
+                thread.spawn_scoped(scope, body).expect("the host has a thread for each CPU")
+            };
+            let threads: Vec<_> = per_cpu.into_iter().enumerate().map(spawn).collect();
+            threads.into_iter().map(|thread| thread.join().flatten()).collect()
+        })
+    }
+
+    fn on_lanes<F: FnOnce()>(
+        &self,
+        baton: &Baton,
+        trade: fn() -> lanes::Trade,
+        per_cpu: Vec<F>,
+    ) -> Vec<End> {
+        let mut ends: Vec<End> = per_cpu.iter().map(|_| Ok(())).collect();
+        let works = per_cpu.into_iter().enumerate().zip(&mut ends);
+        let bodies = works
+            .map(|((cpu, work), end)| move || *end = self.one(Cpu(cpu as u16), work))
+            .collect();
+        lanes::run(bodies, trade, || baton.holder());
+        ends
+    }
+
+    fn one(&self, cpu: Cpu, work: impl FnOnce()) -> End {
         current::on_slot(self.id, cpu, || {
             let done = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(baton) = &self.baton {
@@ -122,10 +145,8 @@ impl Sim {
             if let Some(baton) = &self.baton {
                 baton.leave(cpu, done.is_err());
             }
-            if let Err(failure) = done {
-                resume_unwind(failure);
-            }
-        });
+            done
+        })
     }
 
     /// The CPU of the calling thread.

@@ -5,16 +5,34 @@ mod common;
 
 use common::*;
 use foliant_machine::{Clock, Cpus, PhysMem, Scope, Tables, Tlb, Warmth};
-use foliant_sim::{Access, Config, Sim, SimError};
+use foliant_sim::{Access, Config, Sim, SimError, Trade, Turns};
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Pa, Pages, Va};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const ROOT: u64 = 0x10_0000;
 const VA: u64 = 0x7000_0000;
 
-/// CPUs that map, touch, unmap and shoot at random-looking addresses of one table.
+thread_local! {
+    /// What the thread, or each CPU on it, keeps for itself.
+    static MINE: Cell<usize> = const { Cell::new(0) };
+}
+
+fn trade_mine() -> Trade {
+    let mut other = 0;
+    Box::new(move || other = MINE.replace(other))
+}
+
+const STACKS: Turns = Turns::Stacks(trade_mine);
+
 fn history(seed: u64, cpus: usize) -> (u64, foliant_sim::Counts) {
-    let sim = Sim::new(Config::seeded(cpus, Bytes::new(16 << 20), seed)).unwrap();
+    history_on(seed, cpus, Turns::Threads)
+}
+
+/// CPUs that map, touch, unmap and shoot at random-looking addresses of one table.
+fn history_on(seed: u64, cpus: usize, turns: Turns) -> (u64, foliant_sim::Counts) {
+    let config = Config { turns, ..Config::seeded(cpus, Bytes::new(16 << 20), seed) };
+    let sim = Sim::new(config).unwrap();
     let word = chain(&sim, ROOT, VA, 0);
     let format = sim.config().format;
     sim.parallel(cpus, |cpu| {
@@ -42,6 +60,50 @@ fn equal_seeds_give_equal_histories_and_others_differ() {
 }
 
 #[test]
+fn a_history_on_stacks_of_one_thread_is_the_one_on_threads() {
+    for (seed, cpus) in [(11, 4), (12, 1), (13, 9)] {
+        let on_threads = history_on(seed, cpus, Turns::Threads);
+        assert_eq!(history_on(seed, cpus, STACKS), on_threads, "seed {seed}");
+    }
+}
+
+#[test]
+fn what_a_thread_keeps_is_each_cpus_own_where_they_share_it() {
+    let config = Config { turns: STACKS, ..Config::seeded(3, Bytes::new(1 << 20), 5) };
+    let sim = Sim::new(config).unwrap();
+    MINE.set(7);
+    sim.parallel(3, |cpu| {
+        assert_eq!(MINE.get(), 0, "{cpu:?} begins with what was made for it");
+        for round in 1..100 {
+            MINE.set(round);
+            sim.relax();
+            assert_eq!((sim.me(), MINE.get()), (cpu, round));
+        }
+    });
+    assert_eq!((sim.me(), MINE.get()), (Cpu(0), 7));
+}
+
+#[test]
+fn a_panic_of_one_cpu_ends_the_others_and_is_passed_on() {
+    for turns in [Turns::Threads, STACKS] {
+        let config = Config { turns, ..Config::seeded(3, Bytes::new(1 << 20), 5) };
+        let sim = Sim::new(config).unwrap();
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            sim.parallel(3, |cpu| {
+                (0..50).for_each(|_| sim.relax());
+                assert!(cpu != Cpu(1), "what cpu 1 says");
+                loop {
+                    sim.relax();
+                }
+            });
+        }));
+        let said = *done.unwrap_err().downcast::<&str>().unwrap();
+        assert_eq!(said, "what cpu 1 says");
+        sim.parallel(3, |_| sim.relax()); // the machine goes on
+    }
+}
+
+#[test]
 fn sixty_four_cpus_shoot_at_each_other_and_nothing_is_stale() {
     let (_, counts) = history(3, 64);
     assert_eq!(counts.shootdowns, 64 * 40);
@@ -65,16 +127,19 @@ fn a_run_really_interleaves() {
 
 #[test]
 fn a_deadlock_is_reported_with_its_seed() {
-    let sim = Sim::new(Config::seeded(2, Bytes::new(1 << 20), 77)).unwrap();
-    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        sim.parallel(2, |_| {
-            loop {
-                sim.relax();
-            }
-        });
-    }));
-    let text = *done.unwrap_err().downcast::<String>().unwrap();
-    assert!(text.contains("seed 77") && text.contains("deadlock"), "{text}");
+    for turns in [Turns::Threads, STACKS] {
+        let config = Config { turns, ..Config::seeded(2, Bytes::new(1 << 20), 77) };
+        let sim = Sim::new(config).unwrap();
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            sim.parallel(2, |_| {
+                loop {
+                    sim.relax();
+                }
+            });
+        }));
+        let text = *done.unwrap_err().downcast::<String>().unwrap();
+        assert!(text.contains("seed 77") && text.contains("deadlock"), "{text}");
+    }
 }
 
 #[test]
