@@ -1,6 +1,7 @@
 //! One history, many histories, planted ones, and every allocation failing once.
 
 use crate::plant::Plant;
+use crate::preempt::Preempt;
 use crate::report::{Finding, Report};
 use crate::rng::Draws;
 use crate::saboteur::Saboteur;
@@ -13,8 +14,8 @@ use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
 use foliant_sim::{RiscvMode, Sim, X86Levels};
 use foliant_units::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// One history of the manager.
 #[derive(Clone, Copy, Debug)]
@@ -61,10 +62,12 @@ impl History {
         format: foliant_sim::Format,
     ) -> Report {
         let shape = Shape { cpus: shape.cpus.clamp(1, 64), ..shape };
-        let sim = Sim::new(config(seed, &shape, format, memory)).expect("the machine can be built");
+        let sim = Sim::new(config(seed, &shape, format, memory));
+        let sim = Arc::new(sim.expect("the machine can be built"));
         let machine = Saboteur::new(&sim, shape.plant, seed);
         let world: World<'_, P> = World::drawn(&sim, &machine, shape, seed, draws);
         let _quiet = crate::quiet::Quiet::begin();
+        let preempt = Preempt::begin(&sim, seed);
         let went = catch_unwind(AssertUnwindSafe(|| {
             let spaces = match shape.style {
                 Style::Partitioned => partitioned::run(&world),
@@ -77,6 +80,7 @@ impl History {
                 world.finish(&spaces);
             }
         }));
+        drop(preempt);
         let whole = went.is_ok() && world.is_finished();
         let events = [Event::Fault, Event::Shootdown, Event::Interrupt, Event::SwitchKept]
             .map(|event| world.mm.total(event));

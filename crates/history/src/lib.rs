@@ -23,6 +23,7 @@
 //! assert_eq!(report.digest, History::run(7, shape).digest);
 //! ```
 
+mod beside;
 mod folding;
 mod history;
 mod model;
@@ -31,6 +32,7 @@ mod operations;
 mod partitioned;
 mod plant;
 mod pooled;
+mod preempt;
 mod quiet;
 mod racing;
 mod ranges;

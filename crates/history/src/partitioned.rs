@@ -81,7 +81,7 @@ fn living(seats: &[Mutex<Seat>]) -> Vec<SpaceId> {
 
 /// Between phases nobody is at work: every seat's knowledge is compared on another CPU than its holder's.
 fn compare<P: Paging>(world: &World<'_, P>, seats: &[Mutex<Seat>], rng: &mut Rng) {
-    world.audit(&living(seats));
+    world.audit_between(&living(seats));
     for seat in seats {
         if world.stopped() {
             return;

@@ -83,11 +83,15 @@ pub enum Plant {
     HoardForgotten,
     /// The flush of the table that a collapse took out comes when the large leaf is there already.
     LateCollapseFlush,
+    /// Nobody is asked to invalidate what a fork shares.
+    SkipForkFlush,
+    /// Nobody is asked to invalidate a page that a fault replaces.
+    SkipCopyFlush,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 37] = [
+    pub const ALL: [Plant; 39] = [
         Plant::SkipRemoteFlush,
         Plant::OneCpuTooFew,
         Plant::FreeBeforeWait,
@@ -125,6 +129,8 @@ impl Plant {
         Plant::LeftBehind,
         Plant::HoardForgotten,
         Plant::LateCollapseFlush,
+        Plant::SkipForkFlush,
+        Plant::SkipCopyFlush,
     ];
 
     /// Name, what it does, and the checker that must catch it.
@@ -267,6 +273,14 @@ impl Plant {
                 "a collapsed range is flushed when its leaf is there",
                 "bbm",
             ),
+            Plant::SkipForkFlush => {
+                ("skip-fork-flush", "what a fork shares stays writable on other CPUs", "contents")
+            }
+            Plant::SkipCopyFlush => (
+                "skip-copy-flush",
+                "other CPUs keep the page that a fault replaces by its copy",
+                "contents",
+            ),
         }
     }
 
@@ -313,7 +327,7 @@ impl Plant {
                 Style::Folding
             }
             Plant::ForgetHugeZero | Plant::HalfHugeCopy => Style::Pooled,
-            Plant::LateCollapseFlush => Style::Racing,
+            Plant::LateCollapseFlush | Plant::SkipForkFlush | Plant::SkipCopyFlush => Style::Racing,
             Plant::SkipPurgeFlush | Plant::UseAfterFree => Style::Ranges,
             _ => shape.style,
         };

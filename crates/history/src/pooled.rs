@@ -81,7 +81,7 @@ pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
             world
                 .wrong("reservations", format!("{open} promises are open, the pool says {stated}"));
         }
-        world.audit(&ids);
+        world.audit_between(&ids);
     }
     for nth in 0..count {
         let mut seat = lock(nth);

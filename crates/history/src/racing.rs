@@ -1,17 +1,20 @@
 //! Racing histories: all CPUs on the same addresses of the same few spaces.
 //!
 //! Whether an access is answered or refused depends on who was first, so refusals are taken as they come. What a
-//! load gives is held against the log of the word's writers. When all have stopped, two CPUs load every word and must
-//! agree with each other, with the log, and with the areas.
+//! load gives is held against the log of the word's writers: one value, unless a drop or a fork is under way or nobody has looked since.
+//! When all have stopped, two CPUs load every word and must agree with each other, with the log, and with the areas. A program beside
+//! stores and loads while others are in the manager.
 //!
 //! **Not here**: moving pages: a log belongs to an address. Remaps resize only.
 
+use crate::beside::{Beside, Did};
 use crate::model::{Stretch, WORDS, page_of};
 use crate::operations::{STORES, flags, policy, span};
-use crate::register::{OPEN, Register};
+use crate::register::Register;
 use crate::rng::Rng;
 use crate::seat::value;
 use crate::splits;
+use crate::tasks::Task;
 use crate::world::{Got, World, cpu};
 use foliant::Outcome;
 use foliant::manager::{CollapseLimits, SpaceError};
@@ -20,12 +23,14 @@ use foliant::space::{
 };
 use foliant::table::Paging;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Pages, Va};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const FIRST: u64 = (0x1_0000 << 8) - 64;
 const PHASES: usize = 3;
 const SPACES_MAX: usize = 5;
+/// Pages that the program beside is near.
+const NEAR_MAX: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Racer {
@@ -41,6 +46,12 @@ struct Shared {
     /// Taken off the list, still run by somebody.
     ending: Vec<Racer>,
     words: BTreeMap<(u64, u64), Register>,
+    /// The rights of each page, as bits.
+    rights: BTreeMap<(u64, u64), Register>,
+    /// Pages that the program beside was at last, with their space.
+    near: VecDeque<(u64, u64)>,
+    /// Spaces that are being forked.
+    forking: Vec<u64>,
     numbers: u64,
     serial: u64,
 }
@@ -49,6 +60,8 @@ struct Race<'w, 'm, P: Paging> {
     world: &'w World<'m, P>,
     window: Stretch,
     shared: Mutex<Shared>,
+    /// The CPU of the program beside.
+    other: Cpu,
 }
 
 #[derive(Clone, Copy)]
@@ -96,7 +109,9 @@ const MIX: [(u32, Op); 17] = [
 pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
     let mut rng = world.rng(4);
     let pages = *rng.pick(&[12, 24, 96, 700, 1300]);
-    let race = Race { world, window: FIRST..FIRST + pages, shared: Mutex::default() };
+    let other = Cpu(world.shape.cpus as u16);
+    let race = Race { world, window: FIRST..FIRST + pages, shared: Mutex::default(), other };
+    let machine = world.mm.machine();
     world.mm.set_policy(policy(&mut rng));
     for nth in 0..1 + rng.below(2) {
         let limit = if nth == 0 { world.shape.limit } else { 0 };
@@ -108,9 +123,11 @@ pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
         let number = race.shared().number();
         race.shared().spaces.push(Racer { id, number, limit });
     }
+    machine.accompany(Beside::new(race.other, world.seed()));
     let count = world.shape.cpus;
     let steps = (world.shape.steps / count / PHASES).max(6);
     for phase in 0..PHASES as u64 {
+        race.move_beside(&mut rng);
         world.sim.parallel(count, |cpu| {
             let mut rng = world.rng(1000 * (phase + 1) + cpu.index() as u64);
             let mut here = None;
@@ -121,6 +138,7 @@ pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
                 race.step(&mut rng, &mut here);
             }
         });
+        machine.beside(Beside::stop);
         if !world.stopped() {
             race.settle(&mut rng);
         }
@@ -137,7 +155,16 @@ impl Shared {
         self.numbers += 1;
         self.numbers
     }
-    fn begin(&mut self, space: u64, stretch: &Stretch, start: u64) {
+    /// The program beside is at this page.
+    fn is_near(&mut self, space: u64, page: u64) {
+        self.near.truncate(NEAR_MAX - 1);
+        self.near.push_front((space, page));
+    }
+    fn near(&self, rng: &mut Rng, space: u64) -> Option<u64> {
+        let (of, page) = *self.near.get(rng.below(self.near.len() as u64) as usize)?;
+        (of == space).then_some(page)
+    }
+    fn drops(&mut self, space: u64, stretch: &Stretch, start: u64) {
         for page in stretch.clone() {
             for word in WORDS {
                 let at = (space, page * FRAME_BYTES + word);
@@ -145,18 +172,120 @@ impl Shared {
             }
         }
     }
+    fn turns_to(&mut self, space: u64, stretch: &Stretch, rights: u64, start: u64) {
+        for page in stretch.clone() {
+            self.rights.entry((space, page)).or_default().begin(rights, start);
+        }
+    }
     fn close(&mut self, space: u64, stretch: &Stretch, close: impl Fn(&mut Register)) {
         let (first, last) = (stretch.start * FRAME_BYTES, stretch.end * FRAME_BYTES);
         self.words.range_mut((space, first)..(space, last)).for_each(|(_, r)| close(r));
+        let (first, last) = (stretch.start, stretch.end);
+        self.rights.range_mut((space, first)..(space, last)).for_each(|(_, r)| close(r));
+    }
+    /// What a child has of what its parent had from `start` to `end`.
+    fn inherit(&mut self, parent: u64, child: u64, (start, end): (u64, u64)) {
+        for all in [&mut self.words, &mut self.rights] {
+            let of_parent = all.range((parent, 0)..=(parent, u64::MAX));
+            let of_child: Vec<_> = of_parent
+                .map(|((_, at), register)| {
+                    ((child, *at), Register::of(&register.values(start, end)))
+                })
+                .collect();
+            all.extend(of_child);
+        }
+    }
+}
+
+/// What becomes of the rights of a stretch.
+#[derive(Clone, Copy)]
+enum Rights {
+    Stay,
+    Become(Flags),
+    /// For a moment nobody has any.
+    Replaced(Flags),
+    /// Those of some area.
+    Inherited,
+}
+
+const READ: u64 = 1;
+const WRITE: u64 = 2;
+
+fn bits(flags: Flags) -> u64 {
+    READ * u64::from(flags.has(Flags::READ)) | WRITE * u64::from(flags.has(Flags::WRITE))
+}
+
+impl Rights {
+    /// What they may be meanwhile, and whether that is what they are in the end.
+    fn list(self) -> Vec<(u64, bool)> {
+        match self {
+            Rights::Stay => Vec::new(),
+            Rights::Become(flags) => vec![(bits(flags), true)],
+            Rights::Replaced(flags) => vec![(0, false), (bits(flags), true)],
+            Rights::Inherited => vec![(0, false), (READ, false), (READ | WRITE, false)],
+        }
     }
 }
 
 impl<P: Paging> Race<'_, '_, P> {
     fn shared(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        for did in self.world.mm.machine().done_beside() {
+            self.enter(&mut shared, did, self.other);
+        }
+        shared
     }
-    fn word(&self, rng: &mut Rng) -> u64 {
-        let page = self.window.start + rng.below(self.window.end - self.window.start);
+    /// Enters what was done, and holds what was found against what may be.
+    fn enter(&self, shared: &mut Shared, did: Did, cpu: Cpu) {
+        let Did { space, va, value, is_store, at } = did;
+        if cpu == self.other {
+            shared.is_near(space, page_of(va));
+        }
+        let Shared { words, forking, rights, .. } = shared;
+        let rights = rights.entry((space, page_of(va))).or_default().values(at, at);
+        let right = if is_store { WRITE } else { READ };
+        if rights.iter().all(|rights| rights & right == 0) {
+            let what = if is_store { "store to" } else { "load of" };
+            let text = format!(
+                "{what} {va:#x} in space {space} by cpu {} went through, rights: {rights:x?}",
+                cpu.0
+            );
+            self.world.wrong("answers", text);
+        }
+        let register = words.entry((space, va)).or_default();
+        if is_store {
+            return register.store(value, at);
+        }
+        let allowed = register.values(at, at);
+        if !allowed.contains(&value) {
+            let (page, cpu) = (page_of(va), cpu.0);
+            let text = format!(
+                "load of {va:#x} (page {page:#x}) in space {space} by cpu {cpu} gives {value:#x}, allowed: {allowed:x?}"
+            );
+            self.world.wrong("contents", text);
+        }
+        // A fork under way takes what was there when it began as well.
+        if !forking.contains(&space) {
+            register.decide(value, at);
+        }
+    }
+    /// The program beside, which is stopped, comes to some space.
+    fn move_beside(&self, rng: &mut Rng) {
+        let (world, machine) = (self.world, self.world.mm.machine());
+        let spaces = self.shared().spaces.clone();
+        let racer = *rng.pick(&spaces);
+        world.sim.on(self.other, || {
+            let moved = world.run(racer.id).map(|()| racer.number);
+            machine.beside(|beside| beside.go_on(moved.unwrap_or(beside.space())));
+        });
+    }
+    /// A word of the window; often one of a page where the program beside is at work.
+    fn word(&self, rng: &mut Rng, racer: Racer) -> u64 {
+        let any = self.window.start + rng.below(self.window.end - self.window.start);
+        let page = match rng.once_in(3) {
+            true => self.shared().near(rng, racer.number).unwrap_or(any),
+            false => any,
+        };
         page * FRAME_BYTES + *rng.pick(&WORDS)
     }
     fn stretch(&self, rng: &mut Rng) -> Stretch {
@@ -166,8 +295,34 @@ impl<P: Paging> Race<'_, '_, P> {
         first..(first + 1 + rng.below(most)).min(self.window.end)
     }
 
+    /// The program beside is in the manager for a moment: it comes to another space, or takes a fault.
+    fn step_beside(&self, rng: &mut Rng) {
+        if !self.world.mm.machine().beside(Beside::stop) {
+            return;
+        }
+        if rng.once_in(12) {
+            return self.move_beside(rng);
+        }
+        let known = self.world.mm.machine().beside(|beside| beside.space());
+        let spaces = self.shared().spaces.clone();
+        match spaces.into_iter().find(|racer| racer.number == known) {
+            Some(racer) => {
+                let va = self.word(rng, racer);
+                self.world.sim.on(self.other, || match rng.once_in(2) {
+                    true => self.store(racer, va),
+                    false => drop(self.load(racer, va)),
+                });
+                self.world.mm.machine().beside(|beside| beside.go_on(known));
+            }
+            None => self.move_beside(rng),
+        }
+    }
+
     fn step(&self, rng: &mut Rng, here: &mut Option<Racer>) {
         let world = self.world;
+        if rng.once_in(4) {
+            self.step_beside(rng);
+        }
         let op = rng.weighted(&MIX);
         let known = here.filter(|racer| self.shared().spaces.contains(racer));
         let racer = match known.filter(|_| !matches!(op, Op::Other)) {
@@ -186,24 +341,25 @@ impl<P: Paging> Race<'_, '_, P> {
         match op {
             Op::Store => {
                 world.count("store");
-                self.store(racer, self.word(rng));
+                self.store(racer, self.word(rng, racer));
             }
             Op::Load | Op::Other => {
                 world.count("load");
-                self.load(racer, self.word(rng));
+                self.load(racer, self.word(rng, racer));
             }
             Op::Map => self.map(rng, racer),
             Op::Unmap => {
                 let stretch = self.stretch(rng);
-                self.dropping("unmap", racer, &stretch, || {
-                    world.mm.unmap(racer.id, span(&stretch))
-                });
+                let go = || world.mm.unmap(racer.id, span(&stretch));
+                self.dropping("unmap", racer, &stretch, Rights::Become(Flags::NONE), go);
             }
             Op::Protect => {
-                world.count("protect");
                 let rights =
                     rng.weighted(&[(3, Flags::READ), (4, Flags::READ_WRITE), (1, Flags::NONE)]);
-                let got = world.mm.protect(racer.id, span(&self.stretch(rng)), rights);
+                let stretch = self.stretch(rng);
+                let go = || world.mm.protect(racer.id, span(&stretch), rights);
+                world.count("protect");
+                let got = self.turning(racer, &stretch, Rights::Become(rights), go);
                 self.judge("protect", racer, got);
             }
             Op::Advise => {
@@ -216,7 +372,7 @@ impl<P: Paging> Race<'_, '_, P> {
             Op::Drop => {
                 let stretch = self.stretch(rng);
                 let drop = || world.mm.advise(racer.id, span(&stretch), Advice::DontNeed);
-                self.dropping("drop", racer, &stretch, drop);
+                self.dropping("drop", racer, &stretch, Rights::Stay, drop);
             }
             Op::Populate => {
                 world.count("populate");
@@ -227,7 +383,7 @@ impl<P: Paging> Race<'_, '_, P> {
             Op::Guard => {
                 let stretch = self.stretch(rng);
                 let guard = || world.mm.advise(racer.id, span(&stretch), Advice::GuardInstall);
-                self.dropping("guard", racer, &stretch, guard);
+                self.dropping("guard", racer, &stretch, Rights::Stay, guard);
             }
             Op::Resize => self.resize(rng, racer),
             Op::Fork => self.fork(racer),
@@ -238,13 +394,33 @@ impl<P: Paging> Race<'_, '_, P> {
                 world.mm.set_policy(policy(rng));
             }
             Op::AddMemory => world.add_memory(),
+            Op::Split if rng.once_in(2) => self.move_near(rng),
             Op::Split => match splits::whole(rng, &self.window) {
                 Some(whole) => self.collapse(rng, racer, &whole),
                 None => {
-                    let va = self.word(rng);
+                    let va = self.word(rng, racer);
                     splits::split(world, rng, racer.id, va);
                 }
             },
+        }
+    }
+
+    /// The program beside stores to a page, and the page moves at once.
+    fn move_near(&self, rng: &mut Rng) {
+        let machine = self.world.mm.machine();
+        if !machine.beside(Beside::stop) {
+            return;
+        }
+        let known = machine.beside(|beside| beside.space());
+        let racer = self.shared().spaces.iter().find(|racer| racer.number == known).copied();
+        let at = racer.map(|racer| (racer, self.word(rng, racer)));
+        if let Some((racer, va)) = at {
+            self.world.count("store");
+            self.world.sim.on(self.other, || self.store(racer, va));
+        }
+        machine.beside(|beside| beside.go_on(known));
+        if let Some((racer, va)) = at {
+            splits::relocate(self.world, racer.id, va);
         }
     }
 
@@ -265,68 +441,80 @@ impl<P: Paging> Race<'_, '_, P> {
         what: &'static str,
         racer: Racer,
         stretch: &Stretch,
+        rights: Rights,
         go: impl FnOnce() -> Result<(), RangeError>,
     ) {
         self.world.count(what);
         let start = self.world.tick();
-        self.shared().begin(racer.number, stretch, start);
-        let got = go();
+        self.shared().drops(racer.number, stretch, start);
+        let got = self.turning(racer, stretch, rights, go);
         let end = self.world.tick();
         let mut shared = self.shared();
         match got {
             Ok(()) => shared.close(racer.number, stretch, |r| r.end(start, end)),
             // A guard may have got half-way.
-            Err(_) if what == "guard" => {}
+            Err(_) if what == "guard" => {
+                shared.close(racer.number, stretch, |r| r.doubt(start, end));
+            }
             Err(_) => shared.close(racer.number, stretch, |r| r.undo(start)),
         }
         drop(shared);
         self.judge(what, racer, got);
     }
 
+    /// An operation that changes the rights of a stretch, or nothing.
+    fn turning(
+        &self,
+        racer: Racer,
+        stretch: &Stretch,
+        rights: Rights,
+        go: impl FnOnce() -> Result<(), RangeError>,
+    ) -> Result<(), RangeError> {
+        let begun: Vec<(u64, bool)> = rights
+            .list()
+            .into_iter()
+            .map(|(bits, sure)| {
+                let start = self.world.tick();
+                self.shared().turns_to(racer.number, stretch, bits, start);
+                (start, sure)
+            })
+            .collect();
+        let got = go();
+        let end = self.world.tick();
+        for (start, sure) in begun {
+            self.shared().close(racer.number, stretch, |r| match (got, sure) {
+                (Ok(()), true) => r.end(start, end),
+                (Ok(()), false) => r.doubt(start, end),
+                (Err(_), _) => r.undo(start),
+            });
+        }
+        got
+    }
+
     fn store(&self, racer: Racer, va: u64) {
-        let start = self.world.tick();
-        let value = {
+        let serial = {
             let mut shared = self.shared();
             shared.serial += 1;
-            let value = value(racer.number, va, shared.serial);
-            shared.words.entry((racer.number, va)).or_default().begin(value, start);
-            value
+            shared.serial
         };
-        let got = self.world.store(racer.id, va, value);
-        let end = self.world.tick();
-        if let Some(register) = self.shared().words.get_mut(&(racer.number, va)) {
-            match got {
-                Got::Value(_) => register.end(start, end),
-                _ => register.undo(start),
-            }
-        }
+        let got = self.world.store(racer.id, va, value(racer.number, va, serial));
+        self.done(racer, va, got, true);
         self.access("store", racer, va, got);
     }
 
     fn load(&self, racer: Racer, va: u64) -> Got {
-        let start = self.world.tick();
         let got = self.world.load(racer.id, va);
-        let end = self.world.tick();
-        if let Got::Value(value) = got {
-            self.check(racer, va, value, (start, end));
-        }
+        self.done(racer, va, got, false);
         self.access("load", racer, va, got);
         got
     }
 
-    fn check(&self, racer: Racer, va: u64, value: u64, (start, end): (u64, u64)) {
-        let shared = self.shared();
-        let register = shared.words.get(&(racer.number, va)).cloned().unwrap_or_default();
-        drop(shared);
-        if !register.allows(value, start, end) {
-            let text = format!(
-                "load of {va:#x} (page {:#x}) in space {} by cpu {} gives {value:#x}, allowed: {:x?}",
-                page_of(va),
-                racer.number,
-                self.world.sim_cpu().0,
-                register.values(start, end)
-            );
-            self.world.wrong("contents", text);
+    /// An access was made, or not. Nobody has gone on since.
+    fn done(&self, racer: Racer, va: u64, got: Got, is_store: bool) {
+        if let Got::Value(value) = got {
+            let mut shared = self.shared();
+            let did = Did { space: racer.number, va, value, is_store, at: self.world.tick() };
+            self.enter(&mut shared, did, self.world.sim_cpu());
         }
     }
 
@@ -350,14 +538,17 @@ impl<P: Paging> Race<'_, '_, P> {
         if rng.once_in(3) {
             self.map_over(racer, &stretch, flags);
         } else {
+            let place = Place::NoReplace(start);
+            let go = || self.map_at(racer, &stretch, place, flags);
             self.world.count("map");
-            let got = self.map_at(racer, &stretch, Place::NoReplace(start), flags);
+            let got = self.turning(racer, &stretch, Rights::Become(flags), go);
             self.judge("map", racer, got);
         }
     }
     fn map_over(&self, racer: Racer, stretch: &Stretch, flags: Flags) {
         let place = Place::Fixed(Va::new(stretch.start * FRAME_BYTES));
-        self.dropping("map over", racer, stretch, || self.map_at(racer, stretch, place, flags));
+        let go = || self.map_at(racer, stretch, place, flags);
+        self.dropping("map over", racer, stretch, Rights::Replaced(flags), go);
     }
     fn map_at(
         &self,
@@ -399,7 +590,11 @@ impl<P: Paging> Race<'_, '_, P> {
         };
         let kept = stretch.start + bytes.get() / FRAME_BYTES;
         let gone = kept.min(stretch.end)..stretch.end;
-        self.dropping("resize", racer, &gone, go);
+        let more = stretch.end.min(kept)..kept;
+        let rights = Rights::Become(Flags::NONE);
+        self.dropping("resize", racer, &gone, rights, || {
+            self.turning(racer, &more, Rights::Inherited, go)
+        });
     }
 
     fn fork(&self, racer: Racer) {
@@ -409,21 +604,17 @@ impl<P: Paging> Race<'_, '_, P> {
         }
         world.count("fork");
         let start = world.tick();
-        let got = world.mm.fork(racer.id);
+        self.shared().forking.push(racer.number);
+        let got = world.mm.machine().during(Task::Fork, || world.mm.fork(racer.id));
         let end = world.tick();
+        let mut shared = self.shared();
+        if let Some(at) = shared.forking.iter().position(|number| *number == racer.number) {
+            shared.forking.swap_remove(at);
+        }
         match got {
             Ok(id) => {
-                let mut shared = self.shared();
                 let number = shared.number();
-                let (first, last) = ((racer.number, 0), (racer.number, u64::MAX));
-                let words: Vec<(u64, Vec<u64>)> = shared
-                    .words
-                    .range(first..=last)
-                    .map(|((_, va), register)| (*va, register.values(start, end)))
-                    .collect();
-                for (va, values) in words {
-                    shared.words.insert((number, va), Register::of(values));
-                }
+                shared.inherit(racer.number, number, (start, end));
                 shared.spaces.push(Racer { id, number, limit: racer.limit });
             }
             Err(SpaceError::NoMemory) if world.is_scarce() => world.count_refused(),
@@ -472,7 +663,7 @@ impl<P: Paging> Race<'_, '_, P> {
             }
         }
         let spaces = self.shared().spaces.clone();
-        world.audit(&spaces.iter().map(|racer| racer.id).collect::<Vec<_>>());
+        world.audit_between(&spaces.iter().map(|racer| racer.id).collect::<Vec<_>>());
         for racer in spaces {
             for page in self.window.clone() {
                 if self.window.end - self.window.start > 200 && !rng.once_in(4) {
@@ -496,7 +687,7 @@ impl<P: Paging> Race<'_, '_, P> {
                     world.wrong("contents", format!("{va:#x} may not be read, and was"));
                 }
                 if !rights.has(Flags::WRITE)
-                    && matches!(on(&|| world.store(racer.id, va, OPEN)), Got::Value(_))
+                    && matches!(on(&|| world.store(racer.id, va, u64::MAX)), Got::Value(_))
                 {
                     world.wrong("contents", format!("{va:#x} may not be written, and was"));
                 }
@@ -506,6 +697,6 @@ impl<P: Paging> Race<'_, '_, P> {
             }
         }
         let now = world.tick();
-        self.shared().words.values_mut().for_each(|register| register.prune(now));
+        self.shared().rights.values_mut().for_each(|rights| rights.prune(now));
     }
 }

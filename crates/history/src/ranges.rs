@@ -48,7 +48,7 @@ pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
             return Vec::new();
         }
         world.mm.vmap().collect();
-        world.audit(&[]);
+        world.audit_between(&[]);
     }
     for nth in 0..count {
         let mut seat = lock(nth);

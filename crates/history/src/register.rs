@@ -1,25 +1,35 @@
-//! What a load may give where several CPUs work on one word: the log of its writers.
+//! What a load may give where several CPUs work on one word: the log of its writers. The rights of a page are such a word, too.
 //!
 //! ```text
-//!   store of v ├────┤        drop ├──┤        load ├──┤ gives v: wrong, the drop lies between
-//!   store of v ├────┤   load ├──┤  gives 0: wrong, unless a drop reaches behind the store's start
+//!   store of v ┼   store of w ┼   load ┼               gives w: nobody goes on between an access and what is noted of it
+//!   store of v ┼   drop ├────┤   load ┼                gives 0
+//!   drop ├─── store of v ┼ ───┤   load ┼   load ┼      the first gives v or 0, the second what the first gave
 //! ```
 //!
-//! A load may give what a writer wrote that began before the load ended, unless another writer began after the
-//! first had ended, and ended before the load began. A drop writes zero.
+//! A store and a load are moments, a drop takes a while: it writes zero, somewhen between its start and its end. Until then CPUs may be
+//! at different memory, so of two stores meanwhile either may be seen. Where nothing is under way the first load decides which of them
+//! it was: from then on there is one value.
 
-/// The end of what has not ended, or of a drop that may not have happened.
-pub(crate) const OPEN: u64 = u64::MAX;
+/// The end of what has not ended.
+const OPEN: u64 = u64::MAX;
 
-/// Somebody who changed the word.
+/// Somebody who changed the word, or may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Writer {
-    pub(crate) value: u64,
-    pub(crate) start: u64,
-    pub(crate) end: u64,
+struct Writer {
+    value: u64,
+    start: u64,
+    end: u64,
+    /// Whether it did.
+    sure: bool,
 }
 
-/// The writers of one word, in the order they began.
+impl Writer {
+    fn moment(value: u64, at: u64) -> Writer {
+        Writer { value, start: at, end: at, sure: true }
+    }
+}
+
+/// The writers of one word.
 #[derive(Clone, Debug)]
 pub(crate) struct Register {
     writers: Vec<Writer>,
@@ -27,38 +37,56 @@ pub(crate) struct Register {
 
 impl Default for Register {
     fn default() -> Register {
-        Register { writers: vec![Writer { value: 0, start: 0, end: 0 }] }
+        Register::of(&[0])
     }
 }
 
 impl Register {
     /// A word that holds one of `values` to begin with.
-    pub(crate) fn of(values: Vec<u64>) -> Register {
-        let writer = |value| Writer { value, start: 0, end: 0 };
-        Register { writers: values.into_iter().map(writer).collect() }
+    pub(crate) fn of(values: &[u64]) -> Register {
+        Register { writers: values.iter().map(|value| Writer::moment(*value, 0)).collect() }
     }
+    /// A store at the moment `at`.
+    pub(crate) fn store(&mut self, value: u64, at: u64) {
+        self.writers.push(Writer::moment(value, at));
+    }
+    /// A drop begins, or something else that takes a while.
     pub(crate) fn begin(&mut self, value: u64, start: u64) {
-        self.writers.push(Writer { value, start, end: OPEN });
+        self.writers.push(Writer { value, start, end: OPEN, sure: true });
     }
-    /// The writer that began at `start` has ended.
+    fn of_drop(&mut self, start: u64) -> Option<&mut Writer> {
+        self.writers.iter_mut().find(|writer| writer.start == start && writer.end == OPEN)
+    }
+    /// The drop that began at `start` has ended.
     pub(crate) fn end(&mut self, start: u64, end: u64) {
-        if let Some(writer) = self.writers.iter_mut().find(|writer| writer.start == start) {
+        if let Some(writer) = self.of_drop(start) {
             writer.end = end;
         }
     }
-    /// The writer that began at `start` changed nothing.
+    /// The drop that began at `start` has ended half-way: here or elsewhere.
+    pub(crate) fn doubt(&mut self, start: u64, end: u64) {
+        if let Some(writer) = self.of_drop(start) {
+            (writer.end, writer.sure) = (end, false);
+        }
+    }
+    /// The drop that began at `start` changed nothing.
     pub(crate) fn undo(&mut self, start: u64) {
-        self.writers.retain(|writer| writer.start != start || writer.start == 0);
+        self.writers.retain(|writer| writer.start != start || writer.end != OPEN);
     }
+
+    /// Whether `writer` stored while something was dropped, perhaps to what goes.
+    fn is_beside_a_drop(&self, writer: &Writer) -> bool {
+        let at = writer.start;
+        writer.end == at && self.writers.iter().any(|drop| drop.start < at && at < drop.end)
+    }
+    /// Whether a look from `start` to `end` may find what `writer` wrote.
     fn is_current(&self, writer: &Writer, start: u64, end: u64) -> bool {
-        let replaced = |w: &Writer| w.start > writer.end && w.end < start;
-        writer.start < end && !self.writers.iter().any(replaced)
+        let replaces = |w: &Writer| {
+            w.sure && w.start > writer.end && w.end < start && !self.is_beside_a_drop(w)
+        };
+        writer.start < end && !self.writers.iter().any(replaces)
     }
-    /// Whether a load from `start` to `end` may give `value`.
-    pub(crate) fn allows(&self, value: u64, start: u64, end: u64) -> bool {
-        self.writers.iter().any(|w| w.value == value && self.is_current(w, start, end))
-    }
-    /// All that such a load may give.
+    /// All that a look from `start` to `end` may find.
     pub(crate) fn values(&self, start: u64, end: u64) -> Vec<u64> {
         let current = self.writers.iter().filter(|w| self.is_current(w, start, end));
         let mut values: Vec<u64> = current.map(|w| w.value).collect();
@@ -66,12 +94,15 @@ impl Register {
         values.dedup();
         values
     }
-    /// Forgets writers that no load from `now` on can see.
+    /// Forgets what nobody can find from `now` on.
     pub(crate) fn prune(&mut self, now: u64) {
-        let kept: Vec<Writer> =
-            self.writers.iter().filter(|w| self.is_current(w, now, OPEN)).copied().collect();
-        if !kept.is_empty() {
-            self.writers = kept;
+        let current = |w: &&Writer| self.is_current(w, now, OPEN);
+        self.writers = self.writers.iter().filter(current).copied().collect();
+    }
+    /// What came before `at` does not matter any more, if nothing is under way: this was found then.
+    pub(crate) fn decide(&mut self, value: u64, at: u64) {
+        if self.writers.iter().all(|writer| writer.end <= at) {
+            self.writers = vec![Writer::moment(value, at)];
         }
     }
 }
@@ -80,28 +111,65 @@ impl Register {
 mod tests {
     use super::*;
 
+    /// Stores, and drops where the value is 0.
     fn register(writers: &[(u64, u64, u64)]) -> Register {
         let mut register = Register::default();
         for (value, start, end) in writers {
-            register.begin(*value, *start);
-            register.end(*start, *end);
+            match value {
+                0 => register.begin(0, *start),
+                _ => register.store(*value, *start),
+            }
+            if *value == 0 && *end != OPEN {
+                register.end(*start, *end);
+            }
         }
         register
     }
 
     #[test]
-    fn loads_see_the_last_writers_only() {
-        let one = register(&[(7, 2, 4)]);
-        assert_eq!(one.values(5, 6), [7]);
-        assert_eq!(one.values(3, 6), [0, 7]);
-        let dropped = register(&[(7, 2, 4), (0, 5, 6)]);
-        assert_eq!(dropped.values(7, 8), [0]);
-        let together = register(&[(7, 2, 6), (9, 3, 5)]);
-        assert_eq!(together.values(7, 8), [7, 9]);
-        let open = register(&[(7, 2, 4), (0, 5, OPEN)]);
-        assert_eq!(open.values(9, 10), [0, 7]);
-        let mut pruned = dropped;
+    fn a_load_finds_the_last_store() {
+        let two = register(&[(7, 2, 2), (9, 4, 4)]);
+        assert_eq!((two.values(3, 3), two.values(5, 5)), (vec![7], vec![9]));
+        assert_eq!(two.values(1, 5), [0, 7, 9], "a look that takes a while may find any");
+    }
+
+    #[test]
+    fn a_drop_leaves_zero_and_what_was_stored_beside_it() {
+        let dropped = register(&[(7, 2, 2), (0, 5, 8)]);
+        assert_eq!((dropped.values(6, 6), dropped.values(9, 9)), (vec![0, 7], vec![0]));
+        let mut pruned = dropped.clone();
         pruned.prune(9);
-        assert_eq!(pruned.values(10, 11), [0]);
+        assert_eq!((pruned.writers.len(), pruned.values(9, 9)), (1, vec![0]));
+        let open = register(&[(7, 2, 2), (0, 5, OPEN)]);
+        assert_eq!(open.values(9, 9), [0, 7]);
+        // Until the drop has ended another CPU may be at the old memory, where nobody stored 9.
+        let beside = register(&[(7, 2, 2), (0, 5, 12), (8, 6, 6), (9, 7, 7)]);
+        assert_eq!(
+            (beside.values(10, 10), beside.values(13, 13)),
+            (vec![0, 7, 8, 9], vec![0, 8, 9])
+        );
+    }
+
+    #[test]
+    fn what_is_found_decides_unless_something_is_under_way() {
+        let mut beside = register(&[(7, 2, 2), (0, 5, 8), (9, 6, 6)]);
+        assert_eq!(beside.values(9, 9), [0, 9]);
+        beside.decide(0, 9);
+        assert_eq!(beside.values(10, 10), [0]);
+        let mut open = register(&[(7, 2, 2), (0, 5, OPEN)]);
+        open.decide(7, 6);
+        assert_eq!(open.values(7, 7), [0, 7]);
+    }
+
+    #[test]
+    fn half_a_drop_is_a_doubt_and_a_refused_one_is_nothing() {
+        let mut half = register(&[(7, 2, 2), (0, 5, OPEN)]);
+        half.doubt(5, 8);
+        assert_eq!(half.values(9, 9), [0, 7]);
+        half.decide(7, 9);
+        assert_eq!(half.values(10, 10), [7]);
+        let mut refused = register(&[(7, 2, 2), (0, 5, OPEN)]);
+        refused.undo(5);
+        assert_eq!(refused.values(9, 9), [7]);
     }
 }

@@ -14,6 +14,10 @@ impl Draws {
     pub(crate) fn new(bytes: &[u8]) -> Draws {
         Draws(Arc::new((bytes.into(), AtomicUsize::new(0))))
     }
+    /// Whether there never were any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.0.is_empty()
+    }
     /// The next `count` bytes as a number, if there are so many.
     fn take(&self, count: usize) -> Option<u64> {
         let (bytes, next) = &*self.0;

@@ -1,16 +1,17 @@
 //! A machine that misbehaves in one way: every contract call goes to the simulated machine, but for the planted bug.
 //!
 //! **Invariants**
-//! - B1. Without a plant it is the machine itself: no call is added, changed or left out.
+//! - B1. Without a plant it is the machine itself: no call is changed or left out, and none is added but those of a program beside.
 //! - B2. What it does depends on the seed and on the calls made, so a history with a plant replays.
 //!
 //! **Locking**: `state` is a leaf lock, never held over a call to the machine: the baton may change hands in one.
 #![allow(unsafe_code)]
 
+use crate::beside::{Beside, Did, While};
 use crate::plant::Plant;
 use crate::rng::Rng;
 use crate::tasks::{Copied, Job, Jobs, PutOff, Task};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use foliant_machine::{
     Around, Cpus, Invalidation, Item, Kept, KernelVa, Owner, PhysMem, Reach, Root, Scope, Tables,
     Ticket, Tlb, Warmth, Witness,
@@ -49,6 +50,10 @@ pub(crate) struct Saboteur<'s> {
     sim: &'s Sim,
     plant: Option<Plant>,
     armed: AtomicBool,
+    /// Whether there is a program beside.
+    accompanied: AtomicBool,
+    /// The history's own time.
+    clock: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -70,6 +75,7 @@ struct State {
     /// The first frames of what is stated to be a table or a record.
     own: BTreeMap<u64, Owner>,
     jobs: Jobs,
+    beside: Option<Beside>,
 }
 
 fn is_leaf(word: u64) -> bool {
@@ -89,8 +95,49 @@ impl<'s> Saboteur<'s> {
             taking: BTreeSet::new(),
             own: BTreeMap::new(),
             jobs: Jobs::default(),
+            beside: None,
         };
-        Saboteur { sim, plant, armed: AtomicBool::new(false), state: Mutex::new(state) }
+        Saboteur {
+            sim,
+            plant,
+            armed: AtomicBool::new(false),
+            accompanied: AtomicBool::new(false),
+            clock: AtomicU64::new(1),
+            state: Mutex::new(state),
+        }
+    }
+    /// The next moment of the history's own time.
+    pub(crate) fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+    /// From now on there is a program beside; it is stopped.
+    pub(crate) fn accompany(&self, beside: Beside) {
+        self.state().beside = Some(beside);
+        self.accompanied.store(true, Ordering::Relaxed);
+    }
+    /// Asks something of the program beside.
+    pub(crate) fn beside<R: Default>(&self, ask: impl FnOnce(&mut Beside) -> R) -> R {
+        match self.accompanied.load(Ordering::Relaxed) {
+            true => self.state().beside.as_mut().map(ask).unwrap_or_default(),
+            false => R::default(),
+        }
+    }
+    /// What the program beside did since somebody asked.
+    pub(crate) fn done_beside(&self) -> Vec<Did> {
+        self.beside(Beside::take_log)
+    }
+    /// The program beside goes on, if chance will have it.
+    fn meanwhile(&self, place: While) {
+        let Some(cpu) = self.beside(|beside| beside.starts(place)) else { return };
+        let cached = self.sim.cached(cpu);
+        let next = self.beside(|beside| beside.next(&cached));
+        let access = |(va, stored): (Va, Option<u64>)| match stored {
+            Some(value) => self.sim.user_store(va, 8, value).ok().map(|()| value),
+            None => self.sim.user_load(va, 8).ok(),
+        };
+        let got = self.sim.on(cpu, || next.and_then(access));
+        let at = self.tick();
+        self.beside(|beside| beside.made(next, got, at));
     }
     /// From now on the bug may strike.
     pub(crate) fn arm(&self) {
@@ -267,6 +314,11 @@ impl<'s> Saboteur<'s> {
             && self.strikes_at(Plant::LateCollapseFlush, &[Task::Collapse])
             && self.at(&[Task::Collapse], |job| job.put_off.push(put_off)).is_some()
     }
+    /// Whether nobody is asked to flush what a fork shares, or what a fault replaces.
+    fn asks_nobody(&self) -> bool {
+        self.strikes_at(Plant::SkipForkFlush, &[Task::Fork])
+            || self.strikes_at(Plant::SkipCopyFlush, &[Task::Fault])
+    }
     /// Copies what programs were let at before.
     fn copy_late(&self) {
         let late = self.at(&MOVES, |job| core::mem::take(&mut job.late)).unwrap_or_default();
@@ -331,6 +383,7 @@ unsafe impl Around for Saboteur<'_> {
         if is_leaf(word) && self.strikes(Plant::StaleAccessed) { word & !ACCESSED } else { word }
     }
     unsafe fn store(&self, pa: Pa, word: u64) {
+        self.meanwhile(While::Word);
         let word = match self.plant {
             Some(Plant::DoubleMap) => self.doubled(pa, word),
             // SAFETY: the word that is about to be written is there to be read.
@@ -342,6 +395,7 @@ unsafe impl Around for Saboteur<'_> {
         unsafe { self.sim.store(pa, word) }
     }
     unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
+        self.meanwhile(While::Word);
         let new = if self.plant.is_some() { self.written(old, new) } else { new };
         if self.plant.is_some() && is_leaf(old) && is_migration(new) {
             if self.strikes(Plant::ForgetMapping) {
@@ -390,11 +444,14 @@ unsafe impl Around for Saboteur<'_> {
         let bytes = if half { Bytes::new(bytes.get() / 2) } else { bytes };
         // SAFETY: the caller's promise, handed on.
         unsafe { self.sim.copy(from, to, bytes) }
+        self.beside(|beside| beside.copied(copied));
+        self.meanwhile(While::Copied);
         if self.is(Plant::LeftBehind) {
             self.at(&ALONE, |job| job.copied = Some(copied));
         }
     }
     fn activate(&self, root: Root, kept: Kept) {
+        self.beside(|beside| beside.activates(self.sim.me(), root.user));
         if self.strikes(Plant::SkipActivate) {
             return;
         }
@@ -402,6 +459,7 @@ unsafe impl Around for Saboteur<'_> {
         self.sim.activate(root, if stale { Kept::Unchanged } else { kept });
     }
     fn invalidate(&self, what: &Invalidation) {
+        self.meanwhile(While::Flush);
         let kernel = what.scope() == Scope::Kernel;
         if kernel && (self.strikes(Plant::SkipFoldFlush) || self.strikes(Plant::SkipPurgeFlush)) {
             return;
@@ -417,6 +475,7 @@ unsafe impl Around for Saboteur<'_> {
     }
     fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
         self.pay();
+        self.meanwhile(While::Flush);
         let mut cpus = *cpus;
         let kernel = what.scope() == Scope::Kernel;
         if kernel && self.strikes(Plant::WriteInWindow) {
@@ -426,7 +485,7 @@ unsafe impl Around for Saboteur<'_> {
             cpus = CpuSet::default();
         }
         let skips = self.strikes(Plant::SkipRemoteFlush) || self.strikes(Plant::NoBreak);
-        if skips || self.skips_split() || self.puts_off(what, &cpus) {
+        if skips || self.skips_split() || self.puts_off(what, &cpus) || self.asks_nobody() {
             cpus = CpuSet::default();
         }
         if !cpus.is_empty() && self.strikes(Plant::OneCpuTooFew) {
@@ -442,6 +501,7 @@ unsafe impl Around for Saboteur<'_> {
     }
     fn wait(&self, ticket: Ticket) {
         self.pay();
+        self.meanwhile(While::Flush);
         let kernel = self.state().kernel.remove(&ticket.number());
         if self.strikes(Plant::FreeBeforeWait) || kernel && self.strikes(Plant::FreeBeforeFoldFlush)
         {

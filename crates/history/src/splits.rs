@@ -38,10 +38,7 @@ pub(crate) fn split<P: Paging>(world: &World<'_, P>, rng: &mut Rng, id: SpaceId,
             collapse(world, id, va, limits);
         }
         0 | 1 => {
-            world.count("relocate");
-            if let Some(frame) = world.mm.frame_at(id, Va::new(va)) {
-                let _ = machine.during(Task::Relocate, || world.mm.relocate(frame));
-            }
+            relocate(world, id, va);
         }
         2 => {
             world.count("shrink");
@@ -64,6 +61,14 @@ pub(crate) fn split<P: Paging>(world: &World<'_, P>, rng: &mut Rng, id: SpaceId,
             world.count("split");
             let _ = world.mm.split(id, Va::new(va), into);
         }
+    }
+}
+
+/// Moves the folio at `va`, if there is one.
+pub(crate) fn relocate<P: Paging>(world: &World<'_, P>, id: SpaceId, va: u64) {
+    world.count("relocate");
+    if let Some(frame) = world.mm.frame_at(id, Va::new(va)) {
+        let _ = world.mm.machine().during(Task::Relocate, || world.mm.relocate(frame));
     }
 }
 

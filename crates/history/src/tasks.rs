@@ -15,6 +15,10 @@ pub(crate) enum Task {
     Compact,
     /// Pages of a range become one folio.
     Collapse,
+    /// A fault is handled.
+    Fault,
+    /// A space is forked.
+    Fork,
 }
 
 /// A flush that was asked for and not carried out.

@@ -19,7 +19,7 @@ use foliant_machine::{Owner, Replace};
 use foliant_sim::{Config, Failing, Sim, Trade, Turns};
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Nanos, Order, Pages, Va, VaRange};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Findings of the model kept per history; the first says most.
@@ -36,14 +36,15 @@ const ADDED_AT: Frame = Frame::new(4 << 15);
 /// Memory of the machine. It lies in one section of descriptors, which is there before the history begins, so
 /// that the books balance exactly.
 pub(crate) const MEMORY: Bytes = Bytes::new(120 << 20);
-/// As much as a short history needs that makes no huge pages: an audit looks at every frame, several times a history.
-const LITTLE: Bytes = Bytes::new(32 << 20);
+/// As much as a short history needs, without a pool of huge pages and with one: an audit looks at every frame.
+const LITTLE: Bytes = Bytes::new(16 << 20);
+const MORE: Bytes = Bytes::new(48 << 20);
 
 /// The memory of a history whose draws come from outside: there are many, and they are short.
 pub(crate) fn memory_of_drawn(style: Style) -> Bytes {
     match style {
         Style::Partitioned | Style::Racing | Style::Ranges => LITTLE,
-        Style::Folding | Style::Pooled => MEMORY,
+        Style::Folding | Style::Pooled => MORE,
     }
 }
 
@@ -78,7 +79,6 @@ pub(crate) struct World<'m, P: Paging> {
     stop: AtomicBool,
     /// Whether what the seats know is not true any more, by no fault of the manager.
     given_up: AtomicBool,
-    clock: AtomicU64,
     added: AtomicBool,
     contents: Contents,
     finished: AtomicBool,
@@ -103,7 +103,9 @@ pub(crate) fn config(
     format: foliant_sim::Format,
     memory: Bytes,
 ) -> Config {
-    let mut config = Config::seeded(shape.cpus.clamp(1, 64), memory, seed).with_format(format);
+    // One more for the program beside.
+    let cpus = shape.cpus.clamp(1, 64) + usize::from(shape.style == Style::Racing);
+    let mut config = Config::seeded(cpus, memory, seed).with_format(format);
     if shape.live == Live::BreakBeforeMake {
         config.rules.replace = Replace::BreakBeforeMake;
     }
@@ -169,7 +171,6 @@ impl<'m, P: Paging> World<'m, P> {
             notes: Mutex::default(),
             stop: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
-            clock: AtomicU64::new(1),
             added: AtomicBool::new(false),
             finished: AtomicBool::new(false),
             before: Books { free: 0, tables: 0, records: 0, users: 0 },
@@ -200,6 +201,9 @@ impl<'m, P: Paging> World<'m, P> {
     pub(crate) fn rng(&self, lane: u64) -> Rng {
         Rng::with(self.seed, lane, self.draws.clone())
     }
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
     fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,7 +220,7 @@ impl<'m, P: Paging> World<'m, P> {
     }
     /// The next moment of the history's own time.
     pub(crate) fn tick(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::Relaxed)
+        self.mm.machine().tick()
     }
     /// Ends the history soon. What its seats know of their memory is not true any more.
     pub(crate) fn give_up(&self) {
@@ -321,7 +325,8 @@ impl<'m, P: Paging> World<'m, P> {
             if let Some(value) = once() {
                 return Got::Value(value);
             }
-            let outcome = self.mm.fault(id, Va::new(va), access);
+            let fault = || self.mm.fault(id, Va::new(va), access);
+            let outcome = self.mm.machine().during(Task::Fault, fault);
             if let Outcome::Refused(_)
             | Outcome::Userfault(_)
             | Outcome::NoHugePage(_)
@@ -370,6 +375,14 @@ impl<'m, P: Paging> World<'m, P> {
                 _ => None,
             })
         })?
+    }
+
+    /// Recounts between two phases; nobody is at work. What chance draws is long; what somebody else draws is short, and recounted when it
+    /// has ended.
+    pub(crate) fn audit_between(&self, spaces: &[SpaceId]) {
+        if self.draws.is_empty() {
+            self.audit(spaces);
+        }
     }
 
     /// Recounts; nobody is at work.

@@ -9,8 +9,8 @@
 //!
 //! **Locking**: `state` is a leaf lock.
 //!
-//! **Not here**: switches between contract calls. A race on memory that only the manager sees is found
-//! by an interleaving checker or by free mode under a sanitizer, not here.
+//! **Not here**: switches between contract calls, unless whoever knows of an access to memory that only the manager sees asks for one
+//! (`Sim::preempt`). Weak orders of such accesses are found by an interleaving checker or by free mode under a sanitizer.
 
 use crate::lanes;
 use crate::rng::Rng;
@@ -111,6 +111,14 @@ impl Baton {
     pub(crate) fn step(&self, slot: Cpu) {
         let mut state = self.state.lock();
         state.spins = 0;
+        if state.rng.once_in(self.switch_once_in) {
+            self.switch(&mut state, slot);
+        }
+    }
+
+    /// Between two contract calls: perhaps somebody else goes on. It is nothing that ends a wait.
+    pub(crate) fn preempt(&self, slot: Cpu) {
+        let mut state = self.state.lock();
         if state.rng.once_in(self.switch_once_in) {
             self.switch(&mut state, slot);
         }

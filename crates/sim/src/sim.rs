@@ -178,6 +178,13 @@ impl Sim {
         }
     }
 
+    /// Between two contract calls, in a seeded run: chance may let others run. For who knows of accesses that the machine does not see.
+    pub fn preempt(&self) {
+        if let (Some(baton), Some(slot)) = (&self.baton, current::slot(self.id)) {
+            baton.preempt(slot);
+        }
+    }
+
     /// The CPU spins or breathes: interrupts arrive and somebody else goes on.
     pub(crate) fn let_others(&self, cpu: Cpu, state: &CpuState) {
         if state.waiting.load(Ordering::Acquire) > 0 {
