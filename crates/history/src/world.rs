@@ -36,9 +36,10 @@ const ADDED_AT: Frame = Frame::new(4 << 15);
 /// Memory of the machine. It lies in one section of descriptors, which is there before the history begins, so
 /// that the books balance exactly.
 pub(crate) const MEMORY: Bytes = Bytes::new(120 << 20);
-/// As much as a short history needs, without a pool of huge pages and with one: an audit looks at every frame.
-const LITTLE: Bytes = Bytes::new(16 << 20);
-const MORE: Bytes = Bytes::new(48 << 20);
+/// As much as a short history needs, without huge pages and with them: an audit looks at every frame. Less is too little for kernel
+/// ranges: a request of theirs that fails gives back all that it took, so that nobody can tell afterwards that there was too little.
+const LITTLE: Bytes = Bytes::new(32 << 20);
+const MORE: Bytes = Bytes::new(64 << 20);
 
 /// The memory of a history whose draws come from outside: there are many, and they are short.
 pub(crate) fn memory_of_drawn(style: Style) -> Bytes {
