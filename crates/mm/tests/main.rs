@@ -21,6 +21,7 @@ mod memory;
 mod pairs;
 mod pool;
 mod races;
+mod rare;
 mod rmap_model;
 mod split;
 mod stale_rights;

@@ -356,6 +356,43 @@ mod tests {
         assert!(lines_of(&mut [1u8; 3]).is_empty());
     }
 
+    /// Z1, in the instructions, for the CPU on which a test runs may keep an order that others do not, and lack half of them: each
+    /// loop whose stores go past the cache ends with SFENCE, and no other one does.
+    #[test]
+    fn whatever_goes_past_the_cache_ends_with_a_fence() {
+        /// The end of a loop: `add rax, 64`, `cmp rax, end`, and a short `jb` back to its first line.
+        const ADD: [u8; 4] = [0x48, 0x83, 0xc0, 0x40];
+        const SFENCE: [u8; 3] = [0x0f, 0xae, 0xf8];
+        const REACH: usize = 4096;
+        let (movnti, movntps, clzero) = ([0x0f, 0xc3], [0x0f, 0x2b], [0x0f, 0x01, 0xfc]);
+        let run: unsafe fn(Clear, NonNull<u8>, u64) = Clear::run;
+        let byte = |at: usize| {
+            // SAFETY: instructions can be read, and the search ends with the last loop of the function.
+            unsafe { (run as *const u8).add(at).read() }
+        };
+        let bytes = |at: usize, count: usize| (at..at + count).map(byte).collect::<Vec<_>>();
+        let (mut past, mut through, mut at) = (0, 0, 0);
+        while past + through < 8 {
+            assert!(at < REACH, "{past} loops past the cache and {through} through it");
+            let is_end = bytes(at, 4) == ADD && byte(at + 5) == 0x39 && byte(at + 7) == 0x72;
+            at += 1;
+            if !is_end {
+                continue;
+            }
+            let behind = at - 1 + 9;
+            let lines = bytes(behind - (256 - usize::from(byte(behind - 1))), 256);
+            let lines = &lines[..256 - usize::from(byte(behind - 1)) - 9];
+            let has = |code: &[u8]| lines.windows(code.len()).any(|some| some == code);
+            // VMOVNTPS: the same opcode behind a prefix of 2 bytes or of 4.
+            let vector = [[0xc5, 0xfc, 0x2b], [0x7c, 0x48, 0x2b]].iter().any(|code| has(code));
+            let is_past = has(&movnti) || has(&movntps) || has(&clzero) || vector;
+            assert_eq!(bytes(behind, 3) == SFENCE, is_past, "{lines:x?}");
+            past += usize::from(is_past);
+            through += usize::from(!is_past);
+        }
+        assert_eq!((past, through), (5, 3));
+    }
+
     /// TR-Z5: stores past the cache are weakly ordered. Another CPU that sees what was stored after a clear sees its zeros,
     /// the last ones included.
     #[test]

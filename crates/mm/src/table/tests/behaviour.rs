@@ -269,6 +269,65 @@ fn contiguous_pages_are_grouped_where_the_format_can() {
     grouped::<X86>(Level::BASE, 64 << 10, 0);
 }
 
+/// Walkers note an access of a group in whichever of its words they please. Whoever ends the group finds what stands in any.
+#[test]
+fn what_is_noted_in_any_words_of_a_group_is_noted_of_the_group() {
+    const GROUP: u64 = 64 << 10;
+    type Noted = [(u64, Attrs)];
+    let at = |word: u64| Va::new(GROUP + word * 4096);
+    let span = range(GROUP, 2 * GROUP);
+    fn begin<'b, P: Paging>(board: &'b Board, noted: &Noted) -> Tables<'b, Board, P> {
+        let tables = board.tables::<P>(Half::User);
+        map_all(&tables, board, range(GROUP, 2 * GROUP), 64, USER_RW, Level::BASE);
+        for (word, more) in noted {
+            let found = tables.walk(Va::new(GROUP + word * 4096));
+            let Entry::Leaf { pa, attrs } = found.entry else { panic!() };
+            assert!(attrs.has(Attrs::GROUPED));
+            board.walker_changes(found.at, found.word, P::leaf(pa, Level::BASE, attrs | *more));
+        }
+        tables
+    }
+    let ends = |noted: &Noted, expect: Attrs| {
+        fn all<P: Paging>(noted: &Noted, expect: Attrs, at: Va, span: VaRange) {
+            let board = || Board::new(64, Replace::InPlace);
+            let what = |attrs| What::Mapped { pa: Pa::new(64 * 4096), attrs };
+            let (group, level) = (USER_RW | Attrs::GROUPED | expect, Level::BASE);
+            let whole = Run { va: span.start(), level, count: 16, what: what(group) };
+            let are_single = |tables: &Tables<'_, Board, P>| {
+                let leaf = |n: u64| Entry::Leaf { pa: Pa::new(n * 4096), attrs: USER_RW | expect };
+                assert!(tables.leaves(span).map(|found| found.entry).eq((64..80).map(leaf)));
+            };
+            let first = board();
+            let tables = begin::<P>(&first, noted);
+            assert_eq!(tables.split(at, level, &mut Spare::new()), Ok(whole), "{}", P::NAME);
+            are_single(&tables);
+
+            let second = board();
+            let tables = begin::<P>(&second, noted);
+            assert_eq!(tables.split_begin(at, level), Ok(whole), "{}", P::NAME);
+            assert!(tables.split_finish(at, level, &mut Spare::new()).is_ok());
+            are_single(&tables);
+
+            let third = board();
+            let mut harvest = Harvest::new();
+            let tables = begin::<P>(&third, noted);
+            let _ = tables.unmap(span, Prune::Keep, &mut harvest).unwrap();
+            let touched = harvest.runs().fold(Attrs::NONE, |all, run| match run.what {
+                What::Mapped { attrs, .. } => all | attrs.and(Attrs::TOUCHED),
+                What::Soft(soft) => panic!("{soft:?}"),
+            });
+            assert_eq!(touched, expect, "{}", P::NAME);
+        }
+        all::<Aarch64>(noted, expect, at(7), span);
+        all::<Sv39>(noted, expect, at(7), span);
+    };
+    let (accessed, dirty) = (Attrs::ACCESSED, Attrs::DIRTY);
+    ends(&[], Attrs::NONE);
+    ends(&[(9, accessed)], accessed);
+    ends(&[(15, accessed), (3, Attrs::TOUCHED)], Attrs::TOUCHED);
+    ends(&[(2, accessed), (15, dirty)], Attrs::TOUCHED);
+}
+
 #[test]
 fn a_user_root_repeats_the_kernel_half_without_its_locks() {
     let board = Board::new(64, Replace::InPlace);

@@ -1,0 +1,601 @@
+//! What programs seldom do and nothing else here did: stacks that grow, switches over a fork, advice taken back, a freeze that a
+//! pin refuses, and other things of which each had code and no test that failed without it.
+#![allow(unsafe_code)]
+
+use crate::common::beside::Beside;
+use crate::common::meddler::Meddler;
+use crate::common::recorder::Step;
+use crate::common::*;
+use foliant::compact::CollapseError;
+use foliant::fault::{Orders, ProcessSwitch, Refusal};
+use foliant::frame::Flag;
+use foliant::manager::{CollapseLimits, Poisoned};
+use foliant::memmap::{Batch, Birth, Folded, Refused, Released};
+use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId};
+use foliant::split::{Pieces, Shrink, Shrunk, SplitError, SplitInto, ZeroPieces};
+use foliant::table::{Aarch64, Attrs, Entry, Found, Paging, X86_64};
+use foliant::{Access, Event, Manager, Outcome, Policy, SizeEvent};
+use foliant_machine::{Invalidation, Item, Machine, PhysMem, Reach, Tables};
+use foliant_sim::{Clearing, Config, Format, Sim, X86Levels};
+use foliant_units::{Bytes, Frame, Level, Nanos, Order, Pages, Va, VaRange};
+
+const PAGE: u64 = 4096;
+const MEGA: u64 = 2 * MB;
+
+fn order(n: u8) -> Order {
+    Order::new(n).unwrap()
+}
+fn only(n: u8) -> Policy {
+    Policy::always(Orders::of(order(n)))
+}
+fn page(nth: u64) -> VaRange {
+    range(BASE + nth * PAGE, PAGE)
+}
+fn head(mm: &Mm<'_, impl Machine>, id: SpaceId, va: u64) -> Frame {
+    let frame = mm.frame_at(id, Va::new(va)).unwrap();
+    mm.identity(frame).head(frame)
+}
+/// A space of pages, each with a word of its own, that runs here.
+fn filled(sim: &Sim, mm: &Mm<'_, impl Machine>, bytes: u64, pages: u64) -> SpaceId {
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(mm, id, BASE, bytes);
+    for nth in 0..pages {
+        store(sim, mm, id, BASE + nth * PAGE, 1000 + nth);
+    }
+    id
+}
+fn check(sim: &Sim, mm: &Mm<'_, impl Machine>, id: SpaceId, pages: u64) {
+    for nth in 0..pages {
+        assert_eq!(load(sim, mm, id, BASE + nth * PAGE), 1000 + nth, "page {nth}");
+    }
+}
+
+// Stacks.
+
+const GAP: u64 = 256 * PAGE;
+const REACH: u64 = 1 << 30;
+
+fn map_at(mm: &Mm<'_>, id: SpaceId, start: u64, flags: Flags) -> VaRange {
+    let place = Place::NoReplace(Va::new(start));
+    mm.map(id, &MapRequest { place, bytes: Bytes::new(16 * PAGE), flags, tag: 0 }).unwrap()
+}
+
+#[test]
+fn a_stack_grows_to_the_page_that_is_touched() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    let stack = map_at(&mm, id, BASE + REACH, Flags::READ_WRITE.with(Flags::GROWS_DOWN));
+    let lowest = stack.end().get() - REACH;
+    for (va, grows) in [
+        (stack.start().get() - 1, true),
+        (stack.start().get() - 40 * PAGE + 8, true),
+        (lowest, true),
+        (lowest - 1, false),
+    ] {
+        let before = mm.area(id, stack.start()).unwrap();
+        let outcome = mm.fault(id, Va::new(va), Access::Write);
+        let after = mm.area(id, stack.start()).unwrap();
+        assert_eq!(after.range.end(), stack.end());
+        match grows {
+            true => {
+                assert_eq!(outcome, Outcome::Mapped(Order::BASE), "{va:#x}");
+                assert_eq!(after.range.start().get(), va / PAGE * PAGE, "one area, to that page");
+                assert_eq!((after.flags, after.tag), (before.flags, before.tag));
+            }
+            false => {
+                let page = Va::new(va / PAGE * PAGE);
+                assert_eq!(outcome, Outcome::Refused(Refusal::NoArea(page)));
+                assert_eq!(after, before);
+            }
+        }
+    }
+    finish(&sim, &mm, &[id]);
+}
+
+#[test]
+fn a_stack_keeps_a_gap_of_256_pages() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    let below = map_at(&mm, id, BASE, Flags::READ_WRITE);
+    let stack = map_at(&mm, id, BASE + 8 * MB, Flags::READ_WRITE.with(Flags::GROWS_DOWN));
+    let start = || mm.area(id, stack.start()).unwrap().range.start();
+    let nearest = below.end().add(GAP);
+    let nearer = Va::new(nearest.get() - PAGE);
+    let no_area = |va| Outcome::Refused(Refusal::NoArea(va));
+    assert_eq!(mm.fault(id, nearer, Access::Write), no_area(nearer));
+    assert_eq!(start(), stack.start());
+    assert_eq!(mm.fault(id, nearest, Access::Write), Outcome::Mapped(Order::BASE));
+    assert_eq!(start(), nearest);
+    assert_eq!(mm.fault(id, nearer, Access::Write), no_area(nearer));
+    assert_eq!(start(), nearest);
+    // What does not grow downwards is not extended, however much room there is.
+    let room = Va::new(below.start().get() - PAGE);
+    assert_eq!(mm.fault(id, room, Access::Write), no_area(room));
+    mm.unmap(id, below).unwrap();
+    assert_eq!(mm.fault(id, nearer, Access::Write), Outcome::Mapped(Order::BASE));
+    assert_eq!(start(), nearer);
+    finish(&sim, &mm, &[id]);
+}
+
+// The switch of one process.
+
+#[test]
+fn the_switch_of_a_process_goes_to_its_children_and_to_nobody_else() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, only(4));
+    let parent = mm.create(None).unwrap();
+    area(&mm, parent, BASE, MB);
+    // A folio of its own each time: the range of the last one is not empty any more.
+    let at = |nth: u64| Va::new(BASE + nth * 16 * PAGE);
+    let order_of = |id, nth| match mm.fault(id, at(nth), Access::Write) {
+        Outcome::Mapped(order) => order.get(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(order_of(parent, 0), 4);
+    mm.set_process_switch(parent, ProcessSwitch::Off).unwrap();
+    assert_eq!(order_of(parent, 1), 0);
+    let child = mm.fork(parent).unwrap();
+    assert_eq!((order_of(child, 2), order_of(parent, 2)), (0, 0));
+    let limits = CollapseLimits::NONE;
+    assert_eq!(
+        mm.collapse(child, Va::new(BASE), limits),
+        Err(CollapseError::Unsuitable(Va::new(BASE)))
+    );
+    mm.set_process_switch(child, ProcessSwitch::On).unwrap();
+    assert_eq!((order_of(child, 3), order_of(parent, 3)), (4, 0));
+    let grandchild = mm.fork(child).unwrap();
+    assert_eq!((order_of(grandchild, 4), order_of(parent, 4)), (4, 0));
+    mm.set_process_switch(parent, ProcessSwitch::On).unwrap();
+    mm.set_process_switch(grandchild, ProcessSwitch::Off).unwrap();
+    assert_eq!((order_of(parent, 5), order_of(child, 5), order_of(grandchild, 5)), (4, 4, 0));
+    finish(&sim, &mm, &[parent, child, grandchild]);
+}
+
+// Advice that takes back advice.
+
+#[test]
+fn the_later_advice_on_folio_sizes_counts() {
+    let sim = sim(1, 32);
+    let policy = Policy { madvise: Orders::of(order(4)), ..only(2) };
+    let mm = manager(&sim, policy);
+    let id = mm.create(None).unwrap();
+    let whole = area(&mm, id, BASE, MB);
+    let wishes = Flags::HUGEPAGE.with(Flags::NOHUGEPAGE);
+    let steps = [
+        (None, Flags::NONE, 2),
+        (Some(Advice::HugePage), Flags::HUGEPAGE, 4),
+        (Some(Advice::NoHugePage), Flags::NOHUGEPAGE, 0),
+        (Some(Advice::HugePage), Flags::HUGEPAGE, 4),
+    ];
+    for (nth, (advice, wish, expected)) in (0..).zip(steps) {
+        if let Some(advice) = advice {
+            mm.advise(id, whole, advice).unwrap();
+        }
+        let now = mm.area(id, whole.start()).unwrap();
+        assert_eq!((now.flags.and(wishes), now.range), (wish, whole), "{advice:?}");
+        let outcome = mm.fault(id, Va::new(BASE + nth * 16 * PAGE), Access::Write);
+        assert_eq!(outcome, Outcome::Mapped(order(expected)), "{advice:?}");
+    }
+    finish(&sim, &mm, &[id]);
+}
+
+#[test]
+fn pages_that_were_handed_to_the_program_are_the_managers_again() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    let whole = area(&mm, id, BASE, 16 * PAGE);
+    let part = range(BASE + 4 * PAGE, 4 * PAGE);
+    mm.advise(id, part, Advice::UserfaultArm).unwrap();
+    assert_eq!(mm.area(id, part.start()).unwrap().range, part);
+    assert_eq!(mm.fault(id, part.start(), Access::Write), Outcome::Userfault(part.start()));
+    mm.advise(id, part, Advice::UserfaultDisarm).unwrap();
+    let now = mm.area(id, part.start()).unwrap();
+    assert_eq!((now.range, now.flags), (whole, Flags::READ_WRITE), "one area as before");
+    assert_eq!(mm.fault(id, part.start(), Access::Write), Outcome::Mapped(Order::BASE));
+    finish(&sim, &mm, &[id]);
+}
+
+/// Some guards of a row, which lies in two tables, are taken out: those pages are empty, the other guards stay, and so does a
+/// page between them that has none.
+#[test]
+fn guards_go_where_they_are_taken_out_and_nowhere_else() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let start = BASE + MEGA - 8 * PAGE;
+    let at = |nth: u64| range(start + nth * PAGE, PAGE);
+    area(&mm, id, start, 16 * PAGE);
+    mm.advise(id, range(start, 16 * PAGE), Advice::GuardInstall).unwrap();
+    mm.advise(id, at(7), Advice::GuardRemove).unwrap();
+    store(&sim, &mm, id, at(7).start().get(), 77);
+    mm.advise(id, range(start + 5 * PAGE, 6 * PAGE), Advice::GuardRemove).unwrap();
+    for nth in 0..16 {
+        let va = at(nth).start();
+        let expected = match nth {
+            7 => Outcome::Spurious,
+            5..11 => Outcome::Mapped(Order::BASE),
+            _ => Outcome::Refused(Refusal::Guard(va)),
+        };
+        assert_eq!(mm.fault(id, va, Access::Write), expected, "page {nth}");
+    }
+    assert_eq!(load(&sim, &mm, id, at(7).start().get()), 77);
+    finish(&sim, &mm, &[id]);
+}
+
+// A freeze that is refused.
+
+/// Runs `act` when the `nth` request from now on, counted from 0, is about to be made.
+fn at_request(machine: &'static Meddler, nth: u64, act: impl FnOnce() + Send + 'static) {
+    machine.before_asking(move || match nth {
+        0 => act(),
+        _ => at_request(machine, nth - 1, act),
+    });
+}
+/// A meddled machine on which CPU 1 runs the space as well.
+fn shared(
+    policy: Policy,
+    pages: u64,
+) -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId) {
+    let (machine, mm) = meddled(2, 64, policy);
+    let id = filled(&machine.sim, mm, 4 * MB, pages);
+    machine.sim.on(cpu(1), || {
+        mm.online();
+        mm.switch(Some(id)).unwrap();
+        check(&machine.sim, mm, id, pages);
+    });
+    (machine, mm, id)
+}
+
+#[test]
+fn a_split_that_a_pin_refuses_is_done_when_it_is_let_go() {
+    let (machine, mm, id) = shared(only(4), 16);
+    let head = head(mm, id, BASE);
+    let pin: &'static std::sync::Mutex<_> = Box::leak(Box::new(std::sync::Mutex::new(None)));
+    at_request(machine, 0, move || *pin.lock().unwrap() = mm.reference(head));
+    let split = || mm.split(id, Va::new(BASE), SplitInto::BASE);
+    assert_eq!(split(), Err(SplitError::Pinned(head)));
+    assert!(pin.lock().unwrap().is_some());
+    let identity = mm.identity(head);
+    assert_eq!((identity.order(), identity.has(Flag::Locked)), (order(4), false));
+    assert_eq!(split(), Err(SplitError::Pinned(head)), "while it is held");
+    check(&machine.sim, mm, id, 16);
+    pin.lock().unwrap().take();
+    let pieces = Pieces { order: order(4), folios: 16, unmapped: 0, zero: 0 };
+    assert_eq!(split(), Ok(pieces));
+    check(&machine.sim, mm, id, 16);
+    finish(&machine.sim, mm, &[id]);
+}
+
+/// Pages of a collapse are frozen one by one. A pin of one in the middle stops it; those before it are what they were, and can be
+/// moved, collapsed and split.
+#[test]
+fn a_collapse_that_a_pin_refuses_leaves_no_page_frozen() {
+    const PINNED: u64 = 300;
+    let collapse = |mm: &Mm<'_, Meddler>, id| mm.collapse(id, Va::new(BASE), CollapseLimits::NONE);
+    let (_, mm, id) = shared(Policy::BASE_ONLY, 512);
+    let before = mm.total(Event::Shootdown);
+    collapse(mm, id).unwrap();
+    let requests = mm.total(Event::Shootdown) - before;
+
+    // All pages are in their places when the last request but that of the merge is made, but for those of the last convoy.
+    let (machine, mm, id) = shared(Policy::BASE_ONLY, 512);
+    let pin: &'static std::sync::Mutex<_> = Box::leak(Box::new(std::sync::Mutex::new(None)));
+    at_request(machine, requests - 2, move || {
+        let frame = mm.frame_at(id, page(PINNED).start()).unwrap();
+        *pin.lock().unwrap() = mm.reference(frame);
+    });
+    assert_eq!(collapse(mm, id), Err(CollapseError::Changed(Va::new(BASE))));
+    let first = mm.frame_at(id, Va::new(BASE)).unwrap();
+    let pinned = pin.lock().unwrap().take().expect("it was pinned on the way");
+    assert_eq!(pinned.head(), first.add(Pages::new(PINNED)), "in its place");
+    mm.audit(&[id]).unwrap();
+    for nth in 0..512 {
+        let frame = mm.frame_at(id, page(nth).start()).unwrap();
+        let identity = mm.identity(frame);
+        assert_eq!((identity.order(), identity.has(Flag::Locked)), (Order::BASE, false));
+        let moved = mm.relocate(frame);
+        assert_eq!(moved.is_ok(), nth != PINNED, "page {nth}: {moved:?}");
+    }
+    check(&machine.sim, mm, id, 512);
+    drop(pinned);
+    collapse(mm, id).unwrap();
+    let pieces = Pieces { order: order(9), folios: 32, unmapped: 0, zero: 0 };
+    let into = SplitInto { order: order(4), zeros: ZeroPieces::Keep };
+    assert_eq!(mm.split(id, Va::new(BASE), into), Ok(pieces));
+    check(&machine.sim, mm, id, 512);
+    finish(&machine.sim, mm, &[id]);
+}
+
+// Folios that wait to be split.
+
+#[test]
+fn a_folio_that_pages_collapsed_into_waits_to_be_looked_at() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = filled(&sim, &mm, 4 * MB, 3);
+    assert_eq!(mm.deferred(), 0);
+    mm.collapse(id, Va::new(BASE), CollapseLimits::NONE).unwrap();
+    assert_eq!(mm.deferred(), 1);
+    mm.audit(&[id]).unwrap();
+    let how = Shrink { folios: 10, zeros_max: Some(Pages::new(400)) };
+    assert_eq!(mm.shrink_deferred(how), Shrunk { seen: 1, split: 1, failed: 0, pages: 509 });
+    assert_eq!((mm.deferred(), mm.pages(id).unwrap().get()), (0, 3));
+    check(&sim, &mm, id, 3);
+    finish(&sim, &mm, &[id]);
+}
+
+#[test]
+fn a_folio_that_moves_goes_on_waiting() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, only(4));
+    let id = filled(&sim, &mm, 4 * MB, 16);
+    mm.unmap(id, page(15)).unwrap();
+    let partly = || mm.size_stats(order(4)).get(SizeEvent::NrAnonPartiallyMapped);
+    assert_eq!((mm.deferred(), partly()), (1, 1));
+    let old = head(&mm, id, BASE);
+    let new = mm.relocate(old).unwrap();
+    assert_ne!(new, old);
+    assert_eq!((mm.deferred(), partly()), (1, 1));
+    mm.audit(&[id]).unwrap();
+    let how = Shrink { folios: 10, zeros_max: None };
+    assert_eq!(mm.shrink_deferred(how), Shrunk { seen: 1, split: 1, failed: 0, pages: 1 });
+    assert_eq!((mm.deferred(), partly()), (0, 0));
+    check(&sim, &mm, id, 15);
+    // One that is whole waits for a look at its zeros, wherever it goes; a smaller one waits for nothing.
+    mm.unmap(id, range(BASE, 4 * MB)).unwrap();
+    for (n, waiting) in [(9, 1), (4, 0)] {
+        mm.set_policy(only(n));
+        area(&mm, id, BASE, 4 * MB);
+        store(&sim, &mm, id, BASE, 1000);
+        mm.relocate(head(&mm, id, BASE)).unwrap();
+        assert_eq!((mm.deferred(), partly()), (waiting, 0));
+        mm.audit(&[id]).unwrap();
+        mm.unmap(id, range(BASE, 4 * MB)).unwrap();
+        assert_eq!(mm.deferred(), 0);
+    }
+    finish(&sim, &mm, &[id]);
+}
+
+// Broken memory.
+
+/// A report that comes at any step of a fold, from a CPU that has the old frame of the head cached, is on the head afterwards.
+#[test]
+fn a_report_of_broken_memory_beside_a_fold_is_not_lost() {
+    for nth in 1.. {
+        let machine: &'static Beside = Box::leak(Box::new(Beside::new(sim(2, 32))));
+        let mm: &'static Mm<'static, Beside> =
+            Box::leak(Box::new(machine.manager(Policy::BASE_ONLY)));
+        let memmap = mm.memmap();
+        let mut batch = Batch::new(&memmap);
+        let huge = memmap.claim(Order::MEGA, Birth::Dense).unwrap();
+        let head = huge.head();
+        batch.push(huge).unwrap();
+        machine.sim.on(cpu(1), || {
+            mm.online();
+            assert!(!mm.identity(head).has(Flag::Poisoned));
+        });
+        let mut answer = None;
+        let report = || answer = Some(mm.poison(head.add(Pages::new(300))));
+        let Some(folded) = machine.before_step(nth, report, || memmap.fold(&mut batch)) else {
+            assert!(nth > 20, "a fold of {nth} steps");
+            return;
+        };
+        assert_eq!(answer, Some(Poisoned::Held), "step {nth}");
+        let why = Some(Refused::Poisoned(head));
+        let refused = Folded { refused: 1, why, ..Folded::default() };
+        assert!([Folded { folded: 1, ..Folded::default() }, refused].contains(&folded));
+        for n in 0..2 {
+            let seen = machine.sim.on(cpu(n), || mm.identity(head));
+            assert!(seen.has(Flag::Poisoned), "lost at step {nth}");
+        }
+        let released = memmap.release(&mut batch);
+        assert_eq!(released, Released { refused: 1, why, ..Released::default() }, "step {nth}");
+        core::mem::forget(batch); // its page is out of use for good
+    }
+}
+
+// What was in memory before.
+
+/// A program gets every frame that there is, and finds nothing in any.
+fn all_of_memory_is_zero(sim: &Sim, mm: &Mm<'_>, id: SpaceId) {
+    let bytes = mm.memory().managed.bytes().get();
+    let start = BASE + (1 << 30);
+    let page = |nth| Va::new(start + nth * PAGE);
+    area(mm, id, start, bytes);
+    mm.switch(Some(id)).unwrap();
+    let got = |nth: &u64| mm.fault(id, page(*nth), Access::Write) != Outcome::OutOfMemory;
+    let got = (0..bytes / PAGE).take_while(got).count() as u64;
+    assert!(mm.memory().free.get() < 8, "{:?} are left", mm.memory().free);
+    for nth in 0..got {
+        for word in [0, 8, 2040, PAGE - 8] {
+            let value = sim.user_load(page(nth).add(word), 8).unwrap();
+            assert_eq!(value, 0, "word {word} of page {nth}");
+        }
+    }
+}
+
+/// Huge pages are had while all memory is known to be zero, written to, folded and unfolded, and given back; then a program gets
+/// every frame that there is, those that held descriptors included, and finds nothing in them.
+#[test]
+fn nothing_of_a_huge_page_or_of_its_descriptors_is_seen_by_the_next_owner() {
+    let mut config = Config::seeded(1, Bytes::new(32 * MB), 1);
+    config.clearing = Clearing::Real; // what is given up stays in memory
+    let sim = Sim::new(config).unwrap();
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.clear_ahead(Nanos(u64::MAX));
+    let memmap = mm.memmap();
+    let mut batch = Batch::new(&memmap);
+    for birth in [Birth::Folded, Birth::Dense] {
+        let huge = memmap.claim(Order::MEGA, birth).unwrap();
+        for frame in huge.frames().iter() {
+            // SAFETY: the page is ours.
+            unsafe { sim.store(frame.pa(), !0) };
+        }
+        batch.push(huge).unwrap();
+    }
+    assert_eq!(memmap.unfold(&mut batch).unfolded, 1);
+    assert_eq!(memmap.fold(&mut batch).folded, 2);
+    assert_eq!(memmap.release(&mut batch).refused, 0);
+    drop(batch);
+    let id = mm.create(None).unwrap();
+    all_of_memory_is_zero(&sim, &mm, id);
+    finish(&sim, &mm, &[id]);
+}
+
+/// A drop of more folios than one list dooms, which has 20 frames, two for each table: it is worked off three times, and its frames
+/// serve again. They are as clean as all others afterwards.
+#[test]
+fn the_frames_of_a_list_of_what_is_freed_serve_again() {
+    const TABLES: u64 = 30;
+    let sim = sim(2, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    area(&mm, id, BASE, TABLES * MEGA);
+    for n in 0..2 {
+        sim.on(cpu(n), || {
+            mm.online();
+            mm.switch(Some(id)).unwrap();
+        });
+    }
+    mm.advise(id, range(BASE, TABLES * MEGA), Advice::PopulateWrite).unwrap();
+    let there = mm.memory().free;
+    let before = mm.total(Event::Shootdown);
+    mm.advise(id, range(BASE, TABLES * MEGA), Advice::DontNeed).unwrap();
+    assert_eq!(mm.total(Event::Shootdown) - before, TABLES / 10);
+    assert_eq!((mm.pages(id).unwrap().get(), mm.anonymous().get()), (0, 0));
+    assert_eq!(mm.memory().free.get() - there.get(), TABLES * 512);
+    mm.audit(&[id]).unwrap();
+    all_of_memory_is_zero(&sim, &mm, id);
+    finish(&sim, &mm, &[id]);
+}
+
+// Flushes.
+
+/// A leaf and an empty table stand side by side and go in one unmap: two items, for what ends a leaf ends no pointer to a table.
+#[test]
+fn a_leaf_and_the_empty_table_behind_it_are_two_items() {
+    let (recorder, mm) = recorded(2, 64, only(9));
+    let sim = &recorder.sim;
+    let id = mm.create(None).unwrap();
+    // The second area keeps the table above.
+    let whole = area(mm, id, BASE, 2 * MEGA);
+    area(mm, id, BASE + 8 * MEGA, PAGE);
+    for n in 0..2 {
+        sim.on(cpu(n), || {
+            mm.online();
+            mm.switch(Some(id)).unwrap();
+        });
+    }
+    store(sim, mm, id, BASE, 1);
+    mm.set_policy(Policy::BASE_ONLY);
+    store(sim, mm, id, BASE + MEGA, 2);
+    sim.on(cpu(1), || {
+        assert_eq!(load(sim, mm, id, BASE), 1);
+        assert_eq!(load(sim, mm, id, BASE + MEGA), 2);
+    });
+    mm.advise(id, range(BASE + MEGA, MEGA), Advice::DontNeed).unwrap();
+    recorder.take();
+    mm.unmap(id, whole).unwrap();
+    let asked: Vec<Invalidation> = recorder
+        .take()
+        .into_iter()
+        .filter_map(|step| if let Step::Ask(what) = step { Some(*what) } else { None })
+        .collect();
+    let item = |start, tables| Item { range: range(start, MEGA), level: Level::MEGA, tables };
+    let items = [item(BASE, Tables::Kept), item(BASE + MEGA, Tables::Removed)];
+    assert_eq!(asked.len(), 1);
+    assert_eq!((asked[0].reach(), asked[0].items()), (Reach::Items, &items[..]));
+    finish(sim, mm, &[id]);
+}
+
+/// What the space's entry at `va` says, and where it is.
+fn found(mm: &Manager<'_, Sim, impl Paging>, id: SpaceId, va: u64) -> (Found, Attrs) {
+    let leaf = mm.with_leaves(id, range(va, PAGE), |mut leaves| leaves.next()).flatten();
+    let leaf = leaf.expect("something is mapped");
+    let Entry::Leaf { attrs, .. } = leaf.entry else { panic!("{leaf:?}") };
+    (leaf, attrs)
+}
+
+/// An entry that may be written, and has neither been, moves and is unmapped. Where a CPU may have it cached before its accessed
+/// bit is set, a store may be on its way: the copy counts as dirty, and the unmap asks that CPU.
+fn never_accessed<P: Paging>(format: Format, cached: bool) {
+    let sim = Sim::new(Config::seeded(2, Bytes::new(32 * MB), 1).with_format(format)).unwrap();
+    let memory = sim.config().memory.clone();
+    let mm: Manager<'_, Sim, P> = manager_on(&sim, &memory, only(2));
+    let id = mm.create(None).unwrap();
+    for n in 0..2 {
+        sim.on(cpu(n), || {
+            mm.online();
+            mm.switch(Some(id)).unwrap();
+        });
+    }
+    area(&mm, id, BASE, MB);
+    let fresh = || {
+        mm.advise(id, page(0), Advice::PopulateWrite).unwrap();
+        for nth in 0..4 {
+            let (leaf, attrs) = found(&mm, id, BASE + nth * PAGE);
+            let Entry::Leaf { pa, .. } = leaf.entry else { unreachable!() };
+            let clean = P::leaf(pa, leaf.level, attrs.without(Attrs::TOUCHED));
+            // SAFETY: the machine may clear these bits of an entry that nobody has cached.
+            unsafe { sim.store(leaf.at, clean) };
+        }
+    };
+    fresh();
+    mm.relocate(mm.frame_at(id, Va::new(BASE)).unwrap()).unwrap();
+    for nth in 0..4 {
+        let dirty = if cached { Attrs::DIRTY } else { Attrs::NONE };
+        let attrs = found(&mm, id, BASE + nth * PAGE).1;
+        assert_eq!(attrs.and(Attrs::TOUCHED), dirty, "{format:?}");
+    }
+    mm.unmap(id, range(BASE, MB)).unwrap();
+    area(&mm, id, BASE, MB);
+    fresh();
+    let before = mm.total(Event::Shootdown);
+    mm.unmap(id, range(BASE, 4 * PAGE)).unwrap();
+    assert_eq!(mm.total(Event::Shootdown) - before, u64::from(cached), "{format:?}");
+    finish(&sim, &mm, &[id]);
+}
+
+#[test]
+fn an_entry_without_its_accessed_bit_may_be_cached_where_the_machine_says_so() {
+    never_accessed::<X86_64<4>>(Format::X86_64(X86Levels::Four), false);
+    never_accessed::<Aarch64>(Format::Aarch64, true);
+}
+
+// Moves.
+
+/// Sixteen areas that were moved by distances of their own lie side by side and are moved as one, each by a new distance. There is
+/// room for 24, half of which are taken when the move begins: those that it has noted itself stay when room is made.
+#[test]
+fn a_move_notes_more_distances_than_fit_inline() {
+    const AREAS: u64 = 16;
+    let sim = sim(1, 32);
+    let mm = manager(&sim, only(2));
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 2 * MB);
+    let row = BASE + (1 << 30);
+    for nth in 0..AREAS {
+        let from = BASE + nth * 8 * PAGE;
+        store(&sim, &mm, id, from, 1000 + nth);
+        let to = Move::To(Va::new(row + nth * PAGE));
+        mm.remap(id, range(from, PAGE), Bytes::new(PAGE), to).unwrap();
+    }
+    let to = BASE + (2 << 30);
+    let moved = range(row, AREAS * PAGE);
+    mm.remap(id, moved, moved.bytes(), Move::To(Va::new(to))).unwrap();
+    mm.audit(&[id]).unwrap();
+    for nth in 0..AREAS {
+        let va = to + nth * PAGE;
+        // All of its entries are found, or this fails.
+        mm.relocate(mm.frame_at(id, Va::new(va)).unwrap()).unwrap();
+        assert_eq!(mm.split(id, Va::new(va), SplitInto::BASE).unwrap().folios, 4);
+        assert_eq!(load(&sim, &mm, id, va), 1000 + nth);
+    }
+    finish(&sim, &mm, &[id]);
+}
