@@ -599,3 +599,85 @@ fn a_move_notes_more_distances_than_fit_inline() {
     }
     finish(&sim, &mm, &[id]);
 }
+
+// Pieces.
+
+/// Who asks for a page at any step of the split of its folio gets the folio that has the page, and who reports the page as broken
+/// is never told that it is not in use: the pieces behind the first one come before it, for until then they look like tails of it.
+#[test]
+fn finding_new_a_page_of_a_folio_that_is_split_is_in_use_at_every_step() {
+    let (mut got, mut marked) = (0, 0);
+    for nth in 1.. {
+        for report in [false, true] {
+            let machine: &'static Beside = Box::leak(Box::new(Beside::new(sim(2, 32))));
+            let mm: &'static Mm<'static, Beside> = Box::leak(Box::new(machine.manager(only(2))));
+            machine.sim.on(cpu(1), || mm.online());
+            let id = filled(&machine.sim, mm, MB, 4);
+            let third = head(mm, id, BASE).add(Pages::new(3));
+            let (mut kept, mut answer) = (None, None);
+            let ask = || match report {
+                true => answer = Some(mm.poison(third)),
+                false => kept = mm.reference(third),
+            };
+            let split = || mm.split(id, Va::new(BASE), SplitInto::BASE);
+            let Some(done) = machine.before_step(nth, ask, split) else {
+                assert!(got > 5 && marked > 5, "beside a split: {got} references, {marked} marks");
+                return;
+            };
+            let now = mm.identity(third).head(third);
+            if report {
+                assert_eq!(answer, Some(Poisoned::Held), "step {nth}");
+                assert!(mm.identity(now).has(Flag::Poisoned), "step {nth}");
+                marked += u64::from(done.is_ok());
+            }
+            if let Some(reference) = kept {
+                assert_eq!(reference.head(), now, "step {nth}");
+                got += u64::from(done.is_ok());
+                machine.sim.on(cpu(1), || drop(reference));
+            }
+            check(&machine.sim, mm, id, 4);
+            mm.audit(&[id]).unwrap();
+        }
+    }
+}
+
+/// So it is with a page that becomes a part of a folio, from when the last pages of a collapse are frozen until the folio is there.
+#[test]
+fn finding_new_a_page_that_becomes_a_part_of_a_folio_is_in_use() {
+    const LAST: u64 = 60;
+    let (mut first, mut orders) = (None, Vec::new());
+    for nth in 0..LAST {
+        let machine: &'static Beside = Box::leak(Box::new(Beside::new(sim(2, 32))));
+        let mm: &'static Mm<'static, Beside> =
+            Box::leak(Box::new(machine.manager(Policy::BASE_ONLY)));
+        machine.sim.on(cpu(1), || mm.online());
+        let id = filled(&machine.sim, mm, 4 * MB, 512);
+        let collapse = || mm.collapse(id, Va::new(BASE), CollapseLimits::NONE);
+        let before = machine.steps();
+        let Some((first, fifth)) = first else {
+            // Equal machines take equal steps, and find equal frames.
+            collapse().unwrap();
+            let fifth = head(mm, id, BASE).add(Pages::new(5));
+            first = Some((machine.steps() - before - LAST, fifth));
+            continue;
+        };
+        let mut answer = None;
+        let report = || {
+            let order = mm.identity(fifth).order().get();
+            answer = Some((mm.poison(fifth), order));
+        };
+        let done = machine.before_step(first + nth, report, collapse);
+        assert_eq!(done, Some(Ok(())), "step {nth}");
+        let (marked, order) = answer.unwrap();
+        assert_eq!(marked, Poisoned::Held, "step {nth}");
+        assert!(mm.identity(mm.identity(fifth).head(fifth)).has(Flag::Poisoned), "step {nth}");
+        check(&machine.sim, mm, id, 512);
+        mm.audit(&[id]).unwrap();
+        orders.push(order);
+        if orders.ends_with(&[9; 6]) {
+            assert_eq!(orders[0], 0, "it begins with a page");
+            return;
+        }
+    }
+    panic!("it ends as a page: {orders:?}");
+}

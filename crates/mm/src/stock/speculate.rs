@@ -26,6 +26,8 @@
 //!   ended and another one begun, and a frame that is about to be given back still looks like a tail of what became
 //!   pieces. From the second look on the folio stays what it is. Nothing else of it is written before.
 //! - P3. Who marks a folio as broken keeps it meanwhile (holds::B4).
+//! - P4. That nobody keeps a folio does not say that it is not in use: it may be about to become pieces, or a part of a larger
+//!   one. Who reports broken memory is told so only of a frame that is in no folio, or that stays behind when the pieces are there.
 
 use super::{Block, Stock, Stretch};
 use crate::frame::{Flag, Identity, Kind, References, word_at};
@@ -163,8 +165,16 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                 true => Marked::Yes,
                 false => Marked::Later,
             },
-            Kind::Anon if old.has(Flag::Poisoned) => Marked::Yes, // and it is nobody's since
             Kind::Anon if old.has(Flag::Locked) => Marked::Later, // frozen: it is something else soon
+            // What the frame looked like a part of became pieces: it is one of them by now, or on its way back.
+            Kind::Anon if old.order() != identity.order() => match self.seen(frame) == identity {
+                true => Marked::No,
+                false => Marked::Later,
+            },
+            Kind::Anon if old.has(Flag::Poisoned) => Marked::Yes, // and it is nobody's since
+            Kind::Anon if self.counts(head) == References::NONE => Marked::No, // the last one dropped it
+            Kind::Anon => Marked::Later,                                       // kept again by now
+            Kind::Tail | Kind::HugeTail => Marked::Later, // a part of a larger one by now
             _ => Marked::No,
         }
     }
