@@ -605,7 +605,7 @@ fn a_move_notes_more_distances_than_fit_inline() {
 /// Who asks for a page at any step of the split of its folio gets the folio that has the page, and who reports the page as broken
 /// is never told that it is not in use: the pieces behind the first one come before it, for until then they look like tails of it.
 #[test]
-fn finding_new_a_page_of_a_folio_that_is_split_is_in_use_at_every_step() {
+fn finding_y_a_page_of_a_folio_that_is_split_is_in_use_at_every_step() {
     let (mut got, mut marked) = (0, 0);
     for nth in 1.. {
         for report in [false, true] {
@@ -643,7 +643,7 @@ fn finding_new_a_page_of_a_folio_that_is_split_is_in_use_at_every_step() {
 
 /// So it is with a page that becomes a part of a folio, from when the last pages of a collapse are frozen until the folio is there.
 #[test]
-fn finding_new_a_page_that_becomes_a_part_of_a_folio_is_in_use() {
+fn finding_y_a_page_that_becomes_a_part_of_a_folio_is_in_use() {
     const LAST: u64 = 60;
     let (mut first, mut orders) = (None, Vec::new());
     for nth in 0..LAST {
