@@ -111,12 +111,12 @@ pub(crate) fn config(
         config.rules.replace = Replace::BreakBeforeMake;
     }
     config.memory.extend(added());
-    config.turns = Turns::Stacks(standing);
+    config.turns = Turns::Stacks(counts_of_each);
     config
 }
 
 /// Each CPU counts its own steps.
-fn standing() -> Trade {
+fn counts_of_each() -> Trade {
     let mut counts = Counts::default();
     Box::new(move || steps::trade(&mut counts))
 }

@@ -52,11 +52,10 @@ impl Row {
         }
     }
 
-    fn rate(&self) -> String {
-        match self.tried - self.equivalent {
-            0 => "-".into(),
-            all => format!("{:.1} %", self.killed as f64 * 100.0 / all as f64),
-        }
+    /// How many of a hundred were noticed, of those that are mistakes.
+    fn rate(&self) -> Option<f64> {
+        let all = self.tried - self.equivalent;
+        (all > 0).then(|| self.killed as f64 * 100.0 / all as f64)
     }
 }
 
@@ -66,14 +65,30 @@ impl Report {
         self.verdicts.iter().filter(|verdict| matches!(verdict.fate, Fate::Survived { .. }))
     }
 
-    /// The table.
-    pub fn table(&self) -> String {
-        let mut rows = BTreeMap::<&str, Row>::new();
-        let mut all = Row::default();
+    fn by_room(&self) -> (BTreeMap<&str, Row>, Row) {
+        let (mut rooms, mut all) = (BTreeMap::<&str, Row>::new(), Row::default());
         for verdict in &self.verdicts {
-            rows.entry(&verdict.mutant.room).or_default().add(verdict);
+            rooms.entry(&verdict.mutant.room).or_default().add(verdict);
             all.add(verdict);
         }
+        (rooms, all)
+    }
+
+    /// Where less than `of_all`, or of a room less than `of_room`, of a hundred was noticed.
+    pub fn too_few(&self, of_all: f64, of_room: f64) -> Vec<String> {
+        let (rooms, all) = self.by_room();
+        let rooms = rooms.iter().map(|(room, row)| (*room, row, of_room));
+        let rows = std::iter::once(("all rooms", &all, of_all)).chain(rooms);
+        rows.filter_map(|(name, row, least)| {
+            let rate = row.rate().filter(|rate| *rate < least)?;
+            Some(format!("{rate:.1} % were noticed of {name}, and not {least} %"))
+        })
+        .collect()
+    }
+
+    /// The table.
+    pub fn table(&self) -> String {
+        let (rows, all) = self.by_room();
         let programs: BTreeSet<&String> = all.by.keys().collect();
         let mut heads = vec!["room".to_owned(), "viable".into(), "tried".into()];
         heads.extend(programs.iter().map(|name| format!("by {name}")));
@@ -92,7 +107,7 @@ impl Report {
                 [row.killed, row.ran_away, row.equivalent, row.survived, row.unreached]
                     .map(|n| n.to_string()),
             );
-            cells.push(row.rate());
+            cells.push(row.rate().map_or("-".into(), |rate| format!("{rate:.1} %")));
             cells.push(format!("{:.1}", row.seconds / row.tried.max(1) as f64));
             cells
         };

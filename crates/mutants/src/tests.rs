@@ -4,7 +4,10 @@ use crate::choice::{Shard, is_changed, lines, sample};
 use crate::find::{Pairs, find, pairs};
 use crate::known;
 use crate::mutant::{Edit, Kind, Mutant};
+use crate::report::Report;
+use crate::verdict::{Fate, Verdict};
 use crate::weave::weave;
+use std::collections::BTreeMap;
 
 fn mutants(text: &str) -> Vec<Mutant> {
     let tree = syn::parse_file(text).expect("it is Rust");
@@ -190,4 +193,28 @@ fn lines_of_a_diff_say_which_mutants_are_asked() {
     let asked = mutants(text).into_iter().filter(|mutant| is_changed(mutant, &changed));
     let lines: Vec<usize> = asked.map(|mutant| mutant.line).collect();
     assert_eq!(lines, [1, 2, 2], "the body, the call and its number");
+}
+
+#[test]
+fn a_room_in_which_too_little_is_noticed_is_named() {
+    let mutant = mutants("fn f() { g(1) }").remove(0);
+    let verdict = |room: &str, fate: Fate| Verdict {
+        mutant: Mutant { room: room.into(), ..mutant.clone() },
+        fate,
+        seconds: 1.0,
+    };
+    let killed = Fate::Killed { program: "p".into(), test: "t".into(), ran_away: false };
+    let mut verdicts = vec![verdict("zero", killed.clone()); 19];
+    verdicts.push(verdict("zero", Fate::Survived { tests: Vec::new() }));
+    verdicts.push(verdict("vmap", Fate::Equivalent { why: "w".into() }));
+    let report =
+        |verdicts: &[Verdict]| Report { viable: BTreeMap::new(), verdicts: verdicts.to_vec() };
+    assert_eq!(report(&verdicts).too_few(95.0, 90.0), Vec::<String>::new(), "19 of 20 is 95");
+    verdicts.extend(vec![verdict("flush", killed); 8]);
+    verdicts.push(verdict("flush", Fate::Survived { tests: Vec::new() }));
+    let named = [
+        "93.1 % were noticed of all rooms, and not 95 %",
+        "88.9 % were noticed of flush, and not 90 %",
+    ];
+    assert_eq!(report(&verdicts).too_few(95.0, 90.0), named);
 }
