@@ -83,7 +83,7 @@ fn a_history_is_told_and_its_replay_line_gives_it_again() {
     // Nothing is planted: clean. The plant has no time to strike: a verdict of its own.
     let (code, clean, _) = told("sim --seed 7 --cpus 2 --steps 60");
     assert_eq!((code, clean.contains("clean: ")), (Some(0), true), "{clean}");
-    let (code, _, why) = told("sim --seed 7 --plant tables-kept --cpus 1 --steps 1");
+    let (code, _, why) = told("sim --seed 7 --plant late-copy --cpus 1 --steps 1");
     assert_eq!((code, why.contains("another seed")), (Some(1), true), "{why}");
     for plant in foliant_history::plants() {
         let list = told("sim --plants").1;

@@ -212,7 +212,7 @@ const READ: u64 = 1;
 const WRITE: u64 = 2;
 
 fn bits(flags: Flags) -> u64 {
-    READ * u64::from(flags.has(Flags::READ)) | WRITE * u64::from(flags.has(Flags::WRITE))
+    (READ * u64::from(flags.has(Flags::READ))) | (WRITE * u64::from(flags.has(Flags::WRITE)))
 }
 
 impl Rights {

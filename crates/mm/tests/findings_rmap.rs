@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use foliant::fault::Orders;
 use foliant::manager::CollapseLimits;
 use foliant::space::{Advice, Flags, Move, SpaceId};
-use foliant::split::{Shrink, SplitError, SplitInto};
+use foliant::split::{RelocateError, Shrink, SplitError, SplitInto};
 use foliant::{Access, FlushGrain, Policy};
 use foliant_machine::{Around, Cpus, Kept, PhysMem, Replace, Root, Tlb};
 use foliant_sim::{Config, Sim};
@@ -425,7 +425,9 @@ fn finding_v_a_member_ends_while_entries_behind_it_are_put_back() {
             assert!(step > 30, "{step}");
             return;
         };
-        assert!(moved.is_ok(), "at step {step}: {moved:?}");
+        // The end goes on beside the move, as fast as the host lets it: a walk may miss entries, and the folio stays (T2).
+        let stays = Err(RelocateError::Stays(SplitError::Changed(frame)));
+        assert!(moved.is_ok() || moved == stays, "at step {step}: {moved:?}");
         mm.switch(Some(last)).unwrap();
         assert_eq!(load(&machine.sim, &mm, last, BASE), 7);
         finish(&machine.sim, &mm, &[root, uncle, heir, last]);

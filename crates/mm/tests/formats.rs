@@ -97,7 +97,8 @@ fn fetches<P: Paging>(format: Format, users: Flags, kernels: Rights) -> [[bool; 
 #[test]
 fn programs_and_the_kernel_fetch_instructions_from_what_is_theirs() {
     let none = [false, false];
-    let fetches: [fn(Flags, Rights) -> [[bool; 2]; 2]; 3] = [
+    type Fetches = fn(Flags, Rights) -> [[bool; 2]; 2];
+    let fetches: [Fetches; 3] = [
         |users, kernels| fetches::<X86_64<4>>(Format::X86_64(X86Levels::Four), users, kernels),
         |users, kernels| fetches::<Aarch64>(Format::Aarch64, users, kernels),
         |users, kernels| fetches::<Riscv64<4>>(Format::Riscv64(RiscvMode::Sv48), users, kernels),

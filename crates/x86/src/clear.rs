@@ -367,8 +367,9 @@ mod tests {
         let (movnti, movntps, clzero) = ([0x0f, 0xc3], [0x0f, 0x2b], [0x0f, 0x01, 0xfc]);
         let run: unsafe fn(Clear, NonNull<u8>, u64) = Clear::run;
         let byte = |at: usize| {
+            let place = (run as *const u8).wrapping_add(at);
             // SAFETY: instructions can be read, and the search ends with the last loop of the function.
-            unsafe { (run as *const u8).add(at).read() }
+            unsafe { place.read() }
         };
         let bytes = |at: usize, count: usize| (at..at + count).map(byte).collect::<Vec<_>>();
         let (mut past, mut through, mut at) = (0, 0, 0);

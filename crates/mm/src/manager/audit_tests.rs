@@ -171,7 +171,9 @@ fn lists_of_folios_to_be_split_are_walked() {
         |mm, head| mm.stock.set_link(head, Link::Before, 5),
         |mm, head| mm.stock.set_link(head, Link::Next, head.get() + 1), // a ring
         |mm, head| {
-            mm.stock.set_identity(head, mm.stock.identity(head).without(Flag::Deferred));
+            let identity = mm.stock.identity(head);
+            let used = identity.without(Flag::Deferred).without(Flag::PartlyMapped);
+            mm.stock.set_identity(head, used);
         },
     ];
     for spoil in wrong {
@@ -181,6 +183,11 @@ fn lists_of_folios_to_be_split_are_walked() {
             assert_eq!(mm.audit(&[id]), Err(AuditError::Waiting(large)));
         });
     }
+    world(|mm, _, id| {
+        let large = large(mm);
+        mm.stock.set_identity(large, mm.stock.identity(large).without(Flag::Deferred));
+        assert_eq!(mm.audit(&[id]), Err(AuditError::Forgotten(large)));
+    });
     world(|mm, _, id| {
         mark(mm, page(mm), Flag::Deferred);
         let wanted = AuditError::Deferred { listed: 1, counted: 2 };
