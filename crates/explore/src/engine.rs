@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 const BRANCH_TIME: Duration = Duration::from_secs(4);
 /// Spins of one schedule until they are called endless.
 const SPINS_MAX: u64 = 20_000;
-/// Spins while nobody can do anything else until they are called a deadlock.
+/// Spins while nobody can do anything else until they are called a deadlock; and of a serial order until somebody else goes on.
 const IDLE_MAX: u64 = 200;
 
 /// What is touched, by a number; conflicts are between equal ones.
@@ -455,9 +455,12 @@ pub(crate) fn relax() {
         }
         fail_now("livelock: it spins for ever");
     }
-    let Some(others) = with(|engine| {
+    let Some(stays) = with(Engine::tries_again) else { return };
+    if stays {
+        return;
+    }
+    let others = anywhere(|engine| {
         let me = engine.lane();
-        engine.step(&[]);
         engine.lanes[me].spun = engine.spins;
         engine.lanes[me].spins = Some(engine.changes);
         let mut others = engine.others();
@@ -465,9 +468,7 @@ pub(crate) fn relax() {
         others.sort_by_key(|lane| std::cmp::Reverse(engine.lanes[*lane].spun));
         engine.idle = if others.is_empty() { engine.idle + 1 } else { 0 };
         others
-    }) else {
-        return;
-    };
+    });
     if !others.is_empty() {
         choose(&others);
     } else if anywhere(|engine| engine.idle) > IDLE_MAX {
@@ -482,6 +483,23 @@ pub(crate) fn relax() {
 }
 
 impl Engine {
+    /// Counts a spin's step; whether the lane goes on by itself. In a serial order nobody else is in the middle of anything: to try
+    /// again is enough, and noted as a choice.
+    fn tries_again(&mut self) -> bool {
+        self.step(&[]);
+        let again = self.switch_to(self.lane());
+        let stays = match &mut self.mode {
+            Mode::Serial => self.spins <= IDLE_MAX,
+            Mode::Replay(choices) => {
+                choices.front() == Some(&again) && choices.pop_front().is_some()
+            }
+            Mode::Bounded { .. } | Mode::Random { .. } => false,
+        };
+        if stays {
+            self.choices.push(again);
+        }
+        stays
+    }
     /// The lane of another CPU that has not gone on for longest.
     fn least_spun(&self) -> Option<usize> {
         let me = self.lanes[self.lane()].cpu;

@@ -14,6 +14,7 @@ fn main() {
         ("passes_leave_nothing_out", passes_leave_nothing_out),
         ("a_flush_that_is_not_waited_for_is_found", a_flush_that_is_not_waited_for_is_found),
         ("a_process_that_dies_is_found", a_process_that_dies_is_found),
+        ("a_serial_order_tries_again_by_itself", a_serial_order_tries_again_by_itself),
         ("a_limit_is_told", a_limit_is_told),
     ];
     for (name, test) in tests {
@@ -123,6 +124,13 @@ fn a_process_that_dies_is_found() {
     let name = "x86_64 base fork1: Write | Look";
     let again = found_and_replayed(name, Flaw::Aborts, "ended by signal 6");
     assert!(again.contains("ended by signal 6"), "{again}");
+}
+
+fn a_serial_order_tries_again_by_itself() {
+    // The store splits what is shared, and tries again: that the fork comes behind all of it is legal.
+    let extent = Extent { schedules: 200, ..Extent::default() };
+    let reports = explore(&[plan("x86_64 mega fork1: StoreEmpty | Fork")], extent, |_, _| {});
+    assert_eq!(reports[0].failures, 0, "{}", reports[0].text);
 }
 
 fn a_limit_is_told() {
