@@ -29,6 +29,8 @@ mod spin;
 pub mod steps;
 
 #[cfg(all(loom, test))]
+mod loom_atomics;
+#[cfg(all(loom, test))]
 pub(crate) mod loom_host;
 #[cfg(all(loom, test))]
 mod loom_tests;
@@ -48,4 +50,6 @@ pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64};
 #[cfg(not(all(loom, test)))]
 pub(crate) use core::sync::atomic::{Ordering, fence};
 #[cfg(all(loom, test))]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::atomic::{Ordering, fence};
+#[cfg(all(loom, test))]
+pub(crate) use loom_atomics::{AtomicU32, AtomicU64};

@@ -10,7 +10,9 @@ pub(crate) use world::{
 };
 
 use super::*;
+use crate::folio::Class;
 use crate::frame::{Flag, Identity, Kind, Link};
+use foliant_machine::Cpus;
 use foliant_units::{Frame, FrameRange, Order, Pages};
 use std::vec::Vec;
 
@@ -255,5 +257,29 @@ fn a_turn_beside_a_split_keeps_nothing_of_it() {
         listed(stock, 1);
         stock.drop_references(last, 1);
         all_is_free(stock);
+    });
+}
+
+/// One opens the only block for its seat, one for another seat, and the third wants it whole: each that gets something gives it
+/// back, and in the end the block is to be had whole.
+#[test]
+fn three_that_open_a_block_and_take_it_whole_leave_it_to_anybody() {
+    explore(2, |stock| {
+        let turn = |order, class| {
+            let cpu = stock.machine.me();
+            if let Ok(frame) = stock.folios.alloc(cpu, order, class) {
+                stock.folios.free(cpu, frame, order).unwrap();
+            }
+        };
+        let others = [
+            on(1, move || turn(Order::BASE, Class::Table)),
+            on(2, move || turn(Order::MEGA, Class::Movable)),
+        ];
+        turn(Order::BASE, Class::Movable);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        stock.folios.validate().unwrap();
+        assert_eq!(stock.folios.free_frames(), Order::MEGA.pages());
+        let whole = stock.folios.alloc(stock.machine.me(), Order::MEGA, Class::Movable);
+        assert_eq!(whole, Ok(PAGE));
     });
 }

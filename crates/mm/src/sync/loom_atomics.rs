@@ -1,0 +1,39 @@
+//! Loom's atomics, with stores that come last where they are made.
+//!
+//! Loom treats `SeqCst` as `AcqRel`. So it lets a compare-and-exchange find the word that a store has replaced, and then shows the
+//! storing thread what that exchange wrote: no order of the three allows both. An exchange in place of the store has its place
+//! in the order; on x86-64 a `SeqCst` store is that instruction.
+
+use super::Ordering;
+use core::ops::Deref;
+
+macro_rules! word {
+    ($name:ident, $word:ty) => {
+        #[derive(Default, Debug)]
+        pub(crate) struct $name(loom::sync::atomic::$name);
+
+        impl $name {
+            pub(crate) fn new(word: $word) -> $name {
+                $name(loom::sync::atomic::$name::new(word))
+            }
+            pub(crate) fn store(&self, word: $word, order: Ordering) {
+                match order {
+                    Ordering::SeqCst => {
+                        self.0.swap(word, order);
+                    }
+                    _ => self.0.store(word, order),
+                }
+            }
+        }
+
+        impl Deref for $name {
+            type Target = loom::sync::atomic::$name;
+            fn deref(&self) -> &loom::sync::atomic::$name {
+                &self.0
+            }
+        }
+    };
+}
+
+word!(AtomicU32, u32);
+word!(AtomicU64, u64);
