@@ -6,7 +6,7 @@
 //!
 //! **Invariants**
 //! - Q1. It goes on within calls of the machine only while it is in no call of the manager itself.
-//! - Q2. What it did is in its log, in the order in which it did it; who has the log takes it before concluding anything.
+//! - Q2. What it did is in its log, in the order in which it did it; the holder of the log takes it before concluding anything.
 
 use crate::model::WORDS;
 use crate::rng::Rng;

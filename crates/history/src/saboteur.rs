@@ -340,31 +340,40 @@ impl<'s> Saboteur<'s> {
         }
     }
 
+    /// What is carried out of `what`.
     fn narrowed(&self, what: &Invalidation) -> Invalidation {
-        let mut less = *what;
-        if self.is(Plant::TablesKept) && what.reach() == Reach::All {
-            less = Invalidation::none(what.scope());
-            for level in 0..3 {
-                let range = VaRange::new(Va::new(0), Va::new(1 << 47)).unwrap_or_default();
-                let tables = Tables::Kept;
-                let _ = less.push(Item { range, level: Level(level), tables });
-            }
-        }
-        if less.reach() == Reach::All {
-            return less;
-        }
-        if self.is(Plant::TablesKept) {
-            less.items_mut().iter_mut().for_each(|item| item.tables = Tables::Kept);
-        }
-        if self.is(Plant::WrongLevel) {
-            for item in less.items_mut() {
-                let start = item.range.start();
-                let first = VaRange::sized(start, item.level.span()).unwrap_or(item.range);
-                *item = Item { range: first, ..*item };
-            }
-        }
-        less
+        let (plant, less) = match self.plant {
+            Some(plant @ Plant::TablesKept) => (plant, with_tables_kept(what)),
+            Some(plant @ Plant::WrongLevel) => (plant, of_first_entries(what)),
+            _ => return *what,
+        };
+        let differs = less.reach() != what.reach() || less.items() != what.items();
+        if differs && self.strikes(plant) { less } else { *what }
     }
+}
+
+/// The same, but for cached pointers to tables.
+fn with_tables_kept(what: &Invalidation) -> Invalidation {
+    let mut less = *what;
+    if what.reach() == Reach::All {
+        less = Invalidation::none(what.scope());
+        for level in 0..3 {
+            let range = VaRange::new(Va::new(0), Va::new(1 << 47)).unwrap_or_default();
+            let _ = less.push(Item { range, level: Level(level), tables: Tables::Kept });
+        }
+    }
+    less.items_mut().iter_mut().for_each(|item| item.tables = Tables::Kept);
+    less
+}
+
+/// Of each range what its first entry maps.
+fn of_first_entries(what: &Invalidation) -> Invalidation {
+    let mut less = *what;
+    for item in less.items_mut() {
+        let range = VaRange::sized(item.range.start(), item.level.span());
+        item.range = range.unwrap_or(item.range);
+    }
+    less
 }
 
 // SAFETY: every access is the simulated machine's.
