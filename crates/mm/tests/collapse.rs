@@ -9,8 +9,6 @@ use foliant::{Event, Policy};
 use foliant_sim::{Failing, Sim};
 use foliant_units::{Order, Pages, Va};
 
-const PAGE: u64 = 4096;
-
 fn filled(sim: &Sim, mm: &Mm<'_>, pages: impl Iterator<Item = u64>) -> SpaceId {
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();

@@ -13,7 +13,6 @@ use foliant_machine::Machine;
 use foliant_sim::{Failing, Sim};
 use foliant_units::{Bytes, Frame, Nanos, Order, Va};
 
-const PAGE: u64 = 4096;
 const NOBODY: Obstacle = Obstacle { block: Frame::new(0), frame: Frame::new(0), why: Why::Busy };
 
 /// A generator of random numbers, the same ones each time.

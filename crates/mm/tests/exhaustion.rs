@@ -7,7 +7,6 @@ use foliant::{Manager, Policy};
 use foliant_sim::{Config, Failing, Sim};
 use foliant_units::{Bytes, Frame, FrameRange, Pages, Va};
 
-const PAGE: u64 = 4096;
 /// The middle page of the first area.
 const MIDDLE: u64 = BASE + PAGE;
 

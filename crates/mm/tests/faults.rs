@@ -3,11 +3,6 @@
 use crate::common::*;
 use foliant::fault::Orders;
 use foliant::{Outcome, Policy, SizeEvent};
-use foliant_units::Order;
-
-fn order(n: u8) -> Order {
-    Order::new(n).unwrap()
-}
 
 #[test]
 fn one_fault_maps_a_folio_of_the_enabled_size() {

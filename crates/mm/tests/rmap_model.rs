@@ -10,7 +10,6 @@ use foliant_units::{Bytes, Frame, Order, Va};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-const PAGE: u64 = 4096;
 /// Pages of the window that everything happens in: a bit more than two tables.
 const WINDOW: u64 = 1100;
 

@@ -12,17 +12,8 @@ use foliant_machine::{Machine, Replace};
 use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Frame, Order, Pages, Va};
 
-const MEGA: u64 = 2 * MB;
-const PAGE: u64 = 4096;
-
-fn order(n: u8) -> Order {
-    Order::new(n).unwrap()
-}
 fn into(n: u8) -> SplitInto {
     SplitInto { order: order(n), zeros: ZeroPieces::Keep }
-}
-fn only(n: u8) -> Policy {
-    Policy::always(Orders::of(order(n)))
 }
 
 /// Every page of a folio of `n` at `BASE` is written.

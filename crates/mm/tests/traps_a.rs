@@ -8,10 +8,6 @@ use foliant::space::{Advice, Flags, MapRequest, Place};
 use foliant::{Access, Event, Outcome, Policy, SizeEvent};
 use foliant_units::{Bytes, Frame, Order, Pages, Va};
 
-fn order(n: u8) -> Order {
-    Order::new(n).unwrap()
-}
-
 /// A refused charge once ended in out-of-memory instead of a smaller folio.
 #[test]
 fn tr_a1_a_refused_charge_steps_down() {

@@ -12,18 +12,9 @@ use foliant::table::{Attrs, Entry, Paging, X86_64};
 use foliant::{Event, FlushGrain, Manager, Policy, SizeEvent};
 use foliant_machine::{PhysMem, Replace};
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Cpu, Frame, Level, Order, Pa, Pages, Va};
+use foliant_units::{Bytes, Cpu, Frame, Level, Pa, Pages, Va};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const PAGE: u64 = 4096;
-const MEGA: u64 = 2 * MB;
-
-fn order(n: u8) -> Order {
-    Order::new(n).unwrap()
-}
-fn only(n: u8) -> Policy {
-    Policy::always(Orders::of(order(n)))
-}
 fn into(n: u8, zeros: ZeroPieces) -> SplitInto {
     SplitInto { order: order(n), zeros }
 }

@@ -178,7 +178,7 @@ impl Sim {
         }
     }
 
-    /// Between two contract calls, in a seeded run: chance may let others run. For who knows of accesses that the machine does not see.
+    /// Between two contract calls, in a seeded run: chance may let others run. For a caller that knows of accesses that the machine does not see.
     pub fn preempt(&self) {
         if let (Some(baton), Some(slot)) = (&self.baton, current::slot(self.id)) {
             baton.preempt(slot);

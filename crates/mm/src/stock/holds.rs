@@ -195,7 +195,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let tails = order.pages().get() - 1;
         self.set_origin(head, origin);
         self.set_identities(head.add(Pages::new(1)), tails, Identity::new(Kind::Tail, order));
-        // Frozen until it has its count, which comes last: who finds a count finds a folio, and who finds none waits (B3).
+        // Frozen until it has its count, which comes last: a walker that finds a count finds a folio, one that finds none waits (B3).
         self.set_identity(head, Identity::new(Kind::Anon, order).with(Flag::Locked));
         self.set_references(head, References::of_entries(entries).word());
         self.unflag(head, Flag::Locked);

@@ -27,7 +27,7 @@
 //!   pieces. From the second look on the folio stays what it is. Nothing else of it is written before.
 //! - P3. Who marks a folio as broken keeps it meanwhile (holds::B4).
 //! - P4. That nobody keeps a folio does not say that it is not in use: it may be about to become pieces, or a part of a larger
-//!   one. Who reports broken memory is told so only of a frame that is in no folio, or that stays behind when the pieces are there.
+//!   one. The reporter of broken memory is told so only of a frame that is in no folio, or that stays behind when the pieces are there.
 
 use super::{Block, Stock, Stretch};
 use crate::frame::{Flag, Identity, Kind, References, word_at};

@@ -7,20 +7,32 @@ pub mod meddler;
 pub mod recorder;
 pub mod watch;
 
+use foliant::fault::Orders;
 use foliant::manager::Setup;
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Paging, X86_64};
 use foliant::{Access, Manager, Outcome, Policy};
 use foliant_machine::{Machine, Owner};
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Cpu, FrameRange, Va, VaRange};
+use foliant_units::{Bytes, Cpu, FrameRange, Order, Va, VaRange};
 use meddler::Meddler;
 use recorder::Recorder;
 
 pub type Mm<'m, M = Sim> = Manager<'m, M, X86_64<4>>;
 
 pub const MB: u64 = 1 << 20;
+pub const PAGE: u64 = 4096;
+pub const MEGA: u64 = 2 * MB;
 pub const BASE: u64 = 0x10_0000_0000;
+
+pub fn order(n: u8) -> Order {
+    Order::new(n).unwrap()
+}
+
+/// Folios of 2^`n` pages and single pages, no other size.
+pub fn only(n: u8) -> Policy {
+    Policy::always(Orders::of(order(n)))
+}
 
 pub fn sim(cpus: usize, megabytes: u64) -> Sim {
     Sim::new(Config::seeded(cpus, Bytes::new(megabytes * MB), 1)).unwrap()

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub(super) struct Words {
     format: Format,
-    /// Word to the frame that it names, or named: who is found here is looked up in memory before it counts.
+    /// Word to the frame that it names, or named: what is found here is looked up in memory before it counts.
     names: BTreeMap<u64, u64>,
     /// The same, turned around.
     named: BTreeSet<(u64, u64)>,
