@@ -131,3 +131,59 @@ pub unsafe trait KernelVa {
         })
     }
 }
+
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    /// Eight words from address 0, all there is.
+    struct Words([Cell<u64>; 8]);
+
+    impl Words {
+        fn word(&self, va: Va) -> Result<&Cell<u64>, KernelFault> {
+            self.0.get(va.get() as usize / 8).ok_or(KernelFault { va })
+        }
+    }
+
+    // SAFETY: the words are the machine's own.
+    unsafe impl KernelVa for Words {
+        unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
+            self.word(va).map(Cell::get)
+        }
+        unsafe fn kernel_store(&self, va: Va, word: u64) -> Result<(), KernelFault> {
+            self.word(va).map(|cell| cell.set(word))
+        }
+        unsafe fn kernel_compare_exchange(
+            &self,
+            va: Va,
+            old: u64,
+            new: u64,
+        ) -> Result<Result<u64, u64>, KernelFault> {
+            let cell = self.word(va)?;
+            let now = cell.get();
+            Ok(if now == old { Ok(cell.replace(new)) } else { Err(now) })
+        }
+    }
+
+    #[test]
+    fn a_machine_that_does_not_say_how_fills_word_by_word() {
+        let words = Words(Default::default());
+        let fill = |first, count| {
+            // SAFETY: nobody else has the words.
+            unsafe { words.kernel_fill(Va::new(first), Bytes::new(16), count, 7) }
+        };
+        let now = || words.0.each_ref().map(Cell::get);
+        assert_eq!(fill(8, 3), Ok(()));
+        assert_eq!(now(), [0, 7, 0, 7, 0, 7, 0, 0], "three, two words apart, and not a fourth");
+        assert_eq!(
+            fill(32, 3),
+            Err(KernelFault { va: Va::new(64) }),
+            "the first that is not there"
+        );
+        assert_eq!(now(), [0, 7, 0, 7, 7, 7, 7, 0]);
+        assert_eq!(fill(0, 0), Ok(()));
+        assert_eq!(now()[0], 0);
+    }
+}

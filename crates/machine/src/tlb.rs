@@ -201,3 +201,32 @@ pub trait Tlb {
     /// What the hardware promises and forbids; the same answer every time.
     fn rules(&self) -> MmuRules;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foliant_units::{Bytes, Va};
+
+    #[test]
+    fn a_full_list_gives_the_item_back_and_all_lists_nothing() {
+        let mut what = Invalidation::none(Scope::Kernel);
+        let item = |page: u64| Item {
+            range: VaRange::sized(Va::new(page << 12), Bytes::new(4096)).unwrap(),
+            ..Invalidation::NOTHING
+        };
+        assert!(what.is_empty());
+        for page in 0..Invalidation::ITEMS_MAX as u64 {
+            assert_eq!(what.push(item(page)), Ok(()));
+            assert!(!what.is_empty());
+            assert_eq!(what.items().last(), Some(&item(page)));
+        }
+        assert_eq!(what.push(item(99)), Err(item(99)));
+        assert_eq!(what.items().len(), Invalidation::ITEMS_MAX);
+        assert_eq!(what.reach(), Reach::Items);
+        what.widen();
+        assert_eq!((what.reach(), what.items()), (Reach::All, &[][..]));
+        assert!(!what.is_empty(), "all is not nothing");
+        let all = Invalidation::all(Scope::Kernel);
+        assert_eq!((all.reach(), all.scope(), all.items()), (Reach::All, Scope::Kernel, &[][..]));
+    }
+}

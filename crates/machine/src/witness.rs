@@ -75,3 +75,16 @@ pub trait Witness {
         Refusal::Permit
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Silicon;
+    impl Witness for Silicon {}
+
+    #[test]
+    fn hardware_always_permits() {
+        assert_eq!(Silicon.refusal(), Refusal::Permit);
+    }
+}
