@@ -221,6 +221,16 @@ fn finding_j_a_space_has_as_many_areas_as_it_may() {
     mm.unmap(id, range(at(4), 4096)).unwrap();
     mm.remap(id, range(at(5), 4 * 4096), Bytes::new(4 * 4096), Move::To(Va::new(at(12)))).unwrap();
     assert_eq!(list(id).len(), 8);
+    // A stack that grows stays one.
+    mm.unmap(id, range(at(12), 4 * 4096)).unwrap();
+    let flags = Flags::READ_WRITE.with(Flags::GROWS_DOWN);
+    let place = Place::NoReplace(Va::new(at(1000)));
+    mm.map(id, &MapRequest { place, bytes: Bytes::new(4 * 4096), flags, tag: 0 }).unwrap();
+    assert_eq!(list(id).len(), 8);
+    let below = Va::new(at(1000) - 4096);
+    assert_eq!(mm.fault(id, below, Access::Write), Outcome::Mapped(Order::BASE));
+    mm.unmap(id, range(at(1000) - 4096, 5 * 4096)).unwrap();
+    map(id, Place::NoReplace(Va::new(at(12))), 4).unwrap();
     // A child may have as many as its parent.
     let child = mm.fork(id).unwrap();
     assert_eq!(list(child).len(), 8);

@@ -18,8 +18,6 @@ use meddler::Meddler;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-const PAGE: u64 = 4096;
-
 /// G: each time that somebody is about to be asked for a flush, CPU 1 reads every page that it can.
 fn read_at_each_request(machine: &'static Meddler) {
     machine.before_asking(move || {
@@ -431,5 +429,33 @@ fn finding_v_a_member_ends_while_entries_behind_it_are_put_back() {
         mm.switch(Some(last)).unwrap();
         assert_eq!(load(&machine.sim, &mm, last, BASE), 7);
         finish(&machine.sim, &mm, &[root, uncle, heir, last]);
+    }
+}
+
+/// The record of the space that a page was born in holds another space of the family by now: each space that has the page is found, be it
+/// behind the line of that space or before it.
+#[test]
+fn a_page_is_found_from_a_birth_that_is_another_space_by_now() {
+    for forks_of_the_child in [false, true] {
+        let sim = sim(1, 32);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let parent = mm.create(None).unwrap();
+        area(&mm, parent, BASE, MB);
+        let birth = mm.fork(parent).unwrap();
+        mm.switch(Some(birth)).unwrap();
+        store(&sim, &mm, birth, BASE, 1);
+        mm.switch(None).unwrap();
+        let frame = mm.frame_at(birth, Va::new(BASE)).unwrap();
+        let child = mm.fork(birth).unwrap();
+        let mut spaces = vec![parent, child, mm.fork(parent).unwrap()];
+        mm.end(birth).unwrap();
+        // One of these takes the frame that the record was in.
+        for nth in 1..=40 {
+            spaces.push(mm.fork(if forks_of_the_child { child } else { parent }).unwrap());
+            let found = mm.mappings(frame).unwrap();
+            let expected = if forks_of_the_child { 1 + nth } else { 1 };
+            assert_eq!((found.spaces, found.entries(Order::BASE)), (expected, expected));
+        }
+        finish(&sim, &mm, &spaces);
     }
 }

@@ -7,7 +7,7 @@ use foliant::pool::{Budget, Folding, PoolCounters, Shortage};
 use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, RangeError, SpaceId};
 use foliant::table::{Aarch64, Entry, Paging, Riscv64, X86_64};
 use foliant::{Access, Event, Manager, Outcome, Policy};
-use foliant_machine::Replace;
+use foliant_machine::{Machine, Replace};
 use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Level, Order, Va, VaRange};
 
@@ -27,7 +27,7 @@ fn pool<P: Paging>(mm: &Manager<'_, Sim, P>) -> (u64, u64, u64, u64) {
         mm.pool(MEGA).unwrap();
     (nr_hugepages, free_hugepages, resv_hugepages, surplus_hugepages)
 }
-fn fill<P: Paging>(mm: &Manager<'_, Sim, P>, pages: u64) {
+fn fill<P: Paging>(mm: &Manager<'_, impl Machine, P>, pages: u64) {
     assert_eq!(mm.resize_pool(MEGA, pages, Budget::ALL).unwrap().reached, pages);
 }
 fn world(policy: Policy, pages: u64) -> (&'static Sim, &'static Mm<'static>, SpaceId) {
@@ -396,4 +396,52 @@ fn a_page_known_to_be_zero_is_cleared_for_its_second_user_only() {
     fill(&mm, 20);
     fill(&mm, 0);
     assert_eq!(mm.known_zero(), before, "unused pages are what they were");
+}
+
+/// Eighteen gaps are as large as a huge page, and none has its place: the one with room to spare lies below all of them.
+#[test]
+fn a_huge_page_goes_below_many_gaps_that_lie_wrong() {
+    let (sim, mm, id) = world(BASE_ONLY, 1);
+    let top = mm.map(id, &MapRequest { place: Place::Anywhere, ..request(4096, Flags::READ) });
+    let end = top.unwrap().start().get();
+    let top = end / HUGE * HUGE;
+    let map = |start: u64, end: u64| {
+        let (place, bytes) = (Place::NoReplace(Va::new(start)), Bytes::new(end - start));
+        mm.map(id, &MapRequest { place, bytes, ..request(0, Flags::READ) }).unwrap();
+    };
+    map(top + 4096, end);
+    // A gap as large as a huge page lies between each two, and begins a page above a boundary.
+    let areas = 19;
+    for nth in 1..=areas {
+        let start = top + 4096 + HUGE - nth * 2 * HUGE;
+        map(start, start + HUGE);
+    }
+    let anywhere =
+        MapRequest { place: Place::Anywhere, ..request(HUGE, Flags::READ.with(Flags::HUGE_2M)) };
+    let found = mm.map(id, &anywhere).unwrap();
+    assert_eq!(found, range(top - areas * 2 * HUGE, HUGE), "the highest place below them");
+    done(sim, mm, &[id], 1);
+}
+
+/// A fault hangs a table into the place of an area that is unmapped at this moment: a huge page there takes it out, and no other.
+#[test]
+fn a_table_that_a_late_fault_left_gives_way_to_a_huge_page() {
+    let (machine, mm) = meddled(1, 64, BASE_ONLY);
+    mm.online();
+    mm.set_folding(Folding::On);
+    fill(mm, 1);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let behind = area(mm, id, BASE + HUGE, PAGE);
+    store(&machine.sim, mm, id, behind.start().get(), 1);
+    let gone = area(mm, id, BASE, HUGE);
+    machine.after_clearing(PAGE, move || mm.unmap(id, gone).unwrap());
+    let late = mm.fault(id, gone.start(), Access::Write);
+    assert_eq!(late, Outcome::Refused(Refusal::NoArea(gone.start())));
+    mm.map(id, &request(HUGE, Flags::READ_WRITE.with(Flags::HUGE_2M))).unwrap();
+    let before = mm.total(Event::TableFreed);
+    assert_eq!(store(&machine.sim, mm, id, BASE, 5), [Outcome::Mapped(MEGA)]);
+    assert_eq!(mm.total(Event::TableFreed) - before, 1);
+    assert_eq!(load(&machine.sim, mm, id, behind.start().get()), 1, "the neighbour has its own");
+    finish(&machine.sim, mm, &[id]);
 }

@@ -9,10 +9,11 @@ use foliant::pool::{
 };
 use foliant::space::{Flags, MapRequest, Place};
 use foliant::table::{Paging, X86_64};
-use foliant::{Event, Manager, Outcome, Policy};
+use foliant::{Access, Event, Manager, Outcome, Policy};
 use foliant_sim::{Config, Failing, Sim};
-use foliant_units::{Bytes, Frame, FrameRange, Node, Order, Pages};
+use foliant_units::{Bytes, Frame, FrameRange, Node, Order, Pages, Va};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 const MEGA: Order = Order::MEGA;
 
@@ -131,6 +132,60 @@ fn a_pool_takes_turns_over_nodes_and_one_node_can_be_resized() {
     mm.audit(&[]).unwrap();
     assert_eq!(mm.resize_pool(MEGA, 0, Budget::ALL), Ok(reached(0)));
     assert!(sim.finish().is_empty());
+}
+
+/// Memory is full of pages, with holes enough in seven blocks to empty one of them.
+#[test]
+fn a_pool_gets_the_one_block_that_compaction_makes() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let all = area(&mm, id, BASE, 32 * MB);
+    let pages = || (0..all.bytes().get() / PAGE).map(|nth| all.start().add(nth * PAGE));
+    let filled = pages().take_while(|va| mm.fault(id, *va, Access::Write) != Outcome::OutOfMemory);
+    let filled: Vec<Va> = filled.collect();
+    let mut blocks = BTreeMap::<u64, Vec<Va>>::new();
+    for va in filled {
+        let frame = mm.frame_at(id, va).unwrap();
+        blocks.entry(MEGA.head(frame).get()).or_default().push(va);
+    }
+    blocks.retain(|_, pages| pages.len() == 512);
+    for pages in blocks.values().take(7) {
+        pages.iter().take(100).for_each(|va| mm.unmap(id, range(va.get(), PAGE)).unwrap());
+    }
+    let grow = || assert_eq!(mm.resize_pool(MEGA, 1, Budget::ALL), Ok(reached(1)));
+    assert_eq!(counted(&mm, &[Event::CompactBlocks], grow), [1]);
+    finish(&sim, &mm, &[id]);
+}
+
+/// Two pages of the first node are more than was asked for, and promised: a smaller pool leaves them there and takes of the other
+/// node.
+#[test]
+fn a_smaller_pool_takes_no_page_that_it_was_not_asked_for() {
+    let sim = ranges(&[16, 16]);
+    let mm = nodes(&sim, &[Node(0), Node(1)], NO_BOOT);
+    online(&sim, &mm);
+    let on = |node| {
+        let pool = mm.pools().counters_on(MEGA, Node(node)).unwrap();
+        (pool.nr_hugepages, pool.surplus_hugepages)
+    };
+    assert_eq!(mm.resize_pool(MEGA, 4, Budget::ALL), Ok(reached(4)));
+    let id = mm.create(None).unwrap();
+    let request = MapRequest {
+        place: Place::Anywhere,
+        bytes: Bytes::new(4 * MEGA.bytes().get()),
+        flags: Flags::READ_WRITE.with(Flags::HUGE_2M),
+        tag: 0,
+    };
+    mm.map(id, &request).unwrap();
+    assert_eq!(mm.pools().resize_on(MEGA, Node(0), 0, Budget::ALL), Ok(reached(0)));
+    assert_eq!([on(0), on(1)], [(2, 2), (2, 0)], "all are promised");
+    assert_eq!(mm.pools().resize_on(MEGA, Node(1), 3, Budget::ALL), Ok(reached(3)));
+    assert_eq!(mm.resize_pool(MEGA, 2, Budget::ALL), Ok(reached(2)));
+    assert_eq!([on(0), on(1)], [(2, 2), (2, 0)]);
+    finish(&sim, &mm, &[id]);
+    assert_eq!([on(0), on(1)], [(0, 0), (2, 0)], "with the promise they go");
 }
 
 #[test]
@@ -423,18 +478,37 @@ fn pages_of_a_gibibyte_are_cut_with_one_grace_period_a_batch() {
     online(&sim, &mm);
     mm.set_folding(Folding::On);
     assert_eq!(mm.resize_pool(Order::GIGA, 35, Budget::ALL), Ok(reached(35)));
-    let events = [Event::MemmapGrace, Event::Shootdown, Event::BornFolded];
+    let events = [
+        Event::MemmapGrace,
+        Event::Shootdown,
+        Event::BornFolded,
+        Event::Folded,
+        Event::FoldSkipped,
+    ];
     let cut = || {
         let expect = Demoted { demoted: 34, made: 34 * 512, given_up: 0 };
         assert_eq!(mm.pools().demote(34), expect);
     };
-    assert_eq!(counted(&mm, &events, cut), [2, 2, 34 * 512], "32 and 2");
+    let all = 34 * 512;
+    assert_eq!(counted(&mm, &events, cut), [2, 2, all, all, 0], "32 and 2, and none twice");
     assert_eq!((nr(&mm, Order::GIGA), nr(&mm, MEGA)), ((1, 1), (34 * 512, 34 * 512)));
     assert_eq!(mm.memmap().census().folded, 35 * 512);
     assert_eq!(mm.pools().demote(5).demoted, 1, "there is only one");
     mm.audit(&[]).unwrap();
     assert_eq!(mm.resize_pool(MEGA, 0, Budget::ALL), Ok(reached(0)));
     assert_eq!(mm.resize_pool(Order::GIGA, 35, Budget::ALL), Ok(reached(35)), "all is whole again");
+}
+
+#[test]
+fn a_dense_page_of_a_gibibyte_is_cut_and_its_parts_stay_dense_where_nothing_is_folded() {
+    let sim = ranges(&[3 << 10]);
+    let mm = nodes(&sim, &[], BootPages { folding: Folding::Off, ..NO_BOOT });
+    online(&sim, &mm);
+    assert_eq!(mm.resize_pool(Order::GIGA, 1, Budget::ALL), Ok(reached(1)));
+    assert_eq!(mm.pools().demote(9).made, 512);
+    assert_eq!(mm.memmap().census().folded, 0);
+    assert_eq!(mm.pool(MEGA).unwrap().persistent(), 512);
+    mm.audit(&[]).unwrap();
 }
 
 #[test]

@@ -11,7 +11,7 @@ use foliant::fault::{Orders, ProcessSwitch, Refusal};
 use foliant::frame::Flag;
 use foliant::manager::{CollapseLimits, Poisoned};
 use foliant::memmap::{Batch, Birth, Folded, Refused, Released};
-use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId};
+use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, RemapError, SpaceId};
 use foliant::split::{Pieces, Shrink, Shrunk, SplitError, SplitInto, ZeroPieces};
 use foliant::table::{Aarch64, Attrs, Entry, Found, Paging, X86_64};
 use foliant::{Access, Event, Manager, Outcome, Policy, SizeEvent};
@@ -19,15 +19,6 @@ use foliant_machine::{Invalidation, Item, Machine, PhysMem, Reach, Tables};
 use foliant_sim::{Clearing, Config, Format, Sim, X86Levels};
 use foliant_units::{Bytes, Frame, Level, Nanos, Order, Pages, Va, VaRange};
 
-const PAGE: u64 = 4096;
-const MEGA: u64 = 2 * MB;
-
-fn order(n: u8) -> Order {
-    Order::new(n).unwrap()
-}
-fn only(n: u8) -> Policy {
-    Policy::always(Orders::of(order(n)))
-}
 fn page(nth: u64) -> VaRange {
     range(BASE + nth * PAGE, PAGE)
 }
@@ -49,6 +40,31 @@ fn check(sim: &Sim, mm: &Mm<'_, impl Machine>, id: SpaceId, pages: u64) {
     for nth in 0..pages {
         assert_eq!(load(sim, mm, id, BASE + nth * PAGE), 1000 + nth, "page {nth}");
     }
+}
+
+// Areas that grow where they are.
+
+/// Only the end of an area grows in place, and only into addresses that nothing has.
+#[test]
+fn an_area_grows_in_place_at_its_end_alone() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = filled(&sim, &mm, 16 * PAGE, 16);
+    let pages = |from: u64, count: u64| range(BASE + from * PAGE, count * PAGE);
+    let grow = |old: VaRange, to: u64, how| mm.remap(id, old, Bytes::new(to * PAGE), how);
+    let no_room = |to: u64| Err(RemapError::Map(MapError::NoRoom(Bytes::new(to * PAGE))));
+    assert_eq!(grow(pages(4, 4), 8, Move::Never), no_room(8), "from the middle");
+    assert_eq!(grow(pages(12, 4), 8, Move::Never), Ok(pages(12, 8)));
+    assert_eq!(mm.area(id, Va::new(BASE)).unwrap().range, pages(0, 20), "it is one area");
+    assert_eq!(grow(pages(0, 20), 24, Move::MayMove), Ok(pages(0, 24)), "it need not move");
+    let behind = map_at(&mm, id, BASE + 26 * PAGE, Flags::READ);
+    assert_eq!(grow(pages(0, 24), 27, Move::Never), no_room(27), "something is there");
+    assert_eq!(grow(pages(0, 24), 26, Move::Never), Ok(pages(0, 26)), "up to it");
+    let moved = grow(pages(20, 6), 8, Move::MayMove).unwrap();
+    assert!(!moved.overlaps(pages(0, 26)) && !moved.overlaps(behind), "{moved:?}");
+    assert_eq!(mm.area(id, Va::new(BASE)).unwrap().range, pages(0, 20));
+    check(&sim, &mm, id, 16);
+    finish(&sim, &mm, &[id]);
 }
 
 // Stacks.
@@ -602,7 +618,7 @@ fn a_move_notes_more_distances_than_fit_inline() {
 
 // Pieces.
 
-/// Who asks for a page at any step of the split of its folio gets the folio that has the page, and who reports the page as broken
+/// A walker that asks for a page at any step of the split of its folio gets the folio that has the page, and a reporter of the page as broken
 /// is never told that it is not in use: the pieces behind the first one come before it, for until then they look like tails of it.
 #[test]
 fn finding_y_a_page_of_a_folio_that_is_split_is_in_use_at_every_step() {

@@ -186,6 +186,13 @@ fn devices_are_mapped_where_they_are() {
         mm.ioremap(far, Bytes::new(64), Caller(0)),
         Err(VmapError::Overflow(far, Bytes::new(64)))
     );
+    // Physical addresses have 52 bits here.
+    let last = Pa::new((1 << 52) - FRAME_BYTES);
+    let io = mm.ioremap(last, Bytes::new(FRAME_BYTES), Caller(0)).unwrap();
+    assert_eq!(mm.vmap().frame_at(io).unwrap().0, last.frame());
+    mm.iounmap(io).unwrap();
+    let beyond = Bytes::new(FRAME_BYTES + 1);
+    assert_eq!(mm.ioremap(last, beyond, Caller(0)), Err(VmapError::Overflow(last, beyond)));
     let memory = sim.config().memory[0].start();
     assert_eq!(mm.ioremap(memory.pa(), Bytes::new(64), Caller(0)), Err(VmapError::Managed(memory)));
     // Where both addresses are aligned alike, one leaf does.

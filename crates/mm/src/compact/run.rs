@@ -336,3 +336,22 @@ fn note(done: &mut Compacted, obstacle: Obstacle, obstacles: &mut [Obstacle]) {
     done.stuck += 1;
     done.pinned += u64::from(obstacle.why == Why::Pinned);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After n attempts in vain the 2^n-th request is the next one, and after a good one each is.
+    #[test]
+    fn requests_in_vain_are_put_off_twice_as_long_each_time() {
+        let state = State::default();
+        assert!(!state.is_put_off());
+        for shift in [1, 2, 3, 4, 5, 6, 6, 6] {
+            state.learn(0);
+            let put_off = (0..).take_while(|_| state.is_put_off()).count();
+            assert_eq!(put_off, (1 << shift) - 1);
+        }
+        state.learn(1);
+        assert!(!state.is_put_off() && !state.is_put_off());
+    }
+}

@@ -125,3 +125,65 @@ pub(super) struct Source {
     block: u16,
     used: u16,
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::folio::{Class, CpuCount, Word};
+    use foliant_units::Cpu;
+    use std::vec::Vec;
+
+    /// Blocks of which so many frames are in use, and what a window over them is.
+    fn looked_at(used: &[u64], test: impl FnOnce(Window)) {
+        let pages = Order::MEGA.pages().get();
+        let memory =
+            [FrameRange::new(Frame::new(pages), Pages::new(pages * used.len() as u64)).unwrap()];
+        let words = Folios::layout(&memory, CpuCount(1)).unwrap();
+        let meta: Vec<Word> = (0..words.0).map(|_| Word::new(0)).collect();
+        let folios = Folios::new(&memory, CpuCount(1), &meta).unwrap();
+        let mut all = Vec::new();
+        while let Ok(frame) = folios.alloc(Cpu(0), Order::BASE, Class::Movable) {
+            all.push(frame);
+        }
+        for frame in all {
+            let (block, nth) = (frame.get() / pages - 1, frame.get() % pages);
+            if nth >= used[block as usize] {
+                folios.free(Cpu(0), frame, Order::BASE).unwrap();
+            }
+        }
+        test(Window::look(&folios, memory[0]));
+    }
+
+    /// C1: 128 frames stay free besides those that the source's folios move to.
+    #[test]
+    fn a_source_is_emptied_where_the_others_have_room_to_spare() {
+        for (free, is_source) in [(100 + SPARE - 1, false), (100 + SPARE, true)] {
+            looked_at(&[100, 512 - free], |mut window| {
+                let source = window.source().map(|source| (source.first.get(), source.used));
+                assert_eq!(source, is_source.then_some((512, 100)), "{free} free in the other");
+            });
+        }
+    }
+
+    /// What moves out of a block is room that is gone elsewhere; a block that stays is room again.
+    #[test]
+    fn the_room_of_a_window_is_kept_as_blocks_are_emptied() {
+        // The second source is of 100 frames: what the first took leaves it too little, or just enough.
+        for (free, is_next) in [(50 + 100 + SPARE - 1, false), (50 + 100 + SPARE, true)] {
+            looked_at(&[50, 100, 512 - free], |mut window| {
+                let first = window.source().unwrap();
+                assert_eq!((first.first.get(), first.used), (512, 50), "the least first");
+                window.emptied(&first);
+                assert_eq!(window.source().is_some(), is_next, "{free} free in the last");
+            });
+        }
+        looked_at(&[50, 100, 512], |mut window| {
+            let first = window.source().unwrap();
+            assert!(window.source().is_none(), "nothing is free but in the first");
+            window.is_stuck(&first);
+            assert!(window.source().is_some(), "it stays, and is the first target");
+            let target = window.target(Order::BASE, Some);
+            assert_eq!(target, Some(first.first));
+        });
+    }
+}

@@ -417,6 +417,31 @@ mod tests {
     }
 
     #[test]
+    fn each_size_answers_what_was_set_last() {
+        let mut policy = Policy::default();
+        for n in 2..=9 {
+            for size in [Size::Never, Size::Madvise, Size::Inherit, Size::Always, Size::Madvise] {
+                policy.set(order(n), size).unwrap();
+                assert_eq!(policy.get(order(n)), size);
+            }
+            let kept = Policy { madvise: policy.madvise.without(Orders::of(order(n))), ..policy };
+            assert_eq!(kept.get(order(n)), Size::Never, "in one set alone");
+        }
+    }
+
+    #[test]
+    fn orders_up_to_one_are_the_supported_ones_below_it() {
+        for n in 0..=18 {
+            let orders = Orders::up_to(order(n));
+            for other in 0..=18 {
+                let expected = (2..=9).contains(&other) && other <= n;
+                assert_eq!(orders.contains(order(other)), expected, "{other} of up to {n}");
+            }
+            assert_eq!(orders.is_empty(), n < 2);
+        }
+    }
+
+    #[test]
     fn no_set_contains_an_order_above_two_mib() {
         for order in Order::all().skip(Order::MEGA.index() + 1) {
             assert!(!Orders::ANON.contains(order), "{order}");

@@ -89,7 +89,7 @@ impl<'m> Index<'m> {
         self.lens[0]
     }
     #[inline]
-    fn word(&self, list: List, level: usize, at: usize) -> &'m Word {
+    pub(super) fn word(&self, list: List, level: usize, at: usize) -> &'m Word {
         &self.words[list.0 as usize * self.stride + self.bases[level] + at]
     }
     /// 64 bits of level 0.

@@ -83,6 +83,8 @@ mod zeros_model;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod verify_tests;
 
 pub use error::{AllocError, CpuCount, Misuse, ReserveError, SetupError, Words};
 pub use evict::Usage;

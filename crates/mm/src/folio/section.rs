@@ -123,7 +123,7 @@ impl<'m> Section<'m> {
         Field(&self.fields[blk])
     }
     #[inline]
-    fn entry(&self, blk: usize) -> &'m Word {
+    pub(super) fn entry(&self, blk: usize) -> &'m Word {
         &self.entries[blk / GROUP * GROUP + blk % 64 * 8 + blk / 64 % 8]
     }
     #[inline]

@@ -216,8 +216,25 @@ mod tests {
         assert_eq!(flags(Kind::HugeTail, Order::MEGA), 1 << 16 | 1 << 17);
         assert_eq!(flags(Kind::Anon, Order::BASE), 1 << 12);
         assert_eq!(flags(Kind::Anon, Order::MEGA), 1 << 12 | 1 << 15 | 1 << 22);
+        assert_eq!(flags(Kind::Tail, Order::MEGA), 1 << 12 | 1 << 16 | 1 << 22);
+        assert_eq!(flags(Kind::Space, Order::BASE), 0);
+        assert_eq!(flags(Kind::Kernel, Order::BASE), 0);
         let broken = Identity::new(Kind::Huge, Order::MEGA).with(Flag::Poisoned);
         assert_eq!(broken.kpageflags(), 1 << 15 | 1 << 17 | 1 << 19);
+    }
+
+    #[test]
+    fn references_are_taken_back_as_far_as_they_are_there() {
+        let pins = |n| (0..n).fold(References::NONE, |all, _| all.with(References::PIN));
+        let entries = References::of_entries;
+        let all = entries(3).with(pins(2));
+        assert_eq!((all.entries(), all.pins()), (3, 2));
+        assert_eq!(all.without(entries(3).with(pins(2))), Some(References::NONE));
+        assert_eq!(all.without(entries(1)), Some(entries(2).with(pins(2))));
+        assert_eq!(all.without(pins(1)), Some(entries(3).with(pins(1))));
+        assert_eq!(all.without(entries(4)), None, "an entry too many is not taken from the pins");
+        assert_eq!(all.without(pins(3)), None);
+        assert_eq!(all.without(entries(4).with(pins(1))), None);
     }
 
     #[test]

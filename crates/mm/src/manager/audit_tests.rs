@@ -74,6 +74,18 @@ fn found(spoil: impl FnOnce(&Mm<'_>, SpaceId)) -> String {
 }
 
 #[test]
+fn a_recount_tells_what_there_is() {
+    world(|mm, _, id| {
+        let audit = mm.audit(&[id]).unwrap();
+        assert_eq!(audit.folios, PAGES + 1);
+        assert_eq!(audit.anonymous, Pages::new(PAGES + 512), "a folio counts whole");
+        assert_eq!(audit.mapped, Pages::new(PAGES + 256), "half of it is mapped");
+        assert_eq!(audit.kernel, Pages::new(2));
+        assert!(audit.tables > Pages::new(0) && audit.records > Pages::new(0));
+    });
+}
+
+#[test]
 fn what_a_space_counts_is_compared() {
     let charge = |mm: &Mm<'_>, id: SpaceId, work: fn(&crate::stock::Charge)| {
         work(&id.pin(&mm.stock).unwrap().charge);

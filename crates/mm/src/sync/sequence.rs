@@ -54,3 +54,37 @@ impl Sequence {
         done
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct Alone;
+    impl Cpus for Alone {
+        fn me(&self) -> foliant_units::Cpu {
+            foliant_units::Cpu(0)
+        }
+        fn count(&self) -> usize {
+            1
+        }
+        fn pinned<R>(&self, work: impl FnOnce(foliant_units::Cpu) -> R) -> R {
+            work(self.me())
+        }
+        fn relax(&self) {
+            unreachable!("nobody writes")
+        }
+    }
+
+    #[test]
+    fn an_edition_lasts_until_the_next_writer_begins() {
+        let sequence = Sequence::default();
+        let (seen, first) = sequence.read_edition(&Alone, || 7);
+        assert_eq!(seen, 7);
+        assert!(sequence.is_at(first) && sequence.is_at(first));
+        sequence.write(|| assert!(!sequence.is_at(first), "a writer is at work"));
+        assert!(!sequence.is_at(first));
+        let (_, second) = sequence.read_edition(&Alone, || ());
+        assert!(sequence.is_at(second));
+        assert_ne!(first, second);
+    }
+}

@@ -6,7 +6,7 @@ use core::cell::Cell;
 const PLACES: usize = Place::ALL.len();
 
 /// What a thread counts. A thread on which several CPUs take turns has one for each.
-#[derive(Clone, Copy, Debug)]
+#[derive(Default, Clone, Copy, Debug)]
 pub struct Counts {
     taken: u64,
     depth: [u32; PLACES],
@@ -26,12 +26,6 @@ impl Counts {
 
 /// What hears of a word, by its address on this host, and of what is done to it.
 pub type Watcher = fn(usize, Touch);
-
-impl Default for Counts {
-    fn default() -> Counts {
-        Counts::NEW
-    }
-}
 
 std::thread_local! {
     static WATCHER: Cell<Option<Watcher>> = const { Cell::new(None) };

@@ -367,6 +367,56 @@ fn locks_refuse_what_has_none() {
     assert_eq!(tables.walk(Va::new(0)).level, Level(3));
 }
 
+/// A word that was emptied and not flushed everywhere yet gets no table: its caller flushes, and comes again.
+#[test]
+fn a_place_whose_flush_is_pending_gets_no_table() {
+    let board = Board::new(64, Replace::InPlace);
+    let tables = board.tables::<X86>(Half::User);
+    let mut spare = Spare::new();
+    board.refill(&mut spare);
+    tables.ensure(Va::new(0), Level::MEGA, &mut spare).unwrap();
+    board.refill(&mut spare);
+    let (before, asked) = (spare.len(), core::cell::Cell::new(0));
+    let pending = || {
+        asked.set(asked.get() + 1);
+        assert!(asked.get() < 10, "it waits for a flush that nobody makes");
+        false
+    };
+    let why = tables.ensure_settled(Va::new(0), Level::BASE, &mut spare, &pending);
+    assert_eq!(why, Err(Blocked::Pending(Level::MEGA)));
+    assert_eq!(spare.len(), before, "the frame is kept");
+    assert_eq!(tables.walk(Va::new(0)).level, Level::MEGA);
+    tables.ensure_settled(Va::new(0), Level::BASE, &mut spare, &|| true).unwrap();
+    assert_eq!((tables.walk(Va::new(0)).level, spare.len()), (Level::BASE, before - 1));
+}
+
+/// table::I4: what points to a table comes and goes by its own calls alone.
+#[test]
+fn words_of_tables_are_neither_written_nor_replaced_like_others() {
+    let board = Board::new(64, Replace::InPlace);
+    let tables = board.tables::<X86>(Half::User);
+    let va = Va::new(2 << 20);
+    map_all(&tables, &board, range(2 << 20, (2 << 20) + 4096), 512, USER_RW, Level::BASE);
+    type Edit<'a> = dyn Fn(&Locked<'_, Board, X86>, Slot, Slot, u64) + 'a;
+    let refuses = |edit: &Edit<'_>| {
+        let lock = tables.lock(va, Level::MEGA).unwrap();
+        let (slot, free) = (lock.index_of(va), lock.index_of(Va::new(4 << 20)));
+        let word = lock.get(slot);
+        assert!(matches!(lock.entry(slot), Entry::Table(_)));
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            edit(&lock, slot, free, word);
+        }));
+        assert_eq!((lock.get(slot), lock.get(free)), (word, 0), "nothing is written");
+        done.is_err()
+    };
+    assert!(refuses(&|lock, slot, _, _| lock.set(slot, 0)));
+    assert!(refuses(&|lock, _, free, word| lock.set(free, word)));
+    assert!(refuses(&|lock, slot, _, _| _ = lock.take(slot)));
+    assert!(refuses(&|lock, slot, _, _| _ = lock.update(slot, |_| 0)));
+    assert!(refuses(&|lock, _, free, word| _ = lock.update(free, |_| word)));
+    assert!(!refuses(&|lock, _, free, _| lock.set(free, 0)));
+}
+
 #[test]
 fn a_full_harvest_stops_and_goes_on() {
     let board = Board::new(1024, Replace::InPlace);
