@@ -27,6 +27,9 @@ pub(crate) struct Mutants {
     /// Only those on lines that the branch changes, or that are not committed yet
     #[arg(long)]
     in_diff: bool,
+    /// Only those that no test reaches: each test runs once, with none of them switched on
+    #[arg(long)]
+    unreached: bool,
     /// Tests at a time
     #[arg(long, value_name = "N", default_value_t = 2)]
     jobs: usize,
@@ -46,6 +49,7 @@ pub(crate) fn mutants(asked: &Mutants) -> Result<(), String> {
             sample: asked.sample.map(|count| (count, asked.seed)),
             shard: asked.shard,
             in_diff: asked.in_diff,
+            unreached: asked.unreached,
             jobs: asked.jobs,
         },
         &say,
@@ -54,9 +58,12 @@ pub(crate) fn mutants(asked: &Mutants) -> Result<(), String> {
         println!("{}", serde_json::to_string_pretty(&report).map_err(|why| why.to_string())?);
     } else {
         println!("{}\n{}", report.table(), report.remarks());
+        if report.survivors().next().is_some() {
+            println!("rows of docs/mutants.md, for what is no mistake:\n\n{}", report.rows());
+        }
     }
     let too_few = report.too_few(OF_ALL, OF_ROOM);
-    if too_few.is_empty() {
+    if too_few.is_empty() || asked.unreached {
         return Ok(());
     }
     let way_out = "write tests, or give the reason in docs/mutants.md why one is no mistake";

@@ -574,6 +574,12 @@ fn answers(of: &Type) -> Vec<String> {
 
 /// Whether the block is this answer already.
 fn is_just(block: &Block, answer: &str) -> bool {
+    // A default that only takes note of its arguments.
+    let is_noted =
+        |of: &Stmt| matches!(of, Stmt::Local(local) if matches!(local.pat, Pat::Wild(_)));
+    if answer.is_empty() {
+        return block.stmts.iter().all(is_noted);
+    }
     let [Stmt::Expr(only, None)] = &block.stmts[..] else { return false };
     match only {
         Expr::Lit(syn::ExprLit { lit: Lit::Bool(truth), .. }) => truth.value.to_string() == answer,

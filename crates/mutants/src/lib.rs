@@ -43,7 +43,7 @@ pub use report::Report;
 pub use verdict::{Fate, Verdict};
 
 use cargo::Ask;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
@@ -63,6 +63,8 @@ pub struct Asked {
     pub shard: Option<Shard>,
     /// Only those on lines that changed.
     pub in_diff: bool,
+    /// Only those that no test reaches: each test runs once, and no mutant is switched on.
+    pub unreached: bool,
     /// So many tests at a time.
     pub jobs: usize,
 }
@@ -76,8 +78,7 @@ pub fn run(root: &Path, asked: &Asked, say: &(dyn Fn(String) + Sync)) -> Result<
     fs::create_dir_all(&folder).map_err(failed)?;
     let survey = survey::Survey::read(root)?;
     let mutants = &survey.mutants;
-    let rooms: std::collections::BTreeSet<&str> =
-        mutants.iter().map(|mutant| mutant.room.as_str()).collect();
+    let rooms: BTreeSet<&str> = mutants.iter().map(|mutant| mutant.room.as_str()).collect();
     if let Some(other) = asked.rooms.iter().find(|room| !rooms.contains(room.as_str())) {
         let rooms: Vec<&str> = rooms.into_iter().collect();
         return Err(format!("no room is called {other}: use one of {}", rooms.join(", ")));
@@ -129,7 +130,12 @@ pub fn run(root: &Path, asked: &Asked, say: &(dyn Fn(String) + Sync)) -> Result<
         .flat_map(|(program, tests)| tests.iter().map(move |test| (program, test)))
         .collect();
 
-    let chosen = chosen(&forms);
+    let mut chosen = chosen(&forms);
+    if asked.unreached {
+        let reached: BTreeSet<u32> =
+            tests.iter().flat_map(|(_, test)| test.reached.iter().copied()).collect();
+        chosen.retain(|n| !reached.contains(&tree::number(*n)));
+    }
     let killers = Killers::read(&folder.join("killers.json"));
     let done = AtomicUsize::new(0);
     let verdicts = share::share(&chosen, asked.jobs, |_, n| {
@@ -173,8 +179,8 @@ fn line(n: usize, of: usize, verdict: &Verdict) -> String {
                 verdict.mutant.kind
             )
         }
-        Fate::Survived { tests } => format!(
-            "{n}/{of} SURVIVED {} tests, {seconds:.1} s: {}",
+        Fate::Survived { tests, asked } => format!(
+            "{n}/{of} SURVIVED {asked} of {} tests, {seconds:.1} s: {}",
             tests.len(),
             report::head(verdict)
         ),

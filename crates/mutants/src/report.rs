@@ -44,7 +44,7 @@ impl Row {
                 self.ran_away += usize::from(*ran_away);
                 *self.by.entry(program.clone()).or_default() += 1;
             }
-            Fate::Survived { tests } => {
+            Fate::Survived { tests, .. } => {
                 self.survived += 1;
                 self.unreached += usize::from(tests.is_empty());
             }
@@ -128,8 +128,8 @@ impl Report {
         let mut text = String::new();
         for verdict in &self.verdicts {
             let _ = match &verdict.fate {
-                Fate::Survived { tests } => {
-                    writeln!(text, "survived: {}\n{}", head(verdict), reached(tests))
+                Fate::Survived { tests, asked } => {
+                    writeln!(text, "survived: {}\n{}", head(verdict), reached(tests, *asked))
                 }
                 Fate::Equivalent { why } => {
                     writeln!(text, "equivalent: {}\n    {why}", head(verdict))
@@ -161,10 +161,11 @@ pub(crate) fn head(verdict: &Verdict) -> String {
     )
 }
 
-fn reached(tests: &[String]) -> String {
+fn reached(tests: &[String], asked: usize) -> String {
     let shown = tests.iter().take(TESTS_SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
     match tests.len() {
         0 => "    no test reaches it".into(),
+        n if n > asked => format!("    {n} tests reach it, {asked} were asked: {shown}, …"),
         n if n > TESTS_SHOWN => format!("    {n} tests reach it: {shown}, …"),
         n => format!("    {n} tests reach it: {shown}"),
     }

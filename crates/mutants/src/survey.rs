@@ -46,6 +46,12 @@ impl Survey {
         }
         Ok(survey)
     }
+
+    /// The mutants of a file.
+    pub(crate) fn of_file(&self, path: &str) -> Vec<usize> {
+        let here = |n: &usize| self.mutants[*n].name.file == path;
+        (0..self.mutants.len()).filter(here).collect()
+    }
 }
 
 /// The room that a file is in.

@@ -81,6 +81,7 @@ fn what_is_no_code_of_the_manager_is_left_alone() {
     nothing("impl fmt::Display for A { fn fmt(&self) -> R { self.0 < 1 } }");
     nothing("fn f() -> ! { assert!(a < b); let x: [u8; 4] = [a; 4]; }");
     nothing("fn f() {}");
+    nothing("fn f(a: u8, b: u8) { let _ = (a, b); }");
     assert_eq!(
         found("fn f() -> bool { true }", &[Kind::Body]),
         ["fn f() -> bool { return false; true }"]
@@ -205,13 +206,13 @@ fn a_room_in_which_too_little_is_noticed_is_named() {
     };
     let killed = Fate::Killed { program: "p".into(), test: "t".into(), ran_away: false };
     let mut verdicts = vec![verdict("zero", killed.clone()); 19];
-    verdicts.push(verdict("zero", Fate::Survived { tests: Vec::new() }));
+    verdicts.push(verdict("zero", Fate::Survived { tests: Vec::new(), asked: 0 }));
     verdicts.push(verdict("vmap", Fate::Equivalent { why: "w".into() }));
     let report =
         |verdicts: &[Verdict]| Report { viable: BTreeMap::new(), verdicts: verdicts.to_vec() };
     assert_eq!(report(&verdicts).too_few(95.0, 90.0), Vec::<String>::new(), "19 of 20 is 95");
     verdicts.extend(vec![verdict("flush", killed); 8]);
-    verdicts.push(verdict("flush", Fate::Survived { tests: Vec::new() }));
+    verdicts.push(verdict("flush", Fate::Survived { tests: Vec::new(), asked: 0 }));
     let named = [
         "93.1 % were noticed of all rooms, and not 95 %",
         "88.9 % were noticed of flush, and not 90 %",

@@ -47,11 +47,10 @@ impl Tree {
 
         let mut places = Places::new();
         for (path, text) in &survey.files {
-            let here = |n: &usize| survey.mutants[*n].name.file == *path;
-            let of: Vec<usize> = (0..survey.mutants.len()).filter(here).collect();
-            let woven: Vec<(usize, &_)> = of
-                .iter()
-                .filter_map(|n| Some((*n, &survey.mutants[*n].edits[forms[*n]?])))
+            let woven: Vec<(usize, &_)> = survey
+                .of_file(path)
+                .into_iter()
+                .filter_map(|n| Some((n, &survey.mutants[n].edits[forms[n]?])))
                 .collect();
             let edits: Vec<_> = woven.iter().map(|(n, edit)| (number(*n), *edit)).collect();
             let out = weave(text, &edits);

@@ -141,8 +141,7 @@ fn hash(text: &str, mutants: &[&Mutant]) -> u64 {
 /// The mutants of each file, with the file's hash.
 fn by_file(survey: &Survey) -> impl Iterator<Item = (&str, u64, Vec<usize>)> {
     survey.files.iter().map(|(path, text)| {
-        let here = |n: &usize| survey.mutants[*n].name.file == *path;
-        let of: Vec<usize> = (0..survey.mutants.len()).filter(here).collect();
+        let of = survey.of_file(path);
         let mutants: Vec<&Mutant> = of.iter().map(|n| &survey.mutants[*n]).collect();
         (path.as_str(), hash(text, &mutants), of)
     })
