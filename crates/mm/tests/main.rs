@@ -6,6 +6,7 @@ mod adapt;
 mod breaking;
 mod collapse;
 mod compact;
+mod counted;
 mod exhaustion;
 mod faults;
 mod findings_areas;

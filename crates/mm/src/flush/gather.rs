@@ -278,8 +278,10 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     /// from an absent or read-only entry (F2, G5). Their own flush still follows.
     pub(crate) fn settle(&self) {
         let own = (self.pending == Pending::Yes) as u64;
-        if self.target.is_pending(own) {
-            self.wait(self.ask(&Invalidation::all(self.target.scope())));
+        if self.target.is_pending(own)
+            && self.wait(self.ask(&Invalidation::all(self.target.scope())))
+        {
+            self.stock.count(Event::LocalAll);
         }
     }
 }

@@ -1,0 +1,115 @@
+//! What the manager counts, exactly: of each small piece of work every counter that it moves, and by how much.
+//!
+//! A count is stated with all others that move beside it, so that one which is missing, doubled or out of place is seen. How
+//! flushes are counted stands in `flushes`, what a CPU keeps of a space in `tags`.
+
+use crate::common::meddler::Meddler;
+use crate::common::*;
+use foliant::fault::Orders;
+use foliant::space::SpaceId;
+use foliant::split::{RelocateError, SplitError};
+use foliant::table::Paging;
+use foliant::{Access, Event, Manager, NoBlock, Outcome, Policy, SizeEvent};
+use foliant_machine::Machine;
+use foliant_sim::Failing;
+use foliant_units::{Order, Va, VaRange};
+
+const PAGE: u64 = 4096;
+const MEGA: u64 = 2 * MB;
+
+fn only(n: u8) -> Policy {
+    Policy::always(Orders::of(Order::new(n).unwrap()))
+}
+fn page(nth: u64) -> VaRange {
+    range(BASE + nth * PAGE, PAGE)
+}
+
+/// Every count with its name, that of a size with its order behind it.
+fn totals(mm: &Manager<'_, impl Machine, impl Paging>) -> Vec<(String, u64)> {
+    let events = Event::ALL.iter().map(|event| (event.label().to_string(), mm.total(*event)));
+    let sizes = Order::all().flat_map(|order| {
+        let stats = mm.size_stats(order);
+        let name = move |event: SizeEvent| format!("{}/{}", event.label(), order.get());
+        SizeEvent::ALL.iter().map(move |event| (name(*event), stats.get(*event)))
+    });
+    events.chain(sizes).collect()
+}
+
+/// `work` moves these counts, and no other ones.
+#[track_caller]
+fn counts(mm: &Manager<'_, impl Machine, impl Paging>, expected: &str, work: impl FnOnce()) {
+    let before = totals(mm);
+    work();
+    let moved = totals(mm).into_iter().zip(before).filter_map(|((name, now), (_, then))| {
+        let by = now.wrapping_sub(then) as i64;
+        (by != 0).then(|| format!("{name} {by}"))
+    });
+    let moved = moved.collect::<Vec<_>>().join(", ");
+    assert_eq!(moved, expected);
+}
+
+/// A space that one CPU runs, with tables down to those of pages for 2 MiB at `BASE`, and to those of leaves for 1 GiB; all
+/// descriptors are there.
+fn world(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId) {
+    let (machine, mm) = meddled(2, 64, Policy::BASE_ONLY);
+    mm.describe_all().unwrap();
+    let id = mm.create(None).unwrap();
+    for cpu in mm.cpus() {
+        machine.sim.on(cpu, || mm.online());
+    }
+    mm.switch(Some(id)).unwrap();
+    area(mm, id, BASE, 32 * MB);
+    store(&machine.sim, mm, id, BASE + 511 * PAGE, 1);
+    mm.set_policy(policy);
+    (machine, mm, id)
+}
+fn write<M: Machine>(mm: &Mm<'_, M>, id: SpaceId, va: u64) -> Outcome {
+    mm.fault(id, Va::new(va), Access::Write)
+}
+
+/// A folio that two CPUs have cached moves; there is no block; somebody gets a reference when its entries are out of use already.
+fn moves(n: u8, expected: [&str; 2]) {
+    let [moved, stayed] = expected;
+    let (machine, mm, id) = world(only(n));
+    let at = BASE + MEGA;
+    write(mm, id, at);
+    machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
+    let head = || mm.frame_at(id, Va::new(at)).unwrap();
+    counts(mm, moved, || drop(mm.relocate(head()).unwrap()));
+    let frame = head();
+    machine.sim.fault_plan().set(Failing::From(1));
+    let order = Order::new(n).unwrap();
+    let none = Err(RelocateError::NoBlock(NoBlock { order }));
+    counts(mm, "alloc_fail 1", || assert_eq!(mm.relocate(frame), none));
+    machine.sim.fault_plan().set(Failing::Nothing);
+    machine.before_asking(move || core::mem::forget(mm.reference(frame).unwrap()));
+    let pinned = Err(RelocateError::Stays(SplitError::Pinned(frame)));
+    counts(mm, stayed, || assert_eq!(mm.relocate(frame), pinned));
+}
+
+/// A flush that is made on behalf of another one, before a conclusion is drawn from an absent entry, is counted like any.
+#[test]
+fn finding_new_a_flush_on_behalf_of_another_one_is_counted_where_it_is_made() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    for n in 0..2 {
+        machine.sim.on(cpu(n), || mm.switch(Some(id)).unwrap());
+    }
+    write(mm, id, BASE);
+    let unmap = move || {
+        counts(
+            mm,
+            "zeroed_bytes 4096, zero_extents 1, nr_tlb_remote_flush 1, \
+             nr_tlb_remote_flush_received 1, nr_tlb_local_flush_all 1",
+            || mm.unmap(id, page(5)).unwrap(),
+        );
+    };
+    machine.before_asking(move || machine.sim.on(cpu(1), unmap));
+    counts(
+        mm,
+        "zeroed_bytes 4096, zero_extents 1, copied_bytes 4096, nr_tlb_remote_flush 2, \
+         nr_tlb_remote_flush_received 2, nr_tlb_local_flush_all 1, nr_tlb_local_flush_one 1, \
+         pgmigrate_success 1",
+        || drop(mm.relocate(mm.frame_at(id, Va::new(BASE)).unwrap()).unwrap()),
+    );
+    finish(&machine.sim, mm, &[id]);
+}
