@@ -87,6 +87,21 @@ fn moves(n: u8, expected: [&str; 2]) {
     counts(mm, stayed, || assert_eq!(mm.relocate(frame), pinned));
 }
 
+/// It is no matter when it turns out that somebody uses the folio.
+#[test]
+fn finding_new_a_move_that_is_refused_before_it_begins_is_counted() {
+    for (n, stayed) in [(0, "pgmigrate_fail 1"), (4, "pgmigrate_fail 16, thp_migration_fail 1")] {
+        let (machine, mm, id) = world(only(n));
+        write(mm, id, BASE);
+        let head = mm.frame_at(id, Va::new(BASE)).unwrap();
+        let pin = mm.reference(head).unwrap();
+        let pinned = Err(RelocateError::Stays(SplitError::Pinned(head)));
+        counts(mm, stayed, || assert_eq!(mm.relocate(head), pinned));
+        drop(pin);
+        finish(&machine.sim, mm, &[id]);
+    }
+}
+
 /// A flush that is made on behalf of another one, before a conclusion is drawn from an absent entry, is counted like any.
 #[test]
 fn finding_new_a_flush_on_behalf_of_another_one_is_counted_where_it_is_made() {

@@ -73,7 +73,10 @@ impl<'s, 'm, M: Machine, P: Paging> Convoy<'s, 'm, M, P> {
     ) -> Result<Held<'s, 'm, M, P>, SplitError> {
         let held = hold(stock, frame)?;
         match refuses(stock, held.head()) {
-            Some(error) => Err(error),
+            Some(error) => {
+                count(stock, held.order(), &Went::Stayed(error));
+                Err(error)
+            }
             None => Ok(held),
         }
     }
