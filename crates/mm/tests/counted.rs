@@ -102,6 +102,32 @@ fn finding_new_a_move_that_is_refused_before_it_begins_is_counted() {
     }
 }
 
+/// It lost a page once, wherever it goes.
+#[test]
+fn finding_new_a_folio_that_waits_to_be_split_and_moves_is_no_new_one() {
+    for (n, moved) in [
+        (
+            4,
+            "copied_bytes 65536, nr_tlb_local_flush_one 15, pgmigrate_success 16, \
+             thp_migration_success 1",
+        ),
+        (
+            9,
+            "copied_bytes 2097152, nr_tlb_local_flush_all 1, pgmigrate_success 512, \
+             thp_migration_success 1",
+        ),
+    ] {
+        let (machine, mm, id) = world(only(n));
+        let at = BASE + MEGA;
+        write(mm, id, at);
+        mm.unmap(id, range(at, PAGE)).unwrap();
+        let head = mm.frame_at(id, Va::new(at + PAGE)).unwrap();
+        counts(mm, moved, || drop(mm.relocate(head).unwrap()));
+        assert_eq!(mm.deferred(), 1);
+        finish(&machine.sim, mm, &[id]);
+    }
+}
+
 /// A flush that is made on behalf of another one, before a conclusion is drawn from an absent entry, is counted like any.
 #[test]
 fn finding_new_a_flush_on_behalf_of_another_one_is_counted_where_it_is_made() {

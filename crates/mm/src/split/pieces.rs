@@ -97,7 +97,7 @@ pub(crate) fn relocate<M: Machine, P: Paging>(
     let kept = stock.identity(head);
     stock.enlist(to, entries, folio.origin);
     if kept.has(Flag::PartlyMapped) {
-        stock.mark_partly_mapped(target, order);
+        stock.keep_partly_mapped(target, order);
     }
     put(stock, folio, entries, Shape::Whole, |frame, attrs| {
         let pages = Pages::new(frame.get() - head.get());

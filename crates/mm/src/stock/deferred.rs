@@ -142,17 +142,24 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
 
     /// Puts the folio among those waiting to be split. Counted once per folio. The caller keeps it meanwhile.
     pub(crate) fn mark_partly_mapped(&self, head: Frame, order: Order) {
-        if !self.flag(head, Flag::PartlyMapped) {
+        if !self.keep_partly_mapped(head, order) {
             return;
         }
-        self.count_size(order, SizeEvent::NrAnonPartiallyMapped);
         self.count_size(order, SizeEvent::SplitDeferred);
         if order == Order::MEGA {
             self.count(Event::ThpDeferredSplitPage);
         }
+    }
+    /// The same for a folio that waits already and is elsewhere by now: it is no other one. Says whether it was not there.
+    pub(crate) fn keep_partly_mapped(&self, head: Frame, order: Order) -> bool {
+        if !self.flag(head, Flag::PartlyMapped) {
+            return false;
+        }
+        self.count_size(order, SizeEvent::NrAnonPartiallyMapped);
         if order.get() >= 2 {
             self.defer(head);
         }
+        true
     }
 
     /// Sets a flag of a head, and says whether it was clear.
