@@ -12,7 +12,7 @@ use foliant::table::Paging;
 use foliant::{Access, Event, Manager, NoBlock, Outcome, Policy, SizeEvent};
 use foliant_machine::Machine;
 use foliant_sim::Failing;
-use foliant_units::{Order, Va, VaRange};
+use foliant_units::{Order, Pages, Va, VaRange};
 
 const PAGE: u64 = 4096;
 const MEGA: u64 = 2 * MB;
@@ -65,6 +65,27 @@ fn world(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, Sp
 }
 fn write<M: Machine>(mm: &Mm<'_, M>, id: SpaceId, va: u64) -> Outcome {
     mm.fault(id, Va::new(va), Access::Write)
+}
+
+/// Without a free frame, and with a charge that is at its limit.
+#[test]
+fn finding_new_from_a_page_there_is_no_step_down() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let plan = machine.sim.fault_plan();
+    plan.set(Failing::From(1));
+    counts(mm, "pgfault 1, alloc_fail 1", || assert_eq!(write(mm, id, BASE), Outcome::OutOfMemory));
+    mm.set_policy(only(9));
+    counts(mm, "pgfault 1, alloc_fail 2, anon_fault_fallback/9 1", || {
+        assert_eq!(write(mm, id, BASE + 2 * MEGA), Outcome::OutOfMemory)
+    });
+    plan.set(Failing::Nothing);
+    mm.set_policy(Policy::BASE_ONLY);
+    // Two frames for itself, one for its area, three tables, and one page.
+    let poor = mm.create(Some(Pages::new(7))).unwrap();
+    area(mm, poor, BASE, 4 * MB);
+    write(mm, poor, BASE);
+    counts(mm, "pgfault 1", || assert_eq!(write(mm, poor, BASE + PAGE), Outcome::OverLimit));
+    finish(&machine.sim, mm, &[id, poor]);
 }
 
 /// A folio that two CPUs have cached moves; there is no block; somebody gets a reference when its entries are out of use already.

@@ -138,6 +138,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     fn count_skip(&self, order: Order, skip: &Skip) {
         match skip {
+            _ if order == Order::BASE => {} // there is nothing to step down to
             Skip::Unsuitable | Skip::Changed | Skip::Uncleared(_) => {}
             Skip::NoBlock => self.stock.count_size(order, SizeEvent::AnonFaultFallback),
             Skip::NoCharge => {

@@ -186,9 +186,9 @@ events! {
     SizeEvent {
         /// Anonymous folios mapped by a fault.
         AnonFaultAlloc => "anon_fault_alloc",
-        /// Steps down to a smaller size because no block was free.
+        /// Steps down to a smaller size, because no block was free or the charge was refused.
         AnonFaultFallback => "anon_fault_fallback",
-        /// Steps down because the charge was refused.
+        /// Of these, those because the charge was refused.
         AnonFaultFallbackCharge => "anon_fault_fallback_charge",
         /// Anonymous folios alive.
         NrAnon => "nr_anon",
