@@ -6,13 +6,14 @@
 use crate::common::meddler::Meddler;
 use crate::common::*;
 use foliant::fault::Orders;
+use foliant::memmap::{Batch, Birth};
 use foliant::space::SpaceId;
 use foliant::split::{RelocateError, SplitError};
 use foliant::table::Paging;
 use foliant::{Access, Event, Manager, NoBlock, Outcome, Policy, SizeEvent};
 use foliant_machine::Machine;
-use foliant_sim::Failing;
-use foliant_units::{Order, Pages, Va, VaRange};
+use foliant_sim::{Config, Failing, Sim};
+use foliant_units::{Bytes, Order, Pages, Va, VaRange};
 
 const PAGE: u64 = 4096;
 const MEGA: u64 = 2 * MB;
@@ -86,6 +87,26 @@ fn finding_new_from_a_page_there_is_no_step_down() {
     write(mm, poor, BASE);
     counts(mm, "pgfault 1", || assert_eq!(write(mm, poor, BASE + PAGE), Outcome::OverLimit));
     finish(&machine.sim, mm, &[id, poor]);
+}
+
+#[test]
+fn finding_new_a_gibibyte_is_512_blocks_whose_descriptors_go() {
+    let sim = Sim::new(Config::free(2, Bytes::new(3 << 30))).unwrap();
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let memmap = mm.memmap();
+    let mut batch = Batch::new(&memmap);
+    counts(
+        &mm,
+        "zeroed_bytes 40960, zero_extents 10, table_made 9, nr_memmap_pages 2, \
+         hugetlb_optimized 1, hugetlb_born_optimized 1",
+        || batch.push(memmap.claim(Order::GIGA, Birth::Folded).unwrap()).unwrap(),
+    );
+    counts(
+        &mm,
+        "grace_periods 1, nr_tlb_local_flush_all 1, nr_memmap_pages -1, memmap_released 512, \
+         memmap_flush_release 1, memmap_grace_periods 1",
+        || assert_eq!(memmap.release(&mut batch).absent, 1),
+    );
 }
 
 /// A folio that two CPUs have cached moves; there is no block; somebody gets a reference when its entries are out of use already.

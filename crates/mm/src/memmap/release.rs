@@ -137,7 +137,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
             if batch.is_chosen(nth) {
                 let huge = batch.at(nth);
                 self.let_go(&huge, Stretch::Absent);
-                self.stock.count(Event::StretchReleased);
+                self.stock.count_by(Event::StretchReleased, huge.blocks().count() as u64);
                 give(huge.block());
                 batch.gone(nth);
                 out.absent += 1;

@@ -84,7 +84,7 @@ events! {
         Unfolded => "hugetlb_restored",
         /// Huge pages that were to be unfolded and stayed folded for lack of memory.
         UnfoldFailed => "hugetlb_restore_failed",
-        /// Blocks whose descriptors were given back.
+        /// Blocks of 2 MiB whose descriptors were given back.
         StretchReleased => "memmap_released",
         /// Flushes after leaves of the descriptor array were split.
         FlushSplit => "memmap_flush_split",
