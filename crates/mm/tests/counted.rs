@@ -7,6 +7,7 @@ use crate::common::meddler::Meddler;
 use crate::common::*;
 use foliant::fault::Orders;
 use foliant::memmap::{Batch, Birth};
+use foliant::pool::Budget;
 use foliant::space::SpaceId;
 use foliant::split::{RelocateError, SplitError};
 use foliant::table::Paging;
@@ -87,6 +88,17 @@ fn finding_new_from_a_page_there_is_no_step_down() {
     write(mm, poor, BASE);
     counts(mm, "pgfault 1", || assert_eq!(write(mm, poor, BASE + PAGE), Outcome::OverLimit));
     finish(&machine.sim, mm, &[id, poor]);
+}
+
+/// The second time nothing is had any more.
+#[test]
+fn finding_new_a_batch_without_a_page_is_none() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let all = || drop(mm.resize_pool(Order::MEGA, 1000, Budget::ALL).unwrap());
+    counts(mm, "alloc_fail 2, hugetlb_batch 1, hugetlb_lock 6", all);
+    counts(mm, "alloc_fail 1, hugetlb_lock 4", all);
+    mm.resize_pool(Order::MEGA, 0, Budget::ALL).unwrap();
+    finish(&machine.sim, mm, &[id]);
 }
 
 #[test]

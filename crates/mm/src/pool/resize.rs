@@ -178,8 +178,8 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         if self.folding() == Folding::On && dense {
             self.memmap.fold(&mut batch);
         }
-        self.stock.count(Event::PoolBatch);
         let pages = batch.len() as u64;
+        self.stock.count_by(Event::PoolBatch, pages.min(1));
         let open = self.open(pool);
         while let Some(huge) = batch.pop() {
             open.put(huge, standing); // L3: flushed before, one lock cycle

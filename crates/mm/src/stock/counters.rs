@@ -100,7 +100,7 @@ events! {
         HugeReturned => "hugetlb_returned",
         /// Times that there was something for the pools to collect and nothing was before.
         HugeWork => "hugetlb_free_work",
-        /// Batches of huge pages that were put into pools or taken out.
+        /// Batches of huge pages that were made for pools, taken out so that a pool is smaller, or cut.
         PoolBatch => "hugetlb_batch",
         /// Times that the lock of a pool was taken.
         PoolLock => "hugetlb_lock",
