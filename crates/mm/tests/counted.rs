@@ -1,27 +1,28 @@
 //! What the manager counts, exactly: of each small piece of work every counter that it moves, and by how much.
 //!
 //! A count is stated with all others that move beside it, so that one which is missing, doubled or out of place is seen. How
-//! flushes are counted stands in `flushes`, what a CPU keeps of a space in `tags`.
+//! flushes are counted stands in `flushes` as well, what a CPU keeps of a space in `tags`.
 
+use crate::common::kernel::{base, huge};
 use crate::common::meddler::Meddler;
 use crate::common::*;
-use foliant::fault::Orders;
+use foliant::compact::{CollapseError, CompactRequest, Effort, Want};
+use foliant::fault::{Defrag, Refusal};
+use foliant::manager::{CollapseLimits, Setup, VmapSetup};
 use foliant::memmap::{Batch, Birth};
-use foliant::pool::Budget;
-use foliant::space::SpaceId;
-use foliant::split::{RelocateError, SplitError};
-use foliant::table::Paging;
+use foliant::pool::{Budget, Folding};
+use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
+use foliant::split::{RelocateError, Shrink, SplitError, SplitInto, ZeroPieces};
+use foliant::table::{Paging, Soft, SoftKind};
+use foliant::vmap::{
+    Caller, Controls, Memory, PurgeMode, Request, Rights, Short, Tails, VmapError,
+};
+use foliant::zero::{Clearing, Far};
 use foliant::{Access, Event, Manager, NoBlock, Outcome, Policy, SizeEvent};
-use foliant_machine::Machine;
+use foliant_machine::{Machine, PhysMem, Replace};
 use foliant_sim::{Config, Failing, Sim};
-use foliant_units::{Bytes, Order, Pages, Va, VaRange};
+use foliant_units::{Bytes, Frame, Nanos, Order, Pa, Pages, Va, VaRange};
 
-const PAGE: u64 = 4096;
-const MEGA: u64 = 2 * MB;
-
-fn only(n: u8) -> Policy {
-    Policy::always(Orders::of(Order::new(n).unwrap()))
-}
 fn page(nth: u64) -> VaRange {
     range(BASE + nth * PAGE, PAGE)
 }
@@ -68,6 +69,217 @@ fn world(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, Sp
 fn write<M: Machine>(mm: &Mm<'_, M>, id: SpaceId, va: u64) -> Outcome {
     mm.fault(id, Va::new(va), Access::Write)
 }
+/// A machine that wants entries broken before they are made anew.
+fn breaking() -> Sim {
+    let mut config = Config::seeded(1, Bytes::new(64 * MB), 1);
+    config.rules.replace = Replace::BreakBeforeMake;
+    Sim::new(config).unwrap()
+}
+/// Takes all blocks of 2 MiB and more.
+fn lend_blocks(mm: &Mm<'_, impl Machine>) -> Vec<Frame> {
+    let any = || mm.free_blocks().largest() >= Some(Order::MEGA);
+    std::iter::from_fn(|| any().then(|| mm.lend(Order::MEGA).unwrap())).collect()
+}
+fn take_back(mm: &Mm<'_, impl Machine>, lent: Vec<Frame>) {
+    lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+}
+
+// Faults.
+
+#[test]
+fn a_fault_of_a_page_counts_what_it_did() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let read = |nth: u64| mm.fault(id, page(nth).start(), Access::Read);
+    let write = |nth: u64| mm.fault(id, page(nth).start(), Access::Write);
+    counts(mm, "pgfault 1, zero_page_fault 1", || assert_eq!(read(0), Outcome::ZeroPage));
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 4096, zero_extents 1, nr_tlb_local_flush_one 1, \
+         anon_fault_alloc/0 1, nr_anon/0 1",
+        || assert_eq!(write(0), Outcome::Mapped(Order::BASE)),
+    );
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 4096, zero_extents 1, anon_fault_alloc/0 1, nr_anon/0 1",
+        || assert_eq!(write(1), Outcome::Mapped(Order::BASE)),
+    );
+    counts(mm, "pgfault 1, fault_spurious 1, nr_tlb_local_flush_one 1", || {
+        assert_eq!(write(1), Outcome::Spurious)
+    });
+    let nowhere = Va::new(BASE + 64 * MB);
+    let refused = Outcome::Refused(Refusal::NoArea(nowhere));
+    counts(mm, "pgfault 1", || assert_eq!(mm.fault(id, nowhere, Access::Read), refused));
+    let populate = |advice| mm.advise(id, page(2), advice).unwrap();
+    counts(mm, "zero_page_fault 1", || populate(Advice::PopulateRead));
+    counts(
+        mm,
+        "zeroed_bytes 4096, zero_extents 1, nr_tlb_local_flush_one 1, anon_fault_alloc/0 1, \
+         nr_anon/0 1",
+        || populate(Advice::PopulateWrite),
+    );
+    counts(mm, "fault_spurious 1, nr_tlb_local_flush_one 1", || populate(Advice::PopulateWrite));
+    // In the next 2 MiB a table is made first.
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 8192, zero_extents 2, table_made 1, anon_fault_alloc/0 1, \
+         nr_anon/0 1",
+        || assert_eq!(write(512), Outcome::Mapped(Order::BASE)),
+    );
+    finish(&machine.sim, mm, &[id]);
+}
+
+#[test]
+fn a_shared_page_is_counted_as_copied_or_as_reused() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    write(mm, id, BASE);
+    let mut child = None;
+    counts(
+        mm,
+        "zeroed_bytes 24576, zero_extents 6, nr_tlb_local_flush_one 2, table_made 3",
+        || child = mm.fork(id).ok(),
+    );
+    let child = child.unwrap();
+    counts(
+        mm,
+        "pgfault 1, cow_copy 1, copied_bytes 4096, nr_tlb_local_flush_one 1, nr_anon/0 1",
+        || assert_eq!(write(mm, id, BASE), Outcome::Copied),
+    );
+    mm.switch(Some(child)).unwrap();
+    counts(mm, "pgfault 1, cow_reuse 1, nr_tlb_local_flush_one 1", || {
+        assert_eq!(write(mm, child, BASE), Outcome::Reused)
+    });
+    mm.switch(Some(id)).unwrap();
+    counts(
+        mm,
+        "zeroed_bytes 8192, zero_extents 2, grace_periods 2, flush_spared 1, table_freed 3, \
+         nr_anon/0 -1",
+        || mm.end(child).unwrap(),
+    );
+    finish(&machine.sim, mm, &[id]);
+}
+
+#[test]
+fn a_fault_of_a_huge_folio_counts_what_it_cleared() {
+    let (machine, mm, id) = world(only(9));
+    let fault = |nth: u64, page: u64| {
+        let done = write(mm, id, BASE + nth * MEGA + page * PAGE);
+        assert_eq!(done, Outcome::Mapped(Order::MEGA));
+    };
+    // Both sides of the page touched, then its neighbourhood; at the start one side is missing.
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 2101248, zero_extents 4, anon_fault_alloc/9 1, nr_anon/9 1",
+        || fault(1, 100),
+    );
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 2101248, zero_extents 3, anon_fault_alloc/9 1, nr_anon/9 1",
+        || fault(2, 0),
+    );
+    let usual = mm.clearing();
+    mm.set_clearing(Clearing { budget: Nanos(100_000), far: Far::Keep, ..usual });
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 2101248, zero_extents 6, zero_breaths 3, anon_fault_alloc/9 1, \
+         nr_anon/9 1",
+        || fault(3, 0),
+    );
+    mm.set_clearing(usual);
+    counts(mm, "zeroed_ahead_bytes 4096, zero_extents 1", || _ = mm.clear_ahead(Nanos(1)));
+    mm.clear_ahead(Nanos(u64::MAX));
+    counts(mm, "", || assert_eq!(mm.clear_ahead(Nanos(u64::MAX)).cleared.get(), 0));
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 4096, zero_spared_bytes 2097152, zero_extents 1, \
+         anon_fault_alloc/9 1, nr_anon/9 1",
+        || fault(4, 0),
+    );
+    mm.set_policy(only(4));
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 65536, zero_extents 1, anon_fault_alloc/4 1, nr_anon/4 1",
+        || assert_eq!(write(mm, id, BASE), Outcome::Mapped(order(4))),
+    );
+    counts(
+        mm,
+        "zeroed_bytes 4096, zero_extents 1, nr_tlb_local_flush_one 1, table_made 1, \
+         table_freed 1, nr_anon/9 -1",
+        || mm.unmap(id, range(BASE + MEGA, MEGA)).unwrap(),
+    );
+    finish(&machine.sim, mm, &[id]);
+}
+
+/// A page appears in the range of a folio that is cleared; a block is cleared for a fault whose area is gone then.
+#[test]
+fn what_was_cleared_in_vain_is_counted_as_dropped() {
+    let (machine, mm, id) = world(only(4));
+    machine.after_clearing(16 * PAGE, move || {
+        mm.set_policy(Policy::BASE_ONLY);
+        machine.sim.on(cpu(1), || assert_eq!(write(mm, id, BASE), Outcome::Mapped(Order::BASE)));
+    });
+    counts(
+        mm,
+        "pgfault 2, fault_lost_race 1, zeroed_bytes 73728, zero_dropped_bytes 65536, \
+         zero_extents 3, anon_fault_alloc/0 2, nr_anon/0 2",
+        || assert_eq!(write(mm, id, BASE + PAGE), Outcome::Mapped(Order::BASE)),
+    );
+    mm.set_policy(only(9));
+    let at = Va::new(BASE + 2 * MEGA);
+    machine.after_clearing(MEGA - 3 * PAGE, move || mm.unmap(id, range(at.get(), MEGA)).unwrap());
+    let gone = Outcome::Refused(Refusal::NoArea(at));
+    counts(
+        mm,
+        "pgfault 1, fault_lost_race 1, zeroed_bytes 2101248, zero_dropped_bytes 2097152, \
+         zero_extents 3",
+        || assert_eq!(write(mm, id, at.get()), gone),
+    );
+    finish(&machine.sim, mm, &[id]);
+}
+
+/// While a block is cleared for a fault another one of the same space takes what is left of its charge.
+#[test]
+fn what_was_cleared_and_may_not_be_charged_is_counted_as_dropped() {
+    let (machine, mm, id) = world(only(9));
+    // Two frames for itself, one for its area, three tables, a page, and the folio; none for a table for its split.
+    let poor = mm.create(Some(Pages::new(7 + 512))).unwrap();
+    area(mm, poor, BASE, 4 * MB);
+    machine.after_clearing(MEGA - 3 * PAGE, move || {
+        mm.set_policy(Policy::BASE_ONLY);
+        assert_eq!(write(mm, poor, BASE + MEGA), Outcome::Mapped(Order::BASE));
+        mm.set_policy(only(9));
+    });
+    counts(
+        mm,
+        "pgfault 2, zeroed_bytes 2125824, zero_dropped_bytes 2097152, zero_extents 9, \
+         table_made 4, anon_fault_alloc/0 2, nr_anon/0 2, anon_fault_fallback/9 1, \
+         anon_fault_fallback_charge/9 1",
+        || assert_eq!(write(mm, poor, BASE), Outcome::Mapped(Order::BASE)),
+    );
+    finish(&machine.sim, mm, &[id, poor]);
+}
+
+#[test]
+fn a_step_down_is_counted_with_the_size_that_was_not_had() {
+    let (machine, mm, id) = world(only(9));
+    let lent = lend_blocks(mm);
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 8192, zero_extents 2, table_made 1, alloc_fail 1, \
+         anon_fault_alloc/0 1, nr_anon/0 1, anon_fault_fallback/9 1",
+        || assert_eq!(write(mm, id, BASE + MEGA), Outcome::Mapped(Order::BASE)),
+    );
+    take_back(mm, lent);
+    // Two frames for itself, one for its area, three tables, and one page.
+    let poor = mm.create(Some(Pages::new(7))).unwrap();
+    area(mm, poor, BASE, 4 * MB);
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 16384, zero_extents 4, table_made 3, anon_fault_alloc/0 1, \
+         nr_anon/0 1, anon_fault_fallback/9 1, anon_fault_fallback_charge/9 1",
+        || assert_eq!(write(mm, poor, BASE), Outcome::Mapped(Order::BASE)),
+    );
+    finish(&machine.sim, mm, &[id, poor]);
+}
 
 /// Without a free frame, and with a charge that is at its limit.
 #[test]
@@ -90,14 +302,203 @@ fn finding_new_from_a_page_there_is_no_step_down() {
     finish(&machine.sim, mm, &[id, poor]);
 }
 
+// Huge pages of a pool.
+
+#[test]
+fn a_huge_page_of_a_pool_is_counted_from_its_making_to_its_end() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let fill =
+        |pages| assert_eq!(mm.resize_pool(Order::MEGA, pages, Budget::ALL).unwrap().reached, pages);
+    counts(mm, "hugetlb_batch 1, hugetlb_lock 6", || fill(4));
+    counts(mm, "hugetlb_lock 4", || fill(4));
+    let (start, flags) = (BASE + (1 << 30), Flags::READ_WRITE.with(Flags::HUGE_2M));
+    let place = Place::NoReplace(Va::new(start));
+    let request = MapRequest { place, bytes: Bytes::new(2 * MEGA), flags, tag: 0 };
+    counts(mm, "hugetlb_lock 1", || _ = mm.map(id, &request).unwrap());
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 2101248, zero_extents 3, table_made 1, hugetlb_lock 2",
+        || assert_eq!(write(mm, id, start), Outcome::Mapped(Order::MEGA)),
+    );
+    counts(mm, "pgfault 1, zeroed_bytes 2097152, zero_extents 2, hugetlb_lock 2", || {
+        assert_eq!(write(mm, id, start + MEGA), Outcome::Mapped(Order::MEGA))
+    });
+    counts(mm, "pgfault 1, fault_spurious 1, nr_tlb_local_flush_one 1", || {
+        assert_eq!(write(mm, id, start), Outcome::Spurious)
+    });
+    let child = mm.fork(id).unwrap();
+    counts(
+        mm,
+        "pgfault 1, cow_copy 1, copied_bytes 2097152, nr_tlb_local_flush_one 2, hugetlb_lock 1",
+        || assert_eq!(write(mm, id, start), Outcome::Copied),
+    );
+    mm.switch(Some(child)).unwrap();
+    counts(mm, "pgfault 1, cow_reuse 1, nr_tlb_local_flush_one 1", || {
+        assert_eq!(write(mm, child, start), Outcome::Reused)
+    });
+    mm.switch(Some(id)).unwrap();
+    counts(
+        mm,
+        "zeroed_bytes 8192, zero_extents 2, grace_periods 1, flush_spared 1, table_freed 1, \
+         hugetlb_returned 1, hugetlb_free_work 1, hugetlb_lock 1",
+        || mm.unmap(child, range(start, 2 * MEGA)).unwrap(),
+    );
+    counts(
+        mm,
+        "zeroed_bytes 12288, zero_extents 3, grace_periods 1, nr_tlb_local_flush_one 3, \
+         table_freed 1, hugetlb_returned 2, hugetlb_free_work 1, hugetlb_lock 1",
+        || mm.unmap(id, range(start, 2 * MEGA)).unwrap(),
+    );
+    counts(mm, "hugetlb_batch 1, hugetlb_lock 4", || fill(1));
+    fill(0);
+    finish(&machine.sim, mm, &[id, child]);
+}
+
+/// Where entries are broken before they are made, whether somebody else has it is seen while the entry is broken.
+#[test]
+fn a_huge_page_that_was_shared_is_counted_as_reused_there() {
+    let sim = breaking();
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.resize_pool(Order::MEGA, 1, Budget::ALL).unwrap();
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let (place, flags) = (Place::NoReplace(Va::new(BASE)), Flags::READ_WRITE.with(Flags::HUGE_2M));
+    mm.map(id, &MapRequest { place, bytes: Bytes::new(MEGA), flags, tag: 0 }).unwrap();
+    write(&mm, id, BASE);
+    let child = mm.fork(id).unwrap();
+    mm.end(child).unwrap();
+    counts(&mm, "pgfault 1, cow_reuse 1, nr_tlb_local_flush_one 2", || {
+        assert_eq!(write(&mm, id, BASE), Outcome::Reused)
+    });
+    finish(&sim, &mm, &[id]);
+}
+
 /// The second time nothing is had any more.
 #[test]
 fn finding_new_a_batch_without_a_page_is_none() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
-    let all = || drop(mm.resize_pool(Order::MEGA, 1000, Budget::ALL).unwrap());
+    let all = || _ = mm.resize_pool(Order::MEGA, 1000, Budget::ALL).unwrap();
     counts(mm, "alloc_fail 2, hugetlb_batch 1, hugetlb_lock 6", all);
     counts(mm, "alloc_fail 1, hugetlb_lock 4", all);
     mm.resize_pool(Order::MEGA, 0, Budget::ALL).unwrap();
+    finish(&machine.sim, mm, &[id]);
+}
+
+/// Where they are folded a flush covers the descriptors of all 512.
+#[test]
+fn a_page_of_a_gibibyte_that_is_cut_is_one_batch() {
+    let cut = |folding, [made, cut]: [&str; 2]| {
+        let sim = Sim::new(Config::free(2, Bytes::new(3 << 30))).unwrap();
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        mm.set_folding(folding);
+        counts(&mm, made, || _ = mm.resize_pool(Order::GIGA, 1, Budget::ALL).unwrap());
+        counts(&mm, cut, || assert_eq!(mm.pools().demote(1).made, 512));
+        counts(&mm, "hugetlb_lock 1", || assert_eq!(mm.pools().demote(1).made, 0));
+    };
+    cut(
+        Folding::Off,
+        [
+            "zeroed_bytes 16781312, zero_extents 9, table_made 1, nr_memmap_pages 4096, \
+             hugetlb_batch 1, hugetlb_lock 6",
+            "hugetlb_batch 1, hugetlb_lock 2",
+        ],
+    );
+    cut(
+        Folding::On,
+        [
+            "zeroed_bytes 40960, zero_extents 10, table_made 9, nr_memmap_pages 2, \
+             hugetlb_optimized 1, hugetlb_born_optimized 1, hugetlb_batch 1, hugetlb_lock 6",
+            "zeroed_bytes 4096, zero_extents 1, grace_periods 1, nr_tlb_local_flush_all 1, \
+             nr_memmap_pages 512, hugetlb_optimized 512, hugetlb_born_optimized 512, \
+             memmap_released 512, memmap_flush_release 1, hugetlb_batch 1, hugetlb_lock 2, \
+             memmap_grace_periods 1",
+        ],
+    );
+}
+
+// Descriptors.
+
+#[test]
+fn folding_and_unfolding_are_counted_by_page_and_by_flush() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let memmap = mm.memmap();
+    let plan = machine.sim.fault_plan();
+    let mut batch = Batch::new(&memmap);
+    counts(mm, "", || {
+        (0..3).for_each(|_| batch.push(memmap.claim(Order::MEGA, Birth::Dense).unwrap()).unwrap());
+    });
+    plan.set(Failing::From(1));
+    counts(
+        mm,
+        "grace_periods 1, alloc_fail 4, hugetlb_optimize_failed 3, memmap_grace_periods 1",
+        || assert_eq!(memmap.fold(&mut batch).failed, 3),
+    );
+    plan.set(Failing::Nothing);
+    counts(
+        mm,
+        "zeroed_bytes 8192, zero_extents 2, nr_tlb_remote_flush 2, \
+         nr_tlb_remote_flush_received 2, grace_periods 1, nr_tlb_local_flush_one 25, \
+         table_made 1, nr_memmap_pages -20, hugetlb_optimized 3, memmap_flush_split 1, \
+         memmap_flush_fold 1, memmap_grace_periods 1",
+        || assert_eq!(memmap.fold(&mut batch).folded, 3),
+    );
+    counts(mm, "hugetlb_optimize_skipped 3", || assert_eq!(memmap.fold(&mut batch).skipped, 3));
+    // The second page finds two frames of seven, and gives them back.
+    plan.set(Failing::Kth(10));
+    counts(
+        mm,
+        "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, nr_tlb_local_flush_one 7, \
+         alloc_fail 1, nr_memmap_pages 7, hugetlb_restored 1, hugetlb_restore_failed 2, \
+         memmap_flush_restore 1",
+        || assert_eq!(memmap.unfold(&mut batch).unfolded, 1),
+    );
+    plan.set(Failing::Nothing);
+    counts(
+        mm,
+        "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, nr_tlb_local_flush_one 14, \
+         nr_memmap_pages 14, hugetlb_restored 2, memmap_flush_restore 1",
+        || assert_eq!(memmap.unfold(&mut batch).unfolded, 2),
+    );
+    counts(mm, "", || assert_eq!(memmap.unfold(&mut batch).skipped, 3));
+    // The second page finds no frame, and gets one that the first gave up.
+    plan.set(Failing::Kth(2));
+    counts(
+        mm,
+        "nr_tlb_remote_flush 2, nr_tlb_remote_flush_received 2, grace_periods 1, \
+         nr_tlb_local_flush_one 24, alloc_fail 1, nr_memmap_pages -21, hugetlb_optimized 3, \
+         memmap_flush_fold 1, memmap_flush_recovery 1, memmap_grace_periods 1",
+        || assert_eq!(memmap.fold(&mut batch).folded, 3),
+    );
+    plan.set(Failing::Nothing);
+    counts(
+        mm,
+        "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, grace_periods 1, \
+         nr_tlb_local_flush_one 24, nr_memmap_pages -3, memmap_released 3, \
+         memmap_flush_release 1, memmap_grace_periods 1",
+        || assert_eq!(memmap.release(&mut batch).absent, 3),
+    );
+    counts(mm, "nr_memmap_pages 1, hugetlb_optimized 1, hugetlb_born_optimized 1", || {
+        batch.push(memmap.claim(Order::MEGA, Birth::Folded).unwrap()).unwrap()
+    });
+    counts(
+        mm,
+        "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, grace_periods 1, \
+         nr_tlb_local_flush_one 8, nr_memmap_pages -1, memmap_released 1, \
+         memmap_flush_release 1, memmap_grace_periods 1",
+        || assert_eq!(memmap.release(&mut batch).absent, 1),
+    );
+    drop(batch);
+    finish(&machine.sim, mm, &[id]);
+}
+
+#[test]
+fn descriptors_of_a_page_that_is_dense_stay() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let memmap = mm.memmap();
+    let mut batch = Batch::new(&memmap);
+    batch.push(memmap.claim(Order::MEGA, Birth::Dense).unwrap()).unwrap();
+    counts(mm, "", || assert_eq!(memmap.release(&mut batch).dense, 1));
+    drop(batch);
     finish(&machine.sim, mm, &[id]);
 }
 
@@ -121,6 +522,372 @@ fn finding_new_a_gibibyte_is_512_blocks_whose_descriptors_go() {
     );
 }
 
+/// There the tails are absent for a while, and a leaf that has the descriptors of other blocks as well stays.
+#[test]
+fn where_entries_are_broken_before_they_are_made_a_leaf_keeps_a_page_dense() {
+    let sim = breaking();
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let memmap = mm.memmap();
+    let mut batch = Batch::new(&memmap);
+    batch.push(memmap.claim(Order::MEGA, Birth::Folded).unwrap()).unwrap();
+    counts(
+        &mm,
+        "grace_periods 1, nr_tlb_local_flush_one 7, nr_memmap_pages 7, hugetlb_restored 1, \
+         memmap_flush_restore 1, memmap_grace_periods 1",
+        || assert_eq!(memmap.unfold(&mut batch).unfolded, 1),
+    );
+    counts(
+        &mm,
+        "grace_periods 1, nr_tlb_local_flush_one 7, nr_memmap_pages -7, hugetlb_optimized 1, \
+         memmap_flush_fold 1, memmap_grace_periods 1",
+        || assert_eq!(memmap.fold(&mut batch).folded, 1),
+    );
+    memmap.release(&mut batch);
+    drop(batch);
+    finish(&sim, &mm, &[]);
+    let sim = breaking();
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.describe_all().unwrap();
+    let memmap = mm.memmap();
+    let mut batch = Batch::new(&memmap);
+    batch.push(memmap.claim(Order::MEGA, Birth::Dense).unwrap()).unwrap();
+    counts(&mm, "hugetlb_optimize_failed 1", || assert_eq!(memmap.fold(&mut batch).forbidden, 1));
+    memmap.release(&mut batch);
+    drop(batch);
+    finish(&sim, &mm, &[]);
+}
+
+/// A block that was broken when nothing else was left holds its own descriptors, and becomes whole when they are taken away.
+#[test]
+fn a_block_that_becomes_whole_is_counted_as_released() {
+    let sim = sim(1, 256);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let memmap = mm.memmap();
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 64 * MB);
+    let mut batch = Batch::new(&memmap);
+    while let Ok(huge) = memmap.claim(Order::MEGA, Birth::Folded) {
+        batch.push(huge).unwrap();
+    }
+    let fill =
+        |from: u64| (from..).find(|n| write(&mm, id, BASE + n * PAGE) == Outcome::OutOfMemory);
+    let full = fill(0).unwrap();
+    let mut last = Batch::new(&memmap);
+    last.push(batch.pop().unwrap()).unwrap();
+    assert_eq!(memmap.release(&mut last).absent, 1);
+    counts(
+        &mm,
+        "pgfault 1, zeroed_bytes 36864, zero_extents 9, nr_memmap_pages 8, \
+         anon_fault_alloc/0 1, nr_anon/0 1",
+        || assert_eq!(write(&mm, id, BASE + full * PAGE), Outcome::Mapped(Order::BASE)),
+    );
+    fill(full + 1).unwrap();
+    mm.switch(None).unwrap();
+    mm.end(id).unwrap();
+    counts(
+        &mm,
+        "grace_periods 1, nr_tlb_local_flush_one 8, nr_memmap_pages -8, memmap_released 1, \
+         memmap_flush_release 1, memmap_grace_periods 1",
+        || assert_eq!(memmap.reclaim(), 1),
+    );
+    counts(&mm, "", || assert_eq!(memmap.reclaim(), 0));
+    memmap.release(&mut batch);
+    drop((batch, last));
+    finish(&sim, &mm, &[]);
+}
+
+// Kernel ranges.
+
+#[test]
+fn kernel_memory_is_counted_by_pages_and_leaves() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let mut got = Vec::new();
+    let mut alloc = |request: &Request| got.push(mm.vmalloc(request).unwrap().start());
+    counts(
+        mm,
+        "zeroed_bytes 12288, zero_extents 3, table_made 2, nr_vmalloc_pages 3, vmap_leaf_4k 3",
+        || alloc(&base(3 * PAGE)),
+    );
+    counts(mm, "zeroed_bytes 12288, zero_extents 2, nr_vmalloc_pages 3, vmap_leaf_4k 3", || {
+        alloc(&base(3 * PAGE).zeroed())
+    });
+    counts(mm, "nr_vmalloc_pages 1, vmap_leaf_4k 1", || alloc(&huge(PAGE)));
+    counts(
+        mm,
+        "zeroed_bytes 4096, zero_extents 1, table_made 1, nr_vmalloc_pages 1025, vmalloc_huge 1, \
+         vmap_leaf_4k 1, vmap_leaf_2m 2",
+        || alloc(&huge(2 * MEGA + 1)),
+    );
+    mm.vmap().set_controls(Controls { tails: Tails::Rounded, ..Controls::DEFAULT });
+    counts(
+        mm,
+        "nr_vmalloc_pages 1024, vmalloc_huge 1, vmalloc_rounded_bytes 2088960, vmap_leaf_2m 2",
+        || alloc(&huge(MEGA + PAGE + 1)),
+    );
+    mm.vmap().set_controls(Controls::DEFAULT);
+    counts(mm, "nr_vmalloc_pages -3", || mm.vfree(got[0]).unwrap());
+    counts(mm, "vmap_deferred 1", || mm.vfree_atomic(got[1]).unwrap());
+    counts(mm, "nr_vmalloc_pages -3", || assert_eq!(mm.vmap().collect(), 1));
+    counts(
+        mm,
+        "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, nr_tlb_local_flush_one 6, \
+         vmap_purge 1, vmap_purged_pages 8",
+        || assert_eq!(mm.purge_vmalloc(), Pages::new(8)),
+    );
+    counts(mm, "", || assert_eq!(mm.purge_vmalloc(), Pages::new(0)));
+    // Its attributes change in the middle, and it is flushed before its frames go.
+    let part = range(got[3].get() + 5 * PAGE, PAGE);
+    counts(
+        mm,
+        "zeroed_bytes 4096, zero_extents 1, nr_tlb_remote_flush 1, \
+         nr_tlb_remote_flush_received 1, nr_tlb_local_flush_one 2, table_made 1, \
+         vmap_leaf_split 1",
+        || mm.protect_kernel(part, Rights::Constant).unwrap(),
+    );
+    let part = range(got[3].get() + 9 * PAGE, PAGE);
+    counts(
+        mm,
+        "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, nr_tlb_local_flush_one 1",
+        || mm.protect_kernel(part, Rights::Constant).unwrap(),
+    );
+    counts(
+        mm,
+        "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, nr_tlb_local_flush_all 1, \
+         nr_vmalloc_pages -1025, vmap_flush 1",
+        || mm.vfree(got[3]).unwrap(),
+    );
+    mm.vmap().set_controls(Controls { purge: PurgeMode::Eager, ..Controls::DEFAULT });
+    counts(
+        mm,
+        "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, nr_tlb_local_flush_one 1, \
+         nr_vmalloc_pages -1, vmap_flush 1",
+        || mm.vfree(got[2]).unwrap(),
+    );
+    mm.vmap().set_controls(Controls::DEFAULT);
+    counts(mm, "nr_vmalloc_pages -1024", || mm.vfree(got[4]).unwrap());
+    finish(&machine.sim, mm, &[id]);
+}
+
+#[test]
+fn frames_and_devices_are_counted_by_leaves_and_are_no_kernel_memory() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let frame = mm.lend(Order::BASE).unwrap();
+    let mut at = Va::new(0);
+    counts(mm, "zeroed_bytes 12288, zero_extents 3, table_made 2, vmap_leaf_4k 1", || {
+        at = mm.vmap_frames(&[frame], &Memory::PLAIN).unwrap().start()
+    });
+    counts(mm, "", || mm.vunmap(at).unwrap());
+    counts(mm, "vmap_leaf_1g 1", || {
+        at = mm.ioremap(Pa::new(1 << 40), Bytes::new(1 << 30), Caller(0)).unwrap()
+    });
+    counts(
+        mm,
+        "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, nr_tlb_local_flush_one 2, \
+         vmap_purge 1, vmap_purged_pages 262147",
+        || mm.iounmap(at).unwrap(),
+    );
+    counts(mm, "", || _ = mm.purge_vmalloc());
+    mm.take_back(frame, Order::BASE).unwrap();
+    finish(&machine.sim, mm, &[id]);
+}
+
+#[test]
+fn a_leaf_in_the_place_of_an_empty_table_is_one_flush() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let align = Bytes::new(MEGA);
+    let mut at = mm.vmalloc(&base(MEGA).aligned(align)).unwrap().start();
+    mm.vfree(at).unwrap();
+    mm.purge_vmalloc();
+    counts(
+        mm,
+        "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, grace_periods 1, \
+         nr_tlb_local_flush_one 1, table_freed 1, nr_vmalloc_pages 512, vmalloc_huge 1, \
+         vmap_leaf_2m 1, vmap_table_flush 1",
+        || {
+            let again = mm.vmalloc(&huge(MEGA)).unwrap().start();
+            assert_eq!(again, at);
+            at = again;
+        },
+    );
+    mm.vfree(at).unwrap();
+    finish(&machine.sim, mm, &[id]);
+}
+
+/// A machine with a manager that has nothing compacted for kernel memory.
+fn impatient() -> (&'static Sim, &'static Mm<'static>) {
+    let sim: &'static Sim = Box::leak(Box::new(sim(1, 64)));
+    let vmap = VmapSetup { effort: Effort::NONE, ..VmapSetup::DEFAULT };
+    let setup = Setup { vmap, ..Setup::of(&sim.config().memory, Policy::BASE_ONLY) };
+    let mm: &'static Mm<'static> = Box::leak(Box::new(Manager::new(sim, &setup).unwrap()));
+    mm.describe_all().unwrap();
+    (sim, mm)
+}
+fn give_back(mm: &Mm<'_, impl Machine>, got: VaRange) {
+    mm.vfree(got.start()).unwrap();
+    mm.purge_vmalloc();
+}
+
+#[test]
+fn what_a_large_leaf_is_short_of_is_counted_by_its_kind() {
+    let (sim, mm) = impatient();
+    let alloc = || give_back(mm, mm.vmalloc(&huge(MEGA)).unwrap());
+    // The block is there, and no frame for the record; then none for a table.
+    sim.fault_plan().set(Failing::Kth(2));
+    counts(
+        mm,
+        "zeroed_bytes 12288, zero_extents 3, nr_tlb_local_flush_all 1, table_made 2, \
+         alloc_fail 1, vmalloc_huge 1, vmalloc_huge_fallback_record 1, vmap_leaf_4k 512, \
+         vmap_purge 1, vmap_purged_pages 513",
+        alloc,
+    );
+    sim.fault_plan().set(Failing::Kth(1));
+    counts(
+        mm,
+        "nr_tlb_local_flush_all 1, alloc_fail 1, vmalloc_huge 1, vmalloc_huge_fallback_block 1, \
+         vmap_leaf_4k 512, vmap_purge 1, vmap_purged_pages 513",
+        alloc,
+    );
+    sim.fault_plan().set(Failing::Nothing);
+    counts(
+        mm,
+        "grace_periods 1, nr_tlb_local_flush_one 2, table_freed 1, vmalloc_huge 1, \
+         vmap_leaf_2m 1, vmap_purge 1, vmap_purged_pages 513, vmap_table_flush 1",
+        alloc,
+    );
+    finish(sim, mm, &[]);
+}
+
+/// An entry that nobody can have written stands in the place of the leaf; pages are mapped elsewhere.
+#[test]
+fn the_place_of_a_leaf_that_is_taken_is_counted() {
+    let (sim, mm) = impatient();
+    let first = mm.vmalloc(&base(MEGA).aligned(Bytes::new(MEGA))).unwrap();
+    let entry = mm.kernel_tables().leaves(first).next().unwrap();
+    give_back(mm, first);
+    #[allow(unsafe_code)]
+    // SAFETY: the table stays, and no range in use has the entry.
+    let set = |word| unsafe { sim.store(entry.at, word) };
+    set(Soft { kind: SoftKind::Other, payload: 1 }.word());
+    let mut got = None;
+    counts(
+        mm,
+        "zeroed_bytes 8192, zero_extents 2, table_made 2, nr_vmalloc_pages 512, vmalloc_huge 1, \
+         vmalloc_huge_fallback_slot 1, vmap_leaf_4k 512",
+        || got = mm.vmalloc(&huge(MEGA)).ok(),
+    );
+    set(0);
+    give_back(mm, got.unwrap());
+    finish(sim, mm, &[]);
+}
+
+/// Of the kernel's range 4 MiB are left, and of these all but two pages: at a multiple of 2 MiB there is no room for a guard.
+#[test]
+fn addresses_that_a_leaf_is_short_of_are_counted() {
+    let (sim, mm) = impatient();
+    let half = mm.vmap().range().bytes().get() / 2;
+    let device = |bytes| mm.ioremap(Pa::new(1 << 45), Bytes::new(bytes - PAGE), Caller(0)).unwrap();
+    let (first, second) = (device(half), device(half - 2 * MEGA));
+    let single = mm.vmalloc(&base(PAGE)).unwrap();
+    let mut got = None;
+    counts(
+        mm,
+        "zeroed_bytes 4096, zero_extents 1, table_made 1, nr_vmalloc_pages 512, vmalloc_huge 1, \
+         vmalloc_huge_fallback_address 1, vmap_leaf_4k 512",
+        || got = mm.vmalloc(&huge(MEGA)).ok(),
+    );
+    give_back(mm, got.unwrap());
+    let none = Err(VmapError::Short(Short::Addresses(Bytes::new(2 * MEGA + PAGE))));
+    counts(mm, "vmalloc_huge 1, vmalloc_huge_fallback_address 1", || {
+        assert_eq!(mm.vmalloc(&huge(2 * MEGA)), none)
+    });
+    give_back(mm, single);
+    [first, second].into_iter().for_each(|va| mm.iounmap(va).unwrap());
+    finish(sim, mm, &[]);
+}
+
+// Splits and moves.
+
+/// Three folios: one is split; one is pinned, then loses pages, moves, and is split for it; one holds nothing but zeros.
+fn splits(n: u8, expected: [&str; 6]) {
+    let [split, pinned, part, moved, shrunk, zeros] = expected;
+    let (machine, mm, id) = world(only(n));
+    let at = |nth: u64| Va::new(BASE + nth * MEGA);
+    for nth in 1..4 {
+        write(mm, id, at(nth).get());
+    }
+    let into = |n| SplitInto { order: order(n), zeros: ZeroPieces::Keep };
+    counts(mm, split, || _ = mm.split(id, at(1), into(2)).unwrap());
+    let head = mm.frame_at(id, at(2)).unwrap();
+    let pin = mm.reference(head).unwrap();
+    counts(mm, pinned, || assert_eq!(mm.split(id, at(2), into(2)), Err(SplitError::Pinned(head))));
+    drop(pin);
+    counts(mm, "", || {
+        assert!(matches!(mm.split(id, at(2), into(9)), Err(SplitError::Order { .. })))
+    });
+    let lose = |from: u64, pages: u64| {
+        mm.advise(id, range(at(2).get() + from * PAGE, pages * PAGE), Advice::DontNeed).unwrap();
+    };
+    counts(mm, part, || lose(0, 5));
+    // It is so already.
+    counts(mm, "zeroed_bytes 4096, zero_extents 1, nr_tlb_local_flush_one 1", || lose(8, 1));
+    counts(mm, moved, || _ = mm.relocate(head).unwrap());
+    let shrink = |zeros_max| mm.shrink_deferred(Shrink { folios: 10, zeros_max });
+    counts(mm, shrunk, || assert_eq!(shrink(None).split, 1));
+    counts(mm, "", || assert_eq!(shrink(None).split, 0));
+    counts(mm, zeros, || _ = shrink(Some(Pages::new(256))));
+    finish(&machine.sim, mm, &[id]);
+}
+
+#[test]
+fn a_split_is_counted_with_the_size_of_the_folio() {
+    splits(
+        4,
+        [
+            "nr_tlb_local_flush_one 16, nr_anon/2 4, nr_anon/4 -1, split/4 1",
+            "split_failed/4 1",
+            "zeroed_bytes 4096, zero_extents 1, nr_tlb_local_flush_one 5, \
+             nr_anon_partially_mapped/4 1, split_deferred/4 1",
+            "copied_bytes 65536, nr_tlb_local_flush_one 10, pgmigrate_success 16, \
+             thp_migration_success 1",
+            "nr_tlb_local_flush_one 10, nr_anon/4 -1, nr_anon_partially_mapped/4 -1, split/4 1",
+            "",
+        ],
+    );
+    splits(
+        9,
+        [
+            "nr_tlb_local_flush_one 1, table_made 1, thp_split_page 1, nr_anon/2 128, \
+             nr_anon/9 -1, split/9 1",
+            "thp_split_page_failed 1, split_failed/9 1",
+            "zeroed_bytes 4096, zero_extents 1, nr_tlb_local_flush_one 6, table_made 1, \
+             thp_deferred_split_page 1, nr_anon_partially_mapped/9 1, split_deferred/9 1",
+            "copied_bytes 2097152, nr_tlb_local_flush_all 1, pgmigrate_success 512, \
+             thp_migration_success 1",
+            "nr_tlb_local_flush_all 1, thp_split_page 1, nr_anon/9 -1, \
+             nr_anon_partially_mapped/9 -1, split/9 1",
+            "nr_tlb_local_flush_one 1, table_made 1, thp_split_page 1, \
+             thp_underused_split_page 1, nr_anon/9 -1, split/9 1",
+        ],
+    );
+}
+
+/// A piece is partly mapped from the start where a page of it was unmapped before.
+#[test]
+fn a_piece_that_is_partly_mapped_waits_and_is_counted() {
+    let (machine, mm, id) = world(only(4));
+    write(mm, id, BASE + MEGA);
+    mm.unmap(id, range(BASE + MEGA, PAGE)).unwrap();
+    let into = SplitInto { order: order(2), zeros: ZeroPieces::Keep };
+    counts(
+        mm,
+        "nr_tlb_local_flush_one 15, nr_anon/2 4, nr_anon_partially_mapped/2 1, \
+         split_deferred/2 1, nr_anon/4 -1, nr_anon_partially_mapped/4 -1, split/4 1",
+        || _ = mm.split(id, Va::new(BASE + MEGA + PAGE), into).unwrap(),
+    );
+    finish(&machine.sim, mm, &[id]);
+}
+
 /// A folio that two CPUs have cached moves; there is no block; somebody gets a reference when its entries are out of use already.
 fn moves(n: u8, expected: [&str; 2]) {
     let [moved, stayed] = expected;
@@ -129,16 +896,37 @@ fn moves(n: u8, expected: [&str; 2]) {
     write(mm, id, at);
     machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
     let head = || mm.frame_at(id, Va::new(at)).unwrap();
-    counts(mm, moved, || drop(mm.relocate(head()).unwrap()));
+    counts(mm, moved, || _ = mm.relocate(head()).unwrap());
     let frame = head();
     machine.sim.fault_plan().set(Failing::From(1));
-    let order = Order::new(n).unwrap();
-    let none = Err(RelocateError::NoBlock(NoBlock { order }));
+    let none = Err(RelocateError::NoBlock(NoBlock { order: order(n) }));
     counts(mm, "alloc_fail 1", || assert_eq!(mm.relocate(frame), none));
     machine.sim.fault_plan().set(Failing::Nothing);
     machine.before_asking(move || core::mem::forget(mm.reference(frame).unwrap()));
     let pinned = Err(RelocateError::Stays(SplitError::Pinned(frame)));
     counts(mm, stayed, || assert_eq!(mm.relocate(frame), pinned));
+}
+
+#[test]
+fn a_move_is_counted_by_pages_and_a_large_one_as_a_folio() {
+    moves(
+        0,
+        [
+            "copied_bytes 4096, nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, \
+             nr_tlb_local_flush_one 1, pgmigrate_success 1",
+            "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, nr_tlb_local_flush_one 1, \
+             pgmigrate_fail 1",
+        ],
+    );
+    moves(
+        4,
+        [
+            "copied_bytes 65536, nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, \
+             nr_tlb_local_flush_one 16, pgmigrate_success 16, thp_migration_success 1",
+            "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, nr_tlb_local_flush_one 16, \
+             pgmigrate_fail 16, thp_migration_fail 1",
+        ],
+    );
 }
 
 /// It is no matter when it turns out that somebody uses the folio.
@@ -176,7 +964,7 @@ fn finding_new_a_folio_that_waits_to_be_split_and_moves_is_no_new_one() {
         write(mm, id, at);
         mm.unmap(id, range(at, PAGE)).unwrap();
         let head = mm.frame_at(id, Va::new(at + PAGE)).unwrap();
-        counts(mm, moved, || drop(mm.relocate(head).unwrap()));
+        counts(mm, moved, || _ = mm.relocate(head).unwrap());
         assert_eq!(mm.deferred(), 1);
         finish(&machine.sim, mm, &[id]);
     }
@@ -204,7 +992,246 @@ fn finding_new_a_flush_on_behalf_of_another_one_is_counted_where_it_is_made() {
         "zeroed_bytes 4096, zero_extents 1, copied_bytes 4096, nr_tlb_remote_flush 2, \
          nr_tlb_remote_flush_received 2, nr_tlb_local_flush_all 1, nr_tlb_local_flush_one 1, \
          pgmigrate_success 1",
-        || drop(mm.relocate(mm.frame_at(id, Va::new(BASE)).unwrap()).unwrap()),
+        || _ = mm.relocate(mm.frame_at(id, Va::new(BASE)).unwrap()).unwrap(),
     );
+    finish(&machine.sim, mm, &[id]);
+}
+
+// Compaction and collapse.
+
+/// A space with two pages left in each of four blocks, and a manager without a free block.
+fn sparse() -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId, Vec<Frame>) {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    mm.advise(id, range(BASE, 4 * MEGA), Advice::PopulateWrite).unwrap();
+    for nth in 0..8 {
+        let gone = range(BASE + (nth * 256 + 1) * PAGE, 255 * PAGE);
+        mm.advise(id, gone, Advice::DontNeed).unwrap();
+    }
+    (machine, mm, id, lend_blocks(mm))
+}
+
+#[test]
+fn compaction_counts_blocks_and_pages() {
+    let (machine, mm, id, lent) = sparse();
+    let one = CompactRequest { want: Want::One, ..CompactRequest::ALL };
+    let all = || mm.compact(&CompactRequest::ALL, &mut []);
+    counts(
+        mm,
+        "copied_bytes 8192, nr_tlb_local_flush_one 2, pgmigrate_success 2, compact_blocks 1",
+        || assert_eq!(mm.compact(&one, &mut []).blocks, 1),
+    );
+    counts(
+        mm,
+        "copied_bytes 16384, nr_tlb_local_flush_one 4, pgmigrate_success 4, compact_blocks 2",
+        || assert_eq!(all().blocks, 2),
+    );
+    counts(mm, "", || assert_eq!(all().blocks, 0));
+    take_back(mm, lent);
+    finish(&machine.sim, mm, &[id]);
+}
+
+#[test]
+fn who_waits_for_a_block_counts_the_wait() {
+    let (machine, mm, id, mut lent) = sparse();
+    let mut got = None;
+    counts(
+        mm,
+        "zeroed_bytes 8192, zero_extents 2, copied_bytes 8192, nr_tlb_local_flush_one 2, \
+         table_made 1, alloc_fail 1, nr_vmalloc_pages 512, vmalloc_huge 1, \
+         vmalloc_huge_fallback_block 1, vmalloc_huge_compact 1, vmalloc_huge_compact_success 1, \
+         vmap_leaf_2m 1, pgmigrate_success 2, compact_stall 1, compact_success 1, \
+         compact_blocks 1",
+        || got = mm.vmalloc(&huge(MEGA)).ok(),
+    );
+    mm.set_defrag(Defrag::Always);
+    mm.set_policy(only(9));
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 2101248, zero_extents 3, copied_bytes 8192, \
+         nr_tlb_local_flush_one 2, alloc_fail 1, pgmigrate_success 2, compact_stall 1, \
+         compact_success 1, compact_blocks 1, anon_fault_alloc/9 1, nr_anon/9 1",
+        || assert_eq!(write(mm, id, BASE + 5 * MEGA), Outcome::Mapped(Order::MEGA)),
+    );
+    // All that could be moved was.
+    mm.compact(&CompactRequest::ALL, &mut []);
+    lent.extend(lend_blocks(mm));
+    let small =
+        |nth: u64| assert_eq!(write(mm, id, BASE + nth * MEGA), Outcome::Mapped(Order::BASE));
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 8192, zero_extents 2, table_made 1, alloc_fail 2, \
+         compact_stall 1, compact_fail 1, anon_fault_alloc/0 1, nr_anon/0 1, \
+         anon_fault_fallback/9 1",
+        || small(6),
+    );
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 8192, zero_extents 2, table_made 1, alloc_fail 2, \
+         compact_deferred 1, anon_fault_alloc/0 1, nr_anon/0 1, anon_fault_fallback/9 1",
+        || small(7),
+    );
+    let small = || give_back(mm, mm.vmalloc(&huge(MEGA)).unwrap());
+    counts(
+        mm,
+        "zeroed_bytes 8192, zero_extents 2, nr_tlb_remote_flush 1, \
+         nr_tlb_remote_flush_received 1, nr_tlb_local_flush_all 1, table_made 2, alloc_fail 1, \
+         vmalloc_huge 1, vmalloc_huge_fallback_block 1, vmalloc_huge_compact 1, \
+         vmap_leaf_4k 512, vmap_purge 1, vmap_purged_pages 513, compact_stall 1, compact_fail 1",
+        small,
+    );
+    counts(
+        mm,
+        "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, nr_tlb_local_flush_all 1, \
+         alloc_fail 1, vmalloc_huge 1, vmalloc_huge_fallback_block 1, vmap_leaf_4k 512, \
+         vmap_purge 1, vmap_purged_pages 513, compact_deferred 1",
+        small,
+    );
+    give_back(mm, got.unwrap());
+    take_back(mm, lent);
+    finish(&machine.sim, mm, &[id]);
+}
+
+/// All memory is taken, but for every other page of one block; a folio of 16 pages is alone in another one.
+#[test]
+fn a_folio_without_a_block_to_move_to_is_split_and_counted() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    mm.advise(id, range(BASE, 4 * MEGA), Advice::PopulateWrite).unwrap();
+    write(mm, id, BASE + 5 * MEGA - PAGE); // the table
+    let frames = || (0..2048).map(|nth| (nth, mm.frame_at(id, page(nth).start()).unwrap()));
+    let block = |frame: Frame| frame.get() / 512;
+    let full = |number| frames().filter(|(_, frame)| block(*frame) == number).count() == 512;
+    let full = frames().map(|(_, frame)| block(frame)).find(|number| full(*number)).unwrap();
+    let orders = || Order::all().filter(|order| *order <= Order::MEGA).rev();
+    let lend = |order| std::iter::from_fn(move || mm.lend(order).ok().map(|frame| (frame, order)));
+    let mut lent: Vec<(Frame, Order)> = orders().flat_map(lend).collect();
+    let (nth, _) = lent.iter().enumerate().find(|(_, (_, order))| *order == Order::MEGA).unwrap();
+    let (frame, mega) = lent.remove(nth);
+    mm.take_back(frame, mega).unwrap();
+    mm.set_policy(only(4));
+    assert_eq!(write(mm, id, BASE + 4 * MEGA), Outcome::Mapped(order(4)));
+    let odd = frames().filter(|(_, frame)| block(*frame) == full && frame.get() % 2 == 1);
+    let odd: Vec<u64> = odd.map(|(nth, _)| nth).collect();
+    odd.into_iter().for_each(|nth| mm.advise(id, page(nth), Advice::DontNeed).unwrap());
+    counts(
+        mm,
+        "copied_bytes 65536, nr_tlb_local_flush_one 32, pgmigrate_success 16, \
+         thp_migration_split 1, compact_blocks 1, nr_anon/0 16, nr_anon/4 -1, split/4 1",
+        || assert_eq!(mm.compact(&CompactRequest::ALL, &mut []).blocks, 1),
+    );
+    lent.into_iter().for_each(|(frame, order)| mm.take_back(frame, order).unwrap());
+    finish(&machine.sim, mm, &[id]);
+}
+
+#[test]
+fn a_collapse_counts_its_folio_and_what_kept_it_from_one() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    for nth in 0..511 {
+        write(mm, id, BASE + nth * PAGE);
+    }
+    let at = Va::new(BASE);
+    let collapse = |limits| mm.collapse(id, at, limits);
+    let limits = |none, shared| CollapseLimits {
+        max_ptes_none: Pages::new(none),
+        max_ptes_shared: Pages::new(shared),
+    };
+    mm.unmap(id, page(7)).unwrap();
+    area(mm, id, BASE + 7 * PAGE, PAGE);
+    counts(mm, "thp_scan_exceed_none_pte 1", || {
+        assert_eq!(collapse(limits(0, 512)), Err(CollapseError::Empty(Pages::new(1))))
+    });
+    let child = mm.fork(id).unwrap();
+    counts(mm, "thp_scan_exceed_share_pte 1", || {
+        assert_eq!(collapse(limits(512, 510)), Err(CollapseError::Shared(Pages::new(511))))
+    });
+    mm.end(child).unwrap();
+    for nth in 0..512 {
+        write(mm, id, BASE + nth * PAGE);
+    }
+    let lent = lend_blocks(mm);
+    counts(
+        mm,
+        "zeroed_bytes 4096, zero_extents 1, alloc_fail 1, thp_collapse_alloc_failed 1",
+        || assert_eq!(collapse(CollapseLimits::NONE), Err(CollapseError::NoMemory)),
+    );
+    take_back(mm, lent);
+    let frame = mm.frame_at(id, page(3).start()).unwrap();
+    let pin = mm.reference(frame).unwrap();
+    let stays = Err(CollapseError::Stays(SplitError::Pinned(frame)));
+    counts(
+        mm,
+        "zeroed_bytes 4096, zero_extents 1, copied_bytes 12288, nr_tlb_local_flush_one 3, \
+         pgmigrate_success 3, pgmigrate_fail 1",
+        || assert_eq!(collapse(CollapseLimits::NONE), stays),
+    );
+    drop(pin);
+    counts(
+        mm,
+        "zeroed_bytes 4096, zero_extents 1, copied_bytes 2097152, grace_periods 1, \
+         nr_tlb_local_flush_all 9, table_freed 1, pgmigrate_success 512, thp_collapse_alloc 1, \
+         nr_anon/0 -512, nr_anon/9 1",
+        || collapse(CollapseLimits::NONE).unwrap(),
+    );
+    counts(mm, "", || {
+        assert_eq!(collapse(CollapseLimits::NONE), Err(CollapseError::Collapsed(at)))
+    });
+    finish(&machine.sim, mm, &[id]);
+}
+
+/// The pages move by eight flushes; before the last one somebody gets a reference to the first page, which is there already.
+#[test]
+fn a_collapse_that_ends_in_vain_counts_the_table_that_it_puts_back() {
+    fn at_request(machine: &'static Meddler, nth: u64, act: impl FnOnce() + Send + 'static) {
+        machine.before_asking(move || match nth {
+            1 => act(),
+            _ => at_request(machine, nth - 1, act),
+        });
+    }
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    mm.advise(id, range(BASE, MEGA), Advice::PopulateWrite).unwrap();
+    machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
+    at_request(machine, 8, move || {
+        let first = mm.frame_at(id, page(0).start()).unwrap();
+        core::mem::forget(mm.reference(first).unwrap());
+    });
+    let changed = Err(CollapseError::Changed(Va::new(BASE)));
+    counts(
+        mm,
+        "zeroed_bytes 4096, zero_extents 1, copied_bytes 2097152, nr_tlb_remote_flush 9, \
+         nr_tlb_remote_flush_received 9, grace_periods 1, nr_tlb_local_flush_all 9, \
+         table_made 1, table_freed 1, pgmigrate_success 512",
+        || assert_eq!(mm.collapse(id, Va::new(BASE), CollapseLimits::NONE), changed),
+    );
+    mm.audit(&[id]).unwrap();
+}
+
+// Spaces and tables.
+
+#[test]
+fn tables_are_counted_when_they_are_made_and_when_they_go() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let mut other = None;
+    counts(mm, "zeroed_bytes 8192, zero_extents 2", || other = mm.create(None).ok());
+    let other = other.unwrap();
+    counts(mm, "zeroed_bytes 4096, zero_extents 1", || _ = area(mm, other, BASE, MEGA));
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 16384, zero_extents 4, table_made 3, anon_fault_alloc/0 1, \
+         nr_anon/0 1",
+        || assert_eq!(write(mm, other, BASE), Outcome::Mapped(Order::BASE)),
+    );
+    counts(
+        mm,
+        "zeroed_bytes 4096, zero_extents 1, grace_periods 1, table_freed 2, nr_anon/0 -1",
+        || mm.unmap(other, range(BASE, MEGA)).unwrap(),
+    );
+    area(mm, other, BASE, MEGA);
+    write(mm, other, BASE);
+    counts(
+        mm,
+        "zeroed_bytes 4096, zero_extents 1, grace_periods 3, table_freed 3, nr_anon/0 -1",
+        || mm.end(other).unwrap(),
+    );
+    counts(mm, "", || mm.switch(None).unwrap());
+    counts(mm, "switch_kept 1", || mm.switch(Some(id)).unwrap());
     finish(&machine.sim, mm, &[id]);
 }

@@ -184,7 +184,7 @@ events! {
 events! {
     /// What is counted per folio size. Names as in Linux's `hugepages-*kB/stats`.
     SizeEvent {
-        /// Anonymous folios mapped by a fault.
+        /// Anonymous folios of zeros mapped by a fault, where nothing was or the zero page.
         AnonFaultAlloc => "anon_fault_alloc",
         /// Steps down to a smaller size, because no block was free or the charge was refused.
         AnonFaultFallback => "anon_fault_fallback",
