@@ -283,7 +283,7 @@ fn a_step_down_is_counted_with_the_size_that_was_not_had() {
 
 /// Without a free frame, and with a charge that is at its limit.
 #[test]
-fn finding_new_from_a_page_there_is_no_step_down() {
+fn finding_z_from_a_page_there_is_no_step_down() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
     let plan = machine.sim.fault_plan();
     plan.set(Failing::From(1));
@@ -375,7 +375,7 @@ fn a_huge_page_that_was_shared_is_counted_as_reused_there() {
 
 /// The second time nothing is had any more.
 #[test]
-fn finding_new_a_batch_without_a_page_is_none() {
+fn finding_z_a_batch_without_a_page_is_none() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
     let all = || _ = mm.resize_pool(Order::MEGA, 1000, Budget::ALL).unwrap();
     counts(mm, "alloc_fail 2, hugetlb_batch 1, hugetlb_lock 6", all);
@@ -503,7 +503,7 @@ fn descriptors_of_a_page_that_is_dense_stay() {
 }
 
 #[test]
-fn finding_new_a_gibibyte_is_512_blocks_whose_descriptors_go() {
+fn finding_z_a_gibibyte_is_512_blocks_whose_descriptors_go() {
     let sim = Sim::new(Config::free(2, Bytes::new(3 << 30))).unwrap();
     let mm = manager(&sim, Policy::BASE_ONLY);
     let memmap = mm.memmap();
@@ -931,7 +931,7 @@ fn a_move_is_counted_by_pages_and_a_large_one_as_a_folio() {
 
 /// It is no matter when it turns out that somebody uses the folio.
 #[test]
-fn finding_new_a_move_that_is_refused_before_it_begins_is_counted() {
+fn finding_z_a_move_that_is_refused_before_it_begins_is_counted() {
     for (n, stayed) in [(0, "pgmigrate_fail 1"), (4, "pgmigrate_fail 16, thp_migration_fail 1")] {
         let (machine, mm, id) = world(only(n));
         write(mm, id, BASE);
@@ -946,7 +946,7 @@ fn finding_new_a_move_that_is_refused_before_it_begins_is_counted() {
 
 /// It lost a page once, wherever it goes.
 #[test]
-fn finding_new_a_folio_that_waits_to_be_split_and_moves_is_no_new_one() {
+fn finding_z_a_folio_that_waits_to_be_split_and_moves_is_no_new_one() {
     for (n, moved) in [
         (
             4,
@@ -972,7 +972,7 @@ fn finding_new_a_folio_that_waits_to_be_split_and_moves_is_no_new_one() {
 
 /// A flush that is made on behalf of another one, before a conclusion is drawn from an absent entry, is counted like any.
 #[test]
-fn finding_new_a_flush_on_behalf_of_another_one_is_counted_where_it_is_made() {
+fn finding_z_a_flush_on_behalf_of_another_one_is_counted_where_it_is_made() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
     for n in 0..2 {
         machine.sim.on(cpu(n), || mm.switch(Some(id)).unwrap());

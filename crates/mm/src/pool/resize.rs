@@ -179,7 +179,9 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             self.memmap.fold(&mut batch);
         }
         let pages = batch.len() as u64;
-        self.stock.count_by(Event::PoolBatch, pages.min(1));
+        if pages > 0 {
+            self.stock.count(Event::PoolBatch);
+        }
         let open = self.open(pool);
         while let Some(huge) = batch.pop() {
             open.put(huge, standing); // L3: flushed before, one lock cycle
