@@ -199,6 +199,61 @@ fn memory_is_added_while_in_use() {
 }
 
 #[test]
+fn a_range_that_cannot_be_taken_in_is_refused_by_name() {
+    let ranges: Vec<_> = (0..63).map(|n| range(n * 0x800, 0x200)).collect();
+    let first = lend(Folios::layout(&ranges, CpuCount(1)).unwrap());
+    let folios = Folios::new(&ranges, CpuCount(1), &first).unwrap();
+    assert_eq!(folios.end(), Frame::new(62 * 0x800 + 0x200));
+    let metas: Vec<_> =
+        (0..2).map(|_| lend(Folios::layout_added(range(0, 0x200)).unwrap())).collect();
+    let add = |start, node, nth: usize| {
+        folios.add(range(start, 0x200), Node(node), Known::Nothing, &metas[nth])
+    };
+    let most = NODES_MAX as u8;
+    let low = 0x400;
+    for node in [most, most + 1] {
+        assert_eq!(add(low, node, 0), Err(SetupError::Node(Node(node), range(low, 0x200))));
+    }
+    assert_eq!(add(low, most - 1, 0), Ok(()));
+    assert_eq!(folios.end(), Frame::new(62 * 0x800 + 0x200), "the highest, not the last");
+    assert_eq!(add(0xc00, 0, 1), Err(SetupError::TooMany(range(0xc00, 0x200))));
+    folios.validate().unwrap();
+}
+
+/// What is not 512 single pages stays what it is, wherever the odd one lies.
+#[test]
+fn blocks_that_are_not_all_single_pages_are_not_joined() {
+    for odd in [0, 31, 32, 100, 511] {
+        check(&[range(0x200, 0x400)], |folios| {
+            let first = Frame::new(0x200);
+            let join = || folios.join(first, MOVABLE);
+            let misuse = |why: Misuse| {
+                matches!(why, Misuse::NotAllocated { .. } | Misuse::WrongOrder { .. })
+            };
+            assert!(misuse(join().unwrap_err()), "a whole block");
+            for _ in 0..512 {
+                folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
+            }
+            let page = first.add(Pages::new(odd));
+            folios.free(Cpu(0), page, Order::BASE).unwrap();
+            assert!(misuse(join().unwrap_err()), "{odd} is free");
+            folios.validate().unwrap();
+            assert_eq!(folios.state(page), State::Free);
+            assert_eq!(folios.free_frames(), Pages::new(512 + 1));
+            assert_eq!(
+                folios.alloc(Cpu(0), Order::BASE, MOVABLE),
+                Ok(page),
+                "it is still to be had"
+            );
+            assert_eq!(join(), Ok(()));
+            assert_eq!(folios.state(page), State::Allocated { head: first, order: Order::MEGA });
+            assert!(folios.join(Frame::new(0x600), MOVABLE).is_err(), "no memory");
+            folios.free(Cpu(0), first, Order::MEGA).unwrap();
+        });
+    }
+}
+
+#[test]
 fn a_huge_block_comes_from_the_node_asked_for_or_not_at_all() {
     let ranges = [range(0, 0x40000), range(0x40000, 0x80000), range(0x100000, 0x1000)];
     let nodes = [Node(3), Node(1)]; // the last one is node 0's

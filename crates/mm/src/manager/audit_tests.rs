@@ -85,6 +85,27 @@ fn a_recount_tells_what_there_is() {
     });
 }
 
+/// Not a recount, but the books that one starts from.
+#[test]
+fn frames_that_are_reserved_are_nobodys_from_then_on() {
+    world(|mm, sim, id| {
+        let free = mm
+            .ranges()
+            .flat_map(|range| range.iter())
+            .filter(|frame| matches!(mm.stock.folios.state(*frame), crate::folio::State::Free));
+        let two = free.take(2).collect::<alloc::vec::Vec<_>>();
+        let pages = FrameRange::new(two[0], Pages::new(2)).unwrap();
+        assert_eq!(two[1], two[0].add(Pages::new(1)));
+        let before = mm.memory().free;
+        mm.reserve(pages).unwrap();
+        assert_eq!(mm.memory().free.get(), before.get() - 2);
+        assert_eq!(mm.stock.folios.state(two[0]), crate::folio::State::Reserved);
+        assert!(mm.reserve(pages).is_err(), "they are not free");
+        mm.audit(&[id]).unwrap();
+        assert_eq!(sim.violations(), []);
+    });
+}
+
 #[test]
 fn what_a_space_counts_is_compared() {
     let charge = |mm: &Mm<'_>, id: SpaceId, work: fn(&crate::stock::Charge)| {
