@@ -37,3 +37,44 @@ impl fmt::Display for Fragmentation {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::folio::{Class, CpuCount, Folios, Word};
+    use foliant_units::{Cpu, Frame, FrameRange, Pages};
+    use std::string::ToString;
+    use std::vec::Vec;
+
+    /// Of 1024 frames those whose number `is_free` takes.
+    fn census(is_free: impl Fn(u64) -> bool) -> Census {
+        let memory = [FrameRange::new(Frame::new(512), Pages::new(1024)).unwrap()];
+        let words = Folios::layout(&memory, CpuCount(1)).unwrap();
+        let meta: Vec<Word> = (0..words.0).map(|_| Word::new(0)).collect();
+        let folios = Folios::new(&memory, CpuCount(1), &meta).unwrap();
+        while folios.alloc(Cpu(0), Order::BASE, Class::Movable).is_ok() {}
+        for frame in memory[0].iter().filter(|frame| is_free(frame.get() - 512)) {
+            folios.free(Cpu(0), frame, Order::BASE).unwrap();
+        }
+        folios.census()
+    }
+
+    #[test]
+    fn an_index_says_how_much_of_the_reason_lies_in_the_pieces() {
+        let mega = |is_free: fn(u64) -> bool| fragmentation(&census(is_free), Order::MEGA);
+        assert_eq!(mega(|_| false), Fragmentation::Index(0), "nothing is free");
+        assert_eq!(mega(|n| n < 512), Fragmentation::Free, "one block, of just this order");
+        assert_eq!(mega(|n| n < 511).to_string(), "0.778", "nine pieces of 511 pages");
+        // 512 pages of which each is alone: 1 - (1 + 1) / 512.
+        assert_eq!(mega(|n| n % 2 == 0), Fragmentation::Index(997));
+        assert_eq!(
+            mega(|n| n == 7),
+            Fragmentation::Index(0),
+            "one page: moving things would not help"
+        );
+        let pairs = census(|n| n % 4 < 2);
+        assert_eq!(fragmentation(&pairs, Order::new(1).unwrap()), Fragmentation::Free);
+        // 1 - (1 + 128) / 256, rounded up.
+        assert_eq!(fragmentation(&pairs, Order::new(2).unwrap()), Fragmentation::Index(497));
+    }
+}

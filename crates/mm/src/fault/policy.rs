@@ -430,6 +430,28 @@ mod tests {
     }
 
     #[test]
+    fn sizes_that_anonymous_memory_cannot_have_are_refused() {
+        for n in [0, 1, 10, 18] {
+            let mut policy = Policy::default();
+            let refused = Err(PolicyError::Unsupported(order(n).bytes()));
+            assert_eq!(policy.set(order(n), Size::Always), refused);
+            assert_eq!(policy, Policy::default());
+        }
+        assert_eq!((0..=18).filter(|n| !Orders::of(order(*n)).is_empty()).count(), 10);
+        assert!([10, 18].map(order).map(Orders::of).iter().all(|orders| orders.is_empty()));
+    }
+
+    #[test]
+    fn a_state_is_read_by_the_name_that_it_is_shown_by() {
+        for size in [Size::Never, Size::Madvise, Size::Inherit, Size::Always] {
+            assert_eq!(Size::parse(size.label()), Ok(size));
+        }
+        let names = ["always", "inherit", "madvise", "never"].map(Size::parse);
+        assert_eq!(names, [Size::Always, Size::Inherit, Size::Madvise, Size::Never].map(Ok));
+        assert_eq!(Size::parse("Always"), Err(PolicyError::UnknownState));
+    }
+
+    #[test]
     fn orders_up_to_one_are_the_supported_ones_below_it() {
         for n in 0..=18 {
             let orders = Orders::up_to(order(n));

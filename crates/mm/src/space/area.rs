@@ -127,3 +127,18 @@ impl Area {
         Area { range, flags, tag, shift: Shift::from_word(word >> Flags::BITS) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_of_huge_pages_say_of_which() {
+        for order in Order::all() {
+            let flags = Flags::huge(order);
+            assert_eq!(flags.is_some(), [Order::MEGA, Order::GIGA].contains(&order));
+            assert!(flags.is_none_or(|flags| flags.huge_order() == Some(order)));
+        }
+        assert_eq!(Flags::READ_WRITE.huge_order(), None);
+    }
+}

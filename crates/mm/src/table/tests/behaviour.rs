@@ -367,6 +367,43 @@ fn locks_refuse_what_has_none() {
     assert_eq!(tables.walk(Va::new(0)).level, Level(3));
 }
 
+#[test]
+fn slots_are_those_of_one_table() {
+    let slot = |n| Slot::new(n).map(Slot::index);
+    assert_eq!([slot(0), slot(511), slot(512), slot(1024)], [Some(0), Some(511), None, None]);
+    let slots = |first, count| Slots::new(Slot::new(first).unwrap(), count).map(Slots::len);
+    assert_eq!([slots(0, 0), slots(511, 0)], [None, None]);
+    assert_eq!([slots(0, 512), slots(0, 513)], [Some(512), None]);
+    assert_eq!([slots(500, 12), slots(500, 13)], [Some(12), None]);
+}
+
+#[test]
+fn levels_and_frames_that_a_format_lacks_are_refused() {
+    let board = Board::new(64, Replace::InPlace);
+    let tables = board.tables::<X86>(Half::User);
+    let mut spare = Spare::new();
+    board.refill(&mut spare);
+    for level in [4, 5] {
+        let refused = Err(Blocked::Refused(Refused::Level(Level(level))));
+        assert_eq!(tables.ensure(Va::new(0), Level(level), &mut spare), refused);
+    }
+    assert_eq!(tables.ensure(Va::new(0), X86::TOP, &mut spare), Ok(()), "it is there");
+    for level in [Level::BASE, Level(3)] {
+        let why = tables.collapse_begin(Va::new(0), level).unwrap_err();
+        assert_eq!(why, Stuck::Refused(Refused::Level(level)));
+    }
+    // Frames have 40 bits: the last ones, and one too many.
+    let mut map = |first: u64, pages: u64| {
+        let done =
+            tables.map(range(0, pages * 4096), Frame::new(first), USER_RW, Level::BASE, &mut spare);
+        done.map(|done| done.upto.get() / 4096)
+    };
+    let last = (1 << 40) - 3;
+    assert_eq!(map(last, 4), Err(Refused::Frames(Frame::new(last))));
+    assert_eq!(map(1 << 40, 1), Err(Refused::Frames(Frame::new(1 << 40))));
+    assert_eq!(map(last, 3), Ok(3));
+}
+
 /// A word that was emptied and not flushed everywhere yet gets no table: its caller flushes, and comes again.
 #[test]
 fn a_place_whose_flush_is_pending_gets_no_table() {
