@@ -23,6 +23,7 @@ mod pairs;
 mod pool;
 mod races;
 mod rare;
+mod requests;
 mod rmap_model;
 mod split;
 mod stale_rights;
