@@ -18,19 +18,24 @@ thread_local! {
     static PLACES: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) };
 }
 
-fn place(machine: u64) -> Option<Place> {
-    PLACES.with_borrow(|places| places.iter().rev().find(|p| p.machine == machine).copied())
+/// The CPU of `machine` that this thread stands for, and its baton slot in the current run.
+#[inline]
+pub(crate) fn place(machine: u64) -> (Cpu, Option<Cpu>) {
+    PLACES.with_borrow(|places| {
+        let here = places.iter().rev().find(|place| place.machine == machine);
+        here.map_or((Cpu(0), None), |place| (place.cpu, place.slot))
+    })
 }
 
 /// The CPU of `machine` that this thread stands for.
 #[inline]
 pub(crate) fn cpu(machine: u64) -> Cpu {
-    place(machine).map_or(Cpu(0), |p| p.cpu)
+    place(machine).0
 }
 
 /// The baton slot of this thread in the current run of `machine`.
 pub(crate) fn slot(machine: u64) -> Option<Cpu> {
-    place(machine).and_then(|p| p.slot)
+    place(machine).1
 }
 
 /// Takes all places of the thread away, which another lane is to use.

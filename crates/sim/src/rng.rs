@@ -8,7 +8,7 @@
 /// A stream of numbers that depends on the seed alone.
 #[derive(Clone, Debug)]
 pub struct Rng {
-    state: u64,
+    pub(crate) state: u64,
 }
 
 impl Rng {

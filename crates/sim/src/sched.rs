@@ -7,13 +7,14 @@
 //! - I1. Between `join` and `leave` a slot runs only while it holds the baton.
 //! - I2. No lock of the machine is held where the baton is handed over.
 //!
-//! **Locking**: `state` is a leaf lock.
+//! **Locking**: `state` is a leaf lock; `chance` and `spins` are the holder's.
 //!
 //! **Not here**: switches between contract calls, unless whoever knows of an access to memory that only the manager sees asks for one
 //! (`Sim::preempt`). Weak orders of such accesses are found by an interleaving checker or by free mode under a sanitizer.
 
 use crate::lanes;
 use crate::rng::Rng;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use foliant_units::Cpu;
 use parking_lot::{Condvar, Mutex};
 
@@ -25,9 +26,6 @@ struct State {
     /// Slots that have not finished, lowest first.
     alive: Vec<u16>,
     holder: Option<u16>,
-    rng: Rng,
-    /// Spins since anybody did something else.
-    spins: u64,
     /// Another thread panicked: nobody waits any more.
     broken: bool,
 }
@@ -36,6 +34,10 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Baton {
     state: Mutex<State>,
+    /// The seed's chance; who holds the baton draws.
+    chance: AtomicU64,
+    /// Spins since anybody did something else; who holds the baton counts.
+    spins: AtomicU64,
     turns: Box<[Condvar]>,
     seed: u64,
     switch_once_in: u32,
@@ -48,17 +50,22 @@ pub(crate) struct Abandoned;
 impl Baton {
     pub(crate) fn new(cpus: usize, seed: u64, switch_once_in: u32) -> Baton {
         Baton {
-            state: Mutex::new(State {
-                alive: Vec::new(),
-                holder: None,
-                rng: Rng::new(seed, 1 << 32),
-                spins: 0,
-                broken: false,
-            }),
+            state: Mutex::new(State { alive: Vec::new(), holder: None, broken: false }),
+            chance: AtomicU64::new(Rng::new(seed, 1 << 32).state),
+            spins: AtomicU64::new(0),
             turns: (0..cpus).map(|_| Condvar::new()).collect(),
             seed,
             switch_once_in,
         }
+    }
+
+    /// Draws from the seed's chance. One CPU at a time does (I1), and the lock lies between two of them: no exchange is needed.
+    #[inline]
+    fn chance<R>(&self, draw: impl FnOnce(&mut Rng) -> R) -> R {
+        let mut rng = Rng { state: self.chance.load(Relaxed) };
+        let drawn = draw(&mut rng);
+        self.chance.store(rng.state, Relaxed);
+        drawn
     }
 
     /// Prepares a run of the slots 0 to `slots - 1`; false where one is under way.
@@ -68,9 +75,9 @@ impl Baton {
             return false;
         }
         state.alive = (0..slots as u16).collect();
-        let first = state.rng.below(slots as u64) as u16;
+        let first = self.chance(|rng| rng.below(slots as u64)) as u16;
         state.holder = Some(first);
-        state.spins = 0;
+        self.spins.store(0, Relaxed);
         state.broken = false;
         true
     }
@@ -89,7 +96,7 @@ impl Baton {
     pub(crate) fn leave(&self, slot: Cpu, failed: bool) {
         let mut state = self.state.lock();
         state.alive.retain(|s| *s != slot.0);
-        state.spins = 0;
+        self.spins.store(0, Relaxed);
         if failed {
             state.broken = true;
             self.turns.iter().for_each(|turn| {
@@ -100,7 +107,7 @@ impl Baton {
             state.holder = None;
             if !state.alive.is_empty() {
                 let left = state.alive.len() as u64;
-                let at = state.rng.below(left) as usize;
+                let at = self.chance(|rng| rng.below(left)) as usize;
                 let next = state.alive[at];
                 self.hand_to(&mut state, next);
             }
@@ -109,26 +116,23 @@ impl Baton {
 
     /// A contract call: perhaps somebody else goes on first.
     pub(crate) fn step(&self, slot: Cpu) {
-        let mut state = self.state.lock();
-        state.spins = 0;
-        if state.rng.once_in(self.switch_once_in) {
-            self.switch(&mut state, slot);
-        }
+        self.spins.store(0, Relaxed);
+        self.preempt(slot);
     }
 
     /// Between two contract calls: perhaps somebody else goes on. It is nothing that ends a wait.
     pub(crate) fn preempt(&self, slot: Cpu) {
-        let mut state = self.state.lock();
-        if state.rng.once_in(self.switch_once_in) {
-            self.switch(&mut state, slot);
+        if self.chance(|rng| rng.once_in(self.switch_once_in)) {
+            self.switch(&mut self.state.lock(), slot);
         }
     }
 
     /// The slot spins: somebody else goes on, if there is somebody.
     pub(crate) fn spin(&self, slot: Cpu) {
         let mut state = self.state.lock();
-        state.spins += 1;
-        if state.spins > SPINS_MAX.max(200 * state.alive.len() as u64) && !state.broken {
+        let spins = self.spins.load(Relaxed) + 1;
+        self.spins.store(spins, Relaxed);
+        if spins > SPINS_MAX.max(200 * state.alive.len() as u64) && !state.broken {
             state.broken = true;
             drop(state);
             panic!("seed {}: every CPU only spins: deadlock, seen on cpu {}", self.seed, slot.0);
@@ -141,7 +145,7 @@ impl Baton {
             return self.abandon(state);
         }
         let others = state.alive.len() as u64 - 1;
-        let mut at = state.rng.below(others) as usize;
+        let mut at = self.chance(|rng| rng.below(others)) as usize;
         let mine = state.alive.iter().position(|s| *s == slot.0);
         at += usize::from(mine.is_some_and(|mine| at >= mine));
         let next = state.alive[at.min(state.alive.len() - 1)];

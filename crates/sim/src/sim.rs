@@ -159,17 +159,20 @@ impl Sim {
     /// Every contract call starts here: chance may let others run and interrupts arrive.
     #[inline]
     pub(crate) fn enter(&self) -> (Cpu, &CpuState) {
-        let (cpu, state) = self.here();
+        let (cpu, slot) = current::place(self.id);
+        let state = &self.cpus[cpu.index()];
         if let Some(baton) = &self.baton {
-            self.chance(baton, cpu, state);
+            if let Some(slot) = slot {
+                baton.step(slot);
+            }
+            self.interrupt(cpu, state);
         }
         (cpu, state)
     }
 
-    fn chance(&self, baton: &Baton, cpu: Cpu, state: &CpuState) {
-        if let Some(slot) = current::slot(self.id) {
-            baton.step(slot);
-        }
+    /// Perhaps an interrupt arrives.
+    #[inline]
+    fn interrupt(&self, cpu: Cpu, state: &CpuState) {
         if state.waiting.load(Ordering::Acquire) > 0 {
             let due = state.core.lock().rng.once_in(self.config.chance.interrupt);
             if due {
