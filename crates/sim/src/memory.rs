@@ -330,6 +330,12 @@ impl Memory {
         Some(region.read(offset))
     }
 
+    /// Whether the frame at `pa` holds nothing but zeros for certain (memory::I1).
+    pub(crate) fn is_known_zero(&self, pa: Pa) -> bool {
+        self.find(pa, FRAME_BYTES)
+            .is_some_and(|(region, offset)| !region.is_written(offset >> FRAME_SHIFT))
+    }
+
     /// Writes the word at `pa` and gives the old one, or `None` in a hole.
     pub(crate) fn swap(&self, pa: Pa, word: u64) -> Option<u64> {
         let (region, offset) = self.find(pa, 8)?;

@@ -70,7 +70,7 @@ impl Sim {
         core.caches.invalidate(what, exact_level, &mut |entry| {
             self.tell(cpu, || Event::Dropped { entry: *entry });
         });
-        self.tell(cpu, || Event::Invalidated { what: What(*what) });
+        self.tell(cpu, || Event::Invalidated { what: What(what) });
     }
 }
 
@@ -141,7 +141,7 @@ impl Tlb for Sim {
             mailbox.tickets.push((number, targets_left));
             number
         };
-        self.tell(cpu, || Event::Asked { targets: CpuBits(targets), what: What(*what), number });
+        self.tell(cpu, || Event::Asked { targets: CpuBits(targets), what: What(what), number });
         Ticket::new(number)
     }
 

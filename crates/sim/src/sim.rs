@@ -202,19 +202,19 @@ impl Sim {
 
     /// Tells the checkers, if there are any.
     #[inline]
-    pub(crate) fn tell(&self, cpu: Cpu, event: impl FnOnce() -> Event) {
+    pub(crate) fn tell<'a>(&self, cpu: Cpu, event: impl FnOnce() -> Event<'a>) {
         if let Some(watch) = &self.watch {
-            watch.lock().event(cpu, &self.memory, event());
+            watch.lock().event(cpu, &self.memory, &event());
         }
     }
 
     /// Does something that others can see at once, and tells the checkers before they hear what came of it: on real
     /// threads a walk could otherwise be told before the store that it read.
-    pub(crate) fn act<R>(&self, cpu: Cpu, act: impl FnOnce() -> (R, Option<Event>)) -> R {
+    pub(crate) fn act<'a, R>(&self, cpu: Cpu, act: impl FnOnce() -> (R, Option<Event<'a>>)) -> R {
         let mut watch = self.watch.as_ref().map(Mutex::lock);
         let (done, event) = act();
         if let (Some(watch), Some(event)) = (&mut watch, event) {
-            watch.event(cpu, &self.memory, event);
+            watch.event(cpu, &self.memory, &event);
         }
         done
     }

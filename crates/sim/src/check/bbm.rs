@@ -93,7 +93,7 @@ impl Checker for BreakBeforeMake {
         "bbm"
     }
 
-    fn event(&mut self, seen: &Seen<'_>, event: &Event, report: &mut Report<'_>) {
+    fn event(&mut self, seen: &Seen<'_>, event: &Event<'_>, report: &mut Report<'_>) {
         match *event {
             Event::Stored { pa, old, new } => {
                 let was = if self.format.live(old) { Some(old) } else { None };

@@ -10,7 +10,7 @@ impl Checker for CountersRecount {
         "counters_recount"
     }
 
-    fn event(&mut self, _: &Seen<'_>, event: &Event, report: &mut Report<'_>) {
+    fn event(&mut self, _: &Seen<'_>, event: &Event<'_>, report: &mut Report<'_>) {
         if let Event::Recounted { name, stated, counted } = *event
             && stated != counted
         {

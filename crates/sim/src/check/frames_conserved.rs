@@ -19,8 +19,8 @@ impl FramesConserved {
 
     fn unused(&self, pa: Pa, bytes: u64, what: &str, report: &mut Report<'_>) {
         let last = pa.get() + bytes.max(1) - 1;
-        let pieces = self.owners.pieces(pa.get() >> FRAME_SHIFT, (last >> FRAME_SHIFT) + 1);
-        if let Some(free) = pieces.iter().find(|piece| piece.value == Owner::Free) {
+        let mut pieces = self.owners.pieces(pa.get() >> FRAME_SHIFT, (last >> FRAME_SHIFT) + 1);
+        if let Some(free) = pieces.find(|piece| piece.value == Owner::Free) {
             let frame = Frame::new(free.start);
             report(format!("{what} at {pa:?} although {frame:?} is stated to be free"));
         }
@@ -32,7 +32,7 @@ impl Checker for FramesConserved {
         "frames_conserved"
     }
 
-    fn event(&mut self, seen: &Seen<'_>, event: &Event, report: &mut Report<'_>) {
+    fn event(&mut self, seen: &Seen<'_>, event: &Event<'_>, report: &mut Report<'_>) {
         match *event {
             Event::Owned { frames, owner } => {
                 if owner != Owner::Reserved && !seen.memory.holds(frames) {

@@ -23,6 +23,7 @@ mod no_shared_owner;
 mod no_stale_translation;
 mod quiescent;
 mod spans;
+mod sparse;
 mod words;
 mod zeroed_before_user;
 
@@ -70,9 +71,9 @@ impl fmt::Display for Violation {
 
 /// An invalidation, comparable by what it lists.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct What(pub(crate) Invalidation);
+pub(crate) struct What<'a>(pub(crate) &'a Invalidation);
 
-impl Hash for What {
+impl Hash for What<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.scope().hash(state);
         self.0.reach().hash(state);
@@ -82,7 +83,7 @@ impl Hash for What {
 
 /// Something that the machine did or was told.
 #[derive(Clone, Hash, Debug)]
-pub(crate) enum Event {
+pub(crate) enum Event<'a> {
     Owned { frames: FrameRange, owner: Owner },
     Retired { range: VaRange, how: Retired },
     Stored { pa: Pa, old: u64, new: u64 },
@@ -96,8 +97,8 @@ pub(crate) enum Event {
     Faulted { fault: PageFault },
     KernelFaulted { va: Va, present: bool },
     Activated { root: Root },
-    Invalidated { what: What },
-    Asked { targets: CpuBits, what: What, number: u64 },
+    Invalidated { what: What<'a> },
+    Asked { targets: CpuBits, what: What<'a>, number: u64 },
     Waited { number: u64 },
     Recounted { name: &'static str, stated: u64, counted: u64 },
     Outstanding { tickets: usize },
@@ -128,7 +129,7 @@ pub(crate) type Report<'a> = dyn FnMut(String) + 'a;
 /// One checker.
 pub(crate) trait Checker: Send + fmt::Debug {
     fn name(&self) -> &'static str;
-    fn event(&mut self, seen: &Seen<'_>, event: &Event, report: &mut Report<'_>);
+    fn event(&mut self, seen: &Seen<'_>, event: &Event<'_>, report: &mut Report<'_>);
 
     /// How many frames are stated to be `owner`'s, from the checker that keeps the books.
     fn stated(&self, owner: Owner) -> Option<u64> {
@@ -174,7 +175,8 @@ impl Hasher for Digest {
 /// All checkers of one machine and what they found.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    checkers: Vec<Box<dyn Checker>>,
+    /// With their names.
+    checkers: Vec<(&'static str, Box<dyn Checker>)>,
     found: Vec<Violation>,
     step: u64,
     digest: Digest,
@@ -193,18 +195,18 @@ impl Watch {
         if config.rules.replace == Replace::BreakBeforeMake {
             checkers.push(Box::new(bbm::BreakBeforeMake::new(config.format)));
         }
+        let checkers = checkers.into_iter().map(|checker| (checker.name(), checker)).collect();
         Watch { checkers, found: Vec::new(), step: 0, digest: Digest(1) }
     }
 
-    pub(crate) fn event(&mut self, cpu: Cpu, memory: &Memory, event: Event) {
+    pub(crate) fn event(&mut self, cpu: Cpu, memory: &Memory, event: &Event<'_>) {
         self.step += 1;
         cpu.hash(&mut self.digest);
         event.hash(&mut self.digest);
         let seen = Seen { cpu, memory };
         let (found, step) = (&mut self.found, self.step);
-        for checker in &mut self.checkers {
-            let name = checker.name();
-            checker.event(&seen, &event, &mut |text| {
+        for (name, checker) in &mut self.checkers {
+            checker.event(&seen, event, &mut |text| {
                 if found.len() < KEPT_MAX {
                     found.push(Violation { checker: name, cpu, text, step });
                 }
@@ -217,7 +219,7 @@ impl Watch {
     }
 
     pub(crate) fn stated(&self, owner: Owner) -> u64 {
-        self.checkers.iter().find_map(|checker| checker.stated(owner)).unwrap_or(0)
+        self.checkers.iter().find_map(|(_, checker)| checker.stated(owner)).unwrap_or(0)
     }
 
     pub(crate) fn digest(&self) -> u64 {

@@ -39,8 +39,8 @@ impl NoSharedOwner {
     /// Whoever it is that writes: the zero page is everybody's.
     fn written(&self, pa: Pa, bytes: u64, report: &mut Report<'_>) {
         let last = pa.get() + bytes.max(1) - 1;
-        let pieces = self.owners.pieces(pa.get() >> FRAME_SHIFT, (last >> FRAME_SHIFT) + 1);
-        if pieces.iter().any(|piece| piece.value == Owner::Zero) {
+        let mut pieces = self.owners.pieces(pa.get() >> FRAME_SHIFT, (last >> FRAME_SHIFT) + 1);
+        if pieces.any(|piece| piece.value == Owner::Zero) {
             report(format!("the shared zero page is written at {pa:?}"));
         }
     }
@@ -51,7 +51,7 @@ impl Checker for NoSharedOwner {
         "no_shared_owner"
     }
 
-    fn event(&mut self, _: &Seen<'_>, event: &Event, report: &mut Report<'_>) {
+    fn event(&mut self, _: &Seen<'_>, event: &Event<'_>, report: &mut Report<'_>) {
         match *event {
             Event::Owned { frames, owner } => {
                 let (start, end) = (frames.start().get(), frames.end().get());
@@ -68,11 +68,11 @@ impl Checker for NoSharedOwner {
             }
             Event::Filled { entry } if !entry.table && entry.rights.user => {
                 let start = entry.base.get() >> FRAME_SHIFT;
-                let pieces = self.owners.pieces(start, start + entry.bytes() / FRAME_BYTES);
+                let mut pieces = self.owners.pieces(start, start + entry.bytes() / FRAME_BYTES);
                 let wrong = |owner| {
                     matches!(owner, Owner::Table | Owner::Records | Owner::Claimed | Owner::Kept)
                 };
-                if let Some(piece) = pieces.iter().find(|piece| wrong(piece.value)) {
+                if let Some(piece) = pieces.find(|piece| wrong(piece.value)) {
                     let (frame, va) = (Frame::new(piece.start), entry.va);
                     report(format!("users reach {frame:?}, which is {:?}, at {va:?}", piece.value));
                 }

@@ -157,7 +157,10 @@ impl NoStaleTranslation {
         new: Owner,
         report: &mut Report<'_>,
     ) {
-        for piece in self.owners.pieces(frames.start().get(), frames.end().get()) {
+        let (mut at, end) = (frames.start().get(), frames.end().get());
+        while at < end {
+            let piece = self.owners.first(at, end);
+            at = piece.end;
             let had_none = matches!(piece.value, Owner::Reserved | Owner::Free);
             if new != Owner::Free && had_none {
                 continue;
@@ -186,7 +189,7 @@ impl Checker for NoStaleTranslation {
         "no_stale_translation"
     }
 
-    fn event(&mut self, seen: &Seen<'_>, event: &Event, report: &mut Report<'_>) {
+    fn event(&mut self, seen: &Seen<'_>, event: &Event<'_>, report: &mut Report<'_>) {
         match event {
             Event::Owned { frames, owner } => {
                 if matches!(owner, Owner::Free | Owner::Claimed) {
@@ -198,8 +201,8 @@ impl Checker for NoStaleTranslation {
                 self.cached.insert(Key::of(seen.cpu, entry));
                 let start = entry.base.get() >> FRAME_SHIFT;
                 let frames = if entry.table { 1 } else { entry.bytes() / FRAME_BYTES };
-                let pieces = self.owners.pieces(start, start + frames);
-                if let Some(piece) = pieces.iter().find(|piece| piece.value == Owner::Free) {
+                let mut pieces = self.owners.pieces(start, start + frames);
+                if let Some(piece) = pieces.find(|piece| piece.value == Owner::Free) {
                     let (frame, va) = (Frame::new(piece.start), entry.va);
                     report(format!("a translation of {va:?} to the free {frame:?} is cached"));
                 }

@@ -72,7 +72,7 @@ impl Checker for Quiescent {
         "quiescent"
     }
 
-    fn event(&mut self, seen: &Seen<'_>, event: &Event, report: &mut Report<'_>) {
+    fn event(&mut self, seen: &Seen<'_>, event: &Event<'_>, report: &mut Report<'_>) {
         match *event {
             Event::Owned { frames, owner } => {
                 self.owners.set(frames.start().get(), frames.end().get(), owner);

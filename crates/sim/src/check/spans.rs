@@ -3,13 +3,19 @@
 //! **Invariants**: runs do not overlap, are never empty, never hold the value of the rest, and
 //! neighbours that touch hold different values.
 
+use core::cell::Cell;
 use std::collections::BTreeMap;
 
+/// So many runs and gaps are at hand.
+const SEEN: usize = 8;
+
 /// A value for every number; most hold `rest`.
-#[derive(Clone, Debug)]
-pub(super) struct Spans<V> {
+#[derive(Debug)]
+pub(super) struct Spans<V: Copy> {
     runs: BTreeMap<u64, (u64, V)>,
     rest: V,
+    /// Runs and gaps that were looked at, by the last digits of where: most looks need not search.
+    seen: [Cell<Piece<V>>; SEEN],
 }
 
 /// A stretch of equal value.
@@ -22,38 +28,56 @@ pub(super) struct Piece<V> {
 
 impl<V: Copy + PartialEq> Spans<V> {
     pub(super) fn new(rest: V) -> Spans<V> {
-        Spans { runs: BTreeMap::new(), rest }
+        let nowhere = Piece { start: 0, end: 0, value: rest };
+        Spans { runs: BTreeMap::new(), rest, seen: [nowhere; SEEN].map(Cell::new) }
+    }
+
+    /// The run or gap around `at`.
+    #[inline]
+    fn around(&self, at: u64) -> Piece<V> {
+        let seen = &self.seen[at as usize % SEEN];
+        if !(seen.get().start..seen.get().end).contains(&at) {
+            seen.set(self.search(at));
+        }
+        seen.get()
+    }
+
+    fn search(&self, at: u64) -> Piece<V> {
+        let before = self.runs.range(..=at).next_back();
+        match before {
+            Some((start, (end, value))) if at < *end => {
+                Piece { start: *start, end: *end, value: *value }
+            }
+            _ => Piece {
+                start: before.map_or(0, |(_, run)| run.0),
+                end: self.runs.range(at..).next().map_or(u64::MAX, |(start, _)| *start),
+                value: self.rest,
+            },
+        }
     }
 
     /// The value at `at`.
+    #[inline]
     pub(super) fn get(&self, at: u64) -> V {
-        match self.runs.range(..=at).next_back() {
-            Some((_, (end, value))) if at < *end => *value,
-            _ => self.rest,
-        }
+        self.around(at).value
+    }
+
+    /// What `start..end`, which is not empty, begins with.
+    #[inline]
+    pub(super) fn first(&self, start: u64, end: u64) -> Piece<V> {
+        let around = self.around(start);
+        Piece { start, end: end.min(around.end), value: around.value }
     }
 
     /// What `start..end` holds, gaps included.
-    pub(super) fn pieces(&self, start: u64, end: u64) -> Vec<Piece<V>> {
-        let mut out = Vec::new();
-        if start >= end {
-            return out;
-        }
+    #[inline]
+    pub(super) fn pieces(&self, start: u64, end: u64) -> impl Iterator<Item = Piece<V>> {
         let mut at = start;
-        let first = self.runs.range(..=start).next_back().filter(|(_, run)| run.0 > start);
-        let from = first.map_or(start, |(start, _)| *start);
-        for (run_start, (run_end, value)) in self.runs.range(from..end) {
-            if *run_start > at {
-                out.push(Piece { start: at, end: *run_start, value: self.rest });
-            }
-            let upto = end.min(*run_end);
-            out.push(Piece { start: at.max(*run_start), end: upto, value: *value });
-            at = upto;
-        }
-        if at < end {
-            out.push(Piece { start: at, end, value: self.rest });
-        }
-        out
+        core::iter::from_fn(move || {
+            let piece = (at < end).then(|| self.first(at, end))?;
+            at = piece.end;
+            Some(piece)
+        })
     }
 
     /// Gives `start..end` a value.
@@ -61,12 +85,17 @@ impl<V: Copy + PartialEq> Spans<V> {
         if start >= end {
             return;
         }
-        self.cut(start);
-        self.cut(end);
-        let inside: Vec<u64> = self.runs.range(start..end).map(|(at, _)| *at).collect();
-        for at in inside {
-            self.runs.remove(&at);
+        let old = self.around(start);
+        if old.value == value && end <= old.end {
+            return;
         }
+        for seen in &mut self.seen {
+            let seen = seen.get_mut();
+            if seen.start <= end && start <= seen.end {
+                seen.end = seen.start; // it is another one now, or has grown
+            }
+        }
+        self.empty(start, end, old);
         if value == self.rest {
             return;
         }
@@ -84,6 +113,26 @@ impl<V: Copy + PartialEq> Spans<V> {
             end = upto;
         }
         self.runs.insert(start, (end, value));
+    }
+
+    /// Takes `start..end` out of the runs; `old` is what is around `start`.
+    fn empty(&mut self, start: u64, end: u64, old: Piece<V>) {
+        if end > old.end {
+            self.cut(start);
+            self.cut(end);
+            while let Some((at, _)) = self.runs.range(start..end).next() {
+                let at = *at;
+                self.runs.remove(&at);
+            }
+        } else if old.value != self.rest {
+            match self.runs.get_mut(&old.start) {
+                Some(run) if old.start < start => run.0 = start,
+                _ => _ = self.runs.remove(&start),
+            }
+            if end < old.end {
+                self.runs.insert(end, (old.end, old.value));
+            }
+        }
     }
 
     /// Makes a run end at `at`.
@@ -121,23 +170,24 @@ mod tests {
     fn runs_agree_with_an_array() {
         let mut rng = Rng::new(1, 0);
         let (mut spans, mut naive) = (Spans::new(0u8), [0u8; 64]);
-        for _ in 0..5000 {
-            let (a, b) = (rng.below(65), rng.below(65));
-            let value = rng.below(4) as u8;
-            let (start, end) = (a.min(b), a.max(b));
+        for _ in 0..20_000 {
+            let (start, value) = (rng.below(65), rng.below(4) as u8);
+            let end = (start + rng.below(12)).min(64).max(start);
             spans.set(start, end, value);
             naive[start as usize..end as usize].fill(value);
-            assert!((0..64).all(|at| spans.get(at) == naive[at as usize]));
             let (a, b) = (rng.below(65), rng.below(65));
             let (start, end) = (a.min(b), a.max(b));
-            let mut at = start;
+            let (mut at, mut before) = (start, None);
             for piece in spans.pieces(start, end) {
                 assert_eq!(piece.start, at);
+                assert_ne!(before.replace(piece.value), Some(piece.value), "two that are one");
                 assert!(piece.end > at);
                 assert!((at..piece.end).all(|at| naive[at as usize] == piece.value));
                 at = piece.end;
             }
             assert_eq!(at, end);
+            let at = rng.below(64); // one, so that what was seen before is not all seen anew
+            assert_eq!(spans.get(at), naive[at as usize]);
             let threes = naive.iter().filter(|v| **v == 3).count() as u64;
             assert_eq!(spans.count(3), threes);
             assert!(spans.each(3).eq((0..64).filter(|at| naive[*at as usize] == 3)));

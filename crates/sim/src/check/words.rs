@@ -4,6 +4,7 @@
 //! word reached". Used by several checkers, each with a picture of its own.
 
 use super::Event;
+use super::sparse::Sparse;
 use crate::config::Format;
 use crate::format::Decoded;
 use crate::memory::Memory;
@@ -14,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub(super) struct Words {
     format: Format,
-    /// Word to the frame that it names, or named: what is found here is looked up in memory before it counts.
-    names: BTreeMap<u64, u64>,
-    /// The same, turned around.
-    named: BTreeSet<(u64, u64)>,
+    /// Of each word, by its number, the frame that it names, or named: what is found here is looked up in memory before it counts.
+    names: Sparse<Option<u64>>,
+    /// The same, turned around: of each frame, the addresses of the words that name it.
+    named: Sparse<BTreeSet<u64>>,
     roots: BTreeMap<u16, Root>,
     tables: BTreeSet<u64>,
 }
@@ -26,15 +27,15 @@ impl Words {
     pub(super) fn new(format: Format) -> Words {
         Words {
             format,
-            names: BTreeMap::new(),
-            named: BTreeSet::new(),
+            names: Sparse::new(),
+            named: Sparse::new(),
             roots: BTreeMap::new(),
             tables: BTreeSet::new(),
         }
     }
 
     /// Keeps the picture current.
-    pub(super) fn event(&mut self, cpu: Cpu, memory: &Memory, event: &Event) {
+    pub(super) fn event(&mut self, cpu: Cpu, memory: &Memory, event: &Event<'_>) {
         match *event {
             Event::Stored { pa, new, .. } => self.set(pa.get(), new),
             Event::Copied { to, bytes, .. } => {
@@ -49,9 +50,9 @@ impl Words {
                 }
             }
             Event::Owned { frames, .. } => {
-                self.forget(frames.start().pa().get(), frames.pages().bytes().get());
-                let range = frames.start().get()..frames.end().get();
-                let gone: Vec<u64> = self.tables.range(range).copied().collect();
+                let (start, end) = (frames.start().get(), frames.end().get());
+                self.forget(start, end);
+                let gone: Vec<u64> = self.tables.range(start..end).copied().collect();
                 gone.iter().for_each(|frame| {
                     self.tables.remove(frame);
                 });
@@ -64,26 +65,33 @@ impl Words {
     }
 
     fn set(&mut self, at: u64, word: u64) {
-        if let Some(old) = self.names.remove(&at) {
-            self.named.remove(&(old, at));
+        let new = self.format.live(word).then(|| self.format.first_named(word).frame().get());
+        if self.names.get(at / 8).copied().flatten() == new {
+            return;
         }
-        if self.format.live(word) {
-            let frame = self.format.first_named(word).frame().get();
-            self.names.insert(at, frame);
-            self.named.insert((frame, at));
+        if let Some(old) = core::mem::replace(self.names.at(at / 8), new) {
+            self.named.at(old).remove(&at);
+        }
+        if let Some(new) = new {
+            self.named.at(new).insert(at);
         }
     }
 
-    fn forget(&mut self, at: u64, bytes: u64) {
-        let gone: Vec<(u64, u64)> =
-            self.names.range(at..at + bytes).map(|(at, frame)| (*at, *frame)).collect();
-        for (at, frame) in gone {
-            self.names.remove(&at);
-            self.named.remove(&(frame, at));
+    /// Forgets the words in the frames `start..end`: as many to a frame as lie together.
+    fn forget(&mut self, start: u64, end: u64) {
+        for (first, frames) in self.names.take(start, end) {
+            for (nth, frame) in (first..).zip(frames) {
+                if let Some(frame) = frame {
+                    self.named.at(frame).remove(&(nth * 8));
+                }
+            }
         }
     }
 
     fn scan(&mut self, memory: &Memory, frame: u64) {
+        if memory.is_known_zero(Pa::new(frame << FRAME_SHIFT)) {
+            return self.forget(frame, frame + 1);
+        }
         for at in (frame << FRAME_SHIFT..(frame + 1) << FRAME_SHIFT).step_by(8) {
             if let Some(word) = memory.load(Pa::new(at)) {
                 self.set(at, word);
@@ -108,7 +116,7 @@ impl Words {
         if depth == 0 {
             return None;
         }
-        self.named.range((table, 0)..=(table, u64::MAX)).find_map(|(_, parent)| {
+        self.named.get(table)?.iter().find_map(|parent| {
             let level = self.level_within(memory, *parent, depth - 1)?;
             let word = memory.load(Pa::new(*parent))?;
             match self.format.decode(level, word) {
@@ -135,10 +143,9 @@ impl Words {
     /// A reachable word that names some of the frames `start..end`, with its level.
     pub(super) fn reaches(&self, memory: &Memory, start: u64, end: u64) -> Option<(Pa, u8)> {
         let heads = [0xf, 0x1ff, 0x3_ffff].map(|inside| start & !inside); // 64 KiB, 2 MiB, 1 GiB
-        let above =
-            heads.into_iter().flat_map(|head| self.named.range((head, 0)..=(head, u64::MAX)));
-        let inside = self.named.range((start, 0)..(end, 0));
-        above.chain(inside).find_map(|(_, at)| {
+        let above = heads.into_iter().filter_map(|head| self.named.get(head));
+        let inside = self.named.range(start, end).map(|(_, words)| words);
+        above.chain(inside).flatten().find_map(|at| {
             let level = self.level(memory, *at)?;
             let word = memory.load(Pa::new(*at))?;
             let (first, frames) = match self.format.decode(level, word) {
@@ -176,8 +183,10 @@ mod tests {
             owner: Owner::Free,
         });
         let left = range.start().pa().get() + 3 * 2040;
-        assert!(words.names.keys().eq([&left]), "{:x?}", words.names);
-        assert!(words.named.iter().eq([&(5, left)]));
+        let names = words.names.range(0, u64::MAX).filter(|(_, frame)| frame.is_some());
+        assert!(names.map(|(nth, _)| nth * 8).eq([left]), "{:x?}", words.names);
+        let named = words.named.range(0, u64::MAX).filter(|(_, words)| !words.is_empty());
+        assert!(named.eq([(5, &BTreeSet::from([left]))]));
         assert!(words.tables.iter().eq([&257]));
     }
 }

@@ -43,10 +43,13 @@ impl ZeroedBeforeUser {
     }
 
     fn turn(&mut self, start: u64, end: u64, which: fn(State) -> bool, into: State) {
-        for piece in self.states.pieces(start, end) {
+        let mut at = start;
+        while at < end {
+            let piece = self.states.first(at, end);
             if which(piece.value) {
                 self.states.set(piece.start, piece.end, into);
             }
+            at = piece.end;
         }
     }
 
@@ -94,7 +97,7 @@ impl Checker for ZeroedBeforeUser {
         "zeroed_before_user"
     }
 
-    fn event(&mut self, _: &Seen<'_>, event: &Event, report: &mut Report<'_>) {
+    fn event(&mut self, _: &Seen<'_>, event: &Event<'_>, report: &mut Report<'_>) {
         match *event {
             Event::Owned { frames, owner } => {
                 let (start, end) = (frames.start().get(), frames.end().get());
@@ -109,7 +112,7 @@ impl Checker for ZeroedBeforeUser {
                         // What the kernel wrote at its own addresses was not seen.
                         for piece in self.owners.pieces(start, end) {
                             if piece.value == Owner::Kernel {
-                                self.turn(piece.start, piece.end, |_| true, State::Unclean);
+                                self.states.set(piece.start, piece.end, State::Unclean);
                             }
                         }
                     }
@@ -130,13 +133,14 @@ impl Checker for ZeroedBeforeUser {
                     if !matches!(owned.value, Owner::User | Owner::Kernel | Owner::Zero) {
                         continue;
                     }
-                    let pieces = self.states.pieces(owned.start, owned.end);
-                    if let Some(bad) = pieces.iter().find(|p| p.value == State::Unclean) {
+                    let mut pieces = self.states.pieces(owned.start, owned.end);
+                    if let Some(bad) = pieces.find(|p| p.value == State::Unclean) {
                         let (frame, va) = (Frame::new(bad.start), entry.va);
                         report(format!(
                             "users reach {frame:?} at {va:?} with an old owner's bytes"
                         ));
                     }
+                    drop(pieces);
                     self.states.set(owned.start, owned.end, State::Delivered);
                 }
             }
