@@ -4,6 +4,7 @@
 //! set of observations that some serial order shows, counts, and the text of what was found.
 
 use crate::host::{shared_bytes, shared_words};
+use core::hash::{BuildHasherDefault, Hasher};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// Lanes of a scene, at most.
@@ -27,6 +28,25 @@ pub(crate) fn mix(a: u64, b: u64) -> u64 {
 pub(crate) fn word_of(text: &str) -> u64 {
     text.bytes().fold(7, |word, byte| mix(word, u64::from(byte)))
 }
+
+/// Hashes words by mixing them: the tables of one scene are asked at every access.
+#[derive(Default)]
+pub(crate) struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+    fn write_u64(&mut self, word: u64) {
+        self.0 = mix(self.0, word);
+    }
+}
+
+/// Makes them.
+pub(crate) type Mixers = BuildHasherDefault<Mixer>;
 
 /// A set of words.
 #[derive(Clone, Copy)]

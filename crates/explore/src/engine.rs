@@ -10,12 +10,12 @@
 //! - E3. Steps count accesses of their lane alone, so a switch is told by lane and step, whatever addresses the host gives.
 #![allow(unsafe_code)]
 
-use crate::board::{Board, Count, LANES_MAX, mix, word_of};
+use crate::board::{Board, Count, LANES_MAX, Mixers, mix, word_of};
 use crate::host::{self, Ended, Side};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use foliant::steps::{self, Counts};
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -121,7 +121,7 @@ pub(crate) struct Engine {
     spins: u64,
     idle: u64,
     /// What last happened to a location: the write, and the reads since.
-    locations: HashMap<u64, (u64, u64)>,
+    locations: HashMap<u64, (u64, u64), Mixers>,
     chance: u64,
     limits: Limits,
     panic: Option<String>,
@@ -147,6 +147,8 @@ impl Limits {
 
 thread_local! {
     static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
+    /// The CPU of the lane at work: it is asked for at every access.
+    static CPU: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// Does something with the engine while a lane is at work.
@@ -162,7 +164,7 @@ fn anywhere<R>(work: impl FnOnce(&mut Engine) -> R) -> R {
 
 /// The CPU at work; `None` outside of lanes.
 pub(crate) fn cpu() -> Option<usize> {
-    with(|engine| engine.lanes[engine.lane()].cpu)
+    CPU.get()
 }
 
 impl Engine {
@@ -341,6 +343,7 @@ fn switch(next: usize) {
     let yielder = anywhere(|engine| {
         let me = engine.current.replace(next);
         let next_cpu = engine.lanes[next].cpu;
+        CPU.set(Some(next_cpu));
         engine.active[next_cpu] = next;
         let me = me.filter(|me| *me != next)?;
         if engine.is_replay() {
@@ -393,10 +396,18 @@ fn replayed_here() -> Option<usize> {
 
 /// The lane at work is about to touch these: others may go first.
 pub(crate) fn point(touched: &[Touched]) {
-    if std::thread::panicking() {
+    if CPU.get().is_none() || std::thread::panicking() {
         return;
     }
-    let Some(choices) = with(|engine| engine.choices_here(touched)) else { return };
+    let choices = anywhere(|engine| {
+        let choices = engine.choices_here(touched);
+        let stays = choices.is_empty() && !engine.is_replay();
+        if stays {
+            engine.done(touched);
+        }
+        (!stays).then_some(choices)
+    });
+    let Some(choices) = choices else { return };
     let is_random = anywhere(|engine| matches!(engine.mode, Mode::Random { .. }));
     let next = replayed_here().or_else(|| {
         choices.into_iter().find(|next| {
@@ -669,12 +680,13 @@ pub(crate) fn begin(board: Board, mode: Mode, cpus: &[usize], refusals: u32, lim
         changes: 1,
         spins: 0,
         idle: 0,
-        locations: HashMap::new(),
+        locations: HashMap::default(),
         chance,
         limits,
         panic: None,
     };
     ENGINE.set(Some(engine));
+    CPU.set(None);
     quiet();
     host::limit(BRANCH_TIME);
 }
@@ -710,6 +722,7 @@ impl Engine {
     fn end_of(&mut self, lane: usize) -> Vec<usize> {
         self.lanes[lane].is_done = true;
         self.current = None;
+        CPU.set(None);
         self.changes += 1;
         let cpu = self.lanes[lane].cpu;
         let next = (0..self.lanes.len())

@@ -6,6 +6,7 @@
 //! location, so is what a CPU has cached, and so is each word at a kernel address.
 #![allow(unsafe_code)]
 
+use crate::board::Mixers;
 use crate::engine::{self, Touched};
 use crate::plan::Flaw;
 use core::ptr::NonNull;
@@ -78,7 +79,7 @@ unsafe impl Sync for Explored {}
 // Of the machine of this process: what hears of the manager's words is a function, and knows no machine.
 thread_local! {
     static MEMORY: RefCell<Vec<HostRange>> = const { RefCell::new(Vec::new()) };
-    static FREE: RefCell<HashSet<Frame>> = RefCell::default();
+    static FREE: RefCell<HashSet<Frame, Mixers>> = RefCell::default();
 }
 
 /// Pages of the kernel that a recount remembers.
@@ -142,7 +143,7 @@ impl Explored {
             HostRange { host: host.as_ptr() as usize, frames: *frames }
         };
         MEMORY.set(sim.config().memory.iter().map(range).collect());
-        FREE.set(HashSet::new());
+        FREE.set(HashSet::default());
         let roots = vec![Pa::new(0); sim.config().cpus];
         Explored {
             sim,
