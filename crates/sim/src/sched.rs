@@ -34,9 +34,9 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Baton {
     state: Mutex<State>,
-    /// The seed's chance; who holds the baton draws.
+    /// The seed's chance: the holder draws.
     chance: AtomicU64,
-    /// Spins since anybody did something else; who holds the baton counts.
+    /// Spins since anybody did something else: the holder counts.
     spins: AtomicU64,
     turns: Box<[Condvar]>,
     seed: u64,
