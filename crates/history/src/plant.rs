@@ -321,13 +321,15 @@ impl Plant {
             | Plant::LostDirtyMoved
             | Plant::HalfCopy
             | Plant::DoubleMap
-            | Plant::LateCopy
             | Plant::StaysWritable => Style::Partitioned,
             Plant::SkipFoldFlush | Plant::FreeBeforeFoldFlush | Plant::WriteInWindow => {
                 Style::Folding
             }
             Plant::ForgetHugeZero | Plant::HalfHugeCopy => Style::Pooled,
-            Plant::LateCollapseFlush | Plant::SkipForkFlush | Plant::SkipCopyFlush => Style::Racing,
+            Plant::LateCopy
+            | Plant::LateCollapseFlush
+            | Plant::SkipForkFlush
+            | Plant::SkipCopyFlush => Style::Racing,
             Plant::SkipPurgeFlush | Plant::UseAfterFree => Style::Ranges,
             _ => shape.style,
         };
