@@ -77,23 +77,26 @@ pub(crate) fn verdict(
         let is_last = last.is_some_and(|(p, t)| *p == program.name && *t == test.name);
         (!is_last, !is_own(mutant, program, test))
     });
-    let mut fate = Fate::Survived { asked: by_length.len(), tests: by_length };
-    for (n, (program, test)) in tests.into_iter().enumerate() {
+    let mut asked = 0;
+    let mut killer = None;
+    for (program, test) in tests {
         if begun.elapsed() > ASKED_MOST {
-            if let Fate::Survived { asked, .. } = &mut fate {
-                *asked = n;
-            }
             break;
         }
+        asked += 1;
         let most = Duration::from_secs_f64(test.seconds * TIMES + MORE);
         let (end, _) = program.run(&test.name, Switch::On(id), most)?;
         if end != End::Passed {
-            let ran_away = end != End::Failed;
-            fate =
-                Fate::Killed { program: program.name.clone(), test: test.name.clone(), ran_away };
+            killer = Some((program, test, end != End::Failed));
             break;
         }
     }
+    let fate = match killer {
+        Some((program, test, ran_away)) => {
+            Fate::Killed { program: program.name.clone(), test: test.name.clone(), ran_away }
+        }
+        None => Fate::Survived { tests: by_length, asked },
+    };
     Ok(Verdict { mutant: mutant.clone(), fate, seconds: begun.elapsed().as_secs_f64() })
 }
 
