@@ -23,10 +23,6 @@ use foliant_machine::{Machine, PhysMem, Replace};
 use foliant_sim::{Config, Failing, Sim};
 use foliant_units::{Bytes, Frame, Nanos, Order, Pa, Pages, Va, VaRange};
 
-fn page(nth: u64) -> VaRange {
-    range(BASE + nth * PAGE, PAGE)
-}
-
 /// Every count with its name, that of a size with its order behind it.
 fn totals(mm: &Manager<'_, impl Machine, impl Paging>) -> Vec<(String, u64)> {
     let events = Event::ALL.iter().map(|event| (event.label().to_string(), mm.total(*event)));

@@ -172,13 +172,8 @@ fn a_smaller_pool_takes_no_page_that_it_was_not_asked_for() {
     };
     assert_eq!(mm.resize_pool(MEGA, 4, Budget::ALL), Ok(reached(4)));
     let id = mm.create(None).unwrap();
-    let request = MapRequest {
-        place: Place::Anywhere,
-        bytes: Bytes::new(4 * MEGA.bytes().get()),
-        flags: Flags::READ_WRITE.with(Flags::HUGE_2M),
-        tag: 0,
-    };
-    mm.map(id, &request).unwrap();
+    let huge = Flags::READ_WRITE.with(Flags::HUGE_2M);
+    mm.map(id, &request(Place::Anywhere, 4 * MEGA.bytes().get(), huge)).unwrap();
     assert_eq!(mm.pools().resize_on(MEGA, Node(0), 0, Budget::ALL), Ok(reached(0)));
     assert_eq!([on(0), on(1)], [(2, 2), (2, 0)], "all are promised");
     assert_eq!(mm.pools().resize_on(MEGA, Node(1), 3, Budget::ALL), Ok(reached(3)));
@@ -499,12 +494,18 @@ fn pages_of_a_gibibyte_are_cut_with_one_grace_period_a_batch() {
     assert_eq!(mm.resize_pool(Order::GIGA, 35, Budget::ALL), Ok(reached(35)), "all is whole again");
 }
 
+/// A pool of one page of 1 GiB that is not folded.
+fn dense_gibibyte(sim: &Sim) -> Mm<'_> {
+    let mm = nodes(sim, &[], BootPages { folding: Folding::Off, ..NO_BOOT });
+    online(sim, &mm);
+    assert_eq!(mm.resize_pool(Order::GIGA, 1, Budget::ALL), Ok(reached(1)));
+    mm
+}
+
 #[test]
 fn a_dense_page_of_a_gibibyte_is_cut_and_its_parts_stay_dense_where_nothing_is_folded() {
     let sim = ranges(&[3 << 10]);
-    let mm = nodes(&sim, &[], BootPages { folding: Folding::Off, ..NO_BOOT });
-    online(&sim, &mm);
-    assert_eq!(mm.resize_pool(Order::GIGA, 1, Budget::ALL), Ok(reached(1)));
+    let mm = dense_gibibyte(&sim);
     assert_eq!(mm.pools().demote(9).made, 512);
     assert_eq!(mm.memmap().census().folded, 0);
     assert_eq!(mm.pool(MEGA).unwrap().persistent(), 512);
@@ -514,9 +515,7 @@ fn a_dense_page_of_a_gibibyte_is_cut_and_its_parts_stay_dense_where_nothing_is_f
 #[test]
 fn a_dense_page_of_a_gibibyte_is_cut_and_each_part_folded() {
     let sim = ranges(&[3 << 10]);
-    let mm = nodes(&sim, &[], BootPages { folding: Folding::Off, ..NO_BOOT });
-    online(&sim, &mm);
-    assert_eq!(mm.resize_pool(Order::GIGA, 1, Budget::ALL), Ok(reached(1)));
+    let mm = dense_gibibyte(&sim);
     mm.set_folding(Folding::On);
     assert_eq!(mm.pools().demote(9).made, 512);
     assert_eq!(mm.memmap().census().folded, 512);

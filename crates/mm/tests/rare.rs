@@ -11,7 +11,7 @@ use foliant::fault::{Orders, ProcessSwitch, Refusal};
 use foliant::frame::Flag;
 use foliant::manager::{CollapseLimits, Poisoned};
 use foliant::memmap::{Batch, Birth, Folded, Refused, Released};
-use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, RemapError, SpaceId};
+use foliant::space::{Advice, Flags, MapError, Move, Place, RemapError, SpaceId};
 use foliant::split::{Pieces, Shrink, Shrunk, SplitError, SplitInto, ZeroPieces};
 use foliant::table::{Aarch64, Attrs, Entry, Found, Paging, X86_64};
 use foliant::{Access, Event, Manager, Outcome, Policy, SizeEvent};
@@ -19,9 +19,6 @@ use foliant_machine::{Invalidation, Item, Machine, PhysMem, Reach, Tables};
 use foliant_sim::{Clearing, Config, Format, Sim, X86Levels};
 use foliant_units::{Bytes, Frame, Level, Nanos, Order, Pages, Va, VaRange};
 
-fn page(nth: u64) -> VaRange {
-    range(BASE + nth * PAGE, PAGE)
-}
 fn head(mm: &Mm<'_, impl Machine>, id: SpaceId, va: u64) -> Frame {
     let frame = mm.frame_at(id, Va::new(va)).unwrap();
     mm.identity(frame).head(frame)
@@ -50,19 +47,18 @@ fn an_area_grows_in_place_at_its_end_alone() {
     let sim = sim(1, 32);
     let mm = manager(&sim, Policy::BASE_ONLY);
     let id = filled(&sim, &mm, 16 * PAGE, 16);
-    let pages = |from: u64, count: u64| range(BASE + from * PAGE, count * PAGE);
     let grow = |old: VaRange, to: u64, how| mm.remap(id, old, Bytes::new(to * PAGE), how);
     let no_room = |to: u64| Err(RemapError::Map(MapError::NoRoom(Bytes::new(to * PAGE))));
-    assert_eq!(grow(pages(4, 4), 8, Move::Never), no_room(8), "from the middle");
-    assert_eq!(grow(pages(12, 4), 8, Move::Never), Ok(pages(12, 8)));
-    assert_eq!(mm.area(id, Va::new(BASE)).unwrap().range, pages(0, 20), "it is one area");
-    assert_eq!(grow(pages(0, 20), 24, Move::MayMove), Ok(pages(0, 24)), "it need not move");
+    assert_eq!(grow(row(4, 4), 8, Move::Never), no_room(8), "from the middle");
+    assert_eq!(grow(row(12, 4), 8, Move::Never), Ok(row(12, 8)));
+    assert_eq!(mm.area(id, Va::new(BASE)).unwrap().range, row(0, 20), "it is one area");
+    assert_eq!(grow(row(0, 20), 24, Move::MayMove), Ok(row(0, 24)), "it need not move");
     let behind = map_at(&mm, id, BASE + 26 * PAGE, Flags::READ);
-    assert_eq!(grow(pages(0, 24), 27, Move::Never), no_room(27), "something is there");
-    assert_eq!(grow(pages(0, 24), 26, Move::Never), Ok(pages(0, 26)), "up to it");
-    let moved = grow(pages(20, 6), 8, Move::MayMove).unwrap();
-    assert!(!moved.overlaps(pages(0, 26)) && !moved.overlaps(behind), "{moved:?}");
-    assert_eq!(mm.area(id, Va::new(BASE)).unwrap().range, pages(0, 20));
+    assert_eq!(grow(row(0, 24), 27, Move::Never), no_room(27), "something is there");
+    assert_eq!(grow(row(0, 24), 26, Move::Never), Ok(row(0, 26)), "up to it");
+    let moved = grow(row(20, 6), 8, Move::MayMove).unwrap();
+    assert!(!moved.overlaps(row(0, 26)) && !moved.overlaps(behind), "{moved:?}");
+    assert_eq!(mm.area(id, Va::new(BASE)).unwrap().range, row(0, 20));
     check(&sim, &mm, id, 16);
     finish(&sim, &mm, &[id]);
 }
@@ -74,7 +70,7 @@ const REACH: u64 = 1 << 30;
 
 fn map_at(mm: &Mm<'_>, id: SpaceId, start: u64, flags: Flags) -> VaRange {
     let place = Place::NoReplace(Va::new(start));
-    mm.map(id, &MapRequest { place, bytes: Bytes::new(16 * PAGE), flags, tag: 0 }).unwrap()
+    mm.map(id, &request(place, 16 * PAGE, flags)).unwrap()
 }
 
 #[test]

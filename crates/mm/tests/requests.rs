@@ -2,15 +2,13 @@
 
 use crate::common::*;
 use foliant::manager::UserMapError;
-use foliant::space::{
-    Advice, Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId,
-};
+use foliant::space::{Advice, Flags, MapError, Move, Place, RangeError, RemapError, SpaceId};
 use foliant::split::MoveGrain;
 use foliant::vmap::{Request, Users};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::Replace;
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Va, VaRange};
+use foliant_units::{Bytes, Va};
 
 fn world() -> (&'static Sim, &'static Mm<'static>, SpaceId) {
     let sim: &'static Sim = Box::leak(Box::new(sim(1, 32)));
@@ -18,12 +16,6 @@ fn world() -> (&'static Sim, &'static Mm<'static>, SpaceId) {
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     (sim, mm, id)
-}
-fn pages(from: u64, count: u64) -> VaRange {
-    range(BASE + from * PAGE, count * PAGE)
-}
-fn request(place: Place, pages: u64, flags: Flags) -> MapRequest {
-    MapRequest { place, bytes: Bytes::new(pages * PAGE), flags, tag: 0 }
 }
 
 #[test]
@@ -35,13 +27,13 @@ fn an_area_shrinks_where_it_is() {
     }
     let shrink = |old, to: u64| mm.remap(id, old, Bytes::new(to * PAGE), Move::Never);
     let listed = || mm.area(id, Va::new(BASE)).unwrap().range;
-    assert_eq!(shrink(pages(0, 16), 16), Ok(pages(0, 16)), "to what it is");
-    assert_eq!((listed(), mm.pages(id).unwrap().get()), (pages(0, 16), 16));
-    assert_eq!(shrink(pages(0, 16), 10), Ok(pages(0, 10)));
-    assert_eq!((listed(), mm.pages(id).unwrap().get()), (pages(0, 10), 10));
-    assert_eq!(shrink(pages(2, 6), 4), Ok(pages(2, 4)), "a hole in the middle");
-    assert_eq!(listed(), pages(0, 6));
-    assert_eq!(mm.area(id, Va::new(BASE + 8 * PAGE)).unwrap().range, pages(8, 2));
+    assert_eq!(shrink(row(0, 16), 16), Ok(row(0, 16)), "to what it is");
+    assert_eq!((listed(), mm.pages(id).unwrap().get()), (row(0, 16), 16));
+    assert_eq!(shrink(row(0, 16), 10), Ok(row(0, 10)));
+    assert_eq!((listed(), mm.pages(id).unwrap().get()), (row(0, 10), 10));
+    assert_eq!(shrink(row(2, 6), 4), Ok(row(2, 4)), "a hole in the middle");
+    assert_eq!(listed(), row(0, 6));
+    assert_eq!(mm.area(id, Va::new(BASE + 8 * PAGE)).unwrap().range, row(8, 2));
     for nth in (0..6).chain(8..10) {
         assert_eq!(load(sim, mm, id, BASE + nth * PAGE), nth);
     }
@@ -52,13 +44,13 @@ fn an_area_shrinks_where_it_is() {
 fn a_move_that_cannot_be_is_refused_by_its_reason() {
     let (sim, mm, id) = world();
     area(mm, id, BASE, 4 * PAGE);
-    let second = request(Place::NoReplace(Va::new(BASE + 4 * PAGE)), 4, Flags::READ);
+    let second = request(Place::NoReplace(Va::new(BASE + 4 * PAGE)), 4 * PAGE, Flags::READ);
     mm.map(id, &second).unwrap();
-    let to = |bytes| mm.remap(id, pages(1, 2), Bytes::new(bytes), Move::MayMove);
+    let to = |bytes| mm.remap(id, row(1, 2), Bytes::new(bytes), Move::MayMove);
     let misaligned = |end| Err(RemapError::from(RangeError::Misaligned(Va::new(end))));
     assert_eq!(to(PAGE + 8), misaligned(BASE + 2 * PAGE + 8), "where the end would lie");
     assert_eq!(to(3 * PAGE - 1), misaligned(BASE + 4 * PAGE - 1));
-    let both = mm.remap(id, pages(2, 4), Bytes::new(4 * PAGE), Move::To(Va::new(2 * BASE)));
+    let both = mm.remap(id, row(2, 4), Bytes::new(4 * PAGE), Move::To(Va::new(2 * BASE)));
     assert_eq!(both, Err(RemapError::Several(Va::new(BASE + 4 * PAGE))), "where the other begins");
     finish(sim, mm, &[id]);
 }
@@ -67,17 +59,17 @@ fn a_move_that_cannot_be_is_refused_by_its_reason() {
 fn a_place_is_chosen_as_the_request_says() {
     let (sim, mm, id) = world();
     let first = area(mm, id, BASE, 4 * PAGE);
-    let map = |place, pages| mm.map(id, &request(place, pages, Flags::READ));
+    let map = |place, pages| mm.map(id, &request(place, pages * PAGE, Flags::READ));
     let empty = Err(MapError::from(RangeError::Empty));
     assert_eq!(map(Place::Anywhere, 0), empty);
-    let free = pages(8, 2);
+    let free = row(8, 2);
     assert_eq!(map(Place::Hint(free.start()), 2), Ok(free));
     let elsewhere = map(Place::Hint(first.start()), 2).unwrap();
     assert!(!elsewhere.overlaps(first) && !elsewhere.overlaps(free), "{elsewhere:?}");
     assert_eq!(map(Place::NoReplace(first.start()), 2), Err(MapError::Occupied(first.start())));
-    assert_eq!(map(Place::Hint(Va::new(BASE + 20 * PAGE + 5)), 1), Ok(pages(20, 1)), "its page");
+    assert_eq!(map(Place::Hint(Va::new(BASE + 20 * PAGE + 5)), 1), Ok(row(20, 1)), "its page");
     let kernel = Flags::READ.with(Flags::KERNEL);
-    let flags = mm.map(id, &request(Place::Anywhere, 1, kernel));
+    let flags = mm.map(id, &request(Place::Anywhere, PAGE, kernel));
     assert_eq!(flags, Err(MapError::Flags(kernel)), "its pages come another way");
     finish(sim, mm, &[id]);
 }
@@ -88,7 +80,7 @@ fn kernel_memory_is_mapped_to_a_program_where_nothing_is_and_as_it_can_be() {
     let memory = Request::of(Bytes::new(2 * PAGE));
     let lent = Request { users: Users::Yes, ..memory };
     let lent = mm.vmalloc(&lent).unwrap();
-    let map = |place, flags| mm.map_user(id, &request(place, 2, flags), lent.start());
+    let map = |place, flags| mm.map_user(id, &request(place, 2 * PAGE, flags), lent.start());
     for flag in [Flags::HUGE_2M, Flags::GROWS_DOWN, Flags::USERFAULT] {
         let flags = Flags::READ.with(flag);
         assert_eq!(map(Place::Anywhere, flags), Err(UserMapError::Space(MapError::Flags(flags))));
@@ -96,8 +88,8 @@ fn kernel_memory_is_mapped_to_a_program_where_nothing_is_and_as_it_can_be() {
     let there = area(mm, id, BASE, 4 * PAGE);
     let occupied = Err(UserMapError::Space(MapError::Occupied(there.start())));
     assert_eq!(map(Place::Fixed(there.start()), Flags::READ), occupied, "nothing is replaced");
-    assert_eq!(map(Place::NoReplace(pages(4, 1).start()), Flags::READ), Ok(pages(4, 2)));
-    mm.unmap(id, pages(4, 2)).unwrap();
+    assert_eq!(map(Place::NoReplace(row(4, 1).start()), Flags::READ), Ok(row(4, 2)));
+    mm.unmap(id, row(4, 2)).unwrap();
     mm.vfree(lent.start()).unwrap();
     finish(sim, mm, &[id]);
 }
@@ -116,7 +108,8 @@ fn kernel_memory_that_a_program_may_write_again_is_written_where_it_is() {
         let memory = Request { users: Users::Yes, ..Request::of(Bytes::new(2 * PAGE)) };
         let lent = mm.vmalloc(&memory).unwrap();
         let place = Place::NoReplace(Va::new(BASE));
-        let own = mm.map_user(id, &request(place, 2, Flags::READ_WRITE), lent.start()).unwrap();
+        let own =
+            mm.map_user(id, &request(place, 2 * PAGE, Flags::READ_WRITE), lent.start()).unwrap();
         assert_eq!(store(&sim, &mm, id, BASE, 5), []);
         mm.protect(id, own, Flags::READ).unwrap();
         let closed = mm.fault(id, own.start(), Access::Write);
@@ -141,7 +134,7 @@ fn pages_that_cannot_be_made_present_are_told() {
     mm.unmap(id, all).unwrap();
     let gone = mm.create(None).unwrap();
     mm.end(gone).unwrap();
-    let none = mm.advise(gone, pages(0, 1), Advice::PopulateRead);
+    let none = mm.advise(gone, row(0, 1), Advice::PopulateRead);
     assert_eq!(none, Err(RangeError::NoSpace));
     finish(sim, mm, &[id]);
 }

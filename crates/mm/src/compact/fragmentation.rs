@@ -41,22 +41,12 @@ impl fmt::Display for Fragmentation {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::folio::{Class, CpuCount, Folios, Word};
-    use foliant_units::{Cpu, Frame, FrameRange, Pages};
+    use crate::compact::partly_free;
     use std::string::ToString;
-    use std::vec::Vec;
 
     /// Of 1024 frames those whose number `is_free` takes.
     fn census(is_free: impl Fn(u64) -> bool) -> Census {
-        let memory = [FrameRange::new(Frame::new(512), Pages::new(1024)).unwrap()];
-        let words = Folios::layout(&memory, CpuCount(1)).unwrap();
-        let meta: Vec<Word> = (0..words.0).map(|_| Word::new(0)).collect();
-        let folios = Folios::new(&memory, CpuCount(1), &meta).unwrap();
-        while folios.alloc(Cpu(0), Order::BASE, Class::Movable).is_ok() {}
-        for frame in memory[0].iter().filter(|frame| is_free(frame.get() - 512)) {
-            folios.free(Cpu(0), frame, Order::BASE).unwrap();
-        }
-        folios.census()
+        partly_free(2, is_free, |folios, _| folios.census())
     }
 
     #[test]

@@ -39,3 +39,26 @@ pub(crate) use collapse::collapse;
 pub use fragmentation::{Fragmentation, fragmentation};
 pub use run::{CompactRequest, Compacted, Effort, End, Obstacle, Want, Why};
 pub(crate) use run::{Compactor, State};
+
+/// Runs `test` over memory of so many blocks, from frame 512 on, of which the frames are free whose number `is_free` takes.
+#[cfg(all(test, not(loom)))]
+fn partly_free<R>(
+    blocks: u64,
+    is_free: impl Fn(u64) -> bool,
+    test: impl FnOnce(&crate::folio::Folios<'_>, foliant_units::FrameRange) -> R,
+) -> R {
+    use crate::folio::{Class, CpuCount, Folios, Word};
+    use foliant_units::{Cpu, Frame, FrameRange, Order, Pages};
+
+    let block = Order::MEGA.pages().get();
+    let (first, all) = (Frame::new(block), Pages::new(block * blocks));
+    let memory = FrameRange::new(first, all).expect("a few blocks");
+    let words = Folios::layout(&[memory], CpuCount(1)).expect("a range is laid out");
+    let meta: std::vec::Vec<Word> = (0..words.0).map(|_| Word::new(0)).collect();
+    let folios = Folios::new(&[memory], CpuCount(1), &meta).expect("so much was lent");
+    while folios.alloc(Cpu(0), Order::BASE, Class::Movable).is_ok() {}
+    for frame in memory.iter().filter(|frame| is_free(frame.get() - first.get())) {
+        folios.free(Cpu(0), frame, Order::BASE).expect("all were taken");
+    }
+    test(&folios, memory)
+}

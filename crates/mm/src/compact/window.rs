@@ -129,29 +129,15 @@ pub(super) struct Source {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::folio::{Class, CpuCount, Word};
-    use foliant_units::Cpu;
-    use std::vec::Vec;
+    use crate::compact::partly_free;
 
     /// Blocks of which so many frames are in use, and what a window over them is.
     fn looked_at(used: &[u64], test: impl FnOnce(Window)) {
         let pages = Order::MEGA.pages().get();
-        let memory =
-            [FrameRange::new(Frame::new(pages), Pages::new(pages * used.len() as u64)).unwrap()];
-        let words = Folios::layout(&memory, CpuCount(1)).unwrap();
-        let meta: Vec<Word> = (0..words.0).map(|_| Word::new(0)).collect();
-        let folios = Folios::new(&memory, CpuCount(1), &meta).unwrap();
-        let mut all = Vec::new();
-        while let Ok(frame) = folios.alloc(Cpu(0), Order::BASE, Class::Movable) {
-            all.push(frame);
-        }
-        for frame in all {
-            let (block, nth) = (frame.get() / pages - 1, frame.get() % pages);
-            if nth >= used[block as usize] {
-                folios.free(Cpu(0), frame, Order::BASE).unwrap();
-            }
-        }
-        test(Window::look(&folios, memory[0]));
+        let is_free = |nth: u64| nth % pages >= used[(nth / pages) as usize];
+        partly_free(used.len() as u64, is_free, |folios, memory| {
+            test(Window::look(folios, memory));
+        });
     }
 
     /// C1: 128 frames stay free besides those that the source's folios move to.

@@ -77,6 +77,19 @@ pub fn range(start: u64, bytes: u64) -> VaRange {
     VaRange::sized(Va::new(start), Bytes::new(bytes)).unwrap()
 }
 
+/// So many pages in a row, from the `from`-th behind `BASE` on.
+pub fn row(from: u64, count: u64) -> VaRange {
+    range(BASE + from * PAGE, count * PAGE)
+}
+
+pub fn page(nth: u64) -> VaRange {
+    row(nth, 1)
+}
+
+pub fn request(place: Place, bytes: u64, flags: Flags) -> MapRequest {
+    MapRequest { place, bytes: Bytes::new(bytes), flags, tag: 0 }
+}
+
 /// Maps readable and writable memory at `start`.
 pub fn area(
     mm: &Manager<'_, impl Machine, impl Paging>,
@@ -84,13 +97,8 @@ pub fn area(
     start: u64,
     bytes: u64,
 ) -> VaRange {
-    let request = MapRequest {
-        place: Place::NoReplace(Va::new(start)),
-        bytes: Bytes::new(bytes),
-        flags: Flags::READ_WRITE,
-        tag: 0,
-    };
-    mm.map(id, &request).unwrap()
+    let place = Place::NoReplace(Va::new(start));
+    mm.map(id, &request(place, bytes, Flags::READ_WRITE)).unwrap()
 }
 
 /// Stores as a program does: faults are handed to the manager.
