@@ -42,6 +42,9 @@ pub(crate) struct Explore {
     /// Schedules of one scene, at most
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     schedules: u64,
+    /// Schedules that are another one once more are made as well
+    #[arg(long)]
+    repeats: bool,
     /// Seconds for one scene, at most
     #[arg(long, value_name = "S", default_value_t = 20)]
     seconds: u64,
@@ -81,6 +84,7 @@ pub(crate) fn run(asked: &Explore) -> Result<(), String> {
         bound: asked.bound.unwrap_or(u32::from(!asked.triples)),
         random: if asked.triples && asked.random == 0 { 300 } else { asked.random },
         schedules: asked.schedules,
+        repeats: asked.repeats,
         time: Duration::from_secs(asked.seconds),
         jobs: asked.jobs.unwrap_or(Extent::default().jobs),
         ..Extent::default()
@@ -164,9 +168,10 @@ pub(crate) fn all(plans: &[Plan], extent: Extent) -> Result<(), String> {
 
 fn line(report: &Report) -> String {
     format!(
-        "{}: {} schedules, {} points, {} pruned, {:.1} s{}",
+        "{}: {} schedules, {} of them different, {} points, {} pruned, {:.1} s{}",
         report.plan,
         report.schedules,
+        report.orders,
         report.points,
         report.pruned,
         report.time.as_secs_f64(),

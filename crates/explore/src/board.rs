@@ -4,12 +4,13 @@
 //! set of observations that some serial order shows, counts, and the text of what was found.
 
 use crate::host::{shared_bytes, shared_words};
+use crate::visits::Book;
 use core::hash::{BuildHasherDefault, Hasher};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// Lanes of a scene, at most.
 pub(crate) const LANES_MAX: usize = 4;
-const FOOTPRINTS: usize = 1 << 17;
+const FOOTPRINTS: usize = 1 << 19;
 const STATES: usize = 1 << 19;
 const OBSERVATIONS: usize = 1 << 12;
 const TEXT: usize = 1 << 16;
@@ -118,6 +119,8 @@ impl Footprint {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Count {
     Schedules,
+    /// Schedules that are none of those before once more.
+    Orders,
     Failures,
     /// Branches that lead to a state seen before.
     Pruned,
@@ -132,7 +135,7 @@ pub(crate) enum Count {
 }
 
 impl Count {
-    const ALL: usize = 7;
+    const ALL: usize = 8;
 }
 
 /// See the module's text.
@@ -141,6 +144,8 @@ pub(crate) struct Board {
     counts: &'static [AtomicU64],
     footprints: &'static [AtomicU64],
     pub(crate) seen: Set,
+    pub(crate) orders: Set,
+    pub(crate) book: Book,
     pub(crate) legal: Set,
     failures: Set,
     length: &'static [AtomicU64],
@@ -153,6 +158,8 @@ impl Board {
             counts: shared_words(Count::ALL),
             footprints: shared_words(FOOTPRINTS * Footprint::WORDS),
             seen: Set::new(STATES),
+            orders: Set::new(STATES),
+            book: Book::new(),
             legal: Set::new(OBSERVATIONS),
             failures: Set::new(OBSERVATIONS),
             length: shared_words(1),

@@ -12,6 +12,7 @@
 
 use crate::board::{Board, Count, LANES_MAX, Mixers, mix, word_of};
 use crate::host::{self, Ended, Side};
+use crate::visits::Visits;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use foliant::steps::{self, Counts};
 use std::any::Any;
@@ -55,6 +56,13 @@ impl fmt::Display for Choice {
 }
 
 impl Choice {
+    /// The lane that goes on.
+    fn goes_on(self) -> usize {
+        match self {
+            Choice::Switch { to, .. } => to,
+            Choice::Refuse { lane, .. } => lane,
+        }
+    }
     /// Reads what `Display` writes.
     pub(crate) fn parse(text: &str) -> Option<Choice> {
         let lane = |text: &str| text.parse().ok().filter(|lane| *lane < LANES_MAX);
@@ -80,8 +88,8 @@ pub(crate) enum Mode {
     /// Operations one after the other, in every order; what is observed is legal.
     Serial,
     /// Every schedule of at most so many switches that nobody had to make, of one pass of a round: the first switch is at every so many
-    /// points.
-    Bounded { switches: u32, round: u64, pass: u64, passes: u64 },
+    /// points. Those that are another one once more are left out, or not.
+    Bounded { switches: u32, round: u64, pass: u64, passes: u64, repeats: bool },
     /// One schedule, with switches at these of its points.
     Random { seed: u64, at: Vec<u64> },
     /// The schedule that made these choices, told as it goes.
@@ -122,6 +130,7 @@ pub(crate) struct Engine {
     idle: u64,
     /// What last happened to a location: the write, and the reads since.
     locations: HashMap<u64, (u64, u64), Mixers>,
+    visits: Visits,
     chance: u64,
     limits: Limits,
     panic: Option<String>,
@@ -205,6 +214,10 @@ impl Engine {
         let active = self.active.iter().fold(key, |key, lane| mix(key, *lane as u64));
         self.lanes.iter().fold(active, |key, lane| mix(key, lane.history ^ u64::from(lane.is_done)))
     }
+    /// A word for the state in which `next` goes on here, for one switch of those that are left.
+    fn left_for(&self, next: usize) -> u64 {
+        mix(self.state(next, self.switches_left - 1), 1)
+    }
     fn switch_to(&self, next: usize) -> Choice {
         let (from, step) = self.at();
         Choice::Switch { from, step, to: next }
@@ -270,8 +283,14 @@ impl Engine {
             Mode::Bounded { switches, pass, passes, .. } => {
                 self.board.add(Count::Points);
                 let is_first = self.switches_left == *switches;
-                let is_mine = !is_first || self.points % passes == *pass;
-                if self.switches_left > 0 && is_mine { conflicting } else { Vec::new() }
+                if !is_first || self.points % passes == *pass {
+                    return conflicting;
+                }
+                for next in conflicting {
+                    let key = self.left_for(next);
+                    self.visits.look(next, key);
+                }
+                Vec::new()
             }
             Mode::Random { at, .. } => {
                 let hit = at.contains(&self.points);
@@ -288,11 +307,9 @@ impl Engine {
     }
     /// Notes in what happened before what that the lane at work did it.
     fn done(&mut self, touched: &[Touched]) {
-        if self.is_alone() {
-            return;
-        }
         let me = self.lane();
         for &Touched { location, writes } in touched {
+            self.visits.note(me, Touched { location, writes });
             let (write, reads) = self.locations.entry(location).or_default();
             let history = &mut self.lanes[me].history;
             let mut now = mix(mix(*history, location), *write ^ u64::from(writes));
@@ -312,6 +329,7 @@ fn branch(key: u64, choice: Choice) -> bool {
     let (board, limits) = anywhere(|engine| (engine.board, engine.limits));
     if !board.seen.insert(key) {
         board.add(Count::Pruned);
+        anywhere(|engine| engine.visits.left_out(choice.goes_on()));
         return false;
     }
     if limits.reached(board) {
@@ -331,6 +349,7 @@ fn branch(key: u64, choice: Choice) -> bool {
                     engine.choices.push(choice);
                     fail_with(engine, &format!("the process ended by signal {signal}"));
                     engine.choices.pop();
+                    engine.visits.died(key);
                 });
                 board.add(Count::Schedules);
             }
@@ -345,6 +364,9 @@ fn switch(next: usize) {
         let next_cpu = engine.lanes[next].cpu;
         CPU.set(Some(next_cpu));
         engine.active[next_cpu] = next;
+        if me != Some(next) {
+            engine.visits.switch(next);
+        }
         let me = me.filter(|me| *me != next)?;
         if engine.is_replay() {
             eprintln!(
@@ -411,23 +433,51 @@ pub(crate) fn point(touched: &[Touched]) {
     let is_random = anywhere(|engine| matches!(engine.mode, Mode::Random { .. }));
     let next = replayed_here().or_else(|| {
         choices.into_iter().find(|next| {
-            let choice = anywhere(|engine| engine.switch_to(*next));
             if is_random {
-                anywhere(|engine| engine.choices.push(choice));
-                return true;
+                anywhere(|engine| engine.choices.push(engine.switch_to(*next)));
             }
-            let key = anywhere(|engine| engine.state(*next, engine.switches_left - 1));
-            let is_child = branch(mix(key, 1), choice);
-            if is_child {
-                anywhere(|engine| engine.switches_left -= 1);
-            }
-            is_child
+            is_random || visit(*next)
         })
     });
     if let Some(next) = next {
         switch(next);
     }
     with(|engine| engine.done(touched));
+}
+
+/// Branches to where the lane at work is left for `next`, unless that would be a schedule once more.
+fn visit(next: usize) -> bool {
+    let Some((me, key, choice)) = anywhere(|engine| {
+        let key = engine.left_for(next);
+        let repeats = matches!(engine.mode, Mode::Bounded { repeats: true, .. });
+        let is_known = !repeats && engine.visits.is_known(next, key);
+        (!is_known).then(|| (engine.lane(), key, engine.switch_to(next)))
+    }) else {
+        anywhere(|engine| engine.board.add(Count::Pruned));
+        return false;
+    };
+    let is_child = branch(key, choice);
+    anywhere(|engine| {
+        if is_child {
+            engine.switches_left -= 1;
+            engine.visits.begin(me, key);
+        } else {
+            engine.visits.look(next, key);
+        }
+    });
+    is_child
+}
+
+/// The lane at work touches what is no word: nobody is left for it, but what comes before it and what behind may differ by it.
+pub(crate) fn touches(touched: impl IntoIterator<Item = Touched>) {
+    with(|engine| {
+        let me = engine.lane();
+        touched.into_iter().for_each(|touched| engine.visits.note(me, touched));
+    });
+}
+/// The same of more than can be listed.
+pub(crate) fn touches_everything() {
+    with(|engine| engine.visits.note_everything(engine.lane()));
 }
 
 /// A word has changed: a lane that spins for it looks again.
@@ -599,12 +649,19 @@ fn fail_with(engine: &mut Engine, text: &str) {
 /// Notes a failure behind which nothing can be relied on: the schedule ends.
 pub(crate) fn fail_now(text: &str) -> ! {
     fail(text);
+    anywhere(|engine| engine.visits.spoil());
     complete();
     host::leave()
 }
 /// Counts a schedule that is complete.
 pub(crate) fn complete() {
-    anywhere(|engine| engine.board.add(Count::Schedules));
+    anywhere(|engine| {
+        engine.board.add(Count::Schedules);
+        let order = engine.lanes.iter().fold(5, |order, lane| mix(order, lane.history));
+        if matches!(engine.mode, Mode::Bounded { .. }) && engine.board.orders.insert(order) {
+            engine.board.add(Count::Orders);
+        }
+    });
 }
 
 /// Where the code of the manager stands that called this.
@@ -681,6 +738,7 @@ pub(crate) fn begin(board: Board, mode: Mode, cpus: &[usize], refusals: u32, lim
         spins: 0,
         idle: 0,
         locations: HashMap::default(),
+        visits: Visits::new(board.book),
         chance,
         limits,
         panic: None,
@@ -706,6 +764,9 @@ pub(crate) fn run(bodies: Vec<Body>) {
         trade_counts(current);
         if let CoroutineResult::Return(()) = left {
             let next = anywhere(|engine| engine.end_of(current));
+            if anywhere(|engine| engine.was_made()) {
+                host::leave();
+            }
             if !next.is_empty() {
                 choose(&next);
             }
@@ -735,6 +796,12 @@ impl Engine {
         let can = |lane: &usize| self.lanes[*lane].spins.is_none_or(|since| since < self.changes);
         let able: Vec<usize> = active.iter().copied().filter(can).collect();
         if able.is_empty() { active } else { able }
+    }
+    /// Whether only one lane is left, and switches are: the schedule is one of fewer switches, which was made before.
+    fn was_made(&self) -> bool {
+        let left = self.lanes.iter().filter(|lane| !lane.is_done).count();
+        let is_bounded = matches!(self.mode, Mode::Bounded { .. });
+        is_bounded && self.switches_left > 0 && left == 1 && self.lanes.len() > 1
     }
 }
 

@@ -28,6 +28,7 @@ mod plan;
 mod run;
 mod scene;
 mod suite;
+mod visits;
 
 pub use operation::Operation;
 pub use plan::{Flaw, Folios, Format, Plan};

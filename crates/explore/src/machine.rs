@@ -12,8 +12,8 @@ use crate::plan::Flaw;
 use core::ptr::NonNull;
 use foliant::steps::Touch;
 use foliant_machine::{
-    Around, Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, Owner, PhysMem, Refusal,
-    Retired, Root, Ticket, Tlb, Warmth, Witness,
+    Around, Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, Owner, PhysMem, Reach, Refusal,
+    Retired, Root, Scope, Ticket, Tlb, Warmth, Witness,
 };
 use foliant_sim::{Cached, Sim};
 use foliant_units::{Bytes, Cpu, CpuSet, FRAME_BYTES, Frame, FrameRange, Nanos, Pa, Va, VaRange};
@@ -25,6 +25,11 @@ const WORD: u64 = 1 << KIND;
 const FRAME: u64 = 2 << KIND;
 const KERNEL: u64 = 3 << KIND;
 const CACHE: u64 = 4 << KIND;
+const OWNER: u64 = 5 << KIND;
+const MEANING: u64 = 6 << KIND;
+const SCENE: u64 = 7 << KIND;
+/// So many frames, or pieces of kernel memory, are told apart.
+const TOLD: u64 = 1024;
 
 fn read(location: u64) -> Touched {
     Touched { location, writes: false }
@@ -47,6 +52,33 @@ fn kernel(va: Va) -> u64 {
 }
 fn cache(cpu: usize) -> u64 {
     CACHE | cpu as u64
+}
+/// Who owns a frame.
+fn owner(frame: Frame) -> u64 {
+    OWNER | frame.get()
+}
+/// What 2 MiB of kernel addresses mean.
+fn meaning(va: Va) -> u64 {
+    MEANING | va.get() >> 21
+}
+/// What kernel addresses mean is about to change.
+fn touches_meaning(range: VaRange) {
+    let first = meaning(range.start());
+    let last = meaning(Va::new(range.end().get() - 1));
+    match last.wrapping_sub(first) < TOLD {
+        true => engine::touches((first..=last).map(write)),
+        false => engine::touches_everything(),
+    }
+}
+/// The same of all that an invalidation lists.
+fn touches_listed(what: &Invalidation) {
+    match (what.scope(), what.reach()) {
+        (Scope::Space(_), _) => {}
+        (Scope::Kernel, Reach::Items) => {
+            what.items().iter().for_each(|item| touches_meaning(item.range));
+        }
+        (Scope::Kernel, Reach::All) => engine::touches_everything(),
+    }
 }
 
 /// Where on the host some of the machine's memory lies.
@@ -111,6 +143,16 @@ fn physical(at: usize) -> Option<Pa> {
     })
 }
 
+/// Whoever owns this memory is asked to leave it alone.
+fn touches_owners(pa: Pa, bytes: Bytes) {
+    engine::touches(frames(pa, bytes).map(|frame| read(OWNER | frame & !FRAME)));
+}
+
+/// What lanes of a scene share besides the machine is about to change.
+pub(crate) fn touches_scene() {
+    engine::touches([write(SCENE)]);
+}
+
 /// Hears of the manager's own words.
 pub(crate) fn heard(at: usize, touch: Touch) {
     if engine::cpu().is_none() {
@@ -129,6 +171,7 @@ pub(crate) fn heard(at: usize, touch: Touch) {
 
 /// Nobody touches what is stated to be free.
 fn not_free(pa: Pa, what: &str) {
+    engine::touches([read(owner(pa.frame()))]);
     let is_free = || FREE.with_borrow(|free| free.contains(&Frame::new(pa.get() / FRAME_BYTES)));
     if engine::cpu().is_some() && is_free() && !std::thread::panicking() {
         engine::fail_now(&format!("{what} of a free frame is touched"));
@@ -205,6 +248,11 @@ impl Explored {
     pub(crate) fn root(&self, cpu: usize) -> Pa {
         self.roots.borrow()[cpu]
     }
+    /// A lane has a reference to these from now on.
+    pub(crate) fn keep(&self, folio: FrameRange) {
+        engine::touches(folio.iter().map(owner).map(write));
+        self.kept.borrow_mut().extend(folio.iter());
+    }
     /// A word of memory, unseen by the checkers.
     pub(crate) fn peek(&self, pa: Pa) -> Option<u64> {
         host_of(pa).map(word_at)
@@ -221,6 +269,7 @@ impl Explored {
         }));
         touched.extend(reached.map(|pa| Touched { location: frame(pa), writes }));
         engine::point(&touched);
+        engine::touches(reached.map(|pa| read(owner(pa.frame()))));
     }
     pub(crate) fn cached(&self, cpu: usize) -> Vec<Cached> {
         self.sim.cached(Cpu(cpu as u16))
@@ -267,6 +316,7 @@ unsafe impl Around for Explored {
     }
     unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
         engine::point(&frames(pa, bytes).map(write).collect::<Vec<_>>());
+        touches_owners(pa, bytes);
         not_free(pa, "a word");
         // SAFETY: the caller's promise.
         self.inside(|| unsafe { PhysMem::clear(&self.sim, pa, bytes, warmth) });
@@ -274,6 +324,8 @@ unsafe impl Around for Explored {
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
         let touched = frames(from, bytes).map(read).chain(frames(to, bytes).map(write));
         engine::point(&touched.collect::<Vec<_>>());
+        touches_owners(from, bytes);
+        touches_owners(to, bytes);
         not_free(from, "a copied word");
         not_free(to, "a word");
         // SAFETY: the caller's promise.
@@ -286,6 +338,7 @@ unsafe impl Around for Explored {
             return Ok(word);
         }
         engine::point(&[read(kernel(va))]);
+        engine::touches([read(meaning(va))]);
         // SAFETY: the caller's promise.
         let read = self.inside(|| unsafe { KernelVa::kernel_load(&self.sim, va) })?;
         if self.is_recount.get() {
@@ -295,6 +348,7 @@ unsafe impl Around for Explored {
     }
     unsafe fn kernel_store(&self, va: Va, new: u64) -> Result<(), KernelFault> {
         engine::point(&[write(kernel(va))]);
+        engine::touches([read(meaning(va))]);
         // SAFETY: the caller's promise.
         let done = self.inside(|| unsafe { KernelVa::kernel_store(&self.sim, va, new) });
         engine::changed();
@@ -307,6 +361,7 @@ unsafe impl Around for Explored {
         new: u64,
     ) -> Result<Result<u64, u64>, KernelFault> {
         engine::point(&[write(kernel(va))]);
+        engine::touches([read(meaning(va))]);
         // SAFETY: the caller's promise.
         let done =
             self.inside(|| unsafe { KernelVa::kernel_compare_exchange(&self.sim, va, old, new) });
@@ -322,8 +377,9 @@ unsafe impl Around for Explored {
         count: u64,
         new: u64,
     ) -> Result<(), KernelFault> {
-        let touched = (0..count).map(|n| write(kernel(va.add(n * stride.get()))));
-        engine::point(&touched.collect::<Vec<_>>());
+        let places = || (0..count).map(|n| va.add(n * stride.get()));
+        engine::point(&places().map(|va| write(kernel(va))).collect::<Vec<_>>());
+        engine::touches(places().map(|va| read(meaning(va))));
         // SAFETY: the caller's promise.
         let done =
             self.inside(|| unsafe { KernelVa::kernel_fill(&self.sim, va, stride, count, new) });
@@ -339,9 +395,12 @@ unsafe impl Around for Explored {
     fn invalidate(&self, what: &Invalidation) {
         self.forget();
         engine::point(&[write(cache(self.cpu()))]);
+        touches_listed(what);
         self.inside(|| self.sim.invalidate(what));
     }
     fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
+        engine::touches(cpus.iter().map(|cpu| write(cache(cpu.index()))));
+        touches_listed(what);
         let ticket = self.inside(|| self.sim.ask(cpus, what));
         self.asked.borrow_mut().insert(ticket.number(), *cpus);
         ticket
@@ -366,6 +425,7 @@ unsafe impl Around for Explored {
         work(Cpu(self.cpu() as u16))
     }
     fn relax(&self) {
+        engine::touches([write(cache(self.cpu()))]);
         self.inside(|| Cpus::relax(&self.sim));
         engine::relax();
     }
@@ -377,6 +437,10 @@ unsafe impl Around for Explored {
         engine::breath();
     }
     fn owned(&self, frames: FrameRange, owner: Owner) {
+        match frames.pages().get() <= TOLD {
+            true => engine::touches(frames.iter().map(self::owner).map(write)),
+            false => engine::touches_everything(),
+        }
         FREE.with_borrow_mut(|free| match owner {
             Owner::Free => free.extend(frames.iter()),
             _ => frames.iter().for_each(|frame| {
@@ -390,6 +454,7 @@ unsafe impl Around for Explored {
         self.inside(|| self.sim.owned(frames, owner));
     }
     fn retired(&self, range: VaRange, how: Retired) {
+        touches_meaning(range);
         self.inside(|| self.sim.retired(range, how));
     }
     fn refusal(&self) -> Refusal {

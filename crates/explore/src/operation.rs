@@ -5,6 +5,7 @@
 //! go on with somebody else there as well.
 
 use crate::engine;
+use crate::machine;
 use crate::scene::{BASE, ELSEWHERE, HUGE, MB, PAGE, SHARED, Scene, TREE, at, range};
 use foliant::compact::{CompactRequest, Effort};
 use foliant::fault::{Defrag, Orders, ProcessSwitch};
@@ -410,6 +411,7 @@ impl<P: Paging> Scene<P> {
                 any(mm.reserve(frame));
             }
             Op::AddMemory => {
+                machine::touches_scene(); // the first one gets another range
                 let next = self.spare.borrow_mut().pop();
                 if let Some(next) = next {
                     any(mm.add_memory(next)); // another CPU may be adding some
@@ -516,7 +518,7 @@ impl<P: Paging> Scene<P> {
         if let Some(kept) = self.mm.reference(frame) {
             let pages = self.mm.identity(kept.head()).order().pages();
             let folio = FrameRange::new(kept.head(), pages).expect("it lies in memory");
-            self.machine.kept.borrow_mut().extend(folio.iter());
+            self.machine.keep(folio);
             self.kept.borrow_mut().push(kept);
         }
     }

@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// Rounds of one bound: footprints that grew may conflict in places that were passed before.
-const ROUNDS_MAX: u64 = 3;
+/// Rounds of one bound, at most: footprints that grew may conflict in places that were passed before.
+const ROUNDS_MAX: u64 = 16;
 /// Time to replay one schedule, at most.
 const REPLAY_TIME: Duration = Duration::from_secs(3600);
 /// Text of all findings.
@@ -29,6 +29,8 @@ pub struct Extent {
     /// The first switch is tried at every so many points, then at those between, so that a scene that is cut short has seen all phases of
     /// its operations.
     pub passes: u64,
+    /// Schedules that are known to be another one once more are made all the same.
+    pub repeats: bool,
     /// Schedules with one to three switches at random points.
     pub random: u64,
     /// Schedules of one scene, at most.
@@ -43,7 +45,7 @@ impl Default for Extent {
     fn default() -> Extent {
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         let time = Duration::from_secs(20);
-        Extent { bound: 1, passes: 8, random: 0, schedules: 20_000, time, jobs }
+        Extent { bound: 1, passes: 4, repeats: false, random: 0, schedules: 20_000, time, jobs }
     }
 }
 
@@ -54,6 +56,8 @@ pub struct Report {
     pub plan: Plan,
     /// Complete schedules.
     pub schedules: u64,
+    /// Those of them that are different: in what they touch in which order.
+    pub orders: u64,
     /// Those of them in which something was wrong.
     pub failures: u64,
     /// Schedules until the first failure, itself included; 0 where there was none.
@@ -71,7 +75,7 @@ pub struct Report {
 }
 
 /// Words of a report in the memory that all processes share.
-const ROW: usize = 10;
+const ROW: usize = 11;
 
 /// What the workers write down.
 struct Sheet {
@@ -106,6 +110,7 @@ impl Sheet {
             time.as_millis() as u64,
             at as u64,
             text.len().min(room.len()) as u64,
+            board.count(Count::Orders),
         ];
         let row = self.row(scene);
         words.into_iter().zip(&row[1..]).for_each(|(word, place)| place.store(word, Relaxed));
@@ -122,6 +127,7 @@ impl Sheet {
         Some(Report {
             plan: plan.clone(),
             schedules: row[1],
+            orders: row[10],
             failures: row[2],
             first_failure: row[3],
             points: row[4],
@@ -247,11 +253,15 @@ fn all_schedules<P: Paging>(plan: &Plan, board: Board, extent: Extent) {
             let passes = if switches == 0 { 1 } else { extent.passes };
             for pass in 0..passes {
                 if !limits.reached(board) {
-                    play(board, Mode::Bounded { switches, round, pass, passes });
+                    let repeats = extent.repeats;
+                    play(board, Mode::Bounded { switches, round, pass, passes, repeats });
                 }
             }
             if board.count(Count::Grown) == 0 {
                 break;
+            }
+            if round + 1 == ROUNDS_MAX {
+                board.set(Count::Cut, 1); // they still grow
             }
         }
     }
