@@ -19,8 +19,8 @@
 //! **Not here**: the timer, external interrupts, which CPUs there are.
 #![allow(unsafe_code)]
 
-use crate::control::{quiet, read_msr, write_msr};
-use core::arch::asm;
+use crate::control::quiet;
+use crate::privileged::{full_fence, read_msr, write_msr};
 use core::arch::x86_64::{__cpuid_count, CpuidResult};
 use core::ptr::NonNull;
 
@@ -217,9 +217,7 @@ impl Apic {
             Whom::One(ApicId(to)) => to,
             Whom::Others => 0,
         };
-        // A2. An MFENCE alone orders memory; the LFENCE holds the write of the register back for it.
-        // SAFETY: fences have no precondition.
-        unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) };
+        full_fence(); // A2
         match self {
             Apic::X2 => {
                 let word = u64::from(to) << 32 | u64::from(low);
@@ -297,7 +295,10 @@ fn encode(whom: Whom, command: Command) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::privileged::Told::{self, *};
+    use crate::privileged::{told, with as with_processor};
     extern crate std;
+    use std::vec::Vec;
 
     #[test]
     fn finding_x14_only_what_a_controller_has_is_masked() {
@@ -344,6 +345,80 @@ mod tests {
         assert_eq!(left.0[0xb0 / 4], 0);
         let (left, ()) = with(&[], |apic| apic.command_in_memory(3, 0x40f0));
         assert_eq!((left.0[0x310 / 4], left.0[0x300 / 4]), (0x0300_0000, 0x40f0));
+    }
+
+    /// What a processor is told when the controller is switched on, whose base register holds this.
+    fn enabled(apic: Apic, base: u64) -> Vec<Told> {
+        with_processor(|cpu| {
+            cpu.msrs.insert(0x1b, base);
+            cpu.msrs.insert(0x803, 0x0005_0014); // its version
+        });
+        // SAFETY: the processor is the tests'; the window is plain memory of ours.
+        unsafe { apic.enable() };
+        told()
+    }
+
+    #[test]
+    fn a_controller_is_switched_on_by_legal_steps() {
+        const AT: u64 = 0xfee0_0100; // where it is, and that this is the first CPU
+        let all: Vec<Told> = [0x832, 0x835, 0x836, 0x837, 0x834, 0x833]
+            .map(|vector| WriteMsr(vector, 0x1_00ff))
+            .into_iter()
+            .chain([WriteMsr(0x808, 0), WriteMsr(0x80f, 0x1ff)])
+            .collect();
+        for (base, steps) in [
+            (AT, &[AT | 0x800, AT | 0xc00][..]),
+            (AT | 0x800, &[AT | 0x800, AT | 0xc00]),
+            (AT | 0xc00, &[]),
+        ] {
+            let done = enabled(Apic::X2, base);
+            let (first, others) = done.split_at(steps.len());
+            let steps: Vec<Told> = steps.iter().map(|step| WriteMsr(0x1b, *step)).collect();
+            assert_eq!(first, steps, "{base:#x}");
+            assert_eq!(others[..2], all[6..], "open to all, and spurious ones have a vector");
+            assert_eq!(others.len(), all.len());
+            assert!(all.iter().all(|told| others.contains(told)), "{others:x?}");
+        }
+        let version = (0x30, 0x0003_0010);
+        for (base, steps) in
+            [(AT, &[AT | 0x800][..]), (AT | 0x800, &[AT | 0x800]), (AT | 0xc00, &[AT, AT | 0x800])]
+        {
+            let (left, done) = with(&[version, (0x80, 9)], |apic| enabled(*apic, base));
+            let steps: Vec<Told> = steps.iter().map(|step| WriteMsr(0x1b, *step)).collect();
+            assert_eq!(done, steps, "{base:#x}");
+            let left = |register: usize| left.0[register / 4];
+            assert_eq!([0x80, 0xf0, 0x320, 0x370].map(left), [0, 0x1ff, 0x1_00ff, 0x1_00ff]);
+            assert_eq!([0x340, 0x330, 0x2f0].map(left), [0; 3], "it has no others");
+        }
+    }
+
+    #[test]
+    fn a_command_comes_behind_what_was_stored() {
+        let to = ApicId(0x1_0003);
+        // SAFETY: of this and those below: the processor is the tests', the window plain memory of ours.
+        unsafe { Apic::X2.send(to, 0xf0) };
+        assert_eq!(told(), [FullFence, WriteMsr(0x830, 0x1_0003_0000_40f0)]);
+        // SAFETY: as above.
+        unsafe { Apic::X2.send_others(0xf0) };
+        assert_eq!(told(), [FullFence, WriteMsr(0x830, 0xc_40f0)]);
+        // SAFETY: as above.
+        unsafe { Apic::X2.init(to) };
+        assert_eq!(told(), [FullFence, WriteMsr(0x830, 0x1_0003_0000_4500)]);
+        // SAFETY: as above.
+        unsafe { Apic::X2.startup(to, 8) };
+        assert_eq!(told(), [FullFence, WriteMsr(0x830, 0x1_0003_0000_4608)]);
+        with_processor(|cpu| cpu.msrs.insert(0x802, 0x1_0003));
+        // SAFETY: as above.
+        assert_eq!(unsafe { Apic::X2.id() }, to);
+        // SAFETY: as above.
+        unsafe { Apic::X2.end_of_interrupt() };
+        assert_eq!(told(), [WriteMsr(0x80b, 0)]);
+
+        with_processor(|cpu| cpu.interrupts = true);
+        // SAFETY: as above.
+        let (left, ()) = with(&[], |apic| unsafe { apic.startup(ApicId(3), 8) });
+        assert_eq!((left.0[0x310 / 4], left.0[0x300 / 4]), (0x0300_0000, 0x4608));
+        assert_eq!(told(), [FullFence, InterruptsOff, InterruptsOn], "A1");
     }
 
     #[test]

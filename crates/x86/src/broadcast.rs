@@ -19,7 +19,7 @@
 //! - B2. No count exceeds what the CPU says that it can do: a larger one is a fault.
 //! - B3. Where the manual leaves room (removed tables, leaves of 1 GiB) everything is ended.
 //!
-//! **Not here**: the instructions themselves (`control`). They run on no machine that this was tested on.
+//! **Not here**: the instructions themselves (`privileged`). They run on no machine that this was tested on.
 
 use crate::steps::{CEILING_ENTRIES, entries, strides};
 use foliant_machine::{Invalidation, Item, Reach, Scope, Tables};

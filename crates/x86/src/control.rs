@@ -1,17 +1,17 @@
 //! Control registers, the instructions that end translations on this CPU, and the interrupt flag.
 //!
-//! One function per instruction; what is to be ended is decided in `steps` and `broadcast`.
+//! Which instructions do what the rest of the crate asks for; what is to be ended is decided in `steps` and `broadcast`.
 //!
 //! **Invariants**
 //! - X4, by [`paging`]: `CR4.PCIDE` is set where [`Features::tagging`] says so and clear elsewhere; `EFER.TCE` is clear.
 //!
-//! **Not here**: any decision.
+//! **Not here**: the instructions themselves (`privileged`).
 #![allow(unsafe_code)]
 
 use crate::Features;
 use crate::broadcast::Operation;
+use crate::privileged::{self, cr3, cr4, read_msr, set_cr3, set_cr4, write_msr};
 use crate::tags::Tagging;
-use core::arch::asm;
 use foliant_units::{Pa, Va};
 
 const CR4_PGE: u64 = 1 << 7;
@@ -20,7 +20,6 @@ const EFER: u32 = 0xc000_0080;
 const EFER_TCE: u64 = 1 << 15;
 /// The bits of CR3 that name the top table.
 const CR3_TABLE: u64 = 0x000f_ffff_ffff_f000;
-const FLAGS_IF: u64 = 1 << 9;
 
 /// Makes this CPU's paging what the crate relies on.
 ///
@@ -66,8 +65,8 @@ pub(crate) unsafe fn loaded() -> Pa {
 /// Ring 0; the table maps the running code, its stack and all else that the kernel uses. Bits 63 and 11 to 0 are clear
 /// where there are no tags.
 pub(crate) unsafe fn load(cr3: u64) {
-    // SAFETY: the caller's promise. Memory is clobbered: what an address means may change.
-    unsafe { asm!("mov cr3, {}", in(reg) cr3, options(nostack, preserves_flags)) };
+    // SAFETY: the caller's promise.
+    unsafe { set_cr3(cr3) };
 }
 
 /// Ends the translations of the page with `va`, global ones included, and all paging-structure entries: those under the
@@ -76,8 +75,8 @@ pub(crate) unsafe fn load(cr3: u64) {
 /// # Safety
 /// Ring 0.
 pub(crate) unsafe fn end_page(va: Va) {
-    // SAFETY: ring 0 by the caller; fewer cached translations change no meaning.
-    unsafe { asm!("invlpg [{}]", in(reg) va.get(), options(nostack, preserves_flags)) };
+    // SAFETY: ring 0 by the caller.
+    unsafe { privileged::invlpg(va) };
 }
 
 /// Ends all that is not global, under the tag that runs.
@@ -96,14 +95,9 @@ pub(crate) unsafe fn end_nonglobal() {
 /// # Safety
 /// Ring 0, interrupts off.
 pub(crate) unsafe fn end_all(features: &Features) {
-    const ALL_CONTEXTS_AND_GLOBALS: u64 = 2;
     if features.invpcid {
-        let descriptor = [0u64; 2];
-        // SAFETY: ring 0 by the caller; the CPU has the instruction, and type 2 ignores the descriptor.
-        unsafe {
-            asm!("invpcid {}, [{}]", in(reg) ALL_CONTEXTS_AND_GLOBALS, in(reg) &descriptor,
-                options(nostack, preserves_flags))
-        };
+        // SAFETY: ring 0 by the caller; the CPU has the instruction.
+        unsafe { privileged::invpcid_all() };
     } else if features.pge {
         // SAFETY: ring 0 by the caller.
         let cr4 = unsafe { cr4() };
@@ -123,15 +117,10 @@ pub(crate) unsafe fn end_all(features: &Features) {
 /// Ring 0, interrupts off, on a CPU with INVLPGB.
 pub(crate) unsafe fn broadcast(operations: impl Iterator<Item = Operation>) {
     // The instruction is weakly ordered: the caller's page-table stores go first.
-    // SAFETY: a fence has no precondition.
-    unsafe { asm!("mfence", options(nostack, preserves_flags)) };
-    for Operation { rax, ecx, edx } in operations {
+    privileged::fence();
+    for operation in operations {
         // SAFETY: ring 0 and the feature by the caller; `broadcast` keeps the count within the maximum.
-        // INVLPGB in bytes, for assemblers that do not know it.
-        unsafe {
-            asm!(".byte 0x0f, 0x01, 0xfe", in("rax") rax, in("ecx") ecx, in("edx") edx,
-                options(nostack, preserves_flags))
-        };
+        unsafe { privileged::invlpgb(operation) };
     }
 }
 
@@ -140,8 +129,8 @@ pub(crate) unsafe fn broadcast(operations: impl Iterator<Item = Operation>) {
 /// # Safety
 /// Ring 0, on a CPU with INVLPGB.
 pub(crate) unsafe fn sync_broadcast() {
-    // SAFETY: ring 0 and the feature by the caller. TLBSYNC in bytes.
-    unsafe { asm!(".byte 0x0f, 0x01, 0xff", options(nostack, preserves_flags)) };
+    // SAFETY: ring 0 and the feature by the caller.
+    unsafe { privileged::tlbsync() };
 }
 
 /// Runs `work` with interrupts off, and then restores the flag.
@@ -149,60 +138,95 @@ pub(crate) unsafe fn sync_broadcast() {
 /// # Safety
 /// Ring 0.
 pub(crate) unsafe fn quiet<R>(work: impl FnOnce() -> R) -> R {
-    let flags: u64;
-    // SAFETY: ring 0 by the caller. Memory is clobbered, so that no access moves out of the section.
-    unsafe { asm!("pushfq", "pop {}", "cli", out(reg) flags) };
+    // SAFETY: ring 0 by the caller.
+    let were_on = unsafe { privileged::interrupts_off() };
     let result = work();
-    if flags & FLAGS_IF != 0 {
-        // The NOP ends the interrupt shadow of STI: QEMU 7.2 extends it over a PAUSE that follows, and a
-        // loop of `sti; pause; cli` would never take an interrupt.
+    if were_on {
         // SAFETY: ring 0 by the caller; interrupts were on before.
-        unsafe { asm!("sti", "nop", options(nostack)) };
+        unsafe { privileged::interrupts_on() };
     }
     result
 }
 
-/// Reads a model-specific register.
-///
-/// # Safety
-/// Ring 0, and the register exists.
-pub(crate) unsafe fn read_msr(register: u32) -> u64 {
-    let (low, high): (u32, u32);
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high,
-            options(nostack, preserves_flags))
-    };
-    u64::from(high) << 32 | u64::from(low)
-}
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::privileged::Told::{self, *};
+    use crate::privileged::{told, with};
+    extern crate std;
+    use std::{vec, vec::Vec};
 
-/// Writes a model-specific register.
-///
-/// # Safety
-/// Ring 0, the register exists, and the value breaks nothing that the kernel relies on.
-pub(crate) unsafe fn write_msr(register: u32, value: u64) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32,
-            options(nostack, preserves_flags))
-    };
-}
+    /// A CPU that runs the table at 0x5000, with a bit of CR4 that is nobody's business.
+    fn prepare(cr4: u64) {
+        with(|cpu| {
+            (cpu.cr3, cpu.cr4) = (0x5018, 1 << 5 | cr4);
+            cpu.msrs.insert(EFER, 0xd01 | EFER_TCE);
+        });
+    }
+    fn has(pge: bool, pcid: bool, tce: bool) -> Features {
+        Features { pge, pcid, tce, ..Features::BASELINE }
+    }
 
-unsafe fn cr3() -> u64 {
-    let cr3: u64;
-    // SAFETY: ring 0 by the caller; reading has no effect.
-    unsafe { asm!("mov {}, cr3", out(reg) cr3, options(nomem, nostack, preserves_flags)) };
-    cr3
-}
+    #[test]
+    fn paging_is_made_what_the_features_say() {
+        let done = |before: u64, features: Features| {
+            prepare(before);
+            // SAFETY: of this and those below: the processor is the tests'.
+            unsafe { paging(&features) };
+            told()
+        };
+        let (plain, global) = (1 << 5, 1 << 5 | CR4_PGE);
+        assert_eq!(done(0, has(false, false, false)), [SetCr4(plain)]);
+        assert_eq!(done(CR4_PCIDE, has(true, false, false)), [SetCr4(global)]);
+        let tagged = [SetCr4(global), SetCr3(0x5000), SetCr4(global | CR4_PCIDE)];
+        assert_eq!(done(CR4_PCIDE, has(true, true, false)), tagged);
+        assert_eq!(done(0, has(false, false, true)), [SetCr4(plain), WriteMsr(EFER, 0xd01)]);
+    }
 
-unsafe fn cr4() -> u64 {
-    let cr4: u64;
-    // SAFETY: ring 0 by the caller; reading has no effect.
-    unsafe { asm!("mov {}, cr4", out(reg) cr4, options(nomem, nostack, preserves_flags)) };
-    cr4
-}
+    #[test]
+    fn what_is_ended_is_what_the_processor_can() {
+        prepare(CR4_PGE);
+        let ended = |features: &Features| {
+            // SAFETY: as above.
+            unsafe { end_all(features) };
+            told()
+        };
+        let all = Features { invpcid: true, ..has(true, true, false) };
+        assert_eq!(ended(&all), [InvpcidAll]);
+        let toggled = [SetCr4(1 << 5), SetCr4(1 << 5 | CR4_PGE)];
+        assert_eq!(ended(&has(true, false, false)), toggled);
+        assert_eq!(ended(&has(false, false, false)), [SetCr3(0x5018)]);
+        // SAFETY: as above.
+        unsafe { end_nonglobal() };
+        // SAFETY: as above.
+        unsafe { end_page(Va::new(0x7000)) };
+        assert_eq!(told(), [SetCr3(0x5018), Invlpg(Va::new(0x7000))]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { loaded() }, Pa::new(0x5000), "its tag is no part of it");
+    }
 
-unsafe fn set_cr4(cr4: u64) {
-    // SAFETY: the caller's promise about the bits it changes.
-    unsafe { asm!("mov cr4, {}", in(reg) cr4, options(nostack, preserves_flags)) };
+    #[test]
+    fn a_broadcast_comes_behind_what_was_stored() {
+        let operations = [1, 2].map(|rax| Operation { rax, ecx: 0, edx: 0 });
+        // SAFETY: as above.
+        unsafe { broadcast(operations.into_iter()) };
+        // SAFETY: as above.
+        unsafe { sync_broadcast() };
+        assert_eq!(told(), [Fence, Invlpgb(operations[0]), Invlpgb(operations[1]), Tlbsync]);
+    }
+
+    #[test]
+    fn interrupts_are_as_they_were() {
+        let all = |were_on: bool| -> Vec<Told> {
+            with(|cpu| cpu.interrupts = were_on);
+            // SAFETY: as above.
+            let inside = || unsafe { quiet(|| with(|cpu| cpu.interrupts)) };
+            // SAFETY: as above.
+            assert!(!unsafe { quiet(inside) }, "one in another");
+            assert_eq!(with(|cpu| cpu.interrupts), were_on);
+            told()
+        };
+        assert_eq!(all(true), [InterruptsOff, InterruptsOff, InterruptsOn]);
+        assert_eq!(all(false), vec![InterruptsOff; 2]);
+    }
 }

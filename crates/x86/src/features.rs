@@ -207,6 +207,24 @@ mod tests {
     }
 
     #[test]
+    fn the_widest_vectors_need_their_own_bit() {
+        let vectors = |more: u32| {
+            let cpuid = |leaf, _| {
+                let (eax, ebx, ecx) = match leaf {
+                    0 => (7, 0, 0),
+                    1 => (0, 0, 3 << 27),
+                    7 => (0, more, 0),
+                    _ => (0, 0, 0),
+                };
+                CpuidResult { eax, ebx, ecx, edx: 0 }
+            };
+            Features::read(&cpuid, &|| u64::MAX).vectors
+        };
+        assert_eq!(vectors(1 << 16), Vectors::Bytes64);
+        assert_eq!(vectors(!(1 << 16)), Vectors::Bytes32);
+    }
+
+    #[test]
     fn each_bit_is_read_from_its_place() {
         let only = |number, register: usize, value: u32| {
             move |leaf: u32, _: u32| {

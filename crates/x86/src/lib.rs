@@ -18,8 +18,9 @@
 //! | `broadcast` | INVLPGB: a range as instructions, as values | no |
 //! | `tags` | which root has which PCID, as values | no |
 //! | `mailbox` | requests between CPUs, without interrupts | no |
-//! | `control` | control registers, invalidation, the interrupt flag | yes |
-//! | `apic` | interrupts to other CPUs | yes |
+//! | `control` | control registers, invalidation, the interrupt flag | no |
+//! | `apic` | interrupts to other CPUs | no |
+//! | `privileged` | the instructions of ring 0; in tests a processor that writes them down | yes |
 //! | `memory`, `clear` | the direct map | yes |
 //! | `choice` | which primitive clears best, by measuring | no |
 //! | `guarded` | kernel accesses that may fault | yes |
@@ -53,6 +54,7 @@ mod guarded;
 mod machine;
 mod mailbox;
 mod memory;
+mod privileged;
 mod steps;
 mod tags;
 mod tlb;

@@ -186,3 +186,218 @@ impl<H: Host> Tlb for X86<'_, H> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::privileged::Told::{self, *};
+    use crate::privileged::{told, with};
+    use crate::steps::tests::{item, list};
+    use crate::{Apic, ApicId, Clear, ClearPlan, Features, Line, Settings, TscClock};
+    use core::cell::Cell;
+    use core::sync::atomic::{AtomicBool, Ordering};
+    use core::time::Duration;
+    use foliant_machine::Tables;
+    use foliant_units::{Level, Pa, Va};
+    extern crate std;
+    use std::{thread, vec, vec::Vec};
+
+    std::thread_local! {
+        /// Which CPU the thread is.
+        static ME: Cell<u16> = const { Cell::new(0) };
+    }
+
+    /// A kernel whose CPUs are threads, with their interrupts on.
+    struct Threads;
+
+    impl Host for Threads {
+        fn me(&self) -> Cpu {
+            Cpu(ME.get())
+        }
+        fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
+            work(self.me())
+        }
+        fn breathe(&self) {}
+    }
+
+    const VECTOR: u8 = 0xf0;
+    const ROOT: Pa = Pa::new(0x5000);
+    const SPACE: Scope = Scope::Space(ROOT);
+
+    fn lines() -> Vec<Line> {
+        (0..3).map(|_| Line::new()).collect()
+    }
+    /// Three CPUs, whose controllers have other numbers.
+    fn machine(lines: &[Line], features: Features) -> X86<'_, Threads> {
+        let settings = Settings {
+            direct_map: Va::new(0),
+            vector: VECTOR,
+            apic: Apic::X2,
+            apic_ids: &[ApicId(10), ApicId(11), ApicId(12)],
+            clock: TscClock::new(1_000_000_000).unwrap(),
+            clear: ClearPlan::only(Clear::StoreQ),
+            features: Features { x2apic: true, ..features },
+        };
+        X86::new(Threads, settings, lines).unwrap()
+    }
+    /// The thread is this CPU from now on, which runs `ROOT` with its interrupts on.
+    fn be(cpu: u16) {
+        ME.set(cpu);
+        with(|cpu| (cpu.cr3, cpu.interrupts) = (ROOT.get(), true));
+        told();
+    }
+    fn set(cpus: &[u16]) -> CpuSet {
+        let mut set = CpuSet::EMPTY;
+        cpus.iter().for_each(|cpu| set.insert(Cpu(*cpu)));
+        set
+    }
+    fn page(va: u64) -> Invalidation {
+        list(SPACE, &[item(va, 1, Level::BASE, Tables::Kept)])
+    }
+    /// What `work` does with interrupts off, as it is told.
+    fn quietly(told: &[Told]) -> Vec<Told> {
+        [&[InterruptsOff], told, &[InterruptsOn]].concat()
+    }
+    fn sent(apic_id: u64) -> Told {
+        WriteMsr(0x830, apic_id << 32 | 0x4000 | u64::from(VECTOR))
+    }
+
+    #[test]
+    fn only_those_who_are_asked_are_interrupted() {
+        let lines = lines();
+        let machine = machine(&lines, Features::BASELINE);
+        be(0);
+        let _ = machine.ask(&set(&[0, 2]), &page(0x7000));
+        assert_eq!(told(), quietly(&[FullFence, sent(12)]));
+        let _ = machine.ask(&set(&[0, 1]), &page(0x7000));
+        assert_eq!(told(), quietly(&[FullFence, sent(11)]));
+        be(1);
+        let others = WriteMsr(0x830, 0xc_4000 | u64::from(VECTOR));
+        let _ = machine.ask(&set(&[0, 1, 2]), &page(0x7000));
+        assert_eq!(told(), quietly(&[FullFence, sent(10)]), "the interrupt of CPU 2 is under way");
+        for cpu in [2, 0] {
+            be(cpu);
+            machine.serve();
+        }
+        be(1);
+        let _ = machine.ask(&set(&[0, 2]), &page(0x7000));
+        assert_eq!(told(), quietly(&[FullFence, others]), "one command for all others");
+        for nobody in [set(&[]), set(&[1]), set(&[3, 63])] {
+            machine.wait(machine.ask(&nobody, &page(0x7000)));
+        }
+        machine.wait(machine.ask(&set(&[0]), &Invalidation::none(SPACE)));
+        assert_eq!(told(), []);
+        let two = Settings { apic_ids: &[ApicId(10), ApicId(11)], ..*machine.settings() };
+        let two_lines = self::lines();
+        let two = X86::new(Threads, two, &two_lines).unwrap();
+        be(0);
+        let _ = two.ask(&set(&[1]), &page(0x7000));
+        assert_eq!(told(), quietly(&[FullFence, sent(11)]), "one is named, whoever else listens");
+    }
+
+    #[test]
+    fn a_wait_ends_when_it_is_carried_out() {
+        let lines = lines();
+        let machine = machine(&lines, Features::BASELINE);
+        let served = AtomicBool::new(false);
+        be(0);
+        let ticket = machine.ask(&set(&[1]), &page(0x7000));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                be(1);
+                thread::sleep(Duration::from_millis(30));
+                served.store(true, Ordering::Release);
+                machine.relax(); // whoever spins serves
+                assert_eq!(told(), quietly(&[Invlpg(Va::new(0x7000))]));
+                machine.relax();
+                assert_eq!(told(), [], "there is nothing more");
+            });
+            machine.wait(ticket);
+            assert!(served.load(Ordering::Acquire));
+        });
+    }
+
+    #[test]
+    fn what_is_asked_is_what_its_scope_means_here() {
+        let lines = lines();
+        let features = Features { pge: true, invpcid: true, ..Features::BASELINE };
+        let plain = machine(&lines, features);
+        be(0);
+        let done = |what: &Invalidation| {
+            plain.invalidate(what);
+            told()
+        };
+        let two = list(SPACE, &[item(0x7000, 2, Level::BASE, Tables::Kept)]);
+        assert_eq!(done(&two), quietly(&[Invlpg(Va::new(0x7000)), Invlpg(Va::new(0x8000))]));
+        assert_eq!(done(&Invalidation::all(SPACE)), quietly(&[SetCr3(ROOT.get())]));
+        assert_eq!(done(&Invalidation::all(Scope::Kernel)), quietly(&[InvpcidAll]));
+        assert_eq!(done(&Invalidation::all(Scope::Space(Pa::new(0x9000)))), quietly(&[]));
+    }
+
+    #[test]
+    fn a_root_is_loaded_under_its_tag() {
+        let lines = lines();
+        let root = |user: u64| Root { user: Pa::new(user), kernel: Pa::new(0x1000) };
+        let plain = machine(&lines, Features::BASELINE);
+        be(0);
+        plain.activate(root(0x9000), Kept::Unchanged);
+        assert_eq!(told(), quietly(&[SetCr3(0x9000)]));
+        let tagged = machine(&lines, Features { pcid: true, pge: true, ..Features::BASELINE });
+        let load = |user: u64| {
+            tagged.activate(root(user), Kept::Unchanged);
+            told()
+        };
+        assert_eq!(load(0x9000), quietly(&[SetCr3(0x9001)]));
+        assert_eq!(load(0xa000), quietly(&[SetCr3(0xa002)]));
+        assert_eq!(load(0x9000), quietly(&[SetCr3(1 << 63 | 0x9001)]));
+        tagged.invalidate(&Invalidation::all(Scope::Space(Pa::new(0xa000))));
+        assert_eq!(told(), quietly(&[]));
+        assert_eq!(load(0xa000), quietly(&[SetCr3(0xa002)]), "it is stale");
+        be(1);
+        assert_eq!(load(0xa000), quietly(&[SetCr3(0xa001)]), "each CPU has tags of its own");
+    }
+
+    #[test]
+    fn a_broadcast_is_complete_where_it_was_sent() {
+        let lines = lines();
+        let invlpgb = Some(Pages::new(8));
+        let machine = machine(&lines, Features { invlpgb, ..Features::BASELINE });
+        be(0);
+        let ticket = machine.ask(&set(&[1]), &page(0x7000));
+        let operation = broadcast::operations(&page(0x7000), Pages::new(8)).next().unwrap();
+        assert_eq!(told(), quietly(&[Fence, Invlpgb(operation)]));
+        machine.wait(ticket);
+        assert_eq!(told(), quietly(&[Tlbsync]));
+
+        // The waiter has moved to CPU 2: CPU 0 is asked to look.
+        let ticket = machine.ask(&set(&[1]), &page(0x7000));
+        let looked = AtomicBool::new(false);
+        be(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                be(0);
+                while !mailbox::has_mail(&lines, Cpu(0)) {
+                    thread::yield_now();
+                }
+                thread::sleep(Duration::from_millis(30));
+                looked.store(true, Ordering::Release);
+                machine.serve();
+                assert_eq!(told(), quietly(&[Tlbsync]));
+            });
+            machine.wait(ticket);
+            assert!(looked.load(Ordering::Acquire));
+        });
+        assert_eq!(told(), quietly(&[FullFence, sent(10)]));
+    }
+
+    #[test]
+    fn a_machine_that_goes_online_makes_its_paging() {
+        let lines = lines();
+        let machine = machine(&lines, Features { pge: true, ..Features::BASELINE });
+        be(0);
+        with(|cpu| cpu.cr4 = 0x20);
+        // SAFETY: the processor is the tests'.
+        unsafe { machine.online() };
+        assert_eq!(told(), vec![SetCr4(0xa0)]);
+    }
+}

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Program, machine, settings};
+use common::{BREATHS, Program, machine, settings};
 use core::ptr::NonNull;
 use foliant_machine::{Accessed, Clock, Cpus, Machine, PhysMem, Replace, Tlb, Warmth};
 use foliant_units::{Bytes, CPUS_MAX, Cpu, CpuSet, Pa, Va};
@@ -89,6 +89,7 @@ fn it_is_a_machine() {
     machine.relax();
     let before = machine.now();
     machine.breathe();
+    assert_eq!(BREATHS.get(), 1, "it is the program that breathes");
     assert!(machine.now() >= before);
 }
 

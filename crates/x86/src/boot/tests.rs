@@ -61,6 +61,10 @@ fn what_is_not_there_is_absent() {
     put(&mut image, 0x3008, &u64::MAX.to_le_bytes());
     let info = Info::read(Image(&image), Pa::new(0x1000)).unwrap();
     assert_eq!((info.command_line(), info.module()), ("", None));
+    let mut none = self::image();
+    put(&mut none, 0x100c, &0u32.to_le_bytes());
+    let bare = Info::read(Image(&none), Pa::new(0x1000)).unwrap();
+    assert_eq!(bare.module(), None, "a list without modules");
     assert_eq!(info.entries().err(), Some(NoMap::Unreadable { at: Pa::new(u64::MAX - 30) }));
 }
 

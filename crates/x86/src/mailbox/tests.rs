@@ -58,6 +58,29 @@ fn everybody_asked_is_waited_for() {
 }
 
 #[test]
+fn the_last_cpu_is_heard_however_many_there_are() {
+    for count in [2, 63, 64, 65, 66, 128, 129, 193] {
+        let lines = lines(count);
+        post(&lines, Cpu(count as u16 - 1), &set([0]), &request(5)).unwrap();
+        assert!(has_mail(&lines, Cpu(0)), "{count} CPUs");
+        assert_eq!(served(&lines, 0), [5], "{count} CPUs");
+    }
+}
+
+/// B1.
+#[test]
+fn a_slot_that_is_claimed_is_nobody_elses() {
+    let lines = lines(1);
+    let slot = &lines[0].slots[0];
+    let generation = slot.claim().expect("it is free");
+    assert_eq!(slot.claim(), None, "it is not filled yet");
+    slot.fill(generation, 1, &[0; WORDS], &request(1));
+    assert_eq!(slot.claim(), None, "somebody has not carried it out");
+    slot.fill(generation, 0, &[0; WORDS], &request(1));
+    assert!(slot.claim().is_some_and(|newer| newer != generation));
+}
+
+#[test]
 fn asking_nobody_takes_no_slot() {
     let lines = lines(2);
     for targets in [set([]), set([0]), set([2, 63, 1023])] {
