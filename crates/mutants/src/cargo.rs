@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The manager, and the features that others ask of it.
@@ -82,6 +82,35 @@ pub(crate) fn cargo(
             tree.path().display()
         )),
     }
+}
+
+/// Builds the kernel of the copy; gives its file.
+pub(crate) fn kernel(tree: &Tree, folder: &Path) -> Result<PathBuf, String> {
+    let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(program)
+        .args(["build", "--release", "--quiet", "--message-format=json"])
+        .current_dir(tree.path().join("kernel"))
+        // The variable stands for the kernel's own settings too: its traces walk frame pointers.
+        .env("RUSTFLAGS", "--cap-lints=allow --cfg=foliant_kernel -Cforce-frame-pointers=yes")
+        .env("CARGO_TARGET_DIR", folder.join("kernel"))
+        // Sooner built is sooner asked.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+        .output()
+        .map_err(|why| format!("cargo does not start: {why}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let messages: Vec<Value> =
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let made = messages.iter().filter_map(|message| message["executable"].as_str()).next_back();
+    let why = || errors(&messages).first().map(|error| error["rendered"].to_string());
+    made.filter(|_| output.status.success()).map(PathBuf::from).ok_or_else(|| {
+        format!(
+            "the kernel in {} does not build: {}",
+            tree.path().display(),
+            why().unwrap_or_default()
+        )
+    })
 }
 
 /// The errors among messages.

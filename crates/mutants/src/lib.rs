@@ -18,6 +18,7 @@
 //! **Not here**: the command line (`xtask`).
 #![forbid(unsafe_code)]
 
+mod boot;
 mod built;
 mod cargo;
 mod choice;
@@ -119,7 +120,17 @@ pub fn run(root: &Path, asked: &Asked, say: &(dyn Fn(String) + Sync)) -> Result<
     for n in candidates(&forms) {
         *viable.entry(mutants[n].room.clone()).or_default() += 1;
     }
-    let programs = program::Program::of(&messages);
+    let mut programs = program::Program::of(&messages);
+    let is_booted = |n: &usize| boot::ROOMS.contains(&mutants[*n].room.as_str());
+    if chosen(&forms).iter().any(is_booted) {
+        if boot::is_possible() {
+            say("the kernel is built".into());
+            let tree = tree::Tree::new(root, folder.join(format!("{}-tree", Ask::Programs)));
+            programs.push(program::Program::kernel(cargo::kernel(&tree, &folder)?));
+        } else {
+            say("no boot is asked, because QEMU is not installed".into());
+        }
+    }
     let mut reached = Vec::new();
     for program in &programs {
         reached.push(reach::reach(program, mutants.len(), &folder, asked.jobs, say)?);

@@ -1,5 +1,6 @@
 //! A program of tests: what it has, and one test run in a process of its own.
 
+use crate::boot::{self, Boot};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -20,6 +21,8 @@ pub(crate) struct Program {
     pub(crate) path: PathBuf,
     /// Where its tests expect to be.
     folder: PathBuf,
+    /// It is the kernel, whose tests are boots.
+    is_kernel: bool,
 }
 
 /// A mutant's number, or the file that those reached are noted in.
@@ -62,11 +65,23 @@ impl Program {
             true => package,
             false => format!("{package}/{}", target["name"].as_str()?),
         };
-        Some(Program { name, path: path.into(), folder })
+        Some(Program { name, path: path.into(), folder, is_kernel: false })
+    }
+    /// The kernel at `path`.
+    pub(crate) fn kernel(path: PathBuf) -> Program {
+        let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
+        Program { name: "kernel".into(), path, folder, is_kernel: true }
+    }
+    /// Whether its tests are asked about mutants of a room.
+    pub(crate) fn asks(&self, room: &str) -> bool {
+        !self.is_kernel || boot::ROOMS.contains(&room)
     }
 
     /// The names of its tests.
     pub(crate) fn tests(&self) -> Result<Vec<String>, String> {
+        if self.is_kernel {
+            return Ok(boot::names());
+        }
         if let Some(whole) = WHOLE.iter().find(|whole| self.name.ends_with(**whole)) {
             return Ok(vec![(*whole).to_owned()]);
         }
@@ -83,6 +98,14 @@ impl Program {
         switch: Switch<'_>,
         most: Duration,
     ) -> Result<(End, Duration), String> {
+        if self.is_kernel {
+            let boot = Boot::new(&self.path, switch)?;
+            let ended = self.follow(boot.command(test)?, most, boot::passed)?;
+            if let Switch::Note(path) = switch {
+                boot.note(path)?;
+            }
+            return Ok(ended);
+        }
         let mut command = Command::new(&self.path);
         if !WHOLE.contains(&test) {
             command.args(["--exact", test, "--test-threads=1", "--quiet"]);
@@ -91,6 +114,14 @@ impl Program {
             Switch::On(number) => command.env("FOLIANT_MUTANT", number.to_string()),
             Switch::Note(path) => command.env("FOLIANT_MUTANTS_REACHED", path),
         };
+        self.follow(command, most, |status| status.success())
+    }
+    fn follow(
+        &self,
+        mut command: Command,
+        most: Duration,
+        passed: fn(ExitStatus) -> bool,
+    ) -> Result<(End, Duration), String> {
         command
             .current_dir(&self.folder)
             // The same cases each time; one that fails is not made smaller, nor remembered for the next mutant.
@@ -104,16 +135,21 @@ impl Program {
         let begun = Instant::now();
         let failed = |why| format!("{}: {why}", self.path.display());
         let mut child = command.spawn().map_err(failed)?;
-        let end = watch(&mut child, begun, most).map_err(failed)?;
+        let end = watch(&mut child, begun, most, passed).map_err(failed)?;
         Ok((end, begun.elapsed()))
     }
 }
 
-fn watch(child: &mut Child, begun: Instant, most: Duration) -> std::io::Result<End> {
+fn watch(
+    child: &mut Child,
+    begun: Instant,
+    most: Duration,
+    passed: fn(ExitStatus) -> bool,
+) -> std::io::Result<End> {
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(if ExitStatus::success(&status) { End::Passed } else { End::Failed });
+            return Ok(if passed(status) { End::Passed } else { End::Failed });
         }
         let end = match () {
             () if begun.elapsed() > most => End::TimedOut,

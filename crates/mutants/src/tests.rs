@@ -1,13 +1,16 @@
 //! Each kind of mutant on a few lines, and what is left alone.
 
+use crate::boot::Boot;
 use crate::choice::{Shard, is_changed, lines, sample};
 use crate::find::{Pairs, find, pairs};
 use crate::known;
 use crate::mutant::{Edit, Kind, Mutant};
+use crate::program::Switch;
 use crate::report::Report;
 use crate::verdict::{Fate, Verdict};
 use crate::weave::weave;
 use std::collections::BTreeMap;
+use std::fs;
 
 fn mutants(text: &str) -> Vec<Mutant> {
     let tree = syn::parse_file(text).expect("it is Rust");
@@ -218,4 +221,43 @@ fn a_room_in_which_too_little_is_noticed_is_named() {
         "88.9 % were noticed of flush, and not 90 %",
     ];
     assert_eq!(report(&verdicts).too_few(95.0, 90.0), named);
+}
+
+#[test]
+fn a_boot_gets_its_number_and_tells_what_it_reached() {
+    let folder = std::env::temp_dir().join(format!("foliant-mutants-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let [image, notes] = ["kernel", "notes"].map(|name| folder.join(name));
+    let mut bytes = vec![9; 32];
+    bytes.extend(b"foliant.mutants.");
+    bytes.extend([0; 4 + 3]);
+    fs::write(&image, &bytes).unwrap();
+    fs::write(&notes, [1, 0, 0]).unwrap();
+    let argument = |boot: &Boot, behind: &str| {
+        let command = boot.command("laws").unwrap();
+        let words: Vec<String> =
+            command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        let at = words.iter().position(|word| word == behind).expect("it is there");
+        words[at + 1].clone()
+    };
+
+    let boot = Boot::new(&image, Switch::On(0x107)).unwrap();
+    let booted = argument(&boot, "-kernel");
+    assert_eq!(fs::read(&booted).unwrap()[48..], [7, 1, 0, 0, 0, 0, 0]);
+    drop(boot);
+    assert!(fs::read(&booted).is_err(), "it goes with the boot");
+
+    let boot = Boot::new(&image, Switch::Note(&notes)).unwrap();
+    assert_eq!(fs::read(argument(&boot, "-kernel")).unwrap()[48..52], [0xff; 4]);
+    let memory = argument(&boot, "-object");
+    let memory = memory.rsplit('=').next().unwrap();
+    *bytes.last_mut().unwrap() = 1;
+    fs::write(memory, &bytes).unwrap();
+    boot.note(&notes).unwrap();
+    assert_eq!(fs::read(&notes).unwrap(), [1, 0, 1]);
+    drop(boot);
+
+    fs::write(&image, [0; 64]).unwrap();
+    assert!(Boot::new(&image, Switch::On(1)).err().is_some_and(|why| why.contains("no switch")));
+    fs::remove_dir_all(&folder).unwrap();
 }

@@ -9,8 +9,14 @@ use std::path::{Path, PathBuf};
 
 /// The crates that programs of tests are made of.
 const CRATES: [&str; 7] = ["units", "machine", "mm", "sim", "x86", "history", "explore"];
+/// What the kernel is made of besides, in a workspace of its own.
+const KERNEL: [&str; 2] = ["kernel", "crates/lab"];
 /// The switch, which becomes a module of the lowest crate.
 const SWITCH: &str = include_str!("../switch/mutants.rs");
+
+/// In its text: how many numbers there are.
+const COUNT: &str = "const COUNT: usize = 1";
+const COUNT_IS: &str = "const COUNT: usize = ";
 
 /// The copy.
 #[derive(Debug)]
@@ -37,12 +43,16 @@ impl Tree {
         for name in CRATES {
             self.collect(&PathBuf::from("crates").join(name), &mut files)?;
         }
+        for name in KERNEL {
+            self.collect(&PathBuf::from(name), &mut files)?;
+        }
         for name in ["Cargo.lock", "rust-toolchain.toml"] {
             files.insert(PathBuf::from(name), read(&self.root.join(name))?);
         }
         files.insert("Cargo.toml".into(), workspace(&self.root)?.into_bytes());
         let units = PathBuf::from("crates/units/src");
-        files.insert(units.join("mutants.rs"), SWITCH.into());
+        let switch = SWITCH.replace(COUNT, &format!("{COUNT_IS}{}", survey.mutants.len() + 1));
+        files.insert(units.join("mutants.rs"), switch.into());
         switched(files.entry(units.join("lib.rs")).or_default())?;
 
         let mut places = Places::new();
@@ -136,6 +146,8 @@ fn switched(lib: &mut Vec<u8>) -> Result<(), String> {
     let text = String::from_utf8_lossy(lib).replace("#![forbid(unsafe_code)]", "");
     let place = text.find("\nmod ").ok_or("crates/units/src/lib.rs names no module")?;
     let (head, tail) = text.split_at(place);
-    *lib = format!("{head}\nextern crate std;\npub mod mutants;{tail}").into_bytes();
+    *lib =
+        format!("{head}\n#[cfg(not(foliant_kernel))]\nextern crate std;\npub mod mutants;{tail}")
+            .into_bytes();
     Ok(())
 }

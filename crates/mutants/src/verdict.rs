@@ -69,7 +69,9 @@ pub(crate) fn verdict(
     let begun = Instant::now();
     let id = number(n);
     let reaches = |test: &Test| test.passes && test.reached.binary_search(&id).is_ok();
-    let mut tests: Vec<_> = tests.iter().filter(|(_, test)| reaches(test)).collect();
+    let asks = |program: &Program| program.asks(&mutant.room);
+    let mut tests: Vec<_> =
+        tests.iter().filter(|(program, test)| asks(program) && reaches(test)).collect();
     tests.sort_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
     let by_length: Vec<String> =
         tests.iter().map(|(program, test)| format!("{} {}", program.name, test.name)).collect();
