@@ -9,6 +9,8 @@
 //!                          left at q:  ..p x y  [ B: u v w ]  q..    the same, unless x or y meets u, v or w
 //! ```
 //!
+//! Why so: [record 093](../../../docs/records/093-a-visit-is-made-once.md).
+//!
 //! **Invariants**
 //! - N1. A visit lists what all its schedules touched, those of every branch in it. One that ended before its time, or that there was no room
 //!   for, meets everything.

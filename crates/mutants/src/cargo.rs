@@ -16,7 +16,8 @@ const FEATURES: &str = "--features=foliant/steps,foliant/verify,foliant/x86_64";
 pub(crate) fn packages(room: &str) -> &'static [&'static str] {
     match room {
         "x86" => &["foliant-x86"],
-        "check" => &["foliant-sim", MANAGER],
+        // What no wrong machine of its own tests shows of a checker, the manager's shall not hide.
+        "check" => &["foliant-sim"],
         "machine" => &["foliant-machine", "foliant-sim", "foliant-x86", MANAGER],
         _ => &[MANAGER],
     }

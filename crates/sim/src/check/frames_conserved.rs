@@ -65,3 +65,22 @@ impl Checker for FramesConserved {
         Some(self.owners.count(owner))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_use_ends_with_its_last_byte() {
+        let mut checker = FramesConserved::new();
+        checker.owners.set(5, 6, Owner::Free);
+        let is_one = |pa: u64, bytes: u64| {
+            let mut told = false;
+            checker.unused(Pa::new(pa), bytes, "used", &mut |_| told = true);
+            told
+        };
+        assert!(!is_one(0x4fff, 1) && is_one(0x4fff, 2));
+        assert!(is_one(0x5fff, 1) && !is_one(0x6000, 1));
+        assert!(is_one(0x5000, 0), "where nothing is touched its place counts");
+    }
+}

@@ -158,9 +158,6 @@ impl Hasher for Digest {
     fn write_u16(&mut self, word: u16) {
         self.write_u64(word.into());
     }
-    fn write_u32(&mut self, word: u32) {
-        self.write_u64(word.into());
-    }
     fn write_usize(&mut self, word: usize) {
         self.write_u64(word as u64);
     }
@@ -219,10 +216,88 @@ impl Watch {
     }
 
     pub(crate) fn stated(&self, owner: Owner) -> u64 {
-        self.checkers.iter().find_map(|(_, checker)| checker.stated(owner)).unwrap_or(0)
+        let mut told = self.checkers.iter().filter_map(|(_, checker)| checker.stated(owner));
+        told.next().expect("one of them keeps the books")
     }
 
     pub(crate) fn digest(&self) -> u64 {
         self.digest.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foliant_machine::{Item, Scope, Tables};
+    use foliant_units::{Level, Pages};
+    use std::collections::BTreeMap;
+
+    /// An invalidation of the page at `va`.
+    fn page(va: u64, level: Level, tables: Tables) -> Invalidation {
+        let mut what = Invalidation::none(Scope::Kernel);
+        let range = VaRange::sized(Va::new(va), level.span()).expect("a page");
+        what.push(Item { range, level, tables }).expect("the first");
+        what
+    }
+
+    #[test]
+    fn a_digest_tells_by_every_part_of_an_event() {
+        let (pa, va) = (Pa::new(0x1000), Va::new(0x1000));
+        let frames = |n| FrameRange::new(pa.frame(), Pages::new(n)).expect("frames");
+        let (space, mega) = (Scope::Space(pa), Va::new(0x40_0000));
+        let whats = [
+            Invalidation::none(space),
+            Invalidation::none(Scope::Kernel),
+            Invalidation::all(space),
+            page(0x40_0000, Level::BASE, Tables::Kept),
+            page(0x60_0000, Level::BASE, Tables::Kept),
+            page(0x40_0000, Level::MEGA, Tables::Kept),
+            page(0x40_0000, Level::BASE, Tables::Removed),
+        ];
+        let root = |user, kernel| Root { user: Pa::new(user), kernel: Pa::new(kernel) };
+        let mut events = vec![
+            Event::Owned { frames: frames(1), owner: Owner::Free },
+            Event::Owned { frames: frames(2), owner: Owner::Free },
+            Event::Owned { frames: frames(1), owner: Owner::User },
+            Event::Stored { pa, old: 0, new: 1 },
+            Event::Stored { pa, old: 0, new: 2 },
+            Event::Stored { pa, old: 1, new: 1 },
+            Event::Reached { pa, bytes: 1 },
+            Event::Reached { pa, bytes: 2 },
+            Event::Cleared { pa, bytes: 1 },
+            Event::Copied { from: pa, to: pa, bytes: 1 },
+            Event::Copied { from: pa, to: Pa::new(0), bytes: 1 },
+            Event::Walked { va, level: 0, word: pa },
+            Event::Walked { va, level: 1, word: pa },
+            Event::Walked { va: mega, level: 1, word: pa },
+            Event::KernelFaulted { va, present: true },
+            Event::KernelFaulted { va, present: false },
+            Event::Activated { root: root(1, 2) },
+            Event::Activated { root: root(1, 3) },
+            Event::Activated { root: root(2, 2) },
+            Event::Waited { number: 1 },
+            Event::Waited { number: 2 },
+            Event::Recounted { name: "pages", stated: 1, counted: 1 },
+            Event::Recounted { name: "tables", stated: 1, counted: 1 },
+            Event::Recounted { name: "pages", stated: 1, counted: 2 },
+            Event::Outstanding { tickets: 0 },
+            Event::Outstanding { tickets: 1 },
+            Event::Finished,
+        ];
+        for what in &whats {
+            events.push(Event::Invalidated { what: What(what) });
+        }
+        for cpus in 0..3 {
+            let targets = CpuBits(CpuSet::first(cpus));
+            events.push(Event::Asked { targets, what: What(&whats[0]), number: 1 });
+        }
+        let mut seen = BTreeMap::new();
+        for event in &events {
+            let mut digest = Digest(1);
+            event.hash(&mut digest);
+            if let Some(other) = seen.insert(digest.finish(), event) {
+                panic!("{other:?} and {event:?} have one digest");
+            }
+        }
     }
 }

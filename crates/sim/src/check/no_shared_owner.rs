@@ -90,3 +90,22 @@ impl Checker for NoSharedOwner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_ends_with_its_last_byte() {
+        let mut checker = NoSharedOwner::new();
+        checker.owners.set(5, 6, Owner::Zero);
+        let is_one = |pa: u64, bytes: u64| {
+            let mut told = false;
+            checker.written(Pa::new(pa), bytes, &mut |_| told = true);
+            told
+        };
+        assert!(!is_one(0x4fff, 1) && is_one(0x4fff, 2));
+        assert!(is_one(0x5fff, 1) && !is_one(0x6000, 1));
+        assert!(is_one(0x5000, 0), "where nothing is touched its place counts");
+    }
+}

@@ -235,3 +235,44 @@ impl Checker for NoStaleTranslation {
         self.words.event(seen.cpu, seen.memory, event);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::X86Levels;
+    use crate::rng::Rng;
+
+    #[test]
+    fn what_names_a_frame_is_what_covers_it() {
+        let mut rng = Rng::new(3, 0);
+        let mut checker = NoStaleTranslation::new(Format::X86_64(X86Levels::Four));
+        for _ in 0..300 {
+            let level = rng.below(3) as u8;
+            let pages = 1 << (9 * u64::from(level));
+            let is_pointer = rng.below(4) == 0;
+            checker.cached.insert(Key {
+                frame: rng.below((1 << 20) / pages) * pages,
+                level: level | u8::from(is_pointer) << 7,
+                cpu: rng.below(2) as u16,
+                tag: (rng.below(2) == 0).then_some(Pa::new(0)),
+                va: Va::new(rng.below(2) * 0x1000),
+            });
+        }
+        let last = |key: &Key| match key.level {
+            0x80.. => key.frame,
+            level => key.frame + (1 << (9 * u64::from(level))) - 1,
+        };
+        for _ in 0..2000 {
+            // Around the ends of what is cached, where being off by one shows.
+            let all = checker.cached.len() as u64;
+            let near = checker.cached.iter().nth(rng.below(all) as usize).expect("one of them");
+            let end = if rng.below(2) == 0 { near.frame } else { last(near) + 1 };
+            let start = (end + rng.below(3)).saturating_sub(1);
+            let end = start + 1 + rng.below(2) * rng.below(600);
+            let found: BTreeSet<Key> = checker.cached_over(start, end).copied().collect();
+            let covers = |key: &&Key| key.frame < end && last(key) >= start;
+            let naive: BTreeSet<Key> = checker.cached.iter().filter(covers).copied().collect();
+            assert_eq!(found, naive, "frames {start} to {end}");
+        }
+    }
+}

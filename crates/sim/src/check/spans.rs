@@ -167,6 +167,14 @@ mod tests {
     use crate::rng::Rng;
 
     #[test]
+    fn all_is_rest_at_first() {
+        for at in [0, 1, 7, 100] {
+            let piece = Spans::new(0u8).first(at, 1000);
+            assert_eq!(piece, Piece { start: at, end: 1000, value: 0 });
+        }
+    }
+
+    #[test]
     fn runs_agree_with_an_array() {
         let mut rng = Rng::new(1, 0);
         let (mut spans, mut naive) = (Spans::new(0u8), [0u8; 64]);

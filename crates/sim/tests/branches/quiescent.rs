@@ -101,6 +101,18 @@ fn a_large_leaf_names_no_table() {
     let (sim, word) = at_rest(X86);
     put(&sim, (word & !0xfff) - PAGE + 8, leaf(&sim, 1, GIGA));
     put(&sim, word, leaf(&sim, 0, GIGA));
+    own(&sim, GIGA, 512, Owner::Kernel);
+    sim.finish();
+    clean(&sim);
+}
+
+#[test]
+fn each_word_of_a_table_is_looked_at() {
+    let (sim, word) = at_rest(X86);
+    let (last, upper) = (word & !0xfff, (word & !0xfff) - PAGE);
+    (0..512).for_each(|nth| put(&sim, upper + 8 * nth, table_word(X86, GIGA + nth * PAGE)));
+    own(&sim, last, 1, Owner::Free);
+    own(&sim, GIGA, 512, Owner::Table);
     sim.finish();
     clean(&sim);
 }

@@ -449,6 +449,33 @@ fn a_purged_range_is_cached_nowhere() {
 }
 
 #[test]
+fn a_large_leaf_of_a_lazy_range_may_stay_and_ends_where_it_ends() {
+    let sim = machine(X86);
+    let word = chain(&sim, ROOT, KERNEL, 1);
+    put(&sim, word, leaf_word(X86, 1, GIGA, Right::Writable, 0));
+    run(&sim, 0, ROOT);
+    own(&sim, GIGA, 512, Owner::Kernel);
+    sim.kernel_touch(Va::new(KERNEL), Access::Read).unwrap();
+    put(&sim, word, 0);
+    sim.retired(pages(KERNEL, 512), Retired::Lazily);
+    sim.retired(pages(KERNEL + (2 << 20), 1), Retired::Purged);
+    own(&sim, GIGA, 512, Owner::Free);
+    clean(&sim);
+}
+
+#[test]
+fn a_word_may_name_what_is_claimed_again() {
+    let sim = machine(X86);
+    map(&sim, VA, 0, GIGA);
+    run(&sim, 0, ROOT);
+    own(&sim, GIGA, 1, Owner::User);
+    own(&sim, GIGA, 1, Owner::Claimed);
+    clean(&sim);
+    own(&sim, GIGA, 1, Owner::Free);
+    found(&sim, &[(HERE, "names it")]);
+}
+
+#[test]
 fn a_large_leaf_of_a_purged_range_is_one_of_it() {
     let sim = machine(X86);
     let word = chain(&sim, ROOT, KERNEL, 1);
