@@ -164,6 +164,19 @@ mod tests {
     use crate::config::{Backing, X86Levels};
     use foliant_units::{Frame, FrameRange, Pages};
 
+    #[test]
+    fn each_word_is_noted_by_its_own_number() {
+        let memory = Memory::new(&[], Backing::Whole).unwrap();
+        let mut words = Words::new(Format::X86_64(X86Levels::Four));
+        // Numbers that others would have if words were wider, or counted in bytes.
+        let all = [64, 72, 72 * 64];
+        for at in [64, 72 * 64, 72] {
+            let event = Event::Stored { pa: Pa::new(at), old: 0, new: 0x5001 };
+            words.event(Cpu(0), &memory, &event);
+        }
+        assert_eq!(words.named.get(5), Some(&BTreeSet::from(all)));
+    }
+
     /// Frames become tables again and again: what was in them must not pile up.
     #[test]
     fn what_is_given_up_is_forgotten() {

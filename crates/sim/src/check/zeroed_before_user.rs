@@ -148,3 +148,51 @@ impl Checker for ZeroedBeforeUser {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames 0 to 3 with an old owner's bytes.
+    fn unclean() -> ZeroedBeforeUser {
+        let mut checker = ZeroedBeforeUser::new();
+        checker.states.set(0, 4, State::Unclean);
+        checker
+    }
+    fn states(checker: &ZeroedBeforeUser) -> [State; 4] {
+        core::array::from_fn(|frame| checker.states.get(frame as u64))
+    }
+
+    #[test]
+    fn parts_add_up_to_their_own_frame() {
+        use State::{Touched, Unclean};
+        let mut checker = unclean();
+        checker.covered(0x1000 - 0x40, 0x80, State::Clean); // the end of one, the start of the next
+        checker.covered(0x1040, 0x1000 - 0x80, State::Clean);
+        assert_eq!(states(&checker), [Unclean; 4], "a line of frame 1 is missing");
+        checker.covered(0x2000 - 0x40, 0x40, State::Clean);
+        assert_eq!(states(&checker), [Unclean, Touched, Unclean, Unclean]);
+        checker.covered(0, 0x1000 - 0x40, State::Clean);
+        assert_eq!(states(&checker), [Touched, Touched, Unclean, Unclean]);
+    }
+
+    #[test]
+    fn a_write_ends_with_its_last_byte() {
+        let mut checker = ZeroedBeforeUser::new();
+        checker.written(0xfff, 1);
+        checker.written(0x2fff, 2);
+        checker.written(0x5000, 0);
+        let touched: Vec<u64> = checker.states.each(State::Touched).collect();
+        assert_eq!(touched, [0, 2, 3, 5]);
+    }
+
+    #[test]
+    fn only_what_is_given_up_is_forgotten() {
+        let mut checker = unclean();
+        (0..4).for_each(|frame| checker.covered(frame << 12, 0x800, State::Clean));
+        checker.forget_lines(1, 3);
+        (0..4).for_each(|frame| checker.covered(frame << 12 | 0x800, 0x800, State::Clean));
+        let whole = states(&checker).map(|state| state == State::Touched);
+        assert_eq!(whole, [true, false, false, true]);
+    }
+}

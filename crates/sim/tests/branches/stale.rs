@@ -464,6 +464,21 @@ fn a_large_leaf_of_a_lazy_range_may_stay_and_ends_where_it_ends() {
 }
 
 #[test]
+fn a_word_at_the_start_of_something_larger_names_what_it_covers() {
+    for format in FORMATS {
+        for (level, frames) in &LEVELS[..2] {
+            let sim = machine(format);
+            map(&sim, VA, *level, GIGA);
+            run(&sim, 0, ROOT);
+            own(&sim, GIGA + frames * PAGE, 1, Owner::Free);
+            clean(&sim);
+            own(&sim, GIGA + (frames - 1) * PAGE, 1, Owner::Free);
+            found(&sim, &[(HERE, "names it")]);
+        }
+    }
+}
+
+#[test]
 fn a_word_may_name_what_is_claimed_again() {
     let sim = machine(X86);
     map(&sim, VA, 0, GIGA);

@@ -44,6 +44,18 @@ fn dirty(sim: &Sim) {
 }
 
 #[test]
+fn what_is_cleared_for_a_user_adds_up_across_the_statement() {
+    let sim = tables();
+    own(&sim, GIGA, 4, Owner::Table);
+    own(&sim, GIGA, 4, Owner::Claimed);
+    clear(&sim, GIGA, PAGE / 2);
+    own(&sim, GIGA, 4, Owner::User);
+    clear(&sim, GIGA + PAGE / 2, PAGE / 2);
+    deliver(&sim);
+    clean(&sim);
+}
+
+#[test]
 fn memory_of_a_new_machine_is_clean_and_what_the_manager_writes_is_its_own_business() {
     let sim = tables();
     own(&sim, GIGA, 1, Owner::User);
