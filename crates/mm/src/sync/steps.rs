@@ -19,7 +19,7 @@ pub use super::counting::AtomicU64 as Word;
 #[cfg(all(feature = "steps", not(loom)))]
 pub(crate) use on::told;
 #[cfg(all(feature = "steps", not(loom)))]
-pub use on::{Counts, Watcher, alone, longest, reset, rested, take, taken, trade, watch};
+pub use on::{Counts, Watcher, longest, reset, rested, take, taken, trade, watch};
 
 /// What is done to a word of the manager's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -87,17 +87,10 @@ pub fn rested() {
         counts.begun[Place::Unbroken as usize] = counts.taken;
     });
 }
-/// Runs the work of another CPU or task on this thread, which is in no place meanwhile.
-pub fn alone<R>(work: impl FnOnce() -> R) -> R {
-    let mut mine = Counts { longest: MINE.get().longest, ..Counts::NEW };
-    trade(&mut mine);
-    let done = work();
-    trade(&mut mine);
-    done
-}
 /// From now on the thread counts for `other`, which gets what it counted until now.
 pub fn trade(other: &mut Counts) {
-    *other = MINE.replace(*other);
+    change(|mine| core::mem::swap(mine, other));
+    TAKEN.set(MINE.get().taken);
 }
 
 pub(super) fn enter(place: Place) {
@@ -126,4 +119,31 @@ pub(super) fn breath() {
         "a breath in {inside:?}: who waits for it waits for ever (sync::outside)"
     );
     rested();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread on which two CPUs take turns: what one of them does is none of the other's stays.
+    #[test]
+    fn finding_new_what_two_cpus_do_on_one_thread_is_told_apart() {
+        let mut other = Counts::default();
+        reset();
+        enter(Place::Leaf);
+        take(3);
+        trade(&mut other);
+        breath();
+        reset();
+        enter(Place::Table);
+        take(50);
+        leave(Place::Table);
+        assert_eq!([longest(Place::Table), longest(Place::Leaf)], [50, 0]);
+        trade(&mut other);
+        take(4);
+        leave(Place::Leaf);
+        assert_eq!([longest(Place::Table), longest(Place::Leaf)], [0, 7]);
+        trade(&mut other);
+        assert_eq!([longest(Place::Table), longest(Place::Leaf)], [50, 0]);
+    }
 }
