@@ -354,4 +354,75 @@ mod tests {
         state.learn(1);
         assert!(!state.is_put_off() && !state.is_put_off());
     }
+
+    /// It takes a folio and some time to go on; what is used beyond the effort is not owed.
+    #[test]
+    fn an_effort_is_spent_when_it_has_no_folio_or_no_time_left() {
+        let effort = |folios, time| Effort { folios, time: Nanos(time) };
+        for (folios, time, is_spent) in
+            [(0, 0, true), (0, 1, true), (1, 0, true), (1, 1, false), (2, 1, false), (1, 2, false)]
+        {
+            assert_eq!(effort(folios, time).is_spent(), is_spent, "{folios} in {time}");
+        }
+        assert_eq!(effort(3, 10).less(1, Nanos(4)), effort(2, 6));
+        assert_eq!(effort(3, 10).less(3, Nanos(10)), effort(0, 0));
+        assert_eq!(effort(3, 10).less(4, Nanos(11)), effort(0, 0));
+        assert!(!Effort::ALL.is_spent() && Effort::NONE.is_spent());
+    }
+
+    #[test]
+    fn faults_move_as_many_folios_with_a_flush_as_was_set() {
+        let state = State::default();
+        assert_eq!(state.grain(), MoveGrain::MOST);
+        let one = MoveGrain::new(1).unwrap();
+        state.set_grain(one);
+        assert_eq!(state.grain(), one);
+    }
+
+    #[test]
+    fn a_wish_is_taken_once() {
+        let state = State::default();
+        assert!(!state.take_wish());
+        state.wish();
+        assert!(state.take_wish() && !state.take_wish());
+    }
+
+    /// Windows begin at multiples of their size, so that ranges that are not aligned have one more.
+    #[test]
+    fn windows_are_counted_from_the_first_that_holds_memory() {
+        let block = Order::MEGA.pages().get();
+        for (start, pages, size, windows) in [
+            (0, block, 1, (0, 1)),
+            (0, block * 4, 2, (0, 2)),
+            (block, block * 4, 2, (0, 3)),
+            (block * 2 - 1, 1, 2, (0, 1)),
+            (block * 2, 1, 2, (1, 1)),
+            (block * 2 - 1, 2, 2, (0, 2)),
+            (block * 64 * 5 + 7, block * 64 * 2, 64, (5, 3)),
+        ] {
+            let range = FrameRange::new(Frame::new(start), Pages::new(pages)).unwrap();
+            assert_eq!(windows_of(range, size), windows, "{range:?} by {size}");
+        }
+    }
+
+    /// Those beyond the room for them are counted.
+    #[test]
+    fn obstacles_are_noted_as_far_as_there_is_room() {
+        let mut done = Compacted {
+            blocks: 0,
+            moved: 0,
+            pages: 0,
+            stayed: 0,
+            stuck: 0,
+            pinned: 0,
+            end: End::Through,
+        };
+        let at = |nth, why| Obstacle { block: Frame::new(0), frame: Frame::new(nth), why };
+        let mut room = [at(0, Why::Busy); 2];
+        for (nth, why) in [(1, Why::Pinned), (2, Why::Kept), (3, Why::Pinned)] {
+            note(&mut done, at(nth, why), &mut room);
+        }
+        assert_eq!(room, [at(1, Why::Pinned), at(2, Why::Kept)]);
+        assert_eq!((done.stuck, done.pinned), (3, 2));
+    }
 }

@@ -172,4 +172,35 @@ mod tests {
             assert_eq!(target, Some(first.first));
         });
     }
+
+    /// Single pages go into blocks that stay, each until it is full, then into the fullest of the others; a block that is found to
+    /// stay meanwhile comes first. A larger folio that a target has no room for closes it to nobody.
+    #[test]
+    fn a_target_is_asked_until_it_has_no_frame_left() {
+        looked_at(&[50, 60, 300, 400], |mut window| {
+            let block = |source: &Source| source.first.get();
+            let (first, second) = (window.source().unwrap(), window.source().unwrap());
+            assert_eq!([block(&first), block(&second)], [512, 1024]);
+            let asked = |window: &mut Window, order: Order, is_full: &[u64]| {
+                let mut asked = std::vec::Vec::new();
+                let got = window.target(order, |block| {
+                    asked.push(block.get());
+                    (!is_full.contains(&block.get())).then_some(block.get())
+                });
+                (asked, got)
+            };
+            let (base, large) = (Order::BASE, Order::new(4).unwrap());
+            assert_eq!(asked(&mut window, base, &[]), ([2048].into(), Some(2048)));
+            window.is_stuck(&first);
+            assert_eq!(asked(&mut window, base, &[]), ([512].into(), Some(512)));
+            let (all, others) = ([512, 2048, 1536], [512, 2048]);
+            assert_eq!(asked(&mut window, large, &all), (all.into(), None));
+            assert_eq!(asked(&mut window, large, &others), (all.into(), Some(1536)));
+            assert_eq!(asked(&mut window, base, &others), (all.into(), Some(1536)));
+            assert_eq!(asked(&mut window, base, &[]), ([1536].into(), Some(1536)));
+            window.is_stuck(&second);
+            assert_eq!(asked(&mut window, base, &[512]), ([512, 1024].into(), Some(1024)));
+            assert_eq!(asked(&mut window, base, &[]), ([1024].into(), Some(1024)));
+        });
+    }
 }

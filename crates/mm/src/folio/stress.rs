@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::vec::Vec;
 
 /// A small generator with a printable state (xorshift).
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
+    pub(super) fn roll(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -1,10 +1,14 @@
 //! Behaviour: one rule, one test.
 
 use super::entry::{Entry, FIT_PART, FIT_WHOLE};
+use super::index::{Index, List};
 use super::known::LOOK;
 use super::model::lend;
+use super::stress::Dice;
 use super::*;
+use crate::sync::Ordering::SeqCst;
 use foliant_units::{FrameRange, Order, Pages};
+use std::collections::BTreeSet;
 use std::string::ToString;
 use std::vec::Vec;
 
@@ -451,4 +455,173 @@ fn finding_r10_whole_blocks_are_counted_as_far_as_asked() {
         folios.free(Cpu(1), huge, Order::MEGA).unwrap();
         assert_eq!(folios.whole_blocks(u64::MAX), 64);
     });
+}
+
+/// A single page is cut from a hole of just its size where there is one; any other hole becomes the seat's, and what comes next
+/// stays there.
+#[test]
+fn small_blocks_stay_in_the_hole_that_they_began() {
+    for n in 0..3 {
+        check(&[range(0, 8 * 512)], |folios| {
+            let take = || folios.alloc(Cpu(0), order(n), MOVABLE).unwrap();
+            let free = |frame: Frame| folios.free(Cpu(0), frame, order(n)).unwrap();
+            let mut filled: Vec<_> = (0..2 << (9 - n)).map(|_| take()).collect();
+            filled.sort();
+            folios.drain(Cpu(0));
+            // The second block has a hole of two, the first one then one of just the size.
+            let (low, high) = filled.split_at(filled.len() / 2);
+            free(high[0]);
+            free(high[1]);
+            assert_eq!(take(), high[0]);
+            free(low[2]);
+            assert_eq!(take(), high[1], "the seat goes before a hole of the size");
+            assert_eq!(take(), low[2], "and that one before a whole block");
+            free(low[1]);
+            free(high[3]);
+            assert_eq!([take(), take()], [high[3], low[1]], "the seat's block stays the seat's");
+        });
+    }
+}
+
+/// Memory that moves goes into a hole of another class before a whole block is opened, if it fits in exactly; what stays where it
+/// is opens a block.
+#[test]
+fn a_hole_of_another_class_is_used_where_it_fits_exactly() {
+    for n in 3..=7 {
+        for (class, exact, fits) in [
+            (MOVABLE, true, true),
+            (MOVABLE, false, false),
+            (Class::Table, true, false),
+            (Class::Table, false, false),
+        ] {
+            check(&[range(0, 8 * 512)], |folios| {
+                let take = |class| folios.alloc(Cpu(0), order(n), class).unwrap();
+                let filled: Vec<_> = (0..1 << (9 - n)).map(|_| take(Class::Unmovable)).collect();
+                folios.drain(Cpu(0));
+                for hole in &filled[..if exact { 1 } else { 2 }] {
+                    folios.free(Cpu(0), *hole, order(n)).unwrap();
+                }
+                let is_inside = take(class).get() / 512 == filled[0].get() / 512;
+                assert_eq!(is_inside, fits, "order {n} of {class:?}, exact: {exact}");
+            });
+        }
+    }
+}
+
+/// CPUs begin to look for whole blocks as far from each other as may be, by whole words of the index; memory counts by 1 GiB.
+#[test]
+fn each_cpu_has_its_first_huge_block_far_from_the_others() {
+    let gib = 512 * 512;
+    for (ranges, firsts) in [
+        (&[range(0, 4 * gib)][..], &[0, 512, 1024, 1536][..]),
+        (&[range(0, 4 * gib)], &[0, 640, 1344]),
+        (&[range(0, 3 * gib)], &[0, 192, 384, 640, 832, 1088, 1280]),
+        (&[range(0, 512 * 300)], &[0, 256]),
+        // Of two ranges the second one begins at block 8192.
+        (&[range(0, 2 * gib), range(16 * gib, 2 * gib)], &[0, 512, 8192, 8704]),
+        (&[range(0, gib), range(16 * gib, 3 * gib)], &[0, 8192 + 128, 8192 + 832]),
+    ] {
+        let cpus = CpuCount(firsts.len() as u16);
+        let meta = lend(Folios::layout(ranges, cpus).unwrap());
+        let folios = Folios::new(ranges, cpus, &meta).unwrap();
+        let first = |cpu: u16| folios.alloc(Cpu(cpu), Order::MEGA, MOVABLE).unwrap().get() / 512;
+        let got: Vec<_> = (0..firsts.len() as u16).map(first).collect();
+        assert_eq!(got, firsts, "{ranges:?}");
+    }
+}
+
+/// The lists of an index against sets. Bits above that stand for nothing, as races leave them, are dropped by whoever follows them.
+#[test]
+fn an_index_is_a_set_of_blocks_for_each_list() {
+    const BLOCKS: usize = 3 * 64 * 64 * 8;
+    let words = lend(Words(Index::words(BLOCKS) as u64));
+    let index = Index::new(BLOCKS, &words);
+    let lists = [List::WHOLE, List::class(Class::Table, 9), List::owned(10)];
+    let mut sets = [const { BTreeSet::new() }; 3];
+    let mut dice = Dice(1);
+    for _ in 0..20_000 {
+        let (nth, bit) = (dice.roll(3), dice.roll(BLOCKS as u64) as usize);
+        let (list, set) = (lists[nth as usize], &mut sets[nth as usize]);
+        match dice.roll(4) {
+            0 => {
+                index.set(list, bit);
+                set.insert(bit);
+            }
+            1 => {
+                let old = set.range(bit..).next().copied();
+                old.inspect(|bit| index.clear(list, *bit));
+                old.inspect(|bit| assert!(set.remove(bit)));
+            }
+            _ => assert_eq!(index.next(list, bit), set.range(bit..).next().copied()),
+        }
+        assert_eq!(index.is_empty(list), set.is_empty());
+        assert_eq!(index.broken(list), None);
+    }
+    for (list, set) in lists.into_iter().zip(sets) {
+        set.into_iter().for_each(|bit| index.clear(list, bit));
+        assert!(index.is_empty(list));
+    }
+    let (list, one) = (List::WHOLE, 64 * 64 + 7);
+    for (level, at, bits) in [(1, 0, 1 << 5), (1, 2, 1 << 5), (2, 0, 0b10_0101)] {
+        index.word(list, level, at).store(bits, SeqCst);
+    }
+    index.set(list, one);
+    assert_eq!(index.next(list, one + 1), None);
+    index.clear(list, one);
+    assert!(!index.is_empty(list), "before it there is one that nobody followed");
+    assert_eq!(index.next(list, 0), None);
+    assert!(index.is_empty(list));
+}
+
+/// Free blocks by order, each counted once, wherever memory begins and ends.
+#[test]
+fn a_census_counts_each_free_run_once_at_its_largest_size() {
+    let mut dice = Dice(2);
+    for (start, blocks) in [
+        (0, 1),
+        (0, 3),
+        (0, 512),
+        (0, 1024),
+        (1, 6),
+        (5, 1),
+        (6, 2),
+        (510, 5),
+        (511, 1),
+        (300, 800),
+    ] {
+        let end = start + blocks;
+        check(&[range(start * 512, blocks * 512)], |folios| {
+            let taken = |folios: &Folios<'_>| folios.alloc(Cpu(0), Order::MEGA, MOVABLE).ok();
+            let all: Vec<_> = std::iter::from_fn(|| taken(folios)).collect();
+            assert_eq!(all.len() as u64, blocks);
+            let mut free = BTreeSet::new();
+            for share in [0, 4, 4, 2, 1] {
+                // More and more of them are free, in the end all.
+                for frame in &all {
+                    let block = frame.get() / 512;
+                    if share > 0 && dice.roll(share) == 0 && free.insert(block) {
+                        folios.free(Cpu(0), *frame, Order::MEGA).unwrap();
+                    }
+                }
+                let census = folios.census();
+                assert_eq!(census.pages().get(), free.len() as u64 * 512);
+                let is_free = |block: u64, size: u64| {
+                    let whole = block.is_multiple_of(size) && block >= start && block + size <= end;
+                    whole && free.range(block..block + size).count() as u64 == size
+                };
+                let sizes = (0..=9).map(|n| (Order::new(9 + n).unwrap(), 1 << n));
+                for (order, size) in sizes {
+                    let heads = || (start..end).filter(|block| is_free(*block, size));
+                    let of_larger = |block: &u64| {
+                        order < Order::GIGA && is_free(block & !(2 * size - 1), 2 * size)
+                    };
+                    let maximal = heads().filter(|block| !of_larger(block)).count() as u64;
+                    assert_eq!(census.blocks(order), maximal, "{order:?} of {start}..{end}");
+                    assert_eq!(census.within(order), heads().count() as u64);
+                }
+                let largest = Order::all().rev().find(|order| census.within(*order) > 0);
+                assert_eq!(census.largest(), largest);
+            }
+        });
+    }
 }
