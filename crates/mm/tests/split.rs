@@ -1,8 +1,9 @@
 //! Folios taken apart and moved: contents, entries, counts and flushes, through forks, moves and partial unmaps.
 
 use crate::common::*;
+use foliant::compact::{CompactRequest, Want};
 use foliant::fault::Orders;
-use foliant::space::{Flags, Move, SpaceId};
+use foliant::space::{Advice, Flags, Move, SpaceId};
 use foliant::split::{
     Pieces, RelocateError, Shrink, Shrunk, SplitError, SplitInto, SplitRequest, ZeroPieces,
 };
@@ -474,4 +475,71 @@ fn every_format_by_both_rules() {
         life::<Riscv64<4>>(Format::Riscv64(RiscvMode::Sv48), replace);
         life::<Riscv64<5>>(Format::Riscv64(RiscvMode::Sv57), replace);
     }
+}
+
+/// 24 distances are noted in the space's own record, 511 in each frame behind it: a fork notes as many, in as many frames.
+#[test]
+fn a_fork_takes_no_more_frames_for_distances_than_its_parent() {
+    let records = |moved: u64| {
+        let sim = sim(1, 64);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        area(&mm, id, BASE, 30 * MEGA);
+        for nth in 0..540 {
+            // No two are as far from where they were.
+            let (from, to) = (page(2 * nth), Va::new(BASE + (1 << 30) + 7 * nth * PAGE));
+            store(&sim, &mm, id, from.start().get(), nth);
+            if nth < moved {
+                mm.remap(id, from, Bytes::new(PAGE), Move::To(to)).unwrap();
+            } else {
+                mm.unmap(id, from).unwrap();
+                area(&mm, id, to.get(), PAGE);
+                store(&sim, &mm, id, to.get(), nth);
+            }
+        }
+        let child = mm.fork(id).unwrap();
+        let records = [id, child].map(|id| mm.records(id).unwrap().get());
+        finish(&sim, &mm, &[id, child]);
+        records
+    };
+    let none = records(0);
+    for (moved, frames) in [(1, 0), (2, 0), (24, 0), (25, 1), (535, 1), (536, 2)] {
+        let more: Vec<_> =
+            records(moved).into_iter().zip(none).map(|(with, none)| with - none).collect();
+        assert_eq!(more, [frames, frames], "{moved} moved");
+    }
+}
+
+/// Six spaces use eight pages, and four can have a flush pending: the first three of them are flushed once for all pages.
+#[test]
+fn finding_new_pages_of_many_spaces_move_with_few_flushes() {
+    let sim = sim(7, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.describe_all().unwrap();
+    let first = mm.create(None).unwrap();
+    area(&mm, first, BASE, 2 * MEGA);
+    mm.advise(first, range(BASE, 2 * MEGA), Advice::PopulateWrite).unwrap();
+    mm.advise(first, row(8, 760), Advice::DontNeed).unwrap();
+    let mut spaces = vec![first];
+    spaces.extend((0..5).map(|_| mm.fork(first).unwrap()));
+    for (cpu, id) in mm.cpus().skip(1).zip(&spaces) {
+        sim.on(cpu, || {
+            mm.online();
+            mm.switch(Some(*id)).unwrap();
+            for nth in (0..8).chain(768..1024) {
+                assert_eq!(load(&sim, &mm, *id, page(nth).start().get()), 0);
+            }
+        });
+    }
+    let free = mm.free_blocks().within(Order::MEGA);
+    let lent: Vec<_> = (0..free).map(|_| mm.lend(Order::MEGA).unwrap()).collect();
+    let before = mm.total(Event::Shootdown);
+    let one = CompactRequest { want: Want::One, ..CompactRequest::ALL };
+    let done = mm.compact(&one, &mut []);
+    assert_eq!((done.blocks, done.moved), (1, 8));
+    // Two spaces too many at the first page, three at each other one, and in the end the four that are pending.
+    assert_eq!(mm.total(Event::Shootdown) - before, 2 + 7 * 3 + 4);
+    lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+    finish(&sim, &mm, &spaces);
 }

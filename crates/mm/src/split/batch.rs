@@ -8,7 +8,8 @@ use crate::table::{Attrs, Entry, Paging, Soft};
 use foliant_machine::{Accessed, Machine};
 use foliant_units::{Frame, Order, Pages};
 
-/// Spaces that can have a flush pending in one batch. Where there are more, the one that has waited longest is flushed.
+/// Spaces that can have a flush pending in one batch. Where there are more, the last of them makes room: folios of a family are
+/// found in its spaces in the same order, so the first ones come again.
 const OPEN_MAX: usize = 4;
 
 /// Whether the entries are counted for each piece of the folio.
@@ -24,12 +25,11 @@ pub(crate) enum Tally {
 pub(crate) struct Batch<'s, 'm, M: Machine, P: Paging> {
     stock: &'s Stock<'m, M, P>,
     open: [Option<Open<'s, 'm, M, P>>; OPEN_MAX],
-    turn: usize,
 }
 
 impl<'s, 'm, M: Machine, P: Paging> Batch<'s, 'm, M, P> {
     pub(crate) fn new(stock: &'s Stock<'m, M, P>) -> Self {
-        Batch { stock, open: [const { None }; OPEN_MAX], turn: 0 }
+        Batch { stock, open: [const { None }; OPEN_MAX] }
     }
 
     /// Makes migration entries of all entries that map the folio, and says how many there were, in base pages. Nobody
@@ -85,10 +85,7 @@ impl<'s, 'm, M: Machine, P: Paging> Batch<'s, 'm, M, P> {
             .position(|open| open.as_ref().is_some_and(|open| open.pin.frame() == pin.frame()));
         let at = known.unwrap_or_else(|| {
             let free = self.open.iter().position(Option::is_none);
-            free.unwrap_or_else(|| {
-                self.turn = (self.turn + 1) % OPEN_MAX;
-                self.turn
-            })
+            free.unwrap_or(OPEN_MAX - 1)
         });
         if known.is_none() {
             if let Some(mut old) = self.open[at].take() {
