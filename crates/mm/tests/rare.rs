@@ -11,7 +11,7 @@ use foliant::fault::{Orders, ProcessSwitch, Refusal};
 use foliant::frame::Flag;
 use foliant::manager::{CollapseLimits, Poisoned};
 use foliant::memmap::{Batch, Birth, Folded, Refused, Released};
-use foliant::space::{Advice, Flags, MapError, Move, Place, RemapError, SpaceId};
+use foliant::space::{Advice, Flags, MapError, Move, Place, RangeError, RemapError, SpaceId};
 use foliant::split::{Pieces, Shrink, Shrunk, SplitError, SplitInto, ZeroPieces};
 use foliant::table::{Aarch64, Attrs, Entry, Found, Paging, X86_64};
 use foliant::{Access, Event, Manager, Outcome, Policy, SizeEvent};
@@ -692,4 +692,78 @@ fn finding_y_a_page_that_becomes_a_part_of_a_folio_is_in_use() {
         }
     }
     panic!("it ends as a page: {orders:?}");
+}
+
+/// Guards of a range need the tables that are not there, and these are charged, exactly; a large leaf has its table already.
+#[test]
+fn guards_are_charged_for_the_tables_that_they_need() {
+    const GB: u64 = 1 << 30;
+    let with = |limit: Option<Pages>, test: &mut dyn FnMut(&Sim, &Mm<'_>, SpaceId)| {
+        let sim = sim(1, 64);
+        let mm = manager(&sim, only(9));
+        let id = mm.create(limit).unwrap();
+        mm.switch(Some(id)).unwrap();
+        area(&mm, id, BASE, 3 * GB);
+        store(&sim, &mm, id, BASE, 1); // a large leaf, and the tables above it
+        test(&sim, &mm, id);
+        finish(&sim, &mm, &[id]);
+    };
+    for (guarded, tables) in [
+        (row(0, 512), 0),
+        (row(5, 1), 0),
+        (row(511, 2), 1),
+        (row(0, 3 * 512), 2),
+        (row(512, 512), 1),
+        (range(BASE + GB - PAGE, 2 * PAGE), 1 + 2),
+        (range(BASE + GB, 2 * MEGA), 1 + 2),
+        (range(BASE + GB - MEGA, GB + MEGA + PAGE), 1 + 1 + 512 + 1 + 1),
+    ] {
+        let mut used = 0;
+        with(None, &mut |sim, mm, id| {
+            let before = mm.records(id).unwrap().get();
+            mm.advise(id, guarded, Advice::GuardInstall).unwrap();
+            assert_eq!(mm.records(id).unwrap().get() - before, tables, "{guarded:?}");
+            mm.advise(id, guarded, Advice::GuardInstall).unwrap();
+            assert_eq!(mm.records(id).unwrap().get() - before, tables, "a second time");
+            recount(sim, mm, &[id]);
+            used = mm.records(id).unwrap().get() + 512;
+        });
+        with(Some(Pages::new(used)), &mut |_, mm, id| {
+            mm.advise(id, guarded, Advice::GuardInstall).unwrap();
+        });
+        if tables > 0 {
+            let less = Pages::new(used - 1);
+            with(Some(less), &mut |sim, mm, id| {
+                let before = mm.records(id);
+                let refused = mm.advise(id, guarded, Advice::GuardInstall);
+                assert_eq!(refused, Err(RangeError::OverLimit(less)));
+                assert_eq!(mm.records(id), before, "it leaves no trace");
+                assert_eq!(load(sim, mm, id, BASE), 1, "nothing is dropped");
+            });
+        }
+    }
+}
+
+/// Each page of an area that gets other rights is an area of its own, between two others.
+#[test]
+fn an_area_is_cut_by_the_rights_of_its_pages() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 4 * MB);
+    for nth in 0..500 {
+        mm.protect(id, page(2 * nth + 1), Flags::READ).unwrap();
+    }
+    let mut from = Va::new(0);
+    let areas = std::iter::from_fn(|| {
+        let area = mm.area_at_or_after(id, from)?;
+        from = area.range.end();
+        Some((area.range, area.flags))
+    });
+    let areas: Vec<_> = areas.collect();
+    let each = (0..1000).map(|nth| (page(nth), [Flags::READ_WRITE, Flags::READ][nth as usize % 2]));
+    let rest = (row(1000, 24), Flags::READ_WRITE);
+    assert_eq!(areas, each.chain([rest]).collect::<Vec<_>>());
+    finish(&sim, &mm, &[id]);
 }

@@ -112,17 +112,15 @@ impl<'a, M: Machine> Prepaid<'a, M> {
         space.charge.charge_records(stock.machine.me(), left)?;
         Ok(Prepaid { machine: stock.machine, charge: &space.charge, left })
     }
+    /// One of them. Whoever holds the writer never lacks more than were missing: tables that are there stay, and a leaf has a table
+    /// kept for it (space::S4).
     fn refill<P: Paging>(
         &mut self,
         stock: &Stock<'_, M, P>,
         spare: &mut Spare,
     ) -> Result<(), RangeError> {
-        if self.left == 0 {
-            // The table of a leaf that went, or one that others removed meanwhile.
-            return Ok(stock.refill_charged(self.charge, spare)?);
-        }
         stock.refill(spare, spare.len() + 1)?;
-        self.left -= 1;
+        self.left = self.left.checked_sub(1).expect("all that were missing are paid for");
         Ok(())
     }
 }
