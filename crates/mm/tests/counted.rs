@@ -710,6 +710,24 @@ fn a_leaf_in_the_place_of_an_empty_table_is_one_flush() {
     finish(&machine.sim, mm, &[id]);
 }
 
+/// An entry of 2 MiB was there: what is left of it is a table above that of pages.
+#[test]
+fn a_leaf_of_a_gibibyte_in_the_place_of_an_empty_table_is_one_flush() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let large = Bytes::new(1 << 30);
+    let at = mm.vmalloc(&huge(MEGA).aligned(large)).unwrap().start();
+    mm.vfree(at).unwrap();
+    mm.purge_vmalloc();
+    counts(
+        mm,
+        "nr_tlb_remote_flush 1, nr_tlb_remote_flush_received 1, grace_periods 1, \
+         nr_tlb_local_flush_one 1, table_freed 1, vmap_leaf_1g 1, vmap_table_flush 1",
+        || assert_eq!(mm.ioremap(Pa::new(1 << 40), large, Caller(0)), Ok(at)),
+    );
+    mm.iounmap(at).unwrap();
+    finish(&machine.sim, mm, &[id]);
+}
+
 /// A machine with a manager that has nothing compacted for kernel memory.
 fn impatient() -> (&'static Sim, &'static Mm<'static>) {
     let sim: &'static Sim = Box::leak(Box::new(sim(1, 64)));
@@ -752,6 +770,25 @@ fn what_a_large_leaf_is_short_of_is_counted_by_its_kind() {
         alloc,
     );
     finish(sim, mm, &[]);
+}
+
+/// There is no frame for the table of its entry: nothing is flushed for such a range, at once or later.
+#[test]
+fn a_range_that_never_had_an_entry_is_given_back_without_a_flush() {
+    for (purge, waiting) in [(PurgeMode::Lazy, 2), (PurgeMode::Eager, 0)] {
+        let (sim, mm) = impatient();
+        mm.vmap().set_controls(Controls { purge, ..Controls::DEFAULT });
+        let frame = mm.lend(Order::BASE).unwrap();
+        sim.fault_plan().set(Failing::Kth(2));
+        counts(mm, "zeroed_bytes 4096, zero_extents 1, alloc_fail 1", || {
+            let refused = mm.vmap_frames(&[frame], &Memory::PLAIN);
+            assert_eq!(refused, Err(VmapError::Short(Short::Record)));
+        });
+        sim.fault_plan().set(Failing::Nothing);
+        counts(mm, "", || assert_eq!(mm.purge_vmalloc().get(), waiting));
+        mm.take_back(frame, Order::BASE).unwrap();
+        finish(sim, mm, &[]);
+    }
 }
 
 /// An entry that nobody can have written stands in the place of the leaf; pages are mapped elsewhere.

@@ -1,10 +1,11 @@
 //! What operations cost in shootdowns, counted; and who is asked.
 
+use crate::common::recorder::Step;
 use crate::common::*;
 use foliant::fault::Orders;
 use foliant::space::{Advice, Flags, Move, SpaceId};
 use foliant::{Access, Event, FlushGrain, Policy};
-use foliant_machine::{Replace, Tlb};
+use foliant_machine::{Invalidation, Reach, Replace, Tlb};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Order, Va};
 
@@ -272,4 +273,31 @@ fn small_grains_survive_others_at_work() {
         });
         finish(&sim, &mm, &[id]);
     }
+}
+
+/// A request lists so many runs of entries. With one more it is for everything, and lists nothing, however many follow.
+#[test]
+fn a_request_for_everything_lists_nothing() {
+    let most = Invalidation::ITEMS_MAX as u64;
+    let (machine, mm) = recorded(2, 64, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    for n in 0..2 {
+        machine.sim.on(cpu(n), || {
+            mm.online();
+            mm.switch(Some(id)).unwrap();
+        });
+    }
+    area(mm, id, BASE, 2 * MB);
+    for runs in [1, most - 1, most, most + 1, most + 2, most + 3, 2 * most, 2 * most + 1] {
+        (0..runs).for_each(|nth| drop(store(&machine.sim, mm, id, BASE + 2 * nth * PAGE, 1)));
+        machine.take();
+        mm.advise(id, row(0, 2 * runs), Advice::DontNeed).unwrap();
+        let asked = machine.take().into_iter().filter_map(|step| match step {
+            Step::Ask(what) => Some((what.reach(), what.items().len() as u64)),
+            _ => None,
+        });
+        let listed = if runs > most { (Reach::All, 0) } else { (Reach::Items, runs) };
+        assert_eq!(asked.collect::<Vec<_>>(), [listed], "{runs} runs");
+    }
+    finish(&machine.sim, mm, &[id]);
 }

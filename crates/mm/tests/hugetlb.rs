@@ -398,7 +398,8 @@ fn a_page_known_to_be_zero_is_cleared_for_its_second_user_only() {
     assert_eq!(mm.known_zero(), before, "unused pages are what they were");
 }
 
-/// Eighteen gaps are as large as a huge page, and none has its place: the one with room to spare lies below all of them.
+/// Eighteen gaps are as large as a huge page, and none has its place: the one with just the room to spare that it takes lies below
+/// all of them, and a larger one further down.
 #[test]
 fn a_huge_page_goes_below_many_gaps_that_lie_wrong() {
     let (sim, mm, id) = world(BASE_ONLY, 1);
@@ -416,6 +417,8 @@ fn a_huge_page_goes_below_many_gaps_that_lie_wrong() {
         let start = top + 4096 + HUGE - nth * 2 * HUGE;
         map(start, start + HUGE);
     }
+    let roomy = top + 4096 + HUGE - areas * 2 * HUGE - (2 * HUGE - 4096);
+    map(roomy - 4096, roomy);
     let anywhere =
         MapRequest { place: Place::Anywhere, ..request(HUGE, Flags::READ.with(Flags::HUGE_2M)) };
     let found = mm.map(id, &anywhere).unwrap();

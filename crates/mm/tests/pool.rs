@@ -183,6 +183,35 @@ fn a_smaller_pool_takes_no_page_that_it_was_not_asked_for() {
     assert_eq!([on(0), on(1)], [(0, 0), (2, 0)], "with the promise they go");
 }
 
+/// Of eight pages five are promised: three go at once, and as many of the others as are still too many are counted as surplus, from
+/// the first node on.
+#[test]
+fn a_smaller_pool_has_no_more_surplus_than_it_must() {
+    for (want, counts) in [
+        (7, [(3, 0), (4, 0)]),
+        (5, [(2, 0), (3, 0)]),
+        (4, [(2, 1), (3, 0)]),
+        (2, [(2, 2), (3, 1)]),
+        (0, [(2, 2), (3, 3)]),
+    ] {
+        let sim = ranges(&[32, 32]);
+        let mm = nodes(&sim, &[Node(0), Node(1)], NO_BOOT);
+        online(&sim, &mm);
+        let on = |node| {
+            let pool = mm.pools().counters_on(MEGA, Node(node)).unwrap();
+            (pool.nr_hugepages, pool.surplus_hugepages)
+        };
+        assert_eq!(mm.resize_pool(MEGA, 8, Budget::ALL), Ok(reached(8)));
+        let id = mm.create(None).unwrap();
+        let huge = Flags::READ_WRITE.with(Flags::HUGE_2M);
+        mm.map(id, &request(Place::Anywhere, 5 * MEGA.bytes().get(), huge)).unwrap();
+        assert_eq!(mm.resize_pool(MEGA, want, Budget::ALL), Ok(reached(want)));
+        assert_eq!([on(0), on(1)], counts, "{want} wanted");
+        finish(&sim, &mm, &[id]);
+        assert_eq!(mm.pool(MEGA).unwrap().nr_hugepages, want, "with the promise they go");
+    }
+}
+
 #[test]
 fn a_pool_grows_as_far_as_memory_goes_and_says_so() {
     for folding in [Folding::Off, Folding::On] {
