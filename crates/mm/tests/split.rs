@@ -513,7 +513,7 @@ fn a_fork_takes_no_more_frames_for_distances_than_its_parent() {
 
 /// Six spaces use eight pages, and four can have a flush pending: the first three of them are flushed once for all pages.
 #[test]
-fn finding_new_pages_of_many_spaces_move_with_few_flushes() {
+fn finding_ab_pages_of_many_spaces_move_with_few_flushes() {
     let sim = sim(7, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);
     mm.describe_all().unwrap();

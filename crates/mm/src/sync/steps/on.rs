@@ -127,7 +127,7 @@ mod tests {
 
     /// A thread on which two CPUs take turns: what one of them does is none of the other's stays.
     #[test]
-    fn finding_new_what_two_cpus_do_on_one_thread_is_told_apart() {
+    fn finding_aa_what_two_cpus_do_on_one_thread_is_told_apart() {
         let mut other = Counts::default();
         reset();
         enter(Place::Leaf);
