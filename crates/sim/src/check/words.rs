@@ -177,6 +177,26 @@ mod tests {
         assert_eq!(words.named.get(5), Some(&BTreeSet::from(all)));
     }
 
+    #[test]
+    fn a_new_table_is_read_whole_and_alone() {
+        let (start, end) = (Frame::new(0), Frame::new(4));
+        let range = FrameRange::new(start, Pages::new(4)).unwrap();
+        let memory = Memory::new(&[range], Backing::Whole).unwrap();
+        let mut words = Words::new(Format::X86_64(X86Levels::Four));
+        let mut table = |frame: u64| {
+            let frames = FrameRange::new(Frame::new(frame), Pages::new(1)).unwrap();
+            words.event(Cpu(0), &memory, &Event::Owned { frames, owner: Owner::Table });
+            let all = words.named.range(0, u64::MAX).flat_map(|(_, at)| at.iter().copied());
+            all.collect::<BTreeSet<u64>>()
+        };
+        let all = || (start.pa().get()..end.pa().get()).step_by(8);
+        // What is in them already was not seen; the first is zero.
+        all().skip(512).for_each(|at| memory.store(Pa::new(at), 0x5001).unwrap());
+        assert!(table(1).into_iter().eq(all().skip(512).take(512)));
+        assert!(table(2).into_iter().eq(all().skip(512).take(1024)));
+        assert!(table(0).into_iter().eq(all().skip(512).take(1024)), "zero names nothing");
+    }
+
     /// Frames become tables again and again: what was in them must not pile up.
     #[test]
     fn what_is_given_up_is_forgotten() {

@@ -131,6 +131,8 @@ fn the_zero_page_is_read_copied_from_and_lies_beside_others() {
     touch(&sim, 0, VA, Access::Exec);
     copy(&sim, GIGA, GIGA + PAGE, PAGE);
     clear(&sim, GIGA - PAGE, PAGE);
+    map(&sim, VA + PAGE, 0, GIGA - PAGE);
+    touch(&sim, 0, VA + 2 * PAGE - 1, Access::Write); // its last byte
     clear(&sim, GIGA + PAGE, PAGE);
     clean(&sim);
 }
