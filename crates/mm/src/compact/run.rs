@@ -139,6 +139,19 @@ pub struct Compacted {
     pub end: End,
 }
 
+impl Compacted {
+    /// Before anything is done.
+    const NOTHING: Compacted = Compacted {
+        blocks: 0,
+        moved: 0,
+        pages: 0,
+        stayed: 0,
+        stuck: 0,
+        pinned: 0,
+        end: End::Through,
+    };
+}
+
 /// What requests leave for later ones.
 #[derive(Default)]
 pub(crate) struct State {
@@ -233,15 +246,7 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
         outside: &mut Outside,
     ) -> (Compacted, Option<Claim>) {
         let machine = self.stock.machine;
-        let done = Compacted {
-            blocks: 0,
-            moved: 0,
-            pages: 0,
-            stayed: 0,
-            stuck: 0,
-            pinned: 0,
-            end: End::Through,
-        };
+        let done = Compacted::NOTHING;
         let (begun_at, effort) = (machine.now(), request.effort);
         let mut meter = Meter { machine, begun_at, effort, begun: 0, done };
         let size = match request.want {
@@ -408,15 +413,7 @@ mod tests {
     /// Those beyond the room for them are counted.
     #[test]
     fn obstacles_are_noted_as_far_as_there_is_room() {
-        let mut done = Compacted {
-            blocks: 0,
-            moved: 0,
-            pages: 0,
-            stayed: 0,
-            stuck: 0,
-            pinned: 0,
-            end: End::Through,
-        };
+        let mut done = Compacted::NOTHING;
         let at = |nth, why| Obstacle { block: Frame::new(0), frame: Frame::new(nth), why };
         let mut room = [at(0, Why::Busy); 2];
         for (nth, why) in [(1, Why::Pinned), (2, Why::Kept), (3, Why::Pinned)] {

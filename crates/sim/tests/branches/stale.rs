@@ -374,15 +374,19 @@ fn a_walk_reads_no_free_table_and_caches_no_pointer_to_one() {
 
 /// A page of the kernel that CPU 0 has cached, and whose word is gone; with what is said of its addresses.
 fn kernel(how: Option<Retired>) -> (Sim, u64) {
+    kernel_leaf(0, how)
+}
+/// The same of a leaf of a level.
+fn kernel_leaf(level: u8, how: Option<Retired>) -> (Sim, u64) {
     let sim = machine(X86);
-    let word = chain(&sim, ROOT, KERNEL, 0);
-    put(&sim, word, leaf_word(X86, 0, GIGA, Right::Writable, 0));
+    let (word, frames) = (chain(&sim, ROOT, KERNEL, level), LEVELS[usize::from(level)].1);
+    put(&sim, word, leaf_word(X86, level, GIGA, Right::Writable, 0));
     run(&sim, 0, ROOT);
-    own(&sim, GIGA, 1, Owner::Kernel);
+    own(&sim, GIGA, frames, Owner::Kernel);
     sim.kernel_touch(Va::new(KERNEL), Access::Read).unwrap();
     put(&sim, word, 0);
     if let Some(how) = how {
-        sim.retired(pages(KERNEL, 1), how);
+        sim.retired(pages(KERNEL, frames), how);
     }
     (sim, word)
 }
@@ -450,14 +454,7 @@ fn a_purged_range_is_cached_nowhere() {
 
 #[test]
 fn a_large_leaf_of_a_lazy_range_may_stay_and_ends_where_it_ends() {
-    let sim = machine(X86);
-    let word = chain(&sim, ROOT, KERNEL, 1);
-    put(&sim, word, leaf_word(X86, 1, GIGA, Right::Writable, 0));
-    run(&sim, 0, ROOT);
-    own(&sim, GIGA, 512, Owner::Kernel);
-    sim.kernel_touch(Va::new(KERNEL), Access::Read).unwrap();
-    put(&sim, word, 0);
-    sim.retired(pages(KERNEL, 512), Retired::Lazily);
+    let (sim, _) = kernel_leaf(1, Some(Retired::Lazily));
     sim.retired(pages(KERNEL + (2 << 20), 1), Retired::Purged);
     own(&sim, GIGA, 512, Owner::Free);
     clean(&sim);
@@ -492,11 +489,7 @@ fn a_word_may_name_what_is_claimed_again() {
 
 #[test]
 fn a_large_leaf_of_a_purged_range_is_one_of_it() {
-    let sim = machine(X86);
-    let word = chain(&sim, ROOT, KERNEL, 1);
-    put(&sim, word, leaf_word(X86, 1, GIGA, Right::Writable, 0));
-    run(&sim, 0, ROOT);
-    sim.kernel_touch(Va::new(KERNEL), Access::Read).unwrap();
+    let (sim, _) = kernel_leaf(1, None);
     let range = VaRange::sized(Va::new(KERNEL + PAGE), Level(0).span()).unwrap();
     sim.retired(range, Retired::Purged);
     found(&sim, &[(HERE, "has a translation of level 1")]);
