@@ -22,7 +22,6 @@ use crate::engine::Touched;
 use crate::host::shared_words;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::collections::{HashMap, HashSet};
-use std::rc::Rc;
 
 /// Visits of a scene, and what they touched, at most.
 const VISITS: usize = 1 << 17;
@@ -124,7 +123,7 @@ struct Open {
 /// What the lane at work has touched since a point at which it could be left.
 struct Since {
     visit: Visit,
-    met: Option<Rc<Met>>,
+    met: Option<Met>,
     touched: Vec<Touched>,
 }
 
@@ -134,8 +133,8 @@ impl Since {
         if self.touched.is_empty() {
             return false;
         }
-        let met = self.met.get_or_insert_with(|| Rc::new(book.met(self.visit)));
-        let meets = |touched: &Touched| match &**met {
+        let met = self.met.get_or_insert_with(|| book.met(self.visit));
+        let meets = |touched: &Touched| match met {
             None => true,
             Some(met) => met.get(&touched.location).is_some_and(|writes| *writes || touched.writes),
         };
@@ -169,8 +168,7 @@ impl Visits {
     }
     /// What happens can not be told by locations.
     pub(crate) fn note_everything(&mut self, lane: usize) {
-        let book = self.book;
-        self.open.iter().filter(|open| open.left != lane).for_each(|open| book.spoil(open.visit));
+        self.left_out(lane);
         self.since = [const { None }; LANES_MAX];
     }
     /// The process ends before its time.
@@ -180,6 +178,7 @@ impl Visits {
     /// Whether the lane at work, left for `next` here, would do what it did when it was left before.
     pub(crate) fn is_known(&mut self, next: usize, key: u64) -> bool {
         if self.look(next, key) {
+            self.left_out(next);
             return true;
         }
         if self.since[next].as_mut().is_some_and(|since| since.meets(self.book)) {
@@ -200,7 +199,8 @@ impl Visits {
         }
         visit.is_some()
     }
-    /// A branch in which `next` goes on was made elsewhere: what others touch in it is listed there.
+    /// `next` does what is not listed here, since the branch was made elsewhere, or since it can not be: only its own visits go on to
+    /// tell (N1).
     pub(crate) fn left_out(&self, next: usize) {
         self.open
             .iter()
