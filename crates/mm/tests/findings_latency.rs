@@ -1,5 +1,6 @@
 //! What may run at a breathing point, and who waits for whom there (findings C, R1, R9).
 
+use crate::common::beside::Beside;
 use crate::common::meddler::Meddler;
 use crate::common::*;
 use foliant::fault::Orders;
@@ -345,4 +346,22 @@ fn finding_r9_who_crosses_the_limit_purges_a_slice() {
     mm.purge_vmalloc();
     assert_eq!(mm.vmap().lazy().get(), 0, "a purge that is asked for is whole");
     finish(&sim, &mm, &[]);
+}
+
+/// An unmap that looks for areas of huge pages among very many others lets other tasks run while it does.
+#[test]
+fn areas_without_promises_are_passed_with_breaths() {
+    const AREAS: u64 = 20_000;
+    let machine = Beside::new(sim(1, 64));
+    let mm = machine.manager(Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    for nth in 0..AREAS {
+        let place = Place::NoReplace(Va::new(BASE + nth * PAGE));
+        let ask = request(place, PAGE, Flags::READ_WRITE);
+        mm.map(id, &MapRequest { tag: nth % 2, ..ask }).unwrap();
+    }
+    let before = machine.breaths();
+    mm.unmap(id, row(0, AREAS)).unwrap();
+    assert_eq!(machine.breaths() - before, 1, "of {AREAS} areas");
+    finish(&machine.sim, &mm, &[id]);
 }

@@ -459,3 +459,23 @@ fn a_page_is_found_from_a_birth_that_is_another_space_by_now() {
         finish(&sim, &mm, &spaces);
     }
 }
+
+/// Who looks for the entries of a page begins in the space that the page was born in: how many others the family has costs nothing.
+#[test]
+fn a_page_is_found_in_the_space_that_it_was_born_in_however_large_the_family_is() {
+    let steps = |children: usize| {
+        let machine = Beside::new(sim(1, 32));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        let parent = mm.create(None).unwrap();
+        area(&mm, parent, BASE, MB);
+        let family: Vec<_> = (0..children).map(|_| mm.fork(parent).unwrap()).collect();
+        let birth = family[children / 2];
+        mm.switch(Some(birth)).unwrap();
+        store(&machine.sim, &mm, birth, BASE, 1);
+        let frame = mm.frame_at(birth, Va::new(BASE)).unwrap();
+        let before = machine.steps();
+        mm.relocate(frame).unwrap();
+        machine.steps() - before
+    };
+    assert_eq!(steps(40), steps(3));
+}

@@ -179,6 +179,34 @@ fn a_page_of_one_gibibyte() {
     }
 }
 
+/// What a space gives back at once are pages of both sizes, in turn: each goes to its own pool.
+#[test]
+fn pages_of_both_sizes_come_back_together() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(4 << 30), 3)).unwrap();
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let giga = Order::GIGA;
+    assert_eq!(mm.resize_pool(giga, 2, Budget::ALL).unwrap().reached, 2);
+    fill(&mm, 3);
+    let id = mm.create(None).unwrap();
+    for (start, bytes, flag) in [
+        (BASE, 1 << 30, Flags::HUGE_1G),
+        (BASE + (1 << 30), HUGE, Flags::HUGE_2M),
+        (BASE + (2 << 30), 1 << 30, Flags::HUGE_1G),
+        (BASE + (3 << 30), 2 * HUGE, Flags::HUGE_2M),
+    ] {
+        let place = Place::NoReplace(Va::new(start));
+        let flags = Flags::READ_WRITE.with(flag);
+        let area = mm.map(id, &MapRequest { place, ..request(bytes, flags) }).unwrap();
+        mm.advise(id, area, Advice::PopulateWrite).unwrap();
+    }
+    assert_eq!(pool(&mm), (3, 0, 0, 0));
+    mm.end(id).unwrap();
+    let counters = mm.pool(giga).unwrap();
+    assert_eq!((counters.nr_hugepages, counters.free_hugepages), (2, 2));
+    assert_eq!(mm.resize_pool(giga, 0, Budget::ALL).unwrap().reached, 0);
+    done(&sim, &mm, &[], 3);
+}
+
 #[test]
 fn what_a_pool_cannot_promise_is_refused_and_nothing_changed() {
     let (sim, mm, id) = world(Policy::BASE_ONLY, 4);

@@ -15,7 +15,7 @@ use foliant::space::{Advice, Flags, Move, SpaceId};
 use foliant::split::{Shrink, SplitInto};
 use foliant::table::{Attrs, Entry, X86_64};
 use foliant::{Access, Policy, Reference};
-use foliant_machine::Replace;
+use foliant_machine::{Cpus, Replace};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Frame, Nanos, Order, Pages, Va};
 use std::iter;
@@ -388,4 +388,22 @@ fn pairs_that_meet_at_every_step() {
         }
     }
     tally.judge();
+}
+
+/// The machine of these tests tells a deadlock, however the host treats its threads.
+#[test]
+#[should_panic(expected = "waits for ever")]
+fn two_cpus_that_wait_for_each_other_are_told() {
+    let machine = Beside::new(sim(2, 32));
+    let mm = machine.manager(Policy::BASE_ONLY);
+    let wait = || -> () {
+        loop {
+            machine.relax();
+        }
+    };
+    let first = || {
+        mm.create(None).unwrap();
+        wait();
+    };
+    machine.before_step(1, wait, first);
 }

@@ -160,6 +160,21 @@ fn the_switches_are_two() {
     content(&sim, &mm);
 }
 
+/// Only what a large leaf can map is aligned for one: registers that are small, or begin in the middle, lie page by page.
+#[test]
+fn small_devices_lie_close_together() {
+    let sim = ready(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let map = |pa: u64, bytes: u64| mm.ioremap(Pa::new(pa), Bytes::new(bytes), Caller(1)).unwrap();
+    let first = map(1 << 40, FRAME_BYTES);
+    let aligned = map((1 << 40) + GB, FRAME_BYTES);
+    assert_eq!(aligned.offset_from(first), 2 * FRAME_BYTES, "one page, and its guard");
+    let uneven = map((1 << 40) + 2 * GB + FRAME_BYTES, 2 * MB);
+    assert_eq!(uneven.offset_from(aligned), 2 * FRAME_BYTES);
+    [first, aligned, uneven].into_iter().for_each(|va| mm.iounmap(va).unwrap());
+    content(&sim, &mm);
+}
+
 #[test]
 fn devices_are_mapped_where_they_are() {
     let sim = ready(1, 64);
@@ -608,6 +623,15 @@ fn a_visit_by_base_pages_is_refused_where_a_leaf_is_in_the_way() {
         })
         .unwrap();
     assert_eq!(visited, pages(tail).collect::<Vec<_>>());
+    // A leaf further on refuses all of it.
+    let next = mm.vmalloc(&huge(2 * MB)).unwrap();
+    assert!(next.start() > tail.end(), "{next:?} lies behind {tail:?}");
+    visited.clear();
+    let both = VaRange::new(tail.start(), next.end()).unwrap();
+    let found = mm.vmap().apply(both, |va, _| visited.push(va));
+    assert_eq!(found, Err(VmapError::Leaf(next.start(), Level::MEGA)));
+    assert_eq!(visited, []);
+    mm.vfree(next.start()).unwrap();
     mm.vfree(area.start()).unwrap();
     content(&sim, &mm);
 }

@@ -625,3 +625,37 @@ fn a_census_counts_each_free_run_once_at_its_largest_size() {
         });
     }
 }
+
+#[test]
+fn a_block_that_reaches_beyond_memory_is_refused_whatever_is_known_of_it() {
+    check(&[range(0, 3 * 512)], |folios| {
+        folios.declare_zero(range(0, 3 * 512));
+        for known in [Known::Nothing, Known::Zero] {
+            let back = folios.free_knowing(Cpu(0), Frame::new(1024), order(10), known);
+            assert!(back.is_err(), "{known:?}: {back:?}");
+        }
+        assert_eq!(folios.known_zero(), Pages::new(3 * 512));
+    });
+}
+
+/// A search that found nothing in a block lowers the block's bound, so that the next one does not look there.
+#[test]
+fn a_bound_that_promised_too_much_is_lowered() {
+    let bound = |folios: &Folios<'_>, frame: Frame| {
+        let (_, section) = folios.section_of(frame).unwrap();
+        section.load(section.locate(frame).0).fit()
+    };
+    check(&[range(0, 512)], |folios| {
+        let page = folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
+        while folios.alloc_in(page, order(3)).is_some() {}
+        assert_eq!(bound(folios, page), 3, "7 frames are free around {page}: a block of order 2");
+    });
+    check(&[range(0, 2048)], |folios| {
+        let page = folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
+        folios.free(Cpu(0), page, Order::BASE).unwrap();
+        folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
+        assert_eq!(bound(folios, page), FIT_WHOLE, "nobody has looked");
+        assert!(folios.alloc(Cpu(1), order(11), MOVABLE).is_err());
+        assert!(bound(folios, page) < FIT_WHOLE);
+    });
+}

@@ -87,14 +87,12 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         if chosen > 0 && in_place {
             self.wait_for_readers();
         }
-        if chosen > 0 {
-            for part in batch.parts(self.grain()) {
-                match in_place {
-                    true => self.fold_in_place(batch, part.clone()),
-                    false => self.fold_by_breaking(batch, part.clone()),
-                }
-                out.folded += batch.chosen(part).count();
+        for part in batch.parts(self.grain()) {
+            match in_place {
+                true => self.fold_in_place(batch, part.clone()),
+                false => self.fold_by_breaking(batch, part.clone()),
             }
+            out.folded += batch.chosen(part).count();
         }
         out.failed = chosen - out.folded;
         self.stock.count_by(Event::FoldSkipped, out.skipped as u64);

@@ -35,7 +35,10 @@ impl Chain {
         self.len += 1;
     }
     pub(super) fn pop<M: Machine, P: Paging>(&mut self, stock: &Stock<'_, M, P>) -> Option<Huge> {
-        let head = Frame::new(self.top.checked_sub(1)?);
+        let Some(head) = self.top.checked_sub(1).map(Frame::new) else {
+            debug_assert_eq!(self.len, 0, "pages that no link leads to");
+            return None;
+        };
         self.top = stock.link(head, Link::Next);
         stock.set_link(head, Link::Next, 0);
         self.len -= 1;

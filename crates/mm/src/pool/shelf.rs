@@ -191,7 +191,6 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         if let Some(next) = next.checked_sub(1) {
             stock.set_link(Frame::new(next), Link::Before, before);
         }
-        stock.set_link(head, Link::Next, 0);
         stock.set_link(head, Link::Before, 0);
         take(&shelf.free, 1);
         let huge = Huge::state(stock.brand(), head, order);

@@ -142,4 +142,11 @@ mod tests {
         assert!(stretch() <= 2 * 20_000_000, "a clock that stood still");
         assert_eq!(pace.within(Warmth::Keep, Nanos(0)).get(), FRAME_BYTES);
     }
+
+    #[test]
+    fn no_memory_is_slower_than_a_byte_in_a_microsecond() {
+        let pace = Pace::default();
+        (0..10).for_each(|_| pace.learn(Warmth::Keep, Bytes::new(1), Nanos(1 << 40)));
+        assert_eq!(pace.time_of(Warmth::Keep, Bytes::new(5)), Nanos(5000));
+    }
 }

@@ -134,6 +134,7 @@ mod tests {
         assert_eq!(Stretches::words(Frame::new(128 * 512)), 6);
         assert!(stretches.change(Block(70), Stretch::Absent, Stretch::Moving));
         assert!(!stretches.change(Block(70), Stretch::Absent, Stretch::Moving));
+        assert!(stretches.change(Block(81), Stretch::Absent, Stretch::Ready));
         stretches.ready_section(Block(100));
         let expect = |n| match n {
             70 => Stretch::Moving,

@@ -17,7 +17,8 @@ use std::thread::{self, JoinHandle};
 
 /// So many spins in a row mean that CPU 1 waits for CPU 0.
 const PATIENCE: u64 = 100;
-/// So many spins of either mean that it waits for ever.
+/// So many spins of either, with the other at work all the while, mean that it waits for ever. The other may be a thread that the host
+/// has not let run for a long time.
 const FOR_EVER: u64 = 2_000_000;
 
 type Part<'a> = Box<dyn FnOnce() + Send + 'a>;
@@ -31,8 +32,11 @@ pub struct Beside {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Of CPU 1, since its part began.
     spins: AtomicU64,
-    /// Spins of CPU 0.
-    waits: AtomicU64,
+    /// Of each CPU: spins while the other was at work, or done.
+    waits: [AtomicU64; 2],
+    /// What each has done by now, steps and spins, and what the other saw of it last.
+    done: [AtomicU64; 2],
+    seen: [AtomicU64; 2],
     finished: Arc<AtomicBool>,
     breaths: AtomicU64,
     steps: AtomicU64,
@@ -46,7 +50,9 @@ impl Beside {
             part: Mutex::new(None),
             thread: Mutex::new(None),
             spins: AtomicU64::new(0),
-            waits: AtomicU64::new(0),
+            waits: [0; 2].map(AtomicU64::new),
+            done: [0; 2].map(AtomicU64::new),
+            seen: [0; 2].map(AtomicU64::new),
             finished: Arc::new(AtomicBool::new(true)),
             breaths: AtomicU64::new(0),
             steps: AtomicU64::new(0),
@@ -78,6 +84,7 @@ impl Beside {
         let unused = self.part.lock().unwrap().take();
         let thread = self.thread.lock().unwrap().take();
         while !self.finished.load(SeqCst) {
+            self.done[0].fetch_add(1, SeqCst);
             self.sim.relax(); // it may wait for this CPU
         }
         let part = thread.map_or(Ok(()), JoinHandle::join);
@@ -95,8 +102,19 @@ impl Beside {
         self.breaths.load(SeqCst)
     }
 
+    /// One CPU waits for the other.
+    fn wait(&self, me: usize) {
+        let other = self.done[1 - me].load(SeqCst);
+        let is_at_work = self.seen[1 - me].swap(other, SeqCst) != other;
+        if is_at_work || self.finished.load(SeqCst) {
+            endless(self.waits[me].fetch_add(1, SeqCst), me);
+        }
+    }
+
     fn step(&self) {
-        if self.sim.me() != Cpu(0) {
+        let me = self.sim.me();
+        self.done[usize::from(me.0)].fetch_add(1, SeqCst);
+        if me != Cpu(0) {
             return;
         }
         self.steps.fetch_add(1, SeqCst);
@@ -119,8 +137,8 @@ impl Beside {
 
 /// Ends a wait that has no end. Once: what unwinds may wait as well, and a panic in it would end the program before the first one is
 /// told; not for ever, though.
-fn endless(spins: u64, who: &str) {
-    assert!(spins != FOR_EVER && spins < 10 * FOR_EVER, "{who} waits for ever");
+fn endless(spins: u64, cpu: usize) {
+    assert!(spins != FOR_EVER && spins < 10 * FOR_EVER, "CPU {cpu} waits for ever");
 }
 
 /// Says so when the part is over, also by a panic.
@@ -191,11 +209,10 @@ unsafe impl Around for Beside {
         self.sim.owned(frames, owner);
     }
     fn relax(&self) {
-        if self.sim.me() == Cpu(1) {
-            endless(self.spins.fetch_add(1, SeqCst), "CPU 1");
-        } else {
-            endless(self.waits.fetch_add(1, SeqCst), "CPU 0");
-        }
+        let me = usize::from(self.sim.me().0);
+        self.done[me].fetch_add(1, SeqCst);
+        self.spins.fetch_add(me as u64, SeqCst);
+        self.wait(me);
         self.sim.relax();
     }
     fn breathe(&self) {

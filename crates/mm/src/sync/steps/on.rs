@@ -125,6 +125,16 @@ pub(super) fn breath() {
 mod tests {
     use super::*;
 
+    /// A word that is changed is told twice, and is one step.
+    #[test]
+    fn each_word_that_is_touched_is_a_step() {
+        for (touch, steps) in [(Touch::Read, 1), (Touch::Write, 1), (Touch::Written, 0)] {
+            let before = taken();
+            told(8, touch);
+            assert_eq!(taken() - before, steps, "{touch:?}");
+        }
+    }
+
     /// A thread on which two CPUs take turns: what one of them does is none of the other's stays.
     #[test]
     fn finding_aa_what_two_cpus_do_on_one_thread_is_told_apart() {

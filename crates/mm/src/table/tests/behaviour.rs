@@ -84,6 +84,15 @@ fn what_is_wrong_is_refused_before_any_change() {
     let last = (1u64 << 40) - 1;
     assert_eq!(map(range(0, 0x2000), last), Refused::Frames(Frame::new(last)));
     assert_eq!(map(range(0x20_0000, 0x60_0000), 0), Refused::Live(Va::new(0x40_0000)));
+    let mut harvest = Harvest::new();
+    let uneven = range(0x1000, 0x2800);
+    let why = Refused::Misaligned(Va::new(0x2800), page);
+    assert_eq!(tables.unmap(uneven, Prune::Emptied, &mut harvest), Err(why));
+    let mut edit =
+        |span, why| assert_eq!(tables.unmap(span, Prune::Emptied, &mut harvest), Err(why));
+    edit(range(hole - 4096, hole + 4096), Refused::Outside(Va::new(hole)));
+    edit(range(0x1000, 0x1000), Refused::Empty(Va::new(0x1000)));
+    assert_eq!(tables.mend(uneven), Err(why));
     assert_eq!(tables.leaves(range(0, 1 << 40)).count(), 1);
     assert_eq!(spare.len(), 8);
 }
