@@ -658,7 +658,7 @@ pub(crate) fn complete() {
     anywhere(|engine| {
         engine.board.add(Count::Schedules);
         let order = engine.lanes.iter().fold(5, |order, lane| mix(order, lane.history));
-        if matches!(engine.mode, Mode::Bounded { .. }) && engine.board.orders.insert(order) {
+        if !matches!(engine.mode, Mode::Serial) && engine.board.orders.insert(order) {
             engine.board.add(Count::Orders);
         }
     });

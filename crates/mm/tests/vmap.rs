@@ -610,7 +610,7 @@ fn every_refused_allocation_of_a_change_or_a_mapping_leaves_no_trace() {
 fn a_visit_by_base_pages_is_refused_where_a_leaf_is_in_the_way() {
     let sim = ready(1, 32);
     let mm = manager(&sim, Policy::BASE_ONLY);
-    let area = mm.vmalloc(&huge(2 * MB + 2 * FRAME_BYTES)).unwrap();
+    let area = mm.vmalloc(&huge(2 * MB + 40 * FRAME_BYTES)).unwrap();
     let mut visited = Vec::new();
     let found = mm.vmap().apply(area, |va, _| visited.push(va));
     assert_eq!(found, Err(VmapError::Leaf(area.start(), Level::MEGA)));
