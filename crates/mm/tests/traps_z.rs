@@ -173,6 +173,26 @@ fn tr_z2_what_was_cleared_in_vain_stays_known() {
     finish(&machine.sim, mm, &[id]);
 }
 
+/// A fault begins anew with the block that was cleared for it: what was too large before is not tried again.
+#[test]
+fn what_was_too_large_before_a_block_is_cleared_is_counted_once() {
+    let (sim, part) = (sim(1, 32), order(8));
+    let mm = manager(&sim, Policy::always(Orders::of(Order::MEGA).with(Orders::of(part))));
+    let id = space(&mm, 8);
+    let halves = [mm.lend(part).unwrap(), mm.lend(part).unwrap()];
+    let mut lent = Vec::new();
+    while let Ok(frame) = mm.lend(Order::MEGA) {
+        lent.push(frame);
+    }
+    mm.take_back(halves[0], part).unwrap();
+    assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(part));
+    assert_eq!(mm.size_stats(Order::MEGA).get(SizeEvent::AnonFaultFallback), 1);
+    assert_eq!(mm.total(Event::LostRace), 0);
+    mm.take_back(halves[1], part).unwrap();
+    lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+    finish(&sim, &mm, &[id]);
+}
+
 /// With clearing in the allocator and in the fault, memory was cleared twice: cleared and spared make up each folio once,
 /// whatever is set.
 #[test]

@@ -664,3 +664,61 @@ fn a_bound_that_promised_too_much_is_lowered() {
         assert!(bound(folios, page) < FIT_WHOLE);
     });
 }
+
+/// Until all words of a wide block are taken nobody can give it back.
+#[cfg(feature = "steps")]
+#[test]
+fn a_wide_block_is_not_settled_before_all_of_it_is_taken() {
+    use super::field::{Field, Offset};
+    use crate::sync::steps::{Touch, watch};
+    use std::cell::Cell;
+    std::thread_local! {
+        static LOOKED: Cell<(u64, Option<Field<'static>>)> = const { Cell::new((0, None)) };
+    }
+    fn look(_: usize, touch: Touch) {
+        let (times, Some(field)) = LOOKED.take() else { return };
+        if touch != Touch::Written {
+            assert!(field.give(6, Offset(0)).is_none(), "given back at touch {times}");
+        }
+        LOOKED.set((times + 1, Some(field)));
+    }
+    let words: Vec<Word> = (0..16).map(|_| Word::new(0)).collect();
+    let field = Field(words.leak().first_chunk().unwrap());
+    field.open();
+    LOOKED.set((0, Some(field)));
+    watch(Some(look));
+    let taken = field.take(6, 0);
+    watch(None);
+    assert_eq!(taken, Some(Offset(0)));
+    assert!(LOOKED.get().0 > 4, "both words are read and changed");
+    assert!(field.give(6, Offset(0)).is_some());
+}
+
+/// A CPU goes on in the word that it used last, though a frame came back before it.
+#[test]
+fn a_seat_remembers_the_word_used_last() {
+    check(&[range(0, 1024)], |folios| {
+        let take = || folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
+        let taken: Vec<Frame> = (0..33).map(|_| take()).collect();
+        folios.free(Cpu(0), taken[5], Order::BASE).unwrap();
+        assert_eq!(take(), taken[32].add(Pages::new(1)));
+        folios.free(Cpu(0), taken[32].add(Pages::new(1)), Order::BASE).unwrap();
+        taken.iter().filter(|frame| **frame != taken[5]).for_each(|frame| {
+            folios.free(Cpu(0), *frame, Order::BASE).unwrap();
+        });
+    });
+}
+
+/// A whole block that comes back a little behind the cursor is found before memory that was not used yet.
+#[test]
+fn whole_blocks_that_come_back_are_used_before_new_ones() {
+    check(&[range(0, 512 * 8)], |folios| {
+        let take = || folios.alloc(Cpu(0), Order::MEGA, MOVABLE).unwrap();
+        let taken: Vec<Frame> = (0..4).map(|_| take()).collect();
+        for back in [taken[1], taken[2]] {
+            folios.free(Cpu(0), back, Order::MEGA).unwrap();
+        }
+        assert_eq!([take(), take()], [taken[2], taken[1]]);
+        taken.into_iter().for_each(|frame| folios.free(Cpu(0), frame, Order::MEGA).unwrap());
+    });
+}

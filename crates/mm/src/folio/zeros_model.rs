@@ -48,14 +48,22 @@ impl Twin {
         while at < all.end {
             let upto = all.end.min((at / 512 + 1) * 512);
             let range = FrameRange::new(Frame::new(at), Pages::new(upto - at)).unwrap();
-            let unknown: Vec<u64> = (at..upto).filter(|frame| !self.known[frame]).collect();
-            let hull = unknown.first().zip(unknown.last()).map(|(first, last)| *first..*last + 1);
-            let said = folios.unknown(range).map(|r| r.start().get()..r.end().get());
-            assert_eq!(said, hull, "{range:?}");
+            let said = self.hull(folios, range);
             let outside = |frame: &u64| !said.as_ref().is_some_and(|said| said.contains(frame));
             assert!((at..upto).filter(outside).all(|frame| self.zero[&frame]), "{range:?}");
             at = upto;
         }
+        let range = FrameRange::new(head, order.pages()).unwrap();
+        self.hull(folios, range); // of several blocks, where the order is above theirs
+    }
+    /// What is unknown of `range` runs from the first such frame to the last.
+    fn hull(&self, folios: &Folios<'_>, range: FrameRange) -> Option<core::ops::Range<u64>> {
+        let (start, end) = (range.start().get(), range.end().get());
+        let unknown: Vec<u64> = (start..end).filter(|frame| !self.known[frame]).collect();
+        let hull = unknown.first().zip(unknown.last()).map(|(first, last)| *first..*last + 1);
+        let said = folios.unknown(range).map(|r| r.start().get()..r.end().get());
+        assert_eq!(said, hull, "{range:?}");
+        said
     }
     fn step(&mut self, folios: &Folios<'_>, added: &mut Option<Vec<Word>>, op: Op) -> Option<bool> {
         match op {
