@@ -7,7 +7,7 @@ use foliant::fault::Orders;
 use foliant::folio::{AllocError, Class, CpuCount, Folios, Known, Word};
 use foliant::frame::Kind;
 use foliant::manager::{KernelMapError, NotLent, Poisoned, Setup, SetupError};
-use foliant::memmap::{Batch, Birth, Declined, Refused};
+use foliant::memmap::{Batch, Birth, Declined, Described, Refused};
 use foliant::pool::{Budget, PoolCounters};
 use foliant::space::{Advice, Flags, MapRequest, Place};
 use foliant::split::{Shrink, SplitInto};
@@ -759,6 +759,51 @@ fn finding_w_a_block_that_is_not_needed_for_descriptors_was_never_a_record() {
             va += 4096;
         }
         assert!(va > BASE + 11 * MB, "{va:#x}");
+        finish(&machine.sim, &mm, &[id]);
+    }
+}
+
+/// A page is born folded while another CPU needs the first descriptors of its section: a leaf is there first, and the page is dense.
+#[test]
+fn a_leaf_that_is_mapped_beside_a_birth_is_found_by_it() {
+    let (mut folded, mut dense) = (0, 0);
+    for step in 1.. {
+        let mut config = Config::seeded(2, Bytes::new(2 * MB), 1);
+        let first = config.memory.clone();
+        let more = frames(4 << 15, 3072);
+        config.memory.push(more);
+        let machine = Beside::new(Sim::new(config).unwrap());
+        let setup = Setup { added_below: more.end(), ..Setup::of(&first, Policy::BASE_ONLY) };
+        let mm: Mm<'_, Beside> = foliant::Manager::new(&machine, &setup).unwrap();
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+        let id = mm.create(None).unwrap();
+        machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
+        area(&mm, id, BASE, 4 * MB);
+        let lent: Vec<Frame> = std::iter::from_fn(|| mm.lend(Order::MEGA).ok()).collect();
+        mm.add_memory(more).unwrap();
+        mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+        let other = || {
+            let outcome = mm.fault(id, Va::new(BASE), Access::Write);
+            assert_eq!(outcome, Outcome::Mapped(Order::MEGA));
+        };
+        let memmap = mm.memmap();
+        let Some(huge) =
+            machine.before_step(step, other, || memmap.claim(Order::MEGA, Birth::Folded).unwrap())
+        else {
+            assert!(folded > 5 && dense > 5, "{folded} folded, {dense} not");
+            return;
+        };
+        match memmap.described(huge.head()) {
+            Some(Described::Folded) => folded += 1,
+            Some(Described::Leaf | Described::Dense) => dense += 1,
+            other => panic!("at step {step}: {other:?}"),
+        }
+        let mut batch = Batch::new(&memmap);
+        batch.push(huge).unwrap();
+        assert_eq!(memmap.release(&mut batch).refused, 0);
+        drop(batch);
+        mm.audit(&[id]).unwrap();
+        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
         finish(&machine.sim, &mm, &[id]);
     }
 }

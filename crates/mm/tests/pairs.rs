@@ -24,7 +24,8 @@ use std::sync::Mutex;
 
 /// Pages that hold something before the two operations meet.
 const FILLED: [u64; 6] = [0, 1, 2, 20, 40, 300];
-/// Where they are moved to by `Op::Move`.
+/// So many pages are moved by `Op::Move`, and where to.
+const MOVED: u64 = 32;
 const ELSEWHERE: u64 = BASE + 8 * MB;
 
 type M<'m> = Mm<'m, Beside>;
@@ -78,7 +79,7 @@ impl Op {
     ];
     /// Whether what the pages held may be gone from the space afterwards.
     fn takes_contents(self) -> bool {
-        matches!(self, Op::Drop | Op::Unmap | Op::Move | Op::Guard | Op::Poison)
+        matches!(self, Op::Drop | Op::Unmap | Op::Guard | Op::Poison)
     }
 }
 
@@ -107,7 +108,7 @@ impl<'s, 'm> Scene<'s, 'm> {
             Op::Unmap => drop(mm.unmap(id, range(BASE, 64 * PAGE))),
             Op::Move => {
                 let to = Move::To(Va::new(ELSEWHERE));
-                let _ = mm.remap(id, range(BASE, 32 * PAGE), Bytes::new(32 * PAGE), to);
+                let _ = mm.remap(id, range(BASE, MOVED * PAGE), Bytes::new(MOVED * PAGE), to);
             }
             Op::Guard => drop(mm.advise(id, range(BASE, 4 * PAGE), Advice::GuardInstall)),
             Op::Populate => drop(mm.advise(id, range(BASE, 64 * PAGE), Advice::PopulateWrite)),
@@ -182,8 +183,10 @@ impl<'s, 'm> Scene<'s, 'm> {
     }
 
     fn check_contents(&self) -> Result<(), String> {
+        let is_moved = self.mm.area(self.id, Va::new(ELSEWHERE)).is_some();
         for page in FILLED {
-            let got = load(&self.machine.sim, self.mm, self.id, BASE + page * PAGE);
+            let start = if is_moved && page < MOVED { ELSEWHERE } else { BASE };
+            let got = load(&self.machine.sim, self.mm, self.id, start + page * PAGE);
             if got != 1000 + page {
                 return Err(format!("page {page} holds {got}"));
             }
@@ -366,6 +369,21 @@ fn finding_t_a_moved_entry_and_its_moved_folio_meet_at_every_step() {
     let in_place = |stage: &Stage| !stage.is_shared && stage.replace == Replace::InPlace;
     for stage in Stage::all().filter(in_place) {
         tally.pair(stage, [Op::Move, Op::Relocate], 1..);
+    }
+    tally.judge();
+}
+
+/// A leaf is split while others work on its range: where it has to be broken first, they wait for what comes in its place.
+#[test]
+fn what_stands_in_for_a_leaf_is_waited_for() {
+    let mut tally = Tally::default();
+    let breaks = |stage: &Stage| {
+        stage.replace == Replace::BreakBeforeMake && stage.order == Some(9) && !stage.is_shared
+    };
+    for stage in Stage::all().filter(breaks) {
+        for second in [Op::Move, Op::Fork, Op::ReadOnly] {
+            tally.pair(stage, [Op::Split, second], (1..).step_by(89));
+        }
     }
     tally.judge();
 }

@@ -637,6 +637,33 @@ fn a_move_notes_more_distances_than_fit_inline() {
     finish(&sim, &mm, &[id]);
 }
 
+/// Of 24 distances that were noted half are no area's any more when one more is: their places are taken again, and no frame is.
+#[test]
+fn distances_that_no_area_has_make_room() {
+    const NOTED: u64 = 24;
+    for gone in [NOTED / 2, NOTED / 2 - 1] {
+        let sim = sim(1, 32);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let id = filled(&sim, &mm, 2 * MB, NOTED + 1);
+        let place = |nth: u64| BASE + (1 << 30) + nth * 8 * PAGE;
+        let remove = |nth: u64| {
+            let to = Move::To(Va::new(place(nth)));
+            mm.remap(id, page(nth), Bytes::new(PAGE), to).unwrap();
+        };
+        (0..NOTED).for_each(remove);
+        (0..gone).for_each(|nth| mm.unmap(id, range(place(nth), PAGE)).unwrap());
+        let records = || mm.audit(&[id]).unwrap().records.get();
+        let before = records();
+        remove(NOTED);
+        assert_eq!(records() - before, u64::from(gone < NOTED / 2), "{gone} are gone");
+        for nth in gone..=NOTED {
+            mm.relocate(mm.frame_at(id, Va::new(place(nth))).unwrap()).unwrap();
+            assert_eq!(load(&sim, &mm, id, place(nth)), 1000 + nth);
+        }
+        finish(&sim, &mm, &[id]);
+    }
+}
+
 // Pieces.
 
 /// A walker that asks for a page at any step of the split of its folio gets the folio that has the page, and a reporter of the page as broken

@@ -309,7 +309,9 @@ fn a_shrinker_splits_what_lost_pages_and_what_is_mostly_zeros() {
     assert_eq!(done, Shrunk { seen: 3, split: 1, failed: 0, pages: 256 });
     assert_eq!((mm.deferred(), mm.total(Event::ThpUnderusedSplitPage)), (0, 0));
     // With a lower threshold the second is worth it, but nobody looks at it any more: a new one is.
-    store(&sim, &mm, id, BASE + 4 * MEGA, 1);
+    store(&sim, &mm, id, BASE + 5 * MEGA - PAGE, 1);
+    assert_eq!(mm.shrink_deferred(how), Shrunk { seen: 1, ..Shrunk::default() }, "not above 511");
+    store(&sim, &mm, id, BASE + 6 * MEGA, 1);
     let how = Shrink { folios: 100, zeros_max: Some(Pages::new(400)) };
     assert_eq!(mm.shrink_deferred(how), Shrunk { seen: 1, split: 1, failed: 0, pages: 511 });
     assert_eq!(mm.total(Event::ThpUnderusedSplitPage), 1);

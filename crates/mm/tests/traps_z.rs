@@ -176,20 +176,17 @@ fn tr_z2_what_was_cleared_in_vain_stays_known() {
 /// A fault begins anew with the block that was cleared for it: what was too large before is not tried again.
 #[test]
 fn what_was_too_large_before_a_block_is_cleared_is_counted_once() {
-    let (sim, part) = (sim(1, 32), order(8));
-    let mm = manager(&sim, Policy::always(Orders::of(Order::MEGA).with(Orders::of(part))));
+    let (sim, large, part) = (sim(1, 32), order(8), order(7));
+    let mm = manager(&sim, Policy::always(Orders::of(large).with(Orders::of(part))));
     let id = space(&mm, 8);
     let halves = [mm.lend(part).unwrap(), mm.lend(part).unwrap()];
-    let mut lent = Vec::new();
-    while let Ok(frame) = mm.lend(Order::MEGA) {
-        lent.push(frame);
-    }
+    let lent: Vec<Frame> = std::iter::from_fn(|| mm.lend(large).ok()).collect();
     mm.take_back(halves[0], part).unwrap();
     assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(part));
-    assert_eq!(mm.size_stats(Order::MEGA).get(SizeEvent::AnonFaultFallback), 1);
+    assert_eq!(mm.size_stats(large).get(SizeEvent::AnonFaultFallback), 1);
     assert_eq!(mm.total(Event::LostRace), 0);
     mm.take_back(halves[1], part).unwrap();
-    lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+    lent.into_iter().for_each(|frame| mm.take_back(frame, large).unwrap());
     finish(&sim, &mm, &[id]);
 }
 

@@ -368,6 +368,14 @@ fn addresses_that_run_out_are_purged_first() {
     let purges = mm.vmalloc_counters().purges;
     let again = io(1000).unwrap();
     assert!(mm.vmalloc_counters().purges <= purges + 1);
+    // So much may wait, and is needed before anybody purges.
+    let last = io(20).unwrap();
+    mm.iounmap(last).unwrap();
+    let (purges, waiting) = (mm.vmalloc_counters().purges, mm.vmap().lazy().bytes());
+    assert!(waiting >= Bytes::new(20 * MB), "{waiting}");
+    let last = io(20).unwrap();
+    assert_eq!(mm.vmalloc_counters().purges, purges + 1);
+    mm.iounmap(last).unwrap();
     mm.iounmap(again).unwrap();
     mm.audit(&[]).unwrap();
 }

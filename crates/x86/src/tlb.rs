@@ -197,7 +197,7 @@ mod tests {
     use core::cell::Cell;
     use core::sync::atomic::{AtomicBool, Ordering};
     use core::time::Duration;
-    use foliant_machine::Tables;
+    use foliant_machine::{Clock, Tables};
     use foliant_units::{Level, Pa, Va};
     extern crate std;
     use std::{thread, vec, vec::Vec};
@@ -315,6 +315,34 @@ mod tests {
             machine.wait(ticket);
             assert!(served.load(Ordering::Acquire));
         });
+    }
+
+    /// Long work and a wait for a slot answer what others ask, or two CPUs would wait for each other.
+    #[test]
+    fn who_breathes_or_waits_for_a_slot_serves() {
+        let lines = lines();
+        let machine = machine(&lines, Features::BASELINE);
+        let ask = || {
+            be(1);
+            let asked = machine.ask(&set(&[0]), &page(0x7000));
+            be(0);
+            asked
+        };
+        let carried_out = quietly(&[Invlpg(Va::new(0x7000))]);
+        let asked = ask();
+        machine.breathe();
+        assert_eq!(told(), carried_out);
+        machine.wait(asked);
+        let asked = ask();
+        let tries = Cell::new(0);
+        let third = || {
+            tries.set(tries.get() + 1);
+            (tries.get() == 3).then_some(Asked::Nobody)
+        };
+        machine.insist(third);
+        let with_tries = [quietly(&[]), carried_out, quietly(&[]), quietly(&[])].concat();
+        assert_eq!(told(), with_tries, "after the first try");
+        machine.wait(asked);
     }
 
     #[test]

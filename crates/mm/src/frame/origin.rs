@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn an_origin_tells_back_what_it_was_made_of() {
         for (family, birth, va) in
-            [(0, 0, 0), (7, (1 << 40) - 1, (1 << 56) - 4096), (1 << 39, 1, 1 << 47)]
+            [(0, 0, 0), (7, (1 << 40) - 1, (1 << 56) - 4096), (1 << 39, 1, 1 << 47), (3, 3, 0)]
         {
             let index = Index::of(Va::new(va), Shift::NONE);
             let origin = Origin { family: Frame::new(family), birth: Frame::new(birth), index };

@@ -45,20 +45,20 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         let mut census = Census { frames, ..Census::default() };
         // Ranges are in the order they were taken in, and two of them may share a section.
         let mut next = 0;
-        let mut upto = 0;
-        while let Some(range) = self.by_address(upto) {
+        let mut upto = Frame::new(0);
+        while let Some(range) = self.at_or_after(upto) {
             let first = (Block::of(range.start()).0 / BLOCKS).max(next);
             next = Block::of(Frame::new(range.end().get() - 1)).0 / BLOCKS + 1;
             (first..next).for_each(|section| self.count_section(section, &mut census));
-            upto = range.end().get();
+            upto = range.end();
         }
         census
     }
 
-    /// The lowest range of memory that ends above `frame`.
-    fn by_address(&self, frame: u64) -> Option<FrameRange> {
-        let above = self.stock.folios.ranges().filter(|range| range.end().get() > frame);
-        above.min_by_key(|range| range.start())
+    /// The first range of memory that begins at `frame` or behind it.
+    fn at_or_after(&self, frame: Frame) -> Option<FrameRange> {
+        let behind = self.stock.folios.ranges().filter(|range| range.start() >= frame);
+        behind.min_by_key(|range| range.start())
     }
 
     /// How the descriptors of the 2 MiB block that holds `frame` are mapped; `None` where that is no memory of the manager's. A

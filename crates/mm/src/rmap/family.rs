@@ -227,3 +227,32 @@ impl Member {
         Pin::listed(stock, self.next.load(Ordering::Relaxed))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::stock::bare::stock;
+    use foliant_machine::Owner;
+    use foliant_sim::{Config, Sim};
+    use foliant_units::Bytes;
+
+    /// What is about to leave is taken off the list as soon as nobody has it: a pin that comes later would pin what is gone.
+    #[test]
+    fn a_member_that_leaves_is_pinned_no_more() {
+        let sim = Sim::new(Config::free(1, Bytes::new(16 << 20))).unwrap();
+        let stock = stock(&sim);
+        let charge = Charge::default();
+        let [parent, child] = [(); 2].map(|()| {
+            let (frame, _) = stock.claim_charged(&charge, Owner::Records).unwrap().give();
+            let member = Member::in_frame(&stock, frame);
+            member.found(frame);
+            member
+        });
+        child.join(&stock, &charge, parent).unwrap();
+        let behind = || parent.behind(&stock).map(|pin| pin.member().frame());
+        assert_eq!(behind(), Some(child.frame()));
+        child.users.fetch_or(LEAVING, Ordering::SeqCst);
+        assert_eq!(behind(), None);
+        assert_eq!(child.users.load(Ordering::SeqCst), LEAVING, "and nobody has it pinned");
+    }
+}

@@ -3,14 +3,11 @@
 use super::area::{Area, AreaLimit, Flags};
 use super::areas::Areas;
 use super::gaps::FLOOR;
-use crate::folio::{CpuCount, Folios, Word};
 use crate::frame::Shift;
-use crate::stock::{Charge, PerCpu, Stock, Stretches, records};
-use crate::sync::AtomicU64;
-use crate::table::{Half, Tables, X86_64};
+use crate::stock::Charge;
+use crate::stock::bare::{Bare, stock};
 use alloc::vec;
 use alloc::vec::Vec;
-use foliant_machine::Owner;
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
 use proptest::prelude::*;
@@ -46,25 +43,6 @@ fn va(page: usize) -> Va {
     Va::new(0x10_0000 + page as u64 * FRAME_BYTES)
 }
 
-/// A stock on a simulated machine, without a manager around it.
-pub(crate) fn stock(sim: &Sim) -> Stock<'_, Sim, X86_64<4>> {
-    let memory = sim.config().memory.clone();
-    let frames = Folios::layout(&memory, CpuCount(1)).unwrap().0 * 8 / FRAME_BYTES + 4;
-    let home = foliant_units::FrameRange::new(memory[0].start(), foliant_units::Pages::new(frames))
-        .unwrap();
-    crate::zero::clear_range(sim, home);
-    foliant_machine::Witness::owned(sim, home, Owner::Records);
-    let pa = home.start().pa();
-    let cpus: &[PerCpu] = records(sim, pa, 1);
-    let described: &[AtomicU64] = records(sim, pa.add(FRAME_BYTES), 8);
-    let meta: &[Word] =
-        records(sim, pa.add(2 * FRAME_BYTES), ((frames - 2) * FRAME_BYTES / 8) as usize);
-    let folios = Folios::new(&memory, CpuCount(1), meta).unwrap();
-    folios.reserve(home).unwrap();
-    let kernel = Tables::at(sim, pa, Half::Kernel);
-    Stock::new(sim, folios, kernel, Va::new(0), Stretches::new(described), cpus)
-}
-
 /// The areas that the pages stand for: runs of like neighbours.
 fn runs(pages: &[Page]) -> Vec<Area> {
     let mut areas: Vec<Area> = vec![];
@@ -85,12 +63,7 @@ fn runs(pages: &[Page]) -> Vec<Area> {
     areas
 }
 
-fn apply(
-    areas: &Areas,
-    stock: &Stock<'_, Sim, X86_64<4>>,
-    pages: &mut [Page],
-    operation: &Operation,
-) {
+fn apply(areas: &Areas, stock: &Bare<'_>, pages: &mut [Page], operation: &Operation) {
     areas.prepare(stock, &Charge::default()).unwrap();
     let (at, len) = match *operation {
         Operation::Put { at, pages, .. }

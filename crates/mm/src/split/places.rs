@@ -180,8 +180,7 @@ impl<'m, M: Machine, P: Paging, I: Iterator<Item = Shift>> Places<'_, 'm, M, P, 
             let inside = pa.frame().get().checked_sub(self.folio.head().get());
             let fits = level == Level::BASE || level.order() == Some(self.folio.order);
             let index = |pages| self.folio.origin.index.add(Pages::new(pages));
-            fits && self.folio.frames.contains(pa.frame())
-                && inside.is_some_and(|pages| index(pages) == Index::of(base, self.shift))
+            fits && inside.is_some_and(|pages| index(pages) == Index::of(base, self.shift))
         };
         match entry {
             Entry::Leaf { pa, attrs } if is_ours(pa) => Named::Ours(State::Present, pa, attrs),

@@ -97,3 +97,49 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         Ok(())
     }
 }
+
+#[cfg(all(test, feature = "steps", not(loom)))]
+mod tests {
+    use super::*;
+    use crate::stock::bare::{Bare, stock};
+    use crate::sync::steps::{Touch, watch};
+    use foliant_sim::{Config, Sim};
+    use foliant_units::Bytes;
+    use std::boxed::Box;
+    use std::cell::Cell;
+
+    /// One who gives a block back while another is at the n-th change of doing the same: one of them has it.
+    #[test]
+    fn of_two_that_give_a_loan_back_one_finds_it_lent() {
+        std::thread_local! {
+            static OTHER: Cell<Option<(u64, &'static Bare<'static>)>> = const { Cell::new(None) };
+            static THEIRS: Cell<Option<bool>> = const { Cell::new(None) };
+        }
+        const LENT: Frame = Frame::new(64);
+        fn beside(_: usize, touch: Touch) {
+            let Some((left, stock)) = OTHER.take() else { return };
+            match touch {
+                Touch::Write if left == 1 => THEIRS.set(Some(stock.end_loan(LENT))),
+                Touch::Write => OTHER.set(Some((left - 1, stock))),
+                _ => OTHER.set(Some((left, stock))),
+            }
+        }
+        let sim = Box::leak(Box::new(Sim::new(Config::free(1, Bytes::new(16 << 20))).unwrap()));
+        let root = Box::leak(Box::new([AtomicU64::new(0)]));
+        let stock = Stock { lent: Lent::new(root), ..stock(sim) };
+        let stock: &'static Bare<'static> = Box::leak(Box::new(stock));
+        for nth in 1.. {
+            stock.begin_loan(LENT).unwrap();
+            OTHER.set(Some((nth, stock)));
+            watch(Some(beside));
+            let ours = stock.end_loan(LENT);
+            watch(None);
+            assert!(!stock.end_loan(LENT), "it is lent no more (N1)");
+            let Some(theirs) = THEIRS.take() else {
+                assert!(ours && nth > 1, "before change {nth}");
+                return;
+            };
+            assert!(ours != theirs, "change {nth}");
+        }
+    }
+}

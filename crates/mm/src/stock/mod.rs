@@ -34,6 +34,8 @@ mod speculate;
 mod stretches;
 mod visits;
 
+#[cfg(test)]
+pub(crate) mod bare;
 #[cfg(all(test, loom))]
 pub(crate) mod loom_tests;
 

@@ -3,6 +3,7 @@
 use super::record::{Field, Id, Record};
 use super::tree::{Need, Tree};
 use super::{Controls, State};
+use crate::sync::Ordering;
 use alloc::vec;
 use alloc::vec::Vec;
 use foliant_sim::{Config, Sim};
@@ -113,4 +114,40 @@ fn a_thousand_areas_in_a_row_make_a_shallow_tree() {
     }
     assert!(tree.is_sound());
     assert!(tree.depth() < 40, "{} levels for 4096 areas", tree.depth());
+}
+
+/// The walk that says whether a tree is sound tells each wrong word, also where all others are right.
+#[test]
+fn a_wrong_word_makes_a_tree_unsound() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(4 << 20), 1)).unwrap();
+    let range = VaRange::sized(Va::new(START), Bytes::new(PAGES * FRAME_BYTES)).unwrap();
+    let state = State::new(range, Controls::DEFAULT);
+    let tree = Tree::new(&sim, &state);
+    let first = sim.config().memory[0].start().get() * 32 + 1;
+    let records = (0..9).map(|nth| Record::at(&sim, Id(first + nth)));
+    let records: Vec<Record<'_>> = records.collect();
+    for (nth, record) in (0..).zip(&records) {
+        let start = START + (3 * nth + 1) * FRAME_BYTES;
+        record.set(Field::Start, start);
+        record.set(Field::End, start + FRAME_BYTES);
+        tree.insert(*record);
+    }
+    let wrong = |word: &dyn Fn(u64)| {
+        assert!(tree.is_sound());
+        word(1);
+        let sound = tree.is_sound();
+        word(0);
+        !sound
+    };
+    for count in [&state.tail, &state.areas] {
+        let right = count.load(Ordering::Relaxed);
+        assert!(wrong(&|by| count.store(right + by, Ordering::Relaxed)));
+    }
+    for record in records {
+        for field in [Field::Gap, Field::Best, Field::End] {
+            let right = record.get(field);
+            assert!(wrong(&|by| record.set(field, right + by)));
+        }
+    }
+    assert!(tree.is_sound());
 }

@@ -140,6 +140,7 @@ mod tests {
     fn finding_aa_what_two_cpus_do_on_one_thread_is_told_apart() {
         let mut other = Counts::default();
         reset();
+        take(2);
         enter(Place::Leaf);
         take(3);
         trade(&mut other);
@@ -155,5 +156,20 @@ mod tests {
         assert_eq!([longest(Place::Table), longest(Place::Leaf)], [0, 7]);
         trade(&mut other);
         assert_eq!([longest(Place::Table), longest(Place::Leaf)], [50, 0]);
+    }
+
+    /// A place that is entered again before it is left is one stay.
+    #[test]
+    fn a_stay_lasts_until_it_is_left_as_often_as_entered() {
+        reset();
+        take(7);
+        enter(Place::Leaf);
+        take(3);
+        enter(Place::Leaf);
+        take(2);
+        leave(Place::Leaf);
+        assert_eq!(longest(Place::Leaf), 0, "it lasts");
+        leave(Place::Leaf);
+        assert_eq!(longest(Place::Leaf), 5);
     }
 }
