@@ -3,7 +3,7 @@
 use crate::model::Stretch;
 use crate::operations::{span, va};
 use crate::seat::Seat;
-use crate::world::{Got, World, no_memory, range};
+use crate::world::{Got, World, range};
 use foliant::Outcome;
 use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, SpaceId};
 use foliant::table::{Half, Paging};
@@ -71,13 +71,8 @@ impl Seat {
             Got::Value(0) => {}
             got => world.wrong("answers", format!("an armed page gives {got:?}")),
         }
-        for _ in 0..200 {
-            match world.mm.advise(id, span(&one), Advice::UserfaultDisarm) {
-                Ok(()) => return,
-                Err(error) if no_memory(error) && world.is_scarce() => {}
-                Err(error) => return world.wrong("answers", format!("disarm: {error}")),
-            }
-        }
+        let disarm = || world.mm.advise(id, span(&one), Advice::UserfaultDisarm);
+        self.insist(world, "disarm", disarm);
     }
 
     /// Requests that must be refused, and change nothing.

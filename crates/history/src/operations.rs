@@ -304,20 +304,28 @@ impl Seat {
 
     /// Unmaps, whatever it takes.
     pub(crate) fn insist_unmap<P: Paging>(&mut self, world: &World<'_, P>, range: VaRange) {
+        let id = self.known().id;
+        self.insist(world, &format!("unmap of {range:?}"), || world.mm.unmap(id, range));
+    }
+    /// Does it again until there is memory for it.
+    pub(crate) fn insist<P: Paging>(
+        &self,
+        world: &World<'_, P>,
+        what: &str,
+        work: impl Fn() -> Result<(), RangeError>,
+    ) {
         let mut last = None;
         for _ in 0..200 {
-            match world.mm.unmap(self.known().id, range) {
+            match work() {
                 Ok(()) => return,
                 Err(error) if world.lacks(self.known().limit, error) => last = Some(error),
-                Err(error) => {
-                    return world.wrong("answers", format!("unmap of {range:?}: {error}"));
-                }
+                Err(error) => return world.wrong("answers", format!("{what}: {error}")),
             }
         }
         match last {
             // The space has all that it may have, and the record of a cut area takes more: nothing is wrong, and nothing goes on.
             Some(RangeError::OverLimit(_)) => world.give_up(),
-            _ => world.wrong("answers", format!("unmap of {range:?} never succeeds")),
+            _ => world.wrong("answers", format!("{what} never succeeds")),
         }
     }
 

@@ -182,6 +182,8 @@ impl Seat {
         let got = world.load(known.id, va);
         match got {
             Got::Value(0) | Got::Not(Outcome::Refused(_)) => {}
+            // The seat whose page it is was at `userfault` when this one forked.
+            Got::Not(Outcome::Userfault(at)) if at == crate::operations::va(page) => {}
             Got::Value(value)
                 if is_from(value, va, &self.all, pages) && known.line.contains(&(value >> 48)) => {}
             Got::Not(outcome) if world.is_short(known.limit, outcome) => return,

@@ -25,6 +25,8 @@
 //! - T6. What was taken is put back by the one who took it. It waits for nobody who waits for migration entries: no writer of a space, no reader's section.
 //! - T7. An entry may have been moved from another address a moment ago, and the mover of entries not have flushed that one yet: so where
 //!   a flush is pending in a space, this one covers all of it.
+//! - T8. The pieces are held until the last entry is put. Whoever took entries of one before would have migration entries of frames of which
+//!   the splitter has some too, and each of the two would put back the other's.
 //!
 //! **Late observers** (G5). A flush is pending only while the entries that it is for are migration entries. Whoever wants to
 //! conclude something from such an entry, in a fault, unmap, protect, remap, advice or fork, waits until it is a leaf again, and by

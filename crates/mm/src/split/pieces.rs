@@ -59,7 +59,7 @@ pub(super) fn divide<M: Machine, P: Paging>(
             pieces.zero += 1;
         } else {
             let from_head = Pages::new(piece.get() - head.get());
-            stock.publish((piece, into), folio.origin.piece(from_head), counted);
+            stock.publish((piece, into), folio.origin.piece(from_head), counted).keep();
             pieces.folios += 1;
         }
     }
@@ -70,8 +70,11 @@ pub(super) fn divide<M: Machine, P: Paging>(
             false => Leaf { pa: frame.pa(), attrs },
         }
     });
-    for (_, piece) in folio.pieces(into).filter(|(nth, _)| gone.has(*nth)) {
-        stock.release(stock.unlist(piece, into));
+    for (nth, piece) in folio.pieces(into) {
+        match gone.has(nth) {
+            true => stock.release(stock.unlist(piece, into)),
+            false => drop(stock.resume((piece, into))), // T8
+        }
     }
     pieces
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   hold ──▶ Held: pinned, Locked ──freeze──▶ Frozen: no entry counts, nobody can get a reference
-//!              ▼ dropped: unlocked, unpinned     ▼ its frames become pieces, or it is elsewhere by now
+//!              ▼ dropped: unlocked, unpinned     ▼ its frames become pieces, which are held, or it is elsewhere by now
 //! ```
 //!
 //! **Invariants**
@@ -21,7 +21,7 @@
 //! |---|---|---|---|---|---|---|
 //! | kept | any | any, not both 0 | no | no | whoever has a reference | any below |
 //! | held | 1 and more | any | yes | no | its holder; others count up and down | kept, frozen |
-//! | frozen | 0 | 0, the holder knows how many | yes | no | its holder alone | pieces or a larger folio: kept; elsewhere: free |
+//! | frozen | 0 | 0, the holder knows how many | yes | no | its holder alone | pieces or a larger folio: held; elsewhere: free |
 //! | last one dropped | 0 | 0 | no | no | whoever counted down to it | free |
 //! | broken | any | any, not both 0 | no | yes | whoever has a reference; nobody holds it | broken for good |
 //! | broken for good | 0 | 0 | no | yes | nobody | nothing |
@@ -73,6 +73,10 @@ impl<M: Machine, P: Paging> Held<'_, '_, M, P> {
     }
     pub(crate) fn order(&self) -> Order {
         self.order
+    }
+    /// The folio stays held without the token; [`Stock::resume`] makes it again.
+    pub(crate) fn keep(self) {
+        mem::forget(self);
     }
 }
 
@@ -182,7 +186,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             self.uncount_folio(page, self.identity(page));
         }
         self.folios.join(first, Class::Movable).expect("512 pages are the folio's (frame::I1)");
-        self.publish((first, Order::MEGA), origin, Order::MEGA.pages().get());
+        drop(self.publish((first, Order::MEGA), origin, Order::MEGA.pages().get()));
         self.defer(first);
     }
 
@@ -190,19 +194,29 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn retire_head(&self, frozen: Frozen) {
         self.uncount_folio(frozen.head, self.identity(frozen.head));
     }
-    /// Makes a folio of frames that were part of a frozen one, with so many entries, which the caller makes next.
-    pub(crate) fn publish(&self, (head, order): (Frame, Order), origin: Origin, entries: u64) {
+    /// Makes a folio of frames that were part of a frozen one, with so many entries, which the caller makes next. It is the caller's
+    /// until then (split::T8).
+    pub(crate) fn publish(
+        &self,
+        (head, order): (Frame, Order),
+        origin: Origin,
+        entries: u64,
+    ) -> Held<'_, 'm, M, P> {
         let tails = order.pages().get() - 1;
         self.set_origin(head, origin);
         self.set_identities(head.add(Pages::new(1)), tails, Identity::new(Kind::Tail, order));
         // Frozen until it has its count, which comes last: a walker that finds a count finds a folio, one that finds none waits (B3).
         self.set_identity(head, Identity::new(Kind::Anon, order).with(Flag::Locked));
-        self.set_references(head, References::of_entries(entries).word());
-        self.unflag(head, Flag::Locked);
+        self.set_references(head, References::of_entries(entries).with(References::PIN).word());
         self.count_size(order, SizeEvent::NrAnon);
         if entries < order.pages().get() {
             self.mark_partly_mapped(head, order);
         }
+        self.resume((head, order))
+    }
+    /// The token of a hold that was kept without it ([`Held::keep`]).
+    pub(crate) fn resume(&self, (head, order): (Frame, Order)) -> Held<'_, 'm, M, P> {
+        Held { reference: self.resume_reference(head), order }
     }
     /// Takes back frames that were part of a frozen folio and that nothing maps.
     pub(crate) fn unlist(&self, first: Frame, order: Order) -> Claim {

@@ -113,9 +113,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
         self.pin(frame).filter(|_| is_page()) // P2
     }
-    /// Ends a reference that was kept without its token ([`Reference::keep`]).
+    /// The token of a reference that was kept without it ([`Reference::keep`]).
+    pub(super) fn resume_reference(&self, head: Frame) -> Reference<'_, 'm, M, P> {
+        Reference { stock: self, head }
+    }
+    /// Ends such a reference.
     pub(crate) fn let_go(&self, head: Frame) {
-        self.unreference(head, References::PIN);
+        drop(self.resume_reference(head));
     }
     /// Pins the folio at `head` unless nobody keeps it. The caller knows its descriptor to be there.
     pub(super) fn pin(&self, head: Frame) -> Option<Reference<'_, 'm, M, P>> {
