@@ -317,7 +317,8 @@ impl<P: Paging> Scene<P> {
     }
     fn check_contents(&self, nth: usize, space: SpaceId) {
         self.mm.switch(Some(space)).expect("it is there");
-        for page in FILLED.into_iter().chain([2, 3, 100]) {
+        let moved = FILLED.map(|page| page + (ELSEWHERE - BASE) / PAGE);
+        for page in FILLED.into_iter().chain([2, 3, 100]).chain(moved) {
             let flags = self.mm.area(space, at(page)).map(|area| area.flags);
             let held = flags.map(|_| self.load(space, page));
             engine::observe(&format!("space {nth}, page {page}: {flags:?} {held:?}"));
