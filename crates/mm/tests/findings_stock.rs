@@ -723,19 +723,28 @@ fn finding_q8_a_device_is_named_by_the_address_that_was_given() {
     mm.vunmap(frames.start()).unwrap();
 }
 
+/// A machine of two CPUs with memory of 2 MiB, and 12 MiB more at the start of another section.
+fn with_more() -> Beside {
+    let mut config = Config::seeded(2, Bytes::new(2 * MB), 1);
+    config.memory.push(frames(4 << 15, 3072));
+    Beside::new(Sim::new(config).unwrap())
+}
+/// The manager of the first memory, on all CPUs, and what may be added.
+fn below_more(machine: &Beside) -> (Mm<'_, Beside>, FrameRange) {
+    let (first, more) = machine.sim.config().memory.split_at(1);
+    let setup = Setup { added_below: more[0].end(), ..Setup::of(first, Policy::BASE_ONLY) };
+    let mm: Mm<'_, Beside> = foliant::Manager::new(machine, &setup).unwrap();
+    mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+    (mm, more[0])
+}
+
 /// Two CPUs need the first descriptors of added memory at once, for different blocks of it: what one of them cleared for them is not
 /// needed, and goes back as memory that nobody but its clearer has touched.
 #[test]
 fn finding_w_a_block_that_is_not_needed_for_descriptors_was_never_a_record() {
     for step in 1.. {
-        let mut config = Config::seeded(2, Bytes::new(2 * MB), 1);
-        let first = config.memory.clone();
-        let more = frames(4 << 15, 3072);
-        config.memory.push(more);
-        let machine = Beside::new(Sim::new(config).unwrap());
-        let setup = Setup { added_below: more.end(), ..Setup::of(&first, Policy::BASE_ONLY) };
-        let mm: Mm<'_, Beside> = foliant::Manager::new(&machine, &setup).unwrap();
-        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+        let machine = with_more();
+        let (mm, more) = below_more(&machine);
         let id = mm.create(None).unwrap();
         mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.switch(Some(id)).unwrap()));
         let whole = area(&mm, id, BASE, 32 * MB);
@@ -768,14 +777,8 @@ fn finding_w_a_block_that_is_not_needed_for_descriptors_was_never_a_record() {
 fn a_leaf_that_is_mapped_beside_a_birth_is_found_by_it() {
     let (mut folded, mut dense) = (0, 0);
     for step in 1.. {
-        let mut config = Config::seeded(2, Bytes::new(2 * MB), 1);
-        let first = config.memory.clone();
-        let more = frames(4 << 15, 3072);
-        config.memory.push(more);
-        let machine = Beside::new(Sim::new(config).unwrap());
-        let setup = Setup { added_below: more.end(), ..Setup::of(&first, Policy::BASE_ONLY) };
-        let mm: Mm<'_, Beside> = foliant::Manager::new(&machine, &setup).unwrap();
-        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+        let machine = with_more();
+        let (mm, more) = below_more(&machine);
         let id = mm.create(None).unwrap();
         machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
         area(&mm, id, BASE, 4 * MB);
