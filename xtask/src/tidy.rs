@@ -1,6 +1,9 @@
 //! Facts about the tree. Each message says what to do next.
 
+mod rules;
+
 use crate::run::root;
+use rules::Rules;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +49,7 @@ const UNEXPLORED: [(&str, &str); 7] = [
 ];
 
 /// Documents whose paths must exist.
-const DOCUMENTS: [&str; 3] = ["README.md", "ARCHITECTURE.md", "STYLE.md"];
+const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "STYLE.md", "docs/rules.md"];
 
 /// Checks everything, and prints the census of unsafe code.
 pub(crate) fn tidy() -> Result<(), String> {
@@ -56,15 +59,14 @@ pub(crate) fn tidy() -> Result<(), String> {
     for place in ["crates", "cli", "xtask", "kernel", "examples", "fuzz"] {
         rust_files(&root.join(place), &mut files);
     }
+    let files: Vec<(String, String)> =
+        files.iter().map(|file| named(&root, file)).collect::<Result<_, _>>()?;
     let mut census = Vec::new();
-    for file in &files {
-        let text =
-            fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let name = file.strip_prefix(&root).unwrap_or(file).display().to_string();
-        head(&name, &text, &mut findings);
-        rooms(&name, &text, &mut findings);
-        breaths(&name, &text, &mut findings);
-        waits(&name, &text, &mut findings);
+    for (name, text) in &files {
+        head(name, text, &mut findings);
+        rooms(name, text, &mut findings);
+        breaths(name, text, &mut findings);
+        waits(name, text, &mut findings);
         let blocks = text.matches("unsafe {").count() + text.matches("unsafe impl").count();
         if blocks > 0 {
             census.push((name, blocks));
@@ -74,6 +76,7 @@ pub(crate) fn tidy() -> Result<(), String> {
     for document in DOCUMENTS {
         paths(&root, document, &mut findings);
     }
+    cited(&root, &files, &mut findings)?;
     let total: usize = census.iter().map(|(_, n)| n).sum();
     println!(
         "tidy: {} files, {total} unsafe blocks and impls in {} of them:",
@@ -103,6 +106,45 @@ fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
             files.push(path);
         }
     }
+}
+
+/// A file's name from the root on, and its text.
+fn named(root: &Path, file: &Path) -> Result<(String, String), String> {
+    let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok((file.strip_prefix(root).unwrap_or(file).display().to_string(), text))
+}
+
+/// What code and documents cite exists, and so do the tests of traps.
+fn cited(
+    root: &Path,
+    files: &[(String, String)],
+    findings: &mut Vec<String>,
+) -> Result<(), String> {
+    // The check's own tests cite what is not there.
+    let is_other = |(name, _): &&(String, String)| name != "xtask/src/tidy/rules.rs";
+    let files: Vec<_> = files.iter().filter(is_other).cloned().collect();
+    let rules = Rules::read(root, &files)?;
+    for (name, text) in files.iter().chain(&documents(root)?) {
+        rules.cited(name, text, findings);
+    }
+    rules.tested(&files, findings);
+    Ok(())
+}
+
+/// Every document at the root and in `docs`.
+fn documents(root: &Path) -> Result<Vec<(String, String)>, String> {
+    let mut documents = Vec::new();
+    for folder in ["", "docs", "docs/records"] {
+        let folder = root.join(folder);
+        let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        for path in entries.flatten().map(|entry| entry.path()) {
+            if path.extension().is_some_and(|ending| ending == "md") {
+                documents.push(named(root, &path)?);
+            }
+        }
+    }
+    documents.sort();
+    Ok(documents)
 }
 
 /// A module opens with what it is for.

@@ -1,4 +1,4 @@
-//! The traps of system A, each by the name that the specification gives it. TR-A4 needs swap, TR-A6 collapse: see
+//! The traps of system A, each by its name in `docs/rules.md`. TR-A4 needs swap, TR-A6 collapse: see
 //! ARCHITECTURE.md. TR-A5 stands beside the parser, TR-A7 with the traps of system T.
 
 use crate::common::*;

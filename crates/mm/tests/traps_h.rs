@@ -1,4 +1,4 @@
-//! The traps of system H, each by its number in the specification. TR-H4 is beside the code, TR-H6 belongs to pools.
+//! The traps of system H, each by its name in `docs/rules.md`. TR-H4 is beside the code, TR-H6 belongs to pools.
 
 use crate::common::meddler::Meddler;
 use crate::common::recorder::{Recorder, Step};

@@ -1,4 +1,4 @@
-//! The traps of system T, each by the name that the specification gives it, and what of system A needs splitting.
+//! The traps of system T, each by its name in `docs/rules.md`, and what of system A needs splitting.
 
 use crate::common::meddler::Meddler;
 use crate::common::recorder::Step;

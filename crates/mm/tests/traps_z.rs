@@ -1,4 +1,4 @@
-//! The traps of system Z, each by the name that the specification gives it. TR-Z4, TR-Z6 and TR-Z7 stand beside the code
+//! The traps of system Z, each by its name in `docs/rules.md`. TR-Z4, TR-Z6 and TR-Z7 stand beside the code
 //! (`crates/mm/src/zero/tests.rs`), the fence of TR-Z5 in `crates/x86/src/clear.rs`.
 
 use crate::common::*;

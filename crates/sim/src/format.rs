@@ -1,6 +1,6 @@
 //! The walker's own decoder of page-table words.
 //!
-//! Written from the manuals (Intel SDM volume 3 chapter 5, Arm ARM D8, RISC-V privileged chapter 12)
+//! Written from the manuals (Intel SDM volume 3 chapter 5, Arm ARM chapter D8.3, RISC-V privileged chapter 12)
 //! and from nothing else, so that a mistake in the manager's encoder meets a second opinion.
 //!
 //! ```text

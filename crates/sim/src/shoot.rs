@@ -3,7 +3,7 @@
 //! A request lies in its target's mailbox until the target takes it at a contract call that chance
 //! picks, until the target spins, breathes or waits, or until the asker's wait carries it out in the
 //! target's stead. Whoever does it holds the target's core lock, so no access of the target is half
-//! done then (contract M3).
+//! done then (machine::M3).
 //!
 //! **Not here**: interrupts off. A target can always be served between two contract calls.
 

@@ -5,7 +5,7 @@
 //! changed under the walker is read again.
 //!
 //! **Invariants**
-//! - W1. A word that is not present is never cached (contract M2).
+//! - W1. A word that is not present is never cached (machine::M2).
 //! - W2. Under `Accessed::SetBeforeCached` no leaf is cached whose accessed bit was clear in memory.
 //!
 //! **Locking**: the walking CPU's core lock, held by the caller.
@@ -148,7 +148,7 @@ impl Sim {
 
     /// A store through a translation that is cached as clean: the walker sets the dirty bit in the word
     /// it came from, if that still maps the same memory writable. Otherwise the bit is lost, and the
-    /// store goes through all the same (contract M4).
+    /// store goes through all the same (machine::M4).
     pub(crate) fn mark_dirty(&self, cpu: Cpu, entry: &mut Cached) {
         let format = self.config.format;
         self.tell(cpu, || Event::Walked { va: entry.va, level: entry.level, word: entry.word });

@@ -51,7 +51,7 @@ impl Lineage {
 
     /// Follows one event and returns the space that died by it, if one did.
     ///
-    /// A refused event, one that breaks L1 or E2 of [`crate::event`], leaves everything as it was.
+    /// A refused event, one that breaks L1 or event::E2, leaves everything as it was.
     pub fn apply(&mut self, event: &Event) -> Result<Option<SpaceId>, &'static str> {
         let at = self.space_of(event.thread);
         if let EventKind::Exec(_) = event.kind {

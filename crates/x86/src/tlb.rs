@@ -10,7 +10,7 @@
 //!   moved to another CPU between taking a request for this one and ending translations here; and whoever
 //!   waits would wait for everything that an interrupt's handler does.
 //! - X2. A post and its interrupts are one stretch with interrupts off. Another CPU relies on an interrupt
-//!   that this one owes (`mailbox` B4); a handler that came between the two, asked the same target and
+//!   that this one owes (mailbox::B4); a handler that came between the two, asked the same target and
 //!   waited would rely on its own, which is not sent before it returns.
 //!
 //! **Not here**: what an invalidation means (`steps`, `broadcast`).

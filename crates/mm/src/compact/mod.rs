@@ -23,7 +23,7 @@
 //! - C4. It waits for nobody: a folio that somebody else holds stays.
 //!
 //! **Locking**: none of its own. Several CPUs compact at a time; they begin in different windows, and where they meet a
-//! hoard of another one looks like memory that cannot move. T6 of `split` holds: no reader's section, no writer's lock.
+//! hoard of another one looks like memory that cannot move. split::T6 holds: no reader's section, no writer's lock.
 //!
 //! **Not here**: whether a caller should wait for it (`fault::Defrag`, the face), blocks above
 //! 2 MiB.

@@ -243,7 +243,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let level = Self::level_of(order);
         let entries = if level == Level::BASE { pages as usize } else { 1 };
         let origin = self.space.member.origin(range.start(), area.shift);
-        let head = self.stock.enlist(claim, pages, origin); // references before entries (frame::D2)
+        let head = self.stock.enlist(claim, pages, origin); // references before entries (frame::descriptor::D2)
         let seen = Seen::empty(area, range.start(), level, entries);
         let Some(agreed) = self.view.agree(&seen) else {
             // Nobody mapped it: if nobody else keeps it, it still holds what was cleared.

@@ -162,7 +162,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Ok(()) => match self.view.agree(&self.seen(area, level, expected)) {
                 None => Step::Again,
                 Some(agreed) => {
-                    self.stock.enlist_huge(frames); // references before entries (frame::D2)
+                    self.stock.enlist_huge(frames); // references before entries (frame::descriptor::D2)
                     let mut attrs = attrs(area.flags) | Attrs::EXCLUSIVE | Attrs::ACCESSED;
                     if area.flags.has(Flags::WRITE) {
                         attrs = attrs | Attrs::WRITE | Attrs::DIRTY | Attrs::SOFT_DIRTY;

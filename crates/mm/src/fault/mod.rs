@@ -10,7 +10,7 @@
 //!
 //! **Invariants**
 //! - E1. All entries of a folio's range are published under one hold of the table's lock, after every one of them was
-//!   seen empty under it and the area was looked up again (space::seen): all or none (A, 5.4.1 and 5.4.2 of the specification).
+//!   seen empty under it and the area was looked up again (space::seen): all or none (TR-A2).
 //! - E2. The order is chosen on one snapshot of the switches.
 //! - E3. A failed block or charge counts and steps down to the next enabled order; only order 0 failing is
 //!   out-of-memory.

@@ -12,8 +12,7 @@
 //! counts entries, not 4 KiB pages. Ranges that touch at the same level become one.
 //!
 //! **Invariants**
-//! - F1. What is doomed is freed only after every CPU that may hold a translation to it carried the flush out (G1 of
-//!   the specification).
+//! - F1. What is doomed is freed only after every CPU that may hold a translation to it carried the flush out (G1).
 //! - F2. From the first noted entry until the flush is done the space counts as pending: `started` is ahead of
 //!   `finished`. It is counted before the table's lock is released. Whoever finds an entry absent or read-only
 //!   under that lock and wants to conclude that nobody can use the old one calls [`Gather::settle`] first (G5).

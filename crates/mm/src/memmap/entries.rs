@@ -135,7 +135,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
                 self.stock
                     .folios
                     .split(frame, Order::MEGA, Order::BASE)
-                    .expect("a leaf's frames are one block (stock::D1)");
+                    .expect("a leaf's frames are one block (stock::describe::D1)");
                 self.stock.kernel.split(va, Level::MEGA, &mut spare).expect("it is a leaf");
             }
         }

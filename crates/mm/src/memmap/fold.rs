@@ -135,7 +135,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         let tail = self.share(huge.order())?;
         self.split_leaves(range, gather)?;
         let new = self.head_frame()?;
-        self.flag(huge, |identity| identity.with(Flag::Optimized).with(Flag::Window)); // W1
+        self.flag(huge, |identity| identity.with(Flag::Optimized).with(Flag::Window)); // first of rule W
         let head = self.fill_head(new, self.frame_at(range.start()));
         let mut first = Some(own::<P>(head));
         self.rewrite(range, gather, || first.take().unwrap_or(shared::<P>(tail)));

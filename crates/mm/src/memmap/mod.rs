@@ -62,7 +62,7 @@
 //!   The mark goes only with the whole stretch, or when nothing is folded any more. A `Huge` carries the brand of its
 //!   manager, and another one refuses it.
 //! - H5. Whatever can fail is done before the first entry of a page changes. So a page is dense or folded, never in
-//!   between, and nothing is ever put back (the specification's O4b has no case).
+//!   between, and nothing is ever put back (record 012).
 //! - H6. A huge page's block holds none of its own descriptors: it is allocated as a whole, and so are they.
 //! - H7. A leaf counts as pending from before its table can be found until it is flushed. Who finds the table and replaces
 //!   entries in it would free frames that the leaf, cached somewhere, still reaches: while another flush of the kernel

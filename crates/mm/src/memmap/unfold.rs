@@ -5,7 +5,7 @@
 //!   R1  per page: a frame for every tail's entry, each a copy of the shared frame; all or none
 //!   R2  every entry names its own frame, read and write; `Optimized` cleared. The head keeps its frame
 //!   R3  flush
-//!   R4, R5  the caller's: `free` takes the mark away
+//!   R4  the caller's: `free` takes the mark away
 //! ```
 //!
 //! Until R3 a CPU may read the shared frame instead of its copy, and they say the same. Nobody writes a tail of a huge page,

@@ -163,7 +163,7 @@ pub(crate) fn end<M: Machine, P: Paging>(
     drop(pinned);
     while space.member.users.load(Ordering::SeqCst) > 0 {
         stock.machine.relax();
-        steps.outside().breathe(stock.machine); // who has it pinned may breathe (sync::outside O3)
+        steps.outside().breathe(stock.machine); // who has it pinned may breathe (sync::outside::O3)
     }
     let all = user_half::<P>();
     // The areas are dissolved whole instead of being removed one by one: that needs no memory.

@@ -122,7 +122,7 @@ impl Space {
         stock.count(Event::TableMade);
     }
 
-    /// The frames of tables and records that the space has, counted one by one (stock::charge C2). Nobody is at work.
+    /// The frames of tables and records that the space has, counted one by one (stock::charge::C2). Nobody is at work.
     #[cfg(feature = "verify")]
     pub(crate) fn recount_own<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Own {
         let mut deposits = 0;

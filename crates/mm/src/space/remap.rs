@@ -179,7 +179,7 @@ impl Pieces {
     fn last(&self) -> Area {
         self.iter().last().expect("the range is not empty")
     }
-    /// Notes how far each will have been moved, before the first entry is (rmap::H1).
+    /// Notes how far each will have been moved, before the first entry is (rmap::shifts::H1).
     fn note_shifts<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,

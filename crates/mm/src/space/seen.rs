@@ -153,8 +153,8 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
     pub(crate) fn update(self, change: impl Fn(u64) -> u64) {
         self.locked.update(self.slots.first(), change);
     }
-    /// Replaces the one leaf by what `make` says, of other frames or other rights: broken first, flushed, then made (S6, G3 of the
-    /// specification). The table is unlocked meanwhile; who wants to change the area's entries waits for this one (W2).
+    /// Replaces the one leaf by what `make` says, of other frames or other rights: broken first, flushed, then made (S6, G3).
+    /// The table is unlocked meanwhile; whoever wants to change the area's entries waits for this one (W2).
     pub(crate) fn replace(self, make: impl FnOnce() -> u64) {
         let Agreed { view, locked, slots, va } = self;
         let (level, slot) = (locked.level(), slots.first());

@@ -23,7 +23,7 @@ impl Steps {
     /// What making, filling or emptying one table counts.
     pub(super) const TABLE: u64 = Level::ENTRIES as u64;
 
-    /// For a call of the face, and for one alone (`outside` O1).
+    /// For a call of the face, and for one alone (sync::outside::O1).
     pub(crate) const fn at_the_face() -> Self {
         Steps { outside: Outside::at_the_face(), taken: 0 }
     }

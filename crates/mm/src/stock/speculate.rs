@@ -159,12 +159,12 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             }
         }
     }
-    /// Marks what nobody can keep: a huge page. Its pool, or who gives it up, looks again (L4, `memmap`).
+    /// Marks what nobody can keep: a huge page. Its pool, or who gives it up, looks again (pool::L4, `memmap`).
     fn mark_unkept(&self, frame: Frame, identity: Identity) -> Marked {
         let head = identity.head(frame);
         let old = self.seen(head);
         match old.kind() {
-            Kind::Huge if old.has(Flag::Window) => Marked::Later, // it could be lost in the old frame (D3)
+            Kind::Huge if old.has(Flag::Window) => Marked::Later, // it could be lost in the old frame (frame::descriptor::D3)
             Kind::Huge => match self.replace_identity(head, old, old.with(Flag::Poisoned)) {
                 true => Marked::Yes,
                 false => Marked::Later,

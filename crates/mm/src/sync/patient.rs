@@ -3,7 +3,7 @@
 use super::{AtomicU64, Inside, Ordering, Outside, Place};
 use foliant_machine::{Clock, Cpus};
 
-/// A lock whose holder may let others run at breathing points, so whoever waits for it does so there too (`outside` O3): where
+/// A lock whose holder may let others run at breathing points, so whoever waits for it does so there too (sync::outside::O3): where
 /// tasks share a CPU, the holder comes to its end.
 #[derive(Debug, Default)]
 pub(crate) struct Patient {

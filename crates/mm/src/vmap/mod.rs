@@ -43,7 +43,7 @@
 //! A shootdown for each range would cost more than the range. So the addresses wait: nobody may use them, whatever CPUs
 //! still have cached of them, and a purge ends all of it with one flush when `fls(CPUs) * 32 MiB` are waiting, when addresses
 //! run out, or before somebody changes attributes. The frames do not wait. That is the one exception from "no frame is freed
-//! before its flush" (G1 of the specification): it holds because correct code never touches a range that it gave back,
+//! before its flush" (G1): it holds because correct code never touches a range that it gave back,
 //! and a checker watches just that ([`Retired`](foliant_machine::Retired)).
 //!
 //! **Invariants**

@@ -57,7 +57,7 @@ fn a_reference_is_to_the_folio_that_holds_the_page() {
     });
 }
 
-/// A page of kernel memory ends, and its frame becomes a program's page (Q5): who asks for kernel memory never gets that one.
+/// A page of kernel memory ends, and its frame becomes a program's page: who asks for kernel memory never gets that one.
 #[test]
 fn a_hold_of_kernel_memory_is_of_kernel_memory() {
     explore(None, |stock| {
@@ -176,7 +176,7 @@ fn folios_come_and_go_beside_each_other() {
     });
 }
 
-/// A turn beside the end of the folio: who has the turn keeps a folio, or has none (L2).
+/// A turn beside the end of the folio: who has the turn keeps a folio, or has none (stock::deferred::L2).
 #[test]
 fn a_turn_is_had_of_a_folio_that_lives() {
     explore(None, |stock| {
@@ -221,7 +221,7 @@ fn a_folio_that_ends_waits_no_more() {
     });
 }
 
-/// One is taken off because it is used, and loses a page at that moment: it waits (L3).
+/// One is taken off because it is used, and loses a page at that moment: it waits (stock::deferred::L3).
 #[test]
 fn a_used_folio_that_loses_a_page_waits() {
     explore(4, |stock| {
