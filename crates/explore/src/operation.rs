@@ -181,12 +181,22 @@ operations! {
     PoolShrink,
     /// A huge page of the pool is written to.
     WriteHuge,
+    /// One that is there is written to: in a scene with a child it is shared.
+    CopyHuge,
+    /// One beyond the pool's size is made on demand, and given up.
+    Surplus,
     /// Huge pages are dropped.
     DropHuge,
     /// Huge pages are unmapped.
     UnmapHuge,
     /// Huge pages are mapped.
     MapHuge,
+    /// In the place of whatever is there.
+    MapHugeOver,
+    /// In the place of the pages that everybody works on, and a fault there.
+    HugeInstead,
+    /// New memory in the place of huge pages, and a fault there.
+    MapOverHuge,
     /// A free huge page goes back to the allocator.
     Dissolve,
     /// A huge page of the embedder's, unfolded, folded and given back.
@@ -241,9 +251,14 @@ impl Operation {
             Op::PoolGrow
                 | Op::PoolShrink
                 | Op::WriteHuge
+                | Op::CopyHuge
+                | Op::Surplus
                 | Op::DropHuge
                 | Op::UnmapHuge
                 | Op::MapHuge
+                | Op::MapHugeOver
+                | Op::HugeInstead
+                | Op::MapOverHuge
                 | Op::Dissolve
         )
     }
@@ -473,9 +488,34 @@ impl<P: Paging> Scene<P> {
             Op::PoolGrow => any(mm.resize_pool(Order::MEGA, 3, Budget(4))),
             Op::PoolShrink => any(mm.resize_pool(Order::MEGA, 0, Budget(4))),
             Op::WriteHuge => any(mm.fault(id, Va::new(HUGE + 2 * MB), Access::Write)),
+            Op::CopyHuge => any(mm.fault(id, Va::new(HUGE), Access::Write)),
+            Op::Surplus => {
+                let _ = mm.pools().set_overcommit(Order::MEGA, 1);
+                let flags = Flags::READ_WRITE.with(Flags::HUGE_2M).with(Flags::NORESERVE);
+                let place = Place::NoReplace(Va::new(HUGE + 32 * MB));
+                let request = MapRequest { place, bytes: Bytes::new(4 * MB), flags, tag: 4 };
+                if let Ok(mapped) = mm.map(id, &request) {
+                    engine::border();
+                    any(mm.fault(id, mapped.start(), Access::Write));
+                    any(mm.fault(id, mapped.start().add(2 * MB), Access::Write));
+                    engine::border();
+                    any(mm.unmap(id, mapped));
+                }
+            }
             Op::DropHuge => advise(range(HUGE, 4 * MB), Advice::DontNeed),
             Op::UnmapHuge => any(mm.unmap(id, range(HUGE, 4 * MB))),
-            Op::MapHuge => any(self.map_huge(HUGE + 8 * MB, 1)),
+            Op::MapHuge => any(self.map_huge(Place::NoReplace(Va::new(HUGE + 8 * MB)), 1)),
+            Op::MapHugeOver => any(self.map_huge(Place::Fixed(Va::new(HUGE)), 2)),
+            Op::HugeInstead => {
+                any(self.map_huge(Place::Fixed(Va::new(BASE)), 1));
+                engine::border();
+                any(mm.fault(id, at(0), Access::Write));
+            }
+            Op::MapOverHuge => {
+                any(self.map(HUGE, 4 * MB, Place::Fixed));
+                engine::border();
+                any(mm.fault(id, Va::new(HUGE + 2 * MB), Access::Write));
+            }
             Op::Dissolve => {
                 let free = self.huge.get();
                 let _ = mm.pools().dissolve(free);
@@ -543,11 +583,10 @@ impl<P: Paging> Scene<P> {
     /// Asks a pool for what a fault would.
     pub(crate) fn map_huge(
         &self,
-        at: u64,
+        place: Place,
         pages: u64,
     ) -> Result<VaRange, foliant::space::MapError> {
         let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
-        let place = Place::NoReplace(Va::new(at));
         let bytes = Bytes::new(pages * 2 * MB);
         self.mm.map(self.id, &MapRequest { place, bytes, flags, tag: 3 })
     }

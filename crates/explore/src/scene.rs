@@ -185,7 +185,7 @@ impl<P: Paging> Scene<P> {
         }
         if plan.operations().any(Operation::needs_pool) {
             mm.resize_pool(Order::MEGA, 3, Budget::ALL).expect("a pool's size");
-            self.map_huge(HUGE, 2).expect("there are pages");
+            self.map_huge(Place::NoReplace(Va::new(HUGE)), 2).expect("there are pages");
             let _ = mm.fault(id, Va::new(HUGE), Access::Write);
             let is_free = |frame: &Frame| {
                 frame.get().is_multiple_of(512)

@@ -1,5 +1,6 @@
 //! Areas of huge pages: promises, faults, copies, forks, and what is refused, on every format and by both rules.
 
+use crate::common::beside::Beside;
 use crate::common::*;
 use foliant::fault::Refusal;
 use foliant::manager::{Contents, Setup};
@@ -22,7 +23,7 @@ fn huge_area<P: Paging>(mm: &Manager<'_, Sim, P>, id: SpaceId, pages: u64) -> Va
     mm.map(id, &request(pages * HUGE, Flags::READ_WRITE.with(Flags::HUGE_2M))).unwrap()
 }
 /// Total, free, reserved, surplus.
-fn pool<P: Paging>(mm: &Manager<'_, Sim, P>) -> (u64, u64, u64, u64) {
+fn pool<P: Paging>(mm: &Manager<'_, impl Machine, P>) -> (u64, u64, u64, u64) {
     let PoolCounters { nr_hugepages, free_hugepages, resv_hugepages, surplus_hugepages, .. } =
         mm.pool(MEGA).unwrap();
     (nr_hugepages, free_hugepages, resv_hugepages, surplus_hugepages)
@@ -475,4 +476,73 @@ fn a_table_that_a_late_fault_left_gives_way_to_a_huge_page() {
     assert_eq!(mm.total(Event::TableFreed) - before, 1);
     assert_eq!(load(&machine.sim, mm, id, behind.start().get()), 1, "the neighbour has its own");
     finish(&machine.sim, mm, &[id]);
+}
+
+/// What is offered to a fault is for one kind of area: a block for a folio, or a page of the pool. The area becomes one of the other
+/// kind while the offer is cleared.
+#[test]
+fn finding_ad_an_offer_for_another_kind_of_area_goes_back() {
+    let (plain, huge) = (Flags::READ_WRITE, Flags::HUGE_2M.with(Flags::NORESERVE));
+    let huge = plain.with(huge);
+    for (first, then, pages, expected) in [
+        (plain, huge, 0, Outcome::NoHugePage(MEGA)),
+        (plain, huge, 1, Outcome::Mapped(MEGA)),
+        (huge, plain, 1, Outcome::Mapped(MEGA)),
+    ] {
+        let (machine, mm) = meddled(1, 64, only(9));
+        mm.online();
+        fill(mm, pages);
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        mm.map(id, &request(HUGE, first)).unwrap();
+        machine.after_clearing(HUGE - 3 * PAGE, move || {
+            let over = MapRequest { place: Place::Fixed(Va::new(BASE)), ..request(HUGE, then) };
+            mm.map(id, &over).unwrap();
+        });
+        assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), expected);
+        let used = if then == huge { pages } else { 0 };
+        assert_eq!(pool(mm), (pages, pages - used, 0, 0));
+        let dropped = if first == plain { HUGE } else { 0 };
+        assert_eq!(mm.total(Event::DroppedBytes), dropped, "a block that was cleared in vain");
+        finish(&machine.sim, mm, &[id]);
+    }
+}
+
+/// A fault is about to take a shared leaf apart, and a huge page of the pool comes in its place: that one is never taken apart.
+#[test]
+fn finding_ae_a_fault_takes_apart_what_it_saw_alone() {
+    let flags = Flags::READ_WRITE.with(Flags::HUGE_2M).with(Flags::NORESERVE);
+    let over = MapRequest { place: Place::Fixed(Va::new(BASE)), ..request(HUGE, flags) };
+    let mut changed = 0;
+    for step in 1.. {
+        let machine = Beside::new(sim(2, 64));
+        let mm = machine.manager(only(9));
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+        fill(&mm, 1);
+        let id = mm.create(None).unwrap();
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.switch(Some(id)).unwrap()));
+        area(&mm, id, BASE + HUGE, PAGE); // keeps the tables: nobody waits for readers
+        area(&mm, id, BASE, HUGE);
+        store(&machine.sim, &mm, id, BASE, 1);
+        let child = mm.fork(id).unwrap();
+        let change = || {
+            mm.map(id, &over).unwrap();
+            mm.fault(id, Va::new(BASE), Access::Write);
+        };
+        let ran = machine.before_step(step, change, || mm.fault(id, Va::new(BASE), Access::Write));
+        if ran.is_some() {
+            let levels = mm.with_leaves(id, range(BASE, HUGE), |found| {
+                found.map(|leaf| leaf.level).collect::<Vec<Level>>()
+            });
+            assert_eq!(levels.unwrap(), [Level::MEGA], "changed before step {step}");
+            assert_eq!(pool(&mm), (1, 0, 0, 0));
+            changed += 1;
+        }
+        finish(&machine.sim, &mm, &[id, child]);
+        assert_eq!(pool(&mm).1, 1);
+        if ran.is_none() {
+            break;
+        }
+    }
+    assert!(changed > 50, "{changed}");
 }

@@ -80,7 +80,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                     return Step::Need(Need::Block(order));
                 }
                 Err(Skip::Changed) => return Step::Again,
-                Err(Skip::Uncleared(touched)) => return Step::Need(Need::Zeros(touched)),
+                Err(Skip::Uncleared(touched)) => return Step::Need(Need::BlockZeros(touched)),
                 Err(skip) => {
                     self.count_skip(order, &skip);
                     match skip {

@@ -20,7 +20,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 return step;
             }
             if level > Level::BASE {
-                self.view.split(self.va, level);
+                if let Some(agreed) = self.view.agree(&self.seen(area, level, word)) {
+                    agreed.split();
+                }
                 return Step::Again;
             }
         }

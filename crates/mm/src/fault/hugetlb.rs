@@ -152,7 +152,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             let inside = (self.va.get() - self.va.align_down(order.bytes()).get()) / FRAME_BYTES;
             let touched = frames.start().add(Pages::new(inside));
             self.offers.page.set(Some(offer));
-            return Step::Need(Need::Zeros(touched));
+            return Step::Need(Need::PageZeros(touched));
         }
         let mut offer = offer;
         let expected = if found.level == level { found.word } else { 0 };

@@ -17,6 +17,8 @@
 //! - E4. What was prepared and not published goes back exactly once, charge and frames; a folio that somebody found meanwhile goes back with
 //!   the last reference to it.
 //! - E5. The entry is looked at once. What is done about it rests on that look and on the area that was found before it.
+//! - E6. A fault has a page or a block on offer, never both: what was offered for the one kind of area goes back when the fault, begun
+//!   anew, is in one of the other kind. When it is over nothing is on offer any more, however it ended.
 //!
 //! **Locking.** A fault runs inside a reader's section, clears no more than a short go in it, takes no lock but one table's for the publication, and waits for
 //! nothing in it but other table holders and breaking entries. Areas are read without a lock. A folio that is being split or
@@ -150,8 +152,10 @@ pub(crate) enum Need {
     Page(Order, Source),
     /// A block of this order: memory has to be compacted.
     Block(Order),
-    /// What is offered is cleared, the neighbourhood of this frame last: too long for a reader's section.
-    Zeros(Frame),
+    /// The block that is offered is cleared, the neighbourhood of this frame last: too long for a reader's section.
+    BlockZeros(Frame),
+    /// The same for the huge page that is offered.
+    PageZeros(Frame),
     /// The huge page that is offered becomes a copy of its original.
     Copy,
     /// Empty tables are in the place of a huge page at this address.

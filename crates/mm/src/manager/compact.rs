@@ -65,7 +65,6 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Has memory compacted for a fault that waits for it, unless that was in vain lately.
     pub(super) fn stall(&self, block: &Block, outside: &mut Outside) {
-        self.withdraw_block(block);
         block.tried.set(Tried::Yes);
         if self.puts_off_compaction() {
             return;

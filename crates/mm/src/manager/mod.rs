@@ -297,19 +297,17 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     fn resolve_once(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
         let (offers, mut outside) = (Offers::default(), Outside::at_the_face());
         loop {
-            match self.attempt(id, (va, access), &offers, &mut outside) {
-                Ok(Outcome::OutOfMemory) if self.relieve() => {}
-                Ok(outcome) => {
-                    self.withdraw_offer(&offers);
-                    self.pools().collect();
-                    return outcome;
-                }
-                Err(need) => {
-                    if let Some(outcome) = self.supply(id, need, &offers, &mut outside) {
-                        return outcome;
-                    }
-                }
-            }
+            let outcome = match self.attempt(id, (va, access), &offers, &mut outside) {
+                Ok(Outcome::OutOfMemory) if self.relieve() => continue,
+                Ok(outcome) => outcome,
+                Err(need) => match self.supply(id, need, &offers, &mut outside) {
+                    Ok(()) => continue,
+                    Err(outcome) => outcome,
+                },
+            };
+            self.withdraw_offer(&offers);
+            self.pools().collect();
+            return outcome;
         }
     }
     /// Runs a fault as far as it goes with what it has.

@@ -2,7 +2,7 @@
 
 use super::{BootPages, Manager};
 use crate::compact::CompactRequest;
-use crate::fault::{Contents, Defrag, Need, Offer, Offers, Outcome};
+use crate::fault::{Block, Contents, Defrag, Need, Offer, Offers, Outcome};
 use crate::pool::{Budget, End, Folding, PoolCounters, PoolError, Pools, Resized, Taken};
 use crate::space::{self, MapError, MapRequest, Space, SpaceId, Steps};
 use crate::sync::Outside;
@@ -72,16 +72,20 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.pools().reserve(order, pages).map_err(MapError::NoHugePages)?;
         Ok(Some((order, pages)))
     }
-    /// Sees to what a fault needs; says how the fault ends where that is not to be had.
+    /// Sees to what a fault needs, or says how the fault ends where that is not to be had.
     pub(super) fn supply(
         &self,
         id: SpaceId,
         need: Need,
         offers: &Offers,
         outside: &mut Outside,
-    ) -> Option<Outcome> {
-        if !matches!(need, Need::Zeros(_) | Need::Copy) {
+    ) -> Result<(), Outcome> {
+        // What was offered for another kind of area goes back (fault::E6).
+        if !matches!(need, Need::PageZeros(_) | Need::Copy) {
             self.withdraw_page(offers);
+        }
+        if !matches!(need, Need::BlockZeros(_) | Need::Wait) {
+            self.withdraw_block(&offers.block);
         }
         match need {
             Need::Page(order, source) => match self.pools().take(order, source) {
@@ -91,7 +95,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     self.stock.machine.relax();
                     outside.breathe(self.stock.machine);
                 }
-                Taken::Nothing => return Some(Outcome::NoHugePage(order)),
+                Taken::Nothing => return Err(Outcome::NoHugePage(order)),
             },
             Need::Clear(va, order) => {
                 if let Some(space) = id.pin(&self.stock) {
@@ -99,7 +103,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 }
             }
             Need::Block(_) => self.stall(&offers.block, outside),
-            Need::Zeros(touched) => self.clear_offered(offers, touched, outside),
+            Need::BlockZeros(touched) => self.clear_block(&offers.block, touched, outside),
+            Need::PageZeros(touched) => {
+                let mut offer = offers.page.take().expect("zeros are asked for with a page");
+                offer.clear(&self.stock, touched, outside);
+                offers.page.set(Some(offer));
+            }
             Need::Copy => {
                 let mut offer = offers.page.take().expect("a copy is asked for with a page");
                 offer.copy(&self.stock, outside);
@@ -107,19 +116,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             }
             Need::Wait => self.stock.machine.relax(),
         }
-        None
+        Ok(())
     }
-    /// Clears the page or the block that is kept for a fault.
-    fn clear_offered(&self, offers: &Offers, touched: Frame, outside: &mut Outside) {
-        if let Some(mut offer) = offers.page.take() {
-            offer.clear(&self.stock, touched, outside);
-            offers.page.set(Some(offer));
-        }
-        if let Some(claim) = offers.block.claim.take() {
-            let clearing = Clearing::load(&self.stock);
-            zero::clear_around(&self.stock, &clearing, &claim, touched, Some(outside));
-            offers.block.keep(claim, Contents::Cleared);
-        }
+    /// Clears the block that is kept for a fault.
+    fn clear_block(&self, block: &Block, touched: Frame, outside: &mut Outside) {
+        let claim = block.claim.take().expect("zeros are asked for with a block");
+        let clearing = Clearing::load(&self.stock);
+        zero::clear_around(&self.stock, &clearing, &claim, touched, Some(outside));
+        block.keep(claim, Contents::Cleared);
     }
     /// Ends what was offered: what was not mapped goes back.
     pub(super) fn withdraw_offer(&self, offers: &Offers) {

@@ -94,8 +94,8 @@ pub(crate) fn attrs(flags: Flags) -> Attrs {
     attrs
 }
 
-/// Takes the 2 MiB leaf at `va` apart into base entries, with the table kept for it (S4). Nothing changes where there
-/// is no leaf any more.
+/// Takes the 2 MiB leaf of a folio at `va` apart into base entries, with the table kept for it (S4). Nothing changes where there
+/// is no leaf any more. The caller holds the writer: otherwise it could be a huge page's by now (`seen`).
 pub(crate) fn split_leaf<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -107,11 +107,22 @@ pub(crate) fn split_leaf<M: Machine, P: Paging>(
     let mut gather = Gather::new(stock, &space.member.target);
     // Broken first, on every machine: a large and a small translation of one page never live side by side (G3).
     if tables.split_begin(va, level).is_ok() {
-        // Only now: of several that come to split or to unmap the leaf, the one that took it takes its table (S4).
-        let mut spare = Spare::new();
-        space.withdraw(stock, &mut spare);
         gather.note(whole, level, Used::Yes);
         gather.flush();
-        tables.split_finish(va, level, &mut spare).expect("begun and supplied");
+        finish_split(stock, space, tables, va, level);
     }
+}
+
+/// Puts the table that was kept for a leaf in its place, which the caller has broken and flushed.
+fn finish_split<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    tables: &Tables<'_, M, P>,
+    va: Va,
+    level: Level,
+) {
+    // Only now: of several that come to split or to unmap the leaf, the one that took it takes its table (S4).
+    let mut spare = Spare::new();
+    space.withdraw(stock, &mut spare);
+    tables.split_finish(va, level, &mut spare).expect("begun and supplied");
 }

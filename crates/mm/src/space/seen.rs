@@ -22,8 +22,8 @@
 //! **Not here**: operations that hold the space's writer. Areas do not change under them.
 
 use super::area::Area;
+use super::finish_split;
 use super::record::Space;
-use super::split_leaf;
 use crate::flush::{Gather, Used};
 use crate::stock::Stock;
 use crate::sync::Edition;
@@ -97,10 +97,6 @@ impl<'v, 'm, M: Machine, P: Paging> View<'v, 'm, M, P> {
     pub(crate) fn ensure(&self, va: Va, level: Level, spare: &mut Spare) -> Result<(), Blocked> {
         self.tables.ensure_settled(va, level, spare, &|| self.is_settled())
     }
-    /// Takes the leaf at `va` apart. Its parts say what it said, so nothing has to be agreed on.
-    pub(crate) fn split(&self, va: Va, level: Level) {
-        split_leaf(self.stock, self.space, &self.tables, va, level);
-    }
 
     /// Locks the table of what was seen, if all of it is still so.
     pub(crate) fn agree(&'v self, seen: &Seen<'_>) -> Option<Agreed<'v, 'm, M, P>> {
@@ -156,6 +152,21 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
     /// Replaces the one leaf by what `make` says, of other frames or other rights: broken first, flushed, then made (S6, G3).
     /// The table is unlocked meanwhile; whoever wants to change the area's entries waits for this one (W2).
     pub(crate) fn replace(self, make: impl FnOnce() -> u64) {
+        let (view, va, level) = (self.view, self.va, self.level());
+        self.broken();
+        let word = make();
+        let locked = view.tables.lock(va, level).expect("a table with a breaking word stays (S6)");
+        locked.set(Slot::of(va, level), word);
+    }
+    /// Takes the one leaf, a folio's, apart, with the table that is kept for it (S4). Not agreed on it could be a huge page's by now, for
+    /// which none is.
+    pub(crate) fn split(self) {
+        let (view, va, level) = (self.view, self.va, self.level());
+        self.broken();
+        finish_split(view.stock, view.space, &view.tables, va, level);
+    }
+    /// Breaks the one leaf, lets go of the table, and flushes.
+    fn broken(self) {
         let Agreed { view, locked, slots, va } = self;
         let (level, slot) = (locked.level(), slots.first());
         let covers = VaRange::sized(va.align_down(level.span()), level.span());
@@ -166,13 +177,10 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
             _ => word,
         });
         let Entry::Leaf { attrs, .. } = P::decode(taken, level, slot) else {
-            panic!("only a leaf is replaced, {taken:#x} at {va} is none")
+            panic!("only a leaf is broken, {taken:#x} at {va} is none")
         };
         gather.note(covers, level, Used::of(attrs));
         drop(locked);
         gather.flush();
-        let word = make();
-        let locked = view.tables.lock(va, level).expect("a table with a breaking word stays (S6)");
-        locked.set(slot, word);
     }
 }

@@ -10,7 +10,7 @@ use core::ops::Deref;
 macro_rules! word {
     ($name:ident, $word:ty) => {
         #[derive(Default, Debug)]
-        pub(crate) struct $name(loom::sync::atomic::$name);
+        pub struct $name(loom::sync::atomic::$name);
 
         impl $name {
             pub(crate) fn new(word: $word) -> $name {
