@@ -1,23 +1,13 @@
 //! Facts about the tree. Each message says what to do next.
 
+mod rooms;
 mod rules;
 
 use crate::run::root;
+use rooms::Uses;
 use rules::Rules;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// The rooms of `crates/mm/src`, in dependency order: each may use those before it.
-const ROOMS: [&str; 17] = [
-    "sync", "frame", "folio", "table", "stock", "flush", "zero", "memmap", "pool", "vmap", "rmap",
-    "space", "fault", "split", "compact", "manager", "adapt",
-];
-
-/// Pairs that look up on purpose, with the reason.
-const ALLOWED: [(&str, &str, &str); 2] = [
-    ("stock", "zero", "a record is cleared before it is handed out; zero counts in the stock"),
-    ("space", "fault", "the process switch is a word of the space's record"),
-];
 
 /// Files of the manager that call `relax` themselves. None of them holds a page table's lock then; whoever has one gives it back
 /// by waiting (`Locked::let_go`, table::I9).
@@ -61,10 +51,10 @@ pub(crate) fn tidy() -> Result<(), String> {
     }
     let files: Vec<(String, String)> =
         files.iter().map(|file| named(&root, file)).collect::<Result<_, _>>()?;
-    let mut census = Vec::new();
+    let (mut census, mut uses) = (Vec::new(), Uses::default());
     for (name, text) in &files {
         head(name, text, &mut findings);
-        rooms(name, text, &mut findings);
+        uses.note(name, text, &mut findings);
         breaths(name, text, &mut findings);
         waits(name, text, &mut findings);
         let blocks = text.matches("unsafe {").count() + text.matches("unsafe impl").count();
@@ -77,6 +67,7 @@ pub(crate) fn tidy() -> Result<(), String> {
         paths(&root, document, &mut findings);
     }
     cited(&root, &files, &mut findings)?;
+    uses.drawn(&named(&root, &root.join("ARCHITECTURE.md"))?.1, &mut findings);
     let total: usize = census.iter().map(|(_, n)| n).sum();
     println!(
         "tidy: {} files, {total} unsafe blocks and impls in {} of them:",
@@ -153,38 +144,6 @@ fn head(name: &str, text: &str, findings: &mut Vec<String>) {
     let first = text.lines().find(is_doc).unwrap_or_default();
     if !first.starts_with("//!") {
         findings.push(format!("{name} does not open with `//!`: say in one line what it is for"));
-    }
-}
-
-/// A room uses only those before it.
-fn rooms(name: &str, text: &str, findings: &mut Vec<String>) {
-    let Some(inside) = name.strip_prefix("crates/mm/src/") else { return };
-    let Some((room, _)) = inside.split_once('/') else { return };
-    if inside.contains("test") || inside.contains("model") {
-        return;
-    }
-    let Some(place) = ROOMS.iter().position(|r| *r == room) else {
-        findings.push(format!(
-            "{name}: the room {room} is unknown; give it a place in xtask/src/tidy.rs"
-        ));
-        return;
-    };
-    for (number, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("//") {
-            continue;
-        }
-        for used in line.split("crate::").skip(1) {
-            let used: String =
-                used.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            let Some(other) = ROOMS.iter().position(|r| *r == used) else { continue };
-            let allowed = ALLOWED.iter().any(|(from, to, _)| *from == room && *to == used);
-            if other > place && !allowed {
-                findings.push(format!(
-                    "{name}:{}: {room} uses {used}, which comes after it: return the need instead of calling up",
-                    number + 1
-                ));
-            }
-        }
     }
 }
 
