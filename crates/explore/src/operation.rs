@@ -81,6 +81,8 @@ operations! {
     DontNeed,
     /// All of them are.
     DropAll,
+    /// All of them are, and a page is written to.
+    Renew,
     /// Contents may be dropped.
     Free,
     /// Guards are put.
@@ -345,6 +347,11 @@ impl<P: Paging> Scene<P> {
             Op::NoAccess => any(mm.protect(id, half, Flags::NONE)),
             Op::DontNeed => advise(half, Advice::DontNeed),
             Op::DropAll => advise(whole, Advice::DontNeed),
+            Op::Renew => {
+                advise(whole, Advice::DontNeed);
+                engine::border();
+                any(mm.fault(id, at(0), Access::Write));
+            }
             Op::Free => advise(half, Advice::Free),
             Op::Guard => advise(range(BASE, 2 * PAGE), Advice::GuardInstall),
             Op::Unguard => advise(range(BASE, 2 * PAGE), Advice::GuardRemove),

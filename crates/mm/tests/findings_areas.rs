@@ -1,9 +1,12 @@
 //! What outsiders proved of areas, their limits and what a space is charged for; docs/findings.md tells of each.
 
+use crate::common::beside::Beside;
 use crate::common::*;
 use foliant::fault::Orders;
 use foliant::manager::Setup;
+use foliant::pool::Budget;
 use foliant::space::{Advice, AreaLimit, Flags, MapRequest, Move, Place, RangeError, SpaceId};
+use foliant::table::{Attrs, Entry};
 use foliant::{Access, Manager, Outcome, Policy};
 use foliant_machine::{Around, Clock, PhysMem};
 use foliant_sim::Sim;
@@ -466,4 +469,69 @@ fn finding_k_long_operations_let_others_run() {
         assert!(most < 60_000, "{what} stores {most} words without a breath");
     }
     finish(&machine.sim, mm, &[id, other]);
+}
+
+/// A fault is about to publish a leaf of 2 MiB, for a folio or for a huge page of the pool, and holds the lock of its table: what is done
+/// to its area meanwhile does not pass the place over because it is still empty.
+#[test]
+fn finding_af_no_leaf_comes_behind_what_passed_its_place() {
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Change {
+        Unmap,
+        Protect,
+        Remap,
+    }
+    let to = BASE + (1 << 30);
+    for (flags, change) in [
+        (Flags::NONE, Change::Unmap),
+        (Flags::NONE, Change::Protect),
+        (Flags::NONE, Change::Remap),
+        (Flags::HUGE_2M, Change::Unmap),
+        (Flags::HUGE_2M, Change::Protect),
+    ] {
+        let mut changed = 0;
+        for step in 1.. {
+            let machine = Beside::new(sim(2, 64));
+            let mm = machine.manager(only(9));
+            mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+            mm.resize_pool(Order::MEGA, 1, Budget::ALL).unwrap();
+            let id = mm.create(None).unwrap();
+            mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.switch(Some(id)).unwrap()));
+            for neighbour in [BASE + 2 * MB, to + 2 * MB] {
+                area(&mm, id, neighbour, PAGE); // keeps the tables: nobody waits for readers
+                store(&machine.sim, &mm, id, neighbour, 1);
+            }
+            let whole = range(BASE, 2 * MB);
+            let place = Place::Fixed(Va::new(BASE));
+            mm.map(id, &request(place, 2 * MB, Flags::READ_WRITE.with(flags))).unwrap();
+            let beside = || match change {
+                Change::Unmap => mm.unmap(id, whole).unwrap(),
+                Change::Protect => mm.protect(id, whole, Flags::READ).unwrap(),
+                Change::Remap => {
+                    mm.remap(id, whole, whole.bytes(), Move::To(Va::new(to))).unwrap();
+                }
+            };
+            let fault = || mm.fault(id, Va::new(BASE), Access::Write);
+            let ran = machine.before_step(step, beside, fault).is_some();
+            let writable = mm.with_leaves(id, whole, |found| {
+                let leaves = found.filter_map(|found| match found.entry {
+                    Entry::Leaf { attrs, .. } => Some(attrs.has(Attrs::WRITE)),
+                    _ => None,
+                });
+                leaves.collect::<Vec<bool>>()
+            });
+            let writable = writable.unwrap();
+            if ran && change == Change::Protect {
+                assert!(!writable.contains(&true), "{flags:?}, {change:?}: step {step}");
+            } else if ran {
+                assert_eq!(writable, [], "{flags:?}, {change:?}: step {step}");
+            }
+            changed += u64::from(ran);
+            finish(&machine.sim, &mm, &[id]);
+            if !ran {
+                break;
+            }
+        }
+        assert!(changed > 20, "{flags:?}, {change:?}: {changed}");
+    }
 }

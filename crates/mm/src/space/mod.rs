@@ -10,7 +10,7 @@
 //! **Invariants**
 //! - S1. Areas change before entries: whoever publishes or replaces an entry without the writer's lock, a fault, looked its area
 //!   up again under the table's lock, so either it sees the change and steps back, or the operation sees its entry. A fault has no
-//!   other way to write (`seen`).
+//!   other way to write (`seen`), and the operation passes over nothing but what it has seen to be empty under that lock (table::I10).
 //! - S2. A table is taken out only where no area is left in its reach, and given back only after the flush and after
 //!   every fault that may have walked through it is gone.
 //! - S3. A page belongs to the space whose entry names it; the space's page count is the number of its entries that

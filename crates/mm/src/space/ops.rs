@@ -493,7 +493,8 @@ pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
                 whole.end()
             }
             Err(missing) if huge::is_breaking(stock, &tables, va, &missing) => va,
-            Err(missing) => behind(va, missing.level),
+            Err(missing) if missing.what == Gap::Soft => behind(va, missing.level), // a marker
+            Err(missing) => tables.behind_gap(va, missing.level, range.end()),      // S1
         };
     }
 }

@@ -288,7 +288,7 @@ fn relocate<M: Machine, P: Paging>(
                 va
             }
             Err(missing) if is_breaking(stock, &tables, va, &missing) => va,
-            Err(missing) => behind(va, missing.level),
+            Err(missing) => tables.behind_gap(va, missing.level, from.end()), // S1
         };
     }
     gather.settle();

@@ -78,7 +78,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
                 Err(missing) if missing.what == Gap::Soft => {
                     self.soft(missing.level, va).min(range.end())
                 }
-                Err(missing) => behind(va, missing.level).min(range.end()),
+                Err(missing) => self.tables.behind_gap(va, missing.level, range.end()), // S1
             };
             steps.take_flushed(gather, self.stock.machine, taken);
         }

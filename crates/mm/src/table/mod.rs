@@ -46,6 +46,8 @@
 //!   out of use (its owner comes back for the lock), nor for a flush or for readers. Whoever meets such an
 //!   entry gives the lock back first: waiting takes the guard (`Locked::let_go`). Leaf locks, a change of the area tree and, parent before
 //!   child, a table below are waited for; their holders come for no table that is held.
+//! - I10. That a word is empty is known under its table's lock alone, at every level that has leaves. A walk without it may come by an
+//!   empty word of which another CPU, with the lock, is about to make a leaf.
 //!
 //! **Locking.** `[c]` constant, `[l]` the table's lock. The lock of a table is a bit
 //! ([`Paging::LOCK`]) in the word that points to it, which walkers ignore. It is taken by
