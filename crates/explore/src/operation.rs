@@ -185,6 +185,10 @@ operations! {
     WriteHuge,
     /// One that is there is written to: in a scene with a child it is shared.
     CopyHuge,
+    /// One that is mapped is reported as broken.
+    PoisonHuge,
+    /// One that is free is.
+    PoisonFree,
     /// One beyond the pool's size is made on demand, and given up.
     Surplus,
     /// Huge pages are dropped.
@@ -254,6 +258,8 @@ impl Operation {
                 | Op::PoolShrink
                 | Op::WriteHuge
                 | Op::CopyHuge
+                | Op::PoisonHuge
+                | Op::PoisonFree
                 | Op::Surplus
                 | Op::DropHuge
                 | Op::UnmapHuge
@@ -404,11 +410,13 @@ impl<P: Paging> Scene<P> {
                     self.keep(frame);
                 }
             }
-            Op::Poison => self.on_frame(|frame| {
-                if mm.poison(frame) == Poisoned::Held {
-                    self.broken.borrow_mut().push(frame);
+            Op::Poison => self.on_frame(|frame| self.poison(frame)),
+            Op::PoisonHuge => {
+                if let Some(frame) = self.mapped_huge {
+                    self.poison(frame);
                 }
-            }),
+            }
+            Op::PoisonFree => self.poison(self.huge.get()),
             Op::Mappings => self.on_frame(|frame| any(mm.mappings(frame))),
             Op::Lend => {
                 if let Ok(frame) = mm.lend(Order::BASE) {
@@ -559,6 +567,11 @@ impl<P: Paging> Scene<P> {
     fn on_frame(&self, work: impl FnOnce(Frame)) {
         if let Some(frame) = self.frame {
             work(frame);
+        }
+    }
+    fn poison(&self, frame: Frame) {
+        if self.mm.poison(frame) == Poisoned::Held {
+            self.broken.borrow_mut().push(frame);
         }
     }
     fn keep(&self, frame: Frame) {

@@ -76,6 +76,8 @@ pub(crate) struct Scene<P: Paging> {
     kernel: Option<VaRange>,
     /// A free page of the pool.
     pub(crate) huge: Cell<Frame>,
+    /// One that is mapped.
+    pub(crate) mapped_huge: Option<Frame>,
     /// A frame of the embedder's, and whether it has mapped it.
     pub(crate) own: Frame,
     pub(crate) is_mapped: Cell<bool>,
@@ -145,6 +147,7 @@ impl<P: Paging> Scene<P> {
             spare: RefCell::new(spare),
             kernel: None,
             huge: Cell::new(own),
+            mapped_huge: None,
             own,
             is_mapped: Cell::new(false),
         };
@@ -187,10 +190,12 @@ impl<P: Paging> Scene<P> {
             mm.resize_pool(Order::MEGA, 3, Budget::ALL).expect("a pool's size");
             self.map_huge(Place::NoReplace(Va::new(HUGE)), 2).expect("there are pages");
             let _ = mm.fault(id, Va::new(HUGE), Access::Write);
+            self.mapped_huge = mm.frame_at(id, Va::new(HUGE));
+            let mapped = self.mapped_huge;
             let is_free = |frame: &Frame| {
                 frame.get().is_multiple_of(512)
                     && mm.identity(*frame).kind() == Kind::Huge
-                    && mm.frame_at(id, Va::new(HUGE)) != Some(*frame)
+                    && mapped != Some(*frame)
             };
             let free = mm.ranges().flat_map(|range| range.iter()).find(is_free);
             self.huge.set(free.unwrap_or(self.own));

@@ -1,13 +1,15 @@
 //! Collapse: pages become a folio, contents, limits, refusals, and nothing lost while everybody writes.
 
+use crate::common::beside::Beside;
 use crate::common::*;
 use foliant::compact::CollapseError;
 use foliant::fault::Orders;
 use foliant::manager::CollapseLimits;
-use foliant::space::{Flags, SpaceId};
+use foliant::space::{Advice, Flags, SpaceId};
 use foliant::{Event, Policy};
 use foliant_sim::{Failing, Sim};
-use foliant_units::{Order, Pages, Va};
+use foliant_units::{Frame, Order, Pages, Va};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn filled(sim: &Sim, mm: &Mm<'_>, pages: impl Iterator<Item = u64>) -> SpaceId {
     let id = mm.create(None).unwrap();
@@ -141,4 +143,39 @@ fn an_allocation_that_is_refused_leaves_pages() {
             return;
         }
     }
+}
+
+/// A folio is split so that its pages can be moved one by one. Before the first of them is held it is dropped, and another folio of that
+/// size has its frame.
+#[test]
+fn finding_ag_a_page_that_was_split_off_may_be_a_folio_again() {
+    let (is_split, whole) = (AtomicBool::new(false), range(BASE, 2 * MB));
+    let run = |step: u64| {
+        let machine = Beside::new(sim(2, 16));
+        let mm = machine.manager(only(4));
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+        let id = mm.create(None).unwrap();
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.switch(Some(id)).unwrap()));
+        area(&mm, id, BASE, 2 * MB);
+        (0..32).for_each(|nth| drop(store(&machine.sim, &mm, id, BASE + nth * 16 * PAGE, 1)));
+        let first = mm.frame_at(id, AT).unwrap();
+        let beside = || {
+            is_split.store(mm.identity(first).order() == Order::BASE, Ordering::SeqCst);
+            let lent: Vec<Frame> = std::iter::from_fn(|| mm.lend(order(4)).ok()).collect();
+            mm.advise(id, whole, Advice::DontNeed).unwrap();
+            mm.advise(id, whole, Advice::PopulateWrite).unwrap();
+            lent.into_iter().for_each(|frame| mm.take_back(frame, order(4)).unwrap());
+        };
+        let collapse = || mm.collapse(id, AT, CollapseLimits::NONE);
+        let done = machine.before_step(step, beside, collapse);
+        finish(&machine.sim, &mm, &[id]);
+        done.is_none() || is_split.load(Ordering::SeqCst)
+    };
+    // The step before which the first folio was split, by halving.
+    let (mut before, mut behind) = (1, 1 << 16);
+    while behind - before > 1 {
+        let middle = (before + behind) / 2;
+        *if run(middle) { &mut behind } else { &mut before } = middle;
+    }
+    assert!((behind..behind + 150).all(run), "once split it stays so");
 }

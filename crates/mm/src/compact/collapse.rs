@@ -155,6 +155,9 @@ fn gather_pages<'m, M: Machine, P: Paging>(
             drop(held);
             splitter.one(frame, SplitInto::BASE).map_err(CollapseError::Stays)?;
             held = Convoy::hold(stock, frame).map_err(CollapseError::Stays)?;
+            if held.order() > Order::BASE {
+                return Err(CollapseError::Changed(at)); // the page went, and its frame is a new folio's
+            }
         }
         convoy.add(held, places.take(nth).expect("each place once"));
         if convoy.is_full() {
