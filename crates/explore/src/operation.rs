@@ -6,7 +6,7 @@
 
 use crate::engine;
 use crate::machine;
-use crate::scene::{BASE, ELSEWHERE, HUGE, MB, PAGE, SHARED, Scene, TREE, at, range};
+use crate::scene::{BASE, ELSEWHERE, HUGE, MB, PAGE, SHARED, STACK, Scene, TREE, at, range};
 use foliant::compact::{CompactRequest, Effort};
 use foliant::fault::{Defrag, Orders, ProcessSwitch};
 use foliant::manager::{CollapseLimits, Poisoned, UserMapError};
@@ -111,6 +111,12 @@ operations! {
     Grow,
     /// A mapping moves.
     MoveAway,
+    /// It moves, and comes back.
+    MoveBack,
+    /// It moves to the place of huge pages.
+    MoveOver,
+    /// A stack grows.
+    GrowStack,
     /// A folio is split.
     Split,
     /// By its frame.
@@ -169,6 +175,10 @@ operations! {
     WriteShared,
     /// It drops it.
     DropShared,
+    /// It unmaps it.
+    UnmapShared,
+    /// It has it elsewhere.
+    MoveShared,
     /// Frames are mapped for the kernel, and unmapped.
     VmapFrames,
     /// A device is mapped, and unmapped.
@@ -244,7 +254,7 @@ impl Operation {
     }
     /// Whether a program has that mapped.
     pub(crate) fn needs_shared(self) -> bool {
-        matches!(self, Op::WriteShared | Op::DropShared)
+        matches!(self, Op::WriteShared | Op::DropShared | Op::UnmapShared | Op::MoveShared)
     }
     /// Whether it works on kernel memory while nobody else does.
     pub(crate) fn wants_kernel_alone(self) -> bool {
@@ -267,6 +277,7 @@ impl Operation {
                 | Op::MapHugeOver
                 | Op::HugeInstead
                 | Op::MapOverHuge
+                | Op::MoveOver
                 | Op::Dissolve
         )
     }
@@ -389,6 +400,20 @@ impl<P: Paging> Scene<P> {
             Op::MoveAway => {
                 any(mm.remap(id, whole, Bytes::new(2 * MB), Move::To(Va::new(ELSEWHERE))));
             }
+            Op::MoveBack => {
+                let moved = range(ELSEWHERE, 2 * MB);
+                any(mm.remap(id, whole, whole.bytes(), Move::To(moved.start())));
+                engine::border();
+                any(mm.remap(id, moved, whole.bytes(), Move::To(whole.start())));
+            }
+            Op::MoveOver => any(mm.remap(id, whole, whole.bytes(), Move::To(Va::new(HUGE)))),
+            Op::GrowStack => {
+                let flags = Flags::READ_WRITE.with(Flags::GROWS_DOWN);
+                let place = Place::NoReplace(Va::new(STACK));
+                any(mm.map(id, &MapRequest { place, bytes: Bytes::new(PAGE), flags, tag: 5 }));
+                engine::border();
+                any(mm.fault(id, Va::new(STACK - 3 * PAGE), Access::Write));
+            }
             Op::Split => any(mm.split(id, at(0), SplitInto::BASE)),
             Op::SplitFrame => self.on_frame(|frame| any(mm.split_frame(frame, SplitInto::BASE))),
             Op::SplitList => self.on_frame(|frame| {
@@ -476,6 +501,11 @@ impl<P: Paging> Scene<P> {
             }
             Op::WriteShared => any(mm.fault(id, SHARED, Access::Write)),
             Op::DropShared => advise(range(SHARED.get(), 2 * PAGE), Advice::DontNeed),
+            Op::UnmapShared => any(mm.unmap(id, range(SHARED.get(), 2 * PAGE))),
+            Op::MoveShared => {
+                let to = Move::To(Va::new(ELSEWHERE + 24 * MB));
+                any(mm.remap(id, range(SHARED.get(), 2 * PAGE), Bytes::new(2 * PAGE), to));
+            }
             Op::VmapFrames => {
                 if let Ok(frame) = mm.lend(Order::BASE) {
                     if let Ok(mapped) = mm.vmap_frames(&[frame], &Memory::PLAIN) {

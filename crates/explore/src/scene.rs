@@ -31,6 +31,8 @@ pub(crate) const BASE: u64 = 0x10_0000_0000;
 pub(crate) const ELSEWHERE: u64 = BASE + 64 * MB;
 /// Where huge pages of the pool are.
 pub(crate) const HUGE: u64 = BASE + 256 * MB;
+/// Where a stack ends.
+pub(crate) const STACK: u64 = BASE + 192 * MB;
 /// Where kernel memory is mapped to the program.
 pub(crate) const SHARED: Va = Va::new(BASE + 128 * MB);
 /// Where further areas are.
