@@ -10,6 +10,7 @@ use core::ops::Deref;
 macro_rules! word {
     ($name:ident, $word:ty) => {
         #[derive(Default, Debug)]
+        #[allow(unreachable_pub)] // `folio::Word` is one
         pub struct $name(loom::sync::atomic::$name);
 
         impl $name {
