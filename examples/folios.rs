@@ -6,7 +6,7 @@
 //!
 //! Run it with `cargo run --example folios`.
 
-use foliant::folio::{Class, CpuCount, Folios, Misuse, State, Word};
+use foliant::folio::{Class, CpuCount, Folios, FrameState, Misuse, Word};
 use foliant_units::{Cpu, Frame, FrameRange, Order, Pages};
 use std::error::Error;
 
@@ -30,16 +30,16 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Every order from 4 KiB to 1 GiB, always naturally aligned.
     let page = folios.alloc(Cpu(0), Order::BASE, Class::Movable)?;
-    let huge = folios.alloc(Cpu(0), Order::MEGA, Class::Movable)?;
-    assert!(huge.is_aligned(Order::MEGA.pages()));
+    let huge = folios.alloc(Cpu(0), Order::SIZE_2M, Class::Movable)?;
+    assert!(huge.is_aligned(Order::SIZE_2M.pages()));
     assert_eq!(
         folios.state(Frame::new(huge.get() + 7)),
-        State::Allocated { head: huge, order: Order::MEGA }
+        FrameState::Allocated { head: huge, order: Order::SIZE_2M }
     );
     println!("a page at frame {page}, 2 MiB at frame {huge}");
 
     // A huge block becomes smaller ones in place; each is freed for itself.
-    folios.split(huge, Order::MEGA, MEDIUM)?;
+    folios.split(huge, Order::SIZE_2M, MEDIUM)?;
     folios.free(Cpu(0), huge, MEDIUM)?;
 
     // Misuse is refused, and changes nothing.
@@ -62,8 +62,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 assert_eq!(taken.len(), 1000);
                 let census = folios.census();
                 let whole: u64 = Order::all()
-                    .filter(|order| *order >= Order::MEGA)
-                    .map(|order| census.blocks(order) << (order.get() - Order::MEGA.get()))
+                    .filter(|order| *order >= Order::SIZE_2M)
+                    .map(|order| census.blocks(order) << (order.get() - Order::SIZE_2M.get()))
                     .sum();
                 assert!(whole >= 630, "2000 pages lie in a few of 640 blocks: {whole}");
                 for frame in taken {

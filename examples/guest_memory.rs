@@ -2,7 +2,7 @@
 //!
 //! A guest's memory wants huge pages twice over: each miss of its translation cache walks two sets of
 //! tables. So the host keeps a pool of 2 MiB pages from boot on, which nothing else can break up, and
-//! the pool promises the guest's pages when the guest is made: no fault of the guest can find it empty.
+//! the pool reserves the guest's pages when the guest is made: no fault of the guest can find it empty.
 //! With folding the pages cost *less* memory than small ones would, as seven of eight descriptor frames
 //! are given back.
 //!
@@ -14,7 +14,7 @@ use foliant::pool::Folding;
 use foliant::space::{Advice, Flags, MapError, MapRequest, Place, SpaceId};
 use foliant::table::{Attrs, Entry, Half, Harvest, MapStop, Prune, Spare, Stop, Tables, X86_64};
 use foliant::{Manager, Policy};
-use foliant_machine::{PhysMem, Warmth};
+use foliant_machine::{Caching, PhysMem};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Frame, Level, Order, Va, VaRange};
 use std::error::Error;
@@ -27,7 +27,7 @@ const GUEST: Bytes = Bytes::new(32 << 20);
 fn table(host: &Host<'_>) -> Result<Frame, Box<dyn Error>> {
     let frame = host.lend(Order::BASE).map_err(|none| format!("{none:?}"))?;
     // SAFETY: the block was lent just now; nobody else uses it.
-    unsafe { host.machine().clear(frame.pa(), Order::BASE.bytes(), Warmth::Keep) };
+    unsafe { host.machine().clear(frame.pa(), Order::BASE.bytes(), Caching::Cached) };
     Ok(frame)
 }
 
@@ -46,23 +46,23 @@ fn pages(host: &Host<'_>, vmm: SpaceId, memory: VaRange) -> Option<Vec<Frame>> {
 fn main() -> Result<(), Box<dyn Error>> {
     let machine = Sim::new(Config::seeded(2, Bytes::new(128 << 20), 1))?;
     // 24 pages of 2 MiB are set aside at boot, before anything can fragment the memory.
-    let boot = BootPages { mega: 24, giga: 0, folding: Folding::On };
+    let boot = BootPages { size_2m: 24, size_1g: 0, folding: Folding::On };
     let setup = Setup { boot, ..Setup::of(&machine.config().memory, Policy::BASE_ONLY) };
     let host: Host<'_> = Manager::new(&machine, &setup)?;
-    let pool = host.pool(Order::MEGA)?;
+    let pool = host.pool(Order::SIZE_2M)?;
     assert_eq!((pool.nr_hugepages, pool.free_hugepages), (24, 24));
 
-    // A hypervisor maps the guest's memory into itself. From here on the pool has promised 16 pages, so a
+    // A hypervisor maps the guest's memory into itself. From here on the pool has 16 pages reserved, so a
     // second guest of the same size is refused now, and not in the middle of its life.
     let vmm = host.create(None)?;
     host.switch(Some(vmm))?;
     let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
     let request = MapRequest { place: Place::Anywhere, bytes: GUEST, flags, tag: 0 };
     let memory = host.map(vmm, &request)?;
-    assert_eq!(host.pool(Order::MEGA)?.resv_hugepages, 16);
+    assert_eq!(host.pool(Order::SIZE_2M)?.resv_hugepages, 16);
     let refused = host.map(vmm, &request);
     assert!(matches!(refused, Err(MapError::NoHugePages(_))), "{refused:?}");
-    println!("16 of 24 pages are promised; a second guest: {}", refused.unwrap_err());
+    println!("16 of 24 pages are reserved; a second guest: {}", refused.unwrap_err());
 
     // It loads a boot image, and has the rest made present, so that the guest never waits for a fault.
     host.advise(vmm, memory, Advice::PopulateWrite)?;
@@ -76,10 +76,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let nested: Tables<'_, Sim, X86_64<4>> =
         unsafe { Tables::adopt(&machine, root.pa(), Half::User) };
     let mut spare = Spare::new();
-    for (guest, page) in (0..).map(|n| Va::new(n * Bytes::MEGA.get())).zip(&pages) {
-        let range = VaRange::sized(guest, Bytes::MEGA).ok_or("no range")?;
+    for (guest, page) in (0..).map(|n| Va::new(n * Bytes::SIZE_2M.get())).zip(&pages) {
+        let range = VaRange::sized(guest, Bytes::SIZE_2M).ok_or("no range")?;
         let attrs = Attrs::USER | Attrs::WRITE | Attrs::EXEC;
-        while nested.map(range, *page, attrs, Level::MEGA, &mut spare)?.why != MapStop::Done {
+        while nested.map(range, *page, attrs, Level::SIZE_2M, &mut spare)?.why != MapStop::Done {
             // SAFETY: the frame is cleared, and was lent just now.
             unsafe { spare.lend(table(&host)?) }.map_err(|frame| format!("{frame} is over"))?;
         }
@@ -112,7 +112,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     host.take_back(root, Order::BASE)?;
     host.unmap(vmm, memory)?;
-    let pool = host.pool(Order::MEGA)?;
+    let pool = host.pool(Order::SIZE_2M)?;
     assert_eq!((pool.free_hugepages, pool.resv_hugepages), (24, 0));
     println!("the guest ended; all 24 pages are free again");
 

@@ -10,7 +10,7 @@
 
 use foliant::table::{Attrs, Half, Harvest, MapStop, Prune, Spare, Stop, Tables, X86_64};
 use foliant_machine::{
-    Invalidation, Item, Kept, Owner, PhysMem, Root, Scope, Tlb, Warmth, Witness,
+    Caching, Invalidation, Item, Kept, Owner, PhysMem, Root, Scope, Tlb, Witness,
 };
 use foliant_sim::{Config, Sim};
 use foliant_units::{
@@ -27,7 +27,7 @@ impl Frames<'_> {
         self.1 += 1;
         self.0.owned(FrameRange::new(frame, Pages::new(1)).expect("a frame"), Owner::Table);
         // SAFETY: the frame is memory of the machine, and nobody has had it yet.
-        unsafe { self.0.clear(frame.pa(), Bytes::new(FRAME_BYTES), Warmth::Keep) };
+        unsafe { self.0.clear(frame.pa(), Bytes::new(FRAME_BYTES), Caching::Cached) };
         frame
     }
 }
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let range = VaRange::sized(Va::new(1 << 30), bytes).ok_or("no range")?;
     machine.owned(block, Owner::Claimed);
     // SAFETY: nobody uses these frames yet.
-    unsafe { machine.clear(block.start().pa(), bytes, Warmth::Stream) };
+    unsafe { machine.clear(block.start().pa(), bytes, Caching::NonTemporal) };
     machine.owned(block, Owner::User);
 
     // Mapping stops where a table is missing, says how far it came, and goes on with another one.
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let first =
             Frame::new(block.start().get() + rest.start().offset_from(range.start()) / FRAME_BYTES);
         let attrs = Attrs::USER | Attrs::WRITE;
-        let done = tables.map(rest, first, attrs, Level::GIGA, &mut spare)?;
+        let done = tables.map(rest, first, attrs, Level::SIZE_1G, &mut spare)?;
         at = done.upto;
         match done.why {
             MapStop::Done => break,
@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let leaves: Vec<Level> = tables.leaves(range).map(|leaf| leaf.level).collect();
-    assert_eq!(leaves, [[Level::MEGA; 4].as_slice(), &[Level::BASE; 3]].concat());
+    assert_eq!(leaves, [[Level::SIZE_2M; 4].as_slice(), &[Level::BASE; 3]].concat());
     println!("{} pages by {} leaves and {lent} tables", block.pages().get(), leaves.len());
 
     // Both CPUs run these tables, and CPU 1 caches a translation.

@@ -30,7 +30,7 @@ impl<'m> Kernel<'m> {
     /// Boots on CPU 0. The firmware said which memory there is, the loader where the kernel's image lies.
     fn boot(machine: &'m Sim, image: FrameRange) -> Result<Kernel<'m>, SetupError> {
         // Programs get folios of 64 KiB, and of 2 MiB where a whole one fits.
-        let sizes = Orders::of(Order::MEGA).with(Orders::of(SMALL));
+        let sizes = Orders::of(Order::SIZE_2M).with(Orders::of(SMALL));
         let policy = Policy::always(sizes);
         let setup = Setup { reserved: &[image], ..Setup::of(&machine.config().memory, policy) };
         let memory = Manager::new(machine, &setup)?;

@@ -439,7 +439,7 @@ fn style(text: &str) -> Result<Style, String> {
 }
 
 fn block(text: &str) -> Result<Order, String> {
-    let sizes = [Order::MEGA, Order::GIGA];
+    let sizes = [Order::SIZE_2M, Order::SIZE_1G];
     let asked = Bytes::parse(text).ok();
     let found = sizes.into_iter().find(|order| asked == Some(order.bytes()));
     found.ok_or_else(|| "use 2m or 1g".to_owned())

@@ -1,12 +1,13 @@
-//! The terminal sessions and the code of the README are true.
+//! The terminal sessions of the README and of the measurements are true.
 
 use std::process::Command;
 
-const README: &str = include_str!("../../README.md");
+const DOCUMENTS: [&str; 2] =
+    [include_str!("../../README.md"), include_str!("../../docs/measurements.md")];
 
-/// The commands of the README's sessions, each with what it prints.
+/// The commands of the sessions, each with what it prints.
 fn sessions() -> Vec<(String, String)> {
-    let blocks = README.split("```console\n").skip(1);
+    let blocks = DOCUMENTS.into_iter().flat_map(|text| text.split("```console\n").skip(1));
     let session = |block: &str| {
         let block = block.split("```").next().unwrap_or_default();
         let (command, output) = block.split_once('\n').expect("a command and its output");
@@ -34,6 +35,6 @@ fn the_sessions_print_what_they_show() {
                 foliant(&words.split(' ').collect::<Vec<_>>())
             }
         };
-        assert_eq!(got, expect, "the README shows something else for `{command}`");
+        assert_eq!(got, expect, "the documents show something else for `{command}`");
     }
 }

@@ -16,13 +16,13 @@ const SCRATCH: Order = match Order::new(11) {
     None => panic!("8 MiB is an order"),
 };
 /// The window's 2 MiB leaf, behind the table of its pages.
-const MEGA: Va = LAWS.add(8 << 20);
+const SIZE_2M: Va = LAWS.add(8 << 20);
 
 struct OnSilicon {
     scratch: Frame,
     /// The base-level table of the window, and the 2 MiB word.
     words: Pa,
-    mega: Pa,
+    size_2m: Pa,
     other_top: Pa,
 }
 
@@ -34,11 +34,11 @@ impl OnSilicon {
         unsafe {
             core::ptr::copy_nonoverlapping(layout::direct(top()), layout::direct(other_top), 4096)
         };
-        for (va, level) in [(LAWS, Level::BASE), (MEGA, Level::MEGA)] {
+        for (va, level) in [(LAWS, Level::BASE), (SIZE_2M, Level::SIZE_2M)] {
             manager().reach_kernel(va, level)?;
         }
         let at = |va| manager().kernel_tables().walk(va).at;
-        Ok(OnSilicon { scratch, words: at(LAWS), mega: at(MEGA), other_top })
+        Ok(OnSilicon { scratch, words: at(LAWS), size_2m: at(SIZE_2M), other_top })
     }
 }
 
@@ -63,8 +63,8 @@ impl Bench for OnSilicon {
     fn word(&self, page: Va) -> Pa {
         self.words.add(Slot::of(page, Level::BASE).index() as u64 * 8)
     }
-    fn mega(&self) -> (Va, Pa) {
-        (MEGA, self.mega)
+    fn size_2m(&self) -> (Va, Pa) {
+        (SIZE_2M, self.size_2m)
     }
     fn leaf(&self, level: Level, frame: Frame, right: Right) -> u64 {
         let attrs = match right {

@@ -42,7 +42,7 @@ impl Host for Here {
     fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
         work(cpu::me())
     }
-    fn breathe(&self) {
+    fn yield_now(&self) {
         if port::interrupts_on() {
             core::hint::spin_loop();
         } else {

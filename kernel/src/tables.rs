@@ -29,8 +29,8 @@ static TOP: Table = Table::empty();
 static DIRECT_MAP: Table = Table::empty();
 static EDGES: [Table; EDGE_TABLES] = [const { Table::empty() }; EDGE_TABLES];
 static WINDOW_TABLE: Table = Table::empty();
-static IMAGE_GIGAS: Table = Table::empty();
-static IMAGE_MEGAS: Table = Table::empty();
+static IMAGE_1G: Table = Table::empty();
+static IMAGE_2M: Table = Table::empty();
 static IMAGE_PAGES: [Table; IMAGE_TABLES] = [const { Table::empty() }; IMAGE_TABLES];
 
 unsafe extern "C" {
@@ -82,26 +82,26 @@ fn rights(va: u64) -> Option<Attrs> {
 /// there, which are not memory to the CPU's caches. Whole pages of 1 GiB are one leaf, and so are, where the tables run out, others.
 fn map_memory(pieces: impl Iterator<Item = FrameRange> + Clone) {
     let kernel = Attrs::GLOBAL.with(Attrs::TOUCHED).with(Attrs::WRITE);
-    let (mega, giga) = (Level::MEGA.span().get(), Level::GIGA.span().get());
+    let (size_2m, size_1g) = (Level::SIZE_2M.span().get(), Level::SIZE_1G.span().get());
     let ends = |piece: FrameRange| (piece.start().pa().get(), piece.end().pa().get());
     let touches = |start, end| pieces.clone().map(ends).any(|(a, b)| a < end && start < b);
     let fills = |start, end| pieces.clone().map(ends).any(|(a, b)| a <= start && end <= b);
     let leaf = |pa, level| Format::leaf(Pa::new(pa), level, kernel);
     let mut edges = EDGES.iter();
-    for start in (0..DIRECT_MAX).step_by(giga as usize) {
-        let end = start + giga;
+    for start in (0..DIRECT_MAX).step_by(size_1g as usize) {
+        let end = start + size_1g;
         if !touches(start, end) {
             continue;
         }
         let edge = if fills(start, end) { None } else { edges.next() };
         let Some(edge) = edge else {
-            DIRECT_MAP.set(DIRECT + start, Level::GIGA, leaf(start, Level::GIGA));
+            DIRECT_MAP.set(DIRECT + start, Level::SIZE_1G, leaf(start, Level::SIZE_1G));
             continue;
         };
-        DIRECT_MAP.set(DIRECT + start, Level::GIGA, Format::table(edge.pa()));
-        for pa in (start..end).step_by(mega as usize) {
-            if touches(pa, pa + mega) {
-                edge.set(DIRECT + pa, Level::MEGA, leaf(pa, Level::MEGA));
+        DIRECT_MAP.set(DIRECT + start, Level::SIZE_1G, Format::table(edge.pa()));
+        for pa in (start..end).step_by(size_2m as usize) {
+            if touches(pa, pa + size_2m) {
+                edge.set(DIRECT + pa, Level::SIZE_2M, leaf(pa, Level::SIZE_2M));
             }
         }
     }
@@ -111,22 +111,22 @@ fn map_memory(pieces: impl Iterator<Item = FrameRange> + Clone) {
 pub(crate) fn load(pieces: impl Iterator<Item = FrameRange> + Clone) -> Pa {
     let kernel = Attrs::GLOBAL.with(Attrs::TOUCHED);
     let point = |table: &Table| Format::table(table.pa());
-    for (region, table) in [(DIRECT, &DIRECT_MAP), (WINDOW, &WINDOW_TABLE), (IMAGE, &IMAGE_GIGAS)] {
+    for (region, table) in [(DIRECT, &DIRECT_MAP), (WINDOW, &WINDOW_TABLE), (IMAGE, &IMAGE_1G)] {
         TOP.set(region, Level(3), point(table));
     }
     map_memory(pieces);
-    IMAGE_GIGAS.set(IMAGE, Level::GIGA, point(&IMAGE_MEGAS));
+    IMAGE_1G.set(IMAGE, Level::SIZE_1G, point(&IMAGE_2M));
     for (n, pages) in IMAGE_PAGES.iter().enumerate() {
-        let base = IMAGE + n as u64 * Level::MEGA.span().get();
-        IMAGE_MEGAS.set(base, Level::MEGA, point(pages));
-        for va in (base..base + Level::MEGA.span().get()).step_by(4096) {
+        let base = IMAGE + n as u64 * Level::SIZE_2M.span().get();
+        IMAGE_2M.set(base, Level::SIZE_2M, point(pages));
+        for va in (base..base + Level::SIZE_2M.span().get()).step_by(4096) {
             if let Some(rights) = rights(va) {
                 let word = Format::leaf(image_pa(va), Level::BASE, kernel.with(rights));
                 pages.set(va, Level::BASE, word);
             }
         }
     }
-    let room = IMAGE_TABLES as u64 * Level::MEGA.span().get();
+    let room = IMAGE_TABLES as u64 * Level::SIZE_2M.span().get();
     assert!(image().1.get() <= room, "the image ends at {}, its tables at {room:#x}", image().1);
     // SAFETY: image, direct map and so the stack stay where they are.
     unsafe { load_top(TOP.pa().get()) };

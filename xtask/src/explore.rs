@@ -30,7 +30,7 @@ pub(crate) struct Explore {
     /// Allocations that may be refused in a schedule, each at every place
     #[arg(long, value_name = "N", default_value_t = 0)]
     refuse: u32,
-    /// Both operations are tasks of one CPU, which take turns where they breathe
+    /// Both operations are tasks of one CPU, which take turns where they yield
     #[arg(long)]
     tasks: bool,
     /// Switches that nobody had to make: all schedules of up to so many
@@ -112,7 +112,7 @@ fn plans(asked: &Explore) -> Result<Vec<Plan>, String> {
         plans.extend(every_pair());
     }
     if asked.triples {
-        plans.extend([Folios::Base, Folios::Mega].into_iter().flat_map(triples));
+        plans.extend([Folios::Base, Folios::Huge].into_iter().flat_map(triples));
     }
     for plan in &mut plans {
         plan.format = asked.format.unwrap_or(plan.format);

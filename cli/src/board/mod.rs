@@ -77,9 +77,9 @@ impl Scale {
     pub(crate) const FULL: Scale = Scale {
         pool_pages: 20_000,
         pool_cpus: 252,
-        table: Bytes::GIGA,
+        table: Bytes::SIZE_1G,
         threads: &[1, 3, 5, 7, 12, 18, 24, 30, 32],
-        cleared: Bytes::GIGA,
+        cleared: Bytes::SIZE_1G,
         rounds: 3,
     };
     /// What takes a second or two.

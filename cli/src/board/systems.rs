@@ -173,7 +173,7 @@ fn split(scale: &Scale) -> Done<Row> {
 }
 
 fn zero(scale: &Scale) -> Done<Row> {
-    let asked = Asked { size: Order::MEGA, total: scale.cleared, rounds: scale.rounds };
+    let asked = Asked { size: Order::SIZE_2M, total: scale.cleared, rounds: scale.rounds };
     let measured = measure(&asked, |_, _| ()).map_err(Failure::new)?;
     let rows = measured.baseline().zip(measured.plan());
     let (base, plan) = rows.ok_or_else(|| missing("the rows of clearing"))?;

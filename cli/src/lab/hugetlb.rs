@@ -135,8 +135,8 @@ fn lines(modelled: &Report, real: &Report) -> Vec<Line> {
 
 /// The rows that were published for this model's host. They are of 2 MiB pages.
 fn published(args: &Lab, parameters: &Parameters, lines: &[Line]) -> Vec<Beside> {
-    let is_mega = parameters.texts().get("size").is_some_and(|size| size == "2m");
-    let Some(table) = args.model().published().filter(|_| is_mega) else { return Vec::new() };
+    let is_2m = parameters.texts().get("size").is_some_and(|size| size == "2m");
+    let Some(table) = args.model().published().filter(|_| is_2m) else { return Vec::new() };
     let of = |phases: Phases<f64>, phase: &str| match phase {
         "fill" => phases.fill,
         _ => phases.drain,

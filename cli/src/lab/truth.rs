@@ -26,10 +26,10 @@ const UNWATCHED: &str =
 const KNOWN: &[Known] = &[
     Known {
         scenario: "zero",
-        count: "breathing_points",
-        reason: "breathing points go by the machine's clock",
+        count: "preemption_points",
+        reason: "preemption points go by the machine's clock",
     },
-    Known { scenario: "zero", count: "extents", reason: "breathing points cut extents" },
+    Known { scenario: "zero", count: "extents", reason: "preemption points cut extents" },
     Known {
         scenario: "zero",
         count: "stored_bytes",

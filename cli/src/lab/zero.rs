@@ -14,7 +14,7 @@ use std::fmt::Write;
 /// Rounds of which medians are taken.
 const ROUNDS: u32 = 7;
 /// Memory where none is asked for, in blocks of 2 MiB and of 1 GiB.
-const TOTAL: [Bytes; 2] = [Bytes::GIGA, Bytes::new(2 << 30)];
+const TOTAL: [Bytes; 2] = [Bytes::SIZE_1G, Bytes::new(2 << 30)];
 
 pub(super) fn run(args: &Lab) -> Done {
     let asked = asked(args);
@@ -40,8 +40,8 @@ pub(super) fn run(args: &Lab) -> Done {
 
 /// What the command line asks for.
 pub(crate) fn asked(args: &Lab) -> Asked {
-    let size = args.here.block.unwrap_or(Order::MEGA);
-    let total = args.here.total.unwrap_or(TOTAL[usize::from(size == Order::GIGA)]);
+    let size = args.here.block.unwrap_or(Order::SIZE_2M);
+    let total = args.here.total.unwrap_or(TOTAL[usize::from(size == Order::SIZE_1G)]);
     Asked { size, total, rounds: args.here.rounds.unwrap_or(ROUNDS) }
 }
 
@@ -99,12 +99,12 @@ fn table(measured: &Measurement, host: &str) -> String {
         ]
     };
     text += &columns(&heads, rows.iter().map(line));
-    let [short, keep, stream] = chosen;
+    let [short, cached, past] = chosen;
     let _ = writeln!(
         text,
-        "\nchosen plan: {keep} ({short} up to 32k) where the block is used soon, {stream} far from the fault where the caches\n\
+        "\nchosen plan: {cached} ({short} up to 32k) where the block is used soon, {past} far from the fault where the caches\n\
          do not hold it. walk, around, random: microseconds to read each line of the block, of the page of the fault and two on\n\
-         either side, of the block in no order, right after the clear. longest: without a breathing point, of all rounds; least:\n\
+         either side, of the block in no order, right after the clear. longest: without a preemption point, of all rounds; least:\n\
          of the calmest round. limit: the best row."
     );
     text
@@ -118,10 +118,10 @@ fn explain(measured: &Measurement) -> String {
         vec![p.name.clone(), rate(p.short), rate(p.inside), rate(p.beyond)]
     };
     text += &columns(&heads, measured.primitives.iter().map(line));
-    let [short, keep, stream] = &measured.chosen;
+    let [short, cached, past] = &measured.chosen;
     let _ = writeln!(
         text,
-        "\nfrom this: {short} for short clears, {keep} for longer ones that stay in the caches, {stream} past them.\n\
+        "\nfrom this: {short} for short clears, {cached} for longer ones that stay in the caches, {past} past them.\n\
          Which of the last two a fault takes is measured while it runs: past the caches where that is more than 1.5 times as fast."
     );
     text

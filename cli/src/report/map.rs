@@ -35,7 +35,7 @@ pub(crate) fn class(what: What) -> String {
         What::Outside => "outside".to_owned(),
         What::Pinned => "pinned".to_owned(),
         What::Pool => "pool".to_owned(),
-        What::Folio(order) => format!("o{}", order.get().min(Order::MEGA.get())),
+        What::Folio(order) => format!("o{}", order.get().min(Order::SIZE_2M.get())),
     }
 }
 

@@ -256,7 +256,8 @@ fn commands(commands: &[String]) -> Markup {
 fn story(story: &Story) -> Done<Markup> {
     let [before, after] = story.compaction;
     let free = plots_of(&[free_by_block(&story.moments[before], &story.moments[after])])?;
-    let orders: Vec<Order> = Order::all().filter(|o| *o <= Order::MEGA && o.get() != 1).collect();
+    let orders: Vec<Order> =
+        Order::all().filter(|o| *o <= Order::SIZE_2M && o.get() != 1).collect();
     Ok(html! {
         section id=(MAP) {
             h2 { "Memory over time" }
@@ -363,7 +364,7 @@ fn fragmentation(before: &Moment, after: &Moment) -> Table {
         mib(found.map_or(0, |(_, bytes)| bytes.get()))
     };
     let row = |(order, _): &(Order, foliant_units::Bytes)| {
-        let more = if *order == Order::MEGA { " and more" } else { "" };
+        let more = if *order == Order::SIZE_2M { " and more" } else { "" };
         vec![format!("{}{more}", order.bytes()), free(before, *order), free(after, *order)]
     };
     let index = vec![

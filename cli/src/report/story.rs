@@ -12,7 +12,7 @@
 use crate::failure::{Done, Failure};
 use foliant::compact::{CompactRequest, Compacted, Fragmentation};
 use foliant::fault::{Defrag, Orders};
-use foliant::folio::{CpuCount, State};
+use foliant::folio::{CpuCount, FrameState};
 use foliant::frame::Kind;
 use foliant::memmap::Described;
 use foliant::pool::{Budget, Folding};
@@ -140,7 +140,7 @@ impl<'s, 'm> Teller<'s, 'm> {
             format!("{POOL} huge pages are made where nothing was described: a frame of descriptors each, no shootdown."),
         );
         let first = self.program(FIRST)?;
-        self.touch(first, Bytes::MEGA)?;
+        self.touch(first, Bytes::SIZE_2M)?;
         self.look(
             "Filled",
             format!("A program touches {} MiB, and each fault takes a folio of 2 MiB.", FIRST * 2),
@@ -179,7 +179,7 @@ impl<'s, 'm> Teller<'s, 'm> {
             format!("{POOL} more huge pages. These blocks had descriptors: of eight frames each, seven are given back."),
         );
         let third = self.program(THIRD)?;
-        self.touch(third, Bytes::MEGA)?;
+        self.touch(third, Bytes::SIZE_2M)?;
         self.look(
             "Faults of 2 MiB",
             format!("A third program touches {} MiB: one fault for each 2 MiB folio.", THIRD * 2),
@@ -208,15 +208,15 @@ impl<'s, 'm> Teller<'s, 'm> {
     }
 
     fn pool(&self, pages: u64) -> Done {
-        told(self.mm().resize_pool(Order::MEGA, pages, Budget::ALL)).map(drop)
+        told(self.mm().resize_pool(Order::SIZE_2M, pages, Budget::ALL)).map(drop)
     }
 
     /// A program with so many times 2 MiB, which all CPUs run from now on. Its folios are of 2 MiB.
     fn program(&self, blocks: u64) -> Done<(SpaceId, VaRange)> {
         let mm = self.mm();
-        mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+        mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
         let space = told(mm.create(None))?;
-        let bytes = Bytes::new(blocks * Bytes::MEGA.get());
+        let bytes = Bytes::new(blocks * Bytes::SIZE_2M.get());
         let place = Place::NoReplace(Va::new(64 << 30));
         let area =
             told(mm.map(space, &MapRequest { place, bytes, flags: Flags::READ_WRITE, tag: 0 }))?;
@@ -240,9 +240,9 @@ impl<'s, 'm> Teller<'s, 'm> {
 
     /// All but some pages of each block go, and what stays are pages.
     fn fragment(&self, (space, area): (SpaceId, VaRange)) -> Done {
-        let pages = Order::MEGA.pages().get();
+        let pages = Order::SIZE_2M.pages().get();
         for nth in 0..FIRST {
-            let block = area.start().add(nth * Bytes::MEGA.get());
+            let block = area.start().add(nth * Bytes::SIZE_2M.get());
             let kept = KEPT[nth as usize % KEPT.len()];
             let stays: BTreeSet<u64> =
                 (0..kept).map(|pin| scrambled(nth << 8 | pin) % pages).collect();
@@ -270,9 +270,9 @@ impl<'s, 'm> Teller<'s, 'm> {
     ) -> Vec<foliant::Reference<'s, 'm, Counted<Sim>, X86_64<4>>> {
         let page = |nth: u64| {
             let block =
-                VaRange::sized(area.start().add(nth * 16 * Bytes::MEGA.get()), Bytes::MEGA)?;
+                VaRange::sized(area.start().add(nth * 16 * Bytes::SIZE_2M.get()), Bytes::SIZE_2M)?;
             let mut pages =
-                (0..Order::MEGA.pages().get()).map(|n| block.start().add(n * FRAME_BYTES));
+                (0..Order::SIZE_2M.pages().get()).map(|n| block.start().add(n * FRAME_BYTES));
             pages.find_map(|va| self.mm().reference(self.mm().frame_at(space, va)?))
         };
         (0..PINNED).filter_map(page).collect()
@@ -281,7 +281,7 @@ impl<'s, 'm> Teller<'s, 'm> {
     fn split(&self, (space, area): (SpaceId, VaRange)) -> Done {
         let mm = self.mm();
         for nth in 0..THIRD {
-            let block = area.start().add(nth * Bytes::MEGA.get());
+            let block = area.start().add(nth * Bytes::SIZE_2M.get());
             let into = |order: u8| SplitInto {
                 order: Order::new(order).unwrap_or(Order::BASE),
                 zeros: ZeroPieces::Keep,
@@ -306,14 +306,14 @@ impl<'s, 'm> Teller<'s, 'm> {
         let mm = self.mm();
         let frames = mm.ranges().flat_map(|range| [range.start().get(), range.end().get()]);
         let (low, high) = frames.fold((u64::MAX, 0), |(low, high), n| (low.min(n), high.max(n)));
-        let pages = Order::MEGA.pages().get();
+        let pages = Order::SIZE_2M.pages().get();
         let blocks = (low / pages * pages..high).step_by(pages as usize);
         let tiles = blocks.map(|first| self.tile(Frame::new(first))).collect();
         self.moments.push(Moment { name, says: says.into(), tiles, facts: facts(mm) });
     }
     fn tile(&self, first: Frame) -> Tile {
         let mut runs: Vec<(What, u16)> = Vec::new();
-        for nth in 0..Order::MEGA.pages().get() {
+        for nth in 0..Order::SIZE_2M.pages().get() {
             let what = self.what(Frame::new(first.get() + nth));
             match runs.last_mut() {
                 Some((same, count)) if *same == what => *count += 1,
@@ -325,10 +325,10 @@ impl<'s, 'm> Teller<'s, 'm> {
     }
     fn what(&self, frame: Frame) -> What {
         let head = match self.mm().folios().state(frame) {
-            State::Allocated { head, .. } => head,
-            State::Free => return What::Free,
-            State::Reserved => return What::Own,
-            State::Foreign => return What::Outside,
+            FrameState::Allocated { head, .. } => head,
+            FrameState::Free => return What::Free,
+            FrameState::Reserved => return What::Own,
+            FrameState::Foreign => return What::Outside,
         };
         let identity = self.mm().identity(frame);
         match identity.kind() {
@@ -343,13 +343,14 @@ impl<'s, 'm> Teller<'s, 'm> {
 fn facts(mm: &Mm<'_>) -> Facts {
     let census = mm.free_blocks();
     let bytes = |order: Order| Bytes::new(census.blocks(order) * order.bytes().get());
-    let below = Order::all().take(Order::MEGA.index()).map(|order| (order, bytes(order)));
-    let whole: u64 = Order::all().skip(Order::MEGA.index()).map(|order| bytes(order).get()).sum();
+    let below = Order::all().take(Order::SIZE_2M.index()).map(|order| (order, bytes(order)));
+    let whole: u64 =
+        Order::all().skip(Order::SIZE_2M.index()).map(|order| bytes(order).get()).sum();
     Facts {
         free: mm.memory().free.bytes(),
-        whole: whole / Bytes::MEGA.get(),
-        fragmentation: mm.fragmentation(Order::MEGA),
-        free_by_order: below.chain([(Order::MEGA, Bytes::new(whole))]).collect(),
+        whole: whole / Bytes::SIZE_2M.get(),
+        fragmentation: mm.fragmentation(Order::SIZE_2M),
+        free_by_order: below.chain([(Order::SIZE_2M, Bytes::new(whole))]).collect(),
         descriptor_frames: mm.total(Event::MemmapPages),
         shootdowns: mm.total(Event::Shootdown),
     }

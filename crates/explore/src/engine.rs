@@ -1,11 +1,11 @@
 //! The engine: lanes take turns on one thread, and where the order matters the process branches.
 //!
-//! A *lane* does the operations of one task. Lanes of one CPU take turns at breathing points alone, those of different CPUs at every
+//! A *lane* does the operations of one task. Lanes of one CPU take turns at preemption points alone, those of different CPUs at every
 //! access to a word that another one touches as well, one of the two to change it. A *branch* is a fork: the child has the other lane
 //! go on, the parent waits for it and then goes on as before. So what came before is never run twice.
 //!
 //! **Invariants**
-//! - E1. A lane is left at a point, a spin, a breath or its end, never inside a call of the inner machine.
+//! - E1. A lane is left at a point, a spin, a preemption point or its end, never inside a call of the inner machine.
 //! - E2. The engine's state is not borrowed where a lane is left or the process branches.
 //! - E3. Steps count accesses of their lane alone, so a switch is told by lane and step, whatever addresses the host gives.
 #![allow(unsafe_code)]
@@ -571,8 +571,8 @@ impl Engine {
     }
 }
 
-/// A breathing point: another task of the CPU may go on.
-pub(crate) fn breath() {
+/// A preemption point: another task of the CPU may go on.
+pub(crate) fn yielded() {
     let tasks = with(|engine| {
         engine.step(&[]);
         let me = engine.lane();
@@ -582,7 +582,7 @@ pub(crate) fn breath() {
     });
     if let Some(tasks) = tasks.filter(|tasks| tasks.len() > 1) {
         if spins_for_ever() {
-            fail_now("livelock: tasks only breathe for each other");
+            fail_now("livelock: tasks only yield for each other");
         }
         choose(&tasks);
     }

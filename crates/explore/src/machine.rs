@@ -12,8 +12,8 @@ use crate::plan::Flaw;
 use core::ptr::NonNull;
 use foliant::steps::Touch;
 use foliant_machine::{
-    Around, Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, Owner, PhysMem, Reach, Refusal,
-    Retired, Root, Scope, Ticket, Tlb, Warmth, Witness,
+    Around, Caching, Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, Owner, PhysMem, Reach,
+    Refusal, Retired, Root, Scope, Ticket, Tlb, Witness,
 };
 use foliant_sim::{Cached, Sim};
 use foliant_units::{Bytes, Cpu, CpuSet, FRAME_BYTES, Frame, FrameRange, Nanos, Pa, Va, VaRange};
@@ -314,12 +314,12 @@ unsafe impl Around for Explored {
         }
         done
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching) {
         engine::point(&frames(pa, bytes).map(write).collect::<Vec<_>>());
         touches_owners(pa, bytes);
         not_free(pa, "a word");
         // SAFETY: the caller's promise.
-        self.inside(|| unsafe { PhysMem::clear(&self.sim, pa, bytes, warmth) });
+        self.inside(|| unsafe { PhysMem::clear(&self.sim, pa, bytes, caching) });
     }
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
         let touched = frames(from, bytes).map(read).chain(frames(to, bytes).map(write));
@@ -432,9 +432,9 @@ unsafe impl Around for Explored {
     fn now(&self) -> Nanos {
         self.inside(|| Clock::now(&self.sim))
     }
-    fn breathe(&self) {
-        self.inside(|| Clock::breathe(&self.sim));
-        engine::breath();
+    fn yield_now(&self) {
+        self.inside(|| Clock::yield_now(&self.sim));
+        engine::yielded();
     }
     fn owned(&self, frames: FrameRange, owner: Owner) {
         match frames.pages().get() <= TOLD {

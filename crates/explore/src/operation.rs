@@ -10,12 +10,12 @@ use crate::scene::{BASE, ELSEWHERE, HUGE, MB, PAGE, SHARED, STACK, Scene, TREE, 
 use foliant::compact::{CompactRequest, Effort};
 use foliant::fault::{Defrag, Orders, ProcessSwitch};
 use foliant::manager::{CollapseLimits, Poisoned, UserMapError};
-use foliant::memmap::{Batch, Birth};
+use foliant::memmap::{Batch, Form};
 use foliant::pool::{Budget, Folding};
 use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId};
 use foliant::split::{MoveGrain, Shrink, SplitInto, SplitRequest};
 use foliant::table::{Attrs, Paging};
-use foliant::vmap::{Caller, Memory, Request, Rights, VmapError};
+use foliant::vmap::{Caller, FrameMapping, Request, Rights, VmapError};
 use foliant::{Access, Event, FlushGrain, Outcome, Policy};
 use foliant_machine::KernelVa;
 use foliant_units::{Bytes, Frame, FrameRange, Level, Nanos, Order, Pa, Pages, Va, VaRange};
@@ -103,6 +103,8 @@ operations! {
     Unmap,
     /// One page is.
     UnmapPage,
+    /// Drops all of it first, so that the table goes without an entry.
+    UnmapDropped,
     /// New memory in the place of old.
     MapOver,
     /// New memory where there is room.
@@ -146,7 +148,7 @@ operations! {
     /// Memory is lent and taken back.
     Lend,
     /// A block of 2 MiB is lent and kept.
-    LendMega,
+    Lend2m,
     /// Cleared memory is lent and taken back.
     LendCleared,
     /// A free frame is taken out for good.
@@ -290,7 +292,7 @@ impl Operation {
                     | Op::CollapseScan
                     | Op::Compact
                     | Op::AddMemory
-                    | Op::LendMega
+                    | Op::Lend2m
                     | Op::VmallocHuge
                     | Op::OwnHuge
             )
@@ -382,6 +384,11 @@ impl<P: Paging> Scene<P> {
                 advise(range(BASE, 4 * PAGE), Advice::UserfaultDisarm);
             }
             Op::Unmap => any(mm.unmap(id, whole)),
+            Op::UnmapDropped => {
+                advise(whole, Advice::DontNeed);
+                engine::border();
+                any(mm.unmap(id, whole));
+            }
             Op::UnmapPage => any(mm.unmap(id, range(BASE + PAGE, PAGE))),
             Op::MapOver => any(self.map(BASE, MB, Place::Fixed)),
             Op::Map => {
@@ -448,9 +455,9 @@ impl<P: Paging> Scene<P> {
                     mm.take_back(frame, Order::BASE).expect("it was lent");
                 }
             }
-            Op::LendMega => {
-                if let Ok(frame) = mm.lend(Order::MEGA) {
-                    self.lent.borrow_mut().push((frame, Order::MEGA));
+            Op::Lend2m => {
+                if let Ok(frame) = mm.lend(Order::SIZE_2M) {
+                    self.lent.borrow_mut().push((frame, Order::SIZE_2M));
                 }
             }
             Op::LendCleared => {
@@ -508,7 +515,7 @@ impl<P: Paging> Scene<P> {
             }
             Op::VmapFrames => {
                 if let Ok(frame) = mm.lend(Order::BASE) {
-                    if let Ok(mapped) = mm.vmap_frames(&[frame], &Memory::PLAIN) {
+                    if let Ok(mapped) = mm.vmap_frames(&[frame], &FrameMapping::PLAIN) {
                         mm.vunmap(mapped.start()).expect("it was mapped");
                         mm.purge_vmalloc(); // before its frame is somebody else's
                     }
@@ -530,12 +537,12 @@ impl<P: Paging> Scene<P> {
                 }
                 let _ = mm.kernel_tables().walk(va);
             }
-            Op::PoolGrow => any(mm.resize_pool(Order::MEGA, 3, Budget(4))),
-            Op::PoolShrink => any(mm.resize_pool(Order::MEGA, 0, Budget(4))),
+            Op::PoolGrow => any(mm.resize_pool(Order::SIZE_2M, 3, Budget(4))),
+            Op::PoolShrink => any(mm.resize_pool(Order::SIZE_2M, 0, Budget(4))),
             Op::WriteHuge => any(mm.fault(id, Va::new(HUGE + 2 * MB), Access::Write)),
             Op::CopyHuge => any(mm.fault(id, Va::new(HUGE), Access::Write)),
             Op::Surplus => {
-                let _ = mm.pools().set_overcommit(Order::MEGA, 1);
+                let _ = mm.pools().set_overcommit(Order::SIZE_2M, 1);
                 let flags = Flags::READ_WRITE.with(Flags::HUGE_2M).with(Flags::NORESERVE);
                 let place = Place::NoReplace(Va::new(HUGE + 32 * MB));
                 let request = MapRequest { place, bytes: Bytes::new(4 * MB), flags, tag: 4 };
@@ -648,7 +655,7 @@ impl<P: Paging> Scene<P> {
     }
     fn own_huge(&self) {
         let memmap = self.mm.memmap();
-        let Ok(huge) = memmap.claim(Order::MEGA, Birth::Folded) else { return };
+        let Ok(huge) = memmap.claim(Order::SIZE_2M, Form::Folded) else { return };
         let mut batch = Batch::new(&memmap);
         batch.push(huge).expect("it is this manager's, and the first");
         let _ = memmap.unfold(&mut batch);
@@ -681,10 +688,10 @@ impl<P: Paging> Scene<P> {
     fn look(&self) {
         let (mm, id) = (self.mm, self.id);
         let _ = (mm.memory(), mm.pages(id), mm.records(id), mm.anonymous(), mm.known_zero());
-        let _ = (mm.free_blocks(), mm.fragmentation(Order::MEGA), mm.deferred(), mm.pooled());
+        let _ = (mm.free_blocks(), mm.fragmentation(Order::SIZE_2M), mm.deferred(), mm.pooled());
         let _ = (mm.total(Event::Fault), mm.size_stats(Order::BASE), mm.policy(), mm.defrag());
-        let _ = (mm.flush_grain(), mm.move_grain(), mm.folding(), mm.pool(Order::MEGA));
-        let _ = (mm.vmalloc_counters(), mm.far_warmth(), mm.memmap().census());
+        let _ = (mm.flush_grain(), mm.move_grain(), mm.folding(), mm.pool(Order::SIZE_2M));
+        let _ = (mm.vmalloc_counters(), mm.far_caching(), mm.memmap().census());
         let _ = mm.folios().census();
         let _ = mm.vmalloc_info().count();
         let _ = mm.with_leaves(id, range(BASE, 2 * MB), |leaves| leaves.count());

@@ -1,8 +1,8 @@
 //! The name of a scene, which says all of it.
 //!
 //! ```text
-//!   aarch64 mega fork1 refuse1: Write + Load | Unmap & Compact
-//!   format  folios  options   ^ CPU 0        ^ CPU 1, two tasks that take turns where they breathe
+//!   aarch64 huge fork1 refuse1: Write + Load | Unmap & Compact
+//!   format  folios  options   ^ CPU 0        ^ CPU 1, two tasks that take turns where they yield
 //! ```
 
 use crate::board::LANES_MAX;
@@ -34,12 +34,12 @@ pub enum Folios {
     /// 64 KiB.
     Small,
     /// 2 MiB.
-    Mega,
+    Huge,
 }
 
 impl Folios {
     /// All of them.
-    pub const ALL: [Folios; 3] = [Folios::Base, Folios::Small, Folios::Mega];
+    pub const ALL: [Folios; 3] = [Folios::Base, Folios::Small, Folios::Huge];
 }
 
 /// What is wrong with the machine, for tests of the explorer.

@@ -115,7 +115,7 @@ impl<P: Paging> Scene<P> {
         let policy = match plan.folios {
             Folios::Base => Policy::BASE_ONLY,
             Folios::Small => Policy::always(Orders::of(Order::new(4).expect("a size"))),
-            Folios::Mega => Policy::always(Orders::of(Order::MEGA)),
+            Folios::Huge => Policy::always(Orders::of(Order::SIZE_2M)),
         };
         let (mut config, spare) = config(plan);
         let first = config.memory.clone();
@@ -189,7 +189,7 @@ impl<P: Paging> Scene<P> {
             self.map_user(Place::NoReplace(SHARED)).expect("there is room");
         }
         if plan.operations().any(Operation::needs_pool) {
-            mm.resize_pool(Order::MEGA, 3, Budget::ALL).expect("a pool's size");
+            mm.resize_pool(Order::SIZE_2M, 3, Budget::ALL).expect("a pool's size");
             self.map_huge(Place::NoReplace(Va::new(HUGE)), 2).expect("there are pages");
             let _ = mm.fault(id, Va::new(HUGE), Access::Write);
             self.mapped_huge = mm.frame_at(id, Va::new(HUGE));
@@ -377,7 +377,7 @@ impl<P: Paging> Scene<P> {
         }
         mm.vmap().collect();
         mm.purge_vmalloc();
-        let _ = mm.pools().set_overcommit(Order::MEGA, 0);
-        let _ = mm.resize_pool(Order::MEGA, 0, Budget::ALL);
+        let _ = mm.pools().set_overcommit(Order::SIZE_2M, 0);
+        let _ = mm.resize_pool(Order::SIZE_2M, 0, Budget::ALL);
     }
 }

@@ -27,11 +27,11 @@
 //! let machine = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
 //! let setup = Setup::of(&machine.config().memory, Policy::BASE_ONLY);
 //! let host: Manager<'_, Sim, X86_64<4>> = Manager::new(&machine, &setup).unwrap();
-//! host.resize_pool(Order::MEGA, 8, Budget::ALL).unwrap();
+//! host.resize_pool(Order::SIZE_2M, 8, Budget::ALL).unwrap();
 //!
 //! // 8 MiB from 0 on, and 2 MiB at 4 GiB.
-//! let ranges = [(GuestAddress(0), Bytes::new(8 << 20)), (GuestAddress(4 << 30), Bytes::MEGA)];
-//! let guest = GuestRam::new(&host, Order::MEGA, &ranges).unwrap();
+//! let ranges = [(GuestAddress(0), Bytes::new(8 << 20)), (GuestAddress(4 << 30), Bytes::SIZE_2M)];
+//! let guest = GuestRam::new(&host, Order::SIZE_2M, &ranges).unwrap();
 //! guest.write_slice(b"over the edge", GuestAddress(0x1f_fffa)).unwrap();
 //! let mut read = [0; 13];
 //! guest.read_slice(&mut read, GuestAddress(0x1f_fffa)).unwrap();
@@ -39,7 +39,7 @@
 //! assert!(guest.write_slice(&read, GuestAddress(8 << 20)).is_err());
 //!
 //! drop(guest);
-//! assert_eq!(host.pool(Order::MEGA).unwrap().free_hugepages, 8);
+//! assert_eq!(host.pool(Order::SIZE_2M).unwrap().free_hugepages, 8);
 //! ```
 
 mod error;

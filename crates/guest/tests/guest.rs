@@ -14,7 +14,7 @@ use vm_memory::{
 
 type Host<'m> = Manager<'m, Sim, X86_64<4>>;
 
-const MEGA: Bytes = Bytes::MEGA;
+const SIZE_2M: Bytes = Bytes::SIZE_2M;
 const HOLE: u64 = 3 << 30;
 const HIGH: u64 = 4 << 30;
 
@@ -30,11 +30,11 @@ fn host(machine: &Sim, order: Order, pages: u64) -> Host<'_> {
 }
 fn ranges(pages: u64) -> [(GuestAddress, Bytes); 2] {
     [
-        (GuestAddress(HOLE - pages * MEGA.get()), Bytes::new(pages * MEGA.get())),
-        (GuestAddress(HIGH), MEGA),
+        (GuestAddress(HOLE - pages * SIZE_2M.get()), Bytes::new(pages * SIZE_2M.get())),
+        (GuestAddress(HIGH), SIZE_2M),
     ]
 }
-/// Free pages of the pool, promised ones, free frames.
+/// Free pages of the pool, reserved ones, free frames.
 fn books(host: &Host<'_>, order: Order) -> (u64, u64, Pages) {
     let pool = host.pool(order).unwrap();
     (pool.free_hugepages, pool.resv_hugepages, host.memory().free)
@@ -43,15 +43,15 @@ fn books(host: &Host<'_>, order: Order) -> (u64, u64, Pages) {
 #[test]
 fn every_byte_is_where_it_was_written() {
     let machine = machine(Bytes::new(64 << 20));
-    let host = host(&machine, Order::MEGA, 8);
-    let before = books(&host, Order::MEGA);
-    let guest = GuestRam::new(&host, Order::MEGA, &ranges(3)).unwrap();
-    assert_eq!((guest.num_regions(), books(&host, Order::MEGA).0), (4, 4));
-    let low = HOLE - 3 * MEGA.get();
+    let host = host(&machine, Order::SIZE_2M, 8);
+    let before = books(&host, Order::SIZE_2M);
+    let guest = GuestRam::new(&host, Order::SIZE_2M, &ranges(3)).unwrap();
+    assert_eq!((guest.num_regions(), books(&host, Order::SIZE_2M).0), (4, 4));
+    let low = HOLE - 3 * SIZE_2M.get();
 
     // One word in each 4 KiB, and a buffer over each edge of a page.
     let words = |guest: &GuestRam<'_, '_, Sim, X86_64<4>>, write: bool| {
-        for at in (low..HOLE).chain(HIGH..HIGH + MEGA.get()).step_by(4096) {
+        for at in (low..HOLE).chain(HIGH..HIGH + SIZE_2M.get()).step_by(4096) {
             match write {
                 true => guest.store(at, GuestAddress(at), Ordering::Relaxed).unwrap(),
                 false => {
@@ -63,7 +63,7 @@ fn every_byte_is_where_it_was_written() {
     assert_eq!(guest.load::<u64>(GuestAddress(low), Ordering::Relaxed).unwrap(), 0, "cleared");
     words(&guest, true);
     words(&guest, false);
-    for edge in [low + MEGA.get(), low + 2 * MEGA.get()] {
+    for edge in [low + SIZE_2M.get(), low + 2 * SIZE_2M.get()] {
         let at = GuestAddress(edge - 3);
         guest.write_slice(b"across", at).unwrap();
         let mut read = [0; 6];
@@ -80,7 +80,7 @@ fn every_byte_is_where_it_was_written() {
     assert!(frames.windows(2).all(|two| two[1] - two[0] >= 512), "{frames:?}");
     assert_eq!(machine.violations(), []);
     drop(guest);
-    assert_eq!(books(&host, Order::MEGA), before);
+    assert_eq!(books(&host, Order::SIZE_2M), before);
     host.audit(&[]).unwrap();
     assert_eq!(machine.finish(), []);
 }
@@ -88,60 +88,60 @@ fn every_byte_is_where_it_was_written() {
 #[test]
 fn addresses_outside_are_refused() {
     let machine = machine(Bytes::new(64 << 20));
-    let host = host(&machine, Order::MEGA, 4);
-    let guest = GuestRam::new(&host, Order::MEGA, &ranges(3)).unwrap();
-    let low = HOLE - 3 * MEGA.get();
+    let host = host(&machine, Order::SIZE_2M, 4);
+    let guest = GuestRam::new(&host, Order::SIZE_2M, &ranges(3)).unwrap();
+    let low = HOLE - 3 * SIZE_2M.get();
     for (at, bytes) in
-        [(0, 1), (low - 1, 2), (HOLE, 1), (HIGH - 1, 1), (HIGH + MEGA.get(), 1), (u64::MAX, 1)]
+        [(0, 1), (low - 1, 2), (HOLE, 1), (HIGH - 1, 1), (HIGH + SIZE_2M.get(), 1), (u64::MAX, 1)]
     {
         assert!(guest.write_slice(&vec![1; bytes], GuestAddress(at)).is_err(), "{at:#x}");
     }
     // The hole is not jumped over, and the last byte is the last.
     assert!(!GuestMemory::check_range(&guest, GuestAddress(HOLE - 1), 2, Permissions::Write));
-    assert!(guest.write_slice(&[1], GuestAddress(HIGH + MEGA.get() - 1)).is_ok());
+    assert!(guest.write_slice(&[1], GuestAddress(HIGH + SIZE_2M.get() - 1)).is_ok());
     assert!(guest.find_region(GuestAddress(HOLE)).is_none());
     let page = guest.find_region(GuestAddress(HIGH)).unwrap();
-    assert!(page.get_slice(vm_memory::MemoryRegionAddress(1), MEGA.get() as usize).is_err());
+    assert!(page.get_slice(vm_memory::MemoryRegionAddress(1), SIZE_2M.get() as usize).is_err());
     assert!(page.get_slice(vm_memory::MemoryRegionAddress(u64::MAX), 2).is_err());
-    assert!(page.get_host_address(vm_memory::MemoryRegionAddress(MEGA.get())).is_err());
-    assert!(page.get_host_address(vm_memory::MemoryRegionAddress(MEGA.get() - 1)).is_ok());
+    assert!(page.get_host_address(vm_memory::MemoryRegionAddress(SIZE_2M.get())).is_err());
+    assert!(page.get_host_address(vm_memory::MemoryRegionAddress(SIZE_2M.get() - 1)).is_ok());
 }
 
 #[test]
 fn ranges_that_are_none_are_named() {
     let machine = machine(Bytes::new(64 << 20));
-    let host = host(&machine, Order::MEGA, 8);
-    let before = books(&host, Order::MEGA);
+    let host = host(&machine, Order::SIZE_2M, 8);
+    let before = books(&host, Order::SIZE_2M);
     let at = GuestAddress;
-    let page = |start| (at(start), MEGA);
-    let last = 0u64.wrapping_sub(MEGA.get());
+    let page = |start| (at(start), SIZE_2M);
+    let last = 0u64.wrapping_sub(SIZE_2M.get());
     for (ranges, error) in [
         (&[][..], GuestError::Empty),
         (&[(at(0), Bytes::new(0))], GuestError::Empty),
-        (&[(at(4096), MEGA)], GuestError::Misaligned(at(4096), MEGA, Order::MEGA)),
-        (&[(at(0), Bytes::new(1))], GuestError::Misaligned(at(0), Bytes::new(1), Order::MEGA)),
-        (&[page(0), page(0)], GuestError::Overlap(at(MEGA.get()), at(0))),
-        (&[page(HIGH), page(0)], GuestError::Overlap(at(HIGH + MEGA.get()), at(0))),
-        (&[page(last)], GuestError::Beyond(at(last), MEGA)),
+        (&[(at(4096), SIZE_2M)], GuestError::Misaligned(at(4096), SIZE_2M, Order::SIZE_2M)),
+        (&[(at(0), Bytes::new(1))], GuestError::Misaligned(at(0), Bytes::new(1), Order::SIZE_2M)),
+        (&[page(0), page(0)], GuestError::Overlap(at(SIZE_2M.get()), at(0))),
+        (&[page(HIGH), page(0)], GuestError::Overlap(at(HIGH + SIZE_2M.get()), at(0))),
+        (&[page(last)], GuestError::Beyond(at(last), SIZE_2M)),
     ] {
-        let got = GuestRam::new(&host, Order::MEGA, ranges).map(drop);
+        let got = GuestRam::new(&host, Order::SIZE_2M, ranges).map(drop);
         assert_eq!(got, Err(error), "{error}");
     }
     let small = Order::new(4).unwrap();
     let got = GuestRam::new(&host, small, &[page(0)]).map(drop);
     assert_eq!(got, Err(GuestError::Order(small)));
-    assert_eq!(books(&host, Order::MEGA), before);
+    assert_eq!(books(&host, Order::SIZE_2M), before);
 }
 
 /// The second of two ranges finds the pool empty: the first one's pages are back.
 #[test]
 fn a_pool_that_is_too_small_loses_nothing() {
     let machine = machine(Bytes::new(64 << 20));
-    let host = host(&machine, Order::MEGA, 3);
-    let before = books(&host, Order::MEGA);
-    let got = GuestRam::new(&host, Order::MEGA, &ranges(3)).map(drop);
+    let host = host(&machine, Order::SIZE_2M, 3);
+    let before = books(&host, Order::SIZE_2M);
+    let got = GuestRam::new(&host, Order::SIZE_2M, &ranges(3)).map(drop);
     assert!(matches!(got, Err(GuestError::Map(MapError::NoHugePages(_)))), "{got:?}");
-    assert_eq!(books(&host, Order::MEGA), before);
+    assert_eq!(books(&host, Order::SIZE_2M), before);
     host.audit(&[]).unwrap();
 }
 
@@ -149,15 +149,15 @@ fn a_pool_that_is_too_small_loses_nothing() {
 #[test]
 fn a_refused_allocation_leaves_no_trace() {
     let machine = machine(Bytes::new(64 << 20));
-    let host = host(&machine, Order::MEGA, 4);
-    let before = books(&host, Order::MEGA);
+    let host = host(&machine, Order::SIZE_2M, 4);
+    let before = books(&host, Order::SIZE_2M);
     let mut refused = 0;
     for k in 1.. {
         machine.fault_plan().set(Failing::Kth(k));
-        let got = GuestRam::new(&host, Order::MEGA, &ranges(3)).map(drop);
+        let got = GuestRam::new(&host, Order::SIZE_2M, &ranges(3)).map(drop);
         let hit = machine.fault_plan().refused() > 0;
         machine.fault_plan().set(Failing::Nothing);
-        assert_eq!(books(&host, Order::MEGA), before, "k = {k}: {got:?}");
+        assert_eq!(books(&host, Order::SIZE_2M), before, "k = {k}: {got:?}");
         host.audit(&[]).unwrap();
         if !hit {
             assert_eq!(got, Ok(()));
@@ -172,17 +172,18 @@ fn a_refused_allocation_leaves_no_trace() {
 #[test]
 fn a_page_of_1_gib() {
     let machine = machine(Bytes::new(3 << 30));
-    let host = host(&machine, Order::GIGA, 1);
-    let before = books(&host, Order::GIGA);
-    let guest = GuestRam::new(&host, Order::GIGA, &[(GuestAddress(HIGH), Bytes::GIGA)]).unwrap();
+    let host = host(&machine, Order::SIZE_1G, 1);
+    let before = books(&host, Order::SIZE_1G);
+    let guest =
+        GuestRam::new(&host, Order::SIZE_1G, &[(GuestAddress(HIGH), Bytes::SIZE_1G)]).unwrap();
     assert_eq!(guest.num_regions(), 1);
-    let last = GuestAddress(HIGH + Bytes::GIGA.get() - 5);
+    let last = GuestAddress(HIGH + Bytes::SIZE_1G.get() - 5);
     guest.write_slice(b"ends", last).unwrap();
     let mut read = [0; 4];
     guest.read_slice(&mut read, last).unwrap();
     assert_eq!(&read, b"ends");
     drop(guest);
-    assert_eq!(books(&host, Order::GIGA), before);
+    assert_eq!(books(&host, Order::SIZE_1G), before);
 }
 
 /// Devices have threads of their own.
@@ -190,7 +191,7 @@ fn a_page_of_1_gib() {
 fn threads_share_it() {
     fn shared<T: Send + Sync>(_: &T) {}
     let machine = machine(Bytes::new(64 << 20));
-    let host = host(&machine, Order::MEGA, 1);
-    let guest = GuestRam::new(&host, Order::MEGA, &[(GuestAddress(0), MEGA)]).unwrap();
+    let host = host(&machine, Order::SIZE_2M, 1);
+    let guest = GuestRam::new(&host, Order::SIZE_2M, &[(GuestAddress(0), SIZE_2M)]).unwrap();
     shared(&guest);
 }

@@ -11,7 +11,7 @@ use crate::saboteur::Saboteur;
 use crate::seat::value;
 use crate::world::{Got, World, lock, range};
 use foliant::frame::{Flag, Kind, word_at};
-use foliant::memmap::{Batch, Birth, Memmap};
+use foliant::memmap::{Batch, Form, Memmap};
 use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Half, Paging};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Order, Pages, Va};
@@ -161,13 +161,13 @@ impl<'a, 'm, P: Paging> Seat<'a, 'm, P> {
 
     fn claim(&mut self, world: &World<'m, P>, memmap: &Memmap<'a, 'm, Saboteur<'m>, P>) {
         world.count("claim");
-        let birth = if self.rng.once_in(3) { Birth::Dense } else { Birth::Folded };
+        let form = if self.rng.once_in(3) { Form::Dense } else { Form::Folded };
         let most = (HUGE_MAX / world.shape.cpus).max(1);
         for _ in 0..1 + self.rng.below(3) {
             if self.pile.len() >= most {
                 return;
             }
-            match memmap.claim(Order::MEGA, birth) {
+            match memmap.claim(Order::SIZE_2M, form) {
                 Ok(huge) => {
                     world.mm.machine().write_link(link::<P>(huge.head()), self.rng.draw() >> 1);
                     self.pile.push(huge).expect("a few fit in");
@@ -232,8 +232,8 @@ impl<'a, 'm, P: Paging> Seat<'a, 'm, P> {
             for nth in [0, 1, 63, 64, 65, 128, 200, 511] {
                 let identity = world.mm.identity(head.add(Pages::new(nth)));
                 let kind = if nth == 0 { Kind::Huge } else { Kind::HugeTail };
-                let open = identity.has(Flag::Window);
-                if (identity.kind(), identity.order()) != (kind, Order::MEGA) || open {
+                let open = identity.has(Flag::Folding);
+                if (identity.kind(), identity.order()) != (kind, Order::SIZE_2M) || open {
                     world.wrong("descriptors", format!("frame {nth} of {head}: {identity:?}"));
                 }
             }

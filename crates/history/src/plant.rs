@@ -80,7 +80,7 @@ pub enum Plant {
     /// One entry of a folio that moved names the memory that it left.
     LeftBehind,
     /// Frames of a block that was to be emptied are not stated to be free when it is given up.
-    HoardForgotten,
+    IsolatedNotFreed,
     /// The flush of the table that a collapse took out comes when the large leaf is there already.
     LateCollapseFlush,
     /// Nobody is asked to invalidate what a fork shares.
@@ -127,7 +127,7 @@ impl Plant {
         Plant::ForgetMapping,
         Plant::LateCopy,
         Plant::LeftBehind,
-        Plant::HoardForgotten,
+        Plant::IsolatedNotFreed,
         Plant::LateCollapseFlush,
         Plant::SkipForkFlush,
         Plant::SkipCopyFlush,
@@ -263,8 +263,8 @@ impl Plant {
                 "one entry of a moved folio names the memory that it left",
                 "no_stale_translation",
             ),
-            Plant::HoardForgotten => (
-                "hoard-forgotten",
+            Plant::IsolatedNotFreed => (
+                "isolated-not-freed",
                 "frames of a block that is not emptied are not stated to be free",
                 "no_shared_owner",
             ),

@@ -2,7 +2,7 @@
 //! and shrinks meanwhile.
 //!
 //! Each seat knows what its pages hold, so `contents` is exact. What the pool may refuse it knows as well: a page that was
-//! promised and never taken is there whatever the others do, and the promises of all seats together are those that the pool
+//! reserved and never taken is there whatever the others do, and the reservations of all seats together are those that the pool
 //! states. That is the checker `reservations`.
 
 use crate::rng::Rng;
@@ -18,7 +18,7 @@ use foliant_units::{Bytes, Frame, Order, Va};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-const HUGE: u64 = Order::MEGA.bytes().get();
+const HUGE: u64 = Order::SIZE_2M.bytes().get();
 /// Where the areas are: a slot for each.
 const FIRST: u64 = 0x10_0000_0000;
 const SLOT: u64 = 8 * HUGE;
@@ -32,17 +32,17 @@ const PHASES: usize = 4;
 #[derive(Default)]
 struct Area {
     pages: u64,
-    promised: bool,
+    reserved: bool,
     /// Words stored, by address.
     words: BTreeMap<u64, u64>,
-    /// Pages that were touched once: their promise was kept.
+    /// Pages that were touched once: their reservation was used.
     touched: BTreeSet<u64>,
 }
 
 impl Area {
-    /// Promises that are still open.
+    /// Reservations that are still open.
     fn open(&self) -> u64 {
-        if self.promised { self.pages - self.touched.len() as u64 } else { 0 }
+        if self.reserved { self.pages - self.touched.len() as u64 } else { 0 }
     }
 }
 
@@ -76,10 +76,12 @@ pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
         world.phase(phase, steps, &seats, |seat| seat.step(world));
         let open: u64 =
             (0..count).map(|nth| lock(nth).areas.values().map(Area::open).sum::<u64>()).sum();
-        let stated = world.mm.pool(Order::MEGA).map_or(0, |pool| pool.resv_hugepages);
+        let stated = world.mm.pool(Order::SIZE_2M).map_or(0, |pool| pool.resv_hugepages);
         if open != stated && !world.stopped() {
-            world
-                .wrong("reservations", format!("{open} promises are open, the pool says {stated}"));
+            world.wrong(
+                "reservations",
+                format!("{open} reservations are open, the pool says {stated}"),
+            );
         }
         world.audit_between(&ids);
     }
@@ -93,7 +95,7 @@ pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
         }
     }
     empty(&world.mm);
-    let left = world.mm.pool(Order::MEGA).unwrap_or_default();
+    let left = world.mm.pool(Order::SIZE_2M).unwrap_or_default();
     if (left.nr_hugepages, left.resv_hugepages) != (0, 0) && !world.stopped() {
         world.wrong("reservations", format!("all is given up, and yet: {left:?}"));
     }
@@ -102,8 +104,8 @@ pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
 
 fn empty<P: Paging>(mm: &Manager<'_, Saboteur<'_>, P>) {
     let pools = mm.pools();
-    let _ = pools.set_overcommit(Order::MEGA, 0);
-    let _ = pools.resize(Order::MEGA, 0, Budget::ALL);
+    let _ = pools.set_overcommit(Order::SIZE_2M, 0);
+    let _ = pools.resize(Order::SIZE_2M, 0, Budget::ALL);
 }
 
 fn start(slot: u64) -> u64 {
@@ -134,16 +136,16 @@ impl Seat {
     fn map<P: Paging>(&mut self, world: &World<'_, P>, slot: u64) {
         world.count("map");
         let pages = 1 + self.rng.below(3);
-        let promised = !self.rng.once_in(4);
-        let loose = if promised { Flags::NONE } else { Flags::NORESERVE };
+        let reserved = !self.rng.once_in(4);
+        let loose = if reserved { Flags::NONE } else { Flags::NORESERVE };
         let flags = Flags::READ_WRITE.with(Flags::HUGE_2M).with(loose);
         let place = Place::NoReplace(Va::new(start(slot)));
         let bytes = Bytes::new(pages * HUGE);
         match world.mm.map(self.id, &MapRequest { place, bytes, flags, tag: self.nth }) {
             Ok(_) => {
-                self.areas.insert(slot, Area { pages, promised, ..Area::default() });
+                self.areas.insert(slot, Area { pages, reserved, ..Area::default() });
             }
-            Err(MapError::NoHugePages(_)) if promised => world.count_refused(),
+            Err(MapError::NoHugePages(_)) if reserved => world.count_refused(),
             Err(MapError::Range(error)) if crate::world::no_memory(error) && world.is_scarce() => {
                 world.count_refused();
             }
@@ -178,7 +180,7 @@ impl Seat {
         world.count("resize");
         let budget = if self.rng.once_in(3) { Budget(self.rng.below(4)) } else { Budget::ALL };
         let want = self.rng.below(POOL_MAX);
-        if let Err(error) = world.mm.resize_pool(Order::MEGA, want, budget) {
+        if let Err(error) = world.mm.resize_pool(Order::SIZE_2M, want, budget) {
             world.wrong("answers", format!("resize: {error}"));
         }
     }
@@ -186,7 +188,7 @@ impl Seat {
     fn tune<P: Paging>(&mut self, world: &World<'_, P>) {
         world.count("tune");
         let pools = world.mm.pools();
-        let _ = pools.set_overcommit(Order::MEGA, self.rng.below(4));
+        let _ = pools.set_overcommit(Order::SIZE_2M, self.rng.below(4));
         pools.set_folding(if self.rng.once_in(3) { Folding::Off } else { Folding::On });
     }
 
@@ -237,8 +239,8 @@ impl Seat {
         let page = self.rng.below(area.pages);
         let at = *self.rng.pick(&[0, 8, 4096, HUGE / 2, HUGE - 8]);
         let va = start(slot) + page * HUGE + at;
-        // Nobody may refuse a page that was promised and not taken yet; a later one is another matter.
-        let fresh = area.promised && !area.touched.contains(&page);
+        // Nobody may refuse a page that was reserved and not taken yet; a later one is another matter.
+        let fresh = area.reserved && !area.touched.contains(&page);
         let refused = |outcome| matches!(outcome, Outcome::NoHugePage(_)) && !fresh;
         let known = area.words.get(&va).copied().unwrap_or(0);
         let judge = |what: &str, got: Got| match got {
@@ -246,7 +248,7 @@ impl Seat {
             Got::Not(Outcome::NoHugePage(_)) => {
                 world.wrong(
                     "reservations",
-                    format!("{what} {va:#x} got no page, and one was promised"),
+                    format!("{what} {va:#x} got no page, and one was reserved"),
                 );
             }
             Got::Not(outcome) if world.is_short(0, outcome) => {}

@@ -13,8 +13,8 @@ use crate::rng::Rng;
 use crate::tasks::{Copied, Job, Jobs, PutOff, Task};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use foliant_machine::{
-    Around, Cpus, Invalidation, Item, Kept, KernelVa, Owner, PhysMem, Reach, Root, Scope, Tables,
-    Ticket, Tlb, Warmth, Witness,
+    Around, Caching, Cpus, Invalidation, Item, Kept, KernelVa, Owner, PhysMem, Reach, Root, Scope,
+    Tables, Ticket, Tlb, Witness,
 };
 use foliant_sim::Sim;
 use foliant_units::{Bytes, CpuSet, FrameRange, Level, Pa, Pages, Va, VaRange};
@@ -423,8 +423,8 @@ unsafe impl Around for Saboteur<'_> {
             done => done,
         }
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
-        let large = bytes.get() > 4096 && bytes.get() < Level::MEGA.span().get();
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching) {
+        let large = bytes.get() > 4096 && bytes.get() < Level::SIZE_2M.span().get();
         if self.strikes_at(Plant::IdleZero, &[Task::Idle]) {
             return;
         }
@@ -432,18 +432,18 @@ unsafe impl Around for Saboteur<'_> {
             return;
         }
         // A huge page is cleared in parts around the page that was touched; one of them is almost half of it.
-        let far = bytes.get() > Level::MEGA.span().get() / 4;
+        let far = bytes.get() > Level::SIZE_2M.span().get() / 4;
         if far && self.strikes(Plant::ForgetHugeZero) {
             return;
         }
         let half = large && self.strikes(Plant::HalfZero);
         let bytes = if half { Bytes::new(bytes.get() / 2) } else { bytes };
         // SAFETY: the caller's promise, handed on.
-        unsafe { self.sim.clear(pa, bytes, warmth) }
+        unsafe { self.sim.clear(pa, bytes, caching) }
     }
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
         // A huge page is copied in parts, so that others run in between.
-        let huge = bytes.get() >= Level::MEGA.span().get() / 8;
+        let huge = bytes.get() >= Level::SIZE_2M.span().get() / 8;
         let copied = Copied { from, to, bytes };
         if self.strikes_at(Plant::LateCopy, &MOVES) {
             self.at(&MOVES, |job| job.late.push(copied));
@@ -529,7 +529,7 @@ unsafe impl Around for Saboteur<'_> {
         match owner {
             _ if self.plant.is_some() && self.loses(frames, owner) => return,
             Owner::Free if self.strikes(Plant::Leak) => return,
-            Owner::Free if self.strikes_at(Plant::HoardForgotten, &[Task::Compact]) => return,
+            Owner::Free if self.strikes_at(Plant::IsolatedNotFreed, &[Task::Compact]) => return,
             Owner::Free if self.strikes(Plant::FreedTwice) => self.sim.owned(frames, owner),
             Owner::Claimed if self.strikes(Plant::UnstatedClaim) => return,
             Owner::Claimed if self.strikes(Plant::WideClaim) => {

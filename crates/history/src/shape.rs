@@ -16,7 +16,7 @@ pub enum Style {
     /// CPUs make huge pages and fold, unfold and give back their descriptors: the model knows what each descriptor says.
     Folding,
     /// CPUs map huge pages of one pool, which others make larger and smaller: the model knows what each page holds, and what
-    /// was promised.
+    /// was reserved.
     Pooled,
     /// CPUs take kernel memory and give it back: the model knows what each page holds and who may write it.
     Ranges,

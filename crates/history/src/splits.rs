@@ -74,7 +74,7 @@ pub(crate) fn relocate<P: Paging>(world: &World<'_, P>, id: SpaceId, va: u64) {
 
 /// Now and then one of the ranges in a window that a collapse can make a folio of; nothing is drawn where there is none.
 pub(crate) fn whole(rng: &mut Rng, window: &Stretch) -> Option<Stretch> {
-    let pages = Order::MEGA.pages().get();
+    let pages = Order::SIZE_2M.pages().get();
     let (first, end) = (window.start.div_ceil(pages), window.end / pages);
     (first < end && rng.once_in(6)).then(|| {
         let start = (first + rng.below(end - first)) * pages;
@@ -90,7 +90,7 @@ pub(crate) fn collapse<P: Paging>(
     limits: CollapseLimits,
 ) {
     world.count("collapse");
-    let va = Va::new(va).align_down(Order::MEGA.bytes());
+    let va = Va::new(va).align_down(Order::SIZE_2M.bytes());
     let collapse = || world.mm.collapse(id, va, limits);
     if world.mm.machine().during(Task::Collapse, collapse).is_ok() {
         world.count("collapsed");

@@ -10,7 +10,7 @@ use crate::saboteur::Saboteur;
 use crate::shape::{Live, Refused, Shape, Style};
 use crate::tasks::Task;
 use foliant::manager::{Contents, Setup};
-use foliant::memmap::{Batch, Birth};
+use foliant::memmap::{Batch, Form};
 use foliant::space::{RangeError, SpaceId};
 use foliant::steps::{self, Counts};
 use foliant::table::{Attrs, Entry, Paging};
@@ -123,7 +123,7 @@ fn counts_of_each() -> Trade {
 
 /// What a history says of its memory.
 fn contents(seed: u64) -> Contents {
-    if seed % 2 == 1 { Contents::Zero } else { Contents::Unknown }
+    if seed % 2 == 1 { Contents::Zero } else { Contents::Any }
 }
 
 /// The memory that is added while a history runs.
@@ -393,8 +393,8 @@ impl<'m, P: Paging> World<'m, P> {
                 let stated: u64 = self.mm.anonymous().get();
                 self.sim.recount("anonymous pages", stated, audit.anonymous.get());
                 let users = self.sim.stated_frames(Owner::User).get();
-                let pool = self.mm.pool(Order::MEGA).unwrap_or_default();
-                let used = (pool.nr_hugepages - pool.free_hugepages) * Order::MEGA.pages().get();
+                let pool = self.mm.pool(Order::SIZE_2M).unwrap_or_default();
+                let used = (pool.nr_hugepages - pool.free_hugepages) * Order::SIZE_2M.pages().get();
                 let kernel = self.sim.stated_frames(Owner::Kernel).get();
                 self.sim.recount("kernel pages", audit.kernel.get(), kernel);
                 self.sim.recount("user frames", stated + used, users);
@@ -458,7 +458,7 @@ impl<'m, P: Paging> World<'m, P> {
 fn split_descriptors<P: Paging>(mm: &Mm<'_, P>) {
     let memmap = mm.memmap();
     let mut batch = Batch::new(&memmap);
-    let huge = memmap.claim(Order::MEGA, Birth::Dense).expect("nothing is refused yet");
+    let huge = memmap.claim(Order::SIZE_2M, Form::Dense).expect("nothing is refused yet");
     batch.push(huge).expect("there is room for one");
     memmap.fold(&mut batch);
     memmap.release(&mut batch);

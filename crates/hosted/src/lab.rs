@@ -2,7 +2,7 @@
 
 use crate::machine::{self, Process, clock};
 use crate::memory::Memory;
-use foliant::folio::{CpuCount, Folios, Word, Words};
+use foliant::folio::{CpuCount, Folios, Word, WordCount};
 use foliant::zero::{Clearing, Far, Pace, ZeroGrain};
 use foliant_units::{Bytes, FRAME_BYTES, FrameRange, Nanos, Order};
 use foliant_x86::{Choice, Clear, ClearPlan, Features, Line, TscClock, X86, ticks};
@@ -78,7 +78,7 @@ pub struct Row {
     pub random: u64,
     /// The clear before the sequential walk, and the walk.
     pub total: u64,
-    /// The longest stretch without a breathing point.
+    /// The longest stretch without a preemption point.
     pub longest: u64,
     /// The least that a round's longest stretch was: what a busy host does not disturb.
     pub longest_least: u64,
@@ -150,7 +150,7 @@ pub fn measure(asked: &Asked, progress: impl Fn(u32, u32)) -> Result<Measurement
     let lines = [const { Line::new() }; 1];
     let mut ways = ways(&mut memory, &features, choice.plan, (&clock, &lines))?;
     let frames = memory.frames();
-    let need = Folios::layout(&[frames], CpuCount(1)).unwrap_or(Words(0));
+    let need = Folios::layout(&[frames], CpuCount(1)).unwrap_or(WordCount(0));
     let lent: Vec<Word> = (0..need.0).map(|_| Word::new(0)).collect();
     let folios = Folios::new(&[frames], CpuCount(1), &lent).ok();
     folios.iter().for_each(|folios| folios.declare_zero(frames));
@@ -203,7 +203,7 @@ fn ways<'l>(
         Ok(Way { name, machine, clearing, pace, known, samples, extents: 0 })
     };
     let usual = Clearing::default();
-    let keep = |grain| Clearing { grain, far: Far::Keep, ..usual };
+    let keep = |grain| Clearing { grain, far: Far::Cached, ..usual };
     let string = if features.erms { Clear::StoreB } else { Clear::StoreQ };
     let page = ClearPlan::only(string);
     let mut ways = vec![way("page at a time".into(), page, keep(ZeroGrain::PAGE), false)?];
@@ -258,7 +258,7 @@ impl Turn {
         }
         way.extents = extents / blocks;
         way.samples[0].push(spent / blocks);
-        let walks = if self.order == Order::MEGA { WALKS } else { 1 };
+        let walks = if self.order == Order::SIZE_2M { WALKS } else { 1 };
         let mut total = 0;
         for pattern in 0..3 {
             let mut walked = 0;
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn every_row_is_measured_and_counts_say_what_it_did() {
-        let asked = Asked { size: Order::MEGA, total: Bytes::new(8 << 20), rounds: 1 };
+        let asked = Asked { size: Order::SIZE_2M, total: Bytes::new(8 << 20), rounds: 1 };
         let measured = measure(&asked, |_, _| {}).unwrap();
         assert_eq!((measured.size, measured.total), (2 << 20, 8 << 20));
         let extents = |name: &str| {

@@ -1,4 +1,4 @@
-//! A process as the kernel around an x86-64 machine: one CPU, a mapping as direct map, a breathing point that is only timed.
+//! A process as the kernel around an x86-64 machine: one CPU, a mapping as direct map, a preemption point that is only timed.
 
 use foliant_units::{Cpu, Nanos, Va};
 use foliant_x86::{Apic, ApicId, ClearPlan, Features, Host, Line, Settings, SetupError};
@@ -37,7 +37,7 @@ impl Host for Process {
     fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
         work(Cpu(0))
     }
-    fn breathe(&self) {
+    fn yield_now(&self) {
         self.end();
     }
 }

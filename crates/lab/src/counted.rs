@@ -6,7 +6,7 @@
 //! **Not here**: what a machine does by itself: walks, and invalidations that it carries out for another CPU.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use foliant_machine::{Around, Invalidation, Kept, Machine, Root, Ticket, Warmth};
+use foliant_machine::{Around, Caching, Invalidation, Kept, Machine, Root, Ticket};
 use foliant_units::{Bytes, CpuSet, Pa};
 
 macro_rules! counts {
@@ -108,10 +108,10 @@ unsafe impl<M: Machine> Around for Counted<M> {
         add(&self.counters.entries_written, done.is_ok() as u64);
         done
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching) {
         let begun = self.ticks();
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.machine.clear(pa, bytes, warmth) }
+        unsafe { self.machine.clear(pa, bytes, caching) }
         let ticks = self.ticks().saturating_sub(begun);
         add(&self.counters.clears, 1);
         add(&self.counters.cleared_bytes, bytes.get());

@@ -33,7 +33,7 @@ pub(crate) const SCENARIO: About = About {
         Parameter {
             name: "bytes",
             default: "8m",
-            kind: Kind::Size(Bytes::MEGA, Bytes::GIGA),
+            kind: Kind::Size(Bytes::SIZE_2M, Bytes::SIZE_1G),
             about: "what each CPU touches",
         },
         Parameter {

@@ -17,7 +17,7 @@ use foliant_units::{Bytes, Cpu, FRAME_BYTES, Va, VaRange};
 /// Where the anchor lies; the area of the scenario begins 2 MiB behind it.
 const ANCHOR: Va = Va::new(64 << 30);
 /// What the two may reach together: the stretch of one table of 2 MiB entries.
-const REACH: Bytes = Bytes::GIGA;
+const REACH: Bytes = Bytes::SIZE_1G;
 pub(crate) const PAGE: Bytes = Bytes::new(FRAME_BYTES);
 
 /// See the module's text.
@@ -45,8 +45,8 @@ impl<'s, 'm, S: Stage<'m>> Ground<'s, 'm, S> {
         policy: Policy,
         grain: FlushGrain,
     ) -> Result<Self, LabError> {
-        let most = Bytes::new(REACH.get() - Bytes::MEGA.get());
-        let start = ANCHOR.add(Bytes::MEGA.get());
+        let most = Bytes::new(REACH.get() - Bytes::SIZE_2M.get());
+        let start = ANCHOR.add(Bytes::SIZE_2M.get());
         let too_large = LabError::TooLarge { asked: bytes, most };
         let area = VaRange::sized(start, bytes).filter(|_| bytes <= most).ok_or(too_large)?;
         let manager = stage.manager();

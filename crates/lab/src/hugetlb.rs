@@ -26,8 +26,8 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use foliant::frame::Kind as FrameKind;
-use foliant::memmap::{Batch, Birth};
-use foliant::pool::{Budget, End, Folding};
+use foliant::memmap::{Batch, Form};
+use foliant::pool::{Budget, Folding, ResizeEnd};
 use foliant::{Event, FlushGrain, Manager};
 use foliant_machine::Clock;
 use foliant_units::{Bytes, Frame, FrameRange, Order, Pages};
@@ -80,10 +80,10 @@ pub(crate) fn parts(parameters: &Parameters) -> Vec<Parameters> {
 /// The pool with all its descriptors, aligned as it must be.
 pub(crate) fn memory(parameters: &Parameters) -> Bytes {
     let size = parameters.huge("size").bytes().get();
-    let pool = (parameters.pages("pages").get() + u64::from(size > Bytes::MEGA.get())) * size;
+    let pool = (parameters.pages("pages").get() + u64::from(size > Bytes::SIZE_2M.get())) * size;
     // The descriptors of all memory, their own included, and a table for every 128 MiB.
     let memory = pool + pool / 63 + pool / 16384 + BESIDES.get();
-    Bytes::new(memory.next_multiple_of(Bytes::MEGA.get()))
+    Bytes::new(memory.next_multiple_of(Bytes::SIZE_2M.get()))
 }
 
 pub(crate) fn run<'m, S: Stage<'m>>(
@@ -205,7 +205,7 @@ impl<'s, 'm, S: Stage<'m>> Pool<'s, 'm, S> {
         let (mut batches, mut claimed, mut dense) = (Vec::new(), 0, 0);
         let mut batch = Batch::new(&memmap);
         while claimed < self.pages
-            && let Ok(huge) = memmap.claim(self.order, Birth::Folded)
+            && let Ok(huge) = memmap.claim(self.order, Form::Folded)
         {
             claimed += 1;
             dense += u64::from(!memmap.is_folded(&huge));
@@ -228,9 +228,11 @@ impl<'s, 'm, S: Stage<'m>> Pool<'s, 'm, S> {
         loop {
             let done = self.manager.resize_pool(self.order, self.had + pages, self.batch);
             match done.map(|resized| resized.end) {
-                Ok(End::Reached) => return Ok(()),
-                Ok(End::Budget) => {}
-                Ok(End::NoMemory | End::Superseded) | Err(_) => return Err(LabError::NoMemory),
+                Ok(ResizeEnd::Reached) => return Ok(()),
+                Ok(ResizeEnd::Budget) => {}
+                Ok(ResizeEnd::NoMemory | ResizeEnd::Superseded) | Err(_) => {
+                    return Err(LabError::NoMemory);
+                }
             }
         }
     }
@@ -250,8 +252,8 @@ impl<'s, 'm, S: Stage<'m>> Pool<'s, 'm, S> {
             Phase::Drain => self.resize(0)?,
         }
         let nanos = machine.now().0.saturating_sub(now.0);
-        let megas = self.order.pages().get() >> Order::MEGA.get();
-        self.stage.pooled(PoolStep::Fold, (folded() - before) * megas);
+        let of_2m = self.order.pages().get() >> Order::SIZE_2M.get();
+        self.stage.pooled(PoolStep::Fold, (folded() - before) * of_2m);
         match phase {
             Phase::Fill => self.stage.pooled(PoolStep::Fill, self.pages),
             Phase::Drain => self.stage.pooled(PoolStep::Drain, self.pages),

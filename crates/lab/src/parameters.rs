@@ -107,7 +107,10 @@ impl Kind {
             Kind::Grains => text.split(',').map(grain).collect::<Option<_>>().map(Value::Grains),
             Kind::Huge => {
                 let bytes = Bytes::parse(text).ok()?;
-                [Order::MEGA, Order::GIGA].into_iter().find(|o| o.bytes() == bytes).map(Value::Huge)
+                [Order::SIZE_2M, Order::SIZE_1G]
+                    .into_iter()
+                    .find(|o| o.bytes() == bytes)
+                    .map(Value::Huge)
             }
             Kind::Names(names) => {
                 let known = |text: &str| names.iter().find(|name| **name == text).copied();

@@ -145,13 +145,13 @@ mod tests {
 
     #[test]
     fn what_fits_misses_once_and_what_does_not_misses_each_time() {
-        for (level, reach) in [(Level::BASE, 1536), (Level::MEGA, 1536), (Level::GIGA, 16)] {
+        for (level, reach) in [(Level::BASE, 1536), (Level::SIZE_2M, 1536), (Level::SIZE_1G, 16)] {
             let mut watch = watch();
             assert_eq!(pages(&mut watch, level, 0..reach).0, reach, "{level:?}: all are new");
             assert_eq!(pages(&mut watch, level, 0..reach).0, 0, "{level:?}: all are held");
             // In a circle that is one set's way too long, the least recently used is the one that comes next. The first level
             // holds none of them for so long.
-            let sets = if level == Level::GIGA { 4 } else { 128 };
+            let sets = if level == Level::SIZE_1G { 4 } else { 128 };
             let longer = reach + sets;
             pages(&mut watch, level, 0..longer);
             assert_eq!(pages(&mut watch, level, 0..longer).0, longer, "{level:?}");
@@ -162,10 +162,10 @@ mod tests {
     fn base_and_2m_leaves_share_the_second_level_and_1g_leaves_have_their_own() {
         let mut watch = watch();
         pages(&mut watch, Level::BASE, 0..1536);
-        pages(&mut watch, Level::GIGA, 0..16);
+        pages(&mut watch, Level::SIZE_1G, 0..16);
         assert_eq!(pages(&mut watch, Level::BASE, 0..1536).0, 0);
-        pages(&mut watch, Level::MEGA, 0..1536);
-        assert_eq!(pages(&mut watch, Level::GIGA, 0..16).0, 0);
+        pages(&mut watch, Level::SIZE_2M, 0..1536);
+        assert_eq!(pages(&mut watch, Level::SIZE_1G, 0..16).0, 0);
         assert!(pages(&mut watch, Level::BASE, 0..1536).0 >= 1536 - 64);
     }
 
@@ -176,9 +176,9 @@ mod tests {
         assert_eq!(steps(0, Level::BASE), 4, "from the top");
         assert_eq!(steps(1, Level::BASE), 1, "in the same table");
         assert_eq!(steps(512, Level::BASE), 2, "in the next table");
-        assert_eq!(steps(2, Level::MEGA), 1, "its pointer is held");
-        assert_eq!(steps(512, Level::MEGA), 3, "the next gigabyte");
-        assert_eq!(steps(5, Level::GIGA), 2, "no pointer below the top is held");
+        assert_eq!(steps(2, Level::SIZE_2M), 1, "its pointer is held");
+        assert_eq!(steps(512, Level::SIZE_2M), 3, "the next gigabyte");
+        assert_eq!(steps(5, Level::SIZE_1G), 2, "no pointer below the top is held");
         assert_eq!(steps(2, Level::BASE), 1);
         // 32 other tables push the pointer to the first one out, the one above stays.
         for table in 1..33 {

@@ -62,8 +62,9 @@ pub(crate) fn memory(parameters: &Parameters) -> Bytes {
     let folios = parameters.pages("folios").get();
     let spaces = parameters.counts("spaces").iter().max().copied().unwrap_or(1);
     // Each leaf keeps a table until it is split, which is then a table of its space.
-    let bytes = folios * (Bytes::MEGA.get() + (spaces + 1) * PAGE.get()) + spaces * 4 * PAGE.get();
-    Bytes::new((bytes + bytes / 32 + BESIDES.get()).next_multiple_of(Bytes::MEGA.get()))
+    let bytes =
+        folios * (Bytes::SIZE_2M.get() + (spaces + 1) * PAGE.get()) + spaces * 4 * PAGE.get();
+    Bytes::new((bytes + bytes / 32 + BESIDES.get()).next_multiple_of(Bytes::SIZE_2M.get()))
 }
 
 pub(crate) fn run<'m, S: Stage<'m>>(
@@ -77,7 +78,7 @@ pub(crate) fn run<'m, S: Stage<'m>>(
         }
     }
     let ratios = ratios(&rows, parameters);
-    Ok(Report::of((&SCENARIO, parameters), stage, Bytes::MEGA.to_string(), rows, ratios))
+    Ok(Report::of((&SCENARIO, parameters), stage, Bytes::SIZE_2M.to_string(), rows, ratios))
 }
 
 /// The forks of the parent. Dropping them has every CPU leave them, and ends them.
@@ -124,23 +125,23 @@ fn row<'m, S: Stage<'m>>(
     grain: &'static str,
 ) -> Result<Row, LabError> {
     let flush = if grain == "entry" { FlushGrain::ONE } else { FlushGrain::WHOLE };
-    let bytes = Bytes::new(folios * Bytes::MEGA.get());
-    let policy = Policy::always(Orders::of(Order::MEGA));
+    let bytes = Bytes::new(folios * Bytes::SIZE_2M.get());
+    let policy = Policy::always(Orders::of(Order::SIZE_2M));
     let ground = Ground::new(stage, bytes, policy, FlushGrain::WHOLE)?;
     let (manager, area) = (ground.manager, ground.area);
-    stage.touch(ground.space, area, Bytes::MEGA, Access::Write)?;
+    stage.touch(ground.space, area, Bytes::SIZE_2M, Access::Write)?;
     for nth in 0..folios {
         // A page with other rights takes the leaf apart into entries, and leaves the folio whole.
-        let start = area.start().add(nth * Bytes::MEGA.get());
+        let start = area.start().add(nth * Bytes::SIZE_2M.get());
         let page = VaRange::sized(start, PAGE).unwrap_or(area);
         manager.protect(ground.space, page, Flags::READ)?;
         manager.protect(ground.space, page, Flags::READ_WRITE)?;
     }
     let frame = |nth: u64| {
-        let va = area.start().add(nth * Bytes::MEGA.get());
+        let va = area.start().add(nth * Bytes::SIZE_2M.get());
         manager.frame_at(ground.space, va)
     };
-    let is_huge = |frame| manager.identity(frame).order() == Order::MEGA;
+    let is_huge = |frame| manager.identity(frame).order() == Order::SIZE_2M;
     if !(0..folios).all(|nth| frame(nth).is_some_and(is_huge)) {
         return Err(LabError::NoMemory);
     }
@@ -157,7 +158,7 @@ fn row<'m, S: Stage<'m>>(
         }
         _ => {
             for nth in 0..folios {
-                let va = area.start().add(nth * Bytes::MEGA.get());
+                let va = area.start().add(nth * Bytes::SIZE_2M.get());
                 let _ = manager.split(ground.space, va, SplitInto::BASE); // counted
             }
         }

@@ -4,7 +4,7 @@
 //! **Not here**: where the steps go (`foliant::steps`, which counts the manager's own accesses too).
 
 use core::ptr::NonNull;
-use foliant_machine::{Around, Invalidation, Kept, KernelFault, Machine, Root, Ticket, Warmth};
+use foliant_machine::{Around, Caching, Invalidation, Kept, KernelFault, Machine, Root, Ticket};
 use foliant_units::{Bytes, CpuSet, Nanos, Pa, Va};
 
 /// Bytes that count as one step of a bulk call.
@@ -58,10 +58,10 @@ unsafe impl<M: Machine> Around for Stepped<M> {
         // SAFETY: as above.
         unsafe { self.machine.compare_exchange(pa, old, new) }
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching) {
         self.lines(bytes);
         // SAFETY: as above.
-        unsafe { self.machine.clear(pa, bytes, warmth) }
+        unsafe { self.machine.clear(pa, bytes, caching) }
     }
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
         self.lines(bytes);

@@ -114,7 +114,7 @@ impl<'s, 'm, S: Stage<'m>> Ballast<'s, 'm, S> {
             return Err(LabError::NoMemory);
         }
         for _ in blocks..there {
-            ballast.lent.push(manager.lend(Order::MEGA).map_err(|_| LabError::NoMemory)?);
+            ballast.lent.push(manager.lend(Order::SIZE_2M).map_err(|_| LabError::NoMemory)?);
         }
         manager.set_defrag(Defrag::Always);
         Ok(ballast)
@@ -125,7 +125,7 @@ impl<'m, S: Stage<'m>> Drop for Ballast<'_, 'm, S> {
     fn drop(&mut self) {
         self.manager.set_defrag(self.defrag);
         for frame in self.lent.drain(..) {
-            let back = self.manager.take_back(frame, Order::MEGA);
+            let back = self.manager.take_back(frame, Order::SIZE_2M);
             debug_assert!(back.is_ok(), "it was lent: {back:?}");
         }
     }
@@ -134,8 +134,8 @@ impl<'m, S: Stage<'m>> Drop for Ballast<'_, 'm, S> {
 /// Free blocks of 2 MiB, those in larger ones included.
 fn whole_blocks<'m, S: Stage<'m>>(manager: Face<'_, 'm, S>) -> u64 {
     let census = manager.free_blocks();
-    let within = |order: Order| census.blocks(order) << (order.get() - Order::MEGA.get());
-    Order::all().skip(Order::MEGA.index()).map(within).sum()
+    let within = |order: Order| census.blocks(order) << (order.get() - Order::SIZE_2M.get());
+    Order::all().skip(Order::SIZE_2M.index()).map(within).sum()
 }
 
 /// A space whose pages are everywhere. Dropped, it ends.
@@ -148,10 +148,15 @@ impl<'s, 'm, S: Stage<'m>> Scattered<'s, 'm, S> {
     fn new(stage: &'s S, blocks: u64) -> Result<Self, LabError> {
         let manager = stage.manager();
         let scattered = Scattered::<S> { manager, space: manager.create(None)? };
-        let all =
-            map::<S>(manager, scattered.space, SCATTERED, blocks * Bytes::MEGA.get(), Flags::NONE)?;
+        let all = map::<S>(
+            manager,
+            scattered.space,
+            SCATTERED,
+            blocks * Bytes::SIZE_2M.get(),
+            Flags::NONE,
+        )?;
         manager.switch(Some(scattered.space))?;
-        let touched = stage.touch(scattered.space, all, Bytes::MEGA, Access::Write);
+        let touched = stage.touch(scattered.space, all, Bytes::SIZE_2M, Access::Write);
         manager.switch(None)?;
         touched?;
         scattered.thin_out(all)?;
@@ -169,9 +174,10 @@ impl<'s, 'm, S: Stage<'m>> Scattered<'s, 'm, S> {
             }
             va = va.add(PAGE.get());
         }
-        let blocks = all.bytes().get() / Bytes::MEGA.get();
+        let blocks = all.bytes().get() / Bytes::SIZE_2M.get();
         let page = |nth: u64| {
-            let block = VaRange::sized(all.start().add(nth * Bytes::MEGA.get()), Bytes::MEGA)?;
+            let block =
+                VaRange::sized(all.start().add(nth * Bytes::SIZE_2M.get()), Bytes::SIZE_2M)?;
             let pages = block.bytes().get() / PAGE.get();
             let at = |n| self.manager.frame_at(self.space, block.start().add(n * PAGE.get()));
             (0..pages).find_map(at).map(SplitRequest::of)
@@ -267,8 +273,8 @@ impl<'m, S: Stage<'m>> Threads<'_, 'm, S> {
     /// The huge page of a thread's turn.
     fn slot(&self, thread: u64, round: u64) -> VaRange {
         let nth = thread * self.rounds + round;
-        let start = self.ground.area.start().add(nth * Bytes::MEGA.get());
-        VaRange::sized(start, Bytes::MEGA).unwrap_or(self.ground.area)
+        let start = self.ground.area.start().add(nth * Bytes::SIZE_2M.get());
+        VaRange::sized(start, Bytes::SIZE_2M).unwrap_or(self.ground.area)
     }
     fn fault(&self, page: VaRange, ticks: &AtomicU64) -> Result<(), Stopped> {
         let machine = self.ground.manager.machine();
@@ -293,10 +299,10 @@ fn row<'m, S: Stage<'m>>(
     manager.describe_all()?;
     // What a row before this one preferred shall not show.
     (0..cpus(stage).0).for_each(|cpu| manager.folios().drain(Cpu(cpu)));
-    let blocks = (SHARED + EACH * threads) / Bytes::MEGA.get();
+    let blocks = (SHARED + EACH * threads) / Bytes::SIZE_2M.get();
     let _ballast = Ballast::new(stage, blocks)?;
-    let area = Bytes::new(threads * rounds * Bytes::MEGA.get());
-    let policy = Policy::always(Orders::of(Order::MEGA));
+    let area = Bytes::new(threads * rounds * Bytes::SIZE_2M.get());
+    let policy = Policy::always(Orders::of(Order::SIZE_2M));
     let ground = Ground::new(stage, area, policy, FlushGrain::WHOLE)?;
     // Only the threads' CPUs run their space.
     stage.together(ground.cpus, &|cpu| {
@@ -345,7 +351,7 @@ impl Events {
         let manager = stage.manager();
         let total = |event| manager.total(event);
         Events([
-            manager.size_stats(Order::MEGA).get(SizeEvent::AnonFaultFallback),
+            manager.size_stats(Order::SIZE_2M).get(SizeEvent::AnonFaultFallback),
             total(Event::ThpSplitPage),
             total(Event::CompactStall),
             total(Event::CompactSuccess),

@@ -32,7 +32,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use foliant::Manager;
 use foliant::table::Paging;
-use foliant::vmap::{Caller, Controls, HugeIomap, Request, Tails};
+use foliant::vmap::{Caller, Controls, HugeIomap, Request, Rest};
 use foliant_machine::Clock;
 use foliant_units::{Bytes, FRAME_BYTES, FrameRange, Level, Pa, Pages, Va, VaRange};
 
@@ -61,7 +61,7 @@ pub(crate) const SCENARIO: About = About {
         Parameter {
             name: "device",
             default: "1g",
-            kind: Kind::Size(Bytes::MEGA, Bytes::new(4 << 30)),
+            kind: Kind::Size(Bytes::SIZE_2M, Bytes::new(4 << 30)),
             about: "the largest device that is mapped; smaller ones are too",
         },
         Parameter {
@@ -76,9 +76,9 @@ pub(crate) const SCENARIO: About = About {
 /// The table where a leaf of 1 GiB can map it, its descriptors and their tables.
 pub(crate) fn memory(parameters: &Parameters) -> Bytes {
     let table = parameters.size("table-size").get();
-    let whole = if table < Bytes::GIGA.get() { table } else { table + Bytes::GIGA.get() };
+    let whole = if table < Bytes::SIZE_1G.get() { table } else { table + Bytes::SIZE_1G.get() };
     let memory = whole + whole / 32 + BESIDES.get();
-    Bytes::new(memory.next_multiple_of(Bytes::MEGA.get())).max(MEMORY_LEAST)
+    Bytes::new(memory.next_multiple_of(Bytes::SIZE_2M.get())).max(MEMORY_LEAST)
 }
 
 pub(crate) fn run<'m, S: Stage<'m>>(
@@ -88,12 +88,12 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     stage.manager().describe_all()?;
     let bench = Bench::new(stage);
     let (table, mut rows) = (parameters.size("table-size"), Vec::new());
-    let grains = [Level::BASE, Level::MEGA, Level::GIGA];
+    let grains = [Level::BASE, Level::SIZE_2M, Level::SIZE_1G];
     let fitting = |bytes: Bytes| grains.into_iter().filter(move |l| fits::<S::Paging>(*l, bytes));
     for level in fitting(table) {
-        rows.push(bench.table(table, level, Tails::Split)?);
+        rows.push(bench.table(table, level, Rest::Split)?);
     }
-    rows.push(bench.table(table, Level::GIGA, Tails::Rounded)?);
+    rows.push(bench.table(table, Level::SIZE_1G, Rest::Rounded)?);
     let device = parameters.size("device");
     let devices = DEVICES.into_iter().filter(|bytes| *bytes < device);
     for bytes in devices.chain([device]) {
@@ -101,8 +101,8 @@ pub(crate) fn run<'m, S: Stage<'m>>(
             rows.push(bench.device(bytes, level)?);
         }
     }
-    for tails in [Tails::Split, Tails::Rounded] {
-        rows.push(bench.sizes(parameters.pages("sizes").get(), tails)?);
+    for rest in [Rest::Split, Rest::Rounded] {
+        rows.push(bench.sizes(parameters.pages("sizes").get(), rest)?);
     }
     let ratios = ratios(&rows);
     Ok(Report::of((&SCENARIO, parameters), stage, PAGE.to_string(), rows, ratios))
@@ -139,9 +139,9 @@ impl<'s, 'm, S: Stage<'m>> Bench<'s, 'm, S> {
     }
 
     /// The table with leaves up to `level`.
-    fn table(&self, bytes: Bytes, level: Level, tails: Tails) -> Result<Row, LabError> {
-        self.manager.vmap().set_controls(Controls { tails, ..Controls::DEFAULT });
-        let align = Bytes::new(bytes.get().next_power_of_two()).min(Bytes::GIGA);
+    fn table(&self, bytes: Bytes, level: Level, rest: Rest) -> Result<Row, LabError> {
+        self.manager.vmap().set_controls(Controls { rest, ..Controls::DEFAULT });
+        let align = Bytes::new(bytes.get().next_power_of_two()).min(Bytes::SIZE_1G);
         let request = Request::of(bytes).up_to(level).aligned(align);
         let take = || Ok(self.manager.vmalloc(&request)?);
         let give = |area: VaRange| Ok(self.manager.vfree(area.start())?);
@@ -159,9 +159,9 @@ impl<'s, 'm, S: Stage<'m>> Bench<'s, 'm, S> {
                 Ok(())
             })
         })?;
-        let name = match tails {
-            Tails::Split => level.span().to_string(),
-            Tails::Rounded => "rounded".into(),
+        let name = match rest {
+            Rest::Split => level.span().to_string(),
+            Rest::Rounded => "rounded".into(),
         };
         let mut row = life.row(name, bytes);
         let watched =
@@ -179,9 +179,9 @@ impl<'s, 'm, S: Stage<'m>> Bench<'s, 'm, S> {
         let huge_iomap = if level == Level::BASE { HugeIomap::Never } else { HugeIomap::Allowed };
         self.manager.vmap().set_controls(Controls { huge_iomap, ..Controls::DEFAULT });
         let ends = self.manager.ranges().map(|range: FrameRange| range.end().pa().get());
-        let behind = ends.max().unwrap_or_default().next_multiple_of(Bytes::GIGA.get());
+        let behind = ends.max().unwrap_or_default().next_multiple_of(Bytes::SIZE_1G.get());
         // A multiple of 1 GiB for leaves of that size only.
-        let shift = if level == Level::GIGA { 0 } else { Bytes::MEGA.get() };
+        let shift = if level == Level::SIZE_1G { 0 } else { Bytes::SIZE_2M.get() };
         let pa = Pa::new(behind + shift);
         let map = || {
             let start = self.manager.ioremap(pa, bytes, Caller::default())?;
@@ -249,8 +249,8 @@ impl<'s, 'm, S: Stage<'m>> Bench<'s, 'm, S> {
     }
 
     /// Areas of random sizes: what is mapped behind the last page that was asked for.
-    fn sizes(&self, count: u64, tails: Tails) -> Result<Row, LabError> {
-        self.manager.vmap().set_controls(Controls { tails, ..Controls::DEFAULT });
+    fn sizes(&self, count: u64, rest: Rest) -> Result<Row, LabError> {
+        self.manager.vmap().set_controls(Controls { rest, ..Controls::DEFAULT });
         let mut draw = Draw::new(count);
         let (mut pages, mut most) = (0, 0);
         let begun = self.manager.vmalloc_counters();
@@ -265,7 +265,7 @@ impl<'s, 'm, S: Stage<'m>> Bench<'s, 'm, S> {
         self.manager.purge_vmalloc();
         let now = self.manager.vmalloc_counters();
         let leaves = [0, 1, 2].map(|n| now.leaves[n] - begun.leaves[n]);
-        let name = if tails == Tails::Split { "sizes, split" } else { "sizes, rounded" };
+        let name = if rest == Rest::Split { "sizes, split" } else { "sizes, rounded" };
         let waste = [
             ("areas", count),
             ("waste_bytes", now.rounded.get() - begun.rounded.get()),

@@ -5,8 +5,8 @@
 //! ```text
 //!   page at a time     grain 4 KiB
 //!   extents            whole grain, all of it kept in the caches
-//!   plan               whole grain, the far part as the CPU measures to be best; breathing points by the clock
-//!   lent block         one large block for the kernel itself, by plan: without a fault, long enough for breathing points
+//!   plan               whole grain, the far part as the CPU measures to be best; preemption points by the clock
+//!   lent block         one large block for the kernel itself, by plan: without a fault, long enough for preemption points
 //!   known zero         as the plan, after free memory was cleared ahead
 //!   PRIMITIVE, GRAIN   a lent block, without a fault; where the machine tells its primitives apart
 //! ```
@@ -26,7 +26,7 @@ use foliant::zero::{Clearing, Far, ZeroGrain};
 use foliant::{Access, Event, FlushGrain, Policy};
 use foliant_units::{Bytes, FRAME_BYTES, Nanos, Order};
 
-/// No breathing points.
+/// No preemption points.
 const NEVER: Nanos = Nanos(u64::MAX);
 
 /// See the module's text.
@@ -37,13 +37,13 @@ pub(crate) const SCENARIO: About = About {
         Parameter {
             name: "bytes",
             default: "16m",
-            kind: Kind::Size(Bytes::MEGA, Bytes::GIGA),
+            kind: Kind::Size(Bytes::SIZE_2M, Bytes::SIZE_1G),
             about: "what is touched",
         },
         Parameter {
             name: "block",
             default: "64m",
-            kind: Kind::Size(Bytes::MEGA, Bytes::GIGA),
+            kind: Kind::Size(Bytes::SIZE_2M, Bytes::SIZE_1G),
             about: "what is lent cleared, in one block of the next power of two",
         },
     ],
@@ -64,7 +64,7 @@ pub(crate) fn run<'m, S: Stage<'m>>(
 
 fn rows<'m, S: Stage<'m>>(stage: &S, bytes: Bytes, block: Bytes) -> Result<Vec<Row>, LabError> {
     let plan = Clearing::default();
-    let extents = Clearing { far: Far::Keep, budget: NEVER, ..plan };
+    let extents = Clearing { far: Far::Cached, budget: NEVER, ..plan };
     let page = Clearing { grain: ZeroGrain::PAGE, ..extents };
     let mut rows = Vec::new();
     for (name, clearing) in [("page at a time", page), ("extents", extents), ("plan", plan)] {
@@ -74,7 +74,7 @@ fn rows<'m, S: Stage<'m>>(stage: &S, bytes: Bytes, block: Bytes) -> Result<Vec<R
     stage.manager().clear_ahead(NEVER);
     rows.push(row(stage, bytes, "known zero", plan)?);
     for (nth, name) in stage.primitives().into_iter().enumerate() {
-        for grain in [Bytes::new(FRAME_BYTES), Bytes::new(64 << 10), Bytes::MEGA] {
+        for grain in [Bytes::new(FRAME_BYTES), Bytes::new(64 << 10), Bytes::SIZE_2M] {
             rows.push(primitive(stage, (nth, &name), grain)?);
         }
     }
@@ -87,10 +87,10 @@ fn row<'m, S: Stage<'m>>(
     name: &'static str,
     clearing: Clearing,
 ) -> Result<Row, LabError> {
-    let policy = Policy::always(Orders::of(Order::MEGA));
+    let policy = Policy::always(Orders::of(Order::SIZE_2M));
     let ground = Ground::new(stage, bytes, policy, FlushGrain::WHOLE)?;
     counted(stage, name, (bytes, clearing), || {
-        Ok(stage.touch(ground.space, ground.area, Bytes::MEGA, Access::Write)?)
+        Ok(stage.touch(ground.space, ground.area, Bytes::SIZE_2M, Access::Write)?)
     })
 }
 
@@ -122,13 +122,13 @@ fn counted<'m, S: Stage<'m>>(
 ) -> Result<Row, LabError> {
     let manager = stage.manager();
     manager.set_clearing(clearing);
-    let events = [Event::ZeroExtents, Event::ZeroBreaths, Event::SparedBytes];
+    let events = [Event::ZeroExtents, Event::ZeroYields, Event::SparedBytes];
     let counts = || events.map(|event| manager.total(event));
     let (earlier, begun) = (counts(), Meter::read(stage));
     work()?;
     let span = begun.until_now(stage);
     let now = counts();
-    let [extents, breaths, spared] = [0, 1, 2].map(|n| now[n] - earlier[n]);
+    let [extents, yields, spared] = [0, 1, 2].map(|n| now[n] - earlier[n]);
     let clear = span.machine.clear_ticks;
     Ok(Row {
         name: name.into(),
@@ -137,7 +137,7 @@ fn counted<'m, S: Stage<'m>>(
             ("cleared_bytes", span.machine.cleared_bytes),
             ("spared_bytes", spared),
             ("extents", extents),
-            ("breathing_points", breaths),
+            ("preemption_points", yields),
         ]),
         pages: bytes.get() / FRAME_BYTES,
         ticks: Named::from_iter([("clearing", clear), ("rest", span.ticks.saturating_sub(clear))]),
@@ -150,17 +150,17 @@ fn primitive<'m, S: Stage<'m>>(
     grain: Bytes,
 ) -> Result<Row, LabError> {
     let manager = stage.manager();
-    let block = manager.lend(Order::MEGA).map_err(|_| LabError::NoMemory)?;
-    stage.clear_with(nth, (block, Order::MEGA), grain); // a warm-up
+    let block = manager.lend(Order::SIZE_2M).map_err(|_| LabError::NoMemory)?;
+    stage.clear_with(nth, (block, Order::SIZE_2M), grain); // a warm-up
     let begun = stage.ticks();
-    stage.clear_with(nth, (block, Order::MEGA), grain);
+    stage.clear_with(nth, (block, Order::SIZE_2M), grain);
     let ticks = stage.ticks().saturating_sub(begun);
-    let back = manager.take_back(block, Order::MEGA);
+    let back = manager.take_back(block, Order::SIZE_2M);
     assert!(back.is_ok(), "it was lent just now: {back:?}");
     Ok(Row {
         name: format!("{name}, {grain}").into(),
-        counts: Named::from_iter([("stored_bytes", Bytes::MEGA.get())]),
-        pages: Order::MEGA.pages().get(),
+        counts: Named::from_iter([("stored_bytes", Bytes::SIZE_2M.get())]),
+        pages: Order::SIZE_2M.pages().get(),
         ticks: Named::from_iter([("clearing", ticks), ("rest", 0)]),
     })
 }

@@ -31,7 +31,7 @@ fn run(config: &Config, words: &str) -> Report {
 /// L3: the pool is empty, the switches are back, and the books of descriptors agree with a recount.
 fn assert_left_behind(stage: &SimStage<'_>) {
     let manager = stage.manager();
-    for order in [Order::MEGA, Order::GIGA] {
+    for order in [Order::SIZE_2M, Order::SIZE_1G] {
         assert_eq!(manager.pool(order).unwrap().nr_hugepages, 0);
     }
     assert_eq!((manager.folding(), manager.flush_grain()), (Folding::Off, FlushGrain::WHOLE));

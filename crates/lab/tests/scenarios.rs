@@ -43,13 +43,13 @@ fn a_fault_maps_a_folio_and_every_frame_is_explained() {
     for (row, order) in report.rows.iter().zip([0, 4, 9]) {
         let folio = Order::new(order).unwrap().pages().get();
         assert_eq!((count(row, "pages"), count(row, "faults")), (pages, pages / folio));
-        let mega = order == 9;
-        let tables = if mega { 0 } else { pages / 512 };
+        let size_2m = order == 9;
+        let tables = if size_2m { 0 } else { pages / 512 };
         assert_eq!(count(row, "tables"), tables, "{}", row.name);
-        let leaves = if mega { pages / 512 } else { pages };
+        let leaves = if size_2m { pages / 512 } else { pages };
         assert_eq!(count(row, "leaves"), leaves);
         // A 2 MiB leaf keeps a table for its split.
-        let kept = if mega { leaves } else { 0 };
+        let kept = if size_2m { leaves } else { 0 };
         assert_eq!(count(row, "frames_used"), pages + tables + kept);
         let cleared = 4096 * (pages + tables + kept);
         assert_eq!(count(row, "cleared_bytes"), cleared, "{}", row.name);
@@ -110,8 +110,8 @@ fn clearing_is_counted_by_extents_and_bytes() {
     assert_eq!((count(known, "cleared_bytes"), count(known, "spared_bytes")), (tables, 8 * MB));
     let lent = row("lent block");
     assert_eq!(count(lent, "cleared_bytes"), 32 * MB);
-    // 32 MiB at 10.4 GB/s, with 3 ms from one breathing point to the next.
-    assert_eq!(count(lent, "breathing_points"), 1);
+    // 32 MiB at 10.4 GB/s, with 3 ms from one preemption point to the next.
+    assert_eq!(count(lent, "preemption_points"), 1);
 }
 
 #[test]

@@ -11,8 +11,8 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, Machine, MmuRules, Owner, PhysMem,
-    Refusal, Retired, Root, Ticket, Tlb, Warmth, Witness,
+    Caching, Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, Machine, MmuRules, Owner,
+    PhysMem, Refusal, Retired, Root, Ticket, Tlb, Witness,
 };
 use core::ptr::NonNull;
 use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Nanos, Pa, Va, VaRange};
@@ -93,7 +93,7 @@ around! {
             unsafe fn load(pa: Pa) -> u64;
             unsafe fn store(pa: Pa, word: u64) -> ();
             unsafe fn compare_exchange(pa: Pa, old: u64, new: u64) -> Result<u64, u64>;
-            unsafe fn clear(pa: Pa, bytes: Bytes, warmth: Warmth) -> ();
+            unsafe fn clear(pa: Pa, bytes: Bytes, caching: Caching) -> ();
             unsafe fn copy(from: Pa, to: Pa, bytes: Bytes) -> ();
         }
         KernelVa {
@@ -122,7 +122,7 @@ around! {
         }
         Clock {
             fn now() -> Nanos;
-            fn breathe() -> ();
+            fn yield_now() -> ();
         }
         Witness {
             fn owned(frames: FrameRange, owner: Owner) -> ();

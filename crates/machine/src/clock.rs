@@ -1,4 +1,4 @@
-//! Time and breathing points.
+//! Time and preemption points.
 
 use foliant_units::Nanos;
 
@@ -10,5 +10,5 @@ pub trait Clock {
 
     /// A point where long work lets others run: pending interrupts are taken, a cooperative kernel may
     /// switch tasks. The caller holds no lock and is not pinned.
-    fn breathe(&self);
+    fn yield_now(&self);
 }

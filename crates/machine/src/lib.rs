@@ -11,7 +11,7 @@
 //! | [`KernelVa`] | kernel virtual addresses, through the translation of the calling CPU |
 //! | [`Tlb`] | cached translations: load a root, invalidate here, ask others, wait for them |
 //! | [`Cpus`] | which CPU runs this code, how many there are |
-//! | [`Clock`] | time, and the breathing point of long work |
+//! | [`Clock`] | time, and the preemption point of long work |
 //! | [`Witness`] | nothing: it hears who owns which frames, for those who watch |
 //!
 //! [`Around`] is for machines that stand around another one: to count, to watch, to leave something out.
@@ -47,7 +47,7 @@ mod witness;
 pub use around::Around;
 pub use clock::Clock;
 pub use cpus::Cpus;
-pub use mem::{KernelFault, KernelVa, PhysMem, Warmth};
+pub use mem::{Caching, KernelFault, KernelVa, PhysMem};
 pub use rules::{Accessed, MmuRules, Replace};
 pub use tlb::{Invalidation, Item, Kept, Reach, Root, Scope, Tables, Ticket, Tlb};
 pub use witness::{Owner, Refusal, Retired, Witness};

@@ -5,16 +5,16 @@ use foliant_units::{Bytes, Pa, Va};
 
 /// What becomes of cleared memory next. A hint: whichever it is, the bytes are cleared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Warmth {
+pub enum Caching {
     /// It is used soon by this CPU, and should be in its caches.
-    Keep,
+    Cached,
     /// It is not: what is in the caches already is worth more.
-    Stream,
+    NonTemporal,
 }
 
-impl Warmth {
+impl Caching {
     /// Both.
-    pub const ALL: [Warmth; 2] = [Warmth::Keep, Warmth::Stream];
+    pub const ALL: [Caching; 2] = [Caching::Cached, Caching::NonTemporal];
 }
 
 /// Physical memory through the direct map.
@@ -56,12 +56,12 @@ pub unsafe trait PhysMem {
     unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64>;
 
     /// Clears `bytes` from `pa` on, both multiples of 64. Every CPU that sees a later `store` sees the
-    /// zeros, whatever the warmth. It may take time proportional to `bytes` without a breathing point: the
+    /// zeros, cached or not. It may take time proportional to `bytes` without a preemption point: the
     /// caller chops.
     ///
     /// # Safety
     /// The caller owns the frames and no reference into them is alive.
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth);
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching);
 
     /// Copies `bytes` from `from` to `to`, multiples of 64 that do not overlap. The source may change
     /// meanwhile through user mappings; each byte copied is then its old or its new value.

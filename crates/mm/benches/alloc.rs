@@ -229,7 +229,7 @@ fn against_peers(round: Duration) {
         "{:<7}{:<8}{:<9}{:<7}{:>10}{:>10}{:>12}{:>9}{:>8}",
         "order", "memory", "threads", "work", "foliant", "buddy", "bitmap", "ratio", "rounds"
     );
-    for (order, batch) in [(Order::BASE, 1024), (Order::MEGA, 64)] {
+    for (order, batch) in [(Order::BASE, 1024), (Order::SIZE_2M, 64)] {
         for memory in ["empty", "full"] {
             let subjects = subjects();
             let subjects: Vec<_> = subjects.iter().map(|(name, s)| (*name, s.as_ref())).collect();
@@ -257,12 +257,12 @@ fn against_peers(round: Duration) {
 /// Fills `folios` with order-0 frames by splitting, then frees a random tenth of each 2 MiB block.
 fn fill_fast(folios: &Folios<'_>) {
     let mut dice = Dice(0x0dd0_5eed_0dd0_5eed);
-    while let Ok(giga) = folios.alloc(Cpu(0), Order::GIGA, Class::Movable) {
-        folios.split(giga, Order::GIGA, Order::BASE).expect("it was allocated just now");
+    while let Ok(size_1g) = folios.alloc(Cpu(0), Order::SIZE_1G, Class::Movable) {
+        folios.split(size_1g, Order::SIZE_1G, Order::BASE).expect("it was allocated just now");
         for block in 0..512 {
             let mut left = 51;
             while left > 0 {
-                let frame = giga.add(Pages::new(block * 512 + dice.roll(512)));
+                let frame = size_1g.add(Pages::new(block * 512 + dice.roll(512)));
                 left -= u64::from(folios.free(Cpu(0), frame, Order::BASE).is_ok());
             }
         }

@@ -86,8 +86,8 @@ impl Buddy {
         self.push(head, order);
     }
     fn whole(&self) -> u64 {
-        let megas = |head: &u8| if *head > 9 { 1 << (head - 10) } else { 0 };
-        self.heads.iter().map(megas).sum()
+        let of_2m = |head: &u8| if *head > 9 { 1 << (head - 10) } else { 0 };
+        self.heads.iter().map(of_2m).sum()
     }
 }
 
@@ -121,7 +121,7 @@ impl Subject {
     /// Free blocks of 2 MiB.
     fn whole(&self) -> u64 {
         match self {
-            Subject::Foliant(folios) => folios.census().within(Order::MEGA),
+            Subject::Foliant(folios) => folios.census().within(Order::SIZE_2M),
             Subject::Buddy(buddy) => buddy.whole(),
         }
     }
@@ -175,7 +175,7 @@ fn history(mut subject: Subject, frames: u64, fill: Fill, cpus: u16, steps: u64)
         if held.is_empty() || used * 100 < frames * target {
             let (order, class) = request(&mut dice);
             let head = subject.alloc(cpu, order, class);
-            if order == Order::MEGA && frames - used >= order.pages().get() {
+            if order == Order::SIZE_2M && frames - used >= order.pages().get() {
                 asked += 1;
                 refused += u64::from(head.is_none());
             }

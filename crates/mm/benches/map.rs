@@ -25,7 +25,7 @@ mod x86 {
     use foliant::table::{
         Attrs, Half, Harvest, MapStop, Prune, Spare, Stop, Swept, Tables, X86_64,
     };
-    use foliant_machine::{Cpus, PhysMem, Warmth};
+    use foliant_machine::{Caching, Cpus, PhysMem};
     use foliant_units::{Bytes, Cpu, Frame, Level, Pa, Va, VaRange};
     use page_table_multiarch::{MappingFlags, PageTable64, PagingHandler, PagingMetaData};
     use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
@@ -78,7 +78,7 @@ mod x86 {
         fn cleared(&self) -> Frame {
             let frame = self.frame();
             // SAFETY: the frame was handed out just now, nobody else uses it.
-            unsafe { self.clear(frame.pa(), Bytes::new(4096), Warmth::Keep) };
+            unsafe { self.clear(frame.pa(), Bytes::new(4096), Caching::Cached) };
             frame
         }
         fn word(&self, pa: Pa) -> &AtomicU64 {
@@ -107,7 +107,7 @@ mod x86 {
         unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
             self.word(pa).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
         }
-        unsafe fn clear(&self, pa: Pa, bytes: Bytes, _: Warmth) {
+        unsafe fn clear(&self, pa: Pa, bytes: Bytes, _: Caching) {
             // SAFETY: the caller owns these frames of the pool.
             let at = unsafe { self.base.add(pa.get() as usize) };
             // SAFETY: as above.
@@ -341,10 +341,10 @@ mod x86 {
                 ("page_table_multiarch, map_region", || multiarch(true)),
             ],
             &[
-                ("foliant", || foliant(Level::MEGA, SETTLED, Prune::Keep)),
-                ("foliant, tables removed too", || foliant(Level::MEGA, SETTLED, Prune::All)),
+                ("foliant", || foliant(Level::SIZE_2M, SETTLED, Prune::Keep)),
+                ("foliant, tables removed too", || foliant(Level::SIZE_2M, SETTLED, Prune::All)),
                 ("foliant, accessed and dirty may come", || {
-                    foliant(Level::MEGA, Attrs::WRITE, Prune::Keep)
+                    foliant(Level::SIZE_2M, Attrs::WRITE, Prune::Keep)
                 }),
             ],
         );

@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use foliant::Policy;
-use foliant::adapt::{Frames, Seat};
+use foliant::adapt::{Frames, OneCpu};
 use foliant::folio::{Class, CpuCount, Folios, Misuse, Word};
 use foliant::manager::NotLent;
 use foliant::table::Attrs;
@@ -25,8 +25,8 @@ fn alone(test: impl FnOnce(&Folios<'_>)) {
     test(&Folios::new(&memory, CpuCount(1), &lent).unwrap());
 }
 
-fn seat<'a, 'm>(folios: &'a Folios<'m>) -> Frames<Seat<'a, 'm>> {
-    Frames::new(Seat { folios, cpu: Cpu(0), class: Class::Table })
+fn seat<'a, 'm>(folios: &'a Folios<'m>) -> Frames<OneCpu<'a, 'm>> {
+    Frames::new(OneCpu { folios, cpu: Cpu(0), class: Class::Table })
 }
 
 fn number<S: PageSize>(frame: PhysFrame<S>) -> Frame {
@@ -39,15 +39,15 @@ fn frames_of_every_size_come_and_go() {
         let free = folios.free_frames();
         let mut frames = seat(folios);
         let small: PhysFrame<Size4KiB> = frames.allocate_frame().unwrap();
-        let mega: PhysFrame<Size2MiB> = frames.allocate_frame().unwrap();
-        let giga: PhysFrame<Size1GiB> = frames.allocate_frame().unwrap();
+        let size_2m: PhysFrame<Size2MiB> = frames.allocate_frame().unwrap();
+        let size_1g: PhysFrame<Size1GiB> = frames.allocate_frame().unwrap();
         assert_eq!(folios.free_frames().get(), free.get() - 1 - 512 - (1 << 18));
         let none: Option<PhysFrame<Size1GiB>> = frames.allocate_frame();
         assert_eq!(none, None, "the other gigabyte is broken up");
         // SAFETY: nobody uses them.
-        unsafe { frames.deallocate_frame(giga) };
+        unsafe { frames.deallocate_frame(size_1g) };
         // SAFETY: nobody uses them.
-        unsafe { frames.deallocate_frame(mega) };
+        unsafe { frames.deallocate_frame(size_2m) };
         // SAFETY: nobody uses them.
         unsafe { frames.deallocate_frame(small) };
         assert_eq!((folios.free_frames(), frames.refused()), (free, None));
@@ -59,7 +59,7 @@ fn what_was_not_handed_out_is_not_taken_back() {
     alone(|folios| {
         let mut frames = seat(folios);
         let small: PhysFrame<Size4KiB> = frames.allocate_frame().unwrap();
-        let give = |frames: &mut Frames<Seat<'_, '_>>| {
+        let give = |frames: &mut Frames<OneCpu<'_, '_>>| {
             // SAFETY: nobody uses it.
             unsafe { frames.deallocate_frame(small) };
             frames.refused()
@@ -71,7 +71,7 @@ fn what_was_not_handed_out_is_not_taken_back() {
         let foreign = PhysFrame::<Size2MiB>::containing_address(PhysAddr::new(0));
         // SAFETY: nobody uses it.
         unsafe { frames.deallocate_frame(foreign) };
-        let (frame, order) = (Frame::new(0), Order::MEGA);
+        let (frame, order) = (Frame::new(0), Order::SIZE_2M);
         let foreign = NotLent::NoBlock(Misuse::Foreign { frame, order });
         assert_eq!(frames.refused(), Some(foreign));
     });
@@ -117,13 +117,16 @@ fn a_mapper_of_the_crate_over_frames_of_the_manager() {
     let root_table = unsafe { &mut *root_at };
     // SAFETY: all of the machine's memory is at that offset.
     let mut tables = unsafe { OffsetPageTable::new(root_table, offset) };
-    let mega: PhysFrame<Size2MiB> = frames.allocate_frame().unwrap();
+    let size_2m: PhysFrame<Size2MiB> = frames.allocate_frame().unwrap();
     let page = Page::<Size2MiB>::containing_address(VirtAddr::new(1 << 40));
     let flags = PageTableFlags::PRESENT | PageTableFlags::WRITABLE;
     // SAFETY: nobody runs these tables.
-    unsafe { tables.map_to(page, mega, flags, &mut frames) }.unwrap().ignore();
+    unsafe { tables.map_to(page, size_2m, flags, &mut frames) }.unwrap().ignore();
     assert_eq!(mm.memory().free.get(), free.get() - 512 - 3, "a page, a top table, two tables");
-    assert_eq!(tables.translate_addr(VirtAddr::new((1 << 40) + 5)), Some(mega.start_address() + 5));
+    assert_eq!(
+        tables.translate_addr(VirtAddr::new((1 << 40) + 5)),
+        Some(size_2m.start_address() + 5)
+    );
 
     let (back, _) = tables.unmap(page).unwrap();
     // SAFETY: nobody runs these tables, so nothing has to be flushed.

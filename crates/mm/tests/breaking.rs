@@ -46,7 +46,7 @@ fn a_fault_waits_for_the_flush_of_an_entry_that_was_just_taken_out() {
 /// A large leaf was taken out, and pages come in its place: their table is not made before the flush.
 #[test]
 fn finding_u_a_table_waits_for_the_flush_of_the_leaf_that_was_in_its_place() {
-    let large = Policy::always(Orders::of(Order::MEGA));
+    let large = Policy::always(Orders::of(Order::SIZE_2M));
     beside_drops(4 * MB, |sim, mm, id, cpu, step| {
         let va = BASE + step % 2 * 2 * MB;
         match cpu {

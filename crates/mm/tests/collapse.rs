@@ -86,7 +86,7 @@ fn tr_a6_a_scan_does_not_creep() {
     for page in 512..1024 {
         store(&sim, &mm, id, BASE + page * PAGE, page);
     }
-    mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+    mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
     for _ in 0..3 {
         let (scanned, more) = mm.collapse_scan(id, Va::new(0), 100, CollapseLimits::SCAN);
         assert_eq!((scanned.ranges, more), (2, None));

@@ -4,7 +4,7 @@ use crate::common::*;
 use foliant::compact::{CompactRequest, Effort, End, Fragmentation, Obstacle, Want, Why};
 use foliant::fault::{Defrag, Orders};
 use foliant::manager::{Setup, VmapSetup};
-use foliant::pool::{Budget, End as PoolEnd};
+use foliant::pool::{Budget, ResizeEnd};
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
 use foliant::split::MoveGrain;
 use foliant::vmap::Request;
@@ -58,7 +58,7 @@ fn check(sim: &Sim, mm: &Mm<'_>, id: SpaceId, kept: &[u64]) {
 }
 /// Free blocks of 2 MiB, those within larger ones included.
 fn blocks(mm: &Mm<'_>) -> u64 {
-    mm.free_blocks().within(Order::MEGA)
+    mm.free_blocks().within(Order::SIZE_2M)
 }
 
 #[test]
@@ -199,12 +199,14 @@ fn the_grain_is_what_shootdowns_go_by() {
 fn the_index_tells_fragmentation_from_want_of_memory() {
     let sim = sim(1, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);
-    assert_eq!(mm.fragmentation(Order::MEGA), Fragmentation::Free);
+    assert_eq!(mm.fragmentation(Order::SIZE_2M), Fragmentation::Free);
     let (id, _) = scattered(&sim, &mm, 58, 50);
-    while mm.free_blocks().largest() >= Some(Order::MEGA) {
-        mm.lend(Order::MEGA).unwrap();
+    while mm.free_blocks().largest() >= Some(Order::SIZE_2M) {
+        mm.lend(Order::SIZE_2M).unwrap();
     }
-    let Fragmentation::Index(index) = mm.fragmentation(Order::MEGA) else { panic!("none is free") };
+    let Fragmentation::Index(index) = mm.fragmentation(Order::SIZE_2M) else {
+        panic!("none is free")
+    };
     assert!((900..=1000).contains(&index), "{index}");
     assert_eq!(mm.fragmentation(Order::BASE), Fragmentation::Free);
     mm.audit(&[id]).unwrap();
@@ -219,18 +221,18 @@ fn a_block_that_became_a_huge_folio_meanwhile_stays_one() {
     let (id, _) = scattered(sim, mm, 10, 30);
     let huge: Vec<u64> = (0..8).map(|nth| BASE + (1 << 30) + nth * 2 * MB).collect();
     area(mm, id, huge[0], 16 * MB);
-    machine.at_breath({
+    machine.at_yield({
         let huge = huge.clone();
         move || {
             mm.unmap(id, range(BASE, 10 * MB)).unwrap();
-            mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+            mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
             huge.iter().for_each(|va| _ = store(&machine.sim, mm, id, *va, *va));
         }
     });
     let done = mm.compact(&CompactRequest::ALL, &mut []);
-    let made = mm.size_stats(Order::MEGA).get(SizeEvent::AnonFaultAlloc);
+    let made = mm.size_stats(Order::SIZE_2M).get(SizeEvent::AnonFaultAlloc);
     assert!(made >= 4 && done.stuck > 0, "{made} huge folios, and sources among them: {done:?}");
-    assert_eq!(mm.size_stats(Order::MEGA).get(SizeEvent::NrAnon), made);
+    assert_eq!(mm.size_stats(Order::SIZE_2M).get(SizeEvent::NrAnon), made);
     let split = [Event::ThpMigrationSplit, Event::ThpMigrationSuccess].map(|event| mm.total(event));
     assert_eq!(split, [0, 0]);
     huge.iter().for_each(|va| assert_eq!(load(sim, mm, id, *va), *va));
@@ -270,8 +272,8 @@ fn kernel_memory_that_waited_leaves_no_trace() {
         let mm = manager(&sim, Policy::BASE_ONLY);
         let (id, kept) = scattered(&sim, &mm, 12, 5);
         let mut lent = Vec::new();
-        while mm.free_blocks().largest() >= Some(Order::MEGA) {
-            lent.push(mm.lend(Order::MEGA).unwrap());
+        while mm.free_blocks().largest() >= Some(Order::SIZE_2M) {
+            lent.push(mm.lend(Order::SIZE_2M).unwrap());
         }
         sim.fault_plan().set(Failing::Kth(k));
         let area = mm.vmalloc(&Request::of(Bytes::new(2 * MB)).huge());
@@ -281,7 +283,7 @@ fn kernel_memory_that_waited_leaves_no_trace() {
         check(&sim, &mm, id, &kept);
         area.iter().for_each(|area| mm.vfree(area.start()).unwrap());
         mm.purge_vmalloc();
-        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
         finish(&sim, &mm, &[id]);
         if refused == 0 {
             assert!(area.is_ok());
@@ -307,27 +309,27 @@ fn a_fault_waits_for_compaction_where_the_switch_says_so() {
         let mm = manager(&sim, Policy::BASE_ONLY);
         let (id, kept) = scattered(&sim, &mm, 28, 40);
         let mut lent = Vec::new();
-        while mm.free_blocks().largest() >= Some(Order::MEGA) {
-            lent.push(mm.lend(Order::MEGA).unwrap());
+        while mm.free_blocks().largest() >= Some(Order::SIZE_2M) {
+            lent.push(mm.lend(Order::SIZE_2M).unwrap());
         }
-        mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+        mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
         mm.set_defrag(defrag);
         let place = Place::NoReplace(Va::new(BASE + (1 << 30)));
         let flags = Flags::READ_WRITE.with(flags);
-        let bytes = Order::MEGA.bytes();
+        let bytes = Order::SIZE_2M.bytes();
         let range = mm.map(id, &MapRequest { place, bytes, flags, tag: 0 }).unwrap();
         let outcome = mm.fault(id, range.start(), Access::Write);
-        let order = if gets { Order::MEGA } else { Order::BASE };
+        let order = if gets { Order::SIZE_2M } else { Order::BASE };
         assert_eq!(outcome, Outcome::Mapped(order), "{defrag} {flags:?}");
         let stalls = [Event::CompactStall, Event::CompactSuccess].map(|event| mm.total(event));
         assert_eq!(stalls, [u64::from(gets); 2], "{defrag}");
-        let fell = mm.size_stats(Order::MEGA).get(SizeEvent::AnonFaultFallback);
+        let fell = mm.size_stats(Order::SIZE_2M).get(SizeEvent::AnonFaultFallback);
         assert_eq!(fell, u64::from(!gets), "{defrag}");
         // What was put off for later is done later.
         let later = mm.compact_background(Effort::ALL).map(|done| done.blocks > 0);
         assert_eq!(later, (defrag == Defrag::Defer).then_some(true), "{defrag}");
         check(&sim, &mm, id, &kept);
-        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
         finish(&sim, &mm, &[id]);
     }
 }
@@ -336,13 +338,13 @@ fn a_fault_waits_for_compaction_where_the_switch_says_so() {
 #[test]
 fn what_was_in_vain_is_put_off() {
     let sim = sim(1, 16);
-    let mm = manager(&sim, Policy::always(Orders::of(Order::MEGA)));
+    let mm = manager(&sim, Policy::always(Orders::of(Order::SIZE_2M)));
     mm.set_defrag(Defrag::Always);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 64 * MB);
     let mut lent = Vec::new();
-    while let Ok(frame) = mm.lend(Order::MEGA) {
+    while let Ok(frame) = mm.lend(Order::SIZE_2M) {
         lent.push(frame);
     }
     for nth in 0..20 {
@@ -352,7 +354,7 @@ fn what_was_in_vain_is_put_off() {
         [Event::CompactStall, Event::CompactFail, Event::CompactDeferred].map(|e| mm.total(e));
     // Attempts at requests 1, 3, 7 and 15.
     assert_eq!(totals, [4, 4, 16]);
-    lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+    lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
     finish(&sim, &mm, &[id]);
 }
 
@@ -364,14 +366,14 @@ fn a_pool_gets_the_blocks_that_there_could_be() {
         let (id, kept) = scattered(&sim, &mm, 28, 40);
         mm.set_defrag(defrag);
         let (before, ideal) = (blocks(&mm), mm.memory().free.get() / 512);
-        let done = mm.resize_pool(Order::MEGA, 100, Budget::ALL).unwrap();
-        assert_eq!(done.end, PoolEnd::NoMemory);
+        let done = mm.resize_pool(Order::SIZE_2M, 100, Budget::ALL).unwrap();
+        assert_eq!(done.end, ResizeEnd::NoMemory);
         match defrag {
             Defrag::Never => assert_eq!(done.reached, before),
             _ => assert!(done.reached + 1 >= ideal, "{done:?} of {ideal}, {before} at first"),
         }
         check(&sim, &mm, id, &kept);
-        mm.resize_pool(Order::MEGA, 0, Budget::ALL).unwrap();
+        mm.resize_pool(Order::SIZE_2M, 0, Budget::ALL).unwrap();
         finish(&sim, &mm, &[id]);
     }
 }
@@ -395,8 +397,8 @@ fn kernel_memory_waits_for_compaction_no_longer_than_its_budget() {
         let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
         let (id, kept) = scattered(&sim, &mm, 28, 30);
         let mut lent = Vec::new();
-        while mm.free_blocks().largest() >= Some(Order::MEGA) {
-            lent.push(mm.lend(Order::MEGA).unwrap());
+        while mm.free_blocks().largest() >= Some(Order::SIZE_2M) {
+            lent.push(mm.lend(Order::SIZE_2M).unwrap());
         }
         let size = Bytes::new(blocks * 2 * MB);
         let area = mm.vmalloc(&Request::of(size).huge()).unwrap();
@@ -409,7 +411,7 @@ fn kernel_memory_waits_for_compaction_no_longer_than_its_budget() {
         assert!(moved <= effort.folios && (moved > 0) == (gets || effort == few), "{moved}");
         check(&sim, &mm, id, &kept);
         mm.vfree(area.start()).unwrap();
-        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
         mm.audit(&[id]).unwrap();
         finish(&sim, &mm, &[id]);
     }

@@ -9,13 +9,13 @@ use crate::common::*;
 use foliant::compact::{CollapseError, CompactRequest, Effort, Want};
 use foliant::fault::{Defrag, Refusal};
 use foliant::manager::{CollapseLimits, Setup, VmapSetup};
-use foliant::memmap::{Batch, Birth};
+use foliant::memmap::{Batch, Form};
 use foliant::pool::{Budget, Folding};
 use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
 use foliant::split::{RelocateError, Shrink, SplitError, SplitInto, ZeroPieces};
 use foliant::table::{Paging, Soft, SoftKind};
 use foliant::vmap::{
-    Caller, Controls, Memory, PurgeMode, Request, Rights, Short, Tails, VmapError,
+    Caller, Controls, FrameMapping, PurgeMode, Request, Rest, Rights, Short, VmapError,
 };
 use foliant::zero::{Clearing, Far};
 use foliant::{Access, Event, Manager, NoBlock, Outcome, Policy, SizeEvent};
@@ -73,11 +73,11 @@ fn breaking() -> Sim {
 }
 /// Takes all blocks of 2 MiB and more.
 fn lend_blocks(mm: &Mm<'_, impl Machine>) -> Vec<Frame> {
-    let any = || mm.free_blocks().largest() >= Some(Order::MEGA);
-    std::iter::from_fn(|| any().then(|| mm.lend(Order::MEGA).unwrap())).collect()
+    let any = || mm.free_blocks().largest() >= Some(Order::SIZE_2M);
+    std::iter::from_fn(|| any().then(|| mm.lend(Order::SIZE_2M).unwrap())).collect()
 }
 fn take_back(mm: &Mm<'_, impl Machine>, lent: Vec<Frame>) {
-    lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+    lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
 }
 
 // Faults.
@@ -158,8 +158,8 @@ fn a_shared_page_is_counted_as_copied_or_as_reused() {
 fn a_fault_of_a_huge_folio_counts_what_it_cleared() {
     let (machine, mm, id) = world(only(9));
     let fault = |nth: u64, page: u64| {
-        let done = write(mm, id, BASE + nth * MEGA + page * PAGE);
-        assert_eq!(done, Outcome::Mapped(Order::MEGA));
+        let done = write(mm, id, BASE + nth * SIZE_2M + page * PAGE);
+        assert_eq!(done, Outcome::Mapped(Order::SIZE_2M));
     };
     // Both sides of the page touched, then its neighbourhood; at the start one side is missing.
     counts(
@@ -173,10 +173,10 @@ fn a_fault_of_a_huge_folio_counts_what_it_cleared() {
         || fault(2, 0),
     );
     let usual = mm.clearing();
-    mm.set_clearing(Clearing { budget: Nanos(100_000), far: Far::Keep, ..usual });
+    mm.set_clearing(Clearing { budget: Nanos(100_000), far: Far::Cached, ..usual });
     counts(
         mm,
-        "pgfault 1, zeroed_bytes 2101248, zero_extents 6, zero_breaths 3, anon_fault_alloc/9 1, \
+        "pgfault 1, zeroed_bytes 2101248, zero_extents 6, zero_yields 3, anon_fault_alloc/9 1, \
          nr_anon/9 1",
         || fault(3, 0),
     );
@@ -200,7 +200,7 @@ fn a_fault_of_a_huge_folio_counts_what_it_cleared() {
         mm,
         "zeroed_bytes 4096, zero_extents 1, nr_tlb_local_flush_one 1, table_made 1, \
          table_freed 1, nr_anon/9 -1",
-        || mm.unmap(id, range(BASE + MEGA, MEGA)).unwrap(),
+        || mm.unmap(id, range(BASE + SIZE_2M, SIZE_2M)).unwrap(),
     );
     finish(&machine.sim, mm, &[id]);
 }
@@ -220,8 +220,10 @@ fn what_was_cleared_in_vain_is_counted_as_dropped() {
         || assert_eq!(write(mm, id, BASE + PAGE), Outcome::Mapped(Order::BASE)),
     );
     mm.set_policy(only(9));
-    let at = Va::new(BASE + 2 * MEGA);
-    machine.after_clearing(MEGA - 3 * PAGE, move || mm.unmap(id, range(at.get(), MEGA)).unwrap());
+    let at = Va::new(BASE + 2 * SIZE_2M);
+    machine.after_clearing(SIZE_2M - 3 * PAGE, move || {
+        mm.unmap(id, range(at.get(), SIZE_2M)).unwrap()
+    });
     let gone = Outcome::Refused(Refusal::NoArea(at));
     counts(
         mm,
@@ -239,9 +241,9 @@ fn what_was_cleared_and_may_not_be_charged_is_counted_as_dropped() {
     // Two frames for itself, one for its area, three tables, a page, and the folio; none for a table for its split.
     let poor = mm.create(Some(Pages::new(7 + 512))).unwrap();
     area(mm, poor, BASE, 4 * MB);
-    machine.after_clearing(MEGA - 3 * PAGE, move || {
+    machine.after_clearing(SIZE_2M - 3 * PAGE, move || {
         mm.set_policy(Policy::BASE_ONLY);
-        assert_eq!(write(mm, poor, BASE + MEGA), Outcome::Mapped(Order::BASE));
+        assert_eq!(write(mm, poor, BASE + SIZE_2M), Outcome::Mapped(Order::BASE));
         mm.set_policy(only(9));
     });
     counts(
@@ -262,7 +264,7 @@ fn a_step_down_is_counted_with_the_size_that_was_not_had() {
         mm,
         "pgfault 1, zeroed_bytes 8192, zero_extents 2, table_made 1, alloc_fail 1, \
          anon_fault_alloc/0 1, nr_anon/0 1, anon_fault_fallback/9 1",
-        || assert_eq!(write(mm, id, BASE + MEGA), Outcome::Mapped(Order::BASE)),
+        || assert_eq!(write(mm, id, BASE + SIZE_2M), Outcome::Mapped(Order::BASE)),
     );
     take_back(mm, lent);
     // Two frames for itself, one for its area, three tables, and one page.
@@ -286,7 +288,7 @@ fn finding_z_from_a_page_there_is_no_step_down() {
     counts(mm, "pgfault 1, alloc_fail 1", || assert_eq!(write(mm, id, BASE), Outcome::OutOfMemory));
     mm.set_policy(only(9));
     counts(mm, "pgfault 1, alloc_fail 2, anon_fault_fallback/9 1", || {
-        assert_eq!(write(mm, id, BASE + 2 * MEGA), Outcome::OutOfMemory)
+        assert_eq!(write(mm, id, BASE + 2 * SIZE_2M), Outcome::OutOfMemory)
     });
     plan.set(Failing::Nothing);
     mm.set_policy(Policy::BASE_ONLY);
@@ -303,21 +305,22 @@ fn finding_z_from_a_page_there_is_no_step_down() {
 #[test]
 fn a_huge_page_of_a_pool_is_counted_from_its_making_to_its_end() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
-    let fill =
-        |pages| assert_eq!(mm.resize_pool(Order::MEGA, pages, Budget::ALL).unwrap().reached, pages);
+    let fill = |pages| {
+        assert_eq!(mm.resize_pool(Order::SIZE_2M, pages, Budget::ALL).unwrap().reached, pages)
+    };
     counts(mm, "hugetlb_batch 1, hugetlb_lock 6", || fill(4));
     counts(mm, "hugetlb_lock 4", || fill(4));
     let (start, flags) = (BASE + (1 << 30), Flags::READ_WRITE.with(Flags::HUGE_2M));
     let place = Place::NoReplace(Va::new(start));
-    let request = MapRequest { place, bytes: Bytes::new(2 * MEGA), flags, tag: 0 };
+    let request = MapRequest { place, bytes: Bytes::new(2 * SIZE_2M), flags, tag: 0 };
     counts(mm, "hugetlb_lock 1", || _ = mm.map(id, &request).unwrap());
     counts(
         mm,
         "pgfault 1, zeroed_bytes 2101248, zero_extents 3, table_made 1, hugetlb_lock 2",
-        || assert_eq!(write(mm, id, start), Outcome::Mapped(Order::MEGA)),
+        || assert_eq!(write(mm, id, start), Outcome::Mapped(Order::SIZE_2M)),
     );
     counts(mm, "pgfault 1, zeroed_bytes 2097152, zero_extents 2, hugetlb_lock 2", || {
-        assert_eq!(write(mm, id, start + MEGA), Outcome::Mapped(Order::MEGA))
+        assert_eq!(write(mm, id, start + SIZE_2M), Outcome::Mapped(Order::SIZE_2M))
     });
     counts(mm, "pgfault 1, fault_spurious 1, nr_tlb_local_flush_one 1", || {
         assert_eq!(write(mm, id, start), Outcome::Spurious)
@@ -335,15 +338,15 @@ fn a_huge_page_of_a_pool_is_counted_from_its_making_to_its_end() {
     mm.switch(Some(id)).unwrap();
     counts(
         mm,
-        "zeroed_bytes 8192, zero_extents 2, grace_periods 1, flush_spared 1, table_freed 1, \
+        "zeroed_bytes 4096, zero_extents 1, grace_periods 1, flush_spared 1, table_freed 1, \
          hugetlb_returned 1, hugetlb_free_work 1, hugetlb_lock 1",
-        || mm.unmap(child, range(start, 2 * MEGA)).unwrap(),
+        || mm.unmap(child, range(start, 2 * SIZE_2M)).unwrap(),
     );
     counts(
         mm,
-        "zeroed_bytes 12288, zero_extents 3, grace_periods 1, nr_tlb_local_flush_one 3, \
+        "zeroed_bytes 8192, zero_extents 2, grace_periods 1, nr_tlb_local_flush_one 3, \
          table_freed 1, hugetlb_returned 2, hugetlb_free_work 1, hugetlb_lock 1",
-        || mm.unmap(id, range(start, 2 * MEGA)).unwrap(),
+        || mm.unmap(id, range(start, 2 * SIZE_2M)).unwrap(),
     );
     counts(mm, "hugetlb_batch 1, hugetlb_lock 4", || fill(1));
     fill(0);
@@ -355,11 +358,11 @@ fn a_huge_page_of_a_pool_is_counted_from_its_making_to_its_end() {
 fn a_huge_page_that_was_shared_is_counted_as_reused_there() {
     let sim = breaking();
     let mm = manager(&sim, Policy::BASE_ONLY);
-    mm.resize_pool(Order::MEGA, 1, Budget::ALL).unwrap();
+    mm.resize_pool(Order::SIZE_2M, 1, Budget::ALL).unwrap();
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     let (place, flags) = (Place::NoReplace(Va::new(BASE)), Flags::READ_WRITE.with(Flags::HUGE_2M));
-    mm.map(id, &MapRequest { place, bytes: Bytes::new(MEGA), flags, tag: 0 }).unwrap();
+    mm.map(id, &MapRequest { place, bytes: Bytes::new(SIZE_2M), flags, tag: 0 }).unwrap();
     write(&mm, id, BASE);
     let child = mm.fork(id).unwrap();
     mm.end(child).unwrap();
@@ -373,10 +376,10 @@ fn a_huge_page_that_was_shared_is_counted_as_reused_there() {
 #[test]
 fn finding_z_a_batch_without_a_page_is_none() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
-    let all = || _ = mm.resize_pool(Order::MEGA, 1000, Budget::ALL).unwrap();
+    let all = || _ = mm.resize_pool(Order::SIZE_2M, 1000, Budget::ALL).unwrap();
     counts(mm, "alloc_fail 2, hugetlb_batch 1, hugetlb_lock 6", all);
     counts(mm, "alloc_fail 1, hugetlb_lock 4", all);
-    mm.resize_pool(Order::MEGA, 0, Budget::ALL).unwrap();
+    mm.resize_pool(Order::SIZE_2M, 0, Budget::ALL).unwrap();
     finish(&machine.sim, mm, &[id]);
 }
 
@@ -387,7 +390,7 @@ fn a_page_of_a_gibibyte_that_is_cut_is_one_batch() {
         let sim = Sim::new(Config::free(2, Bytes::new(3 << 30))).unwrap();
         let mm = manager(&sim, Policy::BASE_ONLY);
         mm.set_folding(folding);
-        counts(&mm, made, || _ = mm.resize_pool(Order::GIGA, 1, Budget::ALL).unwrap());
+        counts(&mm, made, || _ = mm.resize_pool(Order::SIZE_1G, 1, Budget::ALL).unwrap());
         counts(&mm, cut, || assert_eq!(mm.pools().demote(1).made, 512));
         counts(&mm, "hugetlb_lock 1", || assert_eq!(mm.pools().demote(1).made, 0));
     };
@@ -421,7 +424,8 @@ fn folding_and_unfolding_are_counted_by_page_and_by_flush() {
     let plan = machine.sim.fault_plan();
     let mut batch = Batch::new(&memmap);
     counts(mm, "", || {
-        (0..3).for_each(|_| batch.push(memmap.claim(Order::MEGA, Birth::Dense).unwrap()).unwrap());
+        (0..3)
+            .for_each(|_| batch.push(memmap.claim(Order::SIZE_2M, Form::Dense).unwrap()).unwrap());
     });
     plan.set(Failing::From(1));
     counts(
@@ -474,7 +478,7 @@ fn folding_and_unfolding_are_counted_by_page_and_by_flush() {
         || assert_eq!(memmap.release(&mut batch).absent, 3),
     );
     counts(mm, "nr_memmap_pages 1, hugetlb_optimized 1, hugetlb_born_optimized 1", || {
-        batch.push(memmap.claim(Order::MEGA, Birth::Folded).unwrap()).unwrap()
+        batch.push(memmap.claim(Order::SIZE_2M, Form::Folded).unwrap()).unwrap()
     });
     counts(
         mm,
@@ -492,7 +496,7 @@ fn descriptors_of_a_page_that_is_dense_stay() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
     let memmap = mm.memmap();
     let mut batch = Batch::new(&memmap);
-    batch.push(memmap.claim(Order::MEGA, Birth::Dense).unwrap()).unwrap();
+    batch.push(memmap.claim(Order::SIZE_2M, Form::Dense).unwrap()).unwrap();
     counts(mm, "", || assert_eq!(memmap.release(&mut batch).dense, 1));
     drop(batch);
     finish(&machine.sim, mm, &[id]);
@@ -508,7 +512,7 @@ fn finding_z_a_gibibyte_is_512_blocks_whose_descriptors_go() {
         &mm,
         "zeroed_bytes 40960, zero_extents 10, table_made 9, nr_memmap_pages 2, \
          hugetlb_optimized 1, hugetlb_born_optimized 1",
-        || batch.push(memmap.claim(Order::GIGA, Birth::Folded).unwrap()).unwrap(),
+        || batch.push(memmap.claim(Order::SIZE_1G, Form::Folded).unwrap()).unwrap(),
     );
     counts(
         &mm,
@@ -518,14 +522,14 @@ fn finding_z_a_gibibyte_is_512_blocks_whose_descriptors_go() {
     );
 }
 
-/// There the tails are absent for a while, and a leaf that has the descriptors of other blocks as well stays.
+/// There the rest are absent for a while, and a leaf that has the descriptors of other blocks as well stays.
 #[test]
 fn where_entries_are_broken_before_they_are_made_a_leaf_keeps_a_page_dense() {
     let sim = breaking();
     let mm = manager(&sim, Policy::BASE_ONLY);
     let memmap = mm.memmap();
     let mut batch = Batch::new(&memmap);
-    batch.push(memmap.claim(Order::MEGA, Birth::Folded).unwrap()).unwrap();
+    batch.push(memmap.claim(Order::SIZE_2M, Form::Folded).unwrap()).unwrap();
     counts(
         &mm,
         "grace_periods 1, nr_tlb_local_flush_one 7, nr_memmap_pages 7, hugetlb_restored 1, \
@@ -546,7 +550,7 @@ fn where_entries_are_broken_before_they_are_made_a_leaf_keeps_a_page_dense() {
     mm.describe_all().unwrap();
     let memmap = mm.memmap();
     let mut batch = Batch::new(&memmap);
-    batch.push(memmap.claim(Order::MEGA, Birth::Dense).unwrap()).unwrap();
+    batch.push(memmap.claim(Order::SIZE_2M, Form::Dense).unwrap()).unwrap();
     counts(&mm, "hugetlb_optimize_failed 1", || assert_eq!(memmap.fold(&mut batch).forbidden, 1));
     memmap.release(&mut batch);
     drop(batch);
@@ -563,7 +567,7 @@ fn a_block_that_becomes_whole_is_counted_as_released() {
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 64 * MB);
     let mut batch = Batch::new(&memmap);
-    while let Ok(huge) = memmap.claim(Order::MEGA, Birth::Folded) {
+    while let Ok(huge) = memmap.claim(Order::SIZE_2M, Form::Folded) {
         batch.push(huge).unwrap();
     }
     let fill =
@@ -613,13 +617,13 @@ fn kernel_memory_is_counted_by_pages_and_leaves() {
         mm,
         "zeroed_bytes 4096, zero_extents 1, table_made 1, nr_vmalloc_pages 1025, vmalloc_huge 1, \
          vmap_leaf_4k 1, vmap_leaf_2m 2",
-        || alloc(&huge(2 * MEGA + 1)),
+        || alloc(&huge(2 * SIZE_2M + 1)),
     );
-    mm.vmap().set_controls(Controls { tails: Tails::Rounded, ..Controls::DEFAULT });
+    mm.vmap().set_controls(Controls { rest: Rest::Rounded, ..Controls::DEFAULT });
     counts(
         mm,
         "nr_vmalloc_pages 1024, vmalloc_huge 1, vmalloc_rounded_bytes 2088960, vmap_leaf_2m 2",
-        || alloc(&huge(MEGA + PAGE + 1)),
+        || alloc(&huge(SIZE_2M + PAGE + 1)),
     );
     mm.vmap().set_controls(Controls::DEFAULT);
     counts(mm, "nr_vmalloc_pages -3", || mm.vfree(got[0]).unwrap());
@@ -671,7 +675,7 @@ fn frames_and_devices_are_counted_by_leaves_and_are_no_kernel_memory() {
     let frame = mm.lend(Order::BASE).unwrap();
     let mut at = Va::new(0);
     counts(mm, "zeroed_bytes 12288, zero_extents 3, table_made 2, vmap_leaf_4k 1", || {
-        at = mm.vmap_frames(&[frame], &Memory::PLAIN).unwrap().start()
+        at = mm.vmap_frames(&[frame], &FrameMapping::PLAIN).unwrap().start()
     });
     counts(mm, "", || mm.vunmap(at).unwrap());
     counts(mm, "vmap_leaf_1g 1", || {
@@ -691,8 +695,8 @@ fn frames_and_devices_are_counted_by_leaves_and_are_no_kernel_memory() {
 #[test]
 fn a_leaf_in_the_place_of_an_empty_table_is_one_flush() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
-    let align = Bytes::new(MEGA);
-    let mut at = mm.vmalloc(&base(MEGA).aligned(align)).unwrap().start();
+    let align = Bytes::new(SIZE_2M);
+    let mut at = mm.vmalloc(&base(SIZE_2M).aligned(align)).unwrap().start();
     mm.vfree(at).unwrap();
     mm.purge_vmalloc();
     counts(
@@ -701,7 +705,7 @@ fn a_leaf_in_the_place_of_an_empty_table_is_one_flush() {
          nr_tlb_local_flush_one 1, table_freed 1, nr_vmalloc_pages 512, vmalloc_huge 1, \
          vmap_leaf_2m 1, vmap_table_flush 1",
         || {
-            let again = mm.vmalloc(&huge(MEGA)).unwrap().start();
+            let again = mm.vmalloc(&huge(SIZE_2M)).unwrap().start();
             assert_eq!(again, at);
             at = again;
         },
@@ -715,7 +719,7 @@ fn a_leaf_in_the_place_of_an_empty_table_is_one_flush() {
 fn a_leaf_of_a_gibibyte_in_the_place_of_an_empty_table_is_one_flush() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
     let large = Bytes::new(1 << 30);
-    let at = mm.vmalloc(&huge(MEGA).aligned(large)).unwrap().start();
+    let at = mm.vmalloc(&huge(SIZE_2M).aligned(large)).unwrap().start();
     mm.vfree(at).unwrap();
     mm.purge_vmalloc();
     counts(
@@ -745,7 +749,7 @@ fn give_back(mm: &Mm<'_, impl Machine>, got: VaRange) {
 #[test]
 fn what_a_large_leaf_is_short_of_is_counted_by_its_kind() {
     let (sim, mm) = impatient();
-    let alloc = || give_back(mm, mm.vmalloc(&huge(MEGA)).unwrap());
+    let alloc = || give_back(mm, mm.vmalloc(&huge(SIZE_2M)).unwrap());
     // The block is there, and no frame for the record; then none for a table.
     sim.fault_plan().set(Failing::Kth(2));
     counts(
@@ -781,7 +785,7 @@ fn a_range_that_never_had_an_entry_is_given_back_without_a_flush() {
         let frame = mm.lend(Order::BASE).unwrap();
         sim.fault_plan().set(Failing::Kth(2));
         counts(mm, "zeroed_bytes 4096, zero_extents 1, alloc_fail 1", || {
-            let refused = mm.vmap_frames(&[frame], &Memory::PLAIN);
+            let refused = mm.vmap_frames(&[frame], &FrameMapping::PLAIN);
             assert_eq!(refused, Err(VmapError::Short(Short::Record)));
         });
         sim.fault_plan().set(Failing::Nothing);
@@ -795,7 +799,7 @@ fn a_range_that_never_had_an_entry_is_given_back_without_a_flush() {
 #[test]
 fn the_place_of_a_leaf_that_is_taken_is_counted() {
     let (sim, mm) = impatient();
-    let first = mm.vmalloc(&base(MEGA).aligned(Bytes::new(MEGA))).unwrap();
+    let first = mm.vmalloc(&base(SIZE_2M).aligned(Bytes::new(SIZE_2M))).unwrap();
     let entry = mm.kernel_tables().leaves(first).next().unwrap();
     give_back(mm, first);
     #[allow(unsafe_code)]
@@ -807,7 +811,7 @@ fn the_place_of_a_leaf_that_is_taken_is_counted() {
         mm,
         "zeroed_bytes 8192, zero_extents 2, table_made 2, nr_vmalloc_pages 512, vmalloc_huge 1, \
          vmalloc_huge_fallback_slot 1, vmap_leaf_4k 512",
-        || got = mm.vmalloc(&huge(MEGA)).ok(),
+        || got = mm.vmalloc(&huge(SIZE_2M)).ok(),
     );
     set(0);
     give_back(mm, got.unwrap());
@@ -820,19 +824,19 @@ fn addresses_that_a_leaf_is_short_of_are_counted() {
     let (sim, mm) = impatient();
     let half = mm.vmap().range().bytes().get() / 2;
     let device = |bytes| mm.ioremap(Pa::new(1 << 45), Bytes::new(bytes - PAGE), Caller(0)).unwrap();
-    let (first, second) = (device(half), device(half - 2 * MEGA));
+    let (first, second) = (device(half), device(half - 2 * SIZE_2M));
     let single = mm.vmalloc(&base(PAGE)).unwrap();
     let mut got = None;
     counts(
         mm,
         "zeroed_bytes 4096, zero_extents 1, table_made 1, nr_vmalloc_pages 512, vmalloc_huge 1, \
          vmalloc_huge_fallback_address 1, vmap_leaf_4k 512",
-        || got = mm.vmalloc(&huge(MEGA)).ok(),
+        || got = mm.vmalloc(&huge(SIZE_2M)).ok(),
     );
     give_back(mm, got.unwrap());
-    let none = Err(VmapError::Short(Short::Addresses(Bytes::new(2 * MEGA + PAGE))));
+    let none = Err(VmapError::Short(Short::Addresses(Bytes::new(2 * SIZE_2M + PAGE))));
     counts(mm, "vmalloc_huge 1, vmalloc_huge_fallback_address 1", || {
-        assert_eq!(mm.vmalloc(&huge(2 * MEGA)), none)
+        assert_eq!(mm.vmalloc(&huge(2 * SIZE_2M)), none)
     });
     give_back(mm, single);
     [first, second].into_iter().for_each(|va| mm.iounmap(va).unwrap());
@@ -845,7 +849,7 @@ fn addresses_that_a_leaf_is_short_of_are_counted() {
 fn splits(n: u8, expected: [&str; 6]) {
     let [split, pinned, part, moved, shrunk, zeros] = expected;
     let (machine, mm, id) = world(only(n));
-    let at = |nth: u64| Va::new(BASE + nth * MEGA);
+    let at = |nth: u64| Va::new(BASE + nth * SIZE_2M);
     for nth in 1..4 {
         write(mm, id, at(nth).get());
     }
@@ -909,14 +913,14 @@ fn a_split_is_counted_with_the_size_of_the_folio() {
 #[test]
 fn a_piece_that_is_partly_mapped_waits_and_is_counted() {
     let (machine, mm, id) = world(only(4));
-    write(mm, id, BASE + MEGA);
-    mm.unmap(id, range(BASE + MEGA, PAGE)).unwrap();
+    write(mm, id, BASE + SIZE_2M);
+    mm.unmap(id, range(BASE + SIZE_2M, PAGE)).unwrap();
     let into = SplitInto { order: order(2), zeros: ZeroPieces::Keep };
     counts(
         mm,
         "nr_tlb_local_flush_one 15, nr_anon/2 4, nr_anon_partially_mapped/2 1, \
          split_deferred/2 1, nr_anon/4 -1, nr_anon_partially_mapped/4 -1, split/4 1",
-        || _ = mm.split(id, Va::new(BASE + MEGA + PAGE), into).unwrap(),
+        || _ = mm.split(id, Va::new(BASE + SIZE_2M + PAGE), into).unwrap(),
     );
     finish(&machine.sim, mm, &[id]);
 }
@@ -925,7 +929,7 @@ fn a_piece_that_is_partly_mapped_waits_and_is_counted() {
 fn moves(n: u8, expected: [&str; 2]) {
     let [moved, stayed] = expected;
     let (machine, mm, id) = world(only(n));
-    let at = BASE + MEGA;
+    let at = BASE + SIZE_2M;
     write(mm, id, at);
     machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
     let head = || mm.frame_at(id, Va::new(at)).unwrap();
@@ -993,7 +997,7 @@ fn finding_z_a_folio_that_waits_to_be_split_and_moves_is_no_new_one() {
         ),
     ] {
         let (machine, mm, id) = world(only(n));
-        let at = BASE + MEGA;
+        let at = BASE + SIZE_2M;
         write(mm, id, at);
         mm.unmap(id, range(at, PAGE)).unwrap();
         let head = mm.frame_at(id, Va::new(at + PAGE)).unwrap();
@@ -1035,7 +1039,7 @@ fn finding_z_a_flush_on_behalf_of_another_one_is_counted_where_it_is_made() {
 /// A space with two pages left in each of four blocks, and a manager without a free block.
 fn sparse() -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId, Vec<Frame>) {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
-    mm.advise(id, range(BASE, 4 * MEGA), Advice::PopulateWrite).unwrap();
+    mm.advise(id, range(BASE, 4 * SIZE_2M), Advice::PopulateWrite).unwrap();
     for nth in 0..8 {
         let gone = range(BASE + (nth * 256 + 1) * PAGE, 255 * PAGE);
         mm.advise(id, gone, Advice::DontNeed).unwrap();
@@ -1074,7 +1078,7 @@ fn who_waits_for_a_block_counts_the_wait() {
          vmalloc_huge_fallback_block 1, vmalloc_huge_compact 1, vmalloc_huge_compact_success 1, \
          vmap_leaf_2m 1, pgmigrate_success 2, compact_stall 1, compact_success 1, \
          compact_blocks 1",
-        || got = mm.vmalloc(&huge(MEGA)).ok(),
+        || got = mm.vmalloc(&huge(SIZE_2M)).ok(),
     );
     mm.set_defrag(Defrag::Always);
     mm.set_policy(only(9));
@@ -1083,13 +1087,13 @@ fn who_waits_for_a_block_counts_the_wait() {
         "pgfault 1, zeroed_bytes 2101248, zero_extents 3, copied_bytes 8192, \
          nr_tlb_local_flush_one 2, alloc_fail 1, pgmigrate_success 2, compact_stall 1, \
          compact_success 1, compact_blocks 1, anon_fault_alloc/9 1, nr_anon/9 1",
-        || assert_eq!(write(mm, id, BASE + 5 * MEGA), Outcome::Mapped(Order::MEGA)),
+        || assert_eq!(write(mm, id, BASE + 5 * SIZE_2M), Outcome::Mapped(Order::SIZE_2M)),
     );
     // All that could be moved was.
     mm.compact(&CompactRequest::ALL, &mut []);
     lent.extend(lend_blocks(mm));
     let small =
-        |nth: u64| assert_eq!(write(mm, id, BASE + nth * MEGA), Outcome::Mapped(Order::BASE));
+        |nth: u64| assert_eq!(write(mm, id, BASE + nth * SIZE_2M), Outcome::Mapped(Order::BASE));
     counts(
         mm,
         "pgfault 1, zeroed_bytes 8192, zero_extents 2, table_made 1, alloc_fail 2, \
@@ -1103,7 +1107,7 @@ fn who_waits_for_a_block_counts_the_wait() {
          compact_deferred 1, anon_fault_alloc/0 1, nr_anon/0 1, anon_fault_fallback/9 1",
         || small(7),
     );
-    let small = || give_back(mm, mm.vmalloc(&huge(MEGA)).unwrap());
+    let small = || give_back(mm, mm.vmalloc(&huge(SIZE_2M)).unwrap());
     counts(
         mm,
         "zeroed_bytes 8192, zero_extents 2, nr_tlb_remote_flush 1, \
@@ -1128,20 +1132,21 @@ fn who_waits_for_a_block_counts_the_wait() {
 #[test]
 fn a_folio_without_a_block_to_move_to_is_split_and_counted() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
-    mm.advise(id, range(BASE, 4 * MEGA), Advice::PopulateWrite).unwrap();
-    write(mm, id, BASE + 5 * MEGA - PAGE); // the table
+    mm.advise(id, range(BASE, 4 * SIZE_2M), Advice::PopulateWrite).unwrap();
+    write(mm, id, BASE + 5 * SIZE_2M - PAGE); // the table
     let frames = || (0..2048).map(|nth| (nth, mm.frame_at(id, page(nth).start()).unwrap()));
     let block = |frame: Frame| frame.get() / 512;
     let full = |number| frames().filter(|(_, frame)| block(*frame) == number).count() == 512;
     let full = frames().map(|(_, frame)| block(frame)).find(|number| full(*number)).unwrap();
-    let orders = || Order::all().filter(|order| *order <= Order::MEGA).rev();
+    let orders = || Order::all().filter(|order| *order <= Order::SIZE_2M).rev();
     let lend = |order| std::iter::from_fn(move || mm.lend(order).ok().map(|frame| (frame, order)));
     let mut lent: Vec<(Frame, Order)> = orders().flat_map(lend).collect();
-    let (nth, _) = lent.iter().enumerate().find(|(_, (_, order))| *order == Order::MEGA).unwrap();
-    let (frame, mega) = lent.remove(nth);
-    mm.take_back(frame, mega).unwrap();
+    let (nth, _) =
+        lent.iter().enumerate().find(|(_, (_, order))| *order == Order::SIZE_2M).unwrap();
+    let (frame, size_2m) = lent.remove(nth);
+    mm.take_back(frame, size_2m).unwrap();
     mm.set_policy(only(4));
-    assert_eq!(write(mm, id, BASE + 4 * MEGA), Outcome::Mapped(order(4)));
+    assert_eq!(write(mm, id, BASE + 4 * SIZE_2M), Outcome::Mapped(order(4)));
     let odd = frames().filter(|(_, frame)| block(*frame) == full && frame.get() % 2 == 1);
     let odd: Vec<u64> = odd.map(|(nth, _)| nth).collect();
     odd.into_iter().for_each(|nth| mm.advise(id, page(nth), Advice::DontNeed).unwrap());
@@ -1220,7 +1225,7 @@ fn a_collapse_that_ends_in_vain_counts_the_table_that_it_puts_back() {
         });
     }
     let (machine, mm, id) = world(Policy::BASE_ONLY);
-    mm.advise(id, range(BASE, MEGA), Advice::PopulateWrite).unwrap();
+    mm.advise(id, range(BASE, SIZE_2M), Advice::PopulateWrite).unwrap();
     machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
     at_request(machine, 8, move || {
         let first = mm.frame_at(id, page(0).start()).unwrap();
@@ -1245,7 +1250,7 @@ fn tables_are_counted_when_they_are_made_and_when_they_go() {
     let mut other = None;
     counts(mm, "zeroed_bytes 8192, zero_extents 2", || other = mm.create(None).ok());
     let other = other.unwrap();
-    counts(mm, "zeroed_bytes 4096, zero_extents 1", || _ = area(mm, other, BASE, MEGA));
+    counts(mm, "zeroed_bytes 4096, zero_extents 1", || _ = area(mm, other, BASE, SIZE_2M));
     counts(
         mm,
         "pgfault 1, zeroed_bytes 16384, zero_extents 4, table_made 3, anon_fault_alloc/0 1, \
@@ -1255,9 +1260,9 @@ fn tables_are_counted_when_they_are_made_and_when_they_go() {
     counts(
         mm,
         "zeroed_bytes 4096, zero_extents 1, grace_periods 1, table_freed 2, nr_anon/0 -1",
-        || mm.unmap(other, range(BASE, MEGA)).unwrap(),
+        || mm.unmap(other, range(BASE, SIZE_2M)).unwrap(),
     );
-    area(mm, other, BASE, MEGA);
+    area(mm, other, BASE, SIZE_2M);
     write(mm, other, BASE);
     counts(
         mm,

@@ -3,7 +3,7 @@
 use crate::common::beside::Beside;
 use crate::common::*;
 use foliant::fault::Orders;
-use foliant::manager::Setup;
+use foliant::manager::{Setup, SpaceError};
 use foliant::pool::Budget;
 use foliant::space::{Advice, AreaLimit, Flags, MapRequest, Move, Place, RangeError, SpaceId};
 use foliant::table::{Attrs, Entry};
@@ -22,22 +22,22 @@ type Hook = Box<dyn FnOnce() + Send>;
 struct Watcher {
     sim: Sim,
     reached: AtomicU64,
-    /// Words of tables stored since the last breath, and the most that ever were.
+    /// Words of tables stored since the last preemption point, and the most that ever were.
     stored: [AtomicU64; 2],
-    breaths: AtomicU64,
-    breathing: Mutex<Option<Hook>>,
+    yields: AtomicU64,
+    yielding: Mutex<Option<Hook>>,
     due: Mutex<Option<(u64, Hook)>>,
 }
 
 impl Watcher {
     fn new(sim: Sim) -> Watcher {
-        let (due, breathing) = (Mutex::new(None), Mutex::new(None));
+        let (due, yielding) = (Mutex::new(None), Mutex::new(None));
         Watcher {
             sim,
             reached: 0.into(),
             stored: [0.into(), 0.into()],
-            breaths: 0.into(),
-            breathing,
+            yields: 0.into(),
+            yielding,
             due,
         }
     }
@@ -79,14 +79,14 @@ unsafe impl Around for Watcher {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.sim.store(pa, word) }
     }
-    fn breathe(&self) {
+    fn yield_now(&self) {
         self.stored[0].store(0, Ordering::Relaxed);
-        self.breaths.fetch_add(1, Ordering::Relaxed);
-        let due = self.breathing.lock().unwrap().take();
+        self.yields.fetch_add(1, Ordering::Relaxed);
+        let due = self.yielding.lock().unwrap().take();
         if let Some(hook) = due {
             hook();
         }
-        self.sim.breathe();
+        self.sim.yield_now();
     }
 }
 
@@ -368,11 +368,40 @@ fn finding_k_each_operation_is_charged_and_leaves_no_trace_when_refused() {
     assert!(ends[0] > 50 && ends[1] > 200, "refused and done: {ends:?}");
 }
 
-/// A leaf's table in deposit, the pages of both and a child's share of the family's record are charged as well.
+/// A child needs its pages, its tables and its records, and no more: what a fork charges ahead for pages stands in no table's way.
+#[test]
+fn a_fork_is_refused_where_the_child_does_not_fit_and_nowhere_else() {
+    for (tables, each) in (2..7).flat_map(|tables| (1..20).map(move |each| (tables, each))) {
+        let forked = |limit: Option<u64>| {
+            let sim = sim(1, 16);
+            let mm = manager(&sim, Policy::BASE_ONLY);
+            let id = mm.create(limit.map(Pages::new)).unwrap();
+            mm.switch(Some(id)).unwrap();
+            area(&mm, id, BASE, tables * SIZE_2M);
+            for (table, nth) in (0..tables).flat_map(|table| (0..each).map(move |nth| (table, nth)))
+            {
+                assert_eq!(
+                    store(&sim, &mm, id, BASE + table * SIZE_2M + 2 * nth * PAGE, 1).len(),
+                    1
+                );
+            }
+            let child = mm.fork(id);
+            let all = |id| mm.pages(id).unwrap().get() + mm.records(id).unwrap().get();
+            let need = child.map(all);
+            finish(&sim, &mm, &[Some(id), child.ok()].into_iter().flatten().collect::<Vec<_>>());
+            need
+        };
+        let need = forked(None).unwrap();
+        assert_eq!(forked(Some(need)), Ok(need), "{each} pages in each of {tables} tables");
+        assert_eq!(forked(Some(need - 1)), Err(SpaceError::OverLimit(Pages::new(need - 1))));
+    }
+}
+
+/// A leaf's table in deposit, the pages of both and a child's share of the tree's record are charged as well.
 #[test]
 fn finding_k_deposits_and_records_are_charged() {
     let sim = sim(1, 64);
-    let mm = manager(&sim, Policy::always(Orders::of(Order::MEGA)));
+    let mm = manager(&sim, Policy::always(Orders::of(Order::SIZE_2M)));
     let id = mm.create(Some(Pages::new(4000))).unwrap();
     mm.switch(Some(id)).unwrap();
     let records = |id| mm.records(id).unwrap().get();
@@ -384,7 +413,7 @@ fn finding_k_deposits_and_records_are_charged() {
     mm.protect(id, range(BASE, 4096), Flags::READ).unwrap();
     assert_eq!(records(id), 6, "which is a table now");
     let child = mm.fork(id).unwrap();
-    assert_eq!(records(child), 7, "the family's record is there as long as the child is");
+    assert_eq!(records(child), 7, "the tree's record is there as long as the child is");
     mm.audit(&[id, child]).unwrap();
     mm.unmap(id, range(BASE, 4 * MB)).unwrap();
     assert_eq!(records(id), 4, "the table that hangs in the top table stays");
@@ -428,7 +457,7 @@ fn finding_r2_a_move_looks_at_areas_and_at_distances_and_not_at_both() {
     finish(&machine.sim, mm, &[id, child]);
 }
 
-/// Each operation over a gigabyte of entries held the writer's lock to its end. Others run in between: at each first breath a
+/// Each operation over a gigabyte of entries held the writer's lock to its end. Others run in between: at each first preemption point a
 /// task of the same CPU touches the space and works in another one.
 #[test]
 fn finding_k_long_operations_let_others_run() {
@@ -452,9 +481,9 @@ fn finding_k_long_operations_let_others_run() {
         ("unmap", &|| mm.unmap(id, moved).unwrap()),
     ];
     for (what, operation) in operations {
-        let breaths = machine.breaths.load(Ordering::Relaxed);
+        let yields = machine.yields.load(Ordering::Relaxed);
         machine.stored[1].store(0, Ordering::Relaxed);
-        *machine.breathing.lock().unwrap() = Some(Box::new(move || {
+        *machine.yielding.lock().unwrap() = Some(Box::new(move || {
             let touched = mm.fault(id, Va::new(BASE + 4 * GB), Access::Write);
             assert!(!matches!(touched, Outcome::Refused(_)), "{touched:?}");
             area(mm, other, BASE, MB);
@@ -462,11 +491,11 @@ fn finding_k_long_operations_let_others_run() {
             mm.unmap(other, range(BASE, MB)).unwrap();
         }));
         operation();
-        let breaths = machine.breaths.load(Ordering::Relaxed) - breaths;
+        let yields = machine.yields.load(Ordering::Relaxed) - yields;
         let most = machine.stored[1].load(Ordering::Relaxed);
-        println!("{what}: {breaths} breaths, {most} words stored without one");
-        assert!(breaths >= 15, "{what} over 262,144 entries breathes {breaths} times");
-        assert!(most < 60_000, "{what} stores {most} words without a breath");
+        println!("{what}: {yields} yields, {most} words stored without one");
+        assert!(yields >= 15, "{what} over 262,144 entries yields {yields} times");
+        assert!(most < 60_000, "{what} stores {most} words without a preemption point");
     }
     finish(&machine.sim, mm, &[id, other]);
 }
@@ -494,7 +523,7 @@ fn finding_af_no_leaf_comes_behind_what_passed_its_place() {
             let machine = Beside::new(sim(2, 64));
             let mm = machine.manager(only(9));
             mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
-            mm.resize_pool(Order::MEGA, 1, Budget::ALL).unwrap();
+            mm.resize_pool(Order::SIZE_2M, 1, Budget::ALL).unwrap();
             let id = mm.create(None).unwrap();
             mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.switch(Some(id)).unwrap()));
             for neighbour in [BASE + 2 * MB, to + 2 * MB] {

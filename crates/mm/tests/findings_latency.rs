@@ -1,4 +1,4 @@
-//! What may run at a breathing point, and who waits for whom there (findings C, R1, R9).
+//! What may run at a preemption point, and who waits for whom there (findings C, R1, R9).
 
 use crate::common::beside::Beside;
 use crate::common::meddler::Meddler;
@@ -14,8 +14,8 @@ use foliant_units::{Bytes, Nanos, Order, Va};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
-/// A machine with one CPU on which every clear of more than a page meets breathing points.
-fn breathless(megabytes: u64) -> (&'static Meddler, &'static Mm<'static, Meddler>) {
+/// A machine with one CPU on which every clear of more than a page meets preemption points.
+fn preemptible(megabytes: u64) -> (&'static Meddler, &'static Mm<'static, Meddler>) {
     let (meddler, mm) = meddled(1, megabytes, Policy::BASE_ONLY);
     let (budget, grain) = (Nanos(1000), ZeroGrain::PAGE);
     mm.set_clearing(Clearing { budget, grain, ..mm.clearing() });
@@ -43,15 +43,15 @@ fn huge_area(mm: &Mm<'_, Meddler>, id: SpaceId, bytes: u64) {
 /// not be one.
 #[test]
 fn finding_c_a_task_unmaps_while_a_fault_of_the_same_cpu_clears() {
-    let (meddler, mm) = breathless(64);
+    let (meddler, mm) = preemptible(64);
     let other = running(mm);
     area(mm, other, BASE, 4 * MB);
     store(&meddler.sim, mm, other, BASE, 1);
     let id = running(mm);
     area(mm, id, BASE, 4 * MB);
-    mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
-    meddler.at_breath(move || mm.unmap(other, range(BASE, 4 * MB)).unwrap());
-    assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::MEGA));
+    mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
+    meddler.at_yield(move || mm.unmap(other, range(BASE, 4 * MB)).unwrap());
+    assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::SIZE_2M));
     assert_eq!(mm.pages(other).unwrap().get(), 0, "the other task ran");
     finish(&meddler.sim, mm, &[id, other]);
 }
@@ -60,13 +60,13 @@ fn finding_c_a_task_unmaps_while_a_fault_of_the_same_cpu_clears() {
 #[test]
 fn finding_c_the_area_goes_while_its_fault_clears() {
     for ends in [false, true] {
-        let (meddler, mm) = breathless(64);
+        let (meddler, mm) = preemptible(64);
         let (id, bystander) = (running(mm), mm.create(None).unwrap());
         area(mm, id, BASE, 4 * MB);
-        mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+        mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
         mm.describe_all().unwrap();
         let before = mm.memory().free.get();
-        meddler.at_breath(move || {
+        meddler.at_yield(move || {
             if ends {
                 mm.switch(None).unwrap();
                 mm.end(id).unwrap();
@@ -86,7 +86,7 @@ fn finding_c_the_area_goes_while_its_fault_clears() {
 /// A space at its limit: what would not be charged is not cleared in the first place.
 #[test]
 fn finding_c_nothing_is_cleared_that_could_not_be_charged() {
-    let (meddler, mm) = meddled(1, 64, Policy::always(Orders::of(Order::MEGA)));
+    let (meddler, mm) = meddled(1, 64, Policy::always(Orders::of(Order::SIZE_2M)));
     let id = mm.create(Some(foliant_units::Pages::new(100))).unwrap();
     mm.online();
     mm.switch(Some(id)).unwrap();
@@ -98,35 +98,35 @@ fn finding_c_nothing_is_cleared_that_could_not_be_charged() {
     finish(&meddler.sim, mm, &[id]);
 }
 
-/// While the descriptors of a section are cleared no breathing point is reached: who waits for them spins.
+/// While the descriptors of a section are cleared no preemption point is reached: who waits for them spins.
 #[test]
 fn finding_c_a_task_touches_a_page_while_descriptors_are_cleared() {
-    let (meddler, mm) = breathless(300);
+    let (meddler, mm) = preemptible(300);
     let id = running(mm);
     area(mm, id, BASE, 256 * MB);
     let sim = &meddler.sim;
-    meddler.at_breath(move || drop(store(sim, mm, id, BASE + 128 * MB, 1)));
+    meddler.at_yield(move || drop(store(sim, mm, id, BASE + 128 * MB, 1)));
     for page in 0..1000 {
         store(sim, mm, id, BASE + page * 4096, 1);
     }
     finish(sim, mm, &[id]);
 }
 
-/// The only page that was promised is being cleared by a fault when another task of its CPU touches the same address: it
+/// The only page that was reserved is being cleared by a fault when another task of its CPU touches the same address: it
 /// waits by letting the first one go on.
 #[test]
 fn finding_c_two_tasks_of_a_cpu_touch_one_huge_page() {
-    let (meddler, mm) = breathless(64);
+    let (meddler, mm) = preemptible(64);
     let id = running(mm);
-    mm.resize_pool(Order::MEGA, 1, Budget::ALL).unwrap();
+    mm.resize_pool(Order::SIZE_2M, 1, Budget::ALL).unwrap();
     huge_area(mm, id, 2 * MB);
     let other = mm.create(None).unwrap();
     area(mm, other, BASE, 4 * MB);
     mm.switch(Some(other)).unwrap();
     store(&meddler.sim, mm, other, BASE, 1);
     mm.switch(Some(id)).unwrap();
-    meddler.at_breath(move || mm.unmap(other, range(BASE, 4 * MB)).unwrap());
-    assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::MEGA));
+    meddler.at_yield(move || mm.unmap(other, range(BASE, 4 * MB)).unwrap());
+    assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::SIZE_2M));
     assert_eq!(mm.pages(other).unwrap().get(), 0, "the other task ran");
     finish(&meddler.sim, mm, &[id, other]);
 }
@@ -134,7 +134,7 @@ fn finding_c_two_tasks_of_a_cpu_touch_one_huge_page() {
 /// A huge page that is shared is copied outside of sections. Another task of the CPU runs then, and whatever it does to the
 /// page, each owner keeps what is its own, and nothing is lost.
 #[test]
-fn finding_c_a_shared_huge_page_is_copied_with_breaths() {
+fn finding_c_a_shared_huge_page_is_copied_with_preemption_points() {
     #[derive(Clone, Copy, PartialEq, Debug)]
     enum Meanwhile {
         ChildWrites,
@@ -147,15 +147,15 @@ fn finding_c_a_shared_huge_page_is_copied_with_breaths() {
     use Meanwhile::*;
     let all = [ChildWrites, ChildUnmaps, ChildEnds, ParentUnmaps, ParentMapsAnew, ParentShares];
     for meanwhile in all {
-        let (meddler, mm) = breathless(64);
+        let (meddler, mm) = preemptible(64);
         let sim = &meddler.sim;
         let id = running(mm);
-        mm.resize_pool(Order::MEGA, 4, Budget::ALL).unwrap();
+        mm.resize_pool(Order::SIZE_2M, 4, Budget::ALL).unwrap();
         huge_area(mm, id, 2 * MB);
         store(sim, mm, id, BASE + MB, 7);
         let child = mm.fork(id).unwrap();
         let (told, ran) = mpsc::channel();
-        meddler.at_breath(move || {
+        meddler.at_yield(move || {
             let mut spaces = vec![id, child];
             match meanwhile {
                 ChildWrites => {
@@ -198,7 +198,7 @@ fn finding_c_a_shared_huge_page_is_copied_with_breaths() {
             }
         }
         finish(sim, mm, &spaces);
-        assert_eq!(mm.pool(Order::MEGA).unwrap().free_hugepages, 4, "{meanwhile:?}");
+        assert_eq!(mm.pool(Order::SIZE_2M).unwrap().free_hugepages, 4, "{meanwhile:?}");
     }
 }
 
@@ -211,13 +211,13 @@ fn finding_c_what_a_cpu_still_writes_is_in_the_copy() {
     mm.cpus().for_each(|cpu| sim.on(cpu, || mm.online()));
     let id = mm.create(None).unwrap();
     mm.cpus().for_each(|cpu| sim.on(cpu, || mm.switch(Some(id)).unwrap()));
-    mm.resize_pool(Order::MEGA, 4, Budget::ALL).unwrap();
+    mm.resize_pool(Order::SIZE_2M, 4, Budget::ALL).unwrap();
     huge_area(mm, id, 2 * MB);
     sim.on(cpu(1), || drop(store(sim, mm, id, BASE, 7)));
     let (told, ran) = mpsc::channel();
     meddler.before_asking(move || {
         let late = move || drop(store(sim, mm, id, BASE, 8));
-        meddler.at_breath(move || sim.on(cpu(1), late));
+        meddler.at_yield(move || sim.on(cpu(1), late));
         told.send(sim.on(cpu(2), || mm.fault(id, Va::new(BASE + 8), Access::Write))).unwrap();
     });
     let child = mm.fork(id).unwrap();
@@ -350,7 +350,7 @@ fn finding_r9_who_crosses_the_limit_purges_a_slice() {
 
 /// An unmap that looks for areas of huge pages among very many others lets other tasks run while it does.
 #[test]
-fn areas_without_promises_are_passed_with_breaths() {
+fn areas_without_reservations_are_passed_with_preemption_points() {
     const AREAS: u64 = 20_000;
     let machine = Beside::new(sim(1, 64));
     let mm = machine.manager(Policy::BASE_ONLY);
@@ -360,8 +360,8 @@ fn areas_without_promises_are_passed_with_breaths() {
         let ask = request(place, PAGE, Flags::READ_WRITE);
         mm.map(id, &MapRequest { tag: nth % 2, ..ask }).unwrap();
     }
-    let before = machine.breaths();
+    let before = machine.yields();
     mm.unmap(id, row(0, AREAS)).unwrap();
-    assert_eq!(machine.breaths() - before, 1, "of {AREAS} areas");
+    assert_eq!(machine.yields() - before, 1, "of {AREAS} areas");
     finish(&machine.sim, &mm, &[id]);
 }

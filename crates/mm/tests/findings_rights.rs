@@ -169,9 +169,9 @@ fn no_fault_undoes(before: Before, how: Narrows, access: Access) {
         let world = world(replace, Policy::BASE_ONLY);
         let (machine, mm) = world;
         if before == Before::SharedFolio {
-            mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+            mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
         }
-        mm.resize_pool(Order::MEGA, 4, Budget::ALL).unwrap();
+        mm.resize_pool(Order::SIZE_2M, 4, Budget::ALL).unwrap();
         at_every_step(|nth| {
             let (id, area, others) = before.make(world);
             let part = move || narrow(world, id, area, before, how);
@@ -208,7 +208,7 @@ fn finding_a_no_read_fault_undoes_a_finished_protect() {
 /// A walker keeps what it finds of a fault's folio, and the fault loses its place: the folio is there for as long as it is kept.
 #[test]
 fn finding_d_a_folio_that_lost_its_place_stays_while_it_is_kept() {
-    for order in [Order::BASE, Order::new(4).unwrap(), Order::MEGA] {
+    for order in [Order::BASE, Order::new(4).unwrap(), Order::SIZE_2M] {
         let world = world(Replace::InPlace, Policy::always(Orders::of(order)));
         let (machine, mm) = world;
         let mut lost = 0;
@@ -353,27 +353,27 @@ fn finding_p_no_fault_brings_a_page_into_kernel_memory() {
 
 /// Whoever populates for long lets others run, however the pages come.
 #[test]
-fn finding_r7_populating_breathes() {
+fn finding_r7_populating_yields() {
     let (machine, mm) = world(Replace::InPlace, Policy::BASE_ONLY);
     let id = program(mm);
     let whole = area(mm, id, BASE, 8 * MB);
     for (advice, pages) in [(Advice::PopulateRead, 0), (Advice::PopulateWrite, 2048)] {
         for _ in 0..2 {
-            let before = machine.breaths();
+            let before = machine.yields();
             mm.advise(id, whole, advice).unwrap();
             assert_eq!(mm.pages(id).unwrap().get(), pages);
-            let breaths = machine.breaths() - before;
-            assert!(breaths >= 2048 / 64, "{advice:?}: {breaths} breaths for 2048 pages");
+            let yields = machine.yields() - before;
+            assert!(yields >= 2048 / 64, "{advice:?}: {yields} yields for 2048 pages");
         }
     }
     finish(&machine.sim, mm, &[id]);
 }
 
-/// A request that is refused for its place takes no promise: where promises need new huge pages none is made.
+/// A request that is refused for its place takes no reservation: where reservations need new huge pages none is made.
 #[test]
-fn finding_r12_a_refused_map_makes_no_promise() {
+fn finding_r12_a_refused_map_makes_no_reservation() {
     let (machine, mm) = world(Replace::InPlace, Policy::BASE_ONLY);
-    mm.pools().set_overcommit(Order::MEGA, 2).unwrap();
+    mm.pools().set_overcommit(Order::SIZE_2M, 2).unwrap();
     let id = program(mm);
     area(mm, id, BASE, 4096);
     let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
@@ -419,7 +419,7 @@ fn finding_r13_two_programs_are_lent_the_same_memory_at_once() {
 #[test]
 fn finding_r15_a_load_beside_a_guard_finds_data_or_the_guard() {
     for replace in RULES {
-        for order in [Order::BASE, Order::MEGA] {
+        for order in [Order::BASE, Order::SIZE_2M] {
             let world = world(replace, Policy::always(Orders::of(order)));
             let (machine, mm) = world;
             at_every_step(|nth| {

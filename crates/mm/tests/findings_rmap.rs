@@ -78,7 +78,7 @@ fn finding_g_a_removed_table_goes_with_its_leaves() {
 struct Stages {
     sim: Sim,
     stage: AtomicU64,
-    family: AtomicU64,
+    tree: AtomicU64,
     /// The root that was loaded last, and M's.
     last: AtomicU64,
     root: AtomicU64,
@@ -132,7 +132,7 @@ unsafe impl Around for Stages {
     }
     unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
         if self.sim.me() == cpu(1) {
-            let goes_on = pa.get() == self.family.load(SeqCst) && self.saw.load(SeqCst) == 1;
+            let goes_on = pa.get() == self.tree.load(SeqCst) && self.saw.load(SeqCst) == 1;
             if goes_on && self.go(ENDING, PINNED) {
                 self.until(GONE);
             }
@@ -158,7 +158,7 @@ fn finding_b_a_walk_goes_on_from_a_member_that_is_still_listed() {
     let machine = Stages {
         sim,
         stage: word(),
-        family: word(),
+        tree: word(),
         last: word(),
         root: AtomicU64::new(!0),
         gone: word(),
@@ -178,7 +178,7 @@ fn finding_b_a_walk_goes_on_from_a_member_that_is_still_listed() {
     machine.root.store(machine.last.load(SeqCst), SeqCst);
     mm.switch(None).unwrap();
     machine.gone.store(n.frame().pa().get(), SeqCst);
-    machine.family.store(shell.frame().pa().get(), SeqCst);
+    machine.tree.store(shell.frame().pa().get(), SeqCst);
     machine.sim.parallel(3, |me| {
         mm.online();
         match me.0 {
@@ -249,7 +249,7 @@ fn finding_m_a_folio_that_is_busy_goes_on_waiting() {
 /// A large folio that holds little but zeros stays whole while somebody has it; it is no less worth splitting then.
 #[test]
 fn finding_m_an_underused_folio_that_is_pinned_goes_on_waiting() {
-    let (machine, mm, id) = running(Policy::always(Orders::of(Order::MEGA)));
+    let (machine, mm, id) = running(Policy::always(Orders::of(Order::SIZE_2M)));
     area(mm, id, BASE, 2 * MB);
     store(&machine.sim, mm, id, BASE, 7);
     let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
@@ -269,7 +269,7 @@ fn finding_m_an_underused_folio_that_is_pinned_goes_on_waiting() {
 /// A folio is looked into and found to be used; meanwhile it has lost a page, and the one who unmapped that found it on the list.
 #[test]
 fn finding_m_a_folio_that_loses_a_page_while_it_is_looked_into_goes_on_waiting() {
-    let (machine, mm) = meddled(2, 64, Policy::always(Orders::of(Order::MEGA)));
+    let (machine, mm) = meddled(2, 64, Policy::always(Orders::of(Order::SIZE_2M)));
     let id = mm.create(None).unwrap();
     machine.sim.on(cpu(1), || {
         mm.online();
@@ -346,7 +346,8 @@ fn finding_s1_nobody_waits_for_an_entry_under_its_tables_lock() {
 /// What three CPUs do to each other in one space, for other waits of the kind.
 #[test]
 fn finding_s1_a_mix_of_everything_waits_for_nothing_under_a_tables_lock() {
-    let policy = Policy::always(Orders::of(Order::MEGA).with(Orders::of(Order::new(4).unwrap())));
+    let policy =
+        Policy::always(Orders::of(Order::SIZE_2M).with(Orders::of(Order::new(4).unwrap())));
     for seed in 0..24 {
         let mut config = Config::seeded(3, Bytes::new(64 * MB), seed);
         if seed % 2 == 1 {
@@ -387,7 +388,7 @@ fn finding_s1_a_mix_of_everything_waits_for_nothing_under_a_tables_lock() {
     }
 }
 
-/// A folio is named for a birth whose frame is another space's by now. Between that one and the space that maps the folio stands a
+/// A folio is named for a creator whose frame is another space's by now. Between that one and the space that maps the folio stands a
 /// third, which ends while the folio is moved: nobody behind it is passed over.
 #[test]
 fn finding_v_a_member_ends_while_entries_behind_it_are_put_back() {
@@ -397,23 +398,23 @@ fn finding_v_a_member_ends_while_entries_behind_it_are_put_back() {
         mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
         let root = mm.create(None).unwrap();
         area(&mm, root, BASE, 4 * PAGE);
-        let birth = mm.fork(root).unwrap();
-        mm.switch(Some(birth)).unwrap();
-        store(&machine.sim, &mm, birth, BASE, 7);
+        let creator = mm.fork(root).unwrap();
+        mm.switch(Some(creator)).unwrap();
+        store(&machine.sim, &mm, creator, BASE, 7);
         mm.switch(None).unwrap();
-        let between = mm.fork(birth).unwrap();
+        let between = mm.fork(creator).unwrap();
         let last = mm.fork(between).unwrap();
         let uncle = mm.fork(root).unwrap();
         mm.unmap(between, range(BASE, 4 * PAGE)).unwrap();
-        mm.end(birth).unwrap();
-        // As deep as the one between, and in the frame of the birth.
+        mm.end(creator).unwrap();
+        // As deep as the one between, and in the frame of the creator.
         let mut others = Vec::new();
         let heir = loop {
             let child = mm.fork(uncle).unwrap();
-            if child.frame() == birth.frame() {
+            if child.frame() == creator.frame() {
                 break child;
             }
-            assert!(others.len() < 100, "the frame of the birth is not used again");
+            assert!(others.len() < 100, "the frame of the creator is not used again");
             others.push(child);
         };
         others.into_iter().for_each(|other| mm.end(other).unwrap());
@@ -432,23 +433,23 @@ fn finding_v_a_member_ends_while_entries_behind_it_are_put_back() {
     }
 }
 
-/// The record of the space that a page was born in holds another space of the family by now: each space that has the page is found, be it
+/// The record of the space that a page was made in holds another space of the tree by now: each space that has the page is found, be it
 /// behind the line of that space or before it.
 #[test]
-fn a_page_is_found_from_a_birth_that_is_another_space_by_now() {
+fn a_page_is_found_from_a_creator_that_is_another_space_by_now() {
     for forks_of_the_child in [false, true] {
         let sim = sim(1, 32);
         let mm = manager(&sim, Policy::BASE_ONLY);
         let parent = mm.create(None).unwrap();
         area(&mm, parent, BASE, MB);
-        let birth = mm.fork(parent).unwrap();
-        mm.switch(Some(birth)).unwrap();
-        store(&sim, &mm, birth, BASE, 1);
+        let creator = mm.fork(parent).unwrap();
+        mm.switch(Some(creator)).unwrap();
+        store(&sim, &mm, creator, BASE, 1);
         mm.switch(None).unwrap();
-        let frame = mm.frame_at(birth, Va::new(BASE)).unwrap();
-        let child = mm.fork(birth).unwrap();
+        let frame = mm.frame_at(creator, Va::new(BASE)).unwrap();
+        let child = mm.fork(creator).unwrap();
         let mut spaces = vec![parent, child, mm.fork(parent).unwrap()];
-        mm.end(birth).unwrap();
+        mm.end(creator).unwrap();
         // One of these takes the frame that the record was in.
         for nth in 1..=40 {
             spaces.push(mm.fork(if forks_of_the_child { child } else { parent }).unwrap());
@@ -460,19 +461,19 @@ fn a_page_is_found_from_a_birth_that_is_another_space_by_now() {
     }
 }
 
-/// Who looks for the entries of a page begins in the space that the page was born in: how many others the family has costs nothing.
+/// Who looks for the entries of a page begins in the space that the page was made in: how many others the tree has costs nothing.
 #[test]
-fn a_page_is_found_in_the_space_that_it_was_born_in_however_large_the_family_is() {
+fn a_page_is_found_in_the_space_that_it_was_made_in_however_large_its_tree_is() {
     let steps = |children: usize| {
         let machine = Beside::new(sim(1, 32));
         let mm = machine.manager(Policy::BASE_ONLY);
         let parent = mm.create(None).unwrap();
         area(&mm, parent, BASE, MB);
-        let family: Vec<_> = (0..children).map(|_| mm.fork(parent).unwrap()).collect();
-        let birth = family[children / 2];
-        mm.switch(Some(birth)).unwrap();
-        store(&machine.sim, &mm, birth, BASE, 1);
-        let frame = mm.frame_at(birth, Va::new(BASE)).unwrap();
+        let tree: Vec<_> = (0..children).map(|_| mm.fork(parent).unwrap()).collect();
+        let creator = tree[children / 2];
+        mm.switch(Some(creator)).unwrap();
+        store(&machine.sim, &mm, creator, BASE, 1);
+        let frame = mm.frame_at(creator, Va::new(BASE)).unwrap();
         let before = machine.steps();
         mm.relocate(frame).unwrap();
         machine.steps() - before

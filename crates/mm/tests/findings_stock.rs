@@ -7,14 +7,14 @@ use foliant::fault::Orders;
 use foliant::folio::{AllocError, Class, CpuCount, Folios, Known, Word};
 use foliant::frame::Kind;
 use foliant::manager::{KernelMapError, NotLent, Poisoned, Setup, SetupError};
-use foliant::memmap::{Batch, Birth, Declined, Described, Refused};
+use foliant::memmap::{Batch, Declined, Described, Form, MemmapError};
 use foliant::pool::{Budget, PoolCounters};
 use foliant::space::{Advice, Flags, MapRequest, Place};
 use foliant::split::{Shrink, SplitInto};
 use foliant::table::{self, Attrs, Half, Paging, X86_64};
-use foliant::vmap::{Caller, Memory, Request, VmapError};
+use foliant::vmap::{Caller, FrameMapping, Request, VmapError};
 use foliant::{Access, Event, Outcome, Policy};
-use foliant_machine::{Around, KernelFault, KernelVa, PhysMem, Warmth};
+use foliant_machine::{Around, Caching, KernelFault, KernelVa, PhysMem};
 use foliant_sim::{Checks, Config, Sim};
 use foliant_units::{Bytes, Frame, FrameRange, Level, Node, Order, Pa, Pages, Va};
 use std::collections::BTreeSet;
@@ -90,10 +90,10 @@ unsafe impl Around for Hooked {
     fn inner(&self) -> &Sim {
         &self.sim
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching) {
         self.at(Call::Clear(pa.frame()));
         // SAFETY: passed on.
-        unsafe { self.sim.clear(pa, bytes, warmth) }
+        unsafe { self.sim.clear(pa, bytes, caching) }
         self.at(Call::Cleared(bytes));
     }
     unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
@@ -157,18 +157,19 @@ fn finding_h_only_what_was_lent_is_taken_back() {
     let page = mm.frame_at(id, Va::new(BASE)).unwrap();
     let kernel = mm.vmalloc(&Request::of(Bytes::new(4096))).unwrap();
     let kernel = mm.vmap().frame_at(kernel.start()).unwrap().0;
-    let lent = mm.lend(Order::MEGA).unwrap();
+    let lent = mm.lend(Order::SIZE_2M).unwrap();
     let free = mm.memory().free;
     // Whatever else the memory holds: tables, records, descriptors, pages.
     for range in mm.ranges().collect::<Vec<_>>() {
         for frame in range.iter().filter(|frame| *frame != lent) {
-            for order in [Order::BASE, Order::MEGA] {
+            for order in [Order::BASE, Order::SIZE_2M] {
                 let back = mm.take_back(frame, order);
                 assert!(back.is_err(), "{frame} was never lent, and is taken back");
             }
         }
     }
-    for (frame, order) in [(lent, Order::BASE), (lent, Order::GIGA), (Frame::new(!0), Order::BASE)]
+    for (frame, order) in
+        [(lent, Order::BASE), (lent, Order::SIZE_1G), (Frame::new(!0), Order::BASE)]
     {
         assert!(mm.take_back(frame, order).is_err(), "no such block was lent: {frame} {order}");
     }
@@ -178,17 +179,17 @@ fn finding_h_only_what_was_lent_is_taken_back() {
     let why = mm.take_back(page, Order::BASE).unwrap_err();
     assert_eq!(why, NotLent::InUse { frame: page, order: Order::BASE, kind: Kind::Anon });
     assert!(why.to_string().contains(&page.to_string()), "it names the frame: {why}");
-    let why = mm.take_back(page, Order::MEGA).unwrap_err();
+    let why = mm.take_back(page, Order::SIZE_2M).unwrap_err();
     assert!(matches!(why, NotLent::NoBlock(_)), "no block of that size begins there: {why:?}");
-    mm.take_back(lent, Order::MEGA).unwrap();
-    assert!(mm.take_back(lent, Order::MEGA).is_err(), "twice");
+    mm.take_back(lent, Order::SIZE_2M).unwrap();
+    assert!(mm.take_back(lent, Order::SIZE_2M).is_err(), "twice");
     assert_eq!(load(&sim, &mm, id, BASE), 7);
     // What was lent once is anybody's again.
     let all = area(&mm, id, BASE + 1024 * MB, 64 * MB);
     let touch = |page: u64| mm.fault(id, all.start().add(page * 4096), Access::Write);
     (0..16384).take_while(|page| touch(*page) != Outcome::OutOfMemory).for_each(drop);
     assert_eq!(mm.identity(lent).kind(), Kind::Anon, "all of memory is the program's");
-    for order in [Order::BASE, Order::MEGA] {
+    for order in [Order::BASE, Order::SIZE_2M] {
         let back = mm.take_back(lent, order);
         assert!(back.is_err(), "{lent} was lent before, and is the program's by now");
     }
@@ -239,14 +240,14 @@ fn finding_i_broken_kernel_memory_is_not_used_again() {
 }
 
 fn is_free(mm: Ours, frame: Frame) -> bool {
-    mm.folios().state(frame) == foliant::folio::State::Free
+    mm.folios().state(frame) == foliant::folio::FrameState::Free
 }
 
 /// A frame of a folio that was split, which nothing maps and which is about to be given back, still looks like a tail.
 #[test]
 fn finding_i_a_report_hits_the_piece_that_has_the_frame() {
     for report in [true, false] {
-        let (machine, mm) = hooked(2, 64, Policy::always(Orders::of(Order::MEGA)));
+        let (machine, mm) = hooked(2, 64, Policy::always(Orders::of(Order::SIZE_2M)));
         let id = mm.create(None).unwrap();
         mm.switch(Some(id)).unwrap();
         area(mm, id, BASE, 2 * MB);
@@ -288,21 +289,24 @@ fn finding_o_who_adds_clears_no_records_in_use() {
     machine.when(is_in, move || {
         machine.sim.on(cpu(1), || {
             if mm.add_memory(more).is_ok() {
-                lent.lock().unwrap().extend(std::iter::from_fn(|| mm.lend(Order::MEGA).ok()));
+                lent.lock().unwrap().extend(std::iter::from_fn(|| mm.lend(Order::SIZE_2M).ok()));
             }
         });
     });
     let first = mm.add_memory(more);
     assert!(machine.is_done());
     let mut lent = lent.lock().unwrap().clone();
-    lent.extend(std::iter::from_fn(|| mm.lend(Order::MEGA).ok()));
+    lent.extend(std::iter::from_fn(|| mm.lend(Order::SIZE_2M).ok()));
     let distinct: BTreeSet<_> = lent.iter().collect();
     assert_eq!(distinct.len(), lent.len(), "a block was lent twice; adding said {first:?}");
     assert!(lent.iter().any(|block| more.contains(*block)), "some of it is in use");
     for block in lent {
-        mm.take_back(block, Order::MEGA).expect("it is known to be lent");
+        mm.take_back(block, Order::SIZE_2M).expect("it is known to be lent");
     }
-    assert_eq!(mm.folios().free_blocks(Order::MEGA), mm.folios().census().blocks(Order::MEGA));
+    assert_eq!(
+        mm.folios().free_blocks(Order::SIZE_2M),
+        mm.folios().census().blocks(Order::SIZE_2M)
+    );
     mm.audit(&[]).unwrap();
 }
 
@@ -328,7 +332,7 @@ fn add_beside_takers() {
         mm.online();
         if me.0 > 0 {
             while !is_over.load(Ordering::Relaxed) {
-                let _ = mm.lend(Order::MEGA);
+                let _ = mm.lend(Order::SIZE_2M);
             }
             return;
         }
@@ -342,11 +346,11 @@ fn add_beside_takers() {
 
 // Q1
 
-/// An area goes while a fault clears the page that it was promised.
+/// An area goes while a fault clears the page that was reserved for it.
 #[test]
-fn finding_q1_a_promise_ends_while_its_page_is_held() {
+fn finding_q1_a_reservation_ends_while_its_page_is_held() {
     let (machine, mm) = hooked(2, 64, Policy::BASE_ONLY);
-    mm.resize_pool(Order::MEGA, 2, Budget::ALL).unwrap();
+    mm.resize_pool(Order::SIZE_2M, 2, Budget::ALL).unwrap();
     let (id, other) = (mm.create(None).unwrap(), mm.create(None).unwrap());
     mm.switch(Some(id)).unwrap();
     let whole = mm.map(id, &of_huge_pages(2 * MB)).unwrap();
@@ -355,9 +359,9 @@ fn finding_q1_a_promise_ends_while_its_page_is_held() {
     machine.when(is_large, move || {
         machine.sim.on(cpu(1), || {
             mm.unmap(id, whole).unwrap();
-            *said.lock().unwrap() = Some(mm.pool(Order::MEGA).unwrap());
+            *said.lock().unwrap() = Some(mm.pool(Order::SIZE_2M).unwrap());
             let two = mm.map(other, &of_huge_pages(4 * MB));
-            assert!(two.is_err(), "a page that the fault has was promised");
+            assert!(two.is_err(), "a page that the fault has was reserved");
             mm.map(other, &of_huge_pages(2 * MB)).expect("the other page is nobody's");
         });
     });
@@ -367,9 +371,9 @@ fn finding_q1_a_promise_ends_while_its_page_is_held() {
     let said = said.lock().unwrap().unwrap();
     assert_eq!((said.free_hugepages, said.resv_hugepages), (1, 0));
     machine.sim.on(cpu(1), || mm.switch(Some(other)).unwrap());
-    assert_eq!(mm.fault(other, Va::new(BASE), Access::Write), Outcome::Mapped(Order::MEGA));
+    assert_eq!(mm.fault(other, Va::new(BASE), Access::Write), Outcome::Mapped(Order::SIZE_2M));
     mm.unmap(other, range(BASE, 2 * MB)).unwrap();
-    let after = mm.pool(Order::MEGA).unwrap();
+    let after = mm.pool(Order::SIZE_2M).unwrap();
     assert_eq!((after.free_hugepages, after.resv_hugepages), (2, 0));
     mm.audit(&[id, other]).unwrap();
 }
@@ -381,19 +385,19 @@ fn finding_q1_a_promise_ends_while_its_page_is_held() {
 fn finding_q2_a_page_of_another_manager_is_refused() {
     let (one, two) = (sim(1, 64), sim(1, 64));
     let (ours, theirs) = (manager(&one, Policy::BASE_ONLY), manager(&two, Policy::BASE_ONLY));
-    ours.resize_pool(Order::MEGA, 8, Budget::ALL).unwrap();
-    let state = || (ours.pool(Order::MEGA).unwrap(), ours.memory(), theirs.memory());
-    let foreign = theirs.memmap().claim(Order::MEGA, Birth::Dense).unwrap();
+    ours.resize_pool(Order::SIZE_2M, 8, Budget::ALL).unwrap();
+    let state = || (ours.pool(Order::SIZE_2M).unwrap(), ours.memory(), theirs.memory());
+    let foreign = theirs.memmap().claim(Order::SIZE_2M, Form::Dense).unwrap();
     let (head, before) = (foreign.head(), state());
     let mut batch = Batch::new(&ours.memmap());
     let Declined { huge, why } = batch.push(foreign).unwrap_err();
-    assert_eq!((why, batch.len()), (Refused::Foreign(head), 0));
+    assert_eq!((why, batch.len()), (MemmapError::Foreign(head), 0));
     let Declined { huge, why } = ours.memmap().free(huge).unwrap_err();
-    assert_eq!(why, Refused::Foreign(head));
+    assert_eq!(why, MemmapError::Foreign(head));
     // A whole batch of the other manager's.
     let mut batch = Batch::new(&theirs.memmap());
     batch.push(huge).unwrap();
-    let why = Some(Refused::Foreign(head));
+    let why = Some(MemmapError::Foreign(head));
     assert_eq!(ours.memmap().fold(&mut batch).why, why);
     assert_eq!(ours.memmap().unfold(&mut batch).why, why);
     assert_eq!(ours.memmap().release(&mut batch).why, why);
@@ -427,7 +431,7 @@ fn finding_q2_nobody_maps_where_the_managers_records_appear() {
 /// `vfree_atomic` beside a release of the same area, whose memory a program gets meanwhile.
 #[test]
 fn finding_q5_a_late_release_touches_no_strangers_page() {
-    let (machine, mm) = hooked(2, 64, Policy::always(Orders::of(Order::MEGA)));
+    let (machine, mm) = hooked(2, 64, Policy::always(Orders::of(Order::SIZE_2M)));
     let id = mm.create(None).unwrap();
     machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
     area(mm, id, BASE, 128 * MB);
@@ -515,7 +519,7 @@ fn finding_q6_an_allocator_without_memory_has_no_block() {
     let range = frames(512, 512);
     let more = lend(Folios::layout_added(range).unwrap().0);
     folios.add(range, Node(0), Known::Zero, &more).unwrap();
-    assert_eq!(folios.alloc(cpu(0), Order::MEGA, Class::Movable), Ok(Frame::new(512)));
+    assert_eq!(folios.alloc(cpu(0), Order::SIZE_2M, Class::Movable), Ok(Frame::new(512)));
 }
 
 #[test]
@@ -545,9 +549,9 @@ fn finding_q6_blocks_that_no_address_names() {
     let sim = sim(1, 16);
     let mm = manager(&sim, Policy::BASE_ONLY);
     for head in [1u64 << 52, (1 << 52) - (1 << 18), !0 - (1 << 18) + 1, 1 << 63, !0] {
-        for order in [Order::BASE, Order::MEGA, Order::GIGA] {
+        for order in [Order::BASE, Order::SIZE_2M, Order::SIZE_1G] {
             let block = (Frame::new(head), order);
-            let plan = foliant::zero::Plan::new(block, None, &mm.clearing(), Warmth::Keep);
+            let plan = foliant::zero::Plan::new(block, None, &mm.clearing(), Caching::Cached);
             let fits = head.is_multiple_of(order.pages().get()) && head < 1 << 52;
             assert_eq!(plan.is_ok(), fits, "{head:#x} {order}: {plan:?}");
         }
@@ -606,7 +610,8 @@ fn finding_q6_no_number_makes_a_call_panic() {
         let _ = (mm.split_frame(frame, SplitInto::BASE), mm.relocate(frame));
         let _ = (mm.pools().dissolve(frame), mm.memmap().described(frame));
         let _ = (mm.folios().state(frame), mm.folios().usage(frame), mm.folios().node_of(frame));
-        let _ = mm.vmap_frames(&[frame, Frame::new(frame.get().wrapping_add(1))], &Memory::PLAIN);
+        let _ =
+            mm.vmap_frames(&[frame, Frame::new(frame.get().wrapping_add(1))], &FrameMapping::PLAIN);
         for order in Order::all() {
             assert!(mm.take_back(frame, order).is_err(), "{frame} {order}");
         }
@@ -713,7 +718,7 @@ fn finding_q8_a_device_is_named_by_the_address_that_was_given() {
     mm.vunmap(va).unwrap();
     let again = mm.ioremap(pa, Bytes::new(bytes), Caller(0)).unwrap();
     mm.iounmap(again).unwrap();
-    let frames = mm.vmap_frames(&[mm.lend(Order::BASE).unwrap()], &Memory::PLAIN).unwrap();
+    let frames = mm.vmap_frames(&[mm.lend(Order::BASE).unwrap()], &FrameMapping::PLAIN).unwrap();
     let inside = frames.start().add(8);
     assert_eq!(
         mm.iounmap(inside),
@@ -748,19 +753,19 @@ fn finding_w_a_block_that_is_not_needed_for_descriptors_was_never_a_record() {
         let id = mm.create(None).unwrap();
         mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.switch(Some(id)).unwrap()));
         let whole = area(&mm, id, BASE, 32 * MB);
-        let lent: Vec<Frame> = std::iter::from_fn(|| mm.lend(Order::MEGA).ok()).collect();
+        let lent: Vec<Frame> = std::iter::from_fn(|| mm.lend(Order::SIZE_2M).ok()).collect();
         mm.add_memory(more).unwrap();
-        mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+        mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
         let fault = |va: u64| mm.fault(id, Va::new(va), Access::Write);
-        let other = || assert_eq!(fault(BASE + 2 * MB), Outcome::Mapped(Order::MEGA));
+        let other = || assert_eq!(fault(BASE + 2 * MB), Outcome::Mapped(Order::SIZE_2M));
         let Some(ours) = machine.before_step(step, other, || fault(BASE)) else {
             assert!(step > 20, "{step}");
             return;
         };
-        assert_eq!(ours, Outcome::Mapped(Order::MEGA), "at step {step}");
+        assert_eq!(ours, Outcome::Mapped(Order::SIZE_2M), "at step {step}");
         mm.advise(id, whole, Advice::DontNeed).unwrap();
         mm.set_policy(Policy::always(Orders::of(Order::new(4).unwrap())));
-        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
         // Whatever memory there is, the program touches.
         let mut va = BASE;
         let touched = |va: u64| machine.sim.user_store(Va::new(va), 8, 1).is_ok();
@@ -782,16 +787,16 @@ fn a_leaf_that_is_mapped_beside_a_birth_is_found_by_it() {
         let id = mm.create(None).unwrap();
         machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
         area(&mm, id, BASE, 4 * MB);
-        let lent: Vec<Frame> = std::iter::from_fn(|| mm.lend(Order::MEGA).ok()).collect();
+        let lent: Vec<Frame> = std::iter::from_fn(|| mm.lend(Order::SIZE_2M).ok()).collect();
         mm.add_memory(more).unwrap();
-        mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+        mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
         let other = || {
             let outcome = mm.fault(id, Va::new(BASE), Access::Write);
-            assert_eq!(outcome, Outcome::Mapped(Order::MEGA));
+            assert_eq!(outcome, Outcome::Mapped(Order::SIZE_2M));
         };
         let memmap = mm.memmap();
-        let Some(huge) =
-            machine.before_step(step, other, || memmap.claim(Order::MEGA, Birth::Folded).unwrap())
+        let Some(huge) = machine
+            .before_step(step, other, || memmap.claim(Order::SIZE_2M, Form::Folded).unwrap())
         else {
             assert!(folded > 5 && dense > 5, "{folded} folded, {dense} not");
             return;
@@ -806,7 +811,7 @@ fn a_leaf_that_is_mapped_beside_a_birth_is_found_by_it() {
         assert_eq!(memmap.release(&mut batch).refused, 0);
         drop(batch);
         mm.audit(&[id]).unwrap();
-        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+        lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
         finish(&machine.sim, &mm, &[id]);
     }
 }

@@ -57,7 +57,7 @@ fn dropping_512_pages_is_one_shootdown() {
 #[test]
 fn a_large_leaf_is_one_entry() {
     let sim = sim(2, 64);
-    let mm = manager(&sim, Policy::always(Orders::of(Order::MEGA)));
+    let mm = manager(&sim, Policy::always(Orders::of(Order::SIZE_2M)));
     let id = warm(&sim, &mm, 2, 1024);
     let drop = || mm.unmap(id, range(BASE, 4 * MB)).unwrap();
     // Two leaves side by side: two entries, far below the ceiling of 33, though they are 1024 pages.

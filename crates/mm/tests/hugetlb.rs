@@ -1,4 +1,4 @@
-//! Areas of huge pages: promises, faults, copies, forks, and what is refused, on every format and by both rules.
+//! Areas of huge pages: reservations, faults, copies, forks, and what is refused, on every format and by both rules.
 
 use crate::common::beside::Beside;
 use crate::common::*;
@@ -12,7 +12,7 @@ use foliant_machine::{Machine, Replace};
 use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Level, Order, Va, VaRange};
 
-const MEGA: Order = Order::MEGA;
+const SIZE_2M: Order = Order::SIZE_2M;
 const BASE_ONLY: Policy = Policy::BASE_ONLY;
 const HUGE: u64 = 2 * MB;
 
@@ -25,11 +25,11 @@ fn huge_area<P: Paging>(mm: &Manager<'_, Sim, P>, id: SpaceId, pages: u64) -> Va
 /// Total, free, reserved, surplus.
 fn pool<P: Paging>(mm: &Manager<'_, impl Machine, P>) -> (u64, u64, u64, u64) {
     let PoolCounters { nr_hugepages, free_hugepages, resv_hugepages, surplus_hugepages, .. } =
-        mm.pool(MEGA).unwrap();
+        mm.pool(SIZE_2M).unwrap();
     (nr_hugepages, free_hugepages, resv_hugepages, surplus_hugepages)
 }
 fn fill<P: Paging>(mm: &Manager<'_, impl Machine, P>, pages: u64) {
-    assert_eq!(mm.resize_pool(MEGA, pages, Budget::ALL).unwrap().reached, pages);
+    assert_eq!(mm.resize_pool(SIZE_2M, pages, Budget::ALL).unwrap().reached, pages);
 }
 fn world(policy: Policy, pages: u64) -> (&'static Sim, &'static Mm<'static>, SpaceId) {
     let sim: &'static Sim = Box::leak(Box::new(sim(2, 64)));
@@ -70,7 +70,7 @@ fn life<P: Paging>(format: Format, replace: Replace, folding: Folding) {
     assert_eq!(pool(&mm), (6, 6, 4, 0));
     assert_eq!(load(&sim, &mm, id, BASE), 0);
     assert_eq!(pool(&mm), (6, 5, 3, 0));
-    assert_eq!(store(&sim, &mm, id, BASE + HUGE + 8, 5), [Outcome::Mapped(MEGA)]);
+    assert_eq!(store(&sim, &mm, id, BASE + HUGE + 8, 5), [Outcome::Mapped(SIZE_2M)]);
     assert_eq!(store(&sim, &mm, id, BASE + HUGE + HUGE - 8, 6), []);
     assert_eq!(store(&sim, &mm, id, BASE, 7), [], "a readable page is writable at once");
     assert_eq!(pool(&mm), (6, 4, 2, 0));
@@ -78,7 +78,7 @@ fn life<P: Paging>(format: Format, replace: Replace, folding: Folding) {
     mm.audit(&[id]).unwrap();
 
     let child = mm.fork(id).unwrap();
-    assert_eq!(pool(&mm), (6, 4, 2, 0), "nothing is promised to a child");
+    assert_eq!(pool(&mm), (6, 4, 2, 0), "nothing is reserved for a child");
     mm.audit(&[id, child]).unwrap();
     assert_eq!(store(&sim, &mm, id, BASE, 8), [Outcome::Copied]);
     assert_eq!(pool(&mm), (6, 3, 2, 0));
@@ -90,8 +90,8 @@ fn life<P: Paging>(format: Format, replace: Replace, folding: Folding) {
         assert_eq!(store(&sim, &mm, child, BASE + HUGE, 1), [Outcome::Copied]);
         assert_eq!(load(&sim, &mm, child, BASE + 2 * HUGE - 8), 6, "all of the page is copied");
         assert_eq!(pool(&mm), (6, 2, 2, 0));
-        // All that are left are promised to the parent.
-        let none = [Outcome::NoHugePage(MEGA)];
+        // All that are left are reserved for the parent.
+        let none = [Outcome::NoHugePage(SIZE_2M)];
         assert_eq!(store(&sim, &mm, child, BASE + 2 * HUGE, 1), none);
         mm.switch(None).unwrap();
     });
@@ -102,11 +102,11 @@ fn life<P: Paging>(format: Format, replace: Replace, folding: Folding) {
     mm.protect(id, range(BASE, HUGE), Flags::READ_WRITE).unwrap();
     store(&sim, &mm, id, BASE, 3);
     assert_eq!(load(&sim, &mm, id, BASE), 3);
-    assert_eq!(store(&sim, &mm, id, BASE + 3 * HUGE, 4), [Outcome::Mapped(MEGA)]);
+    assert_eq!(store(&sim, &mm, id, BASE + 3 * HUGE, 4), [Outcome::Mapped(SIZE_2M)]);
     assert_eq!(pool(&mm), (6, 1, 1, 0));
     mm.audit(&[id, child]).unwrap();
     mm.unmap(id, range(BASE, 3 * HUGE)).unwrap();
-    assert_eq!(pool(&mm), (6, 3, 0, 0), "pages and promises came back");
+    assert_eq!(pool(&mm), (6, 3, 0, 0), "pages and reservations came back");
     mm.audit(&[id, child]).unwrap();
     assert_eq!(load(&sim, &mm, id, BASE + 3 * HUGE), 4);
     assert!(mm.area(id, area.start()).is_none());
@@ -138,7 +138,7 @@ fn one_leaf_maps_a_page_and_one_flush_ends_it() {
             .map(|leaf| (leaf.level, matches!(leaf.entry, Entry::Leaf { .. })))
             .collect::<Vec<_>>()
     });
-    assert_eq!(levels.unwrap(), [(Level::MEGA, true); 3]);
+    assert_eq!(levels.unwrap(), [(Level::SIZE_2M, true); 3]);
     let before = mm.total(Event::Shootdown);
     mm.unmap(id, area).unwrap();
     assert_eq!(mm.total(Event::Shootdown) - before, 1);
@@ -156,26 +156,26 @@ fn a_page_of_one_gibibyte() {
             sim.on(cpu, || mm.online());
         }
         mm.set_folding(Folding::On);
-        let giga = Order::GIGA;
-        assert_eq!(mm.resize_pool(giga, 2, Budget::ALL).unwrap().reached, 2);
+        let size_1g = Order::SIZE_1G;
+        assert_eq!(mm.resize_pool(size_1g, 2, Budget::ALL).unwrap().reached, 2);
         let id = mm.create(None).unwrap();
         mm.switch(Some(id)).unwrap();
         let flags = Flags::READ_WRITE.with(Flags::HUGE_1G);
         let place = Place::NoReplace(Va::new(BASE + HUGE));
         let uneven = mm.map(id, &MapRequest { place, ..request(1 << 30, flags) });
-        let cuts = RangeError::Cuts(Va::new(BASE + HUGE), giga.bytes());
+        let cuts = RangeError::Cuts(Va::new(BASE + HUGE), size_1g.bytes());
         assert_eq!(uneven, Err(MapError::Range(cuts)));
         mm.map(id, &request(1, flags)).unwrap();
-        assert_eq!(store(&sim, &mm, id, BASE + (1 << 30) - 8, 4), [Outcome::Mapped(giga)]);
+        assert_eq!(store(&sim, &mm, id, BASE + (1 << 30) - 8, 4), [Outcome::Mapped(size_1g)]);
         let child = mm.fork(id).unwrap();
         assert_eq!(store(&sim, &mm, id, BASE + (1 << 30) - 8, 5), [Outcome::Copied]);
         let part = mm.unmap(id, range(BASE + (512 << 20), 512 << 20));
-        assert_eq!(part, Err(RangeError::Cuts(Va::new(BASE + (512 << 20)), giga.bytes())));
+        assert_eq!(part, Err(RangeError::Cuts(Va::new(BASE + (512 << 20)), size_1g.bytes())));
         mm.switch(Some(child)).unwrap();
         assert_eq!(load(&sim, &mm, child, BASE + (1 << 30) - 8), 4);
         mm.audit(&[id, child]).unwrap();
         finish(&sim, &mm, &[id, child]);
-        let counters = mm.pool(giga).unwrap();
+        let counters = mm.pool(size_1g).unwrap();
         assert_eq!((counters.nr_hugepages, counters.free_hugepages), (2, 2));
     }
 }
@@ -185,8 +185,8 @@ fn a_page_of_one_gibibyte() {
 fn pages_of_both_sizes_come_back_together() {
     let sim = Sim::new(Config::seeded(1, Bytes::new(4 << 30), 3)).unwrap();
     let mm = manager(&sim, Policy::BASE_ONLY);
-    let giga = Order::GIGA;
-    assert_eq!(mm.resize_pool(giga, 2, Budget::ALL).unwrap().reached, 2);
+    let size_1g = Order::SIZE_1G;
+    assert_eq!(mm.resize_pool(size_1g, 2, Budget::ALL).unwrap().reached, 2);
     fill(&mm, 3);
     let id = mm.create(None).unwrap();
     for (start, bytes, flag) in [
@@ -202,18 +202,18 @@ fn pages_of_both_sizes_come_back_together() {
     }
     assert_eq!(pool(&mm), (3, 0, 0, 0));
     mm.end(id).unwrap();
-    let counters = mm.pool(giga).unwrap();
+    let counters = mm.pool(size_1g).unwrap();
     assert_eq!((counters.nr_hugepages, counters.free_hugepages), (2, 2));
-    assert_eq!(mm.resize_pool(giga, 0, Budget::ALL).unwrap().reached, 0);
+    assert_eq!(mm.resize_pool(size_1g, 0, Budget::ALL).unwrap().reached, 0);
     done(&sim, &mm, &[], 3);
 }
 
 #[test]
-fn what_a_pool_cannot_promise_is_refused_and_nothing_changed() {
+fn what_a_pool_cannot_reserve_is_refused_and_nothing_changed() {
     let (sim, mm, id) = world(Policy::BASE_ONLY, 4);
     let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
     let short = |wanted, available| {
-        MapError::NoHugePages(Shortage::Pages { order: MEGA, wanted, available })
+        MapError::NoHugePages(Shortage::Pages { order: SIZE_2M, wanted, available })
     };
     assert_eq!(mm.map(id, &request(5 * HUGE, flags)), Err(short(5, 4)));
     let outside = mm.map(id, &request(u64::MAX / 2, flags));
@@ -223,16 +223,16 @@ fn what_a_pool_cannot_promise_is_refused_and_nothing_changed() {
     let elsewhere = MapRequest { place: Place::Anywhere, ..request(2 * HUGE, flags) };
     assert_eq!(mm.map(id, &elsewhere), Err(short(2, 1)));
     assert_eq!(mm.map(id, &request(HUGE, flags)), Err(MapError::Occupied(Va::new(BASE))));
-    assert_eq!(pool(mm), (4, 4, 3, 0), "the promise of a refused request is taken back");
-    // Without promises there is no limit to areas, only to pages.
+    assert_eq!(pool(mm), (4, 4, 3, 0), "the reservation of a refused request is taken back");
+    // Without reservations there is no limit to areas, only to pages.
     let loose = MapRequest { flags: flags.with(Flags::NORESERVE), ..elsewhere };
     let loose = mm.map(id, &MapRequest { bytes: Bytes::new(9 * HUGE), ..loose }).unwrap();
-    assert!(loose.start().is_aligned(MEGA.bytes()));
+    assert!(loose.start().is_aligned(SIZE_2M.bytes()));
     let at = loose.start().get();
-    assert_eq!(store(sim, mm, id, at, 1), [Outcome::Mapped(MEGA)]);
-    assert_eq!(store(sim, mm, id, at + HUGE, 1), [Outcome::NoHugePage(MEGA)]);
+    assert_eq!(store(sim, mm, id, at, 1), [Outcome::Mapped(SIZE_2M)]);
+    assert_eq!(store(sim, mm, id, at + HUGE, 1), [Outcome::NoHugePage(SIZE_2M)]);
     for page in 0..3 {
-        assert_eq!(store(sim, mm, id, BASE + page * HUGE, 1), [Outcome::Mapped(MEGA)]);
+        assert_eq!(store(sim, mm, id, BASE + page * HUGE, 1), [Outcome::Mapped(SIZE_2M)]);
     }
     for bad in [Flags::HUGE_1G, Flags::USERFAULT, Flags::GROWS_DOWN] {
         let flags = flags.with(bad);
@@ -250,7 +250,7 @@ fn huge_pages_stay_whole() {
     store(sim, mm, id, BASE + HUGE, 3);
     let (head, inside) = (range(BASE, HUGE + 4096), range(BASE + HUGE + 4096, HUGE - 4096));
     let cuts = |range: VaRange, va: u64| {
-        let error = RangeError::Cuts(Va::new(va), MEGA.bytes());
+        let error = RangeError::Cuts(Va::new(va), SIZE_2M.bytes());
         assert_eq!(mm.unmap(id, range), Err(error));
         assert_eq!(mm.protect(id, range, Flags::READ), Err(error));
         assert_eq!(mm.advise(id, range, Advice::DontNeed), Err(error));
@@ -282,18 +282,18 @@ fn huge_pages_stay_whole() {
 }
 
 #[test]
-fn a_dropped_page_was_promised_once() {
+fn a_dropped_page_was_reserved_once() {
     let (sim, mm, id) = world(Policy::BASE_ONLY, 2);
     let area = huge_area(mm, id, 2);
     store(sim, mm, id, BASE, 3);
     assert_eq!(pool(mm), (2, 1, 1, 0));
     mm.advise(id, area, Advice::DontNeed).unwrap();
-    assert_eq!(pool(mm), (2, 2, 1, 0), "the page came back, the promise was kept");
+    assert_eq!(pool(mm), (2, 2, 1, 0), "the page came back, the reservation was used");
     let other = mm.create(None).unwrap();
     huge_area(mm, other, 1);
     assert_eq!(pool(mm), (2, 2, 2, 0));
-    assert_eq!(store(sim, mm, id, BASE, 4), [Outcome::NoHugePage(MEGA)]);
-    assert_eq!(store(sim, mm, id, BASE + HUGE, 4), [Outcome::Mapped(MEGA)]);
+    assert_eq!(store(sim, mm, id, BASE, 4), [Outcome::NoHugePage(SIZE_2M)]);
+    assert_eq!(store(sim, mm, id, BASE + HUGE, 4), [Outcome::Mapped(SIZE_2M)]);
     mm.advise(id, area, Advice::DontNeed).unwrap();
     mm.advise(id, area, Advice::DontNeed).unwrap();
     let child = mm.fork(id).unwrap();
@@ -306,13 +306,13 @@ fn a_dropped_page_was_promised_once() {
 #[test]
 fn overcommit_makes_pages_that_go_when_they_come_back() {
     let (sim, mm, id) = world(Policy::BASE_ONLY, 2);
-    mm.pools().set_overcommit(MEGA, 3).unwrap();
+    mm.pools().set_overcommit(SIZE_2M, 3).unwrap();
     huge_area(mm, id, 4);
     assert_eq!(pool(mm), (4, 4, 4, 2));
     mm.audit(&[id]).unwrap();
     let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
     let elsewhere = MapRequest { place: Place::Anywhere, ..request(2 * HUGE, flags) };
-    let short = Shortage::Pages { order: MEGA, wanted: 2, available: 0 };
+    let short = Shortage::Pages { order: SIZE_2M, wanted: 2, available: 0 };
     assert_eq!(mm.map(id, &elsewhere), Err(MapError::NoHugePages(short)));
     assert_eq!(pool(mm), (4, 4, 4, 2));
     store(sim, mm, id, BASE, 1);
@@ -334,13 +334,13 @@ fn every_refused_allocation_leaves_the_books_right() {
         for k in 1.. {
             let (sim, mm, id) = world(Policy::BASE_ONLY, 2);
             mm.set_folding(folding);
-            mm.pools().set_overcommit(MEGA, 4).unwrap();
+            mm.pools().set_overcommit(SIZE_2M, 4).unwrap();
             sim.fault_plan().set(Failing::Kth(k));
             let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
             let mapped = mm.map(id, &request(4 * HUGE, flags));
             if mapped.is_ok() {
                 let first = store(sim, mm, id, BASE, 7);
-                assert!(first == [Outcome::Mapped(MEGA)] || first == [Outcome::OutOfMemory]);
+                assert!(first == [Outcome::Mapped(SIZE_2M)] || first == [Outcome::OutOfMemory]);
             }
             let child = mm.fork(id);
             if let Ok(child) = child {
@@ -361,7 +361,7 @@ fn every_refused_allocation_leaves_the_books_right() {
 }
 
 #[test]
-fn two_cpus_fault_on_one_promise() {
+fn two_cpus_fault_on_one_reservation() {
     for seed in 0..60 {
         let mut config = Config::seeded(3, Bytes::new(32 * MB), seed);
         if seed % 2 == 1 {
@@ -472,7 +472,7 @@ fn a_table_that_a_late_fault_left_gives_way_to_a_huge_page() {
     assert_eq!(late, Outcome::Refused(Refusal::NoArea(gone.start())));
     mm.map(id, &request(HUGE, Flags::READ_WRITE.with(Flags::HUGE_2M))).unwrap();
     let before = mm.total(Event::TableFreed);
-    assert_eq!(store(&machine.sim, mm, id, BASE, 5), [Outcome::Mapped(MEGA)]);
+    assert_eq!(store(&machine.sim, mm, id, BASE, 5), [Outcome::Mapped(SIZE_2M)]);
     assert_eq!(mm.total(Event::TableFreed) - before, 1);
     assert_eq!(load(&machine.sim, mm, id, behind.start().get()), 1, "the neighbour has its own");
     finish(&machine.sim, mm, &[id]);
@@ -485,9 +485,9 @@ fn finding_ad_an_offer_for_another_kind_of_area_goes_back() {
     let (plain, huge) = (Flags::READ_WRITE, Flags::HUGE_2M.with(Flags::NORESERVE));
     let huge = plain.with(huge);
     for (first, then, pages, expected) in [
-        (plain, huge, 0, Outcome::NoHugePage(MEGA)),
-        (plain, huge, 1, Outcome::Mapped(MEGA)),
-        (huge, plain, 1, Outcome::Mapped(MEGA)),
+        (plain, huge, 0, Outcome::NoHugePage(SIZE_2M)),
+        (plain, huge, 1, Outcome::Mapped(SIZE_2M)),
+        (huge, plain, 1, Outcome::Mapped(SIZE_2M)),
     ] {
         let (machine, mm) = meddled(1, 64, only(9));
         mm.online();
@@ -534,7 +534,7 @@ fn finding_ae_a_fault_takes_apart_what_it_saw_alone() {
             let levels = mm.with_leaves(id, range(BASE, HUGE), |found| {
                 found.map(|leaf| leaf.level).collect::<Vec<Level>>()
             });
-            assert_eq!(levels.unwrap(), [Level::MEGA], "changed before step {step}");
+            assert_eq!(levels.unwrap(), [Level::SIZE_2M], "changed before step {step}");
             assert_eq!(pool(&mm), (1, 0, 0, 0));
             changed += 1;
         }

@@ -7,6 +7,7 @@ mod breaking;
 mod collapse;
 mod compact;
 mod counted;
+mod descents;
 mod exhaustion;
 mod faults;
 mod findings_areas;

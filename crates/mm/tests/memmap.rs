@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use foliant::memmap::{
-    Batch, Birth, Declined, Described, Folded, Memmap, Refused, Released, Unfolded,
+    Batch, Declined, Described, Folded, Form, Memmap, MemmapError, Released, Unfolded,
 };
 use foliant::table::{Entry, X86_64};
 use foliant::{Event, FlushGrain, Policy};
@@ -31,11 +31,11 @@ fn counted(mm: &Mm<'_>, event: Event, work: impl FnOnce()) -> u64 {
 fn claim<'a, 'm>(
     memmap: &Memmap<'a, 'm, Sim, X86_64<4>>,
     count: usize,
-    birth: Birth,
+    form: Form,
 ) -> Pages<'a, 'm> {
     let mut batch = Batch::new(memmap);
     for _ in 0..count {
-        batch.push(memmap.claim(Order::MEGA, birth).unwrap()).unwrap();
+        batch.push(memmap.claim(Order::SIZE_2M, form).unwrap()).unwrap();
     }
     batch
 }
@@ -57,7 +57,7 @@ fn list(mm: &Mm<'_>, head: Frame, order: Order) {
     const HEAD: u64 = 1 << 15 | 1 << 17;
     const TAIL: u64 = 1 << 16 | 1 << 17;
     // Every frame of a small one; of a large one those at the edges of frames of descriptors.
-    let step = if order == Order::MEGA { 1 } else { 63 };
+    let step = if order == Order::SIZE_2M { 1 } else { 63 };
     for nth in (0..order.pages().get()).step_by(step) {
         let frame = Frame::new(head.get() + nth);
         let identity = mm.identity(frame);
@@ -73,7 +73,7 @@ fn recount(mm: &Mm<'_>) -> BTreeSet<u64> {
     let mut frames = BTreeSet::new();
     for leaf in mm.kernel_tables().leaves(range) {
         let Entry::Leaf { pa, .. } = leaf.entry else { panic!("{leaf:?}") };
-        let count = if leaf.level == Level::MEGA { 512 } else { 1 };
+        let count = if leaf.level == Level::SIZE_2M { 512 } else { 1 };
         frames.extend(pa.frame().get()..pa.frame().get() + count);
     }
     frames
@@ -114,7 +114,7 @@ fn a_batch_is_folded_with_two_shootdowns_and_unfolded_with_one_on_any_number_of_
         let mm = manager(&sim, Policy::BASE_ONLY);
         online(&sim, &mm);
         let memmap = mm.memmap();
-        let mut batch = claim(&memmap, 100, Birth::Dense);
+        let mut batch = claim(&memmap, 100, Form::Dense);
         warm(&sim, &mm, &batch);
         let others = u64::from(cpus) - 1;
         let two = if cpus == 1 { (0, 0) } else { (2, 2 * others) };
@@ -152,13 +152,13 @@ fn each_block_says_how_its_descriptors_are_mapped() {
     let memmap = mm.memmap();
     let [absent, ..] = listed(&mm);
     assert!(absent > 200, "{absent} of 256 blocks have no descriptors at first");
-    let mut born = claim(&memmap, 10, Birth::Folded);
+    let mut born = claim(&memmap, 10, Form::Folded);
     assert_eq!(listed(&mm)[3], 10);
     born.each(|huge| assert_eq!(memmap.described(huge.head()), Some(Described::Folded)));
     memmap.release(&mut born);
     mm.describe_all().unwrap();
     assert_eq!(listed(&mm)[0], 0);
-    let mut dense = claim(&memmap, 10, Birth::Dense);
+    let mut dense = claim(&memmap, 10, Form::Dense);
     dense.each(|huge| {
         let last = Frame::new(huge.head().get() + 511);
         assert!(matches!(memmap.described(last), Some(Described::Leaf | Described::Dense)));
@@ -180,7 +180,7 @@ fn what_is_born_folded_is_flushed_nowhere() {
     online(&sim, &mm);
     let memmap = mm.memmap();
     let mut batch = None;
-    let born = || batch = Some(claim(&memmap, 200, Birth::Folded));
+    let born = || batch = Some(claim(&memmap, 200, Form::Folded));
     assert_eq!(counted(&mm, Event::MemmapGrace, || assert_eq!(asked(&mm, born), (0, 0))), 0);
     let mut batch = batch.unwrap();
     assert_eq!(mm.total(Event::BornFolded), 200);
@@ -203,7 +203,7 @@ fn seven_of_eight_frames_are_saved_and_come_back() {
     let sim = sim(2, 512);
     let mm = manager(&sim, Policy::BASE_ONLY);
     let memmap = mm.memmap();
-    let mut batch = claim(&memmap, 64, Birth::Dense);
+    let mut batch = claim(&memmap, 64, Form::Dense);
     let (dense, free) = (memmap.census().frames.get(), mm.memory().free.get());
     let tables = sim.stated_frames(foliant_machine::Owner::Table).get();
     memmap.fold(&mut batch);
@@ -227,7 +227,7 @@ fn a_gib_saves_4095_of_4096_frames() {
     online(&sim, &mm);
     let memmap = mm.memmap();
     let mut batch = Batch::new(&memmap);
-    batch.push(memmap.claim(Order::GIGA, Birth::Dense).unwrap()).unwrap();
+    batch.push(memmap.claim(Order::SIZE_1G, Form::Dense).unwrap()).unwrap();
     warm(&sim, &mm, &batch);
     let dense = memmap.census().frames.get();
     assert_eq!(asked(&mm, || assert_eq!(memmap.fold(&mut batch).folded, 1)), (2, 2));
@@ -240,7 +240,7 @@ fn a_gib_saves_4095_of_4096_frames() {
     assert_eq!(memmap.census().frames.get(), dense + 1);
     assert_eq!(memmap.release(&mut batch).absent, 1);
     // Now it can be born folded.
-    let born = || batch.push(memmap.claim(Order::GIGA, Birth::Folded).unwrap()).unwrap();
+    let born = || batch.push(memmap.claim(Order::SIZE_1G, Form::Folded).unwrap()).unwrap();
     assert_eq!(asked(&mm, born), (0, 0));
     assert_eq!(mm.total(Event::BornFolded), 1);
     warm(&sim, &mm, &batch);
@@ -258,7 +258,7 @@ fn the_grain_is_the_pages_per_shootdown() {
         let mm = manager(&sim, Policy::BASE_ONLY);
         online(&sim, &mm);
         let memmap = mm.memmap();
-        let mut batch = claim(&memmap, 100, Birth::Dense);
+        let mut batch = claim(&memmap, 100, Form::Dense);
         mm.set_flush_grain(FlushGrain::new(grain).unwrap_or(FlushGrain::WHOLE));
         let parts = if grain == 0 { 1 } else { 100u64.div_ceil(grain.into()) };
         warm(&sim, &mm, &batch);
@@ -289,7 +289,7 @@ fn what_is_done_already_is_skipped_and_costs_nothing() {
     let mm = manager(&sim, Policy::BASE_ONLY);
     online(&sim, &mm);
     let memmap = mm.memmap();
-    let mut batch = claim(&memmap, 5, Birth::Folded);
+    let mut batch = claim(&memmap, 5, Form::Folded);
     let again = || assert_eq!(memmap.fold(&mut batch), Folded { skipped: 5, ..Folded::default() });
     assert_eq!(counted(&mm, Event::MemmapGrace, || assert_eq!(asked(&mm, again), (0, 0))), 0);
     assert_eq!(memmap.unfold(&mut batch).unfolded, 5);
@@ -317,13 +317,16 @@ fn sizes_and_states_that_do_not_fit_are_refused() {
     let memmap = mm.memmap();
     for n in [0, 8, 10, 17] {
         let order = Order::new(n).unwrap();
-        assert_eq!(memmap.claim(order, Birth::Folded), Err(Refused::Order(order)));
+        assert_eq!(memmap.claim(order, Form::Folded), Err(MemmapError::Order(order)));
     }
-    assert_eq!(memmap.claim(Order::GIGA, Birth::Folded), Err(Refused::NoMemory(Order::GIGA)));
-    let huge = memmap.claim(Order::MEGA, Birth::Folded).unwrap();
+    assert_eq!(
+        memmap.claim(Order::SIZE_1G, Form::Folded),
+        Err(MemmapError::NoMemory(Order::SIZE_1G))
+    );
+    let huge = memmap.claim(Order::SIZE_2M, Form::Folded).unwrap();
     let head = huge.head();
     let Err(Declined { huge, why }) = memmap.free(huge) else { panic!("its tails are folded") };
-    assert_eq!(why, Refused::StillFolded(head));
+    assert_eq!(why, MemmapError::StillFolded(head));
     let mut batch = Batch::new(&memmap);
     batch.push(huge).unwrap();
     memmap.unfold(&mut batch);
@@ -340,7 +343,7 @@ fn a_leaf_stays_when_a_huge_page_under_it_goes() {
     let mm = manager(&sim, Policy::BASE_ONLY);
     online(&sim, &mm);
     let memmap = mm.memmap();
-    let mut batch = claim(&memmap, 3, Birth::Dense);
+    let mut batch = claim(&memmap, 3, Form::Dense);
     let mut heads = Vec::new();
     batch.each(|huge| heads.push(huge.head()));
     let release =
@@ -361,7 +364,7 @@ fn a_batch_is_bounded() {
     let sim = sim(1, 256);
     let mm = manager(&sim, Policy::BASE_ONLY);
     let memmap = mm.memmap();
-    let mut batch = claim(&memmap, 100, Birth::Folded);
+    let mut batch = claim(&memmap, 100, Form::Folded);
     let mut other = Batch::new(&memmap);
     sim.fault_plan().set(foliant_sim::Failing::From(1));
     let mut moved = 0;
@@ -392,7 +395,7 @@ fn breaking_a_block_does_not_fail_for_lack_of_memory() {
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     let mut batch = Batch::new(&memmap);
-    while let Ok(huge) = memmap.claim(Order::MEGA, Birth::Folded) {
+    while let Ok(huge) = memmap.claim(Order::SIZE_2M, Form::Folded) {
         batch.push(huge).unwrap();
     }
     // What is left beside the huge pages goes to a program.
@@ -421,8 +424,8 @@ fn breaking_a_block_does_not_fail_for_lack_of_memory() {
     mm.switch(None).unwrap();
     mm.end(id).unwrap();
     // When the program has ended the block becomes whole again, once somebody wants a huge page of it.
-    let (whole, others) = (mm.free_blocks().blocks(Order::MEGA), batch.len());
-    while let Ok(huge) = memmap.claim(Order::MEGA, Birth::Folded) {
+    let (whole, others) = (mm.free_blocks().blocks(Order::SIZE_2M), batch.len());
+    while let Ok(huge) = memmap.claim(Order::SIZE_2M, Form::Folded) {
         batch.push(huge).unwrap();
     }
     let claimed = (batch.len() - others) as u64;

@@ -88,7 +88,7 @@ fn a_tebibyte_on_a_small_host() {
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 64 * MB);
     for n in 0..32 {
-        assert_eq!(store(&sim, &mm, id, BASE + n * 2 * MB, n), [Outcome::Mapped(Order::MEGA)]);
+        assert_eq!(store(&sim, &mm, id, BASE + n * 2 * MB, n), [Outcome::Mapped(Order::SIZE_2M)]);
     }
     assert!(mm.memory().free.get() > (1 << 28) - (1 << 20));
     mm.switch(None).unwrap();
@@ -118,7 +118,7 @@ fn descriptors_can_be_there_before_the_first_fault() {
 #[test]
 fn every_table_that_was_made_is_given_back_once() {
     let sim = sim(1, 300);
-    let mm = manager(&sim, Policy::always(foliant::fault::Orders::of(Order::MEGA)));
+    let mm = manager(&sim, Policy::always(foliant::fault::Orders::of(Order::SIZE_2M)));
     mm.describe_all().unwrap();
     let there = |mm: &Mm<'_>| mm.total(Event::TableMade) - mm.total(Event::TableFreed);
     let before = there(&mm);

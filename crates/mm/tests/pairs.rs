@@ -8,7 +8,7 @@ use crate::common::beside::Beside;
 use crate::common::*;
 use foliant::compact::CompactRequest;
 use foliant::fault::Orders;
-use foliant::folio::State;
+use foliant::folio::FrameState;
 use foliant::frame::Kind;
 use foliant::manager::{CollapseLimits, Poisoned};
 use foliant::space::{Advice, Flags, Move, SpaceId};
@@ -204,7 +204,7 @@ impl<'s, 'm> Scene<'s, 'm> {
             }
         }
         for frame in broken.iter() {
-            if self.mm.folios().state(*frame) == State::Free {
+            if self.mm.folios().state(*frame) == FrameState::Free {
                 return Err(format!("{frame:?} is broken, and free"));
             }
         }

@@ -4,8 +4,8 @@ use crate::common::*;
 use foliant::frame::Kind;
 use foliant::manager::{BootPages, Setup};
 use foliant::pool::{
-    Budget, CONTROLS, Control, Demoted, End, Folding, PoolCounters, PoolError, Resized, Scope,
-    Wrote,
+    Budget, CONTROLS, Control, Demoted, Folding, PoolCounters, PoolError, ResizeEnd, Resized,
+    Scope, Wrote,
 };
 use foliant::space::{Flags, MapRequest, Place};
 use foliant::table::{Paging, X86_64};
@@ -15,7 +15,7 @@ use foliant_units::{Bytes, Frame, FrameRange, Node, Order, Pages, Va};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-const MEGA: Order = Order::MEGA;
+const SIZE_2M: Order = Order::SIZE_2M;
 
 fn online(sim: &Sim, mm: &Mm<'_>) {
     for cpu in mm.cpus() {
@@ -33,7 +33,7 @@ fn counted(mm: &Mm<'_>, events: &[Event], work: impl FnOnce()) -> Vec<u64> {
     count().iter().zip(before).map(|(now, before)| now - before).collect()
 }
 fn reached(reached: u64) -> Resized {
-    Resized { reached, end: End::Reached }
+    Resized { reached, end: ResizeEnd::Reached }
 }
 
 #[test]
@@ -50,14 +50,14 @@ fn a_pool_grows_and_shrinks_whatever_folding_does() {
                 mm.set_folding(folding);
                 let free = mm.memory().free;
                 let used = mm.total(Event::MemmapPages);
-                assert_eq!(mm.resize_pool(MEGA, 20, Budget::ALL), Ok(reached(20)));
-                assert_eq!(nr(&mm, MEGA), (20, 20));
+                assert_eq!(mm.resize_pool(SIZE_2M, 20, Budget::ALL), Ok(reached(20)));
+                assert_eq!(nr(&mm, SIZE_2M), (20, 20));
                 mm.audit(&[]).unwrap();
-                assert_eq!(mm.resize_pool(MEGA, 7, Budget::ALL), Ok(reached(7)));
-                assert_eq!(nr(&mm, MEGA), (7, 7));
+                assert_eq!(mm.resize_pool(SIZE_2M, 7, Budget::ALL), Ok(reached(7)));
+                assert_eq!(nr(&mm, SIZE_2M), (7, 7));
                 mm.audit(&[]).unwrap();
-                assert_eq!(mm.resize_pool(MEGA, 0, Budget::ALL), Ok(reached(0)));
-                assert_eq!(nr(&mm, MEGA), (0, 0));
+                assert_eq!(mm.resize_pool(SIZE_2M, 0, Budget::ALL), Ok(reached(0)));
+                assert_eq!(nr(&mm, SIZE_2M), (0, 0));
                 mm.audit(&[]).unwrap();
                 if described {
                     // As it was, but for the tables of entries and the shared frame that folding made.
@@ -78,8 +78,8 @@ fn a_batch_costs_two_shootdowns_to_fold_one_to_unfold_and_none_where_it_is_born_
         let mm = manager(&sim, Policy::BASE_ONLY);
         online(&sim, &mm);
         mm.set_folding(Folding::On);
-        let fill = || assert_eq!(mm.resize_pool(MEGA, 60, Budget::ALL), Ok(reached(60)));
-        let drain = || assert_eq!(mm.resize_pool(MEGA, 0, Budget::ALL), Ok(reached(0)));
+        let fill = || assert_eq!(mm.resize_pool(SIZE_2M, 60, Budget::ALL), Ok(reached(60)));
+        let drain = || assert_eq!(mm.resize_pool(SIZE_2M, 0, Budget::ALL), Ok(reached(0)));
         let events = [Event::Shootdown, Event::MemmapGrace, Event::PoolBatch];
         assert_eq!(counted(&mm, &events, fill), [0, 0, 1], "born folded");
         assert_eq!(counted(&mm, &events, drain), [1, 1, 1], "its descriptors go with a page");
@@ -107,30 +107,30 @@ fn ranges(megabytes: &[u64]) -> Sim {
     }
     Sim::new(config).unwrap()
 }
-const NO_BOOT: BootPages = BootPages { mega: 0, giga: 0, folding: Folding::On };
+const NO_BOOT: BootPages = BootPages { size_2m: 0, size_1g: 0, folding: Folding::On };
 
 #[test]
 fn a_pool_takes_turns_over_nodes_and_one_node_can_be_resized() {
     let sim = ranges(&[64, 32, 64]);
     let mm = nodes(&sim, &[Node(0), Node(1), Node(2)], NO_BOOT);
     online(&sim, &mm);
-    let on = |node| mm.pools().counters_on(MEGA, Node(node)).unwrap().nr_hugepages;
-    mm.resize_pool(MEGA, 12, Budget::ALL).unwrap();
+    let on = |node| mm.pools().counters_on(SIZE_2M, Node(node)).unwrap().nr_hugepages;
+    mm.resize_pool(SIZE_2M, 12, Budget::ALL).unwrap();
     assert_eq!([on(0), on(1), on(2)], [4, 4, 4]);
     mm.audit(&[]).unwrap();
     // Node 1 has no more than 14 or so; the others take its turn.
-    mm.resize_pool(MEGA, 60, Budget::ALL).unwrap();
+    mm.resize_pool(SIZE_2M, 60, Budget::ALL).unwrap();
     assert_eq!(on(0) + on(1) + on(2), 60);
     assert!(on(1) <= 16 && on(0) >= 20 && on(2) >= 20, "{} {} {}", on(0), on(1), on(2));
     let full = on(1);
-    let got = mm.pools().resize_on(MEGA, Node(1), full + 9, Budget::ALL).unwrap();
-    assert_eq!(got.end, End::NoMemory);
+    let got = mm.pools().resize_on(SIZE_2M, Node(1), full + 9, Budget::ALL).unwrap();
+    assert_eq!(got.end, ResizeEnd::NoMemory);
     assert!(got.reached >= full && got.reached < full + 9);
-    assert_eq!(mm.pools().resize_on(MEGA, Node(1), 3, Budget::ALL).unwrap(), reached(3));
+    assert_eq!(mm.pools().resize_on(SIZE_2M, Node(1), 3, Budget::ALL).unwrap(), reached(3));
     assert_eq!((on(1), on(0) + on(2)), (3, 60 - full));
-    assert!(mm.pools().resize_on(MEGA, Node(7), 3, Budget::ALL).is_err());
+    assert!(mm.pools().resize_on(SIZE_2M, Node(7), 3, Budget::ALL).is_err());
     mm.audit(&[]).unwrap();
-    assert_eq!(mm.resize_pool(MEGA, 0, Budget::ALL), Ok(reached(0)));
+    assert_eq!(mm.resize_pool(SIZE_2M, 0, Budget::ALL), Ok(reached(0)));
     assert!(sim.finish().is_empty());
 }
 
@@ -148,18 +148,18 @@ fn a_pool_gets_the_one_block_that_compaction_makes() {
     let mut blocks = BTreeMap::<u64, Vec<Va>>::new();
     for va in filled {
         let frame = mm.frame_at(id, va).unwrap();
-        blocks.entry(MEGA.head(frame).get()).or_default().push(va);
+        blocks.entry(SIZE_2M.head(frame).get()).or_default().push(va);
     }
     blocks.retain(|_, pages| pages.len() == 512);
     for pages in blocks.values().take(7) {
         pages.iter().take(100).for_each(|va| mm.unmap(id, range(va.get(), PAGE)).unwrap());
     }
-    let grow = || assert_eq!(mm.resize_pool(MEGA, 1, Budget::ALL), Ok(reached(1)));
+    let grow = || assert_eq!(mm.resize_pool(SIZE_2M, 1, Budget::ALL), Ok(reached(1)));
     assert_eq!(counted(&mm, &[Event::CompactBlocks], grow), [1]);
     finish(&sim, &mm, &[id]);
 }
 
-/// Two pages of the first node are more than was asked for, and promised: a smaller pool leaves them there and takes of the other
+/// Two pages of the first node are more than was asked for, and reserved: a smaller pool leaves them there and takes of the other
 /// node.
 #[test]
 fn a_smaller_pool_takes_no_page_that_it_was_not_asked_for() {
@@ -167,23 +167,23 @@ fn a_smaller_pool_takes_no_page_that_it_was_not_asked_for() {
     let mm = nodes(&sim, &[Node(0), Node(1)], NO_BOOT);
     online(&sim, &mm);
     let on = |node| {
-        let pool = mm.pools().counters_on(MEGA, Node(node)).unwrap();
+        let pool = mm.pools().counters_on(SIZE_2M, Node(node)).unwrap();
         (pool.nr_hugepages, pool.surplus_hugepages)
     };
-    assert_eq!(mm.resize_pool(MEGA, 4, Budget::ALL), Ok(reached(4)));
+    assert_eq!(mm.resize_pool(SIZE_2M, 4, Budget::ALL), Ok(reached(4)));
     let id = mm.create(None).unwrap();
     let huge = Flags::READ_WRITE.with(Flags::HUGE_2M);
-    mm.map(id, &request(Place::Anywhere, 4 * MEGA.bytes().get(), huge)).unwrap();
-    assert_eq!(mm.pools().resize_on(MEGA, Node(0), 0, Budget::ALL), Ok(reached(0)));
-    assert_eq!([on(0), on(1)], [(2, 2), (2, 0)], "all are promised");
-    assert_eq!(mm.pools().resize_on(MEGA, Node(1), 3, Budget::ALL), Ok(reached(3)));
-    assert_eq!(mm.resize_pool(MEGA, 2, Budget::ALL), Ok(reached(2)));
+    mm.map(id, &request(Place::Anywhere, 4 * SIZE_2M.bytes().get(), huge)).unwrap();
+    assert_eq!(mm.pools().resize_on(SIZE_2M, Node(0), 0, Budget::ALL), Ok(reached(0)));
+    assert_eq!([on(0), on(1)], [(2, 2), (2, 0)], "all are reserved");
+    assert_eq!(mm.pools().resize_on(SIZE_2M, Node(1), 3, Budget::ALL), Ok(reached(3)));
+    assert_eq!(mm.resize_pool(SIZE_2M, 2, Budget::ALL), Ok(reached(2)));
     assert_eq!([on(0), on(1)], [(2, 2), (2, 0)]);
     finish(&sim, &mm, &[id]);
-    assert_eq!([on(0), on(1)], [(0, 0), (2, 0)], "with the promise they go");
+    assert_eq!([on(0), on(1)], [(0, 0), (2, 0)], "with the reservation they go");
 }
 
-/// Of eight pages five are promised: three go at once, and as many of the others as are still too many are counted as surplus, from
+/// Of eight pages five are reserved: three go at once, and as many of the others as are still too many are counted as surplus, from
 /// the first node on.
 #[test]
 fn a_smaller_pool_has_no_more_surplus_than_it_must() {
@@ -198,17 +198,17 @@ fn a_smaller_pool_has_no_more_surplus_than_it_must() {
         let mm = nodes(&sim, &[Node(0), Node(1)], NO_BOOT);
         online(&sim, &mm);
         let on = |node| {
-            let pool = mm.pools().counters_on(MEGA, Node(node)).unwrap();
+            let pool = mm.pools().counters_on(SIZE_2M, Node(node)).unwrap();
             (pool.nr_hugepages, pool.surplus_hugepages)
         };
-        assert_eq!(mm.resize_pool(MEGA, 8, Budget::ALL), Ok(reached(8)));
+        assert_eq!(mm.resize_pool(SIZE_2M, 8, Budget::ALL), Ok(reached(8)));
         let id = mm.create(None).unwrap();
         let huge = Flags::READ_WRITE.with(Flags::HUGE_2M);
-        mm.map(id, &request(Place::Anywhere, 5 * MEGA.bytes().get(), huge)).unwrap();
-        assert_eq!(mm.resize_pool(MEGA, want, Budget::ALL), Ok(reached(want)));
+        mm.map(id, &request(Place::Anywhere, 5 * SIZE_2M.bytes().get(), huge)).unwrap();
+        assert_eq!(mm.resize_pool(SIZE_2M, want, Budget::ALL), Ok(reached(want)));
         assert_eq!([on(0), on(1)], counts, "{want} wanted");
         finish(&sim, &mm, &[id]);
-        assert_eq!(mm.pool(MEGA).unwrap().nr_hugepages, want, "with the promise they go");
+        assert_eq!(mm.pool(SIZE_2M).unwrap().nr_hugepages, want, "with the reservation they go");
     }
 }
 
@@ -219,12 +219,12 @@ fn a_pool_grows_as_far_as_memory_goes_and_says_so() {
         let mm = manager(&sim, Policy::BASE_ONLY);
         online(&sim, &mm);
         mm.set_folding(folding);
-        let got = mm.resize_pool(MEGA, 1 << 40, Budget::ALL).unwrap();
-        assert_eq!(got.end, End::NoMemory);
+        let got = mm.resize_pool(SIZE_2M, 1 << 40, Budget::ALL).unwrap();
+        assert_eq!(got.end, ResizeEnd::NoMemory);
         assert!((25..32).contains(&got.reached), "{got:?}");
-        assert_eq!(nr(&mm, MEGA), (got.reached, got.reached));
+        assert_eq!(nr(&mm, SIZE_2M), (got.reached, got.reached));
         mm.audit(&[]).unwrap();
-        assert_eq!(mm.resize_pool(MEGA, 0, Budget::ALL), Ok(reached(0)));
+        assert_eq!(mm.resize_pool(SIZE_2M, 0, Budget::ALL), Ok(reached(0)));
         mm.audit(&[]).unwrap();
         assert!(sim.finish().is_empty());
     }
@@ -241,15 +241,15 @@ fn a_budget_stops_a_request_with_exact_counts() {
     online(&sim, &mm);
     mm.set_folding(Folding::On);
     for step in 1..=5 {
-        let got = mm.resize_pool(MEGA, 22, Budget(5)).unwrap();
-        let end = if step < 5 { End::Budget } else { End::Reached };
+        let got = mm.resize_pool(SIZE_2M, 22, Budget(5)).unwrap();
+        let end = if step < 5 { ResizeEnd::Budget } else { ResizeEnd::Reached };
         assert_eq!(got, Resized { reached: (5 * step).min(22), end });
         mm.audit(&[]).unwrap();
     }
-    assert_eq!(mm.resize_pool(MEGA, 22, Budget(0)), Ok(reached(22)));
+    assert_eq!(mm.resize_pool(SIZE_2M, 22, Budget(0)), Ok(reached(22)));
     for left in [18, 14, 10] {
-        let got = mm.resize_pool(MEGA, 8, Budget(4)).unwrap();
-        assert_eq!(got, Resized { reached: left, end: End::Budget });
+        let got = mm.resize_pool(SIZE_2M, 8, Budget(4)).unwrap();
+        assert_eq!(got, Resized { reached: left, end: ResizeEnd::Budget });
         mm.audit(&[]).unwrap();
     }
 }
@@ -268,22 +268,22 @@ fn batches_are_bounded_and_each_takes_the_lock_a_few_times() {
     let mut locks = 0;
     for (pages, shots) in [(2 * batch + 1, 0), (0, 3)] {
         let before = mm.total(Event::PoolLock);
-        let go = || assert_eq!(mm.resize_pool(MEGA, pages, Budget::ALL), Ok(reached(pages)));
+        let go = || assert_eq!(mm.resize_pool(SIZE_2M, pages, Budget::ALL), Ok(reached(pages)));
         assert_eq!(counted(&mm, &events, go), [3, shots]);
         locks = locks.max(mm.total(Event::PoolLock) - before);
     }
     assert!(locks <= 3 * 4, "{locks} lock cycles for three batches");
     mm.describe_all().unwrap();
-    let go = || assert_eq!(mm.resize_pool(MEGA, 2 * batch, Budget::ALL), Ok(reached(2 * batch)));
+    let go = || assert_eq!(mm.resize_pool(SIZE_2M, 2 * batch, Budget::ALL), Ok(reached(2 * batch)));
     assert_eq!(counted(&mm, &[Event::PoolBatch, Event::FlushFold, Event::MemmapGrace], go), [2; 3]);
 }
 
 #[test]
 fn boot_pages_are_there_before_anything_else() {
     let sim = ranges(&[2 << 10, 1 << 10]);
-    let boot = BootPages { mega: 10, giga: 1, folding: Folding::On };
+    let boot = BootPages { size_2m: 10, size_1g: 1, folding: Folding::On };
     let mm = nodes(&sim, &[Node(0), Node(1)], boot);
-    assert_eq!((nr(&mm, Order::GIGA), nr(&mm, MEGA)), ((1, 1), (10, 10)));
+    assert_eq!((nr(&mm, Order::SIZE_1G), nr(&mm, SIZE_2M)), ((1, 1), (10, 10)));
     assert_eq!(mm.folding(), Folding::On);
     assert_eq!(mm.total(Event::Shootdown), 0);
     assert_eq!(mm.pooled(), Pages::new((1 << 18) + 10 * 512));
@@ -295,7 +295,7 @@ fn boot_pages_are_there_before_anything_else() {
 struct Naive {
     total: u64,
     free: u64,
-    promised: u64,
+    reserved: u64,
     surplus: u64,
     overcommit: u64,
     /// Pages mapped by the program.
@@ -313,13 +313,13 @@ impl Naive {
             self.free += made;
             return;
         }
-        let given = (persistent - want).min(self.free - self.promised);
+        let given = (persistent - want).min(self.free - self.reserved);
         self.total -= given;
         self.free -= given;
         self.surplus += persistent - want - given;
     }
     fn reserve(&mut self, count: u64) -> bool {
-        let available = self.free - self.promised;
+        let available = self.free - self.reserved;
         let more = count.saturating_sub(available);
         if more > 0 && self.surplus + more > self.overcommit {
             return false;
@@ -327,23 +327,23 @@ impl Naive {
         self.total += more;
         self.free += more;
         self.surplus += more;
-        self.promised += count;
+        self.reserved += count;
         true
     }
     fn touch(&mut self) {
-        self.promised -= 1;
+        self.reserved -= 1;
         self.free -= 1;
         self.used += 1;
     }
-    /// So many pages and promises come back.
-    fn back(&mut self, pages: u64, promises: u64) {
+    /// So many pages and reservations come back.
+    fn back(&mut self, pages: u64, reservations: u64) {
         let gone = pages.min(self.surplus);
         self.used -= pages;
         self.total -= gone;
         self.surplus -= gone;
         self.free += pages - gone;
-        self.promised -= promises;
-        let unused = self.surplus.min(self.free - self.promised);
+        self.reserved -= reservations;
+        let unused = self.surplus.min(self.free - self.reserved);
         self.total -= unused;
         self.surplus -= unused;
         self.free -= unused;
@@ -352,7 +352,7 @@ impl Naive {
         PoolCounters {
             nr_hugepages: self.total,
             free_hugepages: self.free,
-            resv_hugepages: self.promised,
+            resv_hugepages: self.reserved,
             surplus_hugepages: self.surplus,
             nr_overcommit_hugepages: self.overcommit,
             broken: 0,
@@ -401,12 +401,12 @@ proptest! {
             match step {
                 Step::Resize(want) => {
                     naive.resize(want, u64::MAX);
-                    let got = mm.resize_pool(MEGA, want, Budget::ALL).unwrap();
+                    let got = mm.resize_pool(SIZE_2M, want, Budget::ALL).unwrap();
                     prop_assert_eq!(got, reached(want));
                 }
                 Step::Overcommit(most) => {
                     naive.overcommit = most;
-                    mm.pools().set_overcommit(MEGA, most).unwrap();
+                    mm.pools().set_overcommit(SIZE_2M, most).unwrap();
                 }
                 Step::Map(pages) => {
                     let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
@@ -421,7 +421,7 @@ proptest! {
                     let (start, pages, touched) = &mut areas[nth];
                     if touched < pages {
                         let va = *start + *touched * 2 * MB;
-                        prop_assert_eq!(store(&sim, &mm, id, va, 1), [Outcome::Mapped(MEGA)]);
+                        prop_assert_eq!(store(&sim, &mm, id, va, 1), [Outcome::Mapped(SIZE_2M)]);
                         *touched += 1;
                         naive.touch();
                     }
@@ -437,7 +437,7 @@ proptest! {
                     let frames = mm.ranges().flat_map(|range| range.iter());
                     let huge = |f: &Frame| f.get().is_multiple_of(512) && mm.identity(*f).kind() == Kind::Huge;
                     let gone = frames.filter(huge).find_map(|f| mm.pools().dissolve(f).ok());
-                    let available = naive.free - naive.promised;
+                    let available = naive.free - naive.reserved;
                     prop_assert_eq!(gone.is_some(), available > 0);
                     if gone.is_some() {
                         let surplus = naive.surplus.min(1);
@@ -448,7 +448,7 @@ proptest! {
                 }
                 Step::Touch(_) | Step::Unmap(_) => {}
             }
-            prop_assert_eq!(mm.pool(MEGA).unwrap(), naive.counters());
+            prop_assert_eq!(mm.pool(SIZE_2M).unwrap(), naive.counters());
             mm.audit(&[id]).unwrap();
         }
         finish(&sim, &mm, &[id]);
@@ -473,18 +473,18 @@ fn every_refused_allocation_while_a_pool_changes_its_size() {
                 mm.describe_all().unwrap();
             }
             mm.set_folding(folding);
-            mm.resize_pool(MEGA, 3, Budget::ALL).unwrap();
+            mm.resize_pool(SIZE_2M, 3, Budget::ALL).unwrap();
             let before = owned(&mm);
             sim.fault_plan().set(Failing::Kth(k));
-            let got = mm.resize_pool(MEGA, 8, Budget::ALL).unwrap();
+            let got = mm.resize_pool(SIZE_2M, 8, Budget::ALL).unwrap();
             mm.audit(&[]).unwrap();
-            assert_eq!(nr(&mm, MEGA), (got.reached, got.reached), "k = {k}");
-            assert_eq!(mm.resize_pool(MEGA, 3, Budget::ALL), Ok(reached(3)), "k = {k}");
+            assert_eq!(nr(&mm, SIZE_2M), (got.reached, got.reached), "k = {k}");
+            assert_eq!(mm.resize_pool(SIZE_2M, 3, Budget::ALL), Ok(reached(3)), "k = {k}");
             let refused = sim.fault_plan().refused();
             sim.fault_plan().set(Failing::Nothing);
             mm.audit(&[]).unwrap();
             assert_eq!(owned(&mm), before, "k = {k}");
-            assert_eq!(mm.resize_pool(MEGA, 0, Budget::ALL), Ok(reached(0)));
+            assert_eq!(mm.resize_pool(SIZE_2M, 0, Budget::ALL), Ok(reached(0)));
             assert!(sim.finish().is_empty(), "k = {k}: {:#?}", sim.finish());
             if refused == 0 {
                 break;
@@ -501,7 +501,7 @@ fn pages_of_a_gibibyte_are_cut_with_one_grace_period_a_batch() {
     let mm = manager(&sim, Policy::BASE_ONLY);
     online(&sim, &mm);
     mm.set_folding(Folding::On);
-    assert_eq!(mm.resize_pool(Order::GIGA, 35, Budget::ALL), Ok(reached(35)));
+    assert_eq!(mm.resize_pool(Order::SIZE_1G, 35, Budget::ALL), Ok(reached(35)));
     let events = [
         Event::MemmapGrace,
         Event::Shootdown,
@@ -515,19 +515,23 @@ fn pages_of_a_gibibyte_are_cut_with_one_grace_period_a_batch() {
     };
     let all = 34 * 512;
     assert_eq!(counted(&mm, &events, cut), [2, 2, all, all, 0], "32 and 2, and none twice");
-    assert_eq!((nr(&mm, Order::GIGA), nr(&mm, MEGA)), ((1, 1), (34 * 512, 34 * 512)));
+    assert_eq!((nr(&mm, Order::SIZE_1G), nr(&mm, SIZE_2M)), ((1, 1), (34 * 512, 34 * 512)));
     assert_eq!(mm.memmap().census().folded, 35 * 512);
     assert_eq!(mm.pools().demote(5).demoted, 1, "there is only one");
     mm.audit(&[]).unwrap();
-    assert_eq!(mm.resize_pool(MEGA, 0, Budget::ALL), Ok(reached(0)));
-    assert_eq!(mm.resize_pool(Order::GIGA, 35, Budget::ALL), Ok(reached(35)), "all is whole again");
+    assert_eq!(mm.resize_pool(SIZE_2M, 0, Budget::ALL), Ok(reached(0)));
+    assert_eq!(
+        mm.resize_pool(Order::SIZE_1G, 35, Budget::ALL),
+        Ok(reached(35)),
+        "all is whole again"
+    );
 }
 
 /// A pool of one page of 1 GiB that is not folded.
 fn dense_gibibyte(sim: &Sim) -> Mm<'_> {
     let mm = nodes(sim, &[], BootPages { folding: Folding::Off, ..NO_BOOT });
     online(sim, &mm);
-    assert_eq!(mm.resize_pool(Order::GIGA, 1, Budget::ALL), Ok(reached(1)));
+    assert_eq!(mm.resize_pool(Order::SIZE_1G, 1, Budget::ALL), Ok(reached(1)));
     mm
 }
 
@@ -537,7 +541,7 @@ fn a_dense_page_of_a_gibibyte_is_cut_and_its_parts_stay_dense_where_nothing_is_f
     let mm = dense_gibibyte(&sim);
     assert_eq!(mm.pools().demote(9).made, 512);
     assert_eq!(mm.memmap().census().folded, 0);
-    assert_eq!(mm.pool(MEGA).unwrap().persistent(), 512);
+    assert_eq!(mm.pool(SIZE_2M).unwrap().persistent(), 512);
     mm.audit(&[]).unwrap();
 }
 
@@ -549,7 +553,7 @@ fn a_dense_page_of_a_gibibyte_is_cut_and_each_part_folded() {
     assert_eq!(mm.pools().demote(9).made, 512);
     assert_eq!(mm.memmap().census().folded, 512);
     mm.audit(&[]).unwrap();
-    assert_eq!(mm.resize_pool(MEGA, 0, Budget::ALL), Ok(reached(0)));
+    assert_eq!(mm.resize_pool(SIZE_2M, 0, Budget::ALL), Ok(reached(0)));
     mm.audit(&[]).unwrap();
     assert!(sim.finish().is_empty());
 }
@@ -561,44 +565,47 @@ fn controls_have_linux_names_and_say_what_is_wrong() {
     online(&sim, &mm);
     let pools = mm.pools();
     let control = |name| Control::named(name).unwrap();
-    let mega = Scope::Pool(MEGA);
+    let size_2m = Scope::Pool(SIZE_2M);
     let read = |name, scope| pools.read(control(name), scope).map(|value| value.to_string());
-    assert_eq!(pools.write(control("nr_hugepages"), mega, " 7\n"), Ok(Wrote::Resized(reached(7))));
-    assert_eq!(read("nr_hugepages", mega), Ok("7".into()));
-    assert_eq!(read("free_hugepages", Scope::Node(MEGA, Node(1))), Ok("3".into()));
-    assert_eq!(read("demote_size", Scope::Pool(Order::GIGA)), Ok("2048kB".into()));
+    assert_eq!(
+        pools.write(control("nr_hugepages"), size_2m, " 7\n"),
+        Ok(Wrote::Resized(reached(7)))
+    );
+    assert_eq!(read("nr_hugepages", size_2m), Ok("7".into()));
+    assert_eq!(read("free_hugepages", Scope::Node(SIZE_2M, Node(1))), Ok("3".into()));
+    assert_eq!(read("demote_size", Scope::Pool(Order::SIZE_1G)), Ok("2048kB".into()));
     assert_eq!(read("hugetlb_optimize_vmemmap", Scope::Machine), Ok("1".into()));
     pools.write(control("hugetlb_optimize_vmemmap"), Scope::Machine, "0").unwrap();
     assert_eq!(mm.folding(), Folding::Off);
-    pools.write(control("nr_overcommit_hugepages"), mega, "4").unwrap();
-    assert_eq!(mm.pool(MEGA).unwrap().nr_overcommit_hugepages, 4);
-    let giga = Scope::Pool(Order::GIGA);
+    pools.write(control("nr_overcommit_hugepages"), size_2m, "4").unwrap();
+    assert_eq!(mm.pool(SIZE_2M).unwrap().nr_overcommit_hugepages, 4);
+    let size_1g = Scope::Pool(Order::SIZE_1G);
     for text in ["2048kB", "2m", "2097152"] {
-        assert_eq!(pools.write(control("demote_size"), giga, text), Ok(Wrote::Set), "{text}");
+        assert_eq!(pools.write(control("demote_size"), size_1g, text), Ok(Wrote::Set), "{text}");
     }
     let fail = |name, scope, text: &'static str| {
         pools.write(control(name), scope, text).unwrap_err().to_string()
     };
     for (name, scope, text, expect) in [
-        ("nr_hugepages", mega, "-1", "nr_hugepages: \"-1\" is no count"),
-        ("nr_hugepages", mega, "18446744073709551616", "write 0 to 18446744073709551615"),
-        ("nr_hugepages", mega, "", "\"\" is no count"),
+        ("nr_hugepages", size_2m, "-1", "nr_hugepages: \"-1\" is no count"),
+        ("nr_hugepages", size_2m, "18446744073709551616", "write 0 to 18446744073709551615"),
+        ("nr_hugepages", size_2m, "", "\"\" is no count"),
         ("nr_hugepages", Scope::Machine, "1", "there is no nr_hugepages of Machine"),
-        ("nr_hugepages", Scope::Node(MEGA, Node(5)), "1", "node 5 has no memory"),
-        ("resv_hugepages", mega, "1", "resv_hugepages can only be read"),
-        ("demote", mega, "1", "there is no demote of"),
-        ("demote_size", giga, "64kB", "cannot be cut into \"64kB\": write 2048kB"),
+        ("nr_hugepages", Scope::Node(SIZE_2M, Node(5)), "1", "node 5 has no memory"),
+        ("resv_hugepages", size_2m, "1", "resv_hugepages can only be read"),
+        ("demote", size_2m, "1", "there is no demote of"),
+        ("demote_size", size_1g, "64kB", "cannot be cut into \"64kB\": write 2048kB"),
         ("hugetlb_optimize_vmemmap", Scope::Machine, "on", "write 0 or 1"),
     ] {
         let got = fail(name, scope, text);
         assert!(got.contains(expect), "{got}");
     }
-    let only = pools.read(control("demote"), giga).unwrap_err().to_string();
+    let only = pools.read(control("demote"), size_1g).unwrap_err().to_string();
     assert!(only.contains("can only be written"), "{only}");
     for control in CONTROLS {
         assert_eq!(Control::named(control.name()), Some(*control));
         let at = |scope| control.is_at(scope);
-        assert!([Scope::Machine, mega, giga].into_iter().any(at), "{control:?}");
+        assert!([Scope::Machine, size_2m, size_1g].into_iter().any(at), "{control:?}");
     }
-    assert_eq!(mm.pool(MEGA).unwrap().nr_hugepages, 7);
+    assert_eq!(mm.pool(SIZE_2M).unwrap().nr_hugepages, 7);
 }

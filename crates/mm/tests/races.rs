@@ -10,7 +10,7 @@ use foliant_units::{Bytes, Order, Va};
 
 #[test]
 fn a_read_that_meets_a_new_large_leaf_is_not_out_of_memory() {
-    let (machine, mm) = meddled(2, 64, Policy::always(Orders::of(Order::MEGA)));
+    let (machine, mm) = meddled(2, 64, Policy::always(Orders::of(Order::SIZE_2M)));
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(mm, id, BASE, 4 * MB);
@@ -20,7 +20,7 @@ fn a_read_that_meets_a_new_large_leaf_is_not_out_of_memory() {
             mm.online();
             mm.switch(Some(id)).unwrap();
             let outcome = mm.fault(id, Va::new(BASE), Access::Write);
-            assert_eq!(outcome, Outcome::Mapped(Order::MEGA));
+            assert_eq!(outcome, Outcome::Mapped(Order::SIZE_2M));
         });
     });
     assert_eq!(mm.fault(id, Va::new(BASE), Access::Read), Outcome::Spurious);
@@ -36,7 +36,7 @@ fn a_read_that_meets_a_new_large_leaf_is_not_out_of_memory() {
 fn a_leaf_that_is_being_split_is_unmapped_all_the_same() {
     for seed in 0..60 {
         let sim = Sim::new(Config::seeded(3, Bytes::new(32 * MB), seed)).unwrap();
-        let mm = manager(&sim, Policy::always(Orders::of(Order::MEGA)));
+        let mm = manager(&sim, Policy::always(Orders::of(Order::SIZE_2M)));
         let id = mm.create(None).unwrap();
         let whole = area(&mm, id, BASE, 2 * MB);
         mm.online();
@@ -70,7 +70,7 @@ fn a_leaf_that_is_being_split_is_unmapped_all_the_same() {
 #[test]
 fn a_leaf_across_areas_is_shared_once() {
     let sim = sim(1, 32);
-    let mm = manager(&sim, Policy::always(Orders::of(Order::MEGA)));
+    let mm = manager(&sim, Policy::always(Orders::of(Order::SIZE_2M)));
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 2 * MB);

@@ -10,7 +10,7 @@ use foliant::compact::CollapseError;
 use foliant::fault::{Orders, ProcessSwitch, Refusal};
 use foliant::frame::Flag;
 use foliant::manager::{CollapseLimits, Poisoned};
-use foliant::memmap::{Batch, Birth, Folded, Refused, Released};
+use foliant::memmap::{Batch, Folded, Form, MemmapError, Released};
 use foliant::space::{Advice, Flags, MapError, Move, Place, RangeError, RemapError, SpaceId};
 use foliant::split::{Pieces, Shrink, Shrunk, SplitError, SplitInto, ZeroPieces};
 use foliant::table::{Aarch64, Attrs, Entry, Found, Paging, X86_64};
@@ -243,7 +243,7 @@ fn guards_go_where_they_are_taken_out_and_nowhere_else() {
     let mm = manager(&sim, Policy::BASE_ONLY);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
-    let start = BASE + MEGA - 8 * PAGE;
+    let start = BASE + SIZE_2M - 8 * PAGE;
     let at = |nth: u64| range(start + nth * PAGE, PAGE);
     area(&mm, id, start, 16 * PAGE);
     mm.advise(id, range(start, 16 * PAGE), Advice::GuardInstall).unwrap();
@@ -318,7 +318,7 @@ fn a_collapse_that_a_pin_refuses_leaves_no_page_frozen() {
     collapse(mm, id).unwrap();
     let requests = mm.total(Event::Shootdown) - before;
 
-    // All pages are in their places when the last request but that of the merge is made, but for those of the last convoy.
+    // All pages are in their places when the last request but that of the merge is made, but for those of the last batch.
     let (machine, mm, id) = shared(Policy::BASE_ONLY, 512);
     let pin: &'static std::sync::Mutex<_> = Box::leak(Box::new(std::sync::Mutex::new(None)));
     at_request(machine, requests - 2, move || {
@@ -408,7 +408,7 @@ fn a_report_of_broken_memory_beside_a_fold_is_not_lost() {
             Box::leak(Box::new(machine.manager(Policy::BASE_ONLY)));
         let memmap = mm.memmap();
         let mut batch = Batch::new(&memmap);
-        let huge = memmap.claim(Order::MEGA, Birth::Dense).unwrap();
+        let huge = memmap.claim(Order::SIZE_2M, Form::Dense).unwrap();
         let head = huge.head();
         batch.push(huge).unwrap();
         machine.sim.on(cpu(1), || {
@@ -422,12 +422,12 @@ fn a_report_of_broken_memory_beside_a_fold_is_not_lost() {
             return;
         };
         assert_eq!(answer, Some(Poisoned::Held), "step {nth}");
-        let why = Some(Refused::Poisoned(head));
+        let why = Some(MemmapError::Poisoned(head));
         let refused = Folded { refused: 1, why, ..Folded::default() };
         assert!([Folded { folded: 1, ..Folded::default() }, refused].contains(&folded));
         for n in 0..2 {
             let seen = machine.sim.on(cpu(n), || mm.identity(head));
-            let flags = [Flag::Poisoned, Flag::Optimized, Flag::Window].map(|flag| seen.has(flag));
+            let flags = [Flag::Poisoned, Flag::Optimized, Flag::Folding].map(|flag| seen.has(flag));
             assert_eq!(flags, [true, folded.folded == 1, false], "lost at step {nth}");
         }
         let released = memmap.release(&mut batch);
@@ -467,8 +467,8 @@ fn nothing_of_a_huge_page_or_of_its_descriptors_is_seen_by_the_next_owner() {
     mm.clear_ahead(Nanos(u64::MAX));
     let memmap = mm.memmap();
     let mut batch = Batch::new(&memmap);
-    for birth in [Birth::Folded, Birth::Dense] {
-        let huge = memmap.claim(Order::MEGA, birth).unwrap();
+    for form in [Form::Folded, Form::Dense] {
+        let huge = memmap.claim(Order::SIZE_2M, form).unwrap();
         for frame in huge.frames().iter() {
             // SAFETY: the page is ours.
             unsafe { sim.store(frame.pa(), !0) };
@@ -484,7 +484,7 @@ fn nothing_of_a_huge_page_or_of_its_descriptors_is_seen_by_the_next_owner() {
     finish(&sim, &mm, &[id]);
 }
 
-/// A drop of more folios than one list dooms, which has 20 frames, two for each table: it is worked off three times, and its frames
+/// A drop of more folios than one list defers, which has 20 frames, two for each table: it is worked off three times, and its frames
 /// serve again. They are as clean as all others afterwards.
 #[test]
 fn the_frames_of_a_list_of_what_is_freed_serve_again() {
@@ -492,17 +492,17 @@ fn the_frames_of_a_list_of_what_is_freed_serve_again() {
     let sim = sim(2, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);
     let id = mm.create(None).unwrap();
-    area(&mm, id, BASE, TABLES * MEGA);
+    area(&mm, id, BASE, TABLES * SIZE_2M);
     for n in 0..2 {
         sim.on(cpu(n), || {
             mm.online();
             mm.switch(Some(id)).unwrap();
         });
     }
-    mm.advise(id, range(BASE, TABLES * MEGA), Advice::PopulateWrite).unwrap();
+    mm.advise(id, range(BASE, TABLES * SIZE_2M), Advice::PopulateWrite).unwrap();
     let there = mm.memory().free;
     let before = mm.total(Event::Shootdown);
-    mm.advise(id, range(BASE, TABLES * MEGA), Advice::DontNeed).unwrap();
+    mm.advise(id, range(BASE, TABLES * SIZE_2M), Advice::DontNeed).unwrap();
     assert_eq!(mm.total(Event::Shootdown) - before, TABLES / 10);
     assert_eq!((mm.pages(id).unwrap().get(), mm.anonymous().get()), (0, 0));
     assert_eq!(mm.memory().free.get() - there.get(), TABLES * 512);
@@ -520,8 +520,8 @@ fn a_leaf_and_the_empty_table_behind_it_are_two_items() {
     let sim = &recorder.sim;
     let id = mm.create(None).unwrap();
     // The second area keeps the table above.
-    let whole = area(mm, id, BASE, 2 * MEGA);
-    area(mm, id, BASE + 8 * MEGA, PAGE);
+    let whole = area(mm, id, BASE, 2 * SIZE_2M);
+    area(mm, id, BASE + 8 * SIZE_2M, PAGE);
     for n in 0..2 {
         sim.on(cpu(n), || {
             mm.online();
@@ -530,12 +530,12 @@ fn a_leaf_and_the_empty_table_behind_it_are_two_items() {
     }
     store(sim, mm, id, BASE, 1);
     mm.set_policy(Policy::BASE_ONLY);
-    store(sim, mm, id, BASE + MEGA, 2);
+    store(sim, mm, id, BASE + SIZE_2M, 2);
     sim.on(cpu(1), || {
         assert_eq!(load(sim, mm, id, BASE), 1);
-        assert_eq!(load(sim, mm, id, BASE + MEGA), 2);
+        assert_eq!(load(sim, mm, id, BASE + SIZE_2M), 2);
     });
-    mm.advise(id, range(BASE + MEGA, MEGA), Advice::DontNeed).unwrap();
+    mm.advise(id, range(BASE + SIZE_2M, SIZE_2M), Advice::DontNeed).unwrap();
     recorder.take();
     mm.unmap(id, whole).unwrap();
     let asked: Vec<Invalidation> = recorder
@@ -543,8 +543,8 @@ fn a_leaf_and_the_empty_table_behind_it_are_two_items() {
         .into_iter()
         .filter_map(|step| if let Step::Ask(what) = step { Some(*what) } else { None })
         .collect();
-    let item = |start, tables| Item { range: range(start, MEGA), level: Level::MEGA, tables };
-    let items = [item(BASE, Tables::Kept), item(BASE + MEGA, Tables::Removed)];
+    let item = |start, tables| Item { range: range(start, SIZE_2M), level: Level::SIZE_2M, tables };
+    let items = [item(BASE, Tables::Kept), item(BASE + SIZE_2M, Tables::Removed)];
     assert_eq!(asked.len(), 1);
     assert_eq!((asked[0].reach(), asked[0].items()), (Reach::Items, &items[..]));
     finish(sim, mm, &[id]);
@@ -767,8 +767,8 @@ fn guards_are_charged_for_the_tables_that_they_need() {
         (row(0, 3 * 512), 2),
         (row(512, 512), 1),
         (range(BASE + GB - PAGE, 2 * PAGE), 1 + 2),
-        (range(BASE + GB, 2 * MEGA), 1 + 2),
-        (range(BASE + GB - MEGA, GB + MEGA + PAGE), 1 + 1 + 512 + 1 + 1),
+        (range(BASE + GB, 2 * SIZE_2M), 1 + 2),
+        (range(BASE + GB - SIZE_2M, GB + SIZE_2M + PAGE), 1 + 1 + 512 + 1 + 1),
     ] {
         let mut used = 0;
         with(None, &mut |sim, mm, id| {

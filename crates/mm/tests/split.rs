@@ -72,7 +72,7 @@ fn a_folio_is_found_in_forks_moved_areas_and_parts() {
         let parent = filled(&sim, &mm, n);
         let child = mm.fork(parent).unwrap();
         let grandchild = mm.fork(child).unwrap();
-        // The birth ends; one descendant moves half of it to an odd place, another drops a page.
+        // The creator ends; one descendant moves half of it to an odd place, another drops a page.
         mm.switch(Some(child)).unwrap();
         mm.end(parent).unwrap();
         let odd = BASE + (1 << 30) + 3 * PAGE;
@@ -106,7 +106,7 @@ fn what_nobody_maps_is_given_back() {
     let before = mm.memory().free.get();
     let pieces = mm.split(id, Va::new(BASE), into(2)).unwrap();
     // Pages 3 to 102 are gone: pieces 1 to 24 wholly, 0 and 25 in part.
-    assert_eq!(pieces, Pieces { order: Order::MEGA, folios: 104, unmapped: 24, zero: 0 });
+    assert_eq!(pieces, Pieces { order: Order::SIZE_2M, folios: 104, unmapped: 24, zero: 0 });
     assert_eq!(mm.memory().free.get(), before + 96);
     assert_eq!(mm.size_stats(order(2)).get(SizeEvent::NrAnonPartiallyMapped), 2);
     mm.audit(&[id]).unwrap();
@@ -151,11 +151,11 @@ fn entries_of(sim: &Sim, mm: &Mm<'_>, running: u16, folios: u64) -> SpaceId {
             mm.switch(Some(id)).unwrap();
         });
     }
-    area(mm, id, BASE, folios * MEGA);
+    area(mm, id, BASE, folios * SIZE_2M);
     for nth in 0..folios {
-        store(sim, mm, id, BASE + nth * MEGA, nth);
+        store(sim, mm, id, BASE + nth * SIZE_2M, nth);
         // A right that one page loses for a moment makes entries of the leaf.
-        let page = range(BASE + nth * MEGA, PAGE);
+        let page = range(BASE + nth * SIZE_2M, PAGE);
         mm.protect(id, page, Flags::READ).unwrap();
         mm.protect(id, page, Flags::READ_WRITE).unwrap();
     }
@@ -188,10 +188,10 @@ fn a_leaf_is_one_entry_and_one_shootdown() {
     let sim = sim(4, 64);
     let mm = manager(&sim, only(9));
     let id = entries_of(&sim, &mm, 4, 1);
-    area(&mm, id, BASE + 8 * MEGA, MEGA);
-    store(&sim, &mm, id, BASE + 8 * MEGA, 1);
+    area(&mm, id, BASE + 8 * SIZE_2M, SIZE_2M);
+    store(&sim, &mm, id, BASE + 8 * SIZE_2M, 1);
     mm.set_flush_grain(FlushGrain::ONE);
-    let leaf = Va::new(BASE + 8 * MEGA);
+    let leaf = Va::new(BASE + 8 * SIZE_2M);
     let found = shootdowns(&mm, || _ = mm.split(id, leaf, into(0)).unwrap());
     assert_eq!(found, [1, 3]);
     finish(&sim, &mm, &[id]);
@@ -202,7 +202,7 @@ fn a_list_of_64_folios_is_one_shootdown_for_each_space() {
     let sim = sim(4, 256);
     let mm = manager(&sim, only(9));
     let id = entries_of(&sim, &mm, 4, 64);
-    let frames = (0..64).map(|nth| frame(&mm, id, BASE + nth * MEGA));
+    let frames = (0..64).map(|nth| frame(&mm, id, BASE + nth * SIZE_2M));
     let mut list: Vec<SplitRequest> = frames.map(SplitRequest::of).collect();
     assert_eq!(shootdowns(&mm, || mm.split_list(&mut list, into(4))), [1, 3]);
     assert!(list.iter().all(|request| request.done.is_some_and(|done| done.is_ok())));
@@ -264,7 +264,7 @@ fn pages_of_zeros_are_shared_and_given_back() {
     let mm = manager(&sim, only(9));
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
-    area(&mm, id, BASE, MEGA);
+    area(&mm, id, BASE, SIZE_2M);
     for page in [0, 17, 511] {
         store(&sim, &mm, id, BASE + page * PAGE, 1000 + page);
     }
@@ -272,7 +272,7 @@ fn pages_of_zeros_are_shared_and_given_back() {
     let share = SplitInto { order: Order::BASE, zeros: ZeroPieces::Share };
     let before = mm.memory().free.get();
     let pieces = mm.split(id, Va::new(BASE), share).unwrap();
-    assert_eq!(pieces, Pieces { order: Order::MEGA, folios: 3, unmapped: 0, zero: 509 });
+    assert_eq!(pieces, Pieces { order: Order::SIZE_2M, folios: 3, unmapped: 0, zero: 509 });
     assert_eq!(mm.pages(id).unwrap().get(), 3, "the zero page is nobody's charge");
     // Both tables that lay in deposit are in use now.
     assert_eq!(mm.memory().free.get(), before + 509);
@@ -294,25 +294,25 @@ fn a_shrinker_splits_what_lost_pages_and_what_is_mostly_zeros() {
     let mm = manager(&sim, only(9));
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
-    area(&mm, id, BASE, 8 * MEGA);
+    area(&mm, id, BASE, 8 * SIZE_2M);
     // The first is full, the second nearly empty, the third half gone.
     for nth in 0..3 {
         let pages = [512, 10, 512][nth as usize];
         for page in 0..pages {
-            store(&sim, &mm, id, BASE + nth * MEGA + page * PAGE, 1);
+            store(&sim, &mm, id, BASE + nth * SIZE_2M + page * PAGE, 1);
         }
     }
     assert_eq!(mm.deferred(), 3, "large folios are looked at once");
-    mm.unmap(id, range(BASE + 2 * MEGA, MB)).unwrap();
+    mm.unmap(id, range(BASE + 2 * SIZE_2M, MB)).unwrap();
     assert_eq!(mm.total(Event::ThpDeferredSplitPage), 1);
     let how = Shrink { folios: 100, zeros_max: Some(Pages::new(511)) };
     let done = mm.shrink_deferred(how);
     assert_eq!(done, Shrunk { seen: 3, split: 1, failed: 0, pages: 256 });
     assert_eq!((mm.deferred(), mm.total(Event::ThpUnderusedSplitPage)), (0, 0));
     // With a lower threshold the second is worth it, but nobody looks at it any more: a new one is.
-    store(&sim, &mm, id, BASE + 5 * MEGA - PAGE, 1);
+    store(&sim, &mm, id, BASE + 5 * SIZE_2M - PAGE, 1);
     assert_eq!(mm.shrink_deferred(how), Shrunk { seen: 1, ..Shrunk::default() }, "not above 511");
-    store(&sim, &mm, id, BASE + 6 * MEGA, 1);
+    store(&sim, &mm, id, BASE + 6 * SIZE_2M, 1);
     let how = Shrink { folios: 100, zeros_max: Some(Pages::new(400)) };
     assert_eq!(mm.shrink_deferred(how), Shrunk { seen: 1, split: 1, failed: 0, pages: 511 });
     assert_eq!(mm.total(Event::ThpUnderusedSplitPage), 1);
@@ -488,7 +488,7 @@ fn a_fork_takes_no_more_frames_for_distances_than_its_parent() {
         let mm = manager(&sim, Policy::BASE_ONLY);
         let id = mm.create(None).unwrap();
         mm.switch(Some(id)).unwrap();
-        area(&mm, id, BASE, 30 * MEGA);
+        area(&mm, id, BASE, 30 * SIZE_2M);
         for nth in 0..540 {
             // No two are as far from where they were.
             let (from, to) = (page(2 * nth), Va::new(BASE + (1 << 30) + 7 * nth * PAGE));
@@ -521,8 +521,8 @@ fn finding_ab_pages_of_many_spaces_move_with_few_flushes() {
     let mm = manager(&sim, Policy::BASE_ONLY);
     mm.describe_all().unwrap();
     let first = mm.create(None).unwrap();
-    area(&mm, first, BASE, 2 * MEGA);
-    mm.advise(first, range(BASE, 2 * MEGA), Advice::PopulateWrite).unwrap();
+    area(&mm, first, BASE, 2 * SIZE_2M);
+    mm.advise(first, range(BASE, 2 * SIZE_2M), Advice::PopulateWrite).unwrap();
     mm.advise(first, row(8, 760), Advice::DontNeed).unwrap();
     let mut spaces = vec![first];
     spaces.extend((0..5).map(|_| mm.fork(first).unwrap()));
@@ -535,15 +535,15 @@ fn finding_ab_pages_of_many_spaces_move_with_few_flushes() {
             }
         });
     }
-    let free = mm.free_blocks().within(Order::MEGA);
-    let lent: Vec<_> = (0..free).map(|_| mm.lend(Order::MEGA).unwrap()).collect();
+    let free = mm.free_blocks().within(Order::SIZE_2M);
+    let lent: Vec<_> = (0..free).map(|_| mm.lend(Order::SIZE_2M).unwrap()).collect();
     let before = mm.total(Event::Shootdown);
     let one = CompactRequest { want: Want::One, ..CompactRequest::ALL };
     let done = mm.compact(&one, &mut []);
     assert_eq!((done.blocks, done.moved), (1, 8));
     // Two spaces too many at the first page, three at each other one, and in the end the four that are pending.
     assert_eq!(mm.total(Event::Shootdown) - before, 2 + 7 * 3 + 4);
-    lent.into_iter().for_each(|frame| mm.take_back(frame, Order::MEGA).unwrap());
+    lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
     finish(&sim, &mm, &spaces);
 }
 

@@ -4,7 +4,7 @@ use crate::common::meddler::Meddler;
 use crate::common::recorder::{Recorder, Step};
 use crate::common::*;
 use foliant::frame::{Identity, Kind, word_at};
-use foliant::memmap::{Batch, Birth, Declined, Folded, Refused, Released, Unfolded};
+use foliant::memmap::{Batch, Declined, Folded, Form, MemmapError, Released, Unfolded};
 use foliant::table::{Aarch64, Half, Paging, Riscv64, X86_64};
 use foliant::{Event, Manager, Policy};
 use foliant_machine::{KernelVa, Machine, Owner, Replace, Witness};
@@ -36,7 +36,7 @@ fn sign<P: Paging>(machine: &impl KernelVa, head: Frame) {
 }
 /// Every word of every descriptor of a page is what it must be, on the calling CPU.
 fn check<P: Paging>(machine: &impl KernelVa, head: Frame, order: Order) {
-    let step = if order == Order::MEGA { 1 } else { 61 };
+    let step = if order == Order::SIZE_2M { 1 } else { 61 };
     for n in (0..order.pages().get()).step_by(step) {
         let frame = head.add(Pages::new(n));
         let identity = Identity::from_word(word::<P>(machine, frame, 0));
@@ -52,7 +52,7 @@ fn check<P: Paging>(machine: &impl KernelVa, head: Frame, order: Order) {
 fn check_everywhere<P: Paging>(sim: &Sim, heads: &[Frame]) {
     for n in 0..sim.config().cpus as u16 {
         sim.on(cpu(n), || {
-            heads.iter().for_each(|head| check::<P>(sim, *head, Order::MEGA));
+            heads.iter().for_each(|head| check::<P>(sim, *head, Order::SIZE_2M));
         });
     }
 }
@@ -61,13 +61,13 @@ fn check_everywhere<P: Paging>(sim: &Sim, heads: &[Frame]) {
 fn signed<'a, 'm, M: Machine, P: Paging>(
     mm: &'a Manager<'m, M, P>,
     count: usize,
-    birth: Birth,
+    form: Form,
 ) -> (Batch<'a, 'm, M, P>, Vec<Frame>) {
     let memmap = mm.memmap();
     let mut batch = Batch::new(&memmap);
     let mut heads = Vec::new();
     for _ in 0..count {
-        let huge = memmap.claim(Order::MEGA, birth).unwrap();
+        let huge = memmap.claim(Order::SIZE_2M, form).unwrap();
         sign::<P>(mm.machine(), huge.head());
         heads.push(huge.head());
         batch.push(huge).unwrap();
@@ -101,8 +101,8 @@ fn tr_h1_walkers_meet_every_state() {
                 let memmap = mm.memmap();
                 for round in 0..6 {
                     let mut batch = Batch::new(&memmap);
-                    let birth = if round % 2 == 0 { Birth::Folded } else { Birth::Dense };
-                    while let Ok(huge) = memmap.claim(Order::MEGA, birth) {
+                    let form = if round % 2 == 0 { Form::Folded } else { Form::Dense };
+                    while let Ok(huge) = memmap.claim(Order::SIZE_2M, form) {
                         batch.push(huge).unwrap();
                         if batch.len() == 4 {
                             break;
@@ -154,7 +154,7 @@ fn tr_h2_one_grace_period_a_batch() {
         mm.total(Event::MemmapGrace) - before
     };
     for count in [1, 2, 300] {
-        let (mut batch, _) = signed(&mm, count, Birth::Dense);
+        let (mut batch, _) = signed(&mm, count, Form::Dense);
         assert_eq!(graces(&mut || assert_eq!(memmap.fold(&mut batch).folded, count)), 1);
         assert_eq!(graces(&mut || assert_eq!(memmap.unfold(&mut batch).unfolded, count)), 0);
         assert_eq!(graces(&mut || assert_eq!(memmap.fold(&mut batch).folded, count)), 1);
@@ -162,7 +162,7 @@ fn tr_h2_one_grace_period_a_batch() {
         assert_eq!(graces(&mut || assert_eq!(memmap.release(&mut batch).absent, count)), 1);
         // With folding off nobody waits.
         let mut dense = None;
-        assert_eq!(graces(&mut || dense = Some(signed(&mm, count, Birth::Dense))), 0);
+        assert_eq!(graces(&mut || dense = Some(signed(&mm, count, Form::Dense))), 0);
         let (mut dense, _) = dense.unwrap();
         let mut free = || {
             while let Some(huge) = dense.pop() {
@@ -176,7 +176,7 @@ fn tr_h2_one_grace_period_a_batch() {
 
 /// Every allocation of `work` fails once, and once with all behind it: then every descriptor of every page is what it was.
 fn every_failure(
-    birth: Birth,
+    form: Form,
     prepare: impl for<'a, 'm> Fn(&'a Mm<'m>, &mut Batch<'a, 'm, Sim, X86_64<4>>),
     work: impl for<'a, 'm> Fn(&'a Mm<'m>, &mut Batch<'a, 'm, Sim, X86_64<4>>) -> usize,
 ) {
@@ -189,7 +189,7 @@ fn every_failure(
             for cpu in mm.cpus() {
                 sim.on(cpu, || mm.online());
             }
-            let (mut batch, heads) = signed(&mm, 3, birth);
+            let (mut batch, heads) = signed(&mm, 3, form);
             prepare(&mm, &mut batch);
             check_everywhere::<X86_64<4>>(&sim, &heads);
             sim.fault_plan().set(failing);
@@ -221,7 +221,7 @@ fn every_failure(
 #[test]
 fn tr_h3_a_failed_step_leaves_every_descriptor_as_it_was() {
     every_failure(
-        Birth::Dense,
+        Form::Dense,
         |_, _| {},
         |mm, batch| {
             let folded = mm.memmap().fold(batch);
@@ -231,7 +231,7 @@ fn tr_h3_a_failed_step_leaves_every_descriptor_as_it_was() {
     );
     // Once more where no leaf has to be split.
     every_failure(
-        Birth::Dense,
+        Form::Dense,
         |mm, batch| {
             assert_eq!(mm.memmap().fold(batch).folded, 3);
             assert_eq!(mm.memmap().unfold(batch).unfolded, 3);
@@ -243,7 +243,7 @@ fn tr_h3_a_failed_step_leaves_every_descriptor_as_it_was() {
 #[test]
 fn tr_h5_frames_for_tails_are_had_all_or_none() {
     every_failure(
-        Birth::Folded,
+        Form::Folded,
         |_, _| {},
         |mm, batch| {
             let Unfolded { unfolded, skipped, failed, .. } = mm.memmap().unfold(batch);
@@ -256,13 +256,13 @@ fn tr_h5_frames_for_tails_are_had_all_or_none() {
 /// The same for making a page, either way.
 #[test]
 fn tr_h5_a_page_is_made_or_nothing_happened() {
-    for birth in [Birth::Folded, Birth::Dense] {
+    for form in [Form::Folded, Form::Dense] {
         for k in 1.. {
             let sim = sim(2, 64);
             let mm = manager(&sim, Policy::BASE_ONLY);
             let before = books(&sim, &mm);
             sim.fault_plan().set(Failing::From(k));
-            let made = mm.memmap().claim(Order::MEGA, birth);
+            let made = mm.memmap().claim(Order::SIZE_2M, form);
             let refused = sim.fault_plan().refused();
             sim.fault_plan().set(Failing::Nothing);
             let Err(why) = made else {
@@ -274,7 +274,7 @@ fn tr_h5_a_page_is_made_or_nothing_happened() {
                 });
                 break;
             };
-            assert_eq!(why, Refused::NoMemory(Order::MEGA));
+            assert_eq!(why, MemmapError::NoMemory(Order::SIZE_2M));
             // Tables that were made, and a tail frame, stay for the next one.
             let after = books(&sim, &mm);
             assert_eq!(before[..3].iter().sum::<u64>(), after[..3].iter().sum::<u64>());
@@ -291,7 +291,7 @@ fn tr_h5_a_gib_is_all_or_nothing() {
     let mm = manager(&sim, Policy::BASE_ONLY);
     let memmap = mm.memmap();
     let mut batch = Batch::new(&memmap);
-    batch.push(memmap.claim(Order::GIGA, Birth::Folded).unwrap()).unwrap();
+    batch.push(memmap.claim(Order::SIZE_1G, Form::Folded).unwrap()).unwrap();
     let mut head = Frame::default();
     batch.each(|huge| head = huge.head());
     sign::<X86_64<4>>(&sim, head);
@@ -300,11 +300,11 @@ fn tr_h5_a_gib_is_all_or_nothing() {
         sim.fault_plan().set(Failing::Kth(k));
         assert_eq!(memmap.unfold(&mut batch), Unfolded { failed: 1, ..Default::default() });
         sim.fault_plan().set(Failing::Nothing);
-        check::<X86_64<4>>(&sim, head, Order::GIGA);
+        check::<X86_64<4>>(&sim, head, Order::SIZE_1G);
         assert_eq!(books(&sim, &mm), before);
     }
     assert_eq!(memmap.unfold(&mut batch).unfolded, 1);
-    check::<X86_64<4>>(&sim, head, Order::GIGA);
+    check::<X86_64<4>>(&sim, head, Order::SIZE_1G);
     memmap.release(&mut batch);
     drop(batch);
     finish(&sim, &mm, &[]);
@@ -318,7 +318,7 @@ fn tr_h3_a_gib_under_leaves_is_folded_or_not() {
         let mm = manager(&sim, Policy::BASE_ONLY);
         let memmap = mm.memmap();
         let mut batch = Batch::new(&memmap);
-        batch.push(memmap.claim(Order::GIGA, Birth::Dense).unwrap()).unwrap();
+        batch.push(memmap.claim(Order::SIZE_1G, Form::Dense).unwrap()).unwrap();
         let mut head = Frame::default();
         batch.each(|huge| head = huge.head());
         sign::<X86_64<4>>(&sim, head);
@@ -326,10 +326,10 @@ fn tr_h3_a_gib_under_leaves_is_folded_or_not() {
         let folded = memmap.fold(&mut batch);
         let refused = sim.fault_plan().refused();
         sim.fault_plan().set(Failing::Nothing);
-        check::<X86_64<4>>(&sim, head, Order::GIGA);
+        check::<X86_64<4>>(&sim, head, Order::SIZE_1G);
         assert_eq!((folded.folded, folded.failed), if refused == 0 { (1, 0) } else { (0, 1) });
         assert_eq!(memmap.fold(&mut batch).folded + folded.folded, 1);
-        check::<X86_64<4>>(&sim, head, Order::GIGA);
+        check::<X86_64<4>>(&sim, head, Order::SIZE_1G);
         assert_eq!(memmap.release(&mut batch).absent, 1);
         drop(batch);
         finish(&sim, &mm, &[]);
@@ -382,7 +382,7 @@ fn tr_h7_a_flush_names_what_changed_and_nothing_else() {
         for cpu in mm.cpus() {
             sim.on(cpu, || mm.online());
         }
-        let (mut batch, heads) = signed(mm, 3, Birth::Folded);
+        let (mut batch, heads) = signed(mm, 3, Form::Folded);
         let memmap = mm.memmap();
         memmap.unfold(&mut batch);
         recorder.take();
@@ -409,14 +409,14 @@ fn tr_h7_a_flush_names_what_changed_and_nothing_else() {
 /// given up.
 #[test]
 fn tr_h8_nobody_writes_in_the_window() {
-    for birth in [Birth::Dense, Birth::Folded] {
+    for form in [Form::Dense, Form::Folded] {
         let (recorder, mm) = recorded(3, 64, Policy::BASE_ONLY);
         let sim = &recorder.sim;
         for cpu in mm.cpus() {
             sim.on(cpu, || mm.online());
         }
         let memmap = mm.memmap();
-        let (mut batch, heads) = signed(mm, 3, birth);
+        let (mut batch, heads) = signed(mm, 3, form);
         memmap.unfold(&mut batch);
         let array = X86_64::<4>::half(Half::Kernel).0;
         recorder.take();
@@ -440,7 +440,7 @@ fn tr_h8_nobody_writes_in_the_window() {
             let open = log.iter().position(changed).expect("it was folded");
             assert!(open < closed, "reachable before the flush");
             opened = opened.min(open);
-            assert!(!log[open..closed].iter().any(ours), "{head} is written in its window");
+            assert!(!log[open..closed].iter().any(ours), "{head} is written while it is folded");
             // The flags before, and the one that goes after.
             assert!(log[..open].iter().any(ours));
             assert_eq!(log[closed..].iter().filter(|step| ours(step)).count(), 1);
@@ -457,22 +457,22 @@ fn tr_h8_nobody_writes_in_the_window() {
 #[test]
 fn tr_h9_a_poisoned_page_is_leaked() {
     const POISON: u64 = 1 << 19;
-    for birth in [Birth::Folded, Birth::Dense] {
+    for form in [Form::Folded, Form::Dense] {
         let sim = sim(2, 64);
         let mm = manager(&sim, Policy::BASE_ONLY);
         let memmap = mm.memmap();
-        let (mut batch, heads) = signed(&mm, 2, birth);
+        let (mut batch, heads) = signed(&mm, 2, form);
         let (broken, whole) = (heads[0], heads[1]);
         assert_eq!(mm.poison(broken.add(Pages::new(300))), foliant::manager::Poisoned::Held);
         assert_eq!(mm.identity(broken).kpageflags() & POISON, POISON);
         assert_eq!(mm.identity(whole).kpageflags() & POISON, 0);
-        let why = Some(Refused::Poisoned(broken));
-        match birth {
-            Birth::Folded => {
+        let why = Some(MemmapError::Poisoned(broken));
+        match form {
+            Form::Folded => {
                 let got = memmap.unfold(&mut batch);
                 assert_eq!(got, Unfolded { unfolded: 1, refused: 1, why, ..Default::default() });
             }
-            Birth::Dense => {
+            Form::Dense => {
                 let got = memmap.fold(&mut batch);
                 assert_eq!(got, Folded { folded: 1, refused: 1, why, ..Default::default() });
             }
@@ -482,11 +482,11 @@ fn tr_h9_a_poisoned_page_is_leaked() {
         let Err(Declined { huge, why }) = memmap.free(batch.pop().unwrap()) else {
             panic!("the broken page is free")
         };
-        assert_eq!((huge.head(), why), (broken, Refused::Poisoned(broken)));
+        assert_eq!((huge.head(), why), (broken, MemmapError::Poisoned(broken)));
         // Nobody gets a frame of it again.
         let mut seen = 0;
         let mut others = Batch::new(&memmap);
-        while let Ok(huge) = memmap.claim(Order::MEGA, Birth::Folded) {
+        while let Ok(huge) = memmap.claim(Order::SIZE_2M, Form::Folded) {
             assert_ne!(huge.head(), broken);
             others.push(huge).unwrap();
             seen += 1;
@@ -502,7 +502,7 @@ fn tr_h9_a_page_never_holds_its_own_descriptors() {
     let sim = sim(1, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);
     let memmap = mm.memmap();
-    let (mut batch, _) = signed(&mm, 5, Birth::Dense);
+    let (mut batch, _) = signed(&mm, 5, Form::Dense);
     memmap.fold(&mut batch);
     let tables = mm.kernel_tables();
     batch.each(|huge| {
@@ -530,7 +530,7 @@ fn life<P: Paging>(config: Config) {
     }
     let breaks = sim.config().rules.replace == Replace::BreakBeforeMake;
     let see = |heads: &[Frame]| check_everywhere::<P>(&sim, heads);
-    let (mut batch, heads) = signed(&mm, 10, Birth::Folded);
+    let (mut batch, heads) = signed(&mm, 10, Form::Folded);
     assert_eq!(mm.total(Event::Shootdown), 0);
     see(&heads);
     for _ in 0..2 {
@@ -546,7 +546,7 @@ fn life<P: Paging>(config: Config) {
     assert_eq!(memmap.release(&mut batch).absent, 10);
     // A program's page brings a leaf in where nothing was before.
     mm.describe_all().unwrap();
-    let (mut batch, heads) = signed(&mm, 70, Birth::Folded);
+    let (mut batch, heads) = signed(&mm, 70, Form::Folded);
     see(&heads);
     let under = memmap.census().leaf;
     assert!(under > 0);
@@ -585,7 +585,7 @@ fn tr_h10_walkers_see_no_gap_where_entries_are_broken() {
         for cpu in mm.cpus() {
             sim.on(cpu, || mm.online());
         }
-        let (batch, heads) = signed(&mm, 3, Birth::Folded);
+        let (batch, heads) = signed(&mm, 3, Form::Folded);
         let batch = std::sync::Mutex::new(batch);
         sim.parallel(3, |me| match me.0 {
             0 => {
@@ -624,12 +624,12 @@ fn a_leaf_that_another_cpu_splits_is_flushed_before_frames_are_freed() {
     for cpu in mm.cpus() {
         sim.on(cpu, || mm.online());
     }
-    let (mut one, heads) = signed(mm, 2, Birth::Dense);
-    let (mut two, others) = signed(mm, 2, Birth::Dense);
+    let (mut one, heads) = signed(mm, 2, Form::Dense);
+    let (mut two, others) = signed(mm, 2, Form::Dense);
     let see = || {
         for cpu in mm.cpus() {
             let all = heads.iter().chain(&others);
-            sim.on(cpu, || all.for_each(|head| check::<Aarch64>(sim, *head, Order::MEGA)));
+            sim.on(cpu, || all.for_each(|head| check::<Aarch64>(sim, *head, Order::SIZE_2M)));
         }
     };
     see();
@@ -655,7 +655,7 @@ fn ownership_is_stated_for_every_frame_of_descriptors() {
     let sim = sim(1, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);
     let before = sim.stated_frames(Owner::Records).get();
-    let (mut batch, _) = signed(&mm, 4, Birth::Folded);
+    let (mut batch, _) = signed(&mm, 4, Form::Folded);
     let more = sim.stated_frames(Owner::Records).get() - before;
     assert_eq!(more, mm.total(Event::MemmapPages));
     sim.refusal();

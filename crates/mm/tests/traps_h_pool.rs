@@ -4,7 +4,7 @@ use crate::common::recorder::{Recorder, Step};
 use crate::common::*;
 use foliant::frame::{Kind, word_at};
 use foliant::manager::{Poisoned, Setup};
-use foliant::pool::{Budget, End, Folding, Resized};
+use foliant::pool::{Budget, Folding, ResizeEnd, Resized};
 use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Entry, Half, Paging, X86_64};
 use foliant::{Event, Manager, Outcome, Policy};
@@ -12,7 +12,7 @@ use foliant_machine::Machine;
 use foliant_sim::{Config, Failing, Sim};
 use foliant_units::{Bytes, Frame, FrameRange, Node, Order, Pages, Va};
 
-const MEGA: Order = Order::MEGA;
+const SIZE_2M: Order = Order::SIZE_2M;
 const HUGE: u64 = 2 * MB;
 
 fn online<M: Machine>(sim: &Sim, mm: &Mm<'_, M>) {
@@ -25,8 +25,8 @@ fn heads<M: Machine>(mm: &Mm<'_, M>) -> Vec<Frame> {
     frames.filter(|frame| mm.identity(*frame).kind() == Kind::Huge).collect()
 }
 fn resize<M: Machine>(mm: &Mm<'_, M>, want: u64) {
-    let expect = Resized { reached: want, end: End::Reached };
-    assert_eq!(mm.resize_pool(MEGA, want, Budget::ALL), Ok(expect));
+    let expect = Resized { reached: want, end: ResizeEnd::Reached };
+    assert_eq!(mm.resize_pool(SIZE_2M, want, Budget::ALL), Ok(expect));
 }
 fn huge_area<M: Machine>(mm: &Mm<'_, M>, id: SpaceId, pages: u64) {
     let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
@@ -53,7 +53,7 @@ fn tr_h5_a_pool_shrinks_without_memory_in_one_turn() {
         assert!(after[0] - before[0] <= 2 && after[1] - before[1] == 1);
         assert!(mm.total(Event::UnfoldFailed) > 0, "unfolding takes memory, and there was none");
         sim.fault_plan().set(Failing::Nothing);
-        assert_eq!(mm.pool(MEGA).unwrap(), Default::default());
+        assert_eq!(mm.pool(SIZE_2M).unwrap(), Default::default());
         assert!(heads(&mm).is_empty());
         mm.audit(&[]).unwrap();
         resize(&mm, 12);
@@ -77,8 +77,8 @@ fn tr_h6_a_pool_of_a_full_node_shrinks() {
     mm.describe_all().unwrap();
     mm.set_folding(Folding::On);
     let pools = mm.pools();
-    let got = pools.resize_on(MEGA, Node(1), 1 << 20, Budget::ALL).unwrap();
-    assert!(got.end == End::NoMemory && got.reached >= 10, "{got:?}");
+    let got = pools.resize_on(SIZE_2M, Node(1), 1 << 20, Budget::ALL).unwrap();
+    assert!(got.end == ResizeEnd::NoMemory && got.reached >= 10, "{got:?}");
     // What is left of the node goes too.
     let mut taken = Vec::new();
     while let Ok(frame) = mm.lend(Order::BASE) {
@@ -89,10 +89,10 @@ fn tr_h6_a_pool_of_a_full_node_shrinks() {
         mm.take_back(*frame, Order::BASE).unwrap();
     }
     let gone = got.reached;
-    let shrunk = pools.resize_on(MEGA, Node(1), gone - 4, Budget::ALL).unwrap();
-    assert_eq!(shrunk, Resized { reached: gone - 4, end: End::Reached });
+    let shrunk = pools.resize_on(SIZE_2M, Node(1), gone - 4, Budget::ALL).unwrap();
+    assert_eq!(shrunk, Resized { reached: gone - 4, end: ResizeEnd::Reached });
     assert_eq!(mm.total(Event::Unfolded), 4);
-    assert_eq!(mm.pool(MEGA).unwrap().surplus_hugepages, 0);
+    assert_eq!(mm.pool(SIZE_2M).unwrap().surplus_hugepages, 0);
     mm.audit(&[]).unwrap();
 }
 
@@ -131,7 +131,7 @@ fn tr_h9_a_poisoned_page_of_a_pool_is_leaked() {
         let id = mm.create(None).unwrap();
         mm.switch(Some(id)).unwrap();
         huge_area(&mm, id, 2);
-        assert_eq!(store(&sim, &mm, id, BASE, 1), [Outcome::Mapped(MEGA)]);
+        assert_eq!(store(&sim, &mm, id, BASE, 1), [Outcome::Mapped(SIZE_2M)]);
         let used = mm.with_leaves(id, range(BASE, HUGE), |mut leaves| leaves.next().unwrap().entry);
         let Some(Entry::Leaf { pa, .. }) = used else { panic!("{used:?}") };
         let idle: Vec<Frame> = heads(&mm).into_iter().filter(|head| *head != pa.frame()).collect();
@@ -140,30 +140,30 @@ fn tr_h9_a_poisoned_page_of_a_pool_is_leaked() {
         let broken = [idle[2], pa.frame()];
         assert_eq!(mm.poison(broken[0].add(Pages::new(300))), Poisoned::Held);
         assert_eq!(mm.poison(broken[0]), Poisoned::Held, "twice is once");
-        assert_eq!(mm.pool(MEGA).unwrap().nr_hugepages, 5);
+        assert_eq!(mm.pool(SIZE_2M).unwrap().nr_hugepages, 5);
         mm.audit(&[id]).unwrap();
         assert_eq!(mm.poison(broken[1]), Poisoned::Held);
-        assert_eq!(mm.pool(MEGA).unwrap().nr_hugepages, 5, "it is in use still");
+        assert_eq!(mm.pool(SIZE_2M).unwrap().nr_hugepages, 5, "it is in use still");
         mm.advise(id, range(BASE, 2 * HUGE), Advice::DontNeed).unwrap();
-        let pool = mm.pool(MEGA).unwrap();
+        let pool = mm.pool(SIZE_2M).unwrap();
         assert_eq!((pool.nr_hugepages, pool.free_hugepages, pool.broken), (4, 4, 2));
         mm.audit(&[id]).unwrap();
         mm.unmap(id, range(BASE, 2 * HUGE)).unwrap();
         resize(&mm, 0);
-        let all = mm.resize_pool(MEGA, 1 << 30, Budget::ALL).unwrap();
-        assert_eq!(all.end, End::NoMemory);
+        let all = mm.resize_pool(SIZE_2M, 1 << 30, Budget::ALL).unwrap();
+        assert_eq!(all.end, ResizeEnd::NoMemory);
         for head in broken {
             assert!(mm.identity(head).has(foliant::frame::Flag::Poisoned), "{head}");
-            assert!(mm.lend(MEGA).is_err());
+            assert!(mm.lend(SIZE_2M).is_err());
         }
         resize(&mm, 0);
         finish(&sim, &mm, &[id]);
     }
 }
 
-/// Every promise that is open when a page breaks is either kept or told to be broken: the fault that finds no page says so.
+/// Every reservation that is open when a page breaks is either used or told to be broken: the fault that finds no page says so.
 #[test]
-fn tr_h9_a_promise_for_a_broken_page_is_refused_at_the_fault() {
+fn tr_h9_a_reservation_for_a_broken_page_is_refused_at_the_fault() {
     let sim = sim(1, 32);
     let mm = manager(&sim, Policy::BASE_ONLY);
     resize(&mm, 2);
@@ -172,11 +172,11 @@ fn tr_h9_a_promise_for_a_broken_page_is_refused_at_the_fault() {
     huge_area(&mm, id, 2);
     assert_eq!(mm.poison(heads(&mm)[0]), Poisoned::Held);
     mm.audit(&[id]).unwrap();
-    assert_eq!(store(&sim, &mm, id, BASE, 1), [Outcome::Mapped(MEGA)]);
-    assert_eq!(store(&sim, &mm, id, BASE + HUGE, 1), [Outcome::NoHugePage(MEGA)]);
+    assert_eq!(store(&sim, &mm, id, BASE, 1), [Outcome::Mapped(SIZE_2M)]);
+    assert_eq!(store(&sim, &mm, id, BASE + HUGE, 1), [Outcome::NoHugePage(SIZE_2M)]);
     mm.audit(&[id]).unwrap();
     mm.unmap(id, range(BASE, 2 * HUGE)).unwrap();
-    assert_eq!(mm.pool(MEGA).unwrap().resv_hugepages, 0);
+    assert_eq!(mm.pool(SIZE_2M).unwrap().resv_hugepages, 0);
     finish(&sim, &mm, &[id]);
 }
 
@@ -193,6 +193,6 @@ fn pages_that_come_back_are_work_once() {
     mm.advise(id, range(BASE, 5 * HUGE), Advice::PopulateWrite).unwrap();
     mm.unmap(id, range(BASE, 5 * HUGE)).unwrap();
     assert_eq!((mm.total(Event::HugeReturned), mm.total(Event::HugeWork)), (5, 1));
-    assert_eq!(mm.pool(MEGA).unwrap().free_hugepages, 5);
+    assert_eq!(mm.pool(SIZE_2M).unwrap().free_hugepages, 5);
     finish(&sim, &mm, &[id]);
 }

@@ -126,7 +126,7 @@ fn tr_t3_no_store_is_lost_while_the_folio_is_taken_apart() {
         let n = if seed % 2 == 0 { 9 } else { 4 };
         let mm = manager(&sim, only(n));
         let id = mm.create(None).unwrap();
-        area(&mm, id, BASE, MEGA);
+        area(&mm, id, BASE, SIZE_2M);
         let done = AtomicU64::new(0);
         sim.parallel(4, |cpu: Cpu| {
             mm.online();
@@ -182,7 +182,7 @@ fn tr_t4_a_folio_may_straddle_tables_and_areas_at_every_offset() {
             store(&sim, &mm, id, BASE + page * PAGE, 1000 + page);
         }
         // Its first `inside` pages in one table, the others in the next one.
-        let start = BASE + (1 << 30) + MEGA - inside * PAGE;
+        let start = BASE + (1 << 30) + SIZE_2M - inside * PAGE;
         mm.remap(id, range(BASE, 16 * PAGE), Bytes::new(16 * PAGE), Move::To(Va::new(start)))
             .unwrap();
         area(&mm, id, start + 16 * PAGE, PAGE);
@@ -480,9 +480,9 @@ fn tr_a7_a_broken_folio_is_not_scanned() {
     let (recorder, mm) = recorded(1, 64, only(9));
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
-    area(mm, id, BASE, 2 * MEGA);
+    area(mm, id, BASE, 2 * SIZE_2M);
     for nth in 0..2 {
-        store(&recorder.sim, mm, id, BASE + nth * MEGA, 1);
+        store(&recorder.sim, mm, id, BASE + nth * SIZE_2M, 1);
     }
     let head = mm.frame_at(id, Va::new(BASE)).unwrap();
     assert_eq!(mm.poison(head.add(Pages::new(5))), Poisoned::Held);
@@ -495,7 +495,7 @@ fn tr_a7_a_broken_folio_is_not_scanned() {
         move |step: &Step| matches!(step, Step::Reached(pa) if inside(*pa))
     };
     let steps = recorder.take();
-    let sound = mm.frame_at(id, Va::new(BASE + MEGA)).unwrap();
+    let sound = mm.frame_at(id, Va::new(BASE + SIZE_2M)).unwrap();
     assert!(steps.iter().any(reached(sound)), "the other one is looked at");
     assert!(!steps.iter().any(reached(head)), "broken memory was read");
     assert_eq!(mm.split(id, Va::new(BASE), keep(0)), Err(SplitError::Broken(head)));

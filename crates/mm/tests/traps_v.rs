@@ -205,7 +205,7 @@ fn one_page_changes<P: Paging>(format: Format, replace: Replace) {
     online(&sim, &mm);
     let area = mm.vmalloc(&huge(4 * MB)).unwrap();
     let frames: Vec<Frame> = pages(area).map(|va| mm.vmap().frame_at(va).unwrap().0).collect();
-    let how = Memory { leaves: Leaves::Huge, ..Memory::PLAIN };
+    let how = FrameMapping { leaves: LeafSizes::Huge, ..FrameMapping::PLAIN };
     let alias = mm.vmap_frames(&frames, &how).unwrap();
     for va in pages(area).chain(pages(alias)) {
         for cpu in 0..3 {
@@ -215,7 +215,7 @@ fn one_page_changes<P: Paging>(format: Format, replace: Replace) {
     let one = part(area, 700, 1);
     let got = mm.protect_kernel(one, Rights::Constant);
     if replace == Replace::BreakBeforeMake {
-        assert!(matches!(got, Err(VmapError::CannotSplit(_, Level::MEGA))), "{got:?}");
+        assert!(matches!(got, Err(VmapError::CannotSplit(_, Level::SIZE_2M))), "{got:?}");
         // All of a leaf can change there, while nobody uses it.
         mm.protect_kernel(part(area, 512, 512), Rights::Constant).unwrap();
         for cpu in 0..3 {
@@ -284,13 +284,13 @@ fn tr_v6_an_empty_table_makes_room_for_a_leaf() {
             _ => {
                 for _ in 0..6 {
                     let got = mm.vmap().apply(small, |_, _| {});
-                    assert!(matches!(got, Ok(()) | Err(VmapError::Leaf(_, Level::MEGA))));
+                    assert!(matches!(got, Ok(()) | Err(VmapError::Leaf(_, Level::SIZE_2M))));
                 }
             }
         });
         let area = found.lock().unwrap().unwrap();
         assert_eq!(area.start(), small.start(), "the same place");
-        assert_eq!(mm.vmap().frame_at(area.start()).unwrap().1, Level::MEGA);
+        assert_eq!(mm.vmap().frame_at(area.start()).unwrap().1, Level::SIZE_2M);
         assert_eq!(mm.vmalloc_counters().table_flushes, 1);
         assert_eq!(mm.total(Event::TableFreed), freed + 1);
         sim.on(Cpu(1), || assert!(put(&sim, area.start().add(MB), 7)));
@@ -306,7 +306,7 @@ fn tr_v6_a_leaf_of_a_gigabyte_clears_all_below_it() {
     let sim = sim(2, 32);
     let mm = manager(&sim, Policy::BASE_ONLY);
     online(&sim, &mm);
-    let giga = Bytes::new(1 << 30);
+    let size_1g = Bytes::new(1 << 30);
     let io = |pa: u64, bytes: Bytes| mm.ioremap(Pa::new(pa), bytes, Caller(0)).unwrap();
     // Small ones all over a GiB, each with a table of its own.
     let spots: Vec<Va> =
@@ -317,7 +317,7 @@ fn tr_v6_a_leaf_of_a_gigabyte_clears_all_below_it() {
     spots.iter().for_each(|va| mm.iounmap(*va).unwrap());
     mm.purge_vmalloc();
     let before = mm.vmalloc_counters();
-    let again = [io(1 << 40, giga), io(1 << 42, giga), io(1 << 43, giga)];
+    let again = [io(1 << 40, size_1g), io(1 << 42, size_1g), io(1 << 43, size_1g)];
     let after = mm.vmalloc_counters();
     assert_eq!(after.leaves[2] - before.leaves[2], 3);
     assert_eq!(after.table_flushes - before.table_flushes, 1, "one flush for all of them");
@@ -346,7 +346,7 @@ fn tr_v7_a_huge_attempt_is_short() {
         }
         stays
     });
-    assert_eq!(mm.free_blocks().blocks(Order::MEGA), 0);
+    assert_eq!(mm.free_blocks().blocks(Order::SIZE_2M), 0);
     let asked = |request: &Request| {
         sim.fault_plan().set(Failing::Count);
         let area = mm.vmalloc(request).unwrap();
@@ -371,8 +371,8 @@ fn tr_v7_a_huge_attempt_is_short() {
 fn tr_v8_bounds_are_what_was_asked_for() {
     let sim = sim(1, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);
-    for tails in [Tails::Split, Tails::Rounded] {
-        mm.vmap().set_controls(Controls { tails, ..Controls::DEFAULT });
+    for rest in [Rest::Split, Rest::Rounded] {
+        mm.vmap().set_controls(Controls { rest, ..Controls::DEFAULT });
         let asked = 2 * MB + 5000;
         let area = mm.vmalloc(&huge(asked)).unwrap();
         let (vmap, start) = (mm.vmap(), area.start());
@@ -383,8 +383,8 @@ fn tr_v8_bounds_are_what_was_asked_for() {
         assert_eq!(bounds(0, asked + 1), beyond);
         assert_eq!(bounds(asked - 1, u64::MAX), beyond);
         assert_eq!(bounds(asked, 1), beyond);
-        let mapped = if tails == Tails::Split { 2 * MB + 8192 } else { 4 * MB };
-        if tails == Tails::Rounded {
+        let mapped = if rest == Rest::Split { 2 * MB + 8192 } else { 4 * MB };
+        if rest == Rest::Rounded {
             let last = start.add(mapped - 1);
             assert_eq!(bounds(mapped - 1, 1), Err(VmapError::Beyond { va: last }));
         }
@@ -470,7 +470,7 @@ fn tr_v9_no_alias_outlives_a_change_of_attributes() {
     online(&sim, &mm);
     let area = mm.vmalloc(&base(4 * FRAME_BYTES)).unwrap();
     let frames: Vec<Frame> = pages(area).map(|va| mm.vmap().frame_at(va).unwrap().0).collect();
-    let alias = mm.vmap_frames(&frames, &Memory::PLAIN).unwrap();
+    let alias = mm.vmap_frames(&frames, &FrameMapping::PLAIN).unwrap();
     sim.on(Cpu(1), || assert!(put(&sim, alias.start(), 1)));
     mm.vunmap(alias.start()).unwrap();
     let names = |sim: &Sim| {

@@ -8,7 +8,7 @@ use foliant::space::SpaceId;
 use foliant::table::{Entry, X86_64};
 use foliant::zero::{Clearing, Far, Stopped, ZeroGrain};
 use foliant::{Access, Event, Manager, Outcome, Policy, SizeEvent};
-use foliant_machine::{Around, Owner, PhysMem, Warmth, Witness};
+use foliant_machine::{Around, Caching, Owner, PhysMem, Witness};
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Frame, FrameRange, Nanos, Order, Pa, Pages, Va};
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ use std::sync::Mutex;
 const FOREVER: Nanos = Nanos(u64::MAX);
 
 fn huge() -> Policy {
-    Policy::always(Orders::of(Order::MEGA))
+    Policy::always(Orders::of(Order::SIZE_2M))
 }
 
 fn space<M: foliant_machine::Machine>(mm: &Mm<'_, M>, megabytes: u64) -> SpaceId {
@@ -69,9 +69,9 @@ unsafe impl Around for Logged {
     fn inner(&self) -> &Sim {
         &self.sim
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching) {
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.sim.clear(pa, bytes, warmth) }
+        unsafe { self.sim.clear(pa, bytes, caching) }
         self.saw(Seen::Cleared(pa, bytes.get()));
     }
     unsafe fn store(&self, pa: Pa, word: u64) {
@@ -108,7 +108,7 @@ fn tr_z1_the_folio_is_cleared_wherever_the_fault_is() {
     for page in (0..512).step_by(3).chain([511]) {
         machine.taken();
         let va = Va::new(BASE + 2 * MB + page * 4096 + 8);
-        assert_eq!(mm.fault(id, va, Access::Write), Outcome::Mapped(Order::MEGA));
+        assert_eq!(mm.fault(id, va, Access::Write), Outcome::Mapped(Order::SIZE_2M));
         let (start, mut cleared) = (frame_at(mm, id, BASE + 2 * MB).pa().get(), vec![0u8; 512]);
         for seen in machine.taken() {
             let Seen::Cleared(pa, bytes) = seen else { continue };
@@ -140,9 +140,12 @@ fn tr_z2_a_refused_charge_clears_nothing_and_loses_nothing() {
     mm.clear_ahead(FOREVER);
     let (known, free) = (mm.known_zero(), mm.memory().free);
     let zeroed = mm.total(Event::ZeroedBytes);
-    let fallbacks = mm.size_stats(Order::MEGA).get(SizeEvent::AnonFaultFallbackCharge);
+    let fallbacks = mm.size_stats(Order::SIZE_2M).get(SizeEvent::AnonFaultFallbackCharge);
     assert_eq!(store(&sim, &mm, id, BASE + MB, 1), [Outcome::Mapped(Order::BASE)]);
-    assert_eq!(mm.size_stats(Order::MEGA).get(SizeEvent::AnonFaultFallbackCharge), fallbacks + 1);
+    assert_eq!(
+        mm.size_stats(Order::SIZE_2M).get(SizeEvent::AnonFaultFallbackCharge),
+        fallbacks + 1
+    );
     // What was cleared is the page at most; what was known of the block that went back still is.
     let zeroed = mm.total(Event::ZeroedBytes) - zeroed;
     assert!(zeroed <= 3 * 4096, "{zeroed} bytes cleared");
@@ -197,7 +200,7 @@ fn tr_z3_each_byte_is_cleared_or_spared_once_with_every_option() {
     let grains =
         [ZeroGrain::WHOLE, ZeroGrain::PAGE, ZeroGrain::new(Bytes::new(192 << 10)).unwrap()];
     for grain in grains {
-        for (far, radius) in [(Far::Measured, 2), (Far::Keep, 0), (Far::Stream, 600)] {
+        for (far, radius) in [(Far::Measured, 2), (Far::Cached, 0), (Far::NonTemporal, 600)] {
             for ahead in [Nanos(0), Nanos(700_000), FOREVER] {
                 for size in [0, 4, 9] {
                     each_byte_once((grain, far, radius), ahead, Order::new(size).unwrap());
@@ -220,7 +223,7 @@ fn each_byte_once((grain, far, radius): (ZeroGrain, Far, u64), ahead: Nanos, siz
     let total = || mm.total(Event::ZeroedBytes) + mm.total(Event::SparedBytes);
     let (before, tables) = (total(), mm.total(Event::TableMade));
     (0..8 * MB).step_by(4096).for_each(|at| drop(store(&sim, &mm, id, BASE + at, at)));
-    let kept = if size == Order::MEGA { 4 } else { 0 };
+    let kept = if size == Order::SIZE_2M { 4 } else { 0 };
     let tables = mm.total(Event::TableMade) - tables + kept;
     assert_eq!(total() - before, 8 * MB + 4096 * tables, "{clearing:?} {ahead:?} {size:?}");
     (0..8 * MB).step_by(4096).for_each(|at| assert_eq!(load(&sim, &mm, id, BASE + at), at));
@@ -234,7 +237,7 @@ fn tr_z5_the_last_byte_is_cleared_before_the_folio_is_published() {
     for clearing in [
         Clearing::default(),
         Clearing { grain: ZeroGrain::PAGE, ..Clearing::default() },
-        Clearing { budget: Nanos(20_000), far: Far::Stream, ..Clearing::default() },
+        Clearing { budget: Nanos(20_000), far: Far::NonTemporal, ..Clearing::default() },
     ] {
         let (machine, mm) = logged(32);
         mm.set_clearing(clearing);
@@ -242,7 +245,7 @@ fn tr_z5_the_last_byte_is_cleared_before_the_folio_is_published() {
         mm.describe_all().unwrap();
         machine.taken();
         let outcome = mm.fault(id, Va::new(BASE + 300 * 4096), Access::Write);
-        assert_eq!(outcome, Outcome::Mapped(Order::MEGA));
+        assert_eq!(outcome, Outcome::Mapped(Order::SIZE_2M));
         let start = frame_at(mm, id, BASE).pa().get();
         let log = machine.taken();
         let names = |seen: &Seen| match seen {
@@ -272,7 +275,7 @@ fn fill(sim: &Sim, mm: &Mm<'_>, id: SpaceId, bytes: u64) {
 /// Memory is filled, emptied, half of it cleared ahead, and filled again: half the bytes are cleared.
 #[test]
 fn of_memory_half_of_which_is_known_to_be_zero_half_is_cleared() {
-    for size in [Order::BASE, Order::new(4).unwrap(), Order::MEGA] {
+    for size in [Order::BASE, Order::new(4).unwrap(), Order::SIZE_2M] {
         let sim = sim(1, 64);
         let mm = manager(&sim, Policy::always(Orders::of(size)));
         let bytes = 56 * MB;
@@ -290,7 +293,7 @@ fn of_memory_half_of_which_is_known_to_be_zero_half_is_cleared() {
         let tables = mm.total(Event::TableMade);
         (0..bytes).step_by(4096).for_each(|at| drop(store(&sim, &mm, id, BASE + at, 8)));
         let [cleared, spared] = [counts()[0] - cleared, counts()[1] - spared];
-        let kept = if size == Order::MEGA { bytes / (2 * MB) } else { 0 };
+        let kept = if size == Order::SIZE_2M { bytes / (2 * MB) } else { 0 };
         let tables = (mm.total(Event::TableMade) - tables + kept) * 4096;
         assert_eq!(cleared + spared, bytes + tables);
         // All that was known and is used again is spared; what is still known is still free.
@@ -341,9 +344,9 @@ fn clearing_ahead_ends_when_all_is_known() {
     assert!(done.cleared.get() >= 28 * MB);
     assert_eq!(mm.clear_ahead(FOREVER).cleared, Bytes::new(0));
     assert_eq!(mm.clear_ahead(Nanos(0)).stopped, Stopped::Budget);
-    let block = mm.lend_cleared(Order::MEGA).unwrap();
+    let block = mm.lend_cleared(Order::SIZE_2M).unwrap();
     assert_eq!(mm.total(Event::SparedBytes), 2 * MB);
-    mm.take_back(block, Order::MEGA).unwrap();
+    mm.take_back(block, Order::SIZE_2M).unwrap();
     // A lent block may have been written to: it is not known any more.
     assert_eq!(mm.known_zero().bytes().get(), done.cleared.get() - 2 * MB);
     mm.audit(&[]).unwrap();

@@ -59,8 +59,8 @@ fn a_thousand_sizes_waste_nothing() {
     let mm = manager(&sim, Policy::BASE_ONLY);
     mm.describe_all().unwrap();
     let mut random = 7u64;
-    for tails in [Tails::Split, Tails::Rounded] {
-        mm.vmap().set_controls(Controls { tails, ..Controls::DEFAULT });
+    for rest in [Rest::Split, Rest::Rounded] {
+        mm.vmap().set_controls(Controls { rest, ..Controls::DEFAULT });
         for nth in 0..1000 {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
             // Most below 6 MiB, some up to 48 MiB.
@@ -74,12 +74,12 @@ fn a_thousand_sizes_waste_nothing() {
             let waste = taken - bytes.next_multiple_of(FRAME_BYTES);
             let stated = after.rounded.get() - before.rounded.get();
             assert_eq!((waste, area.bytes().get()), (stated, bytes.next_multiple_of(FRAME_BYTES)));
-            match tails {
-                Tails::Split => assert_eq!(waste, 0, "{bytes}"),
-                Tails::Rounded if bytes >= 2 * MB => {
+            match rest {
+                Rest::Split => assert_eq!(waste, 0, "{bytes}"),
+                Rest::Rounded if bytes >= 2 * MB => {
                     assert_eq!(taken, bytes.next_multiple_of(2 * MB))
                 }
-                Tails::Rounded => assert_eq!(waste, 0, "{bytes}"),
+                Rest::Rounded => assert_eq!(waste, 0, "{bytes}"),
             }
             mm.vfree(area.start()).unwrap();
             mm.purge_vmalloc();
@@ -130,7 +130,7 @@ fn a_gigabyte_takes_one_leaf_or_512_or_262144() {
 fn without_a_gigabyte_block_there_are_leaves_of_two_megabytes() {
     let sim = counting(1, 3 * GB / 2); // from 1 MiB on: no aligned GiB in it
     let mm = manager(&sim, Policy::BASE_ONLY);
-    assert_eq!(mm.free_blocks().blocks(Order::GIGA), 0);
+    assert_eq!(mm.free_blocks().blocks(Order::SIZE_1G), 0);
     let area = mm.vmalloc(&huge(GB + 1)).unwrap();
     let counters = mm.vmalloc_counters();
     assert_eq!((counters.leaves, counters.fallbacks), ([1, 512, 0], [1, 0, 0, 0]));
@@ -223,7 +223,7 @@ fn frames_of_the_caller_are_mapped_in_their_order() {
     let sim = ready(2, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);
     online(&sim, &mm);
-    let blocks: Vec<Frame> = (0..3).map(|_| mm.lend(Order::MEGA).unwrap()).collect();
+    let blocks: Vec<Frame> = (0..3).map(|_| mm.lend(Order::SIZE_2M).unwrap()).collect();
     let single = mm.lend(Order::BASE).unwrap();
     let mut frames: Vec<Frame> = Vec::new();
     for block in [blocks[2], blocks[0]] {
@@ -231,11 +231,12 @@ fn frames_of_the_caller_are_mapped_in_their_order() {
     }
     frames.push(single);
     frames.extend((0..512).rev().map(|n| blocks[1].add(Pages::new(n))));
-    for leaves in [Leaves::Base, Leaves::Huge] {
+    for leaves in [LeafSizes::Base, LeafSizes::Huge] {
         let before = mm.vmalloc_counters().leaves;
-        let area = mm.vmap_frames(&frames, &Memory { leaves, ..Memory::PLAIN }).unwrap();
+        let area =
+            mm.vmap_frames(&frames, &FrameMapping { leaves, ..FrameMapping::PLAIN }).unwrap();
         let after = mm.vmalloc_counters().leaves;
-        let large = if leaves == Leaves::Huge { 2 } else { 0 };
+        let large = if leaves == LeafSizes::Huge { 2 } else { 0 };
         assert_eq!(after[1] - before[1], large);
         assert_eq!(after[0] - before[0], 1537 - large * 512);
         for (frame, va) in frames.iter().zip(pages(area)) {
@@ -246,11 +247,11 @@ fn frames_of_the_caller_are_mapped_in_their_order() {
         mm.vunmap(area.start()).unwrap();
     }
     mm.purge_vmalloc(); // the frames get other owners now
-    blocks.into_iter().for_each(|block| mm.take_back(block, Order::MEGA).unwrap());
+    blocks.into_iter().for_each(|block| mm.take_back(block, Order::SIZE_2M).unwrap());
     mm.take_back(single, Order::BASE).unwrap();
-    assert_eq!(mm.vmap_frames(&[], &Memory::PLAIN), Err(VmapError::Empty));
+    assert_eq!(mm.vmap_frames(&[], &FrameMapping::PLAIN), Err(VmapError::Empty));
     let none = Frame::new(1 << 40);
-    assert_eq!(mm.vmap_frames(&[none], &Memory::PLAIN), Err(VmapError::Frame(none)));
+    assert_eq!(mm.vmap_frames(&[none], &FrameMapping::PLAIN), Err(VmapError::Frame(none)));
     content(&sim, &mm);
 }
 
@@ -621,7 +622,7 @@ fn a_visit_by_base_pages_is_refused_where_a_leaf_is_in_the_way() {
     let area = mm.vmalloc(&huge(2 * MB + 40 * FRAME_BYTES)).unwrap();
     let mut visited = Vec::new();
     let found = mm.vmap().apply(area, |va, _| visited.push(va));
-    assert_eq!(found, Err(VmapError::Leaf(area.start(), Level::MEGA)));
+    assert_eq!(found, Err(VmapError::Leaf(area.start(), Level::SIZE_2M)));
     assert!(visited.is_empty());
     let tail = VaRange::new(area.start().add(2 * MB), area.end()).unwrap();
     mm.vmap()
@@ -637,7 +638,7 @@ fn a_visit_by_base_pages_is_refused_where_a_leaf_is_in_the_way() {
     visited.clear();
     let both = VaRange::new(tail.start(), next.end()).unwrap();
     let found = mm.vmap().apply(both, |va, _| visited.push(va));
-    assert_eq!(found, Err(VmapError::Leaf(next.start(), Level::MEGA)));
+    assert_eq!(found, Err(VmapError::Leaf(next.start(), Level::SIZE_2M)));
     assert_eq!(visited, []);
     mm.vfree(next.start()).unwrap();
     mm.vfree(area.start()).unwrap();

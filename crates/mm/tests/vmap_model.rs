@@ -132,7 +132,7 @@ impl<P: Paging> World<'_, P> {
                 assert!(request.bytes.get() > 0 && request.bytes.get() < 1 << 30 && !align_bad);
                 assert!(range.start().is_aligned(request.align));
                 assert_eq!(range.bytes().get(), request.bytes.get().next_multiple_of(FRAME_BYTES));
-                let zero = request.contents == Contents::Zeroed || request.users == Users::Yes;
+                let zero = request.contents == Contents::Zero || request.users == Users::Yes;
                 let word = zero.then_some(0);
                 let page = |frame| Page { word, rights: request.rights, frame };
                 let frames: Vec<Page> = self.frames_of(range).into_iter().map(page).collect();
@@ -164,10 +164,14 @@ impl<P: Paging> World<'_, P> {
         if self.random.one_in(3) {
             frames.reverse();
         }
-        let how = Memory {
-            leaves: self.random.of(&[Leaves::Base, Leaves::Huge, Leaves::UpTo(Level::MEGA)]),
+        let how = FrameMapping {
+            leaves: self.random.of(&[
+                LeafSizes::Base,
+                LeafSizes::Huge,
+                LeafSizes::UpTo(Level::SIZE_2M),
+            ]),
             rights: self.random.of(&[Rights::Data, Rights::Constant]),
-            ..Memory::PLAIN
+            ..FrameMapping::PLAIN
         };
         let Ok(range) = self.mm.vmap_frames(&frames, &how) else {
             assert!(self.is_tight());
@@ -346,7 +350,7 @@ impl<P: Paging> World<'_, P> {
         let controls = Controls {
             huge_vmalloc: self.random.of(&[HugeVmalloc::Allowed, HugeVmalloc::Never]),
             huge_iomap: self.random.of(&[HugeIomap::Allowed, HugeIomap::Never]),
-            tails: self.random.of(&[Tails::Split, Tails::Rounded]),
+            rest: self.random.of(&[Rest::Split, Rest::Rounded]),
             purge: self.random.of(&[PurgeMode::Lazy, PurgeMode::Eager]),
         };
         self.mm.vmap().set_controls(controls);

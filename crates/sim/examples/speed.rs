@@ -6,7 +6,7 @@
 mod common;
 
 use common::*;
-use foliant_machine::{PhysMem, Scope, Tables, Tlb, Warmth};
+use foliant_machine::{Caching, PhysMem, Scope, Tables, Tlb};
 use foliant_sim::{Access, Config, Sim};
 use foliant_units::{Bytes, Pa, Va};
 
@@ -32,7 +32,7 @@ fn faults() {
         let va = Va::new((VA & !0x1f_ffff) + page * 4096);
         assert!(sim.user_touch(va, Access::Write).is_err());
         // SAFETY: nobody else uses this machine.
-        unsafe { sim.clear(Pa::new(0x80_0000 + page * 4096), Bytes::new(4096), Warmth::Keep) };
+        unsafe { sim.clear(Pa::new(0x80_0000 + page * 4096), Bytes::new(4096), Caching::Cached) };
         let word = (word & !0xfff) + page * 8;
         put(&sim, word, leaf_word(format, 0, 0x80_0000 + page * 4096, Right::Writable, 1));
         sim.user_touch(va, Access::Write).unwrap();

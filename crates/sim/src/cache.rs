@@ -276,15 +276,17 @@ impl Caches {
     pub(crate) fn new(geometry: Geometry) -> Caches {
         let shape = |pick: fn(Shape, Shape, Shape, Shape) -> Shape| match geometry {
             Geometry::Keep => None,
-            Geometry::Sized { base, mega, giga, tables } => Some(pick(base, mega, giga, tables)),
+            Geometry::Sized { base, size_2m, size_1g, tables } => {
+                Some(pick(base, size_2m, size_1g, tables))
+            }
         };
         let table = || Array::new(shape(|_, _, _, tables| tables));
         Caches {
             tag: Pa::new(0),
             pages: [
                 Array::new(shape(|base, _, _, _| base)),
-                Array::new(shape(|_, mega, _, _| mega)),
-                Array::new(shape(|_, _, giga, _| giga)),
+                Array::new(shape(|_, size_2m, _, _| size_2m)),
+                Array::new(shape(|_, _, size_1g, _| size_1g)),
             ],
             tables: [table(), table(), table(), table(), table()],
         }
@@ -293,10 +295,10 @@ impl Caches {
     /// The cached translation of `va`, smallest page first.
     #[inline]
     pub(crate) fn page(&mut self, va: u64) -> Option<&mut Cached> {
-        let (tag, [base, mega, giga]) = (self.tag, &mut self.pages);
+        let (tag, [base, size_2m, size_1g]) = (self.tag, &mut self.pages);
         base.get(tag, va >> 12, 12)
-            .or_else(|| mega.get(tag, va >> 21, 21))
-            .or_else(|| giga.get(tag, va >> 30, 30))
+            .or_else(|| size_2m.get(tag, va >> 21, 21))
+            .or_else(|| size_1g.get(tag, va >> 30, 30))
     }
 
     /// The lowest cached table pointer for `va` below `levels`.

@@ -91,9 +91,9 @@ pub enum Geometry {
         /// 4 KiB translations.
         base: Shape,
         /// 2 MiB translations.
-        mega: Shape,
+        size_2m: Shape,
         /// 1 GiB translations.
-        giga: Shape,
+        size_1g: Shape,
         /// Cached pointers to tables, for each level.
         tables: Shape,
     },
@@ -103,8 +103,8 @@ impl Geometry {
     /// About what a server core has in its second level.
     pub const SERVER: Geometry = Geometry::Sized {
         base: Shape { sets: 256, ways: 8 },
-        mega: Shape { sets: 128, ways: 8 },
-        giga: Shape { sets: 4, ways: 4 },
+        size_2m: Shape { sets: 128, ways: 8 },
+        size_1g: Shape { sets: 4, ways: 4 },
         tables: Shape { sets: 8, ways: 4 },
     };
 }

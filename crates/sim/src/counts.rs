@@ -45,9 +45,9 @@ counts! {
     /// Accesses that found a cached 4 KiB translation.
     hits_base,
     /// Accesses that found a cached 2 MiB translation.
-    hits_mega,
+    hits_2m,
     /// Accesses that found a cached 1 GiB translation.
-    hits_giga,
+    hits_1g,
     /// Accesses that found none, and walked.
     misses,
     /// Walks, speculative ones included.
@@ -57,9 +57,9 @@ counts! {
     /// Walks that ended in a cached 4 KiB translation.
     fills_base,
     /// Walks that ended in a cached 2 MiB translation.
-    fills_mega,
+    fills_2m,
     /// Walks that ended in a cached 1 GiB translation.
-    fills_giga,
+    fills_1g,
     /// Page faults of users.
     faults,
     /// Page-table words written by `store` and by a `compare_exchange` that succeeded.

@@ -6,7 +6,7 @@ use crate::check::Event;
 use crate::config::Clearing;
 use crate::cost::{Work, clear_work};
 use core::ptr::NonNull;
-use foliant_machine::{PhysMem, Warmth};
+use foliant_machine::{Caching, PhysMem};
 use foliant_units::{Bytes, Pa};
 
 impl Sim {
@@ -59,12 +59,12 @@ unsafe impl PhysMem for Sim {
         result
     }
 
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching) {
         let (cpu, state) = self.enter();
         let bytes = bytes.get();
         state.counters.clears.one();
         state.counters.cleared_bytes.add(bytes);
-        state.charge(self.prices.picos(clear_work(bytes, warmth), bytes));
+        state.charge(self.prices.picos(clear_work(bytes, caching), bytes));
         self.act(cpu, || {
             match self.config.clearing {
                 Clearing::Lazy => self.memory.clear(pa, bytes),

@@ -1,7 +1,7 @@
 //! Invalidations: here, asked for elsewhere, carried out late, waited for.
 //!
 //! A request lies in its target's mailbox until the target takes it at a contract call that chance
-//! picks, until the target spins, breathes or waits, or until the asker's wait carries it out in the
+//! picks, until the target spins, yields or waits, or until the asker's wait carries it out in the
 //! target's stead. Whoever does it holds the target's core lock, so no access of the target is half
 //! done then (machine::M3).
 //!

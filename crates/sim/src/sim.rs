@@ -188,7 +188,7 @@ impl Sim {
         }
     }
 
-    /// The CPU spins or breathes: interrupts arrive and somebody else goes on.
+    /// The CPU spins or yields: interrupts arrive and somebody else goes on.
     pub(crate) fn let_others(&self, cpu: Cpu, state: &CpuState) {
         if state.waiting.load(Ordering::Acquire) > 0 {
             self.serve(cpu, state);
@@ -339,7 +339,7 @@ impl Clock for Sim {
         }
     }
 
-    fn breathe(&self) {
+    fn yield_now(&self) {
         let (cpu, state) = self.here();
         if state.waiting.load(Ordering::Acquire) > 0 {
             self.serve(cpu, state);

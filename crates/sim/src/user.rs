@@ -105,7 +105,7 @@ impl Sim {
         let hit = match core.caches.page(va.get()) {
             Some(entry) => {
                 let counters = &state.counters;
-                [&counters.hits_base, &counters.hits_mega, &counters.hits_giga]
+                [&counters.hits_base, &counters.hits_2m, &counters.hits_1g]
                     [usize::from(entry.level.min(2))]
                 .one();
                 if !allowed(entry, why) {

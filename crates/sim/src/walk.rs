@@ -88,7 +88,7 @@ impl Sim {
                         return Err(true);
                     }
                     let fills = &state.counters;
-                    [&fills.fills_base, &fills.fills_mega, &fills.fills_giga]
+                    [&fills.fills_base, &fills.fills_2m, &fills.fills_1g]
                         [usize::from(level.min(2))]
                     .one();
                     self.fill(cpu, core, found);

@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use foliant_machine::{
-    Invalidation, Kept, KernelVa, Owner, PhysMem, Refusal, Retired, Scope, Tables, Tlb, Warmth,
+    Caching, Invalidation, Kept, KernelVa, Owner, PhysMem, Refusal, Retired, Scope, Tables, Tlb,
     Witness,
 };
 use foliant_sim::{Access, CHECKERS, Config, Failing, Format, Sim, Violation};
@@ -22,7 +22,7 @@ fn frames(pa: u64, n: u64) -> FrameRange {
 
 fn clear(sim: &Sim, pa: u64, bytes: u64) {
     // SAFETY: the test owns the memory of its machine.
-    unsafe { sim.clear(Pa::new(pa), Bytes::new(bytes), Warmth::Keep) };
+    unsafe { sim.clear(Pa::new(pa), Bytes::new(bytes), Caching::Cached) };
 }
 
 /// What goes wrong in an otherwise clean history.

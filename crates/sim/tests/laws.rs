@@ -7,8 +7,8 @@ use common::*;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_machine::laws::{self, Bench, SCRATCH_FRAMES, WINDOW_PAGES};
 use foliant_machine::{
-    Around, Clock, Cpus, Invalidation, Item, Kept, KernelFault, KernelVa, Machine, MmuRules,
-    PhysMem, Reach, Root, Scope, Tables, Ticket, Tlb, Warmth,
+    Around, Caching, Clock, Cpus, Invalidation, Item, Kept, KernelFault, KernelVa, Machine,
+    MmuRules, PhysMem, Reach, Root, Scope, Tables, Ticket, Tlb,
 };
 use foliant_sim::{Chance, Checks, Config, Format, Mode, RiscvMode, Sim, Tags, X86Levels};
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Level, Nanos, Pa, Va, VaRange};
@@ -18,7 +18,7 @@ const ROOT: u64 = 0x10_0000;
 const OTHER: u64 = 0x18_0000;
 const SCRATCH: u64 = 0x20_0000;
 const WINDOW: u64 = 0xffff_ffff_8000_0000;
-const MEGA: u64 = WINDOW + (8 << 20);
+const SIZE_2M: u64 = WINDOW + (8 << 20);
 
 const FORMATS: [Format; 6] = [
     Format::X86_64(X86Levels::Four),
@@ -34,7 +34,7 @@ struct SimBench<'a, M> {
     sim: &'a Sim,
     machine: &'a M,
     words: u64,
-    mega: u64,
+    size_2m: u64,
 }
 
 fn bench<'a, M>(sim: &'a Sim, machine: &'a M) -> SimBench<'a, M> {
@@ -42,11 +42,11 @@ fn bench<'a, M>(sim: &'a Sim, machine: &'a M) -> SimBench<'a, M> {
     if sim.config().format != Format::Aarch64 {
         (256..512).for_each(|n| put(sim, OTHER + n * 8, get(sim, ROOT + n * 8)));
     }
-    let mega = (words - 4096) + (MEGA >> 21 & 511) * 8;
+    let size_2m = (words - 4096) + (SIZE_2M >> 21 & 511) * 8;
     for cpu in 0..sim.count() {
         run(sim, cpu as u16, ROOT);
     }
-    SimBench { sim, machine, words, mega }
+    SimBench { sim, machine, words, size_2m }
 }
 
 impl<M: Machine> Bench for SimBench<'_, M> {
@@ -70,8 +70,8 @@ impl<M: Machine> Bench for SimBench<'_, M> {
     fn word(&self, page: Va) -> Pa {
         Pa::new(self.words + (page.get() >> 12 & 511) * 8)
     }
-    fn mega(&self) -> (Va, Pa) {
-        (Va::new(MEGA), Pa::new(self.mega))
+    fn size_2m(&self) -> (Va, Pa) {
+        (Va::new(SIZE_2M), Pa::new(self.size_2m))
     }
     fn leaf(&self, level: Level, frame: Frame, right: laws::Right) -> u64 {
         let right = match right {
@@ -282,14 +282,14 @@ unsafe impl Around for Wreck<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.sim.compare_exchange(pa, old, new) }
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
-        let late = self.is(Broken::ZerosLate) && warmth == Warmth::Stream;
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching) {
+        let late = self.is(Broken::ZerosLate) && caching == Caching::NonTemporal;
         let short = if late || self.is(Broken::ClearShort) { 64 } else { 0 };
         if late {
             *self.late.lock().unwrap() = Some((pa.add(bytes.get() - short), 20));
         }
         // SAFETY: the caller's promise.
-        unsafe { self.sim.clear(pa, Bytes::new(bytes.get() - short), warmth) };
+        unsafe { self.sim.clear(pa, Bytes::new(bytes.get() - short), caching) };
     }
     fn relax(&self) {
         let mut late = self.late.lock().unwrap();
@@ -300,7 +300,7 @@ unsafe impl Around for Wreck<'_> {
         drop(late);
         if let Some((pa, _)) = due {
             // SAFETY: whoever had it cleared owns it and waits.
-            unsafe { self.sim.clear(pa, Bytes::new(64), Warmth::Stream) };
+            unsafe { self.sim.clear(pa, Bytes::new(64), Caching::NonTemporal) };
         }
         self.sim.relax();
     }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use foliant_machine::{Clock, Cpus, PhysMem, Scope, Tables, Tlb, Warmth};
+use foliant_machine::{Caching, Clock, Cpus, PhysMem, Scope, Tables, Tlb};
 use foliant_sim::{Access, Config, Sim, SimError, Trade, Turns};
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Pa, Pages, Va};
 use std::cell::Cell;
@@ -119,7 +119,7 @@ fn a_run_really_interleaves() {
             if last.swap(cpu.index(), Ordering::Relaxed) != cpu.index() {
                 turns.fetch_add(1, Ordering::Relaxed);
             }
-            sim.breathe();
+            sim.yield_now();
         }
     });
     assert!(turns.load(Ordering::Relaxed) > 100);
@@ -153,7 +153,7 @@ fn a_terabyte_costs_the_host_what_is_written() {
     put(&sim, last, 42);
     assert_eq!((get(&sim, last), get(&sim, 0)), (42, 0));
     // SAFETY: nobody else uses this machine.
-    unsafe { sim.clear(Pa::new(0), Bytes::new(1 << 39), Warmth::Stream) };
+    unsafe { sim.clear(Pa::new(0), Bytes::new(1 << 39), Caching::NonTemporal) };
     let kib = std::fs::read_to_string("/proc/self/status").unwrap();
     let rss = kib.lines().find(|l| l.starts_with("VmRSS")).unwrap();
     let rss: u64 = rss.split_whitespace().nth(1).unwrap().parse().unwrap();
@@ -231,12 +231,12 @@ fn a_byte_written_beside_a_clear_is_never_hidden_by_the_books() {
         sim.parallel(2, |cpu| match cpu.0 {
             0 => put(&sim, at + 64, round),
             // SAFETY: words are atomic, and nobody holds a pointer into the frame.
-            _ => unsafe { sim.clear(Pa::new(at), Bytes::new(4096), Warmth::Keep) },
+            _ => unsafe { sim.clear(Pa::new(at), Bytes::new(4096), Caching::Cached) },
         });
         let left = get(&sim, at + 64);
         assert!(left == 0 || left == round, "{left} in round {round}");
         // SAFETY: as above.
-        unsafe { sim.clear(Pa::new(at), Bytes::new(4096), Warmth::Keep) };
+        unsafe { sim.clear(Pa::new(at), Bytes::new(4096), Caching::Cached) };
         assert_eq!(get(&sim, at + 64), 0, "round {round}");
     }
 }

@@ -1,4 +1,4 @@
-//! Deadlines for latency, in steps: how long a CPU stays in a lock or a section, or goes without a breathing point, in each
+//! Deadlines for latency, in steps: how long a CPU stays in a lock or a section, or goes without a preemption point, in each
 //! operation of the face.
 //!
 //! A step is an access of the manager to its records or a call of the machine's, for bulk calls a line of 64 bytes
@@ -10,9 +10,9 @@ use foliant::compact::CompactRequest;
 use foliant::fault::Orders;
 use foliant::manager::{CollapseLimits, Contents, Setup, SetupError};
 use foliant::pool::Budget;
-use foliant::space::{Advice, AreaLimit, Flags, MapRequest, Move, Place as At, SpaceId};
+use foliant::space::{Advice, AreaLimit, Flags, MapRequest, Move, Place, SpaceId};
 use foliant::split::SplitInto;
-use foliant::steps::{self, Place};
+use foliant::steps::{self, Critical};
 use foliant::table::X86_64;
 use foliant::vmap::Request;
 use foliant::{Access, Manager, Policy};
@@ -58,20 +58,20 @@ impl Scale {
     };
 }
 
-/// One operation: the longest stay in each place, in steps, in the order of [`Place::ALL`], and all that it took.
+/// One operation: the longest stay in each place, in steps, in the order of [`Critical::ALL`], and all that it took.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
     /// What was asked for.
     pub operation: String,
     /// The longest stays.
-    pub longest: [u64; Place::ALL.len()],
+    pub longest: [u64; Critical::ALL.len()],
     /// All steps.
     pub steps: u64,
 }
 
 impl Row {
     /// The longest stay in a place.
-    pub fn longest(&self, place: Place) -> u64 {
+    pub fn longest(&self, place: Critical) -> u64 {
         self.longest[place as usize]
     }
 }
@@ -151,13 +151,13 @@ impl<E: FnMut(&Row)> Bench<'_, '_, E> {
         steps::reset();
         let before = steps::taken();
         let done = work(self.mm);
-        let longest = Place::ALL.map(steps::longest);
+        let longest = Critical::ALL.map(steps::longest);
         let steps = steps::taken() - before;
         (Row { operation: operation.to_owned(), longest, steps }, done)
     }
     fn map(&self, id: SpaceId, start: u64, bytes: u64, flags: Flags, tag: u64) {
         let request = MapRequest {
-            place: At::Fixed(Va::new(start)),
+            place: Place::Fixed(Va::new(start)),
             bytes: Bytes::new(bytes),
             flags: Flags::READ_WRITE.with(flags),
             tag,
@@ -191,7 +191,7 @@ impl<E: FnMut(&Row)> Bench<'_, '_, E> {
         self.row("describe the first section, fault of 4 KiB", |mm| {
             let range = at(BASE, 1 << 30);
             let request = MapRequest {
-                place: At::NoReplace(range.start()),
+                place: Place::NoReplace(range.start()),
                 bytes: range.bytes(),
                 flags: Flags::READ_WRITE,
                 tag: 0,
@@ -199,10 +199,10 @@ impl<E: FnMut(&Row)> Bench<'_, '_, E> {
             mm.map(id, &request).expect("there is room");
             mm.fault(id, range.start(), Access::Write)
         });
-        for order in Order::all().take(Order::MEGA.index() + 1) {
-            let mega = 1 + u64::from(order.get());
+        for order in Order::all().take(Order::SIZE_2M.index() + 1) {
+            let size_2m = 1 + u64::from(order.get());
             self.mm.set_policy(Policy::always(Orders::of(order)));
-            let va = Va::new(BASE + mega * (2 << 20));
+            let va = Va::new(BASE + size_2m * (2 << 20));
             self.row(&format!("fault of {}", order.bytes()), |mm| mm.fault(id, va, Access::Write));
         }
         self.row("fault for reading", |mm| mm.fault(id, Va::new(BASE + (40 << 20)), Access::Read));
@@ -221,7 +221,7 @@ impl<E: FnMut(&Row)> Bench<'_, '_, E> {
         }
         let all = at(AREAS, areas * PAGE);
         let request = MapRequest {
-            place: At::Anywhere,
+            place: Place::Anywhere,
             bytes: Bytes::new(1 << 40),
             flags: Flags::READ_WRITE,
             tag: 9,
@@ -237,7 +237,10 @@ impl<E: FnMut(&Row)> Bench<'_, '_, E> {
         })
         .expect("it lies in one area");
         self.row("map over all areas", |mm| {
-            mm.map(id, &MapRequest { place: At::Fixed(all.start()), bytes: all.bytes(), ..request })
+            mm.map(
+                id,
+                &MapRequest { place: Place::Fixed(all.start()), bytes: all.bytes(), ..request },
+            )
         })
         .expect("room");
         for nth in 0..areas {
@@ -286,17 +289,17 @@ impl<E: FnMut(&Row)> Bench<'_, '_, E> {
 
     fn pools(&mut self) {
         let pages = self.scale.pool;
-        self.row("pool of 2 MiB filled", |mm| mm.resize_pool(Order::MEGA, pages, Budget::ALL))
+        self.row("pool of 2 MiB filled", |mm| mm.resize_pool(Order::SIZE_2M, pages, Budget::ALL))
             .expect("a size");
         let id = self.mm.create(None).expect("memory");
         self.map(id, BASE, pages * (2 << 20), Flags::HUGE_2M, 0);
         self.row("fault of a huge page of 2 MiB", |mm| mm.fault(id, Va::new(BASE), Access::Write));
-        self.row("unmap of promised pages", |mm| mm.unmap(id, at(BASE, pages * (2 << 20))))
+        self.row("unmap of reserved pages", |mm| mm.unmap(id, at(BASE, pages * (2 << 20))))
             .expect("whole pages");
-        self.row("pool of 2 MiB emptied", |mm| mm.resize_pool(Order::MEGA, 0, Budget::ALL))
+        self.row("pool of 2 MiB emptied", |mm| mm.resize_pool(Order::SIZE_2M, 0, Budget::ALL))
             .expect("a size");
         if self.scale.memory.get() > 1 << 32 {
-            self.row("pool of 1 GiB filled", |mm| mm.resize_pool(Order::GIGA, 2, Budget::ALL))
+            self.row("pool of 1 GiB filled", |mm| mm.resize_pool(Order::SIZE_1G, 2, Budget::ALL))
                 .expect("a size");
             self.map(id, 2 * BASE, 1 << 30, Flags::HUGE_1G, 0);
             self.row("fault of a huge page of 1 GiB", |mm| {
@@ -308,7 +311,7 @@ impl<E: FnMut(&Row)> Bench<'_, '_, E> {
             });
             self.mm.end(child).expect("it lives");
             self.mm.unmap(id, at(2 * BASE, 1 << 30)).expect("a whole page");
-            self.row("pool of 1 GiB emptied", |mm| mm.resize_pool(Order::GIGA, 0, Budget::ALL))
+            self.row("pool of 1 GiB emptied", |mm| mm.resize_pool(Order::SIZE_1G, 0, Budget::ALL))
                 .expect("a size");
         }
         self.mm.end(id).expect("it lives");
@@ -347,7 +350,7 @@ impl<E: FnMut(&Row)> Bench<'_, '_, E> {
         self.mm.end(id).expect("it lives");
         self.row("clear ahead, 10 ms", |mm| mm.clear_ahead(Nanos(10_000_000)));
         self.row("add 128 MiB", |mm| {
-            mm.add_memory_of(added, foliant_units::Node(0), Contents::Unknown)
+            mm.add_memory_of(added, foliant_units::Node(0), Contents::Any)
         })
         .expect("room was left for it");
     }

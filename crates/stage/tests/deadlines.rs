@@ -1,6 +1,6 @@
 //! Deadlines for latency, in steps: at a scale that every run can afford. `foliant lab deadlines full` measures the full one.
 
-use foliant::steps::Place;
+use foliant::steps::Critical;
 use foliant_stage::{Row, Scale, deadlines};
 
 /// Clearing the descriptors of a section, once for 128 MiB of memory, is the longest that a reader's section takes.
@@ -12,7 +12,7 @@ const LEAF: u64 = 4_000;
 /// The table entries of a stretch.
 const MOVING: u64 = 100;
 /// Under a space's writer or a long lock: for each area, and for each page of what was asked for. Faults go on meanwhile, and the
-/// writer breathes.
+/// writer yields.
 const AREA: u64 = 1_000;
 const PAGE: u64 = 40;
 
@@ -24,12 +24,12 @@ fn finding_r1_no_stay_is_longer_than_what_was_asked_for_allows() {
     let check = |row: &Row| {
         rows += 1;
         let bounds = [
-            (Place::Patient, long),
-            (Place::Long, long),
-            (Place::Leaf, LEAF),
-            (Place::Table, TABLE),
-            (Place::Section, SECTION),
-            (Place::Moving, MOVING),
+            (Critical::Patient, long),
+            (Critical::Long, long),
+            (Critical::Leaf, LEAF),
+            (Critical::Table, TABLE),
+            (Critical::Section, SECTION),
+            (Critical::Moving, MOVING),
         ];
         for (place, most) in bounds {
             let steps = row.longest(place);

@@ -196,12 +196,12 @@ fn fragmented_memory_makes_large_folios_fall_back_unless_it_is_compacted() {
         replay(&plan, up_to("2m"), &settings, |_| ()).unwrap()
     };
     let (whole, broken) = (run(0, Defrag::Never), run(100, Defrag::Never));
-    assert_eq!((whole.fallbacks, whole.folios[&Order::MEGA]), (0, 16));
+    assert_eq!((whole.fallbacks, whole.folios[&Order::SIZE_2M]), (0, 16));
     assert!(broken.fallbacks > 0, "{broken:?}");
-    assert!(broken.folios.get(&Order::MEGA).is_none_or(|folios| *folios <= 2), "{broken:?}");
+    assert!(broken.folios.get(&Order::SIZE_2M).is_none_or(|folios| *folios <= 2), "{broken:?}");
     assert_eq!(broken, run(100, Defrag::Never), "the same memory is in use each time");
     let compacted = run(100, Defrag::Always);
-    assert_eq!((compacted.fallbacks, compacted.folios[&Order::MEGA]), (0, 16), "{compacted:?}");
+    assert_eq!((compacted.fallbacks, compacted.folios[&Order::SIZE_2M]), (0, 16), "{compacted:?}");
     assert_eq!(compacted.peak, whole.peak, "the other program's pages are not counted");
 }
 

@@ -56,9 +56,9 @@ impl Level {
     /// 4 KiB entries.
     pub const BASE: Level = Level(0);
     /// 2 MiB entries.
-    pub const MEGA: Level = Level(1);
+    pub const SIZE_2M: Level = Level(1);
     /// 1 GiB entries.
-    pub const GIGA: Level = Level(2);
+    pub const SIZE_1G: Level = Level(2);
 
     /// The bytes that one entry of this level covers. Levels end at 4 (256 TiB).
     pub const fn span(self) -> Bytes {
@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn a_level_spans_nine_bits_more_than_the_one_below() {
-        assert_eq!(Level::MEGA.span(), Bytes::new(2 << 20));
-        assert_eq!(Level::GIGA.order(), Order::new(18));
+        assert_eq!(Level::SIZE_2M.span(), Bytes::new(2 << 20));
+        assert_eq!(Level::SIZE_1G.order(), Order::new(18));
         assert_eq!(Level(3).order(), None);
         assert_eq!(Level::BASE.down(), None);
     }

@@ -12,21 +12,21 @@ impl Order {
     /// 4 KiB.
     pub const BASE: Order = Order(0);
     /// 2 MiB.
-    pub const MEGA: Order = Order(9);
+    pub const SIZE_2M: Order = Order(9);
     /// 1 GiB, the largest.
-    pub const GIGA: Order = Order(18);
+    pub const SIZE_1G: Order = Order(18);
     /// How many orders there are.
     pub const COUNT: usize = 19;
 
     /// Order `n`, or `None` above 18.
     pub const fn new(n: u8) -> Option<Order> {
-        if n <= Order::GIGA.0 { Some(Order(n)) } else { None }
+        if n <= Order::SIZE_1G.0 { Some(Order(n)) } else { None }
     }
     /// The smallest order that holds `bytes`, or `None` above 1 GiB.
     pub const fn fitting(bytes: Bytes) -> Option<Order> {
         let pages = bytes.get().div_ceil(FRAME_BYTES);
         let pages = if pages == 0 { 1 } else { pages };
-        if pages > Order::GIGA.pages().get() {
+        if pages > Order::SIZE_1G.pages().get() {
             return None;
         }
         Some(Order(pages.next_power_of_two().trailing_zeros() as u8))
@@ -60,7 +60,7 @@ impl Order {
     }
     /// All orders, smallest first.
     pub fn all() -> impl DoubleEndedIterator<Item = Order> + ExactSizeIterator {
-        (0..=Order::GIGA.0).map(Order)
+        (0..=Order::SIZE_1G.0).map(Order)
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_head_of_a_block_is_its_first_frame() {
-        assert_eq!(Order::MEGA.head(Frame::new(1023)), Frame::new(512));
+        assert_eq!(Order::SIZE_2M.head(Frame::new(1023)), Frame::new(512));
         assert_eq!(Order::all().count(), Order::COUNT);
     }
 }

@@ -20,9 +20,9 @@ pub enum SizeError {
 
 impl Bytes {
     /// 2 MiB.
-    pub const MEGA: Bytes = Bytes(2 << 20);
+    pub const SIZE_2M: Bytes = Bytes(2 << 20);
     /// 1 GiB.
-    pub const GIGA: Bytes = Bytes(1 << 30);
+    pub const SIZE_1G: Bytes = Bytes(1 << 30);
 
     /// `n` bytes.
     pub const fn new(n: u64) -> Bytes {

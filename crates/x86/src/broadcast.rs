@@ -29,7 +29,7 @@ const COMPARE_ADDRESS: u64 = 1 << 0;
 const COMPARE_ASID: u64 = 1 << 2;
 const INCLUDE_GLOBAL: u64 = 1 << 3;
 const FINAL_ONLY: u64 = 1 << 4;
-const STEP_MEGA: u32 = 1 << 31;
+const STEP_2M: u32 = 1 << 31;
 
 /// The operands of one INVLPGB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +47,7 @@ pub(crate) fn operations(what: &Invalidation, max: Pages) -> impl Iterator<Item 
     };
     let wide = what.reach() == Reach::All
         || what.items().iter().any(|item| item.tables == Tables::Removed)
-        || what.items().iter().any(|item| item.level > Level::MEGA)
+        || what.items().iter().any(|item| item.level > Level::SIZE_2M)
         || entries(what.items()) > CEILING_ENTRIES;
     let items = if wide { &[] } else { what.items() };
     let everything = wide.then_some(Operation { rax: scope, ecx: 0, edx: 0 });
@@ -60,7 +60,7 @@ fn pieces(item: Item, max: Pages, scope: u64) -> impl Iterator<Item = Operation>
     let first = item.range.start().align_down(step).get();
     let total = strides(&item);
     let max = max.get().clamp(1, 1 << 16);
-    let stride = if item.level == Level::MEGA { STEP_MEGA } else { 0 };
+    let stride = if item.level == Level::SIZE_2M { STEP_2M } else { 0 };
     (0..total).step_by(max as usize).map(move |done| Operation {
         rax: (first + done * step.get()) | COMPARE_ADDRESS | FINAL_ONLY | scope,
         ecx: stride | ((total - done).min(max) - 1) as u32,
@@ -98,16 +98,16 @@ mod tests {
 
     #[test]
     fn large_leaves_go_in_large_steps() {
-        let what = list(Scope::Kernel, &[item(0x40_0000, 3, Level::MEGA, Tables::Kept)]);
+        let what = list(Scope::Kernel, &[item(0x40_0000, 3, Level::SIZE_2M, Tables::Kept)]);
         assert_eq!(packed(&what, 2), [(0x40_001d, 1 << 31 | 1), (0x80_001d, 1 << 31)]);
     }
 
     #[test]
     fn what_is_wide_or_unclear_is_one_instruction() {
-        let giga = item(1 << 30, 1, Level::GIGA, Tables::Kept);
-        let removed = item(0x40_0000, 1, Level::MEGA, Tables::Removed);
+        let size_1g = item(1 << 30, 1, Level::SIZE_1G, Tables::Kept);
+        let removed = item(0x40_0000, 1, Level::SIZE_2M, Tables::Removed);
         let many = item(0, CEILING_ENTRIES + 1, Level::BASE, Tables::Kept);
-        for alone in [giga, removed, many] {
+        for alone in [size_1g, removed, many] {
             assert_eq!(packed(&list(SPACE, &[alone]), 8), [(0b0100, 0)], "{alone:?}");
             assert_eq!(packed(&list(Scope::Kernel, &[alone]), 8), [(0b1100, 0)], "{alone:?}");
         }

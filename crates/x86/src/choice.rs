@@ -1,9 +1,9 @@
 //! Which primitive clears best, found by measuring: three answers, since three cases differ.
 //!
 //! ```text
-//!   up to 32 KiB, to be used soon      short    best in pieces of a page, in memory that the caches hold
-//!   more, to be used soon              keep     best of those through the cache, in such memory
-//!   not to be used soon                stream   best of all in memory that they do not hold
+//!   up to 32 KiB, to be used soon   short          best in pieces of a page, in memory that the caches hold
+//!   more, to be used soon            cached         best of those through the cache, in such memory
+//!   not to be used soon              non_temporal   best of all in memory that they do not hold
 //! ```
 //!
 //! A name says nothing about speed: `rep stosb` is fastest on one CPU for megabytes and slow for pages, and an emulator
@@ -14,7 +14,7 @@
 use crate::clear::Primitive;
 use crate::clear::lines_of;
 use crate::{Clear, Features, ticks};
-use foliant_machine::Warmth;
+use foliant_machine::Caching;
 use foliant_units::{Bytes, FRAME_BYTES};
 
 /// Up to here a clear is a short one.
@@ -32,27 +32,27 @@ pub struct ClearPlan {
     /// For short clears of memory that is used soon.
     pub short: Clear,
     /// For longer ones.
-    pub keep: Clear,
+    pub cached: Clear,
     /// For memory that is not.
-    pub stream: Clear,
+    pub non_temporal: Clear,
 }
 
 impl ClearPlan {
     /// One primitive for everything.
     pub const fn only(clear: Clear) -> ClearPlan {
-        ClearPlan { short: clear, keep: clear, stream: clear }
+        ClearPlan { short: clear, cached: clear, non_temporal: clear }
     }
     /// The primitive for a clear of `bytes`.
-    pub const fn of(&self, bytes: Bytes, warmth: Warmth) -> Clear {
-        match warmth {
-            Warmth::Stream => self.stream,
-            Warmth::Keep if bytes.get() <= SHORT => self.short,
-            Warmth::Keep => self.keep,
+    pub const fn of(&self, bytes: Bytes, caching: Caching) -> Clear {
+        match caching {
+            Caching::NonTemporal => self.non_temporal,
+            Caching::Cached if bytes.get() <= SHORT => self.short,
+            Caching::Cached => self.cached,
         }
     }
     /// All of them.
     pub fn all(&self) -> [Clear; 3] {
-        [self.short, self.keep, self.stream]
+        [self.short, self.cached, self.non_temporal]
     }
 }
 
@@ -123,8 +123,8 @@ fn choose(rows: &[Option<Measured>]) -> ClearPlan {
     let name = |row: Option<Measured>| row.map_or(Clear::StoreQ, |row| row.clear);
     ClearPlan {
         short: name(cached().max_by_key(|row| row.short)),
-        keep: name(cached().max_by_key(|row| row.inside)),
-        stream: name(rows().max_by_key(|row| row.beyond)),
+        cached: name(cached().max_by_key(|row| row.inside)),
+        non_temporal: name(rows().max_by_key(|row| row.beyond)),
     }
 }
 
@@ -178,11 +178,11 @@ mod tests {
             None,
         ];
         let plan = choose(&rows);
-        let (short, keep, stream) = (Clear::Store16, Clear::StoreQ, Clear::Past16);
-        assert_eq!(plan, ClearPlan { short, keep, stream });
-        assert_eq!(plan.of(Bytes::new(4096), Warmth::Keep), short);
-        assert_eq!(plan.of(Bytes::MEGA, Warmth::Keep), keep);
-        assert_eq!(plan.of(Bytes::new(4096), Warmth::Stream), stream);
+        let (short, cached, non_temporal) = (Clear::Store16, Clear::StoreQ, Clear::Past16);
+        assert_eq!(plan, ClearPlan { short, cached, non_temporal });
+        assert_eq!(plan.of(Bytes::new(4096), Caching::Cached), short);
+        assert_eq!(plan.of(Bytes::SIZE_2M, Caching::Cached), cached);
+        assert_eq!(plan.of(Bytes::new(4096), Caching::NonTemporal), non_temporal);
         // Where nothing goes past the cache faster, nothing does.
         let rows = [row(Clear::StoreQ, 1, 1, 8), row(Clear::Past8, 1, 1, 2)];
         assert_eq!(choose(&rows), ClearPlan::only(Clear::StoreQ));
@@ -213,10 +213,10 @@ mod tests {
 
     #[test]
     fn a_short_block_is_one_of_the_bound_or_less() {
-        let (short, keep, stream) = (Clear::Store16, Clear::StoreQ, Clear::Past16);
-        let plan = ClearPlan { short, keep, stream };
-        assert_eq!(plan.of(Bytes::new(SHORT), Warmth::Keep), short);
-        assert_eq!(plan.of(Bytes::new(SHORT + 1), Warmth::Keep), keep);
+        let (short, cached, non_temporal) = (Clear::Store16, Clear::StoreQ, Clear::Past16);
+        let plan = ClearPlan { short, cached, non_temporal };
+        assert_eq!(plan.of(Bytes::new(SHORT), Caching::Cached), short);
+        assert_eq!(plan.of(Bytes::new(SHORT + 1), Caching::Cached), cached);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct Features {
     /// The APIC through model-specific registers.
     pub x2apic: bool,
     /// 1 GiB pages.
-    pub giga_pages: bool,
+    pub pages_1g: bool,
     /// Five levels of tables.
     pub la57: bool,
     /// No-execute pages.
@@ -77,7 +77,7 @@ impl Features {
         invlpgb: None,
         tce: false,
         x2apic: false,
-        giga_pages: false,
+        pages_1g: false,
         la57: false,
         nx: false,
         smep: false,
@@ -131,7 +131,7 @@ impl Features {
             invlpgb,
             tce: bit(extended.ecx, 17),
             x2apic: bit(base.ecx, 21),
-            giga_pages: bit(extended.edx, 26),
+            pages_1g: bit(extended.edx, 26),
             la57: bit(more.ecx, 16),
             nx: bit(extended.edx, 20),
             erms: bit(more.ebx, 9),
@@ -256,7 +256,7 @@ mod tests {
             (7, 2, 1 << 16, Features { la57: true, ..none }),
             (extended, 2, 1 << 17, Features { tce: true, ..none }),
             (extended, 3, 1 << 20, Features { nx: true, ..none }),
-            (extended, 3, 1 << 26, Features { giga_pages: true, ..none }),
+            (extended, 3, 1 << 26, Features { pages_1g: true, ..none }),
             (0x8000_0007, 3, 1 << 8, Features { invariant_tsc: true, ..none }),
             (sizes, 1, 1, Features { clzero: true, ..none }),
             (sizes, 1, 1 << 3, Features { invlpgb: Some(Pages::new(1)), ..none }),

@@ -22,7 +22,7 @@ pub trait Host: Sync {
     fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R;
 
     /// A point of long work where a cooperative kernel may switch to another task.
-    fn breathe(&self);
+    fn yield_now(&self);
 }
 
 /// What the kernel lends.
@@ -253,9 +253,9 @@ impl<H: Host> Clock for X86<'_, H> {
     fn now(&self) -> Nanos {
         self.settings.clock.at(ticks())
     }
-    fn breathe(&self) {
+    fn yield_now(&self) {
         self.poll();
-        self.host.breathe();
+        self.host.yield_now();
     }
 }
 

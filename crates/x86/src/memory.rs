@@ -7,7 +7,7 @@ use crate::clear::copy;
 use crate::{Host, X86};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
-use foliant_machine::{PhysMem, Warmth};
+use foliant_machine::{Caching, PhysMem};
 use foliant_units::{Bytes, Pa};
 
 impl<H> X86<'_, H> {
@@ -51,9 +51,9 @@ unsafe impl<H: Host> PhysMem for X86<'_, H> {
         word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
     }
 
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching) {
         // SAFETY: owned by the caller; `X86::new` checked that the CPU has the primitive.
-        unsafe { self.settings().clear.of(bytes, warmth).run(self.at(pa), bytes.get()) };
+        unsafe { self.settings().clear.of(bytes, caching).run(self.at(pa), bytes.get()) };
     }
 
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {

@@ -121,8 +121,8 @@ pub(crate) mod tests {
         let one = item(0x40_0000, 1, Level::BASE, Tables::Kept);
         let limit = item(0x40_0000, CEILING_ENTRIES, Level::BASE, Tables::Kept);
         let many = item(0x40_0000, CEILING_ENTRIES + 1, Level::BASE, Tables::Kept);
-        let large = item(0, CEILING_ENTRIES, Level::MEGA, Tables::Kept);
-        let table = item(0x40_0000, 1, Level::MEGA, Tables::Removed);
+        let large = item(0, CEILING_ENTRIES, Level::SIZE_2M, Tables::Kept);
+        let table = item(0x40_0000, 1, Level::SIZE_2M, Tables::Removed);
         let root_table = item(0, 1, Level(3), Tables::Removed);
         let half = item(0x40_0000, CEILING_ENTRIES / 2 + 1, Level::BASE, Tables::Kept);
         let empty = item(0x40_0000, 0, Level::BASE, Tables::Kept);
@@ -169,8 +169,8 @@ pub(crate) mod tests {
             SPACE,
             &[
                 item(0x7000, 3, Level::BASE, Tables::Kept),
-                item(0x40_0000, 2, Level::MEGA, Tables::Removed),
-                item(1 << 30, 1, Level::GIGA, Tables::Kept),
+                item(0x40_0000, 2, Level::SIZE_2M, Tables::Removed),
+                item(1 << 30, 1, Level::SIZE_1G, Tables::Kept),
             ],
         );
         let starts: Vec<u64> = pages(&what).map(Va::get).collect();
@@ -180,7 +180,7 @@ pub(crate) mod tests {
     #[test]
     fn ranges_that_are_not_aligned_are_rounded_out() {
         let range = VaRange::new(Va::new(0x3f_f000), Va::new(0x60_1000)).unwrap();
-        let what = list(SPACE, &[Item { range, level: Level::MEGA, tables: Tables::Kept }]);
+        let what = list(SPACE, &[Item { range, level: Level::SIZE_2M, tables: Tables::Kept }]);
         let starts: Vec<u64> = pages(&what).map(Va::get).collect();
         assert_eq!(starts, [0x20_0000, 0x40_0000, 0x60_0000]);
     }

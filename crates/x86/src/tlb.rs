@@ -217,7 +217,7 @@ mod tests {
         fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
             work(self.me())
         }
-        fn breathe(&self) {}
+        fn yield_now(&self) {}
     }
 
     const VECTOR: u8 = 0xf0;
@@ -319,7 +319,7 @@ mod tests {
 
     /// Long work and a wait for a slot answer what others ask, or two CPUs would wait for each other.
     #[test]
-    fn who_breathes_or_waits_for_a_slot_serves() {
+    fn who_yields_or_waits_for_a_slot_serves() {
         let lines = lines();
         let machine = machine(&lines, Features::BASELINE);
         let ask = || {
@@ -330,7 +330,7 @@ mod tests {
         };
         let carried_out = quietly(&[Invlpg(Va::new(0x7000))]);
         let asked = ask();
-        machine.breathe();
+        machine.yield_now();
         assert_eq!(told(), carried_out);
         machine.wait(asked);
         let asked = ask();

@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::{BREATHS, Program, machine, settings};
+use common::{Program, YIELDS, machine, settings};
 use core::ptr::NonNull;
-use foliant_machine::{Accessed, Clock, Cpus, Machine, PhysMem, Replace, Tlb, Warmth};
+use foliant_machine::{Accessed, Caching, Clock, Cpus, Machine, PhysMem, Replace, Tlb};
 use foliant_units::{Bytes, CPUS_MAX, Cpu, CpuSet, Pa, Va};
 use foliant_x86::{Apic, ApicId, Clear, ClearPlan, Features, Line, Settings, SetupError, X86};
 
@@ -44,8 +44,10 @@ fn settings_that_cannot_work_are_refused_by_name() {
     let error = refused(Settings { direct_map: va, ..good }, &lines);
     assert_eq!(error, Some(SetupError::DirectMap { va }));
     for clear in [Clear::StoreB, Clear::ClZero] {
-        let error =
-            refused(Settings { clear: ClearPlan { stream: clear, ..good.clear }, ..good }, &lines);
+        let error = refused(
+            Settings { clear: ClearPlan { non_temporal: clear, ..good.clear }, ..good },
+            &lines,
+        );
         assert_eq!(error, Some(SetupError::Clear { clear }));
     }
     let error = refused(Settings { features: Features::BASELINE, ..good }, &lines);
@@ -88,8 +90,8 @@ fn it_is_a_machine() {
     assert_eq!((rules.replace, rules.accessed), (Replace::InPlace, Accessed::SetBeforeCached));
     machine.relax();
     let before = machine.now();
-    machine.breathe();
-    assert_eq!(BREATHS.get(), 1, "it is the program that breathes");
+    machine.yield_now();
+    assert_eq!(YIELDS.get(), 1, "it is the program that yields");
     assert!(machine.now() >= before);
 }
 
@@ -144,7 +146,7 @@ fn memory_is_reached_through_the_direct_map() {
         let (source, target) = (Frames::new(direct_map), Frames::new(direct_map));
         let (at, bytes) = (source.pa(), Bytes::new(4096));
         // SAFETY: frames of this test; so for all below.
-        unsafe { machine.clear(at, bytes, Warmth::Keep) };
+        unsafe { machine.clear(at, bytes, Caching::Cached) };
         // SAFETY: as above.
         unsafe { machine.store(at.add(8), 5) };
         // SAFETY: as above.

@@ -18,7 +18,7 @@ pub(super) fn stats<'w>(_: &mut Shell, words: &mut Words<'w>) -> Result<(), Comp
         serial::print(format_args!(" {}", event.label()));
     }
     say!("");
-    for order in Order::all().take(Order::MEGA.index() + 1) {
+    for order in Order::all().take(Order::SIZE_2M.index() + 1) {
         let stats = manager().size_stats(order);
         serial::print(format_args!("hugepages-{:<6}", super::thp::Kilobytes(order)));
         for event in SizeEvent::ALL {

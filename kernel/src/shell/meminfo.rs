@@ -25,19 +25,19 @@ pub(super) fn meminfo<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<()
     kilobytes("Slab:", Pages::new(heap::pages()).bytes());
     kilobytes("KernelStack:", Bytes::new(smp::online() as u64 * layout::STACK.get()));
     // And the top tables, the kernel's and the space's, and the one that is kept for the split of each leaf of 2 MiB.
-    let kept = huge.get() / Order::MEGA.bytes().get();
+    let kept = huge.get() / Order::SIZE_2M.bytes().get();
     kilobytes("PageTables:", Pages::new(tables() + 2 + kept).bytes());
     kilobytes("VmallocTotal:", manager().vmap().range().bytes());
     kilobytes("VmallocUsed:", manager().vmalloc_counters().pages.bytes());
     kilobytes("AnonHugePages:", huge);
     pool::meminfo();
-    kilobytes("Hugepagesize:", Order::MEGA.bytes());
+    kilobytes("Hugepagesize:", Order::SIZE_2M.bytes());
     kilobytes("Hugetlb:", manager().pooled().bytes());
     let direct = window::direct();
     for (name, level) in [
         ("DirectMap4k:", Level::BASE),
-        ("DirectMap2M:", Level::MEGA),
-        ("DirectMap1G:", Level::GIGA),
+        ("DirectMap2M:", Level::SIZE_2M),
+        ("DirectMap1G:", Level::SIZE_1G),
     ] {
         let leaves = direct.get(usize::from(level.0)).copied().unwrap_or(0);
         kilobytes(name, Bytes::new(leaves * level.span().get()));
@@ -54,6 +54,6 @@ pub(super) fn buddyinfo<'w>(_: &mut Shell, words: &mut Words<'w>) -> Result<(), 
         serial::print(format_args!("{:>6} ", free.blocks(order)));
     }
     say!("");
-    say!("orders 0 to {}: 4k to {}", Order::GIGA, Order::GIGA.bytes());
+    say!("orders 0 to {}: 4k to {}", Order::SIZE_1G, Order::SIZE_1G.bytes());
     Ok(())
 }

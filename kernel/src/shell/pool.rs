@@ -11,7 +11,7 @@ use foliant_units::{Bytes, Order};
 
 /// The lines of `meminfo`, which are those of 2 MiB.
 pub(super) fn meminfo() {
-    let pool: PoolCounters = manager().pool(Order::MEGA).unwrap_or_default();
+    let pool: PoolCounters = manager().pool(Order::SIZE_2M).unwrap_or_default();
     for (name, pages) in [
         ("HugePages_Total:", pool.nr_hugepages),
         ("HugePages_Free:", pool.free_hugepages),

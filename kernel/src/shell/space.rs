@@ -37,17 +37,17 @@ impl Shell {
     /// Bytes present in a range: by leaves of every level, and of those by leaves of 2 MiB. The zero page does not count.
     pub(super) fn present(&self, range: VaRange) -> (Bytes, Bytes) {
         let sums = manager().with_leaves(self.space, range, |leaves| {
-            let (mut all, mut mega) = (0, 0);
+            let (mut all, mut size_2m) = (0, 0);
             for leaf in leaves {
                 let Entry::Leaf { attrs, .. } = leaf.entry else { continue };
                 let Some(span) = VaRange::sized(leaf.va, leaf.level.span()) else { continue };
                 if !attrs.has(Attrs::SPECIAL) {
                     let inside = range.intersect(span).bytes().get();
                     all += inside;
-                    mega += if span.bytes() == Order::MEGA.bytes() { inside } else { 0 };
+                    size_2m += if span.bytes() == Order::SIZE_2M.bytes() { inside } else { 0 };
                 }
             }
-            (Bytes::new(all), Bytes::new(mega))
+            (Bytes::new(all), Bytes::new(size_2m))
         });
         sums.unwrap_or_default()
     }
@@ -63,7 +63,8 @@ pub(super) fn map<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<(), Co
         Some(other) => return Err(Complaint::Unknown(other, "hugepage, nohugepage")),
     };
     words.end()?;
-    let end = shell.areas().last().and_then(|area| area.range.end().align_up(Order::MEGA.bytes()));
+    let end =
+        shell.areas().last().and_then(|area| area.range.end().align_up(Order::SIZE_2M.bytes()));
     let place = Place::Hint(end.unwrap_or(FIRST).max(FIRST));
     let request = MapRequest { place, bytes, flags: Flags::READ_WRITE.with(wish), tag: shell.made };
     let range = manager().map(shell.space, &request)?;
@@ -111,12 +112,12 @@ pub(super) fn smaps<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<(), 
     words.end()?;
     for area in shell.areas() {
         line(&area);
-        let (all, mega) = shell.present(area.range);
+        let (all, size_2m) = shell.present(area.range);
         for (name, bytes) in [
             ("Size:", area.range.bytes()),
             ("KernelPageSize:", Bytes::new(FRAME_BYTES)),
             ("Rss:", all),
-            ("AnonHugePages:", mega),
+            ("AnonHugePages:", size_2m),
         ] {
             say!("{name:<16}{:>8} kB", bytes.get() >> 10);
         }

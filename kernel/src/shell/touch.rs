@@ -15,7 +15,7 @@ use spin::Mutex;
 
 const PAGE: Bytes = Bytes::new(FRAME_BYTES);
 /// Folio sizes that a fault can map.
-const SIZES: usize = Order::MEGA.index() + 1;
+const SIZES: usize = Order::SIZE_2M.index() + 1;
 
 /// What is asked for.
 struct Request {

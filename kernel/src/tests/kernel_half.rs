@@ -24,7 +24,7 @@ pub(super) fn all_memory_is_managed() -> Verdict {
     let above = ranges.iter().filter(|range| range.end().pa().get() > 4 << 30).count();
     // The last block of each range can be written and read: the direct map reaches it.
     let mut lent = Vec::new();
-    while let Ok(frame) = manager().lend(Order::MEGA) {
+    while let Ok(frame) = manager().lend(Order::SIZE_2M) {
         let word = direct(frame.pa()).cast::<u64>();
         // SAFETY: the block is lent to us.
         unsafe { word.write_volatile(frame.pa().get()) };
@@ -40,7 +40,7 @@ pub(super) fn all_memory_is_managed() -> Verdict {
     }
     let blocks = lent.len();
     for frame in lent {
-        manager().take_back(frame, Order::MEGA).map_err(|misuse| format!("{misuse}"))?;
+        manager().take_back(frame, Order::SIZE_2M).map_err(|misuse| format!("{misuse}"))?;
     }
     check(blocks > 0, || "no block of 2 MiB was lent".into())?;
     Ok(format!(

@@ -30,11 +30,11 @@ pub(super) fn finding_x3_the_first_tables_reach_all_that_a_loader_may_use() -> V
     }
     // SAFETY: a table of the image, which nobody changes, in the direct map.
     let words = unsafe { direct(Pa::new(table)).cast::<[u64; 512]>().read_volatile() };
-    let giga = Level::GIGA.span().get();
-    let leaf = |n: u64| n * giga + LEAF;
+    let size_1g = Level::SIZE_1G.span().get();
+    let leaf = |n: u64| n * size_1g + LEAF;
     let reached = (0..).zip(words).filter(|(n, word)| *word & !USED == leaf(*n)).count() as u64;
-    check(reached * giga == DIRECT_MAX, || {
-        format!("they reach {reached} GiB of {}", DIRECT_MAX / giga)
+    check(reached * size_1g == DIRECT_MAX, || {
+        format!("they reach {reached} GiB of {}", DIRECT_MAX / size_1g)
     })?;
     Ok(format!("{reached} GiB"))
 }
@@ -51,7 +51,7 @@ pub(super) fn finding_x6_the_clock_agrees_with_a_timer() -> Verdict {
 
 /// Nothing of what lies between pieces of memory, such as the registers of devices, is mapped as memory is.
 pub(super) fn finding_x14_the_direct_map_holds_memory_only() -> Verdict {
-    let mega = Level::MEGA.span().get();
+    let size_2m = Level::SIZE_2M.span().get();
     let mapped = |pa: u64| {
         let found = manager().kernel_tables().walk(Va::new(DIRECT + pa));
         matches!(found.entry, Entry::Leaf { .. })
@@ -63,8 +63,8 @@ pub(super) fn finding_x14_the_direct_map_holds_memory_only() -> Verdict {
         }
     }
     let end = ranges.iter().map(|range| range.end().pa().get()).max().unwrap_or(0);
-    let behind = end.next_multiple_of(mega);
-    for pa in [behind, DIRECT_MAX - mega, crate::apic::REGISTERS.get()] {
+    let behind = end.next_multiple_of(size_2m);
+    for pa in [behind, DIRECT_MAX - size_2m, crate::apic::REGISTERS.get()] {
         let is_memory = ranges.iter().any(|range| range.contains(Pa::new(pa).frame()));
         check(is_memory || !mapped(pa), || format!("{pa:#x} is mapped and is no memory"))?;
     }

@@ -13,9 +13,9 @@ use user::Stop;
 /// A program that wants more than there is is stopped with the reason; afterwards everything is there again.
 pub(super) fn out_of_memory_is_an_answer() -> Verdict {
     let managed = manager().memory().managed.bytes();
-    let want = Bytes::new(managed.get().next_multiple_of(Order::MEGA.bytes().get()));
+    let want = Bytes::new(managed.get().next_multiple_of(Order::SIZE_2M.bytes().get()));
     let mut stops = Vec::new();
-    for policy in [Policy::always(Orders::of(Order::MEGA)), Policy::always(Orders::ANON)] {
+    for policy in [Policy::always(Orders::of(Order::SIZE_2M)), Policy::always(Orders::ANON)] {
         let stop = with_area(policy, want, |space, range| {
             let stop = super::on_cpu(0, space, || {
                 user::touch(range, Bytes::new(FRAME_BYTES), Access::Write)

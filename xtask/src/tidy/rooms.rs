@@ -15,7 +15,7 @@ const ALLOWED: [(&str, &str, &str); 2] = [
 ];
 
 /// Where the drawing stands, and between which lines.
-const MAP: &str = "ARCHITECTURE.md";
+pub(super) const MAP: &str = "ARCHITECTURE.md";
 const BEGIN: &str = "<!-- rooms -->\n```text\n";
 const END: &str = "```\n";
 
@@ -28,11 +28,7 @@ pub(super) struct Uses {
 impl Uses {
     /// Notes what a file uses. A room uses only those before it.
     pub(super) fn note(&mut self, name: &str, text: &str, findings: &mut Vec<String>) {
-        let Some(inside) = name.strip_prefix("crates/mm/src/") else { return };
-        let Some((room, _)) = inside.split_once('/') else { return };
-        if inside.contains("test") || inside.contains("model") {
-            return;
-        }
+        let Some(room) = room_of(name) else { return };
         let Some(place) = number(room) else {
             findings.push(format!(
                 "{name}: the room {room} is unknown; give it a place in xtask/src/tidy/rooms.rs"
@@ -74,12 +70,12 @@ impl Uses {
         for place in (0..ROOMS.len()).rev() {
             let mut row = format!("{:<14}", format!("   {}", ROOMS[place]));
             for other in &used {
-                let mark = match (self.pairs.contains(&(place, *other)), *other > place) {
-                    (false, _) => "",
-                    (true, false) => "●",
-                    (true, true) => "▲",
+                let mark = match self.pairs.contains(&(place, *other)) {
+                    _ if place == *other => "╲",
+                    false => "",
+                    true if *other > place => "▲",
+                    true => "●",
                 };
-                let mark = if place == *other { "╲" } else { mark };
                 row += &format!(" {:^width$}", mark, width = ROOMS[*other].len().max(6));
             }
             drawn += &format!("\n{}", row.trim_end());
@@ -88,6 +84,13 @@ impl Uses {
     }
 }
 
+/// The room of the manager that a file belongs to, tests and models left out.
+pub(super) fn room_of(name: &str) -> Option<&str> {
+    let inside = name.strip_prefix("crates/mm/src/")?;
+    let (room, file) = inside.split_once('/')?;
+    let is_test = ["test", "model", "stress"].iter().any(|word| file.contains(word));
+    (!is_test).then_some(room)
+}
 fn number(room: &str) -> Option<usize> {
     ROOMS.iter().position(|other| *other == room)
 }

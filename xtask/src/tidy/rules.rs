@@ -17,8 +17,8 @@ const RULES: &str = "docs/rules.md";
 /// A name in code that looks like a label.
 const NO_LABEL: &str = "X86";
 
-/// What defines labels: a Rust file, or the rules.
-struct Room {
+/// What a Rust file numbers.
+struct Header {
     /// `crates/mm`, for `crates/mm/src/space/seen.rs`.
     home: String,
     /// `mm`, `space`, `seen`.
@@ -28,7 +28,7 @@ struct Room {
 
 /// Everything that can be cited.
 pub(super) struct Rules {
-    rooms: BTreeMap<String, Room>,
+    headers: BTreeMap<String, Header>,
     /// Labels of the rules.
     rules: BTreeSet<String>,
     /// Each trap with the tests that its row names.
@@ -44,7 +44,10 @@ impl Rules {
         let records = fs::read_dir(&records).map_err(|e| format!("{}: {e}", records.display()))?;
         let number = |name: String| name.split_once('-').map(|(number, _)| number.to_string());
         Ok(Rules {
-            rooms: files.iter().map(|(name, text)| (name.clone(), Room::of(name, text))).collect(),
+            headers: files
+                .iter()
+                .map(|(name, text)| (name.clone(), Header::of(name, text)))
+                .collect(),
             rules: text.lines().filter_map(defined).map(str::to_string).collect(),
             traps: text.lines().filter_map(trap).collect(),
             records: records
@@ -115,7 +118,9 @@ impl Rules {
     }
     /// Whether `label` is numbered in the file, in a room around it, or in the rules.
     fn near(&self, name: &str, label: &str) -> bool {
-        let has = |place: &str| self.rooms.get(place).is_some_and(|r| r.labels.contains(label));
+        let has = |place: &str| {
+            self.headers.get(place).is_some_and(|header| header.labels.contains(label))
+        };
         let mut folder = name;
         while let Some((above, _)) = folder.rsplit_once('/') {
             folder = above;
@@ -125,22 +130,23 @@ impl Rules {
         }
         has(name) || self.rules.contains(label)
     }
-    /// Whether `label` is numbered in one room whose path ends in `path`, or in one of the same crate.
+    /// Whether `label` is numbered in one file whose path ends in `path`, or in one of the same crate.
     fn at(&self, name: &str, path: &str, label: &str) -> bool {
         let wanted: Vec<&str> =
             path.split("::").filter(|part| !["", "crate"].contains(part)).collect();
-        let is_it = |room: &&Room| {
-            let ends = room.path.len().checked_sub(wanted.len());
-            room.labels.contains(label) && ends.is_some_and(|from| room.path[from..] == wanted[..])
+        let is_it = |header: &&Header| {
+            let ends = header.path.len().checked_sub(wanted.len());
+            header.labels.contains(label)
+                && ends.is_some_and(|from| header.path[from..] == wanted[..])
         };
-        let found: Vec<&Room> = self.rooms.values().filter(is_it).collect();
-        let home = self.rooms.get(name).map_or("", |room| room.home.as_str());
-        found.len() == 1 || found.iter().filter(|room| room.home == home).count() == 1
+        let found: Vec<&Header> = self.headers.values().filter(is_it).collect();
+        let home = self.headers.get(name).map_or("", |header| header.home.as_str());
+        found.len() == 1 || found.iter().filter(|header| header.home == home).count() == 1
     }
 }
 
-impl Room {
-    fn of(name: &str, text: &str) -> Room {
+impl Header {
+    fn of(name: &str, text: &str) -> Header {
         let (home, inside) =
             match ["/src/", "/tests/"].iter().find_map(|part| name.split_once(part)) {
                 Some((home, inside)) => (home, inside),
@@ -152,7 +158,7 @@ impl Room {
         let documented = text.lines().map(str::trim_start);
         let documented = documented
             .filter_map(|line| line.strip_prefix("//!").or_else(|| line.strip_prefix("///")));
-        Room {
+        Header {
             home: home.to_string(),
             path: [crate_name].into_iter().chain(parts).map(str::to_string).collect(),
             labels: documented.filter_map(defined).map(str::to_string).collect(),
@@ -229,7 +235,10 @@ mod tests {
         ];
         let files: Vec<_> = files.map(|(name, text)| (name.to_string(), text.to_string())).into();
         let rules = Rules {
-            rooms: files.iter().map(|(name, text)| (name.clone(), Room::of(name, text))).collect(),
+            headers: files
+                .iter()
+                .map(|(name, text)| (name.clone(), Header::of(name, text)))
+                .collect(),
             rules: ["G5".to_string()].into(),
             traps: trap("| TR-T9 | lost | a rule | `tr_t9_it_flushes` |").into_iter().collect(),
             records: ["055".to_string()].into(),

@@ -67,7 +67,7 @@ fn counts(report: &Report, command: String) -> Figure {
         let n = |name: &str| count(value(row, name));
         let ticks = |name: &str| number(each(row, name));
         let counts =
-            ["faults", "cleared_bytes", "spared_bytes", "extents", "breathing_points"].map(n);
+            ["faults", "cleared_bytes", "spared_bytes", "extents", "preemption_points"].map(n);
         std::iter::once(row.name.to_string())
             .chain(counts)
             .chain([ticks("clearing"), ticks("rest")])
@@ -79,7 +79,7 @@ fn counts(report: &Report, command: String) -> Figure {
         "bytes cleared",
         "bytes spared",
         "clears",
-        "breathing points",
+        "preemption points",
         "ns a page, clearing",
         "the rest",
     ];
@@ -139,7 +139,7 @@ fn here(cleared: &Cleared) -> Figure {
         Bar { name: row.name.clone(), role: role(&row.name), value, text: number(value) }
     };
     let bars = stores.iter().filter(whole).map(bar).collect();
-    let [short, keep, stream] = &cleared.chosen;
+    let [short, cached, past] = &cleared.chosen;
     Figure {
         plots: vec![Plot {
             title: "GB/s, median".to_owned(),
@@ -156,7 +156,7 @@ fn here(cleared: &Cleared) -> Figure {
             "On this machine's own memory",
             format!(
                 "Blocks of 2 MiB, cleared in each way that this processor has. The plan that was chosen at the start: {short} \
-                 for short clears, {keep} where the memory is used soon, {stream} past the caches. Around the fault: reading its \
+                 for short clears, {cached} where the memory is used soon, {past} past the caches. Around the fault: reading its \
                  page and two on either side right after. What else runs on the machine shows in these numbers."
             ),
         )

@@ -48,8 +48,8 @@ pub(super) fn clocks_never_run_backwards<B: Bench>(bench: &B) -> Verdict {
     bench.together(&|cpu| {
         let mut before = machine.now();
         for _ in 0..20 {
-            clear(machine, at.add(4096 * (u64::from(cpu.0) % 32)), Bytes::new(64), Warmth::Keep);
-            machine.breathe();
+            clear(machine, at.add(4096 * (u64::from(cpu.0) % 32)), Bytes::new(64), Caching::Cached);
+            machine.yield_now();
             let now = machine.now();
             finding.expect(cpu, before.0.max(now.0), now.0);
             before = now;

@@ -32,7 +32,7 @@ pub(super) fn kernel_fill_is_exact<B: Bench>(bench: &B) -> Verdict {
     const STRIDE: u64 = 64;
     let machine = bench.machine();
     for n in 0..3 {
-        clear(machine, small(bench, n).pa(), Bytes::new(4096), Warmth::Keep);
+        clear(machine, small(bench, n).pa(), Bytes::new(4096), Caching::Cached);
         map(bench, n, small(bench, n));
     }
     // From the end of the first page into the third, and not a word beside it.

@@ -101,18 +101,18 @@ pub(super) fn a_range_is_carried_out_to_its_end<B: Bench>(bench: &B) -> Verdict 
 }
 
 pub(super) fn a_large_leaf_is_ended_by_its_level<B: Bench>(bench: &B) -> Verdict {
-    let (machine, (va, word)) = (bench.machine(), bench.mega());
+    let (machine, (va, word)) = (bench.machine(), bench.size_2m());
     let inside = [0, 4096, (1 << 20) + 8, (2 << 20) - 8];
     for at in inside {
         store(machine, block(bench, 0).pa().add(at), OLD);
         store(machine, block(bench, 1).pa().add(at), NEW);
     }
-    let leaf = |n| bench.leaf(Level::MEGA, block(bench, n), Right::Writable);
+    let leaf = |n| bench.leaf(Level::SIZE_2M, block(bench, n), Right::Writable);
     store(machine, word, leaf(0));
     for at in inside {
         expect(machine.me(), "the old block", OLD, read(machine, va.add(at)))?;
     }
-    change(bench, word, leaf(1), || machine.invalidate(&leaf_at(va, Level::MEGA, Tables::Kept)));
+    change(bench, word, leaf(1), || machine.invalidate(&leaf_at(va, Level::SIZE_2M, Tables::Kept)));
     for at in inside {
         expect(machine.me(), "the new block", NEW, read(machine, va.add(at)))?;
     }
@@ -121,10 +121,10 @@ pub(super) fn a_large_leaf_is_ended_by_its_level<B: Bench>(bench: &B) -> Verdict
 
 /// Two tables that map the same address differently; the pointer changes from one to the other.
 pub(super) fn removed_tables_are_walked_no_more<B: Bench>(bench: &B) -> Verdict {
-    let (machine, (va, word)) = (bench.machine(), bench.mega());
+    let (machine, (va, word)) = (bench.machine(), bench.size_2m());
     for (table, frame, content) in [(40, 42, OLD), (41, 43, NEW)] {
         let table = small(bench, table).pa();
-        clear(machine, table, Bytes::new(4096), Warmth::Keep);
+        clear(machine, table, Bytes::new(4096), Caching::Cached);
         store(machine, small(bench, frame).pa(), content);
         let leaf = bench.leaf(Level::BASE, small(bench, frame), Right::Writable);
         store(machine, table, leaf);
@@ -134,7 +134,7 @@ pub(super) fn removed_tables_are_walked_no_more<B: Bench>(bench: &B) -> Verdict 
     expect(machine.me(), "a page of the old table", OLD, read(machine, va))?;
     change(bench, word, bench.table(small(bench, 41)), || {
         let mut what = Invalidation::none(Scope::Kernel);
-        if let Some(range) = VaRange::sized(va, Level::MEGA.span()) {
+        if let Some(range) = VaRange::sized(va, Level::SIZE_2M.span()) {
             let _ = what.push(Item { range, level: Level::BASE, tables: Tables::Removed });
         }
         machine.invalidate(&what);

@@ -62,16 +62,16 @@ pub(super) fn compare_exchange_is_atomic<B: Bench>(bench: &B) -> Verdict {
 }
 
 pub(super) fn clear_is_exact<B: Bench>(bench: &B) -> Verdict {
-    Warmth::ALL.into_iter().try_for_each(|warmth| clears_exactly(bench, warmth))
+    Caching::ALL.into_iter().try_for_each(|caching| clears_exactly(bench, caching))
 }
 
-fn clears_exactly<B: Bench>(bench: &B, warmth: Warmth) -> Verdict {
+fn clears_exactly<B: Bench>(bench: &B, caching: Caching) -> Verdict {
     let (machine, base) = (bench.machine(), small(bench, 0).pa());
     for (start, bytes) in [(0, 4096), (64, 64), (4096 - 64, 128), (128, 8192 - 256)] {
         for n in 0..1024 {
             store(machine, base.add(n * 8), ODD);
         }
-        clear(machine, base.add(start), Bytes::new(bytes), warmth);
+        clear(machine, base.add(start), Bytes::new(bytes), caching);
         for at in (0..8192).step_by(8) {
             let want = if (start..start + bytes).contains(&at) { 0 } else { ODD };
             expect(machine.me(), "a word after clear", want, load(machine, base.add(at)))?;
@@ -80,7 +80,7 @@ fn clears_exactly<B: Bench>(bench: &B, warmth: Warmth) -> Verdict {
     let large = block(bench, 0).pa();
     let edges = [0, (2 << 20) - 8, 1 << 20];
     edges.iter().for_each(|at| store(machine, large.add(*at), ODD));
-    clear(machine, large, Bytes::MEGA, warmth);
+    clear(machine, large, Bytes::SIZE_2M, caching);
     edges.iter().try_for_each(|at| {
         expect(machine.me(), "a word after clearing 2 MiB", 0, load(machine, large.add(*at)))
     })
@@ -96,10 +96,10 @@ pub(super) fn zeros_are_there_for_whoever_sees_a_later_store<B: Bench>(bench: &B
     store(machine, flag, 0);
     bench.together(&|cpu| {
         for round in 1..=ROUNDS {
-            let warmth = Warmth::ALL[(round % 2) as usize];
+            let caching = Caching::ALL[(round % 2) as usize];
             if cpu.0 == 0 {
                 (0..BYTES).step_by(64).for_each(|at| store(machine, base.add(at), ODD));
-                clear(machine, base, Bytes::new(BYTES), warmth);
+                clear(machine, base, Bytes::new(BYTES), caching);
                 store(machine, flag, round);
                 while seen.load(Ordering::Acquire) < others * round {
                     machine.relax();

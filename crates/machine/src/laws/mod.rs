@@ -30,7 +30,8 @@ mod remote;
 mod roots;
 
 use crate::{
-    Invalidation, Item, Kept, KernelVa, Machine, PhysMem, Replace, Root, Scope, Tables, Tlb, Warmth,
+    Caching, Invalidation, Item, Kept, KernelVa, Machine, PhysMem, Replace, Root, Scope, Tables,
+    Tlb,
 };
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -71,7 +72,7 @@ pub trait Bench: Sync {
     fn word(&self, page: Va) -> Pa;
 
     /// A kernel address aligned to 2 MiB, and where its 2 MiB-level word is. It maps nothing.
-    fn mega(&self) -> (Va, Pa);
+    fn size_2m(&self) -> (Va, Pa);
 
     /// A word that maps `frame` at `level` (base or 2 MiB) for the kernel: not global, accessed and
     /// dirty clear.
@@ -295,9 +296,9 @@ fn load<M: PhysMem>(machine: &M, pa: Pa) -> u64 {
 }
 
 #[allow(unsafe_code)]
-fn clear<M: PhysMem>(machine: &M, pa: Pa, bytes: Bytes, warmth: Warmth) {
+fn clear<M: PhysMem>(machine: &M, pa: Pa, bytes: Bytes, caching: Caching) {
     // SAFETY: as for `store`; no law keeps a reference into the scratch.
-    unsafe { machine.clear(pa, bytes, warmth) }
+    unsafe { machine.clear(pa, bytes, caching) }
 }
 
 /// Reads a mapped kernel address on the calling CPU.
@@ -359,7 +360,7 @@ fn tidy<B: Bench>(bench: &B) {
     for n in 0..WINDOW_PAGES.get() {
         store(bench.machine(), bench.word(page(bench, n)), 0);
     }
-    store(bench.machine(), bench.mega().1, 0);
+    store(bench.machine(), bench.size_2m().1, 0);
     everywhere(bench, &Invalidation::all(Scope::Kernel));
 }
 

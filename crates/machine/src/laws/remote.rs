@@ -128,7 +128,7 @@ pub(super) fn no_cpu_reads_a_frame_after_its_flush<B: Bench>(bench: &B) -> Verdi
                     finding.expect(cpu, 0x100 + other, got);
                 }
             }
-            machine.breathe();
+            machine.yield_now();
         }
     });
     finding.verdict("a page that another cpu remaps")

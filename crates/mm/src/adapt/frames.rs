@@ -10,7 +10,7 @@ use x86_64::PhysAddr;
 use x86_64::structures::paging::{FrameAllocator, FrameDeallocator, PageSize, PhysFrame};
 
 /// Where frames come from and go to: the two that there are.
-pub trait Source {
+pub trait FrameSource {
     /// Takes a block, whatever is in it.
     fn take(&self, order: Order) -> Option<Frame>;
     /// Gives it back.
@@ -19,7 +19,7 @@ pub trait Source {
 
 /// The allocator alone, as one CPU uses it.
 #[derive(Clone, Copy, Debug)]
-pub struct Seat<'a, 'm> {
+pub struct OneCpu<'a, 'm> {
     /// The allocator.
     pub folios: &'a Folios<'m>,
     /// The CPU that asks.
@@ -28,7 +28,7 @@ pub struct Seat<'a, 'm> {
     pub class: Class,
 }
 
-impl Source for Seat<'_, '_> {
+impl FrameSource for OneCpu<'_, '_> {
     fn take(&self, order: Order) -> Option<Frame> {
         self.folios.alloc(self.cpu, order, self.class).ok()
     }
@@ -38,7 +38,7 @@ impl Source for Seat<'_, '_> {
 }
 
 /// Frames that a manager lends the kernel around it.
-impl<M: Machine, P: Paging> Source for &Manager<'_, M, P> {
+impl<M: Machine, P: Paging> FrameSource for &Manager<'_, M, P> {
     fn take(&self, order: Order) -> Option<Frame> {
         self.lend(order).ok()
     }
@@ -54,7 +54,7 @@ pub struct Frames<S> {
     refused: Option<NotLent>,
 }
 
-impl<S: Source> Frames<S> {
+impl<S: FrameSource> Frames<S> {
     /// Frames from `source`.
     pub const fn new(source: S) -> Frames<S> {
         Frames { source, refused: None }
@@ -71,7 +71,7 @@ fn order<S: PageSize>() -> Option<Order> {
 }
 
 // SAFETY: adapt::B1 — a block is out once, from when the allocator hands it out to when it comes back (folio::I1).
-unsafe impl<S: Source, Z: PageSize> FrameAllocator<Z> for Frames<S> {
+unsafe impl<S: FrameSource, Z: PageSize> FrameAllocator<Z> for Frames<S> {
     /// None where no block of that size is free, or none that the crate has an address for (52 bits).
     fn allocate_frame(&mut self) -> Option<PhysFrame<Z>> {
         let order = order::<Z>()?;
@@ -84,7 +84,7 @@ unsafe impl<S: Source, Z: PageSize> FrameAllocator<Z> for Frames<S> {
     }
 }
 
-impl<S: Source, Z: PageSize> FrameDeallocator<Z> for Frames<S> {
+impl<S: FrameSource, Z: PageSize> FrameDeallocator<Z> for Frames<S> {
     /// The frame must not be mapped any more on any CPU, flushed everywhere. Misuse changes nothing
     /// ([`refused`](Frames::refused)).
     unsafe fn deallocate_frame(&mut self, frame: PhysFrame<Z>) {

@@ -2,7 +2,7 @@
 //!
 //! | trait of `x86_64` | here | over |
 //! |---|---|---|
-//! | `FrameAllocator`, `FrameDeallocator`, of 4 KiB, 2 MiB and 1 GiB | [`Frames`] | the allocator alone ([`Seat`]), or a manager |
+//! | `FrameAllocator`, `FrameDeallocator`, of 4 KiB, 2 MiB and 1 GiB | [`Frames`] | the allocator alone ([`OneCpu`]), or a manager |
 //! | `Translate` | [`Walk`] | page tables of four levels |
 //!
 //! So a kernel that has its page tables from that crate gets its frames, huge ones too, from Foliant, and one that hands its
@@ -19,7 +19,7 @@
 //! crate, over [`Frames`].
 //!
 //! ```
-//! use foliant::adapt::{Frames, Seat};
+//! use foliant::adapt::{Frames, OneCpu};
 //! use foliant::folio::{Class, CpuCount, Folios, Word};
 //! use foliant_units::{Cpu, Frame, FrameRange, Pages};
 //! use x86_64::structures::paging::{FrameAllocator, PhysFrame, Size2MiB};
@@ -28,7 +28,7 @@
 //! let need = Folios::layout(&memory, CpuCount(1)).unwrap();
 //! let lent: Vec<Word> = (0..need.0).map(|_| Word::new(0)).collect();
 //! let folios = Folios::new(&memory, CpuCount(1), &lent).unwrap();
-//! let mut frames = Frames::new(Seat { folios: &folios, cpu: Cpu(0), class: Class::Unmovable });
+//! let mut frames = Frames::new(OneCpu { folios: &folios, cpu: Cpu(0), class: Class::Unmovable });
 //! let huge: PhysFrame<Size2MiB> = frames.allocate_frame().unwrap();
 //! assert!(huge.start_address().is_aligned(2u64 << 20));
 //! ```
@@ -36,5 +36,5 @@
 mod frames;
 mod walk;
 
-pub use frames::{Frames, Seat, Source};
+pub use frames::{FrameSource, Frames, OneCpu};
 pub use walk::Walk;

@@ -36,7 +36,7 @@ fn translation(va: Va, found: Found) -> TranslateResult {
     let pa = PhysAddr::new_truncate(pa.get());
     let frame = match found.level {
         Level::BASE => MappedFrame::Size4KiB(PhysFrame::containing_address(pa)),
-        Level::MEGA => MappedFrame::Size2MiB(PhysFrame::containing_address(pa)),
+        Level::SIZE_2M => MappedFrame::Size2MiB(PhysFrame::containing_address(pa)),
         _ => MappedFrame::Size1GiB(PhysFrame::containing_address(pa)),
     };
     let flags = PageTableFlags::from_bits_truncate(found.word);

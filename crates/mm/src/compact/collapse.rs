@@ -18,7 +18,7 @@ use crate::flush::Gather;
 use crate::folio::Class;
 use crate::frame::Claim;
 use crate::space::Space;
-use crate::split::{Convoy, MoveGrain, SplitError, SplitInto, Splitter, Went};
+use crate::split::{MigrationBatch, MoveGrain, SplitError, SplitInto, Splitter, Went};
 use crate::stock::{Event, Stock};
 use crate::sync::Outside;
 use crate::table::{Attrs, Entry, Paging, Slot, Spare, What};
@@ -69,29 +69,29 @@ impl fmt::Display for CollapseError {
 impl error::Error for CollapseError {}
 
 /// The pages of a block that nothing was moved to.
-struct Places<'s, 'm, M: Machine, P: Paging> {
+struct Vacant<'s, 'm, M: Machine, P: Paging> {
     stock: &'s Stock<'m, M, P>,
     first: Frame,
     free: [u64; 8],
 }
 
-impl<'s, 'm, M: Machine, P: Paging> Places<'s, 'm, M, P> {
+impl<'s, 'm, M: Machine, P: Paging> Vacant<'s, 'm, M, P> {
     fn new(stock: &'s Stock<'m, M, P>, block: Claim) -> Self {
-        let (first, order) = block.give();
+        let (first, order) = block.into_raw();
         stock.folios.split(first, order, Order::BASE).expect("a claim is a block (frame::I1)");
-        Places { stock, first, free: [!0; 8] }
+        Vacant { stock, first, free: [!0; 8] }
     }
     fn take(&mut self, nth: u64) -> Option<Claim> {
         let (word, bit) = ((nth / 64) as usize, 1 << (nth % 64));
         let is_free = self.free[word] & bit != 0;
         self.free[word] &= !bit;
-        is_free.then(|| Claim::state(self.first.add(Pages::new(nth)), Order::BASE))
+        is_free.then(|| Claim::from_raw(self.first.add(Pages::new(nth)), Order::BASE))
     }
 }
 
-impl<M: Machine, P: Paging> Drop for Places<'_, '_, M, P> {
+impl<M: Machine, P: Paging> Drop for Vacant<'_, '_, M, P> {
     fn drop(&mut self) {
-        for nth in 0..Order::MEGA.pages().get() {
+        for nth in 0..Order::SIZE_2M.pages().get() {
             if let Some(claim) = self.take(nth) {
                 self.stock.release(claim);
             }
@@ -108,7 +108,7 @@ pub(crate) fn collapse<M: Machine, P: Paging>(
 ) -> Result<(), CollapseError> {
     let stock = splitter.stock;
     let table = stock.claim_cleared(Owner::Table).map_err(|_| CollapseError::NoMemory)?;
-    let done = match stock.claim(Order::MEGA, Class::Movable) {
+    let done = match stock.claim(Order::SIZE_2M, Class::Movable) {
         Err(_) => {
             stock.count(Event::ThpCollapseAllocFailed);
             Err(CollapseError::NoMemory)
@@ -134,14 +134,14 @@ fn gather_pages<'m, M: Machine, P: Paging>(
     let stock = splitter.stock;
     let tables = space.tables(stock);
     let first = block.frame();
-    let mut places = Places::new(stock, block);
-    let mut convoy = Convoy::new(stock, MoveGrain::MOST);
+    let mut places = Vacant::new(stock, block);
+    let mut migration = MigrationBatch::new(stock, MoveGrain::MOST);
     let mut failed = None;
     let mut each = |_, _, went| match went {
         Went::Moved(old) => stock.release(old),
         Went::Stayed(why) => failed = Some(CollapseError::Stays(why)),
     };
-    for nth in 0..Order::MEGA.pages().get() {
+    for nth in 0..Order::SIZE_2M.pages().get() {
         let at = va.add(nth * FRAME_BYTES);
         let frame = {
             let _reading = stock.reading();
@@ -150,21 +150,21 @@ fn gather_pages<'m, M: Machine, P: Paging>(
                 _ => return Err(CollapseError::Changed(at)),
             }
         };
-        let mut held = Convoy::hold(stock, frame).map_err(CollapseError::Stays)?;
+        let mut held = MigrationBatch::hold(stock, frame).map_err(CollapseError::Stays)?;
         if held.order() > Order::BASE {
             drop(held);
             splitter.one(frame, SplitInto::BASE).map_err(CollapseError::Stays)?;
-            held = Convoy::hold(stock, frame).map_err(CollapseError::Stays)?;
+            held = MigrationBatch::hold(stock, frame).map_err(CollapseError::Stays)?;
             if held.order() > Order::BASE {
                 return Err(CollapseError::Changed(at)); // the page went, and its frame is a new folio's
             }
         }
-        convoy.add(held, places.take(nth).expect("each place once"));
-        if convoy.is_full() {
-            convoy.finish(&mut each);
+        migration.add(held, places.take(nth).expect("each place once"));
+        if migration.is_full() {
+            migration.finish(&mut each);
         }
     }
-    convoy.finish(&mut each);
+    migration.finish(&mut each);
     match failed {
         Some(why) => Err(why),
         None => Ok(first),
@@ -179,7 +179,7 @@ fn merge<M: Machine, P: Paging>(
     table: Claim,
     outside: &mut Outside,
 ) -> Result<(), CollapseError> {
-    let (tables, level) = (space.tables(stock), Level::MEGA);
+    let (tables, level) = (space.tables(stock), Level::SIZE_2M);
     let whole = VaRange::sized(va, level.span()).ok_or(CollapseError::Misaligned(va))?;
     let writer = space.writer.lock(stock.machine, outside);
     let area = space.areas.find(stock.machine, va).filter(|area| area.range.covers(whole));
@@ -196,8 +196,8 @@ fn merge<M: Machine, P: Paging>(
     let What::Mapped { pa, attrs } = broken.run.what else { unreachable!("leaves were collapsed") };
     let done = match pa.frame() == first && stock.freeze_pages(first) {
         true => {
-            space.deposit(stock, table.give().0);
-            stock.fuse(first, space.member.origin(va, area.shift));
+            space.deposit(stock, table.into_raw().0);
+            stock.fuse(first, space.member.origin(va, area.offset));
             let locked = tables.lock(va, level).expect("a table with a breaking word stays (S6)");
             let attrs = attrs | Attrs::TOUCHED;
             locked.set(Slot::of(va, level), P::leaf(first.pa(), level, attrs));

@@ -3,13 +3,13 @@
 use super::run::{Compactor, Meter, Obstacle, Why};
 use super::window::{Source, Window};
 use crate::frame::{Claim, Flag, Kind};
-use crate::split::{Convoy, SplitError, SplitInto, Went};
-use crate::stock::{Event, Hoard};
+use crate::split::{MigrationBatch, SplitError, SplitInto, Went};
+use crate::stock::{Event, Isolated};
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Order, Pages};
 
-/// How often a block is gone through: folios that somebody was at work on may have settled by the next time.
+/// How often a block is gone through: folios that somebody was at work on may be at rest by the next time.
 const ROUNDS: usize = 3;
 
 /// How it ended.
@@ -39,40 +39,40 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
         window: &mut Window,
         meter: &mut Meter<'_, M>,
     ) -> Emptied {
-        let mut hoard = self.stock.hoard(source.first);
-        let ended = match self.obstacle(&hoard, source.first) {
+        let mut isolated = self.stock.isolate(source.first);
+        let ended = match self.obstacle(&isolated, source.first) {
             Some(obstacle) => Emptied::Stuck(obstacle),
-            None => self.rounds(source, window, &mut hoard, meter),
+            None => self.rounds(source, window, &mut isolated, meter),
         };
-        match self.stock.complete(hoard) {
+        match self.stock.complete(isolated) {
             Ok(claim) => Emptied::Whole(claim),
-            Err(hoard) => {
-                self.stock.give_up(hoard);
+            Err(isolated) => {
+                self.stock.give_up(isolated);
                 ended
             }
         }
     }
 
-    /// Goes through the block until all of it is in the hoard, or says what is in the way.
+    /// Goes through the block until all of it is isolated, or says what is in the way.
     fn rounds(
         &self,
         source: &Source,
         window: &mut Window,
-        hoard: &mut Hoard,
+        isolated: &mut Isolated,
         meter: &mut Meter<'_, M>,
     ) -> Emptied {
         let mut left = None;
         for _ in 0..ROUNDS {
-            let round = self.round(source, window, hoard, meter);
-            self.stock.hoard_free(hoard);
-            left = hoard.next_other(source.first);
+            let round = self.round(source, window, isolated, meter);
+            self.stock.isolate_free(isolated);
+            left = isolated.next_other(source.first);
             match round {
                 _ if left.is_none() => break,
                 Round::Full => return Emptied::Full,
                 Round::Spent => return Emptied::Spent,
                 Round::Done => {}
             }
-            if let Some(obstacle) = self.obstacle(hoard, source.first) {
+            if let Some(obstacle) = self.obstacle(isolated, source.first) {
                 return Emptied::Stuck(obstacle);
             }
         }
@@ -81,15 +81,15 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
     }
 
     /// The first thing in the block that stays, and why.
-    fn obstacle(&self, hoard: &Hoard, first: Frame) -> Option<Obstacle> {
-        let end = first.add(Order::MEGA.pages());
+    fn obstacle(&self, isolated: &Isolated, first: Frame) -> Option<Obstacle> {
+        let end = first.add(Order::SIZE_2M.pages());
         let mut at = first;
-        while let Some(frame) = hoard.next_other(at).filter(|frame| *frame < end) {
+        while let Some(frame) = isolated.next_other(at).filter(|frame| *frame < end) {
             let identity = self.stock.look(frame);
             let why = match identity.kind() {
                 Kind::Anon | Kind::Tail if identity.has(Flag::Poisoned) => Some(Why::Broken),
                 // Since the window was looked at (C3).
-                Kind::Anon | Kind::Tail if identity.order() >= Order::MEGA => Some(Why::Kept),
+                Kind::Anon | Kind::Tail if identity.order() >= Order::SIZE_2M => Some(Why::Kept),
                 Kind::Anon | Kind::Tail => self.stays(identity.head(frame)),
                 _ => Some(Why::Kept),
             };
@@ -113,25 +113,25 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
         &self,
         source: &Source,
         window: &mut Window,
-        hoard: &mut Hoard,
+        isolated: &mut Isolated,
         meter: &mut Meter<'_, M>,
     ) -> Round {
-        let mut convoy = Convoy::new(self.stock, self.grain);
+        let mut migration = MigrationBatch::new(self.stock, self.grain);
         let mut at = source.first;
         let round = loop {
-            let Some(frame) = hoard.next_other(at) else { break Round::Done };
+            let Some(frame) = isolated.next_other(at) else { break Round::Done };
             if meter.is_spent() {
                 break Round::Spent;
             }
             at = frame.add(Pages::new(1));
-            let Ok(held) = Convoy::hold(self.stock, frame) else { continue };
+            let Ok(held) = MigrationBatch::hold(self.stock, frame) else { continue };
             let (head, order) = (held.head(), held.order());
-            if order >= Order::MEGA {
+            if order >= Order::SIZE_2M {
                 break Round::Done; // the block is held by now: as good as whole (C3)
             }
             match window.target(order, |block| self.stock.claim_in(block, order).ok()) {
                 Some(to) => {
-                    convoy.add(held, to);
+                    migration.add(held, to);
                     meter.begun += 1;
                     at = head.add(order.pages());
                 }
@@ -143,12 +143,12 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
                     at = frame;
                 }
             }
-            if convoy.is_full() {
-                self.finish(&mut convoy, hoard, meter);
+            if migration.is_full() {
+                self.finish(&mut migration, isolated, meter);
             }
         };
-        if !convoy.is_empty() {
-            self.finish(&mut convoy, hoard, meter);
+        if !migration.is_empty() {
+            self.finish(&mut migration, isolated, meter);
         }
         round
     }
@@ -168,15 +168,15 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
 
     fn finish(
         &self,
-        convoy: &mut Convoy<'s, 'm, M, P>,
-        hoard: &mut Hoard,
+        migration: &mut MigrationBatch<'s, 'm, M, P>,
+        isolated: &mut Isolated,
         meter: &mut Meter<'_, M>,
     ) {
-        convoy.finish(|_, order, went| match went {
+        migration.finish(|_, order, went| match went {
             Went::Moved(old) => {
                 meter.done.moved += 1;
                 meter.done.pages += order.pages().get();
-                self.stock.hoard_claim(hoard, old);
+                self.stock.isolate_claim(isolated, old);
             }
             Went::Stayed(_) => meter.done.stayed += 1,
         });

@@ -1,6 +1,6 @@
 //! Why a block of an order is not to be had.
 
-use crate::folio::Census;
+use crate::folio::FreeBlocks;
 use core::fmt;
 use foliant_units::Order;
 
@@ -16,7 +16,7 @@ pub enum Fragmentation {
 
 /// Linux's index of external fragmentation for `order`: with the free memory in `n` pieces of which `pages / size` would
 /// suffice, `1 - (1 + pages / size) / n`.
-pub fn fragmentation(census: &Census, order: Order) -> Fragmentation {
+pub fn fragmentation(census: &FreeBlocks, order: Order) -> Fragmentation {
     if census.largest().is_some_and(|largest| largest >= order) {
         return Fragmentation::Free;
     }
@@ -45,20 +45,20 @@ mod tests {
     use std::string::ToString;
 
     /// Of 1024 frames those whose number `is_free` takes.
-    fn census(is_free: impl Fn(u64) -> bool) -> Census {
+    fn census(is_free: impl Fn(u64) -> bool) -> FreeBlocks {
         partly_free(2, is_free, |folios, _| folios.census())
     }
 
     #[test]
     fn an_index_says_how_much_of_the_reason_lies_in_the_pieces() {
-        let mega = |is_free: fn(u64) -> bool| fragmentation(&census(is_free), Order::MEGA);
-        assert_eq!(mega(|_| false), Fragmentation::Index(0), "nothing is free");
-        assert_eq!(mega(|n| n < 512), Fragmentation::Free, "one block, of just this order");
-        assert_eq!(mega(|n| n < 511).to_string(), "0.778", "nine pieces of 511 pages");
+        let size_2m = |is_free: fn(u64) -> bool| fragmentation(&census(is_free), Order::SIZE_2M);
+        assert_eq!(size_2m(|_| false), Fragmentation::Index(0), "nothing is free");
+        assert_eq!(size_2m(|n| n < 512), Fragmentation::Free, "one block, of just this order");
+        assert_eq!(size_2m(|n| n < 511).to_string(), "0.778", "nine pieces of 511 pages");
         // 512 pages of which each is alone: 1 - (1 + 1) / 512.
-        assert_eq!(mega(|n| n % 2 == 0), Fragmentation::Index(997));
+        assert_eq!(size_2m(|n| n % 2 == 0), Fragmentation::Index(997));
         assert_eq!(
-            mega(|n| n == 7),
+            size_2m(|n| n == 7),
             Fragmentation::Index(0),
             "one page: moving things would not help"
         );

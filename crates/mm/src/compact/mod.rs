@@ -8,9 +8,9 @@
 //!
 //!     free │ sources: least first ─▶ . . . . . . . . . . ◀─ targets: fullest first │ held: 2 MiB and more
 //!            │                                                  ▲ what holds something that cannot move, before all others
-//!            │   hoard    its free frames, so that nobody settles there
+//!            │   isolate  its free frames, so that nobody moves in there
 //!            │   look     everything in it can move? else it is a target from now on, and it is said why
-//!            └─▶ move     folio by folio to a block of its order in a target, many with one flush (`split::Convoy`)
+//!            └─▶ move     folio by folio to a block of its order in a target, many with one flush (`split::MigrationBatch`)
 //!                join     all 512 frames are here: one block ─▶ the caller's, or free
 //! ```
 //!
@@ -23,7 +23,7 @@
 //! - C4. It waits for nobody: a folio that somebody else holds stays.
 //!
 //! **Locking**: none of its own. Several CPUs compact at a time; they begin in different windows, and where they meet a
-//! hoard of another one looks like memory that cannot move. split::T6 holds: no reader's section, no writer's lock.
+//! isolated frames of another one look like memory that cannot move. split::T6 holds: no reader's section, no writer's lock.
 //!
 //! **Not here**: whether a caller should wait for it (`fault::Defrag`, the face), blocks above
 //! 2 MiB.
@@ -38,7 +38,7 @@ pub use collapse::CollapseError;
 pub(crate) use collapse::collapse;
 pub use fragmentation::{Fragmentation, fragmentation};
 pub use run::{CompactRequest, Compacted, Effort, End, Obstacle, Want, Why};
-pub(crate) use run::{Compactor, State};
+pub(crate) use run::{CompactState, Compactor};
 
 /// Runs `test` over memory of so many blocks, from frame 512 on, of which the frames are free whose number `is_free` takes.
 #[cfg(all(test, not(loom)))]
@@ -50,7 +50,7 @@ fn partly_free<R>(
     use crate::folio::{Class, CpuCount, Folios, Word};
     use foliant_units::{Cpu, Frame, FrameRange, Order, Pages};
 
-    let block = Order::MEGA.pages().get();
+    let block = Order::SIZE_2M.pages().get();
     let (first, all) = (Frame::new(block), Pages::new(block * blocks));
     let memory = FrameRange::new(first, all).expect("a few blocks");
     let words = Folios::layout(&[memory], CpuCount(1)).expect("a range is laid out");

@@ -154,7 +154,7 @@ impl Compacted {
 
 /// What requests leave for later ones.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct CompactState {
     /// Where the next request begins, counted in near windows.
     cursor: AtomicU64,
     /// Attempts in vain in a row, as a shift; and requests since the last attempt.
@@ -169,7 +169,7 @@ pub(crate) struct State {
 /// What compaction needs to know besides its request.
 pub(crate) struct Compactor<'s, 'm, M: Machine, P: Paging> {
     pub(super) stock: &'s Stock<'m, M, P>,
-    state: &'s State,
+    state: &'s CompactState,
     zero_page: Frame,
     pub(super) grain: MoveGrain,
 }
@@ -191,7 +191,7 @@ impl<M: Machine> Meter<'_, M> {
     }
 }
 
-impl State {
+impl CompactState {
     /// Somebody wants memory compacted later.
     pub(crate) fn wish(&self) {
         self.wished.store(1, Ordering::Relaxed);
@@ -227,7 +227,7 @@ impl State {
 impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
     pub(crate) fn new(
         stock: &'s Stock<'m, M, P>,
-        state: &'s State,
+        state: &'s CompactState,
         zero_page: Frame,
         grain: MoveGrain,
     ) -> Self {
@@ -263,7 +263,7 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
                 self.state.cursor.store(begun + nth, Ordering::Relaxed);
                 return (meter.done, claim);
             }
-            outside.breathe(machine);
+            outside.yield_now(machine);
         }
         (meter.done, None)
     }
@@ -299,7 +299,7 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
                     return None;
                 }
             }
-            outside.breathe(self.stock.machine);
+            outside.yield_now(self.stock.machine);
         }
         None
     }
@@ -314,10 +314,10 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
         for range in self.stock.folios.ranges() {
             let (first, count) = windows_of(range, size);
             if nth < count {
-                let frames = size << Order::MEGA.get();
+                let frames = size << Order::SIZE_2M.get();
                 let window =
                     FrameRange::new(Frame::new((first + nth) * frames), Pages::new(frames))?;
-                let start = window.start().max(Order::MEGA.head(range.start()));
+                let start = window.start().max(Order::SIZE_2M.head(range.start()));
                 let end = window.end().min(range.end());
                 return FrameRange::new(start, Pages::new(end.get() - start.get()));
             }
@@ -329,7 +329,7 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
 
 /// The first window of a range, and how many it has.
 fn windows_of(range: FrameRange, size: u64) -> (u64, u64) {
-    let frames = size << Order::MEGA.get();
+    let frames = size << Order::SIZE_2M.get();
     let first = range.start().get() / frames;
     (first, range.end().get().div_ceil(frames) - first)
 }
@@ -349,7 +349,7 @@ mod tests {
     /// After n attempts in vain the 2^n-th request is the next one, and after a good one each is.
     #[test]
     fn requests_in_vain_are_put_off_twice_as_long_each_time() {
-        let state = State::default();
+        let state = CompactState::default();
         assert!(!state.is_put_off());
         for shift in [1, 2, 3, 4, 5, 6, 6, 6] {
             state.learn(0);
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn faults_move_as_many_folios_with_a_flush_as_was_set() {
-        let state = State::default();
+        let state = CompactState::default();
         assert_eq!(state.grain(), MoveGrain::MOST);
         let one = MoveGrain::new(1).unwrap();
         state.set_grain(one);
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_wish_is_taken_once() {
-        let state = State::default();
+        let state = CompactState::default();
         assert!(!state.take_wish());
         state.wish();
         assert!(state.take_wish() && !state.take_wish());
@@ -395,7 +395,7 @@ mod tests {
     /// Windows begin at multiples of their size, so that ranges that are not aligned have one more.
     #[test]
     fn windows_are_counted_from_the_first_that_holds_memory() {
-        let block = Order::MEGA.pages().get();
+        let block = Order::SIZE_2M.pages().get();
         for (start, pages, size, windows) in [
             (0, block, 1, (0, 1)),
             (0, block * 4, 2, (0, 2)),

@@ -48,7 +48,7 @@ impl Window {
             stuck: 0,
             room: 0,
         };
-        let size = Order::MEGA.pages().get();
+        let size = Order::SIZE_2M.pages().get();
         let blocks = range.pages().get().div_ceil(size).min(BLOCKS_MAX as u64);
         for block in 0..blocks {
             if let Usage::Partly(free) = folios.usage(window.block(block as u16)) {
@@ -62,13 +62,13 @@ impl Window {
         window
     }
     fn block(&self, number: u16) -> Frame {
-        self.first.add(Pages::new(u64::from(number) << Order::MEGA.get()))
+        self.first.add(Pages::new(u64::from(number) << Order::SIZE_2M.get()))
     }
 
     /// The next block to be emptied: the one with the least in it, if the rest of the window has room for that (C1).
     pub(super) fn source(&mut self) -> Option<Source> {
         let (used, block) = *self.used[..self.len].get(self.next)?;
-        let free = Order::MEGA.pages().get() - u64::from(used);
+        let free = Order::SIZE_2M.pages().get() - u64::from(used);
         if u64::from(used) + SPARE > self.room.checked_sub(free)? {
             return None;
         }
@@ -83,7 +83,7 @@ impl Window {
     }
     /// The source was not emptied: it is filled up before all others.
     pub(super) fn is_stuck(&mut self, source: &Source) {
-        self.room += Order::MEGA.pages().get() - u64::from(source.used);
+        self.room += Order::SIZE_2M.pages().get() - u64::from(source.used);
         self.fate[source.block as usize] = Fate::Stuck;
         self.stuck = 0;
     }
@@ -133,7 +133,7 @@ mod tests {
 
     /// Blocks of which so many frames are in use, and what a window over them is.
     fn looked_at(used: &[u64], test: impl FnOnce(Window)) {
-        let pages = Order::MEGA.pages().get();
+        let pages = Order::SIZE_2M.pages().get();
         let is_free = |nth: u64| nth % pages >= used[(nth / pages) as usize];
         partly_free(used.len() as u64, is_free, |folios, memory| {
             test(Window::look(folios, memory));

@@ -1,8 +1,8 @@
 //! A fault where nothing is mapped: the zero page for a read, a folio for a write.
 
-use super::{Contents, Fault, Need, Orders, Outcome, Shortage, Step, Tried, fitting};
+use super::{Fault, Need, OnShortage, Orders, Outcome, Step, Tried, fitting};
 use crate::folio::Class;
-use crate::frame::Claim;
+use crate::frame::{Claim, Contents};
 use crate::space::{Area, Seen, attrs};
 use crate::stock::{Event, NoBlock, NoRecord, SizeEvent};
 use crate::table::{Attrs, Blocked, Found, Paging, Spare};
@@ -72,7 +72,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let orders = allowed.with(Orders::of(Order::BASE));
         // What was too large before the face cleared a block is not tried, and counted, again.
         let cleared = self.offers.block.cleared();
-        let most = cleared.unwrap_or(Order::MEGA);
+        let most = cleared.unwrap_or(Order::SIZE_2M);
         for order in orders.largest_first().filter(|order| *order <= most) {
             let prepared = match self.prepare(area, found, order) {
                 Ok(prepared) => prepared,
@@ -107,18 +107,18 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return false;
         }
         match self.defrag.answer(area.flags) {
-            Shortage::Wait => true,
-            Shortage::Later => {
+            OnShortage::Wait => true,
+            OnShortage::Later => {
                 tried.set(Tried::Later);
                 false
             }
-            Shortage::StepDown => false,
+            OnShortage::StepDown => false,
         }
     }
     /// The block that the face has for this fault, or any.
     fn claim(&self, order: Order) -> Result<(Claim, Contents), NoBlock> {
         let Some((claim, contents)) = self.offers.block.take(order) else {
-            return self.stock.claim(order, Class::Movable).map(|claim| (claim, Contents::Old));
+            return self.stock.claim(order, Class::Movable).map(|claim| (claim, Contents::Any));
         };
         match self.stock.describe(claim.frames()) {
             Ok(()) => Ok((claim, contents)),
@@ -132,7 +132,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn uncleared(&self, claim: Claim, touched: Frame) -> Skip {
         // One of another order was cleared for this fault, and does not fit any more.
         self.offers.block.give_back(self.stock);
-        self.offers.block.keep(claim, Contents::Old);
+        self.offers.block.keep(claim, Contents::Any);
         Skip::Uncleared(touched)
     }
 
@@ -167,13 +167,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let (claim, contents) = self.claim(order).map_err(|_| Skip::NoBlock)?;
         let inside = (self.va.get() - range.start().get()) / FRAME_BYTES;
         let touched = claim.frame().add(Pages::new(inside));
-        if !is_short && contents == Contents::Old {
+        if !is_short && contents == Contents::Any {
             return Err(self.uncleared(claim, touched));
         }
         let undo = |skip, claim: Claim| {
             match contents {
-                Contents::Old => self.stock.put_back(claim),
-                Contents::Cleared => {
+                Contents::Any => self.stock.put_back(claim),
+                Contents::Zero => {
                     self.stock.count_by(Event::DroppedBytes, order.bytes().get());
                     self.stock.release_cleared(claim);
                 }
@@ -192,7 +192,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             deposit.into_iter().for_each(|table| self.stock.release_charged(charge, table));
             return undo(Skip::NoCharge, claim);
         }
-        if contents == Contents::Old {
+        if contents == Contents::Any {
             zero::clear_around(self.stock, &clearing, &claim, touched, None);
         }
         Ok(Prepared { claim, range, deposit })
@@ -204,7 +204,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         match (found.level > Level::BASE, level > Level::BASE) {
             (true, _) => true, // no table is there yet, nor anything that it would hold
             (false, true) => false,
-            (false, false) => range.pages().get() == 1 || self.view.is_empty(range),
+            (false, false) => range.pages().get() == 1 || self.view.is_empty(found, range),
         }
     }
 
@@ -242,7 +242,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let (order, pages) = (claim.order(), claim.order().pages().get());
         let level = Self::level_of(order);
         let entries = if level == Level::BASE { pages as usize } else { 1 };
-        let origin = self.space.member.origin(range.start(), area.shift);
+        let origin = self.space.member.origin(range.start(), area.offset);
         let head = self.stock.enlist(claim, pages, origin); // references before entries (frame::descriptor::D2)
         let seen = Seen::empty(area, range.start(), level, entries);
         let Some(agreed) = self.view.agree(&seen) else {
@@ -259,7 +259,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return Step::Again;
         };
         if let Some(table) = deposit {
-            self.space.deposit(self.stock, table.give().0);
+            self.space.deposit(self.stock, table.into_raw().0);
         }
         let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
         let word = P::leaf(head.pa(), level, attrs | Attrs::TOUCHED);

@@ -112,7 +112,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 zero::copy_page(self.stock.machine, from.pa(), &claim);
                 self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);
             }
-            let head = self.stock.enlist(claim, 1, self.space.member.origin(self.va, area.shift));
+            let head = self.stock.enlist(claim, 1, self.space.member.origin(self.va, area.offset));
             let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
             P::leaf(head.pa(), Level::BASE, attrs | Attrs::SOFT_DIRTY)
         });
@@ -122,7 +122,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         let head = self.stock.head_of(from);
         let mut gather = Gather::new(self.stock, &self.space.member.target);
-        gather.doom(head, 1);
+        gather.defer(head, 1);
         gather.flush();
         self.stock.count(Event::Copied);
         Step::Done(Outcome::Copied)

@@ -1,6 +1,6 @@
 //! What a fault does for a large folio where no block is free: the switch `defrag`.
 
-use crate::frame::Claim;
+use crate::frame::{Claim, Contents};
 use crate::space::Flags;
 use crate::stock::{Event, Stock};
 use crate::table::Paging;
@@ -42,18 +42,20 @@ impl Defrag {
         }
     }
     /// What a fault in an area with `flags` does.
-    pub const fn answer(self, flags: Flags) -> Shortage {
+    pub const fn answer(self, flags: Flags) -> OnShortage {
         match (self, flags.has(Flags::HUGEPAGE)) {
-            (Defrag::Always, _) | (Defrag::DeferMadvise | Defrag::Madvise, true) => Shortage::Wait,
-            (Defrag::Defer, _) | (Defrag::DeferMadvise, false) => Shortage::Later,
-            (Defrag::Madvise, false) | (Defrag::Never, _) => Shortage::StepDown,
+            (Defrag::Always, _) | (Defrag::DeferMadvise | Defrag::Madvise, true) => {
+                OnShortage::Wait
+            }
+            (Defrag::Defer, _) | (Defrag::DeferMadvise, false) => OnShortage::Later,
+            (Defrag::Madvise, false) | (Defrag::Never, _) => OnShortage::StepDown,
         }
     }
 }
 
 /// What is done where no block is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shortage {
+pub enum OnShortage {
     /// The fault waits for compaction.
     Wait,
     /// It takes a smaller folio, and wants memory compacted later.
@@ -97,26 +99,16 @@ pub(crate) enum Tried {
     Yes,
 }
 
-/// What is in a block that is kept for a fault.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Contents {
-    /// Anything.
-    #[default]
-    Old,
-    /// Zeros.
-    Cleared,
-}
-
 /// What the face did for a block, and the block.
 #[derive(Default)]
-pub(crate) struct Block {
+pub(crate) struct BlockOffer {
     pub(crate) tried: Cell<Tried>,
     pub(crate) claim: Cell<Option<Claim>>,
     /// Of the claim, if there is one.
     pub(crate) contents: Cell<Contents>,
 }
 
-impl Block {
+impl BlockOffer {
     /// Keeps `claim` for the fault, in the place of none.
     pub(crate) fn keep(&self, claim: Claim, contents: Contents) {
         let before = self.claim.replace(Some(claim));
@@ -128,13 +120,13 @@ impl Block {
         let claim = self.claim.take();
         let order = claim.as_ref().map(Claim::order);
         self.claim.set(claim);
-        order.filter(|_| self.contents.get() == Contents::Cleared)
+        order.filter(|_| self.contents.get() == Contents::Zero)
     }
     /// Gives the block back, if there is one. One that was cleared in vain holds zeros still.
     pub(crate) fn give_back<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
         match (self.claim.take(), self.contents.get()) {
-            (Some(claim), Contents::Old) => stock.put_back(claim),
-            (Some(claim), Contents::Cleared) => {
+            (Some(claim), Contents::Any) => stock.put_back(claim),
+            (Some(claim), Contents::Zero) => {
                 stock.count(Event::LostRace);
                 stock.count_by(Event::DroppedBytes, claim.order().bytes().get());
                 stock.release_cleared(claim);
@@ -160,7 +152,7 @@ mod tests {
 
     #[test]
     fn words_and_answers_are_those_of_linux() {
-        use Shortage::{Later, StepDown, Wait};
+        use OnShortage::{Later, StepDown, Wait};
         let asks = Flags::READ_WRITE.with(Flags::HUGEPAGE);
         for (word, plain, hinted) in [
             ("always", Wait, Wait),

@@ -1,9 +1,9 @@
 //! A fault in an area of huge pages: one leaf, one page of the pool.
 //!
 //! ```text
-//!   empty ───────── a promised page, or one that nobody was promised ─▶ clear ─▶ publish
-//!   marker ──────── one that nobody was promised ───────────────────┘
-//!   read-only ───── write: nobody else has the page ─▶ writable; else one that nobody was promised ─▶ keep, copy ─▶ publish
+//!   empty ───────── a reserved page, or one that nobody reserved ─▶ clear ─▶ publish
+//!   spent ───────── one that nobody reserved ────────────────┘
+//!   read-only ───── write: nobody else has the page ─▶ writable; else one that nobody reserved ─▶ keep, copy ─▶ publish
 //! ```
 //!
 //! A page is cleared and copied by the face, outside of sections. What is copied is kept meanwhile by as many references as an
@@ -11,14 +11,14 @@
 //! copy ends what a CPU may still write through a translation from before the page was shared.
 //!
 //! Who gets none is told so ([`Outcome::NoHugePage`]): there is no smaller size to step down to. That is so for a child
-//! after a fork as well, which shares its parent's pages and was promised none, and for a parent that writes to a page which
+//! after a fork as well, which shares its parent's pages and has none reserved, and for a parent that writes to a page which
 //! it shares: the page stays as it is, readable for both.
 
 use super::anonymous::NoTable;
 use super::{Fault, Need, Outcome, Step};
 use crate::flush::{Gather, Used};
 use crate::memmap::Huge;
-use crate::pool::Source;
+use crate::pool::Ground;
 use crate::space::{Area, Flags, attrs, level_of};
 use crate::stock::{Event, Stock};
 use crate::sync::Outside;
@@ -43,14 +43,14 @@ pub(crate) struct Offer {
     /// The page, until it is mapped.
     pub(crate) page: Option<Huge>,
     pub(crate) order: Order,
-    pub(crate) source: Source,
+    pub(crate) source: Ground,
     filled: Filled,
     /// The page that this one is, or will be, a copy of; kept by the offer.
     original: Option<Frame>,
 }
 
 impl Offer {
-    pub(crate) fn new(page: Huge, source: Source) -> Offer {
+    pub(crate) fn new(page: Huge, source: Ground) -> Offer {
         let order = page.order();
         Offer { page: Some(page), order, source, filled: Filled::Not, original: None }
     }
@@ -74,7 +74,7 @@ impl Offer {
         let (Some(original), Some(page)) = (self.original, &self.page) else {
             unreachable!("a copy was asked for with both")
         };
-        zero::copy_breathing(stock, original.pa(), page.frames(), outside);
+        zero::copy_yielding(stock, original.pa(), page.frames(), outside);
         stock.count_by(Event::CopiedBytes, self.order.bytes().get());
         self.filled = Filled::Copy;
     }
@@ -94,12 +94,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return Step::Need(Need::Clear(self.va, order));
         }
         match found.entry {
-            Entry::None if area.flags.promised().is_some() => {
-                self.missing(area, found, Source::Reserved)
+            Entry::None if area.flags.reserved().is_some() => {
+                self.missing(area, found, Ground::Reserved)
             }
-            Entry::None => self.missing(area, found, Source::Unspoken),
+            Entry::None => self.missing(area, found, Ground::Unreserved),
             Entry::Soft(soft) if soft.kind == SoftKind::Other => {
-                self.missing(area, found, Source::Unspoken)
+                self.missing(area, found, Ground::Unreserved)
             }
             Entry::Leaf { .. } if found.level == level && self.is_protected(found) => {
                 self.huge_protected(area, order, found)
@@ -122,7 +122,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn offered(
         &self,
         order: Order,
-        source: Source,
+        source: Ground,
         original: Option<Frame>,
     ) -> Result<Offer, Need> {
         match self.offers.page.take() {
@@ -140,7 +140,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
 
     /// Maps a cleared page where there is none.
-    fn missing(&self, area: &Area, found: &Found, source: Source) -> Step {
+    fn missing(&self, area: &Area, found: &Found, source: Ground) -> Step {
         let order = area.flags.huge_order().expect("the area has huge pages");
         let level = level_of(order);
         let offer = match self.offered(order, source, None) {
@@ -188,7 +188,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let head = pa.frame();
         let is_ours = || self.stock.references(head) == order.pages().get();
         let breaks = self.stock.machine.rules().replace == Replace::BreakBeforeMake;
-        let offer = match self.offered(order, Source::Unspoken, Some(head)) {
+        let offer = match self.offered(order, Ground::Unreserved, Some(head)) {
             Ok(offer) if offer.filled != Filled::Copy => {
                 return self.keep_original(area, found, offer);
             }
@@ -221,7 +221,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Some(Outcome::Copied) => {
                 // The original is let go with the offer.
                 let mut gather = Gather::new(self.stock, &self.space.member.target);
-                gather.doom(head, order.pages().get());
+                gather.defer(head, order.pages().get());
                 gather.flush();
                 self.stock.count(Event::Copied);
                 Step::Done(Outcome::Copied)

@@ -29,8 +29,8 @@
 //! large folio where none is free: the face has memory compacted once, if the switch `defrag` says so, and the fault goes on
 //! with the block or steps down.
 //!
-//! **Clearing** what is larger than a short go (`zero::is_short`) is the face's too, with breathing points: a section would hold
-//! back every grace period, and at a breathing point another task of this CPU could wait for one (`sync::Outside`). The fault
+//! **Clearing** what is larger than a short go (`zero::is_short`) is the face's too, with preemption points: a section would hold
+//! back every grace period, and at a preemption point another task of this CPU could wait for one (`sync::Outside`). The fault
 //! takes the block, the face clears it, and the fault begins anew: the area is looked up again, and may be gone.
 //!
 //! **Not here**: how areas change (`space`), what happens when order 0 fails (the face and its embedder decide).
@@ -45,13 +45,13 @@ pub use policy::{
     Global, Orders, Policy, PolicyError, ProcessSwitch, Size, ThpAnonError, fitting, parse_order,
 };
 
-pub(crate) use defrag::{Block, Contents, Tried};
-pub use defrag::{Defrag, Shortage, UnknownDefrag};
+pub(crate) use defrag::{BlockOffer, Tried};
+pub use defrag::{Defrag, OnShortage, UnknownDefrag};
 pub(crate) use hugetlb::Offer;
 pub(crate) use policy::Switches;
 
-use crate::pool::Source;
-use crate::space::{Area, Flags, Seen, Space, View};
+use crate::pool::Ground;
+use crate::space::{Area, Flags, Seen, SeenTables, Space};
 use crate::stock::{Event, Stock};
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use core::cell::Cell;
@@ -86,7 +86,7 @@ pub enum Outcome {
     Userfault(Va),
     /// The access is not allowed.
     Refused(Refusal),
-    /// No huge page of this size is left: none was promised, and the pool is empty.
+    /// No huge page of this size is left: none was reserved, and the pool is empty.
     NoHugePage(Order),
     /// Not even a base page was to be had.
     OutOfMemory,
@@ -114,7 +114,7 @@ pub(crate) struct Fault<'f, 'm, M: Machine, P: Paging> {
     pub(crate) stock: &'f Stock<'m, M, P>,
     pub(crate) space: &'f Space,
     /// Its tables: written to on agreed ground only (space::seen).
-    pub(crate) view: View<'f, 'm, M, P>,
+    pub(crate) view: SeenTables<'f, 'm, M, P>,
     pub(crate) policy: Policy,
     pub(crate) zero_page: Frame,
     /// The page accessed.
@@ -132,7 +132,7 @@ pub(crate) struct Offers {
     /// A huge page.
     pub(crate) page: Cell<Option<Offer>>,
     /// A block for a folio.
-    pub(crate) block: Block,
+    pub(crate) block: BlockOffer,
 }
 
 /// How a step of a fault ended.
@@ -149,7 +149,7 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Need {
     /// A huge page, as an [`Offer`].
-    Page(Order, Source),
+    Page(Order, Ground),
     /// A block of this order: memory has to be compacted.
     Block(Order),
     /// The block that is offered is cleared, the neighbourhood of this frame last: too long for a reader's section.
@@ -175,7 +175,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     ) -> Self {
         let va = va.align_down(Bytes::new(FRAME_BYTES));
         let (policy, defrag) = (switches.load(), switches.defrag()); // E2
-        let view = View::new(stock, space);
+        let view = SeenTables::new(stock, space);
         Fault { stock, space, view, policy, zero_page, va, access, defrag, offers }
     }
 
@@ -251,7 +251,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     /// The level at which a folio of `order` is mapped.
     fn level_of(order: Order) -> Level {
-        if order == Order::MEGA { Level::MEGA } else { Level::BASE }
+        if order == Order::SIZE_2M { Level::SIZE_2M } else { Level::BASE }
     }
 }
 

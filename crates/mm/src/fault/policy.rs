@@ -111,7 +111,7 @@ pub struct Policy {
 impl Default for Policy {
     /// 2 MiB inherits, and the global switch says `madvise`.
     fn default() -> Policy {
-        Policy { inherit: Orders::of(Order::MEGA), global: Global::Madvise, ..Policy::BASE_ONLY }
+        Policy { inherit: Orders::of(Order::SIZE_2M), global: Global::Madvise, ..Policy::BASE_ONLY }
     }
 }
 
@@ -412,7 +412,7 @@ mod tests {
         let good = start.parse_thp_anon("16K-64K,256k:always;2M:inherit").unwrap();
         let always = [2, 3, 4, 6].map(order).map(Orders::of).into_iter();
         assert_eq!(good.always, always.fold(Orders::NONE, Orders::with));
-        assert_eq!((good.inherit, good.madvise), (Orders::of(Order::MEGA), Orders::NONE));
+        assert_eq!((good.inherit, good.madvise), (Orders::of(Order::SIZE_2M), Orders::NONE));
         assert_eq!(good.get(order(5)), Size::Never);
     }
 
@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn no_set_contains_an_order_above_two_mib() {
-        for order in Order::all().skip(Order::MEGA.index() + 1) {
+        for order in Order::all().skip(Order::SIZE_2M.index() + 1) {
             assert!(!Orders::ANON.contains(order), "{order}");
             assert_eq!(Policy::always(Orders::ANON).get(order), Size::Never, "{order}");
         }

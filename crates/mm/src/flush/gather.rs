@@ -1,6 +1,6 @@
 //! The gather itself.
 
-use super::doomed::Doomed;
+use super::drops::Drops;
 use super::grain::FlushGrain;
 use super::target::Target;
 use crate::stock::{Event, Stock};
@@ -35,9 +35,13 @@ pub(crate) struct Gather<'g, 'm, M: Machine, P: Paging> {
     grain: FlushGrain,
     pending: Pending,
     issued: Option<Issued>,
-    doomed: Doomed,
+    drops: Drops,
     tables: u64,
 }
+
+/// A table was noted before it was taken out.
+#[must_use = "the table that was taken out is still to be freed"]
+pub(crate) struct TableNoted(());
 
 /// What no CPU can reach any more by a translation, but readers of removed tables perhaps still by a walk. Dropping it waits for
 /// them, and frees it: when nobody waits for the caller.
@@ -82,7 +86,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
             grain,
             pending: Pending::No,
             issued: None,
-            doomed: Doomed::new(),
+            drops: Drops::new(),
             tables: 0,
         }
     }
@@ -96,6 +100,10 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     pub(crate) fn is_full(&self) -> bool {
         self.grain.is_reached(self.noted)
     }
+    /// How many entries more one flush covers.
+    pub(crate) fn left(&self) -> usize {
+        self.grain.left(self.noted)
+    }
     /// Flushes where it [`is_full`](Gather::is_full). Called without a lock, as [`flush`](Gather::flush).
     pub(crate) fn relieve(&mut self) {
         if self.is_full() {
@@ -103,53 +111,58 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         }
     }
 
-    /// Has room for up to `count` doomed words and for an entry, flushing first where there is none. Called without a lock.
+    /// Has room for up to `count` deferred drops and for an entry, flushing first where there is none. Called without a lock.
     pub(crate) fn room(&mut self, count: usize) -> usize {
         self.relieve();
-        let room = self.doomed.grow(self.stock, count);
+        let room = self.drops.grow(self.stock, count);
         if room >= Gather::<M, P>::ROOM_MIN {
             return room;
         }
         self.flush();
-        self.doomed.grow(self.stock, count)
+        self.drops.grow(self.stock, count)
     }
 
     /// Whether there is something to flush or to free.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pending == Pending::No && self.doomed.is_empty()
+        self.pending == Pending::No && self.drops.is_empty()
     }
     /// Whether a flush would ask anybody to invalidate something.
     pub(crate) fn is_pending(&self) -> bool {
         self.pending == Pending::Yes
     }
-    /// Tries to have room for `count` doomed words without a flush, and says for how many there is. Called without a
+    /// Tries to have room for `count` deferred drops without a flush, and says for how many there is. Called without a
     /// lock.
     pub(crate) fn grow(&mut self, count: usize) -> usize {
-        self.doomed.grow(self.stock, count)
+        self.drops.grow(self.stock, count)
     }
 
-    /// How many more doomed words fit in as it is.
+    /// How many more deferred drops fit in as it is.
     pub(crate) fn room_left(&self) -> usize {
-        self.doomed.room()
+        self.drops.room()
     }
 
     /// Notes that leaves of `level` in `range` were taken out or lost a permission. Called under the table's lock.
     pub(crate) fn note(&mut self, range: VaRange, level: Level, used: Used) {
+        let item = Item { range, level, tables: Tables::Kept };
         let rules = self.stock.machine.rules();
         if used == Used::No && rules.accessed == Accessed::SetBeforeCached {
-            self.stock.count(Event::FlushSpared);
+            self.stock.count_by(Event::FlushSpared, item.entries());
             return;
         }
-        self.add(Item { range, level, tables: Tables::Kept });
+        self.add(item);
     }
 
-    /// Notes that an empty table was taken out, and dooms it: one entry, for its leaves were noted when they went (F8). Needs
-    /// one word of room.
-    pub(crate) fn remove_table(&mut self, table: Detached) {
-        self.add(Item { range: table.range(), level: table.above(), tables: Tables::Removed });
+    /// Notes that an empty table of `range` is about to be taken out of a word of level `above`: one entry, for its leaves were noted
+    /// when they went (F8). Called under the table's lock, before the word is empty (F2).
+    pub(crate) fn note_table(&mut self, range: VaRange, above: Level) -> TableNoted {
+        self.add(Item { range, level: above, tables: Tables::Removed });
+        TableNoted(())
+    }
+    /// Defers the end of a table that was noted and taken out. Needs one word of room.
+    pub(crate) fn remove_table(&mut self, table: Detached, _: TableNoted) {
         self.tables += 1;
-        let frame = table.into_table().flushed().give().0; // freed by `doomed`, after the flush (F1)
-        self.doomed.push_table(self.stock, frame);
+        let frame = table.into_table().flushed().into_raw().0; // freed with the `drops`, after the flush (F1)
+        self.drops.push_table(self.stock, frame);
     }
 
     /// Notes that a table was taken out with its leaves: as many entries as it had leaves, none of which was noted before (F8). The
@@ -159,14 +172,14 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.add(Item { range, level, tables: Tables::Removed });
     }
 
-    /// Dooms `n` references to the folio at `head`. Needs one word of room.
-    pub(crate) fn doom(&mut self, head: Frame, n: u64) {
-        self.doomed.push_references(self.stock, head, n);
+    /// Defers the drop of `n` references to the folio at `head`. Needs one word of room.
+    pub(crate) fn defer(&mut self, head: Frame, n: u64) {
+        self.drops.push_references(self.stock, head, n);
     }
 
-    /// Dooms the `n` frames from `first` on, which held descriptors. Needs one word of room.
-    pub(crate) fn doom_descriptors(&mut self, first: Frame, n: u64) {
-        self.doomed.push_descriptors(self.stock, first, n);
+    /// Defers the end of the `n` frames from `first` on, which held descriptors. Needs one word of room.
+    pub(crate) fn defer_descriptors(&mut self, first: Frame, n: u64) {
+        self.drops.push_descriptors(self.stock, first, n);
     }
 
     fn add(&mut self, item: Item) {
@@ -204,7 +217,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         }
     }
 
-    /// Completes the flush and frees what was doomed. The caller holds no table lock, and is in no reader's section if
+    /// Completes the flush and does what was deferred. The caller holds no table lock, and is in no reader's section if
     /// tables were removed.
     pub(crate) fn flush(&mut self) {
         self.shoot();
@@ -212,10 +225,10 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
             self.stock.wait_for_readers();
             self.tables = 0;
         }
-        self.doomed.free_all(self.stock);
+        self.drops.free_all(self.stock);
     }
 
-    /// Completes the flush, and leaves what was doomed for when its caller has let go of the space's writer (F7).
+    /// Completes the flush, and leaves what was deferred for when its caller has let go of the space's writer (F7).
     pub(crate) fn flushed(mut self) -> Remains<'g, 'm, M, P> {
         self.shoot();
         Remains { _gather: self }
@@ -229,7 +242,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         }
     }
 
-    /// Completes the flush and keeps what was doomed. The caller holds no table lock.
+    /// Completes the flush and keeps what was deferred. The caller holds no table lock.
     pub(crate) fn shoot(&mut self) {
         self.issue();
         let Some(issued) = self.issued.take() else { return };
@@ -288,7 +301,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
 
 impl<M: Machine, P: Paging> Drop for Gather<'_, '_, M, P> {
     fn drop(&mut self) {
-        if self.pending == Pending::Yes || !self.doomed.is_empty() {
+        if self.pending == Pending::Yes || !self.drops.is_empty() {
             self.flush(); // F4
         }
     }

@@ -33,6 +33,11 @@ impl FlushGrain {
         self.0.is_some_and(|most| entries >= u64::from(most.get()))
     }
 
+    /// How many entries more it covers, where `entries` are noted.
+    pub(super) fn left(self, entries: u64) -> usize {
+        self.0.map_or(usize::MAX, |most| u64::from(most.get()).saturating_sub(entries) as usize)
+    }
+
     /// What is set now.
     pub(crate) fn load<M, P>(stock: &Stock<'_, M, P>) -> FlushGrain {
         FlushGrain(NonZeroU32::new(stock.flush_grain.load(Ordering::Relaxed) as u32))

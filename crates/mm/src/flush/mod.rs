@@ -5,22 +5,23 @@
 //!   ───────────────────────         ─────────────────────────────           ─────────────────────
 //!   take the word                   invalidate here                         references dropped,
 //!   note(range, level, accessed) ─▶ ask the CPUs that may hold it  ─wait─▶  tables given back
-//!   doom(folio, references)         (nobody, if nothing was accessed)
+//!   defer(folio, references)        (nobody, if nothing was accessed)
 //! ```
 //!
 //! Each noted range carries its level, so a 2 MiB leaf is one entry: the ceiling above which everything is flushed
 //! counts entries, not 4 KiB pages. Ranges that touch at the same level become one.
 //!
 //! **Invariants**
-//! - F1. What is doomed is freed only after every CPU that may hold a translation to it carried the flush out (G1).
+//! - F1. What is deferred is done only after every CPU that may hold a translation to it carried the flush out (G1).
 //! - F2. From the first noted entry until the flush is done the space counts as pending: `started` is ahead of
-//!   `finished`. It is counted before the table's lock is released. Whoever finds an entry absent or read-only
+//!   `finished`. It is counted before the table's lock is released; where a table is taken out, before the word that named it is
+//!   empty, for its own lock goes with that word ([`Gather::note_table`]). Whoever finds an entry absent or read-only
 //!   under that lock and wants to conclude that nobody can use the old one calls [`Gather::settle`] first (G5).
 //! - F3. A CPU is asked only if it is announced in the space, which it is from before it loads the root until after it
 //!   has loaded another. What a CPU outside keeps under the root's tag it uses again only if no flush began since it
 //!   left; the proof is below.
 //! - F4. A gather dropped with work pending completes it.
-//! - F5. Memory for the doomed list is taken before the table's lock; without any the list has room for a few words
+//! - F5. Memory for the list of drops is taken before the table's lock; without any the list has room for a few words
 //!   in itself, and the caller flushes more often (G6).
 //! - F6. Between two flushes a gather notes at most as many entries as its grain, which was read when it was made. Whoever
 //!   notes several asks [`Gather::is_full`] before each, lets go of the table's lock where it is, flushes, and goes on.
@@ -61,7 +62,7 @@
 //!
 //! **Not here**: which entries to take (`space`), how a CPU is interrupted (`machine`).
 
-mod doomed;
+mod drops;
 mod gather;
 mod grain;
 mod target;

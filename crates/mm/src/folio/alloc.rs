@@ -18,7 +18,7 @@
 //!   no aligned free block of the order exists.
 //! - I2. A search goes forward only; it ends whatever others do.
 //!
-//! On one node a search goes over the sections of that node only.
+//! On one node a search goes over the regions of that node only.
 //!
 //! **Locking**: none. **Not here**: which node to ask for.
 
@@ -26,13 +26,13 @@ use super::bits::Phase;
 use super::entry::{FIT_PART, FIT_WHOLE};
 use super::field::Offset;
 use super::index::List;
-use super::seats::{MIDDLE, Place, Seat, Seats};
-use super::section::Section;
+use super::region::Region;
+use super::seats::{Hinted, MIDDLE, Seat, Seats};
 use super::{AllocError, Class, Folios};
 use core::ops::RangeInclusive;
 use foliant_units::{Cpu, Frame, Node, Order};
 
-const MEGA: u32 = Order::MEGA.get() as u32;
+const SIZE_2M: u32 = Order::SIZE_2M.get() as u32;
 
 /// Bits of the index in one cache line.
 const LINE: usize = 512;
@@ -70,8 +70,8 @@ impl<'m> Folios<'m> {
         let seat = || self.host(seats).seat(class, order_bits);
         let found = match order_bits {
             0..MIDDLE => self.alloc_small(seat(), order_bits, class, node),
-            MIDDLE..MEGA => self.alloc_middle(seat(), order_bits, class, node),
-            MEGA => self.alloc_mega(seats, class, node),
+            MIDDLE..SIZE_2M => self.alloc_middle(seat(), order_bits, class, node),
+            SIZE_2M => self.alloc_2m(seats, class, node),
             _ => self.alloc_run(order_bits, class, node),
         };
         found.ok_or(AllocError::NoMemory { order, class })
@@ -103,10 +103,10 @@ impl<'m> Folios<'m> {
     #[inline]
     fn take_seated(&self, seat: Seat<'m>, order: u32, node: Option<Node>) -> Option<Frame> {
         let place = seat.place()?;
-        let section = self.sections.get(place.section).filter(|section| is_on(section, node))?;
-        let at = take_own(section, seat, order, place)?;
+        let region = self.regions.get(place.region).filter(|region| is_on(region, node))?;
+        let at = take_own(region, seat, order, place)?;
         seat.remember(place, at.word());
-        Some(section.frame(place.block, at))
+        Some(region.frame(place.block, at))
     }
     /// Takes a block from a partly used 2 MiB block without owner, tightest first, and leaves it there.
     fn take_listed(
@@ -118,9 +118,9 @@ impl<'m> Folios<'m> {
     ) -> Option<Frame> {
         fits.into_iter().find_map(|fit| {
             let list = List::class(class, fit);
-            self.search_on(node, list, |_, section, block| {
-                let at = section.take_listed(block, list, order)?;
-                Some(section.frame(block, at))
+            self.search_on(node, list, |_, region, block| {
+                let at = region.take_listed(block, list, order)?;
+                Some(region.frame(block, at))
             })
         })
     }
@@ -175,37 +175,37 @@ impl<'m> Folios<'m> {
         order: u32,
         (tag, node): (Option<Class>, Option<Node>),
     ) -> Option<Frame> {
-        self.search_on(node, list, |number, section, block| {
-            let Some(at) = section.claim(block, list, order, (seat.owner, tag)) else {
+        self.search_on(node, list, |number, region, block| {
+            let Some(at) = region.claim(block, list, order, (seat.owner, tag)) else {
                 // It may be ours although its bits were taken from under us.
-                section.disown(block, seat.owner);
+                region.disown(block, seat.owner);
                 return None;
             };
-            self.sit(seat, Some(Place { section: number, block, word: at.word() }));
-            Some(section.frame(block, at))
+            self.sit(seat, Some(Hinted { region: number, block, word: at.word() }));
+            Some(region.frame(block, at))
         })
     }
     /// Seats `place` and disowns the block that sat there.
-    pub(super) fn sit(&self, seat: Seat<'m>, place: Option<Place>) {
+    pub(super) fn sit(&self, seat: Seat<'m>, place: Option<Hinted>) {
         let Some(old) = seat.exchange(place) else { return };
-        let stays = place.is_some_and(|new| (new.section, new.block) == (old.section, old.block));
-        if let Some(section) = self.sections.get(old.section)
+        let stays = place.is_some_and(|new| (new.region, new.block) == (old.region, old.block));
+        if let Some(region) = self.regions.get(old.region)
             && !stays
         {
-            section.disown(old.block, seat.owner);
+            region.disown(old.block, seat.owner);
         }
     }
     /// Takes a block from a 2 MiB block that some CPU has for itself and leaves it there.
     fn take_from_others(&self, order: u32, node: Option<Node>) -> Option<Frame> {
         (order + 1..=FIT_WHOLE).find_map(|fit| {
             let list = List::owned(fit);
-            self.search_on(node, list, |_, section, block| {
-                let at = section.take_owned(block, None, order, 0);
+            self.search_on(node, list, |_, region, block| {
+                let at = region.take_owned(block, None, order, 0);
                 if at.is_none() {
-                    section.refresh(block);
-                    section.dismiss(list, block);
+                    region.refresh(block);
+                    region.dismiss(list, block);
                 }
-                at.map(|at| section.frame(block, at))
+                at.map(|at| region.frame(block, at))
             })
         })
     }
@@ -214,15 +214,15 @@ impl<'m> Folios<'m> {
         &self,
         node: Option<Node>,
         list: List,
-        mut visit: impl FnMut(usize, &Section<'m>, usize) -> Option<T>,
+        mut visit: impl FnMut(usize, &Region<'m>, usize) -> Option<T>,
     ) -> Option<T> {
-        for (number, section) in self.sections.iter().filter(|(_, section)| is_on(section, node)) {
-            if section.index().is_empty(list) {
+        for (number, region) in self.regions.iter().filter(|(_, region)| is_on(region, node)) {
+            if region.index().is_empty(list) {
                 continue;
             }
             let mut from = 0;
-            while let Some(bit) = section.index().next(list, from) {
-                if let Some(found) = visit(number, section, section.blk(bit)) {
+            while let Some(bit) = region.index().next(list, from) {
+                if let Some(found) = visit(number, region, region.blk(bit)) {
                     return Some(found);
                 }
                 from = bit + 1;
@@ -232,43 +232,44 @@ impl<'m> Folios<'m> {
     }
 
     #[inline]
-    fn alloc_mega(&self, seats: Seats<'m>, class: Class, node: Option<Node>) -> Option<Frame> {
+    fn alloc_2m(&self, seats: Seats<'m>, class: Class, node: Option<Node>) -> Option<Frame> {
         if let Some(place) = seats.take_recent()
-            && let Some(section) = self.sections.get(place.section)
-            && is_on(section, node)
-            && section.claim_whole(place.block, MEGA, class, Phase::Settled)
+            && let Some(region) = self.regions.get(place.region)
+            && is_on(region, node)
+            && region.claim_whole(place.block, SIZE_2M, class, Phase::Complete)
         {
-            return Some(section.frame(place.block, Offset(0)));
+            return Some(region.frame(place.block, Offset(0)));
         }
         (0..PASSES).find_map(|_| {
-            self.mega_from_cursor(seats, class, node).or_else(|| self.mega_from_others(class, node))
+            self.take_2m_from_cursor(seats, class, node)
+                .or_else(|| self.take_2m_from_others(class, node))
         })
     }
-    fn mega_from_cursor(
+    fn take_2m_from_cursor(
         &self,
         seats: Seats<'m>,
         class: Class,
         node: Option<Node>,
     ) -> Option<Frame> {
         let start = seats.cursor().unwrap_or_else(|| self.home(seats.cpu));
-        let count = self.sections.count();
+        let count = self.regions.count();
         if count == 0 {
             return None; // ranges may be added later
         }
         for step in 0..=count {
-            let number = (start.section + step) % count;
-            let section = self.sections.get(number)?;
-            if !is_on(section, node) {
+            let number = (start.region + step) % count;
+            let region = self.regions.get(number)?;
+            if !is_on(region, node) {
                 continue;
             }
             let mut from = if step == 0 { start.block } else { 0 };
-            while let Some(bit) = section.index().next(List::WHOLE, from) {
-                let block = section.blk(bit);
-                let got = section.claim_whole(block, MEGA, class, Phase::Settled);
-                section.dismiss(List::WHOLE, block);
+            while let Some(bit) = region.index().next(List::WHOLE, from) {
+                let block = region.blk(bit);
+                let got = region.claim_whole(block, SIZE_2M, class, Phase::Complete);
+                region.dismiss(List::WHOLE, block);
                 if got {
-                    seats.set_cursor(Place { section: number, block: bit, word: 0 });
-                    return Some(section.frame(block, Offset(0)));
+                    seats.set_cursor(Hinted { region: number, block: bit, word: 0 });
+                    return Some(region.frame(block, Offset(0)));
                 }
                 // Someone was here before us: keep away from the lines that they use, but for the last round.
                 from = if step == 0 { (bit | (LINE - 1)) + 1 } else { bit + 1 };
@@ -277,27 +278,27 @@ impl<'m> Folios<'m> {
         None
     }
     /// Where `cpu` begins to look for whole blocks: as far from the others as may be, by whole words of the index.
-    fn home(&self, cpu: Cpu) -> Place {
-        let bits = |section: &Section<'m>| section.index().len() * 64;
-        let total: usize = self.sections.iter().map(|(_, section)| bits(section)).sum();
+    fn home(&self, cpu: Cpu) -> Hinted {
+        let bits = |region: &Region<'m>| region.index().len() * 64;
+        let total: usize = self.regions.iter().map(|(_, region)| bits(region)).sum();
         let mut at = total / self.seats.len() * cpu.index() / 64 * 64;
-        for (section, s) in self.sections.iter() {
+        for (region, s) in self.regions.iter() {
             if at < bits(s) {
-                return Place { section, block: at, word: 0 };
+                return Hinted { region, block: at, word: 0 };
             }
             at -= bits(s);
         }
-        Place { section: 0, block: 0, word: 0 }
+        Hinted { region: 0, block: 0, word: 0 }
     }
-    fn mega_from_others(&self, class: Class, node: Option<Node>) -> Option<Frame> {
+    fn take_2m_from_others(&self, class: Class, node: Option<Node>) -> Option<Frame> {
         let list = List::owned(FIT_WHOLE);
-        self.search_on(node, list, |_, section, block| {
-            let got = section.claim_free(block, MEGA, class, Phase::Settled);
+        self.search_on(node, list, |_, region, block| {
+            let got = region.claim_free(block, SIZE_2M, class, Phase::Complete);
             if !got {
-                section.refresh(block);
+                region.refresh(block);
             }
-            section.dismiss(list, block);
-            got.then(|| section.frame(block, Offset(0)))
+            region.dismiss(list, block);
+            got.then(|| region.frame(block, Offset(0)))
         })
     }
 
@@ -305,68 +306,68 @@ impl<'m> Folios<'m> {
     #[cold]
     fn alloc_run(&self, order: u32, class: Class, node: Option<Node>) -> Option<Frame> {
         (0..PASSES).find_map(|_| {
-            let mut sections = self.sections.iter().filter(|(_, section)| is_on(section, node));
-            sections.find_map(|(_, section)| run_in(section, order, class))
+            let mut regions = self.regions.iter().filter(|(_, region)| is_on(region, node));
+            regions.find_map(|(_, region)| run_in(region, order, class))
         })
     }
 }
 
-fn is_on(section: &Section<'_>, node: Option<Node>) -> bool {
-    node.is_none_or(|node| section.node() == node)
+fn is_on(region: &Region<'_>, node: Option<Node>) -> bool {
+    node.is_none_or(|node| region.node() == node)
 }
 
 /// A block out of the one that the seat names; order 0 apart, so that its masks are constants.
 #[inline]
-fn take_own(section: &Section<'_>, seat: Seat<'_>, order: u32, place: Place) -> Option<Offset> {
+fn take_own(region: &Region<'_>, seat: Seat<'_>, order: u32, place: Hinted) -> Option<Offset> {
     if order == 0 {
-        return section.take_owned(place.block, Some(seat.owner), 0, place.word);
+        return region.take_owned(place.block, Some(seat.owner), 0, place.word);
     }
-    section.take_owned(place.block, Some(seat.owner), order, place.word)
+    region.take_owned(place.block, Some(seat.owner), order, place.word)
 }
 
 /// Bits of index word `at` whose blocks may be whole.
-fn whole(section: &Section<'_>, at: usize) -> u64 {
-    let index = section.index();
+fn whole(region: &Region<'_>, at: usize) -> u64 {
+    let index = region.index();
     index.load(List::WHOLE, at) | index.load(List::owned(FIT_WHOLE), at)
 }
 
-fn run_in(section: &Section<'_>, order: u32, class: Class) -> Option<Frame> {
-    let run = 1usize << (order - MEGA);
+fn run_in(region: &Region<'_>, order: u32, class: Class) -> Option<Frame> {
+    let run = 1usize << (order - SIZE_2M);
     if run > 64 {
         let words = run / 64;
-        return (0..section.index().len()).step_by(words).find_map(|at| {
-            let full = (at..at + words).all(|at| whole(section, at) == !0);
-            full.then(|| claim_run(section, at * 64, order, class)).flatten()
+        return (0..region.index().len()).step_by(words).find_map(|at| {
+            let full = (at..at + words).all(|at| whole(region, at) == !0);
+            full.then(|| claim_run(region, at * 64, order, class)).flatten()
         });
     }
-    (0..section.index().len()).find_map(|at| {
-        let bits = whole(section, at);
+    (0..region.index().len()).find_map(|at| {
+        let bits = whole(region, at);
         let mask = !0u64 >> (64 - run);
         (0..64)
             .step_by(run)
             .filter(|bit| bits >> bit & mask == mask)
-            .find_map(|bit| claim_run(section, at * 64 + bit, order, class))
+            .find_map(|bit| claim_run(region, at * 64 + bit, order, class))
     })
 }
 
-/// Takes the run of blocks at `bit`: all in flight, then settled; or none, and what is not whole leaves the lists.
-fn claim_run(section: &Section<'_>, bit: usize, order: u32, class: Class) -> Option<Frame> {
-    let (head, run) = (section.blk(bit), 1 << (order - MEGA));
+/// Takes the run of blocks at `bit`: all in flight, then complete; or none, and what is not whole leaves the lists.
+fn claim_run(region: &Region<'_>, bit: usize, order: u32, class: Class) -> Option<Frame> {
+    let (head, run) = (region.blk(bit), 1 << (order - SIZE_2M));
     for block in head..head + run {
-        let phase = if block == head { Phase::InFlight } else { Phase::Settled };
-        if !section.claim_free(block, order, class, phase) {
-            section.refresh(block);
-            drop_hints(section, block);
-            (head..block).for_each(|block| section.release_whole(block));
+        let phase = if block == head { Phase::InFlight } else { Phase::Complete };
+        if !region.claim_free(block, order, class, phase) {
+            region.refresh(block);
+            drop_hints(region, block);
+            (head..block).for_each(|block| region.release_whole(block));
             return None;
         }
     }
-    (head..head + run).for_each(|block| drop_hints(section, block));
-    section.phase(head, order, Phase::Settled).expect("we alone hold a block in flight");
-    Some(section.frame(head, Offset(0)))
+    (head..head + run).for_each(|block| drop_hints(region, block));
+    region.phase(head, order, Phase::Complete).expect("we alone hold a block in flight");
+    Some(region.frame(head, Offset(0)))
 }
 
-fn drop_hints(section: &Section<'_>, block: usize) {
-    section.dismiss(List::WHOLE, block);
-    section.dismiss(List::owned(FIT_WHOLE), block);
+fn drop_hints(region: &Region<'_>, block: usize) {
+    region.dismiss(List::WHOLE, block);
+    region.dismiss(List::owned(FIT_WHOLE), block);
 }

@@ -36,13 +36,13 @@ const _: () = assert!(1 << NARROW == SPAN);
 /// Whether a wide block is whole or on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    Settled,
+    Complete,
     InFlight,
 }
 
 /// What the word says of one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Spot {
+pub(super) enum BitState {
     Free,
     Closed,
     /// In the block of `order` whose first frame of this word is `head`.
@@ -86,7 +86,7 @@ impl Bits {
         if self.used() != u32::MAX || self.mark() >> 31 == 1 {
             return None;
         }
-        let phase = if self.0 & BUSY == 0 { Phase::Settled } else { Phase::InFlight };
+        let phase = if self.0 & BUSY == 0 { Phase::Complete } else { Phase::InFlight };
         Some((self.mark() & 15, phase))
     }
     /// A word full of allocated blocks of `order`, up to 5.
@@ -159,19 +159,19 @@ impl Bits {
         Some(Bits(self.0 & !((frames as u64) << SPAN)))
     }
     /// What the word says of frame `at`.
-    pub(super) const fn spot(self, at: u32) -> Spot {
+    pub(super) const fn spot(self, at: u32) -> BitState {
         if let Some((order, _)) = self.as_wide() {
-            return Spot::Wide { order };
+            return BitState::Wide { order };
         }
         match (self.used() >> at & 1, self.mark() >> at & 1) {
-            (0, 1) => Spot::Free,
-            (0, _) => Spot::Closed,
+            (0, 1) => BitState::Free,
+            (0, _) => BitState::Closed,
             _ => {
                 let end = at + ((self.used() & self.mark()) >> at).trailing_zeros();
                 // Frames below `at` that are used but no end; the run of them that touches `at` is ours.
                 let middle = (self.used() & !self.mark()) as u64;
                 let head = at - (middle << SPAN << (SPAN - at)).leading_ones();
-                Spot::Block { head, order: (end + 1 - head).trailing_zeros() }
+                BitState::Block { head, order: (end + 1 - head).trailing_zeros() }
             }
         }
     }
@@ -208,7 +208,7 @@ impl Bits {
             return (NARROW + 1..=8).contains(&order) && self.mark() & !0x10f == 0;
         }
         (0..SPAN).all(|at| match self.spot(at) {
-            Spot::Block { head, order } => {
+            BitState::Block { head, order } => {
                 let end = head + (1 << order);
                 order <= NARROW && head % (1 << order) == 0 && at < end && self.holds(order, head)
             }

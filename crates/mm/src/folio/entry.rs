@@ -45,7 +45,8 @@ pub(super) const FIT_WHOLE: u32 = 10;
 /// The largest `fit` of a block of which something is in use.
 pub(super) const FIT_PART: u32 = 9;
 
-const _: () = assert!(1 << (FIT_WHOLE - 1) == FRAMES && Order::MEGA.get() as u32 == FIT_WHOLE - 1);
+const _: () =
+    assert!(1 << (FIT_WHOLE - 1) == FRAMES && Order::SIZE_2M.get() as u32 == FIT_WHOLE - 1);
 const _: () = assert!(Owner::seat(Cpu(foliant_units::CPUS_MAX as u16 - 1), 7).0 < 1 << OWNER.width);
 
 struct Part {
@@ -59,7 +60,7 @@ const CLASS: Part = Part { shift: 16, width: 2 };
 const OWNER: Part = Part { shift: 18, width: 14 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum BlockKind {
     Whole = 0,
     Small = 1,
     Held = 2,
@@ -86,33 +87,33 @@ impl Owner {
 
 /// A block's entry, as a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry(pub(super) u64);
+pub(super) struct BlockEntry(pub(super) u64);
 
-impl Entry {
+impl BlockEntry {
     /// A free block, in one piece.
-    pub(super) const WHOLE: Entry = Entry(0);
+    pub(super) const WHOLE: BlockEntry = BlockEntry(0);
 
     const fn part(self, part: Part) -> u64 {
         self.0 >> part.shift & ((1 << part.width) - 1)
     }
-    const fn put(self, part: Part, value: u64) -> Entry {
+    const fn put(self, part: Part, value: u64) -> BlockEntry {
         let mask = ((1 << part.width) - 1) << part.shift;
-        Entry(self.0 & !mask | (value << part.shift) & mask)
+        BlockEntry(self.0 & !mask | (value << part.shift) & mask)
     }
-    pub(super) const fn kind(self) -> Kind {
+    pub(super) const fn kind(self) -> BlockKind {
         match self.part(KIND) {
-            0 => Kind::Whole,
-            1 => Kind::Small,
-            2 => Kind::Held,
-            _ => Kind::Busy,
+            0 => BlockKind::Whole,
+            1 => BlockKind::Small,
+            2 => BlockKind::Held,
+            _ => BlockKind::Busy,
         }
     }
     #[inline]
     pub(super) const fn is_small(self) -> bool {
-        self.part(KIND) == Kind::Small as u64
+        self.part(KIND) == BlockKind::Small as u64
     }
     pub(super) const fn is_whole(self) -> bool {
-        self.part(KIND) == Kind::Whole as u64
+        self.part(KIND) == BlockKind::Whole as u64
     }
     #[inline]
     pub(super) const fn fit(self) -> u32 {
@@ -136,36 +137,36 @@ impl Entry {
     }
 
     /// The bound `fit`, as far as it may be without owner (I5).
-    pub(super) const fn with_fit(self, fit: u32) -> Entry {
+    pub(super) const fn with_fit(self, fit: u32) -> BlockEntry {
         let most = if self.owner().0 == 0 { FIT_PART } else { FIT_WHOLE };
         self.put(FIT, if fit < most { fit } else { most } as u64)
     }
-    pub(super) const fn with_class(self, class: Class) -> Entry {
+    pub(super) const fn with_class(self, class: Class) -> BlockEntry {
         self.put(CLASS, class as u64)
     }
-    pub(super) const fn with_owner(self, owner: Owner) -> Entry {
+    pub(super) const fn with_owner(self, owner: Owner) -> BlockEntry {
         let fit = self.fit();
         self.put(OWNER, owner.0 as u64).with_fit(fit)
     }
     /// In flight, all else kept.
-    pub(super) const fn busy(self) -> Entry {
-        self.put(KIND, Kind::Busy as u64)
+    pub(super) const fn busy(self) -> BlockEntry {
+        self.put(KIND, BlockKind::Busy as u64)
     }
     /// Small, without owner.
-    pub(super) const fn small(class: Class, fit: u32) -> Entry {
-        Entry(0).put(KIND, Kind::Small as u64).with_class(class).with_fit(fit)
+    pub(super) const fn small(class: Class, fit: u32) -> BlockEntry {
+        BlockEntry(0).put(KIND, BlockKind::Small as u64).with_class(class).with_fit(fit)
     }
     /// Small, all free, of an owner who is about to take of it.
-    pub(super) const fn opened(class: Class, owner: Owner) -> Entry {
-        Entry::small(class, 0).with_owner(owner).with_fit(FIT_WHOLE)
+    pub(super) const fn opened(class: Class, owner: Owner) -> BlockEntry {
+        BlockEntry::small(class, 0).with_owner(owner).with_fit(FIT_WHOLE)
     }
     /// Part of a block of `order`, 9 or more.
-    pub(super) const fn held(order: u32, class: Class, phase: Phase) -> Entry {
+    pub(super) const fn held(order: u32, class: Class, phase: Phase) -> BlockEntry {
         let kind = match phase {
-            Phase::Settled => Kind::Held,
-            Phase::InFlight => Kind::Busy,
+            Phase::Complete => BlockKind::Held,
+            Phase::InFlight => BlockKind::Busy,
         };
-        Entry(0).put(KIND, kind as u64).with_class(class).with_fit(order - 9)
+        BlockEntry(0).put(KIND, kind as u64).with_class(class).with_fit(order - 9)
     }
 
     /// The list on which the block must be found, or `None` where it has nothing to offer.
@@ -184,7 +185,7 @@ impl Entry {
     }
 }
 
-impl core::fmt::Debug for Entry {
+impl core::fmt::Debug for BlockEntry {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{:?} fit {} {:?}", self.kind(), self.fit(), self.class())?;
         match self.owner().seated() {

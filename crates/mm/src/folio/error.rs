@@ -10,7 +10,7 @@ use foliant_units::{Cpu, Frame, FrameRange, Node, Order};
 
 /// A count of 64-bit words of metadata.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Words(pub u64);
+pub struct WordCount(pub u64);
 
 /// A count of CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -19,7 +19,7 @@ pub struct CpuCount(pub u16);
 /// Why ranges were not taken in. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum SetupError {
+pub enum RegionError {
     /// The range has no frame.
     Empty(FrameRange),
     /// The range exceeds 16 TiB (2^32 frames).
@@ -35,9 +35,9 @@ pub enum SetupError {
     /// Fewer words were lent than are needed.
     Metadata {
         /// Words needed.
-        need: Words,
+        need: WordCount,
         /// Words lent.
-        lent: Words,
+        lent: WordCount,
     },
     /// Another CPU is adding a range just now; ask again.
     Busy(FrameRange),
@@ -133,24 +133,24 @@ pub enum ReserveError {
     InUse(Frame),
 }
 
-impl fmt::Display for SetupError {
+impl fmt::Display for RegionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SetupError::Empty(range) => write!(f, "the range {range:?} has no frame"),
-            SetupError::TooLarge(range) => write!(f, "the range {range:?} exceeds 16 TiB"),
-            SetupError::Overlap(a, b) => write!(f, "the ranges {a:?} and {b:?} overlap"),
-            SetupError::TooMany(range) => {
+            RegionError::Empty(range) => write!(f, "the range {range:?} has no frame"),
+            RegionError::TooLarge(range) => write!(f, "the range {range:?} exceeds 16 TiB"),
+            RegionError::Overlap(a, b) => write!(f, "the ranges {a:?} and {b:?} overlap"),
+            RegionError::TooMany(range) => {
                 write!(f, "no room for {range:?}: 64 ranges are the most")
             }
-            SetupError::Cpus(count) => write!(f, "{} CPUs; there must be 1 to 1024", count.0),
-            SetupError::Node(node, range) => {
+            RegionError::Cpus(count) => write!(f, "{} CPUs; there must be 1 to 1024", count.0),
+            RegionError::Node(node, range) => {
                 let most = super::NODES_MAX - 1;
                 write!(f, "{range:?} is on node {}; the last one is node {most}", node.0)
             }
-            SetupError::Metadata { need, lent } => {
+            RegionError::Metadata { need, lent } => {
                 write!(f, "{} words of metadata are needed, {} were lent", need.0, lent.0)
             }
-            SetupError::Busy(range) => {
+            RegionError::Busy(range) => {
                 write!(f, "{range:?} must wait: another CPU is adding a range")
             }
         }
@@ -208,7 +208,7 @@ impl fmt::Display for ReserveError {
     }
 }
 
-impl core::error::Error for SetupError {}
+impl core::error::Error for RegionError {}
 impl core::error::Error for AllocError {}
 impl core::error::Error for Misuse {}
 impl core::error::Error for ReserveError {}

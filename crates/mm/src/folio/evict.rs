@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   usage     how much of it is free
-//!   hoard     all its free frames are taken, so that nobody settles in a block that is being emptied
+//!   isolate   all its free frames are taken, so that nobody moves into a block that is being emptied
 //!   alloc_in  a block out of another one, which is filled up meanwhile
 //!   join      all 512 frames are the caller's: they are one block of order 9 ─▶ or `give_up`: they are free as they were
 //! ```
 //!
 //! **Invariants**
-//! - I1. Hoarded frames are allocated blocks of order 0 like any others: the field knows no other kind. So whatever is done
+//! - I1. Isolated frames are allocated blocks of order 0 like any others: the field knows no other kind. So whatever is done
 //!   at the same time finds a block that is full, and no frame is in two hands.
 //!
 //! **Locking**: none, as everywhere in this room.
@@ -16,13 +16,13 @@
 //! **Not here**: which block to empty, and where its contents go (`compact`).
 
 use super::bits::{Bits, Phase};
-use super::entry::{Entry, Kind};
+use super::entry::{BlockEntry, BlockKind};
 use super::field::{Offset, Pick};
-use super::section::Section;
+use super::region::Region;
 use super::{Class, Folios, Misuse};
 use foliant_units::{Frame, Order, Pages};
 
-const MEGA: u32 = Order::MEGA.get() as u32;
+const SIZE_2M: u32 = Order::SIZE_2M.get() as u32;
 
 /// How much of a 2 MiB block is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,51 +38,51 @@ pub enum Usage {
 }
 
 impl<'m> Folios<'m> {
-    fn block_of(&self, first: Frame) -> Option<(&Section<'m>, usize)> {
-        let (_, section) = self.section_of(first)?;
-        Some((section, section.locate(first).0))
+    fn block_of(&self, first: Frame) -> Option<(&Region<'m>, usize)> {
+        let (_, region) = self.region_of(first)?;
+        Some((region, region.locate(first).0))
     }
 
     /// How much is free of the 2 MiB block that holds `frame`.
     pub fn usage(&self, frame: Frame) -> Usage {
-        let Some((section, block)) = self.block_of(frame) else { return Usage::Foreign };
-        match section.load(block).kind() {
-            Kind::Whole => Usage::Free,
-            Kind::Small if section.is_free(block) => Usage::Free,
-            Kind::Small => Usage::Partly(Pages::new(section.free(block).into())),
-            Kind::Held | Kind::Busy => Usage::Held,
+        let Some((region, block)) = self.block_of(frame) else { return Usage::Foreign };
+        match region.load(block).kind() {
+            BlockKind::Whole => Usage::Free,
+            BlockKind::Small if region.is_free(block) => Usage::Free,
+            BlockKind::Small => Usage::Partly(Pages::new(region.free(block).into())),
+            BlockKind::Held | BlockKind::Busy => Usage::Held,
         }
     }
 
     /// A block of 2^`order` frames, smaller than 2 MiB, out of the 2 MiB block that holds `frame`, if that is in use.
     pub(crate) fn alloc_in(&self, frame: Frame, order: Order) -> Option<Frame> {
         // All of a block that somebody prefers may be free; taken as one it is no part of it any more.
-        let (section, block) = self.block_of(frame).filter(|_| order < Order::MEGA)?;
-        let at = section.take_here(block, order.get().into())?;
-        Some(section.frame(block, at))
+        let (region, block) = self.block_of(frame).filter(|_| order < Order::SIZE_2M)?;
+        let at = region.take_here(block, order.get().into())?;
+        Some(region.frame(block, at))
     }
 
     /// Takes all free frames of the block that holds `frame`, if it is partly used.
-    pub(crate) fn hoard(&self, frame: Frame) -> Pick {
-        let Some((section, block)) = self.block_of(frame) else { return Pick::default() };
-        section.hoard(block)
+    pub(crate) fn isolate(&self, frame: Frame) -> Pick {
+        let Some((region, block)) = self.block_of(frame) else { return Pick::default() };
+        region.isolate(block)
     }
     /// Gives frames back that are blocks of order 0 in the 2 MiB block that begins at `first`.
     pub(crate) fn give_up(&self, first: Frame, pick: &Pick) -> Result<(), Misuse> {
         let wrong = |at: Offset| self.misuse(first.add(Pages::new(at.0.into())), Order::BASE);
-        let Some((section, block)) = self.block_of(first) else { return Err(wrong(Offset(0))) };
-        section.give_up(block, pick).map_err(wrong)
+        let Some((region, block)) = self.block_of(first) else { return Err(wrong(Offset(0))) };
+        region.give_up(block, pick).map_err(wrong)
     }
     /// Makes one block of the 512 blocks of order 0 that begin at `first`, all the caller's.
     pub(crate) fn join(&self, first: Frame, class: Class) -> Result<(), Misuse> {
         match self.block_of(first) {
-            Some((section, block)) if section.join(block, class) => Ok(()),
-            _ => Err(self.misuse(first, Order::MEGA)),
+            Some((region, block)) if region.join(block, class) => Ok(()),
+            _ => Err(self.misuse(first, Order::SIZE_2M)),
         }
     }
 }
 
-impl<'m> Section<'m> {
+impl<'m> Region<'m> {
     /// A block of 2^`order` frames out of block `blk`, whoever prefers it.
     pub(super) fn take_here(&self, blk: usize, order: u32) -> Option<Offset> {
         let at = self.load(blk).offers(order).then(|| self.take(blk, order, 0)).flatten();
@@ -91,7 +91,7 @@ impl<'m> Section<'m> {
         }
         at
     }
-    pub(super) fn hoard(&self, blk: usize) -> Pick {
+    pub(super) fn isolate(&self, blk: usize) -> Pick {
         if !self.load(blk).is_small() {
             return Pick::default();
         }
@@ -109,7 +109,7 @@ impl<'m> Section<'m> {
         let Some(old) = self.begin(blk, |_| true) else { return false };
         let closed = self.field(blk).close(Bits::full(0));
         if closed {
-            self.end(blk, old, Entry::held(MEGA, class, Phase::Settled));
+            self.end(blk, old, BlockEntry::held(SIZE_2M, class, Phase::Complete));
         } else {
             self.resume(blk, old);
             self.recheck(blk);

@@ -1,5 +1,5 @@
 //! Emptying blocks against a naive twin: who has each frame, as a map. Blocks are taken, given back, taken out of a named
-//! 2 MiB, hoarded, added to hoards, joined and given up.
+//! 2 MiB, isolated, added to what is isolated, joined and given up.
 
 use super::field::Pick;
 use super::model::lend;
@@ -23,14 +23,14 @@ enum Op {
         block: u64,
         order: u8,
     },
-    Hoard {
+    Isolate {
         block: u64,
     },
-    /// A block that is in use goes to the hoard of its 2 MiB.
+    /// A block that is in use joins what is isolated of its 2 MiB.
     Leave {
         pick: usize,
     },
-    /// The hoard becomes a block, or is given up.
+    /// What is isolated becomes a block, or is given up.
     End {
         block: u64,
     },
@@ -46,13 +46,13 @@ enum Has {
     Free,
     /// In a block of a user's, of this order.
     Block(Order),
-    Hoard,
+    Isolated,
 }
 
 struct Twin {
     frames: Vec<Has>,
     blocks: Vec<(Frame, Order)>,
-    hoards: BTreeMap<u64, Pick>,
+    isolated: BTreeMap<u64, Pick>,
 }
 
 impl Twin {
@@ -64,7 +64,7 @@ impl Twin {
         self.within(block).iter().filter(|has| **has == Has::Free).count() as u64
     }
     fn is_huge(&self, block: u64) -> bool {
-        matches!(self.within(block)[0], Has::Block(order) if order >= Order::MEGA)
+        matches!(self.within(block)[0], Has::Block(order) if order >= Order::SIZE_2M)
     }
     /// Whether all of the 2 MiB that are memory are free.
     fn is_empty(&self, block: u64) -> bool {
@@ -110,54 +110,59 @@ impl Twin {
                 let got = folios.alloc_in(first(block), order);
                 // Where nothing is in use it need not: there is nothing to be filled up.
                 let must =
-                    !self.is_empty(block) && order < Order::MEGA && self.has_run(block, order);
+                    !self.is_empty(block) && order < Order::SIZE_2M && self.has_run(block, order);
                 assert!(got.is_some() || !must, "{op:?}");
                 if let Some(head) = got {
-                    assert!(head.get() / BLOCK == block && order < Order::MEGA, "{op:?} {head}");
+                    assert!(head.get() / BLOCK == block && order < Order::SIZE_2M, "{op:?} {head}");
                     self.take(head, order);
                 }
             }
-            Op::Hoard { block } => self.hoard(folios, block),
+            Op::Isolate { block } => self.isolate(folios, block),
             Op::Leave { pick } => {
                 let Some((head, order)) = self.picked(pick) else { return };
                 let block = head.get() / BLOCK;
-                if order >= Order::MEGA || !self.hoards.contains_key(&block) {
+                if order >= Order::SIZE_2M || !self.isolated.contains_key(&block) {
                     return self.blocks.push((head, order));
                 }
                 folios.split(head, order, Order::BASE).unwrap();
-                self.give(head, order, Has::Block(order), Has::Hoard);
-                let hoard = self.hoards.get_mut(&block).unwrap();
-                hoard.add(head.get() % BLOCK, order.pages().get());
+                self.give(head, order, Has::Block(order), Has::Isolated);
+                let isolated = self.isolated.get_mut(&block).unwrap();
+                isolated.add(head.get() % BLOCK, order.pages().get());
             }
             Op::End { block } => {
-                let Some(hoard) = self.hoards.remove(&block) else { return };
-                if hoard.len() == BLOCK {
+                let Some(isolated) = self.isolated.remove(&block) else { return };
+                if isolated.len() == BLOCK {
                     folios.join(first(block), Class::Movable).unwrap();
-                    self.give(first(block), Order::MEGA, Has::Hoard, Has::Block(Order::MEGA));
-                    return self.blocks.push((first(block), Order::MEGA));
+                    self.give(
+                        first(block),
+                        Order::SIZE_2M,
+                        Has::Isolated,
+                        Has::Block(Order::SIZE_2M),
+                    );
+                    return self.blocks.push((first(block), Order::SIZE_2M));
                 }
-                folios.give_up(first(block), &hoard).unwrap();
-                for (start, count) in hoard.runs() {
+                folios.give_up(first(block), &isolated).unwrap();
+                for (start, count) in isolated.runs() {
                     for nth in start..start + count {
                         let frame = Frame::new(block * BLOCK + nth);
-                        self.give(frame, Order::BASE, Has::Hoard, Has::Free);
+                        self.give(frame, Order::BASE, Has::Isolated, Has::Free);
                     }
                 }
             }
         }
     }
-    fn hoard(&mut self, folios: &Folios<'_>, block: u64) {
-        let pick = folios.hoard(Frame::new(block * BLOCK));
+    fn isolate(&mut self, folios: &Folios<'_>, block: u64) {
+        let pick = folios.isolate(Frame::new(block * BLOCK));
         let all = self.free(block);
         // What is free as a whole is nobody's to empty.
         assert!(pick.len() == all || pick.len() == 0 && self.is_empty(block));
         for (start, count) in pick.runs() {
             for nth in start..start + count {
                 let frame = Frame::new(block * BLOCK + nth);
-                self.give(frame, Order::BASE, Has::Free, Has::Hoard);
+                self.give(frame, Order::BASE, Has::Free, Has::Isolated);
             }
         }
-        self.hoards.entry(block).or_default().join(&pick);
+        self.isolated.entry(block).or_default().join(&pick);
     }
     fn compare(&self, folios: &Folios<'_>) {
         for block in 0..BLOCKS {
@@ -180,7 +185,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(order, class)| Op::Alloc { order, class }),
         5 => pick.prop_map(|pick| Op::Free { pick }),
         4 => (block.clone(), 0u8..=9).prop_map(|(block, order)| Op::In { block, order }),
-        3 => block.clone().prop_map(|block| Op::Hoard { block }),
+        3 => block.clone().prop_map(|block| Op::Isolate { block }),
         9 => pick.prop_map(|pick| Op::Leave { pick }),
         2 => block.prop_map(|block| Op::End { block }),
     ]
@@ -197,7 +202,7 @@ proptest! {
         let meta = lend(Folios::layout(&memory, CpuCount(1)).unwrap());
         let folios = Folios::new(&memory, CpuCount(1), &meta).unwrap();
         let frames = (0..FRAMES).map(|_| Has::Free).collect();
-        let mut twin = Twin { frames, blocks: Vec::new(), hoards: BTreeMap::new() };
+        let mut twin = Twin { frames, blocks: Vec::new(), isolated: BTreeMap::new() };
         for op in ops {
             twin.step(&folios, op);
             twin.compare(&folios);

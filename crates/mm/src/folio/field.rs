@@ -3,8 +3,8 @@
 //! Blocks of up to 32 frames are one compare-and-exchange of one word. Wide blocks (order 6 to 8) are 2, 4 or 8 whole words:
 //!
 //! ```text
-//!  take   head 0 → in flight, the others 0 → settled, then head → settled      (fails: all back to 0)
-//!  give   head settled → in flight (only one giver wins), the others → 0, then head → 0
+//!  take   head 0 → in flight, the others 0 → complete, then head → complete      (fails: all back to 0)
+//!  give   head complete → in flight (only one giver wins), the others → 0, then head → 0
 //! ```
 //!
 //! **Invariants**
@@ -15,8 +15,8 @@
 //! **Not here**: counts; the bits are the count. The meaning of a word (`bits`).
 
 use super::Word;
-use super::bits::{Bits, NARROW, Phase, SPAN, Spot};
-use super::index::settle;
+use super::bits::{BitState, Bits, NARROW, Phase, SPAN};
+use super::index::full_fence;
 use crate::sync::Ordering::SeqCst;
 
 /// Words of a field.
@@ -153,14 +153,14 @@ impl<'m> Field<'m> {
             return false;
         }
         for at in head..head + run {
-            let phase = if at == head { Phase::InFlight } else { Phase::Settled };
+            let phase = if at == head { Phase::InFlight } else { Phase::Complete };
             if self.swap(at, Bits::FREE, Bits::wide(order, phase)).is_err() {
                 (head..at).rev().for_each(|at| self.store(at, Bits::FREE));
-                settle();
+                full_fence();
                 return false;
             }
         }
-        self.store(head, Bits::wide(order, Phase::Settled));
+        self.store(head, Bits::wide(order, Phase::Complete));
         true
     }
 
@@ -172,15 +172,15 @@ impl<'m> Field<'m> {
         } else {
             self.update(at.word(), |bits| bits.give(order, at.bit()))?
         };
-        settle();
+        full_fence();
         Some(Given { at, order, after })
     }
     #[cold]
     fn give_wide(self, order: u32, at: Offset) -> Option<Bits> {
         let head = at.word();
-        let (settled, busy) =
-            (Bits::wide(order, Phase::Settled), Bits::wide(order, Phase::InFlight));
-        self.swap(head, settled, busy).ok()?;
+        let (complete, busy) =
+            (Bits::wide(order, Phase::Complete), Bits::wide(order, Phase::InFlight));
+        self.swap(head, complete, busy).ok()?;
         let run = 1 << (order - NARROW);
         (head..head + run).rev().for_each(|at| self.store(at, Bits::FREE));
         Some(Bits::FREE)
@@ -192,9 +192,9 @@ impl<'m> Field<'m> {
             return self.update(at.word(), |bits| bits.split(order, at.bit(), into)).map(|_| ());
         }
         let head = at.word();
-        let (settled, busy) =
-            (Bits::wide(order, Phase::Settled), Bits::wide(order, Phase::InFlight));
-        self.swap(head, settled, busy).ok()?;
+        let (complete, busy) =
+            (Bits::wide(order, Phase::Complete), Bits::wide(order, Phase::InFlight));
+        self.swap(head, complete, busy).ok()?;
         (head..head + (1 << (order - NARROW))).rev().for_each(|at| self.store(at, filled(into)));
         Some(())
     }
@@ -208,7 +208,7 @@ impl<'m> Field<'m> {
             if self.update(at, |bits| bits.close(low, high)).is_none() {
                 let upto = at as u32 * SPAN + low;
                 self.restore(from, upto);
-                let taken = (upto..to).map(Offset).find(|o| self.spot(*o) != Spot::Free);
+                let taken = (upto..to).map(Offset).find(|o| self.spot(*o) != BitState::Free);
                 return Err(taken.unwrap_or(Offset(upto)));
             }
         }
@@ -219,7 +219,7 @@ impl<'m> Field<'m> {
         for (at, low, high) in pieces(from, to) {
             self.update(at, |bits| Some(bits.open(low, high)));
         }
-        settle();
+        full_fence();
     }
 
     /// 1 + the largest order of a free block, 0 where none is free.
@@ -257,7 +257,7 @@ impl<'m> Field<'m> {
         let taken = (0..WORDS).find(|at| self.swap(*at, from, Bits::CLOSED).is_err());
         if let Some(upto) = taken {
             (0..upto).for_each(|at| self.store(at, from));
-            settle();
+            full_fence();
         }
         taken.is_none()
     }
@@ -283,7 +283,7 @@ impl<'m> Field<'m> {
         for (at, frames) in pick.words.iter().enumerate().filter(|(_, frames)| **frames != 0) {
             self.update(at, |bits| bits.give_all(*frames)).ok_or(Offset(at as u32 * SPAN))?;
         }
-        settle();
+        full_fence();
         Ok(())
     }
     /// Whether all 512 frames are closed.
@@ -314,14 +314,16 @@ impl<'m> Field<'m> {
     }
 
     /// What the field says of the frame at `at`, with the head counted from the start of the field.
-    pub(super) fn spot(self, at: Offset) -> Spot {
+    pub(super) fn spot(self, at: Offset) -> BitState {
         match self.bits(at.word()).spot(at.bit()) {
-            Spot::Block { head, order } => Spot::Block { head: at.0 - at.bit() + head, order },
-            Spot::Wide { order } => {
+            BitState::Block { head, order } => {
+                BitState::Block { head: at.0 - at.bit() + head, order }
+            }
+            BitState::Wide { order } => {
                 let head = at.0 & !((1 << order) - 1);
                 match self.bits(Offset(head).word()).as_wide() {
-                    Some((_, Phase::Settled)) => Spot::Block { head, order },
-                    _ => Spot::Free,
+                    Some((_, Phase::Complete)) => BitState::Block { head, order },
+                    _ => BitState::Free,
                 }
             }
             spot => spot,
@@ -355,14 +357,14 @@ impl<'m> Field<'m> {
             let run = 1usize << order.saturating_sub(NARROW).min(4);
             let head = at & !(run - 1);
             !bits.is_legal()
-                || (head..head + run).any(|at| self.bits(at) != Bits::wide(order, Phase::Settled))
+                || (head..head + run).any(|at| self.bits(at) != Bits::wide(order, Phase::Complete))
         };
         (0..WORDS).find(bad).map(|at| Offset(at as u32 * SPAN))
     }
 }
 
 fn filled(order: u32) -> Bits {
-    if order > NARROW { Bits::wide(order, Phase::Settled) } else { Bits::full(order) }
+    if order > NARROW { Bits::wide(order, Phase::Complete) } else { Bits::full(order) }
 }
 
 /// `from..to` cut at the words: word, first bit, bit behind the last.

@@ -14,12 +14,12 @@
 
 use super::bits::Phase;
 use super::entry::FRAMES;
-use super::seats::Place;
-use super::section::Section;
-use super::{Folios, Known, Misuse, ReserveError, State};
+use super::region::Region;
+use super::seats::Hinted;
+use super::{Folios, FrameState, Known, Misuse, ReserveError};
 use foliant_units::{Cpu, Frame, FrameRange, Order, Pages};
 
-const MEGA: u32 = Order::MEGA.get() as u32;
+const SIZE_2M: u32 = Order::SIZE_2M.get() as u32;
 
 impl<'m> Folios<'m> {
     /// Gives the block of 2^`order` frames at `frame` back, whatever it holds.
@@ -38,25 +38,25 @@ impl<'m> Folios<'m> {
         let Some(seats) = self.seats(cpu) else {
             return Err(Misuse::UnknownCpu { frame, order, cpu });
         };
-        let (number, section) = self.named(frame, order)?;
-        let (block, at) = section.locate(frame);
+        let (number, region) = self.named(frame, order)?;
+        let (block, at) = region.locate(frame);
         let order_bits = order.get() as u32;
-        if section.zeros().differs(block, at, order_bits, known) {
-            self.learn((frame, order), section, known)?;
+        if region.zeros().differs(block, at, order_bits, known) {
+            self.learn((frame, order), region, known)?;
         }
         let done = if order_bits == 0 {
             // The commonest case once more, so that its masks are constants.
-            section.give(block, 0, at)
-        } else if order_bits < MEGA {
-            section.give(block, order_bits, at)
-        } else if order_bits == MEGA {
-            let place = Place { section: number, block, word: 0 };
-            section.give_mega(block).inspect(|()| {
+            region.give(block, 0, at)
+        } else if order_bits < SIZE_2M {
+            region.give(block, order_bits, at)
+        } else if order_bits == SIZE_2M {
+            let place = Hinted { region: number, block, word: 0 };
+            region.give_2m(block).inspect(|()| {
                 seats.set_recent(place);
-                seats.pull_cursor(Place { block: section.bit(block), ..place });
+                seats.pull_cursor(Hinted { block: region.bit(block), ..place });
             })
         } else {
-            give_run(section, block, order_bits)
+            give_run(region, block, order_bits)
         };
         done.ok_or_else(|| self.misuse(frame, order))
     }
@@ -66,15 +66,15 @@ impl<'m> Folios<'m> {
     fn learn(
         &self,
         (frame, order): (Frame, Order),
-        section: &Section<'m>,
+        region: &Region<'m>,
         known: Known,
     ) -> Result<(), Misuse> {
-        let held = State::Allocated { head: frame, order };
+        let held = FrameState::Allocated { head: frame, order };
         if self.state(frame) != held {
             return Err(self.misuse(frame, order));
         }
-        let (block, at) = section.locate(frame);
-        section.zeros().learn(block, at, order.get() as u32, known);
+        let (block, at) = region.locate(frame);
+        region.zeros().learn(block, at, order.get() as u32, known);
         Ok(())
     }
 
@@ -85,13 +85,13 @@ impl<'m> Folios<'m> {
         if into > order {
             return Err(Misuse::Widening { frame, order, into });
         }
-        let (_, section) = self.named(frame, order)?;
-        let (block, at) = section.locate(frame);
+        let (_, region) = self.named(frame, order)?;
+        let (block, at) = region.locate(frame);
         let (order_bits, into_bits) = (order.get() as u32, into.get() as u32);
-        let done = if order_bits < MEGA {
-            section.field(block).split(order_bits, at, into_bits)
+        let done = if order_bits < SIZE_2M {
+            region.field(block).split(order_bits, at, into_bits)
         } else {
-            split_run(section, block, order_bits, into_bits)
+            split_run(region, block, order_bits, into_bits)
         };
         done.ok_or_else(|| self.misuse(frame, order))
     }
@@ -116,63 +116,65 @@ impl<'m> Folios<'m> {
     pub(crate) fn restore(&self, range: FrameRange) {
         let mut at = range.start();
         while at < range.end() {
-            let (_, section) = self.section_of(at).expect("what was reserved is memory");
-            let (block, from, to) = within_block(section, at, range.end());
-            section.restore(block, from, to);
+            let (_, region) = self.region_of(at).expect("what was reserved is memory");
+            let (block, from, to) = within_block(region, at, range.end());
+            region.restore(block, from, to);
             at = at.add(Pages::new((to - from) as u64));
         }
     }
-    /// Reserves from `at` up to `end` or to where the block or the section ends; returns where that is.
+    /// Reserves from `at` up to `end` or to where the block or the region ends; returns where that is.
     fn reserve_in_block(&self, at: Frame, end: Frame) -> Result<Frame, ReserveError> {
-        let (_, section) = self.section_of(at).ok_or(ReserveError::Foreign(at))?;
-        let (block, from, to) = within_block(section, at, end);
-        match section.withhold(block, from, to) {
+        let (_, region) = self.region_of(at).ok_or(ReserveError::Foreign(at))?;
+        let (block, from, to) = within_block(region, at, end);
+        match region.withhold(block, from, to) {
             Ok(()) => Ok(at.add(Pages::new((to - from) as u64))),
-            Err(used) => Err(ReserveError::InUse(section.frame(block, used))),
+            Err(used) => Err(ReserveError::InUse(region.frame(block, used))),
         }
     }
 
-    /// The section of a block that is named from outside.
+    /// The region of a block that is named from outside.
     #[inline(always)]
-    fn named(&self, frame: Frame, order: Order) -> Result<(usize, &Section<'m>), Misuse> {
+    fn named(&self, frame: Frame, order: Order) -> Result<(usize, &Region<'m>), Misuse> {
         if !frame.is_aligned(order.pages()) {
             return Err(Misuse::Misaligned { frame, order });
         }
-        self.section_of(frame).ok_or(Misuse::Foreign { frame, order })
+        self.region_of(frame).ok_or(Misuse::Foreign { frame, order })
     }
     /// Why there is no allocated block of `order` at `frame`.
     #[cold]
     pub(crate) fn misuse(&self, frame: Frame, order: Order) -> Misuse {
         match self.state(frame) {
-            State::Foreign => Misuse::Foreign { frame, order },
-            State::Reserved => Misuse::Reserved { frame, order },
-            State::Allocated { head, order: held } if (head, held) != (frame, order) => {
+            FrameState::Foreign => Misuse::Foreign { frame, order },
+            FrameState::Reserved => Misuse::Reserved { frame, order },
+            FrameState::Allocated { head, order: held } if (head, held) != (frame, order) => {
                 Misuse::WrongOrder { frame, order, head, held }
             }
             // Free; or another call took it at this moment, and then it was free to us.
-            State::Free | State::Allocated { .. } => Misuse::NotAllocated { frame, order },
+            FrameState::Free | FrameState::Allocated { .. } => {
+                Misuse::NotAllocated { frame, order }
+            }
         }
     }
 }
 
-/// The block of `at`, and the part of it from `at` up to `end` or the end of the block or section.
-pub(super) fn within_block(section: &Section<'_>, at: Frame, end: Frame) -> (usize, u32, u32) {
-    let (block, from) = section.locate(at);
-    let end = end.min(section.range().end());
+/// The block of `at`, and the part of it from `at` up to `end` or the end of the block or region.
+pub(super) fn within_block(region: &Region<'_>, at: Frame, end: Frame) -> (usize, u32, u32) {
+    let (block, from) = region.locate(at);
+    let end = end.min(region.range().end());
     let to = (from.0 as u64 + end.get() - at.get()).min(FRAMES as u64) as u32;
     (block, from.0, to)
 }
 
-fn give_run(section: &Section<'_>, head: usize, order: u32) -> Option<()> {
-    section.phase(head, order, Phase::InFlight)?;
-    let run = 1 << (order - MEGA);
-    (head..head + run).rev().for_each(|block| section.release_whole(block));
+fn give_run(region: &Region<'_>, head: usize, order: u32) -> Option<()> {
+    region.phase(head, order, Phase::InFlight)?;
+    let run = 1 << (order - SIZE_2M);
+    (head..head + run).rev().for_each(|block| region.release_whole(block));
     Some(())
 }
 
-fn split_run(section: &Section<'_>, head: usize, order: u32, into: u32) -> Option<()> {
-    section.phase(head, order, Phase::InFlight)?;
-    let run = 1 << (order - MEGA);
-    (head..head + run).rev().for_each(|block| section.recut(block, into));
+fn split_run(region: &Region<'_>, head: usize, order: u32, into: u32) -> Option<()> {
+    region.phase(head, order, Phase::InFlight)?;
+    let run = 1 << (order - SIZE_2M);
+    (head..head + run).rev().for_each(|block| region.recut(block, into));
     Some(())
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  level 2   1 bit per level-1 word           1 TiB: 2 words
 //!  level 1   1 bit per level-0 word           1 TiB: 128 words
-//!  level 0   1 bit per 2 MiB block, counted from the 1 GiB boundary below the section    1 TiB: 8192 words
+//!  level 0   1 bit per 2 MiB block, counted from the 1 GiB boundary below the region    1 TiB: 8192 words
 //! ```
 //!
 //! One such pyramid per list: wholly free blocks; per class and fit; owned blocks by fit.
@@ -15,7 +15,7 @@
 //!
 //! **Locking**: none. Whoever makes a thing true first changes the thing, then sees to the bit; whoever drops a bit then
 //! looks at the thing again and sets the bit back if need be. Both orders are sequentially consistent, so one of the two
-//! sees the other. Loom weakens sequential consistency to acquire-release, hence [`settle`].
+//! sees the other. Loom weakens sequential consistency to acquire-release, hence [`full_fence`].
 //!
 //! **Not here**: what makes a block belong on a list (`entry`).
 
@@ -25,7 +25,7 @@ use crate::sync::Ordering::SeqCst;
 /// Levels of a pyramid.
 const LEVELS: usize = 3;
 
-/// One of the lists of a section.
+/// One of the lists of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct List(u8);
 
@@ -54,21 +54,21 @@ impl List {
 
 /// Orders what we wrote before what we read next, for loom; elsewhere sequentially consistent accesses do that.
 #[inline]
-pub(super) fn settle() {
+pub(super) fn full_fence() {
     #[cfg(all(loom, test))]
     crate::sync::fence(SeqCst);
 }
 
-/// The pyramids of one section.
+/// The pyramids of one region.
 #[derive(Clone, Copy)]
-pub(super) struct Index<'m> {
+pub(super) struct Pyramids<'m> {
     words: &'m [Word], // [a] all lists, one after the other, each level after the one below
     lens: [usize; LEVELS], // [c] words per level
     bases: [usize; LEVELS], // [c] where a level begins in its list
     stride: usize,     // [c] words per list
 }
 
-impl<'m> Index<'m> {
+impl<'m> Pyramids<'m> {
     /// Words that `blocks` bits need, all lists together.
     pub(super) fn words(blocks: usize) -> usize {
         Self::lens(blocks).iter().sum::<usize>() * List::COUNT
@@ -79,10 +79,10 @@ impl<'m> Index<'m> {
         [l0, l1, l1.div_ceil(64)]
     }
     /// The pyramids in `words`, zeroed.
-    pub(super) fn new(blocks: usize, words: &'m [Word]) -> Index<'m> {
+    pub(super) fn new(blocks: usize, words: &'m [Word]) -> Pyramids<'m> {
         let lens = Self::lens(blocks);
         let bases = [0, lens[0], lens[0] + lens[1]];
-        Index { words, lens, bases, stride: lens.iter().sum() }
+        Pyramids { words, lens, bases, stride: lens.iter().sum() }
     }
     /// Level-0 words per list.
     pub(super) fn len(&self) -> usize {
@@ -105,7 +105,7 @@ impl<'m> Index<'m> {
     }
     fn set_from(&self, list: List, level: usize, mut bit: usize) {
         for level in level..LEVELS {
-            settle();
+            full_fence();
             let word = self.word(list, level, bit / 64);
             let mask = 1 << (bit % 64);
             if word.load(SeqCst) & mask != 0 {
@@ -122,7 +122,7 @@ impl<'m> Index<'m> {
         if word.load(SeqCst) & mask != 0 && word.fetch_and(!mask, SeqCst) == mask {
             self.clear_above(list, 0, bit / 64);
         }
-        settle();
+        full_fence();
     }
     /// Clears the bit that stands for word `at` of `level`, and sets it back where that word is not zero after all.
     fn clear_above(&self, list: List, level: usize, at: usize) {
@@ -134,7 +134,7 @@ impl<'m> Index<'m> {
                 return;
             }
             let old = word.fetch_and(!mask, SeqCst);
-            settle();
+            full_fence();
             if self.word(list, child, at).load(SeqCst) != 0 {
                 return self.set_from(list, child + 1, at);
             }

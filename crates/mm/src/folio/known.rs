@@ -3,14 +3,14 @@
 //! **Invariants**: those of `zeros`. **Not here**: clearing (`crate::zero`).
 
 use super::bits::Phase;
-use super::entry::{FRAMES, Kind};
+use super::entry::{BlockKind, FRAMES};
 use super::field::Offset;
-use super::seats::Place;
-use super::section::Section;
+use super::region::Region;
+use super::seats::Hinted;
 use super::{Class, Folios, Misuse};
 use foliant_units::{Cpu, Frame, FrameRange, Order, Pages};
 
-const MEGA: u32 = Order::MEGA.get() as u32;
+const SIZE_2M: u32 = Order::SIZE_2M.get() as u32;
 
 /// What is known of the content of a block that is given back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +41,7 @@ impl<'m> Folios<'m> {
     /// Notes that `range` holds zeros: it is the caller's, or comes so from the machine and no block of it was handed out.
     /// Frames that are no memory are passed over.
     pub fn declare_zero(&self, range: FrameRange) {
-        self.each_block(range, |section, blk, from, to| section.zeros().note(blk, from, to));
+        self.each_block(range, |region, blk, from, to| region.zeros().note(blk, from, to));
     }
     /// Gives a block back that its owner cleared and did not write to since.
     pub fn free_zeroed(&self, cpu: Cpu, frame: Frame, order: Order) -> Result<(), Misuse> {
@@ -49,41 +49,41 @@ impl<'m> Folios<'m> {
     }
     /// Free frames that are known to hold zeros. Exact while nobody allocates or frees.
     pub fn known_zero(&self) -> Pages {
-        let count = |section: &Section<'m>| -> u64 {
-            (0..section.blocks()).map(|blk| u64::from(known_in(section, blk))).sum()
+        let count = |region: &Region<'m>| -> u64 {
+            (0..region.blocks()).map(|blk| u64::from(known_in(region, blk))).sum()
         };
-        Pages::new(self.sections.iter().map(|(_, section)| count(section)).sum())
+        Pages::new(self.regions.iter().map(|(_, region)| count(region)).sum())
     }
 
     /// Whether anything was ever known to be zero.
     #[inline]
     pub(crate) fn knows_zeros(&self) -> bool {
-        self.sections.iter().any(|(_, section)| section.zeros().ever())
+        self.regions.iter().any(|(_, region)| region.zeros().ever())
     }
     /// The frames from the first to the last of `range`, which is the caller's, that are not known to be zero. Of what is no
     /// memory nothing is known.
     pub fn unknown(&self, range: FrameRange) -> Option<FrameRange> {
         let left = u64::from(FRAMES) - range.start().get() % u64::from(FRAMES);
-        let section = self.section_of(range.start()).map(|(_, section)| section);
-        let Some(section) =
-            section.filter(|s| range.pages().get() <= left && range.end() <= s.range().end())
+        let region = self.region_of(range.start()).map(|(_, region)| region);
+        let Some(region) =
+            region.filter(|s| range.pages().get() <= left && range.end() <= s.range().end())
         else {
             return self.unknown_in_parts(range);
         };
-        let (blk, from) = section.locate(range.start());
+        let (blk, from) = region.locate(range.start());
         let to = from.0 + range.pages().get() as u32;
-        let (first, last) = section.zeros().unknown(blk, from.0, to)?;
-        FrameRange::new(section.frame(blk, Offset(first)), Pages::new(u64::from(last - first)))
+        let (first, last) = region.zeros().unknown(blk, from.0, to)?;
+        FrameRange::new(region.frame(blk, Offset(first)), Pages::new(u64::from(last - first)))
     }
     /// The same for a range of several blocks, or of what is not all memory.
     #[cold]
     fn unknown_in_parts(&self, range: FrameRange) -> Option<FrameRange> {
         let (mut first, mut end, mut memory) = (range.end(), range.start(), 0);
-        self.each_block(range, |section, blk, from, to| {
+        self.each_block(range, |region, blk, from, to| {
             memory += u64::from(to - from);
-            if let Some((low, high)) = section.zeros().unknown(blk, from, to) {
-                first = first.min(section.frame(blk, Offset(low)));
-                end = end.max(section.frame(blk, Offset(high - 1)).add(Pages::new(1)));
+            if let Some((low, high)) = region.zeros().unknown(blk, from, to) {
+                first = first.min(region.frame(blk, Offset(low)));
+                end = end.max(region.frame(blk, Offset(high - 1)).add(Pages::new(1)));
             }
         });
         if memory < range.pages().get() {
@@ -94,30 +94,30 @@ impl<'m> Folios<'m> {
     }
     /// Forgets what is known of `range`, which is the caller's.
     pub(crate) fn forget(&self, range: FrameRange) {
-        self.each_block(range, |section, blk, from, to| section.zeros().forget(blk, from, to));
+        self.each_block(range, |region, blk, from, to| region.zeros().forget(blk, from, to));
     }
 
     /// Looks for a 2 MiB block, all of it free, of which some frame is not known to be zero, and takes it. A call looks at
     /// [`LOOK`] blocks at most; the next one of this CPU goes on behind them.
     pub(crate) fn seek_unknown(&self, cpu: Cpu, class: Class) -> Sought {
         let Some(seats) = self.seats(cpu) else { return Sought::Nothing };
-        let mut at = seats.ahead().unwrap_or(Place { section: 0, block: 0, word: 0 });
+        let mut at = seats.ahead().unwrap_or(Hinted { region: 0, block: 0, word: 0 });
         for looked in 1..=LOOK {
-            let Some(section) = self.sections.get(at.section) else { return Sought::Nothing };
-            let (number, block) = (at.section, at.block);
-            if block >= section.blocks() {
-                at = Place { section: (number + 1) % self.sections.count(), block: 0, word: 0 };
+            let Some(region) = self.regions.get(at.region) else { return Sought::Nothing };
+            let (number, block) = (at.region, at.block);
+            if block >= region.blocks() {
+                at = Hinted { region: (number + 1) % self.regions.count(), block: 0, word: 0 };
                 continue;
             }
             at.block += 1;
-            if section.is_free(block)
-                && section.zeros().unknown(block, 0, FRAMES).is_some()
-                && section.claim_free(block, MEGA, class, Phase::Settled)
+            if region.is_free(block)
+                && region.zeros().unknown(block, 0, FRAMES).is_some()
+                && region.claim_free(block, SIZE_2M, class, Phase::Complete)
             {
                 // Where too little of it is cleared it is the first to be looked at again.
-                seats.set_ahead(Place { block, ..at });
+                seats.set_ahead(Hinted { block, ..at });
                 seats.set_vain(0);
-                return Sought::Block(section.frame(block, Offset(0)));
+                return Sought::Block(region.frame(block, Offset(0)));
             }
             if seats.vain() + looked >= self.round() {
                 seats.set_ahead(at);
@@ -129,21 +129,21 @@ impl<'m> Folios<'m> {
         seats.set_vain(seats.vain() + LOOK);
         Sought::More
     }
-    /// So many looks visit every block once, and each section's end.
+    /// So many looks visit every block once, and each region's end.
     fn round(&self) -> u64 {
-        self.sections.iter().map(|(_, section)| section.blocks() as u64 + 1).sum()
+        self.regions.iter().map(|(_, region)| region.blocks() as u64 + 1).sum()
     }
 
     /// Every part of `range` that lies in one 2 MiB block of memory.
-    fn each_block(&self, range: FrameRange, mut visit: impl FnMut(&Section<'m>, usize, u32, u32)) {
-        for (_, section) in self.sections.iter() {
-            let mine = section.range();
+    fn each_block(&self, range: FrameRange, mut visit: impl FnMut(&Region<'m>, usize, u32, u32)) {
+        for (_, region) in self.regions.iter() {
+            let mine = region.range();
             let (start, end) = (range.start().max(mine.start()), range.end().min(mine.end()));
             let mut at = start;
             while at < end {
-                let (blk, from) = section.locate(at);
+                let (blk, from) = region.locate(at);
                 let pages = (end.get() - at.get()).min(u64::from(FRAMES - from.0));
-                visit(section, blk, from.0, from.0 + pages as u32);
+                visit(region, blk, from.0, from.0 + pages as u32);
                 at = at.add(Pages::new(pages));
             }
         }
@@ -151,14 +151,14 @@ impl<'m> Folios<'m> {
 }
 
 /// Free frames of a block that are known to be zero.
-fn known_in(section: &Section<'_>, blk: usize) -> u32 {
-    let known = |n: usize| section.zeros().half(blk, n);
-    match section.load(blk).kind() {
-        Kind::Whole => (0..16).map(|n| known(n).count_ones()).sum(),
-        Kind::Small => {
-            let free = |n| section.field(blk).free(n);
+fn known_in(region: &Region<'_>, blk: usize) -> u32 {
+    let known = |n: usize| region.zeros().half(blk, n);
+    match region.load(blk).kind() {
+        BlockKind::Whole => (0..16).map(|n| known(n).count_ones()).sum(),
+        BlockKind::Small => {
+            let free = |n| region.field(blk).free(n);
             (0..16).map(|n| (known(n) & free(n)).count_ones()).sum()
         }
-        Kind::Held | Kind::Busy => 0,
+        BlockKind::Held | BlockKind::Busy => 0,
     }
 }

@@ -1,13 +1,13 @@
 //! Every interleaving of two or three threads over the single-word protocols.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p foliant --lib --release loom_tests`. Loom keeps acquire and release apart from
-//! sequential consistency only by fences, so the room sets one wherever it relies on the latter (`index::settle`).
+//! sequential consistency only by fences, so the room sets one wherever it relies on the latter (`index::full_fence`).
 
 use super::bits::{Bits, Phase};
 use super::entry::{FIT_WHOLE, Owner};
 use super::field::{Field, Offset};
-use super::index::{Index, List};
-use super::section::Section;
+use super::index::{List, Pyramids};
+use super::region::Region;
 use super::{Class, Word};
 use foliant_units::{Cpu, Frame, FrameRange, Pages};
 use std::vec::Vec;
@@ -106,7 +106,7 @@ const BIT: usize = 70;
 fn a_bit_dropped_in_haste_is_set_back() {
     use crate::sync::Ordering::SeqCst;
     check(|| {
-        let index: Index<'static> = Index::new(128, lend_words(Index::words(128)));
+        let index: Pyramids<'static> = Pyramids::new(128, lend_words(Pyramids::words(128)));
         let [thing] = lend::<1>();
         index.set(List::WHOLE, BIT);
         let other = thread::spawn(move || {
@@ -122,10 +122,10 @@ fn a_bit_dropped_in_haste_is_set_back() {
     });
 }
 
-/// A section of one block.
-fn section() -> Section<'static> {
+/// A region of one block.
+fn region() -> Region<'static> {
     let range = FrameRange::new(Frame::new(0), Pages::new(512)).unwrap();
-    Section::new(range, foliant_units::Node(0), lend_words(Section::words(range)))
+    Region::new(range, foliant_units::Node(0), lend_words(Region::words(range)))
 }
 
 fn owner(cpu: u16) -> Owner {
@@ -135,79 +135,79 @@ fn owner(cpu: u16) -> Owner {
 #[test]
 fn the_last_to_free_or_to_disown_makes_a_block_whole() {
     check(|| {
-        let section = section();
+        let region = region();
         let claim = (owner(0), Some(Class::Movable));
-        let at = section.claim(0, List::WHOLE, 0, claim).unwrap();
-        let other = thread::spawn(move || section.give(0, 0, at).unwrap());
-        section.disown(0, owner(0));
+        let at = region.claim(0, List::WHOLE, 0, claim).unwrap();
+        let other = thread::spawn(move || region.give(0, 0, at).unwrap());
+        region.disown(0, owner(0));
         other.join().unwrap();
-        assert!(section.load(0).is_whole(), "{:?}", section.load(0));
-        assert_eq!(section.index().next(List::WHOLE, 0), Some(0));
+        assert!(region.load(0).is_whole(), "{:?}", region.load(0));
+        assert_eq!(region.index().next(List::WHOLE, 0), Some(0));
     });
 }
 
 #[test]
 fn a_block_is_never_huge_and_small_at_once() {
     check_bounded(1, || {
-        let section = section();
+        let region = region();
         let claim = (owner(1), Some(Class::Table));
-        let other = thread::spawn(move || section.claim(0, List::WHOLE, 0, claim));
-        let huge = section.claim_free(0, 9, Class::Movable, Phase::Settled);
+        let other = thread::spawn(move || region.claim(0, List::WHOLE, 0, claim));
+        let huge = region.claim_free(0, 9, Class::Movable, Phase::Complete);
         let small = other.join().unwrap();
         assert!(!(huge && small.is_some()));
-        assert_eq!(section.free(0), if huge { 0 } else { 512 - u32::from(small.is_some()) });
+        assert_eq!(region.free(0), if huge { 0 } else { 512 - u32::from(small.is_some()) });
     });
 }
 
 #[test]
 fn an_open_block_is_taken_whole_or_in_part() {
     check(|| {
-        let section = section();
-        let at = section.claim(0, List::WHOLE, 0, (owner(0), Some(Class::Movable))).unwrap();
-        section.give(0, 0, at).unwrap();
-        let other = thread::spawn(move || section.take_owned(0, Some(owner(0)), 0, 0));
-        let huge = section.claim_free(0, 9, Class::Movable, Phase::Settled);
+        let region = region();
+        let at = region.claim(0, List::WHOLE, 0, (owner(0), Some(Class::Movable))).unwrap();
+        region.give(0, 0, at).unwrap();
+        let other = thread::spawn(move || region.take_owned(0, Some(owner(0)), 0, 0));
+        let huge = region.claim_free(0, 9, Class::Movable, Phase::Complete);
         let small = other.join().unwrap();
         assert!(huge ^ small.is_some(), "{huge} {small:?}");
     });
 }
 
 /// A block that somebody is at work on, with so many frames of it in use.
-fn used<const N: usize>() -> (Section<'static>, [Offset; N]) {
-    let section = section();
-    let first = section.claim(0, List::WHOLE, 0, (owner(0), Some(Class::Movable))).unwrap();
-    section.give(0, 0, first).unwrap();
-    let frames = core::array::from_fn(|_| section.take_here(0, 0).unwrap());
-    section.disown(0, owner(0));
-    (section, frames)
+fn used<const N: usize>() -> (Region<'static>, [Offset; N]) {
+    let region = region();
+    let first = region.claim(0, List::WHOLE, 0, (owner(0), Some(Class::Movable))).unwrap();
+    region.give(0, 0, first).unwrap();
+    let frames = core::array::from_fn(|_| region.take_here(0, 0).unwrap());
+    region.disown(0, owner(0));
+    (region, frames)
 }
 
 #[test]
-fn what_two_free_while_the_block_is_emptied_is_hoarded_once() {
+fn what_two_free_while_the_block_is_emptied_is_isolated_once() {
     check_bounded(2, || {
-        let (section, [a, b, left]) = used();
-        let free = move |at| thread::spawn(move || section.give(0, 0, at).unwrap());
+        let (region, [a, b, left]) = used();
+        let free = move |at| thread::spawn(move || region.give(0, 0, at).unwrap());
         let others = [free(a), free(b)];
-        let first = section.hoard(0);
+        let first = region.isolate(0);
         others.into_iter().for_each(|other| other.join().unwrap());
-        let mut all = section.hoard(0);
+        let mut all = region.isolate(0);
         assert_eq!(first.len() + all.len(), 511, "no frame is in both, and none is missing");
         all.join(&first);
         all.add(left.0.into(), 1);
-        assert!(all.len() == 512 && section.join(0, Class::Movable));
-        assert_eq!((section.load(0).order(), section.free(0)), (9, 0));
+        assert!(all.len() == 512 && region.join(0, Class::Movable));
+        assert_eq!((region.load(0).order(), region.free(0)), (9, 0));
     });
 }
 
 #[test]
 fn of_a_block_that_is_joined_nobody_gets_a_frame() {
     check_bounded(2, || {
-        let (section, [last]) = used();
-        let mut all = section.hoard(0);
-        let other = thread::spawn(move || section.take_here(0, 0));
-        section.give(0, 0, last).unwrap();
-        all.join(&section.hoard(0));
-        let joined = all.len() == 512 && section.join(0, Class::Movable);
+        let (region, [last]) = used();
+        let mut all = region.isolate(0);
+        let other = thread::spawn(move || region.take_here(0, 0));
+        region.give(0, 0, last).unwrap();
+        all.join(&region.isolate(0));
+        let joined = all.len() == 512 && region.join(0, Class::Movable);
         assert!(joined ^ other.join().unwrap().is_some(), "the last frame is one of theirs");
     });
 }
@@ -215,19 +215,19 @@ fn of_a_block_that_is_joined_nobody_gets_a_frame() {
 #[test]
 fn what_is_given_up_while_others_take_and_free_is_free_in_the_end() {
     check_bounded(1, || {
-        let (section, [last]) = used();
-        let hoard = section.hoard(0);
+        let (region, [last]) = used();
+        let isolated = region.isolate(0);
         let other = thread::spawn(move || {
-            let taken = section.take_here(0, 0);
-            section.give(0, 0, last).unwrap();
+            let taken = region.take_here(0, 0);
+            region.give(0, 0, last).unwrap();
             taken
         });
-        section.give_up(0, &hoard).unwrap();
+        region.give_up(0, &isolated).unwrap();
         if let Some(taken) = other.join().unwrap() {
-            assert_eq!(section.free(0), 511);
-            section.give(0, 0, taken).unwrap();
+            assert_eq!(region.free(0), 511);
+            region.give(0, 0, taken).unwrap();
         }
-        assert!(section.load(0).is_whole(), "{:?}", section.load(0));
+        assert!(region.load(0).is_whole(), "{:?}", region.load(0));
     });
 }
 
@@ -236,20 +236,20 @@ fn what_is_given_up_while_others_take_and_free_is_free_in_the_end() {
 #[test]
 fn finding_q4_a_bound_is_raised_for_an_owner_that_is_still_there() {
     check_bounded(2, || {
-        let section = section();
+        let region = region();
         let claim = (owner(0), Some(Class::Movable));
-        let mine = section.claim(0, List::WHOLE, 0, claim).unwrap();
-        let hoard = section.hoard(0);
-        section.give(0, 0, mine).unwrap();
-        let leaves = thread::spawn(move || section.disown(0, owner(0)));
-        let takes = thread::spawn(move || section.take_here(0, 0));
-        section.give_up(0, &hoard).unwrap();
+        let mine = region.claim(0, List::WHOLE, 0, claim).unwrap();
+        let isolated = region.isolate(0);
+        region.give(0, 0, mine).unwrap();
+        let leaves = thread::spawn(move || region.disown(0, owner(0)));
+        let takes = thread::spawn(move || region.take_here(0, 0));
+        region.give_up(0, &isolated).unwrap();
         leaves.join().unwrap();
         if let Some(taken) = takes.join().unwrap() {
-            section.give(0, 0, taken).unwrap();
+            region.give(0, 0, taken).unwrap();
         }
-        assert!(section.load(0).is_whole(), "{:?}", section.load(0));
-        assert_eq!(section.index().next(List::WHOLE, 0), Some(0));
+        assert!(region.load(0).is_whole(), "{:?}", region.load(0));
+        assert_eq!(region.index().next(List::WHOLE, 0), Some(0));
     });
 }
 
@@ -258,22 +258,22 @@ fn finding_q4_a_bound_is_raised_for_an_owner_that_is_still_there() {
 #[test]
 fn finding_s2_a_seat_that_is_left_beside_a_claimer_owns_nothing() {
     check_bounded(3, || {
-        let section = section();
+        let region = region();
         let claim = (owner(1), Some(Class::Table));
-        let first = section.claim(0, List::WHOLE, 0, claim).unwrap();
-        section.give(0, 0, first).unwrap();
+        let first = region.claim(0, List::WHOLE, 0, claim).unwrap();
+        region.give(0, 0, first).unwrap();
         let other = thread::spawn(move || {
-            let taken = section.take_owned(0, Some(owner(1)), 0, 0);
-            section.disown(0, owner(1));
+            let taken = region.take_owned(0, Some(owner(1)), 0, 0);
+            region.disown(0, owner(1));
             taken
         });
-        let huge = section.claim_free(0, 9, Class::Movable, Phase::Settled);
+        let huge = region.claim_free(0, 9, Class::Movable, Phase::Complete);
         let small = other.join().unwrap();
         assert!(!(huge && small.is_some()));
-        assert_eq!(section.load(0).owner(), Owner::NONE, "{:?}", section.load(0));
+        assert_eq!(region.load(0).owner(), Owner::NONE, "{:?}", region.load(0));
         if let Some(taken) = small {
-            section.give(0, 0, taken).unwrap();
+            region.give(0, 0, taken).unwrap();
         }
-        assert!(huge || section.load(0).is_whole(), "{:?}", section.load(0));
+        assert!(huge || region.load(0).is_whole(), "{:?}", region.load(0));
     });
 }

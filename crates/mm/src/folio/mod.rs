@@ -16,7 +16,7 @@
 //!   CPU ── seats: per class, the 2 MiB block that it works in; a preference, never a right
 //! ```
 //!
-//! One file per level: `bits` one word of a field · `field` · `entry` · `index` · `section` one range · `sections` all
+//! One file per level: `bits` one word of a field · `field` · `entry` · `index` · `region` one range · `regions` all
 //! ranges · `zeros` which frames are known to be zero · `seats` a CPU's preferences · `alloc`, `free`, `evict`, `known`,
 //! `query`, `verify` the operations · `view` for who may only look.
 //!
@@ -44,11 +44,11 @@
 //! let lent: Vec<Word> = (0..need.0).map(|_| Word::new(0)).collect();
 //! let folios = Folios::new(&memory, CpuCount(2), &lent).unwrap();
 //!
-//! let huge = folios.alloc(Cpu(0), Order::MEGA, Class::Movable).unwrap();
-//! assert!(huge.is_aligned(Order::MEGA.pages()));
+//! let huge = folios.alloc(Cpu(0), Order::SIZE_2M, Class::Movable).unwrap();
+//! assert!(huge.is_aligned(Order::SIZE_2M.pages()));
 //! assert_eq!(folios.free_frames(), Pages::new(0x4000 - 512));
-//! folios.free(Cpu(1), huge, Order::MEGA).unwrap();
-//! assert!(folios.free(Cpu(1), huge, Order::MEGA).is_err());
+//! folios.free(Cpu(1), huge, Order::SIZE_2M).unwrap();
+//! assert!(folios.free(Cpu(1), huge, Order::SIZE_2M).is_err());
 //! ```
 
 mod alloc;
@@ -61,9 +61,9 @@ mod free;
 mod index;
 mod known;
 mod query;
+mod region;
+mod regions;
 mod seats;
-mod section;
-mod sections;
 mod setup;
 #[cfg(any(test, feature = "verify"))]
 mod verify;
@@ -86,23 +86,23 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod verify_tests;
 
-pub use error::{AllocError, CpuCount, Misuse, ReserveError, SetupError, Words};
+pub use error::{AllocError, CpuCount, Misuse, RegionError, ReserveError, WordCount};
 pub use evict::Usage;
 pub(crate) use field::Pick;
 pub use known::Known;
 pub(crate) use known::Sought;
-pub use query::Census;
+pub use query::FreeBlocks;
 pub(crate) use setup::Newcomer;
 #[cfg(any(test, feature = "verify"))]
-pub use verify::{Disagreement, What};
+pub use verify::{Conflict, Disagreement};
 pub use view::View;
 
 use crate::sync::Ordering::Relaxed;
 use core::fmt;
 use foliant_units::{Cpu, Frame, Node, Order};
+use region::Region;
+use regions::Regions;
 use seats::Seats;
-use section::Section;
-use sections::Sections;
 
 /// A word of lent metadata: a 64-bit atomic, zero when lent.
 pub type Word = crate::sync::AtomicU64;
@@ -140,7 +140,7 @@ impl fmt::Display for Class {
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum FrameState {
     /// In none of the ranges.
     Foreign,
     /// Free, or just on its way to or from being free.
@@ -158,7 +158,7 @@ pub enum State {
 
 /// The folio allocator over lent metadata. Share it by reference; every method takes `&self`.
 pub struct Folios<'m> {
-    sections: Sections<'m>,            // [a] grows
+    regions: Regions<'m>,              // [a] grows
     seats: &'m [[Word; seats::WORDS]], // [a] hints per CPU
     hosts: Word, // [a] grows: how many CPUs have seats of their own (seats::I2)
 }
@@ -177,7 +177,7 @@ impl<'m> Folios<'m> {
     }
     /// The node of a frame of its memory.
     pub fn node_of(&self, frame: Frame) -> Option<Node> {
-        self.section_of(frame).map(|(_, section)| section.node())
+        self.region_of(frame).map(|(_, region)| region.node())
     }
     #[inline]
     fn seats(&self, cpu: Cpu) -> Option<Seats<'m>> {
@@ -197,13 +197,13 @@ impl<'m> Folios<'m> {
     }
     /// Lets as many CPUs have seats of their own as memory is large enough for.
     fn invite(&self) {
-        let blocks: usize = self.sections.iter().map(|(_, section)| section.blocks()).sum();
+        let blocks: usize = self.regions.iter().map(|(_, region)| region.blocks()).sum();
         let hosts = (blocks / seats::SHARE).clamp(1, self.seats.len());
         self.hosts.fetch_max(hosts as u64, Relaxed);
     }
     #[inline]
-    fn section_of(&self, frame: Frame) -> Option<(usize, &Section<'m>)> {
-        self.sections.holding(frame)
+    fn region_of(&self, frame: Frame) -> Option<(usize, &Region<'m>)> {
+        self.regions.holding(frame)
     }
 }
 

@@ -49,44 +49,45 @@ pub(super) enum Op {
 #[derive(Default)]
 pub(super) struct Twin {
     ranges: Vec<FrameRange>,
-    frames: BTreeMap<u64, State>,
+    frames: BTreeMap<u64, FrameState>,
     blocks: BTreeMap<u64, Order>,
 }
 
 impl Twin {
     pub(super) fn new(ranges: &[FrameRange]) -> Twin {
-        let frames = ranges.iter().flat_map(|r| r.iter()).map(|f| (f.get(), State::Free)).collect();
+        let frames =
+            ranges.iter().flat_map(|r| r.iter()).map(|f| (f.get(), FrameState::Free)).collect();
         Twin { ranges: ranges.to_vec(), frames, blocks: BTreeMap::new() }
     }
-    fn state(&self, frame: Frame) -> State {
-        self.frames.get(&frame.get()).copied().unwrap_or(State::Foreign)
+    fn state(&self, frame: Frame) -> FrameState {
+        self.frames.get(&frame.get()).copied().unwrap_or(FrameState::Foreign)
     }
     fn is_free(&self, head: u64, order: Order) -> bool {
         let end = head + order.pages().get();
         let one_range = self.ranges.iter().any(|r| r.start().get() <= head && end <= r.end().get());
-        one_range && (head..end).all(|f| self.frames[&f] == State::Free)
+        one_range && (head..end).all(|f| self.frames[&f] == FrameState::Free)
     }
     fn free_heads(&self, order: Order) -> impl Iterator<Item = u64> + '_ {
         let heads = self.frames.keys().copied().filter(move |f| f % order.pages().get() == 0);
         heads.filter(move |f| self.is_free(*f, order))
     }
-    fn set(&mut self, head: u64, order: Order, state: State) {
+    fn set(&mut self, head: u64, order: Order, state: FrameState) {
         self.frames.extend((head..head + order.pages().get()).map(|f| (f, state)));
     }
     fn take(&mut self, head: Frame, order: Order) {
         self.blocks.insert(head.get(), order);
-        self.set(head.get(), order, State::Allocated { head, order });
+        self.set(head.get(), order, FrameState::Allocated { head, order });
     }
     fn check(&self, frame: Frame, order: Order) -> Result<(), Misuse> {
         if !frame.is_aligned(order.pages()) {
             return Err(Misuse::Misaligned { frame, order });
         }
         match self.state(frame) {
-            State::Foreign => Err(Misuse::Foreign { frame, order }),
-            State::Free => Err(Misuse::NotAllocated { frame, order }),
-            State::Reserved => Err(Misuse::Reserved { frame, order }),
-            State::Allocated { head, order: held } if (head, held) == (frame, order) => Ok(()),
-            State::Allocated { head, order: held } => {
+            FrameState::Foreign => Err(Misuse::Foreign { frame, order }),
+            FrameState::Free => Err(Misuse::NotAllocated { frame, order }),
+            FrameState::Reserved => Err(Misuse::Reserved { frame, order }),
+            FrameState::Allocated { head, order: held } if (head, held) == (frame, order) => Ok(()),
+            FrameState::Allocated { head, order: held } => {
                 Err(Misuse::WrongOrder { frame, order, head, held })
             }
         }
@@ -94,7 +95,7 @@ impl Twin {
     fn free(&mut self, frame: Frame, order: Order) -> Result<(), Misuse> {
         self.check(frame, order)?;
         self.blocks.remove(&frame.get());
-        self.set(frame.get(), order, State::Free);
+        self.set(frame.get(), order, FrameState::Free);
         Ok(())
     }
     fn split(&mut self, frame: Frame, order: Order, into: Order) -> Result<(), Misuse> {
@@ -111,12 +112,12 @@ impl Twin {
         // The allocator goes block by block, so the first frame that is wrong is the one named.
         for frame in range.iter() {
             match self.state(frame) {
-                State::Free => {}
-                State::Foreign => return Err(ReserveError::Foreign(frame)),
+                FrameState::Free => {}
+                FrameState::Foreign => return Err(ReserveError::Foreign(frame)),
                 _ => return Err(ReserveError::InUse(frame)),
             }
         }
-        self.frames.extend(range.iter().map(|f| (f.get(), State::Reserved)));
+        self.frames.extend(range.iter().map(|f| (f.get(), FrameState::Reserved)));
         Ok(())
     }
     pub(super) fn census(&self) -> Vec<u64> {
@@ -129,7 +130,7 @@ impl Twin {
 }
 
 /// Lends metadata.
-pub(super) fn lend(words: Words) -> Vec<Word> {
+pub(super) fn lend(words: WordCount) -> Vec<Word> {
     (0..words.0).map(|_| Word::new(0)).collect()
 }
 
@@ -189,9 +190,9 @@ pub(super) fn compare(folios: &Folios<'_>, twin: &Twin) {
     let census = folios.census();
     assert_eq!(Order::all().map(|o| census.blocks(o)).collect::<Vec<_>>(), twin.census());
     assert_eq!(folios.free_frames(), census.pages());
-    let megas = census.within(Order::MEGA);
-    assert_eq!(folios.whole_blocks(u64::MAX), megas);
-    assert_eq!(folios.whole_blocks(2), megas.min(2));
+    let of_2m = census.within(Order::SIZE_2M);
+    assert_eq!(folios.whole_blocks(u64::MAX), of_2m);
+    assert_eq!(folios.whole_blocks(2), of_2m.min(2));
     for frame in twin.frames.keys() {
         assert_eq!(folios.state(Frame::new(*frame)), twin.frames[frame], "frame {frame:#x}");
     }

@@ -5,20 +5,20 @@
 //! **Not here**: running totals. A count that every allocation keeps up to date is a cache line that every CPU wants, so
 //! totals are summed when asked for.
 
-use super::bits::Spot;
-use super::entry::{FIT_WHOLE, Kind};
+use super::bits::BitState;
+use super::entry::{BlockKind, FIT_WHOLE};
 use super::index::List;
-use super::section::Section;
-use super::{Folios, NODES_MAX, State};
+use super::region::Region;
+use super::{Folios, FrameState, NODES_MAX};
 use foliant_units::{Frame, FrameRange, Node, Order, Pages};
 
 /// Free blocks by order, each counted once, at the largest size that it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Census {
+pub struct FreeBlocks {
     free: [u64; Order::COUNT],
 }
 
-impl Census {
+impl FreeBlocks {
     /// Free blocks of `order` that are not halves of a larger free block.
     pub const fn blocks(&self, order: Order) -> u64 {
         self.free[order.index()]
@@ -41,76 +41,76 @@ impl Census {
 impl<'m> Folios<'m> {
     /// Free frames. Reads one word per 2 MiB of memory, and 16 more where the 2 MiB are partly used.
     pub fn free_frames(&self) -> Pages {
-        let free = |section: &Section<'m>| -> u64 {
-            (0..section.blocks()).map(|block| u64::from(section.free(block))).sum()
+        let free = |region: &Region<'m>| -> u64 {
+            (0..region.blocks()).map(|block| u64::from(region.free(block))).sum()
         };
-        Pages::new(self.sections.iter().map(|(_, section)| free(section)).sum())
+        Pages::new(self.regions.iter().map(|(_, region)| free(region)).sum())
     }
     /// Free blocks of `order` that are not halves of a larger free block.
     pub fn free_blocks(&self, order: Order) -> u64 {
         self.census().blocks(order)
     }
     /// Free blocks of every order. Reads the whole state of every partly used 2 MiB block.
-    pub fn census(&self) -> Census {
-        let mut census = Census::default();
-        self.sections.iter().for_each(|(_, section)| count(section, &mut census.free));
+    pub fn census(&self) -> FreeBlocks {
+        let mut census = FreeBlocks::default();
+        self.regions.iter().for_each(|(_, region)| count(region, &mut census.free));
         census
     }
     /// Free 2 MiB blocks, counted no further than `most`: by the lists of whole ones, so the cost is that of the answer.
     pub(crate) fn whole_blocks(&self, most: u64) -> u64 {
         let lists = [List::WHOLE, List::owned(FIT_WHOLE)];
-        let listed = |section: &'_ Section<'m>, list: List| {
-            let (index, mut from) = (*section.index(), 0);
+        let listed = |region: &'_ Region<'m>, list: List| {
+            let (index, mut from) = (*region.index(), 0);
             core::iter::from_fn(move || {
                 let bit = index.next(list, from)?;
                 from = bit + 1;
                 Some(bit)
             })
         };
-        let free = self.sections.iter().flat_map(|(_, section)| {
-            let section = *section;
+        let free = self.regions.iter().flat_map(|(_, region)| {
+            let region = *region;
             lists.into_iter().flat_map(move |list| {
                 // A hint on a list where the block does not belong is not counted: no block counts twice.
-                listed(&section, list).filter(move |bit| {
-                    let block = section.blk(*bit);
-                    section.load(block).list() == Some(list) && section.is_free(block)
+                listed(&region, list).filter(move |bit| {
+                    let block = region.blk(*bit);
+                    region.load(block).list() == Some(list) && region.is_free(block)
                 })
             })
         });
         free.take(usize::try_from(most).unwrap_or(usize::MAX)).count() as u64
     }
     /// What `frame` is at this moment.
-    pub fn state(&self, frame: Frame) -> State {
-        let Some((_, section)) = self.section_of(frame) else { return State::Foreign };
-        let (block, at) = section.locate(frame);
-        let entry = section.load(block);
-        let held = |head, order| State::Allocated { head, order };
+    pub fn state(&self, frame: Frame) -> FrameState {
+        let Some((_, region)) = self.region_of(frame) else { return FrameState::Foreign };
+        let (block, at) = region.locate(frame);
+        let entry = region.load(block);
+        let held = |head, order| FrameState::Allocated { head, order };
         match entry.kind() {
-            Kind::Whole => State::Free,
-            Kind::Held => {
+            BlockKind::Whole => FrameState::Free,
+            BlockKind::Held => {
                 let order = order(entry.order());
                 let head = order.head(frame);
-                let busy = section.load(section.locate(head).0).kind() == Kind::Busy;
-                if busy { State::Free } else { held(head, order) }
+                let busy = region.load(region.locate(head).0).kind() == BlockKind::Busy;
+                if busy { FrameState::Free } else { held(head, order) }
             }
-            Kind::Small | Kind::Busy => match section.field(block).spot(at) {
-                Spot::Free | Spot::Wide { .. } => State::Free,
-                Spot::Closed if entry.kind() == Kind::Busy => State::Free,
-                Spot::Closed => State::Reserved,
-                Spot::Block { head, order: o } => {
-                    held(section.frame(block, super::field::Offset(head)), order(o))
+            BlockKind::Small | BlockKind::Busy => match region.field(block).spot(at) {
+                BitState::Free | BitState::Wide { .. } => FrameState::Free,
+                BitState::Closed if entry.kind() == BlockKind::Busy => FrameState::Free,
+                BitState::Closed => FrameState::Reserved,
+                BitState::Block { head, order: o } => {
+                    held(region.frame(block, super::field::Offset(head)), order(o))
                 }
             },
         }
     }
     /// The nodes that have memory.
     pub fn nodes(&self) -> impl Iterator<Item = Node> {
-        let has = |node: &Node| self.sections.iter().any(|(_, section)| section.node() == *node);
+        let has = |node: &Node| self.regions.iter().any(|(_, region)| region.node() == *node);
         (0..NODES_MAX as u8).map(Node).filter(has)
     }
     /// The ranges, in the order in which they were taken in; those that touched are one.
     pub fn ranges(&self) -> impl Iterator<Item = FrameRange> {
-        self.sections.iter().map(|(_, section)| section.range())
+        self.regions.iter().map(|(_, region)| region.range())
     }
 }
 
@@ -118,16 +118,16 @@ fn order(bits: u32) -> Order {
     Order::new(bits as u8).expect("an order in the metadata is at most 18")
 }
 
-fn count(section: &Section<'_>, free: &mut [u64; Order::COUNT]) {
-    let end = section.bit(section.blocks() - 1) + 1;
-    let first = section.bit(0);
-    for block in 0..section.blocks() {
-        let entry = section.load(block);
+fn count(region: &Region<'_>, free: &mut [u64; Order::COUNT]) {
+    let end = region.bit(region.blocks() - 1) + 1;
+    let first = region.bit(0);
+    for block in 0..region.blocks() {
+        let entry = region.load(block);
         if entry.is_small() {
-            section.field(block).count_maximal(free);
+            region.field(block).count_maximal(free);
         }
     }
-    let whole = |bit: usize| section.is_free(section.blk(bit));
+    let whole = |bit: usize| region.is_free(region.blk(bit));
     let mut bit = first;
     while bit < end {
         if !whole(bit) {
@@ -143,7 +143,7 @@ fn count(section: &Section<'_>, free: &mut [u64; Order::COUNT]) {
         {
             run *= 2;
         }
-        free[Order::MEGA.index() + run.trailing_zeros() as usize] += 1;
+        free[Order::SIZE_2M.index() + run.trailing_zeros() as usize] += 1;
         bit += run;
     }
 }

@@ -9,7 +9,7 @@
 //!  recent: the 2 MiB block freed last · cursor: where to look for the next one · ahead: where to clear next
 //!  vain: how many blocks were looked at since one to clear was found
 //!
-//!  a hint: bit 63 set · section (6 bits from 40) · block or bit (24 bits from 8) · word (low 4 bits)
+//!  a hint: bit 63 set · region (6 bits from 40) · block or bit (24 bits from 8) · word (low 4 bits)
 //! ```
 //!
 //! **Invariants**
@@ -44,10 +44,10 @@ const VAIN: usize = SEATS + 3;
 
 const _: () = assert!(VAIN < WORDS);
 
-/// A place that a hint names: a block (or a bit of the index) of a section, and a word of its field.
+/// A place that a hint names: a block (or a bit of the index) of a region, and a word of its field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
-    pub(super) section: usize,
+pub(super) struct Hinted {
+    pub(super) region: usize,
     pub(super) block: usize,
     pub(super) word: usize,
 }
@@ -57,13 +57,13 @@ const NEAR: usize = 1024;
 
 const SET: u64 = 1 << 63;
 
-impl Place {
+impl Hinted {
     fn encode(self) -> u64 {
-        SET | (self.section as u64) << 40 | (self.block as u64) << 8 | self.word as u64
+        SET | (self.region as u64) << 40 | (self.block as u64) << 8 | self.word as u64
     }
-    fn decode(word: u64) -> Option<Place> {
-        (word & SET != 0).then_some(Place {
-            section: (word >> 40 & 63) as usize,
+    fn decode(word: u64) -> Option<Hinted> {
+        (word & SET != 0).then_some(Hinted {
+            region: (word >> 40 & 63) as usize,
             block: (word >> 8 & 0xff_ffff) as usize,
             word: (word & 15) as usize,
         })
@@ -101,36 +101,36 @@ impl<'m> Seats<'m> {
     }
     /// The 2 MiB block freed last; asked once.
     #[inline]
-    pub(super) fn take_recent(self) -> Option<Place> {
-        let place = Place::decode(self.words[RECENT].load(Relaxed));
+    pub(super) fn take_recent(self) -> Option<Hinted> {
+        let place = Hinted::decode(self.words[RECENT].load(Relaxed));
         if place.is_some() {
             self.words[RECENT].store(0, Relaxed);
         }
         place
     }
     #[inline]
-    pub(super) fn set_recent(self, place: Place) {
+    pub(super) fn set_recent(self, place: Hinted) {
         self.words[RECENT].store(place.encode(), Relaxed);
     }
-    pub(super) fn cursor(self) -> Option<Place> {
-        Place::decode(self.words[CURSOR].load(Relaxed))
+    pub(super) fn cursor(self) -> Option<Hinted> {
+        Hinted::decode(self.words[CURSOR].load(Relaxed))
     }
     /// A 2 MiB block came back at `place`: where that is a little behind the cursor, go back there, so that we keep to
     /// the part of memory in which we are.
     #[inline]
-    pub(super) fn pull_cursor(self, place: Place) {
-        let near = |c: &Place| {
-            c.section == place.section && (1..=NEAR).contains(&c.block.saturating_sub(place.block))
+    pub(super) fn pull_cursor(self, place: Hinted) {
+        let near = |c: &Hinted| {
+            c.region == place.region && (1..=NEAR).contains(&c.block.saturating_sub(place.block))
         };
         if self.cursor().as_ref().is_some_and(near) {
             self.set_cursor(place);
         }
     }
     /// Where memory was last found that is not known to be zero.
-    pub(super) fn ahead(self) -> Option<Place> {
-        Place::decode(self.words[AHEAD].load(Relaxed))
+    pub(super) fn ahead(self) -> Option<Hinted> {
+        Hinted::decode(self.words[AHEAD].load(Relaxed))
     }
-    pub(super) fn set_ahead(self, place: Place) {
+    pub(super) fn set_ahead(self, place: Hinted) {
         self.words[AHEAD].store(place.encode(), Relaxed);
     }
     /// Blocks looked at in vain since one was found that is not known to be zero.
@@ -140,27 +140,27 @@ impl<'m> Seats<'m> {
     pub(super) fn set_vain(self, blocks: u64) {
         self.words[VAIN].store(blocks, Relaxed);
     }
-    pub(super) fn set_cursor(self, place: Place) {
+    pub(super) fn set_cursor(self, place: Hinted) {
         self.words[CURSOR].store(place.encode(), Relaxed);
     }
 }
 
 impl Seat<'_> {
     #[inline]
-    pub(super) fn place(self) -> Option<Place> {
-        let place = Place::decode(self.word.load(Relaxed))?;
-        Some(Place { word: self.guest.unwrap_or(place.word), ..place })
+    pub(super) fn place(self) -> Option<Hinted> {
+        let place = Hinted::decode(self.word.load(Relaxed))?;
+        Some(Hinted { word: self.guest.unwrap_or(place.word), ..place })
     }
     /// Remembers the word last used, unless the seat has changed; a guest keeps to its own.
     #[inline]
-    pub(super) fn remember(self, place: Place, word: usize) {
+    pub(super) fn remember(self, place: Hinted, word: usize) {
         if place.word != word && self.guest.is_none() {
-            let new = Place { word, ..place }.encode();
+            let new = Hinted { word, ..place }.encode();
             let _ = self.word.compare_exchange(place.encode(), new, Relaxed, Relaxed);
         }
     }
     /// Seats `place`, or nobody; returns who sat there.
-    pub(super) fn exchange(self, place: Option<Place>) -> Option<Place> {
-        Place::decode(self.word.swap(place.map_or(0, Place::encode), AcqRel))
+    pub(super) fn exchange(self, place: Option<Hinted>) -> Option<Hinted> {
+        Hinted::decode(self.word.swap(place.map_or(0, Hinted::encode), AcqRel))
     }
 }

@@ -1,13 +1,13 @@
 //! Building the allocator from ranges and lent words, and adding ranges while it is in use.
 //!
 //! ```text
-//!  lent words:  │ up to 15 skipped to reach a line pair │ seats: 16 per CPU │ section │ section │ ... │
+//!  lent words:  │ up to 15 skipped to reach a line pair │ seats: 16 per CPU │ region │ region │ ... │
 //! ```
 //!
 //! **Invariants**
 //! - I1. Ranges handed in together are sorted, and merged where they touch and are of one node, before any metadata is
 //!   laid out.
-//! - I2. A section is complete before it is published (`sections`): what is reserved in it from the start is so before anybody
+//! - I2. A region is complete before it is published (`regions`): what is reserved in it from the start is so before anybody
 //!   can take of it.
 //! - I3. Nothing is written to the memory of a range, or of its records, before the right to add it was had: a second one who
 //!   adds the same range may have put it to use meanwhile. So the right is a value, [`Newcomer`], and only that publishes.
@@ -16,9 +16,9 @@
 
 use super::entry::FRAMES;
 use super::free::within_block;
-use super::section::{FRAMES_MAX, Section};
-use super::sections::{Adding, Refused, SECTIONS_MAX, Sections};
-use super::{CpuCount, Folios, Known, NODES_MAX, SetupError, Word, Words, seats};
+use super::region::{FRAMES_MAX, Region};
+use super::regions::{Adding, NotAdded, REGIONS_MAX, Regions};
+use super::{CpuCount, Folios, Known, NODES_MAX, RegionError, Word, WordCount, seats};
 use foliant_units::{CPUS_MAX, Frame, FrameRange, Node, Pages};
 
 /// Bytes to which the first word used is aligned: lines are fetched in pairs.
@@ -28,30 +28,30 @@ const SLACK: usize = ALIGN / 8 - 1;
 
 /// Ranges with their nodes, sorted by start, none empty, none touching another of its node.
 struct Sorted {
-    ranges: [(FrameRange, Node); SECTIONS_MAX],
+    ranges: [(FrameRange, Node); REGIONS_MAX],
     count: usize,
 }
 
 impl Sorted {
-    fn new(ranges: &[FrameRange], nodes: &[Node]) -> Result<Sorted, SetupError> {
-        let mut sorted = Sorted { ranges: [Default::default(); SECTIONS_MAX], count: 0 };
+    fn new(ranges: &[FrameRange], nodes: &[Node]) -> Result<Sorted, RegionError> {
+        let mut sorted = Sorted { ranges: [Default::default(); REGIONS_MAX], count: 0 };
         let nodes = nodes.iter().copied().chain(core::iter::repeat(Node::default()));
         ranges.iter().zip(nodes).try_for_each(|(range, node)| sorted.insert(*range, node))?;
         sorted.merge();
         sorted.iter().try_for_each(|(range, _)| sized(range))?;
         Ok(sorted)
     }
-    fn insert(&mut self, range: FrameRange, node: Node) -> Result<(), SetupError> {
+    fn insert(&mut self, range: FrameRange, node: Node) -> Result<(), RegionError> {
         sized(range)?;
         if node.0 as usize >= NODES_MAX {
-            return Err(SetupError::Node(node, range));
+            return Err(RegionError::Node(node, range));
         }
         if let Some((other, _)) = self.iter().find(|(other, _)| other.overlaps(range)) {
-            return Err(SetupError::Overlap(other, range));
+            return Err(RegionError::Overlap(other, range));
         }
         let at = self.iter().filter(|(other, _)| other.start() < range.start()).count();
-        if self.count == SECTIONS_MAX {
-            return Err(SetupError::TooMany(range));
+        if self.count == REGIONS_MAX {
+            return Err(RegionError::TooMany(range));
         }
         self.ranges.copy_within(at..self.count, at + 1);
         self.ranges[at] = (range, node);
@@ -95,34 +95,34 @@ impl<'m> Newcomer<'_, 'm> {
         known: Known,
         meta: &'m [Word],
         home: Option<FrameRange>,
-    ) -> Result<(), SetupError> {
+    ) -> Result<(), RegionError> {
         let Newcomer { folios, right, range, node } = self;
-        let words = aligned(meta, Section::words(range))?;
+        let words = aligned(meta, Region::words(range))?;
         let make = || {
-            let section = Section::new(range, node, words);
+            let region = Region::new(range, node, words);
             if known == Known::Zero {
-                (0..section.blocks()).for_each(|blk| section.zeros().note(blk, 0, FRAMES));
+                (0..region.blocks()).for_each(|blk| region.zeros().note(blk, 0, FRAMES));
             }
             if let Some(home) = home {
-                withhold(&section, home);
+                withhold(&region, home);
             }
-            section
+            region
         };
         right.push(make).map_err(|why| match why {
-            Refused::Full => SetupError::TooMany(range),
-            Refused::Busy => SetupError::Busy(range),
+            NotAdded::Full => RegionError::TooMany(range),
+            NotAdded::Busy => RegionError::Busy(range),
         })?;
         folios.invite();
         Ok(())
     }
 }
 
-/// Reserves frames of a section that nobody else knows.
-fn withhold(section: &Section<'_>, frames: FrameRange) {
+/// Reserves frames of a region that nobody else knows.
+fn withhold(region: &Region<'_>, frames: FrameRange) {
     let mut at = frames.start();
     while at < frames.end() {
-        let (block, from, to) = within_block(section, at, frames.end());
-        section.withhold(block, from, to).expect("all of a new section is free");
+        let (block, from, to) = within_block(region, at, frames.end());
+        region.withhold(block, from, to).expect("all of a new region is free");
         at = at.add(Pages::new(u64::from(to - from)));
     }
 }
@@ -131,35 +131,37 @@ fn joined(low: FrameRange, high: FrameRange) -> Option<FrameRange> {
     FrameRange::new(low.start(), Pages::new(high.end().get() - low.start().get()))
 }
 
-fn sized(range: FrameRange) -> Result<(), SetupError> {
+fn sized(range: FrameRange) -> Result<(), RegionError> {
     match range.pages().get() {
-        0 => Err(SetupError::Empty(range)),
+        0 => Err(RegionError::Empty(range)),
         1..=FRAMES_MAX => Ok(()),
-        _ => Err(SetupError::TooLarge(range)),
+        _ => Err(RegionError::TooLarge(range)),
     }
 }
 
 /// `need` words of `lent`, aligned.
-fn aligned(lent: &[Word], need: usize) -> Result<&[Word], SetupError> {
+fn aligned(lent: &[Word], need: usize) -> Result<&[Word], RegionError> {
     let skip = match lent.as_ptr().align_offset(ALIGN) {
         skip if skip <= SLACK => skip,
         _ => 0,
     };
-    let short =
-        SetupError::Metadata { need: Words((need + SLACK) as u64), lent: Words(lent.len() as u64) };
+    let short = RegionError::Metadata {
+        need: WordCount((need + SLACK) as u64),
+        lent: WordCount(lent.len() as u64),
+    };
     if lent.len() < need + SLACK { Err(short) } else { Ok(&lent[skip..skip + need]) }
 }
 
-fn seat_words(cpus: CpuCount) -> Result<usize, SetupError> {
+fn seat_words(cpus: CpuCount) -> Result<usize, RegionError> {
     match cpus.0 as usize {
         1..=CPUS_MAX => Ok(cpus.0 as usize * seats::WORDS),
-        _ => Err(SetupError::Cpus(cpus)),
+        _ => Err(RegionError::Cpus(cpus)),
     }
 }
 
 impl<'m> Folios<'m> {
     /// How many words [`Folios::new`] needs for these ranges and CPUs: some 25.1 per 2 MiB.
-    pub fn layout(ranges: &[FrameRange], cpus: CpuCount) -> Result<Words, SetupError> {
+    pub fn layout(ranges: &[FrameRange], cpus: CpuCount) -> Result<WordCount, RegionError> {
         Folios::layout_on(ranges, &[], cpus)
     }
     /// [`layout`](Folios::layout) for ranges of several nodes.
@@ -167,22 +169,22 @@ impl<'m> Folios<'m> {
         ranges: &[FrameRange],
         nodes: &[Node],
         cpus: CpuCount,
-    ) -> Result<Words, SetupError> {
-        let sections: usize =
-            Sorted::new(ranges, nodes)?.iter().map(|(r, _)| Section::words(r)).sum();
-        Ok(Words((seat_words(cpus)? + sections + SLACK) as u64))
+    ) -> Result<WordCount, RegionError> {
+        let regions: usize =
+            Sorted::new(ranges, nodes)?.iter().map(|(r, _)| Region::words(r)).sum();
+        Ok(WordCount((seat_words(cpus)? + regions + SLACK) as u64))
     }
     /// How many words [`Folios::add`] needs for this range.
-    pub fn layout_added(range: FrameRange) -> Result<Words, SetupError> {
+    pub fn layout_added(range: FrameRange) -> Result<WordCount, RegionError> {
         sized(range)?;
-        Ok(Words((Section::words(range) + SLACK) as u64))
+        Ok(WordCount((Region::words(range) + SLACK) as u64))
     }
     /// An allocator over `ranges`, all free, for `cpus` CPUs, with its records in `meta`, which must be zero.
     pub fn new(
         ranges: &[FrameRange],
         cpus: CpuCount,
         meta: &'m [Word],
-    ) -> Result<Folios<'m>, SetupError> {
+    ) -> Result<Folios<'m>, RegionError> {
         Folios::new_on(ranges, &[], cpus, meta)
     }
     /// [`new`](Folios::new) over ranges of several nodes: `nodes` names that of each range, and 0 where it ends early.
@@ -191,18 +193,17 @@ impl<'m> Folios<'m> {
         nodes: &[Node],
         cpus: CpuCount,
         meta: &'m [Word],
-    ) -> Result<Folios<'m>, SetupError> {
+    ) -> Result<Folios<'m>, RegionError> {
         let sorted = Sorted::new(ranges, nodes)?;
         let seat_words = seat_words(cpus)?;
-        let need =
-            seat_words + sorted.iter().map(|(range, _)| Section::words(range)).sum::<usize>();
+        let need = seat_words + sorted.iter().map(|(range, _)| Region::words(range)).sum::<usize>();
         let (seats, mut rest) = aligned(meta, need)?.split_at(seat_words);
         let folios =
-            Folios { sections: Sections::new(), seats: seats.as_chunks().0, hosts: Word::new(1) };
-        let adding = folios.sections.begin().expect("nobody else knows it yet");
+            Folios { regions: Regions::new(), seats: seats.as_chunks().0, hosts: Word::new(1) };
+        let adding = folios.regions.begin().expect("nobody else knows it yet");
         for (range, node) in sorted.iter() {
-            let (words, behind) = rest.split_at(Section::words(range));
-            adding.push(|| Section::new(range, node, words)).expect("as many as `Sorted` holds");
+            let (words, behind) = rest.split_at(Region::words(range));
+            adding.push(|| Region::new(range, node, words)).expect("as many as `Sorted` holds");
             rest = behind;
         }
         drop(adding);
@@ -219,7 +220,7 @@ impl<'m> Folios<'m> {
         node: Node,
         known: Known,
         meta: &'m [Word],
-    ) -> Result<(), SetupError> {
+    ) -> Result<(), RegionError> {
         self.admit(range, node)?.publish(known, meta, None)
     }
     /// The right to take `range` in, if nothing speaks against it.
@@ -227,17 +228,17 @@ impl<'m> Folios<'m> {
         &self,
         range: FrameRange,
         node: Node,
-    ) -> Result<Newcomer<'_, 'm>, SetupError> {
+    ) -> Result<Newcomer<'_, 'm>, RegionError> {
         sized(range)?;
         if node.0 as usize >= NODES_MAX {
-            return Err(SetupError::Node(node, range));
+            return Err(RegionError::Node(node, range));
         }
-        let right = self.sections.begin().map_err(|_| SetupError::Busy(range))?;
+        let right = self.regions.begin().map_err(|_| RegionError::Busy(range))?;
         if let Some(other) = self.ranges().find(|other| other.overlaps(range)) {
-            return Err(SetupError::Overlap(other, range));
+            return Err(RegionError::Overlap(other, range));
         }
         if right.is_full() {
-            return Err(SetupError::TooMany(range));
+            return Err(RegionError::TooMany(range));
         }
         Ok(Newcomer { folios: self, right, range, node })
     }

@@ -1,7 +1,7 @@
 //! Behaviour: one rule, one test.
 
-use super::entry::{Entry, FIT_PART, FIT_WHOLE};
-use super::index::{Index, List};
+use super::entry::{BlockEntry, FIT_PART, FIT_WHOLE};
+use super::index::{List, Pyramids};
 use super::known::LOOK;
 use super::model::lend;
 use super::stress::Dice;
@@ -33,17 +33,17 @@ fn ranges_are_refused_by_name() {
     let refused = |ranges: &[FrameRange], cpus| Folios::layout(ranges, CpuCount(cpus)).unwrap_err();
     let (a, b, empty) = (range(0, 10), range(9, 10), range(5, 0));
     let large = range(1, (1 << 32) + 1);
-    assert_eq!(refused(&[a, b], 1), SetupError::Overlap(a, b));
-    assert_eq!(refused(&[a, empty], 1), SetupError::Empty(empty));
-    assert_eq!(refused(&[large], 1), SetupError::TooLarge(large));
-    assert_eq!(refused(&[a], 0), SetupError::Cpus(CpuCount(0)));
-    assert_eq!(refused(&[a], 1025), SetupError::Cpus(CpuCount(1025)));
+    assert_eq!(refused(&[a, b], 1), RegionError::Overlap(a, b));
+    assert_eq!(refused(&[a, empty], 1), RegionError::Empty(empty));
+    assert_eq!(refused(&[large], 1), RegionError::TooLarge(large));
+    assert_eq!(refused(&[a], 0), RegionError::Cpus(CpuCount(0)));
+    assert_eq!(refused(&[a], 1025), RegionError::Cpus(CpuCount(1025)));
     let many: Vec<_> = (0..65).map(|n| range(n * 100, 50)).collect();
-    assert_eq!(refused(&many, 1), SetupError::TooMany(many[64]));
+    assert_eq!(refused(&many, 1), RegionError::TooMany(many[64]));
     assert!(Folios::layout(&many[..64], CpuCount(1)).is_ok());
-    let meta = lend(Words(10));
+    let meta = lend(WordCount(10));
     let why = Folios::new(&[a], CpuCount(1), &meta).unwrap_err();
-    assert!(matches!(why, SetupError::Metadata { lent: Words(10), .. }), "{why}");
+    assert!(matches!(why, RegionError::Metadata { lent: WordCount(10), .. }), "{why}");
 }
 
 #[test]
@@ -73,11 +73,11 @@ fn every_order_comes_and_goes() {
         for order in Order::all() {
             let frame = folios.alloc(Cpu(1), order, MOVABLE).unwrap();
             assert!(frame.is_aligned(order.pages()));
-            assert_eq!(folios.state(frame), State::Allocated { head: frame, order });
+            assert_eq!(folios.state(frame), FrameState::Allocated { head: frame, order });
             assert_eq!(folios.free_frames().get(), (1 << 19) - order.pages().get());
             folios.free(Cpu(2), frame, order).unwrap();
             folios.validate().unwrap();
-            assert_eq!(folios.free_blocks(Order::GIGA), 2);
+            assert_eq!(folios.free_blocks(Order::SIZE_1G), 2);
         }
     });
 }
@@ -156,7 +156,7 @@ fn a_block_splits_in_place_from_every_order_into_every_smaller() {
             for part in parts.iter().step_by(into.pages().get() as usize) {
                 assert_eq!(folios.free(Cpu(1), part, into), Ok(()), "{from:?} {into:?}");
             }
-            assert_eq!(folios.free_blocks(Order::GIGA), 1, "{from:?} into {into:?}");
+            assert_eq!(folios.free_blocks(Order::SIZE_1G), 1, "{from:?} into {into:?}");
         }
         let why = Misuse::Widening { frame: Frame::new(0), order: order(1), into: order(2) };
         assert_eq!(folios.split(Frame::new(0), order(1), order(2)), Err(why));
@@ -167,7 +167,7 @@ fn a_block_splits_in_place_from_every_order_into_every_smaller() {
 fn reserved_frames_stay_out_and_a_refusal_leaves_no_trace() {
     check(&[range(0, 0x800)], |folios| {
         folios.reserve(range(0x1f0, 0x230)).unwrap();
-        assert_eq!(folios.state(Frame::new(0x300)), State::Reserved);
+        assert_eq!(folios.state(Frame::new(0x300)), FrameState::Reserved);
         let before = folios.census();
         let why = folios.reserve(range(0x420, 0x1000)).unwrap_err();
         assert_eq!(why, ReserveError::Foreign(Frame::new(0x800)));
@@ -189,11 +189,11 @@ fn memory_is_added_while_in_use() {
     let ranges = [range(0, 0x400)];
     let first = lend(Folios::layout(&ranges, CpuCount(2)).unwrap());
     let folios = Folios::new(&ranges, CpuCount(2), &first).unwrap();
-    while folios.alloc(Cpu(0), Order::MEGA, MOVABLE).is_ok() {}
+    while folios.alloc(Cpu(0), Order::SIZE_2M, MOVABLE).is_ok() {}
     let overlap = range(0x3ff, 4);
     assert_eq!(
         folios.add(overlap, Node(0), Known::Nothing, &meta),
-        Err(SetupError::Overlap(ranges[0], overlap))
+        Err(RegionError::Overlap(ranges[0], overlap))
     );
     folios.add(range(0x800, 0x400), Node(0), Known::Nothing, &meta).unwrap();
     assert_eq!(folios.alloc(Cpu(1), order(10), MOVABLE), Ok(Frame::new(0x800)));
@@ -216,11 +216,11 @@ fn a_range_that_cannot_be_taken_in_is_refused_by_name() {
     let most = NODES_MAX as u8;
     let low = 0x400;
     for node in [most, most + 1] {
-        assert_eq!(add(low, node, 0), Err(SetupError::Node(Node(node), range(low, 0x200))));
+        assert_eq!(add(low, node, 0), Err(RegionError::Node(Node(node), range(low, 0x200))));
     }
     assert_eq!(add(low, most - 1, 0), Ok(()));
     assert_eq!(folios.end(), Frame::new(62 * 0x800 + 0x200), "the highest, not the last");
-    assert_eq!(add(0xc00, 0, 1), Err(SetupError::TooMany(range(0xc00, 0x200))));
+    assert_eq!(add(0xc00, 0, 1), Err(RegionError::TooMany(range(0xc00, 0x200))));
     folios.validate().unwrap();
 }
 
@@ -242,7 +242,7 @@ fn blocks_that_are_not_all_single_pages_are_not_joined() {
             folios.free(Cpu(0), page, Order::BASE).unwrap();
             assert!(misuse(join().unwrap_err()), "{odd} is free");
             folios.validate().unwrap();
-            assert_eq!(folios.state(page), State::Free);
+            assert_eq!(folios.state(page), FrameState::Free);
             assert_eq!(folios.free_frames(), Pages::new(512 + 1));
             assert_eq!(
                 folios.alloc(Cpu(0), Order::BASE, MOVABLE),
@@ -250,9 +250,12 @@ fn blocks_that_are_not_all_single_pages_are_not_joined() {
                 "it is still to be had"
             );
             assert_eq!(join(), Ok(()));
-            assert_eq!(folios.state(page), State::Allocated { head: first, order: Order::MEGA });
+            assert_eq!(
+                folios.state(page),
+                FrameState::Allocated { head: first, order: Order::SIZE_2M }
+            );
             assert!(folios.join(Frame::new(0x600), MOVABLE).is_err(), "no memory");
-            folios.free(Cpu(0), first, Order::MEGA).unwrap();
+            folios.free(Cpu(0), first, Order::SIZE_2M).unwrap();
         });
     }
 }
@@ -265,10 +268,10 @@ fn a_huge_block_comes_from_the_node_asked_for_or_not_at_all() {
     let lent = lend(words);
     let folios = Folios::new_on(&ranges, &nodes, CpuCount(1), &lent).unwrap();
     assert_eq!(folios.nodes().collect::<Vec<_>>(), [Node(0), Node(1), Node(3)]);
-    for (node, megas, gigas) in
+    for (node, of_2m, of_1g) in
         [(Node(0), 8, 0), (Node(1), 1024, 2), (Node(3), 512, 1), (Node(2), 0, 0)]
     {
-        for (order, count) in [(Order::GIGA, gigas), (Order::MEGA, megas)] {
+        for (order, count) in [(Order::SIZE_1G, of_1g), (Order::SIZE_2M, of_2m)] {
             let mut got = Vec::new();
             while let Ok(frame) = folios.alloc_on(Cpu(0), node, order, MOVABLE) {
                 assert_eq!(folios.node_of(frame), Some(node));
@@ -280,7 +283,7 @@ fn a_huge_block_comes_from_the_node_asked_for_or_not_at_all() {
     }
     let far = [Node(NODES_MAX as u8)];
     let refused = Folios::layout_on(&ranges, &far, CpuCount(1));
-    assert_eq!(refused, Err(SetupError::Node(far[0], ranges[0])));
+    assert_eq!(refused, Err(RegionError::Node(far[0], ranges[0])));
     folios.validate().unwrap();
 }
 
@@ -297,7 +300,7 @@ fn classes_do_not_share_a_block_while_memory_is_plenty() {
             assert!(!blocks[a].iter().any(|block| blocks[b].contains(block)));
         }
         // Three classes with 1,000 frames each work in two blocks each, the four CPUs together; the others are whole.
-        assert_eq!(folios.census().within(Order::MEGA), 64 - 6);
+        assert_eq!(folios.census().within(Order::SIZE_2M), 64 - 6);
     });
 }
 
@@ -320,7 +323,7 @@ fn what_one_cpu_prefers_is_not_lost_to_the_others() {
         folios.free(Cpu(0), frame, Order::BASE).unwrap();
         let run = folios.alloc(Cpu(1), order(10), MOVABLE).unwrap();
         folios.free(Cpu(1), run, order(10)).unwrap();
-        assert!((0..2).all(|_| folios.alloc(Cpu(1), Order::MEGA, MOVABLE).is_ok()));
+        assert!((0..2).all(|_| folios.alloc(Cpu(1), Order::SIZE_2M, MOVABLE).is_ok()));
     });
 }
 
@@ -345,11 +348,11 @@ fn a_terabyte_is_as_good_as_a_gigabyte() {
     let ranges = [range(0x100, 1 << 28)];
     check(&ranges, |folios| {
         let small = folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
-        let giga = folios.alloc(Cpu(3), Order::GIGA, MOVABLE).unwrap();
+        let size_1g = folios.alloc(Cpu(3), Order::SIZE_1G, MOVABLE).unwrap();
         assert_eq!(folios.free_frames().get(), (1 << 28) - 1 - (1 << 18));
-        folios.free(Cpu(0), giga, Order::GIGA).unwrap();
+        folios.free(Cpu(0), size_1g, Order::SIZE_1G).unwrap();
         folios.free(Cpu(0), small, Order::BASE).unwrap();
-        assert_eq!(folios.free_blocks(Order::GIGA), 1023);
+        assert_eq!(folios.free_blocks(Order::SIZE_1G), 1023);
     });
 }
 
@@ -358,16 +361,16 @@ fn a_terabyte_is_as_good_as_a_gigabyte() {
 fn finding_s2_a_seat_left_while_its_block_is_in_flight_is_left() {
     check(&[range(0, 8 * 512)], |folios| {
         let taken = folios.alloc(Cpu(1), Order::BASE, MOVABLE).unwrap();
-        let (_, section) = folios.section_of(taken).unwrap();
-        let (block, _) = section.locate(taken);
-        let begun = section.begin(block, |_| true).unwrap();
+        let (_, region) = folios.region_of(taken).unwrap();
+        let (block, _) = region.locate(taken);
+        let begun = region.begin(block, |_| true).unwrap();
         folios.drain(Cpu(1));
-        section.resume(block, begun);
-        section.recheck(block);
+        region.resume(block, begun);
+        region.recheck(block);
         folios.validate().unwrap();
         // It stands where others look first: the next small block is cut from it, not from a whole one.
         let next = folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
-        assert_eq!(section.locate(next).0, block);
+        assert_eq!(region.locate(next).0, block);
     });
 }
 
@@ -375,7 +378,7 @@ fn finding_s2_a_seat_left_while_its_block_is_in_flight_is_left() {
 #[test]
 fn finding_q4_only_an_owner_has_a_bound_of_all() {
     let cpu = super::entry::Owner::seat(Cpu(1), 2);
-    let owned = Entry::opened(MOVABLE, cpu);
+    let owned = BlockEntry::opened(MOVABLE, cpu);
     assert_eq!((owned.fit(), owned.owner()), (FIT_WHOLE, cpu));
     let left = owned.with_owner(super::entry::Owner::NONE);
     assert_eq!((left.fit(), left.with_fit(FIT_WHOLE).fit()), (FIT_PART, FIT_PART));
@@ -391,11 +394,11 @@ fn finding_q10_seats_do_not_hold_what_memory_has_not_got() {
         let folios = Folios::new(&ranges, CpuCount(64), &meta).unwrap();
         let taken: Vec<_> =
             (0..64).map(|cpu| folios.alloc(Cpu(cpu), Order::BASE, MOVABLE).unwrap()).collect();
-        assert_eq!(folios.census().within(Order::MEGA), blocks - spent);
+        assert_eq!(folios.census().within(Order::SIZE_2M), blocks - spent);
         folios.validate().unwrap();
         taken.iter().for_each(|frame| folios.free(Cpu(63), *frame, Order::BASE).unwrap());
         (0..64).for_each(|cpu| folios.drain(Cpu(cpu)));
-        assert_eq!(folios.census().within(Order::MEGA), blocks);
+        assert_eq!(folios.census().within(Order::SIZE_2M), blocks);
         folios.validate().unwrap();
     }
 }
@@ -412,7 +415,7 @@ fn finding_q10_a_hole_that_fits_goes_before_the_seat() {
             let hole = filled[filled.len() / 2];
             folios.free(Cpu(0), hole, order(n)).unwrap();
             assert_eq!(take(n), hole, "order {n}");
-            assert_eq!(folios.census().within(Order::MEGA), 6);
+            assert_eq!(folios.census().within(Order::SIZE_2M), 6);
         });
     }
 }
@@ -448,11 +451,11 @@ fn finding_q9_looking_for_memory_to_clear_goes_in_steps() {
 fn finding_r10_whole_blocks_are_counted_as_far_as_asked() {
     check(&[range(0, 64 * 512)], |folios| {
         let taken = folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
-        let huge = folios.alloc(Cpu(1), Order::MEGA, MOVABLE).unwrap();
+        let huge = folios.alloc(Cpu(1), Order::SIZE_2M, MOVABLE).unwrap();
         assert_eq!([0, 5, 62, 1000].map(|most| folios.whole_blocks(most)), [0, 5, 62, 62]);
         folios.free(Cpu(0), taken, Order::BASE).unwrap();
         assert_eq!(folios.whole_blocks(u64::MAX), 63);
-        folios.free(Cpu(1), huge, Order::MEGA).unwrap();
+        folios.free(Cpu(1), huge, Order::SIZE_2M).unwrap();
         assert_eq!(folios.whole_blocks(u64::MAX), 64);
     });
 }
@@ -524,7 +527,7 @@ fn each_cpu_has_its_first_huge_block_far_from_the_others() {
         let cpus = CpuCount(firsts.len() as u16);
         let meta = lend(Folios::layout(ranges, cpus).unwrap());
         let folios = Folios::new(ranges, cpus, &meta).unwrap();
-        let first = |cpu: u16| folios.alloc(Cpu(cpu), Order::MEGA, MOVABLE).unwrap().get() / 512;
+        let first = |cpu: u16| folios.alloc(Cpu(cpu), Order::SIZE_2M, MOVABLE).unwrap().get() / 512;
         let got: Vec<_> = (0..firsts.len() as u16).map(first).collect();
         assert_eq!(got, firsts, "{ranges:?}");
     }
@@ -534,8 +537,8 @@ fn each_cpu_has_its_first_huge_block_far_from_the_others() {
 #[test]
 fn an_index_is_a_set_of_blocks_for_each_list() {
     const BLOCKS: usize = 3 * 64 * 64 * 8;
-    let words = lend(Words(Index::words(BLOCKS) as u64));
-    let index = Index::new(BLOCKS, &words);
+    let words = lend(WordCount(Pyramids::words(BLOCKS) as u64));
+    let index = Pyramids::new(BLOCKS, &words);
     let lists = [List::WHOLE, List::class(Class::Table, 9), List::owned(10)];
     let mut sets = [const { BTreeSet::new() }; 3];
     let mut dice = Dice(1);
@@ -591,7 +594,7 @@ fn a_census_counts_each_free_run_once_at_its_largest_size() {
     ] {
         let end = start + blocks;
         check(&[range(start * 512, blocks * 512)], |folios| {
-            let taken = |folios: &Folios<'_>| folios.alloc(Cpu(0), Order::MEGA, MOVABLE).ok();
+            let taken = |folios: &Folios<'_>| folios.alloc(Cpu(0), Order::SIZE_2M, MOVABLE).ok();
             let all: Vec<_> = std::iter::from_fn(|| taken(folios)).collect();
             assert_eq!(all.len() as u64, blocks);
             let mut free = BTreeSet::new();
@@ -600,7 +603,7 @@ fn a_census_counts_each_free_run_once_at_its_largest_size() {
                 for frame in &all {
                     let block = frame.get() / 512;
                     if share > 0 && dice.roll(share) == 0 && free.insert(block) {
-                        folios.free(Cpu(0), *frame, Order::MEGA).unwrap();
+                        folios.free(Cpu(0), *frame, Order::SIZE_2M).unwrap();
                     }
                 }
                 let census = folios.census();
@@ -613,7 +616,7 @@ fn a_census_counts_each_free_run_once_at_its_largest_size() {
                 for (order, size) in sizes {
                     let heads = || (start..end).filter(|block| is_free(*block, size));
                     let of_larger = |block: &u64| {
-                        order < Order::GIGA && is_free(block & !(2 * size - 1), 2 * size)
+                        order < Order::SIZE_1G && is_free(block & !(2 * size - 1), 2 * size)
                     };
                     let maximal = heads().filter(|block| !of_larger(block)).count() as u64;
                     assert_eq!(census.blocks(order), maximal, "{order:?} of {start}..{end}");
@@ -647,8 +650,8 @@ fn a_block_that_reaches_beyond_memory_is_refused_whatever_is_known_of_it() {
 #[test]
 fn a_bound_that_promised_too_much_is_lowered() {
     let bound = |folios: &Folios<'_>, frame: Frame| {
-        let (_, section) = folios.section_of(frame).unwrap();
-        section.load(section.locate(frame).0).fit()
+        let (_, region) = folios.region_of(frame).unwrap();
+        region.load(region.locate(frame).0).fit()
     };
     check(&[range(0, 512)], |folios| {
         let page = folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
@@ -668,7 +671,7 @@ fn a_bound_that_promised_too_much_is_lowered() {
 /// Until all words of a wide block are taken nobody can give it back.
 #[cfg(feature = "steps")]
 #[test]
-fn a_wide_block_is_not_settled_before_all_of_it_is_taken() {
+fn a_wide_block_is_not_complete_before_all_of_it_is_taken() {
     use super::field::{Field, Offset};
     use crate::sync::steps::{Touch, watch};
     use std::cell::Cell;
@@ -713,12 +716,12 @@ fn a_seat_remembers_the_word_used_last() {
 #[test]
 fn whole_blocks_that_come_back_are_used_before_new_ones() {
     check(&[range(0, 512 * 8)], |folios| {
-        let take = || folios.alloc(Cpu(0), Order::MEGA, MOVABLE).unwrap();
+        let take = || folios.alloc(Cpu(0), Order::SIZE_2M, MOVABLE).unwrap();
         let taken: Vec<Frame> = (0..4).map(|_| take()).collect();
         for back in [taken[1], taken[2]] {
-            folios.free(Cpu(0), back, Order::MEGA).unwrap();
+            folios.free(Cpu(0), back, Order::SIZE_2M).unwrap();
         }
         assert_eq!([take(), take()], [taken[2], taken[1]]);
-        taken.into_iter().for_each(|frame| folios.free(Cpu(0), frame, Order::MEGA).unwrap());
+        taken.into_iter().for_each(|frame| folios.free(Cpu(0), frame, Order::SIZE_2M).unwrap());
     });
 }

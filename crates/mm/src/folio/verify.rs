@@ -5,10 +5,10 @@
 //! **Not here**: repair.
 
 use super::Folios;
-use super::entry::{Entry, FIT_WHOLE, Kind, Owner};
+use super::entry::{BlockEntry, BlockKind, FIT_WHOLE, Owner};
 use super::index::List;
+use super::region::Region;
 use super::seats::Seats;
-use super::section::Section;
 use core::fmt;
 use foliant_units::{Cpu, Frame, Order};
 
@@ -18,12 +18,12 @@ pub struct Disagreement {
     /// The first frame of the 2 MiB block concerned.
     pub block: Frame,
     /// What disagrees there.
-    pub what: What,
+    pub what: Conflict,
 }
 
 /// What can disagree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum Conflict {
     /// The entry's bound of the largest free order lies below the truth; both plus one.
     Fit {
         /// The bound.
@@ -69,72 +69,72 @@ impl core::error::Error for Disagreement {}
 impl<'m> Folios<'m> {
     /// Recounts everything. Nothing may be in flight.
     pub fn validate(&self) -> Result<(), Disagreement> {
-        for (number, section) in self.sections.iter() {
-            for block in 0..section.blocks() {
-                let head = section.frame(block, super::field::Offset(0));
-                check_block(section, block)
-                    .and_then(|()| self.check_seat(number, section, block))
+        for (number, region) in self.regions.iter() {
+            for block in 0..region.blocks() {
+                let head = region.frame(block, super::field::Offset(0));
+                check_block(region, block)
+                    .and_then(|()| self.check_seat(number, region, block))
                     .map_err(|what| Disagreement { block: head, what })?;
             }
-            if List::all().any(|list| section.index().broken(list).is_some()) {
-                return Err(Disagreement { block: section.range().start(), what: What::Index });
+            if List::all().any(|list| region.index().broken(list).is_some()) {
+                return Err(Disagreement { block: region.range().start(), what: Conflict::Index });
             }
         }
         Ok(())
     }
     /// seats::I1.
-    fn check_seat(&self, number: usize, section: &Section<'m>, block: usize) -> Result<(), What> {
-        let Some((cpu, seat)) = section.load(block).owner().seated() else { return Ok(()) };
+    fn check_seat(&self, number: usize, region: &Region<'m>, block: usize) -> Result<(), Conflict> {
+        let Some((cpu, seat)) = region.load(block).owner().seated() else { return Ok(()) };
         let place = self.seats(cpu).and_then(|seats: Seats<'m>| seats.all().nth(seat)?.place());
         match place {
-            Some(place) if (place.section, place.block) == (number, block) => Ok(()),
-            _ => Err(What::Seat { cpu }),
+            Some(place) if (place.region, place.block) == (number, block) => Ok(()),
+            _ => Err(Conflict::Seat { cpu }),
         }
     }
 }
 
-fn check_block(section: &Section<'_>, block: usize) -> Result<(), What> {
-    let entry = section.load(block);
+fn check_block(region: &Region<'_>, block: usize) -> Result<(), Conflict> {
+    let entry = region.load(block);
     match entry.kind() {
-        Kind::Busy => return Err(What::InFlight),
-        Kind::Whole => check_closed(section, block)?,
-        Kind::Held => check_run(section, block, entry)?,
-        Kind::Small => check_small(section, block, entry)?,
+        BlockKind::Busy => return Err(Conflict::InFlight),
+        BlockKind::Whole => check_closed(region, block)?,
+        BlockKind::Held => check_run(region, block, entry)?,
+        BlockKind::Small => check_small(region, block, entry)?,
     }
     let listed = |list| {
-        section.index().load(list, section.bit(block) / 64) >> (section.bit(block) % 64) & 1 == 1
+        region.index().load(list, region.bit(block) / 64) >> (region.bit(block) % 64) & 1 == 1
     };
-    if entry.list().is_none_or(listed) { Ok(()) } else { Err(What::Unlisted) }
+    if entry.list().is_none_or(listed) { Ok(()) } else { Err(Conflict::Unlisted) }
 }
 
-fn check_small(section: &Section<'_>, block: usize, entry: Entry) -> Result<(), What> {
-    let field = section.field(block);
+fn check_small(region: &Region<'_>, block: usize, entry: BlockEntry) -> Result<(), Conflict> {
+    let field = region.field(block);
     if let Some(at) = field.broken() {
-        return Err(What::Shape { frame: section.frame(block, at) });
+        return Err(Conflict::Shape { frame: region.frame(block, at) });
     }
     let (bound, found) = (entry.fit(), field.fit());
     if bound < found {
-        return Err(What::Fit { bound, found });
+        return Err(Conflict::Fit { bound, found });
     }
     let loose = entry.owner() == Owner::NONE && (field.is_free() || bound == FIT_WHOLE);
-    if loose { Err(What::Loose) } else { Ok(()) }
+    if loose { Err(Conflict::Loose) } else { Ok(()) }
 }
 
-fn check_closed(section: &Section<'_>, block: usize) -> Result<(), What> {
-    if section.field(block).is_closed() { Ok(()) } else { Err(What::Open) }
+fn check_closed(region: &Region<'_>, block: usize) -> Result<(), Conflict> {
+    if region.field(block).is_closed() { Ok(()) } else { Err(Conflict::Open) }
 }
 
 /// All blocks of the run are held with its order, and their fields are untouched.
-fn check_run(section: &Section<'_>, block: usize, entry: Entry) -> Result<(), What> {
-    check_closed(section, block)?;
-    let order = Order::new(entry.order() as u8).ok_or(What::InFlight)?;
-    let run = 1 << (order.get() - Order::MEGA.get());
-    let bit = section.bit(block) & !(run - 1);
-    if bit < section.bit(0) || section.blk(bit) + run > section.blocks() {
-        return Err(What::Run { order });
+fn check_run(region: &Region<'_>, block: usize, entry: BlockEntry) -> Result<(), Conflict> {
+    check_closed(region, block)?;
+    let order = Order::new(entry.order() as u8).ok_or(Conflict::InFlight)?;
+    let run = 1 << (order.get() - Order::SIZE_2M.get());
+    let bit = region.bit(block) & !(run - 1);
+    if bit < region.bit(0) || region.blk(bit) + run > region.blocks() {
+        return Err(Conflict::Run { order });
     }
-    let head = section.blk(bit);
-    let same = |e: Entry| e.kind() == Kind::Held && e.order() == entry.order();
-    let agree = (head..head + run).all(|block| same(section.load(block)));
-    if agree { Ok(()) } else { Err(What::Run { order }) }
+    let head = region.blk(bit);
+    let same = |e: BlockEntry| e.kind() == BlockKind::Held && e.order() == entry.order();
+    let agree = (head..head + run).all(|block| same(region.load(block)));
+    if agree { Ok(()) } else { Err(Conflict::Run { order }) }
 }

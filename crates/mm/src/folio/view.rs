@@ -1,6 +1,6 @@
 //! The allocator, for who may look and not touch.
 
-use super::{Census, CpuCount, Folios, State, Usage};
+use super::{CpuCount, Folios, FrameState, FreeBlocks, Usage};
 use core::fmt;
 use foliant_units::{Cpu, Frame, FrameRange, Node, Order, Pages};
 
@@ -8,8 +8,8 @@ use foliant_units::{Cpu, Frame, FrameRange, Node, Order, Pages};
 /// known: each block has its holder, and no frame number makes somebody else one.
 ///
 /// ```
-/// use foliant::folio::{State, View};
-/// fn look(folios: View<'_, '_>, frame: foliant_units::Frame) -> State {
+/// use foliant::folio::{FrameState, View};
+/// fn look(folios: View<'_, '_>, frame: foliant_units::Frame) -> FrameState {
 ///     folios.state(frame)
 /// }
 /// ```
@@ -41,7 +41,7 @@ impl<'a, 'm> View<'a, 'm> {
         self.0.cpus()
     }
     /// [`Folios::state`].
-    pub fn state(self, frame: Frame) -> State {
+    pub fn state(self, frame: Frame) -> FrameState {
         self.0.state(frame)
     }
     /// [`Folios::usage`].
@@ -73,7 +73,7 @@ impl<'a, 'm> View<'a, 'm> {
         self.0.free_blocks(order)
     }
     /// [`Folios::census`].
-    pub fn census(self) -> Census {
+    pub fn census(self) -> FreeBlocks {
         self.0.census()
     }
     /// [`Folios::known_zero`].

@@ -30,7 +30,7 @@ use foliant_units::Order;
 const WORDS: usize = FRAMES as usize / 64;
 /// Words before the bits: `ever`, alone on a pair of lines since every CPU reads it.
 const HEAD: usize = 16;
-const MEGA: u32 = Order::MEGA.get() as u32;
+const SIZE_2M: u32 = Order::SIZE_2M.get() as u32;
 
 #[derive(Clone, Copy)]
 pub(super) struct Zeros<'m> {
@@ -77,7 +77,7 @@ impl<'m> Zeros<'m> {
         });
     }
     /// What lies in each 2 MiB block of a block of 2^`order` frames. Whoever gives back a block that is none may name one
-    /// that reaches beyond the section.
+    /// that reaches beyond the region.
     fn parts(
         &self,
         blk: usize,
@@ -85,7 +85,7 @@ impl<'m> Zeros<'m> {
         order: u32,
     ) -> impl Iterator<Item = (usize, u32, u32)> + use<> {
         let blocks = self.bits.len() / WORDS;
-        let (run, from, to) = match order.checked_sub(MEGA) {
+        let (run, from, to) = match order.checked_sub(SIZE_2M) {
             None => (1, at.0, at.0 + (1 << order)),
             Some(above) => (1 << above, 0, FRAMES),
         };

@@ -117,7 +117,7 @@ impl Twin {
                 else {
                     return None;
                 };
-                self.look(folios, head, Order::MEGA);
+                self.look(folios, head, Order::SIZE_2M);
                 let range = FrameRange::new(head, Pages::new(512)).unwrap();
                 let unknown = folios.unknown(range).expect("it was chosen for that");
                 let part = unknown.pages().min(Pages::new(pages));
@@ -126,7 +126,7 @@ impl Twin {
                     self.zero.insert(frame, true);
                     self.known.insert(frame, true);
                 }
-                folios.free_knowing(Cpu(cpu), head, Order::MEGA, Known::AsBefore).unwrap();
+                folios.free_knowing(Cpu(cpu), head, Order::SIZE_2M, Known::AsBefore).unwrap();
             }
             Op::Add { zero } => return (added.is_none()).then_some(zero),
         }

@@ -22,31 +22,31 @@ use foliant_units::{Frame, FrameRange, Order};
 pub struct Claim {
     frame: Frame,
     order: Order,
-    content: Content,
+    touched: Touched,
 }
 
-/// Whether what the allocator knows of a block's content still holds.
+/// Whether a block was written to since it was taken: only if not, what the allocator knows of its contents still holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Content {
-    /// Nothing was written since the block was taken.
-    AsTaken,
-    /// It may hold anything.
-    Any,
+pub(crate) enum Touched {
+    /// It was not.
+    No,
+    /// It may have been.
+    Perhaps,
 }
 
 impl Claim {
     /// States that the caller owns the block. The allocator and a completed flush are the only callers
     /// (frame::I1, I2).
-    pub(crate) const fn state(frame: Frame, order: Order) -> Claim {
-        Claim { frame, order, content: Content::Any }
+    pub(crate) const fn from_raw(frame: Frame, order: Order) -> Claim {
+        Claim { frame, order, touched: Touched::Perhaps }
     }
     /// The same, of a block that the allocator handed out just now.
     pub(crate) const fn taken(frame: Frame, order: Order) -> Claim {
-        Claim { frame, order, content: Content::AsTaken }
+        Claim { frame, order, touched: Touched::No }
     }
-    /// Whether what the allocator knows of the content still holds.
-    pub(crate) const fn content(&self) -> Content {
-        self.content
+    /// Whether it was written to since it was taken.
+    pub(crate) const fn touched(&self) -> Touched {
+        self.touched
     }
     /// The first frame.
     pub const fn frame(&self) -> Frame {
@@ -62,7 +62,7 @@ impl Claim {
     }
     /// Gives the token up for its parts: the block changes hands by other means (it is mapped, or
     /// becomes a page table).
-    pub(crate) const fn give(self) -> (Frame, Order) {
+    pub(crate) const fn into_raw(self) -> (Frame, Order) {
         (self.frame, self.order)
     }
 }
@@ -96,6 +96,6 @@ impl Stale {
     }
     /// What a completed flush makes of it (frame::I2). Called by the gather alone.
     pub(crate) const fn flushed(self) -> Claim {
-        Claim::state(self.frame, self.order)
+        Claim::from_raw(self.frame, self.order)
     }
 }

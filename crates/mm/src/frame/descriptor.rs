@@ -5,7 +5,7 @@
 //!   word 1   pins (24) │ entries (40): base pages mapped, one per entry (`References`)
 //!   word 2, 3  links of the list that a head is on: idle huge pages, folios that wait to be split (`Link`);
 //!              of the first page of kernel memory: its place in the queue of what is to be freed (`vmap`)
-//!   word 4, 5  where an anonymous folio was born (`Origin`)
+//!   word 4, 5  where an anonymous folio was made (`Origin`)
 //!   word 6      of any frame of a folio that is held: its holder's count
 //!   word 7      unused
 //! ```
@@ -19,7 +19,7 @@
 //!   migration entries, plus those in unfinished gathers. They are counted up before an entry is published and down after
 //!   the flush. Pins are counted beside them, in the same word: a folio that is *frozen* has neither, and nobody gets any.
 //!   A page of kernel memory has one entry more for its area, whatever the leaf that maps it.
-//! - D3. Nobody writes the descriptor of a `HugeTail`, nor, while its head carries `Flag::Window`, that of the head.
+//! - D3. Nobody writes the descriptor of a `HugeTail`, nor, while its head carries `Flag::Folding`, that of the head.
 
 use foliant_units::{Bytes, Frame, Order, Va};
 
@@ -35,7 +35,7 @@ pub(crate) enum Link {
     Before = 3,
 }
 
-/// The first of the words that say where an anonymous folio was born.
+/// The first of the words that say where an anonymous folio was made.
 pub(crate) const ORIGIN: u64 = 4;
 /// The word that the holder of a folio counts in.
 pub(crate) const TALLY: u64 = 6;
@@ -110,7 +110,7 @@ pub enum Flag {
     /// The tails of this huge page are in one shared frame.
     Optimized = 4,
     /// Some CPUs see the head in its old frame and some in its new one: nobody writes it until the flag is gone.
-    Window = 8,
+    Folding = 8,
     /// The tails of this huge page were folded from the start: there were no descriptors before.
     Born = 16,
     /// It is on a list of those that may be worth splitting.
@@ -159,7 +159,7 @@ impl Identity {
     pub const fn order(self) -> Order {
         match Order::new((self.0 >> 8) as u8) {
             Some(order) => order,
-            None => Order::GIGA,
+            None => Order::SIZE_1G,
         }
     }
     /// The head of the block that `frame`, whose word this is, belongs to.
@@ -212,14 +212,14 @@ mod tests {
     fn a_listing_shows_what_linux_shows() {
         let flags = |kind, order| Identity::new(kind, order).kpageflags();
         assert_eq!(Identity::PLAIN.kpageflags(), 0);
-        assert_eq!(flags(Kind::Huge, Order::MEGA), 1 << 15 | 1 << 17);
-        assert_eq!(flags(Kind::HugeTail, Order::MEGA), 1 << 16 | 1 << 17);
+        assert_eq!(flags(Kind::Huge, Order::SIZE_2M), 1 << 15 | 1 << 17);
+        assert_eq!(flags(Kind::HugeTail, Order::SIZE_2M), 1 << 16 | 1 << 17);
         assert_eq!(flags(Kind::Anon, Order::BASE), 1 << 12);
-        assert_eq!(flags(Kind::Anon, Order::MEGA), 1 << 12 | 1 << 15 | 1 << 22);
-        assert_eq!(flags(Kind::Tail, Order::MEGA), 1 << 12 | 1 << 16 | 1 << 22);
+        assert_eq!(flags(Kind::Anon, Order::SIZE_2M), 1 << 12 | 1 << 15 | 1 << 22);
+        assert_eq!(flags(Kind::Tail, Order::SIZE_2M), 1 << 12 | 1 << 16 | 1 << 22);
         assert_eq!(flags(Kind::Space, Order::BASE), 0);
         assert_eq!(flags(Kind::Kernel, Order::BASE), 0);
-        let broken = Identity::new(Kind::Huge, Order::MEGA).with(Flag::Poisoned);
+        let broken = Identity::new(Kind::Huge, Order::SIZE_2M).with(Flag::Poisoned);
         assert_eq!(broken.kpageflags(), 1 << 15 | 1 << 17 | 1 << 19);
     }
 
@@ -239,16 +239,17 @@ mod tests {
 
     #[test]
     fn an_identity_tells_back_what_it_was_made_of() {
-        let tail = Identity::new(Kind::Tail, Order::MEGA);
-        assert_eq!((tail.kind(), tail.order()), (Kind::Tail, Order::MEGA));
+        let tail = Identity::new(Kind::Tail, Order::SIZE_2M);
+        assert_eq!((tail.kind(), tail.order()), (Kind::Tail, Order::SIZE_2M));
         assert_eq!(tail.head(Frame::new(1025)), Frame::new(1024));
         let marked = Identity::new(Kind::Anon, Order::BASE).with(Flag::Poisoned);
         assert!(marked.has(Flag::Poisoned) && !marked.has(Flag::PartlyMapped));
         assert_eq!(Identity::from_word(marked.word()), marked);
         assert_eq!(Identity::space(7).word() >> 32, 7);
-        let huge = Identity::new(Kind::Huge, Order::GIGA).with(Flag::Optimized).with(Flag::Window);
-        assert_eq!((huge.kind(), huge.order()), (Kind::Huge, Order::GIGA));
-        let open = huge.without(Flag::Window);
-        assert!(open.has(Flag::Optimized) && !open.has(Flag::Window));
+        let huge =
+            Identity::new(Kind::Huge, Order::SIZE_1G).with(Flag::Optimized).with(Flag::Folding);
+        assert_eq!((huge.kind(), huge.order()), (Kind::Huge, Order::SIZE_1G));
+        let open = huge.without(Flag::Folding);
+        assert!(open.has(Flag::Optimized) && !open.has(Flag::Folding));
     }
 }

@@ -16,12 +16,14 @@
 //!   completed flush turns it into a `Claim`.
 //! - I3. Neither is `Clone` or `Copy`, and only a `Claim` can be freed.
 mod claim;
+mod contents;
 mod descriptor;
 mod origin;
 
-pub(crate) use claim::Content;
+pub(crate) use claim::Touched;
 pub use claim::{Claim, Stale};
+pub use contents::Contents;
 pub use descriptor::{DESCRIPTOR_BYTES, Flag, Identity, Kind, word_at};
 pub(crate) use descriptor::{Link, ORIGIN, References, TALLY};
-pub use origin::Shift;
+pub use origin::AnonOffset;
 pub(crate) use origin::{Index, Origin};

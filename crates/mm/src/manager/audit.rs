@@ -238,7 +238,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     fn count_records(&self, id: SpaceId, pages: Pages) -> Result<(), AuditError> {
         let Some(space) = id.pin(&self.stock) else { return Ok(()) };
         let own = space.recount_own(&self.stock);
-        let keeps = u64::from(own.family.is_some()); // its family's record, which may be an ended space's
+        let keeps = u64::from(own.tree.is_some()); // its fork tree's record, which may be an ended space's
         let counted = Pages::new(own.tables.get() + own.records.get() + keeps);
         let stated = space.charge.records();
         if stated != counted {
@@ -260,18 +260,18 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         let mut records = self.homes.load(Ordering::Relaxed)
             + self.memmap().census().frames.get()
             + self.stock.loan_pages();
-        let family = |id: &SpaceId| id.pin(&self.stock)?.recount_own(&self.stock).family;
+        let tree = |id: &SpaceId| id.pin(&self.stock)?.recount_own(&self.stock).tree;
         for (nth, id) in spaces.iter().enumerate() {
             let Some(space) = id.pin(&self.stock) else { continue };
             let own = space.recount_own(&self.stock);
             tables += own.tables.get();
             records += own.records.get();
-            // The record of a founder that ended is one of whoever is left of its family: counted with the first of them.
+            // The record of a founder that ended is one of whoever is left of its fork tree: counted with the first of them.
             let is_counted = |home| {
                 spaces.iter().any(|id| id.frame() == home)
-                    || spaces[..nth].iter().any(|id| family(id) == Some(home))
+                    || spaces[..nth].iter().any(|id| tree(id) == Some(home))
             };
-            records += own.family.map_or(0, |home| u64::from(!is_counted(home)));
+            records += own.tree.map_or(0, |home| u64::from(!is_counted(home)));
         }
         audit.tables = Pages::new(tables);
         audit.records = Pages::new(records);
@@ -326,7 +326,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
             let identity = self.stock.identity(frame);
             if identity.kind() == Kind::Huge {
                 let used = self.stock.references(frame);
-                let row = &mut huge[usize::from(identity.order() == Order::GIGA)];
+                let row = &mut huge[usize::from(identity.order() == Order::SIZE_1G)];
                 row[usize::from(used > 0)] += 1;
                 references += used;
             }
@@ -368,7 +368,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         for (order, [idle, used]) in SIZES.into_iter().zip(huge) {
             self.count_pool(order, idle, used)?;
         }
-        for order in Order::all().take(Order::MEGA.index() + 1) {
+        for order in Order::all().take(Order::SIZE_2M.index() + 1) {
             for (n, event) in
                 [SizeEvent::NrAnon, SizeEvent::NrAnonPartiallyMapped].into_iter().enumerate()
             {

@@ -34,11 +34,11 @@ fn world(work: impl FnOnce(&Mm<'_>, &Sim, SpaceId)) {
     map(BASE, PAGES * FRAME_BYTES);
     map(2 * BASE, 2 << 20);
     (0..PAGES).for_each(|nth| _ = mm.fault(id, Va::new(BASE + nth * FRAME_BYTES), Access::Write));
-    mm.set_policy(Policy::always(crate::fault::Orders::of(Order::MEGA)));
+    mm.set_policy(Policy::always(crate::fault::Orders::of(Order::SIZE_2M)));
     mm.fault(id, Va::new(2 * BASE), Access::Write);
     mm.unmap(id, VaRange::sized(Va::new(2 * BASE), Bytes::new(1 << 20)).unwrap()).unwrap();
     mm.vmalloc(&Request::of(Bytes::new(2 * FRAME_BYTES))).unwrap();
-    mm.resize_pool(Order::MEGA, 2, Budget::ALL).unwrap();
+    mm.resize_pool(Order::SIZE_2M, 2, Budget::ALL).unwrap();
     assert_eq!(mm.deferred(), 1);
     work(&mm, &sim, id);
 }
@@ -56,7 +56,7 @@ fn page(mm: &Mm<'_>) -> Frame {
     head(mm, Kind::Anon, Order::BASE)
 }
 fn large(mm: &Mm<'_>) -> Frame {
-    head(mm, Kind::Anon, Order::MEGA)
+    head(mm, Kind::Anon, Order::SIZE_2M)
 }
 fn mark(mm: &Mm<'_>, head: Frame, flag: Flag) {
     mm.stock.set_identity(head, mm.stock.identity(head).with(flag));
@@ -89,17 +89,16 @@ fn a_recount_tells_what_there_is() {
 #[test]
 fn frames_that_are_reserved_are_nobodys_from_then_on() {
     world(|mm, sim, id| {
-        let free = mm
-            .ranges()
-            .flat_map(|range| range.iter())
-            .filter(|frame| matches!(mm.stock.folios.state(*frame), crate::folio::State::Free));
+        let free = mm.ranges().flat_map(|range| range.iter()).filter(|frame| {
+            matches!(mm.stock.folios.state(*frame), crate::folio::FrameState::Free)
+        });
         let two = free.take(2).collect::<alloc::vec::Vec<_>>();
         let pages = FrameRange::new(two[0], Pages::new(2)).unwrap();
         assert_eq!(two[1], two[0].add(Pages::new(1)));
         let before = mm.memory().free;
         mm.reserve(pages).unwrap();
         assert_eq!(mm.memory().free.get(), before.get() - 2);
-        assert_eq!(mm.stock.folios.state(two[0]), crate::folio::State::Reserved);
+        assert_eq!(mm.stock.folios.state(two[0]), crate::folio::FrameState::Reserved);
         assert!(mm.reserve(pages).is_err(), "they are not free");
         mm.audit(&[id]).unwrap();
         assert_eq!(sim.violations(), []);
@@ -156,10 +155,10 @@ fn a_folio_that_nobody_keeps_is_found_unless_it_is_broken() {
     for broken in [false, true] {
         world(|mm, _, id| {
             let claim = mm.stock.claim(Order::BASE, folio::Class::Movable).unwrap();
-            let (frame, _) = claim.give();
+            let (frame, _) = claim.into_raw();
             let member = id.pin(&mm.stock).unwrap();
-            let birth = member.member.origin(Va::new(BASE / 2), crate::frame::Shift::NONE);
-            mm.stock.set_origin(frame, birth);
+            let creator = member.member.origin(Va::new(BASE / 2), crate::frame::AnonOffset::NONE);
+            mm.stock.set_origin(frame, creator);
             mm.stock.set_references(frame, 0);
             mm.stock.set_identity(frame, Identity::new(Kind::Anon, Order::BASE));
             mm.stock.count_size(Order::BASE, SizeEvent::NrAnon);
@@ -181,7 +180,7 @@ fn counters_of_folios_and_kernel_pages_are_compared() {
         assert_eq!(mm.audit(&[id]), Err(wanted));
     });
     world(|mm, _, id| {
-        let (order, event) = (Order::MEGA, SizeEvent::NrAnon);
+        let (order, event) = (Order::SIZE_2M, SizeEvent::NrAnon);
         mm.stock.count_size(order, event);
         let wanted = AuditError::Alive { order, event, stated: 2, counted: 1 };
         assert_eq!(mm.audit(&[id]), Err(wanted));
@@ -231,12 +230,12 @@ fn lists_of_folios_to_be_split_are_walked() {
 #[test]
 fn lists_of_pools_are_walked_and_their_pages_counted() {
     type Spoil = fn(&Mm<'_>, Frame);
-    let first = |mm: &Mm<'_>| head(mm, Kind::Huge, Order::MEGA);
+    let first = |mm: &Mm<'_>| head(mm, Kind::Huge, Order::SIZE_2M);
     let wrong: [Spoil; 4] = [
         |mm, head| mm.stock.set_link(head, Link::Before, 7),
         |mm, head| mark(mm, head, Flag::Poisoned),
         |mm, head| mm.stock.set_references(head, 1),
-        |mm, head| mm.stock.set_identity(head, Identity::new(Kind::Huge, Order::GIGA)),
+        |mm, head| mm.stock.set_identity(head, Identity::new(Kind::Huge, Order::SIZE_1G)),
     ];
     for spoil in wrong {
         let text = found(|mm, _| spoil(mm, first(mm)));
@@ -244,9 +243,9 @@ fn lists_of_pools_are_walked_and_their_pages_counted() {
     }
     let more = found(|mm, _| {
         let claim = mm.stock.claim(Order::BASE, folio::Class::Unmovable).unwrap();
-        let (frame, _) = claim.give();
+        let (frame, _) = claim.into_raw();
         mm.stock.set_references(frame, 0);
-        mm.stock.set_identity(frame, Identity::new(Kind::Huge, Order::MEGA));
+        mm.stock.set_identity(frame, Identity::new(Kind::Huge, Order::SIZE_2M));
     });
     assert!(more.starts_with("Pool {") && more.contains("idle: 3"), "{more}");
 }

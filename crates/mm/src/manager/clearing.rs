@@ -6,17 +6,8 @@ use crate::stock::NoBlock;
 use crate::sync::Outside;
 use crate::table::Paging;
 use crate::zero::{self, Ahead, Clearing};
-use foliant_machine::{Machine, Warmth};
+use foliant_machine::{Caching, Machine};
 use foliant_units::{Frame, Nanos, Order, Pages};
-
-/// What memory holds when it is handed over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Contents {
-    /// Anything.
-    Unknown,
-    /// Zeros, in all of it: fresh from a machine that clears it first. What is reserved is excepted.
-    Zero,
-}
 
 impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// How memory is cleared.
@@ -28,11 +19,11 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         clearing.store(&self.stock);
     }
     /// How the calling CPU clears the far part of huge folios, where that is measured: by what it has measured so far.
-    pub fn far_warmth(&self) -> Warmth {
+    pub fn far_caching(&self) -> Caching {
         self.stock.mine().pace.usual()
     }
 
-    /// Clears free memory for about `budget`, so that faults find it zero: for a CPU that has nothing to do. Breathing points
+    /// Clears free memory for about `budget`, so that faults find it zero: for a CPU that has nothing to do. Preemption points
     /// are taken meanwhile.
     pub fn clear_ahead(&self, budget: Nanos) -> Ahead {
         zero::clear_ahead(&self.stock, budget, &mut Outside::at_the_face())
@@ -45,7 +36,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// Takes a block for the kernel's own use like [`lend`](Manager::lend), cleared.
     pub fn lend_cleared(&self, order: Order) -> Result<Frame, NoBlock> {
         let claim = self.stock.claim_undescribed(order, Class::Unmovable)?;
-        zero::clear_breathing(&self.stock, &claim, &mut Outside::at_the_face());
+        zero::clear_yielding(&self.stock, &claim, &mut Outside::at_the_face());
         self.hand_out(claim)
     }
 }

@@ -47,10 +47,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         limits: CollapseLimits,
     ) -> Result<(), CollapseError> {
         let space = id.pin(&self.stock).ok_or(CollapseError::NoSpace)?;
-        if !va.is_aligned(Order::MEGA.bytes()) {
+        if !va.is_aligned(Order::SIZE_2M.bytes()) {
             return Err(CollapseError::Misaligned(va));
         }
-        let whole = VaRange::sized(va, Order::MEGA.bytes()).ok_or(CollapseError::Unsuitable(va))?;
+        let whole =
+            VaRange::sized(va, Order::SIZE_2M.bytes()).ok_or(CollapseError::Unsuitable(va))?;
         let suits = |flags: Flags| {
             let off = Flags::NOHUGEPAGE.with(Flags::USERFAULT);
             flags.has(Flags::READ_WRITE)
@@ -135,10 +136,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let (mut done, mut at) = (Scanned::default(), from);
         let mut outside = Outside::at_the_face();
         while let Some(area) = self.area_at_or_after(id, at) {
-            let start = area.range.start().max(at).get().next_multiple_of(Level::MEGA.span().get());
+            let start =
+                area.range.start().max(at).get().next_multiple_of(Level::SIZE_2M.span().get());
             let allowed = self.policy().allowed(area.flags, ProcessSwitch::On);
-            let fits = start.saturating_add(Level::MEGA.span().get()) <= area.range.end().get();
-            if !fits || !allowed.contains(Order::MEGA) {
+            let fits = start.saturating_add(Level::SIZE_2M.span().get()) <= area.range.end().get();
+            if !fits || !allowed.contains(Order::SIZE_2M) {
                 at = area.range.end();
                 continue;
             }
@@ -147,8 +149,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             }
             done.ranges += 1;
             done.collapsed += u64::from(self.collapse(id, Va::new(start), limits).is_ok());
-            at = Va::new(start + Level::MEGA.span().get());
-            outside.breathe(self.stock.machine);
+            at = Va::new(start + Level::SIZE_2M.span().get());
+            outside.yield_now(self.stock.machine);
         }
         (done, None)
     }

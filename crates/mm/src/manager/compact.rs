@@ -4,8 +4,9 @@ use super::Manager;
 use crate::compact::{
     CompactRequest, Compacted, Compactor, Effort, Fragmentation, Obstacle, Want, fragmentation,
 };
-use crate::fault::{Block, Contents, Tried};
+use crate::fault::{BlockOffer, Tried};
 use crate::frame::Claim;
+use crate::frame::Contents;
 use crate::split::{MoveGrain, Shrink};
 use crate::stock::Event;
 use crate::sync::Outside;
@@ -64,14 +65,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 
     /// Has memory compacted for a fault that waits for it, unless that was in vain lately.
-    pub(super) fn stall(&self, block: &Block, outside: &mut Outside) {
+    pub(super) fn stall(&self, block: &BlockOffer, outside: &mut Outside) {
         block.tried.set(Tried::Yes);
         if self.puts_off_compaction() {
             return;
         }
         self.shrink_deferred(FIRST);
         if let Some(claim) = self.compact_waiting(Effort::FAULT, outside).1 {
-            block.keep(claim, Contents::Old);
+            block.keep(claim, Contents::Any);
         }
     }
     /// Whether nobody should wait for compaction now: it was in vain lately.
@@ -100,7 +101,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         (done, claim)
     }
     /// Ends an offer of a block: it goes back if it was not used.
-    pub(super) fn withdraw_block(&self, block: &Block) {
+    pub(super) fn withdraw_block(&self, block: &BlockOffer) {
         block.give_back(&self.stock);
         if block.tried.get() == Tried::Later {
             self.compaction.wish();

@@ -2,7 +2,7 @@
 
 use super::Manager;
 use super::look::KernelTables;
-use crate::folio::{Class, Misuse, ReserveError, State};
+use crate::folio::{Class, FrameState, Misuse, ReserveError};
 use crate::frame::{Claim, Kind};
 use crate::stock::NoBlock;
 use crate::sync::Outside;
@@ -87,13 +87,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             return Err(NoBlock { order });
         }
         self.stock.machine.owned(claim.frames(), Owner::Reserved);
-        Ok(claim.give().0)
+        Ok(claim.into_raw().0)
     }
     /// Takes a lent block back. Nothing maps it any more, flushed everywhere. What was not lent, or not as this block, is
     /// refused, whatever else it is.
     pub fn take_back(&self, frame: Frame, order: Order) -> Result<(), NotLent> {
         let (folios, me) = (&self.stock.folios, self.stock.machine.me());
-        let block = State::Allocated { head: frame, order };
+        let block = FrameState::Allocated { head: frame, order };
         if !self.stock.end_loan(frame) {
             return Err(match folios.state(frame) {
                 state if state == block => {
@@ -151,7 +151,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
         let machine = self.stock.machine;
         let _mapping = self.mapping.lock(machine, &mut Outside::at_the_face());
-        let span = Level::MEGA.span();
+        let span = Level::SIZE_2M.span();
         let mut next = Some(range.start());
         while let Some(va) = next.filter(|va| *va < range.end()) {
             self.reach_kernel(va, Level::BASE)?;

@@ -68,13 +68,13 @@ impl<'a, 'm, M: Machine, P: Paging> KernelTables<'a, 'm, M, P> {
     }
     /// The leaves and software words of a range.
     pub fn leaves(&self, range: VaRange) -> Entries<'a, 'm, M, P> {
-        Entries::new(self.stock, Tables::Kernel, range)
+        Entries::new(self.stock, Whose::Kernel, range)
     }
 }
 
 /// Whose tables are read.
 #[derive(Clone, Copy)]
-pub(super) enum Tables {
+pub(super) enum Whose {
     Kernel,
     Space(SpaceId),
 }
@@ -83,7 +83,7 @@ pub(super) enum Tables {
 /// a few are read ahead. The first may begin before the range, the last end behind it. It ends with its space.
 pub struct Entries<'a, 'm, M: Machine, P: Paging> {
     stock: &'a Stock<'m, M, P>,
-    of: Tables,
+    of: Whose,
     at: Va,
     end: Va,
     copies: [Option<Found>; COPIED],
@@ -97,7 +97,7 @@ impl<M: Machine, P: Paging> fmt::Debug for Entries<'_, '_, M, P> {
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Entries<'a, 'm, M, P> {
-    pub(super) fn new(stock: &'a Stock<'m, M, P>, of: Tables, range: VaRange) -> Self {
+    pub(super) fn new(stock: &'a Stock<'m, M, P>, of: Whose, range: VaRange) -> Self {
         let (at, end) = (range.start(), range.end());
         Entries { stock, of, at, end, copies: [None; COPIED], next: COPIED }
     }
@@ -122,7 +122,7 @@ impl<'a, 'm, M: Machine, P: Paging> Entries<'a, 'm, M, P> {
     }
 }
 
-impl Tables {
+impl Whose {
     /// The entries themselves, while the caller is in a reader's section.
     fn leaves<'m, M: Machine, P: Paging>(
         self,
@@ -130,8 +130,8 @@ impl Tables {
         range: VaRange,
     ) -> Option<Leaves<'m, M, P>> {
         match self {
-            Tables::Kernel => Some(stock.kernel.leaves(range)),
-            Tables::Space(id) => Some(id.peek(stock)?.tables(stock).leaves(range)),
+            Whose::Kernel => Some(stock.kernel.leaves(range)),
+            Whose::Space(id) => Some(id.peek(stock)?.tables(stock).leaves(range)),
         }
     }
 }

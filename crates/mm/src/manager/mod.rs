@@ -29,7 +29,6 @@ mod vmap;
 #[cfg(feature = "verify")]
 pub use audit::{Audit, AuditError};
 
-pub use clearing::Contents;
 pub use collapse::{CollapseLimits, Scanned};
 pub use kernel::{KernelMapError, NotLent};
 pub use look::{Entries, KernelTables};
@@ -39,7 +38,8 @@ pub use vmap::UserMapError;
 use crate::compact::{self as compaction, Effort};
 use crate::fault::{Access, Defrag, Fault, Need, Offers, Outcome, Policy, Refusal, Switches};
 use crate::flush::{FlushGrain, Target};
-use crate::folio::{self, Census};
+use crate::folio::{self, FreeBlocks};
+pub use crate::frame::Contents;
 use crate::frame::Identity;
 use crate::memmap::{self, Memmap};
 use crate::pool as pools;
@@ -77,10 +77,10 @@ pub struct Manager<'m, M, P> {
     area_limit: AreaLimit,
     /// Who may have translations of the kernel half.
     kernel: Target,
-    memmap: memmap::State,
-    compaction: compaction::State,
-    pool: pools::State,
-    vmap: vmaps::State,
+    memmap: memmap::MemmapState,
+    compaction: compaction::CompactState,
+    pool: pools::PoolState,
+    vmap: vmaps::VmapState,
     /// What a request for kernel memory may have compacted while it waits.
     vmap_effort: Effort,
 }
@@ -202,9 +202,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Puts an area into a space. Nothing is present in it yet.
     pub fn map(&self, id: SpaceId, request: &MapRequest) -> Result<VaRange, MapError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
-        let promised = self.promise(&space, request)?;
+        let reserved = self.reserve_pages(&space, request)?;
         let done = space::map(&self.stock, &space, request, &mut Steps::at_the_face());
-        if let (Some((order, pages)), Err(_)) = (promised, &done) {
+        if let (Some((order, pages)), Err(_)) = (reserved, &done) {
             self.pools().unreserve(order, pages);
         }
         self.pools().collect();
@@ -257,7 +257,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     fn populate(&self, id: SpaceId, range: VaRange, access: Access) -> Result<(), RangeError> {
         let (mut va, mut outside) = (range.start(), Outside::at_the_face());
         while va < range.end() {
-            outside.breathe(self.stock.machine);
+            outside.yield_now(self.stock.machine);
             let outcome = self.resolve(id, va, access);
             va = match outcome {
                 Outcome::OverLimit => {
@@ -364,7 +364,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             let _reading = self.stock.reading();
             id.peek(&self.stock)?;
         }
-        Some(read(Entries::new(&self.stock, look::Tables::Space(id), range)))
+        Some(read(Entries::new(&self.stock, look::Whose::Space(id), range)))
     }
 
     /// The switches of folio sizes.
@@ -424,7 +424,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn anonymous(&self) -> Pages {
         let alive =
             |order: Order| self.size_stats(order).get(SizeEvent::NrAnon) * order.pages().get();
-        Pages::new(Order::all().take(Order::MEGA.index() + 1).map(alive).sum())
+        Pages::new(Order::all().take(Order::SIZE_2M.index() + 1).map(alive).sum())
     }
     /// Where the frames are. Reads one word per 2 MiB of memory.
     pub fn memory(&self) -> Memory {
@@ -437,7 +437,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
     /// Free blocks by order.
-    pub fn free_blocks(&self) -> Census {
+    pub fn free_blocks(&self) -> FreeBlocks {
         self.stock.folios.census()
     }
 

@@ -2,8 +2,9 @@
 
 use super::{BootPages, Manager};
 use crate::compact::CompactRequest;
-use crate::fault::{Block, Contents, Defrag, Need, Offer, Offers, Outcome};
-use crate::pool::{Budget, End, Folding, PoolCounters, PoolError, Pools, Resized, Taken};
+use crate::fault::{BlockOffer, Defrag, Need, Offer, Offers, Outcome};
+use crate::frame::Contents;
+use crate::pool::{Budget, Folding, PoolCounters, PoolError, Pools, ResizeEnd, Resized, Taken};
 use crate::space::{self, MapError, MapRequest, Space, SpaceId, Steps};
 use crate::sync::Outside;
 use crate::table::Paging;
@@ -32,8 +33,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     ) -> Result<Resized, PoolError> {
         let before = self.pool(order)?.nr_hugepages;
         let mut done = self.pools().resize(order, want, budget)?;
-        while done.end == End::NoMemory
-            && order == Order::MEGA
+        while done.end == ResizeEnd::NoMemory
+            && order == Order::SIZE_2M
             && self.defrag() != Defrag::Never
             && self.compact(&CompactRequest::ALL, &mut []).blocks > 0
         {
@@ -59,14 +60,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Pages::new(crate::pool::SIZES.iter().map(of).sum())
     }
 
-    /// Has the pool promise the pages that an area needs, if it is one that is promised any and there is a place for it. The place
-    /// may be gone when the area is put in: the caller takes the promise back then.
-    pub(super) fn promise(
+    /// Reserves the pages that an area needs, if it is one that reserves any and there is a place for it. The place
+    /// may be gone when the area is put in: the caller takes the reservation back then.
+    pub(super) fn reserve_pages(
         &self,
         space: &Space,
         request: &MapRequest,
     ) -> Result<Option<(Order, u64)>, MapError> {
-        let Some(order) = request.flags.promised() else { return Ok(None) };
+        let Some(order) = request.flags.reserved() else { return Ok(None) };
         space::has_place(&self.stock, space, request, &mut Steps::at_the_face())?;
         let pages = request.bytes.get().div_ceil(order.bytes().get());
         self.pools().reserve(order, pages).map_err(MapError::NoHugePages)?;
@@ -90,10 +91,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         match need {
             Need::Page(order, source) => match self.pools().take(order, source) {
                 Taken::Page(huge) => offers.page.set(Some(Offer::new(huge, source))),
-                // Whoever holds it may be clearing it, and breathing (sync::outside::O3).
+                // Whoever holds it may be clearing it, and yielding (sync::outside::O3).
                 Taken::Wait => {
                     self.stock.machine.relax();
-                    outside.breathe(self.stock.machine);
+                    outside.yield_now(self.stock.machine);
                 }
                 Taken::Nothing => return Err(Outcome::NoHugePage(order)),
             },
@@ -119,11 +120,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Ok(())
     }
     /// Clears the block that is kept for a fault.
-    fn clear_block(&self, block: &Block, touched: Frame, outside: &mut Outside) {
+    fn clear_block(&self, block: &BlockOffer, touched: Frame, outside: &mut Outside) {
         let claim = block.claim.take().expect("zeros are asked for with a block");
         let clearing = Clearing::load(&self.stock);
         zero::clear_around(&self.stock, &clearing, &claim, touched, Some(outside));
-        block.keep(claim, Contents::Cleared);
+        block.keep(claim, Contents::Zero);
     }
     /// Ends what was offered: what was not mapped goes back.
     pub(super) fn withdraw_offer(&self, offers: &Offers) {
@@ -144,7 +145,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     #[inline(never)] // its batches would weigh on the stack of those who build a manager without pools
     pub(super) fn fill_pools(&self, boot: &BootPages) {
         self.set_folding(boot.folding);
-        for (order, want) in [(Order::GIGA, boot.giga), (Order::MEGA, boot.mega)] {
+        for (order, want) in [(Order::SIZE_1G, boot.size_1g), (Order::SIZE_2M, boot.size_2m)] {
             if want > 0 {
                 self.resize_pool(order, want, Budget::ALL).expect("a size of huge pages");
             }

@@ -4,9 +4,7 @@ use super::{Contents, Manager};
 use crate::compact::{self as compaction, Effort};
 use crate::fault::{Policy, Switches};
 use crate::flush::Target;
-use crate::folio::{
-    CpuCount, Folios, Known, Newcomer, ReserveError, SetupError as FolioError, Word,
-};
+use crate::folio::{CpuCount, Folios, Known, Newcomer, RegionError, ReserveError, Word};
 use crate::frame::{Claim, DESCRIPTOR_BYTES};
 use crate::memmap;
 use crate::pool::{self, Folding};
@@ -57,12 +55,12 @@ impl<'a> Setup<'a> {
         Setup {
             memory,
             nodes: &[],
-            contents: Contents::Unknown,
+            contents: Contents::Any,
             reserved: &[],
             added_below: Frame::new(0),
             kernel_top: None,
             policy,
-            boot: BootPages { mega: 0, giga: 0, folding: Folding::Off },
+            boot: BootPages { size_2m: 0, size_1g: 0, folding: Folding::Off },
             vmap: VmapSetup::DEFAULT,
             areas: AreaLimit::LINUX,
         }
@@ -92,9 +90,9 @@ impl VmapSetup {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BootPages {
     /// Pages of 2 MiB.
-    pub mega: u64,
+    pub size_2m: u64,
     /// Pages of 1 GiB; they come first.
-    pub giga: u64,
+    pub size_1g: u64,
     /// Whether huge pages give their descriptors back, from the start.
     pub folding: Folding,
 }
@@ -103,7 +101,7 @@ pub struct BootPages {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetupError {
     /// The ranges are none that can be managed.
-    Memory(FolioError),
+    Memory(RegionError),
     /// A reserved range is not part of the memory.
     Reserved(ReserveError),
     /// No stretch of this many pages is left for the manager's records.
@@ -137,8 +135,8 @@ impl fmt::Display for SetupError {
     }
 }
 impl error::Error for SetupError {}
-impl From<FolioError> for SetupError {
-    fn from(error: FolioError) -> SetupError {
+impl From<RegionError> for SetupError {
+    fn from(error: RegionError) -> SetupError {
         SetupError::Memory(error)
     }
 }
@@ -147,7 +145,7 @@ impl From<FolioError> for SetupError {
 const FRAME_BITS: u32 = 40;
 
 /// The records that are there from the start, in one stretch of frames.
-struct Plan {
+struct Layout {
     cpus: u64,
     words: u64,
     stretches: u64,
@@ -162,18 +160,18 @@ struct Lines<'m> {
     frames: Pages,
 }
 
-impl Plan {
+impl Layout {
     fn page_up(bytes: u64) -> u64 {
         bytes.next_multiple_of(FRAME_BYTES)
     }
     fn per_cpu(&self) -> u64 {
-        Plan::page_up(self.cpus * size_of::<PerCpu>() as u64)
+        Layout::page_up(self.cpus * size_of::<PerCpu>() as u64)
     }
     fn described(&self) -> u64 {
-        Plan::page_up((self.stretches + self.lent) * 8)
+        Layout::page_up((self.stretches + self.lent) * 8)
     }
     fn bytes(&self) -> u64 {
-        self.per_cpu() + self.described() + Plan::page_up(self.words * 8)
+        self.per_cpu() + self.described() + Layout::page_up(self.words * 8)
     }
 }
 
@@ -188,7 +186,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             return Err(SetupError::Beyond(end));
         }
         let ranges = vmap_range::<P>(setup, end)?; // before anything is written
-        let plan = Plan {
+        let plan = Layout {
             cpus: cpus.0 as u64,
             words: Folios::layout_on(setup.memory, setup.nodes, cpus)?.0,
             stretches: Stretches::words(end),
@@ -236,11 +234,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let page = |owner| {
             let class = crate::folio::Class::Table;
             let frame = folios.alloc(machine.me(), Order::BASE, class).map_err(|_| none)?;
-            let claim = Claim::state(frame, Order::BASE);
+            let claim = Claim::from_raw(frame, Order::BASE);
             machine.owned(claim.frames(), Owner::Claimed);
             crate::zero::clear_range(machine, claim.frames());
             machine.owned(claim.frames(), owner);
-            Ok::<Frame, SetupError>(claim.give().0)
+            Ok::<Frame, SetupError>(claim.into_raw().0)
         };
         let (root, zero_page) = (page(Owner::Table)?, page(Owner::Zero)?);
         let kernel = Tables::at(machine, root.pa(), Half::Kernel);
@@ -263,10 +261,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             homes: AtomicU64::new(lines.frames.get()),
             area_limit: setup.areas,
             kernel: Target::kernel(),
-            memmap: memmap::State::default(),
-            compaction: compaction::State::default(),
-            pool: pool::State::default(),
-            vmap: vmap::State::new(ranges, setup.vmap.controls),
+            memmap: memmap::MemmapState::default(),
+            compaction: compaction::CompactState::default(),
+            pool: pool::PoolState::default(),
+            vmap: vmap::VmapState::new(ranges, setup.vmap.controls),
             vmap_effort: setup.vmap.effort,
         };
         manager.reach(array, end)?;
@@ -364,7 +362,7 @@ fn home(setup: &Setup<'_>, pages: Pages) -> Option<FrameRange> {
 impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// Takes more memory of node 0 in while the manager is in use. Its records come out of the range itself.
     pub fn add_memory(&self, range: FrameRange) -> Result<(), SetupError> {
-        self.add_memory_of(range, Node(0), Contents::Unknown)
+        self.add_memory_of(range, Node(0), Contents::Any)
     }
 
     /// [`add_memory`](Manager::add_memory) of any node, and of memory whose contents are known.
@@ -375,7 +373,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         contents: Contents,
     ) -> Result<(), SetupError> {
         let words = Folios::layout_added(range)?.0;
-        let bytes = Plan::page_up(words * 8);
+        let bytes = Layout::page_up(words * 8);
         let pages = Pages::new(bytes / FRAME_BYTES);
         let home = range.end().get().checked_sub(pages.get()).map(Frame::new);
         let home = home
@@ -392,7 +390,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         let meta: &[Word] = records(machine, home.start().pa(), words as usize);
         let known = match contents {
             Contents::Zero => Known::Zero,
-            Contents::Unknown => Known::Nothing,
+            Contents::Any => Known::Nothing,
         };
         self.homes.fetch_add(home.pages().get(), Ordering::Relaxed);
         newcomer.publish(known, meta, Some(home)).map_err(SetupError::Memory)

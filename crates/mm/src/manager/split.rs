@@ -83,12 +83,12 @@ mod tests {
 
     fn with_manager<R>(work: impl Fn(&Sim, &Mm<'_>, SpaceId) -> R) -> R {
         let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
-        let policy = Policy::always(Orders::of(Order::MEGA));
+        let policy = Policy::always(Orders::of(Order::SIZE_2M));
         let mm = Manager::new(&sim, &Setup::of(&sim.config().memory, policy)).unwrap();
         let id = mm.create(None).unwrap();
         let request = MapRequest {
             place: Place::NoReplace(START),
-            bytes: Bytes::new(LISTS * Order::MEGA.bytes().get()),
+            bytes: Bytes::new(LISTS * Order::SIZE_2M.bytes().get()),
             flags: Flags::READ_WRITE,
             tag: 0,
         };
@@ -96,12 +96,12 @@ mod tests {
         work(&sim, &mm, id)
     }
     fn block(nth: u64) -> VaRange {
-        let bytes = Order::MEGA.bytes();
+        let bytes = Order::SIZE_2M.bytes();
         VaRange::sized(START.add(nth * bytes.get()), bytes).unwrap()
     }
     fn fault(mm: &Mm<'_>, id: SpaceId, nth: u64) -> Frame {
         let done = mm.fault(id, block(nth).start(), Access::Write);
-        assert_eq!(done, Outcome::Mapped(Order::MEGA));
+        assert_eq!(done, Outcome::Mapped(Order::SIZE_2M));
         mm.frame_at(id, block(nth).start()).unwrap()
     }
 

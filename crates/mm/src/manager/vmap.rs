@@ -5,7 +5,7 @@ use crate::space::{self, MapError, MapRequest, RangeError, SpaceId, Steps};
 use crate::stock::Event;
 use crate::sync::Outside;
 use crate::table::Paging;
-use crate::vmap::{Areas, Caller, Counters, Memory, Request, Short, VmapError};
+use crate::vmap::{Caller, Counters, FrameMapping, Request, Short, VmapAreas, VmapError};
 use crate::vmap::{Rights, Vmap};
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -52,16 +52,16 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let wish = vmap.wish(request)?;
         let mut outside = Outside::at_the_face();
         let outside = &mut outside;
-        let (largest, mega, base) = (wish.largest(), Level::MEGA, Level::BASE);
+        let (largest, size_2m, base) = (wish.largest(), Level::SIZE_2M, Level::BASE);
         let Some(blocks) = wish.blocks() else {
             return Ok(vmap.serve(&wish, (largest, base), outside)?);
         };
-        match vmap.serve(&wish, (largest, mega), outside) {
+        match vmap.serve(&wish, (largest, size_2m), outside) {
             Ok(range) => return Ok(range),
-            Err(Short::Block(Order::MEGA)) if self.wait_for_blocks(blocks, outside) => {}
+            Err(Short::Block(Order::SIZE_2M)) if self.wait_for_blocks(blocks, outside) => {}
             Err(_) => return Ok(vmap.serve(&wish, (base, base), outside)?),
         }
-        match vmap.serve(&wish, (mega, mega), outside) {
+        match vmap.serve(&wish, (size_2m, size_2m), outside) {
             Ok(range) => {
                 self.stock.count(Event::VmallocCompactSuccess);
                 Ok(range)
@@ -98,7 +98,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.vmap().free_later(va)
     }
     /// Maps frames of the caller's one behind the other. See [`Vmap::map`].
-    pub fn vmap_frames(&self, frames: &[Frame], how: &Memory) -> Result<VaRange, VmapError> {
+    pub fn vmap_frames(&self, frames: &[Frame], how: &FrameMapping) -> Result<VaRange, VmapError> {
         self.vmap().map(frames, how)
     }
     /// Ends such a mapping, by its first address.
@@ -132,7 +132,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Ok(done?)
     }
     /// The listing of kernel ranges.
-    pub fn vmalloc_info(&self) -> Areas<'_, 'm, M, P> {
+    pub fn vmalloc_info(&self) -> VmapAreas<'_, 'm, M, P> {
         self.vmap().areas()
     }
     /// What is counted about them.

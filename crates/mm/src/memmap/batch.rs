@@ -1,6 +1,6 @@
 //! Huge pages that are worked on together.
 
-use super::{Declined, Huge, Memmap, Refused};
+use super::{Declined, Huge, Memmap, MemmapError};
 use crate::stock::{Stock, words};
 use crate::sync::Ordering;
 use crate::table::Paging;
@@ -46,11 +46,11 @@ impl<'a, 'm, M: Machine, P: Paging> Batch<'a, 'm, M, P> {
     /// does a page of another manager.
     pub fn push(&mut self, huge: Huge) -> Result<(), Declined> {
         if huge.brand() != self.stock.brand() {
-            let why = Refused::Foreign(huge.head());
+            let why = MemmapError::Foreign(huge.head());
             return Err(Declined { huge, why });
         }
         if self.len == MAX || !self.grow() {
-            return Err(Declined { huge, why: Refused::Full });
+            return Err(Declined { huge, why: MemmapError::Full });
         }
         self.len += 1;
         self.put(self.len - 1, huge.word());
@@ -118,7 +118,7 @@ impl<'a, 'm, M: Machine, P: Paging> Batch<'a, 'm, M, P> {
         let Some(nth) = self.len.checked_sub(INLINE).map(|at| at / PER_FRAME) else { return true };
         if self.frames[nth].is_none() {
             self.frames[nth] =
-                self.stock.claim_cleared(Owner::Records).ok().map(|claim| claim.give().0);
+                self.stock.claim_cleared(Owner::Records).ok().map(|claim| claim.into_raw().0);
         }
         self.frames[nth].is_some()
     }
@@ -143,7 +143,7 @@ impl<'a, 'm, M: Machine, P: Paging> Batch<'a, 'm, M, P> {
 impl<M: Machine, P: Paging> Drop for Batch<'_, '_, M, P> {
     fn drop(&mut self) {
         for frame in self.frames.iter_mut().filter_map(Option::take) {
-            self.stock.release(crate::frame::Claim::state(frame, Order::BASE));
+            self.stock.release(crate::frame::Claim::from_raw(frame, Order::BASE));
         }
     }
 }

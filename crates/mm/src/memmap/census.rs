@@ -40,7 +40,7 @@ pub struct Census {
 impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     /// Counts them. It reads a few words per 2 MiB of memory, and is exact while nobody is at work.
     pub fn census(&self) -> Census {
-        let shares = [Order::MEGA, Order::GIGA].map(|order| self.state.shares.get(order));
+        let shares = [Order::SIZE_2M, Order::SIZE_1G].map(|order| self.state.shares.get(order));
         let frames = Pages::new(shares.iter().flatten().count() as u64);
         let mut census = Census { frames, ..Census::default() };
         // Ranges are in the order they were taken in, and two of them may share a section.
@@ -72,7 +72,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     }
 
     fn has_memory(&self, block: Block) -> bool {
-        let memory = FrameRange::new(block.first(), Order::MEGA.pages());
+        let memory = FrameRange::new(block.first(), Order::SIZE_2M.pages());
         memory.is_some_and(|m| self.stock.folios.ranges().any(|range| range.overlaps(m)))
     }
 
@@ -80,7 +80,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     fn section_leaf(&self, block: Block) -> bool {
         let first = Block(block.0 / BLOCKS * BLOCKS);
         let found = self.stock.kernel.walk(self.stock.stretch(first).start());
-        found.level >= Level::MEGA && matches!(found.entry, Entry::Leaf { .. })
+        found.level >= Level::SIZE_2M && matches!(found.entry, Entry::Leaf { .. })
     }
 
     /// Counts the stretches of a section. The last blocks of one may be no memory: their descriptors are frames too.

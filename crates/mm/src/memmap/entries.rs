@@ -24,14 +24,14 @@ pub(super) fn shared<P: Paging>(frame: Frame) -> u64 {
     P::leaf(frame.pa(), Level::BASE, SHARED)
 }
 
-/// Frames side by side that are doomed together.
+/// Frames side by side that are freed together.
 #[derive(Default)]
-struct Run {
+struct FrameRun {
     first: Frame,
     count: u64,
 }
 
-impl Run {
+impl FrameRun {
     /// Takes `frame` in, if it is the next one.
     fn takes(&mut self, frame: Frame) -> bool {
         let follows = self.count > 0 && self.first.get() + self.count == frame.get();
@@ -42,7 +42,7 @@ impl Run {
 
 impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
     /// Writes the words that `make` gives into the entries of `range`, lowest first; no leaf is above them. What is
-    /// replaced goes into the gather: every entry that was present is noted, and a frame that is not shared is doomed. The
+    /// replaced goes into the gather: every entry that was present is noted, and a frame that is not shared is freed after the flush. The
     /// gather may be flushed in between, where it finds no memory for its list.
     pub(super) fn rewrite(
         &self,
@@ -73,7 +73,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         let lock = lock.expect("leaves were split, and tables of descriptors stay");
         let first = lock.index_of(range.start()).index();
         let end = Level::ENTRIES.min(first + range.pages().get() as usize);
-        let (mut run, mut live) = (Run::default(), false);
+        let (mut run, mut live) = (FrameRun::default(), false);
         let mut at = first;
         while at < end {
             let slot = Slot::new(at).expect("it lies in the table");
@@ -83,15 +83,15 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
                     if run.count > 0 && gather.room_left() < ROOM {
                         break;
                     }
-                    doom(gather, &run);
-                    run = Run { first: frame, count: 1 };
+                    defer_run(gather, &run);
+                    run = FrameRun { first: frame, count: 1 };
                 }
                 live = true;
             }
             lock.set(slot, make());
             at += 1;
         }
-        doom(gather, &run);
+        defer_run(gather, &run);
         let upto = range.start().add((at - first) as u64 * FRAME_BYTES);
         if live {
             let changed = VaRange::new(range.start(), upto).expect("it grows");
@@ -131,12 +131,12 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
                 // Pending before anybody can find the table, and order-0 blocks before anybody can give a frame back (H7).
                 let section = va.align_down(SECTION_BYTES);
                 let leaf = VaRange::sized(section, SECTION_BYTES).expect("in the kernel half");
-                gather.note(leaf, Level::MEGA, Used::Yes);
+                gather.note(leaf, Level::SIZE_2M, Used::Yes);
                 self.stock
                     .folios
-                    .split(frame, Order::MEGA, Order::BASE)
+                    .split(frame, Order::SIZE_2M, Order::BASE)
                     .expect("a leaf's frames are one block (stock::describe::D1)");
-                self.stock.kernel.split(va, Level::MEGA, &mut spare).expect("it is a leaf");
+                self.stock.kernel.split(va, Level::SIZE_2M, &mut spare).expect("it is a leaf");
             }
         }
         self.stock.drain(&mut spare);
@@ -147,7 +147,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
     fn leaf_at(&self, va: Va) -> Option<Frame> {
         let found = self.stock.kernel.walk(va);
         match found.entry {
-            Entry::Leaf { pa, .. } if found.level == Level::MEGA => Some(pa.frame()),
+            Entry::Leaf { pa, .. } if found.level == Level::SIZE_2M => Some(pa.frame()),
             _ => None,
         }
     }
@@ -161,12 +161,12 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         crate::zero::copy_page(self.stock.machine, from.pa(), &claim);
         self.stock.machine.owned(claim.frames(), Owner::Records);
         self.stock.count(Event::MemmapPages);
-        claim.give().0
+        claim.into_raw().0
     }
 }
 
-fn doom<M: Machine, P: Paging>(gather: &mut Gather<'_, '_, M, P>, run: &Run) {
+fn defer_run<M: Machine, P: Paging>(gather: &mut Gather<'_, '_, M, P>, run: &FrameRun) {
     if run.count > 0 {
-        gather.doom_descriptors(run.first, run.count);
+        gather.defer_descriptors(run.first, run.count);
     }
 }

@@ -8,7 +8,7 @@
 //!   O4      no memory: flush, free what was gathered, try once more; else the page stays dense
 //!   O5  flush
 //!   O6  old frames freed
-//!       Window cleared in the heads
+//!       Folding cleared in the heads
 //!   O7  the caller makes the pages reachable
 //! ```
 //!
@@ -24,7 +24,7 @@
 //!    freed at O6: it would be lost, and after the reuse of the frame it would destroy what is there. That is why a page is
 //!    folded while nobody has a reference, before it is on a list, and after a grace period: a walker that saw a reference
 //!    in the page's former life, and is about to count it up, is in a section that began before. The one write that may
-//!    come at any time is the report of broken memory; it waits for the flag `Window`.
+//!    come at any time is the report of broken memory; it waits for the flag `Folding`.
 //! 3. The old frames stay as they are, all of them, until O5. They are not even linked into a list: the gather has frames
 //!    of its own.
 //! 4. Where the batch breaks off to get memory it flushes first, and frees after.
@@ -37,7 +37,7 @@
 //! **Not here**: which pages, and what happens to them next.
 
 use super::entries::{own, shared};
-use super::{Batch, Huge, Memmap, Refused};
+use super::{Batch, Huge, Memmap, MemmapError};
 use crate::flush::Gather;
 use crate::frame::{Flag, Identity};
 use crate::stock::{Event, NoBlock, Stretch};
@@ -60,7 +60,7 @@ pub struct Folded {
     /// Not touched: the page is none, is in use, or its memory is broken.
     pub refused: usize,
     /// The first reason for that.
-    pub why: Option<Refused>,
+    pub why: Option<MemmapError>,
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
@@ -125,7 +125,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         }
         self.flush(&mut gather, Event::FlushFold); // O5, O6
         // Every CPU sees one head only: rule W ends.
-        let end = |huge: Huge| self.flag(&huge, |identity| identity.without(Flag::Window));
+        let end = |huge: Huge| self.flag(&huge, |identity| identity.without(Flag::Folding));
         batch.chosen(part).for_each(end);
     }
 
@@ -135,7 +135,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         let tail = self.share(huge.order())?;
         self.split_leaves(range, gather)?;
         let new = self.head_frame()?;
-        self.flag(huge, |identity| identity.with(Flag::Optimized).with(Flag::Window)); // first of rule W
+        self.flag(huge, |identity| identity.with(Flag::Optimized).with(Flag::Folding)); // first of rule W
         let head = self.fill_head(new, self.frame_at(range.start()));
         let mut first = Some(own::<P>(head));
         self.rewrite(range, gather, || first.take().unwrap_or(shared::<P>(tail)));

@@ -37,12 +37,12 @@ pub struct Declined {
     /// The page, as it was.
     pub huge: Huge,
     /// Why.
-    pub why: Refused,
+    pub why: MemmapError,
 }
 
 /// Why nothing was done with a huge page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum MemmapError {
     /// The descriptor does not say that it is one.
     NotHuge(Frame),
     /// Somebody has references to it.
@@ -66,34 +66,38 @@ pub enum Refused {
     Full,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for MemmapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::NotHuge(frame) => write!(f, "{frame} is not the head of a huge page"),
-            Refused::InUse { head, references } => {
+            MemmapError::NotHuge(frame) => write!(f, "{frame} is not the head of a huge page"),
+            MemmapError::InUse { head, references } => {
                 write!(f, "the huge page at {head} has {references} references, and must have none")
             }
-            Refused::Poisoned(head) => write!(f, "the memory of the huge page at {head} is broken"),
-            Refused::StillFolded(head) => {
+            MemmapError::Poisoned(head) => {
+                write!(f, "the memory of the huge page at {head} is broken")
+            }
+            MemmapError::StillFolded(head) => {
                 write!(f, "the huge page at {head} is folded: unfold or release it")
             }
-            Refused::Order(order) => {
+            MemmapError::Order(order) => {
                 write!(f, "a huge page has 2m or 1g, not {}", order.bytes())
             }
-            Refused::Foreign(head) => {
+            MemmapError::Foreign(head) => {
                 write!(f, "the huge page at {head} is another manager's: give it to that one")
             }
-            Refused::Full => f.write_str("the batch takes no more pages: work it off first"),
-            Refused::NoMemory(order) => write!(f, "no memory for a huge page of {}", order.bytes()),
+            MemmapError::Full => f.write_str("the batch takes no more pages: work it off first"),
+            MemmapError::NoMemory(order) => {
+                write!(f, "no memory for a huge page of {}", order.bytes())
+            }
         }
     }
 }
-impl error::Error for Refused {}
+impl error::Error for MemmapError {}
 
 impl Huge {
     /// States that the caller is the only holder of a huge page. Whoever makes one, and whoever takes one out of a list
     /// that it alone can reach, are the only callers.
-    pub(crate) const fn state(brand: Brand, head: Frame, order: Order) -> Huge {
+    pub(crate) const fn from_raw(brand: Brand, head: Frame, order: Order) -> Huge {
         Huge { head, order, brand }
     }
     /// Which manager it is of.
@@ -119,7 +123,7 @@ impl Huge {
     /// Its 2 MiB blocks. The one of the head comes last, so that who sees any of the others sees that one too.
     pub(super) fn blocks(&self) -> impl DoubleEndedIterator<Item = Block> + use<> {
         let first = Block::of(self.head).0;
-        (first..first + (self.order.pages().get() >> Order::MEGA.get())).rev().map(Block)
+        (first..first + (self.order.pages().get() >> Order::SIZE_2M.get())).rev().map(Block)
     }
 
     pub(super) const fn word(&self) -> u64 {
@@ -143,19 +147,19 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     }
 
     /// What the head says, if it is a huge page that nobody uses.
-    pub(super) fn admit(&self, huge: &Huge) -> Result<Identity, Refused> {
+    pub(super) fn admit(&self, huge: &Huge) -> Result<Identity, MemmapError> {
         let head = huge.head();
         if huge.brand != self.stock.brand() {
-            return Err(Refused::Foreign(head));
+            return Err(MemmapError::Foreign(head));
         }
         let identity = self.stock.identity(head);
         if (identity.kind(), identity.order()) != (Kind::Huge, huge.order()) {
-            return Err(Refused::NotHuge(head));
+            return Err(MemmapError::NotHuge(head));
         }
         match self.stock.references(head) {
-            0 if identity.has(Flag::Poisoned) => Err(Refused::Poisoned(head)),
+            0 if identity.has(Flag::Poisoned) => Err(MemmapError::Poisoned(head)),
             0 => Ok(identity),
-            references => Err(Refused::InUse { head, references }),
+            references => Err(MemmapError::InUse { head, references }),
         }
     }
 
@@ -163,7 +167,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     pub(super) fn range(&self, huge: &Huge) -> VaRange {
         let first = Block::of(huge.head());
         let start = self.stock.stretch(first).start();
-        let last = Block(first.0 + (huge.order().pages().get() >> Order::MEGA.get()) - 1);
+        let last = Block(first.0 + (huge.order().pages().get() >> Order::SIZE_2M.get()) - 1);
         VaRange::new(start, self.stock.stretch(last).end())
             .expect("a stretch ends behind its start")
     }
@@ -183,7 +187,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     pub(super) fn has_leaf(&self, huge: &Huge) -> bool {
         self.sections(self.range(huge)).any(|part| {
             let found = self.stock.kernel.walk(part.start());
-            found.level >= Level::MEGA && matches!(found.entry, Entry::Leaf { .. })
+            found.level >= Level::SIZE_2M && matches!(found.entry, Entry::Leaf { .. })
         })
     }
 }

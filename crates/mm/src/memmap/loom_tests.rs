@@ -10,8 +10,8 @@ use foliant_units::Order;
 /// back, and the rest is not done.
 fn give_up(stock: &Model) -> bool {
     let Some(claim) = stock.delist(PAGE, 1) else { return false };
-    let (head, _) = claim.give();
-    stock.set_identity(head, Identity::new(Kind::Huge, Order::MEGA));
+    let (head, _) = claim.into_raw();
+    stock.set_identity(head, Identity::new(Kind::Huge, Order::SIZE_2M));
     true
 }
 fn fold(stock: &Model) {

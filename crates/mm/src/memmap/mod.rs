@@ -20,9 +20,9 @@
 //!
 //! | call | from | to | shootdowns a batch | grace periods |
 //! |---|---|---|---|---|
-//! | [`Memmap::claim`] with [`Birth::Folded`] | a free block, absent | folded | **0** | 0 |
+//! | [`Memmap::claim`] with [`Form::Folded`] | a free block, absent | folded | **0** | 0 |
 //! | | a free block, dense already | dense | 0 | 0 |
-//! | [`Memmap::claim`] with [`Birth::Dense`] | a free block | dense | 0 | 0 |
+//! | [`Memmap::claim`] with [`Form::Dense`] | a free block | dense | 0 | 0 |
 //! | [`Memmap::fold`] | dense | folded | at most 2, 1 more per recovery | 1 |
 //! | [`Memmap::unfold`] | folded | dense | 1 | 0 |
 //! | [`Memmap::release`] | folded or dense | a free block, absent | 1 | 1 |
@@ -36,13 +36,13 @@
 //! # use foliant::{Manager, Policy, manager::Setup, table::X86_64};
 //! # use foliant_sim::{Config, Sim};
 //! # use foliant_units::{Bytes, Frame, Order};
-//! use foliant::memmap::{Batch, Birth};
+//! use foliant::memmap::{Batch, Form};
 //! # let sim = Sim::new(Config::seeded(2, Bytes::new(64 << 20), 1)).unwrap();
 //! # let setup = Setup::of(&sim.config().memory, Policy::BASE_ONLY);
 //! # let manager: Manager<'_, _, X86_64<4>> = Manager::new(&sim, &setup).unwrap();
 //! let memmap = manager.memmap();
 //! let mut batch = Batch::new(&memmap);
-//! while let Ok(huge) = memmap.claim(Order::MEGA, Birth::Folded) {
+//! while let Ok(huge) = memmap.claim(Order::SIZE_2M, Form::Folded) {
 //!     batch.push(huge).unwrap();
 //! }
 //! assert!(batch.len() > 10);
@@ -75,11 +75,11 @@
 //! **Not here**: which pages to fold, pools, reservations (`pool`); when a block is described for base pages (`stock`).
 
 mod batch;
-mod birth;
 mod census;
 mod entries;
 mod fold;
 mod huge;
+mod make;
 mod reclaim;
 mod release;
 mod shares;
@@ -92,10 +92,10 @@ mod loom_tests;
 mod tests;
 
 pub use batch::Batch;
-pub use birth::Birth;
 pub use census::{Census, Described};
 pub use fold::Folded;
-pub use huge::{Declined, Huge, Refused};
+pub use huge::{Declined, Huge, MemmapError};
+pub use make::Form;
 pub use release::Released;
 pub use unfold::Unfolded;
 
@@ -110,7 +110,7 @@ use shares::Shares;
 
 /// What the room keeps.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct MemmapState {
     shares: Shares,
     /// `[s]`
     splitting: Long,
@@ -120,7 +120,7 @@ pub(crate) struct State {
 pub struct Memmap<'a, 'm, M: Machine, P: Paging> {
     stock: &'a Stock<'m, M, P>,
     kernel: &'a Target,
-    state: &'a State,
+    state: &'a MemmapState,
 }
 
 impl<M: Machine, P: Paging> Clone for Memmap<'_, '_, M, P> {
@@ -131,7 +131,11 @@ impl<M: Machine, P: Paging> Clone for Memmap<'_, '_, M, P> {
 impl<M: Machine, P: Paging> Copy for Memmap<'_, '_, M, P> {}
 
 impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
-    pub(crate) fn new(stock: &'a Stock<'m, M, P>, kernel: &'a Target, state: &'a State) -> Self {
+    pub(crate) fn new(
+        stock: &'a Stock<'m, M, P>,
+        kernel: &'a Target,
+        state: &'a MemmapState,
+    ) -> Self {
         Memmap { stock, kernel, state }
     }
 

@@ -42,7 +42,7 @@ pub(super) struct Look {
 /// The numbers of the blocks that lie in `range` as a whole.
 fn inner(range: FrameRange) -> Range<u64> {
     let (start, end) = (range.start().get(), range.end().get());
-    let frames = Order::MEGA.pages().get();
+    let frames = Order::SIZE_2M.pages().get();
     start.div_ceil(frames)..end / frames
 }
 
@@ -57,7 +57,7 @@ impl Candidate {
     /// The parts of the block between its descriptors.
     fn rest(&self) -> impl Iterator<Item = FrameRange> {
         let first = self.block.first();
-        let block = FrameRange::new(first, Order::MEGA.pages()).expect("it is memory");
+        let block = FrameRange::new(first, Order::SIZE_2M.pages()).expect("it is memory");
         let inside = self.frames.iter().copied().filter(move |frame| block.contains(*frame));
         let mut at = first;
         inside.chain([block.end()]).filter_map(move |stop| {
@@ -70,13 +70,13 @@ impl Candidate {
 
 impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     /// Makes all blocks whole that only their own descriptors keep from it, and says how many. Reads one word per 2 MiB of
-    /// memory, and 16 more where the 2 MiB are partly used; breathes on the way.
+    /// memory, and 16 more where the 2 MiB are partly used; yields on the way.
     pub fn reclaim(&self) -> u64 {
         let blocks = self.blocks();
         let (mut whole, mut outside) = (0, Outside::at_the_face());
         for from in (0..blocks).step_by(LOOK as usize) {
             whole += self.reclaim_among(from..blocks.min(from + LOOK));
-            outside.breathe(self.stock.machine);
+            outside.yield_now(self.stock.machine);
         }
         whole
     }
@@ -132,7 +132,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         // All of it must be free but for descriptors. What the tables say is asked for those only.
         match self.stock.folios.usage(block.first()) {
             Usage::Partly(free)
-                if free.get() + STRETCH_PAGES.get() >= Order::MEGA.pages().get() => {}
+                if free.get() + STRETCH_PAGES.get() >= Order::SIZE_2M.pages().get() => {}
             _ => return None,
         }
         let start = self.stock.stretch(block).start();

@@ -9,7 +9,7 @@
 //!
 //! A dense page under a leaf keeps its descriptors, which are made plain again: the leaf serves other blocks too.
 
-use super::{Batch, Birth, Declined, Huge, Memmap, Refused};
+use super::{Batch, Declined, Form, Huge, Memmap, MemmapError};
 use crate::frame::{Claim, Flag, Identity};
 use crate::stock::{Event, Stretch};
 use crate::table::Paging;
@@ -27,7 +27,7 @@ pub struct Released {
     /// Still in the batch: the page is none, is in use, or its memory is broken.
     pub refused: usize,
     /// The first reason for that.
-    pub why: Option<Refused>,
+    pub why: Option<MemmapError>,
 }
 
 /// What became of the parts of pages that were cut.
@@ -50,16 +50,16 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         &self,
         batch: &mut Batch<'_, 'm, M, P>,
         into: Order,
-        birth: Birth,
+        form: Form,
         mut made: impl FnMut(Huge),
     ) -> Recut {
         let mut out = Recut::default();
         self.release_to(batch, |block| {
-            let (head, order) = block.give();
+            let (head, order) = block.into_raw();
             self.stock.folios.split(head, order, into).expect("a claim is a block (frame::I1)");
             for nth in 0..order.pages().get() / into.pages().get() {
                 let part = Claim::taken(head.add(Pages::new(nth * into.pages().get())), into);
-                match self.make(part, birth) {
+                match self.make(part, form) {
                     Ok(huge) => made(huge),
                     Err(part) => {
                         self.stock.put_back(part);
@@ -99,7 +99,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         let mut refuse = |batch: &mut Batch<'_, 'm, M, P>, nth, head| {
             batch.spare(nth);
             out.refused += 1;
-            out.why = out.why.or(Some(Refused::Poisoned(head)));
+            out.why = out.why.or(Some(MemmapError::Poisoned(head)));
         };
         for nth in part.clone() {
             let huge = batch.at(nth);
@@ -148,12 +148,12 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
     /// Gives the block of one dense page back to the allocator; it keeps its descriptors.
     pub fn free(&self, huge: Huge) -> Result<(), Declined> {
         let why = match self.admit(&huge) {
-            Ok(identity) if identity.has(Flag::Optimized) => Refused::StillFolded(huge.head()),
+            Ok(identity) if identity.has(Flag::Optimized) => MemmapError::StillFolded(huge.head()),
             Ok(_) if self.unmark(&huge) => {
                 self.stock.put_back(huge.block());
                 return Ok(());
             }
-            Ok(_) => Refused::Poisoned(huge.head()),
+            Ok(_) => MemmapError::Poisoned(huge.head()),
             Err(why) => why,
         };
         Err(Declined { huge, why })

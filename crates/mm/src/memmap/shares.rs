@@ -15,13 +15,13 @@ const STEP: usize = DESCRIPTOR_BYTES.get() as usize / 8;
 /// The frames, with 1 added; 0 for none yet.
 #[derive(Default)]
 pub(super) struct Shares {
-    mega: AtomicU64,
-    giga: AtomicU64,
+    size_2m: AtomicU64,
+    size_1g: AtomicU64,
 }
 
 impl Shares {
     fn of(&self, order: Order) -> &AtomicU64 {
-        if order == Order::MEGA { &self.mega } else { &self.giga }
+        if order == Order::SIZE_2M { &self.size_2m } else { &self.size_1g }
     }
     /// The tail frame for `order`, if it is there.
     pub(super) fn get(&self, order: Order) -> Option<Frame> {
@@ -29,7 +29,7 @@ impl Shares {
     }
     /// Whether `frame` is one of them.
     pub(super) fn has(&self, frame: Frame) -> bool {
-        [Order::MEGA, Order::GIGA].into_iter().any(|order| self.get(order) == Some(frame))
+        [Order::SIZE_2M, Order::SIZE_1G].into_iter().any(|order| self.get(order) == Some(frame))
     }
 }
 
@@ -50,7 +50,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         match shares.of(order).compare_exchange(0, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 self.stock.count(Event::MemmapPages);
-                Ok(claim.give().0)
+                Ok(claim.into_raw().0)
             }
             Err(other) => {
                 self.stock.release(claim);

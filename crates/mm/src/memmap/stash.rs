@@ -47,7 +47,7 @@ impl Stash {
             crate::zero::copy_page(stock.machine, tail.pa(), &claim);
             stock.machine.owned(claim.frames(), Owner::Records);
             stock.count(Event::MemmapPages);
-            let (frame, _) = claim.give();
+            let (frame, _) = claim.into_raw();
             match self.places.get_mut(self.len as usize) {
                 Some(place) => *place = frame,
                 None => {
@@ -84,7 +84,7 @@ impl Stash {
             && let Some(frame) = self.pop(memmap)
         {
             memmap.stock.uncount_by(Event::MemmapPages, 1);
-            memmap.stock.release(Claim::state(frame, Order::BASE));
+            memmap.stock.release(Claim::from_raw(frame, Order::BASE));
         }
     }
 }

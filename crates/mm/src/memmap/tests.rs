@@ -34,15 +34,15 @@ fn tr_h4_a_page_without_the_mark_is_refused() {
     let sim = sim();
     let mm = manager(&sim);
     let memmap = mm.memmap();
-    for birth in [Birth::Folded, Birth::Dense] {
-        let huge = memmap.claim(Order::MEGA, birth).unwrap();
+    for form in [Form::Folded, Form::Dense] {
+        let huge = memmap.claim(Order::SIZE_2M, form).unwrap();
         let (head, marked) = (huge.head(), memmap.stock.identity(huge.head()));
-        for lie in [Identity::PLAIN, Identity::new(Kind::Anon, Order::MEGA)] {
+        for lie in [Identity::PLAIN, Identity::new(Kind::Anon, Order::SIZE_2M)] {
             memmap.stock.set_identity(head, lie);
             let before = (descriptors(&memmap, &huge), memmap.census(), mm.memory());
             let mut batch = Batch::new(&memmap);
-            batch.push(Huge::state(memmap.stock.brand(), head, Order::MEGA)).unwrap();
-            let why = Some(Refused::NotHuge(head));
+            batch.push(Huge::from_raw(memmap.stock.brand(), head, Order::SIZE_2M)).unwrap();
+            let why = Some(MemmapError::NotHuge(head));
             let folded = memmap.fold(&mut batch);
             assert_eq!(folded, Folded { refused: 1, why, ..Folded::default() });
             let unfolded = memmap.unfold(&mut batch);
@@ -66,12 +66,12 @@ fn a_page_with_references_is_refused() {
     let sim = sim();
     let mm = manager(&sim);
     let memmap = mm.memmap();
-    let huge = memmap.claim(Order::MEGA, Birth::Folded).unwrap();
+    let huge = memmap.claim(Order::SIZE_2M, Form::Folded).unwrap();
     let head = huge.head();
     memmap.stock.set_references(head, 3);
     let mut batch = Batch::new(&memmap);
     batch.push(huge).unwrap();
-    let why = Some(Refused::InUse { head, references: 3 });
+    let why = Some(MemmapError::InUse { head, references: 3 });
     assert_eq!(memmap.unfold(&mut batch).why, why);
     assert_eq!(memmap.release(&mut batch).why, why);
     assert!(mm.reference(head).is_none(), "a huge page's references are not a walker's");
@@ -106,8 +106,8 @@ fn finding_q3_a_refused_claim_looks_at_few_blocks() {
     let mm = manager(&sim);
     let memmap = mm.memmap();
     let mut batch = Batch::new(&memmap);
-    for order in [Order::GIGA, Order::MEGA] {
-        while let Ok(huge) = memmap.claim(order, Birth::Folded) {
+    for order in [Order::SIZE_1G, Order::SIZE_2M] {
+        while let Ok(huge) = memmap.claim(order, Form::Folded) {
             batch.push(huge).unwrap();
         }
     }

@@ -15,7 +15,7 @@
 
 use super::entries::own;
 use super::stash::Stash;
-use super::{Batch, Huge, Memmap, Refused};
+use super::{Batch, Huge, Memmap, MemmapError};
 use crate::flush::Gather;
 use crate::frame::Flag;
 use crate::stock::{Event, Stretch};
@@ -35,7 +35,7 @@ pub struct Unfolded {
     /// Not touched: the page is none, is in use, or its memory is broken.
     pub refused: usize,
     /// The first reason for that.
-    pub why: Option<Refused>,
+    pub why: Option<MemmapError>,
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {

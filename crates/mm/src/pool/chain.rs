@@ -42,6 +42,6 @@ impl Chain {
         self.top = stock.link(head, Link::Next);
         stock.set_link(head, Link::Next, 0);
         self.len -= 1;
-        Some(Huge::state(stock.brand(), head, stock.identity(head).order()))
+        Some(Huge::from_raw(stock.brand(), head, stock.identity(head).order()))
     }
 }

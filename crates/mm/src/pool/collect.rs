@@ -1,4 +1,4 @@
-//! What comes back: pages whose last reference went, promises that nobody needs any more, broken memory, and memory that is
+//! What comes back: pages whose last reference went, reservations that nobody needs any more, broken memory, and memory that is
 //! to be taken away.
 
 use super::chain::Chain;
@@ -18,8 +18,8 @@ pub enum NotDissolved {
     NotHuge(Frame),
     /// The huge page is in use.
     Busy(Frame),
-    /// It is free, but every free page of the pool is promised to somebody.
-    Promised(Frame),
+    /// It is free, but every free page of the pool is reserved for somebody.
+    Reserved(Frame),
 }
 
 impl fmt::Display for NotDissolved {
@@ -29,8 +29,8 @@ impl fmt::Display for NotDissolved {
             NotDissolved::Busy(head) => {
                 write!(f, "the huge page at {head} is in use: unmap it first")
             }
-            NotDissolved::Promised(head) => {
-                write!(f, "the huge page at {head} is promised: make the pool larger first")
+            NotDissolved::Reserved(head) => {
+                write!(f, "the huge page at {head} is reserved: make the pool larger first")
             }
         }
     }
@@ -52,7 +52,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         for order in SIZES {
             let count = self.stock.take_unreserved(order);
             if count > 0 {
-                self.unpromise(order, count);
+                self.unreserve(order, count);
             }
         }
     }
@@ -84,18 +84,18 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             open.shelve(huge);
         }
     }
-    /// Takes promises back, and gives surplus pages up that nobody needs any more.
-    pub(super) fn unpromise(&self, order: Order, count: u64) {
+    /// Takes reservations back, and gives surplus pages up that nobody needs any more.
+    pub(crate) fn unreserve(&self, order: Order, count: u64) {
         let pool = self.pool(order).expect("a size of huge pages");
         let superfluous = {
             let open = self.open(pool);
-            open.unpromise(count);
+            open.unreserve(count);
             open.detach(order, Self::BATCH as u64, (None, Standing::Surplus))
         };
         self.give_up(superfluous);
         self.shed(order);
     }
-    /// Gives surplus pages up that are free and not promised.
+    /// Gives surplus pages up that are free and not reserved.
     pub(super) fn shed(&self, order: Order) {
         let pool = self.pool(order).expect("a size of huge pages");
         loop {
@@ -139,8 +139,8 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 _ => Err(PoolError::Order(order)),
             };
             let open = self.open(pool.map_err(|_| NotDissolved::NotHuge(frame))?);
-            if open.unspoken() == 0 && open.free() > 0 {
-                return Err(NotDissolved::Promised(head));
+            if open.unreserved() == 0 && open.free() > 0 {
+                return Err(NotDissolved::Reserved(head));
             }
             let huge = open.pick(head, order).ok_or(NotDissolved::Busy(head))?;
             open.count_out(head);

@@ -1,8 +1,8 @@
 //! Counters and switches of the pools under Linux's names: a table that a kernel can publish as files.
 //!
 //! ```text
-//!   hugepages-2048kB/nr_hugepages             At::Pool(Order::MEGA)
-//!   node1/hugepages-2048kB/nr_hugepages       At::Node(Order::MEGA, Node(1))
+//!   hugepages-2048kB/nr_hugepages             At::Pool(Order::SIZE_2M)
+//!   node1/hugepages-2048kB/nr_hugepages       At::Node(Order::SIZE_2M, Node(1))
 //!   hugetlb_optimize_vmemmap                  At::Machine
 //! ```
 //!
@@ -21,7 +21,7 @@ pub enum Control {
     NrHugepages,
     /// How many are free.
     FreeHugepages,
-    /// How many are promised.
+    /// How many are reserved.
     ResvHugepages,
     /// How many there are beyond the number asked for.
     SurplusHugepages,
@@ -49,7 +49,7 @@ pub const CONTROLS: &[Control] = &[
 
 /// What a control may be used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rights {
+pub enum ControlAccess {
     /// Reading.
     Read,
     /// Writing.
@@ -127,16 +127,16 @@ impl Control {
         CONTROLS.iter().copied().find(|control| control.name() == name)
     }
     /// What it may be used for.
-    pub const fn rights(self) -> Rights {
+    pub const fn rights(self) -> ControlAccess {
         match self {
             Control::NrHugepages
             | Control::NrOvercommitHugepages
             | Control::DemoteSize
-            | Control::HugetlbOptimizeVmemmap => Rights::ReadWrite,
+            | Control::HugetlbOptimizeVmemmap => ControlAccess::ReadWrite,
             Control::FreeHugepages | Control::ResvHugepages | Control::SurplusHugepages => {
-                Rights::Read
+                ControlAccess::Read
             }
-            Control::Demote => Rights::Write,
+            Control::Demote => ControlAccess::Write,
         }
     }
     /// Whether there is one at `scope`.
@@ -144,7 +144,7 @@ impl Control {
         match (self, scope) {
             (Control::HugetlbOptimizeVmemmap, _) => scope == Scope::Machine,
             (_, Scope::Machine) => false,
-            (Control::Demote | Control::DemoteSize, _) => scope == Scope::Pool(Order::GIGA),
+            (Control::Demote | Control::DemoteSize, _) => scope == Scope::Pool(Order::SIZE_1G),
             (Control::NrHugepages | Control::FreeHugepages | Control::SurplusHugepages, _) => true,
             (Control::ResvHugepages | Control::NrOvercommitHugepages, _) => {
                 matches!(scope, Scope::Pool(_))
@@ -198,7 +198,7 @@ impl From<PoolError> for ControlError<'_> {
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     /// What a control says.
     pub fn read(&self, control: Control, scope: Scope) -> Result<Value, ControlError<'static>> {
-        if control.rights() == Rights::Write {
+        if control.rights() == ControlAccess::Write {
             return Err(ControlError::WriteOnly(control));
         }
         if !control.is_at(scope) {
@@ -215,7 +215,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             Control::ResvHugepages => Value::Count(counters.resv_hugepages),
             Control::SurplusHugepages => Value::Count(counters.surplus_hugepages),
             Control::NrOvercommitHugepages => Value::Count(counters.nr_overcommit_hugepages),
-            Control::DemoteSize => Value::Size(Order::MEGA),
+            Control::DemoteSize => Value::Size(Order::SIZE_2M),
             Control::HugetlbOptimizeVmemmap => {
                 Value::Count(u64::from(self.folding() == Folding::On))
             }
@@ -230,7 +230,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         scope: Scope,
         text: &'t str,
     ) -> Result<Wrote, ControlError<'t>> {
-        if control.rights() == Rights::Read {
+        if control.rights() == ControlAccess::Read {
             return Err(ControlError::ReadOnly(control));
         }
         if !control.is_at(scope) {
@@ -262,7 +262,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 Ok(Wrote::Set)
             }
             (Control::Demote, _) => Ok(Wrote::Demoted(self.demote(count()?))),
-            (Control::DemoteSize, _) if is_mega(text) => Ok(Wrote::Set),
+            (Control::DemoteSize, _) if is_2m(text) => Ok(Wrote::Set),
             (Control::DemoteSize, _) => Err(ControlError::DemoteSize(text)),
             (control, scope) => Err(ControlError::Elsewhere(control, scope)),
         }
@@ -270,10 +270,10 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
 }
 
 /// Whether the text means 2 MiB, in Linux's spelling (`2048kB`) or with a unit.
-fn is_mega(text: &str) -> bool {
+fn is_2m(text: &str) -> bool {
     let text = text.strip_suffix("kB").map_or_else(
         || Bytes::parse(text).ok(),
         |kilobytes| Some(Bytes::new(kilobytes.parse::<u64>().ok()?.checked_mul(1024)?)),
     );
-    text == Some(Order::MEGA.bytes())
+    text == Some(Order::SIZE_2M.bytes())
 }

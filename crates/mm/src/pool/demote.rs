@@ -34,33 +34,33 @@ pub struct Demoted {
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
-    /// Cuts up to `count` free pages of 1 GiB that nobody was promised into pages of 2 MiB.
+    /// Cuts up to `count` free pages of 1 GiB that nobody reserved into pages of 2 MiB.
     pub fn demote(&self, count: u64) -> Demoted {
         let (mut out, mut outside) = (Demoted::default(), Outside::at_the_face());
-        let (giga, mega) = (&self.state.giga, &self.state.mega);
+        let (size_1g, size_2m) = (&self.state.size_1g, &self.state.size_2m);
         loop {
             self.collect();
             let left = count - out.demoted;
             let chain = {
-                let _larger = giga.resizing.lock(self.stock.machine);
-                let _smaller = mega.resizing.lock(self.stock.machine);
+                let _larger = size_1g.resizing.lock(self.stock.machine);
+                let _smaller = size_2m.resizing.lock(self.stock.machine);
                 let standing = (None, Standing::Persistent);
-                let chain = self.open(giga).detach(Order::GIGA, left.min(BATCH), standing);
+                let chain = self.open(size_1g).detach(Order::SIZE_1G, left.min(BATCH), standing);
                 let taken = chain.len();
                 if taken > 0 {
                     self.stock.count(Event::PoolBatch);
-                    self.demote_some(mega, chain, &mut out);
+                    self.demote_some(size_2m, chain, &mut out);
                 }
                 taken
             };
             if chain == 0 || out.demoted == count {
                 return out;
             }
-            outside.breathe(self.stock.machine);
+            outside.yield_now(self.stock.machine);
         }
     }
 
-    fn demote_some(&self, mega: &'a Pool, mut chain: Chain, out: &mut Demoted) {
+    fn demote_some(&self, size_2m: &'a Pool, mut chain: Chain, out: &mut Demoted) {
         let mut batch = Batch::new(&self.memmap);
         while let Some(huge) = chain.pop(self.stock) {
             batch.push(huge).expect("so many fit without memory");
@@ -68,7 +68,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         out.demoted += batch.len() as u64;
         let mut made = Chain::default();
         let mut dense = Chain::default();
-        let recut = self.memmap.recut(&mut batch, Order::MEGA, self.birth(), |huge: Huge| {
+        let recut = self.memmap.recut(&mut batch, Order::SIZE_2M, self.form(), |huge: Huge| {
             let later = self.folding() == Folding::On && !self.memmap.is_folded(&huge);
             if later { &mut dense } else { &mut made }.push(self.stock, huge);
         });
@@ -79,7 +79,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         out.made += made.len() + dense.len();
         self.fold_all(dense, &mut made);
         while made.len() > 0 {
-            let open = self.open(mega);
+            let open = self.open(size_2m);
             for _ in 0..Self::BATCH {
                 let Some(huge) = made.pop(self.stock) else { break };
                 open.put(huge, Standing::Persistent);

@@ -18,7 +18,7 @@
 //! | [`Pools::resize`] | makes a pool so large, in batches of [`Pools::BATCH`], within a [`Budget`]; says how far it came |
 //! | [`Pools::counters`], [`Pools::counters_on`] | the counts of a pool, of a pool's part on one node |
 //! | [`Pools::set_folding`] | whether pages made from now on give their descriptors back (`hugetlb_optimize_vmemmap`) |
-//! | `Manager::map` with `Flags::HUGE_2M` or `HUGE_1G` | maps an area of huge pages, and has the pool promise it its pages |
+//! | `Manager::map` with `Flags::HUGE_2M` or `HUGE_1G` | maps an area of huge pages, and reserves its pages in the pool |
 //! | [`Pools::set_overcommit`] | how many pages may be made on demand (*surplus*) |
 //! | [`Pools::demote`] | cuts free pages of 1 GiB into pages of 2 MiB |
 //! | [`Pools::dissolve`] | gives one free page up, so that its memory can be taken away |
@@ -32,7 +32,7 @@
 //! page's descriptors go instead, which takes none: so a pool can always shrink, and no page is ever stuck in it
 //! (record 013).
 //!
-//! **Words.** *Free*: on a list. *In use*: mapped, or taken to be mapped. *Reserved*: promised to an area, not yet taken.
+//! **Words.** *Free*: on a list. *In use*: mapped, or taken to be mapped. *Reserved*: meant for an area, not yet taken.
 //! *Surplus*: beyond the size that was asked for; given up as soon as it is free and not reserved. *Broken*: reported as
 //! bad memory, in no pool any more and never used again.
 //!
@@ -42,9 +42,9 @@
 //! - L3. A page is put on a list after its descriptors were folded and flushed, and nobody writes its descriptors while it is
 //!   in a batch (memmap::H1): all links are made after the batch, in one cycle of the lock.
 //! - L4. A page on a list has no references and is not broken.
-//! - L5. Which promise a held page is for is not known. An area that goes takes its promises back while a fault still prepares
+//! - L5. Which reservation a held page is for is not known. An area that goes takes its reservations back while a fault still prepares
 //!   the page of one, so *held* may be more than *reserved* until that page comes back. A page is mapped only where its
-//!   promise stands: the fault looks at its area under the table's lock.
+//!   reservation stands: the fault looks at its area under the table's lock.
 //!
 //! **Locking.** `lock` (`[l]`) of a pool guards its lists and counts; it is held for at most a batch of list steps, and
 //! nothing is allocated, cleared, flushed or waited for under it. `resizing` (`[r]`) is held for a batch by whoever changes
@@ -63,16 +63,16 @@ mod resize;
 mod shelf;
 
 pub use collect::NotDissolved;
-pub use controls::{CONTROLS, Control, ControlError, Rights, Scope, Value, Wrote};
+pub use controls::{CONTROLS, Control, ControlAccess, ControlError, Scope, Value, Wrote};
 pub use demote::Demoted;
 pub use reserve::Shortage;
-pub(crate) use reserve::{Source, Taken};
-pub use resize::{Budget, End, Resized};
+pub(crate) use reserve::{Ground, Taken};
+pub use resize::{Budget, ResizeEnd, Resized};
 #[cfg(feature = "verify")]
 pub use shelf::PoolAudit;
 
 use crate::folio::NODES_MAX;
-use crate::memmap::{Birth, Memmap};
+use crate::memmap::{Form, Memmap};
 use crate::stock::{Event, Stock};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::Paging;
@@ -91,7 +91,7 @@ pub enum Folding {
 }
 
 /// The sizes of huge pages, smallest first.
-pub const SIZES: [Order; 2] = [Order::MEGA, Order::GIGA];
+pub const SIZES: [Order; 2] = [Order::SIZE_2M, Order::SIZE_1G];
 
 /// The counts of a pool, or of its part on one node, under Linux's names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -100,7 +100,7 @@ pub struct PoolCounters {
     pub nr_hugepages: u64,
     /// Pages that nobody uses.
     pub free_hugepages: u64,
-    /// Pages promised and not yet taken; of the whole pool, also where one node is asked about.
+    /// Pages reserved and not yet taken; of the whole pool, also where one node is asked about.
     pub resv_hugepages: u64,
     /// Pages beyond the size that was asked for.
     pub surplus_hugepages: u64,
@@ -140,17 +140,17 @@ impl error::Error for PoolError {}
 
 /// What the room keeps.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct PoolState {
     folding: AtomicU64,
-    mega: Pool,
-    giga: Pool,
+    size_2m: Pool,
+    size_1g: Pool,
 }
 
 /// The pools of a manager; see the module's text.
 pub struct Pools<'a, 'm, M: Machine, P: Paging> {
     stock: &'a Stock<'m, M, P>,
     memmap: Memmap<'a, 'm, M, P>,
-    state: &'a State,
+    state: &'a PoolState,
 }
 
 impl<M: Machine, P: Paging> Clone for Pools<'_, '_, M, P> {
@@ -167,15 +167,15 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     pub(crate) fn new(
         stock: &'a Stock<'m, M, P>,
         memmap: Memmap<'a, 'm, M, P>,
-        state: &'a State,
+        state: &'a PoolState,
     ) -> Self {
         Pools { stock, memmap, state }
     }
 
     fn pool(&self, order: Order) -> Result<&'a Pool, PoolError> {
         match order {
-            Order::MEGA => Ok(&self.state.mega),
-            Order::GIGA => Ok(&self.state.giga),
+            Order::SIZE_2M => Ok(&self.state.size_2m),
+            Order::SIZE_1G => Ok(&self.state.size_1g),
             other => Err(PoolError::Order(other)),
         }
     }
@@ -199,8 +199,8 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     pub fn set_folding(&self, folding: Folding) {
         self.state.folding.store(u64::from(folding == Folding::On), Ordering::Relaxed);
     }
-    fn birth(&self) -> Birth {
-        if self.folding() == Folding::On { Birth::Folded } else { Birth::Dense }
+    fn form(&self) -> Form {
+        if self.folding() == Folding::On { Form::Folded } else { Form::Dense }
     }
 
     /// The counts of a pool. What came back and was not collected yet counts as in use and as reserved.

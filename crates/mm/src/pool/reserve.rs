@@ -1,14 +1,14 @@
-//! Promises, and pages taken to be mapped.
+//! Reservations, and pages taken to be mapped.
 //!
 //! ```text
-//!   reserve ──▶ promised ──take──▶ held ──commit──▶ in use, the promise kept
+//!   reserve ──▶ reserved ──take──▶ held ──commit──▶ in use, the reservation used
 //!                  │  ▲              └──put back──┐
 //!                  │  └──────────────────────────┘
 //!                  └──unreserve──▶ the pages are anybody's; surplus ones go
 //! ```
 //!
-//! A promise stands for an entry of an area that is empty. Two CPUs may fault on one such entry together: there is one
-//! promise, so the second one finds none open and waits for what becomes of the first.
+//! A reservation stands for an entry of an area that is empty. Two CPUs may fault on one such entry together: there is one
+//! reservation, so the second one finds none open and waits for what becomes of the first.
 
 use super::chain::Chain;
 use super::shelf::Standing;
@@ -19,7 +19,7 @@ use core::{error, fmt};
 use foliant_machine::Machine;
 use foliant_units::Order;
 
-/// Why no pages were promised. Nothing has changed.
+/// Why no pages were reserved. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shortage {
     /// The pool has too few.
@@ -28,7 +28,7 @@ pub enum Shortage {
         order: Order,
         /// Pages asked for.
         wanted: u64,
-        /// Free pages that nobody was promised.
+        /// Free pages that nobody reserved.
         available: u64,
     },
     /// There is no such pool.
@@ -51,34 +51,34 @@ impl error::Error for Shortage {}
 
 /// On what ground a page is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
-    /// A promise.
+pub(crate) enum Ground {
+    /// A reservation.
     Reserved,
-    /// None: of the pages that nobody was promised, or of those made on demand.
-    Unspoken,
+    /// None: of the pages that nobody reserved, or of those made on demand.
+    Unreserved,
 }
 
 /// What came of taking a page.
 pub(crate) enum Taken {
     /// A page. Its contents are whatever they are.
     Page(Huge),
-    /// Somebody else holds a page for this promise: look again.
+    /// Somebody else holds a page for this reservation: look again.
     Wait,
     /// There is none.
     Nothing,
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
-    /// Promises `count` pages: all, or none. Where too few are free, surplus pages are made, as far as overcommit goes.
+    /// Reserves `count` pages: all, or none. Where too few are free, surplus pages are made, as far as overcommit goes.
     pub(crate) fn reserve(&self, order: Order, count: u64) -> Result<(), Shortage> {
         self.collect();
         let pool = self.pool(order).map_err(Shortage::Pool)?;
         let short = |available| Shortage::Pages { order, wanted: count, available };
         {
             let open = self.open(pool);
-            let available = open.unspoken();
+            let available = open.unreserved();
             if available >= count {
-                open.promise(count);
+                open.reserve(count);
                 return Ok(());
             }
             let surplus = open.surplus().saturating_add(count - available);
@@ -86,61 +86,57 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 return Err(short(available));
             }
         }
-        let mut promised = 0;
+        let mut reserved = 0;
         let done = {
             let _resizing = pool.resizing.lock(self.stock.machine);
             loop {
                 let missing = {
                     let open = self.open(pool);
-                    let some = open.unspoken().min(count - promised);
-                    open.promise(some);
-                    promised += some;
-                    let missing = count - promised;
+                    let some = open.unreserved().min(count - reserved);
+                    open.reserve(some);
+                    reserved += some;
+                    let missing = count - reserved;
                     let room = open.overcommit().saturating_sub(open.surplus());
                     if missing > room { Err(missing) } else { Ok(missing) }
                 };
                 match missing {
                     Ok(0) => break Ok(()),
-                    Err(_) => break Err(short(promised)),
+                    Err(_) => break Err(short(reserved)),
                     Ok(missing) => {
                         let most = missing.min(Self::BATCH as u64) as usize;
                         let made = self.make(pool, order, None, most, Standing::Surplus).pages;
-                        promised += made;
+                        reserved += made;
                         if made == 0 {
-                            break Err(short(promised));
+                            break Err(short(reserved));
                         }
                     }
                 }
             }
         };
         if done.is_err() {
-            self.unpromise(order, promised);
+            self.unreserve(order, reserved);
         }
         done
     }
-    /// Takes back `count` promises of `reserve` that were not kept yet.
-    pub(crate) fn unreserve(&self, order: Order, count: u64) {
-        self.unpromise(order, count);
-    }
 
     /// Takes a page to be mapped.
-    pub(crate) fn take(&self, order: Order, source: Source) -> Taken {
+    pub(crate) fn take(&self, order: Order, source: Ground) -> Taken {
         self.collect();
         let Ok(pool) = self.pool(order) else { return Taken::Nothing };
         {
             let open = self.open(pool);
             match source {
-                Source::Reserved if !open.may_hold() => return Taken::Wait,
-                Source::Reserved => {
+                Ground::Reserved if !open.may_hold() => return Taken::Wait,
+                Ground::Reserved => {
                     let Some(huge) = open.pop_any(order) else { return Taken::Nothing };
                     open.hold();
                     return Taken::Page(huge);
                 }
-                Source::Unspoken if open.unspoken() > 0 => {
+                Ground::Unreserved if open.unreserved() > 0 => {
                     return open.pop_any(order).map_or(Taken::Nothing, Taken::Page);
                 }
-                Source::Unspoken if open.surplus() >= open.overcommit() => return Taken::Nothing,
-                Source::Unspoken => {}
+                Ground::Unreserved if open.surplus() >= open.overcommit() => return Taken::Nothing,
+                Ground::Unreserved => {}
             }
         }
         let _resizing = pool.resizing.lock(self.stock.machine);
@@ -165,11 +161,11 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         batch.pop().expect("it was pushed just now")
     }
     /// Takes a page back that was not mapped.
-    pub(crate) fn put_back(&self, huge: Huge, source: Source) {
+    pub(crate) fn put_back(&self, huge: Huge, source: Ground) {
         let mut superfluous = Chain::default();
         {
             let open = self.open(self.pool(huge.order()).expect("a huge page has a pool"));
-            if source == Source::Reserved {
+            if source == Ground::Reserved {
                 open.unhold();
             }
             self.come_back(&open, huge, &mut superfluous);
@@ -177,11 +173,11 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         self.give_up(superfluous);
     }
     /// States that a page that was taken is mapped.
-    pub(crate) fn commit(&self, order: Order, source: Source) {
-        if source == Source::Reserved {
+    pub(crate) fn commit(&self, order: Order, source: Ground) {
+        if source == Ground::Reserved {
             let open = self.open(self.pool(order).expect("a huge page has a pool"));
             open.unhold();
-            open.unpromise(1);
+            open.unreserve(1);
         }
     }
 }

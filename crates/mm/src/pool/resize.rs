@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   larger    surplus pages count as asked for ─▶ claim, in turn over the nodes ─▶ fold ─▶ one lock cycle: counted, listed
-//!   smaller   one lock cycle: off the lists, counted out ─▶ give up; what is in use or promised becomes surplus
+//!   smaller   one lock cycle: off the lists, counted out ─▶ give up; what is in use or reserved becomes surplus
 //! ```
 //!
 //! Counts are exact after every batch, so a caller that stops in between, or a request that finds no more memory, leaves a
@@ -10,7 +10,7 @@
 
 use super::shelf::{Pool, Standing};
 use super::{Folding, PoolError, Pools};
-use crate::memmap::{Batch, Huge, Refused};
+use crate::memmap::{Batch, Huge, MemmapError};
 use crate::stock::Event;
 use crate::sync::{Ordering, Outside};
 use crate::table::Paging;
@@ -32,12 +32,12 @@ pub struct Resized {
     /// Pages of the size asked for there are now, on the node or nodes meant; surplus ones not counted.
     pub reached: u64,
     /// Why it stopped.
-    pub end: End,
+    pub end: ResizeEnd,
 }
 
 /// Why a request stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum ResizeEnd {
     /// The pool has the size asked for.
     Reached,
     /// The budget is spent: ask again.
@@ -52,14 +52,14 @@ pub enum End {
 pub(super) struct Fill {
     pub(super) pages: u64,
     /// Why not more, if memory is the reason.
-    pub(super) why: Option<Refused>,
+    pub(super) why: Option<MemmapError>,
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     /// Makes the pool of `order` have `want` pages, all nodes together, as far as memory and `budget` go.
     ///
-    /// Pages that are in use or promised cannot be given up: where fewer are wanted they become surplus, and go when they
-    /// come back. At a breathing point after each batch others may run.
+    /// Pages that are in use or reserved cannot be given up: where fewer are wanted they become surplus, and go when they
+    /// come back. At a preemption point after each batch others may run.
     pub fn resize(&self, order: Order, want: u64, budget: Budget) -> Result<Resized, PoolError> {
         self.resize_to(order, None, want, budget)
     }
@@ -92,13 +92,13 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 let _resizing = pool.resizing.lock(self.stock.machine);
                 match pool.requests.load(Ordering::SeqCst) == request {
                     true => self.step(pool, order, (node, want), &mut left),
-                    false => Some(End::Superseded),
+                    false => Some(ResizeEnd::Superseded),
                 }
             };
             if let Some(end) = end {
                 return Ok(Resized { reached: self.open(pool).persistent(node), end });
             }
-            outside.breathe(self.stock.machine);
+            outside.yield_now(self.stock.machine);
         }
     }
 
@@ -109,7 +109,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         order: Order,
         (node, want): (Option<Node>, u64),
         left: &mut u64,
-    ) -> Option<End> {
+    ) -> Option<ResizeEnd> {
         let (more, chain) = {
             let open = self.open(pool);
             let have = open.persistent(node);
@@ -119,7 +119,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             let batch = less.min(*left).min(Self::BATCH as u64);
             let chain = open.detach(order, batch, (node, Standing::Persistent));
             if chain.len() < batch {
-                // The others are in use or promised.
+                // The others are in use or reserved.
                 open.restate(less - chain.len(), Standing::Surplus, node);
             }
             (more, chain)
@@ -135,19 +135,19 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             let fill = self.make(pool, order, node, most, Standing::Persistent);
             *left -= fill.pages;
             if fill.why.is_some() && fill.pages == 0 {
-                return Some(End::NoMemory);
+                return Some(ResizeEnd::NoMemory);
             }
             return None;
         }
         let missing = more > 0 || self.open(pool).persistent(node) != want;
         match missing {
-            false => Some(End::Reached),
-            true if *left == 0 => Some(End::Budget),
+            false => Some(ResizeEnd::Reached),
+            true if *left == 0 => Some(ResizeEnd::Budget),
             true => None,
         }
     }
 
-    /// Makes up to `most` pages and puts them into the pool; surplus ones are promised. The caller holds `resizing`.
+    /// Makes up to `most` pages and puts them into the pool; surplus ones are reserved. The caller holds `resizing`.
     pub(super) fn make(
         &self,
         pool: &'a Pool,
@@ -187,7 +187,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             open.put(huge, standing); // L3: flushed before, one lock cycle
         }
         if standing == Standing::Surplus {
-            open.promise(pages); // before anybody can take them for superfluous
+            open.reserve(pages); // before anybody can take them for superfluous
         }
         Fill { pages, why }
     }
@@ -198,18 +198,18 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         pool: &'a Pool,
         order: Order,
         node: Option<Node>,
-    ) -> Result<Huge, Refused> {
+    ) -> Result<Huge, MemmapError> {
         if let Some(node) = node {
-            return self.memmap.claim_unwritten(Some(node), order, self.birth());
+            return self.memmap.claim_unwritten(Some(node), order, self.form());
         }
         let count = self.nodes().count();
         if count == 1 {
-            return self.memmap.claim_unwritten(None, order, self.birth());
+            return self.memmap.claim_unwritten(None, order, self.form());
         }
         let first = pool.next_turn(count);
-        let mut refused = Refused::NoMemory(order);
+        let mut refused = MemmapError::NoMemory(order);
         for node in (0..count).filter_map(|n| self.nodes().nth((first + n) % count)) {
-            match self.memmap.claim_unwritten(Some(node), order, self.birth()) {
+            match self.memmap.claim_unwritten(Some(node), order, self.form()) {
                 Ok(huge) => return Ok(huge),
                 Err(why) => refused = why,
             }

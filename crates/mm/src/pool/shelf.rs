@@ -11,7 +11,7 @@ use crate::folio::NODES_MAX;
 use crate::frame::{Flag, Kind, Link};
 use crate::memmap::Huge;
 use crate::stock::Stock;
-use crate::sync::{AtomicU64, Held, Long, Ordering, Spin};
+use crate::sync::{AtomicU64, Long, Ordering, Spin, SpinGuard};
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Frame, Node, Order};
@@ -65,7 +65,7 @@ pub(super) enum Standing {
 pub(super) struct Open<'a, 'm, M, P> {
     stock: &'a Stock<'m, M, P>,
     pool: &'a Pool,
-    _held: Held<'a>,
+    _held: SpinGuard<'a>,
 }
 
 fn get(word: &AtomicU64) -> u64 {
@@ -120,14 +120,14 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
             None => self.pool.shelves.iter().map(of).sum(),
         }
     }
-    /// Promises that a free page has to serve: those for which no page is held (L5). A held page whose promise was taken back
-    /// serves another one when it comes back, so there may be more of them than promises.
-    fn open_promises(&self) -> u64 {
+    /// Reservations that a free page has to serve: those for which no page is held (L5). A held page whose reservation was taken back
+    /// serves another one when it comes back, so there may be more of them than reservations.
+    fn open_reservations(&self) -> u64 {
         get(&self.pool.reserved).saturating_sub(get(&self.pool.held))
     }
-    /// Free pages that nobody was promised.
-    pub(super) fn unspoken(&self) -> u64 {
-        self.free().saturating_sub(self.open_promises())
+    /// Free pages that nobody reserved.
+    pub(super) fn unreserved(&self) -> u64 {
+        self.free().saturating_sub(self.open_reservations())
     }
     pub(super) fn set_overcommit(&self, most: u64) {
         self.pool.overcommit.store(most, Ordering::Relaxed);
@@ -157,10 +157,10 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         take(&shelf.surplus, 1);
         Standing::Surplus
     }
-    /// Whether a page that comes back is to be given up: its node has more pages than were asked for, and no promise waits
+    /// Whether a page that comes back is to be given up: its node has more pages than were asked for, and no reservation waits
     /// for it.
     pub(super) fn is_too_much(&self, head: Frame) -> bool {
-        get(&self.shelf(self.node_of(head)).surplus) > 0 && self.open_promises() <= self.free()
+        get(&self.shelf(self.node_of(head)).surplus) > 0 && self.open_reservations() <= self.free()
     }
     /// Puts a page of the pool on its list.
     pub(super) fn shelve(&self, huge: Huge) {
@@ -193,7 +193,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         }
         stock.set_link(head, Link::Before, 0);
         take(&shelf.free, 1);
-        let huge = Huge::state(stock.brand(), head, order);
+        let huge = Huge::from_raw(stock.brand(), head, order);
         stock.machine.owned(huge.frames(), Owner::Claimed);
         huge
     }
@@ -228,7 +228,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         next == head.get() + 1
     }
 
-    /// Takes up to `count` free pages that nobody was promised out of the pool, node by node in turn, or of one node.
+    /// Takes up to `count` free pages that nobody reserved out of the pool, node by node in turn, or of one node.
     pub(super) fn detach(
         &self,
         order: Order,
@@ -236,7 +236,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         (node, standing): (Option<Node>, Standing),
     ) -> Chain {
         let mut chain = Chain::default();
-        let count = count.min(self.unspoken());
+        let count = count.min(self.unreserved());
         let fits = |node: Node| {
             let shelf = self.shelf(node);
             match standing {
@@ -286,17 +286,17 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         count - left
     }
 
-    /// Promises `count` pages.
-    pub(super) fn promise(&self, count: u64) {
+    /// Reserves `count` pages.
+    pub(super) fn reserve(&self, count: u64) {
         add(&self.pool.reserved, count);
     }
-    /// Takes promises back.
-    pub(super) fn unpromise(&self, count: u64) {
+    /// Takes reservations back.
+    pub(super) fn unreserve(&self, count: u64) {
         take(&self.pool.reserved, count);
     }
-    /// Whether a promise is open that nobody holds a page for.
+    /// Whether a reservation is open that nobody holds a page for.
     pub(super) fn may_hold(&self) -> bool {
-        self.open_promises() > 0
+        self.open_reservations() > 0
     }
     pub(super) fn hold(&self) {
         add(&self.pool.held, 1);

@@ -1,49 +1,49 @@
 //! The reverse map: from an anonymous folio to the spaces and addresses that may map it.
 //!
 //! ```text
-//!   folio ─▶ Origin { family, birth, index }
-//!                       │               └── the address at which it was born, as a page number
+//!   folio ─▶ Origin { tree, creator, index }
+//!                       │               └── the address at which it was made, as a page number
 //!                       ▼
-//!   family:  first ─▶ shell ─▶ ▸worker ─▶ ▸▸helper ─▶ ▸worker      members, each behind its parent and deeper than it
-//!                              └─ birth and its descendants ─┘
+//!   tree:    first ─▶ shell ─▶ ▸worker ─▶ ▸▸helper ─▶ ▸worker      members, each behind its parent and deeper than it
+//!                              └─ creator and its descendants ─┘
 //!
-//!   at(member, index) = index - shift, for each shift of the member:   0, and one for each distance that an area was moved
+//!   at(member, index) = index - offset, for each offset of the member:   0, and one for each distance that an area was moved
 //! ```
 //!
-//! A space that is made empty founds a family; a fork joins its parent's. Nothing leaves a family's page tables but to be
+//! A space that is made empty founds a fork tree; a fork joins its parent's. Nothing leaves a fork tree's page tables but to be
 //! flushed and dropped, so whatever maps a folio is in a member's tables, at the folio's index less one of the member's
-//! shifts. A walk looks there, and the tables say what is so. Nothing is noted per page or per area: a fault writes two words into the
+//! offsets. A walk looks there, and the tables say what is so. Nothing is noted per page or per area: a fault writes two words into the
 //! descriptor, a fork links one record, a move of an area notes its distance. Record 020 compares this with what else
 //! there is.
 //!
 //! **Invariants**
-//! - R1. An entry that names a frame of an anonymous folio, or is its migration entry, is in a member of the folio's family,
-//!   at the address that the frame's index has under one of the member's shifts.
+//! - R1. An entry that names a frame of an anonymous folio, or is its migration entry, is in a member of the folio's fork tree,
+//!   at the address that the frame's index has under one of the member's offsets.
 //! - R2. A member is linked before its first entry is made and unlinked after its last one was flushed and dropped. So
-//!   while a folio counts entries its family has members, and the first member's record is there.
-//! - R3. The record of a family is in the frame of its first member, which stays until the last member is gone and a grace
+//!   while a folio counts entries its fork tree has members, and the first member's record is there.
+//! - R3. The record of a fork tree is in the frame of its first member, which stays until the last member is gone and a grace
 //!   period over.
 //! - R4. A child stands behind its parent, before all members that are not the parent's descendants. So the descendants of a
 //!   living member are the deeper ones right behind it, and perhaps some more.
 //! - R5. A walk that sees as many entries as the folio counts has seen them all. One that does not may have missed some:
-//!   they were made meanwhile, or are being given up, or where a member ended others are taken for the birth's line. One
+//!   they were made meanwhile, or are being given up, or where a member ended others are taken for the creator's line. One
 //!   that looks for migration entries passes nobody over: it begins at the first member, and those that hold them stay.
-//! - R6. A pinned member is on its family's list: it is taken off when nobody has it pinned, and from the moment that it wants to leave
-//!   nobody new pins it. So whoever has a member pinned finds the one behind it under the family's lock.
+//! - R6. A pinned member is on its fork tree's list: it is taken off when nobody has it pinned, and from the moment that it wants to leave
+//!   nobody new pins it. So whoever has a member pinned finds the one behind it under the fork tree's lock.
 //!
-//! **What a pin keeps whole**: the member's record and place on the list (R6), the root of its tables, and its list of shifts, whose places are
-//! only added to (`shifts::H1`). Not the members before and behind, which are pinned one by one; not the areas and not the
-//! tables below the root, which are read in a reader's section or under a table's lock. The family's record is kept by any pinned member, by
+//! **What a pin keeps whole**: the member's record and place on the list (R6), the root of its tables, and its list of offsets, whose places are
+//! only added to (`offsets::H1`). Not the members before and behind, which are pinned one by one; not the areas and not the
+//! tables below the root, which are read in a reader's section or under a table's lock. The fork tree's record is kept by any pinned member, by
 //! counted entries in a reader's section, and by migration entries (R2, R3).
 //!
-//! **Locking.** `[f]` the family's lock, a leaf lock: held for a few words. `[w]` the space's writer. `[c]` constant. A member that
+//! **Locking.** `[f]` the fork tree's lock, a leaf lock: held for a few words. `[w]` the space's writer. `[c]` constant. A member that
 //! a walk looks at is pinned: it neither ends nor leaves the list meanwhile.
 //!
 //! **Not here**: what is done with the entries (`split`), areas (`space`).
 
-mod family;
-mod shifts;
+mod offsets;
+mod tree;
 mod walk;
 
-pub(crate) use family::{Last, Member, Pin};
+pub(crate) use tree::{Last, Member, Pin};
 pub(crate) use walk::relatives;

@@ -1,6 +1,6 @@
-//! Walking a folio's family.
+//! Walking a folio's fork tree.
 
-use super::family::{Member, Pin};
+use super::tree::{Member, Pin};
 use crate::frame::Kind;
 use crate::stock::Stock;
 use crate::table::Paging;
@@ -10,7 +10,7 @@ use foliant_units::Frame;
 /// Which members come next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leg {
-    /// Those behind the birth that are deeper: its descendants (R4).
+    /// Those behind the creator that are deeper: its descendants (R4).
     Line,
     /// From the first one on, all.
     All,
@@ -19,10 +19,10 @@ enum Leg {
     Over,
 }
 
-/// The spaces that may map the folio at `head`, each pinned: first the one that it was born in and its descendants, then all
+/// The spaces that may map the folio at `head`, each pinned: first the one that it was made in and its descendants, then all
 /// the others. Most folios are found at once, so who looks for a number of entries stops at that (R5). Where spaces end
 /// meanwhile, one may come twice; those of the line do where `taken` is more than 0. The caller holds the folio, and has made `taken` of its entries migration entries, which keep
-/// the family there as entries that are counted do.
+/// the fork tree there as entries that are counted do.
 pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     head: Frame,
@@ -33,11 +33,11 @@ pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
         let _reading = stock.reading();
         // In this order: what is counted in this section keeps the record for all of it (R2, R3).
         let is_there = taken > 0 || stock.counts(head).entries() > 0;
-        if is_there { Member::in_frame(stock, origin.family).first(stock) } else { None }
+        if is_there { Member::in_frame(stock, origin.tree).first(stock) } else { None }
     };
     // Between two steps one member is pinned at least, so the walk never stands beside the list (R6).
-    let mut at = birth(stock, origin.birth, origin.family);
-    let depth = at.as_ref().map(|birth| birth.depth());
+    let mut at = creator(stock, origin.creator, origin.tree);
+    let depth = at.as_ref().map(|creator| creator.depth());
     let mut leg = if depth.is_some() { Leg::Line } else { Leg::All };
     let mut fresh = at.is_some();
     core::iter::from_fn(move || {
@@ -53,12 +53,12 @@ pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
                 leg = if leg == Leg::Line { Leg::All } else { Leg::Over };
                 continue;
             };
-            let is_birth = depth.is_some() && member.frame() == origin.birth;
-            let is_behind = is_birth || depth.is_some_and(|depth| member.depth() > depth);
+            let is_creator = depth.is_some() && member.frame() == origin.creator;
+            let is_behind = is_creator || depth.is_some_and(|depth| member.depth() > depth);
             match leg {
                 Leg::Line if !is_behind => (at, leg) = (None, Leg::All),
                 // Who has taken entries misses none: a member that ended meanwhile may have stood between the line and others (R5).
-                Leg::All if is_birth && taken == 0 => leg = Leg::Again,
+                Leg::All if is_creator && taken == 0 => leg = Leg::Again,
                 Leg::Again if is_behind => {}
                 Leg::Again => {
                     leg = Leg::All;
@@ -70,16 +70,16 @@ pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
     })
 }
 
-/// The space in `frame`, if it is one of the family. Another one may be there by now; as a place to begin it is as good.
-fn birth<'m, M: Machine, P: Paging>(
+/// The space in `frame`, if it is one of the fork tree. Another one may be there by now; as a place to begin it is as good.
+fn creator<'m, M: Machine, P: Paging>(
     stock: &Stock<'m, M, P>,
     frame: Frame,
-    family: Frame,
+    tree: Frame,
 ) -> Option<Pin<'m>> {
     let _reading = stock.reading();
     if stock.identity(frame).kind() != Kind::Space {
         return None;
     }
     let member = Member::in_frame(stock, frame);
-    (member.family() == family).then(|| Pin::new(member))
+    (member.tree() == tree).then(|| Pin::new(member))
 }

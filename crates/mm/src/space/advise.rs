@@ -6,12 +6,13 @@ use super::ops::{RangeError, change_entries, check, covered};
 use super::record::Space;
 use super::split_leaf;
 use super::steps::Steps;
+use super::walk::{self, Uncached};
 use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
 use crate::stock::{Charge, Stock};
-use crate::table::{Attrs, Blocked, Entry, Paging, Slot, SoftKind, Spare, Tables};
+use crate::table::{At, Attrs, Blocked, Edit, Paging, Soft, SoftKind, Spare, Tables, Verdict};
 use foliant_machine::Machine;
-use foliant_units::{FRAME_BYTES, Level, VaRange};
+use foliant_units::{Level, Pa, VaRange};
 
 /// What a program says of a range of its memory. Names follow Linux's `madvise`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,7 +81,10 @@ pub(crate) fn advise<M: Machine, P: Paging>(
             let paid = Prepaid::of(stock, space, range, steps)?;
             guard(stock, space, &mut gather, range, paid, steps)?;
         }
-        Advice::GuardRemove => unguard(stock, space, range, steps),
+        Advice::GuardRemove => {
+            let mut sink = Uncached { machine: stock.machine, steps };
+            walk::edit(stock, space, range, &Unguard, &mut sink);
+        }
     }
     gather.flush();
     Ok(())
@@ -147,10 +151,9 @@ fn guard<'s, 'm, M: Machine, P: Paging>(
     while va < range.end() && done.is_ok() {
         match tables.ensure(va, Level::BASE, &mut spare) {
             Ok(()) => {
-                let next = zap.table_of(gather, va, range.end());
-                let entries = next.offset_from(va) / FRAME_BYTES;
-                va = next;
-                steps.take_flushed(gather, stock.machine, entries);
+                let end = behind(va, Level::SIZE_2M).min(range.end());
+                zap.entries(gather, VaRange::new(va, end).expect("a part of it"), steps);
+                va = end;
             }
             Err(Blocked::NeedTable(_)) => {
                 done = paid.refill(stock, &mut spare);
@@ -170,29 +173,15 @@ fn guard<'s, 'm, M: Machine, P: Paging>(
     done
 }
 
-fn unguard<M: Machine, P: Paging>(
-    stock: &Stock<'_, M, P>,
-    space: &Space,
-    range: VaRange,
-    steps: &mut Steps,
-) {
-    let tables: Tables<'_, M, P> = space.tables(stock);
-    let mut va = range.start();
-    while va < range.end() {
-        steps.take(stock.machine, Steps::TABLE);
-        va = match tables.lock(va, Level::BASE) {
-            Ok(locked) => {
-                let end = behind(va, Level::MEGA).min(range.end());
-                while va < end {
-                    let slot = Slot::of(va, Level::BASE);
-                    if matches!(locked.entry(slot), Entry::Soft(s) if s.kind == SoftKind::Guard) {
-                        locked.set(slot, 0);
-                    }
-                    va = va.add(FRAME_BYTES);
-                }
-                end
-            }
-            Err(missing) => behind(va, missing.level),
-        };
+/// Takes guards out.
+struct Unguard;
+
+impl<P: Paging> Edit<P> for Unguard {
+    fn leaf(&self, _: At, _: u64, _: Pa, _: Attrs) -> Verdict {
+        Verdict::Keep
+    }
+    fn soft(&self, at: At, soft: Soft) -> Verdict {
+        let is_guard = at.level == Level::BASE && soft.kind == SoftKind::Guard;
+        if is_guard { Verdict::Put(0) } else { Verdict::Keep }
     }
 }

@@ -1,6 +1,6 @@
 //! An area: a stretch of a space's addresses with one set of properties.
 
-use crate::frame::Shift;
+use crate::frame::AnonOffset;
 use foliant_units::{Order, VaRange};
 
 /// How many areas a space may have.
@@ -37,7 +37,7 @@ impl Flags {
     pub const HUGE_2M: Flags = Flags(1 << 7);
     /// Its pages are huge pages of 1 GiB, out of the pool.
     pub const HUGE_1G: Flags = Flags(1 << 8);
-    /// Its huge pages are not promised: a fault gets one, or not.
+    /// Its huge pages are not reserved: a fault gets one, or not.
     pub const NORESERVE: Flags = Flags(1 << 9);
     /// Its pages are the kernel's, mapped all at once: no fault brings one, and a fork leaves the area out.
     pub const KERNEL: Flags = Flags(1 << 10);
@@ -88,12 +88,12 @@ impl Flags {
     /// The size of the area's pages, if they come out of a pool.
     pub const fn huge_order(self) -> Option<Order> {
         if self.has(Flags::HUGE_2M) {
-            return Some(Order::MEGA);
+            return Some(Order::SIZE_2M);
         }
-        if self.has(Flags::HUGE_1G) { Some(Order::GIGA) } else { None }
+        if self.has(Flags::HUGE_1G) { Some(Order::SIZE_1G) } else { None }
     }
-    /// The size of the area's pages, if each of its empty entries stands for a promise of the pool.
-    pub const fn promised(self) -> Option<Order> {
+    /// The size of the area's pages, if each of its empty entries stands for a reservation of the pool.
+    pub const fn reserved(self) -> Option<Order> {
         if self.has(Flags::NORESERVE) { None } else { self.huge_order() }
     }
     /// How many bits there are.
@@ -110,21 +110,21 @@ pub struct Area {
     /// A word of the embedder's (a kind, an object): areas that touch become one only where it is equal.
     pub tag: u64,
     /// How far it was moved, for the reverse map.
-    pub(crate) shift: Shift,
+    pub(crate) offset: AnonOffset,
 }
 
 impl Area {
     /// Whether the two may become one area when they touch.
     pub(super) fn is_like(&self, other: &Area) -> bool {
-        (self.flags, self.tag, self.shift) == (other.flags, other.tag, other.shift)
+        (self.flags, self.tag, self.offset) == (other.flags, other.tag, other.offset)
     }
-    /// Properties and shift, as they stand in a node.
+    /// Properties and offset, as they stand in a node.
     pub(super) const fn word(&self) -> u64 {
-        self.flags.0 | self.shift.word() << Flags::BITS
+        self.flags.0 | self.offset.word() << Flags::BITS
     }
     pub(super) const fn read(range: VaRange, word: u64, tag: u64) -> Area {
         let flags = Flags(word & ((1 << Flags::BITS) - 1));
-        Area { range, flags, tag, shift: Shift::from_word(word >> Flags::BITS) }
+        Area { range, flags, tag, offset: AnonOffset::from_word(word >> Flags::BITS) }
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
     fn areas_of_huge_pages_say_of_which() {
         for order in Order::all() {
             let flags = Flags::huge(order);
-            assert_eq!(flags.is_some(), [Order::MEGA, Order::GIGA].contains(&order));
+            assert_eq!(flags.is_some(), [Order::SIZE_2M, Order::SIZE_1G].contains(&order));
             assert!(flags.is_none_or(|flags| flags.huge_order() == Some(order)));
         }
         assert_eq!(Flags::READ_WRITE.huge_order(), None);

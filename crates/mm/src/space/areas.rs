@@ -191,7 +191,7 @@ impl Areas {
         let (leaves, inner) = self.needs(stock.machine, insertions);
         for (rank, needed) in [(Rank::Leaf, leaves), (Rank::Inner, inner)] {
             while self.spare[rank as usize].count.load(Ordering::Relaxed) < needed {
-                let (frame, _) = stock.claim_charged(charge, Owner::Records)?.give();
+                let (frame, _) = stock.claim_charged(charge, Owner::Records)?.into_raw();
                 self.put_spare(self.node(stock.machine, frame), rank);
             }
         }
@@ -528,7 +528,7 @@ impl Areas {
         for rank in [Rank::Leaf, Rank::Inner] {
             while self.spare[rank as usize].count.load(Ordering::Relaxed) > 0 {
                 let node = self.take_spare(stock.machine, rank);
-                stock.release(crate::frame::Claim::state(node.frame, Order::BASE));
+                stock.release(crate::frame::Claim::from_raw(node.frame, Order::BASE));
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::area::{Area, AreaLimit, Flags};
 use super::areas::Areas;
 use super::gaps::FLOOR;
-use crate::frame::Shift;
+use crate::frame::AnonOffset;
 use crate::stock::Charge;
 use crate::stock::bare::{Bare, stock};
 use alloc::vec;
@@ -56,7 +56,7 @@ fn runs(pages: &[Page]) -> Vec<Area> {
                 range: VaRange::new(va(n), va(n + 1)).unwrap(),
                 flags,
                 tag,
-                shift: Shift::NONE,
+                offset: AnonOffset::NONE,
             }),
         }
     }
@@ -74,7 +74,7 @@ fn apply(areas: &Areas, stock: &Bare<'_>, pages: &mut [Page], operation: &Operat
     let (span, range) =
         (at..(at + len).min(PAGES), VaRange::new(va(at), va((at + len).min(PAGES))).unwrap());
     let occupied = pages[span.clone()].iter().any(Page::is_some);
-    let new = |tag| Area { range, flags: Flags::READ, tag, shift: Shift::NONE };
+    let new = |tag| Area { range, flags: Flags::READ, tag, offset: AnonOffset::NONE };
     let (change, put): (Changed, _) = match *operation {
         Operation::Put { .. } if occupied => return,
         Operation::Put { tag, .. } | Operation::Replace { tag, .. } => {
@@ -163,7 +163,10 @@ fn a_tree_of_three_levels_grows_and_shrinks() {
     // A stride that meets every number once in no order.
     for n in (0..count).map(|n| n * 7919 % count) {
         areas.prepare(&stock, &Charge::default()).unwrap();
-        areas.put(&sim, &Area { range: at(n), flags: Flags::READ, tag: n, shift: Shift::NONE });
+        areas.put(
+            &sim,
+            &Area { range: at(n), flags: Flags::READ, tag: n, offset: AnonOffset::NONE },
+        );
     }
     areas.check_gaps(&sim);
     for n in 0..count {

@@ -1,20 +1,30 @@
 //! Forking: a second space with the same pages, each copied when it is first written.
+//!
+//! ```text
+//!   parent's table, locked ── a run of leaves ─▶ less the rights to write and to have for itself (S5)
+//!          └─ child's table, locked behind it ◀─ the same run, never used, with a reference for each entry
+//! ```
+//!
+//! What the child needs is there before it is needed, and taken without a lock: the table of the same addresses, room in its
+//! charge for the pages of a run, for a large leaf the table that is kept for its split.
 
 use super::area::{Area, Flags};
-use super::huge::is_breaking;
 use super::life::{EndError, SpaceId, create, end, user_half};
 use super::ops::RangeError;
 use super::record::Space;
-use super::rewrite::Broken;
 use super::steps::Steps;
-use super::zap::{behind, page};
+use super::walk::Noting;
 use crate::flush::Gather;
-use crate::frame::Claim;
-use crate::stock::{OverLimit, Stock, record};
+use crate::frame::{Claim, Kind};
+use crate::stock::{Stock, record};
 use crate::sync::Ordering;
-use crate::table::{Attrs, Blocked, Entry, Gap, Locked, Paging, Slot, Spare, Tables};
-use foliant_machine::{Machine, Owner};
-use foliant_units::{FRAME_BYTES, Level, Va, VaRange};
+use crate::table::{
+    At, Attrs, Blocked, Edit, Locked, Paging, Progress, Run, Sink, Slots, Soft, Spare, Stop,
+    Tables, Verdict, What,
+};
+use core::cell::Cell;
+use foliant_machine::{Machine, Owner, Replace};
+use foliant_units::{Frame, Level, Pa, Va, VaRange};
 
 /// Copies `parent` into a new space named by `stamp`. Without memory the half-made child is ended again; the parent's
 /// pages may then be write-protected, which costs a fault each and changes nothing else.
@@ -28,7 +38,8 @@ pub(crate) fn fork<M: Machine, P: Paging>(
     let id = create(stock, stamp, parent.charge.limit(), parent.areas.limit())?;
     let child: &Space = record(stock.machine, id.frame().pa());
     child.thp_off.store(parent.thp_off.load(Ordering::Relaxed), Ordering::Relaxed);
-    let fork = Fork { stock, parent, child, from: parent.tables(stock), to: child.tables(stock) };
+    let (from, to) = (parent.tables(stock), child.tables(stock));
+    let fork = Fork { stock, parent, child, from, to, cost: Cell::new(Cost::Nothing) };
     match fork.run(steps) {
         Ok(()) => Ok(id),
         Err(error) => match end(stock, id, steps) {
@@ -46,16 +57,30 @@ struct Fork<'f, 'm, M: Machine, P: Paging> {
     child: &'f Space,
     from: Tables<'m, M, P>,
     to: Tables<'m, M, P>,
+    /// What the leaf that was looked at last costs the child.
+    cost: Cell<Cost>,
+}
+
+/// The pages of a table of base entries, and those of the large leaf that stands in its place.
+const TABLE: u64 = Level::ENTRIES as u64;
+
+/// What a leaf costs who gets one too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cost {
+    /// Nothing: the zero page is nobody's, and a pool's pages were paid for when it was filled.
+    Nothing,
+    /// Its pages.
+    Pages,
+    /// Its pages, [`TABLE`] of them, and a table kept for its split.
+    Deposit,
 }
 
 impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
     fn run(&self, steps: &mut Steps) -> Result<(), RangeError> {
-        self.child.charge.charge_records(self.stock.machine.me(), 1)?; // it keeps the family's record
+        self.child.charge.charge_records(self.stock.machine.me(), 1)?; // it keeps the fork tree's record
         self.child.member.join(self.stock, &self.child.charge, &self.parent.member)?; // before the first entry (rmap::R2)
         let mut gather = Gather::new(self.stock, &self.parent.member.target);
-        let mut spare = Spare::new();
-        let done = self.areas(&mut gather, &mut spare, steps);
-        self.stock.drain_charged(&self.child.charge, &mut spare);
+        let done = self.areas(&mut gather, steps);
         gather.settle();
         gather.flush(); // before the child may run: what it shares is written by nobody
         done
@@ -64,191 +89,237 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
     fn areas(
         &self,
         gather: &mut Gather<'f, 'm, M, P>,
-        spare: &mut Spare,
         steps: &mut Steps,
     ) -> Result<(), RangeError> {
-        let mut done = Va::default();
-        for area in self.parent.areas.overlapping(self.stock.machine, user_half::<P>()) {
-            if area.flags.has(Flags::KERNEL) {
-                continue; // shared with the kernel, not copied: the child has to ask for it itself
-            }
+        let (machine, all) = (self.stock.machine, user_half::<P>());
+        let copied = |area: &Area| !area.flags.has(Flags::KERNEL); // that is shared with the kernel: the child has to ask for it itself
+        for area in self.parent.areas.overlapping(machine, all).filter(copied) {
             self.child.areas.prepare(self.stock, &self.child.charge)?;
-            // The child was promised nothing: it gets huge pages as long as there are some.
+            // The child has no reservations: it gets huge pages as long as there are some.
             let flags = match area.flags.huge_order() {
                 Some(_) => area.flags.with(Flags::NORESERVE),
                 None => area.flags,
             };
-            self.child.areas.put(self.stock.machine, &Area { flags, ..area });
-            // A large leaf may reach into the areas behind, which advice has cut: it is shared once.
-            let mut va = area.range.start().max(done);
-            steps.take_flushed(gather, self.stock.machine, 1);
-            while va < area.range.end() {
-                let before = va;
-                va = self.table(gather, spare, va, area.range.end())?;
-                let entries = va.offset_from(before) / FRAME_BYTES;
-                steps.take_flushed(gather, self.stock.machine, entries.clamp(1, Steps::TABLE));
+            self.child.areas.put(machine, &Area { flags, ..area });
+            steps.take_flushed(gather, machine, 1);
+        }
+        // Areas side by side are gone over together, for a large leaf may reach over those that advice has cut.
+        let mut areas = self.parent.areas.overlapping(machine, all).filter(copied).peekable();
+        while let Some(area) = areas.next() {
+            let mut end = area.range.end();
+            while let Some(next) = areas.next_if(|next| next.range.start() == end) {
+                end = next.range.end();
             }
-            done = va;
+            self.share(gather, steps, VaRange::new(area.range.start(), end).expect("areas"))?;
         }
         Ok(())
     }
 
-    /// Shares the entries of the table that covers `va`; returns how far it came.
-    fn table(
+    /// Shares what is in `range`.
+    fn share(
         &self,
         gather: &mut Gather<'f, 'm, M, P>,
-        spare: &mut Spare,
-        va: Va,
-        end: Va,
-    ) -> Result<Va, RangeError> {
-        let locked = match self.from.lock(va, Level::BASE) {
-            Ok(locked) => locked,
-            Err(missing) if missing.what == Gap::Leaf => {
-                return self.leaf(gather, spare, va, missing.level);
-            }
-            Err(missing) if is_breaking(self.stock, &self.from, va, &missing) => return Ok(va),
-            Err(missing) => return Ok(behind(va, missing.level).min(end)),
+        steps: &mut Steps,
+        range: VaRange,
+    ) -> Result<(), RangeError> {
+        self.cost.set(Cost::Nothing);
+        let mut sink = Sharing {
+            fork: self,
+            noting: Noting { machine: self.stock.machine, gather, steps },
+            copy: None,
+            spare: Spare::new(),
+            missing: None,
+            wanted: Cell::new(false),
+            charged: 0,
+            deposit: None,
+            failed: Ok(()),
         };
-        // The parent's lock, then the child's, which nobody else reaches.
-        let Ok(copy) = self.to.lock(va, Level::BASE) else {
-            drop(locked); // memory is taken without locks (G8)
-            self.ensure(spare, va, Level::BASE)?;
-            return Ok(va);
-        };
-        let stop = behind(va, Level::MEGA).min(end);
-        let mut broken = Broken::none();
-        let reached = self.entries(gather, &mut broken, (&locked, &copy), (va, stop))?;
-        drop(copy);
-        let full = gather.is_full();
-        let met = locked.let_go();
-        broken.mend(gather, &self.from, (va, Level::BASE));
-        if reached < stop && !full {
-            met.wait(); // an entry is being replaced (table::I9)
+        let mut rest = range;
+        while !rest.is_empty() && sink.failed.is_ok() {
+            let swept = self.from.edit(rest, self, &mut sink).expect("areas lie in the half");
+            assert!(matches!(swept.why, Stop::Done | Stop::Full), "leaves lie in areas: {swept:?}");
+            rest = VaRange::new(swept.upto, range.end()).expect("it goes on inside the range");
         }
-        Ok(reached)
+        sink.finish()
     }
 
-    fn entries(
-        &self,
-        gather: &mut Gather<'f, 'm, M, P>,
-        broken: &mut Broken,
-        (locked, copy): (&Locked<'m, M, P>, &Locked<'m, M, P>),
-        (va, end): (Va, Va),
-    ) -> Result<Va, OverLimit> {
-        // Charged before the first entry: for all that may be there, or, near the limit, for what is.
-        let (me, most) = (self.stock.machine.me(), end.offset_from(va) / FRAME_BYTES);
-        let charged = match self.child.charge(me, most) {
-            Ok(()) => most,
-            Err(_) => {
-                let there = pages_of(locked, (va, end));
-                self.child.charge(me, there).map(|()| there)?
-            }
-        };
-        let (mut va, mut pages) = (va, 0);
-        while va < end && !gather.is_full() {
-            let slot = Slot::of(va, Level::BASE);
-            match locked.entry(slot) {
-                Entry::None => {}
-                Entry::Leaf { pa, attrs } => {
-                    if !attrs.has(Attrs::SPECIAL) {
-                        self.stock.add_references(self.stock.head_of(pa.frame()), 1);
-                        pages += 1;
+    fn is_huge(&self, frame: Frame) -> bool {
+        self.stock.identity(frame).kind() == Kind::Huge
+    }
+}
+
+/// Without write and exclusive rights (S5).
+fn shared(attrs: Attrs) -> Attrs {
+    attrs.without(Attrs::WRITE).without(Attrs::EXCLUSIVE)
+}
+
+impl<M: Machine, P: Paging> Edit<P> for Fork<'_, '_, M, P> {
+    /// What the child gets of a run is alike.
+    fn ignores(&self) -> u64 {
+        0
+    }
+    fn leaf(&self, at: At, _: u64, pa: Pa, attrs: Attrs) -> Verdict {
+        self.cost.set(match at.level {
+            _ if attrs.has(Attrs::SPECIAL) => Cost::Nothing,
+            Level::BASE => Cost::Pages,
+            _ if self.is_huge(pa.frame()) => Cost::Nothing,
+            _ => Cost::Deposit,
+        });
+        match self.stock.machine.rules().replace {
+            _ if shared(attrs) == attrs => Verdict::Show,
+            Replace::InPlace => Verdict::Take(P::leaf(pa, at.level, shared(attrs))),
+            Replace::BreakBeforeMake => Verdict::Break(shared(attrs)),
+        }
+    }
+    fn soft(&self, at: At, soft: Soft) -> Verdict {
+        self.cost.set(Cost::Nothing);
+        match at.level {
+            _ if soft.is_waited_for() => Verdict::Busy,
+            Level::BASE => Verdict::Show,
+            _ => Verdict::Keep, // a spent entry: the child has no reservations
+        }
+    }
+}
+
+/// The sink of what is shared: the child's tables.
+struct Sharing<'s, 'f, 'm, M: Machine, P: Paging> {
+    fork: &'s Fork<'f, 'm, M, P>,
+    noting: Noting<'s, 'f, 'm, M, P>,
+    /// The child's table of the addresses at work, which nobody else reaches.
+    copy: Option<Locked<'m, M, P>>,
+    spare: Spare,
+    /// The table of these addresses, where the child has none.
+    missing: Option<(Va, Level)>,
+    /// Whether a leaf was met for which something was lacking.
+    wanted: Cell<bool>,
+    /// Pages that the child is charged for and does not have yet.
+    charged: u64,
+    deposit: Option<Claim>,
+    failed: Result<(), RangeError>,
+}
+
+impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
+    /// Sees to what the child lacks for the leaf that was met.
+    fn supply(&mut self) -> Result<(), RangeError> {
+        let (stock, child) = (self.fork.stock, self.fork.child);
+        let me = stock.machine.me();
+        // What was charged ahead goes first: near the limit it may be what a table or a deposit lacks.
+        child.uncharge(me, core::mem::take(&mut self.charged));
+        if let Some((va, level)) = self.missing.take() {
+            loop {
+                match self.fork.to.ensure(va, level, &mut self.spare) {
+                    Ok(()) => break,
+                    Err(Blocked::NeedTable(_)) => {
+                        stock.refill_charged(&child.charge, &mut self.spare)?;
                     }
-                    copy.set(slot, share(gather, broken, locked, (slot, page(va))));
+                    Err(other) => panic!("the child is empty at {va}, and yet: {other}"),
                 }
-                Entry::Soft(soft) if soft.is_waited_for() => break,
-                Entry::Soft(soft) => copy.set(slot, soft.word()),
-                Entry::Table(_) => unreachable!("base words name no tables"),
             }
-            va = va.add(FRAME_BYTES);
         }
-        self.child.uncharge(me, charged - pages);
-        Ok(va)
-    }
-
-    fn leaf(
-        &self,
-        gather: &mut Gather<'f, 'm, M, P>,
-        spare: &mut Spare,
-        va: Va,
-        level: Level,
-    ) -> Result<Va, RangeError> {
-        let whole = VaRange::sized(va.align_down(level.span()), level.span()).expect("a user leaf");
-        self.ensure(spare, va, level)?;
-        let huge = self.parent.areas.find(self.stock.machine, va);
-        let huge = huge.and_then(|area| area.flags.huge_order());
-        let (me, charge) = (self.stock.machine.me(), &self.child.charge);
-        let pages = level.order().expect("leaves end at 1 GiB").pages().get();
-        let deposit = match huge {
-            Some(_) => None,
-            None => {
-                let table = self.stock.claim_charged(charge, Owner::Table)?;
-                if let Err(over) = charge.charge(me, pages) {
-                    self.stock.release_charged(charge, table);
+        match self.fork.cost.get() {
+            Cost::Pages => {
+                // For a table full, or, near the limit, for what it admits.
+                let mut pages = TABLE;
+                while let Err(over) = child.charge(me, pages) {
+                    pages /= 2;
+                    if pages == 0 {
+                        return Err(over.into());
+                    }
+                }
+                self.charged = pages;
+            }
+            Cost::Deposit if self.deposit.is_none() => {
+                let table = stock.claim_charged(&child.charge, Owner::Table)?;
+                if let Err(over) = child.charge(me, TABLE) {
+                    stock.release_charged(&child.charge, table);
                     return Err(over.into());
                 }
-                Some(table)
+                self.deposit = Some(table);
             }
-        };
-        let undo = |deposit: Option<Claim>| {
-            if let Some(table) = deposit {
-                self.stock.release_charged(charge, table);
-                charge.uncharge(me, pages);
-            }
-            Ok(va)
-        };
-        let Ok(locked) = self.from.lock(va, level) else { return undo(deposit) };
-        let slot = Slot::of(va, level);
-        let Entry::Leaf { pa, .. } = locked.entry(slot) else {
-            drop(locked);
-            return undo(deposit);
-        };
-        let mut broken = Broken::none();
-        let copy = self.to.lock(va, level).expect("just made, and the child's alone");
-        self.stock.add_references(self.stock.head_of(pa.frame()), pages);
-        if let Some(table) = deposit {
-            self.child.deposit(self.stock, table.give().0);
+            _ => {}
         }
-        copy.set(slot, share(gather, &mut broken, &locked, (slot, whole)));
-        drop((copy, locked));
-        broken.mend(gather, &self.from, (va, level));
-        if huge.is_some() {
-            charge.count_huge(me, pages);
-        }
-        Ok(whole.end())
+        Ok(())
     }
-
-    fn ensure(&self, spare: &mut Spare, va: Va, level: Level) -> Result<(), RangeError> {
-        loop {
-            match self.to.ensure(va, level, spare) {
-                Ok(()) => return Ok(()),
-                Err(Blocked::NeedTable(_)) => {
-                    self.stock.refill_charged(&self.child.charge, spare)?;
-                }
-                Err(other) => panic!("the child is empty at {va}, and yet: {other}"),
-            }
+    /// Gives back what was not needed.
+    fn finish(mut self) -> Result<(), RangeError> {
+        let (stock, child) = (self.fork.stock, self.fork.child);
+        let me = stock.machine.me();
+        child.uncharge(me, self.charged);
+        if let Some(table) = self.deposit.take() {
+            stock.release_charged(&child.charge, table);
+            child.uncharge(me, TABLE);
         }
+        stock.drain_charged(&child.charge, &mut self.spare);
+        self.failed
     }
 }
 
-/// How many pages the entries of a table name from one address to another, the shared zero page not counted.
-fn pages_of<M: Machine, P: Paging>(table: &Locked<'_, M, P>, (va, end): (Va, Va)) -> u64 {
-    let slots = (0..end.offset_from(va) / FRAME_BYTES)
-        .map(|n| Slot::of(va.add(n * FRAME_BYTES), Level::BASE));
-    let is_page = |slot: &Slot| matches!(table.entry(*slot), Entry::Leaf { attrs, .. } if !attrs.has(Attrs::SPECIAL));
-    slots.filter(is_page).count() as u64
-}
+impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
+    const WAITS: bool = true;
 
-/// Takes write and exclusive rights off an entry (S5), and returns the word for the other side: the same, never used.
-fn share<'m, M: Machine, P: Paging>(
-    gather: &mut Gather<'_, 'm, M, P>,
-    broken: &mut Broken,
-    locked: &Locked<'m, M, P>,
-    at: (Slot, VaRange),
-) -> u64 {
-    let shared = |attrs: Attrs| attrs.without(Attrs::WRITE).without(Attrs::EXCLUSIVE);
-    let Entry::Leaf { pa, attrs } = broken.rewrite(gather, locked, at, shared) else {
-        unreachable!("leaves change under the lock only")
-    };
-    P::leaf(pa, locked.level(), shared(attrs).without(Attrs::ACCESSED))
+    fn prepare(&mut self) -> bool {
+        self.noting.prepare();
+        let (child, me) = (self.fork.child, self.fork.stock.machine.me());
+        if self.wanted.take() {
+            self.failed = self.supply();
+        } else if self.charged == 0 && child.charge(me, TABLE).is_ok() {
+            self.charged = TABLE;
+        }
+        self.failed.is_ok()
+    }
+    fn enter(&mut self, lock: &Locked<'_, M, P>) {
+        let (va, level) = (lock.base(), lock.level());
+        self.copy = self.fork.to.lock(va, level).ok(); // the parent's lock, then the child's
+        self.missing = if self.copy.is_none() { Some((va, level)) } else { None };
+    }
+    fn most(&self) -> usize {
+        let most = match self.fork.cost.get() {
+            _ if self.copy.is_none() => 0,
+            Cost::Nothing => 1, // the next word may be another's
+            Cost::Pages => self.charged as usize,
+            Cost::Deposit => usize::from(self.deposit.is_some()),
+        };
+        self.wanted.set(most == 0);
+        most.min(self.noting.most())
+    }
+    fn add(&mut self, run: Run) {
+        let (stock, child) = (self.fork.stock, self.fork.child);
+        let copy = self.copy.as_ref().expect("it said that there is room");
+        let first = copy.index_of(run.va);
+        let (pa, attrs) = match run.what {
+            What::Soft(soft) => return copy.set(first, soft.word()),
+            What::Mapped { pa, attrs } => (pa, attrs),
+        };
+        // What loses no right that a CPU may have cached is not noted. (S5; what was broken says that it was used.)
+        let is_broken = stock.machine.rules().replace == Replace::BreakBeforeMake;
+        if attrs.has(Attrs::WRITE) || is_broken && shared(attrs) != attrs {
+            self.noting.add(run);
+        }
+        let (me, pages) = (stock.machine.me(), run.range().pages());
+        if !attrs.has(Attrs::SPECIAL) {
+            stock.each_folio(pa.frame(), pages, |head, n| stock.add_references(head, n));
+        }
+        match self.fork.cost.get() {
+            Cost::Pages => self.charged -= pages.get(),
+            Cost::Deposit => {
+                let table = self.deposit.take().expect("it said that there is room");
+                child.deposit(stock, table.into_raw().0);
+            }
+            Cost::Nothing if run.level > Level::BASE => child.count_huge(me, pages.get()),
+            Cost::Nothing => {}
+        }
+        let slots = Slots::new(first, run.count as usize).expect("of one table");
+        let word = P::leaf(pa, run.level, shared(attrs).without(Attrs::ACCESSED));
+        copy.fill(slots, word, P::step(run.level));
+    }
+    fn leave(&mut self, _: &Tables<'_, M, P>, lock: Locked<'_, M, P>, _: Progress) {
+        self.copy = None;
+        drop(lock);
+    }
+    fn flush(&mut self) {
+        self.noting.flush();
+    }
+    fn between(&mut self, words: u64) {
+        self.noting.between(words);
+    }
 }

@@ -1,11 +1,11 @@
-//! Areas of huge pages: what a pool promised to them, and that no page is cut.
+//! Areas of huge pages: what a pool reserves for them, and that no page is cut.
 //!
 //! ```text
-//!   entry of a promised area:   0 ─fault─▶ leaf ─dropped, area kept─▶ MARKER ─fault─▶ leaf      area gone: every 0 that is
-//!                               a promise                             no promise                found gives one back
+//!   entry of a reserved area:   0 ─fault─▶ leaf ─dropped, area kept─▶ SPENT ─fault─▶ leaf      area gone: every 0 that is
+//!                               reserved                                    not reserved               found gives one back
 //! ```
 //!
-//! How many promises an area still has is written nowhere: it is the number of its empty entries.
+//! How many reservations an area still has is written nowhere: it is the number of its empty entries.
 
 use super::area::Flags;
 use super::ops::{MapError, PAGE, RangeError};
@@ -15,16 +15,16 @@ use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
 use crate::stock::Stock;
 use crate::sync::Outside;
-use crate::table::{Gap, Missing, Paging, Prune, Soft, SoftKind, Tables};
+use crate::table::{Paging, Prune, Soft, SoftKind, Tables};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Level, Order, Va, VaRange};
 
-/// Stands where a promised page was and was dropped: the next one is not promised.
-pub(super) const MARKER: u64 = Soft { kind: SoftKind::Other, payload: 0 }.word();
+/// Stands where a reserved page was and was dropped: the next one is not reserved.
+pub(super) const SPENT: u64 = Soft { kind: SoftKind::Other, payload: 0 }.word();
 
 /// The level of leaves that map huge pages of `order`.
 pub(crate) fn level_of(order: Order) -> Level {
-    Level(order.get() / Order::MEGA.get())
+    Level(order.get() / Order::SIZE_2M.get())
 }
 
 /// The size of the pages of a new area with `flags`, if there can be one.
@@ -71,9 +71,9 @@ pub(super) fn none<M: Machine, P: Paging>(
     }
 }
 
-/// Takes the areas out of `range` that were promised pages, with their pages, and gives back the promises that were not
+/// Takes the areas out of `range` that have reservations, with their pages, and gives back the reservations that were not
 /// kept. The caller flushes. The nodes that removing `range` may need are taken.
-pub(super) fn clear_promised<'s, 'm, M: Machine, P: Paging>(
+pub(super) fn clear_reserved<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
     gather: &mut Gather<'s, 'm, M, P>,
@@ -86,32 +86,13 @@ pub(super) fn clear_promised<'s, 'm, M: Machine, P: Paging>(
     {
         from = area.range.end();
         steps.take_flushed(gather, stock.machine, 1);
-        let Some(order) = area.flags.promised() else { continue };
+        let Some(order) = area.flags.reserved() else { continue };
         let piece = area.range.intersect(range);
         space.areas.change(stock.machine, piece, |_| None); // S1: areas first
         let zap = Zap::new(stock, space, Guards::Drop);
         zap.range(gather, piece, steps);
         stock.unreserve(order, piece.bytes().get() / order.bytes().get() - zap.kept());
     }
-}
-
-/// Whether what was found in the place of a table is a leaf that is being replaced; then others run first.
-pub(super) fn is_breaking<M: Machine, P: Paging>(
-    stock: &Stock<'_, M, P>,
-    tables: &Tables<'_, M, P>,
-    va: Va,
-    missing: &Missing,
-) -> bool {
-    if missing.what != Gap::Soft {
-        return false;
-    }
-    let found = tables.walk(va);
-    // Anything else than a marker may have become something else again.
-    let marker = found.word == MARKER && found.level == missing.level;
-    if !marker {
-        stock.machine.relax();
-    }
-    !marker
 }
 
 /// Takes empty tables out of the place of a huge page: a fault of an area that is gone can leave one behind. The caller is
@@ -140,9 +121,10 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
             let next = behind(va, level.up());
             if found.level == level {
                 let _ = gather.room(2);
-                if let Ok(table) = tables.detach(va, level, Prune::Emptied) {
+                let note = |range, above| gather.note_table(range, above);
+                if let Ok((table, noted)) = tables.detach_noted(va, level, Prune::Emptied, note) {
                     space.charge.uncharge_records(stock.machine.me(), 1);
-                    gather.remove_table(table);
+                    gather.remove_table(table, noted);
                 }
             }
             va = next;
@@ -163,16 +145,16 @@ mod tests {
     fn a_size_needs_a_leaf_and_no_other_size() {
         let check = |flags: Flags| super::check::<X86_64<4>>(flags);
         assert_eq!(check(Flags::READ), Ok(PAGE));
-        assert_eq!(check(Flags::HUGE_2M), Ok(Order::MEGA.bytes()));
-        assert_eq!(check(Flags::HUGE_1G.with(Flags::READ)), Ok(Order::GIGA.bytes()));
+        assert_eq!(check(Flags::HUGE_2M), Ok(Order::SIZE_2M.bytes()));
+        assert_eq!(check(Flags::HUGE_1G.with(Flags::READ)), Ok(Order::SIZE_1G.bytes()));
         for bad in [Flags::HUGE_1G, Flags::USERFAULT, Flags::GROWS_DOWN] {
             let flags = Flags::HUGE_2M.with(bad);
             assert_eq!(check(flags), Err(MapError::Flags(flags)));
         }
-        let none = MapError::NoLeaf(Order::GIGA.bytes());
+        let none = MapError::NoLeaf(Order::SIZE_1G.bytes());
         assert_eq!(super::check::<Sv39>(Flags::HUGE_1G), Err(none));
         assert!(matches!(
-            X86_64::<4>::decode(MARKER, Level::MEGA, Slot::FIRST),
+            X86_64::<4>::decode(SPENT, Level::SIZE_2M, Slot::FIRST),
             Entry::Soft(Soft { kind: SoftKind::Other, .. })
         ));
     }

@@ -10,7 +10,7 @@ use super::ops::{MapError, MapRequest, RangeError, choose, empty};
 use super::record::Space;
 use super::steps::Steps;
 use crate::flush::Gather;
-use crate::frame::Shift;
+use crate::frame::AnonOffset;
 use crate::stock::Stock;
 use crate::table::{Attrs, Blocked, Paging, Slot, Spare};
 use foliant_machine::Machine;
@@ -35,7 +35,7 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
         return Err(MapError::Occupied(range.start()));
     }
     let (me, pages) = (stock.machine.me(), range.pages().get());
-    let area = Area { range, flags, tag: request.tag, shift: Shift::NONE };
+    let area = Area { range, flags, tag: request.tag, offset: AnonOffset::NONE };
     space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
     if let Err(error) = reach(stock, space, range, steps) {
@@ -73,7 +73,7 @@ fn reach<M: Machine, P: Paging>(
     while va < range.end() && done.is_ok() {
         steps.take(stock.machine, Steps::TABLE);
         match tables.ensure(va, Level::BASE, &mut spare) {
-            Ok(()) => va = va.align_down(Level::MEGA.span()).add(Level::MEGA.span().get()),
+            Ok(()) => va = va.align_down(Level::SIZE_2M.span()).add(Level::SIZE_2M.span().get()),
             Err(Blocked::NeedTable(_)) => {
                 done = stock.refill_charged(&space.charge, &mut spare).map_err(RangeError::from);
             }

@@ -108,9 +108,9 @@ pub(crate) fn create<M: Machine, P: Paging>(
     };
     crate::zero::clear(stock, &claim);
     stock.machine.owned(claim.frames(), Owner::Records);
-    let (frame, _) = claim.give();
+    let (frame, _) = claim.into_raw();
     let space: &Space = record(stock.machine, frame.pa());
-    space.member.target.set_root(root.give().0.pa());
+    space.member.target.set_root(root.into_raw().0.pa());
     space.member.found(frame);
     space.charge.set_limit(limit);
     space.charge.charge_records(stock.machine.me(), OWN_FRAMES).expect("looked at above");
@@ -163,7 +163,7 @@ pub(crate) fn end<M: Machine, P: Paging>(
     drop(pinned);
     while space.member.users.load(Ordering::SeqCst) > 0 {
         stock.machine.relax();
-        steps.outside().breathe(stock.machine); // who has it pinned may breathe (sync::outside::O3)
+        steps.outside().yield_now(stock.machine); // who has it pinned may yield (sync::outside::O3)
     }
     let all = user_half::<P>();
     // The areas are dissolved whole instead of being removed one by one: that needs no memory.
@@ -173,7 +173,7 @@ pub(crate) fn end<M: Machine, P: Paging>(
     while let Some(area) = space.areas.at_or_after(stock.machine, from) {
         let before = zap.kept();
         zap.range(&mut gather, area.range, steps);
-        if let Some(order) = area.flags.promised() {
+        if let Some(order) = area.flags.reserved() {
             let pages = area.range.bytes().get() / order.bytes().get();
             stock.unreserve(order, pages - (zap.kept() - before));
         }
@@ -184,7 +184,7 @@ pub(crate) fn end<M: Machine, P: Paging>(
     gather.flush();
     drop(gather);
     let root = space.member.target.root();
-    // The family's record outlives its first member, and whoever reads it by way of a folio.
+    // The fork tree's record outlives its first member, and whoever reads it by way of a folio.
     let (mine, last) = (id.frame, space.member.leave(stock));
     let home = match last {
         Last::Yes(home) => {
@@ -193,9 +193,9 @@ pub(crate) fn end<M: Machine, P: Paging>(
         }
         Last::No => None,
     };
-    let own = (mine != space.member.family()).then_some(mine);
+    let own = (mine != space.member.tree()).then_some(mine);
     for frame in [root.frame()].into_iter().chain(own).chain(home) {
-        stock.release(crate::frame::Claim::state(frame, Order::BASE));
+        stock.release(crate::frame::Claim::from_raw(frame, Order::BASE));
     }
     Ok(())
 }

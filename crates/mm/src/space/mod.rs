@@ -20,8 +20,8 @@
 //! - S6. A `Breaking` word or a migration entry is replaced by nobody but the CPU that wrote it; others let go of the table
 //!   and try again.
 //!
-//! - S7. In an area of huge pages there are entries of that size only. Where the area is promised pages, every empty entry
-//!   stands for one promise of the pool; a marker stands where the promise was kept and the page dropped again.
+//! - S7. In an area of huge pages there are entries of that size only. Where the area has reservations, every empty entry
+//!   stands for one reservation of the pool; a *spent* entry stands where the reservation was used and the page dropped again.
 //! - S8. An area's rights stay below its ceiling, the most that it may ever have. The ceiling is a part of its properties: it
 //!   is where the area is moved, cut or forked, no operation raises it, and areas with different ones do not become one. Kernel memory has the rights
 //!   that it was lent with for a ceiling.
@@ -30,6 +30,9 @@
 //! it holds nothing that others spin for (`sync::outside`). Order: writer, then one table at a time (fork: the
 //! parent's, then the child's, which nobody else can reach yet). Nothing is allocated, cleared or waited for under a
 //! table's lock (G8).
+//!
+//! **The walk.** No operation steps from entry to entry by itself: each says what becomes of a word (`table::Edit`) and where
+//! what was there goes (`table::Sink`), and `walk` goes over the range.
 //!
 //! **Not here**: what a fault does (`fault`), walks of the reverse map (`rmap`), splitting of folios (`split`; their leaves
 //! only).
@@ -46,10 +49,10 @@ mod node;
 mod ops;
 mod record;
 mod remap;
-mod rewrite;
 mod seen;
 mod steps;
 mod switch;
+mod walk;
 mod zap;
 
 #[cfg(test)]
@@ -71,7 +74,7 @@ pub(crate) use life::{EndError, create, end};
 pub(crate) use ops::{grow, has_place, map, protect, unmap};
 pub(crate) use record::Space;
 pub(crate) use remap::remap;
-pub(crate) use seen::{Agreed, Seen, View};
+pub(crate) use seen::{Agreed, Seen, SeenTables};
 pub(crate) use steps::Steps;
 pub(crate) use switch::{Ending, switch};
 pub(crate) use zap::behind;

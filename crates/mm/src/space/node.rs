@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   word 0        entries, and bit 32: inner
-//!   leaf          1 + 4 i:  start, end, flags and shift, tag  up to 127 areas
+//!   leaf          1 + 4 i:  start, end, flags and offset, tag  up to 127 areas
 //!   inner         1 + 3 i:  lower bound, child frame, largest gap below   up to 170 children
 //!   word 511      link in the list of spare nodes
 //! ```

@@ -2,23 +2,22 @@
 
 use super::area::{Area, AreaLimit, Flags};
 use super::areas::TooMany;
+use super::attrs;
 use super::huge;
 use super::life::user_half;
 use super::record::Space;
-use super::rewrite::Broken;
 use super::steps::Steps;
-use super::zap::page;
-use super::zap::{Guards, Zap, behind};
-use super::{attrs, split_leaf};
+use super::walk::{self, Noting};
+use super::zap::{Guards, Zap};
 use crate::flush::{Gather, Remains};
-use crate::frame::Shift;
+use crate::frame::AnonOffset;
 use crate::pool::Shortage;
 use crate::stock::{NoBlock, NoRecord, OverLimit, Stock};
 use crate::sync::Ordering;
-use crate::table::{Attrs, Entry, Gap, Paging, Prune, Slot, Tables};
+use crate::table::{At, Attrs, Edit, Paging, Prune, Soft, Verdict};
 use core::{error, fmt};
-use foliant_machine::Machine;
-use foliant_units::{Bytes, FRAME_BYTES, Level, Pages, Va, VaRange};
+use foliant_machine::{Machine, Replace};
+use foliant_units::{Bytes, FRAME_BYTES, Pa, Pages, Va, VaRange};
 
 pub(super) const PAGE: Bytes = Bytes::new(FRAME_BYTES);
 /// How many gaps are looked at one by one for a request that is aligned to more than a page.
@@ -97,7 +96,7 @@ pub enum MapError {
     NoLeaf(Bytes),
     /// Huge pages of a pool, or kernel memory, do not go together with these flags, or the rights exceed their own ceiling.
     Flags(Flags),
-    /// The pool has too few pages to promise.
+    /// The pool has too few pages to reserve.
     NoHugePages(Shortage),
 }
 
@@ -245,8 +244,8 @@ pub(crate) fn map<M: Machine, P: Paging>(
     }
     let writer = space.writer.lock(stock.machine, steps.outside());
     let (range, replaced) = choose(stock, space, request)?;
-    let (flags, tag, shift) = (request.flags, request.tag, Shift::NONE);
-    let area = Area { range, flags, tag, shift };
+    let (flags, tag, offset) = (request.flags, request.tag, AnonOffset::NONE);
+    let area = Area { range, flags, tag, offset };
     space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
     // Nodes for two areas cut and one put in: what lies there goes only when nothing can fail any more.
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
@@ -381,7 +380,7 @@ fn clear_prepared<'s, 'm, M: Machine, P: Paging>(
     steps: &mut Steps,
 ) -> Remains<'s, 'm, M, P> {
     let mut gather = Gather::new(stock, &space.member.target);
-    huge::clear_promised(stock, space, &mut gather, range, steps);
+    huge::clear_reserved(stock, space, &mut gather, range, steps);
     space.areas.change(stock.machine, range, |_| None); // S1: areas first
     empty(stock, space, gather, range, steps)
 }
@@ -394,9 +393,8 @@ pub(super) fn empty<'s, 'm, M: Machine, P: Paging>(
     range: VaRange,
     steps: &mut Steps,
 ) -> Remains<'s, 'm, M, P> {
-    let zap = Zap::new(stock, space, Guards::Drop);
+    let zap = Zap::new(stock, space, Guards::Drop).pruning(Prune::Emptied);
     zap.range(&mut gather, range, steps);
-    zap.tables(&mut gather, range, Prune::Emptied, steps);
     gather.flushed()
 }
 
@@ -441,61 +439,35 @@ pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
     steps: &mut Steps,
     change: impl Fn(Attrs) -> Attrs,
 ) {
-    let tables: Tables<'m, M, P> = space.tables(stock);
-    let mut va = range.start();
-    while va < range.end() {
-        steps.take_flushed(gather, stock.machine, 1);
-        va = match tables.lock(va, Level::BASE) {
-            Ok(locked) => {
-                let end = behind(va, Level::MEGA).min(range.end());
-                let (mut at, mut broken, mut breaking) = (va, Broken::none(), false);
-                while at < end && !gather.is_full() {
-                    let slot = Slot::of(at, Level::BASE);
-                    match locked.entry(slot) {
-                        Entry::Leaf { attrs, .. } if change(attrs) != attrs => {
-                            broken.rewrite(gather, &locked, (slot, page(at)), &change);
-                        }
-                        Entry::Soft(soft) if soft.is_waited_for() => {
-                            breaking = true;
-                            break;
-                        }
-                        _ => {}
-                    }
-                    at = at.add(FRAME_BYTES);
-                }
-                let met = locked.let_go();
-                broken.mend(gather, &tables, (va, Level::BASE));
-                if breaking {
-                    met.wait(); // an entry is being replaced (table::I9)
-                }
-                steps.take_flushed(gather, stock.machine, at.offset_from(va) / FRAME_BYTES);
-                at
-            }
-            Err(missing) if missing.what == Gap::Leaf => {
-                let level = missing.level;
-                let whole = VaRange::sized(va.align_down(level.span()), level.span());
-                let whole = whole.expect("a user leaf");
-                if !range.covers(whole) {
-                    split_leaf(stock, space, &tables, va, level);
-                    continue;
-                }
-                let Ok(locked) = tables.lock(va, level) else { continue };
-                let (slot, mut broken) = (Slot::of(va, level), Broken::none());
-                match locked.entry(slot) {
-                    Entry::Leaf { attrs, .. } if change(attrs) != attrs => {
-                        broken.rewrite(gather, &locked, (slot, whole), &change);
-                    }
-                    Entry::Leaf { .. } => {}
-                    _ => continue,
-                }
-                drop(locked);
-                broken.mend(gather, &tables, (va, level));
-                whole.end()
-            }
-            Err(missing) if huge::is_breaking(stock, &tables, va, &missing) => va,
-            Err(missing) if missing.what == Gap::Soft => behind(va, missing.level), // a marker
-            Err(missing) => tables.behind_gap(va, missing.level, range.end()),      // S1
-        };
+    let edit = Rewrite { change, replace: stock.machine.rules().replace };
+    let mut sink = Noting { machine: stock.machine, gather, steps };
+    walk::edit(stock, space, range, &edit, &mut sink);
+}
+
+/// Other attributes for leaves.
+struct Rewrite<C> {
+    change: C,
+    replace: Replace,
+}
+
+impl<P: Paging, C: Fn(Attrs) -> Attrs> Edit<P> for Rewrite<C> {
+    /// What is noted of a run goes by what walkers set.
+    fn ignores(&self) -> u64 {
+        0
+    }
+    fn leaf(&self, at: At, _: u64, pa: Pa, attrs: Attrs) -> Verdict {
+        let new = (self.change)(attrs);
+        let lost = attrs.without(new);
+        let lost = lost.and(Attrs::WRITE | Attrs::EXEC | Attrs::USER | Attrs::DIRTY);
+        match self.replace {
+            _ if new == attrs => Verdict::Keep,
+            Replace::BreakBeforeMake => Verdict::Break(new),
+            Replace::InPlace if lost == Attrs::NONE => Verdict::Put(P::leaf(pa, at.level, new)),
+            Replace::InPlace => Verdict::Take(P::leaf(pa, at.level, new)),
+        }
+    }
+    fn soft(&self, _: At, soft: Soft) -> Verdict {
+        if soft.is_waited_for() { Verdict::Busy } else { Verdict::Keep }
     }
 }
 

@@ -14,7 +14,7 @@ use foliant_units::{Cpu, Frame, Pages};
 /// Locking: [w] `writer` held; [a] atomics of their own protocol; [c] constant while the space lives.
 #[repr(C)]
 pub(crate) struct Space {
-    /// Stands first: what a family links is the space's frame.
+    /// Stands first: what a fork tree links is the space's frame.
     pub(crate) member: Member,
     /// Held by whoever changes areas: map, unmap, protect, advise, remap, fork, end. Faults never take it.
     pub(crate) writer: Patient,
@@ -40,12 +40,12 @@ pub(crate) struct Own {
     pub(crate) tables: Pages,
     /// Its records.
     pub(crate) records: Pages,
-    /// The frame of its family's record, where that is not its own.
-    pub(crate) family: Option<Frame>,
+    /// The frame of its fork tree's record, where that is not its own.
+    pub(crate) tree: Option<Frame>,
 }
 
 impl Space {
-    /// The space that a family's member is.
+    /// The space that a fork tree's member is.
     pub(crate) fn of<'m, M: Machine, P: Paging>(
         stock: &Stock<'m, M, P>,
         member: &'m Member,
@@ -117,7 +117,7 @@ impl Space {
         let first = &words(stock.machine, frame.pa())[0];
         self.deposits.store(first.load(Ordering::Relaxed), Ordering::Relaxed);
         first.store(0, Ordering::Relaxed);
-        let claim = crate::frame::Claim::state(frame, foliant_units::Order::BASE);
+        let claim = crate::frame::Claim::from_raw(frame, foliant_units::Order::BASE);
         spare.push(claim).expect("the caller's spare has room");
         stock.count(Event::TableMade);
     }
@@ -132,11 +132,11 @@ impl Space {
             next = words(stock.machine, Frame::new(next).pa())[0].load(Ordering::Relaxed);
         }
         let below = self.tables(stock).count(super::user_half::<P>()).get();
-        let shifts = self.member.shifts().frames(stock).count() as u64;
+        let offsets = self.member.offsets().frames(stock).count() as u64;
         Own {
             tables: Pages::new(1 + below + deposits),
-            records: Pages::new(1 + self.areas.count_nodes(stock.machine) + shifts),
-            family: Some(self.member.family()).filter(|home| *home != self.member.frame()),
+            records: Pages::new(1 + self.areas.count_nodes(stock.machine) + offsets),
+            tree: Some(self.member.tree()).filter(|home| *home != self.member.frame()),
         }
     }
 

@@ -1,20 +1,22 @@
 //! Moving and resizing: pages keep their frames and change their addresses.
 
 use super::area::Area;
-use super::huge::is_breaking;
 use super::life::user_half;
 use super::ops::{MapError, PAGE, RangeError, check, check_new, clear, covered, empty, gap};
 use super::record::Space;
-use super::split_leaf;
 use super::steps::Steps;
-use super::zap::{behind, page};
-use crate::flush::{Gather, Used};
-use crate::frame::Shift;
+use super::walk::{self, Noting};
+use super::zap::behind;
+use crate::flush::Gather;
+use crate::frame::AnonOffset;
 use crate::stock::Stock;
-use crate::table::{Blocked, Entry, Gap, Paging, Slot, Spare, Tables};
+use crate::table::{
+    At, Attrs, Blocked, Edit, Locked, Paging, Progress, Run, Sink, Slot, Soft, Spare, Tables,
+    Verdict, What,
+};
 use core::{error, fmt};
 use foliant_machine::Machine;
-use foliant_units::{Bytes, FRAME_BYTES, Level, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Level, Pa, Va, VaRange};
 
 /// Where a resized area may go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,7 +83,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
     let mut left = [None, None]; // dropped behind the writer (flush::F7)
     let _writer = space.writer.lock(stock.machine, steps.outside());
     covered(stock, space, old, |_| Ok(()))?;
-    let pieces = Pieces::of(stock, space, old)?;
+    let pieces = MovedAreas::of(stock, space, old)?;
     let area = pieces.last();
     if area.flags.huge_order().is_some() {
         return Err(RangeError::Huge(old.start()).into());
@@ -125,7 +127,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         .areas
         .admit(stock.machine, old, |_| None, None, pieces.len() as u64)
         .map_err(RangeError::from)?;
-    pieces.note_shifts(stock, space, (old, target))?;
+    pieces.note_offsets(stock, space, (old, target))?;
     // Nodes for the removal of the old area, which cuts two at most, and the new ones that follow.
     space
         .areas
@@ -138,8 +140,8 @@ pub(crate) fn remap<M: Machine, P: Paging>(
 }
 
 /// Areas that differ only in how far they were moved before: to everybody else they are one.
-struct Pieces {
-    areas: [Option<Area>; Pieces::MAX],
+struct MovedAreas {
+    areas: [Option<Area>; MovedAreas::MAX],
 }
 
 /// Whether there was anything to move.
@@ -149,7 +151,7 @@ enum Moved {
     Nothing,
 }
 
-impl Pieces {
+impl MovedAreas {
     /// How many of them are moved as one.
     const MAX: usize = 16;
 
@@ -158,8 +160,8 @@ impl Pieces {
         stock: &Stock<'_, M, P>,
         space: &Space,
         old: VaRange,
-    ) -> Result<Pieces, RemapError> {
-        let mut areas = [None; Pieces::MAX];
+    ) -> Result<MovedAreas, RemapError> {
+        let mut areas = [None; MovedAreas::MAX];
         for (nth, area) in space.areas.overlapping(stock.machine, old).enumerate() {
             let akin = areas[0]
                 .is_none_or(|first: Area| (first.flags, first.tag) == (area.flags, area.tag));
@@ -168,7 +170,7 @@ impl Pieces {
                 None => return Err(RemapError::Several(area.range.start())),
             }
         }
-        Ok(Pieces { areas })
+        Ok(MovedAreas { areas })
     }
     fn iter(&self) -> impl Iterator<Item = Area> {
         self.areas.into_iter().flatten()
@@ -179,21 +181,21 @@ impl Pieces {
     fn last(&self) -> Area {
         self.iter().last().expect("the range is not empty")
     }
-    /// Notes how far each will have been moved, before the first entry is (rmap::shifts::H1).
-    fn note_shifts<M: Machine, P: Paging>(
+    /// Notes how far each will have been moved, before the first entry is (rmap::offsets::H1).
+    fn note_offsets<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
         space: &Space,
         (old, target): (VaRange, VaRange),
     ) -> Result<(), RangeError> {
-        let moved = |area: Area| area.shift.moved(old.start(), target.start());
-        let each = |tell: &mut dyn FnMut(Shift)| {
+        let moved = |area: Area| area.offset.moved(old.start(), target.start());
+        let each = |tell: &mut dyn FnMut(AnonOffset)| {
             let all = space.areas.overlapping(stock.machine, user_half::<P>());
-            all.for_each(|area| tell(area.shift));
+            all.for_each(|area| tell(area.offset));
             self.iter().for_each(|area| tell(moved(area)));
         };
         self.iter().try_for_each(|area| {
-            Ok(space.member.shifts().note(stock, &space.charge, moved(area), each)?)
+            Ok(space.member.offsets().note(stock, &space.charge, moved(area), each)?)
         })
     }
     /// Puts them in at their new place, the last one up to its end. Where no entry was moved they are as never moved.
@@ -208,13 +210,13 @@ impl Pieces {
         for (area, next) in self.iter().zip(self.iter().skip(1).map(Some).chain([None])) {
             let to = |va: Va| target.start().add(va.offset_from(old.start()));
             let end = next.map_or(target.end(), |_| to(area.range.end()).min(target.end()));
-            let shift = match moved {
-                Moved::Something => area.shift.moved(old.start(), target.start()),
-                Moved::Nothing => Shift::NONE,
+            let offset = match moved {
+                Moved::Something => area.offset.moved(old.start(), target.start()),
+                Moved::Nothing => AnonOffset::NONE,
             };
             let range = VaRange::new(start, end).expect("pieces follow each other");
             if !range.is_empty() {
-                space.areas.put(stock.machine, &Area { range, shift, ..area });
+                space.areas.put(stock.machine, &Area { range, offset, ..area });
             }
             start = end;
         }
@@ -250,50 +252,119 @@ fn relocate<M: Machine, P: Paging>(
     }
     space.areas.change(stock.machine, old, |_| None); // S1: faults step back from here on
     let mut gather = Gather::new(stock, &space.member.target);
-    let (mut va, mut moved) = (from.start(), Moved::Nothing);
-    while va < from.end() {
-        steps.take_flushed(&mut gather, stock.machine, 1);
-        va = match tables.lock(va, Level::BASE) {
-            Ok(locked) => {
-                let slot = Slot::of(va, Level::BASE);
-                let word = match locked.entry(slot) {
-                    Entry::Soft(soft) if soft.is_waited_for() => {
-                        locked.let_go().wait();
-                        continue;
-                    }
-                    Entry::None => None,
-                    Entry::Leaf { .. } => {
-                        let word = locked.take(slot);
-                        if let Entry::Leaf { attrs, .. } = P::decode(word, Level::BASE, slot) {
-                            gather.note(page(va), Level::BASE, Used::of(attrs));
-                        }
-                        Some(word)
-                    }
-                    _ => Some(locked.take(slot)),
-                };
-                drop(locked);
-                if let Some(word) = word {
-                    let at = to.add(va.offset_from(from.start()));
-                    let locked =
-                        tables.lock(at, Level::BASE).expect("supplied, and kept by the writer");
-                    locked.set(Slot::of(at, Level::BASE), word);
-                    moved = Moved::Something;
-                    drop(locked);
-                    gather.relieve();
-                }
-                va.add(FRAME_BYTES)
-            }
-            Err(missing) if missing.what == Gap::Leaf => {
-                split_leaf(stock, space, &tables, va, missing.level);
-                va
-            }
-            Err(missing) if is_breaking(stock, &tables, va, &missing) => va,
-            Err(missing) => tables.behind_gap(va, missing.level, from.end()), // S1
-        };
-    }
+    let mut sink = Remapped {
+        noting: Noting { machine: stock.machine, gather: &mut gather, steps },
+        tables,
+        by: (from.start(), to),
+        taken: TableWords::NONE,
+        moved: Moved::Nothing,
+    };
+    walk::edit(stock, space, from, &Take, &mut sink);
+    let moved = sink.moved;
     gather.settle();
     gather.flush();
     Ok(moved)
+}
+
+/// Takes everything out, in base entries.
+struct Take;
+
+impl<P: Paging> Edit<P> for Take {
+    /// A run's words are put back as they were.
+    fn ignores(&self) -> u64 {
+        0
+    }
+    fn leaf(&self, at: At, _: u64, _: Pa, _: Attrs) -> Verdict {
+        if at.level > Level::BASE { Verdict::Split } else { Verdict::Take(0) }
+    }
+    fn soft(&self, at: At, soft: Soft) -> Verdict {
+        match at.level {
+            _ if soft.is_waited_for() => Verdict::Busy,
+            Level::BASE => Verdict::Take(0),
+            _ => Verdict::Keep, // no huge pages are moved, so none of their spent entries either
+        }
+    }
+}
+
+/// Words of one table, by their addresses; 0 where none was taken.
+struct TableWords {
+    first: Va,
+    words: [u64; Level::ENTRIES],
+    /// The places with words: from the first up to behind the last one.
+    used: (usize, usize),
+}
+
+impl TableWords {
+    const NONE: TableWords =
+        TableWords { first: Va::new(0), words: [0; Level::ENTRIES], used: (Level::ENTRIES, 0) };
+
+    fn put(&mut self, va: Va, word: u64) {
+        let nth = Slot::of(va, Level::BASE).index();
+        self.first = va.align_down(Level::BASE.up().span());
+        self.words[nth] = word;
+        self.used = (self.used.0.min(nth), self.used.1.max(nth + 1));
+    }
+    /// Takes them out, each with its address.
+    fn drain(&mut self) -> impl Iterator<Item = (Va, u64)> {
+        let (from, to) = core::mem::replace(&mut self.used, (Level::ENTRIES, 0));
+        let first = self.first;
+        (from..to).filter_map(move |nth| {
+            let word = core::mem::take(&mut self.words[nth]);
+            (word != 0).then(|| (first.add(nth as u64 * FRAME_BYTES), word))
+        })
+    }
+}
+
+/// The sink of what moves: it goes to its new place as soon as the table that it was in is given back.
+struct Remapped<'s, 'g, 'm, M: Machine, P: Paging> {
+    noting: Noting<'s, 'g, 'm, M, P>,
+    tables: Tables<'m, M, P>,
+    /// The first address, and what becomes of it.
+    by: (Va, Va),
+    taken: TableWords,
+    moved: Moved,
+}
+
+impl<'m, M: Machine, P: Paging> Sink<M, P> for Remapped<'_, '_, 'm, M, P> {
+    const WAITS: bool = true;
+
+    fn prepare(&mut self) -> bool {
+        self.noting.prepare()
+    }
+    fn most(&self) -> usize {
+        self.noting.most()
+    }
+    fn add(&mut self, run: Run) {
+        self.noting.add(run);
+        match run.what {
+            What::Soft(soft) => self.taken.put(run.va, soft.word()),
+            What::Mapped { pa, attrs } => {
+                for nth in 0..u64::from(run.count) {
+                    let offset = nth * FRAME_BYTES;
+                    let word = P::leaf(pa.add(offset), run.level, attrs);
+                    self.taken.put(run.va.add(offset), word);
+                }
+            }
+        }
+    }
+    fn leave(&mut self, _: &Tables<'_, M, P>, lock: Locked<'_, M, P>, _: Progress) {
+        drop(lock); // one table at a time
+        let mut target: Option<Locked<'m, M, P>> = None;
+        for (va, word) in self.taken.drain() {
+            let at = self.by.1.add(va.offset_from(self.by.0));
+            if target.as_ref().is_none_or(|target| !target.range().contains(at)) {
+                drop(target.take());
+                let locked = self.tables.lock(at, Level::BASE);
+                target = Some(locked.expect("supplied, and kept by the writer"));
+            }
+            let target = target.as_ref().expect("just locked");
+            target.set(target.index_of(at), word);
+            self.moved = Moved::Something;
+        }
+    }
+    fn between(&mut self, words: u64) {
+        self.noting.between(words);
+    }
 }
 
 /// Makes the base tables of `range`.
@@ -309,7 +380,7 @@ fn supply<M: Machine, P: Paging>(
     while va < range.end() {
         steps.take(stock.machine, Steps::TABLE);
         match tables.ensure(va, Level::BASE, &mut spare) {
-            Ok(()) => va = behind(va, Level::MEGA),
+            Ok(()) => va = behind(va, Level::SIZE_2M),
             Err(Blocked::NeedTable(_)) => stock.refill_charged(&space.charge, &mut spare)?,
             Err(other) => panic!("nothing is mapped in {range:?}, and yet: {other}"),
         }

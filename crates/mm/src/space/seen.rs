@@ -7,7 +7,7 @@
 //!
 //! A fault holds no writer's lock, so what it decided on may be over when it writes. The word alone does not tell: an area that
 //! lost a right need not have changed it, and after an unmap and a map the same word may stand in another area. Therefore a
-//! fault has the tables of its space as a [`View`], which looks and makes tables, and locks one only for who says what it [`Seen`]:
+//! fault has the tables of its space as a [`SeenTables`], which looks and makes tables, and locks one only for who says what it [`Seen`]:
 //! what comes back is [`Agreed`], the one way by which a fault writes. Most of the time nobody has changed the areas meanwhile: they are
 //! still of the edition that was read (`sync::Edition`), and nothing is looked up again.
 //!
@@ -33,7 +33,7 @@ use foliant_machine::{Machine, Replace};
 use foliant_units::{Level, Va, VaRange};
 
 /// A space's tables, as faults have them.
-pub(crate) struct View<'v, 'm, M: Machine, P: Paging> {
+pub(crate) struct SeenTables<'v, 'm, M: Machine, P: Paging> {
     stock: &'v Stock<'m, M, P>,
     space: &'v Space,
     tables: Tables<'m, M, P>,
@@ -69,15 +69,15 @@ impl<'a> Seen<'a> {
 /// A locked table in which everything is as it was seen (W1).
 #[must_use = "a table is unlocked when this is dropped"]
 pub(crate) struct Agreed<'v, 'm, M: Machine, P: Paging> {
-    view: &'v View<'v, 'm, M, P>,
+    view: &'v SeenTables<'v, 'm, M, P>,
     locked: Locked<'m, M, P>,
     slots: Slots,
     va: Va,
 }
 
-impl<'v, 'm, M: Machine, P: Paging> View<'v, 'm, M, P> {
+impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
     pub(crate) fn new(stock: &'v Stock<'m, M, P>, space: &'v Space) -> Self {
-        View { stock, space, tables: space.tables(stock), edition: Cell::default() }
+        SeenTables { stock, space, tables: space.tables(stock), edition: Cell::default() }
     }
     /// The area that contains `va`: what is decided from here on rests on it.
     pub(crate) fn area(&self, va: Va) -> Option<Area> {
@@ -89,9 +89,9 @@ impl<'v, 'm, M: Machine, P: Paging> View<'v, 'm, M, P> {
     pub(crate) fn walk(&self, va: Va) -> Found {
         self.tables.walk(va)
     }
-    /// Whether nothing is in a range, without a lock.
-    pub(crate) fn is_empty(&self, range: VaRange) -> bool {
-        self.tables.leaves(range).next().is_none()
+    /// Whether nothing is in a range of the table where `found` was read, without a lock.
+    pub(crate) fn is_empty(&self, found: &Found, range: VaRange) -> bool {
+        self.tables.is_empty_beside(found, range)
     }
     /// Makes the tables for `va` down to the one with entries of `level`.
     pub(crate) fn ensure(&self, va: Va, level: Level, spare: &mut Spare) -> Result<(), Blocked> {

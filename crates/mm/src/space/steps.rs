@@ -1,6 +1,6 @@
 //! How long an operation goes on before others run.
 //!
-//! The writer's lock is patient: its holder may breathe. Every loop over what a program has in its tables counts here, so it
+//! The writer's lock is patient: its holder may yield. Every loop over what a program has in its tables counts here, so it
 //! does so after a bounded number of entries, with nothing pending (a fault on the same CPU may wait for that) and no table
 //! locked.
 
@@ -38,10 +38,10 @@ impl Steps {
         self.taken += steps;
         if self.taken >= MOST {
             self.taken = 0;
-            self.outside.breathe(machine);
+            self.outside.yield_now(machine);
         }
     }
-    /// [`take`](Steps::take), with a flush of what is pending in `gather` before. What is doomed waits (flush::F7).
+    /// [`take`](Steps::take), with a flush of what is pending in `gather` before. What is deferred waits (flush::F7).
     pub(super) fn take_flushed<M: Machine, P: Paging>(
         &mut self,
         gather: &mut Gather<'_, '_, M, P>,

@@ -1,15 +1,23 @@
 //! Taking pages out of a range, and the tables that nothing needs any more.
+//!
+//! ```text
+//!   word ─▶ Zap: 0, a guard, a spent entry ─▶ Zapped, run by run: noted, uncharged, and a drop of n references for each folio
+//! ```
 
-use super::huge::MARKER;
+use super::huge::SPENT;
 use super::record::Space;
 use super::steps::Steps;
+use super::walk;
 use crate::flush::{Gather, Used};
 use crate::frame::Kind;
 use crate::stock::Stock;
-use crate::table::{Attrs, Entry, Gap, Locked, Paging, Prune, Slot, Soft, SoftKind, Spare, Tables};
+use crate::table::{
+    At, Attrs, Edit, Locked, Paging, Progress, Prune, Run, Sink, Soft, SoftKind, Spare, Tables,
+    Verdict, What,
+};
 use core::cell::Cell;
 use foliant_machine::Machine;
-use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Va, VaRange};
+use foliant_units::{Frame, Level, Pa, Pages, Va, VaRange};
 
 /// What becomes of guard entries in the range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,37 +30,39 @@ pub(super) enum Guards {
     Put,
 }
 
-/// Who needs the tables for a stretch of addresses.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Needs {
-    /// An area lies there.
-    Area,
-    /// Nobody, if they are empty.
-    Nobody,
-}
-
 /// A guard.
 const GUARD: u64 = Soft { kind: SoftKind::Guard, payload: 0 }.word();
 
+/// Taking pages out, for one operation.
 pub(super) struct Zap<'z, 'm, M: Machine, P: Paging> {
     stock: &'z Stock<'m, M, P>,
     space: &'z Space,
-    tables: Tables<'m, M, P>,
     guards: Guards,
-    /// Huge pages and markers met so far: the entries of promised areas that stand for no promise any more.
+    prune: Prune,
+    /// Drops that a table may bring.
+    drops: usize,
+    /// Huge pages and spent entries met so far: the entries of reserved areas that stand for no reservation any more.
     kept: Cell<u64>,
-}
-
-/// References to one folio that were taken out one after the other.
-#[derive(Default)]
-struct Run {
-    head: Option<Frame>,
-    references: u64,
 }
 
 impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
     pub(super) fn new(stock: &'z Stock<'m, M, P>, space: &'z Space, guards: Guards) -> Self {
-        Zap { stock, space, tables: space.tables(stock), guards, kept: Cell::new(0) }
+        let (prune, drops) = (Prune::Keep, Level::ENTRIES);
+        Zap { stock, space, guards, prune, drops, kept: Cell::new(0) }
+    }
+    /// The same, which also removes the tables that it has emptied, or found so, where no area lies in all that they cover (S2).
+    pub(super) fn pruning(self, prune: Prune) -> Self {
+        Zap { prune, ..self }
+    }
+    /// Removes the tables of `range`, which was taken out before.
+    pub(super) fn tables(
+        self,
+        gather: &mut Gather<'z, 'm, M, P>,
+        range: VaRange,
+        prune: Prune,
+        steps: &mut Steps,
+    ) {
+        Zap { prune, drops: 0, ..self }.entries(gather, range, steps);
     }
 
     /// Takes every page of `range` out; the caller flushes. Entries that others had taken out are settled first (G5).
@@ -62,230 +72,205 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         range: VaRange,
         steps: &mut Steps,
     ) {
-        let mut va = range.start();
-        while va < range.end() {
-            let room = gather.room(Level::ENTRIES);
-            let (before, mut taken) = (va, 1);
-            va = match self.tables.lock(va, Level::BASE) {
-                Ok(locked) => {
-                    let next = self.entries(gather, locked, va, range.end(), room);
-                    taken = next.offset_from(before) / FRAME_BYTES;
-                    next
-                }
-                Err(missing) if missing.what == Gap::Leaf => {
-                    self.leaf(gather, missing.level, va, range)
-                }
-                Err(missing) if missing.what == Gap::Soft => {
-                    self.soft(missing.level, va).min(range.end())
-                }
-                Err(missing) => self.tables.behind_gap(va, missing.level, range.end()), // S1
-            };
-            steps.take_flushed(gather, self.stock.machine, taken);
-        }
+        self.entries(gather, range, steps);
         gather.settle();
     }
-    /// [`range`](Self::range) for the pages from `va` on of one table, which is there, as far as there is room. Returns how far it came; the caller
-    /// settles.
-    pub(super) fn table_of(&self, gather: &mut Gather<'z, 'm, M, P>, va: Va, end: Va) -> Va {
-        let room = gather.room(Level::ENTRIES);
-        match self.tables.lock(va, Level::BASE) {
-            Ok(locked) => self.entries(gather, locked, va, end, room),
-            Err(_) => va,
-        }
+    /// [`range`](Self::range), settled by the caller.
+    pub(super) fn entries(
+        &self,
+        gather: &mut Gather<'z, 'm, M, P>,
+        range: VaRange,
+        steps: &mut Steps,
+    ) {
+        let run = FolioRun::default();
+        let mut taken = Zapped { zap: self, gather, steps, run, deposits: 0, rest: None };
+        walk::edit(self.stock, self.space, range, self, &mut taken);
     }
-    /// How many promises were kept in what was taken out.
+    /// How many reservations were used in what was taken out.
     pub(super) fn kept(&self) -> u64 {
         self.kept.get()
     }
 
-    /// Takes a marker out, and waits where a leaf is being replaced.
-    fn soft(&self, level: Level, va: Va) -> Va {
-        let Ok(locked) = self.tables.lock(va, level) else { return va };
-        let slot = Slot::of(va, level);
-        let Entry::Soft(soft) = locked.entry(slot) else { return va };
-        if soft.is_waited_for() {
-            locked.let_go().wait();
-            return va;
+    /// What stands in the place of a page that was taken out.
+    const fn left(&self) -> u64 {
+        match self.guards {
+            Guards::Put => GUARD,
+            Guards::Keep | Guards::Drop => 0,
         }
-        if self.guards == Guards::Drop {
-            locked.set(slot, 0);
-            self.kept.set(self.kept.get() + 1);
-        }
-        behind(va, level)
     }
-
-    /// Takes entries of one table out, from `va` on, as far as there is room to doom them. Returns how far it came.
-    fn entries(
-        &self,
-        gather: &mut Gather<'z, 'm, M, P>,
-        locked: Locked<'_, M, P>,
-        va: Va,
-        end: Va,
-        room: usize,
-    ) -> Va {
-        let end = behind(va, Level::MEGA).min(end);
-        let (mut va, mut room, mut run) = (va, room, Run::default());
-        let (mut pages, mut breaking) = (0, false);
-        let left = if self.guards == Guards::Put { GUARD } else { 0 };
-        while va < end && room > 1 && !gather.is_full() {
-            let slot = Slot::of(va, Level::BASE);
-            match locked.entry(slot) {
-                Entry::None if left == 0 => {}
-                Entry::None => locked.set(slot, left),
-                Entry::Leaf { .. } => {
-                    // Taken in one step: accessed and dirty bits set until then are in the word.
-                    let word = locked.update(slot, |_| left);
-                    let Entry::Leaf { pa, attrs } = P::decode(word, Level::BASE, slot) else {
-                        unreachable!("leaves change under the lock only")
-                    };
-                    gather.note(page(va), Level::BASE, Used::of(attrs));
-                    if !attrs.has(Attrs::SPECIAL) {
-                        let head = self.stock.head_of(pa.frame());
-                        room -= run.add(gather, head, 1);
-                        pages += 1;
-                    }
-                }
-                Entry::Soft(soft) if soft.is_waited_for() => {
-                    breaking = true;
-                    break;
-                }
-                Entry::Soft(soft)
-                    if soft.kind == SoftKind::Guard && self.guards != Guards::Drop => {}
-                Entry::Soft(_) => locked.set(slot, left),
-                Entry::Table(_) => unreachable!("base words name no tables"),
-            }
-            va = va.add(FRAME_BYTES);
-        }
-        run.end(gather);
-        self.space.uncharge(self.stock.machine.me(), pages);
-        if breaking {
-            locked.let_go().wait(); // an entry is being replaced (table::I9)
-        }
-        va
+    fn is_huge(&self, frame: Frame) -> bool {
+        self.stock.identity(frame).kind() == Kind::Huge
     }
-
-    /// Takes a large leaf out, or splits it where only a part is meant.
-    fn leaf(&self, gather: &mut Gather<'z, 'm, M, P>, level: Level, va: Va, range: VaRange) -> Va {
-        let base = va.align_down(level.span());
-        let whole = VaRange::sized(base, level.span()).expect("a leaf lies in the half");
-        let mut spare = Spare::new();
-        let Ok(locked) = self.tables.lock(va, level) else { return va };
-        let slot = Slot::of(va, level);
-        let Entry::Leaf { pa, .. } = locked.entry(slot) else { return va };
-        // Under the same lock as the leaf is taken: between two it may be replaced, and none for a moment.
-        let huge = self.stock.identity(pa.frame()).kind() == Kind::Huge;
-        if !huge && !range.covers(whole) {
-            drop(locked);
-            super::split_leaf(self.stock, self.space, &self.tables, va, level);
-            return va;
-        }
-        let word = locked.take(slot);
-        let Entry::Leaf { pa, attrs } = P::decode(word, level, slot) else {
-            unreachable!("leaves change under the lock only")
-        };
-        let pages = level.order().expect("leaves end at 1 GiB").pages().get();
-        gather.note(whole, level, Used::of(attrs));
-        gather.doom(self.stock.head_of(pa.frame()), pages);
-        if huge {
-            self.kept.set(self.kept.get() + 1);
-            if self.guards == Guards::Keep && self.is_promised(va) {
-                locked.set(slot, MARKER);
-            }
-            drop(locked);
-            self.space.uncount_huge(self.stock.machine.me(), pages);
-            return whole.end().min(range.end());
-        }
-        drop(locked);
-        self.space.uncharge(self.stock.machine.me(), pages);
-        self.space.withdraw(self.stock, &mut spare);
-        self.stock.drain_charged(&self.space.charge, &mut spare);
-        whole.end().min(range.end())
-    }
-
-    fn is_promised(&self, va: Va) -> bool {
+    fn is_reserved(&self, va: Va) -> bool {
         let area = self.space.areas.find(self.stock.machine, va);
-        area.is_some_and(|area| area.flags.promised().is_some())
-    }
-
-    /// Removes tables that cover addresses of `range` only, or of gaps around it. `range` was taken out before, and no
-    /// area is left in it.
-    pub(super) fn tables(
-        &self,
-        gather: &mut Gather<'z, 'm, M, P>,
-        range: VaRange,
-        prune: Prune,
-        steps: &mut Steps,
-    ) {
-        let mut level = Level::BASE;
-        while level < P::TOP {
-            let span = level.up().span();
-            let (mut va, mut needed) = (range.start().align_down(span), true);
-            while va < range.end() {
-                let (next, needs) = self.table(gather, va, level, prune);
-                (va, needed) = (next, needed && needs == Needs::Area);
-                steps.take_flushed(gather, self.stock.machine, 1);
-            }
-            if needed {
-                return; // an area lies in what each of them covers, so one lies in what those above cover
-            }
-            level = level.up();
-        }
-    }
-
-    /// Removes the one table of `level` that covers `va`, if there is one that nobody needs. Says where the next one begins.
-    fn table(
-        &self,
-        gather: &mut Gather<'z, 'm, M, P>,
-        va: Va,
-        level: Level,
-        prune: Prune,
-    ) -> (Va, Needs) {
-        let next = behind(va, level.up());
-        let found = self.tables.walk(va);
-        if found.level > level {
-            return (behind(va, found.level).max(next), Needs::Nobody); // nothing that deep here
-        }
-        let covered = VaRange::new(va, next).expect("next lies behind");
-        if self.space.areas.overlapping(self.stock.machine, covered).next().is_some() {
-            return (next, Needs::Area);
-        }
-        let _ = gather.room(2);
-        if let Ok(table) = self.tables.detach(va, level, prune) {
-            self.space.charge.uncharge_records(self.stock.machine.me(), 1);
-            gather.remove_table(table);
-        }
-        (next, Needs::Nobody)
+        area.is_some_and(|area| area.flags.reserved().is_some())
     }
 }
 
-impl Run {
-    /// Adds `n` references to the folio at `head`; returns how many doomed words that took.
+impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
+    /// What is noted of a run goes by what walkers set.
+    fn ignores(&self) -> u64 {
+        0
+    }
+    fn leaf(&self, at: At, _: u64, pa: Pa, _: Attrs) -> Verdict {
+        if at.level == Level::BASE {
+            return Verdict::Take(self.left());
+        }
+        let is_huge = || self.is_huge(pa.frame()) && self.is_reserved(at.va);
+        Verdict::Take(if self.guards == Guards::Keep && is_huge() { SPENT } else { 0 })
+    }
+    fn soft(&self, at: At, soft: Soft) -> Verdict {
+        let is_base = at.level == Level::BASE;
+        match self.guards {
+            _ if soft.is_waited_for() => Verdict::Busy,
+            Guards::Keep | Guards::Put if is_base && soft.kind == SoftKind::Guard => Verdict::Keep,
+            _ if is_base => Verdict::Put(self.left()),
+            Guards::Drop => Verdict::Take(0),
+            Guards::Keep | Guards::Put => Verdict::Keep,
+        }
+    }
+    fn empty(&self) -> u64 {
+        self.left()
+    }
+}
+
+/// The sink of what is taken out.
+struct Zapped<'t, 'z, 'm, M: Machine, P: Paging> {
+    zap: &'t Zap<'z, 'm, M, P>,
+    gather: &'t mut Gather<'z, 'm, M, P>,
+    steps: &'t mut Steps,
+    run: FolioRun,
+    /// Large leaves taken out whose tables are still kept.
+    deposits: u64,
+    /// Tables from this level on are still to be removed: the gather was full.
+    rest: Option<(Level, Progress)>,
+}
+
+/// References to one folio that were taken out one after the other.
+#[derive(Default)]
+struct FolioRun {
+    head: Option<Frame>,
+    references: u64,
+}
+
+impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
+    const WAITS: bool = true;
+
+    fn prepare(&mut self) -> bool {
+        self.gather.room(self.zap.drops);
+        true
+    }
+    /// Each word may be another folio's, and the drops of the one before are not on the list yet.
+    fn most(&self) -> usize {
+        self.gather.left().min(self.gather.room_left().saturating_sub(1))
+    }
+    fn add(&mut self, run: Run) {
+        let (stock, space) = (self.zap.stock, self.zap.space);
+        let What::Mapped { pa, attrs } = run.what else {
+            // A spent entry: base words are not told of.
+            return self.zap.kept.set(self.zap.kept.get() + 1);
+        };
+        self.gather.note(run.range(), run.level, Used::of(attrs));
+        if attrs.has(Attrs::SPECIAL) {
+            return;
+        }
+        let pages = run.range().pages();
+        if run.level == Level::BASE {
+            space.uncharge(stock.machine.me(), pages.get());
+        } else {
+            let each = Pages::new(pages.get() / u64::from(run.count));
+            (0..run.count).for_each(|n| {
+                self.large(pa.frame().add(Pages::new(each.get() * u64::from(n))), each);
+            });
+        }
+        stock.each_folio(pa.frame(), pages, |head, n| self.run.add(self.gather, head, n));
+    }
+    fn leave(&mut self, tables: &Tables<'_, M, P>, lock: Locked<'_, M, P>, progress: Progress) {
+        self.run.end(self.gather);
+        self.prune(tables, lock, progress);
+    }
+    fn between(&mut self, words: u64) {
+        let (stock, space) = (self.zap.stock, self.zap.space);
+        for _ in 0..core::mem::take(&mut self.deposits) {
+            let mut spare = Spare::new();
+            space.withdraw(stock, &mut spare);
+            stock.drain_charged(&space.charge, &mut spare);
+        }
+        let tables: Tables<'m, M, P> = space.tables(stock);
+        while let Some((level, progress)) = self.rest.take() {
+            self.gather.room(1);
+            if let Ok(lock) = tables.lock(progress.from, level) {
+                self.prune(&tables, lock, progress);
+            }
+        }
+        self.steps.take_flushed(self.gather, stock.machine, words);
+    }
+}
+
+impl<M: Machine, P: Paging> Zapped<'_, '_, '_, M, P> {
+    /// Removes the table that was gone over, and those above it, where no area lies in all that they cover (S2), as far as there is
+    /// room.
+    fn prune<'l>(
+        &mut self,
+        tables: &'l Tables<'_, M, P>,
+        lock: Locked<'l, M, P>,
+        progress: Progress,
+    ) {
+        let Zap { stock, space, prune, .. } = self.zap;
+        let (gather, rest) = (&mut *self.gather, &mut self.rest);
+        tables.prune(lock, progress, *prune, |table| {
+            if space.areas.overlapping(stock.machine, table.range()).next().is_some() {
+                return false;
+            }
+            if gather.is_full() || gather.room_left() == 0 {
+                *rest = Some((table.level(), progress));
+                return false;
+            }
+            match table.detach(*prune, |range, above| gather.note_table(range, above)) {
+                Ok((table, noted)) => {
+                    space.charge.uncharge_records(stock.machine.me(), 1);
+                    gather.remove_table(table, noted);
+                    true
+                }
+                Err(_) => false,
+            }
+        });
+    }
+    /// The leaf of a whole large page is gone.
+    fn large(&mut self, head: Frame, pages: Pages) {
+        let Zap { stock, space, kept, .. } = self.zap;
+        let me = stock.machine.me();
+        if self.zap.is_huge(head) {
+            kept.set(kept.get() + 1);
+            space.uncount_huge(me, pages.get());
+        } else {
+            space.uncharge(me, pages.get());
+            self.deposits += 1;
+        }
+    }
+}
+
+impl FolioRun {
+    /// Adds `n` references to the folio at `head`.
     fn add<M: Machine, P: Paging>(
         &mut self,
         gather: &mut Gather<'_, '_, M, P>,
         head: Frame,
         n: u64,
-    ) -> usize {
-        if self.head == Some(head) {
-            self.references += n;
-            return 0;
+    ) {
+        if self.head != Some(head) {
+            self.end(gather);
+            self.head = Some(head);
         }
-        let taken = self.head.is_some() as usize;
-        self.end(gather);
-        (self.head, self.references) = (Some(head), n);
-        taken
+        self.references += n;
     }
     fn end<M: Machine, P: Paging>(&mut self, gather: &mut Gather<'_, '_, M, P>) {
         if let Some(head) = self.head.take() {
-            gather.doom(head, self.references);
+            gather.defer(head, core::mem::take(&mut self.references));
         }
     }
 }
 
-/// The page at `va`.
-pub(crate) fn page(va: Va) -> VaRange {
-    VaRange::sized(va, Bytes::new(FRAME_BYTES)).expect("a page of the user half")
-}
 /// The first address behind the entry of `level` that covers `va`.
 pub(crate) fn behind(va: Va, level: Level) -> Va {
     va.align_down(level.span()).add(level.span().get())

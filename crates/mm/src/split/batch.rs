@@ -1,6 +1,6 @@
 //! Taking the mappings of folios out of use, with one flush for many of them.
 
-use super::places::{Folio, Next, Open, Ran, State, Word, places};
+use super::places::{EntryState, Folio, FolioWord, Next, Ran, SpaceGather, places};
 use crate::flush::{Gather, Used};
 use crate::rmap::{Pin, relatives};
 use crate::stock::{Held, Stock};
@@ -8,13 +8,13 @@ use crate::table::{Attrs, Entry, Paging, Soft};
 use foliant_machine::{Accessed, Machine};
 use foliant_units::{Frame, Order, Pages};
 
-/// Spaces that can have a flush pending in one batch. Where there are more, the last of them makes room: folios of a family are
+/// Spaces that can have a flush pending in one batch. Where there are more, the last of them makes room: folios of a fork tree are
 /// found in its spaces in the same order, so the first ones come again.
 const OPEN_MAX: usize = 4;
 
 /// Whether the entries are counted for each piece of the folio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Tally {
+pub(crate) enum Counting {
     /// No: it stays one folio.
     Whole,
     /// For pieces of this order.
@@ -22,22 +22,22 @@ pub(crate) enum Tally {
 }
 
 /// What was taken out of page tables for several folios, and the flushes that are due. See the room's text.
-pub(crate) struct Batch<'s, 'm, M: Machine, P: Paging> {
+pub(crate) struct FlushBatch<'s, 'm, M: Machine, P: Paging> {
     stock: &'s Stock<'m, M, P>,
-    open: [Option<Open<'s, 'm, M, P>>; OPEN_MAX],
+    open: [Option<SpaceGather<'s, 'm, M, P>>; OPEN_MAX],
 }
 
-impl<'s, 'm, M: Machine, P: Paging> Batch<'s, 'm, M, P> {
+impl<'s, 'm, M: Machine, P: Paging> FlushBatch<'s, 'm, M, P> {
     pub(crate) fn new(stock: &'s Stock<'m, M, P>) -> Self {
-        Batch { stock, open: [const { None }; OPEN_MAX] }
+        FlushBatch { stock, open: [const { None }; OPEN_MAX] }
     }
 
     /// Makes migration entries of all entries that map the folio, and says how many there were, in base pages. Nobody
     /// uses the folio's memory after the next [`flush`](Batch::flush).
-    pub(crate) fn take(&mut self, held: &Held<'s, 'm, M, P>, tally: Tally) -> u64 {
+    pub(crate) fn take(&mut self, held: &Held<'s, 'm, M, P>, tally: Counting) -> u64 {
         let stock = self.stock;
         let folio = Folio::of(stock, held.head(), held.order());
-        if let Tally::Pieces(order) = tally {
+        if let Counting::Pieces(order) = tally {
             folio.pieces(order).for_each(|(_, piece)| stock.set_tally(piece, 0));
         }
         let mut taken = 0;
@@ -50,13 +50,13 @@ impl<'s, 'm, M: Machine, P: Paging> Batch<'s, 'm, M, P> {
         taken
     }
 
-    fn take_in(&mut self, pin: Pin<'m>, folio: Folio, tally: Tally, taken: &mut u64) {
+    fn take_in(&mut self, pin: Pin<'m>, folio: Folio, tally: Counting, taken: &mut u64) {
         let stock = self.stock;
         let gather = self.gather(&pin);
         let mut places = places(stock, pin, folio);
         loop {
             let ran = places.run(|word| {
-                if word.state == State::Taken {
+                if word.state == EntryState::Taken {
                     return Next::On;
                 }
                 if gather.is_full() {
@@ -65,7 +65,7 @@ impl<'s, 'm, M: Machine, P: Paging> Batch<'s, 'm, M, P> {
                 take_word(gather, word);
                 let pages = word.covers.pages();
                 *taken += pages.get();
-                if let Tally::Pieces(order) = tally {
+                if let Counting::Pieces(order) = tally {
                     count_pieces(stock, word.pa.frame(), pages, order);
                 }
                 Next::On
@@ -92,7 +92,7 @@ impl<'s, 'm, M: Machine, P: Paging> Batch<'s, 'm, M, P> {
                 flush(&mut old.gather);
             }
             let gather = Gather::new(self.stock, &pin.member().target);
-            self.open[at] = Some(Open { gather, pin: pin.clone() });
+            self.open[at] = Some(SpaceGather { gather, pin: pin.clone() });
         }
         &mut self.open[at].as_mut().expect("just opened").gather
     }
@@ -133,7 +133,10 @@ fn count_pieces<M: Machine, P: Paging>(
 }
 
 /// Makes a migration entry of a leaf.
-fn take_word<M: Machine, P: Paging>(gather: &mut Gather<'_, '_, M, P>, word: &Word<'_, '_, M, P>) {
+fn take_word<M: Machine, P: Paging>(
+    gather: &mut Gather<'_, '_, M, P>,
+    word: &FolioWord<'_, '_, M, P>,
+) {
     let (level, slot) = (word.locked.level(), word.slot);
     let honest = gather.rules().accessed == Accessed::SetBeforeCached;
     let old = word.locked.update(slot, |old| match P::decode(old, level, slot) {

@@ -13,7 +13,7 @@
 //! huge at once (G3), needs no flush of its own, and where the split fails it is a leaf again. The table is the one that
 //! lies in deposit for the leaf: putting needs no memory.
 //!
-//! Who moves folios fills a `Convoy` with as many as one flush shall cover, each with a block of its order to go to.
+//! Who moves folios fills a `MigrationBatch` with as many as one flush shall cover, each with a block of its order to go to.
 //!
 //! **Invariants**
 //! - T1. Between the flush and the put no CPU has a translation to a frame of the folio.
@@ -39,9 +39,9 @@
 //! **Not here**: folios of files, swap, huge pages of pools.
 
 mod batch;
-mod convoy;
 mod keep;
 mod mapped;
+mod migration;
 mod pieces;
 mod places;
 mod put;
@@ -49,10 +49,10 @@ mod run;
 mod shrink;
 mod zeros;
 
-pub use convoy::MoveGrain;
-pub(crate) use convoy::{Convoy, Went};
 pub use mapped::Mappings;
 pub(crate) use mapped::mappings;
+pub use migration::MoveGrain;
+pub(crate) use migration::{MigrationBatch, Went};
 pub use pieces::{Pieces, ZeroPieces};
 pub(crate) use run::Splitter;
 pub use run::{LIST_MAX, RelocateError, SplitError, SplitInto, SplitRequest};

@@ -1,7 +1,7 @@
 //! The words of one space that name frames of one folio.
 
 use crate::flush::Gather;
-use crate::frame::{Index, Origin, Shift};
+use crate::frame::{AnonOffset, Index, Origin};
 use crate::rmap::Pin;
 use crate::space::behind;
 use crate::stock::Stock;
@@ -9,7 +9,7 @@ use crate::table::{Attrs, Entry, Gap, Half, Locked, Paging, Slot, Tables};
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Frame, FrameRange, Level, Order, Pa, Pages, Va, VaRange};
 
-/// A folio, and where it was born.
+/// A folio, and where it was made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Folio {
     pub(super) frames: FrameRange,
@@ -19,19 +19,19 @@ pub(super) struct Folio {
 
 /// Whether an entry is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum EntryState {
     Present,
     /// It is a migration entry.
     Taken,
 }
 
 /// A word that names frames of the folio; its table is locked.
-pub(super) struct Word<'w, 'm, M: Machine, P: Paging> {
+pub(super) struct FolioWord<'w, 'm, M: Machine, P: Paging> {
     pub(super) locked: &'w Locked<'m, M, P>,
     pub(super) slot: Slot,
     /// What it translates.
     pub(super) covers: VaRange,
-    pub(super) state: State,
+    pub(super) state: EntryState,
     pub(super) pa: Pa,
     pub(super) attrs: Attrs,
 }
@@ -59,8 +59,8 @@ pub(super) struct Places<'s, 'm, M: Machine, P: Paging, I> {
     stock: &'s Stock<'m, M, P>,
     folio: Folio,
     tables: Tables<'m, M, P>,
-    shifts: I,
-    shift: Shift,
+    offsets: I,
+    offset: AnonOffset,
     va: Va,
     end: Va,
     _pin: Pin<'m>,
@@ -89,10 +89,10 @@ impl Folio {
         (0..count).map(move |nth| (nth as usize, head.add(Pages::new(nth * step))))
     }
 
-    /// Where it can be under `shift`: what is behind the last index comes out at address 0.
-    fn range<P: Paging>(&self, shift: Shift) -> (Va, Va) {
-        let (start, pages) = (self.origin.index.at(shift), self.frames.pages().get());
-        let end = self.origin.index.add(self.frames.pages()).at(shift);
+    /// Where it can be under `offset`: what is behind the last index comes out at address 0.
+    fn range<P: Paging>(&self, offset: AnonOffset) -> (Va, Va) {
+        let (start, pages) = (self.origin.index.at(offset), self.frames.pages().get());
+        let end = self.origin.index.add(self.frames.pages()).at(offset);
         let last = P::half(Half::User).1;
         let start = if end.get() < pages * FRAME_BYTES { Va::new(0) } else { start };
         (start, end.min(last))
@@ -104,16 +104,16 @@ pub(super) fn places<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     pin: Pin<'m>,
     folio: Folio,
-) -> Places<'s, 'm, M, P, impl Iterator<Item = Shift>> {
-    let shifts = pin.member().shifts().iter(stock);
+) -> Places<'s, 'm, M, P, impl Iterator<Item = AnonOffset>> {
+    let offsets = pin.member().offsets().iter(stock);
     let tables = pin.tables(stock);
-    let (va, end) = folio.range::<P>(Shift::NONE);
-    Places { stock, folio, tables, shifts, shift: Shift::NONE, va, end, _pin: pin }
+    let (va, end) = folio.range::<P>(AnonOffset::NONE);
+    Places { stock, folio, tables, offsets, offset: AnonOffset::NONE, va, end, _pin: pin }
 }
 
-impl<'m, M: Machine, P: Paging, I: Iterator<Item = Shift>> Places<'_, 'm, M, P, I> {
+impl<'m, M: Machine, P: Paging, I: Iterator<Item = AnonOffset>> Places<'_, 'm, M, P, I> {
     /// Hands each word to `act` under its table's lock. After a pause it goes on with the same word.
-    pub(super) fn run(&mut self, mut act: impl FnMut(&Word<'_, 'm, M, P>) -> Next) -> Ran {
+    pub(super) fn run(&mut self, mut act: impl FnMut(&FolioWord<'_, 'm, M, P>) -> Next) -> Ran {
         loop {
             while self.va < self.end {
                 match self.table(&mut act) {
@@ -125,14 +125,14 @@ impl<'m, M: Machine, P: Paging, I: Iterator<Item = Shift>> Places<'_, 'm, M, P, 
                     }
                 }
             }
-            let Some(shift) = self.shifts.next() else { return Ran::Done };
-            (self.va, self.end) = self.folio.range::<P>(shift);
-            self.shift = shift;
+            let Some(offset) = self.offsets.next() else { return Ran::Done };
+            (self.va, self.end) = self.folio.range::<P>(offset);
+            self.offset = offset;
         }
     }
 
     /// Goes through the table at the cursor, as far as the folio reaches in it.
-    fn table(&mut self, act: &mut impl FnMut(&Word<'_, 'm, M, P>) -> Next) -> Next {
+    fn table(&mut self, act: &mut impl FnMut(&FolioWord<'_, 'm, M, P>) -> Next) -> Next {
         // Its table may be given back while nothing is locked.
         let reading = self.stock.reading();
         let (level, locked) = match self.tables.lock(self.va, Level::BASE) {
@@ -148,7 +148,7 @@ impl<'m, M: Machine, P: Paging, I: Iterator<Item = Shift>> Places<'_, 'm, M, P, 
         let Some(locked) = locked else { return Next::On }; // it changed: looked at again
         drop(reading);
         // Above base level the neighbours may be tables, which are looked into.
-        let reach = if level == Level::BASE { Level::MEGA } else { level };
+        let reach = if level == Level::BASE { Level::SIZE_2M } else { level };
         let stop = behind(self.va, reach).min(self.end);
         while self.va < stop {
             let slot = Slot::of(self.va, level);
@@ -161,7 +161,7 @@ impl<'m, M: Machine, P: Paging, I: Iterator<Item = Shift>> Places<'_, 'm, M, P, 
                 }
                 Named::Ours(state, pa, attrs) => {
                     let covers = VaRange::sized(base, level.span()).expect("a user page");
-                    let word = Word { locked: &locked, slot, covers, state, pa, attrs };
+                    let word = FolioWord { locked: &locked, slot, covers, state, pa, attrs };
                     match act(&word) {
                         Next::On => {}
                         other => return other,
@@ -173,19 +173,19 @@ impl<'m, M: Machine, P: Paging, I: Iterator<Item = Shift>> Places<'_, 'm, M, P, 
         Next::On
     }
 
-    /// Whether an entry at `base` names frames of the folio that are there under this shift: the ranges of two shifts may
+    /// Whether an entry at `base` names frames of the folio that are there under this offset: the ranges of two offsets may
     /// overlap, and each entry is met under its own one.
     fn named(&self, entry: Entry, (base, level): (Va, Level)) -> Named {
         let is_ours = |pa: Pa| {
             let inside = pa.frame().get().checked_sub(self.folio.head().get());
             let fits = level == Level::BASE || level.order() == Some(self.folio.order);
             let index = |pages| self.folio.origin.index.add(Pages::new(pages));
-            fits && inside.is_some_and(|pages| index(pages) == Index::of(base, self.shift))
+            fits && inside.is_some_and(|pages| index(pages) == Index::of(base, self.offset))
         };
         match entry {
-            Entry::Leaf { pa, attrs } if is_ours(pa) => Named::Ours(State::Present, pa, attrs),
+            Entry::Leaf { pa, attrs } if is_ours(pa) => Named::Ours(EntryState::Present, pa, attrs),
             Entry::Soft(soft) => match (soft.migrating_leaf(), soft.broken_leaf()) {
-                (Some((pa, attrs)), _) if is_ours(pa) => Named::Ours(State::Taken, pa, attrs),
+                (Some((pa, attrs)), _) if is_ours(pa) => Named::Ours(EntryState::Taken, pa, attrs),
                 (_, Some((pa, _))) if is_ours(pa) => Named::Breaking,
                 _ => Named::Other,
             },
@@ -199,11 +199,11 @@ enum Named {
     Other,
     /// Somebody replaces an entry that named it, and may put the same one back.
     Breaking,
-    Ours(State, Pa, Attrs),
+    Ours(EntryState, Pa, Attrs),
 }
 
 /// A space's gather, and the pin that keeps the space while it is pending.
-pub(super) struct Open<'s, 'm, M: Machine, P: Paging> {
+pub(super) struct SpaceGather<'s, 'm, M: Machine, P: Paging> {
     pub(super) gather: Gather<'s, 'm, M, P>, // dropped first
     pub(super) pin: Pin<'m>,
 }

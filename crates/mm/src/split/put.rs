@@ -1,6 +1,6 @@
 //! Putting entries back: where they were, to another folio, or to the pieces of the one that there was.
 
-use super::places::{Folio, Next, Ran, State, Word, places};
+use super::places::{EntryState, Folio, FolioWord, Next, Ran, places};
 use crate::rmap::relatives;
 use crate::space::Space;
 use crate::stock::Stock;
@@ -29,7 +29,7 @@ pub(super) fn each_taken<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     folio: Folio,
     taken: u64,
-    mut act: impl FnMut(&Space, &Word<'_, 'm, M, P>),
+    mut act: impl FnMut(&Space, &FolioWord<'_, 'm, M, P>),
 ) {
     let mut left = taken;
     for pin in relatives(stock, folio.head(), taken) {
@@ -38,7 +38,7 @@ pub(super) fn each_taken<'s, 'm, M: Machine, P: Paging>(
         }
         let space = Space::of(stock, pin.member());
         let ran = places(stock, pin, folio).run(|word| {
-            if word.state == State::Taken {
+            if word.state == EntryState::Taken {
                 act(space, word);
                 left -= word.covers.pages().get();
             }

@@ -1,8 +1,8 @@
 //! Splitting folios, one or a list with one flush.
 
-use super::batch::{Batch, Tally};
-use super::convoy::{Convoy, MoveGrain, Went};
+use super::batch::{Counting, FlushBatch};
 use super::keep::{hold, refuses, stay};
+use super::migration::{MigrationBatch, MoveGrain, Went};
 use super::pieces::{Pieces, ZeroPieces, divide};
 use crate::folio::Class;
 use crate::stock::{Event, Held, NoBlock, SizeEvent, Stock};
@@ -120,7 +120,7 @@ impl SplitRequest {
 }
 
 /// A folio whose entries are out of use.
-pub(super) struct Taken<'s, 'm, M: Machine, P: Paging> {
+pub(super) struct FrozenFolio<'s, 'm, M: Machine, P: Paging> {
     held: Held<'s, 'm, M, P>,
     entries: u64,
 }
@@ -137,7 +137,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
     /// [`LIST_MAX`] of them, or as much as the flush grain allows.
     pub(crate) fn list(&self, list: &mut [SplitRequest], into: SplitInto) {
         for part in list.chunks_mut(LIST_MAX) {
-            let mut batch = Batch::new(self.stock);
+            let mut batch = FlushBatch::new(self.stock);
             let mut taken = [const { None }; LIST_MAX];
             for (request, place) in part.iter_mut().zip(&mut taken) {
                 match self.begin(&mut batch, request.frame, into) {
@@ -155,7 +155,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
     }
     /// Splits one folio.
     pub(crate) fn one(&self, frame: Frame, into: SplitInto) -> Result<Pieces, SplitError> {
-        let mut batch = Batch::new(self.stock);
+        let mut batch = FlushBatch::new(self.stock);
         let taken = self.begin(&mut batch, frame, into)?;
         batch.flush();
         self.finish(taken, into)
@@ -164,12 +164,12 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
     pub(crate) fn relocate(&self, frame: Frame) -> Result<Frame, RelocateError> {
         let stock = self.stock;
         // The memory comes first: claiming may have to wait, and who holds a folio does not (stock::holds::B3).
-        let order = Convoy::hold(stock, frame).map_err(RelocateError::Stays)?.order();
+        let order = MigrationBatch::hold(stock, frame).map_err(RelocateError::Stays)?.order();
         let to = stock.claim(order, Class::Movable).map_err(RelocateError::NoBlock)?;
         let target = to.frame();
-        let mut convoy = Convoy::new(stock, MoveGrain::ONE);
-        match Convoy::hold(stock, frame) {
-            Ok(held) if held.order() == order => convoy.add(held, to),
+        let mut migration = MigrationBatch::new(stock, MoveGrain::ONE);
+        match MigrationBatch::hold(stock, frame) {
+            Ok(held) if held.order() == order => migration.add(held, to),
             other => {
                 stock.release(to);
                 let why = other.map_or_else(|why| why, |held| SplitError::Changed(held.head()));
@@ -177,7 +177,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
             }
         }
         let mut done = Ok(target);
-        convoy.finish(|_, _, went| match went {
+        migration.finish(|_, _, went| match went {
             Went::Moved(old) => stock.release(old),
             Went::Stayed(why) => done = Err(RelocateError::Stays(why)),
         });
@@ -186,20 +186,20 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
 
     fn begin(
         &self,
-        batch: &mut Batch<'s, 'm, M, P>,
+        batch: &mut FlushBatch<'s, 'm, M, P>,
         frame: Frame,
         into: SplitInto,
-    ) -> Result<Taken<'s, 'm, M, P>, SplitError> {
+    ) -> Result<FrozenFolio<'s, 'm, M, P>, SplitError> {
         self.take(batch, hold(self.stock, frame)?, into)
     }
 
     /// Refuses what can be refused before any entry changes, then takes the entries out of use.
     pub(super) fn take(
         &self,
-        batch: &mut Batch<'s, 'm, M, P>,
+        batch: &mut FlushBatch<'s, 'm, M, P>,
         held: Held<'s, 'm, M, P>,
         into: SplitInto,
-    ) -> Result<Taken<'s, 'm, M, P>, SplitError> {
+    ) -> Result<FrozenFolio<'s, 'm, M, P>, SplitError> {
         let (head, folio) = (held.head(), held.order());
         // Order 1 is no size of anonymous folios: lists of them want a third descriptor.
         if into.order >= folio || into.order.get() == 1 {
@@ -209,22 +209,22 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
             self.count_failed(folio);
             return Err(error);
         }
-        let entries = batch.take(&held, Tally::Pieces(into.order));
-        Ok(Taken { held, entries })
+        let entries = batch.take(&held, Counting::Pieces(into.order));
+        Ok(FrozenFolio { held, entries })
     }
 
     /// Makes the pieces, or puts the entries back where somebody has the folio by other ways. The flush is done.
     pub(super) fn finish(
         &self,
-        taken: Taken<'s, 'm, M, P>,
+        taken: FrozenFolio<'s, 'm, M, P>,
         into: SplitInto,
     ) -> Result<Pieces, SplitError> {
-        let (stock, Taken { held, entries }) = (self.stock, taken);
+        let (stock, FrozenFolio { held, entries }) = (self.stock, taken);
         match stock.freeze(held, entries) {
             Ok(frozen) => {
                 let pieces = divide(stock, frozen, into.order, into.zeros, self.zero_page);
                 stock.count_size(pieces.order, SizeEvent::Split);
-                if pieces.order == Order::MEGA {
+                if pieces.order == Order::SIZE_2M {
                     stock.count(Event::ThpSplitPage);
                 }
                 Ok(pieces)
@@ -238,7 +238,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
 
     fn count_failed(&self, order: Order) {
         self.stock.count_size(order, SizeEvent::SplitFailed);
-        if order == Order::MEGA {
+        if order == Order::SIZE_2M {
             self.stock.count(Event::ThpSplitPageFailed);
         }
     }

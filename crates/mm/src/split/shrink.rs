@@ -1,6 +1,6 @@
 //! Splitting what waits for it: folios that have lost pages, and large ones that hold little but zeros.
 
-use super::batch::Batch;
+use super::batch::FlushBatch;
 use super::pieces::{Pieces, ZeroPieces};
 use super::run::{LIST_MAX, SplitInto, Splitter};
 use super::zeros::zero_pages;
@@ -34,7 +34,7 @@ pub struct Shrunk {
 
 /// Why a folio is split.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum SplitReason {
     PartlyMapped,
     Underused,
 }
@@ -65,7 +65,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         done: &mut Shrunk,
     ) -> (u64, bool) {
         let into = SplitInto { order: Order::BASE, zeros: ZeroPieces::Share };
-        let mut batch = Batch::new(self.stock);
+        let mut batch = FlushBatch::new(self.stock);
         let mut taken = [const { None }; LIST_MAX];
         let (mut seen, mut used, mut more) = (0, 0, true);
         while seen < budget && used < LIST_MAX {
@@ -81,7 +81,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
             };
             let Some(why) = self.worth(&held, how) else {
                 // Where nobody looked for zeros in it, it waits for the one who does.
-                if how.zeros_max.is_some() || held.order() != Order::MEGA {
+                if how.zeros_max.is_some() || held.order() != Order::SIZE_2M {
                     self.stock.undefer_used(&held);
                 }
                 continue;
@@ -106,19 +106,19 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
     }
 
     /// Whether to split the folio.
-    fn worth(&self, held: &Held<'s, 'm, M, P>, how: Shrink) -> Option<Why> {
+    fn worth(&self, held: &Held<'s, 'm, M, P>, how: Shrink) -> Option<SplitReason> {
         let (head, order) = (held.head(), held.order());
         if self.stock.identity(head).has(Flag::PartlyMapped) {
-            return Some(Why::PartlyMapped);
+            return Some(SplitReason::PartlyMapped);
         }
-        let most = how.zeros_max.filter(|_| order == Order::MEGA)?;
-        (zero_pages(self.stock, head, order, most) > most).then_some(Why::Underused)
+        let most = how.zeros_max.filter(|_| order == Order::SIZE_2M)?;
+        (zero_pages(self.stock, head, order, most) > most).then_some(SplitReason::Underused)
     }
 
-    fn count_shrunk(&self, pieces: &Pieces, why: Why, done: &mut Shrunk) {
+    fn count_shrunk(&self, pieces: &Pieces, why: SplitReason, done: &mut Shrunk) {
         done.split += 1;
         done.pages += pieces.unmapped + pieces.zero;
-        if why == Why::Underused {
+        if why == SplitReason::Underused {
             self.stock.count(Event::ThpUnderusedSplitPage);
         }
     }

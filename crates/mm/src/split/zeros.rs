@@ -9,7 +9,7 @@ use foliant_units::{Frame, Order, Pages};
 /// A mark for each piece of a folio.
 #[derive(Default)]
 pub(super) struct Marks {
-    words: [u64; Order::MEGA.pages().get() as usize / 64],
+    words: [u64; Order::SIZE_2M.pages().get() as usize / 64],
 }
 
 impl Marks {

@@ -1,14 +1,14 @@
 //! What a space is charged for: pages, and the frames of the tables and records that it causes.
 //!
-//! Whoever takes a frame for a space's tables, area nodes or shifts names the space's charge, and names it again when the
-//! frame goes. Pages are charged once for each entry that maps them; so is the record of a family, once for each member
+//! Whoever takes a frame for a space's tables, area nodes or offsets names the space's charge, and names it again when the
+//! frame goes. Pages are charged once for each entry that maps them; so is the record of a fork tree, once for each member
 //! that keeps it there. A limit is one on both together.
 //!
 //! **Invariants**
 //! - C1. What is charged never exceeds the limit, not for a moment: a charge that does not fit is not added, so it takes
 //!   no room from one that does.
-//! - C2. At rest the records charged are the tables, deposits, nodes and frames of shifts that the space has, its record and
-//!   its top table, and one for its family's record where that is another one's. The audit counts them.
+//! - C2. At rest the records charged are the tables, deposits, nodes and frames of offsets that the space has, its record and
+//!   its top table, and one for its fork tree's record where that is another one's. The audit counts them.
 
 use super::{NoBlock, Stock};
 use crate::frame::Claim;

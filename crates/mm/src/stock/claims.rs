@@ -2,7 +2,7 @@
 
 use super::{Event, SizeEvent, Stock};
 use crate::folio::{Class, Known};
-use crate::frame::{Claim, Content, Flag, Identity, Kind, Origin, References};
+use crate::frame::{Claim, Flag, Identity, Kind, Origin, References, Touched};
 use crate::table::{Paging, Spare};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner, Refusal};
@@ -87,9 +87,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Gives back a block that was never written to: what was known of it stays known.
     pub(crate) fn put_back(&self, claim: Claim) {
-        let known = match claim.content() {
-            Content::AsTaken => Known::AsBefore,
-            Content::Any => Known::Nothing,
+        let known = match claim.touched() {
+            Touched::No => Known::AsBefore,
+            Touched::Perhaps => Known::Nothing,
         };
         self.give_back(claim, known);
     }
@@ -99,7 +99,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     fn give_back(&self, claim: Claim, known: Known) {
         self.machine.owned(claim.frames(), Owner::Free);
-        let (frame, order) = claim.give();
+        let (frame, order) = claim.into_raw();
         if let Err(misuse) = self.folios.free_knowing(self.machine.me(), frame, order, known) {
             panic!("a claim is the only handle to its block (frame::I1): {misuse}");
         }
@@ -135,10 +135,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
 
-    /// Makes an anonymous folio of `claim`, with so many entries to it, born at `origin`. The caller maps it next.
+    /// Makes an anonymous folio of `claim`, with so many entries to it, made at `origin`. The caller maps it next.
     pub(crate) fn enlist(&self, claim: Claim, entries: u64, origin: Origin) -> Frame {
         let frames = claim.frames();
-        let (head, order) = claim.give();
+        let (head, order) = claim.into_raw();
         self.set_identities(
             head.add(Pages::new(1)),
             order.pages().get() - 1,
@@ -150,7 +150,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.machine.owned(frames, Owner::User);
         self.count_size(order, SizeEvent::NrAnon);
         // Most of it may stay untouched: somebody may want to see.
-        if order == Order::MEGA {
+        if order == Order::SIZE_2M {
             self.defer(head);
         }
         head
@@ -173,13 +173,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let frames = FrameRange::new(head, order.pages()).expect("a folio lies in memory");
         self.set_identities(head, frames.pages().get(), Identity::PLAIN);
         self.machine.owned(frames, Owner::Claimed);
-        Claim::state(head, order)
+        Claim::from_raw(head, order)
     }
 
     /// Makes pages of kernel memory of `claim`, each a block of its own with one reference. The caller maps them next.
     pub(crate) fn enlist_kernel(&self, claim: Claim) -> FrameRange {
         let frames = claim.frames();
-        let (head, order) = claim.give();
+        let (head, order) = claim.into_raw();
         self.folios.split(head, order, Order::BASE).expect("a claim is a block (frame::I1)");
         let pages = frames.pages().get();
         self.fill_references(head, pages, 1);
@@ -240,11 +240,24 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
 
     /// The head of the folio that holds `frame`, which a user's entry names.
     pub(crate) fn head_of(&self, frame: Frame) -> Frame {
+        self.mapped(frame).head(frame)
+    }
+    /// Goes over the folios of so many frames from `first` on, which users' entries name: the head of each, and how many of the
+    /// frames are its.
+    pub(crate) fn each_folio(&self, first: Frame, frames: Pages, mut each: impl FnMut(Frame, u64)) {
+        let (mut frame, end) = (first, first.add(frames));
+        while frame < end {
+            let identity = self.mapped(frame);
+            let head = identity.head(frame);
+            let next = head.add(identity.order().pages()).min(end);
+            each(head, next.get() - frame.get());
+            frame = next;
+        }
+    }
+    fn mapped(&self, frame: Frame) -> Identity {
         let identity = self.identity(frame);
         match identity.kind() {
-            Kind::Anon | Kind::Tail | Kind::Huge | Kind::HugeTail | Kind::Kernel => {
-                identity.head(frame)
-            }
+            Kind::Anon | Kind::Tail | Kind::Huge | Kind::HugeTail | Kind::Kernel => identity,
             other => panic!("{frame:?} is mapped by a user but is {other:?}"),
         }
     }

@@ -46,8 +46,8 @@ events! {
         DroppedBytes => "zero_dropped_bytes",
         /// Extents handed to the machine to be cleared.
         ZeroExtents => "zero_extents",
-        /// Breathing points taken while clearing.
-        ZeroBreaths => "zero_breaths",
+        /// Preemption points taken while clearing.
+        ZeroYields => "zero_yields",
         /// Bytes copied.
         CopiedBytes => "copied_bytes",
         /// Flushes that asked at least one other CPU.
@@ -74,7 +74,7 @@ events! {
         MemmapPages => "nr_memmap_pages",
         /// Huge pages folded, born folded ones included.
         Folded => "hugetlb_optimized",
-        /// Huge pages that were folded by birth: nothing was flushed.
+        /// Huge pages that were folded from the start: nothing was flushed.
         BornFolded => "hugetlb_born_optimized",
         /// Huge pages that were handed in to be folded and were so already.
         FoldSkipped => "hugetlb_optimize_skipped",
@@ -125,9 +125,9 @@ events! {
         /// Entries of 4 KiB written for kernel ranges.
         VmapLeafBase => "vmap_leaf_4k",
         /// Leaves of 2 MiB.
-        VmapLeafMega => "vmap_leaf_2m",
+        VmapLeaf2m => "vmap_leaf_2m",
         /// Leaves of 1 GiB.
-        VmapLeafGiga => "vmap_leaf_1g",
+        VmapLeaf1g => "vmap_leaf_1g",
         /// Kernel leaves split because a part of them changed.
         VmapSplit => "vmap_leaf_split",
         /// Flushes after which kernel ranges may be used again.
@@ -204,7 +204,7 @@ events! {
 }
 
 /// Sizes that anonymous memory can have: 4 KiB to 2 MiB.
-pub(crate) const ANON_ORDERS: usize = Order::MEGA.index() + 1;
+pub(crate) const ANON_ORDERS: usize = Order::SIZE_2M.index() + 1;
 
 /// The counters of one CPU.
 #[repr(C, align(64))]

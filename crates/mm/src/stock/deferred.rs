@@ -47,7 +47,7 @@ pub(crate) struct Deferred {
 
 impl Deferred {
     fn of(&self, head: Frame) -> &Shard {
-        &self.shards[(head.get() >> Order::MEGA.get()) as usize % SHARDS]
+        &self.shards[(head.get() >> Order::SIZE_2M.get()) as usize % SHARDS]
     }
 }
 
@@ -146,7 +146,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             return;
         }
         self.count_size(order, SizeEvent::SplitDeferred);
-        if order == Order::MEGA {
+        if order == Order::SIZE_2M {
             self.count(Event::ThpDeferredSplitPage);
         }
     }
@@ -193,7 +193,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Holds every list but the one of the folio at `head`.
     #[cfg(test)]
-    pub(crate) fn hold_other_lists(&self, head: Frame) -> alloc::vec::Vec<crate::sync::Held<'_>> {
+    pub(crate) fn hold_other_lists(
+        &self,
+        head: Frame,
+    ) -> alloc::vec::Vec<crate::sync::SpinGuard<'_>> {
         let own: *const Shard = self.deferred.of(head);
         let others = self.deferred.shards.iter().filter(|shard| !core::ptr::eq(*shard, own));
         others.map(|shard| shard.lock.lock(self.machine)).collect()

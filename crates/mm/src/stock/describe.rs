@@ -21,16 +21,16 @@ use crate::folio::Class;
 use crate::frame::{
     Claim, DESCRIPTOR_BYTES, Identity, Link, ORIGIN, Origin, References, TALLY, word_at,
 };
-use crate::sync::{Inside, Place};
+use crate::sync::{Critical, Inside};
 use crate::table::{Attrs, Blocked, Entry, Paging, Slot, Spare};
 use foliant_machine::{KernelFault, Machine, Owner};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Level, Order, Pages, Va, VaRange};
 
 /// Bytes of descriptors that one leaf maps: those of 128 MiB of memory, a section.
-pub(crate) const SECTION_BYTES: Bytes = Level::MEGA.span();
+pub(crate) const SECTION_BYTES: Bytes = Level::SIZE_2M.span();
 /// Frames of descriptors that a 2 MiB block has.
 pub(crate) const STRETCH_PAGES: Pages =
-    Pages::new(Order::MEGA.pages().get() * DESCRIPTOR_BYTES.get() / FRAME_BYTES);
+    Pages::new(Order::SIZE_2M.pages().get() * DESCRIPTOR_BYTES.get() / FRAME_BYTES);
 /// How descriptors are mapped that belong to one block only.
 pub(crate) const OWN: Attrs = Attrs::WRITE.with(Attrs::GLOBAL).with(Attrs::TOUCHED);
 
@@ -38,7 +38,7 @@ const FRAMES: usize = STRETCH_PAGES.get() as usize;
 
 /// Who mapped descriptors.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Described {
+pub(crate) enum DescribedBy {
     /// Nobody yet, or the caller just now.
     Now,
     /// Somebody mapped a leaf there.
@@ -68,7 +68,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                     // Cleared before anybody waits for the stretch.
                     let leaf = self.claim_leaf(block);
                     if self.stretches.change(block, Stretch::Absent, Stretch::Moving) {
-                        let _inside = Inside::enter(Place::Moving);
+                        let _inside = Inside::enter(Critical::Moving);
                         let done = self.populate(block, leaf);
                         let now = if done.is_ok() { Stretch::Ready } else { Stretch::Absent };
                         self.stretches.change(block, Stretch::Moving, now);
@@ -90,10 +90,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     #[cold]
     fn claim_leaf(&self, block: Block) -> Option<Claim> {
         let found = self.kernel.walk(self.stretch(block).start());
-        if found.level < Level::MEGA || found.entry != Entry::None {
+        if found.level < Level::SIZE_2M || found.entry != Entry::None {
             return None;
         }
-        let claim = self.claim_undescribed(Order::MEGA, Class::Unmovable).ok()?;
+        let claim = self.claim_undescribed(Order::SIZE_2M, Class::Unmovable).ok()?;
         crate::zero::clear(self, &claim);
         Some(claim)
     }
@@ -102,12 +102,12 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     fn populate(&self, block: Block, leaf: Option<Claim>) -> Result<(), NoBlock> {
         let va = self.stretch(block).start();
         if let Some(claim) = leaf
-            && self.map_leaf(va.align_down(SECTION_BYTES), claim)? == Described::Now
+            && self.map_leaf(va.align_down(SECTION_BYTES), claim)? == DescribedBy::Now
         {
             self.stretches.ready_section(block);
             return Ok(());
         }
-        if self.reach_table(va, Level::BASE)? == Described::Before {
+        if self.reach_table(va, Level::BASE)? == DescribedBy::Before {
             return Ok(());
         }
         let frames = self.claim_stretch()?;
@@ -118,7 +118,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let first = lock.index_of(va).index();
         for (n, claim) in frames.into_iter().enumerate() {
             let slot = Slot::new(first + n).expect("a stretch lies in one table");
-            lock.set(slot, P::leaf(claim.give().0.pa(), Level::BASE, OWN));
+            lock.set(slot, P::leaf(claim.into_raw().0.pa(), Level::BASE, OWN));
         }
         Ok(())
     }
@@ -138,9 +138,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         Ok(frames)
     }
     fn break_up(&self, claim: Claim) -> [Claim; FRAMES] {
-        let (frame, order) = claim.give();
+        let (frame, order) = claim.into_raw();
         self.folios.split(frame, order, Order::BASE).expect("a claim is a block (frame::I1)");
-        core::array::from_fn(|n| Claim::state(frame.add(Pages::new(n as u64)), Order::BASE))
+        core::array::from_fn(|n| Claim::from_raw(frame.add(Pages::new(n as u64)), Order::BASE))
     }
     fn claim_singles(&self) -> Result<[Claim; FRAMES], NoBlock> {
         let mut got = [const { None }; FRAMES];
@@ -158,32 +158,32 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
 
     /// Maps the block, which is cleared, at `va` by one leaf, unless something is there. What was absent becomes present: no
     /// flush.
-    fn map_leaf(&self, va: Va, claim: Claim) -> Result<Described, NoBlock> {
-        if let Err(none) = self.reach_table(va, Level::MEGA) {
+    fn map_leaf(&self, va: Va, claim: Claim) -> Result<DescribedBy, NoBlock> {
+        if let Err(none) = self.reach_table(va, Level::SIZE_2M) {
             self.release_cleared(claim);
             return Err(none);
         }
-        let lock = self.kernel.lock(va, Level::MEGA).expect("no leaf of the array is larger");
+        let lock = self.kernel.lock(va, Level::SIZE_2M).expect("no leaf of the array is larger");
         let slot = lock.index_of(va);
         if lock.get(slot) != 0 {
             drop(lock);
             self.release_cleared(claim);
-            return Ok(Described::Before);
+            return Ok(DescribedBy::Before);
         }
         self.machine.owned(claim.frames(), Owner::Records); // not before: a block that is not needed is still cleared
-        let (frame, order) = claim.give();
-        lock.set(slot, P::leaf(frame.pa(), Level::MEGA, OWN));
+        let (frame, order) = claim.into_raw();
+        lock.set(slot, P::leaf(frame.pa(), Level::SIZE_2M, OWN));
         self.count_by(Event::MemmapPages, order.pages().get());
-        Ok(Described::Now)
+        Ok(DescribedBy::Now)
     }
 
     /// Makes the table that holds the entries of `level` for the descriptors at `va`, unless a leaf is there.
-    pub(crate) fn reach_table(&self, va: Va, level: Level) -> Result<Described, NoBlock> {
+    pub(crate) fn reach_table(&self, va: Va, level: Level) -> Result<DescribedBy, NoBlock> {
         let mut spare = Spare::new();
         let done = loop {
             match self.kernel.ensure(va, level, &mut spare) {
-                Ok(()) => break Ok(Described::Now),
-                Err(Blocked::Leaf(_)) => break Ok(Described::Before),
+                Ok(()) => break Ok(DescribedBy::Now),
+                Err(Blocked::Leaf(_)) => break Ok(DescribedBy::Before),
                 Err(Blocked::NeedTable(_)) => {
                     if let Err(none) = self.refill(&mut spare, 1) {
                         break Err(none);
@@ -239,7 +239,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn counts(&self, head: Frame) -> References {
         References::from_word(self.references(head))
     }
-    /// Where an anonymous folio was born.
+    /// Where an anonymous folio was made.
     pub(crate) fn origin(&self, head: Frame) -> Origin {
         Origin::from_words([0, 1].map(|n| self.load(word_at(self.array, head, ORIGIN + n))))
     }

@@ -151,7 +151,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Freezes the 512 base pages from `first` on, each of which has one entry, taken out of use and flushed, and no pin; or
     /// leaves all of them as they are.
     pub(crate) fn freeze_pages(&self, first: Frame) -> bool {
-        let all = Order::MEGA.pages().get();
+        let all = Order::SIZE_2M.pages().get();
         let page = |nth| first.add(Pages::new(nth));
         let frozen = (0..all).take_while(|nth| self.freeze_page(page(*nth))).count() as u64;
         if frozen < all {
@@ -179,14 +179,14 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
         frozen
     }
-    /// Makes one folio, born at `origin`, of 512 frozen pages, which one leaf will map.
+    /// Makes one folio, made at `origin`, of 512 frozen pages, which one leaf will map.
     pub(crate) fn fuse(&self, first: Frame, origin: Origin) {
-        for nth in 0..Order::MEGA.pages().get() {
+        for nth in 0..Order::SIZE_2M.pages().get() {
             let page = first.add(Pages::new(nth));
             self.uncount_folio(page, self.identity(page));
         }
         self.folios.join(first, Class::Movable).expect("512 pages are the folio's (frame::I1)");
-        drop(self.publish((first, Order::MEGA), origin, Order::MEGA.pages().get()));
+        drop(self.publish((first, Order::SIZE_2M), origin, Order::SIZE_2M.pages().get()));
         self.defer(first);
     }
 
@@ -223,7 +223,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let frames = FrameRange::new(first, order.pages()).expect("a piece lies in memory");
         self.set_identities(first, frames.pages().get(), Identity::PLAIN);
         self.machine.owned(frames, Owner::Claimed);
-        Claim::state(first, order)
+        Claim::from_raw(first, order)
     }
     /// Takes back the memory of a frozen folio that is elsewhere by now.
     pub(crate) fn delist_frozen(&self, frozen: Frozen) -> Claim {

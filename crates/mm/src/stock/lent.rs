@@ -91,7 +91,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.machine.owned(claim.frames(), Owner::Records);
         let new = claim.frame().get() + 1;
         match root.compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => drop(claim.give()),
+            Ok(_) => drop(claim.into_raw()),
             Err(_) => self.release(claim), // somebody was faster
         }
         Ok(())

@@ -23,8 +23,8 @@ mod claims;
 mod counters;
 mod deferred;
 mod describe;
-mod hoard;
 mod holds;
+mod isolated;
 mod lent;
 mod pace;
 mod pile;
@@ -44,9 +44,9 @@ pub use counters::{Event, SizeEvent, SizeStats};
 pub(crate) use charge::{Charge, NoRecord, OverLimit};
 pub use claims::NoBlock;
 pub(crate) use counters::PerCpu;
-pub(crate) use describe::{Described, OWN, SECTION_BYTES, STRETCH_PAGES};
-pub(crate) use hoard::Hoard;
+pub(crate) use describe::{DescribedBy, OWN, SECTION_BYTES, STRETCH_PAGES};
 pub(crate) use holds::{Frozen, Held, NotHeld};
+pub(crate) use isolated::Isolated;
 pub(crate) use lent::Lent;
 pub use pace::Pace;
 pub(crate) use pace::SAMPLE;
@@ -179,7 +179,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn reading(&self) -> impl Drop + use<'_, 'm, M, P> {
         self.grace.enter(&self.mine().grace)
     }
-    /// [`reading`](Self::reading) for who could breathe: not in the section.
+    /// [`reading`](Self::reading) for who could yield: not in the section.
     pub(crate) fn reading_of<'o>(
         &'o self,
         _outside: &'o mut Outside,

@@ -1,13 +1,13 @@
-//! How fast this CPU clears: measured while it does, per warmth.
+//! How fast this CPU clears: measured while it does, for either kind of stores.
 //!
-//! Two questions are answered from it. How much fits a stretch without a breathing point: by the *bound*, which follows
-//! each sample, to a quarter or to twice of what it was at most: a CPU that was away for a while is no slow memory. Which warmth suits the far part of a folio: by the *mean*.
+//! Two questions are answered from it. How much fits a stretch without a preemption point: by the *bound*, which follows
+//! each sample, to a quarter or to twice of what it was at most: a CPU that was away for a while is no slow memory. Which kind of stores suits the far part of a folio: by the *mean*.
 //! Stores past the caches leave the page cold, which costs its user about as much again; they are worth that only where the
 //! caches do not hold the memory anyway. Then stores through them are so much slower that the clock tells:
 //!
 //! ```text
-//!   mean of Stream > 3/2 of mean of Keep    the memory is not in the caches: stream
-//!   otherwise                               it is: keep
+//!   mean of NonTemporal > 3/2 of mean of Cached   the memory is not in the caches: past them
+//!   otherwise                                     it is: through them
 //! ```
 //!
 //! One folio in [`PROBE`] is cleared the other way, so that both means stay true when the regime changes.
@@ -17,7 +17,7 @@
 //! **Not here**: what a primitive can do at best (`foliant-x86` measures that once).
 
 use crate::sync::{AtomicU64, Ordering::Relaxed};
-use foliant_machine::Warmth;
+use foliant_machine::Caching;
 use foliant_units::{Bytes, FRAME_BYTES, Nanos, Order};
 
 /// What is assumed before anything was measured, in bytes per microsecond: 1 GB/s.
@@ -39,10 +39,10 @@ pub struct Pace {
 
 impl Pace {
     /// A clear of `bytes` took `time`.
-    pub(crate) fn learn(&self, warmth: Warmth, bytes: Bytes, time: Nanos) {
+    pub(crate) fn learn(&self, caching: Caching, bytes: Bytes, time: Nanos) {
         let rate = (bytes.get().saturating_mul(1000) / time.0.max(1)).max(1);
-        let at = warmth as usize;
-        let bound = self.bound(warmth);
+        let at = caching as usize;
+        let bound = self.bound(caching);
         self.bound[at].store(rate.clamp(bound.div_ceil(4), bound.saturating_mul(2)), Relaxed);
         let mean = match self.mean[at].load(Relaxed) {
             0 => rate,
@@ -50,47 +50,47 @@ impl Pace {
         };
         self.mean[at].store(mean, Relaxed);
     }
-    fn bound(&self, warmth: Warmth) -> u64 {
-        let [mine, other] = [warmth as usize, 1 - warmth as usize]
+    fn bound(&self, caching: Caching) -> u64 {
+        let [mine, other] = [caching as usize, 1 - caching as usize]
             .map(|at| Some(self.bound[at].load(Relaxed)).filter(|rate| *rate > 0));
         mine.unwrap_or(other.unwrap_or(FLOOR).min(FLOOR))
     }
     /// What can be cleared within `time`: whole pages, one at least.
-    pub(crate) fn within(&self, warmth: Warmth, time: Nanos) -> Bytes {
-        let bytes = u128::from(self.bound(warmth)) * u128::from(time.0) / 1000;
+    pub(crate) fn within(&self, caching: Caching, time: Nanos) -> Bytes {
+        let bytes = u128::from(self.bound(caching)) * u128::from(time.0) / 1000;
         let pages = u64::try_from(bytes).unwrap_or(u64::MAX) / FRAME_BYTES;
         Bytes::new(pages.max(1).saturating_mul(FRAME_BYTES))
     }
     /// How long clearing `bytes` will take.
-    pub(crate) fn time_of(&self, warmth: Warmth, bytes: Bytes) -> Nanos {
-        let nanos = u128::from(bytes.get()) * 1000 / u128::from(self.bound(warmth));
+    pub(crate) fn time_of(&self, caching: Caching, bytes: Bytes) -> Nanos {
+        let nanos = u128::from(bytes.get()) * 1000 / u128::from(self.bound(caching));
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     /// How the far part of a folio of `order` is best cleared now.
-    pub fn choose(&self, order: Order) -> Warmth {
-        if order > Order::MEGA {
-            return Warmth::Stream; // larger than what caches hold of one CPU's memory, and too dear to try
+    pub fn choose(&self, order: Order) -> Caching {
+        if order > Order::SIZE_2M {
+            return Caching::NonTemporal; // larger than what caches hold of one CPU's memory, and too dear to try
         }
         let turn = self.turn.load(Relaxed);
         self.turn.store(turn.wrapping_add(1), Relaxed);
         if turn < 2 * TRIALS {
-            return if turn < TRIALS { Warmth::Keep } else { Warmth::Stream };
+            return if turn < TRIALS { Caching::Cached } else { Caching::NonTemporal };
         }
         let usual = self.usual();
         match (turn.is_multiple_of(PROBE), usual) {
             (false, usual) => usual,
-            (true, Warmth::Keep) => Warmth::Stream,
-            (true, Warmth::Stream) => Warmth::Keep,
+            (true, Caching::Cached) => Caching::NonTemporal,
+            (true, Caching::NonTemporal) => Caching::Cached,
         }
     }
     /// What it chooses but for probes.
-    pub fn usual(&self) -> Warmth {
-        let [keep, stream] = [0, 1].map(|at| self.mean[at].load(Relaxed));
-        if stream.saturating_mul(2) > keep.saturating_mul(3) {
-            Warmth::Stream
+    pub fn usual(&self) -> Caching {
+        let [cached, past] = [0, 1].map(|at| self.mean[at].load(Relaxed));
+        if past.saturating_mul(2) > cached.saturating_mul(3) {
+            Caching::NonTemporal
         } else {
-            Warmth::Keep
+            Caching::Cached
         }
     }
 }
@@ -100,35 +100,38 @@ mod tests {
     use super::*;
 
     /// A machine that clears at these rates, in bytes per microsecond.
-    fn runs(pace: &Pace, folios: u32, keep: u64, stream: u64) -> u32 {
-        let streamed = |_: &u32| {
-            let warmth = pace.choose(Order::MEGA);
-            let rate = if warmth == Warmth::Keep { keep } else { stream };
-            pace.learn(warmth, Bytes::MEGA, Nanos(Bytes::MEGA.get() * 1000 / rate));
-            warmth == Warmth::Stream
+    fn runs(pace: &Pace, folios: u32, cached: u64, past: u64) -> u32 {
+        let passes = |_: &u32| {
+            let caching = pace.choose(Order::SIZE_2M);
+            let rate = if caching == Caching::Cached { cached } else { past };
+            pace.learn(caching, Bytes::SIZE_2M, Nanos(Bytes::SIZE_2M.get() * 1000 / rate));
+            caching == Caching::NonTemporal
         };
-        (0..folios).filter(streamed).count() as u32
+        (0..folios).filter(passes).count() as u32
     }
 
     #[test]
     fn the_regime_is_found_and_followed() {
         let pace = Pace::default();
-        assert!(runs(&pace, 1000, 10_000, 25_000) > 980, "memory that no cache holds is streamed");
+        assert!(
+            runs(&pace, 1000, 10_000, 25_000) > 980,
+            "memory that no cache holds is cleared past them"
+        );
         assert!(runs(&pace, 1000, 28_000, 25_000) < 990);
         assert!(runs(&pace, 1000, 28_000, 25_000) < 20, "what the caches hold stays there");
         runs(&pace, 1000, 10_000, 25_000);
         assert!(runs(&pace, 1000, 10_000, 25_000) > 980, "and back");
-        assert_eq!(pace.choose(Order::GIGA), Warmth::Stream);
+        assert_eq!(pace.choose(Order::SIZE_1G), Caching::NonTemporal);
     }
 
     #[test]
     fn one_slow_clear_shortens_the_next_stretch_and_is_forgotten() {
         let pace = Pace::default();
         let learn = |gigabytes_per_second: u64| {
-            let time = Nanos(Bytes::MEGA.get() / gigabytes_per_second);
-            pace.learn(Warmth::Stream, Bytes::MEGA, time);
+            let time = Nanos(Bytes::SIZE_2M.get() / gigabytes_per_second);
+            pace.learn(Caching::NonTemporal, Bytes::SIZE_2M, time);
         };
-        let stretch = || pace.within(Warmth::Stream, Nanos(1_000_000)).get();
+        let stretch = || pace.within(Caching::NonTemporal, Nanos(1_000_000)).get();
         assert_eq!(stretch(), 999_424, "1 GB/s is assumed, in whole pages");
         (0..10).for_each(|_| learn(20));
         assert!((19_900_000..20_000_001).contains(&stretch()), "{}", stretch());
@@ -138,15 +141,15 @@ mod tests {
         assert!(stretch() <= 10_000_000, "at most twice as much at once: {}", stretch());
         (0..10).for_each(|_| learn(20));
         assert!(stretch() > 19_900_000);
-        pace.learn(Warmth::Stream, Bytes::MEGA, Nanos(0));
+        pace.learn(Caching::NonTemporal, Bytes::SIZE_2M, Nanos(0));
         assert!(stretch() <= 2 * 20_000_000, "a clock that stood still");
-        assert_eq!(pace.within(Warmth::Keep, Nanos(0)).get(), FRAME_BYTES);
+        assert_eq!(pace.within(Caching::Cached, Nanos(0)).get(), FRAME_BYTES);
     }
 
     #[test]
     fn no_memory_is_slower_than_a_byte_in_a_microsecond() {
         let pace = Pace::default();
-        (0..10).for_each(|_| pace.learn(Warmth::Keep, Bytes::new(1), Nanos(1 << 40)));
-        assert_eq!(pace.time_of(Warmth::Keep, Bytes::new(5)), Nanos(5000));
+        (0..10).for_each(|_| pace.learn(Caching::Cached, Bytes::new(1), Nanos(1 << 40)));
+        assert_eq!(pace.time_of(Caching::Cached, Bytes::new(5)), Nanos(5000));
     }
 }

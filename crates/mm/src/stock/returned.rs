@@ -27,7 +27,7 @@ pub(crate) struct Returned {
 
 impl Returned {
     fn unused(&self, order: Order) -> &AtomicU64 {
-        &self.unused[usize::from(order == Order::GIGA)]
+        &self.unused[usize::from(order == Order::SIZE_1G)]
     }
 }
 

@@ -81,13 +81,13 @@ impl<M: Machine, P: Paging> Drop for Reference<'_, '_, M, P> {
 impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// What a frame is at this moment; whichever frame it is.
     pub(crate) fn look(&self, frame: Frame) -> Identity {
-        self.settled(frame, Some).unwrap_or(Identity::PLAIN)
+        self.steady(frame, Some).unwrap_or(Identity::PLAIN)
     }
 
     /// Counts the references of the folio that holds `frame` up, unless there are none. Those of huge pages are not a
     /// walker's to count: it gets none.
     pub(crate) fn get_unless_zero(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
-        self.settled(frame, |identity| {
+        self.steady(frame, |identity| {
             if !matches!(identity.kind(), Kind::Anon | Kind::Tail | Kind::Kernel) {
                 return None;
             }
@@ -142,7 +142,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                 self.mark_broken(&kept);
                 return true;
             }
-            match self.settled(frame, |identity| Some(self.mark_unkept(frame, identity))) {
+            match self.steady(frame, |identity| Some(self.mark_unkept(frame, identity))) {
                 Some(Marked::Later) => self.machine.relax(),
                 done => return done == Some(Marked::Yes),
             }
@@ -164,7 +164,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let head = identity.head(frame);
         let old = self.seen(head);
         match old.kind() {
-            Kind::Huge if old.has(Flag::Window) => Marked::Later, // it could be lost in the old frame (frame::descriptor::D3)
+            Kind::Huge if old.has(Flag::Folding) => Marked::Later, // it could be lost in the old frame (frame::descriptor::D3)
             Kind::Huge => match self.replace_identity(head, old, old.with(Flag::Poisoned)) {
                 true => Marked::Yes,
                 false => Marked::Later,
@@ -191,7 +191,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
 
     /// Hands what `frame` is to `act`, in a reader's section in which its descriptor and that of its head are there;
     /// `None` where there are none. Waits where they are being moved.
-    fn settled<R>(&self, frame: Frame, act: impl Fn(Identity) -> Option<R>) -> Option<R> {
+    fn steady<R>(&self, frame: Frame, act: impl Fn(Identity) -> Option<R>) -> Option<R> {
         loop {
             let reading = self.reading();
             match self.stretches.get(Block::of(frame)) {

@@ -27,11 +27,11 @@ pub(crate) struct Block(pub(crate) u64);
 impl Block {
     /// The one that holds `frame`.
     pub(crate) const fn of(frame: Frame) -> Block {
-        Block(frame.get() >> Order::MEGA.get())
+        Block(frame.get() >> Order::SIZE_2M.get())
     }
     /// Its first frame.
     pub(crate) const fn first(self) -> Frame {
-        Frame::new(self.0 << Order::MEGA.get())
+        Frame::new(self.0 << Order::SIZE_2M.get())
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Name {
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Visits {
-    running: Place,
+    running: VisitSlot,
     left: [Left; LEFT_MAX],
     turn: AtomicU64,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Visits {
 /// Room for a name; stamp 0 stands for none.
 #[derive(Default)]
 #[repr(C)]
-struct Place {
+struct VisitSlot {
     frame: AtomicU64,
     stamp: AtomicU64,
 }
@@ -50,11 +50,11 @@ struct Place {
 #[derive(Default)]
 #[repr(C)]
 struct Left {
-    name: Place,
+    name: VisitSlot,
     flushes: AtomicU64,
 }
 
-impl Place {
+impl VisitSlot {
     fn get(&self) -> Option<Name> {
         let stamp = self.stamp.load(Ordering::Relaxed) as u32;
         let frame = Frame::new(self.frame.load(Ordering::Relaxed));
@@ -100,8 +100,8 @@ impl Visits {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        Place { frame: AtomicU64::new(0), stamp: AtomicU64::new(0) }
+    fn place() -> VisitSlot {
+        VisitSlot { frame: AtomicU64::new(0), stamp: AtomicU64::new(0) }
     }
     fn cleared() -> Visits {
         let left = || Left { name: place(), flushes: AtomicU64::new(0) };

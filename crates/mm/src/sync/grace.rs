@@ -13,7 +13,7 @@
 //!
 //! **Locking**: none. Who rides along spins; the driver waits for readers only, who wait for nobody (`fault`).
 
-use super::{AtomicU64, Inside, Ordering, Place, fence};
+use super::{AtomicU64, Critical, Inside, Ordering, fence};
 use foliant_machine::Cpus;
 
 /// The counters of one CPU: entries and exits in each of two phases. One cache line.
@@ -49,7 +49,7 @@ impl Grace {
         let phase = (self.phase.load(Ordering::Relaxed) & 1) as usize;
         slot.entered[phase].fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        Reading { slot, phase, _inside: Inside::enter(Place::Section) }
+        Reading { slot, phase, _inside: Inside::enter(Critical::Section) }
     }
 
     /// Returns when every section that began before the call has ended. The caller is in none itself. Says how many periods

@@ -11,7 +11,7 @@
 //! [`Long`] is a `Spin` that is held over long work. Under the feature `steps` accesses are counted, and how long a CPU stays
 //! in each of these ([`steps`]).
 //!
-//! [`Outside`] is the right to reach a breathing point: whoever is in none of these has it.
+//! [`Outside`] is the right to reach a preemption point: whoever is in none of these has it.
 //!
 //! **Not here**: the lock of a page table, which is a bit of the word that points to it (`table`).
 
@@ -39,8 +39,8 @@ pub(crate) use grace::{Grace, GraceSlot};
 pub(crate) use outside::Outside;
 pub(crate) use patient::Patient;
 pub(crate) use sequence::{Edition, Sequence};
-pub(crate) use spin::{Held, Long, Spin};
-pub(crate) use steps::{Inside, Place};
+pub(crate) use spin::{Long, Spin, SpinGuard};
+pub(crate) use steps::{Critical, Inside};
 
 #[cfg(all(feature = "steps", not(loom)))]
 pub(crate) use counting::{AtomicU32, AtomicU64};

@@ -1,9 +1,9 @@
 //! A lock for long work.
 
-use super::{AtomicU64, Inside, Ordering, Outside, Place};
+use super::{AtomicU64, Critical, Inside, Ordering, Outside};
 use foliant_machine::{Clock, Cpus};
 
-/// A lock whose holder may let others run at breathing points, so whoever waits for it does so there too (sync::outside::O3): where
+/// A lock whose holder may let others run at preemption points, so whoever waits for it does so there too (sync::outside::O3): where
 /// tasks share a CPU, the holder comes to its end.
 #[derive(Debug, Default)]
 pub(crate) struct Patient {
@@ -23,10 +23,10 @@ impl Patient {
         while self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while self.word.load(Ordering::Relaxed) != 0 {
                 machine.relax();
-                outside.breathe(machine);
+                outside.yield_now(machine);
             }
         }
-        Working { lock: self, _inside: Inside::enter(Place::Patient) }
+        Working { lock: self, _inside: Inside::enter(Critical::Patient) }
     }
 }
 

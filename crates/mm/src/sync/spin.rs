@@ -2,7 +2,7 @@
 //! its waiters are CPUs, at most one attempt each; tickets would make every waiter wait for one that its host has
 //! stopped.
 
-use super::{AtomicU64, Inside, Ordering, Place};
+use super::{AtomicU64, Critical, Inside, Ordering};
 use foliant_machine::Cpus;
 
 /// A lock without contents: what it guards is named by the field that holds it.
@@ -13,7 +13,7 @@ pub(crate) struct Spin {
 
 /// Holds a [`Spin`] until dropped.
 #[must_use]
-pub(crate) struct Held<'a> {
+pub(crate) struct SpinGuard<'a> {
     lock: &'a Spin,
     _inside: Inside,
 }
@@ -25,17 +25,17 @@ pub(crate) struct Long(Spin);
 
 impl Long {
     /// Waits for the lock and takes it.
-    pub(crate) fn lock(&self, cpus: &impl Cpus) -> Held<'_> {
-        self.0.lock_in(cpus, Place::Long)
+    pub(crate) fn lock(&self, cpus: &impl Cpus) -> SpinGuard<'_> {
+        self.0.lock_in(cpus, Critical::Long)
     }
 }
 
 impl Spin {
     /// Waits for the lock and takes it.
-    pub(crate) fn lock(&self, cpus: &impl Cpus) -> Held<'_> {
-        self.lock_in(cpus, Place::Leaf)
+    pub(crate) fn lock(&self, cpus: &impl Cpus) -> SpinGuard<'_> {
+        self.lock_in(cpus, Critical::Leaf)
     }
-    fn lock_in(&self, cpus: &impl Cpus, place: Place) -> Held<'_> {
+    fn lock_in(&self, cpus: &impl Cpus, place: Critical) -> SpinGuard<'_> {
         loop {
             if let Some(held) = self.try_lock_in(place) {
                 return held;
@@ -46,13 +46,13 @@ impl Spin {
             }
         }
     }
-    fn try_lock_in(&self, place: Place) -> Option<Held<'_>> {
+    fn try_lock_in(&self, place: Critical) -> Option<SpinGuard<'_>> {
         let won = self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
-        won.is_ok().then(|| Held { lock: self, _inside: Inside::enter(place) })
+        won.is_ok().then(|| SpinGuard { lock: self, _inside: Inside::enter(place) })
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for SpinGuard<'_> {
     fn drop(&mut self) {
         self.lock.word.store(0, Ordering::Release);
     }

@@ -8,7 +8,7 @@
 //! CPU go on in between.
 //!
 //! **Invariants**
-//! - N1. A breath while a mark is alive, of any place but [`Place::Patient`], is a defect, and panics (`outside`).
+//! - N1. A preemption point while a mark is alive, of any place but [`Critical::Patient`], is a defect, and panics (`outside`).
 //!
 //! **Not here**: what takes so many steps; the caller says what it asked for.
 
@@ -34,8 +34,8 @@ pub enum Touch {
 
 /// Where a CPU is that others wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
-    /// In the lock of a space's writer, whose holder breathes.
+pub enum Critical {
+    /// In the lock of a space's writer, whose holder yields.
     Patient,
     /// In a lock that is held over long work: a pool's resizing, a purge.
     Long,
@@ -47,20 +47,20 @@ pub enum Place {
     Section,
     /// In a stretch of descriptors that moves.
     Moving,
-    /// Anywhere: from one breathing point or turn of a spin loop to the next.
+    /// Anywhere: from one preemption point or turn of a spin loop to the next.
     Unbroken,
 }
 
-impl Place {
+impl Critical {
     /// All of them.
-    pub const ALL: [Place; 7] = [
-        Place::Patient,
-        Place::Long,
-        Place::Leaf,
-        Place::Table,
-        Place::Section,
-        Place::Moving,
-        Place::Unbroken,
+    pub const ALL: [Critical; 7] = [
+        Critical::Patient,
+        Critical::Long,
+        Critical::Leaf,
+        Critical::Table,
+        Critical::Section,
+        Critical::Moving,
+        Critical::Unbroken,
     ];
 }
 
@@ -69,12 +69,12 @@ impl Place {
 #[must_use]
 pub(crate) struct Inside {
     #[cfg(all(feature = "steps", not(loom)))]
-    place: Option<Place>,
+    place: Option<Critical>,
 }
 
 impl Inside {
     #[inline]
-    pub(crate) fn enter(place: Place) -> Inside {
+    pub(crate) fn enter(place: Critical) -> Inside {
         #[cfg(all(feature = "steps", not(loom)))]
         {
             on::enter(place);
@@ -104,9 +104,9 @@ impl Drop for Inside {
     }
 }
 
-/// A breath is taken: a stretch of work ends.
+/// A preemption point is taken: a stretch of work ends.
 #[inline]
-pub(crate) fn breath() {
+pub(crate) fn yielded() {
     #[cfg(all(feature = "steps", not(loom)))]
-    on::breath();
+    on::yielded();
 }

@@ -81,7 +81,7 @@ const fn executing(attrs: Attrs) -> u64 {
 impl Paging for Aarch64 {
     const NAME: &'static str = "aarch64, 4 KiB granule";
     const LEVELS: u8 = 4;
-    const LEAF_TOP: Level = Level::GIGA;
+    const LEAF_TOP: Level = Level::SIZE_1G;
     const HALF_BITS: u32 = 48;
     const PA_BITS: u32 = 48;
     const ROOTS: Roots = Roots::PerHalf;
@@ -90,7 +90,7 @@ impl Paging for Aarch64 {
     const KEEPS: Attrs = Attrs::from_bits(!0);
 
     fn group(level: Level) -> Option<Group> {
-        if level <= Level::MEGA { Some(const { Group::of(16) }) } else { None }
+        if level <= Level::SIZE_2M { Some(const { Group::of(16) }) } else { None }
     }
     #[inline]
     fn leaf(pa: Pa, level: Level, attrs: Attrs) -> u64 {
@@ -127,7 +127,7 @@ impl Paging for Aarch64 {
         Entry::Leaf { pa: Pa::new(word & ADDRESS & !(level.span().get() - 1)), attrs }
     }
     #[inline]
-    fn settled(word: u64) -> bool {
+    fn is_final(word: u64) -> bool {
         word & AF != 0 && word & (DBM | READ_ONLY) != DBM | READ_ONLY
     }
 }

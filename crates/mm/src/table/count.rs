@@ -33,7 +33,7 @@ impl<M: PhysMem, P: Paging> Tables<'_, M, P> {
     pub(crate) fn missing_at(&self, range: VaRange) -> (Pages, Va) {
         let found = self.walk(range.start());
         let level = match found.level {
-            Level::BASE => Level::MEGA, // its table is there
+            Level::BASE => Level::SIZE_2M, // its table is there
             level => level,
         };
         let next = range.start().align_down(level.span()).checked_add(level.span().get());

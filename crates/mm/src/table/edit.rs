@@ -1,10 +1,11 @@
-//! Changing what a range holds: unmap, protect, mend. One sweep, three edits.
+//! Changing what a range holds: the one walk over a range, and the three edits of whoever has tables alone: unmap, protect,
+//! mend.
 
-use super::attrs::{Attrs, Slot, Soft};
-use super::harvest::Harvest;
+use super::attrs::{Attrs, Soft};
+use super::harvest::{Harvest, Run};
 use super::lock::{Gap, Locked, Missing};
 use super::paging::Paging;
-use super::sweep::{Edit, Verdict, sweep};
+use super::sweep::{At, Broken, Edit, Progress, Sink, Verdict, sweep};
 use super::tables::{Refused, Tables};
 use crate::frame::Stale;
 use foliant_machine::{Cpus, PhysMem, Replace, Tlb};
@@ -27,7 +28,8 @@ pub enum Stop {
     Done,
     /// The harvest is full. Empty it and go on from `upto`.
     Full,
-    /// A leaf, or a group of leaves, reaches over the range's start or end. Split it and go on.
+    /// A leaf, or a group of leaves, reaches over the range's start or end, or is to be in parts for another reason. Split it and
+    /// go on.
     Straddles {
         /// Its first address.
         va: Va,
@@ -55,18 +57,11 @@ pub enum Prune {
 #[derive(PartialEq, Eq, Debug)]
 pub struct Detached {
     table: Stale,
-    range: VaRange,
-    above: Level,
 }
 
 impl Detached {
-    /// What it translated.
-    pub const fn range(&self) -> VaRange {
-        self.range
-    }
-    /// The level of the word that named it.
-    pub const fn above(&self) -> Level {
-        self.above
+    pub(super) const fn of(table: Stale) -> Detached {
+        Detached { table }
     }
     /// The table itself.
     pub fn into_table(self) -> Stale {
@@ -76,7 +71,7 @@ impl Detached {
 
 impl Prune {
     /// Whether a table of `level` entries may go.
-    fn allows<P: Paging>(self, level: Level) -> bool {
+    pub(super) fn allows<P: Paging>(self, level: Level) -> bool {
         match self {
             Prune::Keep => false,
             Prune::Emptied => level.up() < P::TOP,
@@ -116,14 +111,14 @@ struct Unmap;
 
 impl<P: Paging> Edit<P> for Unmap {
     #[inline(always)]
-    fn leaf(&self, _: u64, _: Pa, _: Attrs, _: Level) -> Verdict {
+    fn leaf(&self, _: At, _: u64, _: Pa, _: Attrs) -> Verdict {
         Verdict::Take(0)
     }
     #[inline(always)]
-    fn rewrite(&self, _: u64, _: Level, _: Slot) -> u64 {
+    fn rewrite(&self, _: At, _: u64) -> u64 {
         0
     }
-    fn soft(&self, _: Soft, _: Level) -> Verdict {
+    fn soft(&self, _: At, _: Soft) -> Verdict {
         Verdict::Take(0)
     }
 }
@@ -144,9 +139,9 @@ impl<P: Paging> Edit<P> for Protect {
         let both = self.change.set.with(self.change.clear);
         if both.and(Attrs::TOUCHED) == Attrs::NONE { P::UPDATED } else { 0 }
     }
-    fn leaf(&self, word: u64, pa: Pa, attrs: Attrs, level: Level) -> Verdict {
+    fn leaf(&self, at: At, word: u64, pa: Pa, attrs: Attrs) -> Verdict {
         let new = self.change.of(attrs);
-        let new_word = P::leaf(pa, level, new);
+        let new_word = P::leaf(pa, at.level, new);
         if new_word == word {
             return Verdict::Keep;
         }
@@ -156,7 +151,7 @@ impl<P: Paging> Edit<P> for Protect {
         }
         Verdict::Take(new_word)
     }
-    fn soft(&self, soft: Soft, _: Level) -> Verdict {
+    fn soft(&self, _: At, soft: Soft) -> Verdict {
         if soft.is_waited_for() { Verdict::Busy } else { Verdict::Keep }
     }
 }
@@ -164,12 +159,12 @@ impl<P: Paging> Edit<P> for Protect {
 struct Mend;
 
 impl<P: Paging> Edit<P> for Mend {
-    fn leaf(&self, _: u64, _: Pa, _: Attrs, _: Level) -> Verdict {
+    fn leaf(&self, _: At, _: u64, _: Pa, _: Attrs) -> Verdict {
         Verdict::Keep
     }
-    fn soft(&self, soft: Soft, level: Level) -> Verdict {
+    fn soft(&self, at: At, soft: Soft) -> Verdict {
         match soft.broken_leaf() {
-            Some((pa, attrs)) => Verdict::Put(P::leaf(pa, level, attrs)),
+            Some((pa, attrs)) => Verdict::Put(P::leaf(pa, at.level, attrs)),
             None => Verdict::Keep,
         }
     }
@@ -189,7 +184,7 @@ impl<M: PhysMem + Cpus + Tlb, P: Paging> Tables<'_, M, P> {
         harvest: &mut Harvest,
     ) -> Result<Swept, Refused> {
         let edit = Protect { change, replace: self.machine().rules().replace };
-        self.edit(range, Prune::Keep, harvest, &edit)
+        self.edit_alone(range, Prune::Keep, harvest, &edit)
     }
 }
 
@@ -206,17 +201,28 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
         prune: Prune,
         harvest: &mut Harvest,
     ) -> Result<Swept, Refused> {
-        self.edit(range, prune, harvest, &Unmap)
+        self.edit_alone(range, prune, harvest, &Unmap)
     }
     /// Makes the leaves that were broken in `range` present again, with their new attributes. Needs
     /// no flush but the one that the caller did between.
     pub fn mend(&self, range: VaRange) -> Result<Swept, Refused> {
-        self.edit(range, Prune::Keep, &mut Harvest::new(), &Mend)
+        self.edit_alone(range, Prune::Keep, &mut Harvest::new(), &Mend)
     }
     /// Removes the table that holds the entries of `level` for `va`, if it is empty.
     ///
-    /// Flush: the table's range with `Tables::Removed`, before the frame is reused.
+    /// Flush: the table's range with `Tables::Removed`, before the frame is reused. On a machine that breaks before it makes,
+    /// nobody else may write into the word that named it before that flush.
     pub fn detach(&self, va: Va, level: Level, prune: Prune) -> Result<Detached, Kept> {
+        self.detach_noted(va, level, prune, |_, _| ()).map(|(table, ())| table)
+    }
+    /// The same for one who is not alone: `note` is told before the word is empty.
+    pub(crate) fn detach_noted<T>(
+        &self,
+        va: Va,
+        level: Level,
+        prune: Prune,
+        note: impl FnOnce(VaRange, Level) -> T,
+    ) -> Result<(Detached, T), Kept> {
         let lock = match self.lock(va, level) {
             Ok(lock) => lock,
             Err(Missing { what: Gap::TopTable, .. }) => return Err(Kept::Pinned),
@@ -225,72 +231,120 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
         if !prune.allows::<P>(level) {
             return Err(Kept::Pinned);
         }
-        let (range, above) = (lock.range(), lock.level().up());
-        let table = lock.detach().map_err(|_| Kept::Occupied)?;
-        Ok(Detached { table, range, above })
+        lock.detach(prune, note).map_err(|_| Kept::Occupied)
     }
 
-    fn edit<E: Edit<P>>(
+    /// Hands the table that was just gone over to `remove`, and those above it that were left with it, as long as that says that it took
+    /// them out.
+    pub(crate) fn prune<'l>(
+        &'l self,
+        lock: Locked<'l, M, P>,
+        progress: Progress,
+        prune: Prune,
+        mut remove: impl FnMut(Locked<'l, M, P>) -> bool,
+    ) {
+        let Progress { from, upto, end } = progress;
+        let mut level = lock.level();
+        let mut lock = Some(lock);
+        loop {
+            let left = upto >= end || behind(from, level.up(), end) <= upto;
+            if !left || !prune.allows::<P>(level) {
+                return;
+            }
+            let Some(table) = lock.take().or_else(|| self.lock(from, level).ok()) else {
+                return;
+            };
+            if !remove(table) {
+                return;
+            }
+            level = level.up();
+        }
+    }
+
+    fn edit_alone(
         &self,
         range: VaRange,
         prune: Prune,
         harvest: &mut Harvest,
-        edit: &E,
+        edit: &impl Edit<P>,
+    ) -> Result<Swept, Refused> {
+        self.edit(range, edit, &mut Alone { harvest, prune })
+    }
+
+    /// Goes over `range`, table by table, each locked once, and does with each word what `edit` says. What was there goes into
+    /// `sink`. What is broken on the way is flushed and made again before the next table.
+    ///
+    /// An empty word is passed over under the lock of its table, whatever its level (I10).
+    pub(crate) fn edit<S: Sink<M, P>>(
+        &self,
+        range: VaRange,
+        edit: &impl Edit<P>,
+        sink: &mut S,
     ) -> Result<Swept, Refused> {
         self.check(range)?;
-        let tables_max = if prune == Prune::Keep { 0 } else { P::LEVELS as usize };
+        let end = range.end();
         let mut va = range.start();
-        while va < range.end() {
-            if !harvest.has_room(1, tables_max) {
+        while va < end {
+            if !sink.prepare() {
                 return Ok(Swept { upto: va, why: Stop::Full });
             }
             let spot = self.lowest(va, Level::BASE);
             let Some(above) = spot.above else {
-                va = behind(va, P::TOP, range.end()); // nothing hangs in this word of the top table
+                va = behind(va, P::TOP, end); // nothing hangs in this word of the top table (I5)
+                sink.between(1);
                 continue;
             };
             let Some(lock) = Locked::acquire(*self, va, &spot, above) else {
                 continue;
             };
-            let here = va;
-            let why;
-            (va, why) = sweep(&lock, va, range, harvest, edit);
-            if prune != Prune::Keep {
-                self.prune(lock, here, va, range.end(), prune, harvest);
+            sink.enter(&lock);
+            let (from, level) = (va, lock.level());
+            let (mut broken, why);
+            broken = Broken::none();
+            (va, why) = sweep(&lock, va, range, edit, sink, &mut broken);
+            sink.leave(self, lock, Progress { from, upto: va, end });
+            if !broken.is_none() {
+                sink.flush();
+                let lock = self.lock(from, level).expect("a table with a broken word stays (I4)");
+                broken.mend(&lock);
             }
-            if let Some(why) = why {
-                return Ok(Swept { upto: va, why });
+            sink.between(va.offset_from(from) / level.span().get() + 1);
+            match why {
+                None => {}
+                Some(Stop::Busy(_)) if S::WAITS => self.machine().relax(), // its owner comes for the lock (I9)
+                Some(why) => return Ok(Swept { upto: va, why }),
             }
         }
-        Ok(Swept { upto: range.end(), why: Stop::Done })
+        Ok(Swept { upto: end, why: Stop::Done })
+    }
+}
+
+/// The sink of whoever has the tables alone: it flushes when the operation has ended, and removes empty tables on the way.
+struct Alone<'h> {
+    harvest: &'h mut Harvest,
+    prune: Prune,
+}
+
+impl<M: PhysMem + Cpus, P: Paging> Sink<M, P> for Alone<'_> {
+    const WAITS: bool = false;
+
+    fn prepare(&mut self) -> bool {
+        Sink::<M, P>::has_room(self, 1)
+    }
+    fn has_room(&self, runs: usize) -> bool {
+        let tables_max = if self.prune == Prune::Keep { 0 } else { P::LEVELS as usize };
+        self.harvest.has_room(runs, tables_max)
+    }
+    fn add(&mut self, run: Run) {
+        self.harvest.add(run);
     }
     /// Removes the table just swept, and those above it that were left with it, where they are
     /// empty.
-    fn prune(
-        &self,
-        lock: Locked<'_, M, P>,
-        here: Va,
-        upto: Va,
-        end: Va,
-        prune: Prune,
-        harvest: &mut Harvest,
-    ) {
-        let mut level = lock.level();
-        let mut lock = Some(lock);
-        loop {
-            let left = upto >= end || behind(here, level.up(), end) <= upto;
-            if !left || !prune.allows::<P>(level) {
-                return;
-            }
-            let Some(table) = lock.take().or_else(|| self.lock(here, level).ok()) else {
-                return;
-            };
-            match table.detach() {
-                Ok(stale) => harvest.add_table(stale),
-                Err(_) => return,
-            }
-            level = level.up();
-        }
+    fn leave(&mut self, tables: &Tables<'_, M, P>, lock: Locked<'_, M, P>, progress: Progress) {
+        tables.prune(lock, progress, self.prune, |table| {
+            let detached = table.detach(self.prune, |_, _| ());
+            detached.map(|(table, ())| self.harvest.add_table(table.into_table())).is_ok()
+        });
     }
 }
 

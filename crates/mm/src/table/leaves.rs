@@ -1,6 +1,6 @@
 //! Reading a range: its leaves and software words, with empty stretches skipped.
 
-use super::attrs::{Entry, Slot};
+use super::attrs::{Entry, Slot, Slots};
 use super::paging::Paging;
 use super::tables::{Found, Tables};
 use super::word::TableAt;
@@ -25,6 +25,18 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
             Err(_) => (range.start(), range.start()),
         };
         Leaves { tables: *self, va, end, here: None }
+    }
+}
+
+impl<M: PhysMem, P: Paging> Tables<'_, M, P> {
+    /// Whether nothing was in `range` when it was looked at, which lies in the table where `found` was read, in the reader's section
+    /// that the caller is still in: so nobody else has the table's frame, whether it was taken out meanwhile or not (I6).
+    pub(crate) fn is_empty_beside(&self, found: &Found, range: VaRange) -> bool {
+        let table = TableAt::named(found.at.frame().pa());
+        let first = Slot::of(range.start(), found.level);
+        let words = (range.bytes().get() / found.level.span().get()) as usize;
+        let slots = Slots::new(first, words).expect("a range of the table");
+        slots.iter().all(|slot| table.word(slot).load(self.machine()) == 0)
     }
 }
 

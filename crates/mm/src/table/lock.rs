@@ -1,11 +1,12 @@
 //! A locked table: the right to change its words.
 
 use super::attrs::{Attrs, Entry, Slot, Slots};
+use super::edit::{Detached, Prune};
 use super::paging::Paging;
 use super::tables::{Spot, Tables};
 use super::word::{TableAt, WordAt};
 use crate::frame::{Claim, Stale};
-use crate::sync::{Inside, Place};
+use crate::sync::{Critical, Inside};
 use core::{fmt, mem};
 use foliant_machine::{Cpus, PhysMem};
 use foliant_units::{Frame, Level, Order, Pa, Va, VaRange};
@@ -69,7 +70,7 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
                 tables.machine().relax();
             } else if above.swap(tables.machine(), word, word | P::LOCK).is_ok() {
                 let base = va.align_down(level.up().span());
-                let inside = Inside::enter(Place::Table);
+                let inside = Inside::enter(Critical::Table);
                 return Some(Locked { tables, table, above, level, base, inside });
             }
         }
@@ -225,7 +226,7 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
     pub(super) fn exchange(&self, slot: Slot, word: u64, change: impl Fn(u64) -> u64) -> u64 {
         let at = self.table.word(slot);
         let mut word = word;
-        if word & 1 == 0 || P::settled(word) {
+        if word & 1 == 0 || P::is_final(word) {
             at.store(self.machine(), change(word)); // no walker changes it any more
             return word;
         }
@@ -245,10 +246,19 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
         }
         self.put(slot, P::table(table.pa())); // complete before it is seen (I2)
     }
-    /// Takes this table out of its parent, if it is empty. Who spins for its lock sees the word
-    /// gone.
-    pub(super) fn detach(self) -> Result<Stale, Self> {
-        if self.is_empty() { Ok(self.replace(0)) } else { Err(self) }
+    /// Takes this table out of its parent, if it is empty and `prune` says that it may go. Who spins for its lock sees the word
+    /// gone. `note` is told what the table translated and the level of the word that named it, *before* that word is empty: where
+    /// live words may not be replaced, whoever finds it empty writes another into it as soon as nothing is pending.
+    pub(crate) fn detach<T>(
+        self,
+        prune: Prune,
+        note: impl FnOnce(VaRange, Level) -> T,
+    ) -> Result<(Detached, T), Self> {
+        if !prune.allows::<P>(self.level) || !self.is_empty() {
+            return Err(self);
+        }
+        let noted = note(self.range(), self.level.up());
+        Ok((Detached::of(self.replace(0)), noted))
     }
     /// Replaces the word above by `word` in one step: lock and table go together.
     pub(super) fn replace(mut self, word: u64) -> Stale {

@@ -2,9 +2,9 @@
 //!
 //! One code for every page size: the level is a loop variable, and a format is data behind
 //! [`Paging`]. What is done to a range is done table by table, so that the cost is one walk and one
-//! lock per 512 words. This room allocates nothing and flushes nothing: tables come from the
-//! caller's [`Spare`], what was taken out goes into the caller's [`Harvest`], and each operation
-//! says which flush it needs.
+//! lock per 512 words, and run by run: neighbouring words that map on alike are decoded, counted and noted once (`sweep`).
+//! This room allocates nothing and flushes nothing: tables come from the caller's [`Spare`], what was taken out goes into the
+//! caller's `Sink`, for embedders a [`Harvest`], and each operation says which flush it needs.
 //!
 //! ```text
 //!   level      4         3         2         1         0
@@ -27,7 +27,7 @@
 //!   or filled by a split. The store is a release, so a walker sees no half-made table.
 //! - I3. Words of a table change only under its lock, walkers' accessed and dirty updates aside. A
 //!   word that a walker may still update is replaced by compare-and-exchange, so no update is lost
-//!   before the replacement; a *settled* one (no bit left to set) or one not present by a plain
+//!   before the replacement; a *final* one (no bit left to set) or one not present by a plain
 //!   store.
 //! - I4. A word that points to a table becomes 0 or a leaf only with that table's lock held, and
 //!   only when the table is empty (detach) or collapsed, so no translation is lost with it.
@@ -86,6 +86,7 @@ pub use paging::{Group, Half, Paging, Roots};
 pub use reshape::{Collapsed, Stuck};
 pub use riscv64::{Riscv64, Sv39, Sv48, Sv57};
 pub use spare::Spare;
+pub(crate) use sweep::{At, Edit, Progress, Sink, Untold, Verdict};
 pub use tables::{Blocked, Found, Refused, Tables};
 pub use x86_64::X86_64;
 

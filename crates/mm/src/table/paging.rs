@@ -84,7 +84,7 @@ pub trait Paging: Copy + fmt::Debug + Send + Sync + 'static {
     /// What `word` says where it stands in `slot` of a table of `level` words.
     fn decode(word: u64, level: Level, slot: Slot) -> Entry;
     /// Whether walkers leave this leaf as it is from now on: there is no bit left that they set.
-    fn settled(word: u64) -> bool;
+    fn is_final(word: u64) -> bool;
 
     /// The addresses of `half`, first and last.
     fn half(half: Half) -> (Va, Va) {

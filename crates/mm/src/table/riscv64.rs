@@ -70,7 +70,7 @@ impl<const LEVELS: u8> Paging for Riscv64<LEVELS> {
         _ => panic!("riscv64 has 3, 4 or 5 levels"),
     };
     const LEVELS: u8 = LEVELS;
-    const LEAF_TOP: Level = if LEVELS == 3 { Level::MEGA } else { Level::GIGA };
+    const LEAF_TOP: Level = if LEVELS == 3 { Level::SIZE_2M } else { Level::SIZE_1G };
     const HALF_BITS: u32 = 11 + 9 * LEVELS as u32;
     const PA_BITS: u32 = 56;
     const ROOTS: Roots = Roots::Shared;
@@ -115,7 +115,7 @@ impl<const LEVELS: u8> Paging for Riscv64<LEVELS> {
         Entry::Leaf { pa: Pa::new(frame << 12), attrs }
     }
     #[inline]
-    fn settled(word: u64) -> bool {
+    fn is_final(word: u64) -> bool {
         word & A != 0 && word & (D | W) != W
     }
 }

@@ -1,47 +1,176 @@
-//! One pass over the words of one locked table: what unmap, protect and mend share.
+//! One pass over the words of one locked table: what every operation on a range shares.
+//!
+//! ```text
+//!   Tables::edit ── table by table, each locked once ──▶ sweep ── word by word ──▶ Edit: what becomes of it
+//!                                                          └── run by run ───────▶ Sink: what was there
+//! ```
 //!
 //! The words of a run are recognised by arithmetic: each is the one before plus the format's step.
 //! Words that walkers may still update are taken one by one, by compare-and-exchange, and what was
-//! noted in them is collected; settled ones that go on alike are rewritten by plain stores
+//! noted in them is collected; final ones that go on alike are rewritten by plain stores
 //! (table::I3).
+//!
+//! **Break before make** is here too: what an edit breaks ([`Verdict::Break`]) is remembered in a bit for each word of the
+//! table ([`Broken`]), since the broken words of others are theirs; the table is given back, the sink flushes, and those words
+//! become leaves again. So a flush covers one table at most there.
 
 use super::attrs::{Attrs, Entry, Slot, Soft};
 use super::edit::Stop;
-use super::harvest::{Harvest, Run, What};
+use super::harvest::{Run, What};
 use super::lock::Locked;
 use super::paging::Paging;
+use super::tables::Tables;
 use foliant_machine::{Cpus, PhysMem};
 use foliant_units::{Level, Pa, Va, VaRange};
 
 /// What an edit makes of one word.
-pub(super) enum Verdict {
+#[derive(Clone, Copy)]
+pub(crate) enum Verdict {
     /// Nothing.
     Keep,
-    /// This word instead; the old one is not reported.
+    /// Nothing, but the sink is told of it.
+    Show,
+    /// This word instead; the sink need not know of the old one.
     Put(u64),
-    /// This word instead; the old one goes into the harvest.
+    /// This word instead; the old one goes into the sink.
     Take(u64),
-    /// The operation ends here.
+    /// Of a leaf: it is out of use until the sink has flushed, and a leaf with these attributes then. The old one goes into the
+    /// sink, as one that was used.
+    Break(Attrs),
+    /// Of a leaf: it is split, and its parts are looked at.
+    Split,
+    /// Somebody else has it out of use, and is waited for.
     Busy,
 }
 
+/// Where a word stands.
+#[derive(Clone, Copy)]
+pub(crate) struct At {
+    /// The first address that it translates.
+    pub(crate) va: Va,
+    pub(crate) level: Level,
+    slot: Slot,
+}
+
 /// What an operation does to the words it meets.
-pub(super) trait Edit<P: Paging> {
+pub(crate) trait Edit<P: Paging> {
     /// The bits in which the words of one run may differ.
     fn ignores(&self) -> u64 {
         P::UPDATED
     }
-    fn leaf(&self, word: u64, pa: Pa, attrs: Attrs, level: Level) -> Verdict;
-    fn soft(&self, soft: Soft, level: Level) -> Verdict;
+    /// What becomes of a leaf.
+    fn leaf(&self, at: At, word: u64, pa: Pa, attrs: Attrs) -> Verdict;
+    /// What becomes of a software word.
+    fn soft(&self, at: At, soft: Soft) -> Verdict;
+    /// What becomes of an empty word of base level; others stay as they are.
+    fn empty(&self) -> u64 {
+        0
+    }
     /// What becomes of the leaf `word`, which `leaf` has agreed to change.
     #[inline(always)]
-    fn rewrite(&self, word: u64, level: Level, slot: Slot) -> u64 {
-        match P::decode(word, level, slot) {
-            Entry::Leaf { pa, attrs } => match self.leaf(word, pa, attrs, level) {
+    fn rewrite(&self, at: At, word: u64) -> u64 {
+        match P::decode(word, at.level, at.slot) {
+            Entry::Leaf { pa, attrs } => match self.leaf(at, word, pa, attrs) {
                 Verdict::Put(new) | Verdict::Take(new) => new,
-                Verdict::Keep | Verdict::Busy => word,
+                Verdict::Break(new) => Soft::breaking(pa, new).word(),
+                Verdict::Keep | Verdict::Show | Verdict::Split | Verdict::Busy => word,
             },
             _ => word,
+        }
+    }
+}
+
+impl At {
+    /// So many words further on, in the same table.
+    #[inline(always)]
+    fn plus(self, words: usize) -> At {
+        let va = self.va.add(words as u64 * self.level.span().get());
+        At { va, slot: Slot::wrap(self.slot.index() + words), ..self }
+    }
+}
+
+/// Where an operation puts what it took out or changed, and what it leaves to its caller to decide.
+pub(crate) trait Sink<M: PhysMem + Cpus, P: Paging> {
+    /// Whether entries that others have out of use are waited for; else the operation ends there.
+    const WAITS: bool;
+
+    /// Sees to what the words of the next table may need, and says whether the operation goes on. No lock is held.
+    fn prepare(&mut self) -> bool {
+        true
+    }
+    /// This table comes next. The walk has its lock.
+    fn enter(&mut self, lock: &Locked<'_, M, P>) {
+        let _ = lock;
+    }
+    /// How many words the next run may have; with 0 the operation ends.
+    fn most(&self) -> usize {
+        usize::MAX
+    }
+    /// Whether so many runs more fit in, and what a table brings along.
+    fn has_room(&self, runs: usize) -> bool {
+        self.most() >= runs
+    }
+    /// What words said that are changed. The table is locked; the sink has said that there is room.
+    fn add(&mut self, run: Run);
+    /// The table from `from` on is done up to `upto`; the operation goes on up to `end`. Gives the lock back.
+    fn leave(&mut self, tables: &Tables<'_, M, P>, lock: Locked<'_, M, P>, progress: Progress) {
+        let _ = (tables, progress);
+        drop(lock);
+    }
+    /// Ends every translation of what was added, before anything is made again of what was broken. No lock is held.
+    fn flush(&mut self) {
+        unreachable!("an edit that breaks has a sink that flushes")
+    }
+    /// So many words are done since it was last asked. No lock is held.
+    fn between(&mut self, words: u64) {
+        let _ = words;
+    }
+}
+
+/// The sink of who needs to be told of nothing.
+pub(crate) struct Untold;
+
+impl<M: PhysMem + Cpus, P: Paging> Sink<M, P> for Untold {
+    const WAITS: bool = false;
+
+    fn add(&mut self, run: Run) {
+        unreachable!("{run:?} is nobody's")
+    }
+}
+
+/// How far an operation is: it has come from `from`, in the table that was locked last, to `upto`, and goes on to `end`.
+#[derive(Clone, Copy)]
+pub(crate) struct Progress {
+    pub(crate) from: Va,
+    pub(crate) upto: Va,
+    pub(crate) end: Va,
+}
+
+/// The words of one table that this operation broke and will make leaves again. Others' broken words are theirs.
+pub(super) struct Broken {
+    slots: [u64; Level::ENTRIES / 64],
+}
+
+impl Broken {
+    pub(super) const fn none() -> Broken {
+        Broken { slots: [0; Level::ENTRIES / 64] }
+    }
+    pub(super) fn is_none(&self) -> bool {
+        self.slots == [0; Level::ENTRIES / 64]
+    }
+    fn mark(&mut self, slot: Slot) {
+        self.slots[slot.index() / 64] |= 1 << (slot.index() % 64);
+    }
+    /// Makes them leaves again; what they were is flushed.
+    pub(super) fn mend<M: PhysMem + Cpus, P: Paging>(&self, lock: &Locked<'_, M, P>) {
+        let is_broken = |n: &usize| self.slots[n / 64] >> (n % 64) & 1 == 1;
+        for slot in (0..Level::ENTRIES).filter(is_broken).map(Slot::wrap) {
+            let leaf = match lock.entry(slot) {
+                Entry::Soft(soft) => soft.broken_leaf(),
+                _ => None,
+            };
+            let (pa, attrs) = leaf.expect("only its breaker changes a broken word");
+            lock.put(slot, P::leaf(pa, lock.level(), attrs));
         }
     }
 }
@@ -49,13 +178,20 @@ pub(super) trait Edit<P: Paging> {
 /// Applies `edit` to the words of one locked table from `va` on. It ends behind the table, at the
 /// range's end, at a word that points to a table (both without a reason), or where a reason is
 /// given.
-pub(super) fn sweep<M: PhysMem + Cpus, P: Paging, E: Edit<P>>(
+pub(super) fn sweep<M, P, E, S>(
     lock: &Locked<'_, M, P>,
     va: Va,
     range: VaRange,
-    harvest: &mut Harvest,
     edit: &E,
-) -> (Va, Option<Stop>) {
+    sink: &mut S,
+    broken: &mut Broken,
+) -> (Va, Option<Stop>)
+where
+    M: PhysMem + Cpus,
+    P: Paging,
+    E: Edit<P>,
+    S: Sink<M, P>,
+{
     let level = lock.level();
     let span = level.span().get();
     let last = range.end().get() - 1;
@@ -66,20 +202,31 @@ pub(super) fn sweep<M: PhysMem + Cpus, P: Paging, E: Edit<P>>(
     let mut at = lock.index_of(va).index();
     while at < end {
         let slot = Slot::wrap(at);
-        let va = lock.va_of(slot).max(range.start());
+        let here = At { va: lock.va_of(slot), level, slot };
+        let va = here.va.max(range.start());
         let word = lock.get(slot);
         let done = match P::decode(word, level, slot) {
-            Entry::None => Ok(1),
-            Entry::Table(_) => return (va, None),
-            Entry::Soft(soft) => sweep_soft(lock, slot, soft, range, harvest, edit),
-            Entry::Leaf { pa, attrs } => {
-                let room = if attrs.has(Attrs::GROUPED) { 1 } else { end - at };
-                check_whole::<P>(lock.va_of(slot), slot, level, attrs, range, harvest)
-                    .map(|whole| whole.min(room))
-                    .and_then(|room| {
-                        sweep_leaves(lock, slot, room, word, (pa, attrs), harvest, edit)
-                    })
+            Entry::None => {
+                if level == Level::BASE && edit.empty() != 0 {
+                    lock.put(slot, edit.empty());
+                }
+                Ok(1)
             }
+            Entry::Table(_) => return (va, None),
+            Entry::Soft(soft) => sweep_soft(lock, here, soft, range, edit, sink),
+            Entry::Leaf { pa, attrs } => match edit.leaf(here, word, pa, attrs) {
+                Verdict::Keep => Ok(1),
+                Verdict::Busy => Err(Stop::Busy(va)),
+                Verdict::Split => Err(Stop::Straddles { va: here.va, level }),
+                verdict => {
+                    let room = if attrs.has(Attrs::GROUPED) { 1 } else { end - at };
+                    check_whole(here, attrs, range, sink).map(|whole| {
+                        let leaf = FirstLeaf { at: here, word, pa, attrs, verdict };
+                        let room = whole.min(room).min(sink.most());
+                        sweep_leaves(lock, leaf, room, edit, sink, broken)
+                    })
+                }
+            },
         };
         match done {
             Ok(count) => at += count,
@@ -90,16 +237,15 @@ pub(super) fn sweep<M: PhysMem + Cpus, P: Paging, E: Edit<P>>(
     (upto.min(range.end()), None)
 }
 
-/// Whether the leaf lies whole in the range, with its group where it has one, and the harvest has
+/// Whether the leaf lies whole in the range, with its group where it has one, and the sink has
 /// room for it. Gives the number of words from `slot` on that lie whole in the range.
-fn check_whole<P: Paging>(
-    va: Va,
-    slot: Slot,
-    level: Level,
+fn check_whole<M: PhysMem + Cpus, P: Paging>(
+    at: At,
     attrs: Attrs,
     range: VaRange,
-    harvest: &Harvest,
+    sink: &impl Sink<M, P>,
 ) -> Result<usize, Stop> {
+    let At { va, level, slot } = at;
     let mut unit = (va, level.span(), 1);
     if let (true, Some(group)) = (attrs.has(Attrs::GROUPED), P::group(level)) {
         unit = (va.align_down(group.span(level)), group.span(level), group.entries());
@@ -109,77 +255,87 @@ fn check_whole<P: Paging>(
     if base < range.start() || left < bytes.get() {
         return Err(Stop::Straddles { va: base, level });
     }
-    if slot.index().is_multiple_of(words) && !harvest.has_room(words, 0) {
+    let begins = slot.index().is_multiple_of(words);
+    if sink.most() == 0 || begins && !sink.has_room(words) {
         return Err(Stop::Full);
     }
     Ok((left / level.span().get()) as usize)
 }
 
 /// Applies `edit` to one software word.
-fn sweep_soft<M: PhysMem + Cpus, P: Paging, E: Edit<P>>(
+fn sweep_soft<M: PhysMem + Cpus, P: Paging>(
     lock: &Locked<'_, M, P>,
-    slot: Slot,
+    at: At,
     soft: Soft,
     range: VaRange,
-    harvest: &mut Harvest,
-    edit: &E,
+    edit: &impl Edit<P>,
+    sink: &mut impl Sink<M, P>,
 ) -> Result<usize, Stop> {
-    let (va, level) = (lock.va_of(slot), lock.level());
-    let (new, told) = match edit.soft(soft, level) {
+    let At { va, level, slot } = at;
+    let what = match soft.broken_leaf() {
+        Some((pa, attrs)) => What::Mapped { pa, attrs },
+        None => What::Soft(soft),
+    };
+    let told = Some(Run { va, level, count: 1, what });
+    let (new, told) = match edit.soft(at, soft) {
         Verdict::Keep => return Ok(1),
+        Verdict::Show => (soft.word(), told),
         Verdict::Busy => return Err(Stop::Busy(va)),
         Verdict::Put(new) => (new, None),
-        Verdict::Take(new) => {
-            let what = match soft.broken_leaf() {
-                Some((pa, attrs)) => What::Mapped { pa, attrs },
-                None => What::Soft(soft),
-            };
-            (new, Some(Run { va, level, count: 1, what }))
-        }
+        Verdict::Take(new) => (new, told),
+        Verdict::Break(_) | Verdict::Split => unreachable!("a software word is out of use already"),
     };
     if va < range.start() || level.span().get() > range.end().offset_from(va) {
         return Err(Stop::Straddles { va, level });
     }
     if let Some(run) = told {
-        if !harvest.has_room(1, 0) {
+        if !sink.has_room(1) {
             return Err(Stop::Full);
         }
-        harvest.add(run);
+        sink.add(run);
     }
     lock.put(slot, new);
     Ok(1)
 }
 
-/// Applies `edit` to the leaf in `slot` and to those behind it, up to `room` words, that map on
-/// alike.
-#[inline]
-fn sweep_leaves<M: PhysMem + Cpus, P: Paging, E: Edit<P>>(
-    lock: &Locked<'_, M, P>,
-    first: Slot,
-    room: usize,
+/// The first leaf of a run, and what becomes of it.
+struct FirstLeaf {
+    at: At,
     word: u64,
-    (pa, attrs): (Pa, Attrs),
-    harvest: &mut Harvest,
-    edit: &E,
-) -> Result<usize, Stop> {
-    let level = lock.level();
-    match edit.leaf(word, pa, attrs, level) {
-        Verdict::Busy => return Err(Stop::Busy(lock.va_of(first))),
-        Verdict::Keep => return Ok(1),
-        Verdict::Put(_) | Verdict::Take(_) => {}
+    pa: Pa,
+    attrs: Attrs,
+    verdict: Verdict,
+}
+
+/// Applies `edit` to the leaf and to those behind it, up to `room` words, that map on alike.
+#[inline]
+fn sweep_leaves<M: PhysMem + Cpus, P: Paging>(
+    lock: &Locked<'_, M, P>,
+    leaf: FirstLeaf,
+    room: usize,
+    edit: &impl Edit<P>,
+    sink: &mut impl Sink<M, P>,
+    broken: &mut Broken,
+) -> usize {
+    let FirstLeaf { at, mut word, pa, attrs, verdict } = leaf;
+    let (level, first) = (at.level, at.slot);
+    if let Verdict::Show = verdict {
+        let count = 1 + continues(lock, at, room, word);
+        sink.add(Run { va: at.va, level, count: count as u32, what: What::Mapped { pa, attrs } });
+        return count;
     }
     let kept = word & !P::UPDATED;
     let (same, step) = (!edit.ignores(), P::step(level));
-    let (mut any, mut all, mut count, mut word) = (0, !0, 0, word);
+    let (mut any, mut all, mut count) = (0, !0, 0);
     let mut expected = word & same;
     loop {
-        let slot = Slot::wrap(first.index() + count);
-        let old = lock.exchange(slot, word, |word| edit.rewrite(word, level, slot));
+        let at = at.plus(count);
+        let old = lock.exchange(at.slot, word, |word| edit.rewrite(at, word));
         any |= old;
         all &= old;
         let mut done = 1;
-        if P::settled(old) {
-            done += sweep_settled(lock, slot, room - count, old, edit);
+        if P::is_final(old) {
+            done += sweep_final(lock, at, room - count, old, edit);
         }
         count += done;
         if count == room {
@@ -195,31 +351,51 @@ fn sweep_leaves<M: PhysMem + Cpus, P: Paging, E: Edit<P>>(
         Entry::Leaf { attrs, .. } => attrs.and(Attrs::TOUCHED),
         _ => Attrs::NONE,
     };
-    let told = attrs | touched(any) | touched(all); // formats where a set bit says clean need both
-    let what = What::Mapped { pa, attrs: told };
-    harvest.add(Run { va: lock.va_of(first), level, count: count as u32, what });
-    Ok(count)
+    let mut told = attrs | touched(any) | touched(all); // formats where a set bit says clean need both
+    if let Verdict::Break(_) = verdict {
+        (0..count).for_each(|n| broken.mark(Slot::wrap(first.index() + n)));
+        told = told | Attrs::ACCESSED;
+    }
+    if !matches!(verdict, Verdict::Put(_)) {
+        let what = What::Mapped { pa, attrs: told };
+        sink.add(Run { va: at.va, level, count: count as u32, what });
+    }
+    count
 }
 
-/// Applies `edit` to the words behind `first`, up to `room` with it, that continue the settled leaf
+/// How many words behind the one at `first`, up to `room` with it, continue the leaf `word` bit by bit.
+fn continues<M: PhysMem + Cpus, P: Paging>(
+    lock: &Locked<'_, M, P>,
+    first: At,
+    room: usize,
+    word: u64,
+) -> usize {
+    let alike = |n: &usize| {
+        let expected = word.wrapping_add(P::step(first.level).wrapping_mul(*n as u64));
+        lock.get(first.plus(*n).slot) == expected
+    };
+    (1..room).take_while(alike).count()
+}
+
+/// Applies `edit` to the words behind the one at `first`, up to `room` with it, that continue the final leaf
 /// `old` bit by bit: no walker changes them, so nothing has to be compared or collected. Gives
 /// their number.
 #[inline(always)]
-fn sweep_settled<M: PhysMem + Cpus, P: Paging, E: Edit<P>>(
+fn sweep_final<M: PhysMem + Cpus, P: Paging>(
     lock: &Locked<'_, M, P>,
-    first: Slot,
+    first: At,
     room: usize,
     old: u64,
-    edit: &E,
+    edit: &impl Edit<P>,
 ) -> usize {
-    let (level, mut word) = (lock.level(), old);
+    let mut word = old;
     for n in 1..room {
-        let slot = Slot::wrap(first.index() + n);
-        word = word.wrapping_add(P::step(level));
-        if lock.get(slot) != word {
+        let at = first.plus(n);
+        word = word.wrapping_add(P::step(at.level));
+        if lock.get(at.slot) != word {
             return n - 1;
         }
-        lock.put(slot, edit.rewrite(word, level, slot));
+        lock.put(at.slot, edit.rewrite(at, word));
     }
     room - 1
 }

@@ -263,22 +263,6 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
             return Err(Missing { level: spot.level, what });
         }
     }
-    /// Where to go on behind the gap of `level` that [`lock`](Tables::lock) found at `va`, before `end`. The words between are empty, and
-    /// were seen so under the lock of their table: whoever was about to publish a leaf in one of them has done so, or knows of what its
-    /// caller has changed before (I10).
-    pub(crate) fn behind_gap(&self, va: Va, level: Level, end: Va) -> Va {
-        let behind = |va: Va| va.align_down(level.span()).add(level.span().get());
-        let lock = match self.lock(va, level) {
-            Ok(lock) => lock,
-            Err(Missing { what: Gap::TopTable, .. }) => return behind(va).min(end), // it has no leaves (I5)
-            Err(_) => return va, // it came or went: the caller looks again
-        };
-        let (mut at, end) = (va, lock.range().end().min(end));
-        while at < end && lock.get(lock.index_of(at)) == 0 {
-            at = behind(at);
-        }
-        at.min(end)
-    }
 }
 
 impl fmt::Display for Refused {

@@ -34,7 +34,7 @@ impl TableAt {
     }
     /// A claim becomes a table.
     pub(super) const fn claimed(claim: Claim) -> TableAt {
-        TableAt(claim.give().0.pa())
+        TableAt(claim.into_raw().0.pa())
     }
     #[inline]
     pub(super) const fn pa(self) -> Pa {
@@ -91,6 +91,6 @@ impl Spare {
     /// # Safety
     /// The frame is memory given to Foliant, cleared, and nobody else uses it.
     pub unsafe fn lend(&mut self, frame: Frame) -> Result<(), Frame> {
-        self.push(Claim::state(frame, Order::BASE)).map_err(|claim| claim.frame())
+        self.push(Claim::from_raw(frame, Order::BASE)).map_err(|claim| claim.frame())
     }
 }

@@ -57,7 +57,7 @@ impl<const LEVELS: u8> Paging for X86_64<LEVELS> {
         _ => panic!("x86-64 has 4 or 5 levels"),
     };
     const LEVELS: u8 = LEVELS;
-    const LEAF_TOP: Level = Level::GIGA;
+    const LEAF_TOP: Level = Level::SIZE_1G;
     const HALF_BITS: u32 = 11 + 9 * LEVELS as u32;
     const PA_BITS: u32 = 52;
     const ROOTS: Roots = Roots::Shared;
@@ -99,7 +99,7 @@ impl<const LEVELS: u8> Paging for X86_64<LEVELS> {
         Entry::Leaf { pa: Pa::new(word & ADDRESS & !(level.span().get() - 1)), attrs }
     }
     #[inline]
-    fn settled(word: u64) -> bool {
+    fn is_final(word: u64) -> bool {
         word & A != 0 && word & (D | W) != W
     }
 }

@@ -10,7 +10,7 @@
 //!       └──────────┴──────────┴──▶ Lazy ──▶ gone, with a purge
 //! ```
 
-use super::record::{Field, Record};
+use super::record::{Record, RecordWord};
 use super::tree::Tree;
 use super::{Vmap, VmapError};
 use crate::table::Paging;
@@ -62,10 +62,10 @@ impl AreaWord {
         AreaWord(AreaState::Building as u64 | (kind as u64) << 8)
     }
     pub(super) fn of(record: &Record<'_>) -> AreaWord {
-        AreaWord(record.get(Field::Word))
+        AreaWord(record.get(RecordWord::Word))
     }
     pub(super) fn put(self, record: &Record<'_>) {
-        record.set(Field::Word, self.0);
+        record.set(RecordWord::Word, self.0);
     }
     pub(super) const fn state(self) -> AreaState {
         match self.0 as u8 {

@@ -25,7 +25,7 @@ pub enum HugeIomap {
 
 /// What becomes of a size that is no multiple of the leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Tails {
+pub enum Rest {
     /// Its end is mapped by smaller leaves: nothing is wasted.
     Split,
     /// It is rounded up to 2 MiB, as the reference does: there to be compared with.
@@ -49,7 +49,7 @@ pub struct Controls {
     /// Large leaves for devices.
     pub huge_iomap: HugeIomap,
     /// Ends of sizes.
-    pub tails: Tails,
+    pub rest: Rest,
     /// Flushes.
     pub purge: PurgeMode,
 }
@@ -59,21 +59,21 @@ impl Controls {
     pub const DEFAULT: Controls = Controls {
         huge_vmalloc: HugeVmalloc::Allowed,
         huge_iomap: HugeIomap::Allowed,
-        tails: Tails::Split,
+        rest: Rest::Split,
         purge: PurgeMode::Lazy,
     };
 
     pub(super) const fn word(self) -> u64 {
         self.huge_vmalloc as u64
             | (self.huge_iomap as u64) << 1
-            | (self.tails as u64) << 2
+            | (self.rest as u64) << 2
             | (self.purge as u64) << 3
     }
     pub(super) const fn from_word(word: u64) -> Controls {
         Controls {
             huge_vmalloc: if word & 1 == 0 { HugeVmalloc::Allowed } else { HugeVmalloc::Never },
             huge_iomap: if word & 2 == 0 { HugeIomap::Allowed } else { HugeIomap::Never },
-            tails: if word & 4 == 0 { Tails::Split } else { Tails::Rounded },
+            rest: if word & 4 == 0 { Rest::Split } else { Rest::Rounded },
             purge: if word & 8 == 0 { PurgeMode::Lazy } else { PurgeMode::Eager },
         }
     }

@@ -10,10 +10,10 @@
 //! part was meant to be something else (G7, TR-V2).
 
 use super::area::{AreaWord, Mark};
-use super::record::{Field, Record};
+use super::record::{Record, RecordWord};
 use super::slots::fitting;
-use super::tree::Need;
-use super::{Backing, Guard, HugeVmalloc, Nodes, Request, Rights, Short, Tails, Vmap, VmapError};
+use super::tree::GapNeed;
+use super::{Backing, Guard, HugeVmalloc, Nodes, Request, Rest, Rights, Short, Vmap, VmapError};
 use crate::folio::Class;
 use crate::frame::{Claim, Link};
 use crate::stock::Event;
@@ -29,7 +29,7 @@ const BLOCK_MAX: u8 = 8;
 
 /// Addresses for an area.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct Wanted {
     pub(super) pages: Pages,
     pub(super) align: Bytes,
     pub(super) guard: Guard,
@@ -37,9 +37,9 @@ pub(super) struct Place {
 
 /// One attempt: what it maps, and by which leaves at most.
 #[derive(Clone, Copy, Debug)]
-struct Plan<'r> {
+struct Attempt<'r> {
     request: &'r Request,
-    place: Place,
+    place: Wanted,
     largest: Level,
 }
 
@@ -59,8 +59,8 @@ impl Wish<'_> {
     /// How many blocks of 2 MiB its leaves of 2 MiB take, if it may have any, wherever they lie.
     pub(crate) fn blocks(&self) -> Option<u64> {
         let anywhere = self.request.nodes == Nodes::Near;
-        let blocks = self.pages.get() / Order::MEGA.pages().get();
-        (anywhere && self.largest >= Level::MEGA).then_some(blocks)
+        let blocks = self.pages.get() / Order::SIZE_2M.pages().get();
+        (anywhere && self.largest >= Level::SIZE_2M).then_some(blocks)
     }
 }
 
@@ -139,22 +139,22 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
             Nodes::Near | Nodes::On(_) => 1,
         };
         let fits = |level: &Level| level.span().get() <= pages.bytes().get() / parts;
-        let large = [Level::GIGA, Level::MEGA].into_iter();
+        let large = [Level::SIZE_1G, Level::SIZE_2M].into_iter();
         let top = request.leaves.largest().min(P::LEAF_TOP);
         large.filter(|level| allowed && *level <= top).find(fits).unwrap_or(Level::BASE)
     }
-    fn plan<'r>(&self, request: &'r Request, pages: Pages, largest: Level) -> Plan<'r> {
-        let round = largest > Level::BASE && self.controls().tails == Tails::Rounded;
-        let unit = if round { Order::MEGA.pages().get() } else { 1 };
-        let place = Place {
+    fn plan<'r>(&self, request: &'r Request, pages: Pages, largest: Level) -> Attempt<'r> {
+        let round = largest > Level::BASE && self.controls().rest == Rest::Rounded;
+        let unit = if round { Order::SIZE_2M.pages().get() } else { 1 };
+        let place = Wanted {
             pages: Pages::new(pages.get().next_multiple_of(unit)),
             align: request.align.max(largest.span()),
             guard: request.guard,
         };
-        Plan { request, place, largest }
+        Attempt { request, place, largest }
     }
 
-    fn attempt(&self, plan: &Plan<'_>, outside: &mut Outside) -> Result<Va, Short> {
+    fn attempt(&self, plan: &Attempt<'_>, outside: &mut Outside) -> Result<Va, Short> {
         // The block that is hardest to get comes first: without it nothing else is touched.
         let first = match plan.largest {
             Level::BASE => None,
@@ -167,8 +167,8 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
                 return Err(short);
             }
         };
-        area.set(Field::Bytes, plan.request.bytes.get());
-        area.set(Field::Caller, plan.request.caller.0);
+        area.set(RecordWord::Bytes, plan.request.bytes.get());
+        area.set(RecordWord::Caller, plan.request.caller.0);
         if plan.request.users == super::Users::Yes {
             AreaWord::of(&area).with(Mark::Users).put(&area);
         }
@@ -190,24 +190,24 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     }
 
     /// Takes addresses for an area; once more after a purge where there are none.
-    pub(super) fn place(&self, place: &Place, kind: Backing) -> Result<Record<'m>, Short> {
+    pub(super) fn place(&self, place: &Wanted, kind: Backing) -> Result<Record<'m>, Short> {
         let guard = if place.guard == Guard::Page { FRAME_BYTES } else { 0 };
         let bytes = place.pages.bytes().get().checked_add(guard);
         let bytes = bytes.ok_or(Short::Addresses(place.pages.bytes()))?;
         let new = self.take_record().map_err(|_| Short::Record)?;
-        let need = Need { bytes, align: place.align };
+        let need = GapNeed { bytes, align: place.align };
         for purged in [false, true] {
             if purged {
                 self.purge();
             }
             let tree = self.open();
             let Some(start) = tree.lowest(need) else { continue };
-            new.set(Field::Start, start.get());
-            new.set(Field::End, start.get() + bytes);
-            new.set(Field::Pages, place.pages.get());
-            new.set(Field::Bytes, place.pages.bytes().get());
-            new.set(Field::Caller, 0);
-            new.set(Field::Phys, 0);
+            new.set(RecordWord::Start, start.get());
+            new.set(RecordWord::End, start.get() + bytes);
+            new.set(RecordWord::Pages, place.pages.get());
+            new.set(RecordWord::Bytes, place.pages.bytes().get());
+            new.set(RecordWord::Caller, 0);
+            new.set(RecordWord::Phys, 0);
             AreaWord::new(kind).put(&new);
             tree.insert(new);
             return Ok(new);
@@ -219,7 +219,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     /// Maps all of an area, chunk by chunk, beginning with `first` where there is one.
     fn fill(
         &self,
-        plan: &Plan<'_>,
+        plan: &Attempt<'_>,
         area: &Record<'m>,
         mut first: Option<Claim>,
         outside: &mut Outside,
@@ -243,13 +243,13 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         done
     }
     /// A block for a leaf.
-    fn block(&self, plan: &Plan<'_>, level: Level) -> Result<Claim, Short> {
+    fn block(&self, plan: &Attempt<'_>, level: Level) -> Result<Claim, Short> {
         let order = level.order().expect("leaves end at 1 GiB");
         let claim = self.stock.claim_on(self.node(plan), order, Class::Unmovable);
         claim.map_err(|_| Short::Block(order))
     }
     /// A block for what begins at `va`: that of a leaf, or the largest one of base pages that fits and is there.
-    fn chunk(&self, plan: &Plan<'_>, (va, end): (Va, Va), level: Level) -> Result<Claim, Short> {
+    fn chunk(&self, plan: &Attempt<'_>, (va, end): (Va, Va), level: Level) -> Result<Claim, Short> {
         if level > Level::BASE {
             return self.block(plan, level);
         }
@@ -267,7 +267,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         let got = got.or_else(|| turns.then(|| claim(None, Order::BASE)).flatten());
         got.ok_or(Short::Block(Order::BASE))
     }
-    fn node(&self, plan: &Plan<'_>) -> Option<Node> {
+    fn node(&self, plan: &Attempt<'_>) -> Option<Node> {
         match plan.request.nodes {
             Nodes::Near => None,
             Nodes::On(node) => Some(node),
@@ -284,14 +284,14 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         area: &Record<'m>,
         (va, level): (Va, Level),
         claim: Claim,
-        (plan, outside): (&Plan<'_>, &mut Outside),
+        (plan, outside): (&Attempt<'_>, &mut Outside),
     ) -> Result<(), Short> {
         if let Err(short) = self.reach(va, level) {
             self.stock.release(claim);
             return Err(short);
         }
         if plan.request.is_zeroed() {
-            crate::zero::clear_breathing(self.stock, &claim, outside);
+            crate::zero::clear_yielding(self.stock, &claim, outside);
         }
         let frames = self.stock.enlist_kernel(claim);
         let attrs = KERNEL | plan.request.rights.attrs();
@@ -304,7 +304,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
 }
 
 pub(super) fn check_align(align: Bytes) -> Result<(), VmapError> {
-    let (least, most) = (FRAME_BYTES, Level::GIGA.span().get());
+    let (least, most) = (FRAME_BYTES, Level::SIZE_1G.span().get());
     if align.get().is_power_of_two() && (least..=most).contains(&align.get()) {
         return Ok(());
     }

@@ -5,9 +5,11 @@ use super::record::Record;
 use super::{Backing, PurgeMode, Vmap, VmapError};
 use crate::flush::Gather;
 use crate::stock::Event;
-use crate::table::{Entry, Harvest, Paging, Prune, Run, Slot, Soft, Stop, What};
+use crate::table::{
+    At, Attrs, Edit, Harvest, Paging, Prune, Run, Soft, Stop, Untold, Verdict, What,
+};
 use foliant_machine::{Machine, Retired};
-use foliant_units::{FrameRange, Va, VaRange};
+use foliant_units::{FrameRange, Pa, Va, VaRange};
 
 impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     /// Gives memory back, by its first address. Nobody uses it any more. Pages that programs map, or walkers hold, stay
@@ -59,30 +61,8 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
 
     /// Makes every leaf of the area not present, and leaves in its place what it mapped.
     fn break_leaves(&self, area: &Record<'m>) {
-        let (range, kernel) = (area.mapped(), self.stock.kernel);
-        let mut va = range.start();
-        while va < range.end() {
-            let level = kernel.walk(va).level;
-            let span = level.span();
-            let next = va.align_down(span).add(span.get());
-            let Ok(lock) = kernel.lock(va, level) else {
-                va = next;
-                continue;
-            };
-            let end = lock.range().end().min(range.end());
-            while va < end {
-                let slot = Slot::of(va, level);
-                if let Entry::Leaf { .. } = lock.entry(slot) {
-                    lock.update(slot, |word| match P::decode(word, level, slot) {
-                        Entry::Leaf { pa, attrs } => Soft::breaking(pa, attrs).word(),
-                        _ => word,
-                    });
-                } else if let Entry::Table(_) = lock.entry(slot) {
-                    break;
-                }
-                va = va.align_down(span).add(span.get());
-            }
-        }
+        let swept = self.stock.kernel.edit(area.mapped(), &BreakAll, &mut Untold);
+        assert_eq!(swept.expect("an area lies in the kernel half").why, Stop::Done, "vmap::V4");
     }
 
     /// Clears the entries, and gives the pages behind them back where they are the area's own (V5).
@@ -113,5 +93,17 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         let What::Mapped { pa, .. } = run.what else { return };
         let frames = FrameRange::new(pa.frame(), run.range().pages());
         self.stock.drop_kernel(frames.expect("its entries named them"));
+    }
+}
+
+/// Takes every leaf out of use. The area is noted as a whole.
+struct BreakAll;
+
+impl<P: Paging> Edit<P> for BreakAll {
+    fn leaf(&self, _: At, _: u64, pa: Pa, attrs: Attrs) -> Verdict {
+        Verdict::Put(Soft::breaking(pa, attrs).word())
+    }
+    fn soft(&self, _: At, _: Soft) -> Verdict {
+        Verdict::Keep
     }
 }

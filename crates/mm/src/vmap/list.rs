@@ -9,7 +9,7 @@
 //! such arrays.
 
 use super::area::{AreaState, AreaWord, Mark};
-use super::record::Field;
+use super::record::RecordWord;
 use super::{Backing, Caller, Users, Vmap};
 use crate::folio::NODES_MAX;
 use crate::stock::Event;
@@ -20,7 +20,7 @@ use foliant_units::{Bytes, FRAME_BYTES, Node, Order, Pa, Pages, Va, VaRange};
 
 /// Whether an area is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum AreaUse {
     /// It is.
     InUse,
     /// It was given back and waits for a purge.
@@ -45,7 +45,7 @@ pub struct AreaInfo {
     /// Whether programs may reach it.
     pub users: Users,
     /// Whether it is in use.
-    pub standing: Standing,
+    pub standing: AreaUse,
     /// Base pages on each node, of those that are memory.
     pub nodes: [Pages; NODES_MAX],
 }
@@ -73,7 +73,7 @@ impl<C: fmt::Display> fmt::Display for Line<'_, C> {
         let (info, range) = (self.info, self.info.range);
         let (start, end) = (range.start().get(), range.end().get());
         write!(f, "{start:#018x}-{end:#018x} {:7}", range.bytes().get())?;
-        if info.standing == Standing::Unpurged {
+        if info.standing == AreaUse::Unpurged {
             return f.write_str(" unpurged vm_area");
         }
         write!(f, " {}", self.caller)?;
@@ -106,18 +106,18 @@ impl fmt::Display for AreaInfo {
 
 /// The areas, lowest first, none overlapping another. Each is as it was when it was read. Those being made are left out, and
 /// those that have come to lie across the end of one that was read before.
-pub struct Areas<'a, 'm, M: Machine, P: Paging> {
+pub struct VmapAreas<'a, 'm, M: Machine, P: Paging> {
     vmap: Vmap<'a, 'm, M, P>,
     from: Va,
 }
 
-impl<M: Machine, P: Paging> fmt::Debug for Areas<'_, '_, M, P> {
+impl<M: Machine, P: Paging> fmt::Debug for VmapAreas<'_, '_, M, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Areas(from {})", self.from)
     }
 }
 
-impl<M: Machine, P: Paging> Iterator for Areas<'_, '_, M, P> {
+impl<M: Machine, P: Paging> Iterator for VmapAreas<'_, '_, M, P> {
     type Item = AreaInfo;
 
     fn next(&mut self) -> Option<AreaInfo> {
@@ -131,15 +131,15 @@ impl<M: Machine, P: Paging> Iterator for Areas<'_, '_, M, P> {
                 let device = word.kind() == Backing::Device;
                 let info = AreaInfo {
                     range: area.whole(),
-                    bytes: Bytes::new(area.get(Field::Bytes)),
-                    caller: Caller(area.get(Field::Caller)),
+                    bytes: Bytes::new(area.get(RecordWord::Bytes)),
+                    caller: Caller(area.get(RecordWord::Caller)),
                     backing: word.kind(),
                     pages: area.mapped().pages(),
-                    phys: device.then(|| Pa::new(area.get(Field::Phys))),
+                    phys: device.then(|| Pa::new(area.get(RecordWord::Phys))),
                     users: if word.has(Mark::Users) { Users::Yes } else { Users::No },
                     standing: match word.state() {
-                        AreaState::Lazy => Standing::Unpurged,
-                        _ => Standing::InUse,
+                        AreaState::Lazy => AreaUse::Unpurged,
+                        _ => AreaUse::InUse,
                     },
                     nodes: [Pages::new(0); NODES_MAX],
                 };
@@ -187,8 +187,8 @@ pub struct Counters {
 
 impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     /// All areas, for a listing.
-    pub fn areas(&self) -> Areas<'a, 'm, M, P> {
-        Areas { vmap: *self, from: self.state.range.start() }
+    pub fn areas(&self) -> VmapAreas<'a, 'm, M, P> {
+        VmapAreas { vmap: *self, from: self.state.range.start() }
     }
     fn with_nodes(&self, mut info: AreaInfo) -> AreaInfo {
         let end = info.range.start().add(info.pages.get() * FRAME_BYTES);
@@ -225,7 +225,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
             ]
             .map(total),
             compactions: [Event::VmallocCompact, Event::VmallocCompactSuccess].map(total),
-            leaves: [Event::VmapLeafBase, Event::VmapLeafMega, Event::VmapLeafGiga].map(total),
+            leaves: [Event::VmapLeafBase, Event::VmapLeaf2m, Event::VmapLeaf1g].map(total),
             splits: total(Event::VmapSplit),
             rounded: Bytes::new(total(Event::VmallocRounded)),
             purges: total(Event::VmapPurge),

@@ -1,7 +1,7 @@
 //! From an address to its frame, and visits to entries.
 
 use super::area::{AreaState, AreaWord, Mark};
-use super::record::Field;
+use super::record::RecordWord;
 use super::{Vmap, VmapError};
 use crate::table::{Entry, Paging};
 use foliant_machine::Machine;
@@ -39,7 +39,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
             AreaState::InUse | AreaState::Working => {}
         }
         let start = area.name();
-        let end = start.add(area.get(Field::Bytes));
+        let end = start.add(area.get(RecordWord::Bytes));
         if va < start {
             return Err(VmapError::Beyond { va });
         }
@@ -103,7 +103,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         }
         let area = self.lend(va)?;
         let mapped = area.mapped();
-        let wanted = mapped.start().add(area.get(Field::Bytes).next_multiple_of(FRAME_BYTES));
+        let wanted = mapped.start().add(area.get(RecordWord::Bytes).next_multiple_of(FRAME_BYTES));
         let inside = va.checked_add(bytes.get()).is_some_and(|end| end <= wanted);
         let done = if !AreaWord::of(&area).has(Mark::Users) {
             Err(VmapError::NotForUsers(area.start()))

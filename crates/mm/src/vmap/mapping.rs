@@ -1,10 +1,10 @@
 //! Mapping what is not the room's own: frames of the caller's, and devices.
 
-use super::fill::{KERNEL, Place};
-use super::record::{Field, Record};
+use super::fill::{KERNEL, Wanted};
+use super::record::{Record, RecordWord};
 use super::slots::fitting;
 use super::{
-    Backing, Caller, Guard, HugeIomap, HugeVmalloc, Leaves, Rights, Short, Vmap, VmapError,
+    Backing, Caller, Guard, HugeIomap, HugeVmalloc, LeafSizes, Rights, Short, Vmap, VmapError,
 };
 use crate::table::{Attrs, Paging};
 use foliant_machine::Machine;
@@ -12,9 +12,9 @@ use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Level, Order, Pa, Pag
 
 /// How other frames are mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Memory {
+pub struct FrameMapping {
     /// Which leaves; large ones for plain rights only.
-    pub leaves: Leaves,
+    pub leaves: LeafSizes,
     /// What kernel mode may do with it.
     pub rights: Rights,
     /// What follows behind.
@@ -23,10 +23,10 @@ pub struct Memory {
     pub caller: Caller,
 }
 
-impl Memory {
+impl FrameMapping {
     /// Plain memory, by base pages, with a guard.
-    pub const PLAIN: Memory = Memory {
-        leaves: Leaves::Base,
+    pub const PLAIN: FrameMapping = FrameMapping {
+        leaves: LeafSizes::Base,
         rights: Rights::Data,
         guard: Guard::Page,
         caller: Caller(0),
@@ -35,11 +35,11 @@ impl Memory {
 
 /// A stretch of frames that is mapped as one, from an address on.
 #[derive(Clone, Copy)]
-struct Stretch {
+struct MappedRun {
     va: Va,
     frames: FrameRange,
     attrs: Attrs,
-    leaves: Leaves,
+    leaves: LeafSizes,
     largest: Level,
 }
 
@@ -47,7 +47,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
     /// Maps frames of the caller's one behind the other. Frames that follow each other in memory share large leaves, where
     /// those are wanted. They stay the caller's, who gives them up only after [`unmap`](Self::unmap) and, where somebody else
     /// may own them then, a [`purge`](Self::purge).
-    pub fn map(&self, frames: &[Frame], how: &Memory) -> Result<VaRange, VmapError> {
+    pub fn map(&self, frames: &[Frame], how: &FrameMapping) -> Result<VaRange, VmapError> {
         let limit = 1u64 << (P::PA_BITS - 12);
         if frames.is_empty() {
             return Err(VmapError::Empty);
@@ -64,13 +64,13 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         let fits = |level: Level| level <= top && longest(frames, level);
         let done = self.descend((largest(huge, fits), Level::BASE), |largest| {
             let align = largest.span();
-            let place = Place { pages, align, guard: how.guard };
+            let place = Wanted { pages, align, guard: how.guard };
             let area = self.place(&place, Backing::Frames)?;
-            area.set(Field::Caller, how.caller.0);
-            let leaves = if huge { Leaves::Huge } else { Leaves::Base };
+            area.set(RecordWord::Caller, how.caller.0);
+            let leaves = if huge { LeafSizes::Huge } else { LeafSizes::Base };
             let done = runs(frames).try_for_each(|(nth, run)| {
                 let va = area.start().add(nth * FRAME_BYTES);
-                self.lay(&area, Stretch { va, frames: run, attrs, leaves, largest })
+                self.lay(&area, MappedRun { va, frames: run, attrs, leaves, largest })
             });
             self.finish(&area, done)
         });
@@ -92,13 +92,13 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
             level <= P::LEAF_TOP && frames.start().is_aligned(align) && frames.pages() >= align
         };
         let range = self.descend((largest(huge, fits), Level::BASE), |largest| {
-            let place = Place { pages: frames.pages(), align: largest.span(), guard: Guard::Page };
+            let place = Wanted { pages: frames.pages(), align: largest.span(), guard: Guard::Page };
             let area = self.place(&place, Backing::Device)?;
-            area.set(Field::Caller, caller.0);
-            area.set(Field::Phys, pa.get());
-            area.set(Field::Bytes, bytes.get());
-            let (va, leaves) = (area.start(), if huge { Leaves::Huge } else { Leaves::Base });
-            let done = self.lay(&area, Stretch { va, frames, attrs, leaves, largest });
+            area.set(RecordWord::Caller, caller.0);
+            area.set(RecordWord::Phys, pa.get());
+            area.set(RecordWord::Bytes, bytes.get());
+            let (va, leaves) = (area.start(), if huge { LeafSizes::Huge } else { LeafSizes::Base });
+            let done = self.lay(&area, MappedRun { va, frames, attrs, leaves, largest });
             self.finish(&area, done)
         })?;
         Ok(range.start().add(inside))
@@ -117,7 +117,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         }
     }
     /// Maps one stretch, by the largest leaves for which both addresses are aligned.
-    fn lay(&self, area: &Record<'m>, stretch: Stretch) -> Result<(), Short> {
+    fn lay(&self, area: &Record<'m>, stretch: MappedRun) -> Result<(), Short> {
         let end = stretch.va.add(stretch.frames.pages().bytes().get());
         let whole = VaRange::new(stretch.va, end).expect("it grows");
         let matching = |va: Va| {
@@ -153,7 +153,8 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
 
 /// The largest leaf that fits, if large ones are wanted.
 fn largest(huge: bool, fits: impl Fn(Level) -> bool) -> Level {
-    let wanted = [Level::GIGA, Level::MEGA].into_iter().filter(|_| huge).find(|level| fits(*level));
+    let wanted =
+        [Level::SIZE_1G, Level::SIZE_2M].into_iter().filter(|_| huge).find(|level| fits(*level));
     wanted.unwrap_or(Level::BASE)
 }
 

@@ -85,14 +85,15 @@ mod tree;
 #[cfg(all(test, not(loom)))]
 mod tree_model;
 
+pub use crate::frame::Contents;
 pub use area::Backing;
 #[cfg(feature = "verify")]
 pub use audit::VmapAudit;
-pub use controls::{Controls, HugeIomap, HugeVmalloc, PurgeMode, Tails};
+pub use controls::{Controls, HugeIomap, HugeVmalloc, PurgeMode, Rest};
 pub use error::{Short, VmapError};
-pub use list::{AreaInfo, Areas, Counters, Line, Standing};
-pub use mapping::Memory;
-pub use request::{Caller, Contents, Guard, Leaves, Nodes, Request, Rights, Users};
+pub use list::{AreaInfo, AreaUse, Counters, Line, VmapAreas};
+pub use mapping::FrameMapping;
+pub use request::{Caller, Guard, LeafSizes, Nodes, Request, Rights, Users};
 
 use crate::flush::Target;
 use crate::stock::{Pile, Stock};
@@ -105,12 +106,12 @@ use foliant_units::{Bytes, VaRange};
 const LAZY_BYTES: Bytes = Bytes::new(32 << 20);
 
 /// What the room keeps.
-pub(crate) struct State {
+pub(crate) struct VmapState {
     range: VaRange, // [c]
     lock: Spin,
     purging: Long,
     root: AtomicU64,       // [l] the tree of areas
-    tail: AtomicU64,       // [l] end of the last area
+    last_end: AtomicU64,   // [l] end of the last area
     seed: AtomicU64,       // [l]
     spare: AtomicU64,      // [l] first record that nobody uses
     lazy: AtomicU64,       // [l] first area that waits for a purge
@@ -123,15 +124,15 @@ pub(crate) struct State {
     deferred: Pile,
 }
 
-impl State {
-    pub(crate) fn new(range: VaRange, controls: Controls) -> State {
+impl VmapState {
+    pub(crate) fn new(range: VaRange, controls: Controls) -> VmapState {
         let zero = AtomicU64::default;
-        State {
+        VmapState {
             range,
             lock: Spin::default(),
             purging: Long::default(),
             root: zero(),
-            tail: AtomicU64::new(range.start().get()),
+            last_end: AtomicU64::new(range.start().get()),
             seed: zero(),
             spare: zero(),
             lazy: zero(),
@@ -148,7 +149,7 @@ impl State {
 pub struct Vmap<'a, 'm, M: Machine, P: Paging> {
     stock: &'a Stock<'m, M, P>,
     kernel: &'a Target,
-    state: &'a State,
+    state: &'a VmapState,
 }
 
 impl<M: Machine, P: Paging> Clone for Vmap<'_, '_, M, P> {
@@ -159,7 +160,11 @@ impl<M: Machine, P: Paging> Clone for Vmap<'_, '_, M, P> {
 impl<M: Machine, P: Paging> Copy for Vmap<'_, '_, M, P> {}
 
 impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
-    pub(crate) fn new(stock: &'a Stock<'m, M, P>, kernel: &'a Target, state: &'a State) -> Self {
+    pub(crate) fn new(
+        stock: &'a Stock<'m, M, P>,
+        kernel: &'a Target,
+        state: &'a VmapState,
+    ) -> Self {
         Vmap { stock, kernel, state }
     }
     /// The addresses that areas lie in.

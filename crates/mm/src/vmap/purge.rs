@@ -1,6 +1,6 @@
 //! Ending what CPUs have cached of ranges that were given back.
 
-use super::record::{Field, Id};
+use super::record::{Id, RecordWord};
 use super::{LAZY_BYTES, Vmap};
 use crate::flush::Gather;
 use crate::stock::Event;
@@ -37,7 +37,7 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
         while let Some(id) = next.some() {
             let area = self.record(id);
             self.note(&mut gather, &area);
-            next = area.link(Field::Next);
+            next = area.link(RecordWord::Next);
         }
         if gather.is_pending() {
             self.stock.count(Event::VmapPurge);
@@ -47,7 +47,7 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
         let mut next = first;
         while let Some(id) = next.some() {
             let area = self.record(id);
-            next = area.link(Field::Next);
+            next = area.link(RecordWord::Next);
             self.vanish(&area);
         }
         Pages::new(pages)

@@ -26,7 +26,7 @@ pub(super) const PER_FRAME: u64 = FRAME_BYTES / 8 / WORDS as u64;
 
 /// A word of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Field {
+pub(super) enum RecordWord {
     /// First address.
     Start = 0,
     /// First address behind it, guard included.
@@ -80,32 +80,32 @@ impl<'m> Record<'m> {
         let words = words(machine, Frame::new(place / PER_FRAME).pa());
         Record { id, words, base: (place % PER_FRAME) as usize * WORDS }
     }
-    pub(super) fn get(&self, field: Field) -> u64 {
+    pub(super) fn get(&self, field: RecordWord) -> u64 {
         self.nth(field, 0)
     }
-    pub(super) fn set(&self, field: Field, value: u64) {
+    pub(super) fn set(&self, field: RecordWord, value: u64) {
         self.set_nth(field, 0, value);
     }
-    pub(super) fn nth(&self, field: Field, n: usize) -> u64 {
+    pub(super) fn nth(&self, field: RecordWord, n: usize) -> u64 {
         self.words[self.base + field as usize + n].load(Ordering::Relaxed)
     }
-    pub(super) fn set_nth(&self, field: Field, n: usize, value: u64) {
+    pub(super) fn set_nth(&self, field: RecordWord, n: usize, value: u64) {
         self.words[self.base + field as usize + n].store(value, Ordering::Relaxed);
     }
-    pub(super) fn link(&self, field: Field) -> Id {
+    pub(super) fn link(&self, field: RecordWord) -> Id {
         Id(self.get(field))
     }
     pub(super) fn start(&self) -> Va {
-        Va::new(self.get(Field::Start))
+        Va::new(self.get(RecordWord::Start))
     }
     /// All its addresses, guard included.
     pub(super) fn whole(&self) -> VaRange {
-        VaRange::new(self.start(), Va::new(self.get(Field::End))).expect("an area grows up")
+        VaRange::new(self.start(), Va::new(self.get(RecordWord::End))).expect("an area grows up")
     }
     /// How far into its first page what was asked for begins: a device need not begin at a page.
     pub(super) fn inside(&self) -> u64 {
         match AreaWord::of(self).kind() {
-            Backing::Device => self.get(Field::Phys) % FRAME_BYTES,
+            Backing::Device => self.get(RecordWord::Phys) % FRAME_BYTES,
             Backing::Pages | Backing::Frames => 0,
         }
     }
@@ -115,7 +115,7 @@ impl<'m> Record<'m> {
     }
     /// The addresses that are mapped.
     pub(super) fn mapped(&self) -> VaRange {
-        let end = self.start().add(self.get(Field::Pages) * FRAME_BYTES);
+        let end = self.start().add(self.get(RecordWord::Pages) * FRAME_BYTES);
         VaRange::new(self.start(), end).expect("an area grows up")
     }
 }
@@ -134,7 +134,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
             if let Some(id) = self.open().pop_spare() {
                 return Ok(self.record(id));
             }
-            let (frame, _) = self.stock.claim_cleared(Owner::Records)?.give();
+            let (frame, _) = self.stock.claim_cleared(Owner::Records)?.into_raw();
             let tree = self.open();
             (0..PER_FRAME).rev().for_each(|nth| tree.push_spare(Id::of(frame, nth)));
         }

@@ -1,12 +1,13 @@
 //! What is asked for: a value with one method for each wish.
 
+use crate::frame::Contents;
 use crate::table::Attrs;
 use core::fmt;
 use foliant_units::{Bytes, FRAME_BYTES, Level, Node};
 
 /// Which leaves may map it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Leaves {
+pub enum LeafSizes {
     /// Entries of 4 KiB only: whoever gets it may do with each page what it likes.
     Base,
     /// The largest that fit.
@@ -15,13 +16,13 @@ pub enum Leaves {
     UpTo(Level),
 }
 
-impl Leaves {
+impl LeafSizes {
     /// The level of the largest leaf that may be used.
     pub(super) const fn largest(self) -> Level {
         match self {
-            Leaves::Base => Level::BASE,
-            Leaves::Huge => Level::GIGA,
-            Leaves::UpTo(level) => level,
+            LeafSizes::Base => Level::BASE,
+            LeafSizes::Huge => Level::SIZE_1G,
+            LeafSizes::UpTo(level) => level,
         }
     }
 }
@@ -70,15 +71,6 @@ pub enum Guard {
     None,
 }
 
-/// What is in the memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Contents {
-    /// Whatever was there.
-    Any,
-    /// Zeros.
-    Zeroed,
-}
-
 /// Who may reach it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Users {
@@ -101,11 +93,11 @@ impl fmt::Display for Caller {
 /// A request for kernel memory.
 ///
 /// ```
-/// use foliant::vmap::{Leaves, Nodes, Request};
+/// use foliant::vmap::{LeafSizes, Nodes, Request};
 /// use foliant_units::Bytes;
 /// let table = Request::of(Bytes::new(5 << 19)).huge().zeroed().interleaved();
-/// assert_eq!((table.leaves, table.nodes), (Leaves::Huge, Nodes::Interleave));
-/// assert_eq!(Request::of(Bytes::new(1)).leaves, Leaves::Base);
+/// assert_eq!((table.leaves, table.nodes), (LeafSizes::Huge, Nodes::Interleave));
+/// assert_eq!(Request::of(Bytes::new(1)).leaves, LeafSizes::Base);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
@@ -114,7 +106,7 @@ pub struct Request {
     /// Where it may begin: a multiple of this, a power of two from 4 KiB to 1 GiB.
     pub align: Bytes,
     /// Which leaves may map it.
-    pub leaves: Leaves,
+    pub leaves: LeafSizes,
     /// What kernel mode may do with it.
     pub rights: Rights,
     /// Where its frames lie.
@@ -135,7 +127,7 @@ impl Request {
         Request {
             bytes,
             align: Bytes::new(FRAME_BYTES),
-            leaves: Leaves::Base,
+            leaves: LeafSizes::Base,
             rights: Rights::Data,
             nodes: Nodes::Near,
             guard: Guard::Page,
@@ -146,11 +138,11 @@ impl Request {
     }
     /// By the largest leaves that fit.
     pub const fn huge(self) -> Request {
-        Request { leaves: Leaves::Huge, ..self }
+        Request { leaves: LeafSizes::Huge, ..self }
     }
     /// By the largest leaves that fit, none above `level`.
     pub const fn up_to(self, level: Level) -> Request {
-        Request { leaves: Leaves::UpTo(level), ..self }
+        Request { leaves: LeafSizes::UpTo(level), ..self }
     }
     /// At a multiple of `align`.
     pub const fn aligned(self, align: Bytes) -> Request {
@@ -174,7 +166,7 @@ impl Request {
     }
     /// Full of zeros.
     pub const fn zeroed(self) -> Request {
-        Request { contents: Contents::Zeroed, ..self }
+        Request { contents: Contents::Zero, ..self }
     }
     /// To be mapped into programs too.
     pub const fn for_users(self) -> Request {
@@ -186,6 +178,6 @@ impl Request {
     }
     /// Whether it is cleared before it is handed out.
     pub fn is_zeroed(&self) -> bool {
-        self.contents == Contents::Zeroed || self.users == Users::Yes
+        self.contents == Contents::Zero || self.users == Users::Yes
     }
 }

@@ -7,7 +7,7 @@
 
 use super::area::AreaWord;
 use super::record::Record;
-use super::{Leaves, Short, Vmap};
+use super::{LeafSizes, Short, Vmap};
 use crate::flush::{Gather, Used};
 use crate::stock::Event;
 use crate::table::{Attrs, Blocked, Gap, Paging, Prune, Slots, Spare};
@@ -23,7 +23,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         (va, level): (Va, Level),
         frames: FrameRange,
         attrs: Attrs,
-        leaves: Leaves,
+        leaves: LeafSizes,
     ) -> Result<(), Short> {
         let lock = self.stock.kernel.lock(va, level).map_err(|_| Short::Slot(level))?;
         let count = frames.pages().bytes().get() / level.span().get();
@@ -69,10 +69,10 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         while va < range.end() && done.is_ok() {
             let level = fitting(va, range.end(), largest);
             if level == Level::BASE {
-                va = va.align_down(Level::MEGA.span()).add(Level::MEGA.span().get());
+                va = va.align_down(Level::SIZE_2M.span()).add(Level::SIZE_2M.span().get());
                 continue;
             }
-            if level == Level::MEGA
+            if level == Level::SIZE_2M
                 && let Some(end) = self.free_slots(va, range.end())
             {
                 va = end;
@@ -91,7 +91,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     /// The end of the places for 2 MiB leaves from `va` on, in one table and before `end`, if all of them are free: the usual
     /// case, seen by one lock for all.
     fn free_slots(&self, va: Va, end: Va) -> Option<Va> {
-        let (level, span) = (Level::MEGA, Level::MEGA.span());
+        let (level, span) = (Level::SIZE_2M, Level::SIZE_2M.span());
         let lock = self.stock.kernel.lock(va, level).ok()?;
         let end = lock.range().end().min(end.align_down(span));
         let count = end.offset_from(va) / span.get();
@@ -116,10 +116,11 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
                     continue;
                 }
                 let _ = gather.room(2);
-                let table = self.stock.kernel.detach(va, below, Prune::Emptied);
+                let note = |range, above| gather.note_table(range, above);
+                let table = self.stock.kernel.detach_noted(va, below, Prune::Emptied, note);
                 let covered = VaRange::sized(va.align_down(span), span).expect("inside the place");
                 match table {
-                    Ok(table) => gather.remove_table(table),
+                    Ok((table, noted)) => gather.remove_table(table, noted),
                     Err(_) => return Err(Short::Slot(level)),
                 }
                 va = covered.end();
@@ -142,7 +143,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     /// Notes the leaves of an area, each level that it has.
     pub(super) fn note(&self, gather: &mut Gather<'a, 'm, M, P>, area: &Record<'m>) {
         let (word, range) = (AreaWord::of(area), area.mapped());
-        for level in [Level::GIGA, Level::MEGA, Level::BASE] {
+        for level in [Level::SIZE_1G, Level::SIZE_2M, Level::BASE] {
             if word.has_leaves(level) {
                 let span = level.span();
                 let end = range.end().align_up(span).expect("inside the kernel half");
@@ -169,7 +170,7 @@ pub(super) fn fitting(va: Va, end: Va, largest: Level) -> Level {
 pub(super) const fn leaf_event(level: Level) -> Event {
     match level {
         Level::BASE => Event::VmapLeafBase,
-        Level::MEGA => Event::VmapLeafMega,
-        _ => Event::VmapLeafGiga,
+        Level::SIZE_2M => Event::VmapLeaf2m,
+        _ => Event::VmapLeaf1g,
     }
 }

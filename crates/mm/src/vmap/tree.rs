@@ -5,32 +5,32 @@
 //! and how much fits into the best gap of its subtree when it has to be aligned to 4 KiB, 2 MiB or 1 GiB.
 //!
 //! ```text
-//!   range.start                                              tail            range.end
+//!   range.start                                              last_end        range.end
 //!   │  gap  │ area │ gap │ area │area│     gap      │ area │◀─── last gap ───▶│
 //! ```
 //!
 //! **Invariants**
-//! - T1. `Gap` of a record is the end of the area before, or the start of the range; `tail` the end of the last one.
+//! - T1. `Gap` of a record is the end of the area before, or the start of the range; `last_end` the end of the last one.
 //! - T2. `Best` of a record is what a recount of its subtree gives.
 //! - T3. The lowest gap that fits is found in O(log n) where the alignment is one of the three.
 //!
 //! **Locking**: a [`Tree`] is the lock `[l]`, held.
 
-use super::State;
-use super::record::{Field, Id, Record};
-use crate::sync::{AtomicU64, Held, Ordering};
+use super::VmapState;
+use super::record::{Id, Record, RecordWord};
+use crate::sync::{AtomicU64, Ordering, SpinGuard};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Level, Va};
 
 /// The alignments for which the best gap is known.
-const CLASSES: [Bytes; 3] = [Level::BASE.span(), Level::MEGA.span(), Level::GIGA.span()];
+const CLASSES: [Bytes; 3] = [Level::BASE.span(), Level::SIZE_2M.span(), Level::SIZE_1G.span()];
 
 /// Where an area fits.
 pub(super) type Fit = Va;
 
 /// What an area needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Need {
+pub(super) struct GapNeed {
     pub(super) bytes: u64,
     pub(super) align: Bytes,
 }
@@ -38,8 +38,8 @@ pub(super) struct Need {
 /// The tree with the lock held; see the module's text.
 pub(super) struct Tree<'a, 'm, M> {
     machine: &'m M,
-    state: &'a State,
-    _held: Held<'a>,
+    state: &'a VmapState,
+    _held: SpinGuard<'a>,
 }
 
 fn get(word: &AtomicU64) -> u64 {
@@ -55,7 +55,7 @@ fn capacity(from: u64, to: u64, align: Bytes) -> u64 {
     to.saturating_sub(start)
 }
 
-impl Need {
+impl GapNeed {
     /// The start of the area if it fits between the two addresses.
     fn fits(&self, from: u64, to: u64) -> Option<Va> {
         let start = Va::new(from).align_up(self.align)?;
@@ -68,7 +68,7 @@ impl Need {
 }
 
 impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
-    pub(super) fn new(machine: &'m M, state: &'a State) -> Tree<'a, 'm, M> {
+    pub(super) fn new(machine: &'m M, state: &'a VmapState) -> Tree<'a, 'm, M> {
         Tree { machine, state, _held: state.lock.lock(machine) }
     }
     fn at(&self, id: Id) -> Record<'m> {
@@ -78,43 +78,43 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
         Id(get(&self.state.root))
     }
     /// Where an empty range, or the last gap, begins.
-    fn tail(&self) -> u64 {
-        get(&self.state.tail)
+    fn last_end(&self) -> u64 {
+        get(&self.state.last_end)
     }
 
     /// The start of the lowest gap that fits.
-    pub(super) fn lowest(&self, need: Need) -> Option<Fit> {
+    pub(super) fn lowest(&self, need: GapNeed) -> Option<Fit> {
         let class = need.class();
         // So much is enough wherever a gap of the class begins.
         let slack = need.align.get() - CLASSES[class].get();
         let sure = need.bytes.checked_add(slack)?;
         let found = self.search(self.root(), class, sure, need);
-        let found = found.or_else(|| need.fits(self.tail(), self.state.range.end().get()));
+        let found = found.or_else(|| need.fits(self.last_end(), self.state.range.end().get()));
         if found.is_some() || slack == 0 {
             return found;
         }
         self.search(self.root(), class, need.bytes, need) // each gap that might do, before giving up
     }
-    fn search(&self, id: Id, class: usize, enough: u64, need: Need) -> Option<Fit> {
+    fn search(&self, id: Id, class: usize, enough: u64, need: GapNeed) -> Option<Fit> {
         let node = self.at(id.some()?);
-        if node.nth(Field::Best, class) < enough {
+        if node.nth(RecordWord::Best, class) < enough {
             return None;
         }
-        let own = || need.fits(node.get(Field::Gap), node.get(Field::Start));
-        self.search(node.link(Field::Left), class, enough, need)
+        let own = || need.fits(node.get(RecordWord::Gap), node.get(RecordWord::Start));
+        self.search(node.link(RecordWord::Left), class, enough, need)
             .or_else(own)
-            .or_else(|| self.search(node.link(Field::Right), class, enough, need))
+            .or_else(|| self.search(node.link(RecordWord::Right), class, enough, need))
     }
 
     /// Puts a record in whose `Start` and `End` lie in a gap.
     pub(super) fn insert(&self, new: Record<'m>) {
         let priority = mixed(self.state.seed.fetch_add(1, Ordering::Relaxed));
-        new.set(Field::Priority, priority);
-        new.set(Field::Left, 0);
-        new.set(Field::Right, 0);
-        let (low, high) = self.split(self.root(), new.get(Field::Start));
-        let gap = self.move_gap(high, new.get(Field::End));
-        new.set(Field::Gap, gap);
+        new.set(RecordWord::Priority, priority);
+        new.set(RecordWord::Left, 0);
+        new.set(RecordWord::Right, 0);
+        let (low, high) = self.split(self.root(), new.get(RecordWord::Start));
+        let gap = self.move_gap(high, new.get(RecordWord::End));
+        new.set(RecordWord::Gap, gap);
         self.pull(new);
         let low = self.merge(low, new.id);
         set(&self.state.root, self.merge(low, high).0);
@@ -122,11 +122,11 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
     }
     /// Takes a record out.
     pub(super) fn remove(&self, old: Record<'m>) {
-        let start = old.get(Field::Start);
+        let start = old.get(RecordWord::Start);
         let (low, rest) = self.split(self.root(), start);
         let (only, high) = self.split(rest, start + 1);
         assert!(only == old.id, "the area at {start:#x} is in the tree once (vmap::V1)");
-        self.move_gap(high, old.get(Field::Gap));
+        self.move_gap(high, old.get(RecordWord::Gap));
         set(&self.state.root, self.merge(low, high).0);
         self.state.areas.fetch_sub(1, Ordering::Relaxed);
     }
@@ -134,16 +134,16 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
     /// the last gap.
     fn move_gap(&self, tree: Id, end: u64) -> u64 {
         let Some(id) = tree.some() else {
-            let old = self.tail();
-            set(&self.state.tail, end);
+            let old = self.last_end();
+            set(&self.state.last_end, end);
             return old;
         };
         let node = self.at(id);
-        let old = match node.link(Field::Left).some() {
+        let old = match node.link(RecordWord::Left).some() {
             Some(left) => self.move_gap(left, end),
             None => {
-                let old = node.get(Field::Gap);
-                node.set(Field::Gap, end);
+                let old = node.get(RecordWord::Gap);
+                node.set(RecordWord::Gap, end);
                 old
             }
         };
@@ -154,14 +154,14 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
     fn split(&self, tree: Id, key: u64) -> (Id, Id) {
         let Some(id) = tree.some() else { return (Id::NONE, Id::NONE) };
         let node = self.at(id);
-        if node.get(Field::Start) < key {
-            let (low, high) = self.split(node.link(Field::Right), key);
-            node.set(Field::Right, low.0);
+        if node.get(RecordWord::Start) < key {
+            let (low, high) = self.split(node.link(RecordWord::Right), key);
+            node.set(RecordWord::Right, low.0);
             self.pull(node);
             (id, high)
         } else {
-            let (low, high) = self.split(node.link(Field::Left), key);
-            node.set(Field::Left, high.0);
+            let (low, high) = self.split(node.link(RecordWord::Left), key);
+            node.set(RecordWord::Left, high.0);
             self.pull(node);
             (low, id)
         }
@@ -172,12 +172,12 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
             return if low == Id::NONE { high } else { low };
         };
         let (a, b) = (self.at(a), self.at(b));
-        if a.get(Field::Priority) > b.get(Field::Priority) {
-            a.set(Field::Right, self.merge(a.link(Field::Right), high).0);
+        if a.get(RecordWord::Priority) > b.get(RecordWord::Priority) {
+            a.set(RecordWord::Right, self.merge(a.link(RecordWord::Right), high).0);
             self.pull(a);
             low
         } else {
-            b.set(Field::Left, self.merge(low, b.link(Field::Left)).0);
+            b.set(RecordWord::Left, self.merge(low, b.link(RecordWord::Left)).0);
             self.pull(b);
             high
         }
@@ -185,13 +185,14 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
     /// Makes `Best` what it should be (T2), its children being right.
     fn pull(&self, node: Record<'m>) {
         for (n, class) in CLASSES.into_iter().enumerate() {
-            node.set_nth(Field::Best, n, self.recount(node, n, class));
+            node.set_nth(RecordWord::Best, n, self.recount(node, n, class));
         }
     }
     fn recount(&self, node: Record<'m>, n: usize, class: Bytes) -> u64 {
-        let below = |side| node.link(side).some().map_or(0, |id| self.at(id).nth(Field::Best, n));
-        let own = capacity(node.get(Field::Gap), node.get(Field::Start), class);
-        own.max(below(Field::Left)).max(below(Field::Right))
+        let below =
+            |side| node.link(side).some().map_or(0, |id| self.at(id).nth(RecordWord::Best, n));
+        let own = capacity(node.get(RecordWord::Gap), node.get(RecordWord::Start), class);
+        own.max(below(RecordWord::Left)).max(below(RecordWord::Right))
     }
 
     /// The first area that ends above `va`.
@@ -199,9 +200,9 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
         let (mut next, mut found) = (self.root(), None);
         while let Some(id) = next.some() {
             let node = self.at(id);
-            let above = node.get(Field::End) > va.get();
+            let above = node.get(RecordWord::End) > va.get();
             found = if above { Some(node) } else { found };
-            next = node.link(if above { Field::Left } else { Field::Right });
+            next = node.link(if above { RecordWord::Left } else { RecordWord::Right });
         }
         found
     }
@@ -215,23 +216,23 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
 
     pub(super) fn pop_spare(&self) -> Option<Id> {
         let id = Id(get(&self.state.spare)).some()?;
-        set(&self.state.spare, self.at(id).get(Field::Next));
+        set(&self.state.spare, self.at(id).get(RecordWord::Next));
         Some(id)
     }
     /// How many records nobody uses.
     #[cfg(feature = "verify")]
     pub(super) fn count_spare(&self) -> u64 {
         let first = Id(get(&self.state.spare)).some();
-        let behind = |id: &Id| Id(self.at(*id).get(Field::Next)).some();
+        let behind = |id: &Id| Id(self.at(*id).get(RecordWord::Next)).some();
         core::iter::successors(first, behind).count() as u64
     }
     pub(super) fn push_spare(&self, id: Id) {
-        self.at(id).set(Field::Next, get(&self.state.spare));
+        self.at(id).set(RecordWord::Next, get(&self.state.spare));
         set(&self.state.spare, id.0);
     }
     /// Puts an area among those that wait for a purge; says how many pages wait.
     pub(super) fn push_lazy(&self, area: Record<'m>) -> u64 {
-        area.set(Field::Next, get(&self.state.lazy));
+        area.set(RecordWord::Next, get(&self.state.lazy));
         set(&self.state.lazy, area.id.0);
         let pages = get(&self.state.lazy_pages) + area.whole().pages().get();
         set(&self.state.lazy_pages, pages);
@@ -252,11 +253,11 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
             let Some(id) = next.some() else { break };
             let area = self.at(id);
             pages += area.whole().pages().get();
-            next = area.link(Field::Next);
+            next = area.link(RecordWord::Next);
             last = Some(area);
         }
         if let Some(last) = last {
-            last.set(Field::Next, Id::NONE.0);
+            last.set(RecordWord::Next, Id::NONE.0);
         }
         set(&self.state.lazy, next.0);
         set(&self.state.lazy_pages, get(&self.state.lazy_pages) - pages);
@@ -276,7 +277,7 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
         let Some(id) = tree.some() else { return 0 };
         let node = self.at(id);
         let below = |side| self.depth_below(node.link(side));
-        1 + below(Field::Left).max(below(Field::Right))
+        1 + below(RecordWord::Left).max(below(RecordWord::Right))
     }
 
     /// Whether order, gaps and best gaps are what a walk over all areas gives.
@@ -285,22 +286,22 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
         let mut end = self.state.range.start().get();
         let mut count = 0;
         let sound = self.is_sound_below(self.root(), &mut end, &mut count);
-        sound && end == self.tail() && count == self.count()
+        sound && end == self.last_end() && count == self.count()
     }
     #[cfg(any(all(test, not(loom)), feature = "verify"))]
     fn is_sound_below(&self, tree: Id, end: &mut u64, count: &mut u64) -> bool {
         let Some(id) = tree.some() else { return true };
         let node = self.at(id);
-        let left = self.is_sound_below(node.link(Field::Left), end, count);
-        let here = node.get(Field::Gap) == *end
-            && node.get(Field::Start) >= *end
+        let left = self.is_sound_below(node.link(RecordWord::Left), end, count);
+        let here = node.get(RecordWord::Gap) == *end
+            && node.get(RecordWord::Start) >= *end
             && CLASSES
                 .into_iter()
                 .enumerate()
-                .all(|(n, class)| node.nth(Field::Best, n) == self.recount(node, n, class));
-        *end = node.get(Field::End);
+                .all(|(n, class)| node.nth(RecordWord::Best, n) == self.recount(node, n, class));
+        *end = node.get(RecordWord::End);
         *count += 1;
-        left && here && self.is_sound_below(node.link(Field::Right), end, count)
+        left && here && self.is_sound_below(node.link(RecordWord::Right), end, count)
     }
 }
 

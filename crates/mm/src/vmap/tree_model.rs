@@ -1,8 +1,8 @@
 //! The tree of areas beside a sorted vector.
 
-use super::record::{Field, Id, Record};
-use super::tree::{Need, Tree};
-use super::{Controls, State};
+use super::record::{Id, Record, RecordWord};
+use super::tree::{GapNeed, Tree};
+use super::{Controls, VmapState};
 use crate::sync::Ordering;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -50,7 +50,7 @@ proptest! {
     fn the_lowest_gap_is_what_a_walk_finds(steps in prop::collection::vec(step(), 1..300)) {
         let sim = Sim::new(Config::seeded(1, Bytes::new(4 << 20), 1)).unwrap();
         let range = VaRange::sized(Va::new(START), Bytes::new(PAGES * FRAME_BYTES)).unwrap();
-        let state = State::new(range, Controls::DEFAULT);
+        let state = VmapState::new(range, Controls::DEFAULT);
         let tree = Tree::new(&sim, &state);
         let first = sim.config().memory[0].start().get() * 32 + 1;
         let mut free: Vec<u64> = (first..first + 320).rev().collect();
@@ -60,7 +60,7 @@ proptest! {
             match step {
                 Step::Take(pages, order) => {
                     let (bytes, align) = (pages * FRAME_BYTES, FRAME_BYTES << order);
-                    let found = tree.lowest(Need { bytes, align: Bytes::new(align) });
+                    let found = tree.lowest(GapNeed { bytes, align: Bytes::new(align) });
                     let naive = lowest(&taken, bytes, align);
                     if matches!(order, 0 | 9 | 18) {
                         prop_assert_eq!(found.map(Va::get), naive);
@@ -70,8 +70,8 @@ proptest! {
                     prop_assert_eq!(start % align, 0);
                     prop_assert!(taken.iter().all(|(s, e)| *e <= start || start + bytes <= *s));
                     let record = Record::at(&sim, Id(free.pop().unwrap()));
-                    record.set(Field::Start, start);
-                    record.set(Field::End, start + bytes);
+                    record.set(RecordWord::Start, start);
+                    record.set(RecordWord::End, start + bytes);
                     tree.insert(record);
                     let at = taken.partition_point(|piece| *piece < (start, 0));
                     taken.insert(at, (start, start + bytes));
@@ -100,16 +100,16 @@ proptest! {
 fn a_thousand_areas_in_a_row_make_a_shallow_tree() {
     let sim = Sim::new(Config::seeded(1, Bytes::new(4 << 20), 1)).unwrap();
     let range = VaRange::sized(Va::new(START), Bytes::new(PAGES * FRAME_BYTES)).unwrap();
-    let state = State::new(range, Controls::DEFAULT);
+    let state = VmapState::new(range, Controls::DEFAULT);
     let tree = Tree::new(&sim, &state);
     let first = sim.config().memory[0].start().get() * 32 + 1;
     for nth in 0..4096 {
         let record = Record::at(&sim, Id(first + nth));
-        let need = Need { bytes: 2 * FRAME_BYTES, align: Bytes::new(FRAME_BYTES) };
+        let need = GapNeed { bytes: 2 * FRAME_BYTES, align: Bytes::new(FRAME_BYTES) };
         let start = tree.lowest(need).unwrap();
         assert_eq!(start.get(), START + nth * 2 * FRAME_BYTES);
-        record.set(Field::Start, start.get());
-        record.set(Field::End, start.get() + 2 * FRAME_BYTES);
+        record.set(RecordWord::Start, start.get());
+        record.set(RecordWord::End, start.get() + 2 * FRAME_BYTES);
         tree.insert(record);
     }
     assert!(tree.is_sound());
@@ -121,15 +121,15 @@ fn a_thousand_areas_in_a_row_make_a_shallow_tree() {
 fn a_wrong_word_makes_a_tree_unsound() {
     let sim = Sim::new(Config::seeded(1, Bytes::new(4 << 20), 1)).unwrap();
     let range = VaRange::sized(Va::new(START), Bytes::new(PAGES * FRAME_BYTES)).unwrap();
-    let state = State::new(range, Controls::DEFAULT);
+    let state = VmapState::new(range, Controls::DEFAULT);
     let tree = Tree::new(&sim, &state);
     let first = sim.config().memory[0].start().get() * 32 + 1;
     let records = (0..9).map(|nth| Record::at(&sim, Id(first + nth)));
     let records: Vec<Record<'_>> = records.collect();
     for (nth, record) in (0..).zip(&records) {
         let start = START + (3 * nth + 1) * FRAME_BYTES;
-        record.set(Field::Start, start);
-        record.set(Field::End, start + FRAME_BYTES);
+        record.set(RecordWord::Start, start);
+        record.set(RecordWord::End, start + FRAME_BYTES);
         tree.insert(*record);
     }
     let wrong = |word: &dyn Fn(u64)| {
@@ -139,12 +139,12 @@ fn a_wrong_word_makes_a_tree_unsound() {
         word(0);
         !sound
     };
-    for count in [&state.tail, &state.areas] {
+    for count in [&state.last_end, &state.areas] {
         let right = count.load(Ordering::Relaxed);
         assert!(wrong(&|by| count.store(right + by, Ordering::Relaxed)));
     }
     for record in records {
-        for field in [Field::Gap, Field::Best, Field::End] {
+        for field in [RecordWord::Gap, RecordWord::Best, RecordWord::End] {
             let right = record.get(field);
             assert!(wrong(&|by| record.set(field, right + by)));
         }

@@ -8,14 +8,14 @@
 //! **Not here**: when a CPU is idle; the embedder knows.
 
 use super::plan::{Extent, between};
-use super::run::Run;
+use super::run::ClearRun;
 use super::{Clearing, Tally, count};
 use crate::folio::{Class, Sought};
 use crate::frame::Claim;
 use crate::stock::{Event, SAMPLE, Stock};
 use crate::sync::Outside;
 use crate::table::Paging;
-use foliant_machine::{Machine, Owner, Refusal, Warmth};
+use foliant_machine::{Caching, Machine, Owner, Refusal};
 use foliant_units::{Bytes, FRAME_BYTES, FrameRange, Nanos, Order, Pages};
 
 /// What clearing ahead came to.
@@ -49,7 +49,7 @@ pub(crate) fn clear_ahead<M: Machine, P: Paging>(
     let stopped = loop {
         let spent = machine.now().0.saturating_sub(began.0);
         let left = Nanos(budget.0.saturating_sub(spent));
-        let fits = stock.mine().pace.within(Warmth::Stream, left);
+        let fits = stock.mine().pace.within(Caching::NonTemporal, left);
         if left.0 == 0 || cleared > 0 && fits < SAMPLE {
             break Stopped::Budget;
         }
@@ -61,7 +61,7 @@ pub(crate) fn clear_ahead<M: Machine, P: Paging>(
             Sought::More => continue, // looking takes time as well
             Sought::Nothing => break Stopped::Done,
         };
-        let claim = Claim::taken(frame, Order::MEGA);
+        let claim = Claim::taken(frame, Order::SIZE_2M);
         machine.owned(claim.frames(), Owner::Claimed);
         if let Some(unknown) = stock.folios.unknown(claim.frames()) {
             let part = first(unknown, fits);
@@ -85,8 +85,8 @@ fn clear_part<M: Machine, P: Paging>(
     outside: &mut Outside,
 ) -> Tally {
     let budget = Clearing::load(stock).budget;
-    let mut run = Run::new(stock.machine, &stock.mine().pace, budget, Some(outside));
-    run.extent(Extent { frames, warmth: Warmth::Stream }, Some);
+    let mut run = ClearRun::new(stock.machine, &stock.mine().pace, budget, Some(outside));
+    run.extent(Extent { frames, caching: Caching::NonTemporal }, Some);
     count(stock, &run.tally);
     stock.count_by(Event::AheadBytes, run.tally.cleared.get());
     run.tally

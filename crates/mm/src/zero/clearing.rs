@@ -38,15 +38,15 @@ impl fmt::Display for ZeroGrain {
     }
 }
 
-/// How warm what lies far from the page touched is to be.
+/// How what lies far from the page touched is cleared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Far {
     /// As the CPU measures to be best while it clears.
     Measured,
-    /// In the caches.
-    Keep,
+    /// Through the caches.
+    Cached,
     /// Past them.
-    Stream,
+    NonTemporal,
 }
 
 /// How memory is cleared.
@@ -56,7 +56,7 @@ pub struct Clearing {
     pub grain: ZeroGrain,
     /// Pages on either side of the one touched that are cleared last, and kept in the caches.
     pub radius: Pages,
-    /// The longest time without a breathing point.
+    /// The longest time without a preemption point.
     pub budget: Nanos,
     /// Folios from this size on are cleared in parts. Smaller ones stay in the caches as they are.
     pub parts_from: Order,
@@ -70,7 +70,7 @@ impl Default for Clearing {
             grain: ZeroGrain::WHOLE,
             radius: Pages::new(2),
             budget: Nanos(3_000_000),
-            parts_from: Order::MEGA,
+            parts_from: Order::SIZE_2M,
             far: Far::Measured,
         }
     }
@@ -79,7 +79,8 @@ impl Default for Clearing {
 impl Clearing {
     /// As words; those of the default are what is told apart from them, so that words of zero are the default.
     fn words(&self) -> [u64; 4] {
-        let far = [Far::Measured, Far::Keep, Far::Stream].iter().position(|far| *far == self.far);
+        let far =
+            [Far::Measured, Far::Cached, Far::NonTemporal].iter().position(|far| *far == self.far);
         let shape = u64::from(self.parts_from.get()) << 8 | far.unwrap_or_default() as u64;
         [self.grain.0, self.radius.get(), self.budget.0, shape]
     }
@@ -89,8 +90,8 @@ impl Clearing {
             grain: ZeroGrain(grain),
             radius: Pages::new(radius),
             budget: Nanos(budget),
-            parts_from: Order::new((shape >> 8) as u8).unwrap_or(Order::MEGA),
-            far: *[Far::Measured, Far::Keep, Far::Stream]
+            parts_from: Order::new((shape >> 8) as u8).unwrap_or(Order::SIZE_2M),
+            far: *[Far::Measured, Far::Cached, Far::NonTemporal]
                 .get(shape as usize & 0xff)
                 .unwrap_or(&Far::Measured),
         }

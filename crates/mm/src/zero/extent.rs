@@ -6,19 +6,19 @@ use crate::frame::Claim;
 use crate::stock::Stock;
 use crate::sync::Outside;
 use crate::table::Paging;
-use foliant_machine::{Clock, Machine, PhysMem, Warmth};
+use foliant_machine::{Caching, Clock, Machine, PhysMem};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Pa};
 
-/// What is copied between two breathing points.
+/// What is copied between two preemption points.
 const COPIED: Bytes = Bytes::new(256 << 10);
 
-pub(super) fn clear(memory: &impl PhysMem, pa: Pa, bytes: Bytes, warmth: Warmth) {
+pub(super) fn clear(memory: &impl PhysMem, pa: Pa, bytes: Bytes, caching: Caching) {
     // SAFETY: the caller holds the Claim of the block (frame::I1), or owns it by the promise of `clear_block`.
-    unsafe { memory.clear(pa, bytes, warmth) }
+    unsafe { memory.clear(pa, bytes, caching) }
 }
 
 /// Clears a block that no manager owns, as a manager does: for measuring. `unknown` gives the part of at most 2 MiB of frames
-/// that is not known to be zero. Breathing points are taken: the caller holds nothing that others wait for.
+/// that is not known to be zero. Preemption points are taken: the caller holds nothing that others wait for.
 ///
 /// # Safety
 /// The caller owns the block, and no reference into it is alive.
@@ -40,8 +40,8 @@ pub(crate) fn copy_huge<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, from: Pa
     unsafe { stock.machine.copy(from, to.start().pa(), to.pages().bytes()) }
 }
 
-/// The same with breathing points. Nobody writes to the source meanwhile.
-pub(crate) fn copy_breathing<M: Machine, P: Paging>(
+/// The same with preemption points. Nobody writes to the source meanwhile.
+pub(crate) fn copy_yielding<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     from: Pa,
     to: FrameRange,
@@ -53,7 +53,7 @@ pub(crate) fn copy_breathing<M: Machine, P: Paging>(
         let bytes = Bytes::new(COPIED.get().min(end - at));
         // SAFETY: as in `copy_huge`.
         unsafe { stock.machine.copy(from.add(at), to.add(at), bytes) }
-        outside.breathe(stock.machine);
+        outside.yield_now(stock.machine);
     }
 }
 

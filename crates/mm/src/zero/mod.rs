@@ -5,17 +5,17 @@
 //!
 //! ```text
 //!   block, page touched ─▶ plan: extents ─▶ less what is known to be zero ─▶ run: by the clock ─▶ machine
-//!                            │ far: Keep or Stream ◀── pace: rates that this CPU measures ◀── time ─┘
+//!                            │ far: cached or not  ◀── pace: rates that this CPU measures ◀── time ─┘
 //! ```
 //!
 //! **Invariants**
 //! - Z1. Every byte of a block is cleared exactly once before the block is published, or was known to be zero.
 //! - Z2. What is known to be zero was cleared, and nobody owned it since (`folio::zeros`).
-//! - Z3. Without a grain a block takes at most three extents per 2 MiB, besides those that breathing points cut.
+//! - Z3. Without a grain a block takes at most three extents per 2 MiB, besides those that preemption points cut.
 //! - Z4. No stretch is planned to be longer than the budget. A base page is cleared in one go.
 //! - Z5. Clearing takes no memory and cannot fail.
 //!
-//! - Z6. Breathing points are taken by whoever hands an `Outside` (`crate::sync`) down; nobody else's clear has any. What
+//! - Z6. Preemption points are taken by whoever hands an `Outside` (`crate::sync`) down; nobody else's clear has any. What
 //!   is cleared without is small: `is_short`, or a few frames of records.
 //!
 //! **Locking**: none.
@@ -41,23 +41,23 @@ pub use plan::{Extent, Plan, PlanError};
 pub use run::Tally;
 
 pub(crate) use ahead::clear_ahead;
-pub(crate) use extent::{copy_breathing, copy_huge, copy_page};
+pub(crate) use extent::{copy_huge, copy_page, copy_yielding};
 
-use crate::frame::{Claim, Content};
+use crate::frame::{Claim, Touched};
 use crate::stock::{Event, SAMPLE, Stock};
 use crate::sync::Outside;
 use crate::table::Paging;
-use foliant_machine::{Clock, Machine, PhysMem, Warmth};
+use foliant_machine::{Caching, Clock, Machine, PhysMem};
 use foliant_units::{Bytes, Frame, FrameRange, Order};
 use plan::between;
-use run::Run;
+use run::ClearRun;
 
 /// Clears frames that are not in stock yet: the records that the stock itself is made of.
 pub(crate) fn clear_range(machine: &impl Machine, frames: FrameRange) {
-    extent::clear(machine, frames.start().pa(), frames.pages().bytes(), Warmth::Keep);
+    extent::clear(machine, frames.start().pa(), frames.pages().bytes(), Caching::Cached);
 }
 
-/// Whether a block of `order` is cleared in one short go, by anybody: without a breathing point, but also in a section.
+/// Whether a block of `order` is cleared in one short go, by anybody: without a preemption point, but also in a section.
 pub(crate) fn is_short(clearing: &Clearing, order: Order) -> bool {
     let in_one_go = clearing.grain.pages().is_none_or(|grain| grain >= order.pages());
     order < clearing.parts_from && order.bytes() <= SAMPLE && in_one_go
@@ -71,16 +71,16 @@ pub(crate) fn clear_huge<M: Machine, P: Paging>(
     outside: &mut Outside,
 ) {
     let near = (Some(touched), Some(outside));
-    clear_block_of(stock, &Clearing::load(stock), block, near, Content::AsTaken);
+    clear_block_of(stock, &Clearing::load(stock), block, near, Touched::No);
 }
 
-/// Clears the block without a breathing point.
+/// Clears the block without a preemption point.
 pub(crate) fn clear<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, claim: &Claim) {
     clear_claim(stock, &Clearing::load(stock), claim, (None, None));
 }
 
-/// Clears the block with breathing points.
-pub(crate) fn clear_breathing<M: Machine, P: Paging>(
+/// Clears the block with preemption points.
+pub(crate) fn clear_yielding<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     claim: &Claim,
     outside: &mut Outside,
@@ -88,7 +88,7 @@ pub(crate) fn clear_breathing<M: Machine, P: Paging>(
     clear_claim(stock, &Clearing::load(stock), claim, (None, Some(outside)));
 }
 
-/// Clears the block, the neighbourhood of the frame that was touched last; with breathing points, or because it
+/// Clears the block, the neighbourhood of the frame that was touched last; with preemption points, or because it
 /// [`is_short`].
 pub(crate) fn clear_around<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
@@ -106,7 +106,7 @@ fn clear_claim<M: Machine, P: Paging>(
     claim: &Claim,
     near: (Option<Frame>, Option<&mut Outside>),
 ) {
-    clear_block_of(stock, clearing, (claim.frame(), claim.order()), near, claim.content());
+    clear_block_of(stock, clearing, (claim.frame(), claim.order()), near, claim.touched());
 }
 
 fn clear_block_of<M: Machine, P: Paging>(
@@ -114,10 +114,10 @@ fn clear_block_of<M: Machine, P: Paging>(
     clearing: &Clearing,
     block: (Frame, Order),
     near: (Option<Frame>, Option<&mut Outside>),
-    content: Content,
+    touched: Touched,
 ) {
     let pace = &stock.mine().pace;
-    let known = content == Content::AsTaken && stock.folios.knows_zeros();
+    let known = touched == Touched::No && stock.folios.knows_zeros();
     let unknown = |frames| if known { stock.folios.unknown(frames) } else { Some(frames) };
     let tally = carry_out(stock.machine, pace, clearing, block, near, unknown)
         .expect("a block is aligned, and the page touched lies in it");
@@ -135,8 +135,8 @@ fn count<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, tally: &Tally) {
     if tally.spared.get() > 0 {
         stock.count_by(Event::SparedBytes, tally.spared.get());
     }
-    if tally.breaths > 0 {
-        stock.count_by(Event::ZeroBreaths, tally.breaths);
+    if tally.yields > 0 {
+        stock.count_by(Event::ZeroYields, tally.yields);
     }
 }
 
@@ -154,13 +154,13 @@ fn carry_out(
         return Ok(small(machine, frames, unknown));
     }
     let far = match clearing.far {
-        _ if order < clearing.parts_from => Warmth::Keep,
+        _ if order < clearing.parts_from => Caching::Cached,
         Far::Measured => pace.choose(order),
-        Far::Keep => Warmth::Keep,
-        Far::Stream => Warmth::Stream,
+        Far::Cached => Caching::Cached,
+        Far::NonTemporal => Caching::NonTemporal,
     };
     let plan = Plan::new((head, order), touched, clearing, far)?;
-    let mut run = Run::new(machine, pace, clearing.budget, outside);
+    let mut run = ClearRun::new(machine, pace, clearing.budget, outside);
     plan.extents().for_each(|extent| run.extent(extent, &unknown));
     let spared = Bytes::new(order.bytes().get() - run.tally.cleared.get());
     Ok(Tally { spared, ..run.tally })
@@ -176,6 +176,6 @@ fn small(
     let spared = all.pages().bytes();
     let Some(frames) = unknown(all) else { return Tally { spared, ..Tally::default() } };
     let cleared = frames.pages().bytes();
-    extent::clear(machine, frames.start().pa(), cleared, Warmth::Keep);
-    Tally { cleared, spared: Bytes::new(spared.get() - cleared.get()), clears: 1, breaths: 0 }
+    extent::clear(machine, frames.start().pa(), cleared, Caching::Cached);
+    Tally { cleared, spared: Bytes::new(spared.get() - cleared.get()), clears: 1, yields: 0 }
 }

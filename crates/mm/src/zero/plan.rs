@@ -1,10 +1,10 @@
-//! In which order, in how large extents and how warm a block is cleared: a value, computed without touching anything.
+//! In which order, in how large extents, and through the caches or past them, a block is cleared: a value, computed without touching anything.
 //!
 //! ```text
 //!   block    ├───── left ─────┤ near ├──────────── right ───────────┤
 //!                               ▲ the page touched, and `radius` pages on either side
 //!   order            2           3               1
-//!   warmth          far         Keep            far
+//!   caching         far         Cached          far
 //! ```
 //!
 //! **Invariants**
@@ -12,11 +12,11 @@
 //! - P2. The last extent lies within `radius` pages of the page touched.
 //! - P3. At a whole grain there are at most three extents, at grain `g` at most two more than `bytes / g` rounded up.
 //!
-//! **Not here**: breathing points, which cut extents further as time goes by (`run`).
+//! **Not here**: preemption points, which cut extents further as time goes by (`run`).
 
 use super::{Clearing, ZeroGrain};
 use core::{error, fmt};
-use foliant_machine::Warmth;
+use foliant_machine::Caching;
 use foliant_units::{Frame, FrameRange, Order, Pages};
 
 /// Consecutive frames that are cleared in one go.
@@ -25,7 +25,7 @@ pub struct Extent {
     /// Which.
     pub frames: FrameRange,
     /// What becomes of them next.
-    pub warmth: Warmth,
+    pub caching: Caching,
 }
 
 /// See the module's text.
@@ -65,12 +65,12 @@ impl error::Error for PlanError {}
 
 impl Plan {
     /// The plan for the block of `order` at `head` of which the frame `touched` is wanted first, if it is known. What lies
-    /// far from it is cleared with the warmth `far`.
+    /// far from it is cleared by `far` stores.
     pub fn new(
         (head, order): (Frame, Order),
         touched: Option<Frame>,
         clearing: &Clearing,
-        far: Warmth,
+        far: Caching,
     ) -> Result<Plan, PlanError> {
         let all = check((head, order), touched)?;
         let near = match touched {
@@ -78,22 +78,22 @@ impl Plan {
             Some(touched) => around(touched, clearing.radius, all),
             None => between(all.end(), all.end()),
         };
-        let part = |frames, warmth| Extent { frames, warmth };
+        let part = |frames, caching| Extent { frames, caching };
         let right = part(between(near.end(), all.end()), far);
         let left = part(between(all.start(), near.start()), far);
-        Ok(Plan { parts: [right, left, part(near, Warmth::Keep)], grain: clearing.grain })
+        Ok(Plan { parts: [right, left, part(near, Caching::Cached)], grain: clearing.grain })
     }
 
     /// The extents, in the order in which they are cleared.
     pub fn extents(&self) -> impl Iterator<Item = Extent> {
         let grain = self.grain.pages();
         self.parts.into_iter().flat_map(move |part| {
-            let Extent { frames, warmth } = part;
+            let Extent { frames, caching } = part;
             let (start, end) = (frames.start().get(), frames.end().get());
             let step = grain.map_or(end - start, Pages::get).max(1);
             (start..end).step_by(step as usize).map(move |at| {
                 let frames = between(Frame::new(at), Frame::new(end.min(at.saturating_add(step))));
-                Extent { frames, warmth }
+                Extent { frames, caching }
             })
         })
     }

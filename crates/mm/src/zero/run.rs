@@ -1,21 +1,21 @@
-//! Carrying a plan out, with breathing points by the machine's clock.
+//! Carrying a plan out, with preemption points by the machine's clock.
 //!
 //! ```text
 //!   extent ─▶ does it fit what is left of the stretch? ── yes ─▶ clear ─▶ learn the rate
-//!                └─ no ─▶ breathe, a new stretch ─▶ as much as fits a stretch ─▶ clear ─▶ ...
+//!                └─ no ─▶ yield, a new stretch ─▶ as much as fits a stretch ─▶ clear ─▶ ...
 //! ```
 //!
 //! A stretch is planned to take three quarters of the budget: rates vary. Who is not outside of everything that others spin for
-//! has no breathing points, and clears in one stretch.
+//! has no preemption points, and clears in one stretch.
 
 use super::extent;
 use super::plan::{Extent, between};
 use crate::stock::{Pace, SAMPLE};
 use crate::sync::Outside;
-use foliant_machine::{Clock, PhysMem, Warmth};
+use foliant_machine::{Caching, Clock, PhysMem};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Nanos, Order, Pages};
 
-const MEGA: u64 = Order::MEGA.pages().get();
+const SIZE_2M: u64 = Order::SIZE_2M.pages().get();
 
 /// What clearing a block took.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -26,15 +26,15 @@ pub struct Tally {
     pub spared: Bytes,
     /// Calls of the machine.
     pub clears: u64,
-    /// Breathing points.
-    pub breaths: u64,
+    /// Preemption points.
+    pub yields: u64,
 }
 
 /// A clear at work.
-pub(super) struct Run<'r, M> {
+pub(super) struct ClearRun<'r, M> {
     machine: &'r M,
     pace: &'r Pace,
-    /// The right to breathe, if the caller has it.
+    /// The right to yield, if the caller has it.
     outside: Option<&'r mut Outside>,
     /// How long a stretch is to take.
     aim: Nanos,
@@ -46,21 +46,21 @@ pub(super) struct Run<'r, M> {
     pub(super) tally: Tally,
 }
 
-impl<'r, M: PhysMem + Clock> Run<'r, M> {
-    /// A clear with breathing points where there is an `outside`.
+impl<'r, M: PhysMem + Clock> ClearRun<'r, M> {
+    /// A clear with preemption points where there is an `outside`.
     pub(super) fn new(
         machine: &'r M,
         pace: &'r Pace,
         budget: Nanos,
         outside: Option<&'r mut Outside>,
-    ) -> Run<'r, M> {
+    ) -> ClearRun<'r, M> {
         let now = machine.now();
         let aim = match outside {
             Some(_) => Nanos((budget.0 - budget.0 / 4).max(1)),
             None => Nanos(u64::MAX),
         };
         let (began, read, untimed, tally) = (now, now, [0; 2], Tally::default());
-        Run { machine, pace, outside, aim, began, read, untimed, tally }
+        ClearRun { machine, pace, outside, aim, began, read, untimed, tally }
     }
 
     /// Clears what `unknown` leaves of an extent: per 2 MiB the frames that are not known to be zero, if any. What is left
@@ -70,44 +70,44 @@ impl<'r, M: PhysMem + Clock> Run<'r, M> {
         extent: Extent,
         unknown: impl Fn(FrameRange) -> Option<FrameRange>,
     ) {
-        let Extent { frames, warmth } = extent;
+        let Extent { frames, caching } = extent;
         let mut waiting = between(frames.start(), frames.start());
         let mut at = frames.start();
         while at < frames.end() {
-            let upto = frames.end().min(Frame::new((at.get() / MEGA + 1) * MEGA));
+            let upto = frames.end().min(Frame::new((at.get() / SIZE_2M + 1) * SIZE_2M));
             if let Some(part) = unknown(between(at, upto)) {
                 if waiting.end() == part.start() && waiting.pages().get() > 0 {
                     waiting = between(waiting.start(), part.end());
                 } else {
-                    self.stretch(waiting, warmth);
+                    self.stretch(waiting, caching);
                     waiting = part;
                 }
             }
             at = upto;
         }
-        self.stretch(waiting, warmth);
+        self.stretch(waiting, caching);
     }
 
-    /// Clears all of `frames`, with breathing points.
-    fn stretch(&mut self, frames: FrameRange, warmth: Warmth) {
+    /// Clears all of `frames`, with preemption points.
+    fn stretch(&mut self, frames: FrameRange, caching: Caching) {
         let mut at = frames.start();
         while at < frames.end() {
             let left = between(at, frames.end()).pages().bytes();
             let spent = Nanos(self.read.0.saturating_sub(self.began.0) + self.estimate().0);
             let room = Nanos(self.aim.0.saturating_sub(spent.0));
-            let fits = self.pace.within(warmth, room);
+            let fits = self.pace.within(caching, room);
             // At a small grain it is the time that is up, not the extent that is too long.
             if spent.0 > 0 && (left > fits || room.0 == 0) {
                 self.pause();
                 continue;
             }
             let step = left.min(fits);
-            extent::clear(self.machine, at.pa(), step, warmth);
+            extent::clear(self.machine, at.pa(), step, caching);
             self.tally.clears += 1;
             self.tally.cleared = Bytes::new(self.tally.cleared.get() + step.get());
-            self.untimed[warmth as usize] += step.get();
-            if self.untimed[warmth as usize] >= SAMPLE.get() {
-                self.time(warmth);
+            self.untimed[caching as usize] += step.get();
+            if self.untimed[caching as usize] >= SAMPLE.get() {
+                self.time(caching);
             }
             at = at.add(Pages::new(step.get() / FRAME_BYTES));
         }
@@ -115,30 +115,31 @@ impl<'r, M: PhysMem + Clock> Run<'r, M> {
 
     /// How long what was not timed took, by the rates.
     fn estimate(&self) -> Nanos {
-        let of =
-            |warmth: Warmth| self.pace.time_of(warmth, Bytes::new(self.untimed[warmth as usize])).0;
-        Nanos(Warmth::ALL.map(of).iter().sum())
+        let of = |caching: Caching| {
+            self.pace.time_of(caching, Bytes::new(self.untimed[caching as usize])).0
+        };
+        Nanos(Caching::ALL.map(of).iter().sum())
     }
-    /// Reads the clock. Where only one warmth was at work, its rate is learnt.
-    fn time(&mut self, warmth: Warmth) {
+    /// Reads the clock. Where only one kind was at work, its rate is learnt.
+    fn time(&mut self, caching: Caching) {
         let now = self.machine.now();
-        let mine = self.untimed[warmth as usize];
+        let mine = self.untimed[caching as usize];
         if self.untimed.iter().sum::<u64>() == mine {
             let time = Nanos(now.0.saturating_sub(self.read.0));
-            self.pace.learn(warmth, Bytes::new(mine), time);
+            self.pace.learn(caching, Bytes::new(mine), time);
         }
         (self.read, self.untimed) = (now, [0; 2]);
     }
     fn pause(&mut self) {
         // However little it was: a rate that was taken for too low would stay so.
-        for warmth in Warmth::ALL {
-            if self.untimed[warmth as usize] > 0 {
-                self.time(warmth);
+        for caching in Caching::ALL {
+            if self.untimed[caching as usize] > 0 {
+                self.time(caching);
             }
         }
         let outside = self.outside.as_mut().expect("a stretch without a bound has no end");
-        outside.breathe(self.machine);
-        self.tally.breaths += 1;
+        outside.yield_now(self.machine);
+        self.tally.yields += 1;
         let now = self.machine.now();
         (self.began, self.read, self.untimed) = (now, now, [0; 2]);
     }

@@ -38,7 +38,7 @@ pub struct Beside {
     done: [AtomicU64; 2],
     seen: [AtomicU64; 2],
     finished: Arc<AtomicBool>,
-    breaths: AtomicU64,
+    yields: AtomicU64,
     steps: AtomicU64,
 }
 
@@ -54,7 +54,7 @@ impl Beside {
             done: [0; 2].map(AtomicU64::new),
             seen: [0; 2].map(AtomicU64::new),
             finished: Arc::new(AtomicBool::new(true)),
-            breaths: AtomicU64::new(0),
+            yields: AtomicU64::new(0),
             steps: AtomicU64::new(0),
         }
     }
@@ -98,8 +98,8 @@ impl Beside {
         self.steps.load(SeqCst)
     }
     /// How often long work let others run.
-    pub fn breaths(&self) -> u64 {
-        self.breaths.load(SeqCst)
+    pub fn yields(&self) -> u64 {
+        self.yields.load(SeqCst)
     }
 
     /// One CPU waits for the other.
@@ -215,8 +215,8 @@ unsafe impl Around for Beside {
         self.wait(me);
         self.sim.relax();
     }
-    fn breathe(&self) {
-        self.breaths.fetch_add(1, SeqCst);
-        self.sim.breathe();
+    fn yield_now(&self) {
+        self.yields.fetch_add(1, SeqCst);
+        self.sim.yield_now();
     }
 }

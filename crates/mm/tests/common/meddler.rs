@@ -2,7 +2,7 @@
 //! loaded, right before other CPUs are asked, right before a page is looked into, or where long work lets others run.
 
 use foliant_machine::{
-    Around, Clock, Cpus, Invalidation, Kept, PhysMem, Root, Ticket, Tlb, Warmth,
+    Around, Caching, Clock, Cpus, Invalidation, Kept, PhysMem, Root, Ticket, Tlb,
 };
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Cpu, CpuSet, Pa};
@@ -21,7 +21,7 @@ pub struct Meddler {
     clearing: Mutex<Option<(Bytes, Hook)>>,
     activating: Mutex<Option<(Cpu, Hook)>>,
     asking: Mutex<Option<Hook>>,
-    breathing: Mutex<Option<Hook>>,
+    yielding: Mutex<Option<Hook>>,
     reaching: Mutex<Option<(Pa, Hook)>>,
     spins: AtomicU64,
 }
@@ -29,9 +29,9 @@ pub struct Meddler {
 impl Meddler {
     pub fn new(sim: Sim) -> Meddler {
         let (clearing, activating) = (Mutex::new(None), Mutex::new(None));
-        let (asking, breathing) = (Mutex::new(None), Mutex::new(None));
+        let (asking, yielding) = (Mutex::new(None), Mutex::new(None));
         let (reaching, spins) = (Mutex::new(None), AtomicU64::new(0));
-        Meddler { sim, clearing, activating, asking, breathing, reaching, spins }
+        Meddler { sim, clearing, activating, asking, yielding, reaching, spins }
     }
     /// Runs `hook` once, after the next block of `bytes` was cleared: the folio is prepared, not yet published.
     pub fn after_clearing(&self, bytes: u64, hook: impl FnOnce() + Send + 'static) {
@@ -50,8 +50,8 @@ impl Meddler {
         *self.reaching.lock().unwrap() = Some((pa, Box::new(hook)));
     }
     /// Runs `hook` once, when long work next lets others run.
-    pub fn at_breath(&self, hook: impl FnOnce() + Send + 'static) {
-        *self.breathing.lock().unwrap() = Some(Box::new(hook));
+    pub fn at_yield(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.yielding.lock().unwrap() = Some(Box::new(hook));
     }
 }
 
@@ -63,9 +63,9 @@ unsafe impl Around for Meddler {
     fn inner(&self) -> &Sim {
         &self.sim
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching) {
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.sim.clear(pa, bytes, warmth) }
+        unsafe { self.sim.clear(pa, bytes, caching) }
         let due = self.clearing.lock().unwrap().take_if(|(size, _)| *size == bytes);
         if let Some((_, hook)) = due {
             hook();
@@ -87,12 +87,12 @@ unsafe impl Around for Meddler {
         }
         self.sim.activate(root, kept)
     }
-    fn breathe(&self) {
-        let due = self.breathing.lock().unwrap().take();
+    fn yield_now(&self) {
+        let due = self.yielding.lock().unwrap().take();
         if let Some(hook) = due {
             hook();
         }
-        self.sim.breathe();
+        self.sim.yield_now();
     }
     fn relax(&self) {
         let spins = self.spins.fetch_add(1, Ordering::Relaxed);

@@ -22,7 +22,7 @@ pub type Mm<'m, M = Sim> = Manager<'m, M, X86_64<4>>;
 
 pub const MB: u64 = 1 << 20;
 pub const PAGE: u64 = 4096;
-pub const MEGA: u64 = 2 * MB;
+pub const SIZE_2M: u64 = 2 * MB;
 pub const BASE: u64 = 0x10_0000_0000;
 
 pub fn order(n: u8) -> Order {

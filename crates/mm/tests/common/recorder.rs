@@ -1,8 +1,8 @@
 //! A machine that writes down what it is asked to do: entries stored, descriptors stored, invalidations.
 
 use foliant_machine::{
-    Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, MmuRules, Owner, PhysMem, Refusal,
-    Retired, Root, Ticket, Tlb, Warmth, Witness,
+    Caching, Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, MmuRules, Owner, PhysMem,
+    Refusal, Retired, Root, Ticket, Tlb, Witness,
 };
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Nanos, Pa, Va, VaRange};
@@ -72,9 +72,9 @@ unsafe impl PhysMem for Recorder {
         }
         done
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, warmth: Warmth) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching) {
         // SAFETY: as above.
-        unsafe { self.sim.clear(pa, bytes, warmth) }
+        unsafe { self.sim.clear(pa, bytes, caching) }
     }
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
         // SAFETY: as above.
@@ -145,8 +145,8 @@ impl Clock for Recorder {
     fn now(&self) -> Nanos {
         self.sim.now()
     }
-    fn breathe(&self) {
-        self.sim.breathe()
+    fn yield_now(&self) {
+        self.sim.yield_now()
     }
 }
 

@@ -136,9 +136,9 @@ unsafe impl Around for Watch {
         let _ = self.stage.compare_exchange(STOPPED, MET, SeqCst, SeqCst);
         self.sim.relax();
     }
-    fn breathe(&self) {
-        self.no_table("breathes");
-        self.sim.breathe();
+    fn yield_now(&self) {
+        self.no_table("yields");
+        self.sim.yield_now();
     }
     fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
         if self.stage.compare_exchange(ARMED, STOPPED, SeqCst, SeqCst).is_ok() {

@@ -244,14 +244,14 @@ mod tests {
     fn a_digest_tells_by_every_part_of_an_event() {
         let (pa, va) = (Pa::new(0x1000), Va::new(0x1000));
         let frames = |n| FrameRange::new(pa.frame(), Pages::new(n)).expect("frames");
-        let (space, mega) = (Scope::Space(pa), Va::new(0x40_0000));
+        let (space, size_2m) = (Scope::Space(pa), Va::new(0x40_0000));
         let whats = [
             Invalidation::none(space),
             Invalidation::none(Scope::Kernel),
             Invalidation::all(space),
             page(0x40_0000, Level::BASE, Tables::Kept),
             page(0x60_0000, Level::BASE, Tables::Kept),
-            page(0x40_0000, Level::MEGA, Tables::Kept),
+            page(0x40_0000, Level::SIZE_2M, Tables::Kept),
             page(0x40_0000, Level::BASE, Tables::Removed),
         ];
         let root = |user, kernel| Root { user: Pa::new(user), kernel: Pa::new(kernel) };
@@ -269,7 +269,7 @@ mod tests {
             Event::Copied { from: pa, to: Pa::new(0), bytes: 1 },
             Event::Walked { va, level: 0, word: pa },
             Event::Walked { va, level: 1, word: pa },
-            Event::Walked { va: mega, level: 1, word: pa },
+            Event::Walked { va: size_2m, level: 1, word: pa },
             Event::KernelFaulted { va, present: true },
             Event::KernelFaulted { va, present: false },
             Event::Activated { root: root(1, 2) },

@@ -14,7 +14,7 @@ mod tables;
 pub use hugetlb::{Phases, PoolRows};
 
 use core::fmt;
-use foliant_machine::Warmth;
+use foliant_machine::Caching;
 use foliant_units::Nanos;
 
 macro_rules! works {
@@ -165,15 +165,15 @@ impl CostModel {
 
     /// Nanoseconds to clear `bytes` in extents of `grain` bytes.
     pub fn clear_nanos(&self, bytes: u64, grain: u64) -> f64 {
-        self.nanos(clear_work(grain, Warmth::Keep), bytes)
+        self.nanos(clear_work(grain, Caching::Cached), bytes)
     }
 }
 
 /// The kind of work that clearing an extent of `bytes` is. What is streamed is part of a large folio.
-pub(crate) const fn clear_work(bytes: u64, warmth: Warmth) -> Work {
-    match warmth {
-        Warmth::Keep if bytes < 2 << 20 => Work::ClearByte,
-        Warmth::Keep | Warmth::Stream => Work::ClearByteLarge,
+pub(crate) const fn clear_work(bytes: u64, caching: Caching) -> Work {
+    match caching {
+        Caching::Cached if bytes < 2 << 20 => Work::ClearByte,
+        Caching::Cached | Caching::NonTemporal => Work::ClearByteLarge,
     }
 }
 

@@ -7,16 +7,16 @@ const HERE: &str = "bbm";
 const UXN: u64 = 1 << 54;
 const PXN: u64 = 1 << 53;
 const AF: u64 = 1 << 10;
-const OTHER_PAGE: u64 = GIGA + PAGE;
+const OTHER_PAGE: u64 = SIZE_1G + PAGE;
 
 fn space() -> Scope {
     Scope::Space(Pa::new(ROOT))
 }
 
-/// CPU 0 runs a root with a leaf for [`GIGA`].
+/// CPU 0 runs a root with a leaf for [`SIZE_1G`].
 fn mapped() -> (Sim, u64) {
     let sim = machine(ARM);
-    let word = map(&sim, VA, 0, GIGA);
+    let word = map(&sim, VA, 0, SIZE_1G);
     run(&sim, 0, ROOT);
     (sim, word)
 }
@@ -24,10 +24,10 @@ fn mapped() -> (Sim, u64) {
 #[test]
 fn a_live_leaf_becomes_no_other_leaf() {
     let sim = machine(ARM);
-    let leaf = leaf(&sim, 0, GIGA);
+    let leaf = leaf(&sim, 0, SIZE_1G);
     let changes = [
         ("another page", leaf_word(ARM, 0, OTHER_PAGE, Right::Writable, 1)),
-        ("read-only", leaf_word(ARM, 0, GIGA, Right::ReadOnly, 1)),
+        ("read-only", leaf_word(ARM, 0, SIZE_1G, Right::ReadOnly, 1)),
         ("users do not execute", leaf | UXN),
         ("the kernel does not execute", leaf | PXN),
         ("the kernel's", leaf ^ 1 << 6),
@@ -51,7 +51,7 @@ fn a_live_leaf_becomes_no_other_leaf() {
 #[test]
 fn accessed_dirty_and_software_bits_change_in_place() {
     let (sim, word) = mapped();
-    let leaf = leaf(&sim, 0, GIGA);
+    let leaf = leaf(&sim, 0, SIZE_1G);
     for new in [leaf | AF, leaf & !(1 << 7), leaf, leaf | 1 << 55, leaf | 1 << 58, leaf | 1 << 63] {
         put(&sim, word, new);
         touch(&sim, 0, VA, Access::Write);
@@ -65,7 +65,7 @@ fn a_live_pointer_becomes_no_other_word() {
     let table = 0x60_0000;
     let pointer = table_word(ARM, table);
     let bits = [59, 60, 61, 62].map(|bit| pointer | 1 << bit);
-    let others = [table_word(ARM, table + PAGE), leaf_word(ARM, 1, GIGA, Right::Writable, 1)];
+    let others = [table_word(ARM, table + PAGE), leaf_word(ARM, 1, SIZE_1G, Right::Writable, 1)];
     for new in bits.into_iter().chain(others) {
         for (from, to) in [(pointer, new), (new, pointer)] {
             let sim = machine(ARM);
@@ -88,7 +88,7 @@ fn words_that_no_running_root_reaches_are_the_managers() {
     run(&sim, 0, ROOT);
     clean(&sim);
     let sim = machine(X86);
-    let word = map(&sim, VA, 0, GIGA);
+    let word = map(&sim, VA, 0, SIZE_1G);
     run(&sim, 0, ROOT);
     put(&sim, word, leaf(&sim, 0, OTHER_PAGE));
     clean(&sim); // in place
@@ -123,7 +123,7 @@ fn a_broken_word_is_made_again_after_the_flush() {
     found(&remade(other, |sim, word| clear(sim, word & !0xfff, PAGE)), &again);
     // The leaf is flushed, or it says what it said.
     clean(&remade(other, |sim, _| sim.invalidate(&one(space(), VA, 0, Tables::Kept))));
-    clean(&remade(leaf_word(ARM, 0, GIGA, Right::Writable, 1) | AF, |_, _| ()));
+    clean(&remade(leaf_word(ARM, 0, SIZE_1G, Right::Writable, 1) | AF, |_, _| ()));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn what_is_made_after_the_flush_is_a_live_word_like_any_other() {
     let other = leaf_word(ARM, 0, OTHER_PAGE, Right::Writable, 1);
     let sim = remade(other, |sim, _| sim.invalidate(&one(space(), VA, 0, Tables::Kept)));
     let word = chain(&sim, ROOT, VA, 0);
-    put(&sim, word, leaf(&sim, 0, GIGA));
+    put(&sim, word, leaf(&sim, 0, SIZE_1G));
     found(&sim, &[(HERE, "live word at")]);
 }
 
@@ -152,7 +152,7 @@ fn a_word_that_is_cached_for_two_addresses_is_flushed_for_both() {
 fn kept(global: u64) -> Sim {
     let sim = machine(ARM);
     let word = chain(&sim, ROOT, VA, 0);
-    put(&sim, word, leaf(&sim, 0, GIGA) & !(global << 11));
+    put(&sim, word, leaf(&sim, 0, SIZE_1G) & !(global << 11));
     (0..2).for_each(|cpu| run(&sim, cpu, ROOT));
     touch(&sim, 0, VA, Access::Read);
     put(&sim, word, 0);

@@ -24,12 +24,12 @@ fn what_is_stated_is_memory() {
 #[test]
 fn frames_are_freed_once() {
     let sim = machine(X86);
-    own(&sim, GIGA, 8, Owner::Free);
-    own(&sim, GIGA + 2 * PAGE, 4, Owner::User);
+    own(&sim, SIZE_1G, 8, Owner::Free);
+    own(&sim, SIZE_1G + 2 * PAGE, 4, Owner::User);
     clean(&sim);
-    own(&sim, GIGA + PAGE, 6, Owner::Free);
+    own(&sim, SIZE_1G + PAGE, 6, Owner::Free);
     let twice = |at: u64| {
-        let range = FrameRange::new(Pa::new(GIGA + at * PAGE).frame(), Pages::new(1)).unwrap();
+        let range = FrameRange::new(Pa::new(SIZE_1G + at * PAGE).frame(), Pages::new(1)).unwrap();
         format!("freed twice: {range:?}")
     };
     found(&sim, &[(HERE, &twice(1)), (HERE, &twice(6))]);
@@ -42,17 +42,17 @@ fn a_free_frame_is_not_used() {
         ("page-table word written", |sim, at| put(sim, at & !7, 1)),
         ("cleared", |sim, at| clear(sim, at & !63, 64)),
         ("reached", |sim, at| _ = reach(sim, at & !7, 8)),
-        ("copied from", |sim, at| copy(sim, at & !63, GIGA - PAGE, 64)),
-        ("copied to", |sim, at| copy(sim, GIGA - PAGE, at & !63, 64)),
+        ("copied from", |sim, at| copy(sim, at & !63, SIZE_1G - PAGE, 64)),
+        ("copied to", |sim, at| copy(sim, SIZE_1G - PAGE, at & !63, 64)),
     ];
     for (what, used) in uses {
         let sim = machine(X86);
-        own(&sim, GIGA, 1, Owner::Free);
-        used(&sim, GIGA - 1);
-        used(&sim, GIGA + PAGE);
+        own(&sim, SIZE_1G, 1, Owner::Free);
+        used(&sim, SIZE_1G - 1);
+        used(&sim, SIZE_1G + PAGE);
         clean(&sim);
-        used(&sim, GIGA + PAGE - 1);
-        let free = Pa::new(GIGA).frame();
+        used(&sim, SIZE_1G + PAGE - 1);
+        let free = Pa::new(SIZE_1G).frame();
         found(&sim, &[(HERE, &format!("although {free:?} is stated to be free"))]);
         assert!(sim.violations()[0].text.starts_with(what), "{what}");
     }
@@ -61,21 +61,21 @@ fn a_free_frame_is_not_used() {
 #[test]
 fn a_use_that_reaches_into_a_free_frame_is_one_of_it() {
     let sim = machine(X86);
-    own(&sim, GIGA, 1, Owner::Free);
-    reach(&sim, GIGA - PAGE, PAGE);
+    own(&sim, SIZE_1G, 1, Owner::Free);
+    reach(&sim, SIZE_1G - PAGE, PAGE);
     clean(&sim);
-    reach(&sim, GIGA - PAGE, PAGE + 8);
+    reach(&sim, SIZE_1G - PAGE, PAGE + 8);
     found(&sim, &[(HERE, "reached at")]);
-    reach(&sim, GIGA, 0);
+    reach(&sim, SIZE_1G, 0);
     assert_eq!(sim.violations().len(), 2, "a pointer is one, however little is asked for");
 }
 
 #[test]
 fn what_is_stated_last_is_counted() {
     let sim = machine(X86);
-    own(&sim, GIGA, 10, Owner::Free);
-    own(&sim, GIGA + PAGE, 3, Owner::Claimed);
-    own(&sim, GIGA + 2 * PAGE, 1, Owner::Table);
+    own(&sim, SIZE_1G, 10, Owner::Free);
+    own(&sim, SIZE_1G + PAGE, 3, Owner::Claimed);
+    own(&sim, SIZE_1G + 2 * PAGE, 1, Owner::Table);
     let stated = [Owner::Free, Owner::Claimed, Owner::Table].map(|o| sim.stated_frames(o).get());
     assert_eq!(stated, [7, 2, 1]);
 }

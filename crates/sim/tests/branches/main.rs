@@ -15,7 +15,7 @@ mod watch;
 mod zeroed;
 
 use common::*;
-use foliant_machine::{Kept, Owner, PhysMem, Root, Tlb, Warmth, Witness};
+use foliant_machine::{Caching, Kept, Owner, PhysMem, Root, Tlb, Witness};
 use foliant_sim::{Access, Config, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Cpu, FrameRange, Pa, Pages, Va};
 
@@ -29,7 +29,7 @@ const ROOT: u64 = 0x10_0000;
 /// Another root and its tables.
 const OTHER: u64 = 0x14_0000;
 /// Frames that the tests do things to; 2 MiB and 1 GiB aligned ones lie there as well.
-const GIGA: u64 = 0x4000_0000;
+const SIZE_1G: u64 = 0x4000_0000;
 const VA: u64 = 0x40_0000_0000;
 const KERNEL: u64 = 0xffff_ff80_0000_0000;
 const PAGE: u64 = 4096;
@@ -48,7 +48,7 @@ fn own(sim: &Sim, pa: u64, frames: u64, owner: Owner) {
 
 fn clear(sim: &Sim, pa: u64, bytes: u64) {
     // SAFETY: the test owns the memory of its machine.
-    unsafe { sim.clear(Pa::new(pa), Bytes::new(bytes), Warmth::Keep) };
+    unsafe { sim.clear(Pa::new(pa), Bytes::new(bytes), Caching::Cached) };
 }
 
 fn copy(sim: &Sim, from: u64, to: u64, bytes: u64) {

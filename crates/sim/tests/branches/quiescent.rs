@@ -19,17 +19,17 @@ fn at_rest(format: Format) -> (Sim, u64) {
 fn users_memory_and_claims_are_given_back() {
     for owner in [Owner::User, Owner::Claimed] {
         let (sim, _) = at_rest(X86);
-        own(&sim, GIGA, 3, owner);
-        own(&sim, GIGA + PAGE, 1, Owner::Free);
+        own(&sim, SIZE_1G, 3, owner);
+        own(&sim, SIZE_1G + PAGE, 1, Owner::Free);
         sim.finish();
-        let first = Pa::new(GIGA).frame();
+        let first = Pa::new(SIZE_1G).frame();
         found(&sim, &[(HERE, &format!("2 frames are still {owner:?}, the first is {first:?}"))]);
     }
     let (sim, _) = at_rest(X86);
     let stays =
         [Owner::Free, Owner::Records, Owner::Kept, Owner::Kernel, Owner::Zero, Owner::Reserved];
     for (nth, owner) in stays.into_iter().enumerate() {
-        own(&sim, GIGA + nth as u64 * PAGE, 1, owner);
+        own(&sim, SIZE_1G + nth as u64 * PAGE, 1, owner);
     }
     sim.finish();
     clean(&sim);
@@ -66,7 +66,7 @@ fn every_table_hangs_on_a_root_that_runs() {
         }
         // A table that never hung anywhere.
         let (sim, _) = at_rest(format);
-        own(&sim, GIGA, 1, Owner::Table);
+        own(&sim, SIZE_1G, 1, Owner::Table);
         sim.finish();
         found(&sim, &[(HERE, "1 tables are reached from no root")]);
     }
@@ -99,9 +99,9 @@ fn the_kernels_root_is_one() {
 #[test]
 fn a_large_leaf_names_no_table() {
     let (sim, word) = at_rest(X86);
-    put(&sim, (word & !0xfff) - PAGE + 8, leaf(&sim, 1, GIGA));
-    put(&sim, word, leaf(&sim, 0, GIGA));
-    own(&sim, GIGA, 512, Owner::Kernel);
+    put(&sim, (word & !0xfff) - PAGE + 8, leaf(&sim, 1, SIZE_1G));
+    put(&sim, word, leaf(&sim, 0, SIZE_1G));
+    own(&sim, SIZE_1G, 512, Owner::Kernel);
     sim.finish();
     clean(&sim);
 }
@@ -110,9 +110,9 @@ fn a_large_leaf_names_no_table() {
 fn each_word_of_a_table_is_looked_at() {
     let (sim, word) = at_rest(X86);
     let (last, upper) = (word & !0xfff, (word & !0xfff) - PAGE);
-    (0..512).for_each(|nth| put(&sim, upper + 8 * nth, table_word(X86, GIGA + nth * PAGE)));
+    (0..512).for_each(|nth| put(&sim, upper + 8 * nth, table_word(X86, SIZE_1G + nth * PAGE)));
     own(&sim, last, 1, Owner::Free);
-    own(&sim, GIGA, 512, Owner::Table);
+    own(&sim, SIZE_1G, 512, Owner::Table);
     sim.finish();
     clean(&sim);
 }
@@ -121,15 +121,15 @@ fn each_word_of_a_table_is_looked_at() {
 fn what_is_reached_as_a_table_is_stated_to_be_one() {
     for owner in [Owner::Records, Owner::Kept, Owner::Kernel, Owner::Free] {
         let (sim, word) = at_rest(X86);
-        put(&sim, (word & !0xfff) - PAGE + 8, table_word(X86, GIGA));
+        put(&sim, (word & !0xfff) - PAGE + 8, table_word(X86, SIZE_1G));
         sim.finish();
         clean(&sim); // the embedder's
-        own(&sim, GIGA, 1, owner);
+        own(&sim, SIZE_1G, 1, owner);
         let before = sim.violations().len();
         sim.finish();
         let all = sim.violations();
         assert_eq!(all.len(), before + 1, "{all:#?}");
-        let frame = Pa::new(GIGA).frame();
+        let frame = Pa::new(SIZE_1G).frame();
         let text = format!("{frame:?} is reached as a table, and is stated as {owner:?}");
         assert_eq!((all[before].checker, &all[before].text), (HERE, &text));
     }

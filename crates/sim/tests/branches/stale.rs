@@ -9,7 +9,7 @@ const LEVELS: [(u8, u64); 3] = [(0, 1), (1, 512), (2, 1 << 18)];
 
 /// Where a leaf of a level lies: at the start of nothing larger.
 fn base(level: u8) -> u64 {
-    GIGA + [PAGE, 2 << 20, 0][usize::from(level)]
+    SIZE_1G + [PAGE, 2 << 20, 0][usize::from(level)]
 }
 
 /// CPU 0 has a leaf of `level` cached, whose word is gone.
@@ -56,12 +56,12 @@ fn a_frame_that_had_an_owner_is_not_claimed_again_while_it_is_cached() {
     for owner in [Owner::User, Owner::Table, Owner::Records, Owner::Kept, Owner::Kernel] {
         let sim = machine(X86);
         let word = chain(&sim, ROOT, KERNEL, 0);
-        put(&sim, word, leaf_word(X86, 0, GIGA, Right::Writable, 0));
+        put(&sim, word, leaf_word(X86, 0, SIZE_1G, Right::Writable, 0));
         run(&sim, 0, ROOT);
-        own(&sim, GIGA, 1, owner);
+        own(&sim, SIZE_1G, 1, owner);
         sim.kernel_touch(Va::new(KERNEL), Access::Read).unwrap();
         put(&sim, word, 0);
-        own(&sim, GIGA, 1, Owner::Claimed);
+        own(&sim, SIZE_1G, 1, Owner::Claimed);
         found(&sim, &[(HERE, "becomes Claimed, but cpu 0 has a translation of level 0")]);
     }
     // The embedder may reach what it lends, and what is free was looked at when it became so.
@@ -75,16 +75,16 @@ fn a_frame_that_had_an_owner_is_not_claimed_again_while_it_is_cached() {
 fn a_table_is_not_given_up_while_a_pointer_to_it_is_cached() {
     let sim = machine(X86);
     let upper = chain(&sim, ROOT, VA, 1);
-    put(&sim, upper, table_word(X86, GIGA));
-    put(&sim, GIGA, leaf(&sim, 0, 0x20_0000));
+    put(&sim, upper, table_word(X86, SIZE_1G));
+    put(&sim, SIZE_1G, leaf(&sim, 0, 0x20_0000));
     run(&sim, 0, ROOT);
     touch(&sim, 0, VA, Access::Read);
     put(&sim, upper, 0);
     sim.invalidate(&one(Scope::Space(Pa::new(ROOT)), VA, 0, Tables::Kept));
-    own(&sim, GIGA + PAGE, 511, Owner::Free); // a pointer covers one frame
-    own(&sim, GIGA - PAGE, 1, Owner::Free);
+    own(&sim, SIZE_1G + PAGE, 511, Owner::Free); // a pointer covers one frame
+    own(&sim, SIZE_1G - PAGE, 1, Owner::Free);
     clean(&sim);
-    own(&sim, GIGA, 1, Owner::Free);
+    own(&sim, SIZE_1G, 1, Owner::Free);
     found(&sim, &[(HERE, "has a table pointer of level 1")]);
 }
 
@@ -114,7 +114,7 @@ fn a_word_that_a_running_root_reaches_names_no_free_frame() {
 #[test]
 fn sixty_four_kib_of_riscv_name_sixteen_frames() {
     for nth in 0..17 {
-        let (sim, block) = (machine(RISCV), GIGA + (64 << 10));
+        let (sim, block) = (machine(RISCV), SIZE_1G + (64 << 10));
         let word = chain(&sim, ROOT, VA, 0);
         put(&sim, word, leaf(&sim, 0, block | 0x8000) | 1 << 63);
         run(&sim, 0, ROOT);
@@ -128,11 +128,11 @@ fn sixty_four_kib_of_riscv_name_sixteen_frames() {
 fn a_table_that_a_word_names_is_one_frame_whatever_its_level() {
     for (level, frames) in [(1, 1), (2, 1), (3, 1)] {
         let sim = machine(X86);
-        put(&sim, chain(&sim, ROOT, VA, level), table_word(X86, GIGA));
+        put(&sim, chain(&sim, ROOT, VA, level), table_word(X86, SIZE_1G));
         run(&sim, 0, ROOT);
-        own(&sim, GIGA + frames * PAGE, 511, Owner::Free);
+        own(&sim, SIZE_1G + frames * PAGE, 511, Owner::Free);
         clean(&sim);
-        own(&sim, GIGA, 1, Owner::Free);
+        own(&sim, SIZE_1G, 1, Owner::Free);
         found(&sim, &[(HERE, &format!("level {level}, names it"))]);
     }
 }
@@ -141,9 +141,9 @@ fn a_table_that_a_word_names_is_one_frame_whatever_its_level() {
 fn a_word_counts_where_a_running_root_reaches_it_through_live_tables() {
     let free = |change: &dyn Fn(&Sim, u64)| {
         let sim = machine(X86);
-        let word = map(&sim, VA, 0, GIGA);
+        let word = map(&sim, VA, 0, SIZE_1G);
         change(&sim, word);
-        own(&sim, GIGA, 1, Owner::Free);
+        own(&sim, SIZE_1G, 1, Owner::Free);
         sim
     };
     clean(&free(&|_, _| {})); // nobody runs it
@@ -170,9 +170,9 @@ fn a_word_counts_where_a_running_root_reaches_it_through_live_tables() {
 fn words_of_the_kernels_root_count_where_it_is_a_root_of_its_own() {
     for (format, counts) in [(X86, false), (ARM, true), (RISCV, false)] {
         let sim = machine(format);
-        map(&sim, VA, 0, GIGA);
+        map(&sim, VA, 0, SIZE_1G);
         run_both(&sim, 0, OTHER, ROOT);
-        own(&sim, GIGA, 1, Owner::Free);
+        own(&sim, SIZE_1G, 1, Owner::Free);
         let named = [(HERE, "names it")];
         found(&sim, if counts { &named } else { &[] });
     }
@@ -187,21 +187,21 @@ fn words_come_by_copy_by_pointer_and_by_store_and_go_by_clear() {
         put(&sim, upper, table_word(X86, table));
         run(&sim, 0, ROOT);
         fill(&sim, table);
-        own(&sim, GIGA, 1, Owner::Free);
+        own(&sim, SIZE_1G, 1, Owner::Free);
         sim
     };
-    let by_store = |sim: &Sim, table: u64| put(sim, table + 8, leaf(sim, 0, GIGA));
+    let by_store = |sim: &Sim, table: u64| put(sim, table + 8, leaf(sim, 0, SIZE_1G));
     let by_pointer = |sim: &Sim, table: u64| {
         let at = reach(sim, table + 8, 8);
         // SAFETY: the word lies in memory of the test's.
-        unsafe { at.write(leaf(sim, 0, GIGA)) };
+        unsafe { at.write(leaf(sim, 0, SIZE_1G)) };
         own(sim, table, 1, Owner::Table);
     };
     let by_copy = |sim: &Sim, table: u64| {
         own(sim, table, 1, Owner::Table);
         let from = 0x70_0000;
         // SAFETY: as above.
-        unsafe { reach(sim, from + 8, 8).write(leaf(sim, 0, GIGA)) };
+        unsafe { reach(sim, from + 8, 8).write(leaf(sim, 0, SIZE_1G)) };
         copy(sim, from, table, 64);
     };
     for fill in [&by_store as &dyn Fn(&Sim, u64), &by_pointer, &by_copy] {
@@ -212,11 +212,11 @@ fn words_come_by_copy_by_pointer_and_by_store_and_go_by_clear() {
         }));
         clean(&into(&|sim, table| {
             fill(sim, table);
-            put(sim, table + 8, leaf(sim, 0, GIGA + PAGE));
+            put(sim, table + 8, leaf(sim, 0, SIZE_1G + PAGE));
         }));
         clean(&into(&|sim, table| {
             fill(sim, table);
-            copy(sim, GIGA + PAGE, table, 64);
+            copy(sim, SIZE_1G + PAGE, table, 64);
         }));
     }
 }
@@ -224,11 +224,11 @@ fn words_come_by_copy_by_pointer_and_by_store_and_go_by_clear() {
 #[test]
 fn a_word_is_what_memory_says_it_is() {
     let sim = machine(X86);
-    let word = map(&sim, VA, 0, GIGA);
+    let word = map(&sim, VA, 0, SIZE_1G);
     run(&sim, 0, ROOT);
     // SAFETY: the word lies in memory of the test's. Nobody is told.
-    unsafe { reach(&sim, word, 8).write(leaf(&sim, 0, GIGA + PAGE)) };
-    own(&sim, GIGA, 1, Owner::Free);
+    unsafe { reach(&sim, word, 8).write(leaf(&sim, 0, SIZE_1G + PAGE)) };
+    own(&sim, SIZE_1G, 1, Owner::Free);
     clean(&sim);
 }
 
@@ -236,8 +236,8 @@ fn a_word_is_what_memory_says_it_is() {
 fn tables_that_name_themselves_are_reached_by_nobody() {
     let sim = machine(X86);
     run(&sim, 0, ROOT);
-    put(&sim, GIGA, table_word(X86, GIGA));
-    put(&sim, GIGA + 8, leaf(&sim, 0, 0x60_0000));
+    put(&sim, SIZE_1G, table_word(X86, SIZE_1G));
+    put(&sim, SIZE_1G + 8, leaf(&sim, 0, 0x60_0000));
     own(&sim, 0x60_0000, 1, Owner::Free);
     clean(&sim);
 }
@@ -245,23 +245,23 @@ fn tables_that_name_themselves_are_reached_by_nobody() {
 #[test]
 fn a_root_that_runs_is_not_given_up() {
     for owner in [Owner::Free, Owner::Claimed] {
-        for (user, kernel) in [(GIGA, ROOT), (ROOT, GIGA)] {
+        for (user, kernel) in [(SIZE_1G, ROOT), (ROOT, SIZE_1G)] {
             let sim = machine(ARM);
-            own(&sim, GIGA, 1, Owner::Table);
+            own(&sim, SIZE_1G, 1, Owner::Table);
             run_both(&sim, 1, user, kernel);
-            own(&sim, GIGA - PAGE, 1, Owner::Free);
-            own(&sim, GIGA + PAGE, 1, Owner::Free);
+            own(&sim, SIZE_1G - PAGE, 1, Owner::Free);
+            own(&sim, SIZE_1G + PAGE, 1, Owner::Free);
             clean(&sim);
-            own(&sim, GIGA, 1, owner);
-            let text = format!("becomes {owner:?}, but cpu 1 runs the root {:?}", Pa::new(GIGA));
+            own(&sim, SIZE_1G, 1, owner);
+            let text = format!("becomes {owner:?}, but cpu 1 runs the root {:?}", Pa::new(SIZE_1G));
             found(&sim, &[(HERE, &text)]);
         }
     }
     let sim = machine(ARM);
-    own(&sim, GIGA, 1, Owner::Table);
-    run_both(&sim, 1, GIGA, ROOT);
+    own(&sim, SIZE_1G, 1, Owner::Table);
+    run_both(&sim, 1, SIZE_1G, ROOT);
     run_both(&sim, 1, OTHER, ROOT);
-    own(&sim, GIGA, 1, Owner::Free);
+    own(&sim, SIZE_1G, 1, Owner::Free);
     clean(&sim);
 }
 
@@ -269,7 +269,7 @@ fn a_root_that_runs_is_not_given_up() {
 fn kept(global: u64) -> (Sim, u64) {
     let sim = machine(X86);
     let word = chain(&sim, ROOT, VA, 0);
-    put(&sim, word, leaf(&sim, 0, GIGA) | global << 8);
+    put(&sim, word, leaf(&sim, 0, SIZE_1G) | global << 8);
     (0..2).for_each(|cpu| run(&sim, cpu, ROOT));
     touch(&sim, 0, VA, Access::Read);
     put(&sim, word, 0);
@@ -280,7 +280,7 @@ fn kept(global: u64) -> (Sim, u64) {
 #[test]
 fn what_is_kept_under_a_tag_is_held_against_the_cpu_that_comes_back_to_it() {
     let (sim, _) = kept(0);
-    own(&sim, GIGA, 1, Owner::Free);
+    own(&sim, SIZE_1G, 1, Owner::Free);
     clean(&sim);
     run_again(&sim, 1, ROOT, Kept::Unchanged); // has nothing of it
     run_again(&sim, 0, OTHER, Kept::Unchanged);
@@ -289,13 +289,13 @@ fn what_is_kept_under_a_tag_is_held_against_the_cpu_that_comes_back_to_it() {
     found(&sim, &[(HERE, "is activated again with a translation of level 0")]);
 
     let (sim, _) = kept(0);
-    own(&sim, GIGA, 1, Owner::Free);
+    own(&sim, SIZE_1G, 1, Owner::Free);
     sim.invalidate(&one(Scope::Space(Pa::new(ROOT)), VA, 0, Tables::Kept));
     run_again(&sim, 0, ROOT, Kept::Unchanged);
     clean(&sim);
 
     let (sim, _) = kept(0);
-    own(&sim, GIGA + PAGE, 1, Owner::Free); // another frame
+    own(&sim, SIZE_1G + PAGE, 1, Owner::Free); // another frame
     run_again(&sim, 0, ROOT, Kept::Unchanged);
     clean(&sim);
 }
@@ -303,7 +303,7 @@ fn what_is_kept_under_a_tag_is_held_against_the_cpu_that_comes_back_to_it() {
 #[test]
 fn what_is_global_is_usable_under_every_root() {
     let (sim, _) = kept(1);
-    own(&sim, GIGA, 1, Owner::Free);
+    own(&sim, SIZE_1G, 1, Owner::Free);
     found(&sim, &[(HERE, "becomes Free, but cpu 0 has a translation of level 0")]);
 }
 
@@ -312,11 +312,11 @@ fn nothing_is_cached_that_names_a_free_frame() {
     for (level, frames) in LEVELS {
         for (nth, is_free) in [(0, true), (frames - 1, true), (frames, false)] {
             let sim = machine(X86);
-            own(&sim, GIGA + nth * PAGE, 1, Owner::Free);
+            own(&sim, SIZE_1G + nth * PAGE, 1, Owner::Free);
             run(&sim, 0, ROOT);
-            map(&sim, VA, level, GIGA);
+            map(&sim, VA, level, SIZE_1G);
             touch(&sim, 0, VA + ((frames - 1) / 2) * PAGE, Access::Read);
-            let frame = Frame::new(GIGA / PAGE + nth);
+            let frame = Frame::new(SIZE_1G / PAGE + nth);
             let text =
                 format!("a translation of {:?} to the free {frame:?} is cached", Va::new(VA));
             let used = (HERE, "Read through a translation of");
@@ -340,9 +340,9 @@ fn nothing_is_cached_that_names_a_free_frame() {
 fn a_pointer_to_a_table_names_one_frame() {
     let sim = machine(X86);
     let upper = chain(&sim, ROOT, VA, 1);
-    own(&sim, GIGA + PAGE, 511, Owner::Free);
-    put(&sim, upper, table_word(X86, GIGA));
-    put(&sim, GIGA, leaf(&sim, 0, 0x20_0000));
+    own(&sim, SIZE_1G + PAGE, 511, Owner::Free);
+    put(&sim, upper, table_word(X86, SIZE_1G));
+    put(&sim, SIZE_1G, leaf(&sim, 0, 0x20_0000));
     run(&sim, 0, ROOT);
     touch(&sim, 0, VA, Access::Read);
     clean(&sim);
@@ -352,15 +352,15 @@ fn a_pointer_to_a_table_names_one_frame() {
 fn a_walk_reads_no_free_table_and_caches_no_pointer_to_one() {
     let sim = machine(X86);
     let upper = chain(&sim, ROOT, VA, 1);
-    own(&sim, GIGA, 1, Owner::Free);
-    put(&sim, upper, table_word(X86, GIGA));
+    own(&sim, SIZE_1G, 1, Owner::Free);
+    put(&sim, upper, table_word(X86, SIZE_1G));
     run(&sim, 0, ROOT);
     assert!(sim.user_touch(Va::new(VA), Access::Read).is_err());
     let reads = format!("a walk for {:?} reads level 0 in the free", Va::new(VA));
     found(&sim, &[(HERE, "is cached"), (HERE, &reads)]);
     // A store through a clean translation looks at its word again.
     let sim = machine(X86);
-    let word = map(&sim, VA, 0, GIGA);
+    let word = map(&sim, VA, 0, SIZE_1G);
     run(&sim, 0, ROOT);
     touch(&sim, 0, VA, Access::Read);
     own(&sim, word & !0xfff, 1, Owner::Claimed);
@@ -380,9 +380,9 @@ fn kernel(how: Option<Retired>) -> (Sim, u64) {
 fn kernel_leaf(level: u8, how: Option<Retired>) -> (Sim, u64) {
     let sim = machine(X86);
     let (word, frames) = (chain(&sim, ROOT, KERNEL, level), LEVELS[usize::from(level)].1);
-    put(&sim, word, leaf_word(X86, level, GIGA, Right::Writable, 0));
+    put(&sim, word, leaf_word(X86, level, SIZE_1G, Right::Writable, 0));
     run(&sim, 0, ROOT);
-    own(&sim, GIGA, frames, Owner::Kernel);
+    own(&sim, SIZE_1G, frames, Owner::Kernel);
     sim.kernel_touch(Va::new(KERNEL), Access::Read).unwrap();
     put(&sim, word, 0);
     if let Some(how) = how {
@@ -399,15 +399,15 @@ fn pages(va: u64, count: u64) -> VaRange {
 fn kernel_memory_is_given_up_when_it_is_flushed_or_stated_to_be_lazy() {
     for owner in [Owner::Free, Owner::Claimed] {
         let (sim, _) = kernel(None);
-        own(&sim, GIGA, 1, owner);
+        own(&sim, SIZE_1G, 1, owner);
         found(&sim, &[(HERE, "but cpu 0 has a translation")]);
         let (sim, _) = kernel(Some(Retired::Lazily));
-        own(&sim, GIGA, 1, owner);
+        own(&sim, SIZE_1G, 1, owner);
         clean(&sim);
         let (sim, _) = kernel(None);
         sim.retired(pages(KERNEL - PAGE, 1), Retired::Lazily);
         sim.retired(pages(KERNEL + PAGE, 1), Retired::Lazily);
-        own(&sim, GIGA, 1, owner);
+        own(&sim, SIZE_1G, 1, owner);
         found(&sim, &[(HERE, "but cpu 0 has a translation")]);
     }
 }
@@ -423,14 +423,14 @@ fn tables_of_a_lazy_range_are_given_up_when_they_are_flushed() {
 #[test]
 fn a_lazy_range_is_not_used_until_it_is_purged() {
     let (sim, word) = kernel(Some(Retired::Lazily));
-    own(&sim, GIGA, 1, Owner::Free);
-    own(&sim, GIGA, 1, Owner::Kernel);
+    own(&sim, SIZE_1G, 1, Owner::Free);
+    own(&sim, SIZE_1G, 1, Owner::Kernel);
     // SAFETY: the simulated machine answers.
     unsafe { sim.kernel_load(Va::new(KERNEL)) }.unwrap();
     found(&sim, &[(HERE, "which is unmapped and not purged yet")]);
     sim.invalidate(&Invalidation::all(Scope::Kernel));
     sim.retired(pages(KERNEL, 1), Retired::Purged);
-    put(&sim, word, leaf_word(X86, 0, GIGA, Right::Writable, 0));
+    put(&sim, word, leaf_word(X86, 0, SIZE_1G, Right::Writable, 0));
     sim.kernel_touch(Va::new(KERNEL), Access::Read).unwrap();
     assert_eq!(sim.violations().len(), 1, "it was purged");
 }
@@ -456,7 +456,7 @@ fn a_purged_range_is_cached_nowhere() {
 fn a_large_leaf_of_a_lazy_range_may_stay_and_ends_where_it_ends() {
     let (sim, _) = kernel_leaf(1, Some(Retired::Lazily));
     sim.retired(pages(KERNEL + (2 << 20), 1), Retired::Purged);
-    own(&sim, GIGA, 512, Owner::Free);
+    own(&sim, SIZE_1G, 512, Owner::Free);
     clean(&sim);
 }
 
@@ -465,11 +465,11 @@ fn a_word_at_the_start_of_something_larger_names_what_it_covers() {
     for format in FORMATS {
         for (level, frames) in &LEVELS[..2] {
             let sim = machine(format);
-            map(&sim, VA, *level, GIGA);
+            map(&sim, VA, *level, SIZE_1G);
             run(&sim, 0, ROOT);
-            own(&sim, GIGA + frames * PAGE, 1, Owner::Free);
+            own(&sim, SIZE_1G + frames * PAGE, 1, Owner::Free);
             clean(&sim);
-            own(&sim, GIGA + (frames - 1) * PAGE, 1, Owner::Free);
+            own(&sim, SIZE_1G + (frames - 1) * PAGE, 1, Owner::Free);
             found(&sim, &[(HERE, "names it")]);
         }
     }
@@ -478,12 +478,12 @@ fn a_word_at_the_start_of_something_larger_names_what_it_covers() {
 #[test]
 fn a_word_may_name_what_is_claimed_again() {
     let sim = machine(X86);
-    map(&sim, VA, 0, GIGA);
+    map(&sim, VA, 0, SIZE_1G);
     run(&sim, 0, ROOT);
-    own(&sim, GIGA, 1, Owner::User);
-    own(&sim, GIGA, 1, Owner::Claimed);
+    own(&sim, SIZE_1G, 1, Owner::User);
+    own(&sim, SIZE_1G, 1, Owner::Claimed);
     clean(&sim);
-    own(&sim, GIGA, 1, Owner::Free);
+    own(&sim, SIZE_1G, 1, Owner::Free);
     found(&sim, &[(HERE, "names it")]);
 }
 

@@ -39,13 +39,13 @@ fn every_event_is_part_of_the_digest() {
     };
     let mut all = vec![
         digest(&|_| ()),
-        digest(&|sim| own(sim, GIGA, 1, Owner::Free)),
-        digest(&|sim| own(sim, GIGA, 1, Owner::User)),
-        digest(&|sim| own(sim, GIGA, 2, Owner::Free)),
-        digest(&|sim| sim.on(Cpu(1), || own(sim, GIGA, 1, Owner::Free))),
-        digest(&|sim| put(sim, GIGA, 0)),
-        digest(&|sim| put(sim, GIGA, 1)),
-        digest(&|sim| clear(sim, GIGA, 64)),
+        digest(&|sim| own(sim, SIZE_1G, 1, Owner::Free)),
+        digest(&|sim| own(sim, SIZE_1G, 1, Owner::User)),
+        digest(&|sim| own(sim, SIZE_1G, 2, Owner::Free)),
+        digest(&|sim| sim.on(Cpu(1), || own(sim, SIZE_1G, 1, Owner::Free))),
+        digest(&|sim| put(sim, SIZE_1G, 0)),
+        digest(&|sim| put(sim, SIZE_1G, 1)),
+        digest(&|sim| clear(sim, SIZE_1G, 64)),
         digest(&|sim| sim.recount("pages", 1, 1)),
         digest(&|sim| sim.recount("frames", 1, 1)),
     ];

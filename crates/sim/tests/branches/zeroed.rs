@@ -15,9 +15,9 @@ fn tables() -> Sim {
     sim
 }
 
-/// A user reaches the memory at [`GIGA`] by a leaf of `level`, for a moment.
+/// A user reaches the memory at [`SIZE_1G`] by a leaf of `level`, for a moment.
 fn reach_by(sim: &Sim, level: u8) {
-    let word = map(sim, VA, level, GIGA);
+    let word = map(sim, VA, level, SIZE_1G);
     touch(sim, 0, VA, Access::Read);
     put(sim, word, 0);
     sim.invalidate(&one(Scope::Space(Pa::new(ROOT)), VA, level, Tables::Removed));
@@ -27,30 +27,30 @@ fn deliver(sim: &Sim) {
     reach_by(sim, 0);
 }
 
-/// Frames of an earlier owner at [`GIGA`], which are a user's now after `between`; a user reaches the first.
+/// Frames of an earlier owner at [`SIZE_1G`], which are a user's now after `between`; a user reaches the first.
 fn reused(between: impl Fn(&Sim)) -> Sim {
     let sim = tables();
-    own(&sim, GIGA, 4, Owner::Table);
-    own(&sim, GIGA, 4, Owner::Claimed);
+    own(&sim, SIZE_1G, 4, Owner::Table);
+    own(&sim, SIZE_1G, 4, Owner::Claimed);
     between(&sim);
-    own(&sim, GIGA, 4, Owner::User);
+    own(&sim, SIZE_1G, 4, Owner::User);
     deliver(&sim);
     sim
 }
 
 fn dirty(sim: &Sim) {
-    let frame = Pa::new(GIGA).frame();
+    let frame = Pa::new(SIZE_1G).frame();
     found(sim, &[(HERE, &format!("users reach {frame:?} at {:?} {OLD}", Va::new(VA)))]);
 }
 
 #[test]
 fn what_is_cleared_for_a_user_adds_up_across_the_statement() {
     let sim = tables();
-    own(&sim, GIGA, 4, Owner::Table);
-    own(&sim, GIGA, 4, Owner::Claimed);
-    clear(&sim, GIGA, PAGE / 2);
-    own(&sim, GIGA, 4, Owner::User);
-    clear(&sim, GIGA + PAGE / 2, PAGE / 2);
+    own(&sim, SIZE_1G, 4, Owner::Table);
+    own(&sim, SIZE_1G, 4, Owner::Claimed);
+    clear(&sim, SIZE_1G, PAGE / 2);
+    own(&sim, SIZE_1G, 4, Owner::User);
+    clear(&sim, SIZE_1G + PAGE / 2, PAGE / 2);
     deliver(&sim);
     clean(&sim);
 }
@@ -58,26 +58,26 @@ fn what_is_cleared_for_a_user_adds_up_across_the_statement() {
 #[test]
 fn memory_of_a_new_machine_is_clean_and_what_the_manager_writes_is_its_own_business() {
     let sim = tables();
-    own(&sim, GIGA, 1, Owner::User);
+    own(&sim, SIZE_1G, 1, Owner::User);
     deliver(&sim);
     clean(&sim);
     for write in WRITES {
         let sim = tables();
-        own(&sim, GIGA, 1, Owner::Claimed);
+        own(&sim, SIZE_1G, 1, Owner::Claimed);
         write(&sim);
-        own(&sim, GIGA, 1, Owner::User);
+        own(&sim, SIZE_1G, 1, Owner::User);
         deliver(&sim);
         clean(&sim);
     }
 }
 
-/// Ways in which the manager writes into the frame at [`GIGA`].
+/// Ways in which the manager writes into the frame at [`SIZE_1G`].
 const WRITES: [fn(&Sim); 5] = [
-    |sim| put(sim, GIGA + 4088, 7),
-    |sim| _ = reach(sim, GIGA - 8, 16),
-    |sim| _ = reach(sim, GIGA, 0),
-    |sim| copy(sim, GIGA + 4 * PAGE, GIGA, 64),
-    |sim| copy(sim, GIGA + 4 * PAGE, GIGA, PAGE),
+    |sim| put(sim, SIZE_1G + 4088, 7),
+    |sim| _ = reach(sim, SIZE_1G - 8, 16),
+    |sim| _ = reach(sim, SIZE_1G, 0),
+    |sim| copy(sim, SIZE_1G + 4 * PAGE, SIZE_1G, 64),
+    |sim| copy(sim, SIZE_1G + 4 * PAGE, SIZE_1G, PAGE),
 ];
 
 #[test]
@@ -85,10 +85,10 @@ fn what_was_written_and_given_up_is_unclean() {
     for write in WRITES {
         for owner in [Owner::Free, Owner::Reserved] {
             let sim = tables();
-            own(&sim, GIGA, 1, Owner::Claimed);
+            own(&sim, SIZE_1G, 1, Owner::Claimed);
             write(&sim);
-            own(&sim, GIGA, 1, owner);
-            own(&sim, GIGA, 1, Owner::User);
+            own(&sim, SIZE_1G, 1, owner);
+            own(&sim, SIZE_1G, 1, Owner::User);
             deliver(&sim);
             dirty(&sim);
         }
@@ -96,14 +96,14 @@ fn what_was_written_and_given_up_is_unclean() {
     // What nobody wrote is not.
     for owner in [Owner::Free, Owner::Reserved, Owner::Claimed] {
         let sim = tables();
-        own(&sim, GIGA, 1, Owner::Kept);
-        own(&sim, GIGA, 1, Owner::Claimed);
-        put(&sim, GIGA + PAGE, 1);
-        put(&sim, GIGA - 8, 1);
+        own(&sim, SIZE_1G, 1, Owner::Kept);
+        own(&sim, SIZE_1G, 1, Owner::Claimed);
+        put(&sim, SIZE_1G + PAGE, 1);
+        put(&sim, SIZE_1G - 8, 1);
         if owner != Owner::Claimed {
-            own(&sim, GIGA, 1, owner);
+            own(&sim, SIZE_1G, 1, owner);
         }
-        own(&sim, GIGA, 1, Owner::User);
+        own(&sim, SIZE_1G, 1, Owner::User);
         deliver(&sim);
         clean(&sim);
     }
@@ -113,10 +113,10 @@ fn what_was_written_and_given_up_is_unclean() {
 fn what_users_had_is_unclean_whoever_had_it_in_between() {
     for between in [Owner::Free, Owner::Claimed] {
         let sim = tables();
-        own(&sim, GIGA, 1, Owner::User);
+        own(&sim, SIZE_1G, 1, Owner::User);
         deliver(&sim);
-        own(&sim, GIGA, 1, between);
-        own(&sim, GIGA, 1, Owner::User);
+        own(&sim, SIZE_1G, 1, between);
+        own(&sim, SIZE_1G, 1, Owner::User);
         deliver(&sim);
         dirty(&sim);
     }
@@ -125,10 +125,10 @@ fn what_users_had_is_unclean_whoever_had_it_in_between() {
 #[test]
 fn a_page_of_a_pool_is_unclean_when_it_is_used_again() {
     let sim = tables();
-    own(&sim, GIGA, 1, Owner::Claimed);
-    put(&sim, GIGA, 1);
-    own(&sim, GIGA, 1, Owner::Kept);
-    own(&sim, GIGA, 1, Owner::User); // without a claim: whoever demands that says so
+    own(&sim, SIZE_1G, 1, Owner::Claimed);
+    put(&sim, SIZE_1G, 1);
+    own(&sim, SIZE_1G, 1, Owner::Kept);
+    own(&sim, SIZE_1G, 1, Owner::User); // without a claim: whoever demands that says so
     deliver(&sim);
     let used = (HERE, OLD);
     found(&sim, &[("no_shared_owner", "is Kept, now User"), used]);
@@ -138,9 +138,9 @@ fn a_page_of_a_pool_is_unclean_when_it_is_used_again() {
 fn tables_and_records_are_unclean_whatever_is_in_them() {
     for owner in [Owner::Table, Owner::Records] {
         let sim = tables();
-        own(&sim, GIGA, 1, owner);
-        own(&sim, GIGA, 1, Owner::Free);
-        own(&sim, GIGA, 1, Owner::User);
+        own(&sim, SIZE_1G, 1, owner);
+        own(&sim, SIZE_1G, 1, Owner::Free);
+        own(&sim, SIZE_1G, 1, Owner::User);
         deliver(&sim);
         dirty(&sim);
     }
@@ -150,9 +150,9 @@ fn tables_and_records_are_unclean_whatever_is_in_them() {
 fn what_the_kernel_had_is_unclean_since_its_writes_are_not_seen() {
     for (owner, is_clean) in [(Owner::Kernel, false), (Owner::Claimed, true)] {
         let sim = tables();
-        own(&sim, GIGA, 1, owner);
-        own(&sim, GIGA, 1, Owner::Free);
-        own(&sim, GIGA, 1, Owner::User);
+        own(&sim, SIZE_1G, 1, owner);
+        own(&sim, SIZE_1G, 1, Owner::Free);
+        own(&sim, SIZE_1G, 1, Owner::User);
         deliver(&sim);
         if is_clean { clean(&sim) } else { dirty(&sim) }
     }
@@ -162,13 +162,13 @@ fn what_the_kernel_had_is_unclean_since_its_writes_are_not_seen() {
 fn users_reach_clean_memory_of_the_kernels_and_the_zero_page() {
     for owner in [Owner::Kernel, Owner::Zero] {
         let sim = tables();
-        own(&sim, GIGA, 1, owner);
+        own(&sim, SIZE_1G, 1, owner);
         deliver(&sim);
         clean(&sim);
         let sim = tables();
-        own(&sim, GIGA, 1, Owner::Table);
-        own(&sim, GIGA, 1, Owner::Claimed);
-        own(&sim, GIGA, 1, owner);
+        own(&sim, SIZE_1G, 1, Owner::Table);
+        own(&sim, SIZE_1G, 1, Owner::Claimed);
+        own(&sim, SIZE_1G, 1, owner);
         deliver(&sim);
         dirty(&sim);
     }
@@ -190,11 +190,11 @@ fn an_unclean_frame_is_cleared_or_copied_over_whole() {
     ];
     type Cover = fn(&Sim, u64, u64);
     const HOW: [(&str, Cover); 3] = [
-        ("cleared", |sim, at, bytes| clear(sim, GIGA + at, bytes)),
-        ("copied", |sim, at, bytes| copy(sim, GIGA + 8 * PAGE, GIGA + at, bytes)),
+        ("cleared", |sim, at, bytes| clear(sim, SIZE_1G + at, bytes)),
+        ("copied", |sim, at, bytes| copy(sim, SIZE_1G + 8 * PAGE, SIZE_1G + at, bytes)),
         ("either", |sim, at, bytes| match at {
-            0 => clear(sim, GIGA, bytes),
-            _ => copy(sim, GIGA + 8 * PAGE, GIGA + at, bytes),
+            0 => clear(sim, SIZE_1G, bytes),
+            _ => copy(sim, SIZE_1G + 8 * PAGE, SIZE_1G + at, bytes),
         }),
     ];
     for (what, parts, is_covered) in COVERS {
@@ -211,24 +211,24 @@ fn an_unclean_frame_is_cleared_or_copied_over_whole() {
 #[test]
 fn a_cover_ends_where_it_ends() {
     for (at, bytes) in [(PAGE, 3 * PAGE), (64, 4 * PAGE - 64)] {
-        dirty(&reused(|sim| clear(sim, GIGA + at, bytes)));
+        dirty(&reused(|sim| clear(sim, SIZE_1G + at, bytes)));
     }
     // From the frames before it, to its end and a line short of it.
-    clean(&reused(|sim| clear(sim, GIGA - PAGE, 2 * PAGE)));
-    clean(&reused(|sim| clear(sim, GIGA - 64, PAGE + 64)));
-    dirty(&reused(|sim| clear(sim, GIGA - PAGE, 2 * PAGE - 64)));
+    clean(&reused(|sim| clear(sim, SIZE_1G - PAGE, 2 * PAGE)));
+    clean(&reused(|sim| clear(sim, SIZE_1G - 64, PAGE + 64)));
+    dirty(&reused(|sim| clear(sim, SIZE_1G - PAGE, 2 * PAGE - 64)));
 }
 
 #[test]
 fn frames_beside_a_copy_stay_as_they_are() {
     for (at, bytes) in
-        [(GIGA - PAGE, PAGE), (GIGA - 64, 64), (GIGA + PAGE, PAGE), (GIGA + PAGE, 64)]
+        [(SIZE_1G - PAGE, PAGE), (SIZE_1G - 64, 64), (SIZE_1G + PAGE, PAGE), (SIZE_1G + PAGE, 64)]
     {
         let sim = tables();
-        own(&sim, GIGA - PAGE, 3, Owner::Claimed);
-        copy(&sim, GIGA + 8 * PAGE, at, bytes);
-        own(&sim, GIGA, 1, Owner::Free);
-        own(&sim, GIGA, 1, Owner::User);
+        own(&sim, SIZE_1G - PAGE, 3, Owner::Claimed);
+        copy(&sim, SIZE_1G + 8 * PAGE, at, bytes);
+        own(&sim, SIZE_1G, 1, Owner::Free);
+        own(&sim, SIZE_1G, 1, Owner::User);
         deliver(&sim);
         clean(&sim);
     }
@@ -237,11 +237,11 @@ fn frames_beside_a_copy_stay_as_they_are() {
 #[test]
 fn a_clean_frame_that_is_cleared_in_parts_stays_clean() {
     let sim = tables();
-    own(&sim, GIGA, 1, Owner::Claimed);
-    clear(&sim, GIGA, 2048);
-    clear(&sim, GIGA + 2048, 2048);
-    own(&sim, GIGA, 1, Owner::Free);
-    own(&sim, GIGA, 1, Owner::User);
+    own(&sim, SIZE_1G, 1, Owner::Claimed);
+    clear(&sim, SIZE_1G, 2048);
+    clear(&sim, SIZE_1G + 2048, 2048);
+    own(&sim, SIZE_1G, 1, Owner::Free);
+    own(&sim, SIZE_1G, 1, Owner::User);
     deliver(&sim);
     clean(&sim);
 }
@@ -258,10 +258,10 @@ fn lines_that_were_covered_for_one_owner_are_not_for_the_next() {
             Owner::Records,
         ] {
             let sim = reused(|sim| {
-                before.iter().for_each(|bytes| clear(sim, GIGA, *bytes));
-                put(sim, GIGA, 7);
-                own(sim, GIGA, 4, owner);
-                clear(sim, GIGA + 2048, 2048);
+                before.iter().for_each(|bytes| clear(sim, SIZE_1G, *bytes));
+                put(sim, SIZE_1G, 7);
+                own(sim, SIZE_1G, 4, owner);
+                clear(sim, SIZE_1G + 2048, 2048);
             });
             let all = sim.violations();
             let old = all.iter().filter(|found| found.text.contains(OLD)).count();
@@ -270,55 +270,55 @@ fn lines_that_were_covered_for_one_owner_are_not_for_the_next() {
     }
     // All lines in turn, and then one for the next owner.
     dirty(&reused(|sim| {
-        clear(sim, GIGA, 2048);
-        clear(sim, GIGA + 2048, 2048);
-        own(sim, GIGA, 4, Owner::Table);
-        own(sim, GIGA, 4, Owner::Claimed);
-        clear(sim, GIGA, 64);
+        clear(sim, SIZE_1G, 2048);
+        clear(sim, SIZE_1G + 2048, 2048);
+        own(sim, SIZE_1G, 4, Owner::Table);
+        own(sim, SIZE_1G, 4, Owner::Claimed);
+        clear(sim, SIZE_1G, 64);
     }));
 }
 
 #[test]
 fn lines_that_add_up_are_touched_and_unclean_when_they_are_given_up() {
     let sim = reused(|sim| {
-        clear(sim, GIGA, 2048);
-        clear(sim, GIGA + 2048, 2048);
-        own(sim, GIGA, 4, Owner::Free);
+        clear(sim, SIZE_1G, 2048);
+        clear(sim, SIZE_1G + 2048, 2048);
+        own(sim, SIZE_1G, 4, Owner::Free);
     });
     dirty(&sim);
     // What was cleared as a whole is clean, also when it is given up.
     let sim = reused(|sim| {
-        clear(sim, GIGA, PAGE);
-        own(sim, GIGA, 4, Owner::Free);
+        clear(sim, SIZE_1G, PAGE);
+        own(sim, SIZE_1G, 4, Owner::Free);
     });
     clean(&sim);
     let sim = reused(|sim| {
-        copy(sim, GIGA + 8 * PAGE, GIGA, PAGE);
-        own(sim, GIGA, 4, Owner::Free);
+        copy(sim, SIZE_1G + 8 * PAGE, SIZE_1G, PAGE);
+        own(sim, SIZE_1G, 4, Owner::Free);
     });
     dirty(&sim);
 }
 
 #[test]
 fn writing_does_not_make_clean() {
-    dirty(&reused(|sim| put(sim, GIGA, 0)));
-    dirty(&reused(|sim| _ = reach(sim, GIGA, PAGE)));
+    dirty(&reused(|sim| put(sim, SIZE_1G, 0)));
+    dirty(&reused(|sim| _ = reach(sim, SIZE_1G, PAGE)));
 }
 
 #[test]
 fn what_users_reach_is_theirs_whatever_is_done_to_it() {
     let covers: [fn(&Sim); 3] = [
-        |sim| clear(sim, GIGA, PAGE),
-        |sim| copy(sim, GIGA + PAGE, GIGA, 64),
-        |sim| put(sim, GIGA, 0),
+        |sim| clear(sim, SIZE_1G, PAGE),
+        |sim| copy(sim, SIZE_1G + PAGE, SIZE_1G, 64),
+        |sim| put(sim, SIZE_1G, 0),
     ];
     for cover in covers {
         let sim = tables();
-        own(&sim, GIGA, 1, Owner::User);
+        own(&sim, SIZE_1G, 1, Owner::User);
         deliver(&sim);
         cover(&sim);
-        own(&sim, GIGA, 1, Owner::Free);
-        own(&sim, GIGA, 1, Owner::User);
+        own(&sim, SIZE_1G, 1, Owner::Free);
+        own(&sim, SIZE_1G, 1, Owner::User);
         deliver(&sim);
         let all = sim.violations();
         assert_eq!(all.iter().filter(|v| v.checker == HERE).count(), 1, "{all:#?}");
@@ -332,14 +332,14 @@ fn every_frame_of_a_large_page_is_looked_at() {
         {
             let sim = machine(X86);
             run(&sim, 0, ROOT);
-            own(&sim, GIGA + nth * PAGE, 1, Owner::Table);
-            own(&sim, GIGA + nth * PAGE, 1, Owner::Free);
-            own(&sim, GIGA, frames + 1, Owner::User);
+            own(&sim, SIZE_1G + nth * PAGE, 1, Owner::Table);
+            own(&sim, SIZE_1G + nth * PAGE, 1, Owner::Free);
+            own(&sim, SIZE_1G, frames + 1, Owner::User);
             reach_by(&sim, level);
             let all = sim.violations();
             assert_eq!(all.len(), usize::from(is_inside), "{level} {nth}");
             if is_inside {
-                let frame = Pa::new(GIGA + nth * PAGE).frame();
+                let frame = Pa::new(SIZE_1G + nth * PAGE).frame();
                 assert!(all[0].text.contains(&format!("{frame:?} at")), "{}", all[0]);
             }
         }
@@ -350,10 +350,10 @@ fn every_frame_of_a_large_page_is_looked_at() {
 fn the_kernel_a_walker_and_a_user_of_reserved_memory_reach_what_was_somebodys() {
     let sim = machine(X86);
     let word = chain(&sim, ROOT, KERNEL, 0);
-    put(&sim, word, leaf_word(X86, 0, GIGA, Right::Writable, 0));
-    own(&sim, GIGA, 1, Owner::Table);
-    own(&sim, GIGA, 1, Owner::Claimed);
-    own(&sim, GIGA, 1, Owner::Kernel);
+    put(&sim, word, leaf_word(X86, 0, SIZE_1G, Right::Writable, 0));
+    own(&sim, SIZE_1G, 1, Owner::Table);
+    own(&sim, SIZE_1G, 1, Owner::Claimed);
+    own(&sim, SIZE_1G, 1, Owner::Kernel);
     run(&sim, 0, ROOT);
     sim.kernel_touch(Va::new(KERNEL), Access::Read).unwrap();
     clean(&sim);
@@ -361,18 +361,18 @@ fn the_kernel_a_walker_and_a_user_of_reserved_memory_reach_what_was_somebodys() 
     // A pointer to an unclean frame that is no table by the statements: another checker's.
     let sim = machine(X86);
     let upper = chain(&sim, ROOT, VA, 1);
-    put(&sim, upper, table_word(X86, GIGA));
-    own(&sim, GIGA, 1, Owner::Table);
-    own(&sim, GIGA, 1, Owner::Claimed);
-    own(&sim, GIGA, 1, Owner::User);
+    put(&sim, upper, table_word(X86, SIZE_1G));
+    own(&sim, SIZE_1G, 1, Owner::Table);
+    own(&sim, SIZE_1G, 1, Owner::Claimed);
+    own(&sim, SIZE_1G, 1, Owner::User);
     run(&sim, 0, ROOT);
     assert!(sim.user_touch(Va::new(VA), Access::Read).is_err());
     clean(&sim);
 
     let sim = tables();
-    own(&sim, GIGA, 1, Owner::Table);
-    own(&sim, GIGA, 1, Owner::Claimed);
-    own(&sim, GIGA, 1, Owner::Reserved);
+    own(&sim, SIZE_1G, 1, Owner::Table);
+    own(&sim, SIZE_1G, 1, Owner::Claimed);
+    own(&sim, SIZE_1G, 1, Owner::Reserved);
     deliver(&sim);
     clean(&sim);
 }

@@ -42,19 +42,19 @@ pub(super) fn fragment(mm: &Mm<'_>, share: Percent) -> Result<Option<Id>, Stop> 
         return Ok(None);
     }
     let census = mm.free_blocks();
-    let within = |order: Order| census.blocks(order) << (order.get() - Order::MEGA.get());
-    let whole: u64 = Order::all().skip(Order::MEGA.index()).map(within).sum();
+    let within = |order: Order| census.blocks(order) << (order.get() - Order::SIZE_2M.get());
+    let whole: u64 = Order::all().skip(Order::SIZE_2M.index()).map(within).sum();
     // Each block keeps a table, and the tables above want a block.
-    let blocks = whole.saturating_sub(whole / Order::MEGA.pages().get() + 1);
+    let blocks = whole.saturating_sub(whole / Order::SIZE_2M.pages().get() + 1);
     let id = mm.create(None)?;
-    let bytes = Bytes::new((blocks * Order::MEGA.bytes().get()).max(FRAME_BYTES));
+    let bytes = Bytes::new((blocks * Order::SIZE_2M.bytes().get()).max(FRAME_BYTES));
     let (place, flags) = (Place::NoReplace(Va::new(0x10_0000_0000)), Flags::READ_WRITE);
     let all = mm.map(id, &MapRequest { place, bytes, flags, tag: 0 })?;
-    mm.set_policy(Policy::always(Orders::of(Order::MEGA)));
+    mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
     mm.advise(id, all, Advice::PopulateWrite)?;
     for number in 0..blocks {
-        let start = all.start().add(number * Order::MEGA.bytes().get());
-        let Some(block) = VaRange::sized(start, Order::MEGA.bytes()) else { continue };
+        let start = all.start().add(number * Order::SIZE_2M.bytes().get());
+        let Some(block) = VaRange::sized(start, Order::SIZE_2M.bytes()) else { continue };
         // Evenly spread: block n is taken where the running share reaches the next whole number.
         let upto = |n: u64| n * u64::from(share.get()) / 100;
         let kept = if upto(number + 1) == upto(number) { 0 } else { PINS_PER_BLOCK };

@@ -705,7 +705,7 @@ impl Planner {
 
     fn touch(&mut self, space: SpaceId, page: Va, holds: Holds) -> Result<(), Spent> {
         let Some(kept) = self.spaces.get_mut(&space) else { return Ok(()) };
-        let block = page.align_down(Order::MEGA.bytes()).get();
+        let block = page.align_down(Order::SIZE_2M.bytes()).get();
         let was = kept.blocks.get(block).copied();
         if was == Some(Holds::Memory) || was == Some(holds) {
             return kept.blocks.work(1);
@@ -719,23 +719,23 @@ impl Planner {
         Ok(())
     }
     fn touch_range(&mut self, space: SpaceId, range: VaRange, holds: Holds) -> Result<(), Spent> {
-        let first = range.start().align_down(Order::MEGA.bytes()).get();
-        for block in (first..range.end().get()).step_by(Order::MEGA.bytes().get() as usize) {
+        let first = range.start().align_down(Order::SIZE_2M.bytes()).get();
+        for block in (first..range.end().get()).step_by(Order::SIZE_2M.bytes().get() as usize) {
             self.touch(space, Va::new(block), holds)?;
         }
         Ok(())
     }
     fn note_peak(&mut self) {
-        let bytes = self.blocks_now.saturating_mul(Order::MEGA.bytes().get());
+        let bytes = self.blocks_now.saturating_mul(Order::SIZE_2M.bytes().get());
         self.plan.peak_blocks = self.plan.peak_blocks.max(Bytes::new(bytes));
         self.plan.peak.tables = self.plan.peak.tables.max(self.now.tables);
     }
     /// Whole blocks of the range hold nothing any more.
     fn forget(&mut self, space: SpaceId, range: VaRange) -> Result<(), Spent> {
         let Some(kept) = self.spaces.get_mut(&space) else { return Ok(()) };
-        let mega = Order::MEGA.bytes();
-        let Some(first) = range.start().align_up(mega) else { return Ok(()) };
-        let last = range.end().align_down(mega);
+        let size_2m = Order::SIZE_2M.bytes();
+        let Some(first) = range.start().align_up(size_2m) else { return Ok(()) };
+        let last = range.end().align_down(size_2m);
         if first >= last {
             return Ok(());
         }

@@ -19,7 +19,7 @@ pub enum Choice {
 impl Choice {
     /// The rows of a full table.
     pub fn all() -> Vec<Choice> {
-        let sizes = Order::all().filter(|o| *o <= Order::MEGA && o.get() != 1).map(Choice::UpTo);
+        let sizes = Order::all().filter(|o| *o <= Order::SIZE_2M && o.get() != 1).map(Choice::UpTo);
         sizes.chain([Choice::Thp]).collect()
     }
 
@@ -30,7 +30,7 @@ impl Choice {
     pub fn policy(self) -> Policy {
         match self {
             Choice::UpTo(order) => Policy::always(Orders::up_to(order)),
-            Choice::Thp => Policy::always(Orders::of(Order::MEGA)),
+            Choice::Thp => Policy::always(Orders::of(Order::SIZE_2M)),
             Choice::Only(order) => Policy::always(Orders::of(order)),
         }
     }

@@ -58,7 +58,7 @@ pub fn replay(
     // What Linux let the recorded program map is mapped, also at address 0.
     mm.set_lowest_address(Va::new(0));
     // Of the model's two prices for clearing, huge pages pay the one for large extents.
-    mm.set_clearing(Clearing { far: Far::Stream, ..mm.clearing() });
+    mm.set_clearing(Clearing { far: Far::NonTemporal, ..mm.clearing() });
     let mut run = Run::new(&sim, &mm, choice, memory, (plan, settings));
     run.prepare()?;
     for (index, step) in plan.steps.iter().enumerate() {
@@ -285,7 +285,7 @@ impl<'r, 'm> Run<'r, 'm> {
             flags: Flags::READ_WRITE,
             tag: 0,
         };
-        mm.set_policy(Choice::UpTo(Order::MEGA).policy());
+        mm.set_policy(Choice::UpTo(Order::SIZE_2M).policy());
         let range = mm.map(space, &request)?;
         let filled = mm.advise(space, range, Advice::PopulateWrite);
         mm.end(space)?;
@@ -294,7 +294,7 @@ impl<'r, 'm> Run<'r, 'm> {
     }
 
     fn read(&self) -> Baseline {
-        let sizes = || Order::all().take_while(|o| *o <= Order::MEGA);
+        let sizes = || Order::all().take_while(|o| *o <= Order::SIZE_2M);
         let stats = |order, event| self.mm.size_stats(order).get(event);
         Baseline {
             kernel: self.sim.kernel_time_total().0,

@@ -80,7 +80,7 @@ impl Settings {
 /// The memory for a plan where none is asked for.
 fn usual(plan: &Plan) -> Bytes {
     let need = plan.peak_blocks.get().saturating_mul(2).saturating_add(MEMORY_SLACK);
-    let whole = need.checked_next_multiple_of(Bytes::MEGA.get());
+    let whole = need.checked_next_multiple_of(Bytes::SIZE_2M.get());
     Bytes::new(whole.unwrap_or(u64::MAX)).max(MEMORY_LEAST)
 }
 

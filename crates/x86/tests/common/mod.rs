@@ -5,8 +5,8 @@ use foliant_units::{Cpu, Va};
 use foliant_x86::{Apic, ApicId, Clear, ClearPlan, Features, Host, Line, Settings, TscClock, X86};
 
 thread_local! {
-    /// How often the program was asked to breathe.
-    pub(crate) static BREATHS: Cell<u64> = const { Cell::new(0) };
+    /// How often the program was asked to yield.
+    pub(crate) static YIELDS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// A program as the kernel around the machine.
@@ -19,8 +19,8 @@ impl Host for Program {
     fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
         work(Cpu(0))
     }
-    fn breathe(&self) {
-        BREATHS.set(BREATHS.get() + 1);
+    fn yield_now(&self) {
+        YIELDS.set(YIELDS.get() + 1);
     }
 }
 

@@ -273,13 +273,13 @@ fn three_that_open_a_block_and_take_it_whole_leave_it_to_anybody() {
         };
         let others = [
             on(1, move || turn(Order::BASE, Class::Table)),
-            on(2, move || turn(Order::MEGA, Class::Movable)),
+            on(2, move || turn(Order::SIZE_2M, Class::Movable)),
         ];
         turn(Order::BASE, Class::Movable);
         others.into_iter().for_each(|other| other.join().unwrap());
         stock.folios.validate().unwrap();
-        assert_eq!(stock.folios.free_frames(), Order::MEGA.pages());
-        let whole = stock.folios.alloc(stock.machine.me(), Order::MEGA, Class::Movable);
+        assert_eq!(stock.folios.free_frames(), Order::SIZE_2M.pages());
+        let whole = stock.folios.alloc(stock.machine.me(), Order::SIZE_2M, Class::Movable);
         assert_eq!(whole, Ok(PAGE));
     });
 }

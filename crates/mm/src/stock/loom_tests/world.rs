@@ -3,14 +3,14 @@
 #![allow(unsafe_code)]
 
 use crate::folio::{Class, CpuCount, Folios};
-use crate::frame::{Claim, DESCRIPTOR_BYTES, Origin, Shift};
+use crate::frame::{AnonOffset, Claim, DESCRIPTOR_BYTES, Origin};
 use crate::stock::{Block, PerCpu, Stock, Stretch, Stretches};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::{Half, Sv39, Tables};
 use core::ptr::NonNull;
 use foliant_machine::{
-    Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, MmuRules, PhysMem, Root, Ticket, Tlb,
-    Warmth, Witness,
+    Caching, Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, MmuRules, PhysMem, Root,
+    Ticket, Tlb, Witness,
 };
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Nanos, Order, Pa, Pages, Va};
 use loom::thread::{self, JoinHandle};
@@ -102,7 +102,7 @@ unsafe impl PhysMem for Few {
     unsafe fn compare_exchange(&self, _: Pa, _: u64, _: u64) -> Result<u64, u64> {
         unreachable!("there are no tables")
     }
-    unsafe fn clear(&self, _: Pa, _: Bytes, _: Warmth) {
+    unsafe fn clear(&self, _: Pa, _: Bytes, _: Caching) {
         unreachable!("no frame is touched")
     }
     unsafe fn copy(&self, _: Pa, _: Pa, _: Bytes) {
@@ -149,7 +149,7 @@ impl Clock for Few {
     fn now(&self) -> Nanos {
         Nanos(0)
     }
-    fn breathe(&self) {}
+    fn yield_now(&self) {}
 }
 impl Witness for Few {}
 
@@ -184,7 +184,7 @@ impl Lent {
 }
 
 fn memory() -> FrameRange {
-    FrameRange::new(PAGE, Order::MEGA.pages()).unwrap()
+    FrameRange::new(PAGE, Order::SIZE_2M.pages()).unwrap()
 }
 
 /// Every interleaving of `test` with up to so many preemptions; all where there is no bound. It joins its threads.
@@ -253,15 +253,15 @@ pub(crate) fn folio(stock: &Model, order: u8) -> Frame {
     stock.enlist(claim, pages, origin)
 }
 
-/// Where folios are born.
+/// Where folios are made.
 pub(crate) fn origin() -> Origin {
-    let index = crate::frame::Index::of(Va::new(0), Shift::NONE);
-    Origin { family: Frame::new(0), birth: Frame::new(0), index }
+    let index = crate::frame::Index::of(Va::new(0), AnonOffset::NONE);
+    Origin { tree: Frame::new(0), creator: Frame::new(0), index }
 }
 
 /// Nobody has anything: all memory is free, and every descriptor is plain.
 pub(crate) fn all_is_free(stock: &Model) {
-    assert_eq!(stock.folios.free_frames(), Order::MEGA.pages());
+    assert_eq!(stock.folios.free_frames(), Order::SIZE_2M.pages());
     for nth in 0..DESCRIBED as u64 {
         assert_eq!(stock.seen(PAGE.add(Pages::new(nth))), crate::frame::Identity::PLAIN);
     }

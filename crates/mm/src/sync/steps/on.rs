@@ -1,9 +1,9 @@
 //! The counts of each thread, and its watcher.
 
-use super::{Place, Touch};
+use super::{Critical, Touch};
 use core::cell::Cell;
 
-const PLACES: usize = Place::ALL.len();
+const PLACES: usize = Critical::ALL.len();
 
 /// What a thread counts. A thread on which several CPUs take turns has one for each.
 #[derive(Default, Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ impl Counts {
     const NEW: Counts =
         Counts { taken: 0, depth: [0; PLACES], begun: [0; PLACES], longest: [0; PLACES] };
 
-    fn end(&mut self, place: Place) {
+    fn end(&mut self, place: Critical) {
         let at = place as usize;
         self.longest[at] = self.longest[at].max(self.taken - self.begun[at]);
     }
@@ -67,9 +67,9 @@ pub fn taken() -> u64 {
     TAKEN.get()
 }
 /// The longest stay of this thread in a place since [`reset`].
-pub fn longest(place: Place) -> u64 {
+pub fn longest(place: Critical) -> u64 {
     change(|counts| {
-        counts.end(Place::Unbroken);
+        counts.end(Critical::Unbroken);
         counts.longest[place as usize]
     })
 }
@@ -77,14 +77,14 @@ pub fn longest(place: Place) -> u64 {
 pub fn reset() {
     change(|counts| {
         counts.longest = [0; PLACES];
-        counts.begun[Place::Unbroken as usize] = counts.taken;
+        counts.begun[Critical::Unbroken as usize] = counts.taken;
     });
 }
 /// The thread let others run: an interrupt was taken, a spin loop turned.
 pub fn rested() {
     change(|counts| {
-        counts.end(Place::Unbroken);
-        counts.begun[Place::Unbroken as usize] = counts.taken;
+        counts.end(Critical::Unbroken);
+        counts.begun[Critical::Unbroken as usize] = counts.taken;
     });
 }
 /// From now on the thread counts for `other`, which gets what it counted until now.
@@ -93,7 +93,7 @@ pub fn trade(other: &mut Counts) {
     TAKEN.set(MINE.get().taken);
 }
 
-pub(super) fn enter(place: Place) {
+pub(super) fn enter(place: Critical) {
     change(|counts| {
         let at = place as usize;
         if counts.depth[at] == 0 {
@@ -102,7 +102,7 @@ pub(super) fn enter(place: Place) {
         counts.depth[at] += 1;
     });
 }
-pub(super) fn leave(place: Place) {
+pub(super) fn leave(place: Critical) {
     change(|counts| {
         counts.depth[place as usize] -= 1;
         if counts.depth[place as usize] == 0 {
@@ -110,13 +110,13 @@ pub(super) fn leave(place: Place) {
         }
     });
 }
-pub(super) fn breath() {
+pub(super) fn yielded() {
     let depth = MINE.get().depth;
-    let mut spun_for = Place::ALL.into_iter().filter(|place| *place != Place::Patient);
+    let mut spun_for = Critical::ALL.into_iter().filter(|place| *place != Critical::Patient);
     let inside = spun_for.find(|place| depth[*place as usize] > 0);
     assert!(
         inside.is_none(),
-        "a breath in {inside:?}: who waits for it waits for ever (sync::outside)"
+        "a preemption point in {inside:?}: who waits for it waits for ever (sync::outside)"
     );
     rested();
 }
@@ -141,21 +141,21 @@ mod tests {
         let mut other = Counts::default();
         reset();
         take(2);
-        enter(Place::Leaf);
+        enter(Critical::Leaf);
         take(3);
         trade(&mut other);
-        breath();
+        yielded();
         reset();
-        enter(Place::Table);
+        enter(Critical::Table);
         take(50);
-        leave(Place::Table);
-        assert_eq!([longest(Place::Table), longest(Place::Leaf)], [50, 0]);
+        leave(Critical::Table);
+        assert_eq!([longest(Critical::Table), longest(Critical::Leaf)], [50, 0]);
         trade(&mut other);
         take(4);
-        leave(Place::Leaf);
-        assert_eq!([longest(Place::Table), longest(Place::Leaf)], [0, 7]);
+        leave(Critical::Leaf);
+        assert_eq!([longest(Critical::Table), longest(Critical::Leaf)], [0, 7]);
         trade(&mut other);
-        assert_eq!([longest(Place::Table), longest(Place::Leaf)], [50, 0]);
+        assert_eq!([longest(Critical::Table), longest(Critical::Leaf)], [50, 0]);
     }
 
     /// A place that is entered again before it is left is one stay.
@@ -163,13 +163,13 @@ mod tests {
     fn a_stay_lasts_until_it_is_left_as_often_as_entered() {
         reset();
         take(7);
-        enter(Place::Leaf);
+        enter(Critical::Leaf);
         take(3);
-        enter(Place::Leaf);
+        enter(Critical::Leaf);
         take(2);
-        leave(Place::Leaf);
-        assert_eq!(longest(Place::Leaf), 0, "it lasts");
-        leave(Place::Leaf);
-        assert_eq!(longest(Place::Leaf), 5);
+        leave(Critical::Leaf);
+        assert_eq!(longest(Critical::Leaf), 0, "it lasts");
+        leave(Critical::Leaf);
+        assert_eq!(longest(Critical::Leaf), 5);
     }
 }

@@ -44,7 +44,7 @@ fn a_range_takes_the_largest_leaves_that_fit() {
     // 4 KiB before a 2 MiB boundary, 1 GiB in the middle, 4 KiB behind.
     let span = range((1 << 30) - 4096 - (2 << 20), (2 << 30) + (2 << 20) + 4096);
     let frame = (1 << 18) - 1 - 512;
-    map_all(&tables, &board, span, frame, USER_RW, Level::GIGA);
+    map_all(&tables, &board, span, frame, USER_RW, Level::SIZE_1G);
     let levels: Vec<u8> = tables.leaves(span).map(|found| found.level.0).collect();
     assert_eq!(levels, [0, 1, 2, 1, 0]);
     for page in (span.start().get()..span.end().get()).step_by(4096 * 37) {
@@ -69,9 +69,9 @@ fn what_is_wrong_is_refused_before_any_change() {
     let tables = board.tables::<X86>(Half::User);
     let mut spare = Spare::new();
     board.refill(&mut spare);
-    map_all(&tables, &board, range(0x40_0000, 0x40_1000), 5, USER_RW, Level::GIGA);
+    map_all(&tables, &board, range(0x40_0000, 0x40_1000), 5, USER_RW, Level::SIZE_1G);
     let mut map = |span: VaRange, frame| {
-        tables.map(span, Frame::new(frame), USER_RW, Level::GIGA, &mut spare).unwrap_err()
+        tables.map(span, Frame::new(frame), USER_RW, Level::SIZE_1G, &mut spare).unwrap_err()
     };
     let page = foliant_units::Bytes::new(4096);
     assert_eq!(map(range(0x1000, 0x1000), 0), Refused::Empty(Va::new(0x1000)));
@@ -103,23 +103,23 @@ fn split_and_collapse_keep_what_is_mapped() {
     let tables = board.tables::<X86_64<5>>(Half::User);
     let va = Va::new(1 << 50);
     let span = VaRange::new(va, va.add(2 << 20)).unwrap();
-    map_all(&tables, &board, span, 512, USER_RW, Level::GIGA);
+    map_all(&tables, &board, span, 512, USER_RW, Level::SIZE_1G);
     board.walker_sets(tables.walk(va).at, 1 << 5 | 1 << 6);
     let mut spare = Spare::new();
-    assert_eq!(tables.split(va, Level::MEGA, &mut spare), Err(Stuck::NeedTable));
+    assert_eq!(tables.split(va, Level::SIZE_2M, &mut spare), Err(Stuck::NeedTable));
     board.refill(&mut spare);
-    let run = tables.split(va.add(0x5000), Level::MEGA, &mut spare).unwrap();
+    let run = tables.split(va.add(0x5000), Level::SIZE_2M, &mut spare).unwrap();
     let attrs = USER_RW | Attrs::TOUCHED;
     assert_eq!(run.what, What::Mapped { pa: Pa::new(2 << 20), attrs });
-    assert_eq!((run.va, run.level, run.count), (va, Level::MEGA, 1));
+    assert_eq!((run.va, run.level, run.count), (va, Level::SIZE_2M, 1));
     assert_eq!(tables.leaves(span).count(), 512);
     let entry = tables.walk(va.add(0x5000)).entry;
     assert_eq!(entry, Entry::Leaf { pa: Pa::new(0x20_5000), attrs });
 
-    let collapsed = tables.collapse(va.add(0x7000), Level::MEGA).unwrap();
+    let collapsed = tables.collapse(va.add(0x7000), Level::SIZE_2M).unwrap();
     assert_eq!(collapsed.run.count, 512);
     let found = tables.walk(va.add(0x7000));
-    assert_eq!((found.level, found.va), (Level::MEGA, va));
+    assert_eq!((found.level, found.va), (Level::SIZE_2M, va));
     assert_eq!(found.entry, Entry::Leaf { pa: Pa::new(2 << 20), attrs });
 }
 
@@ -127,15 +127,15 @@ fn split_and_collapse_keep_what_is_mapped() {
 fn a_leaf_over_the_end_stops_unmap_until_it_is_split() {
     let board = Board::new(64, Replace::InPlace);
     let tables = board.tables::<X86>(Half::User);
-    map_all(&tables, &board, range(0, 4 << 20), 0, USER_RW, Level::GIGA);
+    map_all(&tables, &board, range(0, 4 << 20), 0, USER_RW, Level::SIZE_1G);
     let mut harvest = Harvest::new();
     let cut = range(0, (2 << 20) + 4096);
     let done = tables.unmap(cut, Prune::Emptied, &mut harvest).unwrap();
     let at = Va::new(2 << 20);
-    assert_eq!(done, Swept { upto: at, why: Stop::Straddles { va: at, level: Level::MEGA } });
+    assert_eq!(done, Swept { upto: at, why: Stop::Straddles { va: at, level: Level::SIZE_2M } });
     let mut spare = Spare::new();
     board.refill(&mut spare);
-    tables.split(at, Level::MEGA, &mut spare).unwrap();
+    tables.split(at, Level::SIZE_2M, &mut spare).unwrap();
     let rest = VaRange::new(at, cut.end()).unwrap();
     let done = tables.unmap(rest, Prune::Emptied, &mut harvest).unwrap();
     assert_eq!(done.why, Stop::Done);
@@ -230,7 +230,7 @@ fn a_leaf_that_is_being_changed_makes_others_wait() {
     let board = Board::new(64, Replace::BreakBeforeMake);
     let tables = board.tables::<Aarch64>(Half::User);
     let span = range(2 << 20, 4 << 20);
-    map_all(&tables, &board, span, 512, USER_RW, Level::MEGA);
+    map_all(&tables, &board, span, 512, USER_RW, Level::SIZE_2M);
     let mut harvest = Harvest::new();
     let change = Change { set: Attrs::NONE, clear: Attrs::WRITE };
     let _ = tables.protect(span, change, &mut harvest).unwrap();
@@ -272,9 +272,9 @@ fn contiguous_pages_are_grouped_where_the_format_can() {
         assert_eq!(tables.leaves(span).count(), 33);
     }
     grouped::<Aarch64>(Level::BASE, 64 << 10, 32);
-    grouped::<Aarch64>(Level::MEGA, 32 << 20, 32);
+    grouped::<Aarch64>(Level::SIZE_2M, 32 << 20, 32);
     grouped::<Sv39>(Level::BASE, 64 << 10, 32);
-    grouped::<Sv48>(Level::MEGA, 32 << 20, 0);
+    grouped::<Sv48>(Level::SIZE_2M, 32 << 20, 0);
     grouped::<X86>(Level::BASE, 64 << 10, 0);
 }
 
@@ -345,7 +345,7 @@ fn a_user_root_repeats_the_kernel_half_without_its_locks() {
     let va = Va::new(0xffff_8000_0000_0000);
     let span = VaRange::new(va, va.add(4096)).unwrap();
     map_all(&kernel, &board, span, 9, Attrs::GLOBAL, Level::BASE);
-    let lock = kernel.lock(va, Level::GIGA).unwrap();
+    let lock = kernel.lock(va, Level::SIZE_1G).unwrap();
     user.share_kernel(&kernel);
     let word = board.peek(user.root().add(256 * 8));
     assert_eq!(word, board.peek(kernel.root().add(256 * 8)) & !X86::LOCK);
@@ -363,10 +363,10 @@ fn locks_refuse_what_has_none() {
     assert_eq!(what(0, 3), Missing { level: Level(3), what: Gap::TopTable });
     assert_eq!(what(0, 0), Missing { level: Level(3), what: Gap::None });
     assert_eq!(what(1 << 47, 0), Missing { level: Level(3), what: Gap::Outside });
-    map_all(&tables, &board, range(2 << 20, 4 << 20), 512, USER_RW, Level::MEGA);
+    map_all(&tables, &board, range(2 << 20, 4 << 20), 512, USER_RW, Level::SIZE_2M);
     assert_eq!(what(2 << 20, 0), Missing { level: Level(1), what: Gap::Leaf });
-    let lock = tables.lock(Va::new(2 << 20), Level::MEGA).unwrap();
-    assert_eq!((lock.base(), lock.level()), (Va::new(0), Level::MEGA));
+    let lock = tables.lock(Va::new(2 << 20), Level::SIZE_2M).unwrap();
+    assert_eq!((lock.base(), lock.level()), (Va::new(0), Level::SIZE_2M));
     assert_eq!(lock.take(lock.index_of(Va::new(2 << 20))) & 1, 1);
     assert!(lock.is_empty());
     drop(lock);
@@ -420,7 +420,7 @@ fn a_place_whose_flush_is_pending_gets_no_table() {
     let tables = board.tables::<X86>(Half::User);
     let mut spare = Spare::new();
     board.refill(&mut spare);
-    tables.ensure(Va::new(0), Level::MEGA, &mut spare).unwrap();
+    tables.ensure(Va::new(0), Level::SIZE_2M, &mut spare).unwrap();
     board.refill(&mut spare);
     let (before, asked) = (spare.len(), core::cell::Cell::new(0));
     let pending = || {
@@ -429,9 +429,9 @@ fn a_place_whose_flush_is_pending_gets_no_table() {
         false
     };
     let why = tables.ensure_settled(Va::new(0), Level::BASE, &mut spare, &pending);
-    assert_eq!(why, Err(Blocked::Pending(Level::MEGA)));
+    assert_eq!(why, Err(Blocked::Pending(Level::SIZE_2M)));
     assert_eq!(spare.len(), before, "the frame is kept");
-    assert_eq!(tables.walk(Va::new(0)).level, Level::MEGA);
+    assert_eq!(tables.walk(Va::new(0)).level, Level::SIZE_2M);
     tables.ensure_settled(Va::new(0), Level::BASE, &mut spare, &|| true).unwrap();
     assert_eq!((tables.walk(Va::new(0)).level, spare.len()), (Level::BASE, before - 1));
 }
@@ -445,7 +445,7 @@ fn words_of_tables_are_neither_written_nor_replaced_like_others() {
     map_all(&tables, &board, range(2 << 20, (2 << 20) + 4096), 512, USER_RW, Level::BASE);
     type Edit<'a> = dyn Fn(&Locked<'_, Board, X86>, Slot, Slot, u64) + 'a;
     let refuses = |edit: &Edit<'_>| {
-        let lock = tables.lock(va, Level::MEGA).unwrap();
+        let lock = tables.lock(va, Level::SIZE_2M).unwrap();
         let (slot, free) = (lock.index_of(va), lock.index_of(Va::new(4 << 20)));
         let word = lock.get(slot);
         assert!(matches!(lock.entry(slot), Entry::Table(_)));

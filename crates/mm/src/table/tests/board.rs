@@ -6,7 +6,7 @@ use crate::table::{Half, Paging, Spare, Tables};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foliant_machine::{
-    Cpus, Invalidation, Kept, MmuRules, PhysMem, Replace, Root, Ticket, Tlb, Warmth,
+    Caching, Cpus, Invalidation, Kept, MmuRules, PhysMem, Replace, Root, Ticket, Tlb,
 };
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, Order, Pa};
 use std::vec::Vec;
@@ -26,10 +26,10 @@ impl Board {
     pub(crate) fn claim(&self) -> Claim {
         let frame = self.next.fetch_add(1, Ordering::Relaxed);
         assert!((frame + 1) * 512 <= self.words.len(), "the board is too small");
-        Claim::state(Frame::new(frame as u64), Order::BASE)
+        Claim::from_raw(Frame::new(frame as u64), Order::BASE)
     }
     pub(crate) fn tables<P: Paging>(&self, half: Half) -> Tables<'_, Board, P> {
-        Tables::at(self, self.claim().give().0.pa(), half)
+        Tables::at(self, self.claim().into_raw().0.pa(), half)
     }
     pub(crate) fn refill(&self, spare: &mut Spare) {
         while !spare.is_full() {
@@ -77,7 +77,7 @@ unsafe impl PhysMem for Board {
     unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
         self.word(pa).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, _: Warmth) {
+    unsafe fn clear(&self, pa: Pa, bytes: Bytes, _: Caching) {
         for n in 0..bytes.get() / 8 {
             self.word(pa.add(n * 8)).store(0, Ordering::Relaxed);
         }

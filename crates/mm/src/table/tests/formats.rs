@@ -191,7 +191,7 @@ fn check<P: Paging>(decoder: impl Fn(u64, u8, u64) -> Seen) {
     assert_eq!(P::decode(0, Level::BASE, Slot::FIRST), Entry::None);
 }
 
-/// A step is the difference of two neighbours' words, and a settled word is one that hardware
+/// A step is the difference of two neighbours' words, and a final word is one that hardware
 /// leaves alone.
 fn check_steps<P: Paging>() {
     for level in (0..=P::LEAF_TOP.0).map(Level) {
@@ -203,7 +203,7 @@ fn check_steps<P: Paging>() {
             assert_eq!(word + P::step(level), P::leaf(next, level, attrs));
             let open =
                 !attrs.has(Attrs::ACCESSED) || attrs.has(Attrs::WRITE) && !attrs.has(Attrs::DIRTY);
-            assert_eq!(P::settled(word), !open, "{}: {attrs:?}", P::NAME);
+            assert_eq!(P::is_final(word), !open, "{}: {attrs:?}", P::NAME);
             let touched = P::leaf(next, level, attrs | Attrs::ACCESSED);
             let changed = P::leaf(next, level, attrs) ^ touched;
             assert_eq!(changed & !P::UPDATED, 0);

@@ -9,7 +9,7 @@
 use crate::frame::Claim;
 use crate::table::*;
 use core::ptr::NonNull;
-use foliant_machine::{Cpus, PhysMem, Warmth};
+use foliant_machine::{Caching, Cpus, PhysMem};
 use foliant_units::{Bytes, Cpu, Frame, Level, Order, Pa, Va, VaRange};
 use loom::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ unsafe impl PhysMem for Few {
     unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
         self.words[&pa.get()].compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
     }
-    unsafe fn clear(&self, _: Pa, _: Bytes, _: Warmth) {}
+    unsafe fn clear(&self, _: Pa, _: Bytes, _: Caching) {}
     unsafe fn copy(&self, _: Pa, _: Pa, _: Bytes) {}
 }
 
@@ -142,7 +142,7 @@ fn a_map_survives_a_removal_next_to_it() {
         let other = few.clone();
         let mapper = loom::thread::spawn(move || {
             let mut spare = Spare::new();
-            spare.push(Claim::state(Frame::new(4), Order::BASE)).unwrap();
+            spare.push(Claim::from_raw(Frame::new(4), Order::BASE)).unwrap();
             let page = VaRange::new(NEXT, Va::new(0x2000)).unwrap();
             let done = other.tables().map(page, Frame::new(9), RW, Level::BASE, &mut spare);
             assert_eq!(done.unwrap().why, MapStop::Done);
@@ -192,7 +192,7 @@ fn a_note_in_any_word_of_a_run_is_found() {
 fn two_who_miss_the_same_table_make_one() {
     fn map(few: &Few, page: u64, table: u64) -> usize {
         let mut spare = Spare::new();
-        spare.push(Claim::state(Frame::new(table), Order::BASE)).unwrap();
+        spare.push(Claim::from_raw(Frame::new(table), Order::BASE)).unwrap();
         let start = Va::new(page * 0x1000);
         let page = VaRange::new(start, start.add(0x1000)).unwrap();
         let done = few.tables().map(page, Frame::new(9), RW, Level::BASE, &mut spare);

@@ -210,17 +210,17 @@ impl<P: Paging> World<'_, P> {
         });
         let small = self.tables.walk(va(at)).level == Level::BASE;
         let collapsed = match self.replace {
-            Replace::InPlace => self.tables.collapse(va(at), Level::MEGA),
+            Replace::InPlace => self.tables.collapse(va(at), Level::SIZE_2M),
             Replace::BreakBeforeMake => {
-                assert_eq!(self.tables.collapse(va(at), Level::MEGA), Err(Stuck::BreakFirst));
-                self.tables.collapse_begin(va(at), Level::MEGA)
+                assert_eq!(self.tables.collapse(va(at), Level::SIZE_2M), Err(Stuck::BreakFirst));
+                self.tables.collapse_begin(va(at), Level::SIZE_2M)
             }
         };
         assert_eq!(collapsed.is_ok(), even && small, "{collapsed:?}");
         if let Ok(collapsed) = collapsed {
             self.freed += 1;
             let _ = self.tables.mend(collapsed.run.range()).unwrap();
-            assert_eq!(self.tables.walk(va(at)).level, Level::MEGA);
+            assert_eq!(self.tables.walk(va(at)).level, Level::SIZE_2M);
         }
     }
     fn touch(&mut self, at: u64, bits: Attrs) {

@@ -19,7 +19,7 @@ fn a_lock_keeps_others_out_while_walkers_set_bits() {
     tables.ensure(Va::new(0), Level::BASE, &mut spare).unwrap();
     let above = tables.walk(Va::new(0)); // the word of level 0; its table's word is one up
     assert_eq!(above.level, Level::BASE);
-    let lock = tables.lock(Va::new(0), Level::MEGA).unwrap();
+    let lock = tables.lock(Va::new(0), Level::SIZE_2M).unwrap();
     let pointer = lock.get(Slot::FIRST);
     drop(lock);
     let (plain, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -48,7 +48,7 @@ fn a_lock_keeps_others_out_while_walkers_set_bits() {
         done.into_iter().for_each(|done| done.unwrap());
     });
     assert_eq!(plain.load(Ordering::Relaxed), 15_000);
-    let lock = tables.lock(Va::new(0), Level::MEGA).unwrap();
+    let lock = tables.lock(Va::new(0), Level::SIZE_2M).unwrap();
     assert_eq!(lock.get(Slot::FIRST), pointer, "unlocked, and nothing else changed");
 }
 
@@ -133,7 +133,7 @@ fn a_split_is_published_whole() {
     let mut spare = Spare::new();
     board.refill(&mut spare);
     let span = VaRange::new(Va::new(2 << 20), Va::new(4 << 20)).unwrap();
-    let done = tables.map(span, Frame::new(512), RW, Level::MEGA, &mut spare).unwrap();
+    let done = tables.map(span, Frame::new(512), RW, Level::SIZE_2M, &mut spare).unwrap();
     assert_eq!(done.why, MapStop::Done);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -151,8 +151,8 @@ fn a_split_is_published_whole() {
             if spare.is_empty() {
                 board.refill(&mut spare);
             }
-            tables.split(span.start(), Level::MEGA, &mut spare).unwrap();
-            let _ = tables.collapse(span.start(), Level::MEGA).unwrap();
+            tables.split(span.start(), Level::SIZE_2M, &mut spare).unwrap();
+            let _ = tables.collapse(span.start(), Level::SIZE_2M).unwrap();
         }
         stop.store(true, Ordering::Relaxed);
     });

@@ -11,7 +11,7 @@
 //! **Invariants**
 //! - I1. A slot below `count` is initialized and is never written again.
 //! - I2. A slot from `count` on is touched only by the one that turned `adding` from 0 to 1.
-//! - I3. `sorted` names the sections below `count` by their place in memory, but while one is being added. So what is found by it is
+//! - I3. `sorted` names the regions below `count` by their place in memory, but while one is being added. So what is found by it is
 //!   looked at, and what is not found is looked for once more, one by one.
 //!
 //! **Locking**: `adding` admits one writer; a second is refused, not kept waiting. `count` publishes (release, acquire).
@@ -21,7 +21,7 @@
 // The only file of this room with unsafe code: a slot is written through a shared reference before it is published.
 #![allow(unsafe_code)]
 
-use super::section::Section;
+use super::region::Region;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU32, AtomicU64};
 use core::cell::UnsafeCell;
@@ -29,19 +29,19 @@ use core::mem::MaybeUninit;
 use foliant_units::{Frame, FrameRange};
 
 /// The most ranges of one allocator.
-pub(super) const SECTIONS_MAX: usize = 64;
+pub(super) const REGIONS_MAX: usize = 64;
 
-type Slot<'m> = UnsafeCell<MaybeUninit<Section<'m>>>;
+type RegionSlot<'m> = UnsafeCell<MaybeUninit<Region<'m>>>;
 
-pub(super) struct Sections<'m> {
-    slots: [Slot<'m>; SECTIONS_MAX],
+pub(super) struct Regions<'m> {
+    slots: [RegionSlot<'m>; REGIONS_MAX],
     count: AtomicU64,
     adding: AtomicU32,
-    sorted: [AtomicU32; SECTIONS_MAX],
+    sorted: [AtomicU32; REGIONS_MAX],
 }
 
-// SAFETY: sections::I1 and I2 — shared slots are read-only, the others have one writer; a `Section` itself may be shared.
-unsafe impl<'m> Sync for Sections<'m> where Section<'m>: Sync + Send {}
+// SAFETY: regions::I1 and I2 — shared slots are read-only, the others have one writer; a `Region` itself may be shared.
+unsafe impl<'m> Sync for Regions<'m> where Region<'m>: Sync + Send {}
 
 /// Where something lies beside a range.
 enum Side {
@@ -50,20 +50,20 @@ enum Side {
     Above,
 }
 
-/// Why a section was not added.
+/// Why a region was not added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refused {
+pub(super) enum NotAdded {
     Full,
     Busy,
 }
 
 /// The right to add, held by one at a time.
-pub(super) struct Adding<'s, 'm>(&'s Sections<'m>);
+pub(super) struct Adding<'s, 'm>(&'s Regions<'m>);
 
-impl<'m> Sections<'m> {
-    pub(super) fn new() -> Sections<'m> {
-        Sections {
-            slots: [const { UnsafeCell::new(MaybeUninit::uninit()) }; SECTIONS_MAX],
+impl<'m> Regions<'m> {
+    pub(super) fn new() -> Regions<'m> {
+        Regions {
+            slots: [const { UnsafeCell::new(MaybeUninit::uninit()) }; REGIONS_MAX],
             count: AtomicU64::new(0),
             adding: AtomicU32::new(0),
             sorted: core::array::from_fn(|_| AtomicU32::new(0)),
@@ -74,37 +74,37 @@ impl<'m> Sections<'m> {
     pub(super) fn count(&self) -> usize {
         self.count.load(Acquire) as usize
     }
-    /// The section `at`, if there is one.
+    /// The region `at`, if there is one.
     #[inline]
-    pub(super) fn get(&self, at: usize) -> Option<&Section<'m>> {
+    pub(super) fn get(&self, at: usize) -> Option<&Region<'m>> {
         self.slots[..self.count()].get(at).map(Self::filled)
     }
     /// All of them, with their numbers.
     #[inline]
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Section<'m>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Region<'m>)> {
         self.slots[..self.count()].iter().map(Self::filled).enumerate()
     }
-    /// The section that holds `frame`, with its number, found by halving.
+    /// The region that holds `frame`, with its number, found by halving.
     #[inline]
-    pub(super) fn holding(&self, frame: Frame) -> Option<(usize, &Section<'m>)> {
+    pub(super) fn holding(&self, frame: Frame) -> Option<(usize, &Region<'m>)> {
         let halved = self.halve(|range| match () {
             () if frame < range.start() => Side::Below,
             () if frame >= range.end() => Side::Above,
             () => Side::Inside,
         });
-        // In none of them; or a section has just been added, and its number is not yet where it belongs (I3).
-        halved.or_else(|| self.iter().find(|(_, section)| section.range().contains(frame)))
+        // In none of them; or a region has just been added, and its number is not yet where it belongs (I3).
+        halved.or_else(|| self.iter().find(|(_, region)| region.range().contains(frame)))
     }
-    /// Halves the sections by their place in memory, until `side` says that the right one is found.
+    /// Halves the regions by their place in memory, until `side` says that the right one is found.
     #[inline]
-    fn halve(&self, mut side: impl FnMut(FrameRange) -> Side) -> Option<(usize, &Section<'m>)> {
+    fn halve(&self, mut side: impl FnMut(FrameRange) -> Side) -> Option<(usize, &Region<'m>)> {
         let (mut low, mut high) = (0, self.count());
         while low < high {
             let middle = (low + high) / 2;
             let number = self.sorted[middle].load(Relaxed) as usize;
-            let section = self.get(number)?;
-            match side(section.range()) {
-                Side::Inside => return Some((number, section)),
+            let region = self.get(number)?;
+            match side(region.range()) {
+                Side::Inside => return Some((number, region)),
                 Side::Below => high = middle,
                 Side::Above => low = middle + 1,
             }
@@ -113,17 +113,17 @@ impl<'m> Sections<'m> {
     }
     /// What a slot below `count` holds.
     #[inline]
-    fn filled<'s>(slot: &'s Slot<'m>) -> &'s Section<'m> {
-        // SAFETY: sections::I1 — callers take the slot from below `count`, read with acquire; nobody writes it any more.
+    fn filled<'s>(slot: &'s RegionSlot<'m>) -> &'s Region<'m> {
+        // SAFETY: regions::I1 — callers take the slot from below `count`, read with acquire; nobody writes it any more.
         let slot = unsafe { &*slot.get() };
-        // SAFETY: sections::I1 — `push` wrote the slot before it released `count`.
+        // SAFETY: regions::I1 — `push` wrote the slot before it released `count`.
         unsafe { slot.assume_init_ref() }
     }
     /// Begins to add, unless someone else does.
-    pub(super) fn begin(&self) -> Result<Adding<'_, 'm>, Refused> {
+    pub(super) fn begin(&self) -> Result<Adding<'_, 'm>, NotAdded> {
         match self.adding.compare_exchange(0, 1, Acquire, Relaxed) {
             Ok(_) => Ok(Adding(self)),
-            Err(_) => Err(Refused::Busy),
+            Err(_) => Err(NotAdded::Busy),
         }
     }
 }
@@ -131,21 +131,21 @@ impl<'m> Sections<'m> {
 impl<'m> Adding<'_, 'm> {
     /// Whether there is no room for another one.
     pub(super) fn is_full(&self) -> bool {
-        self.0.count() == SECTIONS_MAX
+        self.0.count() == REGIONS_MAX
     }
-    /// Publishes what `make` returns as the next section.
-    pub(super) fn push(&self, make: impl FnOnce() -> Section<'m>) -> Result<(), Refused> {
+    /// Publishes what `make` returns as the next region.
+    pub(super) fn push(&self, make: impl FnOnce() -> Region<'m>) -> Result<(), NotAdded> {
         let at = self.0.count();
-        let slot = self.0.slots.get(at).ok_or(Refused::Full)?;
-        let section = make();
-        let start = section.range().start();
-        // SAFETY: sections::I2 — holding `Adding` makes us the only one at the slot `count`, which nobody reads yet.
-        unsafe { (*slot.get()).write(section) };
+        let slot = self.0.slots.get(at).ok_or(NotAdded::Full)?;
+        let region = make();
+        let start = region.range().start();
+        // SAFETY: regions::I2 — holding `Adding` makes us the only one at the slot `count`, which nobody reads yet.
+        unsafe { (*slot.get()).write(region) };
         self.0.count.store(at as u64 + 1, Release);
         self.sort_in(at, start);
         Ok(())
     }
-    /// Puts section `number`, the last so far, where it belongs by its `start`.
+    /// Puts region `number`, the last so far, where it belongs by its `start`.
     fn sort_in(&self, number: usize, start: Frame) {
         let sorted = &self.0.sorted;
         let mut at = number;
@@ -193,7 +193,7 @@ mod tests {
         for n in 0..64 {
             let frame = Frame::new(order(n) * 1000 + 599);
             let mut looks = 0;
-            let found = folios.sections.halve(|range| {
+            let found = folios.regions.halve(|range| {
                 looks += 1;
                 match () {
                     () if frame < range.start() => Side::Below,
@@ -203,9 +203,9 @@ mod tests {
             });
             assert_eq!(found.map(|(number, _)| number), Some(n as usize));
             assert!(looks <= 7, "{looks} looks");
-            assert_eq!(folios.sections.holding(frame).unwrap().1.range(), part(order(n)));
+            assert_eq!(folios.regions.holding(frame).unwrap().1.range(), part(order(n)));
             let behind = Frame::new(order(n) * 1000 + 600);
-            assert!(folios.sections.holding(behind).is_none());
+            assert!(folios.regions.holding(behind).is_none());
         }
     }
 }

@@ -5,18 +5,18 @@
 //! flushed, and the frames that folding saves are neither allocated nor written.
 
 use super::entries::{own, shared};
-use super::{Huge, Memmap, Refused};
+use super::{Huge, Memmap, MemmapError};
 use crate::folio::Class;
 use crate::frame::{Claim, Flag, Identity, Kind};
-use crate::stock::{Described, Event, NoBlock, Stretch, words};
+use crate::stock::{DescribedBy, Event, NoBlock, Stretch, words};
 use crate::sync::Ordering;
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Level, Node, Order, Pages};
 
-/// How a huge page comes into the world.
+/// What a huge page's descriptors are when it is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Birth {
+pub enum Form {
     /// With all its descriptors.
     Dense,
     /// Folded, where its block has no descriptors yet; else dense.
@@ -25,8 +25,8 @@ pub enum Birth {
 
 impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     /// Takes a free block of 2 MiB or 1 GiB and makes a huge page of it.
-    pub fn claim(&self, order: Order, birth: Birth) -> Result<Huge, Refused> {
-        let huge = self.claim_unwritten(None, order, birth)?;
+    pub fn claim(&self, order: Order, form: Form) -> Result<Huge, MemmapError> {
+        let huge = self.claim_unwritten(None, order, form)?;
         self.stock.folios.forget(huge.frames()); // its owner may write to it as it likes
         Ok(huge)
     }
@@ -36,35 +36,35 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         &self,
         node: Option<Node>,
         order: Order,
-        birth: Birth,
-    ) -> Result<Huge, Refused> {
-        if ![Order::MEGA, Order::GIGA].contains(&order) {
-            return Err(Refused::Order(order));
+        form: Form,
+    ) -> Result<Huge, MemmapError> {
+        if ![Order::SIZE_2M, Order::SIZE_1G].contains(&order) {
+            return Err(MemmapError::Order(order));
         }
         let take = || self.stock.claim_block(node, order, Class::Movable);
         let claim =
             take().or_else(|none| if self.reclaim_some().whole > 0 { take() } else { Err(none) });
-        let claim = claim.map_err(|_| Refused::NoMemory(order))?;
-        self.make(claim, birth).map_err(|claim| {
+        let claim = claim.map_err(|_| MemmapError::NoMemory(order))?;
+        self.make(claim, form).map_err(|claim| {
             self.stock.put_back(claim);
-            Refused::NoMemory(order)
+            MemmapError::NoMemory(order)
         })
     }
 
     /// Makes a huge page of a block of 2 MiB or 1 GiB. It comes back where there is no memory for its descriptors.
-    pub(crate) fn make(&self, claim: Claim, birth: Birth) -> Result<Huge, Claim> {
-        let huge = Huge::state(self.stock.brand(), claim.frame(), claim.order());
-        if birth == Birth::Folded
+    pub(crate) fn make(&self, claim: Claim, form: Form) -> Result<Huge, Claim> {
+        let huge = Huge::from_raw(self.stock.brand(), claim.frame(), claim.order());
+        if form == Form::Folded
             && Memmap::<M, P>::savable(huge.order()).get() > 0
             && self.hold(&huge)
         {
             let born = self.born(&huge);
-            let now = if born == Ok(Described::Now) { Stretch::Ready } else { Stretch::Absent };
+            let now = if born == Ok(DescribedBy::Now) { Stretch::Ready } else { Stretch::Absent };
             self.let_go(&huge, now);
-            if born == Ok(Described::Now) {
+            if born == Ok(DescribedBy::Now) {
                 self.stock.count(Event::Folded);
                 self.stock.count(Event::BornFolded);
-                claim.give();
+                claim.into_raw();
                 return Ok(huge);
             }
             // A leaf was faster, or there is no memory: not even for the one frame of a head.
@@ -75,7 +75,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         if self.stock.describe(huge.frames()).is_err() {
             return Err(claim);
         }
-        let (head, order) = claim.give();
+        let (head, order) = claim.into_raw();
         let tails = order.pages().get() - 1;
         let tail = Identity::new(Kind::HugeTail, order);
         self.stock.set_identities(head.add(Pages::new(1)), tails, tail);
@@ -106,11 +106,11 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     }
 
     /// Maps a folded stretch where there is nothing. All memory is had before the first entry is written.
-    fn born(&self, huge: &Huge) -> Result<Described, NoBlock> {
+    fn born(&self, huge: &Huge) -> Result<DescribedBy, NoBlock> {
         let range = self.range(huge);
         for part in self.sections(range) {
-            if self.stock.reach_table(part.start(), Level::BASE)? == Described::Before {
-                return Ok(Described::Before);
+            if self.stock.reach_table(part.start(), Level::BASE)? == DescribedBy::Before {
+                return Ok(DescribedBy::Before);
             }
         }
         let tail = self.share(huge.order())?;
@@ -121,7 +121,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         let mut gather = self.gather();
         self.rewrite(range, &mut gather, || first.take().unwrap_or(shared::<P>(tail)));
         debug_assert!(gather.is_empty(), "something was mapped in an absent stretch");
-        Ok(Described::Now)
+        Ok(DescribedBy::Now)
     }
     /// Makes the first descriptor of a frame of tails the head of a folded page. Nobody else can reach it yet.
     fn mark(&self, frame: Frame, order: Order) {

@@ -16,9 +16,9 @@
 //! **Not here**: which block to try (`alloc`), what a caller may ask for (`free`).
 
 use super::bits::{Bits, NARROW, Phase};
-use super::entry::{Entry, FIT_PART, FIT_WHOLE, FRAMES, Kind, Owner};
+use super::entry::{BlockEntry, BlockKind, FIT_PART, FIT_WHOLE, FRAMES, Owner};
 use super::field::{Field, Given, Offset, WORDS};
-use super::index::{Index, List, settle};
+use super::index::{List, Pyramids, full_fence};
 use super::zeros::Zeros;
 use super::{Class, Word};
 use crate::sync::Ordering::SeqCst;
@@ -27,57 +27,57 @@ use foliant_units::{Frame, FrameRange, Node, Order};
 /// Entries are laid out in groups of this many.
 const GROUP: usize = 512;
 /// Blocks of a 1 GiB stretch; the index counts from such a boundary, so that runs are aligned words and bits.
-const GIGA: u64 = Order::GIGA.pages().get() / FRAMES as u64;
+const SIZE_1G: u64 = Order::SIZE_1G.pages().get() / FRAMES as u64;
 /// log2 of the frames of a block.
-const SHIFT: u8 = Order::MEGA.get();
+const SHIFT: u8 = Order::SIZE_2M.get();
 /// The most frames of one range: 16 TiB.
 pub(super) const FRAMES_MAX: u64 = 1 << 32;
 
 #[derive(Clone, Copy)]
-pub(super) struct Section<'m> {
+pub(super) struct Region<'m> {
     range: FrameRange,           // [c]
     node: Node,                  // [c]
     first: u64,                  // [c] number of block 0: its first frame >> 9
     fields: &'m [[Word; WORDS]], // [a]
     entries: &'m [Word],         // [a]
     zeros: Zeros<'m>,            // [a]
-    index: Index<'m>,            // [a]
+    index: Pyramids<'m>,         // [a]
 }
 
-impl<'m> Section<'m> {
+impl<'m> Region<'m> {
     fn blocks_of(range: FrameRange) -> core::ops::Range<u64> {
         range.start().get() >> SHIFT..range.end().get().div_ceil(FRAMES as u64)
     }
     /// Bits of the index of `range`.
     fn bits_of(range: FrameRange) -> usize {
         let blocks = Self::blocks_of(range);
-        (blocks.end - blocks.start / GIGA * GIGA) as usize
+        (blocks.end - blocks.start / SIZE_1G * SIZE_1G) as usize
     }
     /// Words of metadata for `range`: a multiple of 16.
     pub(super) fn words(range: FrameRange) -> usize {
         let blocks = Self::blocks_of(range);
         let blocks = (blocks.end - blocks.start) as usize;
-        let index = Index::words(Self::bits_of(range)).next_multiple_of(WORDS);
+        let index = Pyramids::words(Self::bits_of(range)).next_multiple_of(WORDS);
         blocks * WORDS + blocks.next_multiple_of(GROUP) + Zeros::words(blocks) + index
     }
-    /// A section over `range` in `words`, zeroed and as many as asked for: all frames free but those of the first and
+    /// A region over `range` in `words`, zeroed and as many as asked for: all frames free but those of the first and
     /// the last block that lie outside.
-    pub(super) fn new(range: FrameRange, node: Node, words: &'m [Word]) -> Section<'m> {
+    pub(super) fn new(range: FrameRange, node: Node, words: &'m [Word]) -> Region<'m> {
         let blocks = Self::blocks_of(range);
         let count = (blocks.end - blocks.start) as usize;
         let (fields, rest) = words.split_at(count * WORDS);
         let (entries, rest) = rest.split_at(count.next_multiple_of(GROUP));
         let (zeros, rest) = rest.split_at(Zeros::words(count));
-        let index = Index::new(Self::bits_of(range), rest);
+        let index = Pyramids::new(Self::bits_of(range), rest);
         let fields = fields.as_chunks().0;
         let zeros = Zeros::new(zeros);
-        let section = Section { range, node, first: blocks.start, fields, entries, zeros, index };
+        let region = Region { range, node, first: blocks.start, fields, entries, zeros, index };
         let start = (range.start().get() % FRAMES as u64) as u32;
         let end = ((blocks.end << SHIFT) - range.end().get()) as u32;
-        section.withhold(0, 0, start).expect("a new block is free");
-        section.withhold(count - 1, FRAMES - end, FRAMES).expect("a new block is free");
-        (0..count).for_each(|blk| section.ensure(blk));
-        section
+        region.withhold(0, 0, start).expect("a new block is free");
+        region.withhold(count - 1, FRAMES - end, FRAMES).expect("a new block is free");
+        (0..count).for_each(|blk| region.ensure(blk));
+        region
     }
 
     pub(super) fn range(&self) -> FrameRange {
@@ -86,7 +86,7 @@ impl<'m> Section<'m> {
     pub(super) fn node(&self) -> Node {
         self.node
     }
-    pub(super) fn index(&self) -> &Index<'m> {
+    pub(super) fn index(&self) -> &Pyramids<'m> {
         &self.index
     }
     #[inline]
@@ -111,12 +111,12 @@ impl<'m> Section<'m> {
     /// The block's bit in the index.
     #[inline]
     pub(super) fn bit(&self, blk: usize) -> usize {
-        (self.first % GIGA) as usize + blk
+        (self.first % SIZE_1G) as usize + blk
     }
     /// The block of a bit of the index.
     #[inline]
     pub(super) fn blk(&self, bit: usize) -> usize {
-        bit - (self.first % GIGA) as usize
+        bit - (self.first % SIZE_1G) as usize
     }
     #[inline]
     pub(super) fn field(&self, blk: usize) -> Field<'m> {
@@ -127,15 +127,15 @@ impl<'m> Section<'m> {
         &self.entries[blk / GROUP * GROUP + blk % 64 * 8 + blk / 64 % 8]
     }
     #[inline]
-    pub(super) fn load(&self, blk: usize) -> Entry {
-        Entry(self.entry(blk).load(SeqCst))
+    pub(super) fn load(&self, blk: usize) -> BlockEntry {
+        BlockEntry(self.entry(blk).load(SeqCst))
     }
     /// Free frames of the block.
     pub(super) fn free(&self, blk: usize) -> u32 {
         match self.load(blk).kind() {
-            Kind::Whole => FRAMES,
-            Kind::Small => self.field(blk).count(),
-            Kind::Held | Kind::Busy => 0,
+            BlockKind::Whole => FRAMES,
+            BlockKind::Small => self.field(blk).count(),
+            BlockKind::Held | BlockKind::Busy => 0,
         }
     }
     /// Whether all of the block is free, in one piece or open.
@@ -148,15 +148,15 @@ impl<'m> Section<'m> {
     fn update(
         &self,
         blk: usize,
-        mut change: impl FnMut(Entry) -> Option<Entry>,
-    ) -> Option<(Entry, Entry)> {
+        mut change: impl FnMut(BlockEntry) -> Option<BlockEntry>,
+    ) -> Option<(BlockEntry, BlockEntry)> {
         let word = self.entry(blk);
-        let mut seen = Entry(word.load(SeqCst));
+        let mut seen = BlockEntry(word.load(SeqCst));
         loop {
             let new = change(seen)?;
             match word.compare_exchange(seen.0, new.0, SeqCst, SeqCst) {
                 Ok(_) => return Some((seen, new)),
-                Err(now) => seen = Entry(now),
+                Err(now) => seen = BlockEntry(now),
             }
         }
     }
@@ -173,13 +173,13 @@ impl<'m> Section<'m> {
         self.ensure(blk);
     }
     #[inline]
-    fn relist(&self, blk: usize, (old, new): (Entry, Entry)) {
+    fn relist(&self, blk: usize, (old, new): (BlockEntry, BlockEntry)) {
         if old.list() != new.list() {
             self.move_over(blk, old, new);
         }
     }
     #[cold]
-    fn move_over(&self, blk: usize, old: Entry, new: Entry) {
+    fn move_over(&self, blk: usize, old: BlockEntry, new: BlockEntry) {
         if let Some(list) = new.list() {
             self.index.set(list, self.bit(blk));
         }
@@ -220,7 +220,7 @@ impl<'m> Section<'m> {
     ) -> Option<Offset> {
         let (owner, tag) = as_owner;
         let claimed = if list == List::WHOLE {
-            self.open(blk, Entry::opened(tag.unwrap_or(Class::Movable), owner))
+            self.open(blk, BlockEntry::opened(tag.unwrap_or(Class::Movable), owner))
         } else {
             let change = self.update(blk, |e| {
                 let fits = e.list() == Some(list) && e.offers(order);
@@ -249,19 +249,19 @@ impl<'m> Section<'m> {
         at
     }
     /// Opens the field of a whole block and makes the entry `to`.
-    fn open(&self, blk: usize, to: Entry) -> bool {
+    fn open(&self, blk: usize, to: BlockEntry) -> bool {
         if self.update(blk, |e| e.is_whole().then(|| e.busy())).is_none() {
             return false;
         }
         self.field(blk).open();
         self.entry(blk).store(to.0, SeqCst);
-        self.move_over(blk, Entry::WHOLE, to);
+        self.move_over(blk, BlockEntry::WHOLE, to);
         true
     }
     /// Closes the field of an open block that is all free and makes the entry `to`, if `allowed` by the entry so far.
     /// Where this fails, the caller looks at the block once more.
     #[cold]
-    fn close(&self, blk: usize, to: Entry, allowed: impl Fn(Entry) -> bool) -> bool {
+    fn close(&self, blk: usize, to: BlockEntry, allowed: impl Fn(BlockEntry) -> bool) -> bool {
         if !self.field(blk).is_free() {
             return false;
         }
@@ -275,21 +275,25 @@ impl<'m> Section<'m> {
         closed
     }
     /// Makes an open block that is `allowed` Busy, and says what it was.
-    pub(super) fn begin(&self, blk: usize, allowed: impl Fn(Entry) -> bool) -> Option<Entry> {
+    pub(super) fn begin(
+        &self,
+        blk: usize,
+        allowed: impl Fn(BlockEntry) -> bool,
+    ) -> Option<BlockEntry> {
         let change = self.update(blk, |e| (e.is_small() && allowed(e)).then(|| e.busy()));
         change.map(|(old, _)| old)
     }
     /// Makes a block that was `old` before the caller made it Busy what it is now.
-    pub(super) fn end(&self, blk: usize, old: Entry, new: Entry) {
+    pub(super) fn end(&self, blk: usize, old: BlockEntry, new: BlockEntry) {
         self.entry(blk).store(new.0, SeqCst);
-        settle();
+        full_fence();
         self.move_over(blk, old, new);
     }
     /// Puts a block back to what it was before the caller made it Busy, but for an owner who left meanwhile (`entry::I4`).
     /// The caller looks at the block once more.
-    pub(super) fn resume(&self, blk: usize, old: Entry) {
+    pub(super) fn resume(&self, blk: usize, old: BlockEntry) {
         let change = self.update(blk, |now| Some(old.with_owner(now.owner())));
-        settle();
+        full_fence();
         if let Some((_, new)) = change {
             self.move_over(blk, old, new);
         }
@@ -298,7 +302,7 @@ impl<'m> Section<'m> {
     #[cold]
     pub(super) fn recheck(&self, blk: usize) {
         loop {
-            settle();
+            full_fence();
             let e = self.load(blk);
             let truth = self.field(blk).fit();
             let ownerless = e.owner() == Owner::NONE;
@@ -306,7 +310,7 @@ impl<'m> Section<'m> {
                 return;
             }
             if truth == FIT_WHOLE && ownerless {
-                if self.close(blk, Entry::WHOLE, |e| e.owner() == Owner::NONE) {
+                if self.close(blk, BlockEntry::WHOLE, |e| e.owner() == Owner::NONE) {
                     return;
                 }
                 continue;
@@ -315,7 +319,8 @@ impl<'m> Section<'m> {
                 return;
             }
             // Without owner by now it stays below (`entry::I5`), and the next round makes it whole.
-            let raise = |e: Entry| (e.is_small() && e.fit() < truth).then(|| e.with_fit(truth));
+            let raise =
+                |e: BlockEntry| (e.is_small() && e.fit() < truth).then(|| e.with_fit(truth));
             if let Some(change) = self.update(blk, raise) {
                 self.relist(blk, change);
             }
@@ -379,13 +384,13 @@ impl<'m> Section<'m> {
     /// Takes the whole block, if it is in one piece. It may stay on its list, as a hint in vain.
     #[inline]
     pub(super) fn claim_whole(&self, blk: usize, order: u32, class: Class, phase: Phase) -> bool {
-        let held = Entry::held(order, class, phase);
+        let held = BlockEntry::held(order, class, phase);
         self.update(blk, |e| e.is_whole().then_some(held)).is_some()
     }
     /// Takes the whole block, if it is in one piece, or open but all free.
     pub(super) fn claim_free(&self, blk: usize, order: u32, class: Class, phase: Phase) -> bool {
         let got = self.claim_whole(blk, order, class, phase)
-            || self.close(blk, Entry::held(order, class, phase), |_| true);
+            || self.close(blk, BlockEntry::held(order, class, phase), |_| true);
         if !got {
             self.recheck(blk);
         }
@@ -393,39 +398,39 @@ impl<'m> Section<'m> {
     }
     /// Makes the whole block free again. The caller holds it alone.
     pub(super) fn release_whole(&self, blk: usize) {
-        self.entry(blk).store(Entry::WHOLE.0, SeqCst);
+        self.entry(blk).store(BlockEntry::WHOLE.0, SeqCst);
         self.index.set(List::WHOLE, self.bit(blk));
     }
-    /// Puts the head of a run of 2^`order` frames in flight, or settles it; `None` where it is no such head.
+    /// Puts the head of a run of 2^`order` frames in flight, or completes it; `None` where it is no such head.
     pub(super) fn phase(&self, blk: usize, order: u32, to: Phase) -> Option<()> {
-        let from = if to == Phase::Settled { Kind::Busy } else { Kind::Held };
-        let turn = |e: Entry| {
+        let from = if to == Phase::Complete { BlockKind::Busy } else { BlockKind::Held };
+        let turn = |e: BlockEntry| {
             let ours = e.kind() == from && e.order() == order;
-            ours.then(|| Entry::held(order, e.class(), to))
+            ours.then(|| BlockEntry::held(order, e.class(), to))
         };
         self.update(blk, turn).map(|_| ())
     }
     /// Frees a single held block. `None`, nothing changed, where there is no such block.
     #[inline]
-    pub(super) fn give_mega(&self, blk: usize) -> Option<()> {
-        let order = Order::MEGA.get() as u32;
-        let ours = |e: Entry| e.kind() == Kind::Held && e.order() == order;
-        self.update(blk, |e| ours(e).then_some(Entry::WHOLE))?;
+    pub(super) fn give_2m(&self, blk: usize) -> Option<()> {
+        let order = Order::SIZE_2M.get() as u32;
+        let ours = |e: BlockEntry| e.kind() == BlockKind::Held && e.order() == order;
+        self.update(blk, |e| ours(e).then_some(BlockEntry::WHOLE))?;
         self.index.set(List::WHOLE, self.bit(blk));
         Some(())
     }
     /// Turns a block of a run that the caller holds alone into a part of blocks of 2^`into` frames.
     pub(super) fn recut(&self, blk: usize, into: u32) {
         let class = self.load(blk).class();
-        let new = if into < Order::MEGA.get() as u32 {
+        let new = if into < Order::SIZE_2M.get() as u32 {
             self.field(blk).fill(into);
-            Entry::small(class, 0)
+            BlockEntry::small(class, 0)
         } else {
-            Entry::held(into, class, Phase::Settled)
+            BlockEntry::held(into, class, Phase::Complete)
         };
         self.entry(blk).store(new.0, SeqCst);
-        settle();
-        if into < Order::MEGA.get() as u32 {
+        full_fence();
+        if into < Order::SIZE_2M.get() as u32 {
             // A part may be freed before we are done with the others.
             self.recheck(blk);
         }
@@ -436,7 +441,7 @@ impl<'m> Section<'m> {
         if from == to {
             return Ok(());
         }
-        self.open(blk, Entry::small(Class::Movable, FIT_PART));
+        self.open(blk, BlockEntry::small(Class::Movable, FIT_PART));
         if !self.load(blk).is_small() {
             return Err(Offset(from));
         }

@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! Members of families: what a space's record begins with.
+//! Members of fork trees: what a space's record begins with.
 
-use super::shifts::Shifts;
+use super::offsets::Offsets;
 use crate::flush::Target;
-use crate::frame::{Index, Origin, Shift};
+use crate::frame::{AnonOffset, Index, Origin};
 use crate::stock::{Charge, NoRecord, Record, Stock, record};
 use crate::sync::{AtomicU64, Ordering, Spin};
 use crate::table::{Half, Paging, Tables};
@@ -11,25 +11,25 @@ use core::ops::Deref;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Va};
 
-/// A space as its family sees it. All words; valid when cleared.
+/// A space as its fork tree sees it. All words; valid when cleared.
 #[repr(C)]
 pub(crate) struct Member {
     pub(crate) target: Target, // [a]
     /// Operations at work in it, besides faults; [`LEAVING`] when nobody may begin one any more.
     pub(crate) users: AtomicU64, // [a]
-    shifts: Shifts,            // [w], read at any time
-    /// Its own frame, and that of the family's record.
+    offsets: Offsets,          // [w], read at any time
+    /// Its own frame, and that of the fork tree's record.
     frame: AtomicU64, // [c]
-    family: AtomicU64,         // [c]
+    tree: AtomicU64,           // [c]
     depth: AtomicU64,          // [c]
     next: AtomicU64,           // [f] frame of a member with 1 added, or 0
     before: AtomicU64,         // [f]
-    kept: Family,
+    kept: ForkTree,
 }
 
 /// What the first member keeps for all of them.
 #[repr(C)]
-struct Family {
+struct ForkTree {
     lock: Spin,
     first: AtomicU64,   // [f] as a link
     members: AtomicU64, // [f]
@@ -38,10 +38,10 @@ struct Family {
 // SAFETY: words and structs of words.
 unsafe impl Record for Member {}
 
-/// In `users`: the member leaves its family as soon as nobody has it pinned. It maps nothing any more, so walks pass over it.
+/// In `users`: the member leaves its fork tree as soon as nobody has it pinned. It maps nothing any more, so walks pass over it.
 const LEAVING: u64 = 1 << 63;
 
-/// A member that does not end before this is dropped, and until then is on its family's list (R6).
+/// A member that does not end before this is dropped, and until then is on its fork tree's list (R6).
 pub(crate) struct Pin<'m> {
     member: &'m Member,
 }
@@ -50,10 +50,10 @@ impl<'m> Pin<'m> {
     /// The caller is in a reader's section in which the space was found by its name.
     pub(crate) fn new(member: &'m Member) -> Pin<'m> {
         let before = member.users.fetch_add(1, Ordering::SeqCst);
-        assert!(before & LEAVING == 0, "a space that has a name leaves no family (R6)");
+        assert!(before & LEAVING == 0, "a space that has a name leaves no tree (R6)");
         Pin { member }
     }
-    /// The first one that may be pinned, of those that `link` leads to. The caller holds the family's lock, so all of them are
+    /// The first one that may be pinned, of those that `link` leads to. The caller holds the fork tree's lock, so all of them are
     /// on the list.
     fn listed<M: Machine, P: Paging>(stock: &Stock<'m, M, P>, link: u64) -> Option<Pin<'m>> {
         let mut next = Member::at(stock, link);
@@ -93,7 +93,7 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// Whether somebody is left in the family.
+/// Whether somebody is left in the fork tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Last {
     /// The caller was the last one: the frame of the record is free after a grace period.
@@ -126,9 +126,9 @@ impl Member {
     pub(crate) fn frame(&self) -> Frame {
         Frame::new(self.frame.load(Ordering::Relaxed))
     }
-    /// The frame of its family's record.
-    pub(crate) fn family(&self) -> Frame {
-        Frame::new(self.family.load(Ordering::Relaxed))
+    /// The frame of its fork tree's record.
+    pub(crate) fn tree(&self) -> Frame {
+        Frame::new(self.tree.load(Ordering::Relaxed))
     }
     pub(super) fn depth(&self) -> u64 {
         self.depth.load(Ordering::Relaxed)
@@ -140,24 +140,24 @@ impl Member {
     ) -> Tables<'m, M, P> {
         Tables::at(stock.machine, self.target.root(), Half::User)
     }
-    /// Where a folio is born that it maps at `va` in an area with `shift`.
-    pub(crate) fn origin(&self, va: Va, shift: Shift) -> Origin {
-        Origin { family: self.family(), birth: self.frame(), index: Index::of(va, shift) }
+    /// Where a folio is made that it maps at `va` in an area with `offset`.
+    pub(crate) fn origin(&self, va: Va, offset: AnonOffset) -> Origin {
+        Origin { tree: self.tree(), creator: self.frame(), index: Index::of(va, offset) }
     }
     /// The distances that its areas were moved.
-    pub(crate) fn shifts(&self) -> &Shifts {
-        &self.shifts
+    pub(crate) fn offsets(&self) -> &Offsets {
+        &self.offsets
     }
 
-    /// Founds a family in `frame`, the caller's own.
+    /// Founds a fork tree in `frame`, the caller's own.
     pub(crate) fn found(&self, frame: Frame) {
         self.frame.store(frame.get(), Ordering::Relaxed);
-        self.family.store(frame.get(), Ordering::Relaxed);
+        self.tree.store(frame.get(), Ordering::Relaxed);
         self.kept.first.store(link(frame), Ordering::Relaxed);
         self.kept.members.store(1, Ordering::Relaxed);
     }
 
-    /// Joins the family of `parent`, with the distances that it moved, instead of the one that was founded. Nobody knows the
+    /// Joins the fork tree of `parent`, with the distances that it moved, instead of the one that was founded. Nobody knows the
     /// caller yet; the parent's writer is held.
     pub(crate) fn join<M: Machine, P: Paging>(
         &self,
@@ -165,9 +165,9 @@ impl Member {
         charge: &Charge,
         parent: &Member,
     ) -> Result<(), NoRecord> {
-        self.shifts.copy(stock, charge, &parent.shifts)?;
-        let home = Member::in_frame(stock, parent.family());
-        self.family.store(parent.family().get(), Ordering::Relaxed);
+        self.offsets.copy(stock, charge, &parent.offsets)?;
+        let home = Member::in_frame(stock, parent.tree());
+        self.tree.store(parent.tree().get(), Ordering::Relaxed);
         self.depth.store(parent.depth() + 1, Ordering::Relaxed);
         let _held = home.kept.lock.lock(stock.machine);
         let next = parent.next.load(Ordering::Relaxed);
@@ -181,14 +181,14 @@ impl Member {
         Ok(())
     }
 
-    /// Leaves the family: no entry of it is left (R2), and its name is gone. Waits for those that have it pinned, which go on from
-    /// it along the list, and only then takes it off (R6). Its shifts go.
+    /// Leaves the fork tree: no entry of it is left (R2), and its name is gone. Waits for those that have it pinned, which go on from
+    /// it along the list, and only then takes it off (R6). Its offsets go.
     pub(crate) fn leave<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Last {
         self.users.fetch_or(LEAVING, Ordering::SeqCst);
         while self.users.load(Ordering::SeqCst) != LEAVING {
             stock.machine.relax();
         }
-        let home = Member::in_frame(stock, self.family());
+        let home = Member::in_frame(stock, self.tree());
         let last = {
             let _held = home.kept.lock.lock(stock.machine);
             let (before, next) =
@@ -201,15 +201,15 @@ impl Member {
                 next.before.store(before, Ordering::Relaxed);
             }
             match home.kept.members.fetch_sub(1, Ordering::Relaxed) {
-                1 => Last::Yes(self.family()),
+                1 => Last::Yes(self.tree()),
                 _ => Last::No,
             }
         };
-        self.shifts.dissolve(stock);
+        self.offsets.dissolve(stock);
         last
     }
 
-    /// The first member of the family whose record is here, pinned.
+    /// The first member of the fork tree whose record is here, pinned.
     pub(super) fn first<'m, M: Machine, P: Paging>(
         &'m self,
         stock: &Stock<'m, M, P>,
@@ -222,7 +222,7 @@ impl Member {
         &self,
         stock: &Stock<'m, M, P>,
     ) -> Option<Pin<'m>> {
-        let home = Member::in_frame(stock, self.family());
+        let home = Member::in_frame(stock, self.tree());
         let _held = home.kept.lock.lock(stock.machine);
         Pin::listed(stock, self.next.load(Ordering::Relaxed))
     }
@@ -243,7 +243,7 @@ mod tests {
         let stock = stock(&sim);
         let charge = Charge::default();
         let [parent, child] = [(); 2].map(|()| {
-            let (frame, _) = stock.claim_charged(&charge, Owner::Records).unwrap().give();
+            let (frame, _) = stock.claim_charged(&charge, Owner::Records).unwrap().into_raw();
             let member = Member::in_frame(&stock, frame);
             member.found(frame);
             member

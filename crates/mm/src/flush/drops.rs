@@ -23,7 +23,7 @@ const LINK_LEN: usize = 511;
 /// pages).
 const FRAMES_MAX: usize = 20;
 
-/// What a word dooms.
+/// What a word lets go of.
 #[derive(Clone, Copy)]
 enum Tag {
     References = 0,
@@ -40,10 +40,10 @@ impl Tag {
     }
 }
 
-const _: () = assert!(Order::GIGA.pages().get() <= Tag::COUNT_MAX);
+const _: () = assert!(Order::SIZE_1G.pages().get() <= Tag::COUNT_MAX);
 
 /// See the module's text.
-pub(crate) struct Doomed {
+pub(crate) struct Drops {
     inline: [u64; INLINE],
     inline_len: usize,
     /// The newest frame, and the number of words in it.
@@ -52,9 +52,9 @@ pub(crate) struct Doomed {
     frames: usize,
 }
 
-impl Doomed {
-    pub(crate) const fn new() -> Doomed {
-        Doomed { inline: [0; INLINE], inline_len: 0, newest: None, newest_len: 0, frames: 0 }
+impl Drops {
+    pub(crate) const fn new() -> Drops {
+        Drops { inline: [0; INLINE], inline_len: 0, newest: None, newest_len: 0, frames: 0 }
     }
 
     /// How many more words fit in.
@@ -75,7 +75,7 @@ impl Doomed {
             && self.frames < FRAMES_MAX
             && let Ok(claim) = stock.claim_cleared(Owner::Records)
         {
-            let (frame, _) = claim.give();
+            let (frame, _) = claim.into_raw();
             let page: &Words = words(stock.machine, frame.pa());
             page[LINK].store(self.newest.map_or(0, |f| f.get() + 1), Ordering::Relaxed);
             page[LINK_LEN].store(self.newest_len as u64, Ordering::Relaxed);
@@ -126,7 +126,7 @@ impl Doomed {
     pub(crate) fn is_empty(&self) -> bool {
         self.inline_len == 0 && self.newest.is_none()
     }
-    /// Frees everything; the flush is done (F1), and readers of doomed tables are gone.
+    /// Frees everything; the flush is done (F1), and readers of tables on the list are gone.
     pub(crate) fn free_all<M: Machine, P: Paging>(&mut self, stock: &Stock<'_, M, P>) {
         for word in
             core::mem::replace(&mut self.inline, [0; INLINE]).into_iter().take(self.inline_len)
@@ -145,7 +145,7 @@ impl Doomed {
             };
             self.newest_len = page[LINK_LEN].load(Ordering::Relaxed) as usize;
             self.frames -= 1;
-            stock.release(Claim::state(frame, Order::BASE));
+            stock.release(Claim::from_raw(frame, Order::BASE));
         }
     }
 }
@@ -156,12 +156,12 @@ fn free<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, word: u64) {
         0 => stock.drop_references(frame, n),
         1 => {
             stock.count(Event::TableFreed);
-            stock.release(Claim::state(frame, Order::BASE));
+            stock.release(Claim::from_raw(frame, Order::BASE));
         }
         _ => {
             stock.uncount_by(Event::MemmapPages, n);
             for nth in 0..n {
-                stock.release(Claim::state(frame.add(Pages::new(nth)), Order::BASE));
+                stock.release(Claim::from_raw(frame.add(Pages::new(nth)), Order::BASE));
             }
         }
     }

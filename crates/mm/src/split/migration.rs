@@ -3,7 +3,7 @@
 //! A folio moves as it is split, but for what becomes of it: its entries are taken out of use, and put back to a block
 //! that was claimed for it. What does not move is where it was, and its block is given back.
 
-use super::batch::{Batch, Tally};
+use super::batch::{Counting, FlushBatch};
 use super::keep::{hold, refuses, stay};
 use super::pieces::relocate;
 use super::run::{LIST_MAX, SplitError};
@@ -52,18 +52,18 @@ struct Moving<'s, 'm, M: Machine, P: Paging> {
 }
 
 /// See the module's text. Dropped, it brings those that are under way to where they go.
-pub(crate) struct Convoy<'s, 'm, M: Machine, P: Paging> {
+pub(crate) struct MigrationBatch<'s, 'm, M: Machine, P: Paging> {
     stock: &'s Stock<'m, M, P>,
-    batch: Batch<'s, 'm, M, P>,
+    batch: FlushBatch<'s, 'm, M, P>,
     moving: [Option<Moving<'s, 'm, M, P>>; LIST_MAX],
     used: usize,
     grain: MoveGrain,
 }
 
-impl<'s, 'm, M: Machine, P: Paging> Convoy<'s, 'm, M, P> {
+impl<'s, 'm, M: Machine, P: Paging> MigrationBatch<'s, 'm, M, P> {
     pub(crate) fn new(stock: &'s Stock<'m, M, P>, grain: MoveGrain) -> Self {
         let moving = [const { None }; LIST_MAX];
-        Convoy { stock, batch: Batch::new(stock), moving, used: 0, grain }
+        MigrationBatch { stock, batch: FlushBatch::new(stock), moving, used: 0, grain }
     }
 
     /// Holds the folio of `frame`, unless it is in vain: nothing has changed then.
@@ -91,9 +91,9 @@ impl<'s, 'm, M: Machine, P: Paging> Convoy<'s, 'm, M, P> {
     }
 
     /// Takes the entries of the folio out of use. It goes to `to`, a block of its order, with the next
-    /// [`finish`](Convoy::finish). There is room.
+    /// [`finish`](MigrationBatch::finish). There is room.
     pub(crate) fn add(&mut self, held: Held<'s, 'm, M, P>, to: Claim) {
-        let entries = self.batch.take(&held, Tally::Whole);
+        let entries = self.batch.take(&held, Counting::Whole);
         self.moving[self.used] = Some(Moving { held, entries, to });
         self.used += 1;
     }
@@ -119,7 +119,7 @@ impl<'s, 'm, M: Machine, P: Paging> Convoy<'s, 'm, M, P> {
     }
 }
 
-impl<M: Machine, P: Paging> Drop for Convoy<'_, '_, M, P> {
+impl<M: Machine, P: Paging> Drop for MigrationBatch<'_, '_, M, P> {
     fn drop(&mut self) {
         let stock = self.stock;
         self.finish(|_, _, went| {

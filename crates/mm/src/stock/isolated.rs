@@ -1,34 +1,34 @@
 //! A block that is being emptied: the frames of it that are already the emptier's.
 //!
 //! ```text
-//!   hoard ──▶ its free frames ──add: a folio has left──▶ ... ──▶ all 512: a Claim of 2 MiB
+//!   isolate ──▶ its free frames ──add: a folio has left──▶ ... ──▶ all 512: a Claim of 2 MiB
 //!                                                        └─ or not: given up, free as before
 //! ```
 //!
 //! **Invariants**
-//! - O1. The frames of a hoard are claimed, each as a block of order 0, and nobody else's. It needs no memory, whatever it
-//!   holds: a bit for each frame.
-//! - O2. What the allocator knows to be zero of a hoard's frames is zero: nothing is written to them, and of what is added
+//! - O1. Isolated frames are claimed, each as a block of order 0, and nobody else's. They need no memory, whatever their
+//!   number: a bit for each frame.
+//! - O2. What the allocator knows to be zero of isolated frames is zero: nothing is written to them, and of what is added
 //!   it is forgotten.
 
 use super::{Block, NoBlock, Stock, Stretch};
 use crate::folio::{Class, Pick};
-use crate::frame::{Claim, Content};
+use crate::frame::{Claim, Touched};
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner, Refusal};
 use foliant_units::{Frame, FrameRange, Order, Pages};
 
 /// See the module's text.
-#[must_use = "a dropped hoard leaks its frames"]
-pub(crate) struct Hoard {
+#[must_use = "dropped, isolated frames leak"]
+pub(crate) struct Isolated {
     first: Frame,
     pick: Pick,
 }
 
-impl Hoard {
+impl Isolated {
     /// The first frame of the block, from `from` on, that is not in it.
     pub(crate) fn next_other(&self, from: Frame) -> Option<Frame> {
-        let all = Order::MEGA.pages().get();
+        let all = Order::SIZE_2M.pages().get();
         let from = from.get().saturating_sub(self.first.get());
         (from..all).find(|nth| !self.pick.has(*nth)).map(|nth| self.first.add(Pages::new(nth)))
     }
@@ -41,40 +41,40 @@ impl Hoard {
 
 impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Takes all free frames of the 2 MiB block that begins at `first`.
-    pub(crate) fn hoard(&self, first: Frame) -> Hoard {
-        let mut hoard = Hoard { first, pick: Pick::default() };
-        self.hoard_free(&mut hoard);
-        hoard
+    pub(crate) fn isolate(&self, first: Frame) -> Isolated {
+        let mut isolated = Isolated { first, pick: Pick::default() };
+        self.isolate_free(&mut isolated);
+        isolated
     }
     /// Takes what has become free of it since.
-    pub(crate) fn hoard_free(&self, hoard: &mut Hoard) {
-        let more = Hoard { first: hoard.first, pick: self.folios.hoard(hoard.first) };
+    pub(crate) fn isolate_free(&self, isolated: &mut Isolated) {
+        let more = Isolated { first: isolated.first, pick: self.folios.isolate(isolated.first) };
         more.runs().for_each(|run| self.machine.owned(run, Owner::Claimed));
-        hoard.pick.join(&more.pick);
+        isolated.pick.join(&more.pick);
     }
     /// Adds a claim that lies in its block.
-    pub(crate) fn hoard_claim(&self, hoard: &mut Hoard, claim: Claim) {
-        if claim.content() == Content::Any {
+    pub(crate) fn isolate_claim(&self, isolated: &mut Isolated, claim: Claim) {
+        if claim.touched() == Touched::Perhaps {
             self.folios.forget(claim.frames()); // O2
         }
-        let (frame, order) = claim.give();
+        let (frame, order) = claim.into_raw();
         self.folios.split(frame, order, Order::BASE).expect("a claim is a block (frame::I1)");
-        hoard.pick.add(frame.get() - hoard.first.get(), order.pages().get());
+        isolated.pick.add(frame.get() - isolated.first.get(), order.pages().get());
     }
     /// The whole block, if all of it is there; else what there is.
-    pub(crate) fn complete(&self, hoard: Hoard) -> Result<Claim, Hoard> {
-        if hoard.pick.len() < Order::MEGA.pages().get() {
-            return Err(hoard);
+    pub(crate) fn complete(&self, isolated: Isolated) -> Result<Claim, Isolated> {
+        if isolated.pick.len() < Order::SIZE_2M.pages().get() {
+            return Err(isolated);
         }
-        let joined = self.folios.join(hoard.first, Class::Movable);
-        joined.expect("all its frames are the hoard's (stock::hoard::O1)");
-        Ok(Claim::taken(hoard.first, Order::MEGA))
+        let joined = self.folios.join(isolated.first, Class::Movable);
+        joined.expect("all its frames are isolated (stock::isolated::O1)");
+        Ok(Claim::taken(isolated.first, Order::SIZE_2M))
     }
     /// Gives its frames back.
-    pub(crate) fn give_up(&self, hoard: Hoard) {
-        hoard.runs().for_each(|run| self.machine.owned(run, Owner::Free));
-        let given = self.folios.give_up(hoard.first, &hoard.pick);
-        given.expect("its frames are its own (stock::hoard::O1)");
+    pub(crate) fn give_up(&self, isolated: Isolated) {
+        isolated.runs().for_each(|run| self.machine.owned(run, Owner::Free));
+        let given = self.folios.give_up(isolated.first, &isolated.pick);
+        given.expect("its frames are its own (stock::isolated::O1)");
     }
 
     /// Takes a block out of the 2 MiB block that holds `frame`, if its descriptors are ready. It waits for nobody: the caller
@@ -84,7 +84,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         if self.machine.refusal() == Refusal::Refuse {
             return Err(none);
         }
-        let claim = Claim::state(self.folios.alloc_in(frame, order).ok_or(none)?, order);
+        let claim = Claim::from_raw(self.folios.alloc_in(frame, order).ok_or(none)?, order);
         self.machine.owned(claim.frames(), Owner::Claimed);
         // Its frames keep the block from being claimed as a whole, so what is ready stays ready (stock::K1).
         if self.stretches.get(Block::of(frame)) == Stretch::Ready {

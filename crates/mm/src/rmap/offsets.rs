@@ -1,7 +1,7 @@
 //! The distances that a space's areas were moved.
 //!
 //! ```text
-//!   inline: 24 shifts ─more─▶ frame: 510 shifts, link ─▶ ...       0 stands for an empty place
+//!   inline: 24 offsets ─more─▶ frame: 510 offsets, link ─▶ ...       0 stands for an empty place
 //! ```
 //!
 //! Distances that no area has any more are taken out when the places are all taken, and not sooner. Where that frees less
@@ -10,12 +10,12 @@
 //! whose bit another one's distance has set stays until the next time.
 //!
 //! **Invariants**
-//! - H1. A shift is noted before the first entry is made under it, and stays while an area has it: none ever changes its
+//! - H1. An offset is noted before the first entry is made under it, and stays while an area has it: none ever changes its
 //!   place, so that a walk meets it.
 //!
 //! **Locking.** Changed by who holds the space's writer; read at any time by who has the space pinned.
 
-use crate::frame::{Claim, Shift};
+use crate::frame::{AnonOffset, Claim};
 use crate::stock::{Charge, NoRecord, Stock, Words, words};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::Paging;
@@ -23,7 +23,7 @@ use foliant_machine::{Machine, Owner};
 use foliant_units::{Frame, Order};
 
 const INLINE: usize = 24;
-/// Shifts in a frame; its last word links to the next one.
+/// Offsets in a frame; its last word links to the next one.
 const PER_FRAME: usize = 511;
 const LINK: usize = 511;
 /// Bits of a frame, as a power of two, and how many places are looked at in one pass by them.
@@ -32,13 +32,13 @@ const PER_PASS: usize = 1 << (BITS - 3);
 
 /// See the module's text. All words; valid when cleared.
 #[repr(C)]
-pub(crate) struct Shifts {
+pub(crate) struct Offsets {
     inline: [AtomicU64; INLINE],
     /// Frame number of the first frame with more, with 1 added, or 0.
     more: AtomicU64,
 }
 
-impl Shifts {
+impl Offsets {
     fn places<'a, 'm: 'a, M: Machine, P: Paging>(
         &'a self,
         stock: &Stock<'m, M, P>,
@@ -59,36 +59,40 @@ impl Shifts {
             Some(page)
         })
     }
-    /// All of them but [`Shift::NONE`], which every space has.
+    /// All of them but [`AnonOffset::NONE`], which every space has.
     pub(crate) fn iter<'a, 'm: 'a, M: Machine, P: Paging>(
         &'a self,
         stock: &Stock<'m, M, P>,
-    ) -> impl Iterator<Item = Shift> + use<'a, 'm, M, P> {
-        let shifts = self.places(stock).map(|place| place.load(Ordering::Acquire));
-        shifts.filter(|word| *word != 0).map(Shift::from_word)
+    ) -> impl Iterator<Item = AnonOffset> + use<'a, 'm, M, P> {
+        let offsets = self.places(stock).map(|place| place.load(Ordering::Acquire));
+        offsets.filter(|word| *word != 0).map(AnonOffset::from_word)
     }
 
-    /// Notes `shift`. `each` tells all that areas still have, or will have. May note nothing for lack of memory.
+    /// Notes `offset`. `each` tells all that areas still have, or will have. May note nothing for lack of memory.
     pub(crate) fn note<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
         charge: &Charge,
-        shift: Shift,
-        each: impl Fn(&mut dyn FnMut(Shift)),
+        offset: AnonOffset,
+        each: impl Fn(&mut dyn FnMut(AnonOffset)),
     ) -> Result<(), NoRecord> {
-        if shift == Shift::NONE || self.iter(stock).any(|known| known == shift) {
+        if offset == AnonOffset::NONE || self.iter(stock).any(|known| known == offset) {
             return Ok(());
         }
-        if !self.take_place(stock, shift) {
+        if !self.take_place(stock, offset) {
             self.make_room(stock, charge, each)?;
-            assert!(self.take_place(stock, shift), "there was room or there is a new frame");
+            assert!(self.take_place(stock, offset), "there was room or there is a new frame");
         }
         Ok(())
     }
-    fn take_place<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, shift: Shift) -> bool {
+    fn take_place<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'_, M, P>,
+        offset: AnonOffset,
+    ) -> bool {
         let free = self.places(stock).find(|place| place.load(Ordering::Relaxed) == 0);
         if let Some(place) = free {
-            place.store(shift.word(), Ordering::Release);
+            place.store(offset.word(), Ordering::Release);
         }
         free.is_some()
     }
@@ -97,7 +101,7 @@ impl Shifts {
         &self,
         stock: &Stock<'_, M, P>,
         charge: &Charge,
-        each: impl Fn(&mut dyn FnMut(Shift)),
+        each: impl Fn(&mut dyn FnMut(AnonOffset)),
     ) -> Result<(), NoRecord> {
         let claim = stock.claim_charged(charge, Owner::Records)?;
         let bits: &Words = words(stock.machine, claim.frame().pa());
@@ -105,8 +109,8 @@ impl Shifts {
         let passes = 1 + (all / PER_PASS) as u64;
         for pass in 0..passes {
             bits.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-            each(&mut |shift| {
-                if let Some((word, bit)) = Self::bit(shift.word(), (pass, passes)) {
+            each(&mut |offset| {
+                if let Some((word, bit)) = Self::bit(offset.word(), (pass, passes)) {
                     bits[word].fetch_or(bit, Ordering::Relaxed);
                 }
             });
@@ -133,7 +137,7 @@ impl Shifts {
         ((mixed >> 16) % passes == pass).then_some(((bit / 64) as usize, 1 << (bit % 64)))
     }
     fn append<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, claim: Claim) {
-        let (frame, _) = claim.give();
+        let (frame, _) = claim.into_raw();
         let page: &Words = words(stock.machine, frame.pa());
         page[LINK].store(self.more.load(Ordering::Relaxed), Ordering::Relaxed);
         self.more.store(frame.get() + 1, Ordering::Release);
@@ -144,17 +148,17 @@ impl Shifts {
         &self,
         stock: &Stock<'_, M, P>,
         charge: &Charge,
-        from: &Shifts,
+        from: &Offsets,
     ) -> Result<(), NoRecord> {
         let mut room = self.inline.iter();
-        for shift in from.iter(stock) {
+        for offset in from.iter(stock) {
             if room.len() == 0 {
                 self.append(stock, stock.claim_charged(charge, Owner::Records)?);
                 let page = self.frames(stock).next().expect("just added");
                 room = page[..PER_FRAME].iter();
             }
             let place = room.next().expect("there is room");
-            place.store(shift.word(), Ordering::Release);
+            place.store(offset.word(), Ordering::Release);
         }
         Ok(())
     }
@@ -163,7 +167,7 @@ impl Shifts {
         while let Some(frame) = self.more.load(Ordering::Acquire).checked_sub(1).map(Frame::new) {
             let page: &Words = words(stock.machine, frame.pa());
             self.more.store(page[LINK].load(Ordering::Relaxed), Ordering::Relaxed);
-            stock.release(Claim::state(frame, Order::BASE));
+            stock.release(Claim::from_raw(frame, Order::BASE));
         }
     }
 }

@@ -1,0 +1,11 @@
+//! What memory holds.
+
+/// What is in memory that is handed over, asked for or kept.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Contents {
+    /// Anything.
+    #[default]
+    Any,
+    /// Zeros, in all of it.
+    Zero,
+}

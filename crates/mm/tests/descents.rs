@@ -1,0 +1,94 @@
+//! How often an operation goes down from the root of a space's tables: what each entry would cost if each were looked up.
+
+use crate::common::*;
+use foliant::fault::Orders;
+use foliant::space::{Flags, SpaceId};
+use foliant::{Access, Outcome, Policy};
+use foliant_machine::{Around, Kept, PhysMem, Root, Tlb};
+use foliant_sim::Sim;
+use foliant_units::{Pa, Va};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// A machine that counts reads of the top table that it runs.
+struct Counting {
+    sim: Sim,
+    root: AtomicU64,
+    reads: AtomicU64,
+}
+
+#[allow(unsafe_code)]
+// SAFETY: all calls go to the simulator as they are.
+unsafe impl Around for Counting {
+    type Inner = Sim;
+
+    fn inner(&self) -> &Sim {
+        &self.sim
+    }
+    fn activate(&self, root: Root, kept: Kept) {
+        self.root.store(root.user.get(), SeqCst);
+        self.sim.activate(root, kept);
+    }
+    unsafe fn load(&self, pa: Pa) -> u64 {
+        let is_it = pa.frame().pa().get() == self.root.load(SeqCst);
+        self.reads.fetch_add(u64::from(is_it), SeqCst);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.sim.load(pa) }
+    }
+}
+
+fn counting(megabytes: u64) -> Counting {
+    Counting { sim: sim(1, megabytes), root: AtomicU64::new(u64::MAX), reads: AtomicU64::new(0) }
+}
+
+impl Counting {
+    /// How often `work` goes down from the root.
+    fn descents<R>(&self, work: impl FnOnce() -> R) -> u64 {
+        let before = self.reads.load(SeqCst);
+        work();
+        self.reads.load(SeqCst) - before
+    }
+}
+
+/// A space that runs.
+fn running(mm: &Mm<'_, Counting>) -> SpaceId {
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    id
+}
+
+/// A look, and a lock: the table is found twice, whatever the size. A block that the face clears in between is looked for twice.
+#[test]
+fn a_fault_goes_down_twice() {
+    for (n, times) in [(0, 2), (2, 2), (4, 2), (8, 3)] {
+        let machine = counting(64);
+        let mm = manager_on(&machine, &machine.sim.config().memory, only(n));
+        let id = running(&mm);
+        area(&mm, id, BASE, 8 * MB);
+        mm.fault(id, Va::new(BASE), Access::Write);
+        let next = Va::new(BASE + (PAGE << n));
+        let down = machine.descents(|| {
+            assert_eq!(mm.fault(id, next, Access::Write), Outcome::Mapped(order(n)));
+        });
+        assert_eq!(down, times, "order {n}");
+        let down = machine.descents(|| mm.fault(id, next, Access::Write));
+        assert!(down <= 2, "order {n}, a second time: {down}");
+    }
+}
+
+/// Each table is gone down to once, to protect what is in it and to take it out. What is above takes a few more.
+#[test]
+fn a_range_goes_down_once_for_each_table() {
+    const TABLES: u64 = 16;
+    let machine = counting(256);
+    let policy = Policy::always(Orders::of(order(4)));
+    let mm = manager_on(&machine, &machine.sim.config().memory, policy);
+    let id = running(&mm);
+    let whole = area(&mm, id, BASE, TABLES * SIZE_2M);
+    for block in 0..TABLES * 32 {
+        mm.fault(id, Va::new(BASE + block * 16 * PAGE), Access::Write);
+    }
+    let protect = machine.descents(|| mm.protect(id, whole, Flags::READ).unwrap());
+    assert!(protect <= TABLES, "protect: {protect} for {TABLES} tables");
+    let unmap = machine.descents(|| mm.unmap(id, whole).unwrap());
+    assert!(unmap <= TABLES + 2, "unmap: {unmap} for {TABLES} tables, and those above");
+}
