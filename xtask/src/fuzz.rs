@@ -26,6 +26,8 @@ const AT_ONCE: usize = 2;
 const SLOW: u64 = 20;
 /// A fuzzer that takes more memory than this is a finding, in MiB.
 const LARGE: u64 = 2048;
+/// A finding's last words: as many lines of its log are printed, because a machine of CI is gone afterwards.
+const LAST_LINES: usize = 60;
 
 /// What `cargo xtask fuzz` takes.
 #[derive(Args, Debug)]
@@ -35,9 +37,9 @@ pub(crate) struct Fuzz {
     seconds: u64,
     /// One target, instead of all
     target: Option<String>,
-    /// Runs a target on one input, as a finding's replay line says
+    /// Runs a target on one input: a file, or its bytes in hexadecimal, as a finding's replay line says
     #[arg(requires = "target")]
-    input: Option<PathBuf>,
+    input: Option<String>,
 }
 
 /// What a run says of itself at its end.
@@ -198,18 +200,44 @@ fn end(name: &str, mut child: Child) -> Result<(), String> {
             _ => Ok(()),
         };
     }
+    let lines: Vec<&str> = text.lines().collect();
+    for line in &lines[lines.len().saturating_sub(LAST_LINES)..] {
+        println!("  {name}: {line}");
+    }
     let input = text.lines().find_map(|line| line.split_once("Test unit written to "));
     Err(match input {
         Some((_, input)) => format!(
-            "the fuzzer {name} found something: {input}\n  its words: {}\n  replay: cargo xtask fuzz {name} {input}",
-            path.display()
+            "the fuzzer {name} found something: {input}\n  replay: cargo xtask fuzz {name} {}",
+            fs::read(input).map_or_else(|_| input.to_owned(), |bytes| hexadecimal(&bytes))
         ),
         None => format!("the fuzzer {name} ended with {status}; its words: {}", path.display()),
     })
 }
 
-fn replay(built: &Path, name: &str, input: &Path) -> Result<(), String> {
-    let status = Command::new(built.join(name)).arg(input).status();
+/// Bytes as digits: what leaves a machine with the words of a run.
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The file of an input that was named, which may be its own digits.
+fn input_file(name: &str, input: &str) -> Result<PathBuf, String> {
+    if Path::new(input).exists() {
+        return Ok(input.into());
+    }
+    let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = match input.len() % 2 {
+        0 => input.as_bytes().chunks(2).map(digits).collect(),
+        _ => None,
+    };
+    let bytes = bytes
+        .ok_or_else(|| format!("{input}: neither a file nor the bytes of one in hexadecimal"))?;
+    let file = work().join(format!("{name}-replayed"));
+    fs::write(&file, bytes).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok(file)
+}
+
+fn replay(built: &Path, name: &str, input: &str) -> Result<(), String> {
+    let status = Command::new(built.join(name)).arg(input_file(name, input)?).status();
     let status = status.map_err(|error| format!("the fuzzer {name} does not start: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{name}: {status}")) }
 }
