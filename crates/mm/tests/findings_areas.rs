@@ -2,7 +2,7 @@
 
 use crate::common::beside::Beside;
 use crate::common::*;
-use foliant::fault::Orders;
+use foliant::fault::{Orders, Refusal};
 use foliant::manager::{Setup, SpaceError};
 use foliant::pool::Budget;
 use foliant::space::{Advice, AreaLimit, Flags, MapRequest, Move, Place, RangeError, SpaceId};
@@ -10,7 +10,7 @@ use foliant::table::{Attrs, Entry};
 use foliant::{Access, Manager, Outcome, Policy};
 use foliant_machine::{Around, Clock, PhysMem};
 use foliant_sim::Sim;
-use foliant_units::{Bytes, Order, Pa, Pages, Va};
+use foliant_units::{Bytes, Order, Pa, Pages, Va, VaRange};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -562,5 +562,36 @@ fn finding_af_no_leaf_comes_behind_what_passed_its_place() {
             }
         }
         assert!(changed > 20, "{flags:?}, {change:?}: {changed}");
+    }
+}
+
+/// A page of 2 MiB was written and forked, so its leaf allows no store. A part of it loses the right to write, or gets it back where all
+/// had lost it: no attribute of the leaf changes. When the child is gone a store beside makes the leaf writable again, and not the part.
+#[test]
+fn finding_ai_a_leaf_has_the_rights_of_one_area() {
+    let part = range(BASE + 16 * PAGE, 16 * PAGE);
+    let whole = range(BASE, 2 * MB);
+    let changes: [&[(VaRange, Flags)]; 2] = [
+        &[(part, Flags::READ)],
+        &[(whole, Flags::READ), (range(BASE, 16 * PAGE), Flags::READ_WRITE)],
+    ];
+    for change in changes {
+        let sim = sim(1, 64);
+        let mm = manager(&sim, only(9));
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        area(&mm, id, BASE, 2 * MB);
+        store(&sim, &mm, id, BASE, 1);
+        let child = mm.fork(id).unwrap();
+        for (range, rights) in change {
+            mm.protect(id, *range, *rights).unwrap();
+        }
+        mm.audit(&[id, child]).unwrap();
+        mm.end(child).unwrap();
+        store(&sim, &mm, id, BASE, 2);
+        let refused = mm.fault(id, part.start(), Access::Write);
+        assert_eq!(refused, Outcome::Refused(Refusal::NoRight(part.start(), Access::Write)));
+        assert!(sim.user_store(part.start(), 8, 3).is_err(), "{change:?}");
+        finish(&sim, &mm, &[id]);
     }
 }

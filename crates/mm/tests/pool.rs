@@ -4,11 +4,11 @@ use crate::common::*;
 use foliant::frame::Kind;
 use foliant::manager::{BootPages, Setup};
 use foliant::pool::{
-    Budget, CONTROLS, Control, Demoted, Folding, PoolCounters, PoolError, ResizeEnd, Resized,
-    Scope, Wrote,
+    Budget, CONTROLS, Control, Demoted, Folding, NotDissolved, PoolCounters, PoolError, ResizeEnd,
+    Resized, Scope, Wrote,
 };
 use foliant::space::{Flags, MapRequest, Place};
-use foliant::table::{Paging, X86_64};
+use foliant::table::{Entry, Paging, X86_64};
 use foliant::{Access, Event, Manager, Outcome, Policy};
 use foliant_sim::{Config, Failing, Sim};
 use foliant_units::{Bytes, Frame, FrameRange, Node, Order, Pages, Va};
@@ -453,6 +453,36 @@ proptest! {
         }
         finish(&sim, &mm, &[id]);
     }
+}
+
+/// Of two pages one is in use and the other reserved: each is refused for its own reason, and a page of no pool for a third.
+#[test]
+fn a_page_that_is_not_given_up_says_why() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.online();
+    mm.resize_pool(SIZE_2M, 2, Budget::ALL).unwrap();
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
+    let request = MapRequest { place: Place::Anywhere, bytes: Bytes::new(4 * MB), flags, tag: 0 };
+    let start = mm.map(id, &request).unwrap().start().get();
+    assert_eq!(store(&sim, &mm, id, start, 1), [Outcome::Mapped(SIZE_2M)]);
+    let frames = mm.ranges().flat_map(|range| range.iter());
+    let heads: Vec<Frame> =
+        frames.filter(|frame| mm.identity(*frame).kind() == Kind::Huge).collect();
+    let leaf = mm.with_leaves(id, range(start, 2 * MB), |mut leaves| leaves.next()).flatten();
+    let Some(Entry::Leaf { pa, .. }) = leaf.map(|found| found.entry) else { panic!("{leaf:?}") };
+    let (used, idle): (Vec<Frame>, Vec<Frame>) =
+        heads.into_iter().partition(|head| *head == pa.frame());
+    assert_eq!(mm.pools().dissolve(used[0]), Err(NotDissolved::Busy(used[0])));
+    assert_eq!(mm.pools().dissolve(idle[0]), Err(NotDissolved::Reserved(idle[0])));
+    let page =
+        mm.ranges().flat_map(|range| range.iter()).find(|f| mm.identity(*f).kind() == Kind::Plain);
+    assert_eq!(mm.pools().dissolve(page.unwrap()), Err(NotDissolved::NotHuge(page.unwrap())));
+    mm.unmap(id, range(start, 4 * MB)).unwrap();
+    assert_eq!(mm.pools().dissolve(used[0]), Ok(SIZE_2M));
+    finish(&sim, &mm, &[id]);
 }
 
 /// Every frame that is free, holds descriptors or is a table.

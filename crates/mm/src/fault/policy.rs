@@ -253,6 +253,7 @@ pub fn parse_order(text: &str) -> Result<Order, PolicyError> {
     match Order::fitting(bytes).filter(|o| o.bytes() == bytes) {
         Some(order) if Orders::ANON.contains(order) => Ok(order),
         Some(_) => Err(PolicyError::Unsupported(bytes)),
+        None if bytes.get().is_power_of_two() => Err(PolicyError::Unsupported(bytes)),
         None => Err(PolicyError::NotAPower(bytes)),
     }
 }
@@ -397,7 +398,8 @@ mod tests {
             ("8K:always", "8K", PolicyError::Unsupported(Bytes::new(8 << 10))),
             ("4K:always", "4K", PolicyError::Unsupported(Bytes::new(4 << 10))),
             ("4M:always", "4M", PolicyError::Unsupported(Bytes::new(4 << 20))),
-            ("2G:always", "2G", PolicyError::NotAPower(Bytes::new(2 << 30))),
+            ("2G:always", "2G", PolicyError::Unsupported(Bytes::new(2 << 30))),
+            ("2K:always", "2K", PolicyError::Unsupported(Bytes::new(2 << 10))),
             ("64K", "64K", PolicyError::NoState),
             ("64K:", "", PolicyError::UnknownState),
             ("64K:allways", "allways", PolicyError::UnknownState),

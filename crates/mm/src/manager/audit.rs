@@ -5,7 +5,7 @@ use super::Manager;
 use crate::folio::Disagreement;
 use crate::frame::{Flag, Kind, References};
 use crate::pool::{PoolAudit, SIZES};
-use crate::space::{SpaceId, user_half};
+use crate::space::{self, Area, Flags, SpaceId, user_half};
 use crate::split;
 use crate::stock::{Event, SizeEvent};
 use crate::sync::Ordering;
@@ -13,7 +13,7 @@ use crate::table::{Attrs, Entry, Paging};
 use crate::vmap::VmapAudit;
 use core::fmt;
 use foliant_machine::Machine;
-use foliant_units::{Frame, Order, Pages};
+use foliant_units::{Frame, Level, Order, Pages, Va};
 
 /// What a recount found, where everything agrees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -115,6 +115,13 @@ pub enum AuditError {
     },
     /// An entry names a frame that is in no folio.
     Stray(Frame),
+    /// An entry is where no area is, allows more than its area, or reaches over areas of different rights.
+    Rights {
+        /// The space.
+        space: SpaceId,
+        /// The entry's first address.
+        va: Va,
+    },
     /// A page on a list of a pool is not what it should be.
     Listed(Frame),
     /// A pool counts other pages than there are.
@@ -197,6 +204,9 @@ impl fmt::Display for AuditError {
                 write!(f, "{listed} folios are listed to be split, {counted} say that they are")
             }
             AuditError::Stray(frame) => write!(f, "an entry names {frame}, which is in no folio"),
+            AuditError::Rights { space, va } => {
+                write!(f, "the entry at {va} of {space:?} does not have the rights of its area")
+            }
         }
     }
 }
@@ -280,9 +290,12 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// Pages that entries of a space name, and how many of them are huge pages of a pool.
     fn count_entries(&self, id: SpaceId) -> Result<(Pages, Pages), AuditError> {
         let leaves = self.with_leaves(id, user_half::<P>(), |leaves| {
-            let (mut pages, mut pooled) = (0, 0);
+            let (mut pages, mut pooled, mut area) = (0, 0, None);
             for leaf in leaves {
                 let Entry::Leaf { pa, attrs } = leaf.entry else { continue };
+                if !self.has_rights_of_areas(id, (leaf.va, leaf.level, attrs), &mut area) {
+                    return Err(AuditError::Rights { space: id, va: leaf.va });
+                }
                 if attrs.has(Attrs::SPECIAL) {
                     continue;
                 }
@@ -297,6 +310,32 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
             Ok((Pages::new(pages), Pages::new(pooled)))
         });
         leaves.unwrap_or(Ok(Default::default()))
+    }
+
+    /// Whether a leaf lies in areas that all have the same rights, and allows no more than they do (space::S9). `area` is the one of
+    /// the leaf before.
+    fn has_rights_of_areas(
+        &self,
+        id: SpaceId,
+        (va, level, attrs): (Va, Level, Attrs),
+        area: &mut Option<Area>,
+    ) -> bool {
+        let shown = attrs.and(Attrs::USER | Attrs::WRITE | Attrs::EXEC);
+        let (mut at, end) = (va, va.add(level.span().get()));
+        let mut rights = None;
+        while at < end {
+            let known = area.filter(|area| area.range.contains(at));
+            *area = known.or_else(|| self.area(id, at));
+            let Some(here) = *area else { return false };
+            let flags = here.flags.and(Flags::RIGHTS);
+            let write = if flags.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
+            if *rights.get_or_insert(flags) != flags || !space::attrs(flags).with(write).has(shown)
+            {
+                return false;
+            }
+            at = here.range.end();
+        }
+        true
     }
 
     /// Compares a pool with the heads of huge pages that are idle and in use.

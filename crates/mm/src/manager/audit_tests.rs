@@ -150,6 +150,46 @@ fn entries_name_folios_that_count_them() {
     });
 }
 
+/// Three areas under entries that do not follow them: one less, one of fewer rights, and one that ends inside of a leaf.
+#[test]
+fn entries_have_the_rights_of_their_areas() {
+    let half = 1 << 20;
+    let change = |range: VaRange, flags: Option<Flags>| {
+        move |mm: &Mm<'_>, id: SpaceId| {
+            let space = id.pin(&mm.stock).unwrap();
+            space.areas.prepare(&mm.stock, &space.charge).unwrap();
+            space.areas.change(mm.machine(), range, |area| Some((flags?, area.tag)));
+        }
+    };
+    let page = VaRange::sized(Va::new(BASE), Bytes::new(FRAME_BYTES)).unwrap();
+    let leaf = VaRange::sized(Va::new(4 * BASE), Bytes::new(2 * half)).unwrap();
+    let part = VaRange::sized(leaf.start().add(half), Bytes::new(half)).unwrap();
+    for (range, flags, at) in [
+        (page, None, page),
+        (page, Some(Flags::READ), page),
+        (page, Some(Flags::NONE), page),
+        (page, Some(Flags::READ_WRITE.with(Flags::HUGEPAGE)), VaRange::default()),
+        (part, Some(Flags::READ_WRITE.with(Flags::EXEC)), leaf),
+        (part, Some(Flags::READ_WRITE.with(Flags::HUGEPAGE)), VaRange::default()),
+        (part, None, leaf),
+    ] {
+        world(|mm, _, id| {
+            let request = MapRequest {
+                place: Place::Fixed(leaf.start()),
+                bytes: leaf.bytes(),
+                flags: Flags::READ_WRITE,
+                tag: 0,
+            };
+            mm.map(id, &request).unwrap();
+            mm.fault(id, leaf.start(), Access::Write);
+            mm.audit(&[id]).unwrap();
+            change(range, flags)(mm, id);
+            let wanted = AuditError::Rights { space: id, va: at.start() };
+            assert_eq!(mm.audit(&[id]).err(), (!at.is_empty()).then_some(wanted), "{range:?}");
+        });
+    }
+}
+
 #[test]
 fn a_folio_that_nobody_keeps_is_found_unless_it_is_broken() {
     for broken in [false, true] {

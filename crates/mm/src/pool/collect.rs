@@ -139,7 +139,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 _ => Err(PoolError::Order(order)),
             };
             let open = self.open(pool.map_err(|_| NotDissolved::NotHuge(frame))?);
-            if open.unreserved() == 0 && open.free() > 0 {
+            if open.unreserved() == 0 && self.stock.references(head) == 0 {
                 return Err(NotDissolved::Reserved(head));
             }
             let huge = open.pick(head, order).ok_or(NotDissolved::Busy(head))?;

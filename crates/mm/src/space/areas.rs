@@ -1,7 +1,7 @@
 //! The areas of a space: an ordered tree that faults read without a lock.
 //!
-//! A B+tree whose nodes are frames: two levels hold 21,000 areas. A lower bound in an inner node never lies above the
-//! first start below it, and may lie further down after removals.
+//! A B+tree whose nodes are frames: two levels hold 21,000 areas. A lower bound in an inner node is where its
+//! areas began once: later ones may lie below that of the first child, and after removals the first of a child may lie above its own.
 //!
 //! **Invariants**
 //! - A1. Areas are page-aligned, not empty and do not overlap. Two that touch differ in flags or tag.

@@ -184,3 +184,31 @@ fn a_tree_of_three_levels_grows_and_shrinks() {
     assert_eq!(areas.at_or_after(&sim, Va::new(0)), None);
     areas.dissolve(&stock);
 }
+
+/// Areas put in one below the other, as a program's mappings come: every area lies below the first bound of its node's parent, and the
+/// gap below the lowest of them is the largest.
+#[test]
+fn finding_aj_the_gap_below_the_lowest_areas_is_found() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(16 << 20), 1)).unwrap();
+    let stock = stock(&sim);
+    let areas = Areas::default();
+    let mut listed = vec![];
+    for n in (0..300).rev() {
+        let range = VaRange::sized(va(1000 + 2 * n), Order::BASE.bytes()).unwrap();
+        let area = Area { range, flags: Flags::READ, tag: 0, offset: AnonOffset::NONE };
+        areas.prepare(&stock, &Charge::default()).unwrap();
+        areas.put(&sim, &area);
+        listed.insert(0, area);
+    }
+    areas.check_gaps(&sim);
+    for below in (990..1610).map(va) {
+        for pages in [1, 2, 100] {
+            let bytes = Bytes::new(pages * FRAME_BYTES);
+            let found = areas.highest_gap(&sim, below, bytes);
+            let near: Vec<Area> =
+                listed.iter().copied().filter(|area| area.range.start() < below).collect();
+            assert_eq!(found, naive_gap(&near, below, bytes), "{pages} pages below {below}");
+        }
+    }
+    areas.dissolve(&stock);
+}

@@ -43,11 +43,16 @@ impl Areas {
         bytes: Bytes,
     ) -> Option<VaRange> {
         let fits = |gap: &VaRange| gap.bytes() >= bytes && !gap.is_empty();
-        let mut entries = (0..node.position(upto)).rev();
+        let before = node.position(upto);
         match node.rank() {
-            Rank::Leaf => entries.find_map(|i| self.gap_before(machine, node, i).filter(fits)),
-            // Only the first child can disappoint: its largest gap may lie above `upto`.
-            Rank::Inner => entries
+            Rank::Leaf => {
+                let mut areas = (0..before).rev();
+                areas.find_map(|i| self.gap_before(machine, node, i).filter(fits))
+            }
+            // The first child has the areas below its bound, too. The last one asked can disappoint: its largest gap may lie
+            // above `upto`.
+            Rank::Inner => (0..before.max(1))
+                .rev()
                 .filter(|i| node.gap(*i) >= bytes)
                 .find_map(|i| self.gap_upto(machine, self.child(machine, node, i), upto, bytes)),
         }

@@ -19,12 +19,13 @@
 //! - S5. An entry without `EXCLUSIVE` is not writable. `EXCLUSIVE` is set only where no other entry names the page.
 //! - S6. A `Breaking` word or a migration entry is replaced by nobody but the CPU that wrote it; others let go of the table
 //!   and try again.
-//!
 //! - S7. In an area of huge pages there are entries of that size only. Where the area has reservations, every empty entry
 //!   stands for one reservation of the pool; a *spent* entry stands where the reservation was used and the page dropped again.
 //! - S8. An area's rights stay below its ceiling, the most that it may ever have. The ceiling is a part of its properties: it
 //!   is where the area is moved, cut or forked, no operation raises it, and areas with different ones do not become one. Kernel memory has the rights
 //!   that it was lent with for a ceiling.
+//! - S9. A leaf lies in areas of the same rights. A fault gives a leaf the rights of the area at its address, so a change of rights
+//!   splits the leaves that reach over its ends, even those whose attributes stay as they are.
 //!
 //! **Locking.** `writer` (`[w]`) excludes all operations but faults; who holds it lets others run (`steps`), and who waits for
 //! it holds nothing that others spin for (`sync::outside`). Order: writer, then one table at a time (fork: the

@@ -430,7 +430,8 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     Ok(())
 }
 
-/// Rewrites the attributes of every present page of `range`; entries that lose a right are noted.
+/// Rewrites the attributes of every present page of `range`; entries that lose a right are noted. Leaves that reach over its
+/// ends are split, for the areas on both sides may differ from here on (S9).
 pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
     stock: &'g Stock<'m, M, P>,
     space: &'g Space,
@@ -439,13 +440,14 @@ pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
     steps: &mut Steps,
     change: impl Fn(Attrs) -> Attrs,
 ) {
-    let edit = Rewrite { change, replace: stock.machine.rules().replace };
+    let edit = Rewrite { range, change, replace: stock.machine.rules().replace };
     let mut sink = Noting { machine: stock.machine, gather, steps };
     walk::edit(stock, space, range, &edit, &mut sink);
 }
 
-/// Other attributes for leaves.
+/// Other attributes for the leaves of a range.
 struct Rewrite<C> {
+    range: VaRange,
     change: C,
     replace: Replace,
 }
@@ -460,7 +462,8 @@ impl<P: Paging, C: Fn(Attrs) -> Attrs> Edit<P> for Rewrite<C> {
         let lost = attrs.without(new);
         let lost = lost.and(Attrs::WRITE | Attrs::EXEC | Attrs::USER | Attrs::DIRTY);
         match self.replace {
-            _ if new == attrs => Verdict::Keep,
+            _ if new == attrs && self.range.covers(at.range()) => Verdict::Keep,
+            _ if new == attrs => Verdict::Split,
             Replace::BreakBeforeMake => Verdict::Break(new),
             Replace::InPlace if lost == Attrs::NONE => Verdict::Put(P::leaf(pa, at.level, new)),
             Replace::InPlace => Verdict::Take(P::leaf(pa, at.level, new)),

@@ -81,6 +81,11 @@ pub(crate) trait Edit<P: Paging> {
 }
 
 impl At {
+    /// What it translates.
+    #[inline(always)]
+    pub(crate) fn range(self) -> VaRange {
+        VaRange::sized(self.va, self.level.span()).expect("a word of a table")
+    }
     /// So many words further on, in the same table.
     #[inline(always)]
     fn plus(self, words: usize) -> At {

@@ -67,13 +67,12 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     }
     /// Refuses a cut that the machine does not allow.
     fn check_cut(&self, area: &Record<'m>, va: Va) -> Result<(), VmapError> {
-        let inside = area.mapped().contains(va);
-        match (self.stock.machine.rules().replace, self.straddling(va)) {
-            (Replace::BreakBeforeMake, Some((base, level))) if inside => {
-                Err(VmapError::CannotSplit(base, level))
-            }
-            _ => Ok(()),
+        // What is outside of the area may be another's, whose tables may go: it is not walked (V3).
+        if self.stock.machine.rules().replace == Replace::InPlace || !area.mapped().contains(va) {
+            return Ok(());
         }
+        let straddling = self.straddling(va);
+        straddling.map_or(Ok(()), |(base, level)| Err(VmapError::CannotSplit(base, level)))
     }
     /// Makes `va` a boundary between leaves.
     fn cut(
