@@ -1,8 +1,8 @@
 //! The folio allocator alone: no machine, no page tables, no manager.
 //!
-//! Whoever hands out physical memory in blocks can use it: a boot loader, a hypervisor, a kernel with
-//! page tables of its own. It keeps its state in words that you lend, touches no frame, takes no lock,
-//! and answers misuse with an error that names what is wrong.
+//! Whoever hands out physical memory in blocks can use it: a boot loader, a hypervisor, a kernel
+//! with page tables of its own. It keeps its state in words that you lend, touches no frame, takes
+//! no lock, and answers misuse with an error that names what is wrong.
 //!
 //! Run it with `cargo run --example folios`.
 
@@ -50,8 +50,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         folios.free(Cpu(1), Frame::new(huge.get() + part * 16), MEDIUM)?;
     }
 
-    // Both CPUs take and give back at once, without a lock. Small blocks gather in few blocks of 2 MiB,
-    // so the others stay whole.
+    // Both CPUs take and give back at once, without a lock. Small blocks gather in few blocks of 2
+    // MiB, so the others stay whole.
     std::thread::scope(|scope| {
         for cpu in [Cpu(0), Cpu(1)] {
             let folios = &folios;

@@ -1,10 +1,10 @@
 //! Memory for a guest, as a hypervisor takes it: huge pages out of a pool, in nested page tables.
 //!
-//! A guest's memory wants huge pages twice over: each miss of its translation cache walks two sets of
-//! tables. So the host keeps a pool of 2 MiB pages from boot on, which nothing else can break up, and
-//! the pool reserves the guest's pages when the guest is made: no fault of the guest can find it empty.
-//! With folding the pages cost *less* memory than small ones would, as seven of eight descriptor frames
-//! are given back.
+//! A guest's memory wants huge pages twice over: each miss of its translation cache walks two sets
+//! of tables. So the host keeps a pool of 2 MiB pages from boot on, which nothing else can break
+//! up, and the pool reserves the guest's pages when the guest is made: no fault of the guest can
+//! find it empty. With folding the pages cost *less* memory than small ones would, as seven of
+//! eight descriptor frames are given back.
 //!
 //! Run it with `cargo run --example guest_memory`.
 #![allow(unsafe_code, reason = "the nested tables' frames are vouched for by whoever lends them")]
@@ -31,8 +31,8 @@ fn table(host: &Host<'_>) -> Result<Frame, Box<dyn Error>> {
     Ok(frame)
 }
 
-/// The pages behind the hypervisor's own mapping of the guest's memory. They stay where they are, whole, for
-/// as long as they are mapped there: huge pages of a pool are neither split nor moved.
+/// The pages behind the hypervisor's own mapping of the guest's memory. They stay where they are,
+/// whole, for as long as they are mapped there: huge pages of a pool are neither split nor moved.
 fn pages(host: &Host<'_>, vmm: SpaceId, memory: VaRange) -> Option<Vec<Frame>> {
     host.with_leaves(vmm, memory, |leaves| {
         let frames = leaves.filter_map(|leaf| match leaf.entry {
@@ -52,8 +52,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pool = host.pool(Order::SIZE_2M)?;
     assert_eq!((pool.nr_hugepages, pool.free_hugepages), (24, 24));
 
-    // A hypervisor maps the guest's memory into itself. From here on the pool has 16 pages reserved, so a
-    // second guest of the same size is refused now, and not in the middle of its life.
+    // A hypervisor maps the guest's memory into itself. From here on the pool has 16 pages
+    // reserved, so a second guest of the same size is refused now, and not in the middle of its
+    // life.
     let vmm = host.create(None)?;
     host.switch(Some(vmm))?;
     let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
@@ -64,13 +65,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert!(matches!(refused, Err(MapError::NoHugePages(_))), "{refused:?}");
     println!("16 of 24 pages are reserved; a second guest: {}", refused.unwrap_err());
 
-    // It loads a boot image, and has the rest made present, so that the guest never waits for a fault.
+    // It loads a boot image, and has the rest made present, so that the guest never waits for a
+    // fault.
     host.advise(vmm, memory, Advice::PopulateWrite)?;
     machine.user_store(memory.start(), 8, 0x1bad_b002)?;
     let pages = pages(&host, vmm, memory).ok_or("no such space")?;
     assert_eq!(pages.len(), 16);
 
-    // The nested tables have the format of ordinary ones (AMD64): guest-physical to host-physical, 2 MiB a leaf.
+    // The nested tables have the format of ordinary ones (AMD64): guest-physical to host-physical,
+    // 2 MiB a leaf.
     let root = table(&host)?;
     // SAFETY: a cleared frame, the top table of this guest from here on.
     let nested: Tables<'_, Sim, X86_64<4>> =
@@ -101,12 +104,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{folded} pages are folded: {} KiB given back", folded * 7 * 4);
     assert_eq!(folded, 24);
 
-    // The guest ends: its tables go first, then the hypervisor's mapping, and the pages are in the pool again.
+    // The guest ends: its tables go first, then the hypervisor's mapping, and the pages are in the
+    // pool again.
     let mut harvest = Harvest::new();
     let guest = VaRange::sized(Va::new(0), GUEST).ok_or("no range")?;
     let swept = nested.unmap(guest, Prune::All, &mut harvest)?;
     assert_eq!((swept.upto, swept.why), (guest.end(), Stop::Done));
-    // No processor ran this guest, so none has to be asked to forget it; `tables.rs` shows how that is done.
+    // No processor ran this guest, so none has to be asked to forget it; `tables.rs` shows how that
+    // is done.
     while let Some(table) = harvest.pop_table() {
         host.take_back(table.frame(), Order::BASE)?;
     }

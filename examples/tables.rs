@@ -1,9 +1,10 @@
 //! Page tables and their flush alone: no allocator, no areas, no faults.
 //!
 //! A hypervisor, or a kernel that has a memory manager already, can take the tables of Foliant for
-//! their huge leaves and for one flush per operation. The room allocates nothing and flushes nothing:
-//! you put frames into a `Spare`, and find in a `Harvest` what was taken out. What you owe it is shown
-//! in `flush` below: ask every CPU that runs the tables, wait, and only then use the frames again.
+//! their huge leaves and for one flush per operation. The room allocates nothing and flushes
+//! nothing: you put frames into a `Spare`, and find in a `Harvest` what was taken out. What you owe
+//! it is shown in `flush` below: ask every CPU that runs the tables, wait, and only then use the
+//! frames again.
 //!
 //! Run it with `cargo run --example tables`.
 #![allow(unsafe_code, reason = "frames from outside Foliant are vouched for by whoever lends them")]
@@ -18,7 +19,8 @@ use foliant_units::{
 };
 use std::error::Error;
 
-/// Where frames for tables come from: here the machine's memory from the bottom, one after the other.
+/// Where frames for tables come from: here the machine's memory from the bottom, one after the
+/// other.
 struct Frames<'m>(&'m Sim, u64);
 
 impl Frames<'_> {

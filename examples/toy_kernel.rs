@@ -27,7 +27,8 @@ struct Kernel<'m> {
 }
 
 impl<'m> Kernel<'m> {
-    /// Boots on CPU 0. The firmware said which memory there is, the loader where the kernel's image lies.
+    /// Boots on CPU 0. The firmware said which memory there is, the loader where the kernel's image
+    /// lies.
     fn boot(machine: &'m Sim, image: FrameRange) -> Result<Kernel<'m>, SetupError> {
         // Programs get folios of 64 KiB, and of 2 MiB where a whole one fits.
         let sizes = Orders::of(Order::SIZE_2M).with(Orders::of(SMALL));
@@ -81,7 +82,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let kernel = Kernel::boot(&machine, image)?;
     let memory = &kernel.memory;
     machine.on(Cpu(1), || memory.online());
-    // Descriptors of frames come with their first use; here at once, so that we can compare afterwards.
+    // Descriptors of frames come with their first use; here at once, so that we can compare
+    // afterwards.
     memory.describe_all()?;
     let free = memory.memory().free;
     println!("booted: {} of {} pages are free", free.get(), memory.memory().managed.get());
@@ -102,7 +104,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(memory.pages(program), Some(Pages::new(512 + 16)));
     println!("2 stores, {} faults, 528 pages", memory.total(Event::Fault));
 
-    // The other thread sees it, without a fault: the tables are one, the translation caches are not.
+    // The other thread sees it, without a fault: the tables are one, the translation caches are
+    // not.
     let faults = memory.total(Event::Fault);
     assert_eq!(machine.on(Cpu(1), || load(&kernel, program, first)), Ok(42));
     assert_eq!(memory.total(Event::Fault), faults);
@@ -121,7 +124,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("ended: {} pages are free", memory.memory().free.get());
     assert_eq!(memory.memory().free, free);
 
-    // The machine's checkers saw every step: no stale translation, no page that was not cleared, no leak.
+    // The machine's checkers saw every step: no stale translation, no page that was not cleared, no
+    // leak.
     assert_eq!(machine.finish(), []);
     Ok(())
 }

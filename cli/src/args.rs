@@ -12,7 +12,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Record a real program, replay it through a huge-page memory manager, and see which folio sizes help it.
+/// Record a real program, replay it through a huge-page memory manager, and see which folio sizes
+/// help it.
 #[derive(Parser, Debug)]
 #[command(name = "foliant", version, max_term_width = 100)]
 #[command(after_help = "Without a command, a recording that came with foliant is replayed.")]
@@ -29,7 +30,8 @@ pub(crate) enum Command {
     Record(Record),
     /// Describe a recording
     Trace(Trace),
-    /// Compare the prediction with what Linux does at each folio size, or measure its pool of huge pages (needs root)
+    /// Compare the prediction with what Linux does at each folio size, or measure its pool of huge
+    /// pages (needs root)
     Check(Check),
     /// Run a measured scenario on the simulated machine, or list them
     Lab(Lab),
@@ -50,8 +52,8 @@ pub(crate) struct Replay {
     pub(crate) machine: Machine,
     #[command(flatten)]
     pub(crate) trust: Trust,
-    /// Policies, with commas between: the largest size enabled (4k, 16k to 2m), thp (2 MiB or 4 KiB only),
-    /// only-64k (that size or 4 KiB)
+    /// Policies, with commas between: the largest size enabled (4k, 16k to 2m), thp (2 MiB or 4 KiB
+    /// only), only-64k (that size or 4 KiB)
     #[arg(long, value_name = "LIST", value_parser = policies, default_value = "4k,16k,32k,64k,128k,256k,512k,1m,2m,thp")]
     pub(crate) policy: Policies,
     /// Print JSON
@@ -80,8 +82,8 @@ pub(crate) struct Machine {
     /// Percentage of 2 MiB blocks with pages of another program in them
     #[arg(long, value_name = "PCT", value_parser = percent, default_value = "0")]
     pub(crate) fragment: Percent,
-    /// What a fault does where no block is free: always (memory is compacted at once), defer, defer+madvise, madvise,
-    /// never
+    /// What a fault does where no block is free: always (memory is compacted at once), defer,
+    /// defer+madvise, madvise, never
     #[arg(long, value_name = "WHEN", default_value = "always")]
     pub(crate) defrag: Defrag,
     /// CPUs [default: as many as the recording was made on]
@@ -132,7 +134,8 @@ pub(crate) struct Check {
     /// Sizes, with commas between [default: all that this kernel offers]
     #[arg(long, value_name = "LIST", value_parser = policies)]
     pub(crate) sizes: Option<Policies>,
-    /// Measure the pool of 2 MiB pages instead of a program: filling and draining it, folding off and on
+    /// Measure the pool of 2 MiB pages instead of a program: filling and draining it, folding off
+    /// and on
     #[arg(long, conflicts_with_all = ["sizes", "command"])]
     pub(crate) hugetlb: bool,
     /// How many pages the pool gets and loses, with --hugetlb
@@ -148,8 +151,8 @@ pub(crate) struct Check {
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Lab {
-    /// A scenario and its parameters, as KEY=VALUE or --KEY VALUE; with --truth scenarios [default: all of them].
-    /// Without any, all systems side by side
+    /// A scenario and its parameters, as KEY=VALUE or --KEY VALUE; with --truth scenarios [default:
+    /// all of them]. Without any, all systems side by side
     #[arg(value_name = "NAME|KEY=VALUE")]
     pub(crate) words: Vec<String>,
     /// List the scenarios and their parameters
@@ -283,7 +286,8 @@ pub(crate) struct Report {
     /// Show it in the browser
     #[arg(long)]
     pub(crate) open: bool,
-    /// Leave out what takes long: up to 16 CPUs, one recording, nothing of this machine's own memory
+    /// Leave out what takes long: up to 16 CPUs, one recording, nothing of this machine's own
+    /// memory
     #[arg(long)]
     pub(crate) quick: bool,
 }
@@ -317,7 +321,8 @@ pub(crate) struct Guest {
     /// Count instructions: one tick each, the same in every run
     #[arg(long)]
     pub(crate) icount: bool,
-    /// Whether QEMU gives each CPU a thread [default: multi up to 2 CPUs for each of this host's, else single]
+    /// Whether QEMU gives each CPU a thread [default: multi up to 2 CPUs for each of this host's,
+    /// else single]
     #[arg(long, value_name = "HOW", conflicts_with = "icount")]
     pub(crate) threads: Option<Threads>,
     /// Do not use x2APIC
@@ -354,8 +359,8 @@ pub(crate) enum Board {
     Microvm,
 }
 
-/// The command line with the parameters of scenarios as words: `--pages 5` and `--pages=5` are `pages=5` there, for every
-/// parameter of every scenario.
+/// The command line with the parameters of scenarios as words: `--pages 5` and `--pages=5` are
+/// `pages=5` there, for every parameter of every scenario.
 pub(crate) fn plain(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let all: Vec<OsString> = given.into_iter().collect();
     let scenario = all.iter().find_map(|word| word.to_str()?.parse::<Scenario>().ok());

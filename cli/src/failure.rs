@@ -34,7 +34,8 @@ impl Failure {
         Failure::Said(what.to_string())
     }
 
-    /// A command line that cannot be understood: the first paragraph of what the parser says, as a sentence.
+    /// A command line that cannot be understood: the first paragraph of what the parser says, as a
+    /// sentence.
     pub(crate) fn usage(said: &str) -> Failure {
         let said = said.strip_prefix("error: ").unwrap_or(said);
         let paragraph = said.split("\n\n").next().unwrap_or(said);

@@ -1,5 +1,5 @@
-//! The `foliant` command: record a program, replay it through the memory manager, check the prediction; run measured
-//! scenarios on the simulator, and boot the kernel.
+//! The `foliant` command: record a program, replay it through the memory manager, check the
+//! prediction; run measured scenarios on the simulator, and boot the kernel.
 //!
 //! ```text
 //!   foliant                        replays a recording that came with the program
@@ -14,8 +14,9 @@
 //!   foliant report                 all of it on one page
 //! ```
 //!
-//! Names from recordings are shown with escapes (`shown`). Tables and JSON go to standard output, progress and remarks to standard error. Whatever goes wrong is one
-//! sentence with the value and the way out, and exit code 2. A guest's verdict is the exit code of `boot`.
+//! Names from recordings are shown with escapes (`shown`). Tables and JSON go to standard output,
+//! progress and remarks to standard error. Whatever goes wrong is one sentence with the value and
+//! the way out, and exit code 2. A guest's verdict is the exit code of `boot`.
 //!
 //! **Not here**: what a trace is and how it is replayed (`foliant-trace`).
 

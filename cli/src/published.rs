@@ -1,5 +1,5 @@
-//! Numbers that were published for the reference systems, with their sources. Those of pools and of splits stand beside the
-//! models that use them.
+//! Numbers that were published for the reference systems, with their sources. Those of pools and of
+//! splits stand beside the models that use them.
 
 /// A rate of clearing before and after it was done in extents, in GB/s.
 pub(crate) struct Clearing {
@@ -40,7 +40,8 @@ pub(crate) const BUILDS: [Build; 5] = [
 pub(crate) const BUILDS_SOURCE: &str =
     "Roberts: large folios for anonymous memory, v4, August 2023; kernel build on an Ampere Altra";
 
-/// Misses of the data TLB by 4 KiB and by 2 MiB leaves, and megabytes of page tables for a terabyte.
+/// Misses of the data TLB by 4 KiB and by 2 MiB leaves, and megabytes of page tables for a
+/// terabyte.
 pub(crate) const TLB_MISSES: [f64; 2] = [59_800.0, 2_100.0];
 pub(crate) const TABLE_MEGABYTES: [f64; 2] = [2_048.0, 4.0];
 pub(crate) const TLB_SOURCE: &str =

@@ -1,13 +1,14 @@
 //! Texts from files and other programs, as they may be shown on a terminal.
 //!
-//! A recording holds names that whoever made it chose: of programs, of arguments, of machines. Printed as they are, an escape
-//! sequence in one would move the cursor, change the terminal's title or colours, or write over what was said before, and a line
-//! end would let it speak in this command's name. Whatever is no visible character is shown as its escape.
+//! A recording holds names that whoever made it chose: of programs, of arguments, of machines.
+//! Printed as they are, an escape sequence in one would move the cursor, change the terminal's
+//! title or colours, or write over what was said before, and a line end would let it speak in this
+//! command's name. Whatever is no visible character is shown as its escape.
 
 use std::path::Path;
 
-/// A text without anything that a terminal obeys or that looks like another text: controls, line ends, marks that turn the
-/// direction of writing, characters of no width.
+/// A text without anything that a terminal obeys or that looks like another text: controls, line
+/// ends, marks that turn the direction of writing, characters of no width.
 pub(crate) fn shown(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -29,7 +30,8 @@ pub(crate) fn said(text: &str) -> String {
     text.split('\n').map(shown).collect::<Vec<_>>().join("\n")
 }
 
-/// JSON, in which every character that a terminal may obey is an escape: there it stands in texts only.
+/// JSON, in which every character that a terminal may obey is an escape: there it stands in texts
+/// only.
 pub(crate) fn json(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,5 @@
-//! `foliant sim`: one random history of the manager on the simulated machine, and what its checkers say of it.
+//! `foliant sim`: one random history of the manager on the simulated machine, and what its checkers
+//! say of it.
 //!
 //! **Not here**: histories, plants and checkers (`foliant-history`).
 

@@ -1,4 +1,5 @@
-//! `foliant boot` and `foliant lab --truth` against a stand-in for QEMU: a script that does what each test says.
+//! `foliant boot` and `foliant lab --truth` against a stand-in for QEMU: a script that does what
+//! each test says.
 #![cfg(unix)]
 
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,5 @@
-//! The kernel on machines, and with words of loaders, that are not what it is used to: it copes, or says what is missing.
+//! The kernel on machines, and with words of loaders, that are not what it is used to: it copes, or
+//! says what is missing.
 #![cfg(unix)]
 
 use std::io::Write;
@@ -13,7 +14,8 @@ struct Ran {
     code: Option<i32>,
 }
 
-/// Boots with `words` of the command, and then QEMU's own words `but`; nothing where QEMU is not installed.
+/// Boots with `words` of the command, and then QEMU's own words `but`; nothing where QEMU is not
+/// installed.
 fn boot(words: &[&str], but: &str) -> Option<Ran> {
     boot_at("0xf4", words, but)
 }

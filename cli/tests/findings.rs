@@ -1,5 +1,5 @@
-//! What outsiders proved about the command: recordings that cost without bound, escapes in names, settings that stayed changed,
-//! a lock that others decide about, and programs that ran as root.
+//! What outsiders proved about the command: recordings that cost without bound, escapes in names,
+//! settings that stayed changed, a lock that others decide about, and programs that ran as root.
 
 use foliant_trace::*;
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
@@ -227,7 +227,8 @@ fn finding_x9_nothing_in_a_folder_of_all_decides_about_a_check() {
         } else {
             assert!(Command::new("mkfifo").arg(&lock).status().unwrap().success());
         }
-        // A size that no kernel has: the check ends after its lock was taken and before anything runs.
+        // A size that no kernel has: the check ends after its lock was taken and before anything
+        // runs.
         let mut wanted = command();
         wanted.args(["check", "--sizes", "thp", "--", "true"]).env("TMPDIR", folder.path());
         let mut child = wanted.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

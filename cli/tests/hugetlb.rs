@@ -1,4 +1,5 @@
-//! `foliant check --hugetlb`: measured and put back where this kernel and user allow it, and refused in a sentence elsewhere.
+//! `foliant check --hugetlb`: measured and put back where this kernel and user allow it, and
+//! refused in a sentence elsewhere.
 
 use serde_json::Value;
 use std::fs;

@@ -1,4 +1,5 @@
-//! A session of the kernel's shell under QEMU: what a person types, and the answers that are the same every time.
+//! A session of the kernel's shell under QEMU: what a person types, and the answers that are the
+//! same every time.
 #![cfg(unix)]
 
 use std::io::Write;

@@ -1,8 +1,10 @@
-//! What a loader and a firmware leave in memory: the input is the memory, from address 0 on, and its last byte says whether a part of it
-//! lies elsewhere: in the firmware's area, at the very end of all addresses, or behind a hole.
+//! What a loader and a firmware leave in memory: the input is the memory, from address 0 on, and
+//! its last byte says whether a part of it lies elsewhere: in the firmware's area, at the very end
+//! of all addresses, or behind a hole.
 //!
-//! Whatever lies there, each reader ends with a value, soon, and reads nothing that is not mapped. The ranges are compared with a map that
-//! has a place for each of the lowest frames, and an allocator takes them.
+//! Whatever lies there, each reader ends with a value, soon, and reads nothing that is not mapped.
+//! The ranges are compared with a map that has a place for each of the lowest frames, and an
+//! allocator takes them.
 #![no_main]
 
 use foliant::folio::{CpuCount, Folios, Word};
@@ -45,8 +47,8 @@ impl<'a> Image<'a> {
         };
         Image([Part { start: 0, bytes: low }, Part { start, bytes: rest }], asked)
     }
-    /// Whoever reads asks soon enough: three readers look for the root pointer, and each may look into every place for it, and at a
-    /// table for each word.
+    /// Whoever reads asks soon enough: three readers look for the root pointer, and each may look
+    /// into every place for it, and at a table for each word.
     fn asks_little(self, len: usize) {
         let most = 3 * (2 * PLACES + len as u64 + 16);
         assert!(self.1.get() <= most, "{} questions about {len} bytes", self.1.get());

@@ -1,7 +1,9 @@
-//! Calls of the manager, on one to four simulated CPUs, beside the naive models and under every checker.
+//! Calls of the manager, on one to four simulated CPUs, beside the naive models and under every
+//! checker.
 //!
-//! The first bytes say what the machine is like, the others decide every choice of the history: which call, where, how large. When
-//! they have run out the history goes on by chance for a moment, and ends with an audit.
+//! The first bytes say what the machine is like, the others decide every choice of the history:
+//! which call, where, how large. When they have run out the history goes on by chance for a moment,
+//! and ends with an audit.
 #![no_main]
 
 use arbitrary::Arbitrary;

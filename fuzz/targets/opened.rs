@@ -1,7 +1,9 @@
-//! What looks at the events of a recording, alone: the describer, the naive model and the planner, each with a small budget.
+//! What looks at the events of a recording, alone: the describer, the naive model and the planner,
+//! each with a small budget.
 //!
-//! The target `trace` spends its time on files and machines. Here the input is events from the start, so that thousands of
-//! stories are told in a second, and an allocator watches them: it gives nothing beyond the budget, which ends the process.
+//! The target `trace` spends its time on files and machines. Here the input is events from the
+//! start, so that thousands of stories are told in a second, and an allocator watches them: it
+//! gives nothing beyond the budget, which ends the process.
 #![no_main]
 #![allow(unsafe_code)]
 
@@ -63,7 +65,8 @@ fuzz_target!(|data: &[u8]| {
     });
 });
 
-/// Carries out `work` with a budget and no memory beyond it; `work` says whether something is wrong.
+/// Carries out `work` with a budget and no memory beyond it; `work` says whether something is
+/// wrong.
 fn watched(work: impl FnOnce(&Budget) -> bool) {
     let budget = Budget::of(BUDGET);
     LIMIT.store(NOW.load(Ordering::Relaxed) + BUDGET.get(), Ordering::Relaxed);
@@ -167,7 +170,8 @@ fn access(input: &mut Unstructured<'_>) -> Result<Access> {
     Ok(*input.choose(&[Access::Write, Access::Read, Access::Exec])?)
 }
 
-/// Most ranges are small and close to each other, so that they meet; some are of any size up to all there is.
+/// Most ranges are small and close to each other, so that they meet; some are of any size up to all
+/// there is.
 fn range(input: &mut Unstructured<'_>) -> Result<VaRange> {
     let shift = if input.ratio(7, 8)? { 0 } else { input.int_in_range(0..=44)? };
     let start = (u64::from(input.arbitrary::<u8>()?) << shift) * FRAME_BYTES % VA_MAX;

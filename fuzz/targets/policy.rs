@@ -1,7 +1,8 @@
 //! Texts that people and files write: sizes, policies, switches.
 //!
-//! A text is refused with a reason that can be printed, or it means something that, printed, is read as the same again. The
-//! command-line form of all sizes is compared with a slower reading of it.
+//! A text is refused with a reason that can be printed, or it means something that, printed, is
+//! read as the same again. The command-line form of all sizes is compared with a slower reading of
+//! it.
 #![no_main]
 
 use foliant::Policy;

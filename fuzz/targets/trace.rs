@@ -1,8 +1,9 @@
 //! Trace files, and what is done with the events of one.
 //!
-//! A file is checksummed throughout, so bytes that change at random never get past the first sum. So the first byte of an input
-//! says what the rest is: a whole file as it is; the header of a file that is sealed here; or the events of one block.
-//! The sealing is written after the format's description, not with the crate's own writer.
+//! A file is checksummed throughout, so bytes that change at random never get past the first sum.
+//! So the first byte of an input says what the rest is: a whole file as it is; the header of a file
+//! that is sealed here; or the events of one block. The sealing is written after the format's
+//! description, not with the crate's own writer.
 #![no_main]
 
 use foliant_trace::replay::{Choice, Plan, Settings, replay};
@@ -12,7 +13,8 @@ use foliant_trace::{
 use foliant_units::Bytes;
 use libfuzzer_sys::fuzz_target;
 
-/// More pages than this in one event are read and described, but not replayed: it would take long and show nothing new.
+/// More pages than this in one event are read and described, but not replayed: it would take long
+/// and show nothing new.
 const REPLAYED_MAX: u64 = 1 << 14;
 
 fuzz_target!(|data: &[u8]| {

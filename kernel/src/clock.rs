@@ -1,4 +1,5 @@
-//! How fast the time-stamp counter runs: what CPUID tells, or what a timer shows that was seen to move.
+//! How fast the time-stamp counter runs: what CPUID tells, or what a timer shows that was seen to
+//! move.
 //!
 //! ```text
 //!   CPUID ────────────┐
@@ -7,8 +8,9 @@
 //! ```
 //!
 //! **Invariants**
-//! - R1. A timer counts only if its own register moves, and two windows in a row give one rate. A window that stood still for
-//!   half of its time gives none: a host that did something else meanwhile may have let the timer go round unseen.
+//! - R1. A timer counts only if its own register moves, and two windows in a row give one rate. A
+//!   window that stood still for half of its time gives none: a host that did something else
+//!   meanwhile may have let the timer go round unseen.
 //! - R2. Of sources that contradict each other none is believed, unless a third one says which.
 //!
 //! **Not here**: how ticks become time (`foliant_x86::TscClock`).

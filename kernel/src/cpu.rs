@@ -1,4 +1,5 @@
-//! What each CPU has for itself: descriptor tables, stacks for entries, and a block that GS points to.
+//! What each CPU has for itself: descriptor tables, stacks for entries, and a block that GS points
+//! to.
 //!
 //! ```text
 //!   GDT   0 null · 08 kernel code · 10 kernel data · 18 user data · 20 user code · 28 task state (two words)
@@ -6,9 +7,12 @@
 //! ```
 //!
 //! **Invariants**
-//! - C1. GS points to the CPU's block whenever kernel code runs; ring 3 sees another base (`swapgs` at the border).
-//! - C2. A block never moves and lives as long as the kernel: CPU 0's is in the image, the others' come from Foliant.
-//! - C3. Control registers are written whole, never changed from what a loader left: every CPU has the same ([`Controls`]).
+//! - C1. GS points to the CPU's block whenever kernel code runs; ring 3 sees another base (`swapgs`
+//!   at the border).
+//! - C2. A block never moves and lives as long as the kernel: CPU 0's is in the image, the others'
+//!   come from Foliant.
+//! - C3. Control registers are written whole, never changed from what a loader left: every CPU has
+//!   the same ([`Controls`]).
 
 #![allow(unsafe_code)]
 
@@ -119,7 +123,8 @@ impl Block {
     }
 }
 
-/// Makes `block` the calling CPU's. `stack_low` is the lowest address that entries may use of the stack that it runs on.
+/// Makes `block` the calling CPU's. `stack_low` is the lowest address that entries may use of the
+/// stack that it runs on.
 ///
 /// # Safety
 /// The block is nobody else's, and stays where it is for good.
@@ -214,9 +219,11 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The kernel's own: nearest, no exception, nothing set that an instruction of the kernel would heed.
+    /// The kernel's own: nearest, no exception, nothing set that an instruction of the kernel would
+    /// heed.
     pub(crate) const KERNEL: State = State { mxcsr: 0x1f80, control: 0x37f, flags: 0 };
-    /// Trap, direction, privilege level of I/O, nested task, alignment check (which also opens user memory), identification.
+    /// Trap, direction, privilege level of I/O, nested task, alignment check (which also opens user
+    /// memory), identification.
     const HEEDED: u64 = 1 << 8 | 1 << 10 | 3 << 12 | 1 << 14 | 1 << 18 | 1 << 21;
     /// The flags in MXCSR that say what happened so far.
     const HAPPENED: u32 = 0x3f;
@@ -258,10 +265,11 @@ const ALIGNMENT_CHECK: u64 = 1 << 18;
 static GUARDED: AtomicBool = AtomicBool::new(false);
 
 impl Controls {
-    /// What CPUs with these features run on, as `foliant-x86` finds it: paging with write protection for ring 0 as well, no
-    /// execution of data, no alignment checks; PAE, global pages, FXSAVE and its exceptions; and against mistakes in ring 0,
-    /// where there is any, no execution of and no access to user memory. No AVX, no fifth level, no instruction of ring 3 that
-    /// names descriptor tables.
+    /// What CPUs with these features run on, as `foliant-x86` finds it: paging with write
+    /// protection for ring 0 as well, no execution of data, no alignment checks; PAE, global pages,
+    /// FXSAVE and its exceptions; and against mistakes in ring 0, where there is any, no execution
+    /// of and no access to user memory. No AVX, no fifth level, no instruction of ring 3 that names
+    /// descriptor tables.
     pub(crate) const fn of(features: &Features) -> Controls {
         const CR0: u64 = 1 << 31 | 1 << 16 | 1 << 5 | 1 << 4 | 1 << 1 | 1;
         const CR4: u64 = 1 << 10 | 1 << 9 | 1 << 7 | 1 << 5;
@@ -284,11 +292,13 @@ impl Controls {
     }
 }
 
-/// Makes the calling CPU work as [`Controls::of`] says. Before `X86::online`, which adds what tags need.
+/// Makes the calling CPU work as [`Controls::of`] says. Before `X86::online`, which adds what tags
+/// need.
 pub(crate) fn protect(features: &Features) {
     let Controls { cr0, cr4, efer } = Controls::of(features);
     GUARDED.store(features.smap, Ordering::Relaxed);
-    // SAFETY: what `boot.s` set, and what CPUID says that there is; nothing of the kernel is mapped for ring 3 and used by ring 0.
+    // SAFETY: what `boot.s` set, and what CPUID says that there is; nothing of the kernel is mapped
+    // for ring 3 and used by ring 0.
     unsafe { asm!("mov cr4, {}", in(reg) cr4, options(nostack, preserves_flags)) }
     // SAFETY: as above.
     unsafe { asm!("mov cr0, {}", in(reg) cr0, options(nostack, preserves_flags)) }

@@ -20,14 +20,15 @@ pub(crate) enum Code {
     Failed = 1,
     /// The command line asked for something unknown.
     Usage = 2,
-    /// The machine, or what its loader says of it, is none that the kernel can run on. `boot.s` has the number too.
+    /// The machine, or what its loader says of it, is none that the kernel can run on. `boot.s` has
+    /// the number too.
     Unfit = 3,
     /// A panic.
     Panic = 101,
 }
 
-/// Ends the emulator. Where nobody takes the verdict it is said, and the machine is reset, which ends the emulators that know
-/// no other way.
+/// Ends the emulator. Where nobody takes the verdict it is said, and the machine is reset, which
+/// ends the emulators that know no other way.
 pub(crate) fn with(code: Code) -> ! {
     out32(DEVICE, BASE + code as u32);
     disable();

@@ -1,14 +1,16 @@
 //! The kernel's heap, on blocks that the manager lends.
 //!
-//! Sizes are powers of two. Up to half a page they come from lists of free pieces, one list per size, refilled page by page;
-//! above that each is a block of its own, reached through the direct map, and goes back when it is freed.
+//! Sizes are powers of two. Up to half a page they come from lists of free pieces, one list per
+//! size, refilled page by page; above that each is a block of its own, reached through the direct
+//! map, and goes back when it is freed.
 //!
 //! **Invariants**
-//! - H1. A piece is in its list or with its user. The page of a piece is never given back: the lists keep what the heap once
-//!   needed.
+//! - H1. A piece is in its list or with its user. The page of a piece is never given back: the
+//!   lists keep what the heap once needed.
 //! - H2. Where no block is left the answer is null: who asked decides what that means.
 //!
-//! **Locking**: one lock, held with interrupts out for a few instructions (`lock`); the manager is called without it.
+//! **Locking**: one lock, held with interrupts out for a few instructions (`lock`); the manager is
+//! called without it.
 #![allow(unsafe_code)]
 
 use crate::layout::{DIRECT, direct};
@@ -77,7 +79,8 @@ impl Heap {
     }
 }
 
-// SAFETY: pieces and blocks are distinct memory (H1, and the manager's word), as large and aligned as their size.
+// SAFETY: pieces and blocks are distinct memory (H1, and the manager's word), as large and aligned
+// as their size.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let size = size_of_layout(layout);

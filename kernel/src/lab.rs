@@ -1,4 +1,5 @@
-//! The lab's scenarios on this machine. A tick is an instruction under `-icount`, else a cycle of the counter.
+//! The lab's scenarios on this machine. A tick is an instruction under `-icount`, else a cycle of
+//! the counter.
 #![allow(unsafe_code)]
 
 use crate::layout::DIRECT;
@@ -88,7 +89,8 @@ impl Stage<'static> for OnSilicon {
         let Some(row) = choice().rows().nth(nth) else { return };
         let primitive = row.clear.here(&Features::detect());
         let at = (DIRECT + frame.pa().get()) as *mut u8;
-        // SAFETY: the block was lent to the scenario, which is the caller; the direct map reaches it.
+        // SAFETY: the block was lent to the scenario, which is the caller; the direct map reaches
+        // it.
         let block = unsafe { core::slice::from_raw_parts_mut(at, order.bytes().get() as usize) };
         primitive.expect("it was measured at the start").zero(block, grain);
     }

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! **Invariants**
-//! - L1. Each region begins at a top-level word of its own, made before the manager repeats them in its spaces.
+//! - L1. Each region begins at a top-level word of its own, made before the manager repeats them in
+//!   its spaces.
 
 use foliant_units::{Bytes, Pa, Va, VaRange};
 

@@ -2,8 +2,8 @@
 //!
 //! **Invariants**
 //! - K1. Whoever holds it has interrupts out: a handler on its CPU never waits for it.
-//! - K2. Whoever waits for it takes interrupts, or, where they are out, carries out what other CPUs ask: the holder may wait for
-//!   that.
+//! - K2. Whoever waits for it takes interrupts, or, where they are out, carries out what other CPUs
+//!   ask: the holder may wait for that.
 #![allow(unsafe_code)]
 
 use crate::{memory, port};

@@ -1,5 +1,5 @@
-//! A small x86-64 kernel whose memory Foliant manages: page tables that a processor walks, translations that really go stale,
-//! interrupts that really cross CPUs.
+//! A small x86-64 kernel whose memory Foliant manages: page tables that a processor walks,
+//! translations that really go stale, interrupts that really cross CPUs.
 //!
 //! ```text
 //!   boot.s ─▶ kernel_main ─▶ cpu, trap ─▶ clock ─▶ smp: the roll call ─▶ memory: machine, manager ─▶ smp: the other CPUs ─▶ one mode ─▶ exit code
@@ -14,10 +14,12 @@
 //! | `boot` | nothing more |
 //! | `panic` | every CPU gives up at once |
 //!
-//! **Locking**: `serial`, `heap`: a lock each (`lock`), held with interrupts out for a few instructions; nothing is called under them.
+//! **Locking**: `serial`, `heap`: a lock each (`lock`), held with interrupts out for a few
+//! instructions; nothing is called under them.
 //!
-//! **Not here**: how memory is managed (`foliant`), how x86-64 does what it is asked (`foliant-x86`), scenarios (`foliant-lab`).
-//! The only assembly besides `foliant-x86`'s is entry, traps and what compiled code expects of a C library.
+//! **Not here**: how memory is managed (`foliant`), how x86-64 does what it is asked
+//! (`foliant-x86`), scenarios (`foliant-lab`). The only assembly besides `foliant-x86`'s is entry,
+//! traps and what compiled code expects of a C library.
 #![no_std]
 #![no_main]
 #![allow(unsafe_code)]
@@ -130,8 +132,8 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     unsafe { smp::move_to(end, run) }
 }
 
-/// What the loader says at `at`, or at the address of which the command line there says `start=ADDRESS`: a loader that can do
-/// nothing but put bytes somewhere gives its own words so.
+/// What the loader says at `at`, or at the address of which the command line there says
+/// `start=ADDRESS`: a loader that can do nothing but put bytes somewhere gives its own words so.
 fn info(given: DirectMap, at: Pa) -> Info {
     let read = |at| {
         Info::read(given, at).unwrap_or_else(|| {

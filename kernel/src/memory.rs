@@ -66,7 +66,8 @@ pub(crate) fn machine() -> &'static X86<'static, Here> {
 pub(crate) fn counted() -> &'static Machine {
     MACHINE.get().expect("the machine is made before interrupts come")
 }
-/// Carries out what other CPUs ask of this one, which has interrupts out. Before the machine is made nobody asks.
+/// Carries out what other CPUs ask of this one, which has interrupts out. Before the machine is
+/// made nobody asks.
 pub(crate) fn serve() {
     if let Some(machine) = MACHINE.get() {
         machine.machine().sound().serve();
@@ -206,7 +207,8 @@ fn choose(features: &Features, memory: &[FrameRange], reserved: &[FrameRange]) -
     let trial = trials.max_by_key(|range| range.pages());
     let trial = trial.unwrap_or_default();
     let (va, bytes) = (DIRECT + trial.start().pa().get(), trial.pages().bytes().get() as usize);
-    // SAFETY: whole frames of memory that the loader gave us and nothing lies in; the direct map reaches them.
+    // SAFETY: whole frames of memory that the loader gave us and nothing lies in; the direct map
+    // reaches them.
     let lent = unsafe { core::slice::from_raw_parts_mut(va as *mut u8, bytes) };
     let choice = Choice::measure(features, lent, EFFORT);
     CHOICE.call_once(|| choice);

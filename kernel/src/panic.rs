@@ -1,7 +1,7 @@
 //! The end on a broken promise: what happened, and the trace that led there, with names.
 //!
-//! Names come from the kernel's own file, which the loader hands over as a module. The trace follows frame pointers; it stops at
-//! the first one that does not lie on a stack above the last.
+//! Names come from the kernel's own file, which the loader hands over as a module. The trace
+//! follows frame pointers; it stops at the first one that does not lie on a stack above the last.
 #![allow(unsafe_code)]
 
 use crate::exit::{self, Code};
@@ -65,8 +65,8 @@ pub(crate) fn exception(frame: &Frame, what: &str) -> ! {
     exit::with(Code::Panic)
 }
 
-/// Whether this is the first panic. A second one on the same CPU only ends the kernel; on another CPU it waits for that, as
-/// the first one may not have said everything yet.
+/// Whether this is the first panic. A second one on the same CPU only ends the kernel; on another
+/// CPU it waits for that, as the first one may not have said everything yet.
 fn begin() -> bool {
     port::disable();
     let me = own_mark();
@@ -101,7 +101,8 @@ pub(crate) fn callers(mut pointer: u64, found: &mut dyn FnMut(usize, u64)) {
         if !on_a_stack {
             return;
         }
-        // SAFETY: the chain of frame pointers of a running kernel; a broken one faults into a second panic, which ends.
+        // SAFETY: the chain of frame pointers of a running kernel; a broken one faults into a
+        // second panic, which ends.
         let [next, back] = unsafe { (pointer as *const [u64; 2]).read() };
         if back == 0 {
             return;
@@ -132,7 +133,8 @@ fn place(depth: usize, at: u64) {
     }
 }
 
-// Precompiled code of this target is built to unwind and names these; with `panic = "abort"` nobody calls them.
+// Precompiled code of this target is built to unwind and names these; with `panic = "abort"` nobody
+// calls them.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() -> ! {
     exit::with(Code::Panic)

@@ -5,7 +5,8 @@ use core::arch::asm;
 
 /// Writes a byte to a port.
 pub(crate) fn out8(port: u16, value: u8) {
-    // SAFETY: port writes of this kernel go to the serial line, the interrupt controllers and the timer; none touches memory.
+    // SAFETY: port writes of this kernel go to the serial line, the interrupt controllers and the
+    // timer; none touches memory.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) }
 }
 /// Writes 32 bits to a port.
@@ -86,7 +87,8 @@ pub(crate) fn interrupts_on() -> bool {
 }
 /// Lets interrupts in.
 pub(crate) fn enable() {
-    // SAFETY: handlers are installed before the first call. The no-op ends the shadow that QEMU 7.2 keeps over `pause`.
+    // SAFETY: handlers are installed before the first call. The no-op ends the shadow that QEMU 7.2
+    // keeps over `pause`.
     unsafe { asm!("sti", "nop", options(nostack)) }
 }
 /// Keeps interrupts out.

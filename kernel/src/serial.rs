@@ -1,7 +1,8 @@
 //! The serial line: what the kernel says and, for the shell, hears.
 //!
-//! **Locking**: one lock per line of text, held with interrupts out, so a handler never waits for its own CPU. Whoever waits, for
-//! the lock or for the line to take a byte, carries out what other CPUs ask (`lock`).
+//! **Locking**: one lock per line of text, held with interrupts out, so a handler never waits for
+//! its own CPU. Whoever waits, for the lock or for the line to take a byte, carries out what other
+//! CPUs ask (`lock`).
 
 #![allow(unsafe_code)]
 
@@ -15,7 +16,8 @@ const STATUS: u16 = PORT + 5;
 const CAN_SEND: u8 = 1 << 5;
 const HAS_BYTE: u8 = 1 << 0;
 
-/// Looks at a line that takes no byte before the byte is dropped: a second's worth, and nothing that hangs.
+/// Looks at a line that takes no byte before the byte is dropped: a second's worth, and nothing
+/// that hangs.
 const LOOKS: u32 = 1 << 20;
 
 static LINE: Served<Line> = Served::new(Line);
@@ -44,7 +46,8 @@ fn send(byte: u8) {
     out8(PORT, byte);
 }
 
-/// Sets the line up: eight bits, no interrupts yet. Its queue stays off: switching it on would drop what was typed before.
+/// Sets the line up: eight bits, no interrupts yet. Its queue stays off: switching it on would drop
+/// what was typed before.
 pub(crate) fn start() {
     out8(PORT + 1, 0);
     out8(PORT + 3, 3);
@@ -61,7 +64,8 @@ pub(crate) fn print(text: fmt::Arguments<'_>) {
 
 /// Takes the line whoever holds it: the last words of a kernel that gives up.
 pub(crate) fn seize() {
-    // SAFETY: the holder is this CPU in the middle of a line, or one that is about to be stopped; at worst two texts mix.
+    // SAFETY: the holder is this CPU in the middle of a line, or one that is about to be stopped;
+    // at worst two texts mix.
     unsafe { LINE.seize() }
 }
 

@@ -8,11 +8,12 @@
 //! ```
 //!
 //! **Invariants**
-//! - W1. A CPU without work halts. It looks at its seat with interrupts out and lets them in by the instruction that halts, so
-//!   no wake-up falls between.
+//! - W1. A CPU without work halts. It looks at its seat with interrupts out and lets them in by the
+//!   instruction that halts, so no wake-up falls between.
 //! - W2. A job lives on its boss's stack until it has counted down to zero.
-//! - W3. A CPU gets a number only if it answered the roll: numbers have no holes, and one that is silent, or listed and not
-//!   there, is left out. One that answers late finds that it is not its turn, and halts (`boot.s`).
+//! - W3. A CPU gets a number only if it answered the roll: numbers have no holes, and one that is
+//!   silent, or listed and not there, is left out. One that answers late finds that it is not its
+//!   turn, and halts (`boot.s`).
 #![allow(unsafe_code)]
 
 use crate::cpu::{self, Block};
@@ -55,8 +56,8 @@ struct Job<'j> {
 }
 
 unsafe extern "C" {
-    /// Top table, end of the stack and number of the CPU that starts next, and its interrupt controller. Zero during the roll
-    /// call.
+    /// Top table, end of the stack and number of the CPU that starts next, and its interrupt
+    /// controller. Zero during the roll call.
     static mut start_with: [u64; 4];
     /// The answer to a roll call: when, and who, and 1.
     static answer: [AtomicU64; 2];
@@ -87,8 +88,8 @@ pub(crate) fn interrupt(cpu: Cpu, vector: u8) {
     unsafe { apic().send(crate::memory::apic_id(cpu), vector) };
 }
 
-/// A stack of its own for `cpu`: lowest and highest address. The page below it is unmapped: it is the guard of the area
-/// before, and this kernel asks for no area without one.
+/// A stack of its own for `cpu`: lowest and highest address. The page below it is unmapped: it is
+/// the guard of the area before, and this kernel asks for no area without one.
 pub(crate) fn stack(cpu: Cpu) -> Result<(Va, Va), Trouble> {
     let caller = Caller(stack as *const () as u64);
     let range = manager().vmalloc(&Request::of(STACK).called(caller))?;
@@ -153,8 +154,8 @@ fn send(apic: &Apic, id: ApicId, arrived: impl Fn() -> bool) -> bool {
     wait(SILENCE, arrived)
 }
 
-/// Asks the CPUs that `ids` lists behind the first, which runs this, and keeps those that answer and whose time-stamp counter
-/// goes with this one's. `hz` is its rate.
+/// Asks the CPUs that `ids` lists behind the first, which runs this, and keeps those that answer
+/// and whose time-stamp counter goes with this one's. `hz` is its rate.
 pub(crate) fn roll_call(apic: Apic, ids: &mut [ApicId], hz: u64) -> &[ApicId] {
     HZ.store(hz, Ordering::Relaxed);
     // SAFETY: ring 0; the registers are mapped.
@@ -196,7 +197,8 @@ fn call(apic: &Apic, id: ApicId) -> Result<(), &'static str> {
     together.then_some(()).ok_or("its time-stamp counter is not where this one's is")
 }
 
-/// Starts the CPUs that `ids` lists behind the first. One at a time: what a CPU starts with has one place.
+/// Starts the CPUs that `ids` lists behind the first. One at a time: what a CPU starts with has one
+/// place.
 pub(crate) fn start(ids: &[ApicId]) -> Result<(), Trouble> {
     reset(apic(), ids);
     for (number, id) in ids.iter().enumerate().skip(1) {
@@ -216,7 +218,8 @@ pub(crate) fn start(ids: &[ApicId]) -> Result<(), Trouble> {
 static BLOCK: AtomicPtr<Block> = AtomicPtr::new(core::ptr::null_mut());
 static LOW: AtomicUsize = AtomicUsize::new(0);
 
-/// The stack of the start has no guard page, and the first tables lie below it: its last words must never have been used.
+/// The stack of the start has no guard page, and the first tables lie below it: its last words must
+/// never have been used.
 fn check_first_stack() {
     let low: u64;
     // SAFETY: names an address of the low part, which code up here cannot reach relative to itself.
@@ -233,12 +236,14 @@ fn check_first_stack() {
 
 fn copy_trampoline() {
     let (start, end): (u64, u64);
-    // SAFETY: names two addresses of the low part, which code up here cannot reach relative to itself.
+    // SAFETY: names two addresses of the low part, which code up here cannot reach relative to
+    // itself.
     unsafe {
         asm!("mov {0}, offset trampoline", "mov {1}, offset trampoline_end", out(reg) start, out(reg) end, options(nomem, nostack, preserves_flags))
     }
     let target = direct(Pa::new(u64::from(TRAMPOLINE_PAGE) << 12));
-    // SAFETY: the firmware's megabyte is not handed to anybody, and the trampoline is shorter than a page.
+    // SAFETY: the firmware's megabyte is not handed to anybody, and the trampoline is shorter than
+    // a page.
     unsafe {
         core::ptr::copy_nonoverlapping(direct(Pa::new(start)), target, (end - start) as usize)
     }

@@ -1,7 +1,7 @@
 //! The kernel's own page tables: what the manager's top table repeats.
 //!
-//! The tables of `boot.s` map everything writable and executable. These give each part of the image its rights, and drop the
-//! low half. They are static, so nothing can run out.
+//! The tables of `boot.s` map everything writable and executable. These give each part of the image
+//! its rights, and drop the low half. They are static, so nothing can run out.
 //!
 //! **Invariants**
 //! - P1. No address is both writable and executable.
@@ -22,7 +22,8 @@ const IMAGE_TABLES: usize = 4;
 
 #[repr(C, align(4096))]
 struct Table(UnsafeCell<[u64; 512]>);
-// SAFETY: written by CPU 0 before the others start; afterwards the words belong to the manager's tables room.
+// SAFETY: written by CPU 0 before the others start; afterwards the words belong to the manager's
+// tables room.
 unsafe impl Sync for Table {}
 
 static TOP: Table = Table::empty();
@@ -78,8 +79,9 @@ fn rights(va: u64) -> Option<Attrs> {
     }
 }
 
-/// Fills the direct map with the 2 MiB pages that hold a part of one of `pieces`, and with nothing between them: devices live
-/// there, which are not memory to the CPU's caches. Whole pages of 1 GiB are one leaf, and so are, where the tables run out, others.
+/// Fills the direct map with the 2 MiB pages that hold a part of one of `pieces`, and with nothing
+/// between them: devices live there, which are not memory to the CPU's caches. Whole pages of 1 GiB
+/// are one leaf, and so are, where the tables run out, others.
 fn map_memory(pieces: impl Iterator<Item = FrameRange> + Clone) {
     let kernel = Attrs::GLOBAL.with(Attrs::TOUCHED).with(Attrs::WRITE);
     let (size_2m, size_1g) = (Level::SIZE_2M.span().get(), Level::SIZE_1G.span().get());

@@ -9,14 +9,15 @@
 //! | f2 | the storm of the tests: dirties every register that a handler may |
 //!
 //! **Invariants**
-//! - T1. Handlers run with interrupts out, but for page faults of code that had them in: clearing a huge page there must not
-//!   keep shootdowns out.
+//! - T1. Handlers run with interrupts out, but for page faults of code that had them in: clearing a
+//!   huge page there must not keep shootdowns out.
 //! - T2. A handler leaves every register of the interrupted code as it was; `trap.s` saves them.
 //! - T3. A handler runs on the kernel's flags, MXCSR and x87 control word, whoever was interrupted.
-//! - T4. A program begins with nothing in any register but its arguments, and the kernel goes on with nothing of the program's
-//!   but its result: general, x87, SSE and segment registers, flags. AVX is off (`cpu::protect`).
-//! - T5. The kernel reaches user memory only where it says so (`cpu::reach_user`), and never runs any: a fault that it takes
-//!   elsewhere is a bug, and is not served.
+//! - T4. A program begins with nothing in any register but its arguments, and the kernel goes on
+//!   with nothing of the program's but its result: general, x87, SSE and segment registers, flags.
+//!   AVX is off (`cpu::protect`).
+//! - T5. The kernel reaches user memory only where it says so (`cpu::reach_user`), and never runs
+//!   any: a fault that it takes elsewhere is a bug, and is not served.
 #![allow(unsafe_code)]
 
 use crate::cpu::{self, KERNEL_CODE, KERNEL_DATA};
@@ -242,11 +243,12 @@ fn give_up_attempt(frame: &mut Frame, va: u64) -> bool {
     stack != 0
 }
 
-/// Runs `work`; if it makes a kernel access that faults, or overflows the stack, says at which address. What `work` holds is
-/// then not dropped.
+/// Runs `work`; if it makes a kernel access that faults, or overflows the stack, says at which
+/// address. What `work` holds is then not dropped.
 pub(crate) fn attempt_access(work: extern "C" fn(usize), argument: usize) -> Option<Va> {
     let interrupts = port::interrupts_on();
-    // SAFETY: both functions follow the C calling convention; what the abandoned frames hold leaks at worst.
+    // SAFETY: both functions follow the C calling convention; what the abandoned frames hold leaks
+    // at worst.
     let va = unsafe { attempt(work, argument) };
     if interrupts {
         port::enable();

@@ -1,7 +1,7 @@
 //! Programs in ring 3: which space a CPU runs for them, and why they stopped.
 //!
-//! The programs are a few instructions without a stack, at one kernel-half address that ring 3 may execute, so that running
-//! one adds no page to the space that it works on.
+//! The programs are a few instructions without a stack, at one kernel-half address that ring 3 may
+//! execute, so that running one adds no page to the space that it works on.
 #![allow(unsafe_code)]
 
 use crate::layout::PROGRAMS;
@@ -111,7 +111,8 @@ pub(crate) fn image() -> (u64, Bytes) {
     (start, Bytes::new(end - start))
 }
 
-/// Runs a program of ring 3 that reads or writes one word per `stride` of `range`, in the space that the calling CPU runs.
+/// Runs a program of ring 3 that reads or writes one word per `stride` of `range`, in the space
+/// that the calling CPU runs.
 pub(crate) fn touch(range: VaRange, stride: Bytes, access: Access) -> Result<(), Stop> {
     let program = match access {
         Access::Write => &raw const user_touch_write,
@@ -140,7 +141,8 @@ pub(crate) fn return_only() -> Va {
     PROGRAMS.add(&raw const user_return_only as u64 - image().0)
 }
 
-/// Runs a program that sets every register as the page at `notes` says, waits, and notes what became of them (trap.s).
+/// Runs a program that sets every register as the page at `notes` says, waits, and notes what
+/// became of them (trap.s).
 pub(crate) fn keep(notes: Va) -> Result<(), Stop> {
     start(&raw const user_keep, [notes.get(), 0, 0, 0])
 }
@@ -153,7 +155,8 @@ pub(crate) fn look(notes: Va) -> Result<(), Stop> {
 fn start(program: *const u8, arguments: [u64; 4]) -> Result<(), Stop> {
     let offset = program as u64 - image().0;
     let start = Start { rip: PROGRAMS.add(offset).get(), arguments };
-    // SAFETY: the program is mapped for ring 3 (memory::furnish), and every way out of ring 3 is a gate of `trap`.
+    // SAFETY: the program is mapped for ring 3 (memory::furnish), and every way out of ring 3 is a
+    // gate of `trap`.
     let result = unsafe { run_in_ring_3(&start) };
     match (result, cpu::user().stopped.take()) {
         (_, Some(stop)) => Err(stop),

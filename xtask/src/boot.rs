@@ -1,5 +1,5 @@
-//! The kernel under QEMU: its lints, its tests, the laws, and many boots in a row. Machines and loaders that lack something are
-//! among the tests of the command (`cli/tests/boot_machine.rs`).
+//! The kernel under QEMU: its lints, its tests, the laws, and many boots in a row. Machines and
+//! loaders that lack something are among the tests of the command (`cli/tests/boot_machine.rs`).
 
 use crate::run::{cargo, cargo_in, root};
 use clap::Args;

@@ -1,9 +1,11 @@
 //! Which lines the tests reach, crate by crate.
 //!
-//! `cargo llvm-cov` drives the compiler's own instrumentation; where it is missing it is said how to get it. The tests run
-//! under it as they run without, but for doc tests, which stable Rust does not instrument.
+//! `cargo llvm-cov` drives the compiler's own instrumentation; where it is missing it is said how
+//! to get it. The tests run under it as they run without, but for doc tests, which stable Rust does
+//! not instrument.
 //!
-//! A command of its own and no part of `test --all`: instrumented, the tests take several times as long, and CI has no time for that.
+//! A command of its own and no part of `test --all`: instrumented, the tests take several times as
+//! long, and CI has no time for that.
 //!
 //! **Not here**: a threshold. A number that must not fall is met by tests that assert nothing.
 
@@ -29,7 +31,8 @@ fn tool() -> bool {
     asked.is_ok_and(|status| status.success())
 }
 
-/// Runs the tests of these crates, or of all, but no doc tests, instrumented, and prints what they reached.
+/// Runs the tests of these crates, or of all, but no doc tests, instrumented, and prints what they
+/// reached.
 pub(crate) fn coverage(packages: &[String]) -> Result<(), String> {
     if !tool() {
         println!("skipped: coverage, because cargo-llvm-cov is not installed: {WANTED}");

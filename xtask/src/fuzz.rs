@@ -5,8 +5,8 @@
 //!                                                              (target/fuzz/corpus/NAME) ─▶ more of the same, or a crash
 //! ```
 //!
-//! Stable Rust has no option for the counters, but it can hand the compiler's own options on: the flags below are what
-//! the unstable option stands for.
+//! Stable Rust has no option for the counters, but it can hand the compiler's own options on: the
+//! flags below are what the unstable option stands for.
 //!
 //! **Not here**: what a target does (`fuzz/targets`).
 
@@ -16,8 +16,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What an instrumented build is made with: a counter on each edge, and where it is. Operands of comparisons are not recorded:
-/// that takes two fifths of a history's time, and the seeds have the magic numbers.
+/// What an instrumented build is made with: a counter on each edge, and where it is. Operands of
+/// comparisons are not recorded: that takes two fifths of a history's time, and the seeds have the
+/// magic numbers.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table";
 /// How many run at once: one per CPU of a small machine.
@@ -26,7 +27,8 @@ const AT_ONCE: usize = 2;
 const SLOW: u64 = 20;
 /// A fuzzer that takes more memory than this is a finding, in MiB.
 const LARGE: u64 = 2048;
-/// A finding's last words: as many lines of its log are printed, because a machine of CI is gone afterwards.
+/// A finding's last words: as many lines of its log are printed, because a machine of CI is gone
+/// afterwards.
 const LAST_LINES: usize = 60;
 
 /// What `cargo xtask fuzz` takes.
@@ -37,7 +39,8 @@ pub(crate) struct Fuzz {
     seconds: u64,
     /// One target, instead of all
     target: Option<String>,
-    /// Runs a target on one input: a file, or its bytes in hexadecimal, as a finding's replay line says
+    /// Runs a target on one input: a file, or its bytes in hexadecimal, as a finding's replay line
+    /// says
     #[arg(requires = "target")]
     input: Option<String>,
 }

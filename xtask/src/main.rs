@@ -28,7 +28,8 @@ struct Line {
 enum Command {
     /// The tests, the doc tests and tidy
     Test {
-        /// What CI runs: format, clippy, tidy, tests, docs, loom, explored pairs, 200 histories, planted bugs, fuzzers, boots
+        /// What CI runs: format, clippy, tidy, tests, docs, loom, explored pairs, 200 histories,
+        /// planted bugs, fuzzers, boots
         #[arg(long)]
         all: bool,
     },

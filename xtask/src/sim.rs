@@ -1,4 +1,5 @@
-//! Random histories of the manager on the simulated machine, and planted bugs: many of them. `foliant sim` runs one.
+//! Random histories of the manager on the simulated machine, and planted bugs: many of them.
+//! `foliant sim` runs one.
 
 use clap::Args;
 use foliant_history::{Histories, Plant, Shape, plants, run_planted};

@@ -11,8 +11,8 @@ use rules::Rules;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files of the manager that call `relax` themselves. None of them holds a page table's lock then; whoever has one gives it back
-/// by waiting (`Locked::let_go`, table::I9).
+/// Files of the manager that call `relax` themselves. None of them holds a page table's lock then;
+/// whoever has one gives it back by waiting (`Locked::let_go`, table::I9).
 const RELAXING: &[&str] = &[
     "fault/mod.rs",
     "manager/mod.rs",

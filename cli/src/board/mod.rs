@@ -1,4 +1,5 @@
-//! The scoreboard: each system at grain 1 and at the chosen grain, in one measure, beside what was published.
+//! The scoreboard: each system at grain 1 and at the chosen grain, in one measure, beside what was
+//! published.
 //!
 //! ```text
 //!   hugetlb   a pool of huge pages filled and emptied          modelled time of a page
@@ -10,11 +11,12 @@
 //!
 //! **Invariants**
 //! - B1. In every measure less is better, and a ratio is the chosen grain's to that of grain 1.
-//! - B2. Both columns come from one run of one code on one machine; what was published is another machine's, so ratios stand
-//!   beside each other and values do not.
+//! - B2. Both columns come from one run of one code on one machine; what was published is another
+//!   machine's, so ratios stand beside each other and values do not.
 //! - B3. Every row names the command that shows all of it.
 //!
-//! **Not here**: the measuring of each system (`systems`, and the rooms behind it); the table (`show`).
+//! **Not here**: the measuring of each system (`systems`, and the rooms behind it); the table
+//! (`show`).
 #![cfg(target_arch = "x86_64")]
 
 mod show;

@@ -1,6 +1,7 @@
 //! The five systems of the scoreboard.
 //!
-//! **Not here**: what a row means (`board`), the scenarios (`foliant-lab`, `foliant-hosted`, `foliant-trace`).
+//! **Not here**: what a row means (`board`), the scenarios (`foliant-lab`, `foliant-hosted`,
+//! `foliant-trace`).
 
 use super::{Count, Published, Row, Scale};
 use crate::args::Size;

@@ -1,5 +1,5 @@
-//! Building the kernel. It is a workspace of its own, so that its profile and the features of its dependencies do not mix
-//! with those of programs that run on an operating system.
+//! Building the kernel. It is a workspace of its own, so that its profile and the features of its
+//! dependencies do not mix with those of programs that run on an operating system.
 
 use super::source;
 use crate::failure::{Done, Failure};

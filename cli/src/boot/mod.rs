@@ -6,7 +6,8 @@
 //!                       run(Options) ─▶ Outcome: how it ended, its reports
 //! ```
 //!
-//! The kernel gives its verdict by a write to a debug port, and QEMU turns it into an exit status; see [`qemu::Ended`].
+//! The kernel gives its verdict by a write to a debug port, and QEMU turns it into an exit status;
+//! see [`qemu::Ended`].
 //!
 //! **Not here**: what the kernel does with its command line (`kernel/`).
 

@@ -76,9 +76,9 @@ pub(super) fn find() -> Done<PathBuf> {
     })
 }
 
-/// Whether QEMU may give each CPU a thread, where nothing else is asked for. With more than two spinning CPUs for each of the
-/// host's, one that waits keeps the one that it waits for from running; turns are several times faster then. Counting
-/// instructions needs turns.
+/// Whether QEMU may give each CPU a thread, where nothing else is asked for. With more than two
+/// spinning CPUs for each of the host's, one that waits keeps the one that it waits for from
+/// running; turns are several times faster then. Counting instructions needs turns.
 fn threads(cpus: usize, guest: &args::Guest, host: usize) -> Threads {
     let usual = if cpus > 2 * host { Threads::Single } else { Threads::Multi };
     if guest.icount { Threads::Single } else { guest.threads.unwrap_or(usual) }

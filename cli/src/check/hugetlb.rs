@@ -1,11 +1,13 @@
-//! `foliant check --hugetlb`: what the Linux of this machine takes for a page of its pool, folding off and on.
+//! `foliant check --hugetlb`: what the Linux of this machine takes for a page of its pool, folding
+//! off and on.
 //!
 //! ```text
 //!   hugetlb_optimize_vmemmap = 0, 1:   nr_hugepages += N (timed)   nr_hugepages -= N (timed)   first round thrown away
 //! ```
 //!
-//! A page is folded when it enters the pool, so folding is switched while the N pages are out of it. The first round of each
-//! setting is not counted: memory that was never used takes longer the first time.
+//! A page is folded when it enters the pool, so folding is switched while the N pages are out of
+//! it. The first round of each setting is not counted: memory that was never used takes longer the
+//! first time.
 //!
 //! **Not here**: Foliant's own pool (`foliant lab hugetlb`).
 

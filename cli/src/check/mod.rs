@@ -1,16 +1,18 @@
-//! `foliant check`: a program's faults and memory as predicted from one recording with 4 KiB pages, beside
-//! what Linux shows with each folio size enabled.
+//! `foliant check`: a program's faults and memory as predicted from one recording with 4 KiB pages,
+//! beside what Linux shows with each folio size enabled.
 //!
 //! ```text
 //!   record once ──▶ replay at each size ──▶ predicted ─┐
 //!   switch one size on, all others off ──▶ run N times ──▶ median ─┴─▶ table
 //! ```
 //!
-//! **Like with like.** Faults are all page faults: the recorded ones outside anonymous memory, which no policy
-//! changes, plus those that the replay takes. Memory is the peak of the anonymous pages that all address
-//! spaces map. Both are taken with addresses that are not random: a folio fits or does not by where its area lies.
+//! **Like with like.** Faults are all page faults: the recorded ones outside anonymous memory,
+//! which no policy changes, plus those that the replay takes. Memory is the peak of the anonymous
+//! pages that all address spaces map. Both are taken with addresses that are not random: a folio
+//! fits or does not by where its area lies.
 //!
-//! Behind sudo the program runs as who called it, recorded and measured; only the counters and the switches are root's.
+//! Behind sudo the program runs as who called it, recorded and measured; only the counters and the
+//! switches are root's.
 //!
 //! With `--hugetlb` it is the kernel's pool of huge pages that is measured instead (`hugetlb`).
 //!
@@ -92,7 +94,8 @@ fn choice(order: Order) -> Choice {
     if order == Order::BASE { Choice::BASE } else { Choice::Only(order) }
 }
 
-/// 4 KiB and the sizes asked for, or all that the kernel offers; and those of its sizes that are left out.
+/// 4 KiB and the sizes asked for, or all that the kernel offers; and those of its sizes that are
+/// left out.
 fn sizes(args: &Check, switches: &Switches) -> Done<(Vec<Order>, Vec<Bytes>)> {
     let offered = switches.orders();
     let mut orders = vec![Order::BASE];

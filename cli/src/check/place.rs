@@ -1,19 +1,23 @@
-//! Where checks meet: a directory that only root can write to, with the lock of the one at work and its journal.
+//! Where checks meet: a directory that only root can write to, with the lock of the one at work and
+//! its journal.
 //!
 //! ```text
 //!   /run/foliant/check.lock      locked by the check at work
 //!   /run/foliant/check.journal   a line for each setting that it is about to change: its value before, its file
 //! ```
 //!
-//! Whoever can write to a directory decides what a name in it is: a pipe that is never opened, a link to a file that root would
-//! make, a file that somebody else has locked. So the directory is made by the user who changes the settings, and it and what is
-//! in it are looked at before they are used.
+//! Whoever can write to a directory decides what a name in it is: a pipe that is never opened, a
+//! link to a file that root would make, a file that somebody else has locked. So the directory is
+//! made by the user who changes the settings, and it and what is in it are looked at before they
+//! are used.
 //!
 //! **Invariants**
-//! - J1. Directory, lock and journal are this user's own, of the kind that they should be, no links, and nobody else can write
-//!   to them. Opening one never waits and never makes a file elsewhere.
-//! - J2. A setting's line is whole in the journal before the setting is written. The journal is removed only after all of its
-//!   settings were put back, so whoever holds the lock next knows what a check that was killed has left.
+//! - J1. Directory, lock and journal are this user's own, of the kind that they should be, no
+//!   links, and nobody else can write to them. Opening one never waits and never makes a file
+//!   elsewhere.
+//! - J2. A setting's line is whole in the journal before the setting is written. The journal is
+//!   removed only after all of its settings were put back, so whoever holds the lock next knows
+//!   what a check that was killed has left.
 //!
 //! **Not here**: which settings there are and when they are written (`settings`).
 
@@ -59,7 +63,8 @@ impl Alone {
         }
     }
 
-    /// The lines that a check which was killed has left, oldest first: files and the values that they had.
+    /// The lines that a check which was killed has left, oldest first: files and the values that
+    /// they had.
     pub(super) fn left(&self) -> Done<Vec<(PathBuf, String)>> {
         let path = self.directory.join(JOURNAL);
         if fs::symlink_metadata(&path).is_err_and(|e| e.kind() == ErrorKind::NotFound) {

@@ -1,13 +1,16 @@
 //! Settings of the kernel that a check changes: read once, and put back whatever happens.
 //!
 //! **Invariants**
-//! - W1. Every setting that was written is written back: at the end, on an error, in a panic, and on every signal that would end
-//!   the command and can be caught. Once they were put back, nothing writes them any more.
-//! - W2. One check at a time (`place`): a second one would measure under the first one's settings, and put those "back".
-//! - W3. What no program can catch (SIGKILL, or its own crash) leaves a journal, and the next check puts back what it says before
-//!   it reads a setting.
+//! - W1. Every setting that was written is written back: at the end, on an error, in a panic, and
+//!   on every signal that would end the command and can be caught. Once they were put back, nothing
+//!   writes them any more.
+//! - W2. One check at a time (`place`): a second one would measure under the first one's settings,
+//!   and put those "back".
+//! - W3. What no program can catch (SIGKILL, or its own crash) leaves a journal, and the next check
+//!   puts back what it says before it reads a setting.
 //!
-//! **Locking**: the list of what was found is locked while a setting is written, so nobody writes after the restore.
+//! **Locking**: the list of what was found is locked while a setting is written, so nobody writes
+//! after the restore.
 
 use super::place::{Alone, needs_root};
 use crate::failure::{Done, Failure};
@@ -18,8 +21,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// Signals that are not waited for: those that cannot be, those that do not end a program, and those that tell of a mistake in
-/// the very instruction that was carried out.
+/// Signals that are not waited for: those that cannot be, those that do not end a program, and
+/// those that tell of a mistake in the very instruction that was carried out.
 const OTHERS: [Signal; 17] = [
     Signal::SIGKILL,
     Signal::SIGSTOP,
@@ -69,7 +72,8 @@ pub(super) fn recover(alone: &Alone) -> Done {
     }
     let list: Vec<String> =
         left.iter().map(|(path, value)| format!("{value} to {}", shown::path(path))).collect();
-    // The last was written under all others, so it is put back first; one that was noted twice had its first value before.
+    // The last was written under all others, so it is put back first; one that was noted twice had
+    // its first value before.
     let saved = left.into_iter().map(|(path, value)| Saved { path, value, written: true });
     put_back(saved.collect(), alone)?;
     eprintln!(
@@ -80,8 +84,8 @@ pub(super) fn recover(alone: &Alone) -> Done {
 }
 
 impl Settings {
-    /// Those settings with the values that they have; the last is put back first. Writes the first one's value to it, to
-    /// know whether others may be written.
+    /// Those settings with the values that they have; the last is put back first. Writes the first
+    /// one's value to it, to know whether others may be written.
     pub(super) fn new(
         alone: Alone,
         found: impl IntoIterator<Item = (PathBuf, String)>,
@@ -94,8 +98,9 @@ impl Settings {
         Ok(Settings { shared: Arc::new(Shared { alone, saved: Mutex::new(Some(saved)) }) })
     }
 
-    /// From here on a signal puts everything back. They are blocked in this thread and those that it starts, and a thread of
-    /// their own waits for them; programs that are started have none blocked.
+    /// From here on a signal puts everything back. They are blocked in this thread and those that
+    /// it starts, and a thread of their own waits for them; programs that are started have none
+    /// blocked.
     pub(super) fn catch_signals(&self) -> Done {
         let mut signals = SigSet::all();
         OTHERS.iter().for_each(|other| signals.remove(*other));
@@ -106,7 +111,8 @@ impl Settings {
         let shared = Arc::clone(&self.shared);
         let wait = move || {
             let code = signals.wait().map_or(SIGNALED, |signal| 128 + signal as i32);
-            // Locked until the process is gone: the check neither writes any more nor ends with another code.
+            // Locked until the process is gone: the check neither writes any more nor ends with
+            // another code.
             let mut saved = shared.saved.lock().unwrap_or_else(|e| e.into_inner());
             if let Err(failure) = put_back(saved.take().unwrap_or_default(), &shared.alone) {
                 failure.report();

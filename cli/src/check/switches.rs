@@ -152,7 +152,8 @@ mod tests {
         assert_eq!(read(PAUSE), "10000");
     }
 
-    /// A check that is killed between two writes leaves what it wrote; the next one puts it back before it reads anything.
+    /// A check that is killed between two writes leaves what it wrote; the next one puts it back
+    /// before it reads anything.
     #[test]
     fn finding_x8_what_a_killed_check_left_is_put_back_by_the_next() {
         let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! `foliant lab hugetlb`: a pool filled and emptied in four ways, in modelled time and in real time, beside published times.
+//! `foliant lab hugetlb`: a pool filled and emptied in four ways, in modelled time and in real
+//! time, beside published times.
 //!
 //! ```text
 //!   the machine that was asked for, model prices     ─▶ counts, modelled time

@@ -20,7 +20,8 @@ pub(crate) fn list() -> String {
     text
 }
 
-/// A report with its heading: counts of all rows, ticks per page, ratios. `unit` says what a tick is.
+/// A report with its heading: counts of all rows, ticks per page, ratios. `unit` says what a tick
+/// is.
 pub(crate) fn report(report: &Report, unit: &str) -> String {
     let Report { scenario, machine, cpus, parameters, page, rows, ratios } = report;
     let words: Vec<String> =

@@ -1,7 +1,7 @@
 //! `foliant lab thpscale`: the scenario, and its gain beside the one that was published.
 //!
-//! Published are mean latencies of a kernel before and after its splits flushed once; the unit is not stated, and machine and
-//! contention are others. So gains are compared and no times.
+//! Published are mean latencies of a kernel before and after its splits flushed once; the unit is
+//! not stated, and machine and contention are others. So gains are compared and no times.
 //!
 //! **Not here**: the scenario (`foliant-lab`).
 

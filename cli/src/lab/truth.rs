@@ -1,4 +1,5 @@
-//! `foliant lab --truth`: each scenario on the simulator and in the kernel, with the same parameters, count by count.
+//! `foliant lab --truth`: each scenario on the simulator and in the kernel, with the same
+//! parameters, count by count.
 //!
 //! A count must be equal, or the difference has a written reason here.
 
@@ -95,7 +96,8 @@ pub(super) fn run(args: &Lab) -> Done {
     }
 }
 
-/// The scenarios that the words name, or all. Parameters are those of the scenario named before them.
+/// The scenarios that the words name, or all. Parameters are those of the scenario named before
+/// them.
 fn asked(words: &[String]) -> Done<Vec<(Scenario, Parameters)>> {
     if words.is_empty() {
         let all = Scenario::ALL.iter().map(|scenario| parse(&scenario.to_string(), [].iter()));

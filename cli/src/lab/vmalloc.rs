@@ -1,5 +1,6 @@
-//! `foliant lab vmalloc`: a kernel hash table by leaves of several sizes: what is counted and modelled on the simulated machine,
-//! the same probes on this machine's own translation hardware, and published numbers beside.
+//! `foliant lab vmalloc`: a kernel hash table by leaves of several sizes: what is counted and
+//! modelled on the simulated machine, the same probes on this machine's own translation hardware,
+//! and published numbers beside.
 //!
 //! ```text
 //!   the machine that was asked for, model prices   ─▶ counts, modelled time
@@ -24,8 +25,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The table where none is asked for: 2^27 buckets of a pointer each, which is what the reference gives its directory cache at
-/// one bucket for 8 KiB of memory on a machine of 1 TiB.
+/// The table where none is asked for: 2^27 buckets of a pointer each, which is what the reference
+/// gives its directory cache at one bucket for 8 KiB of memory on a machine of 1 TiB.
 const TABLE: &str = "table-size=1g";
 /// Probes in a round on this machine, and rounds.
 const PROBES: u64 = 1 << 18;

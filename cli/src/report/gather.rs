@@ -1,7 +1,8 @@
 //! Runs the commands that the figures are made of, with progress, and puts the content together.
 //!
-//! A system names its commands first and reads their results later, by the same names. So what a figure says of its origin
-//! is what was run (P2), and how much is to be done is known before it begins.
+//! A system names its commands first and reads their results later, by the same names. So what a
+//! figure says of its origin is what was run (P2), and how much is to be done is known before it
+//! begins.
 
 use super::content::{Content, Figure};
 use super::recordings::{self, Recording};

@@ -7,8 +7,8 @@
 //!   ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓  below it, its descriptors: absent, mapped, folded
 //! ```
 //!
-//! Frames of a kind that lie side by side are one step of a path, and each kind has one path, so that a moment takes some
-//! kilobytes. Colours are the style sheet's.
+//! Frames of a kind that lie side by side are one step of a path, and each kind has one path, so
+//! that a moment takes some kilobytes. Colours are the style sheet's.
 
 use super::story::{Moment, Tile, What};
 use foliant::memmap::Described;

@@ -1,4 +1,5 @@
-//! `foliant report`: the measured systems, a map of memory over time and the cost models, as one HTML page that needs no network.
+//! `foliant report`: the measured systems, a map of memory over time and the cost models, as one
+//! HTML page that needs no network.
 //!
 //! ```text
 //!   gather: commands ─▶ lab, replay, this machine's memory ─▶ systems: figures ─┐
@@ -10,7 +11,8 @@
 //! - P1. The page loads nothing: styles and pictures are in it, and it has no script.
 //! - P2. A command under a figure is the one whose words were parsed to make it.
 //! - P3. Every number of a picture stands in a table beside it.
-//! - P4. The file appears when it is whole, and whether it can be written is known before anything is measured.
+//! - P4. The file appears when it is whole, and whether it can be written is known before anything
+//!   is measured.
 //!
 //! **Not here**: how anything is measured (`foliant-lab`, `foliant-trace`, `foliant-hosted`).
 

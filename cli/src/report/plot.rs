@@ -1,11 +1,11 @@
 //! Plots as inline SVG that follows the page's theme and a screen's width.
 //!
-//! The library writes colours as attributes. Each part of a plot has one that nothing else has, and the page's style sheet
-//! gives that attribute the theme's colour: a style wins over an attribute. Without the sheet the colours are those of the
-//! light theme.
+//! The library writes colours as attributes. Each part of a plot has one that nothing else has, and
+//! the page's style sheet gives that attribute the theme's colour: a style wins over an attribute.
+//! Without the sheet the colours are those of the light theme.
 //!
-//! Plots are small (360 units wide), and a page sets several side by side: on a phone one fills the width and its text is as
-//! large as the page's.
+//! Plots are small (360 units wide), and a page sets several side by side: on a phone one fills the
+//! width and its text is as large as the page's.
 //!
 //! **Invariants**
 //! - G1. What a plot shows is told apart by colour and by shape.

@@ -1,13 +1,14 @@
-//! Memory over time: a manager on the simulator is given work, and after each step every frame is looked at.
+//! Memory over time: a manager on the simulator is given work, and after each step every frame is
+//! looked at.
 //!
 //! ```text
 //!   untouched ─▶ a pool, born folded ─▶ filled by a program ─▶ fragmented ─▶ folios of many sizes in the gaps ─▶ compacted
 //!            ─▶ a larger pool, folded ─▶ faults of 2 MiB ─▶ split ─▶ programs gone ─▶ pool drained ─▶ empty
 //! ```
 //!
-//! All that is shown is read through what the manager lets any embedder read: the allocator's state of a frame, its
-//! descriptor's identity, how the descriptors of its block are mapped, census and counters. Only which folios are pinned is
-//! known to whoever holds the pins.
+//! All that is shown is read through what the manager lets any embedder read: the allocator's state
+//! of a frame, its descriptor's identity, how the descriptors of its block are mapped, census and
+//! counters. Only which folios are pinned is known to whoever holds the pins.
 
 use crate::failure::{Done, Failure};
 use foliant::compact::{CompactRequest, Compacted, Fragmentation};
@@ -263,7 +264,8 @@ impl<'s, 'm> Teller<'s, 'm> {
         Ok(())
     }
 
-    /// References to a page in some of the blocks, as somebody takes them who writes to memory behind the program's back.
+    /// References to a page in some of the blocks, as somebody takes them who writes to memory
+    /// behind the program's back.
     fn pinned(
         &self,
         (space, area): (SpaceId, VaRange),

@@ -120,7 +120,8 @@ fn spawn(name: &str, profile: &Path) -> io::Result<Child> {
         .spawn()
 }
 
-/// The port and the address of the browser's end of the protocol, which it writes down when it is ready.
+/// The port and the address of the browser's end of the protocol, which it writes down when it is
+/// ready.
 fn port(profile: &Path) -> Option<(u16, String)> {
     for _ in 0..LOOKS {
         let text = fs::read_to_string(profile.join("DevToolsActivePort")).unwrap_or_default();

@@ -1,7 +1,8 @@
 //! What all processes of one scene write down together.
 //!
-//! A table of *footprints* (which lane touches which location, how, and up to which of its steps), a set of states that were seen, a
-//! set of observations that some serial order shows, counts, and the text of what was found.
+//! A table of *footprints* (which lane touches which location, how, and up to which of its steps),
+//! a set of states that were seen, a set of observations that some serial order shows, counts, and
+//! the text of what was found.
 
 use crate::host::{shared_bytes, shared_words};
 use crate::visits::Book;
@@ -91,7 +92,8 @@ impl Footprint {
     fn bit(lane: usize, writes: bool) -> u64 {
         1 << (2 * lane + usize::from(writes))
     }
-    /// Notes an access of `lane` at its n-th step; says whether it is one more that conflicts with another lane's.
+    /// Notes an access of `lane` at its n-th step; says whether it is one more that conflicts with
+    /// another lane's.
     pub(crate) fn note(&self, lane: usize, writes: bool, step: u64) -> bool {
         let old = self.0[1].load(Relaxed);
         let new = old | Footprint::bit(lane, writes);

@@ -1,13 +1,16 @@
 //! The engine: lanes take turns on one thread, and where the order matters the process branches.
 //!
-//! A *lane* does the operations of one task. Lanes of one CPU take turns at preemption points alone, those of different CPUs at every
-//! access to a word that another one touches as well, one of the two to change it. A *branch* is a fork: the child has the other lane
-//! go on, the parent waits for it and then goes on as before. So what came before is never run twice.
+//! A *lane* does the operations of one task. Lanes of one CPU take turns at preemption points
+//! alone, those of different CPUs at every access to a word that another one touches as well, one
+//! of the two to change it. A *branch* is a fork: the child has the other lane go on, the parent
+//! waits for it and then goes on as before. So what came before is never run twice.
 //!
 //! **Invariants**
-//! - E1. A lane is left at a point, a spin, a preemption point or its end, never inside a call of the inner machine.
+//! - E1. A lane is left at a point, a spin, a preemption point or its end, never inside a call of
+//!   the inner machine.
 //! - E2. The engine's state is not borrowed where a lane is left or the process branches.
-//! - E3. Steps count accesses of their lane alone, so a switch is told by lane and step, whatever addresses the host gives.
+//! - E3. Steps count accesses of their lane alone, so a switch is told by lane and step, whatever
+//!   addresses the host gives.
 #![allow(unsafe_code)]
 
 use crate::board::{Board, Count, LANES_MAX, Mixers, mix, word_of};
@@ -26,7 +29,8 @@ use std::time::{Duration, Instant};
 const BRANCH_TIME: Duration = Duration::from_secs(4);
 /// Spins of one schedule until they are called endless.
 const SPINS_MAX: u64 = 20_000;
-/// Spins while nobody can do anything else until they are called a deadlock; and of a serial order until somebody else goes on.
+/// Spins while nobody can do anything else until they are called a deadlock; and of a serial order
+/// until somebody else goes on.
 const IDLE_MAX: u64 = 200;
 
 /// What is touched, by a number; conflicts are between equal ones.
@@ -87,8 +91,9 @@ impl Choice {
 pub(crate) enum Mode {
     /// Operations one after the other, in every order; what is observed is legal.
     Serial,
-    /// Every schedule of at most so many switches that nobody had to make, of one pass of a round: the first switch is at every so many
-    /// points. Those that are another one once more are left out, or not.
+    /// Every schedule of at most so many switches that nobody had to make, of one pass of a round:
+    /// the first switch is at every so many points. Those that are another one once more are left
+    /// out, or not.
     Bounded { switches: u32, round: u64, pass: u64, passes: u64, repeats: bool },
     /// One schedule, with switches at these of its points.
     Random { seed: u64, at: Vec<u64> },
@@ -199,8 +204,9 @@ impl Engine {
             .filter(can)
             .collect()
     }
-    /// A word for everything that happened before the next steps of all lanes, and for what may still be chosen. Until its first switch a
-    /// schedule is one of its pass; while it may switch again it is one of its round, which knows more conflicts than the one before.
+    /// A word for everything that happened before the next steps of all lanes, and for what may
+    /// still be chosen. Until its first switch a schedule is one of its pass; while it may switch
+    /// again it is one of its round, which knows more conflicts than the one before.
     fn state(&self, next: usize, switches_left: u32) -> u64 {
         let budget = u64::from(switches_left) << 8 | u64::from(self.refusals_left);
         let apart = match self.mode {
@@ -240,7 +246,8 @@ impl Engine {
     fn is_alone(&self) -> bool {
         (0..self.lanes.len()).all(|lane| Some(lane) == self.current || self.lanes[lane].is_done)
     }
-    /// Counts a step of the lane at work, and says which others conflict with what it is about to do.
+    /// Counts a step of the lane at work, and says which others conflict with what it is about to
+    /// do.
     fn step(&mut self, touched: &[Touched]) -> Vec<usize> {
         let me = self.lane();
         self.lanes[me].step += 1;
@@ -445,7 +452,8 @@ pub(crate) fn point(touched: &[Touched]) {
     with(|engine| engine.done(touched));
 }
 
-/// Branches to where the lane at work is left for `next`, unless that would be a schedule once more.
+/// Branches to where the lane at work is left for `next`, unless that would be a schedule once
+/// more.
 fn visit(next: usize) -> bool {
     let Some((me, key, choice)) = anywhere(|engine| {
         let key = engine.left_for(next);
@@ -468,7 +476,8 @@ fn visit(next: usize) -> bool {
     is_child
 }
 
-/// The lane at work touches what is no word: nobody is left for it, but what comes before it and what behind may differ by it.
+/// The lane at work touches what is no word: nobody is left for it, but what comes before it and
+/// what behind may differ by it.
 pub(crate) fn touches(touched: impl IntoIterator<Item = Touched>) {
     with(|engine| {
         let me = engine.lane();
@@ -544,8 +553,8 @@ pub(crate) fn relax() {
 }
 
 impl Engine {
-    /// Counts a spin's step; whether the lane goes on by itself. In a serial order nobody else is in the middle of anything: to try
-    /// again is enough, and noted as a choice.
+    /// Counts a spin's step; whether the lane goes on by itself. In a serial order nobody else is
+    /// in the middle of anything: to try again is enough, and noted as a choice.
     fn tries_again(&mut self) -> bool {
         self.step(&[]);
         let again = self.switch_to(self.lane());
@@ -797,7 +806,8 @@ impl Engine {
         let able: Vec<usize> = active.iter().copied().filter(can).collect();
         if able.is_empty() { active } else { able }
     }
-    /// Whether only one lane is left, and switches are: the schedule is one of fewer switches, which was made before.
+    /// Whether only one lane is left, and switches are: the schedule is one of fewer switches,
+    /// which was made before.
     fn was_made(&self) -> bool {
         let left = self.lanes.iter().filter(|lane| !lane.is_done).count();
         let is_bounded = matches!(self.mode, Mode::Bounded { .. });

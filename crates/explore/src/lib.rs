@@ -1,8 +1,10 @@
-//! Systematic interleavings: every order in which two or three operations of the manager can meet, on the simulated machine.
+//! Systematic interleavings: every order in which two or three operations of the manager can meet,
+//! on the simulated machine.
 //!
-//! Random histories switch CPUs at contract calls, by chance: two operations meet at the right moment only by luck, and words of the
-//! manager's own are never between two CPUs. Here CPUs are coroutines on one thread, every access to a word is told before it is made, and
-//! wherever another CPU touches the same word, one of the two to change it, both orders are tried.
+//! Random histories switch CPUs at contract calls, by chance: two operations meet at the right
+//! moment only by luck, and words of the manager's own are never between two CPUs. Here CPUs are
+//! coroutines on one thread, every access to a word is told before it is made, and wherever another
+//! CPU touches the same word, one of the two to change it, both orders are tried.
 //!
 //! ```text
 //!   plan (a name) ─▶ scene (machine, manager, judge) ─▶ lanes: operations
@@ -12,12 +14,13 @@
 //! ```
 //!
 //! **Invariants**
-//! - X1. A schedule is told by its choices alone, and the same choices make the same schedule, in every process.
+//! - X1. A schedule is told by its choices alone, and the same choices make the same schedule, in
+//!   every process.
 //! - X2. The judge knows nothing of what happened: legal is what some serial order shows.
 //! - X3. What is left out is told: a scene that a limit cut short says so.
 //!
-//! **Not here**: weak memory (loom has it), what happens inside of one clear or copy, and interrupts that come early: shootdowns are
-//! served as late as they may be.
+//! **Not here**: weak memory (loom has it), what happens inside of one clear or copy, and
+//! interrupts that come early: shootdowns are served as late as they may be.
 
 mod board;
 mod engine;

@@ -1,9 +1,11 @@
 //! The simulated machine, with a point before each call.
 //!
-//! A call itself never switches inside. Shootdowns are served at the wait, the latest moment there is, or when the CPU spins.
+//! A call itself never switches inside. Shootdowns are served at the wait, the latest moment there
+//! is, or when the CPU spins.
 //!
-//! **Locations.** A physical word has one name whether it is loaded through the contract or reached as an atomic. A frame's contents are one
-//! location, so is what a CPU has cached, and so is each word at a kernel address.
+//! **Locations.** A physical word has one name whether it is loaded through the contract or reached
+//! as an atomic. A frame's contents are one location, so is what a CPU has cached, and so is each
+//! word at a kernel address.
 #![allow(unsafe_code)]
 
 use crate::board::Mixers;
@@ -101,14 +103,16 @@ pub(crate) struct Explored {
     at_rest: Cell<usize>,
     /// Whether the manager recounts itself.
     is_recount: Cell<bool>,
-    /// The kernel's pages that it has read, by the last digits of their numbers, and where on the host they are.
+    /// The kernel's pages that it has read, by the last digits of their numbers, and where on the
+    /// host they are.
     recounted: [Cell<(u64, usize)>; RECOUNTED],
 }
 
 // SAFETY: one thread has it (host::H1).
 unsafe impl Sync for Explored {}
 
-// Of the machine of this process: what hears of the manager's words is a function, and knows no machine.
+// Of the machine of this process: what hears of the manager's words is a function, and knows no
+// machine.
 thread_local! {
     static MEMORY: RefCell<Vec<HostRange>> = const { RefCell::new(Vec::new()) };
     static FREE: RefCell<HashSet<Frame, Mixers>> = RefCell::default();
@@ -128,7 +132,8 @@ fn host_of(pa: Pa) -> Option<usize> {
 }
 /// The word there.
 fn word_at(host: usize) -> u64 {
-    // SAFETY: `host_of` found it in the machine's memory, which is mapped while the machine is there.
+    // SAFETY: `host_of` found it in the machine's memory, which is mapped while the machine is
+    // there.
     unsafe { core::ptr::with_exposed_provenance::<u64>(host).read_volatile() }
 }
 
@@ -203,7 +208,8 @@ impl Explored {
     pub(crate) fn cpu(&self) -> usize {
         engine::cpu().unwrap_or(self.at_rest.get())
     }
-    /// Does `work`, a recount, which reads all descriptors: a page of them is translated when it is read first, as the CPU would do it.
+    /// Does `work`, a recount, which reads all descriptors: a page of them is translated when it is
+    /// read first, as the CPU would do it.
     pub(crate) fn recount<R>(&self, work: impl FnOnce() -> R) -> R {
         self.is_recount.set(true);
         let done = work();
@@ -260,7 +266,8 @@ impl Explored {
     pub(crate) fn is_free(&self, frame: Frame) -> bool {
         FREE.with_borrow(|free| free.contains(&frame))
     }
-    /// A program is about to touch memory: these words are walked, and this frame is reached, if it is.
+    /// A program is about to touch memory: these words are walked, and this frame is reached, if it
+    /// is.
     pub(crate) fn program(&self, walked: &[(Pa, bool)], reached: Option<Pa>, writes: bool) {
         let mut touched = vec![write(cache(self.cpu()))];
         touched.extend(walked.iter().map(|&(pa, is_leaf)| Touched {

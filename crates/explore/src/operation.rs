@@ -1,8 +1,9 @@
 //! What lanes do: every public operation of the manager, on pages that the others work on as well.
 //!
-//! Any refusal is legal; what must not be is seen by the judge. What an operation takes and keeps it notes in the scene, which gives it
-//! back in the end. Between two calls of one operation there is a border where others can see the first without the second: serial orders
-//! go on with somebody else there as well.
+//! Any refusal is legal; what must not be is seen by the judge. What an operation takes and keeps
+//! it notes in the scene, which gives it back in the end. Between two calls of one operation there
+//! is a border where others can see the first without the second: serial orders go on with somebody
+//! else there as well.
 
 use crate::engine;
 use crate::machine;

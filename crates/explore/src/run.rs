@@ -14,7 +14,8 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// Rounds of one bound, at most: footprints that grew may conflict in places that were passed before.
+/// Rounds of one bound, at most: footprints that grew may conflict in places that were passed
+/// before.
 const ROUNDS_MAX: u64 = 16;
 /// Time to replay one schedule, at most.
 const REPLAY_TIME: Duration = Duration::from_secs(3600);
@@ -26,8 +27,8 @@ const TEXT: usize = 1 << 21;
 pub struct Extent {
     /// Switches that nobody had to make, in one schedule: all schedules of up to so many are tried.
     pub bound: u32,
-    /// The first switch is tried at every so many points, then at those between, so that a scene that is cut short has seen all phases of
-    /// its operations.
+    /// The first switch is tried at every so many points, then at those between, so that a scene
+    /// that is cut short has seen all phases of its operations.
     pub passes: u64,
     /// Schedules that are known to be another one once more are made all the same.
     pub repeats: bool,
@@ -174,7 +175,8 @@ fn work(plans: &[Plan], extent: Extent, sheet: &Sheet) {
     loop {
         let nth = sheet.next.fetch_add(1, Relaxed) as usize;
         let Some(plan) = plans.get(nth) else { return };
-        // What the processes of one scene share goes with them: the next one's forks need not copy it.
+        // What the processes of one scene share goes with them: the next one's forks need not copy
+        // it.
         let died = in_child(|| one(plan, nth, extent, sheet));
         if let Some(why) = died {
             panic!("the process of a scene {why}: {plan}");
@@ -279,7 +281,8 @@ fn all_schedules<P: Paging>(plan: &Plan, board: Board, extent: Extent) {
     }
 }
 
-/// Runs the schedule of a scene that made these choices, and tells how it goes on the standard error; says what was wrong.
+/// Runs the schedule of a scene that made these choices, and tells how it goes on the standard
+/// error; says what was wrong.
 pub fn replay(plan: &Plan, choices: &str) -> Result<String, String> {
     let choice = |text: &str| Choice::parse(text).ok_or(format!("'{text}' is no choice"));
     let choices = choices.split(',').filter(|text| !text.is_empty());

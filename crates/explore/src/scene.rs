@@ -1,8 +1,9 @@
 //! A machine, a manager, a space with something in it, and the judge.
 //!
-//! **What is judged**, without knowing what happened: the recount; rights of leaves within their area's; no access to a frame that is
-//! stated to be free; no free frame that is referenced or broken; nothing cached when all is unmapped; each value is
-//! one that some serial order shows; everything comes back in the end; and the simulator's checkers.
+//! **What is judged**, without knowing what happened: the recount; rights of leaves within their
+//! area's; no access to a frame that is stated to be free; no free frame that is referenced or
+//! broken; nothing cached when all is unmapped; each value is one that some serial order shows;
+//! everything comes back in the end; and the simulator's checkers.
 
 use crate::board::Board;
 use crate::engine::{self, Body, Limits, Mode};

@@ -1,8 +1,9 @@
 //! Which branches would be another one once more.
 //!
-//! A lane is left at a point and goes on later: all that other lanes touch between is the *visit* of the point. Where what the lane
-//! touches from there to a later point does not meet the visit (one location, one of the two to change it), it may as well come behind it:
-//! left at the later point, the lanes make the same schedule again, and are not asked to.
+//! A lane is left at a point and goes on later: all that other lanes touch between is the *visit*
+//! of the point. Where what the lane touches from there to a later point does not meet the visit
+//! (one location, one of the two to change it), it may as well come behind it: left at the later
+//! point, the lanes make the same schedule again, and are not asked to.
 //!
 //! ```text
 //!   A: ──p──x──y──q──      left at p:  ..p  [ B: u v w ]  x y q..
@@ -12,10 +13,12 @@
 //! Why so: [record 093](../../../docs/records/093-a-visit-is-made-once.md).
 //!
 //! **Invariants**
-//! - N1. A visit lists what all its schedules touched, those of every branch in it. One that ended before its time, or that there was no room
-//!   for, meets everything.
-//! - N2. Besides words it lists what checkers and judges relate to them: who owns a frame, what a kernel address means.
-//! - N3. What a lane touched is forgotten when another one goes on: only one uninterrupted stretch is compared.
+//! - N1. A visit lists what all its schedules touched, those of every branch in it. One that ended
+//!   before its time, or that there was no room for, meets everything.
+//! - N2. Besides words it lists what checkers and judges relate to them: who owns a frame, what a
+//!   kernel address means.
+//! - N3. What a lane touched is forgotten when another one goes on: only one uninterrupted stretch
+//!   is compared.
 
 use crate::board::{LANES_MAX, Mixers, mix};
 use crate::engine::Touched;
@@ -37,7 +40,8 @@ const NOTHING: u64 = 0;
 
 /// What visits touched, for all processes of a scene: one of them is at work at a time.
 ///
-/// A visit is a pair of words, its key and its newest line; a line is what was touched, and the line before.
+/// A visit is a pair of words, its key and its newest line; a line is what was touched, and the
+/// line before.
 #[derive(Clone, Copy)]
 pub(crate) struct Book {
     visits: &'static [AtomicU64],
@@ -175,7 +179,8 @@ impl Visits {
     pub(crate) fn spoil(&self) {
         self.open.iter().for_each(|open| self.book.spoil(open.visit));
     }
-    /// Whether the lane at work, left for `next` here, would do what it did when it was left before.
+    /// Whether the lane at work, left for `next` here, would do what it did when it was left
+    /// before.
     pub(crate) fn is_known(&mut self, next: usize, key: u64) -> bool {
         if self.look(next, key) {
             self.left_out(next);
@@ -191,7 +196,8 @@ impl Visits {
         let visit = self.book.open(key);
         self.open.extend(visit.map(|visit| Open { left, visit, listed: HashSet::default() }));
     }
-    /// Looks whether the lane at work was left for `next` here, in another process: what it touches from now on counts.
+    /// Looks whether the lane at work was left for `next` here, in another process: what it touches
+    /// from now on counts.
     pub(crate) fn look(&mut self, next: usize, key: u64) -> bool {
         let visit = self.book.visit(key);
         if let Some(visit) = visit {
@@ -199,8 +205,8 @@ impl Visits {
         }
         visit.is_some()
     }
-    /// `next` does what is not listed here, since the branch was made elsewhere, or since it can not be: only its own visits go on to
-    /// tell (N1).
+    /// `next` does what is not listed here, since the branch was made elsewhere, or since it can
+    /// not be: only its own visits go on to tell (N1).
     pub(crate) fn left_out(&self, next: usize) {
         self.open
             .iter()

@@ -1,4 +1,5 @@
-//! Scenes that are explored whole, and one that must be found. A program of one thread: each branch of a schedule is a fork.
+//! Scenes that are explored whole, and one that must be found. A program of one thread: each branch
+//! of a schedule is a fork.
 
 use foliant_explore::{Extent, Flaw, Operation, Plan, Report, explore, pairs, triples};
 use std::collections::BTreeSet;
@@ -90,7 +91,8 @@ fn scenes_are_clean() {
 }
 
 fn finding_ah_a_table_counts_as_pending_before_its_word_is_empty() {
-    // The fault finds its area, the unmap empties the word above, and the fault comes to it: two switches.
+    // The fault finds its area, the unmap empties the word above, and the fault comes to it: two
+    // switches.
     let extent = Extent { bound: 2, ..Extent::default() };
     for name in ["aarch64 base: Write | UnmapDropped", "aarch64 base: WriteEmpty | UnmapDropped"] {
         let report = explore(&[plan(name)], extent, |_, _| {}).remove(0);
@@ -137,7 +139,8 @@ fn what_is_left_out_is_another_schedule_once_more() {
     both("x86_64 base: Write | ReadOnly | Load", 2);
 }
 
-/// What is found first with this text, when the machine has this flaw, and again by the choices that it tells.
+/// What is found first with this text, when the machine has this flaw, and again by the choices
+/// that it tells.
 fn found_and_replayed(name: &str, flaw: Flaw, text: &str) -> String {
     let mut plan = plan(name);
     plan.flaw = Some(flaw);
@@ -158,14 +161,16 @@ fn a_flush_that_is_not_waited_for_is_found() {
 }
 
 fn a_process_that_dies_is_found() {
-    // Only where it copies does the first lane wait for the other CPU: both choices made before are in the list.
+    // Only where it copies does the first lane wait for the other CPU: both choices made before are
+    // in the list.
     let name = "x86_64 base fork1: Write | Look";
     let again = found_and_replayed(name, Flaw::Aborts, "ended by signal 6");
     assert!(again.contains("ended by signal 6"), "{again}");
 }
 
 fn a_serial_order_tries_again_by_itself() {
-    // The store splits what is shared, and tries again: that the fork comes behind all of it is legal.
+    // The store splits what is shared, and tries again: that the fork comes behind all of it is
+    // legal.
     let extent = Extent { schedules: 200, ..Extent::default() };
     let reports = explore(&[plan("x86_64 huge fork1: StoreEmpty | Fork")], extent, |_, _| {});
     assert_eq!(reports[0].failures, 0, "{}", reports[0].text);

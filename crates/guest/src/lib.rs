@@ -1,7 +1,8 @@
 //! Guest memory out of a pool of huge pages, behind the traits of the crate `vm-memory`.
 //!
-//! A monitor that is written against `GuestMemoryBackend` (devices, loaders, virtio queues) runs on Foliant's memory unchanged,
-//! and every page of its guest is a huge one. Why a crate of its own: `vm-memory` needs `std`, and `foliant` does without.
+//! A monitor that is written against `GuestMemoryBackend` (devices, loaders, virtio queues) runs on
+//! Foliant's memory unchanged, and every page of its guest is a huge one. Why a crate of its own:
+//! `vm-memory` needs `std`, and `foliant` does without.
 //!
 //! ```text
 //!   pool ──map, populate──▶ a space of its own, run by no CPU ──leaves──▶ Page, Page, Page ...   one region each
@@ -10,12 +11,14 @@
 //! ```
 //!
 //! **Invariants**
-//! - G1. Every address of a region is backed when the memory is made, or it is not made: the guest never waits for memory.
-//! - G2. Pages stay where they are until the memory is dropped: they are mapped in a space whose name nobody else knows, and
-//!   huge pages of a pool are neither split nor moved.
+//! - G1. Every address of a region is backed when the memory is made, or it is not made: the guest
+//!   never waits for memory.
+//! - G2. Pages stay where they are until the memory is dropped: they are mapped in a space whose
+//!   name nobody else knows, and huge pages of a pool are neither split nor moved.
 //! - G3. Regions are in the order of their addresses and do not overlap.
 //!
-//! **Not here**: nested tables, dirty tracking, memory that is given to a guest later or taken back.
+//! **Not here**: nested tables, dirty tracking, memory that is given to a guest later or taken
+//! back.
 //!
 //! ```
 //! use foliant::{Manager, Policy, manager::Setup, pool::Budget, table::X86_64};

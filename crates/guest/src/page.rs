@@ -8,7 +8,8 @@ use vm_memory::{
     GuestMemoryResult, GuestUsize, MemoryRegionAddress, VolatileSlice,
 };
 
-/// One huge page of a guest. It lives in its [`GuestRam`](crate::GuestRam), and is reached through the direct map.
+/// One huge page of a guest. It lives in its [`GuestRam`](crate::GuestRam), and is reached through
+/// the direct map.
 #[derive(Debug)]
 pub struct Page<'m, M> {
     machine: &'m M,
@@ -18,7 +19,8 @@ pub struct Page<'m, M> {
 }
 
 impl<'m, M> Page<'m, M> {
-    /// The page at `frame`, which stays the guest's for as long as the value lives (G2): made by `GuestRam` alone.
+    /// The page at `frame`, which stays the guest's for as long as the value lives (G2): made by
+    /// `GuestRam` alone.
     pub(crate) const fn of(
         machine: &'m M,
         start: GuestAddress,
@@ -64,7 +66,8 @@ impl<M: PhysMem> GuestMemoryRegion for Page<'_, M> {
         let (pa, bytes) = (self.frame.pa().add(offset.raw_value()), Bytes::new(count as u64));
         // SAFETY: G2 — the page is mapped in a space that ends after this value.
         let at = unsafe { self.machine.reach(pa, bytes) };
-        // SAFETY: as above, for as long as `self` is borrowed; the guest is expected to write it meanwhile.
+        // SAFETY: as above, for as long as `self` is borrowed; the guest is expected to write it
+        // meanwhile.
         Ok(unsafe { VolatileSlice::new(at.as_ptr(), count) })
     }
     #[cfg(target_os = "linux")]

@@ -10,7 +10,8 @@ use vm_memory::{Address, GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 
 /// The memory of one guest: a region for each huge page. Dropped, its pages are in the pool again.
 ///
-/// Whoever maps a page in nested tables takes it out of there, flushed, before the value is dropped.
+/// Whoever maps a page in nested tables takes it out of there, flushed, before the value is
+/// dropped.
 #[derive(Debug)]
 pub struct GuestRam<'a, 'm, M: Machine, P: Paging> {
     pages: Vec<Page<'m, M>>,
@@ -37,7 +38,8 @@ impl<M: Machine, P: Paging> Drop for Own<'_, '_, M, P> {
 }
 
 impl<'a, 'm, M: Machine, P: Paging> GuestRam<'a, 'm, M, P> {
-    /// Memory for a guest at `ranges` of its addresses, lowest first, in pages of `order` (2 MiB or 1 GiB) out of the pool.
+    /// Memory for a guest at `ranges` of its addresses, lowest first, in pages of `order` (2 MiB or
+    /// 1 GiB) out of the pool.
     pub fn new(
         host: &'a Manager<'m, M, P>,
         order: Order,

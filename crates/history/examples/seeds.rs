@@ -1,4 +1,5 @@
-//! Runs histories by hand: `seeds FIRST LAST`, or `seeds planted`, `seeds kth SEED STEPS`, `seeds small LENGTH ORDER`.
+//! Runs histories by hand: `seeds FIRST LAST`, or `seeds planted`, `seeds kth SEED STEPS`,
+//! `seeds small LENGTH ORDER`.
 use foliant_history::{Go, Histories, History, Plant, Shape, Style, run_planted};
 use std::time::Instant;
 

@@ -1,12 +1,15 @@
-//! A program beside: on a CPU of its own, in one of the spaces, it goes on while the manager is at work for others.
+//! A program beside: on a CPU of its own, in one of the spaces, it goes on while the manager is at
+//! work for others.
 //!
-//! Seats are in the manager most of the time, so that a program stores at the one instruction where it matters hardly ever. This one is at
-//! hand there: behind a copy, before a flush, before a table's word changes. It uses what its CPU has cached and takes no fault there; those
-//! it takes between the operations of a seat.
+//! Seats are in the manager most of the time, so that a program stores at the one instruction where
+//! it matters hardly ever. This one is at hand there: behind a copy, before a flush, before a
+//! table's word changes. It uses what its CPU has cached and takes no fault there; those it takes
+//! between the operations of a seat.
 //!
 //! **Invariants**
 //! - Q1. It goes on within calls of the machine only while it is in no call of the manager itself.
-//! - Q2. What it did is in its log, in the order in which it did it; the holder of the log takes it before concluding anything.
+//! - Q2. What it did is in its log, in the order in which it did it; the holder of the log takes it
+//!   before concluding anything.
 
 use crate::model::WORDS;
 use crate::rng::Rng;
@@ -120,7 +123,8 @@ impl Beside {
         self.at = At::Access;
         Some(self.cpu)
     }
-    /// What it accesses: mostly what was copied last, if its CPU has it cached, otherwise anything that it has.
+    /// What it accesses: mostly what was copied last, if its CPU has it cached, otherwise anything
+    /// that it has.
     pub(crate) fn next(&mut self, cached: &[Cached]) -> Option<Next> {
         let root = self.root;
         let pages = |entry: &&Cached| !entry.table && entry.rights.user && entry.tag == root;

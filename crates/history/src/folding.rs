@@ -1,10 +1,12 @@
-//! Folding histories: every CPU at a seat with huge pages of its own, whose descriptors it folds, unfolds and gives back.
+//! Folding histories: every CPU at a seat with huge pages of its own, whose descriptors it folds,
+//! unfolds and gives back.
 //!
-//! Beside that each seat stores to a few pages of a program, so that a frame that is given back too early has a next owner
-//! at once, and looks at frames of other seats.
+//! Beside that each seat stores to a few pages of a program, so that a frame that is given back too
+//! early has a next owner at once, and looks at frames of other seats.
 //!
-//! A holder of huge pages keeps words of its own in the head's descriptor, here a *link*, as a list of free pages would.
-//! What it wrote last must be there, on every CPU, whatever was done to the descriptors: that is the checker `descriptors`.
+//! A holder of huge pages keeps words of its own in the head's descriptor, here a *link*, as a list
+//! of free pages would. What it wrote last must be there, on every CPU, whatever was done to the
+//! descriptors: that is the checker `descriptors`.
 
 use crate::rng::Rng;
 use crate::saboteur::Saboteur;

@@ -26,8 +26,8 @@ impl History {
     pub fn run(seed: u64, shape: Shape) -> Report {
         History::drawn(seed, shape, Draws::default(), MEMORY)
     }
-    /// The same with bytes that decide before chance does: which operations there are, where, and how large. For fuzzers; the bytes
-    /// belong to what replays the report.
+    /// The same with bytes that decide before chance does: which operations there are, where, and
+    /// how large. For fuzzers; the bytes belong to what replays the report.
     pub fn run_drawn(seed: u64, shape: Shape, bytes: &[u8]) -> Report {
         History::drawn(seed, shape, Draws::new(bytes), memory_of_drawn(shape.style))
     }
@@ -112,8 +112,9 @@ impl History {
         }
     }
 
-    /// Runs the same short history on one CPU again and again, with the k-th allocation refused, for every k until none
-    /// is refused any more. Calls `seen` with each report and stops where it says so.
+    /// Runs the same short history on one CPU again and again, with the k-th allocation refused,
+    /// for every k until none is refused any more. Calls `seen` with each report and stops where it
+    /// says so.
     pub fn every_kth(seed: u64, steps: usize, mut seen: impl FnMut(&Report) -> Go) -> u64 {
         let shape = Shape {
             cpus: 1,
@@ -148,8 +149,8 @@ pub enum Go {
 pub struct Histories;
 
 impl Histories {
-    /// Runs the histories of `seeds`, shaped by `shape`, on `threads` threads, and returns the reports by seed. `done` hears
-    /// of each as it ends, in no certain order.
+    /// Runs the histories of `seeds`, shaped by `shape`, on `threads` threads, and returns the
+    /// reports by seed. `done` hears of each as it ends, in no certain order.
     pub fn seeds(
         seeds: Range<u64>,
         threads: usize,

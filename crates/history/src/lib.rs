@@ -1,4 +1,5 @@
-//! Random histories of the real manager on the simulated machine, a naive model beside it, and planted bugs.
+//! Random histories of the real manager on the simulated machine, a naive model beside it, and
+//! planted bugs.
 //!
 //! ```text
 //!   seed ─▶ Shape ─▶ Sim ◀─ Saboteur ◀─ Manager ◀─ operations of 1..64 CPUs ─▶ model
@@ -8,12 +9,14 @@
 //! ```
 //!
 //! **Invariants**
-//! - H1. A report depends on seed and shape alone; [`Report::replay`] is the command that gives it again.
+//! - H1. A report depends on seed and shape alone; [`Report::replay`] is the command that gives it
+//!   again.
 //! - H2. The model knows pages, areas and values; it knows no folios, tables, flushes and CPUs.
-//! - H3. Every planted bug names the checker that must catch it, and `tests/planted.rs` demands that it does.
+//! - H3. Every planted bug names the checker that must catch it, and `tests/planted.rs` demands
+//!   that it does.
 //!
-//! **Not here**: performance, traces, real threads. What the machine's model cannot see is listed in the simulator's
-//! `LIMITS.md`.
+//! **Not here**: performance, traces, real threads. What the machine's model cannot see is listed
+//! in the simulator's `LIMITS.md`.
 //!
 //! ```
 //! use foliant_history::{History, Shape};

@@ -4,7 +4,8 @@
 //!   page number ─▶ Page { flags, tag, guard, words }      no entry: no area
 //! ```
 //!
-//! Two words of each page are followed, the first and the last, so that half a copy and half a clear show.
+//! Two words of each page are followed, the first and the last, so that half a copy and half a
+//! clear show.
 //!
 //! **Not here**: folios, tables, flushes, CPUs. The model cannot tell large pages from small ones.
 

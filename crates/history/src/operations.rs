@@ -1,7 +1,7 @@
 //! The operations of a seat, each with what the model says must become of it.
 //!
-//! An operation that is refused for lack of memory changed nothing; where its documentation admits a partial
-//! change, the range is unmapped, so that the model is exact again.
+//! An operation that is refused for lack of memory changed nothing; where its documentation admits
+//! a partial change, the range is unmapped, so that the model is exact again.
 
 use crate::model::{Stretch, WORDS};
 use crate::seat::{Known, Lineages, Seat};
@@ -136,7 +136,8 @@ impl Seat {
         self.last.clone()
     }
 
-    /// Judges an answer: `expected`, or lack of memory where that is fair. True where it was carried out.
+    /// Judges an answer: `expected`, or lack of memory where that is fair. True where it was
+    /// carried out.
     pub(crate) fn judge<P: Paging>(
         &self,
         world: &World<'_, P>,
@@ -323,7 +324,8 @@ impl Seat {
             }
         }
         match last {
-            // The space has all that it may have, and the record of a cut area takes more: nothing is wrong, and nothing goes on.
+            // The space has all that it may have, and the record of a cut area takes more: nothing
+            // is wrong, and nothing goes on.
             Some(RangeError::OverLimit(_)) => world.give_up(),
             _ => world.wrong("answers", format!("{what} never succeeds")),
         }

@@ -79,7 +79,8 @@ fn living(seats: &[Mutex<Seat>]) -> Vec<SpaceId> {
     living
 }
 
-/// Between phases nobody is at work: every seat's knowledge is compared on another CPU than its holder's.
+/// Between phases nobody is at work: every seat's knowledge is compared on another CPU than its
+/// holder's.
 fn compare<P: Paging>(world: &World<'_, P>, seats: &[Mutex<Seat>], rng: &mut Rng) {
     world.audit_between(&living(seats));
     for seat in seats {

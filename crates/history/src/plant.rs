@@ -1,7 +1,7 @@
 //! Planted bugs: deliberate misbehaviour, each with the checker that must catch it.
 //!
-//! None is in the manager: the machine below it misbehaves in exactly one way, as if the manager had forgotten to ask for
-//! what it asked for. A list of checks that cannot fail proves nothing.
+//! None is in the manager: the machine below it misbehaves in exactly one way, as if the manager
+//! had forgotten to ask for what it asked for. A list of checks that cannot fail proves nothing.
 
 use crate::shape::{Live, Shape, Style};
 use core::fmt;
@@ -69,7 +69,8 @@ pub enum Plant {
     SkipPurgeFlush,
     /// A holder of kernel memory reads it after it gave it back.
     UseAfterFree,
-    /// Between taking a folio's entries and putting them back nobody is asked, and nothing is invalidated.
+    /// Between taking a folio's entries and putting them back nobody is asked, and nothing is
+    /// invalidated.
     SkipSplitFlush,
     /// An entry that is put back is clean.
     LostDirtyMoved,

@@ -1,9 +1,12 @@
-//! Changes of hands between two accesses to the manager's records, which the machine does not see: descriptors, counts, locks.
+//! Changes of hands between two accesses to the manager's records, which the machine does not see:
+//! descriptors, counts, locks.
 //!
-//! The manager tells of each access before it makes it (`foliant::steps`); now and then another CPU goes on there.
+//! The manager tells of each access before it makes it (`foliant::steps`); now and then another CPU
+//! goes on there.
 //!
 //! **Invariants**
-//! - P1. Where it happens depends on the seed and on the accesses alone, never on where the host has put a word.
+//! - P1. Where it happens depends on the seed and on the accesses alone, never on where the host
+//!   has put a word.
 
 use crate::rng::Rng;
 use foliant::steps::{self, Touch};

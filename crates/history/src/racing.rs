@@ -1,9 +1,10 @@
 //! Racing histories: all CPUs on the same addresses of the same few spaces.
 //!
-//! Whether an access is answered or refused depends on who was first, so refusals are taken as they come. What a
-//! load gives is held against the log of the word's writers: one value, unless a drop or a fork is under way or nobody has looked since.
-//! When all have stopped, two CPUs load every word and must agree with each other, with the log, and with the areas. A program beside
-//! stores and loads while others are in the manager.
+//! Whether an access is answered or refused depends on who was first, so refusals are taken as they
+//! come. What a load gives is held against the log of the word's writers: one value, unless a drop
+//! or a fork is under way or nobody has looked since. When all have stopped, two CPUs load every
+//! word and must agree with each other, with the log, and with the areas. A program beside stores
+//! and loads while others are in the manager.
 //!
 //! **Not here**: moving pages: a log belongs to an address. Remaps resize only.
 
@@ -295,7 +296,8 @@ impl<P: Paging> Race<'_, '_, P> {
         first..(first + 1 + rng.below(most)).min(self.window.end)
     }
 
-    /// The program beside is in the manager for a moment: it comes to another space, or takes a fault.
+    /// The program beside is in the manager for a moment: it comes to another space, or takes a
+    /// fault.
     fn step_beside(&self, rng: &mut Rng) {
         if !self.world.mm.machine().beside(Beside::stop) {
             return;
@@ -424,7 +426,8 @@ impl<P: Paging> Race<'_, '_, P> {
         }
     }
 
-    /// An answer that nobody can object to here: carried out, a hole, a guard, no memory where that is fair.
+    /// An answer that nobody can object to here: carried out, a hole, a guard, no memory where that
+    /// is fair.
     fn judge(&self, what: &str, racer: Racer, got: Result<(), RangeError>) {
         match got {
             Ok(()) | Err(RangeError::Hole(_) | RangeError::NoSpace) => {}
@@ -566,7 +569,8 @@ impl<P: Paging> Race<'_, '_, P> {
         }
     }
 
-    /// Makes an area of a whole range, stores here and there, and has it collapsed while others are at work there.
+    /// Makes an area of a whole range, stores here and there, and has it collapsed while others are
+    /// at work there.
     fn collapse(&self, rng: &mut Rng, racer: Racer, whole: &Stretch) {
         self.map_over(racer, whole, Flags::READ_WRITE);
         for _ in 0..STORES {
@@ -648,7 +652,8 @@ impl<P: Paging> Race<'_, '_, P> {
         }
     }
 
-    /// All have stopped: the spaces on their way out end, every word is loaded on two CPUs, rights are tried.
+    /// All have stopped: the spaces on their way out end, every word is loaded on two CPUs, rights
+    /// are tried.
     fn settle(&self, rng: &mut Rng) {
         let world = self.world;
         let ending = core::mem::take(&mut self.shared().ending);

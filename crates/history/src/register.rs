@@ -1,4 +1,5 @@
-//! What a load may give where several CPUs work on one word: the log of its writers. The rights of a page are such a word, too.
+//! What a load may give where several CPUs work on one word: the log of its writers. The rights of
+//! a page are such a word, too.
 //!
 //! ```text
 //!   store of v ┼   store of w ┼   load ┼               gives w: nobody goes on between an access and what is noted of it
@@ -6,9 +7,10 @@
 //!   drop ├─── store of v ┼ ───┤   load ┼   load ┼      the first gives v or 0, the second what the first gave
 //! ```
 //!
-//! A store and a load are moments, a drop takes a while: it writes zero, somewhen between its start and its end. Until then CPUs may be
-//! at different memory, so of two stores meanwhile either may be seen. Where nothing is under way the first load decides which of them
-//! it was: from then on there is one value.
+//! A store and a load are moments, a drop takes a while: it writes zero, somewhen between its start
+//! and its end. Until then CPUs may be at different memory, so of two stores meanwhile either may
+//! be seen. Where nothing is under way the first load decides which of them it was: from then on
+//! there is one value.
 
 /// The end of what has not ended.
 const OPEN: u64 = u64::MAX;
@@ -99,7 +101,8 @@ impl Register {
         let current = |w: &&Writer| self.is_current(w, now, OPEN);
         self.writers = self.writers.iter().filter(current).copied().collect();
     }
-    /// What came before `at` does not matter any more, if nothing is under way: this was found then.
+    /// What came before `at` does not matter any more, if nothing is under way: this was found
+    /// then.
     pub(crate) fn decide(&mut self, value: u64, at: u64) {
         if self.writers.iter().all(|writer| writer.end <= at) {
             self.writers = vec![Writer::moment(value, at)];

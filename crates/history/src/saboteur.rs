@@ -1,10 +1,13 @@
-//! A machine that misbehaves in one way: every contract call goes to the simulated machine, but for the planted bug.
+//! A machine that misbehaves in one way: every contract call goes to the simulated machine, but for
+//! the planted bug.
 //!
 //! **Invariants**
-//! - B1. Without a plant it is the machine itself: no call is changed or left out, and none is added but those of a program beside.
+//! - B1. Without a plant it is the machine itself: no call is changed or left out, and none is
+//!   added but those of a program beside.
 //! - B2. What it does depends on the seed and on the calls made, so a history with a plant replays.
 //!
-//! **Locking**: `state` is a leaf lock, never held over a call to the machine: the baton may change hands in one.
+//! **Locking**: `state` is a leaf lock, never held over a call to the machine: the baton may change
+//! hands in one.
 #![allow(unsafe_code)]
 
 use crate::beside::{Beside, Did, While};
@@ -254,7 +257,8 @@ impl<'s> Saboteur<'s> {
         new
     }
 
-    /// A leaf written right behind the one before it, of the next frame, is of the same folio: it names the frame before.
+    /// A leaf written right behind the one before it, of the next frame, is of the same folio: it
+    /// names the frame before.
     fn doubled(&self, pa: Pa, word: u64) -> u64 {
         let last = core::mem::replace(&mut self.state().leaf, (pa, word));
         let behind = pa.get() == last.0.get() + 8
@@ -264,7 +268,8 @@ impl<'s> Saboteur<'s> {
         if behind && self.strikes(Plant::DoubleMap) { word - 4096 } else { word }
     }
 
-    /// Whether the frames, which are `owner`'s from now on, were a table or a record whose end is not to be told.
+    /// Whether the frames, which are `owner`'s from now on, were a table or a record whose end is
+    /// not to be told.
     fn loses(&self, frames: FrameRange, owner: Owner) -> bool {
         let first = frames.start().get();
         let was = match owner {
@@ -279,7 +284,8 @@ impl<'s> Saboteur<'s> {
         self.strikes(lost)
     }
 
-    /// Whether the flush that the calling CPU is about to do is for migration entries, and is to be left out.
+    /// Whether the flush that the calling CPU is about to do is for migration entries, and is to be
+    /// left out.
     fn skips_split(&self) -> bool {
         let me = self.sim.me();
         self.is(Plant::SkipSplitFlush)
@@ -303,9 +309,11 @@ impl<'s> Saboteur<'s> {
             unsafe { self.sim.store(pa, word) };
         }
     }
-    /// Whether the flush of a table that a collapse took out is put off; `cpus` would have to be asked.
+    /// Whether the flush of a table that a collapse took out is put off; `cpus` would have to be
+    /// asked.
     fn puts_off(&self, what: &Invalidation, cpus: &CpuSet) -> bool {
-        // A table goes with so many leaves that everything may be flushed; so may the pages' moves, which are under way then.
+        // A table goes with so many leaves that everything may be flushed; so may the pages' moves,
+        // which are under way then.
         let moves = self.state().taking.contains(&self.sim.me().0);
         let removed = what.items().iter().any(|item| item.tables == Tables::Removed)
             || (what.reach() == Reach::All && !moves);
@@ -326,7 +334,8 @@ impl<'s> Saboteur<'s> {
             (0..DAWDLE).for_each(|_| self.sim.relax());
         }
         for Copied { from, to, bytes } in late {
-            // SAFETY: both are the mover's to name; that programs have them by now is the bug that is planted.
+            // SAFETY: both are the mover's to name; that programs have them by now is the bug that
+            // is planted.
             unsafe { self.sim.copy(from, to, bytes) };
         }
     }
@@ -431,7 +440,8 @@ unsafe impl Around for Saboteur<'_> {
         if large && self.strikes(Plant::ForgetZero) {
             return;
         }
-        // A huge page is cleared in parts around the page that was touched; one of them is almost half of it.
+        // A huge page is cleared in parts around the page that was touched; one of them is almost
+        // half of it.
         let far = bytes.get() > Level::SIZE_2M.span().get() / 4;
         if far && self.strikes(Plant::ForgetHugeZero) {
             return;

@@ -1,11 +1,13 @@
-//! One seat of a partitioned history: the address ranges that one CPU at a time works on, and what it knows of them.
+//! One seat of a partitioned history: the address ranges that one CPU at a time works on, and what
+//! it knows of them.
 //!
-//! The spaces are shared by all seats; a seat's window in each of them is its own, so its models are exact while the
-//! others work next to it, in the same tables and the same folios. Between phases the seats change CPUs, so that what
-//! a CPU cached as a seat's former holder shows.
+//! The spaces are shared by all seats; a seat's window in each of them is its own, so its models
+//! are exact while the others work next to it, in the same tables and the same folios. Between
+//! phases the seats change CPUs, so that what a CPU cached as a seat's former holder shows.
 //!
-//! A space that a seat forked is its own until it ends. Of the other seats' windows in it nothing is known but this:
-//! each word is zero or was stored at this address in this line of spaces, and it never changes.
+//! A space that a seat forked is its own until it ends. Of the other seats' windows in it nothing
+//! is known but this: each word is zero or was stored at this address in this line of spaces, and
+//! it never changes.
 
 use crate::model::{Model, Page, Stretch, WORDS, page_of, word_of};
 use crate::rng::Rng;
@@ -67,8 +69,8 @@ pub(crate) const fn value(lineage: u64, va: u64, serial: u64) -> u64 {
     let word = word_of(va) as u64;
     lineage << 48 | (page_of(va) & 0xffff) << 32 | word << 31 | serial & 0x7fff_ffff
 }
-/// Whether a value may have come to `va`: it was stored there, or moved there within its window, or from outside of all
-/// windows.
+/// Whether a value may have come to `va`: it was stored there, or moved there within its window, or
+/// from outside of all windows.
 fn is_from(value: u64, va: u64, all: &Stretch, pages: u64) -> bool {
     let word = word_of(va) as u64;
     let stored = value >> 32 & 0xffff;

@@ -1,6 +1,7 @@
 //! What a history is made of: CPUs, steps, format, policies, what fails, what is planted.
 //!
-//! A seed alone gives a shape ([`Shape::of`]); what a caller overrides is printed in the replay line.
+//! A seed alone gives a shape ([`Shape::of`]); what a caller overrides is printed in the replay
+//! line.
 
 use crate::plant::Plant;
 use crate::rng::Rng;
@@ -9,16 +10,19 @@ use core::fmt;
 /// How CPUs share addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
-    /// Each CPU has address ranges of its own in spaces that all run: the model predicts every load, every refusal.
+    /// Each CPU has address ranges of its own in spaces that all run: the model predicts every
+    /// load, every refusal.
     Partitioned,
     /// All CPUs work on the same ranges: the model knows which values a load may give.
     Racing,
-    /// CPUs make huge pages and fold, unfold and give back their descriptors: the model knows what each descriptor says.
+    /// CPUs make huge pages and fold, unfold and give back their descriptors: the model knows what
+    /// each descriptor says.
     Folding,
-    /// CPUs map huge pages of one pool, which others make larger and smaller: the model knows what each page holds, and what
-    /// was reserved.
+    /// CPUs map huge pages of one pool, which others make larger and smaller: the model knows what
+    /// each page holds, and what was reserved.
     Pooled,
-    /// CPUs take kernel memory and give it back: the model knows what each page holds and who may write it.
+    /// CPUs take kernel memory and give it back: the model knows what each page holds and who may
+    /// write it.
     Ranges,
 }
 

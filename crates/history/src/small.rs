@@ -1,11 +1,13 @@
-//! The exhaustive small world: two CPUs, four pages, six operations, every sequence of a length in every order.
+//! The exhaustive small world: two CPUs, four pages, six operations, every sequence of a length in
+//! every order.
 //!
 //! ```text
 //!   a sequence:  (cpu, operation) (cpu, operation) ...      12 choices each
 //!   after each:  every page on both CPUs, in both spaces, against the model; then both spaces end
 //! ```
 //!
-//! Random histories find what takes many steps; this finds what takes few, and leaves none of them out.
+//! Random histories find what takes many steps; this finds what takes few, and leaves none of them
+//! out.
 
 use crate::model::{Model, page_of};
 use crate::report::Finding;
@@ -48,7 +50,8 @@ enum Op {
 const OPS: [Op; 6] = [Op::Store, Op::Load, Op::Drop, Op::Protect, Op::Fork, Op::Unmap];
 
 impl Small {
-    /// Runs every sequence of `length` operations, with folios of `order`. It stops at the first finding.
+    /// Runs every sequence of `length` operations, with folios of `order`. It stops at the first
+    /// finding.
     pub fn run(length: u32, order: Order) -> Small {
         let shape = Shape {
             cpus: 2,

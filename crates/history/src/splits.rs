@@ -1,8 +1,8 @@
 //! Folios taken apart, moved, shrunk, compacted and collapsed under a history's feet.
 //!
-//! Nothing of it may be seen by a program, so there is nothing to predict: contents, dirty bits, refusals and the books are
-//! held against what they would be without it. What a collapse needs, a whole range in one area, hardly comes about by chance:
-//! histories whose window has room make it.
+//! Nothing of it may be seen by a program, so there is nothing to predict: contents, dirty bits,
+//! refusals and the books are held against what they would be without it. What a collapse needs, a
+//! whole range in one area, hardly comes about by chance: histories whose window has room make it.
 
 use crate::model::Stretch;
 use crate::rng::Rng;
@@ -72,7 +72,8 @@ pub(crate) fn relocate<P: Paging>(world: &World<'_, P>, id: SpaceId, va: u64) {
     }
 }
 
-/// Now and then one of the ranges in a window that a collapse can make a folio of; nothing is drawn where there is none.
+/// Now and then one of the ranges in a window that a collapse can make a folio of; nothing is drawn
+/// where there is none.
 pub(crate) fn whole(rng: &mut Rng, window: &Stretch) -> Option<Stretch> {
     let pages = Order::SIZE_2M.pages().get();
     let (first, end) = (window.start.div_ceil(pages), window.end / pages);

@@ -1,4 +1,5 @@
-//! What each CPU is at work on, for bugs of one kind of work, and what such a bug has put off meanwhile.
+//! What each CPU is at work on, for bugs of one kind of work, and what such a bug has put off
+//! meanwhile.
 
 use foliant_machine::Invalidation;
 use foliant_units::{Bytes, Cpu, CpuSet, Pa};

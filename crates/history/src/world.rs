@@ -33,11 +33,12 @@ const AHEAD: Nanos = Nanos(4_000_000);
 /// Where memory that is added later lies: in a section of descriptors of its own.
 const ADDED_AT: Frame = Frame::new(4 << 15);
 
-/// Memory of the machine. It lies in one section of descriptors, which is there before the history begins, so
-/// that the books balance exactly.
+/// Memory of the machine. It lies in one section of descriptors, which is there before the history
+/// begins, so that the books balance exactly.
 pub(crate) const MEMORY: Bytes = Bytes::new(120 << 20);
-/// As much as a short history needs, without huge pages and with them: an audit looks at every frame. Less is too little for kernel
-/// ranges: a request of theirs that fails gives back all that it took, so that nobody can tell afterwards that there was too little.
+/// As much as a short history needs, without huge pages and with them: an audit looks at every
+/// frame. Less is too little for kernel ranges: a request of theirs that fails gives back all that
+/// it took, so that nobody can tell afterwards that there was too little.
 const LITTLE: Bytes = Bytes::new(32 << 20);
 const MORE: Bytes = Bytes::new(64 << 20);
 
@@ -273,7 +274,8 @@ impl<'m, P: Paging> World<'m, P> {
         self.shape.refused != Refused::Nothing
             || self.mm.memory().free.get() * 8 < self.sim.config().memory[0].pages().get()
     }
-    /// Whether a refused operation lacks memory, or, in a space with a limit, may not have more, as it may be.
+    /// Whether a refused operation lacks memory, or, in a space with a limit, may not have more, as
+    /// it may be.
     pub(crate) fn lacks(&self, limit: u64, error: RangeError) -> bool {
         match error {
             RangeError::NoMemory => self.is_scarce(),
@@ -302,7 +304,8 @@ impl<'m, P: Paging> World<'m, P> {
     pub(crate) fn run(&self, id: SpaceId) -> Result<(), ()> {
         self.mm.switch(Some(id)).map_err(|_| ())
     }
-    /// The calling CPU runs no space for a while. Its next operation takes it back, to what it kept.
+    /// The calling CPU runs no space for a while. Its next operation takes it back, to what it
+    /// kept.
     pub(crate) fn go_away(&self, rng: &mut Rng) {
         self.count("away");
         if self.mm.switch(None).is_err() {
@@ -316,7 +319,8 @@ impl<'m, P: Paging> World<'m, P> {
             (0..rng.below(AWAY_MAX)).for_each(|_| foliant_machine::Cpus::relax(self.sim));
         });
     }
-    /// An access of a program on the calling CPU, which runs the space; faults are handed to the manager.
+    /// An access of a program on the calling CPU, which runs the space; faults are handed to the
+    /// manager.
     fn access(
         &self,
         (id, va, access): (SpaceId, u64, Access),
@@ -378,8 +382,8 @@ impl<'m, P: Paging> World<'m, P> {
         })?
     }
 
-    /// Recounts between two phases; nobody is at work. What chance draws is long; what somebody else draws is short, and recounted when it
-    /// has ended.
+    /// Recounts between two phases; nobody is at work. What chance draws is long; what somebody
+    /// else draws is short, and recounted when it has ended.
     pub(crate) fn audit_between(&self, spaces: &[SpaceId]) {
         if self.draws.is_empty() {
             self.audit(spaces);
@@ -453,8 +457,8 @@ impl<'m, P: Paging> World<'m, P> {
     }
 }
 
-/// Has the leaf of the descriptors split, where the machine permits it, and the shared frame made: what folding takes once
-/// and for all is there before the books are opened.
+/// Has the leaf of the descriptors split, where the machine permits it, and the shared frame made:
+/// what folding takes once and for all is there before the books are opened.
 fn split_descriptors<P: Paging>(mm: &Mm<'_, P>) {
     let memmap = mm.memmap();
     let mut batch = Batch::new(&memmap);

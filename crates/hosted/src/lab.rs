@@ -99,7 +99,8 @@ pub struct Measurement {
     pub primitives: Vec<Primitive>,
     /// What was chosen: for short clears, for memory used soon, for other memory.
     pub chosen: [String; 3],
-    /// The rows: page at a time first, then each primitive at several grains, the chosen plan, memory known to be zero.
+    /// The rows: page at a time first, then each primitive at several grains, the chosen plan,
+    /// memory known to be zero.
     pub rows: Vec<Row>,
 }
 
@@ -291,7 +292,8 @@ impl Turn {
         (time, tally.clears)
     }
 
-    /// Walks the block that was cleared last: all lines in order; those around the page touched; all in no order.
+    /// Walks the block that was cleared last: all lines in order; those around the page touched;
+    /// all in no order.
     fn walk(&self, pattern: usize) -> Nanos {
         let lines = self.order.bytes().get() / 64;
         let page = FRAME_BYTES / 64;

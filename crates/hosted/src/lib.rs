@@ -1,8 +1,9 @@
-//! Clearing and probing on the memory of the machine that runs this process: what the manager does in a fault, what its user
-//! sees, and what the size of a page is worth to a large table (`probe`).
+//! Clearing and probing on the memory of the machine that runs this process: what the manager does
+//! in a fault, what its user sees, and what the size of a page is worth to a large table (`probe`).
 //!
-//! The same code as in a kernel (`foliant::zero`, `foliant-x86`) on a mapping of this process. Rows differ in values: the
-//! primitive, the grain, the plan. Each round runs every row, so that what disturbs one disturbs all, and medians are taken.
+//! The same code as in a kernel (`foliant::zero`, `foliant-x86`) on a mapping of this process. Rows
+//! differ in values: the primitive, the grain, the plan. Each round runs every row, so that what
+//! disturbs one disturbs all, and medians are taken.
 //!
 //! ```text
 //!   row ─▶ for each block: clear ─▶ clear time ─▶ walk: sequential | around the fault | random ─▶ walk time

@@ -1,4 +1,5 @@
-//! A process as the kernel around an x86-64 machine: one CPU, a mapping as direct map, a preemption point that is only timed.
+//! A process as the kernel around an x86-64 machine: one CPU, a mapping as direct map, a preemption
+//! point that is only timed.
 
 use foliant_units::{Cpu, Nanos, Va};
 use foliant_x86::{Apic, ApicId, ClearPlan, Features, Host, Line, Settings, SetupError};
@@ -42,7 +43,8 @@ impl Host for Process {
     }
 }
 
-/// A machine whose physical address 0 is at `base` of this process. It is asked to clear and for the time, nothing else.
+/// A machine whose physical address 0 is at `base` of this process. It is asked to clear and for
+/// the time, nothing else.
 pub(crate) fn machine(
     base: Va,
     clear: ClearPlan,

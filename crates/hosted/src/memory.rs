@@ -60,11 +60,13 @@ impl Memory {
         let head = Frame::new(nth % self.blocks * pages);
         let touched = head.add(Pages::new(touched % pages));
         let block = ((head, self.order), Some(touched));
-        // SAFETY: the block lies in this mapping, which is borrowed exclusively and which the machine's direct map begins at.
+        // SAFETY: the block lies in this mapping, which is borrowed exclusively and which the
+        // machine's direct map begins at.
         unsafe { clear_block(machine, pace, clearing, block, unknown) }
             .expect("blocks are aligned and the page lies inside")
     }
-    /// Reads the first word of each line that `lines` names in block `nth`; gives their sum, which is 0 if all is zero.
+    /// Reads the first word of each line that `lines` names in block `nth`; gives their sum, which
+    /// is 0 if all is zero.
     pub(crate) fn walk(&self, nth: u64, lines: impl Iterator<Item = u64>) -> u64 {
         let size = self.order.bytes().get();
         let start = self.skip + (nth % self.blocks * size) as usize;

@@ -1,9 +1,10 @@
-//! Probes of a large table through the translation hardware of the machine that runs this process: base pages against huge
-//! pages.
+//! Probes of a large table through the translation hardware of the machine that runs this process:
+//! base pages against huge pages.
 //!
-//! Two mappings of the same size, one with huge pages refused and one with them asked for; whether they came is read back
-//! from `/proc/self/smaps`. Each probe's place depends on what the last one read, as in a chain of buckets, so that it waits for
-//! its own translation and cannot hide behind the next.
+//! Two mappings of the same size, one with huge pages refused and one with them asked for; whether
+//! they came is read back from `/proc/self/smaps`. Each probe's place depends on what the last one
+//! read, as in a chain of buckets, so that it waits for its own translation and cannot hide behind
+//! the next.
 //!
 //! ```text
 //!   round ─▶ the table in base pages: probes at random words ─▶ the table in huge pages: the same words ─▶ next round
@@ -30,7 +31,8 @@ use std::io;
 /// What is probed.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeAsked {
-    /// The size of a table, a multiple of 4096. There are two of them, and as much again should be free.
+    /// The size of a table, a multiple of 4096. There are two of them, and as much again should be
+    /// free.
     pub table: Bytes,
     /// Probes in a round.
     pub probes: u64,
@@ -69,7 +71,8 @@ pub struct Probed {
 }
 
 impl Probed {
-    /// How many times as long a probe takes in base pages; nothing where there were no huge pages to compare with.
+    /// How many times as long a probe takes in base pages; nothing where there were no huge pages
+    /// to compare with.
     pub fn ratio(&self) -> Option<f64> {
         let [base, huge] = &self.rows;
         (huge.huge_bytes > 0).then(|| base.ns_per_probe / huge.ns_per_probe.max(f64::MIN_POSITIVE))
@@ -158,7 +161,8 @@ impl Table {
         map[skip..skip + bytes].iter_mut().step_by(PAGE).for_each(|byte| *black_box(byte) = 0);
         Ok(Table { map, skip, bytes })
     }
-    /// How long the probes of a round took, in nanoseconds, and how many missed where that is counted.
+    /// How long the probes of a round took, in nanoseconds, and how many missed where that is
+    /// counted.
     fn round(
         &self,
         clock: &TscClock,

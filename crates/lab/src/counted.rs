@@ -1,9 +1,11 @@
 #![allow(unsafe_code)]
-//! A machine that counts what is asked of it, around any machine: the same eyes on the simulator and on silicon.
+//! A machine that counts what is asked of it, around any machine: the same eyes on the simulator
+//! and on silicon.
 //!
 //! **Locking**: none; relaxed atomics. A reading that is taken while CPUs work may mix moments.
 //!
-//! **Not here**: what a machine does by itself: walks, and invalidations that it carries out for another CPU.
+//! **Not here**: what a machine does by itself: walks, and invalidations that it carries out for
+//! another CPU.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_machine::{Around, Caching, Invalidation, Kept, Machine, Root, Ticket};
@@ -38,7 +40,8 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Page-table words written: each `store`, and each `compare_exchange` that succeeded. Locks of tables are among them.
+    /// Page-table words written: each `store`, and each `compare_exchange` that succeeded. Locks of
+    /// tables are among them.
     entries_written,
     /// Calls of `clear`.
     clears,

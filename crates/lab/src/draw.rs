@@ -9,7 +9,8 @@ impl Draw {
     }
     /// The next number below `end`, which is not zero.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        // A counter with its bits mixed (SplitMix64): neighbours in the sequence have nothing in common.
+        // A counter with its bits mixed (SplitMix64): neighbours in the sequence have nothing in
+        // common.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,7 +1,9 @@
-//! `faults`: what touching memory costs at several folio sizes. The fault grain is the folio; 4 KiB is the baseline.
+//! `faults`: what touching memory costs at several folio sizes. The fault grain is the folio; 4 KiB
+//! is the baseline.
 //!
-//! Each CPU has a slice of the area. CPU 0 writes a word to each page of its slice alone, which gives the ticks; then all
-//! others write to theirs at once. The counts are those of all slices together:
+//! Each CPU has a slice of the area. CPU 0 writes a word to each page of its slice alone, which
+//! gives the ticks; then all others write to theirs at once. The counts are those of all slices
+//! together:
 //!
 //! ```text
 //!   frames_used = pages, rounded up to folios (a slice is a multiple of 2 MiB, so there is nothing to round)
@@ -9,8 +11,8 @@
 //!               + one table for each 2 MiB leaf, kept for the day when the leaf is split
 //! ```
 //!
-//! Page-table words that lock and unlock a table are among `entries_written`. Nothing that happens once is in a row: the
-//! descriptors of all memory and the upper tables are there before.
+//! Page-table words that lock and unlock a table are among `entries_written`. Nothing that happens
+//! once is in a row: the descriptors of all memory and the upper tables are there before.
 
 use crate::ground::{Ground, cpus};
 use crate::meter::Meter;

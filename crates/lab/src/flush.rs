@@ -1,8 +1,8 @@
-//! `flush`: what it costs to take pages or rights away from memory that every CPU uses. The flush grain is the entries per
-//! shootdown; 1 is the baseline.
+//! `flush`: what it costs to take pages or rights away from memory that every CPU uses. The flush
+//! grain is the entries per shootdown; 1 is the baseline.
 //!
-//! CPU 0 writes to each page of an area, and every CPU reads it before each phase, so that each may have it cached. The
-//! phases are CPU 0's:
+//! CPU 0 writes to each page of an area, and every CPU reads it before each phase, so that each may
+//! have it cached. The phases are CPU 0's:
 //!
 //! ```text
 //!   protect   all pages become read-only (and writable again, which needs no flush and is not counted)

@@ -1,8 +1,9 @@
 //! The ground that a scenario works on: one space that every CPU runs, and the manager's switches.
 //!
 //! **Invariants**
-//! - R1. An anchor page holds the upper tables in place: they are there before the counting begins, and stay when the area
-//!   beside it goes. So neither the order in which CPUs come nor what else the space holds shows in a count (L1).
+//! - R1. An anchor page holds the upper tables in place: they are there before the counting begins,
+//!   and stay when the area beside it goes. So neither the order in which CPUs come nor what else
+//!   the space holds shows in a count (L1).
 //! - R2. Dropping the ground undoes all of it, also after a failure (L3).
 
 use crate::{Counted, LabError, Stage, Stopped};
@@ -38,7 +39,8 @@ pub(crate) fn cpus<'m, S: Stage<'m>>(stage: &S) -> CpuCount {
 }
 
 impl<'s, 'm, S: Stage<'m>> Ground<'s, 'm, S> {
-    /// A space with an empty area of `bytes`, which is a multiple of 4096, run by every CPU under these switches.
+    /// A space with an empty area of `bytes`, which is a multiple of 4096, run by every CPU under
+    /// these switches.
     pub(crate) fn new(
         stage: &'s S,
         bytes: Bytes,
@@ -90,7 +92,8 @@ impl<'s, 'm, S: Stage<'m>> Ground<'s, 'm, S> {
         &self,
         work: impl Fn(Cpu) -> Result<(), Stopped> + Sync,
     ) -> Result<(), LabError> {
-        // One word for the first that stopped: the page's address, and in the lowest bits whether memory ran out.
+        // One word for the first that stopped: the page's address, and in the lowest bits whether
+        // memory ran out.
         let stopped = AtomicU64::new(0);
         self.stage.together(self.cpus, &|cpu| {
             let word = match work(cpu) {

@@ -1,5 +1,5 @@
-//! `hugetlb`: what it costs to fill and to empty a pool of huge pages whose descriptors are folded. The fold grain is the
-//! pages that share a shootdown; folding off is the baseline.
+//! `hugetlb`: what it costs to fill and to empty a pool of huge pages whose descriptors are folded.
+//! The fold grain is the pages that share a shootdown; folding off is the baseline.
 //!
 //! ```text
 //!   row           the blocks' descriptors at first   filling                   emptying
@@ -9,15 +9,17 @@
 //!   born_folded   absent                             one frame for each page   released, batch by batch
 //! ```
 //!
-//! Each row wants a machine that was just built ([`parts`]): a leaf that was split stays so, and the second row would find
-//! less to do. How many leaves there are goes by where the pages lie: at grain 1 each is a shootdown more.
+//! Each row wants a machine that was just built ([`parts`]): a leaf that was split stays so, and
+//! the second row would find less to do. How many leaves there are goes by where the pages lie: at
+//! grain 1 each is a shootdown more.
 //!
-//! Ticks are those that passed for CPU 0, which does all of it; the other CPUs are only asked. With more rounds than one the
-//! counts are those of the first, and `nanos` is the median of the later ones: the first finds memory that the host has
-//! never used.
+//! Ticks are those that passed for CPU 0, which does all of it; the other CPUs are only asked. With
+//! more rounds than one the counts are those of the first, and `nanos` is the median of the later
+//! ones: the first finds memory that the host has never used.
 //!
-//! `descriptor_frames` are those of the pool's pages: 8 or 4096 of each dense one, 1 of each folded one, and the shared one.
-//! After each phase the first pages are looked at as a listing would: `heads` and `tails` among their frames.
+//! `descriptor_frames` are those of the pool's pages: 8 or 4096 of each dense one, 1 of each folded
+//! one, and the shared one. After each phase the first pages are looked at as a listing would:
+//! `heads` and `tails` among their frames.
 
 use crate::parameters::About;
 use crate::report::Named;
@@ -198,8 +200,9 @@ impl<'s, 'm, S: Stage<'m>> Pool<'s, 'm, S> {
         Ok(())
     }
 
-    /// Takes as many blocks as the pool will, and gives them back without descriptors: what has some is folded, which splits
-    /// the leaf that maps them, and then released. Says how many had some.
+    /// Takes as many blocks as the pool will, and gives them back without descriptors: what has
+    /// some is folded, which splits the leaf that maps them, and then released. Says how many had
+    /// some.
     fn dense_blocks(&self) -> Result<u64, LabError> {
         let memmap = self.manager.memmap();
         let (mut batches, mut claimed, mut dense) = (Vec::new(), 0, 0);

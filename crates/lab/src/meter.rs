@@ -1,4 +1,5 @@
-//! What happened between two moments: the machine's counts, the manager's events, free frames, ticks.
+//! What happened between two moments: the machine's counts, the manager's events, free frames,
+//! ticks.
 
 use crate::{Counts, Stage};
 use foliant::Event;

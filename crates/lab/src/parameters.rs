@@ -1,4 +1,5 @@
-//! Parameters of scenarios, read from `key=value` words. The command and the kernel read them alike.
+//! Parameters of scenarios, read from `key=value` words. The command and the kernel read them
+//! alike.
 
 use crate::report::Named;
 use crate::scenario::Scenario;
@@ -172,8 +173,8 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Those of `scenario` that `words` give, and the defaults of the others. Of a parameter that is given twice the last
-    /// word counts.
+    /// Those of `scenario` that `words` give, and the defaults of the others. Of a parameter that
+    /// is given twice the last word counts.
     pub fn parse<'w>(
         scenario: Scenario,
         words: impl IntoIterator<Item = &'w str>,

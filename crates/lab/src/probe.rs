@@ -1,8 +1,10 @@
 #![allow(unsafe_code)]
-//! A table in kernel memory that is probed like a hash table: a word here, a word there, in no order.
+//! A table in kernel memory that is probed like a hash table: a word here, a word there, in no
+//! order.
 //!
 //! **Invariants**
-//! - P1. A probe reads what the last store to the same bucket left: a wrong translation does not pass for a probe.
+//! - P1. A probe reads what the last store to the same bucket left: a wrong translation does not
+//!   pass for a probe.
 
 use crate::draw::Draw;
 use crate::reach::Watch;

@@ -1,8 +1,9 @@
 //! Translation caches of limited size, beside a machine whose own keep whatever they may.
 //!
-//! How far a CPU's translations reach decides what a large table costs to probe. The simulated machine keeps entries for as
-//! long as its contract allows, to find stale ones; what it counts says nothing about reach. So probes are shown to a [`Watch`]
-//! as well: arrays as large as those of a named CPU, fed with addresses and the levels of their leaves. It is no part of any machine.
+//! How far a CPU's translations reach decides what a large table costs to probe. The simulated
+//! machine keeps entries for as long as its contract allows, to find stale ones; what it counts
+//! says nothing about reach. So probes are shown to a [`Watch`] as well: arrays as large as those
+//! of a named CPU, fed with addresses and the levels of their leaves. It is no part of any machine.
 //!
 //! ```text
 //!   probe ─▶ first level, an array per leaf size ──miss──▶ second level ──miss──▶ a walk: from the lowest cached table
@@ -10,10 +11,12 @@
 //! ```
 //!
 //! **Invariants**
-//! - C1. Arrays are sets of ways, the entry that was used least recently goes. A set is the low bits of the page's number.
+//! - C1. Arrays are sets of ways, the entry that was used least recently goes. A set is the low
+//!   bits of the page's number.
 //! - C2. What misses is in all arrays afterwards, first level, second level and pointers.
 //!
-//! **Not here**: instructions, other threads of a core, entries fetched ahead, flushes: each watch begins with empty arrays.
+//! **Not here**: instructions, other threads of a core, entries fetched ahead, flushes: each watch
+//! begins with empty arrays.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -59,7 +62,8 @@ impl Caches {
     };
 }
 
-/// Pages that an array holds, each set with the page that was used last in front. Numbers are shifted by one: 0 is nothing.
+/// Pages that an array holds, each set with the page that was used last in front. Numbers are
+/// shifted by one: 0 is nothing.
 struct Held {
     slots: Vec<u64>,
     ways: usize,
@@ -149,8 +153,8 @@ mod tests {
             let mut watch = watch();
             assert_eq!(pages(&mut watch, level, 0..reach).0, reach, "{level:?}: all are new");
             assert_eq!(pages(&mut watch, level, 0..reach).0, 0, "{level:?}: all are held");
-            // In a circle that is one set's way too long, the least recently used is the one that comes next. The first level
-            // holds none of them for so long.
+            // In a circle that is one set's way too long, the least recently used is the one that
+            // comes next. The first level holds none of them for so long.
             let sets = if level == Level::SIZE_1G { 4 } else { 128 };
             let longer = reach + sets;
             pages(&mut watch, level, 0..longer);

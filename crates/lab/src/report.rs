@@ -144,7 +144,8 @@ impl Report {
     pub fn line(&self) -> String {
         serde_json::to_string(self).expect("names and numbers have a JSON form")
     }
-    /// One report of several runs of a scenario, each with a part of its rows; `parameters` are those of all.
+    /// One report of several runs of a scenario, each with a part of its rows; `parameters` are
+    /// those of all.
     pub fn join(
         parts: impl IntoIterator<Item = Report>,
         parameters: &Parameters,

@@ -59,8 +59,8 @@ scenarios! {
 }
 
 impl Scenario {
-    /// Its runs: each wants a machine that was just built, because it changes for good how descriptors are mapped.
-    /// [`Report::join`] makes one report of theirs.
+    /// Its runs: each wants a machine that was just built, because it changes for good how
+    /// descriptors are mapped. [`Report::join`] makes one report of theirs.
     pub fn parts(self, parameters: &Parameters) -> Vec<Parameters> {
         match self {
             Scenario::Hugetlb => hugetlb::parts(parameters),

@@ -1,7 +1,8 @@
-//! `split`: what it costs to take huge folios apart whose pages are mapped one by one, by one space or by many.
+//! `split`: what it costs to take huge folios apart whose pages are mapped one by one, by one space
+//! or by many.
 //!
-//! The parent has a stretch of 2 MiB folios, each mapped by 512 entries; the other spaces are its forks. CPU 0 is the
-//! splitter and runs the parent, and the others run one space each, in turn:
+//! The parent has a stretch of 2 MiB folios, each mapped by 512 entries; the other spaces are its
+//! forks. CPU 0 is the splitter and runs the parent, and the others run one space each, in turn:
 //!
 //! ```text
 //!   CPU    0 │ 1  2  3 │ 4  5  6 │ 7            of a space that nobody runs, or only CPU 0, nobody is asked

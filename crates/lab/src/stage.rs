@@ -12,8 +12,9 @@ use foliant_units::{Bytes, Cpu, Frame, Order, Va, VaRange};
 
 /// A machine with a manager on it, and programs that can be run there.
 ///
-/// A scenario is run on CPU 0, and nothing else uses the manager meanwhile. Addresses from 64 GiB on are the scenario's;
-/// what a program needs in a space besides (a page of code) is writable by nobody, so that it shows in no count.
+/// A scenario is run on CPU 0, and nothing else uses the manager meanwhile. Addresses from 64 GiB
+/// on are the scenario's; what a program needs in a space besides (a page of code) is writable by
+/// nobody, so that it shows in no count.
 pub trait Stage<'m>: Sync {
     /// The machine that is counted.
     type Machine: Machine + 'm;
@@ -29,8 +30,9 @@ pub trait Stage<'m>: Sync {
     /// Runs `work` on CPUs 0 to `cpus - 1` at once; returns when all are done.
     fn together(&self, cpus: CpuCount, work: &(dyn Fn(Cpu) + Sync));
 
-    /// Accesses one word per `stride` of `range`, lowest first, as a program in `space`, which the calling CPU runs.
-    /// Faults are handed to the manager, and each access is tried again until it succeeds or is refused.
+    /// Accesses one word per `stride` of `range`, lowest first, as a program in `space`, which the
+    /// calling CPU runs. Faults are handed to the manager, and each access is tried again until it
+    /// succeeds or is refused.
     fn touch(
         &self,
         space: SpaceId,
@@ -39,8 +41,8 @@ pub trait Stage<'m>: Sync {
         access: Access,
     ) -> Result<(), Stopped>;
 
-    /// A counter that grows with the work of all CPUs: instructions, cycles, modelled time. In the unit of the counter that
-    /// the machine was wrapped with.
+    /// A counter that grows with the work of all CPUs: instructions, cycles, modelled time. In the
+    /// unit of the counter that the machine was wrapped with.
     fn ticks(&self) -> u64;
 
     /// The names of the ways in which the machine itself can clear, if it tells them apart.
@@ -51,21 +53,23 @@ pub trait Stage<'m>: Sync {
     fn clear_with(&self, nth: usize, block: (Frame, Order), grain: Bytes) {
         let _ = (nth, block, grain);
     }
-    /// The same counter, as far as it is about what CPU 0 did and waited for: how long its work took.
+    /// The same counter, as far as it is about what CPU 0 did and waited for: how long its work
+    /// took.
     fn elapsed(&self) -> u64;
 
-    /// So many 2 MiB pages went through a step of a pool that no machine sees as such. Where ticks are modelled their price
-    /// is added here; where they are counted they are in.
+    /// So many 2 MiB pages went through a step of a pool that no machine sees as such. Where ticks
+    /// are modelled their price is added here; where they are counted they are in.
     fn pooled(&self, step: PoolStep, pages: u64) {
         let _ = (step, pages);
     }
 
-    /// Translation caches that are watched beside a machine whose own are as large as it pleases. Silicon has real ones, which
-    /// nobody needs to guess.
+    /// Translation caches that are watched beside a machine whose own are as large as it pleases.
+    /// Silicon has real ones, which nobody needs to guess.
     fn caches(&self) -> Option<&'static Caches> {
         None
     }
-    /// So many walks began, as those caches have it. Where ticks are modelled their price is added here.
+    /// So many walks began, as those caches have it. Where ticks are modelled their price is added
+    /// here.
     fn walked(&self, walks: u64) {
         let _ = walks;
     }

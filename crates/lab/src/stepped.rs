@@ -1,7 +1,9 @@
 #![allow(unsafe_code)]
-//! A machine whose calls are counted as steps: one for each call, and for a bulk call one more for each line of 64 bytes.
+//! A machine whose calls are counted as steps: one for each call, and for a bulk call one more for
+//! each line of 64 bytes.
 //!
-//! **Not here**: where the steps go (`foliant::steps`, which counts the manager's own accesses too).
+//! **Not here**: where the steps go (`foliant::steps`, which counts the manager's own accesses
+//! too).
 
 use core::ptr::NonNull;
 use foliant_machine::{Around, Caching, Invalidation, Kept, KernelFault, Machine, Root, Ticket};
@@ -19,7 +21,8 @@ pub struct Stepped<M> {
 }
 
 impl<M> Stepped<M> {
-    /// Around `machine`; steps are handed to `take`, and `rested` hears of each turn of a spin loop.
+    /// Around `machine`; steps are handed to `take`, and `rested` hears of each turn of a spin
+    /// loop.
     pub const fn new(machine: M, take: fn(u64), rested: fn()) -> Stepped<M> {
         Stepped { machine, take, rested }
     }

@@ -1,5 +1,5 @@
-//! `thpscale`: what a fault for huge and for base memory takes while memory is fragmented and the threads of one space use
-//! all of it. After the description of the benchmark of that name.
+//! `thpscale`: what a fault for huge and for base memory takes while memory is fragmented and the
+//! threads of one space use all of it. After the description of the benchmark of that name.
 //!
 //! ```text
 //!   ballast    blocks lent out, until as much memory is left as the threads shall have
@@ -11,8 +11,8 @@
 //!                give back the rest of one that was used some turns ago
 //! ```
 //!
-//! The threads take turns, so what is counted does not depend on how they run into each other, and a latency holds no
-//! waiting for a lock. Their number shows in the CPUs that a flush asks.
+//! The threads take turns, so what is counted does not depend on how they run into each other, and
+//! a latency holds no waiting for a lock. Their number shows in the CPUs that a flush asks.
 
 use crate::ground::{Ground, PAGE, cpus};
 use crate::meter::{Meter, Span};
@@ -37,8 +37,8 @@ const EACH: u64 = 9 << 20;
 const BESIDES: u64 = 64 << 20;
 /// Blocks that scattered pages leave alone, for tables.
 const SPARE: u64 = 1;
-/// Of a huge page that was used an eighth stays, for so many turns: what a thread has stays the same, and blocks do not come
-/// back by themselves.
+/// Of a huge page that was used an eighth stays, for so many turns: what a thread has stays the
+/// same, and blocks do not come back by themselves.
 const STAY: u64 = 64 * PAGE.get();
 const TURNS: u64 = 8;
 /// Where base pages and scattered pages lie: 2 and 4 GiB behind the anchor of the ground.
@@ -252,7 +252,8 @@ impl<'m, S: Stage<'m>> Threads<'_, 'm, S> {
     }
     fn take_turn(&self, thread: u64, round: u64) -> Result<(), Stopped> {
         let nth = (round * self.count + thread) as usize;
-        // The grain is that of what is measured: what the thread gives back itself is the same work in each row.
+        // The grain is that of what is measured: what the thread gives back itself is the same work
+        // in each row.
         self.ground.manager.set_flush_grain(self.grain);
         let huge = self.slot(thread, round);
         let page = VaRange::sized(huge.start(), PAGE).unwrap_or(huge);

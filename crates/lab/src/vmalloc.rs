@@ -1,4 +1,5 @@
-//! `vmalloc`: a kernel hash table that is mapped by leaves of several sizes. The map grain is the leaf; 4 KiB is the baseline.
+//! `vmalloc`: a kernel hash table that is mapped by leaves of several sizes. The map grain is the
+//! leaf; 4 KiB is the baseline.
 //!
 //! ```text
 //!   row                    what CPU 0 does
@@ -9,14 +10,16 @@
 //!   sizes, rounded         the same with each rounded up
 //! ```
 //!
-//! Before each area of a row is counted, one like it was made, given back and purged. Tables stay where they were needed once,
-//! and empty ones go where a leaf takes their place: so it was before the counting, and a row does not depend on the ones
-//! before it (L1). `table_bytes` are those of tables that hold the area's leaves, found by walking them. A table lies at a
-//! multiple of its size, up to 1 GiB; a device lies wherever addresses are free, so its tables are not counted.
+//! Before each area of a row is counted, one like it was made, given back and purged. Tables stay
+//! where they were needed once, and empty ones go where a leaf takes their place: so it was before
+//! the counting, and a row does not depend on the ones before it (L1). `table_bytes` are those of
+//! tables that hold the area's leaves, found by walking them. A table lies at a multiple of its
+//! size, up to 1 GiB; a device lies wherever addresses are free, so its tables are not counted.
 //!
-//! There are as many probes as the table has pages, so that ticks per page are ticks per probe. The bytes in the table are whatever
-//! they were, but in the buckets that are probed. `dtlb_misses` and `walk_steps` are those of the caches beside a simulated machine
-//! ([`Stage::caches`]), empty at first; on silicon nobody counts, and there are none.
+//! There are as many probes as the table has pages, so that ticks per page are ticks per probe. The
+//! bytes in the table are whatever they were, but in the buckets that are probed. `dtlb_misses` and
+//! `walk_steps` are those of the caches beside a simulated machine ([`Stage::caches`]), empty at
+//! first; on silicon nobody counts, and there are none.
 //!
 //! Ticks are those that passed for CPU 0, `nanos` of mapping the same by the machine's clock.
 
@@ -193,7 +196,8 @@ impl<'s, 'm, S: Stage<'m>> Bench<'s, 'm, S> {
             .row(format!("{DEVICE} {bytes} by {}", level.span()), bytes))
     }
 
-    /// Makes an area, counts what it is, works on it, gives it back and purges; after one like it was made and given back.
+    /// Makes an area, counts what it is, works on it, gives it back and purges; after one like it
+    /// was made and given back.
     fn life(
         &self,
         make: impl Fn() -> Result<VaRange, LabError>,

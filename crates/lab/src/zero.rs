@@ -1,6 +1,8 @@
-//! `zero`: what clearing huge pages costs. The zero grain is bytes per clear; a page at a time is the baseline.
+//! `zero`: what clearing huge pages costs. The zero grain is bytes per clear; a page at a time is
+//! the baseline.
 //!
-//! CPU 0 touches an area in huge folios, once per row, each time in its middle. The rows differ in how memory is cleared:
+//! CPU 0 touches an area in huge folios, once per row, each time in its middle. The rows differ in
+//! how memory is cleared:
 //!
 //! ```text
 //!   page at a time     grain 4 KiB

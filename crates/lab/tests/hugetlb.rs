@@ -1,4 +1,5 @@
-//! The scenario `hugetlb` on the simulator: shootdowns, frames, listings, modelled time, and what it leaves behind.
+//! The scenario `hugetlb` on the simulator: shootdowns, frames, listings, modelled time, and what
+//! it leaves behind.
 
 use foliant::pool::Folding;
 use foliant::{Event, FlushGrain};
@@ -131,8 +132,8 @@ fn modelled(report: &Report, name: &str) -> f64 {
     *row.ticks.get("elapsed").unwrap() as f64 / row.pages as f64
 }
 
-/// Modelled time is a count: the published rows come out where they were fitted to, three of four others are predicted
-/// within 30 %, and born folded is cheaper than not folded.
+/// Modelled time is a count: the published rows come out where they were fitted to, three of four
+/// others are predicted within 30 %, and born folded is cheaper than not folded.
 #[test]
 fn the_models_say_what_was_published_and_what_was_not() {
     let words = "pages=2048";

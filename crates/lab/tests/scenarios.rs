@@ -1,4 +1,5 @@
-//! The scenarios on the simulator: what they count, that nothing but the parameters shows in it, and what they leave behind.
+//! The scenarios on the simulator: what they count, that nothing but the parameters shows in it,
+//! and what they leave behind.
 
 use foliant_lab::{Counted, LabError, Parameters, Report, Row, Scenario, Stage};
 use foliant_sim::{Checks, Config, Failing, Sim};

@@ -34,8 +34,8 @@ fn ticks(row: &Row, name: &str) -> u64 {
     *row.ticks.get(name).unwrap_or_else(|| panic!("{} has no {name}", row.name))
 }
 
-/// 512 shootdowns for each mapping, one for each folio and space, one for 64 folios and each space: of spaces that another
-/// CPU runs.
+/// 512 shootdowns for each mapping, one for each folio and space, one for 64 folios and each space:
+/// of spaces that another CPU runs.
 #[test]
 fn shootdowns_go_by_entries_folios_and_lists() {
     let report = run(Scenario::Split, "spaces=1,3,4 folios=64", 4, 1);

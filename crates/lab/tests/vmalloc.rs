@@ -1,4 +1,5 @@
-//! The scenario `vmalloc` on the simulator: leaves, tables, misses beside, mapping time, waste, and what it leaves behind.
+//! The scenario `vmalloc` on the simulator: leaves, tables, misses beside, mapping time, waste, and
+//! what it leaves behind.
 
 use foliant::Event;
 use foliant::vmap::{Controls, PurgeMode};
@@ -45,7 +46,8 @@ fn ratio(report: &Report, name: &str) -> (u64, u64) {
     (found.of, found.to)
 }
 
-/// HG4, at the size of a big server's directory cache: 4 KiB entries do not reach over it, those of 2 MiB do.
+/// HG4, at the size of a big server's directory cache: 4 KiB entries do not reach over it, those of
+/// 2 MiB do.
 #[test]
 fn a_gigabyte_has_512_times_fewer_leaves_and_tables_and_28_times_fewer_misses() {
     let words = parameters("table-size=1g sizes=1");
@@ -97,7 +99,8 @@ fn tails_are_split_and_only_rounding_wastes() {
     assert_eq!(leaves(row(&report, "rounded")), [0, 2, 0]);
     let waste = |name: &str| count(row(&report, name), "waste_bytes");
     assert_eq!((waste("4k"), waste("2m"), waste("rounded")), (0, 0, 3 * MB / 2));
-    // By 4 KiB two tables, in the place of one leaf and of the tail; with a leaf, its own table and the tail's.
+    // By 4 KiB two tables, in the place of one leaf and of the tail; with a leaf, its own table and
+    // the tail's.
     let tables = |name: &str| count(row(&report, name), "table_bytes") / 4096;
     assert_eq!((tables("4k"), tables("2m"), tables("rounded")), (2, 2, 1));
     let (split, rounded) = (row(&report, "sizes, split"), row(&report, "sizes, rounded"));
@@ -123,14 +126,16 @@ fn a_life_costs_one_shootdown_whatever_the_leaf_and_words_go_by_leaves() {
             assert_eq!(count(row, "shootdowns"), asked, "{}", row.name);
             assert_eq!(count(row, "interrupts"), cpus - 1, "{}", row.name);
         }
-        // A word for each leaf; two for the lock of a table, at each block of up to 1 MiB or each leaf.
+        // A word for each leaf; two for the lock of a table, at each block of up to 1 MiB or each
+        // leaf.
         assert_eq!(count(row(&report, "4k"), "entries_written"), 2048 + 2 * 8);
         // The places of all leaves were looked at before, by one more lock for the table.
         assert_eq!(count(row(&report, "2m"), "entries_written"), 4 + 2 * 4 + 2);
     }
 }
 
-/// The numbers of a scenario do not depend on what was mapped before it, nor on switches that somebody set.
+/// The numbers of a scenario do not depend on what was mapped before it, nor on switches that
+/// somebody set.
 #[test]
 fn a_second_run_counts_the_same_and_switches_come_back() {
     let machine = SimStage::machine(Config::seeded(2, Bytes::new(512 * MB), 4)).unwrap();

@@ -8,7 +8,7 @@ pub trait Clock {
     /// between CPUs it may differ by the machine's skew.
     fn now(&self) -> Nanos;
 
-    /// A point where long work lets others run: pending interrupts are taken, a cooperative kernel may
-    /// switch tasks. The caller holds no lock and is not pinned.
+    /// A point where long work lets others run: pending interrupts are taken, a cooperative kernel
+    /// may switch tasks. The caller holds no lock and is not pinned.
     fn yield_now(&self);
 }

@@ -11,8 +11,8 @@ pub trait Cpus {
     /// How many CPUs there are; constant, 1 to 1024.
     fn count(&self) -> usize;
 
-    /// Runs `work` without moving to another CPU. It may nest. Other work may run on the same CPU in
-    /// between only where the machine says so (an interrupt handler); it must not be long.
+    /// Runs `work` without moving to another CPU. It may nest. Other work may run on the same CPU
+    /// in between only where the machine says so (an interrupt handler); it must not be long.
     fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R;
 
     /// Called in every spin loop: the CPU waits for another one. Pending requests of other CPUs are

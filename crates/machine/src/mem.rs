@@ -19,14 +19,14 @@ impl Caching {
 
 /// Physical memory through the direct map.
 ///
-/// The word methods exist for page-table words, which hardware walkers read and update concurrently:
-/// each is one single-copy atomic access of an aligned 64-bit word. `load` is an acquire, `store` a
-/// release, `compare_exchange` both; a walker that sees a stored word also sees what was written
-/// before it. [`reach`](PhysMem::reach) is for memory that no walker looks at.
+/// The word methods exist for page-table words, which hardware walkers read and update
+/// concurrently: each is one single-copy atomic access of an aligned 64-bit word. `load` is an
+/// acquire, `store` a release, `compare_exchange` both; a walker that sees a stored word also sees
+/// what was written before it. [`reach`](PhysMem::reach) is for memory that no walker looks at.
 ///
 /// # Safety
-/// An implementation promises that for memory it was asked to manage the pointers it gives are valid,
-/// stable for the life of the machine, and that distinct physical ranges do not alias.
+/// An implementation promises that for memory it was asked to manage the pointers it gives are
+/// valid, stable for the life of the machine, and that distinct physical ranges do not alias.
 #[allow(unsafe_code)]
 pub unsafe trait PhysMem {
     /// The direct-map address of `bytes` from `pa` on.
@@ -55,16 +55,16 @@ pub unsafe trait PhysMem {
     /// As for [`store`](PhysMem::store).
     unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64>;
 
-    /// Clears `bytes` from `pa` on, both multiples of 64. Every CPU that sees a later `store` sees the
-    /// zeros, cached or not. It may take time proportional to `bytes` without a preemption point: the
-    /// caller chops.
+    /// Clears `bytes` from `pa` on, both multiples of 64. Every CPU that sees a later `store` sees
+    /// the zeros, cached or not. It may take time proportional to `bytes` without a preemption
+    /// point: the caller chops.
     ///
     /// # Safety
     /// The caller owns the frames and no reference into them is alive.
     unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching);
 
-    /// Copies `bytes` from `from` to `to`, multiples of 64 that do not overlap. The source may change
-    /// meanwhile through user mappings; each byte copied is then its old or its new value.
+    /// Copies `bytes` from `from` to `to`, multiples of 64 that do not overlap. The source may
+    /// change meanwhile through user mappings; each byte copied is then its old or its new value.
     ///
     /// # Safety
     /// As for [`clear`](PhysMem::clear) on the target; the source stays allocated.
@@ -113,8 +113,9 @@ pub unsafe trait KernelVa {
         new: u64,
     ) -> Result<Result<u64, u64>, KernelFault>;
 
-    /// Writes `word` at `count` addresses, `stride` apart, `va` the lowest and first: the descriptors of a folio's tails. Each
-    /// is a write of its own; the error names the first that was not made.
+    /// Writes `word` at `count` addresses, `stride` apart, `va` the lowest and first: the
+    /// descriptors of a folio's tails. Each is a write of its own; the error names the first that
+    /// was not made.
     ///
     /// # Safety
     /// As for [`kernel_store`](KernelVa::kernel_store), for each address.

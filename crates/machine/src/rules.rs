@@ -13,8 +13,8 @@ pub enum Replace {
 /// What a clear accessed bit says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accessed {
-    /// A walker sets the bit before it caches the translation: a word taken out with the bit clear is
-    /// in no TLB and needs no shootdown (x86-64).
+    /// A walker sets the bit before it caches the translation: a word taken out with the bit clear
+    /// is in no TLB and needs no shootdown (x86-64).
     SetBeforeCached,
     /// The bit says nothing about TLBs.
     Independent,

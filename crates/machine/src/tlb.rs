@@ -7,8 +7,8 @@ use foliant_units::{CpuSet, Level, Pa, VaRange};
 /// The page tables that a CPU runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Root {
-    /// The top table of the user half. Where the hardware has one root for both halves, this table's
-    /// upper half holds the same words as `kernel`'s.
+    /// The top table of the user half. Where the hardware has one root for both halves, this
+    /// table's upper half holds the same words as `kernel`'s.
     pub user: Pa,
     /// The top table of the kernel half.
     pub kernel: Pa,
@@ -19,27 +19,32 @@ pub struct Root {
 pub enum Kept {
     /// No: it may be stale, or of an earlier root in the same frame.
     Nothing,
-    /// Yes. The CPU activated this very root before, and of every word reachable from it that has changed since then,
-    /// and that could be cached, the CPU has carried the invalidation out or is still going to be asked.
+    /// Yes. The CPU activated this very root before, and of every word reachable from it that has
+    /// changed since then, and that could be cached, the CPU has carried the invalidation out or is
+    /// still going to be asked.
     Unchanged,
 }
 
 /// Whose translations an invalidation means.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scope {
-    /// Those of the user half, non-global, that were cached through this user root, whether or not the CPU runs it now.
+    /// Those of the user half, non-global, that were cached through this user root, whether or not
+    /// the CPU runs it now.
     Space(Pa),
-    /// Those of the kernel half, global ones included, whatever root a CPU runs and through whichever it cached them.
+    /// Those of the kernel half, global ones included, whatever root a CPU runs and through
+    /// whichever it cached them.
     Kernel,
 }
 
-/// Whether page tables were taken out of the range, so that cached pointers to them must go too. It says nothing about leaves: those that
-/// a table still had when it was taken out are listed at their own level, by the same item or by another one.
+/// Whether page tables were taken out of the range, so that cached pointers to them must go too. It
+/// says nothing about leaves: those that a table still had when it was taken out are listed at
+/// their own level, by the same item or by another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Tables {
     /// Only leaves changed: paging-structure caches may stay.
     Kept,
-    /// Tables were removed or replaced: paging-structure caches for the range must go, of every level.
+    /// Tables were removed or replaced: paging-structure caches for the range must go, of every
+    /// level.
     Removed,
 }
 
@@ -48,9 +53,10 @@ pub enum Tables {
 pub struct Item {
     /// The addresses, aligned to the level's span.
     pub range: VaRange,
-    /// The level of the leaves that were changed: the stride of the invalidations. Leaves of another
-    /// level in the range may stay (hardware may take the level as a hint), and smaller ones between
-    /// two strides do: list each level that may be cached. Of a table that was empty, the level of the word that named it.
+    /// The level of the leaves that were changed: the stride of the invalidations. Leaves of
+    /// another level in the range may stay (hardware may take the level as a hint), and smaller
+    /// ones between two strides do: list each level that may be cached. Of a table that was empty,
+    /// the level of the word that named it.
     pub level: Level,
     /// Whether tables went too.
     pub tables: Tables,
@@ -72,8 +78,8 @@ pub enum Reach {
     All,
 }
 
-/// What to invalidate. A plain value of bounded size, so that a request can be copied into a mailbox
-/// and needs no memory.
+/// What to invalidate. A plain value of bounded size, so that a request can be copied into a
+/// mailbox and needs no memory.
 #[derive(Clone, Copy)]
 pub struct Invalidation {
     scope: Scope,
@@ -171,26 +177,30 @@ impl Ticket {
 
 /// Cached translations of this CPU and of the others.
 pub trait Tlb {
-    /// Makes the calling CPU run `root`. Until it activates another one it uses global translations and those that it
-    /// cached through `root`, and no others; those of other roots may stay cached, under a tag.
+    /// Makes the calling CPU run `root`. Until it activates another one it uses global translations
+    /// and those that it cached through `root`, and no others; those of other roots may stay
+    /// cached, under a tag.
     ///
-    /// With [`Kept::Nothing`] no non-global translation or paging-structure entry that the CPU cached before through
-    /// this user root is used any more. With [`Kept::Unchanged`] they may be used, all of them: the caller vouches that
-    /// none is stale but those whose invalidation is outstanding. A machine without tags ends them either way.
+    /// With [`Kept::Nothing`] no non-global translation or paging-structure entry that the CPU
+    /// cached before through this user root is used any more. With [`Kept::Unchanged`] they may be
+    /// used, all of them: the caller vouches that none is stale but those whose invalidation is
+    /// outstanding. A machine without tags ends them either way.
     ///
-    /// The caller must have published the space's interest (so that others will ask this CPU) *before*
-    /// it calls, and before it concludes `Unchanged`: a word cleared afterwards would otherwise be cached unseen. A
-    /// request that arrives between the two, while the CPU still runs another root, counts (see [`Scope::Space`]).
+    /// The caller must have published the space's interest (so that others will ask this CPU)
+    /// *before* it calls, and before it concludes `Unchanged`: a word cleared afterwards would
+    /// otherwise be cached unseen. A request that arrives between the two, while the CPU still runs
+    /// another root, counts (see [`Scope::Space`]).
     fn activate(&self, root: Root, kept: Kept);
 
-    /// Carries out `what` on the calling CPU. When it returns no covered translation is used by it, now or after a later
-    /// `activate`: what the CPU keeps under the tags of other roots is covered like the rest. (A machine may do that by
-    /// noting that the tag is stale.)
+    /// Carries out `what` on the calling CPU. When it returns no covered translation is used by it,
+    /// now or after a later `activate`: what the CPU keeps under the tags of other roots is covered
+    /// like the rest. (A machine may do that by noting that the tag is stale.)
     fn invalidate(&self, what: &Invalidation);
 
-    /// Asks every CPU in `cpus` to carry out `what`. The calling CPU is ignored if listed. It returns at
-    /// once; a request may be carried out at any time from now on, and as late as the wait allows.
-    /// Stores made before the call are seen by walks that an asked CPU starts after carrying it out.
+    /// Asks every CPU in `cpus` to carry out `what`. The calling CPU is ignored if listed. It
+    /// returns at once; a request may be carried out at any time from now on, and as late as the
+    /// wait allows. Stores made before the call are seen by walks that an asked CPU starts after
+    /// carrying it out.
     fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket;
 
     /// Returns when every asked CPU has carried out the request. While it waits the calling CPU

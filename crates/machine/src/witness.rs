@@ -17,10 +17,11 @@ pub enum Owner {
     Kept,
     /// Memory of user spaces; it must have been cleared or copied over before a user reaches it.
     User,
-    /// Memory that the manager took for the kernel around it and mapped in the kernel half. Users may reach parts of it
-    /// that were cleared or copied over.
+    /// Memory that the manager took for the kernel around it and mapped in the kernel half. Users
+    /// may reach parts of it that were cleared or copied over.
     Kernel,
-    /// The shared zero page: cleared once, read by any user, written by nobody, kept for the manager's life.
+    /// The shared zero page: cleared once, read by any user, written by nobody, kept for the
+    /// manager's life.
     Zero,
     /// The embedder or the firmware: outside Foliant's care.
     Reserved,
@@ -29,8 +30,8 @@ pub enum Owner {
 /// What becomes of a range of the kernel half that was mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Retired {
-    /// It is unmapped, and CPUs may still have translations of it cached. Nobody uses the addresses until the purge, and the
-    /// frames behind them may have other owners already.
+    /// It is unmapped, and CPUs may still have translations of it cached. Nobody uses the addresses
+    /// until the purge, and the frames behind them may have other owners already.
     Lazily,
     /// No CPU has any translation of it: the addresses may be used again.
     Purged,
@@ -48,9 +49,9 @@ pub enum Refusal {
 /// Hears every change of ownership. Silicon does nothing with it, and the default bodies compile to
 /// nothing; a simulator's checkers compare the statements with what they see the machine do.
 ///
-/// Statements are made in an order that makes them checkable: *after* the last access of the old owner
-/// is complete (flush included), *before* the first of the new one. Frames about which nothing was said
-/// are `Reserved`.
+/// Statements are made in an order that makes them checkable: *after* the last access of the old
+/// owner is complete (flush included), *before* the first of the new one. Frames about which
+/// nothing was said are `Reserved`.
 ///
 /// ```text
 ///   Reserved, Free ─▶ any                 Claimed ─▶ any but Claimed
@@ -63,14 +64,15 @@ pub trait Witness {
         let _ = (frames, owner);
     }
 
-    /// A range of the kernel half is mapped no more. `Lazily` is stated after the last entry was cleared and before the
-    /// first frame is given up; `Purged` after the flush and before the addresses are handed out again.
+    /// A range of the kernel half is mapped no more. `Lazily` is stated after the last entry was
+    /// cleared and before the first frame is given up; `Purged` after the flush and before the
+    /// addresses are handed out again.
     fn retired(&self, range: VaRange, how: Retired) {
         let _ = (range, how);
     }
 
-    /// Asked once before each allocation, before anything is changed for it: a simulator may refuse, so
-    /// that every allocation site can be made to fail. Hardware always permits.
+    /// Asked once before each allocation, before anything is changed for it: a simulator may
+    /// refuse, so that every allocation site can be made to fail. Hardware always permits.
     fn refusal(&self) -> Refusal {
         Refusal::Permit
     }

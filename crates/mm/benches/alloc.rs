@@ -6,13 +6,15 @@
 //! | buddy | `buddy_system_allocator::LockedFrameAllocator`, which sorts its free lists in trees on the heap | its own spin lock |
 //! | bitmap | `bitmap_allocator::BitAlloc1M`, a bit per frame; order 9 by `alloc_contiguous`, 512 frames aligned to 512 | `spin::Mutex` |
 //!
-//! Every figure is wall time, from the first thread's start to the last one's end, divided by the operations of all
-//! threads; an operation is one allocation **and** its free. *pair*: allocate, free, repeat. *batch*: allocate many, then
-//! free them all, in the order taken. *full*: all memory was allocated at the measured order and one block in ten, chosen
-//! at random, was freed. Rounds are interleaved (every allocator once per round) and the median is shown. A round counts
-//! only if its threads ran side by side for nine tenths of it and none lost its CPU: where others use the host, threads
-//! run one after the other, and a lock that nobody contends looks free. *rounds* says how many of the eleven counted,
-//! for the allocator with the fewest. Each allocator keeps its state from round to round.
+//! Every figure is wall time, from the first thread's start to the last one's end, divided by the
+//! operations of all threads; an operation is one allocation **and** its free. *pair*: allocate,
+//! free, repeat. *batch*: allocate many, then free them all, in the order taken. *full*: all memory
+//! was allocated at the measured order and one block in ten, chosen at random, was freed. Rounds
+//! are interleaved (every allocator once per round) and the median is shown. A round counts only if
+//! its threads ran side by side for nine tenths of it and none lost its CPU: where others use the
+//! host, threads run one after the other, and a lock that nobody contends looks free. *rounds* says
+//! how many of the eleven counted, for the allocator with the fewest. Each allocator keeps its
+//! state from round to round.
 //!
 //! `cargo bench -p foliant --bench alloc`; `-- --quick` takes a third of the time per round.
 
@@ -167,11 +169,11 @@ fn share(subject: &dyn Subject, cpu: Cpu, work: Work, round: Duration) -> Share 
     }
 }
 
-/// One round: wall nanoseconds per operation, and which part of the wall time all threads truly ran side by side
-/// (0 where one was taken off its CPU).
+/// One round: wall nanoseconds per operation, and which part of the wall time all threads truly ran
+/// side by side (0 where one was taken off its CPU).
 ///
-/// Wall time is from the first start to the last end. Threads that run one after the other would neither contend nor
-/// gain, so such a round says nothing about two threads.
+/// Wall time is from the first start to the last end. Threads that run one after the other would
+/// neither contend nor gain, so such a round says nothing about two threads.
 fn measure_once(subject: &dyn Subject, work: Work, round: Duration) -> (f64, f64) {
     let waiting = AtomicU16::new(work.threads);
     let run = |cpu: u16| {
@@ -211,7 +213,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The medians of interleaved rounds, one per subject, and how many rounds counted for the one with fewest.
+/// The medians of interleaved rounds, one per subject, and how many rounds counted for the one with
+/// fewest.
 fn compare(subjects: &[(&str, &dyn Subject)], work: Work, round: Duration) -> (Vec<f64>, usize) {
     let mut times = vec![Vec::new(); subjects.len()];
     for _ in 0..ROUNDS {

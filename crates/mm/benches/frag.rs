@@ -1,19 +1,22 @@
-//! How much of the free memory stays whole: the folio allocator beside a plain buddy, over the same random history.
+//! How much of the free memory stays whole: the folio allocator beside a plain buddy, over the same
+//! random history.
 //!
 //! | column | what |
 //! |---|---|
 //! | buddy | the peer: a list per order, the block freed last goes first, halves are joined at once; one for all CPUs, and it knows no classes |
 //! | 1, 16, 64 | `Folios` for so many CPUs, each step on a random one |
 //!
-//! *whole*: the frames of free 2 MiB blocks as a share of all free frames, mean of many samples once the share is steady. *pinned*: 2 MiB
-//! blocks that hold unmovable memory or page tables, as a ratio to the buddy's. *short*: refused requests for 2 MiB of a hundred
-//! while as much was free.
+//! *whole*: the frames of free 2 MiB blocks as a share of all free frames, mean of many samples
+//! once the share is steady. *pinned*: 2 MiB blocks that hold unmovable memory or page tables, as a
+//! ratio to the buddy's. *short*: refused requests for 2 MiB of a hundred while as much was free.
 //!
-//! The history: 70 % of the requests are single frames, 15 % orders 1 to 3, 13 % orders 4 to 8, 2 % order 9; four in five are movable,
-//! one in twenty a page table. What is freed is drawn at random from what is allocated, so nothing helps but to put it well. The
-//! fill is held, or wanders between two bounds.
+//! The history: 70 % of the requests are single frames, 15 % orders 1 to 3, 13 % orders 4 to 8, 2 %
+//! order 9; four in five are movable, one in twenty a page table. What is freed is drawn at random
+//! from what is allocated, so nothing helps but to put it well. The fill is held, or wanders
+//! between two bounds.
 //!
-//! `cargo bench -p foliant --bench frag`; `-- --quick` takes a tenth of the steps. Nothing here is a time: equal versions print equal tables.
+//! `cargo bench -p foliant --bench frag`; `-- --quick` takes a tenth of the steps. Nothing here is
+//! a time: equal versions print equal tables.
 
 use foliant::folio::{Class, CpuCount, Folios, Word};
 use foliant_units::{Cpu, Frame, FrameRange, Order, Pages};
@@ -43,7 +46,8 @@ impl Dice {
 /// The peer's largest order: 4 MiB.
 const TOP: usize = 10;
 
-/// A plain buddy: the free blocks of each order on a stack, from which what was joined is dropped when it comes up.
+/// A plain buddy: the free blocks of each order on a stack, from which what was joined is dropped
+/// when it comes up.
 struct Buddy {
     stacks: [Vec<u64>; TOP + 1],
     /// Per frame, 1 + the order of the free block that begins there.

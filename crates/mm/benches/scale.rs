@@ -1,8 +1,9 @@
 //! Faults of one space on one and on two CPUs: how much more work two do together.
 //!
-//! Real threads on the simulated machine, checkers off. Each touches memory of its own area of one shared space, page by
-//! page, so every fault is a walk, a look-up, an allocation and a publication. Rounds with one and with two threads take
-//! turns; medians of 9. The goal is 1.8 on a host with two free cores.
+//! Real threads on the simulated machine, checkers off. Each touches memory of its own area of one
+//! shared space, page by page, so every fault is a walk, a look-up, an allocation and a
+//! publication. Rounds with one and with two threads take turns; medians of 9. The goal is 1.8 on a
+//! host with two free cores.
 
 use foliant::fault::Orders;
 use foliant::manager::Setup;

@@ -1,12 +1,14 @@
 //! A huge-page memory manager for kernels, hypervisors and unikernels.
 //!
-//! Large folios are the normal case and 4 KiB pages the exception. The crate needs no operating system and no heap: an
-//! embedder lends a [`Machine`](foliant_machine::Machine) and ranges of memory, and calls the [`Manager`]. A room below
-//! can be used alone: the [`folio`] allocator, the page [`table`]s.
+//! Large folios are the normal case and 4 KiB pages the exception. The crate needs no operating
+//! system and no heap: an embedder lends a [`Machine`](foliant_machine::Machine) and ranges of
+//! memory, and calls the [`Manager`]. A room below can be used alone: the [`folio`] allocator, the
+//! page [`table`]s.
 //!
-//! Rooms, in dependency order; each uses only those before it, through their `mod.rs`:
-//! [`frame`], [`folio`], [`table`], `stock`, `flush`, [`zero`], [`memmap`], [`pool`], [`vmap`], `rmap`, [`space`],
-//! [`fault`], [`split`], [`compact`], [`manager`], and behind the feature `x86_64` the traits of the crate of that name (`adapt`).
+//! The rooms stand here in dependency order. Each uses only those before it, through their
+//! `mod.rs`: [`frame`], [`folio`], [`table`], `stock`, `flush`, [`zero`], [`memmap`], [`pool`],
+//! [`vmap`], `rmap`, [`space`], [`fault`], [`split`], [`compact`], [`manager`], and behind the
+//! feature `x86_64` the traits of the crate of that name (`adapt`).
 //!
 //! **Not here**: statics, a heap, `cfg(target_arch)`, assembly.
 #![cfg_attr(not(test), no_std)]

@@ -90,7 +90,8 @@ fn frames_beyond_52_bits_stay_where_they_are() {
     assert_eq!(folios.free_frames(), Pages::new(512));
 }
 
-/// Where the simulated machine's memory lies for that crate: it is one range, so one offset says it all.
+/// Where the simulated machine's memory lies for that crate: it is one range, so one offset says it
+/// all.
 fn offset(sim: &Sim) -> VirtAddr {
     let start = sim.config().memory[0].start().pa();
     // SAFETY: the range is the machine's; nothing is read here.

@@ -8,8 +8,8 @@ use foliant_machine::Replace;
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Cpu, Order};
 
-/// A machine and a space with an area of `bytes` that three CPUs work on: the first drops all of it again and again, the others do
-/// what `each` says of the manager, the space, the CPU and the step.
+/// A machine and a space with an area of `bytes` that three CPUs work on: the first drops all of it
+/// again and again, the others do what `each` says of the manager, the space, the CPU and the step.
 fn beside_drops(bytes: u64, each: impl Fn(&Sim, &Mm<'_>, SpaceId, u16, u64) + Sync) {
     for seed in 0..40 {
         let mut config = Config::seeded(3, Bytes::new(32 * MB), seed);
@@ -43,7 +43,8 @@ fn a_fault_waits_for_the_flush_of_an_entry_that_was_just_taken_out() {
     });
 }
 
-/// A large leaf was taken out, and pages come in its place: their table is not made before the flush.
+/// A large leaf was taken out, and pages come in its place: their table is not made before the
+/// flush.
 #[test]
 fn finding_u_a_table_waits_for_the_flush_of_the_leaf_that_was_in_its_place() {
     let large = Policy::always(Orders::of(Order::SIZE_2M));

@@ -1,4 +1,5 @@
-//! Collapse: pages become a folio, contents, limits, refusals, and nothing lost while everybody writes.
+//! Collapse: pages become a folio, contents, limits, refusals, and nothing lost while everybody
+//! writes.
 
 use crate::common::beside::Beside;
 use crate::common::*;
@@ -77,7 +78,8 @@ fn what_is_missing_or_shared_is_made_up_to_the_limits() {
     finish(&sim, &mm, &[id, child]);
 }
 
-/// With a limit between none and all, each collapse would fill what the next one counts: a sparse range stays sparse.
+/// With a limit between none and all, each collapse would fill what the next one counts: a sparse
+/// range stays sparse.
 #[test]
 fn tr_a6_a_scan_does_not_creep() {
     let sim = sim(1, 64);
@@ -145,8 +147,8 @@ fn an_allocation_that_is_refused_leaves_pages() {
     }
 }
 
-/// A folio is split so that its pages can be moved one by one. Before the first of them is held it is dropped, and another folio of that
-/// size has its frame.
+/// A folio is split so that its pages can be moved one by one. Before the first of them is held it
+/// is dropped, and another folio of that size has its frame.
 #[test]
 fn finding_ag_a_page_that_was_split_off_may_be_a_folio_again() {
     let (is_split, whole) = (AtomicBool::new(false), range(BASE, 2 * MB));

@@ -30,7 +30,8 @@ impl Random {
     }
 }
 
-/// Single pages fill `percent` of `megabytes`, scattered: all of it is filled, and the others are given back.
+/// Single pages fill `percent` of `megabytes`, scattered: all of it is filled, and the others are
+/// given back.
 fn scattered<M: Machine>(
     sim: &Sim,
     mm: &Mm<'_, M>,
@@ -100,7 +101,8 @@ fn what_is_pinned_stays_and_is_named() {
         let pin = pins.iter().any(|pin| pin.head() == obstacle.frame);
         assert_eq!(obstacle.why == Why::Pinned, pin, "{obstacle}");
     }
-    // Every block that could be emptied was: what is not free by now holds a pin, or what cannot move, or is full.
+    // Every block that could be emptied was: what is not free by now holds a pin, or what cannot
+    // move, or is full.
     let ideal = mm.memory().free.get() / 512;
     let without = 60 - with_pin.len() as u64;
     assert!(blocks(&mm) + 2 >= ideal.min(without), "{done:?}, {ideal} {without}");
@@ -212,8 +214,8 @@ fn the_index_tells_fragmentation_from_want_of_memory() {
     mm.audit(&[id]).unwrap();
 }
 
-/// Between the look at a window and the turn of a block that block has become a folio of 2 MiB, by a fault or a collapse: it is
-/// neither taken apart nor moved.
+/// Between the look at a window and the turn of a block that block has become a folio of 2 MiB, by
+/// a fault or a collapse: it is neither taken apart nor moved.
 #[test]
 fn a_block_that_became_a_huge_folio_meanwhile_stays_one() {
     let (machine, mm) = meddled(1, 16, Policy::BASE_ONLY);
@@ -239,7 +241,8 @@ fn a_block_that_became_a_huge_folio_meanwhile_stays_one() {
     mm.audit(&[id]).unwrap();
 }
 
-/// Whichever destination is refused: folios are where they were or moved, and every frame is accounted for.
+/// Whichever destination is refused: folios are where they were or moved, and every frame is
+/// accounted for.
 #[test]
 fn a_destination_that_is_refused_leaves_no_trace() {
     for k in 1.. {
@@ -263,8 +266,8 @@ fn a_destination_that_is_refused_leaves_no_trace() {
     }
 }
 
-/// Whichever allocation of a request for kernel memory is refused that has memory compacted: it is served by smaller leaves
-/// or refused, and gives everything back.
+/// Whichever allocation of a request for kernel memory is refused that has memory compacted: it is
+/// served by smaller leaves or refused, and gives everything back.
 #[test]
 fn kernel_memory_that_waited_leaves_no_trace() {
     for k in 1.. {
@@ -378,7 +381,8 @@ fn a_pool_gets_the_blocks_that_there_could_be() {
     }
 }
 
-/// A leaf of kernel memory for which no block is free, with each budget: blocks that were asked for, that were made, and leaves.
+/// A leaf of kernel memory for which no block is free, with each budget: blocks that were asked
+/// for, that were made, and leaves.
 #[test]
 fn kernel_memory_waits_for_compaction_no_longer_than_its_budget() {
     let few = Effort { folios: 5, ..Effort::ALL };

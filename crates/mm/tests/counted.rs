@@ -1,7 +1,9 @@
-//! What the manager counts, exactly: of each small piece of work every counter that it moves, and by how much.
+//! What the manager counts, exactly: of each small piece of work every counter that it moves, and
+//! by how much.
 //!
-//! A count is stated with all others that move beside it, so that one which is missing, doubled or out of place is seen. How
-//! flushes are counted stands in `flushes` as well, what a CPU keeps of a space in `tags`.
+//! A count is stated with all others that move beside it, so that one which is missing, doubled or
+//! out of place is seen. How flushes are counted stands in `flushes` as well, what a CPU keeps of a
+//! space in `tags`.
 
 use crate::common::kernel::{base, huge};
 use crate::common::meddler::Meddler;
@@ -47,8 +49,8 @@ fn counts(mm: &Manager<'_, impl Machine, impl Paging>, expected: &str, work: imp
     assert_eq!(moved, expected);
 }
 
-/// A space that one CPU runs, with tables down to those of pages for 2 MiB at `BASE`, and to those of leaves for 1 GiB; all
-/// descriptors are there.
+/// A space that one CPU runs, with tables down to those of pages for 2 MiB at `BASE`, and to those
+/// of leaves for 1 GiB; all descriptors are there.
 fn world(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId) {
     let (machine, mm) = meddled(2, 64, Policy::BASE_ONLY);
     mm.describe_all().unwrap();
@@ -205,7 +207,8 @@ fn a_fault_of_a_huge_folio_counts_what_it_cleared() {
     finish(&machine.sim, mm, &[id]);
 }
 
-/// A page appears in the range of a folio that is cleared; a block is cleared for a fault whose area is gone then.
+/// A page appears in the range of a folio that is cleared; a block is cleared for a fault whose
+/// area is gone then.
 #[test]
 fn what_was_cleared_in_vain_is_counted_as_dropped() {
     let (machine, mm, id) = world(only(4));
@@ -234,11 +237,13 @@ fn what_was_cleared_in_vain_is_counted_as_dropped() {
     finish(&machine.sim, mm, &[id]);
 }
 
-/// While a block is cleared for a fault another one of the same space takes what is left of its charge.
+/// While a block is cleared for a fault another one of the same space takes what is left of its
+/// charge.
 #[test]
 fn what_was_cleared_and_may_not_be_charged_is_counted_as_dropped() {
     let (machine, mm, id) = world(only(9));
-    // Two frames for itself, one for its area, three tables, a page, and the folio; none for a table for its split.
+    // Two frames for itself, one for its area, three tables, a page, and the folio; none for a
+    // table for its split.
     let poor = mm.create(Some(Pages::new(7 + 512))).unwrap();
     area(mm, poor, BASE, 4 * MB);
     machine.after_clearing(SIZE_2M - 3 * PAGE, move || {
@@ -353,7 +358,8 @@ fn a_huge_page_of_a_pool_is_counted_from_its_making_to_its_end() {
     finish(&machine.sim, mm, &[id, child]);
 }
 
-/// Where entries are broken before they are made, whether somebody else has it is seen while the entry is broken.
+/// Where entries are broken before they are made, whether somebody else has it is seen while the
+/// entry is broken.
 #[test]
 fn a_huge_page_that_was_shared_is_counted_as_reused_there() {
     let sim = breaking();
@@ -522,7 +528,8 @@ fn finding_z_a_gibibyte_is_512_blocks_whose_descriptors_go() {
     );
 }
 
-/// There the rest are absent for a while, and a leaf that has the descriptors of other blocks as well stays.
+/// There the rest are absent for a while, and a leaf that has the descriptors of other blocks as
+/// well stays.
 #[test]
 fn where_entries_are_broken_before_they_are_made_a_leaf_keeps_a_page_dense() {
     let sim = breaking();
@@ -557,7 +564,8 @@ fn where_entries_are_broken_before_they_are_made_a_leaf_keeps_a_page_dense() {
     finish(&sim, &mm, &[]);
 }
 
-/// A block that was broken when nothing else was left holds its own descriptors, and becomes whole when they are taken away.
+/// A block that was broken when nothing else was left holds its own descriptors, and becomes whole
+/// when they are taken away.
 #[test]
 fn a_block_that_becomes_whole_is_counted_as_released() {
     let sim = sim(1, 256);
@@ -776,7 +784,8 @@ fn what_a_large_leaf_is_short_of_is_counted_by_its_kind() {
     finish(sim, mm, &[]);
 }
 
-/// There is no frame for the table of its entry: nothing is flushed for such a range, at once or later.
+/// There is no frame for the table of its entry: nothing is flushed for such a range, at once or
+/// later.
 #[test]
 fn a_range_that_never_had_an_entry_is_given_back_without_a_flush() {
     for (purge, waiting) in [(PurgeMode::Lazy, 2), (PurgeMode::Eager, 0)] {
@@ -795,7 +804,8 @@ fn a_range_that_never_had_an_entry_is_given_back_without_a_flush() {
     }
 }
 
-/// An entry that nobody can have written stands in the place of the leaf; pages are mapped elsewhere.
+/// An entry that nobody can have written stands in the place of the leaf; pages are mapped
+/// elsewhere.
 #[test]
 fn the_place_of_a_leaf_that_is_taken_is_counted() {
     let (sim, mm) = impatient();
@@ -818,7 +828,8 @@ fn the_place_of_a_leaf_that_is_taken_is_counted() {
     finish(sim, mm, &[]);
 }
 
-/// Of the kernel's range 4 MiB are left, and of these all but two pages: at a multiple of 2 MiB there is no room for a guard.
+/// Of the kernel's range 4 MiB are left, and of these all but two pages: at a multiple of 2 MiB
+/// there is no room for a guard.
 #[test]
 fn addresses_that_a_leaf_is_short_of_are_counted() {
     let (sim, mm) = impatient();
@@ -845,7 +856,8 @@ fn addresses_that_a_leaf_is_short_of_are_counted() {
 
 // Splits and moves.
 
-/// Three folios: one is split; one is pinned, then loses pages, moves, and is split for it; one holds nothing but zeros.
+/// Three folios: one is split; one is pinned, then loses pages, moves, and is split for it; one
+/// holds nothing but zeros.
 fn splits(n: u8, expected: [&str; 6]) {
     let [split, pinned, part, moved, shrunk, zeros] = expected;
     let (machine, mm, id) = world(only(n));
@@ -925,7 +937,8 @@ fn a_piece_that_is_partly_mapped_waits_and_is_counted() {
     finish(&machine.sim, mm, &[id]);
 }
 
-/// A folio that two CPUs have cached moves; there is no block; somebody gets a reference when its entries are out of use already.
+/// A folio that two CPUs have cached moves; there is no block; somebody gets a reference when its
+/// entries are out of use already.
 fn moves(n: u8, expected: [&str; 2]) {
     let [moved, stayed] = expected;
     let (machine, mm, id) = world(only(n));
@@ -1007,7 +1020,8 @@ fn finding_z_a_folio_that_waits_to_be_split_and_moves_is_no_new_one() {
     }
 }
 
-/// A flush that is made on behalf of another one, before a conclusion is drawn from an absent entry, is counted like any.
+/// A flush that is made on behalf of another one, before a conclusion is drawn from an absent
+/// entry, is counted like any.
 #[test]
 fn finding_z_a_flush_on_behalf_of_another_one_is_counted_where_it_is_made() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
@@ -1128,7 +1142,8 @@ fn who_waits_for_a_block_counts_the_wait() {
     finish(&machine.sim, mm, &[id]);
 }
 
-/// All memory is taken, but for every other page of one block; a folio of 16 pages is alone in another one.
+/// All memory is taken, but for every other page of one block; a folio of 16 pages is alone in
+/// another one.
 #[test]
 fn a_folio_without_a_block_to_move_to_is_split_and_counted() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
@@ -1215,7 +1230,8 @@ fn a_collapse_counts_its_folio_and_what_kept_it_from_one() {
     finish(&machine.sim, mm, &[id]);
 }
 
-/// The pages move by eight flushes; before the last one somebody gets a reference to the first page, which is there already.
+/// The pages move by eight flushes; before the last one somebody gets a reference to the first
+/// page, which is there already.
 #[test]
 fn a_collapse_that_ends_in_vain_counts_the_table_that_it_puts_back() {
     fn at_request(machine: &'static Meddler, nth: u64, act: impl FnOnce() + Send + 'static) {

@@ -1,4 +1,5 @@
-//! How often an operation goes down from the root of a space's tables: what each entry would cost if each were looked up.
+//! How often an operation goes down from the root of a space's tables: what each entry would cost
+//! if each were looked up.
 
 use crate::common::*;
 use foliant::fault::Orders;
@@ -56,7 +57,8 @@ fn running(mm: &Mm<'_, Counting>) -> SpaceId {
     id
 }
 
-/// A look, and a lock: the table is found twice, whatever the size. A block that the face clears in between is looked for twice.
+/// A look, and a lock: the table is found twice, whatever the size. A block that the face clears in
+/// between is looked for twice.
 #[test]
 fn a_fault_goes_down_twice() {
     for (n, times) in [(0, 2), (2, 2), (4, 2), (8, 3)] {
@@ -75,7 +77,8 @@ fn a_fault_goes_down_twice() {
     }
 }
 
-/// Each table is gone down to once, to protect what is in it and to take it out. What is above takes a few more.
+/// Each table is gone down to once, to protect what is in it and to take it out. What is above
+/// takes a few more.
 #[test]
 fn a_range_goes_down_once_for_each_table() {
     const TABLES: u64 = 16;

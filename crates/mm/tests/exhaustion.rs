@@ -10,7 +10,8 @@ use foliant_units::{Bytes, Frame, FrameRange, Pages, Va};
 /// The middle page of the first area.
 const MIDDLE: u64 = BASE + PAGE;
 
-/// Areas of three pages that do not join: about as many as a node holds, so that cutting one needs nodes.
+/// Areas of three pages that do not join: about as many as a node holds, so that cutting one needs
+/// nodes.
 fn striped(mm: &Mm<'_>, id: SpaceId, areas: u64) {
     for nth in 0..areas {
         let place = Place::NoReplace(Va::new(BASE + 3 * nth * PAGE));
@@ -99,8 +100,8 @@ fn an_area_at_the_end_of_the_half_moves_and_grows() {
 
 #[test]
 fn descriptors_that_were_mapped_half_way_are_mapped_to_the_end() {
-    // The second range has a section of descriptors of its own. Its leaf is refused at times, and so is a base page
-    // later on; the next attempt finds the first pages mapped.
+    // The second range has a section of descriptors of its own. Its leaf is refused at times, and
+    // so is a base page later on; the next attempt finds the first pages mapped.
     for seed in 0..4 {
         let mut config = Config::seeded(1, Bytes::new(16 * MB), 1);
         config.memory.extend(FrameRange::new(Frame::new(1 << 15), Pages::new(2048)));

@@ -1,4 +1,5 @@
-//! What outsiders proved of areas, their limits and what a space is charged for; docs/findings.md tells of each.
+//! What outsiders proved of areas, their limits and what a space is charged for; docs/findings.md
+//! tells of each.
 
 use crate::common::beside::Beside;
 use crate::common::*;
@@ -17,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// The simulator, which counts how often records are reached for, lets a test act at one of these points, and refuses what
-/// is no memory.
+/// The simulator, which counts how often records are reached for, lets a test act at one of these
+/// points, and refuses what is no memory.
 struct Watcher {
     sim: Sim,
     reached: AtomicU64,
@@ -107,8 +108,8 @@ fn scatter(mm: &Watched, id: SpaceId, numbers: std::ops::Range<u64>, tag: u64) {
     }
 }
 
-/// A reader stands between two loads while a writer takes the top of the tree away and makes a leaf of that frame. What was
-/// a child's frame number is an address or a tag by then.
+/// A reader stands between two loads while a writer takes the top of the tree away and makes a leaf
+/// of that frame. What was a child's frame number is an address or a tag by then.
 #[test]
 fn finding_f_a_reader_follows_only_words_that_name_nodes() {
     const AREAS: u64 = 12_000;
@@ -120,8 +121,8 @@ fn finding_f_a_reader_follows_only_words_that_name_nodes() {
     }
 }
 
-/// Lets a writer take `less` of `areas` out and put them in again when a reader that looks for number `target` reaches for the
-/// `nth` record. Says whether it reaches for so many.
+/// Lets a writer take `less` of `areas` out and put them in again when a reader that looks for
+/// number `target` reaches for the `nth` record. Says whether it reaches for so many.
 fn a_writer_meets_a_reader(
     (machine, mm): (&'static Watcher, &'static Watched),
     (areas, less): (u64, u64),
@@ -146,8 +147,8 @@ fn a_writer_meets_a_reader(
     met
 }
 
-/// Areas with a page between them fill all addresses but for one gap of three pages, at the far end of where a search begins.
-/// Returns how many nodes are looked at to map two pages into it.
+/// Areas with a page between them fill all addresses but for one gap of three pages, at the far end
+/// of where a search begins. Returns how many nodes are looked at to map two pages into it.
 fn looks_for_a_gap(areas: u64) -> u64 {
     let (machine, mm) = watched(64);
     let id = mm.create(None).unwrap();
@@ -178,7 +179,8 @@ fn finding_j_the_search_for_a_gap_does_not_grow_with_the_areas() {
     assert!(many <= 2 * few, "{few} nodes looked at among 1,000 areas, {many} among 60,000");
 }
 
-/// There was no limit. What joins, or takes the place of others, does not count; what is refused leaves no trace.
+/// There was no limit. What joins, or takes the place of others, does not count; what is refused
+/// leaves no trace.
 #[test]
 fn finding_j_a_space_has_as_many_areas_as_it_may() {
     let sim = sim(1, 64);
@@ -215,7 +217,8 @@ fn finding_j_a_space_has_as_many_areas_as_it_may() {
     assert_eq!(part, Err(refused.into()));
     assert_eq!(list(id), all, "what is refused changes nothing");
     assert!(refused.to_string().contains("8 areas"), "{refused}");
-    // No more than before: at an end, between two, in the place of one, a whole one changed or moved, an end cut off.
+    // No more than before: at an end, between two, in the place of one, a whole one changed or
+    // moved, an end cut off.
     map(id, Place::NoReplace(Va::new(at(0) + 4 * 4096)), 1).unwrap();
     map(id, Place::NoReplace(Va::new(at(1) + 4 * 4096)), 4).unwrap(); // to the next one: seven are left
     map(id, Place::NoReplace(Va::new(at(9))), 4).unwrap();
@@ -245,7 +248,8 @@ fn finding_j_a_space_has_as_many_areas_as_it_may() {
 
 const GB: u64 = 1 << 30;
 
-/// Tables were charged to nobody: a space limited to 16 pages took all memory by guards, or slowly by reading.
+/// Tables were charged to nobody: a space limited to 16 pages took all memory by guards, or slowly
+/// by reading.
 #[test]
 fn finding_k_a_limited_space_takes_no_tables_beyond_its_limit() {
     let sim = sim(1, 64);
@@ -279,7 +283,8 @@ fn finding_k_a_limited_space_takes_no_tables_beyond_its_limit() {
     finish(&sim, &mm, &[id]);
 }
 
-/// A space is filled up to its limit with areas and pages. All of it can be given back, area by area.
+/// A space is filled up to its limit with areas and pages. All of it can be given back, area by
+/// area.
 #[test]
 fn finding_k_a_space_at_its_limit_gives_back_what_it_has() {
     for limit in (6..60).map(Pages::new) {
@@ -305,7 +310,8 @@ fn finding_k_a_space_at_its_limit_gives_back_what_it_has() {
     }
 }
 
-/// Whatever a space with a limit does, refused or not, it is charged for what it has, and what is refused leaves nothing behind.
+/// Whatever a space with a limit does, refused or not, it is charged for what it has, and what is
+/// refused leaves nothing behind.
 #[test]
 fn finding_k_each_operation_is_charged_and_leaves_no_trace_when_refused() {
     let mut ends = [0; 2];
@@ -368,7 +374,8 @@ fn finding_k_each_operation_is_charged_and_leaves_no_trace_when_refused() {
     assert!(ends[0] > 50 && ends[1] > 200, "refused and done: {ends:?}");
 }
 
-/// A child needs its pages, its tables and its records, and no more: what a fork charges ahead for pages stands in no table's way.
+/// A child needs its pages, its tables and its records, and no more: what a fork charges ahead for
+/// pages stands in no table's way.
 #[test]
 fn a_fork_is_refused_where_the_child_does_not_fit_and_nowhere_else() {
     for (tables, each) in (2..7).flat_map(|tables| (1..20).map(move |each| (tables, each))) {
@@ -397,7 +404,8 @@ fn a_fork_is_refused_where_the_child_does_not_fit_and_nowhere_else() {
     }
 }
 
-/// A leaf's table in deposit, the pages of both and a child's share of the tree's record are charged as well.
+/// A leaf's table in deposit, the pages of both and a child's share of the tree's record are
+/// charged as well.
 #[test]
 fn finding_k_deposits_and_records_are_charged() {
     let sim = sim(1, 64);
@@ -420,7 +428,8 @@ fn finding_k_deposits_and_records_are_charged() {
     finish(&sim, &mm, &[id, child]);
 }
 
-/// Areas that were moved by as many distances as there are of them: each distance was looked for in all areas.
+/// Areas that were moved by as many distances as there are of them: each distance was looked for in
+/// all areas.
 #[test]
 fn finding_r2_a_move_looks_at_areas_and_at_distances_and_not_at_both() {
     const AREAS: u64 = 600;
@@ -457,8 +466,9 @@ fn finding_r2_a_move_looks_at_areas_and_at_distances_and_not_at_both() {
     finish(&machine.sim, mm, &[id, child]);
 }
 
-/// Each operation over a gigabyte of entries held the writer's lock to its end. Others run in between: at each first preemption point a
-/// task of the same CPU touches the space and works in another one.
+/// Each operation over a gigabyte of entries held the writer's lock to its end. Others run in
+/// between: at each first preemption point a task of the same CPU touches the space and works in
+/// another one.
 #[test]
 fn finding_k_long_operations_let_others_run() {
     let (machine, mm) = watched(128);
@@ -500,8 +510,9 @@ fn finding_k_long_operations_let_others_run() {
     finish(&machine.sim, mm, &[id, other]);
 }
 
-/// A fault is about to publish a leaf of 2 MiB, for a folio or for a huge page of the pool, and holds the lock of its table: what is done
-/// to its area meanwhile does not pass the place over because it is still empty.
+/// A fault is about to publish a leaf of 2 MiB, for a folio or for a huge page of the pool, and
+/// holds the lock of its table: what is done to its area meanwhile does not pass the place over
+/// because it is still empty.
 #[test]
 fn finding_af_no_leaf_comes_behind_what_passed_its_place() {
     #[derive(Clone, Copy, PartialEq, Debug)]

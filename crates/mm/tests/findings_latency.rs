@@ -39,8 +39,8 @@ fn huge_area(mm: &Mm<'_, Meddler>, id: SpaceId, bytes: u64) {
     mm.map(id, &request).unwrap();
 }
 
-/// While a fault clears 2 MiB its CPU runs another task, whose unmap frees a table and so waits for readers: the fault must
-/// not be one.
+/// While a fault clears 2 MiB its CPU runs another task, whose unmap frees a table and so waits for
+/// readers: the fault must not be one.
 #[test]
 fn finding_c_a_task_unmaps_while_a_fault_of_the_same_cpu_clears() {
     let (meddler, mm) = preemptible(64);
@@ -56,7 +56,8 @@ fn finding_c_a_task_unmaps_while_a_fault_of_the_same_cpu_clears() {
     finish(&meddler.sim, mm, &[id, other]);
 }
 
-/// The space of a fault that clears may be emptied meanwhile, or end: nothing is published then, and nothing is lost.
+/// The space of a fault that clears may be emptied meanwhile, or end: nothing is published then,
+/// and nothing is lost.
 #[test]
 fn finding_c_the_area_goes_while_its_fault_clears() {
     for ends in [false, true] {
@@ -98,7 +99,8 @@ fn finding_c_nothing_is_cleared_that_could_not_be_charged() {
     finish(&meddler.sim, mm, &[id]);
 }
 
-/// While the descriptors of a section are cleared no preemption point is reached: who waits for them spins.
+/// While the descriptors of a section are cleared no preemption point is reached: who waits for
+/// them spins.
 #[test]
 fn finding_c_a_task_touches_a_page_while_descriptors_are_cleared() {
     let (meddler, mm) = preemptible(300);
@@ -112,8 +114,8 @@ fn finding_c_a_task_touches_a_page_while_descriptors_are_cleared() {
     finish(sim, mm, &[id]);
 }
 
-/// The only page that was reserved is being cleared by a fault when another task of its CPU touches the same address: it
-/// waits by letting the first one go on.
+/// The only page that was reserved is being cleared by a fault when another task of its CPU touches
+/// the same address: it waits by letting the first one go on.
 #[test]
 fn finding_c_two_tasks_of_a_cpu_touch_one_huge_page() {
     let (meddler, mm) = preemptible(64);
@@ -131,8 +133,8 @@ fn finding_c_two_tasks_of_a_cpu_touch_one_huge_page() {
     finish(&meddler.sim, mm, &[id, other]);
 }
 
-/// A huge page that is shared is copied outside of sections. Another task of the CPU runs then, and whatever it does to the
-/// page, each owner keeps what is its own, and nothing is lost.
+/// A huge page that is shared is copied outside of sections. Another task of the CPU runs then, and
+/// whatever it does to the page, each owner keeps what is its own, and nothing is lost.
 #[test]
 fn finding_c_a_shared_huge_page_is_copied_with_preemption_points() {
     #[derive(Clone, Copy, PartialEq, Debug)]
@@ -202,8 +204,8 @@ fn finding_c_a_shared_huge_page_is_copied_with_preemption_points() {
     }
 }
 
-/// A fork has made a huge page read-only, and has not told so yet: a CPU that still writes to it does so before it is copied, or
-/// faults.
+/// A fork has made a huge page read-only, and has not told so yet: a CPU that still writes to it
+/// does so before it is copied, or faults.
 #[test]
 fn finding_c_what_a_cpu_still_writes_is_in_the_copy() {
     let (meddler, mm) = meddled(3, 64, Policy::BASE_ONLY);
@@ -227,7 +229,8 @@ fn finding_c_what_a_cpu_still_writes_is_in_the_copy() {
     finish(sim, mm, &[id, child]);
 }
 
-/// Makes a fault of `id`, which has nothing mapped near `va` yet, stay in its reader's section: it has just cleared a table.
+/// Makes a fault of `id`, which has nothing mapped near `va` yet, stay in its reader's section: it
+/// has just cleared a table.
 fn read_until(
     (machine, mm): (&'static Meddler, &'static Mm<'static, Meddler>),
     (id, va): (SpaceId, u64),
@@ -241,7 +244,8 @@ fn read_until(
     assert_eq!(mm.fault(id, Va::new(va), Access::Write), Outcome::Mapped(Order::BASE));
 }
 
-/// Who removed tables waits for readers; another one who wants to change the same space once waited for that too.
+/// Who removed tables waits for readers; another one who wants to change the same space once waited
+/// for that too.
 #[test]
 fn finding_r1_readers_are_waited_for_without_the_writers_lock() {
     static READS: AtomicBool = AtomicBool::new(false);
@@ -327,7 +331,8 @@ fn finding_r1_unmaps_share_their_grace_periods() {
     finish(sim, mm, &all);
 }
 
-/// Whoever gave back one range too many purged all that had been given back before, tens of thousands of them.
+/// Whoever gave back one range too many purged all that had been given back before, tens of
+/// thousands of them.
 #[test]
 fn finding_r9_who_crosses_the_limit_purges_a_slice() {
     let sim = sim(1, 128);
@@ -348,7 +353,8 @@ fn finding_r9_who_crosses_the_limit_purges_a_slice() {
     finish(&sim, &mm, &[]);
 }
 
-/// An unmap that looks for areas of huge pages among very many others lets other tasks run while it does.
+/// An unmap that looks for areas of huge pages among very many others lets other tasks run while it
+/// does.
 #[test]
 fn areas_without_reservations_are_passed_with_preemption_points() {
     const AREAS: u64 = 20_000;

@@ -1,4 +1,5 @@
-//! What outsiders proved of faults and rights, and its kin: a second CPU acts before each step of the first.
+//! What outsiders proved of faults and rights, and its kin: a second CPU acts before each step of
+//! the first.
 
 use crate::common::beside::Beside;
 use crate::common::*;
@@ -55,7 +56,8 @@ fn leave((machine, mm): World, spaces: &[SpaceId]) {
     assert_eq!(mm.anonymous().get(), 0, "somebody keeps a page of a space that ended");
 }
 
-/// Runs `scene` for each step of the work in it; of very long work, for some. It says when the work had fewer steps.
+/// Runs `scene` for each step of the work in it; of very long work, for some. It says when the work
+/// had fewer steps.
 fn at_every_step(mut scene: impl FnMut(u64) -> Option<()>) {
     let steps = (1..100).chain((100..STEPS).step_by(37));
     let last = steps.take_while(|nth| scene(*nth).is_some()).last();
@@ -189,7 +191,8 @@ fn no_fault_undoes(before: Before, how: Narrows, access: Access) {
     }
 }
 
-/// Whatever a write finds, and however the area loses the right to it meanwhile: no entry says more than the area.
+/// Whatever a write finds, and however the area loses the right to it meanwhile: no entry says more
+/// than the area.
 #[test]
 fn finding_a_no_write_fault_undoes_a_finished_protect() {
     for before in Before::ALL {
@@ -205,7 +208,8 @@ fn finding_a_no_read_fault_undoes_a_finished_protect() {
     no_fault_undoes(Before::Nothing, Narrows::Replaced, Access::Read);
 }
 
-/// A walker keeps what it finds of a fault's folio, and the fault loses its place: the folio is there for as long as it is kept.
+/// A walker keeps what it finds of a fault's folio, and the fault loses its place: the folio is
+/// there for as long as it is kept.
 #[test]
 fn finding_d_a_folio_that_lost_its_place_stays_while_it_is_kept() {
     for order in [Order::BASE, Order::new(4).unwrap(), Order::SIZE_2M] {
@@ -322,7 +326,8 @@ fn finding_l_a_space_ends_or_is_run() {
     finish(&machine.sim, mm, &[]);
 }
 
-/// Kernel memory that the program drops while it faults there: the page is there, or it is gone for good.
+/// Kernel memory that the program drops while it faults there: the page is there, or it is gone for
+/// good.
 #[test]
 fn finding_p_no_fault_brings_a_page_into_kernel_memory() {
     for replace in RULES {
@@ -369,7 +374,8 @@ fn finding_r7_populating_yields() {
     finish(&machine.sim, mm, &[id]);
 }
 
-/// A request that is refused for its place takes no reservation: where reservations need new huge pages none is made.
+/// A request that is refused for its place takes no reservation: where reservations need new huge
+/// pages none is made.
 #[test]
 fn finding_r12_a_refused_map_makes_no_reservation() {
     let (machine, mm) = world(Replace::InPlace, Policy::BASE_ONLY);
@@ -415,7 +421,8 @@ fn finding_r13_two_programs_are_lent_the_same_memory_at_once() {
     finish(&machine.sim, mm, &[]);
 }
 
-/// A program that loads while another of its threads puts guards there finds its data or the guard, and no zeros.
+/// A program that loads while another of its threads puts guards there finds its data or the guard,
+/// and no zeros.
 #[test]
 fn finding_r15_a_load_beside_a_guard_finds_data_or_the_guard() {
     for replace in RULES {
@@ -453,8 +460,8 @@ fn finding_r15_a_load_beside_a_guard_finds_data_or_the_guard() {
     }
 }
 
-/// A reference keeps memory, and no place: whoever writes to a page that was shared gets a copy, and the one that is kept
-/// stays what it was, also when nobody maps it any more.
+/// A reference keeps memory, and no place: whoever writes to a page that was shared gets a copy,
+/// and the one that is kept stays what it was, also when nobody maps it any more.
 #[test]
 fn finding_r5_a_reference_keeps_memory_and_no_place() {
     for replace in RULES {

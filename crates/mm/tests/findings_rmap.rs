@@ -1,5 +1,6 @@
-//! What was proved wrong about translations that outlive a table, about lists that are walked under a pin, about folios that
-//! wait to be split, and about waiting under a table's lock: `docs/findings.md` has the rules.
+//! What was proved wrong about translations that outlive a table, about lists that are walked under
+//! a pin, about folios that wait to be split, and about waiting under a table's lock:
+//! `docs/findings.md` has the rules.
 #![allow(unsafe_code)]
 
 use crate::common::beside::Beside;
@@ -30,8 +31,9 @@ fn read_at_each_request(machine: &'static Meddler) {
     });
 }
 
-/// The pages that are in their places already are read one by one while the last ones still move. A collapse that flushes the place
-/// of the new leaf as one entry leaves them in that CPU's cache, by which they outlive the leaf too.
+/// The pages that are in their places already are read one by one while the last ones still move. A
+/// collapse that flushes the place of the new leaf as one entry leaves them in that CPU's cache, by
+/// which they outlive the leaf too.
 #[test]
 fn finding_g_a_removed_table_goes_with_its_leaves() {
     // Below and above the number of entries from which on everything is flushed.
@@ -246,7 +248,8 @@ fn finding_m_a_folio_that_is_busy_goes_on_waiting() {
     finish(&machine.sim, mm, &[id]);
 }
 
-/// A large folio that holds little but zeros stays whole while somebody has it; it is no less worth splitting then.
+/// A large folio that holds little but zeros stays whole while somebody has it; it is no less worth
+/// splitting then.
 #[test]
 fn finding_m_an_underused_folio_that_is_pinned_goes_on_waiting() {
     let (machine, mm, id) = running(Policy::always(Orders::of(Order::SIZE_2M)));
@@ -266,7 +269,8 @@ fn finding_m_an_underused_folio_that_is_pinned_goes_on_waiting() {
     finish(&machine.sim, mm, &[id]);
 }
 
-/// A folio is looked into and found to be used; meanwhile it has lost a page, and the one who unmapped that found it on the list.
+/// A folio is looked into and found to be used; meanwhile it has lost a page, and the one who
+/// unmapped that found it on the list.
 #[test]
 fn finding_m_a_folio_that_loses_a_page_while_it_is_looked_into_goes_on_waiting() {
     let (machine, mm) = meddled(2, 64, Policy::always(Orders::of(Order::SIZE_2M)));
@@ -310,7 +314,8 @@ fn meet(name: &str, rule: Replace, work: impl Fn(&Mm<'_, Watch>, SpaceId, Frame)
     let frame = mm.frame_at(id, Va::new(BASE + 2 * PAGE)).unwrap();
     let child = mm.fork(id).unwrap();
     machine.sim.parallel(2, |me| match me.0 {
-        // Copies the third page, which the child has too: its entry is broken until the others were asked.
+        // Copies the third page, which the child has too: its entry is broken until the others were
+        // asked.
         0 => {
             machine.stop_before_asking();
             store(&machine.sim, &mm, id, BASE + 2 * PAGE, 9);
@@ -388,8 +393,9 @@ fn finding_s1_a_mix_of_everything_waits_for_nothing_under_a_tables_lock() {
     }
 }
 
-/// A folio is named for a creator whose frame is another space's by now. Between that one and the space that maps the folio stands a
-/// third, which ends while the folio is moved: nobody behind it is passed over.
+/// A folio is named for a creator whose frame is another space's by now. Between that one and the
+/// space that maps the folio stands a third, which ends while the folio is moved: nobody behind it
+/// is passed over.
 #[test]
 fn finding_v_a_member_ends_while_entries_behind_it_are_put_back() {
     for step in 1.. {
@@ -424,7 +430,8 @@ fn finding_v_a_member_ends_while_entries_behind_it_are_put_back() {
             assert!(step > 30, "{step}");
             return;
         };
-        // The end goes on beside the move, as fast as the host lets it: a walk may miss entries, and the folio stays (T2).
+        // The end goes on beside the move, as fast as the host lets it: a walk may miss entries,
+        // and the folio stays (T2).
         let stays = Err(RelocateError::Stays(SplitError::Changed(frame)));
         assert!(moved.is_ok() || moved == stays, "at step {step}: {moved:?}");
         mm.switch(Some(last)).unwrap();
@@ -433,8 +440,8 @@ fn finding_v_a_member_ends_while_entries_behind_it_are_put_back() {
     }
 }
 
-/// The record of the space that a page was made in holds another space of the tree by now: each space that has the page is found, be it
-/// behind the line of that space or before it.
+/// The record of the space that a page was made in holds another space of the tree by now: each
+/// space that has the page is found, be it behind the line of that space or before it.
 #[test]
 fn a_page_is_found_from_a_creator_that_is_another_space_by_now() {
     for forks_of_the_child in [false, true] {
@@ -461,7 +468,8 @@ fn a_page_is_found_from_a_creator_that_is_another_space_by_now() {
     }
 }
 
-/// Who looks for the entries of a page begins in the space that the page was made in: how many others the tree has costs nothing.
+/// Who looks for the entries of a page begins in the space that the page was made in: how many
+/// others the tree has costs nothing.
 #[test]
 fn a_page_is_found_in_the_space_that_it_was_made_in_however_large_its_tree_is() {
     let steps = |children: usize| {

@@ -200,7 +200,8 @@ fn finding_h_only_what_was_lent_is_taken_back() {
 
 // I
 
-/// A folio goes, and on another CPU its memory is reported as broken: between the count and the descriptor.
+/// A folio goes, and on another CPU its memory is reported as broken: between the count and the
+/// descriptor.
 #[test]
 fn finding_i_what_is_reported_broken_is_not_used_again() {
     let (machine, mm) = hooked(2, 64, Policy::BASE_ONLY);
@@ -243,7 +244,8 @@ fn is_free(mm: Ours, frame: Frame) -> bool {
     mm.folios().state(frame) == foliant::folio::FrameState::Free
 }
 
-/// A frame of a folio that was split, which nothing maps and which is about to be given back, still looks like a tail.
+/// A frame of a folio that was split, which nothing maps and which is about to be given back, still
+/// looks like a tail.
 #[test]
 fn finding_i_a_report_hits_the_piece_that_has_the_frame() {
     for report in [true, false] {
@@ -743,8 +745,9 @@ fn below_more(machine: &Beside) -> (Mm<'_, Beside>, FrameRange) {
     (mm, more[0])
 }
 
-/// Two CPUs need the first descriptors of added memory at once, for different blocks of it: what one of them cleared for them is not
-/// needed, and goes back as memory that nobody but its clearer has touched.
+/// Two CPUs need the first descriptors of added memory at once, for different blocks of it: what
+/// one of them cleared for them is not needed, and goes back as memory that nobody but its clearer
+/// has touched.
 #[test]
 fn finding_w_a_block_that_is_not_needed_for_descriptors_was_never_a_record() {
     for step in 1.. {
@@ -777,7 +780,8 @@ fn finding_w_a_block_that_is_not_needed_for_descriptors_was_never_a_record() {
     }
 }
 
-/// A page is born folded while another CPU needs the first descriptors of its section: a leaf is there first, and the page is dense.
+/// A page is born folded while another CPU needs the first descriptors of its section: a leaf is
+/// there first, and the page is dense.
 #[test]
 fn a_leaf_that_is_mapped_beside_a_birth_is_found_by_it() {
     let (mut folded, mut dense) = (0, 0);

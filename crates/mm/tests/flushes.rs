@@ -60,7 +60,8 @@ fn a_large_leaf_is_one_entry() {
     let mm = manager(&sim, Policy::always(Orders::of(Order::SIZE_2M)));
     let id = warm(&sim, &mm, 2, 1024);
     let drop = || mm.unmap(id, range(BASE, 4 * MB)).unwrap();
-    // Two leaves side by side: two entries, far below the ceiling of 33, though they are 1024 pages.
+    // Two leaves side by side: two entries, far below the ceiling of 33, though they are 1024
+    // pages.
     assert_eq!(cost(&mm, drop), Cost { shootdowns: 1, asked: 1, ones: 2, alls: 0 });
     finish(&sim, &mm, &[id]);
 }
@@ -106,7 +107,8 @@ fn only_cpus_that_run_the_space_are_asked() {
     finish(&sim, &mm, &[id]);
 }
 
-/// Populating marks pages as used, so the bit is cleared by hand: what no walker has used is in no TLB.
+/// Populating marks pages as used, so the bit is cleared by hand: what no walker has used is in no
+/// TLB.
 #[test]
 fn what_was_never_accessed_needs_no_shootdown() {
     let sim = sim(2, 64);
@@ -153,8 +155,8 @@ fn a_fork_is_one_shootdown_however_much_is_shared() {
     finish(&sim, &mm, &[id, child.unwrap()]);
 }
 
-/// Runs `work` at each grain on a space of 512 pages that 4 CPUs run, and demands the shootdowns that the entries of its
-/// flushes take.
+/// Runs `work` at each grain on a space of 512 pages that 4 CPUs run, and demands the shootdowns
+/// that the entries of its flushes take.
 fn at_each_grain(entries: &[u64], work: impl Fn(&Mm<'_>, SpaceId) -> Option<SpaceId>) {
     for grain in [1, 7, 64, 0] {
         let sim = sim(4, 64);
@@ -232,7 +234,8 @@ fn an_entry_that_nobody_used_costs_nothing_at_any_grain() {
     finish(&sim, &mm, &[parent, child]);
 }
 
-/// Where entries are broken before they are made, a flush at a small grain comes between two parts of one table.
+/// Where entries are broken before they are made, a flush at a small grain comes between two parts
+/// of one table.
 #[test]
 fn the_grain_holds_where_entries_are_broken_first() {
     let mut config = Config::seeded(4, Bytes::new(64 * MB), 1);
@@ -249,7 +252,8 @@ fn the_grain_holds_where_entries_are_broken_first() {
     finish(&sim, &mm, &[id]);
 }
 
-/// A CPU that stores while another one takes the pages away one by one: no store is lost, nothing stale is used.
+/// A CPU that stores while another one takes the pages away one by one: no store is lost, nothing
+/// stale is used.
 #[test]
 fn small_grains_survive_others_at_work() {
     for grain in [1, 3] {
@@ -275,7 +279,8 @@ fn small_grains_survive_others_at_work() {
     }
 }
 
-/// A request lists so many runs of entries. With one more it is for everything, and lists nothing, however many follow.
+/// A request lists so many runs of entries. With one more it is for everything, and lists nothing,
+/// however many follow.
 #[test]
 fn a_request_for_everything_lists_nothing() {
     let most = Invalidation::ITEMS_MAX as u64;

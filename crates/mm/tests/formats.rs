@@ -1,4 +1,5 @@
-//! One life of a program on every page-table format, with the rules that are usual for it and every checker on.
+//! One life of a program on every page-table format, with the rules that are usual for it and every
+//! checker on.
 
 #![allow(unsafe_code)]
 
@@ -111,8 +112,8 @@ fn programs_and_the_kernel_fetch_instructions_from_what_is_theirs() {
     }
 }
 
-/// A machine with one CPU that remembers of user addresses that nothing is there, as riscv64 without Svvptc may (machine::M2):
-/// of the page that a program met, and of those around it.
+/// A machine with one CPU that remembers of user addresses that nothing is there, as riscv64
+/// without Svvptc may (machine::M2): of the page that a program met, and of those around it.
 struct Remembers {
     sim: Sim,
     absent: Mutex<BTreeSet<u64>>,
@@ -155,7 +156,8 @@ impl Remembers {
     }
 }
 
-/// How each page of an area is reached for the first time, by a read or a write: the outcomes of its faults.
+/// How each page of an area is reached for the first time, by a read or a write: the outcomes of
+/// its faults.
 fn first_touches(policy: Policy, ends: bool, write: impl Fn(u64) -> bool) -> Vec<Vec<Outcome>> {
     let sv48 = Format::Riscv64(RiscvMode::Sv48);
     let config = Config::seeded(1, Bytes::new(64 * MB), 7).with_format(sv48);
@@ -186,8 +188,9 @@ fn first_touches(policy: Policy, ends: bool, write: impl Fn(u64) -> bool) -> Vec
     all
 }
 
-/// "Not present is never cached" does not hold everywhere. Where it does not, an access faults again although the entry is there
-/// by now; the fault path ends that on its CPU, and one fault more is the whole price.
+/// "Not present is never cached" does not hold everywhere. Where it does not, an access faults
+/// again although the entry is there by now; the fault path ends that on its CPU, and one fault
+/// more is the whole price.
 #[test]
 fn finding_r11_an_absence_that_is_remembered_costs_one_fault() {
     let even = |page| page % 2 == 0;

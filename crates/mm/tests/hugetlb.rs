@@ -1,4 +1,5 @@
-//! Areas of huge pages: reservations, faults, copies, forks, and what is refused, on every format and by both rules.
+//! Areas of huge pages: reservations, faults, copies, forks, and what is refused, on every format
+//! and by both rules.
 
 use crate::common::beside::Beside;
 use crate::common::*;
@@ -391,8 +392,9 @@ fn two_cpus_fault_on_one_reservation() {
     }
 }
 
-/// Memory that comes zeroed is not cleared for the first user of a page, and is for the second: after stores, and after a
-/// copy. What was never used is still known to be zero when it leaves the pool.
+/// Memory that comes zeroed is not cleared for the first user of a page, and is for the second:
+/// after stores, and after a copy. What was never used is still known to be zero when it leaves the
+/// pool.
 #[test]
 fn a_page_known_to_be_zero_is_cleared_for_its_second_user_only() {
     let sim = sim(1, 64);
@@ -427,8 +429,8 @@ fn a_page_known_to_be_zero_is_cleared_for_its_second_user_only() {
     assert_eq!(mm.known_zero(), before, "unused pages are what they were");
 }
 
-/// Eighteen gaps are as large as a huge page, and none has its place: the one with just the room to spare that it takes lies below
-/// all of them, and a larger one further down.
+/// Eighteen gaps are as large as a huge page, and none has its place: the one with just the room to
+/// spare that it takes lies below all of them, and a larger one further down.
 #[test]
 fn a_huge_page_goes_below_many_gaps_that_lie_wrong() {
     let (sim, mm, id) = world(BASE_ONLY, 1);
@@ -455,7 +457,8 @@ fn a_huge_page_goes_below_many_gaps_that_lie_wrong() {
     done(sim, mm, &[id], 1);
 }
 
-/// A fault hangs a table into the place of an area that is unmapped at this moment: a huge page there takes it out, and no other.
+/// A fault hangs a table into the place of an area that is unmapped at this moment: a huge page
+/// there takes it out, and no other.
 #[test]
 fn a_table_that_a_late_fault_left_gives_way_to_a_huge_page() {
     let (machine, mm) = meddled(1, 64, BASE_ONLY);
@@ -478,8 +481,8 @@ fn a_table_that_a_late_fault_left_gives_way_to_a_huge_page() {
     finish(&machine.sim, mm, &[id]);
 }
 
-/// What is offered to a fault is for one kind of area: a block for a folio, or a page of the pool. The area becomes one of the other
-/// kind while the offer is cleared.
+/// What is offered to a fault is for one kind of area: a block for a folio, or a page of the pool.
+/// The area becomes one of the other kind while the offer is cleared.
 #[test]
 fn finding_ad_an_offer_for_another_kind_of_area_goes_back() {
     let (plain, huge) = (Flags::READ_WRITE, Flags::HUGE_2M.with(Flags::NORESERVE));
@@ -508,7 +511,8 @@ fn finding_ad_an_offer_for_another_kind_of_area_goes_back() {
     }
 }
 
-/// A fault is about to take a shared leaf apart, and a huge page of the pool comes in its place: that one is never taken apart.
+/// A fault is about to take a shared leaf apart, and a huge page of the pool comes in its place:
+/// that one is never taken apart.
 #[test]
 fn finding_ae_a_fault_takes_apart_what_it_saw_alone() {
     let flags = Flags::READ_WRITE.with(Flags::HUGE_2M).with(Flags::NORESERVE);

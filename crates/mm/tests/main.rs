@@ -1,4 +1,5 @@
-//! The manager's behaviour, on the simulated machine: one program, since each would have the whole manager compiled again.
+//! The manager's behaviour, on the simulated machine: one program, since each would have the whole
+//! manager compiled again.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Huge pages whose descriptors take one frame: what it costs, what it saves, what anybody can see of it.
+//! Huge pages whose descriptors take one frame: what it costs, what it saves, what anybody can see
+//! of it.
 
 use crate::common::*;
 use foliant::memmap::{
@@ -52,7 +53,8 @@ fn warm(sim: &Sim, mm: &Mm<'_>, batch: &Pages<'_, '_>) {
     }
 }
 
-/// A listing of a huge page shows one head and 511 tails (or 262143), on whichever CPU and in whichever state.
+/// A listing of a huge page shows one head and 511 tails (or 262143), on whichever CPU and in
+/// whichever state.
 fn list(mm: &Mm<'_>, head: Frame, order: Order) {
     const HEAD: u64 = 1 << 15 | 1 << 17;
     const TAIL: u64 = 1 << 16 | 1 << 17;
@@ -87,7 +89,8 @@ fn agree(mm: &Mm<'_>) {
     assert_eq!(mm.total(Event::MemmapPages), census.frames.get());
 }
 
-/// What each block says of its descriptors adds up to the census, and blocks without memory say nothing.
+/// What each block says of its descriptors adds up to the census, and blocks without memory say
+/// nothing.
 fn listed(mm: &Mm<'_>) -> [u64; 4] {
     use Described::{Absent, Dense, Folded, Leaf};
     let memmap = mm.memmap();
@@ -386,7 +389,8 @@ fn a_batch_is_bounded() {
     finish_all(&sim, &mm);
 }
 
-/// A block is broken where nothing else is left: its descriptors come out of itself, and the rest of it can be used.
+/// A block is broken where nothing else is left: its descriptors come out of itself, and the rest
+/// of it can be used.
 #[test]
 fn breaking_a_block_does_not_fail_for_lack_of_memory() {
     let sim = sim(1, 256);
@@ -423,7 +427,8 @@ fn breaking_a_block_does_not_fail_for_lack_of_memory() {
     assert!((502..=505 + free).contains(&got), "{got} pages of a block of 512, {free} were left");
     mm.switch(None).unwrap();
     mm.end(id).unwrap();
-    // When the program has ended the block becomes whole again, once somebody wants a huge page of it.
+    // When the program has ended the block becomes whole again, once somebody wants a huge page of
+    // it.
     let (whole, others) = (mm.free_blocks().blocks(Order::SIZE_2M), batch.len());
     while let Ok(huge) = memmap.claim(Order::SIZE_2M, Form::Folded) {
         batch.push(huge).unwrap();

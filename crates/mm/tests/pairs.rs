@@ -1,8 +1,10 @@
-//! Every pair of operations on the same pages: the second one begins between two steps of the first, and runs to its end, or
-//! until it waits for the first.
+//! Every pair of operations on the same pages: the second one begins between two steps of the
+//! first, and runs to its end, or until it waits for the first.
 //!
-//! Each scene is a kind of folio, alone or shared with a child, on a machine that replaces entries in place or breaks them first. Whatever meets whatever: nobody gets rights that the area
-//! does not give, contents stay, what is referenced or broken is not handed out, and everything comes back in the end.
+//! Each scene is a kind of folio, alone or shared with a child, on a machine that replaces entries
+//! in place or breaks them first. Whatever meets whatever: nobody gets rights that the area does
+//! not give, contents stay, what is referenced or broken is not handed out, and everything comes
+//! back in the end.
 
 use crate::common::beside::Beside;
 use crate::common::*;
@@ -346,7 +348,8 @@ impl Tally {
     }
 }
 
-/// Each pair on two of the stages, at steps that lie twice as far each time and begin elsewhere for each pair.
+/// Each pair on two of the stages, at steps that lie twice as far each time and begin elsewhere for
+/// each pair.
 #[test]
 fn pairs_that_meet_at_some_steps() {
     let mut tally = Tally::default();
@@ -362,7 +365,8 @@ fn pairs_that_meet_at_some_steps() {
     tally.judge();
 }
 
-/// A folio is moved whose entry has just been moved: a CPU may have it cached at the address that it left.
+/// A folio is moved whose entry has just been moved: a CPU may have it cached at the address that
+/// it left.
 #[test]
 fn finding_t_a_moved_entry_and_its_moved_folio_meet_at_every_step() {
     let mut tally = Tally::default();
@@ -373,7 +377,8 @@ fn finding_t_a_moved_entry_and_its_moved_folio_meet_at_every_step() {
     tally.judge();
 }
 
-/// A leaf is split while others work on its range: where it has to be broken first, they wait for what comes in its place.
+/// A leaf is split while others work on its range: where it has to be broken first, they wait for
+/// what comes in its place.
 #[test]
 fn what_stands_in_for_a_leaf_is_waited_for() {
     let mut tally = Tally::default();

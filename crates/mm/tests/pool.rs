@@ -1,4 +1,5 @@
-//! Pools of huge pages: every count after every step, what a step costs, what is left where memory is short.
+//! Pools of huge pages: every count after every step, what a step costs, what is left where memory
+//! is short.
 
 use crate::common::*;
 use foliant::frame::Kind;
@@ -60,7 +61,8 @@ fn a_pool_grows_and_shrinks_whatever_folding_does() {
                 assert_eq!(nr(&mm, SIZE_2M), (0, 0));
                 mm.audit(&[]).unwrap();
                 if described {
-                    // As it was, but for the tables of entries and the shared frame that folding made.
+                    // As it was, but for the tables of entries and the shared frame that folding
+                    // made.
                     let made = u64::from(folding == Folding::On) * 2;
                     assert_eq!(free.get() - mm.memory().free.get(), made);
                     assert_eq!(mm.total(Event::MemmapPages), used + made / 2);
@@ -159,8 +161,8 @@ fn a_pool_gets_the_one_block_that_compaction_makes() {
     finish(&sim, &mm, &[id]);
 }
 
-/// Two pages of the first node are more than was asked for, and reserved: a smaller pool leaves them there and takes of the other
-/// node.
+/// Two pages of the first node are more than was asked for, and reserved: a smaller pool leaves
+/// them there and takes of the other node.
 #[test]
 fn a_smaller_pool_takes_no_page_that_it_was_not_asked_for() {
     let sim = ranges(&[16, 16]);
@@ -183,8 +185,8 @@ fn a_smaller_pool_takes_no_page_that_it_was_not_asked_for() {
     assert_eq!([on(0), on(1)], [(0, 0), (2, 0)], "with the reservation they go");
 }
 
-/// Of eight pages five are reserved: three go at once, and as many of the others as are still too many are counted as surplus, from
-/// the first node on.
+/// Of eight pages five are reserved: three go at once, and as many of the others as are still too
+/// many are counted as surplus, from the first node on.
 #[test]
 fn a_smaller_pool_has_no_more_surplus_than_it_must() {
     for (want, counts) in [
@@ -386,7 +388,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every count after every step is that of the naive twin. There is memory for all that is asked for.
+    /// Every count after every step is that of the naive twin. There is memory for all that is
+    /// asked for.
     #[test]
     fn pool_model(steps in proptest::collection::vec(step(), 1..60)) {
         let sim = sim(2, 128);

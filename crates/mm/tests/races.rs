@@ -31,7 +31,8 @@ fn a_read_that_meets_a_new_large_leaf_is_not_out_of_memory() {
     mm.audit(&[]).unwrap();
 }
 
-/// A leaf that a fault is taking apart is no gap: who unmaps or protects its range waits until it is whole again in parts.
+/// A leaf that a fault is taking apart is no gap: who unmaps or protects its range waits until it
+/// is whole again in parts.
 #[test]
 fn a_leaf_that_is_being_split_is_unmapped_all_the_same() {
     for seed in 0..60 {
@@ -66,7 +67,8 @@ fn a_leaf_that_is_being_split_is_unmapped_all_the_same() {
     }
 }
 
-/// Advice for a part of a large leaf makes three areas of one, and leaves the leaf as it is: a fork shares it once.
+/// Advice for a part of a large leaf makes three areas of one, and leaves the leaf as it is: a fork
+/// shares it once.
 #[test]
 fn a_leaf_across_areas_is_shared_once() {
     let sim = sim(1, 32);

@@ -1,5 +1,6 @@
-//! What programs seldom do and nothing else here did: stacks that grow, switches over a fork, advice taken back, a freeze that a
-//! pin refuses, and other things of which each had code and no test that failed without it.
+//! What programs seldom do and nothing else here did: stacks that grow, switches over a fork,
+//! advice taken back, a freeze that a pin refuses, and other things of which each had code and no
+//! test that failed without it.
 #![allow(unsafe_code)]
 
 use crate::common::beside::Beside;
@@ -235,8 +236,8 @@ fn pages_that_were_handed_to_the_program_are_the_managers_again() {
     finish(&sim, &mm, &[id]);
 }
 
-/// Some guards of a row, which lies in two tables, are taken out: those pages are empty, the other guards stay, and so does a
-/// page between them that has none.
+/// Some guards of a row, which lies in two tables, are taken out: those pages are empty, the other
+/// guards stay, and so does a page between them that has none.
 #[test]
 fn guards_go_where_they_are_taken_out_and_nowhere_else() {
     let sim = sim(1, 32);
@@ -307,8 +308,8 @@ fn a_split_that_a_pin_refuses_is_done_when_it_is_let_go() {
     finish(&machine.sim, mm, &[id]);
 }
 
-/// Pages of a collapse are frozen one by one. A pin of one in the middle stops it; those before it are what they were, and can be
-/// moved, collapsed and split.
+/// Pages of a collapse are frozen one by one. A pin of one in the middle stops it; those before it
+/// are what they were, and can be moved, collapsed and split.
 #[test]
 fn a_collapse_that_a_pin_refuses_leaves_no_page_frozen() {
     const PINNED: u64 = 300;
@@ -318,7 +319,8 @@ fn a_collapse_that_a_pin_refuses_leaves_no_page_frozen() {
     collapse(mm, id).unwrap();
     let requests = mm.total(Event::Shootdown) - before;
 
-    // All pages are in their places when the last request but that of the merge is made, but for those of the last batch.
+    // All pages are in their places when the last request but that of the merge is made, but for
+    // those of the last batch.
     let (machine, mm, id) = shared(Policy::BASE_ONLY, 512);
     let pin: &'static std::sync::Mutex<_> = Box::leak(Box::new(std::sync::Mutex::new(None)));
     at_request(machine, requests - 2, move || {
@@ -382,7 +384,8 @@ fn a_folio_that_moves_goes_on_waiting() {
     assert_eq!(mm.shrink_deferred(how), Shrunk { seen: 1, split: 1, failed: 0, pages: 1 });
     assert_eq!((mm.deferred(), partly()), (0, 0));
     check(&sim, &mm, id, 15);
-    // One that is whole waits for a look at its zeros, wherever it goes; a smaller one waits for nothing.
+    // One that is whole waits for a look at its zeros, wherever it goes; a smaller one waits for
+    // nothing.
     mm.unmap(id, range(BASE, 4 * MB)).unwrap();
     for (n, waiting) in [(9, 1), (4, 0)] {
         mm.set_policy(only(n));
@@ -399,7 +402,8 @@ fn a_folio_that_moves_goes_on_waiting() {
 
 // Broken memory.
 
-/// A report that comes at any step of a fold, from a CPU that has the old frame of the head cached, is on the head afterwards.
+/// A report that comes at any step of a fold, from a CPU that has the old frame of the head cached,
+/// is on the head afterwards.
 #[test]
 fn a_report_of_broken_memory_beside_a_fold_is_not_lost() {
     for nth in 1.. {
@@ -456,8 +460,9 @@ fn all_of_memory_is_zero(sim: &Sim, mm: &Mm<'_>, id: SpaceId) {
     }
 }
 
-/// Huge pages are had while all memory is known to be zero, written to, folded and unfolded, and given back; then a program gets
-/// every frame that there is, those that held descriptors included, and finds nothing in them.
+/// Huge pages are had while all memory is known to be zero, written to, folded and unfolded, and
+/// given back; then a program gets every frame that there is, those that held descriptors included,
+/// and finds nothing in them.
 #[test]
 fn nothing_of_a_huge_page_or_of_its_descriptors_is_seen_by_the_next_owner() {
     let mut config = Config::seeded(1, Bytes::new(32 * MB), 1);
@@ -484,8 +489,8 @@ fn nothing_of_a_huge_page_or_of_its_descriptors_is_seen_by_the_next_owner() {
     finish(&sim, &mm, &[id]);
 }
 
-/// A drop of more folios than one list defers, which has 20 frames, two for each table: it is worked off three times, and its frames
-/// serve again. They are as clean as all others afterwards.
+/// A drop of more folios than one list defers, which has 20 frames, two for each table: it is
+/// worked off three times, and its frames serve again. They are as clean as all others afterwards.
 #[test]
 fn the_frames_of_a_list_of_what_is_freed_serve_again() {
     const TABLES: u64 = 30;
@@ -513,7 +518,8 @@ fn the_frames_of_a_list_of_what_is_freed_serve_again() {
 
 // Flushes.
 
-/// A leaf and an empty table stand side by side and go in one unmap: two items, for what ends a leaf ends no pointer to a table.
+/// A leaf and an empty table stand side by side and go in one unmap: two items, for what ends a
+/// leaf ends no pointer to a table.
 #[test]
 fn a_leaf_and_the_empty_table_behind_it_are_two_items() {
     let (recorder, mm) = recorded(2, 64, only(9));
@@ -558,8 +564,9 @@ fn found(mm: &Manager<'_, Sim, impl Paging>, id: SpaceId, va: u64) -> (Found, At
     (leaf, attrs)
 }
 
-/// An entry that may be written, and has neither been, moves and is unmapped. Where a CPU may have it cached before its accessed
-/// bit is set, a store may be on its way: the copy counts as dirty, and the unmap asks that CPU.
+/// An entry that may be written, and has neither been, moves and is unmapped. Where a CPU may have
+/// it cached before its accessed bit is set, a store may be on its way: the copy counts as dirty,
+/// and the unmap asks that CPU.
 fn never_accessed<P: Paging>(format: Format, cached: bool) {
     let sim = Sim::new(Config::seeded(2, Bytes::new(32 * MB), 1).with_format(format)).unwrap();
     let memory = sim.config().memory.clone();
@@ -606,8 +613,9 @@ fn an_entry_without_its_accessed_bit_may_be_cached_where_the_machine_says_so() {
 
 // Moves.
 
-/// Sixteen areas that were moved by distances of their own lie side by side and are moved as one, each by a new distance. There is
-/// room for 24, half of which are taken when the move begins: those that it has noted itself stay when room is made.
+/// Sixteen areas that were moved by distances of their own lie side by side and are moved as one,
+/// each by a new distance. There is room for 24, half of which are taken when the move begins:
+/// those that it has noted itself stay when room is made.
 #[test]
 fn a_move_notes_more_distances_than_fit_inline() {
     const AREAS: u64 = 16;
@@ -637,7 +645,8 @@ fn a_move_notes_more_distances_than_fit_inline() {
     finish(&sim, &mm, &[id]);
 }
 
-/// Of 24 distances that were noted half are no area's any more when one more is: their places are taken again, and no frame is.
+/// Of 24 distances that were noted half are no area's any more when one more is: their places are
+/// taken again, and no frame is.
 #[test]
 fn distances_that_no_area_has_make_room() {
     const NOTED: u64 = 24;
@@ -666,8 +675,9 @@ fn distances_that_no_area_has_make_room() {
 
 // Pieces.
 
-/// A walker that asks for a page at any step of the split of its folio gets the folio that has the page, and a reporter of the page as broken
-/// is never told that it is not in use: the pieces behind the first one come before it, for until then they look like tails of it.
+/// A walker that asks for a page at any step of the split of its folio gets the folio that has the
+/// page, and a reporter of the page as broken is never told that it is not in use: the pieces
+/// behind the first one come before it, for until then they look like tails of it.
 #[test]
 fn finding_y_a_page_of_a_folio_that_is_split_is_in_use_at_every_step() {
     let (mut got, mut marked) = (0, 0);
@@ -705,7 +715,8 @@ fn finding_y_a_page_of_a_folio_that_is_split_is_in_use_at_every_step() {
     }
 }
 
-/// So it is with a page that becomes a part of a folio, from when the last pages of a collapse are frozen until the folio is there.
+/// So it is with a page that becomes a part of a folio, from when the last pages of a collapse are
+/// frozen until the folio is there.
 #[test]
 fn finding_y_a_page_that_becomes_a_part_of_a_folio_is_in_use() {
     const LAST: u64 = 60;
@@ -746,7 +757,8 @@ fn finding_y_a_page_that_becomes_a_part_of_a_folio_is_in_use() {
     panic!("it ends as a page: {orders:?}");
 }
 
-/// Guards of a range need the tables that are not there, and these are charged, exactly; a large leaf has its table already.
+/// Guards of a range need the tables that are not there, and these are charged, exactly; a large
+/// leaf has its table already.
 #[test]
 fn guards_are_charged_for_the_tables_that_they_need() {
     const GB: u64 = 1 << 30;

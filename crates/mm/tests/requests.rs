@@ -94,8 +94,8 @@ fn kernel_memory_is_mapped_to_a_program_where_nothing_is_and_as_it_can_be() {
     finish(sim, mm, &[id]);
 }
 
-/// Its entries are the program's own, whoever else counts the pages: a write through one that was closed for a while copies
-/// nothing.
+/// Its entries are the program's own, whoever else counts the pages: a write through one that was
+/// closed for a while copies nothing.
 #[test]
 fn kernel_memory_that_a_program_may_write_again_is_written_where_it_is() {
     for replace in [Replace::InPlace, Replace::BreakBeforeMake] {

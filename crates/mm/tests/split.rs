@@ -1,4 +1,5 @@
-//! Folios taken apart and moved: contents, entries, counts and flushes, through forks, moves and partial unmaps.
+//! Folios taken apart and moved: contents, entries, counts and flushes, through forks, moves and
+//! partial unmaps.
 
 use crate::common::beside::Beside;
 use crate::common::*;
@@ -480,7 +481,8 @@ fn every_format_by_both_rules() {
     }
 }
 
-/// 24 distances are noted in the space's own record, 511 in each frame behind it: a fork notes as many, in as many frames.
+/// 24 distances are noted in the space's own record, 511 in each frame behind it: a fork notes as
+/// many, in as many frames.
 #[test]
 fn a_fork_takes_no_more_frames_for_distances_than_its_parent() {
     let records = |moved: u64| {
@@ -514,7 +516,8 @@ fn a_fork_takes_no_more_frames_for_distances_than_its_parent() {
     }
 }
 
-/// Six spaces use eight pages, and four can have a flush pending: the first three of them are flushed once for all pages.
+/// Six spaces use eight pages, and four can have a flush pending: the first three of them are
+/// flushed once for all pages.
 #[test]
 fn finding_ab_pages_of_many_spaces_move_with_few_flushes() {
     let sim = sim(7, 64);
@@ -541,14 +544,16 @@ fn finding_ab_pages_of_many_spaces_move_with_few_flushes() {
     let one = CompactRequest { want: Want::One, ..CompactRequest::ALL };
     let done = mm.compact(&one, &mut []);
     assert_eq!((done.blocks, done.moved), (1, 8));
-    // Two spaces too many at the first page, three at each other one, and in the end the four that are pending.
+    // Two spaces too many at the first page, three at each other one, and in the end the four that
+    // are pending.
     assert_eq!(mm.total(Event::Shootdown) - before, 2 + 7 * 3 + 4);
     lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
     finish(&sim, &mm, &spaces);
 }
 
-/// Somebody else who moves a piece while the split has migration entries left would have some of the same frames, and each of the two
-/// would put back the other's. Seen in a history: with a space that forks in between an entry was never put.
+/// Somebody else who moves a piece while the split has migration entries left would have some of
+/// the same frames, and each of the two would put back the other's. Seen in a history: with a space
+/// that forks in between an entry was never put.
 #[test]
 fn finding_ac_a_piece_is_nobody_elses_before_the_last_entry_is_put() {
     let mut refused = 0;

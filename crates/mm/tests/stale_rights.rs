@@ -1,4 +1,5 @@
-//! Translations that grant less than the entry does, on machines where only an invalidation ends them.
+//! Translations that grant less than the entry does, on machines where only an invalidation ends
+//! them.
 
 use crate::common::*;
 use foliant::space::Flags;

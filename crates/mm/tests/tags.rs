@@ -119,8 +119,8 @@ fn a_machine_without_tags_may_be_told_the_same() {
     finish(&sim, &mm, &[id, other]);
 }
 
-/// CPU 1 is on its way back into a space: announced, and sure that nothing was flushed while it was away. Now CPU 0
-/// drops a page that CPU 1 has under the space's tag.
+/// CPU 1 is on its way back into a space: announced, and sure that nothing was flushed while it was
+/// away. Now CPU 0 drops a page that CPU 1 has under the space's tag.
 #[test]
 fn a_flush_that_meets_a_cpu_on_its_way_in_is_not_lost() {
     let (machine, mm) = meddled(2, 64, Policy::BASE_ONLY);

@@ -1,5 +1,5 @@
-//! The traps of system A, each by its name in `docs/rules.md`. TR-A4 needs swap, TR-A6 collapse: see
-//! ARCHITECTURE.md. TR-A5 stands beside the parser, TR-A7 with the traps of system T.
+//! The traps of system A, each by its name in `docs/rules.md`. TR-A4 needs swap, TR-A6 collapse:
+//! see ARCHITECTURE.md. TR-A5 stands beside the parser, TR-A7 with the traps of system T.
 
 use crate::common::*;
 use foliant::fault::{Orders, Refusal, Size};
@@ -142,7 +142,8 @@ fn tr_a3_the_last_owner_reuses() {
     finish(&sim, &mm, &[parent]);
 }
 
-/// Aligning every mapping to 2 MiB made small ones slower: only their own size decides where they go.
+/// Aligning every mapping to 2 MiB made small ones slower: only their own size decides where they
+/// go.
 #[test]
 fn tr_a8_small_mappings_keep_their_placement() {
     let sim = sim(1, 64);
@@ -186,7 +187,8 @@ fn tr_a9_the_area_changes_before_the_publication() {
         let id = mm.create(None).unwrap();
         mm.switch(Some(id)).unwrap();
         area(mm, id, BASE, 64 << 10);
-        // A neighbour keeps the table: taking one out waits for faults at work, and this fault waits for the hook.
+        // A neighbour keeps the table: taking one out waits for faults at work, and this fault
+        // waits for the hook.
         area(mm, id, BASE + MB, 64 << 10);
         machine.after_clearing(64 << 10, move || match step {
             0 => mm.unmap(id, range(BASE + 0x8000, 0x8000)).unwrap(),

@@ -1,4 +1,5 @@
-//! The traps of system H, each by its name in `docs/rules.md`. TR-H4 is beside the code, TR-H6 belongs to pools.
+//! The traps of system H, each by its name in `docs/rules.md`. TR-H4 is beside the code, TR-H6
+//! belongs to pools.
 
 use crate::common::meddler::Meddler;
 use crate::common::recorder::{Recorder, Step};
@@ -25,7 +26,8 @@ fn set_word<P: Paging>(machine: &impl KernelVa, frame: Frame, nth: u64, value: u
     unsafe { machine.kernel_store(va, value) }.unwrap();
 }
 
-/// What a holder keeps in the first frame of descriptors: words of the head and of three frames behind it.
+/// What a holder keeps in the first frame of descriptors: words of the head and of three frames
+/// behind it.
 fn sign<P: Paging>(machine: &impl KernelVa, head: Frame) {
     for frame in 0..4 {
         for nth in 2..8 {
@@ -82,8 +84,8 @@ fn books(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>) -> [u64; 4] {
     [free, stated(Owner::Table), stated(Owner::Records), mm.total(Event::MemmapPages)]
 }
 
-/// Walkers look at every frame, take references, and report broken memory where there is none, while pages are made, folded,
-/// unfolded, released, and broken up by a program.
+/// Walkers look at every frame, take references, and report broken memory where there is none,
+/// while pages are made, folded, unfolded, released, and broken up by a program.
 #[test]
 fn tr_h1_walkers_meet_every_state() {
     for seed in 0..24 {
@@ -174,7 +176,8 @@ fn tr_h2_one_grace_period_a_batch() {
     finish(&sim, &mm, &[]);
 }
 
-/// Every allocation of `work` fails once, and once with all behind it: then every descriptor of every page is what it was.
+/// Every allocation of `work` fails once, and once with all behind it: then every descriptor of
+/// every page is what it was.
 fn every_failure(
     form: Form,
     prepare: impl for<'a, 'm> Fn(&'a Mm<'m>, &mut Batch<'a, 'm, Sim, X86_64<4>>),
@@ -405,8 +408,8 @@ fn tr_h7_a_flush_names_what_changed_and_nothing_else() {
     assert!(recoveries > 0, "no failure led to a recovery");
 }
 
-/// From the first changed entry of a batch until all CPUs have flushed, no descriptor of it is written, and no frame is
-/// given up.
+/// From the first changed entry of a batch until all CPUs have flushed, no descriptor of it is
+/// written, and no frame is given up.
 #[test]
 fn tr_h8_nobody_writes_in_the_window() {
     for form in [Form::Dense, Form::Folded] {
@@ -610,8 +613,9 @@ fn tr_h10_walkers_see_no_gap_where_entries_are_broken() {
     }
 }
 
-/// A CPU folds a page while another one has split the leaf over its descriptors and not yet told anybody: frames are freed
-/// only when the leaf's translation is gone everywhere. The machine takes the level of an invalidation at its word.
+/// A CPU folds a page while another one has split the leaf over its descriptors and not yet told
+/// anybody: frames are freed only when the leaf's translation is gone everywhere. The machine takes
+/// the level of an invalidation at its word.
 #[test]
 fn a_leaf_that_another_cpu_splits_is_flushed_before_frames_are_freed() {
     let mut config = Config::seeded(3, Bytes::new(48 * MB), 1).with_format(Format::Aarch64);

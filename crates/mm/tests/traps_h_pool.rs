@@ -34,8 +34,8 @@ fn huge_area<M: Machine>(mm: &Mm<'_, M>, id: SpaceId, pages: u64) {
     mm.map(id, &MapRequest { place, bytes: Bytes::new(pages * HUGE), flags, tag: 0 }).unwrap();
 }
 
-/// Where there is no memory to unfold with, a pool shrinks all the same, in as many turns as there are batches; no page is
-/// left in it as surplus, and none is lost.
+/// Where there is no memory to unfold with, a pool shrinks all the same, in as many turns as there
+/// are batches; no page is left in it as surplus, and none is lost.
 #[test]
 fn tr_h5_a_pool_shrinks_without_memory_in_one_turn() {
     for refused in [Failing::OneIn { every: 1, seed: 0 }, Failing::OneIn { every: 2, seed: 3 }] {
@@ -161,7 +161,8 @@ fn tr_h9_a_poisoned_page_of_a_pool_is_leaked() {
     }
 }
 
-/// Every reservation that is open when a page breaks is either used or told to be broken: the fault that finds no page says so.
+/// Every reservation that is open when a page breaks is either used or told to be broken: the fault
+/// that finds no page says so.
 #[test]
 fn tr_h9_a_reservation_for_a_broken_page_is_refused_at_the_fault() {
     let sim = sim(1, 32);

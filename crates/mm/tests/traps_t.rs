@@ -1,4 +1,5 @@
-//! The traps of system T, each by its name in `docs/rules.md`, and what of system A needs splitting.
+//! The traps of system T, each by its name in `docs/rules.md`, and what of system A needs
+//! splitting.
 
 use crate::common::meddler::Meddler;
 use crate::common::recorder::Step;
@@ -22,7 +23,8 @@ fn keep(n: u8) -> SplitInto {
     into(n, ZeroPieces::Keep)
 }
 
-/// A space that CPUs 0 to 2 run, with a folio of 64 KiB at `BASE` and a page of another one at `BASE + MB`, all written.
+/// A space that CPUs 0 to 2 run, with a folio of 64 KiB at `BASE` and a page of another one at
+/// `BASE + MB`, all written.
 fn shared_by_three(mm: &'static Mm<'static, Meddler>, machine: &'static Meddler) -> SpaceId {
     let id = mm.create(None).unwrap();
     for n in 0..3 {
@@ -38,8 +40,9 @@ fn shared_by_three(mm: &'static Mm<'static, Meddler>, machine: &'static Meddler)
     id
 }
 
-/// A boolean "pending", cleared by another flush that began later, loses this one. Counts do not: while a split is between
-/// its walk and its flush, another flush of the space comes and goes, and an observer still completes what is pending.
+/// A boolean "pending", cleared by another flush that began later, loses this one. Counts do not:
+/// while a split is between its walk and its flush, another flush of the space comes and goes, and
+/// an observer still completes what is pending.
 #[test]
 fn tr_t1_a_later_flush_does_not_hide_a_pending_one() {
     let (machine, mm) = meddled(3, 64, only(4));
@@ -49,7 +52,8 @@ fn tr_t1_a_later_flush_does_not_hide_a_pending_one() {
         machine.sim.on(cpu(1), || {
             mm.advise(id, range(BASE + MB, PAGE), Advice::DontNeed).unwrap();
             let before = mm.total(Event::Shootdown);
-            // Nothing is there, so it concludes from absence, and must not before the split's flush.
+            // Nothing is there, so it concludes from absence, and must not before the split's
+            // flush.
             mm.unmap(id, range(BASE + MB, PAGE)).unwrap();
             SEEN.store(1 + mm.total(Event::Shootdown) - before, Ordering::Relaxed);
         });
@@ -62,7 +66,8 @@ fn tr_t1_a_later_flush_does_not_hide_a_pending_one() {
     finish(&machine.sim, mm, &[id]);
 }
 
-/// Unmap, protect, remap and dropped contents come back only when no CPU can use what a split took out before.
+/// Unmap, protect, remap and dropped contents come back only when no CPU can use what a split took
+/// out before.
 #[test]
 fn tr_t2_an_observer_returns_after_the_pending_flush() {
     for seed in 0..24 {
@@ -112,8 +117,8 @@ fn tr_t2_an_observer_returns_after_the_pending_flush() {
     }
 }
 
-/// Writers on all CPUs storm a folio while it is split, moved, made anew and shrunk: no store is lost, and every page that
-/// was stored to says so.
+/// Writers on all CPUs storm a folio while it is split, moved, made anew and shrunk: no store is
+/// lost, and every page that was stored to says so.
 #[test]
 fn tr_t3_no_store_is_lost_while_the_folio_is_taken_apart() {
     let mut split = 0;
@@ -169,7 +174,8 @@ fn tr_t3_no_store_is_lost_while_the_folio_is_taken_apart() {
     assert!(split > 400, "only {split} splits");
 }
 
-/// A folio that straddles the end of a table, at every offset; and of an area, with a neighbour behind it.
+/// A folio that straddles the end of a table, at every offset; and of an area, with a neighbour
+/// behind it.
 #[test]
 fn tr_t4_a_folio_may_straddle_tables_and_areas_at_every_offset() {
     for inside in 1..16 {
@@ -202,7 +208,8 @@ fn tr_t4_a_folio_may_straddle_tables_and_areas_at_every_offset() {
     }
 }
 
-/// What an entry says survives, for pages with contents and pages that the zero page takes the place of.
+/// What an entry says survives, for pages with contents and pages that the zero page takes the
+/// place of.
 #[test]
 fn tr_t5_every_bit_of_every_entry_survives() {
     let bits = [
@@ -276,7 +283,8 @@ fn tr_t5_every_bit_of_every_entry_survives() {
     }
 }
 
-/// A walker of frame numbers never gets hold of a folio that is half made, and what it has stays what it is.
+/// A walker of frame numbers never gets hold of a folio that is half made, and what it has stays
+/// what it is.
 #[test]
 fn tr_t6_a_look_up_finds_the_folio_before_or_the_piece_after() {
     let mut got = 0;
@@ -353,8 +361,8 @@ fn a_folio_whose_entries_are_being_given_up_is_neither_split_nor_moved() {
     mm.audit(&[]).unwrap();
 }
 
-/// A folio that can never be split does not hold the shrinker up, and waits on; lists stay whole while folios come, move
-/// and go.
+/// A folio that can never be split does not hold the shrinker up, and waits on; lists stay whole
+/// while folios come, move and go.
 #[test]
 fn tr_t7_a_folio_that_stays_whole_does_not_hold_the_shrinker_up() {
     let sim = sim(1, 64);
@@ -400,7 +408,8 @@ fn tr_t7_a_folio_that_stays_whole_does_not_hold_the_shrinker_up() {
     }
 }
 
-/// Who pins a frame that it found in an entry, and finds it there again, has a folio that is neither split nor moved.
+/// Who pins a frame that it found in an entry, and finds it there again, has a folio that is
+/// neither split nor moved.
 #[test]
 fn tr_t8_a_pin_and_a_split_never_both_succeed() {
     let mut pinned = 0;
@@ -449,7 +458,8 @@ fn at_request(machine: &'static Meddler, nth: u64, act: impl FnOnce() + Send + '
     });
 }
 
-/// Whatever makes a split give up, after however many entries, all that it took out is flushed when it returns.
+/// Whatever makes a split give up, after however many entries, all that it took out is flushed when
+/// it returns.
 #[test]
 fn tr_t9_who_gives_up_has_flushed() {
     for nth in 0..16 {
@@ -501,7 +511,8 @@ fn tr_a7_a_broken_folio_is_not_scanned() {
     assert_eq!(mm.split(id, Va::new(BASE), keep(0)), Err(SplitError::Broken(head)));
 }
 
-/// Fork, partial unmap and stores from both sides, with splits and moves in between: contents are each side's own.
+/// Fork, partial unmap and stores from both sides, with splits and moves in between: contents are
+/// each side's own.
 #[test]
 fn tr_a3_parts_shared_after_a_fork_survive_splits() {
     for at in 0..4 {

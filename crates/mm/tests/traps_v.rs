@@ -27,7 +27,8 @@ fn wish(pages: u64) -> MapRequest {
     MapRequest { place: Place::NoReplace(Va::new(BASE)), bytes, flags: Flags::READ_WRITE, tag: 0 }
 }
 
-/// Pages are blocks of their own, whatever the leaf: mapped into a program, written, and given back one by one.
+/// Pages are blocks of their own, whatever the leaf: mapped into a program, written, and given back
+/// one by one.
 #[test]
 fn tr_v1_every_base_page_is_counted_alone() {
     let sim = sim(2, 64);
@@ -93,7 +94,8 @@ fn tr_v1_sharing_has_bounds() {
     finish(&sim, &mm, &[id, child]);
 }
 
-/// Whichever chunk fails, each address leads to a frame of its own, and the leaves of an area are of one attempt.
+/// Whichever chunk fails, each address leads to a frame of its own, and the leaves of an area are
+/// of one attempt.
 #[test]
 fn tr_v2_the_ith_chunk_fails() {
     let bytes = 8 * MB + 3 * FRAME_BYTES;
@@ -177,7 +179,8 @@ fn tr_v3_nodes_get_their_parts() {
     assert!(sim.violations().is_empty(), "{:#?}", sim.violations());
 }
 
-/// Large leaves are for those who ask, with plain rights; everybody else may do with pages what he likes.
+/// Large leaves are for those who ask, with plain rights; everybody else may do with pages what he
+/// likes.
 #[test]
 fn tr_v4_only_who_asks_gets_leaves() {
     let sim = sim(1, 64);
@@ -256,7 +259,8 @@ fn tr_v5_a_change_of_one_page_is_that_page_s() {
     }
 }
 
-/// An empty table in the place of a leaf goes: out of paging-structure caches, and not under the feet of a walker.
+/// An empty table in the place of a leaf goes: out of paging-structure caches, and not under the
+/// feet of a walker.
 #[test]
 fn tr_v6_an_empty_table_makes_room_for_a_leaf() {
     for seed in 1..60 {
@@ -329,7 +333,8 @@ fn tr_v6_a_leaf_of_a_gigabyte_clears_all_below_it() {
     content(&sim, &mm);
 }
 
-/// On a fragmented heap a huge attempt asks for one block of each size and goes on: it compacts nothing.
+/// On a fragmented heap a huge attempt asks for one block of each size and goes on: it compacts
+/// nothing.
 #[test]
 fn tr_v7_a_huge_attempt_is_short() {
     let sim = sim(1, 64);
@@ -366,7 +371,8 @@ fn tr_v7_a_huge_attempt_is_short() {
     content(&sim, &mm);
 }
 
-/// Bounds are those of the request; the guard lies behind what is mapped; a fallback releases each record once.
+/// Bounds are those of the request; the guard lies behind what is mapped; a fallback releases each
+/// record once.
 #[test]
 fn tr_v8_bounds_are_what_was_asked_for() {
     let sim = sim(1, 64);
@@ -408,7 +414,8 @@ fn tr_v8_bounds_are_what_was_asked_for() {
     content(&sim, &mm);
 }
 
-/// A fallback keeps every wish of the request; addresses wait for the purge; no alias outlives a change of attributes.
+/// A fallback keeps every wish of the request; addresses wait for the purge; no alias outlives a
+/// change of attributes.
 #[test]
 fn tr_v9_a_fallback_keeps_what_was_asked_for() {
     let sim = two_nodes();

@@ -1,5 +1,5 @@
-//! The traps of system Z, each by its name in `docs/rules.md`. TR-Z4, TR-Z6 and TR-Z7 stand beside the code
-//! (`crates/mm/src/zero/tests.rs`), the fence of TR-Z5 in `crates/x86/src/clear.rs`.
+//! The traps of system Z, each by its name in `docs/rules.md`. TR-Z4, TR-Z6 and TR-Z7 stand beside
+//! the code (`crates/mm/src/zero/tests.rs`), the fence of TR-Z5 in `crates/x86/src/clear.rs`.
 
 use crate::common::*;
 use foliant::fault::Orders;
@@ -98,7 +98,8 @@ fn logged(megabytes: u64) -> (&'static Logged, &'static Mm<'static, Logged>) {
     (machine, Box::leak(Box::new(Manager::new(machine, &setup).unwrap())))
 }
 
-/// The address of the fault was once taken for the start of the folio, and another folio's memory was cleared.
+/// The address of the fault was once taken for the start of the folio, and another folio's memory
+/// was cleared.
 #[test]
 fn tr_z1_the_folio_is_cleared_wherever_the_fault_is() {
     let (machine, mm) = logged(32);
@@ -176,7 +177,8 @@ fn tr_z2_what_was_cleared_in_vain_stays_known() {
     finish(&machine.sim, mm, &[id]);
 }
 
-/// A fault begins anew with the block that was cleared for it: what was too large before is not tried again.
+/// A fault begins anew with the block that was cleared for it: what was too large before is not
+/// tried again.
 #[test]
 fn what_was_too_large_before_a_block_is_cleared_is_counted_once() {
     let (sim, large, part) = (sim(1, 32), order(8), order(7));
@@ -193,8 +195,8 @@ fn what_was_too_large_before_a_block_is_cleared_is_counted_once() {
     finish(&sim, &mm, &[id]);
 }
 
-/// With clearing in the allocator and in the fault, memory was cleared twice: cleared and spared make up each folio once,
-/// whatever is set.
+/// With clearing in the allocator and in the fault, memory was cleared twice: cleared and spared
+/// make up each folio once, whatever is set.
 #[test]
 fn tr_z3_each_byte_is_cleared_or_spared_once_with_every_option() {
     let grains =
@@ -230,8 +232,8 @@ fn each_byte_once((grain, far, radius): (ZeroGrain, Far, u64), ahead: Nanos, siz
     finish(&sim, &mm, &[id]);
 }
 
-/// Nothing of a folio is published before its last byte is cleared. That a store past the caches is ordered before what
-/// follows is the machine's promise, a law, and tested with the instructions.
+/// Nothing of a folio is published before its last byte is cleared. That a store past the caches is
+/// ordered before what follows is the machine's promise, a law, and tested with the instructions.
 #[test]
 fn tr_z5_the_last_byte_is_cleared_before_the_folio_is_published() {
     for clearing in [
@@ -272,7 +274,8 @@ fn fill(sim: &Sim, mm: &Mm<'_>, id: SpaceId, bytes: u64) {
     area(mm, id, BASE, bytes);
 }
 
-/// Memory is filled, emptied, half of it cleared ahead, and filled again: half the bytes are cleared.
+/// Memory is filled, emptied, half of it cleared ahead, and filled again: half the bytes are
+/// cleared.
 #[test]
 fn of_memory_half_of_which_is_known_to_be_zero_half_is_cleared() {
     for size in [Order::BASE, Order::new(4).unwrap(), Order::SIZE_2M] {
@@ -307,7 +310,8 @@ fn of_memory_half_of_which_is_known_to_be_zero_half_is_cleared() {
     }
 }
 
-/// Memory that comes zeroed from the machine is not cleared for its first user, and is for its second.
+/// Memory that comes zeroed from the machine is not cleared for its first user, and is for its
+/// second.
 #[test]
 fn fresh_memory_is_cleared_for_its_second_user_only() {
     let sim = sim(1, 32);

@@ -1,4 +1,5 @@
-//! Kernel ranges: what is mapped by which leaves, what it costs, what is refused, what is left when it is given back.
+//! Kernel ranges: what is mapped by which leaves, what it costs, what is refused, what is left when
+//! it is given back.
 
 use crate::common::kernel::*;
 use crate::common::*;
@@ -160,7 +161,8 @@ fn the_switches_are_two() {
     content(&sim, &mm);
 }
 
-/// Only what a large leaf can map is aligned for one: registers that are small, or begin in the middle, lie page by page.
+/// Only what a large leaf can map is aligned for one: registers that are small, or begin in the
+/// middle, lie page by page.
 #[test]
 fn small_devices_lie_close_together() {
     let sim = ready(1, 64);
@@ -381,7 +383,8 @@ fn addresses_that_run_out_are_purged_first() {
     mm.audit(&[]).unwrap();
 }
 
-/// Eagerly: one flush for each range, and frames go after it. Lazily: none until the purge, and one for all.
+/// Eagerly: one flush for each range, and frames go after it. Lazily: none until the purge, and one
+/// for all.
 #[test]
 fn eager_is_one_flush_a_range_and_lazy_one_for_all() {
     for purge in [PurgeMode::Lazy, PurgeMode::Eager] {
@@ -504,8 +507,8 @@ fn the_listing_has_the_columns_of_linux() {
     content(&sim, &mm);
 }
 
-/// While a listing is read, areas are given back and a longer one comes to lie in their place: across the end of what was
-/// listed.
+/// While a listing is read, areas are given back and a longer one comes to lie in their place:
+/// across the end of what was listed.
 #[test]
 fn areas_of_a_listing_do_not_overlap() {
     let sim = ready(1, 64);
@@ -645,7 +648,8 @@ fn a_visit_by_base_pages_is_refused_where_a_leaf_is_in_the_way() {
     content(&sim, &mm);
 }
 
-/// Two CPUs take and give back in their own time; nothing is lost, and one does twice what half of one does.
+/// Two CPUs take and give back in their own time; nothing is lost, and one does twice what half of
+/// one does.
 #[test]
 fn two_cpus_do_not_meet_in_an_area() {
     for seed in 1..40 {

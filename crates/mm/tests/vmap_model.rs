@@ -1,8 +1,8 @@
-//! Ten thousand random sequences of all operations on kernel ranges, beside a naive model, on every page-table format and
-//! by both rules for live entries, with every checker on.
+//! Ten thousand random sequences of all operations on kernel ranges, beside a naive model, on every
+//! page-table format and by both rules for live entries, with every checker on.
 //!
-//! The model is a list of areas with a word, rights and a frame for each page. What the machine's CPUs read through their
-//! stale translations must be what the list says, at any time.
+//! The model is a list of areas with a word, rights and a frame for each page. What the machine's
+//! CPUs read through their stale translations must be what the list says, at any time.
 
 use crate::common::kernel::*;
 use crate::common::*;

@@ -1,7 +1,8 @@
 //! Boots of the kernel, as tests: what only a processor can show of the rooms that talk to it.
 //!
-//! The kernel is built from the copy like every other program. It has no environment, so its switch is a record in its image, behind a
-//! mark: a mutant's number is written into the file, and what was reached is read from the guest's memory when the guest has ended.
+//! The kernel is built from the copy like every other program. It has no environment, so its switch
+//! is a record in its image, behind a mark: a mutant's number is written into the file, and what
+//! was reached is read from the guest's memory when the guest has ended.
 
 use crate::program::Switch;
 use std::fs;
@@ -15,8 +16,8 @@ const EMULATOR: &str = "qemu-system-x86_64";
 const MEMORY: u64 = 512;
 /// How the emulator ends when the kernel says that all is well.
 const PASSED: i32 = 33;
-/// Before the number, four bytes, and the bytes of those reached; at a multiple of its length. In two parts: no program that has this
-/// one in it is taken for a kernel.
+/// Before the number, four bytes, and the bytes of those reached; at a multiple of its length. In
+/// two parts: no program that has this one in it is taken for a kernel.
 const MARK: (&[u8; 8], &[u8; 8]) = (b"foliant.", b"mutants.");
 
 /// A boot: its name, the machine, its CPUs and what the kernel is told.

@@ -1,5 +1,5 @@
-//! What of a file is built for the tests: `cfg` as the tests' programs have it. Test code itself is not mutated, so `test` is
-//! false.
+//! What of a file is built for the tests: `cfg` as the tests' programs have it. Test code itself is
+//! not mutated, so `test` is false.
 
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Expr, ExprLit, Lit, Meta, Token};

@@ -31,8 +31,9 @@ impl std::str::FromStr for Shard {
     }
 }
 
-/// `count` of the `candidates`, by `seed`: some of each room first, then whichever. Each has a place in the order that is its
-/// own, so a candidate less is another one more, and nothing else changes.
+/// `count` of the `candidates`, by `seed`: some of each room first, then whichever. Each has a
+/// place in the order that is its own, so a candidate less is another one more, and nothing else
+/// changes.
 pub(crate) fn sample(
     mutants: &[Mutant],
     candidates: &[usize],
@@ -60,7 +61,8 @@ pub(crate) fn sample(
     chosen.into_iter().collect()
 }
 
-/// Lines of each file that differ from where the branch left `main`; on `main` itself, from the last commit.
+/// Lines of each file that differ from where the branch left `main`; on `main` itself, from the
+/// last commit.
 pub(crate) fn changed(root: &Path) -> Result<BTreeMap<String, Vec<Range<usize>>>, String> {
     let base = git(root, &["merge-base", "main", "HEAD"]).unwrap_or_else(|_| "HEAD".into());
     Ok(lines(&git(root, &["diff", "--unified=0", "--no-ext-diff", base.trim()])?))

@@ -81,7 +81,8 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// A mutant whose `changed` part becomes `new`, for readers; `edits` are the ways to write it, the best first.
+    /// A mutant whose `changed` part becomes `new`, for readers; `edits` are the ways to write it,
+    /// the best first.
     fn add(&mut self, kind: Kind, changed: Range<usize>, new: &str, edits: Vec<Edit>) {
         let line_start = self.text[..changed.start].rfind('\n').map_or(0, |at| at + 1);
         let rest = &self.text[changed.end..];
@@ -357,7 +358,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                 }
                 _ => vec![plain],
             };
-            // A sum of two assignments is an assignment: no parentheses are needed around it, and none hurt.
+            // A sum of two assignments is an assignment: no parentheses are needed around it, and
+            // none hurt.
             self.add(kind, token, new, edits);
         }
         // What is compared with a variant is not exchanged: the comparison is.

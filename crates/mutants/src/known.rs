@@ -1,5 +1,5 @@
-//! The list of mutants that are no mistakes, with the reasons: a table in Markdown, keyed by words that a change elsewhere in
-//! the file leaves as they are.
+//! The list of mutants that are no mistakes, with the reasons: a table in Markdown, keyed by words
+//! that a change elsewhere in the file leaves as they are.
 
 use crate::mutant::{Mutant, Name};
 use std::collections::BTreeMap;
@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 /// Reasons by name.
 pub(crate) type Known = BTreeMap<Name, String>;
 
-/// Reads the list. Each row is `| file | function | before | after | why |`, the first four in backquotes.
+/// Reads the list. Each row is `| file | function | before | after | why |`, the first four in
+/// backquotes.
 pub(crate) fn read(text: &str) -> Result<Known, String> {
     let mut known = Known::new();
     for (n, line) in text.lines().enumerate() {

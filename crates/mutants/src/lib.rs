@@ -1,7 +1,9 @@
-//! Small mistakes, compiled into the manager once and switched on one at a time: which do the tests notice?
+//! Small mistakes, compiled into the manager once and switched on one at a time: which do the tests
+//! notice?
 //!
-//! Building a program for each mistake would take minutes each. So the sources are copied with all of them in it, each behind a
-//! number that the environment switches on ([record 091](../../../docs/records/091-mutants-behind-a-number.md)).
+//! Building a program for each mistake would take minutes each. So the sources are copied with all
+//! of them in it, each behind a number that the environment switches on ([record
+//! 091](../../../docs/records/091-mutants-behind-a-number.md)).
 //!
 //! ```text
 //!   sources ─▶ survey: places ─▶ weave ─▶ copy ─▶ viable: what compiles ─▶ programs of tests
@@ -10,9 +12,10 @@
 //! ```
 //!
 //! **Invariants**
-//! - U1. With no number set the copy does what the sources do: a test that does not pass then is left out, and told.
-//! - U2. A test says nothing about a mutant that it does not reach, so it is not run with it. A comparison or condition is
-//!   reached only where its value would have been another one.
+//! - U1. With no number set the copy does what the sources do: a test that does not pass then is
+//!   left out, and told.
+//! - U2. A test says nothing about a mutant that it does not reach, so it is not run with it. A
+//!   comparison or condition is reached only where its value would have been another one.
 //! - U3. A mutant that no test reaches has survived.
 //!
 //! **Not here**: the command line (`xtask`).
@@ -70,7 +73,8 @@ pub struct Asked {
     pub jobs: usize,
 }
 
-/// Tries what is asked for, in the workspace at `root`. `say` hears how far it is, one line at a time.
+/// Tries what is asked for, in the workspace at `root`. `say` hears how far it is, one line at a
+/// time.
 pub fn run(root: &Path, asked: &Asked, say: &(dyn Fn(String) + Sync)) -> Result<Report, String> {
     let failed = |why| format!("{}: {why}", root.display());
     // Cargo works in the copy, and is told where to put what it makes.

@@ -75,8 +75,8 @@ pub struct Mutant {
     pub(crate) edits: Vec<Edit>,
 }
 
-/// A way to write a mutant: text before and after a region of the file, and a token in it that is replaced. `ID` stands for
-/// the mutant's number.
+/// A way to write a mutant: text before and after a region of the file, and a token in it that is
+/// replaced. `ID` stands for the mutant's number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Edit {
     pub(crate) region: Range<usize>,

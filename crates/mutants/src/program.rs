@@ -124,7 +124,8 @@ impl Program {
     ) -> Result<(End, Duration), String> {
         command
             .current_dir(&self.folder)
-            // The same cases each time; one that fails is not made smaller, nor remembered for the next mutant.
+            // The same cases each time; one that fails is not made smaller, nor remembered for the
+            // next mutant.
             .envs([("PROPTEST_RNG_SEED", "1"), ("PROPTEST_MAX_SHRINK_ITERS", "0")])
             .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true")
             .env("RUST_BACKTRACE", "0")

@@ -1,4 +1,5 @@
-//! What each test reaches, and how long it takes, without a mutant. Kept by the hash of the test's program.
+//! What each test reaches, and how long it takes, without a mutant. Kept by the hash of the test's
+//! program.
 
 use crate::program::{End, Program, Switch};
 use crate::share::share;

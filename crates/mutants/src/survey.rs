@@ -1,4 +1,5 @@
-//! All mutants of the sources, in the order of files and lines: which files are asked, and what room each is in.
+//! All mutants of the sources, in the order of files and lines: which files are asked, and what
+//! room each is in.
 
 use crate::built::is_built;
 use crate::find::{Pairs, find, pairs};
@@ -8,8 +9,8 @@ use std::fs;
 use std::path::Path;
 use syn::Item;
 
-/// Where the rooms are: a crate's first file, and the part of the crate that is asked, whose folders are rooms or which is a
-/// room itself.
+/// Where the rooms are: a crate's first file, and the part of the crate that is asked, whose
+/// folders are rooms or which is a room itself.
 const PLACES: [(&str, &str, Option<&str>); 4] = [
     ("crates/machine/src/lib.rs", "crates/machine/src/", Some("machine")),
     ("crates/mm/src/lib.rs", "crates/mm/src/", None),
@@ -17,7 +18,8 @@ const PLACES: [(&str, &str, Option<&str>); 4] = [
     ("crates/x86/src/lib.rs", "crates/x86/src/", Some("x86")),
 ];
 
-/// Not asked: the laws are tests, which a machine is given; that each can fail is what machines in the simulator's tests show.
+/// Not asked: the laws are tests, which a machine is given; that each can fail is what machines in
+/// the simulator's tests show.
 const LAWS: &str = "crates/machine/src/laws/";
 
 /// The sources, and what can go wrong in them.

@@ -19,7 +19,8 @@ fn mutants(text: &str) -> Vec<Mutant> {
     find("crates/mm/src/zero/plan.rs", "zero", text, &tree, &known)
 }
 
-/// The kinds and changed lines of a function's mutants, but for its body's and those of literals unless they are asked.
+/// The kinds and changed lines of a function's mutants, but for its body's and those of literals
+/// unless they are asked.
 fn found(text: &str, asked: &[Kind]) -> Vec<String> {
     let is_asked = |mutant: &&Mutant| asked.contains(&mutant.kind);
     mutants(text).iter().filter(is_asked).map(|mutant| mutant.name.after.clone()).collect()

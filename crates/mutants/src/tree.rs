@@ -1,5 +1,5 @@
-//! A copy of the workspace with mutants in it, below `target/mutants`. A file is written where it differs only, so that what
-//! did not change is not built again.
+//! A copy of the workspace with mutants in it, below `target/mutants`. A file is written where it
+//! differs only, so that what did not change is not built again.
 
 use crate::survey::Survey;
 use crate::weave::{Place, weave};

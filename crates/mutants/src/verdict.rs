@@ -9,11 +9,12 @@ use crate::tree::number;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// A test may take so many times as long as without the mutant, and some seconds more for a machine that is busy.
+/// A test may take so many times as long as without the mutant, and some seconds more for a machine
+/// that is busy.
 const TIMES: f64 = 6.0;
 const MORE: f64 = 15.0;
-/// Tests are asked about one mutant for so long. What those of its room and all short ones did not notice by then has survived:
-/// that can only make the tests look worse than they are.
+/// Tests are asked about one mutant for so long. What those of its room and all short ones did not
+/// notice by then has survived: that can only make the tests look worse than they are.
 const ASKED_MOST: Duration = Duration::from_secs(180);
 
 /// What became of a mutant.

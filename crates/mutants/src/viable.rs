@@ -1,7 +1,8 @@
 //! Which mutants compile.
 //!
-//! All are written and checked at once; those that an error points at are written in another way, or left out, until there is
-//! no error. What came out is kept with the hash of the file, so the next run has one check to make.
+//! All are written and checked at once; those that an error points at are written in another way,
+//! or left out, until there is no error. What came out is kept with the hash of the file, so the
+//! next run has one check to make.
 
 use crate::cargo::{Ask, Span, cargo, errors, packages, spans};
 use crate::mutant::{Kind, Mutant};
@@ -23,8 +24,8 @@ const KEPT: &str = "viable.json";
 /// So many rounds are made before giving up.
 const ROUNDS: usize = 40;
 
-/// Asks cargo about the mutants that `chosen` names until those compile. `chosen` is asked anew when one turns out not to: the
-/// last answer is the one that holds.
+/// Asks cargo about the mutants that `chosen` names until those compile. `chosen` is asked anew
+/// when one turns out not to: the last answer is the one that holds.
 pub(crate) fn settle(
     at: (&Survey, &Tree, &Path),
     ask: Ask,
@@ -68,8 +69,8 @@ pub(crate) fn settle(
     Err(format!("{ROUNDS} rounds of cargo, and the copy does not compile"))
 }
 
-/// The mutants that an error is about: what it points at within their text, else the innermost one around it, else those near
-/// it.
+/// The mutants that an error is about: what it points at within their text, else the innermost one
+/// around it, else those near it.
 fn blame(spans: &[Span], places: &Places) -> BTreeSet<usize> {
     let within = |inner: &Range<usize>, outer: &Range<usize>| {
         outer.start <= inner.start && inner.end <= outer.end && !outer.is_empty()
@@ -105,7 +106,8 @@ fn blame(spans: &[Span], places: &Places) -> BTreeSet<usize> {
     blamed
 }
 
-/// The statements that are left out in the function of an error: what returns no more uses later what is gone.
+/// The statements that are left out in the function of an error: what returns no more uses later
+/// what is gone.
 fn left_out(spans: &[Span], places: &Places, mutants: &[Mutant]) -> BTreeSet<usize> {
     let of = |span: &Span| places.get(&span.file);
     let Some((first, all)) = spans.iter().find_map(|span| Some((span, of(span)?))) else {
@@ -120,7 +122,8 @@ fn left_out(spans: &[Span], places: &Places, mutants: &[Mutant]) -> BTreeSet<usi
     all.iter().map(|(n, _)| *n).filter(is_here).collect()
 }
 
-/// From the first to the last that an error names in its file: a drop that is left out shows far from where it was.
+/// From the first to the last that an error names in its file: a drop that is left out shows far
+/// from where it was.
 fn between(spans: &[Span]) -> Option<Span> {
     let first = spans.iter().find(|span| span.is_primary)?;
     let here = || spans.iter().filter(|span| span.file == first.file);

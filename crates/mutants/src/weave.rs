@@ -1,7 +1,8 @@
 //! A file with mutants in it.
 //!
-//! Everything that is added is on the line where it is added, so a line keeps its number. Mutants nest: what one repeats with
-//! its mistake is the text of the file, without those inside of it, since only one of them is ever on.
+//! Everything that is added is on the line where it is added, so a line keeps its number. Mutants
+//! nest: what one repeats with its mistake is the text of the file, without those inside of it,
+//! since only one of them is ever on.
 
 use crate::mutant::Edit;
 use std::ops::Range;

@@ -1,7 +1,8 @@
-//! The switch of the mutants, in the copy of the sources only. `FOLIANT_MUTANT=17` switches the seventeenth on;
-//! `FOLIANT_MUTANTS_REACHED=FILE` notes in a byte for each which of them made, or would have made, a difference.
-//! A kernel has no environment: its number is written into its image, and its notes are read from the guest's memory.
-//! Words are written once, before `main`; constant functions read them too, which no atomic allows.
+//! The switch of the mutants, in the copy of the sources only. `FOLIANT_MUTANT=17` switches the
+//! seventeenth on; `FOLIANT_MUTANTS_REACHED=FILE` notes in a byte for each which of them made, or
+//! would have made, a difference. A kernel has no environment: its number is written into its
+//! image, and its notes are read from the guest's memory. Words are written once, before `main`;
+//! constant functions read them too, which no atomic allows.
 #![allow(unsafe_code, missing_docs, static_mut_refs)]
 
 /// All are only noted.

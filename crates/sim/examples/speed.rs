@@ -1,5 +1,5 @@
-//! How fast the machine simulates: a fault of a replay, a hit, and two CPUs against one. Ratios mean
-//! something on a quiet host only.
+//! How fast the machine simulates: a fault of a replay, a hit, and two CPUs against one. Ratios
+//! mean something on a quiet host only.
 #![allow(unsafe_code)]
 
 #[path = "../tests/common/mod.rs"]

@@ -1,11 +1,14 @@
 //! The translation caches of one CPU: an array per page size, and one per level of table pointers.
 //!
-//! Every entry carries a tag, the user root through which it was read, and is found under that root only, unless it is
-//! global. There are as many tags as roots: nothing is ever dropped for want of one.
+//! Every entry carries a tag, the user root through which it was read, and is found under that root
+//! only, unless it is global. There are as many tags as roots: nothing is ever dropped for want of
+//! one.
 //!
 //! **Invariants**
-//! - I1. An entry leaves only by being invalidated, dropped when its root is activated anew, or (sized arrays) evicted.
-//! - I2. Kept arrays iterate in the order of tag and address, so that seeded runs do not depend on a hash.
+//! - I1. An entry leaves only by being invalidated, dropped when its root is activated anew, or
+//!   (sized arrays) evicted.
+//! - I2. Kept arrays iterate in the order of tag and address, so that seeded runs do not depend on
+//!   a hash.
 //! - I3. No access and no walk finds an entry of another tag than the one that runs.
 //!
 //! **Locking**: the owning CPU's core lock.
@@ -36,7 +39,8 @@ pub struct Cached {
     pub rights: Rights,
     /// Whether the walker knows the word's dirty bit to be set.
     pub dirty: bool,
-    /// The user root through which it was read, its tag: unless it is global it is used under this root only.
+    /// The user root through which it was read, its tag: unless it is global it is used under this
+    /// root only.
     pub tag: Pa,
     pub(crate) half: Half,
 }
@@ -61,8 +65,8 @@ impl Cached {
         self.is_global() || self.tag == tag
     }
 
-    /// Whether `item` ends it, by stride: an invalidation names one address per entry of its level, and
-    /// an address ends whatever covers it.
+    /// Whether `item` ends it, by stride: an invalidation names one address per entry of its level,
+    /// and an address ends whatever covers it.
     fn ended_by(&self, item: &Item, exact_level: bool) -> bool {
         let (start, end) = (item.range.start().get(), item.range.end().get());
         let (mine, last) = (self.va.get(), self.va.get() + (self.bytes() - 1));

@@ -132,8 +132,9 @@ pub enum Mode {
 pub enum Turns {
     /// A thread each, of which one is awake.
     Threads,
-    /// Stacks of the calling thread, which change hands without the host: many times as fast. What is kept for each thread, and is to
-    /// be for each CPU, changes hands by what the function makes.
+    /// Stacks of the calling thread, which change hands without the host: many times as fast. What
+    /// is kept for each thread, and is to be for each CPU, changes hands by what the function
+    /// makes.
     Stacks(fn() -> Trade),
 }
 
@@ -149,7 +150,8 @@ pub enum Checks {
 /// Whether clearing touches host memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Clearing {
-    /// Frames that are known to hold zeros are left alone, and large ones are given back to the host.
+    /// Frames that are known to hold zeros are left alone, and large ones are given back to the
+    /// host.
     Lazy,
     /// Every byte is written, for benchmarks of clearing itself.
     Real,
@@ -160,8 +162,8 @@ pub enum Clearing {
 pub enum Backing {
     /// Every frame that was written takes a frame of the host.
     Whole,
-    /// Frames of descriptors that are all alike take a word, so that a terabyte fits into little. One CPU at a time is at
-    /// work: what another one reads meanwhile is not defined.
+    /// Frames of descriptors that are all alike take a word, so that a terabyte fits into little.
+    /// One CPU at a time is at work: what another one reads meanwhile is not defined.
     Compact,
 }
 
@@ -181,7 +183,8 @@ pub struct Chance {
 pub struct Config {
     /// CPUs, 1 to 1024.
     pub cpus: usize,
-    /// Physical memory: ranges that do not overlap, together up to 1 TiB. What lies between is a hole.
+    /// Physical memory: ranges that do not overlap, together up to 1 TiB. What lies between is a
+    /// hole.
     pub memory: Vec<FrameRange>,
     /// The page-table format.
     pub format: Format,
@@ -208,7 +211,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// A machine for finding mistakes: seeded, checked, tagged, nothing evicted. Memory starts at 1 MiB.
+    /// A machine for finding mistakes: seeded, checked, tagged, nothing evicted. Memory starts at 1
+    /// MiB.
     pub fn seeded(cpus: usize, memory: Bytes, seed: u64) -> Config {
         let format = Format::X86_64(X86Levels::Four);
         Config {

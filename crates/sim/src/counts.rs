@@ -1,7 +1,7 @@
 //! What a machine did, counted per CPU and summed on reading.
 //!
-//! **Locking**: none; every counter is a relaxed atomic in the line of its CPU. A sum taken while CPUs
-//! run may mix moments.
+//! **Locking**: none; every counter is a relaxed atomic in the line of its CPU. A sum taken while
+//! CPUs run may mix moments.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

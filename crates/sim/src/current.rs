@@ -1,7 +1,7 @@
 //! Which CPU of which machine a host thread stands for.
 //!
-//! A thread can stand for a CPU of several machines at once, and calls nest; the innermost place on a
-//! machine counts. Outside all of them a thread is CPU 0.
+//! A thread can stand for a CPU of several machines at once, and calls nest; the innermost place on
+//! a machine counts. Outside all of them a thread is CPU 0.
 
 use core::cell::RefCell;
 use foliant_units::Cpu;

@@ -40,7 +40,8 @@ impl Sim {
         self.here().1.charge(self.prices.picos(Work::KernelWrite, words));
     }
 
-    /// The writes of a fill that lie in one page, translated once: nobody can tell, where CPUs are threads and nobody watches.
+    /// The writes of a fill that lie in one page, translated once: nobody can tell, where CPUs are
+    /// threads and nobody watches.
     fn fill_page(&self, va: Va, stride: Bytes, count: u64, word: u64) -> Result<(), KernelFault> {
         self.kernel(va, Access::Write, |pa| self.memory.fill(pa, stride.get(), count, word))?;
         self.wrote_kernel(count);
@@ -48,8 +49,8 @@ impl Sim {
     }
 }
 
-// SAFETY: an access goes where the walker or a cached translation of the calling CPU says, and nowhere
-// else; physical addresses that are not memory read as all ones and swallow stores.
+// SAFETY: an access goes where the walker or a cached translation of the calling CPU says, and
+// nowhere else; physical addresses that are not memory read as all ones and swallow stores.
 unsafe impl KernelVa for Sim {
     unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
         self.kernel(va, Access::Read, |pa| self.memory.load(pa).unwrap_or(u64::MAX))

@@ -1,12 +1,15 @@
-//! Lanes: CPUs of a seeded run that take turns on one thread of the host, each on a stack of its own.
+//! Lanes: CPUs of a seeded run that take turns on one thread of the host, each on a stack of its
+//! own.
 //!
-//! A host thread for each CPU costs two calls of the host's scheduler for each change of hands, more than all that the CPU does in between.
-//! Which CPU goes on is the baton's choice here as there, so a seed gives the same history either way.
+//! A host thread for each CPU costs two calls of the host's scheduler for each change of hands,
+//! more than all that the CPU does in between. Which CPU goes on is the baton's choice here as
+//! there, so a seed gives the same history either way.
 //!
 //! **Invariants**
 //! - L1. A lane is left in [`leave`] and at its end alone.
 //! - L2. All lanes of a run have ended when [`run`] returns.
-//! - L3. What a thread keeps for itself and the manager relies on changes hands with the lane: see [`Trade`].
+//! - L3. What a thread keeps for itself and the manager relies on changes hands with the lane: see
+//!   [`Trade`].
 #![allow(unsafe_code)]
 
 use crate::current;
@@ -18,8 +21,8 @@ use corosensei::{Coroutine, Yielder};
 /// Stack of a CPU.
 pub(crate) const STACK_BYTES: usize = 2 << 20;
 
-/// Called before a CPU goes on and after it was left; there is one for each CPU. It trades what the thread keeps for itself for what
-/// the CPU keeps.
+/// Called before a CPU goes on and after it was left; there is one for each CPU. It trades what the
+/// thread keeps for itself for what the CPU keeps.
 pub type Trade = Box<dyn FnMut()>;
 
 thread_local! {

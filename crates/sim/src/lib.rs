@@ -1,10 +1,11 @@
-//! A simulated machine: many CPUs, stale translation caches, late interrupts, and checkers that watch.
+//! A simulated machine: many CPUs, stale translation caches, late interrupts, and checkers that
+//! watch.
 //!
-//! [`Sim`] implements the whole contract of `foliant-machine` and is meaner than any hardware it stands
-//! for: translations stay cached until an invalidation that covers them was carried out on that CPU,
-//! interrupts arrive as late as the wait for them allows, and dirty bits get lost where hardware may lose
-//! them. In *seeded* mode one CPU runs at a time and a printed seed replays the history; in *free* mode
-//! the CPUs are real threads.
+//! [`Sim`] implements the whole contract of `foliant-machine` and is meaner than any hardware it
+//! stands for: translations stay cached until an invalidation that covers them was carried out on
+//! that CPU, interrupts arrive as late as the wait for them allows, and dirty bits get lost where
+//! hardware may lose them. In *seeded* mode one CPU runs at a time and a printed seed replays the
+//! history; in *free* mode the CPUs are real threads.
 //!
 //! ```text
 //!   user_load/store/touch ─┐                   ┌─ cache: translations, table pointers (per CPU)
@@ -15,17 +16,17 @@
 //! ```
 //!
 //! **Invariants**
-//! - S1. A contract call changes nothing but what its documentation says; what chance decides (switches,
-//!   late interrupts, speculative fills) comes from the seed alone.
-//! - S2. A CPU's caches are used and changed under its core lock, from the look-up to the end of the
-//!   access, so an invalidation carried out by whomever never overtakes an access.
+//! - S1. A contract call changes nothing but what its documentation says; what chance decides
+//!   (switches, late interrupts, speculative fills) comes from the seed alone.
+//! - S2. A CPU's caches are used and changed under its core lock, from the look-up to the end of
+//!   the access, so an invalidation carried out by whomever never overtakes an access.
 //! - S3. With checks off no lock is shared between CPUs on the path of an access.
 //!
-//! **Locking**: core `[c]`, then mailbox `[m]`, then the watch; the baton's lock is a leaf. The baton is
-//! never handed over under any of them.
+//! **Locking**: core `[c]`, then mailbox `[m]`, then the watch; the baton's lock is a leaf. The
+//! baton is never handed over under any of them.
 //!
-//! **Not here**: the manager. This crate knows page-table formats only through its own decoder. What the
-//! model cannot see is listed in `LIMITS.md`.
+//! **Not here**: the manager. This crate knows page-table formats only through its own decoder.
+//! What the model cannot see is listed in `LIMITS.md`.
 //!
 //! ```
 //! use foliant_sim::{Access, Config, Sim};

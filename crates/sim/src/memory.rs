@@ -1,22 +1,25 @@
 //! Physical memory: ranges of host memory that are committed on first touch.
 //!
 //! One anonymous mapping per range, without swap reservation and without large pages, so that a
-//! machine of 1 TiB costs the host what is written and no more. A bit per frame says whether the frame
-//! was ever written since it was last known to be zero: clearing a frame whose bit is clear is free,
-//! which is what makes long replays fast and small.
+//! machine of 1 TiB costs the host what is written and no more. A bit per frame says whether the
+//! frame was ever written since it was last known to be zero: clearing a frame whose bit is clear
+//! is free, which is what makes long replays fast and small.
 //!
-//! In a compact machine a frame that holds one word at every 64th byte and zeros between, as descriptors of tails do, takes
-//! that word of host memory instead of 4096 bytes: a terabyte has 16 GiB of descriptors.
+//! In a compact machine a frame that holds one word at every 64th byte and zeros between, as
+//! descriptors of tails do, takes that word of host memory instead of 4096 bytes: a terabyte has 16
+//! GiB of descriptors.
 //!
 //! **Invariants**
-//! - I1. A frame whose bit is clear holds zeros, or a write to it is in flight. Writers write *first*
-//!   and set the bit after; `clear` takes the bit *first* and zeroes after. So whichever way the two
-//!   interleave no written byte hides behind a clear bit.
+//! - I1. A frame whose bit is clear holds zeros, or a write to it is in flight. Writers write
+//!   *first* and set the bit after; `clear` takes the bit *first* and zeroes after. So whichever
+//!   way the two interleave no written byte hides behind a clear bit.
 //! - I2. Mappings live as long as the `Memory`; pointers into them are stable.
-//! - I3. Where a frame's uniform word is not 0, the frame reads as that word at every 64th byte and 0 between, its bit is set,
-//!   and its host memory holds zeros. Who writes anything else spreads the word out first.
+//! - I3. Where a frame's uniform word is not 0, the frame reads as that word at every 64th byte and
+//!   0 between, its bit is set, and its host memory holds zeros. Who writes anything else spreads
+//!   the word out first.
 //!
-//! **Locking**: none. Words are atomics. In a compact machine one CPU at a time writes to a frame, and nobody reads it then.
+//! **Locking**: none. Words are atomics. In a compact machine one CPU at a time writes to a frame,
+//! and nobody reads it then.
 //!
 //! **Not here**: who owns a frame (`check`), what an access costs (`cost`).
 #![allow(unsafe_code)]
@@ -48,8 +51,8 @@ pub(crate) struct Memory {
     regions: Box<[Region]>,
 }
 
-// SAFETY: memory::I2; the pointers name mappings that this value owns, and every access through them
-// in this file is atomic, an owner's (PhysMem's contract), or behind `&mut self`.
+// SAFETY: memory::I2; the pointers name mappings that this value owns, and every access through
+// them in this file is atomic, an owner's (PhysMem's contract), or behind `&mut self`.
 unsafe impl Send for Memory {}
 // SAFETY: as for Send.
 unsafe impl Sync for Memory {}
@@ -158,8 +161,8 @@ impl Region {
         }
     }
 
-    /// Lets `word` stand for all of a frame whose every 64th byte's word is to be `word`; false where something else is
-    /// in the frame.
+    /// Lets `word` stand for all of a frame whose every 64th byte's word is to be `word`; false
+    /// where something else is in the frame.
     fn stand_for_all(&self, frame: u64, word: u64) -> bool {
         let Some(uniform) = self.uniform(frame) else { return false };
         let (start, stands) = (frame << FRAME_SHIFT, uniform.load(Ordering::Acquire) != 0);
@@ -218,7 +221,8 @@ impl Region {
 
     fn word(&self, offset: u64) -> &AtomicU64 {
         let at = self.at(offset & !7).cast::<AtomicU64>();
-        // SAFETY: memory::I2; aligned by the mask, inside the mapping, atomic like every word access.
+        // SAFETY: memory::I2; aligned by the mask, inside the mapping, atomic like every word
+        // access.
         unsafe { at.as_ref() }
     }
 
@@ -248,8 +252,8 @@ impl Region {
             && word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
-    /// Zeroes a part of one frame, or all of it, unless it is known to be zero. Only a whole frame loses
-    /// its bit; memory::I1 gives the order.
+    /// Zeroes a part of one frame, or all of it, unless it is known to be zero. Only a whole frame
+    /// loses its bit; memory::I1 gives the order.
     fn zero(&self, offset: u64, bytes: u64) {
         let frame = offset >> FRAME_SHIFT;
         let whole = bytes == FRAME_BYTES;
@@ -349,7 +353,8 @@ impl Memory {
         Some(())
     }
 
-    /// Writes the word at `count` addresses of one frame, `stride` apart; in a hole nothing happens.
+    /// Writes the word at `count` addresses of one frame, `stride` apart; in a hole nothing
+    /// happens.
     pub(crate) fn fill(&self, pa: Pa, stride: u64, count: u64, word: u64) {
         let Some((region, offset)) = self.find(pa, 8) else { return };
         let frame = offset >> FRAME_SHIFT;
@@ -456,8 +461,8 @@ impl Memory {
         core::sync::atomic::fence(Ordering::Release);
     }
 
-    /// Gives the host memory of `frames` back; they then read as zero. Nothing happens where it would
-    /// cost more than it saves, or for frames that are not memory.
+    /// Gives the host memory of `frames` back; they then read as zero. Nothing happens where it
+    /// would cost more than it saves, or for frames that are not memory.
     pub(crate) fn release_host(&self, frames: FrameRange) {
         let bytes = frames.pages().bytes().get();
         if let Some((region, start)) = self.find(frames.start().pa(), bytes) {
@@ -484,7 +489,8 @@ mod tests {
     use super::*;
     use foliant_units::{Frame, Pages};
 
-    /// Words of four frames by one frame's uniform word, or not: whatever is written reads the same.
+    /// Words of four frames by one frame's uniform word, or not: whatever is written reads the
+    /// same.
     #[cfg(not(miri))] // without an operating system no memory is given back
     #[test]
     fn a_compact_memory_reads_like_a_whole_one() {

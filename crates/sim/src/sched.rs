@@ -1,4 +1,5 @@
-//! The baton of seeded runs: host threads or lanes of one stand for CPUs, and exactly one of them runs.
+//! The baton of seeded runs: host threads or lanes of one stand for CPUs, and exactly one of them
+//! runs.
 //!
 //! Contract calls are the switching points. Who goes next depends on the seed and on what the CPUs
 //! asked for so far, never on the host's scheduler, so a run replays from its seed.
@@ -9,8 +10,9 @@
 //!
 //! **Locking**: `state` is a leaf lock; `chance` and `spins` are the holder's.
 //!
-//! **Not here**: switches between contract calls, unless whoever knows of an access to memory that only the manager sees asks for one
-//! (`Sim::preempt`). Weak orders of such accesses are found by an interleaving checker or by free mode under a sanitizer.
+//! **Not here**: switches between contract calls, unless whoever knows of an access to memory that
+//! only the manager sees asks for one (`Sim::preempt`). Weak orders of such accesses are found by
+//! an interleaving checker or by free mode under a sanitizer.
 
 use crate::lanes;
 use crate::rng::Rng;
@@ -59,7 +61,8 @@ impl Baton {
         }
     }
 
-    /// Draws from the seed's chance. One CPU at a time does (I1), and the lock lies between two of them: no exchange is needed.
+    /// Draws from the seed's chance. One CPU at a time does (I1), and the lock lies between two of
+    /// them: no exchange is needed.
     #[inline]
     fn chance<R>(&self, draw: impl FnOnce(&mut Rng) -> R) -> R {
         let mut rng = Rng { state: self.chance.load(Relaxed) };

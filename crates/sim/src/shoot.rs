@@ -39,8 +39,8 @@ impl Sim {
         }
     }
 
-    /// Serves a CPU that has nothing cached, where CPUs are threads and nobody watches: it makes no difference when. Its
-    /// caches stay empty until it walks, and it finds what is there then.
+    /// Serves a CPU that has nothing cached, where CPUs are threads and nobody watches: it makes no
+    /// difference when. Its caches stay empty until it walks, and it finds what is there then.
     fn serve_at_once(&self, state: &CpuState, what: &Invalidation) -> bool {
         if self.baton.is_some() || self.watch.is_some() || !state.core.lock().caches.is_empty() {
             return false;
@@ -160,7 +160,8 @@ impl Tlb for Sim {
             if nth == 0 {
                 state.charge(self.prices.picos(Work::InterruptWait, 1));
             }
-            // The wait is a place where this CPU is interrupted too, and others may go on meanwhile.
+            // The wait is a place where this CPU is interrupted too, and others may go on
+            // meanwhile.
             if self.baton.is_some() && state.core.lock().rng.once_in(2) {
                 self.let_others(cpu, state);
             }

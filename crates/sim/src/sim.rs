@@ -72,15 +72,15 @@ impl Sim {
         &self.config
     }
 
-    /// Runs `work` as `cpu`, on the calling thread. A CPU that the machine does not have counts as the
-    /// last one.
+    /// Runs `work` as `cpu`, on the calling thread. A CPU that the machine does not have counts as
+    /// the last one.
     pub fn on<R>(&self, cpu: Cpu, work: impl FnOnce() -> R) -> R {
         let last = self.cpus.len() - 1;
         current::on(self.id, Cpu(cpu.index().min(last) as u16), work)
     }
 
-    /// Runs `work` on CPUs 0 to `count - 1` at once and returns when all have finished. A panic on one
-    /// CPU ends the others and is passed on. In seeded mode runs do not nest.
+    /// Runs `work` on CPUs 0 to `count - 1` at once and returns when all have finished. A panic on
+    /// one CPU ends the others and is passed on. In seeded mode runs do not nest.
     pub fn parallel(&self, count: usize, work: impl Fn(Cpu) + Sync) {
         let work = &work;
         self.run(
@@ -181,7 +181,8 @@ impl Sim {
         }
     }
 
-    /// Between two contract calls, in a seeded run: chance may let others run. For a caller that knows of accesses that the machine does not see.
+    /// Between two contract calls, in a seeded run: chance may let others run. For a caller that
+    /// knows of accesses that the machine does not see.
     pub fn preempt(&self) {
         if let (Some(baton), Some(slot)) = (&self.baton, current::slot(self.id)) {
             baton.preempt(slot);
@@ -208,8 +209,8 @@ impl Sim {
         }
     }
 
-    /// Does something that others can see at once, and tells the checkers before they hear what came of it: on real
-    /// threads a walk could otherwise be told before the store that it read.
+    /// Does something that others can see at once, and tells the checkers before they hear what
+    /// came of it: on real threads a walk could otherwise be told before the store that it read.
     pub(crate) fn act<'a, R>(&self, cpu: Cpu, act: impl FnOnce() -> (R, Option<Event<'a>>)) -> R {
         let mut watch = self.watch.as_ref().map(Mutex::lock);
         let (done, event) = act();
@@ -260,8 +261,8 @@ impl Sim {
         &self.plan
     }
 
-    /// Gives the host memory of `frames` back. They read as zero afterwards. It happens by itself for
-    /// blocks of 2 MiB and more that are stated to be free.
+    /// Gives the host memory of `frames` back. They read as zero afterwards. It happens by itself
+    /// for blocks of 2 MiB and more that are stated to be free.
     pub fn release_host(&self, frames: FrameRange) {
         self.memory.release_host(frames);
     }

@@ -48,8 +48,8 @@ fn lane(va: Va, width: u64) -> (u64, u32, u64) {
 }
 
 impl Sim {
-    /// Loads `width` bytes (1, 2, 4 or 8) as a user of the calling CPU's root; `va` is rounded down to a
-    /// multiple of the width. What is mapped but is not memory reads as all ones.
+    /// Loads `width` bytes (1, 2, 4 or 8) as a user of the calling CPU's root; `va` is rounded down
+    /// to a multiple of the width. What is mapped but is not memory reads as all ones.
     pub fn user_load(&self, va: Va, width: u64) -> Result<u64, PageFault> {
         let (at, shift, mask) = lane(va, width);
         let load = |pa: Pa| self.memory.load(Pa::new(pa.get() & !7)).unwrap_or(u64::MAX);
@@ -70,7 +70,8 @@ impl Sim {
         })
     }
 
-    /// Translates `va` for `access` and sets the bits that the access would set, without the access.
+    /// Translates `va` for `access` and sets the bits that the access would set, without the
+    /// access.
     pub fn user_touch(&self, va: Va, access: Access) -> Result<(), PageFault> {
         self.user(va, access, |_| ())
     }
@@ -90,8 +91,8 @@ impl Sim {
         })
     }
 
-    /// The physical address that `va` means to the CPU now. The core lock is held until the access is
-    /// done (S2). The error says whether a translation was there.
+    /// The physical address that `va` means to the CPU now. The core lock is held until the access
+    /// is done (S2). The error says whether a translation was there.
     pub(crate) fn translate(
         &self,
         at: (Cpu, &CpuState),

@@ -1,12 +1,13 @@
 //! The page-table walker, with accessed and dirty bits.
 //!
-//! A walk starts at the lowest cached table pointer, even where the word it was read from has changed
-//! since, and caches what it reads on the way down. Bits are set with compare-exchange: a word that
-//! changed under the walker is read again.
+//! A walk starts at the lowest cached table pointer, even where the word it was read from has
+//! changed since, and caches what it reads on the way down. Bits are set with compare-exchange: a
+//! word that changed under the walker is read again.
 //!
 //! **Invariants**
 //! - W1. A word that is not present is never cached (machine::M2).
-//! - W2. Under `Accessed::SetBeforeCached` no leaf is cached whose accessed bit was clear in memory.
+//! - W2. Under `Accessed::SetBeforeCached` no leaf is cached whose accessed bit was clear in
+//!   memory.
 //!
 //! **Locking**: the walking CPU's core lock, held by the caller.
 
@@ -37,8 +38,8 @@ enum Read {
 }
 
 impl Sim {
-    /// Walks for `va`. `None` where nothing is mapped, or the access is not allowed and so nothing may
-    /// be cached for it; the second value says whether something was there.
+    /// Walks for `va`. `None` where nothing is mapped, or the access is not allowed and so nothing
+    /// may be cached for it; the second value says whether something was there.
     pub(crate) fn walk(
         &self,
         (cpu, state): (Cpu, &CpuState),
@@ -146,9 +147,9 @@ impl Sim {
         matches!(self.memory.compare_exchange(at, old, new), Some(Ok(_)))
     }
 
-    /// A store through a translation that is cached as clean: the walker sets the dirty bit in the word
-    /// it came from, if that still maps the same memory writable. Otherwise the bit is lost, and the
-    /// store goes through all the same (machine::M4).
+    /// A store through a translation that is cached as clean: the walker sets the dirty bit in the
+    /// word it came from, if that still maps the same memory writable. Otherwise the bit is lost,
+    /// and the store goes through all the same (machine::M4).
     pub(crate) fn mark_dirty(&self, cpu: Cpu, entry: &mut Cached) {
         let format = self.config.format;
         self.tell(cpu, || Event::Walked { va: entry.va, level: entry.level, word: entry.word });

@@ -186,8 +186,8 @@ fn what_a_user_does_through_a_stale_translation_is_seen() {
     assert!(found[2].text.contains("Write"), "{}", found[2]);
 }
 
-/// A page of the kernel half is used, unmapped, perhaps stated to be lazy, and its frame goes to somebody else. Gives the machine,
-/// the CPU of which still has the page cached.
+/// A page of the kernel half is used, unmapped, perhaps stated to be lazy, and its frame goes to
+/// somebody else. Gives the machine, the CPU of which still has the page cached.
 fn retired(lazily: bool) -> (Sim, Va, VaRange) {
     let va = Va::new(0xffff_9000_0000_0000);
     let sim = Sim::new(Config::seeded(1, Bytes::new(16 << 20), 1)).unwrap();
@@ -229,7 +229,8 @@ fn a_lazy_range_may_be_cached_and_not_used() {
     assert_eq!(sim.violations(), []);
 }
 
-/// A CPU leaves a root with a page cached; the page is freed, or its word made again, without the CPU being asked.
+/// A CPU leaves a root with a page cached; the page is freed, or its word made again, without the
+/// CPU being asked.
 fn away(format: Format, kept: Kept, work: impl Fn(&Sim, u64)) -> Vec<Violation> {
     let other = ROOT + 0x4_0000;
     let sim = Sim::new(Config::seeded(2, Bytes::new(16 << 20), 1).with_format(format)).unwrap();

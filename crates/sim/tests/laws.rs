@@ -341,7 +341,8 @@ unsafe impl Around for Wreck<'_> {
         }
     }
     fn invalidate(&self, what: &Invalidation) {
-        // Under the other root it reaches that one's tag, under which the laws cache nothing that is tested.
+        // Under the other root it reaches that one's tag, under which the laws cache nothing that
+        // is tested.
         if self.is(Broken::TagsForgotten) && self.activated.load(Ordering::Relaxed) == OTHER {
             return;
         }

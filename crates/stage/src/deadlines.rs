@@ -1,10 +1,11 @@
-//! Deadlines for latency, in steps: how long a CPU stays in a lock or a section, or goes without a preemption point, in each
-//! operation of the face.
+//! Deadlines for latency, in steps: how long a CPU stays in a lock or a section, or goes without a
+//! preemption point, in each operation of the face.
 //!
-//! A step is an access of the manager to its records or a call of the machine's, for bulk calls a line of 64 bytes
-//! (`foliant::steps`). Steps are counts: the same on every host.
+//! A step is an access of the manager to its records or a call of the machine's, for bulk calls a
+//! line of 64 bytes (`foliant::steps`). Steps are counts: the same on every host.
 //!
-//! **Not here**: what is too long; the test has bounds, and `docs/findings.md` says what they come from.
+//! **Not here**: what is too long; the test has bounds, and `docs/findings.md` says what they come
+//! from.
 
 use foliant::compact::CompactRequest;
 use foliant::fault::Orders;
@@ -58,7 +59,8 @@ impl Scale {
     };
 }
 
-/// One operation: the longest stay in each place, in steps, in the order of [`Critical::ALL`], and all that it took.
+/// One operation: the longest stay in each place, in steps, in the order of [`Critical::ALL`], and
+/// all that it took.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
     /// What was asked for.

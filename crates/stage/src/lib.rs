@@ -1,6 +1,7 @@
 //! The lab's stage on the simulated machine, for the command and for tests of the lab.
 //!
-//! A crate of its own: the simulator must not know the manager, the lab uses no operating system, and there are two users.
+//! A crate of its own: the simulator must not know the manager, the lab uses no operating system,
+//! and there are two users.
 //!
 //! ```
 //! use foliant_lab::{Parameters, Scenario};

@@ -1,9 +1,11 @@
-//! Deadlines for latency, in steps: at a scale that every run can afford. `foliant lab deadlines full` measures the full one.
+//! Deadlines for latency, in steps: at a scale that every run can afford.
+//! `foliant lab deadlines full` measures the full one.
 
 use foliant::steps::Critical;
 use foliant_stage::{Row, Scale, deadlines};
 
-/// Clearing the descriptors of a section, once for 128 MiB of memory, is the longest that a reader's section takes.
+/// Clearing the descriptors of a section, once for 128 MiB of memory, is the longest that a
+/// reader's section takes.
 const SECTION: u64 = 40_000;
 /// Two passes over the words of a table, and what is said of each.
 const TABLE: u64 = 6_000;
@@ -11,8 +13,8 @@ const TABLE: u64 = 6_000;
 const LEAF: u64 = 4_000;
 /// The table entries of a stretch.
 const MOVING: u64 = 100;
-/// Under a space's writer or a long lock: for each area, and for each page of what was asked for. Faults go on meanwhile, and the
-/// writer yields.
+/// Under a space's writer or a long lock: for each area, and for each page of what was asked for.
+/// Faults go on meanwhile, and the writer yields.
 const AREA: u64 = 1_000;
 const PAGE: u64 = 40;
 

@@ -1,6 +1,7 @@
 //! Records a program and prints what came of it: `record [-d] [-c] FILE CMD [ARG...]`.
 //!
-//! `-d` decodes instructions even where privilege would permit better; `-c` checks decoding and pages.
+//! `-d` decodes instructions even where privilege would permit better; `-c` checks decoding and
+//! pages.
 
 use foliant_trace::record::{AccessWish, Options};
 use foliant_trace::{Budget, Trace, describe, record_to_file};

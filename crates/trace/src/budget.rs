@@ -1,9 +1,11 @@
-//! What a recording may cost whoever opens it: memory and work, drawn from one account by all that read it.
+//! What a recording may cost whoever opens it: memory and work, drawn from one account by all that
+//! read it.
 //!
-//! A file of a hundred bytes can say that 64 TiB were filled, and one of a few KiB that ten thousand processes have twenty
-//! thousand areas each. So nothing that looks at a recording grows or loops on a file's word alone: the reader, the
-//! describer, the naive model, the planner and the machine of a replay draw on the same [`Budget`], and the first that finds
-//! it empty ends all with [`Spent`].
+//! A file of a hundred bytes can say that 64 TiB were filled, and one of a few KiB that ten
+//! thousand processes have twenty thousand areas each. So nothing that looks at a recording grows
+//! or loops on a file's word alone: the reader, the describer, the naive model, the planner and the
+//! machine of a replay draw on the same [`Budget`], and the first that finds it empty ends all with
+//! [`Spent`].
 //!
 //! ```text
 //!   Budget ── memory: bytes held now ◀─take, give─ Purse: the reader's, the describer's, the model's, the plan's, a machine's
@@ -13,13 +15,16 @@
 //! One size says both: for each GiB of memory there is a minute's work, counted and not timed.
 //!
 //! **Invariants**
-//! - U1. A map, list or machine grows by what a file says only after its memory was taken, at what an entry costs in the worst
-//!   case: `Map` and `Purse::push` have no other way.
-//! - U2. Work is counted where it is done; between two counts lies at most one pass over what is held.
+//! - U1. A map, list or machine grows by what a file says only after its memory was taken, at what
+//!   an entry costs in the worst case: `Map` and `Purse::push` have no other way.
+//! - U2. Work is counted where it is done; between two counts lies at most one pass over what is
+//!   held.
 //! - U3. A purse that is dropped gives its memory back. Work is never given back.
-//! - U4. Whether a recording is refused depends on it, the budget and the settings, not on the machine that reads it.
+//! - U4. Whether a recording is refused depends on it, the budget and the settings, not on the
+//!   machine that reads it.
 //!
-//! **Locking**: none. Both accounts are words that change by compare-and-exchange, so that what is drawn never passes the limit.
+//! **Locking**: none. Both accounts are words that change by compare-and-exchange, so that what is
+//! drawn never passes the limit.
 
 use foliant_units::Bytes;
 use std::collections::{BTreeMap, btree_map};
@@ -73,8 +78,8 @@ impl Thing {
     }
 }
 
-/// Bytes that one of each may take. Leaves of a tree are half empty at worst, growing lists are there twice, and what is
-/// about to change is copied out first.
+/// Bytes that one of each may take. Leaves of a tree are half empty at worst, growing lists are
+/// there twice, and what is about to change is copied out first.
 pub(crate) mod cost {
     /// An area in one consumer.
     pub(crate) const AREA: u64 = 256;
@@ -90,11 +95,13 @@ pub(crate) mod cost {
     pub(crate) const SPACE: u64 = 1536;
     /// A space or thread that ever was.
     pub(crate) const BIRTH: u64 = 64;
-    /// A byte of a name. It is printed with escapes of up to six letters, as part of a text that is put together.
+    /// A byte of a name. It is printed with escapes of up to six letters, as part of a text that is
+    /// put together.
     pub(crate) const LETTER: u64 = 16;
     /// A text, however short.
     pub(crate) const TEXT: u64 = 96;
-    /// A byte of a block. It is there packed, unpacked and decoded (an area of 4 bytes takes 24), and may be printed.
+    /// A byte of a block. It is there packed, unpacked and decoded (an area of 4 bytes takes 24),
+    /// and may be printed.
     pub(crate) const RAW: u64 = 64;
 }
 

@@ -1,4 +1,5 @@
-//! A summary of a trace: who ran, what was mapped, how it faulted. What it holds is drawn from a budget ([`crate::budget`]).
+//! A summary of a trace: who ran, what was mapped, how it faulted. What it holds is drawn from a
+//! budget ([`crate::budget`]).
 
 use crate::budget::{Budget, Map, Purse, Spent, Thing, cost};
 use crate::event::{
@@ -16,7 +17,8 @@ pub struct Description {
     pub events: u64,
     /// From the first event to the last, in nanoseconds.
     pub span_ns: u64,
-    /// Processes: the first, every fork, and every child that shared its parent's space for a while.
+    /// Processes: the first, every fork, and every child that shared its parent's space for a
+    /// while.
     pub processes: u64,
     /// Threads, of all processes.
     pub threads: u64,
@@ -44,7 +46,8 @@ pub struct Description {
     pub unexplained: u64,
     /// System calls that changed a space: map, unmap, protect, remap, advise, break.
     pub changes: u64,
-    /// The most that was mapped at once in all spaces together, without special areas; `u64::MAX` stands for more than that.
+    /// The most that was mapped at once in all spaces together, without special areas; `u64::MAX`
+    /// stands for more than that.
     pub peak_mapped: Bytes,
     /// What its names are drawn from.
     held: Option<Purse>,

@@ -1,9 +1,9 @@
 //! The events of a trace: what a program did to its address spaces, and every fault that it took.
 //!
-//! A trace is a list of [`Event`]s in the order in which they took effect. Each names the thread that
-//! caused it and the *space* (address space) that it applies to. Spaces and threads are small numbers
-//! given out in order of appearance and never used twice in a file: a process id may come back, a
-//! [`SpaceId`] does not.
+//! A trace is a list of [`Event`]s in the order in which they took effect. Each names the thread
+//! that caused it and the *space* (address space) that it applies to. Spaces and threads are small
+//! numbers given out in order of appearance and never used twice in a file: a process id may come
+//! back, a [`SpaceId`] does not.
 //!
 //! ```text
 //!   Exec    a thread starts a program in a NEW space; its old space loses that thread
@@ -14,12 +14,13 @@
 //!
 //! **Invariants**
 //! - E1. Times never fall from one event to the next.
-//! - E2. The first event of a thread is the `Fork` or `Share` that names it, or the `Exec` that opens
-//!   the trace. A space is born by an `Exec` or `Fork` and has at least one thread until it dies.
+//! - E2. The first event of a thread is the `Fork` or `Share` that names it, or the `Exec` that
+//!   opens the trace. A space is born by an `Exec` or `Fork` and has at least one thread until it
+//!   dies.
 //! - E3. Ranges of areas are multiples of 4 KiB; addresses of faults are exact to the byte.
-//! - E4. What an area is can be told from the events alone: [`EventKind::Exec`] lists the initial areas
-//!   and every later change is an event. A fork needs no list: the child has the parent's areas, but
-//!   for those advised `DONTFORK`, and empty ones for those advised `WIPEONFORK`.
+//! - E4. What an area is can be told from the events alone: [`EventKind::Exec`] lists the initial
+//!   areas and every later change is an event. A fork needs no list: the child has the parent's
+//!   areas, but for those advised `DONTFORK`, and empty ones for those advised `WIPEONFORK`.
 //! - E5. Memory that the kernel filled without a fault (arguments placed by exec, `MAP_POPULATE`,
 //!   `mlock`) is in `present` or in [`EventKind::Populate`], never silently there.
 
@@ -90,7 +91,8 @@ pub enum EventKind {
         /// Whether it is a process of its own (vfork, posix_spawn) and not a thread of this one.
         process: bool,
     },
-    /// The thread ended. With `last` it was the space's last one, and the space with all it held is gone.
+    /// The thread ended. With `last` it was the space's last one, and the space with all it held is
+    /// gone.
     Exit {
         /// Whether the space died with it.
         last: bool,
@@ -111,8 +113,8 @@ pub enum EventKind {
     },
     /// `mremap`: pages move from `old` to `new`, which may be larger, smaller or the same place.
     ///
-    /// Whatever lay in `new` outside `old` is unmapped first. An empty `old` (shared areas only) maps the
-    /// same memory a second time.
+    /// Whatever lay in `new` outside `old` is unmapped first. An empty `old` (shared areas only)
+    /// maps the same memory a second time.
     Remap {
         /// The range before.
         old: VaRange,

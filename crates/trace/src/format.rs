@@ -7,14 +7,14 @@
 //!   trailer: 'Z' | 0 u32                | length u32     | length u32        | crc32 | plain data
 //! ```
 //!
-//! Numbers outside blocks are little-endian, inside they are varints (seven bits a byte, low first) and
-//! differences (zigzag). A block can be read without those before it. Its checksum also covers its place
-//! in the file, so blocks that change places are noticed; the trailer counts events and blocks, so a file
-//! that ends early is noticed wherever it ends.
+//! Numbers outside blocks are little-endian, inside they are varints (seven bits a byte, low first)
+//! and differences (zigzag). A block can be read without those before it. Its checksum also covers
+//! its place in the file, so blocks that change places are noticed; the trailer counts events and
+//! blocks, so a file that ends early is noticed wherever it ends.
 //!
 //! **Invariants**
-//! - F1. No length from a file leads to an allocation before its bytes are there, or before what they come to decoded was drawn
-//!   from the reader's budget ([`crate::budget`]).
+//! - F1. No length from a file leads to an allocation before its bytes are there, or before what
+//!   they come to decoded was drawn from the reader's budget ([`crate::budget`]).
 //! - F2. Every byte of a file is covered by a checksum or compared with a fixed value.
 //! - F3. Decoding what was encoded gives the same event; decoding anything else gives an error.
 
@@ -78,8 +78,8 @@ pub struct Header {
     pub unix_seconds: u64,
     /// Where the kinds of accesses come from.
     pub access_source: AccessSource,
-    /// Whether faults that the kernel took on the program's behalf are in the file. They are not where
-    /// `perf_event_paranoid` is 2 or more and the recording had no privilege.
+    /// Whether faults that the kernel took on the program's behalf are in the file. They are not
+    /// where `perf_event_paranoid` is 2 or more and the recording had no privilege.
     pub kernel_faults: bool,
     /// The program that made the file.
     pub recorder: String,

@@ -1,14 +1,17 @@
-//! Recorded workloads: what a program did to its address spaces and every page fault it took, as a file.
+//! Recorded workloads: what a program did to its address spaces and every page fault it took, as a
+//! file.
 //!
-//! Policies for page sizes are judged on what real programs do, so this crate turns a run of a program
-//! into a *trace* that can be replayed, again and again and anywhere, through a memory manager.
+//! Policies for page sizes are judged on what real programs do, so this crate turns a run of a
+//! program into a *trace* that can be replayed, again and again and anywhere, through a memory
+//! manager.
 //!
 //! ```text
 //!   program ──record──▶ Event, Event, ... ──Writer──▶ file ──Reader──▶ replay, naive_replay, describe
 //! ```
 //!
 //! - [`event`]: what a trace says. [`lineage`]: who runs where.
-//! - [`format`](mod@format), [`writer`], [`reader`], [`error`]: compact, versioned, checksummed, streamed.
+//! - [`format`](mod@format), [`writer`], [`reader`], [`error`]: compact, versioned, checksummed,
+//!   streamed.
 //! - [`budget`]: the memory and the work that a file of others may take, for all of these together.
 //! - `record`: the recorder, for x86-64 Linux, without privilege for one's own programs.
 //! - [`naive`]: the obvious model of 4 KiB pages, which says for each fault whether it had to be.

@@ -1,8 +1,8 @@
 //! Who runs where: which space each thread is in, and when a space dies.
 //!
-//! Reader, writer and every replay need the same bookkeeping, so it stands here once. It is also the
-//! gate that keeps a malformed trace out: an event of an unknown thread, a space that is born twice or
-//! numbers out of order are refused, so a replayer may index by them.
+//! Reader, writer and every replay need the same bookkeeping, so it stands here once. It is also
+//! the gate that keeps a malformed trace out: an event of an unknown thread, a space that is born
+//! twice or numbers out of order are refused, so a replayer may index by them.
 //!
 //! **Invariants**
 //! - L1. Spaces and threads are numbered from 0 without gaps, in order of birth.

@@ -1,9 +1,10 @@
-//! The obvious model of 4 KiB pages: which recorded faults had to be, and why the others were taken.
+//! The obvious model of 4 KiB pages: which recorded faults had to be, and why the others were
+//! taken.
 //!
 //! A trace is only worth replaying if a replay with 4 KiB pages takes the very faults that were
-//! recorded. This model is the simplest that can tell: a map of areas and a map of present pages per
-//! space, following the rules that Linux follows for private memory without a file. A page is absent or
-//! in one of three states:
+//! recorded. This model is the simplest that can tell: a map of areas and a map of present pages
+//! per space, following the rules that Linux follows for private memory without a file. A page is
+//! absent or in one of three states:
 //!
 //! ```text
 //!             read              write                    another space writes, or leaves
@@ -12,20 +13,22 @@
 //!                                           └────fork────▶ shared       (both sides)
 //! ```
 //!
-//! Absent takes a fault on any access, zero and shared on a write, own never: also not after its area
-//! was write-protected and made writable again. `fork` copies an area's pages only if something was ever
-//! written in it, so zero pages of an area that was only read are absent in the child.
+//! Absent takes a fault on any access, zero and shared on a write, own never: also not after its
+//! area was write-protected and made writable again. `fork` copies an area's pages only if
+//! something was ever written in it, so zero pages of an area that was only read are absent in the
+//! child.
 //!
-//! Some recorded faults found nothing to do: two threads touch one page and both take a fault, or the
-//! processor still holds a translation that was good before `mprotect`. [`classify`] marks these with
-//! their [`Standing`], and a replay delivers them as faults on a page that is there already.
+//! Some recorded faults found nothing to do: two threads touch one page and both take a fault, or
+//! the processor still holds a translation that was good before `mprotect`. [`classify`] marks
+//! these with their [`Standing`], and a replay delivers them as faults on a page that is there
+//! already.
 //!
 //! **Invariants**
 //! - N1. Every recorded fault is in exactly one count of [`Report`].
 //! - N2. A fault leaves its page as the kernel would, also when the model did not expect it, so one
 //!   mismatch does not cause others.
-//! - N3. Areas, pages and spaces are drawn from a budget ([`crate::budget`]); once it is spent the model
-//!   is of no use any more.
+//! - N3. Areas, pages and spaces are drawn from a budget ([`crate::budget`]); once it is spent the
+//!   model is of no use any more.
 
 use crate::budget::{Budget, Map, Purse, Spent, Thing, cost};
 use crate::event::{
@@ -45,8 +48,8 @@ pub const MISMATCHES_KEPT: usize = 20;
 pub struct Report {
     /// Recorded faults in private memory without a file (anonymous, heap, stack).
     pub recorded_anonymous_faults: u64,
-    /// How many of them a replay with 4 KiB pages takes: those the model expects, and those that the
-    /// trace marks as raced or stale.
+    /// How many of them a replay with 4 KiB pages takes: those the model expects, and those that
+    /// the trace marks as raced or stale.
     pub predicted: u64,
     /// Of the recorded ones: found their page brought by another thread a moment before.
     pub raced: u64,
@@ -56,8 +59,8 @@ pub struct Report {
     pub other_faults: u64,
     /// Faults outside every area or against access rights: the program got a signal.
     pub refused: u64,
-    /// Faults where the processor found a page and the model none: something brought the page without a
-    /// fault and without an event. They count as predicted.
+    /// Faults where the processor found a page and the model none: something brought the page
+    /// without a fault and without an event. They count as predicted.
     pub brought_unseen: u64,
     /// Recorded anonymous faults that the model does not expect.
     pub mismatched: u64,
@@ -76,12 +79,12 @@ pub struct Mismatch {
     pub why: &'static str,
 }
 
-/// Two faults on one page that lie further apart than this did not race: a thread that has taken a fault
-/// is held up by others for some time slices, not for longer.
+/// Two faults on one page that lie further apart than this did not race: a thread that has taken a
+/// fault is held up by others for some time slices, not for longer.
 const RACE_NS: u64 = 100_000_000;
 
-/// Replays events on the model; see the module's text. The events must follow the rules of a trace, as
-/// those from a [`crate::Reader`] do; others are skipped.
+/// Replays events on the model; see the module's text. The events must follow the rules of a trace,
+/// as those from a [`crate::Reader`] do; others are skipped.
 pub fn naive_replay<'a>(
     events: impl IntoIterator<Item = &'a Event>,
     budget: &Budget,
@@ -191,8 +194,8 @@ pub(crate) struct Page {
     mixed: bool,
     /// When a fault last found something to do here.
     since: u64,
-    /// Made writable in place: by `mprotect`, or by a write after a fork when nobody else had it any more.
-    /// That takes no flush, so every other CPU may still find it protected, once.
+    /// Made writable in place: by `mprotect`, or by a write after a fork when nobody else had it
+    /// any more. That takes no flush, so every other CPU may still find it protected, once.
     upgraded: bool,
 }
 
@@ -593,8 +596,8 @@ fn span(range: VaRange) -> Range<u64> {
     range.start().get()..range.end().get()
 }
 
-/// Pages present in a space at one point, as the model has them: what a recorder can compare with the
-/// kernel's own page tables.
+/// Pages present in a space at one point, as the model has them: what a recorder can compare with
+/// the kernel's own page tables.
 pub(crate) struct Snapshot {
     model: Model,
 }

@@ -12,9 +12,9 @@ use std::path::Path;
 
 /// Reads a trace: an iterator over its events that ends after the trailer was found and agreed.
 ///
-/// The first error ends the iteration. A file is good only when the iterator came to its end without
-/// one; from then on [`Reader::trailer`] is there. Holds at most one block in memory, which it draws from
-/// its budget, as it draws the work.
+/// The first error ends the iteration. A file is good only when the iterator came to its end
+/// without one; from then on [`Reader::trailer`] is there. Holds at most one block in memory, which
+/// it draws from its budget, as it draws the work.
 pub struct Reader<R: Read> {
     input: R,
     header: Header,
@@ -153,7 +153,8 @@ impl<R: Read> Reader<R> {
         self.trailer.as_ref()
     }
 
-    /// What the trace says about itself, once the iterator has come to its end; that it was cut off before.
+    /// What the trace says about itself, once the iterator has come to its end; that it was cut off
+    /// before.
     pub fn finish(self) -> Result<About, TraceError> {
         let cut = TraceError::Truncated { events: self.events };
         let trailer = self.trailer.ok_or(cut)?;

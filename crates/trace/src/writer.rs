@@ -50,7 +50,8 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Appends one event; refuses one that breaks a rule of [`crate::event`] and writes nothing of it.
+    /// Appends one event; refuses one that breaks a rule of [`crate::event`] and writes nothing of
+    /// it.
     pub fn event(&mut self, event: &Event) -> Result<(), TraceError> {
         if event.time_ns < self.time_ns {
             return Err(TraceError::BadEvent { why: "its time lies before that of the last one" });

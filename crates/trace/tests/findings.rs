@@ -1,7 +1,8 @@
-//! What outsiders proved about recordings: small files that took all memory or all time, and sums that ran over.
+//! What outsiders proved about recordings: small files that took all memory or all time, and sums
+//! that ran over.
 //!
-//! Every file is made here, with the crate's own writer: each is small and obeys all rules of a trace. An allocator that counts
-//! says what opening it takes.
+//! Every file is made here, with the crate's own writer: each is small and obeys all rules of a
+//! trace. An allocator that counts says what opening it takes.
 #![allow(unsafe_code)]
 
 use foliant_trace::event::advice;
@@ -297,7 +298,8 @@ fn finding_x1_a_long_recording_is_told_as_a_stream() {
     assert_eq!(planned(&bytes, &Budget::default()), None, "a larger budget is the way out");
 }
 
-/// A page in each of many blocks of 2 MiB: little for the plan, much for the machine that replays it.
+/// A page in each of many blocks of 2 MiB: little for the plan, much for the machine that replays
+/// it.
 #[test]
 fn finding_x1_a_replay_draws_its_machine_and_its_work() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
@@ -342,8 +344,8 @@ fn finding_x12_sums_of_mapped_memory_do_not_run_over() {
     assert_eq!(plan.recorded_faults, 0);
 }
 
-/// Siblings: a special area that grows down, times that fall, and ranges at the end of all addresses, as whoever calls the
-/// library may hand them over.
+/// Siblings: a special area that grows down, times that fall, and ranges at the end of all
+/// addresses, as whoever calls the library may hand them over.
 #[test]
 fn finding_x12_no_event_makes_a_sum_run_under() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());

@@ -15,7 +15,8 @@ fn area(first: u64, count: u64, prot: Prot, kind: AreaKind) -> Area {
     Area { range: pages(first, count), prot, kind, flags: MapFlags::NONE }
 }
 
-/// Builds a trace step by step; thread 0 in space 0 with 100 writable anonymous pages is there already.
+/// Builds a trace step by step; thread 0 in space 0 with 100 writable anonymous pages is there
+/// already.
 struct Story {
     events: Vec<Event>,
     who: (u32, u32),
@@ -110,8 +111,9 @@ fn after_a_fork_both_sides_fault_on_writing() {
     forked().write(0).by(1, 1).write(0).exact();
     forked().by(1, 1).write(0).by(0, 0).write(0).exact();
     forked().by(1, 1).read(0).ends(Standing::Unexplained);
-    // The last to have a page makes it writable in place, without a flush: on every other CPU the thread
-    // may find it protected once more. Who else has it is not known here, so the first may be the last.
+    // The last to have a page makes it writable in place, without a flush: on every other CPU the
+    // thread may find it protected once more. Who else has it is not known here, so the first may
+    // be the last.
     forked().write(0).write(0).ends(Standing::Stale);
     let mut twice = forked().write(0).write(0).write(0);
     classify(&mut twice.events, &Budget::default()).unwrap();

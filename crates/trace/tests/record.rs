@@ -1,8 +1,8 @@
 //! Recording real programs: what they did is in the trace, neither more nor less.
 //!
 //! The programs are tests of this very file: `child_*`, which do their work in a map of a size that
-//! nothing else uses, so their faults are easily told from the test harness's. Where the system forbids
-//! counting or following, the tests say so and pass.
+//! nothing else uses, so their faults are easily told from the test harness's. Where the system
+//! forbids counting or following, the tests say so and pass.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(unsafe_code)]
 
@@ -146,7 +146,8 @@ fn child_clones_untraced() {
     for flags in [untraced, untraced | libc::CLONE_VM | libc::CLONE_VFORK] {
         let mut stack = vec![0u8; 1 << 16];
         let top = stack.as_mut_ptr_range().end;
-        // SAFETY: the child has a stack of its own, makes system calls and ends before the stack does.
+        // SAFETY: the child has a stack of its own, makes system calls and ends before the stack
+        // does.
         let child = unsafe { libc::clone(works, top.cast(), flags, std::ptr::null_mut()) };
         assert_eq!(exit_code(child), 0, "{flags:x}");
     }
@@ -154,7 +155,8 @@ fn child_clones_untraced() {
     for flags in [untraced, libc::SIGCHLD] {
         let (flags, number, child, after) = (flags as u64, libc::SYS_clone as u64, 0u64, 0u64);
         let (mut child, mut after) = (child, after);
-        // SAFETY: without a stack and without shared memory the child goes on in a copy of this one.
+        // SAFETY: without a stack and without shared memory the child goes on in a copy of this
+        // one.
         unsafe {
             std::arch::asm!("syscall", inout("rax") number => child, inout("rdi") flags => after,
                 in("rsi") 0, in("rdx") 0, in("r10") 0, in("r8") 0, out("rcx") _, out("r11") _);
@@ -170,7 +172,8 @@ fn child_clones_untraced() {
     // clone3 with it is refused as by a kernel that has no clone3; without, it is followed.
     let mut wish = [0u64; 11];
     (wish[0], wish[4]) = (libc::CLONE_UNTRACED as u64, libc::SIGCHLD as u64);
-    // SAFETY: the kernel reads the live structure; were a child made, it would go on in a copy and end below.
+    // SAFETY: the kernel reads the live structure; were a child made, it would go on in a copy and
+    // end below.
     let child = unsafe { libc::syscall(libc::SYS_clone3, wish.as_ptr(), size_of_val(&wish)) };
     if child == 0 {
         // SAFETY: ends the child.
@@ -347,7 +350,8 @@ fn the_programs_end_is_told() {
         ("kill -9 $$", Ending::Signaled(9)),
         ("kill -TERM $$", Ending::Signaled(15)),
         ("trap 'exit 5' USR1; kill -USR1 $$; exit 6", Ending::Exited(5)),
-        // A group stop and its end. The child may not have stopped yet, so it is woken until it is gone.
+        // A group stop and its end. The child may not have stopped yet, so it is woken until it is
+        // gone.
         (
             "sh -c 'kill -STOP $$; exit 4' & \
              while kill -CONT $! 2>/dev/null; do /bin/true; done; wait $!",

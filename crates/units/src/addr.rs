@@ -8,7 +8,8 @@ use core::fmt;
 #[repr(transparent)]
 pub struct Pa(u64);
 
-/// A virtual address, in bytes. Canonical form is a matter of the page-table format, not of this type.
+/// A virtual address, in bytes. Canonical form is a matter of the page-table format, not of this
+/// type.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct Va(u64);

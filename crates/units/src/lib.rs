@@ -1,7 +1,8 @@
-//! Addresses, frame numbers, orders, sizes and ranges: the quantities that every other crate counts in.
+//! Addresses, frame numbers, orders, sizes and ranges: the quantities that every other crate counts
+//! in.
 //!
-//! A newtype for every quantity, so that a frame number is never added to an address and a page count
-//! is never taken for bytes. Conversions exist between neighbours only:
+//! A newtype for every quantity, so that a frame number is never added to an address and a page
+//! count is never taken for bytes. Conversions exist between neighbours only:
 //!
 //! ```text
 //!   Pa ──frame()──▶ Frame ──pa()──▶ Pa        physical address, number of a 4 KiB frame
@@ -15,7 +16,8 @@
 //! - I3. Nothing here panics on a value that came from outside: constructors that can refuse return
 //!   `Option` or `Result`.
 //!
-//! **Not here**: page-table formats (`foliant::table`), node topology, anything that touches memory.
+//! **Not here**: page-table formats (`foliant::table`), node topology, anything that touches
+//! memory.
 //!
 //! ```
 //! use foliant_units::{Bytes, Frame, Order, Pa};

@@ -11,10 +11,10 @@
 //! ```
 //!
 //! **Invariants**
-//! - A1. The two halves of an xAPIC command are written with interrupts off: a handler that sends in
-//!   between would change whom the second half reaches.
-//! - A2. Stores before a command are visible before its interrupt: a write of an x2APIC register does not
-//!   wait for them by itself.
+//! - A1. The two halves of an xAPIC command are written with interrupts off: a handler that sends
+//!   in between would change whom the second half reaches.
+//! - A2. Stores before a command are visible before its interrupt: a write of an x2APIC register
+//!   does not wait for them by itself.
 //!
 //! **Not here**: the timer, external interrupts, which CPUs there are.
 #![allow(unsafe_code)]
@@ -24,8 +24,8 @@ use crate::privileged::{full_fence, read_msr, write_msr};
 use core::arch::x86_64::{__cpuid_count, CpuidResult};
 use core::ptr::NonNull;
 
-/// The vector of spurious interrupts, which [`Apic::enable`] sets. Its handler does nothing, and signals
-/// no end of interrupt.
+/// The vector of spurious interrupts, which [`Apic::enable`] sets. Its handler does nothing, and
+/// signals no end of interrupt.
 pub const SPURIOUS_VECTOR: u8 = 0xff;
 
 const BASE_MSR: u32 = 0x1b;
@@ -63,7 +63,8 @@ impl ApicId {
         ApicId::read(&|leaf, sub| __cpuid_count(leaf, sub))
     }
 
-    /// As the leaves of `cpuid` tell it: 32 bits, where the leaf is there and means something, or 8.
+    /// As the leaves of `cpuid` tell it: 32 bits, where the leaf is there and means something, or
+    /// 8.
     fn read(cpuid: &dyn Fn(u32, u32) -> CpuidResult) -> ApicId {
         const WIDE: u32 = 0xb;
         let wide = (cpuid(0, 0).eax >= WIDE).then(|| cpuid(WIDE, 0)).filter(|leaf| leaf.ebx != 0);
@@ -80,7 +81,8 @@ pub enum Apic {
     X1(NonNull<u8>),
 }
 
-// SAFETY: the registers behind the address are those of whichever CPU looks; A1 keeps commands whole.
+// SAFETY: the registers behind the address are those of whichever CPU looks; A1 keeps commands
+// whole.
 unsafe impl Send for Apic {}
 // SAFETY: as above.
 unsafe impl Sync for Apic {}
@@ -101,17 +103,19 @@ enum Whom {
 }
 
 impl Apic {
-    /// Switches the calling CPU's controller on, in this mode, open to every vector from other CPUs, and to nothing else: what a
-    /// firmware made its timer, its pins and its own errors raise is masked.
+    /// Switches the calling CPU's controller on, in this mode, open to every vector from other
+    /// CPUs, and to nothing else: what a firmware made its timer, its pins and its own errors raise
+    /// is masked.
     ///
     /// # Safety
-    /// Ring 0. The mode is supported (`X1`: mapped at the physical address in the base register) and not
-    /// locked by the firmware, and a handler stands at [`SPURIOUS_VECTOR`].
+    /// Ring 0. The mode is supported (`X1`: mapped at the physical address in the base register)
+    /// and not locked by the firmware, and a handler stands at [`SPURIOUS_VECTOR`].
     pub unsafe fn enable(&self) {
         // SAFETY: ring 0 by the caller; every x86-64 CPU has the register.
         let base = unsafe { read_msr(BASE_MSR) };
         let plain = base & !(BASE_X2 | BASE_ENABLED);
-        // The CPU refuses a direct way from off to x2APIC and from x2APIC to xAPIC (Intel SDM 3A, 10.12.5).
+        // The CPU refuses a direct way from off to x2APIC and from x2APIC to xAPIC (Intel SDM 3A,
+        // 10.12.5).
         let way: &[u64] = match (self, base & BASE_X2 != 0) {
             (Apic::X2, true) => &[],
             (Apic::X2, false) => &[BASE_ENABLED, BASE_ENABLED | BASE_X2],
@@ -145,7 +149,8 @@ impl Apic {
         local_vectors(version).all(|register| unsafe { self.read(register) } & MASKED != 0)
     }
 
-    /// The highest number that a controller can be reached by in this mode; the next one means everybody.
+    /// The highest number that a controller can be reached by in this mode; the next one means
+    /// everybody.
     pub const fn highest(&self) -> ApicId {
         match self {
             Apic::X2 => ApicId(u32::MAX - 1),
@@ -267,8 +272,8 @@ impl Apic {
     }
 }
 
-/// The registers of what the controller raises by itself, of those that one of this version has: the last of them is counted in
-/// its version register (Intel SDM 3A, 10.4.8 and 10.5.1).
+/// The registers of what the controller raises by itself, of those that one of this version has:
+/// the last of them is counted in its version register (Intel SDM 3A, 10.4.8 and 10.5.1).
 fn local_vectors(version: u32) -> impl Iterator<Item = usize> {
     const ALL: [(usize, u32); 7] =
         [(TIMER, 0), (PIN_0, 1), (PIN_1, 2), (ERROR, 3), (COUNTERS, 4), (HEAT, 5), (CORRECTED, 6)];
@@ -395,7 +400,8 @@ mod tests {
     #[test]
     fn a_command_comes_behind_what_was_stored() {
         let to = ApicId(0x1_0003);
-        // SAFETY: of this and those below: the processor is the tests', the window plain memory of ours.
+        // SAFETY: of this and those below: the processor is the tests', the window plain memory of
+        // ours.
         unsafe { Apic::X2.send(to, 0xf0) };
         assert_eq!(told(), [FullFence, WriteMsr(0x830, 0x1_0003_0000_40f0)]);
         // SAFETY: as above.

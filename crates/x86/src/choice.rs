@@ -6,8 +6,8 @@
 //!   not to be used soon              non_temporal   best of all in memory that they do not hold
 //! ```
 //!
-//! A name says nothing about speed: `rep stosb` is fastest on one CPU for megabytes and slow for pages, and an emulator
-//! goes byte by byte.
+//! A name says nothing about speed: `rep stosb` is fastest on one CPU for megabytes and slow for
+//! pages, and an emulator goes byte by byte.
 //!
 //! **Not here**: which case a piece of memory is (`foliant::zero`).
 
@@ -78,9 +78,10 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Measures every primitive that `features` allow in `memory`, which is lost. Each takes about `effort` ticks of going on
-    /// through it: memory of many times what the caches hold gives the rate of memory, less gives theirs. Where `memory` holds
-    /// no line, nothing is measured and `rep stosq` is taken.
+    /// Measures every primitive that `features` allow in `memory`, which is lost. Each takes about
+    /// `effort` ticks of going on through it: memory of many times what the caches hold gives the
+    /// rate of memory, less gives theirs. Where `memory` holds no line, nothing is measured and
+    /// `rep stosq` is taken.
     pub fn measure(features: &Features, memory: &mut [u8], effort: u64) -> Choice {
         let mut rows = [None; Clear::ALL.len()];
         let here = Clear::ALL.map(|clear| clear.here(features).ok());

@@ -10,11 +10,11 @@
 //! | `ClZero` | past the cache, one line at a time | CLZERO |
 //!
 //! **Invariants**
-//! - Z1. When a primitive returns, its zeros are ordered before every later store of this CPU; those that
-//!   go past the cache are weakly ordered and end with SFENCE.
+//! - Z1. When a primitive returns, its zeros are ordered before every later store of this CPU;
+//!   those that go past the cache are weakly ordered and end with SFENCE.
 //!
-//! **Not here**: which one is best (`choice`), how much is cleared at once, and whether memory is known to be zero
-//! (`foliant::zero`).
+//! **Not here**: which one is best (`choice`), how much is cleared at once, and whether memory is
+//! known to be zero (`foliant::zero`).
 #![allow(unsafe_code)]
 
 use crate::features::{Features, Vectors};
@@ -82,7 +82,8 @@ impl fmt::Display for Clear {
 /// A loop over lines, 64 bytes a turn while some are left.
 macro_rules! lines {
     ($at:expr, $bytes:expr, [$($before:literal),*], [$($line:literal),*], [$($after:literal),*]) => {
-        // SAFETY: 64 bytes a turn, while some are left: the caller owns them, and has the instructions.
+        // SAFETY: 64 bytes a turn, while some are left: the caller owns them, and has the
+        // instructions.
         unsafe {
             asm!(
                 $($before,)*
@@ -97,7 +98,8 @@ macro_rules! lines {
                 end = in(reg) $at.as_ptr() as u64 + $bytes,
                 inout("rax") $at.as_ptr() as u64 => _,
                 in("rdx") 0u64,
-                // VZEROUPPER changes them all where the program around it keeps wider values in them.
+                // VZEROUPPER changes them all where the program around it keeps wider values in
+                // them.
                 out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
                 out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
                 out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
@@ -270,14 +272,15 @@ pub(crate) fn lines_of(memory: &mut [u8]) -> &mut [u8] {
     &mut rest[..whole]
 }
 
-/// Copies `bytes`, a multiple of 8. Whoever changes the source meanwhile changes what is copied, and
-/// nothing else.
+/// Copies `bytes`, a multiple of 8. Whoever changes the source meanwhile changes what is copied,
+/// and nothing else.
 ///
 /// # Safety
-/// The target is mapped, writable and the caller's alone, the source is mapped, and they do not overlap.
+/// The target is mapped, writable and the caller's alone, the source is mapped, and they do not
+/// overlap.
 pub(crate) unsafe fn copy(from: NonNull<u8>, to: NonNull<u8>, bytes: u64) {
-    // SAFETY: the caller's promise; the direction flag is clear, as the ABI has it. For the compiler this is
-    // no access of a Rust object, so a source that changes is no data race.
+    // SAFETY: the caller's promise; the direction flag is clear, as the ABI has it. For the
+    // compiler this is no access of a Rust object, so a source that changes is no data race.
     unsafe {
         asm!("rep movsq", inout("rsi") from.as_ptr() => _, inout("rdi") to.as_ptr() => _,
             inout("rcx") bytes / 8 => _, options(nostack, preserves_flags))
@@ -356,11 +359,13 @@ mod tests {
         assert!(lines_of(&mut [1u8; 3]).is_empty());
     }
 
-    /// Z1, in the instructions, for the CPU on which a test runs may keep an order that others do not, and lack half of them: each
-    /// loop whose stores go past the cache ends with SFENCE, and no other one does.
+    /// Z1, in the instructions, for the CPU on which a test runs may keep an order that others do
+    /// not, and lack half of them: each loop whose stores go past the cache ends with SFENCE, and
+    /// no other one does.
     #[test]
     fn whatever_goes_past_the_cache_ends_with_a_fence() {
-        /// The end of a loop: `add rax, 64`, `cmp rax, end`, and a short `jb` back to its first line.
+        /// The end of a loop: `add rax, 64`, `cmp rax, end`, and a short `jb` back to its first
+        /// line.
         const ADD: [u8; 4] = [0x48, 0x83, 0xc0, 0x40];
         const SFENCE: [u8; 3] = [0x0f, 0xae, 0xf8];
         const REACH: usize = 4096;
@@ -368,7 +373,8 @@ mod tests {
         let run: unsafe fn(Clear, NonNull<u8>, u64) = Clear::run;
         let byte = |at: usize| {
             let place = (run as *const u8).wrapping_add(at);
-            // SAFETY: instructions can be read, and the search ends with the last loop of the function.
+            // SAFETY: instructions can be read, and the search ends with the last loop of the
+            // function.
             unsafe { place.read() }
         };
         let bytes = |at: usize, count: usize| (at..at + count).map(byte).collect::<Vec<_>>();
@@ -394,8 +400,8 @@ mod tests {
         assert_eq!((past, through), (5, 3));
     }
 
-    /// TR-Z5: stores past the cache are weakly ordered. Another CPU that sees what was stored after a clear sees its zeros,
-    /// the last ones included.
+    /// TR-Z5: stores past the cache are weakly ordered. Another CPU that sees what was stored after
+    /// a clear sees its zeros, the last ones included.
     #[test]
     fn tr_z5_whoever_sees_a_later_store_sees_the_zeros() {
         use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,15 +4,18 @@
 //!   nanoseconds = ticks · 10⁹ / hz = ticks · whole + (ticks · part) / 2⁶⁴
 //! ```
 //!
-//! The quotient is split once, when the clock is made, so that a reading needs no division. `part` is
-//! rounded down: a reading is at most one nanosecond behind the exact quotient, for any count of ticks.
+//! The quotient is split once, when the clock is made, so that a reading needs no division. `part`
+//! is rounded down: a reading is at most one nanosecond behind the exact quotient, for any count of
+//! ticks.
 //!
 //! **Invariants**
-//! - C1. A larger count never gives an earlier time: both summands grow with the count, and saturate.
+//! - C1. A larger count never gives an earlier time: both summands grow with the count, and
+//!   saturate.
 //!
 //! The rate is what CPUID tells ([`told_rate`]); where it does not, the kernel measures.
 //!
-//! **Not here**: measuring the rate; asking another CPU for its counter, of which [`goes_along`] judges the answer.
+//! **Not here**: measuring the rate; asking another CPU for its counter, of which [`goes_along`]
+//! judges the answer.
 #![allow(unsafe_code)]
 
 use core::arch::x86_64::{__cpuid_count, _mm_lfence, _rdtsc, CpuidResult};
@@ -49,7 +52,8 @@ pub fn told_rate() -> Option<u64> {
     rate(&|leaf, sub| __cpuid_count(leaf, sub))
 }
 
-/// From the crystal and its ratio, or from a hypervisor, in thousands. The base frequency of leaf 0x16 is a name, not a measure.
+/// From the crystal and its ratio, or from a hypervisor, in thousands. The base frequency of leaf
+/// 0x16 is a name, not a measure.
 fn rate(cpuid: &dyn Fn(u32, u32) -> CpuidResult) -> Option<u64> {
     const CRYSTAL: u32 = 0x15;
     const IS_GUEST: u32 = 1 << 31;
@@ -67,8 +71,8 @@ fn rate(cpuid: &dyn Fn(u32, u32) -> CpuidResult) -> Option<u64> {
     product.filter(|hz| *hz > 0).or_else(guest).filter(|hz| *hz > 0)
 }
 
-/// Whether another CPU's counter, which showed `told`, goes along with the caller's, which showed `asked` before the question and
-/// `heard` behind the answer.
+/// Whether another CPU's counter, which showed `told`, goes along with the caller's, which showed
+/// `asked` before the question and `heard` behind the answer.
 pub const fn goes_along(asked: u64, told: u64, heard: u64) -> bool {
     asked <= told && told <= heard
 }

@@ -1,9 +1,11 @@
 //! Control registers, the instructions that end translations on this CPU, and the interrupt flag.
 //!
-//! Which instructions do what the rest of the crate asks for; what is to be ended is decided in `steps` and `broadcast`.
+//! Which instructions do what the rest of the crate asks for; what is to be ended is decided in
+//! `steps` and `broadcast`.
 //!
 //! **Invariants**
-//! - X4, by [`paging`]: `CR4.PCIDE` is set where [`Features::tagging`] says so and clear elsewhere; `EFER.TCE` is clear.
+//! - X4, by [`paging`]: `CR4.PCIDE` is set where [`Features::tagging`] says so and clear elsewhere;
+//!   `EFER.TCE` is clear.
 //!
 //! **Not here**: the instructions themselves (`privileged`).
 #![allow(unsafe_code)]
@@ -58,19 +60,20 @@ pub(crate) unsafe fn loaded() -> Pa {
     Pa::new(unsafe { cr3() } & CR3_TABLE)
 }
 
-/// Walks the table that `cr3` names from now on. It ends all that is not global, paging-structure entries included:
-/// without tags everywhere, with them under the tag that `cr3` names, unless bit 63 is set.
+/// Walks the table that `cr3` names from now on. It ends all that is not global, paging-structure
+/// entries included: without tags everywhere, with them under the tag that `cr3` names, unless bit
+/// 63 is set.
 ///
 /// # Safety
-/// Ring 0; the table maps the running code, its stack and all else that the kernel uses. Bits 63 and 11 to 0 are clear
-/// where there are no tags.
+/// Ring 0; the table maps the running code, its stack and all else that the kernel uses. Bits 63
+/// and 11 to 0 are clear where there are no tags.
 pub(crate) unsafe fn load(cr3: u64) {
     // SAFETY: the caller's promise.
     unsafe { set_cr3(cr3) };
 }
 
-/// Ends the translations of the page with `va`, global ones included, and all paging-structure entries: those under the
-/// tag that runs.
+/// Ends the translations of the page with `va`, global ones included, and all paging-structure
+/// entries: those under the tag that runs.
 ///
 /// # Safety
 /// Ring 0.
@@ -119,7 +122,8 @@ pub(crate) unsafe fn broadcast(operations: impl Iterator<Item = Operation>) {
     // The instruction is weakly ordered: the caller's page-table stores go first.
     privileged::fence();
     for operation in operations {
-        // SAFETY: ring 0 and the feature by the caller; `broadcast` keeps the count within the maximum.
+        // SAFETY: ring 0 and the feature by the caller; `broadcast` keeps the count within the
+        // maximum.
         unsafe { privileged::invlpgb(operation) };
     }
 }

@@ -1,6 +1,7 @@
 //! What this CPU can do, as far as Foliant uses it.
 //!
-//! A plain value: a kernel may clear a field before it hands the value over, and tests make their own.
+//! A plain value: a kernel may clear a field before it hands the value over, and tests make their
+//! own.
 //!
 //! **Not here**: what the kernel alone cares about (floating point, protection keys, mitigations).
 
@@ -29,7 +30,8 @@ pub enum Vectors {
 pub struct Features {
     /// Global pages: translations that outlive a load of CR3.
     pub pge: bool,
-    /// Process-context identifiers: tags on translations. They are used where there are global pages too.
+    /// Process-context identifiers: tags on translations. They are used where there are global
+    /// pages too.
     pub pcid: bool,
     /// The INVPCID instruction.
     pub invpcid: bool,
@@ -57,8 +59,8 @@ pub struct Features {
     pub fsrm: bool,
     /// CLZERO: clears one cache line of 64 bytes.
     pub clzero: bool,
-    /// The widest vector registers that may be used: those that the running system keeps for each thread. A kernel whose
-    /// handlers do not save them sets [`Vectors::None`].
+    /// The widest vector registers that may be used: those that the running system keeps for each
+    /// thread. A kernel whose handlers do not save them sets [`Vectors::None`].
     pub vectors: Vectors,
     /// The TSC runs at one rate in all power states.
     pub invariant_tsc: bool,
@@ -92,7 +94,8 @@ impl Features {
         linear_bits: 48,
     };
 
-    /// Whether tags are used. What ends everything under all of them is INVPCID, or a change of `CR4.PGE`.
+    /// Whether tags are used. What ends everything under all of them is INVPCID, or a change of
+    /// `CR4.PGE`.
     pub(crate) const fn tagging(&self) -> Tagging {
         if self.pcid && self.pge { Tagging::On } else { Tagging::Off }
     }

@@ -1,8 +1,9 @@
 //! Kernel accesses that may fault, and where such a fault continues.
 //!
-//! A kernel reads its own descriptors at addresses that another CPU may be remapping. If that faults it is
-//! no bug of the kernel, so these few accesses are guarded: each is the first instruction of a function
-//! that has no frame, and [`recover`] sends a fault there to a function that reports it to the same caller.
+//! A kernel reads its own descriptors at addresses that another CPU may be remapping. If that
+//! faults it is no bug of the kernel, so these few accesses are guarded: each is the first
+//! instruction of a function that has no frame, and [`recover`] sends a fault there to a function
+//! that reports it to the same caller.
 //!
 //! ```text
 //!   kernel_load ──call──▶ load: mov rax, [rdi]  ──fault──▶ the kernel's handler ── recover(rip) ─┐
@@ -12,8 +13,8 @@
 //! ```
 //!
 //! **Invariants**
-//! - X3. Every guarded access is the first instruction of its naked function: the function's address is the
-//!   instruction's, and nothing is on the stack but the return address.
+//! - X3. Every guarded access is the first instruction of its naked function: the function's
+//!   address is the instruction's, and nothing is on the stack but the return address.
 //!
 //! **Not here**: the handler.
 #![allow(unsafe_code)]
@@ -30,8 +31,9 @@ struct Outcome {
     faulted: u64,
 }
 
-/// Where a page fault at `rip` inside one of this crate's guarded kernel accesses continues, with all other
-/// registers as they were. The kernel's page-fault handler asks before it calls a kernel fault a bug.
+/// Where a page fault at `rip` inside one of this crate's guarded kernel accesses continues, with
+/// all other registers as they were. The kernel's page-fault handler asks before it calls a kernel
+/// fault a bug.
 pub fn recover(rip: u64) -> Option<u64> {
     let guarded = [
         load as *const () as u64,
@@ -81,9 +83,9 @@ impl Outcome {
     }
 }
 
-// SAFETY: each access is one instruction on the address itself, so it reaches what the CPU's translation
-// names. Loads acquire, stores release and locked instructions do both on this architecture, and a call of
-// unknown code orders the compiler.
+// SAFETY: each access is one instruction on the address itself, so it reaches what the CPU's
+// translation names. Loads acquire, stores release and locked instructions do both on this
+// architecture, and a call of unknown code orders the compiler.
 unsafe impl<H: Host> KernelVa for X86<'_, H> {
     unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
         // SAFETY: the caller's promise about `va`; a fault comes back by `recover`.

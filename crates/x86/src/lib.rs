@@ -1,8 +1,9 @@
 //! The machine contract on x86-64, for any kernel.
 //!
-//! A kernel lends what is its own (CPU numbers, an interrupt vector, the way to the APIC, a direct map,
-//! one [`Line`] of memory per CPU) and gets a [`foliant_machine::Machine`] back. The crate holds no
-//! statics, so two machines can live in one kernel, and most of it runs under `cargo test`.
+//! A kernel lends what is its own (CPU numbers, an interrupt vector, the way to the APIC, a direct
+//! map, one [`Line`] of memory per CPU) and gets a [`foliant_machine::Machine`] back. The crate
+//! holds no statics, so two machines can live in one kernel, and most of it runs under
+//! `cargo test`.
 //!
 //! ```text
 //!   ask ──▶ mailbox: a slot of the asking CPU's line ──▶ one interrupt ──▶ handler ──▶ serve
@@ -30,15 +31,17 @@
 //! **Invariants**
 //! - X1. A request is taken and carried out by one CPU with its interrupts off: between the two it
 //!   cannot become another CPU's work (`tlb`).
-//! - X2. Who makes a word of askers nonzero sends the interrupt, before it does anything else (`tlb`).
+//! - X2. Who makes a word of askers nonzero sends the interrupt, before it does anything else
+//!   (`tlb`).
 //! - X3. Every guarded access is the first instruction of its function (`guarded`).
-//! - X4. `EFER.TCE` is clear: each INVLPG ends all paging-structure entries. Without tags each load of CR3 ends all
-//!   that is not global; with them both reach one tag, and `CR4.PCIDE` is set (`control`).
+//! - X4. `EFER.TCE` is clear: each INVLPG ends all paging-structure entries. Without tags each load
+//!   of CR3 ends all that is not global; with them both reach one tag, and `CR4.PCIDE` is set
+//!   (`control`).
 //!
 //! **Locking**: none. The mailbox is lock-free; every spin carries out requests of others.
 //!
-//! **Not here**: page-table formats (`foliant::table`), interrupt tables, the start of CPUs, separate
-//! roots for user and kernel.
+//! **Not here**: page-table formats (`foliant::table`), interrupt tables, the start of CPUs,
+//! separate roots for user and kernel.
 #![no_std]
 #![cfg(target_arch = "x86_64")]
 

@@ -28,15 +28,16 @@ pub trait Host: Sync {
 /// What the kernel lends.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'k> {
-    /// Where physical address 0 appears: all memory given to Foliant is mapped from here on, writable, in
-    /// every root.
+    /// Where physical address 0 appears: all memory given to Foliant is mapped from here on,
+    /// writable, in every root.
     pub direct_map: Va,
-    /// The interrupt vector of requests. Its handler calls [`X86::serve`] and signals the end of interrupt.
+    /// The interrupt vector of requests. Its handler calls [`X86::serve`] and signals the end of
+    /// interrupt.
     pub vector: u8,
     /// How interrupts are sent.
     pub apic: Apic,
-    /// The interrupt controller of each CPU, by number: every one that is switched on. A request to all may
-    /// be sent to all that there are.
+    /// The interrupt controller of each CPU, by number: every one that is switched on. A request to
+    /// all may be sent to all that there are.
     pub apic_ids: &'k [ApicId],
     /// The rate of the time-stamp counter.
     pub clock: TscClock,
@@ -109,7 +110,8 @@ pub struct X86<'k, H> {
 }
 
 impl<'k, H: Host> X86<'k, H> {
-    /// A machine of what the kernel lends: `lines` holds at least one line per CPU, for this machine alone.
+    /// A machine of what the kernel lends: `lines` holds at least one line per CPU, for this
+    /// machine alone.
     pub fn new(
         host: H,
         settings: Settings<'k>,
@@ -122,12 +124,13 @@ impl<'k, H: Host> X86<'k, H> {
         Ok(X86 { host, settings, lines })
     }
 
-    /// Makes the calling CPU ready: global pages on, tags on where there are any, and what else its features need.
+    /// Makes the calling CPU ready: global pages on, tags on where there are any, and what else its
+    /// features need.
     ///
     /// # Safety
-    /// Called in ring 0, once on each CPU, before any other method there; the settings are true for all
-    /// CPUs and stay so; the handler of the settings' vector stands and the APIC is on before another CPU
-    /// asks this one.
+    /// Called in ring 0, once on each CPU, before any other method there; the settings are true for
+    /// all CPUs and stay so; the handler of the settings' vector stands and the APIC is on before
+    /// another CPU asks this one.
     pub unsafe fn online(&self) {
         // SAFETY: the caller's promise.
         unsafe { control::paging(&self.settings.features) };

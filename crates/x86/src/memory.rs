@@ -14,7 +14,8 @@ impl<H> X86<'_, H> {
     /// Where `pa` is in the direct map.
     fn at<T>(&self, pa: Pa) -> NonNull<T> {
         let address = self.settings().direct_map.get().wrapping_add(pa.get());
-        // The null page belongs to no kernel's direct map; an address that came out null is a bug there.
+        // The null page belongs to no kernel's direct map; an address that came out null is a bug
+        // there.
         NonNull::new(address as usize as *mut T).expect("the direct map does not contain null")
     }
 
@@ -23,13 +24,14 @@ impl<H> X86<'_, H> {
     /// # Safety
     /// `pa` is aligned, and owned as a table for as long as the reference is used.
     unsafe fn word(&self, pa: Pa) -> &AtomicU64 {
-        // SAFETY: mapped by the settings, aligned and alive by the caller; all accesses to it are atomic.
+        // SAFETY: mapped by the settings, aligned and alive by the caller; all accesses to it are
+        // atomic.
         unsafe { self.at(pa).as_ref() }
     }
 }
 
-// SAFETY: `X86::online`'s caller promises a direct map of all memory it hands out, for good: one address per
-// physical address, so distinct ranges do not alias.
+// SAFETY: `X86::online`'s caller promises a direct map of all memory it hands out, for good: one
+// address per physical address, so distinct ranges do not alias.
 unsafe impl<H: Host> PhysMem for X86<'_, H> {
     unsafe fn reach(&self, pa: Pa, _: Bytes) -> NonNull<u8> {
         self.at(pa)

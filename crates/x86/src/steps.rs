@@ -1,7 +1,7 @@
 //! What an invalidation means on one CPU: which pages, or how much at once.
 //!
-//! A pure function of the request, of the root that the CPU walks and of whether it has tags, so that a table of cases
-//! tests it.
+//! A pure function of the request, of the root that the CPU walks and of whether it has tags, so
+//! that a table of cases tests it.
 //!
 //! | instruction | ends (Intel SDM volume 3A, 4.10.4.1) | under |
 //! |---|---|---|
@@ -10,14 +10,16 @@
 //! | INVPCID type 2, or CR4.PGE changed | all | every tag |
 //!
 //! **Invariants**
-//! - P1. A space that is not loaded has nothing here without tags: [`activate`](foliant_machine::Tlb::activate) ended
-//!   it (X4), and no walk starts at a root that is not in CR3. With tags its tag is marked stale (`tags` G3).
-//! - P2. One INVLPG for each leaf of an item's level. A removed table needs no more: the first INVLPG
-//!   of the list ends every cached pointer (X4), and its leaves are listed on their own or are the
-//!   item's level.
+//! - P1. A space that is not loaded has nothing here without tags:
+//!   [`activate`](foliant_machine::Tlb::activate) ended it (X4), and no walk starts at a root that
+//!   is not in CR3. With tags its tag is marked stale (`tags` G3).
+//! - P2. One INVLPG for each leaf of an item's level. A removed table needs no more: the first
+//!   INVLPG of the list ends every cached pointer (X4), and its leaves are listed on their own or
+//!   are the item's level.
 //! - P3. Above [`CEILING_ENTRIES`] all of the scope goes at once.
-//! - P4. With tags the kernel's scope is ended whole. It is cached under each of them, of which INVLPG reaches one; and
-//!   while tags are on INVLPG misses global translations on some processors (Intel's errata ADL063 and RPL042).
+//! - P4. With tags the kernel's scope is ended whole. It is cached under each of them, of which
+//!   INVLPG reaches one; and while tags are on INVLPG misses global translations on some processors
+//!   (Intel's errata ADL063 and RPL042).
 //!
 //! **Not here**: the instructions (`control`).
 
@@ -25,8 +27,9 @@ use crate::tags::Tagging;
 use foliant_machine::{Invalidation, Item, Reach, Scope};
 use foliant_units::{Pa, Va};
 
-/// Up to how many entries single invalidations are cheaper than filling the TLB anew: the figure that
-/// Linux uses (`tlb_single_page_flush_ceiling`), measured there on several generations of CPUs.
+/// Up to how many entries single invalidations are cheaper than filling the TLB anew: the figure
+/// that Linux uses (`tlb_single_page_flush_ceiling`), measured there on several generations of
+/// CPUs.
 pub(crate) const CEILING_ENTRIES: u64 = 33;
 
 /// The highest level of an entry, of five.
@@ -83,8 +86,8 @@ pub(crate) fn pages(what: &Invalidation) -> impl Iterator<Item = Va> + '_ {
     })
 }
 
-/// How many leaves of its level the item's range touches. The contract aligns ranges; one that is not
-/// is rounded out.
+/// How many leaves of its level the item's range touches. The contract aligns ranges; one that is
+/// not is rounded out.
 pub(crate) fn strides(item: &Item) -> u64 {
     let span = item.level.span();
     if item.range.is_empty() {

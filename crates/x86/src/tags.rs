@@ -6,17 +6,18 @@
 //!         └────────────┴──────┴───────┘              └──────┴───┴────────────────┴───────┘
 //! ```
 //!
-//! A root that is activated without a slot takes the one whose turn it is. PCID 0 is what the CPU ran before
-//! [`online`](crate::X86::online), and is given to nobody.
+//! A root that is activated without a slot takes the one whose turn it is. PCID 0 is what the CPU
+//! ran before [`online`](crate::X86::online), and is given to nobody.
 //!
 //! **Invariants**
 //! - G1. No two slots name one root, so all that a CPU cached through a root is under one PCID.
-//! - G2. A slot that is given to another root is loaded without *keep* (bit 63), which ends what it holds.
-//! - G3. A root is loaded with *keep* only where it has its slot still, the caller says that nothing changed, and no
-//!   invalidation came for it while another root ran.
+//! - G2. A slot that is given to another root is loaded without *keep* (bit 63), which ends what it
+//!   holds.
+//! - G3. A root is loaded with *keep* only where it has its slot still, the caller says that
+//!   nothing changed, and no invalidation came for it while another root ran.
 //!
-//! **Locking**: none. Only the CPU itself uses its table, with interrupts off from the look at the table to the load of
-//! CR3: an invalidation that came between would be lost.
+//! **Locking**: none. Only the CPU itself uses its table, with interrupts off from the look at the
+//! table to the load of CR3: an invalidation that came between would be lost.
 //!
 //! **Not here**: what the instructions reach (`steps`), the instructions (`control`).
 
@@ -24,7 +25,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_machine::Kept;
 use foliant_units::Pa;
 
-/// How many roots have a PCID at a time: as many as Linux gives out, which found more to be of no use.
+/// How many roots have a PCID at a time: as many as Linux gives out, which found more to be of no
+/// use.
 const SLOTS: usize = 6;
 /// What was cached through the root may be stale.
 const STALE: u64 = 1;

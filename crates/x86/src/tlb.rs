@@ -6,12 +6,12 @@
 //! | not | posts a request, interrupts | serves others until nobody is left |
 //!
 //! **Invariants**
-//! - X1. A request is taken and carried out with interrupts off. Otherwise the code that serves could be
-//!   moved to another CPU between taking a request for this one and ending translations here; and whoever
-//!   waits would wait for everything that an interrupt's handler does.
-//! - X2. A post and its interrupts are one stretch with interrupts off. Another CPU relies on an interrupt
-//!   that this one owes (mailbox::B4); a handler that came between the two, asked the same target and
-//!   waited would rely on its own, which is not sent before it returns.
+//! - X1. A request is taken and carried out with interrupts off. Otherwise the code that serves
+//!   could be moved to another CPU between taking a request for this one and ending translations
+//!   here; and whoever waits would wait for everything that an interrupt's handler does.
+//! - X2. A post and its interrupts are one stretch with interrupts off. Another CPU relies on an
+//!   interrupt that this one owes (mailbox::B4); a handler that came between the two, asked the
+//!   same target and waited would rely on its own, which is not sent before it returns.
 //!
 //! **Not here**: what an invalidation means (`steps`, `broadcast`).
 #![allow(unsafe_code)]
@@ -28,8 +28,8 @@ use foliant_machine::{
 use foliant_units::{Cpu, CpuSet, Pages};
 
 impl<H: Host> X86<'_, H> {
-    /// Carries out what other CPUs ask of this one. The handler of the settings' vector calls it, and then
-    /// signals the end of the interrupt.
+    /// Carries out what other CPUs ask of this one. The handler of the settings' vector calls it,
+    /// and then signals the end of the interrupt.
     pub fn serve(&self) {
         let work = || {
             mailbox::serve(self.lines(), self.host().me(), |what| {
@@ -45,7 +45,8 @@ impl<H: Host> X86<'_, H> {
         unsafe { control::quiet(work) };
     }
 
-    /// Serves if there is something to do: cheap in a spin loop, for it leaves the interrupt flag alone.
+    /// Serves if there is something to do: cheap in a spin loop, for it leaves the interrupt flag
+    /// alone.
     pub(crate) fn poll(&self) {
         if mailbox::has_mail(self.lines(), self.host().me()) {
             self.serve();
@@ -74,8 +75,8 @@ impl<H: Host> X86<'_, H> {
         &self.lines()[self.host().me().index()].tags
     }
 
-    /// Posts a request and interrupts those who must be (X2). With interrupts off; `None` where no slot is
-    /// free.
+    /// Posts a request and interrupts those who must be (X2). With interrupts off; `None` where no
+    /// slot is free.
     fn post(&self, cpus: &CpuSet, what: &Invalidation) -> Option<Asked> {
         let posted = mailbox::post(self.lines(), self.host().me(), cpus, what)?;
         self.interrupt(&posted.interrupt);
@@ -123,14 +124,15 @@ impl<H: Host> X86<'_, H> {
         unsafe { control::quiet(send) }
     }
 
-    /// Returns when the broadcasts of `cpu` are complete. Only that CPU can tell: if we were moved away
-    /// from it, it is asked to look. Where we are is found out and used in one stretch (X1).
+    /// Returns when the broadcasts of `cpu` are complete. Only that CPU can tell: if we were moved
+    /// away from it, it is asked to look. Where we are is found out and used in one stretch (X1).
     fn await_broadcast(&self, cpu: Cpu) {
         let mut one = CpuSet::EMPTY;
         one.insert(cpu);
         let asked = self.insist(|| {
             if self.host().me() == cpu {
-                // SAFETY: ring 0, by `online`; there is a broadcast, so the CPU has the instruction.
+                // SAFETY: ring 0, by `online`; there is a broadcast, so the CPU has the
+                // instruction.
                 unsafe { control::sync_broadcast() };
                 return Some(Asked::Nobody);
             }
@@ -147,10 +149,12 @@ impl<H: Host> Tlb for X86<'_, H> {
                 Tagging::Off => root.user.get(),
                 Tagging::On => self.tags().activate(root.user, kept),
             };
-            // SAFETY: ring 0, by `online`; the contract's caller names a root whose kernel half is the kernel's.
+            // SAFETY: ring 0, by `online`; the contract's caller names a root whose kernel half is
+            // the kernel's.
             unsafe { control::load(cr3) };
         };
-        // SAFETY: ring 0, by `online`. No request is taken between the table of tags and the load (`tags`).
+        // SAFETY: ring 0, by `online`. No request is taken between the table of tags and the load
+        // (`tags`).
         unsafe { control::quiet(load) };
     }
 
@@ -179,8 +183,8 @@ impl<H: Host> Tlb for X86<'_, H> {
     fn rules(&self) -> MmuRules {
         MmuRules {
             replace: Replace::InPlace,
-            // Intel SDM 3A, 4.10.2.2: a processor caches a translation only if the accessed flags of all
-            // entries on the way are set, and sets them first.
+            // Intel SDM 3A, 4.10.2.2: a processor caches a translation only if the accessed flags
+            // of all entries on the way are set, and sets them first.
             accessed: Accessed::SetBeforeCached,
             ceiling_entries: CEILING_ENTRIES as u32,
         }
@@ -317,7 +321,8 @@ mod tests {
         });
     }
 
-    /// Long work and a wait for a slot answer what others ask, or two CPUs would wait for each other.
+    /// Long work and a wait for a slot answer what others ask, or two CPUs would wait for each
+    /// other.
     #[test]
     fn who_yields_or_waits_for_a_slot_serves() {
         let lines = lines();

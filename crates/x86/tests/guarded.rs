@@ -36,7 +36,8 @@ fn handle_faults() {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_fault as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: the handler is async-signal-safe: it changes an atomic and the registers it was given.
+    // SAFETY: the handler is async-signal-safe: it changes an atomic and the registers it was
+    // given.
     assert_eq!(unsafe { libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut()) }, 0);
 }
 

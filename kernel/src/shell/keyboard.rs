@@ -1,11 +1,13 @@
 //! The bytes that are typed, one after the other.
 //!
-//! The serial line raises input 4 of the I/O APIC when a byte is there, and that ends the halt in which CPU 0 waits: an idle
-//! shell costs its host nothing. Where no I/O APIC answers, the CPU asks over and over.
+//! The serial line raises input 4 of the I/O APIC when a byte is there, and that ends the halt in
+//! which CPU 0 waits: an idle shell costs its host nothing. Where no I/O APIC answers, the CPU asks
+//! over and over.
 //!
 //! **Invariants**
-//! - K1. The input is an edge: it comes again only after the line was read empty. So the CPU halts only after a read that
-//!   found nothing, and looks once more with interrupts out (`smp::halt_until`).
+//! - K1. The input is an edge: it comes again only after the line was read empty. So the CPU halts
+//!   only after a read that found nothing, and looks once more with interrupts out
+//!   (`smp::halt_until`).
 #![allow(unsafe_code)]
 
 use crate::layout;
@@ -57,7 +59,8 @@ impl Keyboard {
     }
 }
 
-/// Sends the input to `cpu`, by the interrupt that ends a halt. Whether there is an I/O APIC that takes it.
+/// Sends the input to `cpu`, by the interrupt that ends a halt. Whether there is an I/O APIC that
+/// takes it.
 fn route(cpu: Cpu) -> bool {
     let id = apic_id(cpu).0;
     let (low, high) = (u32::from(trap::WAKE), id << 24);

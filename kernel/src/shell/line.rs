@@ -6,8 +6,8 @@
 //!   return      the line is done         ^D                  the end, where nothing is typed yet
 //! ```
 //!
-//! What a terminal sends for arrows and the like (`ESC [ … letter`) is taken out whole. Of a line that is full, and of bytes
-//! that are no ASCII, the bell rings.
+//! What a terminal sends for arrows and the like (`ESC [ … letter`) is taken out whole. Of a line
+//! that is full, and of bytes that are no ASCII, the bell rings.
 //!
 //! **Invariants**
 //! - T1. What is in the line is printable ASCII.

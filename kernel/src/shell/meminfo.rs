@@ -1,6 +1,7 @@
 //! Where memory is, and how whole the free part is.
 //!
-//! Only fields whose value is known are shown. Nothing is reclaimed here, so what is free is what is available.
+//! Only fields whose value is known are shown. Nothing is reclaimed here, so what is free is what
+//! is available.
 
 use super::words::{Complaint, Words};
 use super::{Shell, pool, tables, window};
@@ -24,7 +25,8 @@ pub(super) fn meminfo<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<()
     kilobytes("AnonPages:", memory.anonymous.bytes());
     kilobytes("Slab:", Pages::new(heap::pages()).bytes());
     kilobytes("KernelStack:", Bytes::new(smp::online() as u64 * layout::STACK.get()));
-    // And the top tables, the kernel's and the space's, and the one that is kept for the split of each leaf of 2 MiB.
+    // And the top tables, the kernel's and the space's, and the one that is kept for the split of
+    // each leaf of 2 MiB.
     let kept = huge.get() / Order::SIZE_2M.bytes().get();
     kilobytes("PageTables:", Pages::new(tables() + 2 + kept).bytes());
     kilobytes("VmallocTotal:", manager().vmap().range().bytes());

@@ -1,16 +1,19 @@
-//! What a person types on the serial line: commands that show the manager at work, and change what it works on.
+//! What a person types on the serial line: commands that show the manager at work, and change what
+//! it works on.
 //!
 //! ```text
 //!   keyboard: bytes ─▶ line ─▶ words ─▶ a command of the table ─▶ text, or what was wrong and the way out
 //! ```
 //!
-//! Names and columns are those of Linux's files (`/proc/meminfo`, `buddyinfo`, `vmallocinfo`, `vmstat`, `PID/smaps`,
-//! `/sys/kernel/mm`) where there is such a file.
+//! Names and columns are those of Linux's files (`/proc/meminfo`, `buddyinfo`, `vmallocinfo`,
+//! `vmstat`, `PID/smaps`, `/sys/kernel/mm`) where there is such a file.
 //!
 //! **Invariants**
-//! - B1. Commands take no heap memory but the list of kept huge pages, which can be refused: the shell goes on where memory is
-//!   used up. Scenarios of the lab do take some, and are not begun when little is left.
-//! - B2. At its end the shell has given everything back, to the page, and the manager's recount agrees.
+//! - B1. Commands take no heap memory but the list of kept huge pages, which can be refused: the
+//!   shell goes on where memory is used up. Scenarios of the lab do take some, and are not begun
+//!   when little is left.
+//! - B2. At its end the shell has given everything back, to the page, and the manager's recount
+//!   agrees.
 //!
 //! **Not here**: reservations and surplus of huge pages; this keeps blocks and counts them.
 
@@ -179,7 +182,8 @@ impl Shell {
     }
 }
 
-/// Memory that is free, and memory that the kernel holds on to for everybody. Together they are the same before and after.
+/// Memory that is free, and memory that the kernel holds on to for everybody. Together they are the
+/// same before and after.
 #[derive(Debug)]
 struct Books {
     free: u64,

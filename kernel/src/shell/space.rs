@@ -34,7 +34,8 @@ impl Shell {
         manager().area(self.space, va).ok_or(Complaint::NoArea(va))
     }
 
-    /// Bytes present in a range: by leaves of every level, and of those by leaves of 2 MiB. The zero page does not count.
+    /// Bytes present in a range: by leaves of every level, and of those by leaves of 2 MiB. The
+    /// zero page does not count.
     pub(super) fn present(&self, range: VaRange) -> (Bytes, Bytes) {
         let sums = manager().with_leaves(self.space, range, |leaves| {
             let (mut all, mut size_2m) = (0, 0);

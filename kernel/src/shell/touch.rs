@@ -160,7 +160,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// `touch`. A tick is a cycle of the time-stamp counter, or an instruction where the emulator counts those.
+/// `touch`. A tick is a cycle of the time-stamp counter, or an instruction where the emulator
+/// counts those.
 pub(super) fn touch<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<(), Complaint<'w>> {
     let request = request(shell, words)?;
     let before = Counts::read();

@@ -1,4 +1,5 @@
-//! What the kernel half maps: the manager's ranges, and the window, whose page tables are its only record.
+//! What the kernel half maps: the manager's ranges, and the window, whose page tables are its only
+//! record.
 
 use super::Shell;
 use super::words::{Complaint, Words};

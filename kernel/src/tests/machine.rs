@@ -1,4 +1,5 @@
-//! What the start made of the machine: first tables, clock, direct map, interrupt controllers, locks.
+//! What the start made of the machine: first tables, clock, direct map, interrupt controllers,
+//! locks.
 #![allow(unsafe_code)]
 
 use super::{Verdict, check, on_cpu, poke, with_area};
@@ -21,7 +22,8 @@ const PAGE: Bytes = Bytes::new(FRAME_BYTES);
 const LEAF: u64 = 1 << 7 | 0b11;
 const USED: u64 = 0b11 << 5;
 
-/// Whatever address below the end of the direct map a loader names, it can be read before there is another map.
+/// Whatever address below the end of the direct map a loader names, it can be read before there is
+/// another map.
 pub(super) fn finding_x3_the_first_tables_reach_all_that_a_loader_may_use() -> Verdict {
     let table: u64;
     // SAFETY: names an address of the low part, which code up here cannot reach relative to itself.
@@ -49,7 +51,8 @@ pub(super) fn finding_x6_the_clock_agrees_with_a_timer() -> Verdict {
     Ok(format!("a second by {} takes {} ms", rate.source, second / 1_000_000))
 }
 
-/// Nothing of what lies between pieces of memory, such as the registers of devices, is mapped as memory is.
+/// Nothing of what lies between pieces of memory, such as the registers of devices, is mapped as
+/// memory is.
 pub(super) fn finding_x14_the_direct_map_holds_memory_only() -> Verdict {
     let size_2m = Level::SIZE_2M.span().get();
     let mapped = |pa: u64| {
@@ -86,7 +89,8 @@ fn wait_for(flag: &AtomicBool) {
     }
 }
 
-/// The holder of a lock flushes, and waits for a CPU that waits for the lock with its interrupts out.
+/// The holder of a lock flushes, and waits for a CPU that waits for the lock with its interrupts
+/// out.
 pub(super) fn finding_x14_who_waits_for_a_lock_serves() -> Verdict {
     with_area(Policy::BASE_ONLY, PAGE, |space, range| {
         let lock = Served::new(0);

@@ -1,7 +1,7 @@
 //! What only real page tables, translation caches and interrupts can show.
 //!
-//! Each test says in one line what it saw, or what it should have seen. Between tests nothing is left behind: the free memory is
-//! the same, and the manager's recount agrees.
+//! Each test says in one line what it saw, or what it should have seen. Between tests nothing is
+//! left behind: the free memory is the same, and the manager's recount agrees.
 
 #![allow(unsafe_code)]
 
@@ -99,7 +99,8 @@ fn leaves_nothing(before: Pages) -> Result<(), String> {
     }
 }
 
-/// What a test may keep: descriptors of every section of memory, and a few pages of the heap's lists.
+/// What a test may keep: descriptors of every section of memory, and a few pages of the heap's
+/// lists.
 fn kept_for_good() -> u64 {
     const HEAP_LISTS: u64 = 64;
     let managed = manager().memory().managed.get();
@@ -111,7 +112,8 @@ fn check(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// A space with one readable and writable area, whose folios are as `policy` says. Both go when `work` is done.
+/// A space with one readable and writable area, whose folios are as `policy` says. Both go when
+/// `work` is done.
 fn with_area<R>(
     policy: Policy,
     bytes: Bytes,

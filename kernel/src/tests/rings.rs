@@ -1,6 +1,7 @@
 //! The border between ring 3 and ring 0: no register crosses it but those that are meant to.
 //!
-//! Programs mark every register they have, or note what they find; the kernel looks at its own (`storm`, `cpu::State`).
+//! Programs mark every register they have, or note what they find; the kernel looks at its own
+//! (`storm`, `cpu::State`).
 #![allow(unsafe_code)]
 
 use super::{Verdict, check, on_cpu, peek, poke, with_area};
@@ -20,7 +21,8 @@ const PAGE: Bytes = Bytes::new(FRAME_BYTES);
 const MXCSR: u64 = 0x1f80 | 0x4000 | 0x8040;
 /// Rounds towards zero, in single precision, and raises no exception.
 const CONTROL: u64 = 0x0c3f;
-/// Direction, nested task, alignment check, identification: all that a program may set but the trap flag.
+/// Direction, nested task, alignment check, identification: all that a program may set but the trap
+/// flag.
 const FLAGS: u64 = 1 << 10 | 1 << 14 | 1 << 18 | 1 << 21;
 const TRAP_FLAG: u64 = 1 << 8;
 const INTERRUPTS: u64 = 1 << 9;

@@ -10,7 +10,8 @@ use foliant::fault::{Access, Orders, Outcome};
 use foliant_units::{Bytes, FRAME_BYTES, Order};
 use user::Stop;
 
-/// A program that wants more than there is is stopped with the reason; afterwards everything is there again.
+/// A program that wants more than there is is stopped with the reason; afterwards everything is
+/// there again.
 pub(super) fn out_of_memory_is_an_answer() -> Verdict {
     let managed = manager().memory().managed.bytes();
     let want = Bytes::new(managed.get().next_multiple_of(Order::SIZE_2M.bytes().get()));

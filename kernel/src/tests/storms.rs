@@ -13,7 +13,8 @@ use foliant_units::{Bytes, Cpu, FRAME_BYTES, Order, Va, VaRange};
 use spin::Mutex;
 
 const STRIKES: u64 = 10_000;
-/// The same where more CPUs than this wait for each other: hosts have few, and each strike takes a turn of all of them.
+/// The same where more CPUs than this wait for each other: hosts have few, and each strike takes a
+/// turn of all of them.
 const STRIKES_OF_MANY: u64 = 2_000;
 const MANY: usize = 5;
 /// What each CPU does meanwhile, at least.
@@ -24,7 +25,8 @@ const PATIENCE: u64 = 10_000;
 /// What each CPU works on at a time.
 const PART: Bytes = Bytes::new(256 << 10);
 
-/// Floating point in registers, over and over: the same bits every time, unless somebody changed a register.
+/// Floating point in registers, over and over: the same bits every time, unless somebody changed a
+/// register.
 fn arithmetic() -> u64 {
     let (mut a, mut b, mut c, mut d) = (1.25f64, 2.5f64, 3.75f64, 5.0f64);
     for n in 0..200 {
@@ -94,7 +96,8 @@ pub(super) fn a_storm_of_interrupts_corrupts_nothing() -> Verdict {
                     for target in 1..cpus {
                         smp::interrupt(Cpu(target as u16), trap::STORM);
                     }
-                    // The next ones when these have struck: interrupts that are still pending become one.
+                    // The next ones when these have struck: interrupts that are still pending
+                    // become one.
                     (0..PATIENCE).find(|_| storm::strikes() - before >= workers as u64);
                 }
                 return;

@@ -85,7 +85,8 @@ pub(super) fn an_area_is_what_was_asked_for() -> Verdict {
     Ok(format!("{leaves:?} leaves of 4 KiB, 2 MiB, 1 GiB"))
 }
 
-/// Given back on one CPU, used on all before: after the purge nobody reaches it, and there was one shootdown for all.
+/// Given back on one CPU, used on all before: after the purge nobody reaches it, and there was one
+/// shootdown for all.
 pub(super) fn what_was_given_back_is_gone_after_one_flush() -> Verdict {
     let cpus = smp::online();
     manager().purge_vmalloc();

@@ -1,4 +1,5 @@
-//! The rooms of the manager: which of them use which, as the imports say and as ARCHITECTURE.md draws it.
+//! The rooms of the manager: which of them use which, as the imports say and as ARCHITECTURE.md
+//! draws it.
 
 use std::collections::BTreeSet;
 

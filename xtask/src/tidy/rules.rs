@@ -130,7 +130,8 @@ impl Rules {
         }
         has(name) || self.rules.contains(label)
     }
-    /// Whether `label` is numbered in one file whose path ends in `path`, or in one of the same crate.
+    /// Whether `label` is numbered in one file whose path ends in `path`, or in one of the same
+    /// crate.
     fn at(&self, name: &str, path: &str, label: &str) -> bool {
         let wanted: Vec<&str> =
             path.split("::").filter(|part| !["", "crate"].contains(part)).collect();
@@ -197,7 +198,8 @@ fn is_label(word: &str) -> bool {
         && word != NO_LABEL
 }
 
-/// The labels of a line, each with the path before it ("flush::", or nothing). D8.3 is a chapter, and N0=4 a count.
+/// The labels of a line, each with the path before it ("flush::", or nothing). D8.3 is a chapter,
+/// and N0=4 a count.
 fn labels(line: &str) -> impl Iterator<Item = (&str, &str)> {
     line.split(|c: char| !c.is_ascii_alphanumeric() && !"_:.=-".contains(c)).filter_map(|word| {
         let word = word.trim_end_matches([':', '.', '-']);

@@ -25,7 +25,8 @@ fn row_of(pool: &str, phase: &str) -> String {
 
 fn main_of(extent: Extent, model: &CostModel) -> String {
     let pages = extent.pick(1000, 64);
-    // The guest has 252; of the other host the number is not published, and its model charges none of a shootdown per target.
+    // The guest has 252; of the other host the number is not published, and its model charges none
+    // of a shootdown per target.
     let cpus = if model.name == CostModel::guest_252().name { 252 } else { 64 };
     format!("foliant lab hugetlb pages={pages} --cpus {cpus} --model {}", model.name)
 }

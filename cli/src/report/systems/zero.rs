@@ -9,7 +9,8 @@ use crate::report::plot::{Bar, Plot, Role, Scale, Shown};
 use crate::table::count;
 use foliant_lab::{Report, Row as LabRow};
 
-/// How this machine's memory is cleared: quickly, since the host may be at work with other things anyway.
+/// How this machine's memory is cleared: quickly, since the host may be at work with other things
+/// anyway.
 const HERE: &str = "foliant lab zero --total 256m --rounds 3";
 
 fn counted(extent: Extent) -> String {

@@ -6,8 +6,8 @@ use crate::Cpus;
 pub(super) const OLD: u64 = 0x01d;
 pub(super) const NEW: u64 = 0x2e3;
 
-/// Maps page `n` to a frame that holds `OLD` and reads it, so that it may be cached. A frame that holds
-/// `NEW` waits beside it.
+/// Maps page `n` to a frame that holds `OLD` and reads it, so that it may be cached. A frame that
+/// holds `NEW` waits beside it.
 pub(super) fn cached<B: Bench>(bench: &B, n: u64) -> Result<Va, Seen> {
     let (machine, va) = (bench.machine(), page(bench, n));
     store(machine, small(bench, 2 * n).pa(), OLD + n);

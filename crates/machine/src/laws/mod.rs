@@ -1,9 +1,9 @@
 //! The laws: one suite that every implementation of the contract must pass.
 //!
 //! It runs on the simulator under `cargo test` and on silicon in the booted kernel, so that the two
-//! cannot drift apart. A law is a plain function that uses the machine through the contract alone and
-//! says what it saw; it neither allocates nor panics. Timing laws are not here: what a machine *may*
-//! delay it may also not delay, so no law demands that a translation be stale.
+//! cannot drift apart. A law is a plain function that uses the machine through the contract alone
+//! and says what it saw; it neither allocates nor panics. Timing laws are not here: what a machine
+//! *may* delay it may also not delay, so no law demands that a translation be stale.
 //!
 //! | group | subject |
 //! |---|---|
@@ -17,8 +17,8 @@
 //! **Invariants**
 //! - L1. Before and after each law the window maps nothing and nothing of it is cached.
 //! - L2. Live words are changed the way the machine's rules demand: in place, or break before make.
-//! - L3. No law reads an address that maps nothing, so a machine whose kernel faults are fatal can run
-//!   them all; where another CPU breaks a word meanwhile a fault is not a finding.
+//! - L3. No law reads an address that maps nothing, so a machine whose kernel faults are fatal can
+//!   run them all; where another CPU breaks a word meanwhile a fault is not a finding.
 //!
 //! **Not here**: user addresses (the contract has no user access), costs, page-table formats.
 
@@ -64,8 +64,8 @@ pub trait Bench: Sync {
     /// Another root with the same kernel half, in which nothing but that is mapped.
     fn other_root(&self) -> Root;
 
-    /// Kernel addresses that belong to the suite: [`WINDOW_PAGES`] or more, all base-level words of one
-    /// table or more, which nothing else uses.
+    /// Kernel addresses that belong to the suite: [`WINDOW_PAGES`] or more, all base-level words of
+    /// one table or more, which nothing else uses.
     fn window(&self) -> VaRange;
 
     /// Where the base-level word of a window page is.
@@ -84,7 +84,8 @@ pub trait Bench: Sync {
     /// Whether the leaf says that it was used; `None` where the walker does not maintain that.
     fn accessed(&self, leaf: u64) -> Option<bool>;
 
-    /// Whether the leaf says that it was written through; `None` where the walker does not maintain it.
+    /// Whether the leaf says that it was written through; `None` where the walker does not maintain
+    /// it.
     fn dirty(&self, leaf: u64) -> Option<bool>;
 
     /// Runs `work` on `cpu` and returns when it is done.

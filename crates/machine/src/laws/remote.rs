@@ -55,7 +55,8 @@ pub(super) fn tickets_may_be_waited_for_in_any_order<B: Bench>(bench: &B) -> Ver
         machine.invalidate(&what);
         *slot = Some(machine.ask(&others(bench), &what));
     }
-    // The last one first, then from the front: what was waited for is fresh, whatever is outstanding.
+    // The last one first, then from the front: what was waited for is fresh, whatever is
+    // outstanding.
     for n in [3, 0, 2, 1] {
         if let Some(ticket) = tickets[n as usize].take() {
             machine.wait(ticket);

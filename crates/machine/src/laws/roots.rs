@@ -1,6 +1,7 @@
 //! Changes of root: what ends with them, and what may be kept.
 //!
-//! A machine that keeps nothing passes these laws trivially, and so it should: tags are a right, not a duty.
+//! A machine that keeps nothing passes these laws trivially, and so it should: tags are a right,
+//! not a duty.
 
 use super::local::{NEW, OLD, cached, renew};
 use super::*;
@@ -8,7 +9,8 @@ use crate::Cpus;
 
 const PAGES: u64 = 8;
 
-/// Runs the other root for the time of `work` on the calling CPU, and comes back with what `kept` allows.
+/// Runs the other root for the time of `work` on the calling CPU, and comes back with what `kept`
+/// allows.
 fn away<B: Bench>(bench: &B, kept: Kept, work: impl FnOnce()) {
     let machine = bench.machine();
     machine.activate(bench.other_root(), Kept::Nothing);
@@ -51,7 +53,8 @@ pub(super) fn what_was_kept_under_a_tag_is_ended_too<B: Bench>(bench: &B) -> Ver
     }
     all_hold(bench, "a page after its root was away", NEW)?;
     all_cached(bench)?;
-    // Changed while the other root runs, as most words are; in a machine that breaks first they are made on return.
+    // Changed while the other root runs, as most words are; in a machine that breaks first they are
+    // made on return.
     let leaf = |n| bench.leaf(Level::BASE, small(bench, 2 * n + 1), Right::Writable);
     let make =
         || (0..PAGES).for_each(|n| store(bench.machine(), bench.word(page(bench, n)), leaf(n)));
@@ -80,7 +83,8 @@ pub(super) fn what_is_unchanged_is_right<B: Bench>(bench: &B) -> Verdict {
     expect(machine.me(), "a page mapped while its root was away", NEW + PAGES, got)
 }
 
-/// The kernel half is reached through every root: an invalidation carried out under one covers the tags of all.
+/// The kernel half is reached through every root: an invalidation carried out under one covers the
+/// tags of all.
 pub(super) fn invalidations_reach_roots_that_do_not_run<B: Bench>(bench: &B) -> Verdict {
     all_cached(bench)?;
     away(bench, Kept::Unchanged, || renew_each(bench, |what| bench.machine().invalidate(what)));

@@ -1,4 +1,4 @@
-//! Frames of every page size, for whoever takes a `FrameAllocator`.
+//! Frames of every page size, for code that takes a `FrameAllocator`.
 #![allow(unsafe_code)]
 
 use crate::folio::{Class, Folios};
@@ -9,7 +9,7 @@ use foliant_units::{Bytes, Cpu, Frame, Order, Pa};
 use x86_64::PhysAddr;
 use x86_64::structures::paging::{FrameAllocator, FrameDeallocator, PageSize, PhysFrame};
 
-/// Where frames come from and go to: the two that there are.
+/// A source that frames come from and go back to: the allocator alone, or a manager.
 pub trait FrameSource {
     /// Takes a block, whatever is in it.
     fn take(&self, order: Order) -> Option<Frame>;
@@ -70,9 +70,11 @@ fn order<S: PageSize>() -> Option<Order> {
     Order::fitting(Bytes::new(S::SIZE)).filter(|order| order.bytes().get() == S::SIZE)
 }
 
-// SAFETY: adapt::B1 — a block is out once, from when the allocator hands it out to when it comes back (folio::I1).
+// SAFETY: adapt::B1: a block is out once, from when the allocator hands it out to when it comes
+// back (folio::I1).
 unsafe impl<S: FrameSource, Z: PageSize> FrameAllocator<Z> for Frames<S> {
-    /// None where no block of that size is free, or none that the crate has an address for (52 bits).
+    /// Gives none where no block of that size is free, or none that the crate has an address for
+    /// (52 bits).
     fn allocate_frame(&mut self) -> Option<PhysFrame<Z>> {
         let order = order::<Z>()?;
         let frame = self.source.take(order)?;

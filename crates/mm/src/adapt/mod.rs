@@ -1,22 +1,25 @@
-//! Foliant behind the traits of the crate `x86_64`, for kernels that are written against them. Feature `x86_64`.
+//! Foliant behind the traits of the crate `x86_64`, for kernels that are written against them.
+//! Feature `x86_64`.
 //!
 //! | trait of `x86_64` | here | over |
 //! |---|---|---|
 //! | `FrameAllocator`, `FrameDeallocator`, of 4 KiB, 2 MiB and 1 GiB | [`Frames`] | the allocator alone ([`OneCpu`]), or a manager |
 //! | `Translate` | [`Walk`] | page tables of four levels |
 //!
-//! So a kernel that has its page tables from that crate gets its frames, huge ones too, from Foliant, and one that hands its
-//! tables to Foliant still looks addresses up as before.
+//! So a kernel that has its page tables from that crate gets its frames, huge ones too, from
+//! Foliant, and one that hands its tables to Foliant still looks addresses up as before.
 //!
 //! **Invariants**
 //! - B1. A frame that [`Frames`] hands out is the caller's alone until it comes back.
-//! - B2. What is given back and was never handed out changes nothing; the trait has no answer, so [`Frames::refused`] has.
+//! - B2. A frame that is given back and was never handed out changes nothing. The trait's method
+//!   has no answer, so [`Frames::refused`] has it.
 //!
-//! **Not here**: `Mapper`. Its contract cannot be met over these tables. It hands a frame out of `unmap` before anybody has
-//! flushed it, with a token that flushes the calling CPU alone, where a [`Stale`](crate::frame::Stale) frame is kept back until all
-//! CPUs have answered; it sets flags of the words that point to tables, one of which is a lock here and the others are the same in
-//! all; and it has no error for a flag that a leaf cannot have. A kernel that wants `Mapper` uses the tables of the
-//! crate, over [`Frames`].
+//! **Not here**: `Mapper`. Its contract cannot be met over these tables. It hands a frame out of
+//! `unmap` before anybody has flushed it, with a token that flushes the calling CPU alone; here a
+//! [`Stale`](crate::frame::Stale) frame is kept back until all CPUs have answered. It sets flags of
+//! the words that point to tables; here one of these flags is a lock, and the others are the same
+//! in all such words. And it has no error for a flag that a leaf cannot have. A kernel that wants
+//! `Mapper` uses the tables of the crate, over [`Frames`].
 //!
 //! ```
 //! use foliant::adapt::{Frames, OneCpu};

@@ -1,4 +1,4 @@
-//! Looking addresses up, for whoever takes a `Translate`.
+//! Looking addresses up, for code that takes a `Translate`.
 
 use crate::manager::KernelTables;
 use crate::table::{Entry, Found, Tables, X86_64};
@@ -8,14 +8,14 @@ use x86_64::structures::paging::mapper::{MappedFrame, Translate, TranslateResult
 use x86_64::structures::paging::{PageTableFlags, PhysFrame};
 use x86_64::{PhysAddr, VirtAddr};
 
-/// Page tables of four levels as a `Translate`: the crate's addresses have 48 bits. Lock-free: what is read may have changed
-/// by the time it is used.
+/// Page tables of four levels as a `Translate`: the crate's addresses have 48 bits. A walk takes no
+/// lock: what is read may have changed by the time it is used.
 #[derive(Debug)]
 pub struct Walk<'m, M>(pub Tables<'m, M, X86_64<4>>);
 
 impl<M: PhysMem> Translate for Walk<'_, M> {
-    /// An address of the other half, or one with a software word, is not mapped. The flags are the bits of the leaf, those
-    /// that Foliant uses for itself among them.
+    /// An address of the other half, or one with a software word, is not mapped. The flags are the
+    /// bits of the leaf, those that Foliant uses for itself among them.
     fn translate(&self, addr: VirtAddr) -> TranslateResult {
         let va = Va::new(addr.as_u64());
         translation(va, self.0.walk(va))

@@ -7,12 +7,14 @@
 //!   fuse     one folio of all of them ─▶ a leaf; the table is freed when no walker can be in it
 //! ```
 //!
-//! What is missing, shared or the zero page was made a page of the space's own before, by faults (the face). Where
-//! something came in between, the pages are where they went by then, and are pages still: nothing is lost by it.
+//! A page that is missing, shared or the zero page was made one of the space's own before, by
+//! faults (the face). Where something comes in between, the pages stay where they have gone by
+//! then, and are still pages: nothing is lost by it.
 //!
 //! **Invariants**
-//! - L1. The merge holds the space's writer: the area stays what it is. It waits for nobody meanwhile but its flush; the grace
-//!   period of the table comes after both, for a fault that meets the broken leaf waits in its section.
+//! - L1. The merge holds the space's writer, so the area stays what it is. It waits for nobody
+//!   meanwhile but its flush. The grace period of the table comes after both, because a fault that
+//!   meets the broken leaf waits in its section.
 
 use crate::flush::Gather;
 use crate::folio::Class;
@@ -33,7 +35,7 @@ pub enum CollapseError {
     NoSpace,
     /// The address is no multiple of 2 MiB.
     Misaligned(Va),
-    /// No area that may be written, of ordinary memory, covers the range; or it wants no large folios.
+    /// No writable area of ordinary memory covers the range, or the area wants no large folios.
     Unsuitable(Va),
     /// It is a leaf already.
     Collapsed(Va),
@@ -156,7 +158,8 @@ fn gather_pages<'m, M: Machine, P: Paging>(
             splitter.one(frame, SplitInto::BASE).map_err(CollapseError::Stays)?;
             held = MigrationBatch::hold(stock, frame).map_err(CollapseError::Stays)?;
             if held.order() > Order::BASE {
-                return Err(CollapseError::Changed(at)); // the page went, and its frame is a new folio's
+                // The page went, and its frame is a new folio's.
+                return Err(CollapseError::Changed(at));
             }
         }
         migration.add(held, places.take(nth).expect("each place once"));
@@ -171,7 +174,8 @@ fn gather_pages<'m, M: Machine, P: Paging>(
     }
 }
 
-/// Makes one folio of the pages from `first` on, if they are what the range has, and nobody else has any of them.
+/// Makes one folio of the pages from `first` on, if they are what the range has, and nobody else
+/// has any of them.
 fn merge<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,

@@ -9,7 +9,8 @@ use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Order, Pages};
 
-/// How often a block is gone through: folios that somebody was at work on may be at rest by the next time.
+/// How often a block is gone through: folios that somebody is at work on may be at rest by the next
+/// time.
 const ROUNDS: usize = 3;
 
 /// How it ended.
@@ -88,7 +89,7 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
             let identity = self.stock.look(frame);
             let why = match identity.kind() {
                 Kind::Anon | Kind::Tail if identity.has(Flag::Poisoned) => Some(Why::Broken),
-                // Since the window was looked at (C3).
+                // It became one since the window was looked at (C3).
                 Kind::Anon | Kind::Tail if identity.order() >= Order::SIZE_2M => Some(Why::Kept),
                 Kind::Anon | Kind::Tail => self.stays(identity.head(frame)),
                 _ => Some(Why::Kept),

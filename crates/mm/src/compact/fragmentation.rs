@@ -9,13 +9,14 @@ use foliant_units::Order;
 pub enum Fragmentation {
     /// Nothing: there is one.
     Free,
-    /// So much of the reason is fragmentation, in thousandths; the rest is that little is free at all. 0 where moving things
-    /// would not help, 1000 where everything that is free is in the smallest pieces.
+    /// So much of the reason is fragmentation, in thousandths; the rest is that little is free at
+    /// all. It is 0 where moving things would not help, and nears 1000 where everything that is
+    /// free is in the smallest pieces.
     Index(u16),
 }
 
-/// Linux's index of external fragmentation for `order`: with the free memory in `n` pieces of which `pages / size` would
-/// suffice, `1 - (1 + pages / size) / n`.
+/// Linux's index of external fragmentation for `order`: with the free memory in `n` pieces of which
+/// `pages / size` would suffice, `1 - (1 + pages / size) / n`.
 pub fn fragmentation(census: &FreeBlocks, order: Order) -> Fragmentation {
     if census.largest().is_some_and(|largest| largest >= order) {
         return Fragmentation::Free;
@@ -44,7 +45,7 @@ mod tests {
     use crate::compact::partly_free;
     use std::string::ToString;
 
-    /// Of 1024 frames those whose number `is_free` takes.
+    /// The free blocks of 1024 frames of which those are free whose number `is_free` accepts.
     fn census(is_free: impl Fn(u64) -> bool) -> FreeBlocks {
         partly_free(2, is_free, |folios, _| folios.census())
     }

@@ -1,7 +1,7 @@
 //! Compaction: folios are moved together, so that blocks of 2 MiB are whole again.
 //!
-//! Movable memory lies scattered after a while: every block holds something, half of memory is free, and no large folio is
-//! to be had. Whoever needs one has blocks emptied into others.
+//! Movable memory lies scattered after a while: every block holds something, half of memory is
+//! free, and no large folio is to be had. A caller that needs one has blocks emptied into others.
 //!
 //! ```text
 //!   a window of blocks, by how much of each is in use:
@@ -15,15 +15,19 @@
 //! ```
 //!
 //! **Invariants**
-//! - C1. A block is a source only where its folios fit into the rest of its window and some frames are left over, so
-//!   compaction makes no memory short that was not. What it holds meanwhile is less than one block.
-//! - C2. Where a block cannot be emptied all that was taken of it is free again, and what has moved stays where it is.
-//! - C3. Nothing that is free, nothing that is held as 2 MiB or more, and no page of a pool is touched. What is in use and no
-//!   anonymous folio (tables, records, the kernel's own) stays where it is, and so does what is pinned or broken.
-//! - C4. It waits for nobody: a folio that somebody else holds stays.
+//! - C1. A block is a source only where its folios fit into the rest of its window and some frames
+//!   are left over, so compaction causes no shortage of memory. What it holds meanwhile is less
+//!   than one block.
+//! - C2. Where a block cannot be emptied, all that was taken of it is free again, and what has
+//!   moved stays in its new place.
+//! - C3. Nothing that is free, nothing that is held as 2 MiB or more, and no page of a pool is
+//!   touched. Memory that is in use and is no anonymous folio (tables, records, the kernel's own)
+//!   stays where it is, and so does what is pinned or broken.
+//! - C4. Compaction waits for nobody: a folio that somebody else holds stays.
 //!
-//! **Locking**: none of its own. Several CPUs compact at a time; they begin in different windows, and where they meet a
-//! isolated frames of another one look like memory that cannot move. split::T6 holds: no reader's section, no writer's lock.
+//! **Locking**: none of its own. Several CPUs compact at a time; they begin in different windows.
+//! Where they meet, the isolated frames of one look to the other like memory that cannot move. As
+//! split::T6 asks, nothing here runs in a reader's section or under a writer's lock.
 //!
 //! **Not here**: whether a caller should wait for it (`fault::Defrag`, the face), blocks above
 //! 2 MiB.
@@ -40,7 +44,8 @@ pub use fragmentation::{Fragmentation, fragmentation};
 pub use run::{CompactRequest, Compacted, Effort, End, Obstacle, Want, Why};
 pub(crate) use run::{CompactState, Compactor};
 
-/// Runs `test` over memory of so many blocks, from frame 512 on, of which the frames are free whose number `is_free` takes.
+/// Runs `test` over memory of so many blocks, from frame 512 on. A frame is free where `is_free`
+/// accepts its number in that memory.
 #[cfg(all(test, not(loom)))]
 fn partly_free<R>(
     blocks: u64,

@@ -1,4 +1,5 @@
-//! Requests: windows one after the other, within a budget, and what is put off after it gained nothing.
+//! Requests: they go through windows one after the other, within a budget, and are put off after
+//! some that gained nothing.
 
 use super::empty::Emptied;
 use super::window::{BLOCKS_MAX, Window};
@@ -13,7 +14,7 @@ use foliant_units::{Frame, FrameRange, Nanos, Order, Pages};
 
 /// Blocks of the window of a request that wants one block soon.
 const BLOCKS_NEAR: u64 = 64;
-/// After so many attempts in vain in a row the next 2^6 are put off, and not more.
+/// After so many attempts in vain in a row 2^6 - 1 requests are put off, and never more at a time.
 const PUT_OFF_MAX: u64 = 6;
 
 /// How much is wanted.
@@ -90,8 +91,8 @@ pub enum Why {
     Pinned,
     /// Broken memory is in it.
     Broken,
-    /// Something in it is no folio of a program's: a table, a record, the kernel's own, a hole; or it became a folio of
-    /// 2 MiB.
+    /// Something in it is no folio of a program's: a table, a record, the kernel's own, a hole; or
+    /// it became a folio of 2 MiB.
     Kept,
     /// Somebody was at work on it, each time that it was to move.
     Busy,
@@ -125,7 +126,7 @@ impl fmt::Display for Obstacle {
 pub struct Compacted {
     /// Blocks of 2 MiB that are whole again.
     pub blocks: u64,
-    /// Folios moved, and their pages.
+    /// Folios moved.
     pub moved: u64,
     /// Pages moved.
     pub pages: u64,
@@ -162,7 +163,7 @@ pub(crate) struct CompactState {
     since: AtomicU64,
     /// Not 0: somebody wants memory compacted later.
     wished: AtomicU64,
-    /// Folios that one flush covers for faults, unless 0: as many as can be.
+    /// Folios that one flush covers for faults; 0 stands for as many as can be.
     grain: AtomicU64,
 }
 
@@ -179,7 +180,7 @@ pub(super) struct Meter<'m, M> {
     machine: &'m M,
     begun_at: Nanos,
     effort: Effort,
-    /// Folios that were set out with.
+    /// Folios whose move was begun.
     pub(super) begun: u64,
     pub(super) done: Compacted,
 }
@@ -192,11 +193,11 @@ impl<M: Machine> Meter<'_, M> {
 }
 
 impl CompactState {
-    /// Somebody wants memory compacted later.
+    /// Notes that somebody wants memory compacted later.
     pub(crate) fn wish(&self) {
         self.wished.store(1, Ordering::Relaxed);
     }
-    /// Whether somebody did since this was asked last.
+    /// Whether anybody wanted that since this was asked last.
     pub(crate) fn take_wish(&self) -> bool {
         self.wished.swap(0, Ordering::Relaxed) != 0
     }
@@ -237,8 +238,8 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
         Splitter { stock: self.stock, zero_page: self.zero_page }
     }
 
-    /// Goes through memory once, from where the last request ended. Where one block is wanted it is returned. Obstacles are
-    /// noted as far as there is room for them.
+    /// Goes through memory once, from where the last request ended. Where one block is wanted it is
+    /// returned. Obstacles are noted as far as there is room for them.
     pub(crate) fn run(
         &self,
         request: &CompactRequest,

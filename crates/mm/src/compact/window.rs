@@ -11,14 +11,14 @@ const SPARE: u64 = 128;
 /// Blocks of 2 MiB from `first` on, as they were when they were looked at.
 pub(super) struct Window {
     first: Frame,
-    /// Of the partly used ones, by frames in use: those, and the number of the block.
+    /// The partly used blocks, sorted by frames in use: their count, and the block's number.
     used: [(u16, u16); BLOCKS_MAX],
     len: usize,
-    /// The next source, and how many are behind it that were emptied or given up as sources.
+    /// The next source; the blocks before it were emptied or given up as sources.
     next: usize,
     /// The last target that is not full.
     last: usize,
-    /// Blocks that are sources no more, by number: a target before all others, or gone.
+    /// What became of each block as a source, by number.
     fate: [Fate; BLOCKS_MAX],
     stuck: usize,
     /// Free frames in all blocks but those that were emptied.
@@ -31,7 +31,7 @@ enum Fate {
     Open,
     /// It is being emptied, or it is empty.
     Gone,
-    /// It holds something that cannot move.
+    /// It holds something that cannot move, and is a target before all others.
     Stuck,
 }
 
@@ -65,7 +65,8 @@ impl Window {
         self.first.add(Pages::new(u64::from(number) << Order::SIZE_2M.get()))
     }
 
-    /// The next block to be emptied: the one with the least in it, if the rest of the window has room for that (C1).
+    /// The next block to be emptied: the one with the least in it, if the rest of the window has
+    /// room for that (C1).
     pub(super) fn source(&mut self) -> Option<Source> {
         let (used, block) = *self.used[..self.len].get(self.next)?;
         let free = Order::SIZE_2M.pages().get() - u64::from(used);
@@ -88,8 +89,8 @@ impl Window {
         self.stuck = 0;
     }
 
-    /// What `claim` gets out of a target, for which a block of `order` is wanted. Targets that have not a frame left are
-    /// not asked again.
+    /// Gives what `claim` gets out of a target when a block of `order` is wanted. Targets that have
+    /// no frame left are not asked again.
     pub(super) fn target<T>(
         &mut self,
         order: Order,
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
     use crate::compact::partly_free;
 
-    /// Blocks of which so many frames are in use, and what a window over them is.
+    /// Runs `test` on a window over blocks of which so many frames are in use.
     fn looked_at(used: &[u64], test: impl FnOnce(Window)) {
         let pages = Order::SIZE_2M.pages().get();
         let is_free = |nth: u64| nth % pages >= used[(nth / pages) as usize];
@@ -154,7 +155,8 @@ mod tests {
     /// What moves out of a block is room that is gone elsewhere; a block that stays is room again.
     #[test]
     fn the_room_of_a_window_is_kept_as_blocks_are_emptied() {
-        // The second source is of 100 frames: what the first took leaves it too little, or just enough.
+        // The second source is of 100 frames: what the first took leaves it too little, or just
+        // enough.
         for (free, is_next) in [(50 + 100 + SPARE - 1, false), (50 + 100 + SPARE, true)] {
             looked_at(&[50, 100, 512 - free], |mut window| {
                 let first = window.source().unwrap();
@@ -173,8 +175,9 @@ mod tests {
         });
     }
 
-    /// Single pages go into blocks that stay, each until it is full, then into the fullest of the others; a block that is found to
-    /// stay meanwhile comes first. A larger folio that a target has no room for closes it to nobody.
+    /// Single pages go into blocks that stay, each until it is full, then into the fullest of the
+    /// others; a block that is found to stay meanwhile comes first. A target that has no room for a
+    /// larger folio is still asked for all others.
     #[test]
     fn a_target_is_asked_until_it_has_no_frame_left() {
         looked_at(&[50, 60, 300, 400], |mut window| {

@@ -20,7 +20,7 @@ enum Skip {
     NoBlock,
     /// The charge was refused.
     NoCharge,
-    /// Its block is kept, and is cleared first, the neighbourhood of this frame last.
+    /// Its block is kept until the face has cleared it, the neighbourhood of this frame last.
     Uncleared(Frame),
 }
 
@@ -55,7 +55,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         match self.ensure(Level::BASE, found) {
             Ok(()) => {}
             Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
-            Err(NoTable::Blocked) => return Step::Again, // another CPU mapped a large leaf meanwhile
+            // Another CPU mapped a large leaf meanwhile.
+            Err(NoTable::Blocked) => return Step::Again,
         }
         let Some(agreed) = self.view.agree(&self.seen(area, Level::BASE, 0)) else {
             return Step::Again;
@@ -70,7 +71,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     pub(super) fn anonymous(&self, area: &Area, found: &Found) -> Step {
         let allowed = self.policy.allowed(area.flags, self.space.thp_off());
         let orders = allowed.with(Orders::of(Order::BASE));
-        // What was too large before the face cleared a block is not tried, and counted, again.
+        // Orders that were too large before the face cleared a block are neither tried nor counted
+        // again.
         let cleared = self.offers.block.cleared();
         let most = cleared.unwrap_or(Order::SIZE_2M);
         for order in orders.largest_first().filter(|order| *order <= most) {
@@ -100,7 +102,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         unreachable!("order 0 ends the loop")
     }
 
-    /// Whether the face shall see to a block, which is asked of it once.
+    /// Whether the fault asks the face for a block, which it does once at most.
     fn wants_block(&self, area: &Area, order: Order) -> bool {
         let tried = &self.offers.block.tried;
         if order == Order::BASE || tried.get() == Tried::Yes {
@@ -115,7 +117,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             OnShortage::StepDown => false,
         }
     }
-    /// The block that the face has for this fault, or any.
+    /// Takes the block that the face has for this fault, or else any.
     fn claim(&self, order: Order) -> Result<(Claim, Contents), NoBlock> {
         let Some((claim, contents)) = self.offers.block.take(order) else {
             return self.stock.claim(order, Class::Movable).map(|claim| (claim, Contents::Any));
@@ -130,7 +132,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
     /// Keeps a block for the face to clear.
     fn uncleared(&self, claim: Claim, touched: Frame) -> Skip {
-        // One of another order was cleared for this fault, and does not fit any more.
+        // A block of another order that was cleared for this fault does not fit any more.
         self.offers.block.give_back(self.stock);
         self.offers.block.keep(claim, Contents::Any);
         Skip::Uncleared(touched)
@@ -198,8 +200,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         Ok(Prepared { claim, range, deposit })
     }
 
-    /// A look without a lock at whether a range is empty, so that no folio is prepared in vain: the page accessed, for which
-    /// nothing was `found`, is.
+    /// Looks without a lock whether a range is empty, so that no folio is prepared in vain. The
+    /// page accessed is empty: nothing was `found` for it.
     fn is_empty(&self, range: VaRange, level: Level, found: &Found) -> bool {
         match (found.level > Level::BASE, level > Level::BASE) {
             (true, _) => true, // no table is there yet, nor anything that it would hold
@@ -228,7 +230,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.stock.drain_charged(&self.space.charge, &mut spare);
         done
     }
-    /// What a fault without a table comes to.
+    /// How a fault ends that got no table.
     pub(super) fn refusal(why: NoRecord) -> Outcome {
         match why {
             NoRecord::Block => Outcome::OutOfMemory,
@@ -243,10 +245,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let level = Self::level_of(order);
         let entries = if level == Level::BASE { pages as usize } else { 1 };
         let origin = self.space.member.origin(range.start(), area.offset);
-        let head = self.stock.enlist(claim, pages, origin); // references before entries (frame::descriptor::D2)
+        // References come before entries (frame::descriptor::D2).
+        let head = self.stock.enlist(claim, pages, origin);
         let seen = Seen::empty(area, range.start(), level, entries);
         let Some(agreed) = self.view.agree(&seen) else {
-            // Nobody mapped it: if nobody else keeps it, it still holds what was cleared.
+            // The folio was never mapped. Where no pin keeps it, it goes back as cleared.
             if let Some(claim) = self.stock.delist(head, pages) {
                 self.stock.release_cleared(claim);
             }

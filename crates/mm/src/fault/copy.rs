@@ -29,8 +29,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.copy(area, word, pa.frame(), attrs)
     }
 
-    /// Whether every entry that names the folio is this space's (space::S5). Its entries cannot be shared with others
-    /// while the table is locked; those outside of this table count as others'.
+    /// Whether every entry that names the folio is this space's (space::S5). While the table is
+    /// locked its entries do not become shared; entries outside of this table count as others'.
     fn is_ours(&self, agreed: &Agreed<'_, 'm, M, P>, (pa, attrs): (Pa, Attrs)) -> bool {
         if attrs.has(Attrs::EXCLUSIVE) {
             return true;
@@ -43,7 +43,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         references == self.own_entries(agreed, pa.frame(), identity.order())
     }
 
-    /// How many entries of this table name the folio that `frame` is part of, where they stand side by side.
+    /// How many entries of this table name the folio that `frame` is part of, where they stand side
+    /// by side.
     fn own_entries(&self, agreed: &Agreed<'_, 'm, M, P>, frame: Frame, order: Order) -> u64 {
         let inside = frame.get() - order.head(frame).get();
         let first = agreed.slot().index() as i64 - inside as i64;
@@ -57,7 +58,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         named.count() as u64
     }
 
-    /// Makes the entry writable where nobody else has the page; `None` where somebody has.
+    /// Makes the entry writable where nobody else has the page. Gives `None` where another owner
+    /// has it, or may have it.
     pub(super) fn reuse(&self, area: &Area, level: Level, word: u64) -> Option<Step> {
         let slot = Slot::of(self.va, level);
         let wider = Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
@@ -73,8 +75,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         };
         match self.stock.machine.rules().replace {
             Replace::InPlace if self.is_ours(&agreed, (pa, attrs)) => agreed.update(writable),
-            // An exclusive entry stays so. Whether a shared one has no other owner left cannot be held still over a break:
-            // it is copied.
+            // An exclusive entry stays exclusive over a break. A shared page with no other owner
+            // left may have one again after the break, so it is copied.
             Replace::BreakBeforeMake if attrs.has(Attrs::EXCLUSIVE) && level == Level::BASE => {
                 agreed.replace(|| writable(word));
             }
@@ -85,15 +87,16 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         Some(Step::Done(Outcome::Reused))
     }
 
-    /// Copies one page. The old entry is broken and flushed before the copy begins, so that no store through a stale
-    /// translation is lost, and before the new one is made, so that no CPU uses both.
+    /// Copies one page. The old entry is broken and flushed before the copy begins, so that no
+    /// store through a stale translation is lost, and before the new entry is made, so that no CPU
+    /// uses both.
     fn copy(&self, area: &Area, word: u64, from: Frame, old: Attrs) -> Step {
         let me = self.stock.machine.me();
         let is_zero = old.has(Attrs::SPECIAL);
         let Ok(claim) = self.stock.claim(Order::BASE, Class::Movable) else {
             return Step::Done(Outcome::OutOfMemory);
         };
-        // The page that goes was charged as well, unless it was the zero page.
+        // The page that goes was charged already, unless it is the zero page.
         if is_zero && self.space.charge(me, 1).is_err() {
             self.stock.release(claim);
             return Step::Done(Outcome::OverLimit);

@@ -9,8 +9,8 @@ use core::{error, fmt, str};
 use foliant_machine::Machine;
 use foliant_units::Order;
 
-/// Whether a fault waits until memory is compacted, or asks for it to be done later, or neither. As Linux's
-/// `/sys/kernel/mm/transparent_hugepage/defrag`.
+/// Whether a fault waits until memory is compacted, or asks for it to be done later, or neither.
+/// The words and answers are those of Linux's `/sys/kernel/mm/transparent_hugepage/defrag`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Defrag {
     /// Every fault waits.
@@ -109,7 +109,7 @@ pub(crate) struct BlockOffer {
 }
 
 impl BlockOffer {
-    /// Keeps `claim` for the fault, in the place of none.
+    /// Keeps `claim` for the fault, which has no block yet.
     pub(crate) fn keep(&self, claim: Claim, contents: Contents) {
         let before = self.claim.replace(Some(claim));
         assert!(before.is_none(), "a fault has one block at a time");

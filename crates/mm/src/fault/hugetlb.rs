@@ -6,13 +6,15 @@
 //!   read-only ───── write: nobody else has the page ─▶ writable; else one that nobody reserved ─▶ keep, copy ─▶ publish
 //! ```
 //!
-//! A page is cleared and copied by the face, outside of sections. What is copied is kept meanwhile by as many references as an
-//! entry has: so nobody takes it for his alone, and writes to it, and nobody frees it. A flush between the reference and the
-//! copy ends what a CPU may still write through a translation from before the page was shared.
+//! A page is cleared and copied by the face, outside of sections. The original of a copy is kept
+//! meanwhile by as many references as an entry has: so no space takes it for its own and writes to
+//! it, and nobody frees it. A flush between these references and the copy ends translations from
+//! before the page was shared, through which a CPU might still write.
 //!
-//! Who gets none is told so ([`Outcome::NoHugePage`]): there is no smaller size to step down to. That is so for a child
-//! after a fork as well, which shares its parent's pages and has none reserved, and for a parent that writes to a page which
-//! it shares: the page stays as it is, readable for both.
+//! A program that gets no page is told so ([`Outcome::NoHugePage`]): there is no smaller size to
+//! step down to. The same goes for a child after a fork, which shares its parent's pages and has
+//! none reserved, and for a parent that writes to a page which it shares: the page stays as it is,
+//! readable for both.
 
 use super::anonymous::NoTable;
 use super::{Fault, Need, Outcome, Step};
@@ -117,8 +119,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.access == super::Access::Write && !attrs.has(Attrs::WRITE)
     }
 
-    /// The page that was taken for this fault, if it was taken on the ground that is asked for now and is not meant to be a copy
-    /// of another page than `original`.
+    /// The page that was taken for this fault, if it was taken on the ground that is asked for now
+    /// and is not meant to be a copy of another page than `original`.
     fn offered(
         &self,
         order: Order,
@@ -162,7 +164,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Ok(()) => match self.view.agree(&self.seen(area, level, expected)) {
                 None => Step::Again,
                 Some(agreed) => {
-                    self.stock.enlist_huge(frames); // references before entries (frame::descriptor::D2)
+                    // References come before entries (frame::descriptor::D2).
+                    self.stock.enlist_huge(frames);
                     let mut attrs = attrs(area.flags) | Attrs::EXCLUSIVE | Attrs::ACCESSED;
                     if area.flags.has(Flags::WRITE) {
                         attrs = attrs | Attrs::WRITE | Attrs::DIRTY | Attrs::SOFT_DIRTY;
@@ -193,7 +196,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 return self.keep_original(area, found, offer);
             }
             Ok(offer) => Some(offer),
-            // In place, `reuse` has seen that it is shared. Otherwise that is told for good while the entry is broken.
+            // Where entries are replaced in place, `reuse` has seen that the page is shared.
+            // Otherwise that is certain only while the entry is broken.
             Err(_) if breaks && is_ours() => None,
             Err(need) => return Step::Need(need),
         };
@@ -219,7 +223,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.offers.page.set(offer.take().or_else(|| self.offers.page.take()));
         match done.get() {
             Some(Outcome::Copied) => {
-                // The original is let go with the offer.
+                // This drops the references of the entry. Those of the offer go with the offer.
                 let mut gather = Gather::new(self.stock, &self.space.member.target);
                 gather.defer(head, order.pages().get());
                 gather.flush();
@@ -234,7 +238,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             None => Step::Again,
         }
     }
-    /// Sees to it that nobody writes to the page that was found, nor frees it, and has it copied outside of the section.
+    /// Sees to it that nobody writes to the page that was found, nor frees it, and has it copied
+    /// outside of the section.
     fn keep_original(&self, area: &Area, found: &Found, mut offer: Offer) -> Step {
         let Entry::Leaf { pa, attrs } = found.entry else { return Step::Again };
         let Some(agreed) = self.view.agree(&self.seen(area, found.level, found.word)) else {

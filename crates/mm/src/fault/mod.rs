@@ -9,31 +9,38 @@
 //! ```
 //!
 //! **Invariants**
-//! - E1. All entries of a folio's range are published under one hold of the table's lock, after every one of them was
-//!   seen empty under it and the area was looked up again (space::seen): all or none (TR-A2).
+//! - E1. All entries of a folio's range are published under one hold of the table's lock, after
+//!   every one of them was seen empty under it and the area was looked up again (space::seen): all
+//!   of them or none (TR-A2).
 //! - E2. The order is chosen on one snapshot of the switches.
-//! - E3. A failed block or charge counts and steps down to the next enabled order; only order 0 failing is
-//!   out-of-memory.
-//! - E4. What was prepared and not published goes back exactly once, charge and frames; a folio that somebody found meanwhile goes back with
-//!   the last reference to it.
-//! - E5. The entry is looked at once. What is done about it rests on that look and on the area that was found before it.
-//! - E6. A fault has a page or a block on offer, never both: what was offered for the one kind of area goes back when the fault, begun
-//!   anew, is in one of the other kind. When it is over nothing is on offer any more, however it ended.
+//! - E3. A block or a charge that fails is counted, and the fault steps down to the next enabled
+//!   order; only a failure at order 0 is out-of-memory.
+//! - E4. The charge and the frames of what was prepared and not published go back exactly once; a
+//!   folio that another CPU found and pinned meanwhile goes back with the last reference to it.
+//! - E5. The fault looks at the entry once. It acts on that look and on the area that it found
+//!   before.
+//! - E6. A fault has a page or a block on offer, never both: where a fault that begins anew is in
+//!   the other kind of area, the offer for the first kind goes back. When the fault is over nothing
+//!   is on offer any more, however it ended.
 //!
-//! **Locking.** A fault runs inside a reader's section, clears no more than a short go in it, takes no lock but one table's for the publication, and waits for
-//! nothing in it but other table holders and breaking entries. Areas are read without a lock. A folio that is being split or
-//! moved takes longer: the fault leaves the section, and the face waits (`Need::Wait`).
+//! **Locking.** A fault runs inside a reader's section, clears no more than a short go in it, takes
+//! no lock but one table's for the publication, and waits for nothing in it but other table holders
+//! and breaking entries. Areas are read without a lock. A folio that is being split or moved takes
+//! longer: the fault leaves the section, and the face waits (`Need::Wait`).
 //!
-//! **Huge pages of a pool** are taken outside of the reader's section, for the pool may have to wait for readers: the fault
-//! says what it needs (`Need`), the face takes a page and runs the fault again with it (`Offers`). So it is with a block for a
-//! large folio where none is free: the face has memory compacted once, if the switch `defrag` says so, and the fault goes on
-//! with the block or steps down.
+//! **Huge pages of a pool** are taken outside of the reader's section, because the pool may have to
+//! wait for readers: the fault says what it needs (`Need`), and the face takes a page and runs the
+//! fault again with it (`Offers`). The same goes for a block for a large folio where none is free:
+//! the face has memory compacted once, if the switch `defrag` says so, and the fault goes on with
+//! the block or steps down.
 //!
-//! **Clearing** what is larger than a short go (`zero::is_short`) is the face's too, with preemption points: a section would hold
-//! back every grace period, and at a preemption point another task of this CPU could wait for one (`sync::Outside`). The fault
-//! takes the block, the face clears it, and the fault begins anew: the area is looked up again, and may be gone.
+//! **Clearing** more than a short go (`zero::is_short`) is the face's task too, with preemption
+//! points: a section would hold back every grace period, and a preemption point in it could let
+//! another task of this CPU wait for one (`sync::Outside`). The fault takes the block, the face
+//! clears it, and the fault begins anew: it looks the area up again, which may be gone.
 //!
-//! **Not here**: how areas change (`space`), what happens when order 0 fails (the face and its embedder decide).
+//! **Not here**: how areas change (`space`), what happens when order 0 fails (the face and its
+//! embedder decide).
 
 mod anonymous;
 mod copy;
@@ -76,13 +83,13 @@ pub enum Outcome {
     Mapped(Order),
     /// The shared zero page is mapped, read-only.
     ZeroPage,
-    /// A base page was copied.
+    /// A page was copied.
     Copied,
     /// The page had no other owner left and is writable again.
     Reused,
     /// The access was possible already: another CPU was faster.
     Spurious,
-    /// The area is handed to the program: it fills the page and tries again.
+    /// The fault is handed to the program, which fills the page and tries again.
     Userfault(Va),
     /// The access is not allowed.
     Refused(Refusal),
@@ -152,7 +159,8 @@ pub(crate) enum Need {
     Page(Order, Ground),
     /// A block of this order: memory has to be compacted.
     Block(Order),
-    /// The block that is offered is cleared, the neighbourhood of this frame last: too long for a reader's section.
+    /// The block that is offered is to be cleared, the neighbourhood of this frame last: that takes
+    /// too long for a reader's section.
     BlockZeros(Frame),
     /// The same for the huge page that is offered.
     PageZeros(Frame),
@@ -188,7 +196,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             if !grants(area.flags, self.access) {
                 return Ok(Outcome::Refused(Refusal::NoRight(self.va, self.access)));
             }
-            let found = self.view.walk(self.va); // one look: what is decided is decided on it
+            let found = self.view.walk(self.va); // one look, on which all else is decided
             let step = match area.flags.huge_order() {
                 Some(order) => self.hugetlb(&area, order, &found),
                 None => self.step(&area, &found),
@@ -233,8 +241,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
     }
 
-    /// Ends this CPU's translation of the page, which grants less than the entry by now. More rights need no shootdown: a
-    /// CPU with the old translation faults once, and comes here.
+    /// Ends this CPU's translation of the page, which grants less than the entry by now. More
+    /// rights need no shootdown: a CPU with the old translation faults once, and comes here.
     fn forget_here(&self, level: Level) {
         let base = self.va.align_down(level.span());
         let range = VaRange::sized(base, level.span()).expect("a user page");

@@ -4,8 +4,9 @@
 //!   word   always: orders 0..=9 (10) │ madvise (10) │ inherit (10) │ global (2)
 //! ```
 //!
-//! The switches fit in one word, so a fault decides on one snapshot of all of them (TR-A9). Supported sizes are 16 KiB
-//! to 2 MiB (orders 2 to 9). At the start 2 MiB inherits the global switch and all others are off.
+//! The switches fit in one word, so a fault decides on one snapshot of all of them (TR-A9).
+//! Supported sizes are 16 KiB to 2 MiB (orders 2 to 9). At the start 2 MiB inherits the global
+//! switch and all others are off.
 
 use super::defrag::Defrag;
 use crate::space::Flags;
@@ -189,8 +190,9 @@ impl Policy {
         Policy { always: set(0), madvise: set(1), inherit: set(2), global }
     }
 
-    /// Reads the command-line form `<size>[,<size>|<low>-<high>]:<state>[;...]`, as Linux's `thp_anon=`. Sizes that it
-    /// does not mention become `never`; the global switch stays. A mistake refuses the whole text.
+    /// Reads the command-line form `<size>[,<size>|<low>-<high>]:<state>[;...]`, as Linux's
+    /// `thp_anon=`. Sizes that it does not mention become `never`; the global switch stays. A
+    /// mistake refuses the whole text.
     pub fn parse_thp_anon<'t>(&self, text: &'t str) -> Result<Policy, ThpAnonError<'t>> {
         let mut policy = Policy { global: self.global, ..Policy::BASE_ONLY };
         let fail = |part, why| ThpAnonError { part, why };

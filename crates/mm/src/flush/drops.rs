@@ -15,12 +15,13 @@ use foliant_units::{Frame, Order, Pages};
 
 /// How many words fit in without memory.
 const INLINE: usize = 32;
-/// How many words a frame holds besides its link: the frame before, and how many words that one holds.
+/// How many words a frame holds besides its link: the frame before, and how many words that one
+/// holds.
 const PER_FRAME: usize = 510;
 const LINK: usize = 510;
 const LINK_LEN: usize = 511;
-/// How many frames one list takes at most, so that the memory held back by one flush is bounded (40 MiB of base
-/// pages).
+/// How many frames one list takes at most, so that the memory held back by one flush is bounded (40
+/// MiB of base pages).
 const FRAMES_MAX: usize = 20;
 
 /// What a word lets go of.
@@ -65,7 +66,7 @@ impl Drops {
         }
     }
 
-    /// Tries to have room for `count` words, and says how many there are.
+    /// Tries to have room for `count` words, and says for how many there is.
     pub(crate) fn grow<M: Machine, P: Paging>(
         &mut self,
         stock: &Stock<'_, M, P>,

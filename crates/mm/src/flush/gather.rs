@@ -39,12 +39,13 @@ pub(crate) struct Gather<'g, 'm, M: Machine, P: Paging> {
     tables: u64,
 }
 
-/// A table was noted before it was taken out.
+/// The proof that a table was noted before it is taken out.
 #[must_use = "the table that was taken out is still to be freed"]
 pub(crate) struct TableNoted(());
 
-/// What no CPU can reach any more by a translation, but readers of removed tables perhaps still by a walk. Dropping it waits for
-/// them, and frees it: when nobody waits for the caller.
+/// What is left to be freed after a flush. No CPU can reach it by a translation any more, but
+/// readers of removed tables may still reach it by a walk. Dropping it waits for those readers and
+/// frees it, so the caller drops it when nobody waits for the caller.
 #[must_use = "dropped at once, readers are waited for at once"]
 pub(crate) struct Remains<'g, 'm, M: Machine, P: Paging> {
     _gather: Gather<'g, 'm, M, P>,
@@ -70,8 +71,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     pub(crate) fn new(stock: &'g Stock<'m, M, P>, target: &'g Target) -> Self {
         Gather::of(stock, target, FlushGrain::load(stock))
     }
-    /// A gather that is flushed when its owner says so, whatever grain is set: the owner counts in other units than
-    /// entries.
+    /// A gather that is flushed when its owner says so, whatever grain is set: the owner counts in
+    /// other units than entries.
     pub(crate) fn whole(stock: &'g Stock<'m, M, P>, target: &'g Target) -> Self {
         Gather::of(stock, target, FlushGrain::WHOLE)
     }
@@ -104,14 +105,16 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     pub(crate) fn left(&self) -> usize {
         self.grain.left(self.noted)
     }
-    /// Flushes where it [`is_full`](Gather::is_full). Called without a lock, as [`flush`](Gather::flush).
+    /// Flushes where it [`is_full`](Gather::is_full). It is called without a lock, as
+    /// [`flush`](Gather::flush).
     pub(crate) fn relieve(&mut self) {
         if self.is_full() {
             self.flush();
         }
     }
 
-    /// Has room for up to `count` deferred drops and for an entry, flushing first where there is none. Called without a lock.
+    /// Makes room for up to `count` deferred drops and for an entry, with a flush first where there
+    /// is none, and says for how many drops there is. Called without a lock.
     pub(crate) fn room(&mut self, count: usize) -> usize {
         self.relieve();
         let room = self.drops.grow(self.stock, count);
@@ -122,7 +125,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.drops.grow(self.stock, count)
     }
 
-    /// Whether there is something to flush or to free.
+    /// Whether there is nothing to flush or to free.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending == Pending::No && self.drops.is_empty()
     }
@@ -130,8 +133,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     pub(crate) fn is_pending(&self) -> bool {
         self.pending == Pending::Yes
     }
-    /// Tries to have room for `count` deferred drops without a flush, and says for how many there is. Called without a
-    /// lock.
+    /// Tries to have room for `count` deferred drops without a flush, and says for how many there
+    /// is. Called without a lock.
     pub(crate) fn grow(&mut self, count: usize) -> usize {
         self.drops.grow(self.stock, count)
     }
@@ -141,7 +144,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.drops.room()
     }
 
-    /// Notes that leaves of `level` in `range` were taken out or lost a permission. Called under the table's lock.
+    /// Notes that leaves of `level` in `range` were taken out or lost a permission. Called under
+    /// the table's lock.
     pub(crate) fn note(&mut self, range: VaRange, level: Level, used: Used) {
         let item = Item { range, level, tables: Tables::Kept };
         let rules = self.stock.machine.rules();
@@ -152,8 +156,9 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.add(item);
     }
 
-    /// Notes that an empty table of `range` is about to be taken out of a word of level `above`: one entry, for its leaves were noted
-    /// when they went (F8). Called under the table's lock, before the word is empty (F2).
+    /// Notes that an empty table of `range` is about to be taken out of a word of level `above`:
+    /// one entry, for its leaves were noted when they went (F8). Called under the table's lock,
+    /// before the word is empty (F2).
     pub(crate) fn note_table(&mut self, range: VaRange, above: Level) -> TableNoted {
         self.add(Item { range, level: above, tables: Tables::Removed });
         TableNoted(())
@@ -161,12 +166,13 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     /// Defers the end of a table that was noted and taken out. Needs one word of room.
     pub(crate) fn remove_table(&mut self, table: Detached, _: TableNoted) {
         self.tables += 1;
-        let frame = table.into_table().flushed().into_raw().0; // freed with the `drops`, after the flush (F1)
+        // The frame is freed with the `drops`, after the flush (F1).
+        let frame = table.into_table().flushed().into_raw().0;
         self.drops.push_table(self.stock, frame);
     }
 
-    /// Notes that a table was taken out with its leaves: as many entries as it had leaves, none of which was noted before (F8). The
-    /// table stays the caller's, who waits for its readers.
+    /// Notes that a table was taken out with its leaves: as many entries as it had leaves, none of
+    /// which was noted before (F8). The caller keeps the table, and waits for its readers.
     pub(crate) fn note_collapsed(&mut self, collapsed: &Collapsed) {
         let (range, level) = (collapsed.run.range(), collapsed.run.level);
         self.add(Item { range, level, tables: Tables::Removed });
@@ -177,7 +183,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.drops.push_references(self.stock, head, n);
     }
 
-    /// Defers the end of the `n` frames from `first` on, which held descriptors. Needs one word of room.
+    /// Defers the end of the `n` frames from `first` on, which held descriptors. Needs one word of
+    /// room.
     pub(crate) fn defer_descriptors(&mut self, first: Frame, n: u64) {
         self.drops.push_descriptors(self.stock, first, n);
     }
@@ -209,16 +216,17 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         }
     }
 
-    /// Has the coming flush cover all of the target if another gather of it is pending: for who frees what an entry that the other
-    /// one took out or replaced may still reach.
+    /// Has the coming flush cover all of the target if another gather of it is pending. It is
+    /// called where memory is freed that an entry, taken out or replaced by the other gather, may
+    /// still reach.
     pub(crate) fn cover_others(&mut self) {
         if self.pending == Pending::Yes && self.target.is_pending(1) {
             self.list.widen();
         }
     }
 
-    /// Completes the flush and does what was deferred. The caller holds no table lock, and is in no reader's section if
-    /// tables were removed.
+    /// Completes the flush and does what was deferred. The caller holds no table lock, and is in no
+    /// reader's section if tables were removed.
     pub(crate) fn flush(&mut self) {
         self.shoot();
         if self.tables > 0 {
@@ -228,14 +236,15 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.drops.free_all(self.stock);
     }
 
-    /// Completes the flush, and leaves what was deferred for when its caller has let go of the space's writer (F7).
+    /// Completes the flush, and leaves what was deferred to be freed when the caller has let go of
+    /// the space's writer (F7).
     pub(crate) fn flushed(mut self) -> Remains<'g, 'm, M, P> {
         self.shoot();
         Remains { _gather: self }
     }
 
-    /// Asks for the flush, and invalidates here, without waiting: so that several gathers are waited for together. Nothing
-    /// may be noted until [`flush`](Gather::flush) has waited.
+    /// Asks for the flush, and invalidates here, without waiting, so that several gathers are
+    /// waited for together. Nothing may be noted until [`flush`](Gather::flush) has waited.
     pub(crate) fn issue(&mut self) {
         if self.pending == Pending::Yes && self.issued.is_none() {
             self.issued = Some(self.ask(&self.list));
@@ -255,7 +264,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         (self.entries, self.noted) = (0, 0);
     }
 
-    /// Asks every other CPU that runs the space to carry `what` out, and does so here.
+    /// Asks every other CPU that runs the space to carry `what` out, and does so here if this CPU
+    /// runs it.
     fn ask(&self, what: &Invalidation) -> Issued {
         let (stock, machine) = (self.stock, self.stock.machine);
         let me = machine.me();
@@ -287,8 +297,9 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         }
     }
 
-    /// Completes what other gathers of this space have pending, by a flush of the whole space, before a conclusion is drawn
-    /// from an absent or read-only entry (F2, G5). Their own flush still follows.
+    /// Completes what other gathers of this space have pending, by a flush of the whole space,
+    /// before a conclusion is drawn from an absent or read-only entry (F2, G5). Their own flush
+    /// still follows.
     pub(crate) fn settle(&self) {
         let own = (self.pending == Pending::Yes) as u64;
         if self.target.is_pending(own)

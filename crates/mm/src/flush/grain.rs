@@ -5,8 +5,9 @@ use crate::sync::Ordering;
 use core::fmt;
 use core::num::NonZeroU32;
 
-/// Entries per flush. Whole is the normal case: an operation flushes once, at its end. One is the baseline that it is
-/// measured against: a flush for each entry. Where huge pages are folded it counts pages. Whatever the grain, the work is done by the same code.
+/// Entries per flush. Whole is the normal case: an operation flushes once, at its end. One is the
+/// baseline that it is measured against: a flush for each entry. Where huge pages are folded it
+/// counts pages. Whatever the grain, the work is done by the same code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlushGrain(Option<NonZeroU32>);
 
@@ -28,7 +29,7 @@ impl FlushGrain {
     pub(crate) const fn get(self) -> Option<NonZeroU32> {
         self.0
     }
-    /// Whether so many entries are as many as one flush covers.
+    /// Whether `entries` are as many as one flush covers.
     pub(super) fn is_reached(self, entries: u64) -> bool {
         self.0.is_some_and(|most| entries >= u64::from(most.get()))
     }

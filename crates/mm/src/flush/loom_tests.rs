@@ -68,7 +68,8 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// The CPU is away once or twice while the word changes; when the flush is done it uses the new one.
+/// The CPU is away once or twice while the word changes; when the flush is done it uses the new
+/// word.
 fn comes_back_right(visits: usize) {
     model(move || {
         let world = World::new();
@@ -96,7 +97,8 @@ fn a_cpu_that_comes_back_twice_during_a_flush_is_right_after_it() {
     comes_back_right(2);
 }
 
-/// Away during the whole flush, or only at its edges: on its return after the end of the flush it uses the new word.
+/// The CPU is away during the whole flush, or only at its edges: when it returns after the end of
+/// the flush it uses the new word.
 #[test]
 fn a_cpu_that_stays_away_until_the_flush_is_done_is_right() {
     model(|| {
@@ -112,7 +114,8 @@ fn a_cpu_that_stays_away_until_the_flush_is_done_is_right() {
     });
 }
 
-/// Where nothing was flushed, what was cached is kept: the model does not prove a protocol that never keeps anything.
+/// Where nothing was flushed the CPU keeps what it had cached: so the model does not prove a
+/// protocol that never keeps anything.
 #[test]
 fn a_cpu_that_comes_back_to_a_quiet_space_keeps_what_it_had() {
     model(|| {

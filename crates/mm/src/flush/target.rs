@@ -1,5 +1,5 @@
-//! Whose translations a gather ends: the CPUs that run a space (or, for the kernel half, that are online), and whether a
-//! flush of it is pending.
+//! Whose translations a gather ends: the CPUs that run a space (or, for the kernel half, that are
+//! online), and whether a flush of it is pending.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 use foliant_machine::Scope;
@@ -32,15 +32,16 @@ impl Target {
             root => Scope::Space(Pa::new(root)),
         }
     }
-    /// The kernel half. A CPU is announced when it comes online, before it runs the kernel's tables, for good.
+    /// The kernel half. A CPU is announced when it comes online, before it runs the kernel's
+    /// tables, for good.
     pub(crate) fn kernel() -> Target {
         let target = Target::default();
         target.root.store(KERNEL, Ordering::Relaxed);
         target
     }
 
-    /// Announces that `cpu` is about to load the root. A flush that does not see this is seen by a later
-    /// [`started`](Target::started) (F3).
+    /// Announces that `cpu` is about to load the root. A flush that does not see this is seen by a
+    /// later [`started`](Target::started) (F3).
     pub(crate) fn announce(&self, cpu: Cpu) {
         self.running[cpu.index() / 64].fetch_or(1 << (cpu.index() % 64), Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -69,7 +70,8 @@ impl Target {
     }
     /// How many flushes were ever begun, if none of them is pending (F3).
     pub(crate) fn quiet(&self) -> Option<u64> {
-        // In this order: what is finished now was begun before, so where both agree none was under way in between.
+        // `finished` is read first: the flushes that it counts had begun before, so where the two
+        // agree none was under way in between.
         let finished = self.finished.load(Ordering::SeqCst);
         (self.started() == finished).then_some(finished)
     }

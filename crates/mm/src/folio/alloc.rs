@@ -9,16 +9,17 @@
 //!  order 10..   aligned runs of bits over both kinds of whole blocks
 //! ```
 //!
-//! Movable memory leaves the tag of a foreign block alone and takes the tightest; unmovable memory takes the roomiest and
-//! tags it, so that what follows gathers there instead of spoiling the next 2 MiB. To open a whole block is what costs whole
-//! blocks, so every hole that fits exactly goes before (record 070; `benches/frag.rs` has the figures).
+//! Of the blocks of another class, movable memory takes the tightest and leaves its tag alone;
+//! memory that cannot be moved takes the roomiest and tags it, so that later requests gather there
+//! instead of spoiling the next 2 MiB. Opening whole blocks is what uses them up, so every hole
+//! that fits exactly goes before (record 070; `benches/frag.rs` has the figures).
 //!
 //! **Invariants**
-//! - I1. A search visits every list on which a fitting block may stand. So while nobody else acts, "no memory" means that
-//!   no aligned free block of the order exists.
-//! - I2. A search goes forward only; it ends whatever others do.
+//! - I1. A search visits every list on which a fitting block may stand. So while nobody else acts,
+//!   "no memory" means that no aligned free block of the order exists.
+//! - I2. A search goes forward only, so it ends whatever others do.
 //!
-//! On one node a search goes over the regions of that node only.
+//! A search for a block of one node goes over the regions of that node only.
 //!
 //! **Locking**: none. **Not here**: which node to ask for.
 
@@ -37,11 +38,13 @@ const SIZE_2M: u32 = Order::SIZE_2M.get() as u32;
 /// Bits of the index in one cache line.
 const LINE: usize = 512;
 
-/// How often a search is repeated before it gives up: blocks that change lists while we look may slip past us once.
+/// How often all lists are searched before an allocation fails: a block that changes lists during a
+/// search may slip past it once.
 const PASSES: usize = 2;
 
 impl<'m> Folios<'m> {
-    /// A naturally aligned block of 2^`order` frames for memory of `class`, near what `cpu` took before.
+    /// A naturally aligned block of 2^`order` frames for memory of `class`, near what `cpu` took
+    /// before.
     pub fn alloc(&self, cpu: Cpu, order: Order, class: Class) -> Result<Frame, AllocError> {
         self.alloc_where(cpu, None, order, class)
     }
@@ -87,8 +90,8 @@ impl<'m> Folios<'m> {
     ) -> Option<Frame> {
         self.take_seated(seat, order, node).or_else(|| self.refill(seat, order, class, node))
     }
-    /// Blocks of these orders are most of what fills memory, so they are fitted into the tightest hole each time; only where
-    /// that is half a block or more the seat is as good.
+    /// Blocks of these orders fill most of memory, so each is fitted into the tightest hole. Only
+    /// where that is half a block or more, the seat is as good.
     fn alloc_middle(
         &self,
         seat: Seat<'m>,
@@ -108,7 +111,8 @@ impl<'m> Folios<'m> {
         seat.remember(place, at.word());
         Some(region.frame(place.block, at))
     }
-    /// Takes a block from a partly used 2 MiB block without owner, tightest first, and leaves it there.
+    /// Takes a block from a partly used 2 MiB block without owner, tightest first; the 2 MiB block
+    /// stays without owner.
     fn take_listed(
         &self,
         fits: RangeInclusive<u32>,
@@ -136,7 +140,8 @@ impl<'m> Folios<'m> {
             self.claim_any(seat, order, class, node).or_else(|| self.take_from_others(order, node))
         })
     }
-    /// Takes a block from a 2 MiB block without owner, which becomes ours.
+    /// Takes a block from a 2 MiB block without owner. That block becomes the seat's, unless the
+    /// hole is one to be used in place.
     fn claim_any(
         &self,
         seat: Seat<'m>,
@@ -177,7 +182,7 @@ impl<'m> Folios<'m> {
     ) -> Option<Frame> {
         self.search_on(node, list, |number, region, block| {
             let Some(at) = region.claim(block, list, order, (seat.owner, tag)) else {
-                // It may be ours although its bits were taken from under us.
+                // The block may be ours by now although others took its free frames.
                 region.disown(block, seat.owner);
                 return None;
             };
@@ -195,7 +200,7 @@ impl<'m> Folios<'m> {
             region.disown(old.block, seat.owner);
         }
     }
-    /// Takes a block from a 2 MiB block that some CPU has for itself and leaves it there.
+    /// Takes a block from a 2 MiB block that some CPU has for itself; that CPU stays its owner.
     fn take_from_others(&self, order: u32, node: Option<Node>) -> Option<Frame> {
         (order + 1..=FIT_WHOLE).find_map(|fit| {
             let list = List::owned(fit);
@@ -271,13 +276,15 @@ impl<'m> Folios<'m> {
                     seats.set_cursor(Hinted { region: number, block: bit, word: 0 });
                     return Some(region.frame(block, Offset(0)));
                 }
-                // Someone was here before us: keep away from the lines that they use, but for the last round.
+                // Another CPU was here before us. The first step keeps away from the lines of the
+                // index that it uses; later steps do not.
                 from = if step == 0 { (bit | (LINE - 1)) + 1 } else { bit + 1 };
             }
         }
         None
     }
-    /// Where `cpu` begins to look for whole blocks: as far from the others as may be, by whole words of the index.
+    /// Where `cpu` begins to look for whole blocks: as far from the others as may be, by whole
+    /// words of the index.
     fn home(&self, cpu: Cpu) -> Hinted {
         let bits = |region: &Region<'m>| region.index().len() * 64;
         let total: usize = self.regions.iter().map(|(_, region)| bits(region)).sum();
@@ -316,7 +323,8 @@ fn is_on(region: &Region<'_>, node: Option<Node>) -> bool {
     node.is_none_or(|node| region.node() == node)
 }
 
-/// A block out of the one that the seat names; order 0 apart, so that its masks are constants.
+/// A block out of the one that the seat names. Order 0 has a call of its own, so that its masks are
+/// constants.
 #[inline]
 fn take_own(region: &Region<'_>, seat: Seat<'_>, order: u32, place: Hinted) -> Option<Offset> {
     if order == 0 {
@@ -350,7 +358,8 @@ fn run_in(region: &Region<'_>, order: u32, class: Class) -> Option<Frame> {
     })
 }
 
-/// Takes the run of blocks at `bit`: all in flight, then complete; or none, and what is not whole leaves the lists.
+/// Takes the run of blocks at `bit`, or none of it. The run is in flight until all its blocks are
+/// taken; a block that is not whole leaves the lists.
 fn claim_run(region: &Region<'_>, bit: usize, order: u32, class: Class) -> Option<Frame> {
     let (head, run) = (region.blk(bit), 1 << (order - SIZE_2M));
     for block in head..head + run {

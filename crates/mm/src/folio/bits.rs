@@ -1,7 +1,9 @@
-//! One word of a block's field: 32 frames, two bits each, and every change of it as a pure function.
+//! One word of a block's field: 32 frames, two bits each, and every change of it as a pure
+//! function.
 //!
-//! A block of up to 32 frames lies in one word, so that allocating, freeing and splitting it is one compare-and-exchange
-//! of a value computed here, and the word alone says where each block begins and ends.
+//! A block of up to 32 frames lies in one word, so that allocating, freeing and splitting it is one
+//! compare-and-exchange of a value computed here, and the word alone says where each block begins
+//! and ends.
 //!
 //! ```text
 //!   63           used           32 31           mark            0
@@ -14,9 +16,11 @@
 //! ```
 //!
 //! **Invariants**
-//! - I1. Blocks are naturally aligned; a block of up to 32 frames ends inside its word. Hence m31 of a word full of such
-//!   blocks is 1, and the pattern "all used, m31 = 0" is free to mean something else.
-//! - I2. All words of a wide block (order 6 to 8) carry its order; the head word alone says whether it is in flight.
+//! - I1. Blocks are naturally aligned; a block of up to 32 frames ends inside its word. Hence m31
+//!   of a word full of such blocks is 1, and the pattern "all used, m31 = 0" is free to mean
+//!   something else.
+//! - I2. All words of a wide block (order 6 to 8) carry its order; the head word alone says whether
+//!   it is in flight.
 //! - I3. No change computed here takes a closed frame. So closing a word shuts everybody out of it.
 //!
 //! **Not here**: atomics (`field`).
@@ -33,19 +37,19 @@ const HEADS: [u32; 6] = [!0, 0x5555_5555, 0x1111_1111, 0x0101_0101, 0x0001_0001,
 
 const _: () = assert!(1 << NARROW == SPAN);
 
-/// Whether a wide block is whole or on its way.
+/// Whether a block is complete, or is being taken, given back or cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Complete,
     InFlight,
 }
 
-/// What the word says of one frame.
+/// The state of one frame, as the word has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BitState {
     Free,
     Closed,
-    /// In the block of `order` whose first frame of this word is `head`.
+    /// In the block of `order` that begins at frame `head` of this word.
     Block {
         head: u32,
         order: u32,
@@ -120,13 +124,15 @@ impl Bits {
         let run = (mask(order) as u64) << at;
         Bits(self.0 & !run | run << SPAN | last_of(order, at))
     }
-    /// The word with the block of `order` at `at` free again, or `None` where no such block stands there.
+    /// The word with the block of `order` at `at` free again, or `None` where no such block stands
+    /// there.
     #[inline]
     pub(super) const fn give(self, order: u32, at: u32) -> Option<Bits> {
         let run = (mask(order) as u64) << at;
         if self.holds(order, at) { Some(Bits(self.0 & !(run << SPAN) | run)) } else { None }
     }
-    /// The word with the block of `order` at `at` cut into blocks of `into`, or `None` where no such block stands there.
+    /// The word with the block of `order` at `at` cut into blocks of `into`, or `None` where no
+    /// such block stands there.
     pub(super) const fn split(self, order: u32, at: u32, into: u32) -> Option<Bits> {
         if !self.holds(order, at) {
             return None;
@@ -134,8 +140,8 @@ impl Bits {
         let run = (mask(order) as u64) << at;
         Some(Bits(self.0 | Bits::full(into).0 & run))
     }
-    /// Whether exactly the block of `order` at `at` is allocated: all its frames are used, the last and only the last
-    /// is marked, and the frame before is not the middle of a longer block.
+    /// Whether exactly the block of `order` at `at` is allocated: all its frames are used, the last
+    /// and only the last is marked, and the frame before is not the middle of a longer block.
     #[inline]
     const fn holds(self, order: u32, at: u32) -> bool {
         let run = (mask(order) as u64) << at;
@@ -149,7 +155,8 @@ impl Bits {
     pub(super) const fn take_all(self) -> Bits {
         Bits(self.0 | (self.free() as u64) << SPAN)
     }
-    /// The word with these frames free again, each of which is a block of its own; `None` where one is not.
+    /// The word with these frames free again, each of which is a block of its own; `None` where one
+    /// is not.
     pub(super) const fn give_all(self, frames: u32) -> Option<Bits> {
         let ends = self.used() & self.mark();
         let middle = self.used() & !self.mark();
@@ -158,7 +165,7 @@ impl Bits {
         }
         Some(Bits(self.0 & !((frames as u64) << SPAN)))
     }
-    /// What the word says of frame `at`.
+    /// The state of frame `at`, as the word has it.
     pub(super) const fn spot(self, at: u32) -> BitState {
         if let Some((order, _)) = self.as_wide() {
             return BitState::Wide { order };
@@ -168,23 +175,24 @@ impl Bits {
             (0, _) => BitState::Closed,
             _ => {
                 let end = at + ((self.used() & self.mark()) >> at).trailing_zeros();
-                // Frames below `at` that are used but no end; the run of them that touches `at` is ours.
+                // The frames right below `at` that are used and no end belong to its block.
                 let middle = (self.used() & !self.mark()) as u64;
                 let head = at - (middle << SPAN << (SPAN - at)).leading_ones();
                 BitState::Block { head, order: (end + 1 - head).trailing_zeros() }
             }
         }
     }
-    /// The frames from `from` up to `to` closed; they must be free.
+    /// The word with the frames from `from` up to `to` closed, or `None` where one is not free.
     pub(super) const fn close(self, from: u32, to: u32) -> Option<Bits> {
         let run = between(from, to);
         if self.free() & run == run { Some(Bits(self.0 & !(run as u64))) } else { None }
     }
-    /// The frames from `from` up to `to`, which are closed, free again.
+    /// The word with the frames from `from` up to `to`, which are closed, free again.
     pub(super) const fn open(self, from: u32, to: u32) -> Bits {
         Bits(self.0 | between(from, to) as u64)
     }
-    /// One more than the largest order with a free block in the word, or `least` where that is more.
+    /// One more than the largest order with a free block in the word, or `least` where that is
+    /// more.
     pub(super) fn fit(self, least: u32) -> u32 {
         let mut fit = least;
         while fit <= NARROW && self.runs(fit) != 0 {
@@ -192,7 +200,8 @@ impl Bits {
         }
         fit
     }
-    /// Adds, per order, the free blocks that are not halves of larger free blocks. A wholly free word adds nothing.
+    /// Adds, per order, the free blocks that are not halves of larger free blocks. A wholly free
+    /// word adds nothing.
     pub(super) fn count_maximal(self, into: &mut [u64; 19]) {
         for order in 0..NARROW {
             let own = self.runs(order);
@@ -201,7 +210,8 @@ impl Bits {
             into[order as usize] += u64::from((own & !covered).count_ones());
         }
     }
-    /// Whether the word is a legal one: every block of a power of two, naturally aligned (I1).
+    /// Whether the word is a legal one: every block in it is a power of two in size and naturally
+    /// aligned (I1).
     #[cfg(any(test, feature = "verify"))]
     pub(super) fn is_legal(self) -> bool {
         if let Some((order, _)) = self.as_wide() {

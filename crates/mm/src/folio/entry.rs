@@ -1,4 +1,4 @@
-//! The entry of a 2 MiB block: one word that decides who may have what of it.
+//! The entry of a 2 MiB block: one word that decides which requests the block may serve.
 //!
 //! ```text
 //!  63                  32 31        18 17   16 15   12 11  10 9     0
@@ -7,7 +7,7 @@
 //! └──────────────────────┴────────────┴───────┴───────┴──────┴───────┘
 //!  kind   Whole: free, in one piece · Small: the field says more · Held: in a block of order 9 or more · Busy: in flight
 //!  fit    Small: 1 + an upper bound of the largest free order, 0 for none · Held, and Busy head of a run: order - 9
-//!  class  what kind of memory lives here while the block is partly used
+//!  class  the kind of memory that lives here while the block is partly used
 //!  owner  0, or 1 + the seat (CPU and purpose) that prefers this block
 //! ```
 //!
@@ -21,17 +21,23 @@
 //! ```
 //!
 //! **Invariants**
-//! - I1. The field is open only while the kind is Small, or Busy; it is closed in Whole and Held. So small blocks are taken
-//!   and given back without touching the entry, and huge ones without touching the field.
-//! - I2. `fit` never lies below the truth for long: whoever frees then looks whether to raise it; whoever lowers it then
-//!   looks whether it was right; whoever is Busy looks once more when it is done.
-//! - I3. A Small block without owner is not all free: the last to free, or to disown, makes it Whole.
-//! - I4. Only the one that made it Busy changes a Busy entry, but for its owner, who leaves at any time: whoever puts the entry
-//!   back as it was reads once more whether it still has one. All zero means Whole: lent words need no preparation.
-//! - I5. Without owner the bound is `FIT_PART` at most. So whoever finds it at `FIT_WHOLE` knows that the owner, when it
-//!   leaves, looks at the block again, and has nothing to do; there is no way to write another entry.
+//! - I1. The field is open only while the kind is Small, or Busy; it is closed in Whole and Held.
+//!   So small blocks are taken and given back without touching the entry, and huge ones without
+//!   touching the field.
+//! - I2. `fit` never lies below the truth for long: a CPU that frees then looks whether to raise
+//!   it; a CPU that lowers it then looks whether that was right; a CPU that made the entry Busy
+//!   looks once more when it is done.
+//! - I3. A Small block without owner is not all free: the last CPU to free in it, or to disown it,
+//!   makes it Whole.
+//! - I4. Only the CPU that made an entry Busy changes it, but for the block's owner, which leaves
+//!   at any time: the CPU that puts the entry back as it was reads once more whether the block
+//!   still has an owner. All zero means Whole: lent words need no preparation.
+//! - I5. Without owner the bound is `FIT_PART` at most. So a CPU that frees and finds the bound at
+//!   `FIT_WHOLE` has nothing to do: the block has an owner, which looks at the block again when it
+//!   leaves. There is no way to write another entry.
 //!
-//! **Not here**: counts of free frames; the bits of the field are the count. The field itself (`field`).
+//! **Not here**: counts of free frames; the bits of the field are the count. The field itself
+//! (`field`).
 
 use super::Class;
 use super::bits::Phase;
@@ -119,7 +125,7 @@ impl BlockEntry {
     pub(super) const fn fit(self) -> u32 {
         self.part(FIT) as u32
     }
-    /// Of a Held block, or the Busy head of a run.
+    /// The order of a Held block, or of the Busy head of a run.
     pub(super) const fn order(self) -> u32 {
         self.fit() + 9
     }
@@ -136,7 +142,7 @@ impl BlockEntry {
         self.is_small() && self.fit() > order
     }
 
-    /// The bound `fit`, as far as it may be without owner (I5).
+    /// The entry with the bound `fit`; without owner with `FIT_PART` at most (I5).
     pub(super) const fn with_fit(self, fit: u32) -> BlockEntry {
         let most = if self.owner().0 == 0 { FIT_PART } else { FIT_WHOLE };
         self.put(FIT, if fit < most { fit } else { most } as u64)
@@ -156,7 +162,7 @@ impl BlockEntry {
     pub(super) const fn small(class: Class, fit: u32) -> BlockEntry {
         BlockEntry(0).put(KIND, BlockKind::Small as u64).with_class(class).with_fit(fit)
     }
-    /// Small, all free, of an owner who is about to take of it.
+    /// Small, all free, of an owner that is about to take of it.
     pub(super) const fn opened(class: Class, owner: Owner) -> BlockEntry {
         BlockEntry::small(class, 0).with_owner(owner).with_fit(FIT_WHOLE)
     }

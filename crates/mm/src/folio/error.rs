@@ -1,4 +1,4 @@
-//! What the allocator answers when it cannot do what it was asked to.
+//! The allocator's answers where it cannot do as it was asked.
 //!
 //! **Invariants**: I1. Every answer carries the values that its reader needs to act.
 //!
@@ -30,7 +30,7 @@ pub enum RegionError {
     TooMany(FrameRange),
     /// No CPU, or more than 1024.
     Cpus(CpuCount),
-    /// There are not so many nodes; this range names one.
+    /// This range is on a node beyond the last one.
     Node(Node, FrameRange),
     /// Fewer words were lent than are needed.
     Metadata {
@@ -104,7 +104,7 @@ pub enum Misuse {
         /// The order of the block that is allocated.
         held: Order,
     },
-    /// A split into blocks larger than what is split.
+    /// A split into blocks larger than the one that is split.
     Widening {
         /// The frame named.
         frame: Frame,

@@ -1,4 +1,5 @@
-//! One 2 MiB block at a time: what somebody needs who empties blocks to have them whole again.
+//! Operations on one 2 MiB block at a time, for a caller that empties blocks to have them whole
+//! again.
 //!
 //! ```text
 //!   usage     how much of it is free
@@ -8,8 +9,9 @@
 //! ```
 //!
 //! **Invariants**
-//! - I1. Isolated frames are allocated blocks of order 0 like any others: the field knows no other kind. So whatever is done
-//!   at the same time finds a block that is full, and no frame is in two hands.
+//! - I1. Isolated frames are allocated blocks of order 0 like any others: the field knows no other
+//!   kind. So an operation at the same time finds a block that is full, and no frame is in two
+//!   hands.
 //!
 //! **Locking**: none, as everywhere in this room.
 //!
@@ -31,7 +33,8 @@ pub enum Usage {
     Foreign,
     /// All of it.
     Free,
-    /// Some of it: so many frames, perhaps none. The others are in blocks smaller than 2 MiB.
+    /// Some of it: so many frames, perhaps none. The others are in blocks smaller than 2 MiB,
+    /// reserved, or no memory.
     Partly(Pages),
     /// Nothing: it is in a block of 2 MiB or more, or on its way to or from that.
     Held,
@@ -54,9 +57,11 @@ impl<'m> Folios<'m> {
         }
     }
 
-    /// A block of 2^`order` frames, smaller than 2 MiB, out of the 2 MiB block that holds `frame`, if that is in use.
+    /// A block of 2^`order` frames, smaller than 2 MiB, out of the 2 MiB block that holds `frame`,
+    /// if that is in use.
     pub(crate) fn alloc_in(&self, frame: Frame, order: Order) -> Option<Frame> {
-        // All of a block that somebody prefers may be free; taken as one it is no part of it any more.
+        // A block that a seat prefers may be all free: a request for 2 MiB would take the whole
+        // block, and no part of it.
         let (region, block) = self.block_of(frame).filter(|_| order < Order::SIZE_2M)?;
         let at = region.take_here(block, order.get().into())?;
         Some(region.frame(block, at))
@@ -83,7 +88,7 @@ impl<'m> Folios<'m> {
 }
 
 impl<'m> Region<'m> {
-    /// A block of 2^`order` frames out of block `blk`, whoever prefers it.
+    /// A block of 2^`order` frames out of block `blk`, whichever seat prefers that.
     pub(super) fn take_here(&self, blk: usize, order: u32) -> Option<Offset> {
         let at = self.load(blk).offers(order).then(|| self.take(blk, order, 0)).flatten();
         if at.is_none() {
@@ -104,7 +109,8 @@ impl<'m> Region<'m> {
         self.recheck(blk);
         done
     }
-    /// Closes the field of a block whose frames are all allocated one by one, and makes it a held one.
+    /// Closes the field of a block whose frames are all allocated one by one, and makes it a held
+    /// one.
     pub(super) fn join(&self, blk: usize, class: Class) -> bool {
         let Some(old) = self.begin(blk, |_| true) else { return false };
         let closed = self.field(blk).close(Bits::full(0));

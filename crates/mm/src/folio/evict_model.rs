@@ -1,5 +1,6 @@
-//! Emptying blocks against a naive twin: who has each frame, as a map. Blocks are taken, given back, taken out of a named
-//! 2 MiB, isolated, added to what is isolated, joined and given up.
+//! Emptying blocks against a naive twin, which keeps the state of each frame. Blocks are taken,
+//! given back, taken out of a named 2 MiB, isolated, added to the isolated ones, joined and given
+//! up.
 
 use super::field::Pick;
 use super::model::lend;
@@ -26,11 +27,11 @@ enum Op {
     Isolate {
         block: u64,
     },
-    /// A block that is in use joins what is isolated of its 2 MiB.
+    /// A block that is in use joins the isolated frames of its 2 MiB.
     Leave {
         pick: usize,
     },
-    /// What is isolated becomes a block, or is given up.
+    /// The isolated frames become a block, or are given up.
     End {
         block: u64,
     },
@@ -38,7 +39,7 @@ enum Op {
 
 const BLOCK: u64 = 512;
 const BLOCKS: u64 = 4;
-/// Not whole at its end.
+/// The last block of this memory is not whole.
 const FRAMES: u64 = BLOCK * BLOCKS - 100;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,7 +109,8 @@ impl Twin {
             Op::In { block, order } => {
                 let order = Order::new(order).unwrap();
                 let got = folios.alloc_in(first(block), order);
-                // Where nothing is in use it need not: there is nothing to be filled up.
+                // Where nothing of the block is in use it need not succeed: there is nothing to be
+                // filled up.
                 let must =
                     !self.is_empty(block) && order < Order::SIZE_2M && self.has_run(block, order);
                 assert!(got.is_some() || !must, "{op:?}");
@@ -154,7 +156,7 @@ impl Twin {
     fn isolate(&mut self, folios: &Folios<'_>, block: u64) {
         let pick = folios.isolate(Frame::new(block * BLOCK));
         let all = self.free(block);
-        // What is free as a whole is nobody's to empty.
+        // A block that is free as a whole need not be isolated: there is nothing to empty.
         assert!(pick.len() == all || pick.len() == 0 && self.is_empty(block));
         for (start, count) in pick.runs() {
             for nth in start..start + count {

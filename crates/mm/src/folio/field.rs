@@ -1,16 +1,18 @@
 //! The field of a 2 MiB block: sixteen words, one per 32 frames, changed by many CPUs at once.
 //!
-//! Blocks of up to 32 frames are one compare-and-exchange of one word. Wide blocks (order 6 to 8) are 2, 4 or 8 whole words:
+//! Blocks of up to 32 frames are one compare-and-exchange of one word. Wide blocks (order 6 to 8)
+//! are 2, 4 or 8 whole words:
 //!
 //! ```text
-//!  take   head 0 → in flight, the others 0 → complete, then head → complete      (fails: all back to 0)
-//!  give   head complete → in flight (only one giver wins), the others → 0, then head → 0
+//!  take   head free → in flight, the others free → complete, then head → complete   (fails: all free again)
+//!  give   head complete → in flight (only one giver wins), the others → free, then head → free
 //! ```
 //!
 //! **Invariants**
-//! - I1. A word changes only by a compare-and-exchange of what was seen, but for those of a wide block, and of a closed
-//!   field, which have one holder.
-//! - I2. Of two that free neighbouring words at once, at least one sees both free, since each frees before it looks.
+//! - I1. A word changes only by a compare-and-exchange of the value that was seen, but for the
+//!   words of a wide block and of a closed field, which have one holder.
+//! - I2. Of two CPUs that free neighbouring words at once, at least one sees both free, since each
+//!   frees before it looks.
 //!
 //! **Not here**: counts; the bits are the count. The meaning of a word (`bits`).
 
@@ -39,7 +41,7 @@ impl Offset {
     }
 }
 
-/// What is given back: a block, and the word as it stood right after.
+/// A block that was given back, and its word as it stood right after.
 #[derive(Clone, Copy)]
 pub(super) struct Given {
     at: Offset,
@@ -105,7 +107,8 @@ impl<'m> Field<'m> {
     fn store(self, at: usize, new: Bits) {
         self.0[at].store(new.0, SeqCst);
     }
-    /// Changes word `at` by `change`, retried while others change it; `None` where `change` refuses.
+    /// Changes word `at` by `change`, retried while others change it; `None` where `change`
+    /// refuses.
     #[inline(always)]
     fn update(self, at: usize, change: impl Fn(Bits) -> Option<Bits>) -> Option<Bits> {
         let mut seen = self.bits(at);
@@ -164,7 +167,8 @@ impl<'m> Field<'m> {
         true
     }
 
-    /// Frees the block of 2^`order` frames at `at`; `None`, and nothing changed, where no such block stands there.
+    /// Frees the block of 2^`order` frames at `at`; `None`, and nothing changed, where no such
+    /// block stands there.
     #[inline(always)]
     pub(super) fn give(self, order: u32, at: Offset) -> Option<Given> {
         let after = if order > NARROW {
@@ -186,7 +190,8 @@ impl<'m> Field<'m> {
         Some(Bits::FREE)
     }
 
-    /// Cuts the block of 2^`order` frames at `at` into blocks of 2^`into`; `None` where no such block stands there.
+    /// Cuts the block of 2^`order` frames at `at` into blocks of 2^`into`; `None` where no such
+    /// block stands there.
     pub(super) fn split(self, order: u32, at: Offset, into: u32) -> Option<()> {
         if order <= NARROW {
             return self.update(at.word(), |bits| bits.split(order, at.bit(), into)).map(|_| ());
@@ -202,7 +207,8 @@ impl<'m> Field<'m> {
     pub(super) fn fill(self, order: u32) {
         (0..WORDS).for_each(|at| self.store(at, filled(order)));
     }
-    /// Withholds the frames `from..to`; where one is in use, that one, and nothing changed.
+    /// Withholds the frames `from..to`. Where one is in use, that one is named, and nothing is
+    /// changed.
     pub(super) fn withhold(self, from: u32, to: u32) -> Result<(), Offset> {
         for (at, low, high) in pieces(from, to) {
             if self.update(at, |bits| bits.close(low, high)).is_none() {
@@ -252,7 +258,7 @@ impl<'m> Field<'m> {
     pub(super) fn open(self) {
         (0..WORDS).for_each(|at| self.store(at, Bits::FREE));
     }
-    /// Closes a field of words that all are `from`, all of it or, where one is another, nothing.
+    /// Closes the field if all its words are `from`; otherwise all of them stay as they were.
     pub(super) fn close(self, from: Bits) -> bool {
         let taken = (0..WORDS).find(|at| self.swap(*at, from, Bits::CLOSED).is_err());
         if let Some(upto) = taken {
@@ -278,7 +284,8 @@ impl<'m> Field<'m> {
         }
         pick
     }
-    /// Frees these frames, each a block of its own; says where one is not. Those of earlier words are free by then.
+    /// Frees these frames, each a block of its own. Where one is not, its word is named, and the
+    /// frames of earlier words are free by then.
     pub(super) fn give_all(self, pick: &Pick) -> Result<(), Offset> {
         for (at, frames) in pick.words.iter().enumerate().filter(|(_, frames)| **frames != 0) {
             self.update(at, |bits| bits.give_all(*frames)).ok_or(Offset(at as u32 * SPAN))?;
@@ -294,7 +301,7 @@ impl<'m> Field<'m> {
     fn is_clear(self, head: usize, run: usize) -> bool {
         (head..head + run).all(|at| self.bits(at) == Bits::FREE)
     }
-    /// `fit`, raised to the free block around what was given back.
+    /// `fit`, raised to the free block around the one that was given back.
     ///
     /// Blocks nest, so it is enough to try one order more at a time, beginning above the old bound.
     #[inline]
@@ -313,7 +320,7 @@ impl<'m> Field<'m> {
         given.after == Bits::FREE && self.is_clear(given.at.word() & !(run - 1), run)
     }
 
-    /// What the field says of the frame at `at`, with the head counted from the start of the field.
+    /// The state of the frame at `at`, with the head counted from the start of the field.
     pub(super) fn spot(self, at: Offset) -> BitState {
         match self.bits(at.word()).spot(at.bit()) {
             BitState::Block { head, order } => {

@@ -7,10 +7,11 @@
 //! ```
 //!
 //! **Invariants**
-//! - I1. The step that claims a block for freeing or splitting is one compare-and-exchange on the word that names the
-//!   block's bounds. Two that free the same block: one wins, the other gets a [`Misuse`].
+//! - I1. The step that claims a block for freeing or splitting is one compare-and-exchange on the
+//!   word that names the block's bounds. Of two calls that free the same block one wins, and the
+//!   other gets a [`Misuse`].
 //!
-//! **Locking**: none. **Not here**: who may free (ownership tokens stand above this room).
+//! **Locking**: none. **Not here**: which caller may free (ownership tokens stand above this room).
 
 use super::bits::Phase;
 use super::entry::FRAMES;
@@ -27,7 +28,7 @@ impl<'m> Folios<'m> {
         self.free_knowing(cpu, frame, order, Known::Nothing)
     }
 
-    /// Gives the block back; `known` tells what of it holds zeros.
+    /// Gives the block back; `known` tells whether it holds zeros.
     pub(crate) fn free_knowing(
         &self,
         cpu: Cpu,
@@ -45,7 +46,7 @@ impl<'m> Folios<'m> {
             self.learn((frame, order), region, known)?;
         }
         let done = if order_bits == 0 {
-            // The commonest case once more, so that its masks are constants.
+            // The commonest case has a call of its own, so that its masks are constants.
             region.give(block, 0, at)
         } else if order_bits < SIZE_2M {
             region.give(block, order_bits, at)
@@ -61,7 +62,8 @@ impl<'m> Folios<'m> {
         done.ok_or_else(|| self.misuse(frame, order))
     }
 
-    /// Notes what its owner knows of a block that is about to be free, unless no such block is there.
+    /// Notes the owner's knowledge of a block that is about to be free, unless no such block is
+    /// there.
     #[cold]
     fn learn(
         &self,
@@ -78,7 +80,8 @@ impl<'m> Folios<'m> {
         Ok(())
     }
 
-    /// Cuts the block of 2^`order` frames at `frame` into blocks of 2^`into` frames, each to be freed for itself.
+    /// Cuts the block of 2^`order` frames at `frame` into blocks of 2^`into` frames, each to be
+    /// freed for itself.
     ///
     /// Needs no memory and changes no count. The parts belong to the caller once this returns.
     pub fn split(&self, frame: Frame, order: Order, into: Order) -> Result<(), Misuse> {
@@ -96,7 +99,8 @@ impl<'m> Folios<'m> {
         done.ok_or_else(|| self.misuse(frame, order))
     }
 
-    /// Takes the frames of `range` out for good, like those of the kernel's image. All must be free.
+    /// Takes the frames of `range` out for good, like those of the kernel's image. All must be
+    /// free.
     pub fn reserve(&self, range: FrameRange) -> Result<(), ReserveError> {
         let mut done = range.start();
         let why = loop {
@@ -122,7 +126,8 @@ impl<'m> Folios<'m> {
             at = at.add(Pages::new((to - from) as u64));
         }
     }
-    /// Reserves from `at` up to `end` or to where the block or the region ends; returns where that is.
+    /// Reserves from `at` up to `end` or to where the block or the region ends; returns where that
+    /// is.
     fn reserve_in_block(&self, at: Frame, end: Frame) -> Result<Frame, ReserveError> {
         let (_, region) = self.region_of(at).ok_or(ReserveError::Foreign(at))?;
         let (block, from, to) = within_block(region, at, end);
@@ -149,7 +154,8 @@ impl<'m> Folios<'m> {
             FrameState::Allocated { head, order: held } if (head, held) != (frame, order) => {
                 Misuse::WrongOrder { frame, order, head, held }
             }
-            // Free; or another call took it at this moment, and then it was free to us.
+            // The frame is free; or another call took it at this moment, and then it was free when
+            // we looked first.
             FrameState::Free | FrameState::Allocated { .. } => {
                 Misuse::NotAllocated { frame, order }
             }

@@ -1,4 +1,5 @@
-//! Lists of blocks as bitmaps in levels, so that the next block of a kind is a few words away at any memory size.
+//! Lists of blocks as bitmaps in levels, so that the next block of a kind is a few words away at
+//! any memory size.
 //!
 //! ```text
 //!  level 2   1 bit per level-1 word           1 TiB: 2 words
@@ -9,15 +10,17 @@
 //! One such pyramid per list: wholly free blocks; per class and fit; owned blocks by fit.
 //!
 //! **Invariants** (when nothing is in flight)
-//! - I1. A block's bit is set on the list that its entry names. More bits may be set: they are hints, dropped by whoever
-//!   follows one in vain.
+//! - I1. A block's bit is set on the list that its entry names. More bits may be set: they are
+//!   hints, and a search that follows one in vain drops it.
 //! - I2. A word that is not zero has its bit set one level up.
 //!
-//! **Locking**: none. Whoever makes a thing true first changes the thing, then sees to the bit; whoever drops a bit then
-//! looks at the thing again and sets the bit back if need be. Both orders are sequentially consistent, so one of the two
-//! sees the other. Loom weakens sequential consistency to acquire-release, hence [`full_fence`].
+//! **Locking**: none. A bit stands for a thing: an entry, or a word one level down. A CPU that
+//! makes the thing true first changes the thing, then sets the bit; a CPU that drops the bit then
+//! looks at the thing again, and sets the bit back if need be. Both orders are sequentially
+//! consistent, so one of the two CPUs sees the other. Loom weakens sequential consistency to
+//! acquire-release, hence [`full_fence`].
 //!
-//! **Not here**: what makes a block belong on a list (`entry`).
+//! **Not here**: on which list a block belongs (`entry`).
 
 use super::{Class, Word};
 use crate::sync::Ordering::SeqCst;
@@ -52,7 +55,8 @@ impl List {
     }
 }
 
-/// Orders what we wrote before what we read next, for loom; elsewhere sequentially consistent accesses do that.
+/// Orders our earlier writes before our later reads, for loom. Elsewhere sequentially consistent
+/// accesses do that.
 #[inline]
 pub(super) fn full_fence() {
     #[cfg(all(loom, test))]
@@ -115,7 +119,8 @@ impl<'m> Pyramids<'m> {
             bit /= 64;
         }
     }
-    /// Clears `bit`, and the bits above where nothing is left. The caller then looks at the block again.
+    /// Clears `bit`, and the bits above where nothing is left. The caller then looks at the block
+    /// again.
     pub(super) fn clear(&self, list: List, bit: usize) {
         let word = self.word(list, 0, bit / 64);
         let mask = 1 << (bit % 64);
@@ -124,7 +129,8 @@ impl<'m> Pyramids<'m> {
         }
         full_fence();
     }
-    /// Clears the bit that stands for word `at` of `level`, and sets it back where that word is not zero after all.
+    /// Clears the bit that stands for word `at` of `level`, and sets it back where that word is not
+    /// zero after all.
     fn clear_above(&self, list: List, level: usize, at: usize) {
         let (mut child, mut at) = (level, at);
         while child + 1 < LEVELS {
@@ -146,7 +152,7 @@ impl<'m> Pyramids<'m> {
         }
     }
 
-    /// Whether no bit is set: one word for each 512 GiB.
+    /// Whether no bit is set. Reads one word for each 512 GiB.
     #[inline]
     pub(super) fn is_empty(&self, list: List) -> bool {
         (0..self.lens[LEVELS - 1]).all(|at| self.word(list, LEVELS - 1, at).load(SeqCst) == 0)

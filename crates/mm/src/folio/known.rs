@@ -1,4 +1,5 @@
-//! What is known of free memory: reading it, noting it, and choosing memory of which too little is known.
+//! Knowledge of free memory: reading it, noting it, and choosing memory of which too little is
+//! known.
 //!
 //! **Invariants**: those of `zeros`. **Not here**: clearing (`crate::zero`).
 
@@ -12,7 +13,7 @@ use foliant_units::{Cpu, Frame, FrameRange, Order, Pages};
 
 const SIZE_2M: u32 = Order::SIZE_2M.get() as u32;
 
-/// What is known of the content of a block that is given back.
+/// The owner's knowledge of the content of a block that is given back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Known {
     /// It may hold anything.
@@ -23,10 +24,10 @@ pub enum Known {
     Zero,
 }
 
-/// How many blocks one call looks at: some ten microseconds.
+/// How many blocks one call looks at, at most: some ten microseconds.
 pub(crate) const LOOK: u64 = 512;
 
-/// What looking for memory to clear came to.
+/// The outcome of a search for memory to clear.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sought {
     /// A block, the caller's now.
@@ -38,8 +39,8 @@ pub(crate) enum Sought {
 }
 
 impl<'m> Folios<'m> {
-    /// Notes that `range` holds zeros: it is the caller's, or comes so from the machine and no block of it was handed out.
-    /// Frames that are no memory are passed over.
+    /// Notes that `range` holds zeros. The range is the caller's; or it came with zeros from the
+    /// machine, and no block of it was handed out yet. Frames that are no memory are passed over.
     pub fn declare_zero(&self, range: FrameRange) {
         self.each_block(range, |region, blk, from, to| region.zeros().note(blk, from, to));
     }
@@ -60,8 +61,8 @@ impl<'m> Folios<'m> {
     pub(crate) fn knows_zeros(&self) -> bool {
         self.regions.iter().any(|(_, region)| region.zeros().ever())
     }
-    /// The frames from the first to the last of `range`, which is the caller's, that are not known to be zero. Of what is no
-    /// memory nothing is known.
+    /// The frames of `range`, which is the caller's, from the first to the last that is not known
+    /// to be zero. If some of `range` is no memory, all of it counts as unknown.
     pub fn unknown(&self, range: FrameRange) -> Option<FrameRange> {
         let left = u64::from(FRAMES) - range.start().get() % u64::from(FRAMES);
         let region = self.region_of(range.start()).map(|(_, region)| region);
@@ -75,7 +76,7 @@ impl<'m> Folios<'m> {
         let (first, last) = region.zeros().unknown(blk, from.0, to)?;
         FrameRange::new(region.frame(blk, Offset(first)), Pages::new(u64::from(last - first)))
     }
-    /// The same for a range of several blocks, or of what is not all memory.
+    /// The same for a range of several blocks, or one that is not all memory.
     #[cold]
     fn unknown_in_parts(&self, range: FrameRange) -> Option<FrameRange> {
         let (mut first, mut end, mut memory) = (range.end(), range.start(), 0);
@@ -97,8 +98,9 @@ impl<'m> Folios<'m> {
         self.each_block(range, |region, blk, from, to| region.zeros().forget(blk, from, to));
     }
 
-    /// Looks for a 2 MiB block, all of it free, of which some frame is not known to be zero, and takes it. A call looks at
-    /// [`LOOK`] blocks at most; the next one of this CPU goes on behind them.
+    /// Looks for a 2 MiB block, all of it free, of which some frame is not known to be zero, and
+    /// takes it. A call looks at [`LOOK`] blocks at most; the next one of this CPU goes on behind
+    /// them.
     pub(crate) fn seek_unknown(&self, cpu: Cpu, class: Class) -> Sought {
         let Some(seats) = self.seats(cpu) else { return Sought::Nothing };
         let mut at = seats.ahead().unwrap_or(Hinted { region: 0, block: 0, word: 0 });
@@ -114,7 +116,7 @@ impl<'m> Folios<'m> {
                 && region.zeros().unknown(block, 0, FRAMES).is_some()
                 && region.claim_free(block, SIZE_2M, class, Phase::Complete)
             {
-                // Where too little of it is cleared it is the first to be looked at again.
+                // If too little of it is cleared, it is the first to be looked at again.
                 seats.set_ahead(Hinted { block, ..at });
                 seats.set_vain(0);
                 return Sought::Block(region.frame(block, Offset(0)));
@@ -129,7 +131,7 @@ impl<'m> Folios<'m> {
         seats.set_vain(seats.vain() + LOOK);
         Sought::More
     }
-    /// So many looks visit every block once, and each region's end.
+    /// The looks that it takes to visit every block once, and each region's end.
     fn round(&self) -> u64 {
         self.regions.iter().map(|(_, region)| region.blocks() as u64 + 1).sum()
     }

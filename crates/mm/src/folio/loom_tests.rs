@@ -1,7 +1,8 @@
 //! Every interleaving of two or three threads over the single-word protocols.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p foliant --lib --release loom_tests`. Loom keeps acquire and release apart from
-//! sequential consistency only by fences, so the room sets one wherever it relies on the latter (`index::full_fence`).
+//! `RUSTFLAGS="--cfg loom" cargo test -p foliant --lib --release loom_tests`. In loom an access is
+//! acquire and release at most, and only a fence is more. So the room sets one wherever it relies
+//! on sequential consistency (`index::full_fence`).
 
 use super::bits::{Bits, Phase};
 use super::entry::{FIT_WHOLE, Owner};
@@ -19,7 +20,7 @@ fn check(test: impl Fn() + Sync + Send + 'static) {
     check_bounded(3, test);
 }
 
-/// Every interleaving with up to `preemptions` of them.
+/// Runs every interleaving with up to `preemptions` preemptions.
 fn check_bounded(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -101,7 +102,8 @@ fn a_closing_field_shuts_takers_out_or_stays_open() {
 /// A bit of the second word, which is found by way of the level above only.
 const BIT: usize = 70;
 
-/// The thing is a word of its own; the index must show it whenever it is true at the end.
+/// The thing that the bit stands for is a word of its own. The index must show the bit whenever the
+/// thing is true at the end.
 #[test]
 fn a_bit_dropped_in_haste_is_set_back() {
     use crate::sync::Ordering::SeqCst;
@@ -172,7 +174,7 @@ fn an_open_block_is_taken_whole_or_in_part() {
     });
 }
 
-/// A block that somebody is at work on, with so many frames of it in use.
+/// A partly used block without owner, with `N` of its frames in use.
 fn used<const N: usize>() -> (Region<'static>, [Offset; N]) {
     let region = region();
     let first = region.claim(0, List::WHOLE, 0, (owner(0), Some(Class::Movable))).unwrap();
@@ -231,8 +233,9 @@ fn what_is_given_up_while_others_take_and_free_is_free_in_the_end() {
     });
 }
 
-/// A compaction gives up, the owner leaves, and a third takes a frame in between: the block is nobody's, and once all of it
-/// is free it is whole, however the three looked past each other.
+/// A compaction gives up, the owner leaves, and a third CPU takes a frame in between. Nobody owns
+/// the block then, and once all of it is free it is whole, however the three looked past each
+/// other.
 #[test]
 fn finding_q4_a_bound_is_raised_for_an_owner_that_is_still_there() {
     check_bounded(2, || {
@@ -253,8 +256,8 @@ fn finding_q4_a_bound_is_raised_for_an_owner_that_is_still_there() {
     });
 }
 
-/// A claimer of whole blocks finds that the one who sits there has taken a frame, and who leaves while it finds out: nobody owns
-/// the block.
+/// A claimer of whole blocks finds that the block's owner has taken a frame, and the owner leaves
+/// while the claimer finds out: nobody owns the block afterwards.
 #[test]
 fn finding_s2_a_seat_that_is_left_beside_a_claimer_owns_nothing() {
     check_bounded(3, || {

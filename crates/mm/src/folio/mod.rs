@@ -1,9 +1,11 @@
-//! The folio allocator: free blocks of every order from 4 KiB to 1 GiB, for many CPUs at once, without locks.
+//! The folio allocator: free blocks of every order from 4 KiB to 1 GiB, for many CPUs at once,
+//! without locks.
 //!
-//! A kernel has memory in ranges with holes; every page fault, page table and huge page takes its frames here. Two CPUs
-//! must not wait for each other, a 4 KiB page must not spoil a free 2 MiB block while another is spoilt already, and time
-//! must not grow with memory. The state lives in words that the caller lends, neither in the frames nor in their
-//! descriptors, so a free frame need not even be mapped.
+//! A kernel has memory in ranges with holes; every page fault, page table and huge page takes its
+//! frames here. Two CPUs must not wait for each other, a 4 KiB page must not spoil a free 2 MiB
+//! block while another is spoilt already, and time must not grow with memory. The state lives in
+//! words that the caller lends, neither in the frames nor in their descriptors, so a free frame
+//! need not even be mapped.
 //!
 //! ```text
 //!            1 GiB                       ┌ index: whole / by class and fit / owned; 64 bits per word, 3 levels
@@ -16,24 +18,28 @@
 //!   CPU ── seats: per class, the 2 MiB block that it works in; a preference, never a right
 //! ```
 //!
-//! One file per level: `bits` one word of a field · `field` · `entry` · `index` · `region` one range · `regions` all
-//! ranges · `zeros` which frames are known to be zero · `seats` a CPU's preferences · `alloc`, `free`, `evict`, `known`,
-//! `query`, `verify` the operations · `view` for who may only look.
+//! One file per level: `bits` one word of a field · `field` · `entry` · `index` · `region` one
+//! range · `regions` all ranges · `zeros` which frames are known to be zero · `seats` a CPU's
+//! preferences · `alloc`, `free`, `evict`, `known`, `query`, `verify` the operations · `view` for
+//! callers that may only look.
 //!
 //! **Invariants**
-//! - I1. Two blocks that are allocated at the same time share no frame, and no frame of a hole is ever in one.
-//! - I2. The metadata tells exactly where each allocated block begins and ends, so misuse is told from use, always.
-//! - I3. While nothing is in flight, an allocation fails only where no aligned free block of its order exists within one
-//!   range (ranges that touch are one, if they were taken in together).
-//! - I4. A block whose frames all came back is whole again at once; there is no merging to be done later.
+//! - I1. Two blocks that are allocated at the same time share no frame, and no frame of a hole is
+//!   ever in one.
+//! - I2. The metadata tells exactly where each allocated block begins and ends, so misuse is always
+//!   told from use.
+//! - I3. While nothing is in flight, an allocation fails only where no aligned free block of its
+//!   order exists within one range (ranges that touch are one, if they were taken in together).
+//! - I4. A block whose frames all came back is whole again at once; there is no merging to be done
+//!   later.
 //!
-//! **Locking**: none. Single words decide (see `entry`, `field`, `index`); no operation waits for another. What a CPU
-//! owns can be taken by all others when memory is short.
+//! **Locking**: none. Single words decide (see `entry`, `field`, `index`); no operation waits for
+//! another. All CPUs can take from a block that one of them owns when memory is short.
 //!
-//! A range belongs to a memory node. Blocks can be asked for on one node only.
+//! A range belongs to a memory node. A caller can ask for a block of one node only.
 //!
-//! **Not here**: the frames' content, descriptors and ownership tokens; waiting for memory; which node is near to a CPU;
-//! taking a range away again.
+//! **Not here**: the frames' content, descriptors and ownership tokens; waiting for memory; which
+//! node is near to a CPU; taking a range away again.
 //!
 //! ```
 //! use foliant::folio::{Class, CpuCount, Folios, Word};
@@ -110,8 +116,8 @@ pub type Word = crate::sync::AtomicU64;
 /// How many memory nodes there may be.
 pub const NODES_MAX: usize = 16;
 
-/// What kind of memory a small block is for. Kinds do not share 2 MiB blocks while memory is plenty, so that what can be
-/// moved away is not kept in place by what cannot.
+/// The kind of memory that a small block is for. Kinds do not share 2 MiB blocks while memory is
+/// plenty, so that memory that can be moved away is not kept in place by memory that cannot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Class {
@@ -138,7 +144,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// What a frame is.
+/// The state of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameState {
     /// In none of the ranges.
@@ -168,8 +174,9 @@ impl<'m> Folios<'m> {
     pub fn cpus(&self) -> CpuCount {
         CpuCount(self.seats.len() as u16)
     }
-    /// Gives up what `cpu` prefers, so that others find it on the lists; for a CPU that goes idle or away. Where memory is so
-    /// small that it sits with another CPU there is nothing to give up.
+    /// Gives up the blocks that `cpu` prefers, so that others find them on the lists; for a CPU
+    /// that goes idle or away. A CPU that sits with another one because memory is small has nothing
+    /// to give up.
     pub fn drain(&self, cpu: Cpu) {
         if let Some(seats) = self.seats(cpu) {
             seats.all().for_each(|seat| self.sit(seat, None));
@@ -183,7 +190,8 @@ impl<'m> Folios<'m> {
     fn seats(&self, cpu: Cpu) -> Option<Seats<'m>> {
         self.seats.get(cpu.index()).map(|words| Seats { cpu, words, guest: None })
     }
-    /// Where `cpu` sits to take small blocks: its own seats, or another's where memory is small (seats::I2).
+    /// The seats at which a CPU takes small blocks: its own, or those of another CPU where memory
+    /// is small (seats::I2).
     #[inline]
     fn host(&self, own: Seats<'m>) -> Seats<'m> {
         let hosts = self.hosts.load(Relaxed) as usize;

@@ -1,7 +1,8 @@
 //! The allocator against a naive twin: the same history, the same answers.
 //!
-//! The twin is a map from each frame to what it is; a block is free if all its frames are. It cannot be wrong in an
-//! interesting way. Where the allocator picks a block, the twin checks that it was free and follows.
+//! The twin is a map from each frame to its state; a block is free if all its frames are. It cannot
+//! be wrong in an interesting way. Where the allocator picks a block, the twin checks that it was
+//! free and follows.
 
 use super::*;
 use foliant_units::{FrameRange, Order, Pages};
@@ -10,7 +11,7 @@ use proptest::test_runner::RngSeed;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-/// One step of a history. Small numbers choose among what is there at the time.
+/// One step of a history. Small numbers choose among the blocks that are there at the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
     Alloc {

@@ -1,9 +1,10 @@
-//! What is where: exact while nobody allocates or frees, a close picture otherwise.
+//! The state of frames and blocks, and counts of them: exact while nobody allocates or frees, a
+//! close picture otherwise.
 //!
 //! **Invariants**: I1. Nothing here changes anything.
 //!
-//! **Not here**: running totals. A count that every allocation keeps up to date is a cache line that every CPU wants, so
-//! totals are summed when asked for.
+//! **Not here**: running totals. A count that every allocation keeps up to date is a cache line
+//! that every CPU wants, so totals are summed when asked for.
 
 use super::bits::BitState;
 use super::entry::{BlockKind, FIT_WHOLE};
@@ -39,7 +40,8 @@ impl FreeBlocks {
 }
 
 impl<'m> Folios<'m> {
-    /// Free frames. Reads one word per 2 MiB of memory, and 16 more where the 2 MiB are partly used.
+    /// Free frames. Reads one word per 2 MiB of memory, and 16 more where the 2 MiB are partly
+    /// used.
     pub fn free_frames(&self) -> Pages {
         let free = |region: &Region<'m>| -> u64 {
             (0..region.blocks()).map(|block| u64::from(region.free(block))).sum()
@@ -56,7 +58,8 @@ impl<'m> Folios<'m> {
         self.regions.iter().for_each(|(_, region)| count(region, &mut census.free));
         census
     }
-    /// Free 2 MiB blocks, counted no further than `most`: by the lists of whole ones, so the cost is that of the answer.
+    /// Free 2 MiB blocks, counted no further than `most`. The lists of whole blocks are counted, so
+    /// the cost is that of the answer.
     pub(crate) fn whole_blocks(&self, most: u64) -> u64 {
         let lists = [List::WHOLE, List::owned(FIT_WHOLE)];
         let listed = |region: &'_ Region<'m>, list: List| {
@@ -70,7 +73,8 @@ impl<'m> Folios<'m> {
         let free = self.regions.iter().flat_map(|(_, region)| {
             let region = *region;
             lists.into_iter().flat_map(move |list| {
-                // A hint on a list where the block does not belong is not counted: no block counts twice.
+                // A hint on a list where the block does not belong is not counted: no block counts
+                // twice.
                 listed(&region, list).filter(move |bit| {
                     let block = region.blk(*bit);
                     region.load(block).list() == Some(list) && region.is_free(block)
@@ -79,7 +83,7 @@ impl<'m> Folios<'m> {
         });
         free.take(usize::try_from(most).unwrap_or(usize::MAX)).count() as u64
     }
-    /// What `frame` is at this moment.
+    /// The state of `frame` at this moment.
     pub fn state(&self, frame: Frame) -> FrameState {
         let Some((_, region)) = self.region_of(frame) else { return FrameState::Foreign };
         let (block, at) = region.locate(frame);
@@ -108,7 +112,8 @@ impl<'m> Folios<'m> {
         let has = |node: &Node| self.regions.iter().any(|(_, region)| region.node() == *node);
         (0..NODES_MAX as u8).map(Node).filter(has)
     }
-    /// The ranges, in the order in which they were taken in; those that touched are one.
+    /// The ranges, in the order in which they were taken in. Those that were taken in together and
+    /// touched are one.
     pub fn ranges(&self) -> impl Iterator<Item = FrameRange> {
         self.regions.iter().map(|(_, region)| region.range())
     }

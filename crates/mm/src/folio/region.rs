@@ -1,4 +1,4 @@
-//! One range of frames with its metadata, and what happens to a single 2 MiB block of it.
+//! One range of frames with its metadata, and the operations on a single 2 MiB block of it.
 //!
 //! ```text
 //!  lent words ─▶ │ fields: 16 words per block │ entries: 1 word per block │ zeros: 8 per block │ index: the lists' pyramids │
@@ -6,12 +6,15 @@
 //!  take: field                              free: field, then the entry if more fits now, then the index if the list changed
 //! ```
 //!
-//! Entries of neighbouring blocks lie on different cache lines: block `64 g + l` of a group of 512 is entry `8 l + g`.
-//! Otherwise two CPUs that work in neighbouring blocks would share a line at every operation.
+//! Entries of neighbouring blocks lie on different cache lines: block `64 g + l` of a group of 512
+//! is entry `8 l + g`. Otherwise two CPUs that work in neighbouring blocks would share a line at
+//! every operation.
 //!
-//! **Invariants**: those of `entry`, `field` and `index`, which meet here; every method leaves all of them in place.
+//! **Invariants**: those of `entry`, `field` and `index`, which meet here; every method leaves all
+//! of them in place.
 //!
-//! **Locking**: none. The entry's compare-and-exchange decides; key: [a] atomic, [c] constant after publication.
+//! **Locking**: none. The entry's compare-and-exchange decides; key: [a] atomic, [c] constant after
+//! publication.
 //!
 //! **Not here**: which block to try (`alloc`), what a caller may ask for (`free`).
 
@@ -26,7 +29,8 @@ use foliant_units::{Frame, FrameRange, Node, Order};
 
 /// Entries are laid out in groups of this many.
 const GROUP: usize = 512;
-/// Blocks of a 1 GiB stretch; the index counts from such a boundary, so that runs are aligned words and bits.
+/// Blocks in 1 GiB. The index counts from a boundary of 1 GiB, so that runs are aligned words and
+/// bits.
 const SIZE_1G: u64 = Order::SIZE_1G.pages().get() / FRAMES as u64;
 /// log2 of the frames of a block.
 const SHIFT: u8 = Order::SIZE_2M.get();
@@ -60,8 +64,9 @@ impl<'m> Region<'m> {
         let index = Pyramids::words(Self::bits_of(range)).next_multiple_of(WORDS);
         blocks * WORDS + blocks.next_multiple_of(GROUP) + Zeros::words(blocks) + index
     }
-    /// A region over `range` in `words`, zeroed and as many as asked for: all frames free but those of the first and
-    /// the last block that lie outside.
+    /// A region over `range` with its metadata in `words`, which are zero and as many as
+    /// `Region::words` says. All frames are free but those of the first and the last block that lie
+    /// outside the range.
     pub(super) fn new(range: FrameRange, node: Node, words: &'m [Word]) -> Region<'m> {
         let blocks = Self::blocks_of(range);
         let count = (blocks.end - blocks.start) as usize;
@@ -97,7 +102,7 @@ impl<'m> Region<'m> {
     pub(super) fn blocks(&self) -> usize {
         self.fields.len()
     }
-    /// The block of `frame`, which lies in the range, and where in it.
+    /// The block of `frame`, which lies in the range, and the frame's place in the block.
     #[inline]
     pub(super) fn locate(&self, frame: Frame) -> (usize, Offset) {
         let blk = (frame.get() >> SHIFT) - self.first;
@@ -143,7 +148,8 @@ impl<'m> Region<'m> {
         let e = self.load(blk);
         e.is_whole() || e.is_small() && self.field(blk).is_free()
     }
-    /// Changes the entry by `change`, retried while others change it; `None` where `change` refuses.
+    /// Changes the entry by `change`, retried while others change it; `None` where `change`
+    /// refuses.
     #[inline]
     fn update(
         &self,
@@ -188,7 +194,8 @@ impl<'m> Region<'m> {
         }
     }
 
-    /// A block of 2^`order` frames out of a block that `owner` holds (`None`: that anyone holds).
+    /// A block of 2^`order` frames out of block `blk`, if that is owned by `owner` (`None`: by any
+    /// owner).
     #[inline(always)]
     pub(super) fn take_owned(
         &self,
@@ -210,7 +217,8 @@ impl<'m> Region<'m> {
         }
         at
     }
-    /// The same out of a block on `list` that has no owner; `owner` may have it afterwards, also where nothing was found.
+    /// The same out of a block on `list` that has no owner. The new owner may have it afterwards,
+    /// also where nothing was found.
     pub(super) fn claim(
         &self,
         blk: usize,
@@ -234,8 +242,8 @@ impl<'m> Region<'m> {
         }
         self.take(blk, order, 0)
     }
-    /// The same out of a block on `list` that has no owner and stays without. Its bound is exact afterwards, so that what
-    /// is asked for next finds the tightest block again.
+    /// The same out of a block on `list` that has no owner and stays without. Its bound is exact
+    /// afterwards, so that the next request finds the tightest block again.
     pub(super) fn take_listed(&self, blk: usize, list: List, order: u32) -> Option<Offset> {
         let e = self.load(blk);
         let fits = e.list() == Some(list) && e.offers(order);
@@ -258,8 +266,8 @@ impl<'m> Region<'m> {
         self.move_over(blk, BlockEntry::WHOLE, to);
         true
     }
-    /// Closes the field of an open block that is all free and makes the entry `to`, if `allowed` by the entry so far.
-    /// Where this fails, the caller looks at the block once more.
+    /// Closes the field of an open block that is all free and makes the entry `to`, if `allowed`
+    /// accepts the entry so far. Where this fails, the caller looks at the block once more.
     #[cold]
     fn close(&self, blk: usize, to: BlockEntry, allowed: impl Fn(BlockEntry) -> bool) -> bool {
         if !self.field(blk).is_free() {
@@ -274,7 +282,7 @@ impl<'m> Region<'m> {
         }
         closed
     }
-    /// Makes an open block that is `allowed` Busy, and says what it was.
+    /// Makes an open block Busy, if `allowed` accepts its entry; returns the entry as it was.
     pub(super) fn begin(
         &self,
         blk: usize,
@@ -283,14 +291,14 @@ impl<'m> Region<'m> {
         let change = self.update(blk, |e| (e.is_small() && allowed(e)).then(|| e.busy()));
         change.map(|(old, _)| old)
     }
-    /// Makes a block that was `old` before the caller made it Busy what it is now.
+    /// Gives the entry `new` to a block whose entry was `old` before the caller made it Busy.
     pub(super) fn end(&self, blk: usize, old: BlockEntry, new: BlockEntry) {
         self.entry(blk).store(new.0, SeqCst);
         full_fence();
         self.move_over(blk, old, new);
     }
-    /// Puts a block back to what it was before the caller made it Busy, but for an owner who left meanwhile (`entry::I4`).
-    /// The caller looks at the block once more.
+    /// Puts the entry back to `old`, as it was before the caller made the block Busy, but without
+    /// an owner that left meanwhile (`entry::I4`). The caller looks at the block once more.
     pub(super) fn resume(&self, blk: usize, old: BlockEntry) {
         let change = self.update(blk, |now| Some(old.with_owner(now.owner())));
         full_fence();
@@ -298,7 +306,8 @@ impl<'m> Region<'m> {
             self.move_over(blk, old, new);
         }
     }
-    /// Raises the bound to the truth, and makes the block whole if it may be (`entry::I2`, `entry::I3`).
+    /// Raises the bound to the truth, and makes the block whole if it may be (`entry::I2`,
+    /// `entry::I3`).
     #[cold]
     pub(super) fn recheck(&self, blk: usize) {
         loop {
@@ -318,7 +327,8 @@ impl<'m> Region<'m> {
             if truth <= e.fit() {
                 return;
             }
-            // Without owner by now it stays below (`entry::I5`), and the next round makes it whole.
+            // If the owner has left by now, the bound stays below (`entry::I5`), and the next round
+            // makes the block whole.
             let raise =
                 |e: BlockEntry| (e.is_small() && e.fit() < truth).then(|| e.with_fit(truth));
             if let Some(change) = self.update(blk, raise) {
@@ -338,8 +348,8 @@ impl<'m> Region<'m> {
             self.recheck(blk);
         }
     }
-    /// Ends `owner`'s preference for the block, if it has any; also of one in flight, which the one at work on it then
-    /// looks at once more.
+    /// Ends `owner`'s preference for the block, if it has any. The block may be in flight: the CPU
+    /// at work on it then looks at it once more.
     #[cold]
     pub(super) fn disown(&self, blk: usize, owner: Owner) {
         let change = self.update(blk, |e| {
@@ -353,7 +363,8 @@ impl<'m> Region<'m> {
         }
     }
 
-    /// Frees a block of 2^`order` frames, order 8 or less; `None`, nothing changed, where there is no such block.
+    /// Frees a block of 2^`order` frames, order 8 or less; `None`, and nothing is changed, where
+    /// there is no such block.
     #[inline(always)]
     pub(super) fn give(&self, blk: usize, order: u32, at: Offset) -> Option<()> {
         let given = self.field(blk).give(order, at)?;
@@ -363,7 +374,8 @@ impl<'m> Region<'m> {
         }
         Some(())
     }
-    /// Raises the bound to what was given back. A Busy block is looked at once more by the one that made it so.
+    /// Raises the bound to what was given back. The CPU that made a block Busy looks at it once
+    /// more.
     fn raise(&self, blk: usize, given: Given) {
         let mut whole = false;
         let change = self.update(blk, |e| {
@@ -401,7 +413,8 @@ impl<'m> Region<'m> {
         self.entry(blk).store(BlockEntry::WHOLE.0, SeqCst);
         self.index.set(List::WHOLE, self.bit(blk));
     }
-    /// Puts the head of a run of 2^`order` frames in flight, or completes it; `None` where it is no such head.
+    /// Puts the head of a run of 2^`order` frames in flight, or completes it; `None` where block
+    /// `blk` is no such head.
     pub(super) fn phase(&self, blk: usize, order: u32, to: Phase) -> Option<()> {
         let from = if to == Phase::Complete { BlockKind::Busy } else { BlockKind::Held };
         let turn = |e: BlockEntry| {
@@ -410,7 +423,7 @@ impl<'m> Region<'m> {
         };
         self.update(blk, turn).map(|_| ())
     }
-    /// Frees a single held block. `None`, nothing changed, where there is no such block.
+    /// Frees a single held block. `None`, and nothing is changed, where there is no such block.
     #[inline]
     pub(super) fn give_2m(&self, blk: usize) -> Option<()> {
         let order = Order::SIZE_2M.get() as u32;
@@ -419,7 +432,8 @@ impl<'m> Region<'m> {
         self.index.set(List::WHOLE, self.bit(blk));
         Some(())
     }
-    /// Turns a block of a run that the caller holds alone into a part of blocks of 2^`into` frames.
+    /// Cuts a block of a run that the caller holds alone into blocks of 2^`into` frames, or makes
+    /// it a part of one.
     pub(super) fn recut(&self, blk: usize, into: u32) {
         let class = self.load(blk).class();
         let new = if into < Order::SIZE_2M.get() as u32 {
@@ -436,7 +450,8 @@ impl<'m> Region<'m> {
         }
     }
 
-    /// Closes the frames `from..to` of the block for good; where one is in use, that one, and nothing changed.
+    /// Closes the frames `from..to` of the block for good. Where one is in use, that one is named,
+    /// and nothing is changed.
     pub(super) fn withhold(&self, blk: usize, from: u32, to: u32) -> Result<(), Offset> {
         if from == to {
             return Ok(());

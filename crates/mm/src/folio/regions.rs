@@ -1,7 +1,7 @@
 //! The ranges of an allocator: an array that only grows, readable while it grows.
 //!
 //! ```text
-//!  count ─┐            adding = 1: someone fills slot [count]
+//!  count ─┐            adding = 1: one call fills slot [count]
 //!         ▼
 //!  ┌────┬────┬────┬───
 //!  │ s0 │ s1 │ .. │       slots below `count` are filled and never change again
@@ -10,15 +10,18 @@
 //!
 //! **Invariants**
 //! - I1. A slot below `count` is initialized and is never written again.
-//! - I2. A slot from `count` on is touched only by the one that turned `adding` from 0 to 1.
-//! - I3. `sorted` names the regions below `count` by their place in memory, but while one is being added. So what is found by it is
-//!   looked at, and what is not found is looked for once more, one by one.
+//! - I2. A slot from `count` on is touched only by the call that turned `adding` from 0 to 1.
+//! - I3. `sorted` names the regions below `count` by their place in memory, except while one is
+//!   being added. So the range of a region that is found by it is checked, and where none is found
+//!   all are looked at, one by one.
 //!
-//! **Locking**: `adding` admits one writer; a second is refused, not kept waiting. `count` publishes (release, acquire).
+//! **Locking**: `adding` admits one writer; a second is refused, not kept waiting. `count`
+//! publishes (release, acquire).
 //!
 //! **Not here**: taking a range away; memory does not go yet.
 
-// The only file of this room with unsafe code: a slot is written through a shared reference before it is published.
+// This is the only file of this room with unsafe code: a slot is written through a shared reference
+// before it is published.
 #![allow(unsafe_code)]
 
 use super::region::Region;
@@ -40,10 +43,11 @@ pub(super) struct Regions<'m> {
     sorted: [AtomicU32; REGIONS_MAX],
 }
 
-// SAFETY: regions::I1 and I2 — shared slots are read-only, the others have one writer; a `Region` itself may be shared.
+// SAFETY: regions::I1 and I2: shared slots are read-only, the others have one writer; a `Region`
+// itself may be shared.
 unsafe impl<'m> Sync for Regions<'m> where Region<'m>: Sync + Send {}
 
-/// Where something lies beside a range.
+/// Where a frame lies relative to a range.
 enum Side {
     Below,
     Inside,
@@ -57,7 +61,7 @@ pub(super) enum NotAdded {
     Busy,
 }
 
-/// The right to add, held by one at a time.
+/// The right to add, held by one call at a time.
 pub(super) struct Adding<'s, 'm>(&'s Regions<'m>);
 
 impl<'m> Regions<'m> {
@@ -92,7 +96,8 @@ impl<'m> Regions<'m> {
             () if frame >= range.end() => Side::Above,
             () => Side::Inside,
         });
-        // In none of them; or a region has just been added, and its number is not yet where it belongs (I3).
+        // The frame is in none of them; or a region has just been added, and its number is not yet
+        // where it belongs (I3).
         halved.or_else(|| self.iter().find(|(_, region)| region.range().contains(frame)))
     }
     /// Halves the regions by their place in memory, until `side` says that the right one is found.
@@ -111,15 +116,16 @@ impl<'m> Regions<'m> {
         }
         None
     }
-    /// What a slot below `count` holds.
+    /// The region in a slot below `count`.
     #[inline]
     fn filled<'s>(slot: &'s RegionSlot<'m>) -> &'s Region<'m> {
-        // SAFETY: regions::I1 — callers take the slot from below `count`, read with acquire; nobody writes it any more.
+        // SAFETY: regions::I1: callers take the slot from below `count`, read with acquire; nobody
+        // writes it any more.
         let slot = unsafe { &*slot.get() };
-        // SAFETY: regions::I1 — `push` wrote the slot before it released `count`.
+        // SAFETY: regions::I1: `push` wrote the slot before it released `count`.
         unsafe { slot.assume_init_ref() }
     }
-    /// Begins to add, unless someone else does.
+    /// Begins to add, unless another call does.
     pub(super) fn begin(&self) -> Result<Adding<'_, 'm>, NotAdded> {
         match self.adding.compare_exchange(0, 1, Acquire, Relaxed) {
             Ok(_) => Ok(Adding(self)),
@@ -133,13 +139,14 @@ impl<'m> Adding<'_, 'm> {
     pub(super) fn is_full(&self) -> bool {
         self.0.count() == REGIONS_MAX
     }
-    /// Publishes what `make` returns as the next region.
+    /// Publishes the region that `make` returns as the next one.
     pub(super) fn push(&self, make: impl FnOnce() -> Region<'m>) -> Result<(), NotAdded> {
         let at = self.0.count();
         let slot = self.0.slots.get(at).ok_or(NotAdded::Full)?;
         let region = make();
         let start = region.range().start();
-        // SAFETY: regions::I2 — holding `Adding` makes us the only one at the slot `count`, which nobody reads yet.
+        // SAFETY: regions::I2: holding `Adding` makes us the only one at the slot `count`, which
+        // nobody reads yet.
         unsafe { (*slot.get()).write(region) };
         self.0.count.store(at as u64 + 1, Release);
         self.sort_in(at, start);

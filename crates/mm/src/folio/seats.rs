@@ -1,11 +1,11 @@
-//! What a CPU prefers: two cache lines of hints, never the truth.
+//! The preferences of a CPU: two cache lines of hints, which need not be true.
 //!
 //! ```text
 //!  word  0     1     2     3     4     5     6       7       8      9     10..15
 //!       ┌─────┬─────┬─────┬─────┬─────┬─────┬───────┬───────┬──────┬─────┬──────
 //!       │ M s │ M m │ U s │ U m │ T s │ T m │ recent│ cursor│ ahead│ vain│ free
 //!       └─────┴─────┴─────┴─────┴─────┴─────┴───────┴───────┴──────┴─────┴──────
-//!  M U T: the class; s: orders 0 to 2; m: orders 3 to 8 — the block that the CPU has for itself, and the word last used in it
+//!  M U T: the class; s: orders 0 to 2; m: orders 3 to 8: the block that the CPU has for itself, and the word last used in it
 //!  recent: the 2 MiB block freed last · cursor: where to look for the next one · ahead: where to clear next
 //!  vain: how many blocks were looked at since one to clear was found
 //!
@@ -13,11 +13,13 @@
 //! ```
 //!
 //! **Invariants**
-//! - I1. An owned block is named by its owner's seat, or by the call that is just about to seat or disown it. Seats are
-//!   exchanged, not stored, so whoever pushes a block out disowns it.
+//! - I1. An owned block is named by its owner's seat, or by the call that is just about to seat or
+//!   disown it. Seats are exchanged, not stored, so the call that pushes a block out learns of it
+//!   and disowns it.
 //!
-//! - I2. What stands in seats is not in the way of whole blocks: there is at most one CPU's set for [`SHARE`] blocks of memory, and
-//!   CPUs beyond that sit with others (record 070).
+//! - I2. The blocks that seats name are not in the way of whole blocks: there is at most one CPU's
+//!   set of seats for [`SHARE`] blocks of memory, and CPUs beyond that sit with others
+//!   (record 070).
 //!
 //! **Locking**: none; two threads may act for one CPU.
 //!
@@ -52,7 +54,7 @@ pub(super) struct Hinted {
     pub(super) word: usize,
 }
 
-/// Blocks that count as a little: 2 GiB.
+/// The most blocks that count as a little behind the cursor: 2 GiB.
 const NEAR: usize = 1024;
 
 const SET: u64 = 1 << 63;
@@ -72,10 +74,10 @@ impl Hinted {
 
 #[derive(Clone, Copy)]
 pub(super) struct Seats<'m> {
-    /// Whose they are.
+    /// The CPU whose seats they are.
     pub(super) cpu: Cpu,
     pub(super) words: &'m [Word; WORDS],
-    /// Of another CPU that sits there too, the word of a field at which it looks first.
+    /// For another CPU that sits here too, the word of a field at which that one looks first.
     pub(super) guest: Option<usize>,
 }
 
@@ -115,8 +117,8 @@ impl<'m> Seats<'m> {
     pub(super) fn cursor(self) -> Option<Hinted> {
         Hinted::decode(self.words[CURSOR].load(Relaxed))
     }
-    /// A 2 MiB block came back at `place`: where that is a little behind the cursor, go back there, so that we keep to
-    /// the part of memory in which we are.
+    /// Notes that a 2 MiB block came back at `place`. Where that is a little behind the cursor, the
+    /// cursor goes back there, so that the CPU keeps to the part of memory in which it is.
     #[inline]
     pub(super) fn pull_cursor(self, place: Hinted) {
         let near = |c: &Hinted| {
@@ -126,14 +128,15 @@ impl<'m> Seats<'m> {
             self.set_cursor(place);
         }
     }
-    /// Where memory was last found that is not known to be zero.
+    /// Where to look next for memory that is not known to be zero.
     pub(super) fn ahead(self) -> Option<Hinted> {
         Hinted::decode(self.words[AHEAD].load(Relaxed))
     }
     pub(super) fn set_ahead(self, place: Hinted) {
         self.words[AHEAD].store(place.encode(), Relaxed);
     }
-    /// Blocks looked at in vain since one was found that is not known to be zero.
+    /// Blocks looked at in vain since one was found that is not known to be zero, or since a search
+    /// came to its end without any.
     pub(super) fn vain(self) -> u64 {
         self.words[VAIN].load(Relaxed)
     }
@@ -151,7 +154,7 @@ impl Seat<'_> {
         let place = Hinted::decode(self.word.load(Relaxed))?;
         Some(Hinted { word: self.guest.unwrap_or(place.word), ..place })
     }
-    /// Remembers the word last used, unless the seat has changed; a guest keeps to its own.
+    /// Remembers the word last used, unless the seat has changed; a guest keeps to its own word.
     #[inline]
     pub(super) fn remember(self, place: Hinted, word: usize) {
         if place.word != word && self.guest.is_none() {
@@ -159,7 +162,7 @@ impl Seat<'_> {
             let _ = self.word.compare_exchange(place.encode(), new, Relaxed, Relaxed);
         }
     }
-    /// Seats `place`, or nobody; returns who sat there.
+    /// Seats the block at `place`, or none; returns the one that sat there.
     pub(super) fn exchange(self, place: Option<Hinted>) -> Option<Hinted> {
         Hinted::decode(self.word.swap(place.map_or(0, Hinted::encode), AcqRel))
     }

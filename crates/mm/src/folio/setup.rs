@@ -5,14 +5,16 @@
 //! ```
 //!
 //! **Invariants**
-//! - I1. Ranges handed in together are sorted, and merged where they touch and are of one node, before any metadata is
-//!   laid out.
-//! - I2. A region is complete before it is published (`regions`): what is reserved in it from the start is so before anybody
-//!   can take of it.
-//! - I3. Nothing is written to the memory of a range, or of its records, before the right to add it was had: a second one who
-//!   adds the same range may have put it to use meanwhile. So the right is a value, [`Newcomer`], and only that publishes.
+//! - I1. Ranges handed in together are sorted, and merged where they touch and are of one node,
+//!   before any metadata is laid out.
+//! - I2. A region is complete before it is published (`regions`): frames that are reserved in it
+//!   from the start are reserved before anybody can take of it.
+//! - I3. Nothing is written to the memory of a range, or of its records, before the caller has the
+//!   right to add it: another call that adds the same range may have put it to use meanwhile. So
+//!   the right is a value, [`Newcomer`], and only that publishes.
 //!
-//! **Not here**: where the words come from. They must not lie in frames that are still to be allocated: reserve those.
+//! **Not here**: where the words come from. They must not lie in frames that are still to be
+//! allocated: reserve those.
 
 use super::entry::FRAMES;
 use super::free::within_block;
@@ -78,7 +80,8 @@ impl Sorted {
     }
 }
 
-/// A range that may be taken in, and of which nobody can take anything yet (I3). Dropped, it stays outside.
+/// A range that may be taken in, and of which nobody can take anything yet (I3). If this is
+/// dropped, the range stays outside.
 #[must_use = "it is taken in by `publish`"]
 pub(crate) struct Newcomer<'s, 'm> {
     folios: &'s Folios<'m>,
@@ -88,8 +91,8 @@ pub(crate) struct Newcomer<'s, 'm> {
 }
 
 impl<'m> Newcomer<'_, 'm> {
-    /// Takes the range in, with its records in `meta`, which must be zero. The frames of `home`, which lie in the range and
-    /// hold the records, are reserved in the same step (I2).
+    /// Takes the range in, with its records in `meta`, which must be zero. The frames of `home`,
+    /// which lie in the range and hold the records, are reserved in the same step (I2).
     pub(crate) fn publish(
         self,
         known: Known,
@@ -160,7 +163,7 @@ fn seat_words(cpus: CpuCount) -> Result<usize, RegionError> {
 }
 
 impl<'m> Folios<'m> {
-    /// How many words [`Folios::new`] needs for these ranges and CPUs: some 25.1 per 2 MiB.
+    /// How many words [`Folios::new`] needs for these ranges and CPUs: some 25.6 per 2 MiB.
     pub fn layout(ranges: &[FrameRange], cpus: CpuCount) -> Result<WordCount, RegionError> {
         Folios::layout_on(ranges, &[], cpus)
     }
@@ -179,7 +182,8 @@ impl<'m> Folios<'m> {
         sized(range)?;
         Ok(WordCount((Region::words(range) + SLACK) as u64))
     }
-    /// An allocator over `ranges`, all free, for `cpus` CPUs, with its records in `meta`, which must be zero.
+    /// An allocator over `ranges`, all free, for `cpus` CPUs, with its records in `meta`, which
+    /// must be zero.
     pub fn new(
         ranges: &[FrameRange],
         cpus: CpuCount,
@@ -187,7 +191,8 @@ impl<'m> Folios<'m> {
     ) -> Result<Folios<'m>, RegionError> {
         Folios::new_on(ranges, &[], cpus, meta)
     }
-    /// [`new`](Folios::new) over ranges of several nodes: `nodes` names that of each range, and 0 where it ends early.
+    /// [`new`](Folios::new) over ranges of several nodes: `nodes` names the node of each range;
+    /// ranges beyond its end are on node 0.
     pub fn new_on(
         ranges: &[FrameRange],
         nodes: &[Node],
@@ -210,8 +215,8 @@ impl<'m> Folios<'m> {
         folios.invite();
         Ok(folios)
     }
-    /// Takes `range` in while the allocator is in use, with its records in `meta`, which must be zero and lie elsewhere; `known`
-    /// tells what the range holds.
+    /// Takes `range` in while the allocator is in use, with its records in `meta`, which must be
+    /// zero and lie elsewhere; `known` tells what the range holds.
     ///
     /// No block will reach from this range into one that it touches.
     pub fn add(

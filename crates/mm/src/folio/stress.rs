@@ -1,4 +1,5 @@
-//! Many threads at once: no frame twice, nothing lost, everything recounted at the end.
+//! Many threads at once: no frame is handed out twice, nothing is lost, and everything is recounted
+//! at the end.
 
 use super::model::lend;
 use super::*;
@@ -67,7 +68,7 @@ impl World<'_> {
     }
 }
 
-/// `threads` threads on `cpus` CPUs over `pages` frames from frame 0x77 on.
+/// Runs `threads` threads on `cpus` CPUs over `pages` frames from frame 0x77 on.
 fn check(threads: u16, cpus: u16, pages: u64, largest: u8, rounds: u32) {
     let range = FrameRange::new(Frame::new(0x77), Pages::new(pages)).unwrap();
     let meta = lend(Folios::layout(&[range], CpuCount(cpus)).unwrap());

@@ -224,7 +224,7 @@ fn a_range_that_cannot_be_taken_in_is_refused_by_name() {
     folios.validate().unwrap();
 }
 
-/// What is not 512 single pages stays what it is, wherever the odd one lies.
+/// A block that is not 512 single pages stays as it is, wherever the odd one lies.
 #[test]
 fn blocks_that_are_not_all_single_pages_are_not_joined() {
     for odd in [0, 31, 32, 100, 511] {
@@ -299,7 +299,8 @@ fn classes_do_not_share_a_block_while_memory_is_plenty() {
         for (a, b) in [(0, 1), (0, 2), (1, 2)] {
             assert!(!blocks[a].iter().any(|block| blocks[b].contains(block)));
         }
-        // Three classes with 1,000 frames each work in two blocks each, the four CPUs together; the others are whole.
+        // Three classes with 1,000 frames each work in two blocks each, the four CPUs together; the
+        // others are whole.
         assert_eq!(folios.census().within(Order::SIZE_2M), 64 - 6);
     });
 }
@@ -356,7 +357,8 @@ fn a_terabyte_is_as_good_as_a_gigabyte() {
     });
 }
 
-/// A seat is left while somebody tries to have its block whole; the attempt fails, and the block is nobody's afterwards.
+/// A seat is left while a claimer tries to have its block whole. The attempt fails, and nobody owns
+/// the block afterwards.
 #[test]
 fn finding_s2_a_seat_left_while_its_block_is_in_flight_is_left() {
     check(&[range(0, 8 * 512)], |folios| {
@@ -368,13 +370,14 @@ fn finding_s2_a_seat_left_while_its_block_is_in_flight_is_left() {
         region.resume(block, begun);
         region.recheck(block);
         folios.validate().unwrap();
-        // It stands where others look first: the next small block is cut from it, not from a whole one.
+        // The block stands where others look first: the next small block is cut from it, not from a
+        // whole one.
         let next = folios.alloc(Cpu(0), Order::BASE, MOVABLE).unwrap();
         assert_eq!(region.locate(next).0, block);
     });
 }
 
-/// The bound of a block that is all free, and nobody's, cannot be spelled: such a block is whole.
+/// An entry without owner cannot have the bound of a block that is all free: such a block is whole.
 #[test]
 fn finding_q4_only_an_owner_has_a_bound_of_all() {
     let cpu = super::entry::Owner::seat(Cpu(1), 2);
@@ -403,7 +406,8 @@ fn finding_q10_seats_do_not_hold_what_memory_has_not_got() {
     }
 }
 
-/// A hole that fits is filled before a larger one is broken up, also where the larger one is the seat's.
+/// A hole that fits is filled before a larger one is broken up, also where the larger one is the
+/// seat's.
 #[test]
 fn finding_q10_a_hole_that_fits_goes_before_the_seat() {
     for n in 3..=7 {
@@ -420,8 +424,8 @@ fn finding_q10_a_hole_that_fits_goes_before_the_seat() {
     }
 }
 
-/// Looking for something to clear ends soon, goes on where it ended, and visits all of memory before it says that there is
-/// nothing.
+/// A search for memory to clear ends soon, the next one goes on where it ended, and all of memory
+/// is visited before a search says that there is nothing.
 #[test]
 fn finding_q9_looking_for_memory_to_clear_goes_in_steps() {
     let blocks = 16 * LOOK;
@@ -430,7 +434,8 @@ fn finding_q9_looking_for_memory_to_clear_goes_in_steps() {
         folios.declare_zero(ranges[0]);
         let seek = || folios.seek_unknown(Cpu(1), MOVABLE);
         assert!((0..10).all(|_| seek() == Sought::More), "ten steps do not see it all");
-        // Two blocks hold something now: one where it was a while ago, one where it comes next.
+        // Two blocks hold something now: one that the search was at a while ago, and one that it
+        // comes to next.
         for block in [3, 11 * LOOK] {
             folios.forget(range(block * 512 + 7, 1));
         }
@@ -439,14 +444,15 @@ fn finding_q9_looking_for_memory_to_clear_goes_in_steps() {
         assert_eq!(seek(), found(11 * LOOK));
         let steps = std::iter::repeat_with(seek).take_while(|sought| *sought == Sought::More);
         assert_eq!(steps.count(), 5, "up to the end of memory, then from its start");
-        // `take_while` took the one found with it.
+        // `take_while` took the block that was found with it.
         let steps = std::iter::repeat_with(seek).take_while(|sought| *sought == Sought::More);
         assert_eq!(steps.count(), 16, "a whole round in vain");
         assert_eq!(folios.free_frames().get(), (blocks - 2) * 512);
     });
 }
 
-/// Whole blocks are counted as far as somebody asks, and exactly: those that a seat has open count, hints in vain do not.
+/// Whole blocks are counted as far as the caller asks, and exactly: those that a seat has open
+/// count, and hints in vain do not.
 #[test]
 fn finding_r10_whole_blocks_are_counted_as_far_as_asked() {
     check(&[range(0, 64 * 512)], |folios| {
@@ -460,8 +466,8 @@ fn finding_r10_whole_blocks_are_counted_as_far_as_asked() {
     });
 }
 
-/// A single page is cut from a hole of just its size where there is one; any other hole becomes the seat's, and what comes next
-/// stays there.
+/// A small block is cut from a hole of just its size where there is one. Any other hole becomes the
+/// seat's, and the next small blocks stay there.
 #[test]
 fn small_blocks_stay_in_the_hole_that_they_began() {
     for n in 0..3 {
@@ -471,7 +477,8 @@ fn small_blocks_stay_in_the_hole_that_they_began() {
             let mut filled: Vec<_> = (0..2 << (9 - n)).map(|_| take()).collect();
             filled.sort();
             folios.drain(Cpu(0));
-            // The second block has a hole of two, the first one then one of just the size.
+            // The second block has a hole of two, and the first one then has a hole of just the
+            // size.
             let (low, high) = filled.split_at(filled.len() / 2);
             free(high[0]);
             free(high[1]);
@@ -486,8 +493,8 @@ fn small_blocks_stay_in_the_hole_that_they_began() {
     }
 }
 
-/// Memory that moves goes into a hole of another class before a whole block is opened, if it fits in exactly; what stays where it
-/// is opens a block.
+/// Movable memory goes into a hole of another class before a whole block is opened, if it fits in
+/// exactly. Memory that stays where it is opens a block.
 #[test]
 fn a_hole_of_another_class_is_used_where_it_fits_exactly() {
     for n in 3..=7 {
@@ -511,7 +518,8 @@ fn a_hole_of_another_class_is_used_where_it_fits_exactly() {
     }
 }
 
-/// CPUs begin to look for whole blocks as far from each other as may be, by whole words of the index; memory counts by 1 GiB.
+/// CPUs begin to look for whole blocks as far from each other as may be, by whole words of the
+/// index. A range counts in whole GiB there, as its index does.
 #[test]
 fn each_cpu_has_its_first_huge_block_far_from_the_others() {
     let gib = 512 * 512;
@@ -533,7 +541,8 @@ fn each_cpu_has_its_first_huge_block_far_from_the_others() {
     }
 }
 
-/// The lists of an index against sets. Bits above that stand for nothing, as races leave them, are dropped by whoever follows them.
+/// The lists of an index against sets. Bits above that stand for nothing, as races leave them, are
+/// dropped by the search that follows them.
 #[test]
 fn an_index_is_a_set_of_blocks_for_each_list() {
     const BLOCKS: usize = 3 * 64 * 64 * 8;
@@ -599,7 +608,7 @@ fn a_census_counts_each_free_run_once_at_its_largest_size() {
             assert_eq!(all.len() as u64, blocks);
             let mut free = BTreeSet::new();
             for share in [0, 4, 4, 2, 1] {
-                // More and more of them are free, in the end all.
+                // More and more of them are free, and in the end all are.
                 for frame in &all {
                     let block = frame.get() / 512;
                     if share > 0 && dice.roll(share) == 0 && free.insert(block) {
@@ -646,7 +655,8 @@ fn a_block_that_reaches_beyond_memory_is_refused_whatever_is_known_of_it() {
     });
 }
 
-/// A search that found nothing in a block lowers the block's bound, so that the next one does not look there.
+/// A search that found nothing in a block lowers the block's bound, so that the next one does not
+/// look there.
 #[test]
 fn a_bound_that_promised_too_much_is_lowered() {
     let bound = |folios: &Folios<'_>, frame: Frame| {
@@ -697,7 +707,7 @@ fn a_wide_block_is_not_complete_before_all_of_it_is_taken() {
     assert!(field.give(6, Offset(0)).is_some());
 }
 
-/// A CPU goes on in the word that it used last, though a frame came back before it.
+/// A CPU goes on in the word that it used last, though a frame came back in an earlier word.
 #[test]
 fn a_seat_remembers_the_word_used_last() {
     check(&[range(0, 1024)], |folios| {
@@ -712,7 +722,8 @@ fn a_seat_remembers_the_word_used_last() {
     });
 }
 
-/// A whole block that comes back a little behind the cursor is found before memory that was not used yet.
+/// A whole block that comes back a little behind the cursor is found before memory that was not
+/// used yet.
 #[test]
 fn whole_blocks_that_come_back_are_used_before_new_ones() {
     check(&[range(0, 512 * 8)], |folios| {

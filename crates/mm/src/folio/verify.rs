@@ -1,6 +1,8 @@
-//! A recount of everything from the bottom bits, for tests and simulations. Nothing may be in flight meanwhile.
+//! A recount of everything from the bottom bits, for tests and simulations. Nothing may be in
+//! flight meanwhile.
 //!
-//! **Invariants**: I1. Nothing here changes anything, nor trusts a count that it has not made itself.
+//! **Invariants**: I1. Nothing here changes anything, nor trusts a count that it has not made
+//! itself.
 //!
 //! **Not here**: repair.
 
@@ -17,14 +19,15 @@ use foliant_units::{Cpu, Frame, Order};
 pub struct Disagreement {
     /// The first frame of the 2 MiB block concerned.
     pub block: Frame,
-    /// What disagrees there.
+    /// The disagreement that was found there.
     pub what: Conflict,
 }
 
-/// What can disagree.
+/// A disagreement between an entry, a field, a list or a seat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conflict {
-    /// The entry's bound of the largest free order lies below the truth; both plus one.
+    /// The entry's bound of the largest free order lies below the truth; both numbers are the order
+    /// plus one.
     Fit {
         /// The bound.
         bound: u32,
@@ -36,7 +39,7 @@ pub enum Conflict {
         /// The first frame of the word.
         frame: Frame,
     },
-    /// A block is whole, free or held, and its field is not closed.
+    /// A block is in one piece, free or held, and its field is not closed.
     Open,
     /// A block without owner is all free, or its bound says so, but it is not whole.
     Loose,
@@ -82,7 +85,7 @@ impl<'m> Folios<'m> {
         }
         Ok(())
     }
-    /// seats::I1.
+    /// Checks seats::I1.
     fn check_seat(&self, number: usize, region: &Region<'m>, block: usize) -> Result<(), Conflict> {
         let Some((cpu, seat)) = region.load(block).owner().seated() else { return Ok(()) };
         let place = self.seats(cpu).and_then(|seats: Seats<'m>| seats.all().nth(seat)?.place());
@@ -124,7 +127,8 @@ fn check_closed(region: &Region<'_>, block: usize) -> Result<(), Conflict> {
     if region.field(block).is_closed() { Ok(()) } else { Err(Conflict::Open) }
 }
 
-/// All blocks of the run are held with its order, and their fields are untouched.
+/// Checks that all blocks of the run are held with its order, and that the field of this one is
+/// closed.
 fn check_run(region: &Region<'_>, block: usize, entry: BlockEntry) -> Result<(), Conflict> {
     check_closed(region, block)?;
     let order = Order::new(entry.order() as u8).ok_or(Conflict::InFlight)?;

@@ -19,8 +19,8 @@ fn order(n: u8) -> Order {
     Order::new(n).unwrap()
 }
 
-/// An allocator over so many blocks from `first` on, as `prepare` and then `spoil` leave it: what the recount says, with the
-/// number of the block.
+/// Recounts an allocator over so many blocks from `first` on, as `prepare` and then `spoil` leave
+/// it. Gives what the recount says, with the number of the block.
 fn recounted(
     (first, blocks): (u64, u64),
     prepare: impl FnOnce(&Folios<'_>),
@@ -218,7 +218,7 @@ fn what_is_found_is_told_with_its_place() {
     assert_eq!(found.to_string(), "the 2 MiB block at 0x200 disagrees: Loose");
 }
 
-/// Of 4 TiB, where each level has words enough to be taken for another.
+/// The index is one of 4 TiB, where each level has words enough to be taken for another.
 #[test]
 fn an_index_that_is_emptied_says_so() {
     let bits = 1 << 21;

@@ -1,11 +1,12 @@
-//! The allocator, for who may look and not touch.
+//! The allocator, for callers that may look and not touch.
 
 use super::{CpuCount, Folios, FrameState, FreeBlocks, Usage};
 use core::fmt;
 use foliant_units::{Cpu, Frame, FrameRange, Node, Order, Pages};
 
-/// An allocator that belongs to somebody else: a manager's. It tells what is where, and changes nothing that is handed out or
-/// known: each block has its holder, and no frame number makes somebody else one.
+/// A view of an allocator that belongs to a manager. It tells the state of frames and blocks, and
+/// changes nothing that is handed out or known: each block has its holder, and knowing a frame's
+/// number makes no other caller one.
 ///
 /// ```
 /// use foliant::folio::{FrameState, View};
@@ -29,7 +30,7 @@ use foliant_units::{Cpu, Frame, FrameRange, Node, Order, Pages};
 pub struct View<'a, 'm>(&'a Folios<'m>);
 
 impl<'m> Folios<'m> {
-    /// To hand to somebody who may only look.
+    /// A view for a caller that may only look.
     pub const fn view(&self) -> View<'_, 'm> {
         View(self)
     }

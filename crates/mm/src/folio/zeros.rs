@@ -8,15 +8,18 @@
 //!       └───────────── give back: the bits are cleared first ─▶ free
 //! ```
 //!
-//! Because a bit is a frame's, nothing has to be done when blocks are split, merged or taken in larger pieces.
+//! Because a bit is a frame's, nothing has to be done when blocks are split, merged or taken in
+//! larger pieces.
 //!
 //! **Invariants**
-//! - I1. The set bit of a free frame tells the truth: it was set by an owner who knew, and every owner who does not know
-//!   clears it before the frame is free. What the bit of an owned frame says is for its owner to judge.
-//! - I2. Before the first bit is set, `ever` is. Who finds it unset after taking or before giving back finds no bit set.
+//! - I1. The set bit of a free frame tells the truth: it was set by an owner that knew, and every
+//!   owner that does not know clears it before the frame is free. The owner of a frame judges what
+//!   the frame's bit says.
+//! - I2. Before the first bit is set, `ever` is. An owner that finds `ever` unset after taking a
+//!   block, or before giving one back, finds no bit set.
 //!
-//! **Locking**: none. Neighbours share words, so bits change by atomic operations; the step that takes or gives the block
-//! orders them.
+//! **Locking**: none. Neighbouring blocks share words, so bits change by atomic operations; the
+//! step that takes or gives the block orders them.
 //!
 //! **Not here**: clearing.
 
@@ -54,7 +57,8 @@ impl<'m> Zeros<'m> {
         self.ever.load(Relaxed) != 0
     }
 
-    /// Whether what the owner of a block of 2^`order` frames knows, who gives it back, differs from what is noted.
+    /// Whether `known`, with which the owner of a block of 2^`order` frames gives it back, may
+    /// differ from what is noted.
     #[inline]
     pub(super) fn differs(&self, blk: usize, at: Offset, order: u32, known: Known) -> bool {
         match known {
@@ -68,7 +72,7 @@ impl<'m> Zeros<'m> {
             self.pieces(blk, from, to).any(|(word, mask)| word.load(Relaxed) & mask != 0)
         })
     }
-    /// Notes what the owner of a block knows of it.
+    /// Notes the owner's knowledge of a block.
     pub(super) fn learn(&self, blk: usize, at: Offset, order: u32, known: Known) {
         self.parts(blk, at, order).for_each(|(blk, from, to)| match known {
             Known::AsBefore => {}
@@ -76,8 +80,8 @@ impl<'m> Zeros<'m> {
             Known::Zero => self.note(blk, from, to),
         });
     }
-    /// What lies in each 2 MiB block of a block of 2^`order` frames. Whoever gives back a block that is none may name one
-    /// that reaches beyond the region.
+    /// The part in each 2 MiB block of a block of 2^`order` frames. A caller that gives back a
+    /// block that is none may name one that reaches beyond the region.
     fn parts(
         &self,
         blk: usize,
@@ -99,7 +103,7 @@ impl<'m> Zeros<'m> {
             word.fetch_or(mask, Relaxed);
         });
     }
-    /// Forgets what was known of frames `from..to` of the block.
+    /// Forgets that frames `from..to` of the block are zero.
     pub(super) fn forget(&self, blk: usize, from: u32, to: u32) {
         self.pieces(blk, from, to).for_each(|(word, mask)| {
             if word.load(Relaxed) & mask != 0 {
@@ -107,7 +111,8 @@ impl<'m> Zeros<'m> {
             }
         });
     }
-    /// The first of the frames `from..to` that is not known to be zero, and the one behind the last such.
+    /// The first of the frames `from..to` that is not known to be zero, and the one behind the last
+    /// such.
     pub(super) fn unknown(&self, blk: usize, from: u32, to: u32) -> Option<(u32, u32)> {
         let mut hull = None;
         for (at, (word, mask)) in self.pieces(blk, from, to).enumerate() {

@@ -1,5 +1,6 @@
-//! What is known to be zero against a naive twin: the content of every frame, as a vector. Blocks are taken, read about,
-//! cleared or dirtied, cut up and given back by several CPUs, and memory is added; a frame that is said to be zero is.
+//! Knowledge of zeros against a naive twin, which keeps the content of every frame. Blocks are
+//! taken, asked about, cleared or dirtied, cut up and given back by several CPUs, and memory is
+//! added; a frame that is said to be zero is zero.
 
 use super::model::lend;
 use super::*;
@@ -18,7 +19,7 @@ enum Op {
     Add { zero: bool },
 }
 
-/// The first range, and the one that is added: a hole between them, neither aligned.
+/// The first range, and the one that is added. A hole is between them, and neither is aligned.
 const FIRST: (u64, u64) = (0x10, 512 * 5 + 100);
 const ADDED: (u64, u64) = (0x10 + 512 * 6, 512 * 3 + 7);
 
@@ -26,7 +27,7 @@ const ADDED: (u64, u64) = (0x10 + 512 * 6, 512 * 3 + 7);
 struct Twin {
     /// Whether a frame holds zeros.
     zero: BTreeMap<u64, bool>,
-    /// Whether a free frame must be known to, by frame.
+    /// Whether a frame must be known to hold zeros, if it is free.
     known: BTreeMap<u64, bool>,
     /// Blocks taken, and whether they were written to since.
     blocks: Vec<(Frame, Order, bool)>,
@@ -41,7 +42,8 @@ impl Twin {
         self.zero.extend((start..start + pages).map(|frame| (frame, zero)));
         self.known.extend((start..start + pages).map(|frame| (frame, zero)));
     }
-    /// What the allocator says of a block just taken is exactly what is known, up to the hull per 2 MiB.
+    /// Checks that the allocator says of a block just taken exactly what is known, up to the hull
+    /// per 2 MiB.
     fn look(&self, folios: &Folios<'_>, head: Frame, order: Order) {
         let all = frames(head, order);
         let mut at = all.start;
@@ -56,7 +58,7 @@ impl Twin {
         let range = FrameRange::new(head, order.pages()).unwrap();
         self.hull(folios, range); // of several blocks, where the order is above theirs
     }
-    /// What is unknown of `range` runs from the first such frame to the last.
+    /// Checks that the unknown part of `range` runs from the first unknown frame to the last.
     fn hull(&self, folios: &Folios<'_>, range: FrameRange) -> Option<core::ops::Range<u64>> {
         let (start, end) = (range.start().get(), range.end().get());
         let unknown: Vec<u64> = (start..end).filter(|frame| !self.known[frame]).collect();

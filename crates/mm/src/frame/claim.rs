@@ -25,7 +25,8 @@ pub struct Claim {
     touched: Touched,
 }
 
-/// Whether a block was written to since it was taken: only if not, what the allocator knows of its contents still holds.
+/// Whether a block was written to since it was taken. Only if it was not, the allocator's knowledge
+/// of its contents still holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Touched {
     /// It was not.
@@ -35,12 +36,12 @@ pub(crate) enum Touched {
 }
 
 impl Claim {
-    /// States that the caller owns the block. The allocator and a completed flush are the only callers
-    /// (frame::I1, I2).
+    /// States that the caller owns the block. The allocator and a completed flush are the only
+    /// callers (frame::I1, I2).
     pub(crate) const fn from_raw(frame: Frame, order: Order) -> Claim {
         Claim { frame, order, touched: Touched::Perhaps }
     }
-    /// The same, of a block that the allocator handed out just now.
+    /// States the same of a block that the allocator handed out just now.
     pub(crate) const fn taken(frame: Frame, order: Order) -> Claim {
         Claim { frame, order, touched: Touched::No }
     }
@@ -82,7 +83,7 @@ pub struct Stale {
 }
 
 impl Stale {
-    /// The block of `claim`'s parts, just taken out of page tables.
+    /// The block of these parts of a claim, just taken out of page tables.
     pub(crate) const fn unmapped(frame: Frame, order: Order) -> Stale {
         Stale { frame, order }
     }
@@ -94,7 +95,7 @@ impl Stale {
     pub const fn order(&self) -> Order {
         self.order
     }
-    /// What a completed flush makes of it (frame::I2). Called by the gather alone.
+    /// The claim that a completed flush makes of it (frame::I2). The gather alone calls this.
     pub(crate) const fn flushed(self) -> Claim {
         Claim::from_raw(self.frame, self.order)
     }

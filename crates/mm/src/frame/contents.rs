@@ -1,6 +1,6 @@
-//! What memory holds.
+//! The contents of memory.
 
-/// What is in memory that is handed over, asked for or kept.
+/// The contents of memory that is handed over, asked for or kept.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Contents {
     /// Anything.

@@ -1,4 +1,4 @@
-//! The 64-byte descriptor of a frame: what its words say.
+//! The 64-byte descriptor of a frame: the meaning of its words.
 //!
 //! ```text
 //!   word 0   kind (8) │ order (8) │ flags (16) │ stamp (32)      of a head; a tail has kind and order only
@@ -10,23 +10,26 @@
 //!   word 7      unused
 //! ```
 //!
-//! A tail holds the order and no pointer: its head follows from its own number (`Order::head`), so all tails of
-//! one order are alike, and 64 of them in one read-only frame can stand for every tail of every huge page (`memmap`).
+//! A tail holds the order and no pointer: its head follows from its own number (`Order::head`), so
+//! all tails of one order are alike, and 64 of them in one read-only frame can stand for every tail
+//! of every huge page (`memmap`).
 //!
 //! **Invariants**
 //! - D1. Word 0 of a frame that is not part of an allocated folio, space or special page is 0.
-//! - D2. The entries counted by a folio are the page-table entries, in base pages, that map any part of it or are its
-//!   migration entries, plus those in unfinished gathers. They are counted up before an entry is published and down after
-//!   the flush. Pins are counted beside them, in the same word: a folio that is *frozen* has neither, and nobody gets any.
-//!   A page of kernel memory has one entry more for its area, whatever the leaf that maps it.
-//! - D3. Nobody writes the descriptor of a `HugeTail`, nor, while its head carries `Flag::Folding`, that of the head.
+//! - D2. The entries counted by a folio are the page-table entries, in base pages, that map any
+//!   part of it or are its migration entries, plus those in unfinished gathers. They are counted up
+//!   before an entry is published and down after the flush. Pins are counted beside them, in the
+//!   same word: a folio that is *frozen* has neither, and nobody gets any. A page of kernel memory
+//!   has one entry more for its area, whatever the leaf that maps it.
+//! - D3. Nobody writes the descriptor of a `HugeTail`; nor that of the head, while it carries
+//!   `Flag::Folding`.
 
 use foliant_units::{Bytes, Frame, Order, Va};
 
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: Bytes = Bytes::new(64);
 
-/// The words of a head that link it into a list. Who owns the list says what they hold.
+/// The words of a head that link it into a list. The owner of the list says what they hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Link {
     /// The next page.
@@ -40,20 +43,20 @@ pub(crate) const ORIGIN: u64 = 4;
 /// The word that the holder of a folio counts in.
 pub(crate) const TALLY: u64 = 6;
 
-/// Who keeps a folio, word 1 of its head.
+/// The references that keep a folio: word 1 of its head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct References(u64);
 
 impl References {
     const ENTRY_BITS: u32 = 40;
-    /// Nobody does: it is free, or frozen.
+    /// No reference: the folio is free, or frozen.
     pub(crate) const NONE: References = References(0);
 
     /// So many entries, in base pages.
     pub(crate) const fn of_entries(entries: u64) -> References {
         References(entries)
     }
-    /// One pin: somebody looks at the folio's memory or descriptor without an entry.
+    /// One pin: a reference without an entry, for access to the folio's memory or descriptor.
     pub(crate) const PIN: References = References(1 << References::ENTRY_BITS);
 
     pub(crate) const fn from_word(word: u64) -> References {
@@ -72,7 +75,7 @@ impl References {
     pub(crate) const fn with(self, more: References) -> References {
         References(self.0 + more.0)
     }
-    /// What is left without `less`; `None` where there are not so many.
+    /// The references that are left without `less`; `None` where there are not so many.
     pub(crate) const fn without(self, less: References) -> Option<References> {
         if self.entries() < less.entries() || self.pins() < less.pins() {
             return None;
@@ -81,7 +84,7 @@ impl References {
     }
 }
 
-/// What a described frame is.
+/// The kind of a described frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Nothing that needs a descriptor: free, a page table, a record.
@@ -100,7 +103,7 @@ pub enum Kind {
     Kernel,
 }
 
-/// Something that sticks to a folio.
+/// A property that stays with a folio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flag {
     /// Fewer pages are mapped than the folio has; it waits to be split.
@@ -109,13 +112,14 @@ pub enum Flag {
     Poisoned = 2,
     /// The tails of this huge page are in one shared frame.
     Optimized = 4,
-    /// Some CPUs see the head in its old frame and some in its new one: nobody writes it until the flag is gone.
+    /// Some CPUs see the head in its old frame and some in its new one: nobody writes it until the
+    /// flag is gone.
     Folding = 8,
     /// The tails of this huge page were folded from the start: there were no descriptors before.
     Born = 16,
-    /// It is on a list of those that may be worth splitting.
+    /// It is on a list of folios that may be worth splitting.
     Deferred = 32,
-    /// Somebody takes its mappings out of use, to split it or to move it.
+    /// A holder takes its mappings out of use, to split it or to move it.
     Locked = 64,
 }
 
@@ -124,14 +128,14 @@ pub enum Flag {
 pub struct Identity(u64);
 
 impl Identity {
-    /// Of a frame that is nothing in particular.
+    /// The identity of a frame that is nothing in particular.
     pub const PLAIN: Identity = Identity(0);
 
-    /// Of a head or tail of a block of `order`.
+    /// The identity of a head or tail of a block of `order`.
     pub const fn new(kind: Kind, order: Order) -> Identity {
         Identity(kind as u64 | (order.get() as u64) << 8)
     }
-    /// Of a space's record, told from earlier ones in the same frame by `stamp`.
+    /// The identity of a space's record; `stamp` tells it from earlier ones in the same frame.
     pub const fn space(stamp: u32) -> Identity {
         Identity(Kind::Space as u64 | (stamp as u64) << 32)
     }
@@ -143,7 +147,7 @@ impl Identity {
     pub const fn from_word(word: u64) -> Identity {
         Identity(word)
     }
-    /// What the frame is.
+    /// The kind of the frame.
     pub const fn kind(self) -> Kind {
         match self.0 as u8 {
             1 => Kind::Anon,
@@ -199,7 +203,7 @@ impl Identity {
     }
 }
 
-/// Where the words of a frame's descriptor stand in the descriptor array at `array`.
+/// Where word `word` of a frame's descriptor stands in the descriptor array at `array`.
 pub const fn word_at(array: Va, frame: Frame, word: u64) -> Va {
     array.add(frame.get() * DESCRIPTOR_BYTES.get() + word * 8)
 }

@@ -1,4 +1,4 @@
-//! What is known of a frame, and who may do what with it.
+//! Descriptors of frames, and tokens that say which caller owns a block of them.
 //!
 //! Ownership is carried by tokens, so that the mistakes that cost the most have no spelling:
 //!
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! **Invariants**
-//! - I1. A [`Claim`] is the only handle to an allocated, unmapped block: nobody else reads, writes or
-//!   maps its frames while it exists.
+//! - I1. A [`Claim`] is the only handle to an allocated, unmapped block: nobody else reads, writes
+//!   or maps its frames while it exists.
 //! - I2. A [`Stale`] block was taken out of page tables, and some CPU may still reach it. Only a
 //!   completed flush turns it into a `Claim`.
 //! - I3. Neither is `Clone` or `Copy`, and only a `Claim` can be freed.

@@ -1,12 +1,13 @@
-//! Where a folio was made: what its descriptor says about who may map it.
+//! Where a folio was made: the words of its descriptor that say which spaces may map it.
 //!
 //! ```text
 //!   word 4   tree (40)    │ index, low 24 bits        the frame of the fork tree's record
 //!   word 5   creator (40) │ index, high 24 bits       the frame of the space that it was made in
 //! ```
 //!
-//! An index is a page number modulo 2^48: the page of the address at which the folio's first page was made. Addresses and
-//! indices differ by the area's offset, which is nothing until the area is moved (`rmap`).
+//! An index is a page number modulo 2^48: the page of the address at which the folio's first page
+//! was made. Addresses and indices differ by the area's offset, which is zero until the area is
+//! moved (`rmap`).
 
 use core::fmt;
 use foliant_units::{FRAME_BYTES, Frame, Pages, Va};
@@ -15,11 +16,11 @@ const BITS: u32 = 48;
 const MASK: u64 = (1 << BITS) - 1;
 const LOW: u32 = 24;
 
-/// The page at which a page was made, of its fork tree's addresses.
+/// The page number at which a page was made, among the addresses of its fork tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Index(u64);
 
-/// What is added to a page number to have its index.
+/// The number that is added to a page number to have its index.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct AnonOffset(u64);
 
@@ -27,7 +28,8 @@ impl AnonOffset {
     /// Of an area that was never moved.
     pub(crate) const NONE: AnonOffset = AnonOffset(0);
 
-    /// The offset with which what has this one at `from` keeps its indices at `to`.
+    /// The offset with which pages that have this one at `from` keep their indices when they are
+    /// moved to `to`.
     pub(crate) const fn moved(self, from: Va, to: Va) -> AnonOffset {
         let pages = (from.get() / FRAME_BYTES).wrapping_sub(to.get() / FRAME_BYTES);
         AnonOffset(self.0.wrapping_add(pages) & MASK)
@@ -70,7 +72,7 @@ pub(crate) struct Origin {
     pub(crate) tree: Frame,
     /// The space of that fork tree that had it first; it may have ended.
     pub(crate) creator: Frame,
-    /// Of its first page.
+    /// The index of its first page.
     pub(crate) index: Index,
 }
 
@@ -88,7 +90,7 @@ impl Origin {
             index: Index(low | high << LOW),
         }
     }
-    /// Of the piece of the folio that begins so many pages further on.
+    /// The origin of the piece of the folio that begins so many pages further on.
     pub(crate) const fn piece(self, pages: Pages) -> Origin {
         Origin { index: self.index.add(pages), ..self }
     }

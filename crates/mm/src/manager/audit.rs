@@ -55,7 +55,7 @@ pub enum AuditError {
         /// What it has.
         counted: Pages,
     },
-    /// What a limited space is charged is not its pages and records together.
+    /// The charge of a limited space is not its pages and records together.
     Charge {
         /// The space.
         space: SpaceId,
@@ -102,7 +102,8 @@ pub enum AuditError {
     },
     /// A folio is there that nobody keeps.
     Nobody(Frame),
-    /// A folio is on a list of those that wait to be split and should not be, or the list is not what it says.
+    /// A folio is on a list of those that wait to be split and should not be, or the list is not
+    /// what it says.
     Waiting(Frame),
     /// A folio has lost a page and does not wait to be split.
     Forgotten(Frame),
@@ -213,7 +214,7 @@ impl fmt::Display for AuditError {
 impl core::error::Error for AuditError {}
 
 impl<M: Machine, P: Paging> Manager<'_, M, P> {
-    /// Recounts everything. `spaces` are all living ones, and nobody is at work.
+    /// Recounts everything. `spaces` names all living spaces, and nobody is at work.
     pub fn audit(&self, spaces: &[SpaceId]) -> Result<Audit, AuditError> {
         self.vmap().collect(); // pages on their way back have a reference that no entry has
         self.stock.folios.validate().map_err(AuditError::Allocator)?;
@@ -248,7 +249,8 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     fn count_records(&self, id: SpaceId, pages: Pages) -> Result<(), AuditError> {
         let Some(space) = id.pin(&self.stock) else { return Ok(()) };
         let own = space.recount_own(&self.stock);
-        let keeps = u64::from(own.tree.is_some()); // its fork tree's record, which may be an ended space's
+        // Its fork tree's record, which may be an ended space's, counts too.
+        let keeps = u64::from(own.tree.is_some());
         let counted = Pages::new(own.tables.get() + own.records.get() + keeps);
         let stated = space.charge.records();
         if stated != counted {
@@ -276,7 +278,8 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
             let own = space.recount_own(&self.stock);
             tables += own.tables.get();
             records += own.records.get();
-            // The record of a founder that ended is one of whoever is left of its fork tree: counted with the first of them.
+            // The record of a founder that ended belongs to the spaces that are left of its fork
+            // tree. It is counted with the first of them.
             let is_counted = |home| {
                 spaces.iter().any(|id| id.frame() == home)
                     || spaces[..nth].iter().any(|id| tree(id) == Some(home))
@@ -355,7 +358,8 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         Err(AuditError::Pool { order, pool, idle, used })
     }
 
-    /// Counts folios by their descriptors, compares the counters, and returns the sum of references.
+    /// Counts folios by their descriptors, compares the counters, and returns the sum of
+    /// references.
     fn count_folios(&self, audit: &mut Audit) -> Result<u64, AuditError> {
         let mut alive = [[0u64; 2]; Order::COUNT];
         let mut references = 0;

@@ -15,7 +15,8 @@ type Mm<'m> = Manager<'m, Sim, X86_64<4>>;
 const BASE: u64 = 0x10_0000_0000;
 const PAGES: u64 = 3;
 
-/// A space under a limit with pages, a folio of 2 MiB that waits to be split, kernel memory and a pool.
+/// A space under a limit with pages, a folio of 2 MiB that waits to be split, kernel memory and a
+/// pool.
 fn world(work: impl FnOnce(&Mm<'_>, &Sim, SpaceId)) {
     let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
     let mm: Mm<'_> =
@@ -85,7 +86,7 @@ fn a_recount_tells_what_there_is() {
     });
 }
 
-/// Not a recount, but the books that one starts from.
+/// Tests no recount, but the books that one starts from.
 #[test]
 fn frames_that_are_reserved_are_nobodys_from_then_on() {
     world(|mm, sim, id| {

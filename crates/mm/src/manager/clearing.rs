@@ -18,13 +18,14 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     pub fn set_clearing(&self, clearing: Clearing) {
         clearing.store(&self.stock);
     }
-    /// How the calling CPU clears the far part of huge folios, where that is measured: by what it has measured so far.
+    /// How the calling CPU clears the far part of huge folios where that is measured, going by what
+    /// it has measured so far.
     pub fn far_caching(&self) -> Caching {
         self.stock.mine().pace.usual()
     }
 
-    /// Clears free memory for about `budget`, so that faults find it zero: for a CPU that has nothing to do. Preemption points
-    /// are taken meanwhile.
+    /// Clears free memory for about `budget`, so that faults find it zero: for a CPU that has
+    /// nothing to do. The clearing reaches preemption points meanwhile.
     pub fn clear_ahead(&self, budget: Nanos) -> Ahead {
         zero::clear_ahead(&self.stock, budget, &mut Outside::at_the_face())
     }

@@ -10,7 +10,7 @@ use crate::table::{Attrs, Entry, Paging};
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Level, Order, Pages, Va, VaRange};
 
-/// What a range may look like that is collapsed. Names as in Linux's `khugepaged`.
+/// Limits on a range that is collapsed. The names are as in Linux's `khugepaged`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CollapseLimits {
     /// Pages that may be missing or zeros, at most.
@@ -20,10 +20,11 @@ pub struct CollapseLimits {
 }
 
 impl CollapseLimits {
-    /// Whatever it looks like: `MADV_COLLAPSE`.
+    /// A range is collapsed whatever it looks like, as by `MADV_COLLAPSE`.
     pub const NONE: CollapseLimits =
         CollapseLimits { max_ptes_none: Pages::new(512), max_ptes_shared: Pages::new(512) };
-    /// For a scanner. Only what is there is collapsed, so that no collapse makes the next one possible.
+    /// For a scanner. Only a range whose pages are all there is collapsed, so that no collapse
+    /// makes the next one possible.
     pub const SCAN: CollapseLimits =
         CollapseLimits { max_ptes_none: Pages::new(0), max_ptes_shared: Pages::new(256) };
 }
@@ -38,8 +39,8 @@ pub struct Scanned {
 }
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
-    /// Makes one folio of 2 MiB of what a space has at `va`. The switches of folio sizes are not asked, but the area's
-    /// `NOHUGEPAGE` and the process's are.
+    /// Makes one folio of 2 MiB of the pages that a space has at `va`. The switches of folio sizes
+    /// are not asked, but the area's `NOHUGEPAGE` and the process's switch are.
     pub fn collapse(
         &self,
         id: SpaceId,
@@ -124,8 +125,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
 
-    /// Goes through the areas of a space from `from` on, and collapses what is within the limits where 2 MiB folios are
-    /// switched on; looks at up to `ranges`. Says where to go on, unless it came to the end.
+    /// Goes through the areas of a space from `from` on, and collapses ranges that are within the
+    /// limits, where 2 MiB folios are switched on; looks at up to `ranges` of them. Says where to
+    /// go on, unless it came to the end.
     pub fn collapse_scan(
         &self,
         id: SpaceId,

@@ -1,4 +1,4 @@
-//! The face of `compact`: who has memory compacted, and who waits for it.
+//! The face of `compact`: the calls that have memory compacted, and those that wait for it.
 
 use super::Manager;
 use crate::compact::{
@@ -14,14 +14,15 @@ use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Order, Pages};
 
-/// Folios that are looked at when a block is not to be had: what was unmapped of them may be all that it takes.
+/// Folios that are looked at when a block is not to be had: the pages that were unmapped of them
+/// may be all that it takes.
 const FIRST: Shrink = Shrink { folios: 64, zeros_max: None };
 /// Folios that are looked at when a base page is not to be had.
 const RELIEF: Shrink = Shrink { folios: 64, zeros_max: Some(Pages::new(256)) };
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
-    /// Moves folios together, so that blocks of 2 MiB are free. The first blocks that stay in use are noted in `obstacles`,
-    /// as far as there is room; the count of all of them is returned.
+    /// Moves folios together, so that blocks of 2 MiB are free. The first blocks that stay in use
+    /// are noted in `obstacles`, as far as there is room; the count of all of them is returned.
     pub fn compact(&self, request: &CompactRequest, obstacles: &mut [Obstacle]) -> Compacted {
         let mut outside = Outside::at_the_face();
         let (done, claim) = self.run_compaction(request, obstacles, &mut outside);
@@ -40,8 +41,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             .run(request, obstacles, outside)
     }
 
-    /// Compacts memory if a fault wanted it to be done later; for a task that runs in the background. `None` where nobody
-    /// wanted anything.
+    /// Compacts memory if a fault wanted it to be done later; for a task that runs in the
+    /// background. `None` where no fault wanted it.
     pub fn compact_background(&self, effort: Effort) -> Option<Compacted> {
         if !self.compaction.take_wish() {
             return None;
@@ -75,7 +76,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             block.keep(claim, Contents::Any);
         }
     }
-    /// Whether nobody should wait for compaction now: it was in vain lately.
+    /// Whether no caller should wait for compaction now, because it was in vain lately.
     pub(super) fn puts_off_compaction(&self) -> bool {
         let is_put_off = self.compaction.is_put_off();
         if is_put_off {
@@ -83,7 +84,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
         is_put_off
     }
-    /// Has memory compacted for somebody who waits for one block.
+    /// Has memory compacted for a caller that waits for one block.
     pub(super) fn compact_waiting(
         &self,
         effort: Effort,
@@ -108,7 +109,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
 
-    /// Looks for memory in folios that are partly unmapped or hold little but zeros, and says whether there was any.
+    /// Looks for memory in folios that are partly unmapped or hold little but zeros, and says
+    /// whether there was any.
     pub(super) fn relieve(&self) -> bool {
         self.stock.deferred() > 0 && self.shrink_deferred(RELIEF).pages > 0
     }

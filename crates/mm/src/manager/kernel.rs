@@ -1,4 +1,5 @@
-//! What the kernel around the manager takes for itself: blocks, and leaves in its half of the address space.
+//! The things that the kernel around the manager takes for itself: blocks, and leaves in its half
+//! of the address space.
 
 use super::Manager;
 use super::look::KernelTables;
@@ -49,7 +50,8 @@ pub enum NotLent {
         frame: Frame,
         /// Its size.
         order: Order,
-        /// What it is: plain is a table or a record of the manager's, or what somebody is just taking.
+        /// Its kind: plain is a table or a record of the manager's, or a block that is just being
+        /// taken.
         kind: Kind,
     },
 }
@@ -73,8 +75,8 @@ impl From<Misuse> for NotLent {
 }
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
-    /// Takes a block for the kernel's own use: stacks, per-CPU data, a heap. It has no descriptors, holds whatever was in
-    /// it before, and is the embedder's until [`take_back`](Manager::take_back).
+    /// Takes a block for the kernel's own use: stacks, per-CPU data, a heap. It has no descriptors,
+    /// keeps its former contents, and is the embedder's until [`take_back`](Manager::take_back).
     pub fn lend(&self, order: Order) -> Result<Frame, NoBlock> {
         let claim = self.stock.claim_undescribed(order, Class::Unmovable)?;
         self.hand_out(claim)
@@ -89,8 +91,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.stock.machine.owned(claim.frames(), Owner::Reserved);
         Ok(claim.into_raw().0)
     }
-    /// Takes a lent block back. Nothing maps it any more, flushed everywhere. What was not lent, or not as this block, is
-    /// refused, whatever else it is.
+    /// Takes a lent block back. The caller has ended all mappings of it, and flushed them
+    /// everywhere. A block that was not lent, or not as this block, is refused, whatever else it
+    /// is.
     pub fn take_back(&self, frame: Frame, order: Order) -> Result<(), NotLent> {
         let (folios, me) = (&self.stock.folios, self.stock.machine.me());
         let block = FrameState::Allocated { head: frame, order };
@@ -138,8 +141,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         })
     }
 
-    /// Maps a kernel range to the frames from `first` on, by base pages. What was absent becomes present, so nothing is
-    /// flushed. All tables are made first: where memory runs out, nothing was mapped. One such call is at work at a time.
+    /// Maps a kernel range to the frames from `first` on, by base pages. Entries that were absent
+    /// become present, so nothing is flushed. All tables are made first: where memory runs out,
+    /// nothing was mapped. One such call is at work at a time.
     pub fn map_kernel(
         &self,
         range: VaRange,

@@ -5,9 +5,10 @@
 //! ```
 //!
 //! **Invariants**
-//! - Q1. The caller's code never runs in a reader's section: it may do what waits for readers (an unmap), and take its time.
-//! - Q2. Nothing here leads to a word that can be written. What the manager writes through, descriptors among them, is mapped by
-//!   these tables.
+//! - Q1. The caller's code never runs in a reader's section: it may call operations that wait for
+//!   readers (an unmap), and take its time.
+//! - Q2. Nothing here leads to a word that can be written, because these tables map memory that the
+//!   manager writes through them, descriptors among it.
 //!
 //! **Not here**: tables of the embedder's own (`table`).
 
@@ -21,7 +22,8 @@ use foliant_units::{Pa, Va, VaRange};
 /// Entries that are copied in one section.
 const COPIED: usize = 16;
 
-/// The tables of the kernel half, to look at. Their top words are made at setup: spaces repeat them.
+/// The tables of the kernel half, to look at. Their top words are made at setup: spaces repeat
+/// them.
 ///
 /// ```
 /// use foliant::table::{Found, Paging};
@@ -60,8 +62,8 @@ impl<'a, 'm, M: Machine, P: Paging> KernelTables<'a, 'm, M, P> {
     pub fn root(&self) -> Pa {
         self.stock.kernel.root()
     }
-    /// The word that translates `va`, or the one where the walk ends, as it was when it was read. An address of the other half
-    /// reads as nothing.
+    /// The word that translates `va`, or the one where the walk ends, as it was when it was read.
+    /// An address of the other half reads as nothing.
     pub fn walk(&self, va: Va) -> Found {
         let _reading = self.stock.reading();
         self.stock.kernel.walk(va)
@@ -72,15 +74,16 @@ impl<'a, 'm, M: Machine, P: Paging> KernelTables<'a, 'm, M, P> {
     }
 }
 
-/// Whose tables are read.
+/// The owner of the tables that are read.
 #[derive(Clone, Copy)]
 pub(super) enum Whose {
     Kernel,
     Space(SpaceId),
 }
 
-/// The leaves and software words that translate addresses of a range, lowest first. Each is as it was when it was read, and
-/// a few are read ahead. The first may begin before the range, the last end behind it. It ends with its space.
+/// The leaves and software words that translate addresses of a range, lowest first. Each is as it
+/// was when it was read, and a few are read ahead. The first may begin before the range, and the
+/// last may end behind it. The iterator ends with its space.
 pub struct Entries<'a, 'm, M: Machine, P: Paging> {
     stock: &'a Stock<'m, M, P>,
     of: Whose,

@@ -1,15 +1,17 @@
-//! The face: what an embedder calls.
+//! The face: the calls that an embedder makes.
 //!
-//! It owns the rooms, carries a request from one to the next, and is the only place that knows them all. A value borrows
-//! the machine and keeps its records in frames of the memory it manages; it needs no heap.
+//! The manager owns the rooms, carries a request from one to the next, and is the only place that
+//! knows them all. It borrows the machine and keeps its records in frames of the memory it manages;
+//! it needs no heap.
 //!
 //! **Invariants**
 //! - M1. A call that is refused changed nothing; its error names the value that was wrong.
-//! - M2. No call panics on what it is given. It panics where a record of its own contradicts another one.
-//! - M3. A space named by a caller that has ended is refused, by every call.
+//! - M2. No call panics on the arguments that it is given. The manager panics where one of its own
+//!   records contradicts another one.
+//! - M3. Every call refuses the name of a space that has ended.
 //!
-//! **Locking.** Every method takes `&self` and may be called on every CPU at any time. Faults of one space do not exclude
-//! each other; changes of its areas do.
+//! **Locking.** Every method takes `&self` and may be called on every CPU at any time. Faults of
+//! one space do not exclude each other; changes of its areas do.
 //!
 //! **Not here**: any mechanism.
 
@@ -75,13 +77,13 @@ pub struct Manager<'m, M, P> {
     homes: AtomicU64,
     /// How many areas each space may have.
     area_limit: AreaLimit,
-    /// Who may have translations of the kernel half.
+    /// The CPUs that may have translations of the kernel half.
     kernel: Target,
     memmap: memmap::MemmapState,
     compaction: compaction::CompactState,
     pool: pools::PoolState,
     vmap: vmaps::VmapState,
-    /// What a request for kernel memory may have compacted while it waits.
+    /// How much a request for kernel memory may have compacted while it waits.
     vmap_effort: Effort,
 }
 
@@ -94,7 +96,7 @@ pub enum SpaceError {
     Running(Cpu),
     /// No memory for its records or tables.
     NoMemory,
-    /// What it takes is more than this limit on its charge.
+    /// It takes more than this limit on its charge.
     OverLimit(Pages),
 }
 
@@ -161,20 +163,22 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             match space::switch(&self.stock, next) {
                 Ok(()) => return Ok(()),
                 Err(space::Ending) => {
-                    drop(reading); // who ends it waits for readers
+                    drop(reading); // the call that ends the space waits for readers
                     self.stock.machine.relax();
                 }
             }
         }
     }
 
-    /// Makes an empty space. Its charge may not exceed `limit` pages, if there is one: pages that it maps, but for those of
-    /// pools, and the tables and records that it causes, beginning with two for itself.
+    /// Makes an empty space. Its charge may not exceed `limit` pages, if there is one: pages that
+    /// it maps, but for those of pools, and the tables and records that it causes, beginning with
+    /// two for itself.
     pub fn create(&self, limit: Option<Pages>) -> Result<SpaceId, SpaceError> {
         space::create(&self.stock, self.stamp(), limit, self.area_limit).map_err(SpaceError::from)
     }
     fn stamp(&self) -> u32 {
-        // 0 stands for no space. A stamp repeats after 2^32 spaces; the frame must then be the same too.
+        // 0 stands for no space. A stamp repeats after 2^32 spaces; a name repeats only if the
+        // frame is the same too.
         (self.stamps.fetch_add(1, Ordering::Relaxed) as u32).wrapping_add(1).max(1)
     }
 
@@ -253,7 +257,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
 
-    /// Makes every page of a range present, as if each had been accessed. Not counted as faults. Others may run between any two.
+    /// Makes every page of a range present, as if each had been accessed. These accesses are not
+    /// counted as faults. Others may run between any two.
     fn populate(&self, id: SpaceId, range: VaRange, access: Access) -> Result<(), RangeError> {
         let (mut va, mut outside) = (range.start(), Outside::at_the_face());
         while va < range.end() {
@@ -346,14 +351,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let _reading = self.stock.reading();
         Some(id.peek(&self.stock)?.pages())
     }
-    /// Frames of page tables and records that are charged to the space. With its [`pages`](Manager::pages), but for those of
-    /// pools, they are what a limit limits.
+    /// Frames of page tables and records that are charged to the space. The space's limit covers
+    /// these and its [`pages`](Manager::pages) together, but for pages of pools.
     pub fn records(&self, id: SpaceId) -> Option<Pages> {
         let _reading = self.stock.reading();
         Some(id.peek(&self.stock)?.charge.records())
     }
-    /// Has the entries of a range read, if there is such a space. Entries change under the reader, who may do anything
-    /// meanwhile: what it gets are copies.
+    /// Has the entries of a range read, if there is such a space. The reader gets copies, because
+    /// the entries may change meanwhile; it may do anything.
     pub fn with_leaves<R>(
         &self,
         id: SpaceId,
@@ -387,9 +392,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn lowest_address(&self) -> Va {
         Va::new(self.stock.lowest.load(Ordering::Relaxed))
     }
-    /// Sets it, as Linux's `vm.mmap_min_addr`: 64 KiB to begin with. Below it no area is made, moved or extended to, wherever the
-    /// request says that it goes, so a null pointer that a program or the kernel follows leads to nothing. Areas that are there stay. With 0
-    /// a request may name every address of the user half; none below 64 KiB is chosen for one that names none.
+    /// Sets it, as Linux's `vm.mmap_min_addr`; it is 64 KiB to begin with. No area is made, moved
+    /// or extended below it, wherever the request says that it goes. So a null pointer that a
+    /// program or the kernel follows leads to nothing. Areas that are there stay. With 0 a request
+    /// may name every address of the user half; for a request that names none, no address below 64
+    /// KiB is chosen.
     pub fn set_lowest_address(&self, va: Va) {
         self.stock.lowest.store(va.get(), Ordering::Relaxed);
     }
@@ -445,14 +452,16 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn memmap(&self) -> Memmap<'_, 'm, M, P> {
         Memmap::new(&self.stock, &self.kernel, &self.memmap)
     }
-    /// What a frame is at this moment, for walkers of frame numbers: any number may be asked for. Free frames, tables and
-    /// records are plain.
+    /// The identity of a frame at this moment, for walkers of frame numbers: any number may be
+    /// asked for. Free frames, tables and records are plain.
     pub fn identity(&self, frame: Frame) -> Identity {
         self.stock.look(frame)
     }
-    /// A reference to the folio that holds `frame`, unless nobody else has one: for walkers of frame numbers that want
-    /// to keep what they found. It keeps memory, and no place: the folio is not given back, moved or split, but a program may unmap it,
-    /// and one that shares it after a fork and writes gets a copy at its address, whoever holds a reference to the other.
+    /// A reference to the folio that holds `frame`, unless the folio has no reference: for walkers
+    /// of frame numbers that want to keep the folio that they found. A reference keeps memory, and
+    /// no place: the folio is not given back, moved or split, but a program may unmap it. A program
+    /// that shares the folio after a fork and writes to it gets a copy at its address, even while a
+    /// reference to the original is held.
     pub fn reference(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
         self.stock.get_unless_zero(frame)
     }

@@ -17,14 +17,16 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn pools(&self) -> Pools<'_, 'm, M, P> {
         Pools::new(&self.stock, self.memmap(), &self.pool)
     }
-    /// The counts of the pool of `order`, 2 MiB or 1 GiB. What came back is collected first.
+    /// The counts of the pool of `order`, 2 MiB or 1 GiB. Pages and reservations that came back are
+    /// collected first.
     pub fn pool(&self, order: Order) -> Result<PoolCounters, PoolError> {
         let pools = self.pools();
         pools.collect();
         pools.counters(order)
     }
-    /// Makes the pool of `order` have `want` pages, as far as memory and `budget` go. See [`Pools::resize`]. Where there is no
-    /// block of 2 MiB left memory is compacted, unless [`defrag`](Manager::defrag) is `never`.
+    /// Makes the pool of `order` have `want` pages, as far as memory and `budget` go. See
+    /// [`Pools::resize`]. Where there is no block of 2 MiB left, memory is compacted, unless
+    /// [`defrag`](Manager::defrag) is `never`.
     pub fn resize_pool(
         &self,
         order: Order,
@@ -60,8 +62,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Pages::new(crate::pool::SIZES.iter().map(of).sum())
     }
 
-    /// Reserves the pages that an area needs, if it is one that reserves any and there is a place for it. The place
-    /// may be gone when the area is put in: the caller takes the reservation back then.
+    /// Reserves the pages that an area needs, if it is one that reserves any and there is a place
+    /// for it. The place may be gone when the area is put in: the caller takes the reservation back
+    /// then.
     pub(super) fn reserve_pages(
         &self,
         space: &Space,
@@ -81,7 +84,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         offers: &Offers,
         outside: &mut Outside,
     ) -> Result<(), Outcome> {
-        // What was offered for another kind of area goes back (fault::E6).
+        // An offer for another kind of area goes back (fault::E6).
         if !matches!(need, Need::PageZeros(_) | Need::Copy) {
             self.withdraw_page(offers);
         }
@@ -91,7 +94,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         match need {
             Need::Page(order, source) => match self.pools().take(order, source) {
                 Taken::Page(huge) => offers.page.set(Some(Offer::new(huge, source))),
-                // Whoever holds it may be clearing it, and yielding (sync::outside::O3).
+                // The fault that holds the page may be clearing it, and yielding
+                // (sync::outside::O3).
                 Taken::Wait => {
                     self.stock.machine.relax();
                     outside.yield_now(self.stock.machine);
@@ -126,7 +130,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         zero::clear_around(&self.stock, &clearing, &claim, touched, Some(outside));
         block.keep(claim, Contents::Zero);
     }
-    /// Ends what was offered: what was not mapped goes back.
+    /// Ends the offers: a page or a block that was not mapped goes back.
     pub(super) fn withdraw_offer(&self, offers: &Offers) {
         self.withdraw_page(offers);
         self.withdraw_block(&offers.block);
@@ -140,9 +144,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
 
-    /// The pools from the start, as far as memory goes: who wants to know looks at the counts.
+    /// Fills the pools from the start, as far as memory goes. The counts say how far that was.
     #[cold]
-    #[inline(never)] // its batches would weigh on the stack of those who build a manager without pools
+    // Its batches would weigh on the stack of a caller that builds a manager without pools.
+    #[inline(never)]
     pub(super) fn fill_pools(&self, boot: &BootPages) {
         self.set_folding(boot.folding);
         for (order, want) in [(Order::SIZE_1G, boot.size_1g), (Order::SIZE_2M, boot.size_2m)] {

@@ -29,14 +29,15 @@ pub struct Setup<'a> {
     pub memory: &'a [FrameRange],
     /// The node of each range; node 0 where the list ends early.
     pub nodes: &'a [Node],
-    /// What is in it, all of it that is not reserved.
+    /// The contents of all of it that is not reserved.
     pub contents: Contents,
     /// Parts of it that are in use already: the kernel's image, boot modules.
     pub reserved: &'a [FrameRange],
     /// The first frame number that will never be added later; 0 for none beyond `memory`.
     pub added_below: Frame,
-    /// The top table that the kernel runs already, with its own words in the kernel half. The manager's top table repeats
-    /// them; none may lie where the descriptor array goes, at the start of the half. They cannot change later.
+    /// The top table that the kernel runs already, with its own words in the kernel half. The
+    /// manager's top table repeats them; none may lie where the descriptor array goes, at the start
+    /// of the half. They cannot change later.
     pub kernel_top: Option<Pa>,
     /// The switches of folio sizes.
     pub policy: Policy,
@@ -49,8 +50,8 @@ pub struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// All of `memory` on one node, contents unknown, nothing reserved, nothing added later, no pools, areas as Linux limits
-    /// them.
+    /// Takes all of `memory` on one node, with unknown contents, nothing reserved, nothing added
+    /// later, no pools, and areas as Linux limits them.
     pub const fn of(memory: &'a [FrameRange], policy: Policy) -> Setup<'a> {
         Setup {
             memory,
@@ -70,13 +71,14 @@ impl<'a> Setup<'a> {
 /// The kernel's virtual ranges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VmapSetup {
-    /// Their addresses, in the kernel half, whole spans of top-level entries in which nothing else lies. Without any they
-    /// are put behind the descriptor array, with room for four times the memory.
+    /// Their addresses in the kernel half: whole spans of top-level entries in which nothing else
+    /// lies. Without any they are put behind the descriptor array, with room for four times the
+    /// memory.
     pub range: Option<VaRange>,
     /// The switches to begin with.
     pub controls: Controls,
-    /// What may be compacted for a request that finds no block for a leaf of 2 MiB, while it waits. With
-    /// [`Effort::NONE`] it gets smaller leaves at once.
+    /// How much may be compacted for a request that finds no block for a leaf of 2 MiB, while it
+    /// waits. With [`Effort::NONE`] the request gets smaller leaves at once.
     pub effort: Effort,
 }
 
@@ -104,12 +106,12 @@ pub enum SetupError {
     Memory(RegionError),
     /// A reserved range is not part of the memory.
     Reserved(ReserveError),
-    /// No stretch of this many pages is left for the manager's records.
+    /// This many contiguous pages are not to be had for the manager's records.
     TooSmall(Pages),
     /// A frame number lies beyond what the page-table format can name.
     Beyond(Frame),
-    /// This is no range for the kernel's addresses: it leaves the half, cuts a top-level entry, or something
-    /// lies there, if only the descriptors.
+    /// This is no range for the kernel's addresses: it leaves the half, cuts a top-level entry, or
+    /// something lies there, if only the descriptors.
     VmapRange(VaRange),
 }
 
@@ -144,7 +146,7 @@ impl From<RegionError> for SetupError {
 /// Bits of a frame number in the manager's records, as `frame::Origin`: 4 PiB.
 const FRAME_BITS: u32 = 40;
 
-/// The records that are there from the start, in one stretch of frames.
+/// The records that are there from the start, in contiguous frames.
 struct Layout {
     cpus: u64,
     words: u64,
@@ -152,7 +154,7 @@ struct Layout {
     lent: u64,
 }
 
-/// What of them describes memory and CPUs.
+/// The records among them that describe memory and CPUs.
 struct Lines<'m> {
     described: &'m [AtomicU64],
     lent: &'m [AtomicU64],
@@ -176,8 +178,9 @@ impl Layout {
 }
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
-    /// A manager of the lent memory. Its records take about 1/8000 of it at once, and descriptors 1/64 of what is used.
-    /// The calling CPU is made ready; others call [`online`](Manager::online) before anything else.
+    /// Makes a manager of the lent memory. Its records take about 1/8000 of it at once, and
+    /// descriptors 1/64 of the memory that is used. The calling CPU is made ready; every other CPU
+    /// calls [`online`](Manager::online) before anything else.
     pub fn new(machine: &'m M, setup: &Setup<'_>) -> Result<Manager<'m, M, P>, SetupError> {
         let cpus = CpuCount(u16::try_from(machine.count()).unwrap_or(u16::MAX));
         let end = setup.memory.iter().map(|r| r.end()).max().unwrap_or_default();
@@ -287,8 +290,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Ok(())
     }
 
-    /// Makes the tables that hang in the kernel's top table for the descriptor array or for kernel ranges: spaces copy the top table when
-    /// they are made, so its words must not change afterwards.
+    /// Makes the tables that hang in the kernel's top table for the descriptor array or for kernel
+    /// ranges. Spaces copy the top table when they are made, so its words must not change
+    /// afterwards.
     fn reach(&self, range: VaRange, end: Frame) -> Result<(), SetupError> {
         let stock = &self.stock;
         let below_top = Level(P::LEVELS - 2);
@@ -339,7 +343,8 @@ fn vmap_range<P: Paging>(setup: &Setup<'_>, end: Frame) -> Result<VaRange, Setup
     Ok(range)
 }
 
-/// Where the first records go: at the end of the range with the most room that nothing reserved lies in.
+/// Where the first records go: at the end of the range with the most room that nothing reserved
+/// lies in.
 fn home(setup: &Setup<'_>, pages: Pages) -> Option<FrameRange> {
     let fits = |range: &FrameRange| {
         let start = range.end().get().checked_sub(pages.get())?;
@@ -360,7 +365,8 @@ fn home(setup: &Setup<'_>, pages: Pages) -> Option<FrameRange> {
 }
 
 impl<M: Machine, P: Paging> Manager<'_, M, P> {
-    /// Takes more memory of node 0 in while the manager is in use. Its records come out of the range itself.
+    /// Takes more memory of node 0 in while the manager is in use. Its records come out of the
+    /// range itself.
     pub fn add_memory(&self, range: FrameRange) -> Result<(), SetupError> {
         self.add_memory_of(range, Node(0), Contents::Any)
     }
@@ -385,7 +391,8 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         }
         let newcomer: Newcomer<'_, '_> = self.stock.folios.admit(range, node)?;
         let machine = self.stock.machine;
-        crate::zero::clear_range(machine, home); // nobody else has begun to use it (folio::setup::I3)
+        // Nobody else has begun to use it (folio::setup::I3).
+        crate::zero::clear_range(machine, home);
         machine.owned(home, Owner::Records);
         let meta: &[Word] = records(machine, home.start().pa(), words as usize);
         let known = match contents {
@@ -396,8 +403,9 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         newcomer.publish(known, meta, Some(home)).map_err(SetupError::Memory)
     }
 
-    /// Maps the descriptors of all memory now. Otherwise they come when the first frame of a section or a block is handed
-    /// out: for callers who want no such first time in a fault, or who compare faults.
+    /// Maps the descriptors of all memory now. Otherwise they come when the first frame of a
+    /// section or a block is handed out. This is for callers that want no such first time in a
+    /// fault, or that compare faults.
     pub fn describe_all(&self) -> Result<(), SetupError> {
         let few = |none: NoBlock| SetupError::TooSmall(none.order.pages());
         self.ranges().try_for_each(|range| self.stock.describe(range).map_err(few))

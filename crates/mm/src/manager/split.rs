@@ -24,13 +24,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn split_frame(&self, frame: Frame, into: SplitInto) -> Result<Pieces, SplitError> {
         self.splitter().one(frame, into)
     }
-    /// Splits a list of folios, with one flush for up to [`LIST_MAX`](crate::split::LIST_MAX) of them in each space. What
-    /// became of each stands beside it.
+    /// Splits a list of folios, with one flush for up to [`LIST_MAX`](crate::split::LIST_MAX) of
+    /// them in each space. The outcome of each stands beside it.
     pub fn split_list(&self, list: &mut [SplitRequest], into: SplitInto) {
         self.splitter().list(list, into);
     }
 
-    /// Splits folios that lost pages or hold little but zeros, as far as `how` allows, and gives back what is not needed.
+    /// Splits folios that lost pages or hold little but zeros, as far as `how` allows, and gives
+    /// back the pages that are not needed.
     pub fn shrink_deferred(&self, how: Shrink) -> Shrunk {
         self.splitter().shrink(how)
     }
@@ -39,7 +40,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.stock.deferred()
     }
 
-    /// What maps the anonymous folio that holds `frame`, found by looking: wholly and in part.
+    /// The mappings of the anonymous folio that holds `frame`, whole and in part, found by looking.
     pub fn mappings(&self, frame: Frame) -> Option<Mappings> {
         let reference = self.stock.get_unless_zero(frame)?;
         let order = self.stock.identity(reference.head()).order();
@@ -105,7 +106,8 @@ mod tests {
         mm.frame_at(id, block(nth).start()).unwrap()
     }
 
-    /// Seven of the eight lists are held all the time: who wanted one of them would spin for ever, which the machine reports.
+    /// Seven of the eight lists are held all the time: a CPU that wanted one of them would spin for
+    /// ever, which the machine reports.
     #[test]
     fn finding_r4_a_large_folio_takes_one_list_of_eight() {
         let frames: Vec<Frame> =

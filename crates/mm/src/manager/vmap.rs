@@ -45,8 +45,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn vmap(&self) -> Vmap<'_, 'm, M, P> {
         Vmap::new(&self.stock, &self.kernel, &self.vmap)
     }
-    /// Takes kernel memory that is contiguous in its addresses. See [`Vmap::alloc`]. Where a leaf of 2 MiB finds no block memory
-    /// is compacted, for no more than [`VmapSetup::effort`](super::VmapSetup), and it is tried once more.
+    /// Takes kernel memory that is contiguous in its addresses. See [`Vmap::alloc`]. Where there is
+    /// no block for a leaf of 2 MiB, memory is compacted, for no more than
+    /// [`VmapSetup::effort`](super::VmapSetup), and that leaf is tried once more.
     pub fn vmalloc(&self, request: &Request) -> Result<VaRange, VmapError> {
         let vmap = self.vmap();
         let wish = vmap.wish(request)?;
@@ -69,8 +70,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             Err(_) => Ok(vmap.serve(&wish, (base, base), outside)?),
         }
     }
-    /// Has memory compacted until so many blocks of 2 MiB are free, or the budget is spent; says whether they are. What is
-    /// made is free for all: who is faster may have it.
+    /// Has memory compacted until so many blocks of 2 MiB are free, or the budget is spent; says
+    /// whether they are. A block that was made is free for all: a faster caller may have it.
     fn wait_for_blocks(&self, blocks: u64, outside: &mut Outside) -> bool {
         if self.vmap_effort.is_spent() || self.puts_off_compaction() {
             return false;
@@ -89,11 +90,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
         true
     }
-    /// Gives it back, by its first address.
+    /// Gives kernel memory back, by its first address.
     pub fn vfree(&self, va: Va) -> Result<(), VmapError> {
         self.vmap().free(va)
     }
-    /// Gives it back from where nothing may be waited for. See [`Vmap::free_later`].
+    /// Gives kernel memory back from where nothing may be waited for. See [`Vmap::free_later`].
     pub fn vfree_atomic(&self, va: Va) -> Result<(), VmapError> {
         self.vmap().free_later(va)
     }
@@ -117,8 +118,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn protect_kernel(&self, range: VaRange, rights: Rights) -> Result<(), VmapError> {
         self.vmap().protect(range, rights)
     }
-    /// Maps kernel memory into a program too: the pages from `va` on, of an area that was asked for as one for users. Each
-    /// page stays until the kernel and all programs have let go of it.
+    /// Maps kernel memory into a program too: the pages from `va` on, of an area that was asked for
+    /// as one for users. Each page stays until the kernel and all programs have let go of it.
     pub fn map_user(
         &self,
         id: SpaceId,
@@ -135,7 +136,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn vmalloc_info(&self) -> VmapAreas<'_, 'm, M, P> {
         self.vmap().areas()
     }
-    /// What is counted about them.
+    /// The counts of kernel ranges.
     pub fn vmalloc_counters(&self) -> Counters {
         self.vmap().counters()
     }

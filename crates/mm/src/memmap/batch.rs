@@ -18,8 +18,9 @@ const CHOSEN: u64 = 1 << 7;
 /// Marks a page that was given up.
 const GONE: u64 = 1 << 6;
 
-/// Up to [`MAX`](Batch::MAX) huge pages, of any sizes. The first few fit into the value itself, so that there is a batch
-/// also where there is no memory; more take frames of the manager, which are given back when it is dropped.
+/// Up to [`MAX`](Batch::MAX) huge pages, of any sizes. The first few fit into the value itself, so
+/// that a batch can be made also where there is no memory. For more it takes frames of the manager,
+/// which are given back when it is dropped.
 ///
 /// Pages that are still in a dropped batch are leaked.
 pub struct Batch<'a, 'm, M: Machine, P: Paging> {
@@ -30,7 +31,7 @@ pub struct Batch<'a, 'm, M: Machine, P: Paging> {
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Batch<'a, 'm, M, P> {
-    /// How many pages it holds at most: what is held up by one flush stays bounded.
+    /// How many pages it holds at most, so that one flush holds up a bounded number.
     pub const MAX: usize = MAX;
 
     /// An empty batch.
@@ -42,8 +43,8 @@ impl<'a, 'm, M: Machine, P: Paging> Batch<'a, 'm, M, P> {
     pub fn len(&self) -> usize {
         self.len
     }
-    /// Adds a page. It comes back where the batch is full, or where it cannot grow for lack of memory: work it off first. So
-    /// does a page of another manager.
+    /// Adds a page. The page comes back where the batch is full, or where it cannot grow for lack
+    /// of memory: work it off first. A page of another manager comes back, too.
     pub fn push(&mut self, huge: Huge) -> Result<(), Declined> {
         if huge.brand() != self.stock.brand() {
             let why = MemmapError::Foreign(huge.head());
@@ -66,7 +67,7 @@ impl<'a, 'm, M: Machine, P: Paging> Batch<'a, 'm, M, P> {
         (0..self.len).for_each(|nth| see(&self.at(nth)));
     }
 
-    /// The page at a place, to work on. The token is the batch's: nobody keeps it.
+    /// The page at a place, to work on. The token stays the batch's: the caller does not keep it.
     pub(super) fn at(&self, nth: usize) -> Huge {
         Huge::from_word(self.stock.brand(), self.word(nth) & !(CHOSEN | GONE))
     }
@@ -93,7 +94,7 @@ impl<'a, 'm, M: Machine, P: Paging> Batch<'a, 'm, M, P> {
     pub(super) fn is_chosen(&self, nth: usize) -> bool {
         self.word(nth) & CHOSEN != 0
     }
-    /// The page at a place was given up: it is the batch's no more, and chosen no more.
+    /// Marks the page at a place as given up: it is the batch's no more, and chosen no more.
     pub(super) fn gone(&mut self, nth: usize) {
         self.put(nth, self.word(nth) & !CHOSEN | GONE);
     }

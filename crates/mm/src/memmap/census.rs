@@ -33,12 +33,14 @@ pub struct Census {
     pub dense: u64,
     /// Part of a folded huge page.
     pub folded: u64,
-    /// Frames of descriptors, shared ones counted once: what `nr_memmap_pages` says, if nobody is at work.
+    /// Frames of descriptors, shared ones counted once: as many as `nr_memmap_pages` says while
+    /// nobody is at work.
     pub frames: Pages,
 }
 
 impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
-    /// Counts them. It reads a few words per 2 MiB of memory, and is exact while nobody is at work.
+    /// Counts the blocks. It reads a few words per 2 MiB of memory, and is exact while nobody is at
+    /// work.
     pub fn census(&self) -> Census {
         let shares = [Order::SIZE_2M, Order::SIZE_1G].map(|order| self.state.shares.get(order));
         let frames = Pages::new(shares.iter().flatten().count() as u64);
@@ -61,8 +63,9 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         behind.min_by_key(|range| range.start())
     }
 
-    /// How the descriptors of the 2 MiB block that holds `frame` are mapped; `None` where that is no memory of the manager's. A
-    /// look at a few words, and at one moment.
+    /// How the descriptors of the 2 MiB block that holds `frame` are mapped; `None` where that is
+    /// no memory of the manager's. The answer takes a look at a few words, and holds for one
+    /// moment.
     pub fn described(&self, frame: Frame) -> Option<Described> {
         let block = Block::of(frame);
         self.has_memory(block).then(|| match self.section_leaf(block) {
@@ -83,7 +86,8 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         found.level >= Level::SIZE_2M && matches!(found.entry, Entry::Leaf { .. })
     }
 
-    /// Counts the stretches of a section. The last blocks of one may be no memory: their descriptors are frames too.
+    /// Counts the stretches of a section. Its last blocks may be no memory, but their descriptors
+    /// are frames too.
     fn count_section(&self, section: u64, census: &mut Census) {
         let leaf = self.section_leaf(Block(section * BLOCKS));
         let mut frames = if leaf { SECTION_BYTES.get() / FRAME_BYTES } else { 0 };
@@ -103,7 +107,8 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         census.frames = Pages::new(census.frames.get() + frames);
     }
 
-    /// How many frames the stretch at `va`, which no leaf maps, has for itself; `None` where nothing is mapped.
+    /// How many frames the stretch at `va`, which no leaf maps, has for itself; `None` where
+    /// nothing is mapped.
     fn own_frames(&self, va: Va) -> Option<u64> {
         let mut own = 0;
         for page in 0..STRETCH_PAGES.get() {
@@ -116,7 +121,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     }
 }
 
-/// What it means that a stretch which no leaf maps has so many frames for itself.
+/// The state of a stretch that no leaf maps and that has so many frames for itself.
 fn described(own: Option<u64>) -> Described {
     match own {
         None => Described::Absent,

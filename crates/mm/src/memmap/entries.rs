@@ -41,9 +41,10 @@ impl FrameRun {
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
-    /// Writes the words that `make` gives into the entries of `range`, lowest first; no leaf is above them. What is
-    /// replaced goes into the gather: every entry that was present is noted, and a frame that is not shared is freed after the flush. The
-    /// gather may be flushed in between, where it finds no memory for its list.
+    /// Writes the words that `make` gives into the entries of `range`, lowest first; no leaf is
+    /// above them. The gather notes every entry that was present, and frees a replaced frame after
+    /// the flush unless it is shared. The gather may be flushed in between, where it finds no
+    /// memory for its list.
     pub(super) fn rewrite(
         &self,
         range: VaRange,
@@ -61,8 +62,8 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         }
     }
 
-    /// As `rewrite`, in the first table of `range`, and for as many runs of frames as the gather has room for. Says how far
-    /// it got.
+    /// Does what `rewrite` does, in the first table of `range`, and for as many runs of frames as
+    /// the gather has room for. Says how far it got.
     fn rewrite_table(
         &self,
         range: VaRange,
@@ -108,8 +109,8 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         }
     }
 
-    /// Splits the leaves that map a part of `range`, and notes them. Where memory for a table is missing, those before are
-    /// split.
+    /// Splits the leaves that map a part of `range`, and notes them. Where memory for a table is
+    /// missing, the leaves before that one are split.
     pub(super) fn split_leaves(
         &self,
         range: VaRange,
@@ -126,9 +127,10 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         self.stock.refill(&mut spare, 1)?;
         {
             let _held = self.state.splitting.lock(self.stock.machine);
-            // Somebody else may have been faster; nobody is from here on.
+            // Another caller may have split the leaf meanwhile; none does from here on.
             if let Some(frame) = self.leaf_at(va) {
-                // Pending before anybody can find the table, and order-0 blocks before anybody can give a frame back (H7).
+                // The leaf is pending before anybody can find the table, and its frames are blocks
+                // of order 0 before anybody can give one of them back (H7).
                 let section = va.align_down(SECTION_BYTES);
                 let leaf = VaRange::sized(section, SECTION_BYTES).expect("in the kernel half");
                 gather.note(leaf, Level::SIZE_2M, Used::Yes);
@@ -152,11 +154,11 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         }
     }
 
-    /// A frame for the head of a page and the 63 descriptors behind it, to be copied over.
+    /// Takes a frame for the head of a page and the 63 descriptors behind it, for `fill_head`.
     pub(super) fn head_frame(&self) -> Result<Claim, NoBlock> {
         self.stock.claim_undescribed(Order::BASE, Class::Unmovable)
     }
-    /// Makes it a copy of what `from` holds.
+    /// Fills it with a copy of `from`.
     pub(super) fn fill_head(&self, claim: Claim, from: Frame) -> Frame {
         crate::zero::copy_page(self.stock.machine, from.pa(), &claim);
         self.stock.machine.owned(claim.frames(), Owner::Records);

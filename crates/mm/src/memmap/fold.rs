@@ -14,25 +14,30 @@
 //!
 //! **Rule W: between O3 and O5 old and new frames say the same.**
 //!
-//! Once an entry is rewritten, a CPU that has the old translation cached goes on reading the old frame, while another one
-//! that walks now reads the new frame. Both are right as long as the two frames hold the same words. So:
+//! Once an entry is rewritten, a CPU that has the old translation cached goes on reading the old
+//! frame, while a CPU that walks now reads the new frame. Both are right as long as the two frames
+//! hold the same words. So:
 //!
-//! 1. The flags that the folded page shall have are set in the *old* frame, *before* it is copied. Set afterwards through
-//!    the array they would land in whichever of the two frames this CPU has cached, and the other CPUs would see a page
-//!    that is folded and does not say so, or the reverse.
-//! 2. Nobody writes a descriptor of the batch. A store by a CPU with the old translation would go into a frame that is
-//!    freed at O6: it would be lost, and after the reuse of the frame it would destroy what is there. That is why a page is
-//!    folded while nobody has a reference, before it is on a list, and after a grace period: a walker that saw a reference
-//!    in the page's former life, and is about to count it up, is in a section that began before. The one write that may
-//!    come at any time is the report of broken memory; it waits for the flag `Folding`.
-//! 3. The old frames stay as they are, all of them, until O5. They are not even linked into a list: the gather has frames
-//!    of its own.
+//! 1. The flags that the folded page shall have are set in the *old* frame, *before* it is copied.
+//!    A store through the array afterwards would land in the one of the two frames that this CPU
+//!    has cached, and the other CPUs would see a page that is folded and does not say so, or the
+//!    reverse.
+//! 2. Nobody writes a descriptor of the batch. A store by a CPU with the old translation would go
+//!    into a frame that is freed at O6: the store would be lost, and after the reuse of the frame
+//!    it would destroy the new contents. That is why a page is folded while nobody has a reference,
+//!    before it is on a list, and after a grace period: a walker that saw a reference in the page's
+//!    former life, and is about to count it up, is in a section that began before. The one write
+//!    that may come at any time is the report of broken memory; it waits while the flag `Folding`
+//!    is set.
+//! 3. The old frames stay as they are, all of them, until O5. They are not even linked into a list:
+//!    the gather has frames of its own.
 //! 4. Where the batch breaks off to get memory it flushes first, and frees after.
 //!
-//! **Where live entries may not be replaced** (break-before-make) an entry is absent for a while, and a walker would find
-//! nothing. There the stretch is set `Moving` first, one grace period is waited for, and the tails' entries are cleared,
-//! flushed and written again; the head keeps its frame. A stretch under a leaf cannot be folded there: the leaf maps the
-//! descriptors of 63 other blocks, which are in use. See record 010.
+//! **Where live entries may not be replaced** (break-before-make) an entry is absent for a while,
+//! and a walker would find nothing. There the stretch is set `Moving` first, one grace period is
+//! waited for, and the tails' entries are cleared, flushed and written again; the head keeps its
+//! frame. A stretch under a leaf cannot be folded there: the leaf maps the descriptors of 63 other
+//! blocks, which are in use. See record 010.
 //!
 //! **Not here**: which pages, and what happens to them next.
 
@@ -64,7 +69,8 @@ pub struct Folded {
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
-    /// Folds the pages of a batch that are dense. Best effort: what is not folded is as it was.
+    /// Folds the pages of a batch that are dense, as far as it can: a page that is not folded is as
+    /// it was.
     pub fn fold(&self, batch: &mut Batch<'_, 'm, M, P>) -> Folded {
         let mut out = Folded::default();
         let in_place = self.stock.machine.rules().replace == Replace::InPlace;
@@ -104,7 +110,8 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
     /// O1 to O6 for the chosen pages of a part. Those that stay dense are chosen no more.
     fn fold_in_place(&self, batch: &mut Batch<'_, 'm, M, P>, part: Range<usize>) {
         let mut gather = self.gather();
-        // The first page without memory ends the pass; O3 tries again, with what folding gave back.
+        // The first page without memory ends the pass; O3 tries again, with the memory that folding
+        // gave back.
         let _ = batch
             .chosen(part.clone())
             .try_for_each(|huge| self.split_leaves(self.range(&huge), &mut gather));
@@ -135,14 +142,15 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         let tail = self.share(huge.order())?;
         self.split_leaves(range, gather)?;
         let new = self.head_frame()?;
-        self.flag(huge, |identity| identity.with(Flag::Optimized).with(Flag::Folding)); // first of rule W
+        // The flags are set before the copy is made (rule W, point 1).
+        self.flag(huge, |identity| identity.with(Flag::Optimized).with(Flag::Folding));
         let head = self.fill_head(new, self.frame_at(range.start()));
         let mut first = Some(own::<P>(head));
         self.rewrite(range, gather, || first.take().unwrap_or(shared::<P>(tail)));
         Ok(())
     }
 
-    /// The same where an entry must be absent in between.
+    /// Folds the chosen pages of a part where an entry must be absent in between.
     fn fold_by_breaking(&self, batch: &mut Batch<'_, 'm, M, P>, part: Range<usize>) {
         let mut gather = self.gather();
         for nth in part.clone() {
@@ -169,7 +177,8 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         }
     }
 
-    /// Changes flags of the head. Reports of broken memory come at any time, so by compare-and-exchange.
+    /// Changes flags of the head, by compare-and-exchange: a report of broken memory may come at
+    /// any time.
     pub(super) fn flag(&self, huge: &Huge, change: impl Fn(Identity) -> Identity) {
         loop {
             let old = self.stock.identity(huge.head());

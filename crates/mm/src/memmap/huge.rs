@@ -1,4 +1,4 @@
-//! The token of a huge page, and what is looked at before anything is done with one.
+//! The token of a huge page, and the checks before anything is done with one.
 
 use super::Memmap;
 use crate::frame::{Claim, Flag, Identity, Kind};
@@ -8,8 +8,8 @@ use core::{error, fmt};
 use foliant_machine::Machine;
 use foliant_units::{Frame, FrameRange, Level, Order, VaRange};
 
-/// A huge page that is mapped nowhere and is exclusively the holder's: its head's descriptor says so, and that nobody
-/// has a reference. It is dense or folded.
+/// A huge page that is mapped nowhere and is exclusively the holder's: the descriptor of its head
+/// says that it is a huge page, and that nobody has a reference. It is dense or folded.
 ///
 /// It can be neither copied nor cloned; dropping it leaks the page.
 ///
@@ -95,8 +95,8 @@ impl fmt::Display for MemmapError {
 impl error::Error for MemmapError {}
 
 impl Huge {
-    /// States that the caller is the only holder of a huge page. Whoever makes one, and whoever takes one out of a list
-    /// that it alone can reach, are the only callers.
+    /// States that the caller is the only holder of a huge page. The only callers are the maker of
+    /// a huge page, and one that takes it out of a list that it alone can reach.
     pub(crate) const fn from_raw(brand: Brand, head: Frame, order: Order) -> Huge {
         Huge { head, order, brand }
     }
@@ -116,11 +116,13 @@ impl Huge {
     pub fn frames(&self) -> FrameRange {
         FrameRange::new(self.head, self.order.pages()).expect("a huge page lies in memory")
     }
-    /// The block, no huge page any more. Whoever wrote to the page made the allocator forget that it was zero.
+    /// The block, which is no huge page any more. Each writer to the page made the allocator forget
+    /// that it was zero.
     pub(super) fn block(self) -> Claim {
         Claim::taken(self.head, self.order)
     }
-    /// Its 2 MiB blocks. The one of the head comes last, so that who sees any of the others sees that one too.
+    /// Its 2 MiB blocks, that of the head last, so that a walker that sees the stretch of any other
+    /// block sees the head's stretch too.
     pub(super) fn blocks(&self) -> impl DoubleEndedIterator<Item = Block> + use<> {
         let first = Block::of(self.head).0;
         (first..first + (self.order.pages().get() >> Order::SIZE_2M.get())).rev().map(Block)
@@ -146,7 +148,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         huge.brand == self.stock.brand() && self.stock.identity(huge.head()).has(Flag::Born)
     }
 
-    /// What the head says, if it is a huge page that nobody uses.
+    /// The identity of the head, if it is that of a huge page without references.
     pub(super) fn admit(&self, huge: &Huge) -> Result<Identity, MemmapError> {
         let head = huge.head();
         if huge.brand != self.stock.brand() {

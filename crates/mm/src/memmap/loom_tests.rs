@@ -1,13 +1,14 @@
-//! Every interleaving of a walker of frame numbers with a block that is given back, folded, unfolded, released and born
-//! folded (TR-H1). The walker is the real one, on a machine where a word says what an access to a descriptor meets.
+//! Every interleaving of a walker of frame numbers with a block that is given back, folded,
+//! unfolded, released and born folded (TR-H1). The walker is the real one, on a machine where a
+//! word says what an access to a descriptor meets.
 
 use crate::frame::{Identity, Kind};
 use crate::stock::Stretch;
 use crate::stock::loom_tests::{BLOCK, Mapping, Model, PAGE, claim, explore, folio, on};
 use foliant_units::Order;
 
-/// The page's owner gives it up, and its block becomes a huge page. Where a walker has a reference it is the walker's to give
-/// back, and the rest is not done.
+/// The page's owner gives it up, and its block becomes a huge page. Where a walker has a reference,
+/// the page is the walker's to give back, and the rest is not done.
 fn give_up(stock: &Model) -> bool {
     let Some(claim) = stock.delist(PAGE, 1) else { return false };
     let (head, _) = claim.into_raw();
@@ -48,7 +49,7 @@ fn model(preemptions: impl Into<Option<usize>>, owner: impl Fn(&Model) + Sync + 
     });
 }
 
-/// The same, and the walker asks for kernel memory.
+/// A walker that asks for kernel memory, beside the owner of a page.
 fn kernel_model(
     preemptions: impl Into<Option<usize>>,
     owner: impl Fn(&Model) + Sync + Send + 'static,
@@ -92,7 +93,7 @@ fn a_walker_meets_a_page_that_is_released_and_born_folded() {
     });
 }
 
-/// Breaking before making: gone and there again.
+/// Entries are broken before they are made: the stretch is gone and there again.
 #[test]
 fn a_walker_waits_where_entries_are_broken() {
     model(4, |stock| {
@@ -114,7 +115,8 @@ fn a_late_release_of_kernel_memory_never_reads_what_is_released() {
     kernel_model(4, release);
 }
 
-/// The model finds what it is for: without the grace period a walker is between its look and its count.
+/// The model finds the mistake that it is for: without the grace period a walker is between its
+/// look and its count.
 #[test]
 #[should_panic(expected = "is written through a shared entry")]
 fn folding_without_a_grace_period_is_found() {

@@ -1,8 +1,9 @@
 //! Making a huge page of a free block, folded from the start where that is possible.
 //!
-//! Where the block's stretch is absent, one frame is filled with the head and 63 tails, and every other entry names the
-//! shared frame. What was not present becomes present: no CPU can have anything cached (machine::M2), so nothing is
-//! flushed, and the frames that folding saves are neither allocated nor written.
+//! Where the block's stretch is absent, one frame is filled with the head and 63 tails, and every
+//! other entry names the shared frame. Entries that were not present become present: no CPU can
+//! have anything cached (machine::M2), so nothing is flushed. The frames that folding saves are
+//! neither allocated nor written.
 
 use super::entries::{own, shared};
 use super::{Huge, Memmap, MemmapError};
@@ -14,7 +15,7 @@ use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Level, Node, Order, Pages};
 
-/// What a huge page's descriptors are when it is made.
+/// The form of a huge page's descriptors when it is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// With all its descriptors.
@@ -30,8 +31,8 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         self.stock.folios.forget(huge.frames()); // its owner may write to it as it likes
         Ok(huge)
     }
-    /// [`claim`](Memmap::claim), on `node` alone where one is named, for an owner who writes to the page through `zero` only:
-    /// what is known to be zero in it stays known.
+    /// [`claim`](Memmap::claim), on `node` alone where one is named, for an owner that writes to
+    /// the page through `zero` only: frames of it that are known to be zero stay known.
     pub(crate) fn claim_unwritten(
         &self,
         node: Option<Node>,
@@ -51,7 +52,8 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         })
     }
 
-    /// Makes a huge page of a block of 2 MiB or 1 GiB. It comes back where there is no memory for its descriptors.
+    /// Makes a huge page of a block of 2 MiB or 1 GiB. The block comes back where there is no
+    /// memory for its descriptors.
     pub(crate) fn make(&self, claim: Claim, form: Form) -> Result<Huge, Claim> {
         let huge = Huge::from_raw(self.stock.brand(), claim.frame(), claim.order());
         if form == Form::Folded
@@ -67,7 +69,8 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
                 claim.into_raw();
                 return Ok(huge);
             }
-            // A leaf was faster, or there is no memory: not even for the one frame of a head.
+            // Another caller mapped a leaf first, or there is no memory, not even for the head's
+            // frame.
             if born.is_err() {
                 return Err(claim);
             }
@@ -105,7 +108,8 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         }
     }
 
-    /// Maps a folded stretch where there is nothing. All memory is had before the first entry is written.
+    /// Maps a folded stretch where nothing is mapped. All memory is taken before the first entry is
+    /// written.
     fn born(&self, huge: &Huge) -> Result<DescribedBy, NoBlock> {
         let range = self.range(huge);
         for part in self.sections(range) {
@@ -123,7 +127,8 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         debug_assert!(gather.is_empty(), "something was mapped in an absent stretch");
         Ok(DescribedBy::Now)
     }
-    /// Makes the first descriptor of a frame of tails the head of a folded page. Nobody else can reach it yet.
+    /// Makes the first descriptor of a frame of tails the head of a folded page. Nobody else can
+    /// reach it yet.
     fn mark(&self, frame: Frame, order: Order) {
         let head = Identity::new(Kind::Huge, order).with(Flag::Optimized).with(Flag::Born);
         words(self.stock.machine, frame.pa())[0].store(head.word(), Ordering::Relaxed);

@@ -1,7 +1,9 @@
-//! The descriptor array as mapped memory: absent, dense and folded stretches, and the batched moves between them.
+//! The descriptor array as mapped memory: absent, dense and folded stretches, and the batched moves
+//! between them.
 //!
-//! A descriptor takes 64 bytes, so the 512 of a 2 MiB block fill 8 frames, its *stretch*, and those of a 1 GiB block
-//! 4096. A huge page needs one of them: its tails are all alike.
+//! A descriptor takes 64 bytes. The 512 descriptors of a 2 MiB block fill 8 frames, the block's
+//! *stretch*, and those of a 1 GiB block fill 4096. A huge page needs one of these frames for
+//! itself, because its tails are all alike.
 //!
 //! ```text
 //!   absent ──populate──▶ dense by a leaf ──split──▶ dense by entries ──fold──▶ folded: head frame + shared tail frame
@@ -15,8 +17,8 @@
 //!
 //! # How to use it
 //!
-//! [`Memmap`] is the handle, [`Huge`] the token of one huge page that is exclusively its holder's (references 0), dense
-//! or folded, and [`Batch`] holds up to [`Batch::MAX`] of them.
+//! [`Memmap`] is the handle, [`Huge`] the token of one huge page that is exclusively its holder's
+//! (references 0), dense or folded, and [`Batch`] holds up to [`Batch::MAX`] of them.
 //!
 //! | call | from | to | shootdowns a batch | grace periods |
 //! |---|---|---|---|---|
@@ -29,8 +31,9 @@
 //! | [`Memmap::free`] | dense | a free block, dense | 0 | 0 |
 //! | [`Memmap::reclaim`] | free but for its own descriptors | a free block, absent | 1 per 32 blocks | 1 |
 //!
-//! The number of CPUs is in none of these. At a flush grain of n pages ([`Manager::set_flush_grain`]) a batch is worked
-//! off n pages at a time, each with shootdowns of its own; grain 1 is the form with two shootdowns a page.
+//! None of these counts depends on the number of CPUs. At a flush grain of n pages
+//! ([`Manager::set_flush_grain`]) a batch is worked off n pages at a time, each part with
+//! shootdowns of its own; grain 1 is the form with two shootdowns a page.
 //!
 //! ```
 //! # use foliant::{Manager, Policy, manager::Setup, table::X86_64};
@@ -54,25 +57,32 @@
 //! [`Manager::set_flush_grain`]: crate::Manager::set_flush_grain
 //!
 //! **Invariants**
-//! - H1. From the first changed entry of a batch until its flush is done nobody writes any descriptor of it (rule W, see
-//!   `fold`), and at no time through a shared frame.
-//! - H2. A frame that was taken out of the array is freed only after a flush that covers it (G1, flush::F1).
-//! - H3. `Flag::Optimized` is set from before the first tail is folded until after the last one is unfolded.
-//! - H4. A `Huge` says `Kind::Huge` in its head's descriptor; every operation looks, and refuses what does not (TR-H4).
-//!   The mark goes only with the whole stretch, or when nothing is folded any more. A `Huge` carries the brand of its
-//!   manager, and another one refuses it.
-//! - H5. Whatever can fail is done before the first entry of a page changes. So a page is dense or folded, never in
-//!   between, and nothing is ever put back (record 012).
-//! - H6. A huge page's block holds none of its own descriptors: it is allocated as a whole, and so are they.
-//! - H7. A leaf counts as pending from before its table can be found until it is flushed. Who finds the table and replaces
-//!   entries in it would free frames that the leaf, cached somewhere, still reaches: while another flush of the kernel
-//!   half is pending a flush covers everything.
+//! - H1. From the first changed entry of a batch until its flush is done, nobody writes any
+//!   descriptor of the batch (rule W, see `fold`). At no time does anybody write one through a
+//!   shared frame.
+//! - H2. A frame that was taken out of the array is freed only after a flush that covers it (G1,
+//!   flush::F1).
+//! - H3. `Flag::Optimized` is set from before the first tail is folded until after the last one is
+//!   unfolded.
+//! - H4. The head's descriptor of a `Huge` says `Kind::Huge`; every operation looks, and refuses a
+//!   page that does not say so (TR-H4). The mark goes only with the whole stretch, or when nothing
+//!   is folded any more. A `Huge` carries the brand of its manager, and another manager refuses it.
+//! - H5. Everything that can fail is done before the first entry of a page changes. So a page is
+//!   dense or folded, never in between, and nothing is ever put back (record 012).
+//! - H6. A huge page's block holds none of its own descriptors: it is allocated as a whole, and so
+//!   are they.
+//! - H7. A leaf that is split counts as pending from before its table can be found until it is
+//!   flushed. A caller that finds the table and replaces entries in it would free frames that the
+//!   leaf, cached on some CPU, still reaches. So a flush covers everything while another flush of
+//!   the kernel half is pending.
 //!
-//! **Locking.** Entries change under their table's lock, in pieces. `splitting` `[s]` makes breaking up the block behind a
-//! leaf and splitting the leaf one step; nothing is allocated, cleared or waited for under it. Batches of different callers
-//! do not exclude each other. Nothing here is called in a reader's section.
+//! **Locking.** Entries change under their table's lock, in pieces. `splitting` `[s]` makes
+//! breaking up the block behind a leaf and splitting the leaf one step; nothing is allocated,
+//! cleared or waited for under it. Batches of different callers do not exclude each other. Nothing
+//! here is called in a reader's section.
 //!
-//! **Not here**: which pages to fold, pools, reservations (`pool`); when a block is described for base pages (`stock`).
+//! **Not here**: which pages to fold, pools, reservations (`pool`); when a block is described for
+//! base pages (`stock`).
 
 mod batch;
 mod census;
@@ -147,7 +157,8 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
     fn gather(&self) -> Gather<'a, 'm, M, P> {
         Gather::whole(self.stock, self.kernel)
     }
-    /// Flushes and frees what was gathered; `cause` is counted if somebody had to invalidate something.
+    /// Flushes and frees what was gathered, and counts `cause` if a CPU has to invalidate
+    /// something.
     fn flush(&self, gather: &mut Gather<'a, 'm, M, P>, cause: Event) {
         if gather.is_pending() {
             self.stock.count(cause);
@@ -165,8 +176,9 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
     }
 }
 
-/// How many frames folding saves where a descriptor takes `descriptor` bytes: nothing where several do not fill a frame
-/// exactly (a descriptor would reach over a frame's end), or where there is only one frame.
+/// How many frames folding saves where a descriptor takes `descriptor` bytes. It saves nothing
+/// where descriptors do not fill a frame exactly (one would reach over the frame's end), or where
+/// there is only one frame.
 const fn savable(order: Order, descriptor: Bytes) -> Pages {
     if !descriptor.get().is_power_of_two() || descriptor.get() > FRAME_BYTES {
         return Pages::new(0);

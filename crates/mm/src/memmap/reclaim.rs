@@ -1,17 +1,20 @@
 //! Blocks that hold nothing but their own descriptors, made whole again.
 //!
-//! A block that was broken when no other memory was left holds the 8 frames that describe it (`stock::describe`). When
-//! everything else in it has come back it is free in all but name. Nobody notices at that moment: giving a base page back
-//! must not wait for a grace period. A claimer of a huge page that finds none looks for such blocks: nowhere, while no block
-//! holds descriptors of its own (they are counted), and else at [`LOOK`] blocks, behind those that the last one looked at. It may hold a
-//! pool's lock, so a refusal must not cost as much as there is memory.
+//! A block that was broken when no other memory was left holds the 8 frames that describe it
+//! (`stock::describe`). When everything else in it has come back, it is free in all but name.
+//! Nobody notices at that moment, because giving a base page back must not wait for a grace period.
+//! A claimer of a huge page that finds none looks for such blocks. It looks at none while no block
+//! holds descriptors of its own (they are counted), and else at [`LOOK`] blocks, behind those that
+//! the last claimer looked at. It may hold a pool's lock, so a refusal must not cost as much as
+//! there is memory.
 //!
 //! ```text
 //!   reserve the other 504 frames ─▶ Moving ─▶ grace period ─▶ entries cleared ─▶ flush ─▶ Absent ─▶ all 512 are free
 //!   one is in use? let go of them
 //! ```
 //!
-//! Whoever gets a frame of the block finds its stretch ready, or absent: while it moves no frame can be had.
+//! A caller that gets a frame of the block finds its stretch ready, or absent: while the stretch
+//! moves, no frame of the block can be had.
 //!
 //! **Not here**: descriptors of free blocks that lie elsewhere. They are in nobody's way.
 
@@ -30,7 +33,7 @@ const GROUP: usize = 32;
 pub(super) const LOOK: u64 = 2048;
 const FRAMES: usize = STRETCH_PAGES.get() as usize;
 
-/// What looking for such blocks came to.
+/// The result of a look for such blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Look {
     /// Blocks looked at.
@@ -69,8 +72,9 @@ impl Candidate {
 }
 
 impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
-    /// Makes all blocks whole that only their own descriptors keep from it, and says how many. Reads one word per 2 MiB of
-    /// memory, and 16 more where the 2 MiB are partly used; yields on the way.
+    /// Makes all blocks whole that only their own descriptors keep from it, and says how many.
+    /// Reads one word per 2 MiB of memory, and 16 more where the 2 MiB are partly used; yields on
+    /// the way.
     pub fn reclaim(&self) -> u64 {
         let blocks = self.blocks();
         let (mut whole, mut outside) = (0, Outside::at_the_face());
@@ -80,7 +84,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         }
         whole
     }
-    /// The same for one that finds no block, among the next blocks.
+    /// Does the same among the next blocks, for a claimer that finds no block.
     pub(super) fn reclaim_some(&self) -> Look {
         let (blocks, stretches) = (self.blocks(), &self.stock.stretches);
         if blocks == 0 || stretches.hosts() == 0 {
@@ -129,7 +133,8 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         if self.stock.stretches.get(block) != Stretch::Ready {
             return None;
         }
-        // All of it must be free but for descriptors. What the tables say is asked for those only.
+        // All of the block must be free but for descriptors. The tables are walked only for such
+        // blocks.
         match self.stock.folios.usage(block.first()) {
             Usage::Partly(free)
                 if free.get() + STRETCH_PAGES.get() >= Order::SIZE_2M.pages().get() => {}

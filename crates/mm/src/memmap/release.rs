@@ -1,13 +1,14 @@
 //! Giving huge pages up: the blocks become free, and their descriptors go with them.
 //!
-//! A free block needs no descriptors. So a folded page is not unfolded first, which would take memory, but loses its whole
-//! stretch: 8 (or 4096) entries are cleared, and one frame comes back.
+//! A free block needs no descriptors. So a folded page is not unfolded first, which would take
+//! memory, but loses its whole stretch: 8 (or 4096) entries are cleared, and one frame comes back.
 //!
 //! ```text
 //!   look ─▶ Moving ─▶ one grace period ─▶ clear the entries ─▶ one flush ─▶ Absent ─▶ blocks and frames are free
 //! ```
 //!
-//! A dense page under a leaf keeps its descriptors, which are made plain again: the leaf serves other blocks too.
+//! A dense page under a leaf keeps its descriptors, which are made plain again: the leaf serves
+//! other blocks too.
 
 use super::{Batch, Declined, Form, Huge, Memmap, MemmapError};
 use crate::frame::{Claim, Flag, Identity};
@@ -38,14 +39,15 @@ pub(crate) struct Recut {
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
-    /// Gives the blocks of a batch back to the allocator, and their descriptors. Needs no memory. What is refused stays in
-    /// the batch.
+    /// Gives the blocks of a batch back to the allocator, and their descriptors. Needs no memory. A
+    /// page that is refused stays in the batch.
     pub fn release(&self, batch: &mut Batch<'_, 'm, M, P>) -> Released {
         self.release_to(batch, |block| self.stock.put_back(block))
     }
-    /// Makes smaller huge pages of those of a batch, and hands each to `made`. A folded page's descriptors are taken away
-    /// first, so this is [`release`](Memmap::release) and as many claims, but for the blocks, which nobody else can get. Where
-    /// there is no memory for the descriptor of a part, the part is free.
+    /// Makes smaller huge pages of those of a batch, and hands each to `made`. A folded page's
+    /// descriptors are taken away first. So this is [`release`](Memmap::release) and as many claims
+    /// as there are parts, except that nobody else can get the blocks in between. Where there is no
+    /// memory for the descriptor of a part, the part becomes free.
     pub(crate) fn recut(
         &self,
         batch: &mut Batch<'_, 'm, M, P>,
@@ -124,7 +126,8 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
                 continue;
             }
             let huge = batch.at(nth);
-            // A report of broken memory may have come until the stretch was hidden, and none does from here on.
+            // A report of broken memory may have come until the stretch was hidden, and none does
+            // from here on.
             if self.stock.seen(huge.head()).has(Flag::Poisoned) {
                 self.let_go(&huge, Stretch::Ready);
                 refuse(batch, nth, huge.head());
@@ -159,8 +162,8 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         Err(Declined { huge, why })
     }
 
-    /// Makes the descriptors of a dense page plain, unless its memory was reported broken. The head comes first, and from
-    /// then on no report finds it.
+    /// Makes the descriptors of a dense page plain, unless its memory was reported broken. The head
+    /// comes first, and from then on no report finds it.
     fn unmark(&self, huge: &Huge) -> bool {
         let (head, count) = (huge.head(), huge.order().pages().get() - 1);
         loop {

@@ -1,4 +1,5 @@
-//! The shared tail frames: one per size of huge page, made when the first page of the size is folded, kept for good.
+//! The shared tail frames: one per size of huge page, made when the first page of the size is
+//! folded, kept for good.
 
 use super::Memmap;
 use crate::folio::Class;

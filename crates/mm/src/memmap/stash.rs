@@ -1,8 +1,9 @@
 //! Frames for tails, taken before anything changes.
 //!
-//! A 2 MiB page needs 7 of them, which have their places here, and a 1 GiB page 4095, all or none. What has no place is
-//! chained through itself: each frame is a copy of the shared tail frame but for its last word, which is 0 in a tail, and
-//! names the next one while the frame is in the stash.
+//! A 2 MiB page needs 7 of them, which have their places here, and a 1 GiB page 4095, all or none.
+//! Frames for which there is no place are chained through themselves: each is a copy of the shared
+//! tail frame but for its last word, which is 0 in a tail, and names the next frame while this one
+//! is in the stash.
 
 use super::Memmap;
 use crate::folio::Class;

@@ -1,4 +1,5 @@
-//! What can be said only from inside: tokens that lie, pages in use, descriptors of other sizes.
+//! Tests that are possible only from inside: tokens that lie, pages in use, descriptors of other
+//! sizes.
 
 use super::reclaim::{LOOK, Look};
 use super::*;
@@ -98,8 +99,8 @@ fn tr_h9_descriptors_of_an_odd_size_are_not_folded() {
     }
 }
 
-/// A claim that is refused looks nowhere while no block holds its own descriptors, and else at so many blocks, each time at
-/// other ones; the last block of 64 GiB is found as well.
+/// A claim that is refused looks at no block while none holds its own descriptors, and else at so
+/// many blocks, each time at other ones; the last block of 64 GiB is found as well.
 #[test]
 fn finding_q3_a_refused_claim_looks_at_few_blocks() {
     let sim = Sim::new(Config::seeded(2, Bytes::new(64 << 30), 1)).unwrap();

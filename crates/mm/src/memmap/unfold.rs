@@ -8,8 +8,9 @@
 //!   R4  the caller's: `free` takes the mark away
 //! ```
 //!
-//! Until R3 a CPU may read the shared frame instead of its copy, and they say the same. Nobody writes a tail of a huge page,
-//! and the mark that says so stays until after the flush: a store through a stale read-only entry would fault.
+//! Until R3 a CPU may read the shared frame instead of its copy, and they say the same. Nobody
+//! writes a tail of a huge page, and the mark of the huge page stays until after the flush: a store
+//! through a stale read-only entry would fault.
 //!
 //! Where live entries may not be replaced the tails are absent in between, as for folding.
 
@@ -30,7 +31,8 @@ pub struct Unfolded {
     pub unfolded: usize,
     /// They were so before.
     pub skipped: usize,
-    /// Folded as before, for lack of memory: from the first one on that found none, no other was tried.
+    /// Folded as before, for lack of memory. After the first one that found none, no other was
+    /// tried.
     pub failed: usize,
     /// Not touched: the page is none, is in use, or its memory is broken.
     pub refused: usize,
@@ -39,8 +41,8 @@ pub struct Unfolded {
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
-    /// Gives the pages of a batch all their descriptors back, first to last, as far as the memory goes. A page is dense or
-    /// as it was; `is_folded` says which.
+    /// Gives the pages of a batch all their descriptors back, first to last, as far as the memory
+    /// goes. Each page is dense afterwards, or as it was; `is_folded` says which.
     pub fn unfold(&self, batch: &mut Batch<'_, 'm, M, P>) -> Unfolded {
         let mut out = Unfolded::default();
         let chosen = batch.choose(|huge| match self.admit(huge) {

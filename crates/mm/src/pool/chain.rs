@@ -1,5 +1,5 @@
-//! Huge pages on their way between a list and a batch, linked through their heads: a chain needs no memory, so it can be
-//! made under a lock, and as long as need be.
+//! Huge pages on their way between a list and a batch, linked through their heads: a chain needs no
+//! memory, so it can be made under a lock, and as long as need be.
 
 use crate::frame::Link;
 use crate::memmap::Huge;
@@ -8,7 +8,7 @@ use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::Frame;
 
-/// The pages last in come first out. Whoever drops one with pages in it leaks them.
+/// The page that came in last goes out first. A chain that is dropped with pages in it leaks them.
 #[derive(Default)]
 pub(super) struct Chain {
     /// The first page's frame with 1 added; 0 for none.

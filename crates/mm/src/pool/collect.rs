@@ -1,5 +1,5 @@
-//! What comes back: pages whose last reference went, reservations that nobody needs any more, broken memory, and memory that is
-//! to be taken away.
+//! Everything that comes back: pages whose last reference went, reservations that nobody needs any
+//! more, broken memory, and memory that is to be taken away.
 
 use super::chain::Chain;
 use super::shelf::{Open, Standing};
@@ -38,7 +38,8 @@ impl fmt::Display for NotDissolved {
 impl error::Error for NotDissolved {}
 
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
-    /// Takes in what came back since the last time. Cheap where nothing did.
+    /// Takes in the pages and reservations that came back since the last time. It is cheap where
+    /// none did.
     pub fn collect(&self) {
         if !self.stock.has_returned() {
             return;
@@ -108,7 +109,8 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         }
     }
 
-    /// Takes a page out of its pool if it is free and its memory was reported broken. It is never used again.
+    /// Takes a page out of its pool if it is free and its memory was reported broken. It is never
+    /// used again.
     pub(crate) fn retire(&self, frame: Frame) {
         let _reading = self.stock.reading();
         let identity = self.stock.identity(frame);
@@ -126,8 +128,8 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         }
     }
 
-    /// Gives the free page that holds `frame` back to the allocator, so that its memory can be taken away. The pool becomes
-    /// smaller by it.
+    /// Gives the free page that holds `frame` back to the allocator, so that its memory can be
+    /// taken away. The pool becomes smaller by it.
     pub fn dissolve(&self, frame: Frame) -> Result<Order, NotDissolved> {
         self.collect();
         let (huge, order) = {

@@ -1,4 +1,5 @@
-//! Counters and switches of the pools under Linux's names: a table that a kernel can publish as files.
+//! Counters and switches of the pools under Linux's names: a table that a kernel can publish as
+//! files.
 //!
 //! ```text
 //!   hugepages-2048kB/nr_hugepages             At::Pool(Order::SIZE_2M)
@@ -29,7 +30,7 @@ pub enum Control {
     NrOvercommitHugepages,
     /// Written: how many pages to cut into smaller ones.
     Demote,
-    /// What they are cut into.
+    /// The size that they are cut into.
     DemoteSize,
     /// Whether pages made from now on give their descriptors back: 0 or 1.
     HugetlbOptimizeVmemmap,
@@ -58,7 +59,7 @@ pub enum ControlAccess {
     ReadWrite,
 }
 
-/// Whose control is meant.
+/// The machine, pool or part of a pool that a control is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// The machine's.
@@ -69,7 +70,7 @@ pub enum Scope {
     Node(Order, Node),
 }
 
-/// What a control says.
+/// The value of a control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value {
     /// A number.
@@ -196,7 +197,7 @@ impl From<PoolError> for ControlError<'_> {
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
-    /// What a control says.
+    /// Gives the value of a control.
     pub fn read(&self, control: Control, scope: Scope) -> Result<Value, ControlError<'static>> {
         if control.rights() == ControlAccess::Write {
             return Err(ControlError::WriteOnly(control));

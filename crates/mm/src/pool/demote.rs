@@ -6,8 +6,9 @@
 //!   1 GiB, dense    ─▶ the block is cut in 512, the descriptors are written anew; folded where folding is on
 //! ```
 //!
-//! A folded page is not unfolded in between, which would take 4095 frames. Each new page takes one; where there is none the
-//! 2 MiB go back to the allocator, for a free block needs no descriptors.
+//! A folded page is not unfolded in between, which would take 4095 frames. Each new page takes one
+//! frame; where there is none, its 2 MiB go back to the allocator, for a free block needs no
+//! descriptors.
 
 use super::chain::Chain;
 use super::shelf::{Pool, Standing};
@@ -27,7 +28,7 @@ const BATCH: u64 = 32;
 pub struct Demoted {
     /// Pages of 1 GiB that are no more.
     pub demoted: u64,
-    /// Pages of 2 MiB that the other pool has more.
+    /// Pages of 2 MiB that were added to the other pool.
     pub made: u64,
     /// Blocks of 2 MiB that went back to the allocator, for lack of memory for a descriptor.
     pub given_up: u64,

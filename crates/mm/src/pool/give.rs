@@ -7,7 +7,8 @@
 //!                       └─ no memory ─▶ released like the ones born folded
 //! ```
 //!
-//! So it ends, whatever memory there is: unfolding is tried once per batch, and releasing takes none.
+//! So giving up comes to an end, however little memory there is: unfolding is tried once per batch,
+//! and releasing takes no memory.
 
 use super::chain::Chain;
 use super::{PoolError, Pools};
@@ -31,7 +32,8 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                     break;
                 }
                 if let Err(back) = batch.push(huge) {
-                    chain.push(self.stock, back.huge); // no memory for a longer list: this one first
+                    // There is no memory for a longer list: this one is worked off first.
+                    chain.push(self.stock, back.huge);
                     break;
                 }
             }
@@ -39,7 +41,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             self.release(&mut born);
         }
     }
-    /// The same for one page.
+    /// Gives one page that is counted out of its pool back to the allocator.
     pub(super) fn give_one_up(&self, huge: Huge) {
         let mut chain = Chain::default();
         chain.push(self.stock, huge);

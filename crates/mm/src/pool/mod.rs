@@ -1,5 +1,5 @@
-//! Pools of huge pages: pages of 2 MiB and 1 GiB that are taken out of the allocator ahead of time and kept for those who
-//! must have that size.
+//! Pools of huge pages: pages of 2 MiB and 1 GiB that are taken out of the allocator ahead of time
+//! and kept for areas that must have that size.
 //!
 //! ```text
 //!                 grow (claim, fold)                    take                      map
@@ -11,7 +11,8 @@
 //!
 //! # How to use it
 //!
-//! [`Pools`] is the handle ([`Manager::pools`](crate::Manager::pools)); the face has the same calls by name.
+//! [`Pools`] is the handle ([`Manager::pools`](crate::Manager::pools)); the face has the same calls
+//! by name.
 //!
 //! | call | what it does |
 //! |---|---|
@@ -26,29 +27,35 @@
 //!
 //! How many pages share a shootdown is the manager's flush grain, as for everything that folds.
 //!
-//! **What a page costs.** With folding on a page is *born folded* where its block has no descriptors: no flush. Where it has
-//! some they are folded, with two shootdowns a batch. A page is given up as it was found: born folded, its descriptors go
-//! with it; folded later, it is unfolded, one shootdown a batch either way. Unfolding takes memory. Where there is none the
-//! page's descriptors go instead, which takes none: so a pool can always shrink, and no page is ever stuck in it
-//! (record 013).
+//! **What a page costs.** With folding on, a page is *born folded* where its block has no
+//! descriptors, which takes no flush. Where the block has some they are folded, with two shootdowns
+//! a batch. A page is given up as it was found: the descriptors of one that was born folded go with
+//! it, and one that was folded later is unfolded, with one shootdown a batch either way. Unfolding
+//! takes memory. Where there is none the page's descriptors go instead, which takes none: so a pool
+//! can always shrink, and no page is ever stuck in it (record 013).
 //!
-//! **Words.** *Free*: on a list. *In use*: mapped, or taken to be mapped. *Reserved*: meant for an area, not yet taken.
-//! *Surplus*: beyond the size that was asked for; given up as soon as it is free and not reserved. *Broken*: reported as
-//! bad memory, in no pool any more and never used again.
+//! **Words.** *Free*: on a list. *In use*: mapped, or taken to be mapped. *Reserved*: meant for an
+//! area, not yet taken. *Surplus*: beyond the size that was asked for; given up as soon as it is
+//! free and not reserved. *Broken*: reported as bad memory, in no pool any more and never used
+//! again.
 //!
 //! **Invariants**
-//! - L1. Per node and pool: total = free + in use, surplus <= total. Each count is exact whenever the lock is free.
+//! - L1. Per node and pool: total = free + in use, surplus <= total. Each count is exact whenever
+//!   the lock is free.
 //! - L2. reserved <= free + pages held for a reservation + pages broken while free.
-//! - L3. A page is put on a list after its descriptors were folded and flushed, and nobody writes its descriptors while it is
-//!   in a batch (memmap::H1): all links are made after the batch, in one cycle of the lock.
+//! - L3. A page is put on a list after its descriptors were folded and flushed, and nobody writes
+//!   its descriptors while it is in a batch (memmap::H1): all links are made after the batch, in
+//!   one cycle of the lock.
 //! - L4. A page on a list has no references and is not broken.
-//! - L5. Which reservation a held page is for is not known. An area that goes takes its reservations back while a fault still prepares
-//!   the page of one, so *held* may be more than *reserved* until that page comes back. A page is mapped only where its
-//!   reservation stands: the fault looks at its area under the table's lock.
+//! - L5. It is not known which reservation a held page is for. An area that goes takes its
+//!   reservations back while a fault still prepares the page of one, so *held* may be more than
+//!   *reserved* until that page comes back. A page is mapped only where its reservation stands: the
+//!   fault looks at its area under the table's lock.
 //!
-//! **Locking.** `lock` (`[l]`) of a pool guards its lists and counts; it is held for at most a batch of list steps, and
-//! nothing is allocated, cleared, flushed or waited for under it. `resizing` (`[r]`) is held for a batch by whoever changes
-//! how many pages there are; the larger size's first. Order: `resizing`, then `lock`. Both are spin locks of `Cpus::relax`.
+//! **Locking.** `lock` (`[l]`) of a pool guards its lists and counts; it is held for at most a
+//! batch of list steps, and nothing is allocated, cleared, flushed or waited for under it. A caller
+//! that resizes, demotes, or makes pages on demand holds `resizing` (`[r]`) for a batch; the larger
+//! size's comes first. The order is `resizing`, then `lock`. Both are spin locks of `Cpus::relax`.
 //! Nothing here is called in a reader's section.
 //!
 //! **Not here**: areas (`space`), faults (`fault`), which node is near.
@@ -203,7 +210,8 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         if self.folding() == Folding::On { Form::Folded } else { Form::Dense }
     }
 
-    /// The counts of a pool. What came back and was not collected yet counts as in use and as reserved.
+    /// The counts of a pool. A page that came back and was not collected yet counts as in use, and
+    /// a reservation that came back counts as reserved until then.
     pub fn counters(&self, order: Order) -> Result<PoolCounters, PoolError> {
         let open = self.open(self.pool(order)?);
         Ok((0..NODES_MAX as u8).map(|node| open.counters_on(Node(node))).fold(

@@ -7,8 +7,9 @@
 //!                  └──unreserve──▶ the pages are anybody's; surplus ones go
 //! ```
 //!
-//! A reservation stands for an entry of an area that is empty. Two CPUs may fault on one such entry together: there is one
-//! reservation, so the second one finds none open and waits for what becomes of the first.
+//! A reservation stands for an empty entry of an area. Two CPUs may fault on one such entry
+//! together. There is one reservation, so the second fault finds none open, and waits until the
+//! first one has mapped its page or put it back.
 
 use super::chain::Chain;
 use super::shelf::Standing;
@@ -49,27 +50,28 @@ impl fmt::Display for Shortage {
 }
 impl error::Error for Shortage {}
 
-/// On what ground a page is taken.
+/// The ground on which a page is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ground {
     /// A reservation.
     Reserved,
-    /// None: of the pages that nobody reserved, or of those made on demand.
+    /// None: the page is one that nobody reserved, or one that is made on demand.
     Unreserved,
 }
 
 /// What came of taking a page.
 pub(crate) enum Taken {
-    /// A page. Its contents are whatever they are.
+    /// A page, with any contents.
     Page(Huge),
-    /// Somebody else holds a page for this reservation: look again.
+    /// Another fault holds a page for this reservation: look again.
     Wait,
     /// There is none.
     Nothing,
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
-    /// Reserves `count` pages: all, or none. Where too few are free, surplus pages are made, as far as overcommit goes.
+    /// Reserves `count` pages: all, or none. Where too few are free, surplus pages are made, as far
+    /// as overcommit goes.
     pub(crate) fn reserve(&self, order: Order, count: u64) -> Result<(), Shortage> {
         self.collect();
         let pool = self.pool(order).map_err(Shortage::Pool)?;

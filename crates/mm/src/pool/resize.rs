@@ -5,8 +5,9 @@
 //!   smaller   one lock cycle: off the lists, counted out ─▶ give up; what is in use or reserved becomes surplus
 //! ```
 //!
-//! Counts are exact after every batch, so a caller that stops in between, or a request that finds no more memory, leaves a
-//! pool of a smaller size and nothing else. Of two requests at a time the later one goes on; the other one stops.
+//! Counts are exact after every batch. So a caller that stops in between, or a request that finds
+//! no more memory, leaves a pool of another size than the one asked for, and nothing else. Of two
+//! requests at a time the later one goes on; the other one stops.
 
 use super::shelf::{Pool, Standing};
 use super::{Folding, PoolError, Pools};
@@ -17,7 +18,7 @@ use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Node, Order};
 
-/// How many pages a call may make or give up; for callers that want to be asked again.
+/// How many pages a call may make or give up; for callers that work a request off in several calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget(pub u64);
 
@@ -29,7 +30,7 @@ impl Budget {
 /// How far a request came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resized {
-    /// Pages of the size asked for there are now, on the node or nodes meant; surplus ones not counted.
+    /// Pages that there are now on the node or nodes meant; surplus ones are not counted.
     pub reached: u64,
     /// Why it stopped.
     pub end: ResizeEnd,
@@ -44,11 +45,11 @@ pub enum ResizeEnd {
     Budget,
     /// There is no memory for more.
     NoMemory,
-    /// Somebody asked for another size meanwhile.
+    /// Another caller made a request meanwhile.
     Superseded,
 }
 
-/// What was made at once.
+/// The pages that one call of `make` made.
 pub(super) struct Fill {
     pub(super) pages: u64,
     /// Why not more, if memory is the reason.
@@ -56,10 +57,11 @@ pub(super) struct Fill {
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
-    /// Makes the pool of `order` have `want` pages, all nodes together, as far as memory and `budget` go.
+    /// Makes the pool of `order` have `want` pages, all nodes together, as far as memory and
+    /// `budget` go.
     ///
-    /// Pages that are in use or reserved cannot be given up: where fewer are wanted they become surplus, and go when they
-    /// come back. At a preemption point after each batch others may run.
+    /// Pages that are in use or reserved cannot be given up: where fewer are wanted they become
+    /// surplus, and go when they come back. Others may run after each batch, at a preemption point.
     pub fn resize(&self, order: Order, want: u64, budget: Budget) -> Result<Resized, PoolError> {
         self.resize_to(order, None, want, budget)
     }
@@ -102,7 +104,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         }
     }
 
-    /// One batch. Says why there is no other one.
+    /// Works off one batch. Says why no other one follows, if none does.
     fn step(
         &self,
         pool: &'a Pool,
@@ -147,7 +149,8 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         }
     }
 
-    /// Makes up to `most` pages and puts them into the pool; surplus ones are reserved. The caller holds `resizing`.
+    /// Makes up to `most` pages and puts them into the pool; surplus ones are reserved. The caller
+    /// holds `resizing`.
     pub(super) fn make(
         &self,
         pool: &'a Pool,
@@ -164,7 +167,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 Ok(huge) => {
                     dense |= !self.memmap.is_folded(&huge);
                     if let Err(back) = batch.push(huge) {
-                        // No memory for a longer list: this one is worked off first.
+                        // There is no memory for a longer list: this one is worked off first.
                         self.give_one_up(back.huge);
                         break;
                     }

@@ -1,4 +1,4 @@
-//! The lists and counts of one pool, and what may be done with them while the lock is held.
+//! The lists and counts of one pool, and the operations on them while the lock is held.
 //!
 //! ```text
 //!   node ─▶ first ─▶ page ─▶ page ─▶ 0        word 2 of a head: the next one's frame + 1, or 0
@@ -16,7 +16,7 @@ use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Frame, Node, Order};
 
-/// What a page's list says of the first one on it.
+/// The word `Link::Before` of the first page on a list.
 const FIRST: u64 = 1;
 
 /// A node's part of a pool.
@@ -32,9 +32,9 @@ struct Shelf {
 #[derive(Default)]
 pub(super) struct Pool {
     lock: Spin,
-    /// Held by who changes how many pages there are, batch by batch.
+    /// Held, batch by batch, by a caller that resizes, demotes, or makes pages on demand.
     pub(super) resizing: Long,
-    /// How often a size was asked for: the last one to ask goes on.
+    /// How many times a size was asked for: the last request goes on.
     pub(super) requests: AtomicU64,
     shelves: [Shelf; NODES_MAX],
     reserved: AtomicU64,   // [l]
@@ -120,8 +120,9 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
             None => self.pool.shelves.iter().map(of).sum(),
         }
     }
-    /// Reservations that a free page has to serve: those for which no page is held (L5). A held page whose reservation was taken back
-    /// serves another one when it comes back, so there may be more of them than reservations.
+    /// Reservations that a free page has to serve: those for which no page is held (L5). A held
+    /// page whose reservation was taken back serves another one when it comes back, so there may be
+    /// more held pages than reservations.
     fn open_reservations(&self) -> u64 {
         get(&self.pool.reserved).saturating_sub(get(&self.pool.held))
     }
@@ -147,7 +148,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         add(&shelf.total, 1);
         add(&shelf.surplus, u64::from(standing == Standing::Surplus));
     }
-    /// Counts a page out that is on no list; as surplus where its node has any.
+    /// Counts out a page that is on no list; as surplus where its node has any.
     pub(super) fn count_out(&self, head: Frame) -> Standing {
         let shelf = self.shelf(self.node_of(head));
         take(&shelf.total, 1);
@@ -157,8 +158,8 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         take(&shelf.surplus, 1);
         Standing::Surplus
     }
-    /// Whether a page that comes back is to be given up: its node has more pages than were asked for, and no reservation waits
-    /// for it.
+    /// Whether a page that comes back is to be given up: its node has more pages than were asked
+    /// for, and no reservation waits for it.
     pub(super) fn is_too_much(&self, head: Frame) -> bool {
         get(&self.shelf(self.node_of(head)).surplus) > 0 && self.open_reservations() <= self.free()
     }
@@ -206,14 +207,15 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     pub(super) fn pop_any(&self, order: Order) -> Option<Huge> {
         (0..NODES_MAX as u8).find_map(|node| self.pop(Node(node), order))
     }
-    /// The free page at `head`, off its list, if that is what is there. The caller is in a reader's section, in which the
-    /// descriptor stays mapped.
+    /// The free page at `head`, off its list, if there is one. The caller is in a reader's section,
+    /// in which the descriptor stays mapped.
     pub(super) fn pick(&self, head: Frame, order: Order) -> Option<Huge> {
         let identity = self.stock.identity(head);
         let fits = (identity.kind(), identity.order()) == (Kind::Huge, order);
         (fits && self.is_listed(head, order)).then(|| self.unshelve(head, order))
     }
-    /// Whether a huge page is on a list: the one before it, or the shelf, says so. Its own words may be another holder's.
+    /// Whether a huge page is on a list: the page before it, or the shelf, says so. Its own words
+    /// may be another holder's.
     fn is_listed(&self, head: Frame, order: Order) -> bool {
         let next = match self.stock.link(head, Link::Before) {
             0 => 0,
@@ -228,7 +230,8 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         next == head.get() + 1
     }
 
-    /// Takes up to `count` free pages that nobody reserved out of the pool, node by node in turn, or of one node.
+    /// Takes up to `count` free pages that nobody reserved out of the pool, node by node in turn,
+    /// or from one node.
     pub(super) fn detach(
         &self,
         order: Order,
@@ -294,7 +297,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     pub(super) fn unreserve(&self, count: u64) {
         take(&self.pool.reserved, count);
     }
-    /// Whether a reservation is open that nobody holds a page for.
+    /// Whether there is a reservation for which no page is held.
     pub(super) fn may_hold(&self) -> bool {
         self.open_reservations() > 0
     }
@@ -312,7 +315,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     }
 }
 
-/// What a pool says of itself while nobody is at work, for a recount.
+/// The counts of a pool while nobody is at work, for a recount.
 #[cfg(feature = "verify")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolAudit {

@@ -1,19 +1,21 @@
 //! The distances that a space's areas were moved.
 //!
 //! ```text
-//!   inline: 24 offsets ─more─▶ frame: 510 offsets, link ─▶ ...       0 stands for an empty place
+//!   inline: 24 offsets ─more─▶ frame: 511 offsets, link ─▶ ...       0 stands for an empty place
 //! ```
 //!
-//! Distances that no area has any more are taken out when the places are all taken, and not sooner. Where that frees less
-//! than half of them there is one frame more, so that it is seldom done. Which ones still are some area's is told by bits,
-//! not by asking for each: a pass over the areas sets one for each of theirs, a pass over the places looks at them. A place
-//! whose bit another one's distance has set stays until the next time.
+//! Distances that no area has any more are taken out when the places are all taken, and not sooner.
+//! Where that frees fewer than half of them, one more frame is added, so that it is seldom done.
+//! Bits tell which distances are still some area's, instead of a search for each: a pass over the
+//! areas sets the bit of each of theirs, and a pass over the places looks at the bits. A place
+//! whose bit was set by another distance stays until the next time.
 //!
 //! **Invariants**
-//! - H1. An offset is noted before the first entry is made under it, and stays while an area has it: none ever changes its
-//!   place, so that a walk meets it.
+//! - H1. An offset is noted before the first entry is made under it, and stays while an area has
+//!   it: none ever changes its place, so that a walk meets it.
 //!
-//! **Locking.** Changed by who holds the space's writer; read at any time by who has the space pinned.
+//! **Locking.** The holder of the space's writer changes them; a walker that has the space pinned
+//! reads them at any time.
 
 use crate::frame::{AnonOffset, Claim};
 use crate::stock::{Charge, NoRecord, Stock, Words, words};
@@ -46,7 +48,7 @@ impl Offsets {
         let more = self.frames(stock).flat_map(|page| page[..PER_FRAME].iter());
         self.inline.iter().chain(more)
     }
-    /// The frames with those that do not fit in.
+    /// The frames with the offsets that do not fit in.
     pub(crate) fn frames<'a, 'm: 'a, M: Machine, P: Paging>(
         &'a self,
         stock: &Stock<'m, M, P>,
@@ -68,7 +70,8 @@ impl Offsets {
         offsets.filter(|word| *word != 0).map(AnonOffset::from_word)
     }
 
-    /// Notes `offset`. `each` tells all that areas still have, or will have. May note nothing for lack of memory.
+    /// Notes `offset`. `each` tells all offsets that areas still have, or will have. Where it takes
+    /// memory and there is none, nothing is noted.
     pub(crate) fn note<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
@@ -96,7 +99,8 @@ impl Offsets {
         }
         free.is_some()
     }
-    /// Frees the places of distances that no area has, and adds a frame where those are less than half.
+    /// Frees the places of distances that no area has, and adds a frame where those are fewer than
+    /// half.
     fn make_room<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
@@ -143,7 +147,8 @@ impl Offsets {
         self.more.store(frame.get() + 1, Ordering::Release);
     }
 
-    /// Notes in these, which are empty, all that `from` has. What was noted without memory stays until they are dissolved.
+    /// Notes in these, which are empty, all that `from` has. Where memory runs out, what was noted
+    /// until then stays until they are dissolved.
     pub(super) fn copy<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,

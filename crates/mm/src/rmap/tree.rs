@@ -38,10 +38,12 @@ struct ForkTree {
 // SAFETY: words and structs of words.
 unsafe impl Record for Member {}
 
-/// In `users`: the member leaves its fork tree as soon as nobody has it pinned. It maps nothing any more, so walks pass over it.
+/// In `users`: the member leaves its fork tree as soon as nobody has it pinned. It maps nothing any
+/// more, so walks pass over it.
 const LEAVING: u64 = 1 << 63;
 
-/// A member that does not end before this is dropped, and until then is on its fork tree's list (R6).
+/// A pin of a member. Until it is dropped the member does not end, and is on its fork tree's list
+/// (R6).
 pub(crate) struct Pin<'m> {
     member: &'m Member,
 }
@@ -53,8 +55,8 @@ impl<'m> Pin<'m> {
         assert!(before & LEAVING == 0, "a space that has a name leaves no tree (R6)");
         Pin { member }
     }
-    /// The first one that may be pinned, of those that `link` leads to. The caller holds the fork tree's lock, so all of them are
-    /// on the list.
+    /// Pins the first member that may be pinned, of those that `link` leads to. The caller holds
+    /// the fork tree's lock, so all of them are on the list.
     fn listed<M: Machine, P: Paging>(stock: &Stock<'m, M, P>, link: u64) -> Option<Pin<'m>> {
         let mut next = Member::at(stock, link);
         while let Some(member) = next {
@@ -62,7 +64,8 @@ impl<'m> Pin<'m> {
             if member.users.fetch_add(1, Ordering::SeqCst) & LEAVING == 0 {
                 return Some(pin);
             }
-            next = Member::at(stock, member.next.load(Ordering::Relaxed)); // dropped, the pin is taken back
+            // The pin is taken back as it is dropped.
+            next = Member::at(stock, member.next.load(Ordering::Relaxed));
         }
         None
     }
@@ -73,7 +76,7 @@ impl<'m> Pin<'m> {
 }
 
 impl Clone for Pin<'_> {
-    /// Another one: the member may be about to leave, and waits for both.
+    /// Makes another one: the member may be about to leave, and waits for both.
     fn clone(&self) -> Self {
         self.member.users.fetch_add(1, Ordering::SeqCst);
         Pin { member: self.member }
@@ -157,8 +160,9 @@ impl Member {
         self.kept.members.store(1, Ordering::Relaxed);
     }
 
-    /// Joins the fork tree of `parent`, with the distances that it moved, instead of the one that was founded. Nobody knows the
-    /// caller yet; the parent's writer is held.
+    /// Joins the fork tree of `parent` instead of the one that this member founded, and takes over
+    /// the distances that the parent's areas were moved. Nobody knows this member yet; the parent's
+    /// writer is held.
     pub(crate) fn join<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
@@ -181,8 +185,9 @@ impl Member {
         Ok(())
     }
 
-    /// Leaves the fork tree: no entry of it is left (R2), and its name is gone. Waits for those that have it pinned, which go on from
-    /// it along the list, and only then takes it off (R6). Its offsets go.
+    /// Leaves the fork tree: no entry of this member is left (R2), and its name is gone. Waits for
+    /// the walkers that have it pinned, which go on from it along the list, and only then takes it
+    /// off (R6). Its offsets go.
     pub(crate) fn leave<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Last {
         self.users.fetch_or(LEAVING, Ordering::SeqCst);
         while self.users.load(Ordering::SeqCst) != LEAVING {
@@ -217,7 +222,8 @@ impl Member {
         let _held = self.kept.lock.lock(stock.machine);
         Pin::listed(stock, self.kept.first.load(Ordering::Relaxed))
     }
-    /// The member behind this one, pinned. This one is pinned by the caller, so it is on the list (R6).
+    /// The member behind this one, pinned. The caller has this one pinned, so it is on the list
+    /// (R6).
     pub(super) fn behind<'m, M: Machine, P: Paging>(
         &self,
         stock: &Stock<'m, M, P>,
@@ -236,7 +242,8 @@ mod tests {
     use foliant_sim::{Config, Sim};
     use foliant_units::Bytes;
 
-    /// What is about to leave is taken off the list as soon as nobody has it: a pin that comes later would pin what is gone.
+    /// A member that is about to leave is taken off the list as soon as nobody has it pinned: a pin
+    /// that comes later would pin what is gone.
     #[test]
     fn a_member_that_leaves_is_pinned_no_more() {
         let sim = Sim::new(Config::free(1, Bytes::new(16 << 20))).unwrap();

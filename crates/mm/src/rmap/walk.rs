@@ -12,17 +12,19 @@ use foliant_units::Frame;
 enum Leg {
     /// Those behind the creator that are deeper: its descendants (R4).
     Line,
-    /// From the first one on, all.
+    /// All members, from the first one on.
     All,
-    /// The same, at the descendants that were there before.
+    /// The same, while at the creator's descendants, which came before.
     Again,
     Over,
 }
 
-/// The spaces that may map the folio at `head`, each pinned: first the one that it was made in and its descendants, then all
-/// the others. Most folios are found at once, so who looks for a number of entries stops at that (R5). Where spaces end
-/// meanwhile, one may come twice; those of the line do where `taken` is more than 0. The caller holds the folio, and has made `taken` of its entries migration entries, which keep
-/// the fork tree there as entries that are counted do.
+/// The spaces that may map the folio at `head`, each pinned: first the one that it was made in and
+/// its descendants, then all the others. Most folios are found at once, so a caller that looks for
+/// a number of entries stops when it has found them (R5). Where spaces end meanwhile, one may come
+/// twice; those of the line do where `taken` is more than 0. The caller holds the folio, and has
+/// made `taken` of its entries migration entries, which keep the fork tree there as counted entries
+/// do.
 pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     head: Frame,
@@ -31,11 +33,13 @@ pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
     let origin = stock.origin(head);
     let first = move || {
         let _reading = stock.reading();
-        // In this order: what is counted in this section keeps the record for all of it (R2, R3).
+        // The count is looked at first: what is counted in this section keeps the record for all of
+        // it (R2, R3).
         let is_there = taken > 0 || stock.counts(head).entries() > 0;
         if is_there { Member::in_frame(stock, origin.tree).first(stock) } else { None }
     };
-    // Between two steps one member is pinned at least, so the walk never stands beside the list (R6).
+    // Between two steps one member is pinned at least, so the walk never stands beside the list
+    // (R6).
     let mut at = creator(stock, origin.creator, origin.tree);
     let depth = at.as_ref().map(|creator| creator.depth());
     let mut leg = if depth.is_some() { Leg::Line } else { Leg::All };
@@ -57,7 +61,8 @@ pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
             let is_behind = is_creator || depth.is_some_and(|depth| member.depth() > depth);
             match leg {
                 Leg::Line if !is_behind => (at, leg) = (None, Leg::All),
-                // Who has taken entries misses none: a member that ended meanwhile may have stood between the line and others (R5).
+                // Where entries were taken the line comes again, so that none is missed: a member
+                // that ended meanwhile may have stood between the line and others (R5).
                 Leg::All if is_creator && taken == 0 => leg = Leg::Again,
                 Leg::Again if is_behind => {}
                 Leg::Again => {
@@ -70,7 +75,8 @@ pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
     })
 }
 
-/// The space in `frame`, if it is one of the fork tree. Another one may be there by now; as a place to begin it is as good.
+/// The space in `frame`, if it is one of the fork tree. Another one may be there by now; as a place
+/// to begin it is as good.
 fn creator<'m, M: Machine, P: Paging>(
     stock: &Stock<'m, M, P>,
     frame: Frame,

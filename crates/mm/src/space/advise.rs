@@ -23,18 +23,19 @@ pub enum Advice {
     NoHugePage,
     /// Missing pages are handed to the program.
     UserfaultArm,
-    /// They no longer are.
+    /// Missing pages are no longer handed to the program.
     UserfaultDisarm,
     /// The contents are dropped now; the next touch finds zeros.
     DontNeed,
-    /// The contents may be dropped; until they are, they stay. Nothing is reclaimed yet, so they always stay.
+    /// The contents may be dropped; until they are, they stay. Nothing is reclaimed yet, so they
+    /// always stay.
     Free,
     /// Every page is made present for reading, as faults would.
     PopulateRead,
     /// Every page is made present for writing, as faults would.
     PopulateWrite,
-    /// The contents are dropped, and a touch is refused from now on: of each page in one step, so who reads it meanwhile finds
-    /// what it held, or is refused.
+    /// The contents are dropped, and a touch is refused from now on. That happens to each page in
+    /// one step, so a program that reads it meanwhile finds what it held, or is refused.
     GuardInstall,
     /// Guards are taken out.
     GuardRemove,
@@ -90,7 +91,7 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     Ok(())
 }
 
-/// Tables that were charged and not made yet. What is left is given back.
+/// Tables that were charged and not made yet. The charge of those that are left is given back.
 struct Prepaid<'a, M: Machine> {
     machine: &'a M,
     charge: &'a Charge,
@@ -98,7 +99,7 @@ struct Prepaid<'a, M: Machine> {
 }
 
 impl<'a, M: Machine> Prepaid<'a, M> {
-    /// For the tables that base entries of all of `range` need and that are not there.
+    /// Charges the tables that base entries of all of `range` need and that are not there.
     fn of<'m: 'a, P: Paging>(
         stock: &Stock<'m, M, P>,
         space: &'a Space,
@@ -116,8 +117,8 @@ impl<'a, M: Machine> Prepaid<'a, M> {
         space.charge.charge_records(stock.machine.me(), left)?;
         Ok(Prepaid { machine: stock.machine, charge: &space.charge, left })
     }
-    /// One of them. Whoever holds the writer never lacks more than were missing: tables that are there stay, and a leaf has a table
-    /// kept for it (space::S4).
+    /// Takes a frame for one of them. The holder of the writer never lacks more than were missing:
+    /// tables that are there stay, and a leaf has a table kept for it (space::S4).
     fn refill<P: Paging>(
         &mut self,
         stock: &Stock<'_, M, P>,
@@ -135,8 +136,9 @@ impl<M: Machine> Drop for Prepaid<'_, M> {
     }
 }
 
-/// Puts guards in the place of whatever is there. Each page becomes one in one step, so a load beside this finds what was there,
-/// or the guard. Without memory for a table the guards put in so far stay, and so do the pages behind them: each is as good alone.
+/// Puts guards in the place of whatever is there. Each page becomes one in one step, so a load
+/// beside this finds what was there, or the guard. Without memory for a table it ends early: the
+/// guards put in so far stay, and so do the pages behind them. Each guard is good by itself.
 fn guard<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
@@ -160,7 +162,7 @@ fn guard<'s, 'm, M: Machine, P: Paging>(
             }
             Err(Blocked::Leaf(level)) => split_leaf(stock, space, &tables, va, level),
             Err(Blocked::Soft(level)) => {
-                // A leaf that is being replaced, unless it is over by now.
+                // A leaf is being replaced here, unless that is over by now.
                 tables.lock(va, level).into_iter().for_each(|locked| locked.let_go().wait());
             }
             Err(why @ (Blocked::Refused(_) | Blocked::Pending(_))) => {

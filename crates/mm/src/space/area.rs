@@ -39,13 +39,15 @@ impl Flags {
     pub const HUGE_1G: Flags = Flags(1 << 8);
     /// Its huge pages are not reserved: a fault gets one, or not.
     pub const NORESERVE: Flags = Flags(1 << 9);
-    /// Its pages are the kernel's, mapped all at once: no fault brings one, and a fork leaves the area out.
+    /// Its pages are the kernel's, mapped all at once: no fault brings one, and a fork leaves the
+    /// area out.
     pub const KERNEL: Flags = Flags(1 << 10);
     /// Readable and writable.
     pub const READ_WRITE: Flags = Flags(3);
     /// All access rights.
     pub const RIGHTS: Flags = Flags(7);
-    /// Where the rights stand that it may never have, the complement of its [`ceiling`](Flags::ceiling).
+    /// The first bit of the rights that it may never have, the complement of its
+    /// [`ceiling`](Flags::ceiling).
     const NEVER: u32 = 11;
 
     /// Both sets together.
@@ -64,12 +66,12 @@ impl Flags {
     pub const fn and(self, other: Flags) -> Flags {
         Flags(self.0 & other.0)
     }
-    /// The same with a lower ceiling: whatever is asked for later, the area gets no rights but those of `rights`, and none that
-    /// an earlier ceiling left out.
+    /// The same with a lower ceiling: whatever is asked for later, the area gets no rights but
+    /// those of `rights`, and none that an earlier ceiling left out.
     pub const fn at_most(self, rights: Flags) -> Flags {
         Flags(self.0 | (!rights.0 & Flags::RIGHTS.0) << Flags::NEVER)
     }
-    /// The most rights that the area may ever have; all, unless somebody said otherwise.
+    /// The most rights that the area may ever have: all, unless a lower ceiling was set.
     pub const fn ceiling(self) -> Flags {
         Flags(!(self.0 >> Flags::NEVER) & Flags::RIGHTS.0)
     }
@@ -92,7 +94,8 @@ impl Flags {
         }
         if self.has(Flags::HUGE_1G) { Some(Order::SIZE_1G) } else { None }
     }
-    /// The size of the area's pages, if each of its empty entries stands for a reservation of the pool.
+    /// The size of the area's pages, if each of its empty entries stands for a reservation of the
+    /// pool.
     pub const fn reserved(self) -> Option<Order> {
         if self.has(Flags::NORESERVE) { None } else { self.huge_order() }
     }
@@ -107,7 +110,8 @@ pub struct Area {
     pub range: VaRange,
     /// Its properties.
     pub flags: Flags,
-    /// A word of the embedder's (a kind, an object): areas that touch become one only where it is equal.
+    /// A word of the embedder's (a kind, an object): areas that touch become one only where it is
+    /// equal.
     pub tag: u64,
     /// How far it was moved, for the reverse map.
     pub(crate) offset: AnonOffset,

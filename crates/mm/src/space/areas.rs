@@ -1,19 +1,25 @@
 //! The areas of a space: an ordered tree that faults read without a lock.
 //!
-//! A B+tree whose nodes are frames: two levels hold 21,000 areas. A lower bound in an inner node is where its
-//! areas began once: later ones may lie below that of the first child, and after removals the first of a child may lie above its own.
+//! It is a B+tree whose nodes are frames: two levels hold 21,000 areas. The lower bound of a child in
+//! an inner node is where the child began once: areas that came later may lie below the bound of the
+//! first child, and after removals the first area of a child may lie above its bound.
 //!
 //! **Invariants**
-//! - A1. Areas are page-aligned, not empty and do not overlap. Two that touch differ in flags or tag.
-//! - A2. Nodes stay nodes of this tree, and of their rank, until the space ends: an emptied one goes to the spare list of its
-//!   rank. What stands where an inner node keeps a child's number is therefore a node's number at any time, or 0. So a
-//!   reader that raced with a writer looks at nodes in any case, and the sequence counter tells it to look again.
+//! - A1. Areas are page-aligned, not empty and do not overlap. Two that touch differ in flags or
+//!   tag.
+//! - A2. Nodes stay nodes of this tree, and of their rank, until the space ends: an emptied one
+//!   goes to the spare list of its rank. The word where an inner node keeps a child's number is
+//!   therefore at any time the number of a node, or 0. So a reader that raced with a writer looks
+//!   at nodes in any case, and the sequence counter tells it to look again.
 //! - A3. No node but the root is empty.
-//! - A4. A change takes all nodes that it could need before it begins, so it happens or leaves no trace.
+//! - A4. A change takes all nodes that it could need before it begins, so it happens or leaves no
+//!   trace.
 //!
-//! - A5. It has no more areas than it may, between changes: a change that would leave more is refused before it begins.
+//! - A5. Between changes the tree has no more areas than it may: a change that would leave more is
+//!   refused before it begins.
 //!
-//! **Locking.** [w] by holders of the space's writer lock only; [s] words that readers look at under the sequence.
+//! **Locking.** [w] words are used by the holder of the space's writer lock only; [s] words are
+//! looked at by readers under the sequence.
 
 use super::area::{Area, AreaLimit, Flags};
 use super::node::{Node, Rank};
@@ -104,7 +110,8 @@ impl Areas {
     /// The last area that starts at or below `va`.
     pub(super) fn before(&self, machine: &impl Machine, va: Va) -> Option<Area> {
         let mut node = self.root(machine)?;
-        // Where a lower bound lies below its subtree's first start, the area is in the subtree before.
+        // Where a lower bound lies below its subtree's first start, the area is in the subtree
+        // before.
         let mut left: Option<Node<'_>> = None;
         for _ in 0..DEPTH_MAX {
             let position = node.position(va);
@@ -345,15 +352,16 @@ impl Areas {
         leaf.set_area(position - 1, area);
     }
 
-    /// Replaces what lies in `range` by what `change` makes of it: an area of the same piece with other properties, or,
-    /// for all of them, nothing. Pieces outside stay. The caller is the only writer and called [`prepare`](Self::prepare) first.
+    /// Replaces each area in `range` by what `change` makes of it: an area in the same place with
+    /// other properties, or nothing; if it makes nothing of one, it does so of all. Pieces outside
+    /// stay. The caller is the only writer and called [`prepare`](Self::prepare) first.
     pub(crate) fn change(
         &self,
         machine: &impl Machine,
         range: VaRange,
         mut change: impl FnMut(Area) -> Option<(Flags, u64)>,
     ) {
-        // Each area for itself: a reader waits for one, not for as many as there are.
+        // Each area is changed by itself: a reader waits for one change, not for all of them.
         self.sequence.write(|| {
             self.cut(machine, range.start());
             self.cut(machine, range.end());
@@ -378,7 +386,8 @@ impl Areas {
             self.note_gaps(machine, range);
         }
     }
-    /// Puts `area` in, where nothing lies. As for [`change`](Self::change).
+    /// Puts `area` in where nothing lies. The caller is the only writer and called
+    /// [`prepare`](Self::prepare) first, as for [`change`](Self::change).
     pub(crate) fn put(&self, machine: &impl Machine, area: &Area) {
         self.sequence.write(|| self.insert(machine, area));
         self.join(machine, area.range);
@@ -390,7 +399,8 @@ impl Areas {
             None => self.after(machine, va),
         }
     }
-    /// Whether `range` begins or ends within an area: then a change of it needs nodes ([`prepare`](Self::prepare)).
+    /// Whether `range` begins or ends within an area, so that a change of it needs nodes
+    /// ([`prepare`](Self::prepare)).
     pub(super) fn is_cut(&self, machine: &impl Machine, range: VaRange) -> bool {
         let inside = |va| self.find(machine, va).is_some_and(|area| area.range.start() < va);
         inside(range.start()) || inside(range.end())
@@ -407,7 +417,7 @@ impl Areas {
         self.overwrite(machine, area.range.start(), &low);
         self.insert(machine, &high);
     }
-    /// Makes one of like areas that touch, from the one before `range` to the one behind (A1).
+    /// Joins areas that are alike and touch, from the one before `range` to the one behind it (A1).
     fn join(&self, machine: &impl Machine, range: VaRange) {
         let below = Va::new(range.start().get().saturating_sub(1));
         let Some(mut area) = self.raw_at_or_after(machine, below) else { return };
@@ -427,7 +437,7 @@ impl Areas {
         }
     }
 
-    /// Sets how many areas there may be; before there is one.
+    /// Sets how many areas there may be. The caller does so before there is one.
     pub(super) fn set_limit(&self, limit: AreaLimit) {
         self.limit.store(limit.0.saturating_add(1), Ordering::Relaxed);
     }
@@ -439,8 +449,9 @@ impl Areas {
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
-    /// Whether there may be as many areas as a [`change`](Self::change) of `range` and then a [`put`](Self::put) leave (A5),
-    /// and `more` besides. Areas that become one count once.
+    /// Refuses a [`change`](Self::change) of `range` and then a [`put`](Self::put) if, with `more`
+    /// areas besides, they would leave more areas than there may be (A5). Areas that become one
+    /// count once.
     pub(crate) fn admit(
         &self,
         machine: &impl Machine,
@@ -449,7 +460,8 @@ impl Areas {
         put: Option<&Area>,
         more: u64,
     ) -> Result<(), TooMany> {
-        /// By how much one change and one put raise the count at most: the area around them becomes three.
+        /// By how much one change and one put raise the count at most: the area around them becomes
+        /// three.
         const MOST: u64 = 2;
         let (count, limit) = (self.count.load(Ordering::Relaxed), self.limit().0);
         if count.saturating_add(MOST + more) <= limit {

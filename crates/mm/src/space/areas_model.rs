@@ -89,7 +89,7 @@ fn apply(areas: &Areas, stock: &Bare<'_>, pages: &mut [Page], operation: &Operat
         None if matches!(operation, Operation::Clear { .. }) => pages[span].fill(None),
         None => pages[span].iter_mut().flatten().for_each(|page| page.0 = flags),
     }
-    // As many areas as there will be are just admitted.
+    // A limit of just as many areas as there will be admits the change.
     let there = runs(pages).len() as u64;
     for (limit, admitted) in [(there, true), (there.wrapping_sub(1), there == 0)] {
         areas.set_limit(AreaLimit(limit));
@@ -133,7 +133,8 @@ fn compare(areas: &Areas, sim: &Sim, pages: &[Page]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Hundreds of one-page areas make a tree of several levels; the vector says what must be in it.
+    /// Hundreds of one-page areas make a tree of several levels; the vector says what must be in
+    /// it.
     #[test]
     fn areas_are_what_the_pages_say(history in prop::collection::vec(operation(), 1..400)) {
         let sim = Sim::new(Config::seeded(1, Bytes::new(16 << 20), 1)).unwrap();
@@ -160,7 +161,7 @@ fn a_tree_of_three_levels_grows_and_shrinks() {
     let at = |n: u64| {
         VaRange::sized(Va::new(0x10_0000 + n * 2 * FRAME_BYTES), Order::BASE.bytes()).unwrap()
     };
-    // A stride that meets every number once in no order.
+    // The stride meets every number once, in no order.
     for n in (0..count).map(|n| n * 7919 % count) {
         areas.prepare(&stock, &Charge::default()).unwrap();
         areas.put(

@@ -5,8 +5,8 @@
 //!          └─ child's table, locked behind it ◀─ the same run, never used, with a reference for each entry
 //! ```
 //!
-//! What the child needs is there before it is needed, and taken without a lock: the table of the same addresses, room in its
-//! charge for the pages of a run, for a large leaf the table that is kept for its split.
+//! What the child needs is taken before a table is locked: the table of the same addresses, room in
+//! its charge for the pages of a run and, for a large leaf, the table that is kept for its split.
 
 use super::area::{Area, Flags};
 use super::life::{EndError, SpaceId, create, end, user_half};
@@ -26,8 +26,9 @@ use core::cell::Cell;
 use foliant_machine::{Machine, Owner, Replace};
 use foliant_units::{Frame, Level, Pa, Va, VaRange};
 
-/// Copies `parent` into a new space named by `stamp`. Without memory the half-made child is ended again; the parent's
-/// pages may then be write-protected, which costs a fault each and changes nothing else.
+/// Copies `parent` into a new space named by `stamp`. Without memory the half-made child is ended
+/// again; the parent's pages may then be write-protected, which costs a fault each and changes
+/// nothing else.
 pub(crate) fn fork<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     parent: &Space,
@@ -64,7 +65,7 @@ struct Fork<'f, 'm, M: Machine, P: Paging> {
 /// The pages of a table of base entries, and those of the large leaf that stands in its place.
 const TABLE: u64 = Level::ENTRIES as u64;
 
-/// What a leaf costs who gets one too.
+/// What a leaf of the parent costs the child, which gets one too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cost {
     /// Nothing: the zero page is nobody's, and a pool's pages were paid for when it was filled.
@@ -77,12 +78,14 @@ enum Cost {
 
 impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
     fn run(&self, steps: &mut Steps) -> Result<(), RangeError> {
-        self.child.charge.charge_records(self.stock.machine.me(), 1)?; // it keeps the fork tree's record
-        self.child.member.join(self.stock, &self.child.charge, &self.parent.member)?; // before the first entry (rmap::R2)
+        // The child keeps the fork tree's record.
+        self.child.charge.charge_records(self.stock.machine.me(), 1)?;
+        // It joins before its first entry is made (rmap::R2).
+        self.child.member.join(self.stock, &self.child.charge, &self.parent.member)?;
         let mut gather = Gather::new(self.stock, &self.parent.member.target);
         let done = self.areas(&mut gather, steps);
         gather.settle();
-        gather.flush(); // before the child may run: what it shares is written by nobody
+        gather.flush(); // before the child may run: nobody writes what it shares
         done
     }
 
@@ -92,7 +95,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
         steps: &mut Steps,
     ) -> Result<(), RangeError> {
         let (machine, all) = (self.stock.machine, user_half::<P>());
-        let copied = |area: &Area| !area.flags.has(Flags::KERNEL); // that is shared with the kernel: the child has to ask for it itself
+        // Kernel memory is shared with the kernel: the child has to ask for it itself.
+        let copied = |area: &Area| !area.flags.has(Flags::KERNEL);
         for area in self.parent.areas.overlapping(machine, all).filter(copied) {
             self.child.areas.prepare(self.stock, &self.child.charge)?;
             // The child has no reservations: it gets huge pages as long as there are some.
@@ -103,7 +107,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
             self.child.areas.put(machine, &Area { flags, ..area });
             steps.take_flushed(gather, machine, 1);
         }
-        // Areas side by side are gone over together, for a large leaf may reach over those that advice has cut.
+        // Areas side by side are gone over together, for a large leaf may reach over those that
+        // advice has cut.
         let mut areas = self.parent.areas.overlapping(machine, all).filter(copied).peekable();
         while let Some(area) = areas.next() {
             let mut end = area.range.end();
@@ -154,7 +159,7 @@ fn shared(attrs: Attrs) -> Attrs {
 }
 
 impl<M: Machine, P: Paging> Edit<P> for Fork<'_, '_, M, P> {
-    /// What the child gets of a run is alike.
+    /// What the child gets is alike for all words of a run.
     fn ignores(&self) -> u64 {
         0
     }
@@ -188,7 +193,7 @@ struct Sharing<'s, 'f, 'm, M: Machine, P: Paging> {
     /// The child's table of the addresses at work, which nobody else reaches.
     copy: Option<Locked<'m, M, P>>,
     spare: Spare,
-    /// The table of these addresses, where the child has none.
+    /// The first address and the level of the table that the child lacks.
     missing: Option<(Va, Level)>,
     /// Whether a leaf was met for which something was lacking.
     wanted: Cell<bool>,
@@ -203,7 +208,8 @@ impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
     fn supply(&mut self) -> Result<(), RangeError> {
         let (stock, child) = (self.fork.stock, self.fork.child);
         let me = stock.machine.me();
-        // What was charged ahead goes first: near the limit it may be what a table or a deposit lacks.
+        // What was charged ahead is given back first: near the limit a table or a deposit may need
+        // it.
         child.uncharge(me, core::mem::take(&mut self.charged));
         if let Some((va, level)) = self.missing.take() {
             loop {
@@ -218,7 +224,7 @@ impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
         }
         match self.fork.cost.get() {
             Cost::Pages => {
-                // For a table full, or, near the limit, for what it admits.
+                // The charge is for a table full of pages or, near the limit, for what is admitted.
                 let mut pages = TABLE;
                 while let Err(over) = child.charge(me, pages) {
                     pages /= 2;
@@ -275,7 +281,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
     fn most(&self) -> usize {
         let most = match self.fork.cost.get() {
             _ if self.copy.is_none() => 0,
-            Cost::Nothing => 1, // the next word may be another's
+            Cost::Nothing => 1, // the next word may map another owner's page
             Cost::Pages => self.charged as usize,
             Cost::Deposit => usize::from(self.deposit.is_some()),
         };
@@ -290,7 +296,8 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
             What::Soft(soft) => return copy.set(first, soft.word()),
             What::Mapped { pa, attrs } => (pa, attrs),
         };
-        // What loses no right that a CPU may have cached is not noted. (S5; what was broken says that it was used.)
+        // A run that loses no right that a CPU may have cached is not noted (S5). What was broken
+        // says that it was used.
         let is_broken = stock.machine.rules().replace == Replace::BreakBeforeMake;
         if attrs.has(Attrs::WRITE) || is_broken && shared(attrs) != attrs {
             self.noting.add(run);

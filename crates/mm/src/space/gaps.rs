@@ -1,12 +1,13 @@
 //! Where a space has room: gaps in the area tree, found without a walk along all areas.
 //!
-//! The gap of an area lies before it, from the end of the area before (or from [`FLOOR`]) to its start; behind the last one is
-//! one more. A search goes down from the right, past children whose gaps are all too small.
+//! The gap of an area lies before it, from the end of the area before (or from [`FLOOR`]) to its
+//! start; behind the last one is one more. A search goes down from the right, past children whose
+//! gaps are all too small.
 //!
 //! **Invariants**
 //! - G1. Between changes an inner entry notes the largest gap of the areas below it.
 //!
-//! **Locking.** All of it by holders of the space's writer lock.
+//! **Locking.** All of this is done by the holder of the space's writer lock.
 
 use super::areas::Areas;
 use super::node::{Node, Rank};
@@ -17,7 +18,8 @@ use foliant_units::{Bytes, Va, VaRange};
 pub(super) const FLOOR: Va = Va::new(0x1_0000);
 
 impl Areas {
-    /// The highest gap of at least `bytes` that ends at `below` or before. The part of a gap that lies below it counts.
+    /// The highest gap of at least `bytes` that ends at `below` or before. Of a gap that reaches
+    /// beyond `below`, the part up to it counts.
     pub(crate) fn highest_gap(
         &self,
         machine: &impl Machine,
@@ -34,7 +36,8 @@ impl Areas {
             None => self.gap_upto(machine, self.root(machine)?, last?.range.start(), bytes),
         }
     }
-    /// Of the areas below `node` that start at `upto` or before, the highest gap of at least `bytes`.
+    /// Of the areas below `node` that start at `upto` or before, the highest gap of at least
+    /// `bytes`.
     fn gap_upto<'m>(
         &self,
         machine: &'m impl Machine,
@@ -49,8 +52,8 @@ impl Areas {
                 let mut areas = (0..before).rev();
                 areas.find_map(|i| self.gap_before(machine, node, i).filter(fits))
             }
-            // The first child has the areas below its bound, too. The last one asked can disappoint: its largest gap may lie
-            // above `upto`.
+            // The first child has the areas below its bound, too. The child of `upto` can have none
+            // after all: its largest gap may lie above.
             Rank::Inner => (0..before.max(1))
                 .rev()
                 .filter(|i| node.gap(*i) >= bytes)
@@ -77,7 +80,8 @@ impl Areas {
         };
         largest.unwrap_or_default()
     }
-    /// Notes gaps anew after areas in `range` came or went: on the way to where it starts, and to the area behind it.
+    /// Notes gaps anew after areas in `range` came or went: on the way to where it starts, and to
+    /// the area behind it.
     pub(super) fn note_gaps(&self, machine: &impl Machine, range: VaRange) {
         if self.root(machine).is_none_or(|root| root.rank() == Rank::Leaf) {
             return; // there is no entry to note them in

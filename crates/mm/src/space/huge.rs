@@ -5,7 +5,8 @@
 //!                               reserved                                    not reserved               found gives one back
 //! ```
 //!
-//! How many reservations an area still has is written nowhere: it is the number of its empty entries.
+//! How many reservations an area still has is written nowhere: it is the number of its empty
+//! entries.
 
 use super::area::Flags;
 use super::ops::{MapError, PAGE, RangeError};
@@ -71,8 +72,9 @@ pub(super) fn none<M: Machine, P: Paging>(
     }
 }
 
-/// Takes the areas out of `range` that have reservations, with their pages, and gives back the reservations that were not
-/// kept. The caller flushes. The nodes that removing `range` may need are taken.
+/// Takes the areas out of `range` that have reservations, with their pages, and gives back the
+/// reservations that were not used. The caller flushes, and has taken the nodes that removing
+/// `range` may need.
 pub(super) fn clear_reserved<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
@@ -95,8 +97,8 @@ pub(super) fn clear_reserved<'s, 'm, M: Machine, P: Paging>(
     }
 }
 
-/// Takes empty tables out of the place of a huge page: a fault of an area that is gone can leave one behind. The caller is
-/// in no reader's section.
+/// Takes empty tables out of the place of a huge page: a fault of an area that is gone can leave
+/// one behind. The caller is in no reader's section.
 pub(crate) fn clear_way<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,

@@ -1,8 +1,9 @@
 //! Kernel memory in a program: pages that the kernel has mapped as well.
 //!
-//! Each page is referenced by its entry here and by its area there, so it is given back when both are gone, in whichever
-//! order. The pages come with the area, all or none; a page that the program drops does not come back. What the program may do with
-//! them was decided by who lent them: the rights of the request are the area's ceiling (space::S8).
+//! Each page is referenced by its entry here and by its area there, so it is given back when both
+//! are gone, in whichever order. The pages come with the area, all or none; a page that the program
+//! drops does not come back. What the program may do with them was decided by the lender: the
+//! rights of the request are the area's ceiling (space::S8).
 
 use super::area::{Area, Flags};
 use super::attrs;
@@ -16,8 +17,8 @@ use crate::table::{Attrs, Blocked, Paging, Slot, Spare};
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Frame, Level, VaRange};
 
-/// Puts an area in, and maps page n of it to `frame(n)`, each a page of kernel memory that stays alive meanwhile. Nothing is
-/// replaced, wherever it is put.
+/// Puts an area in, and maps page n of it to `frame(n)`, each a page of kernel memory that stays
+/// alive meanwhile. Nothing is replaced, wherever it is put.
 pub(crate) fn map_kernel<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -39,7 +40,8 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
     if let Err(error) = reach(stock, space, range, steps) {
-        drop(empty(stock, space, Gather::new(stock, &space.member.target), range, steps)); // tables made in vain
+        // Some tables were made in vain.
+        drop(empty(stock, space, Gather::new(stock, &space.member.target), range, steps));
         return Err(error.into());
     }
     if let Err(over) = space.charge(me, pages) {

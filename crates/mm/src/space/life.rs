@@ -7,9 +7,11 @@
 //! ```
 //!
 //! **Invariants**
-//! - N1. Who ends a space says so and then looks whether a CPU is announced in it; who begins to run it announces itself and then
-//!   looks whether it is being ended. Each does so with a fence in between, so one of the two sees the other, or both do.
-//! - N2. The name of a space goes when its end can no longer be refused. Until then it is found by everybody.
+//! - N1. A caller that ends a space says so and then looks whether a CPU is announced in it; a CPU
+//!   that begins to run the space announces itself and then looks whether the space is being ended.
+//!   Each does so with a fence in between, so one of the two sees the other, or both do.
+//! - N2. The name of a space goes when its end can no longer be refused. Until then every caller
+//!   finds the space by it.
 
 use super::area::AreaLimit;
 use super::record::Space;
@@ -26,8 +28,8 @@ use core::ops::Deref;
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Cpu, Frame, Order, Pages, Va, VaRange};
 
-/// The name of an address space. It stays unique: the name of an ended space is refused, also when its memory serves
-/// another one.
+/// The name of an address space. It stays unique: the name of an ended space is refused, also when
+/// its memory serves another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SpaceId {
     frame: Frame,
@@ -139,7 +141,7 @@ fn begin_end<'m, M: Machine, P: Paging>(
         let space = pinned.space;
         if !space.begin_end() {
             drop(pinned);
-            stock.machine.relax(); // somebody else decides: it is gone then, or goes on
+            stock.machine.relax(); // another caller decides: the space is gone then, or goes on
             continue;
         }
         let Some(cpu) = space.member.target.running().iter().next() else { return Ok(pinned) };
@@ -156,14 +158,15 @@ pub(crate) fn end<M: Machine, P: Paging>(
 ) -> Result<(), EndError> {
     let pinned = begin_end(stock, id)?;
     let space = pinned.space;
-    // From here on nobody finds it (N2), and no CPU gets in (N1).
+    // From here on no caller finds the space (N2), and no CPU gets in (N1).
     let hidden = stock.replace_identity(id.frame, Identity::space(id.stamp), Identity::PLAIN);
     assert!(hidden, "one ends a space at a time (life::N1)");
     stock.wait_for_readers();
     drop(pinned);
     while space.member.users.load(Ordering::SeqCst) > 0 {
         stock.machine.relax();
-        steps.outside().yield_now(stock.machine); // who has it pinned may yield (sync::outside::O3)
+        // The holder of a pin may yield (sync::outside::O3).
+        steps.outside().yield_now(stock.machine);
     }
     let all = user_half::<P>();
     // The areas are dissolved whole instead of being removed one by one: that needs no memory.
@@ -184,7 +187,8 @@ pub(crate) fn end<M: Machine, P: Paging>(
     gather.flush();
     drop(gather);
     let root = space.member.target.root();
-    // The fork tree's record outlives its first member, and whoever reads it by way of a folio.
+    // The fork tree's record outlives its first member, and the readers that come to it by way of a
+    // folio.
     let (mine, last) = (id.frame, space.member.leave(stock));
     let home = match last {
         Last::Yes(home) => {

@@ -8,35 +8,43 @@
 //! ```
 //!
 //! **Invariants**
-//! - S1. Areas change before entries: whoever publishes or replaces an entry without the writer's lock, a fault, looked its area
-//!   up again under the table's lock, so either it sees the change and steps back, or the operation sees its entry. A fault has no
-//!   other way to write (`seen`), and the operation passes over nothing but what it has seen to be empty under that lock (table::I10).
-//! - S2. A table is taken out only where no area is left in its reach, and given back only after the flush and after
-//!   every fault that may have walked through it is gone.
-//! - S3. A page belongs to the space whose entry names it; the space's page count is the number of its entries that
-//!   name folios, in base pages.
-//! - S4. For every 2 MiB leaf of an anonymous folio the space holds one table in deposit: taking a leaf apart cannot fail.
-//! - S5. An entry without `EXCLUSIVE` is not writable. `EXCLUSIVE` is set only where no other entry names the page.
-//! - S6. A `Breaking` word or a migration entry is replaced by nobody but the CPU that wrote it; others let go of the table
-//!   and try again.
-//! - S7. In an area of huge pages there are entries of that size only. Where the area has reservations, every empty entry
-//!   stands for one reservation of the pool; a *spent* entry stands where the reservation was used and the page dropped again.
-//! - S8. An area's rights stay below its ceiling, the most that it may ever have. The ceiling is a part of its properties: it
-//!   is where the area is moved, cut or forked, no operation raises it, and areas with different ones do not become one. Kernel memory has the rights
-//!   that it was lent with for a ceiling.
-//! - S9. A leaf lies in areas of the same rights. A fault gives a leaf the rights of the area at its address, so a change of rights
-//!   splits the leaves that reach over its ends, even those whose attributes stay as they are.
+//! - S1. Areas change before entries. A fault publishes and replaces entries without the writer's
+//!   lock, and before it does so it looks its area up again under the table's lock: either the
+//!   fault sees the change of the area and steps back, or the operation that changes the area sees
+//!   the entry of the fault. A fault has no other way to write (`seen`), and the operation skips
+//!   only what it has seen to be empty under that lock (table::I10).
+//! - S2. A table is taken out only where no area is left in its reach, and given back only after
+//!   the flush and after every fault that may have walked through it is gone.
+//! - S3. A page belongs to the space whose entry names it; the space's page count is the number of
+//!   its entries that name folios, in base pages.
+//! - S4. For every 2 MiB leaf of an anonymous folio the space holds one table in deposit: taking a
+//!   leaf apart cannot fail.
+//! - S5. An entry without `EXCLUSIVE` is not writable. `EXCLUSIVE` is set only where no other entry
+//!   names the page.
+//! - S6. A `Breaking` word or a migration entry is replaced by the CPU that wrote it alone; any
+//!   other CPU that meets one lets go of the table and tries again.
+//! - S7. In an area of huge pages there are entries of that size only. Where the area has
+//!   reservations, every empty entry stands for one reservation of the pool; a *spent* entry stands
+//!   where the reservation was used and the page dropped again.
+//! - S8. An area's rights stay below its ceiling, the most that it may ever have. The ceiling is
+//!   one of its properties: it goes with the area where that is moved, cut or forked, no operation
+//!   raises it, and areas with different ceilings do not become one. The ceiling of kernel memory
+//!   is the rights that it was lent with.
+//! - S9. A leaf lies in areas of the same rights. A fault gives a leaf the rights of the area at its
+//!   address, so a change of rights splits the leaves that reach over its ends, even those whose
+//!   attributes stay as they are.
 //!
-//! **Locking.** `writer` (`[w]`) excludes all operations but faults; who holds it lets others run (`steps`), and who waits for
-//! it holds nothing that others spin for (`sync::outside`). Order: writer, then one table at a time (fork: the
-//! parent's, then the child's, which nobody else can reach yet). Nothing is allocated, cleared or waited for under a
-//! table's lock (G8).
+//! **Locking.** `writer` (`[w]`) excludes all operations but faults. Its holder lets others run
+//! (`steps`), and a caller that waits for it holds nothing that others spin for (`sync::outside`).
+//! The order is: the writer, then one table at a time (fork: the parent's, then the child's, which
+//! nobody else can reach yet). Nothing is allocated, cleared or waited for under a table's lock
+//! (G8).
 //!
-//! **The walk.** No operation steps from entry to entry by itself: each says what becomes of a word (`table::Edit`) and where
-//! what was there goes (`table::Sink`), and `walk` goes over the range.
+//! **The walk.** No operation steps from entry to entry by itself: each says what becomes of a word
+//! (`table::Edit`) and where the old content goes (`table::Sink`), and `walk` goes over the range.
 //!
-//! **Not here**: what a fault does (`fault`), walks of the reverse map (`rmap`), splitting of folios (`split`; their leaves
-//! only).
+//! **Not here**: what a fault does (`fault`), walks of the reverse map (`rmap`), splitting of
+//! folios (`split`; here only their leaves are split).
 
 mod advise;
 mod area;
@@ -98,8 +106,9 @@ pub(crate) fn attrs(flags: Flags) -> Attrs {
     attrs
 }
 
-/// Takes the 2 MiB leaf of a folio at `va` apart into base entries, with the table kept for it (S4). Nothing changes where there
-/// is no leaf any more. The caller holds the writer: otherwise it could be a huge page's by now (`seen`).
+/// Takes the 2 MiB leaf of a folio at `va` apart into base entries, with the table kept for it
+/// (S4). Nothing changes where there is no leaf any more. The caller holds the writer: otherwise
+/// the leaf could be a huge page's by now (`seen`).
 pub(crate) fn split_leaf<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -109,7 +118,8 @@ pub(crate) fn split_leaf<M: Machine, P: Paging>(
 ) {
     let whole = VaRange::sized(va.align_down(level.span()), level.span()).expect("a user leaf");
     let mut gather = Gather::new(stock, &space.member.target);
-    // Broken first, on every machine: a large and a small translation of one page never live side by side (G3).
+    // The leaf is broken first, on every machine: a large and a small translation of one page never
+    // live side by side (G3).
     if tables.split_begin(va, level).is_ok() {
         gather.note(whole, level, Used::Yes);
         gather.flush();
@@ -125,7 +135,8 @@ fn finish_split<M: Machine, P: Paging>(
     va: Va,
     level: Level,
 ) {
-    // Only now: of several that come to split or to unmap the leaf, the one that took it takes its table (S4).
+    // The table is withdrawn only now: of several CPUs that come to split or to unmap the leaf, the
+    // one that took the leaf takes its table (S4).
     let mut spare = Spare::new();
     space.withdraw(stock, &mut spare);
     tables.split_finish(va, level, &mut spare).expect("begun and supplied");

@@ -7,8 +7,8 @@
 //!   word 511      link in the list of spare nodes
 //! ```
 //!
-//! A frame keeps its rank as long as it is a node: what stands in the place of a child's number was always the number of a
-//! node of this tree, or 0 where none was written yet (areas::A2).
+//! A frame keeps its rank as long as it is a node. So the word in the place of a child's number has
+//! always held the number of a node of this tree, or 0 where none was written yet (areas::A2).
 
 use super::area::Area;
 use crate::stock::Words;
@@ -49,7 +49,8 @@ impl<'m> Node<'m> {
     pub(super) fn rank(&self) -> Rank {
         if self.get(0) & INNER != 0 { Rank::Inner } else { Rank::Leaf }
     }
-    /// Entries; never more than fit, whatever a reader that raced with a writer finds.
+    /// How many entries it has: never more than fit, whatever a reader that raced with a writer
+    /// finds.
     pub(super) fn len(&self) -> usize {
         ((self.get(0) & 0xffff) as usize).min(self.max())
     }
@@ -85,7 +86,7 @@ impl<'m> Node<'m> {
     }
     pub(super) fn area(&self, i: usize) -> Option<Area> {
         let at = 1 + 4 * i;
-        // Torn by a concurrent writer, it may be no range; the reader then reads again.
+        // Where a concurrent writer tore it, it may be no range; the reader then reads again.
         let range = VaRange::new(Va::new(self.get(at)), Va::new(self.get(at + 1)))?;
         Some(Area::read(range, self.get(at + 2), self.get(at + 3)))
     }
@@ -96,7 +97,8 @@ impl<'m> Node<'m> {
         self.set(at + 2, area.word());
         self.set(at + 3, area.tag);
     }
-    /// The frame of child `i`. None where a reader that raced with a writer sees the count and not yet the child.
+    /// The frame of child `i`. It is `None` where a reader that raced with a writer sees the count
+    /// and not yet the child.
     pub(super) fn child(&self, i: usize) -> Option<Frame> {
         match self.get(2 + 3 * i) {
             0 => None,

@@ -23,7 +23,8 @@ pub(super) const PAGE: Bytes = Bytes::new(FRAME_BYTES);
 /// How many gaps are looked at one by one for a request that is aligned to more than a page.
 const GAPS_TRIED: usize = 16;
 
-/// The lowest address that an area may have: null pointers, and what is reached through one, shall fault.
+/// The lowest address that an area may have: null pointers, and what is reached through one, shall
+/// fault.
 pub(super) fn lowest<M: Machine, P: Paging>(stock: &Stock<'_, M, P>) -> Va {
     Va::new(stock.lowest.load(Ordering::Relaxed))
 }
@@ -86,7 +87,7 @@ pub enum RangeError {
 /// Why nothing was mapped. Nothing changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MapError {
-    /// The range that was asked for is none.
+    /// The range that was asked for is refused.
     Range(RangeError),
     /// Something is mapped there already, from this address on.
     Occupied(Va),
@@ -94,7 +95,8 @@ pub enum MapError {
     NoRoom(Bytes),
     /// The page-table format has no leaf of this size.
     NoLeaf(Bytes),
-    /// Huge pages of a pool, or kernel memory, do not go together with these flags, or the rights exceed their own ceiling.
+    /// Huge pages of a pool, or kernel memory, do not go together with these flags, or the rights
+    /// exceed their own ceiling.
     Flags(Flags),
     /// The pool has too few pages to reserve.
     NoHugePages(Shortage),
@@ -240,14 +242,15 @@ pub(crate) fn map<M: Machine, P: Paging>(
     steps: &mut Steps,
 ) -> Result<VaRange, MapError> {
     if request.flags.has(Flags::KERNEL) {
-        return Err(MapError::Flags(request.flags)); // its pages come with it: `kernel`
+        return Err(MapError::Flags(request.flags)); // kernel memory comes with its pages (`kernel`)
     }
     let writer = space.writer.lock(stock.machine, steps.outside());
     let (range, replaced) = choose(stock, space, request)?;
     let (flags, tag, offset) = (request.flags, request.tag, AnonOffset::NONE);
     let area = Area { range, flags, tag, offset };
     space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
-    // Nodes for two areas cut and one put in: what lies there goes only when nothing can fail any more.
+    // These are the nodes for two areas cut and one put in: what lies there goes only when nothing
+    // can fail any more.
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
     let left = replaced.map(|range| clear_prepared(stock, space, range, steps));
     space.areas.put(stock.machine, &area);
@@ -256,7 +259,8 @@ pub(crate) fn map<M: Machine, P: Paging>(
     Ok(range)
 }
 
-/// Whether there is a place for a new area, at this moment: for who has to take something first that others may want.
+/// Whether there is a place for a new area, at this moment: for a caller that has to take something
+/// first that others may want.
 pub(crate) fn has_place<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -267,7 +271,7 @@ pub(crate) fn has_place<M: Machine, P: Paging>(
     choose(stock, space, request).map(|_| ())
 }
 
-/// Where a new area goes, and what is to be replaced there. The writer's lock is held.
+/// Where a new area goes, and what is to be replaced there. The caller holds the writer's lock.
 pub(super) fn choose<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -306,8 +310,9 @@ pub(super) fn choose<M: Machine, P: Paging>(
     Ok((range, replaced))
 }
 
-/// A gap of `bytes` at a multiple of `align`: the highest one, or, where many that are large enough do not have such a multiple
-/// at the right place, the highest one with room to spare. Each is looked at only before none is found.
+/// A range of `bytes` at a multiple of `align` in the highest gap that has one. Where many gaps are
+/// large enough and have no such multiple at the right place, it is in the highest gap with room to
+/// spare. Where none has room to spare either, each gap is looked at before none is found.
 pub(super) fn gap<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -354,7 +359,7 @@ pub(crate) fn unmap<M: Machine, P: Paging>(
     Ok(())
 }
 
-/// [`unmap`], with the writer's lock held.
+/// Does what [`unmap`] does, for a caller that holds the writer's lock.
 pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
@@ -363,7 +368,7 @@ pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
 ) -> Result<Remains<'s, 'm, M, P>, RangeError> {
     huge::whole(stock, space, range)?;
     space.areas.admit(stock.machine, range, |_| None, None, 0)?;
-    // Memory may be what the caller lacks: areas that go as a whole need none.
+    // The caller may unmap because it lacks memory: where areas go as a whole, none is needed.
     if let Err(why) = space.areas.prepare(stock, &space.charge)
         && space.areas.is_cut(stock.machine, range)
     {
@@ -372,7 +377,7 @@ pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
     Ok(clear_prepared(stock, space, range, steps))
 }
 
-/// [`clear`], with the nodes taken that it may need.
+/// Does what [`clear`] does, for a caller that has taken the nodes that it may need.
 fn clear_prepared<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
@@ -398,7 +403,8 @@ pub(super) fn empty<'s, 'm, M: Machine, P: Paging>(
     gather.flushed()
 }
 
-/// Changes the rights of `range`, which areas cover without a hole, none of them with a lower ceiling (S8).
+/// Changes the rights of `range`, which areas cover without a hole, none of them with a lower
+/// ceiling (S8).
 pub(crate) fn protect<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -453,7 +459,7 @@ struct Rewrite<C> {
 }
 
 impl<P: Paging, C: Fn(Attrs) -> Attrs> Edit<P> for Rewrite<C> {
-    /// What is noted of a run goes by what walkers set.
+    /// What is noted of a run depends on the bits that walkers set.
     fn ignores(&self) -> u64 {
         0
     }
@@ -474,7 +480,8 @@ impl<P: Paging, C: Fn(Attrs) -> Attrs> Edit<P> for Rewrite<C> {
     }
 }
 
-/// Extends a downward-growing area to `va`, where it reaches at most `most` and stays `gap` away from the area below.
+/// Extends a downward-growing area to `va`, where it reaches at most `most` and stays `gap` away
+/// from the area below.
 pub(crate) fn grow<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -487,7 +494,7 @@ pub(crate) fn grow<M: Machine, P: Paging>(
     let va = va.align_down(PAGE);
     let above = space.areas.at_or_after(stock.machine, va)?;
     if above.range.contains(va) {
-        return Some(()); // somebody else was faster
+        return Some(()); // another fault was faster
     }
     let room = VaRange::new(Va::new(va.get().saturating_sub(gap.get())), va)?;
     let near = space.areas.overlapping(stock.machine, room).next();

@@ -11,15 +11,18 @@ use foliant_units::{Cpu, Frame, Pages};
 
 /// An address space. All words; valid when cleared.
 ///
-/// Locking: [w] `writer` held; [a] atomics of their own protocol; [c] constant while the space lives.
+/// Locking: [w] `writer` held; [a] atomics of their own protocol; [c] constant while the space
+/// lives.
 #[repr(C)]
 pub(crate) struct Space {
-    /// Stands first: what a fork tree links is the space's frame.
+    /// It stands first, for what a fork tree links is the space's frame.
     pub(crate) member: Member,
-    /// Held by whoever changes areas: map, unmap, protect, advise, remap, fork, end. Faults never take it.
+    /// Held by the operations that change areas: map, unmap, protect, advise, remap, fork, end.
+    /// Faults never take it.
     pub(crate) writer: Patient,
     pub(crate) areas: Areas, // [w], read under its sequence
-    /// Non-zero: somebody is about to end it, and decides whether a CPU runs it (life::N1).
+    /// Non-zero: a caller is about to end the space, and finds out whether a CPU runs it
+    /// (life::N1).
     ending: AtomicU64, // [a]
     /// Non-zero: the process switched large folios off for itself.
     pub(super) thp_off: AtomicU64, // [a]
@@ -60,15 +63,17 @@ impl Space {
         self.member.tables(stock)
     }
 
-    /// Tries to be who ends it. One gets through, until it changes its mind.
+    /// Tries to become the caller that ends the space. One is, until it gives up.
     pub(super) fn begin_end(&self) -> bool {
         self.ending.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
-    /// It is not ended after all.
+    /// Says that the space is not ended after all.
     pub(super) fn give_up_end(&self) {
         self.ending.store(0, Ordering::SeqCst);
     }
-    /// Whether somebody is about to end it. Asked by a CPU that has announced itself in it: this, or who ends it sees that.
+    /// Whether a caller is about to end the space. A CPU asks after it has announced itself in the
+    /// space: either it sees the end here, or the caller that ends the space sees the CPU
+    /// (life::N1).
     pub(super) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::SeqCst) != 0
     }
@@ -88,7 +93,8 @@ impl Space {
     pub(crate) fn uncharge(&self, cpu: Cpu, pages: u64) {
         self.charge.uncharge(cpu, pages);
     }
-    /// Counts pages of the pools, which are charged to nobody: they were paid for when the pool was filled.
+    /// Counts pages of the pools, which are charged to nobody: they were paid for when the pool was
+    /// filled.
     pub(crate) fn count_huge(&self, cpu: Cpu, pages: u64) {
         self.charge.count_huge(cpu, pages);
     }
@@ -96,16 +102,16 @@ impl Space {
         self.charge.uncount_huge(cpu, pages);
     }
 
-    /// Keeps a cleared table, charged already, for the split of a leaf that is about to be mapped, so that splitting needs no
-    /// memory.
+    /// Keeps a cleared table, charged already, for the split of a leaf that is about to be mapped,
+    /// so that splitting needs no memory.
     pub(crate) fn deposit<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, table: Frame) {
         let _held = self.depositing.lock(stock.machine);
         let next = self.deposits.load(Ordering::Relaxed);
         words(stock.machine, table.pa())[0].store(next, Ordering::Relaxed);
         self.deposits.store(table.get(), Ordering::Relaxed);
     }
-    /// Takes the table of a leaf that is split or gone. From here on it counts as made, whether it is used or given back;
-    /// it stays charged as long as it is there.
+    /// Takes the table of a leaf that is split or gone. From here on the table counts as made,
+    /// whether it is used or given back; it stays charged as long as it is there.
     pub(crate) fn withdraw<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
@@ -122,7 +128,8 @@ impl Space {
         stock.count(Event::TableMade);
     }
 
-    /// The frames of tables and records that the space has, counted one by one (stock::charge::C2). Nobody is at work.
+    /// The frames of tables and records that the space has, counted one by one (stock::charge::C2).
+    /// No operation is at work meanwhile.
     #[cfg(feature = "verify")]
     pub(crate) fn recount_own<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Own {
         let mut deposits = 0;

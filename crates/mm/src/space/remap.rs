@@ -29,10 +29,11 @@ pub enum Move {
     To(Va),
 }
 
-/// Why nothing was moved. Nothing changed, but that a target given as [`Move::To`] may have been unmapped.
+/// Why nothing was moved. Nothing changed, but that a target given as [`Move::To`] may have been
+/// unmapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemapError {
-    /// One of the ranges is none, or has no room.
+    /// One of the ranges is refused, or there is no room for it.
     Map(MapError),
     /// The old range covers more than one area, or very many that were moved there one by one.
     Several(Va),
@@ -128,7 +129,8 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         .admit(stock.machine, old, |_| None, None, pieces.len() as u64)
         .map_err(RangeError::from)?;
     pieces.note_offsets(stock, space, (old, target))?;
-    // Nodes for the removal of the old area, which cuts two at most, and the new ones that follow.
+    // These are the nodes for the removal of the old areas, which cuts two at most, and for the new
+    // ones that follow.
     space
         .areas
         .prepare_for(stock, &space.charge, 2 + pieces.len() as u64)
@@ -139,7 +141,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
     Ok(target)
 }
 
-/// Areas that differ only in how far they were moved before: to everybody else they are one.
+/// Areas that differ only in how far they were moved before: to the caller they are one.
 struct MovedAreas {
     areas: [Option<Area>; MovedAreas::MAX],
 }
@@ -181,7 +183,7 @@ impl MovedAreas {
     fn last(&self) -> Area {
         self.iter().last().expect("the range is not empty")
     }
-    /// Notes how far each will have been moved, before the first entry is (rmap::offsets::H1).
+    /// Notes how far each will have been moved, before the first entry moves (rmap::offsets::H1).
     fn note_offsets<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
@@ -198,7 +200,8 @@ impl MovedAreas {
             Ok(space.member.offsets().note(stock, &space.charge, moved(area), each)?)
         })
     }
-    /// Puts them in at their new place, the last one up to its end. Where no entry was moved they are as never moved.
+    /// Puts them in at their new place, the last one up to its end. Where no entry was moved, they
+    /// are put in as areas that were never moved.
     fn put<M: Machine, P: Paging>(
         &self,
         stock: &Stock<'_, M, P>,
@@ -234,9 +237,9 @@ fn grows<M: Machine, P: Paging>(
     area.range.end() == old.end() && space.areas.overlapping(stock.machine, more).next().is_none()
 }
 
-/// Takes the areas of `old` out and moves the entries of `from`, its first part, to addresses from `to` on. All memory is
-/// taken before the first one moves. Until the caller puts the new areas in, nobody may use the new addresses, and the old
-/// ones are flushed before it returns.
+/// Takes the areas of `old` out and moves the entries of `from`, its first part, to addresses from
+/// `to` on. All memory is taken before the first one moves. Until the caller puts the new areas in,
+/// nobody may use the new addresses, and the old ones are flushed before it returns.
 fn relocate<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -247,7 +250,8 @@ fn relocate<M: Machine, P: Paging>(
     let tables: Tables<'_, M, P> = space.tables(stock);
     let target = VaRange::sized(to, from.bytes()).expect("checked by the caller");
     if let Err(error) = supply(stock, space, target, steps) {
-        drop(empty(stock, space, Gather::new(stock, &space.member.target), target, steps)); // tables made in vain
+        // Some tables were made in vain.
+        drop(empty(stock, space, Gather::new(stock, &space.member.target), target, steps));
         return Err(error);
     }
     space.areas.change(stock.machine, old, |_| None); // S1: faults step back from here on
@@ -315,11 +319,12 @@ impl TableWords {
     }
 }
 
-/// The sink of what moves: it goes to its new place as soon as the table that it was in is given back.
+/// The sink of the words that move: they go to their new place as soon as the table that they were
+/// in is given back.
 struct Remapped<'s, 'g, 'm, M: Machine, P: Paging> {
     noting: Noting<'s, 'g, 'm, M, P>,
     tables: Tables<'m, M, P>,
-    /// The first address, and what becomes of it.
+    /// The first of the old addresses, and the new address that takes its place.
     by: (Va, Va),
     taken: TableWords,
     moved: Moved,

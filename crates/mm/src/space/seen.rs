@@ -5,19 +5,24 @@
 //!   protect               area changed ─▶ entries changed ─▶ flush ─▶ returns        no ─▶ the fault looks again
 //! ```
 //!
-//! A fault holds no writer's lock, so what it decided on may be over when it writes. The word alone does not tell: an area that
-//! lost a right need not have changed it, and after an unmap and a map the same word may stand in another area. Therefore a
-//! fault has the tables of its space as a [`SeenTables`], which looks and makes tables, and locks one only for who says what it [`Seen`]:
-//! what comes back is [`Agreed`], the one way by which a fault writes. Most of the time nobody has changed the areas meanwhile: they are
-//! still of the edition that was read (`sync::Edition`), and nothing is looked up again.
+//! A fault does not hold the writer's lock, so what its decision rests on may be over when it
+//! writes. The word alone does not tell: where the area lost a right the word need not have
+//! changed, and after an unmap and a map the same word may stand in another area. Therefore a fault
+//! has the tables of its space as a [`SeenTables`], which looks at entries and makes tables, and
+//! locks a table only for a fault that says what it has [`Seen`]. What comes back is an [`Agreed`],
+//! the one way by which a fault writes. Most of the time no operation has changed the areas
+//! meanwhile: they are still of the edition that was read (`sync::Edition`), and nothing is looked
+//! up again.
 //!
 //! **Invariants**
-//! - W1. Under the lock that an `Agreed` holds, the area that the address lies in is the one that was seen, and its words are those that were seen, but
-//!   for what walkers set on their own.
-//! - W2. Whoever changes an area's rights or takes it out changes the area first and its entries behind (S1), and waits for
-//!   entries that are being replaced (S6). So what is written on agreed ground is seen by whoever changes the area later.
-//! - W3. An empty entry is filled, by a page or a table, only where no flush is pending, on a machine that breaks before it makes: it may be one that is being
-//!   broken (flush::F2).
+//! - W1. Under the lock that an `Agreed` holds, the area that the address lies in is the one that
+//!   was seen, and the words are those that were seen, but for the bits that walkers set on their
+//!   own.
+//! - W2. An operation that changes an area's rights or takes the area out changes the area first
+//!   and its entries after it (S1), and waits for entries that are being replaced (S6). So what a
+//!   fault writes on agreed ground is seen by every operation that changes the area later.
+//! - W3. On a machine that breaks before it makes, an empty entry is filled, by a page or a table,
+//!   only where no flush is pending: the entry may be one that is being broken (flush::F2).
 //!
 //! **Not here**: operations that hold the space's writer. Areas do not change under them.
 
@@ -37,7 +42,7 @@ pub(crate) struct SeenTables<'v, 'm, M: Machine, P: Paging> {
     stock: &'v Stock<'m, M, P>,
     space: &'v Space,
     tables: Tables<'m, M, P>,
-    /// Of the areas, when one was last looked up here.
+    /// The edition of the areas when one was last looked up here.
     edition: Cell<Edition>,
 }
 
@@ -49,9 +54,9 @@ pub(crate) struct Seen<'a> {
     /// An address in the first entry.
     pub(crate) va: Va,
     pub(crate) level: Level,
-    /// How many entries side by side, all in one table.
+    /// How many entries there are, side by side and all in one table.
     pub(crate) entries: usize,
-    /// What each of them says: the word found if it is one, 0 if they are empty.
+    /// What each of them says: the word that was found if there is one entry, 0 if they are empty.
     pub(crate) word: u64,
 }
 
@@ -114,7 +119,7 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
         self.space.areas.are_at(self.edition.get())
             || self.space.areas.find(self.stock.machine, seen.va) == Some(*seen.area)
     }
-    /// W3.
+    /// Whether no pending flush forbids to fill an empty entry (W3).
     fn is_settled(&self) -> bool {
         match self.stock.machine.rules().replace {
             Replace::InPlace => true,
@@ -145,12 +150,14 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
     pub(crate) fn set(self, word: u64) {
         self.locked.set(self.slots.first(), word);
     }
-    /// Replaces the one entry by what `change` makes of it, in one step: for more rights to the same frames.
+    /// Replaces the one entry by what `change` makes of it, in one step: for more rights to the
+    /// same frames.
     pub(crate) fn update(self, change: impl Fn(u64) -> u64) {
         self.locked.update(self.slots.first(), change);
     }
-    /// Replaces the one leaf by what `make` says, of other frames or other rights: broken first, flushed, then made (S6, G3).
-    /// The table is unlocked meanwhile; whoever wants to change the area's entries waits for this one (W2).
+    /// Replaces the one leaf by what `make` says, of other frames or other rights: it is broken
+    /// first, flushed, then made (S6, G3). The table is unlocked meanwhile; an operation that wants
+    /// to change the area's entries waits for this one (W2).
     pub(crate) fn replace(self, make: impl FnOnce() -> u64) {
         let (view, va, level) = (self.view, self.va, self.level());
         self.broken();
@@ -158,8 +165,8 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
         let locked = view.tables.lock(va, level).expect("a table with a breaking word stays (S6)");
         locked.set(Slot::of(va, level), word);
     }
-    /// Takes the one leaf, a folio's, apart, with the table that is kept for it (S4). Not agreed on it could be a huge page's by now, for
-    /// which none is.
+    /// Takes the one leaf, which maps a folio, apart, with the table that is kept for it (S4). A
+    /// leaf that was not agreed on could be a huge page's by now, for which no table is kept.
     pub(crate) fn split(self) {
         let (view, va, level) = (self.view, self.va, self.level());
         self.broken();

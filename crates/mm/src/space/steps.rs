@@ -1,8 +1,8 @@
 //! How long an operation goes on before others run.
 //!
-//! The writer's lock is patient: its holder may yield. Every loop over what a program has in its tables counts here, so it
-//! does so after a bounded number of entries, with nothing pending (a fault on the same CPU may wait for that) and no table
-//! locked.
+//! The writer's lock is patient: its holder may yield. Every loop over what a program has in its
+//! tables counts its steps here, so the holder yields after a bounded number of entries, with
+//! nothing pending (a fault on the same CPU may wait for that) and no table locked.
 
 use crate::flush::Gather;
 use crate::sync::Outside;
@@ -20,10 +20,10 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// What making, filling or emptying one table counts.
+    /// How many steps it counts to make, fill or empty one table.
     pub(super) const TABLE: u64 = Level::ENTRIES as u64;
 
-    /// For a call of the face, and for one alone (sync::outside::O1).
+    /// The steps of one call of the face, and of that call alone (sync::outside::O1).
     pub(crate) const fn at_the_face() -> Self {
         Steps { outside: Outside::at_the_face(), taken: 0 }
     }
@@ -32,8 +32,8 @@ impl Steps {
         &mut self.outside
     }
 
-    /// Counts `steps`, and lets others run where it is time. The caller holds nothing but the writer's lock, and has nothing
-    /// pending.
+    /// Counts `steps`, and lets others run where it is time. The caller holds nothing but the
+    /// writer's lock, and has nothing pending.
     pub(super) fn take(&mut self, machine: &impl Machine, steps: u64) {
         self.taken += steps;
         if self.taken >= MOST {
@@ -41,7 +41,8 @@ impl Steps {
             self.outside.yield_now(machine);
         }
     }
-    /// [`take`](Steps::take), with a flush of what is pending in `gather` before. What is deferred waits (flush::F7).
+    /// Does what [`take`](Steps::take) does, and flushes what is pending in `gather` before others
+    /// run. What is deferred waits (flush::F7).
     pub(super) fn take_flushed<M: Machine, P: Paging>(
         &mut self,
         gather: &mut Gather<'_, '_, M, P>,

@@ -5,8 +5,8 @@
 //!                   (remember)                                 (keep, or end all)
 //! ```
 //!
-//! The order of these steps is what makes it safe to keep translations of a space that the CPU does not run
-//! (flush::F3, which has the proof).
+//! The order of these steps is what makes it safe to keep translations of a space that the CPU does
+//! not run (flush::F3, which has the proof).
 //!
 //! **Locking**: none. The CPU is pinned; the words of both targets are atomics.
 
@@ -16,11 +16,13 @@ use crate::stock::{Event, Stock, record};
 use crate::table::Paging;
 use foliant_machine::{Kept, Machine, Root};
 
-/// The space is being ended, or was about to be: nothing has changed. Who looks for it again finds out.
+/// The space is being ended, or was about to be: nothing has changed. A caller that looks for it
+/// again finds out which.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ending;
 
-/// Makes the calling CPU run a space, or none. The caller is in a reader's section where it names one.
+/// Makes the calling CPU run a space, or none. The caller is in a reader's section where it names
+/// one.
 pub(crate) fn switch<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     next: Option<(SpaceId, &Space)>,
@@ -32,7 +34,8 @@ pub(crate) fn switch<M: Machine, P: Paging>(
         if name.is_some() && name == before {
             return Ok(());
         }
-        // A space that ends waits until no CPU is announced, so the record of the one that runs is there until `leave`.
+        // A space does not end while a CPU is announced in it, so the record of the space that runs
+        // is there until `leave`.
         let left = before.map(|name| {
             let space: &Space = record(stock.machine, name.frame.pa());
             (name, &space.member.target, space.member.target.quiet())

@@ -1,4 +1,4 @@
-//! Going over what a space has in a range of its tables, for whoever holds its writer.
+//! Going over what a space has in a range of its tables, for the holder of its writer.
 //!
 //! ```text
 //!   edit ──▶ table::edit ─┬─ a leaf reaches over an end ─▶ it is split, and looked at again
@@ -6,7 +6,8 @@
 //!                         └─ out of use by somebody ─────▶ waited for, with no table locked (S6, table::I9)
 //! ```
 //!
-//! **Not here**: what becomes of a word, and of what was there: the operation's [`Edit`] and [`Sink`].
+//! **Not here**: what becomes of a word, and of what was there: the operation's [`Edit`] and
+//! [`Sink`].
 
 use super::record::Space;
 use super::split_leaf;
@@ -17,7 +18,8 @@ use crate::table::{Edit, Paging, Run, Sink, Stop, Tables, What};
 use foliant_machine::Machine;
 use foliant_units::VaRange;
 
-/// Does with each word of `range` what `edit` says. The range was checked, and the writer is held.
+/// Does with each word of `range` what `edit` says. The range was checked, and the caller holds the
+/// writer.
 pub(super) fn edit<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -38,7 +40,7 @@ pub(super) fn edit<M: Machine, P: Paging>(
     }
 }
 
-/// The sink of who changes what entries allow: what loses a right is noted.
+/// The sink of an operation that changes what entries allow: those that lose a right are noted.
 pub(super) struct Noting<'n, 'g, 'm, M: Machine, P: Paging> {
     pub(super) machine: &'m M,
     pub(super) gather: &'n mut Gather<'g, 'm, M, P>,
@@ -68,7 +70,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Noting<'_, '_, 'm, M, P> {
     }
 }
 
-/// The sink of who changes nothing that a CPU may have cached.
+/// The sink of an operation that changes nothing that a CPU may have cached.
 pub(super) struct Uncached<'u, 'm, M> {
     pub(super) machine: &'m M,
     pub(super) steps: &'u mut Steps,

@@ -39,9 +39,10 @@ pub(super) struct Zap<'z, 'm, M: Machine, P: Paging> {
     space: &'z Space,
     guards: Guards,
     prune: Prune,
-    /// Drops that a table may bring.
+    /// How many drops a table may bring.
     drops: usize,
-    /// Huge pages and spent entries met so far: the entries of reserved areas that stand for no reservation any more.
+    /// Huge pages and spent entries met so far: the entries of reserved areas that stand for no
+    /// reservation any more.
     kept: Cell<u64>,
 }
 
@@ -50,11 +51,12 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         let (prune, drops) = (Prune::Keep, Level::ENTRIES);
         Zap { stock, space, guards, prune, drops, kept: Cell::new(0) }
     }
-    /// The same, which also removes the tables that it has emptied, or found so, where no area lies in all that they cover (S2).
+    /// The same, which also removes the tables that it has emptied or found empty, where no area
+    /// lies in all that they cover (S2).
     pub(super) fn pruning(self, prune: Prune) -> Self {
         Zap { prune, ..self }
     }
-    /// Removes the tables of `range`, which was taken out before.
+    /// Removes the tables of `range`, whose pages were taken out before.
     pub(super) fn tables(
         self,
         gather: &mut Gather<'z, 'm, M, P>,
@@ -65,7 +67,8 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         Zap { prune, drops: 0, ..self }.entries(gather, range, steps);
     }
 
-    /// Takes every page of `range` out; the caller flushes. Entries that others had taken out are settled first (G5).
+    /// Takes every page of `range` out; the caller flushes. Entries that others had taken out are
+    /// settled before it returns (G5).
     pub(super) fn range(
         &self,
         gather: &mut Gather<'z, 'm, M, P>,
@@ -75,7 +78,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         self.entries(gather, range, steps);
         gather.settle();
     }
-    /// [`range`](Self::range), settled by the caller.
+    /// Does what [`range`](Self::range) does, but leaves it to the caller to settle.
     pub(super) fn entries(
         &self,
         gather: &mut Gather<'z, 'm, M, P>,
@@ -108,7 +111,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
 }
 
 impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
-    /// What is noted of a run goes by what walkers set.
+    /// What is noted of a run depends on the bits that walkers set.
     fn ignores(&self) -> u64 {
         0
     }
@@ -167,7 +170,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
     fn add(&mut self, run: Run) {
         let (stock, space) = (self.zap.stock, self.zap.space);
         let What::Mapped { pa, attrs } = run.what else {
-            // A spent entry: base words are not told of.
+            // It is a spent entry: the sink is not told of software words of base level.
             return self.zap.kept.set(self.zap.kept.get() + 1);
         };
         self.gather.note(run.range(), run.level, Used::of(attrs));
@@ -208,8 +211,8 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
 }
 
 impl<M: Machine, P: Paging> Zapped<'_, '_, '_, M, P> {
-    /// Removes the table that was gone over, and those above it, where no area lies in all that they cover (S2), as far as there is
-    /// room.
+    /// Removes the table that was gone over, and those above it, where no area lies in all that
+    /// they cover (S2), as far as there is room.
     fn prune<'l>(
         &mut self,
         tables: &'l Tables<'_, M, P>,
@@ -236,7 +239,7 @@ impl<M: Machine, P: Paging> Zapped<'_, '_, '_, M, P> {
             }
         });
     }
-    /// The leaf of a whole large page is gone.
+    /// Counts what goes with the leaf of a whole large page.
     fn large(&mut self, head: Frame, pages: Pages) {
         let Zap { stock, space, kept, .. } = self.zap;
         let me = stock.machine.me();

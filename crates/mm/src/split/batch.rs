@@ -8,8 +8,9 @@ use crate::table::{Attrs, Entry, Paging, Soft};
 use foliant_machine::{Accessed, Machine};
 use foliant_units::{Frame, Order, Pages};
 
-/// Spaces that can have a flush pending in one batch. Where there are more, the last of them makes room: folios of a fork tree are
-/// found in its spaces in the same order, so the first ones come again.
+/// Spaces that can have a flush pending in one batch. Where there are more, the last of them makes
+/// room: folios of a fork tree are found in its spaces in the same order, so the first ones come
+/// again.
 const OPEN_MAX: usize = 4;
 
 /// Whether the entries are counted for each piece of the folio.
@@ -21,7 +22,8 @@ pub(crate) enum Counting {
     Pieces(Order),
 }
 
-/// What was taken out of page tables for several folios, and the flushes that are due. See the room's text.
+/// What was taken out of page tables for several folios, and the flushes that are due. See the
+/// room's text.
 pub(crate) struct FlushBatch<'s, 'm, M: Machine, P: Paging> {
     stock: &'s Stock<'m, M, P>,
     open: [Option<SpaceGather<'s, 'm, M, P>>; OPEN_MAX],
@@ -32,8 +34,8 @@ impl<'s, 'm, M: Machine, P: Paging> FlushBatch<'s, 'm, M, P> {
         FlushBatch { stock, open: [const { None }; OPEN_MAX] }
     }
 
-    /// Makes migration entries of all entries that map the folio, and says how many there were, in base pages. Nobody
-    /// uses the folio's memory after the next [`flush`](Batch::flush).
+    /// Makes migration entries of all entries that map the folio, and says how many there were, in
+    /// base pages. Nobody uses the folio's memory after the next [`flush`](Batch::flush).
     pub(crate) fn take(&mut self, held: &Held<'s, 'm, M, P>, tally: Counting) -> u64 {
         let stock = self.stock;
         let folio = Folio::of(stock, held.head(), held.order());
@@ -42,7 +44,8 @@ impl<'s, 'm, M: Machine, P: Paging> FlushBatch<'s, 'm, M, P> {
         }
         let mut taken = 0;
         let mut relatives = relatives(stock, held.head(), 0);
-        // All that count were taken: most folios are found in their first space (rmap::R5).
+        // It ends when all entries that count were taken: most folios are found in their first
+        // space (rmap::R5).
         while taken == 0 || taken < stock.counts(held.head()).entries() {
             let Some(pin) = relatives.next() else { break };
             self.take_in(pin, folio, tally, &mut taken);
@@ -99,7 +102,7 @@ impl<'s, 'm, M: Machine, P: Paging> FlushBatch<'s, 'm, M, P> {
 
     /// Flushes all that was taken so far. No lock is held.
     pub(crate) fn flush(&mut self) {
-        // All are asked before the first one is waited for.
+        // All CPUs are asked before the first gather is waited for.
         self.open.iter_mut().flatten().for_each(|open| {
             open.gather.cover_others(); // T7
             open.gather.issue();
@@ -149,8 +152,9 @@ fn take_word<M: Machine, P: Paging>(
     gather.note(word.covers, level, Used::of(attrs));
 }
 
-/// What a migration entry keeps of a leaf: everything. A CPU that has the leaf cached may still write through it until the
-/// flush, and its dirty bit may be lost (G4), so a leaf that could be written is taken for dirty.
+/// Gives what a migration entry keeps of a leaf: everything but its place in a group. A CPU that
+/// has the leaf cached may still write through it until the flush, and its dirty bit may be lost
+/// (G4), so a leaf that could be written is taken for dirty.
 fn kept(attrs: Attrs, honest: bool) -> Attrs {
     let kept = attrs.without(Attrs::GROUPED);
     let is_cached = attrs.has(Attrs::ACCESSED) || !honest;

@@ -1,4 +1,5 @@
-//! Folios before and after: why one is not taken at all, and back to what it was where it was taken in vain.
+//! Folios that stay what they are: why the entries of one are not taken at all, and how entries
+//! that were taken in vain are put back.
 
 use super::places::Folio;
 use super::put::put_back;
@@ -33,7 +34,7 @@ pub(super) fn refuses<M: Machine, P: Paging>(
     }
 }
 
-/// Puts the entries back that were taken in vain, and says why it was.
+/// Puts the entries back that were taken in vain, and says why that was in vain.
 pub(super) fn stay<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     held: &Held<'_, '_, M, P>,

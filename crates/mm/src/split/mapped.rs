@@ -25,7 +25,8 @@ impl Mappings {
     }
 }
 
-/// Looks at all entries of a folio that the caller keeps, migration entries included. Exact while nobody changes them.
+/// Looks at all entries of a folio that the caller keeps, migration entries included. The result is
+/// exact while nobody changes them.
 pub(crate) fn mappings<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     head: Frame,

@@ -1,7 +1,8 @@
 //! Folios on their way to other memory: several of them with one flush.
 //!
-//! A folio moves as it is split, but for what becomes of it: its entries are taken out of use, and put back to a block
-//! that was claimed for it. What does not move is where it was, and its block is given back.
+//! A folio moves as it is split, but for what becomes of it: its entries are taken out of use, and
+//! put back to a block that was claimed for it. A folio that does not move is where it was, and the
+//! block that was claimed for it is given back.
 
 use super::batch::{Counting, FlushBatch};
 use super::keep::{hold, refuses, stay};
@@ -51,7 +52,8 @@ struct Moving<'s, 'm, M: Machine, P: Paging> {
     to: Claim,
 }
 
-/// See the module's text. Dropped, it brings those that are under way to where they go.
+/// See the module's text. When it is dropped it brings the folios that are under way to where they
+/// go.
 pub(crate) struct MigrationBatch<'s, 'm, M: Machine, P: Paging> {
     stock: &'s Stock<'m, M, P>,
     batch: FlushBatch<'s, 'm, M, P>,
@@ -66,7 +68,7 @@ impl<'s, 'm, M: Machine, P: Paging> MigrationBatch<'s, 'm, M, P> {
         MigrationBatch { stock, batch: FlushBatch::new(stock), moving, used: 0, grain }
     }
 
-    /// Holds the folio of `frame`, unless it is in vain: nothing has changed then.
+    /// Holds the folio of `frame`, unless that is in vain: nothing has changed then.
     pub(crate) fn hold(
         stock: &'s Stock<'m, M, P>,
         frame: Frame,
@@ -90,16 +92,16 @@ impl<'s, 'm, M: Machine, P: Paging> MigrationBatch<'s, 'm, M, P> {
         self.used == 0
     }
 
-    /// Takes the entries of the folio out of use. It goes to `to`, a block of its order, with the next
-    /// [`finish`](MigrationBatch::finish). There is room.
+    /// Takes the entries of the folio out of use. The folio goes to `to`, a block of its order,
+    /// with the next [`finish`](MigrationBatch::finish). There is room.
     pub(crate) fn add(&mut self, held: Held<'s, 'm, M, P>, to: Claim) {
         let entries = self.batch.take(&held, Counting::Whole);
         self.moving[self.used] = Some(Moving { held, entries, to });
         self.used += 1;
     }
 
-    /// Flushes once, and brings each folio to its block, or leaves it where it was. Says what became of each, with its head
-    /// and order.
+    /// Flushes once, and brings each folio to its block, or leaves it where it was. Says what
+    /// became of each, with its head and order.
     pub(crate) fn finish(&mut self, mut each: impl FnMut(Frame, Order, Went)) {
         self.batch.flush(); // before anything that makes the frames another's (G1)
         for place in &mut self.moving[..self.used] {

@@ -1,4 +1,5 @@
-//! Taking folios apart, and moving them: their mappings are taken out of use, flushed once, and put back to something else.
+//! Taking folios apart, and moving them: their mappings are taken out of use, flushed once, and put
+//! back to something else.
 //!
 //! ```text
 //!   hold      pinned and locked; pinned by others? refused, nothing has changed
@@ -9,32 +10,44 @@
 //!   put       migration entries ─▶ leaves of the pieces            │            migration entries ─▶ leaves of it
 //! ```
 //!
-//! A leaf of 2 MiB becomes one migration entry of that size, and a table comes in its place only when the pieces are put. So it is never small and
-//! huge at once (G3), needs no flush of its own, and where the split fails it is a leaf again. The table is the one that
-//! lies in deposit for the leaf: putting needs no memory.
+//! A leaf of 2 MiB becomes one migration entry of that size, and a table comes in its place only
+//! when the pieces are put. So no page is ever mapped small and huge at once (G3), the table needs
+//! no flush of its own, and where the split fails the entry is a leaf again. The table is the one
+//! that lies in deposit for the leaf: putting needs no memory.
 //!
-//! Who moves folios fills a `MigrationBatch` with as many as one flush shall cover, each with a block of its order to go to.
+//! A caller that moves folios fills a `MigrationBatch` with as many as one flush shall cover, each
+//! with a block of its order to go to.
 //!
 //! **Invariants**
 //! - T1. Between the flush and the put no CPU has a translation to a frame of the folio.
-//! - T2. The flush comes after the last entry was taken and before the freeze, by the same hands, on every way out (TR-T9).
-//! - T3. A migration entry keeps everything of the leaf: rights, exclusive, accessed, dirty, soft-dirty, userfault. Where
-//!   a CPU could write through it until the flush it is taken for dirty (G4).
-//! - T4. Migration entries are counted as the leaves were, by folio and space, until they are leaves again.
-//! - T5. No memory is needed after the first entry was taken, so a split cannot fail for lack of it.
-//! - T6. What was taken is put back by the one who took it. It waits for nobody who waits for migration entries: no writer of a space, no reader's section.
-//! - T7. An entry may have been moved from another address a moment ago, and the mover of entries not have flushed that one yet: so where
-//!   a flush is pending in a space, this one covers all of it.
-//! - T8. The pieces are held until the last entry is put. Whoever took entries of one before would have migration entries of frames of which
-//!   the splitter has some too, and each of the two would put back the other's.
+//! - T2. The flush comes after the last entry was taken and before the freeze, by the same hands,
+//!   on every way out (TR-T9).
+//! - T3. A migration entry keeps everything of the leaf: rights, exclusive, accessed, dirty,
+//!   soft-dirty, userfault. Where a CPU could write through it until the flush it is taken for
+//!   dirty (G4).
+//! - T4. Migration entries are counted as the leaves were, by folio and space, until they are
+//!   leaves again.
+//! - T5. No memory is needed after the first entry was taken, so a split cannot fail for lack of
+//!   it.
+//! - T6. Entries are put back by the splitter or mover that took them. Meanwhile it waits for
+//!   nothing that may wait for migration entries: neither for the writer of a space nor for a
+//!   reader's section.
+//! - T7. An entry may have been moved from another address a moment ago, by a remap that has not
+//!   flushed that address yet: so where another flush is pending in a space, this one covers all of
+//!   the space.
+//! - T8. The pieces are held until the last entry is put. Another splitter or mover that took
+//!   entries of a piece before that would have migration entries of frames of which the first
+//!   splitter has some too, and each of the two would put back the other's.
 //!
-//! **Late observers** (G5). A flush is pending only while the entries that it is for are migration entries. Whoever wants to
-//! conclude something from such an entry, in a fault, unmap, protect, remap, advice or fork, waits until it is a leaf again, and by
-//! then the flush is done. Besides, the gather counts as pending in its space, for `Gather::settle` (flush::F2). So there is one generation
+//! **Late observers** (G5). A flush is pending only while the entries that it is for are migration
+//! entries. A fault, unmap, protect, remap, advice or fork that wants to conclude something from
+//! such an entry waits until it is a leaf again, and by then the flush is done. Besides, the gather
+//! counts as pending in its space, for `Gather::settle` (flush::F2). So there is one generation
 //! scheme, and nothing of it is left when the split is over.
 //!
-//! **Locking.** The folio's `Locked` flag; one table at a time; no writer's lock of a space. In a list several folios are
-//! held, none of them waited for: a folio that somebody else holds is refused.
+//! **Locking.** A split takes the folio's `Locked` flag, one table's lock at a time, and no
+//! writer's lock of a space. In a list several folios are held, and none of them is waited for: a
+//! folio that another CPU holds is refused.
 //!
 //! **Not here**: folios of files, swap, huge pages of pools.
 

@@ -32,7 +32,8 @@ pub struct Pieces {
     pub zero: u64,
 }
 
-/// Makes pieces of `into` of a folio whose entries were tallied for them, and puts the entries back.
+/// Divides a folio into pieces of the order `into`, for which its entries were tallied, and puts
+/// the entries back.
 pub(super) fn divide<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     frozen: Frozen,
@@ -47,7 +48,8 @@ pub(super) fn divide<M: Machine, P: Paging>(
     let share = zeros == ZeroPieces::Share && into == Order::BASE;
     let (mut gone, mut zero) = (Marks::default(), Marks::default());
     let mut pieces = Pieces { order, folios: 0, unmapped: 0, zero: 0 };
-    // The first one last: its count is what keeps others away from the frames that still look like tails of it.
+    // The first piece comes last: it has the descriptor of the old head, whose count of 0 keeps
+    // others away from the frames that still look like tails of it.
     for (nth, piece) in folio.pieces(into).rev() {
         let counted = stock.tally(piece);
         if counted == 0 {
@@ -84,8 +86,8 @@ fn shared_zero(attrs: Attrs) -> Attrs {
     attrs.without(Attrs::WRITE).without(Attrs::EXCLUSIVE) | Attrs::SPECIAL
 }
 
-/// Moves a frozen folio to the memory of `to`, a block of its order, and gives back the memory that it had. The entries
-/// that were taken name the new frames.
+/// Moves a frozen folio to the memory of `to`, a block of its order, and gives back the memory that
+/// it had. The entries that were taken name the new frames.
 pub(crate) fn relocate<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     frozen: Frozen,

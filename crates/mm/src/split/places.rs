@@ -89,7 +89,8 @@ impl Folio {
         (0..count).map(move |nth| (nth as usize, head.add(Pages::new(nth * step))))
     }
 
-    /// Where it can be under `offset`: what is behind the last index comes out at address 0.
+    /// The addresses that the folio can have under `offset`. Indices wrap: where the range does,
+    /// only its part from address 0 on counts.
     fn range<P: Paging>(&self, offset: AnonOffset) -> (Va, Va) {
         let (start, pages) = (self.origin.index.at(offset), self.frames.pages().get());
         let end = self.origin.index.add(self.frames.pages()).at(offset);
@@ -112,7 +113,8 @@ pub(super) fn places<'s, 'm, M: Machine, P: Paging>(
 }
 
 impl<'m, M: Machine, P: Paging, I: Iterator<Item = AnonOffset>> Places<'_, 'm, M, P, I> {
-    /// Hands each word to `act` under its table's lock. After a pause it goes on with the same word.
+    /// Hands each word to `act` under its table's lock. After a pause it goes on with the same
+    /// word.
     pub(super) fn run(&mut self, mut act: impl FnMut(&FolioWord<'_, 'm, M, P>) -> Next) -> Ran {
         loop {
             while self.va < self.end {
@@ -133,7 +135,7 @@ impl<'m, M: Machine, P: Paging, I: Iterator<Item = AnonOffset>> Places<'_, 'm, M
 
     /// Goes through the table at the cursor, as far as the folio reaches in it.
     fn table(&mut self, act: &mut impl FnMut(&FolioWord<'_, 'm, M, P>) -> Next) -> Next {
-        // Its table may be given back while nothing is locked.
+        // The table may be given back while it is not locked.
         let reading = self.stock.reading();
         let (level, locked) = match self.tables.lock(self.va, Level::BASE) {
             Ok(locked) => (Level::BASE, Some(locked)),
@@ -173,8 +175,8 @@ impl<'m, M: Machine, P: Paging, I: Iterator<Item = AnonOffset>> Places<'_, 'm, M
         Next::On
     }
 
-    /// Whether an entry at `base` names frames of the folio that are there under this offset: the ranges of two offsets may
-    /// overlap, and each entry is met under its own one.
+    /// Whether an entry at `base` names frames of the folio that are there under this offset: the
+    /// ranges of two offsets may overlap, and each entry is met under its own one.
     fn named(&self, entry: Entry, (base, level): (Va, Level)) -> Named {
         let is_ours = |pa: Pa| {
             let inside = pa.frame().get().checked_sub(self.folio.head().get());
@@ -197,7 +199,7 @@ impl<'m, M: Machine, P: Paging, I: Iterator<Item = AnonOffset>> Places<'_, 'm, M
 enum Named {
     /// Nothing of the folio.
     Other,
-    /// Somebody replaces an entry that named it, and may put the same one back.
+    /// A CPU is replacing an entry that named it, and may put the same one back.
     Breaking,
     Ours(EntryState, Pa, Attrs),
 }

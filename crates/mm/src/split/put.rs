@@ -1,4 +1,5 @@
-//! Putting entries back: where they were, to another folio, or to the pieces of the one that there was.
+//! Putting entries back: to where they were, to another folio, or to the pieces of the one that
+//! there was.
 
 use super::places::{EntryState, Folio, FolioWord, Next, Ran, places};
 use crate::rmap::relatives;
@@ -49,8 +50,9 @@ pub(super) fn each_taken<'s, 'm, M: Machine, P: Paging>(
     assert!(left == 0, "{left} of {taken} entries of {folio:?} are lost (rmap::R1)");
 }
 
-/// Makes every migration entry of the folio a leaf again, of what `onto` says for the frame and attributes that it kept.
-/// What was counted for the entries is counted by the caller. No lock is held, and the flush is done.
+/// Makes every migration entry of the folio a leaf again, of what `onto` says for the frame and
+/// attributes that it kept. The caller does the counting for the entries. No lock is held, and the
+/// flush is done.
 pub(super) fn put<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     folio: Folio,

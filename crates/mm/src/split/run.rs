@@ -37,16 +37,16 @@ pub enum SplitError {
     NotMapped(Va),
     /// It is in a huge page of a pool, which stays whole.
     Huge(Frame),
-    /// Pieces are smaller than the folio, and no pairs of pages.
+    /// Pieces have to be smaller than the folio, and may not be pairs of pages.
     Order {
         /// The folio's order.
         folio: Order,
         /// What was asked for.
         into: Order,
     },
-    /// Somebody uses the memory by other ways than entries.
+    /// The memory is used by other ways than entries.
     Pinned(Frame),
-    /// Somebody else splits or moves it, or it is being given back.
+    /// Another CPU splits or moves it, or it is being given back.
     Busy(Frame),
     /// Its memory is broken.
     Broken(Frame),
@@ -133,8 +133,8 @@ pub(crate) struct Splitter<'s, 'm, M: Machine, P: Paging> {
 }
 
 impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
-    /// Splits every folio of the list, and notes beside each what became of it. One flush for each space covers up to
-    /// [`LIST_MAX`] of them, or as much as the flush grain allows.
+    /// Splits every folio of the list, and notes beside each what became of it. One flush for each
+    /// space covers up to [`LIST_MAX`] of them, or as much as the flush grain allows.
     pub(crate) fn list(&self, list: &mut [SplitRequest], into: SplitInto) {
         for part in list.chunks_mut(LIST_MAX) {
             let mut batch = FlushBatch::new(self.stock);
@@ -163,7 +163,8 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
     /// Moves the folio that holds `frame` to other memory, and says where it is now.
     pub(crate) fn relocate(&self, frame: Frame) -> Result<Frame, RelocateError> {
         let stock = self.stock;
-        // The memory comes first: claiming may have to wait, and who holds a folio does not (stock::holds::B3).
+        // The memory comes first: claiming may have to wait, and the holder of a folio does not
+        // wait (stock::holds::B3).
         let order = MigrationBatch::hold(stock, frame).map_err(RelocateError::Stays)?.order();
         let to = stock.claim(order, Class::Movable).map_err(RelocateError::NoBlock)?;
         let target = to.frame();
@@ -213,7 +214,8 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         Ok(FrozenFolio { held, entries })
     }
 
-    /// Makes the pieces, or puts the entries back where somebody has the folio by other ways. The flush is done.
+    /// Makes the pieces, or puts the entries back where the folio is used by other ways too. The
+    /// flush is done.
     pub(super) fn finish(
         &self,
         taken: FrozenFolio<'s, 'm, M, P>,

@@ -1,4 +1,5 @@
-//! Splitting what waits for it: folios that have lost pages, and large ones that hold little but zeros.
+//! Splitting what waits for it: folios that have lost pages, and large ones that hold little but
+//! zeros.
 
 use super::batch::FlushBatch;
 use super::pieces::{Pieces, ZeroPieces};
@@ -15,7 +16,8 @@ use foliant_units::{Order, Pages};
 pub struct Shrink {
     /// How many folios are looked at, at most.
     pub folios: u64,
-    /// A folio of 2 MiB with more pages of zeros than this is split; `None` leaves whole what is wholly mapped.
+    /// A folio of 2 MiB with more pages of zeros than this is split; `None` leaves whole what is
+    /// wholly mapped.
     pub zeros_max: Option<Pages>,
 }
 
@@ -40,9 +42,10 @@ enum SplitReason {
 }
 
 impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
-    /// Splits folios that wait for it, oldest first, as far as `how` allows, with one flush for up to [`LIST_MAX`]. It looks
-    /// at no more of them than are on the lists now, passes over what somebody else holds, and what cannot be split is at the
-    /// end: so nothing holds it up.
+    /// Splits folios that wait for it, oldest first, as far as `how` allows, with one flush for up
+    /// to [`LIST_MAX`]. It looks at no more of them than are on the lists now, and passes over
+    /// those that another CPU holds. A folio that cannot be split is at the end of its list by
+    /// then: so nothing holds the shrinker up.
     pub(crate) fn shrink(&self, how: Shrink) -> Shrunk {
         let mut done = Shrunk::default();
         let (mut budget, mut turn) = (how.folios.min(self.stock.deferred()), 0);
@@ -56,7 +59,8 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         done
     }
 
-    /// One flush worth of it; says how many were seen, and whether there may be more.
+    /// Does as much as one flush covers. Says how many folios were seen, and whether there may be
+    /// more.
     fn shrink_some(
         &self,
         how: Shrink,
@@ -74,13 +78,13 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
                 break;
             };
             seen += 1;
-            // Whatever fails from here on, it waits as before (stock::deferred::L3).
+            // Whatever fails from here on, the folio waits as before (stock::deferred::L3).
             let Ok(held) = self.stock.hold_pinned(reference) else {
                 done.failed += 1;
                 continue;
             };
             let Some(why) = self.worth(&held, how) else {
-                // Where nobody looked for zeros in it, it waits for the one who does.
+                // A folio in which this shrinker did not look for zeros waits for one that does.
                 if how.zeros_max.is_some() || held.order() != Order::SIZE_2M {
                     self.stock.undefer_used(&held);
                 }

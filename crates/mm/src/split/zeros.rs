@@ -21,14 +21,15 @@ impl Marks {
     }
 }
 
-/// Whether the page holds nothing but zeros at this moment. Read word by word: where the page is mapped, programs may write
-/// it meanwhile.
+/// Whether the page holds nothing but zeros at this moment. It is read word by word: where the page
+/// is mapped, programs may write it meanwhile.
 pub(super) fn is_zero<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, frame: Frame) -> bool {
     let page: &Words = words(stock.machine, frame.pa());
     page.iter().all(|word| word.load(Ordering::Relaxed) == 0)
 }
 
-/// How many pages of the folio hold nothing but zeros. It stops where there cannot be more than `most`.
+/// How many pages of the folio hold nothing but zeros. It stops where there cannot be more than
+/// `most`.
 pub(super) fn zero_pages<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     head: Frame,

@@ -1,14 +1,16 @@
 //! What a space is charged for: pages, and the frames of the tables and records that it causes.
 //!
-//! Whoever takes a frame for a space's tables, area nodes or offsets names the space's charge, and names it again when the
-//! frame goes. Pages are charged once for each entry that maps them; so is the record of a fork tree, once for each member
-//! that keeps it there. A limit is one on both together.
+//! A caller that takes a frame for a space's tables, area nodes or offsets names the space's
+//! charge, and names it again when the frame goes. Pages are charged once for each entry that maps
+//! them; so is the record of a fork tree, once for each member that keeps it there. A limit is one
+//! on both together.
 //!
 //! **Invariants**
-//! - C1. What is charged never exceeds the limit, not for a moment: a charge that does not fit is not added, so it takes
-//!   no room from one that does.
-//! - C2. At rest the records charged are the tables, deposits, nodes and frames of offsets that the space has, its record and
-//!   its top table, and one for its fork tree's record where that is another one's. The audit counts them.
+//! - C1. What is charged never exceeds the limit, not for a moment: a charge that does not fit is
+//!   not added, so it takes no room from one that does.
+//! - C2. At rest the records charged are the tables, deposits, nodes and frames of offsets that the
+//!   space has, its record and its top table, and one for its fork tree's record where that is
+//!   another space's. The audit counts them.
 
 use super::{NoBlock, Stock};
 use crate::frame::Claim;
@@ -105,7 +107,8 @@ impl Charge {
         self.give(frames);
         self.shard(cpu).records.fetch_sub(frames, Ordering::Relaxed);
     }
-    /// Counts pages of the pools, which are charged to nobody: they were paid for when the pool was filled.
+    /// Counts pages of the pools, which are charged to nobody: they were paid for when the pool was
+    /// filled.
     pub(crate) fn count_huge(&self, cpu: Cpu, pages: u64) {
         self.shard(cpu).pages.fetch_add(pages, Ordering::Relaxed);
     }
@@ -129,7 +132,7 @@ impl Charge {
 
     fn take(&self, frames: u64) -> Result<(), OverLimit> {
         let Some(limit) = self.limit() else { return Ok(()) };
-        // Compared first: a refused charge is never there, so that it refuses no other (C1).
+        // It is compared first: a refused charge is never there, so that it refuses no other (C1).
         let fits = |used: u64| used.checked_add(frames).filter(|sum| *sum <= limit.get());
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         taken.map(drop).map_err(|_| OverLimit(limit))
@@ -180,7 +183,8 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Of what is left, one CPU wants too much and the other one just enough. Whoever comes first, the second one gets it.
+    /// One CPU wants more than is left and the other one less: the other one gets it, whichever
+    /// comes first.
     #[test]
     fn finding_n_a_refused_charge_takes_no_room() {
         loom::model(|| {

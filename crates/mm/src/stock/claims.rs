@@ -135,7 +135,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
 
-    /// Makes an anonymous folio of `claim`, with so many entries to it, made at `origin`. The caller maps it next.
+    /// Makes an anonymous folio of `claim`, with so many entries to it, made at `origin`. The
+    /// caller maps it next.
     pub(crate) fn enlist(&self, claim: Claim, entries: u64, origin: Origin) -> Frame {
         let frames = claim.frames();
         let (head, order) = claim.into_raw();
@@ -149,15 +150,16 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.set_identity(head, Identity::new(Kind::Anon, order));
         self.machine.owned(frames, Owner::User);
         self.count_size(order, SizeEvent::NrAnon);
-        // Most of it may stay untouched: somebody may want to see.
+        // Most of it may stay untouched, so a shrinker may want to look at it.
         if order == Order::SIZE_2M {
             self.defer(head);
         }
         head
     }
 
-    /// Undoes [`enlist`](Self::enlist) for a folio that nothing maps. Where somebody else keeps it by now there is no claim:
-    /// who lets go of it last gives it back; nor where its memory was reported broken.
+    /// Undoes [`enlist`](Self::enlist) for a folio that nothing maps. There is no claim where
+    /// somebody else keeps the folio by now, and gives it back with the last reference; nor where
+    /// its memory was reported broken.
     pub(crate) fn delist(&self, head: Frame, entries: u64) -> Option<Claim> {
         let identity = self.identity(head);
         match self.count_down(head, identity, References::of_entries(entries)) {
@@ -165,7 +167,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             Left::Some | Left::Broken => None,
         }
     }
-    /// The memory of an anonymous folio that nobody keeps and nobody can: the caller counted it down, or froze it.
+    /// Takes the memory of an anonymous folio that has no references and can get none: the caller
+    /// counted it down, or froze it.
     pub(super) fn end_folio(&self, head: Frame, identity: Identity) -> Claim {
         let order = identity.order();
         assert_eq!(identity.kind(), Kind::Anon, "{head:?} is no folio");
@@ -176,7 +179,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         Claim::from_raw(head, order)
     }
 
-    /// Makes pages of kernel memory of `claim`, each a block of its own with one reference. The caller maps them next.
+    /// Makes pages of kernel memory of `claim`, each a block of its own with one reference. The
+    /// caller maps them next.
     pub(crate) fn enlist_kernel(&self, claim: Claim) -> FrameRange {
         let frames = claim.frames();
         let (head, order) = claim.into_raw();
@@ -188,8 +192,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.count_by(Event::VmallocPages, pages);
         frames
     }
-    /// Drops one reference of each of these pages of kernel memory. Those that nobody else has go back, side by side
-    /// together.
+    /// Drops one reference of each of these pages of kernel memory. Pages that nobody else has go
+    /// back, neighbours together.
     pub(crate) fn drop_kernel(&self, frames: FrameRange) {
         let mut start = frames.start();
         let mut gone = 0;
@@ -242,8 +246,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn head_of(&self, frame: Frame) -> Frame {
         self.mapped(frame).head(frame)
     }
-    /// Goes over the folios of so many frames from `first` on, which users' entries name: the head of each, and how many of the
-    /// frames are its.
+    /// Goes over the folios of so many frames from `first` on, which users' entries name. `each`
+    /// gets the head of each folio, and how many of the frames are in it.
     pub(crate) fn each_folio(&self, first: Frame, frames: Pages, mut each: impl FnMut(Frame, u64)) {
         let (mut frame, end) = (first, first.add(frames));
         while frame < end {
@@ -273,24 +277,28 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
 
-    /// Drops the references of `n` entries after the flush that covers them; the last one gives the folio back.
+    /// Drops the references of `n` entries after the flush that covers them; the last one gives the
+    /// folio back.
     pub(crate) fn drop_references(&self, head: Frame, n: u64) {
         self.unreference(head, References::of_entries(n));
     }
 
-    /// Drops references of either kind. What nobody keeps any more is given back, but for broken memory.
+    /// Drops references of either kind. What nobody keeps any more is given back, except broken
+    /// memory.
     pub(super) fn unreference(&self, head: Frame, dropped: References) {
         let identity = self.identity(head);
         match (self.count_down(head, identity, dropped), identity.kind()) {
             (Left::Some, _) => {}
-            (_, Kind::Huge) => self.hand_back(head, identity.order()), // its pool looks for broken ones
+            // Its pool looks for broken ones.
+            (_, Kind::Huge) => self.hand_back(head, identity.order()),
             (Left::Broken, _) => {}
             (Left::Nothing(_), Kind::Kernel) => self.release_kernel(head, 1),
             (Left::Nothing(last), _) => self.release(self.end_folio(head, last)),
         }
     }
-    /// Drops references, and says what is left. But for a freeze nothing else ends the last one: so there is one who ends the
-    /// folio, and who sees the mark of broken memory, which was made before its maker's reference went (holds::B4).
+    /// Drops references, and says what is left. Apart from a freeze nothing else ends the last one:
+    /// so exactly one caller ends the folio, and that caller sees the mark of broken memory, which
+    /// was made before its maker's reference went (holds::B4).
     #[inline]
     fn count_down(&self, head: Frame, identity: Identity, dropped: References) -> Left {
         let order = identity.order();
@@ -300,7 +308,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             let Some(left) = before.without(dropped) else {
                 panic!("{head:?} had {before:?}, {dropped:?} were dropped")
             };
-            // Marked while our references still keep the folio from being given back.
+            // It is marked while our references still keep the folio from being given back.
             if !huge && left.entries() > 0 && left.entries() < order.pages().get() {
                 self.mark_partly_mapped(head, order);
             }

@@ -54,7 +54,7 @@ events! {
         Shootdown => "nr_tlb_remote_flush",
         /// CPUs asked.
         Interrupt => "nr_tlb_remote_flush_received",
-        /// Grace periods: waits for readers, each for all who waited then.
+        /// Grace periods: waits for readers, each for all callers that waited then.
         GracePeriods => "grace_periods",
         /// Flushes of everything on this CPU.
         LocalAll => "nr_tlb_local_flush_all",
@@ -78,7 +78,8 @@ events! {
         BornFolded => "hugetlb_born_optimized",
         /// Huge pages that were handed in to be folded and were so already.
         FoldSkipped => "hugetlb_optimize_skipped",
-        /// Huge pages that were to be folded and stayed as they are, for lack of memory or because the machine forbids it.
+        /// Huge pages that were to be folded and stayed as they are, for lack of memory or because
+        /// the machine forbids it.
         FoldFailed => "hugetlb_optimize_failed",
         /// Huge pages unfolded.
         Unfolded => "hugetlb_restored",
@@ -100,21 +101,23 @@ events! {
         HugeReturned => "hugetlb_returned",
         /// Times that there was something for the pools to collect and nothing was before.
         HugeWork => "hugetlb_free_work",
-        /// Batches of huge pages that were made for pools, taken out so that a pool is smaller, or cut.
+        /// Batches of huge pages that were made for pools, taken out so that a pool is smaller, or
+        /// cut.
         PoolBatch => "hugetlb_batch",
         /// Times that the lock of a pool was taken.
         PoolLock => "hugetlb_lock",
-        /// Pages of kernel memory, those that only users or walkers still hold included: counted up and down.
+        /// Pages of kernel memory, those that only users or walkers still hold included: counted up
+        /// and down.
         VmallocPages => "nr_vmalloc_pages",
         /// Requests for kernel memory for which large leaves were tried.
         VmallocHuge => "vmalloc_huge",
         /// Such attempts that were given up, because no block was free.
         VmallocNoBlock => "vmalloc_huge_fallback_block",
-        /// Because no range was aligned so.
+        /// Attempts that were given up because no range was aligned so.
         VmallocNoRoom => "vmalloc_huge_fallback_address",
-        /// Because there was no memory for a page table or a record.
+        /// Attempts that were given up because there was no memory for a page table or a record.
         VmallocNoRecord => "vmalloc_huge_fallback_record",
-        /// Because the place of a leaf was taken.
+        /// Attempts that were given up because the place of a leaf was taken.
         VmallocNoSlot => "vmalloc_huge_fallback_slot",
         /// Attempts for which memory was compacted while the caller waited.
         VmallocCompact => "vmalloc_huge_compact",
@@ -132,9 +135,10 @@ events! {
         VmapSplit => "vmap_leaf_split",
         /// Flushes after which kernel ranges may be used again.
         VmapPurge => "vmap_purge",
-        /// Pages of the ranges in them.
+        /// Pages of the kernel ranges that these flushes were for.
         VmapPurged => "vmap_purged_pages",
-        /// Flushes before the frames of a single range went: eagerly, or because its attributes had been changed.
+        /// Flushes before the frames of a single range went: eagerly, or because its attributes had
+        /// been changed.
         VmapFlush => "vmap_flush",
         /// Flushes because empty tables made room for a leaf.
         VmapTableFlush => "vmap_table_flush",
@@ -218,7 +222,7 @@ pub(crate) struct PerCpu {
 
 #[cfg(all(test, loom))]
 impl PerCpu {
-    /// Where words are not those of cleared memory.
+    /// Makes cleared counters where words cannot be laid over cleared memory.
     pub(crate) fn cleared() -> PerCpu {
         PerCpu {
             grace: GraceSlot::default(),

@@ -1,21 +1,27 @@
-//! Folios that may be worth splitting: partly unmapped ones, and large ones that may hold little but zeros.
+//! Folios that may be worth splitting: partly unmapped ones, and large ones that may hold little
+//! but zeros.
 //!
 //! ```text
 //!   shard of the folio's 2 MiB block:   first ─▶ head ◀─▶ head ◀─▶ head ◀─ last        words 2 and 3 of the heads
 //!     put    at the end, when a folio of 2 MiB is made, or one of four pages and more has lost a page
 //!     turn   the first one that nobody holds is pinned and goes to the end: whatever becomes of its split, it waits
-//!     out    when it is given back or made pieces of; by its holder, who found that it is used; when it is broken
+//!     out    when it is given back or made pieces of; by a holder that found it to be used; when it is broken
 //! ```
 //!
 //! **Invariants**
-//! - L1. A folio is on its list exactly while it has `Flag::Deferred`; both change under the list's lock.
-//! - L2. A folio leaves the list before its descriptor becomes another one's. Whoever takes a turn pins it under the
-//!   lock, and passes over one that nobody keeps any more: that is about to be taken out.
-//! - L3. A folio that is worth splitting leaves the list by being split or given back, and by nothing else. One that is busy
-//!   when its turn comes is passed over, one that cannot be split is at the end already: there is nobody who has to remember to put it back. Whoever
-//!   takes a used one off asks again under the lock whether it has lost a page: the one who unmapped it found it on the list.
+//! - L1. A folio is on its list exactly while it has `Flag::Deferred`; both change under the list's
+//!   lock.
+//! - L2. A folio leaves the list before its descriptor becomes another one's. A CPU that takes a
+//!   turn pins the folio under the lock, and passes over one that nobody keeps any more: that one
+//!   is about to be taken out.
+//! - L3. A folio that is worth splitting leaves the list by being split or given back, and by
+//!   nothing else. One that is busy when its turn comes is passed over, and one that cannot be
+//!   split is at the end already: nobody has to remember to put it back. A holder that takes a used
+//!   one off asks again under the lock whether it has lost a page: the CPU that unmapped the page
+//!   found the folio on the list, and left it there.
 //!
-//! **Locking.** One leaf lock for each of a few shards, chosen by the frame, so that faults and unmaps seldom meet.
+//! **Locking.** There is one leaf lock for each of a few shards, chosen by the frame, so that
+//! faults and unmaps seldom meet.
 //!
 //! **Not here**: whether a folio is worth it, splitting (`split`).
 
@@ -72,7 +78,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
         shard.last.store(head.get() + 1, Ordering::Relaxed);
     }
-    /// Takes a folio off its list that ends, if it is on it.
+    /// Takes a folio that ends off its list, if it is on it.
     pub(super) fn undefer(&self, head: Frame) {
         if !self.identity(head).has(Flag::Deferred) {
             return;
@@ -83,7 +89,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             self.take_off(shard, head);
         }
     }
-    /// Takes a folio off its list that was found to be used; one that has lost a page meanwhile goes on waiting (L3).
+    /// Takes a folio that was found to be used off its list; one that has lost a page meanwhile
+    /// goes on waiting (L3).
     pub(crate) fn undefer_used(&self, held: &Held<'_, 'm, M, P>) {
         let head = held.head();
         let shard = self.deferred.of(head);
@@ -115,8 +122,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn deferred(&self) -> u64 {
         self.deferred.shards.iter().map(|shard| shard.listed.load(Ordering::Relaxed)).sum()
     }
-    /// The folio that has waited longest on one of the lists, pinned. It goes to the end of its list; the lists take turns as
-    /// `turn` says. One that somebody holds keeps its place; broken memory waits no longer.
+    /// Pins the folio that has waited longest on one of the lists, and puts it at the end of its
+    /// list. The lists take turns as `turn` says. A folio that somebody holds keeps its place; one
+    /// of broken memory waits no longer.
     pub(crate) fn next_deferred(&self, turn: &mut usize) -> Option<Reference<'_, 'm, M, P>> {
         for _ in 0..SHARDS {
             let shard = &self.deferred.shards[*turn % SHARDS];
@@ -140,7 +148,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         None
     }
 
-    /// Puts the folio among those waiting to be split. Counted once per folio. The caller keeps it meanwhile.
+    /// Puts the folio among those waiting to be split, and counts that once per folio. The caller
+    /// keeps it meanwhile.
     pub(crate) fn mark_partly_mapped(&self, head: Frame, order: Order) {
         if !self.keep_partly_mapped(head, order) {
             return;
@@ -150,7 +159,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             self.count(Event::ThpDeferredSplitPage);
         }
     }
-    /// The same for a folio that waits already and is elsewhere by now: it is no other one. Says whether it was not there.
+    /// Does the same for a folio that waited before it moved: it is not counted as one more that
+    /// waits. Says whether it was not marked yet.
     pub(crate) fn keep_partly_mapped(&self, head: Frame, order: Order) -> bool {
         if !self.flag(head, Flag::PartlyMapped) {
             return false;
@@ -202,7 +212,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         others.map(|shard| shard.lock.lock(self.machine)).collect()
     }
 
-    /// How many folios the links of the lists lead to; the error is one that should not be there. Nobody is at work.
+    /// Counts the folios that the links of the lists lead to; the error is one that should not be
+    /// there. Nobody is at work.
     #[cfg(feature = "verify")]
     pub(crate) fn recount_deferred(&self) -> Result<u64, Frame> {
         let mut all = 0;

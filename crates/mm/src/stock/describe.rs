@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! The descriptor array: mapped when a frame is first handed out, and read and written through kernel addresses.
+//! The descriptor array: mapped when a frame is first handed out, and read and written through
+//! kernel addresses.
 //!
 //! ```text
 //!   a section, 128 MiB of memory          its 2 MiB of descriptors
@@ -7,13 +8,14 @@
 //!                                         a table is there         ─▶ 8 frames for the block that needs them
 //! ```
 //!
-//! The 8 frames come from wherever unmovable memory is gathered, so that the block can become whole again. Where no other
-//! memory is left they come out of the block itself: a block that has just been broken has at least half of its frames
-//! free, so breaking it does not fail for lack of memory.
+//! The 8 frames come from wherever unmovable memory is gathered, so that the block can become whole
+//! again. Where no other memory is left they come out of the block itself: a block that has just
+//! been broken has at least half of its frames free, so breaking it does not fail for lack of
+//! memory.
 //!
 //! **Invariants**
-//! - D1. Every frame of a stretch that is mapped by entries is a block of order 0 to the allocator; a leaf is one of order
-//!   9. So a frame can be given back for itself.
+//! - D1. Every frame of a stretch that is mapped by entries is a block of order 0 to the allocator;
+//!   a leaf is one of order 9. So each frame can be given back by itself.
 //! - D2. A stretch is populated as a whole or not at all.
 
 use super::{Block, Event, NoBlock, Stock, Stretch};
@@ -36,18 +38,18 @@ pub(crate) const OWN: Attrs = Attrs::WRITE.with(Attrs::GLOBAL).with(Attrs::TOUCH
 
 const FRAMES: usize = STRETCH_PAGES.get() as usize;
 
-/// Who mapped descriptors.
+/// When descriptors were mapped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DescribedBy {
-    /// Nobody yet, or the caller just now.
+    /// Not yet, or by the caller just now.
     Now,
-    /// Somebody mapped a leaf there.
+    /// Somebody had mapped a leaf there.
     Before,
 }
 
 impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
-    /// Makes sure that the descriptors of `frames` are there. The caller holds one of each block, or all of memory is
-    /// meant.
+    /// Makes sure that the descriptors of `frames` are there. The caller holds a frame of each
+    /// block, or all of memory is meant.
     pub(crate) fn describe(&self, frames: FrameRange) -> Result<(), NoBlock> {
         let last = Block::of(Frame::new(frames.end().get() - 1));
         let mut block = Block::of(frames.start());
@@ -65,7 +67,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                 Stretch::Ready => return Ok(()),
                 Stretch::Moving => self.machine.relax(),
                 Stretch::Absent => {
-                    // Cleared before anybody waits for the stretch.
+                    // It is cleared before anybody waits for the stretch.
                     let leaf = self.claim_leaf(block);
                     if self.stretches.change(block, Stretch::Absent, Stretch::Moving) {
                         let _inside = Inside::enter(Critical::Moving);
@@ -86,7 +88,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             .expect("inside the kernel half")
     }
 
-    /// A cleared block for the descriptors of a whole section, where nothing is mapped for any of them and there is one.
+    /// Claims a cleared block for the descriptors of a whole section, if nothing is mapped for any
+    /// of them and a block is free.
     #[cold]
     fn claim_leaf(&self, block: Block) -> Option<Claim> {
         let found = self.kernel.walk(self.stretch(block).start());
@@ -97,7 +100,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         crate::zero::clear(self, &claim);
         Some(claim)
     }
-    /// Maps the descriptors of a block that the caller has set `Moving`, and perhaps those of its section, by `leaf`.
+    /// Maps the descriptors of a block that the caller has set `Moving`, and where it can those of
+    /// its whole section, by `leaf`.
     #[cold]
     fn populate(&self, block: Block, leaf: Option<Claim>) -> Result<(), NoBlock> {
         let va = self.stretch(block).start();
@@ -156,8 +160,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         Ok(got.map(|claim| claim.expect("all were had")))
     }
 
-    /// Maps the block, which is cleared, at `va` by one leaf, unless something is there. What was absent becomes present: no
-    /// flush.
+    /// Maps the block, which is cleared, at `va` by one leaf, unless something is there. No flush
+    /// is needed: what was absent becomes present.
     fn map_leaf(&self, va: Va, claim: Claim) -> Result<DescribedBy, NoBlock> {
         if let Err(none) = self.reach_table(va, Level::SIZE_2M) {
             self.release_cleared(claim);
@@ -170,14 +174,16 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             self.release_cleared(claim);
             return Ok(DescribedBy::Before);
         }
-        self.machine.owned(claim.frames(), Owner::Records); // not before: a block that is not needed is still cleared
+        // This is not stated before: a block that is not needed is still cleared.
+        self.machine.owned(claim.frames(), Owner::Records);
         let (frame, order) = claim.into_raw();
         lock.set(slot, P::leaf(frame.pa(), Level::SIZE_2M, OWN));
         self.count_by(Event::MemmapPages, order.pages().get());
         Ok(DescribedBy::Now)
     }
 
-    /// Makes the table that holds the entries of `level` for the descriptors at `va`, unless a leaf is there.
+    /// Makes the table that holds the entries of `level` for the descriptors at `va`, unless a leaf
+    /// is there.
     pub(crate) fn reach_table(&self, va: Va, level: Level) -> Result<DescribedBy, NoBlock> {
         let mut spare = Spare::new();
         let done = loop {
@@ -200,8 +206,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.stretches.get(Block::of(frame)) == Stretch::Ready
     }
 
-    /// What the frame is; frames without descriptors are plain. The caller owns the frame or is in a reader's section: one
-    /// whose descriptors are being moved is nobody's but the mover's, and plain to others.
+    /// What the frame is; frames without descriptors are plain. The caller owns the frame or is in
+    /// a reader's section. A frame whose descriptors are being moved is nobody's but the mover's,
+    /// and plain to others.
     pub(crate) fn identity(&self, frame: Frame) -> Identity {
         if !self.is_described(frame) {
             return Identity::PLAIN;
@@ -281,7 +288,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         unsafe { self.machine.kernel_load(va) }.unwrap_or_else(|fault| unmapped(&fault))
     }
     fn store(&self, va: Va, word: u64) {
-        // SAFETY: stock::K1; the caller owns the frame (frame::I1) or changes one word by its protocol.
+        // SAFETY: stock::K1; the caller owns the frame (frame::I1) or changes one word by its
+        // protocol.
         unsafe { self.machine.kernel_store(va, word) }.unwrap_or_else(|fault| unmapped(&fault));
     }
     fn swap(&self, va: Va, old: u64, new: u64) -> Result<u64, u64> {

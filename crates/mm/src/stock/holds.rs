@@ -1,4 +1,4 @@
-//! Folios held by somebody who takes their mappings out of use: pinned, locked, and at last frozen.
+//! Folios whose holder takes their mappings out of use: pinned, locked, and at last frozen.
 //!
 //! ```text
 //!   hold ──▶ Held: pinned, Locked ──freeze──▶ Frozen: no entry counts, nobody can get a reference
@@ -6,29 +6,34 @@
 //! ```
 //!
 //! **Invariants**
-//! - B1. One holder at a time: `Locked` is set by compare-and-exchange, on a folio that is pinned.
-//! - B2. A freeze succeeds only where the holder's pin is the only one and every entry is one that the holder has taken
-//!   out of use. From then on `get_unless_zero` finds nothing, until its frames are other folios.
-//! - B3. Neither kind nor order of a folio changes but by its holder, frozen. Nor does it break: who marks it waits for the
-//!   holder, who therefore waits for no reference to go.
-//! - B4. Who marks a folio as broken keeps it by a pin until the mark is there. So whoever drops the last reference sees the
-//!   mark, and nobody marks a folio that is on its way back: what was answered stays true.
+//! - B1. There is one holder at a time: `Locked` is set by compare-and-exchange, on a folio that is
+//!   pinned.
+//! - B2. A freeze succeeds only where the holder's pin is the only one and every entry is one that
+//!   the holder has taken out of use. From then on `get_unless_zero` finds nothing, until its
+//!   frames are other folios.
+//! - B3. Neither kind nor order of a folio changes except by its holder, while it is frozen. Nor is
+//!   it marked as broken while it is held: the CPU that marks it waits for the holder, and so the
+//!   holder waits for no reference to go.
+//! - B4. The CPU that marks a folio as broken keeps it by a pin until the mark is there. So the CPU
+//!   that drops the last reference sees the mark, and no folio is marked that is on its way back:
+//!   what `poison` answered stays true.
 //!
-//! **States** of an anonymous folio, by word 1 (pins, entries) and the flags of word 0. A page of kernel memory has the same
-//! but for those that are held.
+//! **States** of an anonymous folio, by word 1 (pins, entries) and the flags of word 0. A page of
+//! kernel memory has the same ones, except those in which it is held.
 //!
-//! | state | pins | entries | Locked | Poisoned | who changes it | what comes next |
+//! | state | pins | entries | Locked | Poisoned | changed by | what comes next |
 //! |---|---|---|---|---|---|---|
-//! | kept | any | any, not both 0 | no | no | whoever has a reference | any below |
+//! | kept | any | any, not both 0 | no | no | any CPU that has a reference | any below |
 //! | held | 1 and more | any | yes | no | its holder; others count up and down | kept, frozen |
 //! | frozen | 0 | 0, the holder knows how many | yes | no | its holder alone | pieces or a larger folio: held; elsewhere: free |
-//! | last one dropped | 0 | 0 | no | no | whoever counted down to it | free |
-//! | broken | any | any, not both 0 | no | yes | whoever has a reference; nobody holds it | broken for good |
+//! | last one dropped | 0 | 0 | no | no | the CPU that counted down to it | free |
+//! | broken | any | any, not both 0 | no | yes | any CPU that has a reference; nobody holds it | broken for good |
 //! | broken for good | 0 | 0 | no | yes | nobody | nothing |
 //!
-//! Counts go up by compare-and-exchange, from kept, held or broken only. They reach 0 and 0 in `Stock::count_down`, and by a
-//! freeze. The mark is made in kept, by a compare-and-exchange of word 0, while its maker has a pin. Plain stores of word 0
-//! are for who found the last one dropped, and for who froze it.
+//! Counts go up by compare-and-exchange, from kept, held or broken only. They reach 0 and 0 in
+//! `Stock::count_down`, and by a freeze. The mark is made in kept, by a compare-and-exchange of
+//! word 0, while its maker has a pin. Plain stores of word 0 are for the CPU that dropped the last
+//! reference, and for the one that froze the folio.
 //!
 //! **Not here**: how mappings are taken out of use (`split`).
 
@@ -131,8 +136,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             }
         }
     }
-    /// Freezes a folio of which the holder has taken `entries` out of use and flushed them; they are all there are, or it
-    /// stays as it is (B2). One without any is not frozen: it is given back when it is let go.
+    /// Freezes a folio of which the holder has taken `entries` out of use and flushed them. Where
+    /// these are not all there are, it stays as it is (B2). A folio without any is not frozen: it
+    /// is given back when it is let go.
     pub(crate) fn freeze<'s>(
         &'s self,
         held: Held<'s, 'm, M, P>,
@@ -144,12 +150,12 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             return Err(held);
         }
         let frozen = Frozen { head: held.head(), order: held.order, entries };
-        mem::forget(held); // pin and lock went with the count
+        mem::forget(held); // the pin went with the count, and `Locked` stays
         Ok(frozen)
     }
 
-    /// Freezes the 512 base pages from `first` on, each of which has one entry, taken out of use and flushed, and no pin; or
-    /// leaves all of them as they are.
+    /// Freezes the 512 base pages from `first` on, if each of them has one entry, taken out of use
+    /// and flushed, and no pin; else leaves all of them as they are.
     pub(crate) fn freeze_pages(&self, first: Frame) -> bool {
         let all = Order::SIZE_2M.pages().get();
         let page = |nth| first.add(Pages::new(nth));
@@ -194,8 +200,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn retire_head(&self, frozen: Frozen) {
         self.uncount_folio(frozen.head, self.identity(frozen.head));
     }
-    /// Makes a folio of frames that were part of a frozen one, with so many entries, which the caller makes next. It is the caller's
-    /// until then (split::T8).
+    /// Makes a folio of frames that were part of a frozen one, with so many entries. The caller
+    /// makes these next, and holds the folio until then (split::T8).
     pub(crate) fn publish(
         &self,
         (head, order): (Frame, Order),
@@ -205,7 +211,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let tails = order.pages().get() - 1;
         self.set_origin(head, origin);
         self.set_identities(head.add(Pages::new(1)), tails, Identity::new(Kind::Tail, order));
-        // Frozen until it has its count, which comes last: a walker that finds a count finds a folio, one that finds none waits (B3).
+        // It is frozen until it has its count, which comes last: a walker that finds a count finds
+        // a folio, and one that finds none waits (B3).
         self.set_identity(head, Identity::new(Kind::Anon, order).with(Flag::Locked));
         self.set_references(head, References::of_entries(entries).with(References::PIN).word());
         self.count_size(order, SizeEvent::NrAnon);

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! **Invariants**
-//! - O1. Isolated frames are claimed, each as a block of order 0, and nobody else's. They need no memory, whatever their
-//!   number: a bit for each frame.
-//! - O2. What the allocator knows to be zero of isolated frames is zero: nothing is written to them, and of what is added
-//!   it is forgotten.
+//! - O1. Isolated frames are claimed, each as a block of order 0, and belong to nobody else.
+//!   Keeping them takes no memory, whatever their number: there is a bit for each frame.
+//! - O2. Isolated frames that the allocator knows to be zero are zero: nothing is written to them,
+//!   and where an added claim may have been written to, what was known of its frames is forgotten.
 
 use super::{Block, NoBlock, Stock, Stretch};
 use crate::folio::{Class, Pick};
@@ -77,8 +77,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         given.expect("its frames are its own (stock::isolated::O1)");
     }
 
-    /// Takes a block out of the 2 MiB block that holds `frame`, if its descriptors are ready. It waits for nobody: the caller
-    /// may hold folios (holds::B3).
+    /// Takes a block out of the 2 MiB block that holds `frame`, if its descriptors are ready. It
+    /// waits for nobody: the caller may hold folios (holds::B3).
     pub(crate) fn claim_in(&self, frame: Frame, order: Order) -> Result<Claim, NoBlock> {
         let none = NoBlock { order };
         if self.machine.refusal() == Refusal::Refuse {
@@ -86,7 +86,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
         let claim = Claim::from_raw(self.folios.alloc_in(frame, order).ok_or(none)?, order);
         self.machine.owned(claim.frames(), Owner::Claimed);
-        // Its frames keep the block from being claimed as a whole, so what is ready stays ready (stock::K1).
+        // Its frames keep the block from being claimed as a whole, so what is ready stays ready
+        // (stock::K1).
         if self.stretches.get(Block::of(frame)) == Stretch::Ready {
             return Ok(claim);
         }

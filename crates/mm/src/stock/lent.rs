@@ -1,18 +1,21 @@
 //! Blocks that are lent to the kernel around the manager: a bit for the first frame of each.
 //!
-//! A lent block has no descriptors, so nothing else tells it from a table or a record of the manager's own. What is given back
-//! by a number is taken only where this says that it was lent.
+//! A lent block has no descriptors, so nothing else tells it from a table or a record of the
+//! manager's own. A block that is given back by its number is taken only where these bits say that
+//! it was lent.
 //!
 //! ```text
 //!   roots: a word for each 128 MiB ──▶ a page of bits, made when the first block of them is lent
 //! ```
 //!
 //! **Invariants**
-//! - N1. The bit of a frame is set exactly while a block that begins there is lent: from before anybody has the block, and until
-//!   one who gives it back clears it. Of two that give it back one finds it set.
-//! - N2. A page of bits stays; the next block needs it.
+//! - N1. The bit of a frame is set exactly while a block that begins there is lent: from before
+//!   anybody has the block until a caller that gives it back clears the bit. Of two callers that
+//!   give it back, one finds it set.
+//! - N2. A page of bits stays once it is made: the next block needs it.
 //!
-//! **Locking**: none. A root goes from 0 to a page by compare-and-exchange, bits change by atomic operations.
+//! **Locking**: none. A root goes from 0 to a page by compare-and-exchange, bits change by atomic
+//! operations.
 //!
 //! **Not here**: how large the block is; the allocator knows.
 
@@ -85,7 +88,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     #[cold]
     fn make_page(&self, root: &AtomicU64) -> Result<(), NoBlock> {
-        // Beside tables, of which there is one from the start: so it breaks no block that is whole.
+        // It is taken beside tables, of which there is one from the start: so it breaks no block
+        // that is whole.
         let claim = self.claim_undescribed(Order::BASE, Class::Table)?;
         crate::zero::clear_range(self.machine, claim.frames());
         self.machine.owned(claim.frames(), Owner::Records);
@@ -108,7 +112,8 @@ mod tests {
     use std::boxed::Box;
     use std::cell::Cell;
 
-    /// One who gives a block back while another is at the n-th change of doing the same: one of them has it.
+    /// One caller gives a block back while another one is at the n-th change of doing the same: one
+    /// of them has it.
     #[test]
     fn of_two_that_give_a_loan_back_one_finds_it_lent() {
         std::thread_local! {

@@ -1,20 +1,23 @@
-//! The stock: machine, allocator, descriptors, per-CPU counters and the memory of records, as every later room uses them.
+//! The stock: machine, allocator, descriptors, per-CPU counters and the memory of records, as every
+//! later room uses them.
 //!
-//! One reference to it is what a mechanism needs to take frames, give them back and count what it did.
+//! One reference to it is what a mechanism needs to take frames, give them back and count what it
+//! did.
 //!
 //! ```text
 //!   claim(order) ──▶ descriptors of its block ready ──▶ Claim ──enlist──▶ folio with references
-//!                                                           ▲                     │ drop_refs(n), after the flush
+//!                                                           ▲                     │ drop_references(n), after the flush
 //!                                                           └──── last one ───────┘
 //! ```
 //!
 //! **Invariants**
-//! - K1. A frame is handed out only after the descriptors of its 2 MiB block are mapped and its own is plain. They stay
-//!   mapped while any frame of the block is out, but for a block that is out as a whole: its holder may take them away
-//!   (`memmap`).
-//! - K2. Every change of ownership is stated to the machine's witness, in the order that `Witness` asks for.
-//! - K3. Counters are written with one relaxed addition on the calling CPU's lines and summed on reading; a
-//!   difference (alive folios) may be counted up on one CPU and down on another.
+//! - K1. A frame is handed out only after the descriptors of its 2 MiB block are mapped and its own
+//!   descriptor is plain. They stay mapped while any frame of the block is out, except for a block
+//!   that is out as a whole: its holder may take them away (`memmap`).
+//! - K2. Every change of ownership is stated to the machine's witness, in the order that `Witness`
+//!   asks for.
+//! - K3. Counters are written with one relaxed addition on the calling CPU's lines and summed on
+//!   reading; a count of what is alive (folios) may go up on one CPU and down on another.
 //!
 //! **Not here**: free-block bookkeeping (`folio`), what a descriptor's words mean (`frame`).
 
@@ -64,7 +67,8 @@ use foliant_machine::Machine;
 use foliant_units::Va;
 use returned::Returned;
 
-/// Which manager a token is of: the place of its records, which no other living manager has, and which does not move.
+/// The manager that a token is of, named by the place of its records, which no other living manager
+/// has and which does not move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Brand(usize);
 
@@ -179,14 +183,16 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn reading(&self) -> impl Drop + use<'_, 'm, M, P> {
         self.grace.enter(&self.mine().grace)
     }
-    /// [`reading`](Self::reading) for who could yield: not in the section.
+    /// [`reading`](Self::reading) for a caller that can yield: it cannot as long as the section
+    /// lasts.
     pub(crate) fn reading_of<'o>(
         &'o self,
         _outside: &'o mut Outside,
     ) -> impl Drop + use<'o, 'm, M, P> {
         self.reading()
     }
-    /// Waits until every section that began earlier has ended, in a period that is shared with all others who wait.
+    /// Waits until every section that began earlier has ended, in a grace period that is shared
+    /// with all other waiters.
     pub(crate) fn wait_for_readers(&self) {
         let driven = self.grace.wait(self.machine, || self.cpus.iter().map(|cpu| &cpu.grace));
         self.count_by(Event::GracePeriods, driven);

@@ -1,16 +1,20 @@
 //! How fast this CPU clears: measured while it does, for either kind of stores.
 //!
-//! Two questions are answered from it. How much fits a stretch without a preemption point: by the *bound*, which follows
-//! each sample, to a quarter or to twice of what it was at most: a CPU that was away for a while is no slow memory. Which kind of stores suits the far part of a folio: by the *mean*.
-//! Stores past the caches leave the page cold, which costs its user about as much again; they are worth that only where the
-//! caches do not hold the memory anyway. Then stores through them are so much slower that the clock tells:
+//! Two questions are answered from it. How much fits a stretch without a preemption point is told
+//! by the *bound*. It follows each sample, but goes at most to a quarter or to twice of what it
+//! was: a sample of a CPU that was away for a while does not mean that the memory is slow. Which
+//! kind of stores suits the far part of a folio is told by the *mean*. Stores past the caches leave
+//! the page cold, which costs its user about as much again; they are worth that only where the
+//! caches do not hold the memory anyway. Then stores through them are so much slower that the clock
+//! tells:
 //!
 //! ```text
 //!   mean of NonTemporal > 3/2 of mean of Cached   the memory is not in the caches: past them
 //!   otherwise                                     it is: through them
 //! ```
 //!
-//! One folio in [`PROBE`] is cleared the other way, so that both means stay true when the regime changes.
+//! One folio in [`PROBE`] is cleared the other way, so that both means stay true when the regime
+//! changes.
 //!
 //! **Locking**: none. Each CPU writes its own words; a thread that moves meanwhile loses a sample.
 //!
@@ -38,7 +42,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A clear of `bytes` took `time`.
+    /// Learns from a clear of `bytes` that took `time`.
     pub(crate) fn learn(&self, caching: Caching, bytes: Bytes, time: Nanos) {
         let rate = (bytes.get().saturating_mul(1000) / time.0.max(1)).max(1);
         let at = caching as usize;
@@ -70,7 +74,8 @@ impl Pace {
     /// How the far part of a folio of `order` is best cleared now.
     pub fn choose(&self, order: Order) -> Caching {
         if order > Order::SIZE_2M {
-            return Caching::NonTemporal; // larger than what caches hold of one CPU's memory, and too dear to try
+            // It is larger than what caches hold of one CPU's memory, and too dear to try.
+            return Caching::NonTemporal;
         }
         let turn = self.turn.load(Relaxed);
         self.turn.store(turn.wrapping_add(1), Relaxed);
@@ -84,7 +89,7 @@ impl Pace {
             (true, Caching::NonTemporal) => Caching::Cached,
         }
     }
-    /// What it chooses but for probes.
+    /// The kind that `choose` takes, apart from probes.
     pub fn usual(&self) -> Caching {
         let [cached, past] = [0, 1].map(|at| self.mean[at].load(Relaxed));
         if past.saturating_mul(2) > cached.saturating_mul(3) {

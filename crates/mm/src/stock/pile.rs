@@ -1,4 +1,5 @@
-//! A list of heads that anybody may push to, from anywhere: no lock is taken and nothing is waited for.
+//! A list of heads that any CPU may push to, from anywhere: no lock is taken and nothing is waited
+//! for.
 //!
 //! ```text
 //!   push ──▶ top ─▶ head ─▶ head ─▶ 0        linked through word 2 of the heads
@@ -7,9 +8,11 @@
 //! ```
 //!
 //! **Invariants**
-//! - P1. Heads are pushed one by one and taken all at once. So a head that is taken and comes back is no danger to a
-//!   compare-and-exchange that is under way: what it puts on top of is on the list, whichever time that is.
-//! - P2. A head's link is written before the head can be found. Whoever takes the list sees it.
+//! - P1. Heads are pushed one by one and taken all at once. So a push is safe even if the head that
+//!   it read as the top is taken and comes back before its compare-and-exchange: where that
+//!   succeeds, the head that it links to is on top of the list, whichever time that is.
+//! - P2. A head's link is written before the head can be found, so the CPU that takes the list sees
+//!   it.
 //!
 //! **Locking**: none; key: [a] atomic.
 

@@ -1,12 +1,15 @@
-//! What is on its way back to the pools of huge pages: pages whose last reference went, and reservations without an area.
+//! What is on its way back to the pools of huge pages: pages whose last reference went, and
+//! reservations without an area.
 //!
-//! References are dropped deep inside an unmap or a fault, where no lock may be taken and nothing may wait, and this room
-//! knows no pools. So a page is put on a list that everybody may push to (`pile`), and the pools take the whole list later, after
-//! the operation or before the next one.
+//! References are dropped deep inside an unmap or a fault, where no lock may be taken and nothing
+//! may wait, and this room knows no pools. So a page is put on a list that any CPU may push to
+//! (`pile`), and the pools take the whole list later, after the operation or before the next one.
 //!
 //! **Invariants**
-//! - R1. A page on the list is referenced by nobody, was flushed everywhere, and is nobody's but the list's.
-//! - R2. Whoever turns the list from empty into not empty counts [`Event::HugeWork`]: there is work from then on.
+//! - R1. A page on the list has no references, was flushed everywhere, and belongs to the list
+//!   alone.
+//! - R2. The CPU that turns the list from empty into not empty counts [`Event::HugeWork`]: there is
+//!   work from then on.
 //!
 //! **Locking**: none.
 
@@ -51,7 +54,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         !self.returned.pages.is_empty()
             || self.returned.unused.iter().any(|count| count.load(Ordering::Relaxed) != 0)
     }
-    /// Takes all pages that came back: the first one, linked as the list was.
+    /// Takes all pages that came back: gives the first one with 1 added, linked as the list was, or
+    /// 0.
     pub(crate) fn take_returned(&self) -> u64 {
         self.returned.pages.take()
     }

@@ -1,10 +1,10 @@
 //! Looking at frames that one does not own: listings, compaction, reports of broken memory.
 //!
-//! A walker has a frame number and nothing else. The frame may be free, in a folio that is just given back, or in a huge
-//! page whose descriptors are being folded or taken away at this moment.
+//! A walker has a frame number and nothing else. The frame may be free, in a folio that is just
+//! given back, or in a huge page whose descriptors are being folded or taken away at this moment.
 //!
 //! ```text
-//!   the walker                               who folds or takes away
+//!   the walker                               the CPU that folds or takes away
 //!   begin a section                          references are 0 since the block was claimed
 //!   is the stretch Ready?                    [taking away: set Moving]
 //!   what is it, and where is its head?       wait for the sections that began before
@@ -14,20 +14,23 @@
 //!   end the section
 //! ```
 //!
-//! The order is what matters (TR-H1): a compare-and-exchange writes, or asks for the right to, even where it fails. It is
-//! made only after the count was seen to be more than 0. Who saw that before the block was claimed is in a section that the
-//! other side waits for; who begins later sees 0 and does not write. So nobody writes through an entry that became
-//! read-only, and nobody reads through one that is gone.
+//! The order is what matters (TR-H1): a compare-and-exchange writes, or asks for the right to, even
+//! where it fails. It is made only after the count was seen to be more than 0. A walker that saw
+//! that before the block was claimed is in a section that the other side waits for; a walker that
+//! begins later sees 0 and does not write. So nobody writes through an entry that became read-only,
+//! and nobody reads through one that is gone.
 //!
 //! **Invariants**
-//! - P1. Nothing here is called in a section of the caller's: it may wait for a stretch that is being moved, and the mover
-//!   waits for sections.
-//! - P2. Who has counted looks again, at the frame and at the head: between the first look and the count the folio may have
-//!   ended and another one begun, and a frame that is about to be given back still looks like a tail of what became
-//!   pieces. From the second look on the folio stays what it is. Nothing else of it is written before.
-//! - P3. Who marks a folio as broken keeps it meanwhile (holds::B4).
-//! - P4. That nobody keeps a folio does not say that it is not in use: it may be about to become pieces, or a part of a larger
-//!   one. The reporter of broken memory is told so only of a frame that is in no folio, or that stays behind when the pieces are there.
+//! - P1. Nothing here is called in a section of the caller's: it may wait for a stretch that is
+//!   being moved, and the mover waits for sections.
+//! - P2. A walker that has counted looks again, at the frame and at the head: between the first
+//!   look and the count the folio may have ended and another one begun, and a frame that is about
+//!   to be given back still looks like a tail of the folio that became pieces. From the second look
+//!   on the folio stays what it is. Nothing else of it is written before.
+//! - P3. A CPU that marks a folio as broken keeps it meanwhile (holds::B4).
+//! - P4. A folio that nobody keeps may still be in use: it may be about to become pieces, or a part
+//!   of a larger one. The reporter of broken memory gets the answer that there is no folio only for
+//!   a frame that is in none, or that stays behind when the pieces are there.
 
 use super::{Block, Stock, Stretch};
 use crate::frame::{Flag, Identity, Kind, References, word_at};
@@ -46,7 +49,8 @@ enum Marked {
     Later,
 }
 
-/// A reference to a folio, taken by a walker of frame numbers. While it lives the folio is not given back.
+/// A reference to a folio, taken by a walker of frame numbers. While it lives the folio is not
+/// given back.
 pub struct Reference<'s, 'm, M: Machine, P: Paging> {
     stock: &'s Stock<'m, M, P>,
     head: Frame,
@@ -84,8 +88,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.steady(frame, Some).unwrap_or(Identity::PLAIN)
     }
 
-    /// Counts the references of the folio that holds `frame` up, unless there are none. Those of huge pages are not a
-    /// walker's to count: it gets none.
+    /// Counts one more reference of the folio that holds `frame`, unless there are none. Those of
+    /// huge pages are not a walker's to count: it gets none.
     pub(crate) fn get_unless_zero(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
         self.steady(frame, |identity| {
             if !matches!(identity.kind(), Kind::Anon | Kind::Tail | Kind::Kernel) {
@@ -100,8 +104,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         })
     }
 
-    /// A reference to a page of kernel memory, if it is one that somebody keeps. Waits for nobody: such a page's descriptor is
-    /// not moved.
+    /// Takes a reference to a page of kernel memory, if the frame is one and somebody keeps it. It
+    /// waits for nobody: such a page's descriptor is not moved.
     pub(crate) fn hold_kernel(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
         let _reading = self.reading();
         let is_page = || {
@@ -121,7 +125,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn let_go(&self, head: Frame) {
         drop(self.resume_reference(head));
     }
-    /// Pins the folio at `head` unless nobody keeps it. The caller knows its descriptor to be there.
+    /// Pins the folio at `head` unless nobody keeps it. The caller knows its descriptor to be
+    /// there.
     pub(super) fn pin(&self, head: Frame) -> Option<Reference<'_, 'm, M, P>> {
         loop {
             let before = self.counts(head);
@@ -135,7 +140,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
 
-    /// Marks the folio or huge page that holds `frame` as broken, for good, and says whether there is one.
+    /// Marks the folio or huge page that holds `frame` as broken, for good, and says whether there
+    /// is one.
     pub(crate) fn poison(&self, frame: Frame) -> bool {
         loop {
             if let Some(kept) = self.get_unless_zero(frame) {
@@ -153,44 +159,50 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         loop {
             let old = self.identity(kept.head());
             if old.has(Flag::Locked) {
-                self.machine.relax(); // it may become pieces: written now, the mark could be on the wrong one
+                // It may become pieces: written now, the mark could be on the wrong one.
+                self.machine.relax();
             } else if self.replace_identity(kept.head(), old, old.with(Flag::Poisoned)) {
                 return;
             }
         }
     }
-    /// Marks what nobody can keep: a huge page. Its pool, or who gives it up, looks again (pool::L4, `memmap`).
+    /// Marks what no walker can keep: a huge page. Its pool looks for the mark again, and so does
+    /// the CPU that gives the page up (pool::L4, `memmap`).
     fn mark_unkept(&self, frame: Frame, identity: Identity) -> Marked {
         let head = identity.head(frame);
         let old = self.seen(head);
         match old.kind() {
-            Kind::Huge if old.has(Flag::Folding) => Marked::Later, // it could be lost in the old frame (frame::descriptor::D3)
+            // The mark could be lost in the old frame (frame::descriptor::D3).
+            Kind::Huge if old.has(Flag::Folding) => Marked::Later,
             Kind::Huge => match self.replace_identity(head, old, old.with(Flag::Poisoned)) {
                 true => Marked::Yes,
                 false => Marked::Later,
             },
-            Kind::Anon if old.has(Flag::Locked) => Marked::Later, // frozen: it is something else soon
-            // What the frame looked like a part of became pieces: it is one of them by now, or on its way back.
+            // It is frozen, and something else soon.
+            Kind::Anon if old.has(Flag::Locked) => Marked::Later,
+            // The folio that the frame looked like a part of became pieces: the frame is one of
+            // them by now, or on its way back.
             Kind::Anon if old.order() != identity.order() => match self.seen(frame) == identity {
                 true => Marked::No,
                 false => Marked::Later,
             },
             Kind::Anon if old.has(Flag::Poisoned) => Marked::Yes, // and it is nobody's since
-            Kind::Anon if self.counts(head) == References::NONE => Marked::No, // the last one dropped it
-            Kind::Anon => Marked::Later,                                       // kept again by now
+            // The last reference was dropped.
+            Kind::Anon if self.counts(head) == References::NONE => Marked::No,
+            Kind::Anon => Marked::Later, // kept again by now
             Kind::Tail | Kind::HugeTail => Marked::Later, // a part of a larger one by now
             _ => Marked::No,
         }
     }
 
-    /// The identity of a frame whose descriptor the caller knows to be mapped: its stretch was seen to be there in this
-    /// section, or it is the caller who moves it.
+    /// The identity of a frame whose descriptor the caller knows to be mapped: its stretch was seen
+    /// to be there in this section, or the caller is the one that moves it.
     pub(crate) fn seen(&self, frame: Frame) -> Identity {
         Identity::from_word(self.load(word_at(self.array, frame, 0)))
     }
 
-    /// Hands what `frame` is to `act`, in a reader's section in which its descriptor and that of its head are there;
-    /// `None` where there are none. Waits where they are being moved.
+    /// Hands what `frame` is to `act`, in a reader's section in which its descriptor and that of
+    /// its head are there. Gives `None` where there are none, and waits where they are being moved.
     fn steady<R>(&self, frame: Frame, act: impl Fn(Identity) -> Option<R>) -> Option<R> {
         loop {
             let reading = self.reading();

@@ -8,14 +8,17 @@
 //! ```
 //!
 //! **Invariants**
-//! - S1. Who reads or writes a descriptor speculatively does so in a reader's section in which it saw `Ready`. Who unmaps
-//!   one sets `Moving` and then waits for the sections that began earlier. So no such access finds nothing mapped.
-//! - S2. Who set `Moving` is the only one who changes it, and waits for no other stretch meanwhile.
+//! - S1. A walker that reads or writes a descriptor speculatively does so in a reader's section in
+//!   which it saw `Ready`. A CPU that unmaps descriptors sets `Moving` and then waits for the
+//!   sections that began earlier. So no such access finds nothing mapped.
+//! - S2. The CPU that set `Moving` is the only one that changes it, and it waits for no other
+//!   stretch meanwhile.
 //!
-//! **Locking.** `Moving` is a lock of the stretch. Only who claims a frame of the block waits for it, outside of any
-//! other lock; populating waits for nobody, so this wait is short.
+//! **Locking.** `Moving` is a lock of the stretch. Only a caller that claims a frame of the block
+//! waits for it, outside of any other lock; populating waits for nobody, so this wait is short.
 //!
-//! **Not here**: whether a stretch that is there is dense or folded; the page tables say that (`memmap`).
+//! **Not here**: whether a stretch that is there is dense or folded; the page tables say that
+//! (`memmap`).
 
 use crate::sync::{AtomicU64, Ordering};
 use foliant_units::{Frame, Order};
@@ -58,7 +61,8 @@ pub(crate) struct Stretches<'m> {
 }
 
 impl<'m> Stretches<'m> {
-    /// How many words it takes for frames below `end`. One block more, so that an end is a block too.
+    /// How many words it takes for frames below `end`. There is one block more, so that an end is a
+    /// block too.
     pub(crate) const fn words(end: Frame) -> u64 {
         (Block::of(end).0 + 1).div_ceil(2 * PER_WORD) * 2
     }
@@ -70,11 +74,11 @@ impl<'m> Stretches<'m> {
     pub(crate) fn hosts(&self) -> u64 {
         self.hosts.load(Ordering::Relaxed)
     }
-    /// A block was given frames of its own for its stretch.
+    /// Notes that a block was given frames of its own for its stretch.
     pub(crate) fn hosted(&self) {
         self.hosts.fetch_add(1, Ordering::Relaxed);
     }
-    /// Such a block has lost its stretch.
+    /// Notes that such a block has lost its stretch.
     pub(crate) fn unhosted(&self) {
         self.hosts.fetch_sub(1, Ordering::Relaxed);
     }
@@ -112,7 +116,8 @@ impl<'m> Stretches<'m> {
         };
         word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change).is_ok()
     }
-    /// All blocks of the section that holds `block` are there, but for those that somebody is moving: a leaf was mapped.
+    /// Notes that a leaf was mapped: all blocks of the section that holds `block` are there, except
+    /// those that a CPU is moving.
     pub(crate) fn ready_section(&self, block: Block) {
         let first = ((block.0 / PER_WORD) & !1) as usize;
         for word in self.words.iter().skip(first).take(2) {

@@ -4,14 +4,15 @@
 //!   running: name          left: name, flushes │ name, flushes │ ...      a few, the oldest makes room
 //! ```
 //!
-//! A CPU whose machine tags translations still has those of a space that it left. They are good as long as no flush of
-//! that space began since (flush::F3), so their number is kept beside the name. The name carries the stamp: a space
-//! made later in the same frames is another one.
+//! A CPU whose machine tags translations still has those of a space that it left. They are good as
+//! long as no flush of that space began since (flush::F3), so the number of its flushes is kept
+//! beside the name. The name carries the stamp: a space made later in the same frames is another
+//! one.
 //!
-//! **Invariants**: a space that runs is not among those left; none is there twice.
+//! **Invariants**: a space that runs is not among those left; no space is there twice.
 //!
-//! **Locking**: none. Only the CPU itself reads and writes its line; the words are atomics because records are shared
-//! memory.
+//! **Locking**: none. Only the CPU itself reads and writes its line; the words are atomics because
+//! records are shared memory.
 //!
 //! **Not here**: what the number means and when it may be kept (`flush`), loading roots (`space`).
 

@@ -7,11 +7,13 @@
 //! ```
 //!
 //! **Invariants**
-//! - C1. A period that begins after a call outlasts every section that began before the call. So a waiter needs the next
-//!   one, `begun + 1`, whoever drives it; however many wait, the one at work and the next are all there are.
-//! - C2. `begun` is `done`, or one more while somebody drives. Only the driver turns the phase.
+//! - C1. A period that begins after a call outlasts every section that began before the call. So a
+//!   waiter needs the next one, `begun + 1`, whichever waiter drives it; however many wait, there
+//!   are no periods but the one at work and the next.
+//! - C2. `begun` is `done`, or one more while a waiter drives. Only the driver turns the phase.
 //!
-//! **Locking**: none. Who rides along spins; the driver waits for readers only, who wait for nobody (`fault`).
+//! **Locking**: none. A waiter that rides along spins. The driver waits for readers only, and
+//! readers wait for nobody (`fault`).
 
 use super::{AtomicU64, Critical, Inside, Ordering, fence};
 use foliant_machine::Cpus;
@@ -26,8 +28,9 @@ pub(crate) struct GraceSlot {
 
 /// Readers enter and leave with one addition each on their own CPU's line; a waiter sums over all.
 ///
-/// Entering and leaving may happen on different CPUs. Two phases, because a reader may have read the phase
-/// and not yet counted itself when a waiter turns it: the second turn waits for such a reader.
+/// Entering and leaving may happen on different CPUs. There are two phases because a reader may
+/// have read the phase and not yet counted itself when a waiter turns it: the second turn waits for
+/// such a reader.
 #[derive(Debug, Default)]
 pub(crate) struct Grace {
     phase: AtomicU64,
@@ -52,8 +55,8 @@ impl Grace {
         Reading { slot, phase, _inside: Inside::enter(Critical::Section) }
     }
 
-    /// Returns when every section that began before the call has ended. The caller is in none itself. Says how many periods
-    /// it drove.
+    /// Returns when every section that began before the call has ended. The caller is in none
+    /// itself. Says how many periods it drove.
     pub(crate) fn wait<'a, I: Iterator<Item = &'a GraceSlot>>(
         &self,
         cpus: &impl Cpus,
@@ -82,7 +85,7 @@ impl Grace {
         driven
     }
 
-    /// One period; nobody else is at one (C2).
+    /// Drives one period; nobody else drives one meanwhile (C2).
     fn drive<'a, I: Iterator<Item = &'a GraceSlot>>(
         &self,
         cpus: &impl Cpus,
@@ -94,7 +97,8 @@ impl Grace {
             let sum = |count: fn(&GraceSlot) -> &[AtomicU64; 2]| {
                 slots().map(|s| count(s)[old].load(Ordering::SeqCst)).fold(0, u64::wrapping_add)
             };
-            // Exits first: a section counted in `entered` below cannot hide behind a later exit.
+            // Exits are summed first: a section counted in `entered` below cannot hide behind a
+            // later exit.
             loop {
                 let left = sum(|s| &s.left);
                 fence(Ordering::SeqCst);
@@ -119,7 +123,8 @@ mod tests {
     use foliant_units::Cpu;
     use std::thread;
 
-    /// A CPU of its own for each thread: it notes that it has begun to wait, and lets the others run.
+    /// A CPU of its own for each thread: it notes that it has begun to wait, and lets the others
+    /// run.
     struct Waits<'a>(&'a AtomicU64, core::cell::Cell<u64>);
 
     impl Cpus for Waits<'_> {
@@ -140,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Each of many that wait at once had two phases turned for itself.
+    /// Without sharing, each of many waiters would have two phases turned for itself.
     #[test]
     fn finding_r1_many_waiters_share_two_periods() {
         const WAITERS: u64 = 8;
@@ -162,7 +167,8 @@ mod tests {
         assert!((2..=4).contains(&phases), "{WAITERS} waiters turned {phases} phases");
     }
 
-    /// A period that is at work when a call comes may have looked past a section that began before the call.
+    /// A period that is at work when a call comes may have looked past a section that began before
+    /// the call.
     #[test]
     fn a_period_at_work_is_not_enough() {
         let (grace, slot) = (Grace::default(), GraceSlot::default());

@@ -1,8 +1,9 @@
-//! Loom's atomics, with stores that come last where they are made.
+//! Loom's atomics, with `SeqCst` stores that are the last change of their word when they are made.
 //!
-//! Loom treats `SeqCst` as `AcqRel`. So it lets a compare-and-exchange find the word that a store has replaced, and then shows the
-//! storing thread what that exchange wrote: no order of the three allows both. An exchange in place of the store has its place
-//! in the order; on x86-64 a `SeqCst` store is that instruction.
+//! Loom treats `SeqCst` as `AcqRel`. So it lets a compare-and-exchange find the value that a store
+//! has already replaced, and then shows the storing thread the value that the compare-and-exchange
+//! wrote: no order of the three accesses allows both. An exchange in place of the store has its
+//! place in the order; on x86-64 a `SeqCst` store is that instruction.
 
 use super::Ordering;
 use core::ops::Deref;

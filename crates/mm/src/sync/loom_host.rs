@@ -1,4 +1,4 @@
-//! Two CPUs under loom: whoever waits lets the others go on.
+//! Two CPUs under loom: a CPU that waits lets the others go on.
 
 use foliant_machine::Cpus;
 use foliant_units::Cpu;

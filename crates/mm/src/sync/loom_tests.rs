@@ -1,4 +1,4 @@
-//! Every interleaving of the small protocols: run with `RUSTFLAGS="--cfg loom"`.
+//! Every interleaving of the small protocols. Run them with `RUSTFLAGS="--cfg loom"`.
 
 use super::loom_host::LoomHost;
 use super::{AtomicU64, Grace, GraceSlot, Ordering, Sequence, Spin};
@@ -11,7 +11,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// What was taken out of reach before the wait is seen by no section after it.
+/// A word that was taken out of reach before the wait is seen by no section after it.
 #[test]
 fn a_grace_period_outlasts_every_reader() {
     model(|| {
@@ -37,7 +37,8 @@ fn a_grace_period_outlasts_every_reader() {
     });
 }
 
-/// Two take out of reach what the other one reads next: whoever drives, and whoever rides along, neither gives back too early.
+/// Two threads each take a word out of reach that the other one reads next. Neither gives it back
+/// too early, whether it drives the period or rides along.
 #[test]
 fn a_shared_grace_period_outlasts_every_reader_of_both() {
     struct World {
@@ -95,7 +96,7 @@ fn a_sequence_shows_no_mixture() {
     });
 }
 
-/// Two additions that are each a load and a store are both there.
+/// Two additions, each a load and a store, are both there in the end.
 #[test]
 fn a_spin_lock_keeps_others_out() {
     model(|| {

@@ -1,17 +1,19 @@
-//! Atomics and the three locks that are made of them; the only place where either is imported.
+//! Atomics and the locks that are made of them; the only place where either is imported.
 //!
-//! Under `--cfg loom` the atomics are loom's, so that every interleaving of a protocol of a few words can be
-//! explored without a change to the protocol.
+//! Under `--cfg loom` the atomics are loom's, so that every interleaving of a protocol of a few
+//! words can be explored without a change to the protocol.
 //!
-//! **Locking.** [`Spin`] guards a structure for a short, bounded time, [`Patient`] work that lets others run. [`Sequence`] lets readers of a
-//! structure of atomics notice that a writer changed it. [`Grace`] lets whoever took something out of
-//! reach wait until every reader that might still hold it is gone. All spinning goes through
+//! **Locking.** [`Spin`] guards a structure for a short, bounded time; [`Patient`] guards work that
+//! lets others run. [`Sequence`] lets readers of a structure of atomics notice that a writer
+//! changed it. [`Grace`] lets a CPU that took something out of reach wait until every reader that
+//! might still hold it is gone. All spinning goes through
 //! [`Cpus::relax`](foliant_machine::Cpus::relax), so a spinning CPU still serves shootdowns.
 //!
-//! [`Long`] is a `Spin` that is held over long work. Under the feature `steps` accesses are counted, and how long a CPU stays
-//! in each of these ([`steps`]).
+//! [`Long`] is a `Spin` that is held over long work. Under the feature `steps` accesses are
+//! counted, and so is how long a CPU stays in each of these ([`steps`]).
 //!
-//! [`Outside`] is the right to reach a preemption point: whoever is in none of these has it.
+//! [`Outside`] is the right to reach a preemption point: a call has it while it is in none of these
+//! but a [`Patient`].
 //!
 //! **Not here**: the lock of a page table, which is a bit of the word that points to it (`table`).
 

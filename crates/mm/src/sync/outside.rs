@@ -1,8 +1,9 @@
 //! Where a preemption point may be: outside of everything that others wait for by spinning.
 //!
-//! At a preemption point a cooperative kernel runs other tasks on this CPU. Whatever one of them waits for by spinning must not be
-//! its own, or both wait for ever: no lock but a patient one, no reader's section, no stretch that moves, no entry that
-//! is being broken, and nothing pending that a fault waits for.
+//! At a preemption point a cooperative kernel runs other tasks on this CPU. If one of them spins
+//! for something that this task holds, both wait for ever. So a task that reaches a preemption
+//! point holds no lock but a patient one, is in no reader's section, moves no stretch, breaks no
+//! entry, and has nothing pending that a fault waits for.
 //!
 //! ```text
 //!   a call of the face ── Outside ──▶ clear, compact, resize ──▶ yield
@@ -10,11 +11,13 @@
 //! ```
 //!
 //! **Invariants**
-//! - O1. Only a call of the face makes an [`Outside`], before it takes anything. It is handed down by `&mut` alone, so whoever
-//!   got none cannot yield, and whoever lent his to a section cannot while it lasts.
-//! - O2. [`Outside::yield_now`] is the only way to the machine's preemption point (`cargo xtask tidy` looks).
-//!   Under the feature `steps` a preemption point in any of these panics (`steps`).
-//! - O3. Who waits for somebody that may be yielding yields as well instead of spinning.
+//! - O1. Only a call of the face makes an [`Outside`], before it takes anything. It is handed down
+//!   by `&mut` alone, so a function that got none cannot yield, and a caller that lent its own to a
+//!   section cannot yield while the section lasts.
+//! - O2. [`Outside::yield_now`] is the only way to the machine's preemption point
+//!   (`cargo xtask tidy` looks). Under the feature `steps` a preemption point in a section, in a
+//!   stretch that moves, or in any lock but a patient one panics (`steps`).
+//! - O3. A task that waits for another one that may be yielding yields as well instead of spinning.
 
 use foliant_machine::Clock;
 

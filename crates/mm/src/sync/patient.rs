@@ -3,8 +3,8 @@
 use super::{AtomicU64, Critical, Inside, Ordering, Outside};
 use foliant_machine::{Clock, Cpus};
 
-/// A lock whose holder may let others run at preemption points, so whoever waits for it does so there too (sync::outside::O3): where
-/// tasks share a CPU, the holder comes to its end.
+/// A lock whose holder may let others run at preemption points. A task that waits for it lets
+/// others run as well (sync::outside::O3): where tasks share a CPU, the holder comes to its end.
 #[derive(Debug, Default)]
 pub(crate) struct Patient {
     word: AtomicU64,

@@ -3,10 +3,11 @@
 use super::{AtomicU64, Ordering, fence};
 use foliant_machine::Cpus;
 
-/// Even while the structure is at rest, odd while a writer changes it.
+/// A counter that is even while the structure is at rest and odd while a writer changes it.
 ///
 /// **Invariants**
-/// - Q1. Everything that a reader looks at is atomic, and stays readable memory while any reader may be there.
+/// - Q1. Everything that a reader looks at is atomic, and stays readable memory while any reader
+///   may be there.
 /// - Q2. Writers exclude each other by another lock.
 #[derive(Debug, Default)]
 pub(crate) struct Sequence {
@@ -18,11 +19,12 @@ pub(crate) struct Sequence {
 pub(crate) struct Edition(u64);
 
 impl Sequence {
-    /// Runs `look` until no writer was at work meanwhile. `look` must end on any mixture of old and new.
+    /// Runs `look` until no writer was at work meanwhile. `look` must end on any mixture of old and
+    /// new.
     pub(crate) fn read<R>(&self, cpus: &impl Cpus, look: impl FnMut() -> R) -> R {
         self.read_edition(cpus, look).0
     }
-    /// The same, and which edition that was of.
+    /// The same; says also which edition was read.
     pub(crate) fn read_edition<R>(
         &self,
         cpus: &impl Cpus,

@@ -1,11 +1,12 @@
-//! A spin lock of one word: one exchange, then reads until it is free. Not fair: what it guards is bounded and short, and
-//! its waiters are CPUs, at most one attempt each; tickets would make every waiter wait for one that its host has
-//! stopped.
+//! A spin lock of one word. A CPU tries one exchange, and reads until the word is free before it
+//! tries again. The lock is not fair: the work under it is bounded and short, and its waiters are
+//! CPUs, with at most one attempt each. Tickets would make every waiter wait for one that its host
+//! has stopped.
 
 use super::{AtomicU64, Critical, Inside, Ordering};
 use foliant_machine::Cpus;
 
-/// A lock without contents: what it guards is named by the field that holds it.
+/// A lock without contents: the field that holds it says what it guards.
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
     word: AtomicU64,
@@ -18,7 +19,7 @@ pub(crate) struct SpinGuard<'a> {
     _inside: Inside,
 }
 
-/// A lock that is held over long work: the resizing of a pool, a purge.
+/// A lock that is held over long work, such as the resizing of a pool or a purge.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct Long(Spin);
@@ -40,7 +41,7 @@ impl Spin {
             if let Some(held) = self.try_lock_in(place) {
                 return held;
             }
-            // Those that wait only read, so the line stays with the holder until it lets go.
+            // The waiters only read, so the line stays with the holder until it lets go.
             while self.word.load(Ordering::Relaxed) != 0 {
                 cpus.relax();
             }

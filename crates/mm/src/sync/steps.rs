@@ -1,16 +1,18 @@
 //! Steps, and where they are taken: for measuring latencies as counts, on a host.
 //!
-//! A step is one access to a word of the manager's records or one call of the machine's; a bulk call counts one for each line
-//! of 64 bytes. What a thread does is counted for that thread: on a simulated machine each CPU is one. Without the feature
-//! `steps` there is nothing of this but a mark without a size.
+//! A step is one access to a word of the manager's records or one call of the machine's; a bulk
+//! call counts one for each line of 64 bytes. Steps are counted per thread. A CPU of a simulated
+//! machine is a thread, or has counts of its own where CPUs take turns on one (`Counts`). Without
+//! the feature `steps` nothing of this is left but a mark without a size.
 //!
-//! Under it a thread can also be watched (`watch`): each access to a word is told before it is made, so that the watcher may have another
-//! CPU go on in between.
+//! Under the feature a thread can also be watched (`watch`): its watcher is told of each access to
+//! a word before the access is made, and may have another CPU go on in between.
 //!
 //! **Invariants**
-//! - N1. A preemption point while a mark is alive, of any place but [`Critical::Patient`], is a defect, and panics (`outside`).
+//! - N1. A preemption point while a mark of any place but [`Critical::Patient`] is alive is a
+//!   defect, and panics (`outside`).
 //!
-//! **Not here**: what takes so many steps; the caller says what it asked for.
+//! **Not here**: which operation takes so many steps; the caller says what it asked for.
 
 #[cfg(all(feature = "steps", not(loom)))]
 mod on;
@@ -21,23 +23,23 @@ pub(crate) use on::told;
 #[cfg(all(feature = "steps", not(loom)))]
 pub use on::{Counts, Watcher, longest, reset, rested, take, taken, trade, watch};
 
-/// What is done to a word of the manager's records.
+/// An access to a word of the manager's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Touch {
-    /// It is about to be read.
+    /// The word is about to be read.
     Read,
-    /// It is about to be changed, or compared and changed.
+    /// The word is about to be changed, or compared and changed.
     Write,
-    /// It was changed.
+    /// The word was changed.
     Written,
 }
 
-/// Where a CPU is that others wait for.
+/// A place where a CPU keeps others waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Critical {
-    /// In the lock of a space's writer, whose holder yields.
+    /// In a patient lock, such as that of a space's writer; its holder yields.
     Patient,
-    /// In a lock that is held over long work: a pool's resizing, a purge.
+    /// In a lock that is held over long work, such as a pool's resizing or a purge.
     Long,
     /// In a leaf lock.
     Leaf,
@@ -86,7 +88,7 @@ impl Inside {
             Inside {}
         }
     }
-    /// Ends it early, for who is forgotten instead of dropped.
+    /// Ends the mark early, for a guard that is forgotten instead of dropped.
     #[inline]
     #[allow(clippy::unused_self, clippy::needless_pass_by_ref_mut, reason = "as the feature says")]
     pub(crate) fn leave(&mut self) {
@@ -104,7 +106,7 @@ impl Drop for Inside {
     }
 }
 
-/// A preemption point is taken: a stretch of work ends.
+/// Notes that a preemption point is reached: the unbroken work before it ends.
 #[inline]
 pub(crate) fn yielded() {
     #[cfg(all(feature = "steps", not(loom)))]

@@ -16,9 +16,9 @@
 //! | read only, clean | 0 | 1 | 0 |
 //! | read only, dirty | 0 | 1 | 1 |
 //!
-//! `MAIR_EL1` must hold normal write-back memory at index 0 and device memory at index 1.
-//! Executable is for the one privilege level that the `USER` attribute names. Sixteen entries of
-//! level 0 or 1 may form a contiguous group: 64 KiB or 32 MiB.
+//! `MAIR_EL1` must hold normal write-back memory at index 0 and device memory at index 1. `EXEC`
+//! holds for the one privilege level that the `USER` attribute names. Sixteen entries of level 0 or
+//! 1 may form a contiguous group: 64 KiB or 32 MiB.
 
 use super::attrs::{Attrs, Entry, Slot, Soft};
 use super::paging::{Group, Paging, Roots};

@@ -5,8 +5,9 @@ use foliant_units::{Level, Pa, Va};
 
 /// What a leaf permits, what was done through it, and what the manager notes on it.
 ///
-/// A leaf is always readable: where nothing may be accessed there is no leaf but a [`Soft`] word. The numbers are such that
-/// x86-64 takes most of them over by a mask (`x86_64`); other formats translate one by one.
+/// A leaf is always readable: where nothing may be accessed there is no leaf but a [`Soft`] word.
+/// The numbers are such that x86-64 takes most of them over by a mask (`x86_64`); other formats
+/// translate one by one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
 pub struct Attrs(u16);
@@ -282,7 +283,8 @@ impl Soft {
             _ => None,
         }
     }
-    /// Whether somebody is at work on the leaf in its place: nobody else replaces the word, who meets it waits.
+    /// Whether the word has an owner, which is at work on the leaf that the word stands for: nobody
+    /// else replaces it, and a CPU that meets it waits.
     pub const fn is_waited_for(self) -> bool {
         matches!(self.kind, SoftKind::Breaking | SoftKind::Migration)
     }

@@ -8,7 +8,8 @@ use foliant_machine::PhysMem;
 use foliant_units::{Level, Pages, Va, VaRange};
 
 impl<M: PhysMem, P: Paging> Tables<'_, M, P> {
-    /// How many tables hang below the words of the top table for `range`, while nobody changes them.
+    /// How many tables hang below the words of the top table for `range`, while nobody changes
+    /// them.
     pub fn count(&self, range: VaRange) -> Pages {
         let top = TableAt::root(self.root());
         let (mut count, mut next) = (0, Some(range.start()).filter(|va| *va < range.end()));
@@ -28,8 +29,9 @@ impl<M: PhysMem, P: Paging> Tables<'_, M, P> {
         1 + Slots::ALL.iter().map(below).sum::<u64>()
     }
 
-    /// How many tables [`ensure`](Tables::ensure) would make for all pages of the part of `range` that one word covers, and
-    /// where that part ends. Where a leaf or a software word is in the way it makes none.
+    /// How many tables [`ensure`](Tables::ensure) would make for all pages of the part of `range`
+    /// that one word covers, and where that part ends. Where a leaf or a software word is in the
+    /// way it makes none.
     pub(crate) fn missing_at(&self, range: VaRange) -> (Pages, Va) {
         let found = self.walk(range.start());
         let level = match found.level {

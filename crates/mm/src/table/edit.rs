@@ -1,5 +1,5 @@
-//! Changing what a range holds: the one walk over a range, and the three edits of whoever has tables alone: unmap, protect,
-//! mend.
+//! Changing what a range holds: the one walk over a range, and the three edits of a caller that has
+//! the tables to itself: unmap, protect, mend.
 
 use super::attrs::{Attrs, Soft};
 use super::harvest::{Harvest, Run};
@@ -28,8 +28,8 @@ pub enum Stop {
     Done,
     /// The harvest is full. Empty it and go on from `upto`.
     Full,
-    /// A leaf, or a group of leaves, reaches over the range's start or end, or is to be in parts for another reason. Split it and
-    /// go on.
+    /// A leaf, or a group of leaves, reaches over the range's start or end, or is to be in parts
+    /// for another reason. Split it and go on.
     Straddles {
         /// Its first address.
         va: Va,
@@ -51,8 +51,9 @@ pub enum Prune {
     All,
 }
 
-/// An empty table that was taken out of the one above. Its leaves, if it ever had any, went before it: what is left of it
-/// in a CPU's caches are pointers to it. (A table that goes with its leaves is [`Collapsed`](super::Collapsed).)
+/// An empty table that was taken out of the one above. Its leaves, if it ever had any, went before
+/// it: a CPU's caches hold nothing of it but pointers to it. (A table that goes with its leaves is
+/// [`Collapsed`](super::Collapsed).)
 #[must_use = "the table must be flushed, then freed"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct Detached {
@@ -80,7 +81,7 @@ impl Prune {
     }
 }
 
-/// A change of attributes: what `clear` names goes, then what `set` names comes.
+/// A change of attributes: those that `clear` names go, then those that `set` names come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Change {
     /// What comes.
@@ -190,11 +191,11 @@ impl<M: PhysMem + Cpus + Tlb, P: Paging> Tables<'_, M, P> {
 
 impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
     /// Takes every leaf and every software word out of `range`. Emptied tables go as `prune` says.
-    /// What a walker noted until the word was cleared is in the harvest; a store through a stale
+    /// The harvest has all that a walker noted until the word was cleared; a store through a stale
     /// translation may still come (machine::M4).
     ///
     /// Flush: every run that was accessed; the whole range with `Tables::Removed` where tables
-    /// went. Frames and tables are reused only after.
+    /// went. Frames and tables are reused only after that flush.
     pub fn unmap(
         &self,
         range: VaRange,
@@ -210,12 +211,13 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
     }
     /// Removes the table that holds the entries of `level` for `va`, if it is empty.
     ///
-    /// Flush: the table's range with `Tables::Removed`, before the frame is reused. On a machine that breaks before it makes,
-    /// nobody else may write into the word that named it before that flush.
+    /// Flush: the table's range with `Tables::Removed`, before the frame is reused. On a machine
+    /// that breaks before it makes, nobody else may write into the word that named it before that
+    /// flush.
     pub fn detach(&self, va: Va, level: Level, prune: Prune) -> Result<Detached, Kept> {
         self.detach_noted(va, level, prune, |_, _| ()).map(|(table, ())| table)
     }
-    /// The same for one who is not alone: `note` is told before the word is empty.
+    /// The same for a caller that is not alone: `note` is told before the word is empty.
     pub(crate) fn detach_noted<T>(
         &self,
         va: Va,
@@ -234,8 +236,8 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
         lock.detach(prune, note).map_err(|_| Kept::Occupied)
     }
 
-    /// Hands the table that was just gone over to `remove`, and those above it that were left with it, as long as that says that it took
-    /// them out.
+    /// Hands the table that was just gone over to `remove`, and then each table above it that the
+    /// walk leaves with it, as long as `remove` says that it took out the one before.
     pub(crate) fn prune<'l>(
         &'l self,
         lock: Locked<'l, M, P>,
@@ -271,8 +273,9 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
         self.edit(range, edit, &mut Alone { harvest, prune })
     }
 
-    /// Goes over `range`, table by table, each locked once, and does with each word what `edit` says. What was there goes into
-    /// `sink`. What is broken on the way is flushed and made again before the next table.
+    /// Goes over `range`, table by table, each locked once, and does with each word what `edit`
+    /// says. The old words go into `sink`. Leaves that are broken on the way are flushed and made
+    /// again before the next table.
     ///
     /// An empty word is passed over under the lock of its table, whatever its level (I10).
     pub(crate) fn edit<S: Sink<M, P>>(
@@ -311,7 +314,8 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
             sink.between(va.offset_from(from) / level.span().get() + 1);
             match why {
                 None => {}
-                Some(Stop::Busy(_)) if S::WAITS => self.machine().relax(), // its owner comes for the lock (I9)
+                // Its owner comes for the lock (I9).
+                Some(Stop::Busy(_)) if S::WAITS => self.machine().relax(),
                 Some(why) => return Ok(Swept { upto: va, why }),
             }
         }
@@ -319,7 +323,8 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
     }
 }
 
-/// The sink of whoever has the tables alone: it flushes when the operation has ended, and removes empty tables on the way.
+/// The sink of a caller that has the tables to itself, and flushes when the operation has ended. It
+/// removes empty tables on the way.
 struct Alone<'h> {
     harvest: &'h mut Harvest,
     prune: Prune,

@@ -7,8 +7,9 @@ use super::word::TableAt;
 use foliant_machine::PhysMem;
 use foliant_units::{Level, Va, VaRange};
 
-/// The leaves and software words that translate addresses of a range, lowest first. Lock-free: each
-/// is as it was when it was read. The first may begin before the range, the last end behind it.
+/// The leaves and software words that translate addresses of a range, lowest first. They are read
+/// without a lock: each is as it was when it was read. The first may begin before the range, and
+/// the last may end behind it.
 #[derive(Debug)]
 pub struct Leaves<'m, M, P: Paging> {
     tables: Tables<'m, M, P>,
@@ -29,8 +30,9 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
 }
 
 impl<M: PhysMem, P: Paging> Tables<'_, M, P> {
-    /// Whether nothing was in `range` when it was looked at, which lies in the table where `found` was read, in the reader's section
-    /// that the caller is still in: so nobody else has the table's frame, whether it was taken out meanwhile or not (I6).
+    /// Whether nothing was in `range` when it was read. The range lies in the table where `found`
+    /// was read. The caller is still in the reader's section in which it read `found`, so the
+    /// table's frame is in no other use, even if the table was taken out meanwhile (I6).
     pub(crate) fn is_empty_beside(&self, found: &Found, range: VaRange) -> bool {
         let table = TableAt::named(found.at.frame().pa());
         let first = Slot::of(range.start(), found.level);

@@ -96,7 +96,7 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
     pub(super) fn machine(&self) -> &'m M {
         self.tables.machine()
     }
-    /// Unlocks, for one that met an entry out of use and is about to wait for its owner.
+    /// Unlocks, for a caller that met an entry out of use and is about to wait for its owner.
     pub(crate) fn let_go(self) -> LetGo<'m, M> {
         LetGo { machine: self.machine() }
     }
@@ -237,7 +237,8 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
             }
         }
     }
-    /// Hangs a table into `slot`, in the place of a word that is not present, with what `word` makes for each of its slots.
+    /// Hangs a table into `slot`, in the place of a word that is not present, with what `word`
+    /// makes for each of its slots.
     pub(crate) fn expand(&self, slot: Slot, claim: Claim, word: impl Fn(Slot) -> u64) {
         self.no_table(slot, self.get(slot));
         let table = TableAt::claimed(claim);
@@ -246,9 +247,10 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
         }
         self.put(slot, P::table(table.pa())); // complete before it is seen (I2)
     }
-    /// Takes this table out of its parent, if it is empty and `prune` says that it may go. Who spins for its lock sees the word
-    /// gone. `note` is told what the table translated and the level of the word that named it, *before* that word is empty: where
-    /// live words may not be replaced, whoever finds it empty writes another into it as soon as nothing is pending.
+    /// Takes this table out of its parent, if it is empty and `prune` says that it may go. A CPU
+    /// that spins for its lock sees the word gone. `note` is told what the table translated and the
+    /// level of the word that named it, *before* that word is empty: where live words may not be
+    /// replaced, a fault that finds it empty writes another into it as soon as nothing is pending.
     pub(crate) fn detach<T>(
         self,
         prune: Prune,
@@ -270,7 +272,8 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
     }
 }
 
-/// The right to wait for the owner of an entry that is out of use: made of the lock that the owner needs (I9).
+/// The right to wait for the owner of an entry that is out of use. It is made by giving up the lock
+/// that the owner needs (I9).
 #[must_use = "the owner of the entry is waited for"]
 pub(crate) struct LetGo<'m, M> {
     machine: &'m M,

@@ -1,10 +1,11 @@
 //! Page tables of any depth, in any format: walk, map, unmap, protect, split, collapse.
 //!
-//! One code for every page size: the level is a loop variable, and a format is data behind
-//! [`Paging`]. What is done to a range is done table by table, so that the cost is one walk and one
-//! lock per 512 words, and run by run: neighbouring words that map on alike are decoded, counted and noted once (`sweep`).
-//! This room allocates nothing and flushes nothing: tables come from the caller's [`Spare`], what was taken out goes into the
-//! caller's `Sink`, for embedders a [`Harvest`], and each operation says which flush it needs.
+//! There is one code for every page size: the level is a loop variable, and a format is data behind
+//! [`Paging`]. An operation on a range goes table by table, so that it costs one walk and one lock
+//! per 512 words, and run by run: neighbouring words that map on alike are decoded, counted and
+//! noted once (`sweep`). This room allocates nothing and flushes nothing: tables come from the
+//! caller's [`Spare`], the entries and tables that were taken out go into the caller's `Sink` (for
+//! embedders a [`Harvest`]), and each operation says which flush it needs.
 //!
 //! ```text
 //!   level      4         3         2         1         0
@@ -20,11 +21,12 @@
 //! ```
 //!
 //! **Invariants**
-//! - I1. Every table word of a table points to a frame that is owned as a table; a top table is
-//!   vouched for by whoever made the [`Tables`]. So the machine's word access is always inside
-//!   owned tables.
-//! - I2. A table is complete before the word that points to it is written: cleared by who gave it,
-//!   or filled by a split. The store is a release, so a walker sees no half-made table.
+//! - I1. Every table word of a table points to a frame that is owned as a table; the maker of the
+//!   [`Tables`] vouches for the top table. So the machine's word access is always inside owned
+//!   tables.
+//! - I2. A table is complete before the word that points to it is written: cleared by the caller
+//!   that gave it, or filled by a split. The store is a release, so a walker sees no half-made
+//!   table.
 //! - I3. Words of a table change only under its lock, walkers' accessed and dirty updates aside. A
 //!   word that a walker may still update is replaced by compare-and-exchange, so no update is lost
 //!   before the replacement; a *final* one (no bit left to set) or one not present by a plain
@@ -34,28 +36,31 @@
 //! - I5. A word of the top table is a table or 0: it goes from 0 by compare-and-exchange without a
 //!   lock, and back to 0 with [`Prune::All`] alone.
 //! - I6. A removed table is not reused before the flush with `Tables::Removed`, nor while a
-//!   lock-free walk that began before the removal may still read it. Both are the caller's; until
-//!   then it holds zeros (detach) or the old leaves (collapse), and spinners see their word gone.
-//!   An empty table ([`Detached`]) left nothing but pointers to it in caches; a collapsed one
-//!   ([`Collapsed`]) left every leaf that it had as well, and both are flushed, each at its level.
+//!   lock-free walk that began before the removal may still read it. The caller sees to both. Until
+//!   then the table holds zeros (detach) or the old leaves (collapse), and CPUs that spin for its
+//!   lock see their word gone. An empty table ([`Detached`]) left nothing but pointers to it in
+//!   caches; a collapsed one ([`Collapsed`]) left every leaf that it had as well, and both are
+//!   flushed, each at its level.
 //! - I7. Kernel addresses are worked on through the kernel's own top table only: where user top
 //!   tables repeat its words, their copies of the lock bit are not looked at.
 //! - I8. An operation that is refused changed nothing. One that stopped did all below `upto`,
 //!   nothing from there on, and going on from `upto` completes it.
-//! - I9. Under a table's lock nobody waits for one that may need a table's lock: not for an entry that is
-//!   out of use (its owner comes back for the lock), nor for a flush or for readers. Whoever meets such an
-//!   entry gives the lock back first: waiting takes the guard (`Locked::let_go`). Leaf locks, a change of the area tree and, parent before
-//!   child, a table below are waited for; their holders come for no table that is held.
-//! - I10. That a word is empty is known under its table's lock alone, at every level that has leaves. A walk without it may come by an
-//!   empty word of which another CPU, with the lock, is about to make a leaf.
+//! - I9. The holder of a table's lock waits for nobody that may need a table's lock: not for the
+//!   owner of an entry that is out of use (it comes back for the lock), nor for a flush or for
+//!   readers. A holder that meets such an entry gives the lock back first: waiting takes the guard
+//!   (`Locked::let_go`). It may wait for leaf locks, for a change of the area tree and, parent
+//!   before child, for a table below: the holders of these come for no table that is held.
+//! - I10. Only under a table's lock is it known that a word of the table is empty, at every level
+//!   that has leaves. A walk without the lock may come by an empty word of which another CPU, with
+//!   the lock, is about to make a leaf.
 //!
 //! **Locking.** `[c]` constant, `[l]` the table's lock. The lock of a table is a bit
 //! ([`Paging::LOCK`]) in the word that points to it, which walkers ignore. It is taken by
 //! compare-and-exchange (a walker may set the word's accessed bit at any time, so the exchange is
-//! tried again), and waited for with `Cpus::relax`, which lets shootdowns through. Who finds the
-//! word changed walks again. One table lock at a time; a collapse alone holds two, parent before
-//! child; who holds a child never waits for its parent. The top table has no lock (I5). No lock is
-//! held when an operation returns, but for [`Tables::lock`].
+//! tried again), and waited for with `Cpus::relax`, which lets shootdowns through. A CPU that finds
+//! the word changed walks again. A CPU holds one table lock at a time; a collapse alone holds two,
+//! parent before child; the holder of a child's lock never waits for the parent's. The top table
+//! has no lock (I5). No lock is held when an operation returns, but for [`Tables::lock`].
 //!
 //! **Not here**: allocation, flushes, grace periods, areas, what a fault does.
 mod aarch64;

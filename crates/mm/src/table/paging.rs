@@ -77,7 +77,8 @@ pub trait Paging: Copy + fmt::Debug + Send + Sync + 'static {
     /// The word of a leaf of `level` that maps `pa`. With [`Attrs::GROUPED`] it is one of a group
     /// that contains `pa`.
     fn leaf(pa: Pa, level: Level, attrs: Attrs) -> u64;
-    /// What is added to a leaf's word, not grouped, for the one that maps the next block.
+    /// What is added to the word of a leaf that is not grouped, for the word that maps the next
+    /// block.
     fn step(level: Level) -> u64;
     /// The word that points to the table at `pa`.
     fn table(pa: Pa) -> u64;

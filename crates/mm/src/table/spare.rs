@@ -6,8 +6,8 @@ use foliant_units::Order;
 /// Up to [`Spare::MAX`] cleared base frames. An operation that needs a table takes it from here
 /// and, when none is left, returns how far it got: no operation of this room allocates.
 ///
-/// What is left over goes back to the caller by [`pop`](Spare::pop); dropping a stock with frames
-/// in it leaks them, which the conservation checker reports.
+/// The frames that are left over go back to the caller by [`pop`](Spare::pop); dropping a stock
+/// with frames in it leaks them, which the conservation checker reports.
 #[must_use = "a dropped stock leaks its frames"]
 #[derive(Debug, Default)]
 pub struct Spare {

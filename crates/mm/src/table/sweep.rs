@@ -6,13 +6,14 @@
 //! ```
 //!
 //! The words of a run are recognised by arithmetic: each is the one before plus the format's step.
-//! Words that walkers may still update are taken one by one, by compare-and-exchange, and what was
-//! noted in them is collected; final ones that go on alike are rewritten by plain stores
+//! Words that walkers may still update are taken one by one, by compare-and-exchange, and the
+//! walkers' notes in them are collected; final ones that go on alike are rewritten by plain stores
 //! (table::I3).
 //!
-//! **Break before make** is here too: what an edit breaks ([`Verdict::Break`]) is remembered in a bit for each word of the
-//! table ([`Broken`]), since the broken words of others are theirs; the table is given back, the sink flushes, and those words
-//! become leaves again. So a flush covers one table at most there.
+//! **Break before make** is here too: the words that an edit breaks ([`Verdict::Break`]) are
+//! remembered, in a bit for each word of the table ([`Broken`]), since the words that other
+//! operations broke are theirs; the table is given back, the sink flushes, and those words become
+//! leaves again. So a flush covers one table at most there.
 
 use super::attrs::{Attrs, Entry, Slot, Soft};
 use super::edit::Stop;
@@ -34,12 +35,12 @@ pub(crate) enum Verdict {
     Put(u64),
     /// This word instead; the old one goes into the sink.
     Take(u64),
-    /// Of a leaf: it is out of use until the sink has flushed, and a leaf with these attributes then. The old one goes into the
-    /// sink, as one that was used.
+    /// Of a leaf: it is out of use until the sink has flushed, and is a leaf with these attributes
+    /// from then on. The old one goes into the sink, as one that was used.
     Break(Attrs),
     /// Of a leaf: it is split, and its parts are looked at.
     Split,
-    /// Somebody else has it out of use, and is waited for.
+    /// Another operation has it out of use, and is waited for.
     Busy,
 }
 
@@ -99,7 +100,8 @@ pub(crate) trait Sink<M: PhysMem + Cpus, P: Paging> {
     /// Whether entries that others have out of use are waited for; else the operation ends there.
     const WAITS: bool;
 
-    /// Sees to what the words of the next table may need, and says whether the operation goes on. No lock is held.
+    /// Sees to what the words of the next table may need, and says whether the operation goes on.
+    /// No lock is held.
     fn prepare(&mut self) -> bool {
         true
     }
@@ -111,18 +113,22 @@ pub(crate) trait Sink<M: PhysMem + Cpus, P: Paging> {
     fn most(&self) -> usize {
         usize::MAX
     }
-    /// Whether so many runs more fit in, and what a table brings along.
+    /// Whether there is room for so many more runs, and for the tables that may be removed with
+    /// them.
     fn has_room(&self, runs: usize) -> bool {
         self.most() >= runs
     }
-    /// What words said that are changed. The table is locked; the sink has said that there is room.
+    /// Takes what words said that are changed or shown. The table is locked; the sink has said that
+    /// there is room.
     fn add(&mut self, run: Run);
-    /// The table from `from` on is done up to `upto`; the operation goes on up to `end`. Gives the lock back.
+    /// The table from `from` on is done up to `upto`; the operation goes on up to `end`. Gives the
+    /// lock back.
     fn leave(&mut self, tables: &Tables<'_, M, P>, lock: Locked<'_, M, P>, progress: Progress) {
         let _ = (tables, progress);
         drop(lock);
     }
-    /// Ends every translation of what was added, before anything is made again of what was broken. No lock is held.
+    /// Ends every translation of the runs that were added, before the broken words are made leaves
+    /// again. No lock is held.
     fn flush(&mut self) {
         unreachable!("an edit that breaks has a sink that flushes")
     }
@@ -132,7 +138,7 @@ pub(crate) trait Sink<M: PhysMem + Cpus, P: Paging> {
     }
 }
 
-/// The sink of who needs to be told of nothing.
+/// The sink of a caller that needs to be told of nothing.
 pub(crate) struct Untold;
 
 impl<M: PhysMem + Cpus, P: Paging> Sink<M, P> for Untold {
@@ -143,7 +149,8 @@ impl<M: PhysMem + Cpus, P: Paging> Sink<M, P> for Untold {
     }
 }
 
-/// How far an operation is: it has come from `from`, in the table that was locked last, to `upto`, and goes on to `end`.
+/// How far an operation is: it has come from `from`, in the table that was locked last, to `upto`,
+/// and goes on to `end`.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     pub(crate) from: Va,
@@ -151,7 +158,8 @@ pub(crate) struct Progress {
     pub(crate) end: Va,
 }
 
-/// The words of one table that this operation broke and will make leaves again. Others' broken words are theirs.
+/// The words of one table that this operation broke and will make leaves again. The words that
+/// other operations broke are theirs.
 pub(super) struct Broken {
     slots: [u64; Level::ENTRIES / 64],
 }
@@ -166,7 +174,7 @@ impl Broken {
     fn mark(&mut self, slot: Slot) {
         self.slots[slot.index() / 64] |= 1 << (slot.index() % 64);
     }
-    /// Makes them leaves again; what they were is flushed.
+    /// Makes them leaves again. The leaves that they were are flushed.
     pub(super) fn mend<M: PhysMem + Cpus, P: Paging>(&self, lock: &Locked<'_, M, P>) {
         let is_broken = |n: &usize| self.slots[n / 64] >> (n % 64) & 1 == 1;
         for slot in (0..Level::ENTRIES).filter(is_broken).map(Slot::wrap) {
@@ -181,8 +189,8 @@ impl Broken {
 }
 
 /// Applies `edit` to the words of one locked table from `va` on. It ends behind the table, at the
-/// range's end, at a word that points to a table (both without a reason), or where a reason is
-/// given.
+/// range's end or at a word that points to a table, all three without a reason, or where it gives a
+/// reason.
 pub(super) fn sweep<M, P, E, S>(
     lock: &Locked<'_, M, P>,
     va: Va,
@@ -356,7 +364,8 @@ fn sweep_leaves<M: PhysMem + Cpus, P: Paging>(
         Entry::Leaf { attrs, .. } => attrs.and(Attrs::TOUCHED),
         _ => Attrs::NONE,
     };
-    let mut told = attrs | touched(any) | touched(all); // formats where a set bit says clean need both
+    // Formats where a set bit says clean need both.
+    let mut told = attrs | touched(any) | touched(all);
     if let Verdict::Break(_) = verdict {
         (0..count).for_each(|n| broken.mark(Slot::wrap(first.index() + n)));
         told = told | Attrs::ACCESSED;
@@ -368,7 +377,8 @@ fn sweep_leaves<M: PhysMem + Cpus, P: Paging>(
     count
 }
 
-/// How many words behind the one at `first`, up to `room` with it, continue the leaf `word` bit by bit.
+/// How many words behind the one at `first`, up to `room` with it, continue the leaf `word` bit by
+/// bit.
 fn continues<M: PhysMem + Cpus, P: Paging>(
     lock: &Locked<'_, M, P>,
     first: At,
@@ -382,9 +392,9 @@ fn continues<M: PhysMem + Cpus, P: Paging>(
     (1..room).take_while(alike).count()
 }
 
-/// Applies `edit` to the words behind the one at `first`, up to `room` with it, that continue the final leaf
-/// `old` bit by bit: no walker changes them, so nothing has to be compared or collected. Gives
-/// their number.
+/// Applies `edit` to the words behind the one at `first`, up to `room` with it, that continue the
+/// final leaf `old` bit by bit: no walker changes them, so nothing has to be compared or collected.
+/// Gives their number.
 #[inline(always)]
 fn sweep_final<M: PhysMem + Cpus, P: Paging>(
     lock: &Locked<'_, M, P>,

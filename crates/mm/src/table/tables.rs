@@ -10,8 +10,8 @@ use core::{error, fmt};
 use foliant_machine::{Cpus, PhysMem};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Pa, Va, VaRange};
 
-/// The tables of one half of an address space: a machine and a top table. Plain data, freely
-/// copied; all state is in the words.
+/// The tables of one half of an address space: a machine and a top table. They are plain data,
+/// freely copied; all state is in the words.
 pub struct Tables<'m, M, P> {
     machine: &'m M,
     root: TableAt,
@@ -75,7 +75,7 @@ pub enum Blocked {
     Leaf(Level),
     /// A software word of this level is in the way.
     Soft(Level),
-    /// What was in an empty word of this level is not flushed yet.
+    /// A word of this level is empty, and the entry that it had is not flushed yet.
     Pending(Level),
     /// The request itself was wrong.
     Refused(Refused),
@@ -127,8 +127,8 @@ impl<'m, M, P: Paging> Tables<'m, M, P> {
 }
 
 impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
-    /// The word that translates `va`, or the one where the walk ends. Lock-free: what is read may
-    /// have changed by the time it is used, and the caller keeps removed tables from reuse
+    /// The word that translates `va`, or the one where the walk ends. The walk takes no lock: the
+    /// word may have changed by the time it is used, and the caller keeps removed tables from reuse
     /// meanwhile (table::I6). An address outside the half reads as nothing.
     #[inline]
     pub fn walk(&self, va: Va) -> Found {
@@ -162,7 +162,7 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
             }
         }
     }
-    /// Copies the kernel half's top words from `kernel` into this top table, which nobody runs yet.
+    /// Copies the kernel half's top words from `kernel` into this top table, which no CPU runs yet.
     /// Where each half has its own root there is nothing to do. Words that `kernel` gains later do
     /// not appear here: the kernel makes its top words once, at boot (table::I7).
     pub fn share_kernel(&self, kernel: &Tables<'_, M, P>) {
@@ -179,13 +179,14 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
 impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
     /// Makes the tables exist down to the one that holds entries of `level` for `va`.
     ///
-    /// Needs no flush: a word that was 0 is not cached (machine::M2). On a machine that breaks before it makes that is so once
-    /// what was in it before is flushed; the caller knows that nothing is pending there.
+    /// Needs no flush: a word that was 0 is not cached (machine::M2). On a machine that breaks
+    /// before it makes, this holds once the entry that the word had before is flushed; the caller
+    /// knows that nothing is pending there.
     pub fn ensure(&self, va: Va, level: Level, spare: &mut Spare) -> Result<(), Blocked> {
         self.ensure_settled(va, level, spare, &|| true)
     }
-    /// The same for one that does not know: `is_settled` says whether a flush is pending, under the lock that the word was
-    /// emptied under.
+    /// The same for a caller that does not know that: `is_settled` says whether nothing is pending,
+    /// and is asked under the lock under which the word was emptied.
     pub(crate) fn ensure_settled(
         &self,
         va: Va,
@@ -210,7 +211,7 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
             }
         }
     }
-    /// Hangs a table into the empty word of `spot`, unless somebody else does so first.
+    /// Hangs a table into the empty word of `spot`, unless another CPU does so first.
     fn install(
         &self,
         va: Va,

@@ -54,20 +54,20 @@ impl WordAt {
     /// Reads the word.
     #[inline(always)]
     pub(super) fn load<M: PhysMem>(self, machine: &M) -> u64 {
-        // SAFETY: table::I1 — a WordAt is an aligned word of a frame owned as a table, or of one
+        // SAFETY: table::I1: a WordAt is an aligned word of a frame owned as a table, or of one
         // that was detached and whose grace period has not ended.
         unsafe { machine.load(self.0) }
     }
     /// Writes the word.
     #[inline(always)]
     pub(super) fn store<M: PhysMem>(self, machine: &M, word: u64) {
-        // SAFETY: table::I1 as above; what the word maps is vouched for by whoever made the Tables.
+        // SAFETY: table::I1 as above; the maker of the Tables vouches for what the word maps.
         unsafe { machine.store(self.0, word) }
     }
     /// Replaces the word if it still is `old`; the error is the word found.
     #[inline(always)]
     pub(super) fn swap<M: PhysMem>(self, machine: &M, old: u64, new: u64) -> Result<u64, u64> {
-        // SAFETY: table::I1 as above; what the word maps is vouched for by whoever made the Tables.
+        // SAFETY: table::I1 as above; the maker of the Tables vouches for what the word maps.
         unsafe { machine.compare_exchange(self.0, old, new) }
     }
 }
@@ -78,7 +78,7 @@ impl<'m, M, P: Paging> Tables<'m, M, P> {
     /// # Safety
     /// `root` is a frame of memory given to Foliant that is owned as a top table of this format,
     /// all of whose words are 0 or lead to such tables, for as long as a copy of the value is used.
-    /// Whatever is mapped through it is memory that those who run these tables may reach.
+    /// All memory that is mapped through it is memory that the code run on these tables may reach.
     pub unsafe fn adopt(machine: &'m M, root: Pa, half: Half) -> Tables<'m, M, P> {
         Tables::at(machine, root, half)
     }

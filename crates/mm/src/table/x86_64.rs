@@ -37,7 +37,7 @@ const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// Attributes whose number is the place of the hardware's bit.
 const SAME: u64 = W | U | A | D | G;
-/// The software bits of a leaf: the attributes' numbers, this much further up.
+/// The software bits of a leaf: the attributes' numbers, `SOFT_UP` places further up.
 const SOFT: u64 = EXCLUSIVE | SOFT_DIRTY | UFFD_WP | SPECIAL;
 const SOFT_UP: u32 = 43;
 const _: () = {

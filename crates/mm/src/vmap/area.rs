@@ -17,7 +17,7 @@ use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Level, Va};
 
-/// Who may touch it.
+/// Which calls may touch it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AreaState {
     /// It is being made.
@@ -41,7 +41,7 @@ pub enum Backing {
     Device,
 }
 
-/// Something that sticks to it.
+/// A mark that an area keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mark {
     /// Its pages may be mapped into programs.
@@ -156,8 +156,8 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         self.let_go(&area);
         Err(VmapError::NotStart { va, start })
     }
-    /// The area of memory in use that contains `va`, for a call that lends it to a program: it stays, and so does everything about
-    /// it, until [`take_back`](Self::take_back).
+    /// The area of memory in use that contains `va`, for a call that lends it to a program: it
+    /// stays, and so does everything about it, until [`take_back`](Self::take_back).
     pub(super) fn lend(&self, va: Va) -> Result<Record<'m>, VmapError> {
         let tree = self.open();
         let (area, word) = standing(&tree, va)?;

@@ -22,7 +22,7 @@ pub struct VmapAudit {
     pub lazy: (u64, u64),
     /// Records of areas, spare ones included: whole frames of them.
     pub records: u64,
-    /// Whether the tree of areas is what a walk makes of it.
+    /// Whether the tree of areas agrees with a walk over all of them.
     pub sound: bool,
 }
 
@@ -46,7 +46,7 @@ impl VmapAudit {
 }
 
 impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
-    /// Recounts. Nobody is at work.
+    /// Recounts. No other call is at work.
     pub(crate) fn audit(&self) -> VmapAudit {
         let mut audit = VmapAudit { sound: self.open().is_sound(), ..VmapAudit::default() };
         audit.lazy.1 = self.open().lazy_pages();

@@ -8,7 +8,7 @@ use foliant_machine::Machine;
 /// Whether kernel memory may have large leaves at all (`nohugevmalloc`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HugeVmalloc {
-    /// For those who ask.
+    /// For requests that ask for them.
     Allowed,
     /// Never.
     Never,
@@ -28,16 +28,17 @@ pub enum HugeIomap {
 pub enum Rest {
     /// Its end is mapped by smaller leaves: nothing is wasted.
     Split,
-    /// It is rounded up to 2 MiB, as the reference does: there to be compared with.
+    /// It is rounded up to 2 MiB, as the reference does. This is there to compare with.
     Rounded,
 }
 
-/// When what CPUs have cached of a range that was given back is ended.
+/// When the translations that CPUs have cached of a range that was given back are ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PurgeMode {
     /// Together, some time later.
     Lazy,
-    /// Each for itself, before its frames are given back: there to find those who use what they gave back.
+    /// Each range for itself, before its frames are given back. This is there to find code that
+    /// uses memory that it gave back.
     Eager,
 }
 
@@ -90,7 +91,7 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
     pub fn controls(&self) -> Controls {
         Controls::from_word(self.state.controls.load(Ordering::Relaxed))
     }
-    /// Sets it for calls from now on. Areas stay as they are.
+    /// Sets the switches for calls from now on. Areas stay as they are.
     pub fn set_controls(&self, controls: Controls) {
         self.state.controls.store(controls.word(), Ordering::Relaxed);
     }

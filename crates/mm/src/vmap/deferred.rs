@@ -1,7 +1,8 @@
 //! Giving memory back from where nothing may be waited for: an interrupt, a spin lock held.
 //!
-//! The call takes no lock of this room, since it may have interrupted the holder. It finds the area's first page by a walk, and
-//! puts that on a list which anybody may push to (`stock::pile`); the next call that may wait takes the whole list.
+//! The call takes no lock of this room, since it may have interrupted the lock's holder. It finds
+//! the area's first page by a walk, and puts that on a list to which a CPU may push from anywhere
+//! (`stock::pile`); the next call that may wait takes the whole list.
 //!
 //! ```text
 //!   free_later ──push──▶ page ─▶ page ─▶ 0        word 2 of the descriptor of the area's first page: the next one
@@ -10,11 +11,12 @@
 //! ```
 //!
 //! **Invariants**
-//! - D1. Word 3 goes from 0 to an address by compare-and-exchange, so an area is on the list once; it becomes 0 again before
-//!   the area is given back.
-//! - D2. A page on the list is held by a pin of its own: an area that is given back twice does not break the list.
-//! - D3. Links are written only after the page was seen to be the area's while it was held: until then its words may be
-//!   another list's.
+//! - D1. Word 3 goes from 0 to an address by compare-and-exchange, so an area is on the list once;
+//!   it becomes 0 again before the area is given back.
+//! - D2. A page on the list is held by a pin of its own: an area that is given back twice does not
+//!   break the list.
+//! - D3. Links are written only after the page was seen to be the area's while it was held: until
+//!   then its words may be another list's.
 //!
 //! **Locking**: none.
 
@@ -26,12 +28,14 @@ use foliant_machine::Machine;
 use foliant_units::{Frame, Va};
 
 impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
-    /// [`free`](Self::free) of memory, by its first address, from where nothing may be waited for. What can be seen without
-    /// a lock is refused at once; the rest when it is collected.
+    /// [`free`](Self::free) of memory, by its first address, from where nothing may be waited for.
+    /// A mistake that can be seen without a lock is refused at once; any other when the list is
+    /// collected.
     pub fn free_later(&self, va: Va) -> Result<(), VmapError> {
         let (frame, _) = self.frame_at(va).ok_or(VmapError::NoArea(va))?;
         let page = self.stock.hold_kernel(frame).ok_or(VmapError::OtherKind(va))?;
-        // Held, it cannot become another area's: if the address still leads to it, it is this one's (D3).
+        // A page that is held cannot become another area's: if the address still leads to it, it is
+        // this one's (D3).
         let is_mine = self.frame_at(va).is_some_and(|(now, _)| now == frame);
         if !is_mine || !self.stock.replace_link(frame, Link::Before, 0, va.get()) {
             return Err(VmapError::Freed(va));
@@ -42,7 +46,8 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
         Ok(())
     }
 
-    /// Gives back what was deferred. Cheap where nothing was. Says how many of them were areas in use.
+    /// Gives back the areas that were deferred. It is cheap where there are none. Says how many of
+    /// them were in use.
     pub fn collect(&self) -> u64 {
         if self.state.deferred.is_empty() {
             return 0;

@@ -6,7 +6,7 @@ use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Node, Order, Pa, Va};
 /// What an attempt was short of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Short {
-    /// A block of this order. Whoever can make one may ask again.
+    /// A block of this order. A caller that can make one may ask again.
     Block(Order),
     /// Addresses: so many bytes, aligned as they have to be.
     Addresses(Bytes),
@@ -30,13 +30,13 @@ pub enum VmapError {
     },
     /// The last byte would lie beyond the last address.
     Overflow(Pa, Bytes),
-    /// No power of two from 4 KiB to 1 GiB.
+    /// The alignment is no power of two from 4 KiB to 1 GiB.
     Alignment(Bytes),
     /// There is no memory on this node.
     Node(Node),
     /// The frame number is beyond what the page tables can name.
     Frame(Frame),
-    /// Registers at this address are no memory that the manager has, but this is.
+    /// A device was to be mapped, and this frame is memory that the manager has.
     Managed(Frame),
     /// Something was missing, also with the smallest leaves.
     Short(Short),
@@ -51,9 +51,10 @@ pub enum VmapError {
     },
     /// The area was given back already.
     Freed(Va),
-    /// Somebody else is working on the area.
+    /// Another call is working on the area.
     Busy(Va),
-    /// Memory of its own is given back by `free`, other frames by `unmap`; the area at this address is of the other kind.
+    /// Memory of its own is given back by `free`, other frames by `unmap`; the area at this address
+    /// is of the other kind.
     OtherKind(Va),
     /// An end of the range is no multiple of 4096.
     Misaligned(Va),
@@ -64,7 +65,8 @@ pub enum VmapError {
     },
     /// A leaf of this level is in the way of a visit by base pages.
     Leaf(Va, Level),
-    /// A leaf of this level reaches over an end of the range, and the machine does not let a leaf in use be split.
+    /// A leaf of this level reaches over an end of the range, and the machine does not let a leaf
+    /// in use be split.
     CannotSplit(Va, Level),
     /// The area was not asked for as one that users may reach.
     NotForUsers(Va),

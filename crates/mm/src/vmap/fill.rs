@@ -6,8 +6,8 @@
 //!        └──────────────────────────────┴───── all or nothing ─────┘
 //! ```
 //!
-//! An attempt that is short of anything gives everything back before the next one begins, so there is no area of which one
-//! part was meant to be something else (G7, TR-V2).
+//! An attempt that is short of anything gives everything back before the next one begins, so no
+//! area has a part that was made by another attempt (G7, TR-V2).
 
 use super::area::{AreaWord, Mark};
 use super::record::{Record, RecordWord};
@@ -24,7 +24,8 @@ use foliant_units::{Bytes, FRAME_BYTES, Level, Node, Order, Pages, Va, VaRange};
 
 /// How kernel memory is mapped: no walker has to note anything.
 pub(super) const KERNEL: Attrs = Attrs::GLOBAL.with(Attrs::TOUCHED);
-/// The largest block that is taken for base pages: what one table's entries can hold without a check of their ends.
+/// The largest block that is taken for base pages: what one table's entries can hold without a
+/// check of their ends.
 const BLOCK_MAX: u8 = 8;
 
 /// Addresses for an area.
@@ -43,7 +44,7 @@ struct Attempt<'r> {
     largest: Level,
 }
 
-/// A request that can be meant.
+/// A request that was checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish<'r> {
     request: &'r Request,
@@ -56,7 +57,8 @@ impl Wish<'_> {
     pub(crate) const fn largest(&self) -> Level {
         self.largest
     }
-    /// How many blocks of 2 MiB its leaves of 2 MiB take, if it may have any, wherever they lie.
+    /// How many blocks of 2 MiB its leaves of 2 MiB take. `None` where it may have no such leaves,
+    /// or where it matters on which node they lie.
     pub(crate) fn blocks(&self) -> Option<u64> {
         let anywhere = self.request.nodes == Nodes::Near;
         let blocks = self.pages.get() / Order::SIZE_2M.pages().get();
@@ -65,13 +67,14 @@ impl Wish<'_> {
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
-    /// Takes memory and maps it; see [`Request`]. Gives the addresses of the pages that were asked for. No memory is
-    /// compacted for it: the face does that ([`Manager::vmalloc`](crate::Manager::vmalloc)).
+    /// Takes memory and maps it; see [`Request`]. Gives the addresses of the pages that were asked
+    /// for. No memory is compacted for it: the face does that
+    /// ([`Manager::vmalloc`](crate::Manager::vmalloc)).
     pub fn alloc(&self, request: &Request) -> Result<VaRange, VmapError> {
         let wish = self.wish(request)?;
         Ok(self.serve(&wish, (wish.largest, Level::BASE), &mut Outside::at_the_face())?)
     }
-    /// Refuses a request that cannot be meant, and counts one for large leaves.
+    /// Refuses a request that makes no sense, and counts one for large leaves.
     pub(crate) fn wish<'r>(&self, request: &'r Request) -> Result<Wish<'r>, VmapError> {
         self.collect();
         let pages = self.check(request)?;
@@ -81,7 +84,8 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         }
         Ok(Wish { request, pages, largest })
     }
-    /// Works a request off, with leaves of the larger level at most, and else with smaller ones down to the other.
+    /// Works a request off, with leaves of the larger level at most; where an attempt fails, with
+    /// smaller ones, down to the other level.
     pub(crate) fn serve(
         &self,
         wish: &Wish<'_>,
@@ -98,7 +102,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         })?;
         Ok(VaRange::sized(start, wish.pages.bytes()).expect("it lies in the range"))
     }
-    /// Attempts with smaller and smaller leaves, each whole (G7).
+    /// Makes attempts with smaller and smaller leaves, each of them whole (G7).
     pub(super) fn descend<R>(
         &self,
         (mut largest, least): (Level, Level),
@@ -112,7 +116,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         }
     }
 
-    /// Refuses what cannot be meant; says how many pages are.
+    /// Refuses a request that makes no sense; says how many pages any other is for.
     fn check(&self, request: &Request) -> Result<Pages, VmapError> {
         let asked = request.bytes;
         if asked.get() == 0 {
@@ -130,7 +134,8 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
             _ => Ok(Pages::new(asked.get().div_ceil(FRAME_BYTES))),
         }
     }
-    /// The largest leaf that the request, the switches and the format allow: one that every node gets at least one of.
+    /// The largest leaf that the request, the switches and the format allow. Where nodes take turns
+    /// it is one that every node gets at least one of.
     fn largest(&self, request: &Request, pages: Pages) -> Level {
         let allowed =
             request.rights == Rights::Data && self.controls().huge_vmalloc == HugeVmalloc::Allowed;
@@ -189,7 +194,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         }
     }
 
-    /// Takes addresses for an area; once more after a purge where there are none.
+    /// Takes addresses for an area. Where there are none it purges and tries once more.
     pub(super) fn place(&self, place: &Wanted, kind: Backing) -> Result<Record<'m>, Short> {
         let guard = if place.guard == Guard::Page { FRAME_BYTES } else { 0 };
         let bytes = place.pages.bytes().get().checked_add(guard);
@@ -248,13 +253,14 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         let claim = self.stock.claim_on(self.node(plan), order, Class::Unmovable);
         claim.map_err(|_| Short::Block(order))
     }
-    /// A block for what begins at `va`: that of a leaf, or the largest one of base pages that fits and is there.
+    /// A block for the chunk that begins at `va`: that of a leaf, or for base pages the largest one
+    /// that fits and is free.
     fn chunk(&self, plan: &Attempt<'_>, (va, end): (Va, Va), level: Level) -> Result<Claim, Short> {
         if level > Level::BASE {
             return self.block(plan, level);
         }
         let (left, node) = (end.offset_from(va) / FRAME_BYTES, self.node(plan));
-        // One page for each node in turn where they take turns; else what can be had in one piece.
+        // Where nodes take turns each gets one page; else the block is the largest that can be had.
         let turns = plan.request.nodes == Nodes::Interleave;
         let most = if turns { 0 } else { BLOCK_MAX };
         let fits = |order: &Order| {
@@ -263,7 +269,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         let claim = |node, order| self.stock.claim_on(node, order, Class::Unmovable).ok();
         let mut orders = Order::all().rev().filter(fits);
         let got = orders.find_map(|order| claim(node, order));
-        // A node whose turn it is and that is full passes it on.
+        // A node that is full passes its turn on.
         let got = got.or_else(|| turns.then(|| claim(None, Order::BASE)).flatten());
         got.ok_or(Short::Block(Order::BASE))
     }
@@ -312,7 +318,7 @@ pub(super) fn check_align(align: Bytes) -> Result<(), VmapError> {
 }
 
 impl Short {
-    /// What counts attempts that ended so.
+    /// The event that counts attempts that ended so.
     const fn event(self) -> Event {
         match self {
             Short::Block(_) => Event::VmallocNoBlock,

@@ -12,22 +12,23 @@ use foliant_machine::{Machine, Retired};
 use foliant_units::{FrameRange, Pa, Va, VaRange};
 
 impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
-    /// Gives memory back, by its first address. Nobody uses it any more. Pages that programs map, or walkers hold, stay
-    /// theirs until they let go.
+    /// Gives memory back, by its first address. Nobody uses it any more. Pages that programs map,
+    /// or walkers hold, stay theirs until they let go.
     pub fn free(&self, va: Va) -> Result<(), VmapError> {
         let area = self.seize_named(va, For::Memory)?;
         self.dismantle(&area);
         Ok(())
     }
-    /// Ends a mapping of frames or of a device, by the address that was given for it. The frames are the caller's as before; on other
-    /// CPUs translations to them may be cached until the next purge.
+    /// Ends a mapping of frames or of a device, by the address that was given for it. The frames
+    /// are the caller's as before; on other CPUs translations to them may be cached until the next
+    /// purge.
     pub fn unmap(&self, va: Va) -> Result<(), VmapError> {
         let area = self.seize_named(va, For::Mappings)?;
         self.dismantle(&area);
         Ok(())
     }
 
-    /// Takes an area apart that is this call's alone, whole or half made.
+    /// Takes apart an area that is this call's alone, whole or half made.
     pub(super) fn dismantle(&self, area: &Record<'m>) {
         let changed = AreaWord::of(area).has(Mark::Changed);
         if changed || self.controls().purge == PurgeMode::Eager {
@@ -51,7 +52,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
             self.purge_some();
         }
     }
-    /// Takes an area out of the tree whose addresses no CPU has anything cached of.
+    /// Takes an area out of the tree. No CPU has a translation of its addresses cached any more.
     pub(super) fn vanish(&self, area: &Record<'m>) {
         self.stock.machine.retired(area.whole(), Retired::Purged);
         let tree = self.open();

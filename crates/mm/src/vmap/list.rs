@@ -4,9 +4,9 @@
 //!   0xffff808000000000-0xffff808000281000 2625536 0x4711 pages=640 vmalloc N0=512 N1=128
 //! ```
 //!
-//! Pages are base pages whatever the leaves are. There is no column for leaves, as there is none in the reference; the
-//! counters tell. `vpages`, for arrays of page pointers that needed kernel memory themselves, never stands there: there are no
-//! such arrays.
+//! Pages are base pages, also where the leaves are larger. There is no column for leaves, as there
+//! is none in the reference; the counters have them. `vpages`, for arrays of page pointers that
+//! needed kernel memory themselves, never stands there: there are no such arrays.
 
 use super::area::{AreaState, AreaWord, Mark};
 use super::record::RecordWord;
@@ -21,7 +21,7 @@ use foliant_units::{Bytes, FRAME_BYTES, Node, Order, Pa, Pages, Va, VaRange};
 /// Whether an area is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AreaUse {
-    /// It is.
+    /// It is in use.
     InUse,
     /// It was given back and waits for a purge.
     Unpurged,
@@ -34,7 +34,7 @@ pub struct AreaInfo {
     pub range: VaRange,
     /// What was asked for.
     pub bytes: Bytes,
-    /// Who asked.
+    /// The caller that asked.
     pub caller: Caller,
     /// What is behind it.
     pub backing: Backing,
@@ -104,8 +104,9 @@ impl fmt::Display for AreaInfo {
     }
 }
 
-/// The areas, lowest first, none overlapping another. Each is as it was when it was read. Those being made are left out, and
-/// those that have come to lie across the end of one that was read before.
+/// The areas, lowest first, none overlapping another. Each is as it was when it was read. Areas
+/// that are being made are left out, and so are those that have come to lie across the end of one
+/// that was read before.
 pub struct VmapAreas<'a, 'm, M: Machine, P: Paging> {
     vmap: Vmap<'a, 'm, M, P>,
     from: Va,
@@ -163,9 +164,11 @@ pub struct Counters {
     pub pages: Pages,
     /// Requests for which large leaves were tried.
     pub huge_tried: u64,
-    /// Attempts given up for lack of a block, of addresses, of a record or table, of a leaf's place.
+    /// Attempts given up for lack of a block, of addresses, of a record or table, of a leaf's
+    /// place.
     pub fallbacks: [u64; 4],
-    /// Attempts for which memory was compacted while the caller waited, and those that had their blocks then.
+    /// Attempts for which memory was compacted while the caller waited, and those that had their
+    /// blocks then.
     pub compactions: [u64; 2],
     /// Leaves written: 4 KiB, 2 MiB, 1 GiB.
     pub leaves: [u64; 3],

@@ -28,8 +28,8 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         Some((pa.add(va.offset_from(found.va)).frame(), found.level))
     }
 
-    /// Whether `bytes` from `va` on lie in one area that is in use, within the size that was asked for: what a copy to or
-    /// from a program has to know.
+    /// Whether `bytes` from `va` on lie in one area that is in use, within the size that was asked
+    /// for. A copy to or from a program has to know this.
     pub fn check_bounds(&self, va: Va, bytes: Bytes) -> Result<(), VmapError> {
         let tree = self.open();
         let area = tree.find(va).ok_or(VmapError::NoArea(va))?;
@@ -47,9 +47,10 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         last.map(|_| ()).ok_or(VmapError::Beyond { va: end.max(va) })
     }
 
-    /// Hands each base page of `range` to `visit`. A leaf above base pages in it refuses the visit before it begins: who
-    /// works on entries would take the leaf for a table. What is visited are copies of entries, a few at a time, and the
-    /// visitor may do anything. If it, or somebody else, has a large leaf put there meanwhile the visit ends at it.
+    /// Hands each base page of `range` to `visit`. A leaf above base pages in it refuses the visit
+    /// before it begins: code that works on entries would take the leaf for a table. The visitor
+    /// gets copies of entries, a few at a time, and may do anything. If it, or another caller, has
+    /// a large leaf put there meanwhile, the visit ends at that leaf.
     pub fn apply(&self, range: VaRange, mut visit: impl FnMut(Va, Frame)) -> Result<(), VmapError> {
         for va in [range.start(), range.end()] {
             if !va.is_aligned(Level::BASE.span()) {
@@ -90,8 +91,8 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         Ok(Copied { pages, upto })
     }
 
-    /// Has `share` map the pages from `va` on elsewhere, while the area cannot go. It is handed a way to the n-th frame. Any number of
-    /// such calls work together.
+    /// Has `share` map the pages from `va` on elsewhere, while the area cannot go. `share` is
+    /// handed a function that gives the n-th frame. Any number of such calls work together.
     pub(crate) fn shared<R>(
         &self,
         va: Va,

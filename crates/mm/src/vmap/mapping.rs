@@ -1,4 +1,4 @@
-//! Mapping what is not the room's own: frames of the caller's, and devices.
+//! Mapping memory that is not the room's own: frames of the caller's, and devices.
 
 use super::fill::{KERNEL, Wanted};
 use super::record::{Record, RecordWord};
@@ -10,7 +10,7 @@ use crate::table::{Attrs, Paging};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Level, Order, Pa, Pages, Va, VaRange};
 
-/// How other frames are mapped.
+/// How frames of the caller's are mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameMapping {
     /// Which leaves; large ones for plain rights only.
@@ -19,7 +19,7 @@ pub struct FrameMapping {
     pub rights: Rights,
     /// What follows behind.
     pub guard: Guard,
-    /// Who asked.
+    /// The caller that asked.
     pub caller: Caller,
 }
 
@@ -33,7 +33,7 @@ impl FrameMapping {
     };
 }
 
-/// A stretch of frames that is mapped as one, from an address on.
+/// Consecutive frames that are mapped as one, from an address on.
 #[derive(Clone, Copy)]
 struct MappedRun {
     va: Va,
@@ -44,9 +44,10 @@ struct MappedRun {
 }
 
 impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
-    /// Maps frames of the caller's one behind the other. Frames that follow each other in memory share large leaves, where
-    /// those are wanted. They stay the caller's, who gives them up only after [`unmap`](Self::unmap) and, where somebody else
-    /// may own them then, a [`purge`](Self::purge).
+    /// Maps frames of the caller's one behind the other. Frames that follow each other in memory
+    /// share large leaves, where those are wanted. The frames stay the caller's, and it gives them
+    /// up only after [`unmap`](Self::unmap) and, where they may have another owner then, a
+    /// [`purge`](Self::purge).
     pub fn map(&self, frames: &[Frame], how: &FrameMapping) -> Result<VaRange, VmapError> {
         let limit = 1u64 << (P::PA_BITS - 12);
         if frames.is_empty() {
@@ -116,7 +117,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
             }
         }
     }
-    /// Maps one stretch, by the largest leaves for which both addresses are aligned.
+    /// Maps consecutive frames, by the largest leaves for which both addresses are aligned.
     fn lay(&self, area: &Record<'m>, stretch: MappedRun) -> Result<(), Short> {
         let end = stretch.va.add(stretch.frames.pages().bytes().get());
         let whole = VaRange::new(stretch.va, end).expect("it grows");
@@ -132,7 +133,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         while va < end {
             let (level, frame) = matching(va);
             let span = level.span().get();
-            // So many leaves of this level follow each other in this table.
+            // Leaves of this level follow each other in this table up to `upto`.
             let table = va.align_down(level.up().span()).add(level.up().span().get()).min(end);
             let mut upto = va.add(span);
             while upto < table && matching(upto).0 == level {

@@ -1,10 +1,11 @@
-//! Kernel virtual ranges: memory for the kernel around the manager that is contiguous in its addresses and not in frames,
-//! mapped by the largest leaves that fit.
+//! Kernel virtual ranges: memory for the kernel around the manager that is contiguous in its
+//! addresses and not in frames, mapped by the largest leaves that fit.
 //!
-//! A hash table of a gigabyte that is mapped by 4 KiB entries misses the TLB at every probe; mapped by leaves of 2 MiB it
-//! needs 512 times fewer of them, and 512 times less memory for tables. The leaf is a matter of this room alone: whoever
-//! uses the memory sees base pages, each a block of its own that can be referenced, mapped into a program, and that is
-//! given back when its own last reference goes.
+//! A hash table of a gigabyte that is mapped by 4 KiB entries misses the TLB at every probe; mapped
+//! by leaves of 2 MiB it needs 512 times fewer of them, and 512 times less memory for tables. The
+//! leaf is a matter of this room alone: the owner of the memory sees base pages. Each is a block of
+//! its own, can be referenced and mapped into a program, and is given back when its own last
+//! reference goes.
 //!
 //! ```text
 //!   2.5 MiB, large leaves wanted                           │ guard │
@@ -14,7 +15,8 @@
 //!
 //! # How to use it
 //!
-//! [`Vmap`] is the handle ([`Manager::vmap`](crate::Manager::vmap)); the face has the common calls by name.
+//! [`Vmap`] is the handle ([`Manager::vmap`](crate::Manager::vmap)); the face has the common calls
+//! by name.
 //!
 //! | call | what it does |
 //! |---|---|
@@ -28,9 +30,10 @@
 //! | [`Vmap::purge`] | ends what CPUs may have cached of ranges that were given back |
 //! | [`Vmap::areas`] | the listing, with the columns of `/proc/vmallocinfo` |
 //!
-//! Large leaves are for those who ask for them ([`Request::huge`]), with the kernel's plain rights, and while
-//! [`Controls`] allow them. If a block, an address, a table or a record for them is not to be had, everything that was taken
-//! is given back, and the request is worked off with the next smaller leaf, in the size and alignment that were asked for.
+//! A request gets large leaves only if it asks for them ([`Request::huge`]), with the kernel's
+//! plain rights, and while [`Controls`] allow them. If a block, an address, a table or a record for
+//! them is not to be had, everything that was taken is given back, and the request is worked off
+//! with the next smaller leaf, in the size and alignment that were asked for.
 //!
 //! # Giving back
 //!
@@ -40,30 +43,37 @@
 //!      └─── eager, or rights were changed: break entries, flush, then give the frames back ──────────────▶┘
 //! ```
 //!
-//! A shootdown for each range would cost more than the range. So the addresses wait: nobody may use them, whatever CPUs
-//! still have cached of them, and a purge ends all of it with one flush when `fls(CPUs) * 32 MiB` are waiting, when addresses
-//! run out, or before somebody changes attributes. The frames do not wait. That is the one exception from "no frame is freed
-//! before its flush" (G1): it holds because correct code never touches a range that it gave back,
-//! and a checker watches just that ([`Retired`](foliant_machine::Retired)).
+//! A shootdown for each range would cost more than the range. So the addresses wait: nobody may use
+//! them, CPUs may still have translations of them cached, and a purge ends all of these with one
+//! flush when `fls(CPUs) * 32 MiB` are waiting, when addresses run out, or before attributes are
+//! changed. The frames do not wait. That is the one exception from "no frame is freed before its
+//! flush" (G1): it holds because correct code never touches a range that it gave back, and a
+//! checker watches just that ([`Retired`](foliant_machine::Retired)).
 //!
 //! **Invariants**
-//! - V1. The ranges in use, those being worked on and the lazy ones do not overlap, guard pages included.
+//! - V1. The ranges in use, those being worked on and the lazy ones do not overlap, guard pages
+//!   included.
 //! - V2. No address is handed out again before the purge that covers it.
-//! - V3. No entry that says anything is overwritten by a leaf. A table is removed only when it is empty, and freed after a flush
-//!   of paging-structure caches and a grace period: who walks without a lock is in a reader's section.
-//! - V4. An area that was handed out is mapped from its first address to its last requested page, by one attempt: leaf levels
-//!   and block orders agree, since each leaf is written from the claim of the very block.
-//! - V5. Frames are known from the entries alone. Whoever clears an entry of an area of its own gives the pages behind it back.
-//! - V6. A request that is refused leaves addresses, frames and records as they were, but for lazy addresses and for
-//!   tables, which stay.
+//! - V3. No entry that says anything is overwritten by a leaf. A table is removed only when it is
+//!   empty, and freed after a flush of paging-structure caches and a grace period: a walk without a
+//!   lock is in a reader's section.
+//! - V4. An area that was handed out is mapped from its first address to its last requested page,
+//!   by one attempt: leaf levels and block orders agree, since each leaf is written from the claim
+//!   of the very block.
+//! - V5. Frames are known from the entries alone. In an area with pages of its own, the call that
+//!   clears an entry gives the pages behind it back.
+//! - V6. A request that is refused leaves addresses, frames and records as they were, but for lazy
+//!   addresses and for tables, which stay.
 //!
-//! **Locking.** `lock` `[l]` guards the tree of ranges, its records and lists; it is held for a few steps of a tree and nothing
-//! is allocated, cleared, flushed or waited for under it. An area that somebody works on is marked in its record, so calls for
-//! different areas do not exclude each other, and a second call for the same one is refused. `purging` `[p]` is held over a
-//! purge, or a slice of one; `lock` is taken inside of it. Nothing here is called in a reader's section or under another lock.
+//! **Locking.** `lock` `[l]` guards the tree of ranges, its records and lists; it is held for a few
+//! steps of a tree and nothing is allocated, cleared, flushed or waited for under it. An area that
+//! a call works on is marked in its record, so calls for different areas do not exclude each other,
+//! and a second call for the same one is refused. `purging` `[p]` is held over a purge, or a slice
+//! of one; `lock` is taken inside of it. Nothing here is called in a reader's section or under
+//! another lock.
 //!
-//! **Not here**: compaction (a [`Short`] says what was missing, and the face gets it), the kernel's own map and stacks, and
-//! which node is near.
+//! **Not here**: compaction (a [`Short`] says what was missing, and the face gets it), the kernel's
+//! own map and stacks, and which node is near.
 
 mod area;
 mod audit;
@@ -102,7 +112,7 @@ use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, VaRange};
 
-/// Lazy pages per power of two of CPUs from which on a purge is due.
+/// How much may be lazy for each power of two of CPUs before a purge is due.
 const LAZY_BYTES: Bytes = Bytes::new(32 << 20);
 
 /// What the room keeps.
@@ -113,7 +123,7 @@ pub(crate) struct VmapState {
     root: AtomicU64,       // [l] the tree of areas
     last_end: AtomicU64,   // [l] end of the last area
     seed: AtomicU64,       // [l]
-    spare: AtomicU64,      // [l] first record that nobody uses
+    spare: AtomicU64,      // [l] first spare record
     lazy: AtomicU64,       // [l] first area that waits for a purge
     lazy_pages: AtomicU64, // [l] pages of them, guards included
     areas: AtomicU64,      // [l] areas in the tree, lazy ones included

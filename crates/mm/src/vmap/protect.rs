@@ -4,9 +4,10 @@
 //!   2 MiB leaf, data   ─split─▶ 512 entries, data   ─change─▶ data │ constant, the pages meant │ data    ─flush─▶ done
 //! ```
 //!
-//! Old translations of the same frames elsewhere may still be writable: lazy ranges are purged before. Where live entries
-//! are not replaced in place, the leaves meant are broken, flushed and made again; whoever touches them meanwhile faults, so
-//! the caller sees to it that nobody does. A leaf that reaches over an end cannot be split there at all: its neighbours are in use.
+//! Old translations of the same frames elsewhere may still be writable: lazy ranges are purged
+//! before. Where live entries are not replaced in place, the leaves meant are broken, flushed and
+//! made again; an access to them meanwhile faults, so the caller sees to it that there is none. A
+//! leaf that reaches over an end cannot be split there at all: its neighbours are in use.
 
 use super::area::{AreaWord, For, Mark};
 use super::record::Record;
@@ -18,8 +19,8 @@ use foliant_machine::{Machine, Replace};
 use foliant_units::{Level, Va, VaRange};
 
 impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
-    /// Gives `range`, which lies in one area, other rights. Its neighbours keep theirs. When the area is given back it is
-    /// flushed before its frames go.
+    /// Gives `range`, which lies in one area, other rights. Its neighbours keep theirs. When the
+    /// area is given back it is flushed before its frames go.
     pub fn protect(&self, range: VaRange, rights: Rights) -> Result<(), VmapError> {
         for va in [range.start(), range.end()] {
             if !va.is_aligned(Level::BASE.span()) {
@@ -57,7 +58,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         cut
     }
 
-    /// The leaf that `va` is inside of and not at an end of, or the group of leaves.
+    /// The leaf, or the group of leaves, that `va` is inside of and not at an end of.
     fn straddling(&self, va: Va) -> Option<(Va, Level)> {
         let found = self.stock.kernel.walk(va);
         let Entry::Leaf { attrs, .. } = found.entry else { return None };

@@ -1,4 +1,4 @@
-//! Ending what CPUs have cached of ranges that were given back.
+//! Ending the translations that CPUs have cached of ranges that were given back.
 
 use super::record::{Id, RecordWord};
 use super::{LAZY_BYTES, Vmap};
@@ -8,26 +8,30 @@ use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Pages};
 
-/// Ranges that whoever crosses the limit purges with one flush.
+/// How many ranges the call that crosses the limit purges with one flush.
 const SLICE: u64 = 256;
 
 impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
-    /// Makes the addresses of all ranges that were given back usable again, with one flush. Says how many pages they have.
+    /// Makes the addresses of all ranges that were given back usable again, with one flush. Says
+    /// how many pages they have.
     ///
-    /// Who is about to change attributes of frames elsewhere calls it first: no old translation of them is left after it.
+    /// A caller that is about to change attributes of frames elsewhere calls it first: no old
+    /// translation of them is left after it.
     pub fn purge(&self) -> Pages {
         let _purging = self.state.purging.lock(self.stock.machine);
         let taken = self.open().take_lazy();
         self.purge_taken(taken)
     }
-    /// Purges a slice of them: for who gives a range back beyond the limit. The work is bounded, and keeps up: each gives one range
-    /// back. Afterwards others may still wait.
+    /// Purges a slice of them, for a call that gives a range back beyond the limit. The work is
+    /// bounded, and keeps up, since each such call gives one range back. Afterwards other ranges
+    /// may still wait.
     pub(super) fn purge_some(&self) -> Pages {
         let _purging = self.state.purging.lock(self.stock.machine);
         let taken = self.open().take_some_lazy(SLICE);
         self.purge_taken(taken)
     }
-    /// Ends what was taken off the list, with one flush. `purging` is held.
+    /// Ends the translations of the ranges that were taken off the list, with one flush. `purging`
+    /// is held.
     fn purge_taken(&self, (first, pages): (Id, u64)) -> Pages {
         if first == Id::NONE {
             return Pages::new(0);

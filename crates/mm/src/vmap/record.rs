@@ -6,11 +6,12 @@
 //! ```
 //!
 //! **Invariants**
-//! - R1. A record is in the tree, or on the list of spare ones, or held by the one call that took it.
+//! - R1. A record is in the tree, or on the list of spare ones, or held by the one call that took
+//!   it.
 //! - R2. Frames of records stay with the room: the next area needs them.
 //!
-//! **Locking**: the words of the tree and of lists are `[l]`; of the others, those of an area that is worked on are its
-//! worker's, and only read under the lock otherwise.
+//! **Locking**: the words of the tree and of lists are `[l]`; of the others, those of an area that
+//! is worked on are its worker's, and only read under the lock otherwise.
 
 use super::area::AreaWord;
 use super::tree::Tree;
@@ -128,7 +129,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     pub(super) fn open(&self) -> Tree<'a, 'm, M> {
         Tree::new(self.stock.machine, self.state)
     }
-    /// Takes a record that nobody uses.
+    /// Takes a spare record, and makes some where there is none.
     pub(super) fn take_record(&self) -> Result<Record<'m>, NoBlock> {
         loop {
             if let Some(id) = self.open().pop_spare() {

@@ -8,7 +8,7 @@ use foliant_units::{Bytes, FRAME_BYTES, Level, Node};
 /// Which leaves may map it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeafSizes {
-    /// Entries of 4 KiB only: whoever gets it may do with each page what it likes.
+    /// Entries of 4 KiB only: the owner may do with each page what it likes.
     Base,
     /// The largest that fit.
     Huge,
@@ -58,7 +58,8 @@ pub enum Nodes {
     Near,
     /// On one node, or not at all.
     On(Node),
-    /// On all nodes in turn, chunk by chunk. Large leaves are used where each node gets at least one.
+    /// On all nodes in turn, chunk by chunk. Large leaves are used where each node gets at least
+    /// one.
     Interleave,
 }
 
@@ -71,7 +72,7 @@ pub enum Guard {
     None,
 }
 
-/// Who may reach it.
+/// Whether programs may reach it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Users {
     /// The kernel only.
@@ -80,7 +81,7 @@ pub enum Users {
     Yes,
 }
 
-/// Who asked: a word of the embedder's, an address as a rule, for the listing.
+/// The caller that asked: a word of the embedder's, an address as a rule, for the listing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Caller(pub u64);
 
@@ -115,14 +116,14 @@ pub struct Request {
     pub guard: Guard,
     /// What is in it.
     pub contents: Contents,
-    /// Who may reach it.
+    /// Whether programs may reach it.
     pub users: Users,
-    /// Who asked.
+    /// The caller that asked.
     pub caller: Caller,
 }
 
 impl Request {
-    /// Plain memory of the kernel's, by base pages, with a guard page, with whatever is in it.
+    /// Plain memory of the kernel's, by base pages, with a guard page, not cleared.
     pub const fn of(bytes: Bytes) -> Request {
         Request {
             bytes,

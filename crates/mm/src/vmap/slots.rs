@@ -1,4 +1,5 @@
-//! The entries of an area: making room for a leaf, making tables, writing, noting what a flush has to cover.
+//! The entries of an area: making room for a leaf, making tables, writing, noting what a flush has
+//! to cover.
 //!
 //! ```text
 //!   place of a leaf:  table, empty ─detach─▶ nothing ─flush paging-structure caches, wait for readers─▶ leaf
@@ -15,8 +16,8 @@ use foliant_machine::Machine;
 use foliant_units::{FrameRange, Level, Va, VaRange};
 
 impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
-    /// Writes the leaves of `level` that map `frames` at `va`, which lie in one table. Nothing is there, or nothing is done
-    /// (V3).
+    /// Writes the leaves of `level` that map `frames` at `va`, which lie in one table. Where an
+    /// entry is there already nothing is done (V3).
     pub(super) fn write(
         &self,
         area: &Record<'m>,
@@ -60,8 +61,8 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         done
     }
 
-    /// Takes empty tables out of the places where leaves of up to `largest` go, with one flush of paging-structure caches
-    /// for all of them.
+    /// Takes empty tables out of the places where leaves of up to `largest` go, with one flush of
+    /// paging-structure caches for all of them.
     pub(super) fn clear_slots(&self, range: VaRange, largest: Level) -> Result<(), Short> {
         let mut gather = Gather::whole(self.stock, self.kernel);
         let mut va = range.start();
@@ -88,8 +89,8 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         gather.flush();
         done
     }
-    /// The end of the places for 2 MiB leaves from `va` on, in one table and before `end`, if all of them are free: the usual
-    /// case, seen by one lock for all.
+    /// The end of the places for 2 MiB leaves from `va` on, in one table and before `end`, if all
+    /// of them are free. This is the usual case, and one lock shows it for all of them.
     fn free_slots(&self, va: Va, end: Va) -> Option<Va> {
         let (level, span) = (Level::SIZE_2M, Level::SIZE_2M.span());
         let lock = self.stock.kernel.lock(va, level).ok()?;
@@ -166,7 +167,7 @@ pub(super) fn fitting(va: Va, end: Va, largest: Level) -> Level {
     level
 }
 
-/// What counts leaves of `level`.
+/// The event that counts leaves of `level`.
 pub(super) const fn leaf_event(level: Level) -> Event {
     match level {
         Level::BASE => Event::VmapLeafBase,

@@ -1,8 +1,9 @@
 //! The tree of areas, ordered by address, which knows the gaps between them.
 //!
-//! A treap: ordered by start, and by random priorities from the root down, so that its depth is logarithmic whatever the
-//! order in which areas come and go. Each record knows where the area before it ends, so the gap below it needs no record of its own,
-//! and how much fits into the best gap of its subtree when it has to be aligned to 4 KiB, 2 MiB or 1 GiB.
+//! It is a treap: ordered by start, and by random priorities from the root down, so that its depth
+//! is logarithmic in whichever order areas come and go. Each record knows where the area before it
+//! ends, so the gap below it needs no record of its own, and how much fits into the best gap of its
+//! subtree when it has to be aligned to 4 KiB, 2 MiB or 1 GiB.
 //!
 //! ```text
 //!   range.start                                              last_end        range.end
@@ -10,7 +11,8 @@
 //! ```
 //!
 //! **Invariants**
-//! - T1. `Gap` of a record is the end of the area before, or the start of the range; `last_end` the end of the last one.
+//! - T1. `Gap` of a record is the end of the area before, or the start of the range; `last_end` the
+//!   end of the last one.
 //! - T2. `Best` of a record is what a recount of its subtree gives.
 //! - T3. The lowest gap that fits is found in O(log n) where the alignment is one of the three.
 //!
@@ -85,7 +87,7 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
     /// The start of the lowest gap that fits.
     pub(super) fn lowest(&self, need: GapNeed) -> Option<Fit> {
         let class = need.class();
-        // So much is enough wherever a gap of the class begins.
+        // A gap with so much room for its class is enough, wherever it begins.
         let slack = need.align.get() - CLASSES[class].get();
         let sure = need.bytes.checked_add(slack)?;
         let found = self.search(self.root(), class, sure, need);
@@ -93,7 +95,8 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
         if found.is_some() || slack == 0 {
             return found;
         }
-        self.search(self.root(), class, need.bytes, need) // each gap that might do, before giving up
+        // Each gap that might do is tried before giving up.
+        self.search(self.root(), class, need.bytes, need)
     }
     fn search(&self, id: Id, class: usize, enough: u64, need: GapNeed) -> Option<Fit> {
         let node = self.at(id.some()?);
@@ -106,7 +109,7 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
             .or_else(|| self.search(node.link(RecordWord::Right), class, enough, need))
     }
 
-    /// Puts a record in whose `Start` and `End` lie in a gap.
+    /// Puts in a record whose `Start` and `End` lie in a gap.
     pub(super) fn insert(&self, new: Record<'m>) {
         let priority = mixed(self.state.seed.fetch_add(1, Ordering::Relaxed));
         new.set(RecordWord::Priority, priority);
@@ -130,8 +133,8 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
         set(&self.state.root, self.merge(low, high).0);
         self.state.areas.fetch_sub(1, Ordering::Relaxed);
     }
-    /// The area before the first one of `tree` ends at `end` from now on; says where it ended. An empty tree stands for
-    /// the last gap.
+    /// From now on the area before the first one of `tree` ends at `end`; says where it ended
+    /// before. An empty tree stands for the last gap.
     fn move_gap(&self, tree: Id, end: u64) -> u64 {
         let Some(id) = tree.some() else {
             let old = self.last_end();
@@ -150,7 +153,7 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
         self.pull(node);
         old
     }
-    /// What starts below `key`, and the rest.
+    /// The records that start below `key`, and the rest.
     fn split(&self, tree: Id, key: u64) -> (Id, Id) {
         let Some(id) = tree.some() else { return (Id::NONE, Id::NONE) };
         let node = self.at(id);
@@ -219,7 +222,7 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
         set(&self.state.spare, self.at(id).get(RecordWord::Next));
         Some(id)
     }
-    /// How many records nobody uses.
+    /// How many records are spare.
     #[cfg(feature = "verify")]
     pub(super) fn count_spare(&self) -> u64 {
         let first = Id(get(&self.state.spare)).some();
@@ -245,7 +248,8 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
         set(&self.state.lazy_pages, 0);
         taken
     }
-    /// Takes at most `most` of them, those that were given back last: the first one, and how many pages they have.
+    /// Takes at most `most` of them, those that were given back last: the first one, and how many
+    /// pages they have.
     pub(super) fn take_some_lazy(&self, most: u64) -> (Id, u64) {
         let first = Id(get(&self.state.lazy));
         let (mut next, mut last, mut pages) = (first, None, 0);

@@ -95,7 +95,8 @@ proptest! {
     }
 }
 
-/// A search looks at few records however many areas there are: the depth is that of a balanced tree.
+/// A search looks at few records however many areas there are: the depth is that of a balanced
+/// tree.
 #[test]
 fn a_thousand_areas_in_a_row_make_a_shallow_tree() {
     let sim = Sim::new(Config::seeded(1, Bytes::new(4 << 20), 1)).unwrap();
@@ -116,7 +117,8 @@ fn a_thousand_areas_in_a_row_make_a_shallow_tree() {
     assert!(tree.depth() < 40, "{} levels for 4096 areas", tree.depth());
 }
 
-/// The walk that says whether a tree is sound tells each wrong word, also where all others are right.
+/// The walk that says whether a tree is sound tells each wrong word, also where all others are
+/// right.
 #[test]
 fn a_wrong_word_makes_a_tree_unsound() {
     let sim = Sim::new(Config::seeded(1, Bytes::new(4 << 20), 1)).unwrap();

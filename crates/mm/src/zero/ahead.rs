@@ -1,9 +1,10 @@
 //! Clearing free memory in idle time, so that a fault finds it zero.
 //!
-//! Whole free 2 MiB blocks, one at a time: a block is taken like any other, cleared past the caches as far as the budget
-//! goes, and given back with what is zero of it noted. What small blocks are cut from it later is known as well. At most one
-//! block per idle CPU is out of reach of others meanwhile. Looking for such blocks counts in the budget: the clock is read after
-//! every 1 GiB looked at, and the next call goes on where this one ended.
+//! Whole free 2 MiB blocks are cleared, one at a time: a block is taken like any other, cleared
+//! past the caches as far as the budget goes, and given back with what is zero of it noted. What is
+//! noted holds for small blocks that are cut from it later as well. At most one block per idle CPU
+//! is out of reach of others meanwhile. Looking for such blocks counts in the budget: the clock is
+//! read after every 1 GiB looked at, and the next call goes on where this one ended.
 //!
 //! **Not here**: when a CPU is idle; the embedder knows.
 

@@ -5,8 +5,8 @@ use crate::sync::Ordering::Relaxed;
 use core::fmt;
 use foliant_units::{Bytes, FRAME_BYTES, Nanos, Order, Pages};
 
-/// Bytes per clear. Whole is the normal case: each part of a block is cleared in one go. A page is the baseline that it is
-/// measured against. Whatever the grain, the work is done by the same code.
+/// Bytes per clear. Whole is the normal case: each part of a block is cleared in one go. A page is
+/// the baseline that it is measured against. Whatever the grain, the work is done by the same code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZeroGrain(u64);
 
@@ -77,7 +77,8 @@ impl Default for Clearing {
 }
 
 impl Clearing {
-    /// As words; those of the default are what is told apart from them, so that words of zero are the default.
+    /// As words. What is stored is their exclusive or with the words of the default, so that words
+    /// of zero are the default.
     fn words(&self) -> [u64; 4] {
         let far =
             [Far::Measured, Far::Cached, Far::NonTemporal].iter().position(|far| *far == self.far);

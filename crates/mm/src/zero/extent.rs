@@ -13,12 +13,14 @@ use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Pa};
 const COPIED: Bytes = Bytes::new(256 << 10);
 
 pub(super) fn clear(memory: &impl PhysMem, pa: Pa, bytes: Bytes, caching: Caching) {
-    // SAFETY: the caller holds the Claim of the block (frame::I1), or owns it by the promise of `clear_block`.
+    // SAFETY: the caller holds the Claim of the block (frame::I1), or owns it by the promise of
+    // `clear_block`.
     unsafe { memory.clear(pa, bytes, caching) }
 }
 
-/// Clears a block that no manager owns, as a manager does: for measuring. `unknown` gives the part of at most 2 MiB of frames
-/// that is not known to be zero. Preemption points are taken: the caller holds nothing that others wait for.
+/// Clears a block that no manager owns, as a manager does: for measuring. `unknown` gives the part
+/// of at most 2 MiB of frames that is not known to be zero. Preemption points are taken: the caller
+/// holds nothing that others wait for.
 ///
 /// # Safety
 /// The caller owns the block, and no reference into it is alive.
@@ -36,7 +38,8 @@ pub unsafe fn clear_block(
 /// Copies `from` into the frames of a huge page that is the caller's.
 pub(crate) fn copy_huge<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, from: Pa, to: FrameRange) {
     stock.folios.forget(to);
-    // SAFETY: the caller holds the Huge of `to` (memmap::Huge), and a reference to the source's folio.
+    // SAFETY: the caller holds the Huge of `to` (memmap::Huge), and a reference to the source's
+    // folio.
     unsafe { stock.machine.copy(from, to.start().pa(), to.pages().bytes()) }
 }
 

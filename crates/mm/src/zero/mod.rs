@@ -1,7 +1,8 @@
 //! Clearing memory before anybody else sees it.
 //!
-//! A huge page is cleared in few large extents, not page by page: the far parts first, the neighbourhood of the page that
-//! was touched last, so that its user finds it warm. What the allocator knows to be zero is not cleared at all.
+//! A huge page is cleared in few large extents, not page by page: the far parts first and the
+//! neighbourhood of the touched page last, so that its user finds it warm. What the allocator knows
+//! to be zero is not cleared at all.
 //!
 //! ```text
 //!   block, page touched ─▶ plan: extents ─▶ less what is known to be zero ─▶ run: by the clock ─▶ machine
@@ -9,14 +10,16 @@
 //! ```
 //!
 //! **Invariants**
-//! - Z1. Every byte of a block is cleared exactly once before the block is published, or was known to be zero.
+//! - Z1. Every byte of a block is cleared exactly once before the block is published, or was known
+//!   to be zero.
 //! - Z2. What is known to be zero was cleared, and nobody owned it since (`folio::zeros`).
-//! - Z3. Without a grain a block takes at most three extents per 2 MiB, besides those that preemption points cut.
+//! - Z3. Without a grain a block takes at most three extents per 2 MiB, besides those that
+//!   preemption points cut.
 //! - Z4. No stretch is planned to be longer than the budget. A base page is cleared in one go.
 //! - Z5. Clearing takes no memory and cannot fail.
 //!
-//! - Z6. Preemption points are taken by whoever hands an `Outside` (`crate::sync`) down; nobody else's clear has any. What
-//!   is cleared without is small: `is_short`, or a few frames of records.
+//! - Z6. Preemption points are taken for a caller that hands an `Outside` (`crate::sync`) down; no
+//!   other clear has any. What is cleared without is small: `is_short`, or a few frames of records.
 //!
 //! **Locking**: none.
 //!
@@ -57,13 +60,15 @@ pub(crate) fn clear_range(machine: &impl Machine, frames: FrameRange) {
     extent::clear(machine, frames.start().pa(), frames.pages().bytes(), Caching::Cached);
 }
 
-/// Whether a block of `order` is cleared in one short go, by anybody: without a preemption point, but also in a section.
+/// Whether a block of `order` is cleared in one short go by any caller: without a preemption point,
+/// and even in a section.
 pub(crate) fn is_short(clearing: &Clearing, order: Order) -> bool {
     let in_one_go = clearing.grain.pages().is_none_or(|grain| grain >= order.pages());
     order < clearing.parts_from && order.bytes() <= SAMPLE && in_one_go
 }
 
-/// Clears the huge page at `head`, which is the caller's, the neighbourhood of the frame that was touched last.
+/// Clears the huge page `block`, which is the caller's. The neighbourhood of the frame `touched`
+/// comes last.
 pub(crate) fn clear_huge<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     block: (Frame, Order),
@@ -88,8 +93,8 @@ pub(crate) fn clear_yielding<M: Machine, P: Paging>(
     clear_claim(stock, &Clearing::load(stock), claim, (None, Some(outside)));
 }
 
-/// Clears the block, the neighbourhood of the frame that was touched last; with preemption points, or because it
-/// [`is_short`].
+/// Clears the block; the neighbourhood of the frame `touched` comes last. It does so with
+/// preemption points, or without because the block [`is_short`].
 pub(crate) fn clear_around<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     clearing: &Clearing,
@@ -166,7 +171,7 @@ fn carry_out(
     Ok(Tally { spared, ..run.tally })
 }
 
-/// A block that is cleared in one go and not timed: most blocks are pages.
+/// Clears a block in one go, and does not time it: most blocks are pages.
 #[inline]
 fn small(
     machine: &impl PhysMem,

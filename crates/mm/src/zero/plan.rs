@@ -1,4 +1,5 @@
-//! In which order, in how large extents, and through the caches or past them, a block is cleared: a value, computed without touching anything.
+//! The plan of a clear: in which order and in how large extents a block is cleared, and whether
+//! through the caches or past them. It is a value, computed without touching anything.
 //!
 //! ```text
 //!   block    ├───── left ─────┤ near ├──────────── right ───────────┤
@@ -10,7 +11,8 @@
 //! **Invariants**
 //! - P1. Every byte of the block lies in exactly one extent.
 //! - P2. The last extent lies within `radius` pages of the page touched.
-//! - P3. At a whole grain there are at most three extents, at grain `g` at most two more than `bytes / g` rounded up.
+//! - P3. At a whole grain there are at most three extents, at grain `g` at most two more than
+//!   `bytes / g` rounded up.
 //!
 //! **Not here**: preemption points, which cut extents further as time goes by (`run`).
 
@@ -38,7 +40,8 @@ pub struct Plan {
 /// Why there is no plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PlanError {
-    /// The block does not start at a multiple of its size; give the head of the folio, not the page touched.
+    /// The block does not start at a multiple of its size; give the head of the folio, not the page
+    /// touched.
     Misaligned(Frame, Order),
     /// The block ends behind the last frame that an address can name.
     Beyond(Frame, Order),
@@ -64,8 +67,8 @@ impl fmt::Display for PlanError {
 impl error::Error for PlanError {}
 
 impl Plan {
-    /// The plan for the block of `order` at `head` of which the frame `touched` is wanted first, if it is known. What lies
-    /// far from it is cleared by `far` stores.
+    /// The plan for the block of `order` at `head` of which the frame `touched` is wanted first, if
+    /// it is known. What lies far from it is cleared by `far` stores.
     pub fn new(
         (head, order): (Frame, Order),
         touched: Option<Frame>,

@@ -5,8 +5,8 @@
 //!                └─ no ─▶ yield, a new stretch ─▶ as much as fits a stretch ─▶ clear ─▶ ...
 //! ```
 //!
-//! A stretch is planned to take three quarters of the budget: rates vary. Who is not outside of everything that others spin for
-//! has no preemption points, and clears in one stretch.
+//! A stretch is planned to take three quarters of the budget: rates vary. A caller that is not
+//! outside of everything that others spin for has no preemption points, and clears in one stretch.
 
 use super::extent;
 use super::plan::{Extent, between};
@@ -63,8 +63,9 @@ impl<'r, M: PhysMem + Clock> ClearRun<'r, M> {
         ClearRun { machine, pace, outside, aim, began, read, untimed, tally }
     }
 
-    /// Clears what `unknown` leaves of an extent: per 2 MiB the frames that are not known to be zero, if any. What is left
-    /// of neighbours is cleared in one go, so that no more extents come of it than there are 2 MiB.
+    /// Clears what `unknown` leaves of an extent: per 2 MiB the frames that are not known to be
+    /// zero, if any. What is left of neighbours is cleared in one go, so that no more extents come
+    /// of it than there are 2 MiB.
     pub(super) fn extent(
         &mut self,
         extent: Extent,
@@ -131,7 +132,7 @@ impl<'r, M: PhysMem + Clock> ClearRun<'r, M> {
         (self.read, self.untimed) = (now, [0; 2]);
     }
     fn pause(&mut self) {
-        // However little it was: a rate that was taken for too low would stay so.
+        // It is timed however little it was: a rate that was taken for too low would stay so.
         for caching in Caching::ALL {
             if self.untimed[caching as usize] > 0 {
                 self.time(caching);

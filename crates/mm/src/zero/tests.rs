@@ -1,4 +1,5 @@
-//! Preemption points, and how much is cleared between them, on a machine whose clock the test drives.
+//! Preemption points, and how much is cleared between them, on a machine whose clock the test
+//! drives.
 
 use super::*;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -122,7 +123,8 @@ fn a_moment_elsewhere_is_forgotten() {
     }
 }
 
-/// Extents of 8 MiB once stayed below the size from which the processor goes past its caches, and gained nothing.
+/// Extents of 8 MiB once stayed below the size from which the processor goes past its caches, and
+/// gained nothing.
 #[test]
 fn tr_z4_extents_are_as_large_as_the_budget_allows() {
     const THRESHOLD: u64 = 32 << 20;
@@ -176,7 +178,8 @@ fn a_huge_page_takes_at_most_three_extents_and_512_at_the_grain_of_a_page() {
     }
 }
 
-/// Half of the 2 MiB blocks are known to be zero: the other half is cleared, each block in one extent.
+/// Half of the 2 MiB blocks are known to be zero: the other half is cleared, each block in one
+/// extent.
 #[test]
 fn what_is_known_is_left_out_without_more_extents() {
     let (fake, pace) = (Fake::new(10_000), Pace::default());

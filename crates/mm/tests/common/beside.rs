@@ -1,8 +1,10 @@
-//! A machine on which a second CPU acts in the middle of what the first one does: before its n-th step, for every n.
+//! A machine on which a second CPU acts in the middle of what the first one does: before its n-th
+//! step, for every n.
 //!
-//! A step is a contract call that reads or changes a word that others see. Before the chosen one CPU 1 begins its part, on
-//! a thread of its own; CPU 0 goes on when that is done, or when it waits for CPU 0. So nothing of the manager has to be
-//! known here: no lock, no format, no place in the code.
+//! A step is a contract call that reads or changes a word that others see. Before the chosen one
+//! CPU 1 begins its part, on a thread of its own; CPU 0 goes on when that is done, or when it waits
+//! for CPU 0. So nothing of the manager has to be known here: no lock, no format, no place in the
+//! code.
 
 use super::{Mm, manager_on};
 use foliant::Policy;
@@ -17,8 +19,8 @@ use std::thread::{self, JoinHandle};
 
 /// So many spins in a row mean that CPU 1 waits for CPU 0.
 const PATIENCE: u64 = 100;
-/// So many spins of either, with the other at work all the while, mean that it waits for ever. The other may be a thread that the host
-/// has not let run for a long time.
+/// So many spins of either, with the other at work all the while, mean that it waits for ever. The
+/// other may be a thread that the host has not let run for a long time.
 const FOR_EVER: u64 = 2_000_000;
 
 type Part<'a> = Box<dyn FnOnce() + Send + 'a>;
@@ -64,8 +66,8 @@ impl Beside {
         manager_on(self, &self.sim.config().memory, policy)
     }
 
-    /// Does `work` on CPU 0, and `part` on CPU 1 from the `nth` step of it on, counted from 1. `None` where the work has
-    /// fewer steps: then the part was not done.
+    /// Does `work` on CPU 0, and `part` on CPU 1 from the `nth` step of it on, counted from 1.
+    /// `None` where the work has fewer steps: then the part was not done.
     pub fn before_step<R>(
         &self,
         nth: u64,
@@ -135,8 +137,8 @@ impl Beside {
     }
 }
 
-/// Ends a wait that has no end. Once: what unwinds may wait as well, and a panic in it would end the program before the first one is
-/// told; not for ever, though.
+/// Ends a wait that has no end. Once: what unwinds may wait as well, and a panic in it would end
+/// the program before the first one is told; not for ever, though.
 fn endless(spins: u64, cpu: usize) {
     assert!(spins != FOR_EVER && spins < 10 * FOR_EVER, "CPU {cpu} waits for ever");
 }

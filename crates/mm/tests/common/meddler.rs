@@ -1,5 +1,6 @@
-//! A machine that lets a test act in the middle of an operation: right after a block was cleared, right before a root is
-//! loaded, right before other CPUs are asked, right before a page is looked into, or where long work lets others run.
+//! A machine that lets a test act in the middle of an operation: right after a block was cleared,
+//! right before a root is loaded, right before other CPUs are asked, right before a page is looked
+//! into, or where long work lets others run.
 
 use foliant_machine::{
     Around, Caching, Clock, Cpus, Invalidation, Kept, PhysMem, Root, Ticket, Tlb,
@@ -33,15 +34,18 @@ impl Meddler {
         let (reaching, spins) = (Mutex::new(None), AtomicU64::new(0));
         Meddler { sim, clearing, activating, asking, yielding, reaching, spins }
     }
-    /// Runs `hook` once, after the next block of `bytes` was cleared: the folio is prepared, not yet published.
+    /// Runs `hook` once, after the next block of `bytes` was cleared: the folio is prepared, not
+    /// yet published.
     pub fn after_clearing(&self, bytes: u64, hook: impl FnOnce() + Send + 'static) {
         *self.clearing.lock().unwrap() = Some((Bytes::new(bytes), Box::new(hook)));
     }
-    /// Runs `hook` once, when `cpu` is about to load a root: it is announced, and has decided what it keeps.
+    /// Runs `hook` once, when `cpu` is about to load a root: it is announced, and has decided what
+    /// it keeps.
     pub fn before_activating(&self, cpu: Cpu, hook: impl FnOnce() + Send + 'static) {
         *self.activating.lock().unwrap() = Some((cpu, Box::new(hook)));
     }
-    /// Runs `hook` once, when some CPU is about to ask others: entries were changed, and nobody was told.
+    /// Runs `hook` once, when some CPU is about to ask others: entries were changed, and nobody was
+    /// told.
     pub fn before_asking(&self, hook: impl FnOnce() + Send + 'static) {
         *self.asking.lock().unwrap() = Some(Box::new(hook));
     }

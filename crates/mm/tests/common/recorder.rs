@@ -1,4 +1,5 @@
-//! A machine that writes down what it is asked to do: entries stored, descriptors stored, invalidations.
+//! A machine that writes down what it is asked to do: entries stored, descriptors stored,
+//! invalidations.
 
 use foliant_machine::{
     Caching, Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, MmuRules, Owner, PhysMem,

@@ -1,5 +1,5 @@
-//! A machine that watches what is waited for while a page table is locked (table::I9), and that can stop a CPU between the
-//! change of an entry and its flush.
+//! A machine that watches what is waited for while a page table is locked (table::I9), and that can
+//! stop a CPU between the change of an entry and its flush.
 #![allow(unsafe_code)]
 
 use foliant::table::{Paging, X86_64};

@@ -1,11 +1,12 @@
 //! Break before make: where the machine demands it a live word is not replaced by another live one.
 //!
-//! Only words that a running root reaches count. A word that was broken may be made again when no CPU
-//! has anything cached that was read from it and that it can use, global or of the root that it runs. What is kept under
-//! the tag of another root is *outdated* by that, and must be gone when the root is activated again.
+//! Only words that a running root reaches count. A word that was broken may be made again when no
+//! CPU has anything cached that was read from it and that it can use, global or of the root that it
+//! runs. What is kept under the tag of another root is *outdated* by that, and must be gone when
+//! the root is activated again.
 //!
-//! **Not here**: translations that were read from a table below a broken pointer; the checker of stale
-//! translations sees those when the table is freed.
+//! **Not here**: translations that were read from a table below a broken pointer; the checker of
+//! stale translations sees those when the table is freed.
 
 use super::words::Words;
 use super::{Checker, Event, Report, Seen};
@@ -21,7 +22,8 @@ pub(super) struct BreakBeforeMake {
     words: Words,
     /// Broken words and what they said last.
     broken: BTreeMap<u64, u64>,
-    /// Cached entries by the word they were read from, the CPU, and the tag; `None` for what is global.
+    /// Cached entries by the word they were read from, the CPU, and the tag; `None` for what is
+    /// global.
     cached: BTreeMap<(u64, u16, Option<Pa>), u32>,
     /// Words that were made again while the CPU ran another root than the one tagged so.
     outdated: BTreeSet<(u16, Pa, u64)>,
@@ -38,7 +40,8 @@ impl BreakBeforeMake {
         }
     }
 
-    /// A broken word is made again: whether some CPU could use both now. Notes who kept the old one under a tag.
+    /// A broken word is made again: whether some CPU could use both now. Notes who kept the old one
+    /// under a tag.
     fn is_used_while_made(&mut self, word: u64) -> bool {
         let mut used = false;
         for (_, cpu, tag) in

@@ -1,8 +1,9 @@
 //! Checkers: they watch what the machine does and what the manager states, and know nothing else.
 //!
-//! The machine tells an [`Event`] for everything it does; [`Watch`] hands it to every checker. A checker
-//! sees events and memory, never the manager, and never another checker: each keeps its own picture, so
-//! that a mistake in one hides nothing from the others. What they find is recorded, not panicked.
+//! The machine tells an [`Event`] for everything it does; [`Watch`] hands it to every checker. A
+//! checker sees events and memory, never the manager, and never another checker: each keeps its own
+//! picture, so that a mistake in one hides nothing from the others. What they find is recorded, not
+//! panicked.
 //!
 //! | checker | it demands |
 //! |---|---|

@@ -5,8 +5,8 @@
 //!   Table, Records, Kept, User, Kernel ─▶ Free or Claimed, nothing else          Zero ─▶ nothing
 //! ```
 //!
-//! Users reach none of the manager's own frames, and nobody writes page-table words into frames that are no tables, nor anything
-//! into the zero page.
+//! Users reach none of the manager's own frames, and nobody writes page-table words into frames
+//! that are no tables, nor anything into the zero page.
 
 use super::spans::Spans;
 use super::{Checker, Event, Report, Seen};

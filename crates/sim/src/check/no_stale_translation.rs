@@ -1,14 +1,16 @@
 //! When frames are given up nothing may name them any more, and what names them anyway is not used.
 //!
-//! Asked when frames become `Free`, or `Claimed` again after they had an owner: no CPU has a translation or a table
-//! pointer cached that names them and that it can use, global or of the root that it runs, and none of them is such a root;
-//! when they become `Free`, no page-table word that a running root reaches names them either. What a CPU keeps
-//! under the tag of another root may name them, but is *outdated* from then on: it must be gone when that root is
-//! activated again. And at any time: no access goes to a free frame, and no walk reads one.
+//! Asked when frames become `Free`, or `Claimed` again after they had an owner: no CPU has a
+//! translation or a table pointer cached that names them and that it can use, global or of the root
+//! that it runs, and none of them is such a root; when they become `Free`, no page-table word that
+//! a running root reaches names them either. What a CPU keeps under the tag of another root may
+//! name them, but is *outdated* from then on: it must be gone when that root is activated again.
+//! And at any time: no access goes to a free frame, and no walk reads one.
 //!
-//! Kernel ranges that are stated to be retired *lazily* are the exception that the statement asks for: what is cached of them
-//! may name frames that were given up. In return nobody uses it, whoever owns the frames by then; and when the range is
-//! stated to be purged, no CPU may have anything of it left.
+//! Kernel ranges that are stated to be retired *lazily* are the exception that the statement asks
+//! for: what is cached of them may name frames that were given up. In return nobody uses it,
+//! whoever owns the frames by then; and when the range is stated to be purged, no CPU may have
+//! anything of it left.
 
 use super::spans::{Piece, Spans};
 use super::words::Words;
@@ -112,7 +114,8 @@ impl NoStaleTranslation {
         above.chain(self.cached.range(Key::first(start)..Key::first(end)))
     }
 
-    /// Frames are given up: reports the first usable translation to them, and notes the ones that are not usable now.
+    /// Frames are given up: reports the first usable translation to them, and notes the ones that
+    /// are not usable now.
     fn outdate(
         &mut self,
         frames: FrameRange,

@@ -1,7 +1,9 @@
-//! At the end of a history nothing is outstanding, every user frame was returned, and every table is in use.
+//! At the end of a history nothing is outstanding, every user frame was returned, and every table
+//! is in use.
 //!
-//! Tables are recounted in memory: a frame that is stated to be a table is reached from a root that some CPU runs, and what
-//! is reached as a table is stated to be one, or the embedder's. So whoever ends a history ends all spaces that no CPU runs.
+//! Tables are recounted in memory: a frame that is stated to be a table is reached from a root that
+//! some CPU runs, and what is reached as a table is stated to be one, or the embedder's. So whoever
+//! ends a history ends all spaces that no CPU runs.
 
 use super::spans::Spans;
 use super::{Checker, Event, Report, Seen};

@@ -29,7 +29,8 @@ impl<V: Default> Sparse<V> {
         &mut stretch[(at % STRETCH) as usize]
     }
 
-    /// The values of `start..end` with their numbers, lowest first, without those of stretches that were not written.
+    /// The values of `start..end` with their numbers, lowest first, without those of stretches that
+    /// were not written.
     pub(super) fn range(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &V)> {
         let stretches = self.stretches.range(start / STRETCH..end.div_ceil(STRETCH));
         stretches.flat_map(move |(nth, values)| {

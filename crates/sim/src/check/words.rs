@@ -1,7 +1,7 @@
 //! A picture of all page-table words, drawn from the stores that the machine told.
 //!
-//! It answers "who names this frame" and "from which root, at which level, for which address is this
-//! word reached". Used by several checkers, each with a picture of its own.
+//! It answers "who names this frame" and "from which root, at which level, for which address is
+//! this word reached". Used by several checkers, each with a picture of its own.
 
 use super::Event;
 use super::sparse::Sparse;
@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub(super) struct Words {
     format: Format,
-    /// Of each word, by its number, the frame that it names, or named: what is found here is looked up in memory before it counts.
+    /// Of each word, by its number, the frame that it names, or named: what is found here is looked
+    /// up in memory before it counts.
     names: Sparse<Option<u64>>,
     /// The same, turned around: of each frame, the addresses of the words that name it.
     named: Sparse<BTreeSet<u64>>,

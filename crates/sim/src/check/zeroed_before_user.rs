@@ -7,9 +7,9 @@
 //!     └──────────────────┴──────── Unclean ◀── given up (also Touched; tables, records) ┘
 //! ```
 //!
-//! Memory of a new machine is `Clean`. Parts of an unclean frame are remembered in lines of 64 bytes
-//! until they add up, or the frame is given up. What the manager writes itself into a clean frame is its business, until it gives
-//! the frame up.
+//! Memory of a new machine is `Clean`. Parts of an unclean frame are remembered in lines of 64
+//! bytes until they add up, or the frame is given up. What the manager writes itself into a clean
+//! frame is its business, until it gives the frame up.
 
 use super::spans::Spans;
 use super::{Checker, Event, Report, Seen};

@@ -1,4 +1,5 @@
-//! What pools of huge pages took on two published hosts and here, and what a shootdown and a page cost if that is so.
+//! What pools of huge pages took on two published hosts and here, and what a shootdown and a page
+//! cost if that is so.
 //!
 //! ```text
 //!   folding off      base                                             fill, drain: the mean of two kernels
@@ -8,8 +9,9 @@
 //!   batched          predicted: nothing here is taken from these rows
 //! ```
 //!
-//! The published rows with folding on hold the work of folding and that of the shootdowns in one number. With it known from
-//! here, each host's shootdown is what is left of both its phases. Record 014 works it out by hand.
+//! The published rows with folding on hold the work of folding and that of the shootdowns in one
+//! number. With it known from here, each host's shootdown is what is left of both its phases.
+//! Record 014 works it out by hand.
 //!
 //! **Not here**: prices of anything else (`tables`).
 
@@ -62,12 +64,13 @@ pub(super) const GUEST_252: PoolRows = PoolRows {
     batched: Phases { fill: 4.799, drain: 5.273 },
 };
 
-/// Nanoseconds for a page on the host that Foliant was measured on: 2,000 pages, medians, with batched flushes. What
-/// `foliant check --hugetlb` prints, on a quiet day.
+/// Nanoseconds for a page on the host that Foliant was measured on: 2,000 pages, medians, with
+/// batched flushes. What `foliant check --hugetlb` prints, on a quiet day.
 pub(super) const HERE_OFF: Phases<f64> = Phases { fill: 2600.0, drain: 2500.0 };
 pub(super) const HERE_ON: Phases<f64> = Phases { fill: 7700.0, drain: 8600.0 };
 
-/// Nanoseconds of folding and of unfolding a page, without any flush: what the published rows cannot tell apart from it.
+/// Nanoseconds of folding and of unfolding a page, without any flush: what the published rows
+/// cannot tell apart from it.
 pub(super) const FOLDING: Phases<f64> =
     Phases { fill: HERE_ON.fill - HERE_OFF.fill, drain: HERE_ON.drain - HERE_OFF.drain };
 
@@ -86,8 +89,8 @@ impl PoolRows {
         Phases { fill: (one.fill + other.fill) / 2.0, drain: (one.drain + other.drain) / 2.0 }
     }
 
-    /// Nanoseconds for a shootdown, the invalidation on the asking CPU included: what is left of both phases without base
-    /// and folding, over the shootdowns of both.
+    /// Nanoseconds for a shootdown, the invalidation on the asking CPU included: what is left of
+    /// both phases without base and folding, over the shootdowns of both.
     pub const fn shootdown(&self) -> f64 {
         let (on, base) = (self.each(self.unbatched), self.base());
         let left = on.fill - base.fill - FOLDING.fill + on.drain - base.drain - FOLDING.drain;
@@ -112,7 +115,8 @@ impl PoolRows {
         let (on, off) = (self.unbatched, self.off);
         Phases { fill: on.fill / off.fill, drain: on.drain / off.drain }
     }
-    /// Nanoseconds for a page, batched, as predicted where the flushes of a batch are shared by all pages.
+    /// Nanoseconds for a page, batched, as predicted where the flushes of a batch are shared by all
+    /// pages.
     pub const fn predicted(&self) -> Phases<f64> {
         let (base, shared) = (self.base(), self.shootdown() / self.pages as f64);
         Phases {

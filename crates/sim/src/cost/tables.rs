@@ -1,8 +1,8 @@
 //! The three models, with the source of every constant.
 //!
-//! `this-host` is fitted to measurements of a two-CPU guest (Xeon with AVX-512, Linux 6.18). The other
-//! two take a pool's pages and the price of a shootdown from published times (`hugetlb`); what those do
-//! not say is taken from `this-host`.
+//! `this-host` is fitted to measurements of a two-CPU guest (Xeon with AVX-512, Linux 6.18). The
+//! other two take a pool's pages and the price of a shootdown from published times (`hugetlb`);
+//! what those do not say is taken from `this-host`.
 
 use super::hugetlb::{self, FOLDING, HERE_OFF, PoolRows};
 use super::{ClockKind, Constant, CostModel, Work};
@@ -28,8 +28,8 @@ const FREE_FRAME: f64 = 9.2 - KERNEL_WRITE;
 /// Unfolding takes seven blocks and writes seven words; the rest is copying seven frames.
 const COPY_BYTE: f64 =
     (FOLDING.drain - (STRETCH - 1.0) * (ALLOC + ENTRY_WRITE)) / ((STRETCH - 1.0) * FRAME);
-/// What is left of folding: a block is taken, eight words of a split leaf and eight of the fold are written, a frame is
-/// copied, eight frames are given back.
+/// What is left of folding: a block is taken, eight words of a split leaf and eight of the fold are
+/// written, a frame is copied, eight frames are given back.
 const FOLD: f64 = FOLDING.fill
     - ALLOC
     - 2.0 * STRETCH * ENTRY_WRITE

@@ -76,7 +76,8 @@ fn published() -> Vec<(&'static str, bool, bool, bool, f64, f64)> {
     include_str!("hugetlb.tsv").lines().filter(|l| !l.starts_with(['#', 'h'])).map(line).collect()
 }
 
-/// The derivation of record 014 once more, from the rows of the file, in other words than the constants'.
+/// The derivation of record 014 once more, from the rows of the file, in other words than the
+/// constants'.
 #[test]
 fn a_pools_page_and_a_shootdown_follow_from_the_published_rows() {
     let folding = [7700.0 - 2600.0, 8600.0 - 2500.0];
@@ -95,7 +96,8 @@ fn a_pools_page_and_a_shootdown_follow_from_the_published_rows() {
         let base = [0, 1].map(|n| (one[n] + other[n]) / 2.0);
         within(0.001, rows.base().fill, base[0], "base, fill");
         within(0.001, rows.base().drain, base[1], "base, drain");
-        // A page as the machine charges it: 512 descriptors written, and the block taken or 512 frames freed.
+        // A page as the machine charges it: 512 descriptors written, and the block taken or 512
+        // frames freed.
         let (write, frame) =
             (model.nanos(Work::KernelWrite, 512), model.nanos(Work::FreeFrame, 512));
         let taken = model.nanos(Work::Alloc, 1) + model.nanos(Work::PoolFill, 1);

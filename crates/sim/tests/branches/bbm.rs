@@ -94,7 +94,8 @@ fn words_that_no_running_root_reaches_are_the_managers() {
     clean(&sim); // in place
 }
 
-/// A leaf that CPU 0 has cached is broken; `flush` may end that, and the word is made again as `new`.
+/// A leaf that CPU 0 has cached is broken; `flush` may end that, and the word is made again as
+/// `new`.
 fn remade(new: u64, flush: impl Fn(&Sim, u64)) -> Sim {
     let (sim, word) = mapped();
     touch(&sim, 0, VA, Access::Read);

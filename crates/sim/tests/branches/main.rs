@@ -1,5 +1,5 @@
-//! Every branch of every checker: a wrong little manager that this branch alone catches, and for every exemption a right one
-//! that would be reported without it.
+//! Every branch of every checker: a wrong little manager that this branch alone catches, and for
+//! every exemption a right one that would be reported without it.
 #![allow(unsafe_code)]
 
 #[path = "../common/mod.rs"]

@@ -4,7 +4,8 @@ use crate::*;
 use foliant_machine::Accessed;
 use foliant_sim::Checks;
 
-/// Who may do what at [`VA`]: r w x for users, R W X for the kernel; through a path whose words are changed, at the level of each.
+/// Who may do what at [`VA`]: r w x for users, R W X for the kernel; through a path whose words are
+/// changed, at the level of each.
 fn allowed(format: Format, leaf_level: u8, leaf: u64, change: &[(u8, u64)]) -> String {
     let sim = machine(format);
     put(&sim, chain(&sim, ROOT, VA, leaf_level), leaf);

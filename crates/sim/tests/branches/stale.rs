@@ -372,7 +372,8 @@ fn a_walk_reads_no_free_table_and_caches_no_pointer_to_one() {
     assert!(after[2].text.contains("a walk for"), "{}", after[2]);
 }
 
-/// A page of the kernel that CPU 0 has cached, and whose word is gone; with what is said of its addresses.
+/// A page of the kernel that CPU 0 has cached, and whose word is gone; with what is said of its
+/// addresses.
 fn kernel(how: Option<Retired>) -> (Sim, u64) {
     kernel_leaf(0, how)
 }

@@ -27,7 +27,8 @@ fn deliver(sim: &Sim) {
     reach_by(sim, 0);
 }
 
-/// Frames of an earlier owner at [`SIZE_1G`], which are a user's now after `between`; a user reaches the first.
+/// Frames of an earlier owner at [`SIZE_1G`], which are a user's now after `between`; a user
+/// reaches the first.
 fn reused(between: impl Fn(&Sim)) -> Sim {
     let sim = tables();
     own(&sim, SIZE_1G, 4, Owner::Table);

@@ -1,14 +1,15 @@
 //! From what the counters and ptrace told to the events of a trace.
 //!
-//! Two lists, each in order of time, are merged to one. Process ids become threads and spaces, samples
-//! and tracepoints become faults, exec's moment comes from the kernel (`PERF_RECORD_COMM` with the exec
-//! flag) and its areas from the stop that follows. Then two passes over the events: kinds that are not
-//! known are inferred, and every fault gets its standing.
+//! Two lists, each in order of time, are merged to one. Process ids become threads and spaces,
+//! samples and tracepoints become faults, exec's moment comes from the kernel (`PERF_RECORD_COMM`
+//! with the exec flag) and its areas from the stop that follows. Then two passes over the events:
+//! kinds that are not known are inferred, and every fault gets its standing.
 //!
 //! **Invariants**
 //! - M1. Every sample becomes one fault, or is counted in `Assembled::astray`.
-//! - M2. A tracepoint belongs to the next sample of its thread with the same address, and to none if
-//!   another tracepoint of that thread comes first: then the kernel refused to handle that fault.
+//! - M2. A tracepoint belongs to the next sample of its thread with the same address, and to none
+//!   if another tracepoint of that thread comes first: then the kernel refused to handle that
+//!   fault.
 
 use super::perf::{Raw, What};
 use super::procfs;
@@ -347,8 +348,8 @@ fn remove_page(exec: &mut Exec, page: Va) {
     exec.present = procfs::join(&pages);
 }
 
-/// Turns a guessed write into a read where a later write to the same page faults again, or where the
-/// area forbids writing.
+/// Turns a guessed write into a read where a later write to the same page faults again, or where
+/// the area forbids writing.
 fn infer(events: &mut [Event], budget: &Budget) -> Result<(), Spent> {
     let inferred =
         |e: &Event| matches!(&e.kind, EventKind::Fault(f) if f.source == Source::Inferred);

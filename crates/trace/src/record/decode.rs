@@ -1,12 +1,12 @@
 //! Whether an instruction that faulted was reading or writing, from its bytes.
 //!
-//! Most instructions touch memory once and their decoding answers for good. Those that touch it twice
-//! (`movs`, `push [m]`, `call [m]`) do so through the stack pointer, `rsi` or `rdi` on at least one
-//! side; samples carry these three, so the side whose address holds the fault is the one.
+//! Most instructions touch memory once and their decoding answers for good. Those that touch it
+//! twice (`movs`, `push [m]`, `call [m]`) do so through the stack pointer, `rsi` or `rdi` on at
+//! least one side; samples carry these three, so the side whose address holds the fault is the one.
 //!
-//! **Limits**: the bytes are read when the sample is, a moment after the fault. Code that is rewritten in
-//! between (a JIT compiler's) may be taken for another; `Summary` says how often decoding and hardware
-//! agree where both are known.
+//! **Limits**: the bytes are read when the sample is, a moment after the fault. Code that is
+//! rewritten in between (a JIT compiler's) may be taken for another; `Summary` says how often
+//! decoding and hardware agree where both are known.
 
 use super::sys::{self, pid_t};
 use crate::event::Access;
@@ -40,7 +40,8 @@ enum Code {
 }
 
 impl Kinds {
-    /// The kind of an access to `va` by the instruction at `ip`; `None` where the bytes do not tell.
+    /// The kind of an access to `va` by the instruction at `ip`; `None` where the bytes do not
+    /// tell.
     pub(crate) fn access(&mut self, pid: pid_t, ip: u64, va: u64, regs: Regs) -> Option<Access> {
         let behind = va.wrapping_sub(ip);
         if va == ip || (behind < LONGEST as u64 && va.is_multiple_of(4096)) {

@@ -1,8 +1,8 @@
 //! Passing signals on to the recorded program.
 //!
-//! Ctrl-C at a terminal reaches the program itself, which is in the same process group; the recorder
-//! only must not die of it, or the recording would be lost. A signal that was sent to the recorder alone
-//! is sent on. The third one of a kind kills the program, should it not want to end.
+//! Ctrl-C at a terminal reaches the program itself, which is in the same process group; the
+//! recorder only must not die of it, or the recording would be lost. A signal that was sent to the
+//! recorder alone is sent on. The third one of a kind kills the program, should it not want to end.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -46,7 +46,8 @@ impl Forwarding {
             let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = forward;
             new.sa_sigaction = handler as libc::sighandler_t;
             new.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-            // SAFETY: both structs are live, and the handler only makes calls that handlers may make.
+            // SAFETY: both structs are live, and the handler only makes calls that handlers may
+            // make.
             if unsafe { libc::sigaction(signal, &new, &mut old) } == 0 {
                 before.push((signal, old));
             }

@@ -1,11 +1,13 @@
-//! Running a program as it is and measuring what it took: page faults, and the peak of its anonymous memory.
+//! Running a program as it is and measuring what it took: page faults, and the peak of its
+//! anonymous memory.
 //!
-//! Nothing is switched off and nothing stops the program. The counters sit on the thread that starts it,
-//! asleep; its children inherit them and exec wakes them, so only the program and what it starts is counted.
-//! Faults come from the software event, the one that recordings count. Memory comes from the tracepoint
-//! `kmem:rss_stat`, which tells every change of every address space's page counts, so that no peak is
-//! missed however short it is. A process stops being watched just before it lets go of its memory, so an exit
-//! counts as the end of its space if nobody else runs there.
+//! Nothing is switched off and nothing stops the program. The counters sit on the thread that
+//! starts it, asleep; its children inherit them and exec wakes them, so only the program and what
+//! it starts is counted. Faults come from the software event, the one that recordings count. Memory
+//! comes from the tracepoint `kmem:rss_stat`, which tells every change of every address space's
+//! page counts, so that no peak is missed however short it is. A process stops being watched just
+//! before it lets go of its memory, so an exit counts as the end of its space if nobody else runs
+//! there.
 //!
 //! **Invariants**
 //! - M1. A peak is told only if every sample that the kernel counted was read.
@@ -49,21 +51,23 @@ const RING_BYTES: usize = 16 << 20;
 pub struct Measured {
     /// Page faults of all kinds, those that the kernel took for the program included.
     pub faults: u64,
-    /// The most anonymous memory that all its address spaces mapped at once, shared pages once for each.
-    /// `None` where samples were lost.
+    /// The most anonymous memory that all its address spaces mapped at once, shared pages once for
+    /// each. `None` where samples were lost.
     pub peak: Option<Bytes>,
     /// How it ended.
     pub ending: Ending,
 }
 
-/// Gives whatever this process starts from now on, recorded or measured, the same layout of addresses in every
-/// run. Where an area lies decides which folios fit in, so two runs compare only with equal layouts.
+/// Gives whatever this process starts from now on, recorded or measured, the same layout of
+/// addresses in every run. Where an area lies decides which folios fit in, so two runs compare only
+/// with equal layouts.
 pub fn fix_layout() -> Result<(), RecordError> {
     sys::fix_layout()
         .map_err(|why| RecordError::System { what: "switching random layouts off", why })
 }
 
-/// Runs a program with nothing on its standard input, its standard output thrown away, as this user or as whoever measures.
+/// Runs a program with nothing on its standard input, its standard output thrown away, as this user
+/// or as whoever measures.
 pub fn measure(command: &[OsString], user: Option<&User>) -> Result<Measured, RecordError> {
     let failed = |what| move |why| RecordError::System { what, why };
     let (command, user) = (command.to_vec(), user.cloned());

@@ -6,9 +6,10 @@
 //!   ptrace + seccomp, one thread ─────▶ tracer ────────────────────────────┘
 //! ```
 //!
-//! The program runs with large pages off (`PR_SET_THP_DISABLE`, inherited by all it starts), so that
-//! every first touch of every 4 KiB page is a fault. Recording one's own programs needs no privilege;
-//! with it, the processor's error codes are recorded and the file is exact about reads and writes.
+//! The program runs with large pages off (`PR_SET_THP_DISABLE`, inherited by all it starts), so
+//! that every first touch of every 4 KiB page is a fault. Recording one's own programs needs no
+//! privilege; with it, the processor's error codes are recorded and the file is exact about reads
+//! and writes.
 //!
 //! Everything is kept in memory until the program has ended, about 40 bytes a fault (80 with
 //! tracepoints), then put in order and written.
@@ -62,11 +63,12 @@ pub struct Options {
     pub check_decoding: bool,
     /// Compare the kernel's page tables with a replay's at the end of every process.
     pub check_pages: bool,
-    /// Pass signals that are sent to this process (interrupt, terminate, hang up, quit) on to the program
-    /// while it runs, instead of dying of them. Meant for a command; changes this process's signal
-    /// handlers for the time of the recording.
+    /// Pass signals that are sent to this process (interrupt, terminate, hang up, quit) on to the
+    /// program while it runs, instead of dying of them. Meant for a command; changes this process's
+    /// signal handlers for the time of the recording.
     pub forward_signals: bool,
-    /// The largest ring per CPU to ask for, in bytes. Smaller ones are tried where it is not permitted.
+    /// The largest ring per CPU to ask for, in bytes. Smaller ones are tried where it is not
+    /// permitted.
     pub ring_bytes: usize,
     /// Called a few times a second from another thread.
     pub progress: Option<Box<dyn FnMut(Progress) + Send>>,
@@ -116,7 +118,8 @@ pub struct Summary {
     pub trailer: Trailer,
     /// What a replay with 4 KiB pages makes of it.
     pub replay: Report,
-    /// Faults that the kernel met where it must not sleep and did not handle as faults; not in the file.
+    /// Faults that the kernel met where it must not sleep and did not handle as faults; not in the
+    /// file.
     pub unhandled: u64,
     /// How decoding and hardware agree, if [`Options::check_decoding`] was set.
     pub agreement: Agreement,
@@ -241,8 +244,8 @@ pub fn record(options: Options, sink: impl Write) -> Result<Summary, RecordError
     Ok(write(collected, BufWriter::new(sink))?)
 }
 
-/// As [`record`], to a file that appears under its name only when it is whole. On an error nothing is
-/// left behind, and a file that was there before stays as it was.
+/// As [`record`], to a file that appears under its name only when it is whole. On an error nothing
+/// is left behind, and a file that was there before stays as it was.
 pub fn record_to_file(options: Options, path: &Path) -> Result<Summary, RecordError> {
     let output = |why| RecordError::Output { path: path.to_owned(), why };
     // The temporary file's name means nothing to the caller, so only the kind of its error is told.
@@ -302,8 +305,8 @@ fn write(collected: Collected, sink: impl Write) -> Result<Summary, TraceError> 
     })
 }
 
-/// Runs the program on a thread of its own: whoever attaches must be the one to wait, and must not reap
-/// other children of this process.
+/// Runs the program on a thread of its own: whoever attaches must be the one to wait, and must not
+/// reap other children of this process.
 fn collect(options: Options) -> Result<Collected, RecordError> {
     let builder = std::thread::Builder::new().name("foliant-record".to_owned());
     let system = |what| move |why| RecordError::System { what, why };

@@ -1,9 +1,10 @@
 //! Counting and sampling page faults: one counter and one ring per CPU, inherited by every child.
 //!
-//! The software event "page faults" samples every fault of the program with its address. Where privilege
-//! permits, the tracepoints `exceptions:page_fault_user` and `page_fault_kernel` go to the same rings and
-//! add the processor's error code; `assemble` pairs them up by thread and address. The software event
-//! stays the one that counts: a tracepoint also fires where the kernel then refuses to handle the fault.
+//! The software event "page faults" samples every fault of the program with its address. Where
+//! privilege permits, the tracepoints `exceptions:page_fault_user` and `page_fault_kernel` go to
+//! the same rings and add the processor's error code; `assemble` pairs them up by thread and
+//! address. The software event stays the one that counts: a tracepoint also fires where the kernel
+//! then refuses to handle the fault.
 //!
 //! **Invariants**
 //! - P1. Counters start at the program's first exec, so nothing of the recorder's child is in them.
@@ -332,7 +333,8 @@ fn parse(
                 Id::Code => {
                     let (_pid, tid) = (f.u32(), f.u32() as pid_t);
                     let time = f.u64();
-                    // The raw part: its size, the common head of 8 bytes, then address, ip, error code.
+                    // The raw part: its size, the common head of 8 bytes, then address, ip, error
+                    // code.
                     let (_size, _head) = (f.u32(), f.u64());
                     let (va, _ip, error) = (f.u64(), f.u64(), f.u64() as u32);
                     Some(Raw { time, tid, what: What::Code { va, error } })

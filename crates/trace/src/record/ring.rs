@@ -1,11 +1,11 @@
 //! One perf ring: memory that the kernel writes records to and we read them from.
 //!
-//! The kernel moves `data_head` up after it has written a record; we move `data_tail` up after we have
-//! copied one. Both count bytes and never wrap; a place in the ring is their remainder.
+//! The kernel moves `data_head` up after it has written a record; we move `data_tail` up after we
+//! have copied one. Both count bytes and never wrap; a place in the ring is their remainder.
 //!
 //! **Invariants**
-//! - R1. `base` points to one control page and `size` data bytes, mapped for as long as the ring lives;
-//!   `size` is a power of two.
+//! - R1. `base` points to one control page and `size` data bytes, mapped for as long as the ring
+//!   lives; `size` is a power of two.
 #![allow(unsafe_code)]
 
 use std::io;

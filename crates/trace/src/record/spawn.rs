@@ -64,7 +64,8 @@ pub(crate) enum Step {
     Exec,
 }
 
-/// Finds the program as a shell does: a name with a slash is a path, another is looked up in `PATH`.
+/// Finds the program as a shell does: a name with a slash is a path, another is looked up in
+/// `PATH`.
 pub(crate) fn find_program(command: &OsStr) -> Result<PathBuf, io::Error> {
     let usable = |path: &Path| -> io::Result<()> {
         let meta = std::fs::metadata(path)?;
@@ -91,7 +92,8 @@ pub(crate) fn find_program(command: &OsStr) -> Result<PathBuf, io::Error> {
     Err(why)
 }
 
-/// The filter: `RET_TRACE` for [`CALLS`] and for `prctl(PR_SET_THP_DISABLE)`, everything else passes.
+/// The filter: `RET_TRACE` for [`CALLS`] and for `prctl(PR_SET_THP_DISABLE)`, everything else
+/// passes.
 fn filter() -> Vec<libc::sock_filter> {
     const LOAD: u16 = 0x20;
     const EQUAL: u16 = 0x15;
@@ -191,7 +193,8 @@ fn child(
     (unprivileged, user): (bool, Option<&User>),
 ) -> ! {
     let mut byte = 0u8;
-    // SAFETY: takes a number only. The recorder's end must not stay open here, or its death is not seen.
+    // SAFETY: takes a number only. The recorder's end must not stay open here, or its death is not
+    // seen.
     unsafe { libc::close(go_write) };
     // SAFETY: reads one byte to a live one.
     let n = unsafe { libc::read(go, (&raw mut byte).cast(), 1) };

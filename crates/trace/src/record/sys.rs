@@ -1,7 +1,8 @@
 //! System calls that the standard library lacks, each behind a safe function.
 //!
-//! Nothing here decides anything; `tracer` and `perf` do. The unsafe code of the recorder is in this
-//! file, in `spawn` (the child between fork and exec) and in `ring` (memory shared with the kernel).
+//! Nothing here decides anything; `tracer` and `perf` do. The unsafe code of the recorder is in
+//! this file, in `spawn` (the child between fork and exec) and in `ring` (memory shared with the
+//! kernel).
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -213,7 +214,8 @@ pub(crate) fn fix_layout() -> io::Result<()> {
 /// The flag of `PR_SET_THP_DISABLE` that leaves advised areas their large pages.
 pub(crate) const THP_EXCEPT_ADVISED: u64 = 2;
 
-/// Whether the kernel knows that flag: it is set for this process, and what was set before is set again.
+/// Whether the kernel knows that flag: it is set for this process, and what was set before is set
+/// again.
 pub(crate) fn knows_thp_flags() -> bool {
     const GET: libc::c_int = libc::PR_GET_THP_DISABLE;
     const SET: libc::c_int = libc::PR_SET_THP_DISABLE;

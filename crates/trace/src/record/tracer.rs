@@ -1,30 +1,32 @@
 //! Following the program with ptrace: the system calls that change its address spaces.
 //!
-//! A seccomp filter stops a thread only at these calls. At the stop *before* the call we note the time;
-//! if the result matters, we let the thread run to the stop *behind* it and note the time again.
+//! A seccomp filter stops a thread only at these calls. At the stop *before* the call we note the
+//! time; if the result matters, we let the thread run to the stop *behind* it and note the time
+//! again.
 //!
 //! ```text
 //!   thread    ... faults │ before: t0 │ call │ behind: t1 │ faults ...
 //! ```
 //!
-//! What makes memory accessible is stamped t0, what takes it away t1, so that any fault which must have
-//! seen the one state sorts on its side; for the calling thread itself both are exact. Calls of the
-//! threads of one process go one after another: one that arrives while another's is under way waits in
-//! its stop. So their windows never overlap and their order in the trace is the order of their effects; fork
-//! is one of these calls. What stays open is a fault of *another* thread within a window, on a page that
-//! the call takes away or copies: programs whose threads race like that get faults that stand as raced
-//! or unexplained.
+//! What makes memory accessible is stamped t0, what takes it away t1, so that any fault which must
+//! have seen the one state sorts on its side; for the calling thread itself both are exact. Calls
+//! of the threads of one process go one after another: one that arrives while another's is under
+//! way waits in its stop. So their windows never overlap and their order in the trace is the order
+//! of their effects; fork is one of these calls. What stays open is a fault of *another* thread
+//! within a window, on a page that the call takes away or copies: programs whose threads race like
+//! that get faults that stand as raced or unexplained.
 //!
-//! Two calls are not let through as they are. `clone` with `CLONE_UNTRACED` would make a child that nobody follows and whose
-//! filtered calls fail, so it is carried out without that flag, and the register is put back in both threads. The wish to
-//! switch large pages off or on is noted, and answered as the kernel would answer it; `PR_GET_THP_DISABLE` tells that they
-//! are off, as they are while recording.
+//! Two calls are not let through as they are. `clone` with `CLONE_UNTRACED` would make a child that
+//! nobody follows and whose filtered calls fail, so it is carried out without that flag, and the
+//! register is put back in both threads. The wish to switch large pages off or on is noted, and
+//! answered as the kernel would answer it; `PR_GET_THP_DISABLE` tells that they are off, as they
+//! are while recording.
 //!
 //! **Invariants**
-//! - T1. Nothing here writes to the program's memory or brings a page of it: only registers, `/proc` and
-//!   memory that the thread has just touched are read.
-//! - T2. Every stop is answered: by resuming, by listening (group stop), or by holding until the call
-//!   under way in that process is done.
+//! - T1. Nothing here writes to the program's memory or brings a page of it: only registers,
+//!   `/proc` and memory that the thread has just touched are read.
+//! - T2. Every stop is answered: by resuming, by listening (group stop), or by holding until the
+//!   call under way in that process is done.
 
 use super::perf::Perf;
 use super::procfs;
@@ -97,7 +99,8 @@ pub(crate) struct Tracer<'a> {
     tracees: HashMap<pid_t, Tracee>,
     /// The thread whose call is under way, and those that wait for it, by process.
     busy: HashMap<pid_t, (pid_t, VecDeque<(pid_t, Call)>)>,
-    /// Children whose parent's flags were changed and that have not stopped yet: the flags as they were.
+    /// Children whose parent's flags were changed and that have not stopped yet: the flags as they
+    /// were.
     unborn: HashMap<pid_t, u64>,
     /// Whether the kernel knows flags for `PR_SET_THP_DISABLE`.
     knows_flags: bool,
@@ -105,8 +108,8 @@ pub(crate) struct Tracer<'a> {
     ended: bool,
 }
 
-/// The calls that make processes or programs. Only those that copy a space take turns with others: vfork
-/// and exec can last.
+/// The calls that make processes or programs. Only those that copy a space take turns with others:
+/// vfork and exec can last.
 const BIRTHS: [libc::c_long; 6] = [
     libc::SYS_fork,
     libc::SYS_vfork,
@@ -232,7 +235,8 @@ impl<'a> Tracer<'a> {
         match nr {
             libc::SYS_prctl => {
                 let args = [args[1], args[2], args[3], args[4]];
-                // The wish is noted and not granted: no call, and a result as the kernel's would be.
+                // The wish is noted and not granted: no call, and a result as the kernel's would
+                // be.
                 let rax = match thp_wish(args, self.knows_flags) {
                     Some(args) => {
                         self.tell(start, tid, Doing::Change(EventKind::ThpPrctl { args }));
@@ -270,7 +274,8 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Sees to it that a clone with `CLONE_UNTRACED` makes a child that is followed; whether it is carried out.
+    /// Sees to it that a clone with `CLONE_UNTRACED` makes a child that is followed; whether it is
+    /// carried out.
     fn follows(&mut self, tid: pid_t, regs: &libc::user_regs_struct) -> bool {
         let changed = if regs.orig_rax == libc::SYS_clone as u64 {
             if let Some(tracee) = self.tracees.get_mut(&tid) {
@@ -278,8 +283,8 @@ impl<'a> Tracer<'a> {
             }
             libc::user_regs_struct { rdi: regs.rdi & !UNTRACED, ..*regs }
         } else {
-            // The flags of clone3 are in the program's memory, which is not ours to change (T1). Programs have clone for
-            // kernels that do not know clone3.
+            // The flags of clone3 are in the program's memory, which is not ours to change (T1).
+            // Programs have clone for kernels that do not know clone3.
             self.remark(
                 "clone3 was called with CLONE_UNTRACED; it was told that there is no such call",
             );
@@ -292,7 +297,8 @@ impl<'a> Tracer<'a> {
         changed.orig_rax != u64::MAX
     }
 
-    /// A thread stops for the first time: if its parent's flags were changed, its copy of them is as they were again.
+    /// A thread stops for the first time: if its parent's flags were changed, its copy of them is
+    /// as they were again.
     fn is_born(&mut self, tid: pid_t) {
         let told = self.unborn.remove(&tid);
         let mut pending = self.tracees.values().filter_map(|tracee| tracee.flags).peekable();
@@ -300,7 +306,8 @@ impl<'a> Tracer<'a> {
             return;
         }
         let Ok(regs) = sys::registers(tid) else { return };
-        // The parent may not have told yet whose parent it is; then its call is known by the flags that it was left with.
+        // The parent may not have told yet whose parent it is; then its call is known by the flags
+        // that it was left with.
         let flags = told.or_else(|| pending.find(|flags| flags & !UNTRACED == regs.rdi));
         if let Some(rdi) = flags {
             let _ = sys::set_registers(tid, &libc::user_regs_struct { rdi, ..regs });
@@ -397,7 +404,8 @@ impl<'a> Tracer<'a> {
                     let range = whole(a, b);
                     self.tell(time, tid, change(EventKind::Protect { range, prot }));
                 } else if result == -i64::from(libc::ENOMEM) {
-                    // It stopped at a hole; what lies before has changed. The kernel knows what does.
+                    // It stopped at a hole; what lies before has changed. The kernel knows what
+                    // does.
                     let asked = whole(a, b);
                     for area in procfs::areas(tid) {
                         let range = area.range.intersect(asked);
@@ -553,8 +561,8 @@ fn clone_flags(tid: pid_t, nr: libc::c_long, args: &[u64; 6]) -> Option<u64> {
     }
 }
 
-/// What `prctl(PR_SET_THP_DISABLE)` asks for; nothing where the kernel refuses it. Flags are known since Linux 6.18, and one of
-/// them: only areas that are not advised.
+/// What `prctl(PR_SET_THP_DISABLE)` asks for; nothing where the kernel refuses it. Flags are known
+/// since Linux 6.18, and one of them: only areas that are not advised.
 pub(crate) fn thp_wish([disable, flags, a, b]: [u64; 4], knows_flags: bool) -> Option<[u64; 2]> {
     let known = flags == 0 || knows_flags && flags == sys::THP_EXCEPT_ADVISED && disable != 0;
     (known && a == 0 && b == 0).then_some([disable, flags])

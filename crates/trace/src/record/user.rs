@@ -1,11 +1,12 @@
 //! As whom a program runs that root records or measures for somebody else.
 //!
-//! Who types `sudo foliant check -- make` lends root's privilege to Foliant, for its counters and the kernel's settings, not to
-//! the Makefile. So behind sudo the program runs as the user who called it, with that user's groups and home.
+//! Who types `sudo foliant check -- make` lends root's privilege to Foliant, for its counters and
+//! the kernel's settings, not to the Makefile. So behind sudo the program runs as the user who
+//! called it, with that user's groups and home.
 //!
 //! **Invariants**
-//! - A1. Between fork and exec groups are set first, then the group, then the user, each for good (real, effective and saved),
-//!   and a program that could not be given all three is not started.
+//! - A1. Between fork and exec groups are set first, then the group, then the user, each for good
+//!   (real, effective and saved), and a program that could not be given all three is not started.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -28,7 +29,8 @@ pub struct User {
 }
 
 impl User {
-    /// The user who called sudo to run this process as root; nobody where it is not root's, or root is who called.
+    /// The user who called sudo to run this process as root; nobody where it is not root's, or root
+    /// is who called.
     pub fn behind_sudo() -> io::Result<Option<User>> {
         if !super::sys::is_root() {
             return Ok(None);
@@ -77,7 +79,8 @@ impl User {
             return Ok(User { uid, gid, groups: vec![gid], name, home });
         }
         let copied = |from: *const libc::c_char| {
-            // SAFETY: the call filled the entry with texts that end in `text`, which is still there.
+            // SAFETY: the call filled the entry with texts that end in `text`, which is still
+            // there.
             OsString::from_vec(unsafe { CStr::from_ptr(from) }.to_bytes().to_vec())
         };
         let (name, home) = (copied(entry.pw_name), copied(entry.pw_dir));
@@ -85,7 +88,8 @@ impl User {
         Ok(User { uid, gid, groups, name, home })
     }
 
-    /// Becomes this user for good (A1). Makes nothing but system calls, so a child may call it after fork.
+    /// Becomes this user for good (A1). Makes nothing but system calls, so a child may call it
+    /// after fork.
     pub(crate) fn become_now(&self) -> io::Result<()> {
         let done = |n: libc::c_int| if n == -1 { Err(io::Error::last_os_error()) } else { Ok(()) };
         // SAFETY: the kernel reads so many numbers from a live list.

@@ -1,4 +1,5 @@
-//! Memory that was in use for long: base pages of another program, spread over a share of its 2 MiB blocks.
+//! Memory that was in use for long: base pages of another program, spread over a share of its 2 MiB
+//! blocks.
 
 use super::run::{Mm, Stop};
 use foliant::Policy;
@@ -34,9 +35,9 @@ impl fmt::Display for Percent {
     }
 }
 
-/// The pages of another program, [`PINS_PER_BLOCK`] in each of `share` of all free blocks. Which ones is the same each time.
-/// They can be moved: what they keep in pieces, compaction can make whole. The switches of folio sizes are changed, and the
-/// caller's to set again.
+/// The pages of another program, [`PINS_PER_BLOCK`] in each of `share` of all free blocks. Which
+/// ones is the same each time. They can be moved: what they keep in pieces, compaction can make
+/// whole. The switches of folio sizes are changed, and the caller's to set again.
 pub(super) fn fragment(mm: &Mm<'_>, share: Percent) -> Result<Option<Id>, Stop> {
     if share.get() == 0 {
         return Ok(None);
@@ -66,7 +67,8 @@ pub(super) fn fragment(mm: &Mm<'_>, share: Percent) -> Result<Option<Id>, Stop> 
 /// Gives back all of a block but `kept` pages at most, at pseudo-random places; some coincide.
 fn thin_out(mm: &Mm<'_>, id: Id, (number, block): (u64, VaRange), kept: u64) -> Result<(), Stop> {
     let pages = block.pages().get();
-    // One in each stretch of 16 pages would leave no 64 KiB block at all, so places are drawn from the whole block.
+    // One in each stretch of 16 pages would leave no 64 KiB block at all, so places are drawn from
+    // the whole block.
     let stays: BTreeSet<u64> = (0..kept).map(|pin| scramble(number << 8 | pin) % pages).collect();
     let mut from = 0;
     for stay in stays.iter().copied().chain([pages]) {

@@ -5,26 +5,31 @@
 //!             (once)        └─────▶ Run ──▶ Row        (independent, so side by side)
 //! ```
 //!
-//! A [`Plan`] is the trace in the manager's terms: each recorded space is a space of the manager, each
-//! change of its areas the same change at the recorded addresses, each fault in anonymous memory an access
-//! by the CPU that stands for the thread. Whether that access faults is up to the manager and the machine:
-//! with 4 KiB pages every one does, with larger folios most find their page there.
+//! A [`Plan`] is the trace in the manager's terms: each recorded space is a space of the manager,
+//! each change of its areas the same change at the recorded addresses, each fault in anonymous
+//! memory an access by the CPU that stands for the thread. Whether that access faults is up to the
+//! manager and the machine: with 4 KiB pages every one does, with larger folios most find their
+//! page there.
 //!
 //! **What is replayed, and what is only counted**
-//! - Private memory without a file (anonymous, heap, stack) is anonymous memory of the manager. Areas of
-//!   `MAP_STACK` get no large folios, as in Linux since 6.7, and neither do the arguments that exec places.
-//! - Private maps of files are areas without large folios; only writes to them are replayed, each of which
-//!   takes a base page. They appear in [`Row::file_copies`], not in [`Row::anonymous_faults`].
-//! - Faults in shared memory and special areas, reads of files, and faults that the kernel refused with a
-//!   signal are counted in [`Plan`] and cost nothing in any row.
-//! - A fault that lost a race is taken again where, at this policy, the fault that won it is taken too.
+//! - Private memory without a file (anonymous, heap, stack) is anonymous memory of the manager.
+//!   Areas of `MAP_STACK` get no large folios, as in Linux since 6.7, and neither do the arguments
+//!   that exec places.
+//! - Private maps of files are areas without large folios; only writes to them are replayed, each
+//!   of which takes a base page. They appear in [`Row::file_copies`], not in
+//!   [`Row::anonymous_faults`].
+//! - Faults in shared memory and special areas, reads of files, and faults that the kernel refused
+//!   with a signal are counted in [`Plan`] and cost nothing in any row.
+//! - A fault that lost a race is taken again where, at this policy, the fault that won it is taken
+//!   too.
 //! - Programs' own `madvise` and `prctl` calls are honoured.
 //!
 //! **Invariants**
-//! - R1. With 4 KiB pages a row has exactly [`Plan::recorded_anonymous_faults`] faults, where the naive
-//!   model finds no mismatch in the trace.
+//! - R1. With 4 KiB pages a row has exactly [`Plan::recorded_anonymous_faults`] faults, where the
+//!   naive model finds no mismatch in the trace.
 //! - R2. A row depends on the plan, the policy and the settings alone: replays are deterministic.
-//! - R3. Nothing a trace contains makes a replay panic; what the manager refuses is counted or an error.
+//! - R3. Nothing a trace contains makes a replay panic; what the manager refuses is counted or an
+//!   error.
 //!
 //! **Not here**: caches of file pages, swap, reclaim, khugepaged.
 

@@ -1,7 +1,8 @@
 //! A trace in the manager's terms, made once and replayed under every policy.
 //!
-//! The naive model of 4 KiB pages walks along: it knows the areas of every space, which the manager's calls
-//! need (a range that covers two areas becomes two calls), and which page each fault touches first.
+//! The naive model of 4 KiB pages walks along: it knows the areas of every space, which the
+//! manager's calls need (a range that covers two areas becomes two calls), and which page each
+//! fault touches first.
 //!
 //! What the model, the steps and the blocks hold is drawn from a budget ([`crate::budget`]).
 //!
@@ -31,7 +32,8 @@ pub(super) enum Op {
     Create {
         thp_off: bool,
     },
-    /// A new space, a copy of the step's with so many areas; then the child loses these ranges, or what is in them.
+    /// A new space, a copy of the step's with so many areas; then the child loses these ranges, or
+    /// what is in them.
     Fork {
         child: SpaceId,
         areas: u64,
@@ -121,7 +123,8 @@ pub struct Plan {
     /// The most that 2 MiB blocks around touched pages of all spaces came to: no policy needs more.
     pub peak_blocks: Bytes,
     pub(super) steps: Vec<Step>,
-    /// The most spaces, areas in them, and 2 MiB blocks with a page table of their own that there were at once.
+    /// The most spaces, areas in them, and 2 MiB blocks with a page table of their own that there
+    /// were at once.
     pub(super) peak: Records,
     /// What the steps are drawn from, and what a replay draws on.
     purse: Purse,
@@ -278,7 +281,8 @@ struct Kept {
     thp_off: bool,
     /// The step of the last fault that changed a page.
     leaders: Map<u32>,
-    /// 2 MiB blocks with pages in them, and whether some of these take memory: zero pages take none.
+    /// 2 MiB blocks with pages in them, and whether some of these take memory: zero pages take
+    /// none.
     blocks: Map<Holds>,
     /// Those that take memory.
     holding: u64,

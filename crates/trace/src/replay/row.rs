@@ -13,7 +13,8 @@ pub struct Row {
     pub anonymous_faults: u64,
     /// Writes to private maps of files that took a page.
     pub file_copies: u64,
-    /// Faults in anonymous memory that the manager refused although the recorded kernel served them.
+    /// Faults in anonymous memory that the manager refused although the recorded kernel served
+    /// them.
     pub refused: u64,
     /// Steps down to a smaller size because no block was free.
     pub fallbacks: u64,
@@ -23,17 +24,18 @@ pub struct Row {
     pub copied_pages: u64,
     /// Flushes that asked at least one other CPU.
     pub shootdowns: u64,
-    /// Page-table entries that map memory, in all spaces, at the moment when the most memory was in use.
+    /// Page-table entries that map memory, in all spaces, at the moment when the most memory was in
+    /// use.
     pub leaves: u64,
-    /// Modelled kernel time of all CPUs: faults, clearing, tables, flushes, and the system calls that change
-    /// spaces. Faults that are only counted are not in it.
+    /// Modelled kernel time of all CPUs: faults, clearing, tables, flushes, and the system calls
+    /// that change spaces. Faults that are only counted are not in it.
     pub kernel: Nanos,
     /// The most that anonymous folios held at once.
     pub peak: Bytes,
     /// The most that was mapped at once, summed over spaces: shared pages count once for each.
     pub peak_mapped: Bytes,
-    /// Cleared for folios and not touched while mapped: bytes cleared less the pages that the trace touches
-    /// for the first time while such a folio maps them.
+    /// Cleared for folios and not touched while mapped: bytes cleared less the pages that the trace
+    /// touches for the first time while such a folio maps them.
     pub untouched_bytes: u64,
     /// Anonymous folios by size, those for maps of files left out.
     pub folios: BTreeMap<Order, u64>,

@@ -1,8 +1,8 @@
 //! One replay: a fresh machine, a fresh manager, all steps of the plan.
 //!
-//! One host thread drives all simulated CPUs, in the order of the trace, so a row is deterministic. A CPU
-//! goes on running the last space that it ran until another one's thread or an exit takes it away, as an
-//! idle CPU does, so flushes have others to ask.
+//! One host thread drives all simulated CPUs, in the order of the trace, so a row is deterministic.
+//! A CPU goes on running the last space that it ran until another one's thread or an exit takes it
+//! away, as an idle CPU does, so flushes have others to ask.
 
 use super::Choice;
 use super::fragment::{Percent, fragment};
@@ -75,8 +75,8 @@ pub fn replay(
     Ok(run.finish())
 }
 
-/// Replays under several policies, side by side on the host's CPUs as far as the budget has memory for their machines, and
-/// returns the rows in order.
+/// Replays under several policies, side by side on the host's CPUs as far as the budget has memory
+/// for their machines, and returns the rows in order.
 pub fn replay_all(
     plan: &Plan,
     choices: &[Choice],
@@ -244,7 +244,8 @@ impl<'r, 'm> Run<'r, 'm> {
         }
     }
 
-    /// Fragments memory, has the manager describe it, as a kernel has at boot, and reads all counters.
+    /// Fragments memory, has the manager describe it, as a kernel has at boot, and reads all
+    /// counters.
     fn prepare(&mut self) -> Result<(), ReplayError> {
         for cpu in self.mm.cpus() {
             self.sim.on(cpu, || self.mm.online());
@@ -439,8 +440,8 @@ impl<'r, 'm> Run<'r, 'm> {
                 if taken.faults > 0 {
                     self.faulted.set(index);
                 }
-                // A first touch uses a page of a folio, unless it came to the zero page or a copy; a later
-                // one uses one only where it replaces the zero page.
+                // A first touch uses a page of a folio, unless it came to the zero page or a copy;
+                // a later one uses one only where it replaces the zero page.
                 let uses = match taken.last {
                     Some(Outcome::Mapped(_)) => true,
                     Some(Outcome::ZeroPage | Outcome::Copied) => false,

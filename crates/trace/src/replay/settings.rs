@@ -16,12 +16,13 @@ pub const MEMORY_LEAST: Bytes = Bytes::new(256 << 20);
 const MEMORY_SLACK: u64 = 64 << 20;
 /// Larger memories are not described beforehand: the host would have to hold the descriptors.
 pub(super) const WARM_MOST: u64 = 8 << 30;
-/// What the host holds for each frame that is described, for each CPU, and for the rest of a machine.
+/// What the host holds for each frame that is described, for each CPU, and for the rest of a
+/// machine.
 const DESCRIPTOR: u64 = 64;
 const CPU: u64 = 64 << 10;
 const MACHINE: u64 = 1 << 20;
-/// What the manager keeps: a table for each 2 MiB block and at worst two above it, a root and records for each space,
-/// a record for each area.
+/// What the manager keeps: a table for each 2 MiB block and at worst two above it, a root and
+/// records for each space, a record for each area.
 const TABLES: u64 = 3 * FRAME_BYTES;
 const SPACE: u64 = 4 * FRAME_BYTES;
 const AREA: u64 = 256;
@@ -55,8 +56,8 @@ impl Settings {
         self.memory.unwrap_or_else(|| usual(plan))
     }
 
-    /// What a machine with that memory takes of the host's while it replays the plan. Contents of pages take nothing; page
-    /// tables, descriptors and records do.
+    /// What a machine with that memory takes of the host's while it replays the plan. Contents of
+    /// pages take nothing; page tables, descriptors and records do.
     pub(super) fn host_bytes(&self, plan: &Plan) -> Bytes {
         let memory = self.memory_for(plan).get();
         let all = memory <= WARM_MOST || self.fragmented.get() > 0;

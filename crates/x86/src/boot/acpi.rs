@@ -37,9 +37,10 @@ fn find<'a>(given: impl Given<'a>, hint: Pa, signature: &[u8; 4]) -> Option<&'a 
     })
 }
 
-/// Writes the CPUs that can be used into `list`, `boot` first: the one that asks, wherever the firmware lists it, and whether or
-/// not it does. None is there twice. Returns how many there are: maybe more than the list holds, and then some of those that it
-/// does not hold may have been counted twice.
+/// Writes the CPUs that can be used into `list`, `boot` first: the one that asks, wherever the
+/// firmware lists it, and whether or not it does. None is there twice. Returns how many there are:
+/// maybe more than the list holds, and then some of those that it does not hold may have been
+/// counted twice.
 pub fn cpus<'a>(given: impl Given<'a>, hint: Pa, boot: ApicId, list: &mut [ApicId]) -> usize {
     let mut found = 0;
     let mut add = |id| {

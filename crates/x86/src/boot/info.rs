@@ -32,8 +32,8 @@ impl Entry {
     }
 }
 
-/// Why there is no memory map. An entry that is not read could be one that reserves what another one calls usable, so a map
-/// is read whole or not at all.
+/// Why there is no memory map. An entry that is not read could be one that reserves what another
+/// one calls usable, so a map is read whole or not at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoMap {
     /// The loader's start information is of a version that has none.

@@ -14,8 +14,9 @@ impl Ranges {
     /// How many there are at most.
     pub const MAX: usize = 32;
 
-    /// The frames from `above` to `below` that lie wholly in usable memory. Where entries contradict each other, the one that
-    /// is not usable memory is right. What does not fit the list is left unused.
+    /// The frames from `above` to `below` that lie wholly in usable memory. Where entries
+    /// contradict each other, the one that is not usable memory is right. What does not fit the
+    /// list is left unused.
     pub fn usable(entries: impl Iterator<Item = Entry> + Clone, above: Pa, below: Pa) -> Ranges {
         let mut ranges = Ranges { list: [FrameRange::default(); Ranges::MAX], len: 0 };
         let entries = entries.filter(|entry| entry.bytes.get() > 0);

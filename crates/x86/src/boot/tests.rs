@@ -89,7 +89,8 @@ fn finding_x4_a_map_is_read_whole_or_not_at_all() {
     assert_eq!(map(&image), Err(NoMap::Version0));
 }
 
-/// The map of a loader that lists every stretch that it reserves by itself, the last of them behind 128 others.
+/// The map of a loader that lists every stretch that it reserves by itself, the last of them behind
+/// 128 others.
 #[test]
 fn finding_x14_the_last_entry_reserves_like_the_first() {
     let mut image = image();
@@ -271,7 +272,8 @@ fn the_revision_says_which_root_is_meant() {
     assert_eq!(listed(&wide), 2);
 }
 
-/// Firmware of old has its pointer at a multiple of 16 below 1 MiB; here it is the last of what memory there is.
+/// Firmware of old has its pointer at a multiple of 16 below 1 MiB; here it is the last of what
+/// memory there is.
 #[test]
 fn a_root_pointer_is_found_without_a_hint_and_at_the_end_of_memory() {
     for (wide, bytes) in [(false, 20), (true, 36)] {

@@ -1,7 +1,8 @@
 //! Requests between CPUs: who asked, for what, and who has not done it yet.
 //!
-//! Each CPU has a [`Line`]: a few slots for what it asks of others, and a bitmap of those who ask it. No
-//! interrupt and no assembly here: [`post`] says who must be interrupted, and the caller does it.
+//! Each CPU has a [`Line`]: a few slots for what it asks of others, and a bitmap of those who ask
+//! it. No interrupt and no assembly here: [`post`] says who must be interrupted, and the caller
+//! does it.
 //!
 //! ```text
 //!   line of CPU 1 (asks)                            line of CPU 2 (is asked)
@@ -14,21 +15,22 @@
 //!          └──────────────────────┴────────┘           the asker fills the slot; 0 is free
 //! ```
 //!
-//! A ticket names line, slot and generation. A slot needs nobody's leave to be used again: once nobody is
-//! left it is free, and a ticket of an older generation is done by that. So a ticket that is never waited
-//! for costs nothing, and a CPU may hold more tickets than it has slots.
+//! A ticket names line, slot and generation. A slot needs nobody's leave to be used again: once
+//! nobody is left it is free, and a ticket of an older generation is done by that. So a ticket that
+//! is never waited for costs nothing, and a CPU may hold more tickets than it has slots.
 //!
 //! **Invariants**
 //! - B1. A slot is filled by whoever moved its state from 0 left to `CLAIMED`, and by nobody else.
-//! - B2. A request is read only by a CPU that took its own bit out of `waiting`, until it counts itself
-//!   out of `left`. So the slot is not free meanwhile, and no reader sees it filled anew. This holds also
-//!   where a handler serves in the midst of a serve: the inner one finds the bit gone.
-//! - B3. The asker's bit in `askers` is set after its slot is complete, and a reader clears the bits before
-//!   it looks at slots. A bit that it missed is still set when it is done.
-//! - B4. Whoever makes a word of `askers` nonzero must send the interrupt, before it waits for anything. A
-//!   bit that is added to a nonzero word needs none: nobody has read the word since, so that interrupt is
-//!   still to be handled. Either the target reads the word before it arrives, or the handler does; both
-//!   find the bit.
+//! - B2. A request is read only by a CPU that took its own bit out of `waiting`, until it counts
+//!   itself out of `left`. So the slot is not free meanwhile, and no reader sees it filled anew.
+//!   This holds also where a handler serves in the midst of a serve: the inner one finds the bit
+//!   gone.
+//! - B3. The asker's bit in `askers` is set after its slot is complete, and a reader clears the
+//!   bits before it looks at slots. A bit that it missed is still set when it is done.
+//! - B4. Whoever makes a word of `askers` nonzero must send the interrupt, before it waits for
+//!   anything. A bit that is added to a nonzero word needs none: nobody has read the word since, so
+//!   that interrupt is still to be handled. Either the target reads the word before it arrives, or
+//!   the handler does; both find the bit.
 //!
 //! **Locking**: none. [`post`] finds no free slot at worst, and says so.
 //!
@@ -61,7 +63,8 @@ const GENERATION: u64 = LEFT + 1;
 const NOTHING: Invalidation = Invalidation::none(Scope::Space(Pa::new(0)));
 const _: () = assert!(CPUS_MAX < CLAIMED as usize);
 
-/// The mailbox of one CPU, and beside it the table of its tags. The kernel lends one per CPU, by number.
+/// The mailbox of one CPU, and beside it the table of its tags. The kernel lends one per CPU, by
+/// number.
 #[repr(align(128))]
 pub struct Line {
     /// CPUs that ask the owner of this line.
@@ -79,7 +82,8 @@ struct Slot {
     request: Cell<Invalidation>,
 }
 
-// SAFETY: B1 and B2 — the request is written by one CPU, and read only between that write and the next.
+// SAFETY: B1 and B2 — the request is written by one CPU, and read only between that write and the
+// next.
 unsafe impl Sync for Slot {}
 
 /// A request that is on its way once those in `interrupt` are interrupted.
@@ -120,8 +124,8 @@ impl Default for Line {
     }
 }
 
-/// Writes `what` for `targets`, on the line of `me`, and says who must be interrupted (B4). `None` where
-/// no slot is free. `me` and numbers without a line are no targets.
+/// Writes `what` for `targets`, on the line of `me`, and says who must be interrupted (B4). `None`
+/// where no slot is free. `me` and numbers without a line are no targets.
 pub(crate) fn post(
     lines: &[Line],
     me: Cpu,
@@ -159,7 +163,8 @@ pub(crate) fn has_mail(lines: &[Line], me: Cpu) -> bool {
     })
 }
 
-/// Hands every request for `me` to `carry_out` and counts it done. The caller stays on CPU `me` all along.
+/// Hands every request for `me` to `carry_out` and counts it done. The caller stays on CPU `me` all
+/// along.
 pub(crate) fn serve(lines: &[Line], me: Cpu, mut carry_out: impl FnMut(&Invalidation)) {
     let Some(own) = lines.get(me.index()) else { return };
     for (index, word) in own.askers.iter().enumerate().take(lines.len().div_ceil(64)) {
@@ -182,8 +187,8 @@ pub(crate) fn is_done(lines: &[Line], asked: Asked) -> bool {
     let Asked::Slot { cpu, slot, generation } = asked else { return true };
     let slot = lines.get(cpu.index()).and_then(|line| line.slots.get(slot));
     slot.is_none_or(|slot| {
-        // Acquire: what others did before they counted themselves out is done. A newer generation was
-        // claimed by someone who saw that.
+        // Acquire: what others did before they counted themselves out is done. A newer generation
+        // was claimed by someone who saw that.
         let state = slot.state.load(Ordering::Acquire);
         state & LEFT == 0 || state / GENERATION != generation
     })
@@ -198,8 +203,8 @@ impl Slot {
         }
         let generation = (state / GENERATION + 1) & Asked::GENERATION_MAX;
         let claimed = (generation * GENERATION) | CLAIMED;
-        // Acquire: the readers of the last request are done with it. Release: whoever sees this generation
-        // sees that, too.
+        // Acquire: the readers of the last request are done with it. Release: whoever sees this
+        // generation sees that, too.
         self.state
             .compare_exchange(state, claimed, Ordering::AcqRel, Ordering::Relaxed)
             .ok()
@@ -227,7 +232,8 @@ impl Slot {
         }
         // SAFETY: B2 — the bit was ours, and we count ourselves out below.
         self.request.with(|request| carry_out(unsafe { &*request }));
-        // Release: the asker, and whoever fills the slot next, sees that it is carried out and read.
+        // Release: the asker, and whoever fills the slot next, sees that it is carried out and
+        // read.
         self.state.fetch_sub(1, Ordering::Release);
     }
 }

@@ -1,5 +1,5 @@
-//! The mailbox's atomics and its cell; under `--cfg loom` they are loom's, so that every interleaving of
-//! the protocol can be explored without a change to it.
+//! The mailbox's atomics and its cell; under `--cfg loom` they are loom's, so that every
+//! interleaving of the protocol can be explored without a change to it.
 
 #[cfg(all(loom, test))]
 pub(super) use loom::{

@@ -16,7 +16,8 @@ fn set(cpus: impl IntoIterator<Item = u16>) -> CpuSet {
     set
 }
 
-/// An invalidation that is told apart by its space, and torn apart visibly: every item repeats the number.
+/// An invalidation that is told apart by its space, and torn apart visibly: every item repeats the
+/// number.
 fn request(number: u64) -> Invalidation {
     use foliant_machine::{Item, Tables};
     use foliant_units::{Level, Va, VaRange};
@@ -124,7 +125,8 @@ fn a_ticket_may_outlive_its_slot() {
     assert_eq!(served(&lines, 1), [4], "the refused request was not left behind");
 }
 
-/// B2: an interrupt's handler serves in the midst of a serve, and the asker uses the slot again at once.
+/// B2: an interrupt's handler serves in the midst of a serve, and the asker uses the slot again at
+/// once.
 #[test]
 fn a_serve_within_a_serve_does_nothing_twice() {
     let lines = lines(2);
@@ -229,9 +231,9 @@ impl Board {
     }
 }
 
-/// All CPUs ask random others at once, hold several tickets, wait in another order, and serve only when
-/// interrupted or while they wait. Each request is carried out once by each target before it counts as
-/// done.
+/// All CPUs ask random others at once, hold several tickets, wait in another order, and serve only
+/// when interrupted or while they wait. Each request is carried out once by each target before it
+/// counts as done.
 #[test]
 fn threads_that_ask_each_other_all_get_through() {
     let board = Board {

@@ -67,7 +67,8 @@ pub(crate) unsafe fn cr4() -> u64 {
 /// Loads CR4.
 ///
 /// # Safety
-/// Ring 0; the CPU has what the value switches on, and the kernel does without what it switches off.
+/// Ring 0; the CPU has what the value switches on, and the kernel does without what it switches
+/// off.
 pub(crate) unsafe fn set_cr4(cr4: u64) {
     // SAFETY: the caller's promise about the bits it changes.
     unsafe { asm!("mov cr4, {}", in(reg) cr4, options(nostack, preserves_flags)) };
@@ -123,7 +124,8 @@ pub(crate) unsafe fn tlbsync() {
 /// Ring 0.
 pub(crate) unsafe fn interrupts_off() -> bool {
     let flags: u64;
-    // SAFETY: ring 0 by the caller. Memory is clobbered, so that no access moves out of the section.
+    // SAFETY: ring 0 by the caller. Memory is clobbered, so that no access moves out of the
+    // section.
     unsafe { asm!("pushfq", "pop {}", "cli", out(reg) flags) };
     flags & FLAGS_IF != 0
 }
@@ -133,9 +135,8 @@ pub(crate) unsafe fn interrupts_off() -> bool {
 /// # Safety
 /// Ring 0, where interrupts may come.
 pub(crate) unsafe fn interrupts_on() {
-    // The NOP ends the interrupt shadow of STI: QEMU 7.2 extends it over a PAUSE that follows, and a
-    // loop of `sti; pause; cli` would never take an interrupt.
-    // SAFETY: ring 0 by the caller.
+    // The NOP ends the interrupt shadow of STI: QEMU 7.2 extends it over a PAUSE that follows, and
+    // a loop of `sti; pause; cli` would never take an interrupt. SAFETY: ring 0 by the caller.
     unsafe { asm!("sti", "nop", options(nostack)) };
 }
 
@@ -145,7 +146,8 @@ pub(crate) fn fence() {
     unsafe { asm!("mfence", options(nostack, preserves_flags)) };
 }
 
-/// The same, and no instruction behind it begins before: an MFENCE alone orders memory, and no write of a register.
+/// The same, and no instruction behind it begins before: an MFENCE alone orders memory, and no
+/// write of a register.
 pub(crate) fn full_fence() {
     // SAFETY: fences have no precondition.
     unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) };

@@ -1,7 +1,8 @@
-//! Every interleaving of the protocols over a few words of descriptors: the real stock on a machine that has nothing else.
+//! Every interleaving of the protocols over a few words of descriptors: the real stock on a machine
+//! that has nothing else.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p foliant --lib --release loom_tests`. How a walker meets folded and released
-//! descriptors is in `memmap`.
+//! `RUSTFLAGS="--cfg loom" cargo test -p foliant --lib --release loom_tests`. How a walker meets
+//! folded and released descriptors is in `memmap`.
 
 mod world;
 
@@ -22,8 +23,8 @@ fn page(nth: u64) -> Frame {
 
 // What a walker gets.
 
-/// A folio of two pages is split beside a walker that asks for the second one: what the walker gets is the folio that the page
-/// is in, as long as the walker keeps it.
+/// A folio of two pages is split beside a walker that asks for the second one: what the walker gets
+/// is the folio that the page is in, as long as the walker keeps it.
 #[test]
 fn a_reference_is_to_the_folio_that_holds_the_page() {
     explore(4, |stock| {
@@ -57,7 +58,8 @@ fn a_reference_is_to_the_folio_that_holds_the_page() {
     });
 }
 
-/// A page of kernel memory ends, and its frame becomes a program's page: who asks for kernel memory never gets that one.
+/// A page of kernel memory ends, and its frame becomes a program's page: a walker that asks for
+/// kernel memory never gets that one.
 #[test]
 fn a_hold_of_kernel_memory_is_of_kernel_memory() {
     explore(None, |stock| {
@@ -100,7 +102,8 @@ fn huge_pages(stock: &Model, count: u64) {
     }
 }
 
-/// Two drop the last references of two pages while a third one takes what came back: each page is taken once.
+/// Two CPUs drop the last references of two pages while a third one takes what came back: each page
+/// is taken once.
 #[test]
 fn a_page_that_comes_back_is_taken_once() {
     explore(None, |stock| {
@@ -159,7 +162,7 @@ fn listed(stock: &Model, count: u64) {
     assert_eq!((stock.recount_deferred(), stock.deferred()), (Ok(count), count));
 }
 
-/// One goes on the list while those that were there end: what is linked is what waits.
+/// A folio goes on the list while those that were there end: what is linked is what waits.
 #[test]
 fn folios_come_and_go_beside_each_other() {
     explore(None, |stock| {
@@ -176,7 +179,8 @@ fn folios_come_and_go_beside_each_other() {
     });
 }
 
-/// A turn beside the end of the folio: who has the turn keeps a folio, or has none (stock::deferred::L2).
+/// A folio ends beside a turn: the CPU that takes the turn keeps a folio, or has none
+/// (stock::deferred::L2).
 #[test]
 fn a_turn_is_had_of_a_folio_that_lives() {
     explore(None, |stock| {
@@ -193,7 +197,7 @@ fn a_turn_is_had_of_a_folio_that_lives() {
     });
 }
 
-/// Two that lose a page each: the folio waits once.
+/// Two CPUs drop a page of a folio each: the folio waits once.
 #[test]
 fn a_folio_waits_once() {
     explore(None, |stock| {
@@ -208,7 +212,7 @@ fn a_folio_waits_once() {
     });
 }
 
-/// Two that give up half of a folio each: it waits no more, and nobody marks what has ended.
+/// Two CPUs give up half of a folio each: it waits no more, and nobody marks what has ended.
 #[test]
 fn a_folio_that_ends_waits_no_more() {
     explore(None, |stock| {
@@ -221,7 +225,8 @@ fn a_folio_that_ends_waits_no_more() {
     });
 }
 
-/// One is taken off because it is used, and loses a page at that moment: it waits (stock::deferred::L3).
+/// A folio is taken off because it is used, and loses a page at that moment: it waits
+/// (stock::deferred::L3).
 #[test]
 fn a_used_folio_that_loses_a_page_waits() {
     explore(4, |stock| {
@@ -260,8 +265,8 @@ fn a_turn_beside_a_split_keeps_nothing_of_it() {
     });
 }
 
-/// One opens the only block for its seat, one for another seat, and the third wants it whole: each that gets something gives it
-/// back, and in the end the block is to be had whole.
+/// One CPU opens the only block for its seat, one for another seat, and the third wants it whole:
+/// each that gets something gives it back, and in the end the block can be had whole.
 #[test]
 fn three_that_open_a_block_and_take_it_whole_leave_it_to_anybody() {
     explore(2, |stock| {

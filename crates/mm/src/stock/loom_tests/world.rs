@@ -1,5 +1,5 @@
-//! A stock on a machine of a few descriptors, for loom: the code under test is the real one, and every access to a descriptor
-//! meets what the mapping is at that moment.
+//! A stock on a machine of a few descriptors, for loom: the code under test is the real one, and
+//! every access to a descriptor meets what the mapping is at that moment.
 #![allow(unsafe_code)]
 
 use crate::folio::{Class, CpuCount, Folios};
@@ -187,7 +187,8 @@ fn memory() -> FrameRange {
     FrameRange::new(PAGE, Order::SIZE_2M.pages()).unwrap()
 }
 
-/// Every interleaving of `test` with up to so many preemptions; all where there is no bound. It joins its threads.
+/// Runs every interleaving of `test` with up to so many preemptions, or all where there is no
+/// bound. The test joins its threads.
 pub(crate) fn explore(
     preemptions: impl Into<Option<usize>>,
     test: impl Fn(&'static Model) + Sync + Send + 'static,

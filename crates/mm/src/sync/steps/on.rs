@@ -5,7 +5,7 @@ use core::cell::Cell;
 
 const PLACES: usize = Critical::ALL.len();
 
-/// What a thread counts. A thread on which several CPUs take turns has one for each.
+/// The counts of a thread. A thread on which several CPUs take turns has them once for each CPU.
 #[derive(Default, Clone, Copy, Debug)]
 pub struct Counts {
     taken: u64,
@@ -24,7 +24,8 @@ impl Counts {
     }
 }
 
-/// What hears of a word, by its address on this host, and of what is done to it.
+/// A function that is told of each access: the word's address on this host, and what is done to the
+/// word.
 pub type Watcher = fn(usize, Touch);
 
 std::thread_local! {
@@ -48,7 +49,7 @@ fn change<R>(change: impl FnOnce(&mut Counts) -> R) -> R {
 pub fn take(steps: u64) {
     TAKEN.set(TAKEN.get().wrapping_add(steps));
 }
-/// A word of the manager's records is touched by this thread.
+/// Notes that this thread touches a word of the manager's records.
 #[inline]
 pub(crate) fn told(at: usize, touch: Touch) {
     if touch != Touch::Written {
@@ -58,7 +59,8 @@ pub(crate) fn told(at: usize, touch: Touch) {
         watcher(at, touch);
     }
 }
-/// From now on `watcher` hears of each word that this thread touches, before it does and after a change.
+/// From now on `watcher` is told of each word that this thread touches, before the access and after
+/// a change.
 pub fn watch(watcher: Option<Watcher>) {
     WATCHER.set(watcher);
 }
@@ -80,14 +82,15 @@ pub fn reset() {
         counts.begun[Critical::Unbroken as usize] = counts.taken;
     });
 }
-/// The thread let others run: an interrupt was taken, a spin loop turned.
+/// Notes that the thread let others run: it took an interrupt, or a spin loop turned.
 pub fn rested() {
     change(|counts| {
         counts.end(Critical::Unbroken);
         counts.begun[Critical::Unbroken as usize] = counts.taken;
     });
 }
-/// From now on the thread counts for `other`, which gets what it counted until now.
+/// Exchanges the thread's counts for `other`: from now on the thread adds to those, and `other`
+/// holds what it counted until now.
 pub fn trade(other: &mut Counts) {
     change(|mine| core::mem::swap(mine, other));
     TAKEN.set(MINE.get().taken);
@@ -135,7 +138,7 @@ mod tests {
         }
     }
 
-    /// A thread on which two CPUs take turns: what one of them does is none of the other's stays.
+    /// Two CPUs take turns on one thread: the steps of one count in no stay of the other.
     #[test]
     fn finding_aa_what_two_cpus_do_on_one_thread_is_told_apart() {
         let mut other = Counts::default();

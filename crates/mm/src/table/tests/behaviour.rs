@@ -278,7 +278,8 @@ fn contiguous_pages_are_grouped_where_the_format_can() {
     grouped::<X86>(Level::BASE, 64 << 10, 0);
 }
 
-/// Walkers note an access of a group in whichever of its words they please. Whoever ends the group finds what stands in any.
+/// Walkers note an access of a group in whichever of its words they please. The operation that ends
+/// the group finds the notes in all of them.
 #[test]
 fn what_is_noted_in_any_words_of_a_group_is_noted_of_the_group() {
     const GROUP: u64 = 64 << 10;
@@ -413,7 +414,8 @@ fn levels_and_frames_that_a_format_lacks_are_refused() {
     assert_eq!(map(last, 3), Ok(3));
 }
 
-/// A word that was emptied and not flushed everywhere yet gets no table: its caller flushes, and comes again.
+/// A word that was emptied and not flushed everywhere yet gets no table: the caller flushes, and
+/// tries again.
 #[test]
 fn a_place_whose_flush_is_pending_gets_no_table() {
     let board = Board::new(64, Replace::InPlace);
@@ -436,7 +438,7 @@ fn a_place_whose_flush_is_pending_gets_no_table() {
     assert_eq!((tables.walk(Va::new(0)).level, spare.len()), (Level::BASE, before - 1));
 }
 
-/// table::I4: what points to a table comes and goes by its own calls alone.
+/// table::I4: a word that points to a table comes and goes by calls of its own alone.
 #[test]
 fn words_of_tables_are_neither_written_nor_replaced_like_others() {
     let board = Board::new(64, Replace::InPlace);

@@ -101,7 +101,8 @@ impl<P: Paging> World<'_, P> {
             }
         }
     }
-    /// Runs an operation over a range to its end, with all that it may stop for; gives the runs.
+    /// Runs an operation over a range to its end, and sees to all that it stops for; gives the
+    /// runs.
     fn drive(
         &mut self,
         range: VaRange,
@@ -261,7 +262,7 @@ impl<P: Paging> World<'_, P> {
             }
         }
         assert_eq!(seen, self.twin.len());
-        // Frames: reachable tables (the root too), what is in stock, what was given back.
+        // Each frame used is a reachable table (the root too), in stock, or was given back.
         let tables = count_tables::<P>(self.board, self.tables.root(), P::TOP);
         assert_eq!(tables + self.spare.len() + self.freed, self.board.used());
     }

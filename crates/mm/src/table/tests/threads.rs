@@ -44,7 +44,8 @@ fn a_lock_keeps_others_out_while_walkers_set_bits() {
             }
         });
         let done: std::vec::Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        stop.store(true, Ordering::Relaxed); // also where one panicked: the walker would go on for ever
+        // Also where one panicked: the walker would go on for ever.
+        stop.store(true, Ordering::Relaxed);
         done.into_iter().for_each(|done| done.unwrap());
     });
     assert_eq!(plain.load(Ordering::Relaxed), 15_000);
@@ -114,7 +115,8 @@ fn tables_come_and_go_under_walkers() {
             }
         });
         let done: std::vec::Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        stop.store(true, Ordering::Relaxed); // also where one panicked: the walker would go on for ever
+        // Also where one panicked: the walker would go on for ever.
+        stop.store(true, Ordering::Relaxed);
         done.into_iter().for_each(|done| done.unwrap());
     });
     let all = VaRange::new(Va::new(0), Va::new(1 << 31)).unwrap();
