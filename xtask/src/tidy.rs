@@ -1,5 +1,6 @@
 //! Facts about the tree. Each message says what to do next.
 
+mod comments;
 mod names;
 mod rooms;
 mod rules;
@@ -68,6 +69,7 @@ pub(crate) fn tidy() -> Result<(), String> {
         head(name, text, &mut findings);
         uses.note(name, text, &mut findings);
         types.note(name, text, &mut findings);
+        comments::read(name, text, &mut findings);
         yields(name, text, &mut findings);
         waits(name, text, &mut findings);
         let blocks = text.matches("unsafe {").count() + text.matches("unsafe impl").count();

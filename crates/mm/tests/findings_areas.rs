@@ -576,8 +576,9 @@ fn finding_af_no_leaf_comes_behind_what_passed_its_place() {
     }
 }
 
-/// A page of 2 MiB was written and forked, so its leaf allows no store. A part of it loses the right to write, or gets it back where all
-/// had lost it: no attribute of the leaf changes. When the child is gone a store beside makes the leaf writable again, and not the part.
+/// A page of 2 MiB was written and forked, so its leaf allows no store. A part of it loses the
+/// right to write, or gets it back where all had lost it: no attribute of the leaf changes. When
+/// the child is gone a store beside makes the leaf writable again, and not the part.
 #[test]
 fn finding_ai_a_leaf_has_the_rights_of_one_area() {
     let part = range(BASE + 16 * PAGE, 16 * PAGE);

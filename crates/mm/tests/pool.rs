@@ -458,7 +458,8 @@ proptest! {
     }
 }
 
-/// Of two pages one is in use and the other reserved: each is refused for its own reason, and a page of no pool for a third.
+/// Of two pages one is in use and the other reserved: each is refused for its own reason, and a
+/// page of no pool for a third.
 #[test]
 fn a_page_that_is_not_given_up_says_why() {
     let sim = sim(1, 64);

@@ -116,7 +116,8 @@ pub enum AuditError {
     },
     /// An entry names a frame that is in no folio.
     Stray(Frame),
-    /// An entry is where no area is, allows more than its area, or reaches over areas of different rights.
+    /// An entry is where no area is, allows more than its area, or reaches over areas of different
+    /// rights.
     Rights {
         /// The space.
         space: SpaceId,
@@ -315,8 +316,8 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         leaves.unwrap_or(Ok(Default::default()))
     }
 
-    /// Whether a leaf lies in areas that all have the same rights, and allows no more than they do (space::S9). `area` is the one of
-    /// the leaf before.
+    /// Whether a leaf lies in areas that all have the same rights, and allows no more than they do
+    /// (space::S9). `area` is the one of the leaf before.
     fn has_rights_of_areas(
         &self,
         id: SpaceId,

@@ -151,7 +151,8 @@ fn entries_name_folios_that_count_them() {
     });
 }
 
-/// Three areas under entries that do not follow them: one less, one of fewer rights, and one that ends inside of a leaf.
+/// Three areas under entries that do not follow them: one less, one of fewer rights, and one that
+/// ends inside of a leaf.
 #[test]
 fn entries_have_the_rights_of_their_areas() {
     let half = 1 << 20;

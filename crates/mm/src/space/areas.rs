@@ -1,8 +1,8 @@
 //! The areas of a space: an ordered tree that faults read without a lock.
 //!
-//! It is a B+tree whose nodes are frames: two levels hold 21,000 areas. The lower bound of a child in
-//! an inner node is where the child began once: areas that came later may lie below the bound of the
-//! first child, and after removals the first area of a child may lie above its bound.
+//! It is a B+tree whose nodes are frames: two levels hold 21,000 areas. The lower bound of a child
+//! in an inner node is where the child began once: areas that came later may lie below the bound of
+//! the first child, and after removals the first area of a child may lie above its bound.
 //!
 //! **Invariants**
 //! - A1. Areas are page-aligned, not empty and do not overlap. Two that touch differ in flags or

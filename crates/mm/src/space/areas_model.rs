@@ -186,8 +186,8 @@ fn a_tree_of_three_levels_grows_and_shrinks() {
     areas.dissolve(&stock);
 }
 
-/// Areas put in one below the other, as a program's mappings come: every area lies below the first bound of its node's parent, and the
-/// gap below the lowest of them is the largest.
+/// Areas put in one below the other, as a program's mappings come: every area lies below the first
+/// bound of its node's parent, and the gap below the lowest of them is the largest.
 #[test]
 fn finding_aj_the_gap_below_the_lowest_areas_is_found() {
     let sim = Sim::new(Config::seeded(1, Bytes::new(16 << 20), 1)).unwrap();

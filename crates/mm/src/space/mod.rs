@@ -30,9 +30,9 @@
 //!   one of its properties: it goes with the area where that is moved, cut or forked, no operation
 //!   raises it, and areas with different ceilings do not become one. The ceiling of kernel memory
 //!   is the rights that it was lent with.
-//! - S9. A leaf lies in areas of the same rights. A fault gives a leaf the rights of the area at its
-//!   address, so a change of rights splits the leaves that reach over its ends, even those whose
-//!   attributes stay as they are.
+//! - S9. A leaf lies in areas of the same rights. A fault gives a leaf the rights of the area at
+//!   its address, so a change of rights splits the leaves that reach over its ends, even those
+//!   whose attributes stay as they are.
 //!
 //! **Locking.** `writer` (`[w]`) excludes all operations but faults. Its holder lets others run
 //! (`steps`), and a caller that waits for it holds nothing that others spin for (`sync::outside`).

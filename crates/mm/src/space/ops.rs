@@ -436,8 +436,9 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     Ok(())
 }
 
-/// Rewrites the attributes of every present page of `range`; entries that lose a right are noted. Leaves that reach over its
-/// ends are split, for the areas on both sides may differ from here on (S9).
+/// Rewrites the attributes of every present page of `range`; entries that lose a right are noted.
+/// Leaves that reach over its ends are split, for the areas on both sides may differ from here on
+/// (S9).
 pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
     stock: &'g Stock<'m, M, P>,
     space: &'g Space,
