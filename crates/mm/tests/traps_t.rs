@@ -7,7 +7,7 @@ use crate::common::*;
 use foliant::fault::Orders;
 use foliant::frame::Kind;
 use foliant::manager::Poisoned;
-use foliant::space::{Advice, Flags, Move, SpaceId};
+use foliant::space::{Advice, Flags, Move, Place, SpaceId};
 use foliant::split::{Pieces, Shrink, Shrunk, SplitError, SplitInto, ZeroPieces};
 use foliant::table::{Attrs, Entry, Paging, X86_64};
 use foliant::{Event, FlushGrain, Manager, Policy, SizeEvent};
@@ -227,7 +227,8 @@ fn tr_t5_every_bit_of_every_entry_survives() {
         let sim = sim(1, 64);
         let mm = manager(&sim, only(7));
         let id = mm.create(None).unwrap();
-        area(&mm, id, BASE, 128 * PAGE);
+        let place = Place::Fixed(Va::new(BASE));
+        mm.map(id, &request(place, 128 * PAGE, Flags::RIGHTS)).unwrap();
         mm.advise(id, range(BASE, 128 * PAGE), Advice::PopulateWrite).unwrap();
         let head = mm.frame_at(id, Va::new(BASE)).unwrap();
         // Nobody runs the space, so nothing of this is cached. Even combinations have contents.
