@@ -6,7 +6,9 @@ use crate::common::*;
 use foliant::fault::{Orders, Refusal};
 use foliant::manager::{Setup, SpaceError};
 use foliant::pool::Budget;
-use foliant::space::{Advice, AreaLimit, Flags, MapRequest, Move, Place, RangeError, SpaceId};
+use foliant::space::{
+    Advice, AreaLimit, Flags, MapError, MapRequest, Move, Place, RangeError, SpaceId,
+};
 use foliant::table::{Attrs, Entry};
 use foliant::{Access, Manager, Outcome, Policy};
 use foliant_machine::{Around, Clock, PhysMem};
@@ -606,4 +608,33 @@ fn finding_ai_a_leaf_has_the_rights_of_one_area() {
         assert!(sim.user_store(part.start(), 8, 3).is_err(), "{change:?}");
         finish(&sim, &mm, &[id]);
     }
+}
+
+/// Many gaps are misaligned, the highest one with room to spare reaches below the lowest address and
+/// has room only there, and one that fits was not looked at yet.
+#[test]
+fn a_gap_that_fits_is_found_behind_one_that_is_too_low() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    let lowest = mm.lowest_address();
+    mm.set_lowest_address(Va::new(7 * MB));
+    let fill = |start: u64, end: u64| {
+        area(&mm, id, start, end - start);
+    };
+    fill(8 * MB, 10 * MB);
+    fill(12 * MB, 14 * MB + PAGE); // below it the gap that fits
+    let mut upto = 14 * MB + PAGE;
+    for _ in 0..40 {
+        fill(upto + 2 * MB, upto + 4 * MB); // below it one that is off by a page
+        upto += 4 * MB;
+    }
+    fill(upto, 0x7fff_ffff_f000);
+    let flags = Flags::READ_WRITE.with(Flags::HUGE_2M).with(Flags::NORESERVE);
+    let found = mm.map(id, &request(Place::Anywhere, 2 * MB, flags)).unwrap();
+    assert_eq!(found, range(10 * MB, 2 * MB));
+    let none = mm.map(id, &request(Place::Anywhere, 2 * MB, flags));
+    assert_eq!(none, Err(MapError::NoRoom(Bytes::new(2 * MB))));
+    mm.set_lowest_address(lowest);
+    finish(&sim, &mm, &[id]);
 }

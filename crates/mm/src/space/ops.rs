@@ -336,8 +336,9 @@ pub(super) fn gap<M: Machine, P: Paging>(
         if tried == GAPS_TRIED
             && let Some(roomy) = bytes.get().checked_add(align.get() - PAGE.get())
             && let Some(gap) = space.areas.highest_gap(stock.machine, end, Bytes::new(roomy))
+            && let Some(range) = inside(gap)
         {
-            return inside(gap).ok_or(MapError::NoRoom(bytes));
+            return Ok(range);
         }
         below = gap.start();
     }

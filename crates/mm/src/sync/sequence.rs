@@ -9,6 +9,9 @@ use foliant_machine::Cpus;
 /// - Q1. Everything that a reader looks at is atomic, and stays readable memory while any reader
 ///   may be there.
 /// - Q2. Writers exclude each other by another lock.
+/// - Q3. What a writer loads after its change is loaded when others can see the change. So if it
+///   misses a word that a reader stored, and the reader stored it before a fence of its own and
+///   asked for the edition behind that, then the reader sees the change.
 #[derive(Debug, Default)]
 pub(crate) struct Sequence {
     count: AtomicU64,
@@ -53,6 +56,7 @@ impl Sequence {
         fence(Ordering::Release);
         let done = change();
         self.count.store(before + 2, Ordering::Release);
+        fence(Ordering::SeqCst); // (Q3)
         done
     }
 }

@@ -5,6 +5,7 @@ use super::lock::{Gap, Locked, Missing};
 use super::paging::{Half, Paging, Roots};
 use super::spare::Spare;
 use super::word::{TableAt, WordAt};
+use crate::sync::{Ordering, fence};
 use core::marker::PhantomData;
 use core::{error, fmt};
 use foliant_machine::{Cpus, PhysMem};
@@ -223,7 +224,11 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
         let claim = spare.pop().ok_or(Blocked::NeedTable(made))?;
         let word = P::table(claim.frame().pa());
         let done = match spot.above {
-            None => Ok(spot.table.word(spot.slot).swap(self.machine, 0, word).is_ok()),
+            None => {
+                let done = spot.table.word(spot.slot).swap(self.machine, 0, word).is_ok();
+                fence(Ordering::SeqCst); // what is looked at behind it is looked at again (I10)
+                Ok(done)
+            }
             Some(above) => match Locked::acquire(*self, va, spot, above) {
                 Some(lock) if lock.get(spot.slot) == 0 && is_settled() => {
                     lock.put(spot.slot, word);

@@ -184,8 +184,9 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
                 self.stock.count_by(Event::VmallocRounded, rounded);
                 let (first, _) = self.frame_at(area.start()).expect("it was mapped just now");
                 self.stock.set_link(first, Link::Before, 0); // on no list (`deferred`)
-                self.let_go(&area);
-                Ok(area.start())
+                let start = area.start();
+                self.let_go(&area); // its record is anybody's from here on
+                Ok(start)
             }
             Err(short) => {
                 self.dismantle(&area);

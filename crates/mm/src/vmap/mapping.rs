@@ -108,8 +108,9 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
     fn finish(&self, area: &Record<'m>, done: Result<(), Short>) -> Result<VaRange, Short> {
         match done {
             Ok(()) => {
-                self.let_go(area);
-                Ok(area.mapped())
+                let range = area.mapped();
+                self.let_go(area); // its record is anybody's from here on
+                Ok(range)
             }
             Err(short) => {
                 self.dismantle(area);

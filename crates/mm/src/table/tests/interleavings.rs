@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::frame::Claim;
+use crate::sync::{Edition, Sequence};
 use crate::table::*;
 use core::ptr::NonNull;
 use foliant_machine::{Caching, Cpus, PhysMem};
@@ -35,6 +36,11 @@ impl Few {
             (0x4008, 0),
         ];
         Few { words: words.into_iter().map(|(pa, word)| (pa, AtomicU64::new(word))).collect() }
+    }
+    /// Nothing is mapped: frames 2 and 3 may become tables.
+    fn empty() -> Few {
+        let words = [0x1000, 0x2000, 0x2008, 0x3000, 0x3008];
+        Few { words: words.into_iter().map(|pa| (pa, AtomicU64::new(0))).collect() }
     }
     fn tables(&self) -> Tables<'_, Few, Sv39> {
         Tables::at(self, ROOT, Half::User)
@@ -109,6 +115,42 @@ fn a_table_is_removed_or_used_but_never_both() {
         let found = few.tables().walk(NEXT);
         assert_eq!(used, matches!(found.entry, Entry::Leaf { .. }), "{found:?}");
         assert_eq!(removed, if used { 0 } else { 2 });
+    });
+}
+
+/// An empty word of the top table is passed over without a lock (I5). A change was stated before;
+/// the CPU that hangs a table there looks for it afterwards, and one of the two sees the other.
+#[test]
+fn a_change_is_seen_through_an_empty_top_table_or_sees_what_comes() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let both = Arc::new((Few::empty(), Sequence::default()));
+        let other = both.clone();
+        let fault = loom::thread::spawn(move || {
+            let (few, area) = &*other;
+            let (_, seen) = area.read_edition(few, || ());
+            if seen != Edition::default() {
+                return;
+            }
+            let mut spare = Spare::new();
+            for frame in [2, 3] {
+                spare.push(Claim::from_raw(Frame::new(frame), Order::BASE)).unwrap();
+            }
+            few.tables().ensure(NEXT, Level::BASE, &mut spare).unwrap();
+            let lock = few.tables().lock(NEXT, Level::BASE).unwrap();
+            if area.is_at(seen) {
+                lock.set(lock.index_of(NEXT), Sv39::leaf(Pa::new(0x9000), Level::BASE, RW));
+            }
+        });
+        let (few, area) = &*both;
+        area.write(|| ());
+        let page = VaRange::new(NEXT, Va::new(0x2000)).unwrap();
+        let swept = few.tables().unmap(page, Prune::Keep, &mut Harvest::new()).unwrap();
+        assert_eq!(swept.why, Stop::Done);
+        fault.join().unwrap();
+        let found = few.tables().walk(NEXT);
+        assert!(!matches!(found.entry, Entry::Leaf { .. }), "{found:?}");
     });
 }
 
