@@ -9,6 +9,7 @@ use foliant::pool::Budget;
 use foliant::space::{
     Advice, AreaLimit, Flags, MapError, MapRequest, Move, Place, RangeError, SpaceId,
 };
+use foliant::split::SplitInto;
 use foliant::table::{Attrs, Entry};
 use foliant::{Access, Manager, Outcome, Policy};
 use foliant_machine::{Around, Clock, PhysMem};
@@ -404,6 +405,41 @@ fn a_fork_is_refused_where_the_child_does_not_fit_and_nowhere_else() {
         assert_eq!(forked(Some(need)), Ok(need), "{each} pages in each of {tables} tables");
         assert_eq!(forked(Some(need - 1)), Err(SpaceError::OverLimit(Pages::new(need - 1))));
     }
+}
+
+/// The fork has met a large leaf and taken ahead what the child needs for one when another CPU takes
+/// the leaf apart: what was taken goes, and the child gets a table. Both are of the same size, so a
+/// limit that is met exactly is met at every step.
+#[test]
+fn a_fork_fits_its_limit_while_the_leaf_that_it_met_is_split() {
+    let fork = |limit: Option<u64>, step: u64| {
+        let machine = Beside::new(sim(2, 64));
+        let mm = machine.manager(only(9));
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+        let id = mm.create(limit.map(Pages::new)).unwrap();
+        area(&mm, id, BASE, 2 * MB);
+        assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(order(9)));
+        let split = || _ = mm.split(id, Va::new(BASE), SplitInto::BASE);
+        let mut child = None;
+        let ran = machine.before_step(step, split, || child = Some(mm.fork(id))).is_some();
+        let child = child.expect("it was tried");
+        let all = |id| mm.pages(id).unwrap().get() + mm.records(id).unwrap().get();
+        let need = child.map(all);
+        let ended: Vec<SpaceId> = [Some(id), child.ok()].into_iter().flatten().collect();
+        finish(&machine.sim, &mm, &ended);
+        (need, ran)
+    };
+    let need = fork(None, u64::MAX).0.unwrap();
+    let mut steps = 1;
+    loop {
+        let (got, ran) = fork(Some(need), steps);
+        assert_eq!(got, Ok(need), "step {steps}");
+        if !ran {
+            break;
+        }
+        steps += 1;
+    }
+    assert!(steps > 20, "{steps}");
 }
 
 /// A leaf's table in deposit, the pages of both and a child's share of the tree's record are

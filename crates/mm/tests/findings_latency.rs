@@ -371,3 +371,55 @@ fn areas_without_reservations_are_passed_with_preemption_points() {
     assert_eq!(machine.yields() - before, 1, "of {AREAS} areas");
     finish(&machine.sim, &mm, &[id]);
 }
+
+/// Pages and tables of a range are freed behind the same flushes, and only tables wait for readers:
+/// as often for many as for one, however often there was no room for more pages.
+#[test]
+fn tables_of_one_operation_are_waited_for_once() {
+    let periods = |tables: u64| {
+        let sim = sim(1, 256);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        mm.online();
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        let count = |work: &dyn Fn()| {
+            let before = mm.total(Event::GracePeriods);
+            work();
+            mm.total(Event::GracePeriods) - before
+        };
+        let fill = |id| {
+            area(&mm, id, BASE, tables * SIZE_2M);
+            for page in 0..tables * 512 {
+                mm.fault(id, Va::new(BASE + page * PAGE), Access::Write);
+            }
+        };
+        fill(id);
+        let unmap = count(&|| mm.unmap(id, range(BASE, tables * SIZE_2M)).unwrap());
+        let ended = mm.create(None).unwrap();
+        fill(ended);
+        let end = count(&|| mm.end(ended).unwrap());
+        finish(&sim, &mm, &[id]);
+        (unmap, end)
+    };
+    let few = periods(1);
+    assert_eq!(few.0, 1);
+    assert_eq!(periods(70), few);
+}
+
+/// Leaves and their tables take turns as a range is unmapped, and each kind goes on where it ended:
+/// so few pages in neighbouring tables do not end all translations of the space.
+#[test]
+fn leaves_and_tables_that_take_turns_are_few_items() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.online();
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 9 * SIZE_2M);
+    (0..9).for_each(|table| _ = store(&sim, &mm, id, BASE + table * SIZE_2M, 1));
+    let before = mm.total(Event::LocalAll);
+    mm.unmap(id, range(BASE, 9 * SIZE_2M)).unwrap();
+    assert_eq!(mm.total(Event::LocalAll), before);
+    assert_eq!(sim.user_load(Va::new(BASE), 8).ok(), None);
+    finish(&sim, &mm, &[id]);
+}

@@ -35,8 +35,10 @@ pub(crate) struct Gather<'g, 'm, M: Machine, P: Paging> {
     grain: FlushGrain,
     pending: Pending,
     issued: Option<Issued>,
+    /// References and descriptors.
     drops: Drops,
-    tables: u64,
+    /// Tables, which readers may still walk through.
+    removed: Drops,
 }
 
 /// The proof that a table was noted before it is taken out.
@@ -88,7 +90,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
             pending: Pending::No,
             issued: None,
             drops: Drops::new(),
-            tables: 0,
+            removed: Drops::new(),
         }
     }
 
@@ -109,7 +111,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     /// [`flush`](Gather::flush).
     pub(crate) fn relieve(&mut self) {
         if self.is_full() {
-            self.flush();
+            self.release();
         }
     }
 
@@ -121,13 +123,21 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         if room >= Gather::<M, P>::ROOM_MIN {
             return room;
         }
-        self.flush();
+        self.release();
         self.drops.grow(self.stock, count)
+    }
+    /// Makes room for `count` tables and for an entry, and ends the tables that are there first
+    /// where there is none. Called without a lock, and outside of a reader's section.
+    pub(crate) fn room_for_tables(&mut self, count: usize) {
+        self.relieve();
+        if self.removed.grow(self.stock, count) < count {
+            self.flush();
+        }
     }
 
     /// Whether there is nothing to flush or to free.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pending == Pending::No && self.drops.is_empty()
+        self.pending == Pending::No && self.drops.is_empty() && self.removed.is_empty()
     }
     /// Whether a flush would ask anybody to invalidate something.
     pub(crate) fn is_pending(&self) -> bool {
@@ -142,6 +152,10 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     /// How many more deferred drops fit in as it is.
     pub(crate) fn room_left(&self) -> usize {
         self.drops.room()
+    }
+    /// Whether another table fits in as it is.
+    pub(crate) fn has_room_for_table(&self) -> bool {
+        self.removed.room() > 0
     }
 
     /// Notes that leaves of `level` in `range` were taken out or lost a permission. Called under
@@ -165,10 +179,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     }
     /// Defers the end of a table that was noted and taken out. Needs one word of room.
     pub(crate) fn remove_table(&mut self, table: Detached, _: TableNoted) {
-        self.tables += 1;
-        // The frame is freed with the `drops`, after the flush (F1).
-        let frame = table.into_table().flushed().into_raw().0;
-        self.drops.push_table(self.stock, frame);
+        let frame = table.into_table().flushed().into_raw().0; // freed after the flush (F1)
+        self.removed.push_table(self.stock, frame);
     }
 
     /// Notes that a table was taken out with its leaves: as many entries as it had leaves, none of
@@ -201,13 +213,14 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
             return;
         }
         self.entries += item.entries();
-        if let Some(last) = self.list.items_mut().last_mut()
-            && last.level == item.level
-            && last.tables == item.tables
-            && last.range.end() == item.range.start()
-        {
-            last.range =
-                VaRange::new(last.range.start(), item.range.end()).expect("ranges grow up");
+        // Leaves and the tables that they were in take turns: either goes on where its like ended.
+        let goes_on = |other: &&mut Item| {
+            (other.level, other.tables) == (item.level, item.tables)
+                && other.range.end() == item.range.start()
+        };
+        if let Some(other) = self.list.items_mut().iter_mut().rev().take(2).find(goes_on) {
+            other.range =
+                VaRange::new(other.range.start(), item.range.end()).expect("ranges grow up");
         } else if self.list.push(item).is_err() {
             self.list.widen();
         }
@@ -228,11 +241,16 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     /// Completes the flush and does what was deferred. The caller holds no table lock, and is in no
     /// reader's section if tables were removed.
     pub(crate) fn flush(&mut self) {
-        self.shoot();
-        if self.tables > 0 {
+        self.release();
+        if !self.removed.is_empty() {
             self.stock.wait_for_readers();
-            self.tables = 0;
+            self.removed.free_all(self.stock);
         }
+    }
+    /// Completes the flush and does what was deferred but for the end of tables: readers may still
+    /// walk through those, and are waited for once, at the end (F7).
+    fn release(&mut self) {
+        self.shoot();
         self.drops.free_all(self.stock);
     }
 
@@ -312,7 +330,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
 
 impl<M: Machine, P: Paging> Drop for Gather<'_, '_, M, P> {
     fn drop(&mut self) {
-        if self.pending == Pending::Yes || !self.drops.is_empty() {
+        if !self.is_empty() {
             self.flush(); // F4
         }
     }

@@ -208,9 +208,12 @@ impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
     fn supply(&mut self) -> Result<(), RangeError> {
         let (stock, child) = (self.fork.stock, self.fork.child);
         let me = stock.machine.me();
-        // What was charged ahead is given back first: near the limit a table or a deposit may need
-        // it.
+        // What was taken ahead and is not wanted now is given back first: near the limit a table or
+        // a deposit may need it, and the leaf that wanted a deposit may have been split meanwhile.
         child.uncharge(me, core::mem::take(&mut self.charged));
+        if self.fork.cost.get() != Cost::Deposit {
+            self.drop_deposit();
+        }
         if let Some((va, level)) = self.missing.take() {
             loop {
                 match self.fork.to.ensure(va, level, &mut self.spare) {
@@ -246,15 +249,19 @@ impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
         }
         Ok(())
     }
+    /// Gives back the table that was to be kept for a leaf, with the pages of the leaf.
+    fn drop_deposit(&mut self) {
+        let (stock, child) = (self.fork.stock, self.fork.child);
+        if let Some(table) = self.deposit.take() {
+            stock.release_charged(&child.charge, table);
+            child.uncharge(stock.machine.me(), TABLE);
+        }
+    }
     /// Gives back what was not needed.
     fn finish(mut self) -> Result<(), RangeError> {
         let (stock, child) = (self.fork.stock, self.fork.child);
-        let me = stock.machine.me();
-        child.uncharge(me, self.charged);
-        if let Some(table) = self.deposit.take() {
-            stock.release_charged(&child.charge, table);
-            child.uncharge(me, TABLE);
-        }
+        child.uncharge(stock.machine.me(), self.charged);
+        self.drop_deposit();
         stock.drain_charged(&child.charge, &mut self.spare);
         self.failed
     }

@@ -122,7 +122,7 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
             let found = tables.walk(va);
             let next = behind(va, level.up());
             if found.level == level {
-                let _ = gather.room(2);
+                gather.room_for_tables(1);
                 let note = |range, above| gather.note_table(range, above);
                 if let Ok((table, noted)) = tables.detach_noted(va, level, Prune::Emptied, note) {
                     space.charge.uncharge_records(stock.machine.me(), 1);

@@ -119,6 +119,9 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
         if at.level == Level::BASE {
             return Verdict::Take(self.left());
         }
+        if self.guards == Guards::Put {
+            return Verdict::Split; // each page becomes a guard
+        }
         let is_huge = || self.is_huge(pa.frame()) && self.is_reserved(at.va);
         Verdict::Take(if self.guards == Guards::Keep && is_huge() { SPENT } else { 0 })
     }
@@ -161,6 +164,9 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
 
     fn prepare(&mut self) -> bool {
         self.gather.room(self.zap.drops);
+        if self.zap.prune != Prune::Keep {
+            self.gather.room_for_tables(usize::from(P::LEVELS));
+        }
         true
     }
     /// Each word may be another folio's, and the drops of the one before are not on the list yet.
@@ -201,7 +207,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
         }
         let tables: Tables<'m, M, P> = space.tables(stock);
         while let Some((level, progress)) = self.rest.take() {
-            self.gather.room(1);
+            self.gather.room_for_tables(1);
             if let Ok(lock) = tables.lock(progress.from, level) {
                 self.prune(&tables, lock, progress);
             }
@@ -225,7 +231,7 @@ impl<M: Machine, P: Paging> Zapped<'_, '_, '_, M, P> {
             if space.areas.overlapping(stock.machine, table.range()).next().is_some() {
                 return false;
             }
-            if gather.is_full() || gather.room_left() == 0 {
+            if gather.is_full() || !gather.has_room_for_table() {
                 *rest = Some((table.level(), progress));
                 return false;
             }

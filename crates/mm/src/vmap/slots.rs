@@ -116,7 +116,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
                     va = va.align_down(found.span()).add(found.span().get());
                     continue;
                 }
-                let _ = gather.room(2);
+                gather.room_for_tables(1);
                 let note = |range, above| gather.note_table(range, above);
                 let table = self.stock.kernel.detach_noted(va, below, Prune::Emptied, note);
                 let covered = VaRange::sized(va.align_down(span), span).expect("inside the place");
