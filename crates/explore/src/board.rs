@@ -15,7 +15,7 @@ const FOOTPRINTS: usize = 1 << 19;
 const STATES: usize = 1 << 19;
 const OBSERVATIONS: usize = 1 << 12;
 const TEXT: usize = 1 << 16;
-/// So many places are looked at for a key.
+/// How many places are looked at for a key.
 const PROBES: usize = 64;
 
 /// Mixes two words into one.
@@ -47,7 +47,7 @@ impl Hasher for Mixer {
     }
 }
 
-/// Makes them.
+/// Makes mixers.
 pub(crate) type Mixers = BuildHasherDefault<Mixer>;
 
 /// A set of words.
@@ -111,7 +111,7 @@ impl Footprint {
     }
     /// Whether it conflicts with one that `other` makes at `step` or later, as far as is known.
     pub(crate) fn conflicts(&self, lane: usize, writes: bool, other: usize, step: u64) -> bool {
-        /// A lane that others got in the way of needs some steps more.
+        /// A lane takes some steps more where others got in its way.
         const SLACK: u64 = 8;
         self.meets(lane, writes, other) && self.0[2 + other].load(Relaxed) + SLACK >= step
     }
@@ -121,12 +121,12 @@ impl Footprint {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Count {
     Schedules,
-    /// Schedules that are none of those before once more.
+    /// Schedules that differ from all before them in what they touch in which order.
     Orders,
     Failures,
     /// Branches that lead to a state seen before.
     Pruned,
-    /// Moments at which somebody else could have gone on.
+    /// Moments at which another lane could have gone on.
     Points,
     /// Footprints that grew by a conflict in this round.
     Grown,
@@ -203,7 +203,7 @@ impl Board {
         let plain: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
         if self.failures.insert(word_of(&plain)) {
             let text: String = text.replace('\n', " ").chars().take(600).collect();
-            // So long a list is of somebody who spins; there is no room for many of them.
+            // So long a list is that of a lane that spins; there is no room for many of them.
             let again = match switches.len() {
                 0..2000 => format!("--replay '{switches}'"),
                 _ => format!(

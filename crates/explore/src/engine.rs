@@ -1,16 +1,16 @@
 //! The engine: lanes take turns on one thread, and where the order matters the process branches.
 //!
 //! A *lane* does the operations of one task. Lanes of one CPU take turns at preemption points
-//! alone, those of different CPUs at every access to a word that another one touches as well, one
-//! of the two to change it. A *branch* is a fork: the child has the other lane go on, the parent
-//! waits for it and then goes on as before. So what came before is never run twice.
+//! alone, those of different CPUs also at every access to a word that both touch and one of them
+//! changes. A *branch* is a fork: the child has the other lane go on, the parent waits for it and
+//! then goes on as before. So what came before is never run twice.
 //!
 //! **Invariants**
 //! - E1. A lane is left at a point, a spin, a preemption point or its end, never inside a call of
 //!   the inner machine.
 //! - E2. The engine's state is not borrowed where a lane is left or the process branches.
-//! - E3. Steps count accesses of their lane alone, so a switch is told by lane and step, whatever
-//!   addresses the host gives.
+//! - E3. Each lane counts its own steps (accesses, spins, preemption points, allocations, borders
+//!   of operations), so a switch is told by lane and step, whatever addresses the host gives.
 #![allow(unsafe_code)]
 
 use crate::board::{Board, Count, LANES_MAX, Mixers, mix, word_of};
@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 const BRANCH_TIME: Duration = Duration::from_secs(4);
 /// Spins of one schedule until they are called endless.
 const SPINS_MAX: u64 = 20_000;
-/// Spins while nobody can do anything else until they are called a deadlock; and of a serial order
-/// until somebody else goes on.
+/// Spins while no lane can do anything else, until they are called a deadlock; in a serial order,
+/// spins until another lane goes on.
 const IDLE_MAX: u64 = 200;
 
 /// What is touched, by a number; conflicts are between equal ones.
@@ -43,7 +43,7 @@ pub(crate) struct Touched {
 /// One choice that a schedule made, in the order in which they are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
-    /// At its n-th step the lane, or nobody at first, was left for another one.
+    /// At its n-th step the lane was left for another one; at first no lane is left.
     Switch { from: Option<usize>, step: u64, to: usize },
     /// At its n-th step the lane was refused an allocation.
     Refuse { lane: usize, step: u64 },
@@ -91,9 +91,9 @@ impl Choice {
 pub(crate) enum Mode {
     /// Operations one after the other, in every order; what is observed is legal.
     Serial,
-    /// Every schedule of at most so many switches that nobody had to make, of one pass of a round:
-    /// the first switch is at every so many points. Those that are another one once more are left
-    /// out, or not.
+    /// Every schedule of one pass of a round that has at most so many switches beside the forced
+    /// ones; a pass has the first switch at every `passes`-th point. Schedules that repeat another
+    /// one are left out, or not.
     Bounded { switches: u32, round: u64, pass: u64, passes: u64, repeats: bool },
     /// One schedule, with switches at these of its points.
     Random { seed: u64, at: Vec<u64> },
@@ -106,9 +106,9 @@ struct Lane {
     is_done: bool,
     /// The number of changes when it began to spin.
     spins: Option<u64>,
-    /// What happened before its next step.
+    /// A word for what happened before its next step.
     history: u64,
-    /// When it spun last, in spins of all.
+    /// When it spun last, in spins of all lanes.
     spun: u64,
     step: u64,
     counts: Counts,
@@ -205,8 +205,8 @@ impl Engine {
             .collect()
     }
     /// A word for everything that happened before the next steps of all lanes, and for what may
-    /// still be chosen. Until its first switch a schedule is one of its pass; while it may switch
-    /// again it is one of its round, which knows more conflicts than the one before.
+    /// still be chosen. Until its first switch a schedule belongs to its pass; while it may switch
+    /// again it belongs to its round, which knows more conflicts than the round before.
     fn state(&self, next: usize, switches_left: u32) -> u64 {
         let budget = u64::from(switches_left) << 8 | u64::from(self.refusals_left);
         let apart = match self.mode {
@@ -228,7 +228,7 @@ impl Engine {
         let (from, step) = self.at();
         Choice::Switch { from, step, to: next }
     }
-    /// Whether the replayed schedule switches here; to whom.
+    /// The lane that the replayed schedule switches to here, if it does.
     fn replayed(&mut self, allowed: &[usize]) -> Option<usize> {
         let at = self.at();
         let Mode::Replay(choices) = &mut self.mode else { return None };
@@ -254,7 +254,7 @@ impl Engine {
         let step = self.lanes[me].step;
         let mut conflicting = Vec::new();
         if self.is_alone() {
-            return conflicting; // what it touches now it touched when it was first as well
+            return conflicting; // it touched this in the schedules where it came first as well
         }
         let may_switch = self.switches_left > 0 || !matches!(self.mode, Mode::Bounded { .. });
         for &Touched { location, writes } in touched {
@@ -279,7 +279,7 @@ impl Engine {
         }
         conflicting
     }
-    /// Where the lane at work can be left before what it is about to do, for whom.
+    /// The lanes for which the lane at work can be left here, before what it is about to do.
     fn choices_here(&mut self, touched: &[Touched]) -> Vec<usize> {
         let conflicting = self.step(touched);
         if conflicting.is_empty() {
@@ -312,7 +312,7 @@ impl Engine {
             Mode::Serial | Mode::Replay(_) => Vec::new(),
         }
     }
-    /// Notes in what happened before what that the lane at work did it.
+    /// Notes that the lane at work touched these, behind all that happened to them before.
     fn done(&mut self, touched: &[Touched]) {
         let me = self.lane();
         for &Touched { location, writes } in touched {
@@ -390,7 +390,7 @@ fn switch(next: usize) {
     }
 }
 
-/// Goes on with one of several, at no cost; in branches with each of the others.
+/// Goes on with one of several, which uses up no switch; in branches, with each of the others.
 fn choose(all: &[usize]) {
     let (last, others) = all.split_last().expect("somebody can go on");
     let decided = anywhere(|engine| match &engine.mode {
@@ -412,7 +412,7 @@ fn choose(all: &[usize]) {
     }
     switch(next);
 }
-/// Branches to where `next` goes on, at no cost.
+/// Branches to where `next` goes on, which uses up no switch.
 fn branch_to(next: usize) -> bool {
     let (key, choice) =
         anywhere(|engine| (engine.state(next, engine.switches_left), engine.switch_to(next)));
@@ -452,8 +452,7 @@ pub(crate) fn point(touched: &[Touched]) {
     with(|engine| engine.done(touched));
 }
 
-/// Branches to where the lane at work is left for `next`, unless that would be a schedule once
-/// more.
+/// Branches to where the lane at work is left for `next`, unless that would repeat a schedule.
 fn visit(next: usize) -> bool {
     let Some((me, key, choice)) = anywhere(|engine| {
         let key = engine.left_for(next);
@@ -476,8 +475,8 @@ fn visit(next: usize) -> bool {
     is_child
 }
 
-/// The lane at work touches what is no word: nobody is left for it, but what comes before it and
-/// what behind may differ by it.
+/// The lane at work touches what is no word. No lane is left for that, but visits list it, since it
+/// may matter what comes before it and what comes behind.
 pub(crate) fn touches(touched: impl IntoIterator<Item = Touched>) {
     with(|engine| {
         let me = engine.lane();
@@ -514,7 +513,7 @@ fn spins_for_ever() -> bool {
     })
 }
 
-/// The lane at work spins: somebody else goes on, and it only when something has changed.
+/// The lane at work spins: another one goes on, and this one only when something has changed.
 pub(crate) fn relax() {
     if std::thread::panicking() {
         return;
@@ -534,7 +533,8 @@ pub(crate) fn relax() {
         engine.lanes[me].spun = engine.spins;
         engine.lanes[me].spins = Some(engine.changes);
         let mut others = engine.others();
-        // Without a choice the one goes on that has waited longest: nobody is passed over for ever.
+        // Without a choice the lane goes on whose last spin is longest ago: none is passed over for
+        // ever.
         others.sort_by_key(|lane| std::cmp::Reverse(engine.lanes[*lane].spun));
         engine.idle = if others.is_empty() { engine.idle + 1 } else { 0 };
         others
@@ -553,8 +553,8 @@ pub(crate) fn relax() {
 }
 
 impl Engine {
-    /// Counts a spin's step; whether the lane goes on by itself. In a serial order nobody else is
-    /// in the middle of anything: to try again is enough, and noted as a choice.
+    /// Counts a spin's step; whether the lane goes on by itself. In a serial order no other lane is
+    /// in the middle of anything: to try again is enough, and is noted as a choice.
     fn tries_again(&mut self) -> bool {
         self.step(&[]);
         let again = self.switch_to(self.lane());
@@ -570,7 +570,7 @@ impl Engine {
         }
         stays
     }
-    /// The lane of another CPU that has not gone on for longest.
+    /// The lane of another CPU whose last spin is longest ago.
     fn least_spun(&self) -> Option<usize> {
         let me = self.lanes[self.lane()].cpu;
         let others = self.active.iter().copied();
@@ -633,7 +633,7 @@ pub(crate) fn observe(what: &str) {
             engine.board.legal.insert(word_of(what));
             false
         }
-        // Whatever is seen is told; what is legal is not known.
+        // A replay tells what is seen; what is legal is not known.
         Mode::Replay(_) => {
             eprintln!("   seen: {what}");
             false
@@ -673,7 +673,7 @@ pub(crate) fn complete() {
     });
 }
 
-/// Where the code of the manager stands that called this.
+/// The places in the manager's code that led to this call.
 fn backtrace() -> String {
     let all = std::backtrace::Backtrace::force_capture().to_string();
     let places = all.lines().map(str::trim).filter_map(|line| line.strip_prefix("at "));
@@ -788,7 +788,7 @@ fn trade_counts(lane: usize) {
 }
 
 impl Engine {
-    /// The lane has done what it had to; gives those that can go on.
+    /// The lane has done what it had to; gives the lanes that can go on.
     fn end_of(&mut self, lane: usize) -> Vec<usize> {
         self.lanes[lane].is_done = true;
         self.current = None;
@@ -806,8 +806,8 @@ impl Engine {
         let able: Vec<usize> = active.iter().copied().filter(can).collect();
         if able.is_empty() { active } else { able }
     }
-    /// Whether only one lane is left, and switches are: the schedule is one of fewer switches,
-    /// which was made before.
+    /// Whether only one lane is left although switches are left, too: the schedule is one of fewer
+    /// switches, which was made before.
     fn was_made(&self) -> bool {
         let left = self.lanes.iter().filter(|lane| !lane.is_done).count();
         let is_bounded = matches!(self.mode, Mode::Bounded { .. });

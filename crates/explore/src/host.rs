@@ -21,7 +21,7 @@ fn shared(bytes: usize) -> *mut libc::c_void {
     at
 }
 
-/// So many words, all 0, that this process and all that it will fork see.
+/// So many words, all 0, that this process and all processes that it will fork see.
 pub(crate) fn shared_words(count: usize) -> &'static [AtomicU64] {
     let at = shared(count * size_of::<AtomicU64>()).cast();
     // SAFETY: mapped for ever, so large, page-aligned, zero; any word is a value of the type.
@@ -97,6 +97,6 @@ pub(crate) fn limit(time: Duration) {
     let zero = libc::timeval { tv_sec: 0, tv_usec: 0 };
     let value = libc::timeval { tv_sec: time.as_secs() as libc::time_t, tv_usec: 0 };
     let timer = libc::itimerval { it_interval: zero, it_value: value };
-    // SAFETY: the timer is this function's; nobody asks for the old one.
+    // SAFETY: the timer is this function's; the old one is not asked for.
     unsafe { libc::setitimer(libc::ITIMER_PROF, &raw const timer, ptr::null_mut()) };
 }

@@ -1,10 +1,10 @@
 //! Systematic interleavings: every order in which two or three operations of the manager can meet,
 //! on the simulated machine.
 //!
-//! Random histories switch CPUs at contract calls, by chance: two operations meet at the right
-//! moment only by luck, and words of the manager's own are never between two CPUs. Here CPUs are
-//! coroutines on one thread, every access to a word is told before it is made, and wherever another
-//! CPU touches the same word, one of the two to change it, both orders are tried.
+//! Random histories switch CPUs at contract calls and at accesses to the manager's own words, by
+//! chance: two operations meet at the right moment only by luck. Here CPUs are coroutines on one
+//! thread, every access to a word is told before it is made, and wherever two CPUs touch the same
+//! word and one of them changes it, both orders are tried.
 //!
 //! ```text
 //!   plan (a name) ─▶ scene (machine, manager, judge) ─▶ lanes: operations

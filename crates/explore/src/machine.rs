@@ -1,7 +1,7 @@
 //! The simulated machine, with a point before each call.
 //!
 //! A call itself never switches inside. Shootdowns are served at the wait, the latest moment there
-//! is, or when the CPU spins.
+//! is, or when the asked CPU spins, yields, waits or changes its root.
 //!
 //! **Locations.** A physical word has one name whether it is loaded through the contract or reached
 //! as an atomic. A frame's contents are one location, so is what a CPU has cached, and so is each
@@ -30,7 +30,7 @@ const CACHE: u64 = 4 << KIND;
 const OWNER: u64 = 5 << KIND;
 const MEANING: u64 = 6 << KIND;
 const SCENE: u64 = 7 << KIND;
-/// So many frames, or pieces of kernel memory, are told apart.
+/// So many frames, or pieces of kernel memory, are told one by one; more are told as everything.
 const TOLD: u64 = 1024;
 
 fn read(location: u64) -> Touched {
@@ -55,11 +55,11 @@ fn kernel(va: Va) -> u64 {
 fn cache(cpu: usize) -> u64 {
     CACHE | cpu as u64
 }
-/// Who owns a frame.
+/// The location that stands for a frame's owner.
 fn owner(frame: Frame) -> u64 {
     OWNER | frame.get()
 }
-/// What 2 MiB of kernel addresses mean.
+/// The location that stands for what 2 MiB of kernel addresses mean.
 fn meaning(va: Va) -> u64 {
     MEANING | va.get() >> 21
 }
@@ -103,16 +103,16 @@ pub(crate) struct Explored {
     at_rest: Cell<usize>,
     /// Whether the manager recounts itself.
     is_recount: Cell<bool>,
-    /// The kernel's pages that it has read, by the last digits of their numbers, and where on the
-    /// host they are.
+    /// The kernel's pages that the recount has read, by the last digits of their numbers, and where
+    /// on the host they are.
     recounted: [Cell<(u64, usize)>; RECOUNTED],
 }
 
 // SAFETY: one thread has it (host::H1).
 unsafe impl Sync for Explored {}
 
-// Of the machine of this process: what hears of the manager's words is a function, and knows no
-// machine.
+// These belong to the machine of this process: the function that hears of the manager's words knows
+// no machine.
 thread_local! {
     static MEMORY: RefCell<Vec<HostRange>> = const { RefCell::new(Vec::new()) };
     static FREE: RefCell<HashSet<Frame, Mixers>> = RefCell::default();
@@ -148,7 +148,7 @@ fn physical(at: usize) -> Option<Pa> {
     })
 }
 
-/// Whoever owns this memory is asked to leave it alone.
+/// The lane at work relies on it that this memory's owners stay what they are.
 fn touches_owners(pa: Pa, bytes: Bytes) {
     engine::touches(frames(pa, bytes).map(|frame| read(OWNER | frame & !FRAME)));
 }
@@ -174,7 +174,7 @@ pub(crate) fn heard(at: usize, touch: Touch) {
     }
 }
 
-/// Nobody touches what is stated to be free.
+/// Fails where what is stated to be free is touched.
 fn not_free(pa: Pa, what: &str) {
     engine::touches([read(owner(pa.frame()))]);
     let is_free = || FREE.with_borrow(|free| free.contains(&Frame::new(pa.get() / FRAME_BYTES)));

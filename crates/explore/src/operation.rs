@@ -2,8 +2,8 @@
 //!
 //! Any refusal is legal; what must not be is seen by the judge. What an operation takes and keeps
 //! it notes in the scene, which gives it back in the end. Between two calls of one operation there
-//! is a border where others can see the first without the second: serial orders go on with somebody
-//! else there as well.
+//! is a border where others can see the first without the second: serial orders go on with another
+//! lane there as well.
 
 use crate::engine;
 use crate::machine;
@@ -42,13 +42,13 @@ macro_rules! operations {
 operations! {
     /// A fault that writes to a page that holds something.
     Write,
-    /// To one that the page of zeros is mapped to.
+    /// A fault that writes to a page where the page of zeros is mapped.
     WriteZero,
-    /// To one where nothing is.
+    /// A fault that writes to a page where nothing is mapped.
     WriteEmpty,
     /// A fault that reads a page that holds something.
     Read,
-    /// One where nothing is.
+    /// A fault that reads a page where nothing is mapped.
     ReadEmpty,
     /// A program loads, and sees what some serial order shows.
     Load,
@@ -56,9 +56,9 @@ operations! {
     LoadTwice,
     /// A program stores.
     Store,
-    /// Where nothing is, not even near.
+    /// A program stores where nothing is mapped, not even near.
     StoreEmpty,
-    /// A child writes to what it shares.
+    /// A fault of a child that writes to a page that it shares.
     ChildWrite,
     /// A child ends.
     EndChild,
@@ -80,31 +80,31 @@ operations! {
     NoAccess,
     /// Contents are dropped.
     DontNeed,
-    /// All of them are.
+    /// All contents are dropped.
     DropAll,
-    /// All of them are, and a page is written to.
+    /// All contents are dropped, and a page is written to.
     Renew,
     /// Contents may be dropped.
     Free,
     /// Guards are put.
     Guard,
-    /// And taken away.
+    /// Guards are taken away.
     Unguard,
     /// Pages are made present.
     Populate,
-    /// And to read.
+    /// Pages are made present to be read.
     PopulateRead,
     /// Large folios are welcome.
     WantHuge,
-    /// They are not.
+    /// Large folios are not welcome.
     WantNone,
     /// Missing pages are the program's.
     Userfault,
     /// All is unmapped.
     Unmap,
-    /// One page is.
+    /// One page is unmapped.
     UnmapPage,
-    /// Drops all of it first, so that the table goes without an entry.
+    /// All is dropped and then unmapped, so that the table goes without an entry.
     UnmapDropped,
     /// New memory in the place of old.
     MapOver,
@@ -114,21 +114,21 @@ operations! {
     Grow,
     /// A mapping moves.
     MoveAway,
-    /// It moves, and comes back.
+    /// A mapping moves, and comes back.
     MoveBack,
-    /// It moves to the place of huge pages.
+    /// A mapping moves to the place of huge pages.
     MoveOver,
     /// A stack grows.
     GrowStack,
     /// A folio is split.
     Split,
-    /// By its frame.
+    /// A folio is split that is named by its frame.
     SplitFrame,
-    /// In a list.
+    /// A folio is split that is in a list.
     SplitList,
     /// A folio is moved.
     Relocate,
-    /// Folios that wait to be split are.
+    /// Folios that wait to be split are split.
     ShrinkDeferred,
     /// Pages are put together.
     Collapse,
@@ -136,11 +136,11 @@ operations! {
     CollapseScan,
     /// All of memory is compacted.
     Compact,
-    /// If somebody wanted it.
+    /// Memory is compacted if a fault wanted it.
     CompactLater,
     /// A reference is taken and kept.
     Keep,
-    /// One is taken to what the next fault makes.
+    /// A reference is taken to what the next fault makes, and kept.
     KeepNew,
     /// Memory is reported as broken.
     Poison,
@@ -162,11 +162,11 @@ operations! {
     Vmalloc,
     /// Kernel memory is taken and kept.
     VmallocKeep,
-    /// By a large leaf.
+    /// Kernel memory with a large leaf is taken and given back.
     VmallocHuge,
     /// Kernel memory is given back.
     Vfree,
-    /// Later.
+    /// Kernel memory is given back later.
     VfreeLater,
     /// Kernel memory gets other rights.
     ProtectKernel,
@@ -174,13 +174,13 @@ operations! {
     ReadKernel,
     /// Kernel memory is mapped to a program.
     MapUser,
-    /// A program writes to such memory.
+    /// A program writes to kernel memory that is mapped to it.
     WriteShared,
-    /// It drops it.
+    /// A program drops kernel memory that is mapped to it.
     DropShared,
-    /// It unmaps it.
+    /// A program unmaps kernel memory that is mapped to it.
     UnmapShared,
-    /// It has it elsewhere.
+    /// A program moves kernel memory that is mapped to it.
     MoveShared,
     /// Frames are mapped for the kernel, and unmapped.
     VmapFrames,
@@ -196,13 +196,13 @@ operations! {
     PoolShrink,
     /// A huge page of the pool is written to.
     WriteHuge,
-    /// One that is there is written to: in a scene with a child it is shared.
+    /// A huge page that is mapped is written to; in a scene with a child it is shared.
     CopyHuge,
-    /// One that is mapped is reported as broken.
+    /// A huge page that is mapped is reported as broken.
     PoisonHuge,
-    /// One that is free is.
+    /// A free page of the pool is reported as broken.
     PoisonFree,
-    /// One beyond the pool's size is made on demand, and given up.
+    /// A huge page beyond the pool's size is made on demand, and given up.
     Surplus,
     /// Huge pages are dropped.
     DropHuge,
@@ -210,11 +210,12 @@ operations! {
     UnmapHuge,
     /// Huge pages are mapped.
     MapHuge,
-    /// In the place of whatever is there.
+    /// Huge pages are mapped in the place of whatever is there.
     MapHugeOver,
-    /// In the place of the pages that everybody works on, and a fault there.
+    /// A huge page is mapped in the place of the pages that all lanes work on, and a fault comes
+    /// there.
     HugeInstead,
-    /// New memory in the place of huge pages, and a fault there.
+    /// New memory is mapped in the place of huge pages, and a fault comes there.
     MapOverHuge,
     /// A free huge page goes back to the allocator.
     Dissolve,
@@ -239,7 +240,7 @@ impl Operation {
     pub fn parse(name: &str) -> Option<Operation> {
         Operation::ALL.iter().copied().find(|op| format!("{op:?}").eq_ignore_ascii_case(name))
     }
-    /// Whether it does anything in a scene without children.
+    /// Whether it does nothing in a scene without children.
     pub(crate) fn needs_child(self) -> bool {
         matches!(self, Op::ChildWrite | Op::EndChild | Op::Visit)
     }
@@ -255,11 +256,11 @@ impl Operation {
                 | Op::Purge
         ) || self.needs_shared()
     }
-    /// Whether a program has that mapped.
+    /// Whether it works on kernel memory that is mapped to a program.
     pub(crate) fn needs_shared(self) -> bool {
         matches!(self, Op::WriteShared | Op::DropShared | Op::UnmapShared | Op::MoveShared)
     }
-    /// Whether it works on kernel memory while nobody else does.
+    /// Whether it works on kernel memory while no other operation does.
     pub(crate) fn wants_kernel_alone(self) -> bool {
         matches!(self, Op::Vfree | Op::VfreeLater | Op::ProtectKernel | Op::Purge)
     }
@@ -304,7 +305,7 @@ impl Operation {
 fn any<T>(_answer: T) {}
 
 impl<P: Paging> Scene<P> {
-    /// Does an operation; the n-th of its lane.
+    /// Does an operation, which is the n-th of its lane.
     pub(crate) fn act(&self, lane: usize, nth: usize, op: Operation) {
         let (mm, id) = (self.mm, self.id);
         let (whole, half) = (range(BASE, 2 * MB), range(BASE, MB));
@@ -474,7 +475,7 @@ impl<P: Paging> Scene<P> {
                 any(mm.reserve(frame));
             }
             Op::AddMemory => {
-                machine::touches_scene(); // the first one gets another range
+                machine::touches_scene(); // the lane that comes first gets another range
                 let next = self.spare.borrow_mut().pop();
                 if let Some(next) = next {
                     any(mm.add_memory(next)); // another CPU may be adding some
@@ -518,7 +519,7 @@ impl<P: Paging> Scene<P> {
                 if let Ok(frame) = mm.lend(Order::BASE) {
                     if let Ok(mapped) = mm.vmap_frames(&[frame], &FrameMapping::PLAIN) {
                         mm.vunmap(mapped.start()).expect("it was mapped");
-                        mm.purge_vmalloc(); // before its frame is somebody else's
+                        mm.purge_vmalloc(); // before its frame has another owner
                     }
                     mm.take_back(frame, Order::BASE).expect("it was lent");
                 }
@@ -601,7 +602,8 @@ impl<P: Paging> Scene<P> {
         }
     }
 
-    /// The frame that the first page had when the scene began, whoever has it by now.
+    /// Works on the frame that the first page had when the scene began, whatever it belongs to by
+    /// now.
     fn on_frame(&self, work: impl FnOnce(Frame)) {
         if let Some(frame) = self.frame {
             work(frame);
@@ -638,7 +640,7 @@ impl<P: Paging> Scene<P> {
             self.mm.vfree(got.start()).expect("it was just taken");
         }
     }
-    /// Asks a pool for what a fault would.
+    /// Maps huge pages, which the pool reserves for the area.
     pub(crate) fn map_huge(
         &self,
         place: Place,

@@ -51,7 +51,7 @@ pub enum Flaw {
     Aborts,
 }
 
-/// What meets what, on what.
+/// What meets in a scene, and on what.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// The machine.

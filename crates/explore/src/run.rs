@@ -25,12 +25,12 @@ const TEXT: usize = 1 << 21;
 /// How much is explored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
-    /// Switches that nobody had to make, in one schedule: all schedules of up to so many are tried.
+    /// Switches of one schedule beside the forced ones: all schedules of up to so many are tried.
     pub bound: u32,
     /// The first switch is tried at every so many points, then at those between, so that a scene
     /// that is cut short has seen all phases of its operations.
     pub passes: u64,
-    /// Schedules that are known to be another one once more are made all the same.
+    /// Whether schedules that are known to repeat another one are made all the same.
     pub repeats: bool,
     /// Schedules with one to three switches at random points.
     pub random: u64,
@@ -57,13 +57,13 @@ pub struct Report {
     pub plan: Plan,
     /// Complete schedules.
     pub schedules: u64,
-    /// Those of them that are different: in what they touch in which order.
+    /// How many of them differ in what they touch in which order.
     pub orders: u64,
     /// Those of them in which something was wrong.
     pub failures: u64,
     /// Schedules until the first failure, itself included; 0 where there was none.
     pub first_failure: u64,
-    /// Moments at which somebody else could have gone on.
+    /// Moments at which another lane could have gone on.
     pub points: u64,
     /// Branches left out, since they lead to what was seen before.
     pub pruned: u64,
@@ -175,8 +175,8 @@ fn work(plans: &[Plan], extent: Extent, sheet: &Sheet) {
     loop {
         let nth = sheet.next.fetch_add(1, Relaxed) as usize;
         let Some(plan) = plans.get(nth) else { return };
-        // What the processes of one scene share goes with them: the next one's forks need not copy
-        // it.
+        // What the processes of one scene share goes with them, so the forks of the next scene need
+        // not copy it.
         let died = in_child(|| one(plan, nth, extent, sheet));
         if let Some(why) = died {
             panic!("the process of a scene {why}: {plan}");

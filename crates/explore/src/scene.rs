@@ -26,7 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) const MB: u64 = 1 << 20;
 pub(crate) const PAGE: u64 = 4096;
-/// Where the pages are that everybody works on.
+/// Where the pages are that all lanes work on.
 pub(crate) const BASE: u64 = 0x10_0000_0000;
 /// Where they move to.
 pub(crate) const ELSEWHERE: u64 = BASE + 64 * MB;
@@ -61,13 +61,13 @@ pub(crate) struct Scene<P: Paging> {
     pub(crate) areas: u64,
     cpus: usize,
     children: Vec<SpaceId>,
-    /// All that are left.
+    /// All spaces that are left.
     pub(crate) spaces: RefCell<Vec<SpaceId>>,
-    /// What the first page is in before anybody acts.
+    /// The frame that the first page is in before any lane acts.
     pub(crate) frame: Option<Frame>,
-    /// What the next fault where nothing is makes.
+    /// The frame that the next fault where nothing is takes.
     pub(crate) next: Option<Frame>,
-    /// Whether an operation works on kernel memory while nobody else does.
+    /// Whether an operation works on kernel memory while no other does.
     pub(crate) wants_kernel_alone: bool,
     pub(crate) kept: RefCell<Vec<Reference<'static, 'static, Explored, P>>>,
     pub(crate) broken: RefCell<Vec<Frame>>,
@@ -79,7 +79,7 @@ pub(crate) struct Scene<P: Paging> {
     kernel: Option<VaRange>,
     /// A free page of the pool.
     pub(crate) huge: Cell<Frame>,
-    /// One that is mapped.
+    /// A page of the pool that is mapped.
     pub(crate) mapped_huge: Option<Frame>,
     /// A frame of the embedder's, and whether it has mapped it.
     pub(crate) own: Frame,
@@ -100,7 +100,7 @@ fn config(plan: &Plan) -> (Config, Vec<FrameRange>) {
     };
     let mut config =
         Config::seeded(plan.cpus.len(), Bytes::new(memory * MB), 1).with_format(format);
-    // Who goes on, and when an interrupt is taken, is the engine's to say.
+    // Which lane goes on, and when an interrupt is taken, is the engine's to say.
     config.chance = Chance { switch: 0, interrupt: 0, speculate: 0 };
     let mut spare = Vec::new();
     if plan.operations().any(|op| op == Operation::AddMemory) {
@@ -203,7 +203,7 @@ impl<P: Paging> Scene<P> {
             let free = mm.ranges().flat_map(|range| range.iter()).find(is_free);
             self.huge.set(free.unwrap_or(self.own));
         }
-        // What others have cached, and what they have not.
+        // Other CPUs have some pages cached, and others not.
         for cpu in 1..self.cpus {
             self.machine.on(cpu, || [20, 40].map(|page| self.load(id, page)));
         }
@@ -361,7 +361,7 @@ impl<P: Paging> Scene<P> {
                 engine::fail(&format!("a space does not end: {why}"));
             }
         }
-        // What the embedder has mapped by hand stays mapped, and so its own.
+        // What the embedder has mapped by hand stays mapped, and so it stays the embedder's.
         let own = (!self.is_mapped.get()).then_some((self.own, Order::BASE));
         for (frame, order) in self.lent.take().into_iter().chain(own) {
             if let Err(why) = mm.take_back(frame, order) {

@@ -5,7 +5,8 @@ use crate::plan::{Folios, Plan};
 
 use Operation as Op;
 
-/// Operations that change mappings, or who owns memory: what is tried in threes.
+/// Operations that are tried in threes: they change mappings or the owners of memory, or look at
+/// what is changed.
 pub const CHANGING: [Operation; 15] = [
     Op::Write,
     Op::WriteEmpty,
@@ -42,7 +43,7 @@ pub fn pairs(folios: Folios, forks: usize) -> Vec<Plan> {
     plans
 }
 
-/// Every three operations that change mappings or owners, with a child.
+/// Every three operations of [`CHANGING`], with a child.
 pub fn triples(folios: Folios) -> Vec<Plan> {
     let mut plans = Vec::new();
     for (i, first) in CHANGING.iter().enumerate() {

@@ -1,22 +1,23 @@
-//! Which branches would be another one once more.
+//! Which branches would repeat another one.
 //!
 //! A lane is left at a point and goes on later: all that other lanes touch between is the *visit*
-//! of the point. Where what the lane touches from there to a later point does not meet the visit
-//! (one location, one of the two to change it), it may as well come behind it: left at the later
-//! point, the lanes make the same schedule again, and are not asked to.
+//! of the point. Two accesses *meet* if they touch one location and one of them changes it. Where
+//! nothing that the lane touches from the point to a later point meets the visit, the visit may as
+//! well come at the later point: if the lane is left there, the lanes make the same schedule again.
+//! So it is not left there.
 //!
 //! ```text
 //!   A: ──p──x──y──q──      left at p:  ..p  [ B: u v w ]  x y q..
 //!                          left at q:  ..p x y  [ B: u v w ]  q..    the same, unless x or y meets u, v or w
 //! ```
 //!
-//! Why so: [record 093](../../../docs/records/093-a-visit-is-made-once.md).
+//! The reasons are in [record 093](../../../docs/records/093-a-visit-is-made-once.md).
 //!
 //! **Invariants**
 //! - N1. A visit lists what all its schedules touched, those of every branch in it. One that ended
 //!   before its time, or that there was no room for, meets everything.
-//! - N2. Besides words it lists what checkers and judges relate to them: who owns a frame, what a
-//!   kernel address means.
+//! - N2. Besides words it lists what checkers and judges relate to them: the owner of a frame, the
+//!   meaning of a kernel address.
 //! - N3. What a lane touched is forgotten when another one goes on: only one uninterrupted stretch
 //!   is compared.
 
@@ -29,13 +30,13 @@ use std::collections::{HashMap, HashSet};
 /// Visits of a scene, and what they touched, at most.
 const VISITS: usize = 1 << 17;
 const TOUCHED: usize = 1 << 22;
-/// So many places are looked at for a key.
+/// How many places are looked at for a key.
 const PROBES: usize = 16;
 /// In a word of the list: the location was changed.
 const WRITES: u64 = 1 << 59;
 /// Instead of a visit's newest line: it meets everything.
 const EVERYTHING: u64 = u64::MAX;
-/// Of a list that ends here.
+/// The line before the first one: the list ends here.
 const NOTHING: u64 = 0;
 
 /// What visits touched, for all processes of a scene: one of them is at work at a time.
@@ -117,7 +118,7 @@ impl Book {
     }
 }
 
-/// A visit that goes on: what other lanes than this one touch is listed.
+/// A visit that goes on: what other lanes than the one that was left touch is listed.
 struct Open {
     left: usize,
     visit: Visit,
@@ -205,8 +206,9 @@ impl Visits {
         }
         visit.is_some()
     }
-    /// `next` does what is not listed here, since the branch was made elsewhere, or since it can
-    /// not be: only its own visits go on to tell (N1).
+    /// What `next` does is not listed here, because the branch was made elsewhere or because it can
+    /// not be told by locations: only the visits for which `next` itself was left still list
+    /// everything (N1).
     pub(crate) fn left_out(&self, next: usize) {
         self.open
             .iter()

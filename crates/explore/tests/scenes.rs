@@ -1,5 +1,5 @@
-//! Scenes that are explored whole, and one that must be found. A program of one thread: each branch
-//! of a schedule is a fork.
+//! Scenes that are explored whole, and flaws that must be found. The program has one thread: each
+//! branch of a schedule is a fork.
 
 use foliant_explore::{Extent, Flaw, Operation, Plan, Report, explore, pairs, triples};
 use std::collections::BTreeSet;
@@ -139,8 +139,8 @@ fn what_is_left_out_is_another_schedule_once_more() {
     both("x86_64 base: Write | ReadOnly | Load", 2);
 }
 
-/// What is found first with this text, when the machine has this flaw, and again by the choices
-/// that it tells.
+/// Finds this text on a machine with this flaw, and gives what is found when the choices that are
+/// told with it are replayed.
 fn found_and_replayed(name: &str, flaw: Flaw, text: &str) -> String {
     let mut plan = plan(name);
     plan.flaw = Some(flaw);

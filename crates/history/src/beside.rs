@@ -1,10 +1,10 @@
 //! A program beside: on a CPU of its own, in one of the spaces, it goes on while the manager is at
 //! work for others.
 //!
-//! Seats are in the manager most of the time, so that a program stores at the one instruction where
-//! it matters hardly ever. This one is at hand there: behind a copy, before a flush, before a
-//! table's word changes. It uses what its CPU has cached and takes no fault there; those it takes
-//! between the operations of a seat.
+//! CPUs are in the manager most of the time, so that a program hardly ever stores at the one
+//! instruction where it matters. This one is at hand there: behind a copy, before a flush, before a
+//! table's word changes. It uses what its CPU has cached and takes no fault there; its faults it
+//! takes between the operations of another CPU.
 //!
 //! **Invariants**
 //! - Q1. It goes on within calls of the machine only while it is in no call of the manager itself.
@@ -32,11 +32,11 @@ enum At {
 /// Where others are when it goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum While {
-    /// Somebody has copied memory.
+    /// A CPU has copied memory.
     Copied,
-    /// Somebody is about to flush.
+    /// A CPU is about to flush.
     Flush,
-    /// Somebody is about to change a word of a table.
+    /// A CPU is about to change a word of a table.
     Word,
 }
 
@@ -123,8 +123,8 @@ impl Beside {
         self.at = At::Access;
         Some(self.cpu)
     }
-    /// What it accesses: mostly what was copied last, if its CPU has it cached, otherwise anything
-    /// that it has.
+    /// What it accesses: mostly what was copied last, if its CPU has that cached, otherwise
+    /// anything that its CPU has cached.
     pub(crate) fn next(&mut self, cached: &[Cached]) -> Option<Next> {
         let root = self.root;
         let pages = |entry: &&Cached| !entry.table && entry.rights.user && entry.tag == root;

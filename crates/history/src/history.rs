@@ -27,7 +27,7 @@ impl History {
         History::drawn(seed, shape, Draws::default(), MEMORY)
     }
     /// The same with bytes that decide before chance does: which operations there are, where, and
-    /// how large. For fuzzers; the bytes belong to what replays the report.
+    /// how large. It is for fuzzers; to replay the report takes the bytes, too.
     pub fn run_drawn(seed: u64, shape: Shape, bytes: &[u8]) -> Report {
         History::drawn(seed, shape, Draws::new(bytes), memory_of_drawn(shape.style))
     }
@@ -187,7 +187,7 @@ pub struct Caught {
     pub plant: Plant,
     /// The first history in which the checker that is named for it found something.
     pub by_name: Option<Report>,
-    /// Who else found something until then, with the seed.
+    /// The other checkers that found something until then, each with the seed.
     pub others: Vec<(u64, &'static str)>,
 }
 

@@ -65,6 +65,7 @@ pub use small::Small;
 /// | `answers` | an operation is carried out, or refused with the reason that the model gives |
 /// | `dirty_kept` | the entry of a page that was stored to says dirty |
 /// | `descriptors` | descriptors of a huge page say what its holder wrote last, on every CPU |
+/// | `reservations` | a page that was reserved is there; a pool states the reservations that are open |
 /// | `audit` | the manager's counters equal its own recount |
 /// | `leak` | all frames are back at the end |
 /// | `panic` | nothing panics |

@@ -23,7 +23,8 @@ pub(crate) struct Page {
     pub(crate) tag: u64,
     pub(crate) guard: bool,
     pub(crate) words: [u64; 2],
-    /// Stored to since it last was told to forget: the entry must say dirty.
+    /// Whether it was stored to since the manager was last told that its contents may go: the entry
+    /// must say dirty then.
     pub(crate) dirty: bool,
 }
 
@@ -94,7 +95,7 @@ impl Model {
             self.pages.insert(page, what);
         }
     }
-    /// The first page of `stretch` where a populating access for reading or `writing` is refused.
+    /// The first page of `stretch` where a populating access that needs `right` is refused.
     pub(crate) fn refuses(&self, stretch: &Stretch, right: Flags) -> Option<u64> {
         stretch.clone().find(|page| {
             !self.pages.get(page).is_some_and(|page| page.flags.has(right) && !page.guard)

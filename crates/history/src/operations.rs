@@ -209,7 +209,7 @@ impl Seat {
             Op::Split => match splits::whole(&mut self.rng, &self.window) {
                 Some(whole) => self.collapse(world, &whole),
                 None => {
-                    // Half of the time what is anybody's: its owner uses it meanwhile.
+                    // Half of the time it is a page of any seat, which uses it meanwhile.
                     let (id, own) = (self.known().id, self.rng.once_in(2));
                     let va = if own { self.target() } else { self.any_page() };
                     splits::split(world, &mut self.rng, id, va);
@@ -383,7 +383,7 @@ impl Seat {
                 self.model().each(&stretch, |p| wish(p, Flags::NOHUGEPAGE, Flags::HUGEPAGE));
             }
             Advice::DontNeed => self.model().drop_contents(&stretch),
-            // The contents stay until somebody needs the memory, which nobody does yet.
+            // The contents stay until the memory is needed, which it is not yet.
             _ => self.model().each(&stretch, |page| page.dirty = false),
         }
     }
@@ -453,7 +453,7 @@ impl Seat {
         let Some(nth) = self.spaces.iter().position(|known| known.private) else { return };
         world.count("end");
         let id = self.spaces[nth].id;
-        // Former holders of this seat may still run it.
+        // CPUs that had this seat before may still run it.
         let mut got = world.mm.end(id);
         if let Err(foliant::manager::SpaceError::Running(cpu)) = got
             && cpu == world.sim_cpu()

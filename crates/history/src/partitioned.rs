@@ -9,7 +9,7 @@ use foliant::table::Paging;
 use foliant_units::Pages;
 use std::sync::Mutex;
 
-/// The first page of the first window: in the middle of the address space, at a 1 GiB boundary.
+/// The first page of the first window: at 64 GiB, a 1 GiB boundary.
 const FIRST: u64 = 0x1_0000 << 8;
 /// Phases; seats change CPUs in between.
 const PHASES: usize = 4;
@@ -79,8 +79,8 @@ fn living(seats: &[Mutex<Seat>]) -> Vec<SpaceId> {
     living
 }
 
-/// Between phases nobody is at work: every seat's knowledge is compared on another CPU than its
-/// holder's.
+/// Compares what every seat knows, each on a CPU that chance draws. Between phases no CPU is at
+/// work.
 fn compare<P: Paging>(world: &World<'_, P>, seats: &[Mutex<Seat>], rng: &mut Rng) {
     world.audit_between(&living(seats));
     for seat in seats {

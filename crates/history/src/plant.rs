@@ -1,7 +1,8 @@
 //! Planted bugs: deliberate misbehaviour, each with the checker that must catch it.
 //!
-//! None is in the manager: the machine below it misbehaves in exactly one way, as if the manager
-//! had forgotten to ask for what it asked for. A list of checks that cannot fail proves nothing.
+//! None is in the manager: the machine below it, or a holder of its memory, misbehaves in exactly
+//! one way, as if the manager had forgotten to ask for what it asked for. A list of checks that
+//! cannot fail proves nothing.
 
 use crate::shape::{Live, Shape, Style};
 use core::fmt;
@@ -17,7 +18,7 @@ pub enum Plant {
     FreeBeforeWait,
     /// Nothing is invalidated here.
     SkipLocalFlush,
-    /// A range is carried out with too large a stride.
+    /// Of each invalidated range only the first entry is carried out.
     WrongLevel,
     /// Removed tables are taken for kept ones.
     TablesKept,
@@ -55,7 +56,7 @@ pub enum Plant {
     StaleAccessed,
     /// On a machine that breaks before it makes: the flush between is left out.
     NoBreak,
-    /// Nobody is asked to invalidate descriptors.
+    /// No CPU is asked to invalidate descriptors.
     SkipFoldFlush,
     /// The wait for descriptors returns before others have carried the request out.
     FreeBeforeFoldFlush,
@@ -65,11 +66,11 @@ pub enum Plant {
     ForgetHugeZero,
     /// The copy of a huge page stops half-way.
     HalfHugeCopy,
-    /// Nobody is asked to invalidate kernel ranges that are purged.
+    /// No CPU is asked to invalidate kernel ranges that are purged.
     SkipPurgeFlush,
     /// A holder of kernel memory reads it after it gave it back.
     UseAfterFree,
-    /// Between taking a folio's entries and putting them back nobody is asked, and nothing is
+    /// Between taking a folio's entries and putting them back no CPU is asked, and nothing is
     /// invalidated.
     SkipSplitFlush,
     /// An entry that is put back is clean.
@@ -84,9 +85,9 @@ pub enum Plant {
     IsolatedNotFreed,
     /// The flush of the table that a collapse took out comes when the large leaf is there already.
     LateCollapseFlush,
-    /// Nobody is asked to invalidate what a fork shares.
+    /// No CPU is asked to invalidate what a fork shares.
     SkipForkFlush,
-    /// Nobody is asked to invalidate a page that a fault replaces.
+    /// No CPU is asked to invalidate a page that a fault replaces.
     SkipCopyFlush,
 }
 

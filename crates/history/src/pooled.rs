@@ -1,8 +1,8 @@
 //! Histories of pools: every CPU at a seat with a space of its own, whose areas of huge pages all
 //! share one pool that grows and shrinks meanwhile.
 //!
-//! Each seat knows what its pages hold, so `contents` is exact. What the pool may refuse it knows
-//! as well: a page that was reserved and never taken is there whatever the others do, and the
+//! Each seat knows what its pages hold, so `contents` is exact. It also knows what the pool may
+//! refuse: a page that was reserved and never taken is there whatever the others do, and the
 //! reservations of all seats together are those that the pool states. That is the checker
 //! `reservations`.
 
@@ -240,7 +240,7 @@ impl Seat {
         let page = self.rng.below(area.pages);
         let at = *self.rng.pick(&[0, 8, 4096, HUGE / 2, HUGE - 8]);
         let va = start(slot) + page * HUGE + at;
-        // Nobody may refuse a page that was reserved and not taken yet; a later one is another
+        // A page that was reserved and not taken yet may not be refused; a later one is another
         // matter.
         let fresh = area.reserved && !area.touched.contains(&page);
         let refused = |outcome| matches!(outcome, Outcome::NoHugePage(_)) && !fresh;

@@ -1,9 +1,10 @@
 //! Racing histories: all CPUs on the same addresses of the same few spaces.
 //!
-//! Whether an access is answered or refused depends on who was first, so refusals are taken as they
-//! come. What a load gives is held against the log of the word's writers: one value, unless a drop
-//! or a fork is under way or nobody has looked since. When all have stopped, two CPUs load every
-//! word and must agree with each other, with the log, and with the areas. A program beside stores
+//! Whether an access is answered or refused depends on which CPU was first, so refusals are taken
+//! as they come. What a load gives is held against the log of the word's writers: one value, unless
+//! a drop or a fork is under way or no load has come since. When all CPUs have stopped, a word of
+//! each page (in a large window of a part of them) is loaded twice, on CPUs that chance draws, and
+//! the loads must agree with each other, with the log, and with the areas. A program beside stores
 //! and loads while others are in the manager.
 //!
 //! **Not here**: moving pages: a log belongs to an address. Remaps resize only.
@@ -44,7 +45,7 @@ struct Racer {
 #[derive(Default)]
 struct Shared {
     spaces: Vec<Racer>,
-    /// Taken off the list, still run by somebody.
+    /// Spaces that were taken off the list and that some CPU still runs.
     ending: Vec<Racer>,
     words: BTreeMap<(u64, u64), Register>,
     /// The rights of each page, as bits.
@@ -203,7 +204,7 @@ impl Shared {
 enum Rights {
     Stay,
     Become(Flags),
-    /// For a moment nobody has any.
+    /// For a moment there are none.
     Replaced(Flags),
     /// Those of some area.
     Inherited,
@@ -265,7 +266,7 @@ impl<P: Paging> Race<'_, '_, P> {
             );
             self.world.wrong("contents", text);
         }
-        // A fork under way takes what was there when it began as well.
+        // A fork under way also takes what was there when it began, so nothing is decided.
         if !forking.contains(&space) {
             register.decide(value, at);
         }
@@ -334,7 +335,7 @@ impl<P: Paging> Race<'_, '_, P> {
                 *rng.pick(&spaces)
             }
         };
-        // It may have ended meanwhile, by somebody else.
+        // Another CPU may have ended it meanwhile.
         let running = world.run(racer.id);
         *here = running.ok().map(|()| racer);
         if here.is_none() {
@@ -426,8 +427,8 @@ impl<P: Paging> Race<'_, '_, P> {
         }
     }
 
-    /// An answer that nobody can object to here: carried out, a hole, a guard, no memory where that
-    /// is fair.
+    /// Judges an answer. These are right here: carried out, a hole (or a guard), a space that has
+    /// ended, no memory where that is fair.
     fn judge(&self, what: &str, racer: Racer, got: Result<(), RangeError>) {
         match got {
             Ok(()) | Err(RangeError::Hole(_) | RangeError::NoSpace) => {}
@@ -512,7 +513,7 @@ impl<P: Paging> Race<'_, '_, P> {
         got
     }
 
-    /// An access was made, or not. Nobody has gone on since.
+    /// An access was made, or not. No other CPU has gone on since.
     fn done(&self, racer: Racer, va: u64, got: Got, is_store: bool) {
         if let Got::Value(value) = got {
             let mut shared = self.shared();
@@ -565,7 +566,8 @@ impl<P: Paging> Race<'_, '_, P> {
             Ok(_) => Ok(()),
             Err(MapError::Occupied(at)) => Err(RangeError::Hole(at)),
             Err(MapError::Range(error)) => Err(error),
-            Err(_) => Err(RangeError::Empty), // no room, or something about huge pages: nobody's fair answer
+            // There is no room, or it is about huge pages: that is never a fair answer here.
+            Err(_) => Err(RangeError::Empty),
         }
     }
 
@@ -628,7 +630,8 @@ impl<P: Paging> Race<'_, '_, P> {
         }
     }
 
-    /// Ends a space that others may be at work in: they are refused from then on, or it is.
+    /// Ends a space that other CPUs may be at work in: either they are refused from then on, or the
+    /// end is.
     fn end(&self, rng: &mut Rng) {
         let world = self.world;
         let racer = {
@@ -652,8 +655,8 @@ impl<P: Paging> Race<'_, '_, P> {
         }
     }
 
-    /// All have stopped: the spaces on their way out end, every word is loaded on two CPUs, rights
-    /// are tried.
+    /// All CPUs have stopped: the spaces on their way out end, a word of each page is loaded twice,
+    /// rights are tried.
     fn settle(&self, rng: &mut Rng) {
         let world = self.world;
         let ending = core::mem::take(&mut self.shared().ending);

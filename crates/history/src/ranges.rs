@@ -1,6 +1,6 @@
 //! Histories of kernel ranges: every CPU at a seat with kernel memory of its own, which it fills,
-//! reads, protects and gives back, in one piece or later. Seats change CPUs, so what one CPU has
-//! cached meets what another one did.
+//! reads, protects and gives back, at once or later. Seats change CPUs, so what one CPU has cached
+//! meets what another one did.
 
 use crate::rng::Rng;
 use crate::saboteur::Saboteur;
@@ -125,8 +125,8 @@ impl Seat {
         if let Err(error) = done {
             world.wrong("answers", format!("vfree of {start}: {error}"));
         }
-        // With other CPUs the address may be somebody else's area by now, and giving that back is
-        // this seat's fault.
+        // With other CPUs the address may be another seat's area by now, and to give that back
+        // would be this seat's fault.
         if !later && world.shape.cpus == 1 && mm.vfree(start).is_ok() {
             world.wrong("answers", format!("{start} was given back twice"));
         }
@@ -196,7 +196,7 @@ impl Seat {
         }
     }
 
-    /// Looks at areas of others, and frees what nobody has.
+    /// Looks at areas of other seats, and tries to free an address where no area begins.
     fn look<'m, P: Paging>(&mut self, world: &World<'m, P>) {
         world.count("look");
         let range = world.mm.vmap().range();

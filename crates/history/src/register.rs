@@ -7,15 +7,15 @@
 //!   drop ├─── store of v ┼ ───┤   load ┼   load ┼      the first gives v or 0, the second what the first gave
 //! ```
 //!
-//! A store and a load are moments, a drop takes a while: it writes zero, somewhen between its start
-//! and its end. Until then CPUs may be at different memory, so of two stores meanwhile either may
-//! be seen. Where nothing is under way the first load decides which of them it was: from then on
-//! there is one value.
+//! A store and a load are moments, a drop takes a while: it writes zero at some moment between its
+//! start and its end. Until then CPUs may be at different memory, so of two stores meanwhile either
+//! may be seen. Where nothing is under way the first load decides which of them it was: from then
+//! on there is one value.
 
-/// The end of what has not ended.
+/// The end of a writer that has not ended.
 const OPEN: u64 = u64::MAX;
 
-/// Somebody who changed the word, or may have.
+/// A store or a drop that changed the word, or may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Writer {
     value: u64,
@@ -65,7 +65,8 @@ impl Register {
             writer.end = end;
         }
     }
-    /// The drop that began at `start` has ended half-way: here or elsewhere.
+    /// The drop that began at `start` has ended half-way: whether it came to this word is not
+    /// known.
     pub(crate) fn doubt(&mut self, start: u64, end: u64) {
         if let Some(writer) = self.of_drop(start) {
             (writer.end, writer.sure) = (end, false);
@@ -96,7 +97,7 @@ impl Register {
         values.dedup();
         values
     }
-    /// Forgets what nobody can find from `now` on.
+    /// Forgets what no look can find from `now` on.
     pub(crate) fn prune(&mut self, now: u64) {
         let current = |w: &&Writer| self.is_current(w, now, OPEN);
         self.writers = self.writers.iter().filter(current).copied().collect();
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!((pruned.writers.len(), pruned.values(9, 9)), (1, vec![0]));
         let open = register(&[(7, 2, 2), (0, 5, OPEN)]);
         assert_eq!(open.values(9, 9), [0, 7]);
-        // Until the drop has ended another CPU may be at the old memory, where nobody stored 9.
+        // Until the drop has ended another CPU may be at the old memory, where 9 was not stored.
         let beside = register(&[(7, 2, 2), (0, 5, 12), (8, 6, 6), (9, 7, 7)]);
         assert_eq!(
             (beside.values(10, 10), beside.values(13, 13)),

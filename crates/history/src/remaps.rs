@@ -13,7 +13,8 @@ impl Seat {
         world.count("remap");
         let mut old = self.stretch();
         if self.rng.once_in(2) {
-            // From an area's page to at most its end, so that it is not refused.
+            // The range goes from an area's page to at most the area's end, so that it is not
+            // refused.
             let page = self.target() / FRAME_BYTES;
             let end = self.known().model.area_end(page);
             old = page..(page + 1 + self.rng.below(80)).min(end).max(page + 1);

@@ -1,8 +1,8 @@
 //! The source of chance of a history: the simulator's, in streams that its scheduler does not draw
 //! from.
 //!
-//! Or bytes from outside (`Draws`): a fuzzer's decide, and when they have run out the stream goes
-//! on. A choice takes as few of them as it needs, so that a byte means one choice.
+//! Or bytes from outside decide (`Draws`), such as a fuzzer's, and when they have run out the
+//! stream goes on. A choice takes as few of them as it needs, so that a byte means one choice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -62,9 +62,9 @@ pub(crate) struct Saboteur<'s> {
 
 struct State {
     rng: Rng,
-    /// Tickets whose wait was put off.
+    /// Tickets that the bug put off waiting for.
     owed: Vec<Ticket>,
-    /// The last word written, if nothing was read or cleared since.
+    /// The last word stored, if no word was loaded since.
     leaf: (Pa, u64),
     struck: u64,
     /// Tickets of requests for the kernel half.
@@ -125,7 +125,7 @@ impl<'s> Saboteur<'s> {
             false => R::default(),
         }
     }
-    /// What the program beside did since somebody asked.
+    /// What the program beside did since this was last asked.
     pub(crate) fn done_beside(&self) -> Vec<Did> {
         self.beside(Beside::take_log)
     }
@@ -219,7 +219,7 @@ impl<'s> Saboteur<'s> {
         let me = self.sim.me();
         self.state().folding.insert(me.0, links);
     }
-    /// A holder that does not wait for the end of the fold.
+    /// Writes as a holder that does not wait for the end of the fold.
     fn write_in_window(&self) {
         let me = self.sim.me();
         let links = self.state().folding.get(&me.0).cloned().unwrap_or_default();
@@ -268,8 +268,8 @@ impl<'s> Saboteur<'s> {
         if behind && self.strikes(Plant::DoubleMap) { word - 4096 } else { word }
     }
 
-    /// Whether the frames, which are `owner`'s from now on, were a table or a record whose end is
-    /// not to be told.
+    /// Whether the frames, which are `owner`'s from now on, were a table or a record, and the bug
+    /// hides that they are one no more.
     fn loses(&self, frames: FrameRange, owner: Owner) -> bool {
         let first = frames.start().get();
         let was = match owner {
@@ -293,7 +293,8 @@ impl<'s> Saboteur<'s> {
             && self.strikes(Plant::SkipSplitFlush)
     }
 
-    /// A leaf of memory that was copied here, as it was before.
+    /// The leaf that is written: where it maps memory that was copied just now and the bug strikes,
+    /// it maps the memory that this was copied from.
     fn left_behind(&self, pa: Pa, leaf: u64) -> u64 {
         let copied = self.at(&ALONE, |job| job.copied).flatten();
         let before = copied.and_then(|copied| copied.before(Pa::new(leaf & ADDRESS)));
@@ -305,15 +306,15 @@ impl<'s> Saboteur<'s> {
     fn catch_up(&self) {
         let wrong = self.at(&ALONE, |job| core::mem::take(&mut job.wrong)).unwrap_or_default();
         for (pa, word) in wrong {
-            // SAFETY: a word of a table whose pages are being moved.
+            // SAFETY: it is a word of a table that maps pages which are being moved.
             unsafe { self.sim.store(pa, word) };
         }
     }
     /// Whether the flush of a table that a collapse took out is put off; `cpus` would have to be
     /// asked.
     fn puts_off(&self, what: &Invalidation, cpus: &CpuSet) -> bool {
-        // A table goes with so many leaves that everything may be flushed; so may the pages' moves,
-        // which are under way then.
+        // A table goes with so many leaves that its flush may be one of everything. So may the
+        // flush of the pages' moves, but those are under way then.
         let moves = self.state().taking.contains(&self.sim.me().0);
         let removed = what.items().iter().any(|item| item.tables == Tables::Removed)
             || (what.reach() == Reach::All && !moves);
@@ -322,12 +323,12 @@ impl<'s> Saboteur<'s> {
             && self.strikes_at(Plant::LateCollapseFlush, &[Task::Collapse])
             && self.at(&[Task::Collapse], |job| job.put_off.push(put_off)).is_some()
     }
-    /// Whether nobody is asked to flush what a fork shares, or what a fault replaces.
+    /// Whether no CPU is asked to flush what a fork shares, or what a fault replaces.
     fn asks_nobody(&self) -> bool {
         self.strikes_at(Plant::SkipForkFlush, &[Task::Fork])
             || self.strikes_at(Plant::SkipCopyFlush, &[Task::Fault])
     }
-    /// Copies what programs were let at before.
+    /// Makes the copies that were put off; programs were let at the memory before.
     fn copy_late(&self) {
         let late = self.at(&MOVES, |job| core::mem::take(&mut job.late)).unwrap_or_default();
         if !late.is_empty() {
@@ -375,7 +376,7 @@ fn with_tables_kept(what: &Invalidation) -> Invalidation {
     less
 }
 
-/// Of each range what its first entry maps.
+/// The same, but of each range only what its first entry maps.
 fn of_first_entries(what: &Invalidation) -> Invalidation {
     let mut less = *what;
     for item in less.items_mut() {

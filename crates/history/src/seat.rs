@@ -6,8 +6,8 @@
 //! phases the seats change CPUs, so that what a CPU cached as a seat's former holder shows.
 //!
 //! A space that a seat forked is its own until it ends. Of the other seats' windows in it nothing
-//! is known but this: each word is zero or was stored at this address in this line of spaces, and
-//! it never changes.
+//! is known but this: each word is zero or was stored in this line of spaces, at this address or
+//! where it was moved from, and it never changes.
 
 use crate::model::{Model, Page, Stretch, WORDS, page_of, word_of};
 use crate::rng::Rng;
@@ -64,7 +64,7 @@ impl Lineages {
     }
 }
 
-/// The value of a store: who stored it, where, and when.
+/// The value of a store: in which space it was stored, where, and when.
 pub(crate) const fn value(lineage: u64, va: u64, serial: u64) -> u64 {
     let word = word_of(va) as u64;
     lineage << 48 | (page_of(va) & 0xffff) << 32 | word << 31 | serial & 0x7fff_ffff
@@ -166,7 +166,7 @@ impl Seat {
     pub(crate) fn any_page(&mut self) -> u64 {
         (self.all.start + self.rng.below(self.all.end - self.all.start)) * FRAME_BYTES
     }
-    /// Loads a word of another seat's window in a private space: nobody else is there.
+    /// Loads a word of another seat's window in a private space: no other seat is there.
     pub(crate) fn peek<P: Paging>(&mut self, world: &World<'_, P>) {
         let page = self.any_page() / FRAME_BYTES;
         let va = page * FRAME_BYTES + *self.rng.pick(&WORDS);
@@ -184,7 +184,7 @@ impl Seat {
         let got = world.load(known.id, va);
         match got {
             Got::Value(0) | Got::Not(Outcome::Refused(_)) => {}
-            // The seat whose page it is was at `userfault` when this one forked.
+            // The seat that the page belongs to was at `userfault` when this one forked.
             Got::Not(Outcome::Userfault(at)) if at == crate::operations::va(page) => {}
             Got::Value(value)
                 if is_from(value, va, &self.all, pages) && known.line.contains(&(value >> 48)) => {}
@@ -203,7 +203,7 @@ impl Seat {
         }
     }
 
-    /// Compares everything it knows, on the calling CPU; nobody else is at work.
+    /// Compares what it knows, on the calling CPU; no other one is at work.
     pub(crate) fn compare<P: Paging>(&mut self, world: &World<'_, P>) {
         for nth in 0..self.spaces.len() {
             let id = self.spaces[nth].id;

@@ -1,7 +1,7 @@
 //! What a history is made of: CPUs, steps, format, policies, what fails, what is planted.
 //!
-//! A seed alone gives a shape ([`Shape::of`]); what a caller overrides is printed in the replay
-//! line.
+//! A seed alone gives a shape ([`Shape::of`]). The replay line prints what a caller overrides of
+//! the CPUs, the steps, the style, the bug planted and the one allocation refused.
 
 use crate::plant::Plant;
 use crate::rng::Rng;
@@ -21,8 +21,8 @@ pub enum Style {
     /// CPUs map huge pages of one pool, which others make larger and smaller: the model knows what
     /// each page holds, and what was reserved.
     Pooled,
-    /// CPUs take kernel memory and give it back: the model knows what each page holds and who may
-    /// write it.
+    /// CPUs take kernel memory and give it back: the model knows what each page holds and whether
+    /// it may be written.
     Ranges,
 }
 

@@ -66,7 +66,7 @@ impl Small {
         let format = foliant_sim::Format::X86_64(foliant_sim::X86Levels::Four);
         let total = CHOICES.pow(length);
         let mut sequences = 0;
-        // A fresh machine now and then: the checkers' books stay small.
+        // There is a fresh machine now and then, so that the checkers' books stay small.
         for first in (0..total).step_by(2000) {
             let sim =
                 Sim::new(config(1, &shape, format, MEMORY)).expect("the machine can be built");
@@ -156,7 +156,8 @@ fn sequence<P: Paging>(world: &World<'_, P>, number: u64, length: u32) {
                     seat.load(world, nth, page * FRAME_BYTES);
                 }
                 seat.store(world, nth, BASE + (u64::from(cpu.0) + 1) * FRAME_BYTES);
-                // What a CPU cached may grant less by now: the store gets through all the same.
+                // What the CPU has cached may grant less than the area does by now: the store gets
+                // through all the same.
                 seat.store(world, nth, BASE);
             });
         }

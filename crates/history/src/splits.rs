@@ -1,8 +1,9 @@
-//! Folios taken apart, moved, shrunk, compacted and collapsed under a history's feet.
+//! Folios that are taken apart, moved, shrunk, compacted and collapsed while a history uses them.
 //!
 //! Nothing of it may be seen by a program, so there is nothing to predict: contents, dirty bits,
 //! refusals and the books are held against what they would be without it. What a collapse needs, a
-//! whole range in one area, hardly comes about by chance: histories whose window has room make it.
+//! whole range in one area, hardly comes about by chance, so histories with room in their window
+//! make it.
 
 use crate::model::Stretch;
 use crate::rng::Rng;

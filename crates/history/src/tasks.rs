@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// A kind of work of the manager's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Task {
-    /// What is done when there is nothing to do.
+    /// Work that is done when there is nothing else to do.
     Idle,
     /// One folio moves.
     Relocate,
@@ -39,7 +39,7 @@ pub(crate) struct Copied {
 }
 
 impl Copied {
-    /// Where what is at `pa` by now was before.
+    /// Where the contents that are at `pa` now were before.
     pub(crate) fn before(&self, pa: Pa) -> Option<Pa> {
         let offset = pa.get().checked_sub(self.to.get())?;
         (offset < self.bytes.get()).then(|| self.from.add(offset))

@@ -38,11 +38,12 @@ const ADDED_AT: Frame = Frame::new(4 << 15);
 pub(crate) const MEMORY: Bytes = Bytes::new(120 << 20);
 /// As much as a short history needs, without huge pages and with them: an audit looks at every
 /// frame. Less is too little for kernel ranges: a request of theirs that fails gives back all that
-/// it took, so that nobody can tell afterwards that there was too little.
+/// it took, so that it cannot be told afterwards that there was too little.
 const LITTLE: Bytes = Bytes::new(32 << 20);
 const MORE: Bytes = Bytes::new(64 << 20);
 
-/// The memory of a history whose draws come from outside: there are many, and they are short.
+/// The memory of a history with draws that come from outside: there are many such histories, and
+/// they are short.
 pub(crate) fn memory_of_drawn(style: Style) -> Bytes {
     match style {
         Style::Partitioned | Style::Racing | Style::Ranges => LITTLE,
@@ -105,7 +106,7 @@ pub(crate) fn config(
     format: foliant_sim::Format,
     memory: Bytes,
 ) -> Config {
-    // One more for the program beside.
+    // The program beside has one more.
     let cpus = shape.cpus.clamp(1, 64) + usize::from(shape.style == Style::Racing);
     let mut config = Config::seeded(cpus, memory, seed).with_format(format);
     if shape.live == Live::BreakBeforeMake {
@@ -274,8 +275,8 @@ impl<'m, P: Paging> World<'m, P> {
         self.shape.refused != Refused::Nothing
             || self.mm.memory().free.get() * 8 < self.sim.config().memory[0].pages().get()
     }
-    /// Whether a refused operation lacks memory, or, in a space with a limit, may not have more, as
-    /// it may be.
+    /// Whether it is fair that an operation was refused: for lack of memory where memory is scarce,
+    /// or for its limit in a space that has one.
     pub(crate) fn lacks(&self, limit: u64, error: RangeError) -> bool {
         match error {
             RangeError::NoMemory => self.is_scarce(),
@@ -283,7 +284,8 @@ impl<'m, P: Paging> World<'m, P> {
             _ => false,
         }
     }
-    /// Whether the outcome of an access is lack of memory, as it may be.
+    /// Whether it is fair that an access failed, for lack of memory or for the limit of its space;
+    /// counts it then.
     pub(crate) fn is_short(&self, limit: u64, outcome: Outcome) -> bool {
         let short = match outcome {
             Outcome::OutOfMemory => self.is_scarce(),
@@ -382,15 +384,15 @@ impl<'m, P: Paging> World<'m, P> {
         })?
     }
 
-    /// Recounts between two phases; nobody is at work. What chance draws is long; what somebody
-    /// else draws is short, and recounted when it has ended.
+    /// Recounts between two phases; no CPU is at work. A history that chance draws is long; one
+    /// that is drawn from outside is short, and recounted when it has ended.
     pub(crate) fn audit_between(&self, spaces: &[SpaceId]) {
         if self.draws.is_empty() {
             self.audit(spaces);
         }
     }
 
-    /// Recounts; nobody is at work.
+    /// Recounts; no CPU is at work.
     pub(crate) fn audit(&self, spaces: &[SpaceId]) {
         match self.mm.audit(spaces) {
             Ok(audit) => {
@@ -484,7 +486,7 @@ pub(crate) fn cpu(n: u64, count: usize) -> Cpu {
     Cpu((n % count.max(1) as u64) as u16)
 }
 
-/// What is in it, also after a thread has panicked with it.
+/// Locks `mutex`, also after a thread has panicked with it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -75,7 +75,7 @@ fn the_same_seed_gives_the_same_history() {
     }
 }
 
-/// What a fuzzer hands in decides, and nothing else but the seed does.
+/// The bytes that a fuzzer hands in decide, and nothing else but the seed does.
 #[test]
 fn draws_from_outside_decide() {
     for style in [Style::Partitioned, Style::Racing, Style::Folding, Style::Pooled, Style::Ranges] {

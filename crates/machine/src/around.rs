@@ -1,11 +1,11 @@
-//! A machine around another one: for those who count, watch, or leave something out.
+//! A machine around another one, which counts, watches, or leaves something out.
 //!
 //! ```text
 //!   manager ──▶ contract ──▶ Around: the methods that differ ──▶ the inner machine's contract
 //! ```
 //!
 //! **Invariants**
-//! - A1. What a machine does not name is the inner machine's: the same call, once.
+//! - A1. A method that a machine does not define makes the same call of the inner machine, once.
 //!
 //! **Not here**: any such machine.
 #![allow(unsafe_code)]
@@ -24,11 +24,11 @@ macro_rules! around {
     safe {$(
         $part:ident { $(fn $call:ident($($arg:ident: $type:ty),*) -> $result:ty;)* $(+ $more:item)? }
     )*}) => {
-        /// A machine that differs from its [`inner`](Around::inner) one in what it names, and is a
-        /// [`Machine`] by that alone. The methods are the contract's.
+        /// A machine that differs from its [`inner`](Around::inner) one in the methods that it
+        /// defines, and is a [`Machine`] by this trait alone. The methods are the contract's.
         ///
         /// # Safety
-        /// What it names keeps the promises of [`PhysMem`] and [`KernelVa`].
+        /// The methods that it defines keep the promises of [`PhysMem`] and [`KernelVa`].
         pub unsafe trait Around: Sync {
             /// The machine inside.
             type Inner: Machine;

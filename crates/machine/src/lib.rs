@@ -12,25 +12,26 @@
 //! | [`Tlb`] | cached translations: load a root, invalidate here, ask others, wait for them |
 //! | [`Cpus`] | which CPU runs this code, how many there are |
 //! | [`Clock`] | time, and the preemption point of long work |
-//! | [`Witness`] | nothing: it hears who owns which frames, for those who watch |
+//! | [`Witness`] | nothing: it is told which owner each frame has, for checkers that watch |
 //!
-//! [`Around`] is for machines that stand around another one: to count, to watch, to leave something
-//! out.
+//! [`Around`] is for machines that stand around another one to count, to watch, or to leave
+//! something out.
 //!
 //! **Invariants** (of every implementation; the law suite checks what can be checked)
 //! - M1. A translation, once cached by a CPU, may be used by it whenever it runs the root through
 //!   which it was cached (a global one: always), until an invalidation that covers it has been
 //!   carried out *on that CPU*, or the root was activated there with [`Kept::Nothing`]. Nothing
-//!   else may be assumed to end it: not running another root meanwhile.
+//!   else may be assumed to end it; that the CPU runs another root meanwhile does not.
 //! - M2. A page-table word that is not present is never cached, as far as the kernel half goes. Of
 //!   the user half a CPU may remember that nothing was there (riscv64 without Svvptc), at whatever
-//!   level, until an invalidation that covers the page was carried out there: a program's access
-//!   then faults although the word is present by now, the manager ends that on the CPU and answers
-//!   `Spurious`, and the access is made again. Where hardware remembers it of the kernel half too,
-//!   the machine hides it: its handler ends it on its CPU and makes the access again, once, before
-//!   it says that there was a fault. A word that is present may be cached by any CPU while it runs
-//!   a root from which it is reachable, at any time, used or not, unless [`MmuRules::accessed`]
-//!   promises more. Through a root that a CPU does not run it caches nothing new.
+//!   level, until an invalidation that covers the page was carried out on that CPU: a program's
+//!   access then faults although the word is present by now, the manager ends what the CPU
+//!   remembers and answers `Spurious`, and the access is made again. Where hardware remembers that
+//!   of the kernel half too, the machine hides it: its fault handler ends it on the CPU and makes
+//!   the access again, once, before it reports a fault. A word that is present may be cached by any
+//!   CPU while it runs a root from which it is reachable, at any time, used or not, unless
+//!   [`MmuRules::accessed`] promises more. Through a root that a CPU does not run it caches nothing
+//!   new.
 //! - M3. When [`Tlb::wait`] returns, each asked CPU has carried the invalidation out, and every
 //!   access it made through an old translation is complete and visible.
 //! - M4. Walkers set accessed and dirty bits with atomic updates of the word; a store through a

@@ -8,7 +8,7 @@ use foliant_units::{Bytes, Pa, Va};
 pub enum Caching {
     /// It is used soon by this CPU, and should be in its caches.
     Cached,
-    /// It is not: what is in the caches already is worth more.
+    /// It is not used soon: what the caches hold already is worth more.
     NonTemporal,
 }
 

@@ -27,7 +27,7 @@ pub struct MmuRules {
     pub replace: Replace,
     /// What a clear accessed bit says.
     pub accessed: Accessed,
-    /// From how many entries on one full flush is cheaper than single invalidations. Entries, not
-    /// 4 KiB pages: a 2 MiB leaf is one.
+    /// Up to how many entries single invalidations are cheaper than one full flush. Entries are
+    /// counted, not 4 KiB pages: a 2 MiB leaf is one.
     pub ceiling_entries: u32,
 }

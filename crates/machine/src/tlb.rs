@@ -25,14 +25,14 @@ pub enum Kept {
     Unchanged,
 }
 
-/// Whose translations an invalidation means.
+/// The translations that an invalidation means.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scope {
     /// Those of the user half, non-global, that were cached through this user root, whether or not
     /// the CPU runs it now.
     Space(Pa),
-    /// Those of the kernel half, global ones included, whatever root a CPU runs and through
-    /// whichever it cached them.
+    /// Those of the kernel half, global ones included, whichever root a CPU runs and whichever root
+    /// it cached them through.
     Kernel,
 }
 
@@ -55,8 +55,8 @@ pub struct Item {
     pub range: VaRange,
     /// The level of the leaves that were changed: the stride of the invalidations. Leaves of
     /// another level in the range may stay (hardware may take the level as a hint), and smaller
-    /// ones between two strides do: list each level that may be cached. Of a table that was empty,
-    /// the level of the word that named it.
+    /// ones between two strides do stay, so each level that may be cached has to be listed. For a
+    /// table that was empty it is the level of the word that named it.
     pub level: Level,
     /// Whether tables went too.
     pub tables: Tables,
@@ -127,7 +127,7 @@ impl Invalidation {
         self.reach = Reach::All;
         self.len = 0;
     }
-    /// Whose translations.
+    /// The translations that are meant.
     pub const fn scope(&self) -> Scope {
         self.scope
     }
@@ -182,8 +182,8 @@ pub trait Tlb {
     /// cached, under a tag.
     ///
     /// With [`Kept::Nothing`] no non-global translation or paging-structure entry that the CPU
-    /// cached before through this user root is used any more. With [`Kept::Unchanged`] they may be
-    /// used, all of them: the caller vouches that none is stale but those whose invalidation is
+    /// cached before through this user root is used any more. With [`Kept::Unchanged`] all of them
+    /// may be used: the caller vouches that none is stale but those whose invalidation is
     /// outstanding. A machine without tags ends them either way.
     ///
     /// The caller must have published the space's interest (so that others will ask this CPU)

@@ -1,11 +1,11 @@
-//! What the manager says of itself, for those who watch.
+//! What the manager says of itself, for checkers that watch.
 
 use foliant_units::{FrameRange, VaRange};
 
-/// Who owns a stretch of frames from now on.
+/// The owner of a stretch of frames from now on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Owner {
-    /// The allocator: nobody may reach the frames, by any translation.
+    /// The allocator: no CPU may reach the frames, by any translation.
     Free,
     /// Allocated, exclusively the manager's, not yet put to its use.
     Claimed,
@@ -13,7 +13,7 @@ pub enum Owner {
     Table,
     /// The manager's own records.
     Records,
-    /// Set aside for users of huge pages: in a pool. Nobody reaches it.
+    /// Set aside for users of huge pages, in a pool. Nobody reaches it.
     Kept,
     /// Memory of user spaces; it must have been cleared or copied over before a user reaches it.
     User,
@@ -30,7 +30,7 @@ pub enum Owner {
 /// What becomes of a range of the kernel half that was mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Retired {
-    /// It is unmapped, and CPUs may still have translations of it cached. Nobody uses the addresses
+    /// It is unmapped, and CPUs may still have translations of it cached. No CPU uses the addresses
     /// until the purge, and the frames behind them may have other owners already.
     Lazily,
     /// No CPU has any translation of it: the addresses may be used again.
@@ -46,8 +46,8 @@ pub enum Refusal {
     Refuse,
 }
 
-/// Hears every change of ownership. Silicon does nothing with it, and the default bodies compile to
-/// nothing; a simulator's checkers compare the statements with what they see the machine do.
+/// Hears of every change of ownership. Silicon does nothing with it, and the default bodies compile
+/// to nothing; a simulator's checkers compare the statements with what they see the machine do.
 ///
 /// Statements are made in an order that makes them checkable: *after* the last access of the old
 /// owner is complete (flush included), *before* the first of the new one. Frames about which

@@ -12,12 +12,13 @@ use std::process::{Command, ExitStatus, Stdio};
 /// The rooms whose mutants are asked in boots: those that the simulated machine stands in for.
 pub(crate) const ROOMS: [&str; 2] = ["machine", "x86"];
 const EMULATOR: &str = "qemu-system-x86_64";
-/// What a guest has, in MiB.
+/// The memory that a guest has, in MiB.
 const MEMORY: u64 = 512;
 /// How the emulator ends when the kernel says that all is well.
 const PASSED: i32 = 33;
-/// Before the number, four bytes, and the bytes of those reached; at a multiple of its length. In
-/// two parts: no program that has this one in it is taken for a kernel.
+/// The mark stands before the number, which has four bytes, and the bytes of the mutants reached,
+/// at a multiple of its length. It is in two parts, so that no program with this constant in it is
+/// taken for a kernel.
 const MARK: (&[u8; 8], &[u8; 8]) = (b"foliant.", b"mutants.");
 
 /// A boot: its name, the machine, its CPUs and what the kernel is told.
@@ -60,7 +61,7 @@ impl Boot {
             Switch::Note(_) => u32::MAX,
         };
         bytes[at + 16..at + 20].copy_from_slice(&number.to_le_bytes());
-        // Each boot has its own: by the process and the thread that has it.
+        // Each boot has files of its own, named by the process and the thread that has it.
         let name = format!("foliant-{}-{:?}", std::process::id(), std::thread::current().id());
         let name: String =
             name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
@@ -107,7 +108,7 @@ impl Boot {
         Ok(command)
     }
 
-    /// Adds what was reached to the file of those reached.
+    /// Adds what was reached to the file of the mutants reached.
     pub(crate) fn note(&self, notes: &Path) -> Result<(), String> {
         let Some(memory) = &self.memory else { return Ok(()) };
         let failed = |why| format!("{}: {why}", memory.display());

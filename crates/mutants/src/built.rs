@@ -1,5 +1,5 @@
-//! What of a file is built for the tests: `cfg` as the tests' programs have it. Test code itself is
-//! not mutated, so `test` is false.
+//! What of a file is built for the tests, by `cfg` as the tests' programs have it. Test code itself
+//! is not mutated, so `test` is false.
 
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Expr, ExprLit, Lit, Meta, Token};
@@ -7,7 +7,7 @@ use syn::{Attribute, Expr, ExprLit, Lit, Meta, Token};
 /// Features that the programs are built with (cargo unifies them).
 const FEATURES: [&str; 3] = ["steps", "verify", "x86_64"];
 
-/// Whether what has these attributes is there, and no test.
+/// Whether code with these attributes is built, and is no test.
 pub(crate) fn is_built(attributes: &[Attribute]) -> bool {
     attributes.iter().all(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => {

@@ -12,11 +12,12 @@ use std::process::{Command, Stdio};
 const MANAGER: &str = "foliant";
 const FEATURES: &str = "--features=foliant/steps,foliant/verify,foliant/x86_64";
 
-/// The packages whose tests reach a room.
+/// The packages with tests that reach a room.
 pub(crate) fn packages(room: &str) -> &'static [&'static str] {
     match room {
         "x86" => &["foliant-x86"],
-        // What no wrong machine of its own tests shows of a checker, the manager's shall not hide.
+        // Checkers are asked in the simulator's tests alone: what these do not show of a checker,
+        // the manager's tests shall not hide.
         "check" => &["foliant-sim"],
         "machine" => &["foliant-machine", "foliant-sim", "foliant-x86", MANAGER],
         _ => &[MANAGER],
@@ -63,7 +64,7 @@ pub(crate) fn cargo(
     command
         .args(["--quiet", "--message-format=json"])
         .current_dir(tree.path())
-        // Warnings of the copy say nothing; a lint that is denied would hide a mutant.
+        // Warnings of the copy say nothing, and a lint that is denied would hide a mutant.
         .env("RUSTFLAGS", "--cap-lints=allow")
         .env("CARGO_TARGET_DIR", folder.join("build"))
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
@@ -91,10 +92,11 @@ pub(crate) fn kernel(tree: &Tree, folder: &Path) -> Result<PathBuf, String> {
     let output = Command::new(program)
         .args(["build", "--release", "--quiet", "--message-format=json"])
         .current_dir(tree.path().join("kernel"))
-        // The variable stands for the kernel's own settings too: its traces walk frame pointers.
+        // The variable takes the place of the kernel's own settings, so it repeats them: the
+        // kernel's traces walk frame pointers.
         .env("RUSTFLAGS", "--cap-lints=allow --cfg=foliant_kernel -Cforce-frame-pointers=yes")
         .env("CARGO_TARGET_DIR", folder.join("kernel"))
-        // Sooner built is sooner asked.
+        // The kernel is built faster so, and asked sooner.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("CARGO_PROFILE_RELEASE_DEBUG", "0")

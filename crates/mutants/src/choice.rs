@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
-/// So many of each room are in a sample, if the room has them.
+/// How many of each room are in a sample, if the room has them.
 const ROOM_LEAST: usize = 10;
 
 /// A part of several equal ones.
@@ -31,9 +31,9 @@ impl std::str::FromStr for Shard {
     }
 }
 
-/// `count` of the `candidates`, by `seed`: some of each room first, then whichever. Each has a
-/// place in the order that is its own, so a candidate less is another one more, and nothing else
-/// changes.
+/// `count` of the `candidates`, by `seed`: some of each room first, then the others in order. Each
+/// has a place in the order that depends on itself alone, so where a candidate is gone another one
+/// comes in, and nothing else changes.
 pub(crate) fn sample(
     mutants: &[Mutant],
     candidates: &[usize],

@@ -81,8 +81,8 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// A mutant whose `changed` part becomes `new`, for readers; `edits` are the ways to write it,
-    /// the best first.
+    /// Adds a mutant. Its part `changed` becomes `new`: that is for readers. `edits` are the ways
+    /// to write it, the best first.
     fn add(&mut self, kind: Kind, changed: Range<usize>, new: &str, edits: Vec<Edit>) {
         let line_start = self.text[..changed.start].rfind('\n').map_or(0, |at| at + 1);
         let rest = &self.text[changed.end..];
@@ -115,7 +115,7 @@ impl Finder<'_> {
         code.parse::<proc_macro2::TokenStream>().map_or(code.to_owned(), |code| code.to_string())
     }
 
-    /// An expression that has another value.
+    /// Adds the mutant that gives an expression another value.
     fn instead(
         &mut self,
         kind: Kind,
@@ -167,7 +167,7 @@ impl Finder<'_> {
         }
     }
 
-    /// What is missing where a statement is left out.
+    /// Adds the mutant that leaves a statement out.
     fn left_out(&mut self, region: Range<usize>) {
         let edit = Edit::around(region.clone(), format!("if !{SWITCH}::on(__ID__) {{ "), " }");
         self.add(Kind::Statement, region, "", vec![edit]);
@@ -201,7 +201,8 @@ impl Finder<'_> {
             if !block.stmts.is_empty() && !is_never {
                 this.function(signature, block);
             }
-            // A function of one statement that does nothing is one without that statement.
+            // A function of one statement does nothing without that statement, which is a mutant
+            // already.
             if !(is_unit && block.stmts.len() == 1) {
                 this.statements(block, is_unit);
             }
@@ -314,7 +315,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             if !matches!(arm.pat, Pat::Guard(_)) && is_built(&arm.attrs) {
                 let place = bytes(&arm.pat).end;
                 let edit = Edit::at(place, format!(" if !{SWITCH}::on(__ID__)"));
-                // The arm is shown gone for as much of it as is on its line.
+                // The arm is shown as gone as far as it is on its first line.
                 let shown = self.slice(bytes(&arm.pat).start..bytes(arm).end).lines().next();
                 let end = bytes(&arm.pat).start + shown.map_or(0, str::len);
                 self.add(Kind::Arm, bytes(&arm.pat).start..end, "(no such arm)", vec![edit]);
@@ -362,7 +363,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             // none hurt.
             self.add(kind, token, new, edits);
         }
-        // What is compared with a variant is not exchanged: the comparison is.
+        // A variant that is compared with is not exchanged, because the comparison is.
         let compares = matches!(node.op, BinOp::Eq(_) | BinOp::Ne(_));
         for side in [&node.left, &node.right] {
             if !(compares && matches!(**side, Expr::Path(_))) {
@@ -416,7 +417,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             let (region, place) = (bytes(node), bytes(&node.method));
             let (head, tail) = (region.start..place.start, place.end..region.end);
             let code = format!("{}{other}{}", self.slice(head), self.slice(tail));
-            // Comments go, lines are joined.
+            // Comments go, and lines are joined.
             let code =
                 code.parse::<proc_macro2::TokenStream>().map_or(code, |code| code.to_string());
             self.instead(Kind::Method, region, &code, place, other);
@@ -425,7 +426,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         node.args.iter().for_each(|argument| self.visit_expr(argument));
     }
     fn visit_expr_call(&mut self, node: &'ast syn::ExprCall) {
-        // What is called is no value that could be another.
+        // A path that is called is no value that could be another one.
         if !matches!(*node.func, Expr::Path(_)) {
             self.visit_expr(&node.func);
         }
@@ -448,7 +449,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         self.instead(Kind::Variant, region, &code, changed, &new);
     }
 
-    // Constants, types and patterns.
+    // Constants, types and patterns are not looked at.
     fn visit_expr_repeat(&mut self, node: &'ast syn::ExprRepeat) {
         self.visit_expr(&node.expr);
     }
@@ -543,7 +544,7 @@ fn counterpart(op: &BinOp) -> Option<(Kind, &'static str)> {
     })
 }
 
-/// What a function that does not think answers.
+/// What a function that returns this type can answer without any work.
 fn answers(of: &Type) -> Vec<String> {
     let plain = |text: &str| vec![text.to_owned()];
     let path = match of {
@@ -576,7 +577,7 @@ fn answers(of: &Type) -> Vec<String> {
 
 /// Whether the block is this answer already.
 fn is_just(block: &Block, answer: &str) -> bool {
-    // A default that only takes note of its arguments.
+    // A default method may only name its arguments in a `let _`, which does nothing.
     let is_noted =
         |of: &Stmt| matches!(of, Stmt::Local(local) if matches!(local.pat, Pat::Wild(_)));
     if answer.is_empty() {

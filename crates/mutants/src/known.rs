@@ -36,7 +36,7 @@ pub(crate) fn read(text: &str) -> Result<Known, String> {
     Ok(known)
 }
 
-/// The entries that no mutant has the name of.
+/// The entries with a name that no mutant has.
 pub(crate) fn strangers<'a>(known: &'a Known, mutants: &[Mutant]) -> Vec<&'a Name> {
     known.keys().filter(|name| !mutants.iter().any(|mutant| mutant.name == **name)).collect()
 }

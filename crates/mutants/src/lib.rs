@@ -53,7 +53,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Where mutants are listed that are no mistakes.
+/// The list of the mutants that are no mistakes.
 const LIST: &str = "docs/mutants.md";
 
 /// What is asked for.
@@ -61,7 +61,7 @@ const LIST: &str = "docs/mutants.md";
 pub struct Asked {
     /// Only these rooms; all if there is none.
     pub rooms: Vec<String>,
-    /// So many, by this seed.
+    /// Only so many, drawn by this seed.
     pub sample: Option<(usize, u64)>,
     /// A part of them.
     pub shard: Option<Shard>,
@@ -112,7 +112,8 @@ pub fn run(root: &Path, asked: &Asked, say: &(dyn Fn(String) + Sync)) -> Result<
     let candidates = |forms: &viable::Forms| -> Vec<usize> {
         (0..mutants.len()).filter(|n| forms[*n].is_some() && is_asked(&mutants[*n])).collect()
     };
-    // A copy for each, so that neither is built anew for the other's sake.
+    // The check and the programs have a copy each, so that neither is built anew for the other's
+    // sake.
     let settle = |ask, forms: &mut _, chosen: &dyn Fn(&viable::Forms) -> Vec<usize>| {
         let tree = tree::Tree::new(root, folder.join(format!("{ask}-tree")));
         viable::settle((&survey, &tree, &folder), ask, forms, chosen, say)
@@ -170,7 +171,7 @@ pub fn run(root: &Path, asked: &Asked, say: &(dyn Fn(String) + Sync)) -> Result<
     Ok(Report { viable, verdicts: verdicts.into_iter().collect::<Result<_, String>>()? })
 }
 
-/// Those that are tried.
+/// The mutants that are tried.
 fn choose(mutants: &[Mutant], candidates: Vec<usize>, asked: &Asked) -> Vec<usize> {
     let chosen = match asked.sample {
         Some((count, seed)) => choice::sample(mutants, &candidates, count, seed),
@@ -224,7 +225,7 @@ impl Killers {
         let Ok(mut tests) = self.tests.lock() else { return };
         tests.retain(|(name, _)| *name != verdict.mutant.name);
         tests.push((verdict.mutant.name.clone(), (program.clone(), test.clone())));
-        // It is a hint: whatever is lost of it costs time only.
+        // It is a hint: what is lost of it costs time only.
         let _ = serde_json::to_vec(&*tests).map(|text| fs::write(&self.path, text));
     }
 }

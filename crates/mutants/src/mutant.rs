@@ -47,7 +47,7 @@ impl fmt::Display for Kind {
 pub struct Name {
     /// Path of the file, from the workspace's root.
     pub file: String,
-    /// The function, with the type whose it is.
+    /// The function, with the type that it belongs to.
     pub function: String,
     /// The line, or the lines as one.
     pub before: String,
@@ -76,7 +76,7 @@ pub struct Mutant {
 }
 
 /// A way to write a mutant: text before and after a region of the file, and a token in it that is
-/// replaced. `ID` stands for the mutant's number.
+/// replaced. `weave::ID` stands for the mutant's number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Edit {
     pub(crate) region: Range<usize>,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Programs that are one test: the explorer's forks, so it has no harness.
+/// Programs that are one test: the explorer's, which forks and so has no harness.
 const WHOLE: [&str; 1] = ["scenes"];
 /// What a test may take of memory before it counts as running away.
 const MEMORY_MOST: u64 = 2 << 30;
@@ -21,11 +21,11 @@ pub(crate) struct Program {
     pub(crate) path: PathBuf,
     /// Where its tests expect to be.
     folder: PathBuf,
-    /// It is the kernel, whose tests are boots.
+    /// Whether it is the kernel; the kernel's tests are boots.
     is_kernel: bool,
 }
 
-/// A mutant's number, or the file that those reached are noted in.
+/// A mutant's number, or the file that the mutants reached are noted in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Switch<'a> {
     On(u32),
@@ -124,8 +124,8 @@ impl Program {
     ) -> Result<(End, Duration), String> {
         command
             .current_dir(&self.folder)
-            // The same cases each time; one that fails is not made smaller, nor remembered for the
-            // next mutant.
+            // The cases are the same each time; one that fails is not made smaller, nor remembered
+            // for the next mutant.
             .envs([("PROPTEST_RNG_SEED", "1"), ("PROPTEST_MAX_SHRINK_ITERS", "0")])
             .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true")
             .env("RUST_BACKTRACE", "0")
@@ -161,7 +161,7 @@ fn watch(
                 continue;
             }
         };
-        // Its forks as well: it leads a group.
+        // Its forks end as well, because it leads a group.
         let group = format!("-{}", child.id());
         Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status()?;
         child.wait()?;

@@ -1,5 +1,5 @@
-//! What each test reaches, and how long it takes, without a mutant. Kept by the hash of the test's
-//! program.
+//! What each test reaches, and how long it takes, without a mutant. It is kept by the hash of the
+//! tests' program.
 
 use crate::program::{End, Program, Switch};
 use crate::share::share;
@@ -18,7 +18,7 @@ pub(crate) struct Test {
     pub(crate) name: String,
     pub(crate) seconds: f64,
     pub(crate) passes: bool,
-    /// The mutants, by number, that made a difference in it, or were on its way.
+    /// The mutants, by number, that would have made a difference in it, or that were on its way.
     pub(crate) reached: Vec<u32>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn reach(
             program.name,
             program.path.display()
         )),
-        // Another time it may.
+        // A test that did not pass may do so another time, so nothing is kept.
         _ => Ok(tests),
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// So many tests are named of those that a survivor got past.
+/// How many tests are named of those that a survivor got past.
 const TESTS_SHOWN: usize = 3;
 /// A text of a survivor is cut after so many characters.
 const TEXT_MOST: usize = 150;
@@ -60,7 +60,7 @@ impl Row {
 }
 
 impl Report {
-    /// Those that no test noticed.
+    /// The mutants that no test noticed.
     pub fn survivors(&self) -> impl Iterator<Item = &Verdict> {
         self.verdicts.iter().filter(|verdict| matches!(verdict.fate, Fate::Survived { .. }))
     }
@@ -74,7 +74,8 @@ impl Report {
         (rooms, all)
     }
 
-    /// Where less than `of_all`, or of a room less than `of_room`, of a hundred was noticed.
+    /// The rows where fewer than `of_all` of a hundred mutants, or of a room's fewer than
+    /// `of_room`, were noticed.
     pub fn too_few(&self, of_all: f64, of_room: f64) -> Vec<String> {
         let (rooms, all) = self.by_room();
         let rooms = rooms.iter().map(|(room, row)| (*room, row, of_room));
@@ -140,7 +141,7 @@ impl Report {
         text
     }
 
-    /// Rows for the list of those that are no mistakes.
+    /// Rows for the list of the mutants that are no mistakes.
     pub fn rows(&self) -> String {
         self.survivors().map(|verdict| known::row(&verdict.mutant.name) + "\n").collect()
     }

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::Path;
 use syn::Item;
 
-/// Where the rooms are: a crate's first file, and the part of the crate that is asked, whose
-/// folders are rooms or which is a room itself.
+/// Where the rooms are: a crate's first file; the part of the crate that is asked; and the room
+/// that this part is, or none where its folders are rooms.
 const PLACES: [(&str, &str, Option<&str>); 4] = [
     ("crates/machine/src/lib.rs", "crates/machine/src/", Some("machine")),
     ("crates/mm/src/lib.rs", "crates/mm/src/", None),
@@ -18,8 +18,8 @@ const PLACES: [(&str, &str, Option<&str>); 4] = [
     ("crates/x86/src/lib.rs", "crates/x86/src/", Some("x86")),
 ];
 
-/// Not asked: the laws are tests, which a machine is given; that each can fail is what machines in
-/// the simulator's tests show.
+/// The laws are not asked: they are tests that a machine is put to, and that each can fail the
+/// machines in the simulator's tests show.
 const LAWS: &str = "crates/machine/src/laws/";
 
 /// The sources, and what can go wrong in them.

@@ -19,8 +19,7 @@ fn mutants(text: &str) -> Vec<Mutant> {
     find("crates/mm/src/zero/plan.rs", "zero", text, &tree, &known)
 }
 
-/// The kinds and changed lines of a function's mutants, but for its body's and those of literals
-/// unless they are asked.
+/// The changed lines of the text's mutants of the kinds asked for.
 fn found(text: &str, asked: &[Kind]) -> Vec<String> {
     let is_asked = |mutant: &&Mutant| asked.contains(&mutant.kind);
     mutants(text).iter().filter(is_asked).map(|mutant| mutant.name.after.clone()).collect()
@@ -131,7 +130,7 @@ fn mutants_nest_and_lines_stay() {
     assert!(woven.contains(") { a } else { !a })"), "{woven}");
 }
 
-/// Each mutant alone, as text: a switch is what it says.
+/// Each added text with a switch has the number of its own mutant, and lies in its region.
 #[test]
 fn a_place_is_where_its_text_is() {
     let text = "fn f() { g(a < b); h(c + d); }";

@@ -1,5 +1,5 @@
-//! A copy of the workspace with mutants in it, below `target/mutants`. A file is written where it
-//! differs only, so that what did not change is not built again.
+//! A copy of the workspace with mutants in it, below `target/mutants`. A file is written only where
+//! it differs, so that what did not change is not built again.
 
 use crate::survey::Survey;
 use crate::weave::{Place, weave};
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 /// The crates that programs of tests are made of.
 const CRATES: [&str; 7] = ["units", "machine", "mm", "sim", "x86", "history", "explore"];
-/// What the kernel is made of besides, in a workspace of its own.
+/// What the kernel is made of besides; it is in a workspace of its own.
 const KERNEL: [&str; 2] = ["kernel", "crates/lab"];
 /// The switch, which becomes a module of the lowest crate.
 const SWITCH: &str = include_str!("../switch/mutants.rs");
 
-/// In its text: how many numbers there are.
+/// The part of its text that says how many numbers there are.
 const COUNT: &str = "const COUNT: usize = 1";
 const COUNT_IS: &str = "const COUNT: usize = ";
 

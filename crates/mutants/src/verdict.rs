@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// that is busy.
 const TIMES: f64 = 6.0;
 const MORE: f64 = 15.0;
-/// Tests are asked about one mutant for so long. What those of its room and all short ones did not
-/// notice by then has survived: that can only make the tests look worse than they are.
+/// Tests are asked about one mutant for so long. A mutant that those of its room and the short ones
+/// have not noticed by then has survived, which can only make the tests look worse than they are.
 const ASKED_MOST: Duration = Duration::from_secs(180);
 
 /// What became of a mutant.
@@ -47,7 +47,7 @@ pub enum Fate {
 /// A mutant that was tried.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// Which one.
+    /// The mutant.
     #[serde(flatten)]
     pub mutant: Mutant,
     /// What became of it.

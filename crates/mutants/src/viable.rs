@@ -1,8 +1,8 @@
 //! Which mutants compile.
 //!
-//! All are written and checked at once; those that an error points at are written in another way,
-//! or left out, until there is no error. What came out is kept with the hash of the file, so the
-//! next run has one check to make.
+//! All mutants are written and checked at once; those that an error points at are written in
+//! another way, or left out, until there is no error. What came out is kept with the hash of the
+//! file, so the next run has one check to make.
 
 use crate::cargo::{Ask, Span, cargo, errors, packages, spans};
 use crate::mutant::{Kind, Mutant};
@@ -21,7 +21,7 @@ pub(crate) type Forms = Vec<Option<usize>>;
 /// The file of what is kept.
 const KEPT: &str = "viable.json";
 
-/// So many rounds are made before giving up.
+/// How many rounds are made before giving up.
 const ROUNDS: usize = 40;
 
 /// Asks cargo about the mutants that `chosen` names until those compile. `chosen` is asked anew
@@ -106,8 +106,8 @@ fn blame(spans: &[Span], places: &Places) -> BTreeSet<usize> {
     blamed
 }
 
-/// The statements that are left out in the function of an error: what returns no more uses later
-/// what is gone.
+/// The mutants that leave a statement out in the function of an error: where a `return` is left
+/// out, the code behind it uses what is gone.
 fn left_out(spans: &[Span], places: &Places, mutants: &[Mutant]) -> BTreeSet<usize> {
     let of = |span: &Span| places.get(&span.file);
     let Some((first, all)) = spans.iter().find_map(|span| Some((span, of(span)?))) else {
@@ -122,8 +122,8 @@ fn left_out(spans: &[Span], places: &Places, mutants: &[Mutant]) -> BTreeSet<usi
     all.iter().map(|(n, _)| *n).filter(is_here).collect()
 }
 
-/// From the first to the last that an error names in its file: a drop that is left out shows far
-/// from where it was.
+/// The stretch from the first to the last place that an error names in its file: a drop that is
+/// left out shows far from where it was.
 fn between(spans: &[Span]) -> Option<Span> {
     let first = spans.iter().find(|span| span.is_primary)?;
     let here = || spans.iter().filter(|span| span.file == first.file);

@@ -1,8 +1,8 @@
 //! A file with mutants in it.
 //!
 //! Everything that is added is on the line where it is added, so a line keeps its number. Mutants
-//! nest: what one repeats with its mistake is the text of the file, without those inside of it,
-//! since only one of them is ever on.
+//! nest: what a mutant repeats with its mistake is the text of the file, without the mutants inside
+//! of it, since only one of them is ever on.
 
 use crate::mutant::Edit;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use std::ops::Range;
 /// The name that a mutant's number has in the text of an edit.
 pub(crate) const ID: &str = "__ID__";
 
-/// A file that was written, and where.
+/// A file with its mutants, and where each of them stands.
 #[derive(Debug)]
 pub(crate) struct Woven {
     pub(crate) text: String,
@@ -41,7 +41,7 @@ pub(crate) fn weave(text: &str, edits: &[(u32, &Edit)]) -> Woven {
         if start == end {
             steps.push((start, What::Insert, 0, n as isize, n));
         } else {
-            // Of regions that end together the inner one is closed first: the one that began last.
+            // Of regions that end together the inner one, which began last, is closed first.
             steps.push((end, What::Close, -(start as isize), -(n as isize), n));
             steps.push((start, What::Open, -(end as isize), n as isize, n));
         }

@@ -5,7 +5,7 @@
 //! constant functions read them too, which no atomic allows.
 #![allow(unsafe_code, missing_docs, static_mut_refs)]
 
-/// All are only noted.
+/// All mutants are only noted.
 const NOTE: u32 = u32::MAX;
 
 #[cfg(not(foliant_kernel))]
@@ -34,7 +34,8 @@ mod switch {
         if let Some(path) = std::env::var_os("FOLIANT_MUTANTS_REACHED") {
             let file = File::options().read(true).write(true).open(path).expect("the file of those reached");
             let bytes = file.metadata().expect("its length").len() as usize;
-            // Shared: forks and whoever ends without a word are heard as well.
+            // The mapping is shared, so that forks, and processes that end without a word, are
+            // heard as well.
             let at = unsafe { mmap(ptr::null_mut(), bytes, 3, 1, file.as_raw_fd(), 0) };
             assert!(at as isize != -1, "the file of those reached is not mapped");
             unsafe { REACHED = at.cast() };
@@ -63,7 +64,7 @@ mod switch {
         reached: [u8; COUNT],
     }
 
-    /// Others write it, unseen by the compiler.
+    /// It is written from outside, unseen by the compiler.
     #[used]
     #[unsafe(no_mangle)]
     #[unsafe(link_section = ".data.foliant_mutants")]

@@ -18,7 +18,8 @@ fn main() {
     scaling();
 }
 
-/// A fault, a word, a touch and an invalidation a round, as a replay would: how many a second.
+/// How many rounds a second there are of a fault, a word, a touch and an invalidation, as in a
+/// replay.
 fn faults() {
     let config = Config::free(1, Bytes::new(64 << 20));
     let sim = Sim::new(config).unwrap();
@@ -50,7 +51,7 @@ fn faults() {
     println!("{each} ns a hit, {} hits a second", 1_000_000_000 / each.max(1));
 }
 
-/// The same on one CPU and on two at once: nothing of the machine is shared on the way.
+/// The same on one CPU and on two at once, which share nothing of the machine on the way.
 fn scaling() {
     let rate = |cpus: usize| {
         let sim = Sim::new(Config::free(cpus, Bytes::new(64 << 20))).unwrap();

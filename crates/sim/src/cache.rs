@@ -1,12 +1,13 @@
 //! The translation caches of one CPU: an array per page size, and one per level of table pointers.
 //!
 //! Every entry carries a tag, the user root through which it was read, and is found under that root
-//! only, unless it is global. There are as many tags as roots: nothing is ever dropped for want of
-//! one.
+//! only, unless it is global. There are as many tags as roots, so nothing is ever dropped for want
+//! of one.
 //!
 //! **Invariants**
-//! - I1. An entry leaves only by being invalidated, dropped when its root is activated anew, or
-//!   (sized arrays) evicted.
+//! - I1. An entry leaves only by being invalidated, by being dropped at an activation (of its own
+//!   root anew, or without tags of any root), by being replaced by a newer one for the same page,
+//!   or (sized arrays) by being evicted.
 //! - I2. Kept arrays iterate in the order of tag and address, so that seeded runs do not depend on
 //!   a hash.
 //! - I3. No access and no walk finds an entry of another tag than the one that runs.
@@ -27,7 +28,7 @@ use std::collections::BTreeMap;
 pub struct Cached {
     /// The first address that it covers.
     pub va: Va,
-    /// What it covers: the level of the word it was read from.
+    /// The level of the word it was read from, which says how much it covers.
     pub level: u8,
     /// Whether it points to a table instead of memory.
     pub table: bool,
@@ -92,7 +93,7 @@ struct Sets {
     live: usize,
 }
 
-/// What is never evicted.
+/// Entries that are never evicted.
 #[derive(Debug, Default)]
 struct Kept {
     tagged: BTreeMap<(Pa, u64), Cached>,
@@ -329,7 +330,8 @@ impl Caches {
         }
     }
 
-    /// Has the root tagged `tag` run from now on, and ends what `ended` says of what is not global.
+    /// Makes the root tagged `tag` the one that runs, and drops the entries that are not global and
+    /// that `ended` picks.
     pub(crate) fn activate(
         &mut self,
         tag: Pa,

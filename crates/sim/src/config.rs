@@ -132,9 +132,9 @@ pub enum Mode {
 pub enum Turns {
     /// A thread each, of which one is awake.
     Threads,
-    /// Stacks of the calling thread, which change hands without the host: many times as fast. What
-    /// is kept for each thread, and is to be for each CPU, changes hands by what the function
-    /// makes.
+    /// Stacks on the calling thread, which takes turns on them without the host: many times as
+    /// fast. The function makes a [`Trade`] for each CPU, which exchanges at each turn what is kept
+    /// per thread and has to be per CPU.
     Stacks(fn() -> Trade),
 }
 
@@ -167,7 +167,7 @@ pub enum Backing {
     Compact,
 }
 
-/// How often chance strikes in a seeded run: once in so many opportunities; 0 is never.
+/// How often chance strikes in a seeded run: once in so many opportunities on average; 0 is never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chance {
     /// Contract calls until another CPU gets the baton.

@@ -72,7 +72,7 @@ impl CpuState {
         }
     }
 
-    /// Charges work that the kernel is not to blame for.
+    /// Charges time that does not count as the kernel's.
     #[inline]
     pub(crate) fn charge_user(&self, picos: u64) {
         self.clock.fetch_add(picos, Ordering::Relaxed);

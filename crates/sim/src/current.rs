@@ -38,7 +38,7 @@ pub(crate) fn slot(machine: u64) -> Option<Cpu> {
     place(machine).1
 }
 
-/// Takes all places of the thread away, which another lane is to use.
+/// Takes all places of the thread away, because another lane uses the thread next.
 pub(crate) fn take() -> Vec<Place> {
     PLACES.take()
 }

@@ -1,8 +1,8 @@
 //! The walker's own decoder of page-table words.
 //!
-//! Written from the manuals (Intel SDM volume 3 chapter 5, Arm ARM chapter D8.3, RISC-V privileged
-//! chapter 12) and from nothing else, so that a mistake in the manager's encoder meets a second
-//! opinion.
+//! It is written from the manuals (Intel SDM volume 3 chapter 5, Arm ARM chapter D8.3, RISC-V
+//! privileged chapter 12) and from nothing else, so that a mistake in the manager's encoder meets a
+//! second opinion.
 //!
 //! ```text
 //!   x86-64   63 NX | 51..12 address | 8 G | 7 PS | 6 D | 5 A | 2 U | 1 W | 0 P
@@ -10,9 +10,9 @@
 //!   riscv64  63 N | 53..10 frame | 7 D | 6 A | 5 G | 4 U | 3 X | 2 W | 1 R | 0 V
 //! ```
 //!
-//! Who may fetch instructions is two rights: aarch64 has a bit for each, and the one for users
-//! holds whether or not they may load. The others have one bit, for users where they may do
-//! anything at all, else for the kernel (x86-64: with SMEP).
+//! Instruction fetches by users and by the kernel are two rights. aarch64 has a bit for each, and
+//! the users' bit holds whether or not users may load. The other formats have one bit: it is the
+//! users' where they may do anything at all, else the kernel's (x86-64: with SMEP).
 //!
 //! **Not here**: memory types, protection keys, the contiguous bit of aarch64 (each word is cached
 //! on its own), shadow stacks.
@@ -137,8 +137,8 @@ impl Format {
         })
     }
 
-    /// The first address that a live word names, whatever its level: where riscv64 says 64 KiB it
-    /// says so in the address.
+    /// The first address that a live word names, whatever its level: a riscv64 word of 64 KiB has
+    /// its size in the low bits of the address.
     pub(crate) const fn first_named(self, word: u64) -> Pa {
         match self {
             Format::Riscv64(_) if bit(word, 63) => Pa::new(self.names(word).get() & !0xffff),
@@ -268,8 +268,8 @@ impl Format {
         })
     }
 
-    /// What a path of words allows, all in all: where one bit speaks for users and for the kernel,
-    /// it speaks for those that the memory is for.
+    /// What a path of words allows, all in all: where one bit stands for instruction fetches of
+    /// users and of the kernel, it is the users' if they reach the memory, else the kernel's.
     pub(crate) const fn settled(self, path: Rights) -> Rights {
         match self {
             Format::Aarch64 => path,

@@ -40,8 +40,9 @@ impl Sim {
         self.here().1.charge(self.prices.picos(Work::KernelWrite, words));
     }
 
-    /// The writes of a fill that lie in one page, translated once: nobody can tell, where CPUs are
-    /// threads and nobody watches.
+    /// Makes the writes of a fill that lie in one page, with one translation. There is more than
+    /// one only where CPUs are threads and no checker watches, so that nothing shows the
+    /// difference.
     fn fill_page(&self, va: Va, stride: Bytes, count: u64, word: u64) -> Result<(), KernelFault> {
         self.kernel(va, Access::Write, |pa| self.memory.fill(pa, stride.get(), count, word))?;
         self.wrote_kernel(count);

@@ -18,11 +18,11 @@ use core::ptr;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 
-/// Stack of a CPU.
+/// Bytes of a CPU's stack.
 pub(crate) const STACK_BYTES: usize = 2 << 20;
 
-/// Called before a CPU goes on and after it was left; there is one for each CPU. It trades what the
-/// thread keeps for itself for what the CPU keeps.
+/// Called before a CPU goes on and after it was left; there is one for each CPU. It exchanges what
+/// the thread keeps for itself and what the CPU keeps.
 pub type Trade = Box<dyn FnMut()>;
 
 thread_local! {
@@ -46,7 +46,8 @@ pub(crate) fn leave() {
     YIELDER.set(yielder);
 }
 
-/// Runs `bodies`, each on a lane, as `next` says, until it names none: all have ended then.
+/// Runs `bodies`, each on a lane: always the one that `next` names, until it names none, when all
+/// have ended.
 pub(crate) fn run<'a>(
     bodies: Vec<impl FnOnce() + 'a>,
     trade: fn() -> Trade,

@@ -19,7 +19,7 @@
 //! - S1. A contract call changes nothing but what its documentation says; what chance decides
 //!   (switches, late interrupts, speculative fills) comes from the seed alone.
 //! - S2. A CPU's caches are used and changed under its core lock, from the look-up to the end of
-//!   the access, so an invalidation carried out by whomever never overtakes an access.
+//!   the access, so an invalidation never overtakes an access, whichever CPU carries it out.
 //! - S3. With checks off no lock is shared between CPUs on the path of an access.
 //!
 //! **Locking**: core `[c]`, then mailbox `[m]`, then the watch; the baton's lock is a leaf. The

@@ -10,18 +10,19 @@
 //! GiB of descriptors.
 //!
 //! **Invariants**
-//! - I1. A frame whose bit is clear holds zeros, or a write to it is in flight. Writers write
-//!   *first* and set the bit after; `clear` takes the bit *first* and zeroes after. So whichever
-//!   way the two interleave no written byte hides behind a clear bit.
+//! - I1. A frame whose bit is clear holds zeros, or a write to it is in flight. Writers of words
+//!   write *first* and set the bit after; `clear` takes the bit *first* and zeroes after. So
+//!   whichever way the two interleave no written byte hides behind a clear bit. `reach` sets the
+//!   bit first: the caller owns what it writes through the pointer.
 //! - I2. Mappings live as long as the `Memory`; pointers into them are stable.
 //! - I3. Where a frame's uniform word is not 0, the frame reads as that word at every 64th byte and
-//!   0 between, its bit is set, and its host memory holds zeros. Who writes anything else spreads
+//!   0 between, its bit is set, and its host memory holds zeros. A writer of anything else spreads
 //!   the word out first.
 //!
 //! **Locking**: none. Words are atomics. In a compact machine one CPU at a time writes to a frame,
-//! and nobody reads it then.
+//! and no other one reads it then.
 //!
-//! **Not here**: who owns a frame (`check`), what an access costs (`cost`).
+//! **Not here**: the owner of a frame (`check`), what an access costs (`cost`).
 #![allow(unsafe_code)]
 
 use crate::SimError;
@@ -82,7 +83,7 @@ fn map(bytes: u64) -> Option<NonNull<u8>> {
 
 #[cfg(not(miri))]
 fn unmap(base: NonNull<u8>, bytes: u64) {
-    // SAFETY: memory::I2 — `map` made the mapping and its owner is being dropped.
+    // SAFETY: memory::I2: `map` made the mapping and its owner is being dropped.
     unsafe { libc::munmap(base.as_ptr().cast(), bytes as usize) };
 }
 
@@ -146,7 +147,7 @@ impl Region {
         (word != 0).then_some(word)
     }
 
-    /// Writes a frame out that one word stood for (memory::I3).
+    /// Writes out a frame that one word stood for (memory::I3).
     #[inline]
     fn spread(&self, frame: u64) {
         if let Some(uniform) = self.uniform(frame) {
@@ -161,8 +162,9 @@ impl Region {
         }
     }
 
-    /// Lets `word` stand for all of a frame whose every 64th byte's word is to be `word`; false
-    /// where something else is in the frame.
+    /// Lets `word` stand for all of a frame that is to hold `word` at every 64th byte. False where
+    /// it cannot: the memory is not compact, the frame holds something between, or the host does
+    /// not take its memory back.
     fn stand_for_all(&self, frame: u64, word: u64) -> bool {
         let Some(uniform) = self.uniform(frame) else { return false };
         let (start, stands) = (frame << FRAME_SHIFT, uniform.load(Ordering::Acquire) != 0);
@@ -181,7 +183,8 @@ impl Region {
         true
     }
 
-    /// The 64 bytes each of a frame: their first word, and whether there are others than 0.
+    /// The lines of 64 bytes of a frame: of each its first word, and the others in one, which is 0
+    /// if all of them are.
     fn lines(&self, frame: u64) -> impl Iterator<Item = (u64, u64)> {
         let start = frame << FRAME_SHIFT;
         let word = |at: u64| self.word(at).load(Ordering::Relaxed);
@@ -204,7 +207,7 @@ impl Region {
             None => self.word(offset).load(Ordering::Acquire),
         }
     }
-    /// A word to be written, and its frame marked so afterwards.
+    /// Writes a word by `write`, and marks its frame as written afterwards.
     #[inline]
     fn write<R>(&self, offset: u64, write: impl FnOnce(&AtomicU64) -> R) -> R {
         self.spread(offset >> FRAME_SHIFT);
@@ -430,7 +433,8 @@ impl Memory {
         let (target, to) = self.expect(to, bytes, "copy to");
         let mut at = 0;
         while at < bytes {
-            // Up to the next frame border on either side, so that one bit speaks for each.
+            // A chunk goes up to the next frame border on either side, so that one bit speaks for
+            // each side.
             let left = |offset: u64| FRAME_BYTES - ((offset + at) & (FRAME_BYTES - 1));
             let chunk = left(from).min(left(to)).min(bytes - at);
             let (there, here) = ((from + at) >> FRAME_SHIFT, (to + at) >> FRAME_SHIFT);
@@ -461,8 +465,8 @@ impl Memory {
         core::sync::atomic::fence(Ordering::Release);
     }
 
-    /// Gives the host memory of `frames` back; they then read as zero. Nothing happens where it
-    /// would cost more than it saves, or for frames that are not memory.
+    /// Gives the host memory of `frames` back; they then read as zero. Nothing happens where none
+    /// of them was written, or for frames that are not memory.
     pub(crate) fn release_host(&self, frames: FrameRange) {
         let bytes = frames.pages().bytes().get();
         if let Some((region, start)) = self.find(frames.start().pa(), bytes) {
@@ -470,7 +474,7 @@ impl Memory {
         }
     }
 
-    /// Whole frames of `region`; false where the host refused.
+    /// Gives whole frames of `region` back; false where the host refused.
     fn release(&self, region: &Region, start: u64, end: u64) -> bool {
         if !region.take_all(start >> FRAME_SHIFT, end >> FRAME_SHIFT)
             || give_back(region.at(start), end - start)
@@ -489,8 +493,7 @@ mod tests {
     use super::*;
     use foliant_units::{Frame, Pages};
 
-    /// Words of four frames by one frame's uniform word, or not: whatever is written reads the
-    /// same.
+    /// Four frames, held by uniform words or not: whatever is written reads the same.
     #[cfg(not(miri))] // without an operating system no memory is given back
     #[test]
     fn a_compact_memory_reads_like_a_whole_one() {

@@ -23,7 +23,7 @@ impl Sim {
     }
 }
 
-// SAFETY: memory::I2 — pointers name a mapping that lives as long as the machine; ranges of one
+// SAFETY: memory::I2: pointers name a mapping that lives as long as the machine; ranges of one
 // machine do not overlap (Config::checked), so distinct physical ranges do not alias.
 unsafe impl PhysMem for Sim {
     unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {

@@ -3,7 +3,7 @@
 //! The manager asks before each allocation (`Witness::refusal`); the plan counts the questions and
 //! says no where it was told to. Failing the k-th for every k visits every allocation site.
 //!
-//! **Locking**: none, relaxed atomics. In free mode "the k-th" is the k-th of whoever asks.
+//! **Locking**: none, relaxed atomics. In free mode the k-th question may be any CPU's.
 
 use crate::rng::Rng;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ pub enum Failing {
     Count,
     /// The one with this number, counted from 1 since the plan was set.
     Kth(u64),
-    /// That one and all after it.
+    /// The one with this number and all after it.
     From(u64),
     /// One in so many, drawn from the seed.
     OneIn {

@@ -1,7 +1,7 @@
 //! The source of chance of seeded runs: a counter that is mixed.
 //!
-//! Written out here so that a printed seed replays the same history for ever, whatever version of
-//! whatever crate is at hand.
+//! It is written out here so that a printed seed replays the same history for ever, whatever crates
+//! are at hand in whatever versions.
 //!
 //! **Not here**: anything that must be hard to guess.
 

@@ -1,8 +1,8 @@
 //! The baton of seeded runs: host threads or lanes of one stand for CPUs, and exactly one of them
 //! runs.
 //!
-//! Contract calls are the switching points. Who goes next depends on the seed and on what the CPUs
-//! asked for so far, never on the host's scheduler, so a run replays from its seed.
+//! Contract calls are the switching points. Which CPU goes next depends on the seed and on what the
+//! CPUs asked for so far, never on the host's scheduler, so a run replays from its seed.
 //!
 //! **Invariants**
 //! - I1. Between `join` and `leave` a slot runs only while it holds the baton.
@@ -10,9 +10,9 @@
 //!
 //! **Locking**: `state` is a leaf lock; `chance` and `spins` are the holder's.
 //!
-//! **Not here**: switches between contract calls, unless whoever knows of an access to memory that
-//! only the manager sees asks for one (`Sim::preempt`). Weak orders of such accesses are found by
-//! an interleaving checker or by free mode under a sanitizer.
+//! **Not here**: switches between contract calls, unless code that knows of an access to memory
+//! that only the manager sees asks for one (`Sim::preempt`). Weak orders of such accesses are found
+//! by an interleaving checker or by free mode under a sanitizer.
 
 use crate::lanes;
 use crate::rng::Rng;
@@ -20,7 +20,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use foliant_units::Cpu;
 use parking_lot::{Condvar, Mutex};
 
-/// Handing the baton to a CPU that only spins, so many times in a row, is called a deadlock.
+/// So many spins in a row, while no CPU does anything else, are called a deadlock; where there are
+/// many CPUs, 200 for each.
 const SPINS_MAX: u64 = 20_000;
 
 #[derive(Debug)]
@@ -28,7 +29,7 @@ struct State {
     /// Slots that have not finished, lowest first.
     alive: Vec<u16>,
     holder: Option<u16>,
-    /// Another thread panicked: nobody waits any more.
+    /// Another CPU panicked: none waits any more.
     broken: bool,
 }
 
@@ -38,14 +39,14 @@ pub(crate) struct Baton {
     state: Mutex<State>,
     /// The seed's chance: the holder draws.
     chance: AtomicU64,
-    /// Spins since anybody did something else: the holder counts.
+    /// Spins since a CPU did something else: the holder counts.
     spins: AtomicU64,
     turns: Box<[Condvar]>,
     seed: u64,
     switch_once_in: u32,
 }
 
-/// Unwinds a CPU whose neighbour failed; the neighbour's message is the one to read.
+/// What unwinds a CPU when another one has failed; the other one's message is the one to read.
 #[derive(Debug)]
 pub(crate) struct Abandoned;
 
@@ -61,8 +62,8 @@ impl Baton {
         }
     }
 
-    /// Draws from the seed's chance. One CPU at a time does (I1), and the lock lies between two of
-    /// them: no exchange is needed.
+    /// Draws from the seed's chance. One CPU at a time does (I1), and the lock is taken between the
+    /// draws of two CPUs, so no exchange is needed.
     #[inline]
     fn chance<R>(&self, draw: impl FnOnce(&mut Rng) -> R) -> R {
         let mut rng = Rng { state: self.chance.load(Relaxed) };
@@ -85,7 +86,7 @@ impl Baton {
         true
     }
 
-    /// Who goes on; nobody once all have finished.
+    /// The slot that goes on; none once all have finished.
     pub(crate) fn holder(&self) -> Option<usize> {
         self.state.lock().holder.map(usize::from)
     }
@@ -117,20 +118,21 @@ impl Baton {
         }
     }
 
-    /// A contract call: perhaps somebody else goes on first.
+    /// A contract call: perhaps another slot goes on first.
     pub(crate) fn step(&self, slot: Cpu) {
         self.spins.store(0, Relaxed);
         self.preempt(slot);
     }
 
-    /// Between two contract calls: perhaps somebody else goes on. It is nothing that ends a wait.
+    /// Between two contract calls: perhaps another slot goes on. The spins go on counting, since
+    /// nothing was done that could end a wait.
     pub(crate) fn preempt(&self, slot: Cpu) {
         if self.chance(|rng| rng.once_in(self.switch_once_in)) {
             self.switch(&mut self.state.lock(), slot);
         }
     }
 
-    /// The slot spins: somebody else goes on, if there is somebody.
+    /// The slot spins: another one goes on, if there is one.
     pub(crate) fn spin(&self, slot: Cpu) {
         let mut state = self.state.lock();
         let spins = self.spins.load(Relaxed) + 1;

@@ -1,9 +1,9 @@
 //! Invalidations: here, asked for elsewhere, carried out late, waited for.
 //!
 //! A request lies in its target's mailbox until the target takes it at a contract call that chance
-//! picks, until the target spins, yields or waits, or until the asker's wait carries it out in the
-//! target's stead. Whoever does it holds the target's core lock, so no access of the target is half
-//! done then (machine::M3).
+//! picks, until the target spins, yields or waits, or until a wait for it carries it out in the
+//! target's stead. Either CPU holds the target's core lock while it does so, so no access of the
+//! target is half done then (machine::M3).
 //!
 //! **Not here**: interrupts off. A target can always be served between two contract calls.
 
@@ -39,8 +39,9 @@ impl Sim {
         }
     }
 
-    /// Serves a CPU that has nothing cached, where CPUs are threads and nobody watches: it makes no
-    /// difference when. Its caches stay empty until it walks, and it finds what is there then.
+    /// Serves a CPU that has nothing cached, where CPUs are threads and no checker watches. It
+    /// makes no difference when that happens: the caches stay empty until the CPU walks, and the
+    /// walk finds what is there then.
     fn serve_at_once(&self, state: &CpuState, what: &Invalidation) -> bool {
         if self.baton.is_some() || self.watch.is_some() || !state.core.lock().caches.is_empty() {
             return false;
@@ -83,7 +84,7 @@ impl Tlb for Sim {
             counters.activations_kept.one();
         }
         state.charge(self.prices.picos(Work::Activate, 1));
-        // Requests arrive on the way from one root to the other, too: here the way is long.
+        // Requests arrive on the way from one root to the other, too; here the way is made long.
         if self.baton.is_some() && state.core.lock().rng.once_in(2) {
             self.let_others(cpu, state);
         }
@@ -131,7 +132,8 @@ impl Tlb for Sim {
                 }
             }
             if left == 0 {
-                state.charge(self.prices.picos(Work::InterruptWait, 1)); // nobody is left to charge it for
+                // The wait finds no target left, and would not charge it.
+                state.charge(self.prices.picos(Work::InterruptWait, 1));
             }
         }
         let number = {

@@ -156,7 +156,8 @@ impl Sim {
         (cpu, &self.cpus[cpu.index()])
     }
 
-    /// Every contract call starts here: chance may let others run and interrupts arrive.
+    /// Contract calls start here, but for those of `Cpus` and `Clock`, `rules` and `refusal`:
+    /// chance may let others run and interrupts arrive.
     #[inline]
     pub(crate) fn enter(&self) -> (Cpu, &CpuState) {
         let (cpu, slot) = current::place(self.id);
@@ -181,15 +182,15 @@ impl Sim {
         }
     }
 
-    /// Between two contract calls, in a seeded run: chance may let others run. For a caller that
-    /// knows of accesses that the machine does not see.
+    /// Lets others run between two contract calls of a seeded run, if chance will have it. It is
+    /// for a caller that knows of accesses that the machine does not see.
     pub fn preempt(&self) {
         if let (Some(baton), Some(slot)) = (&self.baton, current::slot(self.id)) {
             baton.preempt(slot);
         }
     }
 
-    /// The CPU spins or yields: interrupts arrive and somebody else goes on.
+    /// The CPU spins, or does what takes long: interrupts arrive and another CPU goes on.
     pub(crate) fn let_others(&self, cpu: Cpu, state: &CpuState) {
         if state.waiting.load(Ordering::Acquire) > 0 {
             self.serve(cpu, state);
@@ -209,8 +210,9 @@ impl Sim {
         }
     }
 
-    /// Does something that others can see at once, and tells the checkers before they hear what
-    /// came of it: on real threads a walk could otherwise be told before the store that it read.
+    /// Does something that other CPUs can see at once, and tells the checkers of it before they are
+    /// told what came of it: on real threads they could otherwise hear of a walk before the store
+    /// that it read.
     pub(crate) fn act<'a, R>(&self, cpu: Cpu, act: impl FnOnce() -> (R, Option<Event<'a>>)) -> R {
         let mut watch = self.watch.as_ref().map(Mutex::lock);
         let (done, event) = act();
@@ -267,7 +269,8 @@ impl Sim {
         self.memory.release_host(frames);
     }
 
-    /// What `cpu` has cached, table pointers included, in address order within each level.
+    /// What `cpu` has cached, table pointers included, level by level; where nothing is evicted, in
+    /// the order of tag and address within each, the global entries last.
     pub fn cached(&self, cpu: Cpu) -> Vec<Cached> {
         let mut all = Vec::new();
         if let Some(cpu) = self.cpus.get(cpu.index()) {

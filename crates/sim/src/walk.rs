@@ -26,7 +26,7 @@ use foliant_units::{Cpu, Pa, Va};
 pub(crate) enum Why {
     /// An access needs the translation.
     Needed { access: Access, user: bool },
-    /// The CPU felt like it.
+    /// The CPU walks on its own account.
     Speculation,
 }
 
@@ -38,8 +38,8 @@ enum Read {
 }
 
 impl Sim {
-    /// Walks for `va`. `None` where nothing is mapped, or the access is not allowed and so nothing
-    /// may be cached for it; the second value says whether something was there.
+    /// Walks for `va`. It fails where nothing is mapped, or where the access is not allowed and so
+    /// no leaf may be cached for it; the error says whether something was there.
     pub(crate) fn walk(
         &self,
         (cpu, state): (Cpu, &CpuState),
@@ -177,7 +177,7 @@ impl Sim {
         }
     }
 
-    /// Perhaps caches something near `va` that nobody asked for.
+    /// Perhaps caches something near `va` that no access asked for.
     pub(crate) fn speculate(&self, at: (Cpu, &CpuState), core: &mut Core, va: u64) {
         if !core.rng.once_in(self.config.chance.speculate) {
             return;

@@ -48,7 +48,7 @@ enum Wrong {
     Miscounted,
 }
 
-/// One frame's life, twice, on a machine of three CPUs.
+/// A history of one frame's life, twice, on a machine of three CPUs.
 fn history(wrong: Wrong, format: Format) -> Vec<&'static str> {
     let mut config = Config::seeded(CPUS, Bytes::new(16 << 20), 1).with_format(format);
     config.chance.interrupt = 0;
@@ -187,7 +187,7 @@ fn what_a_user_does_through_a_stale_translation_is_seen() {
 }
 
 /// A page of the kernel half is used, unmapped, perhaps stated to be lazy, and its frame goes to
-/// somebody else. Gives the machine, the CPU of which still has the page cached.
+/// another owner. Gives the machine, whose CPU still has the page cached.
 fn retired(lazily: bool) -> (Sim, Va, VaRange) {
     let va = Va::new(0xffff_9000_0000_0000);
     let sim = Sim::new(Config::seeded(1, Bytes::new(16 << 20), 1)).unwrap();

@@ -29,7 +29,7 @@ const FORMATS: [Format; 6] = [
     Format::Riscv64(RiscvMode::Sv57),
 ];
 
-/// A bench on `sim`, whose machine may be a broken one around it.
+/// A bench on `sim`; its machine may be a broken one around it.
 struct SimBench<'a, M> {
     sim: &'a Sim,
     machine: &'a M,
@@ -202,9 +202,9 @@ struct Wreck<'a> {
     sim: &'a Sim,
     broken: Broken,
     ticks: AtomicU64,
-    /// The user root activated last, by whichever CPU.
+    /// The user root activated last, by any CPU.
     activated: AtomicU64,
-    /// A line that is still to be cleared, and how often somebody waits until it is.
+    /// A line that is still to be cleared, and how many turns of a spin loop are left until it is.
     late: Mutex<Option<(Pa, u32)>>,
 }
 
@@ -213,7 +213,7 @@ impl Wreck<'_> {
         self.broken == broken
     }
 
-    /// What is left of `what`; `None` where nothing is.
+    /// What a broken machine carries out of `what`; `None` where that is nothing.
     fn left_of(&self, what: &Invalidation) -> Option<Invalidation> {
         if self.is(Broken::NoInvalidate)
             || self.is(Broken::AllIgnored) && what.reach() == Reach::All
@@ -254,7 +254,7 @@ fn chain_end(sim: &Sim, va: Va) -> u64 {
     ROOT + tables * 4096 + (va.get() >> 12 & 511) * 8
 }
 
-// SAFETY: the simulator's, with less done.
+// SAFETY: it does what the simulator does, or less.
 unsafe impl Around for Wreck<'_> {
     type Inner = Sim;
 
@@ -299,7 +299,7 @@ unsafe impl Around for Wreck<'_> {
         let due = late.take_if(|(_, waits)| *waits == 0);
         drop(late);
         if let Some((pa, _)) = due {
-            // SAFETY: whoever had it cleared owns it and waits.
+            // SAFETY: the CPU that had it cleared owns it and waits.
             unsafe { self.sim.clear(pa, Bytes::new(64), Caching::NonTemporal) };
         }
         self.sim.relax();
@@ -341,8 +341,8 @@ unsafe impl Around for Wreck<'_> {
         }
     }
     fn invalidate(&self, what: &Invalidation) {
-        // Under the other root it reaches that one's tag, under which the laws cache nothing that
-        // is tested.
+        // This machine would end only what is under the tag that runs; under the other root's tag
+        // the laws cache nothing that is tested.
         if self.is(Broken::TagsForgotten) && self.activated.load(Ordering::Relaxed) == OTHER {
             return;
         }

@@ -104,11 +104,12 @@ fn accessed_and_dirty_are_set_by_the_walker_and_dirty_can_be_lost() {
     assert_eq!(get(&sim, word), clean | 1 << 5);
     sim.user_touch(Va::new(VA), Access::Write).unwrap();
     assert_eq!(get(&sim, word), clean | 1 << 5 | 1 << 6);
-    // Dirty taken away without a flush: the next store sets nothing, the cache knows it was set.
+    // The dirty bit is taken away without a flush: the next store does not set it, because the
+    // cache knows it to be set.
     put(&sim, word, clean | 1 << 5);
     sim.user_store(Va::new(VA), 8, 9).unwrap();
     assert_eq!(get(&sim, word), clean | 1 << 5);
-    // A clean cached translation whose word is gone: the store lands, nobody is told.
+    // The word of a clean cached translation is gone: the store lands, and no bit says so.
     sim.invalidate(&one(space(), VA, 0, Tables::Kept));
     read(&sim, 0);
     put(&sim, word, 0);
@@ -154,7 +155,7 @@ fn global_entries_survive_a_change_of_root() {
 fn an_old_table_is_walked_until_table_pointers_are_invalidated() {
     let (sim, word) = machine(1);
     assert_eq!(read(&sim, 0), Some(1));
-    // Another base table with the neighbour page mapped; the old one has no such word.
+    // Another base table has the neighbour page mapped; the old one has no such word.
     let (old, new) = (word & !0xfff, 0x30_0000);
     let upper = old - 4096 + (VA >> 21 & 511) * 8;
     let neighbour = Va::new(VA + 4096);

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   command  31       20 19  18 17    15 14    13 12       11   10    8 7      0
-//!           │           │ whom │        │ level │ │ pending │    │ kind  │ vector │
+//!           │           │ CPUs │        │ level │ │ pending │    │ kind  │ vector │
 //!           └───────────┴──────┴────────┴───────┴─┴─────────┴────┴───────┴────────┘
 //!            00: the CPU that the upper half names     kind 000: fixed, 101: INIT, 110: start-up
 //!            11: all but this one
@@ -12,7 +12,7 @@
 //!
 //! **Invariants**
 //! - A1. The two halves of an xAPIC command are written with interrupts off: a handler that sends
-//!   in between would change whom the second half reaches.
+//!   in between would change the CPU that the second half reaches.
 //! - A2. Stores before a command are visible before its interrupt: a write of an x2APIC register
 //!   does not wait for them by itself.
 //!
@@ -63,7 +63,7 @@ impl ApicId {
         ApicId::read(&|leaf, sub| __cpuid_count(leaf, sub))
     }
 
-    /// As the leaves of `cpuid` tell it: 32 bits, where the leaf is there and means something, or
+    /// Reads it from the leaves of `cpuid`: 32 bits where leaf 0xb is there and is not empty, else
     /// 8.
     fn read(cpuid: &dyn Fn(u32, u32) -> CpuidResult) -> ApicId {
         const WIDE: u32 = 0xb;
@@ -95,7 +95,7 @@ enum Command {
     Startup(u8),
 }
 
-/// Whom a command reaches.
+/// The CPUs that a command reaches.
 #[derive(Clone, Copy)]
 enum Whom {
     One(ApicId),
@@ -103,9 +103,9 @@ enum Whom {
 }
 
 impl Apic {
-    /// Switches the calling CPU's controller on, in this mode, open to every vector from other
-    /// CPUs, and to nothing else: what a firmware made its timer, its pins and its own errors raise
-    /// is masked.
+    /// Switches the calling CPU's controller on, in this mode, open to every vector from other CPUs
+    /// and to nothing else: the vectors that a firmware gave its timer, its pins and its own errors
+    /// are masked.
     ///
     /// # Safety
     /// Ring 0. The mode is supported (`X1`: mapped at the physical address in the base register)
@@ -149,8 +149,8 @@ impl Apic {
         local_vectors(version).all(|register| unsafe { self.read(register) } & MASKED != 0)
     }
 
-    /// The highest number that a controller can be reached by in this mode; the next one means
-    /// everybody.
+    /// The highest number that a controller can be reached by in this mode; the next one means all
+    /// controllers.
     pub const fn highest(&self) -> ApicId {
         match self {
             Apic::X2 => ApicId(u32::MAX - 1),
@@ -201,7 +201,7 @@ impl Apic {
     /// Resets the CPU `to`, which then waits to be started.
     ///
     /// # Safety
-    /// As for [`id`](Apic::id), and nothing runs there that anyone needs.
+    /// As for [`id`](Apic::id), and nothing that is needed runs there.
     pub unsafe fn init(&self, to: ApicId) {
         // SAFETY: the caller's promise.
         unsafe { self.command(Whom::One(to), Command::Init) };
@@ -272,8 +272,8 @@ impl Apic {
     }
 }
 
-/// The registers of what the controller raises by itself, of those that one of this version has:
-/// the last of them is counted in its version register (Intel SDM 3A, 10.4.8 and 10.5.1).
+/// The registers of the vectors that a controller of this version raises by itself; its version
+/// register holds the number of the last one (Intel SDM 3A, 10.4.8 and 10.5.1).
 fn local_vectors(version: u32) -> impl Iterator<Item = usize> {
     const ALL: [(usize, u32); 7] =
         [(TIMER, 0), (PIN_0, 1), (PIN_1, 2), (ERROR, 3), (COUNTERS, 4), (HEAT, 5), (CORRECTED, 6)];
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!((left.0[0x310 / 4], left.0[0x300 / 4]), (0x0300_0000, 0x40f0));
     }
 
-    /// What a processor is told when the controller is switched on, whose base register holds this.
+    /// What a processor is told when a controller whose base register holds `base` is switched on.
     fn enabled(apic: Apic, base: u64) -> Vec<Told> {
         with_processor(|cpu| {
             cpu.msrs.insert(0x1b, base);

@@ -10,18 +10,18 @@
 //!   EDX  27..16: PCID     15..0: ASID
 //! ```
 //!
-//! A field that is not compared matches everything, so less detail ends more, and wide is always
-//! right. The PCID is not compared: a root has another one on each CPU (`tags`), and what is kept
-//! under any is covered.
+//! A field that is not compared matches everything, so an instruction with less detail ends more,
+//! and to end more is always right. The PCID is not compared: a root has another one on each CPU
+//! (`tags`), and what is kept under any of them is covered.
 //!
 //! **Invariants**
 //! - B1. The ASID is compared, with 0: a guest's own translations, or the host's, never those of
 //!   the guests that a hypervisor runs.
 //! - B2. No count exceeds what the CPU says that it can do: a larger one is a fault.
-//! - B3. Where the manual leaves room (removed tables, leaves of 1 GiB) everything is ended.
+//! - B3. Where the manual leaves room (removed tables, leaves of 1 GiB) all of the scope is ended.
 //!
-//! **Not here**: the instructions themselves (`privileged`). They run on no machine that this was
-//! tested on.
+//! **Not here**: the instructions themselves (`privileged`). No machine that this was tested on has
+//! them.
 
 use crate::steps::{CEILING_ENTRIES, entries, strides};
 use foliant_machine::{Invalidation, Item, Reach, Scope, Tables};

@@ -19,11 +19,11 @@ use foliant_units::{Bytes, FRAME_BYTES};
 
 /// Up to here a clear is a short one.
 const SHORT: u64 = 32 << 10;
-/// What stands for memory that the caches hold.
+/// Bytes that stand for memory that the caches hold.
 const INSIDE: usize = 256 << 10;
 /// How much is cleared between two looks at the clock.
 const PIECE: usize = 2 << 20;
-/// How often each is measured; the best counts, as what disturbs only slows down.
+/// How often each is measured; the best round counts, since a disturbance only slows down.
 const ROUNDS: usize = 3;
 
 /// The primitives that a machine uses.
@@ -33,7 +33,7 @@ pub struct ClearPlan {
     pub short: Clear,
     /// For longer ones.
     pub cached: Clear,
-    /// For memory that is not.
+    /// For memory that is not used soon.
     pub non_temporal: Clear,
 }
 
@@ -59,13 +59,13 @@ impl ClearPlan {
 /// What was measured of a primitive: bytes per 1024 ticks of the time-stamp counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Measured {
-    /// Which.
+    /// Which primitive.
     pub clear: Clear,
     /// A page at a time, in memory that the caches hold.
     pub short: u64,
     /// In one go, in such memory.
     pub inside: u64,
-    /// In one go, going on through memory.
+    /// In pieces of 2 MiB, each behind the one before.
     pub beyond: u64,
 }
 
@@ -78,10 +78,11 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Measures every primitive that `features` allow in `memory`, which is lost. Each takes about
-    /// `effort` ticks of going on through it: memory of many times what the caches hold gives the
-    /// rate of memory, less gives theirs. Where `memory` holds no line, nothing is measured and
-    /// `rep stosq` is taken.
+    /// Measures every primitive that `features` allow in `memory`, whose contents are lost. In each
+    /// round each of them clears its way through `memory` for about `effort` ticks: where `memory`
+    /// is many times as large as the caches this gives the rate of memory, where it is smaller the
+    /// rate of the caches. Where `memory` holds no line, nothing is measured and `rep stosq` is
+    /// taken.
     pub fn measure(features: &Features, memory: &mut [u8], effort: u64) -> Choice {
         let mut rows = [None; Clear::ALL.len()];
         let here = Clear::ALL.map(|clear| clear.here(features).ok());
@@ -137,7 +138,7 @@ fn rate(memory: &mut [u8], mut zero: impl FnMut(&mut [u8]), ticks: impl Fn() -> 
     per_ticks(memory.len() as u64, ticks() - begun)
 }
 
-/// The same of going on through `memory` from `next`, for about `effort` ticks.
+/// The same rate of clearing on through `memory` from `next`, for about `effort` ticks.
 fn beyond(primitive: Primitive, memory: &mut [u8], next: &mut usize, effort: u64) -> u64 {
     let (mut bytes, mut spent) = (0, 0);
     while spent < effort.max(1) && bytes < memory.len() as u64 {
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(plan.of(Bytes::new(4096), Caching::Cached), short);
         assert_eq!(plan.of(Bytes::SIZE_2M, Caching::Cached), cached);
         assert_eq!(plan.of(Bytes::new(4096), Caching::NonTemporal), non_temporal);
-        // Where nothing goes past the cache faster, nothing does.
+        // Where no primitive is faster past the cache, none that goes past it is chosen.
         let rows = [row(Clear::StoreQ, 1, 1, 8), row(Clear::Past8, 1, 1, 2)];
         assert_eq!(choose(&rows), ClearPlan::only(Clear::StoreQ));
         assert_eq!(choose(&[]), ClearPlan::only(Clear::StoreQ));
@@ -201,7 +202,7 @@ mod tests {
     fn the_second_time_is_measured() {
         use core::cell::Cell;
         let now = Cell::new(0);
-        // What is not in the caches yet takes a hundred times as long.
+        // A clear of what is not in the caches yet takes a hundred times as long.
         let zero = |_: &mut [u8]| now.set(if now.get() == 0 { 1000 } else { now.get() + 10 });
         assert_eq!(rate(&mut [0; 40], zero, || now.get()), 4 * 1024);
     }

@@ -23,7 +23,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use foliant_units::Bytes;
 
-/// Bytes that every primitive clears multiples of.
+/// Every primitive clears a multiple of so many bytes.
 pub(crate) const LINE: u64 = 64;
 
 /// How memory is cleared.
@@ -39,7 +39,7 @@ pub enum Clear {
     Store32,
     /// Stores of 64 bytes.
     Store64,
-    /// Stores of 8 bytes that leave the cache to others.
+    /// Stores of 8 bytes that go past the cache.
     Past8,
     /// The same of 16 bytes.
     Past16,
@@ -238,7 +238,8 @@ impl Clear {
                 ["vmovntps [rax], zmm0"],
                 ["sfence", "vzeroupper"]
             ),
-            // In bytes, for assemblers that do not know it: it clears the line that RAX lies in.
+            // The instruction is given in bytes, for assemblers that do not know it. It clears the
+            // line that RAX points into.
             Clear::ClZero => lines!(at, bytes, [], [".byte 0x0f, 0x01, 0xfc"], ["sfence"]),
         }
     }
@@ -272,7 +273,7 @@ pub(crate) fn lines_of(memory: &mut [u8]) -> &mut [u8] {
     &mut rest[..whole]
 }
 
-/// Copies `bytes`, a multiple of 8. Whoever changes the source meanwhile changes what is copied,
+/// Copies `bytes`, a multiple of 8. A CPU that changes the source meanwhile changes what is copied,
 /// and nothing else.
 ///
 /// # Safety
@@ -359,9 +360,9 @@ mod tests {
         assert!(lines_of(&mut [1u8; 3]).is_empty());
     }
 
-    /// Z1, in the instructions, for the CPU on which a test runs may keep an order that others do
-    /// not, and lack half of them: each loop whose stores go past the cache ends with SFENCE, and
-    /// no other one does.
+    /// Z1 is looked up in the instructions, because the CPU that runs the test may keep an order
+    /// that other CPUs do not keep, and may lack half of the primitives: each loop with stores that
+    /// go past the cache ends with SFENCE, and no other loop does.
     #[test]
     fn whatever_goes_past_the_cache_ends_with_a_fence() {
         /// The end of a loop: `add rax, 64`, `cmp rax, end`, and a short `jb` back to its first
@@ -390,7 +391,7 @@ mod tests {
             let lines = bytes(behind - (256 - usize::from(byte(behind - 1))), 256);
             let lines = &lines[..256 - usize::from(byte(behind - 1)) - 9];
             let has = |code: &[u8]| lines.windows(code.len()).any(|some| some == code);
-            // VMOVNTPS: the same opcode behind a prefix of 2 bytes or of 4.
+            // VMOVNTPS is the same opcode behind a prefix of 2 bytes or of 4.
             let vector = [[0xc5, 0xfc, 0x2b], [0x7c, 0x48, 0x2b]].iter().any(|code| has(code));
             let is_past = has(&movnti) || has(&movntps) || has(&clzero) || vector;
             assert_eq!(bytes(behind, 3) == SFENCE, is_past, "{lines:x?}");

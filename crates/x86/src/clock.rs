@@ -12,10 +12,10 @@
 //! - C1. A larger count never gives an earlier time: both summands grow with the count, and
 //!   saturate.
 //!
-//! The rate is what CPUID tells ([`told_rate`]); where it does not, the kernel measures.
+//! The rate is what CPUID tells ([`told_rate`]); where it does not tell, the kernel measures.
 //!
-//! **Not here**: measuring the rate; asking another CPU for its counter, of which [`goes_along`]
-//! judges the answer.
+//! **Not here**: measuring the rate; asking another CPU for its counter ([`goes_along`] judges the
+//! answer).
 #![allow(unsafe_code)]
 
 use core::arch::x86_64::{__cpuid_count, _mm_lfence, _rdtsc, CpuidResult};
@@ -52,8 +52,8 @@ pub fn told_rate() -> Option<u64> {
     rate(&|leaf, sub| __cpuid_count(leaf, sub))
 }
 
-/// From the crystal and its ratio, or from a hypervisor, in thousands. The base frequency of leaf
-/// 0x16 is a name, not a measure.
+/// The rate comes from the crystal and its ratio, or from a hypervisor, which tells it in kHz. The
+/// base frequency of leaf 0x16 is not taken: it is nominal, not measured.
 fn rate(cpuid: &dyn Fn(u32, u32) -> CpuidResult) -> Option<u64> {
     const CRYSTAL: u32 = 0x15;
     const IS_GUEST: u32 = 1 << 31;

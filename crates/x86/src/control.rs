@@ -114,7 +114,8 @@ pub(crate) unsafe fn end_all(features: &Features) {
     }
 }
 
-/// Sends `operations` to every CPU's TLB. Complete only after [`sync_broadcast`] on this CPU.
+/// Sends `operations` to every CPU's TLB. They are complete only after [`sync_broadcast`] on this
+/// CPU.
 ///
 /// # Safety
 /// Ring 0, interrupts off, on a CPU with INVLPGB.
@@ -160,7 +161,7 @@ mod tests {
     extern crate std;
     use std::{vec, vec::Vec};
 
-    /// A CPU that runs the table at 0x5000, with a bit of CR4 that is nobody's business.
+    /// A CPU that runs the table at 0x5000, with a bit of CR4 that the crate leaves alone.
     fn prepare(cr4: u64) {
         with(|cpu| {
             (cpu.cr3, cpu.cr4) = (0x5018, 1 << 5 | cr4);

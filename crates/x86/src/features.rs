@@ -94,8 +94,7 @@ impl Features {
         linear_bits: 48,
     };
 
-    /// Whether tags are used. What ends everything under all of them is INVPCID, or a change of
-    /// `CR4.PGE`.
+    /// Whether tags are used. INVPCID, or a change of `CR4.PGE`, ends everything under all of them.
     pub(crate) const fn tagging(&self) -> Tagging {
         if self.pcid && self.pge { Tagging::On } else { Tagging::Off }
     }
@@ -150,7 +149,8 @@ impl Features {
     }
 }
 
-/// Bits of XCR0: the lower and middle parts of vector registers, and with masks and upper parts.
+/// Bits of XCR0: the lower and middle parts of vector registers; these, the masks and the upper
+/// parts.
 const KEEPS_32: u64 = 0b110;
 const KEEPS_64: u64 = 0b1110_0110;
 
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     extern crate std;
 
-    /// Without either half of what ends a tag's translations there are none.
+    /// Tags are off where the CPU lacks PCIDs or global pages.
     #[test]
     fn tags_need_both_halves() {
         for (pcid, pge) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -194,7 +194,8 @@ mod tests {
     }
 
     fn bare(leaf: u32, _: u32) -> CpuidResult {
-        // Any leaf beyond the highest answers with all ones, as old CPUs repeat their highest.
+        // Any leaf beyond the highest answers with all ones, where old CPUs repeat their highest
+        // leaf.
         let word = match leaf {
             0 => 1,
             1 => 0,

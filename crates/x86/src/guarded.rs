@@ -65,13 +65,13 @@ unsafe extern "sysv64" fn exchange_at(va: u64, new: u64) -> Outcome {
     naked_asm!("lock cmpxchg [rdi], rsi", "xor edx, edx", "ret")
 }
 
-/// `count` is not 0. RDI is the address at work, here and at a fault.
+/// `count` is not 0. RDI holds the address of the store at work, also when it faults.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn fill(va: u64, word: u64, stride: u64, count: u64) -> Outcome {
     naked_asm!("2: mov [rdi], rsi", "add rdi, rdx", "dec rcx", "jnz 2b", "xor edx, edx", "ret")
 }
 
-/// The other way out of all of them, with the address that faulted for a word.
+/// Returns from each of them after a fault, with the address that faulted in place of the word.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn faulted() -> Outcome {
     naked_asm!("mov rax, rdi", "mov edx, 1", "ret")

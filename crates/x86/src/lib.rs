@@ -31,8 +31,8 @@
 //! **Invariants**
 //! - X1. A request is taken and carried out by one CPU with its interrupts off: between the two it
 //!   cannot become another CPU's work (`tlb`).
-//! - X2. Who makes a word of askers nonzero sends the interrupt, before it does anything else
-//!   (`tlb`).
+//! - X2. The CPU that makes a word of askers nonzero sends the interrupt, before it does anything
+//!   else (`tlb`).
 //! - X3. Every guarded access is the first instruction of its function (`guarded`).
 //! - X4. `EFER.TCE` is clear: each INVLPG ends all paging-structure entries. Without tags each load
 //!   of CR3 ends all that is not global; with them both reach one tag, and `CR4.PCIDE` is set

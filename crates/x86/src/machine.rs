@@ -36,8 +36,8 @@ pub struct Settings<'k> {
     pub vector: u8,
     /// How interrupts are sent.
     pub apic: Apic,
-    /// The interrupt controller of each CPU, by number: every one that is switched on. A request to
-    /// all may be sent to all that there are.
+    /// The interrupt controller of each CPU, by the CPU's number. Every controller that is switched
+    /// on is listed, because a request to all other CPUs may be sent to all controllers at once.
     pub apic_ids: &'k [ApicId],
     /// The rate of the time-stamp counter.
     pub clock: TscClock,
@@ -88,7 +88,7 @@ pub enum SetupError {
     },
     /// The interrupt controller cannot be named in the chosen mode.
     ApicIdRange {
-        /// Whose it is.
+        /// The CPU that it belongs to.
         cpu: Cpu,
         /// Its number.
         id: ApicId,
@@ -124,8 +124,8 @@ impl<'k, H: Host> X86<'k, H> {
         Ok(X86 { host, settings, lines })
     }
 
-    /// Makes the calling CPU ready: global pages on, tags on where there are any, and what else its
-    /// features need.
+    /// Makes the calling CPU ready: sets up global pages, tags where there are any, and what else
+    /// its features need.
     ///
     /// # Safety
     /// Called in ring 0, once on each CPU, before any other method there; the settings are true for

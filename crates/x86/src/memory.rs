@@ -14,8 +14,8 @@ impl<H> X86<'_, H> {
     /// Where `pa` is in the direct map.
     fn at<T>(&self, pa: Pa) -> NonNull<T> {
         let address = self.settings().direct_map.get().wrapping_add(pa.get());
-        // The null page belongs to no kernel's direct map; an address that came out null is a bug
-        // there.
+        // No kernel's direct map contains the null page; an address that comes out null is a bug of
+        // the kernel.
         NonNull::new(address as usize as *mut T).expect("the direct map does not contain null")
     }
 

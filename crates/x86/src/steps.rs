@@ -38,7 +38,7 @@ const LEVEL_MAX: u8 = 4;
 /// What one CPU has to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Steps {
-    /// Nothing: the scope is not loaded here, or nothing is listed.
+    /// Nothing is to be done: the scope is not loaded here, or nothing is listed.
     Nothing,
     /// INVLPG of each of [`pages`].
     Pages,
@@ -46,7 +46,7 @@ pub(crate) enum Steps {
     Nonglobal,
     /// Everything, global translations included.
     Everything,
-    /// What the root has under its tag is not used again; nothing now.
+    /// Nothing now, but what is cached under the root's tag is not used again.
     Outdate(Pa),
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn entries(items: &[Item]) -> u64 {
     })
 }
 
-/// The first address of each listed leaf (P2). Only where [`steps`] says so.
+/// The first address of each listed leaf (P2). Used only where [`steps`] gives `Pages`.
 pub(crate) fn pages(what: &Invalidation) -> impl Iterator<Item = Va> + '_ {
     what.items().iter().flat_map(|item| {
         let span = item.level.span();

@@ -6,8 +6,8 @@
 //!         └────────────┴──────┴───────┘              └──────┴───┴────────────────┴───────┘
 //! ```
 //!
-//! A root that is activated without a slot takes the one whose turn it is. PCID 0 is what the CPU
-//! ran before [`online`](crate::X86::online), and is given to nobody.
+//! A root that is activated without a slot takes the slot whose turn it is. PCID 0 is what the CPU
+//! ran before [`online`](crate::X86::online), and is given to no root.
 //!
 //! **Invariants**
 //! - G1. No two slots name one root, so all that a CPU cached through a root is under one PCID.
@@ -40,7 +40,8 @@ pub(crate) enum Tagging {
     On,
 }
 
-/// The table of one CPU. Plain words in an atomic's clothes: see **Locking**.
+/// The table of one CPU. Its words need no atomic access (see **Locking**); they are atomics
+/// because they change behind a shared reference.
 pub(crate) struct Tags {
     /// 0 is free: nothing runs a table at address 0.
     slots: [AtomicU64; SLOTS],
@@ -130,11 +131,12 @@ mod tests {
         assert_eq!(tags.activate(root(2), Kept::Unchanged), 0x2003, "and took another's");
     }
 
-    /// A twin: each PCID as the set of stale or fresh entries that hardware would have under it.
+    /// The table against a twin, which knows for each PCID what entries, stale or fresh, hardware
+    /// would have under it.
     #[test]
     fn no_root_ever_finds_what_it_must_not() {
         let tags = Tags::new();
-        // By PCID: through which root the entries were cached, and whether they are stale.
+        // For each PCID: the root that its entries were cached through, and whether they are stale.
         let mut cached: BTreeMap<u64, (u64, bool)> = BTreeMap::new();
         let mut random = 1u64;
         let (mut runs, mut kept_often) = (0, 0);
@@ -142,12 +144,13 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let (n, act) = (1 + (random >> 33) % 9, random >> 40 & 3);
             if act == 0 && n != runs {
-                // A change, of which the CPU is asked while another root runs: it carries that out.
+                // This is a change that the CPU is asked about while another root runs: it carries
+                // that out.
                 cached.values_mut().filter(|(of, _)| *of == n).for_each(|entry| entry.1 = true);
                 tags.outdate(root(n));
                 continue;
             }
-            // A change that the CPU is not asked about: the caller does not vouch for the root.
+            // At a change that the CPU is not asked about the caller does not vouch for the root.
             let unasked = act == 1;
             if unasked {
                 cached.values_mut().filter(|(of, _)| *of == n).for_each(|entry| entry.1 = true);

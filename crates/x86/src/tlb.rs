@@ -3,15 +3,16 @@
 //! | the CPU has | `ask` | `wait` |
 //! |---|---|---|
 //! | INVLPGB | broadcasts | TLBSYNC on the CPU that asked |
-//! | not | posts a request, interrupts | serves others until nobody is left |
+//! | not | posts a request, interrupts | serves others until no CPU is left |
 //!
 //! **Invariants**
 //! - X1. A request is taken and carried out with interrupts off. Otherwise the code that serves
 //!   could be moved to another CPU between taking a request for this one and ending translations
-//!   here; and whoever waits would wait for everything that an interrupt's handler does.
+//!   here; and the CPU that waits would wait for everything that an interrupt's handler does.
 //! - X2. A post and its interrupts are one stretch with interrupts off. Another CPU relies on an
 //!   interrupt that this one owes (mailbox::B4); a handler that came between the two, asked the
-//!   same target and waited would rely on its own, which is not sent before it returns.
+//!   same target and waited would rely on the interrupt that its own CPU owes, which is not sent
+//!   before the handler returns.
 //!
 //! **Not here**: what an invalidation means (`steps`, `broadcast`).
 #![allow(unsafe_code)]
@@ -34,7 +35,8 @@ impl<H: Host> X86<'_, H> {
         let work = || {
             mailbox::serve(self.lines(), self.host().me(), |what| {
                 self.here(what);
-                // Where there are broadcasts, a request says: see to it that yours are complete.
+                // Where there are broadcasts, a request asks the CPU to see that its own are
+                // complete.
                 if self.settings().features.invlpgb.is_some() {
                     // SAFETY: ring 0, by `online`, and the CPU has the instruction.
                     unsafe { control::sync_broadcast() };
@@ -45,15 +47,15 @@ impl<H: Host> X86<'_, H> {
         unsafe { control::quiet(work) };
     }
 
-    /// Serves if there is something to do: cheap in a spin loop, for it leaves the interrupt flag
-    /// alone.
+    /// Serves if there is something to do. It is cheap in a spin loop, because it leaves the
+    /// interrupt flag alone where there is nothing.
     pub(crate) fn poll(&self) {
         if mailbox::has_mail(self.lines(), self.host().me()) {
             self.serve();
         }
     }
 
-    /// Carries out `what` on this CPU. With interrupts off.
+    /// Carries out `what` on this CPU. Interrupts are off.
     fn here(&self, what: &Invalidation) {
         let features = &self.settings().features;
         // SAFETY: ring 0, by `online`.
@@ -70,20 +72,20 @@ impl<H: Host> X86<'_, H> {
         }
     }
 
-    /// The tags of this CPU. With interrupts off.
+    /// The tags of this CPU. Interrupts are off.
     fn tags(&self) -> &Tags {
         &self.lines()[self.host().me().index()].tags
     }
 
-    /// Posts a request and interrupts those who must be (X2). With interrupts off; `None` where no
-    /// slot is free.
+    /// Posts a request and interrupts the CPUs that must be interrupted (X2). Interrupts are off;
+    /// `None` where no slot is free.
     fn post(&self, cpus: &CpuSet, what: &Invalidation) -> Option<Asked> {
         let posted = mailbox::post(self.lines(), self.host().me(), cpus, what)?;
         self.interrupt(&posted.interrupt);
         Some(posted.asked)
     }
 
-    /// Interrupts `cpus`: one command where that is everybody else.
+    /// Interrupts `cpus`: with one command where they are all the others.
     fn interrupt(&self, cpus: &CpuSet) {
         let settings = self.settings();
         if cpus.len() > 1 && cpus.len() + 1 == settings.apic_ids.len() {
@@ -103,7 +105,7 @@ impl<H: Host> X86<'_, H> {
             if let Some(asked) = unsafe { control::quiet(&post) } {
                 return asked;
             }
-            // Those who hold our slots may be waiting for us.
+            // The CPUs that keep our slots from being free may be waiting for us.
             self.relax();
         }
     }
@@ -125,7 +127,8 @@ impl<H: Host> X86<'_, H> {
     }
 
     /// Returns when the broadcasts of `cpu` are complete. Only that CPU can tell: if we were moved
-    /// away from it, it is asked to look. Where we are is found out and used in one stretch (X1).
+    /// away from it, it is asked to look. Which CPU we are on is found out and used in one stretch
+    /// (X1).
     fn await_broadcast(&self, cpu: Cpu) {
         let mut one = CpuSet::EMPTY;
         one.insert(cpu);
@@ -231,7 +234,7 @@ mod tests {
     fn lines() -> Vec<Line> {
         (0..3).map(|_| Line::new()).collect()
     }
-    /// Three CPUs, whose controllers have other numbers.
+    /// Three CPUs; their controllers have other numbers than they have.
     fn machine(lines: &[Line], features: Features) -> X86<'_, Threads> {
         let settings = Settings {
             direct_map: Va::new(0),
@@ -244,7 +247,7 @@ mod tests {
         };
         X86::new(Threads, settings, lines).unwrap()
     }
-    /// The thread is this CPU from now on, which runs `ROOT` with its interrupts on.
+    /// Makes the thread this CPU from now on, which runs `ROOT` with its interrupts on.
     fn be(cpu: u16) {
         ME.set(cpu);
         with(|cpu| (cpu.cr3, cpu.interrupts) = (ROOT.get(), true));
@@ -311,7 +314,7 @@ mod tests {
                 be(1);
                 thread::sleep(Duration::from_millis(30));
                 served.store(true, Ordering::Release);
-                machine.relax(); // whoever spins serves
+                machine.relax(); // a CPU that spins serves
                 assert_eq!(told(), quietly(&[Invlpg(Va::new(0x7000))]));
                 machine.relax();
                 assert_eq!(told(), [], "there is nothing more");
@@ -402,7 +405,7 @@ mod tests {
         machine.wait(ticket);
         assert_eq!(told(), quietly(&[Tlbsync]));
 
-        // The waiter has moved to CPU 2: CPU 0 is asked to look.
+        // The waiter has moved to CPU 2, so CPU 0 is asked to look.
         let ticket = machine.ask(&set(&[1]), &page(0x7000));
         let looked = AtomicBool::new(false);
         be(2);

@@ -95,7 +95,7 @@ fn it_is_a_machine() {
     assert!(machine.now() >= before);
 }
 
-/// No privileged instruction runs where nobody is to be asked: this test has no privileges.
+/// No privileged instruction runs where no CPU is to be asked: this test has no privileges.
 #[test]
 fn asking_nobody_costs_nothing() {
     let lines = [const { Line::new() }; 1];
@@ -106,7 +106,7 @@ fn asking_nobody_costs_nothing() {
     }
 }
 
-/// A frame of its own, 64 KiB, and where it is in the direct map that starts at `base`.
+/// Sixteen frames, and the direct map, starting at `base`, that they are in.
 struct Frames {
     memory: Box<[Page]>,
     base: Va,
@@ -132,7 +132,8 @@ impl Frames {
 fn memory_is_reached_through_the_direct_map() {
     let lines = [const { Line::new() }; 1];
     let features = Features { x2apic: true, ..Features::detect() };
-    // Where physical address 0 appears: also where it lies above the memory, and addresses wrap.
+    // Each base is where physical address 0 appears. The last one lies above the memory, so that
+    // addresses wrap.
     for (base, clear) in [0, 4096, 0xffff_8000_0000_0000].into_iter().zip([
         Clear::StoreQ,
         Clear::Past16,

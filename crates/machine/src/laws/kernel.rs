@@ -35,7 +35,7 @@ pub(super) fn kernel_fill_is_exact<B: Bench>(bench: &B) -> Verdict {
         clear(machine, small(bench, n).pa(), Bytes::new(4096), Caching::Cached);
         map(bench, n, small(bench, n));
     }
-    // From the end of the first page into the third, and not a word beside it.
+    // The fill goes from the end of the first page into the third, and changes no word beside it.
     let (first, count) = (4096 - 2 * STRIDE, 4 + 4096 / STRIDE);
     #[allow(unsafe_code)]
     // SAFETY: L3, to scratch frames.
@@ -92,7 +92,7 @@ pub(super) fn two_addresses_of_one_frame_agree<B: Bench>(bench: &B) -> Verdict {
     Ok(())
 }
 
-/// M2: what was not present was not cached.
+/// M2: a word that was not present was not cached.
 pub(super) fn a_new_mapping_needs_no_flush<B: Bench>(bench: &B) -> Verdict {
     let machine = bench.machine();
     // A neighbour is used first, so that the way down to the table is cached already.

@@ -58,7 +58,7 @@ pub trait Bench: Sync {
     /// 2 MiB. Nothing maps them but the direct map.
     fn scratch(&self) -> FrameRange;
 
-    /// The root that every CPU runs, and whose kernel half holds the window.
+    /// The root that every CPU runs; its kernel half holds the window.
     fn root(&self) -> Root;
 
     /// Another root with the same kernel half, in which nothing but that is mapped.
@@ -226,7 +226,7 @@ fn expect(cpu: Cpu, what: &'static str, want: u64, got: u64) -> Verdict {
     if want == got { Ok(()) } else { Err(Seen { what, want, got, cpu }) }
 }
 
-/// Where code on other CPUs leaves the first thing that it found wrong.
+/// The first thing that code on other CPUs found wrong.
 struct Finding {
     taken: AtomicBool,
     want: AtomicU64,
@@ -305,7 +305,7 @@ fn clear<M: PhysMem>(machine: &M, pa: Pa, bytes: Bytes, caching: Caching) {
 /// Reads a mapped kernel address on the calling CPU.
 #[allow(unsafe_code)]
 fn read<M: KernelVa>(machine: &M, va: Va) -> u64 {
-    // SAFETY: L3 — the suite mapped the address.
+    // SAFETY: L3: the suite mapped the address.
     unsafe { machine.kernel_load(va) }.unwrap_or(FAULTED)
 }
 

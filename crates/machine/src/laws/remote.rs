@@ -55,8 +55,8 @@ pub(super) fn tickets_may_be_waited_for_in_any_order<B: Bench>(bench: &B) -> Ver
         machine.invalidate(&what);
         *slot = Some(machine.ask(&others(bench), &what));
     }
-    // The last one first, then from the front: what was waited for is fresh, whatever is
-    // outstanding.
+    // The last ticket is waited for first, then those from the front: a page whose ticket was
+    // waited for is fresh, whatever is outstanding.
     for n in [3, 0, 2, 1] {
         if let Some(ticket) = tickets[n as usize].take() {
             machine.wait(ticket);
@@ -101,11 +101,11 @@ pub(super) fn all_cpus_ask_each_other_and_get_through<B: Bench>(bench: &B) -> Ve
 }
 
 /// Every CPU remaps a page of its own, flushes, and poisons the frame that it took away, while all
-/// others read. Nobody may ever read poison: that would be an access after the wait (M3).
+/// others read. No CPU may ever read poison: that would be an access after the wait (M3).
 pub(super) fn no_cpu_reads_a_frame_after_its_flush<B: Bench>(bench: &B) -> Verdict {
     const ROUNDS: u64 = 12;
     const POISON: u64 = 0xdead;
-    // Two frames a page; more CPUs than that only read.
+    // Each writer has a page, which takes two frames; CPUs beyond these only read.
     const WRITERS: u64 = 16;
     let machine = bench.machine();
     let writers = WRITERS.min(machine.count() as u64);

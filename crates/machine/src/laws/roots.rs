@@ -9,8 +9,8 @@ use crate::Cpus;
 
 const PAGES: u64 = 8;
 
-/// Runs the other root for the time of `work` on the calling CPU, and comes back with what `kept`
-/// allows.
+/// Runs the other root on the calling CPU while `work` runs, and then activates the suite's root
+/// again with `kept`.
 fn away<B: Bench>(bench: &B, kept: Kept, work: impl FnOnce()) {
     let machine = bench.machine();
     machine.activate(bench.other_root(), Kept::Nothing);
@@ -53,8 +53,8 @@ pub(super) fn what_was_kept_under_a_tag_is_ended_too<B: Bench>(bench: &B) -> Ver
     }
     all_hold(bench, "a page after its root was away", NEW)?;
     all_cached(bench)?;
-    // Changed while the other root runs, as most words are; in a machine that breaks first they are
-    // made on return.
+    // The words change while the other root runs, as most words do; on a machine that breaks before
+    // it makes they are made on return.
     let leaf = |n| bench.leaf(Level::BASE, small(bench, 2 * n + 1), Right::Writable);
     let make =
         || (0..PAGES).for_each(|n| store(bench.machine(), bench.word(page(bench, n)), leaf(n)));

@@ -16,14 +16,17 @@
 //!
 //! **Invariants**
 //! - C1. A block is a source only where its folios fit into the rest of its window and some frames
-//!   are left over, so compaction causes no shortage of memory. What it holds meanwhile is less
-//!   than one block.
+//!   are left over, so compaction causes no shortage of memory. Meanwhile it keeps to itself
+//!   the isolated frames of one source and the blocks that folios are about to move to: as many
+//!   frames as one block has, at most.
 //! - C2. Where a block cannot be emptied, all that was taken of it is free again, and what has
 //!   moved stays in its new place.
 //! - C3. Nothing that is free, nothing that is held as 2 MiB or more, and no page of a pool is
 //!   touched. Memory that is in use and is no anonymous folio (tables, records, the kernel's own)
 //!   stays where it is, and so does what is pinned or broken.
-//! - C4. Compaction waits for nobody: a folio that somebody else holds stays.
+//! - C4. Compaction waits for no holder of a folio: a folio that somebody else holds stays. Where
+//!   it looks at a frame it may wait for a stretch that is being moved, which can take a grace
+//!   period (stock::speculate::P1).
 //!
 //! **Locking**: none of its own. Several CPUs compact at a time; they begin in different windows.
 //! Where they meet, the isolated frames of one look to the other like memory that cannot move. As

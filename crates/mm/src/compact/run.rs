@@ -156,7 +156,8 @@ impl Compacted {
 /// What requests leave for later ones.
 #[derive(Default)]
 pub(crate) struct CompactState {
-    /// Where the next request begins, counted in near windows.
+    /// Where the next request begins: the number of a window, of the size that it has for that
+    /// request, counted round and round.
     cursor: AtomicU64,
     /// Attempts in vain in a row, as a shift; and requests since the last attempt.
     shift: AtomicU64,

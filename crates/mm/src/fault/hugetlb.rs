@@ -251,6 +251,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             offer.original = Some(pa.frame());
         }
         drop(agreed);
+        // No word changed, so no operation concludes anything from this flush, and it need not be
+        // noted under the lock: the operation that took the right to write noted that (flush::F2).
         let bytes = found.level.span();
         let covers = VaRange::sized(self.va.align_down(bytes), bytes).expect("a user leaf");
         let mut gather = Gather::new(self.stock, &self.space.member.target);

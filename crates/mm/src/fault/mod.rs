@@ -12,9 +12,13 @@
 //! - E1. All entries of a folio's range are published under one hold of the table's lock, after
 //!   every one of them was seen empty under it and the area was looked up again (space::seen): all
 //!   of them or none (TR-A2).
-//! - E2. The order is chosen on one snapshot of the switches.
-//! - E3. A block or a charge that fails is counted, and the fault steps down to the next enabled
-//!   order; only a failure at order 0 is out-of-memory.
+//! - E2. From when a fault begins until it ends or needs something, every order is chosen on one
+//!   snapshot of the size switches, which are one word (TR-A9). A fault that begins anew takes a
+//!   new one. The switch `defrag` is a word of its own, read once beside the snapshot; the switch
+//!   of the process is read once each time that the fault looks at its page.
+//! - E3. Where a larger order does not get its block, a table or the charge, that is counted, and
+//!   the fault steps down to the next enabled order. Only at order 0 such a failure ends the fault:
+//!   as over the limit where a charge was refused, else as out-of-memory.
 //! - E4. The charge and the frames of what was prepared and not published go back exactly once; a
 //!   folio that another CPU found and pinned meanwhile goes back with the last reference to it.
 //! - E5. The fault looks at the entry once. It acts on that look and on the area that it found
@@ -23,10 +27,17 @@
 //!   the other kind of area, the offer for the first kind goes back. When the fault is over nothing
 //!   is on offer any more, however it ended.
 //!
-//! **Locking.** A fault runs inside a reader's section, clears no more than a short go in it, takes
-//! no lock but one table's for the publication, and waits for nothing in it but other table holders
-//! and breaking entries. Areas are read without a lock. A folio that is being split or moved takes
-//! longer: the fault leaves the section, and the face waits (`Need::Wait`).
+//! **Locking.** A fault runs inside a reader's section, and clears no more than a short go in it,
+//! but for the descriptors of a section of memory that it is the first to claim (zero::Z6). It
+//! locks one table at a time: of its space, to hang a new table into it and to write entries; of
+//! the descriptor array, where it claims a block without descriptors. Under the lock for the
+//! publication it takes one leaf lock, that of the deposits (`Space::deposit`). Areas are read
+//! without a lock. What it waits for in the section comes to its end without a section, a space's
+//! writer or a preemption point: holders of tables' locks and of leaf locks, a change of the area
+//! tree, a stretch that another claimer populates, breaking entries, and shootdowns of its own,
+//! which it asks for without a lock (space::seen, `Fault::keep_original`). A folio that is being
+//! split or moved takes longer: the fault leaves the section, the face relaxes, and the fault
+//! begins anew (`Need::Wait`).
 //!
 //! **Huge pages of a pool** are taken outside of the reader's section, because the pool may have to
 //! wait for readers: the fault says what it needs (`Need`), and the face takes a page and runs the
@@ -168,7 +179,8 @@ pub(crate) enum Need {
     Copy,
     /// Empty tables are in the place of a huge page at this address.
     Clear(Va, Order),
-    /// The folio is being split or moved: others run first.
+    /// The folio is being split or moved by another CPU: the face relaxes (`Cpus::relax`), and the
+    /// fault begins anew.
     Wait,
 }
 

@@ -4,7 +4,8 @@
 //!   word   always: orders 0..=9 (10) │ madvise (10) │ inherit (10) │ global (2)
 //! ```
 //!
-//! The switches fit in one word, so a fault decides on one snapshot of all of them (TR-A9).
+//! The switches of the sizes and the global one fit in one word, so a fault takes one snapshot of
+//! them (fault::E2, TR-A9); `defrag` and the switch of the process are words of their own.
 //! Supported sizes are 16 KiB to 2 MiB (orders 2 to 9). At the start 2 MiB inherits the global
 //! switch and all others are off.
 
@@ -96,7 +97,7 @@ pub enum ProcessSwitch {
     Off,
 }
 
-/// All switches at one moment.
+/// The switches of all sizes, and the global one, at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
     /// Sizes for all areas.
@@ -322,7 +323,7 @@ impl Switches {
         let defrag = AtomicU64::new(Defrag::default() as u64);
         Switches { word: AtomicU64::new(policy.word()), defrag }
     }
-    /// One snapshot of all switches.
+    /// One snapshot of the switches that a policy has.
     pub(crate) fn load(&self) -> Policy {
         Policy::from_word(self.word.load(Ordering::Relaxed))
     }

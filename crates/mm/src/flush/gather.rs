@@ -139,7 +139,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     pub(crate) fn is_empty(&self) -> bool {
         self.pending == Pending::No && self.drops.is_empty() && self.removed.is_empty()
     }
-    /// Whether a flush would ask anybody to invalidate something.
+    /// Whether a flush is due: something was noted. The flush asks no CPU where none is announced.
     pub(crate) fn is_pending(&self) -> bool {
         self.pending == Pending::Yes
     }
@@ -179,7 +179,9 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     }
     /// Defers the end of a table that was noted and taken out. Needs one word of room.
     pub(crate) fn remove_table(&mut self, table: Detached, _: TableNoted) {
-        let frame = table.into_table().flushed().into_raw().0; // freed after the flush (F1)
+        // The token is given up before the flush (frame::I2): the list of tables owns the frame from
+        // here on, and frees it after the flush (F1).
+        let frame = table.into_table().flushed().into_raw().0;
         self.removed.push_table(self.stock, frame);
     }
 

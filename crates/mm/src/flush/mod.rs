@@ -5,7 +5,7 @@
 //!   under the table's lock          after the lock                          after the wait
 //!   ───────────────────────         ─────────────────────────────           ─────────────────────
 //!   take the word                   invalidate here                         references dropped,
-//!   note(range, level, accessed) ─▶ ask the CPUs that may hold it  ─wait─▶  tables given back
+//!   note(range, level, accessed) ─▶ ask the CPUs that may use it   ─wait─▶  tables given back
 //!   defer(folio, references)        (nobody, if nothing was accessed)
 //! ```
 //!
@@ -14,8 +14,9 @@
 //! become one.
 //!
 //! **Invariants**
-//! - F1. A deferred drop is done only after every CPU that may hold a translation to the memory
-//!   carried the flush out (G1).
+//! - F1. A deferred drop is done only after every CPU that may use a translation to the memory
+//!   carried the flush out (G1). A CPU that was not asked may still keep one, and never uses it
+//!   again (F3).
 //! - F2. From the first noted entry until the flush is done the space counts as pending: `started`
 //!   is ahead of `finished`. The flush is counted before the table's lock is released. Where a
 //!   table is taken out, it is counted before the word that named the table is empty, because the
@@ -30,8 +31,10 @@
 //! - F5. Memory for the list of drops is taken before the table's lock; without any the list has
 //!   room for a few words in itself, and the caller flushes more often (G6).
 //! - F6. Between two flushes a gather notes at most as many entries as its grain, which was read
-//!   when it was made. A caller that notes several asks [`Gather::is_full`] before each; where the
-//!   gather is full, it lets go of the table's lock, flushes, and goes on.
+//!   when it was made. A caller that notes several asks [`Gather::is_full`] or [`Gather::left`]
+//!   before each; where the gather is full, it lets go of the table's lock, flushes, and goes on.
+//!   Only a collapse goes beyond the grain: the leaves of its table go in one step, so
+//!   [`Gather::note_collapsed`] notes all 512 at once, in a gather that holds nothing else.
 //! - F7. An operation frees what is left at its end after it has let go of the space's writer. The
 //!   flush is done under the writer, because the next map may be in the same place, but readers are
 //!   waited for without it ([`Gather::flushed`]), in a grace period that all waiters share
@@ -39,7 +42,9 @@
 //! - F8. Every translation that was there is noted at its own level: an item of one level ends
 //!   nothing below it. A table that was emptied leaves only pointers to itself behind; one that
 //!   goes with its leaves leaves those too. The two are values of different types, made where the
-//!   table is taken out, which bring range and level with them.
+//!   table is taken out: a `Collapsed` brings range and level of its leaves with it; for a
+//!   `Detached` the same code that empties the word tells [`Gather::note_table`] the table's range
+//!   and the level of that word.
 //!
 //! **Which CPUs are asked, which are not, and why that is enough** (F3)
 //!

@@ -46,11 +46,13 @@ impl Target {
         self.running[cpu.index() / 64].fetch_or(1 << (cpu.index() % 64), Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
-    /// States that `cpu` has loaded another root.
+    /// Takes the announcement of `cpu` back: it has loaded another root, or has not loaded this one
+    /// after all.
     pub(crate) fn leave(&self, cpu: Cpu) {
         self.running[cpu.index() / 64].fetch_and(!(1 << (cpu.index() % 64)), Ordering::SeqCst);
     }
-    /// The CPUs that may hold translations.
+    /// The announced CPUs: those that may use translations. Others may keep some under the root's
+    /// tag, and do not use them after a flush (F3).
     pub(crate) fn running(&self) -> CpuSet {
         fence(Ordering::SeqCst);
         CpuSet::from_words(core::array::from_fn(|w| self.running[w].load(Ordering::SeqCst)))

@@ -14,10 +14,11 @@
 //! ```text
 //!                  claim for small blocks (open the field)
 //!          Whole ─────────────────────────────────────────▶ Small
-//!          ▲   │◀── all free and without owner, or wanted ────┘ ▲     every arrow passes through Busy
-//!   free   │   │ take   (close the field; it may refuse)        │     but take and free of a single block
-//!          │   ▼                                                │
-//!          Held ────────────────── split into small blocks ─────┘
+//!          ▲   │◀── all free and without owner (close) ───────┘ ▲ │   (close): of the field, which may refuse
+//!   free   │   │ take                                           │ │
+//!          │   ▼                                                │ │   every arrow passes through Busy
+//!          Held ────────────────── split into small blocks ─────┘ │   but take and free of a single
+//!            ▲── all free and wanted, or 512 pages joined (close) ┘   block
 //! ```
 //!
 //! **Invariants**

@@ -86,7 +86,7 @@ pub enum Misuse {
         /// The order named.
         order: Order,
     },
-    /// The frame is reserved for good.
+    /// The frame is reserved.
     Reserved {
         /// The frame named.
         frame: Frame,

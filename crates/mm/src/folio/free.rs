@@ -1,4 +1,4 @@
-//! Giving blocks back, cutting them up, and taking frames out for good.
+//! Giving blocks back, cutting them up, and taking frames out.
 //!
 //! ```text
 //!  free(frame, order):  order 0..8   field: exactly this block? free it ─▶ more fits now? entry ─▶ index
@@ -11,7 +11,7 @@
 //!   word that names the block's bounds. Of two calls that free the same block one wins, and the
 //!   other gets a [`Misuse`].
 //!
-//! **Locking**: none. **Not here**: which caller may free (ownership tokens stand above this room).
+//! **Locking**: none. **Not here**: which caller may free (this room knows no ownership tokens).
 
 use super::bits::Phase;
 use super::entry::FRAMES;
@@ -99,8 +99,8 @@ impl<'m> Folios<'m> {
         done.ok_or_else(|| self.misuse(frame, order))
     }
 
-    /// Takes the frames of `range` out for good, like those of the kernel's image. All must be
-    /// free.
+    /// Takes the frames of `range` out, like those of the kernel's image: for good, as only the
+    /// manager can put frames back. All must be free.
     pub fn reserve(&self, range: FrameRange) -> Result<(), ReserveError> {
         let mut done = range.start();
         let why = loop {

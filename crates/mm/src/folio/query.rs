@@ -1,7 +1,8 @@
 //! The state of frames and blocks, and counts of them: exact while nobody allocates or frees, a
 //! close picture otherwise.
 //!
-//! **Invariants**: I1. Nothing here changes anything.
+//! **Invariants**: I1. Nothing here changes an entry, a field or which blocks are on a list. A
+//! search of a list may clear hints above words that are empty (index::I2).
 //!
 //! **Not here**: running totals. A count that every allocation keeps up to date is a cache line
 //! that every CPU wants, so totals are summed when asked for.

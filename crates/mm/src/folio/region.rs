@@ -450,8 +450,8 @@ impl<'m> Region<'m> {
         }
     }
 
-    /// Closes the frames `from..to` of the block for good. Where one is in use, that one is named,
-    /// and nothing is changed.
+    /// Closes the frames `from..to` of the block, until `restore`. Where one is in use, that one is
+    /// named, and nothing is changed.
     pub(super) fn withhold(&self, blk: usize, from: u32, to: u32) -> Result<(), Offset> {
         if from == to {
             return Ok(());

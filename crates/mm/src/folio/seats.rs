@@ -7,7 +7,7 @@
 //!       └─────┴─────┴─────┴─────┴─────┴─────┴───────┴───────┴──────┴─────┴──────
 //!  M U T: the class; s: orders 0 to 2; m: orders 3 to 8: the block that the CPU has for itself, and the word last used in it
 //!  recent: the 2 MiB block freed last · cursor: where to look for the next one · ahead: where to clear next
-//!  vain: how many blocks were looked at since one to clear was found
+//!  vain: how many blocks were looked at since one to clear was found, or a round ended without
 //!
 //!  a hint: bit 63 set · region (6 bits from 40) · block or bit (24 bits from 8) · word (low 4 bits)
 //! ```

@@ -11,7 +11,8 @@
 //!   from the start are reserved before anybody can take of it.
 //! - I3. Nothing is written to the memory of a range, or of its records, before the caller has the
 //!   right to add it: another call that adds the same range may have put it to use meanwhile. So
-//!   the right is a value, [`Newcomer`], and only that publishes.
+//!   the right is a value, [`Newcomer`], and a range that is added is published by that alone. The
+//!   ranges of a new allocator (`Folios::new_on`) need none: nobody else has the allocator yet.
 //!
 //! **Not here**: where the words come from. They must not lie in frames that are still to be
 //! allocated: reserve those.

@@ -36,12 +36,16 @@ pub(crate) enum Touched {
 }
 
 impl Claim {
-    /// States that the caller owns the block. The allocator and a completed flush are the only
-    /// callers (frame::I1, I2).
+    /// States that the caller owns the block: it is allocated, mapped nowhere, and nobody else's
+    /// (frame::I1). The caller has just allocated it or was lent it (`Spare::lend`), has cut it off
+    /// another claim, takes up again what it had put away ([`into_raw`](Claim::into_raw)), or has
+    /// ended what the block was, with the flush and the readers that could still come to it behind
+    /// it (frame::I2). From here on the claim alone stands for the block.
     pub(crate) const fn from_raw(frame: Frame, order: Order) -> Claim {
         Claim { frame, order, touched: Touched::Perhaps }
     }
-    /// States the same of a block that the allocator handed out just now.
+    /// States the same of a block for which all that the allocator knows of its contents holds: it
+    /// handed the block out just now, or was told of every writer since (`Folios::forget`).
     pub(crate) const fn taken(frame: Frame, order: Order) -> Claim {
         Claim { frame, order, touched: Touched::No }
     }
@@ -95,7 +99,9 @@ impl Stale {
     pub const fn order(&self) -> Order {
         self.order
     }
-    /// The claim that a completed flush makes of it (frame::I2). The gather alone calls this.
+    /// The claim that a completed flush makes of it (frame::I2). The callers are a collapse, which
+    /// has just flushed, and the gather, which puts the frame on its list of drops and frees it
+    /// after the flush.
     pub(crate) const fn flushed(self) -> Claim {
         Claim::from_raw(self.frame, self.order)
     }

@@ -15,12 +15,14 @@ use foliant_units::{FRAME_BYTES, Level, Order, Pages, Va, VaRange};
 pub struct CollapseLimits {
     /// Pages that may be missing or zeros, at most.
     pub max_ptes_none: Pages,
-    /// Pages that may be shared with other spaces, at most: each is copied.
+    /// Pages that other spaces may have too, at most: each is copied, unless the space turns out to
+    /// be its only owner and takes it over.
     pub max_ptes_shared: Pages,
 }
 
 impl CollapseLimits {
-    /// A range is collapsed whatever it looks like, as by `MADV_COLLAPSE`.
+    /// No limit, as by `MADV_COLLAPSE`. A range without any page is refused all the same, and so is
+    /// one with a large leaf, or with an entry that is neither empty nor a page's.
     pub const NONE: CollapseLimits =
         CollapseLimits { max_ptes_none: Pages::new(512), max_ptes_shared: Pages::new(512) };
     /// For a scanner. Only a range whose pages are all there is collapsed, so that no collapse

@@ -75,8 +75,9 @@ impl From<Misuse> for NotLent {
 }
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
-    /// Takes a block for the kernel's own use: stacks, per-CPU data, a heap. It has no descriptors,
-    /// keeps its former contents, and is the embedder's until [`take_back`](Manager::take_back).
+    /// Takes a block for the kernel's own use: stacks, per-CPU data, a heap. No descriptors are
+    /// made for it. It keeps its former contents, and is the embedder's until
+    /// [`take_back`](Manager::take_back).
     pub fn lend(&self, order: Order) -> Result<Frame, NoBlock> {
         let claim = self.stock.claim_undescribed(order, Class::Unmovable)?;
         self.hand_out(claim)

@@ -376,7 +376,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn policy(&self) -> Policy {
         self.switches.load()
     }
-    /// Sets them. Faults at work keep what they saw.
+    /// Sets them. Faults at work keep what they saw, unless they begin anew (fault::E2).
     pub fn set_policy(&self, policy: Policy) {
         self.switches.store(policy);
     }
@@ -384,7 +384,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn defrag(&self) -> Defrag {
         self.switches.defrag()
     }
-    /// Sets it. Faults at work keep what they saw.
+    /// Sets it. Faults at work keep what they saw, unless they begin anew (fault::E2).
     pub fn set_defrag(&self, defrag: Defrag) {
         self.switches.set_defrag(defrag);
     }
@@ -433,7 +433,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             |order: Order| self.size_stats(order).get(SizeEvent::NrAnon) * order.pages().get();
         Pages::new(Order::all().take(Order::SIZE_2M.index() + 1).map(alive).sum())
     }
-    /// Where the frames are. Reads one word per 2 MiB of memory.
+    /// Where the frames are. Reads one word per 2 MiB of memory, and 16 more where the 2 MiB are
+    /// partly used.
     pub fn memory(&self) -> Memory {
         let folios = &self.stock.folios;
         let managed = folios.ranges().map(|r| r.pages().get()).sum();

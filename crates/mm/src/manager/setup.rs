@@ -343,8 +343,8 @@ fn vmap_range<P: Paging>(setup: &Setup<'_>, end: Frame) -> Result<VaRange, Setup
     Ok(range)
 }
 
-/// Where the first records go: at the end of the range with the most room that nothing reserved
-/// lies in.
+/// Where the first records go: the highest place at the end of a range, or just below reserved
+/// frames of one, that lies in the range and in which nothing is reserved.
 fn home(setup: &Setup<'_>, pages: Pages) -> Option<FrameRange> {
     let fits = |range: &FrameRange| {
         let start = range.end().get().checked_sub(pages.get())?;
@@ -352,7 +352,8 @@ fn home(setup: &Setup<'_>, pages: Pages) -> Option<FrameRange> {
         let free = !setup.reserved.iter().any(|r| r.overlaps(home));
         (start >= range.start().get() && free).then_some(home)
     };
-    // Not below reserved ranges at a range's end: then just below the lowest of them.
+    // Reserved ranges at a range's end leave the places just below them, of which the highest that
+    // fits is taken.
     let candidates = setup.memory.iter().flat_map(|range| {
         let below = setup.reserved.iter().filter(|r| r.overlaps(*range)).map(move |r| {
             let end = r.start().max(range.start());

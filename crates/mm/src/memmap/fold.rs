@@ -12,7 +12,7 @@
 //!   O7  the caller makes the pages reachable
 //! ```
 //!
-//! **Rule W: between O3 and O5 old and new frames say the same.**
+//! **Rule W: from when a page's entries change (O3) until O5 its old and new frames say the same.**
 //!
 //! Once an entry is rewritten, a CPU that has the old translation cached goes on reading the old
 //! frame, while a CPU that walks now reads the new frame. Both are right as long as the two frames
@@ -22,7 +22,7 @@
 //!    A store through the array afterwards would land in the one of the two frames that this CPU
 //!    has cached, and the other CPUs would see a page that is folded and does not say so, or the
 //!    reverse.
-//! 2. Nobody writes a descriptor of the batch. A store by a CPU with the old translation would go
+//! 2. Nobody writes a descriptor of the page. A store by a CPU with the old translation would go
 //!    into a frame that is freed at O6: the store would be lost, and after the reuse of the frame
 //!    it would destroy the new contents. That is why a page is folded while nobody has a reference,
 //!    before it is on a list, and after a grace period: a walker that saw a reference in the page's

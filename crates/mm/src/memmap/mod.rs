@@ -27,13 +27,17 @@
 //! | [`Memmap::claim`] with [`Form::Dense`] | a free block | dense | 0 | 0 |
 //! | [`Memmap::fold`] | dense | folded | at most 2, 1 more per recovery | 1 |
 //! | [`Memmap::unfold`] | folded | dense | 1 | 0 |
-//! | [`Memmap::release`] | folded or dense | a free block, absent | 1 | 1 |
+//! | [`Memmap::release`] | folded, or dense by entries | a free block, absent | 1 | 1 |
+//! | | dense by a leaf | a free block, dense | 0 | 0 |
 //! | [`Memmap::free`] | dense | a free block, dense | 0 | 0 |
-//! | [`Memmap::reclaim`] | free but for its own descriptors | a free block, absent | 1 per 32 blocks | 1 |
+//! | [`Memmap::reclaim`] | free but for its own descriptors | a free block, absent | 1 per 32 blocks | 1 per 32 blocks |
 //!
-//! None of these counts depends on the number of CPUs. At a flush grain of n pages
-//! ([`Manager::set_flush_grain`]) a batch is worked off n pages at a time, each part with
-//! shootdowns of its own; grain 1 is the form with two shootdowns a page.
+//! None of these counts depends on the number of CPUs. A claim that finds no block does a part of
+//! what [`Memmap::reclaim`] does first, at its cost, where any block holds its own descriptors. At
+//! a flush grain of n pages ([`Manager::set_flush_grain`]) a batch is worked off n pages at a time,
+//! each part with shootdowns of its own, and a release with a grace period of its own; grain 1 is
+//! the form with two shootdowns a page. Where live entries may not be replaced (`fold`) each part
+//! of a fold or an unfold takes 1 shootdown and 1 grace period.
 //!
 //! ```
 //! # use foliant::{Manager, Policy, manager::Setup, table::X86_64};
@@ -57,9 +61,10 @@
 //! [`Manager::set_flush_grain`]: crate::Manager::set_flush_grain
 //!
 //! **Invariants**
-//! - H1. From the first changed entry of a batch until its flush is done, nobody writes any
-//!   descriptor of the batch (rule W, see `fold`). At no time does anybody write one through a
-//!   shared frame.
+//! - H1. From the first changed entry of a page until the flush that covers it is done, nobody
+//!   writes a descriptor whose entry changes (rule W, see `fold`). Other pages of the batch may be
+//!   written to meanwhile, and so may a head whose entry stays, as in an unfold. At no time does
+//!   anybody write a descriptor through a shared frame.
 //! - H2. A frame that was taken out of the array is freed only after a flush that covers it (G1,
 //!   flush::F1).
 //! - H3. `Flag::Optimized` is set from before the first tail is folded until after the last one is
@@ -69,8 +74,8 @@
 //!   is folded any more. A `Huge` carries the brand of its manager, and another manager refuses it.
 //! - H5. Everything that can fail is done before the first entry of a page changes. So a page is
 //!   dense or folded, never in between, and nothing is ever put back (record 012).
-//! - H6. A huge page's block holds none of its own descriptors: it is allocated as a whole, and so
-//!   are they.
+//! - H6. A huge page's block holds none of its own descriptors: the block is allocated as a whole,
+//!   so no frame of it is a block that was allocated for descriptors, before or while it is out.
 //! - H7. A leaf that is split counts as pending from before its table can be found until it is
 //!   flushed. A caller that finds the table and replaces entries in it would free frames that the
 //!   leaf, cached on some CPU, still reaches. So a flush covers everything while another flush of

@@ -1,6 +1,6 @@
 //! Blocks that hold nothing but their own descriptors, made whole again.
 //!
-//! A block that was broken when no other memory was left holds the 8 frames that describe it
+//! A block that was broken when no other memory was left holds frames that describe it, up to 8
 //! (`stock::describe`). When everything else in it has come back, it is free in all but name.
 //! Nobody notices at that moment, because giving a base page back must not wait for a grace period.
 //! A claimer of a huge page that finds none looks for such blocks. It looks at none while no block
@@ -9,7 +9,7 @@
 //! there is memory.
 //!
 //! ```text
-//!   reserve the other 504 frames ─▶ Moving ─▶ grace period ─▶ entries cleared ─▶ flush ─▶ Absent ─▶ all 512 are free
+//!   reserve the other frames ─▶ Moving ─▶ grace period ─▶ entries cleared ─▶ flush ─▶ Absent ─▶ all 512 are free
 //!   one is in use? let go of them
 //! ```
 //!

@@ -1,14 +1,14 @@
 //! Pages of 1 GiB become pages of 2 MiB.
 //!
 //! ```text
-//!   1 GiB, folded   ─▶ its descriptors are taken away, one grace period and one shootdown for the batch
-//!                   ─▶ the block is cut in 512 ─▶ each is born folded again: no flush
-//!   1 GiB, dense    ─▶ the block is cut in 512, the descriptors are written anew; folded where folding is on
+//!   1 GiB, folded or    ─▶ its descriptors are taken away, one grace period and one shootdown for the batch
+//!   dense by entries    ─▶ the block is cut in 512 ─▶ each is born folded, or dense with folding off: no flush
+//!   1 GiB, under a leaf ─▶ the block is cut in 512, the descriptors are written anew; folded with folding on
 //! ```
 //!
 //! A folded page is not unfolded in between, which would take 4095 frames. Each new page takes one
-//! frame; where there is none, its 2 MiB go back to the allocator, for a free block needs no
-//! descriptors.
+//! frame, or where it is dense those that a stretch takes; where there is none, its 2 MiB go back
+//! to the allocator, for a free block needs no descriptors.
 
 use super::chain::Chain;
 use super::shelf::{Pool, Standing};

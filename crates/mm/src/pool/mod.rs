@@ -54,9 +54,10 @@
 //!
 //! **Locking.** `lock` (`[l]`) of a pool guards its lists and counts; it is held for at most a
 //! batch of list steps, and nothing is allocated, cleared, flushed or waited for under it. A caller
-//! that resizes, demotes, or makes pages on demand holds `resizing` (`[r]`) for a batch; the larger
-//! size's comes first. The order is `resizing`, then `lock`. Both are spin locks of `Cpus::relax`.
-//! Nothing here is called in a reader's section.
+//! that resizes or demotes holds `resizing` (`[r]`) for a batch at a time; one that makes pages on
+//! demand holds it until all of them are made, over several batches without a preemption point
+//! where a reservation wants so many. The larger size's comes first. The order is `resizing`, then
+//! `lock`. Both are spin locks of `Cpus::relax`. Nothing here is called in a reader's section.
 //!
 //! **Not here**: areas (`space`), faults (`fault`), which node is near.
 

@@ -32,7 +32,8 @@ struct Shelf {
 #[derive(Default)]
 pub(super) struct Pool {
     lock: Spin,
-    /// Held, batch by batch, by a caller that resizes, demotes, or makes pages on demand.
+    /// Held by a caller that resizes or demotes, batch by batch, or that makes pages on demand,
+    /// until all of them are made.
     pub(super) resizing: Long,
     /// How many times a size was asked for: the last request goes on.
     pub(super) requests: AtomicU64,

@@ -46,8 +46,8 @@
 //! entries (R2, R3).
 //!
 //! **Locking.** `[f]` the fork tree's lock, a leaf lock: held for a few words. `[w]` the space's
-//! writer. `[c]` constant. A member that a walk looks at is pinned: it neither ends nor leaves the
-//! list meanwhile.
+//! writer. `[a]` atomic. `[c]` constant. A member that a walk looks at is pinned: it neither ends
+//! nor leaves the list meanwhile.
 //!
 //! **Not here**: what is done with the entries (`split`), areas (`space`).
 

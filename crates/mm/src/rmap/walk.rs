@@ -22,9 +22,10 @@ enum Leg {
 /// The spaces that may map the folio at `head`, each pinned: first the one that it was made in and
 /// its descendants, then all the others. Most folios are found at once, so a caller that looks for
 /// a number of entries stops when it has found them (R5). Where spaces end meanwhile, one may come
-/// twice; those of the line do where `taken` is more than 0. The caller holds the folio, and has
-/// made `taken` of its entries migration entries, which keep the fork tree there as counted entries
-/// do.
+/// twice; those of the line do where `taken` is more than 0. The caller keeps the folio, or nobody
+/// else is at work (the audit). Where `taken` is more than 0 the caller holds or has frozen it, and
+/// has made so many of its entries migration entries, which keep the fork tree there as counted
+/// entries do.
 pub(crate) fn relatives<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     head: Frame,

@@ -78,7 +78,8 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         }
         Advice::PopulateRead | Advice::PopulateWrite => {}
         Advice::GuardInstall => {
-            // All tables are charged before anything goes: what is refused leaves no trace.
+            // All tables are charged before anything goes, so a refused charge leaves no trace.
+            // Where no frame is left for a table, the guards put in so far stay.
             let paid = Prepaid::of(stock, space, range, steps)?;
             guard(stock, space, &mut gather, range, paid, steps)?;
         }

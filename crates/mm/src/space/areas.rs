@@ -5,8 +5,8 @@
 //! the first child, and after removals the first area of a child may lie above its bound.
 //!
 //! **Invariants**
-//! - A1. Areas are page-aligned, not empty and do not overlap. Two that touch differ in flags or
-//!   tag.
+//! - A1. Areas are page-aligned, not empty and do not overlap. Between changes, two that touch
+//!   differ in flags, tag or offset.
 //! - A2. Nodes stay nodes of this tree, and of their rank, until the space ends: an emptied one
 //!   goes to the spare list of its rank. The word where an inner node keeps a child's number is
 //!   therefore at any time the number of a node, or 0. So a reader that raced with a writer looks
@@ -18,8 +18,9 @@
 //! - A5. Between changes the tree has no more areas than it may: a change that would leave more is
 //!   refused before it begins.
 //!
-//! **Locking.** [w] words are used by the holder of the space's writer lock only; [s] words are
-//! looked at by readers under the sequence.
+//! **Locking.** [w] words are used only by the holder of the space's writer lock, or by the call
+//! that ends or forks off the space (space, Locking); [s] words are looked at by readers under the
+//! sequence; [c] words are constant from the first area on.
 
 use super::area::{Area, AreaLimit, Flags};
 use super::node::{Node, Rank};

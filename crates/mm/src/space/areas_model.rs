@@ -151,7 +151,7 @@ proptest! {
     }
 }
 
-/// Enough areas for three levels, put in and taken out in both directions.
+/// Enough areas for three levels, put in and taken out, each time in another order.
 #[test]
 fn a_tree_of_three_levels_grows_and_shrinks() {
     let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
@@ -161,7 +161,7 @@ fn a_tree_of_three_levels_grows_and_shrinks() {
     let at = |n: u64| {
         VaRange::sized(Va::new(0x10_0000 + n * 2 * FRAME_BYTES), Order::BASE.bytes()).unwrap()
     };
-    // The stride meets every number once, in no order.
+    // The stride meets every number once.
     for n in (0..count).map(|n| n * 7919 % count) {
         areas.prepare(&stock, &Charge::default()).unwrap();
         areas.put(

@@ -7,7 +7,8 @@
 //! **Invariants**
 //! - G1. Between changes an inner entry notes the largest gap of the areas below it.
 //!
-//! **Locking.** All of this is done by the holder of the space's writer lock.
+//! **Locking.** All of this is done by the holder of the space's writer lock, or of a child by its
+//! fork (space, Locking).
 
 use super::areas::Areas;
 use super::node::{Node, Rank};

@@ -12,15 +12,20 @@
 //!   lock, and before it does so it looks its area up again under the table's lock: either the
 //!   fault sees the change of the area and steps back, or the operation that changes the area sees
 //!   the entry of the fault. A fault has no other way to write (`seen`), and the operation skips
-//!   only what it has seen to be empty under that lock (table::I10).
-//! - S2. A table is taken out only where no area is left in its reach, and given back only after
-//!   the flush and after every fault that may have walked through it is gone.
+//!   only what it has seen to be empty under that lock (table::I10), or in the top table
+//!   (table::I5). A split or a move of a folio looks no area up: it takes out of use and brings
+//!   back what is there, and an operation that would change the entry waits for it (S6).
+//! - S2. A table is taken out only where no area is left in its reach, but for two that the holder
+//!   of the writer takes out inside of an area: an empty one in the place of a huge page
+//!   (`clear_way`), and one whose leaves become one (the collapse of `compact`). It is given back
+//!   only after the flush and after every fault that may have walked through it is gone.
 //! - S3. A page belongs to the space whose entry names it; the space's page count is the number of
 //!   its entries that name folios, in base pages.
 //! - S4. For every 2 MiB leaf of an anonymous folio the space holds one table in deposit: taking a
 //!   leaf apart cannot fail.
 //! - S5. An entry without `EXCLUSIVE` is not writable. `EXCLUSIVE` is set only where no other entry
-//!   names the page.
+//!   names the page, but in an area of kernel memory, all of whose entries have it: a write there
+//!   is never copied, though the kernel and other programs map the page too.
 //! - S6. A `Breaking` word or a migration entry is replaced by the CPU that wrote it alone; any
 //!   other CPU that meets one lets go of the table and tries again.
 //! - S7. In an area of huge pages there are entries of that size only. Where the area has
@@ -34,14 +39,20 @@
 //!   its address, so a change of rights splits the leaves that reach over its ends, even those
 //!   whose attributes stay as they are.
 //!
-//! **Locking.** `writer` (`[w]`) excludes all operations but faults. Its holder lets others run
-//! (`steps`), and a caller that waits for it holds nothing that others spin for (`sync::outside`).
-//! The order is: the writer, then one table at a time (fork: the parent's, then the child's, which
-//! nobody else can reach yet). Nothing is allocated, cleared or waited for under a table's lock
-//! (G8).
+//! **Locking.** `writer` (`[w]`) excludes all operations but faults, and splits and moves of folios
+//! (S6). Two calls may do all that its holder may without taking it: `end`, once the space has
+//! neither name nor users, and `fork` in the child, whose name nobody knows yet. The holder lets
+//! others run (`steps`), and a caller that waits for the writer holds nothing that others spin for
+//! (`sync::outside`). The order is: the writer, then one table at a time (fork: the parent's, then
+//! the child's, which only walks of the reverse map can reach besides; collapse: a table, then the
+//! one below it). Under a table's lock nothing is allocated or cleared (G8), and nothing is waited
+//! for but what table::I9 allows.
 //!
-//! **The walk.** No operation steps from entry to entry by itself: each says what becomes of a word
-//! (`table::Edit`) and where the old content goes (`table::Sink`), and `walk` goes over the range.
+//! **The walk.** An operation that changes what a range holds does not step from entry to entry by
+//! itself: it says what becomes of a word (`table::Edit`) and where the old content goes
+//! (`table::Sink`), and `walk` goes over the range. `map_kernel` alone goes from entry to entry,
+//! over empty ones; the loops that make tables, count missing ones or take empty ones out of a huge
+//! page's place (`clear_way`) go from table to table.
 //!
 //! **Not here**: what a fault does (`fault`), walks of the reverse map (`rmap`), splitting of
 //! folios (`split`; here only their leaves are split).

@@ -20,7 +20,8 @@ use foliant_machine::{Machine, Replace};
 use foliant_units::{Bytes, FRAME_BYTES, Pa, Pages, Va, VaRange};
 
 pub(super) const PAGE: Bytes = Bytes::new(FRAME_BYTES);
-/// How many gaps are looked at one by one for a request that is aligned to more than a page.
+/// How many gaps, less one, are looked at one by one before one with room to spare is looked for.
+/// Only a request that is aligned to more than a page finds room that late.
 const GAPS_TRIED: usize = 16;
 
 /// The lowest address that an area may have: null pointers, and what is reached through one, shall
@@ -55,7 +56,8 @@ pub struct MapRequest {
     pub tag: u64,
 }
 
-/// Why a range was refused. Nothing changed.
+/// Why a range was refused. Nothing changed, but where advice fails half way: of guards for which
+/// memory for a table runs out, and of pages that are made present, those that are done stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RangeError {
     /// There is no such space (any more).
@@ -437,9 +439,9 @@ pub(crate) fn protect<M: Machine, P: Paging>(
     Ok(())
 }
 
-/// Rewrites the attributes of every present page of `range`; entries that lose a right are noted.
-/// Leaves that reach over its ends are split, for the areas on both sides may differ from here on
-/// (S9).
+/// Rewrites the attributes of every present page of `range`. Entries that lose a right or their
+/// dirty bit are noted, and on a machine that breaks before it makes all that change. Leaves that
+/// reach over its ends are split, for the areas on both sides may differ from here on (S9).
 pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
     stock: &'g Stock<'m, M, P>,
     space: &'g Space,

@@ -11,14 +11,15 @@ use foliant_units::{Cpu, Frame, Pages};
 
 /// An address space. All words; valid when cleared.
 ///
-/// Locking: [w] `writer` held; [a] atomics of their own protocol; [c] constant while the space
-/// lives.
+/// Locking: [w] `writer` held (space, Locking); [a] atomics of their own protocol; [d] the lock
+/// `depositing` and what it guards.
 #[repr(C)]
 pub(crate) struct Space {
     /// It stands first, for what a fork tree links is the space's frame.
     pub(crate) member: Member,
-    /// Held by the operations that change areas: map, unmap, protect, advise, remap, fork, end.
-    /// Faults never take it.
+    /// Held by map and `has_place`, unmap, protect, advise, remap, grow, `map_kernel`, `clear_way`,
+    /// the collapse, and fork (the parent's). Neither faults in their section nor splits and moves
+    /// of folios take it.
     pub(crate) writer: Patient,
     pub(crate) areas: Areas, // [w], read under its sequence
     /// Non-zero: a caller is about to end the space, and finds out whether a CPU runs it

@@ -239,7 +239,8 @@ fn grows<M: Machine, P: Paging>(
 
 /// Takes the areas of `old` out and moves the entries of `from`, its first part, to addresses from
 /// `to` on. All memory is taken before the first one moves. Until the caller puts the new areas in,
-/// nobody may use the new addresses, and the old ones are flushed before it returns.
+/// no fault finds an area at the new addresses, where what has moved can be reached already. The
+/// old addresses are flushed before it returns.
 fn relocate<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,

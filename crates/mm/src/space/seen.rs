@@ -21,8 +21,10 @@
 //! - W2. An operation that changes an area's rights or takes the area out changes the area first
 //!   and its entries after it (S1), and waits for entries that are being replaced (S6). So what a
 //!   fault writes on agreed ground is seen by every operation that changes the area later.
-//! - W3. On a machine that breaks before it makes, an empty entry is filled, by a page or a table,
-//!   only where no flush is pending: the entry may be one that is being broken (flush::F2).
+//! - W3. On a machine that breaks before it makes, an entry that is no leaf, empty or spent, is
+//!   filled by a page or a table only where no flush is pending: what it said before may not be
+//!   flushed yet (flush::F2). A word of the top table, which is emptied with the space alone, gets
+//!   a table at any time (table::I5).
 //!
 //! **Not here**: operations that hold the space's writer. Areas do not change under them.
 
@@ -119,7 +121,7 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
         self.space.areas.are_at(self.edition.get())
             || self.space.areas.find(self.stock.machine, seen.va) == Some(*seen.area)
     }
-    /// Whether no pending flush forbids to fill an empty entry (W3).
+    /// Whether no pending flush forbids to fill an entry that is no leaf (W3).
     fn is_settled(&self) -> bool {
         match self.stock.machine.rules().replace {
             Replace::InPlace => true,

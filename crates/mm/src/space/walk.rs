@@ -1,4 +1,5 @@
-//! Going over what a space has in a range of its tables, for the holder of its writer.
+//! Going over what a space has in a range of its tables, for the holder of its writer or for the
+//! call that ends it (space, Locking).
 //!
 //! ```text
 //!   edit ──▶ table::edit ─┬─ a leaf reaches over an end ─▶ it is split, and looked at again
@@ -19,7 +20,7 @@ use foliant_machine::Machine;
 use foliant_units::VaRange;
 
 /// Does with each word of `range` what `edit` says. The range was checked, and the caller holds the
-/// writer.
+/// writer or ends the space.
 pub(super) fn edit<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -40,7 +41,8 @@ pub(super) fn edit<M: Machine, P: Paging>(
     }
 }
 
-/// The sink of an operation that changes what entries allow: those that lose a right are noted.
+/// The sink of an operation that changes what entries allow: what its edit takes or breaks is
+/// noted.
 pub(super) struct Noting<'n, 'g, 'm, M: Machine, P: Paging> {
     pub(super) machine: &'m M,
     pub(super) gather: &'n mut Gather<'g, 'm, M, P>,

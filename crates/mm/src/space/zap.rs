@@ -41,8 +41,8 @@ pub(super) struct Zap<'z, 'm, M: Machine, P: Paging> {
     prune: Prune,
     /// How many drops a table may bring.
     drops: usize,
-    /// Huge pages and spent entries met so far: the entries of reserved areas that stand for no
-    /// reservation any more.
+    /// Huge pages and spent entries taken out so far: in an area with reservations, the entries
+    /// that stood for none any more. Huge pages of other areas are counted too.
     kept: Cell<u64>,
 }
 
@@ -89,7 +89,8 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         let mut taken = Zapped { zap: self, gather, steps, run, deposits: 0, rest: None };
         walk::edit(self.stock, self.space, range, self, &mut taken);
     }
-    /// How many reservations were used in what was taken out.
+    /// How many reservations were used in what was taken out, if all of it lay in areas that have
+    /// reservations.
     pub(super) fn kept(&self) -> u64 {
         self.kept.get()
     }

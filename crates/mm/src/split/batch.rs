@@ -35,7 +35,7 @@ impl<'s, 'm, M: Machine, P: Paging> FlushBatch<'s, 'm, M, P> {
     }
 
     /// Makes migration entries of all entries that map the folio, and says how many there were, in
-    /// base pages. Nobody uses the folio's memory after the next [`flush`](Batch::flush).
+    /// base pages. Nobody uses the folio's memory after the next [`flush`](FlushBatch::flush).
     pub(crate) fn take(&mut self, held: &Held<'s, 'm, M, P>, tally: Counting) -> u64 {
         let stock = self.stock;
         let folio = Folio::of(stock, held.head(), held.order());

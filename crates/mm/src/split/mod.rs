@@ -20,11 +20,11 @@
 //!
 //! **Invariants**
 //! - T1. Between the flush and the put no CPU has a translation to a frame of the folio.
-//! - T2. The flush comes after the last entry was taken and before the freeze, by the same hands,
-//!   on every way out (TR-T9).
-//! - T3. A migration entry keeps everything of the leaf: rights, exclusive, accessed, dirty,
-//!   soft-dirty, userfault. Where a CPU could write through it until the flush it is taken for
-//!   dirty (G4).
+//! - T2. The splitter or mover that takes entries does the flush itself, after the last of them and
+//!   before the freeze, on every way out (TR-T9).
+//! - T3. A migration entry keeps everything of the leaf but its place in a group: rights,
+//!   exclusive, accessed, dirty, soft-dirty, userfault. Where a CPU could write through it until
+//!   the flush it is taken for dirty (G4).
 //! - T4. Migration entries are counted as the leaves were, by folio and space, until they are
 //!   leaves again.
 //! - T5. No memory is needed after the first entry was taken, so a split cannot fail for lack of
@@ -42,8 +42,9 @@
 //! **Late observers** (G5). A flush is pending only while the entries that it is for are migration
 //! entries. A fault, unmap, protect, remap, advice or fork that wants to conclude something from
 //! such an entry waits until it is a leaf again, and by then the flush is done. Besides, the gather
-//! counts as pending in its space, for `Gather::settle` (flush::F2). So there is one generation
-//! scheme, and nothing of it is left when the split is over.
+//! counts as pending in its space, for `Gather::settle` (flush::F2). So a split needs no generation
+//! scheme beside the gather's two counts, and when it is over nothing of it is left for anybody to
+//! compare with.
 //!
 //! **Locking.** A split takes the folio's `Locked` flag, one table's lock at a time, and no
 //! writer's lock of a space. In a list several folios are held, and none of them is waited for: a

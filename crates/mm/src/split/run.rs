@@ -202,7 +202,8 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         into: SplitInto,
     ) -> Result<FrozenFolio<'s, 'm, M, P>, SplitError> {
         let (head, folio) = (held.head(), held.order());
-        // Order 1 is no size of anonymous folios: lists of them want a third descriptor.
+        // Order 1 is no size of anonymous folios (`fault::Orders::ANON`), so none of pieces. The
+        // number of descriptors is no reason: a folio's links are in that of its head.
         if into.order >= folio || into.order.get() == 1 {
             return Err(SplitError::Order { folio, into: into.order });
         }
@@ -214,8 +215,8 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         Ok(FrozenFolio { held, entries })
     }
 
-    /// Makes the pieces, or puts the entries back where the folio is used by other ways too. The
-    /// flush is done.
+    /// Makes the pieces, or puts the entries back where the folio is used by other ways too, or
+    /// where mappings of it came or went. The flush is done.
     pub(super) fn finish(
         &self,
         taken: FrozenFolio<'s, 'm, M, P>,

@@ -193,7 +193,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         frames
     }
     /// Drops one reference of each of these pages of kernel memory. Pages that nobody else has go
-    /// back, neighbours together.
+    /// back, neighbours together; broken ones stay as they are.
     pub(crate) fn drop_kernel(&self, frames: FrameRange) {
         let mut start = frames.start();
         let mut gone = 0;

@@ -68,7 +68,7 @@ events! {
         TableMade => "table_made",
         /// Page tables given back.
         TableFreed => "table_freed",
-        /// Allocations refused for lack of a block.
+        /// Allocations refused: for lack of a block, or by the machine (`Witness::refusal`).
         NoMemory => "alloc_fail",
         /// Frames that hold descriptors, shared ones included: counted up and down.
         MemmapPages => "nr_memmap_pages",

@@ -14,14 +14,14 @@
 //! - L2. A folio leaves the list before its descriptor becomes another one's. A CPU that takes a
 //!   turn pins the folio under the lock, and passes over one that nobody keeps any more: that one
 //!   is about to be taken out.
-//! - L3. A folio that is worth splitting leaves the list by being split or given back, and by
-//!   nothing else. One that is busy when its turn comes is passed over, and one that cannot be
-//!   split is at the end already: nobody has to remember to put it back. A holder that takes a used
-//!   one off asks again under the lock whether it has lost a page: the CPU that unmapped the page
-//!   found the folio on the list, and left it there.
+//! - L3. A folio that is worth splitting leaves the list by being split or given back, or because
+//!   its memory is broken, and by nothing else. One that is busy when its turn comes is passed
+//!   over, and one that cannot be split is at the end already: nobody has to remember to put it
+//!   back. A holder that takes a used one off asks again under the lock whether it has lost a page:
+//!   the CPU that unmapped the page found the folio on the list, and left it there.
 //!
-//! **Locking.** There is one leaf lock for each of a few shards, chosen by the frame, so that
-//! faults and unmaps seldom meet.
+//! **Locking.** There is one leaf lock, `[l]`, for each of a few shards, chosen by the frame, so
+//! that faults and unmaps seldom meet.
 //!
 //! **Not here**: whether a folio is worth it, splitting (`split`).
 
@@ -148,8 +148,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         None
     }
 
-    /// Puts the folio among those waiting to be split, and counts that once per folio. The caller
-    /// keeps it meanwhile.
+    /// Marks the folio as partly mapped, and counts that once per folio. One of four pages and more
+    /// waits to be split from then on. The caller keeps it meanwhile.
     pub(crate) fn mark_partly_mapped(&self, head: Frame, order: Order) {
         if !self.keep_partly_mapped(head, order) {
             return;

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! The 8 frames come from wherever unmovable memory is gathered, so that the block can become whole
-//! again. Where no other memory is left they come out of the block itself: a block that has just
-//! been broken has at least half of its frames free, so breaking it does not fail for lack of
-//! memory.
+//! again. Where no other memory is left they come out of the block itself. A claim that breaks a
+//! whole block takes half of it at most, and the other half is more than the 8 frames and the
+//! tables for them: so a claim of less than 2 MiB that finds a whole block does not fail for lack
+//! of memory, unless other CPUs take the rest first.
 //!
 //! **Invariants**
 //! - D1. Every frame of a stretch that is mapped by entries is a block of order 0 to the allocator;
@@ -43,7 +44,7 @@ const FRAMES: usize = STRETCH_PAGES.get() as usize;
 pub(crate) enum DescribedBy {
     /// Not yet, or by the caller just now.
     Now,
-    /// Somebody had mapped a leaf there.
+    /// Somebody had mapped a leaf there, or hung in a table where a leaf was meant to go.
     Before,
 }
 
@@ -284,12 +285,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.load(word_at(self.array, frame, word))
     }
     pub(super) fn load(&self, va: Va) -> u64 {
-        // SAFETY: descriptors of handed-out frames are mapped and stay so (stock::K1).
+        // SAFETY: the descriptor is mapped and stays so, as the frame was handed out with it
+        // (stock::K1), or its stretch was seen to be there (`identity`, stretches::S1).
         unsafe { self.machine.kernel_load(va) }.unwrap_or_else(|fault| unmapped(&fault))
     }
     fn store(&self, va: Va, word: u64) {
-        // SAFETY: stock::K1; the caller owns the frame (frame::I1) or changes one word by its
-        // protocol.
+        // SAFETY: mapped, as for `load`; the caller owns the frame (frame::I1) or changes one word
+        // by its protocol.
         unsafe { self.machine.kernel_store(va, word) }.unwrap_or_else(|fault| unmapped(&fault));
     }
     fn swap(&self, va: Va, old: u64, new: u64) -> Result<u64, u64> {

@@ -10,7 +10,9 @@
 //!   pinned.
 //! - B2. A freeze succeeds only where the holder's pin is the only one and every entry is one that
 //!   the holder has taken out of use. From then on `get_unless_zero` finds nothing, until its
-//!   frames are other folios.
+//!   frames are other folios. A page that a collapse freezes (`freeze_pages`) has no holder before:
+//!   it is frozen only where nobody pins it and its one entry is one that the collapse has taken
+//!   out of use.
 //! - B3. Neither kind nor order of a folio changes except by its holder, while it is frozen. Nor is
 //!   it marked as broken while it is held: the CPU that marks it waits for the holder, and so the
 //!   holder waits for no reference to go.
@@ -25,15 +27,16 @@
 //! |---|---|---|---|---|---|---|
 //! | kept | any | any, not both 0 | no | no | any CPU that has a reference | any below |
 //! | held | 1 and more | any | yes | no | its holder; others count up and down | kept, frozen |
-//! | frozen | 0 | 0, the holder knows how many | yes | no | its holder alone | pieces or a larger folio: held; elsewhere: free |
+//! | frozen | 0 | 0, the holder knows how many | yes | no | its holder alone | pieces or a larger folio: held; elsewhere: free; given up: kept |
 //! | last one dropped | 0 | 0 | no | no | the CPU that counted down to it | free |
 //! | broken | any | any, not both 0 | no | yes | any CPU that has a reference; nobody holds it | broken for good |
 //! | broken for good | 0 | 0 | no | yes | nobody | nothing |
 //!
-//! Counts go up by compare-and-exchange, from kept, held or broken only. They reach 0 and 0 in
-//! `Stock::count_down`, and by a freeze. The mark is made in kept, by a compare-and-exchange of
-//! word 0, while its maker has a pin. Plain stores of word 0 are for the CPU that dropped the last
-//! reference, and for the one that froze the folio.
+//! Counts go up by compare-and-exchange, from kept, held or broken only. Out of frozen they come by
+//! a plain store of the CPU that froze the folio: in `Stock::publish`, and where `freeze_pages`
+//! gives pages up. They reach 0 and 0 in `Stock::count_down`, and by a freeze. The mark is made in
+//! kept, by a compare-and-exchange of word 0, while its maker has a pin. Plain stores of word 0 are
+//! for the CPU that dropped the last reference, and for the one that froze the folio.
 //!
 //! **Not here**: how mappings are taken out of use (`split`).
 

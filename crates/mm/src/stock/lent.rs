@@ -1,17 +1,19 @@
 //! Blocks that are lent to the kernel around the manager: a bit for the first frame of each.
 //!
-//! A lent block has no descriptors, so nothing else tells it from a table or a record of the
-//! manager's own. A block that is given back by its number is taken only where these bits say that
-//! it was lent.
+//! No descriptor says of a lent block what it is, so nothing else tells it from a table or a record
+//! of the manager's own. A block that is given back by its number is taken only where these bits
+//! say that it was lent.
 //!
 //! ```text
 //!   roots: a word for each 128 MiB ──▶ a page of bits, made when the first block of them is lent
 //! ```
 //!
 //! **Invariants**
-//! - N1. The bit of a frame is set exactly while a block that begins there is lent: from before
+//! - N1. The bit of a frame is set only while a block that begins there is lent: from before
 //!   anybody has the block until a caller that gives it back clears the bit. Of two callers that
-//!   give it back, one finds it set.
+//!   give it back, one finds it set. A caller that names another order than the block's is refused
+//!   after it has cleared the bit, and sets it again: meanwhile the block is lent without the bit,
+//!   and every other caller is refused.
 //! - N2. A page of bits stays once it is made: the next block needs it.
 //!
 //! **Locking**: none. A root goes from 0 to a page by compare-and-exchange, bits change by atomic

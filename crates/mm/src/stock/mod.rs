@@ -11,9 +11,12 @@
 //! ```
 //!
 //! **Invariants**
-//! - K1. A frame is handed out only after the descriptors of its 2 MiB block are mapped and its own
-//!   descriptor is plain. They stay mapped while any frame of the block is out, except for a block
-//!   that is out as a whole: its holder may take them away (`memmap`).
+//! - K1. A frame that gets an identity or references is handed out only after the descriptors of
+//!   its 2 MiB block are mapped and its own descriptor is plain (`claim`). They stay mapped while
+//!   any frame of the block is out, unless one caller has all of the block: it may take them away
+//!   (`memmap`). `claim_undescribed` and `claim_block` hand frames out without: for tables, records
+//!   and lent blocks, of which nobody writes a descriptor, and for a caller that sees to the
+//!   descriptors itself before it writes any.
 //! - K2. Every change of ownership is stated to the machine's witness, in the order that `Witness`
 //!   asks for.
 //! - K3. Counters are written with one relaxed addition on the calling CPU's lines and summed on

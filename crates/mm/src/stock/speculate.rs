@@ -30,7 +30,8 @@
 //! - P3. A CPU that marks a folio as broken keeps it meanwhile (holds::B4).
 //! - P4. A folio that nobody keeps may still be in use: it may be about to become pieces, or a part
 //!   of a larger one. The reporter of broken memory gets the answer that there is no folio only for
-//!   a frame that is in none, or that stays behind when the pieces are there.
+//!   a frame that is in none or on its way back: the last reference of its folio was dropped, or it
+//!   stays behind when the pieces are there, in one that nothing maps.
 
 use super::{Block, Stock, Stretch};
 use crate::frame::{Flag, Identity, Kind, References, word_at};

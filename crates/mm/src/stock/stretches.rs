@@ -14,8 +14,11 @@
 //! - S2. The CPU that set `Moving` is the only one that changes it, and it waits for no other
 //!   stretch meanwhile.
 //!
-//! **Locking.** `Moving` is a lock of the stretch. Only a caller that claims a frame of the block
-//! waits for it, outside of any other lock; populating waits for nobody, so this wait is short.
+//! **Locking.** `[a]` atomic. `Moving` is a lock of the stretch; its waiters hold no table's lock
+//! and no leaf lock. A caller that has claimed a frame of the block, perhaps in a reader's section,
+//! waits for another one that populates: a short wait, because populating waits for no stretch and
+//! for no reader. `memmap` holds it over a grace period; its caller has all of the block, so only
+//! walkers of frame numbers (`speculate`) and `Manager::describe_all` wait for that, in no section.
 //!
 //! **Not here**: whether a stretch that is there is dense or folded; the page tables say that
 //! (`memmap`).

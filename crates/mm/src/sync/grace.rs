@@ -13,7 +13,7 @@
 //! - C2. `begun` is `done`, or one more while a waiter drives. Only the driver turns the phase.
 //!
 //! **Locking**: none. A waiter that rides along spins. The driver waits for readers only, and
-//! readers wait for nobody (`fault`).
+//! readers wait for nobody that waits for readers: what they may wait for says `fault`.
 
 use super::{AtomicU64, Critical, Inside, Ordering, fence};
 use foliant_machine::Cpus;

@@ -6,14 +6,16 @@
 //! entry, and has nothing pending that a fault waits for.
 //!
 //! ```text
-//!   a call of the face ── Outside ──▶ clear, compact, resize ──▶ yield
-//!                            └─ lent to a reader's section: the borrow ends with it
+//!   an entry point ── Outside ──▶ clear, compact, resize ──▶ yield
+//!                        └─ lent to a reader's section: the borrow ends with it
 //! ```
 //!
 //! **Invariants**
-//! - O1. Only a call of the face makes an [`Outside`], before it takes anything. It is handed down
-//!   by `&mut` alone, so a function that got none cannot yield, and a caller that lent its own to a
-//!   section cannot yield while the section lasts.
+//! - O1. Only an entry point makes an [`Outside`], before it takes anything: a call that an
+//!   embedder makes of the manager or of one of its handles (`Pools`, `Memmap`, `Vmap`), or
+//!   `zero::clear_block`. Code of the crate that calls one itself holds nothing either. An
+//!   `Outside` is handed down by `&mut` alone, so a function that got none cannot yield, and a
+//!   caller that lent its own to a section cannot yield while the section lasts.
 //! - O2. [`Outside::yield_now`] is the only way to the machine's preemption point
 //!   (`cargo xtask tidy` looks). Under the feature `steps` a preemption point in a section, in a
 //!   stretch that moves, or in any lock but a patient one panics (`steps`).
@@ -26,7 +28,7 @@ use foliant_machine::Clock;
 pub(crate) struct Outside(());
 
 impl Outside {
-    /// For a call of the face (O1).
+    /// For an entry point (O1).
     pub(crate) const fn at_the_face() -> Outside {
         Outside(())
     }

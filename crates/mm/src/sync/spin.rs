@@ -1,7 +1,7 @@
 //! A spin lock of one word. A CPU tries one exchange, and reads until the word is free before it
-//! tries again. The lock is not fair: the work under it is bounded and short, and its waiters are
-//! CPUs, with at most one attempt each. Tickets would make every waiter wait for one that its host
-//! has stopped.
+//! tries again. The lock is not fair: its waiters are CPUs, with at most one attempt each, and
+//! tickets would make every waiter wait for one that its host has stopped. The work under a
+//! [`Spin`] is bounded and short; a [`Long`] is the same lock for long work.
 
 use super::{AtomicU64, Critical, Inside, Ordering};
 use foliant_machine::Cpus;

@@ -28,15 +28,17 @@ pub enum Stop {
     Done,
     /// The harvest is full. Empty it and go on from `upto`.
     Full,
-    /// A leaf, or a group of leaves, reaches over the range's start or end, or is to be in parts
-    /// for another reason. Split it and go on.
+    /// A leaf, a group of leaves or a software word that is to change reaches over the range's
+    /// start or end, or a leaf is to be in parts for another reason. Split the leaf and go on;
+    /// [`Tables::split`] refuses a software word.
     Straddles {
         /// Its first address.
         va: Va,
         /// Its level, to be handed to [`Tables::split`].
         level: Level,
     },
-    /// Somebody is changing this leaf by break and mend; it will be there again.
+    /// The owner of this word has a leaf out of use: by break and mend, or as a migration entry
+    /// while its folio is split or moved. A leaf, or a table of leaves, will be there again.
     Busy(Va),
 }
 
@@ -104,7 +106,7 @@ pub enum Kept {
     Missing(Missing),
     /// It holds something.
     Occupied,
-    /// It hangs in the top table, and [`Prune`] did not say that those may go.
+    /// [`Prune`] does not let it go, or it is the top table itself.
     Pinned,
 }
 
@@ -277,7 +279,8 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
     /// says. The old words go into `sink`. Leaves that are broken on the way are flushed and made
     /// again before the next table.
     ///
-    /// An empty word is passed over under the lock of its table, whatever its level (I10).
+    /// An empty word is passed over under the lock of its table, at every level but the top one
+    /// (I10).
     pub(crate) fn edit<S: Sink<M, P>>(
         &self,
         range: VaRange,

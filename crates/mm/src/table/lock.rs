@@ -137,8 +137,9 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
     /// [`update`](Locked::update) where they matter.
     ///
     /// # Panics
-    /// Where the old or the new word points to a table: those come by [`Tables::ensure`] and go by
-    /// [`Tables::detach`] (table::I4).
+    /// Where the old or the new word points to a table: such words come by [`Tables::ensure`] and
+    /// by splits, and go by [`Tables::detach`], by an [`unmap`](Tables::unmap) that prunes and by
+    /// collapses (table::I4).
     pub fn set(&self, slot: Slot, word: u64) {
         self.no_table(slot, self.get(slot));
         self.no_table(slot, word);

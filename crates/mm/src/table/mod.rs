@@ -27,14 +27,19 @@
 //! - I2. A table is complete before the word that points to it is written: cleared by the caller
 //!   that gave it, or filled by a split. The store is a release, so a walker sees no half-made
 //!   table.
-//! - I3. Words of a table change only under its lock, walkers' accessed and dirty updates aside. A
-//!   word that a walker may still update is replaced by compare-and-exchange, so no update is lost
-//!   before the replacement; a *final* one (no bit left to set) or one not present by a plain
-//!   store.
-//! - I4. A word that points to a table becomes 0 or a leaf only with that table's lock held, and
-//!   only when the table is empty (detach) or collapsed, so no translation is lost with it.
+//! - I3. Walkers' accessed and dirty updates, the lock bit and the words of the top table (I5)
+//!   aside, a word that points to a table changes only under the lock of that table (I4), and any
+//!   other word only under the lock of the table that it stands in. A word that a walker may still
+//!   update is replaced by compare-and-exchange, so no update is lost before the replacement; a
+//!   *final* one (no bit left to set) or one not present by a plain store. [`Locked::set`] and
+//!   [`Locked::fill`] store plainly in any case: other rooms call them only for words that are
+//!   final or not present.
+//! - I4. A word that points to a table becomes another one only with that table's lock held: 0
+//!   where the table is empty (detach), and a leaf, or a breaking word that names the leaf, where
+//!   the table is collapsed. So no translation is lost with it.
 //! - I5. A word of the top table is a table or 0: it goes from 0 by compare-and-exchange without a
-//!   lock, and back to 0 with [`Prune::All`] alone.
+//!   lock, and back to 0 with [`Prune::All`] alone. In a top table that no CPU runs yet
+//!   [`Tables::share_kernel`] stores it plainly.
 //! - I6. A removed table is not reused before the flush with `Tables::Removed`, nor while a
 //!   lock-free walk that began before the removal may still read it. The caller sees to both. Until
 //!   then the table holds zeros (detach) or the old leaves (collapse), and CPUs that spin for its
@@ -48,19 +53,23 @@
 //! - I9. The holder of a table's lock waits for nobody that may need a table's lock: not for the
 //!   owner of an entry that is out of use (it comes back for the lock), nor for a flush or for
 //!   readers. A holder that meets such an entry gives the lock back first: waiting takes the guard
-//!   (`Locked::let_go`). It may wait for leaf locks, for a change of the area tree and, parent
-//!   before child, for a table below: the holders of these come for no table that is held.
+//!   (`Locked::let_go`). It may wait for leaf locks, for a change of the area tree and, in the
+//!   order that **Locking** gives, for a second table: the holders of these come for no table that
+//!   is held.
 //! - I10. Only under a table's lock is it known that a word of the table is empty, at every level
 //!   that has leaves. A walk without the lock may come by an empty word of which another CPU, with
-//!   the lock, is about to make a leaf.
+//!   the lock, is about to make a leaf. An empty word of the top table, which never becomes a leaf
+//!   (I5), is passed over without a lock.
 //!
 //! **Locking.** `[c]` constant, `[l]` the table's lock. The lock of a table is a bit
 //! ([`Paging::LOCK`]) in the word that points to it, which walkers ignore. It is taken by
 //! compare-and-exchange (a walker may set the word's accessed bit at any time, so the exchange is
 //! tried again), and waited for with `Cpus::relax`, which lets shootdowns through. A CPU that finds
-//! the word changed walks again. A CPU holds one table lock at a time; a collapse alone holds two,
-//! parent before child; the holder of a child's lock never waits for the parent's. The top table
-//! has no lock (I5). No lock is held when an operation returns, but for [`Tables::lock`].
+//! the word changed walks again. A CPU holds one table lock at a time, but for two operations: a
+//! collapse takes the lock of a table and then that of the table below it, a fork that of the
+//! parent's table and then that of the child's for the same addresses. The holder of the second
+//! never waits for the first. The top table has no lock (I5). No lock is held when an operation
+//! returns, but for [`Tables::lock`].
 //!
 //! **Not here**: allocation, flushes, grace periods, areas, what a fault does.
 mod aarch64;

@@ -251,7 +251,8 @@ where
 }
 
 /// Whether the leaf lies whole in the range, with its group where it has one, and the sink has
-/// room for it. Gives the number of words from `slot` on that lie whole in the range.
+/// room for it. Gives the number of words that lie whole in the range, from `slot` on, or from the
+/// first word of the group where the leaf has one.
 fn check_whole<M: PhysMem + Cpus, P: Paging>(
     at: At,
     attrs: Attrs,

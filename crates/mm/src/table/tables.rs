@@ -186,8 +186,11 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
     pub fn ensure(&self, va: Va, level: Level, spare: &mut Spare) -> Result<(), Blocked> {
         self.ensure_settled(va, level, spare, &|| true)
     }
-    /// The same for a caller that does not know that: `is_settled` says whether nothing is pending,
-    /// and is asked under the lock under which the word was emptied.
+    /// The same for a caller that does not know that: `is_settled` says whether nothing is pending.
+    /// It is asked after the word was seen empty under the lock of the table that it stands in, so
+    /// it tells of the entry that was taken out under that lock, or of the table that was noted
+    /// before the word was emptied. It is not asked for a word of the top table, which is emptied
+    /// with [`Prune::All`](super::Prune::All) alone (I5).
     pub(crate) fn ensure_settled(
         &self,
         va: Va,

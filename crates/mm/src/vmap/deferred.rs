@@ -2,7 +2,8 @@
 //!
 //! The call takes no lock of this room, since it may have interrupted the lock's holder. It finds
 //! the area's first page by a walk, and puts that on a list to which a CPU may push from anywhere
-//! (`stock::pile`); the next call that may wait takes the whole list.
+//! (`stock::pile`). [`Vmap::collect`] takes the whole list: the embedder calls it, and so do the
+//! next request for memory ([`Vmap::alloc`]) and the face's purge (`Manager::purge_vmalloc`).
 //!
 //! ```text
 //!   free_later ──push──▶ page ─▶ page ─▶ 0        word 2 of the descriptor of the area's first page: the next one

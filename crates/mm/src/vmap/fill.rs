@@ -24,8 +24,9 @@ use foliant_units::{Bytes, FRAME_BYTES, Level, Node, Order, Pages, Va, VaRange};
 
 /// How kernel memory is mapped: no walker has to note anything.
 pub(super) const KERNEL: Attrs = Attrs::GLOBAL.with(Attrs::TOUCHED);
-/// The largest block that is taken for base pages: what one table's entries can hold without a
-/// check of their ends.
+/// The order of the largest block that is taken for base pages: 1 MiB (record 016), half of what a
+/// table of base entries maps. A block that begins at a multiple of its size lies in one table, as
+/// `write` demands, up to order 9.
 const BLOCK_MAX: u8 = 8;
 
 /// Addresses for an area.

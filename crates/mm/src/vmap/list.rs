@@ -176,7 +176,7 @@ pub struct Counters {
     pub splits: u64,
     /// Bytes mapped beyond the last base page.
     pub rounded: Bytes,
-    /// Flushes for all lazy ranges.
+    /// Flushes of purges: each for all lazy ranges, or for a slice of them.
     pub purges: u64,
     /// Pages in them.
     pub purged: Pages,

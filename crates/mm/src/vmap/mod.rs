@@ -38,17 +38,19 @@
 //! # Giving back
 //!
 //! ```text
-//!              free: clear entries, give the frames back at once        purge: one flush for all
+//!              free: clear entries, give the frames back at once        purge: one flush for many
 //!   in use ───────────────────────────────────────────────────▶ lazy ─────────────────────────────▶ free addresses
 //!      └─── eager, or rights were changed: break entries, flush, then give the frames back ──────────────▶┘
 //! ```
 //!
 //! A shootdown for each range would cost more than the range. So the addresses wait: nobody may use
-//! them, CPUs may still have translations of them cached, and a purge ends all of these with one
-//! flush when `fls(CPUs) * 32 MiB` are waiting, when addresses run out, or before attributes are
-//! changed. The frames do not wait. That is the one exception from "no frame is freed before its
-//! flush" (G1): it holds because correct code never touches a range that it gave back, and a
-//! checker watches just that ([`Retired`](foliant_machine::Retired)).
+//! them, and CPUs may still have translations of them cached. A purge ends all of these with one
+//! flush when addresses run out, before attributes are changed, or when the embedder asks for it. A
+//! call that gives a range back while more than `fls(CPUs) * 32 MiB` are waiting purges a slice of
+//! them: 256 ranges at most, those that were given back last. The frames do not wait. That is the
+//! one exception from "no frame is freed before its flush" (G1): it holds because correct code
+//! never touches a range that it gave back, and a checker watches just that
+//! ([`Retired`](foliant_machine::Retired)).
 //!
 //! **Invariants**
 //! - V1. The ranges in use, those being worked on and the lazy ones do not overlap, guard pages
@@ -63,14 +65,15 @@
 //! - V5. Frames are known from the entries alone. In an area with pages of its own, the call that
 //!   clears an entry gives the pages behind it back.
 //! - V6. A request that is refused leaves addresses, frames and records as they were, but for lazy
-//!   addresses and for tables, which stay.
+//!   addresses, for tables (those that were made stay, and empty ones may be gone) and for spare
+//!   records, which stay (record::R2).
 //!
 //! **Locking.** `lock` `[l]` guards the tree of ranges, its records and lists; it is held for a few
 //! steps of a tree and nothing is allocated, cleared, flushed or waited for under it. An area that
 //! a call works on is marked in its record, so calls for different areas do not exclude each other,
-//! and a second call for the same one is refused. `purging` `[p]` is held over a purge, or a slice
-//! of one; `lock` is taken inside of it. Nothing here is called in a reader's section or under
-//! another lock.
+//! and a second call for the same one is refused. `purging` is held over a purge, or a slice of
+//! one; `lock` is taken inside of it. [`Vmap::free_later`] and [`Vmap::frame_at`] take no lock and
+//! may be called in a reader's section and under other locks; nothing else here is.
 //!
 //! **Not here**: compaction (a [`Short`] says what was missing, and the face gets it), the kernel's
 //! own map and stacks, and which node is near.

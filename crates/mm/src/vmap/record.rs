@@ -10,8 +10,13 @@
 //!   it.
 //! - R2. Frames of records stay with the room: the next area needs them.
 //!
-//! **Locking**: the words of the tree and of lists are `[l]`; of the others, those of an area that
-//! is worked on are its worker's, and only read under the lock otherwise.
+//! **Locking**: `[l]` are the words that change while a record is in the tree or on a list: `Gap`,
+//! the links, `Best`, `Next`. Of the records that a purge has taken off the list of lazy ones,
+//! `Next` is the purge's. `Start` and `End` are constant while the record is in the tree. The other
+//! words of an area that is being made or worked on are written by the call at work, without the
+//! lock; other calls only read them, under the lock. In an area in use only the state and the count
+//! of lenders change, under the lock, and a call that lends it out reads the rest without it. In a
+//! lazy area none of them changes.
 
 use super::area::AreaWord;
 use super::tree::Tree;

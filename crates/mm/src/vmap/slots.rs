@@ -62,7 +62,8 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     }
 
     /// Takes empty tables out of the places where leaves of up to `largest` go, with one flush of
-    /// paging-structure caches for all of them.
+    /// paging-structure caches for all of them, or with several where the list of tables gets no
+    /// more room (flush::F5).
     pub(super) fn clear_slots(&self, range: VaRange, largest: Level) -> Result<(), Short> {
         let mut gather = Gather::whole(self.stock, self.kernel);
         let mut va = range.start();

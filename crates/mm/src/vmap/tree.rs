@@ -84,7 +84,8 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
         get(&self.state.last_end)
     }
 
-    /// The start of the lowest gap that fits.
+    /// Where the area starts in a gap that it fits into: in the lowest one where the alignment is
+    /// one of the three (T3), else perhaps in a higher one.
     pub(super) fn lowest(&self, need: GapNeed) -> Option<Fit> {
         let class = need.class();
         // A gap with so much room for its class is enough, wherever it begins.

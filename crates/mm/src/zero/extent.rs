@@ -35,15 +35,16 @@ pub unsafe fn clear_block(
     carry_out(machine, pace, clearing, block, (touched, Some(&mut outside)), unknown)
 }
 
-/// Copies `from` into the frames of a huge page that is the caller's.
+/// Copies the memory of a frozen folio, at `from`, into the block that the folio moves to.
 pub(crate) fn copy_huge<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, from: Pa, to: FrameRange) {
     stock.folios.forget(to);
-    // SAFETY: the caller holds the Huge of `to` (memmap::Huge), and a reference to the source's
-    // folio.
+    // SAFETY: the caller holds the Claim of `to`, whatever its order (frame::I1), and has frozen
+    // the source's folio (stock::holds::B2), which stays as it is until the caller ends it.
     unsafe { stock.machine.copy(from, to.start().pa(), to.pages().bytes()) }
 }
 
-/// The same with preemption points. Nobody writes to the source meanwhile.
+/// Copies `from` into the frames of a huge page that is the caller's, with preemption points.
+/// Nobody writes to the source meanwhile.
 pub(crate) fn copy_yielding<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     from: Pa,
@@ -54,7 +55,8 @@ pub(crate) fn copy_yielding<M: Machine, P: Paging>(
     let (to, end) = (to.start().pa(), to.pages().bytes().get());
     for at in (0..end).step_by(COPIED.get() as usize) {
         let bytes = Bytes::new(COPIED.get().min(end - at));
-        // SAFETY: as in `copy_huge`.
+        // SAFETY: the caller holds the Huge of `to` (memmap::Huge), and a reference to the source's
+        // folio, which it had before the first preemption point and has until after the last.
         unsafe { stock.machine.copy(from.add(at), to.add(at), bytes) }
         outside.yield_now(stock.machine);
     }

@@ -17,9 +17,11 @@
 //!   preemption points cut.
 //! - Z4. No stretch is planned to be longer than the budget. A base page is cleared in one go.
 //! - Z5. Clearing takes no memory and cannot fail.
-//!
 //! - Z6. Preemption points are taken for a caller that hands an `Outside` (`crate::sync`) down; no
-//!   other clear has any. What is cleared without is small: `is_short`, or a few frames of records.
+//!   other clear has any. What is cleared without is small (`is_short`, or a few frames of
+//!   records), or cleared once: the 2 MiB of descriptors of a section (`Stock::claim_leaf`), even
+//!   in a reader's section, and the records of memory that is taken in (`clear_range`), before
+//!   anybody takes of it.
 //!
 //! **Locking**: none.
 //!

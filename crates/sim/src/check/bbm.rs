@@ -25,7 +25,8 @@ pub(super) struct BreakBeforeMake {
     /// Cached entries by the word they were read from, the CPU, and the tag; `None` for what is
     /// global.
     cached: BTreeMap<(u64, u16, Option<Pa>), u32>,
-    /// Words that were made again while the CPU ran another root than the one tagged so.
+    /// By CPU and tag: the words that were made again while the CPU kept something of them under
+    /// the tag and ran another root.
     outdated: BTreeSet<(u16, Pa, u64)>,
 }
 
@@ -40,8 +41,8 @@ impl BreakBeforeMake {
         }
     }
 
-    /// A broken word is made again: whether some CPU could use both now. Notes who kept the old one
-    /// under a tag.
+    /// Says of a broken word that is made again whether some CPU could use both translations now.
+    /// Notes the CPUs that kept the old one under a tag.
     fn is_used_while_made(&mut self, word: u64) -> bool {
         let mut used = false;
         for (_, cpu, tag) in

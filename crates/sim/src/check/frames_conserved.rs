@@ -1,4 +1,4 @@
-//! Every frame has exactly one stated owner, and a frame that nobody owns is not used.
+//! Every frame has exactly one stated owner, and a frame that is stated to be free is not used.
 //!
 //! Frames start as `Reserved`: the embedder has not lent them yet.
 

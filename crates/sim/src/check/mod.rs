@@ -37,7 +37,7 @@ use core::hash::{Hash, Hasher};
 use foliant_machine::{Invalidation, Owner, Replace, Retired, Root};
 use foliant_units::{Cpu, CpuSet, FrameRange, Pa, Va, VaRange};
 
-/// So many violations are kept; the rest is only counted.
+/// So many violations are kept; later ones are dropped.
 const KEPT_MAX: usize = 256;
 
 /// The names of all checkers.
@@ -54,7 +54,7 @@ pub const CHECKERS: [&str; 7] = [
 /// Something that must not happen, and did.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Who saw it; one of [`CHECKERS`].
+    /// The checker that saw it; one of [`CHECKERS`].
     pub checker: &'static str,
     /// The CPU that did it.
     pub cpu: Cpu,
@@ -152,7 +152,7 @@ impl Hasher for Digest {
             self.write_u64(u64::from(*byte));
         }
     }
-    // A word each, not byte by byte: an event has a dozen of them.
+    // Each is hashed as a word, not byte by byte: an event has a dozen of them.
     fn write_u8(&mut self, word: u8) {
         self.write_u64(word.into());
     }
@@ -173,7 +173,7 @@ impl Hasher for Digest {
 /// All checkers of one machine and what they found.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// With their names.
+    /// The checkers, with their names.
     checkers: Vec<(&'static str, Box<dyn Checker>)>,
     found: Vec<Violation>,
     step: u64,

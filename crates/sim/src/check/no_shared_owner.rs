@@ -36,7 +36,7 @@ impl NoSharedOwner {
         NoSharedOwner { owners: Spans::new(Owner::Reserved) }
     }
 
-    /// Whoever it is that writes: the zero page is everybody's.
+    /// Reports a write to the zero page, be it a user's or the kernel's: the page is shared by all.
     fn written(&self, pa: Pa, bytes: u64, report: &mut Report<'_>) {
         let last = pa.get() + bytes.max(1) - 1;
         let mut pieces = self.owners.pieces(pa.get() >> FRAME_SHIFT, (last >> FRAME_SHIFT) + 1);

@@ -1,16 +1,16 @@
 //! When frames are given up nothing may name them any more, and what names them anyway is not used.
 //!
-//! Asked when frames become `Free`, or `Claimed` again after they had an owner: no CPU has a
+//! It is asked when frames become `Free`, or `Claimed` again after they had an owner: no CPU has a
 //! translation or a table pointer cached that names them and that it can use, global or of the root
 //! that it runs, and none of them is such a root; when they become `Free`, no page-table word that
 //! a running root reaches names them either. What a CPU keeps under the tag of another root may
 //! name them, but is *outdated* from then on: it must be gone when that root is activated again.
 //! And at any time: no access goes to a free frame, and no walk reads one.
 //!
-//! Kernel ranges that are stated to be retired *lazily* are the exception that the statement asks
-//! for: what is cached of them may name frames that were given up. In return nobody uses it,
-//! whoever owns the frames by then; and when the range is stated to be purged, no CPU may have
-//! anything of it left.
+//! Kernel ranges that are stated to be retired *lazily* are an exception, which the statement asks
+//! for: what is cached of them may name frames that were given up. In return no CPU uses it,
+//! whichever owner the frames have by then; and when the range is stated to be purged, no CPU may
+//! have anything of it left.
 
 use super::spans::{Piece, Spans};
 use super::words::Words;
@@ -45,7 +45,7 @@ impl Key {
         }
     }
 
-    /// Before all others that name `frame`.
+    /// The key before all others that name `frame`.
     const fn first(frame: u64) -> Key {
         Key { frame, level: 0, cpu: 0, tag: None, va: Va::new(0) }
     }
@@ -63,7 +63,7 @@ impl fmt::Display for Key {
 pub(super) struct NoStaleTranslation {
     owners: Spans<Owner>,
     cached: BTreeSet<Key>,
-    /// What names frames that were given up, by CPU and the tag that the CPU did not run then.
+    /// By CPU and tag: what names frames that were given up while the CPU did not run that tag.
     outdated: BTreeMap<(u16, Pa), BTreeSet<Key>>,
     words: Words,
     /// Pages of the kernel half that are retired lazily.
@@ -266,7 +266,7 @@ mod tests {
             level => key.frame + (1 << (9 * u64::from(level))) - 1,
         };
         for _ in 0..2000 {
-            // Around the ends of what is cached, where being off by one shows.
+            // The ranges lie around the ends of what is cached, where being off by one shows.
             let all = checker.cached.len() as u64;
             let near = checker.cached.iter().nth(rng.below(all) as usize).expect("one of them");
             let end = if rng.below(2) == 0 { near.frame } else { last(near) + 1 };

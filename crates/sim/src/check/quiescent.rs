@@ -2,8 +2,8 @@
 //! is in use.
 //!
 //! Tables are recounted in memory: a frame that is stated to be a table is reached from a root that
-//! some CPU runs, and what is reached as a table is stated to be one, or the embedder's. So whoever
-//! ends a history ends all spaces that no CPU runs.
+//! some CPU runs, and what is reached as a table is stated to be one, or the embedder's. So the
+//! code that ends a history has to end all spaces that no CPU runs first.
 
 use super::spans::Spans;
 use super::{Checker, Event, Report, Seen};

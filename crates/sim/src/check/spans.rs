@@ -6,7 +6,7 @@
 use core::cell::Cell;
 use std::collections::BTreeMap;
 
-/// So many runs and gaps are at hand.
+/// How many runs and gaps are kept at hand.
 const SEEN: usize = 8;
 
 /// A value for every number; most hold `rest`.
@@ -14,7 +14,8 @@ const SEEN: usize = 8;
 pub(super) struct Spans<V: Copy> {
     runs: BTreeMap<u64, (u64, V)>,
     rest: V,
-    /// Runs and gaps that were looked at, by the last digits of where: most looks need not search.
+    /// The runs and gaps that were looked at last, by the last digits of the number that was looked
+    /// at: most looks find theirs here and need no search.
     seen: [Cell<Piece<V>>; SEEN],
 }
 
@@ -62,14 +63,14 @@ impl<V: Copy + PartialEq> Spans<V> {
         self.around(at).value
     }
 
-    /// What `start..end`, which is not empty, begins with.
+    /// The piece that `start..end`, which is not empty, begins with.
     #[inline]
     pub(super) fn first(&self, start: u64, end: u64) -> Piece<V> {
         let around = self.around(start);
         Piece { start, end: end.min(around.end), value: around.value }
     }
 
-    /// What `start..end` holds, gaps included.
+    /// The pieces of `start..end`, gaps included.
     #[inline]
     pub(super) fn pieces(&self, start: u64, end: u64) -> impl Iterator<Item = Piece<V>> {
         let mut at = start;
@@ -135,7 +136,7 @@ impl<V: Copy + PartialEq> Spans<V> {
         }
     }
 
-    /// Makes a run end at `at`.
+    /// Splits the run that goes over `at` there.
     fn cut(&mut self, at: u64) {
         if let Some((_, run)) = self.runs.range_mut(..at).next_back()
             && run.0 > at

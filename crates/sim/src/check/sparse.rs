@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-/// So many values lie together: as many as a table has words.
+/// How many values lie together: as many as a table has words.
 pub(super) const STRETCH: u64 = 512;
 
 #[derive(Debug)]

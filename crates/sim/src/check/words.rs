@@ -1,7 +1,7 @@
 //! A picture of all page-table words, drawn from the stores that the machine told.
 //!
-//! It answers "who names this frame" and "from which root, at which level, for which address is
-//! this word reached". Used by several checkers, each with a picture of its own.
+//! It answers "which words name this frame" and "at which level does a running root reach this
+//! word". Several checkers use it, each with a picture of its own.
 
 use super::Event;
 use super::sparse::Sparse;
@@ -78,7 +78,8 @@ impl Words {
         }
     }
 
-    /// Forgets the words in the frames `start..end`: as many to a frame as lie together.
+    /// Forgets the words in the frames `start..end`: a stretch of `names` holds the words of one
+    /// frame.
     fn forget(&mut self, start: u64, end: u64) {
         for (first, frames) in self.names.take(start, end) {
             for (nth, frame) in (first..).zip(frames) {
@@ -169,7 +170,8 @@ mod tests {
     fn each_word_is_noted_by_its_own_number() {
         let memory = Memory::new(&[], Backing::Whole).unwrap();
         let mut words = Words::new(Format::X86_64(X86Levels::Four));
-        // Numbers that others would have if words were wider, or counted in bytes.
+        // These are the numbers that other words would have if words were wider, or counted in
+        // bytes.
         let all = [64, 72, 72 * 64];
         for at in [64, 72 * 64, 72] {
             let event = Event::Stored { pa: Pa::new(at), old: 0, new: 0x5001 };
@@ -191,7 +193,7 @@ mod tests {
             all.collect::<BTreeSet<u64>>()
         };
         let all = || (start.pa().get()..end.pa().get()).step_by(8);
-        // What is in them already was not seen; the first is zero.
+        // What is in the frames already was not seen; the first is zero.
         all().skip(512).for_each(|at| memory.store(Pa::new(at), 0x5001).unwrap());
         assert!(table(1).into_iter().eq(all().skip(512).take(512)));
         assert!(table(2).into_iter().eq(all().skip(512).take(1024)));

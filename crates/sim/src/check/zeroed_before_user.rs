@@ -59,7 +59,7 @@ impl ZeroedBeforeUser {
         let first = at.next_multiple_of(size) >> FRAME_SHIFT;
         let last = (end >> FRAME_SHIFT).max(first);
         self.turn(first, last, |s| s != State::Delivered, into);
-        // What is left at either end is part of a frame, perhaps of one and the same.
+        // What is left at either end is a part of a frame, perhaps of the same frame at both.
         let head = (at, end.min(at.next_multiple_of(size)));
         let tail = (at.max(end & !(size - 1)), end);
         for (from, to) in [head, tail].into_iter().filter(|(from, to)| from < to) {
@@ -78,7 +78,7 @@ impl ZeroedBeforeUser {
         }
     }
 
-    /// What was covered for one owner is not for the next.
+    /// Lines that were covered for one owner are not covered for the next.
     fn forget_lines(&mut self, start: u64, end: u64) {
         let some: Vec<u64> = self.lines.range(start..end).map(|(frame, _)| *frame).collect();
         some.iter().for_each(|frame| {

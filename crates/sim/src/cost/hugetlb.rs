@@ -10,12 +10,12 @@
 //! ```
 //!
 //! The published rows with folding on hold the work of folding and that of the shootdowns in one
-//! number. With it known from here, each host's shootdown is what is left of both its phases.
-//! Record 014 works it out by hand.
+//! number. The work of folding is known from measurements here, so each host's shootdown is what is
+//! left of both its phases. Record 014 works it out by hand.
 //!
 //! **Not here**: prices of anything else (`tables`).
 
-/// Two phases of a pool's life: something of each.
+/// Something of each of the two phases of a pool's life.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Phases<T> {
     /// The pool grows.
@@ -65,16 +65,16 @@ pub(super) const GUEST_252: PoolRows = PoolRows {
 };
 
 /// Nanoseconds for a page on the host that Foliant was measured on: 2,000 pages, medians, with
-/// batched flushes. What `foliant check --hugetlb` prints, on a quiet day.
+/// batched flushes. It is what `foliant check --hugetlb` prints on a quiet day.
 pub(super) const HERE_OFF: Phases<f64> = Phases { fill: 2600.0, drain: 2500.0 };
 pub(super) const HERE_ON: Phases<f64> = Phases { fill: 7700.0, drain: 8600.0 };
 
-/// Nanoseconds of folding and of unfolding a page, without any flush: what the published rows
-/// cannot tell apart from it.
+/// Nanoseconds of folding and of unfolding a page, without any flush: the published rows hold both
+/// in one number.
 pub(super) const FOLDING: Phases<f64> =
     Phases { fill: HERE_ON.fill - HERE_OFF.fill, drain: HERE_ON.drain - HERE_OFF.drain };
 
-/// Shootdowns for a page where they are not batched: one leaf maps the descriptors of 64 pages.
+/// Shootdowns for a page where they are not batched; one leaf maps the descriptors of 64 pages.
 const SHOOTDOWNS: Phases<f64> = Phases { fill: 1.0 + 1.0 / 64.0, drain: 1.0 };
 
 impl PoolRows {

@@ -3,7 +3,7 @@
 //! A model is data: every constant has a value, a unit and the source it was taken or derived from,
 //! so that a modelled time can be traced back to a measurement. The machine charges what it sees
 //! (faults, page-table words, clearing, invalidations, interrupts, statements of ownership); work
-//! that it cannot see (a system call's entry) is charged by whoever replays it.
+//! that it cannot see (a system call's entry) is charged by the code that replays it.
 //!
 //! **Not here**: caches and memory bandwidth shared between CPUs, waiting for locks, the time that
 //! an initiator loses because a target has interrupts off.
@@ -60,8 +60,8 @@ works! {
     CopyByte = "copy_byte",
     /// Writing a word at a kernel address: descriptors. A compare-and-exchange too, if it succeeds.
     KernelWrite = "kernel_write",
-    /// Taking a huge page into a pool: what the machine does not see of it. Whoever runs the pool
-    /// charges it.
+    /// Taking a huge page into a pool: what the machine does not see of it. The code that runs the
+    /// pool charges it.
     PoolFill = "pool_fill",
     /// Giving one back: likewise.
     PoolDrain = "pool_drain",
@@ -170,8 +170,8 @@ impl CostModel {
     }
 }
 
-/// The kind of work that clearing an extent of `bytes` is. What is streamed is part of a large
-/// folio.
+/// The kind of work that clearing an extent of `bytes` is. An extent that is streamed is part of a
+/// large folio.
 pub(crate) const fn clear_work(bytes: u64, caching: Caching) -> Work {
     match caching {
         Caching::Cached if bytes < 2 << 20 => Work::ClearByte,

@@ -15,21 +15,22 @@ const ALLOC: f64 = 150.0;
 const FREE: f64 = 115.0;
 const ENTRY_WRITE: f64 = 25.0;
 const INTERRUPT_SEND: f64 = 120.0;
-/// Also what the asking CPU does itself in a shootdown: eight entries are about as much.
+/// The price is also that of what the asking CPU does itself in a shootdown; eight entries are
+/// about as much.
 const FULL_FLUSH: f64 = 500.0;
-/// Descriptors of a 2 MiB page, frames that hold them, bytes of one.
+/// The descriptors of a 2 MiB page, the frames that hold them, and the bytes of a frame.
 const DESCRIPTORS: f64 = 512.0;
 const STRETCH: f64 = 8.0;
 const FRAME: f64 = 4096.0;
-/// A pool page here, folding off: a block is taken, and the rest is writing descriptors.
+/// For a pool's page here, folding off, a block is taken, and the rest is writing descriptors.
 const KERNEL_WRITE: f64 = (HERE_OFF.fill - ALLOC) / DESCRIPTORS;
-/// What the fit gives for a frame holds the writing of its descriptor.
+/// The price that the fit gives for a frame includes the writing of its descriptor.
 const FREE_FRAME: f64 = 9.2 - KERNEL_WRITE;
 /// Unfolding takes seven blocks and writes seven words; the rest is copying seven frames.
 const COPY_BYTE: f64 =
     (FOLDING.drain - (STRETCH - 1.0) * (ALLOC + ENTRY_WRITE)) / ((STRETCH - 1.0) * FRAME);
-/// What is left of folding: a block is taken, eight words of a split leaf and eight of the fold are
-/// written, a frame is copied, eight frames are given back.
+/// What is left of folding when a block is taken, eight words of a split leaf and eight of the fold
+/// are written, a frame is copied, and eight frames are given back.
 const FOLD: f64 = FOLDING.fill
     - ALLOC
     - 2.0 * STRETCH * ENTRY_WRITE

@@ -76,8 +76,8 @@ fn published() -> Vec<(&'static str, bool, bool, bool, f64, f64)> {
     include_str!("hugetlb.tsv").lines().filter(|l| !l.starts_with(['#', 'h'])).map(line).collect()
 }
 
-/// The derivation of record 014 once more, from the rows of the file, in other words than the
-/// constants'.
+/// Derives what record 014 derives once more, from the rows of the file and in another way than the
+/// constants.
 #[test]
 fn a_pools_page_and_a_shootdown_follow_from_the_published_rows() {
     let folding = [7700.0 - 2600.0, 8600.0 - 2500.0];
@@ -96,15 +96,15 @@ fn a_pools_page_and_a_shootdown_follow_from_the_published_rows() {
         let base = [0, 1].map(|n| (one[n] + other[n]) / 2.0);
         within(0.001, rows.base().fill, base[0], "base, fill");
         within(0.001, rows.base().drain, base[1], "base, drain");
-        // A page as the machine charges it: 512 descriptors written, and the block taken or 512
-        // frames freed.
+        // The machine charges for a page that 512 descriptors are written, and that the block is
+        // taken or 512 frames are freed.
         let (write, frame) =
             (model.nanos(Work::KernelWrite, 512), model.nanos(Work::FreeFrame, 512));
         let taken = model.nanos(Work::Alloc, 1) + model.nanos(Work::PoolFill, 1);
         within(0.001, taken + write, base[0], "a page's fill");
         let freed = model.nanos(Work::Free, 1) + frame + write;
         within(0.001, model.nanos(Work::PoolDrain, 1) + freed, base[1], "a page's drain");
-        // 64 pages filled and drained: 65 shootdowns and 64.
+        // To fill 64 pages takes 65 shootdowns, to drain them 64.
         let left: f64 = (0..2).map(|n| 64.0 * (on[n] - base[n] - folding[n])).sum();
         let targets = if model.name == "guest-252" { 251 } else { 287 };
         let shootdown = model.nanos(Work::InterruptSend, 1)
@@ -112,7 +112,7 @@ fn a_pools_page_and_a_shootdown_follow_from_the_published_rows() {
             + model.nanos(Work::InterruptWait, 1)
             + model.nanos(Work::FullFlush, 1);
         within(0.001, shootdown, left / 129.0, "a shootdown");
-        // Nobody touched the batched rows on the way.
+        // The batched rows were not used on the way.
         let (batched, off) = (nanos(true, true), nanos(true, false));
         within(0.001, rows.batched_ratio().fill, batched[0] / off[0], "published ratio");
         within(0.001, rows.batched_nanos().drain, batched[1], "published time");
@@ -125,7 +125,8 @@ fn a_pools_page_and_a_shootdown_follow_from_the_published_rows() {
     }
 }
 
-/// What cannot be told apart in the published rows is what was measured here.
+/// Folding and unfolding, which the published rows do not tell apart from the shootdowns, take what
+/// was measured here.
 #[test]
 fn folding_takes_what_it_took_here() {
     let model = CostModel::this_host();

@@ -111,7 +111,8 @@ fn a_broken_word_is_made_again_after_the_flush() {
     let other = leaf_word(ARM, 0, OTHER_PAGE, Right::Writable, 1);
     let again = [(HERE, "made again before the flush")];
     found(&remade(other, |_, _| ()), &again);
-    // Another page was flushed; another CPU ran the root and flushed; the table was cleared.
+    // In turn: another page was flushed; another CPU ran the root and flushed; the table was
+    // cleared.
     found(
         &remade(other, |sim, _| sim.invalidate(&one(space(), VA + PAGE, 0, Tables::Removed))),
         &again,
@@ -183,7 +184,7 @@ fn what_is_kept_of_a_word_is_gone_when_its_root_is_activated_again() {
 
 #[test]
 fn what_is_global_is_used_whatever_runs() {
-    // As leaves of nobody: without a tag.
+    // The entry is kept without a tag.
     let sim = kept(1);
     found(&sim, &[(HERE, "made again before the flush")]);
 }

@@ -84,7 +84,7 @@ fn run_both(sim: &Sim, cpu: u16, user: u64, kernel: u64) {
     sim.on(Cpu(cpu), || sim.activate(root, Kept::Nothing));
 }
 
-/// What was found since `seen`: who found it, and whether each text has the words in it, in order.
+/// Exactly this was found, in this order: each by its checker, in a text that has the words in it.
 fn found(sim: &Sim, wanted: &[(&str, &str)]) {
     let found = sim.violations();
     let same = found.len() == wanted.len()

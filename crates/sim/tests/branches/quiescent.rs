@@ -64,7 +64,7 @@ fn every_table_hangs_on_a_root_that_runs() {
             let text = format!("{lost} tables are reached from no root, the first is {first:?}");
             found(&sim, &[(HERE, &text)]);
         }
-        // A table that never hung anywhere.
+        // This table never hung anywhere.
         let (sim, _) = at_rest(format);
         own(&sim, SIZE_1G, 1, Owner::Table);
         sim.finish();

@@ -4,8 +4,8 @@ use crate::*;
 use foliant_machine::Accessed;
 use foliant_sim::Checks;
 
-/// Who may do what at [`VA`]: r w x for users, R W X for the kernel; through a path whose words are
-/// changed, at the level of each.
+/// What users (r w x) and the kernel (R W X) may do at [`VA`], through a path with bits flipped in
+/// the words of the levels that `change` lists.
 fn allowed(format: Format, leaf_level: u8, leaf: u64, change: &[(u8, u64)]) -> String {
     let sim = machine(format);
     put(&sim, chain(&sim, ROOT, VA, leaf_level), leaf);
@@ -36,7 +36,7 @@ fn a_leaf_allows_what_its_bits_say() {
         (X86, BASE | 0b111 | 1 << 63, "rwRW"),
         (X86, BASE | 0b001 | 1 << 63, "R"),
         (X86, BASE | 0b110, ""),
-        // Valid, a page, accessed; read-only, UXN and PXN as they come.
+        // Valid and a page; for users, read-only, DBM, UXN and PXN as they come.
         (ARM, BASE | 0b11 | 1 << 6, "rwxRWX"),
         (ARM, BASE | 0b11 | 1 << 6 | 1 << 54, "rwRWX"),
         (ARM, BASE | 0b11 | 1 << 6 | 1 << 53, "rwxRW"),
@@ -128,7 +128,7 @@ fn sixty_four_kib_of_riscv_are_of_the_lowest_level_and_marked_so() {
 
 #[test]
 fn what_a_word_names_is_its_address_field_and_no_more() {
-    // Bits around the field: software's, keys, attributes.
+    // The bits around the field are software's, keys and attributes.
     for (format, noise) in [
         (X86, 0x7ff0_0000_0000_0000 | 0xe00),
         (ARM, 0xff80_0000_0000_0000 | 0x33c | 1 << 50),

@@ -7,12 +7,12 @@ use foliant_units::{Frame, Level, VaRange};
 const HERE: &str = "no_stale_translation";
 const LEVELS: [(u8, u64); 3] = [(0, 1), (1, 512), (2, 1 << 18)];
 
-/// Where a leaf of a level lies: at the start of nothing larger.
+/// Where the memory of a leaf of a level lies: at the start of nothing larger.
 fn base(level: u8) -> u64 {
     SIZE_1G + [PAGE, 2 << 20, 0][usize::from(level)]
 }
 
-/// CPU 0 has a leaf of `level` cached, whose word is gone.
+/// CPU 0 has a leaf of `level` cached; the leaf's word is gone.
 fn cached(level: u8) -> Sim {
     let sim = machine(X86);
     let word = map(&sim, VA, level, base(level));
@@ -156,7 +156,7 @@ fn a_word_counts_where_a_running_root_reaches_it_through_live_tables() {
         run(sim, 0, ROOT);
         put(sim, word, 0);
     }));
-    // Through a large leaf instead of the table.
+    // The word above becomes a large leaf instead of the table.
     let sim = free(&|sim, word| {
         run(sim, 0, ROOT);
         put(sim, (word & !0xfff) - PAGE, leaf(sim, 1, word & !0x1f_ffff));
@@ -226,7 +226,7 @@ fn a_word_is_what_memory_says_it_is() {
     let sim = machine(X86);
     let word = map(&sim, VA, 0, SIZE_1G);
     run(&sim, 0, ROOT);
-    // SAFETY: the word lies in memory of the test's. Nobody is told.
+    // SAFETY: the word lies in memory of the test's. No checker is told.
     unsafe { reach(&sim, word, 8).write(leaf(&sim, 0, SIZE_1G + PAGE)) };
     own(&sim, SIZE_1G, 1, Owner::Free);
     clean(&sim);
@@ -372,7 +372,7 @@ fn a_walk_reads_no_free_table_and_caches_no_pointer_to_one() {
     assert!(after[2].text.contains("a walk for"), "{}", after[2]);
 }
 
-/// A page of the kernel that CPU 0 has cached, and whose word is gone; with what is said of its
+/// CPU 0 has a page of the kernel cached; the page's word is gone, and `how` is stated of its
 /// addresses.
 fn kernel(how: Option<Retired>) -> (Sim, u64) {
     kernel_leaf(0, how)

@@ -4,7 +4,7 @@ use crate::*;
 use foliant_machine::{Scope, Tables};
 
 const HERE: &str = "zeroed_before_user";
-/// Frames that an earlier owner left.
+/// What is said of frames that an earlier owner left.
 const OLD: &str = "with an old owner's bytes";
 
 /// A machine with tables for a user's leaf at [`VA`].
@@ -94,7 +94,7 @@ fn what_was_written_and_given_up_is_unclean() {
             dirty(&sim);
         }
     }
-    // What nobody wrote is not.
+    // What was not written is not unclean.
     for owner in [Owner::Free, Owner::Reserved, Owner::Claimed] {
         let sim = tables();
         own(&sim, SIZE_1G, 1, Owner::Kept);
@@ -129,7 +129,7 @@ fn a_page_of_a_pool_is_unclean_when_it_is_used_again() {
     own(&sim, SIZE_1G, 1, Owner::Claimed);
     put(&sim, SIZE_1G, 1);
     own(&sim, SIZE_1G, 1, Owner::Kept);
-    own(&sim, SIZE_1G, 1, Owner::User); // without a claim: whoever demands that says so
+    own(&sim, SIZE_1G, 1, Owner::User); // without a claim: the checker that demands one says so
     deliver(&sim);
     let used = (HERE, OLD);
     found(&sim, &[("no_shared_owner", "is Kept, now User"), used]);
@@ -214,7 +214,7 @@ fn a_cover_ends_where_it_ends() {
     for (at, bytes) in [(PAGE, 3 * PAGE), (64, 4 * PAGE - 64)] {
         dirty(&reused(|sim| clear(sim, SIZE_1G + at, bytes)));
     }
-    // From the frames before it, to its end and a line short of it.
+    // These come from the frames before it, and go to its end and to a line short of its end.
     clean(&reused(|sim| clear(sim, SIZE_1G - PAGE, 2 * PAGE)));
     clean(&reused(|sim| clear(sim, SIZE_1G - 64, PAGE + 64)));
     dirty(&reused(|sim| clear(sim, SIZE_1G - PAGE, 2 * PAGE - 64)));
@@ -269,7 +269,7 @@ fn lines_that_were_covered_for_one_owner_are_not_for_the_next() {
             assert_eq!(old, 1, "{before:?}, then {owner:?}: {all:#?}");
         }
     }
-    // All lines in turn, and then one for the next owner.
+    // All lines are cleared in turn, and then one for the next owner.
     dirty(&reused(|sim| {
         clear(sim, SIZE_1G, 2048);
         clear(sim, SIZE_1G + 2048, 2048);
@@ -359,7 +359,8 @@ fn the_kernel_a_walker_and_a_user_of_reserved_memory_reach_what_was_somebodys() 
     sim.kernel_touch(Va::new(KERNEL), Access::Read).unwrap();
     clean(&sim);
 
-    // A pointer to an unclean frame that is no table by the statements: another checker's.
+    // A pointer to an unclean frame that is no table by the statements is another checker's to
+    // report.
     let sim = machine(X86);
     let upper = chain(&sim, ROOT, VA, 1);
     put(&sim, upper, table_word(X86, SIZE_1G));

@@ -4,9 +4,9 @@ use super::{Given, word, word32, word64};
 use crate::ApicId;
 use foliant_units::{Bytes, Pa};
 
-/// Tables longer than this are not believed.
+/// No more bytes than this are read of a table.
 const TABLE_MAX: u32 = 1 << 20;
-/// Bytes before a table's own content; of the MADT before its entries.
+/// Bytes before a table's own content, and of the MADT before its entries.
 const HEADER: usize = 36;
 const MADT_HEADER: usize = 44;
 const ENABLED: u32 = 1;
@@ -15,7 +15,7 @@ const AREA: core::ops::Range<u64> = 0xe_0000..0x10_0000;
 
 /// The root pointer: where the loader says it is, or in the firmware's area.
 fn root_pointer<'a>(given: impl Given<'a>, hint: Pa) -> Option<&'a [u8]> {
-    // Revision 0 has 20 bytes, later ones 36.
+    // A root pointer of revision 0 has 20 bytes, one of a later revision 36.
     let words = |at| [36, 20].into_iter().find_map(|size| given.bytes(at, Bytes::new(size)));
     let is = |at| words(at).filter(|words: &&[u8]| words.starts_with(b"RSD PTR "));
     is(hint).or_else(|| AREA.step_by(16).find_map(|at| is(Pa::new(at))))
@@ -37,10 +37,10 @@ fn find<'a>(given: impl Given<'a>, hint: Pa, signature: &[u8; 4]) -> Option<&'a 
     })
 }
 
-/// Writes the CPUs that can be used into `list`, `boot` first: the one that asks, wherever the
-/// firmware lists it, and whether or not it does. None is there twice. Returns how many there are:
-/// maybe more than the list holds, and then some of those that it does not hold may have been
-/// counted twice.
+/// Writes the CPUs that can be used into `list`. The first is `boot`, the CPU that asks, wherever
+/// the firmware lists it, and whether or not it does. None is there twice. Returns how many there
+/// are, which may be more than the list holds; some of those that it does not hold may then have
+/// been counted twice.
 pub fn cpus<'a>(given: impl Given<'a>, hint: Pa, boot: ApicId, list: &mut [ApicId]) -> usize {
     let mut found = 0;
     let mut add = |id| {
@@ -85,13 +85,13 @@ impl PowerTimer {
     }
 }
 
-/// A table, as long as it says.
+/// A table, as long as it says, up to [`TABLE_MAX`].
 fn table<'a>(given: impl Given<'a>, at: Pa) -> Option<&'a [u8]> {
     let length = word32(given.bytes(at, Bytes::new(HEADER as u64))?, 4)?.min(TABLE_MAX);
     given.bytes(at, Bytes::new(length.into()))
 }
 
-/// The CPUs of a list of interrupt controllers, as they stand there.
+/// The CPUs of a list of interrupt controllers, in the order of the list.
 struct Listed<'a> {
     rest: &'a [u8],
 }
@@ -111,7 +111,7 @@ impl Iterator for Listed<'_> {
             let entry = self.rest;
             self.rest = self.rest.get(usize::from(length.max(2))..).unwrap_or_default();
             let enabled = |at| word32(entry, at).is_some_and(|flags| flags & ENABLED != 0);
-            // The highest number of each kind means everybody.
+            // The highest number of each kind means all CPUs.
             let id = match kind {
                 0 if enabled(4) => entry.get(3).map(|id| u32::from(*id)).filter(|id| *id < 0xff),
                 9 if enabled(8) => word32(entry, 4).filter(|id| *id < u32::MAX),

@@ -15,8 +15,8 @@ impl Ranges {
     pub const MAX: usize = 32;
 
     /// The frames from `above` to `below` that lie wholly in usable memory. Where entries
-    /// contradict each other, the one that is not usable memory is right. What does not fit the
-    /// list is left unused.
+    /// contradict each other, the one that is not usable memory is right. Ranges that do not fit
+    /// the list are left unused.
     pub fn usable(entries: impl Iterator<Item = Entry> + Clone, above: Pa, below: Pa) -> Ranges {
         let mut ranges = Ranges { list: [FrameRange::default(); Ranges::MAX], len: 0 };
         let entries = entries.filter(|entry| entry.bytes.get() > 0);
@@ -42,7 +42,7 @@ impl Ranges {
         ranges.find(|range| range.start() <= part.start() && part.end() <= range.end())
     }
 
-    /// Takes frames in, as one range with those that they touch.
+    /// Takes frames in, and makes one range of them and the ranges that they touch.
     fn add(&mut self, mut start: u64, mut end: u64) {
         let mut kept = 0;
         for n in 0..self.len {
@@ -57,7 +57,8 @@ impl Ranges {
         self.len = kept;
         self.insert(start, end);
     }
-    /// Takes frames out. What is left of a range touches them and is passed by.
+    /// Takes frames out. The parts that are left of a range end where the cut begins, or begin
+    /// where it ends, and the loop passes them by.
     fn cut(&mut self, start: u64, end: u64) {
         let mut n = 0;
         while n < self.len {
@@ -68,7 +69,7 @@ impl Ranges {
             }
             self.list.copy_within(n + 1..self.len, n);
             self.len -= 1;
-            // The larger part first: where the list is full the other one is left out.
+            // The larger part goes in first: where the list is full the other one is left out.
             let mut parts = [(first, start), (end, last)];
             parts.sort_unstable_by_key(|(first, last)| {
                 core::cmp::Reverse(last.saturating_sub(*first))

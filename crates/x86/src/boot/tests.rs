@@ -80,7 +80,7 @@ fn finding_x4_a_map_is_read_whole_or_not_at_all() {
     assert_eq!(map(&image), Err(NoMap::Empty));
     put(&mut image, 0x1030, &5000u32.to_le_bytes());
     assert_eq!(map(&image), Err(NoMap::TooLong { entries: 5000 }));
-    // The last of them leaves memory.
+    // The last entry leaves memory.
     put(&mut image, 0x1030, &683u32.to_le_bytes());
     assert_eq!(map(&image), Err(NoMap::Unreadable { at: Pa::new(0x2000) }));
     put(&mut image, 0x1030, &682u32.to_le_bytes());
@@ -89,8 +89,8 @@ fn finding_x4_a_map_is_read_whole_or_not_at_all() {
     assert_eq!(map(&image), Err(NoMap::Version0));
 }
 
-/// The map of a loader that lists every stretch that it reserves by itself, the last of them behind
-/// 128 others.
+/// A loader may list each stretch that it reserves as an entry of its own: here the last one stands
+/// behind more than 128 others.
 #[test]
 fn finding_x14_the_last_entry_reserves_like_the_first() {
     let mut image = image();
@@ -134,7 +134,7 @@ fn ranges_are_whole_frames_in_order_and_disjoint() {
     check(&[(0x2000, 0x1000, 1), (0x3000, 0x1000, 1)], &[(2, 4)]);
     check(&[(0x2000, 0x4000, 1), (0x3000, 0x1000, 1), (0x5000, 0x3000, 1)], &[(2, 8)]);
     check(&[(0x3000, 0x1000, 1), (0x2000, 0x1000, 1)], &[(2, 4)]);
-    // One that grows leaves those behind it where they are.
+    // A range that grows leaves the ranges behind it where they are.
     let grown = [(0x2000, 0x1000, 1), (0x8000, 0x1000, 1), (0x3000, 0x1000, 1)];
     check(&grown, &[(2, 4), (8, 9)]);
 }
@@ -146,11 +146,11 @@ fn what_is_not_usable_is_cut_out() {
     check(&[(0x2000, 0x4000, 1), (0, 0x3000, 2)], &[(3, 6)]);
     check(&[(0x2000, 0x4000, 1), (0x2000, 0x4000, 5)], &[]);
     check(&[(0x2000, 0x4000, 1), (0x3000, 0, 2)], &[(2, 6)]);
-    // Those behind a cut stay, and a cut that goes over two takes of both.
+    // The ranges behind a cut stay, and a cut that goes over two ranges takes from both.
     check(&[(0x2000, 0x3000, 1), (0x8000, 0x1000, 1), (0x3000, 1, 2)], &[(2, 3), (4, 5), (8, 9)]);
     check(&[(0x2000, 0x3000, 1), (0x6000, 0x3000, 1), (0x4000, 0x3000, 2)], &[(2, 4), (7, 9)]);
     check(&[(0x1000, 0x3000, 1), (0, 0x1000, 2), (0x10_0000, 0x1000, 2)], &[(1, 4)]);
-    // Nothing at all lies there, so it touches no frame, wherever it begins.
+    // An entry without bytes touches no frame, wherever it begins.
     check(&[(0x2000, 0x4000, 1), (0x3200, 0, 2)], &[(2, 6)]);
 }
 
@@ -222,15 +222,15 @@ fn finding_x5_the_boot_cpu_is_first_and_none_is_twice() {
         assert_eq!(cpus(Image(&image), Pa::new(0x100), boot, &mut one), 2, "more than fit");
         assert_eq!(one, [boot]);
         assert_eq!(cpus(Image(&image), Pa::new(0x100), boot, &mut []), 2);
-        // The one that was not enabled is the first one again, then everybody.
+        // The entry that was not enabled now repeats the first one, and then means all CPUs.
         put(&mut image, 0x334, &[0, 8, 0, 7, 1]);
         assert_eq!(listed(&image, 256), (2, [256, 7, NONE, NONE]));
         put(&mut image, 0x334, &[0, 8, 0, 0xff, 1]);
         assert_eq!(listed(&image, 256), (2, [256, 7, NONE, NONE]));
-        // Entries without a length end somewhere.
+        // A list of entries without a length comes to an end.
         image[0x32d] = 0;
         assert!(listed(&image, 7).0 >= 1);
-        // Tables that leave memory are none.
+        // A table that leaves memory is none.
         put(&mut image, 0x304, &u32::MAX.to_le_bytes());
         assert_eq!(listed(&image, 9), (1, [9, NONE, NONE, NONE]));
     }
@@ -251,7 +251,7 @@ fn a_cpu_that_is_not_enabled_or_is_everybody_is_not_listed() {
     assert_eq!(with(0x304, &[44 + 8 + 8 + 8]), 1, "the table ends before its flags");
 }
 
-/// From the second revision on a pointer of 64 bits leads to the tables, unless it is none.
+/// From the second revision on a pointer of 64 bits leads to the tables, unless it is 0.
 #[test]
 fn the_revision_says_which_root_is_meant() {
     let listed = |image: &[u8]| cpus(Image(image), Pa::new(0x100), ApicId(7), &mut [ApicId(0); 4]);
@@ -264,7 +264,8 @@ fn the_revision_says_which_root_is_meant() {
     put(&mut narrow, 0x10f, &[2]);
     put(&mut narrow, 0x118, &[0; 8]);
     assert_eq!(listed(&narrow), 2, "the wide one is none");
-    // An entry beyond 4 GiB is none of what lies below: an empty list of CPUs here.
+    // An entry beyond 4 GiB is not taken for the table at its low 32 bits, here an empty list of
+    // CPUs.
     put(&mut wide, 0x204, &52u32.to_le_bytes());
     put(&mut wide, 0x224, &[0x1_0000_0280u64, 0x300].map(u64::to_le_bytes).concat());
     put(&mut wide, 0x280, b"APIC");
@@ -272,8 +273,8 @@ fn the_revision_says_which_root_is_meant() {
     assert_eq!(listed(&wide), 2);
 }
 
-/// Firmware of old has its pointer at a multiple of 16 below 1 MiB; here it is the last of what
-/// memory there is.
+/// Firmware of old has its pointer at a multiple of 16 below 1 MiB; here it is the last thing in
+/// memory.
 #[test]
 fn a_root_pointer_is_found_without_a_hint_and_at_the_end_of_memory() {
     for (wide, bytes) in [(false, 20), (true, 36)] {
@@ -310,7 +311,7 @@ fn finding_x6_the_firmwares_timer_is_found() {
         put(&mut image, 0x300 + at, &u32::to_le_bytes(value));
         assert_eq!(found(&image), None);
     }
-    // A table that ends before its flags.
+    // The table ends before its flags.
     put(&mut image, 0x304, &112u32.to_le_bytes());
     assert_eq!(found(&image), None);
 }

@@ -1,4 +1,4 @@
-//! What a ticket's number says: whom was asked, and where the answer will be.
+//! What a ticket's number says: which CPUs were asked, and where the answer will be.
 //!
 //! ```text
 //!    63   61 60           13 12  10 9        0
@@ -15,12 +15,12 @@ const SLOT_BITS: u32 = 3;
 const KIND_SHIFT: u32 = 61;
 const _: () = assert!(CPUS_MAX <= 1 << CPU_BITS && SLOTS <= 1 << SLOT_BITS);
 
-/// Whom a ticket stands for.
+/// The CPUs that a ticket stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
-    /// Nobody: there is nothing to wait for.
+    /// No CPU: there is nothing to wait for.
     Nobody,
-    /// Those who wait in a slot of `cpu`'s line.
+    /// The CPUs that the request in a slot of `cpu`'s line asks.
     Slot { cpu: Cpu, slot: usize, generation: u64 },
     /// Every CPU, by a broadcast that `cpu` sent and that only `cpu` can see completed.
     Broadcast { cpu: Cpu },
@@ -41,7 +41,7 @@ impl Asked {
         Ticket::new(kind << KIND_SHIFT | generation << (CPU_BITS + SLOT_BITS) | place)
     }
 
-    /// What `ticket` says; a number that no machine of this crate gives stands for nobody.
+    /// What `ticket` says; a number that no machine of this crate gives stands for no CPU.
     pub(crate) fn of(ticket: &Ticket) -> Asked {
         let number = ticket.number();
         let cpu = Cpu((number & ((1 << CPU_BITS) - 1)) as u16);

@@ -21,8 +21,8 @@ fn set(cpu: u16) -> CpuSet {
     set
 }
 
-/// What was stored before a post is seen by who carries it out, and what that one did is seen after
-/// the wait. The slot is used twice, so that an old request meets a new one.
+/// What was stored before a post is seen by the CPU that carries it out, and what that CPU did is
+/// seen after the wait. The slot is used twice, so that an old request meets a new one.
 #[test]
 fn a_request_carries_stores_there_and_back() {
     model(3, || {
@@ -56,8 +56,8 @@ fn a_request_carries_stores_there_and_back() {
     });
 }
 
-/// Nobody waits: a serve for one request may meet the next before its bit is set, and a slot is
-/// filled again by who sees it free and nothing else.
+/// No ticket is waited for: a serve for one request may meet the next one before the next one's bit
+/// is set, and a post fills a slot again for no other reason than that it sees it free.
 #[test]
 fn slots_are_used_again_without_a_wait() {
     const REQUESTS: u64 = SLOTS as u64 + 1;

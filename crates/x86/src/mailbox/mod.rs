@@ -1,8 +1,8 @@
-//! Requests between CPUs: who asked, for what, and who has not done it yet.
+//! Requests between CPUs: which CPU asked, for what, and which CPUs have not done it yet.
 //!
-//! Each CPU has a [`Line`]: a few slots for what it asks of others, and a bitmap of those who ask
-//! it. No interrupt and no assembly here: [`post`] says who must be interrupted, and the caller
-//! does it.
+//! Each CPU has a [`Line`]: a few slots for what it asks of others, and a bitmap of the CPUs that
+//! ask it. There is no interrupt and no assembly here: [`post`] says which CPUs must be
+//! interrupted, and the caller interrupts them.
 //!
 //! ```text
 //!   line of CPU 1 (asks)                            line of CPU 2 (is asked)
@@ -15,22 +15,24 @@
 //!          └──────────────────────┴────────┘           the asker fills the slot; 0 is free
 //! ```
 //!
-//! A ticket names line, slot and generation. A slot needs nobody's leave to be used again: once
-//! nobody is left it is free, and a ticket of an older generation is done by that. So a ticket that
-//! is never waited for costs nothing, and a CPU may hold more tickets than it has slots.
+//! A ticket names line, slot and generation. A slot is free again once no CPU is left in it,
+//! whether or not its ticket was waited for, and a ticket of an older generation is done by that.
+//! So a ticket that is never waited for costs nothing, and a CPU may hold more tickets than it has
+//! slots.
 //!
 //! **Invariants**
-//! - B1. A slot is filled by whoever moved its state from 0 left to `CLAIMED`, and by nobody else.
+//! - B1. A slot is filled by the post that moved its state from 0 left to `CLAIMED`, and by no
+//!   other.
 //! - B2. A request is read only by a CPU that took its own bit out of `waiting`, until it counts
 //!   itself out of `left`. So the slot is not free meanwhile, and no reader sees it filled anew.
 //!   This holds also where a handler serves in the midst of a serve: the inner one finds the bit
 //!   gone.
 //! - B3. The asker's bit in `askers` is set after its slot is complete, and a reader clears the
 //!   bits before it looks at slots. A bit that it missed is still set when it is done.
-//! - B4. Whoever makes a word of `askers` nonzero must send the interrupt, before it waits for
-//!   anything. A bit that is added to a nonzero word needs none: nobody has read the word since, so
-//!   that interrupt is still to be handled. Either the target reads the word before it arrives, or
-//!   the handler does; both find the bit.
+//! - B4. The CPU that makes a word of `askers` nonzero must send the interrupt, before it waits for
+//!   anything. A bit that is added to a nonzero word needs none: the target has not read the word
+//!   since, so that interrupt is still to be handled. Either the target reads the word before the
+//!   interrupt arrives, or the handler does; both find the bit.
 //!
 //! **Locking**: none. [`post`] finds no free slot at worst, and says so.
 //!
@@ -82,7 +84,7 @@ struct Slot {
     request: Cell<Invalidation>,
 }
 
-// SAFETY: B1 and B2 — the request is written by one CPU, and read only between that write and the
+// SAFETY: B1 and B2: the request is written by one CPU, and read only between that write and the
 // next.
 unsafe impl Sync for Slot {}
 
@@ -124,8 +126,8 @@ impl Default for Line {
     }
 }
 
-/// Writes `what` for `targets`, on the line of `me`, and says who must be interrupted (B4). `None`
-/// where no slot is free. `me` and numbers without a line are no targets.
+/// Writes `what` for `targets`, on the line of `me`, and says which CPUs must be interrupted (B4).
+/// `None` where no slot is free. `me` and numbers without a line are no targets.
 pub(crate) fn post(
     lines: &[Line],
     me: Cpu,
@@ -155,7 +157,7 @@ pub(crate) fn post(
     Some(posted)
 }
 
-/// Whether somebody may ask `me`. A hint: the bit of a post just now may be missed.
+/// Whether another CPU may be asking `me`. A hint: the bit of a post just now may be missed.
 pub(crate) fn has_mail(lines: &[Line], me: Cpu) -> bool {
     let used = lines.len().div_ceil(64);
     lines.get(me.index()).is_some_and(|line| {
@@ -182,13 +184,13 @@ pub(crate) fn serve(lines: &[Line], me: Cpu, mut carry_out: impl FnMut(&Invalida
     }
 }
 
-/// Whether everybody has carried out what `asked` names.
+/// Whether all CPUs have carried out what `asked` names.
 pub(crate) fn is_done(lines: &[Line], asked: Asked) -> bool {
     let Asked::Slot { cpu, slot, generation } = asked else { return true };
     let slot = lines.get(cpu.index()).and_then(|line| line.slots.get(slot));
     slot.is_none_or(|slot| {
         // Acquire: what others did before they counted themselves out is done. A newer generation
-        // was claimed by someone who saw that.
+        // was claimed by a post that saw that.
         let state = slot.state.load(Ordering::Acquire);
         state & LEFT == 0 || state / GENERATION != generation
     })
@@ -203,8 +205,8 @@ impl Slot {
         }
         let generation = (state / GENERATION + 1) & Asked::GENERATION_MAX;
         let claimed = (generation * GENERATION) | CLAIMED;
-        // Acquire: the readers of the last request are done with it. Release: whoever sees this
-        // generation sees that, too.
+        // Acquire: the readers of the last request are done with it. Release: a waiter that sees
+        // this generation sees that, too.
         self.state
             .compare_exchange(state, claimed, Ordering::AcqRel, Ordering::Relaxed)
             .ok()
@@ -212,7 +214,7 @@ impl Slot {
     }
 
     fn fill(&self, generation: u64, left: u64, targets: &[u64; WORDS], what: &Invalidation) {
-        // SAFETY: B1 — the caller claimed the slot; B2 — nobody's bit is set, so nobody reads.
+        // SAFETY: B1: the caller claimed the slot; B2: no CPU's bit is set, so none reads.
         self.request.with_mut(|request| unsafe { *request = *what });
         self.state.store((generation * GENERATION) | left, Ordering::Release);
         for (word, targets) in self.waiting.iter().zip(targets) {
@@ -230,9 +232,9 @@ impl Slot {
         {
             return;
         }
-        // SAFETY: B2 — the bit was ours, and we count ourselves out below.
+        // SAFETY: B2: the bit was ours, and we count ourselves out below.
         self.request.with(|request| carry_out(unsafe { &*request }));
-        // Release: the asker, and whoever fills the slot next, sees that it is carried out and
+        // Release: the asker, and the post that fills the slot next, see that it is carried out and
         // read.
         self.state.fetch_sub(1, Ordering::Release);
     }

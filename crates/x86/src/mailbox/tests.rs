@@ -213,7 +213,7 @@ impl Board {
             let id = round * Board::CPUS as u64 + u64::from(me.0);
             let targets = set((0..Board::CPUS as u16).filter(|cpu| seed >> (32 + cpu) & 1 == 1));
             held.push((id, targets, self.ask(me, &targets, id)));
-            // More tickets than slots at times, waited for in any order.
+            // At times there are more tickets than slots, and they are waited for in any order.
             let keep = (seed >> 40) as usize & 7;
             while held.len() > keep {
                 let next = (seed >> 48) as usize % held.len();

@@ -1,4 +1,4 @@
-//! A processor that writes down what it is told: each thread has one.
+//! A processor that writes down what it is told; each thread has one.
 #![allow(unsafe_code)]
 
 extern crate std;
@@ -9,7 +9,7 @@ use foliant_units::Va;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-/// What it was told that has an effect.
+/// Something with an effect that the processor was told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
     WriteMsr(u32, u64),
@@ -39,7 +39,7 @@ std::thread_local! {
     static PROCESSOR: RefCell<Processor> = RefCell::default();
 }
 
-/// Does something with the thread's.
+/// Does `work` with the thread's processor.
 pub(crate) fn with<R>(work: impl FnOnce(&mut Processor) -> R) -> R {
     PROCESSOR.with_borrow_mut(work)
 }

@@ -97,7 +97,7 @@ pub(crate) unsafe fn invpcid_all() {
     };
 }
 
-/// INVLPGB, in bytes, for assemblers that do not know it.
+/// INVLPGB, given in bytes for assemblers that do not know it.
 ///
 /// # Safety
 /// Ring 0, on a CPU that has it and that can do the count.
