@@ -149,7 +149,7 @@ fn a_shared_page_is_counted_as_copied_or_as_reused() {
     mm.switch(Some(id)).unwrap();
     counts(
         mm,
-        "zeroed_bytes 8192, zero_extents 2, grace_periods 2, flush_spared 1, table_freed 3, \
+        "grace_periods 2, flush_spared 1, table_freed 3, \
          nr_anon/0 -1",
         || mm.end(child).unwrap(),
     );
@@ -200,7 +200,7 @@ fn a_fault_of_a_huge_folio_counts_what_it_cleared() {
     );
     counts(
         mm,
-        "zeroed_bytes 4096, zero_extents 1, nr_tlb_local_flush_one 1, table_made 1, \
+        "nr_tlb_local_flush_one 1, table_made 1, \
          table_freed 1, nr_anon/9 -1",
         || mm.unmap(id, range(BASE + SIZE_2M, SIZE_2M)).unwrap(),
     );
@@ -230,8 +230,8 @@ fn what_was_cleared_in_vain_is_counted_as_dropped() {
     let gone = Outcome::Refused(Refusal::NoArea(at));
     counts(
         mm,
-        "pgfault 1, fault_lost_race 1, zeroed_bytes 2101248, zero_dropped_bytes 2097152, \
-         zero_extents 3",
+        "pgfault 1, fault_lost_race 1, zeroed_bytes 2097152, zero_dropped_bytes 2097152, \
+         zero_extents 2",
         || assert_eq!(write(mm, id, at.get()), gone),
     );
     finish(&machine.sim, mm, &[id]);
@@ -343,13 +343,13 @@ fn a_huge_page_of_a_pool_is_counted_from_its_making_to_its_end() {
     mm.switch(Some(id)).unwrap();
     counts(
         mm,
-        "zeroed_bytes 4096, zero_extents 1, grace_periods 1, flush_spared 1, table_freed 1, \
+        "grace_periods 1, flush_spared 1, table_freed 1, \
          hugetlb_returned 1, hugetlb_free_work 1, hugetlb_lock 1",
         || mm.unmap(child, range(start, 2 * SIZE_2M)).unwrap(),
     );
     counts(
         mm,
-        "zeroed_bytes 8192, zero_extents 2, grace_periods 1, nr_tlb_local_flush_one 3, \
+        "grace_periods 1, nr_tlb_local_flush_one 3, \
          table_freed 1, hugetlb_returned 2, hugetlb_free_work 1, hugetlb_lock 1",
         || mm.unmap(id, range(start, 2 * SIZE_2M)).unwrap(),
     );
@@ -879,7 +879,7 @@ fn splits(n: u8, expected: [&str; 6]) {
     };
     counts(mm, part, || lose(0, 5));
     // It is so already.
-    counts(mm, "zeroed_bytes 4096, zero_extents 1, nr_tlb_local_flush_one 1", || lose(8, 1));
+    counts(mm, "nr_tlb_local_flush_one 1", || lose(8, 1));
     counts(mm, moved, || _ = mm.relocate(head).unwrap());
     let shrink = |zeros_max| mm.shrink_deferred(Shrink { folios: 10, zeros_max });
     counts(mm, shrunk, || assert_eq!(shrink(None).split, 1));
@@ -895,7 +895,7 @@ fn a_split_is_counted_with_the_size_of_the_folio() {
         [
             "nr_tlb_local_flush_one 16, nr_anon/2 4, nr_anon/4 -1, split/4 1",
             "split_failed/4 1",
-            "zeroed_bytes 4096, zero_extents 1, nr_tlb_local_flush_one 5, \
+            "nr_tlb_local_flush_one 5, \
              nr_anon_partially_mapped/4 1, split_deferred/4 1",
             "copied_bytes 65536, nr_tlb_local_flush_one 10, pgmigrate_success 16, \
              thp_migration_success 1",
@@ -909,7 +909,7 @@ fn a_split_is_counted_with_the_size_of_the_folio() {
             "nr_tlb_local_flush_one 1, table_made 1, thp_split_page 1, nr_anon/2 128, \
              nr_anon/9 -1, split/9 1",
             "thp_split_page_failed 1, split_failed/9 1",
-            "zeroed_bytes 4096, zero_extents 1, nr_tlb_local_flush_one 6, table_made 1, \
+            "nr_tlb_local_flush_one 6, table_made 1, \
              thp_deferred_split_page 1, nr_anon_partially_mapped/9 1, split_deferred/9 1",
             "copied_bytes 2097152, nr_tlb_local_flush_all 1, pgmigrate_success 512, \
              thp_migration_success 1",
@@ -1032,7 +1032,7 @@ fn finding_z_a_flush_on_behalf_of_another_one_is_counted_where_it_is_made() {
     let unmap = move || {
         counts(
             mm,
-            "zeroed_bytes 4096, zero_extents 1, nr_tlb_remote_flush 1, \
+            "nr_tlb_remote_flush 1, \
              nr_tlb_remote_flush_received 1, nr_tlb_local_flush_all 1",
             || mm.unmap(id, page(5)).unwrap(),
         );
@@ -1040,7 +1040,7 @@ fn finding_z_a_flush_on_behalf_of_another_one_is_counted_where_it_is_made() {
     machine.before_asking(move || machine.sim.on(cpu(1), unmap));
     counts(
         mm,
-        "zeroed_bytes 4096, zero_extents 1, copied_bytes 4096, nr_tlb_remote_flush 2, \
+        "copied_bytes 4096, nr_tlb_remote_flush 2, \
          nr_tlb_remote_flush_received 2, nr_tlb_local_flush_all 1, nr_tlb_local_flush_one 1, \
          pgmigrate_success 1",
         || _ = mm.relocate(mm.frame_at(id, Va::new(BASE)).unwrap()).unwrap(),
@@ -1273,18 +1273,12 @@ fn tables_are_counted_when_they_are_made_and_when_they_go() {
          nr_anon/0 1",
         || assert_eq!(write(mm, other, BASE), Outcome::Mapped(Order::BASE)),
     );
-    counts(
-        mm,
-        "zeroed_bytes 4096, zero_extents 1, grace_periods 1, table_freed 2, nr_anon/0 -1",
-        || mm.unmap(other, range(BASE, SIZE_2M)).unwrap(),
-    );
+    counts(mm, "grace_periods 1, table_freed 2, nr_anon/0 -1", || {
+        mm.unmap(other, range(BASE, SIZE_2M)).unwrap()
+    });
     area(mm, other, BASE, SIZE_2M);
     write(mm, other, BASE);
-    counts(
-        mm,
-        "zeroed_bytes 4096, zero_extents 1, grace_periods 3, table_freed 3, nr_anon/0 -1",
-        || mm.end(other).unwrap(),
-    );
+    counts(mm, "grace_periods 3, table_freed 3, nr_anon/0 -1", || mm.end(other).unwrap());
     counts(mm, "", || mm.switch(None).unwrap());
     counts(mm, "switch_kept 1", || mm.switch(Some(id)).unwrap());
     finish(&machine.sim, mm, &[id]);

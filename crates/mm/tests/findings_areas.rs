@@ -407,9 +407,9 @@ fn a_fork_is_refused_where_the_child_does_not_fit_and_nowhere_else() {
     }
 }
 
-/// The fork has met a large leaf and taken ahead what the child needs for one when another CPU takes
-/// the leaf apart: what was taken goes, and the child gets a table. Both are of the same size, so a
-/// limit that is met exactly is met at every step.
+/// The fork has met a large leaf and taken ahead what the child needs for one when another CPU
+/// takes the leaf apart: what was taken goes, and the child gets a table. Both are of the same
+/// size, so a limit that is met exactly is met at every step.
 #[test]
 fn a_fork_fits_its_limit_while_the_leaf_that_it_met_is_split() {
     let fork = |limit: Option<u64>, step: u64| {
@@ -646,8 +646,8 @@ fn finding_ai_a_leaf_has_the_rights_of_one_area() {
     }
 }
 
-/// Many gaps are misaligned, the highest one with room to spare reaches below the lowest address and
-/// has room only there, and one that fits was not looked at yet.
+/// Many gaps are misaligned, the highest one with room to spare reaches below the lowest address
+/// and has room only there, and one that fits was not looked at yet.
 #[test]
 fn a_gap_that_fits_is_found_behind_one_that_is_too_low() {
     let sim = sim(1, 64);
@@ -673,4 +673,31 @@ fn a_gap_that_fits_is_found_behind_one_that_is_too_low() {
     assert_eq!(none, Err(MapError::NoRoom(Bytes::new(2 * MB))));
     mm.set_lowest_address(lowest);
     finish(&sim, &mm, &[id]);
+}
+
+/// The first half of a read-only leaf is made writable. Its area says so before the leaf was split,
+/// and a store to that half beside the change does not make the other half writable with it.
+#[test]
+fn finding_ai_a_store_beside_the_change_writes_to_its_own_part_alone() {
+    let (whole, half) = (range(BASE, 2 * MB), range(BASE, MB));
+    for step in 1.. {
+        let machine = Beside::new(sim(2, 64));
+        let mm = machine.manager(only(9));
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+        let id = mm.create(None).unwrap();
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.switch(Some(id)).unwrap()));
+        area(&mm, id, BASE, 2 * MB);
+        store(&machine.sim, &mm, id, BASE, 1);
+        mm.protect(id, whole, Flags::READ).unwrap();
+        let write = || _ = mm.fault(id, Va::new(BASE), Access::Write);
+        let change = || mm.protect(id, half, Flags::READ_WRITE).unwrap();
+        let ran = machine.before_step(step, write, change).is_some();
+        mm.audit(&[id]).unwrap();
+        assert!(machine.sim.user_store(half.end(), 8, 2).is_err(), "step {step}");
+        finish(&machine.sim, &mm, &[id]);
+        if !ran {
+            assert!(step > 20, "{step} steps");
+            break;
+        }
+    }
 }

@@ -423,3 +423,32 @@ fn leaves_and_tables_that_take_turns_are_few_items() {
     assert_eq!(sim.user_load(Va::new(BASE), 8).ok(), None);
     finish(&sim, &mm, &[id]);
 }
+
+/// A long range is opened again that was closed: its area says so before all entries do. A fault
+/// that comes to an entry too early waits outside of its section, and lets others run, since the
+/// opening may have yielded, and the task that runs now may wait for readers.
+#[test]
+fn a_fault_waits_outside_of_its_section_for_entries_that_follow_their_area() {
+    const PAGES: u64 = 80 * MB / PAGE;
+    let (meddler, mm) = preemptible(160);
+    let other = running(mm);
+    area(mm, other, BASE, 4 * MB);
+    store(&meddler.sim, mm, other, BASE, 1);
+    let id = running(mm);
+    let whole = area(mm, id, BASE, PAGES * PAGE);
+    (0..PAGES).for_each(|n| _ = mm.fault(id, Va::new(BASE + n * PAGE), Access::Write));
+    mm.protect(id, whole, Flags::NONE).unwrap();
+    meddler.at_yield(move || {
+        meddler.at_yield(move || {
+            mm.unmap(other, range(BASE, 4 * MB)).unwrap();
+            std::panic::resume_unwind(Box::new("unmapped")); // the opening is below it on the stack
+        });
+        let last = Va::new(BASE + (PAGES - 1) * PAGE);
+        let fault = || mm.fault(id, last, Access::Write);
+        let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(fault)).unwrap_err();
+        assert_eq!(left.downcast_ref(), Some(&"unmapped"));
+    });
+    mm.protect(id, whole, Flags::READ_WRITE).unwrap();
+    assert_eq!(mm.pages(other).unwrap().get(), 0, "the other task ran");
+    finish(&meddler.sim, mm, &[id, other]);
+}

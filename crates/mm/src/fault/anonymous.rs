@@ -120,7 +120,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Takes the block that the face has for this fault, or else any.
     fn claim(&self, order: Order) -> Result<(Claim, Contents), NoBlock> {
         let Some((claim, contents)) = self.offers.block.take(order) else {
-            return self.stock.claim(order, Class::Movable).map(|claim| (claim, Contents::Any));
+            let mut claim = self.stock.claim(order, Class::Movable);
+            // The block that is kept for this fault may be all that there is.
+            if claim.is_err() && self.offers.block.is_kept() {
+                self.offers.block.give_back(self.stock);
+                claim = self.stock.claim(order, Class::Movable);
+            }
+            return claim.map(|claim| (claim, Contents::Any));
         };
         match self.stock.describe(claim.frames()) {
             Ok(()) => Ok((claim, contents)),
@@ -159,13 +165,15 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let (pages, me) = (order.pages().get(), self.stock.machine.me());
         let clearing = Clearing::load(self.stock);
         let is_short = zero::is_short(&clearing, order);
-        if !is_short && !self.space.admits(pages) {
-            return Err(Skip::NoCharge); // before it is cleared in vain
-        }
         self.ensure(level, found).map_err(|why| match why {
             NoTable::Blocked => Skip::Changed,
             NoTable::Record(why) => why.into(),
         })?;
+        let is_cleared = self.offers.block.cleared() == Some(order);
+        let deposited = u64::from(level > Level::BASE);
+        if !is_short && !is_cleared && !self.space.admits(pages + deposited) {
+            return Err(Skip::NoCharge); // before it is cleared in vain
+        }
         let (claim, contents) = self.claim(order).map_err(|_| Skip::NoBlock)?;
         let inside = (self.va.get() - range.start().get()) / FRAME_BYTES;
         let touched = claim.frame().add(Pages::new(inside));

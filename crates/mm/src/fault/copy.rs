@@ -8,7 +8,7 @@ use crate::stock::{Event, SizeEvent};
 use crate::table::{Attrs, Entry, Paging, Slot};
 use crate::zero;
 use foliant_machine::{Machine, Replace};
-use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pa};
+use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pa, VaRange};
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Makes the page writable if nobody else has it, else copies it.
@@ -59,9 +59,14 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
 
     /// Makes the entry writable where nobody else has the page. Gives `None` where another owner
-    /// has it, or may have it.
+    /// has it, or may have it, and where the leaf reaches over areas: the others may have other
+    /// rights until the change of theirs has split it (space::S9).
     pub(super) fn reuse(&self, area: &Area, level: Level, word: u64) -> Option<Step> {
         let slot = Slot::of(self.va, level);
+        let leaf = VaRange::sized(self.va.align_down(level.span()), level.span())?;
+        if !area.range.covers(leaf) {
+            return None;
+        }
         let wider = Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::TOUCHED;
         let writable = |word| match P::decode(word, level, slot) {
             Entry::Leaf { pa, attrs } => P::leaf(pa, level, attrs | wider),

@@ -122,6 +122,13 @@ impl BlockOffer {
         self.claim.set(claim);
         order.filter(|_| self.contents.get() == Contents::Zero)
     }
+    /// Whether it has a block.
+    pub(crate) fn is_kept(&self) -> bool {
+        let claim = self.claim.take();
+        let is_kept = claim.is_some();
+        self.claim.set(claim);
+        is_kept
+    }
     /// Gives the block back, if there is one. One that was cleared in vain holds zeros still.
     pub(crate) fn give_back<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
         match (self.claim.take(), self.contents.get()) {

@@ -231,18 +231,19 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             Entry::None if self.access == Access::Write => self.anonymous(area, found),
             Entry::None => self.zero(area, found),
+            // The area was opened again after it had been closed. The entry follows, and the CPU
+            // that sees to it may yield meanwhile.
+            Entry::Leaf { attrs, .. } if !attrs.has(Attrs::USER) => Step::Need(Need::Wait),
             Entry::Leaf { attrs, .. }
                 if self.access == Access::Write && !attrs.has(Attrs::WRITE) =>
             {
                 self.write_protected(area, found.level, found.word)
             }
-            Entry::Leaf { attrs, .. } if attrs.has(Attrs::USER) => {
+            Entry::Leaf { .. } => {
                 self.forget_here(found.level);
                 self.stock.count(Event::Spurious);
                 Step::Done(Outcome::Spurious)
             }
-            // The area was opened again after it had been closed; the entry follows.
-            Entry::Leaf { .. } => Step::Again,
             Entry::Table(_) => Step::Again,
             Entry::Soft(soft) => match soft.kind {
                 SoftKind::Guard => Step::Done(Outcome::Refused(Refusal::Guard(self.va))),

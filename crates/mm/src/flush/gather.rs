@@ -179,8 +179,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     }
     /// Defers the end of a table that was noted and taken out. Needs one word of room.
     pub(crate) fn remove_table(&mut self, table: Detached, _: TableNoted) {
-        // The token is given up before the flush (frame::I2): the list of tables owns the frame from
-        // here on, and frees it after the flush (F1).
+        // The token is given up before the flush (frame::I2): the list of tables owns the frame
+        // from here on, and frees it after the flush (F1).
         let frame = table.into_table().flushed().into_raw().0;
         self.removed.push_table(self.stock, frame);
     }

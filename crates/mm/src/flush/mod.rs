@@ -28,8 +28,8 @@
 //!   under the root's tag, and uses them again only if no flush began since it left; the proof is
 //!   below.
 //! - F4. A gather dropped with work pending completes it.
-//! - F5. Memory for the list of drops is taken before the table's lock; without any the list has
-//!   room for a few words in itself, and the caller flushes more often (G6).
+//! - F5. Memory for the lists, of drops and of tables, is taken before the table's lock; without
+//!   any a list has room for a few words in itself, and the caller flushes more often (G6).
 //! - F6. Between two flushes a gather notes at most as many entries as its grain, which was read
 //!   when it was made. A caller that notes several asks [`Gather::is_full`] or [`Gather::left`]
 //!   before each; where the gather is full, it lets go of the table's lock, flushes, and goes on.
@@ -38,7 +38,8 @@
 //! - F7. An operation frees what is left at its end after it has let go of the space's writer. The
 //!   flush is done under the writer, because the next map may be in the same place, but readers are
 //!   waited for without it ([`Gather::flushed`]), in a grace period that all waiters share
-//!   (`sync::Grace`).
+//!   (`sync::Grace`). Flushes on the way free what is no table; tables, which readers may walk
+//!   through, are kept for the end as long as there is room.
 //! - F8. Every translation that was there is noted at its own level: an item of one level ends
 //!   nothing below it. A table that was emptied leaves only pointers to itself behind; one that
 //!   goes with its leaves leaves those too. The two are values of different types, made where the

@@ -31,8 +31,8 @@
 //! - I3. While nothing is in flight, an allocation fails only where no aligned free block of its
 //!   order exists within one range (ranges that touch are one, if they were taken in together).
 //! - I4. A block whose frames all came back is whole again at once; there is no merging to be done
-//!   later. One that a seat owns stays open until its owner leaves it (entry::I3, I5); requests for
-//!   whole blocks take it like any other.
+//!   later. One that a seat owns stays open until its owner leaves it (entry::I3, entry::I5);
+//!   requests for whole blocks take it like any other.
 //!
 //! **Locking**: none. Single words decide (see `entry`, `field`, `index`); no operation waits for
 //! another. All CPUs can take from a block that one of them owns when memory is short.

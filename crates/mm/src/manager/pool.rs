@@ -119,7 +119,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 offer.copy(&self.stock, outside);
                 offers.page.set(Some(offer));
             }
-            Need::Wait => self.stock.machine.relax(),
+            Need::Wait => {
+                self.stock.machine.relax();
+                outside.yield_now(self.stock.machine);
+            }
         }
         Ok(())
     }

@@ -83,7 +83,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             let open = self.open(size_2m);
             for _ in 0..Self::BATCH {
                 let Some(huge) = made.pop(self.stock) else { break };
-                open.put(huge, Standing::Persistent);
+                let _ = open.put(huge, Standing::Persistent);
             }
         }
     }

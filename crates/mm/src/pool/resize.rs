@@ -181,13 +181,12 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         if self.folding() == Folding::On && dense {
             self.memmap.fold(&mut batch);
         }
-        let pages = batch.len() as u64;
-        if pages > 0 {
+        if batch.len() > 0 {
             self.stock.count(Event::PoolBatch);
         }
-        let open = self.open(pool);
+        let (open, mut pages) = (self.open(pool), 0);
         while let Some(huge) = batch.pop() {
-            open.put(huge, standing); // L3: flushed before, one lock cycle
+            pages += u64::from(open.put(huge, standing)); // L3: flushed before, one lock cycle
         }
         if standing == Standing::Surplus {
             open.reserve(pages); // before anybody can take them for superfluous

@@ -138,10 +138,16 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         get(&self.pool.overcommit)
     }
 
-    /// Takes a new page into the pool, free.
-    pub(super) fn put(&self, huge: Huge, standing: Standing) {
+    /// Takes a new page into the pool, free, and says whether it did: a page whose memory was
+    /// reported broken on its way here was on no list, and is lost (L4).
+    pub(super) fn put(&self, huge: Huge, standing: Standing) -> bool {
+        if self.stock.identity(huge.head()).has(Flag::Poisoned) {
+            self.lose(huge);
+            return false;
+        }
         self.count_in(huge.head(), standing);
         self.shelve(huge);
+        true
     }
     /// Counts a new page that is not on a list.
     pub(super) fn count_in(&self, head: Frame, standing: Standing) {

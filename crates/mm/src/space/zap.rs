@@ -30,6 +30,9 @@ pub(super) enum Guards {
     Put,
 }
 
+/// Room for drops that a table begins with: with less the list grows, and with none left the walk
+/// stops inside a table.
+const DROPS: usize = 16;
 /// A guard.
 const GUARD: u64 = Soft { kind: SoftKind::Guard, payload: 0 }.word();
 
@@ -39,7 +42,7 @@ pub(super) struct Zap<'z, 'm, M: Machine, P: Paging> {
     space: &'z Space,
     guards: Guards,
     prune: Prune,
-    /// How many drops a table may bring.
+    /// Room for drops that a table begins with.
     drops: usize,
     /// Huge pages and spent entries taken out so far: in an area with reservations, the entries
     /// that stood for none any more. Huge pages of other areas are counted too.
@@ -48,7 +51,7 @@ pub(super) struct Zap<'z, 'm, M: Machine, P: Paging> {
 
 impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
     pub(super) fn new(stock: &'z Stock<'m, M, P>, space: &'z Space, guards: Guards) -> Self {
-        let (prune, drops) = (Prune::Keep, Level::ENTRIES);
+        let (prune, drops) = (Prune::Keep, DROPS);
         Zap { stock, space, guards, prune, drops, kept: Cell::new(0) }
     }
     /// The same, which also removes the tables that it has emptied or found empty, where no area

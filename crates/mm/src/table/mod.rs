@@ -59,7 +59,8 @@
 //! - I10. Only under a table's lock is it known that a word of the table is empty, at every level
 //!   that has leaves. A walk without the lock may come by an empty word of which another CPU, with
 //!   the lock, is about to make a leaf. An empty word of the top table, which never becomes a leaf
-//!   (I5), is passed over without a lock.
+//!   (I5), is passed over without a lock: the operation has stated its change before (behind a
+//!   fence: sync::sequence::Q3), and the CPU that hangs a table there looks for changes behind one.
 //!
 //! **Locking.** `[c]` constant, `[l]` the table's lock. The lock of a table is a bit
 //! ([`Paging::LOCK`]) in the word that points to it, which walkers ignore. It is taken by
