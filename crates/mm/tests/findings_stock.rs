@@ -240,6 +240,32 @@ fn finding_i_broken_kernel_memory_is_not_used_again() {
     assert_eq!(said == Poisoned::Held, !is_free(mm, frame));
 }
 
+/// A page of a pool is reported as broken while a resize is still making it: it is on no list that
+/// it could be taken off, and must not come onto one.
+#[test]
+fn finding_am_a_page_that_breaks_on_its_way_into_a_pool_is_lost() {
+    let mut lost = 0;
+    for step in 1.. {
+        let machine = Beside::new(sim(2, 32));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+        mm.describe_all().unwrap(); // so that the pages are folded before they are listed
+        let report = || {
+            let mut frames = mm.ranges().flat_map(|range| range.iter());
+            let huge = frames.find(|frame| mm.identity(*frame).kind() == Kind::Huge);
+            huge.map(|frame| mm.poison(frame));
+        };
+        let resize = || mm.resize_pool(Order::SIZE_2M, 2, Budget::ALL).unwrap();
+        let ran = machine.before_step(step, report, resize).is_some();
+        mm.audit(&[]).unwrap_or_else(|wrong| panic!("step {step}: {wrong}"));
+        lost += mm.pool(Order::SIZE_2M).unwrap().broken;
+        if !ran {
+            break;
+        }
+    }
+    assert!(lost > 5, "{lost}");
+}
+
 fn is_free(mm: Ours, frame: Frame) -> bool {
     mm.folios().state(frame) == foliant::folio::FrameState::Free
 }

@@ -122,7 +122,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let Some((claim, contents)) = self.offers.block.take(order) else {
             let mut claim = self.stock.claim(order, Class::Movable);
             // The block that is kept for this fault may be all that there is.
-            if claim.is_err() && self.offers.block.is_kept() {
+            if claim.is_err() && self.offers.block.order().is_some() {
                 self.offers.block.give_back(self.stock);
                 claim = self.stock.claim(order, Class::Movable);
             }
@@ -169,9 +169,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             NoTable::Blocked => Skip::Changed,
             NoTable::Record(why) => why.into(),
         })?;
-        let is_cleared = self.offers.block.cleared() == Some(order);
+        let is_to_clear = !is_short && self.offers.block.cleared() != Some(order);
         let deposited = u64::from(level > Level::BASE);
-        if !is_short && !is_cleared && !self.space.admits(pages + deposited) {
+        if is_to_clear && !self.space.admits(pages + deposited) {
             return Err(Skip::NoCharge); // before it is cleared in vain
         }
         let (claim, contents) = self.claim(order).map_err(|_| Skip::NoBlock)?;

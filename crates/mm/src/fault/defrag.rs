@@ -115,19 +115,16 @@ impl BlockOffer {
         assert!(before.is_none(), "a fault has one block at a time");
         self.contents.set(contents);
     }
-    /// The order of the block, if it was cleared.
-    pub(crate) fn cleared(&self) -> Option<Order> {
+    /// The order of the block, if it has one.
+    pub(crate) fn order(&self) -> Option<Order> {
         let claim = self.claim.take();
         let order = claim.as_ref().map(Claim::order);
         self.claim.set(claim);
-        order.filter(|_| self.contents.get() == Contents::Zero)
+        order
     }
-    /// Whether it has a block.
-    pub(crate) fn is_kept(&self) -> bool {
-        let claim = self.claim.take();
-        let is_kept = claim.is_some();
-        self.claim.set(claim);
-        is_kept
+    /// The order of the block, if it was cleared.
+    pub(crate) fn cleared(&self) -> Option<Order> {
+        self.order().filter(|_| self.contents.get() == Contents::Zero)
     }
     /// Gives the block back, if there is one. One that was cleared in vain holds zeros still.
     pub(crate) fn give_back<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {

@@ -5,8 +5,7 @@ use crate::compact::{
     CompactRequest, Compacted, Compactor, Effort, Fragmentation, Obstacle, Want, fragmentation,
 };
 use crate::fault::{BlockOffer, Tried};
-use crate::frame::Claim;
-use crate::frame::Contents;
+use crate::frame::{Claim, Contents};
 use crate::split::{MoveGrain, Shrink};
 use crate::stock::Event;
 use crate::sync::Outside;

@@ -77,13 +77,12 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         while let Some(huge) = batch.pop() {
             self.lose(huge); // broken while it was on its way
         }
-        out.made += made.len() + dense.len();
         self.fold_all(dense, &mut made);
         while made.len() > 0 {
             let open = self.open(size_2m);
             for _ in 0..Self::BATCH {
                 let Some(huge) = made.pop(self.stock) else { break };
-                let _ = open.put(huge, Standing::Persistent);
+                out.made += u64::from(open.put(huge, Standing::Persistent));
             }
         }
     }

@@ -190,7 +190,8 @@ impl<M: Machine, P: Paging> Edit<P> for Fork<'_, '_, M, P> {
 struct Sharing<'s, 'f, 'm, M: Machine, P: Paging> {
     fork: &'s Fork<'f, 'm, M, P>,
     noting: Noting<'s, 'f, 'm, M, P>,
-    /// The child's table of the addresses at work, which nobody else reaches.
+    /// The child's table of the addresses at work, which walks of the reverse map alone reach
+    /// besides.
     copy: Option<Locked<'m, M, P>>,
     spare: Spare,
     /// The first address and the level of the table that the child lacks.

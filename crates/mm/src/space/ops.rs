@@ -472,8 +472,8 @@ impl<P: Paging, C: Fn(Attrs) -> Attrs> Edit<P> for Rewrite<C> {
         let lost = attrs.without(new);
         let lost = lost.and(Attrs::WRITE | Attrs::EXEC | Attrs::USER | Attrs::DIRTY);
         match self.replace {
-            _ if new == attrs && self.range.covers(at.range()) => Verdict::Keep,
-            _ if new == attrs => Verdict::Split,
+            _ if new == attrs && !self.range.covers(at.range()) => Verdict::Split, // S9
+            _ if new == attrs => Verdict::Keep,
             Replace::BreakBeforeMake => Verdict::Break(new),
             Replace::InPlace if lost == Attrs::NONE => Verdict::Put(P::leaf(pa, at.level, new)),
             Replace::InPlace => Verdict::Take(P::leaf(pa, at.level, new)),

@@ -42,8 +42,6 @@ pub(super) struct Zap<'z, 'm, M: Machine, P: Paging> {
     space: &'z Space,
     guards: Guards,
     prune: Prune,
-    /// Room for drops that a table begins with.
-    drops: usize,
     /// Huge pages and spent entries taken out so far: in an area with reservations, the entries
     /// that stood for none any more. Huge pages of other areas are counted too.
     kept: Cell<u64>,
@@ -51,8 +49,7 @@ pub(super) struct Zap<'z, 'm, M: Machine, P: Paging> {
 
 impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
     pub(super) fn new(stock: &'z Stock<'m, M, P>, space: &'z Space, guards: Guards) -> Self {
-        let (prune, drops) = (Prune::Keep, DROPS);
-        Zap { stock, space, guards, prune, drops, kept: Cell::new(0) }
+        Zap { stock, space, guards, prune: Prune::Keep, kept: Cell::new(0) }
     }
     /// The same, which also removes the tables that it has emptied or found empty, where no area
     /// lies in all that they cover (S2).
@@ -67,7 +64,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         prune: Prune,
         steps: &mut Steps,
     ) {
-        Zap { prune, drops: 0, ..self }.entries(gather, range, steps);
+        self.pruning(prune).entries(gather, range, steps);
     }
 
     /// Takes every page of `range` out; the caller flushes. Entries that others had taken out are
@@ -167,7 +164,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
     const WAITS: bool = true;
 
     fn prepare(&mut self) -> bool {
-        self.gather.room(self.zap.drops);
+        self.gather.room(DROPS);
         if self.zap.prune != Prune::Keep {
             self.gather.room_for_tables(usize::from(P::LEVELS));
         }
