@@ -6,10 +6,11 @@ use crate::common::*;
 use foliant::compact::CollapseError;
 use foliant::fault::Orders;
 use foliant::manager::CollapseLimits;
-use foliant::space::{Advice, Flags, SpaceId};
+use foliant::space::{Advice, Flags, Place, SpaceId};
+use foliant::vmap::Request;
 use foliant::{Event, Policy};
 use foliant_sim::{Failing, Sim};
-use foliant_units::{Frame, Order, Pages, Va};
+use foliant_units::{Bytes, Frame, Order, Pages, Va};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn filled(sim: &Sim, mm: &Mm<'_>, pages: impl Iterator<Item = u64>) -> SpaceId {
@@ -124,6 +125,12 @@ fn refusals_are_distinct_and_change_nothing() {
     check(&sim, &mm, id, |_| true);
     mm.protect(id, range(BASE, PAGE), Flags::READ).unwrap();
     assert_eq!(mm.collapse(id, AT, CollapseLimits::NONE), Err(CollapseError::Unsuitable(AT)));
+    let kernel = mm.vmalloc(&Request::of(Bytes::new(SIZE_2M)).for_users()).unwrap();
+    let lent = request(Place::NoReplace(nowhere), SIZE_2M, Flags::READ_WRITE);
+    mm.map_user(id, &lent, kernel.start()).unwrap();
+    assert_eq!(mm.collapse(id, nowhere, CollapseLimits::NONE), unsuitable);
+    mm.unmap(id, range(nowhere.get(), SIZE_2M)).unwrap();
+    mm.vfree(kernel.start()).unwrap();
     finish(&sim, &mm, &[id]);
 }
 

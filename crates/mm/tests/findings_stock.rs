@@ -10,7 +10,7 @@ use foliant::manager::{KernelMapError, NotLent, Poisoned, Setup, SetupError};
 use foliant::memmap::{Batch, Declined, Described, Form, MemmapError};
 use foliant::pool::{Budget, PoolCounters};
 use foliant::space::{Advice, Flags, MapRequest, Place};
-use foliant::split::{Shrink, SplitInto};
+use foliant::split::{Shrink, SplitError, SplitInto, SplitRequest};
 use foliant::table::{self, Attrs, Half, Paging, X86_64};
 use foliant::vmap::{Caller, FrameMapping, Request, VmapError};
 use foliant::{Access, Event, Outcome, Policy};
@@ -264,6 +264,44 @@ fn finding_am_a_page_that_breaks_on_its_way_into_a_pool_is_lost() {
         }
     }
     assert!(lost > 5, "{lost}");
+}
+
+/// A list is split while descriptors are taken away beside it: the splitter has entries out of use,
+/// for which a fault may wait in a section that the other CPU waits for.
+#[test]
+fn finding_an_a_splitter_waits_for_no_descriptors_that_are_moved() {
+    let mut refused = 0;
+    for step in 1.. {
+        let machine = Beside::new(sim(2, 32));
+        let mm = machine.manager(only(9));
+        mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+        let id = mm.create(None).unwrap();
+        machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
+        area(&mm, id, BASE, SIZE_2M);
+        machine.sim.on(cpu(1), || store(&machine.sim, &mm, id, BASE, 1));
+        let folio = mm.frame_at(id, Va::new(BASE)).unwrap();
+        let memmap = mm.memmap();
+        let mut batch = Batch::new(&memmap);
+        let huge = memmap.claim(Order::SIZE_2M, Form::Dense).unwrap();
+        let frame = huge.head();
+        batch.push(huge).unwrap();
+        assert_eq!(memmap.fold(&mut batch).folded, 1);
+        let (mm, machine) = (&mm, &machine);
+        let mut split = || {
+            let before = machine.steps();
+            let mut list = [SplitRequest::of(folio), SplitRequest::of(frame)];
+            mm.split_list(&mut list, SplitInto::BASE);
+            assert_eq!(machine.steps(), before, "step {step}: the list waited for the other CPU");
+            assert!(list[0].done.unwrap().is_ok(), "step {step}: {list:?}");
+            refused += u64::from(list[1].done == Some(Err(SplitError::Busy(frame))));
+        };
+        let release = || assert_eq!(memmap.release(&mut batch).absent, 1);
+        if machine.before_step(step, &mut split, release).is_none() {
+            break;
+        }
+        mm.audit(&[id]).unwrap();
+    }
+    assert!(refused > 0, "it came at no step at which descriptors are moved");
 }
 
 fn is_free(mm: Ours, frame: Frame) -> bool {

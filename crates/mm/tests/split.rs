@@ -212,6 +212,25 @@ fn a_list_of_64_folios_is_one_shootdown_for_each_space() {
     finish(&sim, &mm, &[id]);
 }
 
+/// The folio's leaf becomes a table between two looks at it: its pages are found there.
+#[test]
+fn mappings_are_counted_while_their_leaf_is_split() {
+    for step in 1.. {
+        let machine = Beside::new(sim(2, 64));
+        let mm = machine.manager(only(9));
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        machine.sim.on(cpu(1), || mm.online());
+        area(&mm, id, BASE, SIZE_2M);
+        store(&machine.sim, &mm, id, BASE, 1);
+        let head = frame(&mm, id, BASE);
+        let close = || mm.protect(id, page(7), Flags::READ).unwrap();
+        let found = machine.before_step(step, close, || mm.mappings(head).unwrap());
+        let Some(found) = found else { break };
+        assert_eq!(found.entries(Order::SIZE_2M), 512, "step {step}: {found:?}");
+    }
+}
+
 #[test]
 fn each_of_three_spaces_takes_one_shootdown() {
     let sim = sim(4, 64);

@@ -56,7 +56,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let whole =
             VaRange::sized(va, Order::SIZE_2M.bytes()).ok_or(CollapseError::Unsuitable(va))?;
         let suits = |flags: Flags| {
-            let off = Flags::NOHUGEPAGE.with(Flags::USERFAULT);
+            let off = Flags::NOHUGEPAGE.with(Flags::USERFAULT).with(Flags::KERNEL);
             flags.has(Flags::READ_WRITE)
                 && flags.and(off) == Flags::NONE
                 && flags.huge_order().is_none()

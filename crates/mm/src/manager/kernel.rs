@@ -98,13 +98,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn take_back(&self, frame: Frame, order: Order) -> Result<(), NotLent> {
         let (folios, me) = (&self.stock.folios, self.stock.machine.me());
         let block = FrameState::Allocated { head: frame, order };
+        // A wrong order leaves the loan to the caller that knows the right one.
+        if folios.state(frame) != block {
+            return Err(NotLent::NoBlock(folios.misuse(frame, order)));
+        }
         if !self.stock.end_loan(frame) {
-            return Err(match folios.state(frame) {
-                state if state == block => {
-                    NotLent::InUse { frame, order, kind: self.stock.look(frame).kind() }
-                }
-                _ => NotLent::NoBlock(folios.misuse(frame, order)),
-            });
+            return Err(NotLent::InUse { frame, order, kind: self.stock.look(frame).kind() });
         }
         // It is this call's alone from here on (stock::lent::N1).
         if folios.state(frame) == block

@@ -177,9 +177,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         space::create(&self.stock, self.stamp(), limit, self.area_limit).map_err(SpaceError::from)
     }
     fn stamp(&self) -> u32 {
-        // 0 stands for no space. A stamp repeats after 2^32 spaces; a name repeats only if the
+        // 0 stands for no space. A stamp repeats after 2^32 - 1 spaces; a name repeats only if the
         // frame is the same too.
-        (self.stamps.fetch_add(1, Ordering::Relaxed) as u32).wrapping_add(1).max(1)
+        (self.stamps.fetch_add(1, Ordering::Relaxed) % u64::from(u32::MAX)) as u32 + 1
     }
 
     /// A second space with the same areas and pages; a page is copied when either side writes it.

@@ -4,7 +4,7 @@ use super::Memmap;
 use crate::flush::{Gather, Used};
 use crate::folio::Class;
 use crate::frame::Claim;
-use crate::stock::{Event, NoBlock, OWN, SECTION_BYTES};
+use crate::stock::{Block, Event, NoBlock, OWN, SECTION_BYTES};
 use crate::table::{Attrs, Entry, Paging, Slot, Spare};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{FRAME_BYTES, Frame, Level, Order, Va, VaRange};
@@ -138,6 +138,11 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
                     .folios
                     .split(frame, Order::SIZE_2M, Order::BASE)
                     .expect("a leaf's frames are one block (stock::describe::D1)");
+                // If the section has the leaf's own block, that is a block now that holds its own
+                // stretch, and the descriptors of 63 others.
+                if leaf.covers(self.stock.stretch(Block::of(frame))) {
+                    self.stock.stretches.hosted();
+                }
                 self.stock.kernel.split(va, Level::SIZE_2M, &mut spare).expect("it is a leaf");
             }
         }

@@ -9,9 +9,13 @@
 //! there is memory.
 //!
 //! ```text
-//!   reserve the other frames ─▶ Moving ─▶ grace period ─▶ entries cleared ─▶ flush ─▶ Absent ─▶ all 512 are free
-//!   one is in use? let go of them
+//!   reserve the other frames ─▶ look again ─▶ Moving ─▶ grace period ─▶ entries cleared ─▶ flush ─▶ Absent ─▶ all 512 are free
+//!   one is in use? let go of them    it is not what it was? let go of them
 //! ```
+//!
+//! Between the first look and the reservation another claimer may have made the block whole, and
+//! its descriptors may lie elsewhere by now. With all other frames held nobody else changes the
+//! stretch, so the second look counts.
 //!
 //! A caller that gets a frame of the block finds its stretch ready, or absent: while the stretch
 //! moves, no frame of the block can be had.
@@ -50,8 +54,8 @@ fn inner(range: FrameRange) -> Range<u64> {
 }
 
 /// A block, and the frames of its descriptors, lowest first.
-#[derive(Clone, Copy)]
-struct Candidate {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Candidate {
     block: Block,
     frames: [Frame; FRAMES],
 }
@@ -128,17 +132,22 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         count as u64
     }
 
-    /// The block, if it holds some of its own descriptors.
-    fn candidate(&self, block: Block) -> Option<Candidate> {
-        if self.stock.stretches.get(block) != Stretch::Ready {
-            return None;
-        }
-        // All of the block must be free but for descriptors. The tables are walked only for such
-        // blocks.
+    /// The block, if it holds some of its own descriptors, and nothing else as it seems.
+    pub(super) fn candidate(&self, block: Block) -> Option<Candidate> {
+        // The tables are walked only for such blocks.
         match self.stock.folios.usage(block.first()) {
             Usage::Partly(free)
-                if free.get() + STRETCH_PAGES.get() >= Order::SIZE_2M.pages().get() => {}
-            _ => return None,
+                if free.get() + STRETCH_PAGES.get() >= Order::SIZE_2M.pages().get() =>
+            {
+                self.hosting(block)
+            }
+            _ => None,
+        }
+    }
+    /// The block, if it holds some of its own descriptors.
+    fn hosting(&self, block: Block) -> Option<Candidate> {
+        if self.stock.stretches.get(block) != Stretch::Ready {
+            return None;
         }
         let start = self.stock.stretch(block).start();
         let mut frames = [Frame::default(); FRAMES];
@@ -156,11 +165,12 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
         hosted.then_some(Candidate { block, frames })
     }
 
-    /// Takes all other frames of the block out of the allocator, or none.
-    fn hold_rest(&self, found: &Candidate) -> bool {
+    /// Takes all other frames of the block out of the allocator, or none; none too where the block
+    /// is not any more what was found.
+    pub(super) fn hold_rest(&self, found: &Candidate) -> bool {
         let folios = &self.stock.folios;
         let held = found.rest().take_while(|part| folios.reserve(*part).is_ok()).count();
-        let all = held == found.rest().count();
+        let all = held == found.rest().count() && self.hosting(found.block) == Some(*found);
         if !all {
             found.rest().take(held).for_each(|part| folios.restore(part));
         }

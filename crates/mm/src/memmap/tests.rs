@@ -5,9 +5,12 @@ use super::reclaim::{LOOK, Look};
 use super::*;
 use crate::Manager;
 use crate::fault::Policy;
+use crate::folio::Class;
 use crate::frame::{Identity, Kind};
 use crate::manager::Setup;
+use crate::stock::Block;
 use crate::table::X86_64;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use foliant_sim::{Config, Sim};
 
@@ -78,6 +81,70 @@ fn a_page_with_references_is_refused() {
     assert!(mm.reference(head).is_none(), "a huge page's references are not a walker's");
     memmap.stock.set_references(head, 0);
     assert_eq!(memmap.release(&mut batch).absent, 1);
+    assert!(sim.finish().is_empty());
+}
+
+/// The only block that is left holds its own descriptors, and is free but for them.
+fn hosting<'a, 'm>(
+    memmap: &Memmap<'a, 'm, Sim, X86_64<4>>,
+    batch: &mut Batch<'a, 'm, Sim, X86_64<4>>,
+) -> Block {
+    while let Ok(huge) = memmap.claim(Order::SIZE_2M, Form::Folded) {
+        batch.push(huge).unwrap();
+    }
+    let mut pages = Vec::new();
+    let fill = |pages: &mut Vec<_>| {
+        while let Ok(claim) = memmap.stock.claim(Order::BASE, Class::Unmovable) {
+            pages.push(claim);
+        }
+    };
+    fill(&mut pages);
+    let mut last = Batch::new(memmap);
+    last.push(batch.pop().unwrap()).unwrap();
+    memmap.release(&mut last);
+    fill(&mut pages);
+    pages.drain(..).for_each(|claim| memmap.stock.release(claim));
+    let ranges = memmap.stock.folios.ranges().flat_map(|range| range.iter());
+    let blocks = ranges.map(Block::of).collect::<BTreeSet<_>>();
+    blocks.into_iter().find(|block| memmap.candidate(*block).is_some()).expect("it hosts its own")
+}
+
+/// Two claimers that find nothing look at the same block. The one that comes later finds that it is
+/// whole, and leaves it alone: somebody may have pages of it by then.
+#[test]
+fn finding_ao_a_block_that_was_made_whole_meanwhile_is_left_alone() {
+    let sim = sim();
+    let mm = manager(&sim);
+    let memmap = mm.memmap();
+    let mut batch = Batch::new(&memmap);
+    let block = hosting(&memmap, &mut batch);
+    let found = memmap.candidate(block).unwrap();
+    assert_eq!(memmap.reclaim(), 1); // the other one was faster
+    let before = mm.memory();
+    assert!(!memmap.hold_rest(&found));
+    assert_eq!(mm.memory(), before);
+    memmap.release(&mut batch);
+    drop(batch);
+    assert!(sim.finish().is_empty());
+}
+
+/// The leaf of a section's descriptors may lie in the section. Split, it is a block that holds its
+/// own descriptors, among others.
+#[test]
+fn finding_ap_a_leaf_that_describes_itself_is_counted_when_it_is_split() {
+    let sim = sim();
+    let mm = manager(&sim);
+    mm.describe_all().unwrap();
+    let memmap = mm.memmap();
+    let mut batch = Batch::new(&memmap);
+    while let Ok(huge) = memmap.claim(Order::SIZE_2M, Form::Dense) {
+        batch.push(huge).unwrap();
+    }
+    let before = memmap.stock.stretches.hosts();
+    memmap.fold(&mut batch);
+    assert_eq!((before, memmap.stock.stretches.hosts()), (0, 1));
+    memmap.release(&mut batch);
+    drop(batch);
     assert!(sim.finish().is_empty());
 }
 

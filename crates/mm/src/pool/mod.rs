@@ -54,9 +54,9 @@
 //!
 //! **Locking.** `lock` (`[l]`) of a pool guards its lists and counts; it is held for at most a
 //! batch of list steps, and nothing is allocated, cleared, flushed or waited for under it. A caller
-//! that resizes or demotes holds `resizing` (`[r]`) for a batch at a time; one that makes pages on
-//! demand holds it until all of them are made, over several batches without a preemption point
-//! where a reservation wants so many. The larger size's comes first. The order is `resizing`, then
+//! that resizes, demotes or makes pages on demand holds `resizing` (`[r]`) for a batch at a time; a
+//! reservation that wants several batches has no preemption point between them. The larger size's
+//! comes first. The order is `resizing`, then
 //! `lock`. Both are spin locks of `Cpus::relax`. Nothing here is called in a reader's section.
 //!
 //! **Not here**: areas (`space`), faults (`fault`), which node is near.
@@ -69,6 +69,8 @@ mod give;
 mod reserve;
 mod resize;
 mod shelf;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use collect::NotDissolved;
 pub use controls::{CONTROLS, Control, ControlAccess, ControlError, Scope, Value, Wrote};

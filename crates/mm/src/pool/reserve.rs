@@ -14,11 +14,12 @@
 use super::chain::Chain;
 use super::shelf::Standing;
 use super::{Folding, PoolError, Pools};
+use crate::folio::NODES_MAX;
 use crate::memmap::{Batch, Huge};
 use crate::table::Paging;
 use core::{error, fmt};
 use foliant_machine::Machine;
-use foliant_units::Order;
+use foliant_units::{Node, Order};
 
 /// Why no pages were reserved. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,30 +90,26 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             }
         }
         let mut reserved = 0;
-        let done = {
+        let done = loop {
             let _resizing = pool.resizing.lock(self.stock.machine);
-            loop {
-                let missing = {
-                    let open = self.open(pool);
-                    let some = open.unreserved().min(count - reserved);
-                    open.reserve(some);
-                    reserved += some;
-                    let missing = count - reserved;
-                    let room = open.overcommit().saturating_sub(open.surplus());
-                    if missing > room { Err(missing) } else { Ok(missing) }
-                };
-                match missing {
-                    Ok(0) => break Ok(()),
-                    Err(_) => break Err(short(reserved)),
-                    Ok(missing) => {
-                        let most = missing.min(Self::BATCH as u64) as usize;
-                        let made = self.make(pool, order, None, most, Standing::Surplus).pages;
-                        reserved += made;
-                        if made == 0 {
-                            break Err(short(reserved));
-                        }
-                    }
-                }
+            let (missing, room) = {
+                let open = self.open(pool);
+                let some = open.unreserved().min(count - reserved);
+                open.reserve(some);
+                reserved += some;
+                (count - reserved, open.overcommit().saturating_sub(open.surplus()))
+            };
+            if missing == 0 {
+                break Ok(());
+            }
+            if missing > room {
+                break Err(short(reserved));
+            }
+            let most = missing.min(Self::BATCH as u64) as usize;
+            let made = self.make(pool, order, None, most, Standing::Surplus).pages;
+            reserved += made;
+            if made == 0 {
+                break Err(short(reserved));
             }
         };
         if done.is_err() {
@@ -127,6 +124,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         let Ok(pool) = self.pool(order) else { return Taken::Nothing };
         {
             let open = self.open(pool);
+            (0..NODES_MAX as u8).for_each(|node| _ = open.lose_first(Node(node), order));
             match source {
                 Ground::Reserved if !open.may_hold() => return Taken::Wait,
                 Ground::Reserved => {

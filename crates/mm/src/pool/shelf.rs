@@ -141,7 +141,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     /// Takes a new page into the pool, free, and says whether it did: a page whose memory was
     /// reported broken on its way here was on no list, and is lost (L4).
     pub(super) fn put(&self, huge: Huge, standing: Standing) -> bool {
-        if self.stock.identity(huge.head()).has(Flag::Poisoned) {
+        if self.is_broken(huge.head()) {
             self.lose(huge);
             return false;
         }
@@ -205,6 +205,22 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         stock.machine.owned(huge.frames(), Owner::Claimed);
         huge
     }
+    /// Loses the free page that `pop` would give as long as it is one that was reported broken: its
+    /// reporter has marked it, and asks for the lock (L4). Says whether any was lost.
+    pub(super) fn lose_first(&self, node: Node, order: Order) -> bool {
+        let first = || get(&self.shelf(node).first).checked_sub(1).map(Frame::new);
+        let mut lost = false;
+        while let Some(head) = first().filter(|head| self.is_broken(*head)) {
+            let huge = self.unshelve(head, order);
+            self.count_out(head);
+            self.lose(huge);
+            lost = true;
+        }
+        lost
+    }
+    fn is_broken(&self, head: Frame) -> bool {
+        self.stock.identity(head).has(Flag::Poisoned)
+    }
     /// A free page of a node, off its list.
     pub(super) fn pop(&self, node: Node, order: Order) -> Option<Huge> {
         let head = get(&self.shelf(node).first).checked_sub(1)?;
@@ -246,7 +262,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         (node, standing): (Option<Node>, Standing),
     ) -> Chain {
         let mut chain = Chain::default();
-        let count = count.min(self.unreserved());
+        let mut most = count.min(self.unreserved());
         let fits = |node: Node| {
             let shelf = self.shelf(node);
             match standing {
@@ -254,15 +270,22 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
                 Standing::Persistent => get(&shelf.total) > get(&shelf.surplus),
             }
         };
-        while chain.len() < count {
+        while chain.len() < most {
             let before = chain.len();
             for turn in
                 (0..NODES_MAX as u8).map(Node).filter(|n| node.is_none_or(|node| node == *n))
             {
-                if chain.len() < count
-                    && fits(turn)
-                    && let Some(huge) = self.pop(turn, order)
-                {
+                let may = |most| chain.len() < most && fits(turn);
+                if !may(most) {
+                    continue;
+                }
+                if self.lose_first(turn, order) {
+                    most = most.min(chain.len() + self.unreserved());
+                    if !may(most) {
+                        continue;
+                    }
+                }
+                if let Some(huge) = self.pop(turn, order) {
                     let shelf = self.shelf(turn);
                     take(&shelf.total, 1);
                     take(&shelf.surplus, u64::from(standing == Standing::Surplus));
@@ -316,7 +339,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     }
     /// Loses a page that is counted no more.
     pub(super) fn lose(&self, huge: Huge) {
-        debug_assert!(self.stock.identity(huge.head()).has(Flag::Poisoned));
+        debug_assert!(self.is_broken(huge.head()));
         self.stock.machine.owned(huge.frames(), Owner::Reserved);
         add(&self.pool.broken, 1);
     }

@@ -29,7 +29,7 @@ use foliant_machine::{Machine, Owner};
 use foliant_units::{Cpu, Frame, Order, Pages, Va, VaRange};
 
 /// The name of an address space, unique among living ones. The name of an ended space is refused,
-/// also when its memory serves another one, until 2^32 spaces were made and stamps repeat.
+/// also when its memory serves another one, until 2^32 - 1 spaces were made and stamps repeat.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SpaceId {
     frame: Frame,

@@ -31,7 +31,8 @@
 //!   it.
 //! - T6. Entries are put back by the splitter or mover that took them. Meanwhile it waits for
 //!   nothing that may wait for migration entries: neither for the writer of a space nor for a
-//!   reader's section.
+//!   reader's section, nor for a stretch of descriptors whose mover waits for sections. The next
+//!   folio of a list is held by `Stock::hold`, which refuses instead.
 //! - T7. An entry may have been moved from another address a moment ago, by a remap that has not
 //!   flushed that address yet: so where another flush is pending in a space, this one covers all of
 //!   the space.

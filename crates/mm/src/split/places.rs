@@ -155,7 +155,11 @@ impl<'m, M: Machine, P: Paging, I: Iterator<Item = AnonOffset>> Places<'_, 'm, M
         while self.va < stop {
             let slot = Slot::of(self.va, level);
             let base = self.va.align_down(level.span());
-            match self.named(locked.entry(slot), (base, level)) {
+            let entry = locked.entry(slot);
+            if matches!(entry, Entry::Table(_)) {
+                return Next::On; // the leaf became one between the two locks: looked at again
+            }
+            match self.named(entry, (base, level)) {
                 Named::Other => {}
                 Named::Breaking => {
                     locked.let_go().wait(); // its owner needs the lock (table::I9)

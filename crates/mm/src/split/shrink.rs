@@ -69,9 +69,9 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         done: &mut Shrunk,
     ) -> (u64, bool) {
         let into = SplitInto { order: Order::BASE, zeros: ZeroPieces::Share };
-        let mut batch = FlushBatch::new(self.stock);
-        let mut taken = [const { None }; LIST_MAX];
+        let mut worth = [const { None }; LIST_MAX];
         let (mut seen, mut used, mut more) = (0, 0, true);
+        // Zeros are looked for before any entry is out of use: a fault would wait for that.
         while seen < budget && used < LIST_MAX {
             let Some(reference) = self.stock.next_deferred(turn) else {
                 more = false;
@@ -90,14 +90,16 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
                 }
                 continue;
             };
-            match self.take(&mut batch, held, into) {
-                Ok(began) => {
-                    taken[used] = Some((began, why));
-                    used += 1;
-                }
-                Err(_) => done.failed += 1,
-            }
+            worth[used] = Some((held, why));
+            used += 1;
         }
+        let mut batch = FlushBatch::new(self.stock);
+        let taken = worth.map(|worth| {
+            let (held, why) = worth?;
+            let began = self.take(&mut batch, held, into);
+            done.failed += u64::from(began.is_err());
+            Some((began.ok()?, why))
+        });
         batch.flush();
         for (began, why) in taken.into_iter().flatten() {
             match self.finish(began, into) {

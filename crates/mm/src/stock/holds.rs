@@ -69,7 +69,7 @@ pub(crate) enum NotHeld {
     Nothing,
     /// It is in a huge page of a pool, which stays whole.
     Huge,
-    /// Somebody else holds it, or it is on its way back.
+    /// Somebody else holds it, it is on its way back, or its descriptors are being moved.
     Busy,
     /// Its memory is broken: it is neither read nor used again.
     Broken,
@@ -108,16 +108,17 @@ impl<M: Machine, P: Paging> Drop for Held<'_, '_, M, P> {
 }
 
 impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
-    /// Holds the anonymous folio that has `frame`.
+    /// Holds the anonymous folio that has `frame`. It waits for nobody: where descriptors are being
+    /// moved, there is no folio, or there was none a moment ago (split::T6).
     pub(crate) fn hold(&self, frame: Frame) -> Result<Held<'_, 'm, M, P>, NotHeld> {
-        let Some(reference) = self.get_unless_zero(frame) else {
-            return Err(match self.look(frame).kind() {
+        match self.reference_now(frame).ok_or(NotHeld::Busy)? {
+            Ok(reference) => self.hold_pinned(reference),
+            Err(identity) => Err(match identity.kind() {
                 Kind::Plain | Kind::Space | Kind::Kernel => NotHeld::Nothing,
                 Kind::Huge | Kind::HugeTail => NotHeld::Huge,
                 Kind::Anon | Kind::Tail => NotHeld::Busy,
-            });
-        };
-        self.hold_pinned(reference)
+            }),
+        }
     }
     /// Holds a folio that is pinned already.
     pub(crate) fn hold_pinned<'s>(

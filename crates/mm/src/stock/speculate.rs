@@ -21,8 +21,9 @@
 //! and nobody reads through one that is gone.
 //!
 //! **Invariants**
-//! - P1. Nothing here is called in a section of the caller's: it may wait for a stretch that is
-//!   being moved, and the mover waits for sections.
+//! - P1. What waits for a stretch that is being moved is called neither in a section of the
+//!   caller's nor while it has entries out of use: the mover waits for sections, in which a fault
+//!   may wait for those entries (split::T6). `hold_kernel` and `reference_now` wait for nobody.
 //! - P2. A walker that has counted looks again, at the frame and at the head: between the first
 //!   look and the count the folio may have ended and another one begun, and a frame that is about
 //!   to be given back still looks like a tail of the folio that became pieces. From the second look
@@ -92,17 +93,29 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Counts one more reference of the folio that holds `frame`, unless there are none. Those of
     /// huge pages are not a walker's to count: it gets none.
     pub(crate) fn get_unless_zero(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
-        self.steady(frame, |identity| {
-            if !matches!(identity.kind(), Kind::Anon | Kind::Tail | Kind::Kernel) {
-                return None;
-            }
-            let head = identity.head(frame);
-            let got = self.pin(head)?;
-            let (now, whole) = (self.seen(frame), self.seen(head)); // P2
-            let is_same = (now.kind(), now.order()) == (identity.kind(), identity.order());
-            let is_head = matches!(whole.kind(), Kind::Anon | Kind::Kernel);
-            (is_same && is_head && whole.order() == now.order()).then_some(got)
-        })
+        self.steady(frame, |identity| self.count_up(frame, identity))
+    }
+    /// The same, and what the frame is where there is nothing to count; it waits for nobody. Gives
+    /// `None` while the descriptors are being moved.
+    pub(super) fn reference_now(
+        &self,
+        frame: Frame,
+    ) -> Option<Result<Reference<'_, 'm, M, P>, Identity>> {
+        let act = |identity| self.count_up(frame, identity).ok_or(identity);
+        self.steady_now(frame, act).map(|there| there.unwrap_or(Err(Identity::PLAIN)))
+    }
+    /// Counts one more reference of the folio of `frame`, which was `identity` a moment ago, in the
+    /// same section.
+    fn count_up(&self, frame: Frame, identity: Identity) -> Option<Reference<'_, 'm, M, P>> {
+        if !matches!(identity.kind(), Kind::Anon | Kind::Tail | Kind::Kernel) {
+            return None;
+        }
+        let head = identity.head(frame);
+        let got = self.pin(head)?;
+        let (now, whole) = (self.seen(frame), self.seen(head)); // P2
+        let is_same = (now.kind(), now.order()) == (identity.kind(), identity.order());
+        let is_head = matches!(whole.kind(), Kind::Anon | Kind::Kernel);
+        (is_same && is_head && whole.order() == now.order()).then_some(got)
     }
 
     /// Takes a reference to a page of kernel memory, if the frame is one and somebody keeps it. It
@@ -206,21 +219,24 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// its head are there. Gives `None` where there are none, and waits where they are being moved.
     fn steady<R>(&self, frame: Frame, act: impl Fn(Identity) -> Option<R>) -> Option<R> {
         loop {
-            let reading = self.reading();
-            match self.stretches.get(Block::of(frame)) {
-                Stretch::Ready => {
-                    let identity = self.seen(frame);
-                    match self.stretches.get(Block::of(identity.head(frame))) {
-                        Stretch::Ready => return act(identity),
-                        Stretch::Absent => return None,
-                        Stretch::Moving => {}
-                    }
-                }
-                Stretch::Absent => return None,
-                Stretch::Moving => {}
+            match self.steady_now(frame, &act) {
+                Some(there) => return there.flatten(),
+                None => self.machine.relax(),
             }
-            drop(reading);
-            self.machine.relax();
         }
+    }
+    /// The same without waiting: `None` where they are being moved.
+    fn steady_now<R>(&self, frame: Frame, act: impl Fn(Identity) -> R) -> Option<Option<R>> {
+        let _reading = self.reading();
+        let is_there = |frame| match self.stretches.get(Block::of(frame)) {
+            Stretch::Ready => Some(true),
+            Stretch::Absent => Some(false),
+            Stretch::Moving => None,
+        };
+        if !is_there(frame)? {
+            return Some(None);
+        }
+        let identity = self.seen(frame);
+        Some(is_there(identity.head(frame))?.then(|| act(identity)))
     }
 }

@@ -83,7 +83,8 @@ impl<'m> Stretches<'m> {
     }
     /// Notes that such a block has lost its stretch.
     pub(crate) fn unhosted(&self) {
-        self.hosts.fetch_sub(1, Ordering::Relaxed);
+        let were = self.hosts.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(were > 0, "each of them was counted by `hosted`");
     }
     /// Where to look for them next.
     pub(crate) fn cursor(&self) -> u64 {

@@ -30,7 +30,8 @@ pub enum Stop {
     Full,
     /// A leaf, a group of leaves or a software word that is to change reaches over the range's
     /// start or end, or a leaf is to be in parts for another reason. Split the leaf and go on;
-    /// [`Tables::split`] refuses a software word.
+    /// [`Tables::split`] refuses a software word. A leaf that has what it is to have stays whole: a
+    /// caller that keeps other properties of the range elsewhere splits it first.
     Straddles {
         /// Its first address.
         va: Va,

@@ -1,0 +1,42 @@
+//! What is possible only from inside: a mark whose reporter has not come to the pool yet.
+
+use super::*;
+use crate::Manager;
+use crate::fault::Policy;
+use crate::manager::Setup;
+use crate::table::X86_64;
+use foliant_sim::{Config, Sim};
+use foliant_units::{Bytes, Frame};
+
+/// A page is marked as broken and its reporter has not yet come to the pool: it is not handed out,
+/// nor does another one go in its place that is reserved.
+#[test]
+fn finding_aq_a_page_with_the_mark_is_not_taken() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
+    let setup = Setup::of(&sim.config().memory, Policy::BASE_ONLY);
+    let mm: Manager<'_, _, X86_64<4>> = Manager::new(&sim, &setup).unwrap();
+    let (pools, size) = (mm.pools(), Order::SIZE_2M);
+    mm.resize_pool(size, 3, Budget::ALL).unwrap();
+    let mark_first = || {
+        let open = pools.open(pools.pool(size).unwrap());
+        let huge = open.pop_any(size).unwrap();
+        let head: Frame = huge.head();
+        open.shelve(huge);
+        drop(open);
+        assert!(pools.stock.poison(head));
+        head
+    };
+    let broken = mark_first();
+    let Taken::Page(taken) = pools.take(size, Ground::Unreserved) else { panic!("2 are left") };
+    assert_ne!(taken.head(), broken);
+    pools.put_back(taken, Ground::Unreserved);
+    pools.reserve(size, 1).unwrap();
+    mark_first();
+    assert!(matches!(pools.take(size, Ground::Unreserved), Taken::Nothing), "it is reserved");
+    mm.resize_pool(size, 0, Budget::ALL).unwrap();
+    let now = mm.pool(size).unwrap();
+    assert_eq!((now.broken, now.free_hugepages, now.resv_hugepages), (2, 1, 1));
+    pools.retire(broken); // the reporter comes
+    assert_eq!(mm.pool(size).unwrap(), now);
+    mm.audit(&[]).unwrap();
+}
