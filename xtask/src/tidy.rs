@@ -21,6 +21,7 @@ const RELAXING: &[&str] = &[
     "rmap/tree.rs",
     "space/life.rs",
     "stock/describe.rs",
+    "stock/isolated.rs",
     "stock/speculate.rs",
     "sync/grace.rs",
     "sync/patient.rs",

@@ -12,6 +12,7 @@ mod descents;
 mod exhaustion;
 mod faults;
 mod findings_areas;
+mod findings_kernel;
 mod findings_latency;
 mod findings_rights;
 mod findings_rmap;

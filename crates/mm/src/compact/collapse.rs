@@ -28,7 +28,8 @@ use core::{error, fmt};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, Va, VaRange};
 
-/// Why a range was not collapsed. What it holds is unchanged.
+/// Why a range was not collapsed. Its contents are what they were; large folios may be pages, and
+/// pages elsewhere, by now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CollapseError {
     /// There is no such space.
@@ -147,7 +148,12 @@ fn gather_pages<'m, M: Machine, P: Paging>(
         let at = va.add(nth * FRAME_BYTES);
         let frame = {
             let _reading = stock.reading();
-            match tables.walk(at).entry {
+            let found = tables.walk(at);
+            match found.entry {
+                // Another call did the same, and was faster.
+                Entry::Leaf { .. } if found.level > Level::BASE => {
+                    return Err(CollapseError::Collapsed(va));
+                }
                 Entry::Leaf { pa, attrs } if !attrs.has(Attrs::SPECIAL) => pa.frame(),
                 _ => return Err(CollapseError::Changed(at)),
             }
@@ -155,7 +161,10 @@ fn gather_pages<'m, M: Machine, P: Paging>(
         let mut held = MigrationBatch::hold(stock, frame).map_err(CollapseError::Stays)?;
         if held.order() > Order::BASE {
             drop(held);
-            splitter.one(frame, SplitInto::BASE).map_err(CollapseError::Stays)?;
+            match splitter.one(frame, SplitInto::BASE) {
+                Ok(_) | Err(SplitError::Order { .. }) => {} // by us, or by another CPU
+                Err(why) => return Err(CollapseError::Stays(why)),
+            }
             held = MigrationBatch::hold(stock, frame).map_err(CollapseError::Stays)?;
             if held.order() > Order::BASE {
                 // The page went, and its frame is a new folio's.

@@ -19,7 +19,7 @@ pub(super) enum Emptied {
     Whole(Claim),
     /// Something in it stays.
     Stuck(Obstacle),
-    /// There was no block for a folio of it.
+    /// There was no block for a page of it.
     Full,
     /// The budget is spent.
     Spent,
@@ -30,6 +30,14 @@ enum Round {
     Done,
     Full,
     Spent,
+}
+
+/// What became of a large folio for which there is no block.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Cut {
+    Pages,
+    /// It is busy, pinned or gone; the next round looks at it again.
+    Stayed,
 }
 
 impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
@@ -136,12 +144,13 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
                     meter.begun += 1;
                     at = head.add(order.pages());
                 }
+                None if order == Order::BASE => break Round::Full,
                 None => {
                     drop(held);
-                    if self.cut(frame, order).is_none() {
-                        break Round::Full;
-                    }
-                    at = frame;
+                    at = match self.cut(frame) {
+                        Cut::Pages => frame,
+                        Cut::Stayed => head.add(order.pages()),
+                    };
                 }
             }
             if migration.is_full() {
@@ -155,16 +164,16 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
     }
 
     /// Where there is no block for a large folio it becomes pages.
-    fn cut(&self, frame: Frame, order: Order) -> Option<()> {
-        if order == Order::BASE {
-            return None;
-        }
+    pub(super) fn cut(&self, frame: Frame) -> Cut {
         match self.splitter().one(frame, SplitInto::BASE) {
-            Ok(_) => self.stock.count(Event::ThpMigrationSplit),
-            Err(SplitError::Order { .. }) => unreachable!("a base page is smaller"),
-            Err(_) => return None,
+            Ok(_) => {
+                self.stock.count(Event::ThpMigrationSplit);
+                Cut::Pages
+            }
+            // Another CPU was faster.
+            Err(SplitError::Order { .. }) => Cut::Pages,
+            Err(_) => Cut::Stayed,
         }
-        Some(())
     }
 
     fn finish(

@@ -39,6 +39,8 @@ mod collapse;
 mod empty;
 mod fragmentation;
 mod run;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod window;
 
 pub use collapse::CollapseError;

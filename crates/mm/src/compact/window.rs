@@ -51,7 +51,13 @@ impl Window {
         let size = Order::SIZE_2M.pages().get();
         let blocks = range.pages().get().div_ceil(size).min(BLOCKS_MAX as u64);
         for block in 0..blocks {
-            if let Usage::Partly(free) = folios.usage(window.block(block as u16)) {
+            let first = window.block(block as u16);
+            if let Usage::Partly(free) = folios.usage(first) {
+                // Two ranges may meet inside the block: such a one is never whole (C3).
+                let last = first.add(Pages::new(size - 1));
+                if !folios.ranges().any(|range| range.contains(first) && range.contains(last)) {
+                    window.fate[block as usize] = Fate::Stuck;
+                }
                 window.used[window.len] = ((size - free.get()) as u16, block as u16);
                 window.len += 1;
                 window.room += free.get();
@@ -68,7 +74,13 @@ impl Window {
     /// The next block to be emptied: the one with the least in it, if the rest of the window has
     /// room for that (C1).
     pub(super) fn source(&mut self) -> Option<Source> {
-        let (used, block) = *self.used[..self.len].get(self.next)?;
+        let (used, block) = loop {
+            let (used, block) = *self.used[..self.len].get(self.next)?;
+            if self.fate[block as usize] != Fate::Stuck {
+                break (used, block);
+            }
+            self.next += 1; // a target alone
+        };
         let free = Order::SIZE_2M.pages().get() - u64::from(used);
         if u64::from(used) + SPARE > self.room.checked_sub(free)? {
             return None;

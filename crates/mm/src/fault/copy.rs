@@ -1,8 +1,9 @@
 //! A write to a page that is mapped read-only.
 
-use super::{Fault, Outcome, Step};
+use super::{Fault, Outcome, Refusal, Step};
 use crate::flush::Gather;
 use crate::folio::Class;
+use crate::frame::Flag;
 use crate::space::{Agreed, Area, attrs};
 use crate::stock::{Event, SizeEvent};
 use crate::table::{Attrs, Entry, Paging, Slot};
@@ -92,18 +93,28 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         Some(Step::Done(Outcome::Reused))
     }
 
+    /// Whether the memory of the folio that holds `frame` was reported broken. The caller has found
+    /// the frame in an entry, in this section.
+    pub(super) fn is_broken(&self, frame: Frame) -> bool {
+        let head = self.stock.identity(frame).head(frame);
+        self.stock.identity(head).has(Flag::Poisoned)
+    }
+
     /// Copies one page. The old entry is broken and flushed before the copy begins, so that no
     /// store through a stale translation is lost, and before the new entry is made, so that no CPU
     /// uses both.
     fn copy(&self, area: &Area, word: u64, from: Frame, old: Attrs) -> Step {
         let me = self.stock.machine.me();
         let is_zero = old.has(Attrs::SPECIAL);
+        if !is_zero && self.is_broken(from) {
+            return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));
+        }
         let Ok(claim) = self.stock.claim(Order::BASE, Class::Movable) else {
             return Step::Done(Outcome::OutOfMemory);
         };
         // The page that goes was charged already, unless it is the zero page.
         if is_zero && self.space.charge(me, 1).is_err() {
-            self.stock.release(claim);
+            self.stock.put_back(claim);
             return Step::Done(Outcome::OverLimit);
         }
         let Some(agreed) = self.view.agree(&self.seen(area, Level::BASE, word)) else {

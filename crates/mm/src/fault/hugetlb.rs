@@ -17,7 +17,7 @@
 //! readable for both.
 
 use super::anonymous::NoTable;
-use super::{Fault, Need, Outcome, Step};
+use super::{Fault, Need, Outcome, Refusal, Step};
 use crate::flush::{Gather, Used};
 use crate::memmap::Huge;
 use crate::pool::Ground;
@@ -190,6 +190,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         let Entry::Leaf { pa, .. } = found.entry else { return Step::Again };
         let head = pa.frame();
+        if self.is_broken(head) {
+            return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));
+        }
         let is_ours = || self.stock.references(head) == order.pages().get();
         let breaks = self.stock.machine.rules().replace == Replace::BreakBeforeMake;
         let offer = match self.offered(order, Ground::Unreserved, Some(head)) {

@@ -125,6 +125,8 @@ pub enum Refusal {
     Guard(Va),
     /// Kernel memory was mapped there and is not any more: no fault brings it back.
     Kernel(Va),
+    /// The page there was to be copied, and its memory was reported broken: it is not read.
+    Broken(Va),
 }
 
 /// A fault at work.

@@ -129,12 +129,11 @@ impl Drops {
     }
     /// Frees everything; the flush is done (F1), and readers of tables on the list are gone.
     pub(crate) fn free_all<M: Machine, P: Paging>(&mut self, stock: &Stock<'_, M, P>) {
-        for word in
-            core::mem::replace(&mut self.inline, [0; INLINE]).into_iter().take(self.inline_len)
-        {
+        // None is done twice, whatever ends the first one.
+        let count = core::mem::take(&mut self.inline_len);
+        for word in core::mem::replace(&mut self.inline, [0; INLINE]).into_iter().take(count) {
             free(stock, word);
         }
-        self.inline_len = 0;
         while let Some(frame) = self.newest {
             let page: &Words = words(stock.machine, frame.pa());
             for word in &page[..self.newest_len] {

@@ -158,8 +158,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.removed.room() > 0
     }
 
-    /// Notes that leaves of `level` in `range` were taken out or lost a permission. Called under
-    /// the table's lock.
+    /// Notes that leaves of `level` in `range` were taken out or lost a permission. Called before
+    /// anybody can conclude from that (F2).
     pub(crate) fn note(&mut self, range: VaRange, level: Level, used: Used) {
         let item = Item { range, level, tables: Tables::Kept };
         let rules = self.stock.machine.rules();
@@ -203,14 +203,18 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.drops.push_descriptors(self.stock, first, n);
     }
 
-    fn add(&mut self, item: Item) {
-        debug_assert!(!self.is_full(), "the caller asked before it took the entry (flush::F6)");
-        assert!(self.issued.is_none(), "what is noted after the flush was issued is not in it");
-        self.noted += item.entries();
+    /// Counts as pending from here on (F2).
+    fn begin(&mut self) {
         if self.pending == Pending::No {
             self.target.start();
             self.pending = Pending::Yes;
         }
+    }
+    fn add(&mut self, item: Item) {
+        debug_assert!(!self.is_full(), "the caller asked before it took the entry (flush::F6)");
+        assert!(self.issued.is_none(), "what is noted after the flush was issued is not in it");
+        self.noted += item.entries();
+        self.begin();
         if self.list.reach() == Reach::All {
             return;
         }
@@ -231,6 +235,11 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         }
     }
 
+    /// Has the coming flush cover all of the target, whatever is noted.
+    pub(crate) fn cover_all(&mut self) {
+        self.begin();
+        self.list.widen();
+    }
     /// Has the coming flush cover all of the target if another gather of it is pending. It is
     /// called where memory is freed that an entry, taken out or replaced by the other gather, may
     /// still reach.
@@ -285,22 +294,23 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     }
 
     /// Asks every other CPU that runs the space to carry `what` out, and does so here if this CPU
-    /// runs it.
+    /// runs it. Moved to another CPU in between, it would leave one out.
     fn ask(&self, what: &Invalidation) -> Issued {
         let (stock, machine) = (self.stock, self.stock.machine);
-        let me = machine.me();
-        let mut others = self.target.running();
-        let here = others.contains(me);
-        others.remove(me);
-        let ticket = (!others.is_empty()).then(|| {
-            stock.count(Event::Shootdown);
-            stock.count_by(Event::Interrupt, others.len() as u64);
-            machine.ask(&others, what)
-        });
-        if here {
-            machine.invalidate(what);
-        }
-        Issued { ticket, here }
+        machine.pinned(|me| {
+            let mut others = self.target.running();
+            let here = others.contains(me);
+            others.remove(me);
+            let ticket = (!others.is_empty()).then(|| {
+                stock.count(Event::Shootdown);
+                stock.count_by(Event::Interrupt, others.len() as u64);
+                machine.ask(&others, what)
+            });
+            if here {
+                machine.invalidate(what);
+            }
+            Issued { ticket, here }
+        })
     }
     /// Returns when every CPU that was asked is done. Says whether this one runs the space.
     fn wait(&self, issued: Issued) -> bool {
@@ -332,7 +342,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
 
 impl<M: Machine, P: Paging> Drop for Gather<'_, '_, M, P> {
     fn drop(&mut self) {
-        if !self.is_empty() {
+        // Where a CPU of a simulated machine panics, others may never answer.
+        if !self.is_empty() && !crate::sync::is_unwinding() {
             self.flush(); // F4
         }
     }

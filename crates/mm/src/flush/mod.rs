@@ -18,11 +18,12 @@
 //!   carried the flush out (G1). A CPU that was not asked may still keep one, and never uses it
 //!   again (F3).
 //! - F2. From the first noted entry until the flush is done the space counts as pending: `started`
-//!   is ahead of `finished`. The flush is counted before the table's lock is released. Where a
-//!   table is taken out, it is counted before the word that named the table is empty, because the
-//!   table's own lock goes with that word ([`Gather::note_table`]). An operation that finds an
-//!   entry absent or read-only under that lock, and wants to conclude that nobody can use the old
-//!   one, calls [`Gather::settle`] first (G5).
+//!   is ahead of `finished`. The flush is counted before the table's lock is released, or while the
+//!   word is breaking, which is waited for, or, in kernel ranges, while no other call has the area.
+//!   Where a table is taken out, it is counted before the word that named the table is empty,
+//!   because the table's own lock goes with that word ([`Gather::note_table`]). An operation that
+//!   finds an entry absent or read-only under that lock, and wants to conclude that nobody can use
+//!   the old one, calls [`Gather::settle`] first (G5).
 //! - F3. A CPU is asked only if it is announced in the space, which it is from before it loads the
 //!   root until after it has loaded another. A CPU that is not announced may keep translations
 //!   under the root's tag, and uses them again only if no flush began since it left; the proof is

@@ -40,6 +40,15 @@ pub enum Usage {
     Held,
 }
 
+/// What came of joining the frames of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Joined {
+    /// It is one block.
+    Whole,
+    /// Another CPU looks at the moment whether the block is all free, since it was: try again.
+    Later,
+}
+
 impl<'m> Folios<'m> {
     fn block_of(&self, first: Frame) -> Option<(&Region<'m>, usize)> {
         let (_, region) = self.region_of(first)?;
@@ -79,10 +88,10 @@ impl<'m> Folios<'m> {
         region.give_up(block, pick).map_err(wrong)
     }
     /// Makes one block of the 512 blocks of order 0 that begin at `first`, all the caller's.
-    pub(crate) fn join(&self, first: Frame, class: Class) -> Result<(), Misuse> {
-        match self.block_of(first) {
-            Some((region, block)) if region.join(block, class) => Ok(()),
-            _ => Err(self.misuse(first, Order::SIZE_2M)),
+    pub(crate) fn join(&self, first: Frame, class: Class) -> Result<Joined, Misuse> {
+        match self.block_of(first).and_then(|(region, block)| region.join(block, class)) {
+            Some(joined) => Ok(joined),
+            None => Err(self.misuse(first, Order::SIZE_2M)),
         }
     }
 }
@@ -110,9 +119,12 @@ impl<'m> Region<'m> {
         done
     }
     /// Closes the field of a block whose frames are all allocated one by one, and makes it a held
-    /// one.
-    pub(super) fn join(&self, blk: usize, class: Class) -> bool {
-        let Some(old) = self.begin(blk, |_| true) else { return false };
+    /// one. `None` where they are not.
+    pub(super) fn join(&self, blk: usize, class: Class) -> Option<Joined> {
+        let Some(old) = self.begin(blk, |_| true) else {
+            let now = self.load(blk).kind();
+            return matches!(now, BlockKind::Busy | BlockKind::Small).then_some(Joined::Later);
+        };
         let closed = self.field(blk).close(Bits::full(0));
         if closed {
             self.end(blk, old, BlockEntry::held(SIZE_2M, class, Phase::Complete));
@@ -120,6 +132,6 @@ impl<'m> Region<'m> {
             self.resume(blk, old);
             self.recheck(blk);
         }
-        closed
+        closed.then_some(Joined::Whole)
     }
 }

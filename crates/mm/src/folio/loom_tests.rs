@@ -6,6 +6,7 @@
 
 use super::bits::{Bits, Phase};
 use super::entry::{FIT_WHOLE, Owner};
+use super::evict::Joined;
 use super::field::{Field, Offset};
 use super::index::{List, Pyramids};
 use super::region::Region;
@@ -196,8 +197,37 @@ fn what_two_free_while_the_block_is_emptied_is_isolated_once() {
         assert_eq!(first.len() + all.len(), 511, "no frame is in both, and none is missing");
         all.join(&first);
         all.add(left.0.into(), 1);
-        assert!(all.len() == 512 && region.join(0, Class::Movable));
+        assert!(all.len() == 512 && join(&region));
         assert_eq!((region.load(0).order(), region.free(0)), (9, 0));
+    });
+}
+
+/// Joins all frames of the block, which are the caller's.
+fn join(region: &Region<'_>) -> bool {
+    loop {
+        match region.join(0, Class::Movable) {
+            Some(Joined::Later) => loom::thread::yield_now(),
+            other => return other.is_some(),
+        }
+    }
+}
+
+/// The CPU that freed the last frame looks whether the block is all free, since it was: whoever has
+/// all of it by then joins it all the same.
+#[test]
+fn finding_ay_a_block_is_joined_beside_a_late_look() {
+    check_bounded(2, || {
+        let (region, [last]) = used();
+        let other = thread::spawn(move || region.give(0, 0, last).unwrap());
+        let all = region.isolate(0);
+        let mut taken = 0;
+        while all.len() + taken < 512 && region.take_here(0, 0).is_some() {
+            taken += 1;
+        }
+        if all.len() + taken == 512 {
+            assert!(join(&region), "all of its frames are ours");
+        }
+        other.join().unwrap();
     });
 }
 
@@ -209,7 +239,7 @@ fn of_a_block_that_is_joined_nobody_gets_a_frame() {
         let other = thread::spawn(move || region.take_here(0, 0));
         region.give(0, 0, last).unwrap();
         all.join(&region.isolate(0));
-        let joined = all.len() == 512 && region.join(0, Class::Movable);
+        let joined = all.len() == 512 && join(&region);
         assert!(joined ^ other.join().unwrap().is_some(), "the last frame is one of theirs");
     });
 }

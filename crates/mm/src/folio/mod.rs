@@ -94,6 +94,7 @@ mod loom_tests;
 mod verify_tests;
 
 pub use error::{AllocError, CpuCount, Misuse, RegionError, ReserveError, WordCount};
+pub(crate) use evict::Joined;
 pub use evict::Usage;
 pub(crate) use field::Pick;
 pub use known::Known;

@@ -249,7 +249,7 @@ fn blocks_that_are_not_all_single_pages_are_not_joined() {
                 Ok(page),
                 "it is still to be had"
             );
-            assert_eq!(join(), Ok(()));
+            assert_eq!(join(), Ok(Joined::Whole));
             assert_eq!(
                 folios.state(page),
                 FrameState::Allocated { head: first, order: Order::SIZE_2M }

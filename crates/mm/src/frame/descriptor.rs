@@ -59,6 +59,9 @@ impl References {
     /// One pin: a reference without an entry, for access to the folio's memory or descriptor.
     pub(crate) const PIN: References = References(1 << References::ENTRY_BITS);
 
+    /// Pins that a folio may have, half of what there is room for.
+    pub(crate) const PINS_MAX: u64 = 1 << (u64::BITS - References::ENTRY_BITS - 1);
+
     pub(crate) const fn from_word(word: u64) -> References {
         References(word)
     }

@@ -36,8 +36,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         obstacles: &mut [Obstacle],
         outside: &mut Outside,
     ) -> (Compacted, Option<Claim>) {
-        Compactor::new(&self.stock, &self.compaction, self.zero_page, request.grain)
-            .run(request, obstacles, outside)
+        self.compactor(request.grain).run(request, obstacles, outside)
+    }
+    pub(crate) fn compactor(&self, grain: MoveGrain) -> Compactor<'_, 'm, M, P> {
+        Compactor::new(&self.stock, &self.compaction, self.zero_page, grain)
     }
 
     /// Compacts memory if a fault wanted it to be done later; for a task that runs in the
@@ -70,7 +72,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         if self.puts_off_compaction() {
             return;
         }
-        self.shrink_deferred(FIRST);
+        self.splitter().shrink(FIRST, outside);
         if let Some(claim) = self.compact_waiting(Effort::FAULT, outside).1 {
             block.keep(claim, Contents::Any);
         }

@@ -10,7 +10,7 @@ use crate::sync::Outside;
 use crate::table::{Attrs, Blocked, MapStop, Paging, Refused, Spare};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner};
-use foliant_units::{Frame, FrameRange, Level, Order, Va, VaRange};
+use foliant_units::{Frame, FrameRange, Level, Order, Pages, Va, VaRange};
 
 /// Why a kernel range was not mapped. Nothing of it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,7 +143,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Maps a kernel range to the frames from `first` on, by base pages. Entries that were absent
     /// become present, so nothing is flushed. All tables are made first: where memory runs out,
-    /// nothing was mapped. One such call is at work at a time.
+    /// nothing was mapped, and where it is seen that it would, none was made. One such call is at
+    /// work at a time.
     pub fn map_kernel(
         &self,
         range: VaRange,
@@ -155,6 +156,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
         let machine = self.stock.machine;
         let _mapping = self.mapping.lock(machine, &mut Outside::at_the_face());
+        // Tables of the kernel half stay, so none is made for a range that is refused (M1).
+        self.stock.kernel.check_map(range, first).map_err(KernelMapError::Refused)?;
+        if self.missing_tables(range) > self.stock.folios.free_frames() {
+            return Err(KernelMapError::NoMemory);
+        }
         let span = Level::SIZE_2M.span();
         let mut next = Some(range.start());
         while let Some(va) = next.filter(|va| *va < range.end()) {
@@ -165,6 +171,16 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let mapped = mapped.map_err(KernelMapError::Refused)?;
         assert_eq!(mapped.why, MapStop::Done, "its tables are there, and nobody else maps");
         Ok(())
+    }
+
+    fn missing_tables(&self, range: VaRange) -> Pages {
+        let (mut missing, mut left) = (0, range);
+        while !left.is_empty() {
+            let (some, next) = self.stock.kernel.missing_at(left);
+            missing += some.get();
+            left = VaRange::new(next, range.end()).expect("it goes up to the end");
+        }
+        Pages::new(missing)
     }
 
     /// Repeats `step` until it has an answer; before each next try one more table is ready.

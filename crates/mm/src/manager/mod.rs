@@ -470,7 +470,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Marks a frame as broken: the folio that holds it is never given back.
     pub fn poison(&self, frame: Frame) -> Poisoned {
         if !self.stock.poison(frame) {
-            return Poisoned::NotInUse;
+            // A page of a pool that is being cut is nobody's for a moment.
+            self.pools().wait_for_demotion();
+            if !self.stock.poison(frame) {
+                return Poisoned::NotInUse;
+            }
         }
         self.pools().retire(frame);
         Poisoned::Held
@@ -484,7 +488,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 /// What became of a broken frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Poisoned {
-    /// It is in use, and will not be used again.
+    /// It is in use, or kept for use in a pool, and will not be used again.
     Held,
     /// It is not part of a folio: take it out with [`Manager::reserve`].
     NotInUse,

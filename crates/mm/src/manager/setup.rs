@@ -9,7 +9,7 @@ use crate::frame::{Claim, DESCRIPTOR_BYTES};
 use crate::memmap;
 use crate::pool::{self, Folding};
 use crate::space::AreaLimit;
-use crate::stock::{Lent, NoBlock, PerCpu, Stock, Stretches, records};
+use crate::stock::{Lent, NoBlock, PerCpu, SECTION_BYTES, Stock, Stretches, records};
 use crate::sync::{AtomicU64, Ordering, Patient};
 use crate::table::{Blocked, Half, Paging, Spare, Tables};
 use crate::vmap::{self, Controls};
@@ -314,11 +314,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 }
 
-/// Where the descriptor array lies, if the kernel half has room for it.
+/// Where the descriptor array lies, in whole sections, if the kernel half has room for it.
 pub(super) fn array_range<P: Paging>(end: Frame) -> Result<VaRange, SetupError> {
     let (array, last) = P::half(Half::Kernel);
     let bytes = end.get().checked_add(1).and_then(|n| n.checked_mul(DESCRIPTOR_BYTES.get()));
-    let upto = bytes.and_then(|bytes| array.checked_add(bytes)).filter(|upto| *upto <= last);
+    let upto = bytes.and_then(|bytes| array.checked_add(bytes)?.align_up(SECTION_BYTES));
+    let upto = upto.filter(|upto| *upto <= last);
     upto.and_then(|upto| VaRange::new(array, upto)).ok_or(SetupError::Beyond(end))
 }
 

@@ -17,8 +17,9 @@
 //! its descriptors may lie elsewhere by now. With all other frames held nobody else changes the
 //! stretch, so the second look counts.
 //!
-//! A caller that gets a frame of the block finds its stretch ready, or absent: while the stretch
-//! moves, no frame of the block can be had.
+//! A caller that gets a frame of the block finds its stretch ready, or absent. While the stretch
+//! moves, the frames of its own descriptors can be had, as soon as their flush is done: their owner
+//! waits until it is absent.
 //!
 //! **Not here**: descriptors of free blocks that lie elsewhere. They are in nobody's way.
 

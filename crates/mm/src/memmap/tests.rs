@@ -6,7 +6,7 @@ use super::*;
 use crate::Manager;
 use crate::fault::Policy;
 use crate::folio::Class;
-use crate::frame::{Identity, Kind};
+use crate::frame::{Identity, Kind, References};
 use crate::manager::Setup;
 use crate::stock::Block;
 use crate::table::X86_64;
@@ -145,6 +145,25 @@ fn finding_ap_a_leaf_that_describes_itself_is_counted_when_it_is_split() {
     assert_eq!((before, memmap.stock.stretches.hosts()), (0, 1));
     memmap.release(&mut batch);
     drop(batch);
+    assert!(sim.finish().is_empty());
+}
+
+/// Forgotten references are counted up to a limit, far from where the count would run over.
+#[test]
+fn finding_ba_forgotten_references_do_not_run_over() {
+    let sim = sim();
+    let mm = manager(&sim);
+    let memmap = mm.memmap();
+    let stock = memmap.stock;
+    let pages = stock.enlist_kernel(stock.claim(Order::BASE, Class::Unmovable).unwrap());
+    let pins = |n: u64| References::PIN.word() * n + 1;
+    stock.set_references(pages.start(), pins(References::PINS_MAX - 1));
+    assert!(stock.get_unless_zero(pages.start()).is_some(), "it was let go of at once");
+    stock.set_references(pages.start(), pins(References::PINS_MAX));
+    assert!(stock.get_unless_zero(pages.start()).is_none());
+    assert!(stock.hold_kernel(pages.start()).is_none());
+    stock.set_references(pages.start(), pins(0));
+    stock.drop_kernel(pages);
     assert!(sim.finish().is_empty());
 }
 

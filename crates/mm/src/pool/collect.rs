@@ -20,6 +20,8 @@ pub enum NotDissolved {
     Busy(Frame),
     /// It is free, but every free page of the pool is reserved for somebody.
     Reserved(Frame),
+    /// Its memory was reported broken: it is in no pool any more, and never used again.
+    Broken(Frame),
 }
 
 impl fmt::Display for NotDissolved {
@@ -31,6 +33,9 @@ impl fmt::Display for NotDissolved {
             }
             NotDissolved::Reserved(head) => {
                 write!(f, "the huge page at {head} is reserved: make the pool larger first")
+            }
+            NotDissolved::Broken(head) => {
+                write!(f, "the memory of the huge page at {head} is broken: it goes back to nobody")
             }
         }
     }
@@ -146,6 +151,10 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             }
             let huge = open.pick(head, order).ok_or(NotDissolved::Busy(head))?;
             open.count_out(head);
+            if open.is_broken(head) {
+                open.lose(huge);
+                return Err(NotDissolved::Broken(head));
+            }
             (huge, order)
         };
         self.give_one_up(huge);

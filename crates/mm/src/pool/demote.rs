@@ -35,6 +35,12 @@ pub struct Demoted {
 }
 
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
+    /// Returns when no batch of pages is being cut that was when this began.
+    pub(crate) fn wait_for_demotion(&self) {
+        if let Ok(pool) = self.pool(Order::SIZE_1G) {
+            drop(pool.resizing.lock(self.stock.machine));
+        }
+    }
     /// Cuts up to `count` free pages of 1 GiB that nobody reserved into pages of 2 MiB.
     pub fn demote(&self, count: u64) -> Demoted {
         let (mut out, mut outside) = (Demoted::default(), Outside::at_the_face());

@@ -35,9 +35,9 @@
 //! can always shrink, and no page is ever stuck in it (record 013).
 //!
 //! **Words.** *Free*: on a list. *In use*: mapped, or taken to be mapped. *Reserved*: meant for an
-//! area, not yet taken. *Surplus*: beyond the size that was asked for; given up as soon as it is
-//! free and not reserved. *Broken*: reported as bad memory, in no pool any more and never used
-//! again.
+//! area, not yet taken. *Surplus*: beyond the size that was asked for; given up when it comes back
+//! to a node that has any and is not reserved, and whenever reservations go. *Broken*: reported as
+//! bad memory, in no pool any more and never used again.
 //!
 //! **Invariants**
 //! - L1. Per node and pool: total = free + in use, surplus <= total. Each count is exact whenever
@@ -46,7 +46,9 @@
 //! - L3. A page is put on a list after its descriptors were folded and flushed, and nobody writes
 //!   its descriptors while it is in a batch (memmap::H1): all links are made after the batch, in
 //!   one cycle of the lock.
-//! - L4. A page on a list has no references and is not broken.
+//! - L4. A page on a list has no references. It is not broken, but between the mark and the moment
+//!   that its reporter gets the lock: so the mark is looked at before a page is listed, and before
+//!   it is taken off to be used or given back.
 //! - L5. It is not known which reservation a held page is for. An area that goes takes its
 //!   reservations back while a fault still prepares the page of one, so *held* may be more than
 //!   *reserved* until that page comes back. A page is mapped only where its reservation stands: the

@@ -64,7 +64,8 @@ pub(crate) enum Ground {
 pub(crate) enum Taken {
     /// A page, with any contents.
     Page(Huge),
-    /// Another fault holds a page for this reservation: look again.
+    /// Another fault holds a page for this reservation, or the page that was made is broken: look
+    /// again.
     Wait,
     /// There is none.
     Nothing,
@@ -147,7 +148,12 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         let page = if room { self.claim_page(pool, order, None).ok() } else { None };
         let Some(huge) = page else { return Taken::Nothing };
         let huge = self.fold_one(huge);
-        self.open(pool).count_in(huge.head(), Standing::Surplus);
+        let open = self.open(pool);
+        if open.is_broken(huge.head()) {
+            open.lose(huge); // its memory was reported broken on its way here (L4)
+            return Taken::Wait;
+        }
+        open.count_in(huge.head(), Standing::Surplus);
         Taken::Page(huge)
     }
     /// Folds a page that was not born so, where folding is on.

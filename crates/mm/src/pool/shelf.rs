@@ -218,7 +218,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
         }
         lost
     }
-    fn is_broken(&self, head: Frame) -> bool {
+    pub(super) fn is_broken(&self, head: Frame) -> bool {
         self.stock.identity(head).has(Flag::Poisoned)
     }
     /// A free page of a node, off its list.

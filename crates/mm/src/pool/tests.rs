@@ -40,3 +40,20 @@ fn finding_aq_a_page_with_the_mark_is_not_taken() {
     assert_eq!(mm.pool(size).unwrap(), now);
     mm.audit(&[]).unwrap();
 }
+
+/// A page with the mark does not go back to the allocator, and nobody is told that it did.
+#[test]
+fn finding_bb_a_page_with_the_mark_is_not_dissolved() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
+    let setup = Setup::of(&sim.config().memory, Policy::BASE_ONLY);
+    let mm: Manager<'_, _, X86_64<4>> = Manager::new(&sim, &setup).unwrap();
+    let (pools, size) = (mm.pools(), Order::SIZE_2M);
+    mm.resize_pool(size, 2, Budget::ALL).unwrap();
+    let huge = pools.open(pools.pool(size).unwrap()).pop_any(size).unwrap();
+    let head = huge.head();
+    pools.open(pools.pool(size).unwrap()).shelve(huge);
+    assert!(pools.stock.poison(head));
+    assert_eq!(pools.dissolve(head), Err(NotDissolved::Broken(head)));
+    assert_eq!(mm.pool(size).unwrap().broken, 1);
+    mm.audit(&[]).unwrap();
+}

@@ -171,7 +171,6 @@ impl Member {
     ) -> Result<(), NoRecord> {
         self.offsets.copy(stock, charge, &parent.offsets)?;
         let home = Member::in_frame(stock, parent.tree());
-        self.tree.store(parent.tree().get(), Ordering::Relaxed);
         self.depth.store(parent.depth() + 1, Ordering::Relaxed);
         let _held = home.kept.lock.lock(stock.machine);
         let next = parent.next.load(Ordering::Relaxed);
@@ -182,6 +181,9 @@ impl Member {
             next.before.store(link(self.frame()), Ordering::Relaxed);
         }
         home.kept.members.fetch_add(1, Ordering::Relaxed);
+        // Last: a walker that begins at this frame, which was another member's, goes on along the
+        // list (R6).
+        self.tree.store(parent.tree().get(), Ordering::Release);
         Ok(())
     }
 

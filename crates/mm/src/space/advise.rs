@@ -6,7 +6,7 @@ use super::ops::{RangeError, change_entries, check, covered};
 use super::record::Space;
 use super::split_leaf;
 use super::steps::Steps;
-use super::walk::{self, Uncached};
+use super::walk::{self, Uncached, Unchanged};
 use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
 use crate::stock::{Charge, Stock};
@@ -68,7 +68,13 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     match advice {
         Advice::HugePage => flags(Flags::HUGEPAGE, Flags::NOHUGEPAGE)?,
         Advice::NoHugePage => flags(Flags::NOHUGEPAGE, Flags::HUGEPAGE)?,
-        Advice::UserfaultArm => flags(Flags::USERFAULT, Flags::NONE)?,
+        Advice::UserfaultArm => {
+            flags(Flags::USERFAULT, Flags::NONE)?;
+            // A fault that looked at its area before fills its page under the lock of a table: each
+            // is taken once, so what is missing afterwards stays missing (S1).
+            let mut sink = Uncached { machine: stock.machine, steps };
+            walk::edit(stock, space, range, &Unchanged, &mut sink);
+        }
         Advice::UserfaultDisarm => flags(Flags::NONE, Flags::USERFAULT)?,
         Advice::DontNeed => Zap::new(stock, space, Guards::Keep).range(&mut gather, range, steps),
         Advice::Free => {

@@ -68,7 +68,7 @@ pub enum RangeError {
     Misaligned(Va),
     /// It leaves the user half of the address space.
     Outside(Va),
-    /// Nothing is mapped at this address of the range.
+    /// Nothing that the call could work on is at this address of the range.
     Hole(Va),
     /// The address lies inside a huge page of this size, which stays whole.
     Cuts(Va, Bytes),

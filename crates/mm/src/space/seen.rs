@@ -102,7 +102,9 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
     }
     /// Makes the tables for `va` down to the one with entries of `level`.
     pub(crate) fn ensure(&self, va: Va, level: Level, spare: &mut Spare) -> Result<(), Blocked> {
-        self.tables.ensure_settled(va, level, spare, &|| self.is_settled())
+        // A table comes where a large leaf may have been, which is flushed before, whatever the
+        // rule for live entries (G3).
+        self.tables.ensure_settled(va, level, spare, &|| !self.is_pending())
     }
 
     /// Locks the table of what was seen, if all of it is still so.
@@ -125,8 +127,11 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
     fn is_settled(&self) -> bool {
         match self.stock.machine.rules().replace {
             Replace::InPlace => true,
-            Replace::BreakBeforeMake => !self.space.member.target.is_pending(0),
+            Replace::BreakBeforeMake => !self.is_pending(),
         }
+    }
+    fn is_pending(&self) -> bool {
+        self.space.member.target.is_pending(0)
     }
 }
 

@@ -15,9 +15,9 @@ use super::split_leaf;
 use super::steps::Steps;
 use crate::flush::{Gather, Used};
 use crate::stock::Stock;
-use crate::table::{Edit, Paging, Run, Sink, Stop, Tables, What};
+use crate::table::{At, Attrs, Edit, Paging, Run, Sink, Soft, Stop, Tables, Verdict, What};
 use foliant_machine::Machine;
-use foliant_units::VaRange;
+use foliant_units::{Pa, VaRange};
 
 /// Does with each word of `range` what `edit` says. The range was checked, and the caller holds the
 /// writer or ends the space.
@@ -76,6 +76,18 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Noting<'_, '_, 'm, M, P> {
 pub(super) struct Uncached<'u, 'm, M> {
     pub(super) machine: &'m M,
     pub(super) steps: &'u mut Steps,
+}
+
+/// Leaves every word as it is.
+pub(super) struct Unchanged;
+
+impl<P: Paging> Edit<P> for Unchanged {
+    fn leaf(&self, _: At, _: u64, _: Pa, _: Attrs) -> Verdict {
+        Verdict::Keep
+    }
+    fn soft(&self, _: At, _: Soft) -> Verdict {
+        Verdict::Keep
+    }
 }
 
 impl<M: Machine, P: Paging> Sink<M, P> for Uncached<'_, '_, M> {

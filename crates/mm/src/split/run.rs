@@ -46,7 +46,7 @@ pub enum SplitError {
     },
     /// The memory is used by other ways than entries.
     Pinned(Frame),
-    /// Another CPU splits or moves it, or it is being given back.
+    /// It is being split, moved or given back, or it stands in the same list a second time.
     Busy(Frame),
     /// Its memory is broken.
     Broken(Frame),
@@ -134,7 +134,8 @@ pub(crate) struct Splitter<'s, 'm, M: Machine, P: Paging> {
 
 impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
     /// Splits every folio of the list, and notes beside each what became of it. One flush for each
-    /// space covers up to [`LIST_MAX`] of them, or as much as the flush grain allows.
+    /// space covers up to [`LIST_MAX`] of them, or as much as the flush grain allows; where more
+    /// spaces have them than a batch has room for, some are flushed in between.
     pub(crate) fn list(&self, list: &mut [SplitRequest], into: SplitInto) {
         for part in list.chunks_mut(LIST_MAX) {
             let mut batch = FlushBatch::new(self.stock);
@@ -172,7 +173,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         match MigrationBatch::hold(stock, frame) {
             Ok(held) if held.order() == order => migration.add(held, to),
             other => {
-                stock.release(to);
+                stock.put_back(to);
                 let why = other.map_or_else(|why| why, |held| SplitError::Changed(held.head()));
                 return Err(RelocateError::Stays(why));
             }

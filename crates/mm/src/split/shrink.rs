@@ -7,6 +7,7 @@ use super::run::{LIST_MAX, SplitInto, Splitter};
 use super::zeros::zero_pages;
 use crate::frame::Flag;
 use crate::stock::{Event, Held};
+use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Order, Pages};
@@ -42,38 +43,34 @@ enum SplitReason {
 }
 
 impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
-    /// Splits folios that wait for it, oldest first, as far as `how` allows, with one flush for up
-    /// to [`LIST_MAX`]. It looks at no more of them than are on the lists now, and passes over
-    /// those that another CPU holds. A folio that cannot be split is at the end of its list by
-    /// then: so nothing holds the shrinker up.
-    pub(crate) fn shrink(&self, how: Shrink) -> Shrunk {
+    /// Splits folios that wait for it, the oldest of each list first, as far as `how` allows, with
+    /// one flush for up to [`LIST_MAX`]. It looks at no more of them than are on the lists now, and
+    /// passes over those that another CPU holds. A folio that cannot be split is at the end of its
+    /// list by then, and the next call goes on with the next list: so nothing holds the shrinker
+    /// up. Others may run between two flushes.
+    pub(crate) fn shrink(&self, how: Shrink, outside: &mut Outside) -> Shrunk {
         let mut done = Shrunk::default();
-        let (mut budget, mut turn) = (how.folios.min(self.stock.deferred()), 0);
+        let mut budget = how.folios.min(self.stock.deferred());
         while budget > 0 {
-            let (seen, more) = self.shrink_some(how, budget, &mut turn, &mut done);
+            let (seen, more) = self.shrink_some(how, budget, &mut done);
             budget -= seen.min(budget);
             if !more {
                 break;
             }
+            outside.yield_now(self.stock.machine);
         }
         done
     }
 
     /// Does as much as one flush covers. Says how many folios were seen, and whether there may be
     /// more.
-    fn shrink_some(
-        &self,
-        how: Shrink,
-        budget: u64,
-        turn: &mut usize,
-        done: &mut Shrunk,
-    ) -> (u64, bool) {
+    fn shrink_some(&self, how: Shrink, budget: u64, done: &mut Shrunk) -> (u64, bool) {
         let into = SplitInto { order: Order::BASE, zeros: ZeroPieces::Share };
         let mut worth = [const { None }; LIST_MAX];
         let (mut seen, mut used, mut more) = (0, 0, true);
         // Zeros are looked for before any entry is out of use: a fault would wait for that.
         while seen < budget && used < LIST_MAX {
-            let Some(reference) = self.stock.next_deferred(turn) else {
+            let Some(reference) = self.stock.next_deferred() else {
                 more = false;
                 break;
             };

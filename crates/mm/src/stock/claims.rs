@@ -22,17 +22,6 @@ impl fmt::Display for NoBlock {
 }
 impl error::Error for NoBlock {}
 
-/// What is left of a folio's references.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Left {
-    /// Somebody keeps it.
-    Some,
-    /// Nobody does: the caller ends what it is.
-    Nothing(Identity),
-    /// Nobody does, and its memory is broken: it stays as it is, for good.
-    Broken,
-}
-
 impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Takes a block whose descriptors are ready (K1).
     pub(crate) fn claim(&self, order: Order, class: Class) -> Result<Claim, NoBlock> {
@@ -162,10 +151,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// its memory was reported broken.
     pub(crate) fn delist(&self, head: Frame, entries: u64) -> Option<Claim> {
         let identity = self.identity(head);
-        match self.count_down(head, identity, References::of_entries(entries)) {
-            Left::Nothing(last) => Some(self.end_folio(head, last)),
-            Left::Some | Left::Broken => None,
-        }
+        let last = self.count_down(head, identity, References::of_entries(entries))?;
+        (!last.has(Flag::Poisoned)).then(|| self.end_folio(head, last))
     }
     /// Takes the memory of an anonymous folio that has no references and can get none: the caller
     /// counted it down, or froze it.
@@ -199,8 +186,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let mut gone = 0;
         let page = Identity::new(Kind::Kernel, Order::BASE);
         for frame in frames.iter() {
-            let left = self.count_down(frame, page, References::of_entries(1));
-            if matches!(left, Left::Nothing(_)) {
+            let last = self.count_down(frame, page, References::of_entries(1));
+            if last.is_some_and(|last| !last.has(Flag::Poisoned)) {
                 gone += 1;
                 continue;
             }
@@ -287,20 +274,23 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// memory.
     pub(super) fn unreference(&self, head: Frame, dropped: References) {
         let identity = self.identity(head);
-        match (self.count_down(head, identity, dropped), identity.kind()) {
-            (Left::Some, _) => {}
+        // What ends is what it is at the end: a walker may have counted a page on its way from one
+        // kind to another, and be the last one to let go.
+        let Some(last) = self.count_down(head, identity, dropped) else { return };
+        match last.kind() {
             // Its pool looks for broken ones.
-            (_, Kind::Huge) => self.hand_back(head, identity.order()),
-            (Left::Broken, _) => {}
-            (Left::Nothing(_), Kind::Kernel) => self.release_kernel(head, 1),
-            (Left::Nothing(last), _) => self.release(self.end_folio(head, last)),
+            Kind::Huge => self.hand_back(head, last.order()),
+            _ if last.has(Flag::Poisoned) => {} // it stays as it is, for good
+            Kind::Kernel => self.release_kernel(head, 1),
+            _ => self.release(self.end_folio(head, last)),
         }
     }
-    /// Drops references, and says what is left. Apart from a freeze nothing else ends the last one:
-    /// so exactly one caller ends the folio, and that caller sees the mark of broken memory, which
-    /// was made before its maker's reference went (holds::B4).
+    /// Drops references. Where nobody has any left it says what the folio is, which the caller
+    /// ends. Apart from a freeze nothing else ends the last one: so exactly one caller ends the
+    /// folio, and that caller sees the mark of broken memory, which was made before its maker's
+    /// reference went (holds::B4).
     #[inline]
-    fn count_down(&self, head: Frame, identity: Identity, dropped: References) -> Left {
+    fn count_down(&self, head: Frame, identity: Identity, dropped: References) -> Option<Identity> {
         let order = identity.order();
         let huge = identity.kind() == Kind::Huge;
         loop {
@@ -315,11 +305,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             if !self.replace_references(head, before.word(), left.word()) {
                 continue;
             }
-            if left != References::NONE {
-                return Left::Some;
-            }
-            let last = self.identity(head);
-            return if last.has(Flag::Poisoned) { Left::Broken } else { Left::Nothing(last) };
+            return (left == References::NONE).then(|| self.identity(head));
         }
     }
 }

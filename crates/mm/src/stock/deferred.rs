@@ -49,6 +49,8 @@ struct Shard {
 #[derive(Default)]
 pub(crate) struct Deferred {
     shards: [Shard; SHARDS],
+    /// Counts the lists that were asked, so that they take turns.
+    turn: AtomicU64, // [a]
 }
 
 impl Deferred {
@@ -123,12 +125,12 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.deferred.shards.iter().map(|shard| shard.listed.load(Ordering::Relaxed)).sum()
     }
     /// Pins the folio that has waited longest on one of the lists, and puts it at the end of its
-    /// list. The lists take turns as `turn` says. A folio that somebody holds keeps its place; one
-    /// of broken memory waits no longer.
-    pub(crate) fn next_deferred(&self, turn: &mut usize) -> Option<Reference<'_, 'm, M, P>> {
+    /// list. The lists take turns. A folio that somebody holds keeps its place; one of broken
+    /// memory waits no longer.
+    pub(crate) fn next_deferred(&self) -> Option<Reference<'_, 'm, M, P>> {
         for _ in 0..SHARDS {
-            let shard = &self.deferred.shards[*turn % SHARDS];
-            *turn += 1;
+            let turn = self.deferred.turn.fetch_add(1, Ordering::Relaxed);
+            let shard = &self.deferred.shards[turn as usize % SHARDS];
             let _held = shard.lock.lock(self.machine);
             let mut next = shard.first.load(Ordering::Relaxed);
             while let Some(head) = next.checked_sub(1).map(Frame::new) {

@@ -107,9 +107,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     fn populate(&self, block: Block, leaf: Option<Claim>) -> Result<(), NoBlock> {
         let va = self.stretch(block).start();
         if let Some(claim) = leaf
-            && self.map_leaf(va.align_down(SECTION_BYTES), claim)? == DescribedBy::Now
+            && self.map_leaf(block, claim)? == DescribedBy::Now
         {
-            self.stretches.ready_section(block);
             return Ok(());
         }
         if self.reach_table(va, Level::BASE)? == DescribedBy::Before {
@@ -161,9 +160,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         Ok(got.map(|claim| claim.expect("all were had")))
     }
 
-    /// Maps the block, which is cleared, at `va` by one leaf, unless something is there. No flush
-    /// is needed: what was absent becomes present.
-    fn map_leaf(&self, va: Va, claim: Claim) -> Result<DescribedBy, NoBlock> {
+    /// Maps the descriptors of the section that holds `block` by one leaf, which is cleared, unless
+    /// something is there. No flush is needed: what was absent becomes present.
+    fn map_leaf(&self, block: Block, claim: Claim) -> Result<DescribedBy, NoBlock> {
+        let va = self.stretch(block).start().align_down(SECTION_BYTES);
         if let Err(none) = self.reach_table(va, Level::SIZE_2M) {
             self.release_cleared(claim);
             return Err(none);
@@ -179,6 +179,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.machine.owned(claim.frames(), Owner::Records);
         let (frame, order) = claim.into_raw();
         lock.set(slot, P::leaf(frame.pa(), Level::SIZE_2M, OWN));
+        // Before the lock goes: behind it the leaf may be split, and the descriptors of other
+        // blocks taken away.
+        self.stretches.ready_section(block);
+        drop(lock);
         self.count_by(Event::MemmapPages, order.pages().get());
         Ok(DescribedBy::Now)
     }

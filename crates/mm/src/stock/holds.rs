@@ -41,7 +41,6 @@
 //! **Not here**: how mappings are taken out of use (`split`).
 
 use super::{Reference, SizeEvent, Stock};
-use crate::folio::Class;
 use crate::frame::{Claim, Flag, Identity, Kind, Origin, References};
 use crate::table::Paging;
 use core::mem;
@@ -195,7 +194,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             let page = first.add(Pages::new(nth));
             self.uncount_folio(page, self.identity(page));
         }
-        self.folios.join(first, Class::Movable).expect("512 pages are the folio's (frame::I1)");
+        self.join(first);
         drop(self.publish((first, Order::SIZE_2M), origin, Order::SIZE_2M.pages().get()));
         self.defer(first);
     }

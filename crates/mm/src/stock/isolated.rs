@@ -12,7 +12,7 @@
 //!   and where an added claim may have been written to, what was known of its frames is forgotten.
 
 use super::{Block, NoBlock, Stock, Stretch};
-use crate::folio::{Class, Pick};
+use crate::folio::{Class, Joined, Pick};
 use crate::frame::{Claim, Touched};
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner, Refusal};
@@ -61,13 +61,19 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.folios.split(frame, order, Order::BASE).expect("a claim is a block (frame::I1)");
         isolated.pick.add(frame.get() - isolated.first.get(), order.pages().get());
     }
+    /// Makes one block of 512 frames that are the caller's one by one.
+    pub(super) fn join(&self, first: Frame) {
+        let joined = || self.folios.join(first, Class::Movable);
+        while joined().expect("all its frames are the caller's (frame::I1)") == Joined::Later {
+            self.machine.relax();
+        }
+    }
     /// The whole block, if all of it is there; else what there is.
     pub(crate) fn complete(&self, isolated: Isolated) -> Result<Claim, Isolated> {
         if isolated.pick.len() < Order::SIZE_2M.pages().get() {
             return Err(isolated);
         }
-        let joined = self.folios.join(isolated.first, Class::Movable);
-        joined.expect("all its frames are isolated (stock::isolated::O1)");
+        self.join(isolated.first);
         Ok(Claim::taken(isolated.first, Order::SIZE_2M))
     }
     /// Gives its frames back.

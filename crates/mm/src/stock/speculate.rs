@@ -144,7 +144,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(super) fn pin(&self, head: Frame) -> Option<Reference<'_, 'm, M, P>> {
         loop {
             let before = self.counts(head);
-            if before == References::NONE {
+            // So many are references that were forgotten: no one more is told from none.
+            if before == References::NONE || before.pins() >= References::PINS_MAX {
                 return None;
             }
             let after = before.with(References::PIN);
@@ -188,6 +189,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         match old.kind() {
             // The mark could be lost in the old frame (frame::descriptor::D3).
             Kind::Huge if old.has(Flag::Folding) => Marked::Later,
+            // The larger page was cut: the frame is in another part of it.
+            Kind::Huge if old.order() != identity.order() => Marked::Later,
             Kind::Huge => match self.replace_identity(head, old, old.with(Flag::Poisoned)) {
                 true => Marked::Yes,
                 false => Marked::Later,

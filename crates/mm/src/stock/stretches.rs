@@ -11,14 +11,18 @@
 //! - S1. A walker that reads or writes a descriptor speculatively does so in a reader's section in
 //!   which it saw `Ready`. A CPU that unmaps descriptors sets `Moving` and then waits for the
 //!   sections that began earlier. So no such access finds nothing mapped.
-//! - S2. The CPU that set `Moving` is the only one that changes it, and it waits for no other
-//!   stretch meanwhile.
+//! - S2. The CPU that set `Moving` is the only one that changes it. Meanwhile it waits for other
+//!   stretches only where they are populated, which waits for none. `Absent` becomes `Ready`
+//!   without it only while a leaf maps the stretch: under the lock of the leaf's table, which a
+//!   split of the leaf takes.
 //!
 //! **Locking.** `[a]` atomic. `Moving` is a lock of the stretch; its waiters hold no table's lock
 //! and no leaf lock. A caller that has claimed a frame of the block, perhaps in a reader's section,
 //! waits for another one that populates: a short wait, because populating waits for no stretch and
 //! for no reader. `memmap` holds it over a grace period; its caller has all of the block, so only
 //! walkers of frame numbers (`speculate`) and `Manager::describe_all` wait for that, in no section.
+//! Behind the grace period it gives frames of the block's own descriptors back, and their next
+//! owner waits for the rest of the flush.
 //!
 //! **Not here**: whether a stretch that is there is dense or folded; the page tables say that
 //! (`memmap`).
@@ -121,7 +125,7 @@ impl<'m> Stretches<'m> {
         word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change).is_ok()
     }
     /// Notes that a leaf was mapped: all blocks of the section that holds `block` are there, except
-    /// those that a CPU is moving.
+    /// those that a CPU is moving. The caller has the lock of the leaf's table.
     pub(crate) fn ready_section(&self, block: Block) {
         let first = ((block.0 / PER_WORD) & !1) as usize;
         for word in self.words.iter().skip(first).take(2) {

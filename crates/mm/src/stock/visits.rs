@@ -1,7 +1,7 @@
 //! Which space a CPU runs, and which ones it ran last.
 //!
 //! ```text
-//!   running: name          left: name, flushes │ name, flushes │ ...      a few, the oldest makes room
+//!   running: name          left: name, flushes │ name, flushes │ ...      a few, one of the older makes room
 //! ```
 //!
 //! A CPU whose machine tags translations still has those of a space that it left. They are good as

@@ -55,3 +55,14 @@ pub(crate) use core::sync::atomic::{Ordering, fence};
 pub(crate) use loom::sync::atomic::{Ordering, fence};
 #[cfg(all(loom, test))]
 pub(crate) use loom_atomics::{AtomicU32, AtomicU64};
+
+/// Whether the CPU panics, which is the end of its manager; known on a host alone.
+#[cfg(all(feature = "steps", not(loom)))]
+pub(crate) fn is_unwinding() -> bool {
+    std::thread::panicking()
+}
+/// Whether the CPU panics, which is the end of its manager; known on a host alone.
+#[cfg(not(all(feature = "steps", not(loom))))]
+pub(crate) const fn is_unwinding() -> bool {
+    false
+}

@@ -76,14 +76,7 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
         largest: Level,
         spare: &mut Spare,
     ) -> Result<Mapped, Refused> {
-        self.check(range)?;
-        let frames = 1u64 << (P::PA_BITS - 12);
-        if first.get() >= frames || range.pages().get() > frames - first.get() {
-            return Err(Refused::Frames(first));
-        }
-        if let Some(live) = self.leaves(range).next() {
-            return Err(Refused::Live(live.va.max(range.start())));
-        }
+        self.check_map(range, first)?;
         let mut job = Job {
             va: range.start(),
             end: range.end(),
@@ -98,6 +91,18 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
             }
         }
         Ok(Mapped { upto: job.va, why: MapStop::Done })
+    }
+    /// Whether [`map`](Tables::map) would refuse the range.
+    pub(crate) fn check_map(&self, range: VaRange, first: Frame) -> Result<(), Refused> {
+        self.check(range)?;
+        let frames = 1u64 << (P::PA_BITS - 12);
+        if first.get() >= frames || range.pages().get() > frames - first.get() {
+            return Err(Refused::Frames(first));
+        }
+        match self.leaves(range).next() {
+            Some(live) => Err(Refused::Live(live.va.max(range.start()))),
+            None => Ok(()),
+        }
     }
     /// Maps what lies in the one table of `level` (or below, where a table is in the way).
     fn map_one_table(&self, job: &mut Job, level: Level, spare: &mut Spare) -> Result<(), MapStop> {

@@ -132,8 +132,14 @@ fn standing<'m, M: Machine>(
 }
 
 impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
-    /// The area in use that contains `va`, from now on this call's alone.
-    pub(super) fn seize(&self, va: Va, what: For) -> Result<Record<'m>, VmapError> {
+    /// The area in use that contains `va`, from now on this call's alone, if `check` has nothing
+    /// against it.
+    pub(super) fn seize(
+        &self,
+        va: Va,
+        what: For,
+        check: impl FnOnce(&Record<'m>) -> Result<(), VmapError>,
+    ) -> Result<Record<'m>, VmapError> {
         let tree = self.open();
         let (area, word) = standing(&tree, va)?;
         if word.lenders() > 0 {
@@ -143,18 +149,22 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         if what == For::Memory && !memory || what == For::Mappings && memory {
             return Err(VmapError::OtherKind(area.start()));
         }
+        check(&area)?;
         word.turned(AreaState::Working).put(&area);
         Ok(area)
     }
-    /// [`seize`](Self::seize) by the address that was given out only.
-    pub(super) fn seize_named(&self, va: Va, what: For) -> Result<Record<'m>, VmapError> {
-        let area = self.seize(va, what)?;
-        let start = area.name();
-        if start == va {
-            return Ok(area);
-        }
-        self.let_go(&area);
-        Err(VmapError::NotStart { va, start })
+    /// The same by the address that was given out only. A call with another one takes the area from
+    /// nobody.
+    pub(super) fn seize_named(
+        &self,
+        va: Va,
+        what: For,
+        check: impl FnOnce(&Record<'m>) -> Result<(), VmapError>,
+    ) -> Result<Record<'m>, VmapError> {
+        self.seize(va, what, |area| match area.name() {
+            start if start == va => check(area),
+            start => Err(VmapError::NotStart { va, start }),
+        })
     }
     /// The area of memory in use that contains `va`, for a call that lends it to a program: it
     /// stays, and so does everything about it, until [`take_back`](Self::take_back).

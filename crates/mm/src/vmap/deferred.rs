@@ -15,12 +15,13 @@
 //! - D1. Word 3 goes from 0 to an address by compare-and-exchange, so an area is on the list once;
 //!   it becomes 0 again before the area is given back.
 //! - D2. A page on the list is held by a pin of its own: an area that is given back twice does not
-//!   break the list.
+//!   break the list, nor does another area go that has its addresses by then.
 //! - D3. Links are written only after the page was seen to be the area's while it was held: until
 //!   then its words may be another list's.
 //!
 //! **Locking**: none.
 
+use super::area::For;
 use super::{Vmap, VmapError};
 use crate::frame::Link;
 use crate::stock::Event;
@@ -48,7 +49,7 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
     }
 
     /// Gives back the areas that were deferred. It is cheap where there are none. Says how many of
-    /// them were in use.
+    /// them were in use. One that a call is at work on stays for the next time.
     pub fn collect(&self) -> u64 {
         if self.state.deferred.is_empty() {
             return 0;
@@ -59,9 +60,30 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
             next = self.stock.link(frame, Link::Next);
             let va = Va::new(self.stock.link(frame, Link::Before));
             self.stock.set_link(frame, Link::Before, 0);
-            freed += u64::from(self.free(va).is_ok());
-            self.stock.let_go(frame); // D2
+            match self.free_that(va, frame) {
+                Ok(()) => {
+                    freed += 1;
+                    self.stock.let_go(frame); // D2
+                }
+                // A call is at work on it, which a moment later would have been no reason.
+                Err(VmapError::Busy(_))
+                    if self.stock.replace_link(frame, Link::Before, 0, va.get()) =>
+                {
+                    self.state.deferred.push(self.stock, frame);
+                }
+                Err(_) => self.stock.let_go(frame),
+            }
         }
         freed
+    }
+    /// Gives back the area at `va` whose first page is in `frame`. Given back twice, its addresses
+    /// may be another area's by now, but not with this page, which is held.
+    fn free_that(&self, va: Va, frame: Frame) -> Result<(), VmapError> {
+        let area = self.seize_named(va, For::Memory, |_| {
+            let is_it = self.frame_at(va).is_some_and(|(now, _)| now == frame);
+            is_it.then_some(()).ok_or(VmapError::Freed(va))
+        })?;
+        self.dismantle(&area);
+        Ok(())
     }
 }

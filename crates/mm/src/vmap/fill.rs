@@ -13,7 +13,9 @@ use super::area::{AreaWord, Mark};
 use super::record::{Record, RecordWord};
 use super::slots::fitting;
 use super::tree::GapNeed;
-use super::{Backing, Guard, HugeVmalloc, Nodes, Request, Rest, Rights, Short, Vmap, VmapError};
+use super::{
+    Backing, Guard, HugeVmalloc, LeafSizes, Nodes, Request, Rest, Rights, Short, Vmap, VmapError,
+};
 use crate::folio::Class;
 use crate::frame::{Claim, Link};
 use crate::stock::Event;
@@ -43,6 +45,8 @@ struct Attempt<'r> {
     request: &'r Request,
     place: Wanted,
     largest: Level,
+    /// Which leaves it may have, groups of small ones included.
+    leaves: LeafSizes,
 }
 
 /// A request that was checked.
@@ -138,16 +142,21 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     /// The largest leaf that the request, the switches and the format allow. Where nodes take turns
     /// it is one that every node gets at least one of.
     fn largest(&self, request: &Request, pages: Pages) -> Level {
-        let allowed =
-            request.rights == Rights::Data && self.controls().huge_vmalloc == HugeVmalloc::Allowed;
         let parts = match request.nodes {
             Nodes::Interleave => self.stock.folios.nodes().count() as u64,
             Nodes::Near | Nodes::On(_) => 1,
         };
         let fits = |level: &Level| level.span().get() <= pages.bytes().get() / parts;
         let large = [Level::SIZE_1G, Level::SIZE_2M].into_iter();
-        let top = request.leaves.largest().min(P::LEAF_TOP);
-        large.filter(|level| allowed && *level <= top).find(fits).unwrap_or(Level::BASE)
+        let top = self.leaves(request).largest().min(P::LEAF_TOP);
+        large.filter(|level| *level <= top).find(fits).unwrap_or(Level::BASE)
+    }
+    /// The leaves that the request's rights and the switches allow. A part of base leaves can have
+    /// other rights, in whatever format.
+    fn leaves(&self, request: &Request) -> LeafSizes {
+        let allowed =
+            request.rights == Rights::Data && self.controls().huge_vmalloc == HugeVmalloc::Allowed;
+        if allowed { request.leaves } else { LeafSizes::Base }
     }
     fn plan<'r>(&self, request: &'r Request, pages: Pages, largest: Level) -> Attempt<'r> {
         let round = largest > Level::BASE && self.controls().rest == Rest::Rounded;
@@ -157,7 +166,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
             align: request.align.max(largest.span()),
             guard: request.guard,
         };
-        Attempt { request, place, largest }
+        Attempt { request, place, largest, leaves: self.leaves(request) }
     }
 
     fn attempt(&self, plan: &Attempt<'_>, outside: &mut Outside) -> Result<Va, Short> {
@@ -169,7 +178,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         let area = match self.place(&plan.place, Backing::Pages) {
             Ok(area) => area,
             Err(short) => {
-                first.into_iter().for_each(|claim| self.stock.release(claim));
+                first.into_iter().for_each(|claim| self.stock.put_back(claim));
                 return Err(short);
             }
         };
@@ -183,8 +192,6 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
                 let wanted = plan.request.bytes.get().next_multiple_of(FRAME_BYTES);
                 let rounded = plan.place.pages.bytes().get() - wanted;
                 self.stock.count_by(Event::VmallocRounded, rounded);
-                let (first, _) = self.frame_at(area.start()).expect("it was mapped just now");
-                self.stock.set_link(first, Link::Before, 0); // on no list (`deferred`)
                 let start = area.start();
                 self.let_go(&area); // its record is anybody's from here on
                 Ok(start)
@@ -246,7 +253,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
                 Err(short) => Err(short),
             };
         }
-        first.into_iter().for_each(|claim| self.stock.release(claim));
+        first.into_iter().for_each(|claim| self.stock.put_back(claim));
         done
     }
     /// A block for a leaf.
@@ -295,15 +302,19 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         (plan, outside): (&Attempt<'_>, &mut Outside),
     ) -> Result<(), Short> {
         if let Err(short) = self.reach(va, level) {
-            self.stock.release(claim);
+            self.stock.put_back(claim);
             return Err(short);
         }
         if plan.request.is_zeroed() {
             crate::zero::clear_yielding(self.stock, &claim, outside);
         }
         let frames = self.stock.enlist_kernel(claim);
+        if va == area.start() {
+            // On no list (`deferred`), from before it can be found.
+            self.stock.set_link(frames.start(), Link::Before, 0);
+        }
         let attrs = KERNEL | plan.request.rights.attrs();
-        let written = self.write(area, (va, level), frames, attrs, plan.request.leaves);
+        let written = self.write(area, (va, level), frames, attrs, plan.leaves);
         if written.is_err() {
             self.stock.drop_kernel(frames);
         }

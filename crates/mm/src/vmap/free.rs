@@ -15,7 +15,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     /// Gives memory back, by its first address. Nobody uses it any more. Pages that programs map,
     /// or walkers hold, stay theirs until they let go.
     pub fn free(&self, va: Va) -> Result<(), VmapError> {
-        let area = self.seize_named(va, For::Memory)?;
+        let area = self.seize_named(va, For::Memory, |_| Ok(()))?;
         self.dismantle(&area);
         Ok(())
     }
@@ -23,7 +23,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     /// are the caller's as before; on other CPUs translations to them may be cached until the next
     /// purge.
     pub fn unmap(&self, va: Va) -> Result<(), VmapError> {
-        let area = self.seize_named(va, For::Mappings)?;
+        let area = self.seize_named(va, For::Mappings, |_| Ok(()))?;
         self.dismantle(&area);
         Ok(())
     }
@@ -43,6 +43,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
             self.vanish(area);
             return;
         }
+        self.open().begin_emptying();
         self.empty(area, Some(Retired::Lazily));
         let tree = self.open();
         AreaWord::of(area).turned(AreaState::Lazy).put(area);

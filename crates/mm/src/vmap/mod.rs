@@ -129,6 +129,7 @@ pub(crate) struct VmapState {
     spare: AtomicU64,      // [l] first spare record
     lazy: AtomicU64,       // [l] first area that waits for a purge
     lazy_pages: AtomicU64, // [l] pages of them, guards included
+    emptied: AtomicU64,    // [l] areas that are given back and not on that list yet
     areas: AtomicU64,      // [l] areas in the tree, lazy ones included
     controls: AtomicU64,
     /// Counts chunks that went to the nodes in turn.
@@ -150,6 +151,7 @@ impl VmapState {
             spare: zero(),
             lazy: zero(),
             lazy_pages: zero(),
+            emptied: zero(),
             areas: zero(),
             controls: AtomicU64::new(controls.word()),
             turn: zero(),

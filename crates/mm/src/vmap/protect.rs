@@ -30,7 +30,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         if range.is_empty() {
             return Err(VmapError::Empty);
         }
-        let area = self.seize(range.start(), For::Any)?;
+        let area = self.seize(range.start(), For::Any, |_| Ok(()))?;
         let done = self.protect_area(&area, range, rights);
         self.let_go(&area);
         done

@@ -5,7 +5,7 @@ use super::{LAZY_BYTES, Vmap};
 use crate::flush::Gather;
 use crate::stock::Event;
 use crate::table::Paging;
-use foliant_machine::Machine;
+use foliant_machine::{Machine, Reach};
 use foliant_units::{FRAME_BYTES, Pages};
 
 /// How many ranges the call that crosses the limit purges with one flush.
@@ -19,8 +19,11 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
     /// translation of them is left after it.
     pub fn purge(&self) -> Pages {
         let _purging = self.state.purging.lock(self.stock.machine);
-        let taken = self.open().take_lazy();
-        self.purge_taken(taken)
+        let tree = self.open();
+        let (taken, is_emptying) = (tree.take_lazy(), tree.is_emptying());
+        drop(tree);
+        // Frames may be another's while the area that had them is not on the list yet.
+        self.purge_taken(taken, if is_emptying { Reach::All } else { Reach::Items })
     }
     /// Purges a slice of them, for a call that gives a range back beyond the limit. The work is
     /// bounded, and keeps up, since each such call gives one range back. Afterwards other ranges
@@ -28,15 +31,18 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
     pub(super) fn purge_some(&self) -> Pages {
         let _purging = self.state.purging.lock(self.stock.machine);
         let taken = self.open().take_some_lazy(SLICE);
-        self.purge_taken(taken)
+        self.purge_taken(taken, Reach::Items)
     }
-    /// Ends the translations of the ranges that were taken off the list, with one flush. `purging`
-    /// is held.
-    fn purge_taken(&self, (first, pages): (Id, u64)) -> Pages {
-        if first == Id::NONE {
+    /// Ends the translations of the ranges that were taken off the list, or of all of them, with
+    /// one flush. `purging` is held.
+    fn purge_taken(&self, (first, pages): (Id, u64), reach: Reach) -> Pages {
+        if first == Id::NONE && reach == Reach::Items {
             return Pages::new(0);
         }
         let mut gather = Gather::whole(self.stock, self.kernel);
+        if reach == Reach::All {
+            gather.cover_all();
+        }
         let mut next = first;
         while let Some(id) = next.some() {
             let area = self.record(id);

@@ -234,8 +234,20 @@ impl<'a, 'm, M: Machine> Tree<'a, 'm, M> {
         self.at(id).set(RecordWord::Next, get(&self.state.spare));
         set(&self.state.spare, id.0);
     }
-    /// Puts an area among those that wait for a purge; says how many pages wait.
+    /// Notes that the frames of an area go back from here on, while its addresses are not among
+    /// those that wait for a purge yet.
+    pub(super) fn begin_emptying(&self) {
+        set(&self.state.emptied, get(&self.state.emptied) + 1);
+    }
+    /// Whether any area is at that.
+    pub(super) fn is_emptying(&self) -> bool {
+        get(&self.state.emptied) > 0
+    }
+    /// Puts an area whose frames went back among those that wait for a purge; says how many pages
+    /// wait.
     pub(super) fn push_lazy(&self, area: Record<'m>) -> u64 {
+        let others = get(&self.state.emptied).checked_sub(1);
+        set(&self.state.emptied, others.expect("it was counted by `begin_emptying`"));
         area.set(RecordWord::Next, get(&self.state.lazy));
         set(&self.state.lazy, area.id.0);
         let pages = get(&self.state.lazy_pages) + area.whole().pages().get();

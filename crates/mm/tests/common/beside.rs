@@ -40,6 +40,8 @@ pub struct Beside {
     done: [AtomicU64; 2],
     seen: [AtomicU64; 2],
     finished: Arc<AtomicBool>,
+    /// The part begins behind a swap that was made, instead of before it.
+    behind: bool,
     yields: AtomicU64,
     steps: AtomicU64,
 }
@@ -56,9 +58,15 @@ impl Beside {
             done: [0; 2].map(AtomicU64::new),
             seen: [0; 2].map(AtomicU64::new),
             finished: Arc::new(AtomicBool::new(true)),
+            behind: false,
             yields: AtomicU64::new(0),
             steps: AtomicU64::new(0),
         }
+    }
+
+    /// The same, with the steps behind swaps, such as those that give a table back.
+    pub fn behind_swaps(sim: Sim) -> Beside {
+        Beside { behind: true, ..Beside::new(sim) }
     }
 
     /// A manager of its memory.
@@ -115,7 +123,9 @@ impl Beside {
 
     fn step(&self) {
         let me = self.sim.me();
-        self.done[usize::from(me.0)].fetch_add(1, SeqCst);
+        if let Some(done) = self.done.get(usize::from(me.0)) {
+            done.fetch_add(1, SeqCst);
+        }
         if me != Cpu(0) {
             return;
         }
@@ -171,9 +181,15 @@ unsafe impl Around for Beside {
         unsafe { self.sim.store(pa, word) }
     }
     unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
-        self.step();
+        if !self.behind {
+            self.step();
+        }
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.sim.compare_exchange(pa, old, new) }
+        let done = unsafe { self.sim.compare_exchange(pa, old, new) };
+        if self.behind {
+            self.step();
+        }
+        done
     }
     unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
         self.step();

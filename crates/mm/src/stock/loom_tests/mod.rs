@@ -81,6 +81,28 @@ fn a_hold_of_kernel_memory_is_of_kernel_memory() {
     });
 }
 
+/// A page ends, and its frame becomes kernel memory: a walker that counted it on the way, and is
+/// the last one to let go, gives back what it is by then.
+#[test]
+fn finding_az_a_walker_lets_go_of_what_a_page_has_become() {
+    for kernel in [false, true] {
+        explore(None, move |stock| {
+            let first = if kernel { None } else { Some(folio(stock, 0)) };
+            let pages = kernel.then(|| stock.enlist_kernel(claim(stock, 0)));
+            let walker = on(1, move || match kernel {
+                false => drop(stock.get_unless_zero(PAGE)),
+                true => drop(stock.hold_kernel(PAGE)),
+            });
+            first.into_iter().for_each(|head| stock.drop_references(head, 1));
+            pages.into_iter().for_each(|pages| stock.drop_kernel(pages));
+            let next = stock.enlist_kernel(claim(stock, 0));
+            stock.drop_kernel(next);
+            walker.join().unwrap();
+            all_is_free(stock);
+        });
+    }
+}
+
 // Pages on their way back.
 
 /// Takes what came back.
@@ -152,11 +174,6 @@ fn deferred<const N: usize>(stock: &Model) -> [Frame; N] {
     all
 }
 
-/// The list that all of them are on.
-fn turn() -> usize {
-    BLOCK.0 as usize
-}
-
 /// The list leads to so many folios, and to nothing else.
 fn listed(stock: &Model, count: u64) {
     assert_eq!((stock.recount_deferred(), stock.deferred()), (Ok(count), count));
@@ -186,7 +203,7 @@ fn a_turn_is_had_of_a_folio_that_lives() {
     explore(None, |stock| {
         let [first, last] = deferred(stock);
         let other = on(1, move || stock.drop_references(first, 1));
-        let turn = stock.next_deferred(&mut turn()).expect("the last one is there");
+        let turn = stock.next_deferred().expect("the last one is there");
         let identity = stock.identity(turn.head());
         assert!(identity.kind() == Kind::Anon && identity.has(Flag::Deferred), "{identity:?}");
         drop(turn);
@@ -248,7 +265,7 @@ fn a_turn_beside_a_split_keeps_nothing_of_it() {
     explore(None, |stock| {
         let [first, last] = deferred(stock);
         let other = on(1, move || {
-            let turn = stock.next_deferred(&mut turn()).expect("the last one is there");
+            let turn = stock.next_deferred().expect("the last one is there");
             assert!(stock.identity(turn.head()).has(Flag::Deferred));
         });
         match stock.freeze(stock.hold(first).unwrap(), 1) {

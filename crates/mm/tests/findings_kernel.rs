@@ -1,0 +1,494 @@
+//! What readers found in kernel ranges, descriptors, compaction and the shrinker
+//! (docs/findings.md).
+#![allow(unsafe_code)]
+
+use crate::common::beside::Beside;
+use crate::common::kernel::*;
+use crate::common::*;
+use foliant::compact::CompactRequest;
+use foliant::fault::Refusal;
+use foliant::frame::{Flag, Kind};
+use foliant::manager::{BootPages, KernelMapError, Poisoned, Setup};
+use foliant::memmap::{Batch, Form};
+use foliant::pool::{Budget, Folding};
+use foliant::space::{Advice, Flags, Place};
+use foliant::split::Shrink;
+use foliant::table::{Aarch64, Attrs, Half, Paging, X86_64};
+use foliant::vmap::{Controls, HugeVmalloc, Rights};
+use foliant::{Access, Event, Manager, Outcome, Policy};
+use foliant_machine::{Around, Cpus, Invalidation, Tlb};
+use foliant_sim::{Config, Format, Sim};
+use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Node, Order, Pages, Va, VaRange};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+fn content(sim: &Sim, mm: &Manager<'_, impl foliant_machine::Machine, impl Paging>) {
+    mm.audit(&[]).unwrap();
+    let violations = sim.finish();
+    assert!(violations.is_empty(), "{violations:#?}");
+}
+
+/// The leaf of a section's descriptors has just been published, and another CPU splits it and takes
+/// the descriptors of one of its blocks away: they are not said to be there afterwards.
+#[test]
+fn finding_ar_a_section_is_described_before_its_leaf_can_be_split() {
+    // So many claims until one describes the next section.
+    let claims = {
+        let sim = sim(1, 256);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        mm.online();
+        let memmap = mm.memmap();
+        let mut batch = Batch::new(&memmap);
+        let before = mm.total(Event::MemmapPages);
+        while mm.total(Event::MemmapPages) < before + 512 {
+            batch.push(memmap.claim(Order::SIZE_2M, Form::Dense).unwrap()).unwrap();
+        }
+        batch.len()
+    };
+    for step in 1.. {
+        let machine = Beside::behind_swaps(sim(2, 256));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        online(&machine.sim, &mm);
+        let memmap = mm.memmap();
+        let mut batch = Batch::new(&memmap);
+        for _ in 1..claims {
+            batch.push(memmap.claim(Order::SIZE_2M, Form::Dense).unwrap()).unwrap();
+        }
+        let part = || {
+            let mut batch = Batch::new(&memmap);
+            batch.push(memmap.claim(Order::SIZE_2M, Form::Dense).unwrap()).unwrap();
+            memmap.fold(&mut batch);
+            memmap.release(&mut batch);
+        };
+        let work = || memmap.claim(Order::SIZE_2M, Form::Dense).unwrap();
+        let Some(huge) = machine.before_step(step, part, work) else { break };
+        batch.push(huge).unwrap();
+        while let Ok(huge) = memmap.claim(Order::SIZE_2M, Form::Dense) {
+            batch.push(huge).unwrap();
+        }
+        while let Some(huge) = batch.pop() {
+            memmap.free(huge).unwrap();
+        }
+        mm.audit(&[]).unwrap();
+    }
+}
+
+/// A machine that moves the thread from CPU 0 to CPU 1 before it invalidates, unless it is pinned.
+struct Moving {
+    sim: Sim,
+    pinned: AtomicU64,
+    armed: AtomicBool,
+}
+
+// SAFETY: everything is the simulator's.
+unsafe impl Around for Moving {
+    type Inner = Sim;
+    fn inner(&self) -> &Sim {
+        &self.sim
+    }
+    fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
+        self.pinned.fetch_add(1, SeqCst);
+        let done = self.sim.pinned(work);
+        self.pinned.fetch_sub(1, SeqCst);
+        done
+    }
+    fn invalidate(&self, what: &Invalidation) {
+        match self.armed.load(SeqCst) && self.pinned.load(SeqCst) == 0 {
+            true => self.sim.on(Cpu(1), || self.sim.invalidate(what)),
+            false => self.sim.invalidate(what),
+        }
+    }
+}
+
+/// The flusher is not moved to another CPU between the look at where it runs and the invalidation.
+#[test]
+fn finding_as_the_flusher_stays_where_it_is() {
+    let machine = Moving { sim: sim(2, 32), pinned: AtomicU64::new(0), armed: false.into() };
+    let mm: Mm<'_, Moving> = manager_on(&machine, &machine.sim.config().memory, Policy::BASE_ONLY);
+    online(&machine.sim, &mm);
+    let id = mm.create(None).unwrap();
+    for nth in 0..2 {
+        machine.sim.on(cpu(nth), || mm.switch(Some(id)).unwrap());
+    }
+    let whole = area(&mm, id, BASE, MB);
+    store(&machine.sim, &mm, id, BASE, 1);
+    machine.armed.store(true, SeqCst);
+    mm.unmap(id, whole).unwrap();
+    let cached = machine.sim.cached(Cpu(0));
+    assert!(cached.iter().all(|entry| entry.va != Va::new(BASE)), "{cached:?}");
+    machine.armed.store(false, SeqCst);
+    finish(&machine.sim, &mm, &[id]);
+}
+
+/// Memory is given back, its frames are another area's at once, and that is made constant: nobody
+/// can write to it by the old addresses, however far the giving back is.
+#[test]
+fn finding_at_no_alias_of_an_area_that_is_half_given_back() {
+    let mut same = 0;
+    for step in 1.. {
+        let machine = Beside::new(sim(3, 32));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        online(&machine.sim, &mm);
+        let ask = base(4 * FRAME_BYTES);
+        let both = [mm.vmalloc(&ask).unwrap(), mm.vmalloc(&ask).unwrap()];
+        both.into_iter().for_each(|area| mm.vfree(area.start()).unwrap()); // two records are spare
+        mm.purge_vmalloc();
+        // There is no other memory than four pages, none beside another.
+        let lent: Vec<Frame> = core::iter::from_fn(|| mm.lend(Order::BASE).ok()).collect();
+        (1..5).for_each(|nth| mm.take_back(lent[nth * 100], Order::BASE).unwrap());
+        let old = mm.vmalloc(&ask).unwrap();
+        let frames: Vec<Frame> = pages(old).map(|va| mm.vmap().frame_at(va).unwrap().0).collect();
+        machine.sim.on(Cpu(2), || pages(old).for_each(|va| assert!(put(&machine.sim, va, 1))));
+        let part = || {
+            let Ok(new) = mm.vmalloc(&base(FRAME_BYTES)) else { return };
+            mm.protect_kernel(new, Rights::Constant).unwrap();
+            for va in pages(new) {
+                let (frame, _) = mm.vmap().frame_at(va).unwrap();
+                same += u64::from(frames.contains(&frame));
+                let cached = machine.sim.cached(Cpu(2));
+                let writes = cached.iter().any(|entry| !entry.table && entry.base == frame.pa());
+                assert!(!writes, "step {step}: {frame} can be written to by its old address");
+            }
+        };
+        if machine.before_step(step, part, || mm.vfree(old.start()).unwrap()).is_none() {
+            break;
+        }
+    }
+    assert!(same > 0, "the frames came at no step");
+}
+
+/// An area is given back from where nothing may be waited for, while a program is given pages of
+/// it: it goes as soon as that is over.
+#[test]
+fn finding_au_a_deferred_area_that_is_busy_goes_later() {
+    for step in 1.. {
+        let machine = Beside::new(sim(2, 32));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        online(&machine.sim, &mm);
+        let id = mm.create(None).unwrap();
+        let kernel = mm.vmalloc(&base(4 * FRAME_BYTES).for_users()).unwrap();
+        let part = || {
+            mm.vfree_atomic(kernel.start()).unwrap();
+            mm.vmap().collect();
+        };
+        let lend = || {
+            let ask = request(Place::NoReplace(Va::new(BASE)), 4 * FRAME_BYTES, Flags::READ_WRITE);
+            mm.map_user(id, &ask, kernel.start()).is_ok()
+        };
+        let done = machine.before_step(step, part, lend);
+        mm.vmap().collect();
+        if done == Some(true) {
+            mm.unmap(id, range(BASE, 4 * FRAME_BYTES)).unwrap();
+        }
+        if done.is_none() {
+            break;
+        }
+        mm.purge_vmalloc();
+        assert_eq!(mm.vmalloc_counters().areas, 0, "step {step}: it stays for ever");
+    }
+}
+
+/// Where large leaves are not allowed there are no groups of small ones either: a part can have
+/// other rights.
+#[test]
+fn finding_av_base_leaves_are_not_grouped_where_large_ones_are_not_allowed() {
+    let config = Config::seeded(1, Bytes::new(64 * MB), 3).with_format(Format::Aarch64);
+    let sim = Sim::new(config).unwrap();
+    let memory = sim.config().memory.clone();
+    let setup = Setup::of(&memory, Policy::BASE_ONLY);
+    let mm: Manager<'_, Sim, Aarch64> = Manager::new(&sim, &setup).unwrap();
+    mm.online();
+    let protect = |area: VaRange| {
+        let page = VaRange::sized(area.start().add(FRAME_BYTES), Bytes::new(FRAME_BYTES)).unwrap();
+        mm.protect_kernel(page, Rights::Constant)
+    };
+    let constant = huge(64 << 10).with_rights(Rights::Constant);
+    let area = mm.vmalloc(&constant).unwrap();
+    assert_eq!(protect(area), Ok(()));
+    mm.vfree(area.start()).unwrap();
+    mm.vmap().set_controls(Controls { huge_vmalloc: HugeVmalloc::Never, ..mm.vmap().controls() });
+    let area = mm.vmalloc(&huge(64 << 10)).unwrap();
+    assert_eq!(protect(area), Ok(()));
+    mm.vfree(area.start()).unwrap();
+    content(&sim, &mm);
+}
+
+/// Two ranges of memory meet inside a block of 2 MiB. Compaction never takes it for a whole one.
+#[test]
+fn finding_ax_a_block_in_which_two_ranges_meet_is_no_source() {
+    let mut config = Config::seeded(1, Bytes::new(MB), 1);
+    let border = 0x400 + 4 * 512 + 256;
+    config.memory = [(0x400, border), (border, 0x400 + 8 * 512)]
+        .map(|(from, to)| FrameRange::new(Frame::new(from), Pages::new(to - from)).unwrap())
+        .to_vec();
+    let sim = Sim::new(config).unwrap();
+    let memory = sim.config().memory.clone();
+    let nodes = [Node(0), Node(1)];
+    let setup = Setup { nodes: &nodes, ..Setup::of(&memory, Policy::BASE_ONLY) };
+    let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+    online(&sim, &mm);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 32 * MB);
+    let mut used = 0;
+    while store(&sim, &mm, id, BASE + used * PAGE, used).last() != Some(&Outcome::OutOfMemory) {
+        used += 1;
+    }
+    let blocks = [0x400, 0x600, 0x800, 0xa00, 0xc00];
+    for nth in 0..used {
+        let va = BASE + nth * PAGE;
+        let frame = mm.frame_at(id, Va::new(va)).unwrap().get();
+        let is_shared_half = (border - 256..border).contains(&frame);
+        let in_others = blocks[..4].iter().any(|block| (*block..*block + 212).contains(&frame));
+        if is_shared_half || in_others {
+            mm.unmap(id, range(va, PAGE)).unwrap();
+        }
+    }
+    let done = mm.compact(&CompactRequest::ALL, &mut []);
+    assert!(done.moved > 0 || done.blocks == 0, "{done:?}");
+    recount(&sim, &mm, &[id]);
+    finish(&sim, &mm, &[id]);
+}
+
+/// A shrinker that may look at one folio at a time looks at another one the next time.
+#[test]
+fn finding_be_a_shrinker_of_one_folio_comes_to_all() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, only(9));
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 16 * MB);
+    for nth in 0..4 {
+        store(&sim, &mm, id, BASE + nth * SIZE_2M, 1);
+        mm.unmap(id, range(BASE + nth * SIZE_2M + MB, PAGE)).unwrap();
+    }
+    let heads = (0..4).map(|nth| mm.frame_at(id, Va::new(BASE + nth * SIZE_2M)).unwrap());
+    let pins: Vec<_> = heads.take(3).map(|head| mm.reference(head).unwrap()).collect();
+    let how = Shrink { folios: 1, zeros_max: None };
+    let split: u64 = (0..16).map(|_| mm.shrink_deferred(how).split).sum();
+    assert_eq!(split, 1, "the one that is not pinned");
+    drop(pins);
+    finish(&sim, &mm, &[id]);
+}
+
+/// A page of 1 GiB is cut while a part of it is reported broken: the part is, and no other one; and
+/// nobody is told that it is not in use.
+#[test]
+fn finding_bb_the_part_that_is_broken_is_marked() {
+    for folding in [Folding::Off, Folding::On] {
+        let mut cut = 0;
+        for step in 1.. {
+            let mut config = Config::free(2, Bytes::new(MB));
+            config.memory =
+                vec![FrameRange::new(Frame::new(1 << 18), Pages::new(3 << 18)).unwrap()];
+            let machine = Beside::new(Sim::new(config).unwrap());
+            let memory = machine.sim.config().memory.clone();
+            let boot = BootPages { size_2m: 0, size_1g: 0, folding };
+            let setup = Setup { boot, ..Setup::of(&memory, Policy::BASE_ONLY) };
+            let mm: Mm<'_, Beside> = Manager::new(&machine, &setup).unwrap();
+            online(&machine.sim, &mm);
+            mm.resize_pool(Order::SIZE_1G, 1, Budget::ALL).unwrap();
+            let frames = mm.ranges().flat_map(|range| range.iter()).step_by(512);
+            let head = frames.into_iter().find(|f| mm.identity(*f).kind() == Kind::Huge).unwrap();
+            let bad = head.add(Pages::new(300 * 512 + 7));
+            let said = Cell::new(None);
+            let report = || mm.poison(bad);
+            let part = || _ = mm.pools().demote(1);
+            let done = machine.before_step(step, part, || said.set(Some(report())));
+            let Some(()) = done else { break };
+            cut += 1;
+            assert_eq!(said.get(), Some(Poisoned::Held), "step {step}");
+            let now = mm.identity(bad).head(bad);
+            assert!(mm.identity(now).has(Flag::Poisoned), "step {step}: it is not marked");
+            if mm.identity(now).order() == Order::SIZE_2M {
+                let marked = (0..512).map(|nth| head.add(Pages::new(nth * 512)));
+                assert_eq!(marked.filter(|f| mm.identity(*f).has(Flag::Poisoned)).count(), 1);
+            }
+        }
+        assert!(cut > 3, "{cut}");
+    }
+}
+
+/// A page that is made for a fault breaks on its way: it is not mapped.
+#[test]
+fn finding_bb_a_page_that_breaks_while_it_is_made_for_a_fault_is_not_mapped() {
+    let mut lost = 0;
+    for step in 1.. {
+        let machine = Beside::new(sim(2, 32));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        online(&machine.sim, &mm);
+        mm.describe_all().unwrap(); // so that the page is folded on its way
+        mm.set_folding(Folding::On);
+        mm.pools().set_overcommit(Order::SIZE_2M, 4).unwrap();
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        let flags = Flags::READ_WRITE.with(Flags::HUGE_2M).with(Flags::NORESERVE);
+        mm.map(id, &request(Place::NoReplace(Va::new(BASE)), SIZE_2M, flags)).unwrap();
+        let report = || {
+            let mut frames = mm.ranges().flat_map(|range| range.iter());
+            let huge = frames.find(|frame| mm.identity(*frame).kind() == Kind::Huge);
+            huge.map(|frame| mm.poison(frame));
+        };
+        let fault = || mm.fault(id, Va::new(BASE), Access::Write);
+        let ran = machine.before_step(step, report, fault);
+        let ran = ran.is_some();
+        lost += mm.pool(Order::SIZE_2M).unwrap().broken;
+        mm.audit(&[id]).unwrap();
+        if !ran {
+            break;
+        }
+    }
+    assert!(lost > 0, "it was marked at no step before it was looked at");
+}
+
+/// Behind the last descriptor comes what completes its stretch: nobody maps anything there.
+#[test]
+fn finding_bc_nothing_is_mapped_in_the_last_stretch_of_descriptors() {
+    let mut config = Config::seeded(1, Bytes::new(MB), 1);
+    let end = 0x400 + 512 * 8 + 88;
+    config.memory = vec![FrameRange::new(Frame::new(0x400), Pages::new(end - 0x400)).unwrap()];
+    let sim = Sim::new(config).unwrap();
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.online();
+    let array = X86_64::<4>::half(Half::Kernel).0;
+    let behind = array.add(((end + 1) * 64).next_multiple_of(4096));
+    let lent = mm.lend(Order::BASE).unwrap();
+    let page = VaRange::sized(behind, Bytes::new(4096)).unwrap();
+    assert_eq!(mm.map_kernel(page, lent, Attrs::WRITE), Err(KernelMapError::Own(behind)));
+    mm.take_back(lent, Order::BASE).unwrap();
+}
+
+/// An address is given back once more, late, while it becomes another area's: the list of what is
+/// to be given back stays a list.
+#[test]
+fn finding_bd_a_late_call_does_not_make_a_ring() {
+    for step in 1.. {
+        let machine = Beside::new(sim(2, 32));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        online(&machine.sim, &mm);
+        let ask = base(2 * FRAME_BYTES);
+        let old = mm.vmalloc(&ask).unwrap();
+        mm.vfree(old.start()).unwrap();
+        mm.purge_vmalloc();
+        let late = || _ = mm.vfree_atomic(old.start());
+        let Some(new) = machine.before_step(step, late, || mm.vmalloc(&ask).unwrap()) else {
+            break;
+        };
+        assert_eq!(new, old, "the lowest gap");
+        let _ = mm.vfree_atomic(new.start());
+        mm.vmap().collect();
+        mm.purge_vmalloc();
+        assert_eq!(mm.vmalloc_counters().areas, 0, "step {step}");
+        mm.audit(&[]).unwrap();
+    }
+}
+
+/// Memory that was reported broken is not read, by a copy on write neither.
+#[test]
+fn finding_bg_what_is_broken_is_not_copied() {
+    for huge in [false, true] {
+        let sim = sim(1, 64);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        let flags = if huge { Flags::READ_WRITE.with(Flags::HUGE_2M) } else { Flags::READ_WRITE };
+        mm.resize_pool(Order::SIZE_2M, 3, Budget::ALL).unwrap();
+        let place = Place::NoReplace(Va::new(BASE));
+        mm.map(id, &request(place, SIZE_2M, flags)).unwrap();
+        store(&sim, &mm, id, BASE, 1);
+        let child = mm.fork(id).unwrap();
+        let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
+        assert_eq!(mm.poison(frame), Poisoned::Held);
+        let copied = mm.total(Event::CopiedBytes);
+        let broken = Outcome::Refused(Refusal::Broken(Va::new(BASE)));
+        for id in [child, id] {
+            mm.switch(Some(id)).unwrap();
+            assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), broken);
+        }
+        assert_eq!(mm.total(Event::CopiedBytes), copied);
+        mm.switch(None).unwrap();
+        [id, child].into_iter().for_each(|id| mm.end(id).unwrap());
+    }
+}
+
+/// Contents are dropped beside a fault: no table comes in the place of a large leaf before every
+/// CPU has forgotten the leaf, where entries are replaced in place too.
+#[test]
+fn finding_bh_no_table_comes_before_the_flush_of_a_large_leaf() {
+    let mut tables = 0;
+    for step in 1.. {
+        let machine = Beside::new(sim(3, 32));
+        let mm = machine.manager(only(9));
+        online(&machine.sim, &mm);
+        let id = mm.create(None).unwrap();
+        for nth in 0..3 {
+            machine.sim.on(cpu(nth), || mm.switch(Some(id)).unwrap());
+        }
+        let whole = area(&mm, id, BASE, SIZE_2M);
+        store(&machine.sim, &mm, id, BASE, 1);
+        machine.sim.on(cpu(2), || machine.sim.user_load(Va::new(BASE), 8).unwrap());
+        mm.set_policy(Policy::BASE_ONLY);
+        let part = || {
+            mm.fault(id, Va::new(BASE), Access::Write);
+            let cached = machine.sim.cached(cpu(2));
+            let large = cached.iter().any(|c| !c.table && c.va == Va::new(BASE) && c.level == 1);
+            let now = mm.frame_at(id, Va::new(BASE));
+            let small = now.is_some_and(|frame| mm.identity(frame).order() == Order::BASE);
+            tables += u64::from(small);
+            assert!(!(small && large), "step {step}: both sizes can be cached");
+        };
+        let drop = || mm.advise(id, whole, Advice::DontNeed).unwrap();
+        if machine.before_step(step, part, drop).is_none() {
+            break;
+        }
+    }
+    assert!(tables > 0);
+}
+
+/// Missing pages are handed to the program: a page that is missing when that has been said is not
+/// filled by a fault that began before.
+#[test]
+fn finding_bi_what_is_missing_when_it_is_armed_stays_missing() {
+    let mut missing = 0;
+    for step in 1.. {
+        let machine = Beside::new(sim(2, 32));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        online(&machine.sim, &mm);
+        let id = mm.create(None).unwrap();
+        for nth in 0..2 {
+            machine.sim.on(cpu(nth), || mm.switch(Some(id)).unwrap());
+        }
+        let whole = area(&mm, id, BASE, SIZE_2M);
+        store(&machine.sim, &mm, id, BASE + PAGE, 1); // its table is there
+        let was_missing = AtomicBool::new(false);
+        let arm = || {
+            mm.advise(id, whole, Advice::UserfaultArm).unwrap();
+            was_missing.store(mm.frame_at(id, Va::new(BASE)).is_none(), SeqCst);
+        };
+        let fault = || mm.fault(id, Va::new(BASE), Access::Write);
+        let Some(done) = machine.before_step(step, arm, fault) else { break };
+        if was_missing.load(SeqCst) {
+            missing += 1;
+            assert_eq!(done, Outcome::Userfault(Va::new(BASE)), "step {step}");
+        }
+    }
+    assert!(missing > 0);
+}
+
+/// A kernel range that is refused keeps no tables.
+#[test]
+fn finding_bj_a_refused_kernel_range_costs_no_memory() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.online();
+    let lent = mm.lend(Order::BASE).unwrap();
+    let at = Va::new(0xffff_ff00_0000_0000);
+    let range = |bytes: u64| VaRange::sized(at, Bytes::new(bytes)).unwrap();
+    mm.map_kernel(range(4096), lent, Attrs::WRITE).unwrap();
+    let free = mm.memory().free;
+    let beyond = Frame::new(1 << 51);
+    for (bytes, first) in [(256 << 30, lent), (64 * MB, beyond), (64 * MB, lent)] {
+        assert!(mm.map_kernel(range(bytes), first, Attrs::WRITE).is_err());
+        assert_eq!(mm.memory().free, free, "{bytes:#x}");
+    }
+}
