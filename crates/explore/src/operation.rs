@@ -23,8 +23,12 @@ use foliant_units::{Bytes, Frame, FrameRange, Level, Nanos, Order, Pa, Pages, Va
 
 /// Where nothing but a device is.
 const DEVICE: Pa = Pa::new(0xfe00_0000);
-/// A kernel address that `MapKernel` maps.
-const KERNEL_AT: u64 = 0x7f_0000_0000;
+/// The kernel address that `MapKernel` maps.
+pub(crate) fn kernel_at<P: Paging>() -> Va {
+    const AT: u64 = 0x7f_0000_0000;
+    let (start, _) = P::half(foliant::table::Half::Kernel);
+    start.add(AT & ((1 << (P::HALF_BITS - 1)) - 1))
+}
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -531,8 +535,7 @@ impl<P: Paging> Scene<P> {
             }
             Op::Purge => any(mm.purge_vmalloc()),
             Op::MapKernel => {
-                let (start, _) = P::half(foliant::table::Half::Kernel);
-                let va = start.add(KERNEL_AT & ((1 << (P::HALF_BITS - 1)) - 1));
+                let va = kernel_at::<P>();
                 let _ = mm.reach_kernel(va, Level::BASE);
                 if mm.map_kernel(range(va.get(), PAGE), self.own, Attrs::WRITE).is_ok() {
                     self.is_mapped.set(true);

@@ -8,7 +8,7 @@
 use crate::board::Board;
 use crate::engine::{self, Body, Limits, Mode};
 use crate::machine::{self, Explored};
-use crate::operation::Operation;
+use crate::operation::{self, Operation};
 use crate::plan::{Folios, Format, Plan};
 use foliant::fault::Orders;
 use foliant::frame::Kind;
@@ -20,7 +20,7 @@ use foliant::vmap::Request;
 use foliant::{Access, Manager, Policy, Reference, steps};
 use foliant_machine::Owner;
 use foliant_sim::{Chance, Config, RiscvMode, Sim, X86Levels};
-use foliant_units::{Bytes, Frame, FrameRange, Order, Pages, Va, VaRange};
+use foliant_units::{Bytes, Frame, FrameRange, Level, Order, Pages, Va, VaRange};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -129,6 +129,10 @@ impl<P: Paging> Scene<P> {
         }
         let mm: Mm<P> = Manager::new(machine, &setup).expect("a scene's manager");
         let mm: &'static Mm<P> = Box::leak(Box::new(mm));
+        if plan.operations().any(|op| op == Operation::MapKernel) {
+            // Before there is a space: what it repeats of the top table is complete.
+            mm.reach_kernel(operation::kernel_at::<P>(), Level::SIZE_2M).expect("there is memory");
+        }
         let limit = (plan.limit > 0).then_some(Pages::new(plan.limit));
         let id = mm.create(limit).expect("there is memory");
         let own = mm.lend(Order::BASE).expect("there is memory");

@@ -15,6 +15,10 @@ fn main() {
             "finding_ah_a_table_counts_as_pending_before_its_word_is_empty",
             finding_ah_a_table_counts_as_pending_before_its_word_is_empty,
         ),
+        (
+            "finding_bl_a_fault_is_refused_only_when_no_other_brings_its_page",
+            finding_bl_a_fault_is_refused_only_when_no_other_brings_its_page,
+        ),
         ("the_same_scene_gives_the_same_schedules", the_same_scene_gives_the_same_schedules),
         ("passes_leave_nothing_out", passes_leave_nothing_out),
         (
@@ -99,6 +103,13 @@ fn finding_ah_a_table_counts_as_pending_before_its_word_is_empty() {
         assert_eq!(report.failures, 0, "{name}: {}", report.text);
         assert!(report.schedules > 400 && !report.is_cut, "{report:?}");
     }
+}
+
+fn finding_bl_a_fault_is_refused_only_when_no_other_brings_its_page() {
+    // One page is left below the limit. Both programs store to it in every serial order.
+    let reports = explored(&["x86_64 base limit12: StoreEmpty | StoreEmpty"]);
+    assert_eq!(reports[0].failures, 0, "{}", reports[0].text);
+    assert!(reports[0].schedules > 20 && !reports[0].is_cut, "{reports:?}");
 }
 
 fn the_same_scene_gives_the_same_schedules() {

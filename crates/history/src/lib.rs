@@ -10,7 +10,7 @@
 //!
 //! **Invariants**
 //! - H1. A report depends on seed and shape alone; [`Report::replay`] is the command that gives it
-//!   again.
+//!   again, for a shape that the command's options can make.
 //! - H2. The model knows pages, areas and values; it knows no folios, tables, flushes and CPUs.
 //! - H3. Every planted bug names the checker that must catch it, and `tests/planted.rs` demands
 //!   that it does.

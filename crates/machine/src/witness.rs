@@ -55,8 +55,9 @@ pub enum Refusal {
 ///
 /// ```text
 ///   Reserved, Free ─▶ any                 Claimed ─▶ any but Claimed
-///   Table, Records, User ─▶ Free, or Claimed: again exclusively the manager's, flushed everywhere
-///   Kernel               ─▶ Free, or Claimed; flushed everywhere but for ranges stated as retired `Lazily`
+///   Table, Records, Kept, User ─▶ Free, or Claimed: again exclusively the manager's, flushed everywhere
+///   Kernel                     ─▶ Free, or Claimed; flushed everywhere but for ranges stated as retired `Lazily`
+///   Zero                       ─▶ nothing: the page of zeros stays one
 /// ```
 pub trait Witness {
     /// `frames` belong to `owner` from now on.

@@ -140,7 +140,7 @@ fn an_allocation_that_is_refused_leaves_pages() {
         let sim = sim(1, 64);
         let mm = manager(&sim, Policy::BASE_ONLY);
         let id = filled(&sim, &mm, (0..512).filter(|page| page % 100 != 3));
-        sim.fault_plan().set(Failing::Kth(k));
+        sim.fault_plan().set(Failing::From(k));
         let done = mm.collapse(id, AT, CollapseLimits::NONE);
         let refused = sim.fault_plan().refused();
         sim.fault_plan().set(Failing::Nothing);

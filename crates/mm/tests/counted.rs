@@ -284,15 +284,18 @@ fn a_step_down_is_counted_with_the_size_that_was_not_had() {
     finish(&machine.sim, mm, &[id, poor]);
 }
 
-/// Without a free frame, and with a charge that is at its limit.
+/// Without a free frame, and with a charge that is at its limit: the fault waits for the others
+/// once, and is refused again (fault::E7).
 #[test]
 fn finding_z_from_a_page_there_is_no_step_down() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
     let plan = machine.sim.fault_plan();
     plan.set(Failing::From(1));
-    counts(mm, "pgfault 1, alloc_fail 1", || assert_eq!(write(mm, id, BASE), Outcome::OutOfMemory));
+    counts(mm, "pgfault 1, grace_periods 1, alloc_fail 2", || {
+        assert_eq!(write(mm, id, BASE), Outcome::OutOfMemory)
+    });
     mm.set_policy(only(9));
-    counts(mm, "pgfault 1, alloc_fail 2, anon_fault_fallback/9 1", || {
+    counts(mm, "pgfault 1, grace_periods 1, alloc_fail 4, anon_fault_fallback/9 2", || {
         assert_eq!(write(mm, id, BASE + 2 * SIZE_2M), Outcome::OutOfMemory)
     });
     plan.set(Failing::Nothing);
@@ -301,7 +304,9 @@ fn finding_z_from_a_page_there_is_no_step_down() {
     let poor = mm.create(Some(Pages::new(7))).unwrap();
     area(mm, poor, BASE, 4 * MB);
     write(mm, poor, BASE);
-    counts(mm, "pgfault 1", || assert_eq!(write(mm, poor, BASE + PAGE), Outcome::OverLimit));
+    counts(mm, "pgfault 1, grace_periods 1", || {
+        assert_eq!(write(mm, poor, BASE + PAGE), Outcome::OverLimit)
+    });
     finish(&machine.sim, mm, &[id, poor]);
 }
 
@@ -333,7 +338,7 @@ fn a_huge_page_of_a_pool_is_counted_from_its_making_to_its_end() {
     let child = mm.fork(id).unwrap();
     counts(
         mm,
-        "pgfault 1, cow_copy 1, copied_bytes 2097152, nr_tlb_local_flush_one 2, hugetlb_lock 1",
+        "pgfault 1, cow_copy 1, copied_bytes 2097152, nr_tlb_local_flush_one 2, hugetlb_lock 2",
         || assert_eq!(write(mm, id, start), Outcome::Copied),
     );
     mm.switch(Some(child)).unwrap();

@@ -16,9 +16,11 @@ use foliant::split::Shrink;
 use foliant::table::{Aarch64, Attrs, Half, Paging, X86_64};
 use foliant::vmap::{Controls, HugeVmalloc, Rights};
 use foliant::{Access, Event, Manager, Outcome, Policy};
-use foliant_machine::{Around, Cpus, Invalidation, Tlb};
+use foliant_machine::{Around, Cpus, Invalidation, KernelVa, Tlb};
 use foliant_sim::{Config, Format, Sim};
-use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Node, Order, Pages, Va, VaRange};
+use foliant_units::{
+    Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Level, Node, Order, Pages, Va, VaRange,
+};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -491,4 +493,71 @@ fn finding_bj_a_refused_kernel_range_costs_no_memory() {
         assert!(mm.map_kernel(range(bytes), first, Attrs::WRITE).is_err());
         assert_eq!(mm.memory().free, free, "{bytes:#x}");
     }
+}
+
+/// Spaces have copies of the top table's words: once there is one, no empty word of them is filled.
+#[test]
+fn finding_bm_kernel_addresses_are_reached_before_the_first_space_is_made() {
+    let (early, late) = (Va::new(0xffff_ff00_0000_0000), Va::new(0xffff_fe00_0000_0000));
+    let page = |va: Va| VaRange::sized(va, Bytes::new(4096)).unwrap();
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.online();
+    let lent = mm.lend(Order::BASE).unwrap();
+    mm.reach_kernel(early, Level::SIZE_2M).unwrap();
+    mm.create(Some(Pages::new(1))).unwrap_err();
+    let beside = Va::new(0xffff_fe80_0000_0000);
+    mm.reach_kernel(beside, Level::SIZE_2M).unwrap(); // no space was made
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let free = mm.memory().free;
+    for va in [late, late.add((1 << 39) - 4096)] {
+        assert_eq!(mm.reach_kernel(va, Level::BASE), Err(KernelMapError::Top(va)));
+        assert_eq!(mm.map_kernel(page(va), lent, Attrs::WRITE), Err(KernelMapError::Top(va)));
+    }
+    let into = VaRange::new(Va::new(beside.get() - 4096), beside.add(4096)).unwrap();
+    let mapped = mm.map_kernel(into, lent, Attrs::WRITE);
+    assert_eq!(mapped, Err(KernelMapError::Top(into.start())));
+    assert_eq!(mm.memory().free, free);
+    mm.map_kernel(page(early), lent, Attrs::WRITE).unwrap();
+    // SAFETY: the page was lent, and is mapped there alone.
+    unsafe { sim.kernel_store(early, 7) }.expect("a CPU that runs the space reaches it");
+}
+
+/// A listing reads a large area in sections, and leaves none of its pages out.
+#[test]
+fn a_listing_counts_the_pages_of_a_large_area_part_by_part() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.online();
+    let bytes = Bytes::new(5 * MB + 4096);
+    let got = mm.vmalloc(&foliant::vmap::Request::of(bytes)).unwrap();
+    let info = mm.vmalloc_info().find(|info| info.range.start() == got.start()).unwrap();
+    assert_eq!(info.nodes[0], Pages::new(1281));
+    assert_eq!(info.nodes[0], info.pages);
+    mm.vfree(got.start()).unwrap();
+    mm.purge_vmalloc();
+    content(&sim, &mm);
+}
+
+/// A page of a manager that is gone is refused by the next one on the same memory.
+#[test]
+fn finding_bn_a_page_of_the_manager_before_is_refused() {
+    let sim = sim(1, 64);
+    let huge = {
+        let before = manager(&sim, Policy::BASE_ONLY);
+        before.memmap().claim(Order::SIZE_2M, Form::Dense).unwrap()
+    };
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let (head, memmap) = (huge.head(), mm.memmap());
+    let mut batch = Batch::new(&memmap);
+    let declined = batch.push(huge).unwrap_err();
+    let mut is_again = false;
+    while let Ok(huge) = memmap.claim(Order::SIZE_2M, Form::Dense) {
+        is_again |= huge.head() == head;
+        batch.push(huge).unwrap();
+    }
+    assert!(is_again, "the new one has a page there");
+    batch.push(declined.huge).unwrap_err();
+    memmap.release(&mut batch);
 }

@@ -119,7 +119,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
     /// Takes the block that the face has for this fault, or else any.
     fn claim(&self, order: Order) -> Result<(Claim, Contents), NoBlock> {
-        let Some((claim, contents)) = self.offers.block.take(order) else {
+        let Some((claim, contents)) = self.offers.block.take(self.stock, order) else {
             let mut claim = self.stock.claim(order, Class::Movable);
             // The block that is kept for this fault may be all that there is.
             if claim.is_err() && self.offers.block.order().is_some() {
@@ -140,7 +140,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn uncleared(&self, claim: Claim, touched: Frame) -> Skip {
         // A block of another order that was cleared for this fault does not fit any more.
         self.offers.block.give_back(self.stock);
-        self.offers.block.keep(claim, Contents::Any);
+        self.offers.block.keep(self.stock, claim);
         Skip::Uncleared(touched)
     }
 

@@ -3,6 +3,7 @@
 use crate::frame::{Claim, Contents};
 use crate::space::Flags;
 use crate::stock::{Event, Stock};
+use crate::sync::Ordering;
 use crate::table::Paging;
 use core::cell::Cell;
 use core::{error, fmt, str};
@@ -103,17 +104,25 @@ pub(crate) enum Tried {
 #[derive(Default)]
 pub(crate) struct BlockOffer {
     pub(crate) tried: Cell<Tried>,
-    pub(crate) claim: Cell<Option<Claim>>,
+    claim: Cell<Option<Claim>>,
     /// Of the claim, if there is one.
-    pub(crate) contents: Cell<Contents>,
+    contents: Cell<Contents>,
 }
 
 impl BlockOffer {
-    /// Keeps `claim` for the fault, which has no block yet.
-    pub(crate) fn keep(&self, claim: Claim, contents: Contents) {
+    /// Keeps `claim`, with any contents, for the fault, which has no block yet.
+    pub(crate) fn keep<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, claim: Claim) {
         let before = self.claim.replace(Some(claim));
         assert!(before.is_none(), "a fault has one block at a time");
-        self.contents.set(contents);
+        self.contents.set(Contents::Any);
+        stock.blocks_kept.fetch_add(1, Ordering::Relaxed);
+    }
+    /// Has the block that is kept cleared.
+    pub(crate) fn clear(&self, clear: impl FnOnce(&Claim)) {
+        let claim = self.claim.take().expect("zeros are asked for with a block");
+        clear(&claim);
+        self.claim.set(Some(claim));
+        self.contents.set(Contents::Zero);
     }
     /// The order of the block, if it has one.
     pub(crate) fn order(&self) -> Option<Order> {
@@ -128,25 +137,29 @@ impl BlockOffer {
     }
     /// Gives the block back, if there is one. One that was cleared in vain holds zeros still.
     pub(crate) fn give_back<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
-        match (self.claim.take(), self.contents.get()) {
-            (Some(claim), Contents::Any) => stock.put_back(claim),
-            (Some(claim), Contents::Zero) => {
+        let Some(claim) = self.claim.take() else { return };
+        match self.contents.get() {
+            Contents::Any => stock.put_back(claim),
+            Contents::Zero => {
                 stock.count(Event::LostRace);
                 stock.count_by(Event::DroppedBytes, claim.order().bytes().get());
                 stock.release_cleared(claim);
             }
-            (None, _) => {}
         }
+        stock.blocks_kept.fetch_sub(1, Ordering::Release); // a fault may wait for its frames (E7)
     }
-    /// The block, if it is of `order`.
-    pub(crate) fn take(&self, order: Order) -> Option<(Claim, Contents)> {
-        match self.claim.take() {
-            Some(claim) if claim.order() == order => Some((claim, self.contents.get())),
-            other => {
-                self.claim.set(other);
-                None
-            }
+    /// The block, if it is of `order`. The caller is in a reader's section until it has mapped the
+    /// block or given it back.
+    pub(crate) fn take<M: Machine, P: Paging>(
+        &self,
+        stock: &Stock<'_, M, P>,
+        order: Order,
+    ) -> Option<(Claim, Contents)> {
+        if self.order() != Some(order) {
+            return None;
         }
+        stock.blocks_kept.fetch_sub(1, Ordering::Release);
+        self.claim.take().map(|claim| (claim, self.contents.get()))
     }
 }
 

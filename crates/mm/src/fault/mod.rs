@@ -26,6 +26,11 @@
 //! - E6. A fault has a page or a block on offer, never both: where a fault that begins anew is in
 //!   the other kind of area, the offer for the first kind goes back. When the fault is over nothing
 //!   is on offer any more, however it ended.
+//! - E7. What a fault prepares may be the very page that another one asks for. So a fault that is
+//!   refused memory or the charge waits, outside of its section, until every fault that was at work
+//!   has mapped what it prepared or given it back, and looks once more: it ends so if it is refused
+//!   again. A fault that gets no page of a pool waits while a page is taken and not yet mapped
+//!   (pool::L6).
 //!
 //! **Locking.** A fault runs inside a reader's section, and clears no more than a short go in it,
 //! but for the descriptors of a section of memory that it is the first to claim (zero::Z6). It

@@ -5,7 +5,7 @@ use crate::compact::{
     CompactRequest, Compacted, Compactor, Effort, Fragmentation, Obstacle, Want, fragmentation,
 };
 use crate::fault::{BlockOffer, Tried};
-use crate::frame::{Claim, Contents};
+use crate::frame::Claim;
 use crate::split::{MoveGrain, Shrink};
 use crate::stock::Event;
 use crate::sync::Outside;
@@ -74,7 +74,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
         self.splitter().shrink(FIRST, outside);
         if let Some(claim) = self.compact_waiting(Effort::FAULT, outside).1 {
-            block.keep(claim, Contents::Any);
+            block.keep(&self.stock, claim);
         }
     }
     /// Whether no caller should wait for compaction now, because it was in vain lately.

@@ -6,8 +6,8 @@ use super::look::KernelTables;
 use crate::folio::{Class, FrameState, Misuse, ReserveError};
 use crate::frame::{Claim, Kind};
 use crate::stock::NoBlock;
-use crate::sync::Outside;
-use crate::table::{Attrs, Blocked, MapStop, Paging, Refused, Spare};
+use crate::sync::{Ordering, Outside};
+use crate::table::{Attrs, Blocked, Entry, Half, MapStop, Paging, Refused, Roots, Spare};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Frame, FrameRange, Level, Order, Pages, Va, VaRange};
@@ -19,6 +19,9 @@ pub enum KernelMapError {
     Refused(Refused),
     /// The address is one of the manager's own: its descriptors or its kernel ranges lie there.
     Own(Va),
+    /// The top table has no word for this address, and spaces have copies of it that would not get
+    /// the new one.
+    Top(Va),
     /// No frame for a page table.
     NoMemory,
 }
@@ -33,6 +36,10 @@ impl fmt::Display for KernelMapError {
                     "{va} is the manager's: descriptors or kernel ranges lie there, choose others"
                 )
             }
+            KernelMapError::Top(va) => write!(
+                f,
+                "the top table has no word for {va}, and spaces have copies of it: reach the address before the first space is made"
+            ),
             KernelMapError::NoMemory => f.write_str("no frame is left for a page table"),
         }
     }
@@ -118,7 +125,18 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
     /// Takes frames out for good: broken ones that nobody has. All must be free.
     pub fn reserve(&self, range: FrameRange) -> Result<(), ReserveError> {
-        self.stock.folios.reserve(range)?;
+        loop {
+            match self.stock.folios.reserve(range) {
+                Ok(()) => break,
+                // Its block is closed for a moment, or the frame has just come back: look again.
+                Err(ReserveError::InUse(frame))
+                    if self.stock.folios.state(frame) == FrameState::Free =>
+                {
+                    self.stock.machine.relax();
+                }
+                Err(why) => return Err(why),
+            }
+        }
         self.stock.machine.owned(range, Owner::Reserved);
         Ok(())
     }
@@ -128,10 +146,21 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         KernelTables::new(&self.stock)
     }
 
-    /// Makes the tables for a kernel address down to the one that holds entries of `level`.
+    /// Makes the tables for a kernel address down to the one that holds entries of `level`. Where
+    /// both halves have one root, the part of the kernel half that one word of the top table
+    /// translates is to be reached before the first space is made: a space has a copy of that word
+    /// from its beginning.
     pub fn reach_kernel(&self, va: Va, level: Level) -> Result<(), KernelMapError> {
+        let _mapping = self.mapping.lock(self.stock.machine, &mut Outside::at_the_face());
+        self.reach_locked(va, level)
+    }
+    /// [`reach_kernel`](Self::reach_kernel) for the holder of `mapping`.
+    fn reach_locked(&self, va: Va, level: Level) -> Result<(), KernelMapError> {
         if self.own.iter().any(|own| own.contains(va)) {
             return Err(KernelMapError::Own(va));
+        }
+        if self.is_closed(va) {
+            return Err(KernelMapError::Top(va));
         }
         self.with_spare(|spare| match self.stock.kernel.ensure(va, level, spare) {
             Ok(()) => Some(Ok(())),
@@ -141,10 +170,31 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         })
     }
 
+    /// Whether the top table has no word for a kernel address and gets none any more, because
+    /// spaces have copies of it (table::I7). The caller holds `mapping`.
+    fn is_closed(&self, va: Va) -> bool {
+        let is_shared = P::ROOTS == Roots::Shared && self.has_spaces.load(Ordering::Relaxed) != 0;
+        let found = self.stock.kernel.walk(va);
+        let is_empty = found.level == P::TOP && found.entry == Entry::None;
+        is_shared && is_empty && P::half_of(va) == Some(Half::Kernel)
+    }
+    /// Makes a space, or what else has a copy of the kernel half's top words: once there is one,
+    /// they stay as they are.
+    pub(super) fn copying_top<R, E>(&self, make: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
+        if self.has_spaces.load(Ordering::Acquire) != 0 {
+            return make();
+        }
+        let _mapping = self.mapping.lock(self.stock.machine, &mut Outside::at_the_face());
+        let made = make()?;
+        self.has_spaces.store(1, Ordering::Release);
+        Ok(made)
+    }
+
     /// Maps a kernel range to the frames from `first` on, by base pages. Entries that were absent
     /// become present, so nothing is flushed. All tables are made first: where memory runs out,
     /// nothing was mapped, and where it is seen that it would, none was made. One such call is at
-    /// work at a time.
+    /// work at a time. Once there are spaces, a range is refused for which the top table has no
+    /// word, as for [`reach_kernel`](Self::reach_kernel).
     pub fn map_kernel(
         &self,
         range: VaRange,
@@ -158,13 +208,20 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let _mapping = self.mapping.lock(machine, &mut Outside::at_the_face());
         // Tables of the kernel half stay, so none is made for a range that is refused (M1).
         self.stock.kernel.check_map(range, first).map_err(KernelMapError::Refused)?;
+        let mut next = Some(range.start());
+        while let Some(va) = next.filter(|va| *va < range.end()) {
+            if self.is_closed(va) {
+                return Err(KernelMapError::Top(va));
+            }
+            next = va.align_down(P::TOP.span()).checked_add(P::TOP.span().get());
+        }
         if self.missing_tables(range) > self.stock.folios.free_frames() {
             return Err(KernelMapError::NoMemory);
         }
         let span = Level::SIZE_2M.span();
         let mut next = Some(range.start());
         while let Some(va) = next.filter(|va| *va < range.end()) {
-            self.reach_kernel(va, Level::BASE)?;
+            self.reach_locked(va, Level::BASE)?;
             next = va.align_down(span).checked_add(span.get());
         }
         let mapped = self.stock.kernel.map(range, first, attrs, Level::BASE, &mut Spare::new());

@@ -70,8 +70,11 @@ pub struct Manager<'m, M, P> {
     end: Frame,
     /// Kernel addresses that the manager alone maps: descriptors and kernel ranges.
     own: [VaRange; 2],
-    /// Held while an embedder's kernel range is mapped: nobody else puts leaves there.
+    /// Held while an embedder's kernel range is mapped or reached, so that nobody else puts leaves
+    /// there, and while the first space is made.
     mapping: Patient,
+    /// 1 if there are spaces, or were; set by the holder of `mapping`.
+    has_spaces: AtomicU64,
     stamps: AtomicU64,
     /// Frames of records that came with memory, and stay.
     homes: AtomicU64,
@@ -174,7 +177,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// it maps, but for those of pools, and the tables and records that it causes, beginning with
     /// two for itself.
     pub fn create(&self, limit: Option<Pages>) -> Result<SpaceId, SpaceError> {
-        space::create(&self.stock, self.stamp(), limit, self.area_limit).map_err(SpaceError::from)
+        let make = || space::create(&self.stock, self.stamp(), limit, self.area_limit);
+        self.copying_top(make).map_err(SpaceError::from)
     }
     fn stamp(&self) -> u32 {
         // 0 stands for no space. A stamp repeats after 2^32 - 1 spaces; a name repeats only if the
@@ -301,9 +305,15 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     fn resolve_once(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
         let (offers, mut outside) = (Offers::default(), Outside::at_the_face());
+        let mut is_second = false;
         loop {
             let outcome = match self.attempt(id, (va, access), &offers, &mut outside) {
                 Ok(Outcome::OutOfMemory) if self.relieve() => continue,
+                Ok(Outcome::OutOfMemory | Outcome::OverLimit) if !is_second => {
+                    is_second = true;
+                    self.wait_for_faults(&offers, &mut outside); // fault::E7
+                    continue;
+                }
                 Ok(outcome) => outcome,
                 Err(need) => match self.supply(id, need, &offers, &mut outside) {
                     Ok(()) => continue,

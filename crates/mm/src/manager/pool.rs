@@ -3,10 +3,9 @@
 use super::{BootPages, Manager};
 use crate::compact::CompactRequest;
 use crate::fault::{BlockOffer, Defrag, Need, Offer, Offers, Outcome};
-use crate::frame::Contents;
 use crate::pool::{Budget, Folding, PoolCounters, PoolError, Pools, ResizeEnd, Resized, Taken};
 use crate::space::{self, MapError, MapRequest, Space, SpaceId, Steps};
-use crate::sync::Outside;
+use crate::sync::{Ordering, Outside};
 use crate::table::Paging;
 use crate::zero::{self, Clearing};
 use foliant_machine::Machine;
@@ -128,10 +127,27 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
     /// Clears the block that is kept for a fault.
     fn clear_block(&self, block: &BlockOffer, touched: Frame, outside: &mut Outside) {
-        let claim = block.claim.take().expect("zeros are asked for with a block");
         let clearing = Clearing::load(&self.stock);
-        zero::clear_around(&self.stock, &clearing, &claim, touched, Some(outside));
-        block.keep(claim, Contents::Zero);
+        block.clear(|claim| {
+            zero::clear_around(&self.stock, &clearing, claim, touched, Some(outside));
+        });
+    }
+    /// Waits until every fault that is at work by now has mapped what it prepared, or has given it
+    /// back (fault::E7). This one gives back what it was offered first, so no two wait for each
+    /// other.
+    pub(super) fn wait_for_faults(&self, offers: &Offers, outside: &mut Outside) {
+        self.withdraw_offer(offers);
+        self.stock.wait_for_readers();
+        let is_kept = || self.stock.blocks_kept.load(Ordering::Acquire) > 0;
+        if is_kept() {
+            while is_kept() {
+                // The face clears the block of another fault, and may be yielding
+                // (sync::outside::O3).
+                self.stock.machine.relax();
+                outside.yield_now(self.stock.machine);
+            }
+            self.stock.wait_for_readers(); // they let go of their blocks in sections
+        }
     }
     /// Ends the offers: a page or a block that was not mapped goes back.
     pub(super) fn withdraw_offer(&self, offers: &Offers) {

@@ -258,6 +258,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             end,
             own: [array, ranges],
             mapping: Patient::default(),
+            has_spaces: AtomicU64::new(0),
             switches: Switches::new(setup.policy),
             zero_page,
             stamps: AtomicU64::new(0),

@@ -9,10 +9,11 @@
 //!
 //! A reservation stands for an empty entry of an area. Two CPUs may fault on one such entry
 //! together. There is one reservation, so the second fault finds none open, and waits until the
-//! first one has mapped its page or put it back.
+//! first one has mapped its page or put it back. Without a reservation it waits as long where no
+//! page is left (L6).
 
 use super::chain::Chain;
-use super::shelf::Standing;
+use super::shelf::{Open, Standing};
 use super::{Folding, PoolError, Pools};
 use crate::folio::NODES_MAX;
 use crate::memmap::{Batch, Huge};
@@ -64,8 +65,8 @@ pub(crate) enum Ground {
 pub(crate) enum Taken {
     /// A page, with any contents.
     Page(Huge),
-    /// Another fault holds a page for this reservation, or the page that was made is broken: look
-    /// again.
+    /// Another fault holds a page that this one may be about, or the page that was made is broken:
+    /// look again.
     Wait,
     /// There is none.
     Nothing,
@@ -134,9 +135,13 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                     return Taken::Page(huge);
                 }
                 Ground::Unreserved if open.unreserved() > 0 => {
-                    return open.pop_any(order).map_or(Taken::Nothing, Taken::Page);
+                    let Some(huge) = open.pop_any(order) else { return Taken::Nothing };
+                    open.lend();
+                    return Taken::Page(huge);
                 }
-                Ground::Unreserved if open.surplus() >= open.overcommit() => return Taken::Nothing,
+                Ground::Unreserved if open.surplus() >= open.overcommit() => {
+                    return Self::nothing(&open);
+                }
                 Ground::Unreserved => {}
             }
         }
@@ -146,7 +151,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             open.surplus() < open.overcommit()
         };
         let page = if room { self.claim_page(pool, order, None).ok() } else { None };
-        let Some(huge) = page else { return Taken::Nothing };
+        let Some(huge) = page else { return Self::nothing(&self.open(pool)) };
         let huge = self.fold_one(huge);
         let open = self.open(pool);
         if open.is_broken(huge.head()) {
@@ -154,7 +159,12 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             return Taken::Wait;
         }
         open.count_in(huge.head(), Standing::Surplus);
+        open.lend();
         Taken::Page(huge)
+    }
+    /// There is no page, unless one that is out comes back (L6).
+    fn nothing(open: &Open<'a, 'm, M, P>) -> Taken {
+        if open.is_lent() { Taken::Wait } else { Taken::Nothing }
     }
     /// Folds a page that was not born so, where folding is on.
     fn fold_one(&self, huge: Huge) -> Huge {
@@ -171,8 +181,9 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         let mut superfluous = Chain::default();
         {
             let open = self.open(self.pool(huge.order()).expect("a huge page has a pool"));
-            if source == Ground::Reserved {
-                open.unhold();
+            match source {
+                Ground::Reserved => open.unhold(),
+                Ground::Unreserved => open.end_loan(),
             }
             self.come_back(&open, huge, &mut superfluous);
         }
@@ -180,10 +191,13 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     }
     /// States that a page that was taken is mapped.
     pub(crate) fn commit(&self, order: Order, source: Ground) {
-        if source == Ground::Reserved {
-            let open = self.open(self.pool(order).expect("a huge page has a pool"));
-            open.unhold();
-            open.unreserve(1);
+        let open = self.open(self.pool(order).expect("a huge page has a pool"));
+        match source {
+            Ground::Reserved => {
+                open.unhold();
+                open.unreserve(1);
+            }
+            Ground::Unreserved => open.end_loan(),
         }
     }
 }

@@ -40,6 +40,7 @@ pub(super) struct Pool {
     shelves: [Shelf; NODES_MAX],
     reserved: AtomicU64,   // [l]
     held: AtomicU64,       // [l] taken for some reservation, neither mapped nor put back yet
+    lent: AtomicU64,       // [l] taken without one, neither mapped nor put back yet
     overcommit: AtomicU64, // [l]
     broken: AtomicU64,     // [l]
     /// Counts the pages asked for, so that the nodes take turns.
@@ -337,6 +338,17 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     pub(super) fn unhold(&self) {
         take(&self.pool.held, 1);
     }
+    /// Counts a page as taken without a reservation until it is mapped or put back.
+    pub(super) fn lend(&self) {
+        add(&self.pool.lent, 1);
+    }
+    pub(super) fn end_loan(&self) {
+        take(&self.pool.lent, 1);
+    }
+    /// Whether such a page is out: it may come back, or be mapped where another fault wants one.
+    pub(super) fn is_lent(&self) -> bool {
+        get(&self.pool.lent) > 0
+    }
     /// Loses a page that is counted no more.
     pub(super) fn lose(&self, huge: Huge) {
         debug_assert!(self.is_broken(huge.head()));
@@ -353,7 +365,7 @@ pub struct PoolAudit {
     pub stated: PoolCounters,
     /// Free pages on the lists, each of which is what it should be.
     pub listed: u64,
-    /// Pages held for a reservation; none while nobody is at work.
+    /// Pages taken and neither mapped nor put back; none while nobody is at work.
     pub held: u64,
 }
 
@@ -387,6 +399,6 @@ impl<'a, 'm, M: Machine, P: Paging> super::Pools<'a, 'm, M, P> {
             }
             listed += here;
         }
-        Ok(PoolAudit { stated, listed, held: get(&pool.held) })
+        Ok(PoolAudit { stated, listed, held: get(&pool.held) + get(&pool.lent) })
     }
 }

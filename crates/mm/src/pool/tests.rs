@@ -41,6 +41,31 @@ fn finding_aq_a_page_with_the_mark_is_not_taken() {
     mm.audit(&[]).unwrap();
 }
 
+/// The only page is with a fault that may be about the same entry: the next one waits until it is
+/// mapped or comes back, made on demand or not.
+#[test]
+fn finding_bk_a_fault_without_a_page_waits_for_the_one_that_is_out() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
+    let setup = Setup::of(&sim.config().memory, Policy::BASE_ONLY);
+    let mm: Manager<'_, _, X86_64<4>> = Manager::new(&sim, &setup).unwrap();
+    let (pools, size) = (mm.pools(), Order::SIZE_2M);
+    let take = || pools.take(size, Ground::Unreserved);
+    for (pages, on_demand) in [(1, 0), (0, 1)] {
+        mm.resize_pool(size, pages, Budget::ALL).unwrap();
+        pools.set_overcommit(size, on_demand).unwrap();
+        let Taken::Page(only) = take() else { panic!("there is one") };
+        assert!(matches!(take(), Taken::Wait), "it may come back");
+        pools.put_back(only, Ground::Unreserved);
+        let Taken::Page(only) = take() else { panic!("it came back") };
+        pools.commit(size, Ground::Unreserved);
+        assert!(matches!(take(), Taken::Nothing), "it is mapped");
+        pools.open(pools.pool(size).unwrap()).lend();
+        pools.put_back(only, Ground::Unreserved);
+    }
+    mm.resize_pool(size, 0, Budget::ALL).unwrap();
+    mm.audit(&[]).unwrap();
+}
+
 /// A page with the mark does not go back to the allocator, and nobody is told that it did.
 #[test]
 fn finding_bb_a_page_with_the_mark_is_not_dissolved() {

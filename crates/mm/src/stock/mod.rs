@@ -70,10 +70,17 @@ use foliant_machine::Machine;
 use foliant_units::Va;
 use returned::Returned;
 
-/// The manager that a token is of, named by the place of its records, which no other living manager
-/// has and which does not move.
+/// The manager that a token is of: no other one of this program has the same, not even a later one
+/// on the same memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Brand(usize);
+pub(crate) struct Brand(u64);
+
+impl Brand {
+    fn new() -> Brand {
+        static MADE: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+        Brand(MADE.fetch_add(1, core::sync::atomic::Ordering::Relaxed))
+    }
+}
 
 /// See the module's text.
 pub(crate) struct Stock<'m, M, P> {
@@ -88,6 +95,8 @@ pub(crate) struct Stock<'m, M, P> {
     pub(crate) lowest: AtomicU64,
     /// How memory is cleared; read and written by `zero::Clearing`.
     pub(crate) clearing: [AtomicU64; 4],
+    /// How many blocks the face keeps for faults; counted by `fault::BlockOffer`.
+    pub(crate) blocks_kept: AtomicU64,
     /// Where the descriptor array starts.
     pub(crate) array: Va,
     /// Which parts of it are there.
@@ -96,6 +105,7 @@ pub(crate) struct Stock<'m, M, P> {
     lent: Lent<'m>,
     returned: Returned,
     deferred: Deferred,
+    brand: Brand,
     cpus: &'m [PerCpu],
 }
 
@@ -123,11 +133,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             flush_grain,
             lowest,
             clearing,
+            blocks_kept: AtomicU64::new(0),
             array,
             stretches,
             lent: Lent::new(&[]),
             returned,
             deferred,
+            brand: Brand::new(),
             cpus,
         }
     }
@@ -138,7 +150,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// What tells the tokens of this manager from another one's.
     pub(crate) fn brand(&self) -> Brand {
-        Brand(self.cpus.as_ptr() as usize)
+        self.brand
     }
 
     /// The calling CPU's line.

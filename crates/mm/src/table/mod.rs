@@ -47,7 +47,8 @@
 //!   caches; a collapsed one ([`Collapsed`]) left every leaf that it had as well, and both are
 //!   flushed, each at its level.
 //! - I7. Kernel addresses are worked on through the kernel's own top table only: where user top
-//!   tables repeat its words, their copies of the lock bit are not looked at.
+//!   tables repeat its words, their copies of the lock bit are not looked at, and none of its
+//!   empty words is filled any more from the first such table on (`Manager::reach_kernel`).
 //! - I8. An operation that is refused changed nothing. One that stopped did all below `upto`,
 //!   nothing from there on, and going on from `upto` completes it.
 //! - I9. The holder of a table's lock waits for nobody that may need a table's lock: not for the

@@ -165,7 +165,7 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
     }
     /// Copies the kernel half's top words from `kernel` into this top table, which no CPU runs yet.
     /// Where each half has its own root there is nothing to do. Words that `kernel` gains later do
-    /// not appear here: the kernel makes its top words once, at boot (table::I7).
+    /// not appear here: it gains none from the first such copy on (table::I7).
     pub fn share_kernel(&self, kernel: &Tables<'_, M, P>) {
         if P::ROOTS == Roots::PerHalf {
             return;

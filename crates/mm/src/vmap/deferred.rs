@@ -19,7 +19,9 @@
 //! - D3. Links are written only after the page was seen to be the area's while it was held: until
 //!   then its words may be another list's.
 //!
-//! **Locking**: none.
+//! **Locking**: none of this room. Where the page has become a program's between the two
+//! looks of `hold_kernel`, and the program drops all of it meanwhile, the pin that goes back is its
+//! last one, and its end may take the leaf lock of a list of folios that wait to be split.
 
 use super::area::For;
 use super::{Vmap, VmapError};

@@ -18,6 +18,9 @@ use core::fmt;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Node, Order, Pa, Pages, Va, VaRange};
 
+/// How many leaves a listing reads in one reader's section.
+const SECTION_LEAVES: usize = 512;
+
 /// Whether an area is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AreaUse {
@@ -104,9 +107,10 @@ impl fmt::Display for AreaInfo {
     }
 }
 
-/// The areas, lowest first, none overlapping another. Each is as it was when it was read. Areas
-/// that are being made are left out, and so are those that have come to lie across the end of one
-/// that was read before.
+/// The areas, lowest first, none overlapping another. Each is as it was when it was read,
+/// but for its pages on nodes: they are counted part by part afterwards, and the area may be given
+/// up meanwhile. Areas that are being made are left out, and so are those that have come to lie
+/// across the end of one that was read before.
 pub struct VmapAreas<'a, 'm, M: Machine, P: Paging> {
     vmap: Vmap<'a, 'm, M, P>,
     from: Va,
@@ -196,14 +200,23 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     fn with_nodes(&self, mut info: AreaInfo) -> AreaInfo {
         let end = info.range.start().add(info.pages.get() * FRAME_BYTES);
         let mapped = VaRange::new(info.range.start(), end).expect("an area grows up");
-        let _reading = self.stock.reading();
-        for leaf in self.stock.kernel.leaves(mapped) {
-            let Entry::Leaf { pa, .. } = leaf.entry else { continue };
-            let order = leaf.level.order().unwrap_or(Order::BASE);
-            if let Some(node) = self.stock.folios.node_of(pa.frame()) {
-                let count = &mut info.nodes[node.0 as usize];
-                *count = Pages::new(count.get() + order.pages().get());
+        let mut left = mapped;
+        while !left.is_empty() {
+            let _reading = self.stock.reading(); // readers are waited for: a short section each
+            let mut upto = left.end();
+            for (nth, leaf) in self.stock.kernel.leaves(left).enumerate() {
+                if nth == SECTION_LEAVES {
+                    upto = leaf.va;
+                    break;
+                }
+                let Entry::Leaf { pa, .. } = leaf.entry else { continue };
+                let order = leaf.level.order().unwrap_or(Order::BASE);
+                if let Some(node) = self.stock.folios.node_of(pa.frame()) {
+                    let count = &mut info.nodes[node.0 as usize];
+                    *count = Pages::new(count.get() + order.pages().get());
+                }
             }
+            left = VaRange::new(upto, left.end()).expect("it goes up");
         }
         info
     }

@@ -81,7 +81,7 @@ works! {
     InterruptWait = "interrupt_wait",
     /// Taking an interrupt, on the target, without the invalidation.
     InterruptTaken = "interrupt_taken",
-    /// A walk of the page tables; users pay it.
+    /// A walk of the page tables, for an access of a program or of the kernel.
     Walk = "walk",
 }
 

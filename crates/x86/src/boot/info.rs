@@ -92,7 +92,8 @@ impl<'a, G: Given<'a>> Info<'a, G> {
         Some(Info { given, words })
     }
 
-    /// The command line; what is not UTF-8, or has no end, is none.
+    /// The command line; what is not UTF-8, has no end, or begins less than [`TEXT_MAX`] bytes
+    /// before the end of what is given, is none.
     pub fn command_line(&self) -> &'a str {
         let at = word64(self.words, 24).filter(|at| *at != 0);
         let text = at.and_then(|at| self.given.bytes(Pa::new(at), Bytes::new(TEXT_MAX as u64)));
