@@ -218,9 +218,8 @@ fn merge<M: Machine, P: Paging>(
             Ok(())
         }
         false => {
-            let mut spare = Spare::new();
+            let mut spare = Spare::of(table);
             stock.count(Event::TableMade);
-            spare.push(table).expect("it is empty");
             tables.split_finish(va, level, &mut spare).expect("begun and supplied");
             Err(CollapseError::Changed(va))
         }

@@ -4,8 +4,8 @@ use super::{Fault, Need, OnShortage, Orders, Outcome, Step, Tried, fitting};
 use crate::folio::Class;
 use crate::frame::{Claim, Contents};
 use crate::space::{Area, Seen, attrs};
-use crate::stock::{Event, NoBlock, NoRecord, SizeEvent};
-use crate::table::{Attrs, Blocked, Found, Paging, Spare};
+use crate::stock::{Event, NoBlock, NoRecord, NoTable, SizeEvent, Supply};
+use crate::table::{Attrs, Found, Paging};
 use crate::zero::{self, Clearing};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, VaRange};
@@ -33,14 +33,6 @@ impl From<NoRecord> for Skip {
     }
 }
 
-/// Why a table for the page was not made.
-pub(super) enum NoTable {
-    /// Something is in the way.
-    Blocked,
-    /// There is no frame for it, or the space may not have one.
-    Record(NoRecord),
-}
-
 /// A folio ready to be published, and what belongs to it.
 struct Prepared {
     claim: Claim,
@@ -56,7 +48,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Ok(()) => {}
             Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
             // Another CPU mapped a large leaf meanwhile.
-            Err(NoTable::Blocked) => return Step::Again,
+            Err(NoTable::Blocked(_)) => return Step::Again,
         }
         let Some(agreed) = self.view.agree(&self.seen(area, Level::BASE, 0)) else {
             return Step::Again;
@@ -166,7 +158,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let clearing = Clearing::load(self.stock);
         let is_short = zero::is_short(&clearing, order);
         self.ensure(level, found).map_err(|why| match why {
-            NoTable::Blocked => Skip::Changed,
+            NoTable::Blocked(_) => Skip::Changed,
             NoTable::Record(why) => why.into(),
         })?;
         let is_to_clear = !is_short && self.offers.block.cleared() != Some(order);
@@ -223,20 +215,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if found.level <= level {
             return Ok(());
         }
-        let mut spare = Spare::new();
-        let done = loop {
-            match self.view.ensure(self.va, level, &mut spare) {
-                Ok(()) => break Ok(()),
-                Err(Blocked::NeedTable(_)) => {
-                    if let Err(why) = self.stock.refill_charged(&self.space.charge, &mut spare) {
-                        break Err(NoTable::Record(why));
-                    }
-                }
-                Err(_) => break Err(NoTable::Blocked),
-            }
-        };
-        self.stock.drain_charged(&self.space.charge, &mut spare);
-        done
+        let mut supply = Supply::of(self.stock, &self.space.charge);
+        supply.until(|spare| self.view.ensure(self.va, level, spare))
     }
     /// How a fault ends that got no table.
     pub(super) fn refusal(why: NoRecord) -> Outcome {

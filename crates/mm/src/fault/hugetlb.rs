@@ -16,13 +16,12 @@
 //! none reserved, and for a parent that writes to a page which it shares: the page stays as it is,
 //! readable for both.
 
-use super::anonymous::NoTable;
 use super::{Fault, Need, Outcome, Refusal, Step};
 use crate::flush::{Gather, Used};
 use crate::memmap::Huge;
 use crate::pool::Ground;
 use crate::space::{Area, Flags, attrs, level_of};
-use crate::stock::{Event, Stock};
+use crate::stock::{Event, NoTable, Stock};
 use crate::sync::Outside;
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use crate::zero;
@@ -161,7 +160,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let expected = if found.level == level { found.word } else { 0 };
         let step = match self.ensure(level, found) {
             Err(NoTable::Record(why)) => Step::Done(Self::refusal(why)),
-            Err(NoTable::Blocked) => Step::Again,
+            Err(NoTable::Blocked(_)) => Step::Again,
             Ok(()) => match self.view.agree(&self.seen(area, level, expected)) {
                 None => Step::Again,
                 Some(agreed) => {

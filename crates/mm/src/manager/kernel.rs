@@ -5,7 +5,7 @@ use super::Manager;
 use super::look::KernelTables;
 use crate::folio::{Class, FrameState, Misuse, ReserveError};
 use crate::frame::{Claim, Kind};
-use crate::stock::NoBlock;
+use crate::stock::{NoBlock, NoTable, Supply};
 use crate::sync::{Ordering, Outside};
 use crate::table::{Attrs, Blocked, Entry, Half, MapStop, Paging, Refused, Roots, Spare};
 use core::{error, fmt};
@@ -162,14 +162,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         if self.is_closed(va) {
             return Err(KernelMapError::Top(va));
         }
-        self.with_spare(|spare| match self.stock.kernel.ensure(va, level, spare) {
-            Ok(()) => Some(Ok(())),
-            Err(Blocked::NeedTable(_)) => None,
-            Err(Blocked::Refused(refused)) => Some(Err(KernelMapError::Refused(refused))),
-            Err(_) => Some(Err(KernelMapError::Refused(Refused::Live(va)))),
+        let done = Supply::of_kernel(&self.stock).ensure(&self.stock.kernel, va, level);
+        done.map_err(|why| match why {
+            NoTable::Record(_) => KernelMapError::NoMemory,
+            NoTable::Blocked(Blocked::Refused(refused)) => KernelMapError::Refused(refused),
+            NoTable::Blocked(_) => KernelMapError::Refused(Refused::Live(va)),
         })
     }
-
     /// Whether the top table has no word for a kernel address and gets none any more, because
     /// spaces have copies of it (table::I7). The caller holds `mapping`.
     fn is_closed(&self, va: Va) -> bool {
@@ -238,23 +237,5 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             left = VaRange::new(next, range.end()).expect("it goes up to the end");
         }
         Pages::new(missing)
-    }
-
-    /// Repeats `step` until it has an answer; before each next try one more table is ready.
-    fn with_spare(
-        &self,
-        step: impl Fn(&mut Spare) -> Option<Result<(), KernelMapError>>,
-    ) -> Result<(), KernelMapError> {
-        let mut spare = Spare::new();
-        let done = loop {
-            if let Some(done) = step(&mut spare) {
-                break done;
-            }
-            if self.stock.refill(&mut spare, 1).is_err() {
-                break Err(KernelMapError::NoMemory);
-            }
-        };
-        self.stock.drain(&mut spare);
-        done
     }
 }

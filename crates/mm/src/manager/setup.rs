@@ -9,9 +9,11 @@ use crate::frame::{Claim, DESCRIPTOR_BYTES};
 use crate::memmap;
 use crate::pool::{self, Folding};
 use crate::space::AreaLimit;
-use crate::stock::{Lent, NoBlock, PerCpu, SECTION_BYTES, Stock, Stretches, records};
+use crate::stock::{
+    Lent, NoBlock, NoTable, PerCpu, SECTION_BYTES, Stock, Stretches, Supply, records,
+};
 use crate::sync::{AtomicU64, Ordering, Patient};
-use crate::table::{Blocked, Half, Paging, Spare, Tables};
+use crate::table::{Half, Paging, Tables};
 use crate::vmap::{self, Controls};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner};
@@ -295,23 +297,13 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// ranges. Spaces copy the top table when they are made, so its words must not change
     /// afterwards.
     fn reach(&self, range: VaRange, end: Frame) -> Result<(), SetupError> {
-        let stock = &self.stock;
-        let below_top = Level(P::LEVELS - 2);
-        let mut spare = Spare::new();
-        let mut va = range.start();
-        let mut done = Ok(());
-        while va < range.end() && done.is_ok() {
-            match stock.kernel.ensure(va, below_top, &mut spare) {
-                Ok(()) => va = va.add(P::TOP.span().get()),
-                Err(Blocked::NeedTable(_)) => {
-                    let few = SetupError::TooSmall(Pages::new(1));
-                    done = stock.refill(&mut spare, 1).map_err(|_| few);
-                }
-                Err(_) => done = Err(SetupError::Beyond(end)),
-            }
-        }
-        stock.drain(&mut spare);
-        done
+        let (stock, below_top) = (&self.stock, Level(P::LEVELS - 2));
+        let mut supply = Supply::of_kernel(stock);
+        let done = supply.ensure_range(&stock.kernel, range, below_top, || ());
+        done.map_err(|why| match why {
+            NoTable::Record(_) => SetupError::TooSmall(Pages::new(1)),
+            NoTable::Blocked(_) => SetupError::Beyond(end),
+        })
     }
 }
 

@@ -4,8 +4,8 @@ use super::Memmap;
 use crate::flush::{Gather, Used};
 use crate::folio::Class;
 use crate::frame::Claim;
-use crate::stock::{Block, Event, NoBlock, OWN, SECTION_BYTES};
-use crate::table::{Attrs, Entry, Paging, Slot, Spare};
+use crate::stock::{Block, Event, NoBlock, OWN, SECTION_BYTES, Supply};
+use crate::table::{Attrs, Entry, Paging, Slot};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{FRAME_BYTES, Frame, Level, Order, Va, VaRange};
 
@@ -123,8 +123,8 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         if self.leaf_at(va).is_none() {
             return Ok(());
         }
-        let mut spare = Spare::new();
-        self.stock.refill(&mut spare, 1)?;
+        let mut supply = Supply::of_kernel(self.stock);
+        let spare = supply.one().map_err(|_| NoBlock { order: Order::BASE })?;
         {
             let _held = self.state.splitting.lock(self.stock.machine);
             // Another caller may have split the leaf meanwhile; none does from here on.
@@ -143,10 +143,9 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
                 if leaf.covers(self.stock.stretch(Block::of(frame))) {
                     self.stock.stretches.hosted();
                 }
-                self.stock.kernel.split(va, Level::SIZE_2M, &mut spare).expect("it is a leaf");
+                self.stock.kernel.split(va, Level::SIZE_2M, spare).expect("it is a leaf");
             }
         }
-        self.stock.drain(&mut spare);
         Ok(())
     }
 

@@ -9,8 +9,8 @@ use super::steps::Steps;
 use super::walk::{self, Uncached, Unchanged};
 use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
-use crate::stock::{Charge, Stock};
-use crate::table::{At, Attrs, Blocked, Edit, Paging, Soft, SoftKind, Spare, Tables, Verdict};
+use crate::stock::{NoTable, Stock, Supply};
+use crate::table::{At, Attrs, Blocked, Edit, Paging, Soft, SoftKind, Tables, Verdict};
 use foliant_machine::Machine;
 use foliant_units::{Level, Pa, VaRange};
 
@@ -86,8 +86,8 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         Advice::GuardInstall => {
             // All tables are charged before anything goes, so a refused charge leaves no trace.
             // Where no frame is left for a table, the guards put in so far stay.
-            let paid = Prepaid::of(stock, space, range, steps)?;
-            guard(stock, space, &mut gather, range, paid, steps)?;
+            let supply = prepaid(stock, space, range, steps)?;
+            guard(stock, space, &mut gather, range, supply, steps)?;
         }
         Advice::GuardRemove => {
             let mut sink = Uncached { machine: stock.machine, steps };
@@ -98,49 +98,26 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     Ok(())
 }
 
-/// Tables that were charged and not made yet. The charge of those that are left is given back.
-struct Prepaid<'a, M: Machine> {
-    machine: &'a M,
-    charge: &'a Charge,
-    left: u64,
-}
-
-impl<'a, M: Machine> Prepaid<'a, M> {
-    /// Charges the tables that base entries of all of `range` need and that are not there.
-    fn of<'m: 'a, P: Paging>(
-        stock: &Stock<'m, M, P>,
-        space: &'a Space,
-        range: VaRange,
-        steps: &mut Steps,
-    ) -> Result<Self, RangeError> {
-        let tables: Tables<'_, M, P> = space.tables(stock);
-        let (mut rest, mut left) = (range, 0);
-        while !rest.is_empty() {
-            steps.take(stock.machine, 1);
-            let (missing, next) = tables.missing_at(rest);
-            left += missing.get();
-            rest = VaRange::new(next, range.end()).expect("it goes on inside the range");
-        }
-        space.charge.charge_records(stock.machine.me(), left)?;
-        Ok(Prepaid { machine: stock.machine, charge: &space.charge, left })
+/// Charges the tables that base entries of all of `range` need and that are not there. The holder
+/// of the writer never lacks more: tables that are there stay, and a leaf has a table kept for it
+/// (space::S4).
+fn prepaid<'s, 'm, M: Machine, P: Paging>(
+    stock: &'s Stock<'m, M, P>,
+    space: &'s Space,
+    range: VaRange,
+    steps: &mut Steps,
+) -> Result<Supply<'s, 'm, M, P>, RangeError> {
+    let tables: Tables<'_, M, P> = space.tables(stock);
+    let (mut rest, mut missing) = (range, 0);
+    while !rest.is_empty() {
+        steps.take(stock.machine, 1);
+        let (some, next) = tables.missing_at(rest);
+        missing += some.get();
+        rest = VaRange::new(next, range.end()).expect("it goes on inside the range");
     }
-    /// Takes a frame for one of them. The holder of the writer never lacks more than were missing:
-    /// tables that are there stay, and a leaf has a table kept for it (space::S4).
-    fn refill<P: Paging>(
-        &mut self,
-        stock: &Stock<'_, M, P>,
-        spare: &mut Spare,
-    ) -> Result<(), RangeError> {
-        stock.refill(spare, spare.len() + 1)?;
-        self.left = self.left.checked_sub(1).expect("all that were missing are paid for");
-        Ok(())
-    }
-}
-
-impl<M: Machine> Drop for Prepaid<'_, M> {
-    fn drop(&mut self) {
-        self.charge.uncharge_records(self.machine.me(), self.left);
-    }
+    let mut supply = Supply::of(stock, &space.charge);
+    supply.prepay(missing)?;
+    Ok(supply)
 }
 
 /// Puts guards in the place of whatever is there. Each page becomes one in one step, so a load
@@ -151,33 +128,32 @@ fn guard<'s, 'm, M: Machine, P: Paging>(
     space: &'s Space,
     gather: &mut Gather<'s, 'm, M, P>,
     range: VaRange,
-    mut paid: Prepaid<'_, M>,
+    mut supply: Supply<'_, 'm, M, P>,
     steps: &mut Steps,
 ) -> Result<(), RangeError> {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let zap = Zap::new(stock, space, Guards::Put);
-    let (mut spare, mut va, mut done) = (Spare::new(), range.start(), Ok(()));
+    let (mut va, mut done) = (range.start(), Ok(()));
     while va < range.end() && done.is_ok() {
-        match tables.ensure(va, Level::BASE, &mut spare) {
+        match supply.ensure(&tables, va, Level::BASE) {
             Ok(()) => {
                 let end = behind(va, Level::SIZE_2M).min(range.end());
                 zap.entries(gather, VaRange::new(va, end).expect("a part of it"), steps);
                 va = end;
             }
-            Err(Blocked::NeedTable(_)) => {
-                done = paid.refill(stock, &mut spare);
+            Err(NoTable::Record(why)) => done = Err(why.into()),
+            Err(NoTable::Blocked(Blocked::Leaf(level))) => {
+                split_leaf(stock, space, &tables, va, level)
             }
-            Err(Blocked::Leaf(level)) => split_leaf(stock, space, &tables, va, level),
-            Err(Blocked::Soft(level)) => {
+            Err(NoTable::Blocked(Blocked::Soft(level))) => {
                 // A leaf is being replaced here, unless that is over by now.
                 tables.lock(va, level).into_iter().for_each(|locked| locked.let_go().wait());
             }
-            Err(why @ (Blocked::Refused(_) | Blocked::Pending(_))) => {
+            Err(NoTable::Blocked(why)) => {
                 panic!("{range:?} was checked, and yet: {why}")
             }
         }
     }
-    stock.drain_charged(&space.charge, &mut spare);
     gather.settle();
     done
 }

@@ -16,11 +16,10 @@ use super::steps::Steps;
 use super::walk::Noting;
 use crate::flush::Gather;
 use crate::frame::{Claim, Kind};
-use crate::stock::{Stock, record};
+use crate::stock::{NoTable, Stock, Supply, record};
 use crate::sync::Ordering;
 use crate::table::{
-    At, Attrs, Blocked, Edit, Locked, Paging, Progress, Run, Sink, Slots, Soft, Spare, Stop,
-    Tables, Verdict, What,
+    At, Attrs, Edit, Locked, Paging, Progress, Run, Sink, Slots, Soft, Stop, Tables, Verdict, What,
 };
 use core::cell::Cell;
 use foliant_machine::{Machine, Owner, Replace};
@@ -132,7 +131,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
             fork: self,
             noting: Noting { machine: self.stock.machine, gather, steps },
             copy: None,
-            spare: Spare::new(),
+            supply: Supply::of(self.stock, &self.child.charge),
             missing: None,
             wanted: Cell::new(false),
             charged: 0,
@@ -193,7 +192,7 @@ struct Sharing<'s, 'f, 'm, M: Machine, P: Paging> {
     /// The child's table of the addresses at work, which walks of the reverse map alone reach
     /// besides.
     copy: Option<Locked<'m, M, P>>,
-    spare: Spare,
+    supply: Supply<'s, 'm, M, P>,
     /// The first address and the level of the table that the child lacks.
     missing: Option<(Va, Level)>,
     /// Whether a leaf was met for which something was lacking.
@@ -216,15 +215,7 @@ impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
             self.drop_deposit();
         }
         if let Some((va, level)) = self.missing.take() {
-            loop {
-                match self.fork.to.ensure(va, level, &mut self.spare) {
-                    Ok(()) => break,
-                    Err(Blocked::NeedTable(_)) => {
-                        stock.refill_charged(&child.charge, &mut self.spare)?;
-                    }
-                    Err(other) => panic!("the child is empty at {va}, and yet: {other}"),
-                }
-            }
+            self.supply.ensure(&self.fork.to, va, level).map_err(NoTable::in_empty)?;
         }
         match self.fork.cost.get() {
             Cost::Pages => {
@@ -263,7 +254,6 @@ impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
         let (stock, child) = (self.fork.stock, self.fork.child);
         child.uncharge(stock.machine.me(), self.charged);
         self.drop_deposit();
-        stock.drain_charged(&child.charge, &mut self.spare);
         self.failed
     }
 }

@@ -13,7 +13,7 @@ use super::steps::Steps;
 use crate::flush::Gather;
 use crate::frame::AnonOffset;
 use crate::stock::Stock;
-use crate::table::{Attrs, Blocked, Paging, Slot, Spare};
+use crate::table::{Attrs, Paging, Slot};
 use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Frame, Level, VaRange};
 
@@ -39,7 +39,7 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     let area = Area { range, flags, tag: request.tag, offset: AnonOffset::NONE };
     space.areas.admit(stock.machine, range, |_| None, Some(&area), 0).map_err(RangeError::from)?;
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
-    if let Err(error) = reach(stock, space, range, steps) {
+    if let Err(error) = super::reach(stock, space, range, steps) {
         // Some tables were made in vain.
         drop(empty(stock, space, Gather::new(stock, &space.member.target), range, steps));
         return Err(error.into());
@@ -60,28 +60,4 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
         lock.set(Slot::of(va, Level::BASE), P::leaf(frame.pa(), Level::BASE, attrs));
     }
     Ok(range)
-}
-
-/// Makes the tables for all of a range.
-fn reach<M: Machine, P: Paging>(
-    stock: &Stock<'_, M, P>,
-    space: &Space,
-    range: VaRange,
-    steps: &mut Steps,
-) -> Result<(), RangeError> {
-    let (tables, mut spare) = (space.tables(stock), Spare::new());
-    let mut va = range.start();
-    let mut done = Ok(());
-    while va < range.end() && done.is_ok() {
-        steps.take(stock.machine, Steps::TABLE);
-        match tables.ensure(va, Level::BASE, &mut spare) {
-            Ok(()) => va = va.align_down(Level::SIZE_2M.span()).add(Level::SIZE_2M.span().get()),
-            Err(Blocked::NeedTable(_)) => {
-                done = stock.refill_charged(&space.charge, &mut spare).map_err(RangeError::from);
-            }
-            Err(other) => panic!("no area lies at {va}, and yet: {other}"),
-        }
-    }
-    stock.drain_charged(&space.charge, &mut spare);
-    done
 }

@@ -100,7 +100,7 @@ pub(crate) use switch::{Ending, switch};
 pub(crate) use zap::behind;
 
 use crate::flush::{Gather, Used};
-use crate::stock::Stock;
+use crate::stock::{Stock, Supply};
 use crate::table::{Attrs, Paging, Spare, Tables};
 use foliant_machine::Machine;
 use foliant_units::{Level, Va, VaRange};
@@ -115,6 +115,19 @@ pub(crate) fn attrs(flags: Flags) -> Attrs {
         attrs = attrs.with(Attrs::EXEC);
     }
     attrs
+}
+
+/// Makes the base tables of `range`, where nothing is mapped. The caller holds the writer.
+fn reach<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    space: &Space,
+    range: VaRange,
+    steps: &mut Steps,
+) -> Result<(), RangeError> {
+    let before = || steps.take(stock.machine, Steps::TABLE);
+    let mut supply = Supply::of(stock, &space.charge);
+    let done = supply.ensure_range(&space.tables(stock), range, Level::BASE, before);
+    done.map_err(|why| why.in_empty().into())
 }
 
 /// Takes the 2 MiB leaf of a folio at `va` apart into base entries, with the table kept for it
@@ -148,7 +161,6 @@ fn finish_split<M: Machine, P: Paging>(
 ) {
     // The table is withdrawn only now: of several CPUs that come to split or to unmap the leaf, the
     // one that took the leaf takes its table (S4).
-    let mut spare = Spare::new();
-    space.withdraw(stock, &mut spare);
+    let mut spare = Spare::of(space.withdraw(stock));
     tables.split_finish(va, level, &mut spare).expect("begun and supplied");
 }

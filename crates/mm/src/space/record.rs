@@ -2,12 +2,13 @@
 //! The record of an address space: one frame.
 
 use super::areas::Areas;
+use crate::frame::Claim;
 use crate::rmap::Member;
 use crate::stock::{Charge, Event, OverLimit, Record, Stock, record, words};
 use crate::sync::{AtomicU64, Ordering, Patient, Spin};
-use crate::table::{Paging, Spare, Tables};
+use crate::table::{Paging, Tables};
 use foliant_machine::Machine;
-use foliant_units::{Cpu, Frame, Pages};
+use foliant_units::{Cpu, Frame, Order, Pages};
 
 /// An address space. All words; valid when cleared.
 ///
@@ -113,20 +114,15 @@ impl Space {
     }
     /// Takes the table of a leaf that is split or gone. From here on the table counts as made,
     /// whether it is used or given back; it stays charged as long as it is there.
-    pub(crate) fn withdraw<M: Machine, P: Paging>(
-        &self,
-        stock: &Stock<'_, M, P>,
-        spare: &mut Spare,
-    ) {
+    pub(crate) fn withdraw<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Claim {
         let _held = self.depositing.lock(stock.machine);
         let frame = Frame::new(self.deposits.load(Ordering::Relaxed));
         assert!(frame.get() != 0, "each large leaf has a deposit");
         let first = &words(stock.machine, frame.pa())[0];
         self.deposits.store(first.load(Ordering::Relaxed), Ordering::Relaxed);
         first.store(0, Ordering::Relaxed);
-        let claim = crate::frame::Claim::from_raw(frame, foliant_units::Order::BASE);
-        spare.push(claim).expect("the caller's spare has room");
         stock.count(Event::TableMade);
+        Claim::from_raw(frame, Order::BASE)
     }
 
     /// The frames of tables and records that the space has, counted one by one (stock::charge::C2).

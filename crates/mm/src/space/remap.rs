@@ -3,16 +3,15 @@
 use super::area::Area;
 use super::life::user_half;
 use super::ops::{MapError, PAGE, RangeError, check, check_new, clear, covered, empty, gap};
+use super::reach;
 use super::record::Space;
 use super::steps::Steps;
 use super::walk::{self, Noting};
-use super::zap::behind;
 use crate::flush::Gather;
 use crate::frame::AnonOffset;
 use crate::stock::Stock;
 use crate::table::{
-    At, Attrs, Blocked, Edit, Locked, Paging, Progress, Run, Sink, Slot, Soft, Spare, Tables,
-    Verdict, What,
+    At, Attrs, Edit, Locked, Paging, Progress, Run, Sink, Slot, Soft, Tables, Verdict, What,
 };
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -250,7 +249,7 @@ fn relocate<M: Machine, P: Paging>(
 ) -> Result<Moved, RangeError> {
     let tables: Tables<'_, M, P> = space.tables(stock);
     let target = VaRange::sized(to, from.bytes()).expect("checked by the caller");
-    if let Err(error) = supply(stock, space, target, steps) {
+    if let Err(error) = reach(stock, space, target, steps) {
         // Some tables were made in vain.
         drop(empty(stock, space, Gather::new(stock, &space.member.target), target, steps));
         return Err(error);
@@ -371,26 +370,4 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Remapped<'_, '_, 'm, M, P> {
     fn between(&mut self, words: u64) {
         self.noting.between(words);
     }
-}
-
-/// Makes the base tables of `range`.
-fn supply<M: Machine, P: Paging>(
-    stock: &Stock<'_, M, P>,
-    space: &Space,
-    range: VaRange,
-    steps: &mut Steps,
-) -> Result<(), RangeError> {
-    let tables: Tables<'_, M, P> = space.tables(stock);
-    let mut spare = Spare::new();
-    let mut va = range.start();
-    while va < range.end() {
-        steps.take(stock.machine, Steps::TABLE);
-        match tables.ensure(va, Level::BASE, &mut spare) {
-            Ok(()) => va = behind(va, Level::SIZE_2M),
-            Err(Blocked::NeedTable(_)) => stock.refill_charged(&space.charge, &mut spare)?,
-            Err(other) => panic!("nothing is mapped in {range:?}, and yet: {other}"),
-        }
-    }
-    stock.drain_charged(&space.charge, &mut spare);
-    Ok(())
 }

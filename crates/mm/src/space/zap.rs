@@ -10,10 +10,10 @@ use super::steps::Steps;
 use super::walk;
 use crate::flush::{Gather, Used};
 use crate::frame::Kind;
-use crate::stock::Stock;
+use crate::stock::{Stock, Supply};
 use crate::table::{
-    At, Attrs, Edit, Locked, Paging, Progress, Prune, Run, Sink, Soft, SoftKind, Spare, Tables,
-    Verdict, What,
+    At, Attrs, Edit, Locked, Paging, Progress, Prune, Run, Sink, Soft, SoftKind, Tables, Verdict,
+    What,
 };
 use core::cell::Cell;
 use foliant_machine::Machine;
@@ -202,9 +202,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
     fn between(&mut self, words: u64) {
         let (stock, space) = (self.zap.stock, self.zap.space);
         for _ in 0..core::mem::take(&mut self.deposits) {
-            let mut spare = Spare::new();
-            space.withdraw(stock, &mut spare);
-            stock.drain_charged(&space.charge, &mut spare);
+            Supply::of(stock, &space.charge).give_back(space.withdraw(stock));
         }
         let tables: Tables<'m, M, P> = space.tables(stock);
         while let Some((level, progress)) = self.rest.take() {

@@ -5,7 +5,7 @@ use super::places::{EntryState, Folio, FolioWord, Next, Ran, places};
 use crate::rmap::relatives;
 use crate::space::Space;
 use crate::stock::Stock;
-use crate::table::{Attrs, Paging, Spare};
+use crate::table::{Attrs, Paging};
 use foliant_machine::Machine;
 use foliant_units::{Frame, Level, Pa, Pages};
 
@@ -74,9 +74,7 @@ pub(super) fn put<M: Machine, P: Paging>(
         if level == Level::BASE || shape == Shape::Whole {
             return word.locked.set(slot, leaf(0, level));
         }
-        let mut spare = Spare::new();
-        space.withdraw(stock, &mut spare);
-        let table = spare.pop().expect("each large leaf has a deposit (space::S4)");
+        let table = space.withdraw(stock);
         let below = level.down().expect("it is no base leaf");
         word.locked.expand(slot, table, |slot| leaf(slot.index() as u64, below));
     });

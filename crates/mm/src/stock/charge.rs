@@ -15,7 +15,7 @@
 use super::{NoBlock, Stock};
 use crate::frame::Claim;
 use crate::sync::{AtomicU64, Ordering};
-use crate::table::{Paging, Spare};
+use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Cpu, Pages};
 
@@ -157,23 +157,6 @@ impl<M: Machine, P: Paging> Stock<'_, M, P> {
     pub(crate) fn release_charged(&self, charge: &Charge, claim: Claim) {
         charge.uncharge_records(self.machine.me(), 1);
         self.release(claim);
-    }
-    /// Puts a cleared frame for a table of the space into `spare`, which has room.
-    pub(crate) fn refill_charged(
-        &self,
-        charge: &Charge,
-        spare: &mut Spare,
-    ) -> Result<(), NoRecord> {
-        charge.charge_records(self.machine.me(), 1)?;
-        self.refill(spare, spare.len() + 1).map_err(|none| {
-            charge.uncharge_records(self.machine.me(), 1);
-            none.into()
-        })
-    }
-    /// Gives back what is left in `spare`.
-    pub(crate) fn drain_charged(&self, charge: &Charge, spare: &mut Spare) {
-        charge.uncharge_records(self.machine.me(), spare.len() as u64);
-        self.drain(spare);
     }
 }
 

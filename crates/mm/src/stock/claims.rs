@@ -3,7 +3,7 @@
 use super::{Event, SizeEvent, Stock};
 use crate::folio::{Class, Known};
 use crate::frame::{Claim, Flag, Identity, Kind, Origin, References, Touched};
-use crate::table::{Paging, Spare};
+use crate::table::Paging;
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner, Refusal};
 use foliant_units::{Frame, FrameRange, Node, Order, Pages};
@@ -101,27 +101,6 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         crate::zero::clear(self, &claim);
         self.machine.owned(claim.frames(), owner);
         Ok(claim)
-    }
-
-    /// Fills `spare` up with `count` cleared frames for tables.
-    pub(crate) fn refill(&self, spare: &mut Spare, count: usize) -> Result<(), NoBlock> {
-        while spare.len() < count {
-            let claim = self.claim_cleared(Owner::Table)?;
-            self.count(Event::TableMade);
-            if let Err(claim) = spare.push(claim) {
-                self.release(claim);
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives back what is left in `spare`.
-    pub(crate) fn drain(&self, spare: &mut Spare) {
-        while let Some(claim) = spare.pop() {
-            self.count(Event::TableFreed);
-            self.release(claim);
-        }
     }
 
     /// Makes an anonymous folio of `claim`, with so many entries to it, made at `origin`. The

@@ -19,13 +19,13 @@
 //!   a leaf is one of order 9. So each frame can be given back by itself.
 //! - D2. A stretch is populated as a whole or not at all.
 
-use super::{Block, Event, NoBlock, Stock, Stretch};
+use super::{Block, Event, NoBlock, NoTable, Stock, Stretch, Supply};
 use crate::folio::Class;
 use crate::frame::{
     Claim, DESCRIPTOR_BYTES, Identity, Link, ORIGIN, Origin, References, TALLY, word_at,
 };
 use crate::sync::{Critical, Inside};
-use crate::table::{Attrs, Blocked, Entry, Paging, Slot, Spare};
+use crate::table::{Attrs, Blocked, Entry, Paging, Slot};
 use foliant_machine::{KernelFault, Machine, Owner};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Level, Order, Pages, Va, VaRange};
 
@@ -190,21 +190,12 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Makes the table that holds the entries of `level` for the descriptors at `va`, unless a leaf
     /// is there.
     pub(crate) fn reach_table(&self, va: Va, level: Level) -> Result<DescribedBy, NoBlock> {
-        let mut spare = Spare::new();
-        let done = loop {
-            match self.kernel.ensure(va, level, &mut spare) {
-                Ok(()) => break Ok(DescribedBy::Now),
-                Err(Blocked::Leaf(_)) => break Ok(DescribedBy::Before),
-                Err(Blocked::NeedTable(_)) => {
-                    if let Err(none) = self.refill(&mut spare, 1) {
-                        break Err(none);
-                    }
-                }
-                Err(blocked) => panic!("the descriptor array does not fit: {blocked}"),
-            }
-        };
-        self.drain(&mut spare);
-        done
+        match Supply::of_kernel(self).ensure(&self.kernel, va, level) {
+            Ok(()) => Ok(DescribedBy::Now),
+            Err(NoTable::Blocked(Blocked::Leaf(_))) => Ok(DescribedBy::Before),
+            Err(NoTable::Record(_)) => Err(NoBlock { order: Order::BASE }),
+            Err(NoTable::Blocked(why)) => panic!("the descriptor array does not fit: {why}"),
+        }
     }
 
     fn is_described(&self, frame: Frame) -> bool {

@@ -38,6 +38,7 @@ mod records;
 mod returned;
 mod speculate;
 mod stretches;
+mod supply;
 mod visits;
 
 #[cfg(test)]
@@ -60,6 +61,7 @@ pub(crate) use pile::Pile;
 pub(crate) use records::{Record, Words, record, records, words};
 pub use speculate::Reference;
 pub(crate) use stretches::{Block, Stretch, Stretches};
+pub(crate) use supply::{NoTable, Supply};
 pub(crate) use visits::Name;
 
 use crate::folio::Folios;

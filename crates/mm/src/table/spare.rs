@@ -23,6 +23,12 @@ impl Spare {
     pub const fn new() -> Spare {
         Spare { stock: [const { None }; Spare::MAX], len: 0 }
     }
+    /// One frame **that the caller has cleared** (table::I2).
+    pub(crate) fn of(claim: Claim) -> Spare {
+        let mut spare = Spare::new();
+        spare.push(claim).expect("it has room for one base frame");
+        spare
+    }
     /// Adds a frame **that the caller has cleared** (table::I2). It comes back where the stock is
     /// full or the claim is not one base frame.
     pub fn push(&mut self, claim: Claim) -> Result<(), Claim> {

@@ -13,8 +13,8 @@ use super::area::{AreaWord, For, Mark};
 use super::record::Record;
 use super::{Rights, Short, Vmap, VmapError};
 use crate::flush::{Gather, Used};
-use crate::stock::Event;
-use crate::table::{Attrs, Change, Entry, Harvest, Paging, Spare, Stop};
+use crate::stock::{Event, Supply};
+use crate::table::{Attrs, Change, Entry, Harvest, Paging, Stop};
 use foliant_machine::{Machine, Replace};
 use foliant_units::{Level, Va, VaRange};
 
@@ -85,10 +85,9 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         while area.mapped().contains(va)
             && let Some((_, level)) = self.straddling(va)
         {
-            let mut spare = Spare::new();
-            self.stock.refill(&mut spare, 1).map_err(|_| VmapError::Short(Short::Record))?;
-            let run = self.stock.kernel.split(va, level, &mut spare);
-            self.stock.drain(&mut spare);
+            let mut supply = Supply::of_kernel(self.stock);
+            let spare = supply.one().map_err(|_| VmapError::Short(Short::Record))?;
+            let run = self.stock.kernel.split(va, level, spare);
             let run = run.expect("a leaf of an area that is this call's alone");
             gather.note(run.range(), level, Used::Yes);
             self.stock.count(Event::VmapSplit);

@@ -10,8 +10,8 @@ use super::area::AreaWord;
 use super::record::Record;
 use super::{LeafSizes, Short, Vmap};
 use crate::flush::{Gather, Used};
-use crate::stock::Event;
-use crate::table::{Attrs, Blocked, Gap, Paging, Prune, Slots, Spare};
+use crate::stock::{Event, NoTable, Supply};
+use crate::table::{Attrs, Gap, Paging, Prune, Slots};
 use foliant_machine::Machine;
 use foliant_units::{FrameRange, Level, Va, VaRange};
 
@@ -45,20 +45,11 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
 
     /// Makes the tables for `va` down to the one with entries of `level`.
     pub(super) fn reach(&self, va: Va, level: Level) -> Result<(), Short> {
-        let mut spare = Spare::new();
-        let done = loop {
-            match self.stock.kernel.ensure(va, level, &mut spare) {
-                Ok(()) => break Ok(()),
-                Err(Blocked::NeedTable(_)) => {
-                    if self.stock.refill(&mut spare, 1).is_err() {
-                        break Err(Short::Record);
-                    }
-                }
-                Err(_) => break Err(Short::Slot(level)),
-            }
-        };
-        self.stock.drain(&mut spare);
-        done
+        let done = Supply::of_kernel(self.stock).ensure(&self.stock.kernel, va, level);
+        done.map_err(|why| match why {
+            NoTable::Record(_) => Short::Record,
+            NoTable::Blocked(_) => Short::Slot(level),
+        })
     }
 
     /// Takes empty tables out of the places where leaves of up to `largest` go, with one flush of
