@@ -74,6 +74,7 @@ pub(crate) fn tidy() -> Result<(), String> {
         comments::read(name, text, &mut findings);
         yields(name, text, &mut findings);
         waits(name, text, &mut findings);
+        steps_through_tables(name, text, &mut findings);
         let blocks = text.matches("unsafe {").count() + text.matches("unsafe impl").count();
         if blocks > 0 {
             census.push((name.clone(), blocks));
@@ -200,6 +201,25 @@ fn waits(name: &str, text: &str, findings: &mut Vec<String>) {
         if !line.trim_start().starts_with("//") && line.contains(".relax()") {
             findings.push(format!(
                 "{name}:{}: waits by itself: give the table's lock back with `let_go().wait()`, or, where none is held, name the file in xtask/src/tidy.rs",
+                number + 1
+            ));
+        }
+    }
+}
+
+/// Nobody but the page tables' room goes from entry to entry of a table: it says how to do that,
+/// and with which locks. Others name one entry (`Slot::of`), or hand a range over.
+fn steps_through_tables(name: &str, text: &str, findings: &mut Vec<String>) {
+    const STEPS: [&str; 4] = ["Slot::new(", "Slot::wrap(", "Slots::ALL", "slots.iter("];
+    let Some(inside) = name.strip_prefix("crates/mm/src/") else { return };
+    if inside.starts_with("table/") || inside.contains("test") {
+        return;
+    }
+    for (number, line) in text.lines().enumerate() {
+        let steps = STEPS.iter().find(|steps| line.contains(**steps));
+        if let Some(steps) = steps.filter(|_| !line.trim_start().starts_with("//")) {
+            findings.push(format!(
+                "{name}:{}: `{steps}` goes from entry to entry: leave that to the walk (table::edit), or to an operation on a locked table",
                 number + 1
             ));
         }

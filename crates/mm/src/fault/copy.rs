@@ -9,7 +9,7 @@ use crate::stock::{Event, SizeEvent};
 use crate::table::{Attrs, Entry, Paging, Slot};
 use crate::zero;
 use foliant_machine::{Machine, Replace};
-use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pa, VaRange};
+use foliant_units::{FRAME_BYTES, Frame, FrameRange, Level, Order, Pa, VaRange};
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Makes the page writable if nobody else has it, else copies it.
@@ -37,26 +37,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return true;
         }
         let identity = self.stock.identity(pa.frame());
-        let references = self.stock.references(identity.head(pa.frame()));
+        let (head, pages) = (identity.head(pa.frame()), identity.order().pages());
+        let references = self.stock.references(head);
         if agreed.level() > Level::BASE {
-            return references == identity.order().pages().get();
+            return references == pages.get();
         }
-        references == self.own_entries(agreed, pa.frame(), identity.order())
-    }
-
-    /// How many entries of this table name the folio that `frame` is part of, where they stand side
-    /// by side.
-    fn own_entries(&self, agreed: &Agreed<'_, 'm, M, P>, frame: Frame, order: Order) -> u64 {
-        let inside = frame.get() - order.head(frame).get();
-        let first = agreed.slot().index() as i64 - inside as i64;
-        let named = (0..order.pages().get() as i64).filter(|n| {
-            let Some(at) = usize::try_from(first + n).ok().and_then(Slot::new) else {
-                return false;
-            };
-            let expect = order.head(frame).get() + *n as u64;
-            matches!(agreed.entry(at), Entry::Leaf { pa, .. } if pa.frame().get() == expect)
-        });
-        named.count() as u64
+        let block = FrameRange::new(head, pages).expect("a folio lies in memory");
+        references == agreed.count_beside(pa.frame(), block)
     }
 
     /// Makes the entry writable where nobody else has the page. Gives `None` where another owner

@@ -5,7 +5,7 @@ use super::grain::FlushGrain;
 use super::target::Target;
 use crate::stock::{Event, Stock};
 use crate::table::{Attrs, Collapsed, Detached, Paging};
-use foliant_machine::{Accessed, Invalidation, Item, Machine, MmuRules, Reach, Tables, Ticket};
+use foliant_machine::{Accessed, Invalidation, Item, Machine, Reach, Tables, Ticket};
 use foliant_units::{Frame, Level, VaRange};
 
 /// Whether a walker ever used an entry that was taken out.
@@ -92,11 +92,6 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
             drops: Drops::new(),
             removed: Drops::new(),
         }
-    }
-
-    /// What the machine forbids.
-    pub(crate) fn rules(&self) -> MmuRules {
-        self.stock.machine.rules()
     }
 
     /// Whether it holds as many entries as one flush shall cover (F6).

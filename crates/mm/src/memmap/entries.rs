@@ -5,7 +5,7 @@ use crate::flush::{Gather, Used};
 use crate::folio::Class;
 use crate::frame::Claim;
 use crate::stock::{Block, Event, NoBlock, OWN, SECTION_BYTES, Supply};
-use crate::table::{Attrs, Entry, Paging, Slot};
+use crate::table::{Attrs, Entry, Paging};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{FRAME_BYTES, Frame, Level, Order, Va, VaRange};
 
@@ -72,28 +72,23 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
     ) -> Va {
         let lock = self.stock.kernel.lock(range.start(), Level::BASE);
         let lock = lock.expect("leaves were split, and tables of descriptors stay");
-        let first = lock.index_of(range.start()).index();
-        let end = Level::ENTRIES.min(first + range.pages().get() as usize);
         let (mut run, mut live) = (FrameRun::default(), false);
-        let mut at = first;
-        while at < end {
-            let slot = Slot::new(at).expect("it lies in the table");
-            if let Entry::Leaf { pa, .. } = lock.entry(slot) {
+        let done = lock.rewrite(lock.slots_of(range), |entry| {
+            if let Entry::Leaf { pa, .. } = entry {
                 let frame = pa.frame();
                 if !self.state.shares.has(frame) && !run.takes(frame) {
                     if run.count > 0 && gather.room_left() < ROOM {
-                        break;
+                        return None;
                     }
                     defer_run(gather, &run);
                     run = FrameRun { first: frame, count: 1 };
                 }
                 live = true;
             }
-            lock.set(slot, make());
-            at += 1;
-        }
+            Some(make())
+        });
         defer_run(gather, &run);
-        let upto = range.start().add((at - first) as u64 * FRAME_BYTES);
+        let upto = range.start().add(done as u64 * FRAME_BYTES);
         if live {
             let changed = VaRange::new(range.start(), upto).expect("it grows");
             gather.note(changed, Level::BASE, Used::Yes); // before the lock goes (flush::F2)

@@ -10,12 +10,13 @@ use super::attrs;
 use super::ops::{MapError, MapRequest, RangeError, choose, empty};
 use super::record::Space;
 use super::steps::Steps;
+use super::walk::{self, Uncached};
 use crate::flush::Gather;
 use crate::frame::AnonOffset;
 use crate::stock::Stock;
-use crate::table::{Attrs, Paging, Slot};
+use crate::table::{At, Attrs, Edit, Paging, Soft, Verdict};
 use foliant_machine::Machine;
-use foliant_units::{FRAME_BYTES, Frame, Level, VaRange};
+use foliant_units::{FRAME_BYTES, Frame, Pa, Va, VaRange};
 
 /// Puts an area in, and maps page n of it to `frame(n)`, each a page of kernel memory that stays
 /// alive meanwhile. Nothing is replaced, wherever it is put.
@@ -51,13 +52,29 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     space.areas.put(stock.machine, &area);
     let writable = if flags.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
     let attrs = attrs(flags) | writable | Attrs::EXCLUSIVE;
-    let tables = space.tables(stock);
-    for n in 0..pages {
-        steps.take(stock.machine, 1);
-        let (va, frame) = (range.start().add(n * FRAME_BYTES), frame(n));
-        stock.add_references(frame, 1);
-        let lock = tables.lock(va, Level::BASE).expect("tables go under the writer's lock only");
-        lock.set(Slot::of(va, Level::BASE), P::leaf(frame.pa(), Level::BASE, attrs));
-    }
+    let edit = MapPages { stock, start: range.start(), attrs, frame };
+    walk::edit(stock, space, range, &edit, &mut Uncached { machine: stock.machine, steps });
     Ok(range)
+}
+
+/// Fills empty words with the pages of kernel memory, each with a reference for its entry.
+struct MapPages<'s, 'm, M, P, F> {
+    stock: &'s Stock<'m, M, P>,
+    start: Va,
+    attrs: Attrs,
+    frame: F,
+}
+
+impl<M: Machine, P: Paging, F: Fn(u64) -> Frame> Edit<P> for MapPages<'_, '_, M, P, F> {
+    fn leaf(&self, at: At, _: u64, _: Pa, _: Attrs) -> Verdict {
+        unreachable!("a leaf at {}, where nothing was mapped and the writer is held", at.va)
+    }
+    fn soft(&self, at: At, soft: Soft) -> Verdict {
+        unreachable!("{soft:?} at {}, where nothing was mapped and the writer is held", at.va)
+    }
+    fn empty(&self, at: At) -> u64 {
+        let frame = (self.frame)(at.va.offset_from(self.start) / FRAME_BYTES);
+        self.stock.add_references(frame, 1);
+        P::leaf(frame.pa(), at.level, self.attrs)
+    }
 }

@@ -88,16 +88,13 @@ pub(crate) use advise::advise;
 pub(crate) use fork::fork;
 pub(crate) use huge::{clear_way, level_of};
 pub(crate) use kernel::map_kernel;
-#[cfg(feature = "verify")]
-pub(crate) use life::user_half;
-pub(crate) use life::{EndError, create, end};
+pub(crate) use life::{EndError, create, end, user_half};
 pub(crate) use ops::{grow, has_place, map, protect, unmap};
 pub(crate) use record::Space;
 pub(crate) use remap::remap;
 pub(crate) use seen::{Agreed, Seen, SeenTables};
 pub(crate) use steps::Steps;
 pub(crate) use switch::{Ending, switch};
-pub(crate) use zap::behind;
 
 use crate::flush::{Gather, Used};
 use crate::stock::{Stock, Supply};

@@ -37,7 +37,7 @@ use crate::sync::Edition;
 use crate::table::{Blocked, Entry, Found, Locked, Paging, Slot, Slots, Soft, Spare, Tables};
 use core::cell::Cell;
 use foliant_machine::{Machine, Replace};
-use foliant_units::{Level, Va, VaRange};
+use foliant_units::{Frame, FrameRange, Level, Va, VaRange};
 
 /// A space's tables, as faults have them.
 pub(crate) struct SeenTables<'v, 'm, M: Machine, P: Paging> {
@@ -140,13 +140,10 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
     pub(crate) fn level(&self) -> Level {
         self.locked.level()
     }
-    /// What an entry of the table says.
-    pub(crate) fn entry(&self, slot: Slot) -> Entry {
-        self.locked.entry(slot)
-    }
-    /// The first of the entries that were seen.
-    pub(crate) fn slot(&self) -> Slot {
-        self.slots.first()
+    /// How many entries of the table map a frame of `block`, where they stand side by side with the
+    /// one that was seen, which maps `frame`.
+    pub(crate) fn count_beside(&self, frame: Frame, block: FrameRange) -> u64 {
+        self.locked.count_beside(self.slots.first(), frame, block)
     }
 
     /// Writes the entries: `word` into the first one, `step` more into each next one.

@@ -136,7 +136,7 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
             Guards::Keep | Guards::Put => Verdict::Keep,
         }
     }
-    fn empty(&self) -> u64 {
+    fn empty(&self, _: At) -> u64 {
         self.left()
     }
 }

@@ -1,17 +1,23 @@
 //! Taking the mappings of folios out of use, with one flush for many of them.
 
-use super::places::{EntryState, Folio, FolioWord, Next, Ran, SpaceGather, places};
+use super::walk::{Folio, FolioEdit, walk};
 use crate::flush::{Gather, Used};
 use crate::rmap::{Pin, relatives};
 use crate::stock::{Held, Stock};
-use crate::table::{Attrs, Entry, Paging, Soft};
+use crate::table::{At, Attrs, Paging, Run, Sink, Soft, Verdict, What};
 use foliant_machine::{Accessed, Machine};
-use foliant_units::{Frame, Order, Pages};
+use foliant_units::{Frame, Order, Pa, Pages};
 
 /// Spaces that can have a flush pending in one batch. Where there are more, the last of them makes
 /// room: folios of a fork tree are found in its spaces in the same order, so the first ones come
 /// again.
 const OPEN_MAX: usize = 4;
+
+/// A space's gather, and the pin that keeps the space while it is pending.
+struct SpaceGather<'s, 'm, M: Machine, P: Paging> {
+    gather: Gather<'s, 'm, M, P>, // dropped first
+    pin: Pin<'m>,
+}
 
 /// Whether the entries are counted for each piece of the folio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,29 +61,9 @@ impl<'s, 'm, M: Machine, P: Paging> FlushBatch<'s, 'm, M, P> {
 
     fn take_in(&mut self, pin: Pin<'m>, folio: Folio, tally: Counting, taken: &mut u64) {
         let stock = self.stock;
-        let gather = self.gather(&pin);
-        let mut places = places(stock, pin, folio);
-        loop {
-            let ran = places.run(|word| {
-                if word.state == EntryState::Taken {
-                    return Next::On;
-                }
-                if gather.is_full() {
-                    return Next::Pause;
-                }
-                take_word(gather, word);
-                let pages = word.covers.pages();
-                *taken += pages.get();
-                if let Counting::Pieces(order) = tally {
-                    count_pieces(stock, word.pa.frame(), pages, order);
-                }
-                Next::On
-            });
-            match ran {
-                Ran::Paused => flush(gather),
-                Ran::Done => return,
-            }
-        }
+        let edit = TakeLeaves { accessed: stock.machine.rules().accessed };
+        let mut sink = Taking { stock, gather: self.gather(&pin), tally, taken };
+        walk(stock, &pin, folio, &edit, &mut sink, |_| false);
     }
 
     /// The gather of a space, pending or fresh.
@@ -119,44 +105,73 @@ fn flush<M: Machine, P: Paging>(gather: &mut Gather<'_, '_, M, P>) {
     gather.flush();
 }
 
-/// Counts an entry that names `pages` from `first` on for each piece.
-fn count_pieces<M: Machine, P: Paging>(
-    stock: &Stock<'_, M, P>,
-    first: Frame,
-    pages: Pages,
-    order: Order,
-) {
-    let mut nth = 0;
-    while nth < pages.get() {
-        let piece = order.head(first.add(Pages::new(nth)));
-        let step = order.pages().get().min(pages.get());
-        stock.set_tally(piece, stock.tally(piece) + step);
-        nth += step;
+/// Makes migration entries of leaves.
+struct TakeLeaves {
+    accessed: Accessed,
+}
+
+impl FolioEdit for TakeLeaves {
+    fn leaf(&self, _: At, pa: Pa, attrs: Attrs) -> Verdict {
+        Verdict::Take(Soft::migration(pa, kept(attrs, self.accessed)).word())
+    }
+    fn taken(&self, _: At, _: Pa, _: Attrs) -> Verdict {
+        Verdict::Keep
     }
 }
 
-/// Makes a migration entry of a leaf.
-fn take_word<M: Machine, P: Paging>(
-    gather: &mut Gather<'_, '_, M, P>,
-    word: &FolioWord<'_, '_, M, P>,
-) {
-    let (level, slot) = (word.locked.level(), word.slot);
-    let honest = gather.rules().accessed == Accessed::SetBeforeCached;
-    let old = word.locked.update(slot, |old| match P::decode(old, level, slot) {
-        Entry::Leaf { pa, attrs } => Soft::migration(pa, kept(attrs, honest)).word(),
-        _ => old,
-    });
-    let Entry::Leaf { attrs, .. } = P::decode(old, level, slot) else {
-        unreachable!("leaves change under the lock only")
-    };
-    gather.note(word.covers, level, Used::of(attrs));
+/// What a migration entry keeps of a leaf: everything but its place in a group. A CPU that has the
+/// leaf cached may still write through it until the flush, and its dirty bit may be lost (G4), so a
+/// leaf that could be written is taken for dirty.
+fn kept(attrs: Attrs, accessed: Accessed) -> Attrs {
+    let kept = attrs.without(Attrs::GROUPED);
+    let is_cached = attrs.has(Attrs::ACCESSED) || accessed != Accessed::SetBeforeCached;
+    if is_cached && attrs.has(Attrs::WRITE) { kept | Attrs::DIRTY } else { kept }
 }
 
-/// Gives what a migration entry keeps of a leaf: everything but its place in a group. A CPU that
-/// has the leaf cached may still write through it until the flush, and its dirty bit may be lost
-/// (G4), so a leaf that could be written is taken for dirty.
-fn kept(attrs: Attrs, honest: bool) -> Attrs {
-    let kept = attrs.without(Attrs::GROUPED);
-    let is_cached = attrs.has(Attrs::ACCESSED) || !honest;
-    if is_cached && attrs.has(Attrs::WRITE) { kept | Attrs::DIRTY } else { kept }
+/// Notes and counts the leaves that were taken in one space.
+struct Taking<'t, 's, 'm, M: Machine, P: Paging> {
+    stock: &'s Stock<'m, M, P>,
+    gather: &'t mut Gather<'s, 'm, M, P>,
+    tally: Counting,
+    taken: &'t mut u64,
+}
+
+impl<M: Machine, P: Paging> Taking<'_, '_, '_, M, P> {
+    /// Counts entries that name `pages` from `first` on for each piece.
+    fn count_pieces(&self, first: Frame, pages: Pages, order: Order) {
+        let (stock, mut at, end) = (self.stock, first, first.add(pages));
+        while at < end {
+            let piece = order.head(at);
+            let upto = piece.add(order.pages()).min(end);
+            stock.set_tally(piece, stock.tally(piece) + (upto.get() - at.get()));
+            at = upto;
+        }
+    }
+}
+
+impl<M: Machine, P: Paging> Sink<M, P> for Taking<'_, '_, '_, M, P> {
+    const WAITS: bool = true;
+
+    fn prepare(&mut self) -> bool {
+        if self.gather.is_full() {
+            flush(self.gather);
+        }
+        true
+    }
+    fn descend<R>(&self, find: impl FnOnce() -> R) -> R {
+        let _reading = self.stock.reading();
+        find()
+    }
+    fn most(&self) -> usize {
+        self.gather.left()
+    }
+    fn add(&mut self, run: Run) {
+        let What::Mapped { pa, attrs } = run.what else { unreachable!("leaves are taken") };
+        self.gather.note(run.range(), run.level, Used::of(attrs));
+        let pages = run.range().pages();
+        *self.taken += pages.get();
+        if let Counting::Pieces(order) = self.tally {
+            self.count_pieces(pa.frame(), pages, order);
+        }
+    }
 }

@@ -58,10 +58,10 @@ mod keep;
 mod mapped;
 mod migration;
 mod pieces;
-mod places;
 mod put;
 mod run;
 mod shrink;
+mod walk;
 mod zeros;
 
 pub use mapped::Mappings;

@@ -1,7 +1,7 @@
 //! What a frozen folio becomes: pieces, or another folio's memory.
 
-use super::places::Folio;
 use super::put::{Leaf, Shape, put};
+use super::walk::Folio;
 use super::zeros::{Marks, is_zero};
 use crate::frame::{Claim, Flag};
 use crate::stock::{Event, Frozen, Stock};

@@ -1,11 +1,11 @@
 //! Putting entries back: to where they were, to another folio, or to the pieces of the one that
 //! there was.
 
-use super::places::{EntryState, Folio, FolioWord, Next, Ran, places};
+use super::walk::{Folio, FolioEdit, walk};
 use crate::rmap::relatives;
 use crate::space::Space;
 use crate::stock::Stock;
-use crate::table::{Attrs, Paging};
+use crate::table::{At, Attrs, Locked, Paging, Run, Sink, Soft, Verdict};
 use foliant_machine::Machine;
 use foliant_units::{Frame, Level, Pa, Pages};
 
@@ -25,34 +25,9 @@ pub(super) enum Shape {
     Table,
 }
 
-/// Hands every migration entry of the folio to `act`; `taken` is how many there are, in base pages.
-pub(super) fn each_taken<'s, 'm, M: Machine, P: Paging>(
-    stock: &'s Stock<'m, M, P>,
-    folio: Folio,
-    taken: u64,
-    mut act: impl FnMut(&Space, &FolioWord<'_, 'm, M, P>),
-) {
-    let mut left = taken;
-    for pin in relatives(stock, folio.head(), taken) {
-        if left == 0 {
-            return;
-        }
-        let space = Space::of(stock, pin.member());
-        let ran = places(stock, pin, folio).run(|word| {
-            if word.state == EntryState::Taken {
-                act(space, word);
-                left -= word.covers.pages().get();
-            }
-            if left == 0 { Next::Enough } else { Next::On }
-        });
-        debug_assert!(ran == Ran::Done, "nothing pauses");
-    }
-    assert!(left == 0, "{left} of {taken} entries of {folio:?} are lost (rmap::R1)");
-}
-
 /// Makes every migration entry of the folio a leaf again, of what `onto` says for the frame and
-/// attributes that it kept. The caller does the counting for the entries. No lock is held, and the
-/// flush is done.
+/// attributes that it kept; `taken` is how many there are, in base pages. The caller does the
+/// counting for the entries. No lock is held, and the flush is done.
 pub(super) fn put<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     folio: Folio,
@@ -60,24 +35,88 @@ pub(super) fn put<M: Machine, P: Paging>(
     shape: Shape,
     onto: impl Fn(Frame, Attrs) -> Leaf,
 ) {
-    each_taken(stock, folio, taken, |space, word| {
-        let (level, slot) = (word.locked.level(), word.slot);
-        let leaf = |nth: u64, at| {
-            let frame = word.pa.frame().add(Pages::new(nth));
-            let leaf = onto(frame, word.attrs);
-            // The shared zero page is charged to nobody.
-            if leaf.attrs.has(Attrs::SPECIAL) {
-                space.uncharge(stock.machine.me(), 1);
-            }
-            P::leaf(leaf.pa, at, leaf.attrs)
-        };
-        if level == Level::BASE || shape == Shape::Whole {
-            return word.locked.set(slot, leaf(0, level));
+    let mut left = taken;
+    for pin in relatives(stock, folio.head(), taken) {
+        if left == 0 {
+            return;
         }
-        let table = space.withdraw(stock);
-        let below = level.down().expect("it is no base leaf");
-        word.locked.expand(slot, table, |slot| leaf(slot.index() as u64, below));
-    });
+        let putting = Putting { shape, onto: &onto };
+        let space = Space::of(stock, pin.member());
+        let mut words = PutWords { stock, space, putting, left };
+        walk(stock, &pin, folio, &putting, &mut words, |words| words.left == 0);
+        left = words.left;
+    }
+    assert!(left == 0, "{left} of {taken} entries of {folio:?} are lost (rmap::R1)");
+}
+
+/// What migration entries become.
+struct Putting<'p, F> {
+    shape: Shape,
+    onto: &'p F,
+}
+
+impl<F> Clone for Putting<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<F> Copy for Putting<'_, F> {}
+
+impl<F> FolioEdit for Putting<'_, F> {
+    fn leaf(&self, _: At, _: Pa, _: Attrs) -> Verdict {
+        Verdict::Keep
+    }
+    fn taken(&self, _: At, _: Pa, _: Attrs) -> Verdict {
+        Verdict::Hand
+    }
+}
+
+/// Puts the leaves of one space.
+struct PutWords<'s, 'm, 'p, M, P, F> {
+    stock: &'s Stock<'m, M, P>,
+    space: &'s Space,
+    putting: Putting<'p, F>,
+    /// Base pages that are migration entries still.
+    left: u64,
+}
+
+impl<M: Machine, P: Paging, F: Fn(Frame, Attrs) -> Leaf> PutWords<'_, '_, '_, M, P, F> {
+    /// The word for the frame that is the `nth` from `pa` on.
+    fn leaf(&self, (pa, attrs): (Pa, Attrs), nth: u64, level: Level) -> u64 {
+        let leaf = (self.putting.onto)(pa.frame().add(Pages::new(nth)), attrs);
+        // The shared zero page is charged to nobody.
+        if leaf.attrs.has(Attrs::SPECIAL) {
+            self.space.uncharge(self.stock.machine.me(), 1);
+        }
+        P::leaf(leaf.pa, level, leaf.attrs)
+    }
+}
+
+impl<M: Machine, P: Paging, F> Sink<M, P> for PutWords<'_, '_, '_, M, P, F>
+where
+    F: Fn(Frame, Attrs) -> Leaf,
+{
+    const WAITS: bool = true;
+
+    fn descend<R>(&self, find: impl FnOnce() -> R) -> R {
+        let _reading = self.stock.reading();
+        find()
+    }
+    fn add(&mut self, run: Run) {
+        unreachable!("{run:?} was in use")
+    }
+    fn replace(&mut self, lock: &Locked<'_, M, P>, at: At, soft: Soft) {
+        let was = soft.migrating_leaf().expect("a migration entry was handed over");
+        let slot = lock.index_of(at.va);
+        self.left -= at.range().pages().get();
+        match at.level.down() {
+            Some(below) if self.putting.shape == Shape::Table => {
+                let table = self.space.withdraw(self.stock);
+                lock.expand(slot, table, |slot| self.leaf(was, slot.index() as u64, below));
+            }
+            _ => lock.set(slot, self.leaf(was, 0, at.level)),
+        }
+    }
 }
 
 /// Puts every entry back to where it was.

@@ -25,7 +25,7 @@ use crate::frame::{
     Claim, DESCRIPTOR_BYTES, Identity, Link, ORIGIN, Origin, References, TALLY, word_at,
 };
 use crate::sync::{Critical, Inside};
-use crate::table::{Attrs, Blocked, Entry, Paging, Slot};
+use crate::table::{Attrs, Blocked, Entry, Paging};
 use foliant_machine::{KernelFault, Machine, Owner};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Level, Order, Pages, Va, VaRange};
 
@@ -119,11 +119,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             self.stretches.hosted();
         }
         let lock = self.kernel.lock(va, Level::BASE).expect("a table of descriptors stays");
-        let first = lock.index_of(va).index();
-        for (n, claim) in frames.into_iter().enumerate() {
-            let slot = Slot::new(first + n).expect("a stretch lies in one table");
-            lock.set(slot, P::leaf(claim.into_raw().0.pa(), Level::BASE, OWN));
-        }
+        let words = frames.map(|claim| P::leaf(claim.into_raw().0.pa(), Level::BASE, OWN));
+        lock.write(lock.index_of(va), &words);
         Ok(())
     }
 

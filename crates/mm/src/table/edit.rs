@@ -295,15 +295,16 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
             if !sink.prepare() {
                 return Ok(Swept { upto: va, why: Stop::Full });
             }
-            let spot = self.lowest(va, Level::BASE);
-            let Some(above) = spot.above else {
+            let found = sink.descend(|| {
+                let spot = self.lowest(va, Level::BASE);
+                spot.above.map(|above| Locked::acquire(*self, va, &spot, above))
+            });
+            let Some(found) = found else {
                 va = behind(va, P::TOP, end); // nothing hangs in this word of the top table (I5)
                 sink.between(1);
                 continue;
             };
-            let Some(lock) = Locked::acquire(*self, va, &spot, above) else {
-                continue;
-            };
+            let Some(lock) = found else { continue };
             sink.enter(&lock);
             let (from, level) = (va, lock.level());
             let (mut broken, why);

@@ -9,7 +9,7 @@ use crate::frame::{Claim, Stale};
 use crate::sync::{Critical, Inside};
 use core::{fmt, mem};
 use foliant_machine::{Cpus, PhysMem};
-use foliant_units::{Frame, Level, Order, Pa, Va, VaRange};
+use foliant_units::{Frame, FrameRange, Level, Order, Pa, Pages, Va, VaRange};
 
 /// What stands where the way to a table ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -208,6 +208,41 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
             self.put(slot, word);
             word = word.wrapping_add(step);
         }
+    }
+    /// Writes `words` from `first` on, in the place of words that are no tables.
+    pub(crate) fn write(&self, first: Slot, words: &[u64]) {
+        let slots = Slots::new(first, words.len()).expect("they lie in the table");
+        slots.iter().zip(words).for_each(|(slot, word)| self.set(slot, *word));
+    }
+    /// Replaces the words of `slots`, none of which is a table's, one after the other by what
+    /// `make` makes of them, until it makes nothing of one. Says how many were replaced.
+    pub(crate) fn rewrite(
+        &self,
+        slots: Slots,
+        mut make: impl FnMut(Entry) -> Option<u64>,
+    ) -> usize {
+        let write =
+            |slot: &Slot| make(self.entry(*slot)).map(|word| self.set(*slot, word)).is_some();
+        slots.iter().take_while(write).count()
+    }
+    /// The slots for `range`, as far as it lies in this table, in which it begins.
+    pub(crate) fn slots_of(&self, range: VaRange) -> Slots {
+        let first = self.index_of(range.start());
+        let words = range.bytes().get() / self.level.span().get();
+        let words = words.min((Level::ENTRIES - first.index()) as u64) as usize;
+        Slots::new(first, words).expect("it begins in the table, and is not empty")
+    }
+    /// How many words map a frame of `block` where they would all stand side by side, if the one in
+    /// `slot` maps `frame` of it. Words of other tables are not looked at.
+    pub(crate) fn count_beside(&self, slot: Slot, frame: Frame, block: FrameRange) -> u64 {
+        let inside = frame.get() - block.start().get();
+        let is_one = |nth: &u64| {
+            let index = (slot.index() as u64 + nth).checked_sub(inside);
+            let Some(at) = index.and_then(|at| Slot::new(at as usize)) else { return false };
+            let expected = block.start().add(Pages::new(*nth));
+            matches!(self.entry(at), Entry::Leaf { pa, .. } if pa.frame() == expected)
+        };
+        (0..block.pages().get()).filter(is_one).count() as u64
     }
     /// The first of `slots` whose word is not 0.
     pub fn first_used(&self, slots: Slots) -> Option<Slot> {

@@ -40,6 +40,8 @@ pub(crate) enum Verdict {
     Break(Attrs),
     /// Of a leaf: it is split, and its parts are looked at.
     Split,
+    /// Of a software word: the sink replaces it, by more than a word ([`Sink::replace`]).
+    Hand,
     /// Another operation has it out of use, and is waited for.
     Busy,
 }
@@ -63,8 +65,11 @@ pub(crate) trait Edit<P: Paging> {
     fn leaf(&self, at: At, word: u64, pa: Pa, attrs: Attrs) -> Verdict;
     /// What becomes of a software word.
     fn soft(&self, at: At, soft: Soft) -> Verdict;
-    /// What becomes of an empty word of base level; others stay as they are.
-    fn empty(&self) -> u64 {
+    /// What becomes of an empty word of base level; others stay as they are. It is asked once for
+    /// each.
+    #[inline(always)]
+    fn empty(&self, at: At) -> u64 {
+        let _ = at;
         0
     }
     /// What becomes of the leaf `word`, which `leaf` has agreed to change.
@@ -74,7 +79,9 @@ pub(crate) trait Edit<P: Paging> {
             Entry::Leaf { pa, attrs } => match self.leaf(at, word, pa, attrs) {
                 Verdict::Put(new) | Verdict::Take(new) => new,
                 Verdict::Break(new) => Soft::breaking(pa, new).word(),
-                Verdict::Keep | Verdict::Show | Verdict::Split | Verdict::Busy => word,
+                Verdict::Keep | Verdict::Show | Verdict::Split | Verdict::Hand | Verdict::Busy => {
+                    word
+                }
             },
             _ => word,
         }
@@ -105,6 +112,12 @@ pub(crate) trait Sink<M: PhysMem + Cpus, P: Paging> {
     fn prepare(&mut self) -> bool {
         true
     }
+    /// Finds the next table and locks it. A caller that does not keep tables from being given back
+    /// by itself does so while `find` runs.
+    #[inline(always)]
+    fn descend<R>(&self, find: impl FnOnce() -> R) -> R {
+        find()
+    }
     /// This table comes next. The walk has its lock.
     fn enter(&mut self, lock: &Locked<'_, M, P>) {
         let _ = lock;
@@ -121,6 +134,10 @@ pub(crate) trait Sink<M: PhysMem + Cpus, P: Paging> {
     /// Takes what words said that are changed or shown. The table is locked; the sink has said that
     /// there is room.
     fn add(&mut self, run: Run);
+    /// Replaces a software word for which the edit says [`Verdict::Hand`], under the table's lock.
+    fn replace(&mut self, lock: &Locked<'_, M, P>, at: At, soft: Soft) {
+        unreachable!("no edit hands over {soft:?} at {} of {:?}", at.va, lock.level())
+    }
     /// The table from `from` on is done up to `upto`; the operation goes on up to `end`. Gives the
     /// lock back.
     fn leave(&mut self, tables: &Tables<'_, M, P>, lock: Locked<'_, M, P>, progress: Progress) {
@@ -220,8 +237,11 @@ where
         let word = lock.get(slot);
         let done = match P::decode(word, level, slot) {
             Entry::None => {
-                if level == Level::BASE && edit.empty() != 0 {
-                    lock.put(slot, edit.empty());
+                if level == Level::BASE {
+                    match edit.empty(here) {
+                        0 => {}
+                        new => lock.put(slot, new),
+                    }
                 }
                 Ok(1)
             }
@@ -297,6 +317,10 @@ fn sweep_soft<M: PhysMem + Cpus, P: Paging>(
         Verdict::Busy => return Err(Stop::Busy(va)),
         Verdict::Put(new) => (new, None),
         Verdict::Take(new) => (new, told),
+        Verdict::Hand => {
+            sink.replace(lock, at, soft);
+            return Ok(1);
+        }
         Verdict::Break(_) | Verdict::Split => unreachable!("a software word is out of use already"),
     };
     if va < range.start() || level.span().get() > range.end().offset_from(va) {
