@@ -92,10 +92,12 @@ pub fn run(root: &Path, asked: &Asked, say: &(dyn Fn(String) + Sync)) -> Result<
         Ok(text) => known::read(&text).map_err(|why| format!("{LIST}, {why}"))?,
         Err(_) => known::Known::new(),
     };
-    if let Some(name) = known::strangers(&known, mutants).first() {
+    let strangers = known::strangers(&known, mutants);
+    if !strangers.is_empty() {
+        let rows: Vec<String> = strangers.into_iter().map(known::row).collect();
         return Err(format!(
-            "{LIST} has an entry that matches no mutant any more: mend or remove it\n{}",
-            known::row(name)
+            "{LIST} has entries that match no mutant any more: mend or remove them\n{}",
+            rows.join("\n")
         ));
     }
     let changed = if asked.in_diff { Some(choice::changed(root)?) } else { None };

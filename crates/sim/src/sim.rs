@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::plan::FaultPlan;
 use crate::sched::{Abandoned, Baton};
 use crate::{Cached, current, lanes};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use foliant_machine::{Clock, Cpus, Owner, Refusal, Retired, Witness};
 use foliant_units::{Cpu, FrameRange, Nanos, Pages, VaRange};
 use parking_lot::Mutex;
@@ -36,6 +36,8 @@ pub struct Sim {
     pub(crate) watch: Option<Mutex<Watch>>,
     plan: FaultPlan,
     start: Instant,
+    /// Whether anybody asked for what the checkers found.
+    is_asked: AtomicBool,
 }
 
 impl Sim {
@@ -63,6 +65,7 @@ impl Sim {
             },
             plan: FaultPlan::default(),
             start: Instant::now(),
+            is_asked: AtomicBool::new(false),
             config,
         })
     }
@@ -284,8 +287,10 @@ impl Sim {
         self.cpus.get(cpu.index()).map_or(0, |cpu| cpu.core.lock().caches.len())
     }
 
-    /// What the checkers found so far, in the order it happened. Empty with checks off.
+    /// What the checkers found so far, in the order it happened. Empty with checks off. The
+    /// caller judges; a machine that nobody asked judges by itself when it is dropped.
     pub fn violations(&self) -> Vec<Violation> {
+        self.is_asked.store(true, Ordering::Relaxed);
         self.watch.as_ref().map_or(Vec::new(), |watch| watch.lock().violations())
     }
 
@@ -313,6 +318,16 @@ impl Sim {
     /// A digest of everything that happened so far; equal for equal seeds. 0 with checks off.
     pub fn digest(&self) -> u64 {
         self.watch.as_ref().map_or(0, |watch| watch.lock().digest())
+    }
+}
+
+impl Drop for Sim {
+    /// A test that forgets to ask the checkers fails all the same.
+    fn drop(&mut self) {
+        if !*self.is_asked.get_mut() && !std::thread::panicking() {
+            let found = self.violations();
+            assert!(found.is_empty(), "nobody asked what the checkers found: {found:#?}");
+        }
     }
 }
 

@@ -287,3 +287,12 @@ fn the_fault_plan_reaches_the_manager_through_the_contract() {
     assert_eq!(answers, [Refusal::Permit, Refusal::Refuse, Refusal::Permit]);
     assert_eq!((sim.fault_plan().seen(), sim.fault_plan().refused()), (3, 1));
 }
+
+/// A test that does not ask the checkers fails by what they found.
+#[test]
+#[should_panic(expected = "nobody asked what the checkers found")]
+fn a_machine_that_nobody_asked_judges_by_itself() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(16 << 20), 1)).unwrap();
+    sim.owned(frames(ROOT, 1), Owner::Claimed);
+    sim.owned(frames(ROOT, 1), Owner::Claimed);
+}
