@@ -74,6 +74,7 @@ pub(crate) fn tidy() -> Result<(), String> {
         comments::read(name, text, &mut findings);
         yields(name, text, &mut findings);
         waits(name, text, &mut findings);
+        proofs(name, text, &mut findings);
         steps_through_tables(name, text, &mut findings);
         let blocks = text.matches("unsafe {").count() + text.matches("unsafe impl").count();
         if blocks > 0 {
@@ -201,6 +202,22 @@ fn waits(name: &str, text: &str, findings: &mut Vec<String>) {
         if !line.trim_start().starts_with("//") && line.contains(".relax()") {
             findings.push(format!(
                 "{name}:{}: waits by itself: give the table's lock back with `let_go().wait()`, or, where none is held, name the file in xtask/src/tidy.rs",
+                number + 1
+            ));
+        }
+    }
+}
+
+/// A flush is done where it was waited for.
+fn proofs(name: &str, text: &str, findings: &mut Vec<String>) {
+    let is_manager = name.starts_with("crates/mm/src/") && !name.contains("test");
+    if !is_manager || ["frame/claim.rs", "flush/gather.rs"].iter().any(|own| name.ends_with(own)) {
+        return;
+    }
+    for (number, line) in text.lines().enumerate() {
+        if line.contains("Flushed::waited(") {
+            findings.push(format!(
+                "{name}:{}: states that a flush is done: take what `Gather::flush` returns",
                 number + 1
             ));
         }

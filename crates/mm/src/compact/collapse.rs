@@ -204,8 +204,7 @@ fn merge<M: Machine, P: Paging>(
     };
     let mut gather = Gather::new(stock, &space.member.target);
     gather.note_collapsed(&broken);
-    gather.flush();
-    let old = broken.table.flushed();
+    let old = broken.table.flushed(gather.flush());
     let What::Mapped { pa, attrs } = broken.run.what else { unreachable!("leaves were collapsed") };
     let done = match pa.frame() == first && stock.freeze_pages(first) {
         true => {

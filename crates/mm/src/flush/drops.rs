@@ -6,7 +6,7 @@
 //!                                             │ 2      so many frames of descriptors, each a block of its own
 //! ```
 
-use crate::frame::Claim;
+use crate::frame::{Claim, Flushed, Stale};
 use crate::stock::{Event, Stock, Words, words};
 use crate::sync::Ordering;
 use crate::table::Paging;
@@ -127,17 +127,21 @@ impl Drops {
     pub(crate) fn is_empty(&self) -> bool {
         self.inline_len == 0 && self.newest.is_none()
     }
-    /// Frees everything; the flush is done (F1), and readers of tables on the list are gone.
-    pub(crate) fn free_all<M: Machine, P: Paging>(&mut self, stock: &Stock<'_, M, P>) {
+    /// Frees everything behind the flush (F1). Readers of tables on the list are gone.
+    pub(crate) fn free_all<M: Machine, P: Paging>(
+        &mut self,
+        stock: &Stock<'_, M, P>,
+        flushed: Flushed,
+    ) {
         // None is done twice, whatever ends the first one.
         let count = core::mem::take(&mut self.inline_len);
         for word in core::mem::replace(&mut self.inline, [0; INLINE]).into_iter().take(count) {
-            free(stock, word);
+            free(stock, word, flushed);
         }
         while let Some(frame) = self.newest {
             let page: &Words = words(stock.machine, frame.pa());
             for word in &page[..self.newest_len] {
-                free(stock, word.load(Ordering::Relaxed));
+                free(stock, word.load(Ordering::Relaxed), flushed);
             }
             self.newest = match page[LINK].load(Ordering::Relaxed) {
                 0 => None,
@@ -150,18 +154,19 @@ impl Drops {
     }
 }
 
-fn free<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, word: u64) {
+fn free<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, word: u64, flushed: Flushed) {
+    let claim = |frame| Stale::unmapped(frame, Order::BASE).flushed(flushed);
     let (frame, n) = (Frame::new(word >> Tag::FRAME_SHIFT), word >> 2 & Tag::COUNT_MAX);
     match word & 3 {
         0 => stock.drop_references(frame, n),
         1 => {
             stock.count(Event::TableFreed);
-            stock.release(Claim::from_raw(frame, Order::BASE));
+            stock.release(claim(frame));
         }
         _ => {
             stock.uncount_by(Event::MemmapPages, n);
             for nth in 0..n {
-                stock.release(Claim::from_raw(frame.add(Pages::new(nth)), Order::BASE));
+                stock.release(claim(frame.add(Pages::new(nth))));
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::drops::Drops;
 use super::grain::FlushGrain;
 use super::target::Target;
+use crate::frame::Flushed;
 use crate::stock::{Event, Stock};
 use crate::table::{Attrs, Collapsed, Detached, Paging};
 use foliant_machine::{Accessed, Invalidation, Item, Machine, Reach, Tables, Ticket};
@@ -174,9 +175,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     }
     /// Defers the end of a table that was noted and taken out. Needs one word of room.
     pub(crate) fn remove_table(&mut self, table: Detached, _: TableNoted) {
-        // The token is given up before the flush (frame::I2): the list of tables owns the frame
-        // from here on, and frees it after the flush (F1).
-        let frame = table.into_table().flushed().into_raw().0;
+        let (frame, _) = table.into_table().into_raw();
         self.removed.push_table(self.stock, frame);
     }
 
@@ -246,18 +245,20 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
 
     /// Completes the flush and does what was deferred. The caller holds no table lock, and is in no
     /// reader's section if tables were removed.
-    pub(crate) fn flush(&mut self) {
-        self.release();
+    pub(crate) fn flush(&mut self) -> Flushed {
+        let flushed = self.release();
         if !self.removed.is_empty() {
             self.stock.wait_for_readers();
-            self.removed.free_all(self.stock);
+            self.removed.free_all(self.stock, flushed);
         }
+        flushed
     }
     /// Completes the flush and does what was deferred but for the end of tables: readers may still
     /// walk through those, and are waited for once, at the end (F7).
-    fn release(&mut self) {
-        self.shoot();
-        self.drops.free_all(self.stock);
+    fn release(&mut self) -> Flushed {
+        let flushed = self.shoot();
+        self.drops.free_all(self.stock, flushed);
+        flushed
     }
 
     /// Completes the flush, and leaves what was deferred to be freed when the caller has let go of
@@ -276,16 +277,18 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     }
 
     /// Completes the flush and keeps what was deferred. The caller holds no table lock.
-    pub(crate) fn shoot(&mut self) {
+    pub(crate) fn shoot(&mut self) -> Flushed {
         self.issue();
-        let Some(issued) = self.issued.take() else { return };
-        if self.wait(issued) {
-            self.count_local();
+        if let Some(issued) = self.issued.take() {
+            if self.wait(issued) {
+                self.count_local();
+            }
+            self.target.finish();
+            self.pending = Pending::No;
+            self.list = Invalidation::none(self.target.scope());
+            (self.entries, self.noted) = (0, 0);
         }
-        self.target.finish();
-        self.pending = Pending::No;
-        self.list = Invalidation::none(self.target.scope());
-        (self.entries, self.noted) = (0, 0);
+        Flushed::waited() // nothing is pending
     }
 
     /// Asks every other CPU that runs the space to carry `what` out, and does so here if this CPU

@@ -87,7 +87,8 @@ pub struct Stale {
 }
 
 impl Stale {
-    /// The block of these parts of a claim, just taken out of page tables.
+    /// The block of these parts of a claim, taken out of page tables by the caller, or taken off a
+    /// list of such blocks.
     pub(crate) const fn unmapped(frame: Frame, order: Order) -> Stale {
         Stale { frame, order }
     }
@@ -99,10 +100,25 @@ impl Stale {
     pub const fn order(&self) -> Order {
         self.order
     }
-    /// The claim that a completed flush makes of it (frame::I2). The callers are a collapse, which
-    /// has just flushed, and the gather, which puts the frame on its list of drops and frees it
-    /// after the flush.
-    pub(crate) const fn flushed(self) -> Claim {
+    /// The claim that a completed flush makes of it (frame::I2).
+    pub(crate) const fn flushed(self, _: Flushed) -> Claim {
         Claim::from_raw(self.frame, self.order)
+    }
+    /// Gives the token up for its parts, for a list that is worked off after the flush: it is made
+    /// anew there ([`Stale::unmapped`]).
+    pub(crate) const fn into_raw(self) -> (Frame, Order) {
+        (self.frame, self.order)
+    }
+}
+
+/// Says that a flush is done: what was gathered before it is in no CPU's caches any more. Only the
+/// wait for a flush issues it (`cargo xtask tidy` looks).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flushed(());
+
+impl Flushed {
+    /// For the wait.
+    pub(crate) const fn waited() -> Flushed {
+        Flushed(())
     }
 }

@@ -13,15 +13,15 @@
 //! - I1. A [`Claim`] is the only handle to an allocated, unmapped block: nobody else reads, writes
 //!   or maps its frames while it exists.
 //! - I2. A [`Stale`] block was taken out of page tables, and some CPU may still reach it. It
-//!   becomes a `Claim` that is written or freed only after a completed flush. The gather, which
-//!   does the flush, alone turns one into a `Claim` before it: to put the frame on its list of
-//!   drops (flush::F1).
+//!   becomes a `Claim` by a `Flushed` alone, which the wait for a flush issues. Until then a
+//!   gather's list of drops keeps its parts (flush::F1).
 //! - I3. Neither is `Clone` or `Copy`, and only a `Claim` can be freed.
 mod claim;
 mod contents;
 mod descriptor;
 mod origin;
 
+pub(crate) use claim::Flushed;
 pub(crate) use claim::Touched;
 pub use claim::{Claim, Stale};
 pub use contents::Contents;
