@@ -99,6 +99,9 @@ fn tr_a6_a_scan_does_not_creep() {
     assert_eq!(mm.total(Event::ThpScanExceedNonePte), 3);
     let (scanned, more) = mm.collapse_scan(id, Va::new(0), 1, CollapseLimits::SCAN);
     assert_eq!((scanned.ranges, more), (1, Some(Va::new(BASE + 2 * MB))));
+    area(&mm, id, BASE + 8 * MB, 2 * MB - PAGE);
+    let (scanned, more) = mm.collapse_scan(id, Va::new(0), 100, CollapseLimits::SCAN);
+    assert_eq!((scanned.ranges, more), (2, None), "no 2 MiB fit into the third area");
     mm.set_policy(Policy::BASE_ONLY);
     let (scanned, _) = mm.collapse_scan(id, Va::new(0), 100, CollapseLimits::SCAN);
     assert_eq!(scanned.ranges, 0, "2 MiB folios are switched off");

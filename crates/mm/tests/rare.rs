@@ -220,6 +220,50 @@ fn the_later_advice_on_folio_sizes_counts() {
 }
 
 #[test]
+fn advice_over_a_hole_is_refused() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = filled(&sim, &mm, 16 * PAGE, 16);
+    let hole = Va::new(BASE + 4 * PAGE);
+    mm.unmap(id, range(hole.get(), PAGE)).unwrap();
+    for advice in [
+        Advice::HugePage,
+        Advice::NoHugePage,
+        Advice::UserfaultArm,
+        Advice::UserfaultDisarm,
+        Advice::DontNeed,
+        Advice::Free,
+        Advice::GuardInstall,
+        Advice::GuardRemove,
+        Advice::PopulateRead,
+        Advice::PopulateWrite,
+    ] {
+        let done = mm.advise(id, range(BASE, 16 * PAGE), advice);
+        assert_eq!(done, Err(RangeError::Hole(hole)), "{advice:?}");
+    }
+    assert_eq!(mm.anonymous(), Pages::new(15), "nothing was dropped");
+    finish(&sim, &mm, &[id]);
+}
+
+/// The entries of a folio lie in two tables. Those of one do not tell whether others have it, so
+/// the page is copied though nobody has.
+#[test]
+fn a_folio_in_two_tables_is_copied_although_nobody_shares_it() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, Policy::always(Orders::of(Order::new(4).unwrap())));
+    let id = filled(&sim, &mm, 16 * PAGE, 16);
+    let to = Va::new(BASE + 4 * SIZE_2M - 8 * PAGE);
+    mm.remap(id, range(BASE, 16 * PAGE), Bytes::new(16 * PAGE), Move::To(to)).unwrap();
+    let child = mm.fork(id).unwrap();
+    mm.end(child).unwrap();
+    for page in [0, 8, 15] {
+        let done = mm.fault(id, to.add(page * PAGE), Access::Write);
+        assert_eq!(done, Outcome::Copied, "page {page}");
+    }
+    finish(&sim, &mm, &[id]);
+}
+
+#[test]
 fn pages_that_were_handed_to_the_program_are_the_managers_again() {
     let sim = sim(1, 32);
     let mm = manager(&sim, Policy::BASE_ONLY);

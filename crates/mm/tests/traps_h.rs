@@ -401,6 +401,7 @@ fn tr_h7_a_flush_names_what_changed_and_nothing_else() {
         flushed_exactly(&recorder.take(), mm, &heads);
         memmap.release(&mut batch);
         flushed_exactly(&recorder.take(), mm, &heads);
+        assert!(sim.violations().is_empty(), "{:#?}", sim.violations());
         if refused == 0 {
             break;
         }

@@ -510,6 +510,7 @@ fn tr_a7_a_broken_folio_is_not_scanned() {
     assert!(steps.iter().any(reached(sound)), "the other one is looked at");
     assert!(!steps.iter().any(reached(head)), "broken memory was read");
     assert_eq!(mm.split(id, Va::new(BASE), keep(0)), Err(SplitError::Broken(head)));
+    assert!(recorder.sim.violations().is_empty(), "{:#?}", recorder.sim.violations());
 }
 
 /// Fork, partial unmap and stores from both sides, with splits and moves in between: contents are

@@ -111,7 +111,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
     /// Takes the block that the face has for this fault, or else any.
     fn claim(&self, order: Order) -> Result<(Claim, Contents), NoBlock> {
-        let Some((claim, contents)) = self.offers.block.take(self.stock, order) else {
+        let Some((claim, contents)) = self.offers.block.take(order) else {
             let mut claim = self.stock.claim(order, Class::Movable);
             // The block that is kept for this fault may be all that there is.
             if claim.is_err() && self.offers.block.order().is_some() {

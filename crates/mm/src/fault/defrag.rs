@@ -107,6 +107,8 @@ pub(crate) struct BlockOffer {
     claim: Cell<Option<Claim>>,
     /// Of the claim, if there is one.
     contents: Cell<Contents>,
+    /// Whether this offer is among those that the stock counts.
+    is_counted: Cell<bool>,
 }
 
 impl BlockOffer {
@@ -115,7 +117,17 @@ impl BlockOffer {
         let before = self.claim.replace(Some(claim));
         assert!(before.is_none(), "a fault has one block at a time");
         self.contents.set(Contents::Any);
-        stock.blocks_kept.fetch_add(1, Ordering::Relaxed);
+        if !self.is_counted.replace(true) {
+            stock.blocks_kept.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    /// Ends the offer: the block goes back, if the fault has not mapped it. From the first block on
+    /// that was kept for the fault until here it counts as one that may bring a page (E7).
+    pub(crate) fn end<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
+        self.give_back(stock);
+        if self.is_counted.replace(false) {
+            stock.blocks_kept.fetch_sub(1, Ordering::Release); // behind what it mapped or gave back
+        }
     }
     /// Has the block that is kept cleared.
     pub(crate) fn clear(&self, clear: impl FnOnce(&Claim)) {
@@ -146,20 +158,16 @@ impl BlockOffer {
                 stock.release_cleared(claim);
             }
         }
-        stock.blocks_kept.fetch_sub(1, Ordering::Release); // a fault may wait for its frames (E7)
     }
-    /// The block, if it is of `order`. The caller is in a reader's section until it has mapped the
-    /// block or given it back.
-    pub(crate) fn take<M: Machine, P: Paging>(
-        &self,
-        stock: &Stock<'_, M, P>,
-        order: Order,
-    ) -> Option<(Claim, Contents)> {
-        if self.order() != Some(order) {
-            return None;
+    /// The block, if it is of `order`.
+    pub(crate) fn take(&self, order: Order) -> Option<(Claim, Contents)> {
+        match self.claim.take() {
+            Some(claim) if claim.order() == order => Some((claim, self.contents.get())),
+            other => {
+                self.claim.set(other);
+                None
+            }
         }
-        stock.blocks_kept.fetch_sub(1, Ordering::Release);
-        self.claim.take().map(|claim| (claim, self.contents.get()))
     }
 }
 

@@ -104,7 +104,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
     /// Ends an offer of a block: it goes back if it was not used.
     pub(super) fn withdraw_block(&self, block: &BlockOffer) {
-        block.give_back(&self.stock);
+        block.end(&self.stock);
         if block.tried.get() == Tried::Later {
             self.compaction.wish();
         }

@@ -309,9 +309,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         loop {
             let outcome = match self.attempt(id, (va, access), &offers, &mut outside) {
                 Ok(Outcome::OutOfMemory) if self.relieve() => continue,
-                Ok(Outcome::OutOfMemory | Outcome::OverLimit) if !is_second => {
+                Ok(refused @ (Outcome::OutOfMemory | Outcome::OverLimit)) if !is_second => {
                     is_second = true;
-                    self.wait_for_faults(&offers, &mut outside); // fault::E7
+                    self.wait_for_faults(refused, &offers, &mut outside); // fault::E7
                     continue;
                 }
                 Ok(outcome) => outcome,

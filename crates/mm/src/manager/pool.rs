@@ -135,18 +135,17 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Waits until every fault that is at work by now has mapped what it prepared, or has given it
     /// back (fault::E7). This one gives back what it was offered first, so no two wait for each
     /// other.
-    pub(super) fn wait_for_faults(&self, offers: &Offers, outside: &mut Outside) {
+    pub(super) fn wait_for_faults(&self, refused: Outcome, offers: &Offers, outside: &mut Outside) {
         self.withdraw_offer(offers);
+        // What is charged, and what is claimed without being kept, is so inside of a section.
         self.stock.wait_for_readers();
-        let is_kept = || self.stock.blocks_kept.load(Ordering::Acquire) > 0;
-        if is_kept() {
-            while is_kept() {
-                // The face clears the block of another fault, and may be yielding
-                // (sync::outside::O3).
-                self.stock.machine.relax();
-                outside.yield_now(self.stock.machine);
-            }
-            self.stock.wait_for_readers(); // they let go of their blocks in sections
+        // A block that is kept is memory, and not charged yet. No new one is kept for long where
+        // there is not even a page.
+        let is_memory = refused == Outcome::OutOfMemory;
+        while is_memory && self.stock.blocks_kept.load(Ordering::Acquire) > 0 {
+            // The face clears it, and may be yielding (sync::outside::O3).
+            self.stock.machine.relax();
+            outside.yield_now(self.stock.machine);
         }
     }
     /// Ends the offers: a page or a block that was not mapped goes back.

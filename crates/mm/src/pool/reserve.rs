@@ -130,7 +130,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             match source {
                 Ground::Reserved if !open.may_hold() => return Taken::Wait,
                 Ground::Reserved => {
-                    let Some(huge) = open.pop_any(order) else { return Taken::Nothing };
+                    let Some(huge) = open.pop_any(order) else { return Self::nothing(&open) };
                     open.hold();
                     return Taken::Page(huge);
                 }
@@ -164,7 +164,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     }
     /// There is no page, unless one that is out comes back (L6).
     fn nothing(open: &Open<'a, 'm, M, P>) -> Taken {
-        if open.is_lent() { Taken::Wait } else { Taken::Nothing }
+        if open.has_out() { Taken::Wait } else { Taken::Nothing }
     }
     /// Folds a page that was not born so, where folding is on.
     fn fold_one(&self, huge: Huge) -> Huge {
@@ -178,16 +178,20 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     }
     /// Takes a page back that was not mapped.
     pub(crate) fn put_back(&self, huge: Huge, source: Ground) {
+        let pool = self.pool(huge.order()).expect("a huge page has a pool");
         let mut superfluous = Chain::default();
         {
-            let open = self.open(self.pool(huge.order()).expect("a huge page has a pool"));
-            match source {
-                Ground::Reserved => open.unhold(),
-                Ground::Unreserved => open.end_loan(),
+            let open = self.open(pool);
+            if source == Ground::Reserved {
+                open.unhold();
             }
             self.come_back(&open, huge, &mut superfluous);
         }
         self.give_up(superfluous);
+        if source == Ground::Unreserved {
+            // Behind its memory: a fault that waits for it finds the page, or can make one (L6).
+            self.open(pool).end_loan();
+        }
     }
     /// States that a page that was taken is mapped.
     pub(crate) fn commit(&self, order: Order, source: Ground) {

@@ -345,9 +345,10 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     pub(super) fn end_loan(&self) {
         take(&self.pool.lent, 1);
     }
-    /// Whether such a page is out: it may come back, or be mapped where another fault wants one.
-    pub(super) fn is_lent(&self) -> bool {
-        get(&self.pool.lent) > 0
+    /// Whether any page is out, taken with a reservation or without: it may come back, or be mapped
+    /// where another fault wants one.
+    pub(super) fn has_out(&self) -> bool {
+        get(&self.pool.lent) + get(&self.pool.held) > 0
     }
     /// Loses a page that is counted no more.
     pub(super) fn lose(&self, huge: Huge) {

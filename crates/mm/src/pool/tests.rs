@@ -66,6 +66,38 @@ fn finding_bk_a_fault_without_a_page_waits_for_the_one_that_is_out() {
     mm.audit(&[]).unwrap();
 }
 
+/// Two are reserved and one was lost: a fault that finds none waits for the one that is held.
+#[test]
+fn finding_bk_a_reservation_without_a_page_waits_for_the_one_that_is_held() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
+    let setup = Setup::of(&sim.config().memory, Policy::BASE_ONLY);
+    let mm: Manager<'_, _, X86_64<4>> = Manager::new(&sim, &setup).unwrap();
+    let (pools, size) = (mm.pools(), Order::SIZE_2M);
+    mm.resize_pool(size, 2, Budget::ALL).unwrap();
+    pools.reserve(size, 2).unwrap();
+    let head = {
+        let open = pools.open(pools.pool(size).unwrap());
+        let huge = open.pop_any(size).unwrap();
+        let head = huge.head();
+        open.shelve(huge);
+        head
+    };
+    assert!(pools.stock.poison(head));
+    pools.retire(head);
+    let take = || pools.take(size, Ground::Reserved);
+    let Taken::Page(only) = take() else { panic!("one is left") };
+    assert!(matches!(take(), Taken::Wait), "it may come back");
+    pools.put_back(only, Ground::Reserved);
+    let Taken::Page(only) = take() else { panic!("it came back") };
+    pools.commit(size, Ground::Reserved);
+    assert!(matches!(take(), Taken::Nothing), "it is mapped");
+    pools.unreserve(size, 1);
+    pools.open(pools.pool(size).unwrap()).lend();
+    pools.put_back(only, Ground::Unreserved);
+    mm.resize_pool(size, 0, Budget::ALL).unwrap();
+    mm.audit(&[]).unwrap();
+}
+
 /// A page with the mark does not go back to the allocator, and nobody is told that it did.
 #[test]
 fn finding_bb_a_page_with_the_mark_is_not_dissolved() {

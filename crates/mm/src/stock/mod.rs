@@ -97,7 +97,7 @@ pub(crate) struct Stock<'m, M, P> {
     pub(crate) lowest: AtomicU64,
     /// How memory is cleared; read and written by `zero::Clearing`.
     pub(crate) clearing: [AtomicU64; 4],
-    /// How many blocks the face keeps for faults; counted by `fault::BlockOffer`.
+    /// How many faults are at work for which the face kept a block; counted by `fault::BlockOffer`.
     pub(crate) blocks_kept: AtomicU64,
     /// Where the descriptor array starts.
     pub(crate) array: Va,

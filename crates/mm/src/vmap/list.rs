@@ -18,8 +18,8 @@ use core::fmt;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Node, Order, Pa, Pages, Va, VaRange};
 
-/// How many leaves a listing reads in one reader's section.
-const SECTION_LEAVES: usize = 512;
+/// How much of an area a listing reads in one reader's section.
+const SECTION_BYTES: u64 = 512 * FRAME_BYTES;
 
 /// Whether an area is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,14 +203,14 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         let mut left = mapped;
         while !left.is_empty() {
             let _reading = self.stock.reading(); // readers are waited for: a short section each
-            let mut upto = left.end();
-            for (nth, leaf) in self.stock.kernel.leaves(left).enumerate() {
-                if nth == SECTION_LEAVES {
-                    upto = leaf.va;
-                    break;
-                }
+            let most = left.start().checked_add(SECTION_BYTES).map_or(left.end(), |end| end);
+            let mut upto = most.min(left.end());
+            let part = VaRange::new(left.start(), upto).expect("it goes up");
+            // A leaf that begins before the part was counted in the one before.
+            for leaf in self.stock.kernel.leaves(part).filter(|leaf| leaf.va >= part.start()) {
                 let Entry::Leaf { pa, .. } = leaf.entry else { continue };
                 let order = leaf.level.order().unwrap_or(Order::BASE);
+                upto = leaf.va.add(order.bytes().get()).max(upto).min(left.end());
                 if let Some(node) = self.stock.folios.node_of(pa.frame()) {
                     let count = &mut info.nodes[node.0 as usize];
                     *count = Pages::new(count.get() + order.pages().get());
