@@ -50,9 +50,8 @@
 //!
 //! **The walk.** An operation that changes what a range holds does not step from entry to entry by
 //! itself: it says what becomes of a word (`table::Edit`) and where the old content goes
-//! (`table::Sink`), and `walk` goes over the range. `map_kernel` alone goes from entry to entry,
-//! over empty ones; the loops that make tables, count missing ones or take empty ones out of a huge
-//! page's place (`clear_way`) go from table to table.
+//! (`table::Sink`), and `walk` goes over the range. The loops that make tables, count missing ones
+//! or take empty ones out of a huge page's place (`clear_way`) go from table to table.
 //!
 //! **Not here**: what a fault does (`fault`), walks of the reverse map (`rmap`), splitting of
 //! folios (`split`; here only their leaves are split).

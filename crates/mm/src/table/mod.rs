@@ -62,6 +62,8 @@
 //!   the lock, is about to make a leaf. An empty word of the top table, which never becomes a leaf
 //!   (I5), is passed over without a lock: the operation has stated its change before (behind a
 //!   fence: sync::sequence::Q3), and the CPU that hangs a table there looks for changes behind one.
+//!   A walk of the reverse map has stated nothing: it compares what it found with the folio's
+//!   count.
 //!
 //! **Locking.** `[c]` constant, `[l]` the table's lock. The lock of a table is a bit
 //! ([`Paging::LOCK`]) in the word that points to it, which walkers ignore. It is taken by
