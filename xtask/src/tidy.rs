@@ -73,9 +73,7 @@ pub(crate) fn tidy() -> Result<(), String> {
         types.note(name, text, &mut findings);
         comments::read(name, text, &mut findings);
         yields(name, text, &mut findings);
-        waits(name, text, &mut findings);
-        proofs(name, text, &mut findings);
-        steps_through_tables(name, text, &mut findings);
+        duties(name, text, &mut findings);
         let blocks = text.matches("unsafe {").count() + text.matches("unsafe impl").count();
         if blocks > 0 {
             census.push((name.clone(), blocks));
@@ -192,55 +190,56 @@ fn yields(name: &str, text: &str, findings: &mut Vec<String>) {
     }
 }
 
-/// Others are let run where no page table is locked.
-fn waits(name: &str, text: &str, findings: &mut Vec<String>) {
+/// Notes each line of the manager's code, but for tests and the files that `may`, that has one of
+/// `words`, with what to do `instead`.
+fn nowhere_but_in(
+    may: impl Fn(&str) -> bool,
+    (name, text): (&str, &str),
+    (words, instead): (&[&str], &str),
+    findings: &mut Vec<String>,
+) {
     let Some(inside) = name.strip_prefix("crates/mm/src/") else { return };
-    if inside.contains("test") || inside.contains("model") || RELAXING.contains(&inside) {
+    if inside.contains("test") || may(inside) {
         return;
     }
     for (number, line) in text.lines().enumerate() {
-        if !line.trim_start().starts_with("//") && line.contains(".relax()") {
-            findings.push(format!(
-                "{name}:{}: waits by itself: give the table's lock back with `let_go().wait()`, or, where none is held, name the file in xtask/src/tidy.rs",
-                number + 1
-            ));
+        let word = words.iter().find(|word| line.contains(**word));
+        if let Some(word) = word.filter(|_| !line.trim_start().starts_with("//")) {
+            findings.push(format!("{name}:{}: `{word}` {instead}", number + 1));
         }
     }
 }
 
-/// A flush is done where it was waited for.
-fn proofs(name: &str, text: &str, findings: &mut Vec<String>) {
-    let is_manager = name.starts_with("crates/mm/src/") && !name.contains("test");
-    if !is_manager || ["frame/claim.rs", "flush/gather.rs"].iter().any(|own| name.ends_with(own)) {
-        return;
-    }
-    for (number, line) in text.lines().enumerate() {
-        if line.contains("Flushed::waited(") {
-            findings.push(format!(
-                "{name}:{}: states that a flush is done: take what `Gather::flush` returns",
-                number + 1
-            ));
-        }
-    }
-}
-
-/// Nobody but the page tables' room goes from entry to entry of a table: it says how to do that,
-/// and with which locks. Others name one entry (`Slot::of`), or hand a range over.
-fn steps_through_tables(name: &str, text: &str, findings: &mut Vec<String>) {
-    const STEPS: [&str; 4] = ["Slot::new(", "Slot::wrap(", "Slots::ALL", "slots.iter("];
-    let Some(inside) = name.strip_prefix("crates/mm/src/") else { return };
-    if inside.starts_with("table/") || inside.contains("test") {
-        return;
-    }
-    for (number, line) in text.lines().enumerate() {
-        let steps = STEPS.iter().find(|steps| line.contains(**steps));
-        if let Some(steps) = steps.filter(|_| !line.trim_start().starts_with("//")) {
-            findings.push(format!(
-                "{name}:{}: `{steps}` goes from entry to entry: leave that to the walk (table::edit), or to an operation on a locked table",
-                number + 1
-            ));
-        }
-    }
+/// What a few files of the manager alone do.
+fn duties(name: &str, text: &str, findings: &mut Vec<String>) {
+    // Others are let run where no page table is locked.
+    nowhere_but_in(
+        |file| file.contains("model") || RELAXING.contains(&file),
+        (name, text),
+        (
+            &[".relax()"],
+            "waits by itself: give the table's lock back with `let_go().wait()`, or, where none is held, name the file in xtask/src/tidy.rs",
+        ),
+        findings,
+    );
+    // A flush is done where it was waited for.
+    nowhere_but_in(
+        |file| ["frame/claim.rs", "flush/gather.rs"].contains(&file),
+        (name, text),
+        (&["Flushed::waited("], "states that a flush is done: take what `Gather::flush` returns"),
+        findings,
+    );
+    // The page tables' room says how to go from entry to entry of a table, and with which locks.
+    // Others name one entry (`Slot::of`), or hand a range over.
+    nowhere_but_in(
+        |file| file.starts_with("table/"),
+        (name, text),
+        (
+            &["Slot::new(", "Slot::wrap(", "Slots::ALL", "slots.iter("],
+            "goes from entry to entry: leave that to the walk (table::edit), or to an operation on a locked table",
+        ),
+        findings,
+    );
 }
 
 /// Each public operation of the manager is one of the explorer's.

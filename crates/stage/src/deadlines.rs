@@ -338,6 +338,22 @@ impl<E: FnMut(&Row)> Bench<'_, '_, E> {
         }
         worst.iter().for_each(|row| (self.each)(row));
         self.row("purge of what is left", |mm| mm.purge_vmalloc());
+        self.shared();
+    }
+
+    /// Kernel memory of one table in a program.
+    fn shared(&mut self) {
+        let bytes = Bytes::new(2 << 20);
+        let kernel = self.mm.vmalloc(&Request::of(bytes).for_users()).expect("room").start();
+        let id = self.mm.create(None).expect("memory");
+        let place = Place::NoReplace(Va::new(BASE));
+        let request = MapRequest { place, bytes, flags: Flags::READ_WRITE, tag: 0 };
+        self.row("kernel memory mapped to a program, 2 MiB", |mm| {
+            mm.map_user(id, &request, kernel)
+        })
+        .expect("room");
+        self.mm.end(id).expect("it lives");
+        self.mm.vfree(kernel).expect("an area");
     }
 
     fn background(&mut self, added: FrameRange) {

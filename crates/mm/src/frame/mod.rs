@@ -21,9 +21,8 @@ mod contents;
 mod descriptor;
 mod origin;
 
-pub(crate) use claim::Flushed;
-pub(crate) use claim::Touched;
 pub use claim::{Claim, Stale};
+pub(crate) use claim::{Flushed, Touched};
 pub use contents::Contents;
 pub use descriptor::{DESCRIPTOR_BYTES, Flag, Identity, Kind, word_at};
 pub(crate) use descriptor::{Link, ORIGIN, References, TALLY};

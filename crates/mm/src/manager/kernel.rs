@@ -10,7 +10,7 @@ use crate::sync::{Ordering, Outside};
 use crate::table::{Attrs, Blocked, Entry, Half, MapStop, Paging, Refused, Roots, Spare};
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner};
-use foliant_units::{Frame, FrameRange, Level, Order, Pages, Va, VaRange};
+use foliant_units::{Frame, FrameRange, Level, Order, Va, VaRange};
 
 /// Why a kernel range was not mapped. Nothing of it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +45,17 @@ impl fmt::Display for KernelMapError {
     }
 }
 impl error::Error for KernelMapError {}
+
+impl KernelMapError {
+    /// Why tables for `va` were not made.
+    fn unreached(why: NoTable, va: Va) -> KernelMapError {
+        match why {
+            NoTable::Record(_) => KernelMapError::NoMemory,
+            NoTable::Blocked(Blocked::Refused(refused)) => KernelMapError::Refused(refused),
+            NoTable::Blocked(_) => KernelMapError::Refused(Refused::Live(va)),
+        }
+    }
+}
 
 /// Why a block was not taken back. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,10 +163,6 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// from its beginning.
     pub fn reach_kernel(&self, va: Va, level: Level) -> Result<(), KernelMapError> {
         let _mapping = self.mapping.lock(self.stock.machine, &mut Outside::at_the_face());
-        self.reach_locked(va, level)
-    }
-    /// [`reach_kernel`](Self::reach_kernel) for the holder of `mapping`.
-    fn reach_locked(&self, va: Va, level: Level) -> Result<(), KernelMapError> {
         if self.own.iter().any(|own| own.contains(va)) {
             return Err(KernelMapError::Own(va));
         }
@@ -163,11 +170,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             return Err(KernelMapError::Top(va));
         }
         let done = Supply::of_kernel(&self.stock).ensure(&self.stock.kernel, va, level);
-        done.map_err(|why| match why {
-            NoTable::Record(_) => KernelMapError::NoMemory,
-            NoTable::Blocked(Blocked::Refused(refused)) => KernelMapError::Refused(refused),
-            NoTable::Blocked(_) => KernelMapError::Refused(Refused::Live(va)),
-        })
+        done.map_err(|why| KernelMapError::unreached(why, va))
     }
     /// Whether the top table has no word for a kernel address and gets none any more, because
     /// spaces have copies of it (table::I7). The caller holds `mapping`.
@@ -214,28 +217,19 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             }
             next = va.align_down(P::TOP.span()).checked_add(P::TOP.span().get());
         }
-        if self.missing_tables(range) > self.stock.folios.free_frames() {
+        if self.stock.kernel.missing_in(range, || ()) > self.stock.folios.free_frames() {
             return Err(KernelMapError::NoMemory);
         }
-        let span = Level::SIZE_2M.span();
-        let mut next = Some(range.start());
-        while let Some(va) = next.filter(|va| *va < range.end()) {
-            self.reach_locked(va, Level::BASE)?;
-            next = va.align_down(span).checked_add(span.get());
-        }
+        let reached = Supply::of_kernel(&self.stock).ensure_range(
+            &self.stock.kernel,
+            range,
+            Level::BASE,
+            || (),
+        );
+        reached.map_err(|why| KernelMapError::unreached(why, range.start()))?;
         let mapped = self.stock.kernel.map(range, first, attrs, Level::BASE, &mut Spare::new());
         let mapped = mapped.map_err(KernelMapError::Refused)?;
         assert_eq!(mapped.why, MapStop::Done, "its tables are there, and nobody else maps");
         Ok(())
-    }
-
-    fn missing_tables(&self, range: VaRange) -> Pages {
-        let (mut missing, mut left) = (0, range);
-        while !left.is_empty() {
-            let (some, next) = self.stock.kernel.missing_at(left);
-            missing += some.get();
-            left = VaRange::new(next, range.end()).expect("it goes up to the end");
-        }
-        Pages::new(missing)
     }
 }

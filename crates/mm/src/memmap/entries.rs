@@ -73,7 +73,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
         let lock = self.stock.kernel.lock(range.start(), Level::BASE);
         let lock = lock.expect("leaves were split, and tables of descriptors stay");
         let (mut run, mut live) = (FrameRun::default(), false);
-        let done = lock.rewrite(lock.slots_of(range), |entry| {
+        let done = lock.replace_each(lock.slots_of(range), |entry| {
             if let Entry::Leaf { pa, .. } = entry {
                 let frame = pa.frame();
                 if !self.state.shares.has(frame) && !run.takes(frame) {

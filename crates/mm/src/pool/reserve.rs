@@ -136,7 +136,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 }
                 Ground::Unreserved if open.unreserved() > 0 => {
                     let Some(huge) = open.pop_any(order) else { return Taken::Nothing };
-                    open.lend();
+                    open.begin_transit();
                     return Taken::Page(huge);
                 }
                 Ground::Unreserved if open.surplus() >= open.overcommit() => {
@@ -159,7 +159,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             return Taken::Wait;
         }
         open.count_in(huge.head(), Standing::Surplus);
-        open.lend();
+        open.begin_transit();
         Taken::Page(huge)
     }
     /// There is no page, unless one that is out comes back (L6).
@@ -184,14 +184,16 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             let open = self.open(pool);
             if source == Ground::Reserved {
                 open.unhold();
+                open.begin_transit();
             }
             self.come_back(&open, huge, &mut superfluous);
+            if superfluous.len() == 0 {
+                return open.end_transit();
+            }
         }
         self.give_up(superfluous);
-        if source == Ground::Unreserved {
-            // Behind its memory: a fault that waits for it finds the page, or can make one (L6).
-            self.open(pool).end_loan();
-        }
+        // Behind its memory: a fault that waits for it can make another one (L6).
+        self.open(pool).end_transit();
     }
     /// States that a page that was taken is mapped.
     pub(crate) fn commit(&self, order: Order, source: Ground) {
@@ -201,7 +203,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 open.unhold();
                 open.unreserve(1);
             }
-            Ground::Unreserved => open.end_loan(),
+            Ground::Unreserved => open.end_transit(),
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct Pool {
     shelves: [Shelf; NODES_MAX],
     reserved: AtomicU64,   // [l]
     held: AtomicU64,       // [l] taken for some reservation, neither mapped nor put back yet
-    lent: AtomicU64,       // [l] taken without one, neither mapped nor put back yet
+    in_transit: AtomicU64, // [l] taken without one, or on its way back, neither mapped nor given back
     overcommit: AtomicU64, // [l]
     broken: AtomicU64,     // [l]
     /// Counts the pages asked for, so that the nodes take turns.
@@ -338,17 +338,17 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     pub(super) fn unhold(&self) {
         take(&self.pool.held, 1);
     }
-    /// Counts a page as taken without a reservation until it is mapped or put back.
-    pub(super) fn lend(&self) {
-        add(&self.pool.lent, 1);
+    /// Counts a page as out without a reservation, until it is mapped or back.
+    pub(super) fn begin_transit(&self) {
+        add(&self.pool.in_transit, 1);
     }
-    pub(super) fn end_loan(&self) {
-        take(&self.pool.lent, 1);
+    pub(super) fn end_transit(&self) {
+        take(&self.pool.in_transit, 1);
     }
     /// Whether any page is out, taken with a reservation or without: it may come back, or be mapped
     /// where another fault wants one.
     pub(super) fn has_out(&self) -> bool {
-        get(&self.pool.lent) + get(&self.pool.held) > 0
+        get(&self.pool.in_transit) + get(&self.pool.held) > 0
     }
     /// Loses a page that is counted no more.
     pub(super) fn lose(&self, huge: Huge) {
@@ -400,6 +400,6 @@ impl<'a, 'm, M: Machine, P: Paging> super::Pools<'a, 'm, M, P> {
             }
             listed += here;
         }
-        Ok(PoolAudit { stated, listed, held: get(&pool.held) + get(&pool.lent) })
+        Ok(PoolAudit { stated, listed, held: get(&pool.held) + get(&pool.in_transit) })
     }
 }

@@ -108,16 +108,8 @@ fn prepaid<'s, 'm, M: Machine, P: Paging>(
     steps: &mut Steps,
 ) -> Result<Supply<'s, 'm, M, P>, RangeError> {
     let tables: Tables<'_, M, P> = space.tables(stock);
-    let (mut rest, mut missing) = (range, 0);
-    while !rest.is_empty() {
-        steps.take(stock.machine, 1);
-        let (some, next) = tables.missing_at(rest);
-        missing += some.get();
-        rest = VaRange::new(next, range.end()).expect("it goes on inside the range");
-    }
-    let mut supply = Supply::of(stock, &space.charge);
-    supply.prepay(missing)?;
-    Ok(supply)
+    let missing = tables.missing_in(range, || steps.take(stock.machine, 1));
+    Ok(Supply::prepaid(stock, &space.charge, missing.get())?)
 }
 
 /// Puts guards in the place of whatever is there. Each page becomes one in one step, so a load

@@ -10,7 +10,7 @@ use super::steps::Steps;
 use super::walk;
 use crate::flush::{Gather, Used};
 use crate::frame::Kind;
-use crate::stock::{Stock, Supply};
+use crate::stock::{Event, Stock};
 use crate::table::{
     At, Attrs, Edit, Locked, Paging, Progress, Prune, Run, Sink, Soft, SoftKind, Tables, Verdict,
     What,
@@ -202,7 +202,8 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
     fn between(&mut self, words: u64) {
         let (stock, space) = (self.zap.stock, self.zap.space);
         for _ in 0..core::mem::take(&mut self.deposits) {
-            Supply::of(stock, &space.charge).give_back(space.withdraw(stock));
+            stock.count(Event::TableFreed);
+            stock.release_charged(&space.charge, space.withdraw(stock));
         }
         let tables: Tables<'m, M, P> = space.tables(stock);
         while let Some((level, progress)) = self.rest.take() {

@@ -108,7 +108,8 @@ where
     fn replace(&mut self, lock: &Locked<'_, M, P>, at: At, soft: Soft) {
         let was = soft.migrating_leaf().expect("a migration entry was handed over");
         let slot = lock.index_of(at.va);
-        self.left -= at.range().pages().get();
+        let left = self.left.checked_sub(at.range().pages().get());
+        self.left = left.expect("no more entries than were taken (rmap::R1, split::T8)");
         match at.level.down() {
             Some(below) if self.putting.shape == Shape::Table => {
                 let table = self.space.withdraw(self.stock);

@@ -12,7 +12,6 @@
 
 use super::charge::{Charge, NoRecord, OverLimit};
 use super::{Event, Stock};
-use crate::frame::Claim;
 use crate::table::{Blocked, Paging, Spare, Tables};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Level, Va, VaRange};
@@ -22,8 +21,8 @@ pub(crate) struct Supply<'s, 'm, M: Machine, P: Paging> {
     stock: &'s Stock<'m, M, P>,
     /// What the tables are charged to; nothing in the kernel half.
     charge: Option<&'s Charge>,
-    /// How many more are charged already.
-    prepaid: u64,
+    /// How many more are charged already, where all that may be needed were charged first.
+    prepaid: Option<u64>,
     spare: Spare,
 }
 
@@ -50,19 +49,22 @@ impl NoTable {
 impl<'s, 'm, M: Machine, P: Paging> Supply<'s, 'm, M, P> {
     /// Tables of the space that `charge` is of.
     pub(crate) fn of(stock: &'s Stock<'m, M, P>, charge: &'s Charge) -> Self {
-        Supply { stock, charge: Some(charge), prepaid: 0, spare: Spare::new() }
+        Supply { stock, charge: Some(charge), prepaid: None, spare: Spare::new() }
+    }
+    /// The same, with so many tables charged before any of them is made. It never needs more.
+    pub(crate) fn prepaid(
+        stock: &'s Stock<'m, M, P>,
+        charge: &'s Charge,
+        tables: u64,
+    ) -> Result<Self, OverLimit> {
+        charge.charge_records(stock.machine.me(), tables)?;
+        let mut supply = Supply::of(stock, charge);
+        supply.prepaid = Some(tables);
+        Ok(supply)
     }
     /// Tables of the kernel half, which nobody is charged for.
     pub(crate) fn of_kernel(stock: &'s Stock<'m, M, P>) -> Self {
-        Supply { stock, charge: None, prepaid: 0, spare: Spare::new() }
-    }
-    /// Charges so many tables before any of them is made.
-    pub(crate) fn prepay(&mut self, tables: u64) -> Result<(), OverLimit> {
-        if let Some(charge) = self.charge {
-            charge.charge_records(self.stock.machine.me(), tables)?;
-        }
-        self.prepaid += tables;
-        Ok(())
+        Supply { stock, charge: None, prepaid: None, spare: Spare::new() }
     }
 
     /// Repeats `step` with one more table each time that it lacks one.
@@ -113,44 +115,42 @@ impl<'s, 'm, M: Machine, P: Paging> Supply<'s, 'm, M, P> {
         }
         Ok(&mut self.spare)
     }
-    /// Gives a table back that was taken or kept for this space and is not needed.
-    pub(crate) fn give_back(&self, table: Claim) {
-        self.stock.count(Event::TableFreed);
-        self.stock.release(table);
-        if let Some(charge) = self.charge {
-            charge.uncharge_records(self.stock.machine.me(), 1);
-        }
-    }
 
     #[cold]
     fn refill(&mut self) -> Result<(), NoRecord> {
-        let (stock, me) = (self.stock, self.stock.machine.me());
-        match (self.charge, self.prepaid.checked_sub(1)) {
-            (_, Some(left)) => self.prepaid = left,
-            (Some(charge), None) => charge.charge_records(me, 1)?,
-            (None, None) => {}
-        }
-        match stock.claim_cleared(Owner::Table) {
-            Ok(table) => {
-                stock.count(Event::TableMade);
-                self.spare.push(table).expect("it had none");
-                Ok(())
+        let stock = self.stock;
+        let table = match (self.charge, self.prepaid) {
+            (Some(charge), None) => stock.claim_charged(charge, Owner::Table)?,
+            (_, prepaid) => {
+                let table = stock.claim_cleared(Owner::Table)?;
+                let left =
+                    |left: u64| left.checked_sub(1).expect("all that were missing are paid for");
+                self.prepaid = prepaid.map(left);
+                table
             }
-            Err(none) => {
-                self.charge.into_iter().for_each(|charge| charge.uncharge_records(me, 1));
-                Err(none.into())
-            }
-        }
+        };
+        stock.count(Event::TableMade);
+        self.spare.push(table).expect("it had none");
+        Ok(())
     }
 }
 
 impl<M: Machine, P: Paging> Drop for Supply<'_, '_, M, P> {
     fn drop(&mut self) {
-        while let Some(table) = self.spare.pop() {
-            self.give_back(table);
+        // As a gather: where a CPU of a simulated machine panics, nothing more is done for it.
+        if crate::sync::is_unwinding() {
+            return;
         }
-        if let Some(charge) = self.charge.filter(|_| self.prepaid > 0) {
-            charge.uncharge_records(self.stock.machine.me(), self.prepaid);
+        let stock = self.stock;
+        while let Some(table) = self.spare.pop() {
+            stock.count(Event::TableFreed);
+            match self.charge {
+                Some(charge) => stock.release_charged(charge, table),
+                None => stock.release(table),
+            }
+        }
+        if let (Some(charge), Some(left)) = (self.charge, self.prepaid) {
+            charge.uncharge_records(stock.machine.me(), left);
         }
     }
 }

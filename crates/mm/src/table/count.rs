@@ -29,10 +29,20 @@ impl<M: PhysMem, P: Paging> Tables<'_, M, P> {
         1 + Slots::ALL.iter().map(below).sum::<u64>()
     }
 
-    /// How many tables [`ensure`](Tables::ensure) would make for all pages of the part of `range`
-    /// that one word covers, and where that part ends. Where a leaf or a software word is in the
-    /// way it makes none.
-    pub(crate) fn missing_at(&self, range: VaRange) -> (Pages, Va) {
+    /// How many tables [`ensure`](Tables::ensure) would make for all pages of `range`. Where a leaf
+    /// or a software word is in the way it makes none. `before` is called before each look.
+    pub(crate) fn missing_in(&self, range: VaRange, mut before: impl FnMut()) -> Pages {
+        let (mut missing, mut left) = (0, range);
+        while !left.is_empty() {
+            before();
+            let (some, next) = self.missing_at(left);
+            missing += some.get();
+            left = VaRange::new(next, range.end()).expect("it goes on inside the range");
+        }
+        Pages::new(missing)
+    }
+    /// The same for the part of `range` that one word covers, and where that part ends.
+    fn missing_at(&self, range: VaRange) -> (Pages, Va) {
         let found = self.walk(range.start());
         let level = match found.level {
             Level::BASE => Level::SIZE_2M, // its table is there

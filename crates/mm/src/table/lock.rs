@@ -216,7 +216,7 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
     }
     /// Replaces the words of `slots`, none of which is a table's, one after the other by what
     /// `make` makes of them, until it makes nothing of one. Says how many were replaced.
-    pub(crate) fn rewrite(
+    pub(crate) fn replace_each(
         &self,
         slots: Slots,
         mut make: impl FnMut(Entry) -> Option<u64>,

@@ -66,7 +66,7 @@ pub(crate) trait Edit<P: Paging> {
     /// What becomes of a software word.
     fn soft(&self, at: At, soft: Soft) -> Verdict;
     /// What becomes of an empty word of base level; others stay as they are. It is asked once for
-    /// each.
+    /// each, under the table's lock: it waits for nobody (I9).
     #[inline(always)]
     fn empty(&self, at: At) -> u64 {
         let _ = at;

@@ -203,7 +203,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         let mut left = mapped;
         while !left.is_empty() {
             let _reading = self.stock.reading(); // readers are waited for: a short section each
-            let most = left.start().checked_add(SECTION_BYTES).map_or(left.end(), |end| end);
+            let most = left.start().checked_add(SECTION_BYTES).unwrap_or(left.end());
             let mut upto = most.min(left.end());
             let part = VaRange::new(left.start(), upto).expect("it goes up");
             // A leaf that begins before the part was counted in the one before.

@@ -23,6 +23,11 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
             return None;
         }
         let _reading = self.stock.reading();
+        self.page_at(va)
+    }
+    /// The same of an address whose tables stay: the caller is in a reader's section, or the area
+    /// is lent to it.
+    fn page_at(&self, va: Va) -> Option<(Frame, Level)> {
         let found = self.stock.kernel.walk(va);
         let Entry::Leaf { pa, .. } = found.entry else { return None };
         Some((pa.add(va.offset_from(found.va)).frame(), found.level))
@@ -92,7 +97,8 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
     }
 
     /// Has `share` map the pages from `va` on elsewhere, while the area cannot go. `share` is
-    /// handed a function that gives the n-th frame. Any number of such calls work together.
+    /// handed a function that gives the n-th frame, which waits for nobody. Any number of such
+    /// calls work together.
     pub(crate) fn shared<R>(
         &self,
         va: Va,
@@ -111,7 +117,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         } else if !inside {
             Err(VmapError::Beyond { va: wanted })
         } else {
-            let frame = |n: u64| self.frame_at(va.add(n * FRAME_BYTES));
+            let frame = |n: u64| self.page_at(va.add(n * FRAME_BYTES));
             Ok(share(&|n| frame(n).expect("an area in use is mapped (vmap::V4)").0))
         };
         self.take_back(&area);
