@@ -210,6 +210,19 @@ fn nowhere_but_in(
     }
 }
 
+/// The files of `mm` that make a claim of a block's number, and of what else the block was.
+const MAKING: [(&str, &str); 9] = [
+    ("manager/setup.rs", "the allocator handed it out, before there is a stock"),
+    ("memmap/huge.rs", "a huge page, whose token goes"),
+    ("space/node.rs", "a node that left its tree"),
+    ("stock/own.rs", "a claim that was put there"),
+    ("stock/claims.rs", "the allocator handed it out; or a folio that lost its last reference"),
+    ("stock/holds.rs", "a piece of a frozen folio, whose token went"),
+    ("stock/isolated.rs", "isolated frames, or the allocator handed it out"),
+    ("table/word.rs", "the caller lends it, and vouches"),
+    ("zero/ahead.rs", "the allocator handed it out"),
+];
+
 /// What a few files of the manager alone do.
 fn duties(name: &str, text: &str, findings: &mut Vec<String>) {
     // Others are let run where no page table is locked.
@@ -224,9 +237,19 @@ fn duties(name: &str, text: &str, findings: &mut Vec<String>) {
     );
     // A flush is done where it was waited for.
     nowhere_but_in(
-        |file| ["frame/claim.rs", "flush/gather.rs"].contains(&file),
+        |file| ["frame/claim.rs", "flush/gather.rs", "table/word.rs"].contains(&file),
         (name, text),
         (&["Flushed::waited("], "states that a flush is done: take what `Gather::flush` returns"),
+        findings,
+    );
+    // A claim goes from hand to hand. Where it comes from a number, MAKING says why.
+    nowhere_but_in(
+        |file| file.starts_with("frame/") || MAKING.iter().any(|(may, _)| *may == file),
+        (name, text),
+        (
+            &["Claim::from_raw(", "Claim::taken("],
+            "makes a claim of a number: keep the claim (stock::OwnFrames, `cut`), or name the file in xtask/src/tidy.rs with the reason",
+        ),
         findings,
     );
     // The page tables' room says how to go from entry to entry of a table, and with which locks.

@@ -71,37 +71,6 @@ impl fmt::Display for CollapseError {
 }
 impl error::Error for CollapseError {}
 
-/// The pages of a block that nothing was moved to.
-struct Vacant<'s, 'm, M: Machine, P: Paging> {
-    stock: &'s Stock<'m, M, P>,
-    first: Frame,
-    free: [u64; 8],
-}
-
-impl<'s, 'm, M: Machine, P: Paging> Vacant<'s, 'm, M, P> {
-    fn new(stock: &'s Stock<'m, M, P>, block: Claim) -> Self {
-        let (first, order) = block.into_raw();
-        stock.folios.split(first, order, Order::BASE).expect("a claim is a block (frame::I1)");
-        Vacant { stock, first, free: [!0; 8] }
-    }
-    fn take(&mut self, nth: u64) -> Option<Claim> {
-        let (word, bit) = ((nth / 64) as usize, 1 << (nth % 64));
-        let is_free = self.free[word] & bit != 0;
-        self.free[word] &= !bit;
-        is_free.then(|| Claim::from_raw(self.first.add(Pages::new(nth)), Order::BASE))
-    }
-}
-
-impl<M: Machine, P: Paging> Drop for Vacant<'_, '_, M, P> {
-    fn drop(&mut self) {
-        for nth in 0..Order::SIZE_2M.pages().get() {
-            if let Some(claim) = self.take(nth) {
-                self.stock.release(claim);
-            }
-        }
-    }
-}
-
 /// Collapses what `space` has at `va`, every page of which is there.
 pub(crate) fn collapse<M: Machine, P: Paging>(
     splitter: &Splitter<'_, '_, M, P>,
@@ -137,7 +106,7 @@ fn gather_pages<'m, M: Machine, P: Paging>(
     let stock = splitter.stock;
     let tables = space.tables(stock);
     let first = block.frame();
-    let mut places = Vacant::new(stock, block);
+    let mut places = stock.cut(block, Order::BASE); // those that nothing is moved to go back
     let mut migration = MigrationBatch::new(stock, MoveGrain::MOST);
     let mut failed = None;
     let mut each = |_, _, went| match went {
@@ -171,7 +140,7 @@ fn gather_pages<'m, M: Machine, P: Paging>(
                 return Err(CollapseError::Changed(at));
             }
         }
-        migration.add(held, places.take(nth).expect("each place once"));
+        migration.add(held, places.part(nth).expect("each place once"));
         if migration.is_full() {
             migration.finish(&mut each);
         }
@@ -208,7 +177,7 @@ fn merge<M: Machine, P: Paging>(
     let What::Mapped { pa, attrs } = broken.run.what else { unreachable!("leaves were collapsed") };
     let done = match pa.frame() == first && stock.freeze_pages(first) {
         true => {
-            space.deposit(stock, table.into_raw().0);
+            space.deposit(stock, table);
             stock.fuse(first, space.member.origin(va, area.offset));
             let locked = tables.lock(va, level).expect("a table with a breaking word stays (S6)");
             let attrs = attrs | Attrs::TOUCHED;

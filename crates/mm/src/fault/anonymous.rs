@@ -250,7 +250,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return Step::Again;
         };
         if let Some(table) = deposit {
-            self.space.deposit(self.stock, table.into_raw().0);
+            self.space.deposit(self.stock, table);
         }
         let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
         let word = P::leaf(head.pa(), level, attrs | Attrs::TOUCHED);

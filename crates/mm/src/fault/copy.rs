@@ -3,7 +3,7 @@
 use super::{Fault, Outcome, Refusal, Step};
 use crate::flush::Gather;
 use crate::folio::Class;
-use crate::frame::Flag;
+use crate::frame::{Flag, Unmapped};
 use crate::space::{Agreed, Area, attrs};
 use crate::stock::{Event, SizeEvent};
 use crate::table::{Attrs, Entry, Paging, Slot};
@@ -128,7 +128,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         let head = self.stock.head_of(from);
         let mut gather = Gather::new(self.stock, &self.space.member.target);
-        gather.defer(head, 1);
+        gather.defer(Unmapped::of(head, 1));
         gather.flush();
         self.stock.count(Event::Copied);
         Step::Done(Outcome::Copied)

@@ -18,6 +18,7 @@
 
 use super::{Fault, Need, Outcome, Refusal, Step};
 use crate::flush::{Gather, Used};
+use crate::frame::Unmapped;
 use crate::memmap::Huge;
 use crate::pool::Ground;
 use crate::space::{Area, Flags, attrs, level_of};
@@ -79,10 +80,10 @@ impl Offer {
         stock.count_by(Event::CopiedBytes, self.order.bytes().get());
         self.filled = Filled::Copy;
     }
-    /// Keeps the original no longer. Its entries were flushed before their references went.
+    /// Keeps the original no longer. No entry was made with the references that kept it.
     pub(crate) fn forget_original<M: Machine, P: Paging>(&mut self, stock: &Stock<'_, M, P>) {
         if let Some(original) = self.original.take() {
-            stock.drop_references(original, self.order.pages().get());
+            stock.drop_unused(original, self.order.pages().get());
         }
     }
 }
@@ -228,7 +229,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Some(Outcome::Copied) => {
                 // This drops the references of the entry. Those of the offer go with the offer.
                 let mut gather = Gather::new(self.stock, &self.space.member.target);
-                gather.defer(head, order.pages().get());
+                gather.defer(Unmapped::of(head, order.pages().get()));
                 gather.flush();
                 self.stock.count(Event::Copied);
                 Step::Done(Outcome::Copied)

@@ -6,8 +6,8 @@
 //!                                             │ 2      so many frames of descriptors, each a block of its own
 //! ```
 
-use crate::frame::{Claim, Flushed, Stale};
-use crate::stock::{Event, Stock, Words, words};
+use crate::frame::{Flushed, Stale, Unmapped};
+use crate::stock::{Event, OwnFrames, Stock, Words};
 use crate::sync::Ordering;
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
@@ -15,11 +15,11 @@ use foliant_units::{Frame, Order, Pages};
 
 /// How many words fit in without memory.
 const INLINE: usize = 32;
-/// How many words a frame holds besides its link: the frame before, and how many words that one
-/// holds.
+/// How many words a frame holds besides its link on the chain, and how many words the list held
+/// before it in the frame below.
 const PER_FRAME: usize = 510;
 const LINK: usize = 510;
-const LINK_LEN: usize = 511;
+const LEN_BEFORE: usize = 511;
 /// How many frames one list takes at most, so that the memory held back by one flush is bounded (40
 /// MiB of base pages).
 const FRAMES_MAX: usize = 20;
@@ -44,18 +44,26 @@ impl Tag {
 const _: () = assert!(Order::SIZE_1G.pages().get() <= Tag::COUNT_MAX);
 
 /// See the module's text.
-pub(crate) struct Drops {
+pub(crate) struct Drops<'m> {
     inline: [u64; INLINE],
     inline_len: usize,
-    /// The newest frame, and the number of words in it.
-    newest: Option<Frame>,
+    more: OwnFrames<LINK>,
+    /// The words of the newest frame of `more`, and how many of them are used.
+    newest: Option<&'m Words>,
     newest_len: usize,
     frames: usize,
 }
 
-impl Drops {
-    pub(crate) const fn new() -> Drops {
-        Drops { inline: [0; INLINE], inline_len: 0, newest: None, newest_len: 0, frames: 0 }
+impl<'m> Drops<'m> {
+    pub(crate) fn new() -> Drops<'m> {
+        Drops {
+            inline: [0; INLINE],
+            inline_len: 0,
+            more: OwnFrames::default(),
+            newest: None,
+            newest_len: 0,
+            frames: 0,
+        }
     }
 
     /// How many more words fit in.
@@ -69,52 +77,37 @@ impl Drops {
     /// Tries to have room for `count` words, and says for how many there is.
     pub(crate) fn grow<M: Machine, P: Paging>(
         &mut self,
-        stock: &Stock<'_, M, P>,
+        stock: &Stock<'m, M, P>,
         count: usize,
     ) -> usize {
         if self.room() < count.min(PER_FRAME)
             && self.frames < FRAMES_MAX
             && let Ok(claim) = stock.claim_cleared(Owner::Records)
         {
-            let (frame, _) = claim.into_raw();
-            let page: &Words = words(stock.machine, frame.pa());
-            page[LINK].store(self.newest.map_or(0, |f| f.get() + 1), Ordering::Relaxed);
-            page[LINK_LEN].store(self.newest_len as u64, Ordering::Relaxed);
-            (self.newest, self.newest_len) = (Some(frame), 0);
+            let page = self.more.push(stock.machine, claim);
+            page[LEN_BEFORE].store(self.newest_len as u64, Ordering::Relaxed);
+            (self.newest, self.newest_len) = (Some(page), 0);
             self.frames += 1;
         }
         self.room()
     }
 
-    pub(crate) fn push_references<M: Machine, P: Paging>(
-        &mut self,
-        stock: &Stock<'_, M, P>,
-        head: Frame,
-        n: u64,
-    ) {
-        self.push(stock, Tag::References.word(head, n));
+    pub(crate) fn push_references(&mut self, unmapped: Unmapped) {
+        let (head, entries) = unmapped.into_raw();
+        self.push(Tag::References.word(head, entries));
     }
-    pub(crate) fn push_table<M: Machine, P: Paging>(
-        &mut self,
-        stock: &Stock<'_, M, P>,
-        table: Frame,
-    ) {
-        self.push(stock, Tag::Table.word(table, 1));
+    pub(crate) fn push_table(&mut self, table: Stale) {
+        self.push(Tag::Table.word(table.into_raw().0, 1));
     }
-    pub(crate) fn push_descriptors<M: Machine, P: Paging>(
-        &mut self,
-        stock: &Stock<'_, M, P>,
-        first: Frame,
-        n: u64,
-    ) {
-        self.push(stock, Tag::Descriptors.word(first, n));
+    pub(crate) fn push_descriptors(&mut self, first: Frame, n: u64) {
+        self.push(Tag::Descriptors.word(first, n));
     }
 
-    fn push<M: Machine, P: Paging>(&mut self, stock: &Stock<'_, M, P>, word: u64) {
+    fn push(&mut self, word: u64) {
         assert!(self.room() > 0, "the caller asked for room first (flush::F5)");
         match self.newest {
-            Some(frame) => {
-                words(stock.machine, frame.pa())[self.newest_len].store(word, Ordering::Relaxed);
+            Some(page) => {
+                page[self.newest_len].store(word, Ordering::Relaxed);
                 self.newest_len += 1;
             }
             None => {
@@ -130,7 +123,7 @@ impl Drops {
     /// Frees everything behind the flush (F1). Readers of tables on the list are gone.
     pub(crate) fn free_all<M: Machine, P: Paging>(
         &mut self,
-        stock: &Stock<'_, M, P>,
+        stock: &Stock<'m, M, P>,
         flushed: Flushed,
     ) {
         // None is done twice, whatever ends the first one.
@@ -138,18 +131,14 @@ impl Drops {
         for word in core::mem::replace(&mut self.inline, [0; INLINE]).into_iter().take(count) {
             free(stock, word, flushed);
         }
-        while let Some(frame) = self.newest {
-            let page: &Words = words(stock.machine, frame.pa());
+        while let Some(page) = self.newest {
             for word in &page[..self.newest_len] {
                 free(stock, word.load(Ordering::Relaxed), flushed);
             }
-            self.newest = match page[LINK].load(Ordering::Relaxed) {
-                0 => None,
-                before => Some(Frame::new(before - 1)),
-            };
-            self.newest_len = page[LINK_LEN].load(Ordering::Relaxed) as usize;
+            self.newest_len = page[LEN_BEFORE].load(Ordering::Relaxed) as usize;
+            self.more.pop(stock.machine).into_iter().for_each(|frame| stock.release(frame));
+            self.newest = self.more.last(stock.machine);
             self.frames -= 1;
-            stock.release(Claim::from_raw(frame, Order::BASE));
         }
     }
 }
@@ -158,7 +147,7 @@ fn free<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, word: u64, flushed: Flus
     let claim = |frame| Stale::unmapped(frame, Order::BASE).flushed(flushed);
     let (frame, n) = (Frame::new(word >> Tag::FRAME_SHIFT), word >> 2 & Tag::COUNT_MAX);
     match word & 3 {
-        0 => stock.drop_references(frame, n),
+        0 => stock.drop_references(Unmapped::of(frame, n), flushed),
         1 => {
             stock.count(Event::TableFreed);
             stock.release(claim(frame));

@@ -3,7 +3,7 @@
 use super::drops::Drops;
 use super::grain::FlushGrain;
 use super::target::Target;
-use crate::frame::Flushed;
+use crate::frame::{Flushed, Unmapped};
 use crate::stock::{Event, Stock};
 use crate::table::{Attrs, Collapsed, Detached, Paging};
 use foliant_machine::{Accessed, Invalidation, Item, Machine, Reach, Tables, Ticket};
@@ -37,9 +37,9 @@ pub(crate) struct Gather<'g, 'm, M: Machine, P: Paging> {
     pending: Pending,
     issued: Option<Issued>,
     /// References and descriptors.
-    drops: Drops,
+    drops: Drops<'m>,
     /// Tables, which readers may still walk through.
-    removed: Drops,
+    removed: Drops<'m>,
 }
 
 /// The proof that a table was noted before it is taken out.
@@ -175,8 +175,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     }
     /// Defers the end of a table that was noted and taken out. Needs one word of room.
     pub(crate) fn remove_table(&mut self, table: Detached, _: TableNoted) {
-        let (frame, _) = table.into_table().into_raw();
-        self.removed.push_table(self.stock, frame);
+        self.removed.push_table(table.into_table());
     }
 
     /// Notes that a table was taken out with its leaves: as many entries as it had leaves, none of
@@ -186,15 +185,15 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.add(Item { range, level, tables: Tables::Removed });
     }
 
-    /// Defers the drop of `n` references to the folio at `head`. Needs one word of room.
-    pub(crate) fn defer(&mut self, head: Frame, n: u64) {
-        self.drops.push_references(self.stock, head, n);
+    /// Defers the drop of references. Needs one word of room.
+    pub(crate) fn defer(&mut self, unmapped: Unmapped) {
+        self.drops.push_references(unmapped);
     }
 
     /// Defers the end of the `n` frames from `first` on, which held descriptors. Needs one word of
     /// room.
     pub(crate) fn defer_descriptors(&mut self, first: Frame, n: u64) {
-        self.drops.push_descriptors(self.stock, first, n);
+        self.drops.push_descriptors(first, n);
     }
 
     /// Counts as pending from here on (F2).

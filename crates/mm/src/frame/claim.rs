@@ -49,6 +49,10 @@ impl Claim {
     pub(crate) const fn taken(frame: Frame, order: Order) -> Claim {
         Claim { frame, order, touched: Touched::No }
     }
+    /// A part of another claim.
+    pub(super) const fn of(frame: Frame, order: Order, touched: Touched) -> Claim {
+        Claim { frame, order, touched }
+    }
     /// Whether it was written to since it was taken.
     pub(crate) const fn touched(&self) -> Touched {
         self.touched
@@ -74,9 +78,22 @@ impl Claim {
 
 /// A block that was unmapped and that other CPUs may still reach through stale translations.
 ///
+/// ```
+/// # use foliant::frame::{Claim, Flushed, Stale};
+/// fn behind(stale: Stale, flushed: Flushed) -> Claim {
+///     stale.flushed(flushed) // only a completed flush makes a Claim of it
+/// }
+/// ```
 /// ```compile_fail
-/// fn hasty(stale: foliant::frame::Stale) -> foliant::frame::Claim {
-///     stale.into() // only a completed flush makes a Claim of it
+/// # use foliant::frame::{Claim, Flushed, Stale};
+/// fn hasty(stale: Stale) -> Claim {
+///     stale.flushed() // nothing was flushed
+/// }
+/// ```
+/// ```compile_fail
+/// # use foliant::frame::{Claim, Flushed, Stale};
+/// fn twice(stale: Stale, flushed: Flushed) -> (Claim, Claim) {
+///     (stale.flushed(flushed), stale.flushed(flushed)) // there is one block
 /// }
 /// ```
 #[must_use = "a dropped stale block leaks its frames"]
@@ -101,7 +118,7 @@ impl Stale {
         self.order
     }
     /// The claim that a completed flush makes of it (frame::I2).
-    pub(crate) const fn flushed(self, _: Flushed) -> Claim {
+    pub const fn flushed(self, _: Flushed) -> Claim {
         Claim::from_raw(self.frame, self.order)
     }
     /// Gives the token up for its parts, for a list that is worked off after the flush: it is made
@@ -111,10 +128,55 @@ impl Stale {
     }
 }
 
-/// Says that a flush is done: what was gathered before it is in no CPU's caches any more. Only the
-/// wait for a flush issues it (`cargo xtask tidy` looks).
+/// References to one folio, one for each of its entries that were taken out of page tables. Some
+/// CPU may still reach the folio by these, so the references keep it until a gather that takes them
+/// has flushed.
+#[must_use = "references that nobody drops keep their folio for good"]
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Unmapped {
+    head: Frame,
+    entries: u64,
+}
+
+impl Unmapped {
+    /// The references of so many entries to the folio at `head`, taken out of page tables by the
+    /// caller, or taken off a list of such.
+    pub(crate) const fn of(head: Frame, entries: u64) -> Unmapped {
+        Unmapped { head, entries }
+    }
+    /// Joins those of as many more entries, if they are of the same folio.
+    pub(crate) fn join(&mut self, other: Unmapped) -> Result<(), Unmapped> {
+        if other.head != self.head {
+            return Err(other);
+        }
+        self.entries += other.entries;
+        Ok(())
+    }
+    /// Gives the token up for its parts, for a list that is worked off after the flush.
+    pub(crate) const fn into_raw(self) -> (Frame, u64) {
+        (self.head, self.entries)
+    }
+}
+
+/// Says that a flush is done: what was taken out before it is in no CPU's caches any more. The
+/// manager's wait for a flush issues it, and nothing else does (`cargo xtask tidy` looks). A caller
+/// that uses page tables without a manager flushes by itself, and vouches for that
+/// ([`vouched`](Flushed::vouched)).
+///
+/// ```compile_fail
+/// # use foliant::frame::Flushed;
+/// fn forged() -> Flushed {
+///     Flushed(()) // nothing was flushed
+/// }
+/// ```
+/// ```compile_fail
+/// # use foliant::frame::Flushed;
+/// fn careless() -> Flushed {
+///     Flushed::vouched() // vouching is unsafe
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Flushed(());
+pub struct Flushed(());
 
 impl Flushed {
     /// For the wait.

@@ -16,15 +16,19 @@
 //!   becomes a `Claim` by a `Flushed` alone, which the wait for a flush issues. Until then a
 //!   gather's list of drops keeps its parts (flush::F1).
 //! - I3. Neither is `Clone` or `Copy`, and only a `Claim` can be freed.
+//! - I4. References of entries that were taken out are `Unmapped`, and are dropped with a
+//!   `Flushed`.
 mod claim;
 mod contents;
 mod descriptor;
 mod origin;
+mod parts;
 
-pub use claim::{Claim, Stale};
-pub(crate) use claim::{Flushed, Touched};
+pub use claim::{Claim, Flushed, Stale};
+pub(crate) use claim::{Touched, Unmapped};
 pub use contents::Contents;
 pub use descriptor::{DESCRIPTOR_BYTES, Flag, Identity, Kind, word_at};
 pub(crate) use descriptor::{Link, ORIGIN, References, TALLY};
 pub use origin::AnonOffset;
 pub(crate) use origin::{Index, Origin};
+pub(crate) use parts::Parts;

@@ -239,7 +239,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let page = |owner| {
             let class = crate::folio::Class::Table;
             let frame = folios.alloc(machine.me(), Order::BASE, class).map_err(|_| none)?;
-            let claim = Claim::from_raw(frame, Order::BASE);
+            let claim = Claim::taken(frame, Order::BASE);
             machine.owned(claim.frames(), Owner::Claimed);
             crate::zero::clear_range(machine, claim.frames());
             machine.owned(claim.frames(), owner);

@@ -1,13 +1,13 @@
 //! Huge pages that are worked on together.
 
 use super::{Declined, Huge, Memmap, MemmapError};
+use crate::frame::Claim;
 use crate::stock::{Stock, words};
 use crate::sync::Ordering;
 use crate::table::Paging;
 use core::fmt;
 use core::ops::Range;
 use foliant_machine::{Machine, Owner};
-use foliant_units::{Frame, Order};
 
 const INLINE: usize = 32;
 const PER_FRAME: usize = 512;
@@ -26,7 +26,7 @@ const GONE: u64 = 1 << 6;
 pub struct Batch<'a, 'm, M: Machine, P: Paging> {
     stock: &'a Stock<'m, M, P>,
     inline: [u64; INLINE],
-    frames: [Option<Frame>; FRAMES],
+    frames: [Option<Claim>; FRAMES],
     len: usize,
 }
 
@@ -36,7 +36,7 @@ impl<'a, 'm, M: Machine, P: Paging> Batch<'a, 'm, M, P> {
 
     /// An empty batch.
     pub fn new(memmap: &Memmap<'a, 'm, M, P>) -> Self {
-        Batch { stock: memmap.stock, inline: [0; INLINE], frames: [None; FRAMES], len: 0 }
+        Batch { stock: memmap.stock, inline: [0; INLINE], frames: [const { None }; FRAMES], len: 0 }
     }
     /// How many pages are in it.
     #[allow(clippy::len_without_is_empty)] // `len` says it
@@ -118,8 +118,7 @@ impl<'a, 'm, M: Machine, P: Paging> Batch<'a, 'm, M, P> {
     fn grow(&mut self) -> bool {
         let Some(nth) = self.len.checked_sub(INLINE).map(|at| at / PER_FRAME) else { return true };
         if self.frames[nth].is_none() {
-            self.frames[nth] =
-                self.stock.claim_cleared(Owner::Records).ok().map(|claim| claim.into_raw().0);
+            self.frames[nth] = self.stock.claim_cleared(Owner::Records).ok();
         }
         self.frames[nth].is_some()
     }
@@ -136,7 +135,8 @@ impl<'a, 'm, M: Machine, P: Paging> Batch<'a, 'm, M, P> {
         }
     }
     fn far(&self, at: usize) -> &'m crate::sync::AtomicU64 {
-        let frame = self.frames[at / PER_FRAME].expect("the batch grew before it was filled");
+        let frame = self.frames[at / PER_FRAME].as_ref();
+        let frame = frame.expect("the batch grew before it was filled").frame();
         &words(self.stock.machine, frame.pa())[at % PER_FRAME]
     }
 }
@@ -144,7 +144,7 @@ impl<'a, 'm, M: Machine, P: Paging> Batch<'a, 'm, M, P> {
 impl<M: Machine, P: Paging> Drop for Batch<'_, '_, M, P> {
     fn drop(&mut self) {
         for frame in self.frames.iter_mut().filter_map(Option::take) {
-            self.stock.release(crate::frame::Claim::from_raw(frame, Order::BASE));
+            self.stock.release(frame);
         }
     }
 }

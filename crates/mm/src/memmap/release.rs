@@ -57,10 +57,7 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
     ) -> Recut {
         let mut out = Recut::default();
         self.release_to(batch, |block| {
-            let (head, order) = block.into_raw();
-            self.stock.folios.split(head, order, into).expect("a claim is a block (frame::I1)");
-            for nth in 0..order.pages().get() / into.pages().get() {
-                let part = Claim::taken(head.add(Pages::new(nth * into.pages().get())), into);
+            for part in self.stock.cut(block, into) {
                 match self.make(part, form) {
                     Ok(huge) => made(huge),
                     Err(part) => {

@@ -1,15 +1,13 @@
 //! Frames for tails, taken before anything changes.
 //!
 //! A 2 MiB page needs 7 of them, which have their places here, and a 1 GiB page 4095, all or none.
-//! Frames for which there is no place are chained through themselves: each is a copy of the shared
-//! tail frame but for its last word, which is 0 in a tail, and names the next frame while this one
-//! is in the stash.
+//! Frames for which there is no place are on a chain: each is a copy of the shared tail frame but
+//! for its last word, which is 0 in a tail, and a link on the chain.
 
 use super::Memmap;
 use crate::folio::Class;
 use crate::frame::Claim;
-use crate::stock::{Event, NoBlock, words};
-use crate::sync::Ordering;
+use crate::stock::{Event, NoBlock, OwnFrames};
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Frame, Order};
@@ -21,9 +19,9 @@ const PLACES: usize = 8;
 /// See the module's text.
 #[derive(Default)]
 pub(super) struct Stash {
-    places: [Frame; PLACES],
-    /// The last one of those that have no place.
-    top: Option<Frame>,
+    places: [Option<Claim>; PLACES],
+    /// Those that have no place.
+    more: OwnFrames<LINK>,
     len: u64,
 }
 
@@ -48,13 +46,10 @@ impl Stash {
             crate::zero::copy_page(stock.machine, tail.pa(), &claim);
             stock.machine.owned(claim.frames(), Owner::Records);
             stock.count(Event::MemmapPages);
-            let (frame, _) = claim.into_raw();
             match self.places.get_mut(self.len as usize) {
-                Some(place) => *place = frame,
+                Some(place) => *place = Some(claim),
                 None => {
-                    let link = self.top.map_or(0, |next| next.get() + 1);
-                    words(stock.machine, frame.pa())[LINK].store(link, Ordering::Relaxed);
-                    self.top = Some(frame);
+                    self.more.push(stock.machine, claim);
                 }
             }
             self.len += 1;
@@ -66,13 +61,12 @@ impl Stash {
     pub(super) fn pop<M: Machine, P: Paging>(
         &mut self,
         memmap: &Memmap<'_, '_, M, P>,
-    ) -> Option<Frame> {
+    ) -> Option<Claim> {
         self.len = self.len.checked_sub(1)?;
-        let Some(frame) = self.top else { return self.places.get(self.len as usize).copied() };
-        let link = &words(memmap.stock.machine, frame.pa())[LINK];
-        self.top = link.load(Ordering::Relaxed).checked_sub(1).map(Frame::new);
-        link.store(0, Ordering::Relaxed);
-        Some(frame)
+        match self.places.get_mut(self.len as usize) {
+            Some(place) => place.take(),
+            None => self.more.pop(memmap.stock.machine),
+        }
     }
 
     /// Gives frames back until `keep` are left.
@@ -85,7 +79,7 @@ impl Stash {
             && let Some(frame) = self.pop(memmap)
         {
             memmap.stock.uncount_by(Event::MemmapPages, 1);
-            memmap.stock.release(Claim::from_raw(frame, Order::BASE));
+            memmap.stock.release(frame);
         }
     }
 }

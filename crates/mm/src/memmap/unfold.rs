@@ -108,7 +108,8 @@ impl<'a, 'm, M: Machine, P: Paging> Memmap<'a, 'm, M, P> {
     /// R2 for one page.
     fn give_tails(&self, huge: &Huge, stash: &mut Stash, gather: &mut Gather<'a, 'm, M, P>) {
         self.rewrite(self.tails(huge), gather, || {
-            own::<P>(stash.pop(self).expect("a frame for every tail was taken"))
+            let tail = stash.pop(self).expect("a frame for every tail was taken");
+            own::<P>(tail.into_raw().0)
         });
         if self.stock.machine.rules().replace == Replace::BreakBeforeMake {
             self.let_go(huge, Stretch::Ready);

@@ -17,12 +17,11 @@
 //! **Locking.** The holder of the space's writer changes them; a walker that has the space pinned
 //! reads them at any time.
 
-use crate::frame::{AnonOffset, Claim};
-use crate::stock::{Charge, NoRecord, Stock, Words, words};
+use crate::frame::AnonOffset;
+use crate::stock::{Charge, NoRecord, OwnFrames, Stock, Words, words};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
-use foliant_units::{Frame, Order};
 
 const INLINE: usize = 24;
 /// Offsets in a frame; its last word links to the next one.
@@ -36,8 +35,7 @@ const PER_PASS: usize = 1 << (BITS - 3);
 #[repr(C)]
 pub(crate) struct Offsets {
     inline: [AtomicU64; INLINE],
-    /// Frame number of the first frame with more, with 1 added, or 0.
-    more: AtomicU64,
+    more: OwnFrames<LINK>,
 }
 
 impl Offsets {
@@ -45,21 +43,13 @@ impl Offsets {
         &'a self,
         stock: &Stock<'m, M, P>,
     ) -> impl Iterator<Item = &'a AtomicU64> + use<'a, 'm, M, P> {
-        let more = self.frames(stock).flat_map(|page| page[..PER_FRAME].iter());
+        let more = self.more.each(stock.machine).flat_map(|page| page[..PER_FRAME].iter());
         self.inline.iter().chain(more)
     }
-    /// The frames with the offsets that do not fit in.
-    pub(crate) fn frames<'a, 'm: 'a, M: Machine, P: Paging>(
-        &'a self,
-        stock: &Stock<'m, M, P>,
-    ) -> impl Iterator<Item = &'a Words> + use<'a, 'm, M, P> {
-        let machine = stock.machine;
-        let mut next = self.more.load(Ordering::Acquire);
-        core::iter::from_fn(move || {
-            let page: &'a Words = words(machine, Frame::new(next.checked_sub(1)?).pa());
-            next = page[LINK].load(Ordering::Acquire);
-            Some(page)
-        })
+    /// How many frames have the offsets that do not fit in.
+    #[cfg(feature = "verify")]
+    pub(crate) fn frames<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> u64 {
+        self.more.each(stock.machine).count() as u64
     }
     /// All of them but [`AnonOffset::NONE`], which every space has.
     pub(crate) fn iter<'a, 'm: 'a, M: Machine, P: Paging>(
@@ -131,7 +121,7 @@ impl Offsets {
             return Ok(());
         }
         bits.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        self.append(stock, claim);
+        self.more.push(stock.machine, claim);
         Ok(())
     }
     /// The bit of a distance, if it is one of this pass's.
@@ -139,12 +129,6 @@ impl Offsets {
         let mixed = word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let bit = mixed >> (64 - BITS);
         ((mixed >> 16) % passes == pass).then_some(((bit / 64) as usize, 1 << (bit % 64)))
-    }
-    fn append<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, claim: Claim) {
-        let (frame, _) = claim.into_raw();
-        let page: &Words = words(stock.machine, frame.pa());
-        page[LINK].store(self.more.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.more.store(frame.get() + 1, Ordering::Release);
     }
 
     /// Notes in these, which are empty, all that `from` has. Where memory runs out, what was noted
@@ -158,8 +142,8 @@ impl Offsets {
         let mut room = self.inline.iter();
         for offset in from.iter(stock) {
             if room.len() == 0 {
-                self.append(stock, stock.claim_charged(charge, Owner::Records)?);
-                let page = self.frames(stock).next().expect("just added");
+                let more = stock.claim_charged(charge, Owner::Records)?;
+                let page = self.more.push(stock.machine, more);
                 room = page[..PER_FRAME].iter();
             }
             let place = room.next().expect("there is room");
@@ -169,10 +153,8 @@ impl Offsets {
     }
     /// Gives all memory back. Nobody looks any more.
     pub(super) fn dissolve<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
-        while let Some(frame) = self.more.load(Ordering::Acquire).checked_sub(1).map(Frame::new) {
-            let page: &Words = words(stock.machine, frame.pa());
-            self.more.store(page[LINK].load(Ordering::Relaxed), Ordering::Relaxed);
-            stock.release(Claim::from_raw(frame, Order::BASE));
+        while let Some(frame) = self.more.pop(stock.machine) {
+            stock.release(frame);
         }
     }
 }

@@ -23,12 +23,13 @@
 //! sequence; [c] words are constant from the first area on.
 
 use super::area::{Area, AreaLimit, Flags};
-use super::node::{Node, Rank};
-use crate::stock::{Charge, NoRecord, Stock, words};
+use super::node::{LINK, Node, Rank};
+use crate::frame::Claim;
+use crate::stock::{Charge, NoRecord, OwnFrames, Stock, words};
 use crate::sync::{AtomicU64, Edition, Ordering, Sequence};
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
-use foliant_units::{Frame, Order, Va, VaRange};
+use foliant_units::{Frame, Va, VaRange};
 
 /// Levels that the deepest tree can have: 127 * 170^5 areas.
 const DEPTH_MAX: usize = 6;
@@ -54,8 +55,7 @@ pub(crate) struct TooMany(pub(super) AreaLimit);
 #[derive(Default)]
 #[repr(C)]
 struct Spares {
-    /// Frame number of the first one, or 0.
-    first: AtomicU64,
+    nodes: OwnFrames<LINK>,
     count: AtomicU64,
 }
 
@@ -199,8 +199,8 @@ impl Areas {
         let (leaves, inner) = self.needs(stock.machine, insertions);
         for (rank, needed) in [(Rank::Leaf, leaves), (Rank::Inner, inner)] {
             while self.spare[rank as usize].count.load(Ordering::Relaxed) < needed {
-                let (frame, _) = stock.claim_charged(charge, Owner::Records)?.into_raw();
-                self.put_spare(self.node(stock.machine, frame), rank);
+                let frame = stock.claim_charged(charge, Owner::Records)?;
+                self.put_spare(stock.machine, frame, rank);
             }
         }
         Ok(())
@@ -238,21 +238,22 @@ impl Areas {
     ) -> Node<'m> {
         self.node(machine, node.child(i).expect("only readers race with the writer"))
     }
-    fn put_spare(&self, node: Node<'_>, rank: Rank) {
+    fn put_spare(&self, machine: &impl Machine, frame: Claim, rank: Rank) {
         let spare = &self.spare[rank as usize];
-        node.set_link(spare.first.load(Ordering::Relaxed));
-        spare.first.store(node.frame.get(), Ordering::Relaxed);
+        spare.nodes.push(machine, frame);
         spare.count.fetch_add(1, Ordering::Relaxed);
     }
     fn take_spare<'m>(&self, machine: &'m impl Machine, rank: Rank) -> Node<'m> {
-        let spare = &self.spare[rank as usize];
-        let frame = spare.first.load(Ordering::Relaxed);
-        assert!(frame != 0, "the change was prepared (space::areas::A4)");
-        let node = self.node(machine, Frame::new(frame));
-        spare.first.store(node.link(), Ordering::Relaxed);
-        spare.count.fetch_sub(1, Ordering::Relaxed);
+        let frame = self.pop_spare(machine, rank).expect("the change was prepared (areas::A4)");
+        let node = self.node(machine, frame.into_raw().0);
         node.begin(rank);
         node
+    }
+    fn pop_spare(&self, machine: &impl Machine, rank: Rank) -> Option<Claim> {
+        let spare = &self.spare[rank as usize];
+        let frame = spare.nodes.pop(machine)?;
+        spare.count.fetch_sub(1, Ordering::Relaxed);
+        Some(frame)
     }
 
     /// The path to the leaf where an area that starts at `va` belongs.
@@ -335,7 +336,7 @@ impl Areas {
                 let (parent, child) = path[level - 1].expect("within the path");
                 parent.close(child);
             }
-            self.put_spare(node, node.rank());
+            self.put_spare(machine, node.retire(), node.rank());
         }
         while let Some(root) = self.root(machine)
             && root.rank() == Rank::Inner
@@ -343,7 +344,7 @@ impl Areas {
         {
             let only = root.child(0).expect("only readers race with the writer");
             self.root.store(only.get(), Ordering::Release);
-            self.put_spare(root, Rank::Inner);
+            self.put_spare(machine, root.retire(), Rank::Inner);
         }
     }
     fn overwrite(&self, machine: &impl Machine, old_start: Va, area: &Area) {
@@ -539,9 +540,8 @@ impl Areas {
             self.retire(stock.machine, root, 0);
         }
         for rank in [Rank::Leaf, Rank::Inner] {
-            while self.spare[rank as usize].count.load(Ordering::Relaxed) > 0 {
-                let node = self.take_spare(stock.machine, rank);
-                stock.release(crate::frame::Claim::from_raw(node.frame, Order::BASE));
+            while let Some(frame) = self.pop_spare(stock.machine, rank) {
+                stock.release(frame);
             }
         }
     }
@@ -552,6 +552,6 @@ impl Areas {
                 self.retire(machine, self.child(machine, node, i), depth + 1);
             }
         }
-        self.put_spare(node, node.rank());
+        self.put_spare(machine, node.retire(), node.rank());
     }
 }

@@ -308,7 +308,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
             Cost::Pages => self.charged -= pages.get(),
             Cost::Deposit => {
                 let table = self.deposit.take().expect("it said that there is room");
-                child.deposit(stock, table.into_raw().0);
+                child.deposit(stock, table);
             }
             Cost::Nothing if run.level > Level::BASE => child.count_huge(me, pages.get()),
             Cost::Nothing => {}

@@ -19,7 +19,7 @@ use super::steps::Steps;
 use super::zap::{Guards, Zap};
 use crate::flush::Gather;
 use crate::folio::Class;
-use crate::frame::{Identity, Kind};
+use crate::frame::{Identity, Kind, Stale};
 use crate::rmap::{Last, Pin};
 use crate::stock::{Name, NoRecord, OverLimit, Stock, record};
 use crate::sync::Ordering;
@@ -184,7 +184,7 @@ pub(crate) fn end<M: Machine, P: Paging>(
     }
     space.areas.dissolve(stock);
     zap.tables(&mut gather, all, Prune::All, steps);
-    gather.flush();
+    let flushed = gather.flush();
     drop(gather);
     let root = space.member.target.root();
     // The fork tree's record outlives its first member, and the readers that come to it by way of a
@@ -199,7 +199,7 @@ pub(crate) fn end<M: Machine, P: Paging>(
     };
     let own = (mine != space.member.tree()).then_some(mine);
     for frame in [root.frame()].into_iter().chain(own).chain(home) {
-        stock.release(crate::frame::Claim::from_raw(frame, Order::BASE));
+        stock.release(Stale::unmapped(frame, Order::BASE).flushed(flushed));
     }
     Ok(())
 }

@@ -11,11 +11,14 @@
 //! always held the number of a node of this tree, or 0 where none was written yet (areas::A2).
 
 use super::area::Area;
+use crate::frame::Claim;
 use crate::stock::Words;
 use crate::sync::Ordering;
-use foliant_units::{Bytes, Frame, Va, VaRange};
+use foliant_units::{Bytes, Frame, Order, Va, VaRange};
 
 const INNER: u64 = 1 << 32;
+/// The word that links spare nodes.
+pub(super) const LINK: usize = 511;
 pub(super) const LEAF_MAX: usize = 127;
 pub(super) const INNER_MAX: usize = 170;
 
@@ -146,10 +149,10 @@ impl<'m> Node<'m> {
         right.key(0)
     }
 
-    pub(super) fn link(&self) -> u64 {
-        self.get(511)
-    }
-    pub(super) fn set_link(&self, link: u64) {
-        self.set(511, link);
+    /// The claim of a node that is in the tree no more. Readers that raced with the writer may
+    /// still look at it, so it becomes another node of its tree or is given back when no reader is
+    /// left (areas::A2).
+    pub(super) const fn retire(self) -> Claim {
+        Claim::from_raw(self.frame, Order::BASE)
     }
 }

@@ -4,11 +4,11 @@
 use super::areas::Areas;
 use crate::frame::Claim;
 use crate::rmap::Member;
-use crate::stock::{Charge, Event, OverLimit, Record, Stock, record, words};
+use crate::stock::{Charge, Event, OverLimit, OwnFrames, Record, Stock, record};
 use crate::sync::{AtomicU64, Ordering, Patient, Spin};
 use crate::table::{Paging, Tables};
 use foliant_machine::Machine;
-use foliant_units::{Cpu, Frame, Order, Pages};
+use foliant_units::{Cpu, Frame, Pages};
 
 /// An address space. All words; valid when cleared.
 ///
@@ -29,7 +29,7 @@ pub(crate) struct Space {
     /// Non-zero: the process switched large folios off for itself.
     pub(super) thp_off: AtomicU64, // [a]
     pub(crate) charge: Charge, // [a]
-    deposits: AtomicU64,     // [d] frame number of the first table kept for a leaf's split, or 0
+    deposits: OwnFrames<0>,  // [d] tables kept for the splits of leaves
     depositing: Spin,        // [d]
 }
 
@@ -106,37 +106,25 @@ impl Space {
 
     /// Keeps a cleared table, charged already, for the split of a leaf that is about to be mapped,
     /// so that splitting needs no memory.
-    pub(crate) fn deposit<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, table: Frame) {
+    pub(crate) fn deposit<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, table: Claim) {
         let _held = self.depositing.lock(stock.machine);
-        let next = self.deposits.load(Ordering::Relaxed);
-        words(stock.machine, table.pa())[0].store(next, Ordering::Relaxed);
-        self.deposits.store(table.get(), Ordering::Relaxed);
+        self.deposits.push(stock.machine, table);
     }
     /// Takes the table of a leaf that is split or gone. From here on the table counts as made,
     /// whether it is used or given back; it stays charged as long as it is there.
     pub(crate) fn withdraw<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Claim {
         let _held = self.depositing.lock(stock.machine);
-        let frame = Frame::new(self.deposits.load(Ordering::Relaxed));
-        assert!(frame.get() != 0, "each large leaf has a deposit");
-        let first = &words(stock.machine, frame.pa())[0];
-        self.deposits.store(first.load(Ordering::Relaxed), Ordering::Relaxed);
-        first.store(0, Ordering::Relaxed);
         stock.count(Event::TableMade);
-        Claim::from_raw(frame, Order::BASE)
+        self.deposits.pop(stock.machine).expect("each large leaf has a deposit")
     }
 
     /// The frames of tables and records that the space has, counted one by one (stock::charge::C2).
     /// No operation is at work meanwhile.
     #[cfg(feature = "verify")]
     pub(crate) fn recount_own<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) -> Own {
-        let mut deposits = 0;
-        let mut next = self.deposits.load(Ordering::Relaxed);
-        while next != 0 {
-            deposits += 1;
-            next = words(stock.machine, Frame::new(next).pa())[0].load(Ordering::Relaxed);
-        }
+        let deposits = self.deposits.each(stock.machine).count() as u64;
         let below = self.tables(stock).count(super::user_half::<P>()).get();
-        let offsets = self.member.offsets().frames(stock).count() as u64;
+        let offsets = self.member.offsets().frames(stock);
         Own {
             tables: Pages::new(1 + below + deposits),
             records: Pages::new(1 + self.areas.count_nodes(stock.machine) + offsets),

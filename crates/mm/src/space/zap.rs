@@ -9,7 +9,7 @@ use super::record::Space;
 use super::steps::Steps;
 use super::walk;
 use crate::flush::{Gather, Used};
-use crate::frame::Kind;
+use crate::frame::{Kind, Unmapped};
 use crate::stock::{Event, Stock};
 use crate::table::{
     At, Attrs, Edit, Locked, Paging, Progress, Prune, Run, Sink, Soft, SoftKind, Tables, Verdict,
@@ -85,8 +85,7 @@ impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
         range: VaRange,
         steps: &mut Steps,
     ) {
-        let run = FolioRun::default();
-        let mut taken = Zapped { zap: self, gather, steps, run, deposits: 0, rest: None };
+        let mut taken = Zapped { zap: self, gather, steps, run: None, deposits: 0, rest: None };
         walk::edit(self.stock, self.space, range, self, &mut taken);
     }
     /// How many reservations were used in what was taken out, if all of it lay in areas that have
@@ -146,18 +145,12 @@ struct Zapped<'t, 'z, 'm, M: Machine, P: Paging> {
     zap: &'t Zap<'z, 'm, M, P>,
     gather: &'t mut Gather<'z, 'm, M, P>,
     steps: &'t mut Steps,
-    run: FolioRun,
+    /// References to one folio that were taken out one after the other.
+    run: Option<Unmapped>,
     /// Large leaves taken out whose tables are still kept.
     deposits: u64,
     /// Tables from this level on are still to be removed: the gather was full.
     rest: Option<(Level, Progress)>,
-}
-
-/// References to one folio that were taken out one after the other.
-#[derive(Default)]
-struct FolioRun {
-    head: Option<Frame>,
-    references: u64,
 }
 
 impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
@@ -193,10 +186,12 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
                 self.large(pa.frame().add(Pages::new(each.get() * u64::from(n))), each);
             });
         }
-        stock.each_folio(pa.frame(), pages, |head, n| self.run.add(self.gather, head, n));
+        stock.each_folio(pa.frame(), pages, |head, n| {
+            join(&mut self.run, self.gather, Unmapped::of(head, n));
+        });
     }
     fn leave(&mut self, tables: &Tables<'_, M, P>, lock: Locked<'_, M, P>, progress: Progress) {
-        self.run.end(self.gather);
+        self.run.take().into_iter().for_each(|run| self.gather.defer(run));
         self.prune(tables, lock, progress);
     }
     fn between(&mut self, words: u64) {
@@ -259,24 +254,15 @@ impl<M: Machine, P: Paging> Zapped<'_, '_, '_, M, P> {
     }
 }
 
-impl FolioRun {
-    /// Adds `n` references to the folio at `head`.
-    fn add<M: Machine, P: Paging>(
-        &mut self,
-        gather: &mut Gather<'_, '_, M, P>,
-        head: Frame,
-        n: u64,
-    ) {
-        if self.head != Some(head) {
-            self.end(gather);
-            self.head = Some(head);
-        }
-        self.references += n;
-    }
-    fn end<M: Machine, P: Paging>(&mut self, gather: &mut Gather<'_, '_, M, P>) {
-        if let Some(head) = self.head.take() {
-            gather.defer(head, core::mem::take(&mut self.references));
-        }
+/// Joins references that were taken out one after the other, while they are of one folio.
+fn join<M: Machine, P: Paging>(
+    run: &mut Option<Unmapped>,
+    gather: &mut Gather<'_, '_, M, P>,
+    more: Unmapped,
+) {
+    let Some(same) = run else { return *run = Some(more) };
+    if let Err(other) = same.join(more) {
+        gather.defer(core::mem::replace(same, other));
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::{Event, SizeEvent, Stock};
 use crate::folio::{Class, Known};
-use crate::frame::{Claim, Flag, Identity, Kind, Origin, References, Touched};
+use crate::frame::{
+    Claim, Flag, Flushed, Identity, Kind, Origin, Parts, References, Touched, Unmapped,
+};
 use crate::table::Paging;
 use core::{error, fmt};
 use foliant_machine::{Machine, Owner, Refusal};
@@ -21,6 +23,36 @@ impl fmt::Display for NoBlock {
     }
 }
 impl error::Error for NoBlock {}
+
+/// The parts of a block, to be taken one by one. What is left when it is dropped goes back.
+pub(crate) struct BlockParts<'s, 'm, M: Machine, P: Paging> {
+    stock: &'s Stock<'m, M, P>,
+    parts: Parts,
+}
+
+impl<M: Machine, P: Paging> BlockParts<'_, '_, M, P> {
+    /// Takes the part at a place, unless it was taken.
+    pub(crate) fn part(&mut self, nth: u64) -> Option<Claim> {
+        self.parts.part(nth)
+    }
+}
+
+/// Takes the first one that is left.
+impl<M: Machine, P: Paging> Iterator for BlockParts<'_, '_, M, P> {
+    type Item = Claim;
+
+    fn next(&mut self) -> Option<Claim> {
+        self.parts.next()
+    }
+}
+
+impl<M: Machine, P: Paging> Drop for BlockParts<'_, '_, M, P> {
+    fn drop(&mut self) {
+        for part in &mut self.parts {
+            self.stock.put_back(part);
+        }
+    }
+}
 
 impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Takes a block whose descriptors are ready (K1).
@@ -94,6 +126,12 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
 
+    /// Cuts a block into parts, each a block of its own. Those that are not taken go back.
+    pub(crate) fn cut(&self, claim: Claim, into: Order) -> BlockParts<'_, 'm, M, P> {
+        let split = self.folios.split(claim.frame(), claim.order(), into);
+        split.expect("a claim is a block (frame::I1)");
+        BlockParts { stock: self, parts: claim.into_parts(into) }
+    }
     /// Takes a cleared base frame for tables or records, which need no descriptor.
     pub(crate) fn claim_cleared(&self, owner: Owner) -> Result<Claim, NoBlock> {
         let class = if owner == Owner::Table { Class::Table } else { Class::Unmovable };
@@ -243,9 +281,14 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
 
-    /// Drops the references of `n` entries after the flush that covers them; the last one gives the
-    /// folio back.
-    pub(crate) fn drop_references(&self, head: Frame, n: u64) {
+    /// Drops references behind the flush that covers their entries; the last one gives the folio
+    /// back.
+    pub(crate) fn drop_references(&self, unmapped: Unmapped, _: Flushed) {
+        let (head, entries) = unmapped.into_raw();
+        self.unreference(head, References::of_entries(entries));
+    }
+    /// Drops references that were added and that no entry was made with.
+    pub(crate) fn drop_unused(&self, head: Frame, n: u64) {
         self.unreference(head, References::of_entries(n));
     }
 

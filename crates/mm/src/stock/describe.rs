@@ -128,7 +128,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     fn claim_stretch(&self) -> Result<[Claim; FRAMES], NoBlock> {
         let order = Order::fitting(STRETCH_PAGES.bytes()).expect("a stretch is small");
         let frames = match self.claim_undescribed(order, Class::Unmovable) {
-            Ok(claim) => self.break_up(claim),
+            Ok(claim) => {
+                let mut parts = self.cut(claim, Order::BASE);
+                core::array::from_fn(|_| parts.next().expect("it is as large"))
+            }
             Err(_) => self.claim_singles()?,
         };
         for claim in &frames {
@@ -137,11 +140,6 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
         self.count_by(Event::MemmapPages, FRAMES as u64);
         Ok(frames)
-    }
-    fn break_up(&self, claim: Claim) -> [Claim; FRAMES] {
-        let (frame, order) = claim.into_raw();
-        self.folios.split(frame, order, Order::BASE).expect("a claim is a block (frame::I1)");
-        core::array::from_fn(|n| Claim::from_raw(frame.add(Pages::new(n as u64)), Order::BASE))
     }
     fn claim_singles(&self) -> Result<[Claim; FRAMES], NoBlock> {
         let mut got = [const { None }; FRAMES];

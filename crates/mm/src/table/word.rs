@@ -10,7 +10,7 @@ use super::attrs::Slot;
 use super::paging::{Half, Paging};
 use super::spare::Spare;
 use super::tables::Tables;
-use crate::frame::Claim;
+use crate::frame::{Claim, Flushed};
 use foliant_machine::PhysMem;
 use foliant_units::{Frame, Order, Pa};
 
@@ -92,5 +92,16 @@ impl Spare {
     /// The frame is memory given to Foliant, cleared, and nobody else uses it.
     pub unsafe fn lend(&mut self, frame: Frame) -> Result<(), Frame> {
         self.push(Claim::from_raw(frame, Order::BASE)).map_err(|claim| claim.frame())
+    }
+}
+
+impl Flushed {
+    /// For a caller that uses page tables without a manager, and has flushed by itself.
+    ///
+    /// # Safety
+    /// What was taken out of the tables before is in no CPU's translation caches any more, and
+    /// nobody walks through the tables among it any more.
+    pub const unsafe fn vouched() -> Flushed {
+        Flushed::waited()
     }
 }
