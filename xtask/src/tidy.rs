@@ -24,6 +24,7 @@ const RELAXING: &[&str] = &[
     "stock/describe.rs",
     "stock/isolated.rs",
     "stock/speculate.rs",
+    "stock/work.rs",
     "sync/grace.rs",
     "sync/patient.rs",
     "sync/sequence.rs",

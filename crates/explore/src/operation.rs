@@ -7,7 +7,9 @@
 
 use crate::engine;
 use crate::machine;
-use crate::scene::{BASE, ELSEWHERE, HUGE, MB, PAGE, SHARED, STACK, Scene, TREE, at, range};
+use crate::scene::{
+    BASE, ELSEWHERE, HUGE, LAST_HUGE, MB, PAGE, SHARED, STACK, Scene, TREE, at, range,
+};
 use foliant::compact::{CompactRequest, Effort};
 use foliant::fault::{Defrag, Orders, ProcessSwitch};
 use foliant::manager::{CollapseLimits, Poisoned, UserMapError};
@@ -221,6 +223,14 @@ operations! {
     HugeInstead,
     /// New memory is mapped in the place of huge pages, and a fault comes there.
     MapOverHuge,
+    /// A program wants the only huge page that is left, without a reservation, and goes on.
+    FillHuge,
+    /// The same where no page is left and one may be made.
+    FillSurplus,
+    /// A program drops the only huge page, and wants it again.
+    RefillHuge,
+    /// A program wants a page of a further area, and goes on.
+    FillArea,
     /// A free huge page goes back to the allocator.
     Dissolve,
     /// A huge page of the embedder's, unfolded, folded and given back.
@@ -287,7 +297,11 @@ impl Operation {
                 | Op::MapOverHuge
                 | Op::MoveOver
                 | Op::Dissolve
-        )
+        ) || self.needs_last_huge()
+    }
+    /// Whether it is about the last page of a pool.
+    pub(crate) fn needs_last_huge(self) -> bool {
+        matches!(self, Op::FillHuge | Op::FillSurplus | Op::RefillHuge)
     }
     /// Whether it wants more memory than a few pages.
     pub(crate) fn needs_blocks(self) -> bool {
@@ -317,6 +331,13 @@ impl<P: Paging> Scene<P> {
         let see = |page| {
             let seen = self.load(id, page);
             engine::observe(&format!("lane {lane}, operation {nth}: page {page} reads {seen}"));
+        };
+        let goes_on = |outcome| {
+            let ends = match outcome {
+                Outcome::OutOfMemory | Outcome::OverLimit | Outcome::NoHugePage(_) => "ends",
+                _ => "goes on",
+            };
+            engine::observe(&format!("lane {lane}, operation {nth}: the program {ends}"));
         };
         match op {
             Op::Write => any(mm.fault(id, at(0), Access::Write)),
@@ -559,6 +580,12 @@ impl<P: Paging> Scene<P> {
                     any(mm.unmap(id, mapped));
                 }
             }
+            Op::FillHuge | Op::FillSurplus => goes_on(mm.fault(id, LAST_HUGE, Access::Write)),
+            Op::RefillHuge => {
+                advise(range(LAST_HUGE.get(), 2 * MB), Advice::DontNeed);
+                goes_on(mm.fault(id, LAST_HUGE, Access::Write));
+            }
+            Op::FillArea => goes_on(mm.fault(id, Va::new(TREE), Access::Write)),
             Op::DropHuge => advise(range(HUGE, 4 * MB), Advice::DontNeed),
             Op::UnmapHuge => any(mm.unmap(id, range(HUGE, 4 * MB))),
             Op::MapHuge => any(self.map_huge(Place::NoReplace(Va::new(HUGE + 8 * MB)), 1)),

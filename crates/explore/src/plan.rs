@@ -64,6 +64,8 @@ pub struct Plan {
     pub areas: u64,
     /// What the space may be charged; 0 is no limit.
     pub limit: u64,
+    /// Whether no memory is free.
+    pub full: bool,
     /// Allocations that may be refused, each at every place.
     pub refusals: u32,
     /// What is wrong with the machine.
@@ -77,7 +79,17 @@ impl Plan {
     pub fn of(folios: Folios, forks: usize, operations: &[Operation]) -> Plan {
         let cpus = operations.iter().map(|op| vec![vec![*op]]).collect();
         let format = Format::X86_64;
-        Plan { format, folios, forks, areas: 0, limit: 0, refusals: 0, flaw: None, cpus }
+        Plan {
+            format,
+            folios,
+            forks,
+            areas: 0,
+            limit: 0,
+            full: false,
+            refusals: 0,
+            flaw: None,
+            cpus,
+        }
     }
     pub(crate) fn operations(&self) -> impl Iterator<Item = Operation> {
         self.cpus.iter().flatten().flatten().copied()
@@ -106,6 +118,9 @@ impl fmt::Display for Plan {
         ];
         for (name, value) in options.iter().filter(|(_, value)| *value > 0) {
             write!(f, " {name}{value}")?;
+        }
+        if self.full {
+            write!(f, " full")?;
         }
         let task = |ops: &Vec<Operation>| {
             ops.iter().map(|op| format!("{op:?}")).collect::<Vec<_>>().join(" + ")
@@ -138,6 +153,8 @@ impl FromStr for Plan {
                 plan.limit = limit;
             } else if let Some(refusals) = number("refuse") {
                 plan.refusals = refusals as u32;
+            } else if word == "full" {
+                plan.full = true;
             } else {
                 return Err(format!("'{word}' is no part of a scene's name: {shape}"));
             }

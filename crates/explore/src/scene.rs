@@ -32,6 +32,8 @@ pub(crate) const BASE: u64 = 0x10_0000_0000;
 pub(crate) const ELSEWHERE: u64 = BASE + 64 * MB;
 /// Where huge pages of the pool are.
 pub(crate) const HUGE: u64 = BASE + 256 * MB;
+/// Where the last huge page of the pool may be.
+pub(crate) const LAST_HUGE: Va = Va::new(HUGE + 64 * MB);
 /// Where a stack ends.
 pub(crate) const STACK: u64 = BASE + 192 * MB;
 /// Where kernel memory is mapped to the program.
@@ -72,6 +74,8 @@ pub(crate) struct Scene<P: Paging> {
     pub(crate) kept: RefCell<Vec<Reference<'static, 'static, Explored, P>>>,
     pub(crate) broken: RefCell<Vec<Frame>>,
     pub(crate) lent: RefCell<Vec<(Frame, Order)>>,
+    /// All free memory, in a scene that has none left.
+    hoard: RefCell<Vec<Frame>>,
     /// Kernel memory that lanes keep.
     pub(crate) taken: RefCell<Vec<Va>>,
     /// Memory that can be added.
@@ -151,6 +155,7 @@ impl<P: Paging> Scene<P> {
             broken: RefCell::default(),
             lent: RefCell::default(),
             taken: RefCell::default(),
+            hoard: RefCell::default(),
             spare: RefCell::new(spare),
             kernel: None,
             huge: Cell::new(own),
@@ -207,6 +212,19 @@ impl<P: Paging> Scene<P> {
             let free = mm.ranges().flat_map(|range| range.iter()).find(is_free);
             self.huge.set(free.unwrap_or(self.own));
         }
+        if plan.operations().any(Operation::needs_last_huge) {
+            let flags = Flags::READ_WRITE.with(Flags::HUGE_2M).with(Flags::NORESERVE);
+            let place = Place::NoReplace(LAST_HUGE);
+            let request = MapRequest { place, bytes: Bytes::new(2 * MB), flags, tag: 5 };
+            mm.map(id, &request).expect("there is room");
+        }
+        if plan.operations().any(|op| op == Operation::FillSurplus) {
+            mm.resize_pool(Order::SIZE_2M, 2, Budget::ALL).expect("a pool's size");
+            mm.pools().set_overcommit(Order::SIZE_2M, 1).expect("a pool's size");
+        }
+        if plan.operations().any(|op| op == Operation::RefillHuge) {
+            let _ = mm.fault(id, LAST_HUGE, Access::Write);
+        }
         // Other CPUs have some pages cached, and others not.
         for cpu in 1..self.cpus {
             self.machine.on(cpu, || [20, 40].map(|page| self.load(id, page)));
@@ -215,6 +233,9 @@ impl<P: Paging> Scene<P> {
             let child = mm.fork(id).expect("there is memory");
             self.children.push(child);
             self.spaces.borrow_mut().push(child);
+        }
+        if plan.full {
+            self.hoard.borrow_mut().extend(core::iter::from_fn(|| mm.lend(Order::BASE).ok()));
         }
     }
     pub(crate) fn map(
@@ -266,6 +287,9 @@ impl<P: Paging> Scene<P> {
     fn judge(&self) {
         self.machine.kept.borrow_mut().clear();
         self.kept.borrow_mut().clear();
+        for frame in self.hoard.take() {
+            self.mm.take_back(frame, Order::BASE).expect("it was lent");
+        }
         for frame in self.broken.borrow().iter() {
             if self.machine.is_free(*frame) {
                 engine::fail("memory that was acknowledged as broken is free");

@@ -27,7 +27,15 @@ pub const CHANGING: [Operation; 15] = [
 
 /// Operations for which a scene of one space is of no use, or that need a scene of their own.
 fn is_apart(operation: Operation) -> bool {
-    matches!(operation, Op::EndSecond | Op::FindArea | Op::ChangeTree)
+    matches!(
+        operation,
+        Op::EndSecond
+            | Op::FindArea
+            | Op::ChangeTree
+            | Op::FillArea
+            | Op::FillSurplus
+            | Op::RefillHuge
+    )
 }
 
 /// Every two operations, on one size of folios, with so many children.

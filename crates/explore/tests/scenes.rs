@@ -16,6 +16,10 @@ fn main() {
             finding_ah_a_table_counts_as_pending_before_its_word_is_empty,
         ),
         (
+            "finding_bo_a_page_that_another_fault_has_is_not_missing",
+            finding_bo_a_page_that_another_fault_has_is_not_missing,
+        ),
+        (
             "finding_bl_a_fault_is_refused_only_when_no_other_brings_its_page",
             finding_bl_a_fault_is_refused_only_when_no_other_brings_its_page,
         ),
@@ -73,7 +77,7 @@ fn bad_names_are_refused() {
 fn every_pair_is_named_once() {
     let folios = foliant_explore::Folios::Base;
     let names: BTreeSet<String> = pairs(folios, 1).iter().map(Plan::to_string).collect();
-    let apart = 3;
+    let apart = 6;
     let all = Operation::ALL.len() - apart;
     assert_eq!(names.len(), all * (all + 1) / 2);
     assert_eq!(triples(folios).len(), 15 * 16 * 17 / 6);
@@ -110,6 +114,26 @@ fn finding_bl_a_fault_is_refused_only_when_no_other_brings_its_page() {
     let reports = explored(&["x86_64 base limit12: StoreEmpty | StoreEmpty"]);
     assert_eq!(reports[0].failures, 0, "{}", reports[0].text);
     assert!(reports[0].schedules > 20 && !reports[0].is_cut, "{reports:?}");
+}
+
+fn finding_bo_a_page_that_another_fault_has_is_not_missing() {
+    // In every serial order all these programs go on.
+    let reports =
+        explored(&["x86_64 base: FillHuge | FillHuge", "x86_64 base: FillSurplus | FillSurplus"]);
+    for report in reports {
+        assert_eq!(report.failures, 0, "{}: {}", report.plan, report.text);
+        assert!(report.schedules > 10 && !report.is_cut, "{report:?}");
+    }
+    // The fault beside collects the page that was dropped.
+    let extent = Extent { bound: 2, ..Extent::default() };
+    let report = explore(&[plan("x86_64 base: RefillHuge | WriteEmpty")], extent, |_, _| {});
+    assert_eq!(report[0].failures, 0, "{}", report[0].text);
+    assert!(report[0].schedules > 100 && !report[0].is_cut, "{report:?}");
+    // All memory is in one folio, mostly zeros, which the first one that is refused looks into.
+    let extent = Extent { schedules: 200, ..Extent::default() };
+    let report =
+        explore(&[plan("x86_64 huge areas1 full: FillArea | FillArea")], extent, |_, _| {});
+    assert_eq!(report[0].failures, 0, "{}", report[0].text);
 }
 
 fn the_same_scene_gives_the_same_schedules() {

@@ -338,7 +338,7 @@ fn a_huge_page_of_a_pool_is_counted_from_its_making_to_its_end() {
     let child = mm.fork(id).unwrap();
     counts(
         mm,
-        "pgfault 1, cow_copy 1, copied_bytes 2097152, nr_tlb_local_flush_one 2, hugetlb_lock 2",
+        "pgfault 1, cow_copy 1, copied_bytes 2097152, nr_tlb_local_flush_one 2, hugetlb_lock 1",
         || assert_eq!(write(mm, id, start), Outcome::Copied),
     );
     mm.switch(Some(child)).unwrap();

@@ -173,7 +173,7 @@ fn merge<M: Machine, P: Paging>(
     };
     let mut gather = Gather::new(stock, &space.member.target);
     gather.note_collapsed(&broken);
-    let old = broken.table.flushed(gather.flush());
+    let flushed = gather.flush();
     let What::Mapped { pa, attrs } = broken.run.what else { unreachable!("leaves were collapsed") };
     let done = match pa.frame() == first && stock.freeze_pages(first) {
         true => {
@@ -195,6 +195,6 @@ fn merge<M: Machine, P: Paging>(
     drop(writer);
     stock.wait_for_readers(); // of the table that went (table::I6)
     stock.count(Event::TableFreed);
-    stock.release(old);
+    stock.release(broken.table.flushed(flushed));
     done
 }

@@ -132,7 +132,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn uncleared(&self, claim: Claim, touched: Frame) -> Skip {
         // A block of another order that was cleared for this fault does not fit any more.
         self.offers.block.give_back(self.stock);
-        self.offers.block.keep(self.stock, claim);
+        self.offers.keep_block(self.stock, claim);
         Skip::Uncleared(touched)
     }
 

@@ -3,7 +3,6 @@
 use crate::frame::{Claim, Contents};
 use crate::space::Flags;
 use crate::stock::{Event, Stock};
-use crate::sync::Ordering;
 use crate::table::Paging;
 use core::cell::Cell;
 use core::{error, fmt, str};
@@ -107,27 +106,14 @@ pub(crate) struct BlockOffer {
     claim: Cell<Option<Claim>>,
     /// Of the claim, if there is one.
     contents: Cell<Contents>,
-    /// Whether this offer is among those that the stock counts.
-    is_counted: Cell<bool>,
 }
 
 impl BlockOffer {
     /// Keeps `claim`, with any contents, for the fault, which has no block yet.
-    pub(crate) fn keep<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, claim: Claim) {
+    pub(super) fn keep(&self, claim: Claim) {
         let before = self.claim.replace(Some(claim));
         assert!(before.is_none(), "a fault has one block at a time");
         self.contents.set(Contents::Any);
-        if !self.is_counted.replace(true) {
-            stock.blocks_kept.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    /// Ends the offer: the block goes back, if the fault has not mapped it. From the first block on
-    /// that was kept for the fault until here it counts as one that may bring a page (E7).
-    pub(crate) fn end<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
-        self.give_back(stock);
-        if self.is_counted.replace(false) {
-            stock.blocks_kept.fetch_sub(1, Ordering::Release); // behind what it mapped or gave back
-        }
     }
     /// Has the block that is kept cleared.
     pub(crate) fn clear(&self, clear: impl FnOnce(&Claim)) {

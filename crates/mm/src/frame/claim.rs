@@ -159,7 +159,8 @@ impl Unmapped {
 }
 
 /// Says that a flush is done: what was taken out before it is in no CPU's caches any more. The
-/// manager's wait for a flush issues it, and nothing else does (`cargo xtask tidy` looks). A caller
+/// manager's wait for a flush issues it, and nothing else does (`cargo xtask tidy` looks). It does
+/// not name its flush: the holder knows that the flush covers what the proof is used for. A caller
 /// that uses page tables without a manager flushes by itself, and vouches for that
 /// ([`vouched`](Flushed::vouched)).
 ///

@@ -4,7 +4,7 @@ use super::Manager;
 use crate::compact::{
     CompactRequest, Compacted, Compactor, Effort, Fragmentation, Obstacle, Want, fragmentation,
 };
-use crate::fault::{BlockOffer, Tried};
+use crate::fault::{BlockOffer, Offers, Tried};
 use crate::frame::Claim;
 use crate::split::{MoveGrain, Shrink};
 use crate::stock::Event;
@@ -67,14 +67,16 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 
     /// Has memory compacted for a fault that waits for it, unless that was in vain lately.
-    pub(super) fn stall(&self, block: &BlockOffer, outside: &mut Outside) {
-        block.tried.set(Tried::Yes);
+    pub(super) fn stall(&self, offers: &Offers, outside: &mut Outside) {
+        offers.block.tried.set(Tried::Yes);
         if self.puts_off_compaction() {
             return;
         }
+        offers.begin_work(&self.stock);
+        offers.had_memory(); // while blocks are emptied, and this is done once for a fault
         self.splitter().shrink(FIRST, outside);
         if let Some(claim) = self.compact_waiting(Effort::FAULT, outside).1 {
-            block.keep(&self.stock, claim);
+            offers.keep_block(&self.stock, claim);
         }
     }
     /// Whether no caller should wait for compaction now, because it was in vain lately.
@@ -104,7 +106,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
     /// Ends an offer of a block: it goes back if it was not used.
     pub(super) fn withdraw_block(&self, block: &BlockOffer) {
-        block.end(&self.stock);
+        block.give_back(&self.stock);
         if block.tried.get() == Tried::Later {
             self.compaction.wish();
         }

@@ -56,6 +56,7 @@ use crate::vmap as vmaps;
 use core::{error, fmt};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Order, Pages, Va, VaRange};
+use pool::Waited;
 
 /// Bytes that a downward-growing area may reach, and the gap it keeps to the area below.
 const GROWTH_MAX: Bytes = Bytes::new(1 << 30);
@@ -305,24 +306,21 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     fn resolve_once(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
         let (offers, mut outside) = (Offers::default(), Outside::at_the_face());
-        let mut is_second = false;
+        let mut waited = Waited::default();
         loop {
             let outcome = match self.attempt(id, (va, access), &offers, &mut outside) {
                 Ok(Outcome::OutOfMemory) if self.relieve() => continue,
-                Ok(refused @ (Outcome::OutOfMemory | Outcome::OverLimit)) if !is_second => {
-                    is_second = true;
-                    self.wait_for_faults(refused, &offers, &mut outside); // fault::E7
-                    continue;
-                }
                 Ok(outcome) => outcome,
                 Err(need) => match self.supply(id, need, &offers, &mut outside) {
                     Ok(()) => continue,
                     Err(outcome) => outcome,
                 },
             };
-            self.withdraw_offer(&offers);
-            self.pools().collect();
-            return outcome;
+            self.withdraw_offers(&offers);
+            if !self.shall_look_again(outcome, &mut waited, &mut outside) {
+                self.pools().collect();
+                return outcome;
+            }
         }
     }
     /// Runs a fault as far as it goes with what it has.

@@ -5,11 +5,19 @@ use crate::compact::CompactRequest;
 use crate::fault::{BlockOffer, Defrag, Need, Offer, Offers, Outcome};
 use crate::pool::{Budget, Folding, PoolCounters, PoolError, Pools, ResizeEnd, Resized, Taken};
 use crate::space::{self, MapError, MapRequest, Space, SpaceId, Steps};
-use crate::sync::{Ordering, Outside};
+use crate::stock::Patience;
+use crate::sync::Outside;
 use crate::table::Paging;
 use crate::zero::{self, Clearing};
 use foliant_machine::Machine;
 use foliant_units::{Frame, Order, Pages};
+
+/// What a fault that was refused has waited for.
+#[derive(Default)]
+pub(super) struct Waited {
+    memory: Patience,
+    charge: bool,
+}
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// The pools: everything that can be done with them.
@@ -91,22 +99,29 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             self.withdraw_block(&offers.block);
         }
         match need {
-            Need::Page(order, source) => match self.pools().take(order, source) {
-                Taken::Page(huge) => offers.page.set(Some(Offer::new(huge, source))),
-                // The fault that holds the page may be clearing it, and yielding
-                // (sync::outside::O3).
-                Taken::Wait => {
-                    self.stock.machine.relax();
-                    outside.yield_now(self.stock.machine);
+            Need::Page(order, source) => {
+                offers.begin_work(&self.stock);
+                match self.pools().take(order, source) {
+                    Taken::Page(huge) => {
+                        offers.had_memory();
+                        offers.page.set(Some(Offer::new(huge, source)));
+                    }
+                    // The fault that holds the page may be clearing it, and yielding
+                    // (sync::outside::O3).
+                    Taken::Wait => {
+                        offers.end_work(&self.stock);
+                        self.stock.machine.relax();
+                        outside.yield_now(self.stock.machine);
+                    }
+                    Taken::Nothing => return Err(Outcome::NoHugePage(order)),
                 }
-                Taken::Nothing => return Err(Outcome::NoHugePage(order)),
-            },
+            }
             Need::Clear(va, order) => {
                 if let Some(space) = id.pin(&self.stock) {
                     space::clear_way(&self.stock, &space, va, order, outside);
                 }
             }
-            Need::Block(_) => self.stall(&offers.block, outside),
+            Need::Block(_) => self.stall(offers, outside),
             Need::BlockZeros(touched) => self.clear_block(&offers.block, touched, outside),
             Need::PageZeros(touched) => {
                 let mut offer = offers.page.take().expect("zeros are asked for with a page");
@@ -132,26 +147,32 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             zero::clear_around(&self.stock, &clearing, claim, touched, Some(outside));
         });
     }
-    /// Waits until every fault that is at work by now has mapped what it prepared, or has given it
-    /// back (fault::E7). This one gives back what it was offered first, so no two wait for each
-    /// other.
-    pub(super) fn wait_for_faults(&self, refused: Outcome, offers: &Offers, outside: &mut Outside) {
-        self.withdraw_offer(offers);
-        // What is charged, and what is claimed without being kept, is so inside of a section.
-        self.stock.wait_for_readers();
-        // A block that is kept is memory, and not charged yet. No new one is kept for long where
-        // there is not even a page.
-        let is_memory = refused == Outcome::OutOfMemory;
-        while is_memory && self.stock.blocks_kept.load(Ordering::Acquire) > 0 {
-            // The face clears it, and may be yielding (sync::outside::O3).
-            self.stock.machine.relax();
-            outside.yield_now(self.stock.machine);
+    /// Whether a fault that ended so shall look again, because another one may have had what it was
+    /// refused (fault::E7). It waits for those at work first, with nothing in hand.
+    pub(super) fn shall_look_again(
+        &self,
+        outcome: Outcome,
+        waited: &mut Waited,
+        outside: &mut Outside,
+    ) -> bool {
+        match outcome {
+            Outcome::OutOfMemory | Outcome::NoHugePage(_) => {
+                self.stock.wait_for_work(&mut waited.memory, outside)
+            }
+            // What is charged and not mapped is so inside of a section.
+            Outcome::OverLimit if !waited.charge => {
+                waited.charge = true;
+                self.stock.wait_for_readers();
+                true
+            }
+            _ => false,
         }
     }
     /// Ends the offers: a page or a block that was not mapped goes back.
-    pub(super) fn withdraw_offer(&self, offers: &Offers) {
+    pub(super) fn withdraw_offers(&self, offers: &Offers) {
         self.withdraw_page(offers);
         self.withdraw_block(&offers.block);
+        offers.end_work(&self.stock);
     }
     fn withdraw_page(&self, offers: &Offers) {
         let Some(mut offer) = offers.page.take() else { return };

@@ -6,6 +6,7 @@ use crate::split::{
     self, Mappings, Pieces, RelocateError, Shrink, Shrunk, SplitError, SplitInto, SplitRequest,
     Splitter,
 };
+use crate::stock::Brought;
 use crate::sync::Outside;
 use crate::table::{Attrs, Entry, Paging};
 use foliant_machine::Machine;
@@ -34,7 +35,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Splits folios that lost pages or hold little but zeros, as far as `how` allows, and gives
     /// back the pages that are not needed.
     pub fn shrink_deferred(&self, how: Shrink) -> Shrunk {
-        self.splitter().shrink(how, &mut Outside::at_the_face())
+        self.stock.begin_work(); // with the folios that it holds, and what it finds in them
+        let done = self.splitter().shrink(how, &mut Outside::at_the_face());
+        let found = done.pages > 0;
+        self.stock.end_work(if found { Brought::Memory } else { Brought::Nothing });
+        done
     }
     /// How many folios wait to be looked at by [`shrink_deferred`](Manager::shrink_deferred).
     pub fn deferred(&self) -> u64 {

@@ -6,6 +6,7 @@ use super::shelf::{Open, Standing};
 use super::{PoolError, Pools, SIZES};
 use crate::frame::{Flag, Kind};
 use crate::memmap::Huge;
+use crate::stock::Brought;
 use crate::table::Paging;
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -49,6 +50,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         if !self.stock.has_returned() {
             return;
         }
+        self.stock.begin_work();
         let mut returned = Chain::adopt(self.stock, self.stock.take_returned());
         let mut superfluous = Chain::default();
         while let Some(first) = returned.pop(self.stock) {
@@ -61,6 +63,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 self.unreserve(order, count);
             }
         }
+        self.stock.end_work(Brought::Memory);
     }
     /// Takes in pages of the same size as `first`, at most a batch, in one lock cycle.
     fn collect_some(&self, first: Huge, returned: &mut Chain, superfluous: &mut Chain) {

@@ -53,9 +53,6 @@
 //!   reservations back while a fault still prepares the page of one, so *held* may be more than
 //!   *reserved* until that page comes back. A page is mapped only where its reservation stands: the
 //!   fault looks at its area under the table's lock.
-//! - L6. A page that was taken is counted until it is mapped, or put back and its memory given up
-//!   where it was too much. A fault is told that there is no page only where none of those is out:
-//!   it may come back, or be mapped where the fault wants one.
 //!
 //! **Locking.** `lock` (`[l]`) of a pool guards its lists and counts; it is held for at most a
 //! batch of list steps, and nothing is allocated, cleared, flushed or waited for under it. A caller

@@ -9,14 +9,16 @@
 //!
 //! A reservation stands for an empty entry of an area. Two CPUs may fault on one such entry
 //! together. There is one reservation, so the second fault finds none open, and waits until the
-//! first one has mapped its page or put it back. Without a reservation it waits as long where no
-//! page is left (L6).
+//! first one has mapped its page or put it back. Where there is no page without a reservation, or
+//! all were lost, a fault is told so: whether to look again is its own affair (fault::E7).
 
 use super::chain::Chain;
-use super::shelf::{Open, Standing};
+use super::shelf::Standing;
 use super::{Folding, PoolError, Pools};
 use crate::folio::NODES_MAX;
 use crate::memmap::{Batch, Huge};
+use crate::stock::{Brought, Patience};
+use crate::sync::Outside;
 use crate::table::Paging;
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -65,8 +67,8 @@ pub(crate) enum Ground {
 pub(crate) enum Taken {
     /// A page, with any contents.
     Page(Huge),
-    /// Another fault holds a page that this one may be about, or the page that was made is broken:
-    /// look again.
+    /// Another fault holds the page of the reservation, or the page that was made is broken: look
+    /// again.
     Wait,
     /// There is none.
     Nothing,
@@ -76,6 +78,17 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     /// Reserves `count` pages: all, or none. Where too few are free, surplus pages are made, as far
     /// as overcommit goes.
     pub(crate) fn reserve(&self, order: Order, count: u64) -> Result<(), Shortage> {
+        let (mut patience, mut outside) = (Patience::default(), Outside::at_the_face());
+        loop {
+            match self.try_reserve(order, count) {
+                // Pages may be with a fault that puts them back, or with a caller that collects.
+                Err(Shortage::Pages { .. })
+                    if self.stock.wait_for_work(&mut patience, &mut outside) => {}
+                done => return done,
+            }
+        }
+    }
+    fn try_reserve(&self, order: Order, count: u64) -> Result<(), Shortage> {
         self.collect();
         let pool = self.pool(order).map_err(Shortage::Pool)?;
         let short = |available| Shortage::Pages { order, wanted: count, available };
@@ -91,6 +104,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 return Err(short(available));
             }
         }
+        self.stock.begin_work();
         let mut reserved = 0;
         let done = loop {
             let _resizing = pool.resizing.lock(self.stock.machine);
@@ -117,6 +131,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         if done.is_err() {
             self.unreserve(order, reserved);
         }
+        self.stock.end_work(Brought::Nothing); // two that want more than there is would take turns
         done
     }
 
@@ -130,17 +145,15 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             match source {
                 Ground::Reserved if !open.may_hold() => return Taken::Wait,
                 Ground::Reserved => {
-                    let Some(huge) = open.pop_any(order) else { return Self::nothing(&open) };
+                    let Some(huge) = open.pop_any(order) else { return Taken::Nothing };
                     open.hold();
                     return Taken::Page(huge);
                 }
                 Ground::Unreserved if open.unreserved() > 0 => {
-                    let Some(huge) = open.pop_any(order) else { return Taken::Nothing };
-                    open.begin_transit();
-                    return Taken::Page(huge);
+                    return open.pop_any(order).map_or(Taken::Nothing, Taken::Page);
                 }
                 Ground::Unreserved if open.surplus() >= open.overcommit() => {
-                    return Self::nothing(&open);
+                    return Taken::Nothing;
                 }
                 Ground::Unreserved => {}
             }
@@ -151,7 +164,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             open.surplus() < open.overcommit()
         };
         let page = if room { self.claim_page(pool, order, None).ok() } else { None };
-        let Some(huge) = page else { return Self::nothing(&self.open(pool)) };
+        let Some(huge) = page else { return Taken::Nothing };
         let huge = self.fold_one(huge);
         let open = self.open(pool);
         if open.is_broken(huge.head()) {
@@ -159,12 +172,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             return Taken::Wait;
         }
         open.count_in(huge.head(), Standing::Surplus);
-        open.begin_transit();
         Taken::Page(huge)
-    }
-    /// There is no page, unless one that is out comes back (L6).
-    fn nothing(open: &Open<'a, 'm, M, P>) -> Taken {
-        if open.has_out() { Taken::Wait } else { Taken::Nothing }
     }
     /// Folds a page that was not born so, where folding is on.
     fn fold_one(&self, huge: Huge) -> Huge {
@@ -184,26 +192,17 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             let open = self.open(pool);
             if source == Ground::Reserved {
                 open.unhold();
-                open.begin_transit();
             }
             self.come_back(&open, huge, &mut superfluous);
-            if superfluous.len() == 0 {
-                return open.end_transit();
-            }
         }
         self.give_up(superfluous);
-        // Behind its memory: a fault that waits for it can make another one (L6).
-        self.open(pool).end_transit();
     }
     /// States that a page that was taken is mapped.
     pub(crate) fn commit(&self, order: Order, source: Ground) {
-        let open = self.open(self.pool(order).expect("a huge page has a pool"));
-        match source {
-            Ground::Reserved => {
-                open.unhold();
-                open.unreserve(1);
-            }
-            Ground::Unreserved => open.end_transit(),
+        if source == Ground::Reserved {
+            let open = self.open(self.pool(order).expect("a huge page has a pool"));
+            open.unhold();
+            open.unreserve(1);
         }
     }
 }

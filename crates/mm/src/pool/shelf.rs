@@ -40,7 +40,6 @@ pub(super) struct Pool {
     shelves: [Shelf; NODES_MAX],
     reserved: AtomicU64,   // [l]
     held: AtomicU64,       // [l] taken for some reservation, neither mapped nor put back yet
-    in_transit: AtomicU64, // [l] taken without one, or on its way back, neither mapped nor given back
     overcommit: AtomicU64, // [l]
     broken: AtomicU64,     // [l]
     /// Counts the pages asked for, so that the nodes take turns.
@@ -338,18 +337,6 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
     pub(super) fn unhold(&self) {
         take(&self.pool.held, 1);
     }
-    /// Counts a page as out without a reservation, until it is mapped or back.
-    pub(super) fn begin_transit(&self) {
-        add(&self.pool.in_transit, 1);
-    }
-    pub(super) fn end_transit(&self) {
-        take(&self.pool.in_transit, 1);
-    }
-    /// Whether any page is out, taken with a reservation or without: it may come back, or be mapped
-    /// where another fault wants one.
-    pub(super) fn has_out(&self) -> bool {
-        get(&self.pool.in_transit) + get(&self.pool.held) > 0
-    }
     /// Loses a page that is counted no more.
     pub(super) fn lose(&self, huge: Huge) {
         debug_assert!(self.is_broken(huge.head()));
@@ -366,7 +353,7 @@ pub struct PoolAudit {
     pub stated: PoolCounters,
     /// Free pages on the lists, each of which is what it should be.
     pub listed: u64,
-    /// Pages taken and neither mapped nor put back; none while nobody is at work.
+    /// Pages taken for a reservation and neither mapped nor put back; none while nobody is at work.
     pub held: u64,
 }
 
@@ -400,6 +387,6 @@ impl<'a, 'm, M: Machine, P: Paging> super::Pools<'a, 'm, M, P> {
             }
             listed += here;
         }
-        Ok(PoolAudit { stated, listed, held: get(&pool.held) + get(&pool.in_transit) })
+        Ok(PoolAudit { stated, listed, held: get(&pool.held) })
     }
 }

@@ -57,44 +57,6 @@ fn finding_aq_a_page_with_the_mark_is_not_taken() {
     });
 }
 
-/// The last page is out: the next fault waits until it is mapped or comes back.
-fn one_waits(pools: &Pools<'_, '_, Sim, X86_64<4>>, ground: Ground) {
-    let take = || pools.take(SIZE, ground);
-    let Taken::Page(only) = take() else { panic!("there is one") };
-    assert!(matches!(take(), Taken::Wait), "it may come back");
-    pools.put_back(only, ground);
-    let Taken::Page(only) = take() else { panic!("it came back") };
-    pools.commit(SIZE, ground);
-    assert!(matches!(take(), Taken::Nothing), "it is mapped");
-    open(pools).begin_transit();
-    pools.put_back(only, Ground::Unreserved);
-}
-
-/// The only page is with a fault that may be about the same entry, made on demand or not.
-#[test]
-fn finding_bk_a_fault_without_a_page_waits_for_the_one_that_is_out() {
-    with_pool(0, |mm, pools| {
-        for (pages, on_demand) in [(1, 0), (0, 1)] {
-            mm.resize_pool(SIZE, pages, Budget::ALL).unwrap();
-            pools.set_overcommit(SIZE, on_demand).unwrap();
-            one_waits(pools, Ground::Unreserved);
-        }
-        mm.resize_pool(SIZE, 0, Budget::ALL).unwrap();
-    });
-}
-
-/// Two are reserved and one was lost: a fault that finds none waits for the one that is held.
-#[test]
-fn finding_bk_a_reservation_without_a_page_waits_for_the_one_that_is_held() {
-    with_pool(2, |mm, pools| {
-        pools.reserve(SIZE, 2).unwrap();
-        pools.retire(mark_first(pools));
-        one_waits(pools, Ground::Reserved);
-        pools.unreserve(SIZE, 1);
-        mm.resize_pool(SIZE, 0, Budget::ALL).unwrap();
-    });
-}
-
 /// A page with the mark does not go back to the allocator, and nobody is told that it did.
 #[test]
 fn finding_bb_a_page_with_the_mark_is_not_dissolved() {

@@ -41,6 +41,7 @@ mod speculate;
 mod stretches;
 mod supply;
 mod visits;
+mod work;
 
 #[cfg(test)]
 pub(crate) mod bare;
@@ -65,6 +66,7 @@ pub use speculate::Reference;
 pub(crate) use stretches::{Block, Stretch, Stretches};
 pub(crate) use supply::{NoTable, Supply};
 pub(crate) use visits::Name;
+pub(crate) use work::{Brought, Patience};
 
 use crate::folio::Folios;
 use crate::sync::{AtomicU64, Grace, Ordering, Outside};
@@ -99,8 +101,8 @@ pub(crate) struct Stock<'m, M, P> {
     pub(crate) lowest: AtomicU64,
     /// How memory is cleared; read and written by `zero::Clearing`.
     pub(crate) clearing: [AtomicU64; 4],
-    /// How many faults are at work for which the face kept a block; counted by `fault::BlockOffer`.
-    pub(crate) blocks_kept: AtomicU64,
+    /// Operations that have memory in hand; see `work`.
+    work: AtomicU64,
     /// Where the descriptor array starts.
     pub(crate) array: Va,
     /// Which parts of it are there.
@@ -137,7 +139,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             flush_grain,
             lowest,
             clearing,
-            blocks_kept: AtomicU64::new(0),
+            work: AtomicU64::new(0),
             array,
             stretches,
             lent: Lent::new(&[]),
