@@ -79,6 +79,7 @@ pub(crate) fn collapse<M: Machine, P: Paging>(
     outside: &mut Outside,
 ) -> Result<(), CollapseError> {
     let stock = splitter.stock;
+    let _work = stock.at_work();
     let table = stock.claim_cleared(Owner::Table).map_err(|_| CollapseError::NoMemory)?;
     let done = match stock.claim(Order::SIZE_2M, Class::Movable) {
         Err(_) => {

@@ -27,12 +27,10 @@
 //!   the other kind of area, the offer for the first kind goes back. When the fault is over nothing
 //!   is on offer any more, however it ended.
 //! - E7. What a fault prepares may be the very page that another one asks for. So a fault that is
-//!   refused memory, the charge or a page of a pool waits outside of its section, with nothing in
-//!   hand, until those that were at work have mapped what they prepared or given it back, and looks
-//!   again. What they charge or claim in a section is over with a grace period; what they have in
-//!   hand outside of one is counted (stock::work). It ends so if it is refused again and nothing
-//!   came meanwhile (stock::work::W2); for the charge, if it is refused again. A frame that a fault
-//!   takes which began later is that fault's.
+//!   refused memory, the charge or a page of a pool gives back what it has, waits outside of its
+//!   section until all that were at work have mapped what they had or given it back, and looks once
+//!   more, as the only one of those that were refused (stock::work). What a caller takes that began
+//!   later is that caller's.
 //!
 //! **Locking.** A fault runs inside a reader's section, and clears no more than a short go in it,
 //! but for the descriptors of a section of memory that it is the first to claim (zero::Z6). It
@@ -78,7 +76,7 @@ pub(crate) use policy::Switches;
 use crate::frame::Claim;
 use crate::pool::Ground;
 use crate::space::{Area, Flags, Seen, SeenTables, Space};
-use crate::stock::{Brought, Event, Stock};
+use crate::stock::{Event, Stock, Turn};
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use core::cell::Cell;
 use foliant_machine::{Invalidation, Item, Machine, Tables as Went};
@@ -161,48 +159,23 @@ pub(crate) struct Offers {
     pub(crate) page: Cell<Option<Offer>>,
     /// A block for a folio.
     pub(crate) block: BlockOffer,
-    work: Cell<AtWork>,
-    has_ended_round: Cell<bool>,
-}
-
-/// Whether the fault counts as one that has memory in hand (stock::work).
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum AtWork {
-    #[default]
-    No,
-    /// It counts, and has had nothing so far.
-    Trying,
-    /// It counts, and had something.
-    Had,
+    work: Cell<Option<Turn>>,
 }
 
 impl Offers {
-    /// Counts the fault as at work, before something is taken for it.
+    /// Counts the fault as at work, before something is taken for it (stock::work::W1).
     pub(crate) fn begin_work<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
-        if self.work.get() == AtWork::No {
-            stock.begin_work();
-            self.work.set(AtWork::Trying);
-        }
-    }
-    /// States that a fault at work has something in hand, or had.
-    pub(crate) fn had_memory(&self) {
-        debug_assert!(self.work.get() != AtWork::No, "it was counted before (stock::work::W1)");
-        self.work.set(AtWork::Had);
+        let turn = self.work.take().unwrap_or_else(|| stock.begin_work());
+        self.work.set(Some(turn));
     }
     /// Keeps a block with any contents for the fault, which has none yet.
     pub(crate) fn keep_block<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>, claim: Claim) {
         self.begin_work(stock);
-        self.had_memory();
         self.block.keep(claim);
     }
     /// Ends the count: all that was in hand is mapped or back.
     pub(crate) fn end_work<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
-        match self.work.take() {
-            AtWork::No => {}
-            AtWork::Trying => stock.end_work(Brought::Nothing),
-            AtWork::Had if self.has_ended_round.replace(true) => stock.end_work(Brought::Nothing),
-            AtWork::Had => stock.end_work(Brought::Memory),
-        }
+        self.work.take().into_iter().for_each(|turn| stock.end_work(turn));
     }
 }
 

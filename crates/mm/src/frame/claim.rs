@@ -159,10 +159,9 @@ impl Unmapped {
 }
 
 /// Says that a flush is done: what was taken out before it is in no CPU's caches any more. The
-/// manager's wait for a flush issues it, and nothing else does (`cargo xtask tidy` looks). It does
-/// not name its flush: the holder knows that the flush covers what the proof is used for. A caller
-/// that uses page tables without a manager flushes by itself, and vouches for that
-/// ([`vouched`](Flushed::vouched)).
+/// manager's wait for a flush issues it (`cargo xtask tidy` looks). It does not name its flush: the
+/// holder knows that the flush covers what the proof is used for. A caller that uses page tables
+/// without a manager flushes by itself, and vouches for each block ([`Stale::vouched`]).
 ///
 /// ```compile_fail
 /// # use foliant::frame::Flushed;
@@ -171,9 +170,9 @@ impl Unmapped {
 /// }
 /// ```
 /// ```compile_fail
-/// # use foliant::frame::Flushed;
-/// fn careless() -> Flushed {
-///     Flushed::vouched() // vouching is unsafe
+/// # use foliant::frame::{Claim, Stale};
+/// fn careless(stale: Stale) -> Claim {
+///     stale.vouched() // vouching is unsafe
 /// }
 /// ```
 #[derive(Clone, Copy, Debug)]

@@ -73,7 +73,6 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             return;
         }
         offers.begin_work(&self.stock);
-        offers.had_memory(); // while blocks are emptied, and this is done once for a fault
         self.splitter().shrink(FIRST, outside);
         if let Some(claim) = self.compact_waiting(Effort::FAULT, outside).1 {
             offers.keep_block(&self.stock, claim);

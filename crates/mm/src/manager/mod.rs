@@ -56,7 +56,6 @@ use crate::vmap as vmaps;
 use core::{error, fmt};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Order, Pages, Va, VaRange};
-use pool::Waited;
 
 /// Bytes that a downward-growing area may reach, and the gap it keeps to the area below.
 const GROWTH_MAX: Bytes = Bytes::new(1 << 30);
@@ -211,12 +210,24 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Puts an area into a space. Nothing is present in it yet.
     pub fn map(&self, id: SpaceId, request: &MapRequest) -> Result<VaRange, MapError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
-        let reserved = self.reserve_pages(&space, request)?;
-        let done = space::map(&self.stock, &space, request, &mut Steps::at_the_face());
+        let mut last_look = None;
+        let done = loop {
+            let done = self.map_once(&space, request);
+            if !matches!(done, Err(MapError::NoHugePages(_))) || last_look.is_some() {
+                break done;
+            }
+            last_look = Some(self.stock.last_look(&mut Outside::at_the_face()));
+        };
+        self.pools().collect();
+        done
+    }
+    fn map_once(&self, space: &space::Space, request: &MapRequest) -> Result<VaRange, MapError> {
+        let _work = request.flags.reserved().map(|_| self.stock.at_work());
+        let reserved = self.reserve_pages(space, request)?;
+        let done = space::map(&self.stock, space, request, &mut Steps::at_the_face());
         if let (Some((order, pages)), Err(_)) = (reserved, &done) {
             self.pools().unreserve(order, pages);
         }
-        self.pools().collect();
         done
     }
 
@@ -306,7 +317,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     fn resolve_once(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
         let (offers, mut outside) = (Offers::default(), Outside::at_the_face());
-        let mut waited = Waited::default();
+        let mut last_look = None;
         loop {
             let outcome = match self.attempt(id, (va, access), &offers, &mut outside) {
                 Ok(Outcome::OutOfMemory) if self.relieve() => continue,
@@ -317,10 +328,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 },
             };
             self.withdraw_offers(&offers);
-            if !self.shall_look_again(outcome, &mut waited, &mut outside) {
-                self.pools().collect();
-                return outcome;
+            use Outcome::{NoHugePage, OutOfMemory, OverLimit};
+            let is_refused = matches!(outcome, OutOfMemory | OverLimit | NoHugePage(_));
+            if is_refused && last_look.is_none() {
+                last_look = Some(self.stock.last_look(&mut outside)); // fault::E7
+                continue;
             }
+            self.pools().collect();
+            return outcome;
         }
     }
     /// Runs a fault as far as it goes with what it has.

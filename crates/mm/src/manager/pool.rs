@@ -5,19 +5,11 @@ use crate::compact::CompactRequest;
 use crate::fault::{BlockOffer, Defrag, Need, Offer, Offers, Outcome};
 use crate::pool::{Budget, Folding, PoolCounters, PoolError, Pools, ResizeEnd, Resized, Taken};
 use crate::space::{self, MapError, MapRequest, Space, SpaceId, Steps};
-use crate::stock::Patience;
 use crate::sync::Outside;
 use crate::table::Paging;
 use crate::zero::{self, Clearing};
 use foliant_machine::Machine;
 use foliant_units::{Frame, Order, Pages};
-
-/// What a fault that was refused has waited for.
-#[derive(Default)]
-pub(super) struct Waited {
-    memory: Patience,
-    charge: bool,
-}
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// The pools: everything that can be done with them.
@@ -103,7 +95,6 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 offers.begin_work(&self.stock);
                 match self.pools().take(order, source) {
                     Taken::Page(huge) => {
-                        offers.had_memory();
                         offers.page.set(Some(Offer::new(huge, source)));
                     }
                     // The fault that holds the page may be clearing it, and yielding
@@ -146,27 +137,6 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         block.clear(|claim| {
             zero::clear_around(&self.stock, &clearing, claim, touched, Some(outside));
         });
-    }
-    /// Whether a fault that ended so shall look again, because another one may have had what it was
-    /// refused (fault::E7). It waits for those at work first, with nothing in hand.
-    pub(super) fn shall_look_again(
-        &self,
-        outcome: Outcome,
-        waited: &mut Waited,
-        outside: &mut Outside,
-    ) -> bool {
-        match outcome {
-            Outcome::OutOfMemory | Outcome::NoHugePage(_) => {
-                self.stock.wait_for_work(&mut waited.memory, outside)
-            }
-            // What is charged and not mapped is so inside of a section.
-            Outcome::OverLimit if !waited.charge => {
-                waited.charge = true;
-                self.stock.wait_for_readers();
-                true
-            }
-            _ => false,
-        }
     }
     /// Ends the offers: a page or a block that was not mapped goes back.
     pub(super) fn withdraw_offers(&self, offers: &Offers) {

@@ -6,7 +6,6 @@ use crate::split::{
     self, Mappings, Pieces, RelocateError, Shrink, Shrunk, SplitError, SplitInto, SplitRequest,
     Splitter,
 };
-use crate::stock::Brought;
 use crate::sync::Outside;
 use crate::table::{Attrs, Entry, Paging};
 use foliant_machine::Machine;
@@ -35,11 +34,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Splits folios that lost pages or hold little but zeros, as far as `how` allows, and gives
     /// back the pages that are not needed.
     pub fn shrink_deferred(&self, how: Shrink) -> Shrunk {
-        self.stock.begin_work(); // with the folios that it holds, and what it finds in them
-        let done = self.splitter().shrink(how, &mut Outside::at_the_face());
-        let found = done.pages > 0;
-        self.stock.end_work(if found { Brought::Memory } else { Brought::Nothing });
-        done
+        let _work = self.stock.at_work(); // with the folios that it holds, and what it finds in them
+        self.splitter().shrink(how, &mut Outside::at_the_face())
     }
     /// How many folios wait to be looked at by [`shrink_deferred`](Manager::shrink_deferred).
     pub fn deferred(&self) -> u64 {
@@ -55,6 +51,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
 
     /// Moves the folio that holds `frame` to other memory, and says where its first frame is now.
     pub fn relocate(&self, frame: Frame) -> Result<Frame, RelocateError> {
+        let _work = self.stock.at_work();
         self.splitter().relocate(frame)
     }
 

@@ -6,7 +6,6 @@ use super::shelf::{Open, Standing};
 use super::{PoolError, Pools, SIZES};
 use crate::frame::{Flag, Kind};
 use crate::memmap::Huge;
-use crate::stock::Brought;
 use crate::table::Paging;
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -50,7 +49,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         if !self.stock.has_returned() {
             return;
         }
-        self.stock.begin_work();
+        let _work = self.stock.at_work();
         let mut returned = Chain::adopt(self.stock, self.stock.take_returned());
         let mut superfluous = Chain::default();
         while let Some(first) = returned.pop(self.stock) {
@@ -63,7 +62,6 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 self.unreserve(order, count);
             }
         }
-        self.stock.end_work(Brought::Memory);
     }
     /// Takes in pages of the same size as `first`, at most a batch, in one lock cycle.
     fn collect_some(&self, first: Huge, returned: &mut Chain, superfluous: &mut Chain) {
@@ -140,6 +138,7 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     /// taken away. The pool becomes smaller by it.
     pub fn dissolve(&self, frame: Frame) -> Result<Order, NotDissolved> {
         self.collect();
+        let _work = self.stock.at_work();
         let (huge, order) = {
             let _reading = self.stock.reading();
             let identity = self.stock.identity(frame);

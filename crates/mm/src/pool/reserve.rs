@@ -17,8 +17,6 @@ use super::shelf::Standing;
 use super::{Folding, PoolError, Pools};
 use crate::folio::NODES_MAX;
 use crate::memmap::{Batch, Huge};
-use crate::stock::{Brought, Patience};
-use crate::sync::Outside;
 use crate::table::Paging;
 use core::{error, fmt};
 use foliant_machine::Machine;
@@ -78,17 +76,6 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     /// Reserves `count` pages: all, or none. Where too few are free, surplus pages are made, as far
     /// as overcommit goes.
     pub(crate) fn reserve(&self, order: Order, count: u64) -> Result<(), Shortage> {
-        let (mut patience, mut outside) = (Patience::default(), Outside::at_the_face());
-        loop {
-            match self.try_reserve(order, count) {
-                // Pages may be with a fault that puts them back, or with a caller that collects.
-                Err(Shortage::Pages { .. })
-                    if self.stock.wait_for_work(&mut patience, &mut outside) => {}
-                done => return done,
-            }
-        }
-    }
-    fn try_reserve(&self, order: Order, count: u64) -> Result<(), Shortage> {
         self.collect();
         let pool = self.pool(order).map_err(Shortage::Pool)?;
         let short = |available| Shortage::Pages { order, wanted: count, available };
@@ -104,7 +91,6 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                 return Err(short(available));
             }
         }
-        self.stock.begin_work();
         let mut reserved = 0;
         let done = loop {
             let _resizing = pool.resizing.lock(self.stock.machine);
@@ -131,7 +117,6 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         if done.is_err() {
             self.unreserve(order, reserved);
         }
-        self.stock.end_work(Brought::Nothing); // two that want more than there is would take turns
         done
     }
 
@@ -161,6 +146,9 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         let _resizing = pool.resizing.lock(self.stock.machine);
         let room = {
             let open = self.open(pool);
+            if open.unreserved() > 0 {
+                return Taken::Wait; // the one that had the lock brought some: begin anew
+            }
             open.surplus() < open.overcommit()
         };
         let page = if room { self.claim_page(pool, order, None).ok() } else { None };

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   claim(order) ──▶ descriptors of its block ready ──▶ Claim ──enlist──▶ folio with references
-//!                                                           ▲                     │ drop_references(n), after the flush
+//!                                                           ▲                     │ drop_references, behind the flush
 //!                                                           └──── last one ───────┘
 //! ```
 //!
@@ -66,7 +66,7 @@ pub use speculate::Reference;
 pub(crate) use stretches::{Block, Stretch, Stretches};
 pub(crate) use supply::{NoTable, Supply};
 pub(crate) use visits::Name;
-pub(crate) use work::{Brought, Patience};
+pub(crate) use work::Turn;
 
 use crate::folio::Folios;
 use crate::sync::{AtomicU64, Grace, Ordering, Outside};
@@ -75,6 +75,7 @@ use deferred::Deferred;
 use foliant_machine::Machine;
 use foliant_units::Va;
 use returned::Returned;
+use work::Work;
 
 /// The manager that a token is of: no other one of this program has the same, not even a later one
 /// on the same memory.
@@ -102,7 +103,7 @@ pub(crate) struct Stock<'m, M, P> {
     /// How memory is cleared; read and written by `zero::Clearing`.
     pub(crate) clearing: [AtomicU64; 4],
     /// Operations that have memory in hand; see `work`.
-    work: AtomicU64,
+    work: Work,
     /// Where the descriptor array starts.
     pub(crate) array: Va,
     /// Which parts of it are there.
@@ -139,7 +140,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             flush_grain,
             lowest,
             clearing,
-            work: AtomicU64::new(0),
+            work: Work::default(),
             array,
             stretches,
             lent: Lent::new(&[]),

@@ -57,10 +57,10 @@ impl Pile {
     }
     /// Whether there is nothing on it at this moment.
     pub(crate) fn is_empty(&self) -> bool {
-        self.top.load(Ordering::Relaxed) == 0
+        self.top.load(Ordering::Acquire) == 0
     }
     /// Takes all: the head on top with 1 added, linked as the list was; 0 where there was none.
     pub(crate) fn take(&self) -> u64 {
-        self.top.swap(0, Ordering::Acquire)
+        self.top.swap(0, Ordering::AcqRel)
     }
 }

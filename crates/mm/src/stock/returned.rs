@@ -52,7 +52,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Whether there is anything to collect.
     pub(crate) fn has_returned(&self) -> bool {
         !self.returned.pages.is_empty()
-            || self.returned.unused.iter().any(|count| count.load(Ordering::Relaxed) != 0)
+            || self.returned.unused.iter().any(|count| count.load(Ordering::Acquire) != 0)
     }
     /// Takes all pages that came back: gives the first one with 1 added, linked as the list was, or
     /// 0.
@@ -61,6 +61,6 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Takes the reservations that were given up.
     pub(crate) fn take_unreserved(&self, order: Order) -> u64 {
-        self.returned.unused(order).swap(0, Ordering::Relaxed)
+        self.returned.unused(order).swap(0, Ordering::AcqRel)
     }
 }

@@ -2,74 +2,87 @@
 //!
 //! A fault that is refused memory may be about the very page that another one is about to map, or
 //! the memory may be back in a moment. What is taken inside of a reader's section is either by the
-//! end of it. What is in hand outside of one is counted here, in one word, for it is seldom.
+//! end of it. What is in hand outside of one is counted here.
 //!
 //! ```text
-//!   word   rounds (40) << 24 │ at work (24)     a round: what was in hand is mapped or back
+//!   refused ─▶ gives back what it has ─▶ `last_look`: a lock ▸ those at work end ▸ readers end ─▶ looks ─▶ refused for good
 //! ```
 //!
 //! **Invariants**
-//! - W1. An operation counts as at work from before it takes memory, or before it leaves the
-//!   section in which it did, until what it took is mapped or back: faults for which the face takes
-//!   or makes something, the shrinker, and calls that reserve or collect pages of the pools. What
-//!   is being unmapped is nobody's until its flush is done, and does not count.
-//! - W2. A caller that was refused, and waited for those at work, is refused for good only where no
-//!   round has ended since it began to look.
-//! - W3. A fault ends one round at most, and others only where memory came back that was in
-//!   nobody's hand before. So two that are refused do not keep each other looking for ever.
+//! - W1. A call counts as at work from before it takes memory, or before it leaves the section in
+//!   which it did, until what it took is mapped or back: faults for which the face takes or makes
+//!   something, the shrinker, calls that clear ahead, collapse, move a folio or take kernel memory,
+//!   and those that reserve, collect or give up pages of the pools. What is being unmapped is
+//!   nobody's until its flush is done, and does not count.
+//! - W2. A caller that is refused looks once more, behind the end of all that were at work when it
+//!   was refused, and while nobody else that was refused looks. So it is refused for good for what
+//!   the callers have that came later, and for nothing else.
+//! - W3. A caller waits for those that were at work, and not for those that come later: these count
+//!   in the other of two counts, and each is seen to be 0 while the other one is in use.
 //!
-//! **Locking**: none. A caller that waits is in no section and has nothing in hand, so no two wait
-//! for each other.
+//! **Locking.** `looking` is taken by a caller that has nothing in hand, counts as at work no more,
+//! and holds no other lock. Those at work do not wait for it.
 
 use super::Stock;
-use crate::sync::{Ordering, Outside};
+use crate::sync::{AtomicU64, Ordering, Outside, Patient, Working};
 use crate::table::Paging;
 use foliant_machine::Machine;
 
-const AT_WORK: u64 = (1 << 24) - 1;
-const ROUND: u64 = AT_WORK + 1;
-
-/// What came of work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Brought {
-    /// Memory was in hand, and is mapped or back.
-    Memory,
-    /// There was none, or it is kept for the operation that asked.
-    Nothing,
+/// See the module's text.
+#[derive(Default)]
+pub(super) struct Work {
+    /// Which count is in use, in the lowest bit.
+    turn: AtomicU64,
+    at_work: [AtomicU64; 2],
+    looking: Patient,
 }
 
-/// How far a caller that is refused has waited.
-#[derive(Default)]
-pub(crate) struct Patience {
-    /// The rounds that had ended when it began to look again.
-    rounds: Option<u64>,
+/// That its holder counts as at work, and in which count.
+#[must_use = "the holder counts as at work for ever"]
+pub(crate) struct Turn(usize);
+
+/// The same, ended when it is dropped.
+pub(crate) struct AtWork<'a> {
+    work: &'a Work,
+    turn: usize,
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.work.at_work[self.turn].fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl<M: Machine, P: Paging> Stock<'_, M, P> {
-    /// Counts the caller as at work (W1).
-    pub(crate) fn begin_work(&self) {
-        self.work.fetch_add(1, Ordering::SeqCst);
+    /// Counts the caller as at work (W1), until [`end_work`](Stock::end_work).
+    pub(crate) fn begin_work(&self) -> Turn {
+        let turn = (self.work.turn.load(Ordering::SeqCst) & 1) as usize;
+        self.work.at_work[turn].fetch_add(1, Ordering::SeqCst);
+        Turn(turn)
     }
-    /// Ends that. What was in hand is mapped or back.
-    pub(crate) fn end_work(&self, brought: Brought) {
-        let round = if brought == Brought::Memory { ROUND } else { 0 };
-        self.work.fetch_add(round.wrapping_sub(1), Ordering::SeqCst);
+    /// Ends that: what was in hand is mapped or back.
+    pub(crate) fn end_work(&self, Turn(turn): Turn) {
+        self.work.at_work[turn].fetch_sub(1, Ordering::SeqCst);
     }
-    /// Waits until some of what is in hand by now is mapped or back, or nothing is in hand any more,
-    /// and the first time for readers, too. Says whether the caller shall look again (W2).
-    pub(crate) fn wait_for_work(&self, patience: &mut Patience, outside: &mut Outside) -> bool {
-        if patience.rounds.is_none() {
-            self.wait_for_readers();
+    /// The same for the rest of a block.
+    pub(crate) fn at_work(&self) -> AtWork<'_> {
+        let Turn(turn) = self.begin_work();
+        AtWork { work: &self.work, turn }
+    }
+    /// For a caller that was refused and has nothing in hand: waits for those at work, and keeps
+    /// others from looking while the guard is there (W2).
+    pub(crate) fn last_look(&self, outside: &mut Outside) -> Working<'_> {
+        let looking = self.work.looking.lock(self.machine, outside);
+        for _ in 0..2 {
+            let turn = self.work.turn.fetch_add(1, Ordering::SeqCst) & 1;
+            while self.work.at_work[turn as usize].load(Ordering::SeqCst) > 0 {
+                // The one at work may be yielding (sync::outside::O3).
+                self.machine.relax();
+                outside.yield_now(self.machine);
+            }
         }
-        let mut now = self.work.load(Ordering::SeqCst);
-        let from = patience.rounds.unwrap_or(now / ROUND);
-        while now / ROUND == from && now & AT_WORK > 0 {
-            // The one at work may be yielding (sync::outside::O3).
-            self.machine.relax();
-            outside.yield_now(self.machine);
-            now = self.work.load(Ordering::SeqCst);
-        }
-        patience.rounds.replace(now / ROUND) != Some(now / ROUND)
+        self.wait_for_readers();
+        looking
     }
 }
 
@@ -81,25 +94,20 @@ mod tests {
     use foliant_units::Bytes;
 
     #[test]
-    fn a_caller_looks_again_once_and_after_each_round() {
+    fn those_that_come_later_count_apart() {
         let sim = Sim::new(Config::free(1, Bytes::new(16 << 20))).unwrap();
         let stock = stock(&sim);
-        let (mut patience, mut outside) = (Patience::default(), Outside::at_the_face());
-        let mut looks_again = || stock.wait_for_work(&mut patience, &mut outside);
-        assert!(looks_again());
-        assert!(!looks_again());
-        for (brought, again) in [(Brought::Nothing, false), (Brought::Memory, true)] {
-            stock.begin_work();
-            stock.end_work(brought);
-            assert_eq!(looks_again(), again);
-            assert!(!looks_again());
-        }
-        // A round ends while another one is at work: there is no need to wait for that one.
-        stock.begin_work();
-        stock.begin_work();
-        stock.end_work(Brought::Memory);
-        assert!(looks_again());
-        stock.end_work(Brought::Nothing);
-        assert!(!looks_again());
+        let counts = || stock.work.at_work.each_ref().map(|count| count.load(Ordering::Relaxed));
+        drop(stock.last_look(&mut Outside::at_the_face()));
+        let first = stock.begin_work();
+        assert_eq!(counts(), [1, 0]);
+        stock.work.turn.fetch_add(1, Ordering::Relaxed); // as a caller that begins to wait
+        let second = stock.at_work();
+        assert_eq!(counts(), [1, 1]);
+        stock.end_work(first);
+        assert_eq!(counts(), [0, 1]);
+        drop(second);
+        drop(stock.last_look(&mut Outside::at_the_face()));
+        assert_eq!(counts(), [0, 0]);
     }
 }

@@ -39,7 +39,7 @@ mod loom_tests;
 
 pub(crate) use grace::{Grace, GraceSlot};
 pub(crate) use outside::Outside;
-pub(crate) use patient::Patient;
+pub(crate) use patient::{Patient, Working};
 pub(crate) use sequence::{Edition, Sequence};
 pub(crate) use spin::{Long, Spin, SpinGuard};
 pub(crate) use steps::{Critical, Inside};

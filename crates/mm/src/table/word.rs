@@ -10,7 +10,7 @@ use super::attrs::Slot;
 use super::paging::{Half, Paging};
 use super::spare::Spare;
 use super::tables::Tables;
-use crate::frame::{Claim, Flushed};
+use crate::frame::{Claim, Flushed, Stale};
 use foliant_machine::PhysMem;
 use foliant_units::{Frame, Order, Pa};
 
@@ -95,13 +95,13 @@ impl Spare {
     }
 }
 
-impl Flushed {
+impl Stale {
     /// For a caller that uses page tables without a manager, and has flushed by itself.
     ///
     /// # Safety
-    /// What was taken out of the tables before is in no CPU's translation caches any more, and
-    /// nobody walks through the tables among it any more.
-    pub const unsafe fn vouched() -> Flushed {
-        Flushed::waited()
+    /// The block is in no CPU's translation caches any more, and nobody walks through it any more
+    /// if it was a table.
+    pub unsafe fn vouched(self) -> Claim {
+        self.flushed(Flushed::waited())
     }
 }

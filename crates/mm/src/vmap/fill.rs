@@ -97,6 +97,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         (largest, least): (Level, Level),
         outside: &mut Outside,
     ) -> Result<VaRange, Short> {
+        let _work = self.stock.at_work();
         let start = self.descend((largest, least), |largest| {
             let done = self.attempt(&self.plan(wish.request, wish.pages, largest), outside);
             done.inspect_err(|short| {

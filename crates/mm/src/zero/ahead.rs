@@ -57,6 +57,7 @@ pub(crate) fn clear_ahead<M: Machine, P: Paging>(
         if machine.refusal() == Refusal::Refuse {
             break Stopped::Refused;
         }
+        let _work = stock.at_work();
         let frame = match stock.folios.seek_unknown(machine.me(), Class::Movable) {
             Sought::Block(frame) => frame,
             Sought::More => continue, // looking takes time as well

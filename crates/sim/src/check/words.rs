@@ -122,7 +122,7 @@ impl Words {
             let level = self.level_within(memory, *parent, depth - 1)?;
             let word = memory.load(Pa::new(*parent))?;
             match self.format.decode(level, word) {
-                Decoded::Table { table: to, .. } if to.frame().get() == table => Some(level - 1),
+                Decoded::Table { .. } => Some(level - 1),
                 _ => None,
             }
         })

@@ -45,12 +45,12 @@ fn a_reference_is_to_the_folio_that_holds_the_page() {
                     stock.publish((page(nth), Order::BASE), origin(), 1);
                 }
                 for nth in 0..2 {
-                    stock.drop_references(page(nth), 1);
+                    stock.drop_unused(page(nth), 1);
                 }
             }
             Err(held) => {
                 drop(held);
-                stock.drop_references(head, 2);
+                stock.drop_unused(head, 2);
             }
         }
         walker.join().unwrap();
@@ -75,7 +75,7 @@ fn a_hold_of_kernel_memory_is_of_kernel_memory() {
         let next = folio(stock, 0);
         stock.set_link(next, Link::Next, 0);
         assert_eq!(stock.link(next, Link::Next), 0, "a stranger's page is written to");
-        stock.drop_references(next, 1);
+        stock.drop_unused(next, 1);
         walker.join().unwrap();
         all_is_free(stock);
     });
@@ -93,7 +93,7 @@ fn finding_az_a_walker_lets_go_of_what_a_page_has_become() {
                 false => drop(stock.get_unless_zero(PAGE)),
                 true => drop(stock.hold_kernel(PAGE)),
             });
-            first.into_iter().for_each(|head| stock.drop_references(head, 1));
+            first.into_iter().for_each(|head| stock.drop_unused(head, 1));
             pages.into_iter().for_each(|pages| stock.drop_kernel(pages));
             let next = stock.enlist_kernel(claim(stock, 0));
             stock.drop_kernel(next);
@@ -130,7 +130,7 @@ fn huge_pages(stock: &Model, count: u64) {
 fn a_page_that_comes_back_is_taken_once() {
     explore(None, |stock| {
         huge_pages(stock, 2);
-        let drops = |nth| on(nth as u16 + 1, move || stock.drop_references(page(nth), 1));
+        let drops = |nth| on(nth as u16 + 1, move || stock.drop_unused(page(nth), 1));
         let others = [drops(0), drops(1)];
         let mut all = taken(stock);
         others.into_iter().for_each(|other| other.join().unwrap());
@@ -148,15 +148,15 @@ fn a_page_that_comes_back_is_taken_once() {
 fn a_page_that_comes_back_twice_is_no_danger() {
     explore(None, |stock| {
         huge_pages(stock, 3);
-        stock.drop_references(page(0), 1);
-        let other = on(1, || stock.drop_references(page(1), 1));
+        stock.drop_unused(page(0), 1);
+        let other = on(1, || stock.drop_unused(page(1), 1));
         let mut all = taken(stock);
         // All but the first go elsewhere, and that one comes back on top of a new one.
         if all.contains(&page(0)) {
             all.retain(|head| *head != page(0));
             stock.enlist_huge(FrameRange::new(page(0), Pages::new(1)).unwrap());
-            stock.drop_references(page(2), 1);
-            stock.drop_references(page(0), 1);
+            stock.drop_unused(page(2), 1);
+            stock.drop_unused(page(0), 1);
         }
         other.join().unwrap();
         all.extend(taken(stock));
@@ -185,12 +185,12 @@ fn folios_come_and_go_beside_each_other() {
     explore(None, |stock| {
         let [first, last] = deferred(stock);
         let new = folio(stock, 0);
-        let other = on(1, move || stock.drop_references(last, 1));
+        let other = on(1, move || stock.drop_unused(last, 1));
         stock.defer(new);
-        stock.drop_references(first, 1);
+        stock.drop_unused(first, 1);
         other.join().unwrap();
         listed(stock, 1);
-        stock.drop_references(new, 1);
+        stock.drop_unused(new, 1);
         listed(stock, 0);
         all_is_free(stock);
     });
@@ -202,14 +202,14 @@ fn folios_come_and_go_beside_each_other() {
 fn a_turn_is_had_of_a_folio_that_lives() {
     explore(None, |stock| {
         let [first, last] = deferred(stock);
-        let other = on(1, move || stock.drop_references(first, 1));
+        let other = on(1, move || stock.drop_unused(first, 1));
         let turn = stock.next_deferred().expect("the last one is there");
         let identity = stock.identity(turn.head());
         assert!(identity.kind() == Kind::Anon && identity.has(Flag::Deferred), "{identity:?}");
         drop(turn);
         other.join().unwrap();
         listed(stock, 1);
-        stock.drop_references(last, 1);
+        stock.drop_unused(last, 1);
         all_is_free(stock);
     });
 }
@@ -219,12 +219,12 @@ fn a_turn_is_had_of_a_folio_that_lives() {
 fn a_folio_waits_once() {
     explore(None, |stock| {
         let head = folio(stock, 2);
-        let other = on(1, move || stock.drop_references(head, 1));
-        stock.drop_references(head, 1);
+        let other = on(1, move || stock.drop_unused(head, 1));
+        stock.drop_unused(head, 1);
         other.join().unwrap();
         listed(stock, 1);
         assert_eq!(stock.size_stats(Order::new(2).unwrap()).get(SizeEvent::SplitDeferred), 1);
-        stock.drop_references(head, 2);
+        stock.drop_unused(head, 2);
         all_is_free(stock);
     });
 }
@@ -234,8 +234,8 @@ fn a_folio_waits_once() {
 fn a_folio_that_ends_waits_no_more() {
     explore(None, |stock| {
         let head = folio(stock, 2);
-        let other = on(1, move || stock.drop_references(head, 2));
-        stock.drop_references(head, 2);
+        let other = on(1, move || stock.drop_unused(head, 2));
+        stock.drop_unused(head, 2);
         other.join().unwrap();
         listed(stock, 0);
         all_is_free(stock);
@@ -249,12 +249,12 @@ fn a_used_folio_that_loses_a_page_waits() {
     explore(4, |stock| {
         let head = folio(stock, 2);
         stock.defer(head);
-        let other = on(1, move || stock.drop_references(head, 1));
+        let other = on(1, move || stock.drop_unused(head, 1));
         stock.undefer_used(&stock.hold(head).unwrap());
         other.join().unwrap();
         assert!(stock.identity(head).has(Flag::PartlyMapped));
         listed(stock, 1);
-        stock.drop_references(head, 3);
+        stock.drop_unused(head, 3);
         all_is_free(stock);
     });
 }
@@ -272,12 +272,12 @@ fn a_turn_beside_a_split_keeps_nothing_of_it() {
             Ok(frozen) => stock.release(stock.delist_frozen(frozen)),
             Err(held) => {
                 drop(held);
-                stock.drop_references(first, 1);
+                stock.drop_unused(first, 1);
             }
         }
         other.join().unwrap();
         listed(stock, 1);
-        stock.drop_references(last, 1);
+        stock.drop_unused(last, 1);
         all_is_free(stock);
     });
 }
