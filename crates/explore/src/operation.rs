@@ -8,7 +8,7 @@
 use crate::engine;
 use crate::machine;
 use crate::scene::{
-    BASE, ELSEWHERE, HUGE, LAST_HUGE, MB, PAGE, SHARED, STACK, Scene, TREE, at, range,
+    BASE, ELSEWHERE, FULL, HUGE, LAST_HUGE, MB, PAGE, SHARED, STACK, Scene, TREE, at, range,
 };
 use foliant::compact::{CompactRequest, Effort};
 use foliant::fault::{Defrag, Orders, ProcessSwitch};
@@ -229,8 +229,8 @@ operations! {
     FillSurplus,
     /// A program drops the only huge page, and wants it again.
     RefillHuge,
-    /// A program wants a page of a further area, and goes on.
-    FillArea,
+    /// A program wants a page where no memory is free, and goes on.
+    FillFull,
     /// A free huge page goes back to the allocator.
     Dissolve,
     /// A huge page of the embedder's, unfolded, folded and given back.
@@ -585,7 +585,7 @@ impl<P: Paging> Scene<P> {
                 advise(range(LAST_HUGE.get(), 2 * MB), Advice::DontNeed);
                 goes_on(mm.fault(id, LAST_HUGE, Access::Write));
             }
-            Op::FillArea => goes_on(mm.fault(id, Va::new(TREE), Access::Write)),
+            Op::FillFull => goes_on(mm.fault(id, FULL, Access::Write)),
             Op::DropHuge => advise(range(HUGE, 4 * MB), Advice::DontNeed),
             Op::UnmapHuge => any(mm.unmap(id, range(HUGE, 4 * MB))),
             Op::MapHuge => any(self.map_huge(Place::NoReplace(Va::new(HUGE + 8 * MB)), 1)),

@@ -64,8 +64,8 @@ pub struct Plan {
     pub areas: u64,
     /// What the space may be charged; 0 is no limit.
     pub limit: u64,
-    /// Whether no memory is free.
-    pub full: bool,
+    /// Whether no memory is free but for so many blocks of 2 MiB.
+    pub free: Option<usize>,
     /// Allocations that may be refused, each at every place.
     pub refusals: u32,
     /// What is wrong with the machine.
@@ -85,7 +85,7 @@ impl Plan {
             forks,
             areas: 0,
             limit: 0,
-            full: false,
+            free: None,
             refusals: 0,
             flaw: None,
             cpus,
@@ -103,6 +103,9 @@ impl Plan {
     }
 }
 
+/// No block is free, or one.
+const FREE: [&str; 2] = ["full", "block"];
+
 fn lower(text: &impl fmt::Debug) -> String {
     format!("{text:?}").to_lowercase()
 }
@@ -119,8 +122,8 @@ impl fmt::Display for Plan {
         for (name, value) in options.iter().filter(|(_, value)| *value > 0) {
             write!(f, " {name}{value}")?;
         }
-        if self.full {
-            write!(f, " full")?;
+        if let Some(blocks) = self.free {
+            write!(f, " {}", FREE[blocks])?;
         }
         let task = |ops: &Vec<Operation>| {
             ops.iter().map(|op| format!("{op:?}")).collect::<Vec<_>>().join(" + ")
@@ -153,8 +156,8 @@ impl FromStr for Plan {
                 plan.limit = limit;
             } else if let Some(refusals) = number("refuse") {
                 plan.refusals = refusals as u32;
-            } else if word == "full" {
-                plan.full = true;
+            } else if let Some(blocks) = FREE.iter().position(|free| *free == word) {
+                plan.free = Some(blocks);
             } else {
                 return Err(format!("'{word}' is no part of a scene's name: {shape}"));
             }

@@ -32,6 +32,8 @@ pub(crate) const BASE: u64 = 0x10_0000_0000;
 pub(crate) const ELSEWHERE: u64 = BASE + 64 * MB;
 /// Where huge pages of the pool are.
 pub(crate) const HUGE: u64 = BASE + 256 * MB;
+/// Where there is an area of 2 MiB, in a scene without free memory.
+pub(crate) const FULL: Va = Va::new(HUGE + 128 * MB);
 /// Where the last huge page of the pool may be.
 pub(crate) const LAST_HUGE: Va = Va::new(HUGE + 64 * MB);
 /// Where a stack ends.
@@ -234,8 +236,13 @@ impl<P: Paging> Scene<P> {
             self.children.push(child);
             self.spaces.borrow_mut().push(child);
         }
-        if plan.full {
+        if let Some(blocks) = plan.free {
+            self.map(FULL.get(), 2 * MB, Place::NoReplace).expect("there is room");
+            let block = |_| mm.lend(Order::SIZE_2M).expect("there is a block");
+            let free: Vec<Frame> = (0..blocks).map(block).collect();
             self.hoard.borrow_mut().extend(core::iter::from_fn(|| mm.lend(Order::BASE).ok()));
+            let order = Order::SIZE_2M;
+            free.into_iter().for_each(|block| mm.take_back(block, order).expect("it was lent"));
         }
     }
     pub(crate) fn map(

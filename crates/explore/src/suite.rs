@@ -32,7 +32,7 @@ fn is_apart(operation: Operation) -> bool {
         Op::EndSecond
             | Op::FindArea
             | Op::ChangeTree
-            | Op::FillArea
+            | Op::FillFull
             | Op::FillSurplus
             | Op::RefillHuge
     )

@@ -10,5 +10,9 @@ pub trait Clock {
 
     /// A point where long work lets others run: pending interrupts are taken, a cooperative kernel
     /// may switch tasks. The caller holds no lock and is not pinned.
+    ///
+    /// A task that yields may wait for one that yielded before it, on the same CPU too: each of
+    /// them runs again after a while, however often the others yield. That holds for a task that
+    /// the CPU runs when it has nothing else to do as well.
     fn yield_now(&self);
 }

@@ -47,8 +47,8 @@
 //! **Huge pages of a pool** are taken outside of the reader's section, because the pool may have to
 //! wait for readers: the fault says what it needs (`Need`), and the face takes a page and runs the
 //! fault again with it (`Offers`). The same goes for a block for a large folio where none is free:
-//! the face has memory compacted once, if the switch `defrag` says so, and the fault goes on with
-//! the block or steps down.
+//! the face has memory compacted once a look, if the switch `defrag` says so, and the fault goes on
+//! with the block or steps down.
 //!
 //! **Clearing** more than a short go (`zero::is_short`) is the face's task too, with preemption
 //! points: a section would hold back every grace period, and a preemption point in it could let

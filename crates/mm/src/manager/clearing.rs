@@ -25,7 +25,8 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     }
 
     /// Clears free memory for about `budget`, so that faults find it zero: for a CPU that has
-    /// nothing to do. The clearing reaches preemption points meanwhile.
+    /// nothing to do. The clearing reaches preemption points meanwhile, with a block in hand that
+    /// others may wait for.
     pub fn clear_ahead(&self, budget: Nanos) -> Ahead {
         zero::clear_ahead(&self.stock, budget, &mut Outside::at_the_face())
     }

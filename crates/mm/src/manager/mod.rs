@@ -316,27 +316,32 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 
     fn resolve_once(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
-        let (offers, mut outside) = (Offers::default(), Outside::at_the_face());
-        let mut last_look = None;
-        loop {
-            let outcome = match self.attempt(id, (va, access), &offers, &mut outside) {
-                Ok(Outcome::OutOfMemory) if self.relieve() => continue,
-                Ok(outcome) => outcome,
-                Err(need) => match self.supply(id, need, &offers, &mut outside) {
-                    Ok(()) => continue,
-                    Err(outcome) => outcome,
-                },
-            };
-            self.withdraw_offers(&offers);
-            use Outcome::{NoHugePage, OutOfMemory, OverLimit};
-            let is_refused = matches!(outcome, OutOfMemory | OverLimit | NoHugePage(_));
-            if is_refused && last_look.is_none() {
-                last_look = Some(self.stock.last_look(&mut outside)); // fault::E7
-                continue;
+        let mut outside = Outside::at_the_face();
+        let outcome = match self.look(id, (va, access), &mut outside) {
+            Outcome::OutOfMemory | Outcome::OverLimit | Outcome::NoHugePage(_) => {
+                let _looking = self.stock.last_look(&mut outside); // fault::E7
+                self.look(id, (va, access), &mut outside)
             }
-            self.pools().collect();
-            return outcome;
-        }
+            outcome => outcome,
+        };
+        self.pools().collect();
+        outcome
+    }
+    /// Runs a fault to its end, with all that it needs on the way. It has nothing in hand then.
+    fn look(&self, id: SpaceId, at: (Va, Access), outside: &mut Outside) -> Outcome {
+        let offers = Offers::default();
+        let outcome = loop {
+            match self.attempt(id, at, &offers, outside) {
+                Ok(Outcome::OutOfMemory) if self.relieve() => {}
+                Ok(outcome) => break outcome,
+                Err(need) => match self.supply(id, need, &offers, outside) {
+                    Ok(()) => {}
+                    Err(outcome) => break outcome,
+                },
+            }
+        };
+        self.withdraw_offers(&offers);
+        outcome
     }
     /// Runs a fault as far as it goes with what it has.
     fn attempt(

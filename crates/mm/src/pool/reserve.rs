@@ -65,8 +65,8 @@ pub(crate) enum Ground {
 pub(crate) enum Taken {
     /// A page, with any contents.
     Page(Huge),
-    /// Another fault holds the page of the reservation, or the page that was made is broken: look
-    /// again.
+    /// Another fault holds the page of the reservation, the page that was made is broken, or pages
+    /// came while others were made: look again.
     Wait,
     /// There is none.
     Nothing,

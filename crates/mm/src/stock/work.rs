@@ -5,23 +5,27 @@
 //! end of it. What is in hand outside of one is counted here.
 //!
 //! ```text
-//!   refused ─▶ gives back what it has ─▶ `last_look`: a lock ▸ those at work end ▸ readers end ─▶ looks ─▶ refused for good
+//!   refused ─▶ gives back what it has ─▶ `last_look`: a lock ▸ readers end ▸ those at work end ─▶ looks ─▶ refused for good
 //! ```
 //!
 //! **Invariants**
 //! - W1. A call counts as at work from before it takes memory, or before it leaves the section in
 //!   which it did, until what it took is mapped or back: faults for which the face takes or makes
 //!   something, the shrinker, calls that clear ahead, collapse, move a folio or take kernel memory,
-//!   and those that reserve, collect or give up pages of the pools. What is being unmapped is
-//!   nobody's until its flush is done, and does not count.
-//! - W2. A caller that is refused looks once more, behind the end of all that were at work when it
-//!   was refused, and while nobody else that was refused looks. So it is refused for good for what
-//!   the callers have that came later, and for nothing else.
-//! - W3. A caller waits for those that were at work, and not for those that come later: these count
-//!   in the other of two counts, and each is seen to be 0 while the other one is in use.
+//!   and those that reserve, collect or dissolve pages of the pools. Others do not count: what is
+//!   being unmapped is nobody's until its flush is done, and what a call gives back that fails to
+//!   make a space, tables or a larger pool, or that compacts for the embedder, may have refused a
+//!   fault beside it.
+//! - W2. A fault, or a call that reserves, looks once more where it is refused: behind the end of
+//!   all that were in a section or at work when it was refused, and while no other one does that.
+//!   So it is refused for good for what the callers have that came later, and for no other's.
+//! - W3. It waits for readers first, for work may begin in a section. Then it waits for those at
+//!   work, and for none that comes while it waits for the second time: these count in the other of
+//!   two counts, and each is seen to be 0 while the other one is in use.
 //!
-//! **Locking.** `looking` is taken by a caller that has nothing in hand, counts as at work no more,
-//! and holds no other lock. Those at work do not wait for it.
+//! **Locking.** `looking` is taken by a caller that has no memory in hand, counts as at work no
+//! more, and holds no lock (it may keep a space from ending). Those at work do not wait for it. It
+//! is held over one look, which may be a whole fault; it has no queue, as every [`Patient`] lock.
 
 use super::Stock;
 use crate::sync::{AtomicU64, Ordering, Outside, Patient, Working};
@@ -71,8 +75,10 @@ impl<M: Machine, P: Paging> Stock<'_, M, P> {
     }
     /// For a caller that was refused and has nothing in hand: waits for those at work, and keeps
     /// others from looking while the guard is there (W2).
+    #[cold]
     pub(crate) fn last_look(&self, outside: &mut Outside) -> Working<'_> {
         let looking = self.work.looking.lock(self.machine, outside);
+        self.wait_for_readers(); // first, for work may begin in a section (W3)
         for _ in 0..2 {
             let turn = self.work.turn.fetch_add(1, Ordering::SeqCst) & 1;
             while self.work.at_work[turn as usize].load(Ordering::SeqCst) > 0 {
@@ -81,7 +87,6 @@ impl<M: Machine, P: Paging> Stock<'_, M, P> {
                 outside.yield_now(self.machine);
             }
         }
-        self.wait_for_readers();
         looking
     }
 }
