@@ -1,11 +1,13 @@
 //! Facts about the tree. Each message says what to do next.
 
 mod comments;
+mod lines;
 mod names;
 mod rooms;
 mod rules;
 
 use crate::run::root;
+use lines::Lines;
 use names::Types;
 use rooms::Uses;
 use rules::Rules;
@@ -68,10 +70,12 @@ pub(crate) fn tidy() -> Result<(), String> {
     let files: Vec<(String, String)> =
         files.iter().map(|file| named(&root, file)).collect::<Result<_, _>>()?;
     let (mut census, mut uses, mut types) = (Vec::new(), Uses::default(), Types::default());
+    let mut length = Lines::default();
     for (name, text) in &files {
         head(name, text, &mut findings);
         uses.note(name, text, &mut findings);
         types.note(name, text, &mut findings);
+        length.note(name, text);
         comments::read(name, text, &mut findings);
         yields(name, text, &mut findings);
         duties(name, text, &mut findings);
@@ -102,6 +106,8 @@ pub(crate) fn tidy() -> Result<(), String> {
     let count = files.len();
     cited(&root, files, &documents, &mut findings)?;
     let total: usize = census.iter().map(|(_, n)| n).sum();
+    let Lines { all, code } = length;
+    println!("tidy: the manager's rooms have {all} lines without tests, {code} of them code");
     println!("tidy: {} files, {total} unsafe blocks and impls in {} of them:", count, census.len());
     for (name, blocks) in &census {
         println!("  {blocks:4}  {name}");
