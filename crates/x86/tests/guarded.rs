@@ -9,7 +9,7 @@ mod common;
 use common::{machine, settings};
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_machine::{KernelFault, KernelVa};
-use foliant_units::Va;
+use foliant_units::{Bytes, Va};
 use foliant_x86::{Line, recover};
 
 static RECOVERED: AtomicU64 = AtomicU64::new(0);
@@ -47,6 +47,18 @@ fn page(protection: i32) -> Va {
     // SAFETY: a new mapping, anywhere.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) };
     assert_ne!(at, libc::MAP_FAILED);
+    Va::new(at as u64)
+}
+
+fn two_pages_of_which_the_second_is_missing() -> Va {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping, anywhere.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), 8192, rights, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    let second = at.wrapping_byte_add(4096);
+    // SAFETY: the second of the two pages, which nobody has used.
+    assert_eq!(unsafe { libc::mprotect(second, 4096, libc::PROT_NONE) }, 0);
     Va::new(at as u64)
 }
 
@@ -89,6 +101,21 @@ fn a_fault_is_an_answer() {
     assert_eq!(exchange(read_only, 5, 7), Err(KernelFault { va: read_only }));
     assert_eq!(load(read_only), Ok(0));
     assert_eq!(RECOVERED.load(Ordering::Relaxed), 5);
+
+    // A fill stores at each stride up to the first address that it cannot reach, and names that.
+    // SAFETY: as above.
+    let fill =
+        |va: Va, count, word| unsafe { machine.kernel_fill(va, Bytes::new(64), count, word) };
+    assert_eq!(fill(usable, 0, 5), Ok(()));
+    assert_eq!(load(usable), Ok(0));
+    assert_eq!(fill(usable.add(64), 3, 5), Ok(()));
+    for (word, at) in [(0, 0), (0, 56), (5, 64), (0, 72), (5, 128), (5, 192), (0, 256)] {
+        assert_eq!(load(usable.add(at)), Ok(word), "at {at}");
+    }
+    let behind = two_pages_of_which_the_second_is_missing();
+    assert_eq!(fill(behind.add(4096 - 128), 3, 5), Err(KernelFault { va: behind.add(4096) }));
+    assert_eq!(load(behind.add(4096 - 64)), Ok(5));
+    assert_eq!(RECOVERED.load(Ordering::Relaxed), 6);
 }
 
 #[test]
