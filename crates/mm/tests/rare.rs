@@ -690,6 +690,31 @@ fn a_move_notes_more_distances_than_fit_inline() {
     finish(&sim, &mm, &[id]);
 }
 
+/// A distance that is noted already takes no second place, and none is taken for one of nothing: a
+/// page that comes back to where it was made. More moves than there are places take no frame.
+#[test]
+fn a_distance_takes_one_place() {
+    const MOVES: u64 = 30;
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = filled(&sim, &mm, 2 * MB, MOVES);
+    let far = |nth: u64| BASE + (1 << 30) + nth * PAGE;
+    let records = || mm.audit(&[id]).unwrap().records.get();
+    let remove = |from: u64, to: u64| {
+        mm.remap(id, range(from, PAGE), Bytes::new(PAGE), Move::To(Va::new(to))).unwrap();
+    };
+    remove(BASE, far(0)); // the areas of both places take what they need
+    let before = records();
+    (1..MOVES).for_each(|nth| remove(BASE + nth * PAGE, far(nth)));
+    assert_eq!(records(), before, "moved away");
+    (0..MOVES).for_each(|nth| remove(far(nth), BASE + nth * PAGE));
+    assert_eq!(records(), before, "moved back");
+    for nth in 0..MOVES {
+        assert_eq!(load(&sim, &mm, id, BASE + nth * PAGE), 1000 + nth);
+    }
+    finish(&sim, &mm, &[id]);
+}
+
 /// Of 24 distances that were noted half are no area's any more when one more is: their places are
 /// taken again, and no frame is.
 #[test]

@@ -337,6 +337,9 @@ fn a_shrinker_splits_what_lost_pages_and_what_is_mostly_zeros() {
     assert_eq!(mm.shrink_deferred(how), Shrunk { seen: 1, split: 1, failed: 0, pages: 511 });
     assert_eq!(mm.total(Event::ThpUnderusedSplitPage), 1);
     assert_eq!(mm.total(Event::ThpSplitPage), 2);
+    // One page more than are allowed is of zeros, and all the others come first.
+    (0..111).for_each(|page| drop(store(&sim, &mm, id, BASE + 7 * SIZE_2M + page * PAGE, 1)));
+    assert_eq!(mm.shrink_deferred(how), Shrunk { seen: 1, split: 1, failed: 0, pages: 401 });
     mm.audit(&[id]).unwrap();
     finish(&sim, &mm, &[id]);
 }

@@ -736,3 +736,47 @@ fn whole_blocks_that_come_back_are_used_before_new_ones() {
         taken.into_iter().for_each(|frame| folios.free(Cpu(0), frame, Order::SIZE_2M).unwrap());
     });
 }
+
+/// A word that is emptied while another CPU sets a bit in it keeps its bit one level up (index::I2),
+/// at whichever access of the one that clears the other CPU comes.
+#[cfg(feature = "steps")]
+#[test]
+fn a_bit_that_is_set_beside_one_that_is_cleared_is_found() {
+    use crate::sync::steps::{Touch, watch};
+    use std::cell::Cell;
+    std::thread_local! {
+        static BESIDE: Cell<(u64, Option<Pyramids<'static>>)> = const { Cell::new((0, None)) };
+    }
+    fn look(_: usize, touch: Touch) {
+        let (left, Some(pyramids)) = BESIDE.take() else { return };
+        match left {
+            0 if touch != Touch::Written => pyramids.set(List::WHOLE, 70),
+            0 => BESIDE.set((0, Some(pyramids))),
+            _ => BESIDE.set((left - u64::from(touch != Touch::Written), Some(pyramids))),
+        }
+    }
+    for step in 0..9 {
+        let words: Vec<Word> = (0..Pyramids::words(1 << 13)).map(|_| Word::new(0)).collect();
+        let pyramids = Pyramids::new(1 << 13, words.leak());
+        pyramids.set(List::WHOLE, 65);
+        BESIDE.set((step, Some(pyramids)));
+        watch(Some(look));
+        pyramids.clear(List::WHOLE, 65);
+        watch(None);
+        let came = BESIDE.take().1.is_none();
+        assert_eq!(pyramids.broken(List::WHOLE), None, "step {step}");
+        assert_eq!(pyramids.next(List::WHOLE, 0), came.then_some(70), "step {step}");
+        assert_eq!(came, step < 8, "a clear makes eight accesses");
+    }
+}
+
+/// The block freed last is a hint for one claim.
+#[test]
+fn the_block_freed_last_is_named_once() {
+    use super::seats::{Hinted, Seats, WORDS};
+    let words: Vec<Word> = (0..WORDS).map(|_| Word::new(0)).collect();
+    let seats = Seats { cpu: Cpu(0), words: words.first_chunk().unwrap(), guest: None };
+    let place = Hinted { region: 1, block: 7, word: 3 };
+    seats.set_recent(place);
+    assert_eq!([seats.take_recent(), seats.take_recent()], [Some(place), None]);
+}

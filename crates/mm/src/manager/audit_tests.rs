@@ -9,6 +9,7 @@ use crate::vmap::Request;
 use alloc::format;
 use foliant_machine::Owner;
 use foliant_sim::{Config, Sim};
+use foliant_units::{Level, Pa};
 
 type Mm<'m> = Manager<'m, Sim, X86_64<4>>;
 
@@ -236,6 +237,13 @@ fn counters_of_folios_and_kernel_pages_are_compared() {
         mm.stock.set_identity(head(mm, Kind::Kernel, Order::BASE), Identity::PLAIN);
     });
     assert!(strays.starts_with("Vmap(") && strays.contains("strays: 1"), "{strays}");
+    let missing = found(|mm, _| {
+        let device = crate::vmap::Caller(0);
+        let va = mm.ioremap(Pa::new(1 << 40), Bytes::new(2 * FRAME_BYTES), device).unwrap();
+        let lock = mm.stock.kernel.lock(va, Level::BASE).unwrap();
+        lock.set(lock.index_of(va), 0);
+    });
+    assert!(missing.starts_with("Vmap(") && missing.contains("strays: 1"), "{missing}");
 }
 
 #[test]

@@ -187,4 +187,27 @@ mod tests {
         });
         assert_eq!(grace.done.load(Ordering::SeqCst), 2);
     }
+
+    /// A reader may have read the phase before a period and count itself behind it: a later call
+    /// waits for it in whichever phase it counts.
+    #[test]
+    fn a_section_is_waited_for_in_either_phase() {
+        for phase in [0, 1] {
+            let (grace, slot) = (Grace::default(), GraceSlot::default());
+            slot.entered[phase].fetch_add(1, Ordering::SeqCst);
+            let reading = Reading { slot: &slot, phase, _inside: Inside::enter(Critical::Section) };
+            let waiting = AtomicU64::default();
+            thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    let me = Waits(&waiting, core::cell::Cell::new(0));
+                    grace.wait(&me, || core::iter::once(&slot));
+                });
+                while waiting.load(Ordering::SeqCst) == 0 {
+                    assert!(!waiter.is_finished(), "nobody waited for phase {phase}");
+                    thread::yield_now();
+                }
+                drop(reading);
+            });
+        }
+    }
 }

@@ -9,7 +9,7 @@ use crate::table::Paging;
 use foliant_machine::{Caching, Clock, Machine, PhysMem};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Pa};
 
-/// What is copied between two preemption points.
+/// What is copied between two preemption points: a part of every huge page.
 const COPIED: Bytes = Bytes::new(256 << 10);
 
 pub(super) fn clear(memory: &impl PhysMem, pa: Pa, bytes: Bytes, caching: Caching) {
@@ -54,10 +54,10 @@ pub(crate) fn copy_yielding<M: Machine, P: Paging>(
     stock.folios.forget(to);
     let (to, end) = (to.start().pa(), to.pages().bytes().get());
     for at in (0..end).step_by(COPIED.get() as usize) {
-        let bytes = Bytes::new(COPIED.get().min(end - at));
         // SAFETY: the caller holds the Huge of `to` (memmap::Huge), and a reference to the source's
-        // folio, which it had before the first preemption point and has until after the last.
-        unsafe { stock.machine.copy(from.add(at), to.add(at), bytes) }
+        // folio, which it had before the first preemption point and has until after the last. Both
+        // are whole huge pages, and so multiples of what is copied.
+        unsafe { stock.machine.copy(from.add(at), to.add(at), COPIED) }
         outside.yield_now(stock.machine);
     }
 }

@@ -202,3 +202,24 @@ fn what_is_known_is_left_out_without_more_extents() {
     assert_eq!((nothing.cleared.get(), nothing.spared, nothing.clears), (0, Bytes::SIZE_1G, 0));
     assert_eq!(Pages::new(0).bytes(), nothing.cleared);
 }
+
+/// What is cleared in parts is not short, from the very order on that is cleared so; nor is what is
+/// larger than a sample, or than one clear may be.
+#[test]
+fn a_short_go_is_small_and_in_one_part() {
+    let [base, order] = [Order::BASE, Order::new(2).unwrap()];
+    let with = |parts_from, grain| Clearing { parts_from, grain, ..Clearing::default() };
+    let grain = |pages: u64| ZeroGrain::new(Pages::new(pages).bytes()).unwrap();
+    for (clearing, of, short) in [
+        (Clearing::default(), order, true),
+        (Clearing::default(), Order::fitting(SAMPLE).unwrap(), true),
+        (Clearing::default(), Order::fitting(Bytes::new(SAMPLE.get() + 1)).unwrap(), false),
+        (with(Order::new(3).unwrap(), ZeroGrain::WHOLE), order, true),
+        (with(order, ZeroGrain::WHOLE), order, false),
+        (with(base, ZeroGrain::WHOLE), order, false),
+        (with(Order::SIZE_2M, grain(4)), order, true),
+        (with(Order::SIZE_2M, grain(3)), order, false),
+    ] {
+        assert_eq!(is_short(&clearing, of), short, "{of:?} by {clearing:?}");
+    }
+}
