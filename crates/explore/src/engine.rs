@@ -677,8 +677,10 @@ pub(crate) fn complete() {
 fn backtrace() -> String {
     let all = std::backtrace::Backtrace::force_capture().to_string();
     let places = all.lines().map(str::trim).filter_map(|line| line.strip_prefix("at "));
-    let ours = places.filter_map(|place| place.split_once("crates/mm/src/")).map(|(_, ours)| ours);
-    let ours = ours.filter(|place| !place.starts_with("sync/counting"));
+    let rooms = ["mm", "folio", "table", "sync"].map(|name| format!("crates/{name}/src/"));
+    let is_ours = |place: &&str| rooms.iter().any(|room| place.contains(room));
+    let ours = places.filter(is_ours).filter_map(|place| Some(place.split_once("crates/")?.1));
+    let ours = ours.filter(|place| !place.starts_with("sync/src/counting"));
     ours.take(10).map(|place| format!("      {place}")).collect::<Vec<_>>().join("\n")
 }
 

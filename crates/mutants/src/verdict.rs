@@ -108,8 +108,8 @@ fn is_own(mutant: &Mutant, program: &Program, test: &Test) -> bool {
     let package = program.name.split('/').next().unwrap_or_default();
     let first = test.name.split("::").next().unwrap_or_default();
     match mutant.room.as_str() {
-        "machine" | "x86" => package == mutant.room,
         "check" => package == "sim",
-        room => package == "mm" && (first == room || first.starts_with(&format!("{room}_"))),
+        room if package == "mm" => first == room || first.starts_with(&format!("{room}_")),
+        room => package == room,
     }
 }
