@@ -3,8 +3,9 @@
 //! The test that killed it last time goes first, then those of its own room, then the shortest.
 
 use crate::mutant::Mutant;
-use crate::program::{End, Program, Switch};
+use crate::program::{End, Program};
 use crate::reach::Test;
+use crate::switch::Switch;
 use crate::tree::number;
 use serde::Serialize;
 use std::time::{Duration, Instant};
