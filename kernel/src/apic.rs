@@ -1,9 +1,16 @@
-//! Which APIC this machine has.
+//! Which APIC this machine has, and which interrupts it sends.
 
 use crate::layout;
 use core::ptr::NonNull;
 use foliant_units::Pa;
 use foliant_x86::{Apic, Features};
+
+/// The interrupt of a shootdown.
+pub(crate) const SHOOTDOWN: u8 = 0xf0;
+/// The interrupt that ends a halt.
+pub(crate) const WAKE: u8 = 0xf1;
+/// The interrupt of the storm.
+pub(crate) const STORM: u8 = 0xf2;
 
 /// Where the registers are after reset, where they are memory.
 pub(crate) const REGISTERS: Pa = Pa::new(0xfee0_0000);

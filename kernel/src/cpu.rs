@@ -65,7 +65,7 @@ pub(crate) struct Block {
     /// Where the kernel's stack stood in `attempt`, or 0.
     attempt_stack: u64,
     /// The space that this CPU runs for a user program, as the page-fault handler finds it.
-    pub(crate) user: crate::user::Running,
+    pub(crate) user: crate::running::Running,
     gdt: [u64; 7],
     task: TaskState,
     entry: [EntryStack; 2],
@@ -99,7 +99,7 @@ impl Block {
             user_stack: 0,
             stack_low: 0,
             attempt_stack: 0,
-            user: crate::user::Running::new(),
+            user: crate::running::Running::new(),
             gdt: [
                 0,
                 0x00af_9b00_0000_ffff,
@@ -204,7 +204,7 @@ pub(crate) fn set_stack_low(low: u64) {
 }
 
 /// What the calling CPU runs in ring 3.
-pub(crate) fn user() -> &'static crate::user::Running {
+pub(crate) fn user() -> &'static crate::running::Running {
     let block = own_block();
     // SAFETY: C2; the field changes through cells only, on this CPU only.
     unsafe { &(*block).user }

@@ -30,6 +30,9 @@ mod apic;
 mod clock;
 mod cpu;
 mod exit;
+mod frame;
+mod gates;
+mod giving_up;
 mod heap;
 mod info;
 mod lab;
@@ -40,6 +43,8 @@ mod memory;
 mod panic;
 mod plant;
 mod port;
+mod programs;
+mod running;
 mod serial;
 mod shell;
 mod smp;
@@ -93,7 +98,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     // SAFETY: the block is CPU 0's; the first stack has no guard page, so no bound is set.
     unsafe { cpu::adopt(cpu::FIRST.get(), Cpu(0), 0) };
     trap::prepare();
-    trap::load();
+    gates::load();
     let features = Features::detect();
     cpu::protect(&features);
     let given = DirectMap::of(&features);

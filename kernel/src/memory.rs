@@ -9,7 +9,7 @@
 use crate::info::{self, Info};
 use crate::layout::{self, DIRECT, DIRECT_MAX, LOW_END};
 use crate::plant::Plant;
-use crate::{cpu, port, tables, user};
+use crate::{cpu, port, programs, tables};
 use core::fmt;
 use foliant::Manager;
 use foliant::manager::{KernelMapError, Setup, SetupError, VmapSetup};
@@ -165,7 +165,7 @@ pub(crate) fn start(
         APIC_IDS.call_once(|| core::array::from_fn(|n| ids.get(n).copied().unwrap_or(ApicId(0))));
     let settings = Settings {
         direct_map: Va::new(DIRECT),
-        vector: crate::trap::SHOOTDOWN,
+        vector: crate::apic::SHOOTDOWN,
         apic,
         apic_ids: &own[..ids.len()],
         clock,
@@ -225,7 +225,7 @@ fn furnish(manager: &Memory) -> Result<(), KernelMapError> {
     let page = |va| layout::range(va, Bytes::new(FRAME_BYTES));
     let device = Attrs::WRITE | Attrs::DEVICE | Attrs::GLOBAL | Attrs::TOUCHED;
     manager.map_kernel(page(layout::APIC), crate::apic::REGISTERS.frame(), device)?;
-    let (start, bytes) = user::image();
+    let (start, bytes) = programs::image();
     let rights = Attrs::USER | Attrs::EXEC | Attrs::GLOBAL | Attrs::TOUCHED;
     manager.map_kernel(
         layout::range(layout::PROGRAMS, bytes),

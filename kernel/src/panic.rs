@@ -5,20 +5,16 @@
 #![allow(unsafe_code)]
 
 use crate::exit::{self, Code};
+use crate::frame::Frame;
 use crate::layout::RANGES;
-use crate::trap::Frame;
-use crate::{cpu, port, say, serial, symbols};
+use crate::{cpu, giving_up, port, say, serial, symbols};
 use core::arch::asm;
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Callers that are shown at most.
 const DEPTH: usize = 32;
 /// Frames of one stack lie closer together than this.
 const STEP_MAX: u64 = 1 << 20;
-
-/// The number of the CPU that gave up first, and 1; or 0.
-static GIVING_UP: AtomicU32 = AtomicU32::new(0);
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
@@ -69,25 +65,13 @@ pub(crate) fn exception(frame: &Frame, what: &str) -> ! {
 /// CPU it waits for that, as the first one may not have said everything yet.
 fn begin() -> bool {
     port::disable();
-    let me = own_mark();
-    match GIVING_UP.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
-        Ok(_) => {
-            serial::seize();
-            true
-        }
-        Err(first) if first == me => false,
-        Err(_) => port::halt(),
+    let is_first = giving_up::begin();
+    if is_first {
+        serial::seize();
+    } else if giving_up::is_elsewhere() {
+        port::halt()
     }
-}
-
-fn own_mark() -> u32 {
-    u32::from(cpu::me().0) + 1
-}
-
-/// Whether another CPU is giving up: this one has nothing to say any more.
-pub(crate) fn is_elsewhere() -> bool {
-    let first = GIVING_UP.load(Ordering::SeqCst);
-    first != 0 && first != own_mark()
+    is_first
 }
 
 fn trace(pointer: u64) {

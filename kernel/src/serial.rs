@@ -8,7 +8,7 @@
 
 use crate::lock::Served;
 use crate::port::{in8, out8};
-use crate::{memory, panic};
+use crate::{giving_up, memory};
 use core::fmt::{self, Write};
 
 const PORT: u16 = 0x3f8;
@@ -56,7 +56,7 @@ pub(crate) fn start() {
 /// Prints a text.
 pub(crate) fn print(text: fmt::Arguments<'_>) {
     LINE.with(|line| {
-        if !panic::is_elsewhere() {
+        if !giving_up::is_elsewhere() {
             let _ = line.write_fmt(text);
         }
     });

@@ -19,7 +19,7 @@
 use crate::cpu::{self, Block};
 use crate::layout::{STACK, direct};
 use crate::memory::{CPUS_MAX, Trouble, machine, manager, top};
-use crate::{port, say, trap};
+use crate::{apic, gates, port, say};
 use core::arch::asm;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use foliant::vmap::{Caller, Request};
@@ -255,7 +255,7 @@ extern "C" fn cpu_main(number: u64) -> ! {
     let low = Va::new(LOW.load(Ordering::Acquire) as u64);
     // SAFETY: the block was made for this CPU alone.
     unsafe { cpu::adopt(BLOCK.load(Ordering::Acquire), Cpu(number as u16), room_from(low)) };
-    trap::load();
+    gates::load();
     cpu::protect(machine().features());
     enable_apic(*apic());
     // SAFETY: ring 0, once on this CPU.
@@ -282,7 +282,7 @@ fn idle() -> ! {
         seat.0.store(core::ptr::null_mut(), Ordering::Release);
         let boss = job.boss;
         job.left.fetch_sub(1, Ordering::AcqRel); // the job may be gone from here on
-        interrupt(boss, trap::WAKE);
+        interrupt(boss, apic::WAKE);
     }
 }
 
@@ -312,7 +312,7 @@ fn give(cpus: impl Iterator<Item = Cpu> + Clone, work: &(dyn Fn() + Sync)) {
         {
             core::hint::spin_loop(); // somebody else's job is there
         }
-        interrupt(cpu, trap::WAKE);
+        interrupt(cpu, apic::WAKE);
     }
     if cpus.clone().any(|cpu| cpu == me) {
         work();

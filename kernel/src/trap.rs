@@ -20,12 +20,14 @@
 //!   any: a fault that it takes elsewhere is a bug, and is not served.
 #![allow(unsafe_code)]
 
+use crate::apic::{SHOOTDOWN, STORM, WAKE};
 use crate::cpu::{self, KERNEL_CODE, KERNEL_DATA};
+use crate::frame::Frame;
 use crate::memory::machine;
 use crate::port::{self, fault_address};
-use crate::{smp, storm, user};
-use core::arch::{asm, global_asm};
-use core::cell::UnsafeCell;
+use crate::running::{Stop, is_served};
+use crate::{gates, smp, storm};
+use core::arch::global_asm;
 use foliant::fault::Access;
 use foliant_units::Va;
 
@@ -39,12 +41,6 @@ global_asm!(
     options(att_syntax)
 );
 
-/// The interrupt of a shootdown.
-pub(crate) const SHOOTDOWN: u8 = 0xf0;
-/// The interrupt that ends a halt.
-pub(crate) const WAKE: u8 = 0xf1;
-/// The interrupt of the storm.
-pub(crate) const STORM: u8 = 0xf2;
 const PAGE_FAULT: u64 = 14;
 const DONE: u64 = 0x80;
 const SPURIOUS: u64 = 0xff;
@@ -54,39 +50,6 @@ const FETCH: u64 = 1 << 4;
 const INTERRUPTS: u64 = 1 << 9;
 /// The flag that is always set.
 const ALWAYS: u64 = 1 << 1;
-
-/// What an entry saved, in the order of `trap.s`.
-#[repr(C)]
-pub(crate) struct Frame {
-    pub(crate) r15: u64,
-    pub(crate) r14: u64,
-    pub(crate) r13: u64,
-    pub(crate) r12: u64,
-    pub(crate) r11: u64,
-    pub(crate) r10: u64,
-    pub(crate) r9: u64,
-    pub(crate) r8: u64,
-    pub(crate) rdi: u64,
-    pub(crate) rsi: u64,
-    pub(crate) rbp: u64,
-    pub(crate) rbx: u64,
-    pub(crate) rdx: u64,
-    pub(crate) rcx: u64,
-    pub(crate) rax: u64,
-    pub(crate) vector: u64,
-    pub(crate) error: u64,
-    pub(crate) rip: u64,
-    pub(crate) cs: u64,
-    pub(crate) rflags: u64,
-    pub(crate) rsp: u64,
-    pub(crate) ss: u64,
-}
-
-#[repr(C, align(4096))]
-struct Gates(UnsafeCell<[[u64; 2]; 256]>);
-// SAFETY: written once by CPU 0 before the others start, read by hardware.
-unsafe impl Sync for Gates {}
-static GATES: Gates = Gates(UnsafeCell::new([[0; 2]; 256]));
 
 unsafe extern "C" {
     static trap_stubs: u8;
@@ -105,17 +68,8 @@ pub(crate) fn prepare() {
         let low = at & 0xffff | u64::from(KERNEL_CODE) << 16 | stack << 32;
         let gate = [low | 0x8e00 << 32 | ring << 45 | (at >> 16 & 0xffff) << 48, at >> 32];
         // SAFETY: no CPU has loaded the table yet.
-        unsafe { (*GATES.0.get())[vector as usize] = gate };
+        unsafe { gates::set(vector as usize, gate) };
     }
-}
-
-/// Loads the table of gates on the calling CPU.
-pub(crate) fn load() {
-    #[repr(C, packed)]
-    struct Pointer(u16, u64);
-    let gates = Pointer(4095, GATES.0.get() as u64);
-    // SAFETY: the table was filled before and stays.
-    unsafe { asm!("lidt [{}]", in(reg) &gates, options(nostack, preserves_flags)) }
 }
 
 impl Frame {
@@ -184,7 +138,7 @@ extern "C" fn trap(frame: &mut Frame) {
         }
         SPURIOUS => {}
         _ if frame.is_users() => {
-            cpu::user().stop(user::Stop::Exception(frame.vector as u8, Va::new(frame.rip)));
+            cpu::user().stop(Stop::Exception(frame.vector as u8, Va::new(frame.rip)));
             frame.return_to_kernel(1);
         }
         _ => crate::panic::exception(frame, "unexpected exception"),
@@ -214,16 +168,16 @@ fn page_fault(frame: &mut Frame) {
         };
         let outcome = crate::memory::manager().fault(space, va, access);
         port::disable();
-        if user::is_served(outcome) {
+        if is_served(outcome) {
             return;
         }
         if frame.is_users() {
-            running.stop(user::Stop::Fault(va, outcome));
+            running.stop(Stop::Fault(va, outcome));
             frame.return_to_kernel(1);
             return;
         }
     } else if frame.is_users() {
-        running.stop(user::Stop::Outside(va));
+        running.stop(Stop::Outside(va));
         frame.return_to_kernel(1);
         return;
     }

@@ -6,68 +6,13 @@
 
 use crate::layout::PROGRAMS;
 use crate::memory::manager;
+use crate::programs::image;
+pub(crate) use crate::running::Stop;
 use crate::{cpu, smp};
-use core::cell::Cell;
-use core::fmt;
-use foliant::fault::{Access, Outcome};
+use foliant::fault::Access;
 use foliant::manager::SpaceError;
 use foliant::space::SpaceId;
 use foliant_units::{Bytes, Va, VaRange};
-
-/// Why a program did not come to its end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stop {
-    /// A fault that the manager did not serve.
-    Fault(Va, Outcome),
-    /// An access outside the user half.
-    Outside(Va),
-    /// An exception of this vector at this instruction.
-    Exception(u8, Va),
-}
-
-impl fmt::Display for Stop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Stop::Fault(va, outcome) => write!(f, "the access of {va} ended with {outcome:?}"),
-            Stop::Outside(va) => write!(f, "{va} is not the program's to access"),
-            Stop::Exception(vector, va) => write!(f, "exception {vector} at {va}"),
-        }
-    }
-}
-
-/// What a CPU runs for its user program. Its own CPU alone reads and writes it.
-pub(crate) struct Running {
-    space: Cell<Option<SpaceId>>,
-    stopped: Cell<Option<Stop>>,
-}
-
-impl Running {
-    pub(crate) const fn new() -> Running {
-        Running { space: Cell::new(None), stopped: Cell::new(None) }
-    }
-    pub(crate) fn space(&self) -> Option<SpaceId> {
-        self.space.get()
-    }
-    pub(crate) fn stop(&self, why: Stop) {
-        self.stopped.set(Some(why));
-    }
-}
-
-/// Whether the access can be tried again.
-pub(crate) fn is_served(outcome: Outcome) -> bool {
-    match outcome {
-        Outcome::Mapped(_)
-        | Outcome::ZeroPage
-        | Outcome::Copied
-        | Outcome::Reused
-        | Outcome::Spurious => true,
-        Outcome::Userfault(_)
-        | Outcome::Refused(_)
-        | Outcome::NoHugePage(_)
-        | Outcome::OutOfMemory
-        | Outcome::OverLimit => false,
-    }
-}
 
 /// Makes the calling CPU run `space`, or none.
 pub(crate) fn switch(space: Option<SpaceId>) -> Result<(), SpaceError> {
@@ -93,7 +38,6 @@ struct Start {
 }
 
 unsafe extern "C" {
-    static user_programs: u8;
     static user_touch_read: u8;
     static user_touch_write: u8;
     static user_forbidden: u8;
@@ -101,14 +45,7 @@ unsafe extern "C" {
     static user_tables: u8;
     static user_keep: u8;
     static user_look: u8;
-    static user_programs_end: u8;
     fn run_in_ring_3(start: *const Start) -> u64;
-}
-
-/// The programs' bytes in the image.
-pub(crate) fn image() -> (u64, Bytes) {
-    let (start, end) = (&raw const user_programs as u64, &raw const user_programs_end as u64);
-    (start, Bytes::new(end - start))
 }
 
 /// Runs a program of ring 3 that reads or writes one word per `stride` of `range`, in the space

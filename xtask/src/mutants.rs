@@ -12,7 +12,8 @@ const OF_ROOM: f64 = 90.0;
 /// What `cargo xtask mutants` takes.
 #[derive(Args, Debug)]
 pub(crate) struct Mutants {
-    /// Only this room (a folder of crates/mm/src, or machine, x86, check), or several
+    /// Only this room (a folder of crates/mm/src, or the crates claim, folio, sync, table, machine,
+    /// x86; or check), or several
     #[arg(long = "room", value_name = "ROOM")]
     rooms: Vec<String>,
     /// So many, some of each room

@@ -9,7 +9,7 @@ mod rules;
 use crate::run::root;
 use lines::Lines;
 use names::Types;
-use rooms::Uses;
+use rooms::{Uses, place_of};
 use rules::Rules;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -183,8 +183,8 @@ fn head(name: &str, text: &str, findings: &mut Vec<String>) {
 
 /// The manager reaches the machine's preemption point in one place (`sync::outside::O2`).
 fn yields(name: &str, text: &str, findings: &mut Vec<String>) {
-    let is_manager = name.starts_with("crates/mm/src/") && !name.contains("test");
-    if !is_manager || name == "crates/mm/src/sync/outside.rs" {
+    let is_manager = place_of(name).is_some() && !name.contains("test");
+    if !is_manager || name == "crates/sync/src/outside.rs" {
         return;
     }
     for (number, line) in text.lines().enumerate() {
@@ -205,8 +205,9 @@ fn nowhere_but_in(
     (words, instead): (&[&str], &str),
     findings: &mut Vec<String>,
 ) {
-    let Some(inside) = name.strip_prefix("crates/mm/src/") else { return };
-    if inside.contains("test") || may(inside) {
+    let Some((room, file)) = place_of(name) else { return };
+    let inside = format!("{room}/{file}");
+    if file.contains("test") || may(&inside) {
         return;
     }
     for (number, line) in text.lines().enumerate() {
@@ -217,19 +218,6 @@ fn nowhere_but_in(
     }
 }
 
-/// The files of `mm` that make a claim of a block's number, and of what else the block was.
-const MAKING: [(&str, &str); 9] = [
-    ("manager/setup.rs", "the allocator handed it out, before there is a stock"),
-    ("memmap/huge.rs", "a huge page, whose token goes"),
-    ("space/node.rs", "a node that left its tree"),
-    ("stock/own.rs", "a claim that was put there"),
-    ("stock/claims.rs", "the allocator handed it out; or a folio that lost its last reference"),
-    ("stock/holds.rs", "a piece of a frozen folio, whose token went"),
-    ("stock/isolated.rs", "isolated frames, or the allocator handed it out"),
-    ("table/word.rs", "the caller lends it, and vouches"),
-    ("zero/ahead.rs", "the allocator handed it out"),
-];
-
 /// What a few files of the manager alone do.
 fn duties(name: &str, text: &str, findings: &mut Vec<String>) {
     // Others are let run where no page table is locked.
@@ -239,23 +227,6 @@ fn duties(name: &str, text: &str, findings: &mut Vec<String>) {
         (
             &[".relax()"],
             "waits by itself: give the table's lock back with `let_go().wait()`, or, where none is held, name the file in xtask/src/tidy.rs",
-        ),
-        findings,
-    );
-    // A flush is done where it was waited for.
-    nowhere_but_in(
-        |file| ["frame/claim.rs", "flush/gather.rs", "table/word.rs"].contains(&file),
-        (name, text),
-        (&["Flushed::waited("], "states that a flush is done: take what `Gather::flush` returns"),
-        findings,
-    );
-    // A claim goes from hand to hand. Where it comes from a number, MAKING says why.
-    nowhere_but_in(
-        |file| file.starts_with("frame/") || MAKING.iter().any(|(may, _)| *may == file),
-        (name, text),
-        (
-            &["Claim::from_raw(", "Claim::taken("],
-            "makes a claim of a number: keep the claim (stock::OwnFrames, `cut`), or name the file in xtask/src/tidy.rs with the reason",
         ),
         findings,
     );

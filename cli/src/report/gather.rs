@@ -4,66 +4,15 @@
 //! figure says of its origin is what was run (P2), and how much is to be done is known before it
 //! begins.
 
-use super::content::{Content, Figure};
-use super::recordings::{self, Recording};
+use super::asked::{Extent, parsed_lab};
+use super::content::Content;
+use super::recordings;
+use super::results::Results;
 use super::story;
 use super::systems;
-use crate::args::{self, Args, Command, Lab, Replay};
 use crate::board::{self, Scale};
-use crate::failure::{Done, Failure};
+use crate::failure::Done;
 use crate::{host, progress, scenario};
-use clap::Parser;
-use foliant_lab::Report;
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-
-/// How much is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Extent {
-    /// Everything.
-    Full,
-    /// What takes seconds.
-    Quick,
-}
-
-impl Extent {
-    /// Numbers of CPUs that scaling is shown over.
-    pub(crate) fn cpus(self) -> &'static [u64] {
-        match self {
-            Extent::Full => &[1, 2, 4, 8, 16, 32, 64, 128, 252],
-            Extent::Quick => &[1, 4, 16],
-        }
-    }
-    /// One of two.
-    pub(crate) fn pick<T>(self, full: T, quick: T) -> T {
-        match self {
-            Extent::Full => full,
-            Extent::Quick => quick,
-        }
-    }
-}
-
-/// What clearing this machine's own memory took.
-#[cfg(target_arch = "x86_64")]
-pub(crate) type Cleared = foliant_hosted::Measurement;
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) enum Cleared {}
-
-/// Reports by the command that makes them.
-#[derive(Default)]
-pub(crate) struct Results {
-    reports: BTreeMap<String, Report>,
-    pub(crate) cleared: Option<Cleared>,
-    pub(crate) recordings: Vec<Recording>,
-}
-
-impl Results {
-    /// The report of a command that was among those named before.
-    pub(crate) fn of(&self, command: &str) -> Done<&Report> {
-        let missing = || Failure::new(format_args!("{command} was not run"));
-        self.reports.get(command).ok_or_else(missing)
-    }
-}
 
 /// Measures everything.
 pub(crate) fn content(extent: Extent) -> Done<Content> {
@@ -107,33 +56,4 @@ fn host_of(load: &str) -> Vec<(&'static str, String)> {
         ("Load", format!("{load} at the start, {} at the end", host::load())),
         ("Foliant", format!("{}, {build}", env!("CARGO_PKG_VERSION"))),
     ]
-}
-
-/// A command line's meaning.
-fn parsed(command: &str) -> Done<Option<Command>> {
-    let words = args::plain(command.split_whitespace().map(OsString::from));
-    let args = Args::try_parse_from(words).map_err(|e| Failure::usage(&e.to_string()))?;
-    Ok(args.command)
-}
-
-/// What a line that begins with `foliant lab` asks for.
-pub(crate) fn parsed_lab(command: &str) -> Done<Lab> {
-    match parsed(command)? {
-        Some(Command::Lab(lab)) => Ok(lab),
-        _ => Err(Failure::new(format_args!("{command} is no scenario"))),
-    }
-}
-
-/// What a line that begins with `foliant replay` asks for.
-pub(crate) fn parsed_replay(command: &str) -> Done<Replay> {
-    match parsed(command)? {
-        Some(Command::Replay(replay)) => Ok(replay),
-        _ => Err(Failure::new(format_args!("{command} is no replay"))),
-    }
-}
-
-/// A figure without pictures, tables and commands yet.
-pub(crate) fn figure(title: &str, says: impl Into<String>) -> Figure {
-    let (title, says) = (title.to_owned(), says.into());
-    Figure { title, says, plots: Vec::new(), tables: Vec::new(), commands: Vec::new() }
 }

@@ -16,13 +16,16 @@
 //!
 //! **Not here**: how anything is measured (`foliant-lab`, `foliant-trace`, `foliant-hosted`).
 
+mod asked;
 mod axis;
 mod content;
 mod gather;
 mod map;
+mod number;
 mod page;
 mod plot;
 mod recordings;
+mod results;
 mod story;
 mod systems;
 #[cfg(test)]
@@ -30,7 +33,7 @@ mod tests;
 
 use crate::args::Report;
 use crate::failure::{Done, Failure};
-use gather::Extent;
+use asked::Extent;
 use std::io::Write;
 use std::path::Path;
 use tempfile::{Builder, NamedTempFile};

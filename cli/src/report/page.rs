@@ -1,7 +1,8 @@
 //! The content as one HTML page.
 
-use super::content::{Content, Figure, System, Table, number};
+use super::content::{Content, Figure, System, Table};
 use super::map;
+use super::number::number;
 use super::plot::{Bar, Plot, Role, Scale, Series, Shown};
 use super::story::{CPUS, MEMORY, Moment, Story, What};
 use crate::board::{Count, Row};

@@ -154,7 +154,7 @@ impl Plot {
                 let end = |point: Option<&(usize, f64)>| {
                     let (at, value) = point.copied().unwrap_or_default();
                     let place = places.get(at).map_or("", String::as_str);
-                    format!("{} at {place}", super::content::number(value))
+                    format!("{} at {place}", super::number::number(value))
                 };
                 let ends = |s: &Series| {
                     format!("{} from {} to {}", s.name, end(s.points.first()), end(s.points.last()))

@@ -1,6 +1,6 @@
 //! The recordings that come with the command, replayed at every folio size.
 
-use super::gather::{Extent, parsed_replay};
+use super::asked::{Extent, parsed_replay};
 use crate::failure::{Done, Failure};
 use crate::replay;
 use crate::shown::shown;

@@ -5,50 +5,16 @@
 //! the text of what was found.
 
 use crate::host::{shared_bytes, shared_words};
+use crate::mix::{LANES_MAX, mix, word_of};
 use crate::visits::Book;
-use core::hash::{BuildHasherDefault, Hasher};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// Lanes of a scene, at most.
-pub(crate) const LANES_MAX: usize = 4;
 const FOOTPRINTS: usize = 1 << 19;
 const STATES: usize = 1 << 19;
 const OBSERVATIONS: usize = 1 << 12;
 const TEXT: usize = 1 << 16;
 /// How many places are looked at for a key.
 const PROBES: usize = 64;
-
-/// Mixes two words into one.
-pub(crate) fn mix(a: u64, b: u64) -> u64 {
-    let mut x = (a ^ b.rotate_left(29)).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(b);
-    x ^= x >> 32;
-    x = x.wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    x ^ x >> 29
-}
-
-/// A word for a text.
-pub(crate) fn word_of(text: &str) -> u64 {
-    text.bytes().fold(7, |word, byte| mix(word, u64::from(byte)))
-}
-
-/// Hashes words by mixing them: the tables of one scene are asked at every access.
-#[derive(Default)]
-pub(crate) struct Mixer(u64);
-
-impl Hasher for Mixer {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-    fn write_u64(&mut self, word: u64) {
-        self.0 = mix(self.0, word);
-    }
-}
-
-/// Makes mixers.
-pub(crate) type Mixers = BuildHasherDefault<Mixer>;
 
 /// A set of words.
 #[derive(Clone, Copy)]

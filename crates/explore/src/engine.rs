@@ -13,8 +13,9 @@
 //!   of operations), so a switch is told by lane and step, whatever addresses the host gives.
 #![allow(unsafe_code)]
 
-use crate::board::{Board, Count, LANES_MAX, Mixers, mix, word_of};
+use crate::board::{Board, Count};
 use crate::host::{self, Ended, Side};
+use crate::mix::{LANES_MAX, Mixers, Touched, mix, word_of};
 use crate::visits::Visits;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use foliant::steps::{self, Counts};
@@ -32,13 +33,6 @@ const SPINS_MAX: u64 = 20_000;
 /// Spins while no lane can do anything else, until they are called a deadlock; in a serial order,
 /// spins until another lane goes on.
 const IDLE_MAX: u64 = 200;
-
-/// What is touched, by a number; conflicts are between equal ones.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Touched {
-    pub(crate) location: u64,
-    pub(crate) writes: bool,
-}
 
 /// One choice that a schedule made, in the order in which they are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -677,8 +671,10 @@ pub(crate) fn complete() {
 fn backtrace() -> String {
     let all = std::backtrace::Backtrace::force_capture().to_string();
     let places = all.lines().map(str::trim).filter_map(|line| line.strip_prefix("at "));
-    let ours = places.filter_map(|place| place.split_once("crates/mm/src/")).map(|(_, ours)| ours);
-    let ours = ours.filter(|place| !place.starts_with("sync/counting"));
+    let rooms = ["mm", "folio", "table", "sync"].map(|name| format!("crates/{name}/src/"));
+    let is_ours = |place: &&str| rooms.iter().any(|room| place.contains(room));
+    let ours = places.filter(is_ours).filter_map(|place| Some(place.split_once("crates/")?.1));
+    let ours = ours.filter(|place| !place.starts_with("sync/src/counting"));
     ours.take(10).map(|place| format!("      {place}")).collect::<Vec<_>>().join("\n")
 }
 

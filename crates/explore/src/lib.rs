@@ -24,8 +24,10 @@
 
 mod board;
 mod engine;
+mod ground;
 mod host;
 mod machine;
+mod mix;
 mod operation;
 mod plan;
 mod run;
@@ -33,7 +35,8 @@ mod scene;
 mod suite;
 mod visits;
 
+pub use machine::Flaw;
 pub use operation::Operation;
-pub use plan::{Flaw, Folios, Format, Plan};
+pub use plan::{Folios, Format, Plan};
 pub use run::{Extent, Report, explore, replay};
 pub use suite::{CHANGING, pairs, triples};

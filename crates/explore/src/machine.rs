@@ -8,9 +8,8 @@
 //! word at a kernel address.
 #![allow(unsafe_code)]
 
-use crate::board::Mixers;
-use crate::engine::{self, Touched};
-use crate::plan::Flaw;
+use crate::engine;
+use crate::mix::{Mixers, Touched};
 use core::ptr::NonNull;
 use foliant::steps::Touch;
 use foliant_machine::{
@@ -21,6 +20,15 @@ use foliant_sim::{Cached, Sim};
 use foliant_units::{Bytes, Cpu, CpuSet, FRAME_BYTES, Frame, FrameRange, Nanos, Pa, Va, VaRange};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
+
+/// What is wrong with the machine, for tests of the explorer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// A CPU that waits for others to invalidate goes on at once.
+    NoWait,
+    /// A CPU that waits for others ends the process.
+    Aborts,
+}
 
 const KIND: u32 = 60;
 const WORD: u64 = 1 << KIND;

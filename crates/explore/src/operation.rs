@@ -6,10 +6,10 @@
 //! lane there as well.
 
 use crate::engine;
-use crate::machine;
-use crate::scene::{
+use crate::ground::{
     BASE, ELSEWHERE, FULL, HUGE, LAST_HUGE, MB, PAGE, SHARED, STACK, Scene, TREE, at, range,
 };
+use crate::machine;
 use foliant::compact::{CompactRequest, Effort};
 use foliant::fault::{Defrag, Orders, ProcessSwitch};
 use foliant::manager::{CollapseLimits, Poisoned, UserMapError};

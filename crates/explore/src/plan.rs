@@ -5,7 +5,8 @@
 //!   format  folios  options   ^ CPU 0        ^ CPU 1, two tasks that take turns where they yield
 //! ```
 
-use crate::board::LANES_MAX;
+use crate::machine::Flaw;
+use crate::mix::LANES_MAX;
 use crate::operation::Operation;
 use core::fmt;
 use core::str::FromStr;
@@ -40,15 +41,6 @@ pub enum Folios {
 impl Folios {
     /// All of them.
     pub const ALL: [Folios; 3] = [Folios::Base, Folios::Small, Folios::Huge];
-}
-
-/// What is wrong with the machine, for tests of the explorer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flaw {
-    /// A CPU that waits for others to invalidate goes on at once.
-    NoWait,
-    /// A CPU that waits for others ends the process.
-    Aborts,
 }
 
 /// What meets in a scene, and on what.

@@ -1,10 +1,11 @@
 //! All schedules of a scene, and many scenes at once.
 
-use crate::board::{Board, Count, mix};
+use crate::board::{Board, Count};
 use crate::engine::{Choice, Limits, Mode};
+use crate::ground::Scene;
 use crate::host::{self, Ended, Side};
+use crate::mix::mix;
 use crate::plan::{Format, Plan};
-use crate::scene::Scene;
 use core::sync::atomic::{
     AtomicU8, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},

@@ -7,6 +7,9 @@
 
 use crate::board::Board;
 use crate::engine::{self, Body, Limits, Mode};
+use crate::ground::{
+    BASE, ELSEWHERE, FULL, HUGE, LAST_HUGE, MB, Mm, PAGE, SHARED, Scene, TREE, at, range,
+};
 use crate::machine::{self, Explored};
 use crate::operation::{self, Operation};
 use crate::plan::{Folios, Format, Plan};
@@ -14,83 +17,20 @@ use foliant::fault::Orders;
 use foliant::frame::Kind;
 use foliant::manager::Setup;
 use foliant::pool::Budget;
-use foliant::space::{Advice, Flags, MapError, MapRequest, Place, SpaceId};
+use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Attrs, Entry, Paging};
 use foliant::vmap::Request;
-use foliant::{Access, Manager, Policy, Reference, steps};
+use foliant::{Access, Manager, Policy, steps};
 use foliant_machine::Owner;
 use foliant_sim::{Chance, Config, RiscvMode, Sim, X86Levels};
-use foliant_units::{Bytes, Frame, FrameRange, Level, Order, Pages, Va, VaRange};
+use foliant_units::{Bytes, Frame, FrameRange, Level, Order, Pages, Va};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub(crate) const MB: u64 = 1 << 20;
-pub(crate) const PAGE: u64 = 4096;
-/// Where the pages are that all lanes work on.
-pub(crate) const BASE: u64 = 0x10_0000_0000;
-/// Where they move to.
-pub(crate) const ELSEWHERE: u64 = BASE + 64 * MB;
-/// Where huge pages of the pool are.
-pub(crate) const HUGE: u64 = BASE + 256 * MB;
-/// Where there is an area of 2 MiB, in a scene without free memory.
-pub(crate) const FULL: Va = Va::new(HUGE + 128 * MB);
-/// Where the last huge page of the pool may be.
-pub(crate) const LAST_HUGE: Va = Va::new(HUGE + 64 * MB);
-/// Where a stack ends.
-pub(crate) const STACK: u64 = BASE + 192 * MB;
-/// Where kernel memory is mapped to the program.
-pub(crate) const SHARED: Va = Va::new(BASE + 128 * MB);
-/// Where further areas are.
-pub(crate) const TREE: u64 = 0x8_0000_0000;
 /// Pages that hold something.
 const FILLED: [u64; 5] = [0, 1, 20, 40, 300];
 /// Everything that a program of a scene maps, but the further areas.
 const ALL: u64 = 512 * MB;
-
-pub(crate) fn range(start: u64, bytes: u64) -> VaRange {
-    VaRange::sized(Va::new(start), Bytes::new(bytes)).expect("a scene's range")
-}
-pub(crate) fn at(page: u64) -> Va {
-    Va::new(BASE + page * PAGE)
-}
-
-type Mm<P> = Manager<'static, Explored, P>;
-
-/// See the module's text.
-pub(crate) struct Scene<P: Paging> {
-    pub(crate) machine: &'static Explored,
-    pub(crate) mm: &'static Mm<P>,
-    pub(crate) id: SpaceId,
-    /// How many further areas there are.
-    pub(crate) areas: u64,
-    cpus: usize,
-    children: Vec<SpaceId>,
-    /// All spaces that are left.
-    pub(crate) spaces: RefCell<Vec<SpaceId>>,
-    /// The frame that the first page is in before any lane acts.
-    pub(crate) frame: Option<Frame>,
-    /// The frame that the next fault where nothing is takes.
-    pub(crate) next: Option<Frame>,
-    /// Whether an operation works on kernel memory while no other does.
-    pub(crate) wants_kernel_alone: bool,
-    pub(crate) kept: RefCell<Vec<Reference<'static, 'static, Explored, P>>>,
-    pub(crate) broken: RefCell<Vec<Frame>>,
-    pub(crate) lent: RefCell<Vec<(Frame, Order)>>,
-    /// All free memory, in a scene that has none left.
-    hoard: RefCell<Vec<Frame>>,
-    /// Kernel memory that lanes keep.
-    pub(crate) taken: RefCell<Vec<Va>>,
-    /// Memory that can be added.
-    pub(crate) spare: RefCell<Vec<FrameRange>>,
-    kernel: Option<VaRange>,
-    /// A free page of the pool.
-    pub(crate) huge: Cell<Frame>,
-    /// A page of the pool that is mapped.
-    pub(crate) mapped_huge: Option<Frame>,
-    /// A frame of the embedder's, and whether it has mapped it.
-    pub(crate) own: Frame,
-    pub(crate) is_mapped: Cell<bool>,
-}
 
 fn config(plan: &Plan) -> (Config, Vec<FrameRange>) {
     let blocks = plan.operations().any(Operation::needs_blocks);
@@ -245,28 +185,6 @@ impl<P: Paging> Scene<P> {
             free.into_iter().for_each(|block| mm.take_back(block, order).expect("it was lent"));
         }
     }
-    pub(crate) fn map(
-        &self,
-        start: u64,
-        bytes: u64,
-        place: fn(Va) -> Place,
-    ) -> Result<VaRange, MapError> {
-        let request = MapRequest {
-            place: place(Va::new(start)),
-            bytes: Bytes::new(bytes),
-            flags: Flags::READ_WRITE,
-            tag: 0,
-        };
-        self.mm.map(self.id, &request)
-    }
-    pub(crate) fn child(&self, nth: usize) -> Option<SpaceId> {
-        self.children.get(nth).copied()
-    }
-    /// Kernel memory of four pages.
-    pub(crate) fn kernel(&self) -> VaRange {
-        self.kernel.expect("the plan says that it is needed")
-    }
-
     /// Runs all lanes, and judges; the process has nothing more to do then.
     pub(crate) fn play(self, plan: &Plan, (board, mode, limits): (Board, Mode, Limits)) {
         let cpus: Vec<usize> = plan.lanes().map(|(cpu, _)| cpu).collect();

@@ -21,9 +21,8 @@
 //! - N3. What a lane touched is forgotten when another one goes on: only one uninterrupted stretch
 //!   is compared.
 
-use crate::board::{LANES_MAX, Mixers, mix};
-use crate::engine::Touched;
 use crate::host::shared_words;
+use crate::mix::{LANES_MAX, Mixers, Touched, mix};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::collections::{HashMap, HashSet};
 

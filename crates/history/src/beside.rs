@@ -11,9 +11,8 @@
 //! - Q2. What it did is in its log, in the order in which it did it; the holder of the log takes it
 //!   before concluding anything.
 
-use crate::model::WORDS;
+use crate::model::{WORDS, value};
 use crate::rng::Rng;
-use crate::seat::value;
 use crate::tasks::Copied;
 use foliant_sim::Cached;
 use foliant_units::{Cpu, FRAME_BYTES, Pa, Va};

@@ -8,9 +8,9 @@
 //! of free pages would. What it wrote last must be there, on every CPU, whatever was done to the
 //! descriptors: that is the checker `descriptors`.
 
+use crate::model::value;
 use crate::rng::Rng;
 use crate::saboteur::Saboteur;
-use crate::seat::value;
 use crate::world::{Got, World, lock, range};
 use foliant::frame::{Flag, Kind, word_at};
 use foliant::memmap::{Batch, Form, Memmap};

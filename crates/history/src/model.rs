@@ -47,6 +47,12 @@ pub(crate) const fn word_of(va: u64) -> usize {
     !va.is_multiple_of(FRAME_BYTES) as usize
 }
 
+/// The value of a store: in which space it was stored, where, and when.
+pub(crate) const fn value(lineage: u64, va: u64, serial: u64) -> u64 {
+    let word = word_of(va) as u64;
+    lineage << 48 | (page_of(va) & 0xffff) << 32 | word << 31 | serial & 0x7fff_ffff
+}
+
 impl Model {
     pub(crate) fn get(&self, va: u64) -> Option<&Page> {
         self.pages.get(&page_of(va))

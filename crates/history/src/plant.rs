@@ -4,7 +4,6 @@
 //! one way, as if the manager had forgotten to ask for what it asked for. A list of checks that
 //! cannot fail proves nothing.
 
-use crate::shape::{Live, Shape, Style};
 use core::fmt;
 
 /// One deliberate bug.
@@ -314,32 +313,6 @@ impl Plant {
             Plant::LostTable | Plant::LostRecord => 3,
             _ => 1,
         }
-    }
-
-    /// Changes a shape so that the bug has its chance.
-    pub(crate) fn prepare(self, shape: Shape) -> Shape {
-        let style = match self {
-            Plant::LostDirty
-            | Plant::LostDirtyMoved
-            | Plant::HalfCopy
-            | Plant::DoubleMap
-            | Plant::StaysWritable => Style::Partitioned,
-            Plant::SkipFoldFlush | Plant::FreeBeforeFoldFlush | Plant::WriteInWindow => {
-                Style::Folding
-            }
-            Plant::ForgetHugeZero | Plant::HalfHugeCopy => Style::Pooled,
-            Plant::LateCopy
-            | Plant::LateCollapseFlush
-            | Plant::SkipForkFlush
-            | Plant::SkipCopyFlush => Style::Racing,
-            Plant::SkipPurgeFlush | Plant::UseAfterFree => Style::Ranges,
-            _ => shape.style,
-        };
-        let live = match self {
-            Plant::NoBreak | Plant::LateCollapseFlush => Live::BreakBeforeMake,
-            _ => shape.live,
-        };
-        Shape { style, live, cpus: shape.cpus.clamp(3, 8), ..shape }
     }
 }
 

@@ -6,9 +6,9 @@
 //! reservations of all seats together are those that the pool states. That is the checker
 //! `reservations`.
 
+use crate::model::value;
 use crate::rng::Rng;
 use crate::saboteur::Saboteur;
-use crate::seat::value;
 use crate::world::{Got, World, lock, range};
 use foliant::Outcome;
 use foliant::manager::Manager;

@@ -10,11 +10,10 @@
 //! **Not here**: moving pages: a log belongs to an address. Remaps resize only.
 
 use crate::beside::{Beside, Did};
-use crate::model::{Stretch, WORDS, page_of};
+use crate::model::{Stretch, WORDS, page_of, value};
 use crate::operations::{STORES, flags, policy, span};
 use crate::register::Register;
 use crate::rng::Rng;
-use crate::seat::value;
 use crate::splits;
 use crate::tasks::Task;
 use crate::world::{Got, World, cpu};

@@ -9,7 +9,7 @@
 //! is known but this: each word is zero or was stored in this line of spaces, at this address or
 //! where it was moved from, and it never changes.
 
-use crate::model::{Model, Page, Stretch, WORDS, page_of, word_of};
+use crate::model::{Model, Page, Stretch, WORDS, page_of, value, word_of};
 use crate::rng::Rng;
 use crate::world::{Got, World};
 use foliant::fault::Refusal;
@@ -64,11 +64,6 @@ impl Lineages {
     }
 }
 
-/// The value of a store: in which space it was stored, where, and when.
-pub(crate) const fn value(lineage: u64, va: u64, serial: u64) -> u64 {
-    let word = word_of(va) as u64;
-    lineage << 48 | (page_of(va) & 0xffff) << 32 | word << 31 | serial & 0x7fff_ffff
-}
 /// Whether a value may have come to `va`: it was stored there, or moved there within its window, or
 /// from outside of all windows.
 fn is_from(value: u64, va: u64, all: &Stretch, pages: u64) -> bool {
@@ -185,7 +180,7 @@ impl Seat {
         match got {
             Got::Value(0) | Got::Not(Outcome::Refused(_)) => {}
             // The seat that the page belongs to was at `userfault` when this one forked.
-            Got::Not(Outcome::Userfault(at)) if at == crate::operations::va(page) => {}
+            Got::Not(Outcome::Userfault(at)) if at == Va::new(page * FRAME_BYTES) => {}
             Got::Value(value)
                 if is_from(value, va, &self.all, pages) && known.line.contains(&(value >> 48)) => {}
             Got::Not(outcome) if world.is_short(known.limit, outcome) => return,

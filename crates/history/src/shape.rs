@@ -144,6 +144,34 @@ impl Shape {
     }
 }
 
+impl Plant {
+    /// Changes a shape so that the bug has its chance.
+    fn prepare(self, shape: Shape) -> Shape {
+        let style = match self {
+            Plant::LostDirty
+            | Plant::LostDirtyMoved
+            | Plant::HalfCopy
+            | Plant::DoubleMap
+            | Plant::StaysWritable => Style::Partitioned,
+            Plant::SkipFoldFlush | Plant::FreeBeforeFoldFlush | Plant::WriteInWindow => {
+                Style::Folding
+            }
+            Plant::ForgetHugeZero | Plant::HalfHugeCopy => Style::Pooled,
+            Plant::LateCopy
+            | Plant::LateCollapseFlush
+            | Plant::SkipForkFlush
+            | Plant::SkipCopyFlush => Style::Racing,
+            Plant::SkipPurgeFlush | Plant::UseAfterFree => Style::Ranges,
+            _ => shape.style,
+        };
+        let live = match self {
+            Plant::NoBreak | Plant::LateCollapseFlush => Live::BreakBeforeMake,
+            _ => shape.live,
+        };
+        Shape { style, live, cpus: shape.cpus.clamp(3, 8), ..shape }
+    }
+}
+
 impl fmt::Display for Style {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -21,8 +21,8 @@
 //! one, and the shared one. After each phase the first pages are looked at as a listing would:
 //! `heads` and `tails` among their frames.
 
+use crate::named::Named;
 use crate::parameters::About;
-use crate::report::Named;
 use crate::{Counted, Counts, Kind, LabError, Parameter, Parameters, PoolStep, Report, Row, Stage};
 use alloc::format;
 use alloc::string::ToString;

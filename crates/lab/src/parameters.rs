@@ -1,8 +1,7 @@
 //! Parameters of scenarios, read from `key=value` words. The command and the kernel read them
 //! alike.
 
-use crate::report::Named;
-use crate::scenario::Scenario;
+use crate::named::Named;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::{error, fmt};
@@ -140,7 +139,7 @@ pub enum ParameterError {
     /// It has no `=`.
     NoValue(String),
     /// The scenario has no such parameter.
-    Unknown(String, Scenario),
+    Unknown(String, &'static About),
     /// The parameter cannot be that.
     Impossible(String, Parameter),
 }
@@ -152,8 +151,8 @@ impl fmt::Display for ParameterError {
                 write!(f, "{word} is no parameter; one looks like name=value")
             }
             ParameterError::Unknown(word, scenario) => {
-                write!(f, "{word}: {scenario} has other parameters:")?;
-                let names = scenario.about().parameters.iter().map(|p| p.name);
+                write!(f, "{word}: {} has other parameters:", scenario.name)?;
+                let names = scenario.parameters.iter().map(|p| p.name);
                 names
                     .enumerate()
                     .try_for_each(|(n, name)| write!(f, "{} {name}", if n == 0 { "" } else { "," }))
@@ -173,17 +172,15 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Those of `scenario` that `words` give, and the defaults of the others. Of a parameter that
-    /// is given twice the last word counts.
-    pub fn parse<'w>(
-        scenario: Scenario,
+    /// As `Parameters::parse` of the scenario that `about` is about.
+    pub(crate) fn read<'w>(
+        about: &'static About,
         words: impl IntoIterator<Item = &'w str>,
     ) -> Result<Parameters, ParameterError> {
         let read = |parameter: &'static Parameter, text: &str| {
             let value = parameter.kind.read(text)?;
             Some((parameter, text.to_string(), value))
         };
-        let about = scenario.about();
         let mut values: Vec<_> = about.parameters.iter().flat_map(|p| read(p, p.default)).collect();
         for word in words {
             let (name, text) =
@@ -191,7 +188,7 @@ impl Parameters {
             let slot = values
                 .iter_mut()
                 .find(|(parameter, ..)| parameter.name == name)
-                .ok_or_else(|| ParameterError::Unknown(word.to_string(), scenario))?;
+                .ok_or_else(|| ParameterError::Unknown(word.to_string(), about))?;
             let parameter = slot.0;
             *slot = read(parameter, text)
                 .ok_or_else(|| ParameterError::Impossible(word.to_string(), *parameter))?;

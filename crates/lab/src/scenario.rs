@@ -1,8 +1,8 @@
 //! The table of scenarios.
 
 use crate::{
-    About, LabError, Parameters, Report, Stage, faults, flush, hugetlb, split, thpscale, vmalloc,
-    zero,
+    About, LabError, ParameterError, Parameters, Report, Stage, faults, flush, hugetlb, split,
+    thpscale, vmalloc, zero,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -76,6 +76,17 @@ impl Scenario {
             Scenario::Thpscale => Some(thpscale::memory(parameters)),
             _ => None,
         }
+    }
+}
+
+impl Parameters {
+    /// Those of `scenario` that `words` give, and the defaults of the others. Of a parameter that
+    /// is given twice the last word counts.
+    pub fn parse<'w>(
+        scenario: Scenario,
+        words: impl IntoIterator<Item = &'w str>,
+    ) -> Result<Parameters, ParameterError> {
+        Parameters::read(scenario.about(), words)
     }
 }
 

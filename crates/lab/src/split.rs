@@ -15,8 +15,8 @@
 
 use crate::ground::{Ground, PAGE, cpus};
 use crate::meter::Meter;
+use crate::named::Named;
 use crate::parameters::About;
-use crate::report::Named;
 use crate::{Counted, Kind, LabError, Parameter, Parameters, Ratio, Report, Row, Stage};
 use alloc::format;
 use alloc::string::{String, ToString};

@@ -16,8 +16,8 @@
 
 use crate::ground::{Ground, PAGE, cpus};
 use crate::meter::{Meter, Span};
+use crate::named::Named;
 use crate::parameters::About;
-use crate::report::Named;
 use crate::{Counted, Kind, LabError, Parameter, Parameters, Ratio, Report, Row, Stage, Stopped};
 use alloc::format;
 use alloc::string::String;

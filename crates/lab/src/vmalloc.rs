@@ -25,10 +25,10 @@
 
 use crate::draw::Draw;
 use crate::ground::PAGE;
+use crate::named::Named;
 use crate::parameters::About;
 use crate::probe;
 use crate::reach::Watch;
-use crate::report::Named;
 use crate::{Counted, Counts, Kind, LabError, Parameter, Parameters, Ratio, Report, Row, Stage};
 use alloc::format;
 use alloc::string::{String, ToString};

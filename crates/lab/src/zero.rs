@@ -17,8 +17,8 @@
 
 use crate::ground::{Ground, PAGE};
 use crate::meter::Meter;
+use crate::named::Named;
 use crate::parameters::About;
-use crate::report::Named;
 use crate::{Kind, LabError, Parameter, Parameters, Ratio, Report, Row, Stage};
 use alloc::format;
 use alloc::string::ToString;

@@ -2,8 +2,9 @@
 //!
 //! Large folios are the normal case and 4 KiB pages the exception. The crate needs no operating
 //! system and no heap: an embedder lends a [`Machine`](foliant_machine::Machine) and ranges of
-//! memory, and calls the [`Manager`]. A room below can be used alone: the [`folio`] allocator, the
-//! page [`table`]s.
+//! memory, and calls the [`Manager`]. Two rooms are crates that can be used
+//! alone: the allocator is `foliant-folio` ([`folio`]), the page tables are `foliant-table`
+//! ([`table`]).
 //!
 //! The rooms stand here in dependency order. Each uses only those before it, through their
 //! `mod.rs`, but for two that look up on purpose (`stock` to [`zero`], [`space`] to [`fault`]):
@@ -17,15 +18,11 @@
 #[cfg(test)]
 extern crate alloc;
 
-#[cfg(feature = "steps")]
-extern crate std;
-
 #[cfg(feature = "x86_64")]
 pub mod adapt;
 pub mod compact;
 pub mod fault;
 mod flush;
-pub mod folio;
 pub mod frame;
 pub mod manager;
 pub mod memmap;
@@ -34,10 +31,12 @@ mod rmap;
 pub mod space;
 pub mod split;
 mod stock;
-mod sync;
-pub mod table;
 pub mod vmap;
 pub mod zero;
+
+pub use foliant_folio as folio;
+use foliant_sync as sync;
+pub use foliant_table as table;
 
 pub use fault::{Access, Outcome, Policy};
 pub use flush::FlushGrain;

@@ -4,7 +4,7 @@
 //! is a record in its image, behind a mark: a mutant's number is written into the file, and what
 //! was reached is read from the guest's memory when the guest has ended.
 
-use crate::program::Switch;
+use crate::switch::Switch;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};

@@ -8,7 +8,7 @@ use syn::{Attribute, Expr, ExprLit, Lit, Meta, Token};
 const FEATURES: [&str; 3] = ["steps", "verify", "x86_64"];
 
 /// Whether code with these attributes is built, and is no test.
-pub(crate) fn is_built(attributes: &[Attribute]) -> bool {
+pub fn is_built(attributes: &[Attribute]) -> bool {
     attributes.iter().all(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => {
             list.parse_args::<Meta>().is_ok_and(|meta| holds(&meta))

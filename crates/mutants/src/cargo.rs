@@ -20,6 +20,10 @@ pub(crate) fn packages(room: &str) -> &'static [&'static str] {
         // the manager's tests shall not hide.
         "check" => &["foliant-sim"],
         "machine" => &["foliant-machine", "foliant-sim", "foliant-x86", MANAGER],
+        "sync" => &["foliant-sync", "foliant-folio", MANAGER],
+        "claim" => &["foliant-claim", "foliant-table", MANAGER],
+        "folio" => &["foliant-folio", MANAGER],
+        "table" => &["foliant-table", MANAGER],
         _ => &[MANAGER],
     }
 }

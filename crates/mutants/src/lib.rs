@@ -33,6 +33,7 @@ mod reach;
 mod report;
 mod share;
 mod survey;
+mod switch;
 mod tree;
 mod verdict;
 mod viable;
@@ -41,6 +42,7 @@ mod weave;
 #[cfg(test)]
 mod tests;
 
+pub use built::is_built;
 pub use choice::Shard;
 pub use mutant::{Kind, Mutant, Name};
 pub use report::Report;

@@ -1,6 +1,7 @@
 //! A program of tests: what it has, and one test run in a process of its own.
 
 use crate::boot::{self, Boot};
+use crate::switch::Switch;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -23,13 +24,6 @@ pub(crate) struct Program {
     folder: PathBuf,
     /// Whether it is the kernel; the kernel's tests are boots.
     is_kernel: bool,
-}
-
-/// A mutant's number, or the file that the mutants reached are noted in.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Switch<'a> {
-    On(u32),
-    Note(&'a Path),
 }
 
 /// How a test ended.

@@ -1,8 +1,9 @@
 //! What each test reaches, and how long it takes, without a mutant. It is kept by the hash of the
 //! tests' program.
 
-use crate::program::{End, Program, Switch};
+use crate::program::{End, Program};
 use crate::share::share;
+use crate::switch::Switch;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -11,9 +11,13 @@ use syn::Item;
 
 /// Where the rooms are: a crate's first file; the part of the crate that is asked; and the room
 /// that this part is, or none where its folders are rooms.
-const PLACES: [(&str, &str, Option<&str>); 4] = [
+const PLACES: [(&str, &str, Option<&str>); 8] = [
+    ("crates/claim/src/lib.rs", "crates/claim/src/", Some("claim")),
+    ("crates/folio/src/lib.rs", "crates/folio/src/", Some("folio")),
     ("crates/machine/src/lib.rs", "crates/machine/src/", Some("machine")),
     ("crates/mm/src/lib.rs", "crates/mm/src/", None),
+    ("crates/sync/src/lib.rs", "crates/sync/src/", Some("sync")),
+    ("crates/table/src/lib.rs", "crates/table/src/", Some("table")),
     ("crates/sim/src/lib.rs", "crates/sim/src/check/", Some("check")),
     ("crates/x86/src/lib.rs", "crates/x86/src/", Some("x86")),
 ];

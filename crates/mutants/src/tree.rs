@@ -8,7 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that programs of tests are made of.
-const CRATES: [&str; 7] = ["units", "machine", "mm", "sim", "x86", "history", "explore"];
+const CRATES: [&str; 11] = [
+    "units", "machine", "sync", "claim", "folio", "table", "mm", "sim", "x86", "history", "explore",
+];
 /// What the kernel is made of besides; it is in a workspace of its own.
 const KERNEL: [&str; 2] = ["kernel", "crates/lab"];
 /// The switch, which becomes a module of the lowest crate.

@@ -3,8 +3,9 @@
 //! The test that killed it last time goes first, then those of its own room, then the shortest.
 
 use crate::mutant::Mutant;
-use crate::program::{End, Program, Switch};
+use crate::program::{End, Program};
 use crate::reach::Test;
+use crate::switch::Switch;
 use crate::tree::number;
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -108,8 +109,8 @@ fn is_own(mutant: &Mutant, program: &Program, test: &Test) -> bool {
     let package = program.name.split('/').next().unwrap_or_default();
     let first = test.name.split("::").next().unwrap_or_default();
     match mutant.room.as_str() {
-        "machine" | "x86" => package == mutant.room,
         "check" => package == "sim",
-        room => package == "mm" && (first == room || first.starts_with(&format!("{room}_"))),
+        room if package == "mm" => first == room || first.starts_with(&format!("{room}_")),
+        room => package == room,
     }
 }

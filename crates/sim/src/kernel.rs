@@ -1,9 +1,9 @@
 //! Kernel virtual addresses: through the calling CPU's caches, like everything else.
 #![allow(unsafe_code)]
 
+use crate::access::Access;
 use crate::cost::Work;
 use crate::format::Half;
-use crate::user::Access;
 use crate::{Sim, check::Event};
 use foliant_machine::{KernelFault, KernelVa};
 use foliant_units::{Bytes, FRAME_BYTES, Pa, Va};

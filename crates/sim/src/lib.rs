@@ -36,6 +36,7 @@
 //! assert_eq!(fault.va, Va::new(0x1000));
 //! ```
 
+mod access;
 mod cache;
 mod check;
 mod config;
@@ -56,6 +57,7 @@ mod sim;
 mod user;
 mod walk;
 
+pub use access::{Access, PageFault};
 pub use cache::Cached;
 pub use check::{CHECKERS, Violation};
 pub use config::{
@@ -69,4 +71,3 @@ pub use lanes::Trade;
 pub use plan::{Failing, FaultPlan};
 pub use rng::Rng;
 pub use sim::Sim;
-pub use user::{Access, PageFault};

@@ -12,12 +12,12 @@
 //! **Locking**: the walking CPU's core lock, held by the caller.
 
 use crate::Sim;
+use crate::access::Access;
 use crate::cache::Cached;
 use crate::check::Event;
 use crate::cost::Work;
 use crate::cpu::{Core, CpuState};
 use crate::format::{Decoded, Half, Leaf, Rights};
-use crate::user::Access;
 use foliant_machine::Accessed;
 use foliant_units::{Cpu, Pa, Va};
 

@@ -30,12 +30,14 @@
 
 mod addr;
 mod count;
+mod level;
 mod order;
 mod range;
 mod size;
 
 pub use addr::{Frame, Pa, Va};
-pub use count::{Cpu, CpuSet, Level, Nanos, Node, Pages};
+pub use count::{Cpu, CpuSet, Nanos, Node, Pages};
+pub use level::Level;
 pub use order::Order;
 pub use range::{FrameRange, VaRange};
 pub use size::{Bytes, SizeError};

@@ -12,7 +12,7 @@
 
 use crate::layout;
 use crate::memory::{apic_id, manager};
-use crate::{serial, smp, trap};
+use crate::{apic, serial, smp};
 use foliant::manager::KernelMapError;
 use foliant::table::Attrs;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Pa};
@@ -63,7 +63,7 @@ impl Keyboard {
 /// takes it.
 fn route(cpu: Cpu) -> bool {
     let id = apic_id(cpu).0;
-    let (low, high) = (u32::from(trap::WAKE), id << 24);
+    let (low, high) = (u32::from(apic::WAKE), id << 24);
     let entry = ENTRIES + 2 * INPUT;
     write(entry + 1, high);
     write(entry, low);

@@ -6,7 +6,7 @@
 
 use super::{Verdict, check, on_cpu, peek, poke, with_area};
 use crate::cpu::{Controls, State};
-use crate::{smp, storm, trap, user};
+use crate::{apic, smp, storm, trap, user};
 use alloc::format;
 use alloc::string::String;
 use core::arch::asm;
@@ -183,7 +183,7 @@ pub(super) fn finding_x2_a_handler_runs_on_the_kernels_state() -> Verdict {
             }
             for _ in 0..STRIKES {
                 let before = storm::strikes();
-                smp::interrupt(Cpu(1), trap::STORM);
+                smp::interrupt(Cpu(1), apic::STORM);
                 while storm::strikes() == before {
                     core::hint::spin_loop();
                 }

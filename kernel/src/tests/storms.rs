@@ -2,7 +2,7 @@
 
 use super::{Verdict, check, part, peek, poke};
 use crate::memory::manager;
-use crate::{smp, storm, trap, user};
+use crate::{apic, smp, storm, user};
 use alloc::format;
 use alloc::string::String;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -94,7 +94,7 @@ pub(super) fn a_storm_of_interrupts_corrupts_nothing() -> Verdict {
                     }
                     let before = storm::strikes();
                     for target in 1..cpus {
-                        smp::interrupt(Cpu(target as u16), trap::STORM);
+                        smp::interrupt(Cpu(target as u16), apic::STORM);
                     }
                     // The next ones when these have struck: interrupts that are still pending
                     // become one.

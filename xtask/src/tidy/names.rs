@@ -54,15 +54,15 @@ mod tests {
         };
         let inside =
             "pub(super) struct Run<'a> {\n    type Item = u8;\n}\nfn f() {\n    struct Here;\n}";
-        assert_eq!(noted("crates/mm/src/table/harvest.rs", inside), [""; 0]);
-        assert_eq!(noted("crates/mm/src/table/sweep.rs", "enum Run {}"), [""; 0], "the same room");
+        assert_eq!(noted("crates/table/src/harvest.rs", inside), [""; 0]);
+        assert_eq!(noted("crates/table/src/sweep.rs", "enum Run {}"), [""; 0], "the same room");
         assert_eq!(noted("crates/mm/src/zero/tests.rs", "enum Run {}"), [""; 0], "a test");
         assert_eq!(noted("crates/sim/src/walk.rs", "enum Run {}"), [""; 0], "another crate");
         let other =
             "enum Here {}\nimpl Iterator for Here {\n    type Item = u8;\n}\npub type Run = u64;";
         let findings = noted("crates/mm/src/zero/run.rs", other);
         let said = "crates/mm/src/zero/run.rs: zero defines a type Run, and so does \
-                    crates/mm/src/table/harvest.rs: call it by what it is here";
+                    crates/table/src/harvest.rs: call it by what it is here";
         assert_eq!(findings, [said]);
     }
 }

@@ -3,10 +3,12 @@
 use super::{each, find, ratio, value};
 use crate::failure::Done;
 use crate::published;
-use crate::report::content::{Figure, System, Table, maybe, number};
-use crate::report::gather::{Extent, Results, figure};
+use crate::report::asked::Extent;
+use crate::report::content::{Figure, System, Table, figure};
+use crate::report::number::{maybe, number};
 use crate::report::plot::{Bar, Plot, Role, Scale, Series, Shown};
 use crate::report::recordings::Recording;
+use crate::report::results::Results;
 use crate::table::{count, mib};
 use foliant_lab::{Report, Row as LabRow};
 use foliant_trace::replay::Row as Replayed;

@@ -2,9 +2,11 @@
 
 use super::{at, each, find, over_cpus, ratio, table_of, value};
 use crate::failure::Done;
-use crate::report::content::{Figure, System, Table, maybe, micros, number};
-use crate::report::gather::{Extent, Results, figure};
+use crate::report::asked::Extent;
+use crate::report::content::{Figure, System, Table, figure};
+use crate::report::number::{maybe, micros, number};
 use crate::report::plot::{Bar, Plot, Role, Scale, Shown};
+use crate::report::results::Results;
 use crate::table::count;
 use foliant_lab::Report;
 use foliant_sim::{CostModel, Phases, PoolRows};

@@ -10,9 +10,10 @@ mod zero;
 
 pub(crate) use zero::cleared;
 
+use super::asked::Extent;
 use super::content::System;
-use super::gather::{Extent, Results};
 use super::plot::{Plot, Scale, Series, Shown};
+use super::results::Results;
 use crate::failure::Done;
 use foliant_lab::{Report, Row};
 
@@ -81,7 +82,7 @@ fn table_of(plot: &Plot) -> super::content::Table {
         std::iter::once(across.as_str()).chain(series.iter().map(|s| s.name.as_str())).collect();
     let cell = |s: &Series, at: usize| {
         let found = s.points.iter().find(|(place, _)| *place == at);
-        super::content::maybe(found.map(|(_, value)| *value), super::content::number)
+        super::number::maybe(found.map(|(_, value)| *value), super::number::number)
     };
     let row = |(nth, place): (usize, &String)| {
         std::iter::once(place.clone()).chain(series.iter().map(|s| cell(s, nth))).collect()

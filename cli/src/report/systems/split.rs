@@ -4,9 +4,11 @@ use super::{at, each, find, over_cpus, table_of, value};
 use crate::failure::Done;
 use crate::lab::thpscale::{beside, geometric_mean};
 use crate::published;
-use crate::report::content::{Figure, System, Table, maybe, micros, number};
-use crate::report::gather::{Extent, Results, figure};
+use crate::report::asked::Extent;
+use crate::report::content::{Figure, System, Table, figure};
+use crate::report::number::{maybe, micros, number};
 use crate::report::plot::{Plot, Role, Scale, Series, Shown};
+use crate::report::results::Results;
 use crate::table::count;
 use foliant_lab::Report;
 

@@ -3,9 +3,11 @@
 use super::{each, ratio, value};
 use crate::failure::Done;
 use crate::published;
-use crate::report::content::{Figure, System, Table, maybe, micros, number};
-use crate::report::gather::{Extent, Results, figure};
+use crate::report::asked::Extent;
+use crate::report::content::{Figure, System, Table, figure};
+use crate::report::number::{maybe, micros, number};
 use crate::report::plot::{Bar, Plot, Role, Scale, Shown};
+use crate::report::results::Results;
 use crate::table::count;
 use foliant_lab::{Caches, Report, Row as LabRow};
 

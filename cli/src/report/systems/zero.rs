@@ -3,9 +3,11 @@
 use super::{each, ratio, value};
 use crate::failure::Done;
 use crate::published;
-use crate::report::content::{Figure, System, Table, number};
-use crate::report::gather::{Cleared, Extent, Results, figure};
+use crate::report::asked::Extent;
+use crate::report::content::{Figure, System, Table, figure};
+use crate::report::number::number;
 use crate::report::plot::{Bar, Plot, Role, Scale, Shown};
+use crate::report::results::{Cleared, Results};
 use crate::table::count;
 use foliant_lab::{Report, Row as LabRow};
 
@@ -28,7 +30,7 @@ pub(crate) fn cleared(extent: Extent) -> Done<Option<Cleared>> {
     if extent == Extent::Quick {
         return Ok(None);
     }
-    let asked = crate::lab::zero::asked(&crate::report::gather::parsed_lab(HERE)?);
+    let asked = crate::lab::zero::asked(&crate::report::asked::parsed_lab(HERE)?);
     foliant_hosted::measure(&asked, |_, _| {}).map(Some).map_err(Failure::new)
 }
 #[cfg(not(target_arch = "x86_64"))]
@@ -117,9 +119,9 @@ fn here(cleared: &Cleared) -> Figure {
             rate(row.rate),
             ratio(row.rate as f64, base).map_or("–".to_owned(), number),
             number(best(cleared, row)),
-            crate::report::content::micros(row.clear as f64),
-            crate::report::content::micros(row.around as f64),
-            crate::report::content::micros(row.total as f64),
+            crate::report::number::micros(row.clear as f64),
+            crate::report::number::micros(row.around as f64),
+            crate::report::number::micros(row.total as f64),
         ]
     };
     let heads = [

@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! What may be freed after a flush: a list that grows by frames and never needs any.
 //!
 //! ```text
@@ -144,7 +145,11 @@ impl<'m> Drops<'m> {
 }
 
 fn free<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, word: u64, flushed: Flushed) {
-    let claim = |frame| Stale::unmapped(frame, Order::BASE).flushed(flushed);
+    let claim = |frame| {
+        // SAFETY: a table whose token became a word of this list (`push_table`), or frames of
+        // descriptors that were unmapped before they were noted (`push_descriptors`).
+        unsafe { Stale::unmapped(frame, Order::BASE) }.flushed(flushed)
+    };
     let (frame, n) = (Frame::new(word >> Tag::FRAME_SHIFT), word >> 2 & Tag::COUNT_MAX);
     match word & 3 {
         0 => stock.drop_references(Unmapped::of(frame, n), flushed),

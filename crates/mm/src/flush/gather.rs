@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! The gather itself.
 
 use super::drops::Drops;
@@ -287,7 +288,8 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
             self.list = Invalidation::none(self.target.scope());
             (self.entries, self.noted) = (0, 0);
         }
-        Flushed::waited() // nothing is pending
+        // SAFETY: nothing is pending (flush::F1).
+        unsafe { Flushed::waited() }
     }
 
     /// Asks every other CPU that runs the space to carry `what` out, and does so here if this CPU

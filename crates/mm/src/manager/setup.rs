@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! Building a manager from lent memory.
 
 use super::{Contents, Manager};
@@ -239,16 +240,19 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let page = |owner| {
             let class = crate::folio::Class::Table;
             let frame = folios.alloc(machine.me(), Order::BASE, class).map_err(|_| none)?;
-            let claim = Claim::taken(frame, Order::BASE);
+            // SAFETY: the allocator handed it out just now, before there is a stock.
+            let claim = unsafe { Claim::taken(frame, Order::BASE) };
             machine.owned(claim.frames(), Owner::Claimed);
             crate::zero::clear_range(machine, claim.frames());
             machine.owned(claim.frames(), owner);
             Ok::<Frame, SetupError>(claim.into_raw().0)
         };
         let (root, zero_page) = (page(Owner::Table)?, page(Owner::Zero)?);
-        let kernel = Tables::at(machine, root.pa(), Half::Kernel);
+        // SAFETY: cleared, and a top table from here on.
+        let kernel = unsafe { Tables::adopt(machine, root.pa(), Half::Kernel) };
         if let Some(top) = setup.kernel_top {
-            kernel.share_kernel(&Tables::at(machine, top, Half::Kernel));
+            // SAFETY: as the embedder says of it.
+            kernel.share_kernel(&unsafe { Tables::adopt(machine, top, Half::Kernel) });
         }
         let array = P::half(Half::Kernel).0;
         let stretches = Stretches::new(lines.described);

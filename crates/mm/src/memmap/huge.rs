@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! The token of a huge page, and the checks before anything is done with one.
 
 use super::Memmap;
@@ -119,7 +120,8 @@ impl Huge {
     /// The block, which is no huge page any more. Each writer to the page made the allocator forget
     /// that it was zero.
     pub(super) fn block(self) -> Claim {
-        Claim::taken(self.head, self.order)
+        // SAFETY: a huge page's token is the only handle to it, as its claim was, and goes here.
+        unsafe { Claim::taken(self.head, self.order) }
     }
     /// Its 2 MiB blocks, that of the head last, so that a walker that sees the stretch of any other
     /// block sees the head's stretch too.

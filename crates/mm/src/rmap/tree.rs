@@ -141,7 +141,8 @@ impl Member {
         &self,
         stock: &Stock<'m, M, P>,
     ) -> Tables<'m, M, P> {
-        Tables::at(stock.machine, self.target.root(), Half::User)
+        // SAFETY: table::I1: the record names its own top table, which goes after it.
+        unsafe { Tables::adopt(stock.machine, self.target.root(), Half::User) }
     }
     /// Where a folio is made that it maps at `va` in an area with `offset`.
     pub(crate) fn origin(&self, va: Va, offset: AnonOffset) -> Origin {

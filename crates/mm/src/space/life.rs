@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! Making spaces, finding them by name, and ending them.
 //!
 //! ```text
@@ -199,7 +200,9 @@ pub(crate) fn end<M: Machine, P: Paging>(
     };
     let own = (mine != space.member.tree()).then_some(mine);
     for frame in [root.frame()].into_iter().chain(own).chain(home) {
-        stock.release(Stale::unmapped(frame, Order::BASE).flushed(flushed));
+        // SAFETY: the space is at its end, and the frame was its root or record alone.
+        let frame = unsafe { Stale::unmapped(frame, Order::BASE) };
+        stock.release(frame.flushed(flushed));
     }
     Ok(())
 }

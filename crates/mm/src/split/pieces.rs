@@ -44,7 +44,7 @@ pub(super) fn divide<M: Machine, P: Paging>(
     let (head, order, entries) = (frozen.head(), frozen.order(), frozen.entries());
     let folio = Folio::of(stock, head, order);
     stock.retire_head(frozen);
-    stock.folios.split(head, order, into).expect("a folio is a block (frame::I1)");
+    stock.folios.split(head, order, into).expect("a folio is a block (claim::I1)");
     let share = zeros == ZeroPieces::Share && into == Order::BASE;
     let (mut gone, mut zero) = (Marks::default(), Marks::default());
     let mut pieces = Pieces { order, folios: 0, unmapped: 0, zero: 0 };

@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! A stock without a manager around it, for the tests of what rests on it.
 
 use super::{PerCpu, Stock, Stretches, records};
@@ -25,6 +26,7 @@ pub(crate) fn stock(sim: &Sim) -> Bare<'_> {
         records(sim, pa.add(2 * FRAME_BYTES), ((frames - 2) * FRAME_BYTES / 8) as usize);
     let folios = Folios::new(&memory, CpuCount(1), meta).unwrap();
     folios.reserve(home).unwrap();
-    let kernel = Tables::at(sim, pa, Half::Kernel);
+    // SAFETY: the frame is cleared, and nobody else's.
+    let kernel = unsafe { Tables::adopt(sim, pa, Half::Kernel) };
     Stock::new(sim, folios, kernel, Va::new(0), Stretches::new(described), cpus)
 }

@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! Taking frames and giving them back.
 
 use super::{Event, SizeEvent, Stock};
@@ -97,7 +98,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             self.count(Event::NoMemory);
             return Err(NoBlock { order });
         };
-        let claim = Claim::taken(frame, order);
+        // SAFETY: the allocator handed it out just now.
+        let claim = unsafe { Claim::taken(frame, order) };
         self.machine.owned(claim.frames(), Owner::Claimed);
         Ok(claim)
     }
@@ -122,14 +124,14 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.machine.owned(claim.frames(), Owner::Free);
         let (frame, order) = claim.into_raw();
         if let Err(misuse) = self.folios.free_knowing(self.machine.me(), frame, order, known) {
-            panic!("a claim is the only handle to its block (frame::I1): {misuse}");
+            panic!("a claim is the only handle to its block (claim::I1): {misuse}");
         }
     }
 
     /// Cuts a block into parts, each a block of its own. Those that are not taken go back.
     pub(crate) fn cut(&self, claim: Claim, into: Order) -> BlockParts<'_, 'm, M, P> {
         let split = self.folios.split(claim.frame(), claim.order(), into);
-        split.expect("a claim is a block (frame::I1)");
+        split.expect("a claim is a block (claim::I1)");
         BlockParts { stock: self, parts: claim.into_parts(into) }
     }
     /// Takes a cleared base frame for tables or records, which need no descriptor.
@@ -180,7 +182,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let frames = FrameRange::new(head, order.pages()).expect("a folio lies in memory");
         self.set_identities(head, frames.pages().get(), Identity::PLAIN);
         self.machine.owned(frames, Owner::Claimed);
-        Claim::from_raw(head, order)
+        // SAFETY: the folio has no references and can get none, as the caller says.
+        unsafe { Claim::from_raw(head, order) }
     }
 
     /// Makes pages of kernel memory of `claim`, each a block of its own with one reference. The
@@ -188,7 +191,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn enlist_kernel(&self, claim: Claim) -> FrameRange {
         let frames = claim.frames();
         let (head, order) = claim.into_raw();
-        self.folios.split(head, order, Order::BASE).expect("a claim is a block (frame::I1)");
+        self.folios.split(head, order, Order::BASE).expect("a claim is a block (claim::I1)");
         let pages = frames.pages().get();
         self.fill_references(head, pages, 1);
         self.set_identities(head, pages, Identity::new(Kind::Kernel, Order::BASE));

@@ -280,7 +280,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         unsafe { self.machine.kernel_load(va) }.unwrap_or_else(|fault| unmapped(&fault))
     }
     fn store(&self, va: Va, word: u64) {
-        // SAFETY: mapped, as for `load`; the caller owns the frame (frame::I1) or changes one word
+        // SAFETY: mapped, as for `load`; the caller owns the frame (claim::I1) or changes one word
         // by its protocol.
         unsafe { self.machine.kernel_store(va, word) }.unwrap_or_else(|fault| unmapped(&fault));
     }

@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! A block that is being emptied: the frames of it that are already the emptier's.
 //!
 //! ```text
@@ -58,23 +59,24 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             self.folios.forget(claim.frames()); // O2
         }
         let (frame, order) = claim.into_raw();
-        self.folios.split(frame, order, Order::BASE).expect("a claim is a block (frame::I1)");
+        self.folios.split(frame, order, Order::BASE).expect("a claim is a block (claim::I1)");
         isolated.pick.add(frame.get() - isolated.first.get(), order.pages().get());
     }
     /// Makes one block of 512 frames that are the caller's one by one.
     pub(super) fn join(&self, first: Frame) {
         let joined = || self.folios.join(first, Class::Movable);
-        while joined().expect("all its frames are the caller's (frame::I1)") == Joined::Later {
+        while joined().expect("all its frames are the caller's (claim::I1)") == Joined::Later {
             self.machine.relax();
         }
     }
     /// The whole block, if all of it is there; else what there is.
     pub(crate) fn complete(&self, isolated: Isolated) -> Result<Claim, Isolated> {
-        if isolated.pick.len() < Order::SIZE_2M.pages().get() {
+        if isolated.pick.count() < Order::SIZE_2M.pages().get() {
             return Err(isolated);
         }
         self.join(isolated.first);
-        Ok(Claim::taken(isolated.first, Order::SIZE_2M))
+        // SAFETY: all 512 frames were isolated, and are one block now; their token goes.
+        Ok(unsafe { Claim::taken(isolated.first, Order::SIZE_2M) })
     }
     /// Gives its frames back.
     pub(crate) fn give_up(&self, isolated: Isolated) {
@@ -90,7 +92,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         if self.machine.refusal() == Refusal::Refuse {
             return Err(none);
         }
-        let claim = Claim::from_raw(self.folios.alloc_in(frame, order).ok_or(none)?, order);
+        let frame_in = self.folios.alloc_in(frame, order).ok_or(none)?;
+        // SAFETY: the allocator handed it out just now.
+        let claim = unsafe { Claim::from_raw(frame_in, order) };
         self.machine.owned(claim.frames(), Owner::Claimed);
         // Its frames keep the block from being claimed as a whole, so what is ready stays ready
         // (stock::K1).

@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! Frames of the manager's own that are kept without memory: chained through a word of each.
 //!
 //! ```text
@@ -42,7 +43,8 @@ impl<const LINK: usize> OwnFrames<LINK> {
         let link = &words(memory, frame.pa())[LINK];
         self.top.store(link.load(Ordering::Relaxed), Ordering::Release);
         link.store(0, Ordering::Relaxed);
-        Some(Claim::from_raw(frame, Order::BASE))
+        // SAFETY: it was a claim when it was pushed, and the chain has it no more (own::N1).
+        Some(unsafe { Claim::from_raw(frame, Order::BASE) })
     }
     /// The words of the last one.
     pub(crate) fn last<'m>(&self, memory: &'m impl PhysMem) -> Option<&'m Words> {

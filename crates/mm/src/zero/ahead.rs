@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! Clearing free memory in idle time, so that a fault finds it zero.
 //!
 //! Whole free 2 MiB blocks are cleared, one at a time: a block is taken like any other, cleared
@@ -63,7 +64,8 @@ pub(crate) fn clear_ahead<M: Machine, P: Paging>(
             Sought::More => continue, // looking takes time as well
             Sought::Nothing => break Stopped::Done,
         };
-        let claim = Claim::taken(frame, Order::SIZE_2M);
+        // SAFETY: the allocator handed it out just now.
+        let claim = unsafe { Claim::taken(frame, Order::SIZE_2M) };
         machine.owned(claim.frames(), Owner::Claimed);
         if let Some(unknown) = stock.folios.unknown(claim.frames()) {
             let part = first(unknown, fits);

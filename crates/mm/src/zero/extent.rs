@@ -13,7 +13,7 @@ use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Pa};
 const COPIED: Bytes = Bytes::new(256 << 10);
 
 pub(super) fn clear(memory: &impl PhysMem, pa: Pa, bytes: Bytes, caching: Caching) {
-    // SAFETY: the caller holds the Claim of the block (frame::I1), or owns it by the promise of
+    // SAFETY: the caller holds the Claim of the block (claim::I1), or owns it by the promise of
     // `clear_block`.
     unsafe { memory.clear(pa, bytes, caching) }
 }
@@ -38,7 +38,7 @@ pub unsafe fn clear_block(
 /// Copies the memory of a frozen folio, at `from`, into the block that the folio moves to.
 pub(crate) fn copy_huge<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, from: Pa, to: FrameRange) {
     stock.folios.forget(to);
-    // SAFETY: the caller holds the Claim of `to`, whatever its order (frame::I1), and has frozen
+    // SAFETY: the caller holds the Claim of `to`, whatever its order (claim::I1), and has frozen
     // the source's folio (stock::holds::B2), which stays as it is until the caller ends it.
     unsafe { stock.machine.copy(from, to.start().pa(), to.pages().bytes()) }
 }
@@ -64,6 +64,6 @@ pub(crate) fn copy_yielding<M: Machine, P: Paging>(
 
 /// Copies one base page into a block of order 0.
 pub(crate) fn copy_page(memory: &impl PhysMem, from: Pa, to: &Claim) {
-    // SAFETY: `to` is a Claim (frame::I1); the caller holds a reference to the source's folio.
+    // SAFETY: `to` is a Claim (claim::I1); the caller holds a reference to the source's folio.
     unsafe { memory.copy(from, to.frame().pa(), Bytes::new(FRAME_BYTES)) }
 }

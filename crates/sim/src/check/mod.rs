@@ -28,10 +28,10 @@ mod sparse;
 mod words;
 mod zeroed_before_user;
 
+use crate::access::{Access, PageFault};
 use crate::cache::Cached;
 use crate::config::Config;
 use crate::memory::Memory;
-use crate::user::{Access, PageFault};
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use foliant_machine::{Invalidation, Owner, Replace, Retired, Root};

@@ -1,7 +1,7 @@
 //! Memory that was in use for long: base pages of another program, spread over a share of its 2 MiB
 //! blocks.
 
-use super::run::{Mm, Stop};
+use super::stop::{Mm, Stop};
 use foliant::Policy;
 use foliant::fault::Orders;
 use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId as Id};

@@ -39,6 +39,7 @@ mod policy;
 mod row;
 mod run;
 mod settings;
+mod stop;
 
 pub use fragment::{PINS_PER_BLOCK, Percent};
 pub use plan::{Plan, PlanError, Planner};

@@ -9,24 +9,21 @@ use super::fragment::{Percent, fragment};
 use super::plan::{Op, Plan, Step};
 use super::row::Row;
 use super::settings::{ReplayError, Settings, WARM_MOST};
+use super::stop::{Mm, Stop};
 use crate::budget::{Budget, Purse, Spent, Thing};
 use crate::event::{Access, SpaceId};
 use foliant::fault::{Defrag, ProcessSwitch};
-use foliant::manager::{Setup, SpaceError};
-use foliant::space::{
-    Advice, Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId as Id,
-};
-use foliant::table::{Entry, X86_64};
+use foliant::manager::Setup;
+use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId as Id};
+use foliant::table::Entry;
 use foliant::zero::{Clearing, Far};
-use foliant::{Manager, Outcome, Policy, SizeEvent};
+use foliant::{Outcome, Policy, SizeEvent};
 use foliant_machine::Cpus;
 use foliant_sim::{Config, Sim, Work};
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, FrameRange, Nanos, Order, Va, VaRange};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-pub(super) type Mm<'m> = Manager<'m, Sim, X86_64<4>>;
 
 /// No access of a sound replay takes more faults than this.
 const TRIES: u32 = 8;
@@ -106,45 +103,6 @@ pub fn replay_all(
         work();
     });
     rows.into_inner().unwrap_or_else(|e| e.into_inner()).into_values().collect()
-}
-
-/// Why a step was not carried out.
-pub(super) enum Stop {
-    OutOfMemory,
-    Refused(String),
-}
-
-impl From<SpaceError> for Stop {
-    fn from(error: SpaceError) -> Stop {
-        match error {
-            SpaceError::NoMemory => Stop::OutOfMemory,
-            other => Stop::Refused(other.to_string()),
-        }
-    }
-}
-impl From<RangeError> for Stop {
-    fn from(error: RangeError) -> Stop {
-        match error {
-            RangeError::NoMemory => Stop::OutOfMemory,
-            other => Stop::Refused(other.to_string()),
-        }
-    }
-}
-impl From<MapError> for Stop {
-    fn from(error: MapError) -> Stop {
-        match error {
-            MapError::Range(range) => range.into(),
-            other => Stop::Refused(other.to_string()),
-        }
-    }
-}
-impl From<RemapError> for Stop {
-    fn from(error: RemapError) -> Stop {
-        match error {
-            RemapError::Map(map) => map.into(),
-            other => Stop::Refused(other.to_string()),
-        }
-    }
 }
 
 /// A space of the manager and what it mapped when we last looked.

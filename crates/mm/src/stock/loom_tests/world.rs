@@ -176,7 +176,8 @@ impl Lent {
     }
     fn stock(&'static self) -> Model {
         let folios = Folios::new(&[memory()], CpuCount(CPUS), &self.folios).unwrap();
-        let kernel = Tables::at(&self.machine, Pa::new(0), Half::Kernel);
+        // SAFETY: no word of this machine is anybody else's.
+        let kernel = unsafe { Tables::adopt(&self.machine, Pa::new(0), Half::Kernel) };
         let stretches = Stretches::new(&self.states);
         assert!(stretches.change(BLOCK, Stretch::Absent, Stretch::Ready));
         Stock::new(&self.machine, folios, kernel, ARRAY, stretches, &self.lines)

@@ -1,0 +1,96 @@
+//! What operations work on: one manager, what a scene has put there, and where.
+
+use crate::machine::Explored;
+use foliant::space::{Flags, MapError, MapRequest, Place, SpaceId};
+use foliant::table::Paging;
+use foliant::{Manager, Reference};
+use foliant_units::{Bytes, Frame, FrameRange, Order, Va, VaRange};
+use std::cell::{Cell, RefCell};
+
+pub(crate) const MB: u64 = 1 << 20;
+pub(crate) const PAGE: u64 = 4096;
+/// Where the pages are that all lanes work on.
+pub(crate) const BASE: u64 = 0x10_0000_0000;
+/// Where they move to.
+pub(crate) const ELSEWHERE: u64 = BASE + 64 * MB;
+/// Where huge pages of the pool are.
+pub(crate) const HUGE: u64 = BASE + 256 * MB;
+/// Where there is an area of 2 MiB, in a scene without free memory.
+pub(crate) const FULL: Va = Va::new(HUGE + 128 * MB);
+/// Where the last huge page of the pool may be.
+pub(crate) const LAST_HUGE: Va = Va::new(HUGE + 64 * MB);
+/// Where a stack ends.
+pub(crate) const STACK: u64 = BASE + 192 * MB;
+/// Where kernel memory is mapped to the program.
+pub(crate) const SHARED: Va = Va::new(BASE + 128 * MB);
+/// Where further areas are.
+pub(crate) const TREE: u64 = 0x8_0000_0000;
+
+pub(crate) fn range(start: u64, bytes: u64) -> VaRange {
+    VaRange::sized(Va::new(start), Bytes::new(bytes)).expect("a scene's range")
+}
+pub(crate) fn at(page: u64) -> Va {
+    Va::new(BASE + page * PAGE)
+}
+
+pub(crate) type Mm<P> = Manager<'static, Explored, P>;
+
+/// A world that was built for a plan.
+pub(crate) struct Scene<P: Paging> {
+    pub(crate) machine: &'static Explored,
+    pub(crate) mm: &'static Mm<P>,
+    pub(crate) id: SpaceId,
+    /// How many further areas there are.
+    pub(crate) areas: u64,
+    pub(crate) cpus: usize,
+    pub(crate) children: Vec<SpaceId>,
+    /// All spaces that are left.
+    pub(crate) spaces: RefCell<Vec<SpaceId>>,
+    /// The frame that the first page is in before any lane acts.
+    pub(crate) frame: Option<Frame>,
+    /// The frame that the next fault where nothing is takes.
+    pub(crate) next: Option<Frame>,
+    /// Whether an operation works on kernel memory while no other does.
+    pub(crate) wants_kernel_alone: bool,
+    pub(crate) kept: RefCell<Vec<Reference<'static, 'static, Explored, P>>>,
+    pub(crate) broken: RefCell<Vec<Frame>>,
+    pub(crate) lent: RefCell<Vec<(Frame, Order)>>,
+    /// All free memory, in a scene that has none left.
+    pub(crate) hoard: RefCell<Vec<Frame>>,
+    /// Kernel memory that lanes keep.
+    pub(crate) taken: RefCell<Vec<Va>>,
+    /// Memory that can be added.
+    pub(crate) spare: RefCell<Vec<FrameRange>>,
+    pub(crate) kernel: Option<VaRange>,
+    /// A free page of the pool.
+    pub(crate) huge: Cell<Frame>,
+    /// A page of the pool that is mapped.
+    pub(crate) mapped_huge: Option<Frame>,
+    /// A frame of the embedder's, and whether it has mapped it.
+    pub(crate) own: Frame,
+    pub(crate) is_mapped: Cell<bool>,
+}
+
+impl<P: Paging> Scene<P> {
+    pub(crate) fn map(
+        &self,
+        start: u64,
+        bytes: u64,
+        place: fn(Va) -> Place,
+    ) -> Result<VaRange, MapError> {
+        let request = MapRequest {
+            place: place(Va::new(start)),
+            bytes: Bytes::new(bytes),
+            flags: Flags::READ_WRITE,
+            tag: 0,
+        };
+        self.mm.map(self.id, &request)
+    }
+    pub(crate) fn child(&self, nth: usize) -> Option<SpaceId> {
+        self.children.get(nth).copied()
+    }
+    /// Kernel memory of four pages.
+    pub(crate) fn kernel(&self) -> VaRange {
+        self.kernel.expect("the plan says that it is needed")
+    }
+}

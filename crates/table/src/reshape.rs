@@ -1,0 +1,263 @@
+//! The same translations at another level: split one leaf into a table, collapse a table into one
+//! leaf.
+//!
+//! Each comes in place, where the machine and the caller's rules permit it, and in two steps around
+//! a flush:
+//!
+//! ```text
+//!   leaf ──split──────────────────────▶ table      table ──collapse──────────────────────▶ leaf
+//!   leaf ─split_begin─▶ broken ─flush,                table ─collapse_begin─▶ broken ─flush,
+//!                              split_finish─▶ table                                  mend─▶ leaf
+//! ```
+
+use super::attrs::{Attrs, Entry, Slot, Slots, Soft, SoftKind};
+use super::harvest::{Run, What};
+use super::lock::{Locked, Missing};
+use super::paging::Paging;
+use super::spare::Spare;
+use super::tables::{Refused, Tables};
+use super::word::TableAt;
+use foliant_claim::Stale;
+use foliant_machine::{Cpus, PhysMem, Replace, Tlb};
+use foliant_units::{Level, Pa, Va};
+
+/// Why a leaf or a table keeps its shape. Nothing was changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stuck {
+    /// The stock is empty.
+    NeedTable,
+    /// There is no table of entries of that level.
+    Missing(Missing),
+    /// The word is not what the operation needs: no leaf to split, no table to collapse, not
+    /// broken.
+    Other(Entry),
+    /// The table's word for this address does not continue the ones before it, or is no leaf, or
+    /// the first block is not aligned.
+    Uneven(Va),
+    /// The machine forbids it in place: take the two steps.
+    BreakFirst,
+    /// The format has no leaf of that level.
+    Refused(Refused),
+}
+
+/// A collapsed table.
+#[must_use = "the table must be flushed, then freed"]
+#[derive(PartialEq, Eq, Debug)]
+pub struct Collapsed {
+    /// The table that was replaced.
+    pub table: Stale,
+    /// Its leaves.
+    pub run: Run,
+}
+
+/// A leaf that is to be split, or a group of them.
+struct Subject {
+    slot: Slot,
+    pa: Pa,
+    attrs: Attrs,
+    words: usize,
+}
+
+impl<M: PhysMem + Cpus + Tlb, P: Paging> Tables<'_, M, P> {
+    /// Splits the leaf of `level` that maps `va` in place: into a table of 512 leaves with the same
+    /// attributes, or, where it is one of a group, into a group's worth of single leaves. Gives
+    /// what was split.
+    ///
+    /// Flush: the run's range at its level. The table is complete before it is published
+    /// (table::I2), so until the flush a CPU uses the one or the other, which say the same. A
+    /// *user* leaf is split by `split_begin` on processors that must not hold both at once (AMD
+    /// erratum 383).
+    pub fn split(&self, va: Va, level: Level, spare: &mut Spare) -> Result<Run, Stuck> {
+        self.in_place()?;
+        let lock = self.lock(va, level).map_err(Stuck::Missing)?;
+        let subject = subject(&lock, va, |entry| match entry {
+            Entry::Leaf { pa, attrs } => Some((pa, attrs)),
+            _ => None,
+        })?;
+        rebuild(&lock, &subject, spare)?;
+        Ok(subject.run(&lock))
+    }
+    /// Collapses the table below the word of `level` for `va` into one leaf, in place. Its words
+    /// must map consecutive blocks alike. The leaf is accessed where any word was, and dirty where
+    /// it is writable: a walker may note a store in the old table until the flush.
+    ///
+    /// Flush: the run's range with `Tables::Removed`.
+    pub fn collapse(&self, va: Va, level: Level) -> Result<Collapsed, Stuck> {
+        self.in_place()?;
+        self.gather(va, level, |pa, attrs| P::leaf(pa, level, attrs))
+    }
+    fn in_place(&self) -> Result<(), Stuck> {
+        match self.machine().rules().replace {
+            Replace::InPlace => Ok(()),
+            Replace::BreakBeforeMake => Err(Stuck::BreakFirst),
+        }
+    }
+}
+
+impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
+    /// Makes the leaf of `level` that maps `va`, with its group, not present. A fault on it waits.
+    ///
+    /// Flush the run's range, then [`split_finish`](Tables::split_finish), or
+    /// [`mend`](Tables::mend) to have it back.
+    pub fn split_begin(&self, va: Va, level: Level) -> Result<Run, Stuck> {
+        let lock = self.lock(va, level).map_err(Stuck::Missing)?;
+        let subject = subject(&lock, va, |entry| match entry {
+            Entry::Leaf { pa, attrs } => Some((pa, attrs)),
+            _ => None,
+        })?;
+        for n in 0..subject.words {
+            let slot = Slot::wrap(subject.slot.index() + n);
+            let word = lock.get(slot);
+            lock.exchange(slot, word, |word| match P::decode(word, level, slot) {
+                Entry::Leaf { pa, attrs } => Soft::breaking(pa, attrs).word(),
+                _ => word,
+            });
+        }
+        Ok(subject.run(&lock))
+    }
+    /// Publishes the table of the leaf that [`split_begin`](Tables::split_begin) broke. Without a
+    /// spare table it stays broken.
+    pub fn split_finish(&self, va: Va, level: Level, spare: &mut Spare) -> Result<Run, Stuck> {
+        let lock = self.lock(va, level).map_err(Stuck::Missing)?;
+        let subject = subject(&lock, va, |entry| match entry {
+            Entry::Soft(soft) => soft.broken_leaf(),
+            _ => None,
+        })?;
+        rebuild(&lock, &subject, spare)?;
+        Ok(subject.run(&lock))
+    }
+    /// The first step of a collapse where the machine wants two: the table is taken out, and the
+    /// leaf's place is not present. Flush the run's range with `Tables::Removed`, then
+    /// [`mend`](Tables::mend) it.
+    pub fn collapse_begin(&self, va: Va, level: Level) -> Result<Collapsed, Stuck> {
+        self.gather(va, level, |pa, attrs| Soft::breaking(pa, attrs).word())
+    }
+    /// Replaces a table by the word that `make` gives for the leaf that stands for it.
+    fn gather(
+        &self,
+        va: Va,
+        level: Level,
+        make: impl Fn(Pa, Attrs) -> u64,
+    ) -> Result<Collapsed, Stuck> {
+        if level == Level::BASE || level > P::LEAF_TOP {
+            return Err(Stuck::Refused(Refused::Level(level)));
+        }
+        let lock = self.lock(va, level).map_err(Stuck::Missing)?;
+        let slot = lock.index_of(va);
+        let child = lock.child(slot).ok_or_else(|| Stuck::Other(lock.entry(slot)))?;
+        let (pa, attrs) = one_leaf(&child)?;
+        let count = Level::ENTRIES as u32;
+        let what = What::Mapped { pa, attrs };
+        let run = Run { va: child.base(), level: child.level(), count, what };
+        let dirty = if attrs.has(Attrs::WRITE) { Attrs::DIRTY } else { Attrs::NONE };
+        Ok(Collapsed { table: child.replace(make(pa, attrs | dirty)), run })
+    }
+}
+
+impl Subject {
+    /// What is split, as it was.
+    fn run<M: PhysMem + Cpus, P: Paging>(&self, lock: &Locked<'_, M, P>) -> Run {
+        let what = What::Mapped { pa: self.pa, attrs: self.attrs };
+        Run { va: lock.va_of(self.slot), level: lock.level(), count: self.words as u32, what }
+    }
+}
+
+/// Finds the leaf for `va`, and the whole group where it is one of a group.
+fn subject<M: PhysMem + Cpus, P: Paging>(
+    lock: &Locked<'_, M, P>,
+    va: Va,
+    read: impl Fn(Entry) -> Option<(Pa, Attrs)>,
+) -> Result<Subject, Stuck> {
+    let level = lock.level();
+    let slot = lock.index_of(va);
+    let at = |slot| read(lock.entry(slot)).ok_or_else(|| Stuck::Other(lock.entry(slot)));
+    let (pa, attrs) = at(slot)?;
+    let group = P::group(level).filter(|_| attrs.has(Attrs::GROUPED));
+    match (group, level.down()) {
+        (None, None) => Err(Stuck::Refused(Refused::Level(level))),
+        (None, Some(_)) => Ok(Subject { slot, pa, attrs, words: 1 }),
+        (Some(group), _) => {
+            let words = group.entries();
+            let slot = Slot::wrap(slot.index() / words * words);
+            let mut attrs = attrs;
+            for n in 0..words {
+                let more = at(Slot::wrap(slot.index() + n))?.1;
+                attrs = attrs | more.and(Attrs::TOUCHED);
+            }
+            Ok(Subject { slot, pa: at(slot)?.0, attrs, words })
+        }
+    }
+}
+
+/// Writes what the subject is split into: a table, or single leaves for a group.
+fn rebuild<M: PhysMem + Cpus, P: Paging>(
+    lock: &Locked<'_, M, P>,
+    subject: &Subject,
+    spare: &mut Spare,
+) -> Result<(), Stuck> {
+    let level = lock.level();
+    if subject.words > 1 {
+        for n in 0..subject.words {
+            let slot = Slot::wrap(subject.slot.index() + n);
+            let word = lock.get(slot);
+            lock.exchange(slot, word, |word| match part::<P>(word, level, slot) {
+                Some((pa, attrs)) => {
+                    let touched = subject.attrs.and(Attrs::TOUCHED);
+                    P::leaf(pa, level, attrs.without(Attrs::GROUPED) | touched)
+                }
+                None => word,
+            });
+        }
+        return Ok(());
+    }
+    let claim = spare.pop().ok_or(Stuck::NeedTable)?;
+    let below = level.down().expect("a base leaf is split out of a group only");
+    let table = TableAt::claimed(claim);
+    let pointer = P::table(table.pa());
+    let word = lock.get(subject.slot);
+    lock.exchange(subject.slot, word, |word| {
+        if let Some((pa, attrs)) = part::<P>(word, level, subject.slot) {
+            let first = P::leaf(pa, below, attrs);
+            for slot in Slots::ALL.iter() {
+                let word = first + slot.index() as u64 * P::step(below);
+                table.word(slot).store(lock.machine(), word);
+            }
+        }
+        pointer
+    });
+    Ok(())
+}
+
+/// What a leaf, broken or not, maps.
+fn part<P: Paging>(word: u64, level: Level, slot: Slot) -> Option<(Pa, Attrs)> {
+    match P::decode(word, level, slot) {
+        Entry::Leaf { pa, attrs } => Some((pa, attrs)),
+        Entry::Soft(soft @ Soft { kind: SoftKind::Breaking, .. }) => soft.broken_leaf(),
+        _ => None,
+    }
+}
+
+/// The one leaf that says what all words of a table say, if there is one.
+fn one_leaf<M: PhysMem + Cpus, P: Paging>(table: &Locked<'_, M, P>) -> Result<(Pa, Attrs), Stuck> {
+    let own = Attrs::TOUCHED | Attrs::GROUPED;
+    let uneven = |slot| Stuck::Uneven(table.va_of(slot));
+    let Entry::Leaf { pa: first, attrs: like } = table.entry(Slot::FIRST) else {
+        return Err(uneven(Slot::FIRST));
+    };
+    if !first.is_aligned(table.level().up().span()) {
+        return Err(uneven(Slot::FIRST));
+    }
+    let mut attrs = like.without(own);
+    for slot in Slots::ALL.iter() {
+        let expected = first.add(slot.index() as u64 * table.level().span().get());
+        match table.entry(slot) {
+            Entry::Leaf { pa, attrs: more }
+                if pa == expected && more.without(own) == like.without(own) =>
+            {
+                attrs = attrs | more.and(Attrs::TOUCHED);
+            }
+            _ => return Err(uneven(slot)),
+        }
+    }
+    Ok((first, attrs))
+}

@@ -1,0 +1,107 @@
+//! The words of page tables: the one place that touches them.
+//!
+//! [`TableAt`] stands for the fact that a frame is owned as a page table (table::I1). It is made
+//! from a root that the space's owner vouches for, from a claim that becomes a table, and from a
+//! table word of such a table; [`WordAt`] is one word inside. So every access here is within an
+//! owned table, which is what the contract of [`PhysMem`] asks for.
+#![allow(unsafe_code)]
+
+use super::attrs::Slot;
+use super::paging::{Half, Paging};
+use super::spare::Spare;
+use super::tables::Tables;
+use foliant_claim::{Claim, Stale};
+use foliant_machine::PhysMem;
+use foliant_units::{Frame, Order, Pa};
+
+/// A frame that is owned as a page table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct TableAt(Pa);
+
+/// One word of an owned table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct WordAt(Pa);
+
+impl TableAt {
+    /// A top table that the caller vouches for.
+    #[inline]
+    pub(super) const fn root(pa: Pa) -> TableAt {
+        TableAt(pa)
+    }
+    /// The table that a table word of an owned table points to (table::I1).
+    #[inline]
+    pub(super) const fn named(pa: Pa) -> TableAt {
+        TableAt(pa)
+    }
+    /// A claim becomes a table.
+    #[inline]
+    pub(super) const fn claimed(claim: Claim) -> TableAt {
+        TableAt(claim.into_raw().0.pa())
+    }
+    /// The table, which the caller has just taken out of the word that named it.
+    #[inline]
+    pub(super) const fn removed(self) -> Stale {
+        // SAFETY: table::I4: no word names it any more, and it was owned as a table.
+        unsafe { Stale::unmapped(self.0.frame(), Order::BASE) }
+    }
+    #[inline]
+    pub(super) const fn pa(self) -> Pa {
+        self.0
+    }
+    /// The word in `slot`.
+    #[inline]
+    pub(super) const fn word(self, slot: Slot) -> WordAt {
+        WordAt(self.0.add(slot.index() as u64 * 8))
+    }
+}
+
+impl WordAt {
+    #[inline]
+    pub(super) const fn pa(self) -> Pa {
+        self.0
+    }
+    /// Reads the word.
+    #[inline(always)]
+    pub(super) fn load<M: PhysMem>(self, machine: &M) -> u64 {
+        // SAFETY: table::I1: a WordAt is an aligned word of a frame owned as a table, or of one
+        // that was detached and whose grace period has not ended.
+        unsafe { machine.load(self.0) }
+    }
+    /// Writes the word.
+    #[inline(always)]
+    pub(super) fn store<M: PhysMem>(self, machine: &M, word: u64) {
+        // SAFETY: table::I1 as above; the maker of the Tables vouches for what the word maps.
+        unsafe { machine.store(self.0, word) }
+    }
+    /// Replaces the word if it still is `old`; the error is the word found.
+    #[inline(always)]
+    pub(super) fn swap<M: PhysMem>(self, machine: &M, old: u64, new: u64) -> Result<u64, u64> {
+        // SAFETY: table::I1 as above; the maker of the Tables vouches for what the word maps.
+        unsafe { machine.compare_exchange(self.0, old, new) }
+    }
+}
+
+impl<'m, M, P: Paging> Tables<'m, M, P> {
+    /// The tables under the top table at `root`.
+    ///
+    /// # Safety
+    /// `root` is a frame of memory given to Foliant that is owned as a top table of this format,
+    /// all of whose words are 0 or lead to such tables, for as long as a copy of the value is used.
+    /// All memory that is mapped through it is memory that the code run on these tables may reach.
+    pub unsafe fn adopt(machine: &'m M, root: Pa, half: Half) -> Tables<'m, M, P> {
+        Tables::at(machine, root, half)
+    }
+}
+
+impl Spare {
+    /// Adds a frame from outside the allocator (early boot, a bench). It comes back where the stock
+    /// is full.
+    ///
+    /// # Safety
+    /// The frame is memory given to Foliant, cleared, and nobody else uses it.
+    pub unsafe fn lend(&mut self, frame: Frame) -> Result<(), Frame> {
+        // SAFETY: the caller's promise.
+        let claim = unsafe { Claim::from_raw(frame, Order::BASE) };
+        self.push(claim).map_err(|claim| claim.frame())
+    }
+}
