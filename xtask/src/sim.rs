@@ -58,12 +58,14 @@ pub(crate) fn many(from: u64, count: u64) -> Result<(), String> {
     }
     let sum = |of: fn(&foliant_history::Report) -> u64| reports.iter().map(of).sum::<u64>();
     println!(
-        "{count} histories from seed {from}: {} operations, {} of them splits, moves and collapses, {} faults, {} shootdowns, {} kept switches, {} allocations refused; {:.0} s",
+        "{count} histories from seed {from}: {} operations, {} of them splits, moves and collapses, {} faults, {} shootdowns, {} kept switches, {} groups of entries made and {} taken apart, {} allocations refused; {:.0} s",
         sum(|r| r.operations.values().sum()),
         sum(|r| MOVING.iter().filter_map(|name| r.operations.get(name)).sum()),
         sum(|r| r.faults),
         sum(|r| r.shootdowns),
         sum(|r| r.kept),
+        sum(|r| r.groups[0]),
+        sum(|r| r.groups[1]),
         sum(|r| r.refused_allocations),
         begun.elapsed().as_secs_f64(),
     );

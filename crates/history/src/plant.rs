@@ -88,11 +88,19 @@ pub enum Plant {
     SkipForkFlush,
     /// No CPU is asked to invalidate a page that a fault replaces.
     SkipCopyFlush,
+    /// One word of a group that is write-protected stays writable.
+    GroupStaysWritable,
+    /// One word of a group that was taken apart says that it is one of the group.
+    GroupBitStays,
+    /// One word of a new group names its neighbour's frame.
+    GroupWrongFrame,
+    /// Of an invalidated group only the first page is.
+    GroupOnePage,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 39] = [
+    pub const ALL: [Plant; 43] = [
         Plant::SkipRemoteFlush,
         Plant::OneCpuTooFew,
         Plant::FreeBeforeWait,
@@ -132,6 +140,10 @@ impl Plant {
         Plant::LateCollapseFlush,
         Plant::SkipForkFlush,
         Plant::SkipCopyFlush,
+        Plant::GroupStaysWritable,
+        Plant::GroupBitStays,
+        Plant::GroupWrongFrame,
+        Plant::GroupOnePage,
     ];
 
     /// Name, what it does, and the checker that must catch it.
@@ -282,6 +294,26 @@ impl Plant {
                 "other CPUs keep the page that a fault replaces by its copy",
                 "contents",
             ),
+            Plant::GroupStaysWritable => (
+                "group-stays-writable",
+                "one word of a group that is write-protected stays writable",
+                "groups",
+            ),
+            Plant::GroupBitStays => (
+                "group-bit-stays",
+                "one word of a group taken apart says that it is one of it",
+                "groups",
+            ),
+            Plant::GroupWrongFrame => (
+                "group-wrong-frame",
+                "one word of a new group names its neighbour's frame",
+                "groups",
+            ),
+            Plant::GroupOnePage => (
+                "group-one-page",
+                "of an invalidated group only the first page is",
+                "no_stale_translation",
+            ),
         }
     }
 
@@ -302,6 +334,16 @@ impl Plant {
         Plant::ALL.into_iter().find(|plant| plant.name() == name)
     }
 
+    /// Whether it is about groups of entries, which x86-64 does not have.
+    pub(crate) const fn is_of_groups(self) -> bool {
+        matches!(
+            self,
+            Plant::GroupStaysWritable
+                | Plant::GroupBitStays
+                | Plant::GroupWrongFrame
+                | Plant::GroupOnePage
+        )
+    }
     /// How rarely it strikes: once in so many opportunities.
     pub(crate) const fn once_in(self) -> u32 {
         match self {

@@ -30,6 +30,8 @@ pub struct Report {
     pub interrupts: u64,
     /// Switches to a space of which the CPU kept what it had cached.
     pub kept: u64,
+    /// Groups of entries that the format's hardware may cache as one: made, and taken apart.
+    pub groups: [u64; 2],
     /// Allocations that the fault plan refused.
     pub refused_allocations: u64,
     /// Operations and accesses refused for lack of memory.
@@ -92,6 +94,11 @@ impl fmt::Display for Report {
             "  {} allocations and {} operations refused, digest {:016x}",
             self.refused_allocations, self.refused_operations, self.digest
         )?;
+        if let [made, apart] = self.groups
+            && made > 0
+        {
+            writeln!(f, "  {made} groups of entries made, {apart} taken apart")?;
+        }
         if let Some(plant) = self.shape.plant {
             writeln!(f, "planted: {}; it struck {} times", plant.about(), self.struck)?;
         }

@@ -36,6 +36,14 @@ const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// Software bit of the shared zero page.
 const SPECIAL: u64 = 1 << 55;
 
+// Bits of an aarch64 page: writable, and one of a group of sixteen.
+const DBM: u64 = 1 << 51;
+const CONTIGUOUS: u64 = 1 << 52;
+/// In a word that is out of use: the leaf that it stands for was one of a group.
+const WAS_GROUPED: u64 = 1 << (6 + 44 + 4);
+/// Bytes of a group.
+const GROUP: u64 = 64 << 10;
+
 /// Work that moves folios.
 const MOVES: [Task; 3] = [Task::Relocate, Task::Compact, Task::Collapse];
 /// Of these, the work that gives back each folio's memory by itself.
@@ -268,6 +276,24 @@ impl<'s> Saboteur<'s> {
         if behind && self.strikes(Plant::DoubleMap) { word - 4096 } else { word }
     }
 
+    /// What is really written at `pa` on a machine with groups. One word of each group is the one
+    /// that is written wrong.
+    fn in_group(&self, pa: Pa, old: u64, new: u64) -> u64 {
+        let (was, is) = (old & PRESENT != 0, new & PRESENT != 0 && new & CONTIGUOUS != 0);
+        if pa.get() / 8 % 16 != 5 || was || new & PRESENT == 0 {
+            return new;
+        }
+        let is_apart = !is && old >> 1 & 31 == 4 && old & WAS_GROUPED != 0;
+        let is_read_only = is && old >> 1 & 31 == 4 && new & DBM == 0;
+        if is_read_only && self.strikes(Plant::GroupStaysWritable) {
+            return new | DBM;
+        }
+        if is_apart && self.strikes(Plant::GroupBitStays) {
+            return new | CONTIGUOUS;
+        }
+        if is && old == 0 && self.strikes(Plant::GroupWrongFrame) { new + 4096 } else { new }
+    }
+
     /// Whether the frames, which are `owner`'s from now on, were a table or a record, and the bug
     /// hides that they are one no more.
     fn loses(&self, frames: FrameRange, owner: Owner) -> bool {
@@ -354,7 +380,8 @@ impl<'s> Saboteur<'s> {
     fn narrowed(&self, what: &Invalidation) -> Invalidation {
         let (plant, less) = match self.plant {
             Some(plant @ Plant::TablesKept) => (plant, with_tables_kept(what)),
-            Some(plant @ Plant::WrongLevel) => (plant, of_first_entries(what)),
+            Some(plant @ Plant::WrongLevel) => (plant, of_first_entries(what, |_| true)),
+            Some(plant @ Plant::GroupOnePage) => (plant, of_first_entries(what, is_group)),
             _ => return *what,
         };
         let differs = less.reach() != what.reach() || less.items() != what.items();
@@ -376,10 +403,16 @@ fn with_tables_kept(what: &Invalidation) -> Invalidation {
     less
 }
 
-/// The same, but of each range only what its first entry maps.
-fn of_first_entries(what: &Invalidation) -> Invalidation {
+/// Whether it is for a group of pages and nothing else.
+fn is_group(item: &Item) -> bool {
+    let (start, bytes) = (item.range.start().get(), item.range.bytes().get());
+    item.level == Level::BASE && bytes == GROUP && start.is_multiple_of(GROUP)
+}
+
+/// The same, but of each range that is `meant` only what its first entry maps.
+fn of_first_entries(what: &Invalidation, meant: fn(&Item) -> bool) -> Invalidation {
     let mut less = *what;
-    for item in less.items_mut() {
+    for item in less.items_mut().iter_mut().filter(|item| meant(item)) {
         let range = VaRange::sized(item.range.start(), item.level.span());
         item.range = range.unwrap_or(item.range);
     }
@@ -405,6 +438,10 @@ unsafe impl Around for Saboteur<'_> {
         self.meanwhile(While::Word);
         let word = match self.plant {
             Some(Plant::DoubleMap) => self.doubled(pa, word),
+            // SAFETY: the word that is about to be written is there to be read.
+            Some(plant) if plant.is_of_groups() => {
+                self.in_group(pa, unsafe { self.sim.load(pa) }, word)
+            }
             // SAFETY: the word that is about to be written is there to be read.
             Some(_) => self.written(unsafe { self.sim.load(pa) }, word),
             None => word,

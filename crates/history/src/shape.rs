@@ -168,7 +168,8 @@ impl Plant {
             Plant::NoBreak | Plant::LateCollapseFlush => Live::BreakBeforeMake,
             _ => shape.live,
         };
-        Shape { style, live, cpus: shape.cpus.clamp(3, 8), ..shape }
+        let format = if self.is_of_groups() { Format::Aarch64 } else { shape.format };
+        Shape { style, live, format, cpus: shape.cpus.clamp(3, 8), ..shape }
     }
 }
 

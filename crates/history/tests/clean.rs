@@ -109,3 +109,17 @@ fn every_sequence_of_four_operations_is_clean() {
         assert_eq!(small.sequences, 12 * 12 * 12 * 12);
     }
 }
+
+/// Formats with groups of entries have them in histories, and take them apart.
+#[test]
+fn groups_are_made_and_taken_apart() {
+    for format in [Format::Aarch64, Format::Sv39, Format::Sv48] {
+        let shape = |seed| Shape { steps: 800, cpus: 4, format, ..Shape::of(seed) };
+        let reports = clean(shape, 200..208);
+        let [made, apart] = [0, 1].map(|nth| reports.iter().map(|r| r.groups[nth]).sum::<u64>());
+        assert!(made > 200 && apart > 50, "{format:?}: {made} made, {apart} taken apart");
+    }
+    let x86 =
+        clean(|seed| Shape { steps: 200, format: Format::X86Four, ..Shape::of(seed) }, 200..202);
+    assert!(x86.iter().all(|report| report.groups == [0, 0]));
+}

@@ -19,6 +19,7 @@ mod findings_rmap;
 mod findings_stock;
 mod flushes;
 mod formats;
+mod groups;
 mod hugetlb;
 mod memmap;
 mod memory;

@@ -1,4 +1,5 @@
-//! The translation caches of one CPU: an array per page size, and one per level of table pointers.
+//! The translation caches of one CPU: an array per page size and per size of a group, and one per
+//! level of table pointers.
 //!
 //! Every entry carries a tag, the user root through which it was read, and is found under that root
 //! only, unless it is global. There are as many tags as roots, so nothing is ever dropped for want
@@ -14,10 +15,11 @@
 //!
 //! **Locking**: the owning CPU's core lock.
 //!
-//! **Not here**: separate caches for instructions, entries that merge neighbours.
+//! **Not here**: separate caches for instructions, entries that merge neighbours without being
+//! told.
 
 use crate::config::{Geometry, Shape};
-use crate::format::{Half, Rights};
+use crate::format::{Half, Rights, level_shift};
 use core::ops::Bound;
 use foliant_machine::{Invalidation, Item, Reach, Scope, Tables};
 use foliant_units::{Pa, Va};
@@ -28,8 +30,10 @@ use std::collections::BTreeMap;
 pub struct Cached {
     /// The first address that it covers.
     pub va: Va,
-    /// The level of the word it was read from, which says how much it covers.
+    /// The level of the word it was read from.
     pub level: u8,
+    /// log2 of the bytes that it covers: those of its level, or of a group of sixteen words.
+    pub shift: u32,
     /// Whether it points to a table instead of memory.
     pub table: bool,
     /// The memory, or the table, that it names.
@@ -47,13 +51,14 @@ pub struct Cached {
 }
 
 impl Cached {
-    const fn shift(&self) -> u32 {
-        12 + 9 * self.level as u32
+    /// Whether it is of a whole group.
+    pub const fn is_group(&self) -> bool {
+        self.shift > level_shift(self.level)
     }
 
     /// The bytes that it covers.
     pub const fn bytes(&self) -> u64 {
-        1 << self.shift()
+        1 << self.shift
     }
 
     /// Whether it is used under every root.
@@ -273,6 +278,8 @@ pub(crate) struct Caches {
     tag: Pa,
     /// By level of the leaf.
     pages: [Array; 3],
+    /// Of whole groups, by level of their leaves.
+    groups: [Array; 2],
     /// By level of the word that points to a table, 1 to 4.
     tables: [Array; 5],
 }
@@ -293,6 +300,10 @@ impl Caches {
                 Array::new(shape(|_, size_2m, _, _| size_2m)),
                 Array::new(shape(|_, _, size_1g, _| size_1g)),
             ],
+            groups: [
+                Array::new(shape(|base, _, _, _| base)),
+                Array::new(shape(|_, size_2m, _, _| size_2m)),
+            ],
             tables: [table(), table(), table(), table(), table()],
         }
     }
@@ -301,8 +312,11 @@ impl Caches {
     #[inline]
     pub(crate) fn page(&mut self, va: u64) -> Option<&mut Cached> {
         let (tag, [base, size_2m, size_1g]) = (self.tag, &mut self.pages);
+        let [of_base, of_2m] = &mut self.groups;
         base.get(tag, va >> 12, 12)
+            .or_else(|| of_base.get(tag, va >> 16, 16))
             .or_else(|| size_2m.get(tag, va >> 21, 21))
+            .or_else(|| of_2m.get(tag, va >> 25, 25))
             .or_else(|| size_1g.get(tag, va >> 30, 30))
     }
 
@@ -316,16 +330,17 @@ impl Caches {
 
     /// Adds `entry` and gives what it displaced.
     pub(crate) fn insert(&mut self, entry: Cached) -> Option<Cached> {
-        let page = entry.va.get() >> entry.shift();
+        let page = entry.va.get() >> entry.shift;
         let array = match entry.table {
             true => self.tables.get_mut(usize::from(entry.level)),
+            false if entry.is_group() => self.groups.get_mut(usize::from(entry.level)),
             false => self.pages.get_mut(usize::from(entry.level)),
         };
         array.and_then(|array| array.insert(page, entry))
     }
 
     fn retain(&mut self, mut keep: impl FnMut(&Cached) -> bool) {
-        for array in self.pages.iter_mut().chain(&mut self.tables) {
+        for array in self.pages.iter_mut().chain(&mut self.groups).chain(&mut self.tables) {
             array.retain(&mut keep);
         }
     }
@@ -373,8 +388,9 @@ impl Caches {
         for item in what.items().iter().filter(|item| !item.range.is_empty()) {
             let (start, last) = (item.range.start().get(), item.range.end().get() - 1);
             let ended = |e: &Cached| meant(e) && e.ended_by(item, exact_level);
-            for (level, array) in self.pages.iter_mut().enumerate() {
-                let shift = 12 + 9 * level as u32;
+            let groups = (0..).map(|level| level_shift(level) + 4).zip(&mut self.groups);
+            let all = (0..).map(level_shift).zip(&mut self.pages).chain(groups);
+            for (shift, array) in all {
                 let pages = start >> shift..=last >> shift;
                 array.retain_in(tag, pages, shift, |e| keep(e, ended(e)));
             }
@@ -388,18 +404,19 @@ impl Caches {
 
     /// Whether nothing is cached, table pointers included.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pages.iter().chain(&self.tables).all(|array| array.len() == 0)
+        self.arrays().all(|array| array.len() == 0)
     }
 
     /// How many translations are cached, table pointers not counted.
     pub(crate) fn len(&self) -> usize {
-        self.pages.iter().map(Array::len).sum()
+        self.pages.iter().chain(&self.groups).map(Array::len).sum()
     }
 
     /// Every entry.
     pub(crate) fn each(&self, see: &mut dyn FnMut(&Cached)) {
-        for array in self.pages.iter().chain(&self.tables) {
-            array.each(see);
-        }
+        self.arrays().for_each(|array| array.each(see));
+    }
+    fn arrays(&self) -> impl Iterator<Item = &Array> {
+        self.pages.iter().chain(&self.groups).chain(&self.tables)
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   x86-64   63 NX | 51..12 address | 8 G | 7 PS | 6 D | 5 A | 2 U | 1 W | 0 P
-//!   aarch64  54 UXN | 53 PXN | 51 DBM | 47..12 address | 11 nG | 10 AF | 7 RO | 6 EL0 | 1 table or page | 0 V
+//!   aarch64  54 UXN | 53 PXN | 52 contiguous | 51 DBM | 47..12 address | 11 nG | 10 AF | 7 RO | 6 EL0 | 1 table or page | 0 V
 //!   riscv64  63 N | 53..10 frame | 7 D | 6 A | 5 G | 4 U | 3 X | 2 W | 1 R | 0 V
 //! ```
 //!
@@ -14,8 +14,10 @@
 //! the users' bit holds whether or not users may load. The other formats have one bit: it is the
 //! users' where they may do anything at all, else the kernel's (x86-64: with SMEP).
 //!
-//! **Not here**: memory types, protection keys, the contiguous bit of aarch64 (each word is cached
-//! on its own), shadow stacks.
+//! Sixteen words with the contiguous bit of aarch64 (levels 0 and 1), or with N of riscv64 (level
+//! 0), are a *group*: each of them says what all sixteen map.
+//!
+//! **Not here**: memory types, protection keys, shadow stacks.
 
 use crate::config::Format;
 use foliant_units::Pa;
@@ -68,7 +70,8 @@ pub(crate) struct Leaf {
     pub(crate) rights: Rights,
     pub(crate) accessed: bool,
     pub(crate) dirty: bool,
-    /// log2 of the bytes that the output address is aligned to.
+    /// log2 of the bytes that it maps: those of its level, or of the group that it is one of.
+    /// `base` is aligned to it.
     pub(crate) shift: u32,
 }
 
@@ -94,11 +97,25 @@ const fn bit(word: u64, n: u32) -> bool {
     word >> n & 1 == 1
 }
 
-const fn level_shift(level: u8) -> u32 {
+pub(crate) const fn level_shift(level: u8) -> u32 {
     12 + 9 * level as u32
 }
 
 impl Format {
+    /// Whether it has groups at all.
+    pub(crate) const fn has_groups(self) -> bool {
+        !matches!(self, Format::X86_64(_))
+    }
+
+    /// Whether the block that the leaf `word` of a group names is the one for the `nth` word of the
+    /// group. A word of riscv64 does not say.
+    pub(crate) const fn is_in_place(self, level: u8, word: u64, nth: u64) -> bool {
+        match self {
+            Format::Aarch64 => self.names(word).get() >> level_shift(level) & 15 == nth,
+            _ => true,
+        }
+    }
+
     /// Bits of a virtual address that are translated.
     const fn va_bits(self) -> u32 {
         12 + 9 * self.levels() as u32
@@ -210,6 +227,9 @@ impl Format {
         if base & ((1 << shift) - 1) != 0 {
             return Decoded::Nothing;
         }
+        // The bits of the address that lie inside a group are those of the virtual address.
+        let shift = if bit(word, 52) && level < 2 { shift + 4 } else { shift };
+        let base = base & !((1 << shift) - 1);
         // With DBM the read-only bit means "writable, still clean".
         let (read_only, managed) = (bit(word, 7), bit(word, 51));
         Decoded::Leaf(Leaf {

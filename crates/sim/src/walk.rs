@@ -17,7 +17,7 @@ use crate::cache::Cached;
 use crate::check::Event;
 use crate::cost::Work;
 use crate::cpu::{Core, CpuState};
-use crate::format::{Decoded, Half, Leaf, Rights};
+use crate::format::{Decoded, Half, Leaf, Rights, level_shift};
 use foliant_machine::Accessed;
 use foliant_units::{Cpu, Pa, Va};
 
@@ -79,12 +79,15 @@ impl Sim {
                 }
                 Read::Leaf(leaf) => {
                     let rights = format.settled(rights.and(leaf.rights));
-                    let span = 1 << (12 + 9 * u32::from(level));
-                    // A leaf wider than its level (64 KiB of riscv64) is cached page by page.
-                    let inside = va & ((1 << leaf.shift) - 1) & !(span - 1);
+                    // A group is cached as a whole, or page by page.
+                    let own = level_shift(level);
+                    let is_whole = leaf.shift > own && core.rng.once_in(2);
+                    let shift = if is_whole { leaf.shift } else { own };
+                    let inside = va & ((1 << leaf.shift) - 1) & !((1 << shift) - 1);
                     let base = leaf.base.add(inside);
                     let mut found = entry(va, level, base, word_at, rights, under, false);
-                    found.dirty = leaf.dirty;
+                    found.va = Va::new(va & !((1 << shift) - 1));
+                    (found.shift, found.dirty) = (shift, leaf.dirty);
                     if !allowed(&found, why) {
                         return Err(true);
                     }
@@ -201,8 +204,9 @@ fn entry(
     (half, tag): (Half, Pa),
     table: bool,
 ) -> Cached {
-    let va = Va::new(va & !((1u64 << (12 + 9 * u32::from(level))) - 1));
-    Cached { va, level, table, base, word, rights, dirty: false, tag, half }
+    let shift = level_shift(level);
+    let va = Va::new(va & !((1u64 << shift) - 1));
+    Cached { va, level, shift, table, base, word, rights, dirty: false, tag, half }
 }
 
 /// Whether the translation may be used for the access.

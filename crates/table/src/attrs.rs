@@ -146,6 +146,11 @@ impl Slot {
     pub const fn index(self) -> usize {
         self.0 as usize
     }
+    /// The aligned unit of so many words that it lies in.
+    pub(super) fn unit(self, words: usize) -> Slots {
+        let first = Slot::wrap(self.index() / words * words);
+        Slots::new(first, words).expect("a power of two, and no more than a table has")
+    }
     /// `n` modulo 512: for loops whose bound is the table.
     #[inline]
     pub(super) const fn wrap(n: usize) -> Slot {

@@ -342,11 +342,11 @@ impl<M: PhysMem + Cpus, P: Paging> Sink<M, P> for Alone<'_> {
     const WAITS: bool = false;
 
     fn prepare(&mut self) -> bool {
-        Sink::<M, P>::has_room(self, 1)
+        Sink::<M, P>::has_room(self)
     }
-    fn has_room(&self, runs: usize) -> bool {
+    fn has_room(&self) -> bool {
         let tables_max = if self.prune == Prune::Keep { 0 } else { P::LEVELS as usize };
-        self.harvest.has_room(runs, tables_max)
+        self.harvest.has_room(tables_max)
     }
     fn add(&mut self, run: Run) {
         self.harvest.add(run);

@@ -99,8 +99,9 @@ impl Harvest {
     pub const fn is_empty(&self) -> bool {
         self.runs_len == 0 && self.tables_len == 0
     }
-    pub(super) const fn has_room(&self, runs: usize, tables: usize) -> bool {
-        self.runs_len + runs <= Harvest::RUNS_MAX && self.tables_len + tables <= Harvest::TABLES_MAX
+    /// Whether there is room for another run and for so many tables.
+    pub(super) const fn has_room(&self, tables: usize) -> bool {
+        self.runs_len < Harvest::RUNS_MAX && self.tables_len + tables <= Harvest::TABLES_MAX
     }
     /// Adds a run, or lengthens the last one by it. The caller has checked for room.
     pub(super) fn add(&mut self, run: Run) {

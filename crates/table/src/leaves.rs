@@ -8,7 +8,8 @@ use foliant_machine::PhysMem;
 use foliant_units::{Level, Va, VaRange};
 
 /// The leaves and software words that translate addresses of a range, lowest first. They are read
-/// without a lock: each is as it was when it was read. The first may begin before the range, and
+/// without a lock: each is as it was when it was read. A leaf of a group is accessed, or dirty,
+/// where any word of the group is. The first may begin before the range, and
 /// the last may end behind it.
 #[derive(Debug)]
 pub struct Leaves<'m, M, P: Paging> {
@@ -76,6 +77,13 @@ impl<M: PhysMem, P: Paging> Iterator for Leaves<'_, M, P> {
                 Entry::Leaf { .. } | Entry::Soft(_) => {
                     let va = self.va.align_down(level.span());
                     self.advance(slot, level);
+                    let read = |slot| table.word(slot).load(self.tables.machine());
+                    let entry = match entry {
+                        Entry::Leaf { pa, attrs } => {
+                            Entry::Leaf { pa, attrs: P::noted(level, slot, attrs, read) }
+                        }
+                        other => other,
+                    };
                     return Some(Found { va, level, word, entry, at: at.pa() });
                 }
             }

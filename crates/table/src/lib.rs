@@ -64,6 +64,12 @@
 //!   fence: sync::sequence::Q3), and the CPU that hangs a table there looks for changes behind one.
 //!   A walk of the reverse map has stated nothing: it compares what it found with the folio's
 //!   count.
+//! - I11. The words of a group ([`Paging::group`]) are one unit: aligned, present with the bit all
+//!   of them, of consecutive and aligned blocks, and alike but for what walkers note, in whichever
+//!   word they please: a group is accessed, or dirty, where any of its words is. They come and go
+//!   under one hold of the lock, so hardware that caches all by one of them caches nothing that the
+//!   others do not say or are about to. An operation on a range takes a group as one run, or stops
+//!   at it where it reaches over an end, before any of its words changed.
 //!
 //! **Locking.** `[c]` constant, `[l]` the table's lock. The lock of a table is a bit
 //! ([`Paging::LOCK`]) in the word that points to it, which walkers ignore. It is taken by

@@ -180,15 +180,19 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
             let rest = slots.part(done, slots.len() - done);
             let (len, grouped) = self.unit(rest, pa);
             let unit = rest.part(0, len);
-            if grouped {
-                for (n, slot) in unit.iter().enumerate() {
-                    let pa = pa.add(n as u64 * span);
-                    self.put(slot, P::leaf(pa, self.level, attrs | Attrs::GROUPED));
-                }
-            } else {
-                self.fill(unit, P::leaf(pa, self.level, attrs), P::step(self.level));
-            }
+            self.map_alike(unit, pa, if grouped { attrs | Attrs::GROUPED } else { attrs });
             done += len;
+        }
+    }
+    /// Maps what lies from `pa` on by the words of `slots`, which hold no table, all of them with
+    /// `attrs`. With [`Attrs::GROUPED`] they are a whole number of groups (I11).
+    pub fn map_alike(&self, slots: Slots, pa: Pa, attrs: Attrs) {
+        if P::unit(self.level, attrs) == 1 {
+            return self.fill(slots, P::leaf(pa, self.level, attrs), P::step(self.level));
+        }
+        let span = self.level.span().get();
+        for (n, slot) in slots.iter().enumerate() {
+            self.put(slot, P::leaf(pa.add(n as u64 * span), self.level, attrs));
         }
     }
     /// How many words from the first of `slots` on are written alike, and whether as one group.

@@ -76,6 +76,29 @@ pub trait Paging: Copy + fmt::Debug + Send + Sync + 'static {
 
     /// The groups of leaves of `level`, where the format has them.
     fn group(level: Level) -> Option<Group>;
+    /// How many words change as one with a leaf of `level` that has `attrs`: those of its group, or
+    /// the one (table::I11).
+    #[inline(always)]
+    fn unit(level: Level, attrs: Attrs) -> usize {
+        match Self::group(level) {
+            Some(group) if attrs.has(Attrs::GROUPED) => group.entries(),
+            _ => 1,
+        }
+    }
+    /// `attrs` of the leaf in `slot`, with what walkers noted in any word of its group: in which
+    /// one is theirs to choose. `read` gives the words of the table.
+    #[inline(always)]
+    fn noted(level: Level, slot: Slot, attrs: Attrs, read: impl Fn(Slot) -> u64) -> Attrs {
+        match Self::unit(level, attrs) {
+            1 => attrs,
+            words => slot.unit(words).iter().fold(attrs, |all, slot| {
+                match Self::decode(read(slot), level, slot) {
+                    Entry::Leaf { attrs, .. } => all | attrs.and(Attrs::TOUCHED),
+                    _ => all,
+                }
+            }),
+        }
+    }
     /// The word of a leaf of `level` that maps `pa`. With [`Attrs::GROUPED`] it is one of a group
     /// that contains `pa`.
     fn leaf(pa: Pa, level: Level, attrs: Attrs) -> u64;

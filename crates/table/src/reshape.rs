@@ -52,10 +52,9 @@ pub struct Collapsed {
 
 /// A leaf that is to be split, or a group of them.
 struct Subject {
-    slot: Slot,
+    slots: Slots,
     pa: Pa,
     attrs: Attrs,
-    words: usize,
 }
 
 impl<M: PhysMem + Cpus + Tlb, P: Paging> Tables<'_, M, P> {
@@ -70,10 +69,8 @@ impl<M: PhysMem + Cpus + Tlb, P: Paging> Tables<'_, M, P> {
     pub fn split(&self, va: Va, level: Level, spare: &mut Spare) -> Result<Run, Stuck> {
         self.in_place()?;
         let lock = self.lock(va, level).map_err(Stuck::Missing)?;
-        let subject = subject(&lock, va, |entry| match entry {
-            Entry::Leaf { pa, attrs } => Some((pa, attrs)),
-            _ => None,
-        })?;
+        let subject = subject(&lock, va, leaf)?;
+        subject.check_parts(level)?;
         rebuild(&lock, &subject, spare)?;
         Ok(subject.run(&lock))
     }
@@ -101,19 +98,8 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
     /// [`mend`](Tables::mend) to have it back.
     pub fn split_begin(&self, va: Va, level: Level) -> Result<Run, Stuck> {
         let lock = self.lock(va, level).map_err(Stuck::Missing)?;
-        let subject = subject(&lock, va, |entry| match entry {
-            Entry::Leaf { pa, attrs } => Some((pa, attrs)),
-            _ => None,
-        })?;
-        for n in 0..subject.words {
-            let slot = Slot::wrap(subject.slot.index() + n);
-            let word = lock.get(slot);
-            lock.exchange(slot, word, |word| match P::decode(word, level, slot) {
-                Entry::Leaf { pa, attrs } => Soft::breaking(pa, attrs).word(),
-                _ => word,
-            });
-        }
-        Ok(subject.run(&lock))
+        subject(&lock, va, leaf)?.check_parts(level)?;
+        lock.break_leaf(va)
     }
     /// Publishes the table of the leaf that [`split_begin`](Tables::split_begin) broke. Without a
     /// spare table it stays broken.
@@ -123,6 +109,7 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
             Entry::Soft(soft) => soft.broken_leaf(),
             _ => None,
         })?;
+        subject.check_parts(level)?;
         rebuild(&lock, &subject, spare)?;
         Ok(subject.run(&lock))
     }
@@ -154,11 +141,47 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
     }
 }
 
+impl<M: PhysMem + Cpus, P: Paging> Locked<'_, M, P> {
+    /// Makes the leaf that maps `va`, with its group, not present: the first step of
+    /// [`split_begin`](Tables::split_begin) and of every other change by break and make. Gives what
+    /// it was.
+    pub fn break_leaf(&self, va: Va) -> Result<Run, Stuck> {
+        let mut subject = subject(self, va, leaf)?;
+        for slot in subject.slots.iter() {
+            let broken = |word| match P::decode(word, self.level(), slot) {
+                Entry::Leaf { pa, attrs } => Soft::breaking(pa, attrs).word(),
+                _ => word,
+            };
+            let old = self.exchange(slot, self.get(slot), broken);
+            if let Entry::Leaf { attrs, .. } = P::decode(old, self.level(), slot) {
+                subject.attrs = subject.attrs | attrs.and(Attrs::TOUCHED);
+            }
+        }
+        Ok(subject.run(self))
+    }
+}
+
 impl Subject {
     /// What is split, as it was.
     fn run<M: PhysMem + Cpus, P: Paging>(&self, lock: &Locked<'_, M, P>) -> Run {
         let what = What::Mapped { pa: self.pa, attrs: self.attrs };
-        Run { va: lock.va_of(self.slot), level: lock.level(), count: self.words as u32, what }
+        let va = lock.va_of(self.slots.first());
+        Run { va, level: lock.level(), count: self.slots.len() as u32, what }
+    }
+    /// Refuses a base leaf that is none of a group: it has no parts.
+    fn check_parts(&self, level: Level) -> Result<(), Stuck> {
+        match level.down() {
+            None if self.slots.len() == 1 => Err(Stuck::Refused(Refused::Level(level))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a present leaf says.
+fn leaf(entry: Entry) -> Option<(Pa, Attrs)> {
+    match entry {
+        Entry::Leaf { pa, attrs } => Some((pa, attrs)),
+        _ => None,
     }
 }
 
@@ -171,22 +194,12 @@ fn subject<M: PhysMem + Cpus, P: Paging>(
     let level = lock.level();
     let slot = lock.index_of(va);
     let at = |slot| read(lock.entry(slot)).ok_or_else(|| Stuck::Other(lock.entry(slot)));
-    let (pa, attrs) = at(slot)?;
-    let group = P::group(level).filter(|_| attrs.has(Attrs::GROUPED));
-    match (group, level.down()) {
-        (None, None) => Err(Stuck::Refused(Refused::Level(level))),
-        (None, Some(_)) => Ok(Subject { slot, pa, attrs, words: 1 }),
-        (Some(group), _) => {
-            let words = group.entries();
-            let slot = Slot::wrap(slot.index() / words * words);
-            let mut attrs = attrs;
-            for n in 0..words {
-                let more = at(Slot::wrap(slot.index() + n))?.1;
-                attrs = attrs | more.and(Attrs::TOUCHED);
-            }
-            Ok(Subject { slot, pa: at(slot)?.0, attrs, words })
-        }
+    let mut attrs = at(slot)?.1;
+    let slots = slot.unit(P::unit(level, attrs));
+    for slot in slots.iter() {
+        attrs = attrs | at(slot)?.1.and(Attrs::TOUCHED);
     }
+    Ok(Subject { slots, pa: at(slots.first())?.0, attrs })
 }
 
 /// Writes what the subject is split into: a table, or single leaves for a group.
@@ -196,9 +209,8 @@ fn rebuild<M: PhysMem + Cpus, P: Paging>(
     spare: &mut Spare,
 ) -> Result<(), Stuck> {
     let level = lock.level();
-    if subject.words > 1 {
-        for n in 0..subject.words {
-            let slot = Slot::wrap(subject.slot.index() + n);
+    if subject.slots.len() > 1 {
+        for slot in subject.slots.iter() {
             let word = lock.get(slot);
             lock.exchange(slot, word, |word| match part::<P>(word, level, slot) {
                 Some((pa, attrs)) => {
@@ -214,9 +226,9 @@ fn rebuild<M: PhysMem + Cpus, P: Paging>(
     let below = level.down().expect("a base leaf is split out of a group only");
     let table = TableAt::claimed(claim);
     let pointer = P::table(table.pa());
-    let word = lock.get(subject.slot);
-    lock.exchange(subject.slot, word, |word| {
-        if let Some((pa, attrs)) = part::<P>(word, level, subject.slot) {
+    let (slot, word) = (subject.slots.first(), lock.get(subject.slots.first()));
+    lock.exchange(slot, word, |word| {
+        if let Some((pa, attrs)) = part::<P>(word, level, slot) {
             let first = P::leaf(pa, below, attrs);
             for slot in Slots::ALL.iter() {
                 let word = first + slot.index() as u64 * P::step(below);

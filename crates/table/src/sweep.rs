@@ -22,7 +22,7 @@ use super::lock::Locked;
 use super::paging::Paging;
 use super::tables::Tables;
 use foliant_machine::{Cpus, PhysMem};
-use foliant_units::{Level, Pa, Va, VaRange};
+use foliant_units::{Bytes, Level, Pa, Va, VaRange};
 
 /// What an edit makes of one word.
 #[derive(Clone, Copy)]
@@ -123,14 +123,14 @@ pub trait Sink<M: PhysMem + Cpus, P: Paging> {
     fn enter(&mut self, lock: &Locked<'_, M, P>) {
         let _ = lock;
     }
-    /// How many words the next run may have; with 0 the operation ends.
+    /// How many words the next run may have; with 0 the operation ends. Where there is room for one
+    /// word there is for a whole group, which is one run however many words it has (I11).
     fn most(&self) -> usize {
         usize::MAX
     }
-    /// Whether there is room for so many more runs, and for the tables that may be removed with
-    /// them.
-    fn has_room(&self, runs: usize) -> bool {
-        self.most() >= runs
+    /// Whether there is room for another run, and for the tables that may be removed with it.
+    fn has_room(&self) -> bool {
+        self.most() > 0
     }
     /// Takes what words said that are changed or shown. The table is locked; the sink has said that
     /// there is room.
@@ -254,19 +254,25 @@ where
             }
             Entry::Table(_) => return (va, None),
             Entry::Soft(soft) => sweep_soft(lock, here, soft, range, edit, sink),
-            Entry::Leaf { pa, attrs } => match edit.leaf(here, word, pa, attrs) {
-                Verdict::Keep => Ok(1),
-                Verdict::Busy => Err(Stop::Busy(va)),
-                Verdict::Split => Err(Stop::Straddles { va: here.va, level }),
-                verdict => {
-                    let room = if attrs.has(Attrs::GROUPED) { 1 } else { end - at };
-                    check_whole(here, attrs, range, sink).map(|whole| {
-                        let leaf = FirstLeaf { at: here, word, pa, attrs, verdict };
-                        let room = whole.min(room).min(sink.most());
-                        sweep_leaves(lock, leaf, room, edit, sink, broken)
-                    })
+            Entry::Leaf { pa, attrs } => {
+                let attrs = P::noted(level, slot, attrs, |slot| lock.get(slot));
+                match edit.leaf(here, word, pa, attrs) {
+                    Verdict::Keep => Ok(1),
+                    Verdict::Busy => Err(Stop::Busy(va)),
+                    Verdict::Split => Err(Stop::Straddles { va: here.va, level }),
+                    verdict => {
+                        let unit = P::unit(level, attrs);
+                        check_whole(here, unit, range, sink).map(|whole| {
+                            let leaf = FirstLeaf { at: here, word, pa, attrs, verdict };
+                            if unit > 1 {
+                                return sweep_group(lock, leaf, unit, edit, sink, broken);
+                            }
+                            let room = whole.min(end - at).min(sink.most());
+                            sweep_leaves(lock, leaf, room, edit, sink, broken)
+                        })
+                    }
                 }
-            },
+            }
         };
         match done {
             Ok(count) => at += count,
@@ -277,27 +283,23 @@ where
     (upto.min(range.end()), None)
 }
 
-/// Whether the leaf lies whole in the range, with its group where it has one, and the sink has
-/// room for it. Gives the number of words that lie whole in the range, from `slot` on, or from the
-/// first word of the group where the leaf has one.
+/// Whether the leaf lies whole in the range, with the `unit` words of its group where it has one,
+/// and the sink has room for it. Gives the number of words that lie whole in the range from there
+/// on.
 fn check_whole<M: PhysMem + Cpus, P: Paging>(
     at: At,
-    attrs: Attrs,
+    unit: usize,
     range: VaRange,
     sink: &impl Sink<M, P>,
 ) -> Result<usize, Stop> {
-    let At { va, level, slot } = at;
-    let mut unit = (va, level.span(), 1);
-    if let (true, Some(group)) = (attrs.has(Attrs::GROUPED), P::group(level)) {
-        unit = (va.align_down(group.span(level)), group.span(level), group.entries());
-    }
-    let (base, bytes, words) = unit;
+    let At { va, level, .. } = at;
+    let bytes = Bytes::new(level.span().get() * unit as u64);
+    let base = va.align_down(bytes);
     let left = range.end().offset_from(base.max(range.start()).min(range.end()));
     if base < range.start() || left < bytes.get() {
         return Err(Stop::Straddles { va: base, level });
     }
-    let begins = slot.index().is_multiple_of(words);
-    if sink.most() == 0 || begins && !sink.has_room(words) {
+    if !sink.has_room() {
         return Err(Stop::Full);
     }
     Ok((left / level.span().get()) as usize)
@@ -334,7 +336,7 @@ fn sweep_soft<M: PhysMem + Cpus, P: Paging>(
         return Err(Stop::Straddles { va, level });
     }
     if let Some(run) = told {
-        if !sink.has_room(1) {
+        if !sink.has_room() {
             return Err(Stop::Full);
         }
         sink.add(run);
@@ -407,6 +409,54 @@ fn sweep_leaves<M: PhysMem + Cpus, P: Paging>(
         sink.add(Run { va: at.va, level, count: count as u32, what });
     }
     count
+}
+
+/// Applies `edit` to the group of `words` words that the leaf is the first of, as one run (I11).
+#[inline(never)]
+fn sweep_group<M: PhysMem + Cpus, P: Paging>(
+    lock: &Locked<'_, M, P>,
+    leaf: FirstLeaf,
+    words: usize,
+    edit: &impl Edit<P>,
+    sink: &mut impl Sink<M, P>,
+    broken: &mut Broken,
+) -> usize {
+    let FirstLeaf { at, pa, attrs, verdict, .. } = leaf;
+    let level = at.level;
+    let with = |word, at: At, told: Attrs| match P::decode(word, level, at.slot) {
+        Entry::Leaf { pa, attrs } => P::leaf(pa, level, attrs | told.and(Attrs::TOUCHED)),
+        _ => word,
+    };
+    let mut told = attrs;
+    if !matches!(verdict, Verdict::Show) {
+        for at in (0..words).map(|n| at.plus(n)) {
+            // Each word becomes what the whole group is to become.
+            let make = |word| edit.rewrite(at, with(word, at, attrs));
+            let old = lock.exchange(at.slot, lock.get(at.slot), make);
+            if let Entry::Leaf { attrs, .. } = P::decode(old, level, at.slot) {
+                told = told | attrs.and(Attrs::TOUCHED);
+            }
+        }
+    }
+    // A walker may have noted something in the last words while the first ones had changed.
+    if told != attrs {
+        for (n, at) in (0..words).map(|n| (n, at.plus(n))) {
+            let pa = pa.add(n as u64 * level.span().get());
+            let new = edit.rewrite(at, P::leaf(pa, level, told));
+            if new & 1 == 0 {
+                lock.put(at.slot, new);
+            }
+        }
+    }
+    if let Verdict::Break(_) = verdict {
+        (0..words).for_each(|n| broken.mark(at.plus(n).slot));
+        told = told | Attrs::ACCESSED;
+    }
+    if !matches!(verdict, Verdict::Put(_)) {
+        let what = What::Mapped { pa, attrs: told };
+        sink.add(Run { va: at.va, level, count: words as u32, what });
+    }
+    words
 }
 
 /// How many words behind the one at `first`, up to `room` with it, continue the leaf `word` bit by

@@ -253,8 +253,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             self.space.deposit(self.stock, table);
         }
         let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
-        let word = P::leaf(head.pa(), level, attrs | Attrs::TOUCHED);
-        agreed.fill(word, P::step(level));
+        agreed.map(head, attrs | Attrs::TOUCHED);
+        let groups = P::group(level).map_or(0, |group| entries / group.entries());
+        self.stock.count_by(Event::ContMapped, groups as u64);
         self.stock.count_size(order, SizeEvent::AnonFaultAlloc);
         Step::Done(Outcome::Mapped(order))
     }

@@ -17,10 +17,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let slot = Slot::of(self.va, level);
         let Entry::Leaf { pa, attrs } = P::decode(word, level, slot) else { return Step::Again };
         if !attrs.has(Attrs::SPECIAL) {
-            if let Some(step) = self.reuse(area, level, word) {
+            let is_grouped = attrs.has(Attrs::GROUPED);
+            // One entry of a group does not become writable alone (space::S10).
+            if !is_grouped && let Some(step) = self.reuse(area, level, word) {
                 return step;
             }
-            if level > Level::BASE {
+            if level > Level::BASE || is_grouped {
                 if let Some(agreed) = self.view.agree(&self.seen(area, level, word)) {
                     agreed.split();
                 }

@@ -34,8 +34,9 @@
 //! - F6. Between two flushes a gather notes at most as many entries as its grain, which was read
 //!   when it was made. A caller that notes several asks [`Gather::is_full`] or [`Gather::left`]
 //!   before each; where the gather is full, it lets go of the table's lock, flushes, and goes on.
-//!   Only a collapse goes beyond the grain: the leaves of its table go in one step, so
-//!   [`Gather::note_collapsed`] notes all 512 at once, in a gather that holds nothing else.
+//!   Two go beyond the grain. The leaves of a collapse's table go in one step, so
+//!   [`Gather::note_collapsed`] notes all 512 at once, in a gather that holds nothing else. And the
+//!   entries of a group change as one (table::I11), so all of them are noted where one has room.
 //! - F7. An operation frees what is left at its end after it has let go of the space's writer. The
 //!   flush is done under the writer, because the next map may be in the same place, but readers are
 //!   waited for without it ([`Gather::flushed`]), in a grace period that all waiters share

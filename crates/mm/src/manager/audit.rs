@@ -9,11 +9,11 @@ use crate::space::{self, Area, Flags, SpaceId, user_half};
 use crate::split;
 use crate::stock::{Event, SizeEvent};
 use crate::sync::Ordering;
-use crate::table::{Attrs, Entry, Paging};
+use crate::table::{Attrs, Entry, Found, Paging};
 use crate::vmap::VmapAudit;
 use core::fmt;
 use foliant_machine::Machine;
-use foliant_units::{Frame, Level, Order, Pages, Va};
+use foliant_units::{Bytes, Frame, Level, Order, Pa, Pages, Va};
 
 /// What a recount found, where everything agrees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -116,6 +116,13 @@ pub enum AuditError {
     },
     /// An entry names a frame that is in no folio.
     Stray(Frame),
+    /// A group of entries is not whole, its entries differ, or they map more than one folio.
+    Group {
+        /// The space.
+        space: SpaceId,
+        /// The first address at which it is not as it should be.
+        va: Va,
+    },
     /// An entry is where no area is, allows more than its area, or reaches over areas of different
     /// rights.
     Rights {
@@ -206,6 +213,9 @@ impl fmt::Display for AuditError {
                 write!(f, "{listed} folios are listed to be split, {counted} say that they are")
             }
             AuditError::Stray(frame) => write!(f, "an entry names {frame}, which is in no folio"),
+            AuditError::Group { space, va } => {
+                write!(f, "the group of entries at {va} of {space:?} is not whole")
+            }
             AuditError::Rights { space, va } => {
                 write!(f, "the entry at {va} of {space:?} does not have the rights of its area")
             }
@@ -295,7 +305,10 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     fn count_entries(&self, id: SpaceId) -> Result<(Pages, Pages), AuditError> {
         let leaves = self.with_leaves(id, user_half::<P>(), |leaves| {
             let (mut pages, mut pooled, mut area) = (0, 0, None);
+            let mut next = None;
             for leaf in leaves {
+                next =
+                    self.in_group(&leaf, next).map_err(|va| AuditError::Group { space: id, va })?;
                 let Entry::Leaf { pa, attrs } = leaf.entry else { continue };
                 if !self.has_rights_of_areas(id, (leaf.va, leaf.level, attrs), &mut area) {
                     return Err(AuditError::Rights { space: id, va: leaf.va });
@@ -311,9 +324,42 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                 pages += covered;
                 pooled += if kind == Kind::Huge { covered } else { 0 };
             }
-            Ok((Pages::new(pages), Pages::new(pooled)))
+            match next {
+                Some((va, ..)) => Err(AuditError::Group { space: id, va }),
+                None => Ok((Pages::new(pages), Pages::new(pooled))),
+            }
         });
         leaves.unwrap_or(Ok(Default::default()))
+    }
+
+    /// What is to come behind `leaf` in its group, if there is more of it, where `next` is what is
+    /// to come in the group of the one before (table::I11, space::S10). Gives the address where
+    /// that is not so.
+    fn in_group(
+        &self,
+        leaf: &Found,
+        next: Option<(Va, Pa, Attrs)>,
+    ) -> Result<Option<(Va, Pa, Attrs)>, Va> {
+        let (level, span) = (leaf.level, leaf.level.span().get());
+        let (pa, attrs) = match leaf.entry {
+            Entry::Leaf { pa, attrs } => (pa, attrs.without(Attrs::TOUCHED)),
+            _ => (Pa::new(0), Attrs::NONE),
+        };
+        let bytes = Bytes::new(span * P::unit(level, attrs) as u64);
+        match next {
+            Some((va, ..)) if next != Some((leaf.va, pa, attrs)) => return Err(va),
+            Some(_) => {}
+            None if bytes.get() == span => return Ok(None),
+            None => {
+                let identity = self.stock.identity(pa.frame());
+                let is_whole = identity.order().bytes() >= bytes && pa.is_aligned(bytes);
+                if !is_whole || !leaf.va.is_aligned(bytes) {
+                    return Err(leaf.va);
+                }
+            }
+        }
+        let behind = leaf.va.add(span);
+        Ok((!behind.is_aligned(bytes)).then_some((behind, pa.add(span), attrs)))
     }
 
     /// Whether a leaf lies in areas that all have the same rights, and allows no more than they do

@@ -325,3 +325,72 @@ fn tables_and_records_are_counted_from_the_bottom() {
         agree(&[]);
     });
 }
+
+#[test]
+fn a_group_that_is_not_whole_is_found() {
+    use crate::table::{Aarch64, Attrs, Entry, Slot};
+    let at = |nth: u64| Va::new(BASE + nth * FRAME_BYTES);
+    /// What becomes of a word, given its number, what it maps and how.
+    type Make = fn(u64, Pa, Attrs) -> u64;
+    const LEAF: fn(Pa, Level, Attrs) -> u64 = Aarch64::leaf;
+    // Made as it is made by the fault of a folio of 2^n pages, and then rewritten; the page that is
+    // named.
+    let table: [(u8, Make, Option<u64>); 8] = [
+        (4, |_, pa, attrs| LEAF(pa, Level::BASE, attrs), None),
+        (4, |_, pa, attrs| LEAF(pa, Level::BASE, attrs.without(Attrs::GROUPED)), None),
+        (4, |n, pa, attrs| if n == 15 { 0 } else { LEAF(pa, Level::BASE, attrs) }, Some(15)),
+        (4, |n, pa, attrs| if n == 0 { 0 } else { LEAF(pa, Level::BASE, attrs) }, Some(1)),
+        (
+            4,
+            |n, pa, attrs| {
+                let less = if n == 7 { Attrs::GROUPED } else { Attrs::NONE };
+                LEAF(pa, Level::BASE, attrs.without(less))
+            },
+            Some(7),
+        ),
+        (
+            4,
+            |n, pa, attrs| {
+                let less = if n == 7 { Attrs::WRITE } else { Attrs::NONE };
+                LEAF(pa, Level::BASE, attrs.without(less))
+            },
+            Some(7),
+        ),
+        (
+            4,
+            |n, pa, attrs| LEAF(Pa::new(pa.get() ^ u64::from(n == 7) << 12), Level::BASE, attrs),
+            Some(7),
+        ),
+        // Two folios, side by side.
+        (3, |_, pa, attrs| LEAF(pa, Level::BASE, attrs | Attrs::GROUPED), Some(0)),
+    ];
+    for (n, make, wanted) in table {
+        let mut config = Config::seeded(1, Bytes::new(64 << 20), 1);
+        config = config.with_format(foliant_sim::Format::Aarch64);
+        config.checks = foliant_sim::Checks::None;
+        let sim = Sim::new(config).unwrap();
+        let policy = Policy::always(crate::fault::Orders::of(Order::new(n).unwrap()));
+        let mm: Manager<'_, Sim, Aarch64> =
+            Manager::new(&sim, &Setup::of(&sim.config().memory, policy)).unwrap();
+        let id = mm.create(None).unwrap();
+        let request = MapRequest {
+            place: Place::Fixed(at(0)),
+            bytes: Bytes::new(1 << 20),
+            flags: Flags::READ_WRITE,
+            tag: 0,
+        };
+        mm.map(id, &request).unwrap();
+        (0..16).for_each(|nth| _ = mm.fault(id, at(nth), Access::Write));
+        mm.audit(&[id]).unwrap();
+        let space = id.pin(&mm.stock).unwrap();
+        let lock = space.tables(&mm.stock).lock(at(0), Level::BASE).unwrap();
+        for nth in 0..16 {
+            let slot = Slot::of(at(nth), Level::BASE);
+            let Entry::Leaf { pa, attrs } = lock.entry(slot) else { panic!("it was made") };
+            lock.set(slot, make(nth, pa, attrs));
+        }
+        drop(lock);
+        let wanted = wanted.map(|nth| AuditError::Group { space: id, va: at(nth) });
+        assert_eq!(mm.audit(&[id]).err(), wanted);
+    }
+}

@@ -16,7 +16,7 @@ use super::steps::Steps;
 use super::walk::Noting;
 use crate::flush::Gather;
 use crate::frame::{Claim, Kind};
-use crate::stock::{NoTable, Stock, Supply, record};
+use crate::stock::{Event, NoTable, Stock, Supply, record};
 use crate::sync::Ordering;
 use crate::table::{
     At, Attrs, Edit, Locked, Paging, Progress, Run, Sink, Slots, Soft, Stop, Tables, Verdict, What,
@@ -69,8 +69,8 @@ const TABLE: u64 = Level::ENTRIES as u64;
 enum Cost {
     /// Nothing: the zero page is nobody's, and a pool's pages were paid for when it was filled.
     Nothing,
-    /// Its pages.
-    Pages,
+    /// Its pages: so many for all that change with it (table::I11).
+    Pages(usize),
     /// Its pages, [`TABLE`] of them, and a table kept for its split.
     Deposit,
 }
@@ -165,14 +165,16 @@ impl<M: Machine, P: Paging> Edit<P> for Fork<'_, '_, M, P> {
     fn leaf(&self, at: At, _: u64, pa: Pa, attrs: Attrs) -> Verdict {
         self.cost.set(match at.level {
             _ if attrs.has(Attrs::SPECIAL) => Cost::Nothing,
-            Level::BASE => Cost::Pages,
+            Level::BASE => Cost::Pages(P::unit(at.level, attrs)),
             _ if self.is_huge(pa.frame()) => Cost::Nothing,
             _ => Cost::Deposit,
         });
         match self.stock.machine.rules().replace {
             _ if shared(attrs) == attrs => Verdict::Show,
-            Replace::InPlace => Verdict::Take(P::leaf(pa, at.level, shared(attrs))),
-            Replace::BreakBeforeMake => Verdict::Break(shared(attrs)),
+            Replace::InPlace if !attrs.has(Attrs::GROUPED) => {
+                Verdict::Take(P::leaf(pa, at.level, shared(attrs)))
+            }
+            _ => Verdict::Break(shared(attrs)), // S10
         }
     }
     fn soft(&self, at: At, soft: Soft) -> Verdict {
@@ -218,12 +220,12 @@ impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
             self.supply.ensure(&self.fork.to, va, level).map_err(NoTable::in_empty)?;
         }
         match self.fork.cost.get() {
-            Cost::Pages => {
+            Cost::Pages(least) => {
                 // The charge is for a table full of pages or, near the limit, for what is admitted.
                 let mut pages = TABLE;
                 while let Err(over) = child.charge(me, pages) {
                     pages /= 2;
-                    if pages == 0 {
+                    if pages < least as u64 {
                         return Err(over.into());
                     }
                 }
@@ -280,7 +282,8 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
         let most = match self.fork.cost.get() {
             _ if self.copy.is_none() => 0,
             Cost::Nothing => 1, // the next word may map another owner's page
-            Cost::Pages => self.charged as usize,
+            Cost::Pages(least) if self.charged < least as u64 => 0,
+            Cost::Pages(_) => self.charged as usize,
             Cost::Deposit => usize::from(self.deposit.is_some()),
         };
         self.wanted.set(most == 0);
@@ -296,7 +299,8 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
         };
         // A run that loses no right that a CPU may have cached is not noted (S5). What was broken
         // says that it was used.
-        let is_broken = stock.machine.rules().replace == Replace::BreakBeforeMake;
+        let is_broken =
+            stock.machine.rules().replace == Replace::BreakBeforeMake || attrs.has(Attrs::GROUPED);
         if attrs.has(Attrs::WRITE) || is_broken && shared(attrs) != attrs {
             self.noting.add(run);
         }
@@ -305,7 +309,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
             stock.each_folio(pa.frame(), pages, |head, n| stock.add_references(head, n));
         }
         match self.fork.cost.get() {
-            Cost::Pages => self.charged -= pages.get(),
+            Cost::Pages(_) => self.charged -= pages.get(),
             Cost::Deposit => {
                 let table = self.deposit.take().expect("it said that there is room");
                 child.deposit(stock, table);
@@ -314,8 +318,10 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
             Cost::Nothing => {}
         }
         let slots = Slots::new(first, run.count as usize).expect("of one table");
-        let word = P::leaf(pa, run.level, shared(attrs).without(Attrs::ACCESSED));
-        copy.fill(slots, word, P::step(run.level));
+        copy.map_alike(slots, pa, shared(attrs).without(Attrs::ACCESSED));
+        if attrs.has(Attrs::GROUPED) {
+            stock.count(Event::ContMapped);
+        }
     }
     fn leave(&mut self, _: &Tables<'_, M, P>, lock: Locked<'_, M, P>, _: Progress) {
         self.copy = None;

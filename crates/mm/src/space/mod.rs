@@ -38,6 +38,13 @@
 //! - S9. A leaf lies in areas of the same rights. A fault gives a leaf the rights of the area at
 //!   its address, so a change of rights splits the leaves that reach over its ends, even those
 //!   whose attributes stay as they are.
+//! - S10. A group (table::I11) maps frames of one folio, and all its entries were made at once, by
+//!   a fault, a fork, a remap, or a put of `split`, where nothing was or what was out of use and
+//!   flushed. On every machine, and not only on those that demand it, the entries of a group are
+//!   out of use before they are others: an operation that changes all of them breaks the group, and
+//!   one that changes a part, or wants to, first takes the group apart into single entries with the
+//!   same contents (`split_leaf`, `Agreed::split`). Single entries never become a group where they
+//!   are.
 //!
 //! **Locking.** `writer` (`[w]`) excludes all operations but faults, and splits and moves of folios
 //! (S6). Two calls may do all that its holder may without taking it: `end`, once the space has
@@ -96,7 +103,7 @@ pub(crate) use steps::Steps;
 pub(crate) use switch::{Ending, switch};
 
 use crate::flush::{Gather, Used};
-use crate::stock::{Stock, Supply};
+use crate::stock::{Event, Stock, Supply};
 use crate::table::{Attrs, Paging, Spare, Tables};
 use foliant_machine::Machine;
 use foliant_units::{Level, Va, VaRange};
@@ -127,8 +134,8 @@ fn reach<M: Machine, P: Paging>(
 }
 
 /// Takes the 2 MiB leaf of a folio at `va` apart into base entries, with the table kept for it
-/// (S4). Nothing changes where there is no leaf any more. The caller holds the writer: otherwise
-/// the leaf could be a huge page's by now (`seen`).
+/// (S4), or a group of base entries into single ones (S10). Nothing changes where there is none any
+/// more. The caller holds the writer: otherwise the leaf could be a huge page's by now (`seen`).
 pub(crate) fn split_leaf<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -136,18 +143,18 @@ pub(crate) fn split_leaf<M: Machine, P: Paging>(
     va: Va,
     level: Level,
 ) {
-    let whole = VaRange::sized(va.align_down(level.span()), level.span()).expect("a user leaf");
     let mut gather = Gather::new(stock, &space.member.target);
     // The leaf is broken first, on every machine: a large and a small translation of one page never
     // live side by side (G3).
-    if tables.split_begin(va, level).is_ok() {
-        gather.note(whole, level, Used::Yes);
+    if let Ok(run) = tables.split_begin(va, level) {
+        gather.note(run.range(), level, Used::Yes);
         gather.flush();
         finish_split(stock, space, tables, va, level);
     }
 }
 
-/// Puts the table that was kept for a leaf in its place, which the caller has broken and flushed.
+/// Puts the table that was kept for a leaf in its place, or single entries in the place of a group.
+/// The caller has broken and flushed it.
 fn finish_split<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -157,6 +164,12 @@ fn finish_split<M: Machine, P: Paging>(
 ) {
     // The table is withdrawn only now: of several CPUs that come to split or to unmap the leaf, the
     // one that took the leaf takes its table (S4).
-    let mut spare = Spare::of(space.withdraw(stock));
+    let mut spare = match level {
+        Level::BASE => Spare::new(),
+        _ => Spare::of(space.withdraw(stock)),
+    };
+    if level == Level::BASE {
+        stock.count(Event::ContSplit);
+    }
     tables.split_finish(va, level, &mut spare).expect("begun and supplied");
 }

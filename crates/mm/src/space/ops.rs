@@ -440,7 +440,7 @@ pub(crate) fn protect<M: Machine, P: Paging>(
 }
 
 /// Rewrites the attributes of every present page of `range`. Entries that lose a right or their
-/// dirty bit are noted, and on a machine that breaks before it makes all that change. Leaves that
+/// dirty bit are noted, and all that change where they are broken first. Leaves that
 /// reach over its ends are split, for the areas on both sides may differ from here on (S9).
 pub(super) fn change_entries<'g, 'm, M: Machine, P: Paging>(
     stock: &'g Stock<'m, M, P>,
@@ -468,13 +468,14 @@ impl<P: Paging, C: Fn(Attrs) -> Attrs> Edit<P> for Rewrite<C> {
         0
     }
     fn leaf(&self, at: At, _: u64, pa: Pa, attrs: Attrs) -> Verdict {
-        let new = (self.change)(attrs);
+        let new = (self.change)(attrs) | attrs.and(Attrs::GROUPED);
         let lost = attrs.without(new);
         let lost = lost.and(Attrs::WRITE | Attrs::EXEC | Attrs::USER | Attrs::DIRTY);
         match self.replace {
             _ if new == attrs && !self.range.covers(at.range()) => Verdict::Split, // S9
             _ if new == attrs => Verdict::Keep,
             Replace::BreakBeforeMake => Verdict::Break(new),
+            Replace::InPlace if attrs.has(Attrs::GROUPED) => Verdict::Break(new), // S10
             Replace::InPlace if lost == Attrs::NONE => Verdict::Put(P::leaf(pa, at.level, new)),
             Replace::InPlace => Verdict::Take(P::leaf(pa, at.level, new)),
         }

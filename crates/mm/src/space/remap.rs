@@ -344,6 +344,11 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Remapped<'_, '_, 'm, M, P> {
         match run.what {
             What::Soft(soft) => self.taken.put(run.va, soft.word()),
             What::Mapped { pa, attrs } => {
+                // A group stays one where the new addresses are aligned as the old ones are (S10).
+                let unit = P::unit(run.level, attrs) as u64 * FRAME_BYTES;
+                let is_aligned = (self.by.0.get() ^ self.by.1.get()).is_multiple_of(unit);
+                let place = if is_aligned { Attrs::NONE } else { Attrs::GROUPED };
+                let attrs = attrs.without(place);
                 for nth in 0..u64::from(run.count) {
                     let offset = nth * FRAME_BYTES;
                     let word = P::leaf(pa.add(offset), run.level, attrs);

@@ -21,10 +21,11 @@
 //! - W2. An operation that changes an area's rights or takes the area out changes the area first
 //!   and its entries after it (S1), and waits for entries that are being replaced (S6). So what a
 //!   fault writes on agreed ground is seen by every operation that changes the area later.
-//! - W3. On a machine that breaks before it makes, an entry that is no leaf, empty or spent, is
-//!   filled by a page or a table only where no flush is pending: what it said before may not be
-//!   flushed yet (flush::F2). A word of the top table, which is emptied with the space alone, gets
-//!   a table at any time (table::I5).
+//! - W3. On a machine that breaks before it makes, and of a level that has groups, an entry that is
+//!   no leaf, empty or spent, is filled by a page or a table only where no flush is pending: what
+//!   it said before may not be flushed yet (flush::F2), and a group and a single entry of one page
+//!   never live side by side (G3). A word of the top table, which is emptied with the space alone,
+//!   gets a table at any time (table::I5).
 //!
 //! **Not here**: operations that hold the space's writer. Areas do not change under them.
 
@@ -34,7 +35,9 @@ use super::record::Space;
 use crate::flush::{Gather, Used};
 use crate::stock::Stock;
 use crate::sync::Edition;
-use crate::table::{Blocked, Entry, Found, Locked, Paging, Slot, Slots, Soft, Spare, Tables};
+use crate::table::{
+    Attrs, Blocked, Entry, Found, Locked, Paging, Slot, Slots, Spare, Tables, What,
+};
 use core::cell::Cell;
 use foliant_machine::{Machine, Replace};
 use foliant_units::{Frame, FrameRange, Level, Va, VaRange};
@@ -116,7 +119,7 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
             word => locked.get(slots.first()) & !P::UPDATED == word & !P::UPDATED,
         };
         let fills = !matches!(P::decode(seen.word, seen.level, slots.first()), Entry::Leaf { .. });
-        let agrees = is_same && self.is_still(seen) && (!fills || self.is_settled());
+        let agrees = is_same && self.is_still(seen) && (!fills || self.is_settled(seen.level));
         agrees.then_some(Agreed { view: self, locked, slots, va: seen.va })
     }
     fn is_still(&self, seen: &Seen<'_>) -> bool {
@@ -124,10 +127,10 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
             || self.space.areas.find(self.stock.machine, seen.va) == Some(*seen.area)
     }
     /// Whether no pending flush forbids to fill an entry that is no leaf (W3).
-    fn is_settled(&self) -> bool {
+    fn is_settled(&self, level: Level) -> bool {
         match self.stock.machine.rules().replace {
-            Replace::InPlace => true,
-            Replace::BreakBeforeMake => !self.is_pending(),
+            Replace::InPlace if P::group(level).is_none() => true,
+            _ => !self.is_pending(),
         }
     }
     fn is_pending(&self) -> bool {
@@ -146,9 +149,10 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
         self.locked.count_beside(self.slots.first(), frame, block)
     }
 
-    /// Writes the entries: `word` into the first one, `step` more into each next one.
-    pub(crate) fn fill(self, word: u64, step: u64) {
-        self.locked.fill(self.slots, word, step);
+    /// Writes the entries, which map the frames from `frame` on: those of one folio, at an address
+    /// aligned to its size, in groups where the format has them (S10).
+    pub(crate) fn map(self, frame: Frame, attrs: Attrs) {
+        self.locked.map(self.slots, frame, attrs);
     }
     /// Writes the one entry.
     pub(crate) fn set(self, word: u64) {
@@ -159,9 +163,9 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
     pub(crate) fn update(self, change: impl Fn(u64) -> u64) {
         self.locked.update(self.slots.first(), change);
     }
-    /// Replaces the one leaf by what `make` says, of other frames or other rights: it is broken
-    /// first, flushed, then made (S6, G3). The table is unlocked meanwhile; an operation that wants
-    /// to change the area's entries waits for this one (W2).
+    /// Replaces the one leaf, which is none of a group, by what `make` says, of other frames or
+    /// other rights: it is broken first, flushed, then made (S6, G3). The table is unlocked
+    /// meanwhile; an operation that wants to change the area's entries waits for this one (W2).
     pub(crate) fn replace(self, make: impl FnOnce() -> u64) {
         let (view, va, level) = (self.view, self.va, self.level());
         self.broken();
@@ -169,28 +173,21 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
         let locked = view.tables.lock(va, level).expect("a table with a breaking word stays (S6)");
         locked.set(Slot::of(va, level), word);
     }
-    /// Takes the one leaf, which maps a folio, apart, with the table that is kept for it (S4). A
-    /// leaf that was not agreed on could be a huge page's by now, for which no table is kept.
+    /// Takes the one leaf, which maps a folio, apart, with the table that is kept for it (S4), or
+    /// the group that the entry is one of (S10). A leaf that was not agreed on could be a huge
+    /// page's by now, for which no table is kept.
     pub(crate) fn split(self) {
         let (view, va, level) = (self.view, self.va, self.level());
         self.broken();
         finish_split(view.stock, view.space, &view.tables, va, level);
     }
-    /// Breaks the one leaf, lets go of the table, and flushes.
+    /// Breaks the one leaf, with its group, lets go of the table, and flushes.
     fn broken(self) {
-        let Agreed { view, locked, slots, va } = self;
-        let (level, slot) = (locked.level(), slots.first());
-        let covers = VaRange::sized(va.align_down(level.span()), level.span());
-        let covers = covers.expect("a user leaf");
+        let Agreed { view, locked, va, .. } = self;
         let mut gather = Gather::new(view.stock, &view.space.member.target);
-        let taken = locked.update(slot, |word| match P::decode(word, level, slot) {
-            Entry::Leaf { pa, attrs } => Soft::breaking(pa, attrs).word(),
-            _ => word,
-        });
-        let Entry::Leaf { attrs, .. } = P::decode(taken, level, slot) else {
-            panic!("only a leaf is broken, {taken:#x} at {va} is none")
-        };
-        gather.note(covers, level, Used::of(attrs));
+        let run = locked.break_leaf(va).expect("a leaf was agreed on");
+        let What::Mapped { attrs, .. } = run.what else { unreachable!("a leaf was broken") };
+        gather.note(run.range(), run.level, Used::of(attrs));
         drop(locked);
         gather.flush();
     }

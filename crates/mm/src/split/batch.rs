@@ -119,13 +119,12 @@ impl FolioEdit for TakeLeaves {
     }
 }
 
-/// What a migration entry keeps of a leaf: everything but its place in a group. A CPU that has the
-/// leaf cached may still write through it until the flush, and its dirty bit may be lost (G4), so a
-/// leaf that could be written is taken for dirty.
+/// What a migration entry keeps of a leaf: everything (T3). A CPU that has the leaf cached may
+/// still write through it until the flush, and its dirty bit may be lost (G4), so a leaf that could
+/// be written is taken for dirty.
 fn kept(attrs: Attrs, accessed: Accessed) -> Attrs {
-    let kept = attrs.without(Attrs::GROUPED);
     let is_cached = attrs.has(Attrs::ACCESSED) || accessed != Accessed::SetBeforeCached;
-    if is_cached && attrs.has(Attrs::WRITE) { kept | Attrs::DIRTY } else { kept }
+    if is_cached && attrs.has(Attrs::WRITE) { attrs | Attrs::DIRTY } else { attrs }
 }
 
 /// Notes and counts the leaves that were taken in one space.

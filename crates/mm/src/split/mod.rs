@@ -22,9 +22,10 @@
 //! - T1. Between the flush and the put no CPU has a translation to a frame of the folio.
 //! - T2. The splitter or mover that takes entries does the flush itself, after the last of them and
 //!   before the freeze, on every way out (TR-T9).
-//! - T3. A migration entry keeps everything of the leaf but its place in a group: rights,
-//!   exclusive, accessed, dirty, soft-dirty, userfault. Where a CPU could write through it until
-//!   the flush it is taken for dirty (G4).
+//! - T3. A migration entry keeps everything of the leaf: rights, exclusive, accessed, dirty,
+//!   soft-dirty, userfault, and that it is one of a group: the entries of a group are taken and put
+//!   back together, and are a group again unless the pieces are smaller than one (space::S10).
+//!   Where a CPU could write through it until the flush it is taken for dirty (G4).
 //! - T4. Migration entries are counted as the leaves were, by folio and space, until they are
 //!   leaves again.
 //! - T5. No memory is needed after the first entry was taken, so a split cannot fail for lack of

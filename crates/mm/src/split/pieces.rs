@@ -8,7 +8,7 @@ use crate::stock::{Event, Frozen, Stock};
 use crate::table::{Attrs, Paging};
 use crate::zero;
 use foliant_machine::Machine;
-use foliant_units::{Frame, Order, Pages};
+use foliant_units::{Frame, Level, Order, Pages};
 
 /// What becomes of base pages that hold nothing but zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +65,13 @@ pub(super) fn divide<M: Machine, P: Paging>(
             pieces.folios += 1;
         }
     }
-    put(stock, folio, entries, Shape::Table, |frame, attrs| {
+    let group = P::group(Level::BASE).filter(|group| into.bytes() >= group.span(Level::BASE));
+    let (more, less) = match group {
+        Some(_) => (Attrs::GROUPED, Attrs::NONE),
+        None => (Attrs::NONE, Attrs::GROUPED),
+    };
+    put(stock, folio, entries, Shape::Table(more), |frame, attrs| {
+        let attrs = attrs.without(less);
         let nth = (frame.get() - head.get()) >> into.get();
         match zero.has(nth as usize) {
             true => Leaf { pa: zero_page.pa(), attrs: shared_zero(attrs) },

@@ -21,8 +21,8 @@ pub(super) struct Leaf {
 pub(super) enum Shape {
     /// As one leaf.
     Whole,
-    /// As a table of base leaves.
-    Table,
+    /// As a table of base leaves, which get these attributes besides.
+    Table(Attrs),
 }
 
 /// Makes every migration entry of the folio a leaf again, of what `onto` says for the frame and
@@ -111,8 +111,8 @@ where
         let left = self.left.checked_sub(at.range().pages().get());
         self.left = left.expect("no more entries than were taken (rmap::R1, split::T8)");
         match at.level.down() {
-            Some(below) if self.putting.shape == Shape::Table => {
-                let table = self.space.withdraw(self.stock);
+            Some(below) if let Shape::Table(more) = self.putting.shape => {
+                let (table, was) = (self.space.withdraw(self.stock), (was.0, was.1 | more));
                 lock.expand(slot, table, |slot| self.leaf(was, slot.index() as u64, below));
             }
             _ => lock.set(slot, self.leaf(was, 0, at.level)),

@@ -32,6 +32,10 @@ events! {
         Copied => "cow_copy",
         /// Writes to a page that was shared once and had only this owner left.
         Reused => "cow_reuse",
+        /// Groups of entries that faults and forks made, which hardware may cache as one.
+        ContMapped => "cont_mapped",
+        /// Such groups taken apart into single entries, because a part of one changed.
+        ContSplit => "cont_split",
         /// Faults that found the access already possible.
         Spurious => "fault_spurious",
         /// Folios prepared and dropped because the range had changed meanwhile.

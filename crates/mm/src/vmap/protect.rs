@@ -14,9 +14,9 @@ use super::record::Record;
 use super::{Rights, Short, Vmap, VmapError};
 use crate::flush::{Gather, Used};
 use crate::stock::{Event, Supply};
-use crate::table::{Attrs, Change, Entry, Harvest, Paging, Stop};
+use crate::table::{Change, Entry, Harvest, Paging, Stop};
 use foliant_machine::{Machine, Replace};
-use foliant_units::{Level, Va, VaRange};
+use foliant_units::{Bytes, Level, Va, VaRange};
 
 impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     /// Gives `range`, which lies in one area, other rights. Its neighbours keep theirs. When the
@@ -62,8 +62,8 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     fn straddling(&self, va: Va) -> Option<(Va, Level)> {
         let found = self.stock.kernel.walk(va);
         let Entry::Leaf { attrs, .. } = found.entry else { return None };
-        let group = P::group(found.level).filter(|_| attrs.has(Attrs::GROUPED));
-        let span = group.map_or(found.level.span(), |group| group.span(found.level));
+        let words = P::unit(found.level, attrs) as u64;
+        let span = Bytes::new(words * found.level.span().get());
         (!va.is_aligned(span)).then_some((va.align_down(span), found.level))
     }
     /// Refuses a cut that the machine does not allow.

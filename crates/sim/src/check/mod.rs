@@ -14,12 +14,14 @@
 //! | `counters_recount` | what the manager counts equals a recount |
 //! | `quiescent` | at the end nothing is outstanding, no user frame is left, and every table is in use |
 //! | `bbm` | break-before-make, where the machine demands it |
+//! | `groups` | entries that may be cached as one are alike, and change as one |
 //!
 //! **Locking**: one lock around all of them, taken under core locks; a checker calls nothing back.
 
 mod bbm;
 mod counters_recount;
 mod frames_conserved;
+mod groups;
 mod no_shared_owner;
 mod no_stale_translation;
 mod quiescent;
@@ -41,7 +43,7 @@ use foliant_units::{Cpu, CpuSet, FrameRange, Pa, Va, VaRange};
 const KEPT_MAX: usize = 256;
 
 /// The names of all checkers.
-pub const CHECKERS: [&str; 7] = [
+pub const CHECKERS: [&str; 8] = [
     "frames_conserved",
     "no_shared_owner",
     "no_stale_translation",
@@ -49,6 +51,7 @@ pub const CHECKERS: [&str; 7] = [
     "counters_recount",
     "quiescent",
     "bbm",
+    "groups",
 ];
 
 /// Something that must not happen, and did.
@@ -192,6 +195,9 @@ impl Watch {
         ];
         if config.rules.replace == Replace::BreakBeforeMake {
             checkers.push(Box::new(bbm::BreakBeforeMake::new(config.format)));
+        }
+        if config.format.has_groups() {
+            checkers.push(Box::new(groups::Groups::new(config.format)));
         }
         let checkers = checkers.into_iter().map(|checker| (checker.name(), checker)).collect();
         Watch { checkers, found: Vec::new(), step: 0, digest: Digest(1) }

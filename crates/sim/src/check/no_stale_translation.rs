@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Key {
     frame: u64,
-    /// Bit 7: a table pointer.
+    /// Bit 7: a table pointer. Bit 6: a whole group.
     level: u8,
     cpu: u16,
     /// `None` for what is global.
@@ -38,11 +38,17 @@ impl Key {
     fn of(cpu: Cpu, entry: &Cached) -> Key {
         Key {
             frame: entry.base.frame().get(),
-            level: entry.level | u8::from(entry.table) << 7,
+            level: entry.level | u8::from(entry.table) << 7 | u8::from(entry.is_group()) << 6,
             cpu: cpu.0,
             tag: (!entry.is_global()).then_some(entry.tag),
             va: entry.va,
         }
+    }
+
+    /// How many frames a translation names.
+    const fn frames(&self) -> u64 {
+        let group = if self.level & 0x40 == 0 { 0 } else { 4 };
+        1 << (9 * (self.level & 0x3f) as u32 + group)
     }
 
     /// The key before all others that name `frame`.
@@ -53,8 +59,12 @@ impl Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.level & 0x80 == 0 { "translation" } else { "table pointer" };
-        let (level, va, frame) = (self.level & 0x7f, self.va, Frame::new(self.frame));
+        let what = match self.level & 0xc0 {
+            0 => "translation",
+            0x40 => "translation of a group",
+            _ => "table pointer",
+        };
+        let (level, va, frame) = (self.level & 0x3f, self.va, Frame::new(self.frame));
         write!(f, "a {what} of level {level} for {va:?} to {frame:?}")
     }
 }
@@ -89,7 +99,7 @@ impl NoStaleTranslation {
         let pages = (range.start().get() >> FRAME_SHIFT, range.end().get() >> FRAME_SHIFT);
         self.lazy.set(pages.0, pages.1, how == Retired::Lazily);
         let within = |key: &&Key| {
-            let last = || key.va.get() + (FRAME_BYTES << (9 * key.level)) - 1;
+            let last = || key.va.get() + (FRAME_BYTES * key.frames() - 1);
             key.level & 0x80 == 0 && key.va < range.end() && last() >= range.start().get()
         };
         if how == Retired::Purged
@@ -105,11 +115,11 @@ impl NoStaleTranslation {
 
     /// What is cached anywhere and names one of the frames `start..end`.
     fn cached_over(&self, start: u64, end: u64) -> impl Iterator<Item = &Key> {
-        let heads = [start & !0x1ff, start & !0x3_ffff]; // 2 MiB, 1 GiB
+        let heads = [0xf, 0x1ff, 0x1fff, 0x3_ffff].map(|inside| start & !inside); // 64 KiB to 1 GiB
         let above = heads.into_iter().flat_map(move |head| {
-            self.cached.range(Key::first(head)..Key::first(head + 1)).filter(move |key| {
-                key.level & 0x80 == 0 && key.frame + (1 << (9 * u32::from(key.level))) > start
-            })
+            self.cached
+                .range(Key::first(head)..Key::first(head + 1))
+                .filter(move |key| key.level & 0x80 == 0 && key.frame + key.frames() > start)
         });
         above.chain(self.cached.range(Key::first(start)..Key::first(end)))
     }

@@ -7,6 +7,7 @@ mod common;
 
 mod bbm;
 mod conserved;
+mod groups;
 mod owners;
 mod quiescent;
 mod rights;
