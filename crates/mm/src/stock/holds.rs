@@ -194,7 +194,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             let page = first.add(Pages::new(nth));
             self.uncount_folio(page, self.identity(page));
         }
-        self.join(first);
+        self.join(first, Order::SIZE_2M);
         drop(self.publish((first, Order::SIZE_2M), origin, Order::SIZE_2M.pages().get()));
         self.defer(first);
     }
