@@ -1233,8 +1233,8 @@ fn a_collapse_counts_its_folio_and_what_kept_it_from_one() {
     finish(&machine.sim, mm, &[id]);
 }
 
-/// Below 2 MiB there is no table to clear or to wait for, and no flush but those that the pages move
-/// and large folios are split by.
+/// Below 2 MiB there is no table to clear or to wait for, and no flush but those by which the pages
+/// move and large folios are split.
 #[test]
 fn a_collapse_below_2_mib_counts_by_its_size() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
