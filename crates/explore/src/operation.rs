@@ -138,6 +138,8 @@ operations! {
     ShrinkDeferred,
     /// Pages are put together.
     Collapse,
+    /// Pages, or folios of 64 KiB, become one that is a little larger.
+    CollapseSmall,
     /// A scanner looks for such pages.
     CollapseScan,
     /// All of memory is compacted.
@@ -457,7 +459,15 @@ impl<P: Paging> Scene<P> {
             Op::ShrinkDeferred => {
                 mm.shrink_deferred(Shrink { folios: 64, zeros_max: Some(Pages::new(1)) });
             }
-            Op::Collapse => any(mm.collapse(id, Va::new(BASE), CollapseLimits::NONE)),
+            Op::Collapse => {
+                any(mm.collapse(id, Va::new(BASE), Order::SIZE_2M, CollapseLimits::NONE))
+            }
+            Op::CollapseSmall => {
+                let is_large = |frame| mm.identity(frame).order() > Order::BASE;
+                let pages = if self.frame.is_some_and(is_large) { 32 } else { 4 };
+                let order = Order::fitting(Bytes::new(pages * PAGE)).expect("a size");
+                any(mm.collapse(id, at(0), order, CollapseLimits::NONE));
+            }
             Op::CollapseScan => {
                 mm.collapse_scan(id, Va::new(BASE), 2, CollapseLimits::NONE);
             }

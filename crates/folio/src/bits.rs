@@ -140,6 +140,14 @@ impl Bits {
         let run = (mask(order) as u64) << at;
         Some(Bits(self.0 | Bits::full(into).0 & run))
     }
+    /// The word with the run of 2^`order` frames at `at`, each a block of its own, as one block;
+    /// `None` where one is not.
+    pub(super) const fn join(self, order: u32, at: u32) -> Option<Bits> {
+        match self.give_all(mask(order) << at) {
+            Some(free) => Some(free.take(order, at)),
+            None => None,
+        }
+    }
     /// Whether exactly the block of `order` at `at` is allocated: all its frames are used, the last
     /// and only the last is marked, and the frame before is not the middle of a longer block.
     #[inline]

@@ -5,7 +5,7 @@
 //!   usage     how much of it is free
 //!   isolate   all its free frames are taken, so that nobody moves into a block that is being emptied
 //!   alloc_in  a block out of another one, which is filled up meanwhile
-//!   join      all 512 frames are the caller's: they are one block of order 9 ─▶ or `give_up`: they are free as they were
+//!   join      frames that are all the caller's: they are one block ─▶ or `give_up`: they are free as they were
 //! ```
 //!
 //! **Invariants**
@@ -87,12 +87,16 @@ impl<'m> Folios<'m> {
         let Some((region, block)) = self.block_of(first) else { return Err(wrong(Offset(0))) };
         region.give_up(block, pick).map_err(wrong)
     }
-    /// Makes one block of the 512 blocks of order 0 that begin at `first`, all the caller's.
-    pub fn join(&self, first: Frame, class: Class) -> Result<Joined, Misuse> {
-        match self.block_of(first).and_then(|(region, block)| region.join(block, class)) {
-            Some(joined) => Ok(joined),
-            None => Err(self.misuse(first, Order::SIZE_2M)),
-        }
+    /// Makes one block of `order`, 2 MiB at most, of the blocks of order 0 that begin at `first`,
+    /// all the caller's.
+    pub fn join(&self, first: Frame, order: Order, class: Class) -> Result<Joined, Misuse> {
+        let (_, region) = self.named(first, order)?;
+        let (block, at) = region.locate(first);
+        let joined = match order < Order::SIZE_2M {
+            true => region.field(block).join(order.get().into(), at).map(|()| Joined::Whole),
+            false => region.join(block, class),
+        };
+        joined.ok_or_else(|| self.misuse(first, order))
     }
 }
 

@@ -134,7 +134,7 @@ impl Twin {
             Op::End { block } => {
                 let Some(isolated) = self.isolated.remove(&block) else { return };
                 if isolated.count() == BLOCK {
-                    folios.join(first(block), Class::Movable).unwrap();
+                    folios.join(first(block), Order::SIZE_2M, Class::Movable).unwrap();
                     self.give(
                         first(block),
                         Order::SIZE_2M,

@@ -150,17 +150,19 @@ impl<'m> Field<'m> {
         let run = 1 << (order - NARROW);
         (0..WORDS)
             .step_by(run)
-            .find(|head| self.claim_wide(order, *head, run))
+            .find(|head| self.claim_wide(order, *head, Bits::FREE))
             .map(|head| Offset(head as u32 * SPAN))
     }
-    fn claim_wide(self, order: u32, head: usize, run: usize) -> bool {
-        if (head..head + run).any(|at| self.bits(at) != Bits::FREE) {
+    /// Makes a wide block of words that all are `from`; else they stay as they were.
+    fn claim_wide(self, order: u32, head: usize, from: Bits) -> bool {
+        let run = 1 << (order - NARROW);
+        if (head..head + run).any(|at| self.bits(at) != from) {
             return false;
         }
         for at in head..head + run {
             let phase = if at == head { Phase::InFlight } else { Phase::Complete };
-            if self.swap(at, Bits::FREE, Bits::wide(order, phase)).is_err() {
-                (head..at).rev().for_each(|at| self.store(at, Bits::FREE));
+            if self.swap(at, from, Bits::wide(order, phase)).is_err() {
+                (head..at).rev().for_each(|at| self.store(at, from));
                 full_fence();
                 return false;
             }
@@ -204,6 +206,14 @@ impl<'m> Field<'m> {
         self.swap(head, complete, busy).ok()?;
         (head..head + (1 << (order - NARROW))).rev().for_each(|at| self.store(at, filled(into)));
         Some(())
+    }
+    /// Makes one block of the 2^`order` frames at `at`, each of which is a block of its own; `None`
+    /// where one is not.
+    pub(super) fn join(self, order: u32, at: Offset) -> Option<()> {
+        if order > NARROW {
+            return self.claim_wide(order, at.word(), Bits::full(0)).then_some(());
+        }
+        self.update(at.word(), |bits| bits.join(order, at.bit())).map(|_| ())
     }
     /// Fills a closed field with allocated blocks of 2^`order` frames, order 8 or less.
     pub(super) fn fill(self, order: u32) {

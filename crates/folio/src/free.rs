@@ -139,7 +139,7 @@ impl<'m> Folios<'m> {
 
     /// The region of a block that is named from outside.
     #[inline(always)]
-    fn named(&self, frame: Frame, order: Order) -> Result<(usize, &Region<'m>), Misuse> {
+    pub(super) fn named(&self, frame: Frame, order: Order) -> Result<(usize, &Region<'m>), Misuse> {
         if !frame.is_aligned(order.pages()) {
             return Err(Misuse::Misaligned { frame, order });
         }

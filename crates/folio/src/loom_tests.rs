@@ -4,7 +4,7 @@
 //! access is acquire and release at most, and only a fence is more. So the room sets one wherever
 //! it relies on sequential consistency (`index::full_fence`).
 
-use super::bits::{Bits, Phase};
+use super::bits::{BitState, Bits, Phase};
 use super::entry::{FIT_WHOLE, Owner};
 use super::evict::Joined;
 use super::field::{Field, Offset};
@@ -76,6 +76,25 @@ fn a_split_and_a_free_of_the_whole_exclude_each_other() {
         assert!(split ^ other.join().unwrap());
         assert_eq!(field.count(), if split { 512 - 64 } else { 512 });
     });
+}
+
+/// Single frames become one block in words of which another CPU takes and frees at the time.
+#[test]
+fn a_join_loses_nothing_that_others_do_in_its_words() {
+    for order in [3, 6] {
+        check(move || {
+            let field = field();
+            let at = field.take(order, 0).unwrap();
+            field.split(order, at, 0).unwrap();
+            let other = thread::spawn(move || {
+                let taken = field.take(2, 0).unwrap();
+                field.give(2, taken).is_some()
+            });
+            assert!(field.join(order, at).is_some() && other.join().unwrap());
+            assert_eq!(field.spot(at), BitState::Block { head: at.0, order });
+            assert_eq!(field.count(), 512 - (1 << order));
+        });
+    }
 }
 
 #[test]

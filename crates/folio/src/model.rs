@@ -38,6 +38,11 @@ pub(super) enum Op {
         order: u8,
         into: u8,
     },
+    /// Joins what is around the `pick`-th allocated block.
+    Join {
+        pick: usize,
+        order: u8,
+    },
     Reserve {
         frame: u64,
         pages: u64,
@@ -109,6 +114,16 @@ impl Twin {
         }
         Ok(())
     }
+    fn join(&mut self, frame: Frame, order: Order) -> bool {
+        let frames = frame.get()..frame.get() + order.pages().get();
+        let single = |frame: u64| self.blocks.get(&frame) == Some(&Order::BASE);
+        let joins = frames.clone().all(single);
+        if joins {
+            self.blocks.retain(|head, _| !frames.contains(head));
+            self.take(frame, order);
+        }
+        joins
+    }
     fn reserve(&mut self, range: FrameRange) -> Result<(), ReserveError> {
         // The allocator goes block by block, so the first frame that is wrong is the one named.
         for frame in range.iter() {
@@ -177,6 +192,14 @@ pub(super) fn step(folios: &Folios<'_>, twin: &mut Twin, op: Op) {
             let (frame, order, into) = (Frame::new(frame), order(o), order(into));
             assert_eq!(folios.split(frame, order, into), twin.split(frame, order, into));
         }
+        Op::Join { pick: n, order: o } => {
+            if let Some((frame, _)) = pick(twin, n) {
+                let (order, before) = (order(o), twin.state(frame));
+                let got = folios.join(order.head(frame), order, Class::Movable);
+                let joins = twin.join(order.head(frame), order);
+                assert_eq!(got.is_ok(), joins, "{got:?}: {frame} is {before:?}");
+            }
+        }
         Op::Reserve { frame, pages } => {
             let range = FrameRange::new(Frame::new(frame), Pages::new(pages)).unwrap();
             assert_eq!(folios.reserve(range).is_ok(), twin.reserve(range).is_ok());
@@ -227,6 +250,7 @@ fn ops(frames: std::ops::Range<u64>, max: u8) -> impl Strategy<Value = Op> {
         2 => (any::<usize>(), 0..=max).prop_map(|(pick, into)| Op::Split { pick, into }),
         1 => (frames.clone(), orders(max), 0..=max)
             .prop_map(|(f, order, into)| Op::SplitAny { frame: f >> order << order, order, into }),
+        2 => (any::<usize>(), 0..=max.min(9)).prop_map(|(pick, order)| Op::Join { pick, order }),
         1 => (frames, 1..40u64).prop_map(|(frame, pages)| Op::Reserve { frame, pages }),
         1 => (0..3u16).prop_map(|cpu| Op::Drain { cpu }),
     ]

@@ -230,7 +230,7 @@ fn blocks_that_are_not_all_single_pages_are_not_joined() {
     for odd in [0, 31, 32, 100, 511] {
         check(&[range(0x200, 0x400)], |folios| {
             let first = Frame::new(0x200);
-            let join = || folios.join(first, MOVABLE);
+            let join = || folios.join(first, Order::SIZE_2M, MOVABLE);
             let misuse = |why: Misuse| {
                 matches!(why, Misuse::NotAllocated { .. } | Misuse::WrongOrder { .. })
             };
@@ -254,7 +254,8 @@ fn blocks_that_are_not_all_single_pages_are_not_joined() {
                 folios.state(page),
                 FrameState::Allocated { head: first, order: Order::SIZE_2M }
             );
-            assert!(folios.join(Frame::new(0x600), MOVABLE).is_err(), "no memory");
+            let nowhere = Frame::new(0x600);
+            assert!(folios.join(nowhere, Order::SIZE_2M, MOVABLE).is_err(), "no memory");
             folios.free(Cpu(0), first, Order::SIZE_2M).unwrap();
         });
     }

@@ -267,7 +267,12 @@ impl Seat {
             let at = page * FRAME_BYTES + *self.rng.pick(&WORDS);
             self.store(world, self.at, at);
         }
-        splits::collapse(world, self.known().id, va(whole.start).get(), CollapseLimits::NONE);
+        splits::collapse(
+            world,
+            self.known().id,
+            (va(whole.start).get(), Order::SIZE_2M),
+            CollapseLimits::NONE,
+        );
     }
 
     fn anywhere<P: Paging>(&mut self, world: &World<'_, P>) {

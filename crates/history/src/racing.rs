@@ -23,7 +23,7 @@ use foliant::space::{
     Advice, Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId,
 };
 use foliant::table::Paging;
-use foliant_units::{Bytes, Cpu, FRAME_BYTES, Pages, Va};
+use foliant_units::{Bytes, Cpu, FRAME_BYTES, Order, Pages, Va};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -579,7 +579,7 @@ impl<P: Paging> Race<'_, '_, P> {
             self.store(racer, page * FRAME_BYTES + *rng.pick(&WORDS));
         }
         let start = whole.start * FRAME_BYTES;
-        splits::collapse(self.world, racer.id, start, CollapseLimits::NONE);
+        splits::collapse(self.world, racer.id, (start, Order::SIZE_2M), CollapseLimits::NONE);
     }
 
     fn resize(&self, rng: &mut Rng, racer: Racer) {

@@ -36,7 +36,8 @@ pub(crate) fn split<P: Paging>(world: &World<'_, P>, rng: &mut Rng, id: SpaceId,
         }
         9 => {
             let limits = *rng.pick(&[CollapseLimits::NONE, CollapseLimits::SCAN]);
-            collapse(world, id, va, limits);
+            let order = Order::new(2 + rng.below(8) as u8).unwrap_or_default();
+            collapse(world, id, (va, order), limits);
         }
         0 | 1 => {
             relocate(world, id, va);
@@ -84,17 +85,17 @@ pub(crate) fn whole(rng: &mut Rng, window: &Stretch) -> Option<Stretch> {
     })
 }
 
-/// Collapses the range of `va`.
+/// Collapses the range of that size that has `va`.
 pub(crate) fn collapse<P: Paging>(
     world: &World<'_, P>,
     id: SpaceId,
-    va: u64,
+    (va, order): (u64, Order),
     limits: CollapseLimits,
 ) {
     world.count("collapse");
-    let va = Va::new(va).align_down(Order::SIZE_2M.bytes());
-    let collapse = || world.mm.collapse(id, va, limits);
+    let va = Va::new(va).align_down(order.bytes());
+    let collapse = || world.mm.collapse(id, va, order, limits);
     if world.mm.machine().during(Task::Collapse, collapse).is_ok() {
-        world.count("collapsed");
+        world.count(if order < Order::SIZE_2M { "collapsed small" } else { "collapsed" });
     }
 }

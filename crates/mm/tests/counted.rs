@@ -1187,18 +1187,18 @@ fn a_collapse_counts_its_folio_and_what_kept_it_from_one() {
         write(mm, id, BASE + nth * PAGE);
     }
     let at = Va::new(BASE);
-    let collapse = |limits| mm.collapse(id, at, limits);
+    let collapse = |limits| mm.collapse(id, at, Order::SIZE_2M, limits);
     let limits = |none, shared| CollapseLimits {
         max_ptes_none: Pages::new(none),
         max_ptes_shared: Pages::new(shared),
     };
     mm.unmap(id, page(7)).unwrap();
     area(mm, id, BASE + 7 * PAGE, PAGE);
-    counts(mm, "thp_scan_exceed_none_pte 1", || {
+    counts(mm, "thp_scan_exceed_none_pte 1, collapse_exceed_none_pte/9 1", || {
         assert_eq!(collapse(limits(0, 512)), Err(CollapseError::Empty(Pages::new(1))))
     });
     let child = mm.fork(id).unwrap();
-    counts(mm, "thp_scan_exceed_share_pte 1", || {
+    counts(mm, "thp_scan_exceed_share_pte 1, collapse_exceed_shared_pte/9 1", || {
         assert_eq!(collapse(limits(512, 510)), Err(CollapseError::Shared(Pages::new(511))))
     });
     mm.end(child).unwrap();
@@ -1208,25 +1208,23 @@ fn a_collapse_counts_its_folio_and_what_kept_it_from_one() {
     let lent = lend_blocks(mm);
     counts(
         mm,
-        "zeroed_bytes 4096, zero_extents 1, alloc_fail 1, thp_collapse_alloc_failed 1",
+        "zeroed_bytes 4096, zero_extents 1, alloc_fail 1, thp_collapse_alloc_failed 1, \
+         collapse_alloc_failed/9 1",
         || assert_eq!(collapse(CollapseLimits::NONE), Err(CollapseError::NoMemory)),
     );
     take_back(mm, lent);
     let frame = mm.frame_at(id, page(3).start()).unwrap();
     let pin = mm.reference(frame).unwrap();
     let stays = Err(CollapseError::Stays(SplitError::Pinned(frame)));
-    counts(
-        mm,
-        "zeroed_bytes 4096, zero_extents 1, copied_bytes 12288, nr_tlb_local_flush_one 3, \
-         pgmigrate_success 3, pgmigrate_fail 1",
-        || assert_eq!(collapse(CollapseLimits::NONE), stays),
-    );
+    counts(mm, "zeroed_bytes 4096, zero_extents 1, pgmigrate_fail 1", || {
+        assert_eq!(collapse(CollapseLimits::NONE), stays)
+    });
     drop(pin);
     counts(
         mm,
         "zeroed_bytes 4096, zero_extents 1, copied_bytes 2097152, grace_periods 1, \
          nr_tlb_local_flush_all 9, table_freed 1, pgmigrate_success 512, thp_collapse_alloc 1, \
-         nr_anon/0 -512, nr_anon/9 1",
+         nr_anon/0 -512, nr_anon/9 1, collapse_alloc/9 1",
         || collapse(CollapseLimits::NONE).unwrap(),
     );
     counts(mm, "", || {
@@ -1235,10 +1233,59 @@ fn a_collapse_counts_its_folio_and_what_kept_it_from_one() {
     finish(&machine.sim, mm, &[id]);
 }
 
+/// Below 2 MiB there is no table to clear or to wait for, and no flush but those by which the pages
+/// move and large folios are split.
+#[test]
+fn a_collapse_below_2_mib_counts_by_its_size() {
+    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    mm.advise(id, row(0, 256), Advice::PopulateWrite).unwrap();
+    let at = Va::new(BASE);
+    let collapse = |n, limits| mm.collapse(id, at, order(n), limits);
+    counts(
+        mm,
+        "copied_bytes 65536, nr_tlb_local_flush_one 16, pgmigrate_success 16, nr_anon/0 -16, \
+         nr_anon/4 1, collapse_alloc/4 1",
+        || collapse(4, CollapseLimits::NONE).unwrap(),
+    );
+    counts(mm, "", || {
+        assert_eq!(collapse(4, CollapseLimits::NONE), Err(CollapseError::Collapsed(at)))
+    });
+    counts(
+        mm,
+        "copied_bytes 524288, nr_tlb_local_flush_all 2, nr_tlb_local_flush_one 16, \
+         pgmigrate_success 128, nr_anon/0 -112, nr_anon/4 -1, split/4 1, nr_anon/7 1, \
+         collapse_alloc/7 1",
+        || collapse(7, CollapseLimits::NONE).unwrap(),
+    );
+    mm.advise(id, page(3), Advice::DontNeed).unwrap();
+    let none = CollapseLimits { max_ptes_none: Pages::new(0), ..CollapseLimits::NONE };
+    counts(mm, "collapse_exceed_none_pte/2 1", || {
+        assert_eq!(collapse(2, none), Err(CollapseError::Empty(Pages::new(1))))
+    });
+    let child = mm.fork(id).unwrap();
+    let shared = CollapseLimits { max_ptes_shared: Pages::new(2), ..CollapseLimits::NONE };
+    counts(mm, "collapse_exceed_shared_pte/2 1", || {
+        assert_eq!(collapse(2, shared), Err(CollapseError::Shared(Pages::new(3))))
+    });
+    mm.end(child).unwrap();
+    let lent = lend_blocks(mm);
+    let full: Vec<Frame> = std::iter::from_fn(|| mm.lend(order(3)).ok()).collect();
+    write(mm, id, BASE + 3 * PAGE);
+    for nth in 0..8 {
+        write(mm, id, BASE + nth * PAGE);
+    }
+    counts(mm, "alloc_fail 1, collapse_alloc_failed/3 1", || {
+        assert_eq!(collapse(3, CollapseLimits::NONE), Err(CollapseError::NoMemory))
+    });
+    full.into_iter().for_each(|frame| mm.take_back(frame, order(3)).unwrap());
+    take_back(mm, lent);
+    finish(&machine.sim, mm, &[id]);
+}
+
 /// The pages move by eight flushes; before the last one somebody gets a reference to the first
 /// page, which is there already.
 #[test]
-fn a_collapse_that_ends_in_vain_counts_the_table_that_it_puts_back() {
+fn a_collapse_that_ends_in_vain_counts_what_moved() {
     fn at_request(machine: &'static Meddler, nth: u64, act: impl FnOnce() + Send + 'static) {
         machine.before_asking(move || match nth {
             1 => act(),
@@ -1255,10 +1302,14 @@ fn a_collapse_that_ends_in_vain_counts_the_table_that_it_puts_back() {
     let changed = Err(CollapseError::Changed(Va::new(BASE)));
     counts(
         mm,
-        "zeroed_bytes 4096, zero_extents 1, copied_bytes 2097152, nr_tlb_remote_flush 9, \
-         nr_tlb_remote_flush_received 9, grace_periods 1, nr_tlb_local_flush_all 9, \
-         table_made 1, table_freed 1, pgmigrate_success 512",
-        || assert_eq!(mm.collapse(id, Va::new(BASE), CollapseLimits::NONE), changed),
+        "zeroed_bytes 4096, zero_extents 1, copied_bytes 2097152, nr_tlb_remote_flush 8, \
+         nr_tlb_remote_flush_received 8, nr_tlb_local_flush_all 8, pgmigrate_success 512",
+        || {
+            assert_eq!(
+                mm.collapse(id, Va::new(BASE), Order::SIZE_2M, CollapseLimits::NONE),
+                changed
+            )
+        },
     );
     mm.audit(&[id]).unwrap();
 }

@@ -58,7 +58,7 @@ fn finding_g_a_removed_table_goes_with_its_leaves() {
         }
         mm.set_flush_grain(grain);
         read_at_each_request(machine);
-        mm.collapse(id, Va::new(BASE), CollapseLimits::NONE).unwrap();
+        mm.collapse(id, Va::new(BASE), Order::SIZE_2M, CollapseLimits::NONE).unwrap();
         machine.before_asking(|| ());
         let cached = |of: &str| {
             let all = machine.sim.cached(cpu(1));
@@ -379,7 +379,7 @@ fn finding_s1_a_mix_of_everything_waits_for_nothing_under_a_tables_lock() {
                     2 => mm.protect(id, whole, Flags::READ_WRITE).unwrap(),
                     3 => _ = mm.fork(id).map(|child| mm.end(child)),
                     4 => _ = mm.split(id, va, SplitInto::BASE),
-                    5 => _ = mm.collapse(id, Va::new(BASE), CollapseLimits::NONE),
+                    5 => _ = mm.collapse(id, Va::new(BASE), Order::SIZE_2M, CollapseLimits::NONE),
                     6 => _ = frame().map(|frame| mm.relocate(frame)),
                     7 => _ = mm.shrink_deferred(ALL),
                     8 => _ = mm.fault(id, va, Access::Read),

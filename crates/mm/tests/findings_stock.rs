@@ -695,7 +695,7 @@ fn finding_q6_no_number_makes_a_call_panic() {
         let _ = (mm.vmap().frame_at(va), mm.area(id, va), mm.area_at_or_after(id, va));
         let _ = (mm.fault(id, va, Access::Write), mm.frame_at(id, va));
         let _ = mm.split(id, va, SplitInto::BASE);
-        let _ = mm.collapse(id, va, foliant::manager::CollapseLimits::NONE);
+        let _ = mm.collapse(id, va, Order::SIZE_2M, foliant::manager::CollapseLimits::NONE);
         for size in sizes {
             let bytes = Bytes::new(size);
             let _ = mm.vmap().check_bounds(va, bytes);

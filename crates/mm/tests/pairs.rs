@@ -132,7 +132,7 @@ impl<'s, 'm> Scene<'s, 'm> {
                 let how = Shrink { folios: 64, zeros_max: Some(Pages::new(1)) };
                 let _ = mm.shrink_deferred(how);
             }
-            Op::Collapse => drop(mm.collapse(id, at, CollapseLimits::NONE)),
+            Op::Collapse => drop(mm.collapse(id, at, Order::SIZE_2M, CollapseLimits::NONE)),
             Op::Compact => drop(mm.compact(&CompactRequest::ALL, &mut [])),
             Op::Keep => {
                 if let Some(kept) = mm.frame_at(id, at).and_then(|frame| mm.reference(frame)) {

@@ -178,7 +178,7 @@ fn the_switch_of_a_process_goes_to_its_children_and_to_nobody_else() {
     assert_eq!((order_of(child, 2), order_of(parent, 2)), (0, 0));
     let limits = CollapseLimits::NONE;
     assert_eq!(
-        mm.collapse(child, Va::new(BASE), limits),
+        mm.collapse(child, Va::new(BASE), Order::SIZE_2M, limits),
         Err(CollapseError::Unsuitable(Va::new(BASE)))
     );
     mm.set_process_switch(child, ProcessSwitch::On).unwrap();
@@ -357,7 +357,9 @@ fn a_split_that_a_pin_refuses_is_done_when_it_is_let_go() {
 #[test]
 fn a_collapse_that_a_pin_refuses_leaves_no_page_frozen() {
     const PINNED: u64 = 300;
-    let collapse = |mm: &Mm<'_, Meddler>, id| mm.collapse(id, Va::new(BASE), CollapseLimits::NONE);
+    let collapse = |mm: &Mm<'_, Meddler>, id| {
+        mm.collapse(id, Va::new(BASE), Order::SIZE_2M, CollapseLimits::NONE)
+    };
     let (_, mm, id) = shared(Policy::BASE_ONLY, 512);
     let before = mm.total(Event::Shootdown);
     collapse(mm, id).unwrap();
@@ -401,7 +403,7 @@ fn a_folio_that_pages_collapsed_into_waits_to_be_looked_at() {
     let mm = manager(&sim, Policy::BASE_ONLY);
     let id = filled(&sim, &mm, 4 * MB, 3);
     assert_eq!(mm.deferred(), 0);
-    mm.collapse(id, Va::new(BASE), CollapseLimits::NONE).unwrap();
+    mm.collapse(id, Va::new(BASE), Order::SIZE_2M, CollapseLimits::NONE).unwrap();
     assert_eq!(mm.deferred(), 1);
     mm.audit(&[id]).unwrap();
     let how = Shrink { folios: 10, zeros_max: Some(Pages::new(400)) };
@@ -797,7 +799,7 @@ fn finding_y_a_page_that_becomes_a_part_of_a_folio_is_in_use() {
             Box::leak(Box::new(machine.manager(Policy::BASE_ONLY)));
         machine.sim.on(cpu(1), || mm.online());
         let id = filled(&machine.sim, mm, 4 * MB, 512);
-        let collapse = || mm.collapse(id, Va::new(BASE), CollapseLimits::NONE);
+        let collapse = || mm.collapse(id, Va::new(BASE), Order::SIZE_2M, CollapseLimits::NONE);
         let before = machine.steps();
         let Some((first, fifth)) = first else {
             // Equal machines take equal steps, and find equal frames.

@@ -283,7 +283,8 @@ impl<E: FnMut(&Row)> Bench<'_, '_, E> {
         self.map(id, BASE, touched, Flags::NONE, 0);
         self.touch(id, BASE, 4 << 20);
         let limits = CollapseLimits::NONE;
-        self.row("collapse", |mm| mm.collapse(id, Va::new(BASE), limits)).expect("pages");
+        self.row("collapse", |mm| mm.collapse(id, Va::new(BASE), Order::SIZE_2M, limits))
+            .expect("pages");
         self.row("split", |mm| mm.split(id, Va::new(BASE), SplitInto::BASE)).expect("a folio");
         self.run_everywhere(None);
         self.row("end with entries", |mm| mm.end(id)).expect("it lives");

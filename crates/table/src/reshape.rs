@@ -19,7 +19,7 @@ use super::tables::{Refused, Tables};
 use super::word::TableAt;
 use foliant_claim::Stale;
 use foliant_machine::{Cpus, PhysMem, Replace, Tlb};
-use foliant_units::{Level, Pa, Va};
+use foliant_units::{Bytes, Level, Pa, Va, VaRange};
 
 /// Why a leaf or a table keeps its shape. Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,7 +81,7 @@ impl<M: PhysMem + Cpus + Tlb, P: Paging> Tables<'_, M, P> {
     /// Flush: the run's range with `Tables::Removed`.
     pub fn collapse(&self, va: Va, level: Level) -> Result<Collapsed, Stuck> {
         self.in_place()?;
-        self.gather(va, level, |pa, attrs| P::leaf(pa, level, attrs))
+        self.gather(va, level, |_, _| true, |pa, attrs| P::leaf(pa, level, attrs))
     }
     fn in_place(&self) -> Result<(), Stuck> {
         match self.machine().rules().replace {
@@ -117,13 +117,32 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
     /// leaf's place is not present. Flush the run's range with `Tables::Removed`, then
     /// [`mend`](Tables::mend) it.
     pub fn collapse_begin(&self, va: Va, level: Level) -> Result<Collapsed, Stuck> {
-        self.gather(va, level, |pa, attrs| Soft::breaking(pa, attrs).word())
+        self.collapse_agreed(va, level, |_, _| true)
+    }
+    /// The same, if `agree` says so of the leaf. It is asked under the lock of the table.
+    pub fn collapse_agreed(
+        &self,
+        va: Va,
+        level: Level,
+        agree: impl FnOnce(Pa, Attrs) -> bool,
+    ) -> Result<Collapsed, Stuck> {
+        self.gather(va, level, agree, |pa, attrs| Soft::breaking(pa, attrs).word())
+    }
+    /// Asks `agree` of what the words of `range`, all of one table, say alike, under its lock.
+    pub fn agree_alike(
+        &self,
+        range: VaRange,
+        agree: impl FnOnce(Pa, Attrs) -> bool,
+    ) -> Result<(), Stuck> {
+        let lock = self.lock(range.start(), Level::BASE).map_err(Stuck::Missing)?;
+        agreed_leaf(&lock, lock.slots_of(range), agree).map(|_| ())
     }
     /// Replaces a table by the word that `make` gives for the leaf that stands for it.
     fn gather(
         &self,
         va: Va,
         level: Level,
+        agree: impl FnOnce(Pa, Attrs) -> bool,
         make: impl Fn(Pa, Attrs) -> u64,
     ) -> Result<Collapsed, Stuck> {
         if level == Level::BASE || level > P::LEAF_TOP {
@@ -132,7 +151,7 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
         let lock = self.lock(va, level).map_err(Stuck::Missing)?;
         let slot = lock.index_of(va);
         let child = lock.child(slot).ok_or_else(|| Stuck::Other(lock.entry(slot)))?;
-        let (pa, attrs) = one_leaf(&child)?;
+        let (pa, attrs) = agreed_leaf(&child, Slots::ALL, agree)?;
         let count = Level::ENTRIES as u32;
         let what = What::Mapped { pa, attrs };
         let run = Run { va: child.base(), level: child.level(), count, what };
@@ -249,19 +268,24 @@ fn part<P: Paging>(word: u64, level: Level, slot: Slot) -> Option<(Pa, Attrs)> {
     }
 }
 
-/// The one leaf that says what all words of a table say, if there is one.
-fn one_leaf<M: PhysMem + Cpus, P: Paging>(table: &Locked<'_, M, P>) -> Result<(Pa, Attrs), Stuck> {
+/// The one leaf that says what all words of `slots` say, if there is one and `agree` takes it.
+fn agreed_leaf<M: PhysMem + Cpus, P: Paging>(
+    table: &Locked<'_, M, P>,
+    slots: Slots,
+    agree: impl FnOnce(Pa, Attrs) -> bool,
+) -> Result<(Pa, Attrs), Stuck> {
     let own = Attrs::TOUCHED | Attrs::GROUPED;
     let uneven = |slot| Stuck::Uneven(table.va_of(slot));
-    let Entry::Leaf { pa: first, attrs: like } = table.entry(Slot::FIRST) else {
-        return Err(uneven(Slot::FIRST));
+    let Entry::Leaf { pa: first, attrs: like } = table.entry(slots.first()) else {
+        return Err(uneven(slots.first()));
     };
-    if !first.is_aligned(table.level().up().span()) {
-        return Err(uneven(Slot::FIRST));
+    let span = table.level().span().get();
+    if !first.is_aligned(Bytes::new(slots.len() as u64 * span)) {
+        return Err(uneven(slots.first()));
     }
     let mut attrs = like.without(own);
-    for slot in Slots::ALL.iter() {
-        let expected = first.add(slot.index() as u64 * table.level().span().get());
+    for (nth, slot) in slots.iter().enumerate() {
+        let expected = first.add(nth as u64 * span);
         match table.entry(slot) {
             Entry::Leaf { pa, attrs: more }
                 if pa == expected && more.without(own) == like.without(own) =>
@@ -271,5 +295,8 @@ fn one_leaf<M: PhysMem + Cpus, P: Paging>(table: &Locked<'_, M, P>) -> Result<(P
             _ => return Err(uneven(slot)),
         }
     }
-    Ok((first, attrs))
+    match agree(first, attrs) {
+        true => Ok((first, attrs)),
+        false => Err(Stuck::Other(table.entry(slots.first()))),
+    }
 }

@@ -3,7 +3,7 @@
 use super::{Fault, Need, OnShortage, Orders, Outcome, Step, Tried, fitting};
 use crate::folio::Class;
 use crate::frame::{Claim, Contents};
-use crate::space::{Area, Seen, attrs};
+use crate::space::{Area, Seen, attrs, level_of};
 use crate::stock::{Event, NoBlock, NoRecord, NoTable, SizeEvent, Supply};
 use crate::table::{Attrs, Found, Paging};
 use crate::zero::{self, Clearing};
@@ -150,7 +150,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     fn prepare(&self, area: &Area, found: &Found, order: Order) -> Result<Prepared, Skip> {
         let range = fitting(order, self.va, area.range).ok_or(Skip::Unsuitable)?;
-        let level = Self::level_of(order);
+        let level = level_of(order);
         if !self.is_empty(range, level, found) {
             return Err(Skip::Unsuitable);
         }
@@ -230,7 +230,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn publish(&self, area: &Area, prepared: Prepared) -> Step {
         let Prepared { claim, range, deposit } = prepared;
         let (order, pages) = (claim.order(), claim.order().pages().get());
-        let level = Self::level_of(order);
+        let level = level_of(order);
         let entries = if level == Level::BASE { pages as usize } else { 1 };
         let origin = self.space.member.origin(range.start(), area.offset);
         // References come before entries (frame::descriptor::D2).

@@ -295,11 +295,6 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn seen<'a>(&self, area: &'a Area, level: Level, word: u64) -> Seen<'a> {
         Seen::one(area, self.va, level, word)
     }
-
-    /// The level at which a folio of `order` is mapped.
-    fn level_of(order: Order) -> Level {
-        if order == Order::SIZE_2M { Level::SIZE_2M } else { Level::BASE }
-    }
 }
 
 fn grants(flags: Flags, access: Access) -> bool {

@@ -2,15 +2,17 @@
 
 use super::Manager;
 use crate::compact::{CollapseError, collapse};
-use crate::fault::{Access, Outcome, ProcessSwitch};
+use crate::fault::{Access, Orders, Outcome, ProcessSwitch};
+use crate::frame::{Flag, Identity};
 use crate::space::{Flags, SpaceId};
-use crate::stock::Event;
+use crate::stock::{Event, SizeEvent};
 use crate::sync::Outside;
 use crate::table::{Attrs, Entry, Paging};
 use foliant_machine::Machine;
-use foliant_units::{FRAME_BYTES, Level, Order, Pages, Va, VaRange};
+use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, Va, VaRange};
 
-/// Limits on a range that is collapsed. The names are as in Linux's `khugepaged`.
+/// Limits on a range that is collapsed, whatever its size. The names are as in Linux's
+/// `khugepaged`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CollapseLimits {
     /// Pages that may be missing or zeros, at most.
@@ -29,32 +31,49 @@ impl CollapseLimits {
     /// makes the next one possible.
     pub const SCAN: CollapseLimits =
         CollapseLimits { max_ptes_none: Pages::new(0), max_ptes_shared: Pages::new(256) };
+
+    /// What is left of limits for 2 MiB where a scanner looks at a smaller range: a part in
+    /// proportion, but of pages that may be missing all or none. With a limit between, each
+    /// collapse would fill what the next larger one counts (TR-A6).
+    fn scaled(self, order: Order) -> CollapseLimits {
+        let part = |pages: Pages| Pages::new(pages.get() >> (Order::SIZE_2M.get() - order.get()));
+        let is_all = self.max_ptes_none.get() + 1 >= Order::SIZE_2M.pages().get();
+        let max_ptes_none = match is_all || order == Order::SIZE_2M {
+            true => part(self.max_ptes_none),
+            false => Pages::new(0),
+        };
+        CollapseLimits { max_ptes_none, max_ptes_shared: part(self.max_ptes_shared) }
+    }
 }
 
 /// What a scan did.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Scanned {
-    /// Ranges that were looked at.
+    /// Ranges of the largest size that were looked at, with all that is smaller in them.
     pub ranges: u64,
-    /// Of these, those that are one folio now.
+    /// Folios that were made of them.
     pub collapsed: u64,
 }
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
-    /// Makes one folio of 2 MiB of the pages that a space has at `va`. The switches of folio sizes
-    /// are not asked, but the area's `NOHUGEPAGE` and the process's switch are.
+    /// Makes one folio of `order` of the pages that a space has at `va`, unless one of that size or
+    /// a larger one has them. The switches of folio sizes are not asked, but the area's
+    /// `NOHUGEPAGE` and the process's switch are.
     pub fn collapse(
         &self,
         id: SpaceId,
         va: Va,
+        order: Order,
         limits: CollapseLimits,
     ) -> Result<(), CollapseError> {
         let space = id.pin(&self.stock).ok_or(CollapseError::NoSpace)?;
-        if !va.is_aligned(Order::SIZE_2M.bytes()) {
-            return Err(CollapseError::Misaligned(va));
+        if !Orders::ANON.contains(order) {
+            return Err(CollapseError::NoSize(order));
         }
-        let whole =
-            VaRange::sized(va, Order::SIZE_2M.bytes()).ok_or(CollapseError::Unsuitable(va))?;
+        if !va.is_aligned(order.bytes()) {
+            return Err(CollapseError::Misaligned(va, order));
+        }
+        let whole = VaRange::sized(va, order.bytes()).ok_or(CollapseError::Unsuitable(va))?;
         let suits = |flags: Flags| {
             let off = Flags::NOHUGEPAGE.with(Flags::USERFAULT).with(Flags::KERNEL);
             flags.has(Flags::READ_WRITE)
@@ -65,47 +84,63 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         area.filter(|area| area.range.covers(whole) && suits(area.flags))
             .filter(|_| space.thp_off() == ProcessSwitch::On)
             .ok_or(CollapseError::Unsuitable(va))?;
-        self.within(id, whole, limits)?;
+        self.within(id, (whole, order), limits)?;
         for nth in 0..whole.pages().get() {
             self.own(id, va.add(nth * FRAME_BYTES))?;
         }
-        collapse(&self.splitter(), &space, va, &mut Outside::at_the_face())
+        collapse(self.splitter(), &space, (whole, order), &mut Outside::at_the_face())
     }
 
-    /// Looks whether a range is within the limits.
+    /// Looks whether a range is within the limits, and whether a folio has all of it already.
     fn within(
         &self,
         id: SpaceId,
-        whole: VaRange,
+        (whole, order): (VaRange, Order),
         limits: CollapseLimits,
     ) -> Result<(), CollapseError> {
         let counted = self.with_leaves(id, whole, |leaves| {
             let (mut there, mut shared) = (0, 0);
+            let mut row = None; // the first frame, as long as the others follow it
             for leaf in leaves {
                 match leaf.entry {
                     _ if leaf.level > Level::BASE => {
                         return Err(CollapseError::Collapsed(whole.start()));
                     }
                     Entry::Leaf { attrs, .. } if attrs.has(Attrs::SPECIAL) => {}
-                    Entry::Leaf { attrs, .. } => {
+                    Entry::Leaf { pa, attrs } => {
+                        row = match there {
+                            0 => Some(pa.frame()),
+                            _ => row
+                                .filter(|first: &Frame| first.add(Pages::new(there)) == pa.frame()),
+                        };
                         there += 1;
                         shared += u64::from(!attrs.has(Attrs::EXCLUSIVE));
                     }
                     _ => return Err(CollapseError::Changed(leaf.va)),
                 }
             }
-            Ok((Pages::new(whole.pages().get() - there), Pages::new(shared)))
+            Ok((Pages::new(whole.pages().get() - there), Pages::new(shared), row))
         });
-        let (none, shared) = counted.ok_or(CollapseError::NoSpace)??;
+        let (none, shared, row) = counted.ok_or(CollapseError::NoSpace)??;
         if none > limits.max_ptes_none || none == whole.pages() {
-            self.stock.count(Event::ThpScanExceedNonePte);
+            let of_2m = Event::ThpScanExceedNonePte;
+            self.stock.count_thp(order, SizeEvent::CollapseExceedNone, of_2m);
             return Err(CollapseError::Empty(none));
         }
         if shared > limits.max_ptes_shared {
-            self.stock.count(Event::ThpScanExceedSharePte);
+            let of_2m = Event::ThpScanExceedSharePte;
+            self.stock.count_thp(order, SizeEvent::CollapseExceedShared, of_2m);
             return Err(CollapseError::Shared(shared));
         }
-        Ok(())
+        // One that one leaf is to map is mapped page by page here, and a part of a larger one that
+        // has lost pages is worth a folio of its own: what it has lost comes free.
+        let row = row.filter(|first| none == Pages::new(0) && first.is_aligned(order.pages()));
+        let folio = row.map(|first| self.identity(self.identity(first).head(first)));
+        let is_whole = |folio: &Identity| folio.order() >= order && !folio.has(Flag::PartlyMapped);
+        match folio.filter(is_whole) {
+            Some(_) if order < Order::SIZE_2M => Err(CollapseError::Collapsed(whole.start())),
+            _ => Ok(()),
+        }
     }
     /// Makes the page at `va` one of the space's own.
     fn own(&self, id: SpaceId, va: Va) -> Result<(), CollapseError> {
@@ -127,9 +162,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
 
-    /// Goes through the areas of a space from `from` on, and collapses ranges that are within the
-    /// limits, where 2 MiB folios are switched on; looks at up to `ranges` of them. Says where to
-    /// go on, unless it came to the end.
+    /// Goes through the areas of a space from `from` on, and collapses what is within the limits,
+    /// which are those of 2 MiB: into a folio of the largest size that is switched on, or into
+    /// smaller ones where that does not come about. Looks at up to `ranges` of the largest size.
+    /// Says where to go on, unless it came to the end.
     pub fn collapse_scan(
         &self,
         id: SpaceId,
@@ -137,25 +173,54 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         ranges: u64,
         limits: CollapseLimits,
     ) -> (Scanned, Option<Va>) {
-        let (mut done, mut at) = (Scanned::default(), from);
+        let (mut done, mut at, mut window) = (Scanned::default(), from, None);
         let mut outside = Outside::at_the_face();
         while let Some(area) = self.area_at_or_after(id, at) {
-            let start =
-                area.range.start().max(at).get().next_multiple_of(Level::SIZE_2M.span().get());
-            let allowed = self.policy().allowed(area.flags, ProcessSwitch::On);
-            let fits = start.saturating_add(Level::SIZE_2M.span().get()) <= area.range.end().get();
-            if !fits || !allowed.contains(Order::SIZE_2M) {
+            let orders = self.policy().allowed(area.flags, ProcessSwitch::On);
+            let largest = orders.largest_first().next().unwrap_or(Order::SIZE_2M);
+            let step = orders.largest_first().last().unwrap_or(largest).bytes();
+            at = Va::new(area.range.start().max(at).get().next_multiple_of(step.get()));
+            let rest = VaRange::new(at, area.range.end());
+            let Some(rest) = rest.filter(|rest| rest.bytes() >= step && !orders.is_empty()) else {
                 at = area.range.end();
                 continue;
+            };
+            let here = Some(at.align_down(largest.bytes()));
+            if window != here {
+                if done.ranges == ranges {
+                    return (done, Some(at));
+                }
+                (done.ranges, window) = (done.ranges + 1, here);
             }
-            if done.ranges == ranges {
-                return (done, Some(Va::new(start)));
-            }
-            done.ranges += 1;
-            done.collapsed += u64::from(self.collapse(id, Va::new(start), limits).is_ok());
-            at = Va::new(start + Level::SIZE_2M.span().get());
+            let (settled, made) = self.collapse_first(id, rest, orders, limits);
+            done.collapsed += made;
+            at = at.add(settled.bytes().get());
             outside.yield_now(self.stock.machine);
         }
         (done, None)
+    }
+
+    /// Makes the largest folio that can be made at the beginning of a range. Says how much of the
+    /// range that settles, and how many folios were made.
+    fn collapse_first(
+        &self,
+        id: SpaceId,
+        range: VaRange,
+        orders: Orders,
+        limits: CollapseLimits,
+    ) -> (Order, u64) {
+        let at = range.start();
+        let fits = |order: &Order| at.is_aligned(order.bytes()) && order.bytes() <= range.bytes();
+        let mut settled = Order::BASE; // the smallest in the end
+        for order in orders.largest_first().filter(fits) {
+            match self.collapse(id, at, order, limits.scaled(order)) {
+                Ok(()) => return (order, 1),
+                // Nothing smaller is to be made in there.
+                Err(CollapseError::Collapsed(_)) => return (order, 0),
+                Err(CollapseError::Empty(pages)) if pages == order.pages() => return (order, 0),
+                Err(_) => settled = order,
+            }
+        }
+        (settled, 0)
     }
 }

@@ -23,7 +23,7 @@ use foliant_units::{Bytes, Level, Order, Va, VaRange};
 /// Stands where a reserved page was and was dropped: the next one is not reserved.
 pub(super) const SPENT: u64 = Soft { kind: SoftKind::Other, payload: 0 }.word();
 
-/// The level of leaves that map huge pages of `order`.
+/// The level of leaves that map folios or huge pages of `order`.
 pub(crate) fn level_of(order: Order) -> Level {
     Level(order.get() / Order::SIZE_2M.get())
 }

@@ -227,10 +227,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         match stock.freeze(held, entries) {
             Ok(frozen) => {
                 let pieces = divide(stock, frozen, into.order, into.zeros, self.zero_page);
-                stock.count_size(pieces.order, SizeEvent::Split);
-                if pieces.order == Order::SIZE_2M {
-                    stock.count(Event::ThpSplitPage);
-                }
+                stock.count_thp(pieces.order, SizeEvent::Split, Event::ThpSplitPage);
                 Ok(pieces)
             }
             Err(held) => {
@@ -241,9 +238,6 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
     }
 
     fn count_failed(&self, order: Order) {
-        self.stock.count_size(order, SizeEvent::SplitFailed);
-        if order == Order::SIZE_2M {
-            self.stock.count(Event::ThpSplitPageFailed);
-        }
+        self.stock.count_thp(order, SizeEvent::SplitFailed, Event::ThpSplitPageFailed);
     }
 }

@@ -158,10 +158,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.set_identity(head, Identity::new(Kind::Anon, order));
         self.machine.owned(frames, Owner::User);
         self.count_size(order, SizeEvent::NrAnon);
-        // Most of it may stay untouched, so a shrinker may want to look at it.
-        if order == Order::SIZE_2M {
-            self.defer(head);
-        }
+        self.defer_unused(head, order);
         head
     }
 

@@ -208,6 +208,14 @@ events! {
         Split => "split",
         /// Folios that stayed whole because somebody used them.
         SplitFailed => "split_failed",
+        /// Folios made of smaller ones.
+        CollapseAlloc => "collapse_alloc",
+        /// Times that there was no block for one.
+        CollapseAllocFailed => "collapse_alloc_failed",
+        /// Ranges of that size left as they are because too much of them is empty.
+        CollapseExceedNone => "collapse_exceed_none_pte",
+        /// Ranges left as they are because too much of them is shared.
+        CollapseExceedShared => "collapse_exceed_shared_pte",
     }
 }
 

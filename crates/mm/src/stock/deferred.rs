@@ -70,6 +70,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.append(shard, head);
         shard.listed.fetch_add(1, Ordering::Relaxed);
     }
+    /// Does so for a new folio of 2 MiB: most of it may stay untouched, so a shrinker may want to
+    /// look at it.
+    pub(super) fn defer_unused(&self, head: Frame, order: Order) {
+        if order == Order::SIZE_2M {
+            self.defer(head);
+        }
+    }
     fn append(&self, shard: &Shard, head: Frame) {
         let last = shard.last.load(Ordering::Relaxed);
         self.set_link(head, Link::Next, 0);
@@ -156,10 +163,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         if !self.keep_partly_mapped(head, order) {
             return;
         }
-        self.count_size(order, SizeEvent::SplitDeferred);
-        if order == Order::SIZE_2M {
-            self.count(Event::ThpDeferredSplitPage);
-        }
+        self.count_thp(order, SizeEvent::SplitDeferred, Event::ThpDeferredSplitPage);
     }
     /// Does the same for a folio that waited before it moved: it is not counted as one more that
     /// waits. Says whether it was not marked yet.

@@ -12,8 +12,10 @@
 //! - B2. A freeze succeeds only where the holder's pin is the only one and every entry is one that
 //!   the holder has taken out of use. From then on `get_unless_zero` finds nothing, until its
 //!   frames are other folios. A page that a collapse freezes (`freeze_pages`) has no holder before:
-//!   it is frozen only where nobody pins it and its one entry is one that the collapse has taken
-//!   out of use.
+//!   it is frozen only where nobody pins it and its one entry is an exclusive one, which the
+//!   collapse has seen in a table that it has locked, in a space whose writer it has. No CPU
+//!   changes what that entry maps before the page is a part of the larger folio, so it stays in
+//!   use: the memory stays where it is.
 //! - B3. Neither kind nor order of a folio changes except by its holder, while it is frozen. Nor is
 //!   it marked as broken while it is held: the CPU that marks it waits for the holder, and so the
 //!   holder waits for no reference to go.
@@ -158,10 +160,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         Ok(frozen)
     }
 
-    /// Freezes the 512 base pages from `first` on, if each of them has one entry, taken out of use
-    /// and flushed, and no pin; else leaves all of them as they are.
-    pub(crate) fn freeze_pages(&self, first: Frame) -> bool {
-        let all = Order::SIZE_2M.pages().get();
+    /// Freezes the base pages of the frames from `first` on, if each of them has one entry and no
+    /// pin; else leaves all of them as they are. The caller has found these entries (B2).
+    pub(crate) fn freeze_pages(&self, first: Frame, order: Order) -> bool {
+        let all = order.pages().get();
         let page = |nth| first.add(Pages::new(nth));
         let frozen = (0..all).take_while(|nth| self.freeze_page(page(*nth))).count() as u64;
         if frozen < all {
@@ -189,15 +191,15 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
         frozen
     }
-    /// Makes one folio, made at `origin`, of 512 frozen pages, which one leaf will map.
-    pub(crate) fn fuse(&self, first: Frame, origin: Origin) {
-        for nth in 0..Order::SIZE_2M.pages().get() {
+    /// Makes one folio of `order`, made at `origin`, of frozen pages, all of which are mapped.
+    pub(crate) fn fuse(&self, (first, order): (Frame, Order), origin: Origin) {
+        for nth in 0..order.pages().get() {
             let page = first.add(Pages::new(nth));
             self.uncount_folio(page, self.identity(page));
         }
-        self.join(first);
-        drop(self.publish((first, Order::SIZE_2M), origin, Order::SIZE_2M.pages().get()));
-        self.defer(first);
+        self.join(first, order);
+        drop(self.publish((first, order), origin, order.pages().get()));
+        self.defer_unused(first, order);
     }
 
     /// Ends a frozen folio whose frames become pieces. Its descriptors stay for now.

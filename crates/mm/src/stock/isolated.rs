@@ -62,9 +62,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.folios.split(frame, order, Order::BASE).expect("a claim is a block (claim::I1)");
         isolated.pick.add(frame.get() - isolated.first.get(), order.pages().get());
     }
-    /// Makes one block of 512 frames that are the caller's one by one.
-    pub(super) fn join(&self, first: Frame) {
-        let joined = || self.folios.join(first, Class::Movable);
+    /// Makes one block of frames that are the caller's one by one.
+    pub(super) fn join(&self, first: Frame, order: Order) {
+        let joined = || self.folios.join(first, order, Class::Movable);
         while joined().expect("all its frames are the caller's (claim::I1)") == Joined::Later {
             self.machine.relax();
         }
@@ -74,7 +74,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         if isolated.pick.count() < Order::SIZE_2M.pages().get() {
             return Err(isolated);
         }
-        self.join(isolated.first);
+        self.join(isolated.first, Order::SIZE_2M);
         // SAFETY: all 512 frames were isolated, and are one block now; their token goes.
         Ok(unsafe { Claim::taken(isolated.first, Order::SIZE_2M) })
     }

@@ -183,6 +183,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             row[event as usize].fetch_add(1, Ordering::Relaxed);
         }
     }
+    /// Counts `event` of a size, which has a name of its own, `of_2m`, where that is 2 MiB.
+    pub(crate) fn count_thp(&self, order: foliant_units::Order, event: SizeEvent, of_2m: Event) {
+        self.count_size(order, event);
+        if order == foliant_units::Order::SIZE_2M {
+            self.count(of_2m);
+        }
+    }
     /// Takes one `event` of a size back: it counts things alive.
     pub(crate) fn uncount_size(&self, order: foliant_units::Order, event: SizeEvent) {
         if let Some(row) = self.mine().sizes.get(order.index()) {
