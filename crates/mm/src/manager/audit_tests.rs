@@ -320,7 +320,8 @@ fn tables_and_records_are_counted_from_the_bottom() {
 
 #[test]
 fn a_group_that_is_not_whole_is_found() {
-    use crate::table::{Aarch64, Slot};
+    use crate::table::{Aarch64, Attrs, Entry, Slot};
+    use foliant_units::{Level, Pa};
     let at = |nth: u64| Va::new(BASE + nth * FRAME_BYTES);
     /// What becomes of a word, given its number, what it maps and how.
     type Make = fn(u64, Pa, Attrs) -> u64;
