@@ -438,8 +438,8 @@ unsafe impl Around for Saboteur<'_> {
         self.meanwhile(While::Word);
         let word = match self.plant {
             Some(Plant::DoubleMap) => self.doubled(pa, word),
-            // SAFETY: the word that is about to be written is there to be read.
             Some(plant) if plant.is_of_groups() => {
+                // SAFETY: the word that is about to be written is there to be read.
                 self.in_group(pa, unsafe { self.sim.load(pa) }, word)
             }
             // SAFETY: the word that is about to be written is there to be read.

@@ -411,7 +411,9 @@ fn sweep_leaves<M: PhysMem + Cpus, P: Paging>(
     count
 }
 
-/// Applies `edit` to the group of `words` words that the leaf is the first of, as one run (I11).
+/// Applies `edit` to the group of `words` words that the leaf is one of, as one run (I11). Gives the
+/// number of those from the leaf on: a walk that comes back to where it stopped may be inside of a
+/// group that was not there before.
 #[inline(never)]
 fn sweep_group<M: PhysMem + Cpus, P: Paging>(
     lock: &Locked<'_, M, P>,
@@ -422,7 +424,11 @@ fn sweep_group<M: PhysMem + Cpus, P: Paging>(
     broken: &mut Broken,
 ) -> usize {
     let FirstLeaf { at, pa, attrs, verdict, .. } = leaf;
-    let level = at.level;
+    let (level, inside) = (at.level, at.slot.index() % words);
+    let bytes = Bytes::new(words as u64 * level.span().get());
+    let first = at.slot.unit(words).first();
+    let pa = Pa::new(pa.get() - inside as u64 * level.span().get());
+    let at = At { va: at.va.align_down(bytes), slot: first, ..at };
     let with = |word, at: At, told: Attrs| match P::decode(word, level, at.slot) {
         Entry::Leaf { pa, attrs } => P::leaf(pa, level, attrs | told.and(Attrs::TOUCHED)),
         _ => word,
@@ -456,7 +462,7 @@ fn sweep_group<M: PhysMem + Cpus, P: Paging>(
         let what = What::Mapped { pa, attrs: told };
         sink.add(Run { va: at.va, level, count: words as u32, what });
     }
-    words
+    words - inside
 }
 
 /// How many words behind the one at `first`, up to `room` with it, continue the leaf `word` bit by

@@ -261,11 +261,12 @@ mod tests {
         let mut checker = NoStaleTranslation::new(Format::X86_64(X86Levels::Four));
         for _ in 0..300 {
             let level = rng.below(3) as u8;
-            let pages = 1 << (9 * u64::from(level));
             let is_pointer = rng.below(4) == 0;
+            let is_group = level < 2 && !is_pointer && rng.below(2) == 0;
+            let pages = 1 << (9 * u64::from(level) + 4 * u64::from(is_group));
             checker.cached.insert(Key {
                 frame: rng.below((1 << 20) / pages) * pages,
-                level: level | u8::from(is_pointer) << 7,
+                level: level | u8::from(is_pointer) << 7 | u8::from(is_group) << 6,
                 cpu: rng.below(2) as u16,
                 tag: (rng.below(2) == 0).then_some(Pa::new(0)),
                 va: Va::new(rng.below(2) * 0x1000),
@@ -273,6 +274,8 @@ mod tests {
         }
         let last = |key: &Key| match key.level {
             0x80.. => key.frame,
+            0x40 => key.frame + 15,
+            0x41 => key.frame + 16 * 512 - 1,
             level => key.frame + (1 << (9 * u64::from(level))) - 1,
         };
         for _ in 0..2000 {
