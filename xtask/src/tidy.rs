@@ -1,11 +1,13 @@
 //! Facts about the tree. Each message says what to do next.
 
+mod circles;
 mod comments;
 mod names;
 mod rooms;
 mod rules;
 
 use crate::run::root;
+use circles::Files;
 use names::Types;
 use rooms::{Uses, place_of};
 use rules::Rules;
@@ -68,11 +70,13 @@ pub(crate) fn tidy() -> Result<(), String> {
     let files: Vec<(String, String)> =
         files.iter().map(|file| named(&root, file)).collect::<Result<_, _>>()?;
     let (mut census, mut uses, mut types) = (Vec::new(), Uses::default(), Types::default());
+    let mut circles = Files::default();
     for (name, text) in &files {
         head(name, text, &mut findings);
         uses.note(name, text, &mut findings);
         types.note(name, text, &mut findings);
         comments::read(name, text, &mut findings);
+        circles.note(name, text, &mut findings);
         yields(name, text, &mut findings);
         duties(name, text, &mut findings);
         let blocks = text.matches("unsafe {").count() + text.matches("unsafe impl").count();
@@ -80,6 +84,7 @@ pub(crate) fn tidy() -> Result<(), String> {
             census.push((name.clone(), blocks));
         }
     }
+    circles.circles(&mut findings);
     explored(&root, &mut findings)?;
     let documents = documents(&root)?;
     for wanted in DOCUMENTS {
