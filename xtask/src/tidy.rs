@@ -1,5 +1,6 @@
 //! Facts about the tree. Each message says what to do next.
 
+mod circles;
 mod comments;
 mod lines;
 mod names;
@@ -7,6 +8,7 @@ mod rooms;
 mod rules;
 
 use crate::run::root;
+use circles::Files;
 use lines::Lines;
 use names::Types;
 use rooms::{Uses, place_of};
@@ -71,12 +73,14 @@ pub(crate) fn tidy() -> Result<(), String> {
         files.iter().map(|file| named(&root, file)).collect::<Result<_, _>>()?;
     let (mut census, mut uses, mut types) = (Vec::new(), Uses::default(), Types::default());
     let mut length = Lines::default();
+    let mut circles = Files::default();
     for (name, text) in &files {
         head(name, text, &mut findings);
         uses.note(name, text, &mut findings);
         types.note(name, text, &mut findings);
         length.note(name, text);
         comments::read(name, text, &mut findings);
+        circles.note(name, text, &mut findings);
         yields(name, text, &mut findings);
         duties(name, text, &mut findings);
         let blocks = text.matches("unsafe {").count() + text.matches("unsafe impl").count();
@@ -84,6 +88,7 @@ pub(crate) fn tidy() -> Result<(), String> {
             census.push((name.clone(), blocks));
         }
     }
+    circles.circles(&mut findings);
     explored(&root, &mut findings)?;
     let documents = documents(&root)?;
     for wanted in DOCUMENTS {

@@ -8,21 +8,11 @@ use super::entry::{BlockKind, FRAMES};
 use super::field::Offset;
 use super::region::Region;
 use super::seats::Hinted;
+use super::zeros::Known;
 use super::{Class, Folios, Misuse};
 use foliant_units::{Cpu, Frame, FrameRange, Order, Pages};
 
 const SIZE_2M: u32 = Order::SIZE_2M.get() as u32;
-
-/// The owner's knowledge of the content of a block that is given back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Known {
-    /// It may hold anything.
-    Nothing,
-    /// It was not written to since it was taken.
-    AsBefore,
-    /// It holds zeros.
-    Zero,
-}
 
 /// How many blocks one call looks at, at most: some ten microseconds.
 pub(crate) const LOOK: u64 = 512;

@@ -97,12 +97,13 @@ mod verify_tests;
 pub use error::{AllocError, CpuCount, Misuse, RegionError, ReserveError, WordCount};
 pub use evict::{Joined, Usage};
 pub use field::Pick;
-pub use known::{Known, Sought};
+pub use known::Sought;
 pub use query::FreeBlocks;
 pub use setup::Newcomer;
 #[cfg(any(test, feature = "verify"))]
 pub use verify::{Conflict, Disagreement};
 pub use view::View;
+pub use zeros::Known;
 
 use core::fmt;
 use foliant_sync::Ordering::Relaxed;

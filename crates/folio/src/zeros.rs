@@ -23,11 +23,22 @@
 //!
 //! **Not here**: clearing.
 
+use super::Word;
 use super::entry::FRAMES;
 use super::field::Offset;
-use super::{Known, Word};
 use foliant_sync::Ordering::Relaxed;
 use foliant_units::Order;
+
+/// The owner's knowledge of the content of a block that is given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Known {
+    /// It may hold anything.
+    Nothing,
+    /// It was not written to since it was taken.
+    AsBefore,
+    /// It holds zeros.
+    Zero,
+}
 
 /// Words of one block.
 const WORDS: usize = FRAMES as usize / 64;

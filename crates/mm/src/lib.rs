@@ -7,7 +7,7 @@
 //! ([`table`]).
 //!
 //! The rooms stand here in dependency order. Each uses only those before it, through their
-//! `mod.rs`, but for two that look up on purpose (`stock` to [`zero`], [`space`] to [`fault`]):
+//! `mod.rs`:
 //! [`frame`], [`folio`], [`table`], `stock`, `flush`, [`zero`], [`memmap`], [`pool`],
 //! [`vmap`], `rmap`, [`space`], [`fault`], [`split`], [`compact`], [`manager`], and behind the
 //! feature `x86_64` the traits of the crate of that name (`adapt`).

@@ -5,9 +5,9 @@ use super::attrs::{Attrs, Soft};
 use super::harvest::{Harvest, Run};
 use super::lock::{Gap, Locked, Missing};
 use super::paging::Paging;
-use super::sweep::{At, Broken, Edit, Progress, Sink, Verdict, sweep};
+use super::prune::{Detached, Prune};
+use super::sweep::{At, Broken, Edit, Progress, Sink, Stop, Verdict, sweep};
 use super::tables::{Refused, Tables};
-use foliant_claim::Stale;
 use foliant_machine::{Cpus, PhysMem, Replace, Tlb};
 use foliant_units::{Level, Pa, Va, VaRange};
 
@@ -19,71 +19,6 @@ pub struct Swept {
     pub upto: Va,
     /// Why it ended there.
     pub why: Stop,
-}
-
-/// Why an operation over a range ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stop {
-    /// All is done.
-    Done,
-    /// The harvest is full. Empty it and go on from `upto`.
-    Full,
-    /// A leaf, a group of leaves or a software word that is to change reaches over the range's
-    /// start or end, or a leaf is to be in parts for another reason. Split the leaf and go on;
-    /// [`Tables::split`] refuses a software word. A leaf that has what it is to have stays whole: a
-    /// caller that keeps other properties of the range elsewhere splits it first.
-    Straddles {
-        /// Its first address.
-        va: Va,
-        /// Its level, to be handed to [`Tables::split`].
-        level: Level,
-    },
-    /// The owner of this word has a leaf out of use: by break and mend, or as a migration entry
-    /// while its folio is split or moved. A leaf, or a table of leaves, will be there again.
-    Busy(Va),
-}
-
-/// Which tables go when they have become empty.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Prune {
-    /// None: the range will be mapped again.
-    Keep,
-    /// Those that do not hang in the top table.
-    Emptied,
-    /// Those too: the space is torn down, or its half has a root of its own that nobody shares.
-    All,
-}
-
-/// An empty table that was taken out of the one above. Its leaves, if it ever had any, went before
-/// it: a CPU's caches hold nothing of it but pointers to it. (A table that goes with its leaves is
-/// [`Collapsed`](super::Collapsed).)
-#[must_use = "the table must be flushed, then freed"]
-#[derive(PartialEq, Eq, Debug)]
-pub struct Detached {
-    table: Stale,
-}
-
-impl Detached {
-    #[inline]
-    pub(super) const fn of(table: Stale) -> Detached {
-        Detached { table }
-    }
-    /// The table itself.
-    #[inline]
-    pub fn into_table(self) -> Stale {
-        self.table
-    }
-}
-
-impl Prune {
-    /// Whether a table of `level` entries may go.
-    pub(super) fn allows<P: Paging>(self, level: Level) -> bool {
-        match self {
-            Prune::Keep => false,
-            Prune::Emptied => level.up() < P::TOP,
-            Prune::All => level < P::TOP,
-        }
-    }
 }
 
 /// A change of attributes: those that `clear` names go, then those that `set` names come.

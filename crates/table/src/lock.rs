@@ -1,8 +1,8 @@
 //! A locked table: the right to change its words.
 
 use super::attrs::{Attrs, Entry, Slot, Slots};
-use super::edit::{Detached, Prune};
 use super::paging::Paging;
+use super::prune::{Detached, Prune};
 use super::tables::{Spot, Tables};
 use super::word::{TableAt, WordAt};
 use core::{fmt, mem};

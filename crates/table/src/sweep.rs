@@ -16,13 +16,34 @@
 //! leaves again. So a flush covers one table at most there.
 
 use super::attrs::{Attrs, Entry, Slot, Soft};
-use super::edit::Stop;
 use super::harvest::{Run, What};
 use super::lock::Locked;
 use super::paging::Paging;
 use super::tables::Tables;
 use foliant_machine::{Cpus, PhysMem};
 use foliant_units::{Bytes, Level, Pa, Va, VaRange};
+
+/// Why an operation over a range ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// All is done.
+    Done,
+    /// The harvest is full. Empty it and go on from `upto`.
+    Full,
+    /// A leaf, a group of leaves or a software word that is to change reaches over the range's
+    /// start or end, or a leaf is to be in parts for another reason. Split the leaf and go on;
+    /// [`Tables::split`] refuses a software word. A leaf that has what it is to have stays whole: a
+    /// caller that keeps other properties of the range elsewhere splits it first.
+    Straddles {
+        /// Its first address.
+        va: Va,
+        /// Its level, to be handed to [`Tables::split`].
+        level: Level,
+    },
+    /// The owner of this word has a leaf out of use: by break and mend, or as a migration entry
+    /// while its folio is split or moved. A leaf, or a table of leaves, will be there again.
+    Busy(Va),
+}
 
 /// What an edit makes of one word.
 #[derive(Clone, Copy)]

@@ -1,14 +1,11 @@
-//! The tables under one top table: walking down, and making what is missing.
+//! The tables under one top table: walking down.
 
 use super::attrs::{Entry, Slot, Slots};
-use super::lock::{Gap, Locked, Missing};
 use super::paging::{Half, Paging, Roots};
-use super::spare::Spare;
 use super::word::{TableAt, WordAt};
 use core::marker::PhantomData;
 use core::{error, fmt};
-use foliant_machine::{Cpus, PhysMem};
-use foliant_sync::{Ordering, fence};
+use foliant_machine::PhysMem;
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Pa, Va, VaRange};
 
 /// The tables of one half of an address space: a machine and a top table. They are plain data,
@@ -172,103 +169,6 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
         for slot in Slots::ALL.iter().skip(Level::ENTRIES / 2) {
             let word = kernel.root.word(slot).load(self.machine) & !P::LOCK;
             self.root.word(slot).store(self.machine, word);
-        }
-    }
-}
-
-impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
-    /// Makes the tables exist down to the one that holds entries of `level` for `va`.
-    ///
-    /// Needs no flush: a word that was 0 is not cached (machine::M2). On a machine that breaks
-    /// before it makes, this holds once the entry that the word had before is flushed; the caller
-    /// knows that nothing is pending there.
-    pub fn ensure(&self, va: Va, level: Level, spare: &mut Spare) -> Result<(), Blocked> {
-        self.ensure_settled(va, level, spare, &|| true)
-    }
-    /// The same for a caller that does not know that: `is_settled` says whether nothing is pending.
-    /// It is asked after the word was seen empty under the lock of the table that it stands in, so
-    /// it tells of the entry that was taken out under that lock, or of the table that was noted
-    /// before the word was emptied. It is not asked for a word of the top table, which is emptied
-    /// with [`Prune::All`](super::Prune::All) alone (I5).
-    pub fn ensure_settled(
-        &self,
-        va: Va,
-        level: Level,
-        spare: &mut Spare,
-        is_settled: &impl Fn() -> bool,
-    ) -> Result<(), Blocked> {
-        self.check_va(va).map_err(Blocked::Refused)?;
-        if level > P::TOP {
-            return Err(Blocked::Refused(Refused::Level(level)));
-        }
-        loop {
-            let spot = self.lowest(va, level);
-            if spot.level == level {
-                return Ok(());
-            }
-            match spot.entry {
-                Entry::Leaf { .. } => return Err(Blocked::Leaf(spot.level)),
-                Entry::Soft(_) => return Err(Blocked::Soft(spot.level)),
-                Entry::Table(_) => {}
-                Entry::None => self.install(va, &spot, spare, is_settled)?,
-            }
-        }
-    }
-    /// Hangs a table into the empty word of `spot`, unless another CPU does so first.
-    fn install(
-        &self,
-        va: Va,
-        spot: &Spot,
-        spare: &mut Spare,
-        is_settled: &impl Fn() -> bool,
-    ) -> Result<(), Blocked> {
-        let made = spot.level.down().expect("a missing table is above the base");
-        let claim = spare.pop().ok_or(Blocked::NeedTable(made))?;
-        let word = P::table(claim.frame().pa());
-        let done = match spot.above {
-            None => {
-                let done = spot.table.word(spot.slot).swap(self.machine, 0, word).is_ok();
-                fence(Ordering::SeqCst); // what is looked at behind it is looked at again (I10)
-                Ok(done)
-            }
-            Some(above) => match Locked::acquire(*self, va, spot, above) {
-                Some(lock) if lock.get(spot.slot) == 0 && is_settled() => {
-                    lock.put(spot.slot, word);
-                    Ok(true)
-                }
-                Some(lock) if lock.get(spot.slot) == 0 => Err(Blocked::Pending(spot.level)),
-                _ => Ok(false),
-            },
-        };
-        if done == Ok(true) {
-            TableAt::claimed(claim);
-        } else {
-            spare.push(claim).expect("it was popped just now");
-        }
-        done.map(|_| ())
-    }
-    /// Locks the table that holds the entries of `level` for `va`.
-    #[inline]
-    pub fn lock(&self, va: Va, level: Level) -> Result<Locked<'m, M, P>, Missing> {
-        if self.check_va(va).is_err() {
-            return Err(Missing { level: P::TOP, what: Gap::Outside });
-        }
-        loop {
-            let spot = self.lowest(va, level);
-            let what = match (spot.above, spot.entry) {
-                (Some(above), _) if spot.level == level => {
-                    match Locked::acquire(*self, va, &spot, above) {
-                        Some(lock) => return Ok(lock),
-                        None => continue,
-                    }
-                }
-                (None, _) if level >= P::TOP => Gap::TopTable,
-                (_, Entry::None) => Gap::None,
-                (_, Entry::Leaf { .. }) => Gap::Leaf,
-                (_, Entry::Soft(_)) => Gap::Soft,
-                (_, Entry::Table(_)) => unreachable!("a walk descends into tables above its floor"),
-            };
-            return Err(Missing { level: spot.level, what });
         }
     }
 }

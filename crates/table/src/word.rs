@@ -7,12 +7,9 @@
 #![allow(unsafe_code)]
 
 use super::attrs::Slot;
-use super::paging::{Half, Paging};
-use super::spare::Spare;
-use super::tables::Tables;
 use foliant_claim::{Claim, Stale};
 use foliant_machine::PhysMem;
-use foliant_units::{Frame, Order, Pa};
+use foliant_units::{Order, Pa};
 
 /// A frame that is owned as a page table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,30 +75,5 @@ impl WordAt {
     pub(super) fn swap<M: PhysMem>(self, machine: &M, old: u64, new: u64) -> Result<u64, u64> {
         // SAFETY: table::I1 as above; the maker of the Tables vouches for what the word maps.
         unsafe { machine.compare_exchange(self.0, old, new) }
-    }
-}
-
-impl<'m, M, P: Paging> Tables<'m, M, P> {
-    /// The tables under the top table at `root`.
-    ///
-    /// # Safety
-    /// `root` is a frame of memory given to Foliant that is owned as a top table of this format,
-    /// all of whose words are 0 or lead to such tables, for as long as a copy of the value is used.
-    /// All memory that is mapped through it is memory that the code run on these tables may reach.
-    pub unsafe fn adopt(machine: &'m M, root: Pa, half: Half) -> Tables<'m, M, P> {
-        Tables::at(machine, root, half)
-    }
-}
-
-impl Spare {
-    /// Adds a frame from outside the allocator (early boot, a bench). It comes back where the stock
-    /// is full.
-    ///
-    /// # Safety
-    /// The frame is memory given to Foliant, cleared, and nobody else uses it.
-    pub unsafe fn lend(&mut self, frame: Frame) -> Result<(), Frame> {
-        // SAFETY: the caller's promise.
-        let claim = unsafe { Claim::from_raw(frame, Order::BASE) };
-        self.push(claim).map_err(|claim| claim.frame())
     }
 }

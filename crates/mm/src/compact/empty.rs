@@ -1,8 +1,8 @@
 //! Emptying one block.
 
-use super::run::{Compactor, Meter, Obstacle, Why};
+use super::run::{Compactor, Emptied, Meter, Obstacle, Why};
 use super::window::{Source, Window};
-use crate::frame::{Claim, Flag, Kind};
+use crate::frame::{Flag, Kind};
 use crate::split::{MigrationBatch, SplitError, SplitInto, Went};
 use crate::stock::{Event, Isolated};
 use crate::table::Paging;
@@ -12,18 +12,6 @@ use foliant_units::{Frame, Order, Pages};
 /// How often a block is gone through: folios that somebody is at work on may be at rest by the next
 /// time.
 const ROUNDS: usize = 3;
-
-/// How it ended.
-pub(super) enum Emptied {
-    /// The block is whole, and the caller's.
-    Whole(Claim),
-    /// Something in it stays.
-    Stuck(Obstacle),
-    /// There was no block for a page of it.
-    Full,
-    /// The budget is spent.
-    Spent,
-}
 
 /// What one round over a block found.
 enum Round {

@@ -1,7 +1,6 @@
 //! Requests: they go through windows one after the other, within a budget, and are put off after
 //! some that gained nothing.
 
-use super::empty::Emptied;
 use super::window::{BLOCKS_MAX, Window};
 use crate::frame::Claim;
 use crate::split::{MoveGrain, Splitter};
@@ -166,6 +165,18 @@ pub(crate) struct CompactState {
     wished: AtomicU64,
     /// Folios that one flush covers for faults; 0 stands for as many as can be.
     grain: AtomicU64,
+}
+
+/// How the emptying of a block ended.
+pub(super) enum Emptied {
+    /// The block is whole, and the caller's.
+    Whole(Claim),
+    /// Something in it stays.
+    Stuck(Obstacle),
+    /// There was no block for a page of it.
+    Full,
+    /// The budget is spent.
+    Spent,
 }
 
 /// What compaction needs to know besides its request.

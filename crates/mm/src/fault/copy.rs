@@ -115,7 +115,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         };
         agreed.replace(|| {
             if is_zero {
-                zero::clear(self.stock, &claim);
+                self.stock.clear(&claim);
             } else {
                 zero::copy_page(self.stock.machine, from.pa(), &claim);
                 self.stock.count_by(Event::CopiedBytes, FRAME_BYTES);

@@ -64,9 +64,9 @@ mod defrag;
 mod hugetlb;
 mod policy;
 
-pub use policy::{
-    Global, Orders, Policy, PolicyError, ProcessSwitch, Size, ThpAnonError, fitting, parse_order,
-};
+pub use policy::{Global, Orders, Policy, PolicyError, Size, ThpAnonError, fitting, parse_order};
+
+pub use crate::space::ProcessSwitch;
 
 pub(crate) use defrag::{BlockOffer, Tried};
 pub use defrag::{Defrag, OnShortage, UnknownDefrag};

@@ -10,7 +10,7 @@
 //! switch and all others are off.
 
 use super::defrag::Defrag;
-use crate::space::Flags;
+use crate::space::{Flags, ProcessSwitch};
 use crate::sync::{AtomicU64, Ordering};
 use core::{error, fmt};
 use foliant_units::{Bytes, Order, SizeError, Va, VaRange};
@@ -86,15 +86,6 @@ pub enum Size {
     Inherit,
     /// For all areas.
     Always,
-}
-
-/// The switch of one process (`PR_SET_THP_DISABLE`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ProcessSwitch {
-    /// As the other switches say.
-    On,
-    /// No large folios in this process.
-    Off,
 }
 
 /// The switches of all sizes, and the global one, at one moment.

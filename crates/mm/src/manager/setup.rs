@@ -200,7 +200,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         };
         let home = home(setup, Pages::new(plan.bytes() / FRAME_BYTES))
             .ok_or(SetupError::TooSmall(Pages::new(plan.bytes() / FRAME_BYTES)))?;
-        crate::zero::clear_range(machine, home);
+        crate::stock::clear_range(machine, home);
         machine.owned(home, Owner::Records);
         let at = |offset: u64| home.start().pa().add(offset);
         let cpu_lines: &[PerCpu] = records(machine, at(0), plan.cpus as usize);
@@ -243,7 +243,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             // SAFETY: the allocator handed it out just now, before there is a stock.
             let claim = unsafe { Claim::taken(frame, Order::BASE) };
             machine.owned(claim.frames(), Owner::Claimed);
-            crate::zero::clear_range(machine, claim.frames());
+            crate::stock::clear_range(machine, claim.frames());
             machine.owned(claim.frames(), owner);
             Ok::<Frame, SetupError>(claim.into_raw().0)
         };
@@ -391,7 +391,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         let newcomer: Newcomer<'_, '_> = self.stock.folios.admit(range, node)?;
         let machine = self.stock.machine;
         // Nobody else has begun to use it (folio::setup::I3).
-        crate::zero::clear_range(machine, home);
+        crate::stock::clear_range(machine, home);
         machine.owned(home, Owner::Records);
         let meta: &[Word] = records(machine, home.start().pa(), words as usize);
         let known = match contents {

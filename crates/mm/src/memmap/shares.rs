@@ -42,7 +42,7 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
             return Ok(frame);
         }
         let claim = self.stock.claim_undescribed(Order::BASE, Class::Unmovable)?;
-        crate::zero::clear(self.stock, &claim);
+        self.stock.clear(&claim);
         self.stock.machine.owned(claim.frames(), Owner::Records);
         let page: &Words = words(self.stock.machine, claim.frame().pa());
         let tail = Identity::new(Kind::HugeTail, order).word();

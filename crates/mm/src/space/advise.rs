@@ -1,8 +1,9 @@
 //! Advice: wishes for folio sizes, contents dropped, guards.
 
 use super::area::{Area, Flags};
+use super::error::RangeError;
 use super::huge;
-use super::ops::{RangeError, change_entries, check, covered};
+use super::ops::{change_entries, check, covered};
 use super::record::Space;
 use super::split_leaf;
 use super::steps::Steps;

@@ -1,7 +1,9 @@
 //! An area: a stretch of a space's addresses with one set of properties.
 
 use crate::frame::AnonOffset;
-use foliant_units::{Order, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Order, VaRange};
+
+pub(super) const PAGE: Bytes = Bytes::new(FRAME_BYTES);
 
 /// How many areas a space may have.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -9,10 +9,11 @@
 //! its charge for the pages of a run and, for a large leaf, the table that is kept for its split.
 
 use super::area::{Area, Flags};
-use super::life::{EndError, SpaceId, create, end, user_half};
-use super::ops::RangeError;
+use super::error::RangeError;
+use super::life::{EndError, SpaceId, create, end};
 use super::record::Space;
 use super::steps::Steps;
+use super::user_half;
 use super::walk::Noting;
 use crate::flush::Gather;
 use crate::frame::{Claim, Kind};

@@ -8,20 +8,17 @@
 //! How many reservations an area still has is written nowhere: it is the number of its empty
 //! entries.
 
-use super::area::Flags;
-use super::ops::{MapError, PAGE, RangeError};
+use super::area::{Flags, PAGE};
+use super::error::{MapError, RangeError};
 use super::record::Space;
 use super::steps::Steps;
 use super::zap::{Guards, Zap, behind};
 use crate::flush::Gather;
 use crate::stock::Stock;
 use crate::sync::Outside;
-use crate::table::{Paging, Prune, Soft, SoftKind, Tables};
+use crate::table::{Paging, Prune, Tables};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Level, Order, Va, VaRange};
-
-/// Stands where a reserved page was and was dropped: the next one is not reserved.
-pub(super) const SPENT: u64 = Soft { kind: SoftKind::Other, payload: 0 }.word();
 
 /// The level of leaves that map folios or huge pages of `order`.
 pub(crate) fn level_of(order: Order) -> Level {
@@ -141,7 +138,8 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{Entry, Slot, Sv39, X86_64};
+    use crate::space::zap::SPENT;
+    use crate::table::{Entry, Slot, Soft, SoftKind, Sv39, X86_64};
 
     #[test]
     fn a_size_needs_a_leaf_and_no_other_size() {

@@ -7,7 +7,8 @@
 
 use super::area::{Area, Flags};
 use super::attrs;
-use super::ops::{MapError, MapRequest, RangeError, choose, empty};
+use super::error::{MapError, RangeError};
+use super::ops::{MapRequest, choose, empty};
 use super::record::Space;
 use super::steps::Steps;
 use super::walk::{self, Uncached};

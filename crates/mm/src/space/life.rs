@@ -17,6 +17,7 @@
 use super::area::AreaLimit;
 use super::record::Space;
 use super::steps::Steps;
+use super::user_half;
 use super::zap::{Guards, Zap};
 use crate::flush::Gather;
 use crate::folio::Class;
@@ -24,10 +25,10 @@ use crate::frame::{Identity, Kind, Stale};
 use crate::rmap::{Last, Pin};
 use crate::stock::{Name, NoRecord, OverLimit, Stock, record};
 use crate::sync::Ordering;
-use crate::table::{Half, Paging, Prune};
+use crate::table::{Paging, Prune};
 use core::ops::Deref;
 use foliant_machine::{Machine, Owner};
-use foliant_units::{Cpu, Frame, Order, Pages, Va, VaRange};
+use foliant_units::{Cpu, Frame, Order, Pages};
 
 /// The name of an address space, unique among living ones. The name of an ended space is refused,
 /// also when its memory serves another one, until 2^32 - 1 spaces were made and stamps repeat.
@@ -52,12 +53,6 @@ impl Deref for Pinned<'_> {
 
 /// The frames that every space has: its record and its top table.
 pub(crate) const OWN_FRAMES: u64 = 2;
-
-/// The user half of the format, as a range.
-pub(crate) fn user_half<P: Paging>() -> VaRange {
-    let (first, last) = P::half(Half::User);
-    VaRange::new(first, Va::new(last.get() & !4095)).expect("a half is a range")
-}
 
 impl SpaceId {
     /// The record's frame, for an embedder's own tables; unique among living spaces.
@@ -109,7 +104,7 @@ pub(crate) fn create<M: Machine, P: Paging>(
             return Err(none.into());
         }
     };
-    crate::zero::clear(stock, &claim);
+    stock.clear(&claim);
     stock.machine.owned(claim.frames(), Owner::Records);
     let (frame, _) = claim.into_raw();
     let space: &Space = record(stock.machine, frame.pa());

@@ -66,6 +66,7 @@
 mod advise;
 mod area;
 mod areas;
+mod error;
 mod fork;
 mod gaps;
 mod huge;
@@ -86,15 +87,17 @@ mod areas_model;
 
 pub use advise::Advice;
 pub use area::{Area, AreaLimit, Flags};
+pub use error::{MapError, RangeError};
 pub use life::SpaceId;
-pub use ops::{MapError, MapRequest, Place, RangeError};
+pub use ops::{MapRequest, Place};
+pub use record::ProcessSwitch;
 pub use remap::{Move, RemapError};
 
 pub(crate) use advise::advise;
 pub(crate) use fork::fork;
 pub(crate) use huge::{clear_way, level_of};
 pub(crate) use kernel::map_kernel;
-pub(crate) use life::{EndError, create, end, user_half};
+pub(crate) use life::{EndError, create, end};
 pub(crate) use ops::{grow, has_place, map, protect, unmap};
 pub(crate) use record::Space;
 pub(crate) use remap::remap;
@@ -104,9 +107,15 @@ pub(crate) use switch::{Ending, switch};
 
 use crate::flush::{Gather, Used};
 use crate::stock::{Event, Stock, Supply};
-use crate::table::{Attrs, Paging, Spare, Tables};
+use crate::table::{Attrs, Half, Paging, Spare, Tables};
 use foliant_machine::Machine;
 use foliant_units::{Level, Va, VaRange};
+
+/// The user half of the format, as a range.
+pub(crate) fn user_half<P: Paging>() -> VaRange {
+    let (first, last) = P::half(Half::User);
+    VaRange::new(first, Va::new(last.get() & !4095)).expect("a half is a range")
+}
 
 /// The attributes of a user page in an area with `flags`, not yet written to.
 pub(crate) fn attrs(flags: Flags) -> Attrs {

@@ -38,6 +38,15 @@ unsafe impl Record for Space {}
 const _: () = assert!(size_of::<Space>() <= 4096);
 const _: () = assert!(core::mem::offset_of!(Space, member) == 0);
 
+/// The switch of one process (`PR_SET_THP_DISABLE`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProcessSwitch {
+    /// As the other switches say.
+    On,
+    /// No large folios in this process.
+    Off,
+}
+
 /// The frames that a space has for itself.
 #[cfg(feature = "verify")]
 pub(crate) struct Own {
@@ -132,14 +141,14 @@ impl Space {
         }
     }
 
-    pub(crate) fn set_thp(&self, switch: crate::fault::ProcessSwitch) {
-        let off = switch == crate::fault::ProcessSwitch::Off;
+    pub(crate) fn set_thp(&self, switch: ProcessSwitch) {
+        let off = switch == ProcessSwitch::Off;
         self.thp_off.store(off as u64, Ordering::Relaxed);
     }
-    pub(crate) fn thp_off(&self) -> crate::fault::ProcessSwitch {
+    pub(crate) fn thp_off(&self) -> ProcessSwitch {
         match self.thp_off.load(Ordering::Relaxed) {
-            0 => crate::fault::ProcessSwitch::On,
-            _ => crate::fault::ProcessSwitch::Off,
+            0 => ProcessSwitch::On,
+            _ => ProcessSwitch::Off,
         }
     }
 }

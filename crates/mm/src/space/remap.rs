@@ -1,11 +1,12 @@
 //! Moving and resizing: pages keep their frames and change their addresses.
 
-use super::area::Area;
-use super::life::user_half;
-use super::ops::{MapError, PAGE, RangeError, check, check_new, clear, covered, empty, gap};
+use super::area::{Area, PAGE};
+use super::error::{MapError, RangeError};
+use super::ops::{check, check_new, clear, covered, empty, gap};
 use super::reach;
 use super::record::Space;
 use super::steps::Steps;
+use super::user_half;
 use super::walk::{self, Noting};
 use crate::flush::Gather;
 use crate::frame::AnonOffset;

@@ -4,7 +4,6 @@
 //!   word ─▶ Zap: 0, a guard, a spent entry ─▶ Zapped, run by run: noted, uncharged, and a drop of n references for each folio
 //! ```
 
-use super::huge::SPENT;
 use super::record::Space;
 use super::steps::Steps;
 use super::walk;
@@ -18,6 +17,9 @@ use crate::table::{
 use core::cell::Cell;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Level, Pa, Pages, Va, VaRange};
+
+/// Stands where a reserved page was and was dropped: the next one is not reserved.
+pub(super) const SPENT: u64 = Soft { kind: SoftKind::Other, payload: 0 }.word();
 
 /// What becomes of guard entries in the range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,8 @@
 //! Folios that stay what they are: why the entries of one are not taken at all, and how entries
 //! that were taken in vain are put back.
 
+use super::error::SplitError;
 use super::put::put_back;
-use super::run::SplitError;
 use super::walk::Folio;
 use crate::stock::{Held, NotHeld, Stock};
 use crate::table::Paging;

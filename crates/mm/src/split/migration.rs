@@ -5,15 +5,18 @@
 //! block that was claimed for it is given back.
 
 use super::batch::{Counting, FlushBatch};
+use super::error::SplitError;
 use super::keep::{hold, refuses, stay};
 use super::pieces::relocate;
-use super::run::{LIST_MAX, SplitError};
 use crate::frame::Claim;
 use crate::stock::{Event, Held, Stock};
 use crate::table::Paging;
 use core::num::NonZeroU32;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Order};
+
+/// Folios that one flush covers at most.
+pub const LIST_MAX: usize = 64;
 
 /// How many folios move with one flush. One is the baseline that more are measured against.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

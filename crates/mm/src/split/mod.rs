@@ -55,6 +55,7 @@
 //! **Not here**: folios of files, swap, huge pages of pools.
 
 mod batch;
+mod error;
 mod keep;
 mod mapped;
 mod migration;
@@ -65,11 +66,12 @@ mod shrink;
 mod walk;
 mod zeros;
 
+pub use error::{RelocateError, SplitError};
 pub use mapped::Mappings;
 pub(crate) use mapped::mappings;
-pub use migration::MoveGrain;
+pub use migration::{LIST_MAX, MoveGrain};
 pub(crate) use migration::{MigrationBatch, Went};
 pub use pieces::{Pieces, ZeroPieces};
 pub(crate) use run::Splitter;
-pub use run::{LIST_MAX, RelocateError, SplitError, SplitInto, SplitRequest};
+pub use run::{SplitInto, SplitRequest};
 pub use shrink::{Shrink, Shrunk};

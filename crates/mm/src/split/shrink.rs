@@ -2,8 +2,9 @@
 //! zeros.
 
 use super::batch::FlushBatch;
+use super::migration::LIST_MAX;
 use super::pieces::{Pieces, ZeroPieces};
-use super::run::{LIST_MAX, SplitInto, Splitter};
+use super::run::{SplitInto, Splitter};
 use super::zeros::zero_pages;
 use crate::frame::Flag;
 use crate::stock::{Event, Held};

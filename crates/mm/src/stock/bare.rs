@@ -17,7 +17,7 @@ pub(crate) fn stock(sim: &Sim) -> Bare<'_> {
     let memory = sim.config().memory.clone();
     let frames = Folios::layout(&memory, CpuCount(1)).unwrap().0 * 8 / FRAME_BYTES + 4;
     let home = FrameRange::new(memory[0].start(), Pages::new(frames)).unwrap();
-    crate::zero::clear_range(sim, home);
+    super::clear_range(sim, home);
     sim.owned(home, Owner::Records);
     let pa = home.start().pa();
     let cpus: &[PerCpu] = records(sim, pa, 1);

@@ -138,7 +138,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn claim_cleared(&self, owner: Owner) -> Result<Claim, NoBlock> {
         let class = if owner == Owner::Table { Class::Table } else { Class::Unmovable };
         let claim = self.claim_undescribed(Order::BASE, class)?;
-        crate::zero::clear(self, &claim);
+        self.clear(&claim);
         self.machine.owned(claim.frames(), owner);
         Ok(claim)
     }

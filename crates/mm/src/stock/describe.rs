@@ -98,7 +98,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             return None;
         }
         let claim = self.claim_undescribed(Order::SIZE_2M, Class::Unmovable).ok()?;
-        crate::zero::clear(self, &claim);
+        self.clear(&claim);
         Some(claim)
     }
     /// Maps the descriptors of a block that the caller has set `Moving`, and where it can those of
@@ -135,7 +135,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             Err(_) => self.claim_singles()?,
         };
         for claim in &frames {
-            crate::zero::clear(self, claim);
+            self.clear(claim);
             self.machine.owned(claim.frames(), Owner::Records);
         }
         self.count_by(Event::MemmapPages, FRAMES as u64);

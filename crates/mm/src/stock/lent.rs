@@ -93,7 +93,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         // It is taken beside tables, of which there is one from the start: so it breaks no block
         // that is whole.
         let claim = self.claim_undescribed(Order::BASE, Class::Table)?;
-        crate::zero::clear_range(self.machine, claim.frames());
+        super::clear_range(self.machine, claim.frames());
         self.machine.owned(claim.frames(), Owner::Records);
         let new = claim.frame().get() + 1;
         match root.compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire) {

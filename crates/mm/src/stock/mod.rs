@@ -26,6 +26,7 @@
 
 mod charge;
 mod claims;
+mod clear;
 mod counters;
 mod deferred;
 mod describe;
@@ -52,6 +53,8 @@ pub use counters::{Event, SizeEvent, SizeStats};
 
 pub(crate) use charge::{Charge, NoRecord, OverLimit};
 pub use claims::NoBlock;
+pub use clear::Tally;
+pub(crate) use clear::{clear_bytes, clear_once, clear_range};
 pub(crate) use counters::PerCpu;
 pub(crate) use describe::{DescribedBy, OWN, SECTION_BYTES, STRETCH_PAGES};
 pub(crate) use holds::{Frozen, Held, NotHeld};

@@ -15,7 +15,7 @@ use super::tree::Tree;
 use super::{Vmap, VmapError};
 use crate::table::Paging;
 use foliant_machine::Machine;
-use foliant_units::{Level, Va};
+use foliant_units::{FRAME_BYTES, Level, Va};
 
 /// Which calls may touch it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +56,20 @@ const LENDERS: u32 = 32;
 /// The word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct AreaWord(u64);
+
+impl Record<'_> {
+    /// How far into its first page what was asked for begins: a device need not begin at a page.
+    pub(super) fn inside(&self) -> u64 {
+        match AreaWord::of(self).kind() {
+            Backing::Device => self.get(RecordWord::Phys) % FRAME_BYTES,
+            Backing::Pages | Backing::Frames => 0,
+        }
+    }
+    /// The address that its owner was given, which names it.
+    pub(super) fn name(&self) -> Va {
+        self.start().add(self.inside())
+    }
+}
 
 impl AreaWord {
     pub(super) const fn new(kind: Backing) -> AreaWord {

@@ -18,13 +18,9 @@
 //! of lenders change, under the lock, and a call that lends it out reads the rest without it. In a
 //! lazy area none of them changes.
 
-use super::area::AreaWord;
-use super::tree::Tree;
-use super::{Backing, Vmap};
-use crate::stock::{NoBlock, Words, words};
+use crate::stock::{Words, words};
 use crate::sync::Ordering;
-use crate::table::Paging;
-use foliant_machine::{Machine, Owner};
+use foliant_machine::Machine;
 use foliant_units::{FRAME_BYTES, Frame, Va, VaRange};
 
 const WORDS: usize = 16;
@@ -64,7 +60,7 @@ pub(super) struct Id(pub(super) u64);
 impl Id {
     pub(super) const NONE: Id = Id(0);
 
-    const fn of(frame: Frame, nth: u64) -> Id {
+    pub(super) const fn of(frame: Frame, nth: u64) -> Id {
         Id(frame.get() * PER_FRAME + nth + 1)
     }
     pub(super) const fn some(self) -> Option<Id> {
@@ -108,41 +104,9 @@ impl<'m> Record<'m> {
     pub(super) fn whole(&self) -> VaRange {
         VaRange::new(self.start(), Va::new(self.get(RecordWord::End))).expect("an area grows up")
     }
-    /// How far into its first page what was asked for begins: a device need not begin at a page.
-    pub(super) fn inside(&self) -> u64 {
-        match AreaWord::of(self).kind() {
-            Backing::Device => self.get(RecordWord::Phys) % FRAME_BYTES,
-            Backing::Pages | Backing::Frames => 0,
-        }
-    }
-    /// The address that its owner was given, which names it.
-    pub(super) fn name(&self) -> Va {
-        self.start().add(self.inside())
-    }
     /// The addresses that are mapped.
     pub(super) fn mapped(&self) -> VaRange {
         let end = self.start().add(self.get(RecordWord::Pages) * FRAME_BYTES);
         VaRange::new(self.start(), end).expect("an area grows up")
-    }
-}
-
-impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
-    pub(super) fn record(&self, id: Id) -> Record<'m> {
-        Record::at(self.stock.machine, id)
-    }
-    /// Takes the lock.
-    pub(super) fn open(&self) -> Tree<'a, 'm, M> {
-        Tree::new(self.stock.machine, self.state)
-    }
-    /// Takes a spare record, and makes some where there is none.
-    pub(super) fn take_record(&self) -> Result<Record<'m>, NoBlock> {
-        loop {
-            if let Some(id) = self.open().pop_spare() {
-                return Ok(self.record(id));
-            }
-            let (frame, _) = self.stock.claim_cleared(Owner::Records)?.into_raw();
-            let tree = self.open();
-            (0..PER_FRAME).rev().for_each(|nth| tree.push_spare(Id::of(frame, nth)));
-        }
     }
 }

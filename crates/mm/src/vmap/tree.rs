@@ -18,10 +18,12 @@
 //!
 //! **Locking**: a [`Tree`] is the lock `[l]`, held.
 
-use super::VmapState;
-use super::record::{Id, Record, RecordWord};
+use super::record::{Id, PER_FRAME, Record, RecordWord};
+use super::{Vmap, VmapState};
+use crate::stock::NoBlock;
 use crate::sync::{AtomicU64, Ordering, SpinGuard};
-use foliant_machine::Machine;
+use crate::table::Paging;
+use foliant_machine::{Machine, Owner};
 use foliant_units::{Bytes, Level, Va};
 
 /// The alignments for which the best gap is known.
@@ -327,4 +329,25 @@ const fn mixed(n: u64) -> u64 {
     let n = (n ^ n >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let n = (n ^ n >> 29).wrapping_mul(0xd6e8_feb8_6659_fd93);
     n ^ n >> 32
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
+    pub(super) fn record(&self, id: Id) -> Record<'m> {
+        Record::at(self.stock.machine, id)
+    }
+    /// Takes the lock.
+    pub(super) fn open(&self) -> Tree<'a, 'm, M> {
+        Tree::new(self.stock.machine, self.state)
+    }
+    /// Takes a spare record, and makes some where there is none.
+    pub(super) fn take_record(&self) -> Result<Record<'m>, NoBlock> {
+        loop {
+            if let Some(id) = self.open().pop_spare() {
+                return Ok(self.record(id));
+            }
+            let (frame, _) = self.stock.claim_cleared(Owner::Records)?.into_raw();
+            let tree = self.open();
+            (0..PER_FRAME).rev().for_each(|nth| tree.push_spare(Id::of(frame, nth)));
+        }
+    }
 }

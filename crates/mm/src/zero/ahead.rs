@@ -11,7 +11,7 @@
 
 use super::plan::{Extent, between};
 use super::run::ClearRun;
-use super::{Clearing, Tally, count};
+use super::{Clearing, Tally};
 use crate::folio::{Class, Sought};
 use crate::frame::Claim;
 use crate::stock::{Event, SAMPLE, Stock};
@@ -91,7 +91,7 @@ fn clear_part<M: Machine, P: Paging>(
     let budget = Clearing::load(stock).budget;
     let mut run = ClearRun::new(stock.machine, &stock.mine().pace, budget, Some(outside));
     run.extent(Extent { frames, caching: Caching::NonTemporal }, Some);
-    count(stock, &run.tally);
+    stock.count_clear(&run.tally);
     stock.count_by(Event::AheadBytes, run.tally.cleared.get());
     run.tally
 }

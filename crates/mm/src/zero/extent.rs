@@ -1,22 +1,16 @@
 #![allow(unsafe_code)]
-//! The two bulk operations of the machine, on memory that the caller owns.
+//! Copies into memory that the caller owns, and a clear of what no manager owns.
 
 use super::{Clearing, Pace, PlanError, Tally, carry_out};
 use crate::frame::Claim;
 use crate::stock::Stock;
 use crate::sync::Outside;
 use crate::table::Paging;
-use foliant_machine::{Caching, Clock, Machine, PhysMem};
+use foliant_machine::{Clock, Machine, PhysMem};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Order, Pa};
 
 /// What is copied between two preemption points: a part of every huge page.
 const COPIED: Bytes = Bytes::new(256 << 10);
-
-pub(super) fn clear(memory: &impl PhysMem, pa: Pa, bytes: Bytes, caching: Caching) {
-    // SAFETY: the caller holds the Claim of the block (claim::I1), or owns it by the promise of
-    // `clear_block`.
-    unsafe { memory.clear(pa, bytes, caching) }
-}
 
 /// Clears a block that no manager owns, as a manager does: for measuring. `unknown` gives the part
 /// of at most 2 MiB of frames that is not known to be zero. Preemption points are taken: the caller

@@ -38,29 +38,22 @@ mod plan_model;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use crate::stock::Pace;
+pub use crate::stock::{Pace, Tally};
 pub use ahead::{Ahead, Stopped};
 pub use clearing::{Clearing, Far, ZeroGrain};
 pub use extent::clear_block;
 pub use plan::{Extent, Plan, PlanError};
-pub use run::Tally;
 
 pub(crate) use ahead::clear_ahead;
 pub(crate) use extent::{copy_huge, copy_page, copy_yielding};
 
 use crate::frame::{Claim, Touched};
-use crate::stock::{Event, SAMPLE, Stock};
+use crate::stock::{SAMPLE, Stock, clear_once};
 use crate::sync::Outside;
 use crate::table::Paging;
 use foliant_machine::{Caching, Clock, Machine, PhysMem};
 use foliant_units::{Bytes, Frame, FrameRange, Order};
-use plan::between;
 use run::ClearRun;
-
-/// Clears frames that are not in stock yet: the records that the stock itself is made of.
-pub(crate) fn clear_range(machine: &impl Machine, frames: FrameRange) {
-    extent::clear(machine, frames.start().pa(), frames.pages().bytes(), Caching::Cached);
-}
 
 /// Whether a block of `order` is cleared in one short go by any caller: without a preemption point,
 /// and even in a section.
@@ -79,11 +72,6 @@ pub(crate) fn clear_huge<M: Machine, P: Paging>(
 ) {
     let near = (Some(touched), Some(outside));
     clear_block_of(stock, &Clearing::load(stock), block, near, Touched::No);
-}
-
-/// Clears the block without a preemption point.
-pub(crate) fn clear<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, claim: &Claim) {
-    clear_claim(stock, &Clearing::load(stock), claim, (None, None));
 }
 
 /// Clears the block with preemption points.
@@ -124,27 +112,10 @@ fn clear_block_of<M: Machine, P: Paging>(
     touched: Touched,
 ) {
     let pace = &stock.mine().pace;
-    let known = touched == Touched::No && stock.folios.knows_zeros();
-    let unknown = |frames| if known { stock.folios.unknown(frames) } else { Some(frames) };
-    let tally = carry_out(stock.machine, pace, clearing, block, near, unknown)
-        .expect("a block is aligned, and the page touched lies in it");
-    if known {
-        let (head, order) = block;
-        // It is being used from now on.
-        stock.folios.forget(between(head, head.add(order.pages())));
-    }
-    stock.count_by(Event::ZeroedBytes, tally.cleared.get());
-    count(stock, &tally);
-}
-
-fn count<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, tally: &Tally) {
-    stock.count_by(Event::ZeroExtents, tally.clears);
-    if tally.spared.get() > 0 {
-        stock.count_by(Event::SparedBytes, tally.spared.get());
-    }
-    if tally.yields > 0 {
-        stock.count_by(Event::ZeroYields, tally.yields);
-    }
+    stock.clear_by(block, touched, |unknown| {
+        carry_out(stock.machine, pace, clearing, block, near, unknown)
+            .expect("a block is aligned, and the page touched lies in it")
+    });
 }
 
 fn carry_out(
@@ -158,7 +129,7 @@ fn carry_out(
     let (head, order) = block;
     if is_short(clearing, order) {
         let frames = plan::check(block, touched)?;
-        return Ok(small(machine, frames, unknown));
+        return Ok(clear_once(machine, frames, unknown));
     }
     let far = match clearing.far {
         _ if order < clearing.parts_from => Caching::Cached,
@@ -171,18 +142,4 @@ fn carry_out(
     plan.extents().for_each(|extent| run.extent(extent, &unknown));
     let spared = Bytes::new(order.bytes().get() - run.tally.cleared.get());
     Ok(Tally { spared, ..run.tally })
-}
-
-/// Clears a block in one go, and does not time it: most blocks are pages.
-#[inline]
-fn small(
-    machine: &impl PhysMem,
-    all: FrameRange,
-    unknown: impl Fn(FrameRange) -> Option<FrameRange>,
-) -> Tally {
-    let spared = all.pages().bytes();
-    let Some(frames) = unknown(all) else { return Tally { spared, ..Tally::default() } };
-    let cleared = frames.pages().bytes();
-    extent::clear(machine, frames.start().pa(), cleared, Caching::Cached);
-    Tally { cleared, spared: Bytes::new(spared.get() - cleared.get()), clears: 1, yields: 0 }
 }

@@ -8,27 +8,13 @@
 //! A stretch is planned to take three quarters of the budget: rates vary. A caller that is not
 //! outside of everything that others spin for has no preemption points, and clears in one stretch.
 
-use super::extent;
 use super::plan::{Extent, between};
-use crate::stock::{Pace, SAMPLE};
+use crate::stock::{Pace, SAMPLE, Tally, clear_bytes};
 use crate::sync::Outside;
 use foliant_machine::{Caching, Clock, PhysMem};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, FrameRange, Nanos, Order, Pages};
 
 const SIZE_2M: u64 = Order::SIZE_2M.pages().get();
-
-/// What clearing a block took.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Tally {
-    /// Bytes cleared.
-    pub cleared: Bytes,
-    /// Bytes that were known to be zero.
-    pub spared: Bytes,
-    /// Calls of the machine.
-    pub clears: u64,
-    /// Preemption points.
-    pub yields: u64,
-}
 
 /// A clear at work.
 pub(super) struct ClearRun<'r, M> {
@@ -103,7 +89,7 @@ impl<'r, M: PhysMem + Clock> ClearRun<'r, M> {
                 continue;
             }
             let step = left.min(fits);
-            extent::clear(self.machine, at.pa(), step, caching);
+            clear_bytes(self.machine, at.pa(), step, caching);
             self.tally.clears += 1;
             self.tally.cleared = Bytes::new(self.tally.cleared.get() + step.get());
             self.untimed[caching as usize] += step.get();
