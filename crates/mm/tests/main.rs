@@ -39,3 +39,4 @@ mod traps_v;
 mod traps_z;
 mod vmap;
 mod vmap_model;
+mod zeros;

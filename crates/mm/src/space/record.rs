@@ -43,6 +43,8 @@ const _: () = assert!(core::mem::offset_of!(Space, member) == 0);
 pub(crate) struct Own {
     /// Its tables, the top one and those kept for splits included.
     pub(crate) tables: Pages,
+    /// Those kept for splits.
+    pub(crate) deposits: u64,
     /// Its records.
     pub(crate) records: Pages,
     /// The frame of its fork tree's record, where that is not its own.
@@ -127,6 +129,7 @@ impl Space {
         let offsets = self.member.offsets().frames(stock);
         Own {
             tables: Pages::new(1 + below + deposits),
+            deposits,
             records: Pages::new(1 + self.areas.count_nodes(stock.machine) + offsets),
             tree: Some(self.member.tree()).filter(|home| *home != self.member.frame()),
         }
