@@ -49,7 +49,7 @@ impl Running {
 pub(crate) fn is_served(outcome: Outcome) -> bool {
     match outcome {
         Outcome::Mapped(_)
-        | Outcome::ZeroPage
+        | Outcome::ZeroPage(_)
         | Outcome::Copied
         | Outcome::Reused
         | Outcome::Spurious => true,

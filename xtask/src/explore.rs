@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// What `cargo xtask explore` takes.
 #[derive(Args, Debug)]
 pub(crate) struct Explore {
-    /// Every two operations, on base pages, 64 KiB and 2 MiB, alone and forked
+    /// Every two operations, on base pages, 64 KiB, 2 MiB and shared zeros, alone and forked
     #[arg(long)]
     pairs: bool,
     /// Every three of those that change mappings or owners, on base pages and 2 MiB

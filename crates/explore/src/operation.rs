@@ -90,6 +90,8 @@ operations! {
     DropAll,
     /// All contents are dropped, and a page is written to.
     Renew,
+    /// All contents are dropped, and a page is read: of zeros, 2 MiB of them where folios are so large.
+    RenewZeros,
     /// Contents may be dropped.
     Free,
     /// Guards are put.
@@ -399,6 +401,11 @@ impl<P: Paging> Scene<P> {
                 advise(whole, Advice::DontNeed);
                 engine::border();
                 any(mm.fault(id, at(0), Access::Write));
+            }
+            Op::RenewZeros => {
+                advise(whole, Advice::DontNeed);
+                engine::border();
+                any(mm.fault(id, at(0), Access::Read));
             }
             Op::Free => advise(half, Advice::Free),
             Op::Guard => advise(range(BASE, 2 * PAGE), Advice::GuardInstall),

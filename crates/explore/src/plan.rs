@@ -36,11 +36,13 @@ pub enum Folios {
     Small,
     /// 2 MiB.
     Huge,
+    /// 2 MiB, and shared zeros of 2 MiB are there before any operation begins.
+    Zeros,
 }
 
 impl Folios {
     /// All of them.
-    pub const ALL: [Folios; 3] = [Folios::Base, Folios::Small, Folios::Huge];
+    pub const ALL: [Folios; 4] = [Folios::Base, Folios::Small, Folios::Huge, Folios::Zeros];
 }
 
 /// What meets in a scene, and on what.

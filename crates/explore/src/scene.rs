@@ -20,7 +20,7 @@ use foliant::pool::Budget;
 use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Attrs, Entry, Paging};
 use foliant::vmap::Request;
-use foliant::{Access, Manager, Policy, steps};
+use foliant::{Access, Manager, Outcome, Policy, steps};
 use foliant_machine::Owner;
 use foliant_sim::{Chance, Config, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Frame, FrameRange, Level, Order, Pages, Va};
@@ -62,7 +62,7 @@ impl<P: Paging> Scene<P> {
         let policy = match plan.folios {
             Folios::Base => Policy::BASE_ONLY,
             Folios::Small => Policy::always(Orders::of(Order::new(4).expect("a size"))),
-            Folios::Huge => Policy::always(Orders::of(Order::SIZE_2M)),
+            Folios::Huge | Folios::Zeros => Policy::always(Orders::of(Order::SIZE_2M)),
         };
         let (mut config, spare) = config(plan);
         let first = config.memory.clone();
@@ -125,6 +125,12 @@ impl<P: Paging> Scene<P> {
         }
         let zeros = self.load(id, 2);
         assert_eq!(zeros, "0", "what was never written is zero");
+        if plan.folios == Folios::Zeros {
+            mm.advise(id, range(BASE, 2 * MB), Advice::DontNeed).expect("it is mapped");
+            let outcome = mm.fault(id, at(0), Access::Read);
+            assert_eq!(outcome, Outcome::ZeroPage(Order::SIZE_2M), "there is a block");
+            self.load(id, 0);
+        }
         self.frame = mm.frame_at(id, at(0));
         if plan.operations().any(|op| op == Operation::KeepNew) && mm.frame_at(id, at(3)).is_none()
         {

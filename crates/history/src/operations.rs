@@ -8,7 +8,7 @@ use crate::seat::{Known, Lineages, Seat};
 use crate::splits;
 use crate::world::{World, no_memory, range};
 use foliant::Policy;
-use foliant::fault::{Global, Orders, ProcessSwitch};
+use foliant::fault::{Global, Orders, ProcessSwitch, UseZeroPage};
 use foliant::manager::{CollapseLimits, SpaceError};
 use foliant::space::{Advice, Flags, MapError, MapRequest, Place, RangeError};
 use foliant::table::Paging;
@@ -106,6 +106,7 @@ pub(crate) fn policy(rng: &mut crate::rng::Rng) -> Policy {
         madvise: set(rng),
         inherit: set(rng),
         global: *rng.pick(&[Global::Never, Global::Madvise, Global::Always]),
+        use_zero_page: *rng.pick(&[UseZeroPage::No, UseZeroPage::Yes, UseZeroPage::Yes]),
     }
 }
 

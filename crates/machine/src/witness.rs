@@ -20,8 +20,8 @@ pub enum Owner {
     /// Memory that the manager took for the kernel around it and mapped in the kernel half. Users
     /// may reach parts of it that were cleared or copied over.
     Kernel,
-    /// The shared zero page: cleared once, read by any user, written by nobody, kept for the
-    /// manager's life.
+    /// Zeros that users share, a page and a block of 2 MiB: cleared once, read by any user, written
+    /// by nobody, kept for the manager's life.
     Zero,
     /// The embedder or the firmware: outside Foliant's care.
     Reserved,
@@ -57,7 +57,7 @@ pub enum Refusal {
 ///   Reserved, Free ─▶ any                 Claimed ─▶ any but Claimed
 ///   Table, Records, Kept, User ─▶ Free, or Claimed: again exclusively the manager's, flushed everywhere
 ///   Kernel                     ─▶ Free, or Claimed; flushed everywhere but for ranges stated as retired `Lazily`
-///   Zero                       ─▶ nothing: the page of zeros stays one
+///   Zero                       ─▶ nothing: zeros stay zeros
 /// ```
 pub trait Witness {
     /// `frames` belong to `owner` from now on.

@@ -89,7 +89,9 @@ fn a_fault_of_a_page_counts_what_it_did() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
     let read = |nth: u64| mm.fault(id, page(nth).start(), Access::Read);
     let write = |nth: u64| mm.fault(id, page(nth).start(), Access::Write);
-    counts(mm, "pgfault 1, zero_page_fault 1", || assert_eq!(read(0), Outcome::ZeroPage));
+    counts(mm, "pgfault 1, zero_page_fault 1", || {
+        assert_eq!(read(0), Outcome::ZeroPage(Order::BASE))
+    });
     counts(
         mm,
         "pgfault 1, zeroed_bytes 4096, zero_extents 1, nr_tlb_local_flush_one 1, \
@@ -123,6 +125,55 @@ fn a_fault_of_a_page_counts_what_it_did() {
          nr_anon/0 1",
         || assert_eq!(write(512), Outcome::Mapped(Order::BASE)),
     );
+    finish(&machine.sim, mm, &[id]);
+}
+
+#[test]
+fn zeros_of_two_mib_are_counted() {
+    let (machine, mm, id) = world(only(9));
+    let read = |nth: u64| mm.fault(id, page(nth).start(), Access::Read);
+    let write = |nth: u64| mm.fault(id, page(nth).start(), Access::Write);
+    let zeros = Outcome::ZeroPage(Order::SIZE_2M);
+    // The block, and the table that is kept for the split.
+    counts(
+        mm,
+        "pgfault 1, zero_page_fault 1, zeroed_bytes 2101248, zero_extents 3, \
+         thp_zero_page_alloc 1",
+        || assert_eq!(read(512), zeros),
+    );
+    counts(mm, "pgfault 1, zero_page_fault 1, zeroed_bytes 4096, zero_extents 1", || {
+        assert_eq!(read(1024), zeros)
+    });
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 2097152, zero_extents 2, nr_tlb_local_flush_one 1, \
+         anon_fault_alloc/9 1, nr_anon/9 1",
+        || assert_eq!(write(512), Outcome::Mapped(Order::SIZE_2M)),
+    );
+    counts(mm, "nr_tlb_local_flush_one 1, table_made 1, table_freed 1", || {
+        mm.unmap(id, range(BASE + 4 * MB, 2 * MB)).unwrap()
+    });
+    assert_eq!(read(1536), zeros);
+    let lent = lend_blocks(mm);
+    counts(
+        mm,
+        "pgfault 1, zeroed_bytes 4096, zero_extents 1, nr_tlb_local_flush_one 2, table_made \
+         1, alloc_fail 1, anon_fault_alloc/0 1, nr_anon/0 1, anon_fault_fallback/9 1",
+        || assert_eq!(write(1536), Outcome::Mapped(Order::BASE)),
+    );
+    take_back(mm, lent);
+    finish(&machine.sim, mm, &[id]);
+    // Where no block is free.
+    let (machine, mm, id) = world(only(9));
+    let lent = lend_blocks(mm);
+    let read = || mm.fault(id, page(512).start(), Access::Read);
+    counts(
+        mm,
+        "pgfault 1, zero_page_fault 1, zeroed_bytes 4096, zero_extents 1, table_made 1, \
+         alloc_fail 1, thp_zero_page_alloc_failed 1",
+        || assert_eq!(read(), Outcome::ZeroPage(Order::BASE)),
+    );
+    take_back(mm, lent);
     finish(&machine.sim, mm, &[id]);
 }
 

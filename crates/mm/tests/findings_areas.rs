@@ -270,7 +270,8 @@ fn finding_k_a_limited_space_takes_no_tables_beyond_its_limit() {
     assert_eq!(load(&sim, &mm, id, BASE), 7, "nothing is dropped");
     // A page in each gigabyte takes a table or two.
     let read = |n: u64| mm.fault(id, Va::new(BASE + n * GB + 4096), Access::Read);
-    let got = (1..64).map(read).take_while(|outcome| *outcome == Outcome::ZeroPage).count();
+    let got =
+        (1..64).map(read).take_while(|outcome| *outcome == Outcome::ZeroPage(Order::BASE)).count();
     assert!((1..8).contains(&got), "{got} pages were read");
     assert_eq!(read(63), Outcome::OverLimit);
     assert!(mm.pages(id).unwrap().get() + mm.records(id).unwrap().get() <= limit.get());
@@ -281,7 +282,10 @@ fn finding_k_a_limited_space_takes_no_tables_beyond_its_limit() {
         assert!(mm.records(id).unwrap() <= records.unwrap());
         area(&mm, id, BASE, 64 * GB);
         store(&sim, &mm, id, BASE, 7);
-        assert_eq!((1..64).map(read).take_while(|o| *o == Outcome::ZeroPage).count(), got);
+        assert_eq!(
+            (1..64).map(read).take_while(|o| *o == Outcome::ZeroPage(Order::BASE)).count(),
+            got
+        );
     }
     finish(&sim, &mm, &[id]);
 }

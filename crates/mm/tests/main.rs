@@ -40,3 +40,4 @@ mod traps_v;
 mod traps_z;
 mod vmap;
 mod vmap_model;
+mod zeros;

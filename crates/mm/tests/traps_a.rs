@@ -1,5 +1,6 @@
 //! The traps of system A, each by its name in `docs/rules.md`. TR-A4 needs swap, TR-A6 collapse:
-//! see ARCHITECTURE.md. TR-A5 stands beside the parser, TR-A7 with the traps of system T.
+//! see ARCHITECTURE.md. TR-A5 stands beside the parser, TR-A7 with the traps of system T, TR-A10 in
+//! `zeros`.
 
 use crate::common::*;
 use foliant::fault::{Orders, Refusal, Size};
@@ -52,8 +53,9 @@ fn tr_a2_the_whole_range_is_looked_at_again_under_the_lock() {
     let page: Act = |mm, id, va| {
         assert!(matches!(mm.fault(id, Va::new(va), Access::Write), Outcome::Mapped(_)));
     };
-    let zero: Act =
-        |mm, id, va| assert_eq!(mm.fault(id, Va::new(va), Access::Read), Outcome::ZeroPage);
+    let zero: Act = |mm, id, va| {
+        assert_eq!(mm.fault(id, Va::new(va), Access::Read), Outcome::ZeroPage(Order::BASE))
+    };
     let guard: Act = |mm, id, va| mm.advise(id, range(va, 4096), Advice::GuardInstall).unwrap();
     for (what, act) in [("page", page), ("zero page", zero), ("guard", guard)] {
         for index in [0, 1, 7, 15] {

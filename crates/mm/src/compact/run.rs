@@ -183,7 +183,6 @@ pub(super) enum Emptied {
 pub(crate) struct Compactor<'s, 'm, M: Machine, P: Paging> {
     pub(super) stock: &'s Stock<'m, M, P>,
     state: &'s CompactState,
-    zero_page: Frame,
     pub(super) grain: MoveGrain,
 }
 
@@ -241,13 +240,12 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
     pub(crate) fn new(
         stock: &'s Stock<'m, M, P>,
         state: &'s CompactState,
-        zero_page: Frame,
         grain: MoveGrain,
     ) -> Self {
-        Compactor { stock, state, zero_page, grain }
+        Compactor { stock, state, grain }
     }
     pub(super) fn splitter(&self) -> Splitter<'s, 'm, M, P> {
-        Splitter { stock: self.stock, zero_page: self.zero_page }
+        Splitter { stock: self.stock }
     }
 
     /// Goes through memory once, from where the last request ended. Where one block is wanted it is

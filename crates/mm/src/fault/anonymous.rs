@@ -1,11 +1,11 @@
-//! A fault where nothing is mapped: the zero page for a read, a folio for a write.
+//! A fault where nothing is mapped, or shared zeros of 2 MiB: zeros for a read, a folio for a write.
 
-use super::{Fault, Need, OnShortage, Orders, Outcome, Step, Tried, fitting};
+use super::{Fault, Need, OnShortage, Orders, Outcome, Step, Tried, UseZeroPage, fitting};
 use crate::folio::Class;
 use crate::frame::{Claim, Contents};
 use crate::space::{Area, Seen, attrs, level_of};
 use crate::stock::{Event, NoBlock, NoRecord, NoTable, SizeEvent, Supply};
-use crate::table::{Attrs, Found, Paging};
+use crate::table::{Attrs, Entry, Found, Paging, Slot};
 use crate::zero::{self, Clearing};
 use foliant_machine::{Machine, Owner};
 use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, VaRange};
@@ -42,32 +42,76 @@ struct Prepared {
 }
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
-    /// Maps the shared zero page, read-only.
+    /// Maps shared zeros, read-only: 2 MiB of them where a folio of that size may be, else a page.
     pub(super) fn zero(&self, area: &Area, found: &Found) -> Step {
-        match self.ensure(Level::BASE, found) {
+        let (order, frame) = match self.zero_block(area, found) {
+            Ok(Some(block)) => (Order::SIZE_2M, block),
+            Ok(None) => (Order::BASE, self.stock.zeros.page()),
+            Err(need) => return Step::Need(need),
+        };
+        let level = level_of(order);
+        match self.ensure(level, found) {
             Ok(()) => {}
             Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
             // Another CPU mapped a large leaf meanwhile.
             Err(NoTable::Blocked(_)) => return Step::Again,
         }
-        let Some(agreed) = self.view.agree(&self.seen(area, Level::BASE, 0)) else {
+        // A page of zeros would need a table here as well.
+        let deposit = match self.table_for(level) {
+            Ok(deposit) => deposit,
+            Err(why) => return Step::Done(Self::refusal(why)),
+        };
+        let Some(agreed) = self.view.agree(&self.seen(area, level, 0)) else {
+            self.drop_table(deposit);
             return Step::Again;
         };
+        if let Some(table) = deposit {
+            self.space.deposit(self.stock, table);
+        }
         let attrs = attrs(area.flags).with(Attrs::SPECIAL).with(Attrs::ACCESSED);
-        agreed.set(P::leaf(self.zero_page.pa(), Level::BASE, attrs));
+        agreed.set(P::leaf(frame.pa(), level, attrs));
         self.stock.count(Event::ZeroPage);
-        Step::Done(Outcome::ZeroPage)
+        Step::Done(Outcome::ZeroPage(order))
+    }
+    /// The block of zeros, if the fault may map all of it; the face clears one where there is none
+    /// yet.
+    fn zero_block(&self, area: &Area, found: &Found) -> Result<Option<Frame>, Need> {
+        let (order, stock) = (Order::SIZE_2M, self.stock);
+        let suits = self.policy.use_zero_page == UseZeroPage::Yes
+            && found.level > Level::BASE
+            && self.policy.allowed(area.flags, self.space.thp_off()).contains(order)
+            && fitting(order, self.va, area.range).is_some();
+        if !suits || stock.zeros.block().is_some() {
+            return Ok(stock.zeros.block().filter(|_| suits));
+        }
+        if self.offers.block.cleared() == Some(order) {
+            let cleared = self.offers.block.take(order);
+            return Ok(cleared.map(|(claim, _)| stock.keep_zeros(claim)));
+        }
+        let Ok(claim) = stock.claim_undescribed(order, Class::Unmovable) else {
+            stock.count(Event::ThpZeroPageAllocFailed);
+            return Ok(None);
+        };
+        let nth = Slot::of(self.va, Level::BASE).index() as u64;
+        let touched = claim.frame().add(Pages::new(nth));
+        self.keep_uncleared(claim);
+        Err(Need::BlockZeros(touched))
     }
 
-    /// Maps a new folio of the largest order that the switches, the area and memory allow.
+    /// Maps a new folio of the largest order that the switches, the area and memory allow. Where
+    /// shared zeros of 2 MiB were found it takes their place, or they are split.
     pub(super) fn anonymous(&self, area: &Area, found: &Found) -> Step {
         let allowed = self.policy.allowed(area.flags, self.space.thp_off());
         let orders = allowed.with(Orders::of(Order::BASE));
+        let least = match found.entry {
+            Entry::Leaf { .. } => Order::SIZE_2M,
+            _ => Order::BASE,
+        };
         // Orders that were too large before the face cleared a block are neither tried nor counted
         // again.
         let cleared = self.offers.block.cleared();
         let most = cleared.unwrap_or(Order::SIZE_2M);
-        for order in orders.largest_first().filter(|order| *order <= most) {
+        for order in orders.largest_first().filter(|order| (least..=most).contains(order)) {
             let prepared = match self.prepare(area, found, order) {
                 Ok(prepared) => prepared,
                 Err(Skip::NoBlock) if self.wants_block(area, order) => {
@@ -89,9 +133,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                     }
                 }
             };
-            return self.publish(area, prepared);
+            return self.publish(area, found, prepared);
         }
-        unreachable!("order 0 ends the loop")
+        self.split(area, found)
     }
 
     /// Whether the fault asks the face for a block, which it does once at most.
@@ -129,11 +173,20 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
     }
     /// Keeps a block for the face to clear.
-    fn uncleared(&self, claim: Claim, touched: Frame) -> Skip {
+    fn keep_uncleared(&self, claim: Claim) {
         // A block of another order that was cleared for this fault does not fit any more.
         self.offers.block.give_back(self.stock);
         self.offers.keep_block(self.stock, claim);
-        Skip::Uncleared(touched)
+    }
+    /// A table to be kept for the split of a leaf of `level`, which a large one needs (space::S4).
+    fn table_for(&self, level: Level) -> Result<Option<Claim>, NoRecord> {
+        let claim = || self.stock.claim_charged(&self.space.charge, Owner::Table);
+        (level > Level::BASE).then(claim).transpose()
+    }
+    /// Gives it back.
+    fn drop_table(&self, deposit: Option<Claim>) {
+        let charge = &self.space.charge;
+        deposit.into_iter().for_each(|table| self.stock.release_charged(charge, table));
     }
 
     fn count_skip(&self, order: Order, skip: &Skip) {
@@ -162,7 +215,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             NoTable::Record(why) => why.into(),
         })?;
         let is_to_clear = !is_short && self.offers.block.cleared() != Some(order);
-        let deposited = u64::from(level > Level::BASE);
+        // Shared zeros leave the table that is kept for them to the folio in their place.
+        let kept_at = if matches!(found.entry, Entry::Leaf { .. }) { Level::BASE } else { level };
+        let deposited = u64::from(kept_at > Level::BASE);
         if is_to_clear && !self.space.admits(pages + deposited) {
             return Err(Skip::NoCharge); // before it is cleared in vain
         }
@@ -170,7 +225,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let inside = (self.va.get() - range.start().get()) / FRAME_BYTES;
         let touched = claim.frame().add(Pages::new(inside));
         if !is_short && contents == Contents::Any {
-            return Err(self.uncleared(claim, touched));
+            self.keep_uncleared(claim);
+            return Err(Skip::Uncleared(touched));
         }
         let undo = |skip, claim: Claim| {
             match contents {
@@ -182,16 +238,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             Err(skip)
         };
-        let charge = &self.space.charge;
-        let deposit = match level {
-            Level::BASE => None,
-            _ => match self.stock.claim_charged(charge, Owner::Table) {
-                Ok(table) => Some(table),
-                Err(why) => return undo(why.into(), claim),
-            },
+        let deposit = match self.table_for(kept_at) {
+            Ok(deposit) => deposit,
+            Err(why) => return undo(why.into(), claim),
         };
         if self.space.charge(me, pages).is_err() {
-            deposit.into_iter().for_each(|table| self.stock.release_charged(charge, table));
+            self.drop_table(deposit);
             return undo(Skip::NoCharge, claim);
         }
         if contents == Contents::Any {
@@ -226,8 +278,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
     }
 
-    /// Publishes the folio if its range is still empty and its area still the same (E1).
-    fn publish(&self, area: &Area, prepared: Prepared) -> Step {
+    /// Publishes the folio if its range still holds what was `found`, nothing or shared zeros, and
+    /// its area is still the same (E1).
+    fn publish(&self, area: &Area, found: &Found, prepared: Prepared) -> Step {
         let Prepared { claim, range, deposit } = prepared;
         let (order, pages) = (claim.order(), claim.order().pages().get());
         let level = level_of(order);
@@ -235,16 +288,14 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let origin = self.space.member.origin(range.start(), area.offset);
         // References come before entries (frame::descriptor::D2).
         let head = self.stock.enlist(claim, pages, origin);
-        let seen = Seen::empty(area, range.start(), level, entries);
+        let seen = Seen { entries, ..Seen::one(area, range.start(), level, found.word) };
         let Some(agreed) = self.view.agree(&seen) else {
             // The folio was never mapped. Where no pin keeps it, it goes back as cleared.
             if let Some(claim) = self.stock.delist(head, pages) {
                 self.stock.release_cleared(claim);
             }
             self.stock.count_by(Event::DroppedBytes, order.bytes().get());
-            if let Some(table) = deposit {
-                self.stock.release_charged(&self.space.charge, table);
-            }
+            self.drop_table(deposit);
             self.space.uncharge(self.stock.machine.me(), pages);
             self.stock.count(Event::LostRace);
             return Step::Again;
@@ -253,9 +304,15 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             self.space.deposit(self.stock, table);
         }
         let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
-        agreed.map(head, attrs | Attrs::TOUCHED);
-        let groups = P::group(level).map_or(0, |group| entries / group.entries());
-        self.stock.count_by(Event::ContMapped, groups as u64);
+        let attrs = attrs | Attrs::TOUCHED;
+        match found.entry {
+            Entry::Leaf { .. } => agreed.replace(|| P::leaf(head.pa(), level, attrs)),
+            _ => {
+                agreed.map(head, attrs);
+                let groups = P::group(level).map_or(0, |group| entries / group.entries());
+                self.stock.count_by(Event::ContMapped, groups as u64);
+            }
+        }
         self.stock.count_size(order, SizeEvent::AnonFaultAlloc);
         Step::Done(Outcome::Mapped(order))
     }

@@ -6,30 +6,34 @@ use crate::folio::Class;
 use crate::frame::{Flag, Unmapped};
 use crate::space::{Agreed, Area, attrs};
 use crate::stock::{Event, SizeEvent};
-use crate::table::{Attrs, Entry, Paging, Slot};
+use crate::table::{Attrs, Entry, Found, Paging, Slot};
 use crate::zero;
 use foliant_machine::{Machine, Replace};
 use foliant_units::{FRAME_BYTES, Frame, FrameRange, Level, Order, Pa, VaRange};
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Makes the page writable if nobody else has it, else copies it.
-    pub(super) fn write_protected(&self, area: &Area, level: Level, word: u64) -> Step {
-        let slot = Slot::of(self.va, level);
-        let Entry::Leaf { pa, attrs } = P::decode(word, level, slot) else { return Step::Again };
-        if !attrs.has(Attrs::SPECIAL) {
-            let is_grouped = attrs.has(Attrs::GROUPED);
+    pub(super) fn write_protected(&self, area: &Area, found: &Found) -> Step {
+        let Entry::Leaf { pa, attrs } = found.entry else { return Step::Again };
+        match (attrs.has(Attrs::SPECIAL), found.level) {
+            (true, Level::BASE) => {}
+            (true, _) => return self.anonymous(area, found),
             // One entry of a group does not become writable alone (space::S10).
-            if !is_grouped && let Some(step) = self.reuse(area, level, word) {
-                return step;
-            }
-            if level > Level::BASE || is_grouped {
-                if let Some(agreed) = self.view.agree(&self.seen(area, level, word)) {
-                    agreed.split();
-                }
-                return Step::Again;
-            }
+            (false, _) if attrs.has(Attrs::GROUPED) => return self.split(area, found),
+            (false, level) => match self.reuse(area, level, found.word) {
+                Some(step) => return step,
+                None if level > Level::BASE => return self.split(area, found),
+                None => {}
+            },
         }
-        self.copy(area, word, pa.frame(), attrs)
+        self.copy(area, found.word, pa.frame(), attrs)
+    }
+    /// Takes the large leaf that was found apart. What the access needs is in the table, by itself.
+    pub(super) fn split(&self, area: &Area, found: &Found) -> Step {
+        if let Some(agreed) = self.view.agree(&self.seen(area, found.level, found.word)) {
+            agreed.split();
+        }
+        Step::Again
     }
 
     /// Whether every entry that names the folio is this space's (space::S5). While the table is

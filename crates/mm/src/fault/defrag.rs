@@ -2,7 +2,7 @@
 
 use crate::frame::{Claim, Contents};
 use crate::space::Flags;
-use crate::stock::{Event, Stock};
+use crate::stock::Stock;
 use crate::table::Paging;
 use core::cell::Cell;
 use core::{error, fmt, str};
@@ -133,16 +133,12 @@ impl BlockOffer {
     pub(crate) fn cleared(&self) -> Option<Order> {
         self.order().filter(|_| self.contents.get() == Contents::Zero)
     }
-    /// Gives the block back, if there is one. One that was cleared in vain holds zeros still.
+    /// Gives the block back, if there is one.
     pub(crate) fn give_back<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
         let Some(claim) = self.claim.take() else { return };
         match self.contents.get() {
             Contents::Any => stock.put_back(claim),
-            Contents::Zero => {
-                stock.count(Event::LostRace);
-                stock.count_by(Event::DroppedBytes, claim.order().bytes().get());
-                stock.release_cleared(claim);
-            }
+            Contents::Zero => stock.drop_cleared(claim),
         }
     }
     /// The block, if it is of `order`.

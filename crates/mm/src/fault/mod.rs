@@ -1,9 +1,10 @@
 //! What a fault does: look the area up, choose an order, prepare a folio, publish it.
 //!
 //! ```text
-//!   area ─▶ entry? ── none ───── read ──▶ the shared zero page
+//!   area ─▶ entry? ── none ───── read ──▶ shared zeros: 2 MiB where a folio of that size may be, else a page
 //!     │        │         └────── write ─▶ orders allowed, largest first:
 //!     │        │                          fits the area ▸ range empty ▸ block ▸ charge ─▶ clear ─▶ publish
+//!     │        ├── zeros of 2 MiB, write ▶ a folio in their place; else split into pages of zeros
 //!     │        └── read-only ─── write ─▶ exclusive or last owner: make writable; else copy one page
 //!     └── none ─▶ refused
 //! ```
@@ -11,14 +12,18 @@
 //! **Invariants**
 //! - E1. All entries of a folio's range are published under one hold of the table's lock, after
 //!   every one of them was seen empty under it and the area was looked up again (space::seen): all
-//!   of them or none (TR-A2).
+//!   of them or none (TR-A2). A folio in the place of shared zeros of 2 MiB is published behind the
+//!   flush that ends their translations: no CPU reads old zeros once the fault is over (TR-A10).
 //! - E2. From when a fault begins until it ends or needs something, every order is chosen on one
 //!   snapshot of the size switches, which are one word (TR-A9). A fault that begins anew takes a
 //!   new one. The switch `defrag` is a word of its own, read once beside the snapshot; the switch
 //!   of the process is read once each time that the fault looks at its page.
 //! - E3. Where a larger order does not get its block, a table or the charge, that is counted, and
 //!   the fault steps down to the next enabled order. Only at order 0 such a failure ends the fault:
-//!   as over the limit where a charge was refused, else as out-of-memory.
+//!   as over the limit where a charge was refused, else as out-of-memory. For shared zeros of 2 MiB
+//!   a block that is not had is counted too, and a page of zeros takes its place; the leaf needs a
+//!   table as the page would, so without one the fault ends. Zeros that get no folio are split: that
+//!   needs no memory (space::S4).
 //! - E4. The charge and the frames of what was prepared and not published go back exactly once; a
 //!   folio that another CPU found and pinned meanwhile goes back with the last reference to it.
 //! - E5. The fault looks at the entry once. It acts on that look and on the area that it found
@@ -64,7 +69,9 @@ mod defrag;
 mod hugetlb;
 mod policy;
 
-pub use policy::{Global, Orders, Policy, PolicyError, Size, ThpAnonError, fitting, parse_order};
+pub use policy::{
+    Global, Orders, Policy, PolicyError, Size, ThpAnonError, UseZeroPage, fitting, parse_order,
+};
 
 pub use crate::space::ProcessSwitch;
 
@@ -98,8 +105,8 @@ pub enum Access {
 pub enum Outcome {
     /// A new folio of this order is mapped.
     Mapped(Order),
-    /// The shared zero page is mapped, read-only.
-    ZeroPage,
+    /// Shared zeros of this order are mapped, read-only.
+    ZeroPage(Order),
     /// A page was copied.
     Copied,
     /// The page had no other owner left and is writable again.
@@ -142,7 +149,6 @@ pub(crate) struct Fault<'f, 'm, M: Machine, P: Paging> {
     /// Its tables: written to on agreed ground only (space::seen).
     pub(crate) view: SeenTables<'f, 'm, M, P>,
     pub(crate) policy: Policy,
-    pub(crate) zero_page: Frame,
     /// The page accessed.
     pub(crate) va: Va,
     pub(crate) access: Access,
@@ -215,14 +221,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         stock: &'f Stock<'m, M, P>,
         space: &'f Space,
         switches: &Switches,
-        zero_page: Frame,
         (va, access): (Va, Access),
         offers: &'f Offers,
     ) -> Self {
         let va = va.align_down(Bytes::new(FRAME_BYTES));
         let (policy, defrag) = (switches.load(), switches.defrag()); // E2
         let view = SeenTables::new(stock, space);
-        Fault { stock, space, view, policy, zero_page, va, access, defrag, offers }
+        Fault { stock, space, view, policy, va, access, defrag, offers }
     }
 
     /// Runs the fault to its end. The caller is in a reader's section.
@@ -263,7 +268,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Entry::Leaf { attrs, .. }
                 if self.access == Access::Write && !attrs.has(Attrs::WRITE) =>
             {
-                self.write_protected(area, found.level, found.word)
+                self.write_protected(area, found)
             }
             Entry::Leaf { .. } => {
                 self.forget_here(found.level);

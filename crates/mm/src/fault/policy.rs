@@ -1,13 +1,13 @@
 //! Which folio sizes a fault may use: a pure function of switches and wishes.
 //!
 //! ```text
-//!   word   always: orders 0..=9 (10) │ madvise (10) │ inherit (10) │ global (2)
+//!   word   always: orders 0..=9 (10) │ madvise (10) │ inherit (10) │ global (2) │ use_zero_page (1)
 //! ```
 //!
-//! The switches of the sizes and the global one fit in one word, so a fault takes one snapshot of
-//! them (fault::E2, TR-A9); `defrag` and the switch of the process are words of their own.
-//! Supported sizes are 16 KiB to 2 MiB (orders 2 to 9). At the start 2 MiB inherits the global
-//! switch and all others are off.
+//! The switches of the sizes, the global one and that of zeros fit in one word, so a fault takes one
+//! snapshot of them (fault::E2, TR-A9); `defrag` and the switch of the process are words of their
+//! own. Supported sizes are 16 KiB to 2 MiB (orders 2 to 9). At the start 2 MiB inherits the global
+//! switch and all others are off, and a read may map 2 MiB of zeros.
 
 use super::defrag::Defrag;
 use crate::space::{Flags, ProcessSwitch};
@@ -88,7 +88,16 @@ pub enum Size {
     Always,
 }
 
-/// The switches of all sizes, and the global one, at one moment.
+/// The switch of shared zeros (`transparent_hugepage/use_zero_page`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UseZeroPage {
+    /// A read maps a page of zeros.
+    No,
+    /// A read maps 2 MiB of zeros where a folio of that size may be.
+    Yes,
+}
+
+/// The switches of all sizes, the global one and that of zeros, at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
     /// Sizes for all areas.
@@ -99,6 +108,8 @@ pub struct Policy {
     pub inherit: Orders,
     /// The switch of all sizes.
     pub global: Global,
+    /// The switch of shared zeros.
+    pub use_zero_page: UseZeroPage,
 }
 
 impl Default for Policy {
@@ -115,6 +126,7 @@ impl Policy {
         madvise: Orders::NONE,
         inherit: Orders::NONE,
         global: Global::Never,
+        use_zero_page: UseZeroPage::Yes,
     };
 
     /// `sizes` for all areas, nothing else.
@@ -169,8 +181,8 @@ impl Policy {
 
     fn word(self) -> u64 {
         let sets = [self.always, self.madvise, self.inherit];
-        let global = (self.global as u64) << (3 * Orders::BITS);
-        sets.iter().rev().fold(0, |word, set| word << Orders::BITS | set.0 as u64) | global
+        let rest = self.global as u64 | (self.use_zero_page as u64) << 2;
+        sets.iter().rev().fold(rest, |word, set| word << Orders::BITS | set.0 as u64)
     }
     fn from_word(word: u64) -> Policy {
         let set = |i: u32| Orders((word >> (i * Orders::BITS) & Orders::MASK) as u16);
@@ -179,14 +191,19 @@ impl Policy {
             1 => Global::Madvise,
             _ => Global::Always,
         };
-        Policy { always: set(0), madvise: set(1), inherit: set(2), global }
+        let use_zero_page = match word >> (3 * Orders::BITS + 2) {
+            0 => UseZeroPage::No,
+            _ => UseZeroPage::Yes,
+        };
+        Policy { always: set(0), madvise: set(1), inherit: set(2), global, use_zero_page }
     }
 
     /// Reads the command-line form `<size>[,<size>|<low>-<high>]:<state>[;...]`, as Linux's
-    /// `thp_anon=`. Sizes that it does not mention become `never`; the global switch stays. A
+    /// `thp_anon=`. Sizes that it does not mention become `never`; the other switches stay. A
     /// mistake refuses the whole text.
     pub fn parse_thp_anon<'t>(&self, text: &'t str) -> Result<Policy, ThpAnonError<'t>> {
-        let mut policy = Policy { global: self.global, ..Policy::BASE_ONLY };
+        let none = Orders::NONE;
+        let mut policy = Policy { always: none, madvise: none, inherit: none, ..*self };
         let fail = |part, why| ThpAnonError { part, why };
         for part in text.split(';') {
             let (sizes, state) = part.split_once(':').ok_or(fail(part, PolicyError::NoState))?;
@@ -237,6 +254,17 @@ impl Global {
             Size::Madvise => Ok(Global::Madvise),
             Size::Never => Ok(Global::Never),
             Size::Inherit => Err(PolicyError::UnknownState),
+        }
+    }
+}
+
+impl UseZeroPage {
+    /// Reads `0` or `1`.
+    pub fn parse(text: &str) -> Result<UseZeroPage, PolicyError> {
+        match text {
+            "0" => Ok(UseZeroPage::No),
+            "1" => Ok(UseZeroPage::Yes),
+            _ => Err(PolicyError::UnknownState),
         }
     }
 }
@@ -350,8 +378,10 @@ mod tests {
         policy.set(order(4), Size::Always).unwrap();
         policy.set(order(3), Size::Madvise).unwrap();
         for global in [Global::Never, Global::Madvise, Global::Always] {
-            policy.global = global;
-            assert_eq!(Policy::from_word(policy.word()), policy);
+            for use_zero_page in ["0", "1"].map(UseZeroPage::parse) {
+                policy = Policy { global, use_zero_page: use_zero_page.unwrap(), ..policy };
+                assert_eq!(Policy::from_word(policy.word()), policy);
+            }
         }
     }
 

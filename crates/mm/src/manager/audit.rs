@@ -55,6 +55,15 @@ pub enum AuditError {
         /// What it has.
         counted: Pages,
     },
+    /// A space keeps another number of tables than it has large leaves that can be split.
+    Deposits {
+        /// The space.
+        space: SpaceId,
+        /// Tables that it keeps.
+        kept: u64,
+        /// Its large leaves, but for those of pools.
+        leaves: u64,
+    },
     /// The charge of a limited space is not its pages and records together.
     Charge {
         /// The space.
@@ -162,6 +171,9 @@ impl fmt::Display for AuditError {
                 stated.get(),
                 counted.get()
             ),
+            AuditError::Deposits { space, kept, leaves } => {
+                write!(f, "{space:?} keeps {kept} tables for the splits of {leaves} leaves")
+            }
             AuditError::Charge { space, stated, counted } => write!(
                 f,
                 "{space:?} is charged {} pages, its pages and records are {}",
@@ -224,6 +236,17 @@ impl fmt::Display for AuditError {
 }
 impl core::error::Error for AuditError {}
 
+/// What the entries of a space come to.
+#[derive(Default)]
+struct Counted {
+    /// Pages of folios that they name.
+    pages: u64,
+    /// Of these, huge pages of a pool.
+    pooled: u64,
+    /// Large leaves of folios and of shared zeros, which can be split.
+    leaves: u64,
+}
+
 impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// Recounts everything. `spaces` names all living spaces, and nobody is at work.
     pub fn audit(&self, spaces: &[SpaceId]) -> Result<Audit, AuditError> {
@@ -232,13 +255,13 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         let mut audit = Audit::default();
         let mut entries = 0;
         for id in spaces {
-            let (counted, pooled) = self.count_entries(*id)?;
-            let stated = self.pages(*id).unwrap_or_default();
+            let Counted { pages, pooled, leaves } = self.count_entries(*id)?;
+            let (stated, counted) = (self.pages(*id).unwrap_or_default(), Pages::new(pages));
             if stated != counted {
                 return Err(AuditError::Pages { space: *id, stated, counted });
             }
-            entries += counted.get();
-            self.count_records(*id, Pages::new(counted.get() - pooled.get()))?;
+            entries += pages;
+            self.count_records(*id, Pages::new(pages - pooled), leaves)?;
         }
         self.count_own(spaces, &mut audit);
         audit.mapped = Pages::new(entries);
@@ -256,10 +279,14 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         Ok(audit)
     }
 
-    /// Compares what a space is charged for with what it has; `pages` are those that it pays for.
-    fn count_records(&self, id: SpaceId, pages: Pages) -> Result<(), AuditError> {
+    /// Compares what a space is charged for with what it has; `pages` are those that it pays for,
+    /// `leaves` the large ones that can be split.
+    fn count_records(&self, id: SpaceId, pages: Pages, leaves: u64) -> Result<(), AuditError> {
         let Some(space) = id.pin(&self.stock) else { return Ok(()) };
         let own = space.recount_own(&self.stock);
+        if own.deposits != leaves {
+            return Err(AuditError::Deposits { space: id, kept: own.deposits, leaves });
+        }
         // Its fork tree's record, which may be an ended space's, counts too.
         let keeps = u64::from(own.tree.is_some());
         let counted = Pages::new(own.tables.get() + own.records.get() + keeps);
@@ -301,11 +328,10 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         audit.records = Pages::new(records);
     }
 
-    /// Pages that entries of a space name, and how many of them are huge pages of a pool.
-    fn count_entries(&self, id: SpaceId) -> Result<(Pages, Pages), AuditError> {
+    /// Counts what the entries of a space name.
+    fn count_entries(&self, id: SpaceId) -> Result<Counted, AuditError> {
         let leaves = self.with_leaves(id, user_half::<P>(), |leaves| {
-            let (mut pages, mut pooled, mut area) = (0, 0, None);
-            let mut next = None;
+            let (mut counted, mut area, mut next) = (Counted::default(), None, None);
             for leaf in leaves {
                 next =
                     self.in_group(&leaf, next).map_err(|va| AuditError::Group { space: id, va })?;
@@ -313,7 +339,9 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                 if !self.has_rights_of_areas(id, (leaf.va, leaf.level, attrs), &mut area) {
                     return Err(AuditError::Rights { space: id, va: leaf.va });
                 }
+                let is_large = u64::from(leaf.level > Level::BASE);
                 if attrs.has(Attrs::SPECIAL) {
+                    counted.leaves += is_large;
                     continue;
                 }
                 let kind = self.stock.identity(pa.frame()).kind();
@@ -321,12 +349,15 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                     return Err(AuditError::Stray(pa.frame()));
                 }
                 let covered = leaf.level.order().unwrap_or_default().pages().get();
-                pages += covered;
-                pooled += if kind == Kind::Huge { covered } else { 0 };
+                counted.pages += covered;
+                match kind {
+                    Kind::Huge => counted.pooled += covered,
+                    _ => counted.leaves += is_large,
+                }
             }
             match next {
                 Some((va, ..)) => Err(AuditError::Group { space: id, va }),
-                None => Ok((Pages::new(pages), Pages::new(pooled))),
+                None => Ok(counted),
             }
         });
         leaves.unwrap_or(Ok(Default::default()))

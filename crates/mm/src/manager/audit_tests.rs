@@ -126,6 +126,12 @@ fn what_a_space_counts_is_compared() {
         })
     });
     assert!(used.starts_with("Charge {"), "{used}");
+    let kept = found(|mm, id| {
+        let space = id.pin(&mm.stock).unwrap();
+        let table = mm.stock.claim_charged(&space.charge, Owner::Table).unwrap();
+        space.deposit(&mm.stock, table);
+    });
+    assert!(kept.starts_with("Deposits {"), "{kept}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.compactor(request.grain).run(request, obstacles, outside)
     }
     pub(crate) fn compactor(&self, grain: MoveGrain) -> Compactor<'_, 'm, M, P> {
-        Compactor::new(&self.stock, &self.compaction, self.zero_page, grain)
+        Compactor::new(&self.stock, &self.compaction, grain)
     }
 
     /// Compacts memory if a fault wanted it to be done later; for a task that runs in the

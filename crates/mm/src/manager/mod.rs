@@ -65,7 +65,6 @@ const GROWTH_GAP: Bytes = Bytes::new(256 * FRAME_BYTES);
 pub struct Manager<'m, M, P> {
     stock: Stock<'m, M, P>,
     switches: Switches,
-    zero_page: Frame,
     /// The first frame number that no memory can have.
     end: Frame,
     /// Kernel addresses that the manager alone maps: descriptors and kernel ranges.
@@ -288,7 +287,9 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                 Outcome::OutOfMemory | Outcome::NoHugePage(_) => return Err(RangeError::NoMemory),
                 Outcome::Refused(Refusal::NoSpace) => return Err(RangeError::NoSpace),
                 Outcome::Refused(_) | Outcome::Userfault(_) => return Err(RangeError::Hole(va)),
-                Outcome::Mapped(order) => va.align_down(order.bytes()).add(order.bytes().get()),
+                Outcome::Mapped(order) | Outcome::ZeroPage(order) => {
+                    va.align_down(order.bytes()).add(order.bytes().get())
+                }
                 _ => {
                     let huge = self.area(id, va).and_then(|area| area.flags.huge_order());
                     let bytes = huge.unwrap_or(Order::BASE).bytes();
@@ -355,7 +356,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let Some(space) = id.peek(&self.stock) else {
             return Ok(Outcome::Refused(Refusal::NoSpace));
         };
-        Fault::new(&self.stock, space, &self.switches, self.zero_page, at, offers).run()
+        Fault::new(&self.stock, space, &self.switches, at, offers).run()
     }
 
     /// Extends the area above `va` downwards to it, if it grows and the gap below stays.

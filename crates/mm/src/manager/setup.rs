@@ -257,7 +257,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let array = P::half(Half::Kernel).0;
         let stretches = Stretches::new(lines.described);
         let stock = Stock::new(machine, folios, kernel, array, stretches, lines.cpus)
-            .lending(Lent::new(lines.lent));
+            .furnished(Lent::new(lines.lent), zero_page);
         let array = array_range::<P>(end)?;
         let manager = Manager {
             stock,
@@ -266,7 +266,6 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             mapping: Patient::default(),
             has_spaces: AtomicU64::new(0),
             switches: Switches::new(setup.policy),
-            zero_page,
             stamps: AtomicU64::new(0),
             homes: AtomicU64::new(lines.frames.get()),
             area_limit: setup.areas,

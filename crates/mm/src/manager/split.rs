@@ -13,7 +13,7 @@ use foliant_units::{Bytes, FRAME_BYTES, Frame, Va, VaRange};
 
 impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub(super) fn splitter(&self) -> Splitter<'_, 'm, M, P> {
-        Splitter { stock: &self.stock, zero_page: self.zero_page }
+        Splitter { stock: &self.stock }
     }
 
     /// Splits the folio that is mapped at `va`.

@@ -68,12 +68,12 @@ const TABLE: u64 = Level::ENTRIES as u64;
 /// What a leaf of the parent costs the child, which gets one too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cost {
-    /// Nothing: the zero page is nobody's, and a pool's pages were paid for when it was filled.
+    /// Nothing: a page of zeros is nobody's, and a pool's pages were paid for when it was filled.
     Nothing,
     /// Its pages: so many for all that change with it (table::I11).
     Pages(usize),
-    /// Its pages, [`TABLE`] of them, and a table kept for its split.
-    Deposit,
+    /// So many pages, none of them for shared zeros, and a table kept for its split.
+    Deposit(u64),
 }
 
 impl<'f, 'm, M: Machine, P: Paging> Fork<'f, 'm, M, P> {
@@ -165,10 +165,11 @@ impl<M: Machine, P: Paging> Edit<P> for Fork<'_, '_, M, P> {
     }
     fn leaf(&self, at: At, _: u64, pa: Pa, attrs: Attrs) -> Verdict {
         self.cost.set(match at.level {
-            _ if attrs.has(Attrs::SPECIAL) => Cost::Nothing,
+            Level::BASE if attrs.has(Attrs::SPECIAL) => Cost::Nothing,
             Level::BASE => Cost::Pages(P::unit(at.level, attrs)),
+            _ if attrs.has(Attrs::SPECIAL) => Cost::Deposit(0),
             _ if self.is_huge(pa.frame()) => Cost::Nothing,
-            _ => Cost::Deposit,
+            _ => Cost::Deposit(TABLE),
         });
         match self.stock.machine.rules().replace {
             _ if shared(attrs) == attrs => Verdict::Show,
@@ -202,7 +203,8 @@ struct Sharing<'s, 'f, 'm, M: Machine, P: Paging> {
     wanted: Cell<bool>,
     /// Pages that the child is charged for and does not have yet.
     charged: u64,
-    deposit: Option<Claim>,
+    /// A table to be kept for a leaf, and the pages that were charged with it.
+    deposit: Option<(Claim, u64)>,
     failed: Result<(), RangeError>,
 }
 
@@ -212,11 +214,10 @@ impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
         let (stock, child) = (self.fork.stock, self.fork.child);
         let me = stock.machine.me();
         // What was taken ahead and is not wanted now is given back first: near the limit a table or
-        // a deposit may need it, and the leaf that wanted a deposit may have been split meanwhile.
+        // a deposit may need it, and the leaf that wanted a deposit may have been split meanwhile,
+        // or a folio may be in the place of zeros.
         child.uncharge(me, core::mem::take(&mut self.charged));
-        if self.fork.cost.get() != Cost::Deposit {
-            self.drop_deposit();
-        }
+        self.drop_deposit();
         if let Some((va, level)) = self.missing.take() {
             self.supply.ensure(&self.fork.to, va, level).map_err(NoTable::in_empty)?;
         }
@@ -232,24 +233,24 @@ impl<'m, M: Machine, P: Paging> Sharing<'_, '_, 'm, M, P> {
                 }
                 self.charged = pages;
             }
-            Cost::Deposit if self.deposit.is_none() => {
+            Cost::Deposit(pages) => {
                 let table = stock.claim_charged(&child.charge, Owner::Table)?;
-                if let Err(over) = child.charge(me, TABLE) {
+                if let Err(over) = child.charge(me, pages) {
                     stock.release_charged(&child.charge, table);
                     return Err(over.into());
                 }
-                self.deposit = Some(table);
+                self.deposit = Some((table, pages));
             }
-            _ => {}
+            Cost::Nothing => {}
         }
         Ok(())
     }
     /// Gives back the table that was to be kept for a leaf, with the pages of the leaf.
     fn drop_deposit(&mut self) {
         let (stock, child) = (self.fork.stock, self.fork.child);
-        if let Some(table) = self.deposit.take() {
+        if let Some((table, pages)) = self.deposit.take() {
             stock.release_charged(&child.charge, table);
-            child.uncharge(stock.machine.me(), TABLE);
+            child.uncharge(stock.machine.me(), pages);
         }
     }
     /// Gives back what was not needed.
@@ -285,7 +286,9 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
             Cost::Nothing => 1, // the next word may map another owner's page
             Cost::Pages(least) if self.charged < least as u64 => 0,
             Cost::Pages(_) => self.charged as usize,
-            Cost::Deposit => usize::from(self.deposit.is_some()),
+            Cost::Deposit(pages) => {
+                usize::from(self.deposit.as_ref().is_some_and(|(_, paid)| *paid == pages))
+            }
         };
         self.wanted.set(most == 0);
         most.min(self.noting.most())
@@ -311,8 +314,8 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
         }
         match self.fork.cost.get() {
             Cost::Pages(_) => self.charged -= pages.get(),
-            Cost::Deposit => {
-                let table = self.deposit.take().expect("it said that there is room");
+            Cost::Deposit(_) => {
+                let (table, _) = self.deposit.take().expect("it said that there is room");
                 child.deposit(stock, table);
             }
             Cost::Nothing if run.level > Level::BASE => child.count_huge(me, pages.get()),

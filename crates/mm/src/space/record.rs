@@ -8,7 +8,7 @@ use crate::stock::{Charge, Event, OverLimit, OwnFrames, Record, Stock, record};
 use crate::sync::{AtomicU64, Ordering, Patient, Spin};
 use crate::table::{Paging, Tables};
 use foliant_machine::Machine;
-use foliant_units::{Cpu, Frame, Pages};
+use foliant_units::{Cpu, Pages};
 
 /// An address space. All words; valid when cleared.
 ///
@@ -52,10 +52,12 @@ pub enum ProcessSwitch {
 pub(crate) struct Own {
     /// Its tables, the top one and those kept for splits included.
     pub(crate) tables: Pages,
+    /// Those kept for splits.
+    pub(crate) deposits: u64,
     /// Its records.
     pub(crate) records: Pages,
     /// The frame of its fork tree's record, where that is not its own.
-    pub(crate) tree: Option<Frame>,
+    pub(crate) tree: Option<foliant_units::Frame>,
 }
 
 impl Space {
@@ -136,6 +138,7 @@ impl Space {
         let offsets = self.member.offsets().frames(stock);
         Own {
             tables: Pages::new(1 + below + deposits),
+            deposits,
             records: Pages::new(1 + self.areas.count_nodes(stock.machine) + offsets),
             tree: Some(self.member.tree()).filter(|home| *home != self.member.frame()),
         }

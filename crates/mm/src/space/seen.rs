@@ -70,10 +70,6 @@ impl<'a> Seen<'a> {
     pub(crate) fn one(area: &'a Area, va: Va, level: Level, word: u64) -> Seen<'a> {
         Seen { area, va, level, entries: 1, word }
     }
-    /// So many empty entries.
-    pub(crate) fn empty(area: &'a Area, va: Va, level: Level, entries: usize) -> Seen<'a> {
-        Seen { area, va, level, entries, word: 0 }
-    }
 }
 
 /// A locked table in which everything is as it was seen (W1).
@@ -173,9 +169,9 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
         let locked = view.tables.lock(va, level).expect("a table with a breaking word stays (S6)");
         locked.set(Slot::of(va, level), word);
     }
-    /// Takes the one leaf, which maps a folio, apart, with the table that is kept for it (S4), or
-    /// the group that the entry is one of (S10). A leaf that was not agreed on could be a huge
-    /// page's by now, for which no table is kept.
+    /// Takes the one leaf, of a folio or of shared zeros, apart, with the table that is kept for it
+    /// (S4), or the group that the entry is one of (S10). A leaf that was not agreed on could be a
+    /// huge page's by now, for which no table is kept.
     pub(crate) fn split(self) {
         let (view, va, level) = (self.view, self.va, self.level());
         self.broken();

@@ -117,7 +117,7 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
     fn ignores(&self) -> u64 {
         0
     }
-    fn leaf(&self, at: At, _: u64, pa: Pa, _: Attrs) -> Verdict {
+    fn leaf(&self, at: At, _: u64, pa: Pa, attrs: Attrs) -> Verdict {
         if at.level == Level::BASE {
             return Verdict::Take(self.left());
         }
@@ -125,7 +125,8 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
             return Verdict::Split; // each page becomes a guard
         }
         let is_huge = || self.is_huge(pa.frame()) && self.is_reserved(at.va);
-        Verdict::Take(if self.guards == Guards::Keep && is_huge() { SPENT } else { 0 })
+        let is_kept = self.guards == Guards::Keep && !attrs.has(Attrs::SPECIAL);
+        Verdict::Take(if is_kept && is_huge() { SPENT } else { 0 })
     }
     fn soft(&self, at: At, soft: Soft) -> Verdict {
         let is_base = at.level == Level::BASE;
@@ -177,6 +178,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
         };
         self.gather.note(run.range(), run.level, Used::of(attrs));
         if attrs.has(Attrs::SPECIAL) {
+            self.deposits += if run.level > Level::BASE { u64::from(run.count) } else { 0 };
             return;
         }
         let pages = run.range().pages();

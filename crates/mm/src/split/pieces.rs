@@ -8,7 +8,7 @@ use crate::stock::{Event, Frozen, Stock};
 use crate::table::{Attrs, Paging};
 use crate::zero;
 use foliant_machine::Machine;
-use foliant_units::{Frame, Level, Order, Pages};
+use foliant_units::{Level, Order, Pages};
 
 /// What becomes of base pages that hold nothing but zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +39,6 @@ pub(super) fn divide<M: Machine, P: Paging>(
     frozen: Frozen,
     into: Order,
     zeros: ZeroPieces,
-    zero_page: Frame,
 ) -> Pieces {
     let (head, order, entries) = (frozen.head(), frozen.order(), frozen.entries());
     let folio = Folio::of(stock, head, order);
@@ -74,7 +73,7 @@ pub(super) fn divide<M: Machine, P: Paging>(
         let attrs = attrs.without(less);
         let nth = (frame.get() - head.get()) >> into.get();
         match zero.has(nth as usize) {
-            true => Leaf { pa: zero_page.pa(), attrs: shared_zero(attrs) },
+            true => Leaf { pa: stock.zeros.page().pa(), attrs: shared_zero(attrs) },
             false => Leaf { pa: frame.pa(), attrs },
         }
     });

@@ -51,7 +51,6 @@ pub(super) struct FrozenFolio<'s, 'm, M: Machine, P: Paging> {
 #[derive(Clone, Copy)]
 pub(crate) struct Splitter<'s, 'm, M: Machine, P: Paging> {
     pub(crate) stock: &'s Stock<'m, M, P>,
-    pub(crate) zero_page: Frame,
 }
 
 impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
@@ -148,7 +147,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         let (stock, FrozenFolio { held, entries }) = (self.stock, taken);
         match stock.freeze(held, entries) {
             Ok(frozen) => {
-                let pieces = divide(stock, frozen, into.order, into.zeros, self.zero_page);
+                let pieces = divide(stock, frozen, into.order, into.zeros);
                 stock.count_thp(pieces.order, SizeEvent::Split, Event::ThpSplitPage);
                 Ok(pieces)
             }

@@ -120,6 +120,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn release_cleared(&self, claim: Claim) {
         self.give_back(claim, Known::Zero);
     }
+    /// Gives back a block that was cleared in vain, because another CPU was faster. It holds zeros
+    /// still.
+    pub(crate) fn drop_cleared(&self, claim: Claim) {
+        self.count(Event::LostRace);
+        self.count_by(Event::DroppedBytes, claim.order().bytes().get());
+        self.release_cleared(claim);
+    }
     fn give_back(&self, claim: Claim, known: Known) {
         self.machine.owned(claim.frames(), Owner::Free);
         let (frame, order) = claim.into_raw();

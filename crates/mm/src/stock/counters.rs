@@ -26,7 +26,7 @@ events! {
     Event {
         /// Faults handed in, whatever became of them.
         Fault => "pgfault",
-        /// Read faults that got the shared zero page.
+        /// Read faults that got shared zeros, a page or 2 MiB.
         ZeroPage => "zero_page_fault",
         /// Writes to a shared page that took a copy.
         Copied => "cow_copy",
@@ -150,6 +150,10 @@ events! {
         VmapDeferred => "vmap_deferred",
         /// Grace periods waited for on behalf of descriptors.
         MemmapGrace => "memmap_grace_periods",
+        /// Blocks of 2 MiB that became the block of zeros.
+        ThpZeroPageAlloc => "thp_zero_page_alloc",
+        /// Read faults that got a page of zeros because no block was free for 2 MiB of them.
+        ThpZeroPageAllocFailed => "thp_zero_page_alloc_failed",
         /// Folios of 2 MiB that were split.
         ThpSplitPage => "thp_split_page",
         /// Folios of 2 MiB that stayed whole because somebody used them.

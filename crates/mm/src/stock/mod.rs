@@ -43,6 +43,7 @@ mod stretches;
 mod supply;
 mod visits;
 mod work;
+mod zeros;
 
 #[cfg(test)]
 pub(crate) mod bare;
@@ -76,9 +77,10 @@ use crate::sync::{AtomicU64, Grace, Ordering, Outside};
 use crate::table::{Paging, Tables};
 use deferred::Deferred;
 use foliant_machine::Machine;
-use foliant_units::Va;
+use foliant_units::{Frame, Va};
 use returned::Returned;
 use work::Work;
+use zeros::Zeros;
 
 /// The manager that a token is of: no other one of this program has the same, not even a later one
 /// on the same memory.
@@ -115,6 +117,7 @@ pub(crate) struct Stock<'m, M, P> {
     lent: Lent<'m>,
     returned: Returned,
     deferred: Deferred,
+    pub(crate) zeros: Zeros,
     brand: Brand,
     cpus: &'m [PerCpu],
 }
@@ -149,14 +152,15 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             lent: Lent::new(&[]),
             returned,
             deferred,
+            zeros: Zeros::default(),
             brand: Brand::new(),
             cpus,
         }
     }
 
-    /// With a place for notes of what is lent.
-    pub(crate) fn lending(self, lent: Lent<'m>) -> Self {
-        Stock { lent, ..self }
+    /// With a place for notes of what is lent, and a page of zeros.
+    pub(crate) fn furnished(self, lent: Lent<'m>, zero_page: Frame) -> Self {
+        Stock { lent, zeros: Zeros::of(zero_page), ..self }
     }
     /// What tells the tokens of this manager from another one's.
     pub(crate) fn brand(&self) -> Brand {

@@ -15,13 +15,13 @@ use crate::event::{Access, SpaceId};
 use foliant::fault::{Defrag, ProcessSwitch};
 use foliant::manager::Setup;
 use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId as Id};
-use foliant::table::Entry;
+use foliant::table::{Attrs, Entry};
 use foliant::zero::{Clearing, Far};
 use foliant::{Outcome, Policy, SizeEvent};
 use foliant_machine::Cpus;
 use foliant_sim::{Config, Sim, Work};
-use foliant_units::{Bytes, Cpu, FRAME_BYTES, FrameRange, Nanos, Order, Va, VaRange};
-use std::collections::BTreeMap;
+use foliant_units::{Bytes, Cpu, FRAME_BYTES, FrameRange, Level, Nanos, Order, Va, VaRange};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -147,6 +147,8 @@ struct Run<'r, 'm> {
     file_pages: u64,
     refused: u64,
     touched: u64,
+    /// Pages that were touched as a part of shared zeros of 2 MiB, and are in no folio since.
+    read_zeros: BTreeSet<(SpaceId, Va)>,
     /// Anonymous memory may have grown in this step.
     grew: bool,
     peak: u64,
@@ -185,6 +187,7 @@ impl<'r, 'm> Run<'r, 'm> {
             file_pages: 0,
             refused: 0,
             touched: 0,
+            read_zeros: BTreeSet::new(),
             grew: false,
             peak: 0,
             leaves: 0,
@@ -398,11 +401,20 @@ impl<'r, 'm> Run<'r, 'm> {
                 if taken.faults > 0 {
                     self.faulted.set(index);
                 }
-                // A first touch uses a page of a folio, unless it came to the zero page or a copy;
-                // a later one uses one only where it replaces the zero page.
+                // A first touch uses a page of a folio, unless it came to shared zeros or a copy; a
+                // later one uses one only where a folio has replaced zeros.
+                let page = (space, va.align_down(Bytes::new(FRAME_BYTES)));
+                let was_zeros = self.read_zeros.remove(&page);
                 let uses = match taken.last {
                     Some(Outcome::Mapped(_)) => true,
-                    Some(Outcome::ZeroPage | Outcome::Copied) => false,
+                    Some(Outcome::ZeroPage(Order::BASE) | Outcome::Copied) => false,
+                    _ if was_zeros || *first && self.is_in_zeros(id, page.1) => {
+                        let is_used = mm.frame_at(id, page.1).is_some();
+                        if !is_used {
+                            self.read_zeros.insert(page);
+                        }
+                        is_used
+                    }
                     _ => *first,
                 };
                 self.touched += u64::from(uses);
@@ -468,6 +480,17 @@ impl<'r, 'm> Run<'r, 'm> {
         }
     }
 
+    /// Whether a page is a part of shared zeros of 2 MiB.
+    fn is_in_zeros(&self, id: Id, page: Va) -> bool {
+        let range = VaRange::sized(page, Bytes::new(FRAME_BYTES)).unwrap_or_default();
+        let is_in = self.mm.with_leaves(id, range, |mut leaves| {
+            leaves.next().is_some_and(|leaf| match leaf.entry {
+                Entry::Leaf { attrs, .. } => leaf.level > Level::BASE && attrs.has(Attrs::SPECIAL),
+                _ => false,
+            })
+        });
+        is_in.unwrap_or(false)
+    }
     /// Pages of the trace's programs.
     fn anonymous(&self) -> u64 {
         self.mm.anonymous().get().saturating_sub(self.others)

@@ -26,6 +26,8 @@ const MACHINE: u64 = 1 << 20;
 const TABLES: u64 = 3 * FRAME_BYTES;
 const SPACE: u64 = 4 * FRAME_BYTES;
 const AREA: u64 = 256;
+/// For each step: a mark whether it took a fault, and a page that was read as a part of zeros.
+const STEP: u64 = 32;
 
 /// The machine that a replay runs on.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +73,7 @@ impl Settings {
             described / FRAME_BYTES * DESCRIPTOR,
             kept.min(memory),
             cpus,
-            plan.steps() / 8,
+            plan.steps().saturating_mul(STEP),
             MACHINE,
         ];
         Bytes::new(parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part)))
