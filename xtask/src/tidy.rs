@@ -215,7 +215,7 @@ fn nowhere_but_in(
 const MAKING: [(&str, &str); 9] = [
     ("manager/setup.rs", "the allocator handed it out, before there is a stock"),
     ("memmap/huge.rs", "a huge page, whose token goes"),
-    ("space/node.rs", "a node that left its tree"),
+    ("stock/lots.rs", "a frame that was cut, all of whose lots came back"),
     ("stock/own.rs", "a claim that was put there"),
     ("stock/claims.rs", "the allocator handed it out; or a folio that lost its last reference"),
     ("stock/holds.rs", "a piece of a frozen folio, whose token went"),

@@ -60,11 +60,9 @@ mod advise;
 mod area;
 mod areas;
 mod fork;
-mod gaps;
 mod huge;
 mod kernel;
 mod life;
-mod node;
 mod ops;
 mod record;
 mod remap;
@@ -74,7 +72,7 @@ mod switch;
 mod walk;
 mod zap;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod areas_model;
 
 pub use advise::Advice;

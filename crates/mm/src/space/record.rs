@@ -127,7 +127,7 @@ impl Space {
         let offsets = self.member.offsets().frames(stock);
         Own {
             tables: Pages::new(1 + below + deposits),
-            records: Pages::new(1 + self.areas.count_nodes(stock.machine) + offsets),
+            records: Pages::new(1 + self.areas.count_frames(stock.machine) + offsets),
             tree: Some(self.member.tree()).filter(|home| *home != self.member.frame()),
         }
     }
