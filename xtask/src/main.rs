@@ -50,7 +50,7 @@ enum Command {
         /// Only these crates' tests, like foliant-trace
         packages: Vec<String>,
     },
-    /// The benches: alloc, map, scale
+    /// The benches: alloc, frag, map, scale, gaps
     Bench {
         /// One of them
         name: Option<String>,

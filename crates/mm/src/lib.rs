@@ -8,7 +8,7 @@
 //!
 //! The rooms stand here in dependency order. Each uses only those before it, through their
 //! `mod.rs`:
-//! [`frame`], [`folio`], [`table`], `stock`, `flush`, [`zero`], [`memmap`], [`pool`],
+//! [`frame`], [`folio`], [`table`], `stock`, `ranges`, `flush`, [`zero`], [`memmap`], [`pool`],
 //! [`vmap`], `rmap`, [`space`], [`fault`], [`split`], [`compact`], [`manager`], and behind the
 //! feature `x86_64` the traits of the crate of that name (`adapt`).
 //!
@@ -27,6 +27,7 @@ pub mod frame;
 pub mod manager;
 pub mod memmap;
 pub mod pool;
+mod ranges;
 mod rmap;
 pub mod space;
 pub mod split;

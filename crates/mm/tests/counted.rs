@@ -670,7 +670,7 @@ fn kernel_memory_is_counted_by_pages_and_leaves() {
     let mut alloc = |request: &Request| got.push(mm.vmalloc(request).unwrap().start());
     counts(
         mm,
-        "zeroed_bytes 12288, zero_extents 3, table_made 2, nr_vmalloc_pages 3, vmap_leaf_4k 3",
+        "zeroed_bytes 16384, zero_extents 4, table_made 2, nr_vmalloc_pages 3, vmap_leaf_4k 3",
         || alloc(&base(3 * PAGE)),
     );
     counts(mm, "zeroed_bytes 12288, zero_extents 2, nr_vmalloc_pages 3, vmap_leaf_4k 3", || {
@@ -738,7 +738,7 @@ fn frames_and_devices_are_counted_by_leaves_and_are_no_kernel_memory() {
     let (machine, mm, id) = world(Policy::BASE_ONLY);
     let frame = mm.lend(Order::BASE).unwrap();
     let mut at = Va::new(0);
-    counts(mm, "zeroed_bytes 12288, zero_extents 3, table_made 2, vmap_leaf_4k 1", || {
+    counts(mm, "zeroed_bytes 16384, zero_extents 4, table_made 2, vmap_leaf_4k 1", || {
         at = mm.vmap_frames(&[frame], &FrameMapping::PLAIN).unwrap().start()
     });
     counts(mm, "", || mm.vunmap(at).unwrap());
@@ -818,7 +818,7 @@ fn what_a_large_leaf_is_short_of_is_counted_by_its_kind() {
     sim.fault_plan().set(Failing::Kth(2));
     counts(
         mm,
-        "zeroed_bytes 12288, zero_extents 3, nr_tlb_local_flush_all 1, table_made 2, \
+        "zeroed_bytes 16384, zero_extents 4, nr_tlb_local_flush_all 1, table_made 2, \
          alloc_fail 1, vmalloc_huge 1, vmalloc_huge_fallback_record 1, vmap_leaf_4k 512, \
          vmap_purge 1, vmap_purged_pages 513",
         alloc,
@@ -848,8 +848,8 @@ fn a_range_that_never_had_an_entry_is_given_back_without_a_flush() {
         let (sim, mm) = impatient();
         mm.vmap().set_controls(Controls { purge, ..Controls::DEFAULT });
         let frame = mm.lend(Order::BASE).unwrap();
-        sim.fault_plan().set(Failing::Kth(2));
-        counts(mm, "zeroed_bytes 4096, zero_extents 1, alloc_fail 1", || {
+        sim.fault_plan().set(Failing::Kth(3));
+        counts(mm, "zeroed_bytes 8192, zero_extents 2, alloc_fail 1", || {
             let refused = mm.vmap_frames(&[frame], &FrameMapping::PLAIN);
             assert_eq!(refused, Err(VmapError::Short(Short::Record)));
         });
@@ -1143,7 +1143,7 @@ fn who_waits_for_a_block_counts_the_wait() {
     let mut got = None;
     counts(
         mm,
-        "zeroed_bytes 8192, zero_extents 2, copied_bytes 8192, nr_tlb_local_flush_one 2, \
+        "zeroed_bytes 12288, zero_extents 3, copied_bytes 8192, nr_tlb_local_flush_one 2, \
          table_made 1, alloc_fail 1, nr_vmalloc_pages 512, vmalloc_huge 1, \
          vmalloc_huge_fallback_block 1, vmalloc_huge_compact 1, vmalloc_huge_compact_success 1, \
          vmap_leaf_2m 1, pgmigrate_success 2, compact_stall 1, compact_success 1, \

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 /// The rooms, in dependency order: each may use those before it. They are folders of
 /// `crates/mm/src`, or crates.
-const ROOMS: [&str; 18] = [
-    "sync", "claim", "frame", "folio", "table", "stock", "flush", "zero", "memmap", "pool", "vmap",
-    "rmap", "space", "fault", "split", "compact", "manager", "adapt",
+const ROOMS: [&str; 19] = [
+    "sync", "claim", "frame", "folio", "table", "stock", "ranges", "flush", "zero", "memmap",
+    "pool", "vmap", "rmap", "space", "fault", "split", "compact", "manager", "adapt",
 ];
 
 /// The rooms that are crates of their own.

@@ -270,7 +270,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
             return Err(AuditError::Vmap(kernel));
         }
         audit.kernel = Pages::new(kernel.pages);
-        audit.records = Pages::new(audit.records.get() + kernel.frames());
+        audit.records = Pages::new(audit.records.get() + kernel.frames.unwrap_or_default());
         let entries = entries + kernel.entries;
         let references = self.count_folios(&mut audit)?;
         if references != entries {

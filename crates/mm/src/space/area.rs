@@ -1,6 +1,7 @@
 //! An area: a stretch of a space's addresses with one set of properties.
 
 use crate::frame::AnonOffset;
+use crate::ranges::Ranged;
 use foliant_units::{Bytes, FRAME_BYTES, Order, VaRange};
 
 pub(super) const PAGE: Bytes = Bytes::new(FRAME_BYTES);
@@ -124,13 +125,22 @@ impl Area {
     pub(super) fn is_like(&self, other: &Area) -> bool {
         (self.flags, self.tag, self.offset) == (other.flags, other.tag, other.offset)
     }
-    /// Properties and offset, as they stand in a node.
-    pub(super) const fn word(&self) -> u64 {
-        self.flags.0 | self.offset.word() << Flags::BITS
+}
+
+/// The words are properties and offset, and the tag.
+impl Ranged for Area {
+    const WORDS: usize = 2;
+
+    fn range(&self) -> VaRange {
+        self.range
     }
-    pub(super) const fn read(range: VaRange, word: u64, tag: u64) -> Area {
-        let flags = Flags(word & ((1 << Flags::BITS) - 1));
-        Area { range, flags, tag, offset: AnonOffset::from_word(word >> Flags::BITS) }
+    fn word(&self, nth: usize) -> u64 {
+        [self.flags.0 | self.offset.word() << Flags::BITS, self.tag][nth]
+    }
+    fn read(range: VaRange, word: impl Fn(usize) -> u64) -> Area {
+        let flags = Flags(word(0) & ((1 << Flags::BITS) - 1));
+        let offset = AnonOffset::from_word(word(0) >> Flags::BITS);
+        Area { range, flags, tag: word(1), offset }
     }
 }
 

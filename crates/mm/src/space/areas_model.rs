@@ -1,15 +1,14 @@
-//! The area tree against the obvious version: a vector of pages.
+//! The areas against the obvious version: a vector of pages.
 
 use super::area::{Area, AreaLimit, Flags};
 use super::areas::Areas;
-use super::gaps::FLOOR;
 use crate::frame::AnonOffset;
 use crate::stock::Charge;
 use crate::stock::bare::{Bare, stock};
 use alloc::vec;
 use alloc::vec::Vec;
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 use proptest::prelude::*;
 
 const PAGES: usize = 600;
@@ -104,14 +103,6 @@ fn apply(areas: &Areas, stock: &Bare<'_>, pages: &mut [Page], operation: &Operat
     assert_eq!(areas.count(), there);
 }
 
-/// The highest of the gaps between `areas` that has at least so many pages below `below`.
-fn naive_gap(areas: &[Area], below: Va, bytes: Bytes) -> Option<VaRange> {
-    let starts = areas.iter().map(|area| area.range.start()).chain([below]);
-    let ends = [FLOOR].into_iter().chain(areas.iter().map(|area| area.range.end()));
-    let gaps = ends.zip(starts).filter_map(|(end, start)| VaRange::new(end, start.min(below)));
-    gaps.filter(|gap| !gap.is_empty() && gap.bytes() >= bytes).last()
-}
-
 fn compare(areas: &Areas, sim: &Sim, pages: &[Page]) {
     let all = VaRange::new(Va::new(0), va(PAGES + 10)).unwrap();
     let listed: Vec<Area> = areas.overlapping(sim, all).collect();
@@ -120,14 +111,7 @@ fn compare(areas: &Areas, sim: &Sim, pages: &[Page]) {
         let found = areas.find(sim, va(n).add(5)).map(|area| (area.flags, area.tag));
         assert_eq!(found, pages[n], "page {n}");
     }
-    areas.check_gaps(sim);
-    for below in (0..PAGES + 10).step_by(29).map(va) {
-        for pages in [1, 2, 3, 5, 9, 40, 260] {
-            let bytes = Bytes::new(pages * FRAME_BYTES);
-            let found = areas.highest_gap(sim, below, bytes);
-            assert_eq!(found, naive_gap(&listed, below, bytes), "{pages} pages below {below}");
-        }
-    }
+    assert!(areas.is_sound(sim));
 }
 
 proptest! {
@@ -149,67 +133,4 @@ proptest! {
         areas.dissolve(&stock);
         prop_assert_eq!(stock.folios.free_frames(), free);
     }
-}
-
-/// Enough areas for three levels, put in and taken out, each time in another order.
-#[test]
-fn a_tree_of_three_levels_grows_and_shrinks() {
-    let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
-    let stock = stock(&sim);
-    let areas = Areas::default();
-    let count = 40_000u64;
-    let at = |n: u64| {
-        VaRange::sized(Va::new(0x10_0000 + n * 2 * FRAME_BYTES), Order::BASE.bytes()).unwrap()
-    };
-    // The stride meets every number once.
-    for n in (0..count).map(|n| n * 7919 % count) {
-        areas.prepare(&stock, &Charge::default()).unwrap();
-        areas.put(
-            &sim,
-            &Area { range: at(n), flags: Flags::READ, tag: n, offset: AnonOffset::NONE },
-        );
-    }
-    areas.check_gaps(&sim);
-    for n in 0..count {
-        assert_eq!(areas.find(&sim, at(n).start()).unwrap().tag, n);
-        assert_eq!(areas.find(&sim, at(n).end()), None);
-    }
-    for n in (0..count).map(|n| n * 104_729 % count) {
-        areas.prepare(&stock, &Charge::default()).unwrap();
-        areas.change(&sim, at(n), |_| None);
-        if n % 10_000 == 0 {
-            areas.check_gaps(&sim);
-        }
-    }
-    assert_eq!(areas.count(), 0);
-    assert_eq!(areas.at_or_after(&sim, Va::new(0)), None);
-    areas.dissolve(&stock);
-}
-
-/// Areas put in one below the other, as a program's mappings come: every area lies below the first
-/// bound of its node's parent, and the gap below the lowest of them is the largest.
-#[test]
-fn finding_aj_the_gap_below_the_lowest_areas_is_found() {
-    let sim = Sim::new(Config::seeded(1, Bytes::new(16 << 20), 1)).unwrap();
-    let stock = stock(&sim);
-    let areas = Areas::default();
-    let mut listed = vec![];
-    for n in (0..300).rev() {
-        let range = VaRange::sized(va(1000 + 2 * n), Order::BASE.bytes()).unwrap();
-        let area = Area { range, flags: Flags::READ, tag: 0, offset: AnonOffset::NONE };
-        areas.prepare(&stock, &Charge::default()).unwrap();
-        areas.put(&sim, &area);
-        listed.insert(0, area);
-    }
-    areas.check_gaps(&sim);
-    for below in (990..1610).map(va) {
-        for pages in [1, 2, 100] {
-            let bytes = Bytes::new(pages * FRAME_BYTES);
-            let found = areas.highest_gap(&sim, below, bytes);
-            let near: Vec<Area> =
-                listed.iter().copied().filter(|area| area.range.start() < below).collect();
-            assert_eq!(found, naive_gap(&near, below, bytes), "{pages} pages below {below}");
-        }
-    }
-    areas.dissolve(&stock);
 }

@@ -79,11 +79,7 @@ pub(super) fn clear_reserved<'s, 'm, M: Machine, P: Paging>(
     range: VaRange,
     steps: &mut Steps,
 ) {
-    let mut from = range.start();
-    while let Some(area) = space.areas.at_or_after(stock.machine, from)
-        && area.range.overlaps(range)
-    {
-        from = area.range.end();
+    for area in space.areas.overlapping(stock.machine, range) {
         steps.take_flushed(gather, stock.machine, 1);
         let Some(order) = area.flags.reserved() else { continue };
         let piece = area.range.intersect(range);

@@ -69,11 +69,9 @@ mod area;
 mod areas;
 mod error;
 mod fork;
-mod gaps;
 mod huge;
 mod kernel;
 mod life;
-mod node;
 mod ops;
 mod record;
 mod remap;
@@ -83,7 +81,7 @@ mod switch;
 mod walk;
 mod zap;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod areas_model;
 
 pub use advise::Advice;

@@ -10,15 +10,15 @@ use super::zap::{Guards, Zap};
 use super::{attrs, user_half};
 use crate::flush::{Gather, Remains};
 use crate::frame::AnonOffset;
+use crate::ranges::{Edge, GapNeed};
 use crate::stock::Stock;
 use crate::sync::Ordering;
 use crate::table::{At, Attrs, Edit, Paging, Prune, Soft, Verdict};
 use foliant_machine::{Machine, Replace};
 use foliant_units::{Bytes, Pa, Va, VaRange};
 
-/// How many gaps, less one, are looked at one by one before one with room to spare is looked for.
-/// Only a request that is aligned to more than a page finds room that late.
-const GAPS_TRIED: usize = 16;
+/// Addresses below are never chosen for an area: null pointers shall fault.
+const FLOOR: Va = Va::new(0x1_0000);
 
 /// The lowest address that an area may have: null pointers, and what is reached through one, shall
 /// fault.
@@ -154,13 +154,14 @@ pub(super) fn choose<M: Machine, P: Paging>(
     let occupied =
         |range| space.areas.overlapping(stock.machine, range).next().map(|a| a.range.start());
     let range = match request.place {
-        Place::Anywhere => gap(stock, space, bytes, size)?,
+        Place::Anywhere => return Ok((gap(stock, space, bytes, size)?, None)),
         Place::Hint(va) => {
-            let wish = at(va.align_down(size)).ok().filter(|r| check::<P>(*r).is_ok());
-            match wish.filter(|r| r.start() >= lowest(stock) && occupied(*r).is_none()) {
+            let wish = at(va.align_down(size)).ok().filter(|r| check_new(stock, *r).is_ok());
+            let range = match wish.filter(|r| occupied(*r).is_none()) {
                 Some(range) => range,
                 None => gap(stock, space, bytes, size)?,
-            }
+            };
+            return Ok((range, None));
         }
         Place::Fixed(va) | Place::NoReplace(va) => at(va)?,
     };
@@ -177,9 +178,8 @@ pub(super) fn choose<M: Machine, P: Paging>(
     Ok((range, replaced))
 }
 
-/// A range of `bytes` at a multiple of `align` in the highest gap that has one. Where many gaps are
-/// large enough and have no such multiple at the right place, it is in the highest gap with room to
-/// spare. Where none has room to spare either, each gap is looked at before none is found.
+/// A range of `bytes` at a multiple of `align` where nothing lies, as high as
+/// [`Ranges::gap`](crate::ranges::Ranges::gap) finds one.
 pub(super) fn gap<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     space: &Space,
@@ -189,27 +189,10 @@ pub(super) fn gap<M: Machine, P: Paging>(
     if bytes.get() == 0 {
         return Err(RangeError::Empty.into());
     }
-    let (end, lowest) = (user_half::<P>().end(), lowest(stock));
-    let inside = |gap: VaRange| {
-        let start = Va::new(gap.end().get() - bytes.get()).align_down(align);
-        VaRange::sized(start, bytes).filter(|_| start >= gap.start().max(lowest))
-    };
-    let mut below = end;
-    for tried in 0.. {
-        let Some(gap) = space.areas.highest_gap(stock.machine, below, bytes) else { break };
-        if let Some(range) = inside(gap) {
-            return Ok(range);
-        }
-        if tried == GAPS_TRIED
-            && let Some(roomy) = bytes.get().checked_add(align.get() - PAGE.get())
-            && let Some(gap) = space.areas.highest_gap(stock.machine, end, Bytes::new(roomy))
-            && let Some(range) = inside(gap)
-        {
-            return Ok(range);
-        }
-        below = gap.start();
-    }
-    Err(MapError::NoRoom(bytes))
+    let within = VaRange::new(lowest(stock).max(FLOOR), user_half::<P>().end());
+    let need = |within| GapNeed { bytes, align, within, from: Edge::High };
+    let start = within.and_then(|within| space.areas.gap(stock.machine, &need(within)));
+    start.and_then(|start| VaRange::sized(start, bytes)).ok_or(MapError::NoRoom(bytes))
 }
 
 /// Takes out whatever lies in `range`.

@@ -139,7 +139,7 @@ impl Space {
         Own {
             tables: Pages::new(1 + below + deposits),
             deposits,
-            records: Pages::new(1 + self.areas.count_nodes(stock.machine) + offsets),
+            records: Pages::new(1 + self.areas.count_frames(stock.machine) + offsets),
             tree: Some(self.member.tree()).filter(|home| *home != self.member.frame()),
         }
     }

@@ -10,8 +10,8 @@
 //!       └──────────┴──────────┴──▶ Lazy ──▶ gone, with a purge
 //! ```
 
+use super::opened::Opened;
 use super::record::{Record, RecordWord};
-use super::tree::Tree;
 use super::{Vmap, VmapError};
 use crate::table::Paging;
 use foliant_machine::Machine;
@@ -133,10 +133,10 @@ pub(super) enum For {
 
 /// The area that contains `va`, if no call has it for its own.
 fn standing<'m, M: Machine>(
-    tree: &Tree<'_, 'm, M>,
+    opened: &Opened<'_, 'm, M>,
     va: Va,
 ) -> Result<(Record<'m>, AreaWord), VmapError> {
-    let area = tree.find(va).ok_or(VmapError::NoArea(va))?;
+    let area = opened.find(va).ok_or(VmapError::NoArea(va))?;
     let word = AreaWord::of(&area);
     match word.state() {
         AreaState::InUse => Ok((area, word)),
@@ -154,8 +154,8 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
         what: For,
         check: impl FnOnce(&Record<'m>) -> Result<(), VmapError>,
     ) -> Result<Record<'m>, VmapError> {
-        let tree = self.open();
-        let (area, word) = standing(&tree, va)?;
+        let opened = self.open();
+        let (area, word) = standing(&opened, va)?;
         if word.lenders() > 0 {
             return Err(VmapError::Busy(area.start()));
         }
@@ -183,8 +183,8 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
     /// The area of memory in use that contains `va`, for a call that lends it to a program: it
     /// stays, and so does everything about it, until [`take_back`](Self::take_back).
     pub(super) fn lend(&self, va: Va) -> Result<Record<'m>, VmapError> {
-        let tree = self.open();
-        let (area, word) = standing(&tree, va)?;
+        let opened = self.open();
+        let (area, word) = standing(&opened, va)?;
         if word.kind() != Backing::Pages {
             return Err(VmapError::OtherKind(area.start()));
         }

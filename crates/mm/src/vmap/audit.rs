@@ -2,7 +2,6 @@
 #![cfg(feature = "verify")]
 
 use super::area::{AreaState, AreaWord};
-use super::record::PER_FRAME;
 use super::{Backing, Vmap};
 use crate::frame::Kind;
 use crate::table::{Entry, Paging};
@@ -20,40 +19,28 @@ pub struct VmapAudit {
     pub strays: u64,
     /// Pages of lazy areas by their records, and as they are counted.
     pub lazy: (u64, u64),
-    /// Records of areas, spare ones included: whole frames of them.
-    pub records: u64,
-    /// Whether the tree of areas agrees with a walk over all of them.
-    pub sound: bool,
+    /// Frames of records and of the map's nodes, spare ones included. `None` where a record is
+    /// missing, or the map does not agree with a walk over all of it.
+    pub frames: Option<u64>,
 }
 
 impl VmapAudit {
     /// Whether all of it agrees.
     pub fn agrees(&self) -> bool {
-        let whole = self.records.is_multiple_of(PER_FRAME);
-        whole
-            && self.sound
+        self.frames.is_some()
             && self.pages == self.entries
             && self.strays == 0
             && self.lazy.0 == self.lazy.1
     }
 }
 
-impl VmapAudit {
-    /// The frames that the records take.
-    pub(crate) fn frames(&self) -> u64 {
-        self.records / PER_FRAME
-    }
-}
-
 impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
     /// Recounts. No other call is at work.
     pub(crate) fn audit(&self) -> VmapAudit {
-        let mut audit = VmapAudit { sound: self.open().is_sound(), ..VmapAudit::default() };
+        let mut audit = VmapAudit { frames: self.open().recount(), ..VmapAudit::default() };
         audit.lazy.1 = self.open().lazy_pages();
-        audit.records = self.open().count_spare();
         let mut from = self.state.range.start();
         while let Some(area) = { self.open().at_or_after(from) } {
-            audit.records += 1;
             self.count_strays(&mut audit, from, area.start());
             from = area.whole().end();
             let word = AreaWord::of(&area);

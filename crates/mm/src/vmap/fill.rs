@@ -12,12 +12,12 @@
 use super::area::{AreaWord, Mark};
 use super::record::{Record, RecordWord};
 use super::slots::fitting;
-use super::tree::GapNeed;
 use super::{
     Backing, Guard, HugeVmalloc, LeafSizes, Nodes, Request, Rest, Rights, Short, Vmap, VmapError,
 };
 use crate::folio::Class;
 use crate::frame::{Claim, Link};
+use crate::ranges::{Edge, GapNeed};
 use crate::stock::Event;
 use crate::sync::{Ordering, Outside};
 use crate::table::{Attrs, Paging};
@@ -209,26 +209,26 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         let guard = if place.guard == Guard::Page { FRAME_BYTES } else { 0 };
         let bytes = place.pages.bytes().get().checked_add(guard);
         let bytes = bytes.ok_or(Short::Addresses(place.pages.bytes()))?;
-        let new = self.take_record().map_err(|_| Short::Record)?;
-        let need = GapNeed { bytes, align: place.align };
+        let bytes = Bytes::new(bytes);
+        let need = GapNeed { bytes, align: place.align, within: self.state.range, from: Edge::Low };
         for purged in [false, true] {
             if purged {
                 self.purge();
             }
-            let tree = self.open();
-            let Some(start) = tree.lowest(need) else { continue };
+            let opened = self.open_for_one_more().map_err(|_| Short::Record)?;
+            let Some(start) = opened.gap(&need) else { continue };
+            let new = opened.take_record();
             new.set(RecordWord::Start, start.get());
-            new.set(RecordWord::End, start.get() + bytes);
+            new.set(RecordWord::End, start.get() + bytes.get());
             new.set(RecordWord::Pages, place.pages.get());
             new.set(RecordWord::Bytes, place.pages.bytes().get());
             new.set(RecordWord::Caller, 0);
             new.set(RecordWord::Phys, 0);
             AreaWord::new(kind).put(&new);
-            tree.insert(new);
+            opened.insert(new);
             return Ok(new);
         }
-        self.open().push_spare(new.id);
-        Err(Short::Addresses(Bytes::new(bytes)))
+        Err(Short::Addresses(bytes))
     }
 
     /// Maps all of an area, chunk by chunk, beginning with `first` where there is one.

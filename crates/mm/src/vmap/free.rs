@@ -45,20 +45,18 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         }
         self.open().begin_emptying();
         self.empty(area, Some(Retired::Lazily));
-        let tree = self.open();
+        let opened = self.open();
         AreaWord::of(area).turned(AreaState::Lazy).put(area);
-        let waiting = tree.push_lazy(*area);
-        drop(tree);
+        let waiting = opened.push_lazy(*area);
+        drop(opened);
         if waiting > self.lazy_max().get() {
             self.purge_some();
         }
     }
-    /// Takes an area out of the tree. No CPU has a translation of its addresses cached any more.
+    /// Takes an area out of the map. No CPU has a translation of its addresses cached any more.
     pub(super) fn vanish(&self, area: &Record<'m>) {
         self.stock.machine.retired(area.whole(), Retired::Purged);
-        let tree = self.open();
-        tree.remove(*area);
-        tree.push_spare(area.id);
+        self.open().remove(*area);
     }
 
     /// Makes every leaf of the area not present, and leaves in its place what it mapped.

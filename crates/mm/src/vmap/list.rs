@@ -128,8 +128,8 @@ impl<M: Machine, P: Paging> Iterator for VmapAreas<'_, '_, M, P> {
     fn next(&mut self) -> Option<AreaInfo> {
         loop {
             let info = {
-                let tree = self.vmap.open();
-                let area = tree.at_or_after(self.from)?;
+                let opened = self.vmap.open();
+                let area = opened.at_or_after(self.from)?;
                 let is_behind = area.whole().start() >= self.from;
                 self.from = area.whole().end();
                 let word = AreaWord::of(&area);
@@ -225,8 +225,8 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
     pub fn counters(&self) -> Counters {
         let total = |event| self.stock.total(event);
         let (areas, lazy) = {
-            let tree = self.open();
-            (tree.count(), tree.lazy_pages())
+            let opened = self.open();
+            (opened.count(), opened.lazy_pages())
         };
         Counters {
             areas,

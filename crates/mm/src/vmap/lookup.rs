@@ -36,8 +36,8 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
     /// Whether `bytes` from `va` on lie in one area that is in use, within the size that was asked
     /// for. A copy to or from a program has to know this.
     pub fn check_bounds(&self, va: Va, bytes: Bytes) -> Result<(), VmapError> {
-        let tree = self.open();
-        let area = tree.find(va).ok_or(VmapError::NoArea(va))?;
+        let opened = self.open();
+        let area = opened.find(va).ok_or(VmapError::NoArea(va))?;
         match AreaWord::of(&area).state() {
             AreaState::Lazy => return Err(VmapError::Freed(area.start())),
             AreaState::Building => return Err(VmapError::Busy(area.start())),

@@ -68,8 +68,8 @@
 //!   addresses, for tables (those that were made stay, and empty ones may be gone) and for spare
 //!   records, which stay (record::R2).
 //!
-//! **Locking.** `lock` `[l]` guards the tree of ranges, its records and lists; it is held for a few
-//! steps of a tree and nothing is allocated, cleared, flushed or waited for under it. An area that
+//! **Locking.** `lock` `[l]` guards the map of ranges, the records and lists; it is held for a few
+//! steps of a map and nothing is allocated, cleared, flushed or waited for under it. An area that
 //! a call works on is marked in its record, so calls for different areas do not exclude each other,
 //! and a second call for the same one is refused. `purging` is held over a purge, or a slice of
 //! one; `lock` is taken inside of it. [`Vmap::free_later`] and [`Vmap::frame_at`] take no lock and
@@ -88,15 +88,12 @@ mod free;
 mod list;
 mod lookup;
 mod mapping;
+mod opened;
 mod protect;
 mod purge;
 mod record;
 mod request;
 mod slots;
-mod tree;
-
-#[cfg(all(test, not(loom)))]
-mod tree_model;
 
 pub use crate::frame::Contents;
 pub use area::Backing;
@@ -109,11 +106,13 @@ pub use mapping::FrameMapping;
 pub use request::{Caller, Guard, LeafSizes, Nodes, Request, Rights, Users};
 
 use crate::flush::Target;
+use crate::ranges::Ranges;
 use crate::stock::{Pile, Stock};
 use crate::sync::{AtomicU64, Long, Spin};
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, VaRange};
+use record::{Recorded, Records};
 
 /// How much may be lazy for each power of two of CPUs before a purge is due.
 const LAZY_BYTES: Bytes = Bytes::new(32 << 20);
@@ -123,14 +122,11 @@ pub(crate) struct VmapState {
     range: VaRange, // [c]
     lock: Spin,
     purging: Long,
-    root: AtomicU64,       // [l] the tree of areas
-    last_end: AtomicU64,   // [l] end of the last area
-    seed: AtomicU64,       // [l]
-    spare: AtomicU64,      // [l] first spare record
-    lazy: AtomicU64,       // [l] first area that waits for a purge
-    lazy_pages: AtomicU64, // [l] pages of them, guards included
-    emptied: AtomicU64,    // [l] areas that are given back and not on that list yet
-    areas: AtomicU64,      // [l] areas in the tree, lazy ones included
+    ranges: Ranges<Recorded>, // [l] areas, lazy ones included
+    spare: Records,           // [l] spare records
+    lazy: Records,            // [l] areas that wait for a purge
+    lazy_pages: AtomicU64,    // [l] pages of them, guards included
+    emptied: AtomicU64,       // [l] areas that are given back and not on that list yet
     controls: AtomicU64,
     /// Counts chunks that went to the nodes in turn.
     turn: AtomicU64,
@@ -145,14 +141,11 @@ impl VmapState {
             range,
             lock: Spin::default(),
             purging: Long::default(),
-            root: zero(),
-            last_end: AtomicU64::new(range.start().get()),
-            seed: zero(),
-            spare: zero(),
-            lazy: zero(),
+            ranges: Ranges::from(range.start()),
+            spare: Records::default(),
+            lazy: Records::default(),
             lazy_pages: zero(),
             emptied: zero(),
-            areas: zero(),
             controls: AtomicU64::new(controls.word()),
             turn: zero(),
             deferred: Pile::default(),

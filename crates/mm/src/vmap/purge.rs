@@ -1,6 +1,6 @@
 //! Ending the translations that CPUs have cached of ranges that were given back.
 
-use super::record::{Id, RecordWord};
+use super::record::{Record, Records};
 use super::{LAZY_BYTES, Vmap};
 use crate::flush::Gather;
 use crate::stock::Event;
@@ -9,7 +9,7 @@ use foliant_machine::{Machine, Reach};
 use foliant_units::{FRAME_BYTES, Pages};
 
 /// How many ranges the call that crosses the limit purges with one flush.
-const SLICE: u64 = 256;
+const SLICE: usize = 256;
 
 impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
     /// Makes the addresses of all ranges that were given back usable again, with one flush. Says
@@ -19,9 +19,9 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
     /// translation of them is left after it.
     pub fn purge(&self) -> Pages {
         let _purging = self.state.purging.lock(self.stock.machine);
-        let tree = self.open();
-        let (taken, is_emptying) = (tree.take_lazy(), tree.is_emptying());
-        drop(tree);
+        let opened = self.open();
+        let (taken, is_emptying) = (opened.take_lazy(), opened.is_emptying());
+        drop(opened);
         // Frames may be another's while the area that had them is not on the list yet.
         self.purge_taken(taken, if is_emptying { Reach::All } else { Reach::Items })
     }
@@ -35,30 +35,25 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
     }
     /// Ends the translations of the ranges that were taken off the list, or of all of them, with
     /// one flush. `purging` is held.
-    fn purge_taken(&self, (first, pages): (Id, u64), reach: Reach) -> Pages {
-        if first == Id::NONE && reach == Reach::Items {
+    fn purge_taken(&self, (taken, pages): (Records, u64), reach: Reach) -> Pages {
+        if taken.count() == 0 && reach == Reach::Items {
             return Pages::new(0);
         }
         let mut gather = Gather::whole(self.stock, self.kernel);
         if reach == Reach::All {
             gather.cover_all();
         }
-        let mut next = first;
-        while let Some(id) = next.some() {
-            let area = self.record(id);
-            self.note(&mut gather, &area);
-            next = area.link(RecordWord::Next);
+        let machine = self.stock.machine;
+        for id in taken.each(machine) {
+            self.note(&mut gather, &Record::at(machine, id));
         }
         if gather.is_pending() {
             self.stock.count(Event::VmapPurge);
             self.stock.count_by(Event::VmapPurged, pages);
         }
         gather.flush();
-        let mut next = first;
-        while let Some(id) = next.some() {
-            let area = self.record(id);
-            next = area.link(RecordWord::Next);
-            self.vanish(&area);
+        while let Some(id) = taken.pop(machine) {
+            self.vanish(&Record::at(machine, id));
         }
         Pages::new(pages)
     }
