@@ -206,6 +206,7 @@ impl File {
         if last != "self" {
             before.push(last);
         }
+        let before = self.outside(before);
         if self.depth == 0 {
             self.imports.insert(called.clone(), before.clone());
         }
@@ -215,12 +216,15 @@ impl File {
         }
     }
     fn path(&mut self, parts: Names) {
-        let depth = parts.iter().take(self.depth).take_while(|part| *part == "super").count();
-        let parts = &parts[depth..];
-        if let Some(first) = parts.first() {
-            self.words.insert(first.clone());
-            self.paths.insert(parts.to_vec());
-        }
+        let parts = self.outside(parts);
+        self.words.extend(parts.first().cloned());
+        self.paths.insert(parts);
+    }
+    /// A path in a module inside of the file, as it is outside of that.
+    fn outside(&self, mut parts: Names) -> Names {
+        let above = parts.iter().take(self.depth).take_while(|part| *part == "super").count();
+        parts.drain(..above);
+        parts
     }
 }
 
@@ -265,7 +269,7 @@ impl<'t> Visit<'t> for File {
         for code in text.split('"').step_by(2) {
             let each = code.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
             let paths = each.map(|path| path.split("::").map(str::to_string).collect::<Names>());
-            paths.filter(|path| path[0] != "").for_each(|path| self.path(path));
+            paths.filter(|path| !path[0].is_empty()).for_each(|path| self.path(path));
         }
     }
     fn visit_attribute(&mut self, _: &'t Attribute) {}
@@ -277,7 +281,7 @@ mod tests {
 
     fn found(texts: &[(&str, &str)]) -> Vec<String> {
         let (mut files, mut findings) = (Files::default(), Vec::new());
-        for (name, text) in texts {
+        for (name, text) in [("lib", "")].iter().chain(texts) {
             files.note(&format!("crates/mm/src/{name}.rs"), text, &mut findings);
         }
         files.circles(&mut findings);
