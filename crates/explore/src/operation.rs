@@ -90,7 +90,7 @@ operations! {
     DropAll,
     /// All contents are dropped, and a page is written to.
     Renew,
-    /// All contents are dropped, and a page is read: of zeros, 2 MiB of them where folios are so large.
+    /// All contents are dropped, and a page is read.
     RenewZeros,
     /// Contents may be dropped.
     Free,

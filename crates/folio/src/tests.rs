@@ -738,8 +738,8 @@ fn whole_blocks_that_come_back_are_used_before_new_ones() {
     });
 }
 
-/// A word that is emptied while another CPU sets a bit in it keeps its bit one level up (index::I2),
-/// at whichever access of the one that clears the other CPU comes.
+/// A word that is emptied while another CPU sets a bit in it keeps its bit one level up
+/// (index::I2), at whichever access of the one that clears the other CPU comes.
 #[cfg(feature = "steps")]
 #[test]
 fn a_bit_that_is_set_beside_one_that_is_cleared_is_found() {

@@ -97,6 +97,7 @@ struct Books {
     tables: u64,
     records: u64,
     users: u64,
+    zeros: u64,
 }
 
 /// The machine for a history.
@@ -176,7 +177,7 @@ impl<'m, P: Paging> World<'m, P> {
             given_up: AtomicBool::new(false),
             added: AtomicBool::new(false),
             finished: AtomicBool::new(false),
-            before: Books { free: 0, tables: 0, records: 0, users: 0 },
+            before: Books { free: 0, tables: 0, records: 0, users: 0, zeros: 0 },
             seed,
             draws,
         };
@@ -197,6 +198,7 @@ impl<'m, P: Paging> World<'m, P> {
             tables: stated(Owner::Table),
             records: stated(Owner::Records) + stated(Owner::Kept),
             users: stated(Owner::User),
+            zeros: stated(Owner::Zero),
         }
     }
 
@@ -448,7 +450,12 @@ impl<'m, P: Paging> World<'m, P> {
         if !stay && grown != 0 {
             self.wrong("leak", format!("{grown} frames of records were never given back"));
         }
-        let sum = |b: &Books| b.free + b.tables + b.records + b.users;
+        // A block of zeros stays, and there is one at most.
+        let zeros = after.zeros.saturating_sub(before.zeros);
+        if zeros != 0 && zeros != Order::SIZE_2M.pages().get() {
+            self.wrong("leak", format!("{zeros} frames of zeros came"));
+        }
+        let sum = |b: &Books| b.free + b.tables + b.records + b.users + b.zeros;
         let more = match self.added.load(Ordering::Relaxed) {
             true => added().map_or(0, |range| range.pages().get()),
             false => 0,

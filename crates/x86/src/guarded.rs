@@ -66,8 +66,8 @@ unsafe extern "sysv64" fn exchange_at(va: u64, new: u64) -> Outcome {
 }
 
 /// Stores at `end + left`, which is below `end`, and at each stride from there to `end`. One sum
-/// goes on and tells the end, so that a store takes three instructions: a folio has up to 511 tails.
-/// RDI and RCX give the address of the store at work, also when it faults.
+/// goes on and tells the end, so that a store takes three instructions: a folio has up to 511
+/// tails. RDI and RCX give the address of the store at work, also when it faults.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn fill(end: u64, word: u64, stride: u64, left: i64) -> Outcome {
     naked_asm!("2: mov [rdi + rcx], rsi", "add rcx, rdx", "jnz 2b", "xor edx, edx", "ret")

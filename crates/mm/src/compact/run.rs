@@ -157,7 +157,7 @@ impl Compacted {
 pub(crate) struct CompactState {
     /// Where the next request begins: the number of a window, of the size that it has for that
     /// request, counted round and round.
-    cursor: AtomicU64,
+    pub(super) cursor: AtomicU64,
     /// Attempts in vain in a row, as a shift; and requests since the last attempt.
     shift: AtomicU64,
     since: AtomicU64,
@@ -182,7 +182,7 @@ pub(super) enum Emptied {
 /// What compaction needs to know besides its request.
 pub(crate) struct Compactor<'s, 'm, M: Machine, P: Paging> {
     pub(super) stock: &'s Stock<'m, M, P>,
-    state: &'s CompactState,
+    pub(super) state: &'s CompactState,
     pub(super) grain: MoveGrain,
 }
 
@@ -353,16 +353,9 @@ fn note(done: &mut Compacted, obstacle: Obstacle, obstacles: &mut [Obstacle]) {
     done.pinned += u64::from(obstacle.why == Why::Pinned);
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Manager;
-    use crate::fault::{Access, Policy};
-    use crate::manager::Setup;
-    use crate::space::{Flags, MapRequest, Place};
-    use crate::table::X86_64;
-    use foliant_sim::{Config, Sim};
-    use foliant_units::{Bytes, Va, VaRange};
 
     /// After n attempts in vain the 2^n-th request is the next one, and after a good one each is.
     #[test]
@@ -439,33 +432,5 @@ mod tests {
         }
         assert_eq!(room, [at(1, Why::Pinned), at(2, Why::Kept)]);
         assert_eq!((done.stuck, done.pinned), (3, 2));
-    }
-
-    /// A request that was spent is where the next one begins; behind one that went through everything
-    /// it is the next window.
-    #[test]
-    fn a_spent_request_is_taken_up_where_it_ended() {
-        let sim = Sim::new(Config::seeded(1, Bytes::new(16 << 20), 1)).unwrap();
-        let setup = Setup::of(&sim.config().memory, Policy::BASE_ONLY);
-        let mm: Manager<'_, _, X86_64<4>> = Manager::new(&sim, &setup).unwrap();
-        let id = mm.create(None).unwrap();
-        mm.switch(Some(id)).unwrap();
-        let va = Va::new(0x10_0000_0000);
-        let (place, bytes) = (Place::NoReplace(va), Bytes::new(4 << 20));
-        mm.map(id, &MapRequest { place, bytes, flags: Flags::READ_WRITE, tag: 0 }).unwrap();
-        let pages = || (0..1024).map(|nth| va.add(nth * 4096));
-        pages().for_each(|va| _ = mm.fault(id, va, Access::Write));
-        pages().step_by(2).for_each(|va| {
-            mm.unmap(id, VaRange::sized(va, Bytes::new(4096)).unwrap()).unwrap();
-        });
-        let state = CompactState::default();
-        let run = |effort| {
-            let compactor = Compactor { state: &state, ..mm.compactor(MoveGrain::ONE) };
-            let request = CompactRequest { effort, ..CompactRequest::ALL };
-            let (done, _) = compactor.run(&request, &mut [], &mut Outside::at_the_face());
-            (done.end, state.cursor.load(Ordering::Relaxed))
-        };
-        assert_eq!(run(Effort { folios: 3, ..Effort::ALL }), (End::Spent, 0));
-        assert_eq!(run(Effort::ALL), (End::Through, 1));
     }
 }

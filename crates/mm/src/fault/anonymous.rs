@@ -1,4 +1,5 @@
-//! A fault where nothing is mapped, or shared zeros of 2 MiB: zeros for a read, a folio for a write.
+//! A fault where nothing is mapped, or shared zeros of 2 MiB are: zeros for a read, a folio for a
+//! write.
 
 use super::{Fault, Need, OnShortage, Orders, Outcome, Step, Tried, UseZeroPage, fitting};
 use crate::folio::Class;

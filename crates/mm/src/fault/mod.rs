@@ -22,8 +22,8 @@
 //!   the fault steps down to the next enabled order. Only at order 0 such a failure ends the fault:
 //!   as over the limit where a charge was refused, else as out-of-memory. For shared zeros of 2 MiB
 //!   a block that is not had is counted too, and a page of zeros takes its place; the leaf needs a
-//!   table as the page would, so without one the fault ends. Zeros that get no folio are split: that
-//!   needs no memory (space::S4).
+//!   table as the page would, so without one the fault ends. Zeros that get no folio are split,
+//!   which needs no memory (space::S4).
 //! - E4. The charge and the frames of what was prepared and not published go back exactly once; a
 //!   folio that another CPU found and pinned meanwhile goes back with the last reference to it.
 //! - E5. The fault looks at the entry once. It acts on that look and on the area that it found

@@ -4,10 +4,10 @@
 //!   word   always: orders 0..=9 (10) │ madvise (10) │ inherit (10) │ global (2) │ use_zero_page (1)
 //! ```
 //!
-//! The switches of the sizes, the global one and that of zeros fit in one word, so a fault takes one
-//! snapshot of them (fault::E2, TR-A9); `defrag` and the switch of the process are words of their
-//! own. Supported sizes are 16 KiB to 2 MiB (orders 2 to 9). At the start 2 MiB inherits the global
-//! switch and all others are off, and a read may map 2 MiB of zeros.
+//! The switches of the sizes, the global one and that of zeros fit in one word, so a fault takes
+//! one snapshot of them (fault::E2, TR-A9); `defrag` and the switch of the process are words of
+//! their own. Supported sizes are 16 KiB to 2 MiB (orders 2 to 9). At the start 2 MiB inherits the
+//! global switch and all others are off, and a read may map 2 MiB of zeros.
 
 use super::defrag::Defrag;
 use crate::space::{Flags, ProcessSwitch};

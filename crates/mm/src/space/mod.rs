@@ -22,7 +22,7 @@
 //! - S3. A page belongs to the space whose entry names it; the space's page count is the number of
 //!   its entries that name folios, in base pages.
 //! - S4. For every 2 MiB leaf of an anonymous folio or of shared zeros the space holds one table in
-//!   deposit: taking a leaf apart cannot fail. Where a folio takes the place of zeros it keeps their
+//!   deposit: taking a leaf apart cannot fail. A folio that takes the place of zeros keeps their
 //!   table.
 //! - S5. An entry without `EXCLUSIVE` is not writable. `EXCLUSIVE` is set only where no other entry
 //!   names the page, but in an area of kernel memory, all of whose entries have it: a write there

@@ -82,7 +82,7 @@ use foliant_machine::Machine;
 use foliant_units::{Frame, Va};
 use returned::Returned;
 use work::Work;
-use zeros::Zeros;
+use zeros::SharedZeros;
 
 /// The manager that a token is of: no other one of this program has the same, not even a later one
 /// on the same memory.
@@ -119,7 +119,7 @@ pub(crate) struct Stock<'m, M, P> {
     lent: Lent<'m>,
     returned: Returned,
     deferred: Deferred,
-    pub(crate) zeros: Zeros,
+    pub(crate) zeros: SharedZeros,
     brand: Brand,
     cpus: &'m [PerCpu],
 }
@@ -154,7 +154,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             lent: Lent::new(&[]),
             returned,
             deferred,
-            zeros: Zeros::default(),
+            zeros: SharedZeros::default(),
             brand: Brand::new(),
             cpus,
         }
@@ -162,7 +162,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
 
     /// With a place for notes of what is lent, and a page of zeros.
     pub(crate) fn furnished(self, lent: Lent<'m>, zero_page: Frame) -> Self {
-        Stock { lent, zeros: Zeros::of(zero_page), ..self }
+        Stock { lent, zeros: SharedZeros::of(zero_page), ..self }
     }
     /// What tells the tokens of this manager from another one's.
     pub(crate) fn brand(&self) -> Brand {

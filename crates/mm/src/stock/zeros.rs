@@ -7,9 +7,9 @@
 //! ```
 //!
 //! **Invariants**
-//! - Z1. What is known here holds zeros as long as the manager is there: nobody writes to it, nobody
-//!   else gets it, and no descriptor says anything of it, so that no walker of frame numbers finds
-//!   a folio there.
+//! - Z1. What is known here holds zeros as long as the manager is there: nobody writes to it,
+//!   nobody else gets it, and no descriptor says anything of it, so that no walker of frame numbers
+//!   finds a folio there.
 //! - Z2. An entry that names a frame of it has `SPECIAL` and no right to write. It is counted
 //!   nowhere: no reference stands for it, and no page of its space. For a leaf of the whole block
 //!   the space holds a table like for every large leaf (space::S4), and the parts of such a leaf
@@ -17,7 +17,7 @@
 //!
 //! **Locking.** `keeping` (`[l]`) is a leaf lock, held for the statement of the owner.
 //!
-//! **Not here**: who may map it (`fault`). It stays for good (record 100).
+//! **Not here**: which read maps it (`fault`); why it stays for good (record 100).
 
 use super::{Event, Stock};
 use crate::frame::Claim;
@@ -28,17 +28,17 @@ use foliant_units::{Frame, Order};
 
 /// See the module's text.
 #[derive(Default)]
-pub(crate) struct Zeros {
+pub(crate) struct SharedZeros {
     page: Frame,
     /// The first frame of the block with 1 added, or 0.
     block: AtomicU64, // [l], read at any time
     keeping: Spin,
 }
 
-impl Zeros {
+impl SharedZeros {
     /// With this page, and no block yet.
-    pub(crate) fn of(page: Frame) -> Zeros {
-        Zeros { page, ..Zeros::default() }
+    pub(crate) fn of(page: Frame) -> SharedZeros {
+        SharedZeros { page, ..SharedZeros::default() }
     }
     /// The page.
     pub(crate) fn page(&self) -> Frame {
