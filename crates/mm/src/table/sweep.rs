@@ -404,9 +404,9 @@ fn sweep_leaves<M: PhysMem + Cpus, P: Paging>(
     count
 }
 
-/// Applies `edit` to the group of `words` words that the leaf is one of, as one run (I11). Gives the
-/// number of those from the leaf on: a walk that comes back to where it stopped may be inside of a
-/// group that was not there before.
+/// Applies `edit` to the group of `words` words that the leaf is one of, as one run (I11). Gives
+/// the number of those from the leaf on: a walk that comes back to where it stopped may be inside
+/// of a group that was not there before.
 #[inline(never)]
 fn sweep_group<M: PhysMem + Cpus, P: Paging>(
     lock: &Locked<'_, M, P>,
