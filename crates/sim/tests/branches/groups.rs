@@ -14,7 +14,7 @@ fn space() -> Scope {
 fn group(format: Format, pa: u64, nth: u64, right: Right) -> u64 {
     match format {
         ARM => leaf_word(format, 0, pa + nth * PAGE, right, 1) | 1 << 52,
-        _ => leaf_word(format, 0, pa | 8 * PAGE, right, 1) | 1 << 63,
+        _ => leaf_word(format, 0, pa | (8 * PAGE), right, 1) | 1 << 63,
     }
 }
 /// CPU 0 runs a root; gives the first of sixteen words in it, which hold nothing.
