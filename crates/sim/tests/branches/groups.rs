@@ -165,6 +165,24 @@ fn a_live_word_of_a_group_becomes_no_other() {
 }
 
 #[test]
+fn the_kernel_s_own_groups_change_in_place_where_the_machine_permits_it() {
+    let kernels = |right: Right| leaf_word(RISCV, 0, SIZE_1G | (8 * PAGE), right, 0) | 1 << 63;
+    let (sim, word) = begun(RISCV);
+    (0..16).for_each(|nth| put(&sim, word + nth * 8, kernels(Right::Writable)));
+    (0..5).for_each(|nth| put(&sim, word + nth * 8, kernels(Right::ReadOnly)));
+    clean(&sim);
+    // Not where users get at it, before or afterwards.
+    put(&sim, word + 9 * 8, kernels(Right::Writable) | 1 << 4);
+    found(&sim, &[(HERE, "live word of a group")]);
+    // Words of an aarch64 group do not: it breaks before it makes.
+    let kernels = |right, nth: u64| leaf_word(ARM, 0, SIZE_1G + nth * PAGE, right, 0) | 1 << 52;
+    let (sim, word) = begun(ARM);
+    put(&sim, word, kernels(Right::Writable, 0));
+    put(&sim, word + 8, kernels(Right::ReadOnly, 1));
+    found(&sim, &[(HERE, "are not alike, and one is of a group")]);
+}
+
+#[test]
 fn what_is_cached_of_a_group_is_flushed_before_its_words_are_made_again() {
     for format in BOTH {
         let read_only = leaf_word(format, 0, SIZE_1G + 5 * PAGE, Right::ReadOnly, 1);
