@@ -74,8 +74,8 @@ impl Groups {
         said(a) == said(b) && said(a).is_some()
     }
 
-    /// Whether the word may change in place, before its flush: where the machine permits it, one that
-    /// lets no user at anything.
+    /// Whether the word may change in place, before its flush: where the machine permits it, one
+    /// that lets no user at anything.
     fn is_free(&self, level: u8, word: u64) -> bool {
         let is_users = self.leaf(level, word).is_some_and(|(leaf, _)| leaf.rights.user);
         self.replace == Replace::InPlace && !is_users
