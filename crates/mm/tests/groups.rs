@@ -336,6 +336,15 @@ fn notes<P: Paging>(format: Format) {
             read_all(sim, mm, id, BASE, Cpu(1));
         });
     }
+    // A group that is taken apart says so in each of its pages.
+    for n in [0, 5, 15] {
+        world::<P>(format, |sim, mm, id| {
+            mm.advise(id, row(0, 16), Advice::Free).unwrap();
+            sim.user_store(Va::new(BASE + n * PAGE), 8, 100 + n).unwrap();
+            mm.protect(id, row(9, 1), Flags::READ).unwrap();
+            assert_eq!((dirty(mm, id), groups(mm, id)), (16, 0));
+        });
+    }
     // A group that is split as a whole says so in each of its pieces, also where it is read-only.
     world::<P>(format, |sim, mm, id| {
         mm.advise(id, row(0, 16), Advice::Free).unwrap();
@@ -355,11 +364,12 @@ fn limits<P: Paging>(format: Format) {
         let id = mm.create(Some(Pages::new(limit))).unwrap();
         mm.switch(Some(id)).unwrap();
         area(&mm, id, BASE, MB);
-        fill(&sim, &mm, id, BASE);
+        // The group comes last, when the child is near its limit.
+        fill(&sim, &mm, id, BASE + 64 * PAGE);
         mm.set_policy(Policy::BASE_ONLY);
-        let mut pages = 16;
+        let mut pages = 0;
         // As many single pages as the limit admits, but for one: so it is near for the child too.
-        while pages < 200
+        while pages < 64
             && mm.fault(id, Va::new(BASE + pages * PAGE), foliant::Access::Write)
                 != foliant::Outcome::OverLimit
         {
@@ -376,7 +386,7 @@ fn limits<P: Paging>(format: Format) {
             Err(why) => assert!(matches!(why, SpaceError::OverLimit(_)), "{why}"),
         }
         recount(&sim, &mm, &[id]);
-        assert_eq!(load(&sim, &mm, id, BASE), 100);
+        assert_eq!(load(&sim, &mm, id, BASE + 64 * PAGE), 100);
         mm.switch(None).unwrap();
         mm.end(id).unwrap();
         assert_eq!(sim.finish(), []);

@@ -8,6 +8,9 @@
 //! the other is a group's. Words that are not present may stand beside those of a group: they are
 //! about to come, or the others to go.
 //!
+//! Where the machine replaces in place, words of the kernel's own groups may change while they are
+//! present, and be unlike meanwhile: who changes them need not stop using what they map.
+//!
 //! **Not here**: groups of which words are missing for good, which the manager's recount finds;
 //! what is kept under the tag of another root.
 
@@ -17,6 +20,7 @@ use crate::cache::Cached;
 use crate::config::Format;
 use crate::format::{Decoded, Leaf, level_shift};
 use crate::memory::Memory;
+use foliant_machine::Replace;
 use foliant_units::{FRAME_SHIFT, Pa, Va};
 use std::collections::BTreeMap;
 
@@ -29,6 +33,7 @@ type Place = (u64, u16, Option<Pa>, Va, u32);
 #[derive(Debug)]
 pub(super) struct Groups {
     format: Format,
+    replace: Replace,
     words: Words,
     /// Words that are not present any more, and what they said last.
     broken: BTreeMap<u64, u64>,
@@ -42,9 +47,9 @@ const fn nth(word: Pa) -> u64 {
 }
 
 impl Groups {
-    pub(super) fn new(format: Format) -> Groups {
+    pub(super) fn new(format: Format, replace: Replace) -> Groups {
         let words = Words::new(format);
-        Groups { format, words, broken: BTreeMap::new(), cached: BTreeMap::new() }
+        Groups { format, replace, words, broken: BTreeMap::new(), cached: BTreeMap::new() }
     }
 
     fn place(&self, cpu: u16, entry: &Cached) -> Place {
@@ -69,9 +74,19 @@ impl Groups {
         said(a) == said(b) && said(a).is_some()
     }
 
+    /// Whether the word may change in place, before its flush: where the machine permits it, one
+    /// that lets no user at anything.
+    fn is_free(&self, level: u8, word: u64) -> bool {
+        let is_users = self.leaf(level, word).is_some_and(|(leaf, _)| leaf.rights.user);
+        self.replace == Replace::InPlace && !is_users
+    }
+
     /// What is wrong with the unit of a present word.
     fn uneven(&self, memory: &Memory, level: u8, at: Pa, word: u64) -> Option<String> {
         let group = self.is_group(level, word);
+        if self.is_free(level, word) {
+            return None;
+        }
         if group && !self.format.is_in_place(level, word, nth(at)) {
             return Some(format!("the word at {at:?} of a group names another's block: {word:#x}"));
         }
@@ -121,10 +136,12 @@ impl Groups {
             return None;
         }
         let is_groups = self.is_group(level, old) || self.is_group(level, new);
-        if was.is_some() && is_groups && !self.same(level, old, new) {
+        let is_free = self.is_free(level, old) && self.is_free(level, new);
+        if was.is_some() && is_groups && !is_free && !self.same(level, old, new) {
             return Some(format!("live word of a group at {at:?}: {old:#x} became {new:#x}"));
         }
-        self.left_behind(level, at, last, new).or_else(|| self.uneven(memory, level, at, new))
+        let left = if was.is_none() { self.left_behind(level, at, last, new) } else { None };
+        left.or_else(|| self.uneven(memory, level, at, new))
     }
 }
 

@@ -197,7 +197,7 @@ impl Watch {
             checkers.push(Box::new(bbm::BreakBeforeMake::new(config.format)));
         }
         if config.format.has_groups() {
-            checkers.push(Box::new(groups::Groups::new(config.format)));
+            checkers.push(Box::new(groups::Groups::new(config.format, config.rules.replace)));
         }
         let checkers = checkers.into_iter().map(|checker| (checker.name(), checker)).collect();
         Watch { checkers, found: Vec::new(), step: 0, digest: Digest(1) }

@@ -14,7 +14,7 @@ fn space() -> Scope {
 fn group(format: Format, pa: u64, nth: u64, right: Right) -> u64 {
     match format {
         ARM => leaf_word(format, 0, pa + nth * PAGE, right, 1) | 1 << 52,
-        _ => leaf_word(format, 0, pa | 8 * PAGE, right, 1) | 1 << 63,
+        _ => leaf_word(format, 0, pa | (8 * PAGE), right, 1) | 1 << 63,
     }
 }
 /// CPU 0 runs a root; gives the first of sixteen words in it, which hold nothing.
@@ -162,6 +162,24 @@ fn a_live_word_of_a_group_becomes_no_other() {
     put(&sim, word + 16 * 8, single);
     put(&sim, word + 16 * 8, leaf_word(RISCV, 0, SIZE_1G, Right::ReadOnly, 1));
     clean(&sim);
+}
+
+#[test]
+fn the_kernel_s_own_groups_change_in_place_where_the_machine_permits_it() {
+    let kernels = |right: Right| leaf_word(RISCV, 0, SIZE_1G | (8 * PAGE), right, 0) | 1 << 63;
+    let (sim, word) = begun(RISCV);
+    (0..16).for_each(|nth| put(&sim, word + nth * 8, kernels(Right::Writable)));
+    (0..5).for_each(|nth| put(&sim, word + nth * 8, kernels(Right::ReadOnly)));
+    clean(&sim);
+    // Not where users get at it, before or afterwards.
+    put(&sim, word + 9 * 8, kernels(Right::Writable) | 1 << 4);
+    found(&sim, &[(HERE, "live word of a group")]);
+    // Words of an aarch64 group do not: it breaks before it makes.
+    let kernels = |right, nth: u64| leaf_word(ARM, 0, SIZE_1G + nth * PAGE, right, 0) | 1 << 52;
+    let (sim, word) = begun(ARM);
+    put(&sim, word, kernels(Right::Writable, 0));
+    put(&sim, word + 8, kernels(Right::ReadOnly, 1));
+    found(&sim, &[(HERE, "are not alike, and one is of a group")]);
 }
 
 #[test]
