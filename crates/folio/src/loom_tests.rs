@@ -213,10 +213,10 @@ fn what_two_free_while_the_block_is_emptied_is_isolated_once() {
         let first = region.isolate(0);
         others.into_iter().for_each(|other| other.join().unwrap());
         let mut all = region.isolate(0);
-        assert_eq!(first.len() + all.len(), 511, "no frame is in both, and none is missing");
+        assert_eq!(first.count() + all.count(), 511, "no frame is in both, and none is missing");
         all.join(&first);
         all.add(left.0.into(), 1);
-        assert!(all.len() == 512 && join(&region));
+        assert!(all.count() == 512 && join(&region));
         assert_eq!((region.load(0).order(), region.free(0)), (9, 0));
     });
 }
@@ -240,10 +240,10 @@ fn finding_ay_a_block_is_joined_beside_a_late_look() {
         let other = thread::spawn(move || region.give(0, 0, last).unwrap());
         let all = region.isolate(0);
         let mut taken = 0;
-        while all.len() + taken < 512 && region.take_here(0, 0).is_some() {
+        while all.count() + taken < 512 && region.take_here(0, 0).is_some() {
             taken += 1;
         }
-        if all.len() + taken == 512 {
+        if all.count() + taken == 512 {
             assert!(join(&region), "all of its frames are ours");
         }
         other.join().unwrap();
@@ -258,7 +258,7 @@ fn of_a_block_that_is_joined_nobody_gets_a_frame() {
         let other = thread::spawn(move || region.take_here(0, 0));
         region.give(0, 0, last).unwrap();
         all.join(&region.isolate(0));
-        let joined = all.len() == 512 && join(&region);
+        let joined = all.count() == 512 && join(&region);
         assert!(joined ^ other.join().unwrap().is_some(), "the last frame is one of theirs");
     });
 }

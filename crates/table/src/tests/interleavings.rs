@@ -10,7 +10,7 @@ use crate::*;
 use core::ptr::NonNull;
 use foliant_machine::{Caching, Cpus, PhysMem};
 use foliant_sync::{Edition, Sequence};
-use foliant_units::{Bytes, Cpu, Frame, Level, Order, Pa, Va, VaRange};
+use foliant_units::{Bytes, Cpu, Frame, Level, Pa, Va, VaRange};
 use loom::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::Arc;
