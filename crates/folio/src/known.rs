@@ -89,7 +89,7 @@ impl<'m> Folios<'m> {
     }
 
     /// Looks for a 2 MiB block, all of it free, of which some frame is not known to be zero, and
-    /// takes it. A call looks at [`LOOK`] blocks at most; the next one of this CPU goes on behind
+    /// takes it. A call looks at a few blocks at most; the next one of this CPU goes on behind
     /// them.
     pub fn seek_unknown(&self, cpu: Cpu, class: Class) -> Sought {
         let Some(seats) = self.seats(cpu) else { return Sought::Nothing };
