@@ -78,7 +78,8 @@ fn a_history_is_told_and_its_replay_line_gives_it_again() {
     assert_eq!(again, bug);
     assert_eq!(told(again).1, first);
     let json: Value = serde_json::from_str(&told(&format!("{bug} --json")).1).unwrap();
-    assert_eq!(json["findings"][0]["checker"], "no_stale_translation");
+    let found = json["findings"].as_array().unwrap();
+    assert!(found.iter().any(|one| one["checker"] == "no_stale_translation"), "{found:?}");
     assert_eq!(json["replay"], format!("foliant {bug}"));
     // Nothing is planted: clean. The plant has no time to strike: a verdict of its own.
     let (code, clean, _) = told("sim --seed 7 --cpus 2 --steps 60");
