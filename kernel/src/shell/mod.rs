@@ -33,7 +33,7 @@ use crate::memory::manager;
 use crate::{heap, lab, say, serial};
 use foliant::Event;
 use foliant::space::SpaceId;
-use foliant_units::{Pages, VaRange};
+use foliant_units::{Order, Pages, VaRange};
 use keyboard::Keyboard;
 use line::{Line, Read};
 use words::{Complaint, Words};
@@ -190,6 +190,8 @@ struct Books {
     heap: u64,
     tables: u64,
     descriptors: u64,
+    /// Shared zeros, which stay once a read has wanted them.
+    zeros: u64,
 }
 
 impl Books {
@@ -199,10 +201,11 @@ impl Books {
             heap: heap::pages(),
             tables: tables(),
             descriptors: manager().memmap().census().frames.get(),
+            zeros: manager().total(Event::ThpZeroPageAlloc) * Order::SIZE_2M.pages().get(),
         }
     }
     fn sum(&self) -> u64 {
-        self.free + self.heap + self.tables + self.descriptors
+        self.free + self.heap + self.tables + self.descriptors + self.zeros
     }
 }
 
