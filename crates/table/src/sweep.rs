@@ -389,7 +389,8 @@ fn sweep_leaves<M: PhysMem + Cpus, P: Paging>(
     let (level, first) = (at.level, at.slot);
     if let Verdict::Show = verdict {
         let count = 1 + continues(lock, at, room, word);
-        sink.add(Run { va: at.va, level, count: count as u32, what: What::Mapped { pa, attrs } });
+        let run = Run { va: at.va, level, count: count as u32, what: What::Mapped { pa, attrs } };
+        tell(lock, run, verdict, sink, broken);
         return count;
     }
     let kept = word & !P::UPDATED;
@@ -420,16 +421,31 @@ fn sweep_leaves<M: PhysMem + Cpus, P: Paging>(
         _ => Attrs::NONE,
     };
     // Formats where a set bit says clean need both.
-    let mut told = attrs | touched(any) | touched(all);
+    let what = What::Mapped { pa, attrs: attrs | touched(any) | touched(all) };
+    tell(lock, Run { va: at.va, level, count: count as u32, what }, verdict, sink, broken);
+    count
+}
+
+/// Remembers the words of the run where the edit has broken them, and tells the sink what they were
+/// where the verdict says so.
+#[inline(always)]
+fn tell<M: PhysMem + Cpus, P: Paging>(
+    lock: &Locked<'_, M, P>,
+    mut run: Run,
+    verdict: Verdict,
+    sink: &mut impl Sink<M, P>,
+    broken: &mut Broken,
+) {
     if let Verdict::Break(_) = verdict {
-        (0..count).for_each(|n| broken.mark(Slot::wrap(first.index() + n)));
-        told = told | Attrs::ACCESSED;
+        let first = lock.index_of(run.va).index();
+        (0..run.count as usize).for_each(|n| broken.mark(Slot::wrap(first + n)));
+        if let What::Mapped { attrs, .. } = &mut run.what {
+            *attrs = *attrs | Attrs::ACCESSED;
+        }
     }
     if !matches!(verdict, Verdict::Put(_)) {
-        let what = What::Mapped { pa, attrs: told };
-        sink.add(Run { va: at.va, level, count: count as u32, what });
+        sink.add(run);
     }
-    count
 }
 
 /// Applies `edit` to the group of `words` words that the leaf is one of, as one run (I11). Gives
@@ -475,14 +491,8 @@ fn sweep_group<M: PhysMem + Cpus, P: Paging>(
             }
         }
     }
-    if let Verdict::Break(_) = verdict {
-        (0..words).for_each(|n| broken.mark(at.plus(n).slot));
-        told = told | Attrs::ACCESSED;
-    }
-    if !matches!(verdict, Verdict::Put(_)) {
-        let what = What::Mapped { pa, attrs: told };
-        sink.add(Run { va: at.va, level, count: words as u32, what });
-    }
+    let what = What::Mapped { pa, attrs: told };
+    tell(lock, Run { va: at.va, level, count: words as u32, what }, verdict, sink, broken);
     words - inside
 }
 

@@ -4,6 +4,7 @@ use super::board::Board;
 use crate::*;
 use foliant_machine::Replace;
 use foliant_units::{Frame, Level, Pa, Va, VaRange};
+use std::cell::RefCell;
 use std::vec::Vec;
 
 type X86 = X86_64<4>;
@@ -278,8 +279,21 @@ fn contiguous_pages_are_grouped_where_the_format_can() {
     grouped::<X86>(Level::BASE, 64 << 10, 0);
 }
 
+/// Keeps what it is asked about.
+struct Asked(RefCell<Vec<Attrs>>);
+
+impl<P: Paging> Edit<P> for Asked {
+    fn leaf(&self, _: At, _: u64, _: Pa, attrs: Attrs) -> Verdict {
+        self.0.borrow_mut().push(attrs);
+        Verdict::Keep
+    }
+    fn soft(&self, _: At, soft: Soft) -> Verdict {
+        panic!("{soft:?}")
+    }
+}
+
 /// Walkers note an access of a group in whichever of its words they please. The operation that ends
-/// the group finds the notes in all of them.
+/// the group finds the notes in all of them, and so does an edit before its verdict.
 #[test]
 fn what_is_noted_in_any_words_of_a_group_is_noted_of_the_group() {
     const GROUP: u64 = 64 << 10;
@@ -327,6 +341,12 @@ fn what_is_noted_in_any_words_of_a_group_is_noted_of_the_group() {
                 What::Soft(soft) => panic!("{soft:?}"),
             });
             assert_eq!(touched, expect, "{}", P::NAME);
+
+            let fourth = board();
+            let tables = begin::<P>(&fourth, noted);
+            let asked = Asked(RefCell::default());
+            let _ = tables.edit(span, &asked, &mut Untold).unwrap();
+            assert_eq!(asked.0.into_inner(), [group; 16], "{}", P::NAME);
         }
         all::<Aarch64>(noted, expect, at(7), span);
         all::<Sv39>(noted, expect, at(7), span);
