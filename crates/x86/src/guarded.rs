@@ -13,8 +13,9 @@
 //! ```
 //!
 //! **Invariants**
-//! - X3. Every guarded access is the first instruction of its naked function: the function's
-//!   address is the instruction's, and nothing is on the stack but the return address.
+//! - X3. Every guarded access is the first instruction of its naked function, or one of the four of
+//!   four bytes each with which [`fill_four`] begins: the function's address tells the
+//!   instruction's, and nothing is on the stack but the return address.
 //!
 //! **Not here**: the handler.
 #![allow(unsafe_code)]
@@ -40,7 +41,13 @@ pub fn recover(rip: u64) -> Option<u64> {
     match rip {
         _ if single.contains(&rip) => Some(faulted as *const () as u64),
         _ if rip == fill as *const () as u64 => Some(fill_faulted as *const () as u64),
-        _ => None,
+        _ => {
+            let nth = rip.checked_sub(fill_four as *const () as u64)?;
+            let faulted: [unsafe extern "sysv64" fn() -> Outcome; 4] =
+                [fill_faulted, second_faulted, third_faulted, fourth_faulted];
+            let faulted = faulted.get(nth as usize / 4).filter(|_| nth.is_multiple_of(4))?;
+            Some(*faulted as *const () as u64)
+        }
     }
 }
 
@@ -66,11 +73,48 @@ unsafe extern "sysv64" fn exchange_at(va: u64, new: u64) -> Outcome {
 }
 
 /// Stores at `end + left`, which is below `end`, and at each stride from there to `end`. One sum
-/// goes on and tells the end, so that a store takes three instructions: a folio has up to 511
-/// tails. RDI and RCX give the address of the store at work, also when it faults.
+/// goes on and tells the end. RDI and RCX give the address of the store at work, also when it
+/// faults.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn fill(end: u64, word: u64, stride: u64, left: i64) -> Outcome {
     naked_asm!("2: mov [rdi + rcx], rsi", "add rcx, rdx", "jnz 2b", "xor edx, edx", "ret")
+}
+
+/// The same for four strides at a time, so that a store takes one instruction and a half: a folio
+/// has up to 511 tails. `stride` is that of all four, `second` and `third` are one and two single
+/// ones behind `end`.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn fill_fours(
+    end: u64,
+    word: u64,
+    stride: u64,
+    left: i64,
+    second: u64,
+    third: u64,
+) -> Outcome {
+    naked_asm!("lea r10, [r8 + r9]", "sub r10, rdi", "jmp {}", sym fill_four)
+}
+
+/// The second half of [`fill_fours`], with a base for each of the four.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn fill_four(
+    end: u64,
+    word: u64,
+    stride: u64,
+    left: i64,
+    second: u64,
+    third: u64,
+) -> Outcome {
+    naked_asm!(
+        "2: mov [rdi + rcx], rsi",
+        "mov [r8 + rcx], rsi",
+        "mov [r9 + rcx], rsi",
+        "mov [r10 + rcx], rsi",
+        "add rcx, rdx",
+        "jnz 2b",
+        "xor edx, edx",
+        "ret"
+    )
 }
 
 /// Returns from the others after a fault, with the address that faulted in place of the word.
@@ -83,6 +127,20 @@ unsafe extern "sysv64" fn faulted() -> Outcome {
 #[unsafe(naked)]
 unsafe extern "sysv64" fn fill_faulted() -> Outcome {
     naked_asm!("add rdi, rcx", "jmp {}", sym faulted)
+}
+
+/// The same for the other stores of [`fill_four`].
+#[unsafe(naked)]
+unsafe extern "sysv64" fn second_faulted() -> Outcome {
+    naked_asm!("mov rdi, r8", "jmp {}", sym fill_faulted)
+}
+#[unsafe(naked)]
+unsafe extern "sysv64" fn third_faulted() -> Outcome {
+    naked_asm!("mov rdi, r9", "jmp {}", sym fill_faulted)
+}
+#[unsafe(naked)]
+unsafe extern "sysv64" fn fourth_faulted() -> Outcome {
+    naked_asm!("mov rdi, r10", "jmp {}", sym fill_faulted)
 }
 
 impl Outcome {
@@ -123,12 +181,25 @@ unsafe impl<H: Host> KernelVa for X86<'_, H> {
         count: u64,
         word: u64,
     ) -> Result<(), KernelFault> {
-        if count == 0 {
-            return Ok(());
+        let (start, step) = (va.get(), stride.get());
+        let (few, fours) = (count % 4, count / 4);
+        // Where a part of them ends, and how far behind its start that is, downwards.
+        let part = |from: u64, strides: u64| {
+            let bytes = step.wrapping_mul(strides);
+            (from.wrapping_add(bytes), (bytes as i64).wrapping_neg())
+        };
+        let (first, left) = part(start, few);
+        if few > 0 {
+            // SAFETY: as in `kernel_store`, for each address.
+            unsafe { fill(first, word, step, left) }.word()?;
         }
-        let bytes = stride.get().wrapping_mul(count);
-        let (end, left) = (va.get().wrapping_add(bytes), (bytes as i64).wrapping_neg());
-        // SAFETY: as in `kernel_store`, for each address.
-        unsafe { fill(end, word, stride.get(), left) }.word().map(drop)
+        if fours > 0 {
+            let (end, left) = part(first, 4 * fours);
+            let others = [1, 2].map(|nth| end.wrapping_add(step.wrapping_mul(nth)));
+            // SAFETY: as above.
+            unsafe { fill_fours(end, word, step.wrapping_mul(4), left, others[0], others[1]) }
+                .word()?;
+        }
+        Ok(())
     }
 }

@@ -51,6 +51,7 @@ pub(crate) enum Steps {
 }
 
 /// What `what` means on a CPU that walks `loaded`.
+#[inline]
 pub(crate) fn steps(what: &Invalidation, loaded: Pa, tagging: Tagging) -> Steps {
     let (pages, wide) = match (what.scope(), tagging) {
         (Scope::Space(root), Tagging::Off) if root != loaded => return Steps::Nothing, // P1
@@ -70,6 +71,7 @@ pub(crate) fn steps(what: &Invalidation, loaded: Pa, tagging: Tagging) -> Steps 
 }
 
 /// How many leaves `items` list; a level that no table has counts as too many.
+#[inline]
 pub(crate) fn entries(items: &[Item]) -> u64 {
     items.iter().fold(0, |sum: u64, item| match item.level.0 {
         0..=LEVEL_MAX => sum.saturating_add(strides(item)),
@@ -88,12 +90,14 @@ pub(crate) fn pages(what: &Invalidation) -> impl Iterator<Item = Va> + '_ {
 
 /// How many leaves of its level the item's range touches. The contract aligns ranges; one that is
 /// not is rounded out.
+#[inline]
 pub(crate) fn strides(item: &Item) -> u64 {
     let span = item.level.span();
     if item.range.is_empty() {
         return 0;
     }
-    (item.range.end().get() - item.range.start().align_down(span).get()).div_ceil(span.get())
+    let last = item.range.end().get() - 1;
+    ((last - item.range.start().align_down(span).get()) >> span.get().trailing_zeros()) + 1
 }
 
 #[cfg(test)]

@@ -112,10 +112,24 @@ fn a_fault_is_an_answer() {
     for (word, at) in [(0, 0), (0, 56), (5, 64), (0, 72), (5, 128), (5, 192), (0, 256)] {
         assert_eq!(load(usable.add(at)), Ok(word), "at {at}");
     }
+    // Whatever the number, none is missed and none is stored beside them.
+    for count in 0..14 {
+        assert_eq!(fill(usable, 16, 0), Ok(()));
+        assert_eq!(fill(usable.add(64), count, 9), Ok(()));
+        let seen = (0..16).map(|nth| load(usable.add(64 * nth)).unwrap());
+        assert!(seen.eq((0..16).map(|nth| if nth >= 1 && nth <= count { 9 } else { 0 })));
+    }
     let behind = two_pages_of_which_the_second_is_missing();
-    assert_eq!(fill(behind.add(4096 - 128), 3, 5), Err(KernelFault { va: behind.add(4096) }));
-    assert_eq!(load(behind.add(4096 - 64)), Ok(5));
-    assert_eq!(RECOVERED.load(Ordering::Relaxed), 6);
+    for before in 0..8 {
+        for more in 1..9 {
+            let word = 100 * before + more;
+            let end = behind.add(4096);
+            let filled = fill(behind.add(4096 - 64 * before), before + more, word);
+            assert_eq!(filled, Err(KernelFault { va: end }), "{before} before it, {more} behind");
+            assert!((1..=before).all(|nth| load(behind.add(4096 - 64 * nth)) == Ok(word)));
+        }
+    }
+    assert_eq!(RECOVERED.load(Ordering::Relaxed), 5 + 64);
 }
 
 #[test]

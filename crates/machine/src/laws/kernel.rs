@@ -36,7 +36,7 @@ pub(super) fn kernel_fill_is_exact<B: Bench>(bench: &B) -> Verdict {
         map(bench, n, small(bench, n));
     }
     // The fill goes from the end of the first page into the third, and changes no word beside it.
-    let (first, count) = (4096 - 2 * STRIDE, 4 + 4096 / STRIDE);
+    let (first, count) = (4096 - 2 * STRIDE, 5 + 4096 / STRIDE);
     #[allow(unsafe_code)]
     // SAFETY: L3, to scratch frames.
     let filled = unsafe {

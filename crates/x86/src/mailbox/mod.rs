@@ -136,8 +136,7 @@ pub(crate) fn post(
 ) -> Option<Posted> {
     let mut targets = *targets;
     targets.remove(me);
-    let targets = words(&targets, lines.len());
-    let left: u64 = targets.iter().map(|word| u64::from(word.count_ones())).sum();
+    let (targets, left) = words(&targets, lines.len());
     let mut posted = Posted { asked: Asked::Nobody, interrupt: CpuSet::EMPTY };
     if left == 0 {
         return Some(posted);
@@ -177,9 +176,8 @@ pub(crate) fn serve(lines: &[Line], me: Cpu, mut carry_out: impl FnMut(&Invalida
         while bits != 0 {
             let asker = index * 64 + bits.trailing_zeros() as usize;
             bits &= bits - 1;
-            for slot in lines.get(asker).iter().flat_map(|line| &line.slots) {
-                slot.take(me, &mut carry_out);
-            }
+            let Some(asker) = lines.get(asker) else { continue };
+            asker.slots.iter().for_each(|slot| slot.take(me, &mut carry_out));
         }
     }
 }
@@ -241,12 +239,14 @@ impl Slot {
 }
 
 /// The first `count` CPUs of `set`, as bit words.
-fn words(set: &CpuSet, count: usize) -> [u64; WORDS] {
-    let mut words = [0; WORDS];
+/// The members below `count`, and how many they are.
+fn words(set: &CpuSet, count: usize) -> ([u64; WORDS], u64) {
+    let (mut words, mut members) = ([0; WORDS], 0);
     for cpu in set.iter().take_while(|cpu| cpu.index() < count.min(WORDS * 64)) {
         words[cpu.index() / 64] |= 1 << (cpu.index() % 64);
+        members += 1;
     }
-    words
+    (words, members)
 }
 
 fn widen(words: [u64; WORDS]) -> [u64; CPUS_MAX / 64] {
