@@ -38,13 +38,14 @@ const RELAXING: &[&str] = &[
 ];
 
 /// What a manager can be asked for, and no scene of the explorer asks for, with the reason.
-const UNEXPLORED: [(&str, &str); 7] = [
+const UNEXPLORED: [(&str, &str); 8] = [
     ("new", "nobody else knows the manager yet"),
     ("describe_all", "before anybody else knows it"),
     ("machine", "what it was made of"),
     ("cpus", "what it was made of"),
     ("add_memory_of", "`add_memory` is this, of one node"),
     ("root", "it never changes"),
+    ("spaces", "nobody is at work, as for `audit`"),
     ("leaves", "`walk` goes the same way"),
 ];
 
@@ -80,6 +81,7 @@ pub(crate) fn tidy() -> Result<(), String> {
         types.note(name, text, &mut findings);
         length.note(name, text);
         comments::read(name, text, &mut findings);
+        comments::keys(name, text, &mut findings);
         circles.note(name, text, &mut findings);
         yields(name, text, &mut findings);
         duties(name, text, &mut findings);

@@ -13,8 +13,7 @@
 //! **Invariants**: those of `entry`, `field` and `index`, which meet here; every method leaves all
 //! of them in place.
 //!
-//! **Locking**: none. The entry's compare-and-exchange decides; key: [a] atomic, [c] constant after
-//! publication.
+//! **Locking**: none. The entry's compare-and-exchange decides.
 //!
 //! **Not here**: which block to try (`alloc`), what a caller may ask for (`free`).
 
@@ -37,6 +36,9 @@ const SHIFT: u8 = Order::SIZE_2M.get();
 /// The most frames of one range: 16 TiB.
 pub(super) const FRAMES_MAX: u64 = 1 << 32;
 
+///
+/// Key: [a] atomic; [c] constant after
+/// publication.
 #[derive(Clone, Copy)]
 pub(super) struct Region<'m> {
     range: FrameRange,           // [c]

@@ -1,6 +1,6 @@
 //! The state of one CPU, in cache lines of its own.
 //!
-//! **Locking**: key letters on the fields; `[c]` core lock, `[m]` mailbox lock, `[a]` atomic.
+//! **Locking**: one lock for what the CPU itself does, and one for what others ask of it.
 
 use crate::cache::Caches;
 use crate::config::Geometry;
@@ -14,6 +14,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What the core lock covers.
+///
+/// Key: [c] `CpuState::core` held.
 #[derive(Debug)]
 pub(crate) struct Core {
     /// The root that the CPU runs. [c]
@@ -25,6 +27,8 @@ pub(crate) struct Core {
 }
 
 /// Requests of other CPUs, and the tickets of this one.
+///
+/// Key: [m] `CpuState::mailbox` held.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     /// Requests to this CPU, oldest first. [m]
@@ -36,6 +40,8 @@ pub(crate) struct Mailbox {
 }
 
 /// One CPU.
+///
+/// Key: [a] atomic.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct CpuState {

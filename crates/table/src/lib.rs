@@ -71,7 +71,7 @@
 //!   others do not say or are about to. An operation on a range takes a group as one run, or stops
 //!   at it where it reaches over an end, before any of its words changed.
 //!
-//! **Locking.** `[c]` constant, `[l]` the table's lock. The lock of a table is a bit
+//! **Locking.** The lock of a table is a bit
 //! ([`Paging::LOCK`]) in the word that points to it, which walkers ignore. It is taken by
 //! compare-and-exchange (a walker may set the word's accessed bit at any time, so the exchange is
 //! tried again), and waited for with `Cpus::relax`, which lets shootdowns through. A CPU that finds

@@ -1,4 +1,5 @@
-//! Comments: lines that fit beside each other on a screen, and sentences whose subject is named.
+//! Comments: lines that fit beside each other on a screen, sentences whose subject is named, and
+//! key letters that are explained above the struct that uses them.
 
 use super::rooms::room_of;
 
@@ -42,9 +43,76 @@ pub(super) fn read(name: &str, text: &str, findings: &mut Vec<String>) {
     }
 }
 
+/// Looks at the structs of a file: letters of locks at their fields are explained above them.
+pub(super) fn keys(name: &str, text: &str, findings: &mut Vec<String>) {
+    let mut above = String::new();
+    let mut inside: Option<(String, String)> = None;
+    for line in text.lines() {
+        let words = line.trim_start();
+        if let Some((what, key)) = &inside {
+            for letter in words.split_once("//").into_iter().flat_map(|(_, said)| letters(said)) {
+                if !letters(key).any(|known| known == letter) {
+                    findings.push(format!(
+                        "{name}: {what} has the key letter [{letter}]: explain it above the struct, behind \"Key:\""
+                    ));
+                }
+            }
+            if line.starts_with('}') {
+                inside = None;
+            }
+        } else if words.starts_with("///") {
+            above.push_str(words);
+        } else if let (Some(what), true) = (is_struct(line), line.ends_with('{')) {
+            let key = above.split_once("Key:").map_or("", |(_, key)| key);
+            inside = Some((what.to_string(), key.to_string()));
+        } else if !words.starts_with("#[") {
+            above.clear();
+        }
+    }
+}
+
+/// The name of the struct that begins here.
+fn is_struct(line: &str) -> Option<&str> {
+    let rest = match line.strip_prefix("pub") {
+        Some(rest) => rest.trim_start_matches(|c| c != ' ').trim_start(),
+        None => line,
+    };
+    rest.strip_prefix("struct ")?.split(|c: char| !c.is_alphanumeric()).next()
+}
+
+/// Letters in brackets.
+fn letters(text: &str) -> impl Iterator<Item = char> {
+    let bytes = text.as_bytes();
+    bytes.windows(3).filter_map(|window| match window {
+        [b'[', letter @ b'a'..=b'z', b']'] => Some(char::from(*letter)),
+        _ => None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn key_letters_are_explained_above_the_struct() {
+        let text = |key: &str| {
+            format!(
+                "/// A pool.\n///\n/// {key}\n#[derive(Debug)]\npub(crate) struct Pool<'m> {{\n    lock: Spin,\n    /// What is free. [l]\n    free: u64, // [a], counted\n    a: [u8; 3],\n}}\n/// Key: [x]\nfn other() {{}}\nstruct Bare {{\n    word: u64, // [x]\n}}\n"
+            )
+        };
+        let found = |key: &str| {
+            let mut findings = Vec::new();
+            keys("crates/mm/src/pool/mod.rs", &text(key), &mut findings);
+            findings
+                .iter()
+                .map(|text| text.split(':').nth(1).unwrap().to_string())
+                .collect::<Vec<_>>()
+        };
+        let bare = " Bare has the key letter [x]";
+        assert_eq!(found("Key: [l] `lock` held; [a] atomic."), [bare]);
+        assert_eq!(found("Key: [l] `lock` held."), [" Pool has the key letter [a]", bare]);
+        assert_eq!(found("[l] and [a]").len(), 3, "they stand behind the word");
+    }
 
     fn found(name: &str, text: &str) -> Vec<String> {
         let mut findings = Vec::new();

@@ -78,8 +78,7 @@
 //! tag, so entries spared for that reason begin no flush. More rights and new entries need none
 //! either: a CPU that kept a translation with fewer rights faults once, and forgets it.
 //!
-//! **Locking.** A gather belongs to one CPU's stack. `Target`'s words are atomics: `[a]` announced
-//! CPUs, `[p]` pending.
+//! **Locking.** A gather belongs to one CPU's stack. `Target`'s words are atomics.
 //!
 //! **Not here**: which entries to take (`space`), how a CPU is interrupted (`machine`).
 

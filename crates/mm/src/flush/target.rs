@@ -9,6 +9,8 @@ use foliant_units::{CPUS_MAX, Cpu, CpuSet, Pa};
 const KERNEL: u64 = !0;
 
 /// One address space, or the kernel half, as the flush sees it.
+///
+/// Key: [a] which CPUs run it; [p] which flushes are pending.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Target {

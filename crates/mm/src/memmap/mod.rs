@@ -81,7 +81,7 @@
 //!   leaf, cached on some CPU, still reaches. So a flush covers everything while another flush of
 //!   the kernel half is pending.
 //!
-//! **Locking.** Entries change under their table's lock, in pieces. `splitting` `[s]` makes
+//! **Locking.** Entries change under their table's lock, in pieces. `splitting` makes
 //! breaking up the block behind a leaf and splitting the leaf one step; nothing is allocated,
 //! cleared or waited for under it. Batches of different callers do not exclude each other. Nothing
 //! here is called in a reader's section.
@@ -127,7 +127,7 @@ use shares::Shares;
 #[derive(Default)]
 pub(crate) struct MemmapState {
     shares: Shares,
-    /// `[s]`
+    /// Held by a caller that splits the leaf over a stretch.
     splitting: Long,
 }
 

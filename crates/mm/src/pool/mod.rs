@@ -54,9 +54,9 @@
 //!   *reserved* until that page comes back. A page is mapped only where its reservation stands: the
 //!   fault looks at its area under the table's lock.
 //!
-//! **Locking.** `lock` (`[l]`) of a pool guards its lists and counts; it is held for at most a
+//! **Locking.** `lock` of a pool guards its lists and counts; it is held for at most a
 //! batch of list steps, and nothing is allocated, cleared, flushed or waited for under it. A caller
-//! that resizes, demotes or makes pages on demand holds `resizing` (`[r]`) for a batch at a time; a
+//! that resizes, demotes or makes pages on demand holds `resizing` for a batch at a time; a
 //! reservation that wants several batches has no preemption point between them. The larger size's
 //! comes first. The order is `resizing`, then
 //! `lock`. Both are spin locks of `Cpus::relax`. Nothing here is called in a reader's section.

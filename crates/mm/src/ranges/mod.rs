@@ -24,9 +24,9 @@
 //! - M6. A change takes its nodes from the spare ones, which the caller has supplied
 //!   ([`lacks`](Ranges::lacks)): it happens, or has not begun.
 //!
-//! **Locking.** [w] words are used by one caller at a time, as the owner of the map says; [s]
-//! words, and nodes, are also looked at by readers without a lock, where the owner has a sequence
-//! counter for them: `at_or_before`, `find` and `at_or_after` alone.
+//! **Locking.** One caller at a time works on a map, as its owner says. Readers without a lock look
+//! at its nodes and at some of its words, where the owner has a sequence counter for them:
+//! `at_or_before`, `find` and `at_or_after` alone.
 //!
 //! **Not here**: what a range is for, and what becomes of neighbours that are alike.
 
@@ -72,6 +72,8 @@ struct InLeaf<'m, T> {
 }
 
 /// See the module's text. All words; valid when cleared, for gaps from address 0 on.
+///
+/// Key: [w] the caller at work; [s] changed by it, read under the owner's sequence.
 #[repr(C)]
 pub(crate) struct Ranges<T> {
     /// The number of the root, or 0.

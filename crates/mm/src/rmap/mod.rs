@@ -45,9 +45,8 @@
 //! record is kept by any pinned member, by counted entries in a reader's section, and by migration
 //! entries (R2, R3).
 //!
-//! **Locking.** `[f]` the fork tree's lock, a leaf lock: held for a few words. `[w]` the space's
-//! writer. `[a]` atomic. `[c]` constant. A member that a walk looks at is pinned: it neither ends
-//! nor leaves the list meanwhile.
+//! **Locking.** The fork tree's lock is a leaf lock: held for a few words. A member that a walk
+//! looks at is pinned: it neither ends nor leaves the list meanwhile.
 //!
 //! **Not here**: what is done with the entries (`split`), areas (`space`).
 

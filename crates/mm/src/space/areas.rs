@@ -8,9 +8,8 @@
 //! - A5. Between changes there are no more areas than there may be: a change that would leave more
 //!   is refused before it begins.
 //!
-//! **Locking.** [w] words are used only by the holder of the space's writer lock, or by the call
-//! that ends or forks off the space (space, Locking); [s] words are looked at by readers under the
-//! sequence; [c] words are constant from the first area on.
+//! **Locking.** Areas change under the space's writer lock, or in the call that ends or forks off
+//! the space (space, Locking); readers look under the sequence.
 //!
 //! **Not here**: how the map finds areas and gaps (`ranges`).
 
@@ -23,6 +22,9 @@ use foliant_machine::{Machine, Owner};
 use foliant_units::{Va, VaRange};
 
 /// See the module's text. All words; valid when cleared.
+///
+/// Key: [w] the space's writer held; [s] changed under it, read under `sequence`; [c] constant from
+/// the first area on.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Areas {

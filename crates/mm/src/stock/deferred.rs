@@ -20,7 +20,7 @@
 //!   back. A holder that takes a used one off asks again under the lock whether it has lost a page:
 //!   the CPU that unmapped the page found the folio on the list, and left it there.
 //!
-//! **Locking.** There is one leaf lock, `[l]`, for each of a few shards, chosen by the frame, so
+//! **Locking.** There is one leaf lock for each of a few shards, chosen by the frame, so
 //! that faults and unmaps seldom meet.
 //!
 //! **Not here**: whether a folio is worth it, splitting (`split`).
@@ -36,6 +36,8 @@ use foliant_units::{Frame, Order};
 const SHARDS: usize = 8;
 
 /// One list. Links hold a frame with 1 added, or 0.
+///
+/// Key: [l] `lock` held.
 #[derive(Default)]
 #[repr(C, align(64))]
 struct Shard {
@@ -46,6 +48,8 @@ struct Shard {
 }
 
 /// See the module's text.
+///
+/// Key: [a] atomic.
 #[derive(Default)]
 pub(crate) struct Deferred {
     shards: [Shard; SHARDS],

@@ -14,7 +14,7 @@
 //! - P2. A head's link is written before the head can be found, so the CPU that takes the list sees
 //!   it.
 //!
-//! **Locking**: none; key: [a] atomic.
+//! **Locking**: none.
 
 use super::Stock;
 use crate::frame::Link;
@@ -24,6 +24,8 @@ use foliant_machine::Machine;
 use foliant_units::Frame;
 
 /// See the module's text.
+///
+/// Key: [a] atomic.
 #[derive(Default)]
 pub(crate) struct Pile {
     /// `[a]` the head pushed last, with 1 added; 0 for none.

@@ -16,7 +16,7 @@
 //!   without it only while a leaf maps the stretch: under the lock of the leaf's table, which a
 //!   split of the leaf takes.
 //!
-//! **Locking.** `[a]` atomic. `Moving` is a lock of the stretch; its waiters hold no table's lock
+//! **Locking.** `Moving` is a lock of the stretch; its waiters hold no table's lock
 //! and no leaf lock. A caller that has claimed a frame of the block, perhaps in a reader's section,
 //! waits for another one that populates: a short wait, because populating waits for no stretch and
 //! for no reader. `memmap` holds it over a grace period; its caller has all of the block, so only
@@ -61,6 +61,8 @@ const PER_WORD: u64 = 32;
 const ALL_READY: u64 = 0x5555_5555_5555_5555;
 
 /// See the module's text.
+///
+/// Key: [a] atomic.
 pub(crate) struct Stretches<'m> {
     words: &'m [AtomicU64], // [a]
     hosts: AtomicU64,       // [a] blocks that hold frames of their own stretch

@@ -15,7 +15,7 @@
 //!   the space holds a table like for every large leaf (space::S4), and the parts of such a leaf
 //!   name the frames of the block.
 //!
-//! **Locking.** `keeping` (`[l]`) is a leaf lock, held for the statement of the owner.
+//! **Locking.** `keeping` is a leaf lock, held for the statement of the owner.
 //!
 //! **Not here**: which read maps it (`fault`); why it stays for good (record 100).
 
@@ -27,6 +27,8 @@ use foliant_machine::{Machine, Owner};
 use foliant_units::{Frame, Order};
 
 /// See the module's text.
+///
+/// Key: [l] changed with `keeping` held.
 #[derive(Default)]
 pub(crate) struct SharedZeros {
     page: Frame,

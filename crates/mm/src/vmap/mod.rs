@@ -68,7 +68,7 @@
 //!   addresses, for tables (those that were made stay, and empty ones may be gone) and for spare
 //!   records, which stay (record::R2).
 //!
-//! **Locking.** `lock` `[l]` guards the map of ranges, the records and lists; it is held for a few
+//! **Locking.** `lock` guards the map of ranges, the records and lists; it is held for a few
 //! steps of a map and nothing is allocated, cleared, flushed or waited for under it. An area that
 //! a call works on is marked in its record, so calls for different areas do not exclude each other,
 //! and a second call for the same one is refused. `purging` is held over a purge, or a slice of
@@ -118,6 +118,8 @@ use record::{Recorded, Records};
 const LAZY_BYTES: Bytes = Bytes::new(32 << 20);
 
 /// What the room keeps.
+///
+/// Key: [l] `lock` held; [c] constant.
 pub(crate) struct VmapState {
     range: VaRange, // [c]
     lock: Spin,

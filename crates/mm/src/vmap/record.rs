@@ -10,7 +10,7 @@
 //!   one call that took it.
 //! - R2. Frames of records and of the map's nodes stay with the room: the next area needs them.
 //!
-//! **Locking**: `Next` `[l]` changes while a record is on a list; of the records that a purge has
+//! **Locking**: `Next` changes while a record is on a list; of the records that a purge has
 //! taken off the list of lazy ones it is the purge's. `Start` and `End` are constant while the map
 //! names the record. The other words of an area that is being made or worked on are written by the
 //! call at work, without the lock; other calls only read them, under the lock. In an area in use
