@@ -108,7 +108,7 @@ fn a_mapper_of_the_crate_over_frames_of_the_manager() {
     let first = mm.lend(Order::BASE).unwrap(); // from now on there are bits for what is lent
     mm.take_back(first, Order::BASE).unwrap();
     let free = mm.memory().free;
-    let mut frames = Frames::new(&mm);
+    let mut frames = Frames::new(&*mm);
     let root: PhysFrame<Size4KiB> = frames.allocate_frame().unwrap();
     let offset = offset(&sim);
     let root_at = (offset + root.start_address().as_u64()).as_mut_ptr::<PageTable>();
@@ -147,6 +147,7 @@ fn addresses_are_found_as_the_crate_finds_them() {
     const OWN: u64 = 0xffff_c000_0000_0000;
     let sim = sim(1, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.leaves("tables that map_kernel needed");
     mm.describe_all().unwrap(); // by a leaf of 2 MiB, at the start of the kernel half
     let lent = mm.lend(Order::BASE).unwrap();
     mm.map_kernel(range(OWN, 4096), lent, Attrs::WRITE).unwrap();

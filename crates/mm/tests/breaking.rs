@@ -28,7 +28,6 @@ fn beside_drops(bytes: u64, each: impl Fn(&Sim, &Mm<'_>, SpaceId, u16, u64) + Sy
                 }
             }
         });
-        finish(&sim, &mm, &[id]);
     }
 }
 

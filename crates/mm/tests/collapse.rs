@@ -77,7 +77,7 @@ fn every_size<P: Paging>(config: Config) {
         for from in [0, 2, 4, 8].into_iter().filter(|from| *from < into.get()) {
             let sim = Sim::new(config.clone()).unwrap();
             let policy = if from == 0 { Policy::BASE_ONLY } else { only(from) };
-            let mm: Manager<'_, Sim, P> = manager_on(&sim, &sim.config().memory, policy);
+            let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, policy);
             let id = filled(&sim, &mm, 0..513);
             let before = mm.anonymous();
             // The last range of that size in the first 2 MiB.
@@ -103,10 +103,9 @@ fn every_size<P: Paging>(config: Config) {
                 let again = mm.collapse(id, at, order, CollapseLimits::NONE);
                 assert_eq!(again, Err(CollapseError::Collapsed(at)), "{order:?} in {into:?}");
             }
-            let child = mm.fork(id).unwrap();
+            let _ = mm.fork(id).unwrap();
             write(&sim, &mm, id, 0..512);
             check(&sim, &mm, id, |_| true);
-            finish(&sim, &mm, &[id, child]);
         }
     }
 }
@@ -180,7 +179,6 @@ fn a_range_of_many_kinds_becomes_a_folio() {
         assert!(is_folio(&mm, id, at, into), "{into:?}");
         mm.audit(&[id]).unwrap();
         check(&sim, &mm, id, there);
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -209,7 +207,6 @@ fn a_part_of_a_larger_folio_is_collapsed_only_where_that_has_lost_pages() {
     for page in 0..16 {
         assert_eq!(load(&sim, &mm, id, moved.start().get() + page * PAGE), 1000 + page);
     }
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -233,7 +230,6 @@ fn what_is_missing_or_shared_is_made_up_to_the_limits() {
     mm.audit(&[id, child]).unwrap();
     check(&sim, &mm, child, there);
     check(&sim, &mm, id, there);
-    finish(&sim, &mm, &[id, child]);
 }
 
 /// Limits are numbers of pages, whatever the size of the range, and so are what an error says and
@@ -266,7 +262,6 @@ fn limits_hold_for_every_size() {
         let nothing = Va::new(BASE + SIZE_2M);
         let empty = Err(CollapseError::Empty(into.pages()));
         assert_eq!(mm.collapse(id, nothing, into, CollapseLimits::NONE), empty);
-        finish(&sim, &mm, &[id, child]);
     }
 }
 
@@ -296,7 +291,6 @@ fn tr_a6_a_scan_does_not_creep() {
     mm.set_policy(Policy::BASE_ONLY);
     let (scanned, _) = mm.collapse_scan(id, Va::new(0), 100, CollapseLimits::SCAN);
     assert_eq!(scanned.ranges, 0, "2 MiB folios are switched off");
-    finish(&sim, &mm, &[id]);
 }
 
 /// What a scan of 2 MiB leaves in the first 2 MiB of an area: the folios by order.
@@ -340,7 +334,6 @@ fn a_scan_tries_the_largest_size_first_and_then_smaller_ones() {
         assert_eq!((again.0.collapsed, mm.anonymous()), (0, Pages::new(1023)), "{enabled:?}");
         mm.audit(&[id]).unwrap();
         check(&sim, &mm, id, |page| page != 511);
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -402,7 +395,6 @@ fn a_scan_of_several_sizes_goes_on_where_it_ended() {
     assert_eq!(made, 3 + 1 + 1 + 1 + 5 + 2);
     assert_eq!(calls, 4, "windows of 2 MiB: from 0, 1024, 2560 and 3072 on");
     mm.audit(&[id]).unwrap();
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -450,7 +442,6 @@ fn refusals_are_distinct_and_change_nothing() {
     assert_eq!(mm.collapse(id, nowhere, Order::SIZE_2M, CollapseLimits::NONE), unsuitable);
     mm.unmap(id, range(nowhere.get(), SIZE_2M)).unwrap();
     mm.vfree(kernel.start()).unwrap();
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]

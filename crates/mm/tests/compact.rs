@@ -8,7 +8,7 @@ use foliant::pool::{Budget, ResizeEnd};
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
 use foliant::split::MoveGrain;
 use foliant::vmap::Request;
-use foliant::{Access, Event, Manager, Outcome, Policy, SizeEvent};
+use foliant::{Access, Event, Outcome, Policy, SizeEvent};
 use foliant_machine::Machine;
 use foliant_sim::{Failing, Sim};
 use foliant_units::{Bytes, Frame, Nanos, Order, Va};
@@ -78,7 +78,6 @@ fn half_of_memory_in_scattered_pages_becomes_blocks_again() {
     assert_eq!(mm.total(Event::PgMigrateSuccess), done.pages);
     mm.audit(&[id]).unwrap();
     check(&sim, &mm, id, &kept);
-    finish(&sim, &mm, &[id]);
 }
 
 /// A window is 1 GiB: with one page in a hundred pinned hardly a block is without a pin.
@@ -116,7 +115,6 @@ fn what_is_pinned_stays_and_is_named() {
     assert_eq!(again.pinned, 0);
     assert!(blocks(&mm) * 100 >= ideal * 95, "{again:?}");
     check(&sim, &mm, id, &kept);
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -137,7 +135,6 @@ fn a_budget_is_kept_and_one_block_is_enough() {
     assert_eq!((done.blocks, done.end), (1, End::Enough));
     assert_eq!(blocks(&mm), before + 1);
     check(&sim, &mm, id, &kept);
-    finish(&sim, &mm, &[id]);
 }
 
 /// Folios of four sizes: each goes to a block of its size, or becomes pages where there is none.
@@ -171,7 +168,6 @@ fn large_folios_move_too() {
     for (at, _) in kept {
         assert_eq!(load(&sim, &mm, id, BASE + at), at + 1);
     }
-    finish(&sim, &mm, &[id]);
 }
 
 /// Another CPU runs the space and has every page cached: a flush for each folio, or one for many.
@@ -193,7 +189,6 @@ fn the_grain_is_what_shootdowns_go_by() {
         assert_eq!(done.blocks, 1);
         assert_eq!(mm.total(Event::Shootdown) - before, done.moved.div_ceil(folios));
         check(&sim, &mm, id, &kept);
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -218,7 +213,7 @@ fn the_index_tells_fragmentation_from_want_of_memory() {
 /// a fault or a collapse: it is neither taken apart nor moved.
 #[test]
 fn a_block_that_became_a_huge_folio_meanwhile_stays_one() {
-    let (machine, mm) = meddled(1, 16, Policy::BASE_ONLY);
+    let (machine, mm, _over) = meddled(1, 16, Policy::BASE_ONLY);
     let sim = &machine.sim;
     let (id, _) = scattered(sim, mm, 10, 30);
     let huge: Vec<u64> = (0..8).map(|nth| BASE + (1 << 30) + nth * 2 * MB).collect();
@@ -333,7 +328,6 @@ fn a_fault_waits_for_compaction_where_the_switch_says_so() {
         assert_eq!(later, (defrag == Defrag::Defer).then_some(true), "{defrag}");
         check(&sim, &mm, id, &kept);
         lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -358,7 +352,6 @@ fn what_was_in_vain_is_put_off() {
     // Attempts at requests 1, 3, 7 and 15.
     assert_eq!(totals, [4, 4, 16]);
     lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -377,7 +370,6 @@ fn a_pool_gets_the_blocks_that_there_could_be() {
         }
         check(&sim, &mm, id, &kept);
         mm.resize_pool(Order::SIZE_2M, 0, Budget::ALL).unwrap();
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -398,7 +390,7 @@ fn kernel_memory_waits_for_compaction_no_longer_than_its_budget() {
         let sim = sim(1, 32);
         let vmap = VmapSetup { effort, ..VmapSetup::DEFAULT };
         let setup = Setup { vmap, ..Setup::of(&sim.config().memory, Policy::BASE_ONLY) };
-        let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+        let mm: AuditedMm<'_> = audited(&sim, &setup);
         let (id, kept) = scattered(&sim, &mm, 28, 30);
         let mut lent = Vec::new();
         while mm.free_blocks().largest() >= Some(Order::SIZE_2M) {
@@ -417,6 +409,5 @@ fn kernel_memory_waits_for_compaction_no_longer_than_its_budget() {
         mm.vfree(area.start()).unwrap();
         lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
         mm.audit(&[id]).unwrap();
-        finish(&sim, &mm, &[id]);
     }
 }

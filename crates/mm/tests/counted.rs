@@ -51,8 +51,8 @@ fn counts(mm: &Manager<'_, impl Machine, impl Paging>, expected: &str, work: imp
 
 /// A space that one CPU runs, with tables down to those of pages for 2 MiB at `BASE`, and to those
 /// of leaves for 1 GiB; all descriptors are there.
-fn world(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId) {
-    let (machine, mm) = meddled(2, 64, Policy::BASE_ONLY);
+fn world(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId, Over) {
+    let (machine, mm, kept) = meddled(2, 64, Policy::BASE_ONLY);
     mm.describe_all().unwrap();
     let id = mm.create(None).unwrap();
     for cpu in mm.cpus() {
@@ -62,7 +62,7 @@ fn world(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, Sp
     area(mm, id, BASE, 32 * MB);
     store(&machine.sim, mm, id, BASE + 511 * PAGE, 1);
     mm.set_policy(policy);
-    (machine, mm, id)
+    (machine, mm, id, kept)
 }
 fn write<M: Machine>(mm: &Mm<'_, M>, id: SpaceId, va: u64) -> Outcome {
     mm.fault(id, Va::new(va), Access::Write)
@@ -86,7 +86,7 @@ fn take_back(mm: &Mm<'_, impl Machine>, lent: Vec<Frame>) {
 
 #[test]
 fn a_fault_of_a_page_counts_what_it_did() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (_, mm, id, _over) = world(Policy::BASE_ONLY);
     let read = |nth: u64| mm.fault(id, page(nth).start(), Access::Read);
     let write = |nth: u64| mm.fault(id, page(nth).start(), Access::Write);
     counts(mm, "pgfault 1, zero_page_fault 1", || {
@@ -125,12 +125,11 @@ fn a_fault_of_a_page_counts_what_it_did() {
          nr_anon/0 1",
         || assert_eq!(write(512), Outcome::Mapped(Order::BASE)),
     );
-    finish(&machine.sim, mm, &[id]);
 }
 
 #[test]
 fn zeros_of_two_mib_are_counted() {
-    let (machine, mm, id) = world(only(9));
+    let (machine, mm, id, _over) = world(only(9));
     let read = |nth: u64| mm.fault(id, page(nth).start(), Access::Read);
     let write = |nth: u64| mm.fault(id, page(nth).start(), Access::Write);
     let zeros = Outcome::ZeroPage(Order::SIZE_2M);
@@ -164,7 +163,7 @@ fn zeros_of_two_mib_are_counted() {
     take_back(mm, lent);
     finish(&machine.sim, mm, &[id]);
     // Where no block is free.
-    let (machine, mm, id) = world(only(9));
+    let (_, mm, id, _over) = world(only(9));
     let lent = lend_blocks(mm);
     let read = || mm.fault(id, page(512).start(), Access::Read);
     counts(
@@ -174,12 +173,11 @@ fn zeros_of_two_mib_are_counted() {
         || assert_eq!(read(), Outcome::ZeroPage(Order::BASE)),
     );
     take_back(mm, lent);
-    finish(&machine.sim, mm, &[id]);
 }
 
 #[test]
 fn a_shared_page_is_counted_as_copied_or_as_reused() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (_, mm, id, _over) = world(Policy::BASE_ONLY);
     write(mm, id, BASE);
     let mut child = None;
     counts(
@@ -204,12 +202,11 @@ fn a_shared_page_is_counted_as_copied_or_as_reused() {
          nr_anon/0 -1",
         || mm.end(child).unwrap(),
     );
-    finish(&machine.sim, mm, &[id]);
 }
 
 #[test]
 fn a_fault_of_a_huge_folio_counts_what_it_cleared() {
-    let (machine, mm, id) = world(only(9));
+    let (_, mm, id, _over) = world(only(9));
     let fault = |nth: u64, page: u64| {
         let done = write(mm, id, BASE + nth * SIZE_2M + page * PAGE);
         assert_eq!(done, Outcome::Mapped(Order::SIZE_2M));
@@ -255,14 +252,13 @@ fn a_fault_of_a_huge_folio_counts_what_it_cleared() {
          table_freed 1, nr_anon/9 -1",
         || mm.unmap(id, range(BASE + SIZE_2M, SIZE_2M)).unwrap(),
     );
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// A page appears in the range of a folio that is cleared; a block is cleared for a fault whose
 /// area is gone then.
 #[test]
 fn what_was_cleared_in_vain_is_counted_as_dropped() {
-    let (machine, mm, id) = world(only(4));
+    let (machine, mm, id, _over) = world(only(4));
     machine.after_clearing(16 * PAGE, move || {
         mm.set_policy(Policy::BASE_ONLY);
         machine.sim.on(cpu(1), || assert_eq!(write(mm, id, BASE), Outcome::Mapped(Order::BASE)));
@@ -285,14 +281,13 @@ fn what_was_cleared_in_vain_is_counted_as_dropped() {
          zero_extents 2",
         || assert_eq!(write(mm, id, at.get()), gone),
     );
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// While a block is cleared for a fault another one of the same space takes what is left of its
 /// charge.
 #[test]
 fn what_was_cleared_and_may_not_be_charged_is_counted_as_dropped() {
-    let (machine, mm, id) = world(only(9));
+    let (machine, mm, _, _over) = world(only(9));
     // Two frames for itself, one for its area, three tables, a page, and the folio; none for a
     // table for its split.
     let poor = mm.create(Some(Pages::new(7 + 512))).unwrap();
@@ -309,12 +304,11 @@ fn what_was_cleared_and_may_not_be_charged_is_counted_as_dropped() {
          anon_fault_fallback_charge/9 1",
         || assert_eq!(write(mm, poor, BASE), Outcome::Mapped(Order::BASE)),
     );
-    finish(&machine.sim, mm, &[id, poor]);
 }
 
 #[test]
 fn a_step_down_is_counted_with_the_size_that_was_not_had() {
-    let (machine, mm, id) = world(only(9));
+    let (_, mm, id, _over) = world(only(9));
     let lent = lend_blocks(mm);
     counts(
         mm,
@@ -332,14 +326,13 @@ fn a_step_down_is_counted_with_the_size_that_was_not_had() {
          nr_anon/0 1, anon_fault_fallback/9 1, anon_fault_fallback_charge/9 1",
         || assert_eq!(write(mm, poor, BASE), Outcome::Mapped(Order::BASE)),
     );
-    finish(&machine.sim, mm, &[id, poor]);
 }
 
 /// Without a free frame, and with a charge that is at its limit: the fault waits for the others
 /// once, and is refused again (fault::E7).
 #[test]
 fn finding_z_from_a_page_there_is_no_step_down() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (machine, mm, id, _over) = world(Policy::BASE_ONLY);
     let plan = machine.sim.fault_plan();
     plan.set(Failing::From(1));
     counts(mm, "pgfault 1, grace_periods 1, alloc_fail 2", || {
@@ -358,14 +351,13 @@ fn finding_z_from_a_page_there_is_no_step_down() {
     counts(mm, "pgfault 1, grace_periods 1", || {
         assert_eq!(write(mm, poor, BASE + PAGE), Outcome::OverLimit)
     });
-    finish(&machine.sim, mm, &[id, poor]);
 }
 
 // Huge pages of a pool.
 
 #[test]
 fn a_huge_page_of_a_pool_is_counted_from_its_making_to_its_end() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (_, mm, id, _over) = world(Policy::BASE_ONLY);
     let fill = |pages| {
         assert_eq!(mm.resize_pool(Order::SIZE_2M, pages, Budget::ALL).unwrap().reached, pages)
     };
@@ -411,7 +403,6 @@ fn a_huge_page_of_a_pool_is_counted_from_its_making_to_its_end() {
     );
     counts(mm, "hugetlb_batch 1, hugetlb_lock 4", || fill(1));
     fill(0);
-    finish(&machine.sim, mm, &[id, child]);
 }
 
 /// Where entries are broken before they are made, whether somebody else has it is seen while the
@@ -431,18 +422,16 @@ fn a_huge_page_that_was_shared_is_counted_as_reused_there() {
     counts(&mm, "pgfault 1, cow_reuse 1, nr_tlb_local_flush_one 2", || {
         assert_eq!(write(&mm, id, BASE), Outcome::Reused)
     });
-    finish(&sim, &mm, &[id]);
 }
 
 /// The second time nothing is had any more.
 #[test]
 fn finding_z_a_batch_without_a_page_is_none() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (_, mm, _, _over) = world(Policy::BASE_ONLY);
     let all = || _ = mm.resize_pool(Order::SIZE_2M, 1000, Budget::ALL).unwrap();
     counts(mm, "alloc_fail 2, hugetlb_batch 1, hugetlb_lock 6", all);
     counts(mm, "alloc_fail 1, hugetlb_lock 4", all);
     mm.resize_pool(Order::SIZE_2M, 0, Budget::ALL).unwrap();
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// Where they are folded a flush covers the descriptors of all 512.
@@ -481,7 +470,7 @@ fn a_page_of_a_gibibyte_that_is_cut_is_one_batch() {
 
 #[test]
 fn folding_and_unfolding_are_counted_by_page_and_by_flush() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (machine, mm, _, _over) = world(Policy::BASE_ONLY);
     let memmap = mm.memmap();
     let plan = machine.sim.fault_plan();
     let mut batch = Batch::new(&memmap);
@@ -550,18 +539,16 @@ fn folding_and_unfolding_are_counted_by_page_and_by_flush() {
         || assert_eq!(memmap.release(&mut batch).absent, 1),
     );
     drop(batch);
-    finish(&machine.sim, mm, &[id]);
 }
 
 #[test]
 fn descriptors_of_a_page_that_is_dense_stay() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (_, mm, _, _over) = world(Policy::BASE_ONLY);
     let memmap = mm.memmap();
     let mut batch = Batch::new(&memmap);
     batch.push(memmap.claim(Order::SIZE_2M, Form::Dense).unwrap()).unwrap();
     counts(mm, "", || assert_eq!(memmap.release(&mut batch).dense, 1));
     drop(batch);
-    finish(&machine.sim, mm, &[id]);
 }
 
 #[test]
@@ -617,7 +604,6 @@ fn where_entries_are_broken_before_they_are_made_a_leaf_keeps_a_page_dense() {
     counts(&mm, "hugetlb_optimize_failed 1", || assert_eq!(memmap.fold(&mut batch).forbidden, 1));
     memmap.release(&mut batch);
     drop(batch);
-    finish(&sim, &mm, &[]);
 }
 
 /// A block that was broken when nothing else was left holds its own descriptors, and becomes whole
@@ -658,14 +644,13 @@ fn a_block_that_becomes_whole_is_counted_as_released() {
     counts(&mm, "", || assert_eq!(memmap.reclaim(), 0));
     memmap.release(&mut batch);
     drop((batch, last));
-    finish(&sim, &mm, &[]);
 }
 
 // Kernel ranges.
 
 #[test]
 fn kernel_memory_is_counted_by_pages_and_leaves() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (_, mm, _, _over) = world(Policy::BASE_ONLY);
     let mut got = Vec::new();
     let mut alloc = |request: &Request| got.push(mm.vmalloc(request).unwrap().start());
     counts(
@@ -730,12 +715,11 @@ fn kernel_memory_is_counted_by_pages_and_leaves() {
     );
     mm.vmap().set_controls(Controls::DEFAULT);
     counts(mm, "nr_vmalloc_pages -1024", || mm.vfree(got[4]).unwrap());
-    finish(&machine.sim, mm, &[id]);
 }
 
 #[test]
 fn frames_and_devices_are_counted_by_leaves_and_are_no_kernel_memory() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (_, mm, _, _over) = world(Policy::BASE_ONLY);
     let frame = mm.lend(Order::BASE).unwrap();
     let mut at = Va::new(0);
     counts(mm, "zeroed_bytes 16384, zero_extents 4, table_made 2, vmap_leaf_4k 1", || {
@@ -753,12 +737,11 @@ fn frames_and_devices_are_counted_by_leaves_and_are_no_kernel_memory() {
     );
     counts(mm, "", || _ = mm.purge_vmalloc());
     mm.take_back(frame, Order::BASE).unwrap();
-    finish(&machine.sim, mm, &[id]);
 }
 
 #[test]
 fn a_leaf_in_the_place_of_an_empty_table_is_one_flush() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (_, mm, _, _over) = world(Policy::BASE_ONLY);
     let align = Bytes::new(SIZE_2M);
     let mut at = mm.vmalloc(&base(SIZE_2M).aligned(align)).unwrap().start();
     mm.vfree(at).unwrap();
@@ -775,13 +758,12 @@ fn a_leaf_in_the_place_of_an_empty_table_is_one_flush() {
         },
     );
     mm.vfree(at).unwrap();
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// An entry of 2 MiB was there: what is left of it is a table above that of pages.
 #[test]
 fn a_leaf_of_a_gibibyte_in_the_place_of_an_empty_table_is_one_flush() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (_, mm, _, _over) = world(Policy::BASE_ONLY);
     let large = Bytes::new(1 << 30);
     let at = mm.vmalloc(&huge(SIZE_2M).aligned(large)).unwrap().start();
     mm.vfree(at).unwrap();
@@ -793,17 +775,16 @@ fn a_leaf_of_a_gibibyte_in_the_place_of_an_empty_table_is_one_flush() {
         || assert_eq!(mm.ioremap(Pa::new(1 << 40), large, Caller(0)), Ok(at)),
     );
     mm.iounmap(at).unwrap();
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// A machine with a manager that has nothing compacted for kernel memory.
-fn impatient() -> (&'static Sim, &'static Mm<'static>) {
+fn impatient() -> World<Sim> {
     let sim: &'static Sim = Box::leak(Box::new(sim(1, 64)));
     let vmap = VmapSetup { effort: Effort::NONE, ..VmapSetup::DEFAULT };
     let setup = Setup { vmap, ..Setup::of(&sim.config().memory, Policy::BASE_ONLY) };
-    let mm: &'static Mm<'static> = Box::leak(Box::new(Manager::new(sim, &setup).unwrap()));
+    let (sim, mm, kept) = kept_as(sim, &setup);
     mm.describe_all().unwrap();
-    (sim, mm)
+    (sim, mm, kept)
 }
 fn give_back(mm: &Mm<'_, impl Machine>, got: VaRange) {
     mm.vfree(got.start()).unwrap();
@@ -812,7 +793,7 @@ fn give_back(mm: &Mm<'_, impl Machine>, got: VaRange) {
 
 #[test]
 fn what_a_large_leaf_is_short_of_is_counted_by_its_kind() {
-    let (sim, mm) = impatient();
+    let (sim, mm, _over) = impatient();
     let alloc = || give_back(mm, mm.vmalloc(&huge(SIZE_2M)).unwrap());
     // The block is there, and no frame for the record; then none for a table.
     sim.fault_plan().set(Failing::Kth(2));
@@ -837,7 +818,6 @@ fn what_a_large_leaf_is_short_of_is_counted_by_its_kind() {
          vmap_leaf_2m 1, vmap_purge 1, vmap_purged_pages 513, vmap_table_flush 1",
         alloc,
     );
-    finish(sim, mm, &[]);
 }
 
 /// There is no frame for the table of its entry: nothing is flushed for such a range, at once or
@@ -845,7 +825,7 @@ fn what_a_large_leaf_is_short_of_is_counted_by_its_kind() {
 #[test]
 fn a_range_that_never_had_an_entry_is_given_back_without_a_flush() {
     for (purge, waiting) in [(PurgeMode::Lazy, 2), (PurgeMode::Eager, 0)] {
-        let (sim, mm) = impatient();
+        let (sim, mm, _over) = impatient();
         mm.vmap().set_controls(Controls { purge, ..Controls::DEFAULT });
         let frame = mm.lend(Order::BASE).unwrap();
         sim.fault_plan().set(Failing::Kth(3));
@@ -856,7 +836,6 @@ fn a_range_that_never_had_an_entry_is_given_back_without_a_flush() {
         sim.fault_plan().set(Failing::Nothing);
         counts(mm, "", || assert_eq!(mm.purge_vmalloc().get(), waiting));
         mm.take_back(frame, Order::BASE).unwrap();
-        finish(sim, mm, &[]);
     }
 }
 
@@ -864,7 +843,7 @@ fn a_range_that_never_had_an_entry_is_given_back_without_a_flush() {
 /// elsewhere.
 #[test]
 fn the_place_of_a_leaf_that_is_taken_is_counted() {
-    let (sim, mm) = impatient();
+    let (sim, mm, _over) = impatient();
     let first = mm.vmalloc(&base(SIZE_2M).aligned(Bytes::new(SIZE_2M))).unwrap();
     let entry = mm.kernel_tables().leaves(first).next().unwrap();
     give_back(mm, first);
@@ -881,14 +860,13 @@ fn the_place_of_a_leaf_that_is_taken_is_counted() {
     );
     set(0);
     give_back(mm, got.unwrap());
-    finish(sim, mm, &[]);
 }
 
 /// Of the kernel's range 4 MiB are left, and of these all but two pages: at a multiple of 2 MiB
 /// there is no room for a guard.
 #[test]
 fn addresses_that_a_leaf_is_short_of_are_counted() {
-    let (sim, mm) = impatient();
+    let (_, mm, _over) = impatient();
     let half = mm.vmap().range().bytes().get() / 2;
     let device = |bytes| mm.ioremap(Pa::new(1 << 45), Bytes::new(bytes - PAGE), Caller(0)).unwrap();
     let (first, second) = (device(half), device(half - 2 * SIZE_2M));
@@ -907,7 +885,6 @@ fn addresses_that_a_leaf_is_short_of_are_counted() {
     });
     give_back(mm, single);
     [first, second].into_iter().for_each(|va| mm.iounmap(va).unwrap());
-    finish(sim, mm, &[]);
 }
 
 // Splits and moves.
@@ -916,7 +893,7 @@ fn addresses_that_a_leaf_is_short_of_are_counted() {
 /// holds nothing but zeros.
 fn splits(n: u8, expected: [&str; 6]) {
     let [split, pinned, part, moved, shrunk, zeros] = expected;
-    let (machine, mm, id) = world(only(n));
+    let (_, mm, id, _over) = world(only(n));
     let at = |nth: u64| Va::new(BASE + nth * SIZE_2M);
     for nth in 1..4 {
         write(mm, id, at(nth).get());
@@ -941,7 +918,6 @@ fn splits(n: u8, expected: [&str; 6]) {
     counts(mm, shrunk, || assert_eq!(shrink(None).split, 1));
     counts(mm, "", || assert_eq!(shrink(None).split, 0));
     counts(mm, zeros, || _ = shrink(Some(Pages::new(256))));
-    finish(&machine.sim, mm, &[id]);
 }
 
 #[test]
@@ -980,7 +956,7 @@ fn a_split_is_counted_with_the_size_of_the_folio() {
 /// A piece is partly mapped from the start where a page of it was unmapped before.
 #[test]
 fn a_piece_that_is_partly_mapped_waits_and_is_counted() {
-    let (machine, mm, id) = world(only(4));
+    let (_, mm, id, _over) = world(only(4));
     write(mm, id, BASE + SIZE_2M);
     mm.unmap(id, range(BASE + SIZE_2M, PAGE)).unwrap();
     let into = SplitInto { order: order(2), zeros: ZeroPieces::Keep };
@@ -990,14 +966,14 @@ fn a_piece_that_is_partly_mapped_waits_and_is_counted() {
          split_deferred/2 1, nr_anon/4 -1, nr_anon_partially_mapped/4 -1, split/4 1",
         || _ = mm.split(id, Va::new(BASE + SIZE_2M + PAGE), into).unwrap(),
     );
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// A folio that two CPUs have cached moves; there is no block; somebody gets a reference when its
 /// entries are out of use already.
 fn moves(n: u8, expected: [&str; 2]) {
     let [moved, stayed] = expected;
-    let (machine, mm, id) = world(only(n));
+    let (machine, mm, id, over) = world(only(n));
+    over.leaves("a reference that is never given back");
     let at = BASE + SIZE_2M;
     write(mm, id, at);
     machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
@@ -1039,14 +1015,13 @@ fn a_move_is_counted_by_pages_and_a_large_one_as_a_folio() {
 #[test]
 fn finding_z_a_move_that_is_refused_before_it_begins_is_counted() {
     for (n, stayed) in [(0, "pgmigrate_fail 1"), (4, "pgmigrate_fail 16, thp_migration_fail 1")] {
-        let (machine, mm, id) = world(only(n));
+        let (_, mm, id, _over) = world(only(n));
         write(mm, id, BASE);
         let head = mm.frame_at(id, Va::new(BASE)).unwrap();
         let pin = mm.reference(head).unwrap();
         let pinned = Err(RelocateError::Stays(SplitError::Pinned(head)));
         counts(mm, stayed, || assert_eq!(mm.relocate(head), pinned));
         drop(pin);
-        finish(&machine.sim, mm, &[id]);
     }
 }
 
@@ -1065,14 +1040,13 @@ fn finding_z_a_folio_that_waits_to_be_split_and_moves_is_no_new_one() {
              thp_migration_success 1",
         ),
     ] {
-        let (machine, mm, id) = world(only(n));
+        let (_, mm, id, _over) = world(only(n));
         let at = BASE + SIZE_2M;
         write(mm, id, at);
         mm.unmap(id, range(at, PAGE)).unwrap();
         let head = mm.frame_at(id, Va::new(at + PAGE)).unwrap();
         counts(mm, moved, || _ = mm.relocate(head).unwrap());
         assert_eq!(mm.deferred(), 1);
-        finish(&machine.sim, mm, &[id]);
     }
 }
 
@@ -1080,7 +1054,7 @@ fn finding_z_a_folio_that_waits_to_be_split_and_moves_is_no_new_one() {
 /// entry, is counted like any.
 #[test]
 fn finding_z_a_flush_on_behalf_of_another_one_is_counted_where_it_is_made() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (machine, mm, id, _over) = world(Policy::BASE_ONLY);
     for n in 0..2 {
         machine.sim.on(cpu(n), || mm.switch(Some(id)).unwrap());
     }
@@ -1101,25 +1075,24 @@ fn finding_z_a_flush_on_behalf_of_another_one_is_counted_where_it_is_made() {
          pgmigrate_success 1",
         || _ = mm.relocate(mm.frame_at(id, Va::new(BASE)).unwrap()).unwrap(),
     );
-    finish(&machine.sim, mm, &[id]);
 }
 
 // Compaction and collapse.
 
 /// A space with two pages left in each of four blocks, and a manager without a free block.
-fn sparse() -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId, Vec<Frame>) {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+fn sparse() -> (World<Meddler>, SpaceId, Vec<Frame>) {
+    let (machine, mm, id, kept) = world(Policy::BASE_ONLY);
     mm.advise(id, range(BASE, 4 * SIZE_2M), Advice::PopulateWrite).unwrap();
     for nth in 0..8 {
         let gone = range(BASE + (nth * 256 + 1) * PAGE, 255 * PAGE);
         mm.advise(id, gone, Advice::DontNeed).unwrap();
     }
-    (machine, mm, id, lend_blocks(mm))
+    ((machine, mm, kept), id, lend_blocks(mm))
 }
 
 #[test]
 fn compaction_counts_blocks_and_pages() {
-    let (machine, mm, id, lent) = sparse();
+    let ((_, mm, _over), _, lent) = sparse();
     let one = CompactRequest { want: Want::One, ..CompactRequest::ALL };
     let all = || mm.compact(&CompactRequest::ALL, &mut []);
     counts(
@@ -1134,12 +1107,11 @@ fn compaction_counts_blocks_and_pages() {
     );
     counts(mm, "", || assert_eq!(all().blocks, 0));
     take_back(mm, lent);
-    finish(&machine.sim, mm, &[id]);
 }
 
 #[test]
 fn who_waits_for_a_block_counts_the_wait() {
-    let (machine, mm, id, mut lent) = sparse();
+    let ((_, mm, _over), id, mut lent) = sparse();
     let mut got = None;
     counts(
         mm,
@@ -1195,14 +1167,13 @@ fn who_waits_for_a_block_counts_the_wait() {
     );
     give_back(mm, got.unwrap());
     take_back(mm, lent);
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// All memory is taken, but for every other page of one block; a folio of 16 pages is alone in
 /// another one.
 #[test]
 fn a_folio_without_a_block_to_move_to_is_split_and_counted() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (_, mm, id, _over) = world(Policy::BASE_ONLY);
     mm.advise(id, range(BASE, 4 * SIZE_2M), Advice::PopulateWrite).unwrap();
     write(mm, id, BASE + 5 * SIZE_2M - PAGE); // the table
     let frames = || (0..2048).map(|nth| (nth, mm.frame_at(id, page(nth).start()).unwrap()));
@@ -1228,12 +1199,11 @@ fn a_folio_without_a_block_to_move_to_is_split_and_counted() {
         || assert_eq!(mm.compact(&CompactRequest::ALL, &mut []).blocks, 1),
     );
     lent.into_iter().for_each(|(frame, order)| mm.take_back(frame, order).unwrap());
-    finish(&machine.sim, mm, &[id]);
 }
 
 #[test]
 fn a_collapse_counts_its_folio_and_what_kept_it_from_one() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (_, mm, id, _over) = world(Policy::BASE_ONLY);
     for nth in 0..511 {
         write(mm, id, BASE + nth * PAGE);
     }
@@ -1281,14 +1251,13 @@ fn a_collapse_counts_its_folio_and_what_kept_it_from_one() {
     counts(mm, "", || {
         assert_eq!(collapse(CollapseLimits::NONE), Err(CollapseError::Collapsed(at)))
     });
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// Below 2 MiB there is no table to clear or to wait for, and no flush but those by which the pages
 /// move and large folios are split.
 #[test]
 fn a_collapse_below_2_mib_counts_by_its_size() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (_, mm, id, _over) = world(Policy::BASE_ONLY);
     mm.advise(id, row(0, 256), Advice::PopulateWrite).unwrap();
     let at = Va::new(BASE);
     let collapse = |n, limits| mm.collapse(id, at, order(n), limits);
@@ -1330,7 +1299,6 @@ fn a_collapse_below_2_mib_counts_by_its_size() {
     });
     full.into_iter().for_each(|frame| mm.take_back(frame, order(3)).unwrap());
     take_back(mm, lent);
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// The pages move by eight flushes; before the last one somebody gets a reference to the first
@@ -1343,7 +1311,8 @@ fn a_collapse_that_ends_in_vain_counts_what_moved() {
             _ => at_request(machine, nth - 1, act),
         });
     }
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (machine, mm, id, over) = world(Policy::BASE_ONLY);
+    over.leaves("a reference that is never given back");
     mm.advise(id, range(BASE, SIZE_2M), Advice::PopulateWrite).unwrap();
     machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
     at_request(machine, 8, move || {
@@ -1369,7 +1338,7 @@ fn a_collapse_that_ends_in_vain_counts_what_moved() {
 
 #[test]
 fn tables_are_counted_when_they_are_made_and_when_they_go() {
-    let (machine, mm, id) = world(Policy::BASE_ONLY);
+    let (_, mm, id, _over) = world(Policy::BASE_ONLY);
     let mut other = None;
     counts(mm, "zeroed_bytes 8192, zero_extents 2", || other = mm.create(None).ok());
     let other = other.unwrap();
@@ -1388,5 +1357,4 @@ fn tables_are_counted_when_they_are_made_and_when_they_go() {
     counts(mm, "grace_periods 3, table_freed 3, nr_anon/0 -1", || mm.end(other).unwrap());
     counts(mm, "", || mm.switch(None).unwrap());
     counts(mm, "switch_kept 1", || mm.switch(Some(id)).unwrap());
-    finish(&machine.sim, mm, &[id]);
 }

@@ -17,6 +17,7 @@ struct Counting {
     reads: AtomicU64,
 }
 
+simulated!(Counting);
 #[allow(unsafe_code)]
 // SAFETY: all calls go to the simulator as they are.
 unsafe impl Around for Counting {

@@ -20,5 +20,4 @@ fn one_fault_maps_a_folio_of_the_enabled_size() {
         assert_eq!(load(&sim, &mm, id, BASE + page * 4096), page);
     }
     assert_eq!(mm.size_stats(order(4)).get(SizeEvent::AnonFaultAlloc), 16);
-    finish(&sim, &mm, &[id]);
 }

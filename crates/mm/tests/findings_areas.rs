@@ -12,7 +12,7 @@ use foliant::space::{
 use foliant::split::SplitInto;
 use foliant::table::{Attrs, Entry};
 use foliant::vmap::{FrameMapping, Guard};
-use foliant::{Access, Manager, Outcome, Policy};
+use foliant::{Access, Outcome, Policy};
 use foliant_machine::{Around, Clock, PhysMem};
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Frame, Order, Pa, Pages, Va, VaRange};
@@ -59,6 +59,7 @@ impl Watcher {
     }
 }
 
+simulated!(Watcher);
 #[allow(unsafe_code)]
 // SAFETY: everything is the simulator's.
 unsafe impl Around for Watcher {
@@ -97,10 +98,8 @@ unsafe impl Around for Watcher {
 
 type Watched = Mm<'static, Watcher>;
 
-fn watched(megabytes: u64) -> (&'static Watcher, &'static Watched) {
-    let machine: &'static Watcher = Box::leak(Box::new(Watcher::new(sim(1, megabytes))));
-    let memory = machine.sim.config().memory.clone();
-    (machine, Box::leak(Box::new(manager_on(machine, &memory, Policy::BASE_ONLY))))
+fn watched(megabytes: u64) -> World<Watcher> {
+    kept(Watcher::new(sim(1, megabytes)), Policy::BASE_ONLY)
 }
 
 /// Page-sized areas with a page between them, from number `from` on.
@@ -118,7 +117,8 @@ fn scatter(mm: &Watched, id: SpaceId, numbers: std::ops::Range<u64>, tag: u64) {
 fn finding_f_a_reader_follows_only_words_that_name_nodes() {
     const AREAS: u64 = 12_000;
     const LESS: u64 = AREAS / 2 + 150;
-    let world = watched(64);
+    let (machine, mm, _over) = watched(64);
+    let world = (machine, mm);
     for target in [LESS / 2, AREAS - 1] {
         // Each time with a tree that grew from the left: one that was changed has another shape.
         (1..).find(|nth| !a_writer_meets_a_reader(world, (AREAS, LESS), target, *nth));
@@ -158,10 +158,10 @@ fn looks_for_a_gap(areas: u64) -> u64 {
     let machine: &'static Watcher = Box::leak(Box::new(Watcher::new(sim(1, 64))));
     let memory = &machine.sim.config().memory;
     let setup = Setup { areas: AreaLimit(1 << 20), ..Setup::of(memory, Policy::BASE_ONLY) };
-    let mm: Watched = Manager::new(machine, &setup).unwrap();
+    let (machine, mm, _over) = kept_as(machine, &setup);
     let id = mm.create(None).unwrap();
-    scatter(&mm, id, 0..3, 0);
-    scatter(&mm, id, 4..areas, 0);
+    scatter(mm, id, 0..3, 0);
+    scatter(mm, id, 4..areas, 0);
     let end = BASE + areas * 8192;
     // Above the last one, and below the first one.
     let half = 0x7fff_ffff_f000;
@@ -183,7 +183,7 @@ fn looks_for_a_gap(areas: u64) -> u64 {
 /// where a search begins. Returns how many nodes and records are looked at to map two pages into
 /// it.
 fn looks_for_a_kernel_gap(ranges: u64) -> u64 {
-    let (machine, mm) = watched(64);
+    let (machine, mm, _over) = watched(64);
     let how = FrameMapping { guard: Guard::None, ..FrameMapping::PLAIN };
     let frame = machine.sim.config().memory[0].start();
     let map = |frames: &[Frame]| mm.vmap_frames(frames, &how).unwrap().start();
@@ -222,7 +222,7 @@ fn finding_j_a_space_has_as_many_areas_as_it_may() {
     let memory = &sim.config().memory;
     let limit = AreaLimit(8);
     let setup = Setup { areas: limit, ..Setup::of(memory, Policy::BASE_ONLY) };
-    let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+    let mm: AuditedMm<'_> = audited(&sim, &setup);
     let id = mm.create(None).unwrap();
     let at = |n: u64| BASE + n * 8 * 4096;
     let map = |id, place, pages: u64| {
@@ -278,7 +278,6 @@ fn finding_j_a_space_has_as_many_areas_as_it_may() {
     assert_eq!(map(child, Place::Anywhere, 4), Err(refused.into()));
     mm.unmap(child, range(at(12), 4 * 4096)).unwrap();
     map(child, Place::NoReplace(Va::new(at(20))), 4).unwrap();
-    finish(&sim, &mm, &[id, child]);
 }
 
 const GB: u64 = 1 << 30;
@@ -319,7 +318,6 @@ fn finding_k_a_limited_space_takes_no_tables_beyond_its_limit() {
             got
         );
     }
-    finish(&sim, &mm, &[id]);
 }
 
 /// A space is filled up to its limit with areas and pages. All of it can be given back, area by
@@ -345,7 +343,6 @@ fn finding_k_a_space_at_its_limit_gives_back_what_it_has() {
         for n in (0..areas).rev() {
             assert_eq!(mm.unmap(id, page(n)), Ok(()), "area {n} of {areas}, {limit:?}");
         }
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -408,7 +405,6 @@ fn finding_k_each_operation_is_charged_and_leaves_no_trace_when_refused() {
             }
             ends[usize::from(done.is_ok())] += 1;
         }
-        finish(&sim, &mm, &[id]);
     }
     assert!(ends[0] > 50 && ends[1] > 200, "refused and done: {ends:?}");
 }
@@ -499,7 +495,6 @@ fn finding_k_deposits_and_records_are_charged() {
     mm.audit(&[id, child]).unwrap();
     mm.unmap(id, range(BASE, 4 * MB)).unwrap();
     assert_eq!(records(id), 4, "the table that hangs in the top table stays");
-    finish(&sim, &mm, &[id, child]);
 }
 
 /// Areas that were moved by as many distances as there are of them: each distance was looked for in
@@ -507,7 +502,7 @@ fn finding_k_deposits_and_records_are_charged() {
 #[test]
 fn finding_r2_a_move_looks_at_areas_and_at_distances_and_not_at_both() {
     const AREAS: u64 = 600;
-    let (machine, mm) = watched(64);
+    let (machine, mm, _over) = watched(64);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     scatter(mm, id, 0..AREAS, 0);
@@ -537,7 +532,6 @@ fn finding_r2_a_move_looks_at_areas_and_at_distances_and_not_at_both() {
         mm.unmap(id, moved).unwrap();
     }
     assert!(mm.records(id).unwrap() <= records, "no frame more");
-    finish(&machine.sim, mm, &[id, child]);
 }
 
 /// Each operation over a gigabyte of entries held the writer's lock to its end. Others run in
@@ -545,7 +539,7 @@ fn finding_r2_a_move_looks_at_areas_and_at_distances_and_not_at_both() {
 /// another one.
 #[test]
 fn finding_k_long_operations_let_others_run() {
-    let (machine, mm) = watched(128);
+    let (machine, mm, _over) = watched(128);
     let (id, other) = (mm.create(None).unwrap(), mm.create(None).unwrap());
     mm.switch(Some(id)).unwrap();
     let whole = area(mm, id, BASE, GB);
@@ -581,7 +575,6 @@ fn finding_k_long_operations_let_others_run() {
         assert!(yields >= 15, "{what} over 262,144 entries yields {yields} times");
         assert!(most < 60_000, "{what} stores {most} words without a preemption point");
     }
-    finish(&machine.sim, mm, &[id, other]);
 }
 
 /// A fault is about to publish a leaf of 2 MiB, for a folio or for a huge page of the pool, and
@@ -678,7 +671,6 @@ fn finding_ai_a_leaf_has_the_rights_of_one_area() {
         let refused = mm.fault(id, part.start(), Access::Write);
         assert_eq!(refused, Outcome::Refused(Refusal::NoRight(part.start(), Access::Write)));
         assert!(sim.user_store(part.start(), 8, 3).is_err(), "{change:?}");
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -708,7 +700,6 @@ fn a_gap_that_fits_is_found_behind_one_that_is_too_low() {
     let none = mm.map(id, &request(Place::Anywhere, 2 * MB, flags));
     assert_eq!(none, Err(MapError::NoRoom(Bytes::new(2 * MB))));
     mm.set_lowest_address(lowest);
-    finish(&sim, &mm, &[id]);
 }
 
 /// The first half of a read-only leaf is made writable. Its area says so before the leaf was split,

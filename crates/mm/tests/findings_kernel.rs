@@ -34,6 +34,19 @@ fn content(sim: &Sim, mm: &Manager<'_, impl foliant_machine::Machine, impl Pagin
 /// the descriptors of one of its blocks away: they are not said to be there afterwards.
 #[test]
 fn finding_ar_a_section_is_described_before_its_leaf_can_be_split() {
+    claim_beside_a_split(Form::Dense);
+}
+
+/// A CPU is about to describe a block, and another one describes the section by a leaf and splits
+/// it: the block has descriptors then, and they stay.
+#[test]
+fn finding_bp_what_a_leaf_that_is_gone_has_described_is_left_alone() {
+    claim_beside_a_split(Form::Folded);
+}
+
+/// A page is claimed in a section without descriptors, and before each step of that another CPU
+/// claims one there, folds it and gives it back.
+fn claim_beside_a_split(form: Form) {
     // So many claims until one describes the next section.
     let claims = {
         let sim = sim(1, 256);
@@ -45,7 +58,9 @@ fn finding_ar_a_section_is_described_before_its_leaf_can_be_split() {
         while mm.total(Event::MemmapPages) < before + 512 {
             batch.push(memmap.claim(Order::SIZE_2M, Form::Dense).unwrap()).unwrap();
         }
-        batch.len()
+        let claims = batch.len();
+        memmap.release(&mut batch);
+        claims
     };
     for step in 1.. {
         let machine = Beside::behind_swaps(sim(2, 256));
@@ -62,16 +77,20 @@ fn finding_ar_a_section_is_described_before_its_leaf_can_be_split() {
             memmap.fold(&mut batch);
             memmap.release(&mut batch);
         };
-        let work = || memmap.claim(Order::SIZE_2M, Form::Dense).unwrap();
-        let Some(huge) = machine.before_step(step, part, work) else { break };
-        batch.push(huge).unwrap();
+        let mut claimed = None;
+        let work = || claimed = Some(memmap.claim(Order::SIZE_2M, form).unwrap());
+        let met = machine.before_step(step, part, work);
+        batch.push(claimed.take().unwrap()).unwrap();
         while let Ok(huge) = memmap.claim(Order::SIZE_2M, Form::Dense) {
             batch.push(huge).unwrap();
         }
+        memmap.unfold(&mut batch);
         while let Some(huge) = batch.pop() {
             memmap.free(huge).unwrap();
         }
-        mm.audit(&[]).unwrap();
+        if met.is_none() {
+            break;
+        }
     }
 }
 
@@ -82,6 +101,7 @@ struct Moving {
     armed: AtomicBool,
 }
 
+simulated!(Moving);
 // SAFETY: everything is the simulator's.
 unsafe impl Around for Moving {
     type Inner = Sim;
@@ -106,7 +126,8 @@ unsafe impl Around for Moving {
 #[test]
 fn finding_as_the_flusher_stays_where_it_is() {
     let machine = Moving { sim: sim(2, 32), pinned: AtomicU64::new(0), armed: false.into() };
-    let mm: Mm<'_, Moving> = manager_on(&machine, &machine.sim.config().memory, Policy::BASE_ONLY);
+    let mm: AuditedMm<'_, Moving> =
+        manager_on(&machine, &machine.sim.config().memory, Policy::BASE_ONLY);
     online(&machine.sim, &mm);
     let id = mm.create(None).unwrap();
     for nth in 0..2 {
@@ -119,7 +140,6 @@ fn finding_as_the_flusher_stays_where_it_is() {
     let cached = machine.sim.cached(Cpu(0));
     assert!(cached.iter().all(|entry| entry.va != Va::new(BASE)), "{cached:?}");
     machine.armed.store(false, SeqCst);
-    finish(&machine.sim, &mm, &[id]);
 }
 
 /// Memory is given back, its frames are another area's at once, and that is made constant: nobody
@@ -198,7 +218,7 @@ fn finding_av_base_leaves_are_not_grouped_where_large_ones_are_not_allowed() {
     let sim = Sim::new(config).unwrap();
     let memory = sim.config().memory.clone();
     let setup = Setup::of(&memory, Policy::BASE_ONLY);
-    let mm: Manager<'_, Sim, Aarch64> = Manager::new(&sim, &setup).unwrap();
+    let mm: Audited<'_, Sim, Aarch64> = audited(&sim, &setup);
     mm.online();
     let protect = |area: VaRange| {
         let page = VaRange::sized(area.start().add(FRAME_BYTES), Bytes::new(FRAME_BYTES)).unwrap();
@@ -227,7 +247,7 @@ fn finding_ax_a_block_in_which_two_ranges_meet_is_no_source() {
     let memory = sim.config().memory.clone();
     let nodes = [Node(0), Node(1)];
     let setup = Setup { nodes: &nodes, ..Setup::of(&memory, Policy::BASE_ONLY) };
-    let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+    let mm: AuditedMm<'_> = audited(&sim, &setup);
     online(&sim, &mm);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
@@ -249,7 +269,6 @@ fn finding_ax_a_block_in_which_two_ranges_meet_is_no_source() {
     let done = mm.compact(&CompactRequest::ALL, &mut []);
     assert!(done.moved > 0 || done.blocks == 0, "{done:?}");
     recount(&sim, &mm, &[id]);
-    finish(&sim, &mm, &[id]);
 }
 
 /// A shrinker that may look at one folio at a time looks at another one the next time.
@@ -270,7 +289,6 @@ fn finding_be_a_shrinker_of_one_folio_comes_to_all() {
     let split: u64 = (0..16).map(|_| mm.shrink_deferred(how).split).sum();
     assert_eq!(split, 1, "the one that is not pinned");
     drop(pins);
-    finish(&sim, &mm, &[id]);
 }
 
 /// A page of 1 GiB is cut while a part of it is reported broken: the part is, and no other one; and
@@ -287,7 +305,7 @@ fn finding_bb_the_part_that_is_broken_is_marked() {
             let memory = machine.sim.config().memory.clone();
             let boot = BootPages { size_2m: 0, size_1g: 0, folding };
             let setup = Setup { boot, ..Setup::of(&memory, Policy::BASE_ONLY) };
-            let mm: Mm<'_, Beside> = Manager::new(&machine, &setup).unwrap();
+            let mm: AuditedMm<'_, Beside> = audited(&machine, &setup);
             online(&machine.sim, &mm);
             mm.resize_pool(Order::SIZE_1G, 1, Budget::ALL).unwrap();
             let frames = mm.ranges().flat_map(|range| range.iter()).step_by(512);
@@ -391,6 +409,7 @@ fn finding_bg_what_is_broken_is_not_copied() {
     for huge in [false, true] {
         let sim = sim(1, 64);
         let mm = manager(&sim, Policy::BASE_ONLY);
+        mm.leaves("a page that is broken");
         let id = mm.create(None).unwrap();
         mm.switch(Some(id)).unwrap();
         let flags = if huge { Flags::READ_WRITE.with(Flags::HUGE_2M) } else { Flags::READ_WRITE };
@@ -482,6 +501,7 @@ fn finding_bi_what_is_missing_when_it_is_armed_stays_missing() {
 fn finding_bj_a_refused_kernel_range_costs_no_memory() {
     let sim = sim(1, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.leaves("tables that map_kernel needed");
     mm.online();
     let lent = mm.lend(Order::BASE).unwrap();
     let at = Va::new(0xffff_ff00_0000_0000);
@@ -502,6 +522,7 @@ fn finding_bm_kernel_addresses_are_reached_before_the_first_space_is_made() {
     let page = |va: Va| VaRange::sized(va, Bytes::new(4096)).unwrap();
     let sim = sim(1, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.leaves("tables that map_kernel needed");
     mm.online();
     let lent = mm.lend(Order::BASE).unwrap();
     mm.reach_kernel(early, Level::SIZE_2M).unwrap();
@@ -546,9 +567,11 @@ fn finding_bn_a_page_of_the_manager_before_is_refused() {
     let sim = sim(1, 64);
     let huge = {
         let before = manager(&sim, Policy::BASE_ONLY);
+        before.leaves("its memory to the next one");
         before.memmap().claim(Order::SIZE_2M, Form::Dense).unwrap()
     };
     let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.leaves("what the one before has not given up");
     let (head, memmap) = (huge.head(), mm.memmap());
     let mut batch = Batch::new(&memmap);
     let declined = batch.push(huge).unwrap_err();

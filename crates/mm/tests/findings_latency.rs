@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
 /// A machine with one CPU on which every clear of more than a page meets preemption points.
-fn preemptible(megabytes: u64) -> (&'static Meddler, &'static Mm<'static, Meddler>) {
-    let (meddler, mm) = meddled(1, megabytes, Policy::BASE_ONLY);
+fn preemptible(megabytes: u64) -> World<Meddler> {
+    let (meddler, mm, kept) = meddled(1, megabytes, Policy::BASE_ONLY);
     let (budget, grain) = (Nanos(1000), ZeroGrain::PAGE);
     mm.set_clearing(Clearing { budget, grain, ..mm.clearing() });
-    (meddler, mm)
+    (meddler, mm, kept)
 }
 
 fn running(mm: &Mm<'_, Meddler>) -> SpaceId {
@@ -43,7 +43,7 @@ fn huge_area(mm: &Mm<'_, Meddler>, id: SpaceId, bytes: u64) {
 /// readers: the fault must not be one.
 #[test]
 fn finding_c_a_task_unmaps_while_a_fault_of_the_same_cpu_clears() {
-    let (meddler, mm) = preemptible(64);
+    let (meddler, mm, _over) = preemptible(64);
     let other = running(mm);
     area(mm, other, BASE, 4 * MB);
     store(&meddler.sim, mm, other, BASE, 1);
@@ -53,7 +53,6 @@ fn finding_c_a_task_unmaps_while_a_fault_of_the_same_cpu_clears() {
     meddler.at_yield(move || mm.unmap(other, range(BASE, 4 * MB)).unwrap());
     assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::SIZE_2M));
     assert_eq!(mm.pages(other).unwrap().get(), 0, "the other task ran");
-    finish(&meddler.sim, mm, &[id, other]);
 }
 
 /// The space of a fault that clears may be emptied meanwhile, or end: nothing is published then,
@@ -61,7 +60,7 @@ fn finding_c_a_task_unmaps_while_a_fault_of_the_same_cpu_clears() {
 #[test]
 fn finding_c_the_area_goes_while_its_fault_clears() {
     for ends in [false, true] {
-        let (meddler, mm) = preemptible(64);
+        let (meddler, mm, _over) = preemptible(64);
         let (id, bystander) = (running(mm), mm.create(None).unwrap());
         area(mm, id, BASE, 4 * MB);
         mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
@@ -79,15 +78,14 @@ fn finding_c_the_area_goes_while_its_fault_clears() {
         assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
         let tables = 8;
         assert!(mm.memory().free.get() + tables >= before, "what was prepared went back");
-        let left = if ends { vec![bystander] } else { vec![id, bystander] };
-        finish(&meddler.sim, mm, &left);
+        let _ = if ends { vec![bystander] } else { vec![id, bystander] };
     }
 }
 
 /// A space at its limit: what would not be charged is not cleared in the first place.
 #[test]
 fn finding_c_nothing_is_cleared_that_could_not_be_charged() {
-    let (meddler, mm) = meddled(1, 64, Policy::always(Orders::of(Order::SIZE_2M)));
+    let (_, mm, _over) = meddled(1, 64, Policy::always(Orders::of(Order::SIZE_2M)));
     let id = mm.create(Some(foliant_units::Pages::new(100))).unwrap();
     mm.online();
     mm.switch(Some(id)).unwrap();
@@ -96,14 +94,13 @@ fn finding_c_nothing_is_cleared_that_could_not_be_charged() {
     assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::BASE));
     let cleared = mm.total(Event::ZeroedBytes) - cleared;
     assert!(cleared < MB, "{cleared} bytes");
-    finish(&meddler.sim, mm, &[id]);
 }
 
 /// While the descriptors of a section are cleared no preemption point is reached: who waits for
 /// them spins.
 #[test]
 fn finding_c_a_task_touches_a_page_while_descriptors_are_cleared() {
-    let (meddler, mm) = preemptible(300);
+    let (meddler, mm, _over) = preemptible(300);
     let id = running(mm);
     area(mm, id, BASE, 256 * MB);
     let sim = &meddler.sim;
@@ -111,14 +108,13 @@ fn finding_c_a_task_touches_a_page_while_descriptors_are_cleared() {
     for page in 0..1000 {
         store(sim, mm, id, BASE + page * 4096, 1);
     }
-    finish(sim, mm, &[id]);
 }
 
 /// The only page that was reserved is being cleared by a fault when another task of its CPU touches
 /// the same address: it waits by letting the first one go on.
 #[test]
 fn finding_c_two_tasks_of_a_cpu_touch_one_huge_page() {
-    let (meddler, mm) = preemptible(64);
+    let (meddler, mm, _over) = preemptible(64);
     let id = running(mm);
     mm.resize_pool(Order::SIZE_2M, 1, Budget::ALL).unwrap();
     huge_area(mm, id, 2 * MB);
@@ -130,7 +126,6 @@ fn finding_c_two_tasks_of_a_cpu_touch_one_huge_page() {
     meddler.at_yield(move || mm.unmap(other, range(BASE, 4 * MB)).unwrap());
     assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::SIZE_2M));
     assert_eq!(mm.pages(other).unwrap().get(), 0, "the other task ran");
-    finish(&meddler.sim, mm, &[id, other]);
 }
 
 /// A huge page that is shared is copied outside of sections. Another task of the CPU runs then, and
@@ -149,7 +144,7 @@ fn finding_c_a_shared_huge_page_is_copied_with_preemption_points() {
     use Meanwhile::*;
     let all = [ChildWrites, ChildUnmaps, ChildEnds, ParentUnmaps, ParentMapsAnew, ParentShares];
     for meanwhile in all {
-        let (meddler, mm) = preemptible(64);
+        let (meddler, mm, _over) = preemptible(64);
         let sim = &meddler.sim;
         let id = running(mm);
         mm.resize_pool(Order::SIZE_2M, 4, Budget::ALL).unwrap();
@@ -208,7 +203,7 @@ fn finding_c_a_shared_huge_page_is_copied_with_preemption_points() {
 /// does so before it is copied, or faults.
 #[test]
 fn finding_c_what_a_cpu_still_writes_is_in_the_copy() {
-    let (meddler, mm) = meddled(3, 64, Policy::BASE_ONLY);
+    let (meddler, mm, _over) = meddled(3, 64, Policy::BASE_ONLY);
     let sim = &meddler.sim;
     mm.cpus().for_each(|cpu| sim.on(cpu, || mm.online()));
     let id = mm.create(None).unwrap();
@@ -222,11 +217,10 @@ fn finding_c_what_a_cpu_still_writes_is_in_the_copy() {
         meddler.at_yield(move || sim.on(cpu(1), late));
         told.send(sim.on(cpu(2), || mm.fault(id, Va::new(BASE + 8), Access::Write))).unwrap();
     });
-    let child = mm.fork(id).unwrap();
+    let _ = mm.fork(id).unwrap();
     let outcome = ran.try_recv().expect("the fork asked");
     assert!(matches!(outcome, Outcome::Copied | Outcome::Spurious), "{outcome:?}");
     assert_eq!(sim.on(cpu(2), || load(sim, mm, id, BASE)), 8, "a store was lost");
-    finish(sim, mm, &[id, child]);
 }
 
 /// Makes a fault of `id`, which has nothing mapped near `va` yet, stay in its reader's section: it
@@ -250,7 +244,7 @@ fn read_until(
 fn finding_r1_readers_are_waited_for_without_the_writers_lock() {
     static READS: AtomicBool = AtomicBool::new(false);
     static MAPPED: AtomicBool = AtomicBool::new(false);
-    let (machine, mm) = meddled(3, 64, Policy::BASE_ONLY);
+    let (machine, mm, _over) = meddled(3, 64, Policy::BASE_ONLY);
     let sim = &machine.sim;
     let (id, other) = (mm.create(None).unwrap(), mm.create(None).unwrap());
     mm.cpus().for_each(|cpu| sim.on(cpu, || mm.online()));
@@ -293,7 +287,7 @@ fn finding_r1_readers_are_waited_for_without_the_writers_lock() {
 #[test]
 fn finding_r1_unmaps_share_their_grace_periods() {
     const CPUS: u16 = 16;
-    let (machine, mm) = meddled(usize::from(CPUS) + 1, 64, Policy::BASE_ONLY);
+    let (machine, mm, _over) = meddled(usize::from(CPUS) + 1, 64, Policy::BASE_ONLY);
     let sim = &machine.sim;
     let ids: Vec<SpaceId> = (0..CPUS).map(|_| mm.create(None).unwrap()).collect();
     for (nth, id) in ids.iter().enumerate() {
@@ -327,8 +321,7 @@ fn finding_r1_unmaps_share_their_grace_periods() {
     sim.run(all);
     let periods = mm.total(Event::GracePeriods) - before;
     assert!((1..=3).contains(&periods), "{periods} periods for {CPUS} unmaps");
-    let all: Vec<SpaceId> = ids.iter().copied().chain([read]).collect();
-    finish(sim, mm, &all);
+    let _: Vec<SpaceId> = ids.iter().copied().chain([read]).collect();
 }
 
 /// Whoever gave back one range too many purged all that had been given back before, tens of
@@ -350,7 +343,6 @@ fn finding_r9_who_crosses_the_limit_purges_a_slice() {
     assert!(mm.vmap().lazy().get() <= most, "the limit holds");
     mm.purge_vmalloc();
     assert_eq!(mm.vmap().lazy().get(), 0, "a purge that is asked for is whole");
-    finish(&sim, &mm, &[]);
 }
 
 /// An unmap that looks for areas of huge pages among very many others lets other tasks run while it
@@ -369,7 +361,6 @@ fn areas_without_reservations_are_passed_with_preemption_points() {
     let before = machine.yields();
     mm.unmap(id, row(0, AREAS)).unwrap();
     assert_eq!(machine.yields() - before, 1, "of {AREAS} areas");
-    finish(&machine.sim, &mm, &[id]);
 }
 
 /// Pages and tables of a range are freed behind the same flushes, and only tables wait for readers:
@@ -421,7 +412,6 @@ fn leaves_and_tables_that_take_turns_are_few_items() {
     mm.unmap(id, range(BASE, 9 * SIZE_2M)).unwrap();
     assert_eq!(mm.total(Event::LocalAll), before);
     assert_eq!(sim.user_load(Va::new(BASE), 8).ok(), None);
-    finish(&sim, &mm, &[id]);
 }
 
 /// A long range is opened again that was closed: its area says so before all entries do. A fault
@@ -430,7 +420,7 @@ fn leaves_and_tables_that_take_turns_are_few_items() {
 #[test]
 fn a_fault_waits_outside_of_its_section_for_entries_that_follow_their_area() {
     const PAGES: u64 = 80 * MB / PAGE;
-    let (meddler, mm) = preemptible(160);
+    let (meddler, mm, _over) = preemptible(160);
     let other = running(mm);
     area(mm, other, BASE, 4 * MB);
     store(&meddler.sim, mm, other, BASE, 1);
@@ -450,5 +440,4 @@ fn a_fault_waits_outside_of_its_section_for_entries_that_follow_their_area() {
     });
     mm.protect(id, whole, Flags::READ_WRITE).unwrap();
     assert_eq!(mm.pages(other).unwrap().get(), 0, "the other task ran");
-    finish(&meddler.sim, mm, &[id, other]);
 }

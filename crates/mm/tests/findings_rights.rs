@@ -18,23 +18,22 @@ use foliant_sim::{Config, Mode, Sim};
 use foliant_units::{Bytes, Order, Va, VaRange};
 use std::sync::Mutex;
 
-type World = (&'static Beside, &'static Mm<'static, Beside>);
+type Scene = (&'static Beside, &'static Mm<'static, Beside>);
 
 const RULES: [Replace; 2] = [Replace::InPlace, Replace::BreakBeforeMake];
 /// More steps than any of the operations here has.
 const STEPS: u64 = 20_000;
 
 /// Two CPUs that are real threads, with all checkers.
-fn world(replace: Replace, policy: Policy) -> World {
+fn world(replace: Replace, policy: Policy) -> World<Beside> {
     let mut config = Config::seeded(2, Bytes::new(32 * MB), 1);
     config.mode = Mode::Free;
     config.rules.replace = replace;
-    let machine: &'static Beside = Box::leak(Box::new(Beside::new(Sim::new(config).unwrap())));
-    let mm: &'static Mm<'static, Beside> = Box::leak(Box::new(machine.manager(policy)));
+    let (machine, mm, kept) = kept(Beside::new(Sim::new(config).unwrap()), policy);
     for n in 0..2 {
         machine.sim.on(cpu(n), || mm.online());
     }
-    (machine, mm)
+    (machine, mm, kept)
 }
 
 /// A space that CPU 0 runs.
@@ -48,7 +47,7 @@ fn request(at: u64, bytes: u64, flags: Flags) -> MapRequest {
 }
 
 /// Ends the spaces of a scene. Everything is recounted once, behind the last one.
-fn leave((machine, mm): World, spaces: &[SpaceId]) {
+fn leave((machine, mm): Scene, spaces: &[SpaceId]) {
     for n in 0..2 {
         machine.sim.on(cpu(n), || mm.switch(None).unwrap());
     }
@@ -128,7 +127,7 @@ impl Before {
         }
     }
     /// Makes it so in a new space; returns it, its area, and the spaces besides it.
-    fn make(self, (machine, mm): World) -> (SpaceId, VaRange, Vec<SpaceId>) {
+    fn make(self, (machine, mm): Scene) -> (SpaceId, VaRange, Vec<SpaceId>) {
         let id = program(mm);
         let area = mm.map(id, &request(BASE, self.bytes(), self.flags())).unwrap();
         match self {
@@ -146,7 +145,7 @@ impl Before {
     }
 }
 
-fn narrow((_, mm): World, id: SpaceId, area: VaRange, before: Before, how: Narrows) {
+fn narrow((_, mm): Scene, id: SpaceId, area: VaRange, before: Before, how: Narrows) {
     match how {
         Narrows::ReadOnly => mm.protect(id, area, Flags::READ).unwrap(),
         Narrows::Nothing => mm.protect(id, area, Flags::NONE).unwrap(),
@@ -160,7 +159,7 @@ fn narrow((_, mm): World, id: SpaceId, area: VaRange, before: Before, how: Narro
 }
 
 /// Kernel memory, mapped into a program with `rights`.
-fn lent((_, mm): World, id: SpaceId, rights: Flags) -> (VaRange, VaRange) {
+fn lent((_, mm): Scene, id: SpaceId, rights: Flags) -> (VaRange, VaRange) {
     let kernel = mm.vmalloc(&Request::of(Bytes::new(3 * 4096)).for_users()).unwrap();
     let lent = mm.map_user(id, &request(BASE, 3 * 4096, rights), kernel.start()).unwrap();
     (kernel, lent)
@@ -168,8 +167,8 @@ fn lent((_, mm): World, id: SpaceId, rights: Flags) -> (VaRange, VaRange) {
 
 fn no_fault_undoes(before: Before, how: Narrows, access: Access) {
     for replace in RULES {
-        let world = world(replace, Policy::BASE_ONLY);
-        let (machine, mm) = world;
+        let (machine, mm, _over) = world(replace, Policy::BASE_ONLY);
+        let world = (machine, mm);
         if before == Before::SharedFolio {
             mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
         }
@@ -187,7 +186,6 @@ fn no_fault_undoes(before: Before, how: Narrows, access: Access) {
             leave(world, &spaces);
             outcome.map(drop)
         });
-        finish(&machine.sim, mm, &[]);
     }
 }
 
@@ -213,8 +211,8 @@ fn finding_a_no_read_fault_undoes_a_finished_protect() {
 #[test]
 fn finding_d_a_folio_that_lost_its_place_stays_while_it_is_kept() {
     for order in [Order::BASE, Order::new(4).unwrap(), Order::SIZE_2M] {
-        let world = world(Replace::InPlace, Policy::always(Orders::of(order)));
-        let (machine, mm) = world;
+        let (machine, mm, _over) = world(Replace::InPlace, Policy::always(Orders::of(order)));
+        let world = (machine, mm);
         let mut lost = 0;
         at_every_step(|nth| {
             let id = program(mm);
@@ -244,8 +242,8 @@ fn finding_d_a_folio_that_lost_its_place_stays_while_it_is_kept() {
 
 #[test]
 fn finding_e_what_was_lent_for_reading_is_not_made_writable() {
-    let world = world(Replace::InPlace, Policy::BASE_ONLY);
-    let (machine, mm) = world;
+    let (machine, mm, _over) = world(Replace::InPlace, Policy::BASE_ONLY);
+    let world = (machine, mm);
     let id = program(mm);
     let (kernel, lent) = lent(world, id, Flags::READ);
     let page = range(BASE + 4096, 4096);
@@ -264,13 +262,12 @@ fn finding_e_what_was_lent_for_reading_is_not_made_writable() {
     mm.switch(None).unwrap();
     mm.end(id).unwrap();
     mm.vfree(kernel.start()).unwrap();
-    finish(&machine.sim, mm, &[]);
 }
 
 /// A space that runs is not ended, and its programs see nothing of the attempt.
 #[test]
 fn finding_l_an_end_that_is_refused_is_not_noticed() {
-    let (machine, mm) = world(Replace::InPlace, Policy::BASE_ONLY);
+    let (machine, mm, _over) = world(Replace::InPlace, Policy::BASE_ONLY);
     let id = mm.create(None).unwrap();
     machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
     area(mm, id, BASE, 16 * MB);
@@ -288,13 +285,12 @@ fn finding_l_an_end_that_is_refused_is_not_noticed() {
         }
         done.map(drop)
     });
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// Of an end and a CPU that begins to run the space one gets its will, and the other is told.
 #[test]
 fn finding_l_a_space_ends_or_is_run() {
-    let (machine, mm) = world(Replace::InPlace, Policy::BASE_ONLY);
+    let (machine, mm, _over) = world(Replace::InPlace, Policy::BASE_ONLY);
     mm.switch(None).unwrap();
     let mut seen = [0; 2];
     at_every_step(|nth| {
@@ -323,7 +319,6 @@ fn finding_l_a_space_ends_or_is_run() {
         ended.map(drop)
     });
     assert!(seen.iter().all(|times| *times > 0), "{seen:?}");
-    finish(&machine.sim, mm, &[]);
 }
 
 /// Kernel memory that the program drops while it faults there: the page is there, or it is gone for
@@ -332,8 +327,8 @@ fn finding_l_a_space_ends_or_is_run() {
 fn finding_p_no_fault_brings_a_page_into_kernel_memory() {
     for replace in RULES {
         for access in [Access::Read, Access::Write] {
-            let world = world(replace, Policy::BASE_ONLY);
-            let (machine, mm) = world;
+            let (machine, mm, _over) = world(replace, Policy::BASE_ONLY);
+            let world = (machine, mm);
             at_every_step(|nth| {
                 let id = program(mm);
                 let (kernel, lent) = lent(world, id, Flags::READ_WRITE);
@@ -351,7 +346,6 @@ fn finding_p_no_fault_brings_a_page_into_kernel_memory() {
                 mm.vfree(kernel.start()).unwrap();
                 outcome.map(drop)
             });
-            finish(&machine.sim, mm, &[]);
         }
     }
 }
@@ -359,7 +353,7 @@ fn finding_p_no_fault_brings_a_page_into_kernel_memory() {
 /// Whoever populates for long lets others run, however the pages come.
 #[test]
 fn finding_r7_populating_yields() {
-    let (machine, mm) = world(Replace::InPlace, Policy::BASE_ONLY);
+    let (machine, mm, _over) = world(Replace::InPlace, Policy::BASE_ONLY);
     let id = program(mm);
     let whole = area(mm, id, BASE, 8 * MB);
     for (advice, pages) in [(Advice::PopulateRead, 0), (Advice::PopulateWrite, 2048)] {
@@ -371,14 +365,13 @@ fn finding_r7_populating_yields() {
             assert!(yields >= 2048 / 64, "{advice:?}: {yields} yields for 2048 pages");
         }
     }
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// A request that is refused for its place takes no reservation: where reservations need new huge
 /// pages none is made.
 #[test]
 fn finding_r12_a_refused_map_makes_no_reservation() {
-    let (machine, mm) = world(Replace::InPlace, Policy::BASE_ONLY);
+    let (machine, mm, _over) = world(Replace::InPlace, Policy::BASE_ONLY);
     mm.pools().set_overcommit(Order::SIZE_2M, 2).unwrap();
     let id = program(mm);
     area(mm, id, BASE, 4096);
@@ -393,14 +386,13 @@ fn finding_r12_a_refused_map_makes_no_reservation() {
         assert_eq!(steps(at, flags), plain, "huge pages were made for a request that is refused");
     }
     assert!(steps(BASE + 2 * MB, flags).1);
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// Two programs are lent one piece of kernel memory at once.
 #[test]
 fn finding_r13_two_programs_are_lent_the_same_memory_at_once() {
-    let world = world(Replace::InPlace, Policy::BASE_ONLY);
-    let (machine, mm) = world;
+    let (machine, mm, _over) = world(Replace::InPlace, Policy::BASE_ONLY);
+    let world = (machine, mm);
     at_every_step(|nth| {
         let kernel = mm.vmalloc(&Request::of(Bytes::new(2 * 4096)).for_users()).unwrap();
         let [one, two] = [0; 2].map(|_| mm.create(None).unwrap());
@@ -418,7 +410,6 @@ fn finding_r13_two_programs_are_lent_the_same_memory_at_once() {
         leave(world, &[one, two]);
         done.map(drop)
     });
-    finish(&machine.sim, mm, &[]);
 }
 
 /// A program that loads while another of its threads puts guards there finds its data or the guard,
@@ -427,8 +418,8 @@ fn finding_r13_two_programs_are_lent_the_same_memory_at_once() {
 fn finding_r15_a_load_beside_a_guard_finds_data_or_the_guard() {
     for replace in RULES {
         for order in [Order::BASE, Order::SIZE_2M] {
-            let world = world(replace, Policy::always(Orders::of(order)));
-            let (machine, mm) = world;
+            let (machine, mm, _over) = world(replace, Policy::always(Orders::of(order)));
+            let world = (machine, mm);
             at_every_step(|nth| {
                 let id = program(mm);
                 area(mm, id, BASE, 2 * MB);
@@ -455,7 +446,6 @@ fn finding_r15_a_load_beside_a_guard_finds_data_or_the_guard() {
                 leave(world, &[id]);
                 done
             });
-            finish(&machine.sim, mm, &[]);
         }
     }
 }
@@ -465,7 +455,7 @@ fn finding_r15_a_load_beside_a_guard_finds_data_or_the_guard() {
 #[test]
 fn finding_r5_a_reference_keeps_memory_and_no_place() {
     for replace in RULES {
-        let (machine, mm) = world(replace, Policy::BASE_ONLY);
+        let (machine, mm, _over) = world(replace, Policy::BASE_ONLY);
         let id = program(mm);
         area(mm, id, BASE, 4096);
         store(&machine.sim, mm, id, BASE, 1);
@@ -483,15 +473,14 @@ fn finding_r5_a_reference_keeps_memory_and_no_place() {
         mm.end(child).unwrap();
         assert_eq!(mm.identity(kept.head()).kind(), Kind::Anon, "nobody maps it, and it is there");
         drop(kept);
-        finish(&machine.sim, mm, &[id]);
     }
 }
 
 /// Nothing is mapped where null pointers lead, however it is asked for.
 #[test]
 fn finding_r6_the_lowest_addresses_stay_empty() {
-    let world = world(Replace::InPlace, Policy::BASE_ONLY);
-    let (machine, mm) = world;
+    let (machine, mm, _over) = world(Replace::InPlace, Policy::BASE_ONLY);
+    let _ = (machine, mm);
     let id = program(mm);
     let lowest = mm.lowest_address();
     assert!(lowest > Va::new(0));
@@ -534,13 +523,12 @@ fn finding_r6_the_lowest_addresses_stay_empty() {
     assert_eq!(load(&machine.sim, mm, id, 8), 7);
     mm.unmap(id, null).unwrap();
     mm.vfree(kernel.start()).unwrap();
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// A ceiling goes wherever the area goes, and keeps it apart from others.
 #[test]
 fn finding_e_a_ceiling_stays_with_the_area() {
-    let (machine, mm) = world(Replace::InPlace, Policy::BASE_ONLY);
+    let (_, mm, _over) = world(Replace::InPlace, Policy::BASE_ONLY);
     let id = program(mm);
     let low = Flags::READ.at_most(Flags::READ);
     assert_eq!((low.ceiling(), Flags::READ.ceiling()), (Flags::READ, Flags::RIGHTS));
@@ -563,5 +551,4 @@ fn finding_e_a_ceiling_stays_with_the_area() {
     assert_eq!(mm.protect(id, moved, Flags::EXEC), ceiling(moved.start().get()), "after advice");
     let refused = mm.fault(id, moved.start(), Access::Write);
     assert!(matches!(refused, Outcome::Refused(Refusal::NoRight(..))));
-    finish(&machine.sim, mm, &[id, child]);
 }

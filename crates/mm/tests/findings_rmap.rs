@@ -40,11 +40,8 @@ fn finding_g_a_removed_table_goes_with_its_leaves() {
     for (ceiling, grain) in [(1024, FlushGrain::WHOLE), (33, FlushGrain::ONE)] {
         let mut config = Config::seeded(2, Bytes::new(64 * MB), 1);
         config.rules.ceiling_entries = ceiling;
-        let machine: &'static Meddler =
-            Box::leak(Box::new(Meddler::new(Sim::new(config).unwrap())));
-        let memory = machine.sim.config().memory.clone();
-        let mm: &'static Mm<'static, Meddler> =
-            Box::leak(Box::new(manager_on(machine, &memory, Policy::BASE_ONLY)));
+        let machine = Meddler::new(Sim::new(config).unwrap());
+        let (machine, mm, _over) = kept(machine, Policy::BASE_ONLY);
         let id = mm.create(None).unwrap();
         for n in 0..2 {
             machine.sim.on(cpu(n), || {
@@ -72,7 +69,6 @@ fn finding_g_a_removed_table_goes_with_its_leaves() {
         cached("the collapse");
         mm.unmap(id, whole).unwrap();
         cached("the unmapping");
-        finish(&machine.sim, mm, &[id]);
     }
 }
 
@@ -110,6 +106,7 @@ impl Stages {
     }
 }
 
+simulated!(Stages);
 // SAFETY: everything is the simulator's.
 unsafe impl Around for Stages {
     type Inner = Sim;
@@ -168,7 +165,7 @@ fn finding_b_a_walk_goes_on_from_a_member_that_is_still_listed() {
         saw: word(),
     };
     let memory = machine.sim.config().memory.clone();
-    let mm: Mm<'_, Stages> = manager_on(&machine, &memory, Policy::BASE_ONLY);
+    let mm: AuditedMm<'_, Stages> = manager_on(&machine, &memory, Policy::BASE_ONLY);
     let shell = mm.create(None).unwrap();
     mm.switch(Some(shell)).unwrap();
     area(&mm, shell, BASE, 16 * PAGE);
@@ -202,14 +199,13 @@ fn finding_b_a_walk_goes_on_from_a_member_that_is_still_listed() {
         0,
         "the walk was in the record of a space that is gone"
     );
-    finish(&machine.sim, &mm, &[shell]);
 }
 
 const ALL: Shrink = Shrink { folios: 64, zeros_max: None };
 
 /// A space that CPUs 0 and 1 run, on a machine with a hook.
-fn running(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId) {
-    let (machine, mm) = meddled(3, 64, policy);
+fn running(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId, Over) {
+    let (machine, mm, kept) = meddled(3, 64, policy);
     let id = mm.create(None).unwrap();
     for n in 0..2 {
         machine.sim.on(cpu(n), || {
@@ -217,13 +213,13 @@ fn running(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, 
             mm.switch(Some(id)).unwrap();
         });
     }
-    (machine, mm, id)
+    (machine, mm, id, kept)
 }
 
 #[test]
 fn finding_m_a_folio_that_is_busy_goes_on_waiting() {
     let order = Order::new(4).unwrap();
-    let (machine, mm, id) = running(Policy::always(Orders::of(order)));
+    let (machine, mm, id, _over) = running(Policy::always(Orders::of(order)));
     area(mm, id, BASE, MB);
     store(&machine.sim, mm, id, BASE, 7);
     let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
@@ -245,14 +241,13 @@ fn finding_m_a_folio_that_is_busy_goes_on_waiting() {
     let shrunk = mm.shrink_deferred(ALL);
     // Eight pages that nothing maps, and seven that were never written to.
     assert_eq!((shrunk.split, shrunk.pages, mm.deferred()), (1, 15, 0));
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// A large folio that holds little but zeros stays whole while somebody has it; it is no less worth
 /// splitting then.
 #[test]
 fn finding_m_an_underused_folio_that_is_pinned_goes_on_waiting() {
-    let (machine, mm, id) = running(Policy::always(Orders::of(Order::SIZE_2M)));
+    let (machine, mm, id, _over) = running(Policy::always(Orders::of(Order::SIZE_2M)));
     area(mm, id, BASE, 2 * MB);
     store(&machine.sim, mm, id, BASE, 7);
     let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
@@ -266,14 +261,13 @@ fn finding_m_an_underused_folio_that_is_pinned_goes_on_waiting() {
     assert_eq!((shrunk.split, shrunk.pages, mm.deferred()), (1, 511, 0));
     // One that was looked at and is used waits for nothing.
     store(&machine.sim, mm, id, BASE + PAGE, 7);
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// A folio is looked into and found to be used; meanwhile it has lost a page, and the one who
 /// unmapped that found it on the list.
 #[test]
 fn finding_m_a_folio_that_loses_a_page_while_it_is_looked_into_goes_on_waiting() {
-    let (machine, mm) = meddled(2, 64, Policy::always(Orders::of(Order::SIZE_2M)));
+    let (machine, mm, _over) = meddled(2, 64, Policy::always(Orders::of(Order::SIZE_2M)));
     let id = mm.create(None).unwrap();
     machine.sim.on(cpu(1), || {
         mm.online();
@@ -292,7 +286,6 @@ fn finding_m_a_folio_that_loses_a_page_while_it_is_looked_into_goes_on_waiting()
     let shrunk = mm.shrink_deferred(ALL);
     assert_eq!((shrunk.split, shrunk.pages, mm.deferred()), (1, 1, 0));
     machine.sim.on(cpu(1), || mm.switch(None).unwrap());
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// S1: what a second CPU does in a range in which a first one has an entry out of use.
@@ -301,7 +294,7 @@ fn meet(name: &str, rule: Replace, work: impl Fn(&Mm<'_, Watch>, SpaceId, Frame)
     config.rules.replace = rule;
     let machine = Watch::new(Sim::new(config).unwrap());
     let memory = machine.sim.config().memory.clone();
-    let mm: Mm<'_, Watch> = manager_on(&machine, &memory, Policy::BASE_ONLY);
+    let mm: AuditedMm<'_, Watch> = manager_on(&machine, &memory, Policy::BASE_ONLY);
     let id = mm.create(None).unwrap();
     for n in 0..2 {
         machine.sim.on(cpu(n), || {
@@ -360,7 +353,7 @@ fn finding_s1_a_mix_of_everything_waits_for_nothing_under_a_tables_lock() {
         }
         let machine = Watch::new(Sim::new(config).unwrap());
         let memory = machine.sim.config().memory.clone();
-        let mm: Mm<'_, Watch> = manager_on(&machine, &memory, policy);
+        let mm: AuditedMm<'_, Watch> = manager_on(&machine, &memory, policy);
         let id = mm.create(None).unwrap();
         let whole = area(&mm, id, BASE, 4 * MB);
         machine.sim.parallel(3, |me| {
@@ -389,7 +382,6 @@ fn finding_s1_a_mix_of_everything_waits_for_nothing_under_a_tables_lock() {
             mm.switch(None).unwrap();
         });
         assert_eq!(machine.found(), Vec::<String>::new(), "seed {seed}");
-        finish(&machine.sim, &mm, &[id]);
     }
 }
 
@@ -415,7 +407,7 @@ fn finding_v_a_member_ends_while_entries_behind_it_are_put_back() {
         mm.end(creator).unwrap();
         // As deep as the one between, and in the frame of the creator.
         let mut others = Vec::new();
-        let heir = loop {
+        let _ = loop {
             let child = mm.fork(uncle).unwrap();
             if child.frame() == creator.frame() {
                 break child;
@@ -436,7 +428,6 @@ fn finding_v_a_member_ends_while_entries_behind_it_are_put_back() {
         assert!(moved.is_ok() || moved == stays, "at step {step}: {moved:?}");
         mm.switch(Some(last)).unwrap();
         assert_eq!(load(&machine.sim, &mm, last, BASE), 7);
-        finish(&machine.sim, &mm, &[root, uncle, heir, last]);
     }
 }
 
@@ -464,7 +455,6 @@ fn a_page_is_found_from_a_creator_that_is_another_space_by_now() {
             let expected = if forks_of_the_child { 1 + nth } else { 1 };
             assert_eq!((found.spaces, found.entries(Order::BASE)), (expected, expected));
         }
-        finish(&sim, &mm, &spaces);
     }
 }
 

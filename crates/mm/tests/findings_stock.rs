@@ -84,6 +84,7 @@ fn looks_at(frame: Frame) -> impl Fn(Call) -> bool {
     move |call| matches!(call, Call::Word(of, 1) if of == frame)
 }
 
+simulated!(Hooked);
 // SAFETY: everything is the simulator's.
 unsafe impl Around for Hooked {
     type Inner = Sim;
@@ -126,12 +127,12 @@ unsafe impl Around for Hooked {
 
 type Ours = &'static Mm<'static, Hooked>;
 
-fn hooked(cpus: usize, megabytes: u64, policy: Policy) -> (&'static Hooked, Ours) {
+fn hooked(cpus: usize, megabytes: u64, policy: Policy) -> World<Hooked> {
     let machine = Hooked::new(sim(cpus, megabytes));
     let memory = machine.sim.config().memory.clone();
-    let mm: Ours = Box::leak(Box::new(manager_on(machine, &memory, policy)));
+    let (machine, mm, kept) = kept_as(machine, &Setup::of(&memory, policy));
     mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
-    (machine, mm)
+    (machine, mm, kept)
 }
 
 fn frames(start: u64, pages: u64) -> FrameRange {
@@ -195,7 +196,6 @@ fn finding_h_only_what_was_lent_is_taken_back() {
     }
     mm.unmap(id, all).unwrap();
     mm.unmap(id, whole).unwrap();
-    finish(&sim, &mm, &[id]);
 }
 
 // I
@@ -204,7 +204,7 @@ fn finding_h_only_what_was_lent_is_taken_back() {
 /// descriptor.
 #[test]
 fn finding_i_what_is_reported_broken_is_not_used_again() {
-    let (machine, mm) = hooked(2, 64, Policy::BASE_ONLY);
+    let (machine, mm, _over) = hooked(2, 64, Policy::BASE_ONLY);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     let whole = area(mm, id, BASE, MB);
@@ -225,7 +225,7 @@ fn finding_i_what_is_reported_broken_is_not_used_again() {
 /// The same for kernel memory.
 #[test]
 fn finding_i_broken_kernel_memory_is_not_used_again() {
-    let (machine, mm) = hooked(2, 64, Policy::BASE_ONLY);
+    let (machine, mm, _over) = hooked(2, 64, Policy::BASE_ONLY);
     let range = mm.vmalloc(&Request::of(Bytes::new(2 * 4096))).unwrap();
     let frame = mm.vmap().frame_at(range.start()).unwrap().0;
     let said: &'static Mutex<Option<Poisoned>> = Box::leak(Box::default());
@@ -313,7 +313,7 @@ fn is_free(mm: Ours, frame: Frame) -> bool {
 #[test]
 fn finding_i_a_report_hits_the_piece_that_has_the_frame() {
     for report in [true, false] {
-        let (machine, mm) = hooked(2, 64, Policy::always(Orders::of(Order::SIZE_2M)));
+        let (machine, mm, _over) = hooked(2, 64, Policy::always(Orders::of(Order::SIZE_2M)));
         let id = mm.create(None).unwrap();
         mm.switch(Some(id)).unwrap();
         area(mm, id, BASE, 2 * MB);
@@ -348,7 +348,7 @@ fn finding_o_who_adds_clears_no_records_in_use() {
     let machine = Hooked::new(Sim::new(config).unwrap());
     let memory = [machine.sim.config().memory[0]];
     let setup = Setup { added_below: more.end(), ..Setup::of(&memory, Policy::BASE_ONLY) };
-    let mm: Ours = Box::leak(Box::new(foliant::Manager::new(machine, &setup).unwrap()));
+    let (machine, mm, _over) = kept_as(machine, &setup);
     mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
     let lent: &'static Mutex<Vec<Frame>> = Box::leak(Box::default());
     let is_in = move |call| matches!(call, Call::Clear(frame) if more.contains(frame));
@@ -392,7 +392,7 @@ fn add_beside_takers() {
     let memory = [first];
     let added_below = more.last().unwrap().end();
     let setup = Setup { added_below, ..Setup::of(&memory, Policy::BASE_ONLY) };
-    let mm: Mm<'_> = foliant::Manager::new(&sim, &setup).unwrap();
+    let mm: AuditedMm<'_> = audited(&sim, &setup);
     let (is_over, refused) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     sim.parallel(3, |me| {
         mm.online();
@@ -415,7 +415,7 @@ fn add_beside_takers() {
 /// An area goes while a fault clears the page that was reserved for it.
 #[test]
 fn finding_q1_a_reservation_ends_while_its_page_is_held() {
-    let (machine, mm) = hooked(2, 64, Policy::BASE_ONLY);
+    let (machine, mm, _over) = hooked(2, 64, Policy::BASE_ONLY);
     mm.resize_pool(Order::SIZE_2M, 2, Budget::ALL).unwrap();
     let (id, other) = (mm.create(None).unwrap(), mm.create(None).unwrap());
     mm.switch(Some(id)).unwrap();
@@ -469,7 +469,6 @@ fn finding_q2_a_page_of_another_manager_is_refused() {
     theirs.memmap().release(&mut batch);
     drop(batch);
     finish(&two, &theirs, &[]);
-    finish(&one, &ours, &[]);
 }
 
 /// What the manager maps for itself nobody else maps there.
@@ -487,7 +486,6 @@ fn finding_q2_nobody_maps_where_the_managers_records_appear() {
         assert_eq!(reached, Err(KernelMapError::Own(Va::new(va))));
     }
     mm.take_back(lent, Order::BASE).unwrap();
-    finish(&sim, &mm, &[]);
 }
 
 // Q5
@@ -495,7 +493,7 @@ fn finding_q2_nobody_maps_where_the_managers_records_appear() {
 /// `vfree_atomic` beside a release of the same area, whose memory a program gets meanwhile.
 #[test]
 fn finding_q5_a_late_release_touches_no_strangers_page() {
-    let (machine, mm) = hooked(2, 64, Policy::always(Orders::of(Order::SIZE_2M)));
+    let (machine, mm, _over) = hooked(2, 64, Policy::always(Orders::of(Order::SIZE_2M)));
     let id = mm.create(None).unwrap();
     machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
     area(mm, id, BASE, 128 * MB);
@@ -529,7 +527,7 @@ fn finding_q5_a_late_release_touches_no_strangers_page() {
 /// The same where another area gets the page: it stays as it is, and can be given back.
 #[test]
 fn finding_q5_a_late_release_touches_no_other_area() {
-    let (machine, mm) = hooked(2, 64, Policy::BASE_ONLY);
+    let (machine, mm, _over) = hooked(2, 64, Policy::BASE_ONLY);
     let first = mm.vmalloc(&Request::of(Bytes::new(4096))).unwrap();
     let frame = mm.vmap().frame_at(first.start()).unwrap().0;
     let next: &'static Mutex<Vec<Va>> = Box::leak(Box::default());
@@ -568,6 +566,19 @@ fn finding_q6_addresses_that_end_before_the_descriptors_do() {
         let made = foliant::Manager::<'_, Sim, Riscv64<3>>::new(&sim, &setup).map(|_| ());
         assert_eq!(made, Err(SetupError::Beyond(added_below)), "2^{shift} frames");
     }
+}
+
+/// A format whose entries name fewer frames than descriptors can.
+#[test]
+fn memory_that_no_entry_can_name_is_refused() {
+    use foliant::table::Aarch64;
+    let config =
+        Config::seeded(1, Bytes::new(64 * MB), 7).with_format(foliant_sim::Format::Aarch64);
+    let sim = Sim::new(config).unwrap();
+    let added_below = Frame::new((1 << 36) + 1);
+    let setup = Setup { added_below, ..Setup::of(&sim.config().memory, Policy::BASE_ONLY) };
+    let made = foliant::Manager::<'_, Sim, Aarch64>::new(&sim, &setup).map(|_| ());
+    assert_eq!(made, Err(SetupError::Beyond(added_below)));
 }
 
 /// An allocator that has no memory yet has no block; it gets some later.
@@ -626,6 +637,7 @@ fn finding_q6_blocks_that_no_address_names() {
 fn finding_q6_the_last_kernel_addresses_are_mapped_or_refused() {
     let sim = sim(1, 64);
     let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.leaves("tables that map_kernel needed");
     let lent = mm.lend(Order::BASE).unwrap();
     let last = range(!0 - 8191, 4096);
     mm.map_kernel(last, lent, Attrs::WRITE).unwrap();
@@ -642,6 +654,7 @@ fn finding_q6_of_two_that_map_one_kernel_range_one_is_refused() {
     for step in 1.. {
         let machine = Beside::new(sim(2, 64));
         let mm = machine.manager(Policy::BASE_ONLY);
+        mm.leaves("tables that map_kernel needed");
         let lent = mm.lend(Order::new(2).unwrap()).unwrap();
         let theirs = Mutex::new(None);
         let map = |va: u64| mm.map_kernel(range(va, 2 * 4096), lent, Attrs::WRITE);
@@ -733,7 +746,7 @@ fn finding_q6_no_number_makes_a_call_panic() {
 /// A visitor may do what anybody may, also what waits for readers.
 #[test]
 fn finding_q7_a_visitor_is_in_no_section() {
-    let (machine, mm) = meddled(1, 64, Policy::BASE_ONLY); // who spins for ever is told so
+    let (machine, mm, _over) = meddled(1, 64, Policy::BASE_ONLY); // who spins for ever is told so
     let sim = &machine.sim;
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
@@ -758,7 +771,6 @@ fn finding_q7_a_visitor_is_in_no_section() {
     });
     assert_eq!(read, Some(0));
     mm.vfree(kernel.start()).unwrap();
-    finish(sim, mm, &[id]);
 }
 
 // Q8
@@ -799,10 +811,10 @@ fn with_more() -> Beside {
     Beside::new(Sim::new(config).unwrap())
 }
 /// The manager of the first memory, on all CPUs, and what may be added.
-fn below_more(machine: &Beside) -> (Mm<'_, Beside>, FrameRange) {
+fn below_more(machine: &Beside) -> (AuditedMm<'_, Beside>, FrameRange) {
     let (first, more) = machine.sim.config().memory.split_at(1);
     let setup = Setup { added_below: more[0].end(), ..Setup::of(first, Policy::BASE_ONLY) };
-    let mm: Mm<'_, Beside> = foliant::Manager::new(machine, &setup).unwrap();
+    let mm: AuditedMm<'_, Beside> = audited(machine, &setup);
     mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
     (mm, more[0])
 }
@@ -838,7 +850,6 @@ fn finding_w_a_block_that_is_not_needed_for_descriptors_was_never_a_record() {
             va += 4096;
         }
         assert!(va > BASE + 11 * MB, "{va:#x}");
-        finish(&machine.sim, &mm, &[id]);
     }
 }
 
@@ -864,6 +875,7 @@ fn a_leaf_that_is_mapped_beside_a_birth_is_found_by_it() {
         let Some(huge) = machine
             .before_step(step, other, || memmap.claim(Order::SIZE_2M, Form::Folded).unwrap())
         else {
+            mm.leaves("the page of the last claim");
             assert!(folded > 5 && dense > 5, "{folded} folded, {dense} not");
             return;
         };
@@ -878,6 +890,5 @@ fn a_leaf_that_is_mapped_beside_a_birth_is_found_by_it() {
         drop(batch);
         mm.audit(&[id]).unwrap();
         lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
-        finish(&machine.sim, &mm, &[id]);
     }
 }

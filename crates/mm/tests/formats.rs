@@ -9,7 +9,7 @@ use foliant::manager::Setup;
 use foliant::space::{Advice, Flags, Move};
 use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
 use foliant::vmap::{Request, Rights};
-use foliant::{Access, Event, Manager, Outcome, Policy};
+use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::{Around, Invalidation, Reach, Tlb};
 use foliant_sim::{Config, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Va};
@@ -22,7 +22,7 @@ fn life<P: Paging>(format: Format) {
     let memory = sim.config().memory.clone();
     let policy = Policy::always(Orders::ANON);
     let setup = Setup::of(&memory, policy);
-    let mm: Manager<'_, Sim, P> = Manager::new(&sim, &setup).unwrap();
+    let mm: Audited<'_, Sim, P> = audited(&sim, &setup);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     // The user half of Sv39 ends at 256 GiB.
@@ -52,7 +52,6 @@ fn life<P: Paging>(format: Format) {
     mm.protect(id, range(BASE, MB), Flags::READ_WRITE).unwrap();
     store(&sim, &mm, id, BASE + 4096, 9);
     assert_eq!(load(&sim, &mm, id, BASE), 1);
-    finish(&sim, &mm, &[id, child]);
 }
 
 #[test]
@@ -78,7 +77,7 @@ fn fetches<P: Paging>(format: Format, users: Flags, kernels: Rights) -> [[bool; 
     use foliant_sim::Access::Exec;
     let config = Config::seeded(1, Bytes::new(64 * MB), 3).with_format(format);
     let sim = Sim::new(config).unwrap();
-    let mm: Manager<'_, Sim, P> = manager_on(&sim, &sim.config().memory, Policy::BASE_ONLY);
+    let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, Policy::BASE_ONLY);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 4096);
@@ -121,6 +120,7 @@ struct Remembers {
     ends: bool,
 }
 
+simulated!(Remembers);
 // SAFETY: memory is the inner machine's.
 unsafe impl Around for Remembers {
     type Inner = Sim;
@@ -165,7 +165,7 @@ fn first_touches(policy: Policy, ends: bool, write: impl Fn(u64) -> bool) -> Vec
     let machine = Remembers { sim, absent: Mutex::default(), ends };
     let memory = machine.sim.config().memory.clone();
     let setup = Setup::of(&memory, policy);
-    let mm: Manager<'_, Remembers, Riscv64<4>> = Manager::new(&machine, &setup).unwrap();
+    let mm: Audited<'_, Remembers, Riscv64<4>> = audited(&machine, &setup);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 4 * MB);

@@ -42,7 +42,7 @@ fn machine(format: Format) -> Sim {
 /// A space that two CPUs run, with sixteen pages at `BASE` that both have cached.
 fn world<P: Paging>(format: Format, work: impl FnOnce(&Sim, &Of<'_, P>, SpaceId)) {
     let sim = machine(format);
-    let mm: Of<'_, P> = manager_on(&sim, &sim.config().memory, only(4));
+    let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, only(4));
     let id = mm.create(None).unwrap();
     for cpu in [Cpu(1), Cpu(0)] {
         sim.on(cpu, || mm.online());
@@ -97,7 +97,7 @@ fn frame<P: Paging>(mm: &Of<'_, P>, id: SpaceId, va: u64) -> foliant_units::Fram
 /// Groups that a write makes with folios of 2^n pages.
 fn made<P: Paging>(format: Format, n: u8) -> usize {
     let sim = machine(format);
-    let mm: Of<'_, P> = manager_on(&sim, &sim.config().memory, only(n));
+    let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, only(n));
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 2 * MB);
@@ -157,7 +157,7 @@ fn whole<P: Paging>(format: Format) {
     // Pieces that are as large as a group are groups: of a leaf, and of folios of several groups.
     for (n, into_order, wanted) in [(9, 4, 32), (9, 6, 32), (6, 4, 4), (6, 3, 0)] {
         let sim = machine(format);
-        let mm: Of<'_, P> = manager_on(&sim, &sim.config().memory, only(n));
+        let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, only(n));
         let id = mm.create(None).unwrap();
         mm.switch(Some(id)).unwrap();
         area(&mm, id, BASE, 2 * MB);
@@ -167,7 +167,6 @@ fn whole<P: Paging>(format: Format) {
         for n in 0..order(n).pages().get() {
             assert_eq!(load(&sim, &mm, id, BASE + n * PAGE), n);
         }
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -360,7 +359,7 @@ fn limits<P: Paging>(format: Format) {
     let mut admitted = false;
     for limit in 30..60 {
         let sim = machine(format);
-        let mm: Of<'_, P> = manager_on(&sim, &sim.config().memory, only(4));
+        let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, only(4));
         let id = mm.create(Some(Pages::new(limit))).unwrap();
         mm.switch(Some(id)).unwrap();
         area(&mm, id, BASE, MB);
@@ -435,7 +434,7 @@ fn a_group_beside_others_is_filled_when_nothing_is_pending() {
         for seed in 0..30 {
             let sim =
                 Sim::new(Config::seeded(3, Bytes::new(32 * MB), seed).with_format(format)).unwrap();
-            let mm: Of<'_, P> =
+            let mm: Audited<'_, Sim, P> =
                 manager_on(&sim, &sim.config().memory, Policy::always(Orders::of(order(4))));
             let id = mm.create(None).unwrap();
             area(&mm, id, BASE, 16 * PAGE);
@@ -455,7 +454,6 @@ fn a_group_beside_others_is_filled_when_nothing_is_pending() {
                     }
                 }
             });
-            finish(&sim, &mm, &[id]);
         }
     }
     beside::<Aarch64>(Format::Aarch64);

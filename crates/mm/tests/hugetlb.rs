@@ -32,9 +32,8 @@ fn pool<P: Paging>(mm: &Manager<'_, impl Machine, P>) -> (u64, u64, u64, u64) {
 fn fill<P: Paging>(mm: &Manager<'_, impl Machine, P>, pages: u64) {
     assert_eq!(mm.resize_pool(SIZE_2M, pages, Budget::ALL).unwrap().reached, pages);
 }
-fn world(policy: Policy, pages: u64) -> (&'static Sim, &'static Mm<'static>, SpaceId) {
-    let sim: &'static Sim = Box::leak(Box::new(sim(2, 64)));
-    let mm: &'static Mm<'static> = Box::leak(Box::new(manager(sim, policy)));
+fn world(policy: Policy, pages: u64) -> (&'static Sim, &'static Mm<'static>, SpaceId, Over) {
+    let (sim, mm, kept) = kept(sim(2, 64), policy);
     mm.set_folding(Folding::On);
     for cpu in mm.cpus() {
         sim.on(cpu, || mm.online());
@@ -42,7 +41,7 @@ fn world(policy: Policy, pages: u64) -> (&'static Sim, &'static Mm<'static>, Spa
     fill(mm, pages);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
-    (sim, mm, id)
+    (sim, mm, id, kept)
 }
 /// Every page is back in the pool.
 fn done<P: Paging>(sim: &Sim, mm: &Manager<'_, Sim, P>, spaces: &[SpaceId], pages: u64) {
@@ -59,7 +58,7 @@ fn life<P: Paging>(format: Format, replace: Replace, folding: Folding) {
         config.rules.replace = replace;
     }
     let sim = Sim::new(config).unwrap();
-    let mm: Manager<'_, Sim, P> = manager_on(&sim, &sim.config().memory, Policy::BASE_ONLY);
+    let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, Policy::BASE_ONLY);
     for cpu in mm.cpus() {
         sim.on(cpu, || mm.online());
     }
@@ -129,7 +128,7 @@ fn a_page_of_a_pool_lives_on_every_format_by_both_rules() {
 
 #[test]
 fn one_leaf_maps_a_page_and_one_flush_ends_it() {
-    let (sim, mm, id) = world(Policy::BASE_ONLY, 3);
+    let (sim, mm, id, _over) = world(Policy::BASE_ONLY, 3);
     sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
     let area = huge_area(mm, id, 3);
     mm.advise(id, area, Advice::PopulateWrite).unwrap();
@@ -211,7 +210,7 @@ fn pages_of_both_sizes_come_back_together() {
 
 #[test]
 fn what_a_pool_cannot_reserve_is_refused_and_nothing_changed() {
-    let (sim, mm, id) = world(Policy::BASE_ONLY, 4);
+    let (sim, mm, id, _over) = world(Policy::BASE_ONLY, 4);
     let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
     let short = |wanted, available| {
         MapError::NoHugePages(Shortage::Pages { order: SIZE_2M, wanted, available })
@@ -246,7 +245,7 @@ fn what_a_pool_cannot_reserve_is_refused_and_nothing_changed() {
 
 #[test]
 fn huge_pages_stay_whole() {
-    let (sim, mm, id) = world(Policy::BASE_ONLY, 4);
+    let (sim, mm, id, _over) = world(Policy::BASE_ONLY, 4);
     let area = huge_area(mm, id, 4);
     store(sim, mm, id, BASE + HUGE, 3);
     let (head, inside) = (range(BASE, HUGE + 4096), range(BASE + HUGE + 4096, HUGE - 4096));
@@ -284,7 +283,7 @@ fn huge_pages_stay_whole() {
 
 #[test]
 fn a_dropped_page_was_reserved_once() {
-    let (sim, mm, id) = world(Policy::BASE_ONLY, 2);
+    let (sim, mm, id, _over) = world(Policy::BASE_ONLY, 2);
     let area = huge_area(mm, id, 2);
     store(sim, mm, id, BASE, 3);
     assert_eq!(pool(mm), (2, 1, 1, 0));
@@ -306,7 +305,7 @@ fn a_dropped_page_was_reserved_once() {
 
 #[test]
 fn overcommit_makes_pages_that_go_when_they_come_back() {
-    let (sim, mm, id) = world(Policy::BASE_ONLY, 2);
+    let (sim, mm, id, _over) = world(Policy::BASE_ONLY, 2);
     mm.pools().set_overcommit(SIZE_2M, 3).unwrap();
     huge_area(mm, id, 4);
     assert_eq!(pool(mm), (4, 4, 4, 2));
@@ -333,7 +332,7 @@ fn overcommit_makes_pages_that_go_when_they_come_back() {
 fn every_refused_allocation_leaves_the_books_right() {
     for folding in [Folding::Off, Folding::On] {
         for k in 1.. {
-            let (sim, mm, id) = world(Policy::BASE_ONLY, 2);
+            let (sim, mm, id, _over) = world(Policy::BASE_ONLY, 2);
             mm.set_folding(folding);
             mm.pools().set_overcommit(SIZE_2M, 4).unwrap();
             sim.fault_plan().set(Failing::Kth(k));
@@ -399,7 +398,7 @@ fn two_cpus_fault_on_one_reservation() {
 fn a_page_known_to_be_zero_is_cleared_for_its_second_user_only() {
     let sim = sim(1, 64);
     let setup = Setup { contents: Contents::Zero, ..Setup::of(&sim.config().memory, BASE_ONLY) };
-    let mm: Manager<'_, Sim, X86_64<4>> = Manager::new(&sim, &setup).unwrap();
+    let mm: Audited<'_, Sim, X86_64<4>> = audited(&sim, &setup);
     fill(&mm, 8);
     let fresh = mm.known_zero();
     let id = mm.create(None).unwrap();
@@ -433,7 +432,7 @@ fn a_page_known_to_be_zero_is_cleared_for_its_second_user_only() {
 /// spare that it takes lies below all of them, and a larger one further down.
 #[test]
 fn a_huge_page_goes_below_many_gaps_that_lie_wrong() {
-    let (sim, mm, id) = world(BASE_ONLY, 1);
+    let (sim, mm, id, _over) = world(BASE_ONLY, 1);
     let top = mm.map(id, &MapRequest { place: Place::Anywhere, ..request(4096, Flags::READ) });
     let end = top.unwrap().start().get();
     let top = end / HUGE * HUGE;
@@ -461,7 +460,7 @@ fn a_huge_page_goes_below_many_gaps_that_lie_wrong() {
 /// there takes it out, and no other.
 #[test]
 fn a_table_that_a_late_fault_left_gives_way_to_a_huge_page() {
-    let (machine, mm) = meddled(1, 64, BASE_ONLY);
+    let (machine, mm, _over) = meddled(1, 64, BASE_ONLY);
     mm.online();
     mm.set_folding(Folding::On);
     fill(mm, 1);
@@ -478,7 +477,6 @@ fn a_table_that_a_late_fault_left_gives_way_to_a_huge_page() {
     assert_eq!(store(&machine.sim, mm, id, BASE, 5), [Outcome::Mapped(SIZE_2M)]);
     assert_eq!(mm.total(Event::TableFreed) - before, 1);
     assert_eq!(load(&machine.sim, mm, id, behind.start().get()), 1, "the neighbour has its own");
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// What is offered to a fault is for one kind of area: a block for a folio, or a page of the pool.
@@ -492,7 +490,7 @@ fn finding_ad_an_offer_for_another_kind_of_area_goes_back() {
         (plain, huge, 1, Outcome::Mapped(SIZE_2M)),
         (huge, plain, 1, Outcome::Mapped(SIZE_2M)),
     ] {
-        let (machine, mm) = meddled(1, 64, only(9));
+        let (machine, mm, _over) = meddled(1, 64, only(9));
         mm.online();
         fill(mm, pages);
         let id = mm.create(None).unwrap();
@@ -507,7 +505,6 @@ fn finding_ad_an_offer_for_another_kind_of_area_goes_back() {
         assert_eq!(pool(mm), (pages, pages - used, 0, 0));
         let dropped = if first == plain { HUGE } else { 0 };
         assert_eq!(mm.total(Event::DroppedBytes), dropped, "a block that was cleared in vain");
-        finish(&machine.sim, mm, &[id]);
     }
 }
 

@@ -21,7 +21,7 @@ fn holes_and_reserved_parts_are_never_handed_out() {
     let sim = machine(lent.clone());
     let reserved = [frames(0x200, 0x33), frames(0x3f00, 0x100)];
     let setup = Setup { reserved: &reserved, ..Setup::of(&lent, Policy::default()) };
-    let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+    let mm: AuditedMm<'_> = audited(&sim, &setup);
     let mut taken = Vec::new();
     while let Ok(frame) = mm.lend(Order::BASE) {
         assert!(lent.iter().any(|range| range.contains(frame)), "{frame:?} lies in a hole");
@@ -41,7 +41,7 @@ fn memory_that_is_added_is_used() {
     let sim = machine(vec![lent[0], frames(0x8000, 0x2000)]);
     let added_below = Frame::new(0xa000);
     let setup = Setup { added_below, ..Setup::of(&lent, Policy::BASE_ONLY) };
-    let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+    let mm: AuditedMm<'_> = audited(&sim, &setup);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 16 * MB);
@@ -62,7 +62,6 @@ fn memory_that_is_added_is_used() {
         mm.add_memory(frames(0x9_0000, 0x1000)),
         Err(SetupError::Beyond(Frame::new(0x9_1000)))
     );
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -111,7 +110,6 @@ fn descriptors_can_be_there_before_the_first_fault() {
     store(&sim, &mm, id, BASE, 1);
     let taken = free - mm.memory().free.get();
     assert_eq!(taken, 1 + mm.total(Event::TableMade) - tables);
-    finish(&sim, &mm, &[id]);
 }
 
 /// The table that is kept for a leaf once counted as given back without having counted as made.

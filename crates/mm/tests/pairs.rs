@@ -272,7 +272,8 @@ impl Stage {
         config.rules.replace = self.replace;
         let machine = Beside::new(Sim::new(config).unwrap());
         let memory = machine.sim.config().memory.clone();
-        let mm: M<'_> = manager_on(&machine, &memory, self.policy());
+        let mm: AuditedMm<'_, Beside> = manager_on(&machine, &memory, self.policy());
+        mm.leaves("what the operations broke; the scene is recounted with it");
         let id = mm.create(None).unwrap();
         for n in 0..2 {
             machine.sim.on(cpu(n), || {

@@ -96,9 +96,9 @@ fn a_batch_costs_two_shootdowns_to_fold_one_to_unfold_and_none_where_it_is_born_
 }
 
 /// A manager of memory on several nodes, 1 GiB apart.
-fn nodes<'m>(sim: &'m Sim, nodes: &[Node], boot: BootPages) -> Mm<'m> {
+fn nodes<'m>(sim: &'m Sim, nodes: &[Node], boot: BootPages) -> AuditedMm<'m> {
     let memory = sim.config().memory.clone();
-    Manager::new(sim, &Setup { nodes, boot, ..Setup::of(&memory, Policy::BASE_ONLY) }).unwrap()
+    audited(sim, &Setup { nodes, boot, ..Setup::of(&memory, Policy::BASE_ONLY) })
 }
 fn ranges(megabytes: &[u64]) -> Sim {
     let mut config = Config::seeded(2, Bytes::new(MB), 1);
@@ -158,7 +158,6 @@ fn a_pool_gets_the_one_block_that_compaction_makes() {
     }
     let grow = || assert_eq!(mm.resize_pool(SIZE_2M, 1, Budget::ALL), Ok(reached(1)));
     assert_eq!(counted(&mm, &[Event::CompactBlocks], grow), [1]);
-    finish(&sim, &mm, &[id]);
 }
 
 /// Two pages of the first node are more than was asked for, and reserved: a smaller pool leaves
@@ -454,7 +453,6 @@ proptest! {
             prop_assert_eq!(mm.pool(SIZE_2M).unwrap(), naive.counters());
             mm.audit(&[id]).unwrap();
         }
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -486,7 +484,6 @@ fn a_page_that_is_not_given_up_says_why() {
     assert_eq!(mm.pools().dissolve(page.unwrap()), Err(NotDissolved::NotHuge(page.unwrap())));
     mm.unmap(id, range(start, 4 * MB)).unwrap();
     assert_eq!(mm.pools().dissolve(used[0]), Ok(SIZE_2M));
-    finish(&sim, &mm, &[id]);
 }
 
 /// Every frame that is free, holds descriptors or is a table.
@@ -562,7 +559,7 @@ fn pages_of_a_gibibyte_are_cut_with_one_grace_period_a_batch() {
 }
 
 /// A pool of one page of 1 GiB that is not folded.
-fn dense_gibibyte(sim: &Sim) -> Mm<'_> {
+fn dense_gibibyte(sim: &Sim) -> AuditedMm<'_> {
     let mm = nodes(sim, &[], BootPages { folding: Folding::Off, ..NO_BOOT });
     online(sim, &mm);
     assert_eq!(mm.resize_pool(Order::SIZE_1G, 1, Budget::ALL), Ok(reached(1)));

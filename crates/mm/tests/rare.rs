@@ -61,7 +61,6 @@ fn an_area_grows_in_place_at_its_end_alone() {
     assert!(!moved.overlaps(row(0, 26)) && !moved.overlaps(behind), "{moved:?}");
     assert_eq!(mm.area(id, Va::new(BASE)).unwrap().range, row(0, 20));
     check(&sim, &mm, id, 16);
-    finish(&sim, &mm, &[id]);
 }
 
 // Stacks.
@@ -104,7 +103,6 @@ fn a_stack_grows_to_the_page_that_is_touched() {
             }
         }
     }
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -130,7 +128,6 @@ fn a_stack_keeps_a_gap_of_256_pages() {
     mm.unmap(id, below).unwrap();
     assert_eq!(mm.fault(id, nearer, Access::Write), Outcome::Mapped(Order::BASE));
     assert_eq!(start(), nearer);
-    finish(&sim, &mm, &[id]);
 }
 
 /// Two CPUs touch the gap below a stack. Who comes second finds the page in it.
@@ -153,7 +150,6 @@ fn a_stack_grows_for_two_cpus_at_once() {
             return;
         }
         assert_eq!(mm.area(id, stack.start()).unwrap().range.start().get(), BASE - 8 * PAGE);
-        finish(&machine.sim, &mm, &[id]);
     }
 }
 
@@ -188,7 +184,6 @@ fn the_switch_of_a_process_goes_to_its_children_and_to_nobody_else() {
     mm.set_process_switch(parent, ProcessSwitch::On).unwrap();
     mm.set_process_switch(grandchild, ProcessSwitch::Off).unwrap();
     assert_eq!((order_of(parent, 5), order_of(child, 5), order_of(grandchild, 5)), (4, 4, 0));
-    finish(&sim, &mm, &[parent, child, grandchild]);
 }
 
 // Advice that takes back advice.
@@ -216,7 +211,6 @@ fn the_later_advice_on_folio_sizes_counts() {
         let outcome = mm.fault(id, Va::new(BASE + nth * 16 * PAGE), Access::Write);
         assert_eq!(outcome, Outcome::Mapped(order(expected)), "{advice:?}");
     }
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -242,7 +236,6 @@ fn advice_over_a_hole_is_refused() {
         assert_eq!(done, Err(RangeError::Hole(hole)), "{advice:?}");
     }
     assert_eq!(mm.anonymous(), Pages::new(15), "nothing was dropped");
-    finish(&sim, &mm, &[id]);
 }
 
 /// The entries of a folio lie in two tables. Those of one do not tell whether others have it, so
@@ -260,7 +253,6 @@ fn a_folio_in_two_tables_is_copied_although_nobody_shares_it() {
         let done = mm.fault(id, to.add(page * PAGE), Access::Write);
         assert_eq!(done, Outcome::Copied, "page {page}");
     }
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -277,7 +269,6 @@ fn pages_that_were_handed_to_the_program_are_the_managers_again() {
     let now = mm.area(id, part.start()).unwrap();
     assert_eq!((now.range, now.flags), (whole, Flags::READ_WRITE), "one area as before");
     assert_eq!(mm.fault(id, part.start(), Access::Write), Outcome::Mapped(Order::BASE));
-    finish(&sim, &mm, &[id]);
 }
 
 /// Some guards of a row, which lies in two tables, are taken out: those pages are empty, the other
@@ -305,7 +296,6 @@ fn guards_go_where_they_are_taken_out_and_nowhere_else() {
         assert_eq!(mm.fault(id, va, Access::Write), expected, "page {nth}");
     }
     assert_eq!(load(&sim, &mm, id, at(7).start().get()), 77);
-    finish(&sim, &mm, &[id]);
 }
 
 // A freeze that is refused.
@@ -321,20 +311,20 @@ fn at_request(machine: &'static Meddler, nth: u64, act: impl FnOnce() + Send + '
 fn shared(
     policy: Policy,
     pages: u64,
-) -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId) {
-    let (machine, mm) = meddled(2, 64, policy);
+) -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId, Over) {
+    let (machine, mm, kept) = meddled(2, 64, policy);
     let id = filled(&machine.sim, mm, 4 * MB, pages);
     machine.sim.on(cpu(1), || {
         mm.online();
         mm.switch(Some(id)).unwrap();
         check(&machine.sim, mm, id, pages);
     });
-    (machine, mm, id)
+    (machine, mm, id, kept)
 }
 
 #[test]
 fn a_split_that_a_pin_refuses_is_done_when_it_is_let_go() {
-    let (machine, mm, id) = shared(only(4), 16);
+    let (machine, mm, id, _over) = shared(only(4), 16);
     let head = head(mm, id, BASE);
     let pin: &'static std::sync::Mutex<_> = Box::leak(Box::new(std::sync::Mutex::new(None)));
     at_request(machine, 0, move || *pin.lock().unwrap() = mm.reference(head));
@@ -349,7 +339,6 @@ fn a_split_that_a_pin_refuses_is_done_when_it_is_let_go() {
     let pieces = Pieces { order: order(4), folios: 16, unmapped: 0, zero: 0 };
     assert_eq!(split(), Ok(pieces));
     check(&machine.sim, mm, id, 16);
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// Pages of a collapse are frozen one by one. A pin of one in the middle stops it; those before it
@@ -360,14 +349,14 @@ fn a_collapse_that_a_pin_refuses_leaves_no_page_frozen() {
     let collapse = |mm: &Mm<'_, Meddler>, id| {
         mm.collapse(id, Va::new(BASE), Order::SIZE_2M, CollapseLimits::NONE)
     };
-    let (_, mm, id) = shared(Policy::BASE_ONLY, 512);
+    let (_, mm, id, _over) = shared(Policy::BASE_ONLY, 512);
     let before = mm.total(Event::Shootdown);
     collapse(mm, id).unwrap();
     let requests = mm.total(Event::Shootdown) - before;
 
     // All pages are in their places when the last request but that of the merge is made, but for
     // those of the last batch.
-    let (machine, mm, id) = shared(Policy::BASE_ONLY, 512);
+    let (machine, mm, id, _over) = shared(Policy::BASE_ONLY, 512);
     let pin: &'static std::sync::Mutex<_> = Box::leak(Box::new(std::sync::Mutex::new(None)));
     at_request(machine, requests - 2, move || {
         let frame = mm.frame_at(id, page(PINNED).start()).unwrap();
@@ -392,7 +381,6 @@ fn a_collapse_that_a_pin_refuses_leaves_no_page_frozen() {
     let into = SplitInto { order: order(4), zeros: ZeroPieces::Keep };
     assert_eq!(mm.split(id, Va::new(BASE), into), Ok(pieces));
     check(&machine.sim, mm, id, 512);
-    finish(&machine.sim, mm, &[id]);
 }
 
 // Folios that wait to be split.
@@ -410,7 +398,6 @@ fn a_folio_that_pages_collapsed_into_waits_to_be_looked_at() {
     assert_eq!(mm.shrink_deferred(how), Shrunk { seen: 1, split: 1, failed: 0, pages: 509 });
     assert_eq!((mm.deferred(), mm.pages(id).unwrap().get()), (0, 3));
     check(&sim, &mm, id, 3);
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -443,7 +430,6 @@ fn a_folio_that_moves_goes_on_waiting() {
         mm.unmap(id, range(BASE, 4 * MB)).unwrap();
         assert_eq!(mm.deferred(), 0);
     }
-    finish(&sim, &mm, &[id]);
 }
 
 // Broken memory.
@@ -453,9 +439,8 @@ fn a_folio_that_moves_goes_on_waiting() {
 #[test]
 fn a_report_of_broken_memory_beside_a_fold_is_not_lost() {
     for nth in 1.. {
-        let machine: &'static Beside = Box::leak(Box::new(Beside::new(sim(2, 32))));
-        let mm: &'static Mm<'static, Beside> =
-            Box::leak(Box::new(machine.manager(Policy::BASE_ONLY)));
+        let (machine, mm, over) = kept(Beside::new(sim(2, 32)), Policy::BASE_ONLY);
+        over.leaves("a page that is broken");
         let memmap = mm.memmap();
         let mut batch = Batch::new(&memmap);
         let huge = memmap.claim(Order::SIZE_2M, Form::Dense).unwrap();
@@ -532,7 +517,6 @@ fn nothing_of_a_huge_page_or_of_its_descriptors_is_seen_by_the_next_owner() {
     drop(batch);
     let id = mm.create(None).unwrap();
     all_of_memory_is_zero(&sim, &mm, id);
-    finish(&sim, &mm, &[id]);
 }
 
 /// A drop of more folios than one list defers, which has 20 frames of 510 words: it is worked off
@@ -560,7 +544,6 @@ fn the_frames_of_a_list_of_what_is_freed_serve_again() {
     assert_eq!(mm.memory().free.get() - there.get(), TABLES * 512);
     mm.audit(&[id]).unwrap();
     all_of_memory_is_zero(&sim, &mm, id);
-    finish(&sim, &mm, &[id]);
 }
 
 // Flushes.
@@ -569,7 +552,7 @@ fn the_frames_of_a_list_of_what_is_freed_serve_again() {
 /// leaf ends no pointer to a table.
 #[test]
 fn a_leaf_and_the_empty_table_behind_it_are_two_items() {
-    let (recorder, mm) = recorded(2, 64, only(9));
+    let (recorder, mm, _over) = recorded(2, 64, only(9));
     let sim = &recorder.sim;
     let id = mm.create(None).unwrap();
     // The second area keeps the table above.
@@ -600,7 +583,6 @@ fn a_leaf_and_the_empty_table_behind_it_are_two_items() {
     let items = [item(BASE, Tables::Kept), item(BASE + SIZE_2M, Tables::Removed)];
     assert_eq!(asked.len(), 1);
     assert_eq!((asked[0].reach(), asked[0].items()), (Reach::Items, &items[..]));
-    finish(sim, mm, &[id]);
 }
 
 /// What the space's entry at `va` says, and where it is.
@@ -617,7 +599,7 @@ fn found(mm: &Manager<'_, Sim, impl Paging>, id: SpaceId, va: u64) -> (Found, At
 fn never_accessed<P: Paging>(format: Format, cached: bool) {
     let sim = Sim::new(Config::seeded(2, Bytes::new(32 * MB), 1).with_format(format)).unwrap();
     let memory = sim.config().memory.clone();
-    let mm: Manager<'_, Sim, P> = manager_on(&sim, &memory, only(2));
+    let mm: Audited<'_, Sim, P> = manager_on(&sim, &memory, only(2));
     let id = mm.create(None).unwrap();
     for n in 0..2 {
         sim.on(cpu(n), || {
@@ -649,7 +631,6 @@ fn never_accessed<P: Paging>(format: Format, cached: bool) {
     let before = mm.total(Event::Shootdown);
     mm.unmap(id, range(BASE, 4 * PAGE)).unwrap();
     assert_eq!(mm.total(Event::Shootdown) - before, u64::from(cached), "{format:?}");
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -689,7 +670,6 @@ fn a_move_notes_more_distances_than_fit_inline() {
         assert_eq!(mm.split(id, Va::new(va), SplitInto::BASE).unwrap().folios, 4);
         assert_eq!(load(&sim, &mm, id, va), 1000 + nth);
     }
-    finish(&sim, &mm, &[id]);
 }
 
 /// A distance that is noted already takes no second place, and none is taken for one of nothing: a
@@ -714,7 +694,6 @@ fn a_distance_takes_one_place() {
     for nth in 0..MOVES {
         assert_eq!(load(&sim, &mm, id, BASE + nth * PAGE), 1000 + nth);
     }
-    finish(&sim, &mm, &[id]);
 }
 
 /// Of 24 distances that were noted half are no area's any more when one more is: their places are
@@ -741,7 +720,6 @@ fn distances_that_no_area_has_make_room() {
             mm.relocate(mm.frame_at(id, Va::new(place(nth))).unwrap()).unwrap();
             assert_eq!(load(&sim, &mm, id, place(nth)), 1000 + nth);
         }
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -755,8 +733,8 @@ fn finding_y_a_page_of_a_folio_that_is_split_is_in_use_at_every_step() {
     let (mut got, mut marked) = (0, 0);
     for nth in 1.. {
         for report in [false, true] {
-            let machine: &'static Beside = Box::leak(Box::new(Beside::new(sim(2, 32))));
-            let mm: &'static Mm<'static, Beside> = Box::leak(Box::new(machine.manager(only(2))));
+            let (machine, mm, over) = kept(Beside::new(sim(2, 32)), only(2));
+            over.leaves("a page that is broken");
             machine.sim.on(cpu(1), || mm.online());
             let id = filled(&machine.sim, mm, MB, 4);
             let third = head(mm, id, BASE).add(Pages::new(3));
@@ -794,9 +772,8 @@ fn finding_y_a_page_that_becomes_a_part_of_a_folio_is_in_use() {
     const LAST: u64 = 60;
     let (mut first, mut orders) = (None, Vec::new());
     for nth in 0..LAST {
-        let machine: &'static Beside = Box::leak(Box::new(Beside::new(sim(2, 32))));
-        let mm: &'static Mm<'static, Beside> =
-            Box::leak(Box::new(machine.manager(Policy::BASE_ONLY)));
+        let (machine, mm, over) = kept(Beside::new(sim(2, 32)), Policy::BASE_ONLY);
+        over.leaves("a page that is broken");
         machine.sim.on(cpu(1), || mm.online());
         let id = filled(&machine.sim, mm, 4 * MB, 512);
         let collapse = || mm.collapse(id, Va::new(BASE), Order::SIZE_2M, CollapseLimits::NONE);
@@ -842,7 +819,6 @@ fn guards_are_charged_for_the_tables_that_they_need() {
         area(&mm, id, BASE, 3 * GB);
         store(&sim, &mm, id, BASE, 1); // a large leaf, and the tables above it
         test(&sim, &mm, id);
-        finish(&sim, &mm, &[id]);
     };
     for (guarded, tables) in [
         (row(0, 512), 0),
@@ -901,5 +877,4 @@ fn an_area_is_cut_by_the_rights_of_its_pages() {
     let each = (0..1000).map(|nth| (page(nth), [Flags::READ_WRITE, Flags::READ][nth as usize % 2]));
     let rest = (row(1000, 24), Flags::READ_WRITE);
     assert_eq!(areas, each.chain([rest]).collect::<Vec<_>>());
-    finish(&sim, &mm, &[id]);
 }

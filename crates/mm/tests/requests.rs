@@ -10,17 +10,16 @@ use foliant_machine::Replace;
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Va};
 
-fn world() -> (&'static Sim, &'static Mm<'static>, SpaceId) {
-    let sim: &'static Sim = Box::leak(Box::new(sim(1, 32)));
-    let mm: &'static Mm<'static> = Box::leak(Box::new(manager(sim, Policy::BASE_ONLY)));
+fn world() -> (&'static Sim, &'static Mm<'static>, SpaceId, Over) {
+    let (sim, mm, kept) = kept(sim(1, 32), Policy::BASE_ONLY);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
-    (sim, mm, id)
+    (sim, mm, id, kept)
 }
 
 #[test]
 fn an_area_shrinks_where_it_is() {
-    let (sim, mm, id) = world();
+    let (sim, mm, id, _over) = world();
     area(mm, id, BASE, 16 * PAGE);
     for nth in 0..16 {
         store(sim, mm, id, BASE + nth * PAGE, nth);
@@ -37,12 +36,11 @@ fn an_area_shrinks_where_it_is() {
     for nth in (0..6).chain(8..10) {
         assert_eq!(load(sim, mm, id, BASE + nth * PAGE), nth);
     }
-    finish(sim, mm, &[id]);
 }
 
 #[test]
 fn a_move_that_cannot_be_is_refused_by_its_reason() {
-    let (sim, mm, id) = world();
+    let (_, mm, id, _over) = world();
     area(mm, id, BASE, 4 * PAGE);
     let second = request(Place::NoReplace(Va::new(BASE + 4 * PAGE)), 4 * PAGE, Flags::READ);
     mm.map(id, &second).unwrap();
@@ -52,12 +50,11 @@ fn a_move_that_cannot_be_is_refused_by_its_reason() {
     assert_eq!(to(3 * PAGE - 1), misaligned(BASE + 4 * PAGE - 1));
     let both = mm.remap(id, row(2, 4), Bytes::new(4 * PAGE), Move::To(Va::new(2 * BASE)));
     assert_eq!(both, Err(RemapError::Several(Va::new(BASE + 4 * PAGE))), "where the other begins");
-    finish(sim, mm, &[id]);
 }
 
 #[test]
 fn a_place_is_chosen_as_the_request_says() {
-    let (sim, mm, id) = world();
+    let (_, mm, id, _over) = world();
     let first = area(mm, id, BASE, 4 * PAGE);
     let map = |place, pages| mm.map(id, &request(place, pages * PAGE, Flags::READ));
     let empty = Err(MapError::from(RangeError::Empty));
@@ -71,12 +68,11 @@ fn a_place_is_chosen_as_the_request_says() {
     let kernel = Flags::READ.with(Flags::KERNEL);
     let flags = mm.map(id, &request(Place::Anywhere, PAGE, kernel));
     assert_eq!(flags, Err(MapError::Flags(kernel)), "its pages come another way");
-    finish(sim, mm, &[id]);
 }
 
 #[test]
 fn kernel_memory_is_mapped_to_a_program_where_nothing_is_and_as_it_can_be() {
-    let (sim, mm, id) = world();
+    let (_, mm, id, _over) = world();
     let memory = Request::of(Bytes::new(2 * PAGE));
     let lent = Request { users: Users::Yes, ..memory };
     let lent = mm.vmalloc(&lent).unwrap();
@@ -91,7 +87,6 @@ fn kernel_memory_is_mapped_to_a_program_where_nothing_is_and_as_it_can_be() {
     assert_eq!(map(Place::NoReplace(row(4, 1).start()), Flags::READ), Ok(row(4, 2)));
     mm.unmap(id, row(4, 2)).unwrap();
     mm.vfree(lent.start()).unwrap();
-    finish(sim, mm, &[id]);
 }
 
 /// Its entries are the program's own, whoever else counts the pages: a write through one that was
@@ -121,13 +116,12 @@ fn kernel_memory_that_a_program_may_write_again_is_written_where_it_is() {
         assert_eq!(mm.frame_at(id, own.start()), Some(kernels));
         mm.unmap(id, own).unwrap();
         mm.vfree(lent.start()).unwrap();
-        finish(&sim, &mm, &[id]);
     }
 }
 
 #[test]
 fn pages_that_cannot_be_made_present_are_told() {
-    let (sim, mm, id) = world();
+    let (_, mm, id, _over) = world();
     let all = area(mm, id, BASE, 64 * MB);
     let populate = || mm.advise(id, all, Advice::PopulateWrite);
     assert_eq!(populate(), Err(RangeError::NoMemory), "twice as much as there is");
@@ -136,12 +130,11 @@ fn pages_that_cannot_be_made_present_are_told() {
     mm.end(gone).unwrap();
     let none = mm.advise(gone, row(0, 1), Advice::PopulateRead);
     assert_eq!(none, Err(RangeError::NoSpace));
-    finish(sim, mm, &[id]);
 }
 
 #[test]
 fn how_many_folios_move_with_one_flush_is_what_was_set() {
-    let (sim, mm, id) = world();
+    let (sim, mm, id, _over) = world();
     assert_eq!(mm.move_grain(), MoveGrain::MOST);
     for grain in [MoveGrain::ONE, MoveGrain::new(7).unwrap(), MoveGrain::MOST] {
         mm.set_move_grain(grain);
@@ -150,5 +143,4 @@ fn how_many_folios_move_with_one_flush_is_what_was_set() {
     assert_eq!([MoveGrain::new(0), MoveGrain::new(MoveGrain::MOST.get() + 1)], [None, None]);
     assert_eq!(store(sim, mm, id, area(mm, id, BASE, PAGE).start().get(), 1).len(), 1);
     assert_eq!(mm.fault(id, Va::new(BASE), Access::Read), Outcome::Spurious);
-    finish(sim, mm, &[id]);
 }

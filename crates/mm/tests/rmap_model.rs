@@ -134,6 +134,5 @@ proptest! {
                 prop_assert_eq!(found.spaces, named.len() as u64, "{:?}", head);
             }
         }
-        finish(&sim, &mm, &spaces);
     }
 }

@@ -10,7 +10,7 @@ use foliant::split::{
     Pieces, RelocateError, Shrink, Shrunk, SplitError, SplitInto, SplitRequest, ZeroPieces,
 };
 use foliant::table::{Aarch64, Entry, Paging, Riscv64, X86_64};
-use foliant::{Event, FlushGrain, Manager, Policy, SizeEvent};
+use foliant::{Event, FlushGrain, Policy, SizeEvent};
 use foliant_machine::{Machine, Replace};
 use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Frame, Order, Pages, Va};
@@ -58,7 +58,6 @@ fn every_order_splits_into_every_smaller_one() {
             assert_eq!(mm.size_stats(order(t)).get(SizeEvent::NrAnon), folios);
             check(&sim, &mm, id, BASE, 0..order(n).pages().get());
             assert!(store(&sim, &mm, id, BASE, 7).is_empty(), "it stays writable");
-            finish(&sim, &mm, &[id]);
         }
     }
 }
@@ -94,7 +93,6 @@ fn a_folio_is_found_in_forks_moved_areas_and_parts() {
         check(&sim, &mm, grandchild, BASE, 2..pages);
         store(&sim, &mm, grandchild, BASE, 1);
         check(&sim, &mm, child, BASE, 0..1);
-        finish(&sim, &mm, &[child, grandchild]);
     }
 }
 
@@ -113,7 +111,6 @@ fn what_nobody_maps_is_given_back() {
     mm.audit(&[id]).unwrap();
     check(&sim, &mm, id, BASE, 0..3);
     check(&sim, &mm, id, BASE, 103..512);
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -140,7 +137,6 @@ fn refusals_are_distinct_and_change_nothing() {
     assert!(twice[0].done.unwrap().is_ok());
     assert_eq!(twice[1].done, Some(Err(SplitError::Busy(head))));
     check(&sim, &mm, id, BASE, 0..16);
-    finish(&sim, &mm, &[id]);
 }
 
 /// A folio of 2 MiB mapped by 512 entries in a space that `running` CPUs run; CPU 0 runs it too.
@@ -180,7 +176,6 @@ fn the_grain_is_the_entries_per_shootdown_of_a_split() {
         mm.set_flush_grain(FlushGrain::new(grain).unwrap_or(FlushGrain::WHOLE));
         let found = shootdowns(&mm, || _ = mm.split(id, Va::new(BASE), into(0)).unwrap());
         assert_eq!(found, [expect, 3 * expect], "grain {grain}");
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -195,7 +190,6 @@ fn a_leaf_is_one_entry_and_one_shootdown() {
     let leaf = Va::new(BASE + 8 * SIZE_2M);
     let found = shootdowns(&mm, || _ = mm.split(id, leaf, into(0)).unwrap());
     assert_eq!(found, [1, 3]);
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -209,7 +203,6 @@ fn a_list_of_64_folios_is_one_shootdown_for_each_space() {
     assert!(list.iter().all(|request| request.done.is_some_and(|done| done.is_ok())));
     assert_eq!(mm.total(Event::ThpSplitPage), 64);
     mm.audit(&[id]).unwrap();
-    finish(&sim, &mm, &[id]);
 }
 
 /// The folio's leaf becomes a table between two looks at it: its pages are found there.
@@ -249,7 +242,6 @@ fn each_of_three_spaces_takes_one_shootdown() {
     let found = mm.mappings(head).unwrap();
     assert_eq!((found.whole, found.pages, found.spaces), (0, 3 * 512, 3));
     assert_eq!(shootdowns(&mm, || _ = mm.split_frame(head, into(0)).unwrap()), [3, 3]);
-    finish(&sim, &mm, &[first, forks[0], forks[1]]);
 }
 
 #[test]
@@ -275,7 +267,6 @@ fn nobody_else_is_asked_where_nobody_else_could_know() {
     assert_eq!(shootdowns(&mm, || _ = mm.split(child, Va::new(BASE), into(0)).unwrap()), [0, 0]);
     assert_eq!(mm.total(Event::FlushSpared), spared + 16);
     check(&sim, &mm, child, BASE, 0..16);
-    finish(&sim, &mm, &[parent, child]);
 }
 
 #[test]
@@ -305,7 +296,6 @@ fn pages_of_zeros_are_shared_and_given_back() {
         }
         store(&sim, &mm, space, BASE + PAGE, 5);
     }
-    finish(&sim, &mm, &[id, child]);
 }
 
 #[test]
@@ -341,7 +331,6 @@ fn a_shrinker_splits_what_lost_pages_and_what_is_mostly_zeros() {
     (0..111).for_each(|page| drop(store(&sim, &mm, id, BASE + 7 * SIZE_2M + page * PAGE, 1)));
     assert_eq!(mm.shrink_deferred(how), Shrunk { seen: 1, split: 1, failed: 0, pages: 401 });
     mm.audit(&[id]).unwrap();
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -369,7 +358,6 @@ fn more_moves_than_fit_inline_are_found_and_forgotten() {
         assert_eq!(load(&sim, &mm, id, place(nth)), nth);
     }
     mm.audit(&[id, child]).unwrap();
-    finish(&sim, &mm, &[id, child]);
 }
 
 #[test]
@@ -449,7 +437,6 @@ fn a_split_needs_no_memory() {
         assert_eq!(sim.fault_plan().refused(), 0);
         sim.fault_plan().set(Failing::Nothing);
         check(&sim, &mm, id, BASE, 0..512);
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -459,7 +446,7 @@ fn life<P: Paging>(format: Format, replace: Option<Replace>) {
     config.rules.replace = replace.unwrap_or(config.rules.replace);
     let sim = Sim::new(config).unwrap();
     let memory = sim.config().memory.clone();
-    let mm: Manager<'_, Sim, P> = manager_on(&sim, &memory, Policy::always(Orders::ANON));
+    let mm: Audited<'_, Sim, P> = manager_on(&sim, &memory, Policy::always(Orders::ANON));
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 4 * MB);
@@ -488,7 +475,6 @@ fn life<P: Paging>(format: Format, replace: Option<Replace>) {
         assert_eq!(load(&sim, &mm, child, BASE + 5 * PAGE), 7);
         assert_eq!(load(&sim, &mm, child, away.get() + PAGE), 1017);
     });
-    finish(&sim, &mm, &[id, child]);
 }
 
 #[test]
@@ -572,7 +558,6 @@ fn finding_ab_pages_of_many_spaces_move_with_few_flushes() {
     // are pending.
     assert_eq!(mm.total(Event::Shootdown) - before, 2 + (done.moved - 1) * 3 + 4);
     lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
-    finish(&sim, &mm, &spaces);
 }
 
 /// Somebody else who moves a piece while the split has migration entries left would have some of
@@ -617,6 +602,5 @@ fn finding_ac_a_piece_is_nobody_elses_before_the_last_entry_is_put() {
         for page in 0..4 {
             assert_eq!(load(&machine.sim, &mm, id, BASE + page * PAGE), 1000 + page);
         }
-        finish(&machine.sim, &mm, &[id, child]);
     }
 }

@@ -28,5 +28,4 @@ fn a_write_gets_through_after_the_area_was_opened_again() {
         assert!(outcomes.iter().all(|o| *o == Outcome::Spurious), "{outcomes:?}");
         assert!(outcomes.len() < 2, "{outcomes:?}");
     }
-    finish(&sim, &mm, &[id]);
 }

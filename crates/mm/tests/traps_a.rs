@@ -27,7 +27,6 @@ fn tr_a1_a_refused_charge_steps_down() {
     }
     assert_eq!(store(&sim, &mm, id, BASE + 4096, 7), [Outcome::OverLimit]);
     assert_eq!(mm.pages(id), Some(Pages::new(1)));
-    finish(&sim, &mm, &[id]);
 }
 
 /// A limit of nothing is a limit, and one of tables and records alone leaves no page.
@@ -43,7 +42,6 @@ fn a_space_that_may_charge_nothing_gets_no_page() {
     assert_eq!(load(&sim, &mm, id, BASE), 0, "the zero page is nobody's charge");
     assert_eq!(store(&sim, &mm, id, BASE, 7), [Outcome::OverLimit]);
     assert_eq!(mm.poison(Frame::new(u64::MAX >> 12)), Poisoned::NotInUse);
-    finish(&sim, &mm, &[id]);
 }
 
 /// Something appears in the range between the first look and the lock.
@@ -59,7 +57,7 @@ fn tr_a2_the_whole_range_is_looked_at_again_under_the_lock() {
     let guard: Act = |mm, id, va| mm.advise(id, range(va, 4096), Advice::GuardInstall).unwrap();
     for (what, act) in [("page", page), ("zero page", zero), ("guard", guard)] {
         for index in [0, 1, 7, 15] {
-            let (machine, mm) = meddled(2, 64, Policy::BASE_ONLY);
+            let (machine, mm, _over) = meddled(2, 64, Policy::BASE_ONLY);
             let id = mm.create(None).unwrap();
             mm.switch(Some(id)).unwrap();
             area(mm, id, BASE, MB);
@@ -85,7 +83,6 @@ fn tr_a2_the_whole_range_is_looked_at_again_under_the_lock() {
                 let refused = Outcome::Refused(Refusal::Guard(Va::new(va)));
                 assert_eq!(mm.fault(id, Va::new(va), Access::Write), refused);
             }
-            finish(&machine.sim, mm, &[id]);
         }
     }
 }
@@ -122,7 +119,6 @@ fn tr_a3_fork_and_copy_of_a_partly_shared_folio() {
         assert_eq!(load(&sim, &mm, child, BASE + 2 * 4096), 2);
         assert_eq!(load(&sim, &mm, child, BASE + 5 * 4096), 5);
         mm.audit(&[parent, child]).unwrap();
-        finish(&sim, &mm, &[parent, child]);
     }
 }
 
@@ -141,7 +137,6 @@ fn tr_a3_the_last_owner_reuses() {
     // Fifteen of sixteen pages are left to the parent: all references are its own.
     assert_eq!(store(&sim, &mm, parent, BASE, 3), [Outcome::Reused]);
     assert_eq!(mm.size_stats(order(4)).get(SizeEvent::NrAnonPartiallyMapped), 1);
-    finish(&sim, &mm, &[parent]);
 }
 
 /// Aligning every mapping to 2 MiB made small ones slower: only their own size decides where they
@@ -161,13 +156,12 @@ fn tr_a8_small_mappings_keep_their_placement() {
     request.tag = 1;
     let second = mm.map(id, &request).unwrap();
     assert_eq!(second.end(), first.start(), "side by side, no alignment gap");
-    finish(&sim, &mm, &[id]);
 }
 
 /// The switches flip while a fault is at work: it keeps what it saw.
 #[test]
 fn tr_a9_one_snapshot_of_the_switches() {
-    let (machine, mm) = meddled(1, 64, Policy::always(Orders::of(order(4))));
+    let (machine, mm, _over) = meddled(1, 64, Policy::always(Orders::of(order(4))));
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(mm, id, BASE, MB);
@@ -178,14 +172,13 @@ fn tr_a9_one_snapshot_of_the_switches() {
     });
     let outcome = mm.fault(id, Va::new(BASE), Access::Write);
     assert_eq!(outcome, Outcome::Mapped(order(4)));
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// The area shrinks, loses its rights or goes between the choice of the order and the publication.
 #[test]
 fn tr_a9_the_area_changes_before_the_publication() {
     for step in 0..3 {
-        let (machine, mm) = meddled(1, 64, Policy::always(Orders::of(order(4))));
+        let (machine, mm, _over) = meddled(1, 64, Policy::always(Orders::of(order(4))));
         let id = mm.create(None).unwrap();
         mm.switch(Some(id)).unwrap();
         area(mm, id, BASE, 64 << 10);
@@ -205,7 +198,6 @@ fn tr_a9_the_area_changes_before_the_publication() {
         };
         assert_eq!(outcome, expect, "step {step}");
         assert_eq!(mm.pages(id), Some(Pages::new(pages)));
-        finish(&machine.sim, mm, &[id]);
     }
 }
 
@@ -223,5 +215,4 @@ fn tr_a9_read_then_write() {
     assert_eq!(store(&sim, &mm, id, BASE + 0x3000, 9), [Outcome::Mapped(Order::BASE)]);
     assert_eq!(store(&sim, &mm, id, BASE + 0x4000, 9), [Outcome::Mapped(Order::BASE)]);
     assert_eq!(load(&sim, &mm, id, BASE + 0x3000), 9);
-    finish(&sim, &mm, &[id]);
 }

@@ -1,13 +1,13 @@
 //! The traps of system H that concern pools; those of the descriptor array are in `traps_h`.
 
-use crate::common::recorder::{Recorder, Step};
+use crate::common::recorder::Step;
 use crate::common::*;
 use foliant::frame::{Kind, word_at};
 use foliant::manager::{Poisoned, Setup};
 use foliant::pool::{Budget, Folding, ResizeEnd, Resized};
 use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Entry, Half, Paging, X86_64};
-use foliant::{Event, Manager, Outcome, Policy};
+use foliant::{Event, Outcome, Policy};
 use foliant_machine::Machine;
 use foliant_sim::{Config, Failing, Sim};
 use foliant_units::{Bytes, Frame, FrameRange, Node, Order, Pages, Va};
@@ -72,7 +72,7 @@ fn tr_h6_a_pool_of_a_full_node_shrinks() {
     let memory = sim.config().memory.clone();
     let nodes = [Node(0), Node(1)];
     let setup = Setup { nodes: &nodes, ..Setup::of(&memory, Policy::BASE_ONLY) };
-    let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+    let mm: AuditedMm<'_> = audited(&sim, &setup);
     online(&sim, &mm);
     mm.describe_all().unwrap();
     mm.set_folding(Folding::On);
@@ -99,7 +99,7 @@ fn tr_h6_a_pool_of_a_full_node_shrinks() {
 /// A page is linked into its list, and counted, after the last flush of its batch.
 #[test]
 fn tr_h8_pages_are_listed_after_the_flush() {
-    let (recorder, mm): (&Recorder, &Mm<'static, Recorder>) = recorded(3, 64, Policy::BASE_ONLY);
+    let (recorder, mm, _over) = recorded(3, 64, Policy::BASE_ONLY);
     online(&recorder.sim, mm);
     mm.describe_all().unwrap();
     mm.set_folding(Folding::On);
@@ -157,7 +157,6 @@ fn tr_h9_a_poisoned_page_of_a_pool_is_leaked() {
             assert!(mm.lend(SIZE_2M).is_err());
         }
         resize(&mm, 0);
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -178,7 +177,6 @@ fn tr_h9_a_reservation_for_a_broken_page_is_refused_at_the_fault() {
     mm.audit(&[id]).unwrap();
     mm.unmap(id, range(BASE, 2 * HUGE)).unwrap();
     assert_eq!(mm.pool(SIZE_2M).unwrap().resv_hugepages, 0);
-    finish(&sim, &mm, &[id]);
 }
 
 /// Work is announced once for all pages that come back before anybody collects.
@@ -195,5 +193,4 @@ fn pages_that_come_back_are_work_once() {
     mm.unmap(id, range(BASE, 5 * HUGE)).unwrap();
     assert_eq!((mm.total(Event::HugeReturned), mm.total(Event::HugeWork)), (5, 1));
     assert_eq!(mm.pool(SIZE_2M).unwrap().free_hugepages, 5);
-    finish(&sim, &mm, &[id]);
 }

@@ -58,7 +58,6 @@ fn tr_v1_every_base_page_is_counted_alone() {
     mm.unmap(id, mapped).unwrap();
     assert_eq!(mm.vmalloc_counters().pages.get(), 0);
     mm.purge_vmalloc();
-    finish(&sim, &mm, &[id]);
 }
 
 /// Only what was asked for is shared, a fork leaves it out, and what a program drops stays away.
@@ -91,7 +90,6 @@ fn tr_v1_sharing_has_bounds() {
     mm.audit(&[id, child]).unwrap();
     mm.vfree(area.start()).unwrap();
     mm.vfree(plain.start()).unwrap();
-    finish(&sim, &mm, &[id, child]);
 }
 
 /// Whichever chunk fails, each address leads to a frame of its own, and the leaves of an area are
@@ -147,7 +145,7 @@ fn tr_v3_nodes_get_their_parts() {
     let memory = sim.config().memory.clone();
     let nodes = [Node(0), Node(1)];
     let setup = Setup { nodes: &nodes, ..Setup::of(&memory, Policy::BASE_ONLY) };
-    let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+    let mm: AuditedMm<'_> = audited(&sim, &setup);
     let parts = |request: Request| {
         let area = mm.vmalloc(&request).unwrap();
         let line = mm.vmalloc_info().find(|line| line.range.start() == area.start()).unwrap();
@@ -204,7 +202,7 @@ fn one_page_changes<P: Paging>(format: Format, replace: Replace) {
     config.rules.replace = replace;
     let sim = Sim::new(config).unwrap();
     let memory = sim.config().memory.clone();
-    let mm: Manager<'_, Sim, P> = manager_on(&sim, &memory, Policy::BASE_ONLY);
+    let mm: Audited<'_, Sim, P> = manager_on(&sim, &memory, Policy::BASE_ONLY);
     online(&sim, &mm);
     let area = mm.vmalloc(&huge(4 * MB)).unwrap();
     let frames: Vec<Frame> = pages(area).map(|va| mm.vmap().frame_at(va).unwrap().0).collect();
@@ -422,7 +420,7 @@ fn tr_v9_a_fallback_keeps_what_was_asked_for() {
     let memory = sim.config().memory.clone();
     let nodes = [Node(0), Node(1)];
     let setup = Setup { nodes: &nodes, ..Setup::of(&memory, Policy::BASE_ONLY) };
-    let mm: Mm<'_> = Manager::new(&sim, &setup).unwrap();
+    let mm: AuditedMm<'_> = audited(&sim, &setup);
     let dirty = mm.vmalloc(&base(40 * MB)).unwrap();
     pages(dirty).for_each(|va| assert!(put(&sim, va, !0)));
     mm.vfree(dirty.start()).unwrap();

@@ -7,7 +7,7 @@ use foliant::manager::{Contents, Setup};
 use foliant::space::SpaceId;
 use foliant::table::{Entry, X86_64};
 use foliant::zero::{Clearing, Far, Stopped, ZeroGrain};
-use foliant::{Access, Event, Manager, Outcome, Policy, SizeEvent};
+use foliant::{Access, Event, Outcome, Policy, SizeEvent};
 use foliant_machine::{Around, Caching, Owner, PhysMem, Witness};
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Frame, FrameRange, Nanos, Order, Pa, Pages, Va};
@@ -61,6 +61,7 @@ impl Logged {
     }
 }
 
+simulated!(Logged);
 #[allow(unsafe_code)]
 // SAFETY: everything is the simulator's.
 unsafe impl Around for Logged {
@@ -92,17 +93,15 @@ unsafe impl Around for Logged {
     }
 }
 
-fn logged(megabytes: u64) -> (&'static Logged, &'static Mm<'static, Logged>) {
-    let machine: &'static Logged = Box::leak(Box::new(Logged::new(sim(1, megabytes))));
-    let setup = Setup::of(&machine.sim.config().memory, huge());
-    (machine, Box::leak(Box::new(Manager::new(machine, &setup).unwrap())))
+fn logged(megabytes: u64) -> World<Logged> {
+    kept(Logged::new(sim(1, megabytes)), huge())
 }
 
 /// The address of the fault was once taken for the start of the folio, and another folio's memory
 /// was cleared.
 #[test]
 fn tr_z1_the_folio_is_cleared_wherever_the_fault_is() {
-    let (machine, mm) = logged(32);
+    let (machine, mm, _over) = logged(32);
     let id = space(mm, 16);
     mm.describe_all().unwrap();
     mm.fault(id, Va::new(BASE + 6 * MB), Access::Write); // the upper tables
@@ -125,7 +124,6 @@ fn tr_z1_the_folio_is_cleared_wherever_the_fault_is() {
         mm.unmap(id, range(BASE + 2 * MB, 2 * MB)).unwrap();
         area(mm, id, BASE + 2 * MB, 2 * MB);
     }
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// A folio was once cleared before its charge was refused, and lost.
@@ -153,13 +151,12 @@ fn tr_z2_a_refused_charge_clears_nothing_and_loses_nothing() {
     assert!(known.get() - mm.known_zero().get() <= 3, "{known:?} became {:?}", mm.known_zero());
     let used = free.get() - mm.memory().free.get();
     assert!(used <= 3, "{used} pages used");
-    finish(&sim, &mm, &[id]);
 }
 
 /// A folio that was cleared and lost its race goes back as what it is: zero.
 #[test]
 fn tr_z2_what_was_cleared_in_vain_stays_known() {
-    let (machine, mm) = meddled(2, 64, huge());
+    let (machine, mm, _over) = meddled(2, 64, huge());
     let id = space(mm, 8);
     mm.describe_all().unwrap();
     machine.after_clearing(2 * MB - 3 * 4096, move || {
@@ -174,7 +171,6 @@ fn tr_z2_what_was_cleared_in_vain_stays_known() {
     assert_eq!(mm.total(Event::LostRace), 1);
     assert_eq!(mm.total(Event::DroppedBytes), 2 * MB);
     assert!(mm.known_zero().get() >= 510, "{:?}", mm.known_zero());
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// A fault begins anew with the block that was cleared for it: what was too large before is not
@@ -192,7 +188,6 @@ fn what_was_too_large_before_a_block_is_cleared_is_counted_once() {
     assert_eq!(mm.total(Event::LostRace), 0);
     mm.take_back(halves[1], part).unwrap();
     lent.into_iter().for_each(|frame| mm.take_back(frame, large).unwrap());
-    finish(&sim, &mm, &[id]);
 }
 
 /// With clearing in the allocator and in the fault, memory was cleared twice: cleared and spared
@@ -229,7 +224,6 @@ fn each_byte_once((grain, far, radius): (ZeroGrain, Far, u64), ahead: Nanos, siz
     let tables = mm.total(Event::TableMade) - tables + kept;
     assert_eq!(total() - before, 8 * MB + 4096 * tables, "{clearing:?} {ahead:?} {size:?}");
     (0..8 * MB).step_by(4096).for_each(|at| assert_eq!(load(&sim, &mm, id, BASE + at), at));
-    finish(&sim, &mm, &[id]);
 }
 
 /// Nothing of a folio is published before its last byte is cleared. That a store past the caches is
@@ -241,7 +235,7 @@ fn tr_z5_the_last_byte_is_cleared_before_the_folio_is_published() {
         Clearing { grain: ZeroGrain::PAGE, ..Clearing::default() },
         Clearing { budget: Nanos(20_000), far: Far::NonTemporal, ..Clearing::default() },
     ] {
-        let (machine, mm) = logged(32);
+        let (machine, mm, _over) = logged(32);
         mm.set_clearing(clearing);
         let id = space(mm, 4);
         mm.describe_all().unwrap();
@@ -263,7 +257,6 @@ fn tr_z5_the_last_byte_is_cleared_before_the_folio_is_published() {
         let cleared = log.iter().rposition(clears).expect("the folio is cleared");
         assert!(cleared < published, "cleared at {cleared}, published at {published}");
         assert!(log.iter().filter(|seen| names(seen)).count() >= 2, "stated and stored");
-        finish(&machine.sim, mm, &[id]);
     }
 }
 
@@ -306,7 +299,6 @@ fn of_memory_half_of_which_is_known_to_be_zero_half_is_cleared() {
         (0..bytes)
             .step_by(MB as usize)
             .for_each(|at| assert_eq!(load(&sim, &mm, id, BASE + at), 8));
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -321,7 +313,7 @@ fn fresh_memory_is_cleared_for_its_second_user_only() {
         added_below: Frame::new(1 << 20),
         ..Setup::of(&memory, huge())
     };
-    let mm: Manager<'_, Sim, X86_64<4>> = Manager::new(&sim, &setup).unwrap();
+    let mm: Audited<'_, Sim, X86_64<4>> = audited(&sim, &setup);
     let id = space(&mm, 16);
     mm.describe_all().unwrap();
     let before = mm.total(Event::ZeroedBytes);
@@ -334,7 +326,6 @@ fn fresh_memory_is_cleared_for_its_second_user_only() {
     let all = mm.memory().free.get() / 512;
     (0..all.min(8)).for_each(|n| drop(store(&sim, &mm, id, BASE + n * 2 * MB, 7)));
     assert!(mm.total(Event::ZeroedBytes) - before > MB);
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]

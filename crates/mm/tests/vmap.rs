@@ -333,7 +333,8 @@ fn a_range_that_the_kernel_uses_already_is_refused() {
     let all = sim.config().memory[0];
     let half = Pages::new(all.pages().get() / 2);
     let parts = [all.start(), all.start().add(half)].map(|at| FrameRange::new(at, half).unwrap());
-    let first: Mm<'_> = manager_on(&sim, &parts[..1], Policy::BASE_ONLY);
+    let first: AuditedMm<'_> = manager_on(&sim, &parts[..1], Policy::BASE_ONLY);
+    first.leaves("its tables to the next one");
     let taken = first.vmap().range();
     let kernel_top = Some(first.kernel_tables().root());
     let build = |range: Option<VaRange>| {
@@ -354,7 +355,7 @@ fn addresses_that_run_out_are_purged_first() {
     let range = VaRange::sized(start, Bytes::new(GB)).unwrap();
     let vmap = VmapSetup { range: Some(range), ..VmapSetup::DEFAULT };
     let setup = Setup { vmap, ..Setup::of(&memory, Policy::BASE_ONLY) };
-    let mm: Manager<'_, Sim, Riscv64<3>> = Manager::new(&sim, &setup).unwrap();
+    let mm: Audited<'_, Sim, Riscv64<3>> = audited(&sim, &setup);
     online(&sim, &mm);
     let big = |align: u64| base(FRAME_BYTES).aligned(Bytes::new(align)).without_guard();
     // Devices take addresses and no memory.
@@ -415,6 +416,7 @@ fn a_use_after_free_is_seen_in_either_mode() {
     for purge in [PurgeMode::Lazy, PurgeMode::Eager] {
         let sim = ready(2, 64);
         let mm = manager(&sim, Policy::BASE_ONLY);
+        mm.leaves("a use after free that is seen");
         online(&sim, &mm);
         mm.vmap().set_controls(Controls { purge, ..Controls::DEFAULT });
         let area = mm.vmalloc(&huge(2 * MB)).unwrap();

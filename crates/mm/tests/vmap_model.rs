@@ -51,9 +51,9 @@ impl Random {
     }
 }
 
-struct World<'w, P: Paging> {
+struct World<'w, 'm, P: Paging> {
     sim: &'w Sim,
-    mm: &'w Manager<'w, Sim, P>,
+    mm: &'w Manager<'m, Sim, P>,
     random: Random,
     areas: Vec<Area>,
     /// Given back and not purged yet.
@@ -64,7 +64,7 @@ struct World<'w, P: Paging> {
     words: u64,
 }
 
-impl<P: Paging> World<'_, P> {
+impl<P: Paging> World<'_, '_, P> {
     fn request(&mut self) -> Request {
         let r = &mut self.random;
         let bytes = match r.below(12) {
@@ -380,7 +380,7 @@ fn sequences<P: Paging>(format: Format, replace: Replace, seed: u64) {
     config.rules.replace = replace;
     let sim = Sim::new(config).unwrap();
     let memory = sim.config().memory.clone();
-    let mm: Manager<'_, Sim, P> = manager_on(&sim, &memory, Policy::BASE_ONLY);
+    let mm: Audited<'_, Sim, P> = manager_on(&sim, &memory, Policy::BASE_ONLY);
     online(&sim, &mm);
     let space = mm.create(None).unwrap();
     mm.switch(Some(space)).unwrap();

@@ -71,7 +71,6 @@ fn a_read_maps_two_mib_of_zeros_where_a_folio_may_be() {
     let (large, small, first) = zeros(&mm, id, BASE);
     assert_eq!((large, small), (2, 0));
     assert!(first.unwrap().get().is_multiple_of(512));
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -104,7 +103,6 @@ fn a_read_maps_a_page_of_zeros_where_no_such_folio_may_be() {
         assert_eq!(mm.total(Event::ThpZeroPageAlloc), 0, "{what}");
         mm.advise(id, range(BASE + PAGE, PAGE), Advice::UserfaultArm).unwrap();
         assert_eq!(read(&mm, id, BASE + PAGE), Outcome::Userfault(Va::new(BASE + PAGE)));
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -124,7 +122,6 @@ fn a_write_puts_a_folio_in_the_place_of_zeros() {
     assert_eq!(mm.size_stats(Order::SIZE_2M).get(SizeEvent::AnonFaultAlloc), 1);
     mm.split(id, Va::new(BASE), SplitInto::BASE).unwrap();
     assert_eq!(load(&sim, &mm, id, BASE), 1);
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -164,7 +161,6 @@ fn a_write_that_gets_no_folio_splits_the_zeros() {
         let events = [SizeEvent::AnonFaultFallback, SizeEvent::AnonFaultFallbackCharge];
         assert_eq!(events.map(fell_back), expected.map(u64::from), "{what}");
         assert_eq!(load(&sim, &mm, id, BASE + 8 * PAGE), 0);
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -241,7 +237,6 @@ fn whatever_changes_a_range_copes_with_zeros() {
             }
         }
         assert_eq!(mm.pages(id), Some(Pages::new(0)), "{what}");
-        finish(&sim, &mm, &[id]);
     }
 }
 
@@ -264,7 +259,6 @@ fn a_child_shares_the_zeros_and_both_sides_leave_them() {
             assert_eq!(store(&sim, &mm, who, BASE, 8), [FOLIO]);
             assert_eq!(load(&sim, &mm, who, BASE + SIZE_2M), 5);
         }
-        finish(&sim, &mm, &[id, child]);
     }
 }
 
@@ -283,13 +277,12 @@ fn a_child_pays_for_the_table_of_zeros_alone() {
         let is_there = read(&mm, id, BASE) == ZEROS;
         recount(&sim, &mm, &[id]);
         let child = mm.fork(id).ok();
-        let spaces: Vec<SpaceId> = [Some(id), child].into_iter().flatten().collect();
+        let _: Vec<SpaceId> = [Some(id), child].into_iter().flatten().collect();
         if let Some(child) = child {
             assert_eq!(zeros(&mm, child, BASE).0, usize::from(is_there));
         }
         assert!(is_there || limit < 8, "{limit} are enough for a table more");
         assert!(child.is_some() || limit < 9, "{limit} are enough for a child");
-        finish(&sim, &mm, &spaces);
     }
 }
 
@@ -321,7 +314,6 @@ fn zeros_are_nobodys_folio() {
     assert_eq!(mm.collapse(id, Va::new(BASE), Order::SIZE_2M, CollapseLimits::SCAN), empty);
     mm.collapse(id, Va::new(BASE), Order::SIZE_2M, CollapseLimits::NONE).unwrap();
     assert_eq!([0, 1, 2].map(|n| load(&sim, &mm, id, BASE + n * PAGE)), [0, 6, 0]);
-    finish(&sim, &mm, &[id]);
 }
 
 #[test]
@@ -332,13 +324,12 @@ fn populating_for_reads_goes_from_block_to_block() {
     mm.advise(id, range(BASE + PAGE, 4 * MB), Advice::PopulateRead).unwrap();
     assert_eq!((mm.total(Event::ZeroPage), mm.total(Event::Spurious)), (3, 0));
     assert_eq!(zeros(&mm, id, BASE).0, 3);
-    finish(&sim, &mm, &[id]);
 }
 
 /// Two CPUs clear a block each: one of them stays, the other one goes back as known to be zero.
 #[test]
 fn of_two_blocks_one_stays() {
-    let (machine, mm) = meddled(2, 64, only(9));
+    let (machine, mm, _over) = meddled(2, 64, only(9));
     let id = space(mm);
     mm.describe_all().unwrap();
     area(mm, id, BASE + 64 * MB, 2 * MB);
@@ -357,7 +348,6 @@ fn of_two_blocks_one_stays() {
     let taken = free - mm.memory().free.get();
     assert!((514..520).contains(&taken), "{taken}");
     assert_eq!(zeros(mm, id, BASE).0, 2);
-    finish(&machine.sim, mm, &[id]);
 }
 
 /// Whichever allocation is refused, the access gets through, and nothing is left of the attempt.
@@ -404,7 +394,7 @@ fn life<P: Paging>(format: Format, replace: Option<Replace>) {
     let mut config = Config::seeded(2, Bytes::new(64 * MB), 3).with_format(format);
     config.rules.replace = replace.unwrap_or(config.rules.replace);
     let sim = Sim::new(config).unwrap();
-    let mm: Manager<'_, Sim, P> = manager_on(&sim, &sim.config().memory, only(9));
+    let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, only(9));
     let id = space(&mm);
     let on_other = |page: u64| sim.on(cpu(1), || load(&sim, &mm, id, BASE + page * PAGE));
     sim.on(cpu(1), || {
@@ -426,7 +416,6 @@ fn life<P: Paging>(format: Format, replace: Option<Replace>) {
     mm.unmap(id, row(1000, 100)).unwrap();
     assert_eq!([600, 1100].map(on_other), [3, 0]);
     recount(&sim, &mm, &[id, child]);
-    finish(&sim, &mm, &[id, child]);
 }
 
 #[test]
@@ -473,7 +462,6 @@ fn tr_a10_a_reader_beside_a_write_sees_no_old_zeros() {
                     let seen = sim.on(cpu(reader), || load(sim, &mm, id, BASE + PAGE));
                     assert_eq!(seen, 9, "CPU {reader}, step {n}, {replace:?}");
                 }
-                finish(sim, &mm, &[id]);
             }
             assert!(met > 5, "{met} meetings");
         }

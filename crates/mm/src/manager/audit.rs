@@ -248,6 +248,11 @@ struct Counted {
 }
 
 impl<M: Machine, P: Paging> Manager<'_, M, P> {
+    /// All spaces that live. Nobody is at work.
+    pub fn spaces(&self) -> impl Iterator<Item = SpaceId> {
+        let found = |frame| SpaceId::found(&self.stock, frame);
+        self.ranges().flat_map(|range| range.iter()).filter_map(found)
+    }
     /// Recounts everything. `spaces` names all living spaces, and nobody is at work.
     pub fn audit(&self, spaces: &[SpaceId]) -> Result<Audit, AuditError> {
         self.vmap().collect(); // pages on their way back have a reference that no entry has

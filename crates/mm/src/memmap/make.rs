@@ -113,7 +113,8 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     fn born(&self, huge: &Huge) -> Result<DescribedBy, NoBlock> {
         let range = self.range(huge);
         for part in self.sections(range) {
-            if self.stock.reach_table(part.start(), Level::BASE)? == DescribedBy::Before {
+            let reached = self.stock.reach_table(part.start(), Level::BASE)?;
+            if reached == DescribedBy::Before || self.stock.is_mapped(part.start()) {
                 return Ok(DescribedBy::Before);
             }
         }

@@ -60,6 +60,17 @@ impl SpaceId {
         self.frame
     }
 
+    /// The space whose record is in `frame`, if it lives. Nobody is at work.
+    #[cfg(feature = "verify")]
+    pub(crate) fn found<M: Machine, P: Paging>(
+        stock: &Stock<'_, M, P>,
+        frame: Frame,
+    ) -> Option<SpaceId> {
+        let identity = stock.identity(frame);
+        let stamp = (identity.word() >> 32) as u32;
+        (identity == Identity::space(stamp)).then_some(SpaceId { frame, stamp })
+    }
+
     /// What a CPU remembers of it.
     pub(super) const fn name(self) -> Name {
         Name { frame: self.frame, stamp: self.stamp }

@@ -17,7 +17,9 @@
 //! **Invariants**
 //! - D1. Every frame of a stretch that is mapped by entries is a block of order 0 to the allocator;
 //!   a leaf is one of order 9. So each frame can be given back by itself.
-//! - D2. A stretch is populated as a whole or not at all.
+//! - D2. A stretch is populated as a whole or not at all, by the CPU that has set it `Moving` or by
+//!   a leaf for its section. A leaf comes only while the section has no table, so a CPU that has
+//!   found or made the table looks whether one was there before: nobody else maps the stretch then.
 
 use super::{Block, Event, NoBlock, NoTable, Stock, Stretch, Supply};
 use crate::folio::Class;
@@ -114,6 +116,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         if self.reach_table(va, Level::BASE)? == DescribedBy::Before {
             return Ok(());
         }
+        if self.is_mapped(va) {
+            return Ok(());
+        }
         let frames = self.claim_stretch()?;
         if frames.iter().any(|claim| Block::of(claim.frame()) == block) {
             self.stretches.hosted();
@@ -122,6 +127,11 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let words = frames.map(|claim| P::leaf(claim.into_raw().0.pa(), Level::BASE, OWN));
         lock.write(lock.index_of(va), &words);
         Ok(())
+    }
+    /// Whether something maps the stretch at `va`, which the caller has set `Moving` and found a
+    /// table for: a leaf that another CPU mapped and split meanwhile (D2).
+    pub(crate) fn is_mapped(&self, va: Va) -> bool {
+        self.kernel.walk(va).entry != Entry::None
     }
 
     /// Frames for one stretch, cleared: one block of them, or wherever they are found.

@@ -6,7 +6,7 @@
 //! for CPU 0. So nothing of the manager has to be known here: no lock, no format, no place in the
 //! code.
 
-use super::{Mm, manager_on};
+use super::{AuditedMm, manager_on};
 use foliant::Policy;
 use foliant_machine::{Around, Clock, Cpus, KernelFault, KernelVa, Owner, PhysMem, Witness};
 use foliant_sim::Sim;
@@ -70,7 +70,7 @@ impl Beside {
     }
 
     /// A manager of its memory.
-    pub fn manager(&self, policy: Policy) -> Mm<'_, Beside> {
+    pub fn manager(&self, policy: Policy) -> AuditedMm<'_, Beside> {
         manager_on(self, &self.sim.config().memory, policy)
     }
 

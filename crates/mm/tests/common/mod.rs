@@ -7,6 +7,7 @@ pub mod meddler;
 pub mod recorder;
 pub mod watch;
 
+use beside::Beside;
 use foliant::fault::Orders;
 use foliant::manager::Setup;
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
@@ -17,8 +18,12 @@ use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Cpu, FrameRange, Order, Va, VaRange};
 use meddler::Meddler;
 use recorder::Recorder;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use watch::Watch;
 
 pub type Mm<'m, M = Sim> = Manager<'m, M, X86_64<4>>;
+pub type AuditedMm<'m, M = Sim> = Audited<'m, M, X86_64<4>>;
 
 pub const MB: u64 = 1 << 20;
 pub const PAGE: u64 = 4096;
@@ -38,39 +43,133 @@ pub fn sim(cpus: usize, megabytes: u64) -> Sim {
     Sim::new(Config::seeded(cpus, Bytes::new(megabytes * MB), 1)).unwrap()
 }
 
-pub fn manager(sim: &Sim, policy: Policy) -> Mm<'_> {
+/// A machine of the tests: the simulator, or one around it.
+pub trait Simulated: Machine {
+    fn sim(&self) -> &Sim;
+}
+
+impl Simulated for Sim {
+    fn sim(&self) -> &Sim {
+        self
+    }
+}
+macro_rules! simulated {
+    ($($machine:ty),*) => {
+        $(impl $crate::common::Simulated for $machine {
+            fn sim(&self) -> &foliant_sim::Sim {
+                &self.sim
+            }
+        })*
+    };
+}
+pub(crate) use simulated;
+simulated!(Beside, Meddler, Recorder, Watch);
+
+/// A manager whose test is over when it is dropped: the spaces that live are ended, everything is
+/// recounted, and every checker has to be content. So no test has to remember it.
+pub struct Audited<'m, M: Simulated, P: Paging> {
+    mm: Manager<'m, M, P>,
+    machine: &'m M,
+    undone: AtomicBool,
+}
+
+impl<M: Simulated, P: Paging> Audited<'_, M, P> {
+    /// Says what a test leaves undone on purpose: nothing is looked at in the end.
+    pub fn leaves(&self, _what: &str) {
+        self.undone.store(true, Ordering::Relaxed);
+    }
+}
+
+impl<'m, M: Simulated, P: Paging> Deref for Audited<'m, M, P> {
+    type Target = Manager<'m, M, P>;
+
+    fn deref(&self) -> &Manager<'m, M, P> {
+        &self.mm
+    }
+}
+
+impl<M: Simulated, P: Paging> Drop for Audited<'_, M, P> {
+    fn drop(&mut self) {
+        if !*self.undone.get_mut() {
+            end(self.machine.sim(), &self.mm);
+        }
+    }
+}
+
+/// What ends the test of a manager that hooks of its machine know, so that both stay for as long as
+/// the program runs.
+pub struct Over(Option<Box<dyn Fn()>>);
+
+impl Over {
+    pub fn of<M: Simulated, P: Paging>(
+        machine: &'static M,
+        mm: &'static Manager<'static, M, P>,
+    ) -> Over {
+        Over(Some(Box::new(|| end(machine.sim(), mm))))
+    }
+    /// Says what a test leaves undone on purpose: nothing is looked at in the end.
+    pub fn leaves(mut self, _what: &str) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        if let Some(end) = &self.0 {
+            end();
+        }
+    }
+}
+
+/// A machine, its manager, and what ends the test.
+pub type World<M> = (&'static M, &'static Mm<'static, M>, Over);
+
+/// Both, for as long as the program runs.
+pub fn kept<M: Simulated>(machine: M, policy: Policy) -> World<M> {
+    let machine: &'static M = Box::leak(Box::new(machine));
+    let memory = machine.sim().config().memory.clone();
+    kept_as(machine, &Setup::of(&memory, policy))
+}
+pub fn kept_as<M: Simulated>(machine: &'static M, setup: &Setup<'_>) -> World<M> {
+    let mm: &'static Mm<'static, M> = Box::leak(Box::new(Manager::new(machine, setup).unwrap()));
+    (machine, mm, Over::of(machine, mm))
+}
+
+fn end(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>) {
+    if !std::thread::panicking() {
+        let living: Vec<SpaceId> = mm.spaces().collect();
+        finish(sim, mm, &living);
+    }
+}
+
+pub fn manager(sim: &Sim, policy: Policy) -> AuditedMm<'_> {
     manager_on(sim, &sim.config().memory, policy)
 }
 
-pub fn manager_on<'m, M: Machine, P: Paging>(
+pub fn manager_on<'m, M: Simulated, P: Paging>(
     machine: &'m M,
     memory: &[FrameRange],
     policy: Policy,
-) -> Manager<'m, M, P> {
-    let setup = Setup::of(memory, policy);
-    Manager::new(machine, &setup).unwrap()
+) -> Audited<'m, M, P> {
+    audited(machine, &Setup::of(memory, policy))
 }
 
-/// A machine with a hook and a manager on it, for as long as the test runs.
-pub fn meddled(
-    cpus: usize,
-    megabytes: u64,
-    policy: Policy,
-) -> (&'static Meddler, &'static Mm<'static, Meddler>) {
-    let meddler: &'static Meddler = Box::leak(Box::new(Meddler::new(sim(cpus, megabytes))));
-    let memory = meddler.sim.config().memory.clone();
-    (meddler, Box::leak(Box::new(manager_on(meddler, &memory, policy))))
+pub fn audited<'m, M: Simulated, P: Paging>(
+    machine: &'m M,
+    setup: &Setup<'_>,
+) -> Audited<'m, M, P> {
+    let mm = Manager::new(machine, setup).unwrap();
+    Audited { mm, machine, undone: AtomicBool::new(false) }
 }
 
-/// A machine with a log and a manager on it, for as long as the test runs.
-pub fn recorded(
-    cpus: usize,
-    megabytes: u64,
-    policy: Policy,
-) -> (&'static Recorder, &'static Mm<'static, Recorder>) {
-    let recorder: &'static Recorder = Box::leak(Box::new(Recorder::new(sim(cpus, megabytes))));
-    let memory = recorder.sim.config().memory.clone();
-    (recorder, Box::leak(Box::new(manager_on(recorder, &memory, policy))))
+/// A machine with a hook and its manager.
+pub fn meddled(cpus: usize, megabytes: u64, policy: Policy) -> World<Meddler> {
+    kept(Meddler::new(sim(cpus, megabytes)), policy)
+}
+
+/// A machine with a log and its manager.
+pub fn recorded(cpus: usize, megabytes: u64, policy: Policy) -> World<Recorder> {
+    kept(Recorder::new(sim(cpus, megabytes)), policy)
 }
 
 pub fn range(start: u64, bytes: u64) -> VaRange {
