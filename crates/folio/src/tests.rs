@@ -708,6 +708,19 @@ fn a_wide_block_is_not_complete_before_all_of_it_is_taken() {
     assert!(field.give(6, Offset(0)).is_some());
 }
 
+/// One word with a free block is enough.
+#[test]
+fn a_block_that_is_free_in_one_word_is_free() {
+    use super::field::{Field, Offset};
+    let words: Vec<Word> = (0..16).map(|_| Word::new(0)).collect();
+    let field = Field(words.leak().first_chunk().unwrap());
+    field.open();
+    (0..512).for_each(|_| assert!(field.take(0, 0).is_some()));
+    assert!(!field.has(0));
+    assert!([162, 163].iter().all(|at| field.give(0, Offset(*at)).is_some()));
+    assert_eq!([0, 1, 2].map(|order| field.has(order)), [true, true, false]);
+}
+
 /// A CPU goes on in the word that it used last, though a frame came back in an earlier word.
 #[test]
 fn a_seat_remembers_the_word_used_last() {

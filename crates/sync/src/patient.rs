@@ -36,3 +36,51 @@ impl Drop for Working<'_> {
         self.lock.word.store(0, Ordering::Release);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use core::cell::{Cell, RefCell};
+    use foliant_units::{Cpu, Nanos};
+
+    /// A CPU of which one task holds the lock, and lets go of it when another one lets it run.
+    #[derive(Default)]
+    struct Tasks<'l> {
+        holder: RefCell<Option<Working<'l>>>,
+        spins: Cell<u64>,
+    }
+    impl Cpus for Tasks<'_> {
+        fn me(&self) -> Cpu {
+            Cpu(0)
+        }
+        fn count(&self) -> usize {
+            1
+        }
+        fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
+            work(Cpu(0))
+        }
+        fn relax(&self) {
+            self.spins.set(self.spins.get() + 1);
+            assert!(self.spins.get() < 100, "it spins while the holder waits for this CPU");
+        }
+    }
+    impl Clock for Tasks<'_> {
+        fn now(&self) -> Nanos {
+            Nanos(0)
+        }
+        fn yield_now(&self) {
+            drop(self.holder.take());
+        }
+    }
+
+    #[test]
+    fn a_task_that_waits_lets_the_holder_run() {
+        let lock = Patient::default();
+        let tasks = Tasks::default();
+        let mut outside = Outside::at_the_face();
+        *tasks.holder.borrow_mut() = Some(lock.lock(&tasks, &mut outside));
+        let second = lock.lock(&tasks, &mut outside);
+        assert!(tasks.holder.borrow().is_none());
+        drop(second);
+    }
+}

@@ -161,6 +161,16 @@ mod tests {
         assert_eq!([longest(Critical::Table), longest(Critical::Leaf)], [50, 0]);
     }
 
+    /// What lies between two rests is one stay.
+    #[test]
+    fn a_rest_ends_what_went_before() {
+        reset();
+        take(3);
+        rested();
+        take(2);
+        assert_eq!(longest(Critical::Unbroken), 3);
+    }
+
     /// A place that is entered again before it is left is one stay.
     #[test]
     fn a_stay_lasts_until_it_is_left_as_often_as_entered() {

@@ -358,6 +358,21 @@ fn what_is_noted_in_any_words_of_a_group_is_noted_of_the_group() {
     ends(&[(2, accessed), (15, dirty)], Attrs::TOUCHED);
 }
 
+/// Behind the last word of the last table there is no address.
+#[test]
+fn the_last_table_of_all_is_gone_over_to_its_end() {
+    let board = Board::new(64, Replace::InPlace);
+    let tables = board.tables::<X86>(Half::Kernel);
+    let mut spare = Spare::new();
+    board.refill(&mut spare);
+    let last = Va::new(0_u64.wrapping_sub(2 << 20));
+    tables.ensure(last, Level::SIZE_2M, &mut spare).unwrap();
+    let span = VaRange::new(Va::new(last.get() - (2 << 20)), Va::new(!0 << 12)).unwrap();
+    let mut harvest = Harvest::new();
+    let swept = tables.unmap(span, Prune::Keep, &mut harvest).unwrap();
+    assert_eq!(swept, Swept { upto: span.end(), why: Stop::Done });
+}
+
 #[test]
 fn a_user_root_repeats_the_kernel_half_without_its_locks() {
     let board = Board::new(64, Replace::InPlace);
