@@ -65,7 +65,7 @@ pub(super) fn full_fence() {
 
 /// The pyramids of one region.
 ///
-/// Key: [a] atomic; [c] constant.
+/// Key: `[a]` atomic; `[c]` constant.
 #[derive(Clone, Copy)]
 pub(super) struct Pyramids<'m> {
     words: &'m [Word], // [a] all lists, one after the other, each level after the one below

@@ -166,7 +166,7 @@ pub enum FrameState {
 
 /// The folio allocator over lent metadata. Share it by reference; every method takes `&self`.
 ///
-/// Key: [a] atomic, each word by a protocol of its room.
+/// Key: `[a]` atomic, each word by a protocol of its room.
 pub struct Folios<'m> {
     regions: Regions<'m>,              // [a] grows
     seats: &'m [[Word; seats::WORDS]], // [a] hints per CPU

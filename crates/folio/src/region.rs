@@ -37,7 +37,7 @@ const SHIFT: u8 = Order::SIZE_2M.get();
 pub(super) const FRAMES_MAX: u64 = 1 << 32;
 
 ///
-/// Key: [a] atomic; [c] constant after
+/// Key: `[a]` atomic; `[c]` constant after
 /// publication.
 #[derive(Clone, Copy)]
 pub(super) struct Region<'m> {

@@ -346,6 +346,27 @@ fn finding_k_a_space_at_its_limit_gives_back_what_it_has() {
     }
 }
 
+/// A part of an area goes at the limit as well, where the map has room for the pieces: in its only
+/// leaf, and in one of several.
+#[test]
+fn finding_bq_a_part_is_given_back_at_the_limit() {
+    for areas in [23, 30] {
+        let sim = sim(1, 64);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let id = mm.create(Some(Pages::new(60))).unwrap();
+        mm.switch(Some(id)).unwrap();
+        for nth in 0..areas {
+            area(&mm, id, BASE + 4 * nth * PAGE, 3 * PAGE);
+        }
+        let pages = (0..4 * areas).filter(|n| n % 4 < 3);
+        let touched =
+            |n: &u64| mm.fault(id, Va::new(BASE + n * PAGE), Access::Write) != Outcome::OverLimit;
+        let touched = pages.take_while(touched).count() as u64;
+        assert!(touched < 3 * areas, "the limit is not reached");
+        assert_eq!(mm.unmap(id, page(4 * (touched / 6) + 1)), Ok(()), "of {areas}");
+    }
+}
+
 /// Whatever a space with a limit does, refused or not, it is charged for what it has, and what is
 /// refused leaves nothing behind.
 #[test]

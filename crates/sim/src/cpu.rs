@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// What the core lock covers.
 ///
-/// Key: [c] `CpuState::core` held.
+/// Key: `[c]` `CpuState::core` held.
 #[derive(Debug)]
 pub(crate) struct Core {
     /// The root that the CPU runs. [c]
@@ -28,7 +28,7 @@ pub(crate) struct Core {
 
 /// Requests of other CPUs, and the tickets of this one.
 ///
-/// Key: [m] `CpuState::mailbox` held.
+/// Key: `[m]` `CpuState::mailbox` held.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     /// Requests to this CPU, oldest first. [m]
@@ -41,7 +41,7 @@ pub(crate) struct Mailbox {
 
 /// One CPU.
 ///
-/// Key: [a] atomic.
+/// Key: `[a]` atomic.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct CpuState {

@@ -40,7 +40,7 @@ pub struct Missing {
 /// While it is held no operation of [`Tables`] may be called for an address of this table, except
 /// lock-free reads: it would wait for itself.
 ///
-/// Key: [l] this guard's; [c] constant.
+/// Key: `[l]` this guard's; `[c]` constant.
 #[must_use = "a table is unlocked when the guard is dropped"]
 pub struct Locked<'m, M: PhysMem + Cpus, P: Paging> {
     tables: Tables<'m, M, P>, // [c]

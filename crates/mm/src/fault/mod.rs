@@ -14,6 +14,8 @@
 //!   every one of them was seen empty under it and the area was looked up again (space::seen): all
 //!   of them or none (TR-A2). A folio in the place of shared zeros of 2 MiB is published behind the
 //!   flush that ends their translations: no CPU reads old zeros once the fault is over (TR-A10).
+//!   Where another operation has taken the zeros out, that operation's flush ends them: until it is
+//!   over a CPU may read what was there before it.
 //! - E2. From when a fault begins until it ends or needs something, every order is chosen on one
 //!   snapshot of the size switches, which are one word (TR-A9). A fault that begins anew takes a
 //!   new one. The switch `defrag` is a word of its own, read once beside the snapshot; the switch

@@ -10,7 +10,7 @@ const KERNEL: u64 = !0;
 
 /// One address space, or the kernel half, as the flush sees it.
 ///
-/// Key: [a] which CPUs run it; [p] which flushes are pending.
+/// Key: `[a]` which CPUs run it; `[p]` which flushes are pending.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Target {

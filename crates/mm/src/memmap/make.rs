@@ -113,10 +113,13 @@ impl<M: Machine, P: Paging> Memmap<'_, '_, M, P> {
     fn born(&self, huge: &Huge) -> Result<DescribedBy, NoBlock> {
         let range = self.range(huge);
         for part in self.sections(range) {
-            let reached = self.stock.reach_table(part.start(), Level::BASE)?;
-            if reached == DescribedBy::Before || self.stock.is_mapped(part.start()) {
+            if self.stock.reach_table(part.start(), Level::BASE)? == DescribedBy::Before {
                 return Ok(DescribedBy::Before);
             }
+        }
+        // Any of them: others of a section may have been taken away again.
+        if huge.blocks().any(|block| self.stock.is_mapped(self.stock.stretch(block).start())) {
+            return Ok(DescribedBy::Before);
         }
         let tail = self.share(huge.order())?;
         let head = self.fill_head(self.head_frame()?, tail);

@@ -21,7 +21,7 @@ const FIRST: u64 = 1;
 
 /// A node's part of a pool.
 ///
-/// Key: [l] the pool's `lock` held.
+/// Key: `[l]` the pool's `lock` held.
 #[derive(Default)]
 struct Shelf {
     first: AtomicU64,   // [l] frame + 1 of the first free page, or 0
@@ -32,7 +32,7 @@ struct Shelf {
 
 /// The pages of one size.
 ///
-/// Key: [l] `lock` held.
+/// Key: `[l]` `lock` held.
 #[derive(Default)]
 pub(super) struct Pool {
     lock: Spin,

@@ -73,7 +73,7 @@ struct InLeaf<'m, T> {
 
 /// See the module's text. All words; valid when cleared, for gaps from address 0 on.
 ///
-/// Key: [w] the caller at work; [s] changed by it, read under the owner's sequence.
+/// Key: `[w]` the caller at work; `[s]` changed by it, read under the owner's sequence.
 #[repr(C)]
 pub(crate) struct Ranges<T> {
     /// The number of the root, or 0.
@@ -139,7 +139,8 @@ impl<T: Ranged> Ranges<T> {
     fn leaf<'m>(&self, machine: &'m impl Machine, va: Va) -> Option<InLeaf<'m, T>> {
         let leaf =
             |node: Node<'m, T>, behind| Some(InLeaf { node, position: node.position(va), behind });
-        let [recent, from, to] = [0, 1, 2].map(|n| get(&self.recent[n]));
+        let recent = self.recent[0].load(Ordering::Acquire); // as for a child (M2)
+        let [from, to] = [1, 2].map(|n| get(&self.recent[n]));
         if let Some(lot) = Lot::named(recent)
             && (from..to).contains(&va.get())
         {
@@ -209,6 +210,12 @@ impl<T: Ranged> Ranges<T> {
         let has = |rank: Rank, count| self.spare[rank as usize].count() >= count;
         let missing = [(Rank::Leaf, leaves), (Rank::Inner, inner)];
         missing.into_iter().find(|(rank, count)| !has(*rank, *count)).map(|(rank, _)| rank)
+    }
+    /// Whether `insertions` of ranges that start at `va`, or behind it in the same leaf, need no
+    /// node.
+    pub(crate) fn has_room(&self, machine: &impl Machine, va: Va, insertions: usize) -> bool {
+        let leaf = self.leaf(machine, va);
+        leaf.is_some_and(|leaf| leaf.node.len() + insertions <= leaf.node.max())
     }
     /// Makes spare nodes of a frame.
     pub(crate) fn supply(&self, machine: &impl Machine, frame: Claim, rank: Rank) {

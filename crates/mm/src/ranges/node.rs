@@ -133,7 +133,8 @@ impl<'m, T: Ranged> Node<'m, T> {
     /// Child `i` of an inner node. It is `None` where a reader that raced with a writer sees the
     /// count and not yet the child.
     pub(super) fn child(&self, i: usize) -> Option<Lot<WORDS>> {
-        Lot::named(self.get(ENDS, i))
+        // Acquire: with the number comes what a node had to hold before readers could find it (M2).
+        Lot::named(self.column(ENDS)[i].load(Ordering::Acquire))
     }
     pub(super) fn set_child(&self, i: usize, child: &Node<'m, T>) {
         self.set(ENDS, i, child.lot.name());

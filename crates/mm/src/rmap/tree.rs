@@ -13,7 +13,8 @@ use foliant_units::{Frame, Va};
 
 /// A space as its fork tree sees it. All words; valid when cleared.
 ///
-/// Key: [f] the fork tree's `lock` held; [w] the space's writer held; [a] atomic; [c] constant.
+/// Key: `[f]` the fork tree's `lock` held; `[w]` the space's writer held; `[a]` atomic; `[c]`
+/// constant.
 #[repr(C)]
 pub(crate) struct Member {
     pub(crate) target: Target, // [a]
@@ -31,7 +32,7 @@ pub(crate) struct Member {
 
 /// What the first member keeps for all of them.
 ///
-/// Key: [f] `lock` held.
+/// Key: `[f]` `lock` held.
 #[repr(C)]
 struct ForkTree {
     lock: Spin,

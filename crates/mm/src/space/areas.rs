@@ -23,8 +23,8 @@ use foliant_units::{Va, VaRange};
 
 /// See the module's text. All words; valid when cleared.
 ///
-/// Key: [w] the space's writer held; [s] changed under it, read under `sequence`; [c] constant from
-/// the first area on.
+/// Key: `[w]` the space's writer held; `[s]` changed under it, read under `sequence`; `[c]`
+/// constant from the first area on.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Areas {
@@ -108,7 +108,7 @@ impl Areas {
         range: VaRange,
         mut change: impl FnMut(Area) -> Option<(Flags, u64)>,
     ) {
-        // Each area is changed by itself: a reader waits for one change, not for all of them.
+        // Each area is changed by itself: a reader needs the time between two changes for its look.
         self.sequence.write(|| {
             self.cut(machine, range.start());
             self.cut(machine, range.end());
@@ -137,11 +137,12 @@ impl Areas {
         self.sequence.write(|| self.ranges.insert(machine, area));
         self.join(machine, area.range);
     }
-    /// Whether `range` begins or ends within an area, so that a change of it needs nodes
-    /// ([`prepare`](Self::prepare)).
-    pub(super) fn is_cut(&self, machine: &impl Machine, range: VaRange) -> bool {
-        let inside = |va| self.find(machine, va).is_some_and(|area| area.range.start() < va);
-        inside(range.start()) || inside(range.end())
+    /// Whether taking `range` out needs a node that nobody may have supplied
+    /// ([`prepare`](Self::prepare)): it cuts an area where no two more fit.
+    pub(super) fn needs_nodes(&self, machine: &impl Machine, range: VaRange) -> bool {
+        let is_inside = |va| self.find(machine, va).is_some_and(|area| area.range.start() < va);
+        let ends = [range.start(), range.end()];
+        ends.into_iter().any(|va| is_inside(va) && !self.ranges.has_room(machine, va, 2))
     }
     /// Makes `va` a boundary.
     fn cut(&self, machine: &impl Machine, va: Va) {

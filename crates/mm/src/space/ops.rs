@@ -219,9 +219,10 @@ pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
 ) -> Result<Remains<'s, 'm, M, P>, RangeError> {
     huge::whole(stock, space, range)?;
     space.areas.admit(stock.machine, range, |_| None, None, 0)?;
-    // The caller may unmap because it lacks memory: where areas go as a whole, none is needed.
+    // The caller may unmap because it lacks memory: where areas go as a whole, or what is left of
+    // them fits in beside the others, none is needed.
     if let Err(why) = space.areas.prepare(stock, &space.charge)
-        && space.areas.is_cut(stock.machine, range)
+        && space.areas.needs_nodes(stock.machine, range)
     {
         return Err(why.into());
     }

@@ -12,7 +12,7 @@ use foliant_units::{Cpu, Pages};
 
 /// An address space. All words; valid when cleared.
 ///
-/// Key: [w] `writer` held (space, Locking); [a] atomics of their own protocol; [d] the lock
+/// Key: `[w]` `writer` held (space, Locking); `[a]` atomics of their own protocol; `[d]` the lock
 /// `depositing` and what it guards.
 #[repr(C)]
 pub(crate) struct Space {

@@ -37,7 +37,7 @@ const SHARDS: usize = 8;
 
 /// One list. Links hold a frame with 1 added, or 0.
 ///
-/// Key: [l] `lock` held.
+/// Key: `[l]` `lock` held.
 #[derive(Default)]
 #[repr(C, align(64))]
 struct Shard {
@@ -49,7 +49,7 @@ struct Shard {
 
 /// See the module's text.
 ///
-/// Key: [a] atomic.
+/// Key: `[a]` atomic.
 #[derive(Default)]
 pub(crate) struct Deferred {
     shards: [Shard; SHARDS],

@@ -20,6 +20,8 @@
 //! - D2. A stretch is populated as a whole or not at all, by the CPU that has set it `Moving` or by
 //!   a leaf for its section. A leaf comes only while the section has no table, so a CPU that has
 //!   found or made the table looks whether one was there before: nobody else maps the stretch then.
+//!   A stretch may be `Absent` and mapped: a leaf came while it was `Moving`, and its mover was
+//!   refused memory.
 
 use super::{Block, Event, NoBlock, NoTable, Stock, Stretch, Supply};
 use crate::folio::Class;

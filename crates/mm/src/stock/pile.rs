@@ -25,7 +25,7 @@ use foliant_units::Frame;
 
 /// See the module's text.
 ///
-/// Key: [a] atomic.
+/// Key: `[a]` atomic.
 #[derive(Default)]
 pub(crate) struct Pile {
     /// `[a]` the head pushed last, with 1 added; 0 for none.

@@ -62,7 +62,7 @@ const ALL_READY: u64 = 0x5555_5555_5555_5555;
 
 /// See the module's text.
 ///
-/// Key: [a] atomic.
+/// Key: `[a]` atomic.
 pub(crate) struct Stretches<'m> {
     words: &'m [AtomicU64], // [a]
     hosts: AtomicU64,       // [a] blocks that hold frames of their own stretch

@@ -28,7 +28,7 @@ use foliant_units::{Frame, Order};
 
 /// See the module's text.
 ///
-/// Key: [l] changed with `keeping` held.
+/// Key: `[l]` changed with `keeping` held.
 #[derive(Default)]
 pub(crate) struct SharedZeros {
     page: Frame,

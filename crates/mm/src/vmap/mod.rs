@@ -119,7 +119,7 @@ const LAZY_BYTES: Bytes = Bytes::new(32 << 20);
 
 /// What the room keeps.
 ///
-/// Key: [l] `lock` held; [c] constant.
+/// Key: `[l]` `lock` held; `[c]` constant.
 pub(crate) struct VmapState {
     range: VaRange, // [c]
     lock: Spin,

@@ -67,7 +67,7 @@ impl<'m, M: Machine> Opened<'_, 'm, M> {
         let id = self.state.spare.pop(self.machine).expect("a spare record was seen to");
         Record::at(self.machine, id)
     }
-    /// Puts an area in whose place lies in a gap. Its nodes were seen to (ranges::M5).
+    /// Puts an area in whose place lies in a gap. Its nodes were seen to (ranges::M6).
     pub(super) fn insert(&self, new: Record<'m>) {
         self.state.ranges.insert(self.machine, &Recorded { range: new.whole(), id: new.id });
     }
