@@ -36,9 +36,9 @@ const SHIFT: u8 = Order::SIZE_2M.get();
 /// The most frames of one range: 16 TiB.
 pub(super) const FRAMES_MAX: u64 = 1 << 32;
 
+/// One range of frames: its blocks, and the lists that they are on.
 ///
-/// Key: `[a]` atomic; `[c]` constant after
-/// publication.
+/// Key: `[a]` atomic; `[c]` constant after publication.
 #[derive(Clone, Copy)]
 pub(super) struct Region<'m> {
     range: FrameRange,           // [c]

@@ -62,9 +62,10 @@ pub(super) fn keys(name: &str, text: &str, findings: &mut Vec<String>) {
             }
         } else if words.starts_with("///") {
             above.push_str(words);
-        } else if let (Some(what), true) = (is_struct(line), line.ends_with('{')) {
+        } else if let (Some(what), true) = (struct_named(line), line.ends_with('{')) {
             let key = above.split_once("Key:").map_or("", |(_, key)| key);
             inside = Some((what.to_string(), key.to_string()));
+            above.clear();
         } else if !words.starts_with("#[") {
             above.clear();
         }
@@ -72,7 +73,7 @@ pub(super) fn keys(name: &str, text: &str, findings: &mut Vec<String>) {
 }
 
 /// The name of the struct that begins here.
-fn is_struct(line: &str) -> Option<&str> {
+fn struct_named(line: &str) -> Option<&str> {
     let rest = match line.strip_prefix("pub") {
         Some(rest) => rest.trim_start_matches(|c| c != ' ').trim_start(),
         None => line,
@@ -97,7 +98,7 @@ mod tests {
     fn key_letters_are_explained_above_the_struct() {
         let text = |key: &str| {
             format!(
-                "/// A pool.\n///\n/// {key}\n#[derive(Debug)]\npub(crate) struct Pool<'m> {{\n    lock: Spin,\n    /// What is free. [l]\n    free: u64, // [a], counted\n    a: [u8; 3],\n}}\n/// Key: [x]\nfn other() {{}}\nstruct Bare {{\n    word: u64, // [x]\n}}\n"
+                "/// A pool.\n///\n/// {key}\n#[derive(Debug)]\npub(crate) struct Pool<'m> {{\n    lock: Spin,\n    /// What is free. [l]\n    free: u64, // [a], counted\n    a: [u8; 3],\n}}\nstruct Next {{\n    word: u64, // [l]\n}}\n/// Key: [x]\nfn other() {{}}\nstruct Bare {{\n    word: u64, // [x]\n}}\n"
             )
         };
         let found = |key: &str| {
@@ -108,10 +109,10 @@ mod tests {
                 .map(|text| text.split(':').nth(1).unwrap().to_string())
                 .collect::<Vec<_>>()
         };
-        let bare = " Bare has the key letter [x]";
-        assert_eq!(found("Key: [l] `lock` held; [a] atomic."), [bare]);
-        assert_eq!(found("Key: [l] `lock` held."), [" Pool has the key letter [a]", bare]);
-        assert_eq!(found("[l] and [a]").len(), 3, "they stand behind the word");
+        let [next, bare] = [" Next has the key letter [l]", " Bare has the key letter [x]"];
+        assert_eq!(found("Key: [l] `lock` held; [a] atomic."), [next, bare]);
+        assert_eq!(found("Key: [l] `lock` held."), [" Pool has the key letter [a]", next, bare]);
+        assert_eq!(found("[l] and [a]").len(), 4, "they stand behind the word");
     }
 
     fn found(name: &str, text: &str) -> Vec<String> {

@@ -115,10 +115,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         {
             return Ok(());
         }
-        if self.reach_table(va, Level::BASE)? == DescribedBy::Before {
-            return Ok(());
-        }
-        if self.is_mapped(va) {
+        if self.reach_table(va, Level::BASE)? == DescribedBy::Before || self.is_mapped(va) {
             return Ok(());
         }
         let frames = self.claim_stretch()?;
