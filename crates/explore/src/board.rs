@@ -5,7 +5,7 @@
 //! the text of what was found.
 
 use crate::host::{shared_bytes, shared_words};
-use crate::mix::{LANES_MAX, mix, word_of};
+use crate::mix::{LANES_MAX, NEIGHBOURS, place_of, word_of};
 use crate::visits::Book;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -145,9 +145,9 @@ impl Board {
     }
     /// The footprint of a location; `None` where the table is full.
     pub(crate) fn footprint(self, location: u64) -> Option<Footprint> {
-        let first = mix(location, 3) as usize;
+        let first = place_of(location) as usize % FOOTPRINTS;
         for n in 0..PROBES {
-            let at = (first + n) % FOOTPRINTS * Footprint::WORDS;
+            let at = (first + n * NEIGHBOURS as usize) % FOOTPRINTS * Footprint::WORDS;
             let words = &self.footprints[at..at + Footprint::WORDS];
             match words[0].load(Relaxed) {
                 0 => words[0].store(location, Relaxed),

@@ -48,7 +48,7 @@ fn write(location: u64) -> Touched {
     Touched { location, writes: true }
 }
 fn word(pa: Pa) -> u64 {
-    WORD | pa.get()
+    WORD | pa.get() / 8
 }
 fn frame(pa: Pa) -> u64 {
     FRAME | (pa.get() / FRAME_BYTES)
@@ -175,7 +175,7 @@ pub(crate) fn heard(at: usize, touch: Touch) {
         return engine::changed();
     }
     let pa = physical(at);
-    let location = pa.map_or(at as u64, word);
+    let location = pa.map_or(at as u64 / 8, word);
     engine::point(&[Touched { location, writes: touch == Touch::Write }]);
     if let Some(pa) = pa {
         not_free(pa, "a word");

@@ -20,12 +20,23 @@ pub(crate) fn mix(a: u64, b: u64) -> u64 {
     x ^ x >> 29
 }
 
+/// Where tables have what they know of a location: locations that are neighbours have neighbouring
+/// places, because a word is seldom touched without those beside it, and each page that a process
+/// is the first to touch after a fork costs it a fault of the host.
+pub(crate) fn place_of(location: u64) -> u64 {
+    let inside = location % NEIGHBOURS;
+    // The upper bits tell neighbours apart where a table compares those first.
+    mix(location / NEIGHBOURS, 3).wrapping_mul(NEIGHBOURS) ^ inside ^ inside.rotate_right(7)
+}
+/// So many locations in a row have places in a row.
+pub(crate) const NEIGHBOURS: u64 = 64;
+
 /// A word for a text.
 pub(crate) fn word_of(text: &str) -> u64 {
     text.bytes().fold(7, |word, byte| mix(word, u64::from(byte)))
 }
 
-/// Hashes words by mixing them: the tables of one scene are asked at every access.
+/// Hashes locations to their places: the tables of one scene are asked at every access.
 #[derive(Default)]
 pub(crate) struct Mixer(u64);
 
@@ -34,10 +45,10 @@ impl Hasher for Mixer {
         self.0
     }
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+        bytes.iter().for_each(|byte| self.0 = mix(self.0, u64::from(*byte)));
     }
-    fn write_u64(&mut self, word: u64) {
-        self.0 = mix(self.0, word);
+    fn write_u64(&mut self, location: u64) {
+        self.0 = place_of(location);
     }
 }
 
