@@ -389,6 +389,18 @@ fn finding_q4_only_an_owner_has_a_bound_of_all() {
     assert_eq!(left.with_owner(cpu).with_fit(FIT_WHOLE).fit(), FIT_WHOLE);
 }
 
+/// Only a block that is cut up offers parts, and those its bound allows.
+#[test]
+fn an_entry_offers_what_is_open_and_within_its_bound() {
+    let offers = |entry: BlockEntry| (0..9).filter(|order| entry.offers(*order)).count();
+    let held = BlockEntry::held(12, MOVABLE, bits::Phase::Complete);
+    assert_eq!([BlockEntry::WHOLE, held, held.busy()].map(offers), [0, 0, 0]);
+    for fit in 0..=FIT_PART {
+        let open = BlockEntry::small(MOVABLE, fit);
+        assert_eq!([open, open.busy()].map(offers), [fit as usize, 0]);
+    }
+}
+
 /// The blocks that 64 CPUs work in are few where memory is small, and their own where it is large.
 #[test]
 fn finding_q10_seats_do_not_hold_what_memory_has_not_got() {
@@ -450,6 +462,12 @@ fn finding_q9_looking_for_memory_to_clear_goes_in_steps() {
         assert_eq!(steps.count(), 16, "a whole round in vain");
         assert_eq!(folios.free_frames().get(), (blocks - 2) * 512);
     });
+    // One range after the other.
+    let ranges = [range(0, 512), range(2048, 512), range(4096, 512)];
+    check(&ranges, |folios| {
+        let found = ranges.map(|_| folios.seek_unknown(Cpu(1), MOVABLE));
+        assert_eq!(found, ranges.map(|range| Sought::Block(range.start())));
+    });
 }
 
 /// Whole blocks are counted as far as the caller asks, and exactly: those that a seat has open
@@ -465,6 +483,54 @@ fn finding_r10_whole_blocks_are_counted_as_far_as_asked() {
         folios.free(Cpu(1), huge, Order::SIZE_2M).unwrap();
         assert_eq!(folios.whole_blocks(u64::MAX), 64);
     });
+}
+
+/// Where no block is whole any more, movable memory goes into the tightest hole of another class and
+/// leaves its tag alone; memory that stays where it is takes the roomiest, and tags it.
+#[test]
+fn the_last_holes_are_filled_by_what_may_leave_them_again() {
+    for (class, hole, tag) in [(MOVABLE, 2, Class::Unmovable), (Class::Table, 6, Class::Table)] {
+        check(&[range(0, 1024)], |folios| {
+            let take = |n| folios.alloc(Cpu(0), order(n), Class::Unmovable).unwrap();
+            let holes = [2, 6].map(|n| {
+                let filled: Vec<_> = (0..1 << (9 - n)).map(|_| take(n)).collect();
+                (n, filled[3])
+            });
+            holes.iter().for_each(|(n, at)| folios.free(Cpu(0), *at, order(*n)).unwrap());
+            folios.drain(Cpu(0));
+            let taken = folios.alloc(Cpu(1), Order::BASE, class).unwrap();
+            let (_, at) = holes.into_iter().find(|(n, _)| *n == hole).unwrap();
+            assert_eq!(taken.get() / 512, at.get() / 512, "{class:?}");
+            let (_, region) = folios.region_of(taken).unwrap();
+            assert_eq!(region.load(region.locate(taken).0).class(), tag);
+        });
+    }
+}
+
+/// The blocks of a run are on no list when they are taken, nor when the first of them could not be.
+#[test]
+fn a_run_leaves_no_hints_behind() {
+    check(&[range(0, 1024)], |folios| {
+        let (_, region) = folios.region_of(Frame::new(0)).unwrap();
+        let listed = || region.index().load(List::WHOLE, 0);
+        assert_eq!(listed(), 0b11);
+        folios.alloc(Cpu(0), order(10), MOVABLE).unwrap();
+        assert_eq!(listed(), 0);
+        region.index().set(List::WHOLE, 0);
+        region.index().set(List::WHOLE, 1);
+        assert!(folios.alloc(Cpu(0), order(10), MOVABLE).is_err());
+        assert_eq!(listed(), 0b10, "the one that was found to be taken is off the list");
+    });
+}
+
+/// CPUs that sit with another one each begin at a word of their own.
+#[test]
+fn guests_of_one_seat_keep_to_words_of_their_own() {
+    let ranges = [range(0, 512)];
+    let meta = lend(Folios::layout(&ranges, CpuCount(16)).unwrap());
+    let folios = Folios::new(&ranges, CpuCount(16), &meta).unwrap();
+    let word = |cpu| folios.alloc(Cpu(cpu), Order::BASE, MOVABLE).unwrap().get() / 32;
+    assert!((0..16).map(word).eq(0..16));
 }
 
 /// A small block is cut from a hole of just its size where there is one. Any other hole becomes the
@@ -749,6 +815,19 @@ fn whole_blocks_that_come_back_are_used_before_new_ones() {
         assert_eq!([take(), take()], [taken[2], taken[1]]);
         taken.into_iter().for_each(|frame| folios.free(Cpu(0), frame, Order::SIZE_2M).unwrap());
     });
+    // A little is 2 GiB.
+    for (blocks, is_near) in [(1024, true), (1025, false)] {
+        check(&[range(0, 512 * 2048)], |folios| {
+            let take = || folios.alloc(Cpu(0), Order::SIZE_2M, MOVABLE).unwrap();
+            let taken: Vec<Frame> = (0..=blocks).map(|_| take()).collect();
+            // The one freed last is found anyway.
+            for back in [taken[0], taken[blocks]] {
+                folios.free(Cpu(0), back, Order::SIZE_2M).unwrap();
+            }
+            assert_eq!(take(), taken[blocks]);
+            assert_eq!(take() == taken[0], is_near, "{blocks}");
+        });
+    }
 }
 
 /// A word that is emptied while another CPU sets a bit in it keeps its bit one level up

@@ -128,6 +128,23 @@ fn finding_c_two_tasks_of_a_cpu_touch_one_huge_page() {
     assert_eq!(mm.pages(other).unwrap().get(), 0, "the other task ran");
 }
 
+/// A task that waits for the page that another task of its CPU is clearing lets others run, one of
+/// which takes the area away.
+#[test]
+fn finding_c_a_task_that_waits_for_a_huge_page_yields() {
+    let (meddler, mm, _over) = preemptible(64);
+    let id = running(mm);
+    mm.resize_pool(Order::SIZE_2M, 1, Budget::ALL).unwrap();
+    huge_area(mm, id, 2 * MB);
+    let fault = move || mm.fault(id, Va::new(BASE), Access::Write);
+    let refused = |outcome| assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
+    meddler.at_yield(move || {
+        meddler.at_yield(move || mm.unmap(id, range(BASE, 2 * MB)).unwrap());
+        refused(fault());
+    });
+    refused(fault());
+}
+
 /// A huge page that is shared is copied outside of sections. Another task of the CPU runs then, and
 /// whatever it does to the page, each owner keeps what is its own, and nothing is lost.
 #[test]

@@ -19,6 +19,9 @@ use foliant::{Access, Event, Manager, Outcome, Policy, SizeEvent};
 use foliant_machine::{Invalidation, Item, Machine, PhysMem, Reach, Tables};
 use foliant_sim::{Clearing, Config, Format, Sim, X86Levels};
 use foliant_units::{Bytes, Frame, Level, Nanos, Order, Pages, Va, VaRange};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 fn head(mm: &Mm<'_, impl Machine>, id: SpaceId, va: u64) -> Frame {
     let frame = mm.frame_at(id, Va::new(va)).unwrap();
@@ -877,4 +880,22 @@ fn an_area_is_cut_by_the_rights_of_its_pages() {
     let each = (0..1000).map(|nth| (page(nth), [Flags::READ_WRITE, Flags::READ][nth as usize % 2]));
     let rest = (row(1000, 24), Flags::READ_WRITE);
     assert_eq!(areas, each.chain([rest]).collect::<Vec<_>>());
+}
+
+/// A CPU that panics on its way through a flush asks nobody any more: the others may never answer.
+#[test]
+fn a_cpu_that_panics_does_not_flush_again() {
+    let (machine, mm, over) = meddled(2, 64, Policy::BASE_ONLY);
+    over.leaves("a panic in the middle of an unmap");
+    mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
+    let id = filled(&machine.sim, mm, SIZE_2M, 1);
+    machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
+    let asked = Arc::new(AtomicBool::new(false));
+    let again = Arc::clone(&asked);
+    machine.before_asking(move || {
+        machine.before_asking(move || again.store(true, Relaxed));
+        panic!("this CPU stops");
+    });
+    let unmapped = catch_unwind(AssertUnwindSafe(|| mm.unmap(id, page(0))));
+    assert!(unmapped.is_err() && !asked.load(Relaxed));
 }

@@ -85,3 +85,22 @@ impl Target {
         self.started() > finished + own
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cpu_that_is_announced_is_running_until_it_leaves() {
+        let target = Target::default();
+        let cpus = [0, 63, 64, 65, 128, CPUS_MAX as u16 - 1].map(Cpu);
+        for (at, cpu) in cpus.into_iter().enumerate() {
+            target.announce(cpu);
+            assert!(target.running().iter().eq(cpus[..=at].iter().copied()), "{cpu:?}");
+        }
+        for (at, cpu) in cpus.into_iter().enumerate() {
+            target.leave(cpu);
+            assert!(target.running().iter().eq(cpus[at + 1..].iter().copied()), "{cpu:?}");
+        }
+    }
+}

@@ -222,6 +222,7 @@ mod tests {
         assert_eq!(flags(Kind::Huge, Order::SIZE_2M), 1 << 15 | 1 << 17);
         assert_eq!(flags(Kind::HugeTail, Order::SIZE_2M), 1 << 16 | 1 << 17);
         assert_eq!(flags(Kind::Anon, Order::BASE), 1 << 12);
+        assert_eq!(flags(Kind::Anon, Order::new(1).unwrap()), 1 << 12 | 1 << 15 | 1 << 22);
         assert_eq!(flags(Kind::Anon, Order::SIZE_2M), 1 << 12 | 1 << 15 | 1 << 22);
         assert_eq!(flags(Kind::Tail, Order::SIZE_2M), 1 << 12 | 1 << 16 | 1 << 22);
         assert_eq!(flags(Kind::Space, Order::BASE), 0);
