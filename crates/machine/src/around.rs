@@ -10,6 +10,7 @@
 //! **Not here**: any such machine.
 #![allow(unsafe_code)]
 
+use crate::calls::contract;
 use crate::{
     Caching, Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, Machine, MmuRules, Owner,
     PhysMem, Refusal, Retired, Root, Ticket, Tlb, Witness,
@@ -18,11 +19,18 @@ use core::ptr::NonNull;
 use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Nanos, Pa, Va, VaRange};
 
 macro_rules! around {
+    () => {};
+    (pinned) => {
+        #[inline]
+        fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
+            Around::pinned(self, work)
+        }
+    };
     (unsafe {$(
         $memory:ident { $(unsafe fn $access:ident($($with:ident: $of:ty),*) -> $gives:ty;)* }
     )*}
     safe {$(
-        $part:ident { $(fn $call:ident($($arg:ident: $type:ty),*) -> $result:ty;)* $(+ $more:item)? }
+        $part:ident { $(fn $call:ident($($arg:ident: $type:ty),*) -> $result:ty;)* $(+ $pinned:ident)? }
     )*}) => {
         /// A machine that differs from its [`inner`](Around::inner) one in the methods that it
         /// defines, and is a [`Machine`] by this trait alone. The methods are the contract's.
@@ -80,54 +88,10 @@ macro_rules! around {
                         Around::$call(self, $($arg),*)
                     }
                 )*
-                $($more)?
+                around!($($pinned)?);
             }
         )*
     };
 }
 
-around! {
-    unsafe {
-        PhysMem {
-            unsafe fn reach(pa: Pa, bytes: Bytes) -> NonNull<u8>;
-            unsafe fn load(pa: Pa) -> u64;
-            unsafe fn store(pa: Pa, word: u64) -> ();
-            unsafe fn compare_exchange(pa: Pa, old: u64, new: u64) -> Result<u64, u64>;
-            unsafe fn clear(pa: Pa, bytes: Bytes, caching: Caching) -> ();
-            unsafe fn copy(from: Pa, to: Pa, bytes: Bytes) -> ();
-        }
-        KernelVa {
-            unsafe fn kernel_load(va: Va) -> Result<u64, KernelFault>;
-            unsafe fn kernel_store(va: Va, word: u64) -> Result<(), KernelFault>;
-            unsafe fn kernel_compare_exchange(va: Va, old: u64, new: u64) -> Result<Result<u64, u64>, KernelFault>;
-            unsafe fn kernel_fill(va: Va, stride: Bytes, count: u64, word: u64) -> Result<(), KernelFault>;
-        }
-    }
-    safe {
-        Tlb {
-            fn activate(root: Root, kept: Kept) -> ();
-            fn invalidate(what: &Invalidation) -> ();
-            fn ask(cpus: &CpuSet, what: &Invalidation) -> Ticket;
-            fn wait(ticket: Ticket) -> ();
-            fn rules() -> MmuRules;
-        }
-        Cpus {
-            fn me() -> Cpu;
-            fn count() -> usize;
-            fn relax() -> ();
-            + #[inline]
-            fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
-                Around::pinned(self, work)
-            }
-        }
-        Clock {
-            fn now() -> Nanos;
-            fn yield_now() -> ();
-        }
-        Witness {
-            fn owned(frames: FrameRange, owner: Owner) -> ();
-            fn refusal() -> Refusal;
-            fn retired(range: VaRange, how: Retired) -> ();
-        }
-    }
-}
+contract!(around);

@@ -15,7 +15,7 @@
 //! | [`Witness`] | nothing: it is told which owner each frame has, for checkers that watch |
 //!
 //! [`Around`] is for machines that stand around another one to count, to watch, or to leave
-//! something out.
+//! something out; [`AnyMachine`] for a manager that is compiled once for machines of many types.
 //!
 //! **Invariants** (of every implementation; the law suite checks what can be checked)
 //! - M1. A translation, once cached by a CPU, may be used by it whenever it runs the root through
@@ -41,7 +41,9 @@
 //! **Not here**: page-table formats (`foliant::table`), any implementation, any allocation.
 #![no_std]
 
+mod any;
 mod around;
+mod calls;
 mod clock;
 mod cpus;
 pub mod laws;
@@ -50,6 +52,7 @@ mod rules;
 mod tlb;
 mod witness;
 
+pub use any::AnyMachine;
 pub use around::Around;
 pub use clock::Clock;
 pub use cpus::Cpus;

@@ -9,45 +9,36 @@ use foliant::manager::CollapseLimits;
 use foliant::space::{Advice, Flags, Move, Place, SpaceId};
 use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
 use foliant::vmap::Request;
-use foliant::{Event, Manager, Policy, SizeEvent};
+use foliant::{Event, Policy, SizeEvent};
 use foliant_machine::Replace;
 use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Frame, Level, Order, Pages, Va};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-fn filled<P: Paging>(
-    sim: &Sim,
-    mm: &Manager<'_, Sim, P>,
-    pages: impl Iterator<Item = u64>,
-) -> SpaceId {
+fn filled<P: Paging>(sim: &Sim, mm: &AnyMm<'_, P>, pages: impl Iterator<Item = u64>) -> SpaceId {
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(mm, id, BASE, 4 * MB);
     write(sim, mm, id, pages);
     id
 }
-fn write<P: Paging>(
-    sim: &Sim,
-    mm: &Manager<'_, Sim, P>,
-    id: SpaceId,
-    pages: impl Iterator<Item = u64>,
-) {
+fn write<P: Paging>(sim: &Sim, mm: &AnyMm<'_, P>, id: SpaceId, pages: impl Iterator<Item = u64>) {
     for page in pages {
         store(sim, mm, id, BASE + page * PAGE, 1000 + page);
     }
 }
-fn check<P: Paging>(sim: &Sim, mm: &Manager<'_, Sim, P>, id: SpaceId, there: impl Fn(u64) -> bool) {
+fn check<P: Paging>(sim: &Sim, mm: &AnyMm<'_, P>, id: SpaceId, there: impl Fn(u64) -> bool) {
     mm.switch(Some(id)).unwrap();
     for page in 0..512 {
         let expect = if there(page) { 1000 + page } else { 0 };
         assert_eq!(load(sim, mm, id, BASE + page * PAGE), expect, "page {page}");
     }
 }
-fn order_at<P: Paging>(mm: &Manager<'_, Sim, P>, id: SpaceId, va: u64) -> u8 {
+fn order_at<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId, va: u64) -> u8 {
     mm.identity(mm.frame_at(id, Va::new(va)).unwrap()).order().get()
 }
 /// Whether one folio of that order has the range at `at`, in its place.
-fn is_folio<P: Paging>(mm: &Manager<'_, Sim, P>, id: SpaceId, at: Va, order: Order) -> bool {
+fn is_folio<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId, at: Va, order: Order) -> bool {
     let first = mm.frame_at(id, at).unwrap();
     (0..order.pages().get()).all(|nth| {
         let frame = mm.frame_at(id, at.add(nth * PAGE)).unwrap();
@@ -77,7 +68,7 @@ fn every_size<P: Paging>(config: Config) {
         for from in [0, 2, 4, 8].into_iter().filter(|from| *from < into.get()) {
             let sim = Sim::new(config.clone()).unwrap();
             let policy = if from == 0 { Policy::BASE_ONLY } else { only(from) };
-            let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, policy);
+            let mm: Audited<'_, P> = manager_on(&sim, &sim.config().memory, policy);
             let id = filled(&sim, &mm, 0..513);
             let before = mm.anonymous();
             // The last range of that size in the first 2 MiB.
@@ -294,7 +285,7 @@ fn tr_a6_a_scan_does_not_creep() {
 }
 
 /// What a scan of 2 MiB leaves in the first 2 MiB of an area: the folios by order.
-fn orders_of<P: Paging>(mm: &Manager<'_, Sim, P>, id: SpaceId) -> Vec<u8> {
+fn orders_of<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId) -> Vec<u8> {
     let (mut at, mut orders) = (0, Vec::new());
     while at < 512 {
         let frame = mm.frame_at(id, Va::new(BASE + at * PAGE));

@@ -9,7 +9,6 @@ use foliant::space::{Flags, MapRequest, Place, SpaceId};
 use foliant::split::MoveGrain;
 use foliant::vmap::Request;
 use foliant::{Access, Event, Outcome, Policy, SizeEvent};
-use foliant_machine::Machine;
 use foliant_sim::{Failing, Sim};
 use foliant_units::{Bytes, Frame, Nanos, Order, Va};
 
@@ -32,12 +31,7 @@ impl Random {
 
 /// Single pages fill `percent` of `megabytes`, scattered: all of it is filled, and the others are
 /// given back.
-fn scattered<M: Machine>(
-    sim: &Sim,
-    mm: &Mm<'_, M>,
-    megabytes: u64,
-    percent: u64,
-) -> (SpaceId, Vec<u64>) {
+fn scattered(sim: &Sim, mm: &Mm<'_>, megabytes: u64, percent: u64) -> (SpaceId, Vec<u64>) {
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(mm, id, BASE, megabytes * MB);

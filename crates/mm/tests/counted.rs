@@ -20,13 +20,13 @@ use foliant::vmap::{
     Caller, Controls, FrameMapping, PurgeMode, Request, Rest, Rights, Short, VmapError,
 };
 use foliant::zero::{Clearing, Far};
-use foliant::{Access, Event, Manager, NoBlock, Outcome, Policy, SizeEvent};
-use foliant_machine::{Machine, PhysMem, Replace};
+use foliant::{Access, Event, NoBlock, Outcome, Policy, SizeEvent};
+use foliant_machine::{PhysMem, Replace};
 use foliant_sim::{Config, Failing, Sim};
 use foliant_units::{Bytes, Frame, Nanos, Order, Pa, Pages, Va, VaRange};
 
 /// Every count with its name, that of a size with its order behind it.
-fn totals(mm: &Manager<'_, impl Machine, impl Paging>) -> Vec<(String, u64)> {
+fn totals(mm: &AnyMm<'_, impl Paging>) -> Vec<(String, u64)> {
     let events = Event::ALL.iter().map(|event| (event.label().to_string(), mm.total(*event)));
     let sizes = Order::all().flat_map(|order| {
         let stats = mm.size_stats(order);
@@ -38,7 +38,7 @@ fn totals(mm: &Manager<'_, impl Machine, impl Paging>) -> Vec<(String, u64)> {
 
 /// `work` moves these counts, and no other ones.
 #[track_caller]
-fn counts(mm: &Manager<'_, impl Machine, impl Paging>, expected: &str, work: impl FnOnce()) {
+fn counts(mm: &AnyMm<'_, impl Paging>, expected: &str, work: impl FnOnce()) {
     let before = totals(mm);
     work();
     let moved = totals(mm).into_iter().zip(before).filter_map(|((name, now), (_, then))| {
@@ -51,7 +51,7 @@ fn counts(mm: &Manager<'_, impl Machine, impl Paging>, expected: &str, work: imp
 
 /// A space that one CPU runs, with tables down to those of pages for 2 MiB at `BASE`, and to those
 /// of leaves for 1 GiB; all descriptors are there.
-fn world(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId, Over) {
+fn world(policy: Policy) -> (&'static Meddler, &'static Mm<'static>, SpaceId, Over) {
     let (machine, mm, kept) = meddled(2, 64, Policy::BASE_ONLY);
     mm.describe_all().unwrap();
     let id = mm.create(None).unwrap();
@@ -64,7 +64,7 @@ fn world(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, Sp
     mm.set_policy(policy);
     (machine, mm, id, kept)
 }
-fn write<M: Machine>(mm: &Mm<'_, M>, id: SpaceId, va: u64) -> Outcome {
+fn write(mm: &Mm<'_>, id: SpaceId, va: u64) -> Outcome {
     mm.fault(id, Va::new(va), Access::Write)
 }
 /// A machine that wants entries broken before they are made anew.
@@ -74,11 +74,11 @@ fn breaking() -> Sim {
     Sim::new(config).unwrap()
 }
 /// Takes all blocks of 2 MiB and more.
-fn lend_blocks(mm: &Mm<'_, impl Machine>) -> Vec<Frame> {
+fn lend_blocks(mm: &Mm<'_>) -> Vec<Frame> {
     let any = || mm.free_blocks().largest() >= Some(Order::SIZE_2M);
     std::iter::from_fn(|| any().then(|| mm.lend(Order::SIZE_2M).unwrap())).collect()
 }
-fn take_back(mm: &Mm<'_, impl Machine>, lent: Vec<Frame>) {
+fn take_back(mm: &Mm<'_>, lent: Vec<Frame>) {
     lent.into_iter().for_each(|frame| mm.take_back(frame, Order::SIZE_2M).unwrap());
 }
 
@@ -786,7 +786,7 @@ fn impatient() -> World<Sim> {
     mm.describe_all().unwrap();
     (sim, mm, kept)
 }
-fn give_back(mm: &Mm<'_, impl Machine>, got: VaRange) {
+fn give_back(mm: &Mm<'_>, got: VaRange) {
     mm.vfree(got.start()).unwrap();
     mm.purge_vmalloc();
 }

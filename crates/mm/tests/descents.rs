@@ -52,7 +52,7 @@ impl Counting {
 }
 
 /// A space that runs.
-fn running(mm: &Mm<'_, Counting>) -> SpaceId {
+fn running(mm: &Mm<'_>) -> SpaceId {
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     id

@@ -96,7 +96,7 @@ unsafe impl Around for Watcher {
     }
 }
 
-type Watched = Mm<'static, Watcher>;
+type Watched = Mm<'static>;
 
 fn watched(megabytes: u64) -> World<Watcher> {
     kept(Watcher::new(sim(1, megabytes)), Policy::BASE_ONLY)

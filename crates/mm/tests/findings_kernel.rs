@@ -15,7 +15,7 @@ use foliant::space::{Advice, Flags, Place};
 use foliant::split::Shrink;
 use foliant::table::{Aarch64, Attrs, Half, Paging, X86_64};
 use foliant::vmap::{Controls, HugeVmalloc, Rights};
-use foliant::{Access, Event, Manager, Outcome, Policy};
+use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::{Around, Cpus, Invalidation, KernelVa, Tlb};
 use foliant_sim::{Config, Format, Sim};
 use foliant_units::{
@@ -24,7 +24,7 @@ use foliant_units::{
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-fn content(sim: &Sim, mm: &Manager<'_, impl foliant_machine::Machine, impl Paging>) {
+fn content(sim: &Sim, mm: &AnyMm<'_, impl Paging>) {
     mm.audit(&[]).unwrap();
     let violations = sim.finish();
     assert!(violations.is_empty(), "{violations:#?}");
@@ -126,8 +126,7 @@ unsafe impl Around for Moving {
 #[test]
 fn finding_as_the_flusher_stays_where_it_is() {
     let machine = Moving { sim: sim(2, 32), pinned: AtomicU64::new(0), armed: false.into() };
-    let mm: AuditedMm<'_, Moving> =
-        manager_on(&machine, &machine.sim.config().memory, Policy::BASE_ONLY);
+    let mm: AuditedMm<'_> = manager_on(&machine, &machine.sim.config().memory, Policy::BASE_ONLY);
     online(&machine.sim, &mm);
     let id = mm.create(None).unwrap();
     for nth in 0..2 {
@@ -218,7 +217,7 @@ fn finding_av_base_leaves_are_not_grouped_where_large_ones_are_not_allowed() {
     let sim = Sim::new(config).unwrap();
     let memory = sim.config().memory.clone();
     let setup = Setup::of(&memory, Policy::BASE_ONLY);
-    let mm: Audited<'_, Sim, Aarch64> = audited(&sim, &setup);
+    let mm: Audited<'_, Aarch64> = audited(&sim, &setup);
     mm.online();
     let protect = |area: VaRange| {
         let page = VaRange::sized(area.start().add(FRAME_BYTES), Bytes::new(FRAME_BYTES)).unwrap();
@@ -305,7 +304,7 @@ fn finding_bb_the_part_that_is_broken_is_marked() {
             let memory = machine.sim.config().memory.clone();
             let boot = BootPages { size_2m: 0, size_1g: 0, folding };
             let setup = Setup { boot, ..Setup::of(&memory, Policy::BASE_ONLY) };
-            let mm: AuditedMm<'_, Beside> = audited(&machine, &setup);
+            let mm: AuditedMm<'_> = audited(&machine, &setup);
             online(&machine.sim, &mm);
             mm.resize_pool(Order::SIZE_1G, 1, Budget::ALL).unwrap();
             let frames = mm.ranges().flat_map(|range| range.iter()).step_by(512);

@@ -22,14 +22,14 @@ fn preemptible(megabytes: u64) -> World<Meddler> {
     (meddler, mm, kept)
 }
 
-fn running(mm: &Mm<'_, Meddler>) -> SpaceId {
+fn running(mm: &Mm<'_>) -> SpaceId {
     let id = mm.create(None).unwrap();
     mm.online();
     mm.switch(Some(id)).unwrap();
     id
 }
 
-fn huge_area(mm: &Mm<'_, Meddler>, id: SpaceId, bytes: u64) {
+fn huge_area(mm: &Mm<'_>, id: SpaceId, bytes: u64) {
     let request = MapRequest {
         place: Place::NoReplace(Va::new(BASE)),
         bytes: Bytes::new(bytes),
@@ -243,7 +243,7 @@ fn finding_c_what_a_cpu_still_writes_is_in_the_copy() {
 /// Makes a fault of `id`, which has nothing mapped near `va` yet, stay in its reader's section: it
 /// has just cleared a table.
 fn read_until(
-    (machine, mm): (&'static Meddler, &'static Mm<'static, Meddler>),
+    (machine, mm): (&'static Meddler, &'static Mm<'static>),
     (id, va): (SpaceId, u64),
     is_over: impl Fn() -> bool + Send + 'static,
 ) {

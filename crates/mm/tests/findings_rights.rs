@@ -18,7 +18,7 @@ use foliant_sim::{Config, Mode, Sim};
 use foliant_units::{Bytes, Order, Va, VaRange};
 use std::sync::Mutex;
 
-type Scene = (&'static Beside, &'static Mm<'static, Beside>);
+type Scene = (&'static Beside, &'static Mm<'static>);
 
 const RULES: [Replace; 2] = [Replace::InPlace, Replace::BreakBeforeMake];
 /// More steps than any of the operations here has.
@@ -37,7 +37,7 @@ fn world(replace: Replace, policy: Policy) -> World<Beside> {
 }
 
 /// A space that CPU 0 runs.
-fn program(mm: &Mm<'static, Beside>) -> SpaceId {
+fn program(mm: &Mm<'static>) -> SpaceId {
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     id
@@ -65,7 +65,7 @@ fn at_every_step(mut scene: impl FnMut(u64) -> Option<()>) {
 }
 
 /// The first leaf that permits more than its area does.
-fn excess(mm: &Mm<'static, Beside>, id: SpaceId, within: VaRange) -> Option<String> {
+fn excess(mm: &Mm<'static>, id: SpaceId, within: VaRange) -> Option<String> {
     mm.with_leaves(id, within, |mut leaves| {
         leaves.find_map(|leaf| {
             let Entry::Leaf { attrs, .. } = leaf.entry else { return None };

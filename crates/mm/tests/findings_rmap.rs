@@ -165,7 +165,7 @@ fn finding_b_a_walk_goes_on_from_a_member_that_is_still_listed() {
         saw: word(),
     };
     let memory = machine.sim.config().memory.clone();
-    let mm: AuditedMm<'_, Stages> = manager_on(&machine, &memory, Policy::BASE_ONLY);
+    let mm: AuditedMm<'_> = manager_on(&machine, &memory, Policy::BASE_ONLY);
     let shell = mm.create(None).unwrap();
     mm.switch(Some(shell)).unwrap();
     area(&mm, shell, BASE, 16 * PAGE);
@@ -204,7 +204,7 @@ fn finding_b_a_walk_goes_on_from_a_member_that_is_still_listed() {
 const ALL: Shrink = Shrink { folios: 64, zeros_max: None };
 
 /// A space that CPUs 0 and 1 run, on a machine with a hook.
-fn running(policy: Policy) -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId, Over) {
+fn running(policy: Policy) -> (&'static Meddler, &'static Mm<'static>, SpaceId, Over) {
     let (machine, mm, kept) = meddled(3, 64, policy);
     let id = mm.create(None).unwrap();
     for n in 0..2 {
@@ -289,12 +289,12 @@ fn finding_m_a_folio_that_loses_a_page_while_it_is_looked_into_goes_on_waiting()
 }
 
 /// S1: what a second CPU does in a range in which a first one has an entry out of use.
-fn meet(name: &str, rule: Replace, work: impl Fn(&Mm<'_, Watch>, SpaceId, Frame) + Sync) {
+fn meet(name: &str, rule: Replace, work: impl Fn(&Mm<'_>, SpaceId, Frame) + Sync) {
     let mut config = Config::seeded(2, Bytes::new(64 * MB), 1);
     config.rules.replace = rule;
     let machine = Watch::new(Sim::new(config).unwrap());
     let memory = machine.sim.config().memory.clone();
-    let mm: AuditedMm<'_, Watch> = manager_on(&machine, &memory, Policy::BASE_ONLY);
+    let mm: AuditedMm<'_> = manager_on(&machine, &memory, Policy::BASE_ONLY);
     let id = mm.create(None).unwrap();
     for n in 0..2 {
         machine.sim.on(cpu(n), || {
@@ -353,7 +353,7 @@ fn finding_s1_a_mix_of_everything_waits_for_nothing_under_a_tables_lock() {
         }
         let machine = Watch::new(Sim::new(config).unwrap());
         let memory = machine.sim.config().memory.clone();
-        let mm: AuditedMm<'_, Watch> = manager_on(&machine, &memory, policy);
+        let mm: AuditedMm<'_> = manager_on(&machine, &memory, policy);
         let id = mm.create(None).unwrap();
         let whole = area(&mm, id, BASE, 4 * MB);
         machine.sim.parallel(3, |me| {

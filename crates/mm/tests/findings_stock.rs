@@ -125,7 +125,7 @@ unsafe impl Around for Hooked {
     }
 }
 
-type Ours = &'static Mm<'static, Hooked>;
+type Ours = &'static Mm<'static>;
 
 fn hooked(cpus: usize, megabytes: u64, policy: Policy) -> World<Hooked> {
     let machine = Hooked::new(sim(cpus, megabytes));
@@ -563,7 +563,7 @@ fn finding_q6_addresses_that_end_before_the_descriptors_do() {
     for shift in [32, 33, 36, 40, 41, 63] {
         let added_below = Frame::new(1 << shift);
         let setup = Setup { added_below, ..Setup::of(&sim.config().memory, Policy::BASE_ONLY) };
-        let made = foliant::Manager::<'_, Sim, Riscv64<3>>::new(&sim, &setup).map(|_| ());
+        let made = AnyMm::<Riscv64<3>>::new(untyped(&sim), &setup).map(|_| ());
         assert_eq!(made, Err(SetupError::Beyond(added_below)), "2^{shift} frames");
     }
 }
@@ -577,7 +577,7 @@ fn memory_that_no_entry_can_name_is_refused() {
     let sim = Sim::new(config).unwrap();
     let added_below = Frame::new((1 << 36) + 1);
     let setup = Setup { added_below, ..Setup::of(&sim.config().memory, Policy::BASE_ONLY) };
-    let made = foliant::Manager::<'_, Sim, Aarch64>::new(&sim, &setup).map(|_| ());
+    let made = AnyMm::<Aarch64>::new(untyped(&sim), &setup).map(|_| ());
     assert_eq!(made, Err(SetupError::Beyond(added_below)));
 }
 
@@ -811,10 +811,10 @@ fn with_more() -> Beside {
     Beside::new(Sim::new(config).unwrap())
 }
 /// The manager of the first memory, on all CPUs, and what may be added.
-fn below_more(machine: &Beside) -> (AuditedMm<'_, Beside>, FrameRange) {
+fn below_more(machine: &Beside) -> (AuditedMm<'_>, FrameRange) {
     let (first, more) = machine.sim.config().memory.split_at(1);
     let setup = Setup { added_below: more[0].end(), ..Setup::of(first, Policy::BASE_ONLY) };
-    let mm: AuditedMm<'_, Beside> = audited(machine, &setup);
+    let mm: AuditedMm<'_> = audited(machine, &setup);
     mm.cpus().for_each(|cpu| machine.sim.on(cpu, || mm.online()));
     (mm, more[0])
 }

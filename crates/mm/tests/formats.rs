@@ -22,7 +22,7 @@ fn life<P: Paging>(format: Format) {
     let memory = sim.config().memory.clone();
     let policy = Policy::always(Orders::ANON);
     let setup = Setup::of(&memory, policy);
-    let mm: Audited<'_, Sim, P> = audited(&sim, &setup);
+    let mm: Audited<'_, P> = audited(&sim, &setup);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     // The user half of Sv39 ends at 256 GiB.
@@ -77,7 +77,7 @@ fn fetches<P: Paging>(format: Format, users: Flags, kernels: Rights) -> [[bool; 
     use foliant_sim::Access::Exec;
     let config = Config::seeded(1, Bytes::new(64 * MB), 3).with_format(format);
     let sim = Sim::new(config).unwrap();
-    let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, Policy::BASE_ONLY);
+    let mm: Audited<'_, P> = manager_on(&sim, &sim.config().memory, Policy::BASE_ONLY);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 4096);
@@ -165,7 +165,7 @@ fn first_touches(policy: Policy, ends: bool, write: impl Fn(u64) -> bool) -> Vec
     let machine = Remembers { sim, absent: Mutex::default(), ends };
     let memory = machine.sim.config().memory.clone();
     let setup = Setup::of(&memory, policy);
-    let mm: Audited<'_, Remembers, Riscv64<4>> = audited(&machine, &setup);
+    let mm: Audited<'_, Riscv64<4>> = audited(&machine, &setup);
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 4 * MB);

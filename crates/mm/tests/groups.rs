@@ -7,11 +7,9 @@ use foliant::manager::SpaceError;
 use foliant::space::{Advice, Flags, Move, SpaceId};
 use foliant::split::{SplitInto, ZeroPieces};
 use foliant::table::{Aarch64, Attrs, Entry, Paging, Riscv64, X86_64};
-use foliant::{Event, FlushGrain, Manager, Policy};
+use foliant::{Event, FlushGrain, Policy};
 use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Cpu, Pages, Va, VaRange};
-
-type Of<'m, P> = Manager<'m, Sim, P>;
 
 /// What both formats with groups do alike.
 macro_rules! on_both {
@@ -40,9 +38,9 @@ fn machine(format: Format) -> Sim {
 }
 
 /// A space that two CPUs run, with sixteen pages at `BASE` that both have cached.
-fn world<P: Paging>(format: Format, work: impl FnOnce(&Sim, &Of<'_, P>, SpaceId)) {
+fn world<P: Paging>(format: Format, work: impl FnOnce(&Sim, &AnyMm<'_, P>, SpaceId)) {
     let sim = machine(format);
-    let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, only(4));
+    let mm: Audited<'_, P> = manager_on(&sim, &sim.config().memory, only(4));
     let id = mm.create(None).unwrap();
     for cpu in [Cpu(1), Cpu(0)] {
         sim.on(cpu, || mm.online());
@@ -58,17 +56,17 @@ fn world<P: Paging>(format: Format, work: impl FnOnce(&Sim, &Of<'_, P>, SpaceId)
 }
 
 /// Page n of the sixteen at `start` gets 100 + n.
-fn fill<P: Paging>(sim: &Sim, mm: &Of<'_, P>, id: SpaceId, start: u64) {
+fn fill<P: Paging>(sim: &Sim, mm: &AnyMm<'_, P>, id: SpaceId, start: u64) {
     (0..16).for_each(|n| _ = store(sim, mm, id, start + n * PAGE, 100 + n));
 }
 /// Has `cpu` read them, so that it has each cached.
-fn read_all<P: Paging>(sim: &Sim, mm: &Of<'_, P>, id: SpaceId, start: u64, cpu: Cpu) {
+fn read_all<P: Paging>(sim: &Sim, mm: &AnyMm<'_, P>, id: SpaceId, start: u64, cpu: Cpu) {
     for n in 0..16 {
         assert_eq!(sim.on(cpu, || load(sim, mm, id, start + n * PAGE)), 100 + n, "page {n}");
     }
 }
 /// Whole groups in the space. The recount says that none is half.
-fn groups<P: Paging>(mm: &Of<'_, P>, id: SpaceId) -> usize {
+fn groups<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId) -> usize {
     let all = VaRange::new(Va::new(0), Va::new(1 << 37)).unwrap();
     let grouped =
         |entry: Entry| matches!(entry, Entry::Leaf { attrs, .. } if attrs.has(Attrs::GROUPED));
@@ -76,7 +74,7 @@ fn groups<P: Paging>(mm: &Of<'_, P>, id: SpaceId) -> usize {
     words.unwrap() / 16
 }
 /// Flushes that asked the other CPU, groups made and groups taken apart while `work` ran.
-fn counts<P: Paging>(mm: &Of<'_, P>, work: impl FnOnce()) -> [u64; 3] {
+fn counts<P: Paging>(mm: &AnyMm<'_, P>, work: impl FnOnce()) -> [u64; 3] {
     let now = || [Event::Shootdown, Event::ContMapped, Event::ContSplit].map(|e| mm.total(e));
     let before = now();
     work();
@@ -86,7 +84,7 @@ fn counts<P: Paging>(mm: &Of<'_, P>, work: impl FnOnce()) -> [u64; 3] {
 fn into(n: u8) -> SplitInto {
     SplitInto { order: order(n), zeros: ZeroPieces::Keep }
 }
-fn frame<P: Paging>(mm: &Of<'_, P>, id: SpaceId, va: u64) -> foliant_units::Frame {
+fn frame<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId, va: u64) -> foliant_units::Frame {
     let found = mm.with_leaves(id, range(va, PAGE), |mut leaves| leaves.next().map(|l| l.entry));
     match found.flatten() {
         Some(Entry::Leaf { pa, .. }) => pa.frame(),
@@ -97,7 +95,7 @@ fn frame<P: Paging>(mm: &Of<'_, P>, id: SpaceId, va: u64) -> foliant_units::Fram
 /// Groups that a write makes with folios of 2^n pages.
 fn made<P: Paging>(format: Format, n: u8) -> usize {
     let sim = machine(format);
-    let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, only(n));
+    let mm: Audited<'_, P> = manager_on(&sim, &sim.config().memory, only(n));
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 2 * MB);
@@ -116,7 +114,7 @@ fn sizes<P: Paging>(format: Format) {
 
 /// An operation that changes all of a group, the flushes that it takes, and the groups afterwards.
 fn whole<P: Paging>(format: Format) {
-    type Work<P> = fn(&Of<'_, P>, SpaceId);
+    type Work<P> = fn(&AnyMm<'_, P>, SpaceId);
     let all = || row(0, 16);
     let table: [(&str, Work<P>, [u64; 3], usize); 8] = [
         ("unmap", |mm, id| mm.unmap(id, row(0, 16)).unwrap(), [1, 0, 0], 0),
@@ -157,7 +155,7 @@ fn whole<P: Paging>(format: Format) {
     // Pieces that are as large as a group are groups: of a leaf, and of folios of several groups.
     for (n, into_order, wanted) in [(9, 4, 32), (9, 6, 32), (6, 4, 4), (6, 3, 0)] {
         let sim = machine(format);
-        let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, only(n));
+        let mm: Audited<'_, P> = manager_on(&sim, &sim.config().memory, only(n));
         let id = mm.create(None).unwrap();
         mm.switch(Some(id)).unwrap();
         area(&mm, id, BASE, 2 * MB);
@@ -172,7 +170,7 @@ fn whole<P: Paging>(format: Format) {
 
 /// An operation that changes some pages of a group, and how many are unlike before.
 fn parts<P: Paging>(format: Format) {
-    type Work<P> = fn(&Sim, &Of<'_, P>, SpaceId);
+    type Work<P> = fn(&Sim, &AnyMm<'_, P>, SpaceId);
     let elsewhere = |n: u64| Va::new(BASE + 8 * MB + n * PAGE);
     let table: [(&str, Work<P>, u64); 8] = [
         ("unmap", |_, mm, id| mm.unmap(id, row(5, 3)).unwrap(), 2),
@@ -267,7 +265,7 @@ fn parts<P: Paging>(format: Format) {
 
 /// A walk whose sink has room for fewer words than a group has comes to its end all the same.
 fn grains<P: Paging>(format: Format) {
-    type Work<P> = fn(&Of<'_, P>, SpaceId);
+    type Work<P> = fn(&AnyMm<'_, P>, SpaceId);
     let table: [Work<P>; 6] = [
         |mm, id| mm.unmap(id, row(0, 64)).unwrap(),
         |mm, id| mm.unmap(id, row(3, 58)).unwrap(),
@@ -309,7 +307,7 @@ fn moves<P: Paging>(format: Format) {
 }
 
 /// Which pages of the sixteen say that they were written to.
-fn dirty<P: Paging>(mm: &Of<'_, P>, id: SpaceId) -> usize {
+fn dirty<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId) -> usize {
     let is_dirty =
         |entry: Entry| matches!(entry, Entry::Leaf { attrs, .. } if attrs.has(Attrs::DIRTY));
     mm.with_leaves(id, row(0, 16), |leaves| leaves.filter(|leaf| is_dirty(leaf.entry)).count())
@@ -359,7 +357,7 @@ fn limits<P: Paging>(format: Format) {
     let mut admitted = false;
     for limit in 30..60 {
         let sim = machine(format);
-        let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, only(4));
+        let mm: Audited<'_, P> = manager_on(&sim, &sim.config().memory, only(4));
         let id = mm.create(Some(Pages::new(limit))).unwrap();
         mm.switch(Some(id)).unwrap();
         area(&mm, id, BASE, MB);
@@ -394,7 +392,7 @@ fn limits<P: Paging>(format: Format) {
 }
 
 fn refusals<P: Paging>(format: Format) {
-    type Work<P> = fn(&Of<'_, P>, SpaceId) -> bool;
+    type Work<P> = fn(&AnyMm<'_, P>, SpaceId) -> bool;
     let table: [(&str, Work<P>); 5] = [
         ("unmap", |mm, id| mm.unmap(id, row(5, 3)).is_ok()),
         ("protect", |mm, id| mm.protect(id, row(5, 3), Flags::READ).is_ok()),
@@ -434,7 +432,7 @@ fn a_group_beside_others_is_filled_when_nothing_is_pending() {
         for seed in 0..30 {
             let sim =
                 Sim::new(Config::seeded(3, Bytes::new(32 * MB), seed).with_format(format)).unwrap();
-            let mm: Audited<'_, Sim, P> =
+            let mm: Audited<'_, P> =
                 manager_on(&sim, &sim.config().memory, Policy::always(Orders::of(order(4))));
             let id = mm.create(None).unwrap();
             area(&mm, id, BASE, 16 * PAGE);

@@ -8,8 +8,8 @@ use foliant::manager::{Contents, Setup};
 use foliant::pool::{Budget, Folding, PoolCounters, Shortage};
 use foliant::space::{Advice, Flags, MapError, MapRequest, Move, Place, RangeError, SpaceId};
 use foliant::table::{Aarch64, Entry, Paging, Riscv64, X86_64};
-use foliant::{Access, Event, Manager, Outcome, Policy};
-use foliant_machine::{Machine, Replace};
+use foliant::{Access, Event, Outcome, Policy};
+use foliant_machine::Replace;
 use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Level, Order, Va, VaRange};
 
@@ -20,16 +20,16 @@ const HUGE: u64 = 2 * MB;
 fn request(bytes: u64, flags: Flags) -> MapRequest {
     MapRequest { place: Place::NoReplace(Va::new(BASE)), bytes: Bytes::new(bytes), flags, tag: 0 }
 }
-fn huge_area<P: Paging>(mm: &Manager<'_, Sim, P>, id: SpaceId, pages: u64) -> VaRange {
+fn huge_area<P: Paging>(mm: &AnyMm<'_, P>, id: SpaceId, pages: u64) -> VaRange {
     mm.map(id, &request(pages * HUGE, Flags::READ_WRITE.with(Flags::HUGE_2M))).unwrap()
 }
 /// Total, free, reserved, surplus.
-fn pool<P: Paging>(mm: &Manager<'_, impl Machine, P>) -> (u64, u64, u64, u64) {
+fn pool<P: Paging>(mm: &AnyMm<'_, P>) -> (u64, u64, u64, u64) {
     let PoolCounters { nr_hugepages, free_hugepages, resv_hugepages, surplus_hugepages, .. } =
         mm.pool(SIZE_2M).unwrap();
     (nr_hugepages, free_hugepages, resv_hugepages, surplus_hugepages)
 }
-fn fill<P: Paging>(mm: &Manager<'_, impl Machine, P>, pages: u64) {
+fn fill<P: Paging>(mm: &AnyMm<'_, P>, pages: u64) {
     assert_eq!(mm.resize_pool(SIZE_2M, pages, Budget::ALL).unwrap().reached, pages);
 }
 fn world(policy: Policy, pages: u64) -> (&'static Sim, &'static Mm<'static>, SpaceId, Over) {
@@ -44,7 +44,7 @@ fn world(policy: Policy, pages: u64) -> (&'static Sim, &'static Mm<'static>, Spa
     (sim, mm, id, kept)
 }
 /// Every page is back in the pool.
-fn done<P: Paging>(sim: &Sim, mm: &Manager<'_, Sim, P>, spaces: &[SpaceId], pages: u64) {
+fn done<P: Paging>(sim: &Sim, mm: &AnyMm<'_, P>, spaces: &[SpaceId], pages: u64) {
     finish(sim, mm, spaces);
     assert_eq!(pool(mm), (pages, pages, 0, 0));
     fill(mm, 0);
@@ -58,7 +58,7 @@ fn life<P: Paging>(format: Format, replace: Replace, folding: Folding) {
         config.rules.replace = replace;
     }
     let sim = Sim::new(config).unwrap();
-    let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, Policy::BASE_ONLY);
+    let mm: Audited<'_, P> = manager_on(&sim, &sim.config().memory, Policy::BASE_ONLY);
     for cpu in mm.cpus() {
         sim.on(cpu, || mm.online());
     }
@@ -398,7 +398,7 @@ fn two_cpus_fault_on_one_reservation() {
 fn a_page_known_to_be_zero_is_cleared_for_its_second_user_only() {
     let sim = sim(1, 64);
     let setup = Setup { contents: Contents::Zero, ..Setup::of(&sim.config().memory, BASE_ONLY) };
-    let mm: Audited<'_, Sim, X86_64<4>> = audited(&sim, &setup);
+    let mm: Audited<'_, X86_64<4>> = audited(&sim, &setup);
     fill(&mm, 8);
     let fresh = mm.known_zero();
     let id = mm.create(None).unwrap();

@@ -7,11 +7,12 @@ use foliant::memmap::{
 };
 use foliant::table::{Entry, X86_64};
 use foliant::{Event, FlushGrain, Policy};
+use foliant_machine::AnyMachine;
 use foliant_sim::Sim;
 use foliant_units::{Frame, Level, Order, Va, VaRange};
 use std::collections::BTreeSet;
 
-type Pages<'a, 'm> = Batch<'a, 'm, Sim, X86_64<4>>;
+type Pages<'a, 'm> = Batch<'a, 'm, AnyMachine<'m>, X86_64<4>>;
 
 /// Shootdowns, and CPUs asked.
 fn asked(mm: &Mm<'_>, work: impl FnOnce()) -> (u64, u64) {
@@ -30,7 +31,7 @@ fn counted(mm: &Mm<'_>, event: Event, work: impl FnOnce()) -> u64 {
 
 /// So many huge pages of 2 MiB.
 fn claim<'a, 'm>(
-    memmap: &Memmap<'a, 'm, Sim, X86_64<4>>,
+    memmap: &Memmap<'a, 'm, AnyMachine<'m>, X86_64<4>>,
     count: usize,
     form: Form,
 ) -> Pages<'a, 'm> {

@@ -17,7 +17,7 @@ use foliant::space::{Advice, Flags, Move, SpaceId};
 use foliant::split::{Shrink, SplitInto};
 use foliant::table::{Attrs, Entry, X86_64};
 use foliant::{Access, Policy, Reference};
-use foliant_machine::{Cpus, Replace};
+use foliant_machine::{AnyMachine, Cpus, Replace};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Frame, Nanos, Order, Pages, Va};
 use std::iter;
@@ -30,7 +30,7 @@ const FILLED: [u64; 6] = [0, 1, 2, 20, 40, 300];
 const MOVED: u64 = 32;
 const ELSEWHERE: u64 = BASE + 8 * MB;
 
-type M<'m> = Mm<'m, Beside>;
+type M<'m> = Mm<'m>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Op {
@@ -92,7 +92,7 @@ struct Scene<'s, 'm> {
     id: SpaceId,
     child: Option<SpaceId>,
     spaces: Mutex<Vec<SpaceId>>,
-    kept: Mutex<Vec<Reference<'s, 'm, Beside, X86_64<4>>>>,
+    kept: Mutex<Vec<Reference<'s, 'm, AnyMachine<'m>, X86_64<4>>>>,
     broken: Mutex<Vec<Frame>>,
 }
 
@@ -272,7 +272,7 @@ impl Stage {
         config.rules.replace = self.replace;
         let machine = Beside::new(Sim::new(config).unwrap());
         let memory = machine.sim.config().memory.clone();
-        let mm: AuditedMm<'_, Beside> = manager_on(&machine, &memory, self.policy());
+        let mm: AuditedMm<'_> = manager_on(&machine, &memory, self.policy());
         mm.leaves("what the operations broke; the scene is recounted with it");
         let id = mm.create(None).unwrap();
         for n in 0..2 {

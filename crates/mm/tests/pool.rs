@@ -10,7 +10,7 @@ use foliant::pool::{
 };
 use foliant::space::{Flags, MapRequest, Place};
 use foliant::table::{Entry, Paging, X86_64};
-use foliant::{Access, Event, Manager, Outcome, Policy};
+use foliant::{Access, Event, Outcome, Policy};
 use foliant_sim::{Config, Failing, Sim};
 use foliant_units::{Bytes, Frame, FrameRange, Node, Order, Pages, Va};
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn online(sim: &Sim, mm: &Mm<'_>) {
         sim.on(cpu, || mm.online());
     }
 }
-fn nr(mm: &Manager<'_, Sim, impl Paging>, order: Order) -> (u64, u64) {
+fn nr(mm: &AnyMm<'_, impl Paging>, order: Order) -> (u64, u64) {
     let pool = mm.pool(order).unwrap();
     (pool.nr_hugepages, pool.free_hugepages)
 }

@@ -15,20 +15,20 @@ use foliant::memmap::{Batch, Folded, Form, MemmapError, Released};
 use foliant::space::{Advice, Flags, MapError, Move, Place, RangeError, RemapError, SpaceId};
 use foliant::split::{Pieces, Shrink, Shrunk, SplitError, SplitInto, ZeroPieces};
 use foliant::table::{Aarch64, Attrs, Entry, Found, Paging, X86_64};
-use foliant::{Access, Event, Manager, Outcome, Policy, SizeEvent};
-use foliant_machine::{Invalidation, Item, Machine, PhysMem, Reach, Tables};
+use foliant::{Access, Event, Outcome, Policy, SizeEvent};
+use foliant_machine::{Invalidation, Item, PhysMem, Reach, Tables};
 use foliant_sim::{Clearing, Config, Format, Sim, X86Levels};
 use foliant_units::{Bytes, Frame, Level, Nanos, Order, Pages, Va, VaRange};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-fn head(mm: &Mm<'_, impl Machine>, id: SpaceId, va: u64) -> Frame {
+fn head(mm: &Mm<'_>, id: SpaceId, va: u64) -> Frame {
     let frame = mm.frame_at(id, Va::new(va)).unwrap();
     mm.identity(frame).head(frame)
 }
 /// A space of pages, each with a word of its own, that runs here.
-fn filled(sim: &Sim, mm: &Mm<'_, impl Machine>, bytes: u64, pages: u64) -> SpaceId {
+fn filled(sim: &Sim, mm: &Mm<'_>, bytes: u64, pages: u64) -> SpaceId {
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(mm, id, BASE, bytes);
@@ -37,7 +37,7 @@ fn filled(sim: &Sim, mm: &Mm<'_, impl Machine>, bytes: u64, pages: u64) -> Space
     }
     id
 }
-fn check(sim: &Sim, mm: &Mm<'_, impl Machine>, id: SpaceId, pages: u64) {
+fn check(sim: &Sim, mm: &Mm<'_>, id: SpaceId, pages: u64) {
     for nth in 0..pages {
         assert_eq!(load(sim, mm, id, BASE + nth * PAGE), 1000 + nth, "page {nth}");
     }
@@ -311,10 +311,7 @@ fn at_request(machine: &'static Meddler, nth: u64, act: impl FnOnce() + Send + '
     });
 }
 /// A meddled machine on which CPU 1 runs the space as well.
-fn shared(
-    policy: Policy,
-    pages: u64,
-) -> (&'static Meddler, &'static Mm<'static, Meddler>, SpaceId, Over) {
+fn shared(policy: Policy, pages: u64) -> (&'static Meddler, &'static Mm<'static>, SpaceId, Over) {
     let (machine, mm, kept) = meddled(2, 64, policy);
     let id = filled(&machine.sim, mm, 4 * MB, pages);
     machine.sim.on(cpu(1), || {
@@ -349,9 +346,8 @@ fn a_split_that_a_pin_refuses_is_done_when_it_is_let_go() {
 #[test]
 fn a_collapse_that_a_pin_refuses_leaves_no_page_frozen() {
     const PINNED: u64 = 300;
-    let collapse = |mm: &Mm<'_, Meddler>, id| {
-        mm.collapse(id, Va::new(BASE), Order::SIZE_2M, CollapseLimits::NONE)
-    };
+    let collapse =
+        |mm: &Mm<'_>, id| mm.collapse(id, Va::new(BASE), Order::SIZE_2M, CollapseLimits::NONE);
     let (_, mm, id, _over) = shared(Policy::BASE_ONLY, 512);
     let before = mm.total(Event::Shootdown);
     collapse(mm, id).unwrap();
@@ -589,7 +585,7 @@ fn a_leaf_and_the_empty_table_behind_it_are_two_items() {
 }
 
 /// What the space's entry at `va` says, and where it is.
-fn found(mm: &Manager<'_, Sim, impl Paging>, id: SpaceId, va: u64) -> (Found, Attrs) {
+fn found(mm: &AnyMm<'_, impl Paging>, id: SpaceId, va: u64) -> (Found, Attrs) {
     let leaf = mm.with_leaves(id, range(va, PAGE), |mut leaves| leaves.next()).flatten();
     let leaf = leaf.expect("something is mapped");
     let Entry::Leaf { attrs, .. } = leaf.entry else { panic!("{leaf:?}") };
@@ -602,7 +598,7 @@ fn found(mm: &Manager<'_, Sim, impl Paging>, id: SpaceId, va: u64) -> (Found, At
 fn never_accessed<P: Paging>(format: Format, cached: bool) {
     let sim = Sim::new(Config::seeded(2, Bytes::new(32 * MB), 1).with_format(format)).unwrap();
     let memory = sim.config().memory.clone();
-    let mm: Audited<'_, Sim, P> = manager_on(&sim, &memory, only(2));
+    let mm: Audited<'_, P> = manager_on(&sim, &memory, only(2));
     let id = mm.create(None).unwrap();
     for n in 0..2 {
         sim.on(cpu(n), || {

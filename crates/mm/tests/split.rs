@@ -11,7 +11,7 @@ use foliant::split::{
 };
 use foliant::table::{Aarch64, Entry, Paging, Riscv64, X86_64};
 use foliant::{Event, FlushGrain, Policy, SizeEvent};
-use foliant_machine::{Machine, Replace};
+use foliant_machine::Replace;
 use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Frame, Order, Pages, Va};
 
@@ -35,7 +35,7 @@ fn check(sim: &Sim, mm: &Mm<'_>, id: SpaceId, start: u64, pages: core::ops::Rang
         assert_eq!(load(sim, mm, id, start + page * PAGE), 1000 + page, "page {page}");
     }
 }
-fn frame(mm: &Mm<'_, impl Machine>, id: SpaceId, va: u64) -> Frame {
+fn frame(mm: &Mm<'_>, id: SpaceId, va: u64) -> Frame {
     mm.frame_at(id, Va::new(va)).unwrap()
 }
 
@@ -446,7 +446,7 @@ fn life<P: Paging>(format: Format, replace: Option<Replace>) {
     config.rules.replace = replace.unwrap_or(config.rules.replace);
     let sim = Sim::new(config).unwrap();
     let memory = sim.config().memory.clone();
-    let mm: Audited<'_, Sim, P> = manager_on(&sim, &memory, Policy::always(Orders::ANON));
+    let mm: Audited<'_, P> = manager_on(&sim, &memory, Policy::always(Orders::ANON));
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(&mm, id, BASE, 4 * MB);

@@ -3,7 +3,6 @@
 use crate::common::*;
 use foliant::space::{Advice, Flags, SpaceId};
 use foliant::{Event, Policy};
-use foliant_machine::Machine;
 use foliant_sim::{Config, Sim, Tags};
 use foliant_units::{Bytes, Va};
 
@@ -19,7 +18,7 @@ fn two(sim: &Sim, mm: &Mm<'_>) -> [SpaceId; 2] {
 }
 
 /// How many switches kept something while `work` went on.
-fn kept(mm: &Mm<'_, impl Machine>, work: impl FnOnce()) -> u64 {
+fn kept(mm: &Mm<'_>, work: impl FnOnce()) -> u64 {
     let before = mm.total(Event::SwitchKept);
     work();
     mm.total(Event::SwitchKept) - before

@@ -47,7 +47,7 @@ fn a_space_that_may_charge_nothing_gets_no_page() {
 /// Something appears in the range between the first look and the lock.
 #[test]
 fn tr_a2_the_whole_range_is_looked_at_again_under_the_lock() {
-    type Act = fn(&'static Mm<'static, meddler::Meddler>, foliant::space::SpaceId, u64);
+    type Act = fn(&'static Mm<'static>, foliant::space::SpaceId, u64);
     let page: Act = |mm, id, va| {
         assert!(matches!(mm.fault(id, Va::new(va), Access::Write), Outcome::Mapped(_)));
     };

@@ -2,13 +2,13 @@
 //! belongs to pools.
 
 use crate::common::meddler::Meddler;
-use crate::common::recorder::{Recorder, Step};
+use crate::common::recorder::Step;
 use crate::common::*;
 use foliant::frame::{Identity, Kind, word_at};
 use foliant::memmap::{Batch, Declined, Folded, Form, MemmapError, Released, Unfolded};
 use foliant::table::{Aarch64, Half, Paging, Riscv64, X86_64};
 use foliant::{Event, Manager, Policy};
-use foliant_machine::{KernelVa, Machine, Owner, Replace, Witness};
+use foliant_machine::{AnyMachine, KernelVa, Owner, Replace, Witness};
 use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Frame, FrameRange, Order, Pages, Va};
 use std::collections::BTreeSet;
@@ -60,11 +60,11 @@ fn check_everywhere<P: Paging>(sim: &Sim, heads: &[Frame]) {
 }
 
 /// Signed huge pages in a batch, and their heads.
-fn signed<'a, 'm, M: Machine, P: Paging>(
-    mm: &'a Manager<'m, M, P>,
+fn signed<'a, 'm, P: Paging>(
+    mm: &'a AnyMm<'m, P>,
     count: usize,
     form: Form,
-) -> (Batch<'a, 'm, M, P>, Vec<Frame>) {
+) -> (Batch<'a, 'm, AnyMachine<'m>, P>, Vec<Frame>) {
     let memmap = mm.memmap();
     let mut batch = Batch::new(&memmap);
     let mut heads = Vec::new();
@@ -78,7 +78,7 @@ fn signed<'a, 'm, M: Machine, P: Paging>(
 }
 
 /// The frames of every owner, and the free ones.
-fn books(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>) -> [u64; 4] {
+fn books(sim: &Sim, mm: &AnyMm<'_, impl Paging>) -> [u64; 4] {
     let stated = |owner| sim.stated_frames(owner).get();
     let free = mm.memory().free.get();
     [free, stated(Owner::Table), stated(Owner::Records), mm.total(Event::MemmapPages)]
@@ -178,8 +178,8 @@ fn tr_h2_one_grace_period_a_batch() {
 /// every page is what it was.
 fn every_failure(
     form: Form,
-    prepare: impl for<'a, 'm> Fn(&'a Mm<'m>, &mut Batch<'a, 'm, Sim, X86_64<4>>),
-    work: impl for<'a, 'm> Fn(&'a Mm<'m>, &mut Batch<'a, 'm, Sim, X86_64<4>>) -> usize,
+    prepare: impl for<'a, 'm> Fn(&'a Mm<'m>, &mut Batch<'a, 'm, AnyMachine<'m>, X86_64<4>>),
+    work: impl for<'a, 'm> Fn(&'a Mm<'m>, &mut Batch<'a, 'm, AnyMachine<'m>, X86_64<4>>) -> usize,
 ) {
     let mut done_with = BTreeSet::new();
     for k in 1.. {
@@ -339,7 +339,7 @@ fn tr_h3_a_gib_under_leaves_is_folded_or_not() {
 }
 
 /// What was changed since the last flush, and what the flush names, as addresses of entries.
-fn flushed_exactly(log: &[Step], mm: &Mm<'_, Recorder>, heads: &[Frame]) -> usize {
+fn flushed_exactly(log: &[Step], mm: &Mm<'_>, heads: &[Frame]) -> usize {
     let array = X86_64::<4>::half(Half::Kernel).0;
     let stretch = |head: &Frame| {
         let start = word_at(array, *head, 0);
@@ -520,7 +520,7 @@ fn tr_h9_a_page_never_holds_its_own_descriptors() {
 fn life<P: Paging>(config: Config) {
     let sim = Sim::new(config).unwrap();
     let memory: Vec<FrameRange> = sim.config().memory.clone();
-    let mm: Audited<'_, Sim, P> = manager_on(&sim, &memory, Policy::BASE_ONLY);
+    let mm: Audited<'_, P> = manager_on(&sim, &memory, Policy::BASE_ONLY);
     let memmap = mm.memmap();
     for cpu in mm.cpus() {
         sim.on(cpu, || mm.online());
@@ -577,7 +577,7 @@ fn tr_h10_walkers_see_no_gap_where_entries_are_broken() {
         config.chance.switch = 3;
         let sim = Sim::new(config).unwrap();
         let memory: Vec<FrameRange> = sim.config().memory.clone();
-        let mm: Audited<'_, Sim, Aarch64> = manager_on(&sim, &memory, Policy::BASE_ONLY);
+        let mm: Audited<'_, Aarch64> = manager_on(&sim, &memory, Policy::BASE_ONLY);
         for cpu in mm.cpus() {
             sim.on(cpu, || mm.online());
         }
@@ -616,9 +616,10 @@ fn a_leaf_that_another_cpu_splits_is_flushed_before_frames_are_freed() {
     let sim = &meddler.sim;
     let memory: Vec<FrameRange> = sim.config().memory.clone();
     let mm =
-        Manager::new(meddler, &foliant::manager::Setup::of(&memory, Policy::BASE_ONLY)).unwrap();
-    let mm: &'static Manager<'_, Meddler, Aarch64> = Box::leak(Box::new(mm));
-    let _over = Over::of(meddler, mm);
+        Manager::new(untyped(meddler), &foliant::manager::Setup::of(&memory, Policy::BASE_ONLY))
+            .unwrap();
+    let mm: &'static AnyMm<'_, Aarch64> = Box::leak(Box::new(mm));
+    let _over = Over::of(sim, mm);
     for cpu in mm.cpus() {
         sim.on(cpu, || mm.online());
     }

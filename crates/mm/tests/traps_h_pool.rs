@@ -8,27 +8,26 @@ use foliant::pool::{Budget, Folding, ResizeEnd, Resized};
 use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Entry, Half, Paging, X86_64};
 use foliant::{Event, Outcome, Policy};
-use foliant_machine::Machine;
 use foliant_sim::{Config, Failing, Sim};
 use foliant_units::{Bytes, Frame, FrameRange, Node, Order, Pages, Va};
 
 const SIZE_2M: Order = Order::SIZE_2M;
 const HUGE: u64 = 2 * MB;
 
-fn online<M: Machine>(sim: &Sim, mm: &Mm<'_, M>) {
+fn online(sim: &Sim, mm: &Mm<'_>) {
     for cpu in mm.cpus() {
         sim.on(cpu, || mm.online());
     }
 }
-fn heads<M: Machine>(mm: &Mm<'_, M>) -> Vec<Frame> {
+fn heads(mm: &Mm<'_>) -> Vec<Frame> {
     let frames = mm.ranges().flat_map(|range| range.iter()).filter(|f| f.get().is_multiple_of(512));
     frames.filter(|frame| mm.identity(*frame).kind() == Kind::Huge).collect()
 }
-fn resize<M: Machine>(mm: &Mm<'_, M>, want: u64) {
+fn resize(mm: &Mm<'_>, want: u64) {
     let expect = Resized { reached: want, end: ResizeEnd::Reached };
     assert_eq!(mm.resize_pool(SIZE_2M, want, Budget::ALL), Ok(expect));
 }
-fn huge_area<M: Machine>(mm: &Mm<'_, M>, id: SpaceId, pages: u64) {
+fn huge_area(mm: &Mm<'_>, id: SpaceId, pages: u64) {
     let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
     let place = Place::NoReplace(Va::new(BASE));
     mm.map(id, &MapRequest { place, bytes: Bytes::new(pages * HUGE), flags, tag: 0 }).unwrap();

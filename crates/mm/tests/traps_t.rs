@@ -10,7 +10,7 @@ use foliant::manager::Poisoned;
 use foliant::space::{Advice, Flags, Move, Place, SpaceId};
 use foliant::split::{Pieces, Shrink, Shrunk, SplitError, SplitInto, ZeroPieces};
 use foliant::table::{Attrs, Entry, Paging, X86_64};
-use foliant::{Event, FlushGrain, Manager, Policy, SizeEvent};
+use foliant::{Event, FlushGrain, Policy, SizeEvent};
 use foliant_machine::{PhysMem, Replace};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Cpu, Frame, Level, Pa, Pages, Va};
@@ -25,7 +25,7 @@ fn keep(n: u8) -> SplitInto {
 
 /// A space that CPUs 0 to 2 run, with a folio of 64 KiB at `BASE` and a page of another one at
 /// `BASE + MB`, all written.
-fn shared_by_three(mm: &'static Mm<'static, Meddler>, machine: &'static Meddler) -> SpaceId {
+fn shared_by_three(mm: &'static Mm<'static>, machine: &'static Meddler) -> SpaceId {
     let id = mm.create(None).unwrap();
     for n in 0..3 {
         machine.sim.on(cpu(n), || {
@@ -552,7 +552,7 @@ trait RelocateAt {
     fn relocate_at(&self, id: SpaceId, va: u64) -> Option<Frame>;
 }
 
-impl<M: foliant_machine::Machine, P: Paging> RelocateAt for Manager<'_, M, P> {
+impl<P: Paging> RelocateAt for AnyMm<'_, P> {
     fn relocate_at(&self, id: SpaceId, va: u64) -> Option<Frame> {
         self.relocate(self.frame_at(id, Va::new(va))?).ok()
     }

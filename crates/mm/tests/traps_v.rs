@@ -2,7 +2,7 @@
 
 use crate::common::kernel::*;
 use crate::common::*;
-use foliant::manager::{Manager, Setup, UserMapError};
+use foliant::manager::{Setup, UserMapError};
 use foliant::space::{Flags, MapRequest, Place};
 use foliant::table::{Aarch64, Paging, X86_64};
 use foliant::vmap::*;
@@ -14,7 +14,7 @@ use foliant_units::{
 };
 use std::collections::BTreeSet;
 
-fn content(sim: &Sim, mm: &Manager<'_, Sim, impl Paging>) {
+fn content(sim: &Sim, mm: &AnyMm<'_, impl Paging>) {
     mm.audit(&[]).unwrap();
     let violations = sim.finish();
     assert!(violations.is_empty(), "{violations:#?}");
@@ -202,7 +202,7 @@ fn one_page_changes<P: Paging>(format: Format, replace: Replace) {
     config.rules.replace = replace;
     let sim = Sim::new(config).unwrap();
     let memory = sim.config().memory.clone();
-    let mm: Audited<'_, Sim, P> = manager_on(&sim, &memory, Policy::BASE_ONLY);
+    let mm: Audited<'_, P> = manager_on(&sim, &memory, Policy::BASE_ONLY);
     online(&sim, &mm);
     let area = mm.vmalloc(&huge(4 * MB)).unwrap();
     let frames: Vec<Frame> = pages(area).map(|va| mm.vmap().frame_at(va).unwrap().0).collect();

@@ -19,7 +19,7 @@ fn huge() -> Policy {
     Policy::always(Orders::of(Order::SIZE_2M))
 }
 
-fn space<M: foliant_machine::Machine>(mm: &Mm<'_, M>, megabytes: u64) -> SpaceId {
+fn space(mm: &Mm<'_>, megabytes: u64) -> SpaceId {
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(mm, id, BASE, megabytes * MB);
@@ -27,7 +27,7 @@ fn space<M: foliant_machine::Machine>(mm: &Mm<'_, M>, megabytes: u64) -> SpaceId
 }
 
 /// The frame that `va` is mapped to.
-fn frame_at(mm: &Mm<'_, impl foliant_machine::Machine>, id: SpaceId, va: u64) -> Frame {
+fn frame_at(mm: &Mm<'_>, id: SpaceId, va: u64) -> Frame {
     let leaf = mm.with_leaves(id, range(va, 4096), |mut leaves| leaves.next()).unwrap().unwrap();
     match leaf.entry {
         Entry::Leaf { pa, .. } => pa.frame(),
@@ -313,7 +313,7 @@ fn fresh_memory_is_cleared_for_its_second_user_only() {
         added_below: Frame::new(1 << 20),
         ..Setup::of(&memory, huge())
     };
-    let mm: Audited<'_, Sim, X86_64<4>> = audited(&sim, &setup);
+    let mm: Audited<'_, X86_64<4>> = audited(&sim, &setup);
     let id = space(&mm, 16);
     mm.describe_all().unwrap();
     let before = mm.total(Event::ZeroedBytes);

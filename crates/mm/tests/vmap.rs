@@ -355,7 +355,7 @@ fn addresses_that_run_out_are_purged_first() {
     let range = VaRange::sized(start, Bytes::new(GB)).unwrap();
     let vmap = VmapSetup { range: Some(range), ..VmapSetup::DEFAULT };
     let setup = Setup { vmap, ..Setup::of(&memory, Policy::BASE_ONLY) };
-    let mm: Audited<'_, Sim, Riscv64<3>> = audited(&sim, &setup);
+    let mm: Audited<'_, Riscv64<3>> = audited(&sim, &setup);
     online(&sim, &mm);
     let big = |align: u64| base(FRAME_BYTES).aligned(Bytes::new(align)).without_guard();
     // Devices take addresses and no memory.

@@ -9,7 +9,7 @@ use crate::common::*;
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
 use foliant::vmap::*;
-use foliant::{Event, Manager, Policy};
+use foliant::{Event, Policy};
 use foliant_machine::Replace;
 use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, Level, Order, Pa, Pages, Va, VaRange};
@@ -53,7 +53,7 @@ impl Random {
 
 struct World<'w, 'm, P: Paging> {
     sim: &'w Sim,
-    mm: &'w Manager<'m, Sim, P>,
+    mm: &'w AnyMm<'m, P>,
     random: Random,
     areas: Vec<Area>,
     /// Given back and not purged yet.
@@ -380,7 +380,7 @@ fn sequences<P: Paging>(format: Format, replace: Replace, seed: u64) {
     config.rules.replace = replace;
     let sim = Sim::new(config).unwrap();
     let memory = sim.config().memory.clone();
-    let mm: Audited<'_, Sim, P> = manager_on(&sim, &memory, Policy::BASE_ONLY);
+    let mm: Audited<'_, P> = manager_on(&sim, &memory, Policy::BASE_ONLY);
     online(&sim, &mm);
     let space = mm.create(None).unwrap();
     mm.switch(Some(space)).unwrap();

@@ -9,8 +9,8 @@ use foliant::manager::{CollapseLimits, Poisoned};
 use foliant::space::{Advice, Flags, Move, Place, SpaceId};
 use foliant::split::{SplitError, SplitInto};
 use foliant::table::{Aarch64, Attrs, Entry, Paging, Riscv64, X86_64};
-use foliant::{Access, Event, Manager, Outcome, Policy, SizeEvent};
-use foliant_machine::{Machine, Replace};
+use foliant::{Access, Event, Outcome, Policy, SizeEvent};
+use foliant_machine::Replace;
 use foliant_sim::{Config, Failing, Format, RiscvMode, Sim, X86Levels};
 use foliant_units::{Bytes, Frame, Level, Order, Pages, Va};
 
@@ -19,11 +19,11 @@ const ZERO: Outcome = Outcome::ZeroPage(Order::BASE);
 const FOLIO: Outcome = Outcome::Mapped(Order::SIZE_2M);
 const SINGLE: Outcome = Outcome::Mapped(Order::BASE);
 
-fn read(mm: &Manager<'_, impl Machine, impl Paging>, id: SpaceId, va: u64) -> Outcome {
+fn read(mm: &AnyMm<'_, impl Paging>, id: SpaceId, va: u64) -> Outcome {
     mm.fault(id, Va::new(va), Access::Read)
 }
 /// A space that CPU 0 runs, with 6 MiB at `BASE`.
-fn space(mm: &Manager<'_, impl Machine, impl Paging>) -> SpaceId {
+fn space(mm: &AnyMm<'_, impl Paging>) -> SpaceId {
     let id = mm.create(None).unwrap();
     mm.switch(Some(id)).unwrap();
     area(mm, id, BASE, 6 * MB);
@@ -31,11 +31,7 @@ fn space(mm: &Manager<'_, impl Machine, impl Paging>) -> SpaceId {
 }
 /// How many leaves of shared zeros are in 6 MiB from `start` on, of 2 MiB and of a page, and their
 /// first frame.
-fn zeros(
-    mm: &Manager<'_, impl Machine, impl Paging>,
-    id: SpaceId,
-    start: u64,
-) -> (usize, usize, Option<Frame>) {
+fn zeros(mm: &AnyMm<'_, impl Paging>, id: SpaceId, start: u64) -> (usize, usize, Option<Frame>) {
     let found: Vec<_> = mm
         .with_leaves(id, range(start, 6 * MB), |leaves| {
             leaves
@@ -394,7 +390,7 @@ fn life<P: Paging>(format: Format, replace: Option<Replace>) {
     let mut config = Config::seeded(2, Bytes::new(64 * MB), 3).with_format(format);
     config.rules.replace = replace.unwrap_or(config.rules.replace);
     let sim = Sim::new(config).unwrap();
-    let mm: Audited<'_, Sim, P> = manager_on(&sim, &sim.config().memory, only(9));
+    let mm: Audited<'_, P> = manager_on(&sim, &sim.config().memory, only(9));
     let id = space(&mm);
     let on_other = |page: u64| sim.on(cpu(1), || load(&sim, &mm, id, BASE + page * PAGE));
     sim.on(cpu(1), || {

@@ -7,8 +7,8 @@ use common::*;
 use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_machine::laws::{self, Bench, SCRATCH_FRAMES, WINDOW_PAGES};
 use foliant_machine::{
-    Around, Caching, Clock, Cpus, Invalidation, Item, Kept, KernelFault, KernelVa, Machine,
-    MmuRules, PhysMem, Reach, Root, Scope, Tables, Ticket, Tlb,
+    AnyMachine, Around, Caching, Clock, Cpus, Invalidation, Item, Kept, KernelFault, KernelVa,
+    Machine, MmuRules, PhysMem, Reach, Root, Scope, Tables, Ticket, Tlb,
 };
 use foliant_sim::{Chance, Checks, Config, Format, Mode, RiscvMode, Sim, Tags, X86Levels};
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Level, Nanos, Pa, Va, VaRange};
@@ -109,13 +109,35 @@ const MEMORY: Bytes = Bytes::new(16 << 20);
 
 fn hold(config: Config, what: &str) {
     let sim = Sim::new(config).unwrap();
-    let tally = laws::run(&bench(&sim, &sim), &mut |name, verdict| {
+    hold_on(&sim, &sim, what);
+}
+fn hold_on(sim: &Sim, machine: &impl Machine, what: &str) {
+    let tally = laws::run(&bench(sim, machine), &mut |name, verdict| {
         if let Err(seen) = verdict {
             panic!("{what}: {name}: {seen}");
         }
     });
     assert_eq!((tally.held as usize, tally.broken), (laws::COUNT, 0));
     assert!(sim.finish().is_empty(), "{what}: {:?}", sim.finish());
+}
+
+/// A machine without its type, and one around another that differs in nothing, are that machine.
+#[test]
+fn the_laws_hold_on_machines_that_pass_calls_on() {
+    struct Same<'a>(&'a Sim);
+    // SAFETY: everything is the inner machine's.
+    unsafe impl Around for Same<'_> {
+        type Inner = Sim;
+        fn inner(&self) -> &Sim {
+            self.0
+        }
+    }
+    for format in FORMATS {
+        let sim = || Sim::new(Config::seeded(3, MEMORY, 5).with_format(format)).unwrap();
+        let (plain, around) = (sim(), sim());
+        hold_on(&plain, &AnyMachine::new(&plain), &format!("any machine, {format:?}"));
+        hold_on(&around, &Same(&around), &format!("around one, {format:?}"));
+    }
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Beside {
     }
 
     /// A manager of its memory.
-    pub fn manager(&self, policy: Policy) -> AuditedMm<'_, Beside> {
+    pub fn manager(&self, policy: Policy) -> AuditedMm<'_> {
         manager_on(self, &self.sim.config().memory, policy)
     }
 

@@ -1,9 +1,9 @@
 //! Kernel memory as the kernel sees it, on one CPU or another.
 
-use foliant::Manager;
+use super::AnyMm;
 use foliant::table::Paging;
 use foliant::vmap::Request;
-use foliant_machine::{KernelVa, Machine};
+use foliant_machine::KernelVa;
 use foliant_sim::Sim;
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 
@@ -14,7 +14,7 @@ pub fn base(bytes: u64) -> Request {
     Request::of(Bytes::new(bytes))
 }
 /// Makes all CPUs ready.
-pub fn online(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>) {
+pub fn online(sim: &Sim, mm: &AnyMm<'_, impl Paging>) {
     for cpu in mm.cpus() {
         sim.on(cpu, || mm.online());
     }

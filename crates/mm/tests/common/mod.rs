@@ -13,7 +13,7 @@ use foliant::manager::Setup;
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
 use foliant::table::{Paging, X86_64};
 use foliant::{Access, Manager, Outcome, Policy};
-use foliant_machine::{Machine, Owner};
+use foliant_machine::{AnyMachine, Machine, Owner};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Cpu, FrameRange, Order, Va, VaRange};
 use meddler::Meddler;
@@ -22,8 +22,10 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use watch::Watch;
 
-pub type Mm<'m, M = Sim> = Manager<'m, M, X86_64<4>>;
-pub type AuditedMm<'m, M = Sim> = Audited<'m, M, X86_64<4>>;
+/// A manager of a machine of any type: it is compiled once for all of them.
+pub type AnyMm<'m, P> = Manager<'m, AnyMachine<'m>, P>;
+pub type Mm<'m> = AnyMm<'m, X86_64<4>>;
+pub type AuditedMm<'m> = Audited<'m, X86_64<4>>;
 
 pub const MB: u64 = 1 << 20;
 pub const PAGE: u64 = 4096;
@@ -65,33 +67,38 @@ macro_rules! simulated {
 pub(crate) use simulated;
 simulated!(Beside, Meddler, Recorder, Watch);
 
+/// `machine` without its type, for as long as the program runs.
+pub fn untyped<'m>(machine: &'m impl Machine) -> &'m AnyMachine<'m> {
+    Box::leak(Box::new(AnyMachine::new(machine)))
+}
+
 /// A manager whose test is over when it is dropped: the spaces that live are ended, everything is
 /// recounted, and every checker has to be content. So no test has to remember it.
-pub struct Audited<'m, M: Simulated, P: Paging> {
-    mm: Manager<'m, M, P>,
-    machine: &'m M,
+pub struct Audited<'m, P: Paging> {
+    mm: AnyMm<'m, P>,
+    sim: &'m Sim,
     undone: AtomicBool,
 }
 
-impl<M: Simulated, P: Paging> Audited<'_, M, P> {
+impl<P: Paging> Audited<'_, P> {
     /// Says what a test leaves undone on purpose: nothing is looked at in the end.
     pub fn leaves(&self, _what: &str) {
         self.undone.store(true, Ordering::Relaxed);
     }
 }
 
-impl<'m, M: Simulated, P: Paging> Deref for Audited<'m, M, P> {
-    type Target = Manager<'m, M, P>;
+impl<'m, P: Paging> Deref for Audited<'m, P> {
+    type Target = AnyMm<'m, P>;
 
-    fn deref(&self) -> &Manager<'m, M, P> {
+    fn deref(&self) -> &AnyMm<'m, P> {
         &self.mm
     }
 }
 
-impl<M: Simulated, P: Paging> Drop for Audited<'_, M, P> {
+impl<P: Paging> Drop for Audited<'_, P> {
     fn drop(&mut self) {
         if !*self.undone.get_mut() {
-            end(self.machine.sim(), &self.mm);
+            end(self.sim, &self.mm);
         }
     }
 }
@@ -101,11 +108,8 @@ impl<M: Simulated, P: Paging> Drop for Audited<'_, M, P> {
 pub struct Over(Option<Box<dyn Fn()>>);
 
 impl Over {
-    pub fn of<M: Simulated, P: Paging>(
-        machine: &'static M,
-        mm: &'static Manager<'static, M, P>,
-    ) -> Over {
-        Over(Some(Box::new(|| end(machine.sim(), mm))))
+    pub fn of<P: Paging>(sim: &'static Sim, mm: &'static AnyMm<'static, P>) -> Over {
+        Over(Some(Box::new(|| end(sim, mm))))
     }
     /// Says what a test leaves undone on purpose: nothing is looked at in the end.
     pub fn leaves(mut self, _what: &str) {
@@ -122,7 +126,7 @@ impl Drop for Over {
 }
 
 /// A machine, its manager, and what ends the test.
-pub type World<M> = (&'static M, &'static Mm<'static, M>, Over);
+pub type World<M> = (&'static M, &'static Mm<'static>, Over);
 
 /// Both, for as long as the program runs.
 pub fn kept<M: Simulated>(machine: M, policy: Policy) -> World<M> {
@@ -131,11 +135,12 @@ pub fn kept<M: Simulated>(machine: M, policy: Policy) -> World<M> {
     kept_as(machine, &Setup::of(&memory, policy))
 }
 pub fn kept_as<M: Simulated>(machine: &'static M, setup: &Setup<'_>) -> World<M> {
-    let mm: &'static Mm<'static, M> = Box::leak(Box::new(Manager::new(machine, setup).unwrap()));
-    (machine, mm, Over::of(machine, mm))
+    let mm: &'static Mm<'static> =
+        Box::leak(Box::new(Manager::new(untyped(machine), setup).unwrap()));
+    (machine, mm, Over::of(machine.sim(), mm))
 }
 
-fn end(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>) {
+fn end(sim: &Sim, mm: &AnyMm<'_, impl Paging>) {
     if !std::thread::panicking() {
         let living: Vec<SpaceId> = mm.spaces().collect();
         finish(sim, mm, &living);
@@ -150,16 +155,13 @@ pub fn manager_on<'m, M: Simulated, P: Paging>(
     machine: &'m M,
     memory: &[FrameRange],
     policy: Policy,
-) -> Audited<'m, M, P> {
+) -> Audited<'m, P> {
     audited(machine, &Setup::of(memory, policy))
 }
 
-pub fn audited<'m, M: Simulated, P: Paging>(
-    machine: &'m M,
-    setup: &Setup<'_>,
-) -> Audited<'m, M, P> {
-    let mm = Manager::new(machine, setup).unwrap();
-    Audited { mm, machine, undone: AtomicBool::new(false) }
+pub fn audited<'m, M: Simulated, P: Paging>(machine: &'m M, setup: &Setup<'_>) -> Audited<'m, P> {
+    let mm = Manager::new(untyped(machine), setup).unwrap();
+    Audited { mm, sim: machine.sim(), undone: AtomicBool::new(false) }
 }
 
 /// A machine with a hook and its manager.
@@ -190,12 +192,7 @@ pub fn request(place: Place, bytes: u64, flags: Flags) -> MapRequest {
 }
 
 /// Maps readable and writable memory at `start`.
-pub fn area(
-    mm: &Manager<'_, impl Machine, impl Paging>,
-    id: SpaceId,
-    start: u64,
-    bytes: u64,
-) -> VaRange {
+pub fn area(mm: &AnyMm<'_, impl Paging>, id: SpaceId, start: u64, bytes: u64) -> VaRange {
     let place = Place::NoReplace(Va::new(start));
     mm.map(id, &request(place, bytes, Flags::READ_WRITE)).unwrap()
 }
@@ -203,7 +200,7 @@ pub fn area(
 /// Stores as a program does: faults are handed to the manager.
 pub fn store(
     sim: &Sim,
-    mm: &Manager<'_, impl Machine, impl Paging>,
+    mm: &AnyMm<'_, impl Paging>,
     id: SpaceId,
     va: u64,
     value: u64,
@@ -226,7 +223,7 @@ pub fn store(
 }
 
 /// Loads as a program does.
-pub fn load(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>, id: SpaceId, va: u64) -> u64 {
+pub fn load(sim: &Sim, mm: &AnyMm<'_, impl Paging>, id: SpaceId, va: u64) -> u64 {
     for _ in 0..10 {
         match sim.user_load(Va::new(va), 8) {
             Ok(value) => return value,
@@ -241,7 +238,7 @@ pub fn load(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>, id: SpaceId,
 }
 
 /// Recounts, and compares tables and records with what is stated.
-pub fn recount(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>, spaces: &[SpaceId]) {
+pub fn recount(sim: &Sim, mm: &AnyMm<'_, impl Paging>, spaces: &[SpaceId]) {
     let audit = mm.audit(spaces).unwrap();
     let stated = |owner| sim.stated_frames(owner).get();
     sim.recount("tables", stated(Owner::Table), audit.tables.get());
@@ -249,7 +246,7 @@ pub fn recount(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>, spaces: &
 }
 
 /// Ends the spaces, and demands that every checker and every counter is content.
-pub fn finish(sim: &Sim, mm: &Manager<'_, impl Machine, impl Paging>, spaces: &[SpaceId]) {
+pub fn finish(sim: &Sim, mm: &AnyMm<'_, impl Paging>, spaces: &[SpaceId]) {
     recount(sim, mm, spaces);
     for cpu in mm.cpus() {
         sim.on(cpu, || mm.switch(None).unwrap());

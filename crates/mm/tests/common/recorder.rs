@@ -2,11 +2,10 @@
 //! invalidations.
 
 use foliant_machine::{
-    Caching, Clock, Cpus, Invalidation, Kept, KernelFault, KernelVa, MmuRules, Owner, PhysMem,
-    Refusal, Retired, Root, Ticket, Tlb, Witness,
+    Around, Invalidation, KernelFault, KernelVa, Owner, PhysMem, Ticket, Tlb, Witness,
 };
 use foliant_sim::Sim;
-use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Nanos, Pa, Va, VaRange};
+use foliant_units::{Bytes, CpuSet, FrameRange, Pa, Va};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
@@ -48,15 +47,16 @@ impl Recorder {
 
 #[allow(unsafe_code)]
 // SAFETY: everything is the simulator's.
-unsafe impl PhysMem for Recorder {
+unsafe impl Around for Recorder {
+    type Inner = Sim;
+
+    fn inner(&self) -> &Sim {
+        &self.sim
+    }
     unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
         self.note(Step::Reached(pa));
         // SAFETY: the caller's promise is passed on.
         unsafe { self.sim.reach(pa, bytes) }
-    }
-    unsafe fn load(&self, pa: Pa) -> u64 {
-        // SAFETY: as above.
-        unsafe { self.sim.load(pa) }
     }
     unsafe fn store(&self, pa: Pa, word: u64) {
         // SAFETY: as above.
@@ -73,23 +73,6 @@ unsafe impl PhysMem for Recorder {
         }
         done
     }
-    unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching) {
-        // SAFETY: as above.
-        unsafe { self.sim.clear(pa, bytes, caching) }
-    }
-    unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
-        // SAFETY: as above.
-        unsafe { self.sim.copy(from, to, bytes) }
-    }
-}
-
-#[allow(unsafe_code)]
-// SAFETY: everything is the simulator's.
-unsafe impl KernelVa for Recorder {
-    unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
-        // SAFETY: as above.
-        unsafe { self.sim.kernel_load(va) }
-    }
     unsafe fn kernel_store(&self, va: Va, word: u64) -> Result<(), KernelFault> {
         self.note(Step::Word { va });
         // SAFETY: as above.
@@ -105,14 +88,16 @@ unsafe impl KernelVa for Recorder {
         // SAFETY: as above.
         unsafe { self.sim.kernel_compare_exchange(va, old, new) }
     }
-}
-
-impl Tlb for Recorder {
-    fn activate(&self, root: Root, kept: Kept) {
-        self.sim.activate(root, kept)
-    }
-    fn invalidate(&self, what: &Invalidation) {
-        self.sim.invalidate(what)
+    unsafe fn kernel_fill(
+        &self,
+        va: Va,
+        stride: Bytes,
+        count: u64,
+        word: u64,
+    ) -> Result<(), KernelFault> {
+        (0..count).for_each(|n| self.note(Step::Word { va: va.add(n * stride.get()) }));
+        // SAFETY: as above.
+        unsafe { self.sim.kernel_fill(va, stride, count, word) }
     }
     fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
         self.note(Step::Ask(Box::new(*what)));
@@ -122,46 +107,10 @@ impl Tlb for Recorder {
         self.sim.wait(ticket);
         self.note(Step::Waited);
     }
-    fn rules(&self) -> MmuRules {
-        self.sim.rules()
-    }
-}
-
-impl Cpus for Recorder {
-    fn me(&self) -> Cpu {
-        self.sim.me()
-    }
-    fn count(&self) -> usize {
-        self.sim.count()
-    }
-    fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
-        self.sim.pinned(work)
-    }
-    fn relax(&self) {
-        self.sim.relax()
-    }
-}
-
-impl Clock for Recorder {
-    fn now(&self) -> Nanos {
-        self.sim.now()
-    }
-    fn yield_now(&self) {
-        self.sim.yield_now()
-    }
-}
-
-impl Witness for Recorder {
     fn owned(&self, frames: FrameRange, owner: Owner) {
         if owner == Owner::Free {
             self.note(Step::Freed);
         }
         self.sim.owned(frames, owner)
-    }
-    fn refusal(&self) -> Refusal {
-        self.sim.refusal()
-    }
-    fn retired(&self, range: VaRange, how: Retired) {
-        self.sim.retired(range, how)
     }
 }
