@@ -74,6 +74,8 @@ fn tr_v1_sharing_has_bounds() {
     };
     refused(mm.map_user(id, &wish(1), plain.start()), VmapError::NotForUsers(plain.start()));
     refused(mm.map_user(id, &wish(6), area.start()), VmapError::Beyond { va: area.end() });
+    let odd = area.start().add(8);
+    refused(mm.map_user(id, &wish(1), odd), VmapError::Misaligned(odd));
     let last = area.start().add(4 * FRAME_BYTES);
     refused(mm.map_user(id, &wish(2), last), VmapError::Beyond { va: area.end() });
     refused(mm.map_user(id, &wish(1), area.end()), VmapError::Beyond { va: area.end() });

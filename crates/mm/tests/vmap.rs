@@ -630,6 +630,16 @@ fn a_visit_by_base_pages_is_refused_where_a_leaf_is_in_the_way() {
     assert_eq!(found, Err(VmapError::Leaf(area.start(), Level::SIZE_2M)));
     assert!(visited.is_empty());
     let tail = VaRange::new(area.start().add(2 * MB), area.end()).unwrap();
+    for (start, end) in [(8, 0), (0, 8)] {
+        let askew = VaRange::new(tail.start().add(start), tail.start().add(FRAME_BYTES + end));
+        let odd = Err(VmapError::Misaligned(tail.start().add(if end == 0 {
+            start
+        } else {
+            FRAME_BYTES + end
+        })));
+        assert_eq!(mm.vmap().apply(askew.unwrap(), |va, _| visited.push(va)), odd);
+    }
+    assert!(visited.is_empty());
     mm.vmap()
         .apply(tail, |va, frame| {
             assert_eq!(mm.vmap().frame_at(va).unwrap().0, frame);

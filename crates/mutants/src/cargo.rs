@@ -28,6 +28,18 @@ pub(crate) fn packages(room: &str) -> &'static [&'static str] {
     }
 }
 
+/// The packages with models of loom that reach a room.
+pub(crate) fn modelled(room: &str) -> &'static [&'static str] {
+    match room {
+        "x86" => &["foliant-x86"],
+        "check" | "machine" => &[],
+        "sync" => &["foliant-sync", "foliant-folio", "foliant-table", MANAGER],
+        "folio" => &["foliant-folio", MANAGER],
+        "claim" | "table" => &["foliant-table", MANAGER],
+        _ => &[MANAGER],
+    }
+}
+
 /// What is asked of cargo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ask {
@@ -35,6 +47,8 @@ pub(crate) enum Ask {
     Check,
     /// The programs of the tests.
     Programs,
+    /// Those of the libraries' models, under loom.
+    Models,
 }
 
 impl fmt::Display for Ask {
@@ -42,6 +56,7 @@ impl fmt::Display for Ask {
         f.write_str(match self {
             Ask::Check => "check",
             Ask::Programs => "build",
+            Ask::Models => "loom",
         })
     }
 }
@@ -58,21 +73,28 @@ pub(crate) fn cargo(
     match ask {
         Ask::Check => command.args(["check", "--keep-going", "--lib"]),
         Ask::Programs => command.args(["test", "--no-run", "--lib", "--tests"]),
+        Ask::Models => command.args(["test", "--no-run", "--lib", "--release"]),
     };
     for package in packages {
         command.args(["--package", package]);
     }
-    if packages.contains(MANAGER) {
+    if packages.contains(MANAGER) && ask != Ask::Models {
         command.arg(FEATURES);
     }
+    // Warnings of the copy say nothing, and a lint that is denied would hide a mutant. What is
+    // built under another flag has a folder of its own.
+    let (flags, target) = match ask {
+        Ask::Check | Ask::Programs => ("--cap-lints=allow", "build"),
+        Ask::Models => ("--cap-lints=allow --cfg=loom", "loom"),
+    };
     command
         .args(["--quiet", "--message-format=json"])
         .current_dir(tree.path())
-        // Warnings of the copy say nothing, and a lint that is denied would hide a mutant.
-        .env("RUSTFLAGS", "--cap-lints=allow")
-        .env("CARGO_TARGET_DIR", folder.join("build"))
+        .env("RUSTFLAGS", flags)
+        .env("CARGO_TARGET_DIR", folder.join(target))
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env("CARGO_PROFILE_TEST_DEBUG", "0")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
     let failed = |why| format!("cargo does not start: {why}");

@@ -6,7 +6,7 @@
 //! 091](../../../docs/records/091-mutants-behind-a-number.md)).
 //!
 //! ```text
-//!   sources ─▶ survey: places ─▶ weave ─▶ copy ─▶ viable: what compiles ─▶ programs of tests
+//!   sources ─▶ survey: places ─▶ weave ─▶ copy ─▶ viable: what compiles ─▶ programs of tests, models under loom, the kernel
 //!                                                                            │ one run of each test: what it reaches
 //!   table ◀─ verdict: tests that reach it, until one fails ◀─ choice ◀───────┘
 //! ```
@@ -130,6 +130,18 @@ pub fn run(root: &Path, asked: &Asked, say: &(dyn Fn(String) + Sync)) -> Result<
         *viable.entry(mutants[n].room.clone()).or_default() += 1;
     }
     let mut programs = program::Program::of(&messages);
+    let rooms = chosen(&forms);
+    let rooms = rooms.iter().map(|n| mutants[*n].room.as_str());
+    let modelled: BTreeSet<&str> = rooms.flat_map(cargo::modelled).copied().collect();
+    if !modelled.is_empty() {
+        let tree = tree::Tree::new(root, folder.join(format!("{}-tree", Ask::Programs)));
+        let messages = cargo::cargo(&tree, &folder, Ask::Models, &modelled)?;
+        match cargo::errors(&messages).first() {
+            None => programs.extend(program::Program::models(&messages)),
+            // A mutant that loom's atomics do not have, as it is.
+            Some(error) => say(format!("no model is asked: {}", error["rendered"])),
+        }
+    }
     let is_booted = |n: &usize| boot::ROOMS.contains(&mutants[*n].room.as_str());
     if chosen(&forms).iter().any(is_booted) {
         if boot::is_possible() {

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Programs that are one test: the explorer's, which forks and so has no harness.
 const WHOLE: [&str; 1] = ["scenes"];
+/// In the name of every test that is a model.
+const MODELS: [&str; 2] = ["loom", "interleavings"];
 /// What a test may take of memory before it counts as running away.
 const MEMORY_MOST: u64 = 2 << 30;
 
@@ -22,8 +24,17 @@ pub(crate) struct Program {
     pub(crate) path: PathBuf,
     /// Where its tests expect to be.
     folder: PathBuf,
-    /// Whether it is the kernel; the kernel's tests are boots.
-    is_kernel: bool,
+    what: What,
+}
+
+/// What its tests are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    Tests,
+    /// Models, which loom runs in every order; other tests do not run under loom.
+    Models,
+    /// Boots of the kernel.
+    Boots,
 }
 
 /// How a test ended.
@@ -39,6 +50,15 @@ pub(crate) enum End {
 }
 
 impl Program {
+    /// The programs of models that cargo says it built.
+    pub(crate) fn models(messages: &[Value]) -> Vec<Program> {
+        let model = |program: Program| Program {
+            name: format!("{}/loom", program.name),
+            what: What::Models,
+            ..program
+        };
+        Program::of(messages).into_iter().map(model).collect()
+    }
     /// The programs that cargo says it built.
     pub(crate) fn of(messages: &[Value]) -> Vec<Program> {
         let mut programs: Vec<Program> =
@@ -59,21 +79,21 @@ impl Program {
             true => package,
             false => format!("{package}/{}", target["name"].as_str()?),
         };
-        Some(Program { name, path: path.into(), folder, is_kernel: false })
+        Some(Program { name, path: path.into(), folder, what: What::Tests })
     }
     /// The kernel at `path`.
     pub(crate) fn kernel(path: PathBuf) -> Program {
         let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
-        Program { name: "kernel".into(), path, folder, is_kernel: true }
+        Program { name: "kernel".into(), path, folder, what: What::Boots }
     }
     /// Whether its tests are asked about mutants of a room.
     pub(crate) fn asks(&self, room: &str) -> bool {
-        !self.is_kernel || boot::ROOMS.contains(&room)
+        self.what != What::Boots || boot::ROOMS.contains(&room)
     }
 
     /// The names of its tests.
     pub(crate) fn tests(&self) -> Result<Vec<String>, String> {
-        if self.is_kernel {
+        if self.what == What::Boots {
             return Ok(boot::names());
         }
         if let Some(whole) = WHOLE.iter().find(|whole| self.name.ends_with(**whole)) {
@@ -82,7 +102,11 @@ impl Program {
         let output = Command::new(&self.path).arg("--list").output();
         let output = output.map_err(|why| format!("{}: {why}", self.path.display()))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+        let is_asked = |name: &&str| {
+            self.what != What::Models || MODELS.iter().any(|model| name.contains(model))
+        };
+        let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+        Ok(names.filter(is_asked).map(str::to_owned).collect())
     }
 
     /// Runs one test for at most so long.
@@ -92,7 +116,7 @@ impl Program {
         switch: Switch<'_>,
         most: Duration,
     ) -> Result<(End, Duration), String> {
-        if self.is_kernel {
+        if self.what == What::Boots {
             let boot = Boot::new(&self.path, switch)?;
             let ended = self.follow(boot.command(test)?, most, boot::passed)?;
             if let Switch::Note(path) = switch {

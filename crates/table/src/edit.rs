@@ -190,8 +190,8 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
         let mut level = lock.level();
         let mut lock = Some(lock);
         loop {
-            let left = upto >= end || behind(from, level.up(), end) <= upto;
-            if !left || !prune.allows::<P>(level) {
+            let is_left = behind(from, level.up(), end) <= upto;
+            if !is_left || !prune.allows::<P>(level) {
                 return;
             }
             let Some(table) = lock.take().or_else(|| self.lock(from, level).ok()) else {

@@ -161,6 +161,19 @@ mod tests {
         assert_eq!([longest(Critical::Table), longest(Critical::Leaf)], [50, 0]);
     }
 
+    /// A place for whose end others spin is none to let them run in.
+    #[test]
+    fn a_preemption_point_is_refused_where_others_spin() {
+        let yields_in = |place| {
+            reset();
+            enter(place);
+            let yielded = std::panic::catch_unwind(yielded);
+            leave(place);
+            yielded.is_ok()
+        };
+        assert!(Critical::ALL.into_iter().all(|at| yields_in(at) == (at == Critical::Patient)));
+    }
+
     /// What lies between two rests is one stay.
     #[test]
     fn a_rest_ends_what_went_before() {
@@ -168,6 +181,12 @@ mod tests {
         take(3);
         rested();
         take(2);
+        assert_eq!(longest(Critical::Unbroken), 3);
+        yielded();
+        take(1);
+        assert_eq!(longest(Critical::Unbroken), 3, "a preemption point is one");
+        take(2);
+        rested();
         assert_eq!(longest(Critical::Unbroken), 3);
     }
 
