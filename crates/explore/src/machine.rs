@@ -48,7 +48,7 @@ fn write(location: u64) -> Touched {
     Touched { location, writes: true }
 }
 fn word(pa: Pa) -> u64 {
-    WORD | pa.get() / 8
+    WORD | (pa.get() / 8)
 }
 fn frame(pa: Pa) -> u64 {
     FRAME | (pa.get() / FRAME_BYTES)

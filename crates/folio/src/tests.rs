@@ -485,8 +485,8 @@ fn finding_r10_whole_blocks_are_counted_as_far_as_asked() {
     });
 }
 
-/// Where no block is whole any more, movable memory goes into the tightest hole of another class and
-/// leaves its tag alone; memory that stays where it is takes the roomiest, and tags it.
+/// Where no block is whole any more, movable memory goes into the tightest hole of another class
+/// and leaves its tag alone; memory that stays where it is takes the roomiest, and tags it.
 #[test]
 fn the_last_holes_are_filled_by_what_may_leave_them_again() {
     for (class, hole, tag) in [(MOVABLE, 2, Class::Unmovable), (Class::Table, 6, Class::Table)] {

@@ -689,8 +689,8 @@ fn kernel_memory_is_counted_by_pages_and_leaves() {
     let part = range(got[3].get() + 5 * PAGE, PAGE);
     counts(
         mm,
-        "zeroed_bytes 4096, zero_extents 1, nr_tlb_remote_flush 1, \
-         nr_tlb_remote_flush_received 1, nr_tlb_local_flush_one 2, table_made 1, \
+        "zeroed_bytes 4096, zero_extents 1, nr_tlb_remote_flush 2, \
+         nr_tlb_remote_flush_received 2, nr_tlb_local_flush_one 2, table_made 1, \
          vmap_leaf_split 1",
         || mm.protect_kernel(part, Rights::Constant).unwrap(),
     );

@@ -13,11 +13,11 @@ use foliant::memmap::{Batch, Form};
 use foliant::pool::{Budget, Folding};
 use foliant::space::{Advice, Flags, Place};
 use foliant::split::Shrink;
-use foliant::table::{Aarch64, Attrs, Half, Paging, X86_64};
-use foliant::vmap::{Controls, HugeVmalloc, Rights};
+use foliant::table::{Aarch64, Attrs, Entry, Half, Paging, Riscv64, X86_64};
+use foliant::vmap::{Controls, FrameMapping, HugeVmalloc, Rights, VmapError};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::{Around, Cpus, Invalidation, KernelVa, Tlb};
-use foliant_sim::{Config, Format, Sim};
+use foliant_sim::{Config, Failing, Format, RiscvMode, Sim};
 use foliant_units::{
     Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Level, Node, Order, Pages, Va, VaRange,
 };
@@ -583,4 +583,74 @@ fn finding_bn_a_page_of_the_manager_before_is_refused() {
     batch.push(declined.huge).unwrap_err();
     memmap.release(&mut batch);
     let _ = sim.violations(); // the second manager owns what the first one did not give up
+}
+
+/// A part of kernel memory gets other rights while another CPU has the large leaf: the part's entry
+/// keeps the old ones until the leaf is flushed.
+#[test]
+fn finding_bt_a_part_keeps_its_rights_until_the_large_leaf_is_flushed() {
+    let mut changes = 0;
+    for step in 1.. {
+        let machine = Beside::new(sim(3, 32));
+        let mm = machine.manager(Policy::BASE_ONLY);
+        online(&machine.sim, &mm);
+        let area = mm.vmalloc(&huge(SIZE_2M)).unwrap();
+        let page = VaRange::sized(area.start().add(7 * PAGE), Bytes::new(PAGE)).unwrap();
+        machine.sim.on(cpu(2), || assert!(put(&machine.sim, area.start(), 1)));
+        let part = || {
+            let is_it = |c: &foliant_sim::Cached| !c.table && c.level == 1 && c.va == area.start();
+            let large = machine.sim.cached(cpu(2)).iter().any(is_it);
+            let found = mm.kernel_tables().walk(page.start());
+            let changed = matches!(found.entry, Entry::Leaf { attrs, .. }
+                if found.level == Level::BASE && !attrs.has(Attrs::WRITE));
+            changes += u64::from(changed);
+            assert!(!(large && changed), "step {step}: a CPU may have both");
+        };
+        let protect = || mm.protect_kernel(page, Rights::Constant).unwrap();
+        if machine.before_step(step, part, protect).is_none() {
+            break;
+        }
+    }
+    assert!(changes > 0);
+}
+
+/// Memory is given back later by its first address. By another one, inside of it or where its pages
+/// are mapped besides, the call is refused, and the right one is heard afterwards.
+#[test]
+fn finding_bu_a_wrong_late_release_is_refused_and_changes_nothing() {
+    let sim = sim(2, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    online(&sim, &mm);
+    let memory = mm.vmalloc(&base(2 * PAGE)).unwrap();
+    let frames = [0, PAGE].map(|at| mm.vmap().frame_at(memory.start().add(at)).unwrap().0);
+    let alias = mm.vmap_frames(&frames, &FrameMapping::PLAIN).unwrap().start();
+    let inside = [1, 8, PAGE - 1, PAGE, PAGE + 8].map(|at| memory.start().add(at));
+    let besides = [0, 1, PAGE].map(|at| alias.add(at));
+    for va in inside.into_iter().chain(besides) {
+        assert_eq!(mm.vfree_atomic(va), Err(VmapError::NotMemory(va)));
+    }
+    mm.vunmap(alias).unwrap();
+    mm.purge_vmalloc();
+    mm.vfree_atomic(memory.start()).unwrap();
+    assert_eq!(mm.vfree_atomic(memory.start()), Err(VmapError::Freed(memory.start())));
+    assert_eq!(mm.vmap().collect(), 1);
+    mm.purge_vmalloc();
+    content(&sim, &mm);
+}
+
+/// A group of entries becomes single ones in its own table: no frame is needed for that.
+#[test]
+fn a_group_of_kernel_entries_is_cut_without_memory() {
+    let config =
+        Config::seeded(1, Bytes::new(32 * MB), 1).with_format(Format::Riscv64(RiscvMode::Sv48));
+    let sim = Sim::new(config).unwrap();
+    let mm: Audited<'_, Riscv64<4>> = manager_on(&sim, &sim.config().memory, Policy::BASE_ONLY);
+    let memory = mm.vmalloc(&huge(64 << 10)).unwrap();
+    let found = mm.kernel_tables().walk(memory.start());
+    assert!(matches!(found.entry, Entry::Leaf { attrs, .. } if attrs.has(Attrs::GROUPED)));
+    sim.fault_plan().set(Failing::From(1));
+    let page = VaRange::sized(memory.start().add(5 * PAGE), Bytes::new(PAGE)).unwrap();
+    mm.protect_kernel(page, Rights::Constant).unwrap();
+    sim.fault_plan().set(Failing::Nothing);
+    mm.vfree(memory.start()).unwrap();
 }

@@ -4,15 +4,18 @@ use crate::common::beside::Beside;
 use crate::common::meddler::Meddler;
 use crate::common::*;
 use foliant::fault::Orders;
+use foliant::frame::{Flag, Kind};
+use foliant::manager::Poisoned;
 use foliant::pool::Budget;
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
 use foliant::vmap::Request;
 use foliant::zero::{Clearing, ZeroGrain};
 use foliant::{Access, Event, Outcome, Policy};
-use foliant_machine::Cpus;
-use foliant_units::{Bytes, Nanos, Order, Va};
+use foliant_machine::{Cpus, Replace};
+use foliant_sim::{Config, Sim};
+use foliant_units::{Bytes, Frame, Nanos, Order, Va};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 
 /// A machine with one CPU on which every clear of more than a page meets preemption points.
 fn preemptible(megabytes: u64) -> World<Meddler> {
@@ -238,6 +241,75 @@ fn finding_c_what_a_cpu_still_writes_is_in_the_copy() {
     let outcome = ran.try_recv().expect("the fork asked");
     assert!(matches!(outcome, Outcome::Copied | Outcome::Spurious), "{outcome:?}");
     assert_eq!(sim.on(cpu(2), || load(sim, mm, id, BASE)), 8, "a store was lost");
+}
+
+/// A page is its space's alone and read-only, and a change of rights that is under way will make
+/// its entry writable without asking anybody: a fault that has a page at hand does not copy it.
+#[test]
+fn finding_br_an_exclusive_huge_page_is_not_copied() {
+    let mut config = Config::seeded(3, Bytes::new(64 * MB), 1);
+    config.rules.replace = Replace::BreakBeforeMake;
+    let (meddler, mm, _over) = kept(Meddler::new(Sim::new(config).unwrap()), Policy::BASE_ONLY);
+    let (budget, grain) = (Nanos(1000), ZeroGrain::PAGE);
+    mm.set_clearing(Clearing { budget, grain, ..mm.clearing() });
+    let sim = &meddler.sim;
+    let id = mm.create(None).unwrap();
+    for n in 0..3 {
+        sim.on(cpu(n), || mm.online());
+        sim.on(cpu(n), || mm.switch(Some(id)).unwrap());
+    }
+    mm.resize_pool(Order::SIZE_2M, 3, Budget::ALL).unwrap();
+    // The page before it is changed, and flushed, first.
+    let before = area(mm, id, BASE - SIZE_2M, SIZE_2M);
+    sim.on(cpu(2), || drop(store(sim, mm, id, BASE - PAGE, 1)));
+    let flags = Flags::READ_WRITE.with(Flags::HUGE_2M).with(Flags::NORESERVE);
+    mm.map(id, &request(Place::NoReplace(Va::new(BASE)), SIZE_2M, flags)).unwrap();
+    let both = range(before.start().get(), 2 * SIZE_2M);
+    let (at, stopped) = mpsc::channel();
+    let (go, goes) = mpsc::channel();
+    let (begun, change) = mpsc::channel();
+    meddler.at_yield(move || {
+        sim.on(cpu(1), || {
+            store(sim, mm, id, BASE, 5);
+            mm.protect(id, both, Flags::READ).unwrap();
+        });
+        meddler.before_asking(move || {
+            at.send(()).unwrap();
+            goes.recv().unwrap();
+        });
+        let writable = move || mm.protect(id, both, Flags::READ_WRITE).unwrap();
+        begun.send(std::thread::spawn(move || sim.on(cpu(1), writable))).unwrap();
+        stopped.recv().unwrap();
+    });
+    let outcome = mm.fault(id, Va::new(BASE), Access::Write);
+    go.send(()).unwrap();
+    change.recv().unwrap().join().unwrap();
+    assert_eq!(outcome, Outcome::Reused);
+    assert_eq!(load(sim, mm, id, BASE), 5);
+}
+
+/// A page breaks while a fault clears it, and nobody has it mapped yet: nobody gets it.
+#[test]
+fn finding_bs_a_page_that_breaks_while_it_is_cleared_is_not_mapped() {
+    let (meddler, mm, _over) = preemptible(64);
+    let id = running(mm);
+    mm.resize_pool(Order::SIZE_2M, 2, Budget::ALL).unwrap();
+    huge_area(mm, id, 2 * MB);
+    let heads = || {
+        let frames = mm.ranges().flat_map(|range| range.iter());
+        frames.filter(|frame| mm.identity(*frame).kind() == Kind::Huge).collect::<Vec<_>>()
+    };
+    let cleared = Arc::new(Mutex::new(None));
+    let seen = Arc::clone(&cleared);
+    meddler.at_yield(move || {
+        let is_held = |head: &Frame| mm.poison(*head) == Poisoned::Held;
+        *seen.lock().unwrap() = heads().into_iter().find(is_held);
+    });
+    assert_eq!(mm.fault(id, Va::new(BASE), Access::Write), Outcome::Mapped(Order::SIZE_2M));
+    let mapped = mm.frame_at(id, Va::new(BASE)).unwrap();
+    let broken = cleared.lock().unwrap().expect("it yielded");
+    assert_ne!(mapped, broken);
+    assert!(!mm.identity(mapped).has(Flag::Poisoned));
 }
 
 /// Makes a fault of `id`, which has nothing mapped near `va` yet, stay in its reader's section: it

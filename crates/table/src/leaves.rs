@@ -16,7 +16,11 @@ pub struct Leaves<'m, M, P: Paging> {
     tables: Tables<'m, M, P>,
     va: Va,
     end: Va,
+    /// The end of what was asked for; behind `end` nothing can be.
+    asked: Va,
     here: Option<(TableAt, Level)>,
+    /// Words that may still be read.
+    words: u64,
 }
 
 impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
@@ -26,7 +30,20 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
             Ok(()) => (range.start(), range.end().min(P::half(self.half()).1)),
             Err(_) => (range.start(), range.start()),
         };
-        Leaves { tables: *self, va, end, here: None }
+        Leaves { tables: *self, va, end, asked: range.end(), here: None, words: u64::MAX }
+    }
+}
+
+impl<M, P: Paging> Leaves<'_, M, P> {
+    /// The same, ended when so many words were read, empty ones among them. A range of tables that
+    /// are all empty is long: a reader reads a part of it in one section, and goes on at
+    /// [`upto`](Leaves::upto) in the next one.
+    pub fn within(self, words: u64) -> Self {
+        Leaves { words, ..self }
+    }
+    /// Where what was not read yet begins: the end of the range where nothing is left.
+    pub fn upto(&self) -> Va {
+        if self.va < self.end { self.va } else { self.asked }
     }
 }
 
@@ -62,7 +79,8 @@ impl<M: PhysMem, P: Paging> Iterator for Leaves<'_, M, P> {
     type Item = Found;
 
     fn next(&mut self) -> Option<Found> {
-        while self.va < self.end {
+        while self.va < self.end && self.words > 0 {
+            self.words -= 1;
             let (table, level) = *self.here.get_or_insert_with(|| {
                 let spot = self.tables.lowest(self.va, Level::BASE);
                 (spot.table, spot.level)

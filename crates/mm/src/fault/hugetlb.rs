@@ -120,8 +120,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.access == super::Access::Write && !attrs.has(Attrs::WRITE)
     }
 
-    /// The page that was taken for this fault, if it was taken on the ground that is asked for now
-    /// and is not meant to be a copy of another page than `original`.
+    /// The page that was taken for this fault, if it was taken on the ground that is asked for now,
+    /// is not meant to be a copy of another page than `original`, and has not broken meanwhile.
     fn offered(
         &self,
         order: Order,
@@ -131,7 +131,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         match self.offers.page.take() {
             Some(offer)
                 if (offer.order, offer.source) == (order, source)
-                    && (offer.original.is_none() || offer.original == original) =>
+                    && (offer.original.is_none() || offer.original == original)
+                    && !self.broke(&offer) =>
             {
                 Ok(offer)
             }
@@ -140,6 +141,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 Err(Need::Page(order, source))
             }
         }
+    }
+
+    /// Whether the page was reported broken while it was cleared or filled.
+    fn broke(&self, offer: &Offer) -> bool {
+        offer.page.as_ref().is_some_and(|page| self.is_broken(page.head()))
     }
 
     /// Maps a cleared page where there is none.
@@ -188,22 +194,29 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if let Some(step) = self.reuse(area, level, found.word) {
             return step;
         }
-        let Entry::Leaf { pa, .. } = found.entry else { return Step::Again };
+        let Entry::Leaf { pa, attrs: old } = found.entry else { return Step::Again };
         let head = pa.frame();
         if self.is_broken(head) {
             return Step::Done(Outcome::Refused(Refusal::Broken(self.va)));
         }
-        let is_ours = || self.stock.references(head) == order.pages().get();
+        // References to an exclusive page are walkers', or those of a copy that was begun when the
+        // page was shared. A change of rights makes its entry writable without asking for them, so
+        // it is never copied (space::S5).
+        let is_ours =
+            || old.has(Attrs::EXCLUSIVE) || self.stock.references(head) == order.pages().get();
+        // Where entries are replaced in place, `reuse` has seen that the page is shared. Otherwise
+        // that is certain only while the entry is broken.
         let breaks = self.stock.machine.rules().replace == Replace::BreakBeforeMake;
-        let offer = match self.offered(order, Ground::Unreserved, Some(head)) {
-            Ok(offer) if offer.filled != Filled::Copy => {
-                return self.keep_original(area, found, offer);
+        let offer = if breaks && is_ours() {
+            None
+        } else {
+            match self.offered(order, Ground::Unreserved, Some(head)) {
+                Ok(offer) if offer.filled != Filled::Copy => {
+                    return self.keep_original(area, found, offer);
+                }
+                Ok(offer) => Some(offer),
+                Err(need) => return Step::Need(need),
             }
-            Ok(offer) => Some(offer),
-            // Where entries are replaced in place, `reuse` has seen that the page is shared.
-            // Otherwise that is certain only while the entry is broken.
-            Err(_) if breaks && is_ours() => None,
-            Err(need) => return Step::Need(need),
         };
         let Some(agreed) = self.view.agree(&self.seen(area, level, found.word)) else {
             self.offers.page.set(offer.or_else(|| self.offers.page.take()));

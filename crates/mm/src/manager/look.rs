@@ -13,7 +13,7 @@
 //! **Not here**: tables of the embedder's own (`table`).
 
 use crate::space::SpaceId;
-use crate::stock::Stock;
+use crate::stock::{READ_MOST, Stock};
 use crate::table::{Found, Leaves, Paging};
 use core::fmt;
 use foliant_machine::Machine;
@@ -108,20 +108,15 @@ impl<'a, 'm, M: Machine, P: Paging> Entries<'a, 'm, M, P> {
     fn refill(&mut self) {
         self.next = 0;
         self.copies = [None; COPIED];
-        let Some(range) = VaRange::new(self.at, self.end).filter(|range| !range.is_empty()) else {
-            return;
-        };
+        let Some(range) = VaRange::new(self.at, self.end) else { return };
         self.at = self.end;
         let _reading = self.stock.reading();
-        let Some(mut leaves) = self.of.leaves(self.stock, range) else { return };
-        for copy in &mut self.copies {
-            let Some(found) = leaves.next() else { return };
+        let Some(leaves) = self.of.leaves(self.stock, range) else { return };
+        let mut leaves = leaves.within(READ_MOST);
+        for (copy, found) in self.copies.iter_mut().zip(&mut leaves) {
             *copy = Some(found);
         }
-        // There may be more, behind the last one.
-        if let Some(last) = self.copies[COPIED - 1] {
-            self.at = last.va.checked_add(last.level.span().get()).unwrap_or(self.end);
-        }
+        self.at = leaves.upto();
     }
 }
 
@@ -143,11 +138,15 @@ impl<M: Machine, P: Paging> Iterator for Entries<'_, '_, M, P> {
     type Item = Found;
 
     fn next(&mut self) -> Option<Found> {
-        if self.next == COPIED {
+        loop {
+            if let Some(found) = self.copies.get(self.next).copied().flatten() {
+                self.next += 1;
+                return Some(found);
+            }
+            if self.at >= self.end {
+                return None;
+            }
             self.refill();
         }
-        let found = self.copies[self.next]?;
-        self.next += 1;
-        Some(found)
     }
 }

@@ -42,7 +42,7 @@
 //! **Invariants**
 //! - L1. Per node and pool: total = free + in use, surplus <= total. Each count is exact whenever
 //!   the lock is free.
-//! - L2. reserved <= free + pages held for a reservation + pages broken while free.
+//! - L2. reserved <= free + pages held for a reservation + pages broken while free or held.
 //! - L3. A page is put on a list after its descriptors were folded and flushed, and nobody writes
 //!   its descriptors while it is in a batch (memmap::H1): all links are made after the batch, in
 //!   one cycle of the lock.

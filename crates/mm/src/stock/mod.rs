@@ -96,6 +96,10 @@ impl Brand {
     }
 }
 
+/// Words of page tables that are read in one section: empty ones count, and tables that are empty
+/// are many.
+pub(crate) const READ_MOST: u64 = 512;
+
 /// See the module's text.
 pub(crate) struct Stock<'m, M, P> {
     pub(crate) machine: &'m M,

@@ -7,13 +7,15 @@
 //!
 //! ```text
 //!   free_later ──push──▶ page ─▶ page ─▶ 0        word 2 of the descriptor of the area's first page: the next one
-//!                         │ take                  word 3: the area's first address; 0 for an area not on the list
+//!                         │ take                  word 3: the area's first address
 //!                         ▼ collect: free each
 //! ```
 //!
 //! **Invariants**
-//! - D1. Word 3 goes from 0 to an address by compare-and-exchange, so an area is on the list once;
-//!   it becomes 0 again before the area is given back.
+//! - D1. Word 3 of the first page of memory in use is the area's first address, marked. It loses
+//!   the mark by compare-and-exchange, so an area is on the list once, and by no other address: not
+//!   one of another page, nor one at which the page is mapped besides. It is 0 before the area is
+//!   given back.
 //! - D2. A page on the list is held by a pin of its own: an area that is given back twice does not
 //!   break the list, nor does another area go that has its addresses by then.
 //! - D3. Links are written only after the page was seen to be the area's while it was held: until
@@ -23,26 +25,41 @@
 //! looks of `hold_kernel`, and the program drops all of it meanwhile, the pin that goes back is its
 //! last one, and its end may take the leaf lock of a list of folios that wait to be split.
 
-use super::area::For;
-use super::{Vmap, VmapError};
+use super::area::{AreaWord, For};
+use super::record::Record;
+use super::{Backing, Vmap, VmapError};
 use crate::frame::Link;
 use crate::stock::Event;
 use crate::table::Paging;
 use foliant_machine::Machine;
-use foliant_units::{Frame, Va};
+use foliant_units::{Frame, Level, Va};
 
-impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
+/// Word 3 of the first page of memory at `start`, while it is in use.
+pub(super) fn in_use(start: Va) -> u64 {
+    start.get() | 1
+}
+
+impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
     /// [`free`](Self::free) of memory, by its first address, from where nothing may be waited for.
     /// A mistake that can be seen without a lock is refused at once; any other when the list is
     /// collected.
     pub fn free_later(&self, va: Va) -> Result<(), VmapError> {
         let (frame, _) = self.frame_at(va).ok_or(VmapError::NoArea(va))?;
+        if !va.is_aligned(Level::BASE.span()) {
+            return Err(VmapError::NotMemory(va));
+        }
         let page = self.stock.hold_kernel(frame).ok_or(VmapError::OtherKind(va))?;
         // A page that is held cannot become another area's: if the address still leads to it, it is
         // this one's (D3).
         let is_mine = self.frame_at(va).is_some_and(|(now, _)| now == frame);
-        if !is_mine || !self.stock.replace_link(frame, Link::Before, 0, va.get()) {
+        if !is_mine {
             return Err(VmapError::Freed(va));
+        }
+        if !self.stock.replace_link(frame, Link::Before, in_use(va), va.get()) {
+            return Err(match self.stock.link(frame, Link::Before) == va.get() {
+                true => VmapError::Freed(va),
+                false => VmapError::NotMemory(va),
+            });
         }
         page.keep();
         self.stock.count(Event::VmapDeferred);
@@ -77,6 +94,16 @@ impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
             }
         }
         freed
+    }
+    /// Memory is about to be given back: from now on it is deferred no more.
+    pub(super) fn end_use(&self, area: &Record<'m>) {
+        let start = area.mapped().start();
+        if AreaWord::of(area).kind() == Backing::Pages
+            && let Some((frame, _)) = self.page_at(start)
+        {
+            // On the list, it stays there until it is collected (D2).
+            self.stock.replace_link(frame, Link::Before, in_use(start), 0);
+        }
     }
     /// Gives back the area at `va` whose first page is in `frame`. Given back twice, its addresses
     /// may be another area's by now, but not with this page, which is held.

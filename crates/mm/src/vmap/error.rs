@@ -49,6 +49,8 @@ pub enum VmapError {
         /// The area's first one.
         start: Va,
     },
+    /// No memory begins there: the address lies inside an area, or in a mapping of frames.
+    NotMemory(Va),
     /// The area was given back already.
     Freed(Va),
     /// Another call is working on the area.
@@ -105,6 +107,9 @@ impl fmt::Display for VmapError {
             VmapError::NoArea(va) => write!(f, "{va} lies in no area of the kernel's range"),
             VmapError::NotStart { va, start } => {
                 write!(f, "{va} lies inside the area at {start}: give its first address")
+            }
+            VmapError::NotMemory(va) => {
+                write!(f, "no memory begins at {va}: give the first address of an area of memory")
             }
             VmapError::Freed(va) => write!(f, "the area at {va} was given back already"),
             VmapError::Busy(va) => write!(f, "somebody else works on the area at {va}"),

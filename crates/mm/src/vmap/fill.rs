@@ -14,6 +14,7 @@ use super::record::{Record, RecordWord};
 use super::slots::fitting;
 use super::{
     Backing, Guard, HugeVmalloc, LeafSizes, Nodes, Request, Rest, Rights, Short, Vmap, VmapError,
+    deferred,
 };
 use crate::folio::Class;
 use crate::frame::{Claim, Link};
@@ -311,8 +312,8 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         }
         let frames = self.stock.enlist_kernel(claim);
         if va == area.start() {
-            // On no list (`deferred`), from before it can be found.
-            self.stock.set_link(frames.start(), Link::Before, 0);
+            // It says so from before it can be found (deferred::D1).
+            self.stock.set_link(frames.start(), Link::Before, deferred::in_use(va));
         }
         let attrs = KERNEL | plan.request.rights.attrs();
         let written = self.write(area, (va, level), frames, attrs, plan.leaves);

@@ -30,6 +30,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
 
     /// Takes apart an area that is this call's alone, whole or half made.
     pub(super) fn dismantle(&self, area: &Record<'m>) {
+        self.end_use(area);
         let changed = AreaWord::of(area).has(Mark::Changed);
         if changed || self.controls().purge == PurgeMode::Eager {
             self.break_leaves(area);

@@ -12,14 +12,11 @@ use super::area::{AreaState, AreaWord, Mark};
 use super::record::RecordWord;
 use super::{Backing, Caller, Users, Vmap};
 use crate::folio::NODES_MAX;
-use crate::stock::Event;
+use crate::stock::{Event, READ_MOST};
 use crate::table::{Entry, Paging};
 use core::fmt;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Node, Order, Pa, Pages, Va, VaRange};
-
-/// How much of an area a listing reads in one reader's section.
-const SECTION_BYTES: u64 = 512 * FRAME_BYTES;
 
 /// Whether an area is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,20 +200,16 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         let mut left = mapped;
         while !left.is_empty() {
             let _reading = self.stock.reading(); // readers are waited for: a short section each
-            let most = left.start().checked_add(SECTION_BYTES).unwrap_or(left.end());
-            let mut upto = most.min(left.end());
-            let part = VaRange::new(left.start(), upto).expect("it goes up");
-            // A leaf that begins before the part was counted in the one before.
-            for leaf in self.stock.kernel.leaves(part).filter(|leaf| leaf.va >= part.start()) {
+            let mut leaves = self.stock.kernel.leaves(left).within(READ_MOST);
+            for leaf in &mut leaves {
                 let Entry::Leaf { pa, .. } = leaf.entry else { continue };
                 let order = leaf.level.order().unwrap_or(Order::BASE);
-                upto = leaf.va.add(order.bytes().get()).max(upto).min(left.end());
                 if let Some(node) = self.stock.folios.node_of(pa.frame()) {
                     let count = &mut info.nodes[node.0 as usize];
                     *count = Pages::new(count.get() + order.pages().get());
                 }
             }
-            left = VaRange::new(upto, left.end()).expect("it goes up");
+            left = VaRange::new(leaves.upto(), left.end()).expect("it goes up");
         }
         info
     }

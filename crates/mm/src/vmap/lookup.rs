@@ -3,6 +3,7 @@
 use super::area::{AreaState, AreaWord, Mark};
 use super::record::RecordWord;
 use super::{Vmap, VmapError};
+use crate::stock::READ_MOST;
 use crate::table::{Entry, Paging};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Va, VaRange};
@@ -27,7 +28,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
     }
     /// The same of an address whose tables stay: the caller is in a reader's section, or the area
     /// is lent to it.
-    fn page_at(&self, va: Va) -> Option<(Frame, Level)> {
+    pub(super) fn page_at(&self, va: Va) -> Option<(Frame, Level)> {
         let found = self.stock.kernel.walk(va);
         let Entry::Leaf { pa, .. } = found.entry else { return None };
         Some((pa.add(va.offset_from(found.va)).frame(), found.level))
@@ -80,20 +81,18 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
     /// Copies some of the pages from an address on, in a section of its own.
     fn copy(&self, from: Va, end: Va) -> Result<Copied, VmapError> {
         let range = VaRange::new(from, end).expect("what is left of a range");
-        let (mut pages, mut upto) = ([None; COPIED], from);
+        let mut pages = [None; COPIED];
         let _reading = self.stock.reading();
-        let mut leaves = self.stock.kernel.leaves(range);
-        for page in &mut pages {
-            let Some(leaf) = leaves.next() else { return Ok(Copied { pages, upto: end }) };
+        let mut leaves = self.stock.kernel.leaves(range).within(READ_MOST);
+        for (page, leaf) in pages.iter_mut().zip(&mut leaves) {
             if leaf.level > Level::BASE {
                 return Err(VmapError::Leaf(leaf.va, leaf.level));
             }
             if let Entry::Leaf { pa, .. } = leaf.entry {
                 *page = Some((leaf.va, pa.frame()));
             }
-            upto = leaf.va.add(FRAME_BYTES);
         }
-        Ok(Copied { pages, upto })
+        Ok(Copied { pages, upto: leaves.upto() })
     }
 
     /// Has `share` map the pages from `va` on elsewhere, while the area cannot go. `share` is

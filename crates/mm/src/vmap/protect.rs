@@ -1,7 +1,7 @@
 //! Other rights for a part of an area.
 //!
 //! ```text
-//!   2 MiB leaf, data   ─split─▶ 512 entries, data   ─change─▶ data │ constant, the pages meant │ data    ─flush─▶ done
+//!   2 MiB leaf, data ─split─▶ 512 entries, data ─flush─▶ ─change─▶ data │ constant, the pages meant │ data ─flush─▶ done
 //! ```
 //!
 //! Old translations of the same frames elsewhere may still be writable: lazy ranges are purged
@@ -14,7 +14,7 @@ use super::record::Record;
 use super::{Rights, Short, Vmap, VmapError};
 use crate::flush::{Gather, Used};
 use crate::stock::{Event, Supply};
-use crate::table::{Change, Entry, Harvest, Paging, Stop};
+use crate::table::{Change, Entry, Harvest, Paging, Spare, Stop};
 use foliant_machine::{Machine, Replace};
 use foliant_units::{Bytes, Level, Va, VaRange};
 
@@ -50,6 +50,8 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         self.purge();
         let mut gather = Gather::whole(self.stock, self.kernel);
         let cut = ends.into_iter().try_for_each(|va| self.cut(area, va, &mut gather));
+        // The parts of a leaf say what it said until no CPU has the leaf (G3).
+        gather.flush();
         if cut.is_ok() {
             AreaWord::of(area).with(Mark::Changed).put(area);
             self.change(range, rights, &mut gather);
@@ -85,8 +87,12 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         while area.mapped().contains(va)
             && let Some((_, level)) = self.straddling(va)
         {
-            let mut supply = Supply::of_kernel(self.stock);
-            let spare = supply.one().map_err(|_| VmapError::Short(Short::Record))?;
+            let (mut supply, mut none) = (Supply::of_kernel(self.stock), Spare::new());
+            // A group becomes single leaves in its own table.
+            let spare = match level {
+                Level::BASE => &mut none,
+                _ => supply.one().map_err(|_| VmapError::Short(Short::Record))?,
+            };
             let run = self.stock.kernel.split(va, level, spare);
             let run = run.expect("a leaf of an area that is this call's alone");
             gather.note(run.range(), level, Used::Yes);
