@@ -12,7 +12,7 @@ use foliant::manager::{BootPages, KernelMapError, Poisoned, Setup};
 use foliant::memmap::{Batch, Form};
 use foliant::pool::{Budget, Folding};
 use foliant::space::{Advice, Flags, Place};
-use foliant::split::Shrink;
+use foliant::split::{Shrink, SplitInto, ZeroPieces};
 use foliant::table::{Aarch64, Attrs, Entry, Half, Paging, Riscv64, X86_64};
 use foliant::vmap::{Controls, FrameMapping, HugeVmalloc, Rights, VmapError};
 use foliant::{Access, Event, Outcome, Policy};
@@ -636,6 +636,40 @@ fn finding_bu_a_wrong_late_release_is_refused_and_changes_nothing() {
     assert_eq!(mm.vmap().collect(), 1);
     mm.purge_vmalloc();
     content(&sim, &mm);
+}
+
+/// All memory is used but for what a large folio lost, which a split is about to give back: a fault
+/// beside it is not refused.
+#[test]
+fn finding_bx_what_a_split_gives_back_is_waited_for() {
+    let mut last = 0;
+    for step in (1..).step_by(37) {
+        let machine = Beside::new(sim(2, 16));
+        let mm = machine.manager(only(9));
+        online(&machine.sim, &mm);
+        let id = mm.create(None).unwrap();
+        machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
+        area(&mm, id, BASE, SIZE_2M);
+        mm.fault(id, Va::new(BASE), Access::Write);
+        mm.set_policy(Policy::BASE_ONLY);
+        mm.unmap(id, row(0, 256)).unwrap();
+        let other = area(&mm, id, BASE + SIZE_2M, 16 * MB);
+        let mut at = other.start();
+        while mm.memory().free.get() > 0 {
+            assert_eq!(mm.fault(id, at, Access::Write), Outcome::Mapped(Order::BASE));
+            at = at.add(PAGE);
+        }
+        let mut outcome = None;
+        let fault = || outcome = Some(mm.fault(id, at, Access::Write));
+        let into = SplitInto { order: order(4), zeros: ZeroPieces::Keep };
+        let split = || _ = mm.split(id, Va::new(BASE + 300 * PAGE), into);
+        if machine.before_step(step, fault, split).is_none() {
+            break;
+        }
+        last = step;
+        assert_eq!(outcome, Some(Outcome::Mapped(Order::BASE)), "step {step}");
+    }
+    assert!(last > 500, "{last} steps");
 }
 
 /// A group of entries becomes single ones in its own table: no frame is needed for that.

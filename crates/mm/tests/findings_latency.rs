@@ -288,6 +288,32 @@ fn finding_br_an_exclusive_huge_page_is_not_copied() {
     assert_eq!(load(sim, mm, id, BASE), 5);
 }
 
+/// The entry of a shared page was not used when a fault found it. By the time that the page is kept
+/// it may have been used, alone and writable, and be shared again: the flush before the copy is
+/// made whatever the fault saw.
+#[test]
+fn finding_bw_what_is_copied_is_flushed_whatever_was_found() {
+    let (meddler, mm, _over) = meddled(3, 64, Policy::BASE_ONLY);
+    let (budget, grain) = (Nanos(1000), ZeroGrain::PAGE);
+    mm.set_clearing(Clearing { budget, grain, ..mm.clearing() });
+    let sim = &meddler.sim;
+    let parent = running(mm);
+    mm.resize_pool(Order::SIZE_2M, 4, Budget::ALL).unwrap();
+    huge_area(mm, parent, 2 * MB);
+    store(sim, mm, parent, BASE, 7);
+    let child = mm.fork(parent).unwrap();
+    for n in 0..3 {
+        sim.on(cpu(n), || mm.online());
+        sim.on(cpu(n), || mm.switch(Some(child)).unwrap());
+    }
+    let (ask, asked) = mpsc::channel();
+    meddler.before_asking(move || ask.send(()).unwrap());
+    let (tell, told) = mpsc::channel();
+    meddler.at_yield(move || tell.send(asked.try_recv().is_ok()).unwrap());
+    assert_eq!(mm.fault(child, Va::new(BASE), Access::Write), Outcome::Copied);
+    assert_eq!(told.try_recv(), Ok(true), "it is copied before other CPUs were asked");
+}
+
 /// A page breaks while a fault clears it, and nobody has it mapped yet: nobody gets it.
 #[test]
 fn finding_bs_a_page_that_breaks_while_it_is_cleared_is_not_mapped() {

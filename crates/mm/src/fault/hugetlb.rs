@@ -258,7 +258,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Sees to it that nobody writes to the page that was found, nor frees it, and has it copied
     /// outside of the section.
     fn keep_original(&self, area: &Area, found: &Found, mut offer: Offer) -> Step {
-        let Entry::Leaf { pa, attrs } = found.entry else { return Step::Again };
+        let Entry::Leaf { pa, .. } = found.entry else { return Step::Again };
         let Some(agreed) = self.view.agree(&self.seen(area, found.level, found.word)) else {
             self.offers.page.set(Some(offer));
             return Step::Again;
@@ -273,7 +273,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let bytes = found.level.span();
         let covers = VaRange::sized(self.va.align_down(bytes), bytes).expect("a user leaf");
         let mut gather = Gather::new(self.stock, &self.space.member.target);
-        gather.note(covers, found.level, Used::of(attrs));
+        // The entry may have been used, writable and shared again since it was found.
+        gather.note(covers, found.level, Used::Yes);
         gather.flush();
         self.offers.page.set(Some(offer));
         Step::Need(Need::Copy)

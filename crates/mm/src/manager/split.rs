@@ -19,15 +19,17 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Splits the folio that is mapped at `va`.
     pub fn split(&self, id: SpaceId, va: Va, into: SplitInto) -> Result<Pieces, SplitError> {
         let frame = self.frame_at(id, va).ok_or(SplitError::NotMapped(va))?;
-        self.splitter().one(frame, into)
+        self.split_frame(frame, into)
     }
     /// Splits the folio that holds `frame`.
     pub fn split_frame(&self, frame: Frame, into: SplitInto) -> Result<Pieces, SplitError> {
+        let _work = self.stock.at_work(); // with the pieces that nothing maps
         self.splitter().one(frame, into)
     }
     /// Splits a list of folios, with one flush for up to [`LIST_MAX`](crate::split::LIST_MAX) of
     /// them in each space. The outcome of each stands beside it.
     pub fn split_list(&self, list: &mut [SplitRequest], into: SplitInto) {
+        let _work = self.stock.at_work();
         self.splitter().list(list, into);
     }
 
