@@ -3,11 +3,11 @@
 
 use crate::common::*;
 use foliant::fault::Orders;
-use foliant::space::{Flags, SpaceId};
+use foliant::space::{Flags, Move, SpaceId};
 use foliant::{Access, Outcome, Policy};
 use foliant_machine::{Around, Kept, PhysMem, Root, Tlb};
 use foliant_sim::Sim;
-use foliant_units::{Pa, Va};
+use foliant_units::{Bytes, Pa, Va};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// A machine that counts reads of the top table that it runs.
@@ -76,6 +76,28 @@ fn a_fault_goes_down_twice() {
         let down = machine.descents(|| mm.fault(id, next, Access::Write));
         assert!(down <= 2, "order {n}, a second time: {down}");
     }
+}
+
+/// A move looks no further when it has found every entry, however many other places there are in
+/// the space to which something was moved.
+#[test]
+fn finding_bz_a_move_ends_when_it_has_found_all_entries() {
+    let descents = |moves: u64| {
+        let machine = counting(64);
+        let mm = manager_on(&machine, &machine.sim.config().memory, Policy::BASE_ONLY);
+        let id = running(&mm);
+        area(&mm, id, BASE, 8 * MB);
+        for nth in 0..moves {
+            let from = row(nth * 8, 1);
+            mm.fault(id, from.start(), Access::Write);
+            let to = Move::To(Va::new(BASE + (1 << 30) + nth * PAGE));
+            mm.remap(id, from, Bytes::new(PAGE), to).unwrap();
+        }
+        mm.fault(id, Va::new(BASE + 7 * MB), Access::Write);
+        let frame = mm.frame_at(id, Va::new(BASE + 7 * MB)).unwrap();
+        machine.descents(|| _ = mm.relocate(frame).unwrap())
+    };
+    assert_eq!(descents(40), descents(0));
 }
 
 /// Each table is gone down to once, to protect what is in it and to take it out. What is above

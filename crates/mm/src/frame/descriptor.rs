@@ -61,6 +61,9 @@ impl References {
 
     /// Pins that a folio may have, half of what there is room for.
     pub(crate) const PINS_MAX: u64 = 1 << (u64::BITS - References::ENTRY_BITS - 1);
+    /// The same for the manager's own, which are few and let go of: a report of broken memory, a
+    /// late release.
+    pub(crate) const PINS_OWN: u64 = 2 * References::PINS_MAX - 1;
 
     pub(crate) const fn from_word(word: u64) -> References {
         References(word)

@@ -6,8 +6,8 @@ use super::*;
 use crate::Manager;
 use crate::fault::Policy;
 use crate::folio::Class;
-use crate::frame::{Identity, Kind, References};
-use crate::manager::Setup;
+use crate::frame::{Flag, Identity, Kind, References};
+use crate::manager::{Poisoned, Setup};
 use crate::stock::Block;
 use crate::table::X86_64;
 use alloc::collections::BTreeSet;
@@ -161,10 +161,28 @@ fn finding_ba_forgotten_references_do_not_run_over() {
     assert!(stock.get_unless_zero(pages.start()).is_some(), "it was let go of at once");
     stock.set_references(pages.start(), pins(References::PINS_MAX));
     assert!(stock.get_unless_zero(pages.start()).is_none());
+    // The manager's own are told from those.
+    assert!(stock.hold_kernel(pages.start()).is_some(), "it was let go of at once");
+    stock.set_references(pages.start(), pins(References::PINS_OWN));
     assert!(stock.hold_kernel(pages.start()).is_none());
     stock.set_references(pages.start(), pins(0));
     stock.drop_kernel(pages);
     assert!(sim.finish().is_empty());
+}
+
+/// A page with all references that walkers may have is reported broken as any other.
+#[test]
+fn finding_by_a_page_with_many_references_is_reported_broken() {
+    let sim = sim();
+    let mm = manager(&sim);
+    let memmap = mm.memmap();
+    let stock = memmap.stock;
+    let pages = stock.enlist_kernel(stock.claim(Order::BASE, Class::Unmovable).unwrap());
+    let word = References::PIN.word() * References::PINS_MAX + 1;
+    stock.set_references(pages.start(), word);
+    assert_eq!(mm.poison(pages.start()), Poisoned::Held);
+    assert!(mm.identity(pages.start()).has(Flag::Poisoned));
+    assert_eq!(stock.counts(pages.start()).word(), word, "the reporter has let go");
 }
 
 /// TR-H9: where descriptors do not fill frames exactly there is nothing to fold.

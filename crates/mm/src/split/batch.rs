@@ -63,7 +63,12 @@ impl<'s, 'm, M: Machine, P: Paging> FlushBatch<'s, 'm, M, P> {
         let stock = self.stock;
         let edit = TakeLeaves { accessed: stock.machine.rules().accessed };
         let mut sink = Taking { stock, gather: self.gather(&pin), tally, taken };
-        walk(stock, &pin, folio, &edit, &mut sink, |_| false);
+        // A space may have many distances, of areas that moved, at which nothing of the folio is:
+        // others wait for what was taken meanwhile.
+        let is_all = |sink: &Taking<'_, 's, 'm, M, P>| {
+            *sink.taken > 0 && *sink.taken >= stock.counts(folio.head()).entries()
+        };
+        walk(stock, &pin, folio, &edit, &mut sink, is_all);
     }
 
     /// The gather of a space, pending or fresh.

@@ -26,7 +26,7 @@
 //! **Not here**: whether a folio is worth it, splitting (`split`).
 
 use super::{Event, Held, Reference, SizeEvent, Stock};
-use crate::frame::{Flag, Link};
+use crate::frame::{Flag, Link, References};
 use crate::sync::{AtomicU64, Ordering, Spin};
 use crate::table::Paging;
 use foliant_machine::Machine;
@@ -150,7 +150,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                 if identity.has(Flag::Poisoned) {
                     self.take_off(shard, head);
                 } else if !identity.has(Flag::Locked)
-                    && let Some(reference) = self.pin(head)
+                    && let Some(reference) = self.pin(head, References::PINS_MAX)
                 {
                     self.unlink(shard, head);
                     self.append(shard, head);

@@ -93,7 +93,10 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Counts one more reference of the folio that holds `frame`, unless there are none. Those of
     /// huge pages are not a walker's to count: it gets none.
     pub(crate) fn get_unless_zero(&self, frame: Frame) -> Option<Reference<'_, 'm, M, P>> {
-        self.steady(frame, |identity| self.count_up(frame, identity))
+        self.get_within(frame, References::PINS_MAX)
+    }
+    fn get_within(&self, frame: Frame, most: u64) -> Option<Reference<'_, 'm, M, P>> {
+        self.steady(frame, |identity| self.count_up(frame, identity, most))
     }
     /// The same, and what the frame is where there is nothing to count; it waits for nobody. Gives
     /// `None` while the descriptors are being moved.
@@ -101,17 +104,23 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         &self,
         frame: Frame,
     ) -> Option<Result<Reference<'_, 'm, M, P>, Identity>> {
-        let act = |identity| self.count_up(frame, identity).ok_or(identity);
+        let most = References::PINS_MAX;
+        let act = |identity| self.count_up(frame, identity, most).ok_or(identity);
         self.steady_now(frame, act).map(|there| there.unwrap_or(Err(Identity::PLAIN)))
     }
     /// Counts one more reference of the folio of `frame`, which was `identity` a moment ago, in the
     /// same section.
-    fn count_up(&self, frame: Frame, identity: Identity) -> Option<Reference<'_, 'm, M, P>> {
+    fn count_up(
+        &self,
+        frame: Frame,
+        identity: Identity,
+        most: u64,
+    ) -> Option<Reference<'_, 'm, M, P>> {
         if !matches!(identity.kind(), Kind::Anon | Kind::Tail | Kind::Kernel) {
             return None;
         }
         let head = identity.head(frame);
-        let got = self.pin(head)?;
+        let got = self.pin(head, most)?;
         let (now, whole) = (self.seen(frame), self.seen(head)); // P2
         let is_same = (now.kind(), now.order()) == (identity.kind(), identity.order());
         let is_head = matches!(whole.kind(), Kind::Anon | Kind::Kernel);
@@ -129,7 +138,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         if !is_page() {
             return None;
         }
-        self.pin(frame).filter(|_| is_page()) // P2
+        self.pin(frame, References::PINS_OWN).filter(|_| is_page()) // P2
     }
     /// The token of a reference that was kept without it ([`Reference::keep`]).
     pub(super) fn resume_reference(&self, head: Frame) -> Reference<'_, 'm, M, P> {
@@ -139,13 +148,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn let_go(&self, head: Frame) {
         drop(self.resume_reference(head));
     }
-    /// Pins the folio at `head` unless nobody keeps it. The caller knows its descriptor to be
-    /// there.
-    pub(super) fn pin(&self, head: Frame) -> Option<Reference<'_, 'm, M, P>> {
+    /// Pins the folio at `head` unless nobody keeps it, or it has `most` pins. The caller knows its
+    /// descriptor to be there.
+    pub(super) fn pin(&self, head: Frame, most: u64) -> Option<Reference<'_, 'm, M, P>> {
         loop {
             let before = self.counts(head);
             // So many are references that were forgotten: no one more is told from none.
-            if before == References::NONE || before.pins() >= References::PINS_MAX {
+            if before == References::NONE || before.pins() >= most {
                 return None;
             }
             let after = before.with(References::PIN);
@@ -159,7 +168,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// is one.
     pub(crate) fn poison(&self, frame: Frame) -> bool {
         loop {
-            if let Some(kept) = self.get_unless_zero(frame) {
+            // What has as many references as it may have is told from what has none.
+            if let Some(kept) = self.get_within(frame, References::PINS_OWN) {
                 self.mark_broken(&kept);
                 return true;
             }
