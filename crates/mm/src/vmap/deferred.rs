@@ -25,9 +25,8 @@
 //! looks of `hold_kernel`, and the program drops all of it meanwhile, the pin that goes back is its
 //! last one, and its end may take the leaf lock of a list of folios that wait to be split.
 
-use super::area::{AreaWord, For};
-use super::record::Record;
-use super::{Backing, Vmap, VmapError};
+use super::area::For;
+use super::{Vmap, VmapError};
 use crate::frame::Link;
 use crate::stock::Event;
 use crate::table::Paging;
@@ -39,7 +38,7 @@ pub(super) fn in_use(start: Va) -> u64 {
     start.get() | 1
 }
 
-impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
+impl<M: Machine, P: Paging> Vmap<'_, '_, M, P> {
     /// [`free`](Self::free) of memory, by its first address, from where nothing may be waited for.
     /// A mistake that can be seen without a lock is refused at once; any other when the list is
     /// collected.
@@ -94,16 +93,6 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
             }
         }
         freed
-    }
-    /// Memory is about to be given back: from now on it is deferred no more.
-    pub(super) fn end_use(&self, area: &Record<'m>) {
-        let start = area.mapped().start();
-        if AreaWord::of(area).kind() == Backing::Pages
-            && let Some((frame, _)) = self.page_at(start)
-        {
-            // On the list, it stays there until it is collected (D2).
-            self.stock.replace_link(frame, Link::Before, in_use(start), 0);
-        }
     }
     /// Gives back the area at `va` whose first page is in `frame`. Given back twice, its addresses
     /// may be another area's by now, but not with this page, which is held.

@@ -2,8 +2,9 @@
 
 use super::area::{AreaState, AreaWord, For, Mark};
 use super::record::Record;
-use super::{Backing, PurgeMode, Vmap, VmapError};
+use super::{Backing, PurgeMode, Vmap, VmapError, deferred};
 use crate::flush::Gather;
+use crate::frame::Link;
 use crate::stock::Event;
 use crate::table::{
     At, Attrs, Edit, Harvest, Paging, Prune, Run, Soft, Stop, Untold, Verdict, What,
@@ -30,7 +31,6 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
 
     /// Takes apart an area that is this call's alone, whole or half made.
     pub(super) fn dismantle(&self, area: &Record<'m>) {
-        self.end_use(area);
         let changed = AreaWord::of(area).has(Mark::Changed);
         if changed || self.controls().purge == PurgeMode::Eager {
             self.break_leaves(area);
@@ -84,14 +84,19 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
                 self.stock.machine.retired(done, how);
             }
             if own {
-                harvest.runs().for_each(|run| self.give_back(run));
+                harvest.runs().for_each(|run| self.give_back(area, run));
             }
             harvest.clear_runs();
             va = swept.upto;
         }
     }
-    fn give_back(&self, run: &Run) {
+    fn give_back(&self, area: &Record<'m>, run: &Run) {
         let What::Mapped { pa, .. } = run.what else { return };
+        let start = run.range().start();
+        if start == area.start() {
+            // One that is on the list stays there until it is collected (deferred::D2).
+            self.stock.replace_link(pa.frame(), Link::Before, deferred::in_use(start), 0);
+        }
         let frames = FrameRange::new(pa.frame(), run.range().pages());
         self.stock.drop_kernel(frames.expect("its entries named them"));
     }

@@ -28,7 +28,7 @@ impl<'m, M: Machine, P: Paging> Vmap<'_, 'm, M, P> {
     }
     /// The same of an address whose tables stay: the caller is in a reader's section, or the area
     /// is lent to it.
-    pub(super) fn page_at(&self, va: Va) -> Option<(Frame, Level)> {
+    fn page_at(&self, va: Va) -> Option<(Frame, Level)> {
         let found = self.stock.kernel.walk(va);
         let Entry::Leaf { pa, .. } = found.entry else { return None };
         Some((pa.add(va.offset_from(found.va)).frame(), found.level))
