@@ -36,6 +36,9 @@ fn ranges_are_refused_by_name() {
     assert_eq!(refused(&[a, b], 1), RegionError::Overlap(a, b));
     assert_eq!(refused(&[a, empty], 1), RegionError::Empty(empty));
     assert_eq!(refused(&[large], 1), RegionError::TooLarge(large));
+    let halves = [range(0, 1 << 31), range(1 << 31, (1 << 31) + 1)];
+    let whole = RegionError::TooLarge(range(0, (1 << 32) + 1));
+    assert_eq!(refused(&halves, 1), whole, "ranges that touch are one");
     assert_eq!(refused(&[a], 0), RegionError::Cpus(CpuCount(0)));
     assert_eq!(refused(&[a], 1025), RegionError::Cpus(CpuCount(1025)));
     let many: Vec<_> = (0..65).map(|n| range(n * 100, 50)).collect();

@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use foliant::fault::Orders;
-use foliant::space::{Flags, Move, SpaceId};
+use foliant::space::{Advice, Flags, Move, SpaceId};
 use foliant::{Access, Outcome, Policy};
 use foliant_machine::{Around, Kept, PhysMem, Root, Tlb};
 use foliant_sim::Sim;
@@ -98,6 +98,29 @@ fn finding_bz_a_move_ends_when_it_has_found_all_entries() {
         machine.descents(|| _ = mm.relocate(frame).unwrap())
     };
     assert_eq!(descents(40), descents(0));
+}
+
+/// Nor does it look at the other spaces of the fork tree, however many there are: neither when it
+/// takes the entries nor when it puts them.
+#[cfg(feature = "steps")]
+#[test]
+fn a_move_ends_in_the_space_that_has_all_entries() {
+    let steps = |children: u64| {
+        let machine = counting(64);
+        let mm = manager_on(&machine, &machine.sim.config().memory, Policy::BASE_ONLY);
+        let id = running(&mm);
+        let page = area(&mm, id, BASE, PAGE);
+        mm.fault(id, page.start(), Access::Write);
+        for _ in 0..children {
+            let child = mm.fork(id).unwrap();
+            mm.advise(child, page, Advice::DontNeed).unwrap();
+        }
+        let frame = mm.frame_at(id, page.start()).unwrap();
+        let before = foliant::steps::taken();
+        mm.relocate(frame).unwrap();
+        foliant::steps::taken() - before
+    };
+    assert_eq!(steps(20), steps(1));
 }
 
 /// Each table is gone down to once, to protect what is in it and to take it out. What is above

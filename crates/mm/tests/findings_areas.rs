@@ -280,8 +280,6 @@ fn finding_j_a_space_has_as_many_areas_as_it_may() {
     map(child, Place::NoReplace(Va::new(at(20))), 4).unwrap();
 }
 
-const GB: u64 = 1 << 30;
-
 /// Tables were charged to nobody: a space limited to 16 pages took all memory by guards, or slowly
 /// by reading.
 #[test]
@@ -365,6 +363,27 @@ fn finding_bq_a_part_is_given_back_at_the_limit() {
         assert!(touched < 3 * areas, "the limit is not reached");
         assert_eq!(mm.unmap(id, page(4 * (touched / 6) + 1)), Ok(()), "of {areas}");
     }
+}
+
+/// A change takes nodes for three insertions and for no more: where so many fit into the only leaf
+/// it takes none.
+#[test]
+fn a_change_takes_no_more_nodes_than_it_can_need() {
+    let takes = |areas: u64| {
+        let sim = sim(1, 64);
+        let mm = manager(&sim, Policy::BASE_ONLY);
+        let id = mm.create(None).unwrap();
+        for nth in 0..areas {
+            area(&mm, id, BASE + 4 * nth * PAGE, 3 * PAGE);
+        }
+        let before = mm.records(id).unwrap();
+        mm.protect(id, page(1), Flags::READ).unwrap();
+        let takes = mm.records(id).unwrap() > before;
+        mm.end(id).unwrap();
+        takes
+    };
+    let first = (1..60).find(|areas| takes(*areas));
+    assert_eq!(first, Some(23), "a leaf has room for 25");
 }
 
 /// Whatever a space with a limit does, refused or not, it is charged for what it has, and what is

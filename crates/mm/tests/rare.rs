@@ -809,7 +809,6 @@ fn finding_y_a_page_that_becomes_a_part_of_a_folio_is_in_use() {
 /// leaf has its table already.
 #[test]
 fn guards_are_charged_for_the_tables_that_they_need() {
-    const GB: u64 = 1 << 30;
     let with = |limit: Option<Pages>, test: &mut dyn FnMut(&Sim, &Mm<'_>, SpaceId)| {
         let sim = sim(1, 64);
         let mm = manager(&sim, only(9));

@@ -65,6 +65,40 @@ fn tr_t1_a_later_flush_does_not_hide_a_pending_one() {
     assert_eq!(mm.total(Event::Shootdown), before, "nothing is pending any more");
 }
 
+/// The same for a change of rights where nothing is any more: what is pending would allow to write.
+#[test]
+fn tr_t1_a_change_of_rights_flushes_what_is_pending() {
+    let (machine, mm, _over) = meddled(3, 64, only(4));
+    let id = shared_by_three(mm, machine);
+    static SEEN: AtomicU64 = AtomicU64::new(0);
+    machine.before_asking(move || {
+        machine.sim.on(cpu(1), || {
+            mm.advise(id, range(BASE + MB, PAGE), Advice::DontNeed).unwrap();
+            let before = mm.total(Event::Shootdown);
+            mm.protect(id, range(BASE + MB, PAGE), Flags::READ).unwrap();
+            SEEN.store(1 + mm.total(Event::Shootdown) - before, Ordering::Relaxed);
+        });
+    });
+    mm.split(id, Va::new(BASE), keep(0)).unwrap();
+    assert_eq!(SEEN.load(Ordering::Relaxed), 2, "one flush on behalf of the split");
+}
+
+/// A folio moves to other memory while a CPU that has moved its entries to other addresses has not
+/// asked anybody yet: the third CPU has the old address cached, and uses the old memory no more.
+#[test]
+fn a_move_covers_what_a_remap_has_not_flushed() {
+    let (machine, mm, _over) = meddled(3, 64, only(4));
+    let id = shared_by_three(mm, machine);
+    let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
+    machine.sim.on(cpu(2), || assert_eq!(load(&machine.sim, mm, id, BASE), 1000));
+    machine.before_asking(move || {
+        machine.sim.on(cpu(1), || _ = mm.relocate(frame).unwrap());
+    });
+    let to = Move::To(Va::new(BASE + GB));
+    mm.remap(id, range(BASE, 16 * PAGE), Bytes::new(16 * PAGE), to).unwrap();
+    assert_eq!(load(&machine.sim, mm, id, BASE + GB), 1000);
+}
+
 /// Unmap, protect, remap and dropped contents come back only when no CPU can use what a split took
 /// out before.
 #[test]

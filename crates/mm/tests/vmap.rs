@@ -12,8 +12,6 @@ use foliant_units::{
     Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Level, Node, Order, Pa, Pages, Va, VaRange,
 };
 
-const GB: u64 = 1 << 30;
-
 fn ready(cpus: usize, megabytes: u64) -> Sim {
     sim(cpus, megabytes)
 }

@@ -154,6 +154,7 @@ impl Finder<'_> {
         let place = block.brace_token.span.open().byte_range().end;
         let changed = place..place;
         let answers: Vec<String> = match &signature.output {
+            _ if is_unreachable(block) => vec![], // no program comes there
             ReturnType::Default => vec![String::new()],
             ReturnType::Type(_, of) => answers(of),
         };
@@ -573,6 +574,16 @@ fn answers(of: &Type) -> Vec<String> {
         "Self" => Vec::new(),
         _ => plain("::core::default::Default::default()"),
     }
+}
+
+/// Whether the block says that it is not reached, and nothing else.
+fn is_unreachable(block: &Block) -> bool {
+    let of = match &block.stmts[..] {
+        [Stmt::Macro(of)] => &of.mac,
+        [Stmt::Expr(Expr::Macro(of), _)] => &of.mac,
+        _ => return false,
+    };
+    of.path.is_ident("unreachable")
 }
 
 /// Whether the block is this answer already.

@@ -84,6 +84,7 @@ fn what_is_no_code_of_the_manager_is_left_alone() {
     nothing("impl fmt::Display for A { fn fmt(&self) -> R { self.0 < 1 } }");
     nothing("fn f() -> ! { assert!(a < b); let x: [u8; 4] = [a; 4]; }");
     nothing("fn f() {}");
+    nothing("fn f(a: u8) { unreachable!(\"{a} is in use\") }");
     nothing("fn f(a: u8, b: u8) { let _ = (a, b); }");
     assert_eq!(
         found("fn f() -> bool { true }", &[Kind::Body]),

@@ -164,11 +164,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return Step::Need(Need::PageZeros(touched));
         }
         let mut offer = offer;
-        let expected = if found.level == level { found.word } else { 0 };
         let step = match self.ensure(level, found) {
             Err(NoTable::Record(why)) => Step::Done(Self::refusal(why)),
             Err(NoTable::Blocked(_)) => Step::Again,
-            Ok(()) => match self.view.agree(&self.seen(area, level, expected)) {
+            Ok(()) => match self.view.agree(&self.seen(area, level, found.word)) {
                 None => Step::Again,
                 Some(agreed) => {
                     // References come before entries (frame::descriptor::D2).

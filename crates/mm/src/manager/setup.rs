@@ -414,3 +414,23 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         (0..self.stock.machine.count()).map(|n| Cpu(n as u16))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::table::{Sv39, X86_64};
+
+    /// Kernel ranges have four times the addresses that memory has, where the format has so many;
+    /// else half of what is left beside the descriptors.
+    #[test]
+    fn kernel_ranges_have_room_and_leave_some() {
+        let memory = [FrameRange::new(Frame::new(0), Pages::new(1)).unwrap()];
+        let setup = Setup::of(&memory, crate::Policy::BASE_ONLY);
+        let (end, gb) = (Pa::new(64 << 30).frame(), 1u64 << 30);
+        let large = vmap_range::<X86_64<4>>(&setup, end).unwrap();
+        assert_eq!(large.bytes().get(), X86_64::<4>::TOP.span().get());
+        let small = vmap_range::<Sv39>(&setup, end).unwrap();
+        let (took, all) = (small.bytes().get() / gb, 256);
+        assert!(2 * took < all && 3 * took > all, "{took} GiB of {all}");
+    }
+}

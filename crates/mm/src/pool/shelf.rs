@@ -274,7 +274,7 @@ impl<'a, 'm, M: Machine, P: Paging> Open<'a, 'm, M, P> {
                 Standing::Persistent => get(&shelf.total) > get(&shelf.surplus),
             }
         };
-        while chain.len() < most {
+        loop {
             let before = chain.len();
             for turn in
                 (0..NODES_MAX as u8).map(Node).filter(|n| node.is_none_or(|node| node == *n))

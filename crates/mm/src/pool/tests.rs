@@ -5,9 +5,12 @@ use super::*;
 use crate::Manager;
 use crate::fault::Policy;
 use crate::manager::Setup;
+use crate::memmap::Huge;
 use crate::table::X86_64;
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Frame};
+use std::boxed::Box;
+use std::cell::Cell;
 
 type Mm<'m> = Manager<'m, Sim, X86_64<4>>;
 const SIZE: Order = Order::SIZE_2M;
@@ -54,6 +57,69 @@ fn finding_aq_a_page_with_the_mark_is_not_taken() {
         assert_eq!((now.broken, now.free_hugepages, now.resv_hugepages), (2, 1, 1));
         pools.retire(broken); // the reporter comes
         assert_eq!(mm.pool(SIZE).unwrap(), now);
+    });
+}
+
+/// A page whose last reference went, deep inside of some operation, serves the fault that comes
+/// before that operation has collected it.
+#[test]
+fn a_page_that_came_back_is_taken() {
+    with_pool(1, |_, pools| {
+        let Taken::Page(huge) = pools.take(SIZE, Ground::Unreserved) else { panic!("one is free") };
+        let head = hand_out(pools, huge);
+        assert!(matches!(pools.take(SIZE, Ground::Unreserved), Taken::Nothing));
+        pools.stock.drop_unused(head, SIZE.pages().get());
+        let Taken::Page(huge) = pools.take(SIZE, Ground::Unreserved) else { panic!("it is back") };
+        pools.put_back(huge, Ground::Unreserved);
+    });
+}
+/// As a fault does that maps the page.
+fn hand_out(pools: &Pools<'_, '_, Sim, X86_64<4>>, huge: Huge) -> Frame {
+    let frames = huge.frames();
+    pools.stock.enlist_huge(frames);
+    frames.start()
+}
+
+/// A page comes back while a fault is about to make one on demand, and has not begun: it looks
+/// again, and makes none.
+#[cfg(feature = "steps")]
+#[test]
+fn a_page_that_comes_back_meanwhile_is_seen() {
+    use crate::sync::steps::{Touch, watch};
+    use core::ops::Range;
+    std::thread_local! {
+        static RESIZING: Cell<Option<Range<usize>>> = const { Cell::new(None) };
+        static BACK: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+    }
+    fn beside(at: usize, _: Touch) {
+        let Some(resizing) = RESIZING.take() else { return };
+        match resizing.contains(&at) {
+            true => BACK.take().into_iter().for_each(|back| back()),
+            false => RESIZING.set(Some(resizing)),
+        }
+    }
+    with_pool(1, |mm, pools| {
+        pools.set_overcommit(SIZE, 1).unwrap();
+        let Taken::Page(huge) = pools.take(SIZE, Ground::Unreserved) else { panic!("one is free") };
+        let head = hand_out(pools, huge);
+        let resizing = &pools.pool(SIZE).unwrap().resizing;
+        let at = core::ptr::from_ref(resizing).addr();
+        RESIZING.set(Some(at..at + size_of_val(resizing)));
+        let back = || {
+            pools.stock.drop_unused(head, SIZE.pages().get());
+            _ = pools.collect();
+        };
+        let back: Box<dyn FnOnce()> = Box::new(back);
+        #[allow(unsafe_code)]
+        // SAFETY: it is called below or not at all, while the pools are there.
+        BACK.set(Some(unsafe { core::mem::transmute::<Box<dyn FnOnce()>, Box<_>>(back) }));
+        watch(Some(beside));
+        let taken = pools.take(SIZE, Ground::Unreserved);
+        watch(None);
+        assert!(BACK.take().is_none(), "it took the lock");
+        assert!(matches!(taken, Taken::Wait));
+        let now = mm.pool(SIZE).unwrap();
+        assert_eq!((now.free_hugepages, now.surplus_hugepages), (1, 0));
     });
 }
 

@@ -347,3 +347,20 @@ fn a_wrong_word_makes_a_map_unsound() {
     assert!(!map.is_sound(&sim, Va::new(FLOOR + FRAME_BYTES)));
     twin.end();
 }
+
+/// The leaf of the last change is known: what lies in it is found without the way down.
+#[cfg(feature = "steps")]
+#[test]
+fn what_lies_beside_the_last_change_is_found_in_fewer_steps() {
+    let sim = Sim::new(Config::free(1, Bytes::new(16 << 20))).unwrap();
+    let mut twin = Twin::<1>::new(&sim);
+    (0..600).for_each(|nth| twin.put(at(3 * nth), at(3 * nth + 1)));
+    twin.map.replace(&sim, &twin.listed[300]);
+    let steps = |page| {
+        let before = crate::sync::steps::taken();
+        twin.map.find(&sim, Va::new(at(page))).unwrap();
+        crate::sync::steps::taken() - before
+    };
+    assert!(steps(3 * 301) < steps(3 * 100), "{} and {}", steps(3 * 301), steps(3 * 100));
+    twin.end();
+}

@@ -31,7 +31,6 @@ pub unsafe fn clear_block(
 
 /// Copies the memory of a frozen folio, at `from`, into the block that the folio moves to.
 pub(crate) fn copy_huge<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, from: Pa, to: FrameRange) {
-    stock.folios.forget(to);
     // SAFETY: the caller holds the Claim of `to`, whatever its order (claim::I1), and has frozen
     // the source's folio (stock::holds::B2), which stays as it is until the caller ends it.
     unsafe { stock.machine.copy(from, to.start().pa(), to.pages().bytes()) }

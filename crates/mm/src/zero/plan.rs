@@ -93,7 +93,7 @@ impl Plan {
         self.parts.into_iter().flat_map(move |part| {
             let Extent { frames, caching } = part;
             let (start, end) = (frames.start().get(), frames.end().get());
-            let step = grain.map_or(end - start, Pages::get).max(1);
+            let step = grain.map_or(u64::MAX, Pages::get);
             (start..end).step_by(step as usize).map(move |at| {
                 let frames = between(Frame::new(at), Frame::new(end.min(at.saturating_add(step))));
                 Extent { frames, caching }

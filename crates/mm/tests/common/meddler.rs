@@ -1,12 +1,12 @@
 //! A machine that lets a test act in the middle of an operation: right after a block was cleared,
 //! right before a root is loaded, right before other CPUs are asked, right before a page is looked
-//! into, or where long work lets others run.
+//! into, right before frames are given back, or where long work lets others run.
 
 use foliant_machine::{
-    Around, Caching, Clock, Cpus, Invalidation, Kept, PhysMem, Root, Ticket, Tlb,
+    Around, Caching, Clock, Cpus, Invalidation, Kept, Owner, PhysMem, Root, Ticket, Tlb, Witness,
 };
 use foliant_sim::Sim;
-use foliant_units::{Bytes, Cpu, CpuSet, Pa};
+use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Pa};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +24,7 @@ pub struct Meddler {
     asking: Mutex<Option<Hook>>,
     yielding: Mutex<Option<Hook>>,
     reaching: Mutex<Option<(Pa, Hook)>>,
+    freeing: Mutex<Option<Hook>>,
     spins: AtomicU64,
 }
 
@@ -31,8 +32,9 @@ impl Meddler {
     pub fn new(sim: Sim) -> Meddler {
         let (clearing, activating) = (Mutex::new(None), Mutex::new(None));
         let (asking, yielding) = (Mutex::new(None), Mutex::new(None));
-        let (reaching, spins) = (Mutex::new(None), AtomicU64::new(0));
-        Meddler { sim, clearing, activating, asking, yielding, reaching, spins }
+        let (reaching, freeing) = (Mutex::new(None), Mutex::new(None));
+        let spins = AtomicU64::new(0);
+        Meddler { sim, clearing, activating, asking, yielding, reaching, freeing, spins }
     }
     /// Runs `hook` once, after the next block of `bytes` was cleared: the folio is prepared, not
     /// yet published.
@@ -52,6 +54,10 @@ impl Meddler {
     /// Runs `hook` once, when somebody is about to look into the page at `pa` by itself.
     pub fn before_reaching(&self, pa: Pa, hook: impl FnOnce() + Send + 'static) {
         *self.reaching.lock().unwrap() = Some((pa, Box::new(hook)));
+    }
+    /// Runs `hook` once, when somebody is about to give frames back.
+    pub fn before_freeing(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.freeing.lock().unwrap() = Some(Box::new(hook));
     }
     /// Runs `hook` once, when long work next lets others run.
     pub fn at_yield(&self, hook: impl FnOnce() + Send + 'static) {
@@ -90,6 +96,13 @@ unsafe impl Around for Meddler {
             hook();
         }
         self.sim.activate(root, kept)
+    }
+    fn owned(&self, frames: FrameRange, owner: Owner) {
+        let due = self.freeing.lock().unwrap().take_if(|_| owner == Owner::Free);
+        if let Some(hook) = due {
+            hook();
+        }
+        self.sim.owned(frames, owner);
     }
     fn yield_now(&self) {
         let due = self.yielding.lock().unwrap().take();

@@ -28,6 +28,7 @@ pub type Mm<'m> = AnyMm<'m, X86_64<4>>;
 pub type AuditedMm<'m> = Audited<'m, X86_64<4>>;
 
 pub const MB: u64 = 1 << 20;
+pub const GB: u64 = 1 << 30;
 pub const PAGE: u64 = 4096;
 pub const SIZE_2M: u64 = 2 * MB;
 pub const BASE: u64 = 0x10_0000_0000;
