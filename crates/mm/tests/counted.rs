@@ -9,7 +9,7 @@ use crate::common::kernel::{base, huge};
 use crate::common::meddler::Meddler;
 use crate::common::*;
 use foliant::compact::{CollapseError, CompactRequest, Effort, Want};
-use foliant::fault::{Defrag, Refusal};
+use foliant::fault::{Defrag, Orders, Refusal};
 use foliant::manager::{CollapseLimits, Setup, VmapSetup};
 use foliant::memmap::{Batch, Form};
 use foliant::pool::{Budget, Folding};
@@ -23,7 +23,7 @@ use foliant::zero::{Clearing, Far};
 use foliant::{Access, Event, NoBlock, Outcome, Policy, SizeEvent};
 use foliant_machine::{PhysMem, Replace};
 use foliant_sim::{Config, Failing, Sim};
-use foliant_units::{Bytes, Frame, Nanos, Order, Pa, Pages, Va, VaRange};
+use foliant_units::{Bytes, Frame, Level, Nanos, Order, Pa, Pages, Va, VaRange};
 
 /// Every count with its name, that of a size with its order behind it.
 fn totals(mm: &AnyMm<'_, impl Paging>) -> Vec<(String, u64)> {
@@ -351,6 +351,29 @@ fn finding_z_from_a_page_there_is_no_step_down() {
     counts(mm, "pgfault 1, grace_periods 1", || {
         assert_eq!(write(mm, poor, BASE + PAGE), Outcome::OverLimit)
     });
+}
+
+/// A larger order is refused its charge, and a smaller one has memory compacted: the larger one is
+/// counted once.
+#[test]
+fn finding_cd_what_was_too_large_before_memory_is_compacted_is_counted_once() {
+    let (machine, mm, _, _over) = world(Policy::BASE_ONLY);
+    let id = mm.create(Some(Pages::new(100))).unwrap();
+    area(mm, id, BASE, 4 * MB);
+    write(mm, id, BASE);
+    mm.set_policy(Policy::always(Orders::of(order(4)).with(Orders::of(order(8)))));
+    mm.set_defrag(Defrag::Always);
+    machine.sim.fault_plan().set(Failing::Kth(1));
+    let before = [4, 8].map(|n| mm.size_stats(order(n)));
+    assert_eq!(write(mm, id, BASE + MB), Outcome::Mapped(order(4)));
+    for (before, fell) in before.into_iter().zip([0, 1]) {
+        assert_eq!(before.get(SizeEvent::AnonFaultFallback), 0);
+        let n = order(if fell == 0 { 4 } else { 8 });
+        let now = mm.size_stats(n);
+        let counts = [SizeEvent::AnonFaultFallback, SizeEvent::AnonFaultFallbackCharge];
+        assert_eq!(counts.map(|event| now.get(event)), [fell; 2], "{n:?}");
+    }
+    assert_eq!(mm.total(Event::CompactStall), 1, "memory was compacted");
 }
 
 // Huge pages of a pool.
@@ -860,6 +883,26 @@ fn the_place_of_a_leaf_that_is_taken_is_counted() {
     );
     set(0);
     give_back(mm, got.unwrap());
+}
+
+/// Such an entry in the place of a page's: what was mapped before it is given back, and so is the
+/// page that was meant for it.
+#[test]
+fn the_place_of_a_page_that_is_taken_is_refused() {
+    let (sim, mm, _over) = impatient();
+    let first = mm.vmalloc(&base(4 * PAGE)).unwrap();
+    let entry = mm.kernel_tables().leaves(first).nth(2).unwrap();
+    give_back(mm, first);
+    let free = mm.memory().free;
+    #[allow(unsafe_code)]
+    // SAFETY: the table stays, and no range in use has the entry.
+    let set = |word| unsafe { sim.store(entry.at, word) };
+    set(Soft { kind: SoftKind::Other, payload: 1 }.word());
+    let refused = mm.vmalloc(&base(4 * PAGE));
+    assert_eq!(refused, Err(VmapError::Short(Short::Slot(Level::BASE))));
+    set(0);
+    mm.purge_vmalloc();
+    assert_eq!(mm.memory().free, free, "the frames of the pages are free again");
 }
 
 /// Of the kernel's range 4 MiB are left, and of these all but two pages: at a multiple of 2 MiB

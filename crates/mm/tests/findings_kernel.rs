@@ -672,6 +672,47 @@ fn finding_bx_what_a_split_gives_back_is_waited_for() {
     assert!(last > 500, "{last} steps");
 }
 
+/// The last block that is free is about to be lent, and goes back because there is no frame for
+/// what notes the loan: a fault beside it is not refused, and the block is not cleared in vain.
+#[test]
+fn finding_cc_a_loan_that_is_refused_is_waited_for() {
+    let mut last = 0;
+    for step in 1.. {
+        let machine = Beside::new(sim(2, 16));
+        let mm = machine.manager(only(9));
+        online(&machine.sim, &mm);
+        let id = mm.create(None).unwrap();
+        machine.sim.on(cpu(1), || mm.switch(Some(id)).unwrap());
+        let block = area(&mm, id, BASE, SIZE_2M);
+        let fault = |at: Va| mm.fault(id, at, Access::Write);
+        fault(block.start());
+        mm.set_policy(Policy::BASE_ONLY);
+        let mut at = area(&mm, id, BASE + SIZE_2M, 16 * MB).start();
+        while mm.memory().free.get() > 0 {
+            assert_eq!(fault(at), Outcome::Mapped(Order::BASE));
+            at = at.add(PAGE);
+        }
+        let folio = mm.frame_at(id, block.start()).unwrap();
+        mm.unmap(id, block).unwrap();
+        // The tables that it had are of no use for the loan either.
+        for nth in (0..4096).filter(|nth| nth / 512 != folio.get() / 512) {
+            _ = mm.reserve(FrameRange::new(Frame::new(nth), Pages::new(1)).unwrap());
+        }
+        assert_eq!(mm.memory().free.get(), 512);
+        let cleared = mm.total(Event::ZeroedBytes);
+        let mut outcome = None;
+        let beside = || outcome = Some(fault(at));
+        let lend = || assert!(mm.lend_cleared(Order::SIZE_2M).is_err());
+        if machine.before_step(step, beside, lend).is_none() {
+            break;
+        }
+        last = step;
+        assert_eq!(outcome, Some(Outcome::Mapped(Order::BASE)), "step {step}");
+        assert!(mm.total(Event::ZeroedBytes) - cleared <= 4 * PAGE, "step {step}");
+    }
+    assert!(last > 0, "no step");
+}
+
 /// A group of entries becomes single ones in its own table: no frame is needed for that.
 #[test]
 fn a_group_of_kernel_entries_is_cut_without_memory() {

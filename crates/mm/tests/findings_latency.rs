@@ -3,7 +3,7 @@
 use crate::common::beside::Beside;
 use crate::common::meddler::Meddler;
 use crate::common::*;
-use foliant::fault::Orders;
+use foliant::fault::{Orders, Refusal};
 use foliant::frame::{Flag, Kind};
 use foliant::manager::Poisoned;
 use foliant::pool::Budget;
@@ -241,6 +241,59 @@ fn finding_c_what_a_cpu_still_writes_is_in_the_copy() {
     let outcome = ran.try_recv().expect("the fork asked");
     assert!(matches!(outcome, Outcome::Copied | Outcome::Spurious), "{outcome:?}");
     assert_eq!(sim.on(cpu(2), || load(sim, mm, id, BASE)), 8, "a store was lost");
+}
+
+/// A move of a page is about to be told to other CPUs, and a fault needs a table meanwhile: it
+/// waits for that flush outside of its section, for others may begin before it ends. Here it sees
+/// at its first preemption point that the area has been closed.
+#[test]
+fn finding_cf_a_fault_waits_for_flushes_outside_of_its_section() {
+    let (meddler, mm, _over) = meddled(2, 64, Policy::BASE_ONLY);
+    let sim = &meddler.sim;
+    let id = mm.create(None).unwrap();
+    for n in 0..2 {
+        sim.on(cpu(n), || mm.online());
+        sim.on(cpu(n), || mm.switch(Some(id)).unwrap());
+    }
+    area(mm, id, BASE, PAGE);
+    let fresh = area(mm, id, BASE + GB, PAGE);
+    store(sim, mm, id, BASE, 1);
+    sim.on(cpu(1), || assert_eq!(load(sim, mm, id, BASE), 1));
+    let (told, ran) = mpsc::channel();
+    meddler.before_asking(move || {
+        meddler.at_yield(move || mm.protect(id, fresh, Flags::NONE).unwrap());
+        told.send(sim.on(cpu(1), || mm.fault(id, fresh.start(), Access::Write))).unwrap();
+    });
+    mm.relocate(mm.frame_at(id, Va::new(BASE)).unwrap()).unwrap();
+    let closed = Refusal::NoRight(fresh.start(), Access::Write);
+    assert_eq!(ran.try_recv().expect("the move asked"), Outcome::Refused(closed));
+}
+
+/// Reservations of many surplus pages go: the call that gives them back gives the pages up batch by
+/// batch, with preemption points, and a fault that comes in between gives up one batch.
+#[test]
+fn finding_cg_surplus_is_given_up_in_batches() {
+    const BATCH: u64 = 1024;
+    let (meddler, mm, _over) = meddled(1, 6 * BATCH * 2 + 128, Policy::BASE_ONLY);
+    mm.online();
+    mm.pools().set_overcommit(Order::SIZE_2M, 6 * BATCH).unwrap();
+    let id = running(mm);
+    area(mm, id, BASE + 64 * GB, PAGE);
+    let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
+    let (place, bytes) = (Place::NoReplace(Va::new(BASE)), Bytes::new(5 * BATCH * 2 * MB));
+    let whole = mm.map(id, &MapRequest { place, bytes, flags, tag: 0 }).unwrap();
+    let surplus = || mm.pools().counters(Order::SIZE_2M).unwrap().surplus_hugepages;
+    assert_eq!(surplus(), 5 * BATCH);
+    let (told, ran) = mpsc::channel();
+    meddler.at_yield(move || {
+        let before = surplus();
+        mm.fault(id, Va::new(BASE + 64 * GB), Access::Write);
+        told.send((before, surplus())).unwrap();
+    });
+    mm.unmap(id, whole).unwrap();
+    assert_eq!(surplus(), 0);
+    let (before, after) = ran.try_recv().expect("a preemption point");
+    assert!(before > 0 && before - after <= BATCH, "{before} and {after}");
 }
 
 /// A page is its space's alone and read-only, and a change of rights that is under way will make

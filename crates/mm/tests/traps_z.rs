@@ -2,6 +2,7 @@
 //! the code (`crates/mm/src/zero/tests.rs`), the fence of TR-Z5 in `crates/x86/src/clear.rs`.
 
 use crate::common::*;
+use foliant::compact::CompactRequest;
 use foliant::fault::Orders;
 use foliant::manager::{Contents, Setup};
 use foliant::space::SpaceId;
@@ -345,4 +346,27 @@ fn clearing_ahead_ends_when_all_is_known() {
     // A lent block may have been written to: it is not known any more.
     assert_eq!(mm.known_zero().bytes().get(), done.cleared.get() - 2 * MB);
     mm.audit(&[]).unwrap();
+}
+
+/// Compaction empties blocks whose free pages are known to hold zeros: of these it takes those that
+/// it moves pages to, and of a block that becomes whole the others stay known.
+#[test]
+fn finding_ce_blocks_that_compaction_makes_whole_stay_known() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.describe_all().unwrap();
+    let id = space(&mm, 12);
+    mm.clear_ahead(FOREVER);
+    let page = |nth: u64| Va::new(BASE + nth * PAGE);
+    // One page lies in a block of its own, the only one in use of it, and others have lost theirs.
+    let alone = (0..).find(|nth| {
+        mm.fault(id, page(*nth), Access::Write);
+        *nth > 0 && frame_at(&mm, id, page(*nth).get()).get().is_multiple_of(512)
+    });
+    mm.unmap(id, row(alone.unwrap() - 200, 200)).unwrap();
+    let known = mm.known_zero().get();
+    let done = mm.compact(&CompactRequest::ALL, &mut []);
+    assert!(done.blocks > 0, "{done:?}");
+    let now = mm.known_zero().get();
+    assert!(now + done.moved >= known, "{known} were known, {now} are, {} moved", done.moved);
 }

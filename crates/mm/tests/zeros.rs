@@ -346,6 +346,43 @@ fn of_two_blocks_one_stays() {
     assert_eq!(zeros(mm, id, BASE).0, 2);
 }
 
+/// Of all memory one block of 2 MiB is left, and tables are missing: these come first, and a page
+/// of zeros is mapped. The block does not become the manager's for good.
+#[test]
+fn finding_ca_tables_come_before_the_block_of_zeros() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, only(9));
+    let id = space(&mm);
+    let kept = mm.lend(Order::SIZE_2M).unwrap();
+    let mut lent = Vec::new();
+    for order in (0..9).rev().map(order) {
+        lent.extend(core::iter::from_fn(|| mm.lend(order).ok()).map(|frame| (frame, order)));
+    }
+    assert_eq!(mm.memory().free.get(), 0);
+    mm.take_back(kept, Order::SIZE_2M).unwrap();
+    assert_eq!(read(&mm, id, BASE), Outcome::ZeroPage(Order::BASE));
+    let of = |event| mm.total(event);
+    assert_eq!((of(Event::ThpZeroPageAlloc), of(Event::ThpZeroPageAllocFailed)), (0, 1));
+    for (frame, order) in lent {
+        mm.take_back(frame, order).unwrap();
+    }
+    // The limit of a space does not admit the table that is kept for the leaf.
+    let mut refused = 0;
+    for limit in 4.. {
+        let poor = mm.create(Some(Pages::new(limit))).unwrap();
+        area(&mm, poor, BASE, 4 * MB);
+        match read(&mm, poor, BASE) {
+            Outcome::OverLimit => refused += 1,
+            outcome => {
+                assert_eq!(outcome, ZEROS, "limit {limit}");
+                break;
+            }
+        }
+        assert_eq!(of(Event::ThpZeroPageAlloc), 0, "no block was taken in vain");
+    }
+    assert!(refused > 1, "a table is missing, or the one that is kept for the leaf");
+}
+
 /// Whichever allocation is refused, the access gets through, and nothing is left of the attempt.
 #[test]
 fn an_access_of_zeros_survives_each_refused_allocation() {

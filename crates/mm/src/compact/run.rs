@@ -298,7 +298,7 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
                         meter.done.end = End::Enough;
                         return Some(claim);
                     }
-                    self.stock.release(claim);
+                    self.stock.put_back(claim);
                 }
                 Emptied::Stuck(obstacle) => {
                     window.is_stuck(&source);

@@ -45,27 +45,35 @@ struct Prepared {
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Maps shared zeros, read-only: 2 MiB of them where a folio of that size may be, else a page.
     pub(super) fn zero(&self, area: &Area, found: &Found) -> Step {
-        let (order, frame) = match self.zero_block(area, found) {
-            Ok(Some(block)) => (Order::SIZE_2M, block),
-            Ok(None) => (Order::BASE, self.stock.zeros.page()),
-            Err(need) => return Step::Need(need),
+        let wanted = if self.wants_zero_block(area, found) { Order::SIZE_2M } else { Order::BASE };
+        let mut order = wanted;
+        let level = loop {
+            let level = level_of(order);
+            match self.ensure(level, found) {
+                Ok(()) => {}
+                Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
+                // Another CPU mapped a large leaf meanwhile.
+                Err(NoTable::Blocked(_)) => return Step::Again,
+            }
+            match self.has_zeros(order) {
+                Ok(true) => break level,
+                Ok(false) => order = Order::BASE,
+                Err(need) => return Step::Need(need),
+            }
         };
-        let level = level_of(order);
-        match self.ensure(level, found) {
-            Ok(()) => {}
-            Err(NoTable::Record(why)) => return Step::Done(Self::refusal(why)),
-            // Another CPU mapped a large leaf meanwhile.
-            Err(NoTable::Blocked(_)) => return Step::Again,
-        }
         // A page of zeros would need a table here as well.
         let deposit = match self.table_for(level) {
             Ok(deposit) => deposit,
             Err(why) => return Step::Done(Self::refusal(why)),
         };
+        let frame = self.zeros_of(order);
         let Some(agreed) = self.view.agree(&self.seen(area, level, 0)) else {
             self.drop_table(deposit);
             return Step::Again;
         };
+        if order < wanted {
+            self.stock.count(Event::ThpZeroPageAllocFailed);
+        }
         if let Some(table) = deposit {
             self.space.deposit(self.stock, table);
         }
@@ -74,29 +82,42 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         self.stock.count(Event::ZeroPage);
         Step::Done(Outcome::ZeroPage(order))
     }
-    /// The block of zeros, if the fault may map all of it; the face clears one where there is none
-    /// yet.
-    fn zero_block(&self, area: &Area, found: &Found) -> Result<Option<Frame>, Need> {
-        let (order, stock) = (Order::SIZE_2M, self.stock);
-        let suits = self.policy.use_zero_page == UseZeroPage::Yes
+    /// Whether the fault may map 2 MiB of zeros.
+    fn wants_zero_block(&self, area: &Area, found: &Found) -> bool {
+        let order = Order::SIZE_2M;
+        self.policy.use_zero_page == UseZeroPage::Yes
             && found.level > Level::BASE
             && self.policy.allowed(area.flags, self.space.thp_off()).contains(order)
-            && fitting(order, self.va, area.range).is_some();
-        if !suits || stock.zeros.block().is_some() {
-            return Ok(stock.zeros.block().filter(|_| suits));
-        }
-        if self.offers.block.cleared() == Some(order) {
-            let cleared = self.offers.block.take(order);
-            return Ok(cleared.map(|(claim, _)| stock.keep_zeros(claim)));
+            && fitting(order, self.va, area.range).is_some()
+    }
+    /// Whether there are shared zeros of `order`, a page or 2 MiB, or a block that the face has
+    /// cleared for this fault. Where there is none it does so, if one is free.
+    fn has_zeros(&self, order: Order) -> Result<bool, Need> {
+        let stock = self.stock;
+        let has_block = || stock.zeros.block().is_some();
+        if order == Order::BASE || has_block() || self.offers.block.cleared() == Some(order) {
+            return Ok(true);
         }
         let Ok(claim) = stock.claim_undescribed(order, Class::Unmovable) else {
-            stock.count(Event::ThpZeroPageAllocFailed);
-            return Ok(None);
+            return Ok(false);
         };
         let nth = Slot::of(self.va, Level::BASE).index() as u64;
         let touched = claim.frame().add(Pages::new(nth));
         self.keep_uncleared(claim);
         Err(Need::BlockZeros(touched))
+    }
+    /// The zeros that there are. A block that was cleared for this fault becomes the manager's for
+    /// good: all else that the fault needs comes before.
+    fn zeros_of(&self, order: Order) -> Frame {
+        let zeros = &self.stock.zeros;
+        let keep = || {
+            let (claim, _) = self.offers.block.take(order).expect("there are zeros");
+            self.stock.keep_zeros(claim)
+        };
+        match order {
+            Order::BASE => zeros.page(),
+            _ => zeros.block().unwrap_or_else(keep),
+        }
     }
 
     /// Maps a new folio of the largest order that the switches, the area and memory allow. Where
@@ -121,7 +142,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 Err(Skip::Changed) => return Step::Again,
                 Err(Skip::Uncleared(touched)) => return Step::Need(Need::BlockZeros(touched)),
                 Err(skip) => {
-                    self.count_skip(order, &skip);
+                    // Larger ones were counted before memory was compacted for this one.
+                    if self.offers.block.asked().is_none_or(|asked| order <= asked) {
+                        self.count_skip(order, &skip);
+                    }
                     match skip {
                         Skip::NoBlock if order == Order::BASE => {
                             return Step::Done(Outcome::OutOfMemory);
@@ -146,7 +170,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return false;
         }
         match self.defrag.answer(area.flags) {
-            OnShortage::Wait => true,
+            OnShortage::Wait => {
+                self.offers.block.ask(order);
+                true
+            }
             OnShortage::Later => {
                 tried.set(Tried::Later);
                 false

@@ -103,12 +103,21 @@ pub(crate) enum Tried {
 #[derive(Default)]
 pub(crate) struct BlockOffer {
     pub(crate) tried: Cell<Tried>,
+    /// For which order the face was asked to have memory compacted.
+    asked: Cell<Option<Order>>,
     claim: Cell<Option<Claim>>,
     /// Of the claim, if there is one.
     contents: Cell<Contents>,
 }
 
 impl BlockOffer {
+    /// Notes that the face is asked for a block of `order`.
+    pub(super) fn ask(&self, order: Order) {
+        self.asked.set(Some(order));
+    }
+    pub(super) fn asked(&self) -> Option<Order> {
+        self.asked.get()
+    }
     /// Keeps `claim`, with any contents, for the fault, which has no block yet.
     pub(super) fn keep(&self, claim: Claim) {
         let before = self.claim.replace(Some(claim));

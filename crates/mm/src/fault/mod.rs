@@ -24,7 +24,7 @@
 //!   the fault steps down to the next enabled order. Only at order 0 such a failure ends the fault:
 //!   as over the limit where a charge was refused, else as out-of-memory. For shared zeros of 2 MiB
 //!   a block that is not had is counted too, and a page of zeros takes its place; the leaf needs a
-//!   table as the page would, so without one the fault ends. Zeros that get no folio are split,
+//!   table as the page would, so without one the fault ends, before the block is kept for good. Zeros that get no folio are split,
 //!   which needs no memory (space::S4).
 //! - E4. The charge and the frames of what was prepared and not published go back exactly once; a
 //!   folio that another CPU found and pinned meanwhile goes back with the last reference to it.
@@ -48,8 +48,9 @@
 //! writer or a preemption point: holders of tables' locks and of leaf locks, a change of the area
 //! tree, a stretch that another claimer populates, breaking entries, and shootdowns of its own,
 //! which it asks for without a lock (space::seen, `Fault::keep_original`). A folio that is being
-//! split or moved takes longer: the fault leaves the section, the face relaxes, and the fault
-//! begins anew (`Need::Wait`).
+//! split or moved takes longer, and so may the flushes that are pending in the space, of which
+//! others begin meanwhile: the fault leaves the section, the face relaxes, and the fault begins
+//! anew (`Need::Wait`).
 //!
 //! **Huge pages of a pool** are taken outside of the reader's section, because the pool may have to
 //! wait for readers: the fault says what it needs (`Need`), and the face takes a page and runs the
@@ -181,6 +182,13 @@ impl Offers {
         self.begin_work(stock);
         self.block.keep(claim);
     }
+    /// Whether nothing is in hand.
+    pub(crate) fn are_none(&self) -> bool {
+        let page = self.page.take();
+        let has_page = page.is_some();
+        self.page.set(page);
+        !has_page && self.block.order().is_none()
+    }
     /// Ends the count: all that was in hand is mapped or back.
     pub(crate) fn end_work<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
         self.work.take().into_iter().for_each(|turn| stock.end_work(turn));
@@ -213,8 +221,8 @@ pub(crate) enum Need {
     Copy,
     /// Empty tables are in the place of a huge page at this address.
     Clear(Va, Order),
-    /// The folio is being split or moved by another CPU: the face relaxes (`Cpus::relax`), and the
-    /// fault begins anew.
+    /// The folio is being split or moved by another CPU, or a flush is pending that the fault has to
+    /// see the end of: the face relaxes (`Cpus::relax`), and the fault begins anew.
     Wait,
 }
 
@@ -249,6 +257,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             match step {
                 Step::Done(outcome) => return Ok(outcome),
                 Step::Need(need) => return Err(need),
+                // What is pending in the space may be as long as another's work is.
+                Step::Again if self.view.is_pending() => return Err(Need::Wait),
                 Step::Again => self.stock.machine.relax(),
             }
         }

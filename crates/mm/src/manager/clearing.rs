@@ -2,6 +2,7 @@
 
 use super::Manager;
 use crate::folio::Class;
+use crate::frame::Claim;
 use crate::stock::NoBlock;
 use crate::sync::Outside;
 use crate::table::Paging;
@@ -37,8 +38,11 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
 
     /// Takes a block for the kernel's own use like [`lend`](Manager::lend), cleared.
     pub fn lend_cleared(&self, order: Order) -> Result<Frame, NoBlock> {
+        let _work = self.stock.at_work();
         let claim = self.stock.claim_undescribed(order, Class::Unmovable)?;
-        zero::clear_yielding(&self.stock, &claim, &mut Outside::at_the_face());
-        self.hand_out(claim)
+        let clear = |claim: &Claim| {
+            zero::clear_yielding(&self.stock, claim, &mut Outside::at_the_face());
+        };
+        self.hand_out(claim, clear)
     }
 }

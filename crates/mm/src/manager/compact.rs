@@ -26,7 +26,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let mut outside = Outside::at_the_face();
         let (done, claim) = self.run_compaction(request, obstacles, &mut outside);
         if let Some(claim) = claim {
-            self.stock.release(claim);
+            self.stock.put_back(claim);
         }
         done
     }

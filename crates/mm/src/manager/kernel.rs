@@ -97,16 +97,23 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// made for it. It keeps its former contents, and is the embedder's until
     /// [`take_back`](Manager::take_back).
     pub fn lend(&self, order: Order) -> Result<Frame, NoBlock> {
+        let _work = self.stock.at_work();
         let claim = self.stock.claim_undescribed(order, Class::Unmovable)?;
-        self.hand_out(claim)
+        self.hand_out(claim, |_| {})
     }
-    /// Lends a block that was claimed for that.
-    pub(super) fn hand_out(&self, claim: Claim) -> Result<Frame, NoBlock> {
-        if self.stock.begin_loan(claim.frame()).is_err() {
+    /// Lends a block that was claimed for that, after `prepare` has seen to its contents.
+    pub(super) fn hand_out(
+        &self,
+        claim: Claim,
+        prepare: impl FnOnce(&Claim),
+    ) -> Result<Frame, NoBlock> {
+        if self.stock.ready_loan(claim.frame()).is_err() {
             let order = claim.order();
-            self.stock.release(claim);
+            self.stock.put_back(claim);
             return Err(NoBlock { order });
         }
+        prepare(&claim);
+        self.stock.begin_loan(claim.frame());
         self.stock.machine.owned(claim.frames(), Owner::Reserved);
         Ok(claim.into_raw().0)
     }
@@ -130,7 +137,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             self.stock.machine.owned(frames, Owner::Free); // before anybody can get it
         }
         folios.free(me, frame, order).map_err(|misuse| {
-            self.stock.begin_loan(frame).expect("its bit has a page");
+            self.stock.begin_loan(frame);
             NotLent::NoBlock(misuse)
         })
     }

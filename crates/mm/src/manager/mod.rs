@@ -189,7 +189,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn fork(&self, id: SpaceId) -> Result<SpaceId, SpaceError> {
         let parent = id.pin(&self.stock).ok_or(SpaceError::NoSpace)?;
         let done = space::fork(&self.stock, &parent, self.stamp(), &mut Steps::at_the_face());
-        self.pools().collect(); // a child that was only half made gave pages back
+        self.collect(); // a child that was only half made gave pages back
         done.map_err(|error| match error {
             RangeError::OverLimit(limit) => SpaceError::OverLimit(limit),
             _ => SpaceError::NoMemory,
@@ -202,7 +202,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             space::EndError::NoSpace => SpaceError::NoSpace,
             space::EndError::Running(cpu) => SpaceError::Running(cpu),
         })?;
-        self.pools().collect();
+        self.collect();
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             }
             last_look = Some(self.stock.last_look(&mut Outside::at_the_face()));
         };
-        self.pools().collect();
+        self.collect();
         done
     }
     fn map_once(&self, space: &space::Space, request: &MapRequest) -> Result<VaRange, MapError> {
@@ -234,7 +234,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn unmap(&self, id: SpaceId, range: VaRange) -> Result<(), RangeError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
         space::unmap(&self.stock, &space, range, &mut Steps::at_the_face())?;
-        self.pools().collect();
+        self.collect();
         Ok(())
     }
 
@@ -254,7 +254,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     ) -> Result<VaRange, RemapError> {
         let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
         let done = space::remap(&self.stock, &space, old, bytes, to, &mut Steps::at_the_face());
-        self.pools().collect(); // the target may have been emptied in any case
+        self.collect(); // the target may have been emptied in any case
         done
     }
 
@@ -264,7 +264,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             let space = id.pin(&self.stock).ok_or(RangeError::NoSpace)?;
             space::advise(&self.stock, &space, range, advice, &mut Steps::at_the_face())?;
         }
-        self.pools().collect();
+        self.collect();
         match advice {
             Advice::PopulateRead => self.populate(id, range, Access::Read),
             Advice::PopulateWrite => self.populate(id, range, Access::Write),

@@ -17,7 +17,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Pools::new(&self.stock, self.memmap(), &self.pool)
     }
     /// The counts of the pool of `order`, 2 MiB or 1 GiB. Pages and reservations that came back are
-    /// collected first.
+    /// collected first, and a batch of surplus pages that are needed no more is given up.
     pub fn pool(&self, order: Order) -> Result<PoolCounters, PoolError> {
         let pools = self.pools();
         pools.collect();
@@ -61,6 +61,17 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         Pages::new(crate::pool::SIZES.iter().map(of).sum())
     }
 
+    /// Takes in all that came back to the pools, batch by batch: for calls that give pages and
+    /// reservations back. A fault takes one batch (L6).
+    pub(super) fn collect(&self) {
+        if self.pools().collect() {
+            let _work = self.stock.at_work();
+            let mut outside = Outside::at_the_face();
+            while self.pools().collect() {
+                outside.yield_now(self.stock.machine);
+            }
+        }
+    }
     /// Reserves the pages that an area needs, if it is one that reserves any and there is a place
     /// for it. The place may be gone when the area is put in: the caller takes the reservation back
     /// then.
@@ -84,11 +95,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         outside: &mut Outside,
     ) -> Result<(), Outcome> {
         // An offer for another kind of area goes back (fault::E6).
-        if !matches!(need, Need::PageZeros(_) | Need::Copy) {
+        if !matches!(need, Need::PageZeros(_) | Need::Copy | Need::Wait) {
             self.withdraw_page(offers);
         }
         if !matches!(need, Need::BlockZeros(_) | Need::Wait) {
             self.withdraw_block(&offers.block);
+        }
+        if matches!(need, Need::Clear(..) | Need::Wait) && offers.are_none() {
+            offers.end_work(&self.stock); // it waits for others, with nothing in hand
         }
         match need {
             Need::Page(order, source) => {
@@ -160,9 +174,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub(super) fn fill_pools(&self, boot: &BootPages) {
         self.set_folding(boot.folding);
         for (order, want) in [(Order::SIZE_1G, boot.size_1g), (Order::SIZE_2M, boot.size_2m)] {
-            if want > 0 {
-                self.resize_pool(order, want, Budget::ALL).expect("a size of huge pages");
-            }
+            self.resize_pool(order, want, Budget::ALL).expect("a size of huge pages");
         }
     }
 }

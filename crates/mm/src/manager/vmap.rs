@@ -76,6 +76,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         if self.vmap_effort.is_spent() || self.puts_off_compaction() {
             return false;
         }
+        let _work = self.stock.at_work();
         self.stock.count(Event::VmallocCompact);
         let (begun, mut effort) = (self.stock.machine.now(), self.vmap_effort);
         let mut folios = 0;
@@ -83,7 +84,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         for _ in free..blocks {
             let (done, claim) = self.compact_waiting(effort, outside);
             let Some(claim) = claim else { return false };
-            self.stock.release(claim);
+            self.stock.put_back(claim);
             folios += done.moved + done.stayed;
             let time = self.stock.machine.now().0.saturating_sub(begun.0);
             effort = self.vmap_effort.less(folios, Nanos(time));

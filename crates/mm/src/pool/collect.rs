@@ -43,11 +43,12 @@ impl fmt::Display for NotDissolved {
 impl error::Error for NotDissolved {}
 
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
-    /// Takes in the pages and reservations that came back since the last time. It is cheap where
-    /// none did.
-    pub fn collect(&self) {
+    /// Takes in the pages and reservations that came back since the last time, and gives up one
+    /// batch of the surplus that is not needed any more (L6); says whether more is left, or came
+    /// meanwhile. It is cheap where nothing came.
+    pub fn collect(&self) -> bool {
         if !self.stock.has_returned() {
-            return;
+            return false;
         }
         let _work = self.stock.at_work();
         let mut returned = Chain::adopt(self.stock, self.stock.take_returned());
@@ -57,11 +58,11 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         }
         self.give_up(superfluous);
         for order in SIZES {
-            let count = self.stock.take_unreserved(order);
-            if count > 0 {
+            if let Some(count) = self.stock.take_unreserved(order) {
                 self.unreserve(order, count);
             }
         }
+        self.stock.has_returned()
     }
     /// Takes in pages of the same size as `first`, at most a batch, in one lock cycle.
     fn collect_some(&self, first: Huge, returned: &mut Chain, superfluous: &mut Chain) {
@@ -91,7 +92,8 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             open.shelve(huge);
         }
     }
-    /// Takes reservations back, and gives surplus pages up that nobody needs any more.
+    /// Takes reservations back, and gives up a batch of the surplus pages that nobody needs any
+    /// more. Where there may be others, the next that collects goes on.
     pub(crate) fn unreserve(&self, order: Order, count: u64) {
         let pool = self.pool(order).expect("a size of huge pages");
         let superfluous = {
@@ -99,20 +101,10 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             open.unreserve(count);
             open.detach(order, Self::BATCH as u64, (None, Standing::Surplus))
         };
-        self.give_up(superfluous);
-        self.shed(order);
-    }
-    /// Gives surplus pages up that are free and not reserved.
-    pub(super) fn shed(&self, order: Order) {
-        let pool = self.pool(order).expect("a size of huge pages");
-        loop {
-            let standing = (None, Standing::Surplus);
-            let chain = self.open(pool).detach(order, Self::BATCH as u64, standing);
-            if chain.len() == 0 {
-                return;
-            }
-            self.give_up(chain);
+        if superfluous.len() == Self::BATCH as u64 {
+            self.stock.note_surplus(order);
         }
+        self.give_up(superfluous);
     }
 
     /// Takes a page out of its pool if it is free and its memory was reported broken. It is never

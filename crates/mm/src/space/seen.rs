@@ -129,7 +129,8 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
             _ => !self.is_pending(),
         }
     }
-    fn is_pending(&self) -> bool {
+    /// Whether a flush is pending in the space.
+    pub(crate) fn is_pending(&self) -> bool {
         self.space.member.target.is_pending(0)
     }
 }

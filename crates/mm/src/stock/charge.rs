@@ -12,7 +12,7 @@
 //!   space has, its record and its top table, and one for its fork tree's record where that is
 //!   another space's. The audit counts them.
 
-use super::{NoBlock, Stock};
+use super::{NoBlock, Stock, or_none};
 use crate::frame::Claim;
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::Paging;
@@ -76,7 +76,12 @@ impl Charge {
     }
     fn sum(&self, count: impl Fn(&Shard) -> &AtomicU64) -> Pages {
         let counts = self.shards.iter().map(|shard| count(shard).load(Ordering::Relaxed));
-        Pages::new(counts.fold(0, u64::wrapping_add))
+        Pages::new(or_none(counts.fold(0, u64::wrapping_add)))
+    }
+    /// As a reader finds it who has read the shard where so many pages were charged before.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn uncharge_unread(&self, pages: u64) {
+        self.shards[1].pages.fetch_sub(pages, Ordering::Relaxed);
     }
     fn shard(&self, cpu: Cpu) -> &Shard {
         &self.shards[cpu.index() % SHARDS]

@@ -250,6 +250,12 @@ impl PerCpu {
     }
 }
 
+/// A sum over CPUs. One that goes up on a CPU that was read already, and down on one that was not,
+/// is read below zero: there is nothing then.
+pub(crate) const fn or_none(sum: u64) -> u64 {
+    if (sum as i64) < 0 { 0 } else { sum }
+}
+
 /// The counts of one folio size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SizeStats {
@@ -264,7 +270,7 @@ impl SizeStats {
                 *sum = sum.wrapping_add(count.load(Ordering::Relaxed));
             }
         }
-        SizeStats { counts }
+        SizeStats { counts: counts.map(or_none) }
     }
     /// The count of `event`.
     pub const fn get(&self, event: SizeEvent) -> u64 {
@@ -273,3 +279,30 @@ impl SizeStats {
 }
 
 const _: () = assert!(size_of::<PerCpu>().is_multiple_of(64));
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::stock::bare::stock;
+    use foliant_sim::{Config, Sim};
+    use foliant_units::Bytes;
+
+    /// A reader has read the counts of one CPU before something came alive there, and reads those of
+    /// another one after it has ended here: as if it had ended alone.
+    #[test]
+    fn finding_cb_what_is_alive_is_not_read_below_nothing() {
+        let sim = Sim::new(Config::free(1, Bytes::new(16 << 20))).unwrap();
+        let stock = stock(&sim);
+        let alive = |event| stock.size_stats(Order::BASE).get(event);
+        stock.uncount_size(Order::BASE, SizeEvent::NrAnon);
+        stock.count_size(Order::BASE, SizeEvent::Split);
+        assert_eq!([SizeEvent::NrAnon, SizeEvent::Split].map(alive), [0, 1]);
+        (0..3).for_each(|_| stock.count_size(Order::BASE, SizeEvent::NrAnon));
+        assert_eq!(alive(SizeEvent::NrAnon), 2);
+        stock.uncount_by(Event::VmallocPages, 1);
+        assert_eq!(stock.total(Event::VmallocPages), 0);
+        let charge = crate::stock::Charge::default();
+        charge.uncharge_unread(1);
+        assert_eq!(charge.pages().get(), 0);
+    }
+}

@@ -58,16 +58,20 @@ fn bit_of(frame: Frame) -> (usize, u64) {
 }
 
 impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
-    /// Notes that the block at `frame`, which the caller has, is lent.
-    pub(crate) fn begin_loan(&self, frame: Frame) -> Result<(), NoBlock> {
+    /// Makes the page with the bit of `frame`, if there is none.
+    pub(crate) fn ready_loan(&self, frame: Frame) -> Result<(), NoBlock> {
         let root = self.lent.root(frame).expect("a block lies in memory");
-        if root.load(Ordering::Acquire) == 0 {
-            self.make_page(root)?;
+        match root.load(Ordering::Acquire) {
+            0 => self.make_page(root),
+            _ => Ok(()),
         }
-        let page = self.page(root).expect("it was made");
+    }
+    /// Notes that the block at `frame`, which the caller has, is lent. The page of its bit is there
+    /// ([`ready_loan`](Stock::ready_loan)).
+    pub(crate) fn begin_loan(&self, frame: Frame) {
+        let page = self.lent.root(frame).and_then(|root| self.page(root)).expect("it was made");
         let (word, bit) = bit_of(frame);
         page[word].fetch_or(bit, Ordering::Release);
-        Ok(())
     }
     /// Notes that it is lent no more, and says whether it was: then it is the caller's.
     pub(crate) fn end_loan(&self, frame: Frame) -> bool {
@@ -136,7 +140,8 @@ mod tests {
         let stock = Stock { lent: Lent::new(root), ..stock(sim) };
         let stock: &'static Bare<'static> = Box::leak(Box::new(stock));
         for nth in 1.. {
-            stock.begin_loan(LENT).unwrap();
+            stock.ready_loan(LENT).unwrap();
+            stock.begin_loan(LENT);
             OTHER.set(Some((nth, stock)));
             watch(Some(beside));
             let ours = stock.end_loan(LENT);

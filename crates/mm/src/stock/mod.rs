@@ -57,7 +57,7 @@ pub(crate) use charge::{Charge, NoRecord, OverLimit};
 pub use claims::NoBlock;
 pub use clear::Tally;
 pub(crate) use clear::{clear_bytes, clear_once, clear_range};
-pub(crate) use counters::PerCpu;
+pub(crate) use counters::{PerCpu, or_none};
 pub(crate) use describe::{DescribedBy, OWN, SECTION_BYTES, STRETCH_PAGES};
 pub(crate) use holds::{Frozen, Held, NotHeld};
 pub(crate) use isolated::Isolated;
@@ -211,10 +211,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// How often `event` was counted.
     pub(crate) fn total(&self, event: Event) -> u64 {
-        self.cpus
-            .iter()
-            .map(|c| c.events[event as usize].load(Ordering::Relaxed))
-            .fold(0, u64::wrapping_add)
+        let counts = self.cpus.iter().map(|c| c.events[event as usize].load(Ordering::Relaxed));
+        or_none(counts.fold(0, u64::wrapping_add))
     }
     /// The counts of one size.
     pub(crate) fn size_stats(&self, order: foliant_units::Order) -> SizeStats {

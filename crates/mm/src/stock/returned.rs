@@ -20,11 +20,14 @@ use crate::table::Paging;
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Frame, FrameRange, Order};
 
+/// Beside a count of reservations: more surplus pages may be free than are needed.
+const SURPLUS: u64 = 1 << 63;
+
 /// See the module's text.
 #[derive(Default)]
 pub(crate) struct Returned {
     pages: Pile,
-    /// Reservations given up, 2 MiB and 1 GiB.
+    /// Reservations given up, 2 MiB and 1 GiB, and [`SURPLUS`].
     unused: [AtomicU64; 2],
 }
 
@@ -59,8 +62,14 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn take_returned(&self) -> u64 {
         self.returned.pages.take()
     }
-    /// Takes the reservations that were given up.
-    pub(crate) fn take_unreserved(&self, order: Order) -> u64 {
-        self.returned.unused(order).swap(0, Ordering::AcqRel)
+    /// Takes the reservations that were given up; `None` where there is nothing to see to, neither
+    /// reservations nor surplus.
+    pub(crate) fn take_unreserved(&self, order: Order) -> Option<u64> {
+        let taken = self.returned.unused(order).swap(0, Ordering::AcqRel);
+        (taken != 0).then_some(taken & !SURPLUS)
+    }
+    /// Notes that surplus pages of `order` are left to be given up.
+    pub(crate) fn note_surplus(&self, order: Order) {
+        self.returned.unused(order).fetch_or(SURPLUS, Ordering::Release);
     }
 }
