@@ -12,7 +12,7 @@ pub(crate) const WAKE: u8 = 0xf1;
 /// The interrupt of the storm.
 pub(crate) const STORM: u8 = 0xf2;
 
-/// Where the registers are after reset, where they are memory.
+/// Where the registers are after reset, and are put again, where they are memory.
 pub(crate) const REGISTERS: Pa = Pa::new(0xfee0_0000);
 
 /// Whether x2APIC mode may be used.

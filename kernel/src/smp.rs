@@ -66,8 +66,8 @@ unsafe extern "C" {
 /// Switches this CPU's APIC on; CPU 0 says which kind it is.
 pub(crate) fn enable_apic(apic: Apic) {
     let apic = APIC.call_once(|| apic);
-    // SAFETY: ring 0, and the registers are mapped.
-    unsafe { apic.enable() };
+    // SAFETY: ring 0, and the registers are mapped where they are put.
+    unsafe { apic.enable(apic::REGISTERS) };
 }
 fn apic() -> &'static Apic {
     APIC.get().expect("CPU 0 switched it on")
@@ -158,8 +158,8 @@ fn send(apic: &Apic, id: ApicId, arrived: impl Fn() -> bool) -> bool {
 /// and whose time-stamp counter goes with this one's. `hz` is its rate.
 pub(crate) fn roll_call(apic: Apic, ids: &mut [ApicId], hz: u64) -> &[ApicId] {
     HZ.store(hz, Ordering::Relaxed);
-    // SAFETY: ring 0; the registers are mapped.
-    unsafe { apic.enable() };
+    // SAFETY: ring 0; the registers are mapped where they are put.
+    unsafe { apic.enable(apic::REGISTERS) };
     check_first_stack();
     copy_trampoline();
     let mut kept = 1;

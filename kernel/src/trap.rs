@@ -17,7 +17,8 @@
 //!   with nothing of the program's but its result: general, x87, SSE and segment registers, flags.
 //!   AVX is off (`cpu::protect`).
 //! - T5. The kernel reaches user memory only where it says so (`cpu::reach_user`), and never runs
-//!   any: a fault that it takes elsewhere is a bug, and is not served.
+//!   any: a fault that it takes elsewhere is a bug, and is not served. Neither is one of a word
+//!   that no page table may hold, whoever met it.
 #![allow(unsafe_code)]
 
 use crate::apic::{SHOOTDOWN, STORM, WAKE};
@@ -46,6 +47,8 @@ const DONE: u64 = 0x80;
 const SPURIOUS: u64 = 0xff;
 
 const WRITE: u64 = 1 << 1;
+/// A word of the page tables has a bit that must be clear.
+const RESERVED: u64 = 1 << 3;
 const FETCH: u64 = 1 << 4;
 const INTERRUPTS: u64 = 1 << 9;
 /// The flag that is always set.
@@ -154,6 +157,10 @@ extern "C" fn trap_without_stack(frame: &mut Frame) {
 }
 
 fn page_fault(frame: &mut Frame) {
+    if frame.error & RESERVED != 0 {
+        // Served it would be taken again, for ever: the tables say something that no CPU takes.
+        crate::panic::exception(frame, "reserved bit set in a page table");
+    }
     let va = Va::new(fault_address());
     let running = cpu::user();
     if let Some(space) = running.space().filter(|_| va.get() >> 47 == 0 && frame.is_meant()) {
@@ -163,7 +170,6 @@ fn page_fault(frame: &mut Frame) {
         let access = match frame.error {
             error if error & WRITE != 0 => Access::Write,
             error if error & FETCH != 0 => Access::Execute,
-
             _ => Access::Read,
         };
         let outcome = crate::memory::manager().fault(space, va, access);

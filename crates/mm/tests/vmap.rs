@@ -7,6 +7,7 @@ use foliant::manager::{Setup, SetupError, VmapSetup};
 use foliant::table::{Paging, Riscv64, X86_64};
 use foliant::vmap::*;
 use foliant::{Event, Manager, Policy};
+use foliant_machine::{Kept, Root, Tlb};
 use foliant_sim::{Config, Failing, Format, RiscvMode, Sim};
 use foliant_units::{
     Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Level, Node, Order, Pa, Pages, Va, VaRange,
@@ -431,6 +432,34 @@ fn a_use_after_free_is_seen_in_either_mode() {
             PurgeMode::Eager => assert_eq!(seen, None),
         }
     }
+}
+
+/// A CPU runs the kernel's tables and uses kernel memory before it is announced, so that no flush
+/// of the kernel half asks it. What it has cached ends when it comes online.
+#[test]
+fn a_cpu_that_comes_online_forgets_what_was_given_back_before() {
+    let sim = ready(2, 64);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    mm.online();
+    let area = mm.vmalloc(&base(PAGE)).unwrap();
+    assert!(put(&sim, area.start(), 7));
+    let top = mm.kernel_tables().root();
+    let root = Root { user: top, kernel: top };
+    let early = || {
+        sim.activate(root, Kept::Nothing);
+        get(&sim, area.start())
+    };
+    assert_eq!(sim.on(Cpu(1), early), Some(7));
+    mm.vfree(area.start()).unwrap();
+    mm.purge_vmalloc();
+    let found = sim.finish();
+    assert!(matches!(&found[..], [one] if one.text.contains("but cpu 1 has")), "{found:#?}");
+    mm.leaves("the purge: no embedder may give back what such a CPU uses");
+    let ready = || {
+        mm.online();
+        get(&sim, area.start())
+    };
+    assert_eq!(sim.on(Cpu(1), ready), None);
 }
 
 #[test]

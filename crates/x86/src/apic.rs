@@ -23,6 +23,7 @@ use crate::control::quiet;
 use crate::privileged::{full_fence, read_msr, write_msr};
 use core::arch::x86_64::{__cpuid_count, CpuidResult};
 use core::ptr::NonNull;
+use foliant_units::Pa;
 
 /// The vector of spurious interrupts, which [`Apic::enable`] sets. Its handler does nothing, and
 /// signals no end of interrupt.
@@ -31,6 +32,8 @@ pub const SPURIOUS_VECTOR: u8 = 0xff;
 const BASE_MSR: u32 = 0x1b;
 const BASE_ENABLED: u64 = 1 << 11;
 const BASE_X2: u64 = 1 << 10;
+/// The bits of the base register that say where the registers are.
+const BASE_AT: u64 = 0x000f_ffff_ffff_f000;
 const X2_MSR: u32 = 0x800;
 
 const ID: usize = 0x20;
@@ -105,15 +108,20 @@ enum Whom {
 impl Apic {
     /// Switches the calling CPU's controller on, in this mode, open to every vector from other CPUs
     /// and to nothing else: the vectors that a firmware gave its timer, its pins and its own errors
-    /// are masked.
+    /// are masked. Registers in memory are put at `registers`, wherever a firmware had them; `X2`
+    /// has no use for it.
     ///
     /// # Safety
-    /// Ring 0. The mode is supported (`X1`: mapped at the physical address in the base register)
-    /// and not locked by the firmware, and a handler stands at [`SPURIOUS_VECTOR`].
-    pub unsafe fn enable(&self) {
+    /// Ring 0. The mode is supported (`X1`: its page is mapped to `registers`, a page boundary
+    /// where there is no memory and no other device) and not locked by the firmware, and a handler
+    /// stands at [`SPURIOUS_VECTOR`].
+    pub unsafe fn enable(&self, registers: Pa) {
         // SAFETY: ring 0 by the caller; every x86-64 CPU has the register.
         let base = unsafe { read_msr(BASE_MSR) };
-        let plain = base & !(BASE_X2 | BASE_ENABLED);
+        let plain = match self {
+            Apic::X2 => base,
+            Apic::X1(_) => base & !BASE_AT | registers.get() & BASE_AT,
+        } & !(BASE_X2 | BASE_ENABLED);
         // The CPU refuses a direct way from off to x2APIC and from x2APIC to xAPIC (Intel SDM 3A,
         // 10.12.5).
         let way: &[u64] = match (self, base & BASE_X2 != 0) {
@@ -359,7 +367,7 @@ mod tests {
             cpu.msrs.insert(0x803, 0x0005_0014); // its version
         });
         // SAFETY: the processor is the tests'; the window is plain memory of ours.
-        unsafe { apic.enable() };
+        unsafe { apic.enable(Pa::new(0xfee0_0000)) };
         told()
     }
 
@@ -375,6 +383,7 @@ mod tests {
             (AT, &[AT | 0x800, AT | 0xc00][..]),
             (AT | 0x800, &[AT | 0x800, AT | 0xc00]),
             (AT | 0xc00, &[]),
+            (0xfed0_0900, &[0xfed0_0900, 0xfed0_0d00]), // where it is not looked for
         ] {
             let done = enabled(Apic::X2, base);
             let (first, others) = done.split_at(steps.len());
@@ -385,9 +394,12 @@ mod tests {
             assert!(all.iter().all(|told| others.contains(told)), "{others:x?}");
         }
         let version = (0x30, 0x0003_0010);
-        for (base, steps) in
-            [(AT, &[AT | 0x800][..]), (AT | 0x800, &[AT | 0x800]), (AT | 0xc00, &[AT, AT | 0x800])]
-        {
+        for (base, steps) in [
+            (AT, &[AT | 0x800][..]),
+            (AT | 0x800, &[AT | 0x800]),
+            (AT | 0xc00, &[AT, AT | 0x800]),
+            (0xfed0_0900, &[AT | 0x800]), // elsewhere
+        ] {
             let (left, done) = with(&[version, (0x80, 9)], |apic| enabled(*apic, base));
             let steps: Vec<Told> = steps.iter().map(|step| WriteMsr(0x1b, *step)).collect();
             assert_eq!(done, steps, "{base:#x}");

@@ -11,7 +11,6 @@
 //!
 //! **Not here**: which case a piece of memory is (`foliant::zero`).
 
-use crate::clear::Primitive;
 use crate::clear::lines_of;
 use crate::{Clear, Features, ticks};
 use foliant_machine::Caching;
@@ -82,7 +81,8 @@ impl Choice {
     /// round each of them clears its way through `memory` for about `effort` ticks: where `memory`
     /// is many times as large as the caches this gives the rate of memory, where it is smaller the
     /// rate of the caches. Where `memory` holds no line, nothing is measured and `rep stosq` is
-    /// taken.
+    /// taken. The caller stays on one CPU all along: counters of two are not compared, and a time
+    /// that ends before it began counts as none.
     pub fn measure(features: &Features, memory: &mut [u8], effort: u64) -> Choice {
         let mut rows = [None; Clear::ALL.len()];
         let here = Clear::ALL.map(|clear| clear.here(features).ok());
@@ -93,11 +93,12 @@ impl Choice {
                 let Some(primitive) = primitive else { continue };
                 let inside = INSIDE.min(memory.len());
                 let by = |grain| move |memory: &mut [u8]| primitive.zero(memory, Bytes::new(grain));
+                let whole = by(u64::MAX);
                 let measured = Measured {
                     clear: primitive.clear(),
                     short: rate(&mut memory[..inside], by(FRAME_BYTES), ticks),
-                    inside: rate(&mut memory[..inside], by(u64::MAX), ticks),
-                    beyond: beyond(primitive, memory, &mut next, effort),
+                    inside: rate(&mut memory[..inside], whole, ticks),
+                    beyond: beyond(memory, &mut next, effort, whole, ticks),
                 };
                 *row = Some(row.map_or(measured, |before| best(before, measured)));
             }
@@ -133,26 +134,36 @@ fn choose(rows: &[Option<Measured>]) -> ClearPlan {
 /// Bytes per 1024 ticks of clearing `memory` once, after it was cleared once before.
 fn rate(memory: &mut [u8], mut zero: impl FnMut(&mut [u8]), ticks: impl Fn() -> u64) -> u64 {
     zero(memory);
-    let begun = ticks();
-    zero(memory);
-    per_ticks(memory.len() as u64, ticks() - begun)
+    let spent = timed(|| zero(memory), &ticks);
+    per_ticks(memory.len() as u64, spent)
 }
 
 /// The same rate of clearing on through `memory` from `next`, for about `effort` ticks.
-fn beyond(primitive: Primitive, memory: &mut [u8], next: &mut usize, effort: u64) -> u64 {
+fn beyond(
+    memory: &mut [u8],
+    next: &mut usize,
+    effort: u64,
+    mut zero: impl FnMut(&mut [u8]),
+    ticks: impl Fn() -> u64,
+) -> u64 {
     let (mut bytes, mut spent) = (0, 0);
     while spent < effort.max(1) && bytes < memory.len() as u64 {
         if *next >= memory.len() {
             *next = 0;
         }
         let end = memory.len().min(*next + PIECE);
-        let begun = ticks();
-        primitive.zero(&mut memory[*next..end], Bytes::new(u64::MAX));
-        spent += ticks() - begun;
+        spent += timed(|| zero(&mut memory[*next..end]), &ticks);
         bytes += (end - *next) as u64;
         *next = end;
     }
     per_ticks(bytes, spent)
+}
+
+/// How many ticks `work` takes.
+fn timed(work: impl FnOnce(), ticks: impl Fn() -> u64) -> u64 {
+    let begun = ticks();
+    work();
+    ticks().saturating_sub(begun)
 }
 
 fn per_ticks(bytes: u64, ticks: u64) -> u64 {
@@ -205,6 +216,45 @@ mod tests {
         // A clear of what is not in the caches yet takes a hundred times as long.
         let zero = |_: &mut [u8]| now.set(if now.get() == 0 { 1000 } else { now.get() + 10 });
         assert_eq!(rate(&mut [0; 40], zero, || now.get()), 4 * 1024);
+    }
+
+    #[test]
+    fn memory_is_cleared_on_until_the_effort_is_spent() {
+        use core::cell::Cell;
+        let (now, pieces) = (Cell::new(7), Cell::new(0));
+        // A clear takes 512 ticks, and one more for each MiB.
+        let zero = |memory: &mut [u8]| {
+            now.set(now.get() + 512 + (memory.len() >> 20) as u64);
+            pieces.set(pieces.get() + 1);
+        };
+        let mut memory = vec![0; 3 * PIECE + (1 << 20)];
+        let mut next = 0;
+        let mut measured = |effort| {
+            let rate = beyond(&mut memory, &mut next, effort, zero, || now.get());
+            (rate, pieces.take(), next)
+        };
+        let rate = |bytes: usize, ticks: u64| bytes as u64 * 1024 / ticks;
+        assert_eq!(measured(514), (rate(PIECE, 514), 1, PIECE), "it is spent");
+        assert_eq!(measured(515), (rate(2 * PIECE, 1028), 2, 3 * PIECE), "a tick is left");
+        let (last, rest) = (1 << 20, 513 + 514);
+        assert_eq!(measured(514), (rate(last + PIECE, rest), 2, PIECE), "from the start again");
+        assert_eq!(measured(0).1, 1, "one piece at least");
+        next = 0;
+        let got = beyond(&mut memory, &mut next, u64::MAX, zero, || now.get());
+        assert_eq!(
+            (got, pieces.take(), next),
+            (rate(memory.len(), 3 * 514 + 513), 4, memory.len())
+        );
+    }
+
+    #[test]
+    fn a_clock_that_runs_backwards_is_no_time() {
+        use core::cell::Cell;
+        let now = Cell::new(1 << 40);
+        let back = || now.replace(now.get() - 10);
+        assert_eq!(rate(&mut [0; 40], |_| (), back), 40 * 1024);
+        let (mut next, memory) = (0, &mut [0; 40]);
+        assert_eq!(beyond(memory, &mut next, 1, |_| (), back), 40 * 1024, "and it ends");
     }
 
     #[test]

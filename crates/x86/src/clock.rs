@@ -77,7 +77,9 @@ pub const fn goes_along(asked: u64, told: u64, heard: u64) -> bool {
     asked <= told && told <= heard
 }
 
-/// Reads the time-stamp counter, after every earlier instruction of this CPU is complete.
+/// Reads the time-stamp counter. On Intel's CPUs every earlier instruction of this CPU is complete
+/// by then; on AMD's that holds only where the firmware or the kernel made LFENCE wait for them
+/// (bit 1 of MSR C001_1029), and otherwise the counter may be read a few instructions early.
 pub fn ticks() -> u64 {
     // SAFETY: every x86-64 CPU has SSE2, which LFENCE belongs to.
     unsafe { _mm_lfence() };

@@ -5,20 +5,23 @@
 //!
 //! **Invariants**
 //! - X4, by [`paging`]: `CR4.PCIDE` is set where [`Features::tagging`] says so and clear elsewhere;
-//!   `EFER.TCE` is clear.
+//!   `EFER.TCE` is clear. `EFER.NXE` is set where [`Features::nx`] says so, and `CR0.WP` is set, so
+//!   that rights in a page table mean what the manager wrote them for, in ring 0 too.
 //!
 //! **Not here**: the instructions themselves (`privileged`).
 #![allow(unsafe_code)]
 
 use crate::Features;
 use crate::broadcast::Operation;
-use crate::privileged::{self, cr3, cr4, read_msr, set_cr3, set_cr4, write_msr};
+use crate::privileged::{self, cr0, cr3, cr4, read_msr, set_cr0, set_cr3, set_cr4, write_msr};
 use crate::tags::Tagging;
 use foliant_units::{Pa, Va};
 
+const CR0_WP: u64 = 1 << 16;
 const CR4_PGE: u64 = 1 << 7;
 const CR4_PCIDE: u64 = 1 << 17;
 const EFER: u32 = 0xc000_0080;
+const EFER_NXE: u64 = 1 << 11;
 const EFER_TCE: u64 = 1 << 15;
 /// The bits of CR3 that name the top table.
 const CR3_TABLE: u64 = 0x000f_ffff_ffff_f000;
@@ -29,11 +32,14 @@ const CR3_TABLE: u64 = 0x000f_ffff_ffff_f000;
 /// Ring 0, on each CPU before anything else of this crate.
 pub(crate) unsafe fn paging(features: &Features) {
     // SAFETY: ring 0 by the caller.
+    unsafe { rights(features) };
+    // SAFETY: ring 0 by the caller.
     let mut cr4 = unsafe { cr4() } & !CR4_PCIDE;
     if features.pge {
         cr4 |= CR4_PGE;
     }
-    // SAFETY: PGE is there; clearing PCIDE is legal with any CR3 and ends every translation.
+    // SAFETY: PGE is there; clearing PCIDE is legal with any CR3. Nothing rests on what it ends:
+    // everything where it was set, and nothing where it was clear.
     unsafe { set_cr4(cr4) };
     if features.tagging() == Tagging::On {
         // SAFETY: ring 0 by the caller.
@@ -43,11 +49,23 @@ pub(crate) unsafe fn paging(features: &Features) {
         // SAFETY: the CPU has PCIDs, is in 64-bit mode, and the PCID in CR3 is 0.
         unsafe { set_cr4(cr4 | CR4_PCIDE) };
     }
-    if features.tce {
+}
+
+/// Makes this CPU heed the rights in page tables, and INVLPG end all paging-structure entries.
+///
+/// # Safety
+/// As for [`paging`].
+unsafe fn rights(features: &Features) {
+    // SAFETY: ring 0 by the caller.
+    let cr0 = unsafe { cr0() };
+    // SAFETY: only WP changes: ring 0 writes what the tables let it write.
+    unsafe { set_cr0(cr0 | CR0_WP) };
+    if features.nx || features.tce {
         // SAFETY: ring 0 by the caller; EFER exists on every x86-64 CPU.
         let efer = unsafe { read_msr(EFER) };
-        // SAFETY: only TCE changes, which the CPU has.
-        unsafe { write_msr(EFER, efer & !EFER_TCE) };
+        let nxe = if features.nx { EFER_NXE } else { 0 };
+        // SAFETY: NXE is set only where the CPU has it; TCE is clear everywhere else.
+        unsafe { write_msr(EFER, efer & !EFER_TCE | nxe) };
     }
 }
 
@@ -161,11 +179,12 @@ mod tests {
     extern crate std;
     use std::{vec, vec::Vec};
 
-    /// A CPU that runs the table at 0x5000, with a bit of CR4 that the crate leaves alone.
+    /// A CPU that runs the table at 0x5000, with bits of CR0, CR4 and EFER that the crate leaves
+    /// alone.
     fn prepare(cr4: u64) {
         with(|cpu| {
-            (cpu.cr3, cpu.cr4) = (0x5018, 1 << 5 | cr4);
-            cpu.msrs.insert(EFER, 0xd01 | EFER_TCE);
+            (cpu.cr0, cpu.cr3, cpu.cr4) = (0x8000_0011, 0x5018, 1 << 5 | cr4);
+            cpu.msrs.insert(EFER, 0x501 | EFER_TCE);
         });
     }
     fn has(pge: bool, pcid: bool, tce: bool) -> Features {
@@ -180,12 +199,19 @@ mod tests {
             unsafe { paging(&features) };
             told()
         };
-        let (plain, global) = (1 << 5, 1 << 5 | CR4_PGE);
-        assert_eq!(done(0, has(false, false, false)), [SetCr4(plain)]);
-        assert_eq!(done(CR4_PCIDE, has(true, false, false)), [SetCr4(global)]);
-        let tagged = [SetCr4(global), SetCr3(0x5000), SetCr4(global | CR4_PCIDE)];
-        assert_eq!(done(CR4_PCIDE, has(true, true, false)), tagged);
-        assert_eq!(done(0, has(false, false, true)), [SetCr4(plain), WriteMsr(EFER, 0xd01)]);
+        let (plain, global) = (SetCr4(1 << 5), SetCr4(1 << 5 | CR4_PGE));
+        let guarded = SetCr0(0x8001_0011);
+        assert_eq!(done(0, has(false, false, false)), [guarded, plain]);
+        assert_eq!(done(CR4_PCIDE, has(true, false, false)), [guarded, global]);
+        let tagged = SetCr4(1 << 5 | CR4_PGE | CR4_PCIDE);
+        let untagged = [guarded, global, SetCr3(0x5000)];
+        assert_eq!(done(CR4_PCIDE, has(true, true, false)), [&untagged[..], &[tagged]].concat());
+        let efer = |features, value| {
+            assert_eq!(done(0, features), [guarded, WriteMsr(EFER, value), plain]);
+        };
+        efer(has(false, false, true), 0x501);
+        efer(Features { nx: true, ..has(false, false, false) }, 0xd01);
+        efer(Features { nx: true, ..has(false, false, true) }, 0xd01);
     }
 
     #[test]

@@ -124,8 +124,9 @@ impl<'k, H: Host> X86<'k, H> {
         Ok(X86 { host, settings, lines })
     }
 
-    /// Makes the calling CPU ready: sets up global pages, tags where there are any, and what else
-    /// its features need.
+    /// Makes the calling CPU ready: sets up global pages, tags where there are any, write
+    /// protection for ring 0 too, no execution of data where there is that, and what else its
+    /// features need.
     ///
     /// # Safety
     /// Called in ring 0, once on each CPU, before any other method there; the settings are true for

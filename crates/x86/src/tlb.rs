@@ -207,7 +207,7 @@ mod tests {
     use foliant_machine::{Clock, Tables};
     use foliant_units::{Level, Pa, Va};
     extern crate std;
-    use std::{thread, vec, vec::Vec};
+    use std::{thread, vec::Vec};
 
     std::thread_local! {
         /// Which CPU the thread is.
@@ -434,6 +434,6 @@ mod tests {
         with(|cpu| cpu.cr4 = 0x20);
         // SAFETY: the processor is the tests'.
         unsafe { machine.online() };
-        assert_eq!(told(), vec![SetCr4(0xa0)]);
+        assert_eq!(told(), [SetCr0(1 << 16), SetCr4(0xa0)]);
     }
 }

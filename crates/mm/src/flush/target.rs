@@ -34,8 +34,9 @@ impl Target {
             root => Scope::Space(Pa::new(root)),
         }
     }
-    /// The kernel half. A CPU is announced when it comes online, before it runs the kernel's
-    /// tables, for good.
+    /// The kernel half. A CPU is announced when it comes online, for good. It may have run the
+    /// kernel's tables before and have translations of the kernel half, of which no flush knew: it
+    /// ends them all once it is announced (`Manager::online`).
     pub(crate) fn kernel() -> Target {
         let target = Target::default();
         target.root.store(KERNEL, Ordering::Relaxed);

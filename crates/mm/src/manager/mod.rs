@@ -54,7 +54,7 @@ use crate::sync::{AtomicU64, Ordering, Outside, Patient};
 use crate::table::Paging;
 use crate::vmap as vmaps;
 use core::{error, fmt};
-use foliant_machine::Machine;
+use foliant_machine::{Invalidation, Machine};
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Order, Pages, Va, VaRange};
 
 /// Bytes that a downward-growing area may reach, and the gap it keeps to the area below.
@@ -148,10 +148,20 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.stock.machine
     }
 
-    /// Makes the calling CPU ready: it runs the kernel's tables, no space.
+    /// Makes the calling CPU ready: it runs the kernel's tables, no space. Before, no flush of the
+    /// kernel half asks this CPU, so it may use only those kernel addresses that nobody gives back,
+    /// whichever tables it runs.
     pub fn online(&self) {
-        self.kernel.announce(self.stock.machine.me());
-        let Ok(()) = space::switch(&self.stock, None) else { unreachable!("no space is named") };
+        let machine = self.stock.machine;
+        machine.pinned(|me| {
+            self.kernel.announce(me);
+            let Ok(()) = space::switch(&self.stock, None) else {
+                unreachable!("no space is named")
+            };
+            // What the CPU cached of the kernel half before it was announced may be stale, and a
+            // new root ends nothing global. From here on the CPU is asked, and walks these tables.
+            machine.invalidate(&Invalidation::all(self.kernel.scope()));
+        });
     }
 
     /// Makes the calling CPU run a space, or none.

@@ -13,6 +13,7 @@ use std::vec::Vec;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
     WriteMsr(u32, u64),
+    SetCr0(u64),
     SetCr3(u64),
     SetCr4(u64),
     Invlpg(Va),
@@ -29,6 +30,7 @@ pub(crate) enum Told {
 #[derive(Default)]
 pub(crate) struct Processor {
     pub(crate) msrs: BTreeMap<u32, u64>,
+    pub(crate) cr0: u64,
     pub(crate) cr3: u64,
     pub(crate) cr4: u64,
     pub(crate) interrupts: bool,
@@ -58,6 +60,13 @@ pub(crate) unsafe fn read_msr(register: u32) -> u64 {
 pub(crate) unsafe fn write_msr(register: u32, value: u64) {
     with(|processor| processor.msrs.insert(register, value));
     tell(Told::WriteMsr(register, value));
+}
+pub(crate) unsafe fn cr0() -> u64 {
+    with(|processor| processor.cr0)
+}
+pub(crate) unsafe fn set_cr0(cr0: u64) {
+    with(|processor| processor.cr0 = cr0);
+    tell(Told::SetCr0(cr0));
 }
 pub(crate) unsafe fn cr3() -> u64 {
     with(|processor| processor.cr3)

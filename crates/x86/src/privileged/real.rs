@@ -33,6 +33,26 @@ pub(crate) unsafe fn write_msr(register: u32, value: u64) {
     };
 }
 
+/// Reads CR0.
+///
+/// # Safety
+/// Ring 0.
+pub(crate) unsafe fn cr0() -> u64 {
+    let cr0: u64;
+    // SAFETY: ring 0 by the caller; reading has no effect.
+    unsafe { asm!("mov {}, cr0", out(reg) cr0, options(nomem, nostack, preserves_flags)) };
+    cr0
+}
+
+/// Loads CR0.
+///
+/// # Safety
+/// Ring 0; the kernel does with what the value switches on, and without what it switches off.
+pub(crate) unsafe fn set_cr0(cr0: u64) {
+    // SAFETY: the caller's promise about the bits it changes.
+    unsafe { asm!("mov cr0, {}", in(reg) cr0, options(nostack, preserves_flags)) };
+}
+
 /// Reads CR3.
 ///
 /// # Safety
