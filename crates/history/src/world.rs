@@ -124,7 +124,12 @@ fn counts_of_each() -> Trade {
     Box::new(move || steps::trade(&mut counts))
 }
 
-/// What a history says of its memory.
+/// Every so-many-th frame has junk in it where a history does not say what its memory holds: the
+/// host has to make each of them.
+const JUNK_EVERY: Pages = Pages::new(16);
+
+/// What a history says of its memory. The machine's memory is zero at first, and half of the
+/// histories say so; the others have junk in it.
 fn contents(seed: u64) -> Contents {
     if seed % 2 == 1 { Contents::Zero } else { Contents::Any }
 }
@@ -148,12 +153,12 @@ impl<'m, P: Paging> World<'m, P> {
     ) -> Self {
         let memory = &sim.config().memory[..1];
         let policy = Policy::BASE_ONLY;
-        // The machine's memory is zero at first; half of the histories say so.
-        let setup = Setup {
-            added_below: Frame::new(8 << 15),
-            contents: contents(seed),
-            ..Setup::of(memory, policy)
-        };
+        let contents = contents(seed);
+        if contents == Contents::Any {
+            sim.config().memory.iter().for_each(|range| sim.leave_junk(*range, JUNK_EVERY));
+        }
+        let added_below = Frame::new(8 << 15);
+        let setup = Setup { added_below, contents, ..Setup::of(memory, policy) };
         let mm = Manager::new(machine, &setup).expect("the machine has memory");
         for cpu in mm.cpus() {
             sim.on(cpu, || mm.online());
@@ -169,7 +174,7 @@ impl<'m, P: Paging> World<'m, P> {
         }
         let mut world = World {
             shape,
-            contents: contents(seed),
+            contents,
             sim,
             mm,
             notes: Mutex::default(),

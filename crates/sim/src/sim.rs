@@ -11,7 +11,7 @@ use crate::sched::{Abandoned, Baton};
 use crate::{Cached, current, lanes};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foliant_machine::{Clock, Cpus, Owner, Refusal, Retired, Witness};
-use foliant_units::{Cpu, FrameRange, Nanos, Pages, VaRange};
+use foliant_units::{Cpu, FRAME_BYTES, FrameRange, Nanos, Pages, VaRange};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
@@ -270,6 +270,20 @@ impl Sim {
     /// for blocks of 2 MiB and more that are stated to be free.
     pub fn release_host(&self, frames: FrameRange) {
         self.memory.release_host(frames);
+    }
+
+    /// Leaves in `frames` what firmware or another kernel may have left there: the first and the
+    /// last word of every so-many-th frame look like a present entry that names the frame. The
+    /// checkers are told that all of it was written. It is for memory that is not lent yet.
+    pub fn leave_junk(&self, frames: FrameRange, every: Pages) {
+        let (pa, bytes) = (frames.start().pa(), frames.pages().bytes().get());
+        self.tell(self.here().0, || Event::Reached { pa, bytes });
+        for frame in frames.iter().step_by(every.get().max(1) as usize) {
+            let junk = frame.pa().get() | 0xfff;
+            for at in [0, FRAME_BYTES - 8] {
+                self.memory.store(frame.pa().add(at), junk);
+            }
+        }
     }
 
     /// What `cpu` has cached, table pointers included, level by level; where nothing is evicted, in
