@@ -365,6 +365,12 @@ impl<'m, P: Paging> World<'m, P> {
         self.access((id, va, Access::Write), once)
     }
 
+    /// Fetches an instruction.
+    pub(crate) fn fetch(&self, id: SpaceId, va: u64) -> Got {
+        let once = || self.sim.user_touch(Va::new(va), foliant_sim::Access::Exec).ok().map(|()| 0);
+        self.access((id, va, Access::Execute), once)
+    }
+
     /// Adds memory, once in a history.
     pub(crate) fn add_memory(&self) {
         if self.added.swap(true, Ordering::Relaxed) {
@@ -401,6 +407,7 @@ impl<'m, P: Paging> World<'m, P> {
 
     /// Recounts; no CPU is at work.
     pub(crate) fn audit(&self, spaces: &[SpaceId]) {
+        self.sim.compare_caches();
         match self.mm.audit(spaces) {
             Ok(audit) => {
                 let stated: u64 = self.mm.anonymous().get();

@@ -39,6 +39,7 @@
 mod access;
 mod cache;
 mod check;
+mod compare;
 mod config;
 mod cost;
 mod counts;

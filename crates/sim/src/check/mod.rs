@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `frames_conserved` | every frame has exactly one stated owner; free frames are not used |
 //! | `no_shared_owner` | no frame gets a second owner without being given up first |
-//! | `no_stale_translation` | nothing cached and no reachable word names a freed frame |
+//! | `no_stale_translation` | nothing cached and no reachable word names a freed frame; nothing cached outlives what changed its word |
 //! | `zeroed_before_user` | nothing of an earlier owner is left where a user first reaches a frame |
 //! | `counters_recount` | what the manager counts equals a recount |
 //! | `quiescent` | at the end nothing is outstanding, no user frame is left, and every table is in use |
@@ -97,6 +97,7 @@ pub(crate) enum Event<'a> {
     Walked { va: Va, level: u8, word: Pa },
     Filled { entry: Cached },
     Dropped { entry: Cached },
+    Outlived { entry: Cached },
     Used { entry: Cached, pa: Pa, access: Access, user: bool },
     Faulted { fault: PageFault },
     KernelFaulted { va: Va, present: bool },
