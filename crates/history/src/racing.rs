@@ -70,6 +70,7 @@ enum Op {
     Store,
     Load,
     Fetch,
+    Look,
     Map,
     Unmap,
     Protect,
@@ -87,10 +88,11 @@ enum Op {
     Split,
 }
 
-const MIX: [(u32, Op); 18] = [
+const MIX: [(u32, Op); 19] = [
     (40, Op::Store),
     (30, Op::Load),
     (8, Op::Fetch),
+    (2, Op::Look),
     (10, Op::Map),
     (6, Op::Unmap),
     (8, Op::Protect),
@@ -370,6 +372,7 @@ impl<P: Paging> Race<'_, '_, P> {
                 world.count("fetch");
                 self.fetch(racer, self.word(rng, racer));
             }
+            Op::Look => self.look(rng, racer),
             Op::Map => self.map(rng, racer),
             Op::Unmap => {
                 let stretch = self.stretch(rng);
@@ -424,6 +427,19 @@ impl<P: Paging> Race<'_, '_, P> {
                     splits::split(world, rng, racer.id, va);
                 }
             },
+        }
+    }
+
+    /// Reads the entries of a stretch, without a lock, while others change them and free tables.
+    fn look(&self, rng: &mut Rng, racer: Racer) {
+        self.world.count("look");
+        let stretch = self.stretch(rng);
+        let in_order = self.world.mm.with_leaves(racer.id, span(&stretch), |leaves| {
+            leaves.is_sorted_by(|before, leaf| before.va < leaf.va)
+        });
+        if in_order == Some(false) {
+            let text = format!("the entries of {stretch:x?} are listed out of order");
+            self.world.wrong("answers", text);
         }
     }
 

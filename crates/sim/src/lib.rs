@@ -46,6 +46,7 @@ mod counts;
 mod cpu;
 mod current;
 mod format;
+mod free;
 mod kernel;
 mod lanes;
 mod memory;

@@ -5,6 +5,7 @@ use crate::config::{Checks, Clearing, Config, Mode, SimError, Turns};
 use crate::cost::{ClockKind, Prices, Work, nanos};
 use crate::counts::Counts;
 use crate::cpu::CpuState;
+use crate::free::FreeFrames;
 use crate::memory::Memory;
 use crate::plan::FaultPlan;
 use crate::sched::{Abandoned, Baton};
@@ -34,6 +35,8 @@ pub struct Sim {
     pub(crate) cpus: Box<[CpuState]>,
     pub(crate) baton: Option<Baton>,
     pub(crate) watch: Option<Mutex<Watch>>,
+    /// Which frames are free, where checkers watch.
+    pub(crate) free: FreeFrames,
     plan: FaultPlan,
     start: Instant,
     /// How much of what the checkers found was told.
@@ -63,6 +66,10 @@ impl Sim {
                 Checks::All => Some(Mutex::new(Watch::new(&config))),
                 Checks::None => None,
             },
+            free: FreeFrames::none(match config.checks {
+                Checks::All => &config.memory,
+                Checks::None => &[],
+            }),
             plan: FaultPlan::default(),
             start: Instant::now(),
             told: AtomicUsize::new(0),
@@ -404,6 +411,7 @@ impl Witness for Sim {
             }
             Owner::Claimed | Owner::Zero | Owner::Reserved => {}
         }
+        self.free.set(frames, owner == Owner::Free);
         self.tell(cpu, || Event::Owned { frames, owner });
         let large = frames.pages().get() >= GIVE_BACK_FRAMES;
         if owner == Owner::Free && large && self.config.clearing == Clearing::Lazy {

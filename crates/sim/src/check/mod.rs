@@ -85,12 +85,13 @@ impl Hash for What<'_> {
     }
 }
 
-/// Something that the machine did or was told.
+/// Something that the machine did or was told. Loads are told of frames that are stated to be free.
 #[derive(Clone, Hash, Debug)]
 pub(crate) enum Event<'a> {
     Owned { frames: FrameRange, owner: Owner },
     Retired { range: VaRange, how: Retired },
     Stored { pa: Pa, old: u64, new: u64 },
+    Loaded { pa: Pa },
     Reached { pa: Pa, bytes: u64 },
     Cleared { pa: Pa, bytes: u64 },
     Copied { from: Pa, to: Pa, bytes: u64 },
@@ -270,6 +271,8 @@ mod tests {
             Event::Stored { pa, old: 0, new: 1 },
             Event::Stored { pa, old: 0, new: 2 },
             Event::Stored { pa, old: 1, new: 1 },
+            Event::Loaded { pa },
+            Event::Loaded { pa: Pa::new(0) },
             Event::Reached { pa, bytes: 1 },
             Event::Reached { pa, bytes: 2 },
             Event::Cleared { pa, bytes: 1 },
