@@ -13,6 +13,7 @@
 //! | `zeroed_before_user` | nothing of an earlier owner is left where a user first reaches a frame |
 //! | `counters_recount` | what the manager counts equals a recount |
 //! | `quiescent` | at the end nothing is outstanding, no user frame is left, and every table is in use |
+//! | `small_and_large` | a user's leaf becomes a table when no CPU can use the leaf any more |
 //! | `bbm` | break-before-make, where the machine demands it |
 //! | `groups` | entries that may be cached as one are alike, and change as one |
 //!
@@ -25,6 +26,7 @@ mod groups;
 mod no_shared_owner;
 mod no_stale_translation;
 mod quiescent;
+mod small_and_large;
 mod spans;
 mod sparse;
 mod words;
@@ -43,13 +45,14 @@ use foliant_units::{Cpu, CpuSet, FrameRange, Pa, Va, VaRange};
 const KEPT_MAX: usize = 256;
 
 /// The names of all checkers.
-pub const CHECKERS: [&str; 8] = [
+pub const CHECKERS: [&str; 9] = [
     "frames_conserved",
     "no_shared_owner",
     "no_stale_translation",
     "zeroed_before_user",
     "counters_recount",
     "quiescent",
+    "small_and_large",
     "bbm",
     "groups",
 ];
@@ -194,6 +197,7 @@ impl Watch {
             Box::new(zeroed_before_user::ZeroedBeforeUser::new()),
             Box::new(counters_recount::CountersRecount),
             Box::new(quiescent::Quiescent::new(config.format)),
+            Box::new(small_and_large::SmallAndLarge::new(config.format)),
         ];
         if config.rules.replace == Replace::BreakBeforeMake {
             checkers.push(Box::new(bbm::BreakBeforeMake::new(config.format)));
