@@ -232,10 +232,17 @@ impl<'m, P: Paging> World<'m, P> {
     pub(crate) fn tick(&self) -> u64 {
         self.mm.machine().tick()
     }
-    /// Ends the history soon. What its seats know of their memory is not true any more.
+    /// Ends the history soon. What its seats know of their memory is not true any more; the books
+    /// of the manager are, so that it is finished all the same.
     pub(crate) fn give_up(&self) {
-        self.given_up.store(true, Ordering::Relaxed);
+        if !self.given_up.swap(true, Ordering::Relaxed) {
+            self.count("given up");
+        }
         self.stop.store(true, Ordering::Relaxed);
+    }
+    /// Whether the history may be finished: nothing went wrong.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.stopped() || self.notes().findings.is_empty()
     }
     /// Notes that something is wrong, and ends the history soon.
     pub(crate) fn wrong(&self, checker: &'static str, text: String) {
@@ -428,6 +435,8 @@ impl<'m, P: Paging> World<'m, P> {
 
     /// Ends all spaces, and compares the books with those of the beginning.
     pub(crate) fn finish(&self, spaces: &[SpaceId]) {
+        // From here on no seat is asked.
+        self.given_up.store(false, Ordering::Relaxed);
         self.notes().refused_allocations = self.sim.fault_plan().refused();
         self.sim.fault_plan().set(Failing::Nothing);
         self.audit(spaces);
