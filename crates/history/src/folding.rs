@@ -83,8 +83,10 @@ pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
     vec![id]
 }
 
-/// The count of frames with descriptors agrees with the page tables; no CPU is at work.
+/// The count of frames with descriptors agrees with the page tables, and so does what CPUs have
+/// cached; no CPU is at work.
 fn agree<P: Paging>(world: &World<'_, P>, memmap: &Memmap<'_, '_, Saboteur<'_>, P>) {
+    world.sim.compare_caches();
     let counted = memmap.census().frames.get();
     let stated = world.mm.total(foliant::Event::MemmapPages);
     world.sim.recount("frames of descriptors", stated, counted);

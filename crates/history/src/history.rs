@@ -76,7 +76,7 @@ impl History {
                 Style::Pooled => pooled::run(&world),
                 Style::Ranges => ranges::run(&world),
             };
-            if !world.stopped() {
+            if world.is_whole() {
                 world.finish(&spaces);
             }
         }));

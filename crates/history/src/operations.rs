@@ -22,6 +22,7 @@ pub(crate) const STORES: usize = 6;
 pub(crate) enum Op {
     Store,
     Load,
+    Fetch,
     Peek,
     Map,
     Anywhere,
@@ -44,9 +45,10 @@ pub(crate) enum Op {
 }
 
 /// How often each is drawn.
-pub(crate) const MIX: [(u32, Op); 21] = [
+pub(crate) const MIX: [(u32, Op); 22] = [
     (40, Op::Store),
     (30, Op::Load),
+    (8, Op::Fetch),
     (6, Op::Peek),
     (14, Op::Map),
     (2, Op::Anywhere),
@@ -81,11 +83,25 @@ pub(crate) fn va(page: u64) -> Va {
 pub(crate) fn flags(rng: &mut crate::rng::Rng) -> Flags {
     let rw = Flags::READ_WRITE;
     rng.weighted(&[
-        (10, rw),
+        (8, rw),
         (6, rw.with(Flags::HUGEPAGE)),
         (2, rw.with(Flags::NOHUGEPAGE)),
-        (2, Flags::READ),
+        (2, rw.with(Flags::EXEC)),
+        (1, Flags::READ.with(Flags::EXEC)),
+        (1, Flags::READ),
         (1, Flags::NONE),
+    ])
+}
+
+/// What an area may be protected to. What may be executed may be read: not every machine can tell
+/// the one from the other.
+pub(crate) fn rights(rng: &mut crate::rng::Rng) -> Flags {
+    rng.weighted(&[
+        (3, Flags::READ),
+        (4, Flags::READ_WRITE),
+        (2, Flags::READ.with(Flags::EXEC)),
+        (1, Flags::READ_WRITE.with(Flags::EXEC)),
+        (2, Flags::NONE),
     ])
 }
 
@@ -174,6 +190,11 @@ impl Seat {
                 let va = self.target();
                 world.count("load");
                 self.load(world, self.at, va);
+            }
+            Op::Fetch => {
+                let va = self.target();
+                world.count("fetch");
+                self.fetch(world, self.at, va);
             }
             Op::Peek => self.peek(world),
             Op::Map => self.map(world),
@@ -348,8 +369,7 @@ impl Seat {
     fn protect<P: Paging>(&mut self, world: &World<'_, P>) {
         world.count("protect");
         let stretch = self.stretch();
-        let rights =
-            self.rng.weighted(&[(4, Flags::READ), (4, Flags::READ_WRITE), (2, Flags::NONE)]);
+        let rights = rights(&mut self.rng);
         let got = world.mm.protect(self.known().id, span(&stretch), rights);
         let expected = self.covered(&stretch);
         if self.judge(world, &format!("protect of {stretch:x?}"), got, expected) {

@@ -11,7 +11,7 @@
 
 use crate::beside::{Beside, Did};
 use crate::model::{Stretch, WORDS, page_of, value};
-use crate::operations::{STORES, flags, policy, span};
+use crate::operations::{STORES, flags, policy, rights, span};
 use crate::register::Register;
 use crate::rng::Rng;
 use crate::splits;
@@ -69,6 +69,8 @@ struct Race<'w, 'm, P: Paging> {
 enum Op {
     Store,
     Load,
+    Fetch,
+    Look,
     Map,
     Unmap,
     Protect,
@@ -86,9 +88,11 @@ enum Op {
     Split,
 }
 
-const MIX: [(u32, Op); 17] = [
+const MIX: [(u32, Op); 19] = [
     (40, Op::Store),
     (30, Op::Load),
+    (8, Op::Fetch),
+    (2, Op::Look),
     (10, Op::Map),
     (6, Op::Unmap),
     (8, Op::Protect),
@@ -211,9 +215,11 @@ enum Rights {
 
 const READ: u64 = 1;
 const WRITE: u64 = 2;
+const EXEC: u64 = 4;
 
 fn bits(flags: Flags) -> u64 {
-    (READ * u64::from(flags.has(Flags::READ))) | (WRITE * u64::from(flags.has(Flags::WRITE)))
+    let all = [(READ, Flags::READ), (WRITE, Flags::WRITE), (EXEC, Flags::EXEC)];
+    all.iter().filter(|(_, flag)| flags.has(*flag)).map(|(bit, _)| bit).sum()
 }
 
 impl Rights {
@@ -223,7 +229,10 @@ impl Rights {
             Rights::Stay => Vec::new(),
             Rights::Become(flags) => vec![(bits(flags), true)],
             Rights::Replaced(flags) => vec![(0, false), (bits(flags), true)],
-            Rights::Inherited => vec![(0, false), (READ, false), (READ | WRITE, false)],
+            Rights::Inherited => {
+                let all = [0, READ, READ | WRITE, READ | EXEC, READ | WRITE | EXEC];
+                all.map(|bits| (bits, false)).to_vec()
+            }
         }
     }
 }
@@ -242,17 +251,9 @@ impl<P: Paging> Race<'_, '_, P> {
         if cpu == self.other {
             shared.is_near(space, page_of(va));
         }
-        let Shared { words, forking, rights, .. } = shared;
-        let rights = rights.entry((space, page_of(va))).or_default().values(at, at);
-        let right = if is_store { WRITE } else { READ };
-        if rights.iter().all(|rights| rights & right == 0) {
-            let what = if is_store { "store to" } else { "load of" };
-            let text = format!(
-                "{what} {va:#x} in space {space} by cpu {} went through, rights: {rights:x?}",
-                cpu.0
-            );
-            self.world.wrong("answers", text);
-        }
+        let (what, right) = if is_store { ("store to", WRITE) } else { ("load of", READ) };
+        self.is_right(shared, (space, va), what, right, (cpu, at));
+        let Shared { words, forking, .. } = shared;
         let register = words.entry((space, va)).or_default();
         if is_store {
             return register.store(value, at);
@@ -268,6 +269,24 @@ impl<P: Paging> Race<'_, '_, P> {
         // A fork under way also takes what was there when it began, so nothing is decided.
         if !forking.contains(&space) {
             register.decide(value, at);
+        }
+    }
+    /// Holds an access that went through against the rights that its page may have then.
+    fn is_right(
+        &self,
+        shared: &mut Shared,
+        (space, va): (u64, u64),
+        what: &str,
+        right: u64,
+        (cpu, at): (Cpu, u64),
+    ) {
+        let rights = shared.rights.entry((space, page_of(va))).or_default().values(at, at);
+        if rights.iter().all(|rights| rights & right == 0) {
+            let text = format!(
+                "{what} {va:#x} in space {space} by cpu {} went through, rights: {rights:x?}",
+                cpu.0
+            );
+            self.world.wrong("answers", text);
         }
     }
     /// The program beside, which is stopped, comes to some space.
@@ -349,6 +368,11 @@ impl<P: Paging> Race<'_, '_, P> {
                 world.count("load");
                 self.load(racer, self.word(rng, racer));
             }
+            Op::Fetch => {
+                world.count("fetch");
+                self.fetch(racer, self.word(rng, racer));
+            }
+            Op::Look => self.look(rng, racer),
             Op::Map => self.map(rng, racer),
             Op::Unmap => {
                 let stretch = self.stretch(rng);
@@ -356,8 +380,7 @@ impl<P: Paging> Race<'_, '_, P> {
                 self.dropping("unmap", racer, &stretch, Rights::Become(Flags::NONE), go);
             }
             Op::Protect => {
-                let rights =
-                    rng.weighted(&[(3, Flags::READ), (4, Flags::READ_WRITE), (1, Flags::NONE)]);
+                let rights = rights(rng);
                 let stretch = self.stretch(rng);
                 let go = || world.mm.protect(racer.id, span(&stretch), rights);
                 world.count("protect");
@@ -404,6 +427,19 @@ impl<P: Paging> Race<'_, '_, P> {
                     splits::split(world, rng, racer.id, va);
                 }
             },
+        }
+    }
+
+    /// Reads the entries of a stretch, without a lock, while others change them and free tables.
+    fn look(&self, rng: &mut Rng, racer: Racer) {
+        self.world.count("look");
+        let stretch = self.stretch(rng);
+        let in_order = self.world.mm.with_leaves(racer.id, span(&stretch), |leaves| {
+            leaves.is_sorted_by(|before, leaf| before.va < leaf.va)
+        });
+        if in_order == Some(false) {
+            let text = format!("the entries of {stretch:x?} are listed out of order");
+            self.world.wrong("answers", text);
         }
     }
 
@@ -509,6 +545,16 @@ impl<P: Paging> Race<'_, '_, P> {
         let got = self.world.load(racer.id, va);
         self.done(racer, va, got, false);
         self.access("load", racer, va, got);
+        got
+    }
+
+    fn fetch(&self, racer: Racer, va: u64) -> Got {
+        let got = self.world.fetch(racer.id, va);
+        if let Got::Value(_) = got {
+            let (mut shared, now) = (self.shared(), (self.world.sim_cpu(), self.world.tick()));
+            self.is_right(&mut shared, (racer.number, va), "fetch at", EXEC, now);
+        }
+        self.access("fetch", racer, va, got);
         got
     }
 
@@ -697,6 +743,11 @@ impl<P: Paging> Race<'_, '_, P> {
                     && matches!(on(&|| world.store(racer.id, va, u64::MAX)), Got::Value(_))
                 {
                     world.wrong("contents", format!("{va:#x} may not be written, and was"));
+                }
+                if !rights.has(Flags::EXEC)
+                    && matches!(on(&|| world.fetch(racer.id, va)), Got::Value(_))
+                {
+                    world.wrong("contents", format!("{va:#x} may not be executed, and was"));
                 }
                 if world.stopped() {
                     return;

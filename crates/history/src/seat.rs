@@ -74,6 +74,33 @@ fn is_from(value: u64, va: u64, all: &Stretch, pages: u64) -> bool {
     (outside || nth(stored) == nth(page_of(va) & 0xffff)) && value >> 31 & 1 == word
 }
 
+impl Known {
+    /// Judges an access that did not give what it should: memory may be short, or it was refused
+    /// for the right reason.
+    fn judge<P: Paging>(
+        &self,
+        world: &World<'_, P>,
+        what: &str,
+        va: u64,
+        got: Got,
+        expected: Result<&Page, Refusal>,
+    ) {
+        match (got, expected) {
+            (Got::Not(outcome), _) if world.is_short(self.limit, outcome) => {}
+            (Got::Not(Outcome::Refused(why)), Err(expected)) if why == expected => {}
+            _ if world.stopped() => {}
+            (got, expected) => {
+                let expected = expected.map(|page| page.flags);
+                let (cpu, space) = (world.sim_cpu().0, self.lineage);
+                let text = format!(
+                    "{what} {va:#x} in space {space} by cpu {cpu}: {got:x?}, expected {expected:?}"
+                );
+                world.wrong("answers", text);
+            }
+        }
+    }
+}
+
 impl Seat {
     pub(crate) fn known(&self) -> &Known {
         &self.spaces[self.at]
@@ -114,18 +141,17 @@ impl Seat {
                     world.wrong("contents", text);
                 }
             }
-            (Got::Not(outcome), _) if world.is_short(known.limit, outcome) => {}
-            (Got::Not(Outcome::Refused(why)), Err(expected)) if why == expected => {}
-            _ if world.stopped() => {}
-            (got, expected) => {
-                let expected = expected.map(|page| page.flags);
-                let cpu = world.sim_cpu().0;
-                let text = format!(
-                    "load of {va:#x} in space {} by cpu {cpu}: {got:x?}, expected {expected:?}",
-                    known.lineage
-                );
-                world.wrong("answers", text);
-            }
+            (got, expected) => known.judge(world, "load of", va, got, expected),
+        }
+    }
+
+    /// Fetches an instruction.
+    pub(crate) fn fetch<P: Paging>(&self, world: &World<'_, P>, nth: usize, va: u64) {
+        let known = &self.spaces[nth];
+        let got = world.fetch(known.id, va);
+        match (got, expect(known.model.get(va), va, Access::Execute)) {
+            (Got::Value(_), Ok(_)) => {}
+            (got, expected) => known.judge(world, "fetch at", va, got, expected),
         }
     }
 
@@ -142,18 +168,7 @@ impl Seat {
                     page.dirty = true;
                 }
             }
-            (Got::Not(outcome), _) if world.is_short(known.limit, outcome) => {}
-            (Got::Not(Outcome::Refused(why)), Err(expected)) if why == expected => {}
-            _ if world.stopped() => {}
-            (got, expected) => {
-                let expected = expected.map(|page| page.flags);
-                let cpu = world.sim_cpu().0;
-                let text = format!(
-                    "store to {va:#x} in space {} by cpu {cpu}: {got:x?}, expected {expected:?}",
-                    known.lineage
-                );
-                world.wrong("answers", text);
-            }
+            (got, expected) => known.judge(world, "store to", va, got, expected),
         }
     }
 
@@ -221,6 +236,9 @@ impl Seat {
                 }
                 if !what.flags.has(Flags::WRITE) && self.rng.once_in(4) {
                     self.store(world, nth, page * FRAME_BYTES);
+                }
+                if self.rng.once_in(8) {
+                    self.fetch(world, nth, page * FRAME_BYTES);
                 }
                 if world.stopped() {
                     return;

@@ -86,7 +86,13 @@ impl Shape {
     /// The shape that a seed gives.
     pub fn of(seed: u64) -> Shape {
         let mut rng = Rng::new(seed, 1);
-        let style = if rng.once_in(2) { Style::Racing } else { Style::Partitioned };
+        let style = rng.weighted(&[
+            (5, Style::Racing),
+            (1, Style::Pooled),
+            (4, Style::Partitioned),
+            (1, Style::Folding),
+            (1, Style::Ranges),
+        ]);
         Shape {
             cpus: *rng.pick(&[2, 2, 3, 4, 4, 4, 6, 8, 8, 12, 16, 32, 64]),
             steps: 2400,
@@ -104,8 +110,8 @@ impl Shape {
                 Refused::OneIn(60),
                 Refused::OneIn(15),
             ]),
-            live: Live::Usual,
             limit: *rng.pick(&[0, 0, 0, 700, 40]),
+            live: if rng.once_in(6) { Live::BreakBeforeMake } else { Live::Usual },
             plant: None,
         }
     }
@@ -113,8 +119,13 @@ impl Shape {
     /// The shape in which `plant` has its chance: as [`of`](Shape::of), with what the plant needs.
     pub fn planted(seed: u64, plant: Plant) -> Shape {
         let usual = Shape::of(seed);
-        let (refused, format) = (Refused::Nothing, Format::X86Four);
-        let shape = Shape { plant: Some(plant), refused, format, limit: 0, ..usual };
+        let (refused, format, live) = (Refused::Nothing, Format::X86Four, Live::Usual);
+        // Most bugs are of programs' memory.
+        let style = match usual.style {
+            Style::Racing | Style::Pooled => Style::Racing,
+            Style::Partitioned | Style::Folding | Style::Ranges => Style::Partitioned,
+        };
+        let shape = Shape { plant: Some(plant), style, refused, format, live, limit: 0, ..usual };
         plant.prepare(shape)
     }
 
@@ -192,6 +203,9 @@ impl fmt::Display for Shape {
             Refused::Nothing => {}
             Refused::OneIn(every) => write!(f, ", 1 allocation in {every} refused")?,
             Refused::Kth(k) => write!(f, ", allocation {k} refused")?,
+        }
+        if self.live == Live::BreakBeforeMake {
+            f.write_str(", break before make")?;
         }
         if self.limit > 0 {
             write!(f, ", limit {} pages", self.limit)?;

@@ -124,7 +124,12 @@ fn counts_of_each() -> Trade {
     Box::new(move || steps::trade(&mut counts))
 }
 
-/// What a history says of its memory.
+/// Every so-many-th frame has junk in it where a history does not say what its memory holds: the
+/// host has to make each of them.
+const JUNK_EVERY: Pages = Pages::new(16);
+
+/// What a history says of its memory. The machine's memory is zero at first, and half of the
+/// histories say so; the others have junk in it.
 fn contents(seed: u64) -> Contents {
     if seed % 2 == 1 { Contents::Zero } else { Contents::Any }
 }
@@ -148,12 +153,12 @@ impl<'m, P: Paging> World<'m, P> {
     ) -> Self {
         let memory = &sim.config().memory[..1];
         let policy = Policy::BASE_ONLY;
-        // The machine's memory is zero at first; half of the histories say so.
-        let setup = Setup {
-            added_below: Frame::new(8 << 15),
-            contents: contents(seed),
-            ..Setup::of(memory, policy)
-        };
+        let contents = contents(seed);
+        if contents == Contents::Any {
+            sim.config().memory.iter().for_each(|range| sim.leave_junk(*range, JUNK_EVERY));
+        }
+        let added_below = Frame::new(8 << 15);
+        let setup = Setup { added_below, contents, ..Setup::of(memory, policy) };
         let mm = Manager::new(machine, &setup).expect("the machine has memory");
         for cpu in mm.cpus() {
             sim.on(cpu, || mm.online());
@@ -169,7 +174,7 @@ impl<'m, P: Paging> World<'m, P> {
         }
         let mut world = World {
             shape,
-            contents: contents(seed),
+            contents,
             sim,
             mm,
             notes: Mutex::default(),
@@ -227,10 +232,17 @@ impl<'m, P: Paging> World<'m, P> {
     pub(crate) fn tick(&self) -> u64 {
         self.mm.machine().tick()
     }
-    /// Ends the history soon. What its seats know of their memory is not true any more.
+    /// Ends the history soon. What its seats know of their memory is not true any more; the books
+    /// of the manager are, so that it is finished all the same.
     pub(crate) fn give_up(&self) {
-        self.given_up.store(true, Ordering::Relaxed);
+        if !self.given_up.swap(true, Ordering::Relaxed) {
+            self.count("given up");
+        }
         self.stop.store(true, Ordering::Relaxed);
+    }
+    /// Whether the history may be finished: nothing went wrong.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.stopped() || self.notes().findings.is_empty()
     }
     /// Notes that something is wrong, and ends the history soon.
     pub(crate) fn wrong(&self, checker: &'static str, text: String) {
@@ -360,6 +372,12 @@ impl<'m, P: Paging> World<'m, P> {
         self.access((id, va, Access::Write), once)
     }
 
+    /// Fetches an instruction.
+    pub(crate) fn fetch(&self, id: SpaceId, va: u64) -> Got {
+        let once = || self.sim.user_touch(Va::new(va), foliant_sim::Access::Exec).ok().map(|()| 0);
+        self.access((id, va, Access::Execute), once)
+    }
+
     /// Adds memory, once in a history.
     pub(crate) fn add_memory(&self) {
         if self.added.swap(true, Ordering::Relaxed) {
@@ -396,6 +414,7 @@ impl<'m, P: Paging> World<'m, P> {
 
     /// Recounts; no CPU is at work.
     pub(crate) fn audit(&self, spaces: &[SpaceId]) {
+        self.sim.compare_caches();
         match self.mm.audit(spaces) {
             Ok(audit) => {
                 let stated: u64 = self.mm.anonymous().get();
@@ -416,6 +435,8 @@ impl<'m, P: Paging> World<'m, P> {
 
     /// Ends all spaces, and compares the books with those of the beginning.
     pub(crate) fn finish(&self, spaces: &[SpaceId]) {
+        // From here on no seat is asked.
+        self.given_up.store(false, Ordering::Relaxed);
         self.notes().refused_allocations = self.sim.fault_plan().refused();
         self.sim.fault_plan().set(Failing::Nothing);
         self.audit(spaces);

@@ -4,7 +4,7 @@ use crate::common::*;
 use foliant::manager::{Setup, SetupError};
 use foliant::table::X86_64;
 use foliant::{Event, Manager, Outcome, Policy};
-use foliant_sim::{Checks, Config, Sim};
+use foliant_sim::{Checks, Clearing, Config, Sim};
 use foliant_units::{Bytes, Frame, FrameRange, Order, Pages};
 
 fn frames(start: u64, pages: u64) -> FrameRange {
@@ -62,6 +62,30 @@ fn memory_that_is_added_is_used() {
         mm.add_memory(frames(0x9_0000, 0x1000)),
         Err(SetupError::Beyond(Frame::new(0x9_1000)))
     );
+}
+
+/// Nothing is known of memory that is added: what was in it is cleared before a program sees it.
+#[test]
+fn what_added_memory_held_is_not_seen() {
+    let (lent, more) = ([frames(0x1000, 0x400)], frames(0x8000, 0x2000));
+    let config = Config::seeded(1, Bytes::new(MB), 1);
+    let memory = vec![lent[0], more];
+    let sim = Sim::new(Config { memory, clearing: Clearing::Real, ..config }).unwrap();
+    sim.leave_junk(more, Pages::new(1));
+    let added_below = Frame::new(0xa000);
+    let setup = Setup { added_below, ..Setup::of(&lent, Policy::BASE_ONLY) };
+    let mm: AuditedMm<'_> = audited(&sim, &setup);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 16 * MB);
+    mm.add_memory(more).unwrap();
+    for page in 0..0x800 {
+        let va = BASE + page * 4096;
+        assert_eq!(store(&sim, &mm, id, va + 8, 1), [Outcome::Mapped(Order::BASE)]);
+        for word in [0, 4088] {
+            assert_eq!(load(&sim, &mm, id, va + word), 0, "page {page}");
+        }
+    }
 }
 
 #[test]

@@ -39,12 +39,14 @@
 mod access;
 mod cache;
 mod check;
+mod compare;
 mod config;
 mod cost;
 mod counts;
 mod cpu;
 mod current;
 mod format;
+mod free;
 mod kernel;
 mod lanes;
 mod memory;

@@ -33,7 +33,10 @@ unsafe impl PhysMem for Sim {
     }
 
     unsafe fn load(&self, pa: Pa) -> u64 {
-        self.enter();
+        let (cpu, _) = self.enter();
+        if self.free.has(pa.frame()) {
+            self.tell(cpu, || Event::Loaded { pa });
+        }
         match self.memory.load(pa) {
             Some(word) => word,
             None => panic!("load at {pa:?}: not memory of this machine"),

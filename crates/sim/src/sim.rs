@@ -5,13 +5,14 @@ use crate::config::{Checks, Clearing, Config, Mode, SimError, Turns};
 use crate::cost::{ClockKind, Prices, Work, nanos};
 use crate::counts::Counts;
 use crate::cpu::CpuState;
+use crate::free::FreeFrames;
 use crate::memory::Memory;
 use crate::plan::FaultPlan;
 use crate::sched::{Abandoned, Baton};
 use crate::{Cached, current, lanes};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foliant_machine::{Clock, Cpus, Owner, Refusal, Retired, Witness};
-use foliant_units::{Cpu, FrameRange, Nanos, Pages, VaRange};
+use foliant_units::{Cpu, FRAME_BYTES, FrameRange, Nanos, Pages, VaRange};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
@@ -34,6 +35,8 @@ pub struct Sim {
     pub(crate) cpus: Box<[CpuState]>,
     pub(crate) baton: Option<Baton>,
     pub(crate) watch: Option<Mutex<Watch>>,
+    /// Which frames are free, where checkers watch.
+    pub(crate) free: FreeFrames,
     plan: FaultPlan,
     start: Instant,
     /// How much of what the checkers found was told.
@@ -63,6 +66,10 @@ impl Sim {
                 Checks::All => Some(Mutex::new(Watch::new(&config))),
                 Checks::None => None,
             },
+            free: FreeFrames::none(match config.checks {
+                Checks::All => &config.memory,
+                Checks::None => &[],
+            }),
             plan: FaultPlan::default(),
             start: Instant::now(),
             told: AtomicUsize::new(0),
@@ -272,6 +279,20 @@ impl Sim {
         self.memory.release_host(frames);
     }
 
+    /// Leaves in `frames` what firmware or another kernel may have left there: the first and the
+    /// last word of every so-many-th frame look like a present entry that names the frame. The
+    /// checkers are told that all of it was written. It is for memory that is not lent yet.
+    pub fn leave_junk(&self, frames: FrameRange, every: Pages) {
+        let (pa, bytes) = (frames.start().pa(), frames.pages().bytes().get());
+        self.tell(self.here().0, || Event::Reached { pa, bytes });
+        for frame in frames.iter().step_by(every.get().max(1) as usize) {
+            let junk = frame.pa().get() | 0xfff;
+            for at in [0, FRAME_BYTES - 8] {
+                self.memory.store(frame.pa().add(at), junk);
+            }
+        }
+    }
+
     /// What `cpu` has cached, table pointers included, level by level; where nothing is evicted, in
     /// the order of tag and address within each, the global entries last.
     pub fn cached(&self, cpu: Cpu) -> Vec<Cached> {
@@ -390,6 +411,7 @@ impl Witness for Sim {
             }
             Owner::Claimed | Owner::Zero | Owner::Reserved => {}
         }
+        self.free.set(frames, owner == Owner::Free);
         self.tell(cpu, || Event::Owned { frames, owner });
         let large = frames.pages().get() >= GIVE_BACK_FRAMES;
         if owner == Owner::Free && large && self.config.clearing == Clearing::Lazy {

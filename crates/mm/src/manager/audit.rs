@@ -73,6 +73,15 @@ pub enum AuditError {
         /// Its pages, but for those of pools, and its records.
         counted: Pages,
     },
+    /// A space is charged more than its limit.
+    OverLimit {
+        /// The space.
+        space: SpaceId,
+        /// What it is charged.
+        stated: Pages,
+        /// Its limit.
+        limit: Pages,
+    },
     /// All folios together have other references than there are entries.
     References {
         /// What the descriptors say.
@@ -179,6 +188,12 @@ impl fmt::Display for AuditError {
                 "{space:?} is charged {} pages, its pages and records are {}",
                 stated.get(),
                 counted.get()
+            ),
+            AuditError::OverLimit { space, stated, limit } => write!(
+                f,
+                "{space:?} is charged {} pages, its limit is {}",
+                stated.get(),
+                limit.get()
             ),
             AuditError::References { stated, counted } => {
                 write!(f, "folios have {stated} references, entries name {counted}")
@@ -300,9 +315,13 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
             return Err(AuditError::Records { space: id, stated, counted });
         }
         let counted = Pages::new(pages.get() + counted.get());
-        match space.charge.used() {
-            Some(stated) if stated != counted => {
-                Err(AuditError::Charge { space: id, stated, counted })
+        let Some(stated) = space.charge.used() else { return Ok(()) };
+        if stated != counted {
+            return Err(AuditError::Charge { space: id, stated, counted });
+        }
+        match space.charge.limit() {
+            Some(limit) if stated > limit => {
+                Err(AuditError::OverLimit { space: id, stated, limit })
             }
             _ => Ok(()),
         }

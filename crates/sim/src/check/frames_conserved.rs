@@ -51,6 +51,7 @@ impl Checker for FramesConserved {
                 self.owners.set(start, end, owner);
             }
             Event::Stored { pa, .. } => self.unused(pa, 8, "page-table word written", report),
+            Event::Loaded { pa } => self.unused(pa, 8, "page-table word read", report),
             Event::Cleared { pa, bytes } => self.unused(pa, bytes, "cleared", report),
             Event::Reached { pa, bytes } => self.unused(pa, bytes, "reached", report),
             Event::Copied { from, to, bytes } => {

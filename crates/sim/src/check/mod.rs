@@ -9,10 +9,11 @@
 //! |---|---|
 //! | `frames_conserved` | every frame has exactly one stated owner; free frames are not used |
 //! | `no_shared_owner` | no frame gets a second owner without being given up first |
-//! | `no_stale_translation` | nothing cached and no reachable word names a freed frame |
+//! | `no_stale_translation` | nothing cached and no reachable word names a freed frame; nothing cached outlives what changed its word |
 //! | `zeroed_before_user` | nothing of an earlier owner is left where a user first reaches a frame |
 //! | `counters_recount` | what the manager counts equals a recount |
 //! | `quiescent` | at the end nothing is outstanding, no user frame is left, and every table is in use |
+//! | `small_and_large` | a user's leaf becomes a table when no CPU can use the leaf any more |
 //! | `bbm` | break-before-make, where the machine demands it |
 //! | `groups` | entries that may be cached as one are alike, and change as one |
 //!
@@ -25,6 +26,7 @@ mod groups;
 mod no_shared_owner;
 mod no_stale_translation;
 mod quiescent;
+mod small_and_large;
 mod spans;
 mod sparse;
 mod words;
@@ -43,13 +45,14 @@ use foliant_units::{Cpu, CpuSet, FrameRange, Pa, Va, VaRange};
 const KEPT_MAX: usize = 256;
 
 /// The names of all checkers.
-pub const CHECKERS: [&str; 8] = [
+pub const CHECKERS: [&str; 9] = [
     "frames_conserved",
     "no_shared_owner",
     "no_stale_translation",
     "zeroed_before_user",
     "counters_recount",
     "quiescent",
+    "small_and_large",
     "bbm",
     "groups",
 ];
@@ -85,18 +88,20 @@ impl Hash for What<'_> {
     }
 }
 
-/// Something that the machine did or was told.
+/// Something that the machine did or was told. Loads are told of frames that are stated to be free.
 #[derive(Clone, Hash, Debug)]
 pub(crate) enum Event<'a> {
     Owned { frames: FrameRange, owner: Owner },
     Retired { range: VaRange, how: Retired },
     Stored { pa: Pa, old: u64, new: u64 },
+    Loaded { pa: Pa },
     Reached { pa: Pa, bytes: u64 },
     Cleared { pa: Pa, bytes: u64 },
     Copied { from: Pa, to: Pa, bytes: u64 },
     Walked { va: Va, level: u8, word: Pa },
     Filled { entry: Cached },
     Dropped { entry: Cached },
+    Outlived { entry: Cached },
     Used { entry: Cached, pa: Pa, access: Access, user: bool },
     Faulted { fault: PageFault },
     KernelFaulted { va: Va, present: bool },
@@ -192,6 +197,7 @@ impl Watch {
             Box::new(zeroed_before_user::ZeroedBeforeUser::new()),
             Box::new(counters_recount::CountersRecount),
             Box::new(quiescent::Quiescent::new(config.format)),
+            Box::new(small_and_large::SmallAndLarge::new(config.format)),
         ];
         if config.rules.replace == Replace::BreakBeforeMake {
             checkers.push(Box::new(bbm::BreakBeforeMake::new(config.format)));
@@ -269,6 +275,8 @@ mod tests {
             Event::Stored { pa, old: 0, new: 1 },
             Event::Stored { pa, old: 0, new: 2 },
             Event::Stored { pa, old: 1, new: 1 },
+            Event::Loaded { pa },
+            Event::Loaded { pa: Pa::new(0) },
             Event::Reached { pa, bytes: 1 },
             Event::Reached { pa, bytes: 2 },
             Event::Cleared { pa, bytes: 1 },

@@ -5,7 +5,9 @@
 //! that it runs, and none of them is such a root; when they become `Free`, no page-table word that
 //! a running root reaches names them either. What a CPU keeps under the tag of another root may
 //! name them, but is *outdated* from then on: it must be gone when that root is activated again.
-//! And at any time: no access goes to a free frame, and no walk reads one.
+//! And at any time: no access goes to a free frame, and no walk reads one. Where somebody asks for
+//! it while nothing is under way, no CPU has a translation that it can use and that names other
+//! memory than the tables, or allows more.
 //!
 //! Kernel ranges that are stated to be retired *lazily* are an exception, which the statement asks
 //! for: what is cached of them may name frames that were given up. In return no CPU uses it,
@@ -226,6 +228,10 @@ impl Checker for NoStaleTranslation {
                 if let Some(outdated) = self.outdated.get_mut(&(seen.cpu.0, entry.tag)) {
                     outdated.remove(&key);
                 }
+            }
+            Event::Outlived { entry } if !self.is_lazy(entry.va) => {
+                let (cpu, key) = (seen.cpu.0, Key::of(seen.cpu, entry));
+                report(format!("cpu {cpu} has {key} still, of which the tables say less by now"));
             }
             Event::Activated { root } => self.activated(seen.cpu, *root, report),
             Event::Retired { range, how } => self.retired(*range, *how, report),

@@ -11,6 +11,7 @@ mod groups;
 mod owners;
 mod quiescent;
 mod rights;
+mod small_and_large;
 mod stale;
 mod watch;
 mod zeroed;

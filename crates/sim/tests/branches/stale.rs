@@ -495,3 +495,97 @@ fn a_large_leaf_of_a_purged_range_is_one_of_it() {
     sim.retired(range, Retired::Purged);
     found(&sim, &[(HERE, "has a translation of level 1")]);
 }
+
+/// What CPU 0 has cached is compared after the leaf of `level` turned to what `change` makes of it.
+fn compared(format: Format, level: u8, change: impl Fn(u64) -> u64) -> Sim {
+    let sim = machine(format);
+    let word = map(&sim, VA, level, base(level));
+    run(&sim, 0, ROOT);
+    touch(&sim, 0, VA, Access::Write);
+    put(&sim, word, change(get(&sim, word)));
+    sim.compare_caches();
+    sim
+}
+
+const OUTLIVED: &str = "still, of which the tables say less by now";
+
+#[test]
+fn nothing_cached_outlives_what_changed_its_word() {
+    const NX: u64 = 1 << 63;
+    for (level, _) in LEVELS {
+        let here = format!("cpu 0 has a translation of level {level} for {:?}", Va::new(VA));
+        for less in [0, 1, 2, 6] {
+            let sim = compared(X86, level, |word| word & !(1 << less)); // gone, or of less rights
+            found(&sim, &[(HERE, &here)]);
+            found(&sim, &[(HERE, OUTLIVED)]);
+        }
+        found(&compared(X86, level, |word| word | NX), &[(HERE, &here)]);
+        let elsewhere = compared(X86, level, |word| word + (PAGE << (9 * level)));
+        found(&elsewhere, &[(HERE, &here)]);
+        // The accessed bit, software's bits, global and nothing at all are no matter.
+        for same in [1 << 5, 1 << 9, 1 << 8, 0] {
+            clean(&compared(X86, level, |word| word ^ same));
+        }
+    }
+    found(&compared(RISCV, 0, |word| word & !(1 << 2)), &[(HERE, OUTLIVED)]); // not writable
+    found(&compared(ARM, 0, |word| word & !1), &[(HERE, OUTLIVED)]);
+}
+
+#[test]
+fn what_allows_less_than_the_tables_may_stay() {
+    let sim = machine(X86);
+    let word = chain(&sim, ROOT, VA, 0);
+    put(&sim, word, leaf_word(X86, 0, SIZE_1G, Right::ReadOnly, 1) | 1 << 63);
+    run(&sim, 0, ROOT);
+    touch(&sim, 0, VA, Access::Read);
+    put(&sim, word, leaf(&sim, 0, SIZE_1G) | 1 << 6);
+    sim.compare_caches();
+    clean(&sim);
+}
+
+#[test]
+fn a_path_that_allows_less_is_not_outlived_either() {
+    let sim = cached(0);
+    put(&sim, chain(&sim, ROOT, VA, 0), leaf(&sim, 0, base(0)));
+    sim.compare_caches();
+    clean(&sim);
+    let upper = chain(&sim, ROOT, VA, 1);
+    put(&sim, upper, get(&sim, upper) & !2);
+    sim.compare_caches();
+    found(&sim, &[(HERE, OUTLIVED)]);
+}
+
+#[test]
+fn what_no_cpu_can_use_is_not_compared() {
+    let sim = cached(0);
+    run(&sim, 0, OTHER); // it is kept under its tag
+    sim.compare_caches();
+    clean(&sim);
+    run_again(&sim, 0, ROOT, Kept::Unchanged);
+    sim.compare_caches();
+    found(&sim, &[(HERE, OUTLIVED)]);
+    let (sim, _) = kernel(Some(Retired::Lazily));
+    sim.compare_caches();
+    clean(&sim);
+    let (sim, _) = kernel(None);
+    sim.compare_caches();
+    found(&sim, &[(HERE, OUTLIVED)]);
+}
+
+#[test]
+fn a_large_translation_is_backed_by_all_of_its_pages() {
+    let backed = |missing: Option<u64>| {
+        let sim = cached(1);
+        let table = chain(&sim, ROOT, VA, 0) & !0xfff;
+        for nth in (0..512).filter(|nth| Some(*nth) != missing) {
+            put(&sim, table + nth * 8, leaf(&sim, 0, base(1) + nth * PAGE));
+        }
+        let sized = sim.violations().len(); // it is small and large at once
+        sim.compare_caches();
+        sim.violations().len() - sized
+    };
+    assert_eq!(backed(None), 0);
+    for missing in [0, 1, 511] {
+        assert_eq!(backed(Some(missing)), 1, "page {missing}");
+    }
+}

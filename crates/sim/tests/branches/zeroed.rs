@@ -385,3 +385,22 @@ fn one_old_owner_is_said_once() {
     deliver(&sim);
     dirty(&sim);
 }
+
+#[test]
+fn what_was_in_memory_before_it_was_lent_is_an_old_owners() {
+    for is_junk in [true, false] {
+        let sim = tables();
+        if is_junk {
+            let frames = FrameRange::new(Pa::new(SIZE_1G).frame(), Pages::new(4)).unwrap();
+            sim.leave_junk(frames, Pages::new(2));
+            let words = [0, PAGE - 8, 2 * PAGE, 3 * PAGE - 8].map(|at| get(&sim, SIZE_1G + at));
+            assert!(words.iter().all(|word| word & 1 == 1), "{words:x?}");
+            assert_eq!([PAGE, 4 * PAGE - 8].map(|at| get(&sim, SIZE_1G + at)), [0, 0]);
+        }
+        own(&sim, SIZE_1G, 4, Owner::Free);
+        own(&sim, SIZE_1G, 4, Owner::Claimed);
+        own(&sim, SIZE_1G, 4, Owner::User);
+        deliver(&sim);
+        if is_junk { dirty(&sim) } else { clean(&sim) }
+    }
+}
