@@ -25,6 +25,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 // Bits of an x86-64 leaf. A user leaf that is not executable is told from a table word by NX.
+/// So many words of tables are written in a history with a bug at most: many times those of a long
+/// one.
+const WRITES_MAX: u64 = 4_000_000;
 const PRESENT: u64 = 1;
 const WRITE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
@@ -61,6 +64,8 @@ pub(crate) struct Saboteur<'s> {
     sim: &'s Sim,
     plant: Option<Plant>,
     armed: AtomicBool,
+    /// Words of tables that were written with a bug planted.
+    writes: AtomicU64,
     /// Whether there is a program beside.
     accompanied: AtomicBool,
     /// The history's own time.
@@ -112,6 +117,7 @@ impl<'s> Saboteur<'s> {
             sim,
             plant,
             armed: AtomicBool::new(false),
+            writes: AtomicU64::new(0),
             accompanied: AtomicBool::new(false),
             clock: AtomicU64::new(1),
             state: Mutex::new(state),
@@ -153,6 +159,14 @@ impl<'s> Saboteur<'s> {
     /// From now on the bug may strike.
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
+    }
+    /// Ends a history in which the manager goes round for ever, as it may where a table does not
+    /// say what was written to it. What was found until then counts.
+    fn has_patience(&self) {
+        let writes = self.plant.map_or(0, |_| self.writes.fetch_add(1, Ordering::Relaxed));
+        if writes > WRITES_MAX && !std::thread::panicking() {
+            panic!("the manager does not come to an end with the bug that is planted");
+        }
     }
     /// Runs `work` as a task of the calling CPU's.
     pub(crate) fn during<R>(&self, task: Task, work: impl FnOnce() -> R) -> R {
@@ -435,6 +449,7 @@ unsafe impl Around for Saboteur<'_> {
         if is_leaf(word) && self.strikes(Plant::StaleAccessed) { word & !ACCESSED } else { word }
     }
     unsafe fn store(&self, pa: Pa, word: u64) {
+        self.has_patience();
         self.meanwhile(While::Word);
         let word = match self.plant {
             Some(Plant::DoubleMap) => self.doubled(pa, word),
@@ -451,6 +466,7 @@ unsafe impl Around for Saboteur<'_> {
         unsafe { self.sim.store(pa, word) }
     }
     unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
+        self.has_patience();
         self.meanwhile(While::Word);
         let new = if self.plant.is_some() { self.written(old, new) } else { new };
         if self.plant.is_some() && is_leaf(old) && is_migration(new) {
