@@ -66,7 +66,7 @@ fn scenarios_are_listed_run_and_refused() {
 
 #[test]
 fn a_history_is_told_and_its_replay_line_gives_it_again() {
-    let bug = "sim --seed 2 --plant skip-remote-flush --cpus 4 --steps 200";
+    let bug = "sim --seed 10 --plant skip-remote-flush --cpus 4 --steps 200";
     let told = |line: &str| {
         let output = foliant(&line.split(' ').collect::<Vec<_>>());
         (output.status.code(), text(&output.stdout), text(&output.stderr))

@@ -24,8 +24,8 @@
 //!   the fault steps down to the next enabled order. Only at order 0 such a failure ends the fault:
 //!   as over the limit where a charge was refused, else as out-of-memory. For shared zeros of 2 MiB
 //!   a block that is not had is counted too, and a page of zeros takes its place; the leaf needs a
-//!   table as the page would, so without one the fault ends, before the block is kept for good. Zeros that get no folio are split,
-//!   which needs no memory (space::S4).
+//!   table as the page would, so without one the fault ends, before the block is kept for good.
+//!   Zeros that get no folio are split, which needs no memory (space::S4).
 //! - E4. The charge and the frames of what was prepared and not published go back exactly once; a
 //!   folio that another CPU found and pinned meanwhile goes back with the last reference to it.
 //! - E5. The fault looks at the entry once. It acts on that look and on the area that it found
@@ -221,8 +221,8 @@ pub(crate) enum Need {
     Copy,
     /// Empty tables are in the place of a huge page at this address.
     Clear(Va, Order),
-    /// The folio is being split or moved by another CPU, or a flush is pending that the fault has to
-    /// see the end of: the face relaxes (`Cpus::relax`), and the fault begins anew.
+    /// The folio is being split or moved by another CPU, or a flush is pending that the fault has
+    /// to see the end of: the face relaxes (`Cpus::relax`), and the fault begins anew.
     Wait,
 }
 

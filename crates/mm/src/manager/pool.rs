@@ -62,7 +62,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
 
     /// Takes in all that came back to the pools, batch by batch: for calls that give pages and
-    /// reservations back. A fault takes one batch (L6).
+    /// reservations back. A fault takes one batch (pool::L6).
     pub(super) fn collect(&self) {
         if self.pools().collect() {
             let _work = self.stock.at_work();

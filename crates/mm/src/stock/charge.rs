@@ -78,7 +78,7 @@ impl Charge {
         let counts = self.shards.iter().map(|shard| count(shard).load(Ordering::Relaxed));
         Pages::new(or_none(counts.fold(0, u64::wrapping_add)))
     }
-    /// As a reader finds it who has read the shard where so many pages were charged before.
+    /// As a reader finds it that has read another shard before so many pages were charged there.
     #[cfg(all(test, not(loom)))]
     pub(super) fn uncharge_unread(&self, pages: u64) {
         self.shards[1].pages.fetch_sub(pages, Ordering::Relaxed);

@@ -287,8 +287,8 @@ mod tests {
     use foliant_sim::{Config, Sim};
     use foliant_units::Bytes;
 
-    /// A reader has read the counts of one CPU before something came alive there, and reads those of
-    /// another one after it has ended here: as if it had ended alone.
+    /// A reader has read the counts of one CPU before something came alive there, and reads those
+    /// of another one after it has ended here: as if it had ended alone.
     #[test]
     fn finding_cb_what_is_alive_is_not_read_below_nothing() {
         let sim = Sim::new(Config::free(1, Bytes::new(16 << 20))).unwrap();
