@@ -112,7 +112,8 @@ pub enum Kind {
 /// A property that stays with a folio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flag {
-    /// Fewer pages are mapped than the folio has; it waits to be split.
+    /// Fewer entries counted than the folio has pages; it waits to be split. Entries of several
+    /// spaces may make up for pages that none of them maps: then there is no mark.
     PartlyMapped = 1,
     /// The machine reported the memory as broken: never read, never reused.
     Poisoned = 2,
