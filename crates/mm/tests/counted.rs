@@ -364,15 +364,11 @@ fn finding_cd_what_was_too_large_before_memory_is_compacted_is_counted_once() {
     mm.set_policy(Policy::always(Orders::of(order(4)).with(Orders::of(order(8)))));
     mm.set_defrag(Defrag::Always);
     machine.sim.fault_plan().set(Failing::Kth(1));
-    let before = [4, 8].map(|n| mm.size_stats(order(n)));
+    let counts = [SizeEvent::AnonFaultFallback, SizeEvent::AnonFaultFallbackCharge];
+    let fell = |n| counts.map(|event| mm.size_stats(order(n)).get(event));
+    assert_eq!([fell(4), fell(8)], [[0; 2]; 2]);
     assert_eq!(write(mm, id, BASE + MB), Outcome::Mapped(order(4)));
-    for (before, fell) in before.into_iter().zip([0, 1]) {
-        assert_eq!(before.get(SizeEvent::AnonFaultFallback), 0);
-        let n = order(if fell == 0 { 4 } else { 8 });
-        let now = mm.size_stats(n);
-        let counts = [SizeEvent::AnonFaultFallback, SizeEvent::AnonFaultFallbackCharge];
-        assert_eq!(counts.map(|event| now.get(event)), [fell; 2], "{n:?}");
-    }
+    assert_eq!([fell(4), fell(8)], [[0; 2], [1; 2]]);
     assert_eq!(mm.total(Event::CompactStall), 1, "memory was compacted");
 }
 

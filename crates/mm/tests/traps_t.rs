@@ -15,6 +15,7 @@ use foliant_machine::{PhysMem, Replace};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Cpu, Frame, Level, Pa, Pages, Va};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 
 fn into(n: u8, zeros: ZeroPieces) -> SplitInto {
     SplitInto { order: order(n), zeros }
@@ -40,6 +41,26 @@ fn shared_by_three(mm: &'static Mm<'static>, machine: &'static Meddler) -> Space
     id
 }
 
+/// Splits the folio at `BASE`. Between its walk and its flush CPU 1 drops the page at `BASE + MB`,
+/// with a flush of its own, and does `work`: says how many shootdowns that takes.
+fn shootdowns_beside_a_split(
+    (machine, mm): (&'static Meddler, &'static Mm<'static>),
+    id: SpaceId,
+    work: impl FnOnce() + Send + 'static,
+) -> u64 {
+    let (told, ran) = mpsc::channel();
+    machine.before_asking(move || {
+        machine.sim.on(cpu(1), || {
+            mm.advise(id, range(BASE + MB, PAGE), Advice::DontNeed).unwrap();
+            let before = mm.total(Event::Shootdown);
+            work();
+            told.send(mm.total(Event::Shootdown) - before).unwrap();
+        });
+    });
+    mm.split(id, Va::new(BASE), keep(0)).unwrap();
+    ran.try_recv().expect("the split asked")
+}
+
 /// A boolean "pending", cleared by another flush that began later, loses this one. Counts do not:
 /// while a split is between its walk and its flush, another flush of the space comes and goes, and
 /// an observer still completes what is pending.
@@ -47,19 +68,10 @@ fn shared_by_three(mm: &'static Mm<'static>, machine: &'static Meddler) -> Space
 fn tr_t1_a_later_flush_does_not_hide_a_pending_one() {
     let (machine, mm, _over) = meddled(3, 64, only(4));
     let id = shared_by_three(mm, machine);
-    static SEEN: AtomicU64 = AtomicU64::new(0);
-    machine.before_asking(move || {
-        machine.sim.on(cpu(1), || {
-            mm.advise(id, range(BASE + MB, PAGE), Advice::DontNeed).unwrap();
-            let before = mm.total(Event::Shootdown);
-            // Nothing is there, so it concludes from absence, and must not before the split's
-            // flush.
-            mm.unmap(id, range(BASE + MB, PAGE)).unwrap();
-            SEEN.store(1 + mm.total(Event::Shootdown) - before, Ordering::Relaxed);
-        });
-    });
-    mm.split(id, Va::new(BASE), keep(0)).unwrap();
-    assert_eq!(SEEN.load(Ordering::Relaxed), 2, "one flush on behalf of the split");
+    // Nothing is there, so it concludes from absence, and must not before the split's flush.
+    let unmap = move || mm.unmap(id, range(BASE + MB, PAGE)).unwrap();
+    let shootdowns = shootdowns_beside_a_split((machine, mm), id, unmap);
+    assert_eq!(shootdowns, 1, "one flush on behalf of the split");
     let before = mm.total(Event::Shootdown);
     mm.unmap(id, range(BASE + MB, PAGE)).unwrap();
     assert_eq!(mm.total(Event::Shootdown), before, "nothing is pending any more");
@@ -70,17 +82,9 @@ fn tr_t1_a_later_flush_does_not_hide_a_pending_one() {
 fn tr_t1_a_change_of_rights_flushes_what_is_pending() {
     let (machine, mm, _over) = meddled(3, 64, only(4));
     let id = shared_by_three(mm, machine);
-    static SEEN: AtomicU64 = AtomicU64::new(0);
-    machine.before_asking(move || {
-        machine.sim.on(cpu(1), || {
-            mm.advise(id, range(BASE + MB, PAGE), Advice::DontNeed).unwrap();
-            let before = mm.total(Event::Shootdown);
-            mm.protect(id, range(BASE + MB, PAGE), Flags::READ).unwrap();
-            SEEN.store(1 + mm.total(Event::Shootdown) - before, Ordering::Relaxed);
-        });
-    });
-    mm.split(id, Va::new(BASE), keep(0)).unwrap();
-    assert_eq!(SEEN.load(Ordering::Relaxed), 2, "one flush on behalf of the split");
+    let protect = move || mm.protect(id, range(BASE + MB, PAGE), Flags::READ).unwrap();
+    let shootdowns = shootdowns_beside_a_split((machine, mm), id, protect);
+    assert_eq!(shootdowns, 1, "one flush on behalf of the split");
 }
 
 /// A folio moves to other memory while a CPU that has moved its entries to other addresses has not

@@ -1,8 +1,6 @@
 //! How memory is cleared, and clearing ahead of time.
 
 use super::Manager;
-use crate::folio::Class;
-use crate::frame::Claim;
 use crate::stock::NoBlock;
 use crate::sync::Outside;
 use crate::table::Paging;
@@ -39,10 +37,8 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// Takes a block for the kernel's own use like [`lend`](Manager::lend), cleared.
     pub fn lend_cleared(&self, order: Order) -> Result<Frame, NoBlock> {
         let _work = self.stock.at_work();
-        let claim = self.stock.claim_undescribed(order, Class::Unmovable)?;
-        let clear = |claim: &Claim| {
-            zero::clear_yielding(&self.stock, claim, &mut Outside::at_the_face());
-        };
-        self.hand_out(claim, clear)
+        let claim = self.claim_loan(order)?;
+        zero::clear_yielding(&self.stock, &claim, &mut Outside::at_the_face());
+        Ok(self.hand_out(claim))
     }
 }

@@ -98,24 +98,24 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// [`take_back`](Manager::take_back).
     pub fn lend(&self, order: Order) -> Result<Frame, NoBlock> {
         let _work = self.stock.at_work();
-        let claim = self.stock.claim_undescribed(order, Class::Unmovable)?;
-        self.hand_out(claim, |_| {})
+        Ok(self.hand_out(self.claim_loan(order)?))
     }
-    /// Lends a block that was claimed for that, after `prepare` has seen to its contents.
-    pub(super) fn hand_out(
-        &self,
-        claim: Claim,
-        prepare: impl FnOnce(&Claim),
-    ) -> Result<Frame, NoBlock> {
-        if self.stock.ready_loan(claim.frame()).is_err() {
-            let order = claim.order();
-            self.stock.put_back(claim);
-            return Err(NoBlock { order });
+    /// Takes a block to be lent, with all that its loan needs.
+    pub(super) fn claim_loan(&self, order: Order) -> Result<Claim, NoBlock> {
+        let claim = self.stock.claim_undescribed(order, Class::Unmovable)?;
+        match self.stock.ready_loan(claim.frame()) {
+            Ok(()) => Ok(claim),
+            Err(NoBlock { .. }) => {
+                self.stock.put_back(claim);
+                Err(NoBlock { order })
+            }
         }
-        prepare(&claim);
+    }
+    /// Lends it.
+    pub(super) fn hand_out(&self, claim: Claim) -> Frame {
         self.stock.begin_loan(claim.frame());
         self.stock.machine.owned(claim.frames(), Owner::Reserved);
-        Ok(claim.into_raw().0)
+        claim.into_raw().0
     }
     /// Takes a lent block back. The caller has ended all mappings of it, and flushed them
     /// everywhere. A block that was not lent, or not as this block, is refused, whatever else it

@@ -227,6 +227,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             }
             last_look = Some(self.stock.last_look(&mut Outside::at_the_face()));
         };
+        drop(last_look); // it is held over looks, and over nothing longer (stock::work)
         self.collect();
         done
     }
