@@ -223,7 +223,9 @@ fn a_range_that_cannot_be_taken_in_is_refused_by_name() {
     }
     assert_eq!(add(low, most - 1, 0), Ok(()));
     assert_eq!(folios.end(), Frame::new(62 * 0x800 + 0x200), "the highest, not the last");
-    assert_eq!(add(0xc00, 0, 1), Err(RegionError::TooMany(range(0xc00, 0x200))));
+    let many = RegionError::TooMany(range(0xc00, 0x200));
+    assert_eq!(folios.admit(range(0xc00, 0x200), Node(0)).err(), Some(many), "before it is built");
+    assert_eq!(add(0xc00, 0, 1), Err(many));
     folios.validate().unwrap();
 }
 

@@ -243,6 +243,23 @@ fn finding_m_a_folio_that_is_busy_goes_on_waiting() {
     assert_eq!((shrunk.split, shrunk.pages, mm.deferred()), (1, 15, 0));
 }
 
+/// A folio that is pinned between flush and split stays as it is: one was seen, and one failed.
+#[test]
+fn a_folio_that_is_pinned_behind_the_flush_is_counted_as_failed_once() {
+    let order = Order::new(4).unwrap();
+    let (machine, mm, id, _over) = running(Policy::always(Orders::of(order)));
+    area(mm, id, BASE, MB);
+    store(&machine.sim, mm, id, BASE, 7);
+    let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
+    mm.unmap(id, range(BASE + 8 * PAGE, 8 * PAGE)).unwrap();
+    let pin: &'static Mutex<Option<_>> = Box::leak(Box::default());
+    machine.before_asking(move || *pin.lock().unwrap() = mm.reference(frame));
+    let shrunk = mm.shrink_deferred(ALL);
+    assert_eq!((shrunk.seen, shrunk.split, shrunk.failed), (1, 0, 1));
+    assert!(pin.lock().unwrap().take().is_some(), "the hook ran");
+    assert_eq!(mm.deferred(), 1, "it waits");
+}
+
 /// A large folio that holds little but zeros stays whole while somebody has it; it is no less worth
 /// splitting then.
 #[test]

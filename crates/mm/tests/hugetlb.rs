@@ -328,6 +328,23 @@ fn overcommit_makes_pages_that_go_when_they_come_back() {
     done(sim, mm, &[id, child], 2);
 }
 
+/// A page that is made for a fault is folded where folding is on at that time.
+#[test]
+fn a_page_made_on_demand_is_folded_as_the_switch_says() {
+    for (folding, folded) in [(Folding::Off, 1), (Folding::On, 2)] {
+        let (sim, mm, id, _over) = world(Policy::BASE_ONLY, 1);
+        mm.set_folding(folding);
+        mm.pools().set_overcommit(SIZE_2M, 1).unwrap();
+        huge_area(mm, id, 1);
+        store(sim, mm, id, BASE, 1);
+        let child = mm.fork(id).unwrap();
+        assert_eq!(mm.memmap().census().folded, 1);
+        assert_eq!(store(sim, mm, id, BASE, 2), [Outcome::Copied]);
+        assert_eq!(mm.memmap().census().folded, folded, "{folding:?}");
+        done(sim, mm, &[id, child], 1);
+    }
+}
+
 #[test]
 fn every_refused_allocation_leaves_the_books_right() {
     for folding in [Folding::Off, Folding::On] {

@@ -8,7 +8,7 @@ use foliant::vmap::{Request, Users};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::Replace;
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Va};
+use foliant_units::{Bytes, Va, VaRange};
 
 fn world() -> (&'static Sim, &'static Mm<'static>, SpaceId, Over) {
     let (sim, mm, kept) = kept(sim(1, 32), Policy::BASE_ONLY);
@@ -50,6 +50,41 @@ fn a_move_that_cannot_be_is_refused_by_its_reason() {
     assert_eq!(to(3 * PAGE - 1), misaligned(BASE + 4 * PAGE - 1));
     let both = mm.remap(id, row(2, 4), Bytes::new(4 * PAGE), Move::To(Va::new(2 * BASE)));
     assert_eq!(both, Err(RemapError::Several(Va::new(BASE + 4 * PAGE))), "where the other begins");
+}
+
+#[test]
+fn an_unmap_of_what_is_no_range_of_pages_is_refused() {
+    let (sim, mm, id, _over) = world();
+    area(mm, id, BASE, 4 * PAGE);
+    store(sim, mm, id, BASE, 1);
+    let unmap = |start, end| mm.unmap(id, VaRange::new(Va::new(start), Va::new(end)).unwrap());
+    assert_eq!(unmap(BASE, BASE), Err(RangeError::Empty));
+    assert_eq!(unmap(BASE + 8, BASE + PAGE), Err(RangeError::Misaligned(Va::new(BASE + 8))));
+    assert_eq!(unmap(BASE, BASE + 8), Err(RangeError::Misaligned(Va::new(BASE + 8))));
+    let end = Va::new((1 << 47) - PAGE);
+    assert_eq!(unmap(BASE, end.get() + PAGE), Err(RangeError::Outside(end)));
+    assert_eq!(load(sim, mm, id, BASE), 1, "nothing is gone");
+}
+
+/// Of two areas that were moved on their way together, a move keeps a part of the first.
+#[test]
+fn a_move_that_keeps_less_than_the_first_of_its_areas() {
+    let (sim, mm, id, _over) = world();
+    area(mm, id, BASE, 4 * PAGE);
+    area(mm, id, 2 * BASE, 4 * PAGE);
+    for nth in 0..4 {
+        store(sim, mm, id, BASE + nth * PAGE, nth);
+        store(sim, mm, id, 2 * BASE + nth * PAGE, 4 + nth);
+    }
+    let second = VaRange::sized(Va::new(2 * BASE), Bytes::new(4 * PAGE)).unwrap();
+    mm.remap(id, second, Bytes::new(4 * PAGE), Move::To(row(4, 4).start())).unwrap();
+    assert_ne!(mm.area(id, row(0, 1).start()), mm.area(id, row(4, 1).start()), "there are two");
+    let moved = mm.remap(id, row(0, 8), Bytes::new(2 * PAGE), Move::To(Va::new(3 * BASE)));
+    assert_eq!(moved, Ok(VaRange::sized(Va::new(3 * BASE), Bytes::new(2 * PAGE)).unwrap()));
+    assert_eq!(mm.area(id, Va::new(3 * BASE)).map(|area| area.range), moved.ok());
+    assert_eq!(mm.area(id, row(0, 1).start()).or(mm.area(id, row(4, 1).start())), None);
+    assert_eq!([0, 1].map(|nth| load(sim, mm, id, 3 * BASE + nth * PAGE)), [0, 1]);
+    mm.audit(&[id]).unwrap();
 }
 
 #[test]

@@ -333,6 +333,29 @@ fn a_shrinker_splits_what_lost_pages_and_what_is_mostly_zeros() {
     mm.audit(&[id]).unwrap();
 }
 
+/// Up to 64 folios are split behind one flush.
+#[test]
+fn a_shrinker_flushes_once_for_many_folios() {
+    let sim = sim(2, 32);
+    let mm = manager(&sim, only(2));
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 64 * 4 * PAGE);
+    for nth in 0..64 {
+        store(&sim, &mm, id, BASE + nth * 4 * PAGE, nth);
+        mm.unmap(id, range(BASE + nth * 4 * PAGE + 3 * PAGE, PAGE)).unwrap();
+    }
+    sim.on(cpu(1), || {
+        mm.online();
+        mm.switch(Some(id)).unwrap();
+    });
+    let before = mm.total(Event::Shootdown);
+    let done = mm.shrink_deferred(Shrink { folios: 100, zeros_max: None });
+    assert_eq!((done.seen, done.split, done.failed), (64, 64, 0));
+    assert_eq!(mm.total(Event::Shootdown) - before, 1);
+    mm.audit(&[id]).unwrap();
+}
+
 #[test]
 fn more_moves_than_fit_inline_are_found_and_forgotten() {
     let sim = sim(2, 64);

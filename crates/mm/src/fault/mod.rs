@@ -321,3 +321,14 @@ fn grants(flags: Flags, access: Access) -> bool {
         Access::Execute => Flags::EXEC,
     })
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::Offers;
+
+    /// A fault that has nothing in hand lets go of its count before it waits.
+    #[test]
+    fn nothing_is_in_hand_at_first() {
+        assert!(Offers::default().are_none());
+    }
+}

@@ -81,31 +81,29 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         let short = |available| Shortage::Pages { order, wanted: count, available };
         {
             let open = self.open(pool);
-            let available = open.unreserved();
-            if available >= count {
+            if open.unreserved() >= count {
                 open.reserve(count);
                 return Ok(());
-            }
-            let surplus = open.surplus().saturating_add(count - available);
-            if surplus > open.overcommit() {
-                return Err(short(available));
             }
         }
         let mut reserved = 0;
         let done = loop {
             let _resizing = pool.resizing.lock(self.stock.machine);
-            let (missing, room) = {
+            let missing = {
                 let open = self.open(pool);
-                let some = open.unreserved().min(count - reserved);
+                let room = open.overcommit().saturating_sub(open.surplus());
+                let (free, missing) = (open.unreserved(), count - reserved);
+                // Nothing is reserved for a moment only: another call would be refused for it.
+                if missing > free.saturating_add(room) {
+                    break Err(short(reserved + free));
+                }
+                let some = free.min(missing);
                 open.reserve(some);
                 reserved += some;
-                (count - reserved, open.overcommit().saturating_sub(open.surplus()))
+                missing - some
             };
             if missing == 0 {
                 break Ok(());
-            }
-            if missing > room {
-                break Err(short(reserved));
             }
             let most = missing.min(Self::BATCH as u64) as usize;
             let made = self.make(pool, order, None, most, Standing::Surplus).pages;

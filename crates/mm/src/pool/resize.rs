@@ -89,7 +89,6 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         let mut left = budget.0;
         let mut outside = Outside::at_the_face();
         loop {
-            self.collect();
             let end = {
                 let _resizing = pool.resizing.lock(self.stock.machine);
                 match pool.requests.load(Ordering::SeqCst) == request {

@@ -10,11 +10,11 @@
 //! - O1. Isolated frames are claimed, each as a block of order 0, and belong to nobody else.
 //!   Keeping them takes no memory, whatever their number: there is a bit for each frame.
 //! - O2. Isolated frames that the allocator knows to be zero are zero: nothing is written to them,
-//!   and where an added claim may have been written to, what was known of its frames is forgotten.
+//!   and what was known of the frames of an added claim, which was a program's, is forgotten.
 
 use super::{Block, NoBlock, Stock, Stretch};
 use crate::folio::{Class, Joined, Pick};
-use crate::frame::{Claim, Touched};
+use crate::frame::Claim;
 use crate::table::Paging;
 use foliant_machine::{Machine, Owner, Refusal};
 use foliant_units::{Frame, FrameRange, Order, Pages};
@@ -53,11 +53,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         more.runs().for_each(|run| self.machine.owned(run, Owner::Claimed));
         isolated.pick.join(&more.pick);
     }
-    /// Adds a claim that lies in its block.
+    /// Adds what a folio that was moved had of its block.
     pub(crate) fn isolate_claim(&self, isolated: &mut Isolated, claim: Claim) {
-        if claim.touched() == Touched::Perhaps {
-            self.folios.forget(claim.frames()); // O2
-        }
+        self.folios.forget(claim.frames()); // O2
         let (frame, order) = claim.into_raw();
         self.folios.split(frame, order, Order::BASE).expect("a claim is a block (claim::I1)");
         isolated.pick.add(frame.get() - isolated.first.get(), order.pages().get());

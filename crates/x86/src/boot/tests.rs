@@ -65,6 +65,12 @@ fn what_is_not_there_is_absent() {
     put(&mut none, 0x100c, &0u32.to_le_bytes());
     let bare = Info::read(Image(&none), Pa::new(0x1000)).unwrap();
     assert_eq!(bare.module(), None, "a list without modules");
+    // A list is 16 bytes, which may be the last ones.
+    let mut at_the_end = self::image();
+    put(&mut at_the_end, 0x1010, &0x5ff0u64.to_le_bytes());
+    put(&mut at_the_end, 0x5ff0, &[0x3100u64, 6].map(u64::to_le_bytes).concat());
+    let last = Info::read(Image(&at_the_end), Pa::new(0x1000)).unwrap();
+    assert_eq!(last.module(), Some((Pa::new(0x3100), &b"module"[..])));
     assert_eq!(info.entries().err(), Some(NoMap::Unreadable { at: Pa::new(u64::MAX - 30) }));
 }
 
