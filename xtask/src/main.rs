@@ -29,7 +29,7 @@ enum Command {
     /// The tests, the doc tests and tidy
     Test {
         /// What CI runs: format, clippy, tidy, tests, docs, loom, explored pairs, 200 histories,
-        /// planted bugs, fuzzers, boots
+        /// fuzzers, boots
         #[arg(long)]
         all: bool,
     },

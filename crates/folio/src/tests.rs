@@ -50,6 +50,29 @@ fn ranges_are_refused_by_name() {
 }
 
 #[test]
+fn a_view_tells_what_the_allocator_tells() {
+    check(&[range(0x200, 0x1000)], |folios| {
+        let view = folios.view();
+        folios.declare_zero(range(0x200, 0x200));
+        folios.alloc(Cpu(1), order(0), MOVABLE).unwrap();
+        assert_eq!(view.end(), Frame::new(0x1200));
+        assert_eq!(
+            (view.free_frames(), view.known_zero()),
+            (Pages::new(0xfff), folios.known_zero())
+        );
+        assert!(view.known_zero().get() >= 0x1ff, "{:?}", view.known_zero());
+    });
+}
+
+#[test]
+fn what_is_given_up_outside_of_memory_is_named() {
+    check(&[range(0x200, 0x200)], |folios| {
+        let wrong = folios.give_up(Frame::new(0x600), &Pick::default()).unwrap_err();
+        assert!(wrong.to_string().contains("0x600"), "{wrong}");
+    });
+}
+
+#[test]
 fn ranges_that_touch_are_one() {
     check(&[range(0x300, 0x100), range(0, 0x300)], |folios| {
         assert!(folios.ranges().eq([range(0, 0x400)]));

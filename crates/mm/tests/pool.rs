@@ -633,6 +633,10 @@ fn controls_have_linux_names_and_say_what_is_wrong() {
     }
     let only = pools.read(control("demote"), size_1g).unwrap_err().to_string();
     assert!(only.contains("can only be written"), "{only}");
+    let elsewhere = read("nr_hugepages", Scope::Machine).unwrap_err().to_string();
+    assert!(elsewhere.contains("there is no nr_hugepages of Machine"), "{elsewhere}");
+    pools.write(control("hugetlb_optimize_vmemmap"), Scope::Machine, "1").unwrap();
+    assert_eq!(mm.folding(), Folding::On);
     for control in CONTROLS {
         assert_eq!(Control::named(control.name()), Some(*control));
         let at = |scope| control.is_at(scope);

@@ -10,15 +10,17 @@ use crate::common::*;
 use foliant::compact::CollapseError;
 use foliant::fault::{Orders, ProcessSwitch, Refusal};
 use foliant::frame::Flag;
-use foliant::manager::{CollapseLimits, Poisoned};
+use foliant::manager::{CollapseLimits, KernelMapError, Poisoned, UserMapError};
 use foliant::memmap::{Batch, Folded, Form, MemmapError, Released};
 use foliant::space::{Advice, Flags, MapError, Move, Place, RangeError, RemapError, SpaceId};
 use foliant::split::{Pieces, Shrink, Shrunk, SplitError, SplitInto, ZeroPieces};
 use foliant::table::{Aarch64, Attrs, Entry, Found, Paging, X86_64};
+use foliant::vmap::{Controls, Request, VmapError};
+use foliant::zero::Stopped;
 use foliant::{Access, Event, Outcome, Policy, SizeEvent};
 use foliant_machine::{Invalidation, Item, PhysMem, Reach, Tables};
-use foliant_sim::{Clearing, Config, Format, Sim, X86Levels};
-use foliant_units::{Bytes, Frame, Level, Nanos, Order, Pages, Va, VaRange};
+use foliant_sim::{Clearing, Config, Failing, Format, Sim, X86Levels};
+use foliant_units::{Bytes, Frame, FrameRange, Level, Nanos, Order, Pages, Va, VaRange};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -893,4 +895,163 @@ fn a_cpu_that_panics_does_not_flush_again() {
     });
     let unmapped = catch_unwind(AssertUnwindSafe(|| mm.unmap(id, page(0))));
     assert!(unmapped.is_err() && !asked.load(Relaxed));
+}
+
+// Memory that is not there.
+
+/// An unmap that would need a node for what stays of an area is refused as a whole, and works once
+/// there is memory.
+#[test]
+fn an_unmap_that_needs_a_node_is_refused_where_there_is_no_memory() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = filled(&sim, &mm, 4096 * PAGE, 1);
+    let refused = (1..1000).map(|nth| row(4 * nth, 1)).find(|cut| {
+        sim.fault_plan().set(Failing::From(1));
+        let done = mm.unmap(id, *cut);
+        sim.fault_plan().set(Failing::Nothing);
+        assert!(matches!(done, Ok(()) | Err(RangeError::NoMemory)), "{done:?}");
+        done.is_err()
+    });
+    let cut = refused.expect("every node had room");
+    assert!(mm.area(id, cut.start()).is_some(), "it stays");
+    mm.unmap(id, cut).unwrap();
+    assert_eq!(mm.area(id, cut.start()), None);
+    mm.audit(&[id]).unwrap();
+}
+
+/// Kernel memory that a space may not have is not mapped into it, and the tables go.
+#[test]
+fn kernel_memory_beyond_the_limit_is_not_mapped() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let kernel = mm.vmalloc(&Request::of(Bytes::new(64 * PAGE)).for_users()).unwrap();
+    let id = mm.create(Some(Pages::new(16))).unwrap();
+    let used = || mm.pages(id).unwrap();
+    let before = used();
+    let wish = request(Place::NoReplace(Va::new(BASE)), 64 * PAGE, Flags::READ);
+    let over = MapError::Range(RangeError::OverLimit(Pages::new(16)));
+    assert_eq!(mm.map_user(id, &wish, kernel.start()), Err(UserMapError::Space(over)));
+    assert_eq!((used(), mm.area(id, Va::new(BASE))), (before, None));
+    mm.audit(&[id]).unwrap();
+    mm.vfree(kernel.start()).unwrap();
+}
+
+/// A kernel range for whose tables there is no memory is refused before any is made.
+#[test]
+fn a_kernel_range_without_memory_for_its_tables_is_refused() {
+    let sim = sim(1, 16);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let first = mm.lend(Order::BASE).unwrap();
+    while mm.lend(Order::BASE).is_ok() {}
+    let far = VaRange::sized(Va::new(0xffff_f000_0000_0000), Bytes::new(PAGE)).unwrap();
+    assert_eq!(mm.map_kernel(far, first, Attrs::WRITE), Err(KernelMapError::NoMemory));
+}
+
+#[test]
+fn clearing_ahead_stops_where_memory_is_refused() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    sim.fault_plan().set(Failing::From(1));
+    assert_eq!(mm.clear_ahead(Nanos(u64::MAX)).stopped, Stopped::Refused);
+    sim.fault_plan().set(Failing::Nothing);
+    assert_eq!(mm.clear_ahead(Nanos(u64::MAX)).stopped, Stopped::Done);
+}
+
+/// Blocks are looked at in all ranges of memory: one that holds its own descriptors becomes whole
+/// in the second as well.
+#[test]
+fn a_block_of_the_second_range_becomes_whole_again() {
+    let ranges =
+        [0, 1 << 18].map(|first| FrameRange::new(Frame::new(first), Pages::new(1 << 14)).unwrap());
+    let config = Config { memory: ranges.to_vec(), ..Config::free(1, Bytes::new(128 * MB)) };
+    let sim = Sim::new(config).unwrap();
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let memmap = mm.memmap();
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 128 * MB);
+    let mut batch = Batch::new(&memmap);
+    while let Ok(huge) = memmap.claim(Order::SIZE_2M, Form::Folded) {
+        batch.push(huge).unwrap();
+    }
+    let fill = || {
+        let write = |n: &u64| mm.fault(id, Va::new(BASE + n * PAGE), Access::Write);
+        (0..).find(|n| write(n) == Outcome::OutOfMemory).unwrap()
+    };
+    fill();
+    let mut last = Batch::new(&memmap);
+    let huge = batch.pop().unwrap();
+    assert!(huge.head() >= ranges[1].start(), "{:?}", huge.head());
+    last.push(huge).unwrap();
+    assert_eq!(memmap.release(&mut last).absent, 1);
+    fill();
+    mm.switch(None).unwrap();
+    mm.end(id).unwrap();
+    assert_eq!((memmap.reclaim(), memmap.reclaim()), (1, 0));
+    memmap.release(&mut batch);
+    drop((batch, last));
+}
+
+// Entries that are seldom met.
+
+/// Guards over a large leaf: each of its pages becomes one, and the folio goes.
+#[test]
+fn guards_take_the_place_of_a_large_leaf() {
+    for written in [true, false] {
+        let sim = sim(1, 32);
+        let mm = manager(&sim, Policy::always(Orders::of(Order::SIZE_2M)));
+        let id = mm.create(None).unwrap();
+        mm.switch(Some(id)).unwrap();
+        let whole = area(&mm, id, BASE, 2 * MB);
+        match written {
+            true => drop(store(&sim, &mm, id, BASE, 7)),
+            false => assert_eq!(load(&sim, &mm, id, BASE), 0),
+        }
+        mm.advise(id, whole, Advice::GuardInstall).unwrap();
+        for va in [BASE, BASE + MB, BASE + 2 * MB - PAGE].map(Va::new) {
+            let guard = Outcome::Refused(Refusal::Guard(va));
+            assert_eq!(mm.fault(id, va, Access::Read), guard, "written: {written}");
+        }
+        assert_eq!(mm.pages(id).unwrap().get(), 0);
+        mm.advise(id, whole, Advice::GuardRemove).unwrap();
+        assert_eq!(load(&sim, &mm, id, BASE), 0);
+        mm.audit(&[id]).unwrap();
+    }
+}
+
+/// A byte behind an area is none of its bytes, and no bytes there are beyond it as well.
+#[test]
+fn bounds_of_kernel_memory_end_with_its_last_byte() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let area = mm.vmap().alloc(&Request::of(Bytes::new(2 * PAGE))).unwrap();
+    let (vmap, end) = (mm.vmap(), area.start().add(2 * PAGE));
+    let last = Va::new(end.get() - 1);
+    assert_eq!(vmap.check_bounds(area.start(), Bytes::new(2 * PAGE)), Ok(()));
+    assert_eq!(vmap.check_bounds(last, Bytes::new(1)), Ok(()));
+    let beyond = Err(VmapError::Beyond { va: end });
+    assert_eq!([0, 1].map(|bytes| vmap.check_bounds(end, Bytes::new(bytes))), [beyond; 2]);
+    assert_eq!(vmap.check_bounds(last, Bytes::new(2)), beyond);
+    assert_eq!(mm.vmap().controls(), Controls::default());
+    // All that is installed makes sense, and is not there.
+    let all = mm.vmap().alloc(&Request::of(Bytes::new(32 * MB)));
+    assert!(matches!(all, Err(VmapError::Short(_))), "{all:?}");
+    mm.vfree(area.start()).unwrap();
+}
+
+/// A stack may reach down to the lowest address that there may be, and no further.
+#[test]
+fn a_stack_grows_down_to_the_lowest_address() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    let lowest = mm.lowest_address();
+    let flags = Flags::READ_WRITE.with(Flags::GROWS_DOWN);
+    let top = lowest.add(PAGE);
+    mm.map(id, &request(Place::NoReplace(top), PAGE, flags)).unwrap();
+    assert_eq!(mm.fault(id, lowest, Access::Write), Outcome::Mapped(Order::BASE));
+    let below = Va::new(lowest.get() - PAGE);
+    assert_eq!(mm.fault(id, below, Access::Write), Outcome::Refused(Refusal::NoArea(below)));
 }

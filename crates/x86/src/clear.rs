@@ -345,6 +345,11 @@ mod tests {
         }
         let some = Features { vectors: Vectors::None, ..none };
         assert!(!Clear::Past16.is_usable(&some) && Clear::Past16.is_usable(&none));
+        let wide = [Vectors::Bytes16, Vectors::Bytes32, Vectors::Bytes64].map(|vectors| {
+            let with = Features { vectors, ..none };
+            [Clear::Store16, Clear::Store32, Clear::Store64].map(|clear| clear.is_usable(&with))
+        });
+        assert_eq!(wide, [[true, false, false], [true, true, false], [true, true, true]]);
     }
 
     #[test]

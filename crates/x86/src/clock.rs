@@ -135,7 +135,11 @@ mod tests {
         };
         let crystal = [2, 216, 24_000_000];
         assert_eq!(rate(&cpuid(0x16, crystal, false, 0)), Some(2_592_000_000));
+        assert_eq!(rate(&cpuid(0x15, crystal, false, 0)), Some(2_592_000_000), "the highest leaf");
         assert_eq!(rate(&cpuid(0x14, crystal, false, 0)), None, "the leaf is not there");
+        assert_eq!(rate(&cpuid(1, crystal, true, 2_000_000)), Some(2_000_000_000), "a bare guest");
+        assert_eq!(rate(&cpuid(0, crystal, true, 2_000_000)), None);
+        assert_eq!(told_rate(), rate(&|leaf, sub| __cpuid_count(leaf, sub)), "of this CPU");
         assert_eq!(rate(&cpuid(0x16, [1, 1, 1], false, 0)), Some(1), "any rate but none");
         for unknown in [[0, 216, 24_000_000], [2, 0, 24_000_000], [2, 216, 0]] {
             assert_eq!(rate(&cpuid(0x16, unknown, false, 7)), None);

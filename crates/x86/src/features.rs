@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_widest_vectors_need_their_own_bit() {
-        let vectors = |more: u32| {
+        let kept_of = |more: u32, kept: u64| {
             let cpuid = |leaf, _| {
                 let (eax, ebx, ecx) = match leaf {
                     0 => (7, 0, 0),
@@ -222,8 +222,11 @@ mod tests {
                 };
                 CpuidResult { eax, ebx, ecx, edx: 0 }
             };
-            Features::read(&cpuid, &|| u64::MAX).vectors
+            Features::read(&cpuid, &|| kept).vectors
         };
+        let vectors = |more| kept_of(more, u64::MAX);
+        assert_eq!(kept_of(1 << 16, KEEPS_32), Vectors::Bytes32, "the system keeps no more");
+        assert_eq!(kept_of(1 << 16, 0), Vectors::Bytes16);
         assert_eq!(vectors(1 << 16), Vectors::Bytes64);
         assert_eq!(vectors(!(1 << 16)), Vectors::Bytes32);
     }

@@ -36,6 +36,9 @@ fn settings_that_cannot_work_are_refused_by_name() {
     let lines = [const { Line::new() }; 3];
     let good = settings();
     assert_eq!(refused(good, &lines), None);
+    for vector in [32, 0xfe] {
+        assert_eq!(refused(Settings { vector, ..good }, &lines), None);
+    }
     for vector in [0, 14, 31, 0xff] {
         let error = refused(Settings { vector, ..good }, &lines);
         assert_eq!(error, Some(SetupError::Vector { vector }));
@@ -66,6 +69,8 @@ fn cpus_are_counted_and_told_apart() {
     let many: Vec<ApicId> = (0..=CPUS_MAX as u32).map(ApicId).collect();
     let error = refused(listed(&many), &lines);
     assert_eq!(error, Some(SetupError::TooManyCpus { cpus: CPUS_MAX + 1 }));
+    let error = refused(listed(&many[..CPUS_MAX]), &lines);
+    assert_eq!(error, Some(SetupError::TooFewLines { lines: 3, cpus: CPUS_MAX }));
     let error = refused(listed(&[ApicId(4), ApicId(5), ApicId(4)]), &lines);
     assert_eq!(error, Some(SetupError::SharedApicId { first: Cpu(0), second: Cpu(2) }));
 

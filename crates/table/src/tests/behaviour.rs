@@ -2,8 +2,9 @@
 
 use super::board::Board;
 use crate::*;
+use foliant_claim::Claim;
 use foliant_machine::Replace;
-use foliant_units::{Frame, Level, Pa, Va, VaRange};
+use foliant_units::{Frame, Level, Order, Pa, Va, VaRange};
 use std::cell::RefCell;
 use std::vec::Vec;
 
@@ -12,6 +13,29 @@ const USER_RW: Attrs = Attrs::USER.with(Attrs::WRITE);
 
 fn range(start: u64, end: u64) -> VaRange {
     VaRange::new(Va::new(start), Va::new(end)).unwrap()
+}
+
+#[test]
+fn a_harvest_has_room_for_as_many_tables_as_it_says() {
+    let harvest = Harvest::default();
+    assert!(harvest.is_empty() && harvest.tables() == 0);
+    assert!(harvest.has_room(Harvest::TABLES_MAX) && !harvest.has_room(Harvest::TABLES_MAX + 1));
+}
+
+#[test]
+#[allow(unsafe_code)]
+fn a_stock_of_tables_takes_single_frames_until_it_is_full() {
+    let mut spare = Spare::new();
+    // SAFETY: nothing is ever written to them.
+    let claim = |n, order| unsafe { Claim::from_raw(Frame::new(n), order) };
+    let large = Order::new(1).unwrap();
+    assert_eq!(spare.push(claim(2, large)).unwrap_err().order(), large);
+    (0..Spare::MAX as u64).for_each(|n| spare.push(claim(n, Order::BASE)).unwrap());
+    assert_eq!(spare.push(claim(77, Order::BASE)).unwrap_err().frame(), Frame::new(77));
+    // SAFETY: as above.
+    assert_eq!(unsafe { spare.lend(Frame::new(78)) }, Err(Frame::new(78)));
+    (0..Spare::MAX as u64).rev().for_each(|n| assert_eq!(spare.pop().unwrap().frame().get(), n));
+    assert!(spare.pop().is_none());
 }
 
 fn map_all<P: Paging>(

@@ -247,6 +247,10 @@ fn halves_end_where_addresses_stop_being_canonical() {
         assert_eq!(P::half_of(Va::new(kernel_first)), Some(Half::Kernel));
         let to = |end| VaRange::new(Va::new(user_last & !4095), Va::new(end)).unwrap();
         assert_eq!(P::outside(Half::User, to(user_last + 1)), None);
+        let last = VaRange::new(Va::new(user_last), Va::new(user_last + 1)).unwrap();
+        assert_eq!(P::outside(Half::User, last), None, "its last byte");
+        let nothing = VaRange::new(Va::new(0), Va::new(0)).unwrap();
+        assert_eq!(P::outside(Half::User, nothing), None);
         assert_eq!(P::outside(Half::User, to(user_last + 4097)), Some(Va::new(user_last + 1)));
         assert_eq!(P::outside(Half::Kernel, to(user_last + 1)), Some(Va::new(user_last & !4095)));
     }

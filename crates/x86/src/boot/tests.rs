@@ -86,6 +86,8 @@ fn finding_x4_a_map_is_read_whole_or_not_at_all() {
     assert_eq!(map(&image), Err(NoMap::Empty));
     put(&mut image, 0x1030, &5000u32.to_le_bytes());
     assert_eq!(map(&image), Err(NoMap::TooLong { entries: 5000 }));
+    put(&mut image, 0x1030, &4096u32.to_le_bytes());
+    assert_eq!(map(&image), Err(NoMap::Unreadable { at: Pa::new(0x2000) }), "as many as are read");
     // The last entry leaves memory.
     put(&mut image, 0x1030, &683u32.to_le_bytes());
     assert_eq!(map(&image), Err(NoMap::Unreadable { at: Pa::new(0x2000) }));

@@ -20,7 +20,7 @@ use std::vec::Vec;
 /// All of the machine's memory.
 pub(crate) const BLOCK: Block = Block(3);
 /// Its first frame, and the first that is taken.
-pub(crate) const PAGE: Frame = BLOCK.first();
+pub(crate) const PAGE: Frame = Frame::new(BLOCK.0 << Order::SIZE_2M.get());
 
 /// Frames that have descriptors. The rest of the block is never taken.
 const DESCRIBED: usize = 8;
