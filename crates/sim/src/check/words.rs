@@ -144,7 +144,7 @@ impl Words {
 
     /// A reachable word that names some of the frames `start..end`, with its level.
     pub(super) fn reaches(&self, memory: &Memory, start: u64, end: u64) -> Option<(Pa, u8)> {
-        let heads = [0xf, 0x1ff, 0x1fff, 0x3_ffff].map(|inside| start & !inside); // 64 KiB to 1 GiB
+        let heads = [0xf, 0x1ff, 0x3_ffff].map(|inside| start & !inside); // 64 KiB, 2 MiB, 1 GiB
         let above = heads.into_iter().filter_map(|head| self.named.get(head));
         let inside = self.named.range(start, end).map(|(_, words)| words);
         above.chain(inside).flatten().find_map(|at| {

@@ -1,7 +1,8 @@
 //! `groups`: sixteen words that may be cached as one.
 
 use crate::*;
-use foliant_machine::{Scope, Tables};
+use foliant_machine::{Retired, Scope, Tables};
+use foliant_units::VaRange;
 
 const HERE: &str = "groups";
 const BOTH: [Format; 2] = [ARM, RISCV];
@@ -34,21 +35,51 @@ fn grouped(format: Format) -> (Sim, u64) {
     fill(&sim, word, SIZE_1G, Right::Writable);
     (sim, word)
 }
-/// The same, of which CPU 0 has cached one page: as the whole group, or alone.
-fn cached(format: Format, page: u64, whole: bool) -> (Sim, u64) {
+/// A machine of which CPU 0 runs a root, made by `make`, once what that CPU has cached is as `want`
+/// says: alone or as a whole, a coin decides.
+fn tossed(
+    format: Format,
+    make: impl Fn(&Sim) -> u64,
+    want: impl Fn(&[bool]) -> bool,
+) -> (Sim, u64) {
     for seed in 0.. {
         let mut config = Config::seeded(2, Bytes::new(3 << 30), seed).with_format(format);
         (config.chance.speculate, config.chance.interrupt) = (0, 0);
         let sim = Sim::new(config).unwrap();
-        let word = chain(&sim, ROOT, VA, 0);
-        run(&sim, 0, ROOT);
-        fill(&sim, word, SIZE_1G, Right::Writable);
-        touch(&sim, 0, VA + page * PAGE, Access::Read);
-        if sim.cached(Cpu(0)).iter().any(|entry| !entry.table && entry.is_group() == whole) {
+        let word = make(&sim);
+        let cached = sim.cached(Cpu(0));
+        let leaves = cached.iter().filter(|entry| !entry.table);
+        if want(&leaves.map(|entry| entry.is_group()).collect::<Vec<_>>()) {
             return (sim, word);
         }
     }
     unreachable!("a coin has two sides")
+}
+/// The same, of which CPU 0 has cached one page: as the whole group, or alone.
+fn cached(format: Format, page: u64, whole: bool) -> (Sim, u64) {
+    let make = |sim: &Sim| {
+        let word = chain(sim, ROOT, VA, 0);
+        run(sim, 0, ROOT);
+        fill(sim, word, SIZE_1G, Right::Writable);
+        touch(sim, 0, VA + page * PAGE, Access::Read);
+        word
+    };
+    tossed(format, make, |groups| groups.contains(&whole))
+}
+/// A group of the kernel's that CPU 0 has cached as a whole.
+fn kernels(format: Format, word_of: impl Fn(u64, Right) -> u64) -> (Sim, u64) {
+    let make = |sim: &Sim| {
+        let word = chain(sim, ROOT, KERNEL, 0);
+        run(sim, 0, ROOT);
+        (0..16).for_each(|nth| put(sim, word + nth * 8, word_of(nth, Right::Writable)));
+        sim.kernel_touch(Va::new(KERNEL + 3 * PAGE), Access::Read).unwrap();
+        word
+    };
+    tossed(format, make, |groups| groups == [true])
+}
+fn global_arm(nth: u64, right: Right) -> u64 {
+    let word = leaf_word(ARM, 0, SIZE_1G + nth * PAGE, right, 0) | 1 << 52;
+    word & !(1 << 11)
 }
 fn clear_all(sim: &Sim, word: u64) {
     (0..16).for_each(|nth| put(sim, word + nth * 8, 0));
@@ -116,13 +147,18 @@ fn words_of_a_group_are_alike() {
             put(&sim, word + 5 * 8, wrong);
             found(&sim, &[(HERE, "are not alike, and one is of a group")]);
         }
-        // In the other order, and beside another unit, whose words are none of its.
-        let (sim, word) = begun(format);
-        put(&sim, word + 16 * 8, single(16));
-        put(&sim, word + 5 * 8, single(5));
-        clean(&sim);
-        put(&sim, word + 2 * 8, group(format, SIZE_1G, 2, Right::Writable));
-        found(&sim, &[(HERE, "are not alike, and one is of a group")]);
+        // In the other order, wherever the word lies, and beside another unit, whose words are
+        // none of its.
+        for nth in (0..=16).filter(|nth| *nth != 2) {
+            let (sim, word) = begun(format);
+            put(&sim, word + nth * 8, single(nth));
+            clean(&sim);
+            put(&sim, word + 2 * 8, group(format, SIZE_1G, 2, Right::Writable));
+            match nth {
+                16 => clean(&sim),
+                _ => found(&sim, &[(HERE, "are not alike, and one is of a group")]),
+            }
+        }
     }
 }
 
@@ -244,4 +280,71 @@ fn words_of_a_table_that_was_given_up_are_forgotten() {
     own(&sim, word & !0xfff, 1, Owner::Table);
     put(&sim, word + 3 * 8, leaf_word(RISCV, 0, SIZE_1G + 3 * PAGE, Right::ReadOnly, 1));
     clean(&sim); // a single one, of which nobody knows what it was
+}
+
+/// Only the words of that table are.
+#[test]
+fn words_of_other_tables_are_not_forgotten() {
+    for other in [PAGE, 0u64.wrapping_sub(PAGE)] {
+        let (sim, word) = cached(RISCV, 3, false);
+        clear_all(&sim, word);
+        own(&sim, (word & !0xfff).wrapping_add(other), 1, Owner::Table);
+        put(&sim, word + 3 * 8, leaf_word(RISCV, 0, SIZE_1G + 3 * PAGE, Right::ReadOnly, 1));
+        found(&sim, &[(HERE, "is made while cpu 0 has what")]);
+    }
+}
+
+#[test]
+fn what_is_global_is_used_under_every_root() {
+    let (sim, word) = kernels(ARM, global_arm);
+    assert!(sim.cached(Cpu(0)).iter().any(|entry| !entry.table && entry.is_global()));
+    clear_all(&sim, word);
+    put(&sim, word + 5 * 8, global_arm(5, Right::ReadOnly));
+    found(&sim, &[(HERE, "is made while cpu 0 has what")]);
+}
+
+#[test]
+fn the_kernel_s_own_groups_change_in_place_while_they_are_cached() {
+    let word_of = |_, right: Right| leaf_word(RISCV, 0, SIZE_1G | (8 * PAGE), right, 0) | 1 << 63;
+    let (sim, word) = kernels(RISCV, word_of);
+    (0..16).for_each(|nth| put(&sim, word + nth * 8, word_of(nth, Right::ReadOnly)));
+    clean(&sim);
+}
+
+/// A group and its first page, which was cached alone before, are two: what ends the group leaves
+/// the page.
+#[test]
+fn a_group_and_a_page_of_it_are_told_apart() {
+    let make = |sim: &Sim| {
+        let word = chain(sim, ROOT, VA, 0);
+        run(sim, 0, ROOT);
+        fill(sim, word, SIZE_1G, Right::Writable);
+        [0, 3].into_iter().for_each(|page| touch(sim, 0, VA + page * PAGE, Access::Read));
+        word
+    };
+    let both = |groups: &[bool]| groups.contains(&true) && groups.contains(&false);
+    let of_first = |sim: &Sim| {
+        let cached = sim.cached(Cpu(0));
+        cached.iter().any(|entry| !entry.table && !entry.is_group() && entry.va == Va::new(VA))
+    };
+    let (sim, word) = tossed(ARM, make, both);
+    assert!(of_first(&sim));
+    clear_all(&sim, word);
+    sim.invalidate(&one(space(), VA + 7 * PAGE, 0, Tables::Kept));
+    assert!(of_first(&sim));
+    own(&sim, SIZE_1G, 1, Owner::User);
+    own(&sim, SIZE_1G, 1, Owner::Free);
+    found(&sim, &[("no_stale_translation", "but cpu 0 has a translation")]);
+}
+
+/// A group of a lazy range is a translation of it as any other.
+#[test]
+fn a_group_of_a_purged_range_is_one_of_it() {
+    let (sim, word) = kernels(ARM, global_arm);
+    clear_all(&sim, word);
+    let range = VaRange::sized(Va::new(KERNEL), Bytes::new(16 * PAGE)).unwrap();
+    sim.retired(range, Retired::Lazily);
+    clean(&sim);
+    sim.retired(range, Retired::Purged);
+    found(&sim, &[("no_stale_translation", "has a translation of a group of level 0")]);
 }
