@@ -13,6 +13,8 @@
 //!   words of a wide block and of a closed field, which have one holder.
 //! - I2. Of two CPUs that free neighbouring words at once, at least one sees both free, since each
 //!   frees before it looks.
+//! - I3. Words that were taken for a wide block and put back were in use meanwhile, to others that
+//!   freed beside them. So the taker looks at the block once more, like one that freed.
 //!
 //! **Not here**: counts; the bits are the count. The meaning of a word (`bits`).
 
@@ -47,6 +49,24 @@ pub(super) struct Given {
     at: Offset,
     order: u32,
     after: Bits,
+}
+
+/// Whether words were taken for a wide block and put back (I3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum InVain {
+    Yes,
+    No,
+}
+
+/// What came of an attempt to make a wide block of certain words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Claimed {
+    /// They are one.
+    Yes,
+    /// Some were in use: none was taken.
+    No,
+    /// Another CPU came between: those that were taken are put back.
+    PutBack,
 }
 
 /// Some of the frames of a field.
@@ -123,12 +143,9 @@ impl<'m> Field<'m> {
         }
     }
 
-    /// Allocates a block of 2^`order` frames; looks first at word `from`.
+    /// Allocates a block of 2^`order` frames, of one word at most; looks first at word `from`.
     #[inline(always)]
     pub(super) fn take(self, order: u32, from: usize) -> Option<Offset> {
-        if order > NARROW {
-            return self.take_wide(order);
-        }
         if let Some(at) = self.take_in(order, from % WORDS) {
             return Some(at);
         }
@@ -145,30 +162,37 @@ impl<'m> Field<'m> {
             }
         }
     }
+    /// Allocates a wide block. Says as well whether words were taken in vain on the way: others
+    /// that freed beside them have seen less free than there is (I3).
     #[cold]
-    fn take_wide(self, order: u32) -> Option<Offset> {
+    pub(super) fn take_wide(self, order: u32) -> (Option<Offset>, InVain) {
         let run = 1 << (order - NARROW);
-        (0..WORDS)
-            .step_by(run)
-            .find(|head| self.claim_wide(order, *head, Bits::FREE))
-            .map(|head| Offset(head as u32 * SPAN))
+        let mut in_vain = InVain::No;
+        let head = (0..WORDS).step_by(run).find(|head| {
+            let claimed = self.claim_wide(order, *head, Bits::FREE);
+            if claimed == Claimed::PutBack {
+                in_vain = InVain::Yes;
+            }
+            claimed == Claimed::Yes
+        });
+        (head.map(|head| Offset(head as u32 * SPAN)), in_vain)
     }
     /// Makes a wide block of words that all are `from`; else they stay as they were.
-    fn claim_wide(self, order: u32, head: usize, from: Bits) -> bool {
+    fn claim_wide(self, order: u32, head: usize, from: Bits) -> Claimed {
         let run = 1 << (order - NARROW);
         if (head..head + run).any(|at| self.bits(at) != from) {
-            return false;
+            return Claimed::No;
         }
         for at in head..head + run {
             let phase = if at == head { Phase::InFlight } else { Phase::Complete };
             if self.swap(at, from, Bits::wide(order, phase)).is_err() {
                 (head..at).rev().for_each(|at| self.store(at, from));
                 full_fence();
-                return false;
+                return Claimed::PutBack;
             }
         }
         self.store(head, Bits::wide(order, Phase::Complete));
-        true
+        Claimed::Yes
     }
 
     /// Frees the block of 2^`order` frames at `at`; `None`, and nothing changed, where no such
@@ -211,7 +235,8 @@ impl<'m> Field<'m> {
     /// where one is not.
     pub(super) fn join(self, order: u32, at: Offset) -> Option<()> {
         if order > NARROW {
-            return self.claim_wide(order, at.word(), Bits::full(0)).then_some(());
+            let claimed = self.claim_wide(order, at.word(), Bits::full(0));
+            return (claimed == Claimed::Yes).then_some(());
         }
         self.update(at.word(), |bits| bits.join(order, at.bit())).map(|_| ())
     }

@@ -58,7 +58,7 @@ fn two_takers_never_get_the_same_frame() {
 fn a_block_freed_twice_is_freed_once() {
     check(|| {
         let field = field();
-        let at = field.take(6, 0).unwrap();
+        let at = field.take_wide(6).0.unwrap();
         let other = thread::spawn(move || field.give(6, at).is_some());
         let mine = field.give(6, at).is_some();
         assert!(mine ^ other.join().unwrap());
@@ -70,7 +70,7 @@ fn a_block_freed_twice_is_freed_once() {
 fn a_split_and_a_free_of_the_whole_exclude_each_other() {
     check(|| {
         let field = field();
-        let at = field.take(6, 0).unwrap();
+        let at = field.take_wide(6).0.unwrap();
         let other = thread::spawn(move || field.give(6, at).is_some());
         let split = field.split(6, at, 3).is_some();
         assert!(split ^ other.join().unwrap());
@@ -84,7 +84,10 @@ fn a_join_loses_nothing_that_others_do_in_its_words() {
     for order in [3, 6] {
         check(move || {
             let field = field();
-            let at = field.take(order, 0).unwrap();
+            let at = match order {
+                6 => field.take_wide(order).0.unwrap(),
+                _ => field.take(order, 0).unwrap(),
+            };
             field.split(order, at, 0).unwrap();
             let other = thread::spawn(move || {
                 let taken = field.take(2, 0).unwrap();

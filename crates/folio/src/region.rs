@@ -19,7 +19,7 @@
 
 use super::bits::{Bits, NARROW, Phase};
 use super::entry::{BlockEntry, BlockKind, FIT_PART, FIT_WHOLE, FRAMES, Owner};
-use super::field::{Field, Given, Offset, WORDS};
+use super::field::{Field, Given, InVain, Offset, WORDS};
 use super::index::{List, Pyramids, full_fence};
 use super::zeros::Zeros;
 use super::{Class, Word};
@@ -212,10 +212,12 @@ impl<'m> Region<'m> {
     }
     #[inline(always)]
     pub(super) fn take(&self, blk: usize, order: u32, from: usize) -> Option<Offset> {
-        let at = self.field(blk).take(order, from);
-        if at.is_none() && order > NARROW {
-            // Words that were taken and put back may have hidden from others how much is free.
-            self.recheck(blk);
+        if order <= NARROW {
+            return self.field(blk).take(order, from);
+        }
+        let (at, in_vain) = self.field(blk).take_wide(order);
+        if in_vain == InVain::Yes {
+            self.recheck(blk); // field::I3
         }
         at
     }

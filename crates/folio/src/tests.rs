@@ -795,11 +795,80 @@ fn a_wide_block_is_not_complete_before_all_of_it_is_taken() {
     field.open();
     LOOKED.set((0, Some(field)));
     watch(Some(look));
-    let taken = field.take(6, 0);
+    let taken = field.take_wide(6).0;
     watch(None);
     assert_eq!(taken, Some(Offset(0)));
     assert!(LOOKED.get().0 > 4, "both words are read and changed");
     assert!(field.give(6, Offset(0)).is_some());
+}
+
+/// A wide block is taken at one place in vain and then at another. Others free beside the first one
+/// meanwhile, and see its words in use: what is free there is found afterwards all the same,
+/// whenever they come.
+#[cfg(feature = "steps")]
+#[test]
+fn finding_ci_words_that_were_taken_in_vain_hide_nothing() {
+    use foliant_sync::steps::{Touch, watch};
+    use std::boxed::Box;
+    use std::cell::Cell;
+    struct Others {
+        folios: &'static Folios<'static>,
+        step: u64,
+        at: [u64; 2],
+        beside: Frame,
+        small: Option<Frame>,
+    }
+    std::thread_local! {
+        static OTHERS: Cell<Option<Others>> = const { Cell::new(None) };
+    }
+    fn look(_: usize, touch: Touch) {
+        let Some(mut others) = OTHERS.take() else { return };
+        if touch != Touch::Written {
+            let folios = others.folios;
+            if others.step == others.at[0] {
+                others.small = folios.alloc(Cpu(2), order(3), MOVABLE).ok();
+            }
+            if others.step == others.at[1] {
+                folios.free(Cpu(3), others.beside, order(6)).unwrap();
+                if let Some(small) = others.small.take() {
+                    folios.free(Cpu(2), small, order(3)).unwrap();
+                }
+            }
+            others.step += 1;
+        }
+        OTHERS.set(Some(others));
+    }
+    let (mut elsewhere, mut steps) = (0, 1);
+    let mut first = 0;
+    while first < steps {
+        for second in first + 1..steps.max(first + 2) {
+            let ranges = [range(0, 512)];
+            let meta = lend(Folios::layout(&ranges, CpuCount(4)).unwrap()).leak();
+            let folios = Folios::new(&ranges, CpuCount(4), meta).unwrap();
+            let folios: &'static Folios<'static> = Box::leak(Box::new(folios));
+            (0..8).for_each(|_| _ = folios.alloc(Cpu(0), order(6), MOVABLE).unwrap());
+            for n in [1, 2] {
+                folios.free(Cpu(0), Frame::new(64 * n), order(6)).unwrap();
+            }
+            folios.drain(Cpu(0));
+            let at = [first, second];
+            let beside = Frame::new(0);
+            OTHERS.set(Some(Others { folios, step: 0, at, beside, small: None }));
+            watch(Some(look));
+            let taken = folios.alloc(Cpu(1), order(6), MOVABLE).unwrap();
+            watch(None);
+            let others = OTHERS.take().unwrap();
+            steps = steps.max(others.step);
+            if taken == Frame::new(128) && others.step > second && others.small.is_none() {
+                elsewhere += 1;
+                (0..4).for_each(|cpu| folios.drain(Cpu(cpu)));
+                let whole = folios.alloc(Cpu(0), order(7), MOVABLE);
+                assert_eq!(whole, Ok(beside), "others came at steps {at:?}");
+            }
+        }
+        first += 1;
+    }
+    assert!(elsewhere > 0, "the first place was always had");
 }
 
 /// One word with a free block is enough.

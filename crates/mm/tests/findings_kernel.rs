@@ -10,7 +10,7 @@ use foliant::fault::Refusal;
 use foliant::frame::{Flag, Kind};
 use foliant::manager::{BootPages, KernelMapError, Poisoned, Setup};
 use foliant::memmap::{Batch, Form};
-use foliant::pool::{Budget, Folding};
+use foliant::pool::{Budget, Folding, NotDissolved};
 use foliant::space::{Advice, Flags, Place};
 use foliant::split::{Shrink, SplitInto, ZeroPieces};
 use foliant::table::{Aarch64, Attrs, Entry, Half, Paging, Riscv64, X86_64};
@@ -22,6 +22,7 @@ use foliant_units::{
     Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Level, Node, Order, Pages, Va, VaRange,
 };
 use std::cell::Cell;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 fn content(sim: &Sim, mm: &AnyMm<'_, impl Paging>) {
@@ -325,6 +326,31 @@ fn finding_bb_the_part_that_is_broken_is_marked() {
             }
         }
         assert!(cut > 3, "{cut}");
+    }
+}
+
+/// A page breaks while it is taken out of its pool: either nobody uses it, or it did not go back.
+#[test]
+fn finding_cl_a_page_that_breaks_on_its_way_out_is_not_dissolved() {
+    for folding in [Folding::Off, Folding::On] {
+        let mut broken = 0;
+        for step in 1.. {
+            let machine = Beside::new(sim(2, 32));
+            let mm = machine.manager(Policy::BASE_ONLY);
+            online(&machine.sim, &mm);
+            mm.set_folding(folding);
+            mm.resize_pool(Order::SIZE_2M, 1, Budget::ALL).unwrap();
+            let mut frames = mm.ranges().flat_map(|range| range.iter());
+            let head = frames.find(|f| mm.identity(*f).kind() == Kind::Huge).unwrap();
+            let said = Mutex::new(None);
+            let report = || *said.lock().unwrap() = Some(mm.poison(head));
+            let done = machine.before_step(step, report, || mm.pools().dissolve(head));
+            let Some(done) = done else { break };
+            broken += u64::from(done == Err(NotDissolved::Broken(head)));
+            let held = said.into_inner().unwrap() == Some(Poisoned::Held);
+            assert!(!held || done.is_err(), "step {step}: reported, and {done:?}");
+        }
+        assert!(broken > 0, "{folding:?}");
     }
 }
 

@@ -296,6 +296,37 @@ fn finding_cg_surplus_is_given_up_in_batches() {
     assert!(before > 0 && before - after <= BATCH, "{before} and {after}");
 }
 
+/// Many pages come back that nobody needs any more, each of which was used: who unmapped them gives
+/// them up batch by batch as well.
+#[test]
+fn finding_ck_pages_that_come_back_are_given_up_in_batches() {
+    const BATCH: u64 = 1024;
+    let (meddler, mm, _over) = meddled(1, 4 * BATCH * 2 + 128, Policy::BASE_ONLY);
+    mm.online();
+    mm.pools().set_overcommit(Order::SIZE_2M, 4 * BATCH).unwrap();
+    let id = running(mm);
+    area(mm, id, BASE + 64 * GB, PAGE);
+    let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
+    let (place, bytes) = (Place::NoReplace(Va::new(BASE)), Bytes::new(3 * BATCH * 2 * MB));
+    let whole = mm.map(id, &MapRequest { place, bytes, flags, tag: 0 }).unwrap();
+    for nth in 0..3 * BATCH {
+        mm.fault(id, Va::new(BASE + nth * 2 * MB), Access::Write);
+    }
+    let surplus = || mm.pools().counters(Order::SIZE_2M).unwrap().surplus_hugepages;
+    let (told, ran) = mpsc::channel();
+    meddler.before_freeing(move || {
+        meddler.at_yield(move || {
+            let before = surplus();
+            mm.fault(id, Va::new(BASE + 64 * GB), Access::Write);
+            told.send((before, surplus())).unwrap();
+        });
+    });
+    mm.unmap(id, whole).unwrap();
+    assert_eq!(surplus(), 0);
+    let (before, after) = ran.try_recv().expect("a preemption point");
+    assert!(before >= 2 * BATCH && before - after <= BATCH, "{before} and {after}");
+}
+
 /// A page is its space's alone and read-only, and a change of rights that is under way will make
 /// its entry writable without asking anybody: a fault that has a page at hand does not copy it.
 #[test]

@@ -670,6 +670,30 @@ fn finding_q6_of_two_that_map_one_kernel_range_one_is_refused() {
     }
 }
 
+/// A frame of the kernel's was a program's before, and still says where that page was made: the
+/// record there is another page of the kernel's by now.
+#[test]
+fn finding_cj_kernel_memory_has_no_mappings() {
+    let sim = sim(1, 32);
+    let mm = manager(&sim, Policy::BASE_ONLY);
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 64 * PAGE);
+    (0..64).for_each(|nth| drop(store(&sim, &mm, id, BASE + nth * PAGE, nth)));
+    let frame_at = |nth| mm.frame_at(id, Va::new(BASE + nth * PAGE)).unwrap();
+    let old: Vec<Frame> = (0..64).map(frame_at).collect();
+    mm.switch(None).unwrap();
+    mm.end(id).unwrap();
+    while let Ok(range) = mm.vmalloc(&Request::of(Bytes::new(PAGE))) {
+        let words = (0..512).map(|nth| range.start().add(nth * 8));
+        // SAFETY: the page was taken just now.
+        words.for_each(|va| unsafe { sim.kernel_store(va, !0) }.unwrap());
+    }
+    let is_kernels = |frame: &Frame| mm.identity(*frame).kind() == Kind::Kernel;
+    assert!(old.iter().filter(|frame| is_kernels(frame)).count() > 32);
+    assert!(old.iter().all(|frame| mm.mappings(*frame).is_none()));
+}
+
 /// Every call that takes numbers, with the largest and oddest ones.
 #[test]
 fn finding_q6_no_number_makes_a_call_panic() {

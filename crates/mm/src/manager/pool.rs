@@ -64,11 +64,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Takes in all that came back to the pools, batch by batch: for calls that give pages and
     /// reservations back. A fault takes one batch (pool::L6).
     pub(super) fn collect(&self) {
-        if self.pools().collect() {
-            let _work = self.stock.at_work();
-            let mut outside = Outside::at_the_face();
-            while self.pools().collect() {
-                outside.yield_now(self.stock.machine);
+        if !self.pools().collect() {
+            return;
+        }
+        let (_work, mut outside) = (self.stock.at_work(), Outside::at_the_face());
+        loop {
+            outside.yield_now(self.stock.machine);
+            if !self.pools().collect() {
+                return;
             }
         }
     }

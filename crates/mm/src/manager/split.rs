@@ -1,6 +1,7 @@
 //! The face of `split`.
 
 use super::Manager;
+use crate::frame::Kind;
 use crate::space::SpaceId;
 use crate::split::{
     self, Mappings, Pieces, RelocateError, Shrink, Shrunk, SplitError, SplitInto, SplitRequest,
@@ -47,8 +48,10 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// The mappings of the anonymous folio that holds `frame`, whole and in part, found by looking.
     pub fn mappings(&self, frame: Frame) -> Option<Mappings> {
         let reference = self.stock.get_unless_zero(frame)?;
-        let order = self.stock.identity(reference.head()).order();
-        Some(split::mappings(&self.stock, reference.head(), order))
+        // Kernel memory can be kept as well, and was made in no space.
+        let identity = self.stock.identity(reference.head());
+        let is_folio = identity.kind() == Kind::Anon;
+        is_folio.then(|| split::mappings(&self.stock, reference.head(), identity.order()))
     }
 
     /// Moves the folio that holds `frame` to other memory, and says where its first frame is now.

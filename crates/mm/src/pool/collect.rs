@@ -44,19 +44,17 @@ impl error::Error for NotDissolved {}
 
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     /// Takes in the pages and reservations that came back since the last time, and gives up one
-    /// batch of the surplus that is not needed any more (L6); says whether more is left, or came
-    /// meanwhile. It is cheap where nothing came.
+    /// batch of each size of the surplus that is not needed any more (L6); says whether more is
+    /// left, or came meanwhile. It is cheap where nothing came.
     pub fn collect(&self) -> bool {
         if !self.stock.has_returned() {
             return false;
         }
         let _work = self.stock.at_work();
         let mut returned = Chain::adopt(self.stock, self.stock.take_returned());
-        let mut superfluous = Chain::default();
         while let Some(first) = returned.pop(self.stock) {
-            self.collect_some(first, &mut returned, &mut superfluous);
+            self.collect_some(first, &mut returned);
         }
-        self.give_up(superfluous);
         for order in SIZES {
             if let Some(count) = self.stock.take_unreserved(order) {
                 self.unreserve(order, count);
@@ -65,13 +63,17 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
         self.stock.has_returned()
     }
     /// Takes in pages of the same size as `first`, at most a batch, in one lock cycle.
-    fn collect_some(&self, first: Huge, returned: &mut Chain, superfluous: &mut Chain) {
+    fn collect_some(&self, first: Huge, returned: &mut Chain) {
         let order = first.order();
         let open = self.open(self.pool(order).expect("a huge page has a pool"));
         let mut next = Some(first);
         for _ in 0..Self::BATCH {
             match next {
-                Some(huge) if huge.order() == order => self.come_back(&open, huge, superfluous),
+                Some(huge) if huge.order() == order => {
+                    if self.come_back(&open, huge) {
+                        self.stock.note_surplus(order);
+                    }
+                }
                 _ => break,
             }
             next = returned.pop(self.stock);
@@ -80,17 +82,16 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             returned.push(self.stock, huge);
         }
     }
-    /// Takes one page back into its pool, or out of it.
-    pub(super) fn come_back(&self, open: &Open<'a, 'm, M, P>, huge: Huge, superfluous: &mut Chain) {
+    /// Takes one page back into its pool. Says whether there is one too many by now.
+    pub(super) fn come_back(&self, open: &Open<'a, 'm, M, P>, huge: Huge) -> bool {
         if self.stock.identity(huge.head()).has(Flag::Poisoned) {
             open.count_out(huge.head());
             open.lose(huge);
-        } else if open.is_too_much(huge.head()) {
-            open.count_out(huge.head());
-            superfluous.push(self.stock, huge);
-        } else {
-            open.shelve(huge);
+            return false;
         }
+        let too_many = open.is_too_much(huge.head());
+        open.shelve(huge);
+        too_many
     }
     /// Takes reservations back, and gives up a batch of the surplus pages that nobody needs any
     /// more. Where there may be others, the next that collects goes on.
@@ -151,7 +152,10 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             }
             (huge, order)
         };
-        self.give_one_up(huge);
-        Ok(order)
+        let head = huge.head();
+        match self.give_one_up(huge) {
+            0 => Ok(order),
+            _ => Err(NotDissolved::Broken(head)), // it was reported since the look above
+        }
     }
 }

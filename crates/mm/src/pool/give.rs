@@ -17,13 +17,15 @@ use crate::table::Paging;
 use foliant_machine::Machine;
 
 impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
-    /// Gives pages that are counted out of their pool back to the allocator.
-    pub(super) fn give_up(&self, mut chain: Chain) {
+    /// Gives pages that are counted out of their pool back to the allocator. Says how many were
+    /// reported broken on their way, and are lost.
+    pub(super) fn give_up(&self, mut chain: Chain) -> u64 {
+        let mut lost = 0;
         while chain.len() > 0 {
             let (mut born, mut later) = (Batch::new(&self.memmap), Batch::new(&self.memmap));
             while let Some(huge) = chain.pop(self.stock) {
                 if !self.memmap.is_folded(&huge) {
-                    self.free(huge);
+                    lost += self.free(huge);
                     continue;
                 }
                 let batch = if self.memmap.is_born_folded(&huge) { &mut born } else { &mut later };
@@ -37,45 +39,51 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
                     break;
                 }
             }
-            self.unfold(&mut later, &mut born);
-            self.release(&mut born);
+            lost += self.unfold(&mut later, &mut born);
+            lost += self.release(&mut born);
         }
+        lost
     }
     /// Gives one page that is counted out of its pool back to the allocator.
-    pub(super) fn give_one_up(&self, huge: Huge) {
+    pub(super) fn give_one_up(&self, huge: Huge) -> u64 {
         let mut chain = Chain::default();
         chain.push(self.stock, huge);
-        self.give_up(chain);
+        self.give_up(chain)
     }
 
     /// Unfolds and frees pages. Those that stay folded join the ones to be released.
-    fn unfold(&self, later: &mut Batch<'a, 'm, M, P>, born: &mut Batch<'a, 'm, M, P>) {
+    fn unfold(&self, later: &mut Batch<'a, 'm, M, P>, born: &mut Batch<'a, 'm, M, P>) -> u64 {
         if later.len() == 0 {
-            return;
+            return 0;
         }
+        let mut lost = 0;
         self.memmap.unfold(later);
         while let Some(huge) = later.pop() {
             if !self.memmap.is_folded(&huge) {
-                self.free(huge);
+                lost += self.free(huge);
             } else if let Err(back) = born.push(huge) {
-                self.release(born);
+                lost += self.release(born);
                 born.push(back.huge).expect("it is empty now");
             }
         }
+        lost
     }
-    fn free(&self, huge: Huge) {
-        if let Err(kept) = self.memmap.free(huge) {
-            self.lose(kept.huge);
+    fn free(&self, huge: Huge) -> u64 {
+        match self.memmap.free(huge) {
+            Ok(()) => 0,
+            Err(kept) => {
+                self.lose(kept.huge);
+                1
+            }
         }
     }
-    fn release(&self, batch: &mut Batch<'a, 'm, M, P>) {
+    fn release(&self, batch: &mut Batch<'a, 'm, M, P>) -> u64 {
         if batch.len() == 0 {
-            return;
+            return 0;
         }
         self.memmap.release(batch);
-        while let Some(huge) = batch.pop() {
-            self.lose(huge);
-        }
+        let lost = core::iter::from_fn(|| batch.pop()).map(|huge| self.lose(huge));
+        lost.count() as u64
     }
     /// Loses a page whose memory was reported broken when it had left its pool.
     pub(super) fn lose(&self, huge: Huge) {

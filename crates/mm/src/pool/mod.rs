@@ -54,8 +54,8 @@
 //!   *reserved* until that page comes back. A page is mapped only where its reservation stands: the
 //!   fault looks at its area under the table's lock.
 //! - L6. Surplus pages that are needed no more are given up a batch at a time. A call that gives
-//!   reservations back goes on until none is left, with preemption points; a fault that comes
-//!   meanwhile takes one batch.
+//!   pages or reservations back goes on until none is left, with preemption points; a fault that
+//!   comes meanwhile takes one batch.
 //!
 //! **Locking.** `lock` of a pool guards its lists and counts; it is held for at most a
 //! batch of list steps, and nothing is allocated, cleared, flushed or waited for under it. A caller

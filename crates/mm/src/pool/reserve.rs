@@ -12,7 +12,6 @@
 //! first one has mapped its page or put it back. Where there is no page without a reservation, or
 //! all were lost, a fault is told so: whether to look again is its own affair (fault::E7).
 
-use super::chain::Chain;
 use super::shelf::Standing;
 use super::{Folding, PoolError, Pools};
 use crate::folio::NODES_MAX;
@@ -173,15 +172,17 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     /// Takes a page back that was not mapped.
     pub(crate) fn put_back(&self, huge: Huge, source: Ground) {
         let pool = self.pool(huge.order()).expect("a huge page has a pool");
-        let mut superfluous = Chain::default();
-        {
+        let order = huge.order();
+        let too_many = {
             let open = self.open(pool);
             if source == Ground::Reserved {
                 open.unhold();
             }
-            self.come_back(&open, huge, &mut superfluous);
+            self.come_back(&open, huge)
+        };
+        if too_many {
+            self.unreserve(order, 0); // gives it up
         }
-        self.give_up(superfluous);
     }
     /// States that a page that was taken is mapped.
     pub(crate) fn commit(&self, order: Order, source: Ground) {
