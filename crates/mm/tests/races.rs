@@ -101,13 +101,15 @@ fn an_end_yields_to_the_holder_of_a_pin() {
         let (machine, mm, _over) = kept(Meddler::new(sim), Policy::BASE_ONLY);
         mm.online();
         let id = mm.create(None).unwrap();
-        let few = area(mm, id, BASE, 16 * PAGE); // so few that to populate them never yields
+        // So few that what is done with them never yields.
+        let few = area(mm, id, BASE, 16 * PAGE);
+        mm.advise(id, few, Advice::PopulateWrite).unwrap();
         machine.at_yield(|| yielded.store(true, SeqCst));
         machine.sim.parallel(2, |me| {
             mm.online();
             match me.0 {
                 0 => mm.end(id).unwrap(),
-                _ => drop(mm.advise(id, few, Advice::PopulateWrite)),
+                _ => drop(mm.protect(id, few, Flags::READ)),
             }
         });
     }

@@ -81,9 +81,20 @@ fn a_move_that_keeps_less_than_the_first_of_its_areas() {
     assert_ne!(mm.area(id, row(0, 1).start()), mm.area(id, row(4, 1).start()), "there are two");
     let moved = mm.remap(id, row(0, 8), Bytes::new(2 * PAGE), Move::To(Va::new(3 * BASE)));
     assert_eq!(moved, Ok(VaRange::sized(Va::new(3 * BASE), Bytes::new(2 * PAGE)).unwrap()));
-    assert_eq!(mm.area(id, Va::new(3 * BASE)).map(|area| area.range), moved.ok());
-    assert_eq!(mm.area(id, row(0, 1).start()).or(mm.area(id, row(4, 1).start())), None);
+    let mut from = Va::new(0);
+    let next = || {
+        let area = mm.area_at_or_after(id, from)?;
+        from = area.range.end();
+        Some(area.range)
+    };
+    assert_eq!(std::iter::from_fn(next).collect::<Vec<_>>(), [moved.unwrap()], "one is left");
     assert_eq!([0, 1].map(|nth| load(sim, mm, id, 3 * BASE + nth * PAGE)), [0, 1]);
+    // Nothing stands where the rest would have begun, not even an area without a page.
+    let behind = area(mm, id, 3 * BASE + 2 * PAGE, PAGE);
+    store(sim, mm, id, behind.start().get(), 9);
+    mm.unmap(id, behind).unwrap();
+    assert_eq!(mm.area_at_or_after(id, moved.unwrap().start()).unwrap().range, moved.unwrap());
+    assert_eq!(mm.area(id, behind.start()), None);
     mm.audit(&[id]).unwrap();
 }
 
