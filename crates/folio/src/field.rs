@@ -58,17 +58,6 @@ pub(super) enum InVain {
     No,
 }
 
-/// What came of an attempt to make a wide block of certain words.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Claimed {
-    /// They are one.
-    Yes,
-    /// Some were in use: none was taken.
-    No,
-    /// Another CPU came between: those that were taken are put back.
-    PutBack,
-}
-
 /// Some of the frames of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Pick {
@@ -168,31 +157,31 @@ impl<'m> Field<'m> {
     pub(super) fn take_wide(self, order: u32) -> (Option<Offset>, InVain) {
         let run = 1 << (order - NARROW);
         let mut in_vain = InVain::No;
-        let head = (0..WORDS).step_by(run).find(|head| {
-            let claimed = self.claim_wide(order, *head, Bits::FREE);
-            if claimed == Claimed::PutBack {
-                in_vain = InVain::Yes;
+        for head in (0..WORDS).step_by(run) {
+            match self.claim_wide(order, head, Bits::FREE) {
+                Ok(()) => return (Some(Offset(head as u32 * SPAN)), in_vain),
+                Err(InVain::Yes) => in_vain = InVain::Yes,
+                Err(InVain::No) => {}
             }
-            claimed == Claimed::Yes
-        });
-        (head.map(|head| Offset(head as u32 * SPAN)), in_vain)
+        }
+        (None, in_vain)
     }
     /// Makes a wide block of words that all are `from`; else they stay as they were.
-    fn claim_wide(self, order: u32, head: usize, from: Bits) -> Claimed {
+    fn claim_wide(self, order: u32, head: usize, from: Bits) -> Result<(), InVain> {
         let run = 1 << (order - NARROW);
         if (head..head + run).any(|at| self.bits(at) != from) {
-            return Claimed::No;
+            return Err(InVain::No);
         }
         for at in head..head + run {
             let phase = if at == head { Phase::InFlight } else { Phase::Complete };
             if self.swap(at, from, Bits::wide(order, phase)).is_err() {
                 (head..at).rev().for_each(|at| self.store(at, from));
                 full_fence();
-                return Claimed::PutBack;
+                return Err(InVain::Yes);
             }
         }
         self.store(head, Bits::wide(order, Phase::Complete));
-        Claimed::Yes
+        Ok(())
     }
 
     /// Frees the block of 2^`order` frames at `at`; `None`, and nothing changed, where no such
@@ -235,8 +224,7 @@ impl<'m> Field<'m> {
     /// where one is not.
     pub(super) fn join(self, order: u32, at: Offset) -> Option<()> {
         if order > NARROW {
-            let claimed = self.claim_wide(order, at.word(), Bits::full(0));
-            return (claimed == Claimed::Yes).then_some(());
+            return self.claim_wide(order, at.word(), Bits::full(0)).ok();
         }
         self.update(at.word(), |bits| bits.join(order, at.bit())).map(|_| ())
     }

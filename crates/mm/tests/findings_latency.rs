@@ -7,13 +7,13 @@ use foliant::fault::{Orders, Refusal};
 use foliant::frame::{Flag, Kind};
 use foliant::manager::Poisoned;
 use foliant::pool::Budget;
-use foliant::space::{Flags, MapRequest, Place, SpaceId};
+use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
 use foliant::vmap::Request;
 use foliant::zero::{Clearing, ZeroGrain};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::{Cpus, Replace};
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Frame, Nanos, Order, Va};
+use foliant_units::{Bytes, Frame, Nanos, Order, Va, VaRange};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -269,60 +269,57 @@ fn finding_cf_a_fault_waits_for_flushes_outside_of_its_section() {
     assert_eq!(ran.try_recv().expect("the move asked"), Outcome::Refused(closed));
 }
 
+/// Of a pool's pages, as many are given up at once.
+const BATCH: u64 = 1024;
+
+/// A space that runs, with an area for so many huge pages, made beyond those that the pool has, and
+/// a page elsewhere.
+fn surplus(pages: u64) -> (&'static Meddler, &'static Mm<'static>, SpaceId, VaRange, Over) {
+    let (meddler, mm, over) = meddled(1, (pages + BATCH) * 2 + 128, Policy::BASE_ONLY);
+    mm.pools().set_overcommit(Order::SIZE_2M, pages + BATCH).unwrap();
+    let id = running(mm);
+    area(mm, id, BASE + 64 * GB, PAGE);
+    huge_area(mm, id, pages * 2 * MB);
+    assert_eq!(surplus_of(mm), pages);
+    (meddler, mm, id, range(BASE, pages * 2 * MB), over)
+}
+fn surplus_of(mm: &Mm<'_>) -> u64 {
+    mm.pools().counters(Order::SIZE_2M).unwrap().surplus_hugepages
+}
+/// What a fault beside it gives up.
+fn fault_beside(mm: &Mm<'_>, id: SpaceId) -> (u64, u64) {
+    let before = surplus_of(mm);
+    mm.fault(id, Va::new(BASE + 64 * GB), Access::Write);
+    (before, surplus_of(mm))
+}
+
 /// Reservations of many surplus pages go: the call that gives them back gives the pages up batch by
 /// batch, with preemption points, and a fault that comes in between gives up one batch.
 #[test]
 fn finding_cg_surplus_is_given_up_in_batches() {
-    const BATCH: u64 = 1024;
-    let (meddler, mm, _over) = meddled(1, 6 * BATCH * 2 + 128, Policy::BASE_ONLY);
-    mm.online();
-    mm.pools().set_overcommit(Order::SIZE_2M, 6 * BATCH).unwrap();
-    let id = running(mm);
-    area(mm, id, BASE + 64 * GB, PAGE);
-    let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
-    let (place, bytes) = (Place::NoReplace(Va::new(BASE)), Bytes::new(5 * BATCH * 2 * MB));
-    let whole = mm.map(id, &MapRequest { place, bytes, flags, tag: 0 }).unwrap();
-    let surplus = || mm.pools().counters(Order::SIZE_2M).unwrap().surplus_hugepages;
-    assert_eq!(surplus(), 5 * BATCH);
+    let (meddler, mm, id, whole, _over) = surplus(5 * BATCH);
     let (told, ran) = mpsc::channel();
-    meddler.at_yield(move || {
-        let before = surplus();
-        mm.fault(id, Va::new(BASE + 64 * GB), Access::Write);
-        told.send((before, surplus())).unwrap();
-    });
+    meddler.at_yield(move || told.send(fault_beside(mm, id)).unwrap());
     mm.unmap(id, whole).unwrap();
-    assert_eq!(surplus(), 0);
+    assert_eq!(surplus_of(mm), 0);
     let (before, after) = ran.try_recv().expect("a preemption point");
     assert!(before > 0 && before - after <= BATCH, "{before} and {after}");
 }
 
-/// Many pages come back that nobody needs any more, each of which was used: who unmapped them gives
-/// them up batch by batch as well.
+/// Many pages come back that nobody needs any more, each of which was used: the call that unmapped
+/// them gives them up batch by batch as well.
 #[test]
 fn finding_ck_pages_that_come_back_are_given_up_in_batches() {
-    const BATCH: u64 = 1024;
-    let (meddler, mm, _over) = meddled(1, 4 * BATCH * 2 + 128, Policy::BASE_ONLY);
-    mm.online();
-    mm.pools().set_overcommit(Order::SIZE_2M, 4 * BATCH).unwrap();
-    let id = running(mm);
-    area(mm, id, BASE + 64 * GB, PAGE);
-    let flags = Flags::READ_WRITE.with(Flags::HUGE_2M);
-    let (place, bytes) = (Place::NoReplace(Va::new(BASE)), Bytes::new(3 * BATCH * 2 * MB));
-    let whole = mm.map(id, &MapRequest { place, bytes, flags, tag: 0 }).unwrap();
+    let (meddler, mm, id, whole, _over) = surplus(3 * BATCH);
     for nth in 0..3 * BATCH {
         mm.fault(id, Va::new(BASE + nth * 2 * MB), Access::Write);
     }
-    let surplus = || mm.pools().counters(Order::SIZE_2M).unwrap().surplus_hugepages;
     let (told, ran) = mpsc::channel();
     meddler.before_freeing(move || {
-        meddler.at_yield(move || {
-            let before = surplus();
-            mm.fault(id, Va::new(BASE + 64 * GB), Access::Write);
-            told.send((before, surplus())).unwrap();
-        });
+        meddler.at_yield(move || told.send(fault_beside(mm, id)).unwrap());
     });
     mm.unmap(id, whole).unwrap();
-    assert_eq!(surplus(), 0);
+    assert_eq!(surplus_of(mm), 0);
     let (before, after) = ran.try_recv().expect("a preemption point");
     assert!(before >= 2 * BATCH && before - after <= BATCH, "{before} and {after}");
 }
@@ -639,4 +636,29 @@ fn a_fault_waits_outside_of_its_section_for_entries_that_follow_their_area() {
     });
     mm.protect(id, whole, Flags::READ_WRITE).unwrap();
     assert_eq!(mm.pages(other).unwrap().get(), 0, "the other task ran");
+}
+
+/// The holder of a pin may have yielded to the task that ends its space: the end yields, too
+/// (sync::outside::O3).
+#[test]
+fn an_end_yields_to_the_holder_of_a_pin() {
+    let yielded: &'static AtomicBool = Box::leak(Box::default());
+    for seed in 0..40 {
+        let sim = Sim::new(Config::seeded(2, Bytes::new(32 * MB), seed)).unwrap();
+        let (machine, mm, _over) = kept(Meddler::new(sim), Policy::BASE_ONLY);
+        mm.online();
+        let id = mm.create(None).unwrap();
+        // So few that what is done with them never yields.
+        let few = area(mm, id, BASE, 16 * PAGE);
+        mm.advise(id, few, Advice::PopulateWrite).unwrap();
+        machine.at_yield(|| yielded.store(true, Ordering::SeqCst));
+        machine.sim.parallel(2, |me| {
+            mm.online();
+            match me.0 {
+                0 => mm.end(id).unwrap(),
+                _ => drop(mm.protect(id, few, Flags::READ)),
+            }
+        });
+    }
+    assert!(yielded.load(Ordering::SeqCst), "no end met a pin, or none yielded");
 }

@@ -215,15 +215,19 @@ fn running(policy: Policy) -> (&'static Meddler, &'static Mm<'static>, SpaceId, 
     }
     (machine, mm, id, kept)
 }
-
-#[test]
-fn finding_m_a_folio_that_is_busy_goes_on_waiting() {
-    let order = Order::new(4).unwrap();
-    let (machine, mm, id, _over) = running(Policy::always(Orders::of(order)));
+/// A folio of sixteen pages that lost the second half of them, and waits to be split.
+fn half_gone() -> (&'static Meddler, &'static Mm<'static>, Frame, Over) {
+    let (machine, mm, id, kept) = running(Policy::always(Orders::of(Order::new(4).unwrap())));
     area(mm, id, BASE, MB);
     store(&machine.sim, mm, id, BASE, 7);
     let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
     mm.unmap(id, range(BASE + 8 * PAGE, 8 * PAGE)).unwrap();
+    (machine, mm, frame, kept)
+}
+
+#[test]
+fn finding_m_a_folio_that_is_busy_goes_on_waiting() {
+    let (machine, mm, frame, _over) = half_gone();
     assert_eq!(mm.deferred(), 1);
     // It is being split when its turn comes. That fails, for somebody pins it.
     let pin: &'static Mutex<Option<_>> = Box::leak(Box::default());
@@ -246,12 +250,7 @@ fn finding_m_a_folio_that_is_busy_goes_on_waiting() {
 /// A folio that is pinned between flush and split stays as it is: one was seen, and one failed.
 #[test]
 fn a_folio_that_is_pinned_behind_the_flush_is_counted_as_failed_once() {
-    let order = Order::new(4).unwrap();
-    let (machine, mm, id, _over) = running(Policy::always(Orders::of(order)));
-    area(mm, id, BASE, MB);
-    store(&machine.sim, mm, id, BASE, 7);
-    let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
-    mm.unmap(id, range(BASE + 8 * PAGE, 8 * PAGE)).unwrap();
+    let (machine, mm, frame, _over) = half_gone();
     let pin: &'static Mutex<Option<_>> = Box::leak(Box::default());
     machine.before_asking(move || *pin.lock().unwrap() = mm.reference(frame));
     let shrunk = mm.shrink_deferred(ALL);

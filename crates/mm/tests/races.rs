@@ -1,6 +1,5 @@
 //! Two CPUs at one address, one of them in the middle of its fault.
 
-use crate::common::meddler::Meddler;
 use crate::common::*;
 use foliant::fault::Orders;
 use foliant::space::{Advice, Flags};
@@ -8,8 +7,6 @@ use foliant::table::{Attrs, Entry};
 use foliant::{Access, Outcome, Policy};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Order, Va};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::SeqCst;
 
 #[test]
 fn a_read_that_meets_a_new_large_leaf_is_not_out_of_memory() {
@@ -89,29 +86,4 @@ fn a_leaf_across_areas_is_shared_once() {
     mm.switch(None).unwrap();
     [id, child].into_iter().for_each(|id| mm.end(id).unwrap());
     mm.audit(&[]).unwrap();
-}
-
-/// The holder of a pin may have yielded to the task that ends its space: the end yields, too
-/// (sync::outside::O3).
-#[test]
-fn an_end_yields_to_the_holder_of_a_pin() {
-    let yielded: &'static AtomicBool = Box::leak(Box::default());
-    for seed in 0..40 {
-        let sim = Sim::new(Config::seeded(2, Bytes::new(32 * MB), seed)).unwrap();
-        let (machine, mm, _over) = kept(Meddler::new(sim), Policy::BASE_ONLY);
-        mm.online();
-        let id = mm.create(None).unwrap();
-        // So few that what is done with them never yields.
-        let few = area(mm, id, BASE, 16 * PAGE);
-        mm.advise(id, few, Advice::PopulateWrite).unwrap();
-        machine.at_yield(|| yielded.store(true, SeqCst));
-        machine.sim.parallel(2, |me| {
-            mm.online();
-            match me.0 {
-                0 => mm.end(id).unwrap(),
-                _ => drop(mm.protect(id, few, Flags::READ)),
-            }
-        });
-    }
-    assert!(yielded.load(SeqCst), "no end met a pin, or none yielded");
 }

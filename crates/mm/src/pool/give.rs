@@ -82,8 +82,12 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
             return 0;
         }
         self.memmap.release(batch);
-        let lost = core::iter::from_fn(|| batch.pop()).map(|huge| self.lose(huge));
-        lost.count() as u64
+        let mut lost = 0;
+        while let Some(huge) = batch.pop() {
+            self.lose(huge);
+            lost += 1;
+        }
+        lost
     }
     /// Loses a page whose memory was reported broken when it had left its pool.
     pub(super) fn lose(&self, huge: Huge) {

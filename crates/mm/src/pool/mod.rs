@@ -61,8 +61,8 @@
 //! batch of list steps, and nothing is allocated, cleared, flushed or waited for under it. A caller
 //! that resizes, demotes or makes pages on demand holds `resizing` for a batch at a time; a
 //! reservation that wants several batches has no preemption point between them. The larger size's
-//! comes first. The order is `resizing`, then
-//! `lock`. Both are spin locks of `Cpus::relax`. Nothing here is called in a reader's section.
+//! comes first. The order is `resizing`, then `lock`. Both are spin locks of `Cpus::relax`. Nothing
+//! here is called in a reader's section.
 //!
 //! **Not here**: areas (`space`), faults (`fault`), which node is near.
 

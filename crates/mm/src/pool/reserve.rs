@@ -171,8 +171,8 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     }
     /// Takes a page back that was not mapped.
     pub(crate) fn put_back(&self, huge: Huge, source: Ground) {
-        let pool = self.pool(huge.order()).expect("a huge page has a pool");
         let order = huge.order();
+        let pool = self.pool(order).expect("a huge page has a pool");
         let too_many = {
             let open = self.open(pool);
             if source == Ground::Reserved {

@@ -19,7 +19,8 @@ use std::vec::Vec;
 
 /// All of the machine's memory.
 pub(crate) const BLOCK: Block = Block(3);
-/// Its first frame, and the first that is taken.
+/// Its first frame, and the first that is taken. No function is called for it: in the copy that
+/// mutants are made in, functions are not constant.
 pub(crate) const PAGE: Frame = Frame::new(BLOCK.0 << Order::SIZE_2M.get());
 
 /// Frames that have descriptors. The rest of the block is never taken.
