@@ -324,6 +324,22 @@ fn finding_ck_pages_that_come_back_are_given_up_in_batches() {
     assert!(before >= 2 * BATCH && before - after <= BATCH, "{before} and {after}");
 }
 
+/// A pool that is made larger meanwhile may need the memory of all surplus pages, and not of one
+/// batch of them: it is had first.
+#[test]
+fn finding_ck_a_pool_grows_when_all_surplus_is_given_up() {
+    let (meddler, mm, id, whole, _over) = surplus(4 * BATCH);
+    let (told, ran) = mpsc::channel();
+    meddler.at_yield(move || {
+        let before = surplus_of(mm);
+        mm.resize_pool(Order::SIZE_1G, 1, Budget::ALL).unwrap();
+        told.send((before, surplus_of(mm))).unwrap();
+    });
+    mm.unmap(id, whole).unwrap();
+    let (before, after) = ran.try_recv().expect("a preemption point");
+    assert!(before >= 2 * BATCH && after == 0, "{before} and {after}");
+}
+
 /// A page is its space's alone and read-only, and a change of rights that is under way will make
 /// its entry writable without asking anybody: a fault that has a page at hand does not copy it.
 #[test]

@@ -32,7 +32,8 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         want: u64,
         budget: Budget,
     ) -> Result<Resized, PoolError> {
-        let before = self.pool(order)?.nr_hugepages;
+        self.collect(); // it may need the memory of all that is too much
+        let before = self.pools().counters(order)?.nr_hugepages;
         let mut done = self.pools().resize(order, want, budget)?;
         while done.end == ResizeEnd::NoMemory
             && order == Order::SIZE_2M
