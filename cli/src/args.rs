@@ -99,14 +99,15 @@ pub(crate) struct Machine {
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Record {
-    /// Where the recording goes; it appears when it is whole
+    /// Where the recording goes; it appears when it is whole [default: the program's name and
+    /// .trace, or -2.trace and so on where there is one]
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: PathBuf,
+    pub(crate) output: Option<PathBuf>,
     /// Say only what went wrong
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// The program and its arguments
-    #[arg(required = true, last = true, value_name = "COMMAND")]
+    /// The program and its arguments; how it ends is how this command ends
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -145,7 +146,7 @@ pub(crate) struct Check {
     #[arg(long)]
     pub(crate) json: bool,
     /// The program and its arguments
-    #[arg(required_unless_present = "hugetlb", last = true, value_name = "COMMAND")]
+    #[arg(required_unless_present = "hugetlb", trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 

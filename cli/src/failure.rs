@@ -16,8 +16,6 @@ const EXIT: u8 = 2;
 pub(crate) enum Failure {
     /// The sentence.
     Said(String),
-    /// Another process has said it already.
-    Told,
     /// It has been said already, or there is nothing to say: an exit code of its own.
     Code(u8),
     /// The sentence, with an exit code of its own.
@@ -79,7 +77,6 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         match self {
             Failure::Unread => ExitCode::SUCCESS,
-            Failure::Told => ExitCode::from(EXIT),
             Failure::Code(code) => ExitCode::from(code),
             Failure::Said(what) => Failure::Coded(EXIT, what).report(),
             Failure::Coded(code, what) => {

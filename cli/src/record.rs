@@ -2,25 +2,26 @@
 
 use crate::args::Record;
 use crate::failure::{Done, Failure};
-use crate::{progress, shown, table};
+use crate::{shown, table};
 use foliant_trace::record::{Options, Progress, User};
 use foliant_trace::{Ending, Summary, record_to_file};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 /// A command line as the recorder wants it.
-pub(crate) fn options(command: &[OsString]) -> Done<Options> {
+pub(crate) fn options(command: &[OsString], user: Option<&User>) -> Done<Options> {
     let Some((program, args)) = command.split_first() else {
         return Err(Failure::new("no program was given; name one after --"));
     };
     let mut options = Options::new(program, args.iter().cloned());
-    options.user = user()?;
-    options.forward_signals = true;
-    let spinner = progress::spinner("recording");
-    options.progress = Some(Box::new(move |Progress { faults, elapsed }| {
-        let seconds = elapsed.as_secs_f64();
-        spinner.set_message(format!("recording: {} faults, {seconds:.1} s", table::count(faults)));
-    }));
+    options.user = user.cloned();
     Ok(options)
+}
+
+/// How far a recording is, in words.
+pub(crate) fn progress(at: Progress) -> String {
+    let (faults, seconds) = (table::count(at.faults), at.elapsed.as_secs_f64());
+    format!("recording: {faults} faults, {seconds:.1} s")
 }
 
 /// As whom the program runs: behind sudo as who called it.
@@ -38,29 +39,54 @@ pub(crate) fn warn_root(user: Option<&User>) {
     }
 }
 
+/// The program has the terminal while it runs, so nothing is said until it has ended.
 pub(crate) fn run(args: &Record) -> Done {
-    let options = options(&args.command)?;
+    let user = user()?;
+    let mut options = options(&args.command, user.as_ref())?;
+    options.forward_signals = true;
     if !args.quiet {
-        warn_root(options.user.as_ref());
+        warn_root(user.as_ref());
     }
-    let summary = record_to_file(options, &args.output)?;
-    for line in remarks(&summary) {
-        eprintln!("foliant: {}", shown::shown(&line));
+    let path = args.output.clone().unwrap_or_else(|| free_name(&options.command));
+    let summary = record_to_file(options, &path)?;
+    say(&summary);
+    if !args.quiet {
+        let path = shown::path(&path);
+        eprintln!(
+            "foliant: {path} holds {} events, {} of them faults; see `foliant replay {path}`",
+            table::count(summary.trailer.events),
+            table::count(summary.trailer.faults),
+        );
     }
-    if args.quiet {
-        return Ok(());
+    match summary.trailer.ending {
+        Ending::Exited(0) => Ok(()),
+        Ending::Exited(code) => Err(Failure::Code(code)),
+        Ending::Signaled(signal) => Err(Failure::Code(128u8.saturating_add(signal))),
     }
-    let path = shown::path(&args.output);
-    eprintln!(
-        "foliant: {path} holds {} events, {} of them faults; see `foliant replay {path}`",
-        table::count(summary.trailer.events),
-        table::count(summary.trailer.faults),
-    );
-    Ok(())
 }
 
-/// What is worth knowing about a recording besides its numbers.
-pub(crate) fn remarks(summary: &Summary) -> Vec<String> {
+/// A name for a recording of this program, which no file has here.
+fn free_name(program: &OsStr) -> PathBuf {
+    let name = Path::new(program).file_name().unwrap_or(program);
+    let with = |end: String| {
+        let mut file = name.to_owned();
+        file.push(end);
+        PathBuf::from(file)
+    };
+    let numbered = (2u64..).map(|n| with(format!("-{n}.trace")));
+    let mut names = std::iter::once(with(".trace".to_owned())).chain(numbered);
+    names.find(|path| path.symlink_metadata().is_err()).unwrap_or_default()
+}
+
+/// Says what is worth knowing about a recording.
+pub(crate) fn say(summary: &Summary) {
+    for line in remarks(summary) {
+        eprintln!("foliant: {}", shown::shown(&line));
+    }
+}
+
+/// What there is to know besides its numbers.
+fn remarks(summary: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
     match summary.trailer.ending {
         Ending::Exited(0) => {}

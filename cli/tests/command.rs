@@ -337,4 +337,67 @@ mod recording {
         let file = &value["files"][0];
         assert_eq!(file["recorded_anonymous_faults"], file["policies"][0]["anonymous_faults"]);
     }
+
+    /// What the recorder says where it may not record; the test is over then.
+    fn is_forbidden(output: &Output) -> bool {
+        let said = text(&output.stderr);
+        let is_forbidden = said.contains("the system forbids");
+        if is_forbidden {
+            eprintln!("skipped: {said}");
+        }
+        is_forbidden
+    }
+
+    #[test]
+    fn a_recorded_program_ends_as_it_would_by_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = |words: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+            command.arg("record").args(words).current_dir(&folder).output().unwrap()
+        };
+        let names = || {
+            let mut names: Vec<String> = (folder.path().read_dir().unwrap())
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        // No `--` is needed, and the program's options are its own.
+        let output = record(&["sh", "-c", "echo -n said; exit 7"]);
+        if is_forbidden(&output) {
+            return;
+        }
+        assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "said");
+        assert!(text(&output.stderr).contains("sh.trace holds"), "{}", text(&output.stderr));
+        let output = record(&["-q", "--", "/bin/sh", "-c", "kill -TERM $$"]);
+        assert_eq!(output.status.code(), Some(128 + 15));
+        assert_eq!(record(&["-q", "-o", "named", "true", "--version"]).status.code(), Some(0));
+        // Nothing that was there is lost.
+        assert_eq!(names(), ["named", "sh-2.trace", "sh.trace"]);
+    }
+
+    #[test]
+    fn a_recorder_that_is_killed_leaves_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+        let script = "echo ready; exec sleep 60";
+        let words = ["record", "-o", "new.trace", "sh", "-c", script];
+        let piped = command.args(words).current_dir(&folder).stdout(std::process::Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let mut line = String::new();
+        let out = child.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
+        if line.is_empty() {
+            return eprintln!("skipped: nothing can be recorded here");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let left: Vec<_> = folder.path().read_dir().unwrap().flatten().collect();
+        let is_named = |name: &std::ffi::OsStr| name.as_encoded_bytes().ends_with(b".partial");
+        if left.iter().any(|entry| is_named(&entry.file_name())) {
+            return eprintln!("skipped: this file system wants a name for every file");
+        }
+        assert!(left.is_empty(), "{left:?}");
+    }
 }

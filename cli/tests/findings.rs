@@ -164,11 +164,19 @@ fn settings() -> Result<Vec<(PathBuf, String)>, &'static str> {
     }
 }
 
+const PLAIN: &[&str] = &["sleep", "2"];
+
 /// A check that has written its settings and measures, or what it said instead.
-fn measuring() -> Result<Child, String> {
-    let args = ["check", "--runs", "1", "--sizes", "64k", "--", "sleep", "2"];
-    let mut child =
-        command().args(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+fn measuring(program: &[&str]) -> Result<Child, String> {
+    let args = ["check", "--runs", "1", "--sizes", "64k", "--"];
+    let mut wanted = command();
+    let mut child = wanted
+        .args(args)
+        .args(program)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let begun = Instant::now();
     loop {
         let pause = fs::read_to_string(Path::new(ROOT).join(PAUSE)).unwrap();
@@ -196,7 +204,7 @@ fn finding_x8_settings_are_put_back_after_every_signal() {
         Err(why) => return eprintln!("skipped: {why}"),
     };
     for (signal, code) in [("QUIT", 131), ("ALRM", 142), ("USR1", 138), ("TERM", 143)] {
-        let mut child = match measuring() {
+        let mut child = match measuring(PLAIN) {
             Ok(child) => child,
             Err(why) => return eprintln!("skipped: {why}"),
         };
@@ -204,7 +212,7 @@ fn finding_x8_settings_are_put_back_after_every_signal() {
         assert_eq!(child.wait().unwrap().code(), Some(code), "{signal}");
         assert_eq!(settings().unwrap(), before, "{signal}");
     }
-    let Ok(mut child) = measuring() else { return };
+    let Ok(mut child) = measuring(PLAIN) else { return };
     send("KILL", &child);
     child.wait().unwrap();
     assert_ne!(settings().unwrap(), before, "nobody catches this one");
@@ -212,6 +220,39 @@ fn finding_x8_settings_are_put_back_after_every_signal() {
     let said = text(&output.stderr);
     assert!(output.status.success() && said.contains("killed"), "{said}");
     assert_eq!(settings().unwrap(), before, "the next check puts back what the killed one left");
+}
+
+/// Processes whose command line has this word.
+fn running(word: &str) -> usize {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|one| fs::read(one.path().join("cmdline")).ok());
+    lines.filter(|line| text(line).split('\0').any(|other| other == word)).count()
+}
+
+/// A check that ends takes with it what it started: a program that does not want to end, and what
+/// has left that program's session.
+#[test]
+fn a_check_that_is_interrupted_leaves_nothing_running() {
+    let before = match settings() {
+        Ok(before) => before,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let word = format!("left-of-{}", std::process::id());
+    let script = format!("trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 3' {word} & sleep 3");
+    // The first time as it records, if that is forbidden here there is no second time.
+    let mut child = match measuring(&["sh", "-c", &script]) {
+        Ok(child) => child,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let begun = Instant::now();
+    while running(&word) == 0 && begun.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(running(&word) > 0, "the program has started what it leaves");
+    send("TERM", &child);
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert_eq!(running(&word), 0);
+    assert_eq!(settings().unwrap(), before);
 }
 
 /// The lock lay where everybody may write.

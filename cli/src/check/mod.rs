@@ -18,6 +18,7 @@
 //!
 //! **Not here**: recording and measuring (`foliant_trace::record`).
 
+mod descendants;
 mod hugetlb;
 mod place;
 mod settings;
@@ -32,9 +33,8 @@ use foliant_trace::replay::{Choice, Plan, Row, Settings, replay_all};
 use foliant_trace::{About, Budget, Ending};
 use foliant_units::{Bytes, Order};
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::BufReader;
-use std::process::{Command, Stdio};
+use std::io::{self, BufReader, Seek};
+use std::path::Path;
 use switches::Switches;
 
 /// Prediction and measurement of one size.
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Check) -> Done {
     record::warn_root(user.as_ref());
     let (orders, skipped) = sizes(args, &switches)?;
     fix_layout()?;
-    let (about, plan) = recorded(&args.command)?;
+    let (about, plan) = recorded(&args.command, user.as_ref())?;
     let choices: Vec<Choice> = orders.iter().map(|order| choice(*order)).collect();
     let settings = Settings { cpus: about.header.cpus.max(1) as usize, ..Settings::default() };
     let rows = replay_all(&plan, &choices, &settings, |_| ())?;
@@ -122,25 +122,19 @@ fn sizes(args: &Check, switches: &Switches) -> Done<(Vec<Order>, Vec<Bytes>)> {
     Ok((orders, Vec::new()))
 }
 
-/// Records in a process of its own, whose standard output, and so the program's, is thrown away.
-fn recorded(command: &[OsString]) -> Done<(About, Plan)> {
-    let failed = |what: &str, e: std::io::Error| Failure::new(format_args!("{what}: {e}"));
-    let dir = tempfile::tempdir().map_err(|e| failed("no temporary folder can be made", e))?;
-    let path = dir.path().join("check.trace");
-    let program = std::env::current_exe().map_err(|e| failed("foliant does not find itself", e))?;
-    let status = Command::new(program)
-        .args(["record".as_ref(), "-q".as_ref(), "-o".as_ref(), path.as_os_str(), "--".as_ref()])
-        .args(command)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status()
-        .map_err(|e| failed("recording cannot be started", e))?;
-    if !status.success() {
-        return Err(Failure::Told); // the recording said why
-    }
-    let file = File::open(&path).map_err(|e| Failure::reading(&path, e.into()))?;
+/// Records into a file that has no name, so that nothing is left of it however this ends.
+fn recorded(command: &[OsString], user: Option<&User>) -> Done<(About, Plan)> {
+    let failed = |e: io::Error| Failure::new(format_args!("a temporary file cannot be used: {e}"));
+    let mut file = tempfile::tempfile().map_err(failed)?;
+    let mut options = record::options(command, user)?;
+    options.apart = true;
+    let spinner = progress::spinner("recording");
+    options.progress = Some(Box::new(move |at| spinner.set_message(record::progress(at))));
+    let summary = foliant_trace::record(options, &file)?;
+    record::say(&summary);
+    file.rewind().map_err(failed)?;
     // The program is this user's own: what it did is not bounded, beyond what recording it took.
-    replay::planned(&path, BufReader::new(file), &Budget::unlimited())
+    replay::planned(Path::new("the recording"), BufReader::new(file), &Budget::unlimited())
 }
 
 fn measured(command: &[OsString], user: Option<&User>, about: &About) -> Done<Measured> {

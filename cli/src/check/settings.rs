@@ -2,8 +2,8 @@
 //!
 //! **Invariants**
 //! - W1. Every setting that was written is written back: at the end, on an error, in a panic, and
-//!   on every signal that would end the command and can be caught. Once they were put back, nothing
-//!   writes them any more.
+//!   on every signal that would end the command and can be caught, once what the check had started
+//!   has ended (`descendants`). Once they were put back, nothing writes them any more.
 //! - W2. One check at a time (`place`): a second one would measure under the first one's settings,
 //!   and put those "back".
 //! - W3. What no program can catch (SIGKILL, or its own crash) leaves a journal, and the next check
@@ -12,6 +12,7 @@
 //! **Locking**: the list of what was found is locked while a setting is written, so nobody writes
 //! after the restore.
 
+use super::descendants;
 use super::place::{Alone, needs_root};
 use crate::failure::{Done, Failure};
 use crate::shown;
@@ -110,10 +111,12 @@ impl Settings {
         signals.thread_block().map_err(|e| failed(&e))?;
         let shared = Arc::clone(&self.shared);
         let wait = move || {
-            let code = signals.wait().map_or(SIGNALED, |signal| 128 + signal as i32);
+            let signal = signals.wait();
+            let code = signal.map_or(SIGNALED, |signal| 128 + signal as i32);
             // Locked until the process is gone: the check neither writes any more nor ends with
             // another code.
             let mut saved = shared.saved.lock().unwrap_or_else(|e| e.into_inner());
+            descendants::end(signal.unwrap_or(Signal::SIGTERM));
             if let Err(failure) = put_back(saved.take().unwrap_or_default(), &shared.alone) {
                 failure.report();
             }

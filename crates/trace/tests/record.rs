@@ -457,3 +457,50 @@ fn a_device_stays_a_device() {
     }
     assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
 }
+
+/// What `measure` says of a shell's script, or nothing where it is forbidden here.
+fn measured(script: &str) -> Option<record::Measured> {
+    let command = ["sh", "-c", script].map(OsString::from);
+    match record::measure(&command, None) {
+        Ok(measured) => Some(measured),
+        Err(e @ RecordError::PerfForbidden { .. }) => {
+            eprintln!("skipped: {e}");
+            None
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+#[test]
+fn a_measured_run_lasts_as_long_as_what_the_program_leaves_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = folder.path().join("done");
+    let later = format!("sleep 0.5; echo >{}", done.display());
+    let daemon = format!("(setsid sh -c '{later}' &) & exit 3");
+    let Some(with) = measured(&daemon) else { return };
+    assert!(done.exists(), "the run is over when the daemon is");
+    assert_eq!(with.ending, Ending::Exited(3), "and ends as the program did");
+    // What the daemon took is counted.
+    let without = measured("exit 3").unwrap();
+    assert!(with.faults > without.faults + 100, "{with:?} {without:?}");
+    let signaled = measured("kill -KILL $$").unwrap();
+    assert_eq!(signaled.ending, Ending::Signaled(libc::SIGKILL as u8));
+}
+
+#[test]
+fn a_measured_program_is_named_and_grouped_as_it_was_called() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = folder.path().join("told");
+    let script = "tr '\\0' '\\n' </proc/$$/cmdline; cut -d' ' -f5 /proc/$$/stat; cat";
+    let Some(_) = measured(&format!("({script}) >{}", told.display())) else { return };
+    let told = std::fs::read_to_string(told).unwrap();
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines[0], "sh", "its first word is the one that it was called by");
+    let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+    assert_ne!(lines.last(), own.split(' ').nth(4).as_ref(), "its group is its own: {told}");
+    let command = ["no-such-program"].map(OsString::from);
+    assert!(matches!(record::measure(&command, None), Err(RecordError::NotFound { .. })));
+    let command = [folder.path().join("told").into_os_string()];
+    let refused = record::measure(&command, None);
+    assert!(matches!(refused, Err(RecordError::NotExecutable { .. })), "{refused:?}");
+}

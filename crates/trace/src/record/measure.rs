@@ -7,15 +7,16 @@
 //! comes from the tracepoint `kmem:rss_stat`, which tells every change of every address space's
 //! page counts, so that no peak is missed however short it is. A process stops being watched just
 //! before it lets go of its memory, so an exit counts as the end of its space if nobody else runs
-//! there.
+//! there. The run is over when all that the program started has ended (`spawn`).
 //!
 //! **Invariants**
 //! - M1. A peak is told only if every sample that the kernel counted was read.
 
 use super::procfs;
 use super::ring::Ring;
+use super::spawn::{self, Kept};
 use super::sys::{self, PerfAttr};
-use super::{RecordError, User, spawn};
+use super::{RecordError, User};
 use crate::format::Ending;
 use foliant_units::{Bytes, FRAME_BYTES};
 use std::collections::HashMap;
@@ -23,8 +24,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
 
 const TYPE_SOFTWARE: u32 = 1;
 const TYPE_TRACEPOINT: u32 = 2;
@@ -66,10 +65,10 @@ pub fn fix_layout() -> Result<(), RecordError> {
         .map_err(|why| RecordError::System { what: "switching random layouts off", why })
 }
 
-/// Runs a program with nothing on its standard input, its standard output thrown away, as this user
-/// or as whoever measures.
+/// Runs a program in a process group of its own, with nothing on its standard input, its standard
+/// output thrown away, as this user or as whoever measures. Returns when all that it started has
+/// ended.
 pub fn measure(command: &[OsString], user: Option<&User>) -> Result<Measured, RecordError> {
-    let failed = |what| move |why| RecordError::System { what, why };
     let (command, user) = (command.to_vec(), user.cloned());
     // The counters hang on the thread, so they go with it.
     let thread = std::thread::Builder::new().name("foliant-measure".to_owned());
@@ -80,14 +79,14 @@ pub fn measure(command: &[OsString], user: Option<&User>) -> Result<Measured, Re
     })
 }
 
+fn failed(what: &'static str) -> impl Fn(io::Error) -> RecordError {
+    move |why| RecordError::System { what, why }
+}
+
 fn run(command: &[OsString], user: Option<&User>) -> Result<Measured, RecordError> {
-    let Some((program, args)) = command.split_first() else {
+    let Some((command, args)) = command.split_first() else {
         return Err(RecordError::NotFound { command: OsString::new() });
     };
-    let path = spawn::find_program(program).map_err(|why| match why.kind() {
-        io::ErrorKind::NotFound => RecordError::NotFound { command: program.clone() },
-        _ => RecordError::NotExecutable { command: program.clone(), why },
-    })?;
     let forbidden = |why| RecordError::PerfForbidden {
         paranoid: procfs::line("/proc/sys/kernel/perf_event_paranoid"),
         why,
@@ -101,25 +100,21 @@ fn run(command: &[OsString], user: Option<&User>) -> Result<Measured, RecordErro
     let points = open(&layout.attr()).map_err(forbidden)?;
     let rings = points.iter().map(|fd| Ring::map(fd, RING_BYTES)).collect::<io::Result<Vec<_>>>();
     let mut rings = rings.map_err(forbidden)?;
-    let mut wanted = Command::new(&path);
-    wanted.args(args).stdin(Stdio::null()).stdout(Stdio::null());
-    if let Some(user) = user {
-        user.runs(&mut wanted);
-    }
-    let mut child = wanted
-        .spawn()
-        .map_err(|why| RecordError::NotExecutable { command: program.clone(), why })?;
-    let failed = |what| move |why| RecordError::System { what, why };
-    let (status, told) = follow(&mut child, &points, &mut rings, &layout)
-        .map_err(failed("waiting for the program"))?;
+    let (waiting, kept) = spawn::measured(&spawn::Start { command, args, user, apart: true })?;
+    let keeper = waiting.pid;
+    let failure = waiting.go().map(spawn::Started::failure);
+    let followed = match failure.map_err(failed("starting the program"))? {
+        Some((step, why)) => Err(step.failed(command, why)),
+        None => {
+            follow(kept, &points, &mut rings, &layout).map_err(failed("waiting for the program"))
+        }
+    };
+    sys::reap(keeper);
+    let (ending, told) = followed?;
     let faults = total(counters).map_err(failed("reading the counters"))?;
     let changes = total(points).map_err(failed("reading the counters"))?;
     let samples = told.iter().filter(|told| matches!(told.what, What::Pages { .. })).count();
     let peak = (samples as u64 == changes).then(|| peak(told));
-    let ending = match (status.code(), status.signal()) {
-        (Some(code), _) => Ending::Exited(code as u8),
-        (None, signal) => Ending::Signaled(signal.unwrap_or(0) as u8),
-    };
     Ok(Measured { faults, peak, ending })
 }
 
@@ -160,22 +155,22 @@ enum What {
     Exit { pid: u32 },
 }
 
-/// Empties the rings until the program has ended, and once more.
+/// Empties the rings until all of the program has ended, and once more.
 fn follow(
-    child: &mut Child,
+    mut kept: Kept,
     points: &[OwnedFd],
     rings: &mut [Ring],
     layout: &Layout,
-) -> io::Result<(ExitStatus, Vec<Told>)> {
+) -> io::Result<(Ending, Vec<Told>)> {
     let fds: Vec<RawFd> = points.iter().map(|fd| fd.as_raw_fd()).collect();
     let mut told = Vec::new();
     loop {
-        let ended = child.try_wait()?;
+        let ended = kept.ended()?;
         for ring in &mut *rings {
             ring.drain(|record| told.extend(layout.told(record)));
         }
         match ended {
-            Some(status) => return Ok((status, told)),
+            Some(ending) => return Ok((ending, told)),
             None => drop(sys::poll(&fds, 5)),
         }
     }

@@ -21,6 +21,7 @@ mod assemble;
 mod decode;
 mod forward;
 mod measure;
+mod output;
 mod perf;
 mod procfs;
 mod ring;
@@ -40,7 +41,7 @@ use crate::error::TraceError;
 use crate::format::{AccessSource, Ending, Header, Trailer};
 use crate::naive::{Report, naive_replay};
 use crate::writer::Writer;
-use spawn::Step;
+use output::Unfinished;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, BufWriter, Write};
@@ -70,6 +71,9 @@ pub struct Options {
     /// The largest ring per CPU to ask for, in bytes. Smaller ones are tried where it is not
     /// permitted.
     pub ring_bytes: usize,
+    /// Run the program apart: in a process group of its own, with no signal blocked, nothing on its
+    /// standard input, and its standard output thrown away.
+    pub apart: bool,
     /// Called a few times a second from another thread.
     pub progress: Option<Box<dyn FnMut(Progress) + Send>>,
 }
@@ -103,6 +107,7 @@ impl Options {
             check_decoding: false,
             check_pages: false,
             forward_signals: false,
+            apart: false,
             ring_bytes: 8 << 20,
             progress: None,
         }
@@ -248,12 +253,8 @@ pub fn record(options: Options, sink: impl Write) -> Result<Summary, RecordError
 /// is left behind, and a file that was there before stays as it was.
 pub fn record_to_file(options: Options, path: &Path) -> Result<Summary, RecordError> {
     let output = |why| RecordError::Output { path: path.to_owned(), why };
-    // The temporary file's name means nothing to the caller, so only the kind of its error is told.
+    // The unfinished file's name means nothing to the caller, so only the kind of error is told.
     let hidden = |why: io::Error| output(why.kind().into());
-    let dir = match path.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => dir,
-        _ => Path::new("."),
-    };
     // Devices and pipes are written to, not replaced by a file of their name.
     if path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir()) {
         let file = std::fs::OpenOptions::new().write(true).open(path).map_err(output)?;
@@ -263,19 +264,13 @@ pub fn record_to_file(options: Options, path: &Path) -> Result<Summary, RecordEr
     if path.is_dir() {
         return Err(output(io::ErrorKind::IsADirectory.into()));
     }
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-    let mut builder = tempfile::Builder::new();
-    let builder = builder.prefix(".foliant-").suffix(".partial").permissions(mode);
-    let file = builder.tempfile_in(dir).map_err(hidden)?;
-    if let Some(user) = &options.user {
-        user.owns(file.as_file()).map_err(hidden)?;
-    }
+    let unfinished = Unfinished::beside(path, options.user.as_ref()).map_err(hidden)?;
     let collected = collect(options)?;
-    let summary = match write(collected, BufWriter::new(file.as_file())) {
+    let summary = match write(collected, BufWriter::new(unfinished.file())) {
         Err(TraceError::Io(why)) => return Err(output(why)),
         other => other?,
     };
-    file.persist(path).map_err(|e| output(e.error))?;
+    unfinished.finish(path).map_err(output)?;
     Ok(summary)
 }
 
@@ -317,15 +312,12 @@ fn collect(options: Options) -> Result<Collected, RecordError> {
 }
 
 fn run(mut options: Options) -> Result<Collected, RecordError> {
-    let program = spawn::find_program(&options.command).map_err(|why| {
-        let command = options.command.clone();
-        match why.kind() {
-            io::ErrorKind::NotFound => RecordError::NotFound { command },
-            _ => RecordError::NotExecutable { command, why },
-        }
+    let waiting = spawn::recorded(&spawn::Start {
+        command: &options.command,
+        args: &options.args,
+        user: options.user.as_ref(),
+        apart: options.apart,
     })?;
-    let waiting = spawn::fork(&program, &options.command, &options.args, options.user.as_ref())
-        .map_err(|why| RecordError::System { what: "starting the program", why })?;
     let root = waiting.pid;
     let perf = match attach(root, &options) {
         Ok(perf) => perf,
@@ -351,13 +343,7 @@ fn run(mut options: Options) -> Result<Collected, RecordError> {
     });
     let failed = |what| move |why| RecordError::System { what, why };
     if let Some((step, why)) = failure.map_err(failed("starting the program"))? {
-        return Err(match (step, why.raw_os_error()) {
-            (Step::Filter, _) => RecordError::FilterForbidden { why },
-            (Step::User, _) => {
-                RecordError::System { what: "becoming the user who called sudo", why }
-            }
-            (Step::Exec, _) => RecordError::NotExecutable { command: options.command, why },
-        });
+        return Err(step.failed(&options.command, why));
     }
     let followed = followed.map_err(failed("waiting for the program"))?;
     let perf = perf.into_inner().unwrap_or_else(|e| e.into_inner());

@@ -1,20 +1,29 @@
-//! Starting the program: fork, wait for the recorder to attach, switch large pages off, install the
-//! filter, exec.
+//! Starting the program, to be recorded or measured: the same words, environment and user in both.
 //!
 //! ```text
 //!   recorder            child
 //!   fork ─────────────▶ wait for a byte
 //!   attach, counters
-//!   a byte ───────────▶ prctl, seccomp, another user if wished, execve
+//!   a byte ───────────▶ recorded: large pages off, seccomp; another user if wished, execve
 //!   read ◀───────────── nothing (exec closed the pipe), or the step that failed and why
+//!
+//!   measured: the child stays as the keeper, and a child of its own is the program
+//!   keeper: waits for all that the program leaves behind ──▶ how the program ended
 //! ```
 //!
 //! Between fork and exec the child only makes system calls on values that were prepared before (the
 //! recorder may have other threads, whose locks the child would inherit).
+//!
+//! **Invariants**
+//! - P1. A measured run is over when everything that the program started has ended, as a recorded
+//!   one is: what outlives its parent becomes the keeper's child.
+//! - P2. The keeper ends by itself only: signals that ask a program to end it passes over.
 #![allow(unsafe_code)]
 
+use super::RecordError;
 use super::sys::{self, pid_t};
 use super::user::User;
+use crate::format::Ending;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -49,11 +58,30 @@ pub(crate) const CALLS: [libc::c_long; 21] = [
 /// What the filter says of a system call of another architecture (32-bit, x32).
 pub(crate) const FOREIGN: u64 = 1;
 
+/// What to start, and how.
+pub(crate) struct Start<'a> {
+    /// The program as it was named, which is its first word too.
+    pub(crate) command: &'a OsStr,
+    /// The other words.
+    pub(crate) args: &'a [OsString],
+    /// As whom; `None` as this process.
+    pub(crate) user: Option<&'a User>,
+    /// In a process group of its own, no signal blocked, nothing on its standard input, its
+    /// standard output thrown away.
+    pub(crate) apart: bool,
+}
+
 /// A child that waits to be let go.
 pub(crate) struct Waiting {
+    /// The program, or its keeper.
     pub(crate) pid: pid_t,
     go: File,
     failed: File,
+}
+
+/// What a keeper will say.
+pub(crate) struct Kept {
+    status: File,
 }
 
 /// Which step of the child failed.
@@ -64,9 +92,20 @@ pub(crate) enum Step {
     Exec,
 }
 
+impl Step {
+    /// As an error of who wanted this started.
+    pub(crate) fn failed(self, command: &OsStr, why: io::Error) -> RecordError {
+        match self {
+            Step::Filter => RecordError::FilterForbidden { why },
+            Step::User => RecordError::System { what: "becoming the user who called sudo", why },
+            Step::Exec => RecordError::NotExecutable { command: command.to_owned(), why },
+        }
+    }
+}
+
 /// Finds the program as a shell does: a name with a slash is a path, another is looked up in
 /// `PATH`.
-pub(crate) fn find_program(command: &OsStr) -> Result<PathBuf, io::Error> {
+fn find_program(command: &OsStr) -> io::Result<PathBuf> {
     let usable = |path: &Path| -> io::Result<()> {
         let meta = std::fs::metadata(path)?;
         let mode = std::os::unix::fs::PermissionsExt::mode(&meta.permissions());
@@ -125,10 +164,11 @@ fn filter() -> Vec<libc::sock_filter> {
     f
 }
 
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+/// A pipe; `flags` beside those that close it on exec.
+fn pipe(flags: libc::c_int) -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [-1; 2];
     // SAFETY: the kernel fills in two ints.
-    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } == -1 {
+    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | flags) } == -1 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the call has just returned this descriptor and nothing else owns it.
@@ -144,16 +184,55 @@ fn c_string(s: OsString) -> io::Result<CString> {
     })
 }
 
-/// Forks a child that will start `program` once it is let go.
-pub(crate) fn fork(
-    program: &Path,
-    command: &OsStr,
-    args: &[OsString],
-    user: Option<&User>,
-) -> io::Result<Waiting> {
-    let path = c_string(program.into())?;
+/// What the child needs between fork and exec.
+struct Prepared<'a> {
+    go: OwnedFd,
+    go_write: OwnedFd,
+    failed: OwnedFd,
+    /// `/dev/null`, if the program runs apart.
+    null: Option<File>,
+    user: Option<&'a User>,
+    path: CString,
+    argv: &'a [*const libc::c_char],
+    envp: &'a [*const libc::c_char],
+    seen: Seen<'a>,
+}
+
+/// What becomes of the program.
+enum Seen<'a> {
+    /// It stops at these calls; root needs no promise to install the filter.
+    Recorded { filter: &'a libc::sock_fprog, as_root: bool },
+    /// Its keeper says here how it ended.
+    Measured { status: OwnedFd },
+}
+
+/// Forks a child that will start the program for a recorder once it is let go.
+pub(crate) fn recorded(start: &Start<'_>) -> Result<Waiting, RecordError> {
+    let mut filter = filter();
+    let filter = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    fork(start, Seen::Recorded { filter: &filter, as_root: sys::is_root() })
+}
+
+/// Forks a keeper that will start the program and outlive all that comes of it.
+pub(crate) fn measured(start: &Start<'_>) -> Result<(Waiting, Kept), RecordError> {
+    let (read, status) = pipe(libc::O_NONBLOCK).map_err(starting)?;
+    let waiting = fork(start, Seen::Measured { status })?;
+    Ok((waiting, Kept { status: read.into() }))
+}
+
+fn starting(why: io::Error) -> RecordError {
+    RecordError::System { what: "starting the program", why }
+}
+
+fn fork(start: &Start<'_>, seen: Seen<'_>) -> Result<Waiting, RecordError> {
+    let Start { command, args, user, apart } = *start;
+    let program = find_program(command).map_err(|why| match why.kind() {
+        io::ErrorKind::NotFound => RecordError::NotFound { command: command.to_owned() },
+        _ => Step::Exec.failed(command, why),
+    })?;
+    let path = c_string(program.into()).map_err(starting)?;
     let words = std::iter::once(command.to_owned()).chain(args.iter().cloned());
-    let words = words.map(c_string).collect::<io::Result<Vec<_>>>()?;
+    let words = words.map(c_string).collect::<io::Result<Vec<_>>>().map_err(starting)?;
     let told = user.map(User::environment).into_iter().flatten();
     let told: Vec<_> = told.map(|(name, value)| (name.into(), value.to_owned())).collect();
     let others = |(name, _): &(OsString, OsString)| !told.iter().any(|(other, _)| other == name);
@@ -163,66 +242,57 @@ pub(crate) fn fork(
         name.push(value);
         c_string(name)
     });
-    let env = env.collect::<io::Result<Vec<_>>>()?;
+    let env = env.collect::<io::Result<Vec<_>>>().map_err(starting)?;
     let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
         list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
     };
-    let (argv, envp) = (pointers(&words), pointers(&env));
-    let mut filter = filter();
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    let unprivileged = !sys::is_root();
-    let (go_read, go_write) = pipe()?;
-    let (failed_read, failed_write) = pipe()?;
-    let ends = (go_read.as_raw_fd(), go_write.as_raw_fd(), failed_write.as_raw_fd());
+    let (argv, envp) = (&pointers(&words)[..], &pointers(&env)[..]);
+    let null = apart.then(|| File::options().read(true).write(true).open("/dev/null"));
+    let null = null.transpose().map_err(starting)?;
+    let (go, go_write) = pipe(0).map_err(starting)?;
+    let (failed_read, failed) = pipe(0).map_err(starting)?;
+    let prepared = Prepared { go, go_write, failed, null, user, path, argv, envp, seen };
     // SAFETY: the child runs `child` only, which makes nothing but system calls.
     let pid = unsafe { libc::fork() };
     match pid {
-        -1 => Err(io::Error::last_os_error()),
-        0 => child(ends, &path, &argv, &envp, &program, (unprivileged, user)),
-        _ => Ok(Waiting { pid, go: go_write.into(), failed: failed_read.into() }),
+        -1 => Err(starting(io::Error::last_os_error())),
+        0 => child(&prepared),
+        _ => Ok(Waiting { pid, go: prepared.go_write.into(), failed: failed_read.into() }),
     }
 }
 
 /// The child from fork to exec. Allocates nothing.
-fn child(
-    (go, go_write, failed): (RawFd, RawFd, RawFd),
-    path: &CString,
-    argv: &[*const libc::c_char],
-    envp: &[*const libc::c_char],
-    program: &libc::sock_fprog,
-    (unprivileged, user): (bool, Option<&User>),
-) -> ! {
+fn child(prepared: &Prepared<'_>) -> ! {
+    let Prepared { go, go_write, failed, null, user, path, argv, envp, seen } = prepared;
     let mut byte = 0u8;
     // SAFETY: takes a number only. The recorder's end must not stay open here, or its death is not
     // seen.
-    unsafe { libc::close(go_write) };
+    unsafe { libc::close(go_write.as_raw_fd()) };
     // SAFETY: reads one byte to a live one.
-    let n = unsafe { libc::read(go, (&raw mut byte).cast(), 1) };
+    let n = unsafe { libc::read(go.as_raw_fd(), (&raw mut byte).cast(), 1) };
     if n != 1 {
         // SAFETY: ends the child.
         unsafe { libc::_exit(127) };
     }
-    // SAFETY: takes numbers only. Where it is not supported, the recording shows it (fewer faults).
-    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1usize, 0usize, 0usize, 0usize) };
+    if let Some(null) = null {
+        set_apart(null.as_raw_fd());
+    }
     // SAFETY: takes numbers only. Rust ignores SIGPIPE; programs expect the default.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    if unprivileged {
-        // SAFETY: takes numbers only. An unprivileged process needs this to install a filter.
-        unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1usize, 0usize, 0usize, 0usize) };
-    }
-    let at: *const libc::sock_fprog = program;
-    // SAFETY: the kernel copies the filter, which is live, from the address.
-    let filtered = unsafe { libc::prctl(libc::PR_SET_SECCOMP, 2usize, at, 0usize, 0usize) };
-    let mut step = Step::Filter;
-    // The filter needs root's privilege, the program shall not have it.
-    let became = match user {
-        Some(user) if filtered == 0 => {
-            step = Step::User;
-            user.become_now().is_ok()
+    let mut step = Step::Exec;
+    let mut ready = match seen {
+        Seen::Recorded { filter, as_root } => {
+            step = Step::Filter;
+            is_filtered(filter, *as_root)
         }
-        _ => filtered == 0,
+        Seen::Measured { status } => is_kept(status.as_raw_fd(), [go, failed]),
     };
-    if became {
+    // The filter needs root's privilege, the program shall not have it.
+    if let (true, Some(user)) = (ready, user) {
+        step = Step::User;
+        ready = user.become_now().is_ok();
+    }
+    if ready {
         step = Step::Exec;
         // SAFETY: path, argv and envp are live; the lists end with null.
         unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
@@ -231,9 +301,79 @@ fn child(
     let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
     let report = [step as u8, errno as u8];
     // SAFETY: writes two live bytes.
-    unsafe { libc::write(failed, report.as_ptr().cast(), 2) };
+    unsafe { libc::write(failed.as_raw_fd(), report.as_ptr().cast(), 2) };
     // SAFETY: ends the child.
     unsafe { libc::_exit(127) }
+}
+
+/// See [`Start::apart`]. What fails here changes nothing of what is counted.
+fn set_apart(null: RawFd) {
+    // SAFETY: takes numbers only.
+    unsafe { libc::setpgid(0, 0) };
+    for standard in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+        // SAFETY: takes numbers only.
+        unsafe { libc::dup2(null, standard) };
+    }
+    // SAFETY: a set of signals is plain data, for which zeros are a legal value: the empty set.
+    let none: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel reads a live set.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut()) };
+}
+
+/// Switches large pages off and installs the filter; whether that went well.
+fn is_filtered(filter: &libc::sock_fprog, as_root: bool) -> bool {
+    // SAFETY: takes numbers only. Where it is not supported, the recording shows it (fewer faults).
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1usize, 0usize, 0usize, 0usize) };
+    if !as_root {
+        // SAFETY: takes numbers only. An unprivileged process needs this to install a filter.
+        unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1usize, 0usize, 0usize, 0usize) };
+    }
+    let at: *const libc::sock_fprog = filter;
+    // SAFETY: the kernel copies the filter, which is live, from the address.
+    unsafe { libc::prctl(libc::PR_SET_SECCOMP, 2usize, at, 0usize, 0usize) == 0 }
+}
+
+/// Makes a child that goes on to be the program; whether that went well. The parent keeps it, and
+/// does not come back.
+fn is_kept(status: RawFd, others: [&OwnedFd; 2]) -> bool {
+    // SAFETY: takes numbers only. Without it, a run is over when the program's first process is.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1usize, 0usize, 0usize, 0usize) };
+    // SAFETY: the child makes nothing but system calls.
+    match unsafe { libc::fork() } {
+        -1 => false,
+        0 => true,
+        program => keep(program, status, others),
+    }
+}
+
+/// The keeper: waits until it has no child any more, and says how the program ended (P1, P2).
+fn keep(program: pid_t, status: RawFd, others: [&OwnedFd; 2]) -> ! {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+        // SAFETY: takes numbers only.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    for fd in others {
+        // SAFETY: takes a number only. Whoever waits for the program to start waits for these.
+        unsafe { libc::close(fd.as_raw_fd()) };
+    }
+    let mut ended = 0;
+    loop {
+        let mut one = 0;
+        // SAFETY: `one` is a live int to be filled in.
+        let pid = unsafe { libc::waitpid(-1, &mut one, 0) };
+        if pid == program {
+            ended = one;
+        }
+        let interrupted = || io::Error::last_os_error().raw_os_error() == Some(libc::EINTR);
+        if pid == -1 && !interrupted() {
+            break;
+        }
+    }
+    let ended = ended.to_ne_bytes();
+    // SAFETY: writes four live bytes.
+    unsafe { libc::write(status, ended.as_ptr().cast(), ended.len()) };
+    // SAFETY: ends the keeper.
+    unsafe { libc::_exit(0) }
 }
 
 impl Waiting {
@@ -257,5 +397,26 @@ impl Started {
         let step = [Step::Filter, Step::User].into_iter().find(|step| *step as u8 == report[0]);
         let step = step.unwrap_or(Step::Exec);
         Some((step, io::Error::from_raw_os_error(report[1].into())))
+    }
+}
+
+impl Kept {
+    /// How the program ended, once all that it started has; `None` while something of it runs.
+    pub(crate) fn ended(&mut self) -> io::Result<Option<Ending>> {
+        let mut status = [0; 4];
+        match self.status.read_exact(&mut status) {
+            Ok(()) => Ok(Some(ending(i32::from_ne_bytes(status)))),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(_) => Err(io::Error::other("the process that waits for the program was killed")),
+        }
+    }
+}
+
+/// How a process ended, of the number that waiting for it gives.
+pub(crate) fn ending(status: i32) -> Ending {
+    if libc::WIFEXITED(status) {
+        Ending::Exited(libc::WEXITSTATUS(status) as u8)
+    } else {
+        Ending::Signaled(libc::WTERMSIG(status) as u8)
     }
 }

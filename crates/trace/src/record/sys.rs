@@ -5,9 +5,12 @@
 //! kernel).
 #![allow(unsafe_code)]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 pub(crate) use libc::pid_t;
 
@@ -90,6 +93,15 @@ pub(crate) fn wait_next() -> io::Result<Option<(pid_t, i32)>> {
     }
 }
 
+/// Waits for a child that is about to end.
+pub(crate) fn reap(pid: pid_t) {
+    let mut status = 0;
+    // SAFETY: `status` is a live int to be filled in; `pid` is an unreaped child of this process.
+    while unsafe { libc::waitpid(pid, &mut status, 0) } == -1
+        && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
+    {}
+}
+
 /// Kills and reaps a child of this thread that is not to go on.
 pub(crate) fn kill_and_reap(pid: pid_t) {
     // SAFETY: takes numbers only; `pid` is an unreaped child, so it names no one else.
@@ -108,6 +120,16 @@ pub(crate) fn read_memory(pid: pid_t, from: u64, into: &mut [u8]) -> usize {
     // SAFETY: the kernel writes at most `into.len()` bytes to `into`; the remote side is only read.
     let n = unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) };
     usize::try_from(n).unwrap_or(0)
+}
+
+/// Gives a file without a name this one, where nothing has it.
+pub(crate) fn link(file: &File, path: &Path) -> io::Result<()> {
+    let from = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    let to = CString::new(path.as_os_str().as_bytes())?;
+    let (here, follow) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+    // SAFETY: both names are live C strings.
+    let n = unsafe { libc::linkat(here, from.as_ptr(), here, to.as_ptr(), follow) };
+    check(n.into()).map(drop)
 }
 
 /// `perf_event_attr`, as much of it as is used here (its size tells the kernel).

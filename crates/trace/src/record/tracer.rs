@@ -30,7 +30,7 @@
 
 use super::perf::Perf;
 use super::procfs;
-use super::spawn::FOREIGN;
+use super::spawn::{self, FOREIGN};
 use super::sys::{self, pid_t};
 use crate::event::{Access, Area, AreaKind, EventKind, Exec, MapFlags, Prot, advice};
 use crate::format::{Ending, VA_MAX};
@@ -536,11 +536,7 @@ impl<'a> Tracer<'a> {
         self.unborn.remove(&tid);
         if tid == self.root {
             self.ended = true;
-            self.out.ending = if libc::WIFEXITED(status) {
-                Ending::Exited(libc::WEXITSTATUS(status) as u8)
-            } else {
-                Ending::Signaled(libc::WTERMSIG(status) as u8)
-            };
+            self.out.ending = spawn::ending(status);
         }
     }
 }

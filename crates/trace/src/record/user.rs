@@ -101,7 +101,7 @@ impl User {
     }
 
     /// Lets a command run as this user.
-    pub(crate) fn runs(&self, command: &mut Command) {
+    pub fn runs(&self, command: &mut Command) {
         let user = self.clone();
         command.envs(self.environment());
         // SAFETY: `become_now` makes nothing but system calls.
