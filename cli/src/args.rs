@@ -52,13 +52,31 @@ pub(crate) struct Replay {
     pub(crate) machine: Machine,
     #[command(flatten)]
     pub(crate) trust: Trust,
-    /// Policies, with commas between: the largest size enabled (4k, 16k to 2m), thp (2 MiB or 4 KiB
-    /// only), only-64k (that size or 4 KiB)
-    #[arg(long, value_name = "LIST", value_parser = policies, default_value = "4k,16k,32k,64k,128k,256k,512k,1m,2m,thp")]
-    pub(crate) policy: Policies,
+    #[command(flatten)]
+    pub(crate) rows: Rows,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What is compared.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Rows {
+    /// Policies, with commas between: 4k, up-to-64k (every size up to it, 16k to 2m), only-64k
+    /// (that size or 4k), thp (only-2m) [default: 4k, every up-to, and only-2m]
+    #[arg(long, value_name = "LIST", value_parser = policies)]
+    policy: Option<Policies>,
+}
+
+impl Rows {
+    /// What was asked for.
+    pub(crate) fn asked(&self) -> Option<&[Choice]> {
+        self.policy.as_ref().map(|Policies(list)| &list[..])
+    }
+    /// What was asked for, or all.
+    pub(crate) fn choices(&self) -> Vec<Choice> {
+        self.asked().map_or_else(Choice::all, <[Choice]>::to_vec)
+    }
 }
 
 /// How far recordings are trusted.
@@ -128,16 +146,19 @@ pub(crate) struct Trace {
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Check {
-    /// Run the program this often at each size, or fill and drain the pool; medians are shown
-    /// [default: 3, with --hugetlb 7]
+    /// Record the program this often, and run it this often with each policy, or fill and drain
+    /// the pool; medians are shown [default: 3, with --hugetlb 7]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) runs: Option<u32>,
-    /// Sizes, with commas between [default: all that this kernel offers]
-    #[arg(long, value_name = "LIST", value_parser = policies)]
-    pub(crate) sizes: Option<Policies>,
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+    /// A shell command to run before each recording and each run, which makes things as they were
+    /// before, like 'make clean'
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) prepare: Option<String>,
     /// Measure the pool of 2 MiB pages instead of a program: filling and draining it, folding off
     /// and on
-    #[arg(long, conflicts_with_all = ["sizes", "command"])]
+    #[arg(long, conflicts_with_all = ["policy", "prepare", "command"])]
     pub(crate) hugetlb: bool,
     /// How many pages the pool gets and loses, with --hugetlb
     #[arg(long, value_name = "N", conflicts_with = "command", default_value = "2000", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -399,7 +420,7 @@ pub(crate) fn plain(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> 
 
 /// A list as one value.
 #[derive(Clone, Debug)]
-pub(crate) struct Policies(pub(crate) Vec<Choice>);
+pub(crate) struct Policies(Vec<Choice>);
 
 fn policies(text: &str) -> Result<Policies, String> {
     Choice::parse_list(text).map(Policies).map_err(|e| e.to_string())

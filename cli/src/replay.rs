@@ -20,7 +20,7 @@ pub(crate) fn run(args: &Replay) -> Done {
         let file = File::open(path).map_err(|e| Failure::reading(path, e.into()))?;
         let (about, plan) = planned(path, BufReader::new(file), &args.trust.budget())?;
         let settings = settings(&args.machine, &about);
-        let (base, rows) = rows(path, &plan, &args.policy.0, &settings)?;
+        let (base, rows) = rows(path, &plan, &args.rows.choices(), &settings)?;
         let name = path.display().to_string();
         let (name, about, plan) = (name.as_str(), &about, &plan);
         let replayed =

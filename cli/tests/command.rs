@@ -34,7 +34,7 @@ fn the_bare_command_replays_a_recording_in_any_folder() {
     let output = command.current_dir(&folder).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
-    for word in ["64k", "2m", "thp", "kernel ms", "foliant record -o"] {
+    for word in ["up-to-64k", "up-to-2m", "only-2m", "kernel ms", "foliant record -o"] {
         assert!(said.contains(word), "{said}");
     }
 }
@@ -215,14 +215,27 @@ fn json_has_the_promised_keys() {
         let recorded = file["recorded_anonymous_faults"].as_u64().unwrap();
         let policies = file["policies"].as_array().unwrap();
         let names: Vec<_> = policies.iter().map(|p| p["name"].as_str().unwrap()).collect();
-        let expect = ["4k", "16k", "32k", "64k", "128k", "256k", "512k", "1m", "2m", "thp"];
+        let expect = [
+            "4k",
+            "up-to-16k",
+            "up-to-32k",
+            "up-to-64k",
+            "up-to-128k",
+            "up-to-256k",
+            "up-to-512k",
+            "up-to-1m",
+            "up-to-2m",
+            "only-2m",
+        ];
         assert_eq!(names, expect);
         assert_eq!(policies[0]["anonymous_faults"].as_u64(), Some(recorded));
         for policy in policies {
             for key in ["anonymous_faults", "fallbacks", "zeroed_bytes", "shootdowns", "leaves"] {
                 assert!(policy[key].is_u64(), "{key}");
             }
-            assert!(policy["peak_bytes"].is_u64() && policy["untouched_bytes"].is_u64());
+            for key in ["peak_bytes", "peak_mapped_bytes", "untouched_bytes"] {
+                assert!(policy[key].is_u64(), "{key}");
+            }
             assert!(policy["kernel_time_ratio"].is_f64() && policy["peak_ratio"].is_f64());
             assert!(policy["folios_by_order"].is_object());
         }
@@ -233,21 +246,24 @@ fn json_has_the_promised_keys() {
 fn policies_can_be_picked() {
     let file = shipped("python.trace");
     let file = file.to_str().unwrap();
-    let output = foliant(&["replay", file, "--policy", "64k,only-64k,thp", "--json"]);
+    let output = foliant(&["replay", file, "--policy", "up-to-64k,only-64k,thp", "--json"]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     let names: Vec<_> =
         value["files"][0]["policies"].as_array().unwrap().iter().map(|p| &p["name"]).collect();
-    assert_eq!(names, ["64k", "only-64k", "thp"]);
+    assert_eq!(names, ["up-to-64k", "only-64k", "only-2m"]);
 }
 
 #[test]
 fn what_cannot_be_asked_for_is_refused() {
     let file = shipped("python.trace");
     let file = file.to_str().unwrap();
-    refused(&["replay", file, "--policy", "48k"], &["48k", "64k"]);
-    refused(&["replay", file, "--policy", "64k,,2m"], &["policy"]);
+    refused(&["replay", file, "--policy", "up-to-48k"], &["48k", "64k"]);
+    // A size alone says two things.
+    refused(&["replay", file, "--policy", "64k"], &["64k", "up-to-64k", "only-64k"]);
+    refused(&["check", "--policy", "2m", "true"], &["2m", "up-to-2m", "only-2m"]);
+    refused(&["replay", file, "--policy", "up-to-64k,,only-2m"], &["policy"]);
     refused(&["replay", file, "--policy", "huge"], &["huge"]);
-    refused(&["replay", file, "--policy", "8k"], &["8k", "16k to 2m"]);
+    refused(&["replay", file, "--policy", "up-to-8k"], &["8k", "16k to 2m"]);
     refused(&["replay", file, "--fragment", "101"], &["101", "0 to 100"]);
     refused(&["replay", file, "--cpus", "0"], &["'0'", "1 to 1024"]);
     refused(&["lab", "zero", "--rounds", "0"], &["'0'", "1..=99"]);
@@ -388,11 +404,11 @@ mod recording {
         let mut line = String::new();
         let out = child.stdout.take().unwrap();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
         if line.is_empty() {
             return eprintln!("skipped: nothing can be recorded here");
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
         let left: Vec<_> = folder.path().read_dir().unwrap().flatten().collect();
         let is_named = |name: &std::ffi::OsStr| name.as_encoded_bytes().ends_with(b".partial");
         if left.iter().any(|entry| is_named(&entry.file_name())) {

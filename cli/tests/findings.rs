@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 fn command() -> Command {
@@ -164,11 +165,19 @@ fn settings() -> Result<Vec<(PathBuf, String)>, &'static str> {
     }
 }
 
-const PLAIN: &[&str] = &["sleep", "2"];
+/// One check at a time: a second one is refused.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const PLAIN: &[&str] = &["sleep", LONG];
+const LONG: &str = "2.0";
 
 /// A check that has written its settings and measures, or what it said instead.
 fn measuring(program: &[&str]) -> Result<Child, String> {
-    let args = ["check", "--runs", "1", "--sizes", "64k", "--"];
+    let args = ["check", "--runs", "1", "--policy", "only-64k", "--"];
     let mut wanted = command();
     let mut child = wanted
         .args(args)
@@ -196,9 +205,9 @@ fn send(signal: &str, child: &Child) {
     assert!(sent.success());
 }
 
-/// One after another: all of them change the same settings.
 #[test]
 fn finding_x8_settings_are_put_back_after_every_signal() {
+    let _alone = alone();
     let before = match settings() {
         Ok(before) => before,
         Err(why) => return eprintln!("skipped: {why}"),
@@ -213,13 +222,15 @@ fn finding_x8_settings_are_put_back_after_every_signal() {
         assert_eq!(settings().unwrap(), before, "{signal}");
     }
     let Ok(mut child) = measuring(PLAIN) else { return };
+    wait_for(LONG);
     send("KILL", &child);
     child.wait().unwrap();
     assert_ne!(settings().unwrap(), before, "nobody catches this one");
-    let output = foliant(&["check", "--runs", "1", "--sizes", "4k", "--", "true"]);
+    let output = foliant(&["check", "--runs", "1", "--policy", "4k", "--", "true"]);
     let said = text(&output.stderr);
     assert!(output.status.success() && said.contains("killed"), "{said}");
     assert_eq!(settings().unwrap(), before, "the next check puts back what the killed one left");
+    assert_eq!(running(LONG), 0, "the program went with it");
 }
 
 /// Processes whose command line has this word.
@@ -229,10 +240,20 @@ fn running(word: &str) -> usize {
     lines.filter(|line| text(line).split('\0').any(|other| other == word)).count()
 }
 
+/// Waits until one of them runs.
+fn wait_for(word: &str) {
+    let begun = Instant::now();
+    while running(word) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{word} was not started");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// A check that ends takes with it what it started: a program that does not want to end, and what
 /// has left that program's session.
 #[test]
 fn a_check_that_is_interrupted_leaves_nothing_running() {
+    let _alone = alone();
     let before = match settings() {
         Ok(before) => before,
         Err(why) => return eprintln!("skipped: {why}"),
@@ -244,11 +265,7 @@ fn a_check_that_is_interrupted_leaves_nothing_running() {
         Ok(child) => child,
         Err(why) => return eprintln!("skipped: {why}"),
     };
-    let begun = Instant::now();
-    while running(&word) == 0 && begun.elapsed() < Duration::from_secs(30) {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(running(&word) > 0, "the program has started what it leaves");
+    wait_for(&word);
     send("TERM", &child);
     assert_eq!(child.wait().unwrap().code(), Some(143));
     assert_eq!(running(&word), 0);
@@ -258,6 +275,7 @@ fn a_check_that_is_interrupted_leaves_nothing_running() {
 /// The lock lay where everybody may write.
 #[test]
 fn finding_x9_nothing_in_a_folder_of_all_decides_about_a_check() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let lock = folder.path().join("foliant-check.lock");
     let elsewhere = folder.path().join("elsewhere");
@@ -268,10 +286,10 @@ fn finding_x9_nothing_in_a_folder_of_all_decides_about_a_check() {
         } else {
             assert!(Command::new("mkfifo").arg(&lock).status().unwrap().success());
         }
-        // A size that no kernel has: the check ends after its lock was taken and before anything
+        // A preparation that fails: the check ends after its lock was taken and before anything
         // runs.
         let mut wanted = command();
-        wanted.args(["check", "--sizes", "thp", "--", "true"]).env("TMPDIR", folder.path());
+        wanted.args(["check", "--prepare", "false", "--", "true"]).env("TMPDIR", folder.path());
         let mut child = wanted.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let begun = Instant::now();
         while child.try_wait().unwrap().is_none() {
@@ -317,12 +335,13 @@ fn finding_x10_behind_sudo_a_program_runs_as_who_called() {
     let uid = |path: &Path| fs::metadata(path).unwrap().uid().to_string();
     assert_eq!((uid(&told), uid(&trace)), (NOBODY.into(), NOBODY.into()), "so is the recording");
     // What is measured likewise.
+    let _alone = alone();
     if settings().is_ok() {
         fs::remove_file(&told).unwrap();
         let mut wanted = command();
         wanted.env("SUDO_UID", NOBODY).env("SUDO_GID", NOBODY);
         let output =
-            wanted.args(["check", "--runs", "1", "--sizes", "4k", "--", "sh", "-c", &script]);
+            wanted.args(["check", "--runs", "1", "--policy", "4k", "--", "sh", "-c", &script]);
         let output = output.output().unwrap();
         if output.status.success() {
             assert_eq!(fs::read_to_string(&told).unwrap().lines().next(), Some(NOBODY));

@@ -10,7 +10,7 @@ use foliant_trace::replay::{Choice, Plan, Settings, replay};
 use foliant_trace::{
     Budget, Ending, Event, EventKind, Reader, Trace, Writer, describe, naive_replay,
 };
-use foliant_units::Bytes;
+use foliant_units::{Bytes, Order};
 use libfuzzer_sys::fuzz_target;
 
 /// More pages than this in one event are read and described, but not replayed: it would take long
@@ -116,7 +116,7 @@ fn used(events: &[Event]) {
     };
     let memory = Some(Bytes::new(64 << 20));
     let settings = Settings { memory, ..Settings::default() };
-    for choice in [Choice::BASE, Choice::Thp] {
+    for choice in [Choice::BASE, Choice::Only(Order::SIZE_2M)] {
         match replay(&plan, choice, &settings, |_| ()) {
             // At 4 KiB exactly the recorded faults, where the naive model has nothing against them.
             Ok(row) if choice == Choice::BASE && report.mismatched == 0 => {

@@ -199,7 +199,7 @@ fn zero(scale: &Scale) -> Done<Row> {
 
 fn faults(_: &Scale) -> Done<Row> {
     let (about, plan) = replay::shipped()?;
-    let large = Choice::parse("64k").map_err(Failure::new)?;
+    let large = Choice::parse("up-to-64k").map_err(Failure::new)?;
     let build = published::BUILDS.iter().find(|build| build.size == "64k");
     let build = build.ok_or_else(|| missing("the published build"))?;
     let settings = Settings { cpus: about.header.cpus.max(1) as usize, ..Settings::default() };
@@ -226,7 +226,7 @@ fn faults(_: &Scale) -> Done<Row> {
             both("leaves at the peak", |row| row.leaves),
             both("bytes at the peak", |row| row.peak.get()),
         ],
-        command: format!("foliant replay {} --policy 4k,64k", replay::SHIPPED_NAME),
+        command: format!("foliant replay {} --policy 4k,up-to-64k", replay::SHIPPED_NAME),
     })
 }
 

@@ -1,15 +1,18 @@
-//! `foliant check`: a program's faults and memory as predicted from one recording with 4 KiB pages,
-//! beside what Linux shows with each folio size enabled.
+//! `foliant check`: a program's faults and memory as predicted from recordings with 4 KiB pages,
+//! beside what Linux shows with each policy.
 //!
 //! ```text
-//!   record once ──▶ replay at each size ──▶ predicted ─┐
-//!   switch one size on, all others off ──▶ run N times ──▶ median ─┴─▶ table
+//!   record N times ──▶ replay with each policy ──▶ predicted ─┐
+//!   set the switches, run N times ──▶ measured ───────────────┴─▶ table, with a verdict for each row
 //! ```
 //!
 //! **Like with like.** Faults are all page faults: the recorded ones outside anonymous memory,
 //! which no policy changes, plus those that the replay takes. Memory is the peak of the anonymous
 //! pages that all address spaces map. Both are taken with addresses that are not random: a folio
-//! fits or does not by where its area lies.
+//! fits or does not by where its area lies. A policy means the same here as in `replay`.
+//!
+//! **What the machine does** is not the prediction's error: where it had no folio of a size is
+//! counted for each row, and runs that differ among themselves are called noise (`verdict`).
 //!
 //! Behind sudo the program runs as who called it, recorded and measured; only the counters and the
 //! switches are root's.
@@ -21,158 +24,166 @@
 mod descendants;
 mod hugetlb;
 mod place;
+mod runs;
 mod settings;
 mod show;
 mod switches;
+mod verdict;
 
 use crate::args::Check;
 use crate::failure::{Done, Failure, print};
-use crate::{json, progress, record, replay};
-use foliant_trace::record::{Measured, User, fix_layout, measure};
-use foliant_trace::replay::{Choice, Plan, Row, Settings, replay_all};
-use foliant_trace::{About, Budget, Ending};
-use foliant_units::{Bytes, Order};
-use std::ffi::OsString;
-use std::io::{self, BufReader, Seek};
-use std::path::Path;
-use switches::Switches;
+use crate::{json, record};
+use foliant_trace::About;
+use foliant_trace::record::{Measured, fix_layout};
+use foliant_trace::replay::{Choice, Row, Settings, replay_all};
+use foliant_units::{Bytes, FRAME_BYTES};
+use runs::Runs;
+use std::collections::BTreeMap;
+use switches::{Fallbacks, Switches};
+use verdict::{Compared, Range};
 
-/// Prediction and measurement of one size.
-pub(crate) struct Pair {
-    order: Order,
-    predicted: Predicted,
-    measured: Predicted,
-    /// Lowest and highest number of faults among the runs.
-    spread: (u64, u64),
+/// Prediction and measurement with one policy.
+struct Checked {
+    choice: Choice,
+    faults: Compared,
+    /// Bytes.
+    peak: Compared,
+    /// Folios that all programs of the machine asked for in vain while this one was measured, by
+    /// the kernel's counter; those of the worst run.
+    fallbacks: BTreeMap<String, u64>,
 }
 
-/// Faults of all kinds and peak of anonymous memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Predicted {
-    faults: u64,
-    peak: Bytes,
+/// What is shown.
+struct Checks {
+    about: About,
+    runs: u32,
+    rows: Vec<Checked>,
+    /// Sizes that the kernel offers and Foliant does not know.
+    skipped: Vec<Bytes>,
+    /// The first time the program took far more faults than later: both numbers.
+    first: Option<(u64, u64)>,
 }
 
-/// Runs of a program at each size, unless asked for otherwise.
+/// Recordings, and runs with each policy, unless asked for otherwise.
 const RUNS: u32 = 3;
+/// How far off a prediction of faults may be, and one of memory.
+const FAULTS_GOAL: f64 = 0.02;
+const PEAK_GOAL: f64 = 0.05;
+/// A first run with so many times the faults of all others found something that they did not.
+const FIRST_TIME: f64 = 1.2;
 
 pub(crate) fn run(args: &Check) -> Done {
     if args.hugetlb {
         return hugetlb::run(args);
     }
-    let runs = args.runs.unwrap_or(RUNS);
     let user = record::user()?;
     let switches = Switches::open()?;
     record::warn_root(user.as_ref());
-    let (orders, skipped) = sizes(args, &switches)?;
+    let choices = offered(args.rows.asked(), &switches)?;
     fix_layout()?;
-    let (about, plan) = recorded(&args.command, user.as_ref())?;
-    let choices: Vec<Choice> = orders.iter().map(|order| choice(*order)).collect();
-    let settings = Settings { cpus: about.header.cpus.max(1) as usize, ..Settings::default() };
-    let rows = replay_all(&plan, &choices, &settings, |_| ())?;
-    let bar = progress::bar("running", u64::from(runs) * orders.len() as u64);
-    let mut pairs = Vec::new();
-    for (order, row) in orders.iter().zip(&rows) {
-        switches.only(*order)?;
+    let count = args.runs.unwrap_or(RUNS);
+    let all = u64::from(count) * (1 + choices.len() as u64);
+    let mut runs = Runs::new(args, user, all);
+    let (mut predictions, mut faults, mut about) = (Vec::new(), Vec::new(), None);
+    for _ in 0..count {
+        let (told, plan) = runs.recorded()?;
+        let settings = Settings { cpus: told.header.cpus.max(1) as usize, ..Settings::default() };
+        let rows = replay_all(&plan, &choices, &settings, |_| ())?;
+        predictions.push((plan.other_faults(), rows));
+        faults.push(plan.recorded_faults);
+        about.get_or_insert(told);
+    }
+    let mut rows = Vec::new();
+    for (at, choice) in choices.iter().enumerate() {
+        switches.set(*choice)?;
         let mut measurements = Vec::new();
-        for _ in 0..runs {
-            bar.set_message(format!("running with {}", order.bytes()));
-            measurements.push(measured(&args.command, user.as_ref(), &about)?);
-            bar.inc(1);
+        for _ in 0..count {
+            let before = switches.fallbacks(*choice);
+            let run = runs.measured(&choice.to_string())?;
+            measurements.push((run, switches.fallbacks(*choice).since(&before)));
+            if *choice == Choice::BASE {
+                faults.push(run.faults);
+            }
         }
-        pairs.push(pair(*order, &plan, row, &measurements));
+        let predicted =
+            predictions.iter().filter_map(|(other, rows)| Some((*other, rows.get(at)?)));
+        rows.extend(checked(*choice, predicted, &measurements));
     }
-    bar.finish_and_clear();
+    drop(runs);
     switches.restore()?;
+    let about = about.ok_or_else(|| Failure::new("nothing was recorded"))?;
+    let skipped = if args.rows.asked().is_none() { switches.skipped() } else { &[] };
+    let (skipped, first) = (skipped.to_vec(), first_time(&faults));
+    let checks = Checks { about, runs: count, rows, skipped, first };
     if args.json {
-        return print(&json::text(&show::object(&about, runs, &pairs))?);
+        return print(&json::text(&show::object(&checks))?);
     }
-    print(&show::text(&about, runs, &pairs, &skipped))
+    print(&show::text(&checks))
 }
 
-fn choice(order: Order) -> Choice {
-    if order == Order::BASE { Choice::BASE } else { Choice::Only(order) }
-}
-
-/// 4 KiB and the sizes asked for, or all that the kernel offers; and those of its sizes that are
-/// left out.
-fn sizes(args: &Check, switches: &Switches) -> Done<(Vec<Order>, Vec<Bytes>)> {
+/// The policies asked for, or those of a replay whose sizes the kernel has.
+fn offered(asked: Option<&[Choice]>, switches: &Switches) -> Done<Vec<Choice>> {
     let offered = switches.orders();
-    let mut orders = vec![Order::BASE];
-    let Some(wanted) = &args.sizes else {
-        orders.extend(&offered);
-        return Ok((orders, switches.skipped().to_vec()));
+    let missing = |choice: Choice| choice.orders().without(offered).largest_first().last();
+    let Some(asked) = asked else {
+        return Ok(Choice::all().into_iter().filter(|c| missing(*c).is_none()).collect());
     };
-    for choice in &wanted.0 {
-        let (Choice::UpTo(order) | Choice::Only(order)) = *choice else {
-            return Err(Failure::new("thp is not one size; use 2m"));
-        };
-        if order != Order::BASE && !offered.contains(&order) {
-            let list: Vec<_> = offered.iter().map(|o| o.bytes().to_string()).collect();
+    for choice in asked {
+        if let Some(order) = missing(*choice) {
+            let mut list: Vec<_> =
+                offered.largest_first().map(|order| order.bytes().to_string()).collect();
+            list.reverse();
             return Err(Failure::new(format_args!(
-                "this kernel does not offer {}; it has {}",
+                "{choice} needs {}, which this kernel does not offer; it has {}",
                 order.bytes(),
                 list.join(", ")
             )));
         }
-        if !orders.contains(&order) {
-            orders.push(order);
-        }
     }
-    Ok((orders, Vec::new()))
+    Ok(asked.to_vec())
 }
 
-/// Records into a file that has no name, so that nothing is left of it however this ends.
-fn recorded(command: &[OsString], user: Option<&User>) -> Done<(About, Plan)> {
-    let failed = |e: io::Error| Failure::new(format_args!("a temporary file cannot be used: {e}"));
-    let mut file = tempfile::tempfile().map_err(failed)?;
-    let mut options = record::options(command, user)?;
-    options.apart = true;
-    let spinner = progress::spinner("recording");
-    options.progress = Some(Box::new(move |at| spinner.set_message(record::progress(at))));
-    let summary = foliant_trace::record(options, &file)?;
-    record::say(&summary);
-    file.rewind().map_err(failed)?;
-    // The program is this user's own: what it did is not bounded, beyond what recording it took.
-    replay::planned(Path::new("the recording"), BufReader::new(file), &Budget::unlimited())
+fn checked<'a>(
+    choice: Choice,
+    predicted: impl Iterator<Item = (u64, &'a Row)> + Clone,
+    measured: &[(Measured, Fallbacks)],
+) -> Option<Checked> {
+    let excused = measured.iter().map(|(_, fallbacks)| fallbacks.pages()).max().unwrap_or(0);
+    let worst = measured.iter().map(|(_, fallbacks)| fallbacks).max_by_key(|f| f.pages());
+    let faults = Compared {
+        predicted: Range::of(predicted.clone().map(|(other, row)| other + row.anonymous_faults))?,
+        measured: Range::of(measured.iter().map(|(run, _)| run.faults)),
+        goal: FAULTS_GOAL,
+        excused,
+    };
+    let peak = Compared {
+        predicted: Range::of(predicted.map(|(_, row)| row.peak_mapped.get()))?,
+        measured: Range::of(measured.iter().filter_map(|(run, _)| Some(run.peak?.get()))),
+        goal: PEAK_GOAL,
+        excused: excused.saturating_mul(FRAME_BYTES),
+    };
+    let fallbacks = worst.map(Fallbacks::by_counter).unwrap_or_default();
+    Some(Checked { choice, faults, peak, fallbacks })
 }
 
-fn measured(command: &[OsString], user: Option<&User>, about: &About) -> Done<Measured> {
-    let run = measure(command, user)?;
-    if run.ending != about.trailer.ending {
-        let (then, now) = (describe(about.trailer.ending), describe(run.ending));
-        return Err(Failure::new(format_args!(
-            "the program ended with {then} while recorded and with {now} while measured; \
-             check a command that does the same each time"
-        )));
-    }
-    Ok(run)
+/// Whether the first run took far more faults than all later ones: its faults, and the most of
+/// theirs.
+fn first_time(faults: &[u64]) -> Option<(u64, u64)> {
+    let (first, later) = faults.split_first()?;
+    let most = *later.iter().max()?;
+    (*first as f64 > most as f64 * FIRST_TIME).then_some((*first, most))
 }
 
-fn describe(ending: Ending) -> String {
-    match ending {
-        Ending::Exited(code) => format!("exit code {code}"),
-        Ending::Signaled(signal) => format!("signal {signal}"),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn pair(order: Order, plan: &Plan, row: &Row, runs: &[Measured]) -> Pair {
-    let mut faults: Vec<u64> = runs.iter().map(|run| run.faults).collect();
-    let mut peaks: Vec<Bytes> = runs.iter().filter_map(|run| run.peak).collect();
-    faults.sort_unstable();
-    peaks.sort_unstable();
-    let middle = |len: usize| len.saturating_sub(1) / 2;
-    let median = |list: &[u64]| list.get(middle(list.len())).copied().unwrap_or(0);
-    Pair {
-        order,
-        predicted: Predicted {
-            faults: plan.other_faults() + row.anonymous_faults,
-            peak: row.peak_mapped,
-        },
-        measured: Predicted {
-            faults: median(&faults),
-            peak: peaks.get(middle(peaks.len())).copied().unwrap_or_default(),
-        },
-        spread: (median(&faults[..1.min(faults.len())]), faults.last().copied().unwrap_or(0)),
+    #[test]
+    fn a_first_time_is_told_from_noise() {
+        assert_eq!(first_time(&[]), None);
+        assert_eq!(first_time(&[500]), None);
+        assert_eq!(first_time(&[5000, 100, 120]), Some((5000, 120)));
+        assert_eq!(first_time(&[100, 5000, 100]), None, "a later one is noise");
+        assert_eq!(first_time(&[119, 100, 100]), None);
     }
 }

@@ -40,7 +40,7 @@ const JOURNAL_MOST: u64 = 1 << 16;
 pub(super) struct Alone {
     directory: PathBuf,
     /// Locked while this lives.
-    _lock: File,
+    lock: File,
 }
 
 impl Alone {
@@ -55,12 +55,18 @@ impl Alone {
         own(directory, &there, there.is_dir())?;
         let lock = open(&directory.join(LOCK), Asked::Lock)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Alone { directory: directory.to_owned(), _lock: lock }),
+            Ok(()) => Ok(Alone { directory: directory.to_owned(), lock }),
             Err(TryLockError::WouldBlock) => Err(Failure::new(
                 "another foliant check is at work; both would measure the other's settings: wait for it to end",
             )),
             Err(TryLockError::Error(e)) => Err(failed(&e)),
         }
+    }
+
+    /// Lets another check begin, although a child that was being made may hold the lock's file for
+    /// another moment.
+    pub(super) fn release(&self) {
+        let _ = self.lock.unlock(); // else it goes with the last who has it open
     }
 
     /// The lines that a check which was killed has left, oldest first: files and the values that
@@ -106,6 +112,12 @@ impl Alone {
     /// The journal's path, for who has to look at it.
     pub(super) fn journal(&self) -> PathBuf {
         self.directory.join(JOURNAL)
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

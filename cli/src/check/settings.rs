@@ -120,6 +120,7 @@ impl Settings {
             if let Err(failure) = put_back(saved.take().unwrap_or_default(), &shared.alone) {
                 failure.report();
             }
+            shared.alone.release();
             std::process::exit(code);
         };
         let thread = std::thread::Builder::new().name("foliant-signals".to_owned());

@@ -1,12 +1,15 @@
-//! The kernel's switches of folio sizes, set one at a time so that each can be measured alone.
+//! The kernel's switches of folio sizes, set as a policy says, and its counters of folios that it
+//! did not have.
 //!
 //! **Not here**: putting them back (`settings`).
 
 use super::place::{Alone, RUN};
 use super::settings::{Settings, recover};
 use crate::failure::{Done, Failure};
-use foliant::fault::parse_order;
+use foliant::fault::{Orders, parse_order};
+use foliant_trace::replay::Choice;
 use foliant_units::{Bytes, Order};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,6 +18,40 @@ const ROOT: &str = "/sys/kernel/mm/transparent_hugepage";
 /// While 2 MiB is on, khugepaged shall not come by: its pause is set to the longest there is.
 const PAUSE: &str = "khugepaged/scan_sleep_millisecs";
 const LONG: &str = "4294967295";
+
+/// Where counters of a size lie; those of faults, and among them those of folios that were given,
+/// or that another one has as well.
+const STATS: &str = "stats";
+const FAULT: &str = "anon_fault_";
+const SERVED: [&str; 2] = ["alloc", "fallback_charge"];
+
+/// Faults that got a smaller folio, by the size that was not to be had and by why: `fallback`, and
+/// whatever else the kernel counts.
+pub(super) struct Fallbacks(BTreeMap<(Order, String), u64>);
+
+impl Fallbacks {
+    /// What has been added to those before.
+    pub(super) fn since(mut self, before: &Fallbacks) -> Fallbacks {
+        for (of, count) in &mut self.0 {
+            *count = count.saturating_sub(before.0.get(of).copied().unwrap_or(0));
+        }
+        self
+    }
+
+    /// Pages that may have come otherwise than they would have.
+    pub(super) fn pages(&self) -> u64 {
+        self.0.iter().map(|((order, _), count)| count.saturating_mul(order.pages().get())).sum()
+    }
+
+    /// Those that there are, of all sizes, by the kernel's name.
+    pub(super) fn by_counter(&self) -> BTreeMap<String, u64> {
+        let mut all = BTreeMap::new();
+        for ((_, why), count) in self.0.iter().filter(|(_, count)| **count > 0) {
+            *all.entry(format!("{FAULT}{why}")).or_default() += count;
+        }
+        all
+    }
+}
 
 /// See the module's text.
 pub(super) struct Switches {
@@ -72,9 +109,9 @@ impl Switches {
         Ok(Switches { sizes, skipped, all, pause, settings })
     }
 
-    /// The sizes of anonymous memory that the kernel offers, smallest first.
-    pub(super) fn orders(&self) -> Vec<Order> {
-        self.sizes.iter().map(|(order, _)| *order).collect()
+    /// The sizes of anonymous memory that the kernel offers.
+    pub(super) fn orders(&self) -> Orders {
+        self.sizes.iter().fold(Orders::NONE, |all, (order, _)| all.with(Orders::of(*order)))
     }
 
     /// Sizes that the kernel offers and Foliant does not know.
@@ -82,10 +119,11 @@ impl Switches {
         &self.skipped
     }
 
-    /// Enables one size, or none for [`Order::BASE`], for all areas.
-    pub(super) fn only(&self, order: Order) -> Done {
+    /// Enables the policy's sizes, and no others, for all areas.
+    pub(super) fn set(&self, choice: Choice) -> Done {
+        let orders = choice.orders();
         for path in &self.all {
-            let on = self.sizes.iter().any(|(size, at)| *size == order && at == path);
+            let on = self.sizes.iter().any(|(size, at)| orders.contains(*size) && at == path);
             let value = match on {
                 _ if *path == self.pause => LONG,
                 true => "always",
@@ -94,6 +132,25 @@ impl Switches {
             self.settings.write(path, value)?;
         }
         Ok(())
+    }
+
+    /// How often the kernel had no folio of the policy's sizes for a fault, since it was booted.
+    pub(super) fn fallbacks(&self, choice: Choice) -> Fallbacks {
+        let orders = choice.orders();
+        let mut counts = BTreeMap::new();
+        for (order, path) in self.sizes.iter().filter(|(order, _)| orders.contains(*order)) {
+            let stats = path.with_file_name(STATS);
+            for entry in fs::read_dir(stats).into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let Some(what) = name.strip_prefix(FAULT).filter(|what| !SERVED.contains(what))
+                else {
+                    continue;
+                };
+                let text = fs::read_to_string(entry.path()).unwrap_or_default();
+                counts.insert((*order, what.to_owned()), text.trim().parse().unwrap_or(0));
+            }
+        }
+        Fallbacks(counts)
     }
 
     /// Puts everything back.
@@ -138,13 +195,22 @@ mod tests {
                 Alone::claim(&place).is_err(),
                 "a second check is refused while one is at work"
             );
-            assert_eq!(switches.orders(), [order(4), order(9)]);
-            switches.only(order(4)).unwrap();
+            assert_eq!(switches.orders(), Orders::of(order(4)).with(Orders::of(order(9))));
+            let both = || ["64kB", "2048kB"].map(|name| read(&format!("hugepages-{name}/enabled")));
+            for (choice, expect) in [
+                (Choice::UpTo(order(9)), ["always", "always"]),
+                (Choice::Only(order(9)), ["never", "always"]),
+                (Choice::BASE, ["never", "never"]),
+            ] {
+                switches.set(choice).unwrap();
+                assert_eq!(both(), expect, "{choice}");
+            }
+            switches.set(Choice::Only(order(4))).unwrap();
             assert_eq!(read("hugepages-64kB/enabled"), "always");
             assert_eq!(read("hugepages-2048kB/enabled"), "never");
             assert_eq!(read(PAUSE), LONG);
             switches.restore().unwrap();
-            assert!(switches.only(order(9)).is_err(), "nothing is written after the restore");
+            assert!(switches.set(Choice::BASE).is_err(), "nothing is written after the restore");
         }
         assert!(Alone::claim(&place).unwrap().left().unwrap().is_empty());
         assert_eq!(read("hugepages-64kB/enabled"), "madvise");
@@ -162,9 +228,9 @@ mod tests {
             fs::create_dir_all(at(name)).unwrap();
             fs::write(at(name).join("enabled"), "always [madvise] never").unwrap();
         }
-        let (order, place) = (Order::new(4).unwrap(), at("place"));
+        let (choice, place) = (Choice::Only(Order::new(4).unwrap()), at("place"));
         let switches = Switches::open_at(root.path(), &place).unwrap();
-        switches.only(order).unwrap();
+        switches.set(choice).unwrap();
         // As SIGKILL does: nothing is put back, and the lock is let go by the kernel.
         std::mem::forget(switches);
         let lock = fs::File::open(place.join("check.lock")).unwrap();
@@ -176,5 +242,35 @@ mod tests {
         }
         drop(next);
         assert!(!place.join("check.journal").exists());
+    }
+
+    #[test]
+    fn folios_that_were_not_to_be_had_are_counted_by_size_and_reason() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |size: &str, counts: &[(&str, u64)]| {
+            let folder = root.path().join(format!("hugepages-{size}"));
+            fs::create_dir_all(folder.join(STATS)).unwrap();
+            fs::write(folder.join("enabled"), "always [madvise] never").unwrap();
+            for (name, count) in counts {
+                fs::write(folder.join(STATS).join(name), format!("{count}\n")).unwrap();
+            }
+        };
+        let counters = ["anon_fault_alloc", "anon_fault_fallback", "anon_fault_fallback_charge"];
+        let all = |n: u64| counters.map(|name| (name, n));
+        write("16kB", &all(100));
+        write("64kB", &all(100));
+        let switches = Switches::open_at(root.path(), &root.path().join("place")).unwrap();
+        let [small, large] = [2, 4].map(|n| Order::new(n).unwrap());
+        let before = switches.fallbacks(Choice::UpTo(large));
+        write("16kB", &[("anon_fault_alloc", 500), ("anon_fault_fallback", 103)]);
+        write("64kB", &[("anon_fault_fallback", 102), ("anon_fault_declined", 5), ("split", 9)]);
+        let since = |choice| switches.fallbacks(choice).since(&before);
+        assert_eq!(since(Choice::UpTo(large)).pages(), 3 * 4 + (2 + 5) * 16);
+        assert_eq!(since(Choice::Only(small)).pages(), 3 * 4);
+        assert_eq!(since(Choice::BASE).pages(), 0);
+        let told = since(Choice::UpTo(large)).by_counter();
+        let told: Vec<_> = told.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        assert_eq!(told, [("anon_fault_declined", 5), ("anon_fault_fallback", 5)]);
+        assert!(since(Choice::BASE).by_counter().is_empty());
     }
 }

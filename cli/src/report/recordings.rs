@@ -52,8 +52,8 @@ impl Recording {
         &self.rows[0]
     }
     /// The row of this policy.
-    pub(crate) fn row(&self, name: &str) -> Option<&Row> {
-        self.rows.iter().find(|row| row.choice.to_string() == name)
+    pub(crate) fn row(&self, choice: Choice) -> Option<&Row> {
+        self.rows.iter().find(|row| row.choice == choice)
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn replay(file: &File) -> Done<Recording> {
     let args = parsed_replay(&command)?;
     let (about, plan) = replay::planned(path, file.bytes, &args.trust.budget())?;
     let settings = replay::settings(&args.machine, &about);
-    let rows = replay_all(&plan, &args.policy.0, &settings, |_| {})?;
+    let rows = replay_all(&plan, &args.rows.choices(), &settings, |_| {})?;
     if rows.first().map(|row| row.choice) != Some(Choice::BASE) {
         return Err(Failure::new(format_args!("{command} does not begin with 4 KiB pages")));
     }

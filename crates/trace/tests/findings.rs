@@ -8,7 +8,7 @@
 use foliant_trace::event::advice;
 use foliant_trace::replay::{Choice, Percent, Plan, PlanError, ReplayError, Settings, replay_all};
 use foliant_trace::*;
-use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -307,7 +307,7 @@ fn finding_x1_a_replay_draws_its_machine_and_its_work() {
     let settings = Settings::default();
     let refused = |bytes: &[u8], budget: Budget, settings: &Settings| {
         let plan = Plan::read(bytes, &budget).unwrap().1;
-        match replay_all(&plan, &[Choice::BASE, Choice::Thp], settings, |_| ()) {
+        match replay_all(&plan, &[Choice::BASE, Choice::Only(Order::SIZE_2M)], settings, |_| ()) {
             Ok(_) => None,
             Err(ReplayError::Spent(spent)) => Some(spent.thing),
             Err(other) => panic!("{other}"),

@@ -60,8 +60,9 @@ fn area(start: u64, bytes: u64) -> Area {
     Area { range, prot: Prot::RW, kind: AreaKind::Anonymous, flags: MapFlags::NONE }
 }
 
-fn up_to(name: &str) -> Choice {
-    Choice::parse(name).unwrap()
+fn up_to(size: &str) -> Choice {
+    let name = if size == "4k" { size.to_owned() } else { format!("up-to-{size}") };
+    Choice::parse(&name).unwrap()
 }
 
 const MAIN: (u32, u32) = (0, 0);
@@ -212,7 +213,7 @@ fn shipped_recordings_take_exactly_the_recorded_faults_with_4k_pages() {
         let trace = Trace::open(&path, &Budget::default()).unwrap();
         let plan = Plan::new(&trace.events, &Budget::default()).unwrap();
         assert_eq!(plan.recorded_faults, trace.trailer.faults, "{name}");
-        let choices = [Choice::BASE, up_to("64k"), Choice::Thp];
+        let choices = [Choice::BASE, up_to("64k"), Choice::Only(Order::SIZE_2M)];
         let rows = replay_all(&plan, &choices, &Settings::default(), |_| ()).unwrap();
         assert_eq!(rows[0].anonymous_faults, plan.recorded_anonymous_faults, "{name}");
         assert_eq!(rows[0].untouched_bytes, 0, "{name}");

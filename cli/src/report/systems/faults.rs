@@ -11,7 +11,8 @@ use crate::report::recordings::Recording;
 use crate::report::results::Results;
 use crate::table::{count, mib};
 use foliant_lab::{Report, Row as LabRow};
-use foliant_trace::replay::Row as Replayed;
+use foliant_trace::replay::{Choice, Row as Replayed};
+use foliant_units::Order;
 
 const ROLES: [Role; 4] = [Role::Chosen, Role::One, Role::Third, Role::Fourth];
 
@@ -97,19 +98,23 @@ fn touched(report: &Report, command: String) -> Figure {
 
 /// All recordings at every size, relative to 4 KiB.
 fn compared(recordings: &[Recording]) -> Figure {
-    let sizes: Vec<String> = recordings.first().map_or(Vec::new(), |one| {
-        let names = one.rows.iter().map(|row| row.choice.to_string());
-        names.filter(|name| name != "thp").collect()
-    });
+    let largest = |row: &Replayed| match row.choice {
+        Choice::UpTo(order) => Some(order),
+        Choice::Only(_) => None,
+    };
+    let sizes: Vec<Order> =
+        recordings.first().map_or(Vec::new(), |one| one.rows.iter().filter_map(largest).collect());
     let plot = |title: &str, scale, of: &dyn Fn(&Recording, &Replayed) -> f64| {
         let line = |(recording, role): (&Recording, &Role)| {
-            let value =
-                |(nth, size): (usize, &String)| Some((nth, of(recording, recording.row(size)?)));
+            let value = |(nth, size): (usize, &Order)| {
+                Some((nth, of(recording, recording.row(Choice::UpTo(*size))?)))
+            };
             let points = sizes.iter().enumerate().filter_map(value).collect();
             Series { name: recording.name.to_owned(), role: *role, points }
         };
         let series = recordings.iter().zip(&ROLES).map(line).collect();
-        let (places, across) = (sizes.clone(), "folios up to".to_owned());
+        let places = sizes.iter().map(|size| size.bytes().to_string()).collect();
+        let across = "folios up to".to_owned();
         Plot { title: title.to_owned(), scale, shown: Shown::Lines { places, across, series } }
     };
     let plots = vec![
@@ -122,7 +127,8 @@ fn compared(recordings: &[Recording]) -> Figure {
         plot("kernel time, 4 KiB is 1", Scale::Linear, &|of, row| row.kernel_ratio(of.base())),
     ];
     let line = |build: &published::Build| {
-        let here = recordings.first().and_then(|one| Some((one.base(), one.row(build.size)?)));
+        let choice = Choice::parse(&format!("up-to-{}", build.size)).ok();
+        let here = recordings.first().and_then(|one| Some((one.base(), one.row(choice?)?)));
         vec![
             build.size.to_owned(),
             format!("{:+.1} %", build.kernel_percent),
@@ -216,7 +222,7 @@ fn recorded(recording: &Recording) -> Figure {
         ..figure(
             &format!("Recording {}", recording.name),
             format!(
-                "{}: {} faults in anonymous memory were recorded. thp: 2 MiB or 4 KiB and nothing between.",
+                "{}: {} faults in anonymous memory were recorded. only-2m: 2 MiB or 4 KiB and nothing between.",
                 recording.program,
                 count(recording.faults)
             ),

@@ -18,6 +18,10 @@
 //! - P1. A measured run is over when everything that the program started has ended, as a recorded
 //!   one is: what outlives its parent becomes the keeper's child.
 //! - P2. The keeper ends by itself only: signals that ask a program to end it passes over.
+//! - P3. The keeper has nothing of its parent's open: not the end of a pipe that somebody waits
+//!   for, and not a lock, which it would hold when its parent is gone.
+//! - P4. A keeper dies with whoever measures, and the program with its keeper; a recorded program
+//!   dies with its tracer.
 #![allow(unsafe_code)]
 
 use super::RecordError;
@@ -285,12 +289,15 @@ fn child(prepared: &Prepared<'_>) -> ! {
             step = Step::Filter;
             is_filtered(filter, *as_root)
         }
-        Seen::Measured { status } => is_kept(status.as_raw_fd(), [go, failed]),
+        Seen::Measured { status } => is_kept(status.as_raw_fd()),
     };
     // The filter needs root's privilege, the program shall not have it.
     if let (true, Some(user)) = (ready, user) {
         step = Step::User;
         ready = user.become_now().is_ok();
+    }
+    if let (true, Seen::Measured { .. }) = (ready, seen) {
+        die_with_parent(); // behind the change of user, which takes it back
     }
     if ready {
         step = Step::Exec;
@@ -335,26 +342,33 @@ fn is_filtered(filter: &libc::sock_fprog, as_root: bool) -> bool {
 
 /// Makes a child that goes on to be the program; whether that went well. The parent keeps it, and
 /// does not come back.
-fn is_kept(status: RawFd, others: [&OwnedFd; 2]) -> bool {
+fn is_kept(status: RawFd) -> bool {
     // SAFETY: takes numbers only. Without it, a run is over when the program's first process is.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1usize, 0usize, 0usize, 0usize) };
+    die_with_parent();
     // SAFETY: the child makes nothing but system calls.
     match unsafe { libc::fork() } {
         -1 => false,
         0 => true,
-        program => keep(program, status, others),
+        program => keep(program, status),
     }
 }
 
-/// The keeper: waits until it has no child any more, and says how the program ended (P1, P2).
-fn keep(program: pid_t, status: RawFd, others: [&OwnedFd; 2]) -> ! {
+/// Has this process killed when the thread that made it is gone (P4).
+fn die_with_parent() {
+    // SAFETY: takes numbers only.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0usize, 0usize, 0usize) };
+}
+
+/// The keeper: waits until it has no child any more, and says how the program ended (P1 to P3).
+fn keep(program: pid_t, status: RawFd) -> ! {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
         // SAFETY: takes numbers only.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    for fd in others {
-        // SAFETY: takes a number only. Whoever waits for the program to start waits for these.
-        unsafe { libc::close(fd.as_raw_fd()) };
+    for (first, last) in [(3, status - 1), (status + 1, RawFd::MAX)] {
+        // SAFETY: takes numbers only; nothing here uses another descriptor.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     }
     let mut ended = 0;
     loop {

@@ -43,7 +43,7 @@ mod stop;
 
 pub use fragment::{PINS_PER_BLOCK, Percent};
 pub use plan::{Plan, PlanError, Planner};
-pub use policy::{Choice, ChoiceError};
+pub use policy::{Choice, ChoiceError, WrongName};
 pub use row::Row;
 pub use run::{replay, replay_all};
 pub use settings::{MEMORY_LEAST, ReplayError, Settings};

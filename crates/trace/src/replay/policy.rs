@@ -5,49 +5,60 @@ use foliant::fault::{Orders, PolicyError, parse_order};
 use foliant_units::{Bytes, FRAME_BYTES, Order};
 use std::fmt;
 
-/// Which folio sizes a row allows everywhere.
+/// Which folio sizes a row allows everywhere. One name means one thing, wherever it is said:
+/// `up-to-64k` is every size up to it, `only-64k` that size or 4 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// Every supported size up to this one: `4k`, `16k` to `2m`.
+    /// Every supported size up to this one: `4k`, `up-to-16k` to `up-to-2m`.
     UpTo(Order),
-    /// 2 MiB or 4 KiB, nothing in between: `thp`.
-    Thp,
-    /// This size or 4 KiB, nothing else: `only-64k`.
+    /// This size or 4 KiB, nothing else: `only-64k`; `only-2m` is also called `thp`.
     Only(Order),
 }
+
+const THP: &str = "thp";
+const UP_TO: &str = "up-to-";
+const ONLY: &str = "only-";
 
 impl Choice {
     /// The rows of a full table.
     pub fn all() -> Vec<Choice> {
         let sizes = Order::all().filter(|o| *o <= Order::SIZE_2M && o.get() != 1).map(Choice::UpTo);
-        sizes.chain([Choice::Thp]).collect()
+        sizes.chain([Choice::Only(Order::SIZE_2M)]).collect()
     }
 
     /// The row that others are compared with.
     pub const BASE: Choice = Choice::UpTo(Order::BASE);
 
-    /// The switches for the manager.
-    pub fn policy(self) -> Policy {
+    /// The sizes above 4 KiB.
+    pub const fn orders(self) -> Orders {
         match self {
-            Choice::UpTo(order) => Policy::always(Orders::up_to(order)),
-            Choice::Thp => Policy::always(Orders::of(Order::SIZE_2M)),
-            Choice::Only(order) => Policy::always(Orders::of(order)),
+            Choice::UpTo(order) => Orders::up_to(order),
+            Choice::Only(order) => Orders::of(order),
         }
     }
 
-    /// Reads a name as [`Choice`] displays it.
+    /// The switches for the manager.
+    pub fn policy(self) -> Policy {
+        Policy::always(self.orders())
+    }
+
+    /// Reads a name as [`Choice`] displays it, or `thp`.
     pub fn parse(text: &str) -> Result<Choice, ChoiceError> {
         let fail = |why| ChoiceError { text: text.to_owned(), why };
-        if text.eq_ignore_ascii_case("thp") {
-            return Ok(Choice::Thp);
+        let size = |size| parse_order(size).map_err(|why| fail(WrongName::Unknown(why)));
+        if text.eq_ignore_ascii_case(THP) {
+            return Ok(Choice::Only(Order::SIZE_2M));
         }
-        let (only, size) = match text.strip_prefix("only-") {
-            Some(size) => (true, size),
-            None => (false, text),
-        };
-        let base = Bytes::parse(size) == Ok(Bytes::new(FRAME_BYTES));
-        let order = if base && !only { Order::BASE } else { parse_order(size).map_err(fail)? };
-        Ok(if only { Choice::Only(order) } else { Choice::UpTo(order) })
+        if let Some(text) = text.strip_prefix(UP_TO) {
+            return size(text).map(Choice::UpTo);
+        }
+        if let Some(text) = text.strip_prefix(ONLY) {
+            return size(text).map(Choice::Only);
+        }
+        if Bytes::parse(text) == Ok(Bytes::new(FRAME_BYTES)) {
+            return Ok(Choice::BASE);
+        }
+        size(text).and_then(|order| Err(fail(WrongName::Bare(order))))
     }
 
     /// Reads names separated by commas.
@@ -66,9 +77,9 @@ impl Choice {
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Choice::UpTo(order) => write!(f, "{}", order.bytes()),
-            Choice::Thp => f.write_str("thp"),
-            Choice::Only(order) => write!(f, "only-{}", order.bytes()),
+            Choice::UpTo(order) if *order == Order::BASE => write!(f, "{}", order.bytes()),
+            Choice::UpTo(order) => write!(f, "{UP_TO}{}", order.bytes()),
+            Choice::Only(order) => write!(f, "{ONLY}{}", order.bytes()),
         }
     }
 }
@@ -79,16 +90,36 @@ pub struct ChoiceError {
     /// The name that was wrong.
     pub text: String,
     /// What is wrong with it.
-    pub why: PolicyError,
+    pub why: WrongName,
+}
+
+/// What is wrong with a policy's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WrongName {
+    /// A size alone, which does not say what becomes of smaller ones.
+    Bare(Order),
+    /// No size.
+    Unknown(PolicyError),
 }
 
 impl fmt::Display for ChoiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} names no policy ({}); use 4k, 16k to 2m, thp, or only-64k, with commas between",
-            self.text, self.why
-        )
+        let text = &self.text;
+        match self.why {
+            WrongName::Bare(order) => {
+                let size = order.bytes();
+                write!(
+                    f,
+                    "{text:?} says one size and not what becomes of smaller ones; \
+                     use {UP_TO}{size} (every size up to it) or {ONLY}{size} (that one or 4k)"
+                )
+            }
+            WrongName::Unknown(why) => write!(
+                f,
+                "{text:?} names no policy ({why}); use 4k, up-to-16k to up-to-2m, only-64k or thp, \
+                 with commas between"
+            ),
+        }
     }
 }
 
