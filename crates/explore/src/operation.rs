@@ -64,6 +64,8 @@ operations! {
     Store,
     /// A program stores where nothing is mapped, not even near.
     StoreEmpty,
+    /// A program fetches an instruction.
+    Fetch,
     /// A fault of a child that writes to a page that it shares.
     ChildWrite,
     /// A child ends.
@@ -82,6 +84,8 @@ operations! {
     ReadOnly,
     /// Rights to read and write.
     Writable,
+    /// Rights to read, write and fetch.
+    Executable,
     /// No rights.
     NoAccess,
     /// Contents are dropped.
@@ -363,6 +367,11 @@ impl<P: Paging> Scene<P> {
                 let stored = self.store(id, 100, 78);
                 engine::observe(&format!("lane {lane}, operation {nth}: a store is {stored:?}"));
             }
+            Op::Fetch => {
+                let touch = || self.machine.sim.user_touch(at(0), foliant_sim::Access::Exec).ok();
+                let fetched = self.through(id, 0, Access::Execute, touch);
+                engine::observe(&format!("lane {lane}, operation {nth}: a fetch is {fetched:?}"));
+            }
             Op::ChildWrite => {
                 let child = self.child(0);
                 if let Some(child) = child {
@@ -394,6 +403,7 @@ impl<P: Paging> Scene<P> {
             }
             Op::ReadOnly => any(mm.protect(id, whole, Flags::READ)),
             Op::Writable => any(mm.protect(id, whole, Flags::READ_WRITE)),
+            Op::Executable => any(mm.protect(id, whole, Flags::READ_WRITE.with(Flags::EXEC))),
             Op::NoAccess => any(mm.protect(id, half, Flags::NONE)),
             Op::DontNeed => advise(half, Advice::DontNeed),
             Op::DropAll => advise(whole, Advice::DontNeed),

@@ -10,13 +10,14 @@ use foliant::pool::Budget;
 use foliant::space::{
     Advice, Flags, MapError, MapRequest, Move, Place, RangeError, RemapError, SpaceId,
 };
-use foliant::table::{Attrs, Entry};
+use foliant::table::{Attrs, Entry, Found};
 use foliant::vmap::Request;
 use foliant::{Access, Outcome, Policy};
 use foliant_machine::Replace;
 use foliant_sim::{Config, Mode, Sim};
 use foliant_units::{Bytes, Order, Va, VaRange};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 type Scene = (&'static Beside, &'static Mm<'static>);
 
@@ -551,4 +552,50 @@ fn finding_e_a_ceiling_stays_with_the_area() {
     assert_eq!(mm.protect(id, moved, Flags::EXEC), ceiling(moved.start().get()), "after advice");
     let refused = mm.fault(id, moved.start(), Access::Write);
     assert!(matches!(refused, Outcome::Refused(Refusal::NoRight(..))));
+}
+
+/// A fetch that comes when its area allows it and its entry does not yet waits for the entry: it is
+/// done when it can be.
+#[test]
+fn finding_cm_a_fetch_waits_for_the_right_that_its_area_has_got() {
+    for replace in RULES {
+        for before in [Before::Zeros, Before::LeftPage, Before::SharedFolio, Before::LeftHugePage] {
+            let (machine, mm, _over) = world(replace, Policy::always(Orders::of(Order::SIZE_2M)));
+            mm.resize_pool(Order::SIZE_2M, 4, Budget::ALL).unwrap();
+            let (id, area, others) = before.make((machine, mm));
+            let exec = Flags::READ.with(Flags::EXEC);
+            let has = |right| {
+                let leaf = |leaf: Found| match leaf.entry {
+                    Entry::Leaf { attrs, .. } => attrs.has(right),
+                    _ => false,
+                };
+                mm.with_leaves(id, area, |mut leaves| leaves.next().is_some_and(leaf)).unwrap()
+            };
+            let mut early = 0;
+            at_every_step(|nth| {
+                mm.protect(id, area, Flags::READ).unwrap();
+                let was_early = AtomicBool::new(false);
+                let part = || {
+                    let granted = mm.area(id, area.start()).unwrap().flags.has(Flags::EXEC);
+                    was_early.store(granted && !has(Attrs::EXEC), Ordering::SeqCst);
+                    let fetched = mm.fault(id, area.start(), Access::Execute);
+                    match fetched {
+                        Outcome::Refused(Refusal::NoRight(..)) => assert!(!granted, "step {nth}"),
+                        _ => assert!(
+                            has(Attrs::EXEC),
+                            "{replace:?} {before:?}, step {nth}: {fetched:?}, and it can not be fetched"
+                        ),
+                    }
+                };
+                let done = machine.before_step(nth, part, || mm.protect(id, area, exec).unwrap());
+                early += u64::from(was_early.into_inner());
+                done
+            });
+            assert!(early > 0, "{replace:?} {before:?}: no fetch came before its entry");
+            others.into_iter().chain([id]).for_each(|id| {
+                mm.switch(None).unwrap();
+                mm.end(id).unwrap();
+            });
+        }
+    }
 }

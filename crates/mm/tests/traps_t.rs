@@ -314,6 +314,8 @@ fn tr_t5_every_bit_of_every_entry_survives() {
                 assert_eq!(attrs, before | dirty, "page {n}");
             }
         }
+        // Half of them may not be fetched, as their area may: no audit lets that pass.
+        mm.unmap(id, range(BASE, 128 * PAGE)).unwrap();
     }
 }
 

@@ -103,7 +103,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Entry::Soft(soft) if soft.kind == SoftKind::Other => {
                 self.missing(area, found, Ground::Unreserved)
             }
-            Entry::Leaf { attrs, .. } if !attrs.has(Attrs::USER) => Step::Need(Need::Wait),
+            Entry::Leaf { attrs, .. } if self.lags(attrs) => Step::Need(Need::Wait),
             Entry::Leaf { .. } if found.level == level && self.is_protected(found) => {
                 self.huge_protected(area, order, found)
             }

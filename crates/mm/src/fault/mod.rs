@@ -274,9 +274,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             Entry::None if self.access == Access::Write => self.anonymous(area, found),
             Entry::None => self.zero(area, found),
-            // The area was opened again after it had been closed. The entry follows, and the CPU
-            // that sees to it may yield meanwhile.
-            Entry::Leaf { attrs, .. } if !attrs.has(Attrs::USER) => Step::Need(Need::Wait),
+            Entry::Leaf { attrs, .. } if self.lags(attrs) => Step::Need(Need::Wait),
             Entry::Leaf { attrs, .. }
                 if self.access == Access::Write && !attrs.has(Attrs::WRITE) =>
             {
@@ -295,6 +293,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 _ => Step::Again,
             },
         }
+    }
+
+    /// Whether an entry has yet to get the right of its area that the access asks for: the area was
+    /// opened again, or what is in it may be fetched now. The entry follows, and the CPU that sees
+    /// to it may yield meanwhile.
+    fn lags(&self, attrs: Attrs) -> bool {
+        !attrs.has(Attrs::USER) || self.access == Access::Execute && !attrs.has(Attrs::EXEC)
     }
 
     /// Ends this CPU's translation of the page, which grants less than the entry by now. More

@@ -141,8 +141,8 @@ pub enum AuditError {
         /// The first address at which it is not as it should be.
         va: Va,
     },
-    /// An entry is where no area is, allows more than its area, or reaches over areas of different
-    /// rights.
+    /// An entry is where no area is, has other rights than its area (but for one that is not to be
+    /// written yet), or reaches over areas of different rights.
     Rights {
         /// The space.
         space: SpaceId,
@@ -417,15 +417,15 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         Ok((!behind.is_aligned(bytes)).then_some((behind, pa.add(span), attrs)))
     }
 
-    /// Whether a leaf lies in areas that all have the same rights, and allows no more than they do
-    /// (space::S9). `area` is the one of the leaf before.
+    /// Whether a leaf lies in areas that all have the same rights, and has those, but that it may
+    /// forbid writes which they allow (space::S9). `area` is the one of the leaf before.
     fn has_rights_of_areas(
         &self,
         id: SpaceId,
         (va, level, attrs): (Va, Level, Attrs),
         area: &mut Option<Area>,
     ) -> bool {
-        let shown = attrs.and(Attrs::USER | Attrs::WRITE | Attrs::EXEC);
+        let shown = attrs.and(Attrs::USER | Attrs::EXEC);
         let (mut at, end) = (va, va.add(level.span().get()));
         let mut rights = None;
         while at < end {
@@ -433,9 +433,8 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
             *area = known.or_else(|| self.area(id, at));
             let Some(here) = *area else { return false };
             let flags = here.flags.and(Flags::RIGHTS);
-            let write = if flags.has(Flags::WRITE) { Attrs::WRITE } else { Attrs::NONE };
-            if *rights.get_or_insert(flags) != flags || !space::attrs(flags).with(write).has(shown)
-            {
+            let is_excess = attrs.has(Attrs::WRITE) && !flags.has(Flags::WRITE);
+            if *rights.get_or_insert(flags) != flags || space::attrs(flags) != shown || is_excess {
                 return false;
             }
             at = here.range.end();

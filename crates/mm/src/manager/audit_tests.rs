@@ -177,6 +177,7 @@ fn entries_have_the_rights_of_their_areas() {
         (page, None, page),
         (page, Some(Flags::READ), page),
         (page, Some(Flags::NONE), page),
+        (page, Some(Flags::READ_WRITE.with(Flags::EXEC)), page),
         (page, Some(Flags::READ_WRITE.with(Flags::HUGEPAGE)), VaRange::default()),
         (part, Some(Flags::READ_WRITE.with(Flags::EXEC)), leaf),
         (part, Some(Flags::READ_WRITE.with(Flags::HUGEPAGE)), VaRange::default()),
