@@ -106,6 +106,12 @@ fn remarks(summary: &Summary) -> Vec<String> {
             summary.replay.mismatched
         ));
     }
+    if summary.replay.strays > 0 {
+        lines.push(format!(
+            "{} faults are in memory that the recording knows nothing of: what is predicted of them is their number here",
+            summary.replay.strays
+        ));
+    }
     if !summary.header.kernel_faults {
         lines.push(
             "faults that the kernel took for the program are not in it: perf_event_paranoid forbids it; \

@@ -98,6 +98,13 @@ pub(crate) fn replayed(replayed: &Replayed<'_>) -> String {
             let _ = writeln!(text, "  {}", shown(remark));
         }
     }
+    if plan.stray_faults > 0 {
+        let _ = writeln!(
+            text,
+            "{} faults are in memory that the recording knows nothing of: no policy changes them here, and one may on Linux",
+            count(plan.stray_faults)
+        );
+    }
     text.push('\n');
     let best = best(rows, base);
     let both_peaks = rows.iter().any(peaks_differ);

@@ -229,6 +229,7 @@ fn json_has_the_promised_keys() {
         ];
         assert_eq!(names, expect);
         assert_eq!(policies[0]["anonymous_faults"].as_u64(), Some(recorded));
+        assert_eq!(file["stray_faults"], 0);
         for policy in policies {
             for key in ["anonymous_faults", "fallbacks", "zeroed_bytes", "shootdowns", "leaves"] {
                 assert!(policy[key].is_u64(), "{key}");

@@ -104,6 +104,28 @@ fn finding_x1_a_file_that_asks_for_too_much_is_refused_in_a_sentence() {
     refused(&["trace", "--budget", "1k", &more], &["1k", "64m"]);
 }
 
+/// What a program accessed and nothing recorded made is said, not dropped.
+#[test]
+fn faults_in_memory_that_nothing_recorded_made_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stray.trace");
+    let fault = |standing| {
+        EventKind::Fault(Fault {
+            va: Va::new(1 << 41),
+            access: Access::Write,
+            origin: Origin::User,
+            source: Source::Hardware,
+            found: Found::Absent,
+            standing,
+        })
+    };
+    let events = [map(1 << 40, 4096), fault(Standing::Unexplained), fault(Standing::Regular)];
+    recording(&path, "x", events);
+    let output = foliant(&["replay", "--policy", "4k", path.to_str().unwrap()]);
+    let said = text(&output.stdout);
+    assert!(said.contains("1 faults are in memory that the recording knows nothing of"), "{said}");
+}
+
 const EVIL: &str = "\u{1b}]0;mine\u{7}\u{1b}[2Jhi\nfoliant: all is well \u{9b}31m\u{202e}";
 
 /// Whether a terminal only shows it: every character is visible, or the end of a line.

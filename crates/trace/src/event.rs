@@ -406,7 +406,8 @@ pub enum Standing {
     /// The page had been made accessible without a flush and the processor still held the old
     /// translation: the kernel found nothing to do.
     Stale = 2,
-    /// Nothing known explains it; counted and reported, never dropped.
+    /// Nothing known explains it: the page was there already, or the recording has no memory there
+    /// and the program got no signal. Counted and reported, never dropped.
     Unexplained = 3,
 }
 

@@ -32,8 +32,8 @@
 
 use crate::budget::{Budget, Map, Purse, Spent, Thing, cost};
 use crate::event::{
-    Access, Area, AreaKind, Event, EventKind, Fault, Found, MapFlags, Prot, SpaceId, Standing,
-    ThreadId, advice, brk_pages,
+    Access, Area, AreaKind, Event, EventKind, Fault, Found, MapFlags, Origin, Prot, SpaceId,
+    Standing, ThreadId, advice, brk_pages,
 };
 use crate::lineage::Lineage;
 use foliant_units::{FRAME_BYTES, Va, VaRange};
@@ -59,6 +59,8 @@ pub struct Report {
     pub other_faults: u64,
     /// Faults outside every area or against access rights: the program got a signal.
     pub refused: u64,
+    /// The same, but the program went on: what it accessed is not in the recording.
+    pub strays: u64,
     /// Faults where the processor found a page and the model none: something brought the page
     /// without a fault and without an event. They count as predicted.
     pub brought_unseen: u64,
@@ -117,6 +119,7 @@ impl Naive {
         let report = &mut self.report;
         match verdict {
             Verdict::Other => report.other_faults += 1,
+            Verdict::Refused if fault.standing == Standing::Unexplained => report.strays += 1,
             Verdict::Refused => report.refused += 1,
             Verdict::Needed { unseen } => {
                 report.recorded_anonymous_faults += 1;
@@ -151,12 +154,28 @@ impl Naive {
     }
 }
 
-/// Sets the [`Standing`] of every fault.
+/// Sets the [`Standing`] of every fault, where the program got a signal for each that is refused.
 pub fn classify(events: &mut [Event], budget: &Budget) -> Result<(), Spent> {
+    classify_signalled(events, budget, |_| true)
+}
+
+/// Sets the [`Standing`] of every fault; for which of them, by their places, the program got a
+/// signal.
+pub(crate) fn classify_signalled(
+    events: &mut [Event],
+    budget: &Budget,
+    is_signalled: impl Fn(usize) -> bool,
+) -> Result<(), Spent> {
     let mut model = Model::new(budget);
-    for event in events {
+    for (index, event) in events.iter_mut().enumerate() {
         let standing = match model.follow(event)? {
             Some((_, Verdict::Needless { standing, .. })) => standing,
+            // The kernel itself is only told that the address is bad.
+            Some((fault, Verdict::Refused))
+                if fault.origin == Origin::User && !is_signalled(index) =>
+            {
+                Standing::Unexplained
+            }
             _ => Standing::Regular,
         };
         if let EventKind::Fault(fault) = &mut event.kind {

@@ -504,3 +504,77 @@ fn a_measured_program_is_named_and_grouped_as_it_was_called() {
     let refused = record::measure(&command, None);
     assert!(matches!(refused, Err(RecordError::NotExecutable { .. })), "{refused:?}");
 }
+
+/// A program of 32 bits, without a library: maps so many pages by the call with six arguments and
+/// by the one that takes them from memory, writes to all of them, gives the first half back, and
+/// ends with 5.
+fn program_of_32_bits(pages: u32) -> Vec<u8> {
+    const BASE: u32 = 0x0804_8000;
+    const HEADERS: u32 = 52 + 32;
+    let word = |n: u32| n.to_le_bytes();
+    let half = |n: u16| n.to_le_bytes();
+    let int80 = [0xcd, 0x80];
+    let mov = |register: u8, n: u32| [&[0xb8 + register][..], &word(n)].concat();
+    let [eax, ecx, edx, ebx, ebp, esi, edi] = [0, 1, 2, 3, 5, 6, 7];
+    let touch = [0xc6, 0x00, 0x01].iter().copied(); // movb $1, (%eax)
+    let touch: Vec<u8> = touch.chain([0x05]).chain(word(4096)).chain([0x49, 0x75, 0xf5]).collect();
+    let bytes = pages * 4096;
+    let mut code = [mov(eax, 192), mov(ebx, 0), mov(ecx, bytes), mov(edx, 3)].concat();
+    code.extend([mov(esi, 0x22), mov(edi, u32::MAX), mov(ebp, 0), int80.to_vec()].concat());
+    code.extend([0x50]); // push %eax
+    code.extend([mov(ecx, pages), touch.clone()].concat());
+    // munmap(first, half)
+    code.extend([&[0x5b][..], &mov(ecx, bytes / 2), &mov(eax, 91), &int80].concat());
+    // The arguments of the old mmap, last one first.
+    for argument in [0, u32::MAX, 0x22, 3, bytes, 0] {
+        code.extend([&[0x68][..], &word(argument)].concat());
+    }
+    code.extend([&[0x89, 0xe3][..], &mov(eax, 90), &int80].concat()); // mov %esp, %ebx
+    code.extend([mov(ecx, pages), touch].concat());
+    code.extend([mov(ebx, 5), mov(eax, 1), int80.to_vec()].concat());
+    let size = HEADERS + code.len() as u32;
+    let mut file = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    file.extend([half(2), half(3)].concat());
+    file.extend([1, BASE + HEADERS, 52, 0, 0].map(word).concat());
+    file.extend([52, 32, 1, 0, 0, 0].map(half).concat());
+    file.extend([1, 0, BASE, BASE, size, size, 5, 4096].map(word).concat());
+    file.extend(code);
+    file
+}
+
+#[test]
+fn programs_of_32_bits_are_followed() {
+    const PAGES: u32 = 64;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("small");
+    std::fs::write(&path, program_of_32_bits(PAGES)).unwrap();
+    let rights = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&path, rights).unwrap();
+    match std::process::Command::new(&path).status() {
+        Ok(status) => assert_eq!(status.code(), Some(5), "by itself"),
+        Err(why) => return eprintln!("skipped: this kernel runs no programs of 32 bits ({why})"),
+    }
+    for access in [AccessWish::Best, AccessWish::Decoded] {
+        let options = options(path.to_str().unwrap(), &[], access);
+        let Some((summary, trace)) = recorded(options) else { return };
+        assert_eq!(summary.trailer.ending, Ending::Exited(5));
+        let report = &summary.replay;
+        assert_eq!((report.mismatched, report.strays), (0, 0), "{report:?}");
+        assert!(summary.trailer.remarks.is_empty(), "{:?}", summary.trailer.remarks);
+        let is_write = |event: &&Event| matches!(&event.kind, EventKind::Fault(f) if f.access == Access::Write);
+        let writes = trace.events.iter().filter(is_write).count();
+        assert!(writes >= 2 * PAGES as usize, "{access:?}: {writes}");
+        let ours = |event: &Event| match &event.kind {
+            EventKind::Map(area) if area.range.pages().get() == PAGES.into() => Some(area.kind),
+            _ => None,
+        };
+        let ours: Vec<AreaKind> = trace.events.iter().filter_map(ours).collect();
+        assert_eq!(ours, [AreaKind::Anonymous; 2]);
+        let gone = |event: &&Event| matches!(event.kind, EventKind::Unmap { .. });
+        assert_eq!(trace.events.iter().filter(gone).count(), 1);
+        if trace.header.kernel_faults {
+            let residue = summary.residue;
+            assert_eq!((residue.only_kernel, residue.only_replay), (0, 0), "{residue:?}");
+        }
+    }
+}

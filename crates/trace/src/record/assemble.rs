@@ -87,6 +87,9 @@ struct Assembler {
     fresh: HashMap<pid_t, (usize, u64)>,
     breaks: HashMap<SpaceId, Va>,
     snapshots: Vec<(usize, SpaceId, Vec<Va>)>,
+    /// Each thread's last fault, and those after which the thread got a signal, by their places.
+    last_faults: HashMap<pid_t, usize>,
+    signalled: BTreeSet<usize>,
     out: Assembled,
 }
 
@@ -127,7 +130,8 @@ pub(crate) fn assemble(
     }
     a.close();
     infer(&mut a.out.events, &budget)?;
-    naive::classify(&mut a.out.events, &budget)?;
+    let signalled = std::mem::take(&mut a.signalled);
+    naive::classify_signalled(&mut a.out.events, &budget, |at| signalled.contains(&at))?;
     a.compare(&budget)?;
     Ok(a.out)
 }
@@ -182,6 +186,7 @@ impl Assembler {
                     self.push(t.time, thread, space, EventKind::Brk { old, new: now });
                 }
             }
+            Doing::Signal => self.signalled.extend(self.last_faults.get(&t.tid)),
             Doing::Gone => self.end(t.time, t.tid),
             Doing::Residue { present } => {
                 if let Some(live) = self.live.get(&t.tid)
@@ -232,6 +237,7 @@ impl Assembler {
             // Exec's own fault: its page was found present at the stop, but a fault has brought it.
             remove_page(exec, fault.page());
         }
+        self.last_faults.insert(r.tid, self.out.events.len());
         self.push(r.time, thread, space, EventKind::Fault(fault));
     }
 

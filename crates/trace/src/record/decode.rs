@@ -19,6 +19,8 @@ const LONGEST: usize = 15;
 /// The registers that a sample carries.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Regs {
+    /// How wide the program's addresses are: 32 or 64.
+    pub(crate) bits: u32,
     pub(crate) rsi: u64,
     pub(crate) rdi: u64,
     pub(crate) rsp: u64,
@@ -53,11 +55,11 @@ impl Kinds {
             // Not beyond the page: the next one may be absent, and reading would bring it.
             let there = LONGEST.min((4096 - ip % 4096) as usize);
             let mut n = sys::read_memory(pid, ip, &mut bytes[..there]);
-            if n == there && there < LONGEST && decode(&bytes[..n], ip).is_none() {
+            if n == there && there < LONGEST && decode(&bytes[..n], ip, regs.bits).is_none() {
                 // The instruction goes on there, so it was fetched and the page is present.
                 n += sys::read_memory(pid, ip.wrapping_add(n as u64), &mut bytes[n..]);
             }
-            classify(factory, decode(&bytes[..n], ip)?)
+            classify(factory, decode(&bytes[..n], ip, regs.bits)?)
         });
         match code? {
             Code::Plain(access) => Some(access),
@@ -71,8 +73,8 @@ impl Kinds {
     }
 }
 
-fn decode(bytes: &[u8], ip: u64) -> Option<Instruction> {
-    let instruction = Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE).decode();
+fn decode(bytes: &[u8], ip: u64, bits: u32) -> Option<Instruction> {
+    let instruction = Decoder::with_ip(bits, bytes, ip, DecoderOptions::NONE).decode();
     (!instruction.is_invalid()).then_some(instruction)
 }
 
@@ -107,9 +109,9 @@ fn side(
     for memory in factory.info(instruction).used_memory() {
         let Some(access) = kind(memory.access()) else { continue };
         let at = memory.virtual_address(0, |register, _, _| match register {
-            Register::RSI => Some(regs.rsi),
-            Register::RDI => Some(regs.rdi),
-            Register::RSP => Some(regs.rsp),
+            Register::RSI | Register::ESI => Some(regs.rsi),
+            Register::RDI | Register::EDI => Some(regs.rdi),
+            Register::RSP | Register::ESP => Some(regs.rsp),
             Register::ES | Register::DS | Register::SS | Register::CS => Some(0),
             _ => None,
         });
@@ -128,9 +130,13 @@ mod tests {
     use super::*;
 
     fn check(bytes: &[u8], va: u64, expect: Option<Access>) {
+        check_of(64, bytes, va, expect);
+    }
+
+    fn check_of(bits: u32, bytes: &[u8], va: u64, expect: Option<Access>) {
         let mut factory = InstructionInfoFactory::new();
-        let regs = Regs { rsi: 0x1000, rdi: 0x2000, rsp: 0x3008 };
-        let code = decode(bytes, 0x40_0000).and_then(|i| classify(&mut factory, i));
+        let regs = Regs { bits, rsi: 0x1000, rdi: 0x2000, rsp: 0x3008 };
+        let code = decode(bytes, 0x40_0000, bits).and_then(|i| classify(&mut factory, i));
         let found = match code {
             Some(Code::Plain(access)) => Some(access),
             Some(Code::Both(i)) => side(&mut factory, &i, va, regs),
@@ -150,6 +156,11 @@ mod tests {
         check(&[0xc5, 0xfe, 0x7f, 0x07], 0x2000, Some(Access::Write)); // vmovdqu [rdi], ymm0
         check(&[0x90], 0x2000, None); // nop
         check(&[0x06], 0x2000, None); // not an instruction
+        check_of(32, &[0x06], 0x3004, Some(Access::Write)); // push es
+        check_of(32, &[0x40], 0x2000, None); // inc eax, a prefix elsewhere
+        check_of(32, &[0x89, 0x07], 0x2000, Some(Access::Write)); // mov [edi], eax
+        check_of(32, &[0xf3, 0xa4], 0x1000, Some(Access::Read)); // rep movsb
+        check_of(32, &[0xf3, 0xa4], 0x2000, Some(Access::Write));
     }
 
     #[test]

@@ -14,9 +14,11 @@
 //! Everything is kept in memory until the program has ended, about 40 bytes a fault (80 with
 //! tracepoints), then put in order and written.
 //!
-//! **Not recorded**: the content of memory, accesses that do not fault, 32-bit programs. Pages that
-//! another process's ptrace or `process_vm_writev` brings are not seen either.
+//! **Not recorded**: the content of memory, accesses that do not fault, programs of the x32 ABI.
+//! Pages that another process's ptrace or `process_vm_writev` brings are not seen either. A fault
+//! in memory that nothing recorded made is counted as a stray one.
 
+mod abi;
 mod assemble;
 mod decode;
 mod forward;

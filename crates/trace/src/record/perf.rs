@@ -51,6 +51,8 @@ const REGS: u64 = 1 << 4 | 1 << 5 | 1 << 7;
 const RECORD_COMM: u32 = 3;
 const RECORD_EXIT: u32 = 4;
 const RECORD_FORK: u32 = 7;
+/// Of the registers in a sample: those of a program of 32 bits.
+const ABI_32: u64 = 1;
 const RECORD_SAMPLE: u32 = 9;
 const MISC_CPUMODE: u16 = 7;
 const MISC_KERNEL: u16 = 1;
@@ -323,9 +325,9 @@ fn parse(
                     let kernel = misc & MISC_CPUMODE == MISC_KERNEL;
                     let mut decoded = None;
                     if with_regs && !kernel {
-                        let _abi = f.u64();
+                        let bits = if f.u64() == ABI_32 { 32 } else { 64 };
                         let (rsi, rdi, rsp) = (f.u64(), f.u64(), f.u64());
-                        let regs = Regs { rsi, rdi, rsp };
+                        let regs = Regs { bits, rsi, rdi, rsp };
                         decoded = kinds.as_mut().and_then(|k| k.access(pid, ip, va, regs));
                     }
                     Some(Raw { time, tid, what: What::Fault { va, kernel, decoded } })

@@ -25,6 +25,7 @@
 #![allow(unsafe_code)]
 
 use super::RecordError;
+use super::abi;
 use super::sys::{self, pid_t};
 use super::user::User;
 use crate::format::Ending;
@@ -34,33 +35,6 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-
-/// System calls that stop for the recorder.
-pub(crate) const CALLS: [libc::c_long; 21] = [
-    libc::SYS_mmap,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_mprotect,
-    libc::SYS_pkey_mprotect,
-    libc::SYS_madvise,
-    libc::SYS_process_madvise,
-    libc::SYS_brk,
-    libc::SYS_fork,
-    libc::SYS_vfork,
-    libc::SYS_clone,
-    libc::SYS_clone3,
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_shmat,
-    libc::SYS_shmdt,
-    libc::SYS_mlock,
-    libc::SYS_mlock2,
-    libc::SYS_mlockall,
-    libc::SYS_remap_file_pages,
-    libc::SYS_io_setup,
-];
-/// What the filter says of a system call of another architecture (32-bit, x32).
-pub(crate) const FOREIGN: u64 = 1;
 
 /// What to start, and how.
 pub(crate) struct Start<'a> {
@@ -135,39 +109,6 @@ fn find_program(command: &OsStr) -> io::Result<PathBuf> {
     Err(why)
 }
 
-/// The filter: `RET_TRACE` for [`CALLS`] and for `prctl(PR_SET_THP_DISABLE)`, everything else
-/// passes.
-fn filter() -> Vec<libc::sock_filter> {
-    const LOAD: u16 = 0x20;
-    const EQUAL: u16 = 0x15;
-    const AT_LEAST: u16 = 0x35;
-    const RETURN: u16 = 0x06;
-    const TRACE: u32 = 0x7ff0_0000;
-    const ALLOW: u32 = 0x7fff_0000;
-    const ARCH_X86_64: u32 = 0xc000_003e;
-    let op = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-    let mut f = vec![
-        op(LOAD, 4, 0, 0),
-        op(EQUAL, ARCH_X86_64, 1, 0),
-        op(RETURN, TRACE | FOREIGN as u32, 0, 0),
-        op(LOAD, 0, 0, 0),
-        op(AT_LEAST, 0x4000_0000, 0, 1),
-        op(RETURN, TRACE | FOREIGN as u32, 0, 0),
-    ];
-    for call in CALLS {
-        f.push(op(EQUAL, call as u32, 0, 1));
-        f.push(op(RETURN, TRACE, 0, 0));
-    }
-    f.extend([
-        op(EQUAL, libc::SYS_prctl as u32, 0, 3),
-        op(LOAD, 16, 0, 0),
-        op(EQUAL, libc::PR_SET_THP_DISABLE as u32, 0, 1),
-        op(RETURN, TRACE, 0, 0),
-        op(RETURN, ALLOW, 0, 0),
-    ]);
-    f
-}
-
 /// A pipe; `flags` beside those that close it on exec.
 fn pipe(flags: libc::c_int) -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [-1; 2];
@@ -212,7 +153,7 @@ enum Seen<'a> {
 
 /// Forks a child that will start the program for a recorder once it is let go.
 pub(crate) fn recorded(start: &Start<'_>) -> Result<Waiting, RecordError> {
-    let mut filter = filter();
+    let mut filter = abi::filter();
     let filter = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     fork(start, Seen::Recorded { filter: &filter, as_root: sys::is_root() })
 }

@@ -5,7 +5,8 @@ use super::perf::{Raw, What};
 use super::procfs;
 use super::tracer::{Doing, Told};
 use crate::event::{
-    Access, Area, AreaKind, EventKind, Exec, Found, MapFlags, Prot, Source, SpaceId, ThreadId,
+    Access, Area, AreaKind, EventKind, Exec, Found, MapFlags, Prot, Source, SpaceId, Standing,
+    ThreadId,
 };
 use foliant_units::{Va, VaRange};
 
@@ -182,4 +183,34 @@ fn families_are_followed() {
             EventKind::Exit { last: true },
         ]
     );
+}
+
+/// Faults where nothing known is: with a signal the program was refused, without one something is
+/// there that the recording lacks. The kernel's own are answered otherwise.
+#[test]
+fn a_fault_outside_of_all_areas_is_unexplained_unless_a_signal_follows() {
+    let told = |time, what| Told { time, tid: PROGRAM, what };
+    let raw = vec![
+        raw(10, What::Exec { pid: PROGRAM }),
+        fault(30, 0x50000, false),
+        fault(40, 0x51000, false),
+        fault(50, 0x52000, true),
+        fault(60, 0x11000, false),
+        raw(70, What::End),
+    ];
+    let told = vec![told_exec(20), told(35, Doing::Signal)];
+    let events = assemble(raw, told, 0, false).unwrap().events;
+    let standings: Vec<Standing> = events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Fault(fault) => Some(fault.standing),
+            _ => None,
+        })
+        .collect();
+    use Standing::*;
+    assert_eq!(standings, [Regular, Unexplained, Regular, Regular]);
+    let report = crate::naive_replay(&events, &crate::Budget::unlimited()).unwrap();
+    assert_eq!((report.refused, report.strays, report.mismatched), (2, 1, 0));
+    let plan = crate::replay::Plan::new(&events, &crate::Budget::unlimited()).unwrap();
+    assert_eq!((plan.refused_faults, plan.stray_faults), (2, 1));
 }

@@ -16,11 +16,12 @@
 //! within a window, on a page that the call takes away or copies: programs whose threads race like
 //! that get faults that stand as raced or unexplained.
 //!
-//! Two calls are not let through as they are. `clone` with `CLONE_UNTRACED` would make a child that
-//! nobody follows and whose filtered calls fail, so it is carried out without that flag, and the
-//! register is put back in both threads. The wish to switch large pages off or on is noted, and
-//! answered as the kernel would answer it; `PR_GET_THP_DISABLE` tells that they are off, as they
-//! are while recording.
+//! Three calls are not let through as they are. `clone` with `CLONE_UNTRACED` would make a child
+//! that nobody follows and whose filtered calls fail, so it is carried out without that flag, and
+//! the register is put back in both threads. The wish to switch large pages off or on is noted,
+//! and answered as the kernel would answer it; `PR_GET_THP_DISABLE` tells that they are off, as
+//! they are while recording. So is the wish to have a range collapsed, which is refused while they
+//! are.
 //!
 //! **Invariants**
 //! - T1. Nothing here writes to the program's memory or brings a page of it: only registers,
@@ -28,13 +29,14 @@
 //! - T2. Every stop is answered: by resuming, by listening (group stop), or by holding until the
 //!   call under way in that process is done.
 
+use super::abi::Abi;
 use super::perf::Perf;
 use super::procfs;
-use super::spawn::{self, FOREIGN};
+use super::spawn;
 use super::sys::{self, pid_t};
 use crate::event::{Access, Area, AreaKind, EventKind, Exec, MapFlags, Prot, advice};
 use crate::format::{Ending, VA_MAX};
-use foliant_units::{FRAME_BYTES, Va, VaRange};
+use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -55,6 +57,8 @@ pub(crate) enum Doing {
     Change(EventKind),
     /// The thread's break is now here.
     Brk { now: Va },
+    /// The thread gets a signal for what its last fault asked for.
+    Signal,
     /// The thread is gone.
     Gone,
     /// The last thread of a process is about to let go of its memory; these pages were present.
@@ -69,6 +73,7 @@ pub(crate) struct Followed {
 }
 
 struct Call {
+    abi: Abi,
     nr: libc::c_long,
     args: [u64; 6],
     start: u64,
@@ -79,6 +84,12 @@ struct Tracee {
     call: Option<Call>,
     /// What the thread's call of clone shall find in its first register again.
     flags: Option<u64>,
+}
+
+/// A process that locks what it will map (`mlockall(MCL_FUTURE)`).
+struct Locks {
+    /// Where its break is.
+    brk: u64,
 }
 
 impl Tracee {
@@ -102,6 +113,8 @@ pub(crate) struct Tracer<'a> {
     /// Children whose parent's flags were changed and that have not stopped yet: the flags as they
     /// were.
     unborn: HashMap<pid_t, u64>,
+    /// Those that lock what they will map. A child does not, nor does another program.
+    locks: HashMap<pid_t, Locks>,
     /// Whether the kernel knows flags for `PR_SET_THP_DISABLE`.
     knows_flags: bool,
     out: Followed,
@@ -132,7 +145,7 @@ impl<'a> Tracer<'a> {
             ending: Ending::Signaled(libc::SIGKILL as u8),
         };
         let tracees = HashMap::from([(root, Tracee::of(root))]);
-        let (busy, unborn) = (HashMap::new(), HashMap::new());
+        let (busy, unborn, locks) = (HashMap::new(), HashMap::new(), HashMap::new());
         let knows_flags = sys::knows_thp_flags();
         Tracer {
             root,
@@ -142,6 +155,7 @@ impl<'a> Tracer<'a> {
             tracees,
             busy,
             unborn,
+            locks,
             knows_flags,
             out,
             ended: false,
@@ -207,7 +221,12 @@ impl<'a> Tracer<'a> {
                 let _ = sys::listen(tid);
             }
             0 if signal == libc::SIGTRAP | 0x80 => self.call_ends(tid),
-            0 => self.resume(tid, signal),
+            0 => {
+                if [libc::SIGSEGV, libc::SIGBUS].contains(&signal) {
+                    self.tell(sys::clock_ns(), tid, Doing::Signal);
+                }
+                self.resume(tid, signal);
+            }
             _ => self.resume(tid, 0),
         }
     }
@@ -221,8 +240,9 @@ impl<'a> Tracer<'a> {
 
     fn call_begins(&mut self, tid: pid_t) {
         let start = sys::clock_ns();
-        if sys::event_message(tid).is_ok_and(|data| data == FOREIGN) {
-            self.remark("32-bit system calls were made; what they mapped is not recorded");
+        let abi = Abi::of(sys::event_message(tid));
+        if abi == Abi::X32 {
+            self.remark("system calls of x32 were made; what they mapped is not recorded");
             return self.resume(tid, 0);
         }
         let Ok(regs) = sys::registers(tid) else { return self.resume(tid, 0) };
@@ -230,8 +250,10 @@ impl<'a> Tracer<'a> {
             // The code may be unmapped by this call, and is there now.
             lock(self.perf).drain();
         }
-        let nr = regs.orig_rax as libc::c_long;
-        let args = [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9];
+        let Some((nr, args)) = abi.call(tid, &regs) else {
+            self.remark("a 32-bit call was made that is not recorded: ipc or process_madvise");
+            return self.resume(tid, 0);
+        };
         match nr {
             libc::SYS_prctl => {
                 let args = [args[1], args[2], args[3], args[4]];
@@ -250,9 +272,25 @@ impl<'a> Tracer<'a> {
                 }
                 self.resume(tid, 0);
             }
+            // Refused while large pages are off: the wish is noted, and answered as it would be.
+            libc::SYS_madvise if args[2] as u32 == advice::COLLAPSE => {
+                let [at, bytes, ..] = args;
+                if !Va::new(at).is_aligned(Bytes::new(FRAME_BYTES)) {
+                    return self.resume(tid, 0); // refused in any case
+                }
+                let range = procfs::pages(at, at.saturating_add(bytes));
+                let wish = EventKind::Advise { range, advice: advice::COLLAPSE };
+                self.tell(start, tid, Doing::Change(wish));
+                let skipped = libc::user_regs_struct { orig_rax: u64::MAX, rax: 0, ..regs };
+                let _ = sys::set_registers(tid, &skipped); // else the kernel refuses it
+                self.resume(tid, 0);
+            }
             nr if BIRTHS.contains(&nr) => {
                 let flags = clone_flags(tid, nr, &args);
-                if flags.is_some_and(|flags| flags & UNTRACED != 0) && !self.follows(tid, &regs) {
+                let is_untraced = flags.is_some_and(|flags| flags & UNTRACED != 0);
+                if is_untraced && abi != Abi::Native {
+                    self.remark("a 32-bit program made a child with CLONE_UNTRACED; what it does is not recorded");
+                } else if is_untraced && !self.follows(tid, &regs) {
                     return self.resume(tid, 0);
                 }
                 if let Some(flags) = flags {
@@ -261,7 +299,7 @@ impl<'a> Tracer<'a> {
                 match flags {
                     // The child gets a copy, so it matters which changes come before.
                     Some(flags) if flags & libc::CLONE_VM as u64 == 0 => {
-                        self.in_turn(tid, Call { nr, args, start });
+                        self.in_turn(tid, Call { abi, nr, args, start });
                     }
                     _ => self.resume(tid, 0),
                 }
@@ -270,7 +308,7 @@ impl<'a> Tracer<'a> {
                 self.remark("remap_file_pages was called; what it maps is not recorded");
                 self.resume(tid, 0);
             }
-            nr => self.in_turn(tid, Call { nr, args, start }),
+            nr => self.in_turn(tid, Call { abi, nr, args, start }),
         }
     }
 
@@ -316,7 +354,7 @@ impl<'a> Tracer<'a> {
 
     /// Lets a call go on, now or when the one under way in its process is done.
     fn in_turn(&mut self, tid: pid_t, call: Call) {
-        let group = self.tracees.get(&tid).map_or(tid, |t| t.group);
+        let group = self.group(tid);
         match self.busy.get_mut(&group) {
             Some((_, waiting)) => waiting.push_back((tid, call)),
             None => {
@@ -349,7 +387,7 @@ impl<'a> Tracer<'a> {
             let _ = sys::set_registers(tid, &libc::user_regs_struct { rdi, ..regs });
         }
         if let (Some(call), Ok(regs)) = (call, sys::registers(tid)) {
-            self.effect(tid, &call, regs.rax as i64, end);
+            self.effect(tid, &call, call.abi.result(regs.rax), end);
         }
         self.free(tid);
         self.resume(tid, 0);
@@ -385,7 +423,7 @@ impl<'a> Tracer<'a> {
             libc::SYS_mmap if !failed => {
                 let area = mapped(tid, result as u64, b, c, d, e as i32);
                 self.tell(start, tid, change(EventKind::Map(area)));
-                if fills(d) {
+                if fills(d) || self.locks(tid).is_some() {
                     self.populated(end, tid, area.range);
                 }
             }
@@ -396,6 +434,9 @@ impl<'a> Tracer<'a> {
                 let keep_old = d & 4 != 0;
                 let (old, new) = (whole(a, b), whole(result as u64, c));
                 self.tell(end, tid, change(EventKind::Remap { old, new, keep_old }));
+                if self.locks(tid).is_some() {
+                    self.populated(end, tid, new);
+                }
             }
             libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
                 let prot = prot_of(c);
@@ -426,6 +467,10 @@ impl<'a> Tracer<'a> {
             libc::SYS_brk => {
                 let now = Va::new((result as u64).min(VA_MAX));
                 self.tell(end, tid, Doing::Brk { now });
+                if let Some(locks) = self.locks(tid) {
+                    let before = std::mem::replace(&mut locks.brk, now.get());
+                    self.populated(end, tid, procfs::pages(before, now.get().max(before)));
+                }
             }
             libc::SYS_shmat if !failed => {
                 let at = result as u64;
@@ -444,12 +489,31 @@ impl<'a> Tracer<'a> {
                 if a & 1 != 0 {
                     self.populated(end, tid, procfs::pages(0, VA_MAX));
                 }
+                let group = self.group(tid);
+                self.locks.remove(&group);
                 if a & 2 != 0 {
-                    self.remark("mlockall(MCL_FUTURE) was called; later maps are filled unseen");
+                    let areas = procfs::areas(tid);
+                    let heap = areas.iter().find(|area| area.kind == AreaKind::Heap);
+                    let brk = heap.map_or_else(|| procfs::start_brk(tid), |heap| heap.range.end());
+                    self.locks.insert(group, Locks { brk: brk.get() });
                 }
+            }
+            libc::SYS_mlockall | libc::SYS_munlockall if !failed => {
+                let group = self.group(tid);
+                self.locks.remove(&group);
             }
             _ => {}
         }
+    }
+
+    fn group(&self, tid: pid_t) -> pid_t {
+        self.tracees.get(&tid).map_or(tid, |tracee| tracee.group)
+    }
+
+    /// Of the thread's process, if it locks what it will map.
+    fn locks(&mut self, tid: pid_t) -> Option<&mut Locks> {
+        let group = self.group(tid);
+        self.locks.get_mut(&group)
     }
 
     /// Writable private areas are filled as by writing, what is left as by reading.
@@ -508,6 +572,7 @@ impl<'a> Tracer<'a> {
         self.tell(time, tid, Doing::Exec { former, exec });
         // The other threads are gone, and with them whatever waited.
         self.busy.remove(&tid);
+        self.locks.remove(&tid);
         self.tracees.retain(|_, t| t.group != tid);
         self.tracees.insert(tid, Tracee::of(tid));
         self.resume(tid, 0);
@@ -532,6 +597,9 @@ impl<'a> Tracer<'a> {
         let time = sys::clock_ns();
         self.tell(time, tid, Doing::Gone);
         self.free(tid);
+        if self.group(tid) == tid {
+            self.locks.remove(&tid); // its other threads ended before it
+        }
         self.tracees.remove(&tid);
         self.unborn.remove(&tid);
         if tid == self.root {

@@ -67,6 +67,11 @@ pub(super) enum Op {
         range: VaRange,
         advice: Advice,
     },
+    /// Each whole 2 MiB of the range in which there is something becomes one folio, whatever the
+    /// policy says.
+    Collapse {
+        range: VaRange,
+    },
     /// Filled by the kernel without a fault.
     Populate {
         range: VaRange,
@@ -118,6 +123,9 @@ pub struct Plan {
     pub shared_faults: u64,
     /// Faults that the kernel refused.
     pub refused_faults: u64,
+    /// Faults where the recording has no memory, and after which the program went on: no policy
+    /// changes their number here, and it may be otherwise.
+    pub stray_faults: u64,
     /// Faults on pages that were there already.
     pub repeated: u64,
     /// The most that 2 MiB blocks around touched pages of all spaces came to: no policy needs more.
@@ -307,6 +315,7 @@ impl Planner {
             file_writes: 0,
             shared_faults: 0,
             refused_faults: 0,
+            stray_faults: 0,
             repeated: 0,
             peak_blocks: Bytes::default(),
             steps: Vec::new(),
@@ -606,6 +615,7 @@ impl Planner {
             advice::NOHUGEPAGE => Advice::NoHugePage,
             advice::GUARD_INSTALL => Advice::GuardInstall,
             advice::GUARD_REMOVE => Advice::GuardRemove,
+            advice::COLLAPSE => return self.collapse(event, range),
             advice::POPULATE_READ => return self.populate(event, range, Access::Read, false),
             advice::POPULATE_WRITE => return self.populate(event, range, Access::Write, false),
             _ => return Ok(()),
@@ -614,6 +624,15 @@ impl Planner {
             if piece.kind.is_anonymous_private() || advice == Advice::DontNeed {
                 self.step(event, Op::Advise { range, advice })?;
             }
+        }
+        Ok(())
+    }
+
+    fn collapse(&mut self, event: &Event, range: VaRange) -> Result<(), Spent> {
+        let pieces = self.pieces(event.space, range)?;
+        for (range, _) in pieces.into_iter().filter(|(_, p)| p.kind.is_anonymous_private()) {
+            self.plan.purse.work(range.bytes().get() / Order::SIZE_2M.bytes().get())?;
+            self.step(event, Op::Collapse { range })?;
         }
         Ok(())
     }
@@ -675,6 +694,9 @@ impl Planner {
             other => other,
         };
         match verdict {
+            Verdict::Refused if fault.standing == Standing::Unexplained => {
+                self.plan.stray_faults += 1
+            }
             Verdict::Refused => self.plan.refused_faults += 1,
             Verdict::Other if at.is_none() => self.plan.shared_faults += 1,
             Verdict::Other if fault.access == Access::Write => {

@@ -13,7 +13,7 @@ use super::stop::{Mm, Stop};
 use crate::budget::{Budget, Purse, Spent, Thing};
 use crate::event::{Access, SpaceId};
 use foliant::fault::{Defrag, ProcessSwitch};
-use foliant::manager::Setup;
+use foliant::manager::{CollapseLimits, Setup};
 use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId as Id};
 use foliant::table::{Attrs, Entry};
 use foliant::zero::{Clearing, Far};
@@ -376,6 +376,17 @@ impl<'r, 'm> Run<'r, 'm> {
             Op::Advise { range, advice } => {
                 self.count_leaves();
                 mm.advise(id, *range, *advice)?;
+            }
+            Op::Collapse { range } => {
+                let bytes = Order::SIZE_2M.bytes();
+                let whole = (range.start().get().next_multiple_of(bytes.get())..range.end().get())
+                    .step_by(bytes.get() as usize)
+                    .filter(|at| range.end().get() - at >= bytes.get());
+                for at in whole {
+                    // What can not be collapsed stays, and the call goes on.
+                    let _ = mm.collapse(id, Va::new(at), Order::SIZE_2M, CollapseLimits::NONE);
+                }
+                self.grew = true;
             }
             Op::Populate { range, access, touched, base_only } => {
                 if *base_only {

@@ -1,0 +1,166 @@
+/* Programs that each rest on one rule of Linux's memory management: `rules NAME`. What they do is
+ * the same in every run; tests/rules.rs predicts their faults and counts them. */
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, MIB = 1 << 20, WHOLE = 32 * MIB };
+
+/* The same place in every run, whatever else is mapped. */
+static char *const PLACE = (char *)0x200000000000;
+
+static char *map(size_t bytes)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+	char *at = mmap(PLACE, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+
+	if (at == MAP_FAILED)
+		_exit(3);
+	return at;
+}
+
+static void write_pages(char *at, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i += PAGE)
+		((volatile char *)at)[i] = 1;
+}
+
+static void read_pages(char *at, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i += PAGE)
+		(void)((volatile char *)at)[i];
+}
+
+/* Some bytes at the start of each stretch. */
+static void advise_parts(char *at, size_t stretch, size_t part, int advice)
+{
+	for (size_t i = 0; i < WHOLE; i += stretch)
+		madvise(at + i, part, advice);
+}
+
+/* Reads bring zeros, of a huge page where one is allowed; writes replace them. */
+static void zeros(void)
+{
+	char *at = map(WHOLE);
+
+	read_pages(at, WHOLE);
+	write_pages(at, WHOLE / 2);
+}
+
+/* Parts of folios are dropped and come back. */
+static void dropped(void)
+{
+	char *at = map(WHOLE);
+
+	write_pages(at, WHOLE);
+	advise_parts(at, 128 << 10, 32 << 10, MADV_DONTNEED);
+	write_pages(at, WHOLE);
+}
+
+/* Parts of folios may be dropped, and are not. */
+static void freed(void)
+{
+	char *at = map(WHOLE);
+
+	write_pages(at, WHOLE);
+	advise_parts(at, 128 << 10, 32 << 10, MADV_FREE);
+	write_pages(at, WHOLE);
+}
+
+/* Pages become huge pages because the program says so, whatever the switches say. */
+static void collapsed(void)
+{
+	const int collapse = 25;
+	char *at = map(WHOLE);
+
+	for (size_t i = 0; i < WHOLE; i += 2 * MIB)
+		write_pages(at + i, 64 << 10);
+	madvise(at, WHOLE, collapse);
+	write_pages(at, WHOLE);
+}
+
+/* Whatever is mapped from now on is filled at once: by mmap, by brk, by mremap; and no more. */
+static void locked_ahead(void)
+{
+	char *at, *heap;
+
+	if (mlockall(MCL_FUTURE))
+		_exit(4);
+	at = map(WHOLE / 2);
+	heap = sbrk(4 * MIB);
+	at = mremap(at, WHOLE / 2, WHOLE, 0);
+	if (at == MAP_FAILED || heap == (char *)-1)
+		_exit(5);
+	write_pages(at, WHOLE);
+	write_pages(heap, 4 * MIB);
+	munlockall();
+	munmap(at, WHOLE);
+	write_pages(map(WHOLE), WHOLE);
+}
+
+/* Pages that a child shares are copied when either writes. */
+static void forked(void)
+{
+	char *at = map(WHOLE);
+
+	write_pages(at, WHOLE);
+	if (fork() == 0) {
+		write_pages(at, WHOLE / 4);
+		_exit(0);
+	}
+	wait(NULL);
+	write_pages(at, WHOLE);
+}
+
+/* A part goes to where folios lie otherwise. */
+static void moved(void)
+{
+	const int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+	char *at = map(WHOLE), *to;
+
+	write_pages(at, WHOLE / 2);
+	to = mremap(at + 4 * MIB, 8 * MIB, 8 * MIB, flags, PLACE + 1024 * MIB + 9 * PAGE);
+	if (to == MAP_FAILED)
+		_exit(5);
+	write_pages(to, 8 * MIB);
+	write_pages(at + WHOLE / 2, WHOLE / 2);
+}
+
+/* An area is cut by rights while it is filled, and whole again. */
+static void cut(void)
+{
+	const size_t stretch = 128 << 10, part = 36 << 10;
+	char *at = map(WHOLE);
+
+	for (size_t i = 0; i < WHOLE; i += stretch)
+		mprotect(at + i, part, PROT_READ);
+	for (size_t i = 0; i < WHOLE; i += stretch)
+		write_pages(at + i + part, stretch - part);
+	mprotect(at, WHOLE, PROT_READ | PROT_WRITE);
+	write_pages(at, WHOLE);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} rules[] = {
+	{ "zeros", zeros },	{ "dropped", dropped },
+	{ "freed", freed },	{ "collapsed", collapsed },
+	{ "locked-ahead", locked_ahead },
+	{ "forked", forked },	{ "moved", moved },
+	{ "cut", cut },
+};
+
+int main(int count, char **words)
+{
+	for (size_t i = 0; count == 2 && i < sizeof(rules) / sizeof(*rules); i++) {
+		if (strcmp(rules[i].name, words[1]) == 0) {
+			rules[i].run();
+			return 0;
+		}
+	}
+	return 2;
+}
