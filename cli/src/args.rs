@@ -107,8 +107,8 @@ pub(crate) struct Machine {
     /// CPUs [default: as many as the recording was made on]
     #[arg(long, value_name = "N", value_parser = cpus)]
     pub(crate) cpus: Option<usize>,
-    /// What work costs: this-host, host-8-socket, guest-252
-    #[arg(long, value_name = "NAME", value_parser = model, default_value = "this-host")]
+    /// What work costs: xeon-guest-2, host-8-socket, guest-252
+    #[arg(long, value_name = "NAME", value_parser = model, default_value = "xeon-guest-2")]
     pub(crate) model: CostModel,
     /// Physical memory, like 512m [default: twice what the recording can need]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
@@ -182,7 +182,7 @@ pub(crate) struct Lab {
     pub(crate) list: bool,
     #[command(flatten)]
     pub(crate) size: Size,
-    /// What work costs: this-host, host-8-socket, guest-252 [default: this-host]
+    /// What work costs: xeon-guest-2, host-8-socket, guest-252 [default: xeon-guest-2]
     #[arg(long, value_name = "NAME", value_parser = model)]
     pub(crate) model: Option<CostModel>,
     #[command(flatten)]
@@ -200,7 +200,7 @@ pub(crate) struct Lab {
 impl Lab {
     /// What work costs.
     pub(crate) fn model(&self) -> CostModel {
-        self.model.unwrap_or_else(CostModel::this_host)
+        self.model.unwrap_or_else(CostModel::xeon_guest_2)
     }
     /// An option that was given and is a scenario's.
     pub(crate) fn given(&self) -> Option<&'static str> {

@@ -101,6 +101,33 @@ static void locked_ahead(void)
 	write_pages(map(WHOLE), WHOLE);
 }
 
+/* Locked pages are areas of their own, with edges that no folio lies over. */
+static void locked(void)
+{
+	char *at = map(WHOLE);
+
+	for (size_t i = 0; i < WHOLE; i += 2 * MIB)
+		if (mlock(at + i + 24 * PAGE, PAGE))
+			_exit(4);
+	write_pages(at, WHOLE / 2);
+	for (size_t i = 0; i < WHOLE; i += 2 * MIB)
+		munlock(at + i + 24 * PAGE, PAGE);
+	write_pages(at, WHOLE);
+}
+
+/* What a child is not to have is an area of its own, until it is to have it. */
+static void withheld(void)
+{
+	const size_t stretch = 256 << 10, part = 36 << 10;
+	char *at = map(WHOLE);
+
+	advise_parts(at, stretch, part, MADV_DONTFORK);
+	write_pages(at, WHOLE / 4);
+	for (size_t i = 0; i < WHOLE; i += 2 * MIB)
+		madvise(at + i, 2 * MIB, MADV_DOFORK);
+	write_pages(at + WHOLE / 2, WHOLE / 2);
+}
+
 /* Pages that a child shares are copied when either writes. */
 static void forked(void)
 {
@@ -149,6 +176,7 @@ static const struct {
 } rules[] = {
 	{ "zeros", zeros },	{ "dropped", dropped },
 	{ "freed", freed },	{ "collapsed", collapsed },
+	{ "locked", locked },	{ "withheld", withheld },
 	{ "locked-ahead", locked_ahead },
 	{ "forked", forked },	{ "moved", moved },
 	{ "cut", cut },

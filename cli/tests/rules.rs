@@ -1,5 +1,6 @@
 //! Each rule of Linux's that a prediction rests on has a program whose faults and memory are
-//! predicted and then counted: equal within half a per cent, with folios of 64 KiB and of 2 MiB.
+//! predicted and then counted: equal within half a per cent, with folios of 64 KiB and of 2 MiB, or
+//! within a few pages, since the start of a program is in it.
 //!
 //! The programs are written in C, since what matters is what they do to their memory and nothing
 //! else; the compiler is the one that links Rust.
@@ -10,11 +11,23 @@ use std::path::Path;
 use std::process::Command;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rules.c");
-const RULES: [&str; 8] =
-    ["zeros", "dropped", "freed", "collapsed", "locked-ahead", "forked", "moved", "cut"];
+const RULES: [&str; 10] = [
+    "zeros",
+    "dropped",
+    "freed",
+    "collapsed",
+    "locked",
+    "withheld",
+    "locked-ahead",
+    "forked",
+    "moved",
+    "cut",
+];
 const POLICIES: &str = "4k,only-64k,up-to-64k,only-2m,up-to-2m";
 /// Of what was counted.
 const GOAL: f64 = 0.005;
+/// Faults, and pages of the peak, that the start of a program may differ by from run to run.
+const START: f64 = 3.0;
 
 /// What a check says of a program; why there is nothing to say, where it can not be checked here.
 fn checked(program: &Path, rule: &str) -> Result<Value, String> {
@@ -49,11 +62,11 @@ fn every_rule_is_predicted_within_half_a_per_cent() {
                 eprintln!("skipped: {rule} with {}: no folio was to be had", row["policy"]);
                 continue;
             }
-            for figure in ["faults", "peak_mapped_bytes"] {
+            for (figure, unit) in [("faults", 1.0), ("peak_mapped_bytes", 4096.0)] {
                 let of = |side: &str| row[figure][side]["median"].as_f64().unwrap();
                 let (predicted, measured) = (of("predicted"), of("measured"));
                 assert!(
-                    (predicted - measured).abs() <= measured * GOAL,
+                    (predicted - measured).abs() <= (measured * GOAL).max(START * unit),
                     "{rule}, {}, {figure}: predicted {predicted}, counted {measured}",
                     row["policy"]
                 );

@@ -84,7 +84,7 @@ fn vmalloc(scale: &Scale) -> Done<Row> {
     let words =
         [format!("table-size={}", scale.table), "sizes=1".to_owned(), "device=2m".to_owned()];
     let report =
-        simulated(Scenario::Vmalloc, &words, (1, CostModel::this_host()), |config| config)?;
+        simulated(Scenario::Vmalloc, &words, (1, CostModel::xeon_guest_2()), |config| config)?;
     let misses = |row: &str| {
         count(&report, row, "dtlb_misses") as f64 / count(&report, row, "probes") as f64
     };

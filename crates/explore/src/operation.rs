@@ -110,6 +110,8 @@ operations! {
     WantHuge,
     /// Large folios are not welcome.
     WantNone,
+    /// A part gets another tag.
+    Retag,
     /// Missing pages are the program's.
     Userfault,
     /// All is unmapped.
@@ -422,6 +424,7 @@ impl<P: Paging> Scene<P> {
             Op::Unguard => advise(range(BASE, 2 * PAGE), Advice::GuardRemove),
             Op::Populate => advise(range(BASE, 32 * PAGE), Advice::PopulateWrite),
             Op::PopulateRead => advise(range(BASE, 32 * PAGE), Advice::PopulateRead),
+            Op::Retag => advise(half, Advice::Tag(7)),
             Op::WantHuge => advise(whole, Advice::HugePage),
             Op::WantNone => advise(half, Advice::NoHugePage),
             Op::Userfault => {

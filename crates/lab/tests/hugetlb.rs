@@ -140,7 +140,7 @@ fn the_models_say_what_was_published_and_what_was_not() {
     let memory = Scenario::Hugetlb.memory(&parameters(words)).unwrap();
     let mut close = 0;
     for (cpus, model) in [
-        (2, CostModel::this_host()),
+        (2, CostModel::xeon_guest_2()),
         (288, CostModel::host_8_socket()),
         (252, CostModel::guest_252()),
     ] {

@@ -1,6 +1,7 @@
 //! Requests at the edge of what is granted: sizes, places, flags, and what a refusal says.
 
 use crate::common::*;
+use foliant::fault::Orders;
 use foliant::manager::UserMapError;
 use foliant::space::{Advice, Flags, MapError, Move, Place, RangeError, RemapError, SpaceId};
 use foliant::split::MoveGrain;
@@ -8,7 +9,7 @@ use foliant::vmap::{Request, Users};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::Replace;
 use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Va, VaRange};
+use foliant_units::{Bytes, Order, Va, VaRange};
 
 fn world() -> (&'static Sim, &'static Mm<'static>, SpaceId, Over) {
     let (sim, mm, kept) = kept(sim(1, 32), Policy::BASE_ONLY);
@@ -189,4 +190,37 @@ fn how_many_folios_move_with_one_flush_is_what_was_set() {
     assert_eq!([MoveGrain::new(0), MoveGrain::new(MoveGrain::MOST.get() + 1)], [None, None]);
     assert_eq!(store(sim, mm, id, area(mm, id, BASE, PAGE).start().get(), 1).len(), 1);
     assert_eq!(mm.fault(id, Va::new(BASE), Access::Read), Outcome::Spurious);
+}
+
+/// An embedder tells apart what it keeps of areas by a tag: where tags differ areas are two, and no
+/// folio lies over both, until they are alike again.
+#[test]
+fn areas_of_different_tags_are_not_one() {
+    let (sim, mm, id, _over) = world();
+    mm.set_policy(Policy::always(Orders::of(Order::new(4).unwrap())));
+    let whole = area(mm, id, BASE, 64 * PAGE);
+    mm.advise(id, row(24, 1), Advice::Tag(7)).unwrap();
+    let listed = |page| {
+        let area = mm.area(id, Va::new(BASE + page * PAGE)).unwrap();
+        (area.range, area.tag, area.flags)
+    };
+    let flags = Flags::READ_WRITE;
+    assert_eq!(listed(0), (row(0, 24), 0, flags));
+    assert_eq!(listed(24), (row(24, 1), 7, flags));
+    assert_eq!(listed(63), (row(25, 39), 0, flags));
+    // The second block of sixteen pages is cut by the one in its middle, the others are whole.
+    let touch = |page| mm.fault(id, Va::new(BASE + page * PAGE), Access::Write);
+    let large = Outcome::Mapped(Order::new(4).unwrap());
+    assert_eq!([touch(0), touch(40)], [large; 2]);
+    assert_eq!([touch(16), touch(24), touch(31)], [Outcome::Mapped(Order::BASE); 3]);
+    store(sim, mm, id, BASE + 24 * PAGE, 5);
+    // What is in an area stays as it is.
+    mm.advise(id, whole, Advice::Tag(9)).unwrap();
+    assert_eq!(listed(0), (whole, 9, flags));
+    assert_eq!(load(sim, mm, id, BASE + 24 * PAGE), 5);
+    mm.advise(id, row(16, 16), Advice::DontNeed).unwrap();
+    assert_eq!(touch(20), large);
+    let refused = mm.advise(id, row(60, 8), Advice::Tag(1));
+    assert_eq!(refused, Err(RangeError::Hole(whole.end())), "all of it, or none");
+    assert_eq!(listed(60).1, 9);
 }

@@ -222,7 +222,7 @@ impl Config {
             rules: format.usual_rules(),
             geometry: Geometry::Keep,
             tags: Tags::Present,
-            model: CostModel::this_host(),
+            model: CostModel::xeon_guest_2(),
             mode: Mode::Seeded(seed),
             turns: Turns::Threads,
             checks: Checks::All,

@@ -500,4 +500,9 @@ pub mod advice {
     pub const GUARD_INSTALL: u32 = 102;
     /// Undo [`GUARD_INSTALL`].
     pub const GUARD_REMOVE: u32 = 103;
+    /// `mlock`, which marks an area as advice does: no number of the kernel's, which refuses it.
+    /// What is filled by it is an [`EventKind::Populate`](super::EventKind::Populate) that follows.
+    pub const LOCK: u32 = 1 << 16;
+    /// `munlock`, likewise.
+    pub const UNLOCK: u32 = LOCK + 1;
 }

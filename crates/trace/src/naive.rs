@@ -231,16 +231,18 @@ pub(crate) struct Piece {
 }
 
 /// Advice that stays with an area: bit, number that sets it, number that clears it.
-const LASTING: [(u8, u32, u32); 5] = [
+const LASTING: [(u8, u32, u32); 6] = [
     (1, advice::DONTFORK, advice::DOFORK),
     (2, advice::WIPEONFORK, advice::KEEPONFORK),
     (4, advice::HUGEPAGE, advice::NOHUGEPAGE),
     (8, advice::NOHUGEPAGE, advice::HUGEPAGE),
     (16, advice::GUARD_INSTALL, advice::GUARD_REMOVE),
+    (32, advice::LOCK, advice::UNLOCK),
 ];
 pub(crate) const DONTFORK: u8 = 1;
 pub(crate) const WIPEONFORK: u8 = 2;
 const GUARD: u8 = 16;
+pub(crate) const LOCKED: u8 = 32;
 
 #[derive(Debug)]
 pub(crate) struct Space {
@@ -414,7 +416,8 @@ impl Space {
         if range.is_empty() {
             return Ok(());
         }
-        let piece = Piece { end: range.end, prot, kind, flags, advised: 0, written: false };
+        let advised = if flags.contains(MapFlags::LOCKED) { LOCKED } else { 0 };
+        let piece = Piece { end: range.end, prot, kind, flags, advised, written: false };
         self.areas.insert(range.start, piece)?;
         self.merge(range)
     }
@@ -548,7 +551,8 @@ impl Space {
                 continue;
             }
             let copies = piece.written && piece.advised & WIPEONFORK == 0;
-            child.areas.insert(start, Piece { written: copies, ..piece })?;
+            let advised = piece.advised & !LOCKED; // a child locks nothing
+            child.areas.insert(start, Piece { written: copies, advised, ..piece })?;
             if !copies {
                 continue;
             }

@@ -40,6 +40,9 @@ pub enum Advice {
     GuardInstall,
     /// Guards are taken out.
     GuardRemove,
+    /// The areas' tag becomes this. Neighbours of different tags are areas of their own, so no fault
+    /// maps memory of both.
+    Tag(u64),
 }
 
 /// Carries advice out, but for the two kinds of populating, which are the face's (they fault).
@@ -58,13 +61,14 @@ pub(crate) fn advise<M: Machine, P: Paging>(
         Advice::PopulateRead | Advice::PopulateWrite => {}
         _ => huge::none(stock, space, range)?,
     }
-    let flags = |set: Flags, clear: Flags| -> Result<(), RangeError> {
-        let change = |a: Area| Some((a.flags.without(clear).with(set), a.tag));
+    let change = |change: &dyn Fn(Area) -> (Flags, u64)| -> Result<(), RangeError> {
+        let change = |area| Some(change(area));
         space.areas.admit(stock.machine, range, change, None, 0)?;
         space.areas.prepare(stock, &space.charge)?;
         space.areas.change(stock.machine, range, change);
         Ok(())
     };
+    let flags = |set: Flags, clear| change(&|a| (a.flags.without(clear).with(set), a.tag));
     let mut gather = Gather::new(stock, &space.member.target);
     match advice {
         Advice::HugePage => flags(Flags::HUGEPAGE, Flags::NOHUGEPAGE)?,
@@ -76,6 +80,7 @@ pub(crate) fn advise<M: Machine, P: Paging>(
             let mut sink = Uncached { machine: stock.machine, steps };
             walk::edit(stock, space, range, &Unchanged, &mut sink);
         }
+        Advice::Tag(tag) => change(&|area| (area.flags, tag))?,
         Advice::UserfaultDisarm => flags(Flags::NONE, Flags::USERFAULT)?,
         Advice::DontNeed => Zap::new(stock, space, Guards::Keep).range(&mut gather, range, steps),
         Advice::Free => {

@@ -1,8 +1,8 @@
 //! The three models, with the source of every constant.
 //!
-//! `this-host` is fitted to measurements of a two-CPU guest (Xeon with AVX-512, Linux 6.18). The
+//! `xeon-guest-2` is fitted to measurements of a two-CPU guest (Xeon with AVX-512, Linux 6.18). The
 //! other two take a pool's pages and the price of a shootdown from published times (`hugetlb`);
-//! what those do not say is taken from `this-host`.
+//! what those do not say is taken from `xeon-guest-2`.
 
 use super::hugetlb::{self, FOLDING, HERE_OFF, PoolRows};
 use super::{ClockKind, Constant, CostModel, Work};
@@ -61,11 +61,11 @@ const UNFOLD: &str = "measured: draining that pool with folding 8.6 us, without 
                       words, seven frames copied";
 const FOLDED: &str = "measured: filling that pool with folding 7.7 us, without 2.6; less block, words, copy and \
                       eight freed frames";
-const HOST: &str = "taken from this-host; the published times do not say";
+const HOST: &str = "taken from xeon-guest-2; the published times do not say";
 
 /// Fitted to measurements on a two-CPU guest.
-pub(super) const THIS_HOST: CostModel = CostModel {
-    name: "this-host",
+pub(super) const XEON_GUEST_2: CostModel = CostModel {
+    name: "xeon-guest-2",
     about: "a guest with 2 CPUs, Xeon with AVX-512, Linux 6.18",
     constants: &[
         c(Work::Fault, 725.0, "fault", FIT),
@@ -120,7 +120,7 @@ pub(super) const THIS_HOST: CostModel = CostModel {
 
 const POOL: &str = "published: folding off, 2 MiB pages, mean of two kernels; less block and descriptors, or freed frames";
 const SOCKETS: &str = "published: folding on, not batched, less folding off and less the folding measured on \
-                       this-host, 2 + 1/64 shootdowns for filling and draining; the number of CPUs is not \
+                       xeon-guest-2, 2 + 1/64 shootdowns for filling and draining; the number of CPUs is not \
                        published, so none of it is charged per target";
 
 /// Bare metal with eight sockets.

@@ -26,7 +26,7 @@ pub(crate) enum Abi {
 }
 
 /// Native calls that stop, and `prctl` with one argument.
-const CALLS: [libc::c_long; 22] = [
+const CALLS: [libc::c_long; 23] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -45,6 +45,7 @@ const CALLS: [libc::c_long; 22] = [
     libc::SYS_shmdt,
     libc::SYS_mlock,
     libc::SYS_mlock2,
+    libc::SYS_munlock,
     libc::SYS_mlockall,
     libc::SYS_munlockall,
     libc::SYS_remap_file_pages,
@@ -52,7 +53,7 @@ const CALLS: [libc::c_long; 22] = [
 ];
 
 /// Calls of i386 that stop, each with the native one that does the same.
-const THIRTY_TWO: [(u32, libc::c_long); 23] = [
+const THIRTY_TWO: [(u32, libc::c_long); 24] = [
     (OLD_MMAP, libc::SYS_mmap),
     (192, libc::SYS_mmap),
     (91, libc::SYS_munmap),
@@ -71,6 +72,7 @@ const THIRTY_TWO: [(u32, libc::c_long); 23] = [
     (398, libc::SYS_shmdt),
     (150, libc::SYS_mlock),
     (376, libc::SYS_mlock2),
+    (151, libc::SYS_munlock),
     (152, libc::SYS_mlockall),
     (153, libc::SYS_munlockall),
     (257, libc::SYS_remap_file_pages),

@@ -90,7 +90,15 @@ struct Tracee {
 struct Locks {
     /// Where its break is.
     brk: u64,
+    /// At once, and not when it is touched.
+    fills: bool,
 }
+
+/// Flags of `mlockall`, and the one of `mlock2` that means what its last one does.
+const CURRENT: u64 = libc::MCL_CURRENT as u64;
+const FUTURE: u64 = libc::MCL_FUTURE as u64;
+const ONFAULT: u64 = libc::MCL_ONFAULT as u64;
+const ONFAULT2: u64 = libc::MLOCK_ONFAULT as u64;
 
 impl Tracee {
     fn of(group: pid_t) -> Tracee {
@@ -423,8 +431,10 @@ impl<'a> Tracer<'a> {
             libc::SYS_mmap if !failed => {
                 let area = mapped(tid, result as u64, b, c, d, e as i32);
                 self.tell(start, tid, change(EventKind::Map(area)));
-                if fills(d) || self.locks(tid).is_some() {
-                    self.populated(end, tid, area.range);
+                match self.locks(tid).map(|locks| locks.fills) {
+                    Some(fills) => self.locked(end, tid, area.range, fills),
+                    None if fills(d) => self.populated(end, tid, area.range),
+                    None => {}
                 }
             }
             libc::SYS_munmap if !failed => {
@@ -434,8 +444,8 @@ impl<'a> Tracer<'a> {
                 let keep_old = d & 4 != 0;
                 let (old, new) = (whole(a, b), whole(result as u64, c));
                 self.tell(end, tid, change(EventKind::Remap { old, new, keep_old }));
-                if self.locks(tid).is_some() {
-                    self.populated(end, tid, new);
+                if let Some(fills) = self.locks(tid).map(|locks| locks.fills) {
+                    self.locked(end, tid, new, fills);
                 }
             }
             libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
@@ -469,7 +479,8 @@ impl<'a> Tracer<'a> {
                 self.tell(end, tid, Doing::Brk { now });
                 if let Some(locks) = self.locks(tid) {
                     let before = std::mem::replace(&mut locks.brk, now.get());
-                    self.populated(end, tid, procfs::pages(before, now.get().max(before)));
+                    let (more, fills) = (procfs::pages(before, now.get().max(before)), locks.fills);
+                    self.locked(end, tid, more, fills);
                 }
             }
             libc::SYS_shmat if !failed => {
@@ -483,24 +494,27 @@ impl<'a> Tracer<'a> {
             libc::SYS_shmdt if !failed => {
                 self.tell(end, tid, change(EventKind::Unmap { range: whole(a, b) }));
             }
-            libc::SYS_mlock if !failed => self.populated(end, tid, whole(a, b)),
-            libc::SYS_mlock2 if !failed && c & 1 == 0 => self.populated(end, tid, whole(a, b)),
-            libc::SYS_mlockall if !failed && a & 4 == 0 => {
-                if a & 1 != 0 {
-                    self.populated(end, tid, procfs::pages(0, VA_MAX));
+            libc::SYS_mlock if !failed => self.locked(end, tid, whole(a, b), true),
+            libc::SYS_mlock2 if !failed => self.locked(end, tid, whole(a, b), c & ONFAULT2 == 0),
+            libc::SYS_munlock if !failed => self.unlocked(end, tid, whole(a, b)),
+            libc::SYS_mlockall if !failed => {
+                let fills = a & ONFAULT == 0;
+                if a & CURRENT != 0 {
+                    self.locked(end, tid, procfs::pages(0, VA_MAX), fills);
                 }
                 let group = self.group(tid);
                 self.locks.remove(&group);
-                if a & 2 != 0 {
+                if a & FUTURE != 0 {
                     let areas = procfs::areas(tid);
                     let heap = areas.iter().find(|area| area.kind == AreaKind::Heap);
                     let brk = heap.map_or_else(|| procfs::start_brk(tid), |heap| heap.range.end());
-                    self.locks.insert(group, Locks { brk: brk.get() });
+                    self.locks.insert(group, Locks { brk: brk.get(), fills });
                 }
             }
-            libc::SYS_mlockall | libc::SYS_munlockall if !failed => {
+            libc::SYS_munlockall if !failed => {
                 let group = self.group(tid);
                 self.locks.remove(&group);
+                self.unlocked(end, tid, procfs::pages(0, VA_MAX));
             }
             _ => {}
         }
@@ -514,6 +528,23 @@ impl<'a> Tracer<'a> {
     fn locks(&mut self, tid: pid_t) -> Option<&mut Locks> {
         let group = self.group(tid);
         self.locks.get_mut(&group)
+    }
+
+    /// A range is locked, and filled if that is done at once.
+    fn locked(&mut self, time: u64, tid: pid_t, range: VaRange, fills: bool) {
+        if range.is_empty() {
+            return;
+        }
+        let lock = EventKind::Advise { range, advice: advice::LOCK };
+        self.tell(time, tid, Doing::Change(lock));
+        if fills {
+            self.populated(time, tid, range);
+        }
+    }
+
+    fn unlocked(&mut self, time: u64, tid: pid_t, range: VaRange) {
+        let unlock = EventKind::Advise { range, advice: advice::UNLOCK };
+        self.tell(time, tid, Doing::Change(unlock));
     }
 
     /// Writable private areas are filled as by writing, what is left as by reading.

@@ -17,7 +17,7 @@ use crate::event::{
     advice, brk_pages,
 };
 use crate::lineage::Lineage;
-use crate::naive::{DONTFORK, Model, Piece, Space, State, Verdict, WIPEONFORK};
+use crate::naive::{DONTFORK, LOCKED, Model, Piece, Space, State, Verdict, WIPEONFORK};
 use crate::reader::{About, Reader};
 use foliant::space::{Advice, Flags};
 use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
@@ -230,14 +230,26 @@ impl Plan {
     }
 }
 
+/// Advice that keeps an area apart from neighbours without it.
+const PARTING: [u32; 6] = [
+    advice::DONTFORK,
+    advice::DOFORK,
+    advice::WIPEONFORK,
+    advice::KEEPONFORK,
+    advice::LOCK,
+    advice::UNLOCK,
+];
+
 /// Areas whose memory is replayed; see P1.
 fn is_replayed(kind: AreaKind) -> bool {
     kind.is_anonymous_private() || kind == AreaKind::FilePrivate
 }
 
-/// Anonymous memory and the heap may become one area; others stay apart.
-fn tag(kind: AreaKind) -> u64 {
-    if kind == AreaKind::Heap { AreaKind::Anonymous as u64 } else { kind as u64 }
+/// What keeps an area apart from its neighbours beside rights and wishes: its kind, where anonymous
+/// memory and the heap are one; and whether a child gets it, and it is locked.
+fn tag(piece: &Piece) -> u64 {
+    let kind = if piece.kind == AreaKind::Heap { AreaKind::Anonymous } else { piece.kind };
+    kind as u64 | u64::from(piece.advised & (DONTFORK | WIPEONFORK | LOCKED)) << 8
 }
 
 fn rights(prot: Prot) -> Flags {
@@ -479,6 +491,13 @@ impl Planner {
                 self.forget(space, *range)
             }
             EventKind::Remap { old, .. } => self.forget(space, *old),
+            EventKind::Advise { range, advice } if PARTING.contains(advice) => {
+                for (range, piece) in self.pieces(space, *range)? {
+                    let advice = Advice::Tag(tag(&piece));
+                    self.step(event, Op::Advise { range, advice })?;
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -497,7 +516,7 @@ impl Planner {
 
     fn map(&mut self, event: &Event, range: VaRange) -> Result<(), Spent> {
         for (range, piece) in self.pieces(event.space, range)? {
-            let op = Op::Map { range, flags: flags(&piece), tag: tag(piece.kind) };
+            let op = Op::Map { range, flags: flags(&piece), tag: tag(&piece) };
             self.step(event, op)?;
         }
         Ok(())
@@ -577,7 +596,7 @@ impl Planner {
             if let Some((range, piece)) = pieces.last()
                 && range.end() == old.end()
             {
-                let op = Op::Map { range: more, flags: advised(piece), tag: tag(piece.kind) };
+                let op = Op::Map { range: more, flags: advised(piece), tag: tag(piece) };
                 self.step(event, op)?;
             }
             return Ok(());
@@ -600,7 +619,7 @@ impl Planner {
                 self.step(event, Op::Unmap { range: *range })?;
             }
             if keep_old {
-                let op = Op::Map { range: *range, flags: advised(piece), tag: tag(piece.kind) };
+                let op = Op::Map { range: *range, flags: advised(piece), tag: tag(piece) };
                 self.step(event, op)?;
             }
         }

@@ -48,7 +48,7 @@ impl Default for Settings {
     fn default() -> Settings {
         let (memory, fragmented) = (None, Percent::default());
         let defrag = Defrag::Always;
-        Settings { cpus: 2, memory, fragmented, defrag, model: CostModel::this_host() }
+        Settings { cpus: 2, memory, fragmented, defrag, model: CostModel::xeon_guest_2() }
     }
 }
 
