@@ -40,8 +40,8 @@ pub enum Advice {
     GuardInstall,
     /// Guards are taken out.
     GuardRemove,
-    /// The areas' tag becomes this. Neighbours of different tags are areas of their own, so no fault
-    /// maps memory of both.
+    /// The areas' tag becomes this. Neighbours of different tags are areas of their own, so no
+    /// fault maps memory of both.
     Tag(u64),
 }
 
