@@ -207,6 +207,7 @@ fn hostile() -> Vec<Hostile> {
     let off = EventKind::ThpPrctl { args: [0, 0] };
     let advised =
         |n: u32| EventKind::Advise { range: range(0, 1u64 << n), advice: advice::POPULATE_READ };
+    let collapse = |_| EventKind::Advise { range: range(0, 64 * MB), advice: advice::COLLAPSE };
     vec![
         ("one fill of 64 TiB", filled(1 << 46).end(), Some(Pages), Some(Pages)),
         (
@@ -215,6 +216,7 @@ fn hostile() -> Vec<Hostile> {
             Some(Pages),
             Some(Pages),
         ),
+        ("collapsed again and again", filled(MB).each(3000, collapse).end(), None, Some(Work)),
         ("filled, then forked", filled(64 * MB).forks(4000).end(), Some(Pages), Some(Pages)),
         ("filled, then moved", filled(700 * MB).then(0, 0, moved).end(), Some(Pages), Some(Pages)),
         (

@@ -650,7 +650,7 @@ impl Planner {
     fn collapse(&mut self, event: &Event, range: VaRange) -> Result<(), Spent> {
         let pieces = self.pieces(event.space, range)?;
         for (range, _) in pieces.into_iter().filter(|(_, p)| p.kind.is_anonymous_private()) {
-            self.plan.purse.work(range.bytes().get() / Order::SIZE_2M.bytes().get())?;
+            self.plan.purse.work(range.pages().get())?;
             self.step(event, Op::Collapse { range })?;
         }
         Ok(())
