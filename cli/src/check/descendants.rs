@@ -19,33 +19,26 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Asks all of them with this signal, and kills what does not end.
+/// Asks all of them with this signal, and kills what does not end (D1).
 pub(super) fn end(signal: Signal) {
     send(signal, &descendants());
-    if is_over() {
-        return;
-    }
-    for direct in [false, true] {
-        let begun = Instant::now();
-        loop {
-            let mut left = descendants();
-            left.retain(|one| one.is_direct == direct);
-            if left.is_empty() || begun.elapsed() > PATIENCE {
-                break;
-            }
-            send(Signal::SIGKILL, &left);
-            std::thread::sleep(LOOK);
-        }
+    if !are_gone(|_| true, None) {
+        are_gone(|one| !one.is_direct, Some(Signal::SIGKILL));
+        are_gone(|one| one.is_direct, Some(Signal::SIGKILL));
     }
 }
 
-/// Waits until all have ended; false if some have not in time.
-fn is_over() -> bool {
+/// Waits until none of these is left, which are sent the signal at each look, if there is one;
+/// false if some are there in the end.
+fn are_gone(which: fn(&Descendant) -> bool, signal: Option<Signal>) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
-        if descendants().is_empty() {
+        let mut left = descendants();
+        left.retain(which);
+        if left.is_empty() {
             return true;
         }
+        signal.into_iter().for_each(|signal| send(signal, &left));
         std::thread::sleep(LOOK);
     }
     false

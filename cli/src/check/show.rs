@@ -106,7 +106,7 @@ fn compared(compared: &Compared) -> Value {
         "predicted": range(compared.predicted),
         "measured": compared.measured.map(range),
         "off_percent": compared.off().map(|off| off * 100.0),
-        "verdict": compared.verdict(),
+        "verdict": compared.verdict().word(),
     })
 }
 

@@ -10,8 +10,6 @@
 //! - V1. A prediction that is further off than runs differ among themselves is never called noise,
 //!   and one that the goal does not cover is never called within.
 
-use serde::Serialize;
-
 /// Values of the same thing in several runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Range {
@@ -48,8 +46,7 @@ pub(super) struct Compared {
 }
 
 /// What came of a comparison.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// Off by no more than the goal.
     Within,
@@ -96,6 +93,7 @@ impl Compared {
 }
 
 impl Verdict {
+    /// Its word in tables and JSON.
     pub(super) fn word(self) -> &'static str {
         match self {
             Verdict::Within => "within",

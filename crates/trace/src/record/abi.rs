@@ -1,7 +1,7 @@
 //! The system calls that stop for the recorder, by the ABI that they are made through.
 //!
 //! ```text
-//!   filter: native: RET_TRACE of CALLS      i386: RET_TRACE of THIRTY_TWO      else: RET_TRACE of all
+//!   filter: native: RET_TRACE of CALLS, BIRTHS      i386: RET_TRACE of THIRTY_TWO      else: RET_TRACE of all
 //!                   data 0                        data 1                             data 2
 //! ```
 //!
@@ -25,8 +25,18 @@ pub(crate) enum Abi {
     X32 = 2,
 }
 
-/// Native calls that stop, and `prctl` with one argument.
-const CALLS: [libc::c_long; 23] = [
+/// The calls that make processes or programs, which stop as well.
+pub(crate) const BIRTHS: [libc::c_long; 6] = [
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+];
+
+/// Native calls that stop besides, and `prctl` with one argument.
+const CALLS: [libc::c_long; 17] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -35,12 +45,6 @@ const CALLS: [libc::c_long; 23] = [
     libc::SYS_madvise,
     libc::SYS_process_madvise,
     libc::SYS_brk,
-    libc::SYS_fork,
-    libc::SYS_vfork,
-    libc::SYS_clone,
-    libc::SYS_clone3,
-    libc::SYS_execve,
-    libc::SYS_execveat,
     libc::SYS_shmat,
     libc::SYS_shmdt,
     libc::SYS_mlock,
@@ -140,7 +144,7 @@ pub(crate) fn filter() -> Vec<libc::sock_filter> {
     const X32_BIT: u32 = 0x4000_0000;
     const NUMBER: u32 = 0;
     const ARCH: u32 = 4;
-    let calls = CALLS.map(|call| call as u32);
+    let calls: Vec<u32> = CALLS.iter().chain(&BIRTHS).map(|call| *call as u32).collect();
     let mut native = vec![op(LOAD, NUMBER, 0, 0), op(AT_LEAST, X32_BIT, 0, 1), stop(Abi::X32)];
     native.extend(stops(Abi::Native, &calls, libc::SYS_prctl as u32));
     let numbers = THIRTY_TWO.map(|(nr, _)| nr).into_iter().filter(|nr| *nr != PRCTL);
@@ -215,7 +219,7 @@ mod tests {
         const ALLOW: u32 = 0x7fff_0000;
         let (native, i386, arm) = (0xc000_003e, 0x4000_0003, 0x4000_0028);
         let thp = libc::PR_SET_THP_DISABLE as u32;
-        for call in CALLS {
+        for call in CALLS.into_iter().chain(BIRTHS) {
             assert_eq!(verdict(native, call as u32, 0), stop(Abi::Native).k, "{call}");
         }
         for (call, _) in THIRTY_TWO {

@@ -29,7 +29,7 @@
 //! - T2. Every stop is answered: by resuming, by listening (group stop), or by holding until the
 //!   call under way in that process is done.
 
-use super::abi::Abi;
+use super::abi::{Abi, BIRTHS};
 use super::perf::Perf;
 use super::procfs;
 use super::spawn;
@@ -128,17 +128,6 @@ pub(crate) struct Tracer<'a> {
     out: Followed,
     ended: bool,
 }
-
-/// The calls that make processes or programs. Only those that copy a space take turns with others:
-/// vfork and exec can last.
-const BIRTHS: [libc::c_long; 6] = [
-    libc::SYS_fork,
-    libc::SYS_vfork,
-    libc::SYS_clone,
-    libc::SYS_clone3,
-    libc::SYS_execve,
-    libc::SYS_execveat,
-];
 
 pub(crate) fn lock(perf: &Mutex<Perf>) -> MutexGuard<'_, Perf> {
     perf.lock().unwrap_or_else(PoisonError::into_inner)
@@ -293,6 +282,7 @@ impl<'a> Tracer<'a> {
                 let _ = sys::set_registers(tid, &skipped); // else the kernel refuses it
                 self.resume(tid, 0);
             }
+            // Only those that copy a space take turns with others: vfork and exec can last.
             nr if BIRTHS.contains(&nr) => {
                 let flags = clone_flags(tid, nr, &args);
                 let is_untraced = flags.is_some_and(|flags| flags & UNTRACED != 0);
