@@ -12,14 +12,19 @@ enum { PAGE = 4096, MIB = 1 << 20, WHOLE = 32 * MIB };
 /* The same place in every run, whatever else is mapped. */
 static char *const PLACE = (char *)0x200000000000;
 
-static char *map(size_t bytes)
+static char *map_at(char *place, size_t bytes, int rights)
 {
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
-	char *at = mmap(PLACE, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+	char *at = mmap(place, bytes, rights, flags, -1, 0);
 
 	if (at == MAP_FAILED)
 		_exit(3);
 	return at;
+}
+
+static char *map(size_t bytes)
+{
+	return map_at(PLACE, bytes, PROT_READ | PROT_WRITE);
 }
 
 static void write_pages(char *at, size_t bytes)
@@ -170,6 +175,99 @@ static void cut(void)
 	write_pages(at, WHOLE);
 }
 
+/* Neighbours that were written to before they could be one are none later. */
+static void apart(void)
+{
+	const size_t part = 96 << 10;
+	char *at = map(WHOLE);
+
+	advise_parts(at, 2 * part, part, MADV_DONTFORK);
+	for (size_t i = 0; i < WHOLE; i += part)
+		write_pages(at + i, PAGE);
+	madvise(at, WHOLE, MADV_DOFORK);
+	write_pages(at, WHOLE);
+}
+
+/* What comes between two of these is one with the lower; where rights alone differ, all are. */
+static void between(void)
+{
+	const size_t part = 96 << 10, half = 80 * 2 * part;
+	const int both = PROT_READ | PROT_WRITE;
+
+	for (size_t i = 0; i < half; i += 2 * part)
+		write_pages(map_at(PLACE + i, part, both), PAGE);
+	for (size_t i = part; i < half; i += 2 * part)
+		map_at(PLACE + i, part, both);
+	write_pages(PLACE, half);
+	for (size_t i = half; i < 2 * half; i += 2 * part) {
+		write_pages(map_at(PLACE + i, part, both), PAGE);
+		mprotect(PLACE + i, part, PROT_READ);
+		write_pages(map_at(PLACE + i + part, part, both), PAGE);
+	}
+	mprotect(PLACE + half, half, both);
+	write_pages(PLACE + half, half);
+}
+
+/* A child's new memory is not one with what it has from its parent. */
+static void inherited(void)
+{
+	const size_t stretch = 2 * MIB, part = MIB + 36 * 1024;
+	const int both = PROT_READ | PROT_WRITE;
+
+	for (size_t i = 0; i < WHOLE; i += stretch)
+		write_pages(map_at(PLACE + i, part, both), PAGE);
+	if (fork() == 0) {
+		for (size_t i = part; i < WHOLE; i += stretch)
+			map_at(PLACE + i, stretch - part, both);
+		write_pages(PLACE, WHOLE);
+		mprotect(PLACE, WHOLE / 2, PROT_READ);
+		mprotect(PLACE, WHOLE / 2, both);
+		write_pages(PLACE, WHOLE);
+		_exit(0);
+	}
+	wait(NULL);
+}
+
+/* Memory that was writable once is accounted for, and not one with what never was. */
+static void accounted(void)
+{
+	const size_t stretch = 3 * MIB, part = 100 << 10;
+	char *at = map_at(PLACE, WHOLE, PROT_READ);
+
+	for (size_t i = 0; i + stretch <= WHOLE; i += stretch) {
+		mprotect(at + i, part, PROT_READ | PROT_WRITE);
+		write_pages(at + i, PAGE);
+		mprotect(at + i, part, PROT_READ);
+		/* Given back, as nothing was written. */
+		mprotect(at + i + stretch / 2, part, PROT_READ | PROT_WRITE);
+		mprotect(at + i + stretch / 2, part, PROT_READ);
+	}
+	read_pages(at, WHOLE);
+	mprotect(at, WHOLE, PROT_READ | PROT_WRITE);
+	write_pages(at, WHOLE);
+}
+
+/* A guard is a page's, and parts no areas; it stays when the rest is dropped. */
+static void guarded(void)
+{
+	const int install = 102, remove = 103;
+	const size_t stretch = 128 << 10, part = 96 << 10;
+	char *at = map(WHOLE);
+
+	for (size_t i = 0; i < WHOLE; i += stretch) {
+		write_pages(at + i, PAGE);
+		if (madvise(at + i + part, PAGE, install))
+			_exit(4);
+		write_pages(at + i, part);
+		write_pages(at + i + part + PAGE, stretch - part - PAGE);
+	}
+	madvise(at, WHOLE, MADV_DONTNEED);
+	for (size_t i = 0; i < WHOLE; i += stretch)
+		write_pages(at + i + part + PAGE, stretch - part - PAGE);
+	madvise(at, WHOLE, remove);
+	write_pages(at, WHOLE);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -179,7 +277,9 @@ static const struct {
 	{ "locked", locked },	{ "withheld", withheld },
 	{ "locked-ahead", locked_ahead },
 	{ "forked", forked },	{ "moved", moved },
-	{ "cut", cut },
+	{ "cut", cut },		{ "apart", apart },
+	{ "between", between },	{ "inherited", inherited },
+	{ "accounted", accounted },	{ "guarded", guarded },
 };
 
 int main(int count, char **words)

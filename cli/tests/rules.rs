@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rules.c");
-const RULES: [&str; 10] = [
+const RULES: [&str; 15] = [
     "zeros",
     "dropped",
     "freed",
@@ -22,6 +22,11 @@ const RULES: [&str; 10] = [
     "forked",
     "moved",
     "cut",
+    "apart",
+    "between",
+    "inherited",
+    "accounted",
+    "guarded",
 ];
 const POLICIES: &str = "4k,only-64k,up-to-64k,only-2m,up-to-2m";
 /// Of what was counted.

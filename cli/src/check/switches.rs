@@ -15,9 +15,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = "/sys/kernel/mm/transparent_hugepage";
-/// While 2 MiB is on, khugepaged shall not come by: its pause is set to the longest there is.
+/// While 2 MiB is on, khugepaged shall not come by: its pause is the longest there is. It comes
+/// once before its pause begins; what has a hole then, or a page that is shared, it leaves alone.
+const STILL: [(&str, &str); 3] =
+    [(PAUSE, "4294967295"), ("khugepaged/max_ptes_none", "0"), ("khugepaged/max_ptes_shared", "0")];
 const PAUSE: &str = "khugepaged/scan_sleep_millisecs";
-const LONG: &str = "4294967295";
 
 /// Where counters of a size lie; those of faults, and among them those of folios that were given,
 /// or that another one has as well.
@@ -58,9 +60,10 @@ pub(super) struct Switches {
     /// The sizes of anonymous memory, smallest first.
     sizes: Vec<(Order, PathBuf)>,
     skipped: Vec<Bytes>,
-    /// Every switch, with what else must hold still.
+    /// Every switch.
     all: Vec<PathBuf>,
-    pause: PathBuf,
+    /// What else is set, and to what.
+    still: Vec<(PathBuf, &'static str)>,
     settings: Settings,
 }
 
@@ -100,13 +103,17 @@ impl Switches {
         }
         sizes.sort();
         skipped.sort();
-        let pause = root.join(PAUSE);
-        if let Ok(value) = fs::read_to_string(&pause) {
-            found.insert(0, (pause.clone(), value.trim().to_owned()));
-        }
         let all = found.iter().map(|(path, _)| path.clone()).collect();
+        let mut still = Vec::new();
+        for (name, value) in STILL {
+            let path = root.join(name);
+            if let Ok(before) = fs::read_to_string(&path) {
+                found.insert(0, (path.clone(), before.trim().to_owned()));
+                still.push((path, value));
+            }
+        }
         let settings = Settings::new(alone, found)?;
-        Ok(Switches { sizes, skipped, all, pause, settings })
+        Ok(Switches { sizes, skipped, all, still, settings })
     }
 
     /// The sizes of anonymous memory that the kernel offers.
@@ -122,14 +129,12 @@ impl Switches {
     /// Enables the policy's sizes, and no others, for all areas.
     pub(super) fn set(&self, choice: Choice) -> Done {
         let orders = choice.orders();
+        for (path, value) in &self.still {
+            self.settings.write(path, value)?;
+        }
         for path in &self.all {
             let on = self.sizes.iter().any(|(size, at)| orders.contains(*size) && at == path);
-            let value = match on {
-                _ if *path == self.pause => LONG,
-                true => "always",
-                false => "never",
-            };
-            self.settings.write(path, value)?;
+            self.settings.write(path, if on { "always" } else { "never" })?;
         }
         Ok(())
     }
@@ -186,7 +191,10 @@ mod tests {
         write("hugepages-64kB/enabled", "always inherit [madvise] never");
         write("hugepages-2048kB/enabled", "always [inherit] madvise never");
         write("hugepages-8kB/shmem_enabled", "[never]");
-        write(PAUSE, "10000\n");
+        let before = [(PAUSE, "10000"), (STILL[1].0, "511"), (STILL[2].0, "256")];
+        for (name, value) in before {
+            write(name, &format!("{value}\n"));
+        }
         let read = |name: &str| fs::read_to_string(at(name)).unwrap();
         let (order, place) = (|n| Order::new(n).unwrap(), at("place"));
         {
@@ -208,14 +216,18 @@ mod tests {
             switches.set(Choice::Only(order(4))).unwrap();
             assert_eq!(read("hugepages-64kB/enabled"), "always");
             assert_eq!(read("hugepages-2048kB/enabled"), "never");
-            assert_eq!(read(PAUSE), LONG);
+            for (name, value) in STILL {
+                assert_eq!(read(name), value, "{name}");
+            }
             switches.restore().unwrap();
             assert!(switches.set(Choice::BASE).is_err(), "nothing is written after the restore");
         }
         assert!(Alone::claim(&place).unwrap().left().unwrap().is_empty());
         assert_eq!(read("hugepages-64kB/enabled"), "madvise");
         assert_eq!(read("hugepages-2048kB/enabled"), "inherit");
-        assert_eq!(read(PAUSE), "10000");
+        for (name, value) in before {
+            assert_eq!(read(name), value, "{name}");
+        }
     }
 
     /// A check that is killed between two writes leaves what it wrote; the next one puts it back

@@ -354,18 +354,32 @@ impl<T> Map<T> {
     pub(crate) fn clear_range(
         &mut self,
         range: &Range<u64>,
+        each: impl FnMut(u64, T),
+    ) -> Result<(), Spent> {
+        self.clear_those(range, |_| true, each)
+    }
+
+    /// Takes out those that begin in the range and of which this is so.
+    pub(crate) fn clear_those(
+        &mut self,
+        range: &Range<u64>,
+        mut is_so: impl FnMut(&T) -> bool,
         mut each: impl FnMut(u64, T),
     ) -> Result<(), Spent> {
         if range.is_empty() {
             return Ok(());
         }
-        let mut gone = 0;
-        for (at, item) in self.entries.extract_if(range.clone(), |_, _| true) {
+        let (mut seen, mut gone) = (0, 0);
+        let those = |_: &u64, item: &mut T| {
+            seen += 1;
+            is_so(item)
+        };
+        for (at, item) in self.entries.extract_if(range.clone(), those) {
             gone += 1;
             each(at, item);
         }
         self.purse.give(gone, self.each);
-        self.purse.work(gone)
+        self.purse.work(seen)
     }
 }
 

@@ -27,6 +27,7 @@ pub mod event;
 pub mod format;
 pub mod lineage;
 pub mod naive;
+mod piece;
 pub mod reader;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod record;

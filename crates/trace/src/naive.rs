@@ -36,6 +36,7 @@ use crate::event::{
     Standing, ThreadId, advice, brk_pages,
 };
 use crate::lineage::Lineage;
+use crate::piece::{DONTFORK, Family, LASTING, LOCKED, Piece, WIPEONFORK};
 use foliant_units::{FRAME_BYTES, Va, VaRange};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -203,6 +204,8 @@ pub(crate) enum State {
     Zero,
     Own,
     Shared,
+    /// Nothing, and any access is refused.
+    Guard,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -218,36 +221,21 @@ pub(crate) struct Page {
     upgraded: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) end: u64,
-    pub(crate) prot: Prot,
-    pub(crate) kind: AreaKind,
-    pub(crate) flags: MapFlags,
-    /// Advice that lasts, as bits by [`LASTING`].
-    pub(crate) advised: u8,
-    /// Something was written here once, so a fork copies the pages.
-    pub(crate) written: bool,
+impl Page {
+    fn new(state: State, event: &Event) -> Page {
+        let (last, since) = (event.thread, event.time_ns);
+        Page { state, last, mixed: false, since, upgraded: false }
+    }
 }
-
-/// Advice that stays with an area: bit, number that sets it, number that clears it.
-const LASTING: [(u8, u32, u32); 6] = [
-    (1, advice::DONTFORK, advice::DOFORK),
-    (2, advice::WIPEONFORK, advice::KEEPONFORK),
-    (4, advice::HUGEPAGE, advice::NOHUGEPAGE),
-    (8, advice::NOHUGEPAGE, advice::HUGEPAGE),
-    (16, advice::GUARD_INSTALL, advice::GUARD_REMOVE),
-    (32, advice::LOCK, advice::UNLOCK),
-];
-pub(crate) const DONTFORK: u8 = 1;
-pub(crate) const WIPEONFORK: u8 = 2;
-const GUARD: u8 = 16;
-pub(crate) const LOCKED: u8 = 32;
 
 #[derive(Debug)]
 pub(crate) struct Space {
     pub(crate) areas: Map<Piece>,
     pub(crate) pages: Map<Page>,
+    /// Families that it ever had.
+    families: u32,
+    /// Areas, or parts of what became one, whose colour changed with the last event.
+    pub(crate) recoloured: Vec<Range<u64>>,
 }
 
 pub(crate) struct Model {
@@ -283,6 +271,7 @@ impl Model {
         }
         let together = self.lineage.residents(event.space) > 1;
         let Some(space) = self.spaces.get_mut(&event.space) else { return Ok(None) };
+        space.recoloured.clear();
         match &event.kind {
             EventKind::Exec(exec) => {
                 for area in &exec.areas {
@@ -329,6 +318,8 @@ impl Space {
         Space {
             areas: Map::new(budget, Thing::Areas, cost::AREA),
             pages: Map::new(budget, Thing::Pages, cost::PAGE),
+            families: 0,
+            recoloured: Vec::new(),
         }
     }
 
@@ -336,17 +327,18 @@ impl Space {
         let (thread, since) = (event.thread, event.time_ns);
         let page = fault.page().get();
         let Some((start, area)) = self.area_at(page)? else { return Ok(Verdict::Refused) };
-        if !area.prot.permits(fault.access) || area.advised & GUARD != 0 {
+        let was = self.pages.get(page).copied();
+        let guarded = was.is_some_and(|page| page.state == State::Guard);
+        if !area.prot.permits(fault.access) || guarded {
             return Ok(Verdict::Refused);
         }
         if !area.kind.is_anonymous_private() {
             return Ok(Verdict::Other);
         }
         let write = fault.access == Access::Write;
-        let Some(was) = self.pages.get(page).copied() else {
+        let Some(was) = was else {
             let state = if write { State::Own } else { State::Zero };
-            let now = Page { state, last: thread, mixed: false, since, upgraded: false };
-            self.put(start, page, now)?;
+            self.put(start, page, Page::new(state, event))?;
             return Ok(Verdict::Needed { unseen: fault.found == Found::Protected });
         };
         let others = was.mixed || was.last != thread;
@@ -401,23 +393,38 @@ impl Space {
     }
 
     fn put(&mut self, start: u64, page: u64, to: Page) -> Result<(), Spent> {
-        if to.state == State::Own
-            && let Some(piece) = self.areas.get_mut(start)
-        {
-            piece.written = true;
+        if to.state == State::Own {
+            self.adopt(start);
         }
         self.pages.insert(page, to)
+    }
+
+    /// An area joins a family, if it has none, because something is written in it.
+    fn adopt(&mut self, start: u64) {
+        let Some(piece) = self.areas.get(start).copied().filter(|p| p.family.is_none()) else {
+            return;
+        };
+        let above = self.areas.get(piece.end).and_then(|above| above.lends(&piece, above));
+        let below = || {
+            let (_, below) = self.areas.range(..start).next_back()?;
+            below.lends(below, &piece).filter(|_| below.end == start)
+        };
+        let family = above.or_else(below).unwrap_or_else(|| {
+            self.families += 1;
+            Family { number: self.families, inherited: false }
+        });
+        if let Some(piece) = self.areas.get_mut(start) {
+            piece.family = Some(family);
+        }
     }
 
     fn map(&mut self, area: &Area) -> Result<(), Spent> {
         let range = span(area.range);
         self.unmap(range.clone())?;
-        let Area { prot, kind, flags, .. } = *area;
         if range.is_empty() {
             return Ok(());
         }
-        let advised = if flags.contains(MapFlags::LOCKED) { LOCKED } else { 0 };
-        let piece = Piece { end: range.end, prot, kind, flags, advised, written: false };
+        let piece = Piece::new(range.end, area.prot, area.kind, area.flags);
         self.areas.insert(range.start, piece)?;
         self.merge(range)
     }
@@ -436,7 +443,7 @@ impl Space {
             if prot.contains(Prot::WRITE) && !piece.prot.contains(Prot::WRITE) {
                 opened.push(start..piece.end);
             }
-            piece.prot = prot;
+            piece.protect(prot);
         }
         for range in opened {
             for page in self.pages.range_mut(range).map(|(_, page)| page) {
@@ -460,6 +467,7 @@ impl Space {
             }
             return Ok(());
         }
+        let whole = self.areas.get(old.start).is_some_and(|piece| piece.end == old.end);
         self.cut(&old)?;
         let moved_end = old.end.min(old.start.saturating_add(new.end - new.start));
         let pieces: Vec<_> = self.areas.range(old.clone()).map(|(&s, &p)| (s, p)).collect();
@@ -472,16 +480,25 @@ impl Space {
             self.pages.range(old.start..moved_end).map(|(&at, &page)| (at, page)).collect();
         self.unmap(old.clone())?;
         self.unmap(new.clone())?;
-        let to = |at: u64| new.start.saturating_add(at - old.start);
+        let (from, by) = (old.start, new.start.wrapping_sub(old.start));
+        let to = |at: u64| new.start.saturating_add(at - from);
         for &(start, piece) in &pieces {
             if keep_old {
-                self.areas.insert(start, piece)?;
+                // An area that has moved as a whole leaves one behind as if it were new.
+                let family = piece.family.filter(|_| !whole);
+                let advised = piece.advised & !LOCKED;
+                self.areas.insert(start, Piece { family, advised, ..piece })?;
             }
             if start < moved_end {
                 // What the area gains at its end belongs to its last piece.
                 let end = if piece.end >= moved_end { new.end } else { to(piece.end) };
-                self.areas.insert(to(start), Piece { end, ..piece })?;
+                // Where nothing was written, nothing depends on where it was.
+                let moved = piece.family.map_or(0, |_| piece.moved.wrapping_add(by));
+                self.areas.insert(to(start), Piece { end, moved, ..piece })?;
             }
+        }
+        if keep_old {
+            self.merge(old)?;
         }
         for (at, page) in pages {
             self.pages.insert(to(at), page)?;
@@ -490,9 +507,14 @@ impl Space {
     }
 
     fn advise(&mut self, range: VaRange, number: u32, event: &Event) -> Result<(), Spent> {
+        let pages = span(range);
         match number {
-            advice::DONTNEED | advice::DONTNEED_LOCKED | advice::GUARD_INSTALL => {
-                self.pages.clear_range(&span(range), |_, _| ())?;
+            advice::DONTNEED | advice::DONTNEED_LOCKED => {
+                self.pages.clear_those(&pages, |page| page.state != State::Guard, |_, _| ())?;
+            }
+            advice::GUARD_INSTALL => self.guard(pages, event)?,
+            advice::GUARD_REMOVE => {
+                self.pages.clear_those(&pages, |page| page.state == State::Guard, |_, _| ())?;
             }
             advice::POPULATE_READ => self.populate(range, Access::Read, event)?,
             advice::POPULATE_WRITE => self.populate(range, Access::Write, event)?,
@@ -517,27 +539,43 @@ impl Space {
         self.merge(range)
     }
 
+    /// The anonymous areas in the range, whole.
+    fn anonymous(&mut self, range: &Range<u64>) -> Result<Vec<(u64, Piece)>, Spent> {
+        let first = self.areas.range(..=range.start).next_back().map_or(range.start, |(&s, _)| s);
+        let all = self.areas.range(first..range.end.max(first)).map(|(&s, &p)| (s, p));
+        let areas: Vec<_> = all.filter(|(_, piece)| piece.kind.is_anonymous_private()).collect();
+        self.areas.work(areas.len() as u64)?;
+        Ok(areas)
+    }
+
     fn populate(&mut self, range: VaRange, access: Access, event: &Event) -> Result<(), Spent> {
         let range = span(range);
-        let first = self.areas.range(..=range.start).next_back().map_or(range.start, |(&s, _)| s);
-        let areas: Vec<_> =
-            self.areas.range(first..range.end.max(first)).map(|(&s, &p)| (s, p)).collect();
-        self.areas.work(areas.len() as u64)?;
-        for (start, piece) in areas {
-            if !piece.kind.is_anonymous_private() || !piece.prot.permits(access) {
+        for (start, piece) in self.anonymous(&range)? {
+            if !piece.prot.permits(access) {
                 continue;
             }
             let (from, to) = (start.max(range.start), piece.end.min(range.end));
             for page in (from..to).step_by(FRAME_BYTES as usize) {
                 let was = self.pages.get(page).map(|p| p.state);
                 let state = match (access, was) {
+                    (_, Some(State::Guard)) => continue,
                     (Access::Write, _) => State::Own,
                     (_, None) => State::Zero,
                     (_, Some(state)) => state,
                 };
-                let (last, since) = (event.thread, event.time_ns);
-                let now = Page { state, last, mixed: false, since, upgraded: false };
-                self.put(start, page, now)?;
+                self.put(start, page, Page::new(state, event))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn guard(&mut self, range: Range<u64>, event: &Event) -> Result<(), Spent> {
+        for (start, piece) in self.anonymous(&range)? {
+            // A fork copies guards, so their area needs a family.
+            self.adopt(start);
+            let (from, to) = (start.max(range.start), piece.end.min(range.end));
+            for page in (from..to).step_by(FRAME_BYTES as usize) {
+                self.pages.insert(page, Page::new(State::Guard, event))?;
             }
         }
         Ok(())
@@ -550,9 +588,11 @@ impl Space {
             if piece.advised & DONTFORK != 0 {
                 continue;
             }
-            let copies = piece.written && piece.advised & WIPEONFORK == 0;
+            let copies = piece.family.is_some() && piece.advised & WIPEONFORK == 0;
+            child.families += u32::from(copies);
+            let family = copies.then_some(Family { number: child.families, inherited: true });
             let advised = piece.advised & !LOCKED; // a child locks nothing
-            child.areas.insert(start, Piece { written: copies, advised, ..piece })?;
+            child.areas.insert(start, Piece { family, advised, ..piece })?;
             if !copies {
                 continue;
             }
@@ -580,31 +620,35 @@ impl Space {
         Ok(())
     }
 
-    /// Joins equal neighbours in and around the range, as the kernel does.
+    /// Joins neighbours that are one, in and around the range, and keeps apart what only looks so.
     fn merge(&mut self, range: Range<u64>) -> Result<(), Spent> {
         let first = self.areas.range(..range.start).next_back().map_or(range.start, |(&s, _)| s);
-        let starts: Vec<u64> = self.areas.range(first..=range.end).map(|(&s, _)| s).collect();
-        self.areas.work(2 * starts.len() as u64)?;
-        let same = |flags: MapFlags| {
-            MapFlags::GROWSDOWN.with(MapFlags::STACK).with(MapFlags::NORESERVE).bits()
-                & flags.bits()
-        };
-        let Some(&(mut lower)) = starts.first() else { return Ok(()) };
-        for start in starts.into_iter().skip(1) {
-            let (Some(a), Some(b)) = (self.areas.get(lower), self.areas.get(start)) else {
-                break;
-            };
-            let (a, b) = (*a, *b);
-            let equal = a.end == start
-                && (a.prot, a.kind, a.advised) == (b.prot, b.kind, b.advised)
-                && same(a.flags) == same(b.flags)
-                && a.kind.is_anonymous_private();
-            if equal {
+        let (mut lower, mut until) = (None, range.end);
+        let mut next = first;
+        while let Some((&start, &b)) =
+            self.areas.range(next..).next().filter(|(at, _)| **at <= until)
+        {
+            self.areas.work(2)?;
+            next = start + 1;
+            let below: Option<(u64, Piece)> = lower.filter(|(_, a): &(_, Piece)| a.end == start);
+            lower = Some((start, b));
+            let Some((at, a)) = below else { continue };
+            if a.is_one_with(&b) {
+                let joined = Piece { end: b.end, family: a.family.or(b.family), ..a };
                 self.areas.remove(start);
-                let joined = Piece { end: b.end, written: a.written || b.written, ..a };
-                self.areas.insert(lower, joined)?;
-            } else {
-                lower = start;
+                self.areas.insert(at, joined)?;
+                lower = Some((at, joined));
+                until = until.max(b.end); // what lies above has another neighbour now
+                if a.colour != b.colour {
+                    self.recoloured.push(start..b.end);
+                }
+            } else if a.looks_like(&b) && a.colour == b.colour {
+                let above = self.areas.get(b.end).map(|above| above.colour);
+                let other = |colour: &u8| *colour != a.colour && Some(*colour) != above;
+                let colour = (0..3).find(other).unwrap_or_default(); // two of three are taken
+                self.areas.insert(start, Piece { colour, ..b })?;
+                lower = Some((start, Piece { colour, ..b }));
+                self.recoloured.push(start..b.end);
             }
         }
         Ok(())
@@ -644,6 +688,7 @@ impl Snapshot {
     /// Present pages of private memory without a file.
     pub(crate) fn present(&self, space: SpaceId) -> Vec<Va> {
         let Some(space) = self.model.spaces.get(&space) else { return Vec::new() };
-        space.pages.iter().map(|(&at, _)| Va::new(at)).collect()
+        let present = space.pages.iter().filter(|(_, page)| page.state != State::Guard);
+        present.map(|(&at, _)| Va::new(at)).collect()
     }
 }

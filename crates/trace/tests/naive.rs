@@ -166,6 +166,22 @@ fn dropped_pages_fault_again_and_freed_ones_do_not() {
 }
 
 #[test]
+fn guards_refuse_until_they_are_removed() {
+    let refused = |story: Story| {
+        let report = naive_replay(&story.events, &Budget::default()).unwrap();
+        assert_eq!(report.mismatched, 0, "{:?}", report.mismatches);
+        report.refused
+    };
+    let guarded = || Story::new().write(3).advise(2, 2, advice::GUARD_INSTALL);
+    assert_eq!(refused(guarded().read(3).write(2).write(4)), 2);
+    assert_eq!(refused(guarded().advise(0, 9, advice::DONTNEED).read(3)), 1, "dropping leaves it");
+    assert_eq!(refused(guarded().advise(0, 9, advice::POPULATE_WRITE).read(3)), 1);
+    assert_eq!(refused(guarded().fork(1, 1).by(1, 1).read(3)), 1, "a child has it too");
+    guarded().advise(0, 9, advice::GUARD_REMOVE).write(3).write(2).exact();
+    guarded().then(EventKind::Map(area(0, 9, Prot::RW, AreaKind::Anonymous))).write(3).exact();
+}
+
+#[test]
 fn filled_pages_do_not_fault() {
     Story::new().advise(0, 9, advice::POPULATE_WRITE).write(3).ends(Standing::Unexplained);
     Story::new().advise(0, 9, advice::POPULATE_READ).write(3).exact();

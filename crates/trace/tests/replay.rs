@@ -1,6 +1,7 @@
 //! Replays of small traces made by hand, and of the shipped recordings.
 
 use foliant::fault::Defrag;
+use foliant_trace::event::advice;
 use foliant_trace::replay::{
     Choice, Percent, Plan, ReplayError, Row, Settings, replay, replay_all,
 };
@@ -174,6 +175,33 @@ fn changes_of_areas_take_their_pages_along() {
         let row = story.row(up_to(name));
         assert_eq!((row.anonymous_faults, row.refused), (faults, 0), "{name}");
     }
+}
+
+/// Two areas of 24 pages that Linux has as two once both were written, though nothing else parts
+/// them: no folio of 64 KiB lies over their edge, which is in its middle.
+#[test]
+fn areas_that_only_look_like_one_stay_two() {
+    let (part, page) = (24 * FRAME_BYTES, |n: u64| BASE + n * FRAME_BYTES);
+    let story = |also: Option<u64>| {
+        let range = VaRange::sized(Va::new(BASE), Bytes::new(part)).unwrap();
+        let advise = |advice| EventKind::Advise { range, advice };
+        let mut story = Story::start(&[area(BASE, 2 * part)])
+            .tell(0, 0, advise(advice::DONTFORK))
+            .write(MAIN, page(0));
+        if let Some(other) = also {
+            story = story.write(MAIN, page(other));
+        }
+        story = story.tell(0, 0, advise(advice::DOFORK));
+        for n in (1..48).filter(|n| Some(*n) != also) {
+            story = story.write(MAIN, page(n));
+        }
+        story
+    };
+    let only_64k = Choice::parse("only-64k").unwrap();
+    assert_eq!(story(None).row(only_64k).anonymous_faults, 3);
+    assert_eq!(story(Some(40)).row(only_64k).anonymous_faults, 2 + 16);
+    let base = Choice::BASE;
+    assert_eq!(story(Some(40)).row(base).anonymous_faults, 48);
 }
 
 #[test]

@@ -17,7 +17,8 @@ use crate::event::{
     advice, brk_pages,
 };
 use crate::lineage::Lineage;
-use crate::naive::{DONTFORK, LOCKED, Model, Piece, Space, State, Verdict, WIPEONFORK};
+use crate::naive::{Model, Space, State, Verdict};
+use crate::piece::{DONTFORK, LOCKED, Piece, WIPEONFORK};
 use crate::reader::{About, Reader};
 use foliant::space::{Advice, Flags};
 use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
@@ -246,10 +247,11 @@ fn is_replayed(kind: AreaKind) -> bool {
 }
 
 /// What keeps an area apart from its neighbours beside rights and wishes: its kind, where anonymous
-/// memory and the heap are one; and whether a child gets it, and it is locked.
+/// memory and the heap are one; whether a child gets it, and it is locked; and what Linux knows
+/// besides ([`crate::piece`]).
 fn tag(piece: &Piece) -> u64 {
-    let kind = if piece.kind == AreaKind::Heap { AreaKind::Anonymous } else { piece.kind };
-    kind as u64 | u64::from(piece.advised & (DONTFORK | WIPEONFORK | LOCKED)) << 8
+    let advised = u64::from(piece.advised & (DONTFORK | WIPEONFORK | LOCKED));
+    piece.parting_kind() as u64 | advised << 8 | u64::from(piece.colour) << 16
 }
 
 fn rights(prot: Prot) -> Flags {
@@ -363,6 +365,7 @@ impl Planner {
             self.fault(event, fault, verdict, was)?;
         }
         self.after(event)?;
+        self.retag(event)?;
         self.count_areas(event.space);
         if let Some(space) = died {
             self.push(space, event.thread, Op::End)?;
@@ -502,6 +505,20 @@ impl Planner {
         }
     }
 
+    /// Tells the manager which areas are none of their neighbours', or are so no longer.
+    fn retag(&mut self, event: &Event) -> Result<(), Spent> {
+        let space = self.model.spaces.get_mut(&event.space);
+        let recoloured = space.map(|space| std::mem::take(&mut space.recoloured));
+        for changed in recoloured.unwrap_or_default() {
+            let Some(range) = range_of(changed.start, changed.end) else { continue };
+            for (range, piece) in self.pieces(event.space, range)? {
+                let advice = Advice::Tag(tag(&piece));
+                self.step(event, Op::Advise { range, advice })?;
+            }
+        }
+        Ok(())
+    }
+
     fn is_thp_off(&self, space: SpaceId) -> bool {
         self.spaces.get(&space).is_some_and(|kept| kept.thp_off)
     }
@@ -552,7 +569,7 @@ impl Planner {
                 } else if piece.advised & DONTFORK != 0 {
                     &mut unmap
                 } else if piece.advised & WIPEONFORK != 0
-                    || !piece.written && piece.kind.is_anonymous_private()
+                    || piece.family.is_none() && piece.kind.is_anonymous_private()
                 {
                     // Linux copies the pages of an area only if something was ever written in it.
                     &mut empty
@@ -684,7 +701,7 @@ impl Planner {
         let (mut seen, mut there) = (0, 0);
         for (_, page) in space.pages.range(range.start().get()..range.end().get()) {
             seen += 1;
-            there += u64::from(page.state != State::Zero);
+            there += u64::from(matches!(page.state, State::Own | State::Shared));
         }
         space.pages.work(seen)?;
         Ok(range.pages().get().saturating_sub(there))
@@ -798,7 +815,7 @@ impl Planner {
 
 /// The flags of an area with the wishes that were made for it since it was mapped.
 fn advised(piece: &Piece) -> Flags {
-    let (wants, refuses) = (4, 8); // bits of naive::LASTING
+    let (wants, refuses) = (4, 8); // bits of piece::LASTING
     let mut flags = flags(piece);
     if piece.advised & wants != 0 {
         flags = flags.without(Flags::NOHUGEPAGE).with(Flags::HUGEPAGE);
