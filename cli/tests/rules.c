@@ -1,9 +1,15 @@
 /* Programs that each rest on one rule of Linux's memory management: `rules NAME`. What they do is
  * the same in every run; tests/rules.rs predicts their faults and counts them. */
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -268,6 +274,107 @@ static void guarded(void)
 	write_pages(at, WHOLE);
 }
 
+/* A whole block that is dropped at once can be a huge page again; dropped in parts, it can not. */
+static void emptied(void)
+{
+	char *at = map(WHOLE);
+
+	madvise(at, WHOLE, MADV_NOHUGEPAGE);
+	write_pages(at, WHOLE);
+	madvise(at, WHOLE / 2 + MIB, MADV_DONTNEED);
+	for (size_t i = WHOLE / 2 + MIB; i < WHOLE; i += MIB)
+		madvise(at + i, MIB, MADV_DONTNEED);
+	madvise(at, WHOLE, MADV_HUGEPAGE);
+	write_pages(at, WHOLE);
+}
+
+/* The other side of what the program fills, or is told of, until the pipe is closed. */
+static struct {
+	int fd, end;
+	char *source;
+} filler;
+
+static void *fills(void *unused)
+{
+	struct pollfd both[] = { { filler.fd, POLLIN, 0 }, { filler.end, POLLIN, 0 } };
+	struct uffd_msg told;
+
+	while (poll(both, 2, -1) > 0 && both[1].revents == 0) {
+		if (read(filler.fd, &told, sizeof(told)) != sizeof(told))
+			continue;
+		unsigned long long page = told.arg.pagefault.address & ~(PAGE - 1ull);
+		struct uffdio_copy copy = { page, (unsigned long long)filler.source, PAGE, 0, 0 };
+		struct uffdio_writeprotect allow = { { page, PAGE }, 0 };
+
+		if (told.arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WP)
+			ioctl(filler.fd, UFFDIO_WRITEPROTECT, &allow);
+		else
+			ioctl(filler.fd, UFFDIO_COPY, &copy);
+	}
+	return unused;
+}
+
+/* A descriptor of this range, and who answers. */
+static pthread_t answer(char *at, size_t bytes, int mode, int *end)
+{
+	struct uffdio_api api = { .api = UFFD_API, .features = 0 };
+	struct uffdio_register range = { { (unsigned long long)at, bytes }, mode, 0 };
+	pthread_t thread;
+	int ends[2];
+
+	filler.fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+	filler.source = map_at(PLACE + 1024 * MIB, WHOLE, PROT_READ | PROT_WRITE);
+	write_pages(filler.source, WHOLE);
+	if (filler.fd < 0 || ioctl(filler.fd, UFFDIO_API, &api) || pipe(ends))
+		_exit(6);
+	if (ioctl(filler.fd, UFFDIO_REGISTER, &range))
+		_exit(6);
+	filler.end = ends[0];
+	*end = ends[1];
+	pthread_create(&thread, NULL, fills, NULL);
+	return thread;
+}
+
+/* A program fills its memory itself, where it is touched and ahead of that, and stops to. */
+static void filled(void)
+{
+	char *at = map(WHOLE);
+	int end;
+	pthread_t thread = answer(at, WHOLE, UFFDIO_REGISTER_MODE_MISSING, &end);
+	struct uffdio_copy ahead = { (unsigned long long)at, (unsigned long long)filler.source,
+				     WHOLE / 4, 0, 0 };
+	struct uffdio_zeropage zeros = { { (unsigned long long)at + WHOLE / 4, WHOLE / 4 }, 0, 0 };
+	struct uffdio_range rest = { (unsigned long long)at + 3 * (WHOLE / 4), WHOLE / 4 };
+
+	ioctl(filler.fd, UFFDIO_COPY, &ahead);
+	ioctl(filler.fd, UFFDIO_ZEROPAGE, &zeros);
+	write_pages(at, 3 * (WHOLE / 4));
+	ioctl(filler.fd, UFFDIO_UNREGISTER, &rest);
+	write_pages(at, WHOLE);
+	close(end);
+	pthread_join(thread, NULL);
+	close(filler.fd);
+	write_pages(map_at(at + WHOLE, WHOLE, PROT_READ | PROT_WRITE), WHOLE);
+	madvise(at, WHOLE, MADV_DONTNEED);
+	write_pages(at, WHOLE);
+}
+
+/* A program is told of writes: no folio of less than 2 MiB comes, and each page is asked for. */
+static void watched(void)
+{
+	char *at = map(WHOLE);
+	int end;
+	pthread_t thread = answer(at, WHOLE, UFFDIO_REGISTER_MODE_WP, &end);
+	struct uffdio_writeprotect protect = { { (unsigned long long)at, WHOLE / 4 },
+					       UFFDIO_WRITEPROTECT_MODE_WP };
+
+	write_pages(at, WHOLE / 2);
+	ioctl(filler.fd, UFFDIO_WRITEPROTECT, &protect);
+	write_pages(at, WHOLE);
+	close(end);
+	pthread_join(thread, NULL);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -280,6 +387,8 @@ static const struct {
 	{ "cut", cut },		{ "apart", apart },
 	{ "between", between },	{ "inherited", inherited },
 	{ "accounted", accounted },	{ "guarded", guarded },
+	{ "emptied", emptied },
+	{ "filled", filled },	{ "watched", watched },
 };
 
 int main(int count, char **words)

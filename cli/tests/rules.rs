@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rules.c");
-const RULES: [&str; 15] = [
+const RULES: [&str; 18] = [
     "zeros",
     "dropped",
     "freed",
@@ -27,6 +27,9 @@ const RULES: [&str; 15] = [
     "inherited",
     "accounted",
     "guarded",
+    "emptied",
+    "filled",
+    "watched",
 ];
 const POLICIES: &str = "4k,only-64k,up-to-64k,only-2m,up-to-2m";
 /// Of what was counted.
@@ -55,7 +58,8 @@ fn checked(program: &Path, rule: &str) -> Result<Value, String> {
 fn every_rule_is_predicted_within_half_a_per_cent() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("rules");
-    let compiled = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(SOURCE).status();
+    let compiled =
+        Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(SOURCE).status();
     assert!(compiled.unwrap().success());
     for rule in RULES {
         let value = match checked(&program, rule) {

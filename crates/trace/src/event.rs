@@ -505,4 +505,17 @@ pub mod advice {
     pub const LOCK: u32 = 1 << 16;
     /// `munlock`, likewise.
     pub const UNLOCK: u32 = LOCK + 1;
+    /// From here on the program fills missing pages itself (`UFFDIO_REGISTER`). What it fills is an
+    /// [`EventKind::Populate`](super::EventKind::Populate) that follows.
+    pub const FILLED: u32 = LOCK + 2;
+    /// From here on the program may protect pages from writes and is told of these
+    /// (`UFFDIO_REGISTER`).
+    pub const WATCHED: u32 = LOCK + 3;
+    /// Undo [`FILLED`] and [`WATCHED`].
+    pub const UNWATCHED: u32 = LOCK + 4;
+    /// Writes to pages that are present fault, and wait for the program to allow them
+    /// (`UFFDIO_WRITEPROTECT`).
+    pub const WRITE_PROTECT: u32 = LOCK + 5;
+    /// Undo [`WRITE_PROTECT`].
+    pub const WRITE_ALLOW: u32 = LOCK + 6;
 }

@@ -36,7 +36,7 @@ use crate::event::{
     Standing, ThreadId, advice, brk_pages,
 };
 use crate::lineage::Lineage;
-use crate::piece::{DONTFORK, Family, LASTING, LOCKED, Piece, WIPEONFORK};
+use crate::piece::{DONTFORK, FILLED, Family, LASTING, LOCKED, Piece, WATCHED, WIPEONFORK};
 use foliant_units::{FRAME_BYTES, Va, VaRange};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -206,6 +206,8 @@ pub(crate) enum State {
     Shared,
     /// Nothing, and any access is refused.
     Guard,
+    /// Own, and a write waits until the program allows it.
+    Protected,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -356,6 +358,9 @@ impl Space {
             self.put(start, page, Page { state, since, upgraded: false, ..now })?;
             return Ok(unexplained("the page is there, the processor found none"));
         }
+        if write && was.state == State::Protected {
+            return Ok(Verdict::Needed { unseen: false });
+        }
         if write && was.state != State::Own {
             let upgraded = was.state == State::Shared;
             self.put(start, page, Page { state: State::Own, since, upgraded, ..now })?;
@@ -494,7 +499,8 @@ impl Space {
                 let end = if piece.end >= moved_end { new.end } else { to(piece.end) };
                 // Where nothing was written, nothing depends on where it was.
                 let moved = piece.family.map_or(0, |_| piece.moved.wrapping_add(by));
-                self.areas.insert(to(start), Piece { end, moved, ..piece })?;
+                let advised = piece.advised & !(FILLED | WATCHED);
+                self.areas.insert(to(start), Piece { end, moved, advised, ..piece })?;
             }
         }
         if keep_old {
@@ -515,6 +521,10 @@ impl Space {
             advice::GUARD_INSTALL => self.guard(pages, event)?,
             advice::GUARD_REMOVE => {
                 self.pages.clear_those(&pages, |page| page.state == State::Guard, |_, _| ())?;
+            }
+            advice::WRITE_PROTECT => self.turn(pages, State::Own, State::Protected)?,
+            advice::WRITE_ALLOW | advice::UNWATCHED => {
+                self.turn(pages, State::Protected, State::Own)?;
             }
             advice::POPULATE_READ => self.populate(range, Access::Read, event)?,
             advice::POPULATE_WRITE => self.populate(range, Access::Write, event)?,
@@ -539,6 +549,18 @@ impl Space {
         self.merge(range)
     }
 
+    /// Pages of one state get another one, by a call of the program's for these.
+    fn turn(&mut self, range: Range<u64>, from: State, to: State) -> Result<(), Spent> {
+        let mut steps = 0;
+        for (_, page) in self.pages.range_mut(range) {
+            steps += 1;
+            if page.state == from {
+                (page.state, page.upgraded) = (to, to == State::Own);
+            }
+        }
+        self.pages.work(steps)
+    }
+
     /// The anonymous areas in the range, whole.
     fn anonymous(&mut self, range: &Range<u64>) -> Result<Vec<(u64, Piece)>, Spent> {
         let first = self.areas.range(..=range.start).next_back().map_or(range.start, |(&s, _)| s);
@@ -558,7 +580,7 @@ impl Space {
             for page in (from..to).step_by(FRAME_BYTES as usize) {
                 let was = self.pages.get(page).map(|p| p.state);
                 let state = match (access, was) {
-                    (_, Some(State::Guard)) => continue,
+                    (_, Some(State::Guard | State::Protected)) => continue,
                     (Access::Write, _) => State::Own,
                     (_, None) => State::Zero,
                     (_, Some(state)) => state,
@@ -591,16 +613,21 @@ impl Space {
             let copies = piece.family.is_some() && piece.advised & WIPEONFORK == 0;
             child.families += u32::from(copies);
             let family = copies.then_some(Family { number: child.families, inherited: true });
-            let advised = piece.advised & !LOCKED; // a child locks nothing
+            // A child locks nothing, and is not told.
+            let advised = piece.advised & !(LOCKED | FILLED | WATCHED);
             child.areas.insert(start, Piece { family, advised, ..piece })?;
             if !copies {
                 continue;
             }
             for (&at, page) in self.pages.range_mut(start..piece.end) {
+                let mut copy = *page;
+                if [State::Own, State::Protected].contains(&page.state) {
+                    copy.state = State::Shared;
+                }
                 if page.state == State::Own {
                     page.state = State::Shared;
                 }
-                child.pages.insert(at, *page)?;
+                child.pages.insert(at, copy)?;
             }
         }
         Ok(child)

@@ -51,16 +51,22 @@ pub(crate) struct Family {
 }
 
 /// Advice that stays with an area: bit, number that sets it, number that clears it.
-pub(crate) const LASTING: [(u8, u32, u32); 5] = [
+pub(crate) const LASTING: [(u8, u32, u32); 7] = [
     (1, advice::DONTFORK, advice::DOFORK),
     (2, advice::WIPEONFORK, advice::KEEPONFORK),
     (4, advice::HUGEPAGE, advice::NOHUGEPAGE),
     (8, advice::NOHUGEPAGE, advice::HUGEPAGE),
     (16, advice::LOCK, advice::UNLOCK),
+    (32, advice::FILLED, advice::UNWATCHED),
+    (64, advice::WATCHED, advice::UNWATCHED),
 ];
 pub(crate) const DONTFORK: u8 = 1;
 pub(crate) const WIPEONFORK: u8 = 2;
 pub(crate) const LOCKED: u8 = 16;
+/// The program fills missing pages.
+pub(crate) const FILLED: u8 = 32;
+/// The program is told of writes to pages that it protects.
+pub(crate) const WATCHED: u8 = 64;
 
 impl Piece {
     /// A new area.

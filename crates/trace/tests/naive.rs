@@ -182,6 +182,18 @@ fn guards_refuse_until_they_are_removed() {
 }
 
 #[test]
+fn protected_pages_fault_until_a_write_is_allowed() {
+    let told = || Story::new().advise(0, 9, advice::WATCHED).write(3).read(4);
+    let protected = || told().advise(0, 9, advice::WRITE_PROTECT);
+    protected().write(3).write(3).exact();
+    protected().write(4).exact();
+    protected().write(3).advise(3, 1, advice::WRITE_ALLOW).write(3).ends(Standing::Stale);
+    protected().advise(0, 9, advice::UNWATCHED).write(3).ends(Standing::Stale);
+    protected().fork(1, 1).by(1, 1).write(3).write(3).ends(Standing::Stale);
+    protected().fork(1, 1).write(3).write(3).exact();
+}
+
+#[test]
 fn filled_pages_do_not_fault() {
     Story::new().advise(0, 9, advice::POPULATE_WRITE).write(3).ends(Standing::Unexplained);
     Story::new().advise(0, 9, advice::POPULATE_READ).write(3).exact();

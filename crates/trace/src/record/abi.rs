@@ -11,6 +11,7 @@
 //! **Not here**: what a call does to a space (`tracer`).
 
 use super::sys::{self, pid_t};
+use super::userfault;
 use std::io;
 
 /// How a call was made.
@@ -35,7 +36,7 @@ pub(crate) const BIRTHS: [libc::c_long; 6] = [
     libc::SYS_execveat,
 ];
 
-/// Native calls that stop besides, and `prctl` with one argument.
+/// Native calls that stop besides, and `prctl` and `ioctl` with some arguments.
 const CALLS: [libc::c_long; 17] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
@@ -57,7 +58,7 @@ const CALLS: [libc::c_long; 17] = [
 ];
 
 /// Calls of i386 that stop, each with the native one that does the same.
-const THIRTY_TWO: [(u32, libc::c_long); 24] = [
+const THIRTY_TWO: [(u32, libc::c_long); 25] = [
     (OLD_MMAP, libc::SYS_mmap),
     (192, libc::SYS_mmap),
     (91, libc::SYS_munmap),
@@ -82,10 +83,12 @@ const THIRTY_TWO: [(u32, libc::c_long); 24] = [
     (257, libc::SYS_remap_file_pages),
     (245, libc::SYS_io_setup),
     (PRCTL, libc::SYS_prctl),
+    (IOCTL, libc::SYS_ioctl),
 ];
 /// Takes its arguments from memory.
 const OLD_MMAP: u32 = 90;
 const PRCTL: u32 = 172;
+const IOCTL: u32 = 54;
 /// Those whose arguments are not read here: `ipc`, which may attach memory, and `process_madvise`.
 const UNREAD: [u32; 2] = [117, 440];
 
@@ -135,8 +138,9 @@ impl Abi {
     }
 }
 
-/// The filter: `RET_TRACE` for the calls above and for `prctl(PR_SET_THP_DISABLE)`, with the ABI as
-/// its data; everything else passes, but what is of an ABI that is not known.
+/// The filter: `RET_TRACE` for the calls above, for `prctl(PR_SET_THP_DISABLE)` and for requests of
+/// userfaultfd, with the ABI as its data; everything else passes, but what is of an ABI that is not
+/// known.
 pub(crate) fn filter() -> Vec<libc::sock_filter> {
     const ARCH_X86_64: u32 = 0xc000_003e;
     const ARCH_I386: u32 = 0x4000_0003;
@@ -146,19 +150,21 @@ pub(crate) fn filter() -> Vec<libc::sock_filter> {
     const ARCH: u32 = 4;
     let calls: Vec<u32> = CALLS.iter().chain(&BIRTHS).map(|call| *call as u32).collect();
     let mut native = vec![op(LOAD, NUMBER, 0, 0), op(AT_LEAST, X32_BIT, 0, 1), stop(Abi::X32)];
-    native.extend(stops(Abi::Native, &calls, libc::SYS_prctl as u32));
-    let numbers = THIRTY_TWO.map(|(nr, _)| nr).into_iter().filter(|nr| *nr != PRCTL);
+    native.extend(stops(Abi::Native, &calls, libc::SYS_prctl as u32, libc::SYS_ioctl as u32));
+    let numbers =
+        THIRTY_TWO.map(|(nr, _)| nr).into_iter().filter(|nr| ![PRCTL, IOCTL].contains(nr));
     let numbers: Vec<u32> = numbers.chain(UNREAD).collect();
     let mut all = vec![op(LOAD, ARCH, 0, 0), op(EQUAL, ARCH_X86_64, 0, native.len() as u8)];
     all.extend(native);
     all.extend([op(EQUAL, ARCH_I386, 1, 0), stop(Abi::X32), op(LOAD, NUMBER, 0, 0)]);
-    all.extend(stops(Abi::I386, &numbers, PRCTL));
+    all.extend(stops(Abi::I386, &numbers, PRCTL, IOCTL));
     all
 }
 
 const LOAD: u16 = 0x20;
 const EQUAL: u16 = 0x15;
 const AT_LEAST: u16 = 0x35;
+const AND: u16 = 0x54;
 const RETURN: u16 = 0x06;
 
 /// An instruction: what, with which number, how many to skip if so, and if not.
@@ -171,16 +177,22 @@ fn stop(abi: Abi) -> libc::sock_filter {
     op(RETURN, TRACE | abi as u32, 0, 0)
 }
 
-/// Stops at these numbers, and at the one of `prctl` if its first argument asks for it.
-fn stops(abi: Abi, calls: &[u32], prctl: u32) -> Vec<libc::sock_filter> {
+/// Stops at these numbers, and at those of `prctl` and `ioctl` if their arguments ask for it.
+fn stops(abi: Abi, calls: &[u32], prctl: u32, ioctl: u32) -> Vec<libc::sock_filter> {
     const ALLOW: u32 = 0x7fff_0000;
     const FIRST_ARGUMENT: u32 = 16;
+    const SECOND_ARGUMENT: u32 = 24;
     let mut list: Vec<_> =
         calls.iter().flat_map(|call| [op(EQUAL, *call, 0, 1), stop(abi)]).collect();
     list.extend([
         op(EQUAL, prctl, 0, 3),
         op(LOAD, FIRST_ARGUMENT, 0, 0),
-        op(EQUAL, libc::PR_SET_THP_DISABLE as u32, 0, 1),
+        op(EQUAL, libc::PR_SET_THP_DISABLE as u32, 5, 0),
+        op(RETURN, ALLOW, 0, 0),
+        op(EQUAL, ioctl, 0, 4),
+        op(LOAD, SECOND_ARGUMENT, 0, 0),
+        op(AND, userfault::KIND_MASK, 0, 0),
+        op(EQUAL, userfault::KIND, 0, 1),
         stop(abi),
         op(RETURN, ALLOW, 0, 0),
     ]);
@@ -193,17 +205,25 @@ mod tests {
 
     /// What the filter says of a call.
     fn verdict(arch: u32, nr: u32, first: u32) -> u32 {
+        verdict_of(arch, nr, [first, 0])
+    }
+
+    fn verdict_of(arch: u32, nr: u32, args: [u32; 2]) -> u32 {
         let (filter, mut at, mut a) = (filter(), 0, 0);
         loop {
             let one = filter[at];
             at += 1;
             let is = match one.code {
                 LOAD => {
-                    a = [(0, nr), (4, arch), (16, first)]
+                    a = [(0, nr), (4, arch), (16, args[0]), (24, args[1])]
                         .into_iter()
                         .find(|w| w.0 == one.k)
                         .unwrap()
                         .1;
+                    continue;
+                }
+                AND => {
+                    a &= one.k;
                     continue;
                 }
                 EQUAL => a == one.k,
@@ -222,8 +242,15 @@ mod tests {
         for call in CALLS.into_iter().chain(BIRTHS) {
             assert_eq!(verdict(native, call as u32, 0), stop(Abi::Native).k, "{call}");
         }
-        for (call, _) in THIRTY_TWO {
+        for (call, _) in THIRTY_TWO.into_iter().filter(|(call, _)| *call != IOCTL) {
             assert_eq!(verdict(i386, call, thp), stop(Abi::I386).k, "{call}");
+        }
+        for (arch, ioctl, abi) in
+            [(native, libc::SYS_ioctl as u32, Abi::Native), (i386, IOCTL, Abi::I386)]
+        {
+            assert_eq!(verdict_of(arch, ioctl, [3, 0xc028_aa03]), stop(abi).k);
+            assert_eq!(verdict_of(arch, ioctl, [3, 0xc028_ab03]), ALLOW);
+            assert_eq!(verdict_of(arch, ioctl, [thp, 0x5401]), ALLOW);
         }
         for call in UNREAD {
             assert_eq!(verdict(i386, call, 0), stop(Abi::I386).k, "{call}");

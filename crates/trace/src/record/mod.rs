@@ -33,6 +33,7 @@ mod sys;
 mod tests;
 mod tracer;
 mod user;
+mod userfault;
 
 pub use assemble::{Agreement, Residue};
 pub use measure::{Measured, fix_layout, measure};

@@ -34,6 +34,7 @@ use super::perf::Perf;
 use super::procfs;
 use super::spawn;
 use super::sys::{self, pid_t};
+use super::userfault::{self, When};
 use crate::event::{Access, Area, AreaKind, EventKind, Exec, MapFlags, Prot, advice};
 use crate::format::{Ending, VA_MAX};
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
@@ -123,6 +124,8 @@ pub(crate) struct Tracer<'a> {
     unborn: HashMap<pid_t, u64>,
     /// Those that lock what they will map. A child does not, nor does another program.
     locks: HashMap<pid_t, Locks>,
+    /// Descriptors of userfaultfd by which a process fills its memory.
+    fillers: HashMap<pid_t, BTreeSet<u64>>,
     /// Whether the kernel knows flags for `PR_SET_THP_DISABLE`.
     knows_flags: bool,
     out: Followed,
@@ -153,6 +156,7 @@ impl<'a> Tracer<'a> {
             busy,
             unborn,
             locks,
+            fillers: HashMap::new(),
             knows_flags,
             out,
             ended: false,
@@ -247,6 +251,7 @@ impl<'a> Tracer<'a> {
             // The code may be unmapped by this call, and is there now.
             lock(self.perf).drain();
         }
+        self.look_at_fillers(start, tid);
         let Some((nr, args)) = abi.call(tid, &regs) else {
             self.remark("a 32-bit call was made that is not recorded: ipc or process_madvise");
             return self.resume(tid, 0);
@@ -304,6 +309,13 @@ impl<'a> Tracer<'a> {
             }
             libc::SYS_remap_file_pages => {
                 self.remark("remap_file_pages was called; what it maps is not recorded");
+                self.resume(tid, 0);
+            }
+            // Not in turn: a call that waits for memory that this one fills may be under way.
+            libc::SYS_ioctl => {
+                if let Some(tracee) = self.tracees.get_mut(&tid) {
+                    tracee.call = Some(Call { abi, nr, args, start });
+                }
                 self.resume(tid, 0);
             }
             nr => self.in_turn(tid, Call { abi, nr, args, start }),
@@ -501,6 +513,7 @@ impl<'a> Tracer<'a> {
                     self.locks.insert(group, Locks { brk: brk.get(), fills });
                 }
             }
+            libc::SYS_ioctl => self.filled(tid, (start, end), (a, b, c), result),
             libc::SYS_munlockall if !failed => {
                 let group = self.group(tid);
                 self.locks.remove(&group);
@@ -508,6 +521,41 @@ impl<'a> Tracer<'a> {
             }
             _ => {}
         }
+    }
+
+    /// A request of userfaultfd came back: of this descriptor, which, and where its structure lies.
+    fn filled(
+        &mut self,
+        tid: pid_t,
+        (start, end): (u64, u64),
+        (fd, request, at): (u64, u64, u64),
+        result: i64,
+    ) {
+        let mut structure = [0; userfault::LONGEST];
+        // The thread has just filled it in, so its page is present.
+        sys::read_memory(tid, at, &mut structure);
+        let effects = userfault::effects(request, &structure, result);
+        if !effects.is_empty() {
+            let group = self.group(tid);
+            self.fillers.entry(group).or_default().insert(fd);
+        }
+        for (when, event) in effects {
+            let time = if when == When::Before { start } else { end };
+            self.tell(time, tid, Doing::Change(event));
+        }
+    }
+
+    /// Whether the process has closed all descriptors by which it filled its memory, since the last
+    /// call: then no area is filled by it any more.
+    fn look_at_fillers(&mut self, time: u64, tid: pid_t) {
+        let group = self.group(tid);
+        let Some(fds) = self.fillers.get(&group) else { return };
+        if fds.iter().any(|fd| userfault::is_open(group, *fd)) {
+            return;
+        }
+        self.fillers.remove(&group);
+        let (range, advice) = (procfs::pages(0, VA_MAX), advice::UNWATCHED);
+        self.tell(time, tid, Doing::Change(EventKind::Advise { range, advice }));
     }
 
     fn group(&self, tid: pid_t) -> pid_t {
@@ -594,6 +642,7 @@ impl<'a> Tracer<'a> {
         // The other threads are gone, and with them whatever waited.
         self.busy.remove(&tid);
         self.locks.remove(&tid);
+        self.fillers.remove(&tid);
         self.tracees.retain(|_, t| t.group != tid);
         self.tracees.insert(tid, Tracee::of(tid));
         self.resume(tid, 0);
@@ -619,7 +668,9 @@ impl<'a> Tracer<'a> {
         self.tell(time, tid, Doing::Gone);
         self.free(tid);
         if self.group(tid) == tid {
-            self.locks.remove(&tid); // its other threads ended before it
+            // Its other threads ended before it.
+            self.locks.remove(&tid);
+            self.fillers.remove(&tid);
         }
         self.tracees.remove(&tid);
         self.unborn.remove(&tid);

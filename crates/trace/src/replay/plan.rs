@@ -18,7 +18,7 @@ use crate::event::{
 };
 use crate::lineage::Lineage;
 use crate::naive::{Model, Space, State, Verdict};
-use crate::piece::{DONTFORK, LOCKED, Piece, WIPEONFORK};
+use crate::piece::{DONTFORK, FILLED, LOCKED, Piece, WATCHED, WIPEONFORK};
 use crate::reader::{About, Reader};
 use foliant::space::{Advice, Flags};
 use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
@@ -78,7 +78,7 @@ pub(super) enum Op {
         range: VaRange,
         access: Access,
         touched: u64,
-        base_only: bool,
+        sizes: Sizes,
     },
     ThpOff {
         off: bool,
@@ -88,6 +88,7 @@ pub(super) enum Op {
         va: Va,
         access: Access,
         first: bool,
+        sizes: Sizes,
     },
     /// One that found the page there already. `leader` is the step that it raced with.
     Again {
@@ -99,6 +100,28 @@ pub(super) enum Op {
     FileWrite {
         va: Va,
     },
+}
+
+/// Which of a policy's sizes memory may get.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sizes {
+    All,
+    /// 4 KiB alone.
+    Base,
+    /// 2 MiB or 4 KiB.
+    Huge,
+}
+
+impl Sizes {
+    /// Those of an area. A program that fills pages fills small ones, and where it is told of
+    /// writes Linux makes large leaves or none.
+    fn of(piece: &Piece) -> Sizes {
+        match piece.advised {
+            advised if advised & FILLED != 0 => Sizes::Base,
+            advised if advised & WATCHED != 0 => Sizes::Huge,
+            _ => Sizes::All,
+        }
+    }
 }
 
 /// One call of the manager or access of a user.
@@ -232,13 +255,16 @@ impl Plan {
 }
 
 /// Advice that keeps an area apart from neighbours without it.
-const PARTING: [u32; 6] = [
+const PARTING: [u32; 9] = [
     advice::DONTFORK,
     advice::DOFORK,
     advice::WIPEONFORK,
     advice::KEEPONFORK,
     advice::LOCK,
     advice::UNLOCK,
+    advice::FILLED,
+    advice::WATCHED,
+    advice::UNWATCHED,
 ];
 
 /// Areas whose memory is replayed; see P1.
@@ -247,10 +273,11 @@ fn is_replayed(kind: AreaKind) -> bool {
 }
 
 /// What keeps an area apart from its neighbours beside rights and wishes: its kind, where anonymous
-/// memory and the heap are one; whether a child gets it, and it is locked; and what Linux knows
-/// besides ([`crate::piece`]).
+/// memory and the heap are one; whether a child gets it, it is locked, or the program fills it; and
+/// what Linux knows besides ([`crate::piece`]).
 fn tag(piece: &Piece) -> u64 {
-    let advised = u64::from(piece.advised & (DONTFORK | WIPEONFORK | LOCKED));
+    let parting = DONTFORK | WIPEONFORK | LOCKED | FILLED | WATCHED;
+    let advised = u64::from(piece.advised & parting);
     piece.parting_kind() as u64 | advised << 8 | u64::from(piece.colour) << 16
 }
 
@@ -454,9 +481,7 @@ impl Planner {
                 self.step(event, Op::Syscall)?;
                 self.remap(event, *old, *new, *keep_old)?;
             }
-            EventKind::Populate { range, access } => {
-                self.populate(event, *range, *access, false)?
-            }
+            EventKind::Populate { range, access } => self.populate(event, *range, *access)?,
             EventKind::Advise { range, advice } => {
                 self.step(event, Op::Syscall)?;
                 self.advise(event, *range, *advice)?;
@@ -548,8 +573,8 @@ impl Planner {
             let pieces = self.pieces(event.space, range)?;
             for (range, _) in pieces.into_iter().filter(|(_, p)| p.kind.is_anonymous_private()) {
                 let touched = range.pages().get();
-                let (access, base_only) = (Access::Write, true);
-                self.step(event, Op::Populate { range, access, touched, base_only })?;
+                let (access, sizes) = (Access::Write, Sizes::Base);
+                self.step(event, Op::Populate { range, access, touched, sizes })?;
                 self.touch_range(event.space, range, Holds::Memory)?;
             }
         }
@@ -652,16 +677,50 @@ impl Planner {
             advice::GUARD_INSTALL => Advice::GuardInstall,
             advice::GUARD_REMOVE => Advice::GuardRemove,
             advice::COLLAPSE => return self.collapse(event, range),
-            advice::POPULATE_READ => return self.populate(event, range, Access::Read, false),
-            advice::POPULATE_WRITE => return self.populate(event, range, Access::Write, false),
+            advice::POPULATE_READ => return self.populate(event, range, Access::Read),
+            advice::POPULATE_WRITE => return self.populate(event, range, Access::Write),
             _ => return Ok(()),
         };
         for (range, piece) in self.pieces(event.space, range)? {
-            if piece.kind.is_anonymous_private() || advice == Advice::DontNeed {
+            if advice == Advice::DontNeed {
+                self.drop_pages(event, range, &piece)?;
+            } else if piece.kind.is_anonymous_private() {
                 self.step(event, Op::Advise { range, advice })?;
             }
         }
         Ok(())
+    }
+
+    /// What a range of one area holds is dropped. Where that empties the page table of a whole
+    /// block, Linux since 6.14 gives the table back, and the block can be a large leaf again.
+    fn drop_pages(&mut self, event: &Event, range: VaRange, piece: &Piece) -> Result<(), Spent> {
+        let size_2m = Order::SIZE_2M.bytes();
+        let first = range.start().align_up(size_2m).unwrap_or(range.end()).min(range.end());
+        let last = range.end().align_down(size_2m).max(first);
+        let whole = VaRange::new(first, last).unwrap_or_default();
+        let advice = Advice::DontNeed;
+        // An area that was moved is not to be had again by mapping it, nor are guards.
+        if whole.is_empty() || piece.moved != 0 || self.has_guards(event.space, whole)? {
+            return self.step(event, Op::Advise { range, advice });
+        }
+        for rest in [(range.start(), first), (last, range.end())] {
+            if let Some(range) = range_of(rest.0.get(), rest.1.get()) {
+                self.step(event, Op::Advise { range, advice })?;
+            }
+        }
+        self.step(event, Op::Unmap { range: whole })?;
+        self.step(event, Op::Map { range: whole, flags: advised(piece), tag: tag(piece) })
+    }
+
+    fn has_guards(&self, space: SpaceId, range: VaRange) -> Result<bool, Spent> {
+        let Some(space) = self.model.spaces.get(&space) else { return Ok(false) };
+        let mut pages = space.pages.range(range.start().get()..range.end().get());
+        let (mut seen, mut found) = (0, false);
+        while let Some((_, page)) = pages.next().filter(|_| !found) {
+            (seen, found) = (seen + 1, page.state == State::Guard);
+        }
+        space.pages.work(seen)?;
+        Ok(found)
     }
 
     fn collapse(&mut self, event: &Event, range: VaRange) -> Result<(), Spent> {
@@ -673,19 +732,14 @@ impl Planner {
         Ok(())
     }
 
-    fn populate(
-        &mut self,
-        event: &Event,
-        range: VaRange,
-        access: Access,
-        base_only: bool,
-    ) -> Result<(), Spent> {
+    fn populate(&mut self, event: &Event, range: VaRange, access: Access) -> Result<(), Spent> {
         for (range, piece) in self.pieces(event.space, range)? {
             if !piece.kind.is_anonymous_private() || !piece.prot.permits(access) {
                 continue;
             }
             let touched = self.untouched(event.space, range, access)?;
-            self.step(event, Op::Populate { range, access, touched, base_only })?;
+            let sizes = Sizes::of(&piece);
+            self.step(event, Op::Populate { range, access, touched, sizes })?;
             let holds = if access == Access::Write { Holds::Memory } else { Holds::Nothing };
             self.touch_range(event.space, range, holds)?;
         }
@@ -701,7 +755,7 @@ impl Planner {
         let (mut seen, mut there) = (0, 0);
         for (_, page) in space.pages.range(range.start().get()..range.end().get()) {
             seen += 1;
-            there += u64::from(matches!(page.state, State::Own | State::Shared));
+            there += u64::from(matches!(page.state, State::Own | State::Shared | State::Protected));
         }
         space.pages.work(seen)?;
         Ok(range.pages().get().saturating_sub(there))
@@ -741,6 +795,11 @@ impl Planner {
                 self.step(event, Op::FileWrite { va })?;
             }
             Verdict::Other => self.plan.file_reads += 1,
+            // The handler finds that it is for the program to say, whatever the size.
+            Verdict::Needed { .. } if was == Some(State::Protected) => {
+                self.plan.recorded_anonymous_faults += 1;
+                self.step(event, Op::Again { va, access, leader: None })?;
+            }
             Verdict::Needed { .. } => {
                 self.plan.recorded_anonymous_faults += 1;
                 // A plan with more steps than fit into the number has no leaders from there on.
@@ -750,7 +809,8 @@ impl Planner {
                     kept.leaders.insert(page.get(), next)?;
                 }
                 self.touch(space, page, Holds::Memory)?;
-                self.step(event, Op::Touch { va, access, first: was.is_none() })?;
+                let sizes = at.map_or(Sizes::All, |piece| Sizes::of(&piece));
+                self.step(event, Op::Touch { va, access, first: was.is_none(), sizes })?;
             }
             Verdict::Needless { standing, .. } => {
                 self.plan.recorded_anonymous_faults += 1;

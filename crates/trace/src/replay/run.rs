@@ -6,13 +6,13 @@
 
 use super::Choice;
 use super::fragment::{Percent, fragment};
-use super::plan::{Op, Plan, Step};
+use super::plan::{Op, Plan, Sizes, Step};
 use super::row::Row;
 use super::settings::{ReplayError, Settings, WARM_MOST};
 use super::stop::{Mm, Stop};
 use crate::budget::{Budget, Purse, Spent, Thing};
 use crate::event::{Access, SpaceId};
-use foliant::fault::{Defrag, ProcessSwitch};
+use foliant::fault::{Defrag, Orders, ProcessSwitch};
 use foliant::manager::{CollapseLimits, Setup};
 use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId as Id};
 use foliant::table::{Attrs, Entry};
@@ -388,17 +388,12 @@ impl<'r, 'm> Run<'r, 'm> {
                 }
                 self.grew = true;
             }
-            Op::Populate { range, access, touched, base_only } => {
-                if *base_only {
-                    mm.set_policy(Policy::BASE_ONLY);
-                }
+            Op::Populate { range, access, touched, sizes } => {
                 let advice = match access {
                     Access::Write => Advice::PopulateWrite,
                     _ => Advice::PopulateRead,
                 };
-                let done = mm.advise(id, *range, advice);
-                mm.set_policy(self.choice.policy());
-                done?;
+                self.with(*sizes, |_| mm.advise(id, *range, advice))?;
                 self.grew = true;
                 self.touched += touched;
             }
@@ -406,8 +401,8 @@ impl<'r, 'm> Run<'r, 'm> {
                 let switch = if *off { ProcessSwitch::Off } else { ProcessSwitch::On };
                 mm.set_process_switch(id, switch)?;
             }
-            Op::Touch { va, access, first } => {
-                let taken = self.touch(id, *va, *access)?;
+            Op::Touch { va, access, first, sizes } => {
+                let taken = self.with(*sizes, |run| run.touch(id, *va, *access))?;
                 self.anonymous_faults += u64::from(taken.faults);
                 if taken.faults > 0 {
                     self.faulted.set(index);
@@ -450,6 +445,20 @@ impl<'r, 'm> Run<'r, 'm> {
             Op::Create { .. } | Op::Fork { .. } | Op::End | Op::Leave => {}
         }
         Ok(())
+    }
+
+    /// Does something while memory gets these of the policy's sizes.
+    fn with<T>(&mut self, sizes: Sizes, act: impl FnOnce(&mut Self) -> T) -> T {
+        let has_huge = self.choice.orders().contains(Order::SIZE_2M);
+        let policy = match sizes {
+            Sizes::All => return act(self),
+            Sizes::Huge if has_huge => Policy::always(Orders::of(Order::SIZE_2M)),
+            Sizes::Huge | Sizes::Base => Policy::BASE_ONLY,
+        };
+        self.mm.set_policy(policy);
+        let done = act(self);
+        self.mm.set_policy(self.choice.policy());
+        done
     }
 
     /// An access of the calling CPU, with all the faults that it takes.
