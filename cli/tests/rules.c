@@ -6,10 +6,12 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -375,6 +377,30 @@ static void watched(void)
 	pthread_join(thread, NULL);
 }
 
+/* Pages that the kernel brings for another: a read around the page cache, and a process's child. */
+static void unseen(void)
+{
+	char name[] = "unseenXXXXXX", *at = map(WHOLE);
+	char *source = map_at(PLACE + 1024 * MIB, WHOLE / 4, PROT_READ | PROT_WRITE);
+	int file = mkostemp(name, O_DIRECT), status;
+	struct iovec here = { source, WHOLE / 4 }, there = { at + WHOLE / 2, WHOLE / 4 };
+
+	write_pages(source, WHOLE / 4);
+	if (file < 0 || unlink(name) || write(file, source, WHOLE / 4) != WHOLE / 4)
+		_exit(7);
+	if (fsync(file) || pread(file, at, WHOLE / 4, 0) != WHOLE / 4)
+		_exit(8);
+	if (fork() == 0)
+		_exit(process_vm_writev(getppid(), &here, 1, &there, 1, 0) != WHOLE / 4);
+	wait(&status);
+	if (status)
+		_exit(9);
+	munmap(at, WHOLE / 4);
+	write_pages(at + WHOLE / 4, WHOLE / 2);
+	if (pread(file, at + 3 * (WHOLE / 4), WHOLE / 4, 0) != WHOLE / 4)
+		_exit(8);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -388,7 +414,7 @@ static const struct {
 	{ "between", between },	{ "inherited", inherited },
 	{ "accounted", accounted },	{ "guarded", guarded },
 	{ "emptied", emptied },
-	{ "filled", filled },	{ "watched", watched },
+	{ "filled", filled },	{ "unseen", unseen },	{ "watched", watched },
 };
 
 int main(int count, char **words)

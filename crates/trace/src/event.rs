@@ -518,4 +518,6 @@ pub mod advice {
     pub const WRITE_PROTECT: u32 = LOCK + 5;
     /// Undo [`WRITE_PROTECT`].
     pub const WRITE_ALLOW: u32 = LOCK + 6;
+    /// These pages are there; a recorder compares it with what it knows, and it is in no file.
+    pub(crate) const PRESENT: u32 = LOCK + 7;
 }

@@ -253,6 +253,37 @@ impl Model {
         Model { lineage, spaces, purse: Purse::new(budget) }
     }
 
+    /// Of pages that are there, those that nothing explains, in runs: the model has none there, or
+    /// zeros. Only anonymous memory is looked at.
+    pub(crate) fn unexplained(
+        &self,
+        space: SpaceId,
+        range: VaRange,
+    ) -> Result<Vec<VaRange>, Spent> {
+        let Some(space) = self.spaces.get(&space) else { return Ok(Vec::new()) };
+        let (mut found, mut steps): (Vec<VaRange>, u64) = (Vec::new(), 0);
+        for (start, piece) in space.anonymous(&span(range))? {
+            let (from, to) = (start.max(range.start().get()), piece.end.min(range.end().get()));
+            for page in (from..to).step_by(FRAME_BYTES as usize) {
+                steps += 1;
+                let state = space.pages.get(page).map(|page| page.state);
+                if !matches!(state, None | Some(State::Zero)) {
+                    continue;
+                }
+                let one = VaRange::new(Va::new(page), Va::new(page + FRAME_BYTES));
+                match found.last_mut() {
+                    Some(run) if run.end().get() == page => {
+                        *run =
+                            VaRange::new(run.start(), Va::new(page + FRAME_BYTES)).unwrap_or(*run);
+                    }
+                    _ => found.extend(one),
+                }
+            }
+        }
+        space.pages.work(steps)?;
+        Ok(found)
+    }
+
     /// Applies one event; for a fault, also says what the model thinks of it.
     pub(crate) fn follow<'a>(
         &mut self,
@@ -562,7 +593,7 @@ impl Space {
     }
 
     /// The anonymous areas in the range, whole.
-    fn anonymous(&mut self, range: &Range<u64>) -> Result<Vec<(u64, Piece)>, Spent> {
+    fn anonymous(&self, range: &Range<u64>) -> Result<Vec<(u64, Piece)>, Spent> {
         let first = self.areas.range(..=range.start).next_back().map_or(range.start, |(&s, _)| s);
         let all = self.areas.range(first..range.end.max(first)).map(|(&s, &p)| (s, p));
         let areas: Vec<_> = all.filter(|(_, piece)| piece.kind.is_anonymous_private()).collect();
@@ -717,5 +748,36 @@ impl Snapshot {
         let Some(space) = self.model.spaces.get(&space) else { return Vec::new() };
         let present = space.pages.iter().filter(|(_, page)| page.state != State::Guard);
         present.map(|(&at, _)| Va::new(at)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Exec;
+
+    #[test]
+    fn of_pages_that_are_there_those_are_told_that_nothing_explains() {
+        let pages = |first: u64, count: u64| {
+            let at = |page: u64| Va::new((64 + page) * FRAME_BYTES);
+            VaRange::new(at(first), at(first + count)).unwrap()
+        };
+        let area = |first, count, kind| {
+            let (prot, flags) = (Prot::RW, MapFlags::NONE);
+            Area { range: pages(first, count), prot, kind, flags }
+        };
+        let mut model = Model::new(&Budget::default());
+        let areas = vec![area(0, 8, AreaKind::Anonymous), area(8, 8, AreaKind::FilePrivate)];
+        let exec = Exec { program: "p".into(), brk: Va::new(0), areas, present: vec![pages(3, 1)] };
+        let mut tell = |kind| {
+            let (thread, space) = (ThreadId(0), SpaceId(0));
+            model.follow(&Event { time_ns: 0, thread, space, kind }).unwrap();
+        };
+        tell(EventKind::Exec(exec));
+        tell(EventKind::Populate { range: pages(5, 1), access: Access::Read });
+        let found = |range| model.unexplained(SpaceId(0), range).unwrap();
+        assert_eq!(found(pages(1, 12)), [pages(1, 2), pages(4, 4)], "zeros are no memory");
+        assert_eq!(found(pages(3, 1)), []);
+        assert_eq!(model.unexplained(SpaceId(1), pages(0, 8)).unwrap(), []);
     }
 }

@@ -37,7 +37,7 @@ pub(crate) const BIRTHS: [libc::c_long; 6] = [
 ];
 
 /// Native calls that stop besides, and `prctl` and `ioctl` with some arguments.
-const CALLS: [libc::c_long; 17] = [
+const CALLS: [libc::c_long; 18] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -55,10 +55,11 @@ const CALLS: [libc::c_long; 17] = [
     libc::SYS_munlockall,
     libc::SYS_remap_file_pages,
     libc::SYS_io_setup,
+    libc::SYS_process_vm_writev,
 ];
 
 /// Calls of i386 that stop, each with the native one that does the same.
-const THIRTY_TWO: [(u32, libc::c_long); 25] = [
+const THIRTY_TWO: [(u32, libc::c_long); 26] = [
     (OLD_MMAP, libc::SYS_mmap),
     (192, libc::SYS_mmap),
     (91, libc::SYS_munmap),
@@ -82,6 +83,7 @@ const THIRTY_TWO: [(u32, libc::c_long); 25] = [
     (153, libc::SYS_munlockall),
     (257, libc::SYS_remap_file_pages),
     (245, libc::SYS_io_setup),
+    (348, libc::SYS_process_vm_writev),
     (PRCTL, libc::SYS_prctl),
     (IOCTL, libc::SYS_ioctl),
 ];

@@ -21,7 +21,7 @@ use crate::event::{
     advice,
 };
 use crate::lineage::Lineage;
-use crate::naive::{self, Snapshot};
+use crate::naive::{self, Model, Snapshot};
 use foliant_units::{FRAME_BYTES, Va};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -133,6 +133,7 @@ pub(crate) fn assemble(
     let signalled = std::mem::take(&mut a.signalled);
     naive::classify_signalled(&mut a.out.events, &budget, |at| signalled.contains(&at))?;
     a.compare(&budget)?;
+    a.place(&budget)?;
     Ok(a.out)
 }
 
@@ -316,6 +317,33 @@ impl Assembler {
             self.out.remarks.insert("the end of a thread was not seen".to_owned());
             self.end(time, tid);
         }
+    }
+
+    /// Puts pages that came unseen where they were found.
+    fn place(&mut self, budget: &Budget) -> Result<(), Spent> {
+        let mut model = Model::new(budget);
+        let mut unseen = 0;
+        let mut placed = Vec::new();
+        for event in std::mem::take(&mut self.out.events) {
+            if let EventKind::Advise { range, advice: advice::PRESENT } = event.kind {
+                for range in model.unexplained(event.space, range)? {
+                    unseen += range.pages().get();
+                    let kind = EventKind::Populate { range, access: Access::Write };
+                    let event = Event { kind, ..event };
+                    model.follow(&event)?;
+                    placed.push(event);
+                }
+                continue;
+            }
+            model.follow(&event)?;
+            placed.push(event);
+        }
+        self.out.events = placed;
+        if unseen > 0 {
+            let pages = if unseen == 1 { "page" } else { "pages" };
+            self.out.remarks.insert(format!("{unseen} {pages} came unseen"));
+        }
+        Ok(())
     }
 
     /// Compares the kernel's present pages with the model's at every end that was looked at.

@@ -14,9 +14,11 @@
 //! Everything is kept in memory until the program has ended, about 40 bytes a fault (80 with
 //! tracepoints), then put in order and written.
 //!
-//! **Not recorded**: the content of memory, accesses that do not fault, programs of the x32 ABI.
-//! Pages that another process's ptrace or `process_vm_writev` brings are not seen either. A fault
-//! in memory that nothing recorded made is counted as a stray one.
+//! Pages that come without a fault (a read around the page cache, another process's write) are
+//! looked for before a call takes memory away, at a fork and at the end, and are placed there.
+//!
+//! **Not recorded**: the content of memory, accesses that do not fault, programs of the x32 ABI. A
+//! fault in memory that nothing recorded made is counted as a stray one.
 
 mod abi;
 mod assemble;
@@ -26,6 +28,7 @@ mod measure;
 mod output;
 mod perf;
 mod procfs;
+mod resident;
 mod ring;
 mod spawn;
 mod sys;

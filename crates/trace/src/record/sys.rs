@@ -5,6 +5,7 @@
 //! kernel).
 #![allow(unsafe_code)]
 
+use foliant_units::{Va, VaRange};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
@@ -120,6 +121,62 @@ pub(crate) fn read_memory(pid: pid_t, from: u64, into: &mut [u8]) -> usize {
     // SAFETY: the kernel writes at most `into.len()` bytes to `into`; the remote side is only read.
     let n = unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) };
     usize::try_from(n).unwrap_or(0)
+}
+
+/// The runs of a range that are present in a process's page map, without those of files and without
+/// shared zeros.
+pub(crate) fn resident(map: &File, range: VaRange) -> io::Result<Vec<VaRange>> {
+    /// `PAGEMAP_SCAN`, with the size of its argument.
+    const SCAN: libc::c_ulong =
+        3 << 30 | (size_of::<Scan>() as libc::c_ulong) << 16 | 0x66 << 8 | 16;
+    const FILE: u64 = 1 << 2;
+    const PRESENT: u64 = 1 << 3;
+    const ZEROS: u64 = 1 << 5;
+    #[repr(C)]
+    struct Scan {
+        size: u64,
+        flags: u64,
+        start: u64,
+        end: u64,
+        walk_end: u64,
+        list: u64,
+        length: u64,
+        most: u64,
+        inverted: u64,
+        all_of: u64,
+        any_of: u64,
+        told: u64,
+    }
+    let mut runs = Vec::new();
+    let mut list = [[0u64; 3]; 256];
+    let (mut start, end) = (range.start().get(), range.end().get());
+    while start < end {
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            flags: 0,
+            start,
+            end,
+            walk_end: 0,
+            list: list.as_mut_ptr().addr() as u64,
+            length: list.len() as u64,
+            most: 0,
+            inverted: FILE | ZEROS,
+            all_of: FILE | PRESENT | ZEROS,
+            any_of: 0,
+            told: PRESENT,
+        };
+        // SAFETY: `scan` is live, and its list is `list`, of that many entries of three words; the
+        // kernel writes to both and keeps neither.
+        let n = check(unsafe { libc::ioctl(map.as_raw_fd(), SCAN, &raw mut scan) }.into())?;
+        for [first, last, _] in &list[..n as usize] {
+            runs.extend(VaRange::new(Va::new(*first), Va::new(*last)));
+        }
+        if scan.walk_end <= start {
+            break;
+        }
+        start = scan.walk_end;
+    }
+    Ok(runs)
 }
 
 /// Gives a file without a name this one, where nothing has it.

@@ -32,6 +32,7 @@
 use super::abi::{Abi, BIRTHS};
 use super::perf::Perf;
 use super::procfs;
+use super::resident::{self, Resident};
 use super::spawn;
 use super::sys::{self, pid_t};
 use super::userfault::{self, When};
@@ -85,6 +86,8 @@ struct Tracee {
     call: Option<Call>,
     /// What the thread's call of clone shall find in its first register again.
     flags: Option<u64>,
+    /// It is about to end.
+    leaves: bool,
 }
 
 /// A process that locks what it will map (`mlockall(MCL_FUTURE)`).
@@ -103,7 +106,7 @@ const ONFAULT2: u64 = libc::MLOCK_ONFAULT as u64;
 
 impl Tracee {
     fn of(group: pid_t) -> Tracee {
-        Tracee { group, call: None, flags: None }
+        Tracee { group, call: None, flags: None, leaves: false }
     }
 }
 
@@ -126,6 +129,7 @@ pub(crate) struct Tracer<'a> {
     locks: HashMap<pid_t, Locks>,
     /// Descriptors of userfaultfd by which a process fills its memory.
     fillers: HashMap<pid_t, BTreeSet<u64>>,
+    pages: Resident,
     /// Whether the kernel knows flags for `PR_SET_THP_DISABLE`.
     knows_flags: bool,
     out: Followed,
@@ -157,6 +161,7 @@ impl<'a> Tracer<'a> {
             unborn,
             locks,
             fillers: HashMap::new(),
+            pages: Resident::default(),
             knows_flags,
             out,
             ended: false,
@@ -296,8 +301,10 @@ impl<'a> Tracer<'a> {
                 } else if is_untraced && !self.follows(tid, &regs) {
                     return self.resume(tid, 0);
                 }
-                if let Some(flags) = flags {
-                    self.tell(start, tid, Doing::Clone { flags });
+                match flags {
+                    Some(flags) => self.tell(start, tid, Doing::Clone { flags }),
+                    // A program that replaces another leaves nothing of its memory.
+                    None => self.tell_present(tid, resident::everything()),
                 }
                 match flags {
                     // The child gets a copy, so it matters which changes come before.
@@ -312,7 +319,7 @@ impl<'a> Tracer<'a> {
                 self.resume(tid, 0);
             }
             // Not in turn: a call that waits for memory that this one fills may be under way.
-            libc::SYS_ioctl => {
+            libc::SYS_ioctl | libc::SYS_process_vm_writev => {
                 if let Some(tracee) = self.tracees.get_mut(&tid) {
                     tracee.call = Some(Call { abi, nr, args, start });
                 }
@@ -375,6 +382,7 @@ impl<'a> Tracer<'a> {
     }
 
     fn let_call(&mut self, tid: pid_t, call: Call) {
+        self.tell_present(tid, resident::goes(call.nr, &call.args));
         // shmdt names no length; the area is still there now.
         let mut call = Call { start: sys::clock_ns(), ..call };
         if call.nr == libc::SYS_shmdt {
@@ -386,6 +394,15 @@ impl<'a> Tracer<'a> {
             tracee.call = Some(call);
         }
         self.resume(tid, 0);
+    }
+
+    /// Tells which pages of a range there are. The time is that behind the look, so that all faults
+    /// that brought them come before it.
+    fn tell_present(&mut self, tid: pid_t, range: VaRange) {
+        let group = self.group(tid);
+        let found = self.pages.pages(group, range);
+        let time = sys::clock_ns();
+        found.into_iter().for_each(|event| self.tell(time, tid, Doing::Change(event)));
     }
 
     fn call_ends(&mut self, tid: pid_t) {
@@ -511,6 +528,12 @@ impl<'a> Tracer<'a> {
                     let heap = areas.iter().find(|area| area.kind == AreaKind::Heap);
                     let brk = heap.map_or_else(|| procfs::start_brk(tid), |heap| heap.range.end());
                     self.locks.insert(group, Locks { brk: brk.get(), fills });
+                }
+            }
+            libc::SYS_process_vm_writev if !failed => {
+                let target = a as pid_t;
+                if self.tracees.contains_key(&target) {
+                    self.tell_present(target, resident::everything());
                 }
             }
             libc::SYS_ioctl => self.filled(tid, (start, end), (a, b, c), result),
@@ -643,6 +666,7 @@ impl<'a> Tracer<'a> {
         self.busy.remove(&tid);
         self.locks.remove(&tid);
         self.fillers.remove(&tid);
+        self.pages.forget(tid);
         self.tracees.retain(|_, t| t.group != tid);
         self.tracees.insert(tid, Tracee::of(tid));
         self.resume(tid, 0);
@@ -652,6 +676,13 @@ impl<'a> Tracer<'a> {
         let time = sys::clock_ns();
         if self.decodes {
             lock(self.perf).drain();
+        }
+        if let Some(tracee) = self.tracees.get_mut(&tid) {
+            tracee.leaves = true;
+        }
+        let group = self.group(tid);
+        if self.tracees.values().all(|tracee| tracee.group != group || tracee.leaves) {
+            self.tell_present(tid, resident::everything());
         }
         if !self.residue {
             return;
@@ -671,6 +702,7 @@ impl<'a> Tracer<'a> {
             // Its other threads ended before it.
             self.locks.remove(&tid);
             self.fillers.remove(&tid);
+            self.pages.forget(tid);
         }
         self.tracees.remove(&tid);
         self.unborn.remove(&tid);
