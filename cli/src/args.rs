@@ -97,7 +97,8 @@ impl Trust {
 /// The machine to replay on.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Machine {
-    /// Percentage of 2 MiB blocks with pages of another program in them
+    /// Percentage of 2 MiB blocks with pages of another program in them; memory is then just what
+    /// the recording can need
     #[arg(long, value_name = "PCT", value_parser = percent, default_value = "0")]
     pub(crate) fragment: Percent,
     /// What a fault does where no block is free: always (memory is compacted at once), defer,
@@ -110,7 +111,8 @@ pub(crate) struct Machine {
     /// What work costs: xeon-guest-2, host-8-socket, guest-252
     #[arg(long, value_name = "NAME", value_parser = model, default_value = "xeon-guest-2")]
     pub(crate) model: CostModel,
-    /// Physical memory, like 512m [default: twice what the recording can need]
+    /// Physical memory, like 512m [default: twice what the recording can need, or with --fragment
+    /// just that]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: Option<Bytes>,
 }

@@ -39,6 +39,34 @@ fn the_bare_command_replays_a_recording_in_any_folder() {
     }
 }
 
+/// Without fragmented memory a table is as if there was no such option; with it the table says what
+/// came of it, and JSON the same.
+#[test]
+fn fragmented_memory_is_told_and_whole_memory_is_not() {
+    let file = shipped("python.trace");
+    let run = |options: &[&str]| {
+        let mut args = vec!["replay", file.to_str().unwrap(), "--policy", "4k,up-to-2m"];
+        args.extend(options);
+        let output = foliant(&args);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let whole = run(&[]);
+    assert_eq!(run(&["--fragment", "0"]), whole);
+    assert!(!whole.contains("moved") && !whole.contains("another program"), "{whole}");
+    let table = run(&["--fragment", "80"]);
+    for word in ["80 % of it fragmented", "moved", "compacting", "of 57 blocks of 2 MiB"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    let json: Value = serde_json::from_str(&run(&["--fragment", "80", "--json"])).unwrap();
+    let (file, row) = (&json["files"][0], &json["files"][0]["policies"][1]);
+    let number = |value: &Value| value.as_u64().unwrap();
+    assert!(number(&file["fragmented_blocks"]) > 40, "{file}");
+    assert!(number(&row["moved_pages"]) > 0, "{row}");
+    let (compaction, kernel) = (number(&row["compaction_ns"]), number(&row["kernel_ns"]));
+    assert!(0 < compaction && compaction < kernel, "{row}");
+}
+
 #[test]
 fn scenarios_are_listed_run_and_refused() {
     let list = foliant(&["lab", "--list"]);
