@@ -30,6 +30,7 @@ pub(crate) struct File {
     fragmented_blocks: u64,
     defrag: &'static str,
     model: &'static str,
+    model_about: &'static str,
     policies: Vec<Policy>,
 }
 
@@ -74,6 +75,7 @@ pub(crate) fn file(replayed: &Replayed<'_>) -> File {
         fragmented_blocks: base.fragmented_blocks,
         defrag: settings.defrag.word(),
         model: settings.model.name,
+        model_about: settings.model.about,
         policies: rows.iter().map(|row| policy(row, base)).collect(),
     }
 }

@@ -1,5 +1,6 @@
 //! Tables for people.
 
+use crate::calibrate::model::caption;
 use crate::shown::shown;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
@@ -90,7 +91,7 @@ pub(crate) fn replayed(replayed: &Replayed<'_>) -> String {
         count(plan.recorded_anonymous_faults),
         settings.cpus,
         count(settings.memory_for(plan).get() >> 20),
-        settings.model.name,
+        caption(&settings.model),
     );
     if !about.trailer.is_complete() {
         let _ = writeln!(text, "the recording is not complete: {} faults lost", about.trailer.lost);

@@ -4,8 +4,15 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// The command where nothing was calibrated, so that it says the same on every machine.
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+    command.env("XDG_DATA_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/no-data"));
+    command
+}
+
 fn foliant(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_foliant")).args(args).output().unwrap()
+    command().args(args).output().unwrap()
 }
 
 fn shipped(name: &str) -> PathBuf {
@@ -30,7 +37,7 @@ fn refused(args: &[&str], words: &[&str]) {
 #[test]
 fn the_bare_command_replays_a_recording_in_any_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+    let mut command = command();
     let output = command.current_dir(&folder).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
@@ -397,7 +404,7 @@ mod recording {
     fn a_recorded_program_ends_as_it_would_by_itself() {
         let folder = tempfile::tempdir().unwrap();
         let record = |words: &[&str]| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+            let mut command = super::command();
             command.arg("record").args(words).current_dir(&folder).output().unwrap()
         };
         let names = || {
@@ -425,7 +432,7 @@ mod recording {
     #[test]
     fn a_recorder_that_is_killed_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+        let mut command = super::command();
         let script = "echo ready; exec sleep 60";
         let words = ["record", "-o", "new.trace", "sh", "-c", script];
         let piped = command.args(words).current_dir(&folder).stdout(std::process::Stdio::piped());
