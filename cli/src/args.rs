@@ -1,5 +1,8 @@
 //! What the command line may say.
 
+use crate::calibrate::kept;
+use crate::calibrate::model::HERE;
+use crate::failure::Failure;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use foliant::fault::Defrag;
 use foliant_history::{Plant, Style};
@@ -33,6 +36,8 @@ pub(crate) enum Command {
     /// Compare the prediction with what Linux does at each folio size, or measure its pool of huge
     /// pages (needs root)
     Check(Check),
+    /// Measure what the kernel's work costs on this machine, which replay and lab take from then on
+    Calibrate(Calibrate),
     /// Run a measured scenario on the simulated machine, or list them
     Lab(Lab),
     /// Boot the kernel under QEMU
@@ -97,7 +102,8 @@ impl Trust {
 /// The machine to replay on.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Machine {
-    /// Percentage of 2 MiB blocks with pages of another program in them
+    /// Percentage of 2 MiB blocks with pages of another program in them; memory is then just what
+    /// the recording can need
     #[arg(long, value_name = "PCT", value_parser = percent, default_value = "0")]
     pub(crate) fragment: Percent,
     /// What a fault does where no block is free: always (memory is compacted at once), defer,
@@ -107,10 +113,12 @@ pub(crate) struct Machine {
     /// CPUs [default: as many as the recording was made on]
     #[arg(long, value_name = "N", value_parser = cpus)]
     pub(crate) cpus: Option<usize>,
-    /// What work costs: xeon-guest-2, host-8-socket, guest-252
-    #[arg(long, value_name = "NAME", value_parser = model, default_value = "xeon-guest-2")]
-    pub(crate) model: CostModel,
-    /// Physical memory, like 512m [default: twice what the recording can need]
+    /// What work costs: xeon-guest-2, host-8-socket, guest-252, here [default: here if this machine
+    /// was calibrated, else xeon-guest-2]
+    #[arg(long, value_name = "NAME", value_parser = model)]
+    pub(crate) model: Option<CostModel>,
+    /// Physical memory, like 512m [default: twice what the recording can need, or with --fragment
+    /// just that]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) memory: Option<Bytes>,
 }
@@ -172,6 +180,13 @@ pub(crate) struct Check {
 }
 
 #[derive(ClapArgs, Debug)]
+pub(crate) struct Calibrate {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
 pub(crate) struct Lab {
     /// A scenario and its parameters, as KEY=VALUE or --KEY VALUE; with --truth scenarios [default:
     /// all of them]. Without any, all systems side by side
@@ -182,7 +197,8 @@ pub(crate) struct Lab {
     pub(crate) list: bool,
     #[command(flatten)]
     pub(crate) size: Size,
-    /// What work costs: xeon-guest-2, host-8-socket, guest-252 [default: xeon-guest-2]
+    /// What work costs: xeon-guest-2, host-8-socket, guest-252, here [default: here if this machine
+    /// was calibrated, else xeon-guest-2]
     #[arg(long, value_name = "NAME", value_parser = model)]
     pub(crate) model: Option<CostModel>,
     #[command(flatten)]
@@ -198,7 +214,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// What work costs.
+    /// What work costs: what was chosen, which `lab` does before it runs a scenario.
     pub(crate) fn model(&self) -> CostModel {
         self.model.unwrap_or_else(CostModel::xeon_guest_2)
     }
@@ -443,8 +459,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn model(text: &str) -> Result<CostModel, String> {
+    if text == HERE {
+        let here = kept::here().map_err(Failure::sentence)?;
+        return here.ok_or_else(|| {
+            "this machine was not calibrated; run `foliant calibrate` first".to_owned()
+        });
+    }
     CostModel::named(text).ok_or_else(|| {
-        let names: Vec<_> = CostModel::ALL.iter().map(|m| m.name).collect();
+        let names: Vec<_> = CostModel::ALL.iter().map(|m| m.name).chain([HERE]).collect();
         format!("there is no such model; use one of {}", names.join(", "))
     })
 }

@@ -73,6 +73,14 @@ impl Failure {
         }
     }
 
+    /// The sentence alone, for who says it in another's name.
+    pub(crate) fn sentence(self) -> String {
+        match self {
+            Failure::Said(what) | Failure::Coded(_, what) => what,
+            Failure::Code(_) | Failure::Unread => String::new(),
+        }
+    }
+
     /// Says the sentence and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {
         match self {

@@ -11,6 +11,12 @@ pub(crate) fn processor() -> String {
     family.map_or(name.clone(), |(family, model)| format!("{name}, family {family} model {model}"))
 }
 
+/// The name of the machine.
+pub(crate) fn name() -> String {
+    let name = read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
 /// The value of a line `name : value`.
 fn field(text: &str, name: &str) -> Option<String> {
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));

@@ -27,8 +27,10 @@ pub(crate) struct File {
     cpus: usize,
     memory_bytes: u64,
     fragment_percent: u8,
+    fragmented_blocks: u64,
     defrag: &'static str,
     model: &'static str,
+    model_about: &'static str,
     policies: Vec<Policy>,
 }
 
@@ -38,6 +40,8 @@ pub(crate) struct Policy {
     name: String,
     anonymous_faults: u64,
     fallbacks: u64,
+    moved_pages: u64,
+    compaction_ns: u64,
     zeroed_bytes: u64,
     shootdowns: u64,
     leaves: u64,
@@ -68,8 +72,10 @@ pub(crate) fn file(replayed: &Replayed<'_>) -> File {
         cpus: settings.cpus,
         memory_bytes: settings.memory_for(plan).get(),
         fragment_percent: settings.fragmented.get(),
+        fragmented_blocks: base.fragmented_blocks,
         defrag: settings.defrag.word(),
         model: settings.model.name,
+        model_about: settings.model.about,
         policies: rows.iter().map(|row| policy(row, base)).collect(),
     }
 }
@@ -79,6 +85,8 @@ fn policy(row: &Row, base: &Row) -> Policy {
         name: row.choice.to_string(),
         anonymous_faults: row.anonymous_faults,
         fallbacks: row.fallbacks,
+        moved_pages: row.moved_pages,
+        compaction_ns: row.compaction.0,
         zeroed_bytes: row.zeroed_bytes,
         shootdowns: row.shootdowns,
         leaves: row.leaves,

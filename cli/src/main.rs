@@ -7,6 +7,7 @@
 //!   foliant replay F...            a trace becomes a table: one row per policy
 //!   foliant trace F                what is in a trace
 //!   foliant check -- CMD           prediction and Linux side by side (root)
+//!   foliant calibrate              what the kernel's work costs here, as the model of later replays
 //!   foliant lab                    five systems at grain 1 and at the chosen grain, beside published numbers
 //!   foliant lab NAME               a measured scenario on the simulator; --truth: and in the kernel, compared
 //!   foliant boot                   the kernel under QEMU
@@ -23,6 +24,7 @@
 mod args;
 mod board;
 mod boot;
+mod calibrate;
 mod check;
 mod failure;
 mod host;
@@ -56,7 +58,8 @@ fn main() -> ExitCode {
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Trace(args)) => trace::run(&args),
         Some(Command::Check(args)) => check::run(&args),
-        Some(Command::Lab(args)) => lab::run(&args),
+        Some(Command::Calibrate(args)) => calibrate::run(&args),
+        Some(Command::Lab(args)) => lab::run(args),
         Some(Command::Boot(args)) => boot::command(&args),
         Some(Command::Sim(args)) => sim::run(&args),
         Some(Command::Report(args)) => report::run(&args),

@@ -1,9 +1,11 @@
 //! `foliant replay`, and what the bare command shows.
 
 use crate::args::{Machine, Replay};
+use crate::calibrate::kept;
 use crate::failure::{Done, Failure, print};
 use crate::table::Replayed;
 use crate::{json, progress, table};
+use foliant_sim::CostModel;
 use foliant_trace::replay::{Choice, Plan, Row, Settings, replay_all};
 use foliant_trace::{About, Budget};
 use std::fs::File;
@@ -19,7 +21,7 @@ pub(crate) fn run(args: &Replay) -> Done {
     for path in &args.files {
         let file = File::open(path).map_err(|e| Failure::reading(path, e.into()))?;
         let (about, plan) = planned(path, BufReader::new(file), &args.trust.budget())?;
-        let settings = settings(&args.machine, &about);
+        let settings = settings(&args.machine, &about, kept::chosen(args.machine.model)?);
         let (base, rows) = rows(path, &plan, &args.rows.choices(), &settings)?;
         let name = path.display().to_string();
         let (name, about, plan) = (name.as_str(), &about, &plan);
@@ -39,7 +41,7 @@ pub(crate) fn planned(path: &Path, input: impl Read, budget: &Budget) -> Done<(A
     Plan::read(input, budget).map_err(|e| Failure::planning(path, e))
 }
 
-pub(crate) fn settings(machine: &Machine, about: &About) -> Settings {
+pub(crate) fn settings(machine: &Machine, about: &About, model: CostModel) -> Settings {
     Settings {
         cpus: machine
             .cpus
@@ -47,7 +49,7 @@ pub(crate) fn settings(machine: &Machine, about: &About) -> Settings {
         memory: machine.memory,
         fragmented: machine.fragment,
         defrag: machine.defrag,
-        model: machine.model,
+        model,
     }
 }
 
@@ -80,7 +82,8 @@ pub(crate) fn shipped() -> Done<(About, Plan)> {
 /// What the bare command shows: a table of the recording that came with it.
 pub(crate) fn tour() -> Done {
     let (about, plan) = shipped()?;
-    let settings = Settings { cpus: about.header.cpus.max(1) as usize, ..Settings::default() };
+    let (cpus, model) = (about.header.cpus.max(1) as usize, kept::chosen(None)?);
+    let settings = Settings { cpus, model, ..Settings::default() };
     let (base, rows) = rows(Path::new(SHIPPED_NAME), &plan, &Choice::all(), &settings)?;
     let replayed = Replayed {
         name: SHIPPED_NAME,

@@ -1,5 +1,6 @@
 //! Tables for people.
 
+use crate::calibrate::model::caption;
 use crate::shown::shown;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
@@ -90,7 +91,7 @@ pub(crate) fn replayed(replayed: &Replayed<'_>) -> String {
         count(plan.recorded_anonymous_faults),
         settings.cpus,
         count(settings.memory_for(plan).get() >> 20),
-        settings.model.name,
+        caption(&settings.model),
     );
     if !about.trailer.is_complete() {
         let _ = writeln!(text, "the recording is not complete: {} faults lost", about.trailer.lost);
@@ -110,7 +111,10 @@ pub(crate) fn replayed(replayed: &Replayed<'_>) -> String {
     let both_peaks = rows.iter().any(peaks_differ);
     let mut heads = vec!["policy", "faults", "kernel ms", "x 4k", "peak MiB", "x 4k"];
     heads.extend(both_peaks.then_some("mapped"));
-    heads.extend(["untouched", "zeroed", "fallbacks", "shootdowns", "leaves"]);
+    let is_fragmented = base.fragmented_blocks > 0;
+    heads.extend(["untouched", "zeroed", "fallbacks"]);
+    heads.extend(is_fragmented.then_some(["moved", "compacting"]).into_iter().flatten());
+    heads.extend(["shootdowns", "leaves"]);
     let line = |row: &Row| {
         let mark = if best == Some(row.choice) { " *" } else { "" };
         let mut cells = vec![
@@ -122,13 +126,12 @@ pub(crate) fn replayed(replayed: &Replayed<'_>) -> String {
             format!("{:.3}", row.peak_ratio(base)),
         ];
         cells.extend(both_peaks.then(|| mib(row.peak_mapped.get())));
-        cells.extend([
-            mib(row.untouched_bytes),
-            mib(row.zeroed_bytes),
-            count(row.fallbacks),
-            count(row.shootdowns),
-            count(row.leaves),
-        ]);
+        cells.extend([mib(row.untouched_bytes), mib(row.zeroed_bytes), count(row.fallbacks)]);
+        if is_fragmented {
+            let part = format!("{:.1} %", row.compaction_part() * 100.0);
+            cells.extend([count(row.moved_pages), part]);
+        }
+        cells.extend([count(row.shootdowns), count(row.leaves)]);
         cells
     };
     text += &columns(&heads, rows.iter().map(line));
@@ -137,6 +140,15 @@ pub(crate) fn replayed(replayed: &Replayed<'_>) -> String {
     let refused: u64 = rows.iter().map(|row| row.refused).sum();
     if refused > 0 {
         let _ = writeln!(text, "{} faults that Linux served were refused", count(refused));
+    }
+    if is_fragmented {
+        let _ = writeln!(
+            text,
+            "\n{} of {} blocks of 2 MiB had pages of another program in them. fallbacks: steps down to a smaller\n  \
+             size, for want of a block. moved: pages moved to make blocks whole. compacting: the part of kernel time that it took.",
+            count(base.fragmented_blocks),
+            count(settings.memory_for(plan).get() >> 21),
+        );
     }
     if both_peaks {
         text += "\npeak: what is held by all processes together, each page once. mapped: what they map, a page that is shared once\n  \

@@ -4,8 +4,15 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// The command where nothing was calibrated, so that it says the same on every machine.
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+    command.env("XDG_DATA_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/no-data"));
+    command
+}
+
 fn foliant(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_foliant")).args(args).output().unwrap()
+    command().args(args).output().unwrap()
 }
 
 fn shipped(name: &str) -> PathBuf {
@@ -30,13 +37,41 @@ fn refused(args: &[&str], words: &[&str]) {
 #[test]
 fn the_bare_command_replays_a_recording_in_any_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+    let mut command = command();
     let output = command.current_dir(&folder).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
     for word in ["up-to-64k", "up-to-2m", "only-2m", "kernel ms", "foliant record -o"] {
         assert!(said.contains(word), "{said}");
     }
+}
+
+/// Without fragmented memory a table is as if there was no such option; with it the table says what
+/// came of it, and JSON the same.
+#[test]
+fn fragmented_memory_is_told_and_whole_memory_is_not() {
+    let file = shipped("python.trace");
+    let run = |options: &[&str]| {
+        let mut args = vec!["replay", file.to_str().unwrap(), "--policy", "4k,up-to-2m"];
+        args.extend(options);
+        let output = foliant(&args);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let whole = run(&[]);
+    assert_eq!(run(&["--fragment", "0"]), whole);
+    assert!(!whole.contains("moved") && !whole.contains("another program"), "{whole}");
+    let table = run(&["--fragment", "80"]);
+    for word in ["80 % of it fragmented", "moved", "compacting", "of 57 blocks of 2 MiB"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    let json: Value = serde_json::from_str(&run(&["--fragment", "80", "--json"])).unwrap();
+    let (file, row) = (&json["files"][0], &json["files"][0]["policies"][1]);
+    let number = |value: &Value| value.as_u64().unwrap();
+    assert!(number(&file["fragmented_blocks"]) > 40, "{file}");
+    assert!(number(&row["moved_pages"]) > 0, "{row}");
+    let (compaction, kernel) = (number(&row["compaction_ns"]), number(&row["kernel_ns"]));
+    assert!(0 < compaction && compaction < kernel, "{row}");
 }
 
 #[test]
@@ -369,7 +404,7 @@ mod recording {
     fn a_recorded_program_ends_as_it_would_by_itself() {
         let folder = tempfile::tempdir().unwrap();
         let record = |words: &[&str]| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+            let mut command = super::command();
             command.arg("record").args(words).current_dir(&folder).output().unwrap()
         };
         let names = || {
@@ -397,7 +432,7 @@ mod recording {
     #[test]
     fn a_recorder_that_is_killed_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+        let mut command = super::command();
         let script = "echo ready; exec sleep 60";
         let words = ["record", "-o", "new.trace", "sh", "-c", script];
         let piped = command.args(words).current_dir(&folder).stdout(std::process::Stdio::piped());

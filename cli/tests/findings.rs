@@ -16,6 +16,7 @@ fn command() -> Command {
     for name in ["SUDO_UID", "SUDO_GID", "SUDO_USER"] {
         command.env_remove(name);
     }
+    command.env("XDG_DATA_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/no-data"));
     command
 }
 

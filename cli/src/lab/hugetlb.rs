@@ -9,6 +9,7 @@
 //! **Not here**: the scenario (`foliant-lab`), where prices come from (`foliant-sim`).
 
 use crate::args::Lab;
+use crate::calibrate::model::caption;
 use crate::failure::{Done, Failure, print};
 use crate::json;
 use crate::scenario::{simulate, with_model};
@@ -60,6 +61,8 @@ struct Beside {
 struct Whole {
     scenario: String,
     model: &'static str,
+    #[serde(skip)]
+    caption: String,
     cpus: u64,
     parameters: BTreeMap<String, String>,
     rows: Vec<Line>,
@@ -83,6 +86,7 @@ pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
     let whole = Whole {
         scenario: scenario.to_string(),
         model: args.model().name,
+        caption: caption(&args.model()),
         cpus: modelled.cpus,
         parameters: parameters.texts().iter().map(|(k, v)| (k.to_owned(), v.clone())).collect(),
         published: published(args, parameters, &rows),
@@ -175,7 +179,7 @@ fn text(whole: &Whole, small: &Parameters) -> String {
     let mut text = format!(
         "hugetlb on the simulated machine, {} CPUs, model {}: {}\n\n",
         whole.cpus,
-        whole.model,
+        whole.caption,
         words.join(" ")
     );
     let heads = [

@@ -12,21 +12,24 @@ pub(crate) mod zero;
 
 use crate::args::Lab;
 use crate::board;
+use crate::calibrate::kept;
+use crate::calibrate::model::caption;
 use crate::failure::{Done, Failure, print};
 use crate::scenario::{self, simulate, with_model};
 use foliant_lab::Scenario;
 
-pub(crate) fn run(args: &Lab) -> Done {
+pub(crate) fn run(mut args: Lab) -> Done {
     if args.truth {
-        return truth::run(args);
+        args.model = Some(kept::chosen(args.model)?);
+        return truth::run(&args);
     }
     if args.list {
         return print(&show::list());
     }
-    let Some((name, words)) = args.words.split_first() else { return board(args) };
+    let Some((name, words)) = args.words.split_first() else { return board(&args) };
     #[cfg(target_arch = "x86_64")]
     if name == "zero" && words.is_empty() {
-        return zero::run(args);
+        return zero::run(&args);
     }
     if name == "deadlines" {
         return deadlines::run(words);
@@ -36,6 +39,11 @@ pub(crate) fn run(args: &Lab) -> Done {
             "{option} is for `foliant lab zero` without parameters; see `foliant lab --list` for those of {name}"
         )));
     }
+    args.model = Some(kept::chosen(args.model)?);
+    run_scenario(&args, name, words)
+}
+
+fn run_scenario(args: &Lab, name: &str, words: &[String]) -> Done {
     let (scenario, parameters) = scenario::parse(name, words.iter())?;
     #[cfg(target_arch = "x86_64")]
     if scenario == Scenario::Vmalloc {
@@ -51,7 +59,7 @@ pub(crate) fn run(args: &Lab) -> Done {
     if args.json {
         return print(&format!("{}\n", report.line()));
     }
-    let unit = format!("nanoseconds of modelled kernel time, model {}", args.model().name);
+    let unit = format!("nanoseconds of modelled kernel time, model {}", caption(&args.model()));
     print(&show::report(&report, &unit))
 }
 

@@ -51,7 +51,10 @@ pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
         };
         return print(&json::text(&whole)?);
     }
-    let unit = format!("nanoseconds of modelled kernel time, model {}", args.model().name);
+    let unit = format!(
+        "nanoseconds of modelled kernel time, model {}",
+        crate::calibrate::model::caption(&args.model())
+    );
     print(&format!("{}\n{}", show::report(&report, &unit), table(&rows, own, theirs)))
 }
 

@@ -12,6 +12,7 @@
 #![cfg(target_arch = "x86_64")]
 
 use crate::args::Lab;
+use crate::calibrate::model::caption;
 use crate::failure::{Done, Failure, print};
 use crate::json;
 use crate::scenario::{simulate, with_model};
@@ -60,6 +61,8 @@ struct Mapping {
 #[derive(Serialize, Debug)]
 struct Whole<'r> {
     model: &'static str,
+    #[serde(skip)]
+    caption: String,
     caches: &'static str,
     caches_source: &'static str,
     parameters: BTreeMap<String, String>,
@@ -90,6 +93,7 @@ pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
     let here = here(Bytes::parse(&text("table-size")).map_err(Failure::new)?)?;
     let whole = Whole {
         model: args.model().name,
+        caption: caption(&args.model()),
         caches: Caches::SKYLAKE.name,
         caches_source: Caches::SKYLAKE.source,
         parameters: parameters.texts().iter().map(|(k, v)| (k.to_owned(), v.clone())).collect(),
@@ -194,7 +198,7 @@ fn each(n: u64, of: u64) -> String {
 
 fn text_of(whole: &Whole<'_>, report: &Report, host: &str) -> String {
     let words: Vec<String> = whole.parameters.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    let (words, cpus, model) = (words.join(" "), report.cpus, whole.model);
+    let (words, cpus, model) = (words.join(" "), report.cpus, &whole.caption);
     let mut text =
         format!("vmalloc on the simulated machine, {cpus} CPUs, model {model}: {words}\n\n");
     text += &tables(report);

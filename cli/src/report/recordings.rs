@@ -4,6 +4,7 @@ use super::asked::{Extent, parsed_replay};
 use crate::failure::{Done, Failure};
 use crate::replay;
 use crate::shown::shown;
+use foliant_sim::CostModel;
 use foliant_trace::replay::{Choice, Row, replay_all};
 use std::path::Path;
 
@@ -62,7 +63,9 @@ pub(crate) fn replay(file: &File) -> Done<Recording> {
     let (path, command) = (Path::new(file.name), file.command());
     let args = parsed_replay(&command)?;
     let (about, plan) = replay::planned(path, file.bytes, &args.trust.budget())?;
-    let settings = replay::settings(&args.machine, &about);
+    // The page is the same on every machine, calibrated or not.
+    let model = args.machine.model.unwrap_or_else(CostModel::xeon_guest_2);
+    let settings = replay::settings(&args.machine, &about, model);
     let rows = replay_all(&plan, &args.rows.choices(), &settings, |_| {})?;
     if rows.first().map(|row| row.choice) != Some(Choice::BASE) {
         return Err(Failure::new(format_args!("{command} does not begin with 4 KiB pages")));

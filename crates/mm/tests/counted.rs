@@ -25,9 +25,10 @@ use foliant_machine::{PhysMem, Replace};
 use foliant_sim::{Config, Failing, Sim};
 use foliant_units::{Bytes, Frame, Level, Nanos, Order, Pa, Pages, Va, VaRange};
 
-/// Every count with its name, that of a size with its order behind it.
+/// Every count with its name, that of a size with its order behind it. Times are none.
 fn totals(mm: &AnyMm<'_, impl Paging>) -> Vec<(String, u64)> {
-    let events = Event::ALL.iter().map(|event| (event.label().to_string(), mm.total(*event)));
+    let counted = Event::ALL.iter().filter(|event| **event != Event::CompactNanos);
+    let events = counted.map(|event| (event.label().to_string(), mm.total(*event)));
     let sizes = Order::all().flat_map(|order| {
         let stats = mm.size_stats(order);
         let name = move |event: SizeEvent| format!("{}/{}", event.label(), order.get());
@@ -448,8 +449,8 @@ fn a_huge_page_that_was_shared_is_counted_as_reused_there() {
 fn finding_z_a_batch_without_a_page_is_none() {
     let (_, mm, _, _over) = world(Policy::BASE_ONLY);
     let all = || _ = mm.resize_pool(Order::SIZE_2M, 1000, Budget::ALL).unwrap();
-    counts(mm, "alloc_fail 2, hugetlb_batch 1, hugetlb_lock 6", all);
-    counts(mm, "alloc_fail 1, hugetlb_lock 4", all);
+    counts(mm, "alloc_fail 2, hugetlb_batch 1, hugetlb_lock 6, compact_migrate_scanned 1024", all);
+    counts(mm, "alloc_fail 1, hugetlb_lock 4, compact_migrate_scanned 1024", all);
     mm.resize_pool(Order::SIZE_2M, 0, Budget::ALL).unwrap();
 }
 
@@ -1136,15 +1137,17 @@ fn compaction_counts_blocks_and_pages() {
     let all = || mm.compact(&CompactRequest::ALL, &mut []);
     counts(
         mm,
-        "copied_bytes 8192, nr_tlb_local_flush_one 2, pgmigrate_success 2, compact_blocks 1",
+        "copied_bytes 8192, nr_tlb_local_flush_one 2, pgmigrate_success 2, compact_blocks 1, \
+         compact_migrate_scanned 1024, compact_moved 2",
         || assert_eq!(mm.compact(&one, &mut []).blocks, 1),
     );
     counts(
         mm,
-        "copied_bytes 16384, nr_tlb_local_flush_one 4, pgmigrate_success 4, compact_blocks 2",
+        "copied_bytes 16384, nr_tlb_local_flush_one 4, pgmigrate_success 4, compact_blocks 2, \
+         compact_migrate_scanned 2048, compact_moved 4",
         || assert_eq!(all().blocks, 2),
     );
-    counts(mm, "", || assert_eq!(all().blocks, 0));
+    counts(mm, "compact_migrate_scanned 1024", || assert_eq!(all().blocks, 0));
     take_back(mm, lent);
 }
 
@@ -1158,7 +1161,7 @@ fn who_waits_for_a_block_counts_the_wait() {
          table_made 1, alloc_fail 1, nr_vmalloc_pages 512, vmalloc_huge 1, \
          vmalloc_huge_fallback_block 1, vmalloc_huge_compact 1, vmalloc_huge_compact_success 1, \
          vmap_leaf_2m 1, pgmigrate_success 2, compact_stall 1, compact_success 1, \
-         compact_blocks 1",
+         compact_blocks 1, compact_migrate_scanned 1024, compact_moved 2",
         || got = mm.vmalloc(&huge(SIZE_2M)).ok(),
     );
     mm.set_defrag(Defrag::Always);
@@ -1167,7 +1170,8 @@ fn who_waits_for_a_block_counts_the_wait() {
         mm,
         "pgfault 1, zeroed_bytes 2101248, zero_extents 3, copied_bytes 8192, \
          nr_tlb_local_flush_one 2, alloc_fail 1, pgmigrate_success 2, compact_stall 1, \
-         compact_success 1, compact_blocks 1, anon_fault_alloc/9 1, nr_anon/9 1",
+         compact_success 1, compact_blocks 1, compact_migrate_scanned 512, compact_moved 2, \
+         anon_fault_alloc/9 1, nr_anon/9 1",
         || assert_eq!(write(mm, id, BASE + 5 * SIZE_2M), Outcome::Mapped(Order::SIZE_2M)),
     );
     // All that could be moved was.
@@ -1178,7 +1182,7 @@ fn who_waits_for_a_block_counts_the_wait() {
     counts(
         mm,
         "pgfault 1, zeroed_bytes 8192, zero_extents 2, table_made 1, alloc_fail 2, \
-         compact_stall 1, compact_fail 1, anon_fault_alloc/0 1, nr_anon/0 1, \
+         compact_stall 1, compact_fail 1, compact_migrate_scanned 1536, anon_fault_alloc/0 1, nr_anon/0 1, \
          anon_fault_fallback/9 1",
         || small(6),
     );
@@ -1194,7 +1198,7 @@ fn who_waits_for_a_block_counts_the_wait() {
         "zeroed_bytes 8192, zero_extents 2, nr_tlb_remote_flush 1, \
          nr_tlb_remote_flush_received 1, nr_tlb_local_flush_all 1, table_made 2, alloc_fail 1, \
          vmalloc_huge 1, vmalloc_huge_fallback_block 1, vmalloc_huge_compact 1, \
-         vmap_leaf_4k 512, vmap_purge 1, vmap_purged_pages 513, compact_stall 1, compact_fail 1",
+         vmap_leaf_4k 512, vmap_purge 1, vmap_purged_pages 513, compact_stall 1, compact_fail 1, compact_migrate_scanned 1536",
         small,
     );
     counts(
@@ -1234,7 +1238,8 @@ fn a_folio_without_a_block_to_move_to_is_split_and_counted() {
     counts(
         mm,
         "copied_bytes 65536, nr_tlb_local_flush_one 32, pgmigrate_success 16, \
-         thp_migration_split 1, compact_blocks 1, nr_anon/0 16, nr_anon/4 -1, split/4 1",
+         thp_migration_split 1, compact_blocks 1, compact_migrate_scanned 512, \
+         compact_moved 16, nr_anon/0 16, nr_anon/4 -1, split/4 1",
         || assert_eq!(mm.compact(&CompactRequest::ALL, &mut []).blocks, 1),
     );
     lent.into_iter().for_each(|(frame, order)| mm.take_back(frame, order).unwrap());

@@ -234,6 +234,87 @@ fn fragmented_memory_makes_large_folios_fall_back_unless_it_is_compacted() {
     assert_eq!(compacted.peak, whole.peak, "the other program's pages are not counted");
 }
 
+fn shipped(name: &str) -> Plan {
+    let path = format!("{}/../../traces/{name}.trace", env!("CARGO_MANIFEST_DIR"));
+    let trace = Trace::open(&path, &Budget::default()).unwrap();
+    Plan::new(&trace.events, &Budget::default()).unwrap()
+}
+
+#[test]
+fn fragmented_memory_makes_shipped_recordings_fall_back_or_pay_for_moves() {
+    for name in ["cc", "python", "sort"] {
+        let plan = shipped(name);
+        let run = |percent, defrag| {
+            let fragmented = Percent::new(percent).unwrap();
+            let settings = Settings { fragmented, defrag, ..Settings::default() };
+            let rows =
+                replay_all(&plan, &[Choice::BASE, up_to("1m"), up_to("2m")], &settings, |_| ());
+            (settings.memory_for(&plan), rows.unwrap())
+        };
+        let (memory, whole) = run(0, Defrag::Always);
+        let usual = Settings::default();
+        assert_eq!(memory, usual.memory_for(&plan));
+        for row in &whole {
+            assert_eq!((row.fallbacks, row.moved_pages, row.compaction.0), (0, 0, 0), "{name}");
+        }
+        let (_, steps_down) = run(80, Defrag::Never);
+        let (tight, moves) = run(80, Defrag::Always);
+        assert!(tight < memory, "{name}: {tight}, {memory}");
+        for (at, row) in moves.iter().enumerate() {
+            let (never, whole) = (&steps_down[at], &whole[at]);
+            assert_eq!((never.moved_pages, never.compaction.0), (0, 0), "{name} {}", row.choice);
+            if row.choice == Choice::BASE {
+                // A nanosecond is what rounding makes of it.
+                let off = |row: &Row| row.kernel.0.abs_diff(whole.kernel.0);
+                assert!(off(row) <= 1 && off(never) <= 1, "{name}: nothing to look for");
+                continue;
+            }
+            assert!(never.fallbacks > 100, "{name}: {never:?}");
+            assert!(never.anonymous_faults > whole.anonymous_faults, "{name}: {never:?}");
+            assert!(row.fallbacks < never.fallbacks, "{name}: {row:?}");
+            assert!(row.moved_pages > 100 && row.kernel > whole.kernel, "{name}: {row:?}");
+            // Most of what is more is compaction, and a page takes about what it was measured to.
+            let more = (row.kernel.0 - whole.kernel.0) as f64;
+            assert!(row.compaction.0 as f64 > 0.8 * more, "{name}, {more} more: {row:?}");
+            let page = row.compaction.0 as f64 / row.moved_pages as f64;
+            assert!((1500.0..2700.0).contains(&page), "{name}: {page} ns a page: {row:?}");
+        }
+    }
+}
+
+/// Memory is sized to the need there: it must be enough whatever is tried, and left alone.
+#[test]
+fn fragmented_memory_is_enough_for_shipped_recordings() {
+    let choices = [Choice::BASE, up_to("64k"), up_to("2m"), Choice::Only(Order::SIZE_2M)];
+    for name in ["cc", "git", "python", "sort"] {
+        let plan = shipped(name);
+        for defrag in [Defrag::Always, Defrag::Defer, Defrag::Never] {
+            for percent in [1, 100] {
+                let fragmented = Percent::new(percent).unwrap();
+                let settings = Settings { fragmented, defrag, ..Settings::default() };
+                let rows = replay_all(&plan, &choices, &settings, |_| ());
+                let rows = rows.unwrap_or_else(|e| panic!("{name}, {percent} %, {defrag}: {e}"));
+                assert_eq!(rows[0].anonymous_faults, plan.recorded_anonymous_faults, "{name}");
+                assert!(rows.iter().all(|row| row.refused == 0), "{name}");
+            }
+        }
+    }
+}
+
+/// What faults wished for is done between them, by no fault.
+#[test]
+fn put_off_compaction_is_done_in_the_background() {
+    let plan = shipped("cc");
+    let run = |defrag| {
+        let fragmented = Percent::new(80).unwrap();
+        let settings = Settings { fragmented, defrag, ..Settings::default() };
+        replay(&plan, up_to("2m"), &settings, |_| ()).unwrap()
+    };
+    let (never, later) = (run(Defrag::Never), run(Defrag::Defer));
+    assert!(later.moved_pages > 0 && later.fallbacks < never.fallbacks, "{later:?}");
+    assert!(later.fallbacks > 0, "the fault itself did not wait: {later:?}");
+}
+
 #[test]
 fn shipped_recordings_take_exactly_the_recorded_faults_with_4k_pages() {
     for name in ["cc", "git", "python", "sort"] {

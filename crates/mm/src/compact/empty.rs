@@ -37,6 +37,7 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
         meter: &mut Meter<'_, M>,
     ) -> Emptied {
         let mut isolated = self.stock.isolate(source.first);
+        self.stock.count_by(Event::CompactScanned, Order::SIZE_2M.pages().get());
         let ended = match self.obstacle(&isolated, source.first) {
             Some(obstacle) => Emptied::Stuck(obstacle),
             None => self.rounds(source, window, &mut isolated, meter),
@@ -173,6 +174,7 @@ impl<'s, 'm, M: Machine, P: Paging> Compactor<'s, 'm, M, P> {
         migration.finish(|_, order, went| match went {
             Went::Moved(old) => {
                 meter.done.moved += 1;
+                self.stock.count(Event::CompactMoved);
                 meter.done.pages += order.pages().get();
                 self.stock.isolate_claim(isolated, old);
             }

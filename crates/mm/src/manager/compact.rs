@@ -36,7 +36,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         obstacles: &mut [Obstacle],
         outside: &mut Outside,
     ) -> (Compacted, Option<Claim>) {
-        self.compactor(request.grain).run(request, obstacles, outside)
+        let begun = self.machine().now();
+        let done = self.compactor(request.grain).run(request, obstacles, outside);
+        let took = self.machine().now().0.saturating_sub(begun.0);
+        self.stock.count_by(Event::CompactNanos, took);
+        done
     }
     pub(crate) fn compactor(&self, grain: MoveGrain) -> Compactor<'_, 'm, M, P> {
         Compactor::new(&self.stock, &self.compaction, grain)

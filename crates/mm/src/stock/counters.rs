@@ -182,6 +182,12 @@ events! {
         CompactDeferred => "compact_deferred",
         /// Blocks that were emptied.
         CompactBlocks => "compact_blocks",
+        /// Frames of the blocks that were gone through to empty them.
+        CompactScanned => "compact_migrate_scanned",
+        /// Folios that were moved out of them.
+        CompactMoved => "compact_moved",
+        /// Nanoseconds, by the machine's clock, that requests took.
+        CompactNanos => "compact_ns",
         /// Folios of 2 MiB made of smaller ones.
         ThpCollapseAlloc => "thp_collapse_alloc",
         /// Times that there was no block for one.

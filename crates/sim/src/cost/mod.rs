@@ -67,6 +67,11 @@ works! {
     PoolDrain = "pool_drain",
     /// Folding the descriptors of a 2 MiB page: likewise.
     Fold = "fold",
+    /// Looking at a frame of a block that is to be emptied: what the machine does not see of it.
+    /// The code that has memory compacted charges it.
+    CompactFrame = "compact_frame",
+    /// Moving a folio out of one, besides the entries, the copy and the flush: likewise.
+    CompactMove = "compact_move",
     /// Invalidating one entry on the CPU itself.
     InvalidateEntry = "invalidate_entry",
     /// Invalidating a whole scope on the CPU itself.

@@ -57,6 +57,16 @@ impl User {
         &self.name
     }
 
+    /// The user's home.
+    pub fn home(&self) -> &OsStr {
+        &self.home
+    }
+
+    /// The numbers of the user and of the user's group.
+    pub fn ids(&self) -> (u32, u32) {
+        (self.uid, self.gid)
+    }
+
     /// What the environment says of who runs the program.
     pub(crate) fn environment(&self) -> [(&'static str, &OsStr); 3] {
         [("HOME", &self.home), ("USER", &self.name), ("LOGNAME", &self.name)]

@@ -35,10 +35,17 @@ impl fmt::Display for Percent {
     }
 }
 
+/// The program that fragments memory.
+pub(super) struct Other {
+    pub(super) id: Id,
+    /// The blocks that hold pages of it.
+    pub(super) blocks: u64,
+}
+
 /// The pages of another program, [`PINS_PER_BLOCK`] in each of `share` of all free blocks. Which
 /// ones is the same each time. They can be moved: what they keep in pieces, compaction can make
 /// whole. The switches of folio sizes are changed, and the caller's to set again.
-pub(super) fn fragment(mm: &Mm<'_>, share: Percent) -> Result<Option<Id>, Stop> {
+pub(super) fn fragment(mm: &Mm<'_>, share: Percent) -> Result<Option<Other>, Stop> {
     if share.get() == 0 {
         return Ok(None);
     }
@@ -53,15 +60,15 @@ pub(super) fn fragment(mm: &Mm<'_>, share: Percent) -> Result<Option<Id>, Stop> 
     let all = mm.map(id, &MapRequest { place, bytes, flags, tag: 0 })?;
     mm.set_policy(Policy::always(Orders::of(Order::SIZE_2M)));
     mm.advise(id, all, Advice::PopulateWrite)?;
+    // Evenly spread: block n is taken where the running share reaches the next whole number.
+    let upto = |n: u64| n * u64::from(share.get()) / 100;
     for number in 0..blocks {
         let start = all.start().add(number * Order::SIZE_2M.bytes().get());
         let Some(block) = VaRange::sized(start, Order::SIZE_2M.bytes()) else { continue };
-        // Evenly spread: block n is taken where the running share reaches the next whole number.
-        let upto = |n: u64| n * u64::from(share.get()) / 100;
         let kept = if upto(number + 1) == upto(number) { 0 } else { PINS_PER_BLOCK };
         thin_out(mm, id, (number, block), kept)?;
     }
-    Ok(Some(id))
+    Ok(Some(Other { id, blocks: upto(blocks) }))
 }
 
 /// Gives back all of a block but `kept` pages at most, at pseudo-random places; some coincide.

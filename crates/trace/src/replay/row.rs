@@ -18,6 +18,10 @@ pub struct Row {
     pub refused: u64,
     /// Steps down to a smaller size because no block was free.
     pub fallbacks: u64,
+    /// Blocks of 2 MiB that another program had pages in before the first step.
+    pub fragmented_blocks: u64,
+    /// Pages that were moved to make blocks of 2 MiB whole.
+    pub moved_pages: u64,
     /// Bytes cleared for anonymous folios.
     pub zeroed_bytes: u64,
     /// Pages copied after a fork.
@@ -30,6 +34,8 @@ pub struct Row {
     /// Modelled kernel time of all CPUs: faults, clearing, tables, flushes, and the system calls
     /// that change spaces. Faults that are only counted are not in it.
     pub kernel: Nanos,
+    /// Of it, what having memory compacted took: looking through blocks, moving folios.
+    pub compaction: Nanos,
     /// The most that anonymous folios held at once.
     pub peak: Bytes,
     /// The most that was mapped at once, summed over spaces: shared pages count once for each.
@@ -45,6 +51,10 @@ impl Row {
     /// Kernel time relative to that of `base`; 1 where both are nothing.
     pub fn kernel_ratio(&self, base: &Row) -> f64 {
         ratio(self.kernel.0, base.kernel.0)
+    }
+    /// The part of kernel time that compaction took, 0 to 1.
+    pub fn compaction_part(&self) -> f64 {
+        self.compaction.0 as f64 / self.kernel.0.max(1) as f64
     }
     /// Peak memory relative to that of `base`; 1 where both are nothing.
     pub fn peak_ratio(&self, base: &Row) -> f64 {

@@ -5,13 +5,14 @@
 //! away, as an idle CPU does, so flushes have others to ask.
 
 use super::Choice;
-use super::fragment::{Percent, fragment};
+use super::fragment::{Other, Percent, fragment};
 use super::plan::{Op, Plan, Sizes, Step};
 use super::row::Row;
 use super::settings::{ReplayError, Settings, WARM_MOST};
 use super::stop::{Mm, Stop};
 use crate::budget::{Budget, Purse, Spent, Thing};
 use crate::event::{Access, SpaceId};
+use foliant::compact::Effort;
 use foliant::fault::{Defrag, Orders, ProcessSwitch};
 use foliant::manager::{CollapseLimits, Setup};
 use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId as Id};
@@ -19,7 +20,7 @@ use foliant::table::{Attrs, Entry};
 use foliant::zero::{Clearing, Far};
 use foliant::{Outcome, Policy, SizeEvent};
 use foliant_machine::Cpus;
-use foliant_sim::{Config, Sim, Work};
+use foliant_sim::{Config, CostModel, Sim, Work};
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, FrameRange, Level, Nanos, Order, Va, VaRange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -31,6 +32,9 @@ const TRIES: u32 = 8;
 const PROGRESS_STEPS: usize = 4096;
 /// Steps between two looks at the machine's counters, for the budget.
 const WORK_STEPS: usize = 256;
+/// Steps after which the task that compacts memory in the background has its turn, if a fault
+/// wished for it.
+const BACKGROUND_STEPS: usize = 256;
 /// What a step of a replay comes to in steps of work, besides what the machine counts.
 const WORK: u64 = 10;
 /// Frames that are described or fragmented beforehand for one step of work.
@@ -62,6 +66,9 @@ pub fn replay(
         run.step(index, step).map_err(|stop| run.explain(index, stop))?;
         if index % WORK_STEPS == WORK_STEPS - 1 {
             run.count_work()?;
+        }
+        if index % BACKGROUND_STEPS == BACKGROUND_STEPS - 1 {
+            run.background();
         }
         if index % PROGRESS_STEPS == PROGRESS_STEPS - 1 {
             progress(PROGRESS_STEPS as u64);
@@ -118,7 +125,19 @@ struct Baseline {
     shootdowns: u64,
     copied: u64,
     fallbacks: u64,
+    compacted: Compaction,
     folios: BTreeMap<Order, u64>,
+}
+
+/// What compaction has done.
+#[derive(Clone, Copy, Default)]
+struct Compaction {
+    /// Frames looked at, and folios moved.
+    scanned: u64,
+    folios: u64,
+    pages: u64,
+    /// What the machine saw of it.
+    nanos: u64,
 }
 
 struct Run<'r, 'm> {
@@ -128,12 +147,17 @@ struct Run<'r, 'm> {
     memory: Bytes,
     fragmented: Percent,
     defrag: Defrag,
+    model: CostModel,
     budget: Budget,
     /// Work that was done since it was last counted, and what the machine had counted by then.
     work: u64,
     counted: u64,
     /// Pages of the program that fragments memory.
     others: u64,
+    /// Blocks that these are in.
+    fragmented_blocks: u64,
+    /// What was charged so far of the compaction that the machine does not see.
+    charged: Compaction,
     spaces: BTreeMap<SpaceId, Live>,
     /// What each CPU runs.
     running: Vec<Option<SpaceId>>,
@@ -173,10 +197,13 @@ impl<'r, 'm> Run<'r, 'm> {
             memory,
             fragmented: settings.fragmented,
             defrag: settings.defrag,
+            model: settings.model,
             budget: plan.budget().clone(),
             work: 0,
             counted: 0,
             others: 0,
+            fragmented_blocks: 0,
+            charged: Compaction::default(),
             spaces: BTreeMap::new(),
             running: vec![None; Cpus::count(sim)],
             faulted: Marks::new(plan.steps.len()),
@@ -219,8 +246,12 @@ impl<'r, 'm> Run<'r, 'm> {
         self.mm.set_defrag(self.defrag);
         self.budget.work(self.memory.get() / FRAME_BYTES / FRAMES_A_STEP)?;
         self.counted = self.machine_work();
-        self.others = other.and_then(|id| self.mm.pages(id)).map_or(0, |pages| pages.get());
+        if let Some(Other { id, blocks }) = other {
+            self.others = self.mm.pages(id).map_or(0, |pages| pages.get());
+            self.fragmented_blocks = blocks;
+        }
         self.before = self.read();
+        self.charged = self.before.compacted;
         Ok(())
     }
 
@@ -263,8 +294,40 @@ impl<'r, 'm> Run<'r, 'm> {
             shootdowns: self.mm.total(foliant::Event::Shootdown),
             copied: self.mm.total(foliant::Event::Copied),
             fallbacks: sizes().map(|o| stats(o, SizeEvent::AnonFaultFallback)).sum(),
+            compacted: self.compacted(),
             folios: sizes().map(|o| (o, stats(o, SizeEvent::AnonFaultAlloc))).collect(),
         }
+    }
+
+    fn compacted(&self) -> Compaction {
+        let total = |event| self.mm.total(event);
+        Compaction {
+            scanned: total(foliant::Event::CompactScanned),
+            folios: total(foliant::Event::CompactMoved),
+            pages: total(foliant::Event::PgMigrateSuccess),
+            nanos: total(foliant::Event::CompactNanos),
+        }
+    }
+
+    /// Charges what compaction did since the last call and the machine did not see. No block is
+    /// looked for but by compaction, so where nothing was looked at nothing was done.
+    fn charge_compaction(&mut self) {
+        if self.mm.total(foliant::Event::CompactScanned) == self.charged.scanned {
+            return;
+        }
+        let (before, now) = (self.charged, self.compacted());
+        self.sim.charge_work(Work::CompactFrame, now.scanned - before.scanned);
+        self.sim.charge_work(Work::CompactMove, now.folios - before.folios);
+        self.charged = now;
+    }
+
+    /// The turn of the task that compacts memory in the background.
+    fn background(&mut self) {
+        self.sim.on(Cpu(0), || {
+            if self.mm.compact_background(Effort::FAULT).is_some() {
+                self.charge_compaction();
+            }
+        });
     }
 
     fn step(&mut self, index: usize, step: &Step) -> Result<(), Stop> {
@@ -285,6 +348,7 @@ impl<'r, 'm> Run<'r, 'm> {
                 self.apply(index, space, op)
             }
         })?;
+        sim.on(cpu, || self.charge_compaction());
         self.watch(space);
         Ok(())
     }
@@ -556,6 +620,10 @@ impl<'r, 'm> Run<'r, 'm> {
             *base = base.saturating_sub(self.file_pages);
         }
         folios.retain(|_, n| *n > 0);
+        let (done, was) = (now.compacted, before.compacted);
+        let model = &self.model;
+        let unseen = model.nanos(Work::CompactFrame, done.scanned - was.scanned)
+            + model.nanos(Work::CompactMove, done.folios - was.folios);
         let zeroed: u64 = folios.iter().map(|(order, n)| order.bytes().get() * n).sum();
         Row {
             choice: self.choice,
@@ -563,11 +631,14 @@ impl<'r, 'm> Run<'r, 'm> {
             file_copies: self.file_copies,
             refused: self.refused,
             fallbacks: now.fallbacks - before.fallbacks,
+            fragmented_blocks: self.fragmented_blocks,
+            moved_pages: done.pages - was.pages,
             zeroed_bytes: zeroed,
             copied_pages: now.copied - before.copied,
             shootdowns: now.shootdowns - before.shootdowns,
             leaves: self.leaves,
             kernel: Nanos(now.kernel - before.kernel - self.excluded),
+            compaction: Nanos(done.nanos - was.nanos + unseen as u64),
             peak: Bytes::new(self.peak * FRAME_BYTES),
             peak_mapped: Bytes::new(self.peak_mapped * FRAME_BYTES),
             untouched_bytes: zeroed.saturating_sub(self.touched * FRAME_BYTES),

@@ -1,19 +1,22 @@
 //! The machine that a replay runs on, and why a replay may not come to its end.
 
 use super::Choice;
-use super::fragment::Percent;
+use super::fragment::{PINS_PER_BLOCK, Percent};
 use super::plan::{Plan, Records};
 use crate::budget::Spent;
 use foliant::fault::Defrag;
 use foliant::manager::SetupError;
 use foliant_sim::{CostModel, SimError};
-use foliant_units::{Bytes, FRAME_BYTES};
+use foliant_units::{Bytes, FRAME_BYTES, Order};
 use std::fmt;
 
 /// The least memory that a replay runs in, where none is asked for.
 pub const MEMORY_LEAST: Bytes = Bytes::new(256 << 20);
 /// Added to twice the peak where no memory is asked for.
 const MEMORY_SLACK: u64 = 64 << 20;
+/// Added to what a plan can need where memory is fragmented: what CPUs keep aside, the shared zeros
+/// of 2 MiB, tables that are about to be freed, and room to move folios in.
+const FRAGMENTED_SLACK: u64 = 8 << 20;
 /// Larger memories are not described beforehand: the host would have to hold the descriptors.
 pub(super) const WARM_MOST: u64 = 8 << 30;
 /// What the host holds for each frame that is described, for each CPU, and for the rest of a
@@ -34,7 +37,8 @@ const STEP: u64 = 32;
 pub struct Settings {
     /// CPUs; the trace's threads are dealt out to them.
     pub cpus: usize,
-    /// Physical memory; `None` for twice what the trace can need.
+    /// Physical memory; `None` for twice what the trace can need, or, where memory is fragmented,
+    /// just what it can need beside the other program's pages.
     pub memory: Option<Bytes>,
     /// The share of 2 MiB blocks with pages of another program in them.
     pub fragmented: Percent,
@@ -55,7 +59,10 @@ impl Default for Settings {
 impl Settings {
     /// The memory for a plan.
     pub fn memory_for(&self, plan: &Plan) -> Bytes {
-        self.memory.unwrap_or_else(|| usual(plan))
+        self.memory.unwrap_or_else(|| match self.fragmented.get() {
+            0 => usual(plan),
+            share => tight(plan, u64::from(share)),
+        })
     }
 
     /// What a machine with that memory takes of the host's while it replays the plan. Contents of
@@ -64,14 +71,10 @@ impl Settings {
         let memory = self.memory_for(plan).get();
         let all = memory <= WARM_MOST || self.fragmented.get() > 0;
         let described = if all { memory } else { memory.min(usual(plan).get()) };
-        let Records { spaces, areas, tables } = plan.peak;
-        let kept = [(tables, TABLES), (spaces, SPACE), (areas, AREA)];
-        let kept =
-            kept.iter().fold(0u64, |sum, (n, each)| sum.saturating_add(n.saturating_mul(*each)));
         let cpus = (self.cpus as u64).saturating_mul(CPU);
         let parts = [
             described / FRAME_BYTES * DESCRIPTOR,
-            kept.min(memory),
+            records(plan).min(memory),
             cpus,
             plan.steps().saturating_mul(STEP),
             MACHINE,
@@ -80,7 +83,30 @@ impl Settings {
     }
 }
 
-/// The memory for a plan where none is asked for.
+/// What the manager keeps at most for what the plan has at once.
+fn records(plan: &Plan) -> u64 {
+    let Records { spaces, areas, tables } = plan.peak;
+    let kept = [(tables, TABLES), (spaces, SPACE), (areas, AREA)];
+    kept.iter().fold(0u64, |sum, (n, each)| sum.saturating_add(n.saturating_mul(*each)))
+}
+
+/// The memory for a plan, of which `share` in a hundred is fragmented, where none is asked for: all
+/// policies replay on the same machine, so it is what no policy needs more than, and nothing to
+/// spare but [`FRAGMENTED_SLACK`]. Large folios have to be found between the other program's pages.
+fn tight(plan: &Plan, share: u64) -> Bytes {
+    let need = plan.peak_blocks.get().saturating_add(records(plan));
+    let need = u128::from(need) + u128::from(FRAGMENTED_SLACK);
+    // Of a block of 2 MiB the other program has its share of pins and a table, and descriptors take
+    // as many frames as hold one for each frame.
+    let (pages, parts) = (u128::from(Order::SIZE_2M.pages().get()), 100);
+    let descriptors = pages * u128::from(DESCRIPTOR) / u128::from(FRAME_BYTES);
+    let lost = u128::from(share * PINS_PER_BLOCK) + (1 + descriptors) * parts;
+    let bytes = need * (pages * parts) / (pages * parts - lost);
+    let whole = bytes.next_multiple_of(u128::from(Bytes::SIZE_2M.get()));
+    Bytes::new(u64::try_from(whole).unwrap_or(u64::MAX))
+}
+
+/// The memory for a plan where none is asked for, and none is fragmented.
 fn usual(plan: &Plan) -> Bytes {
     let need = plan.peak_blocks.get().saturating_mul(2).saturating_add(MEMORY_SLACK);
     let whole = need.checked_next_multiple_of(Bytes::SIZE_2M.get());
