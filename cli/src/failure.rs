@@ -114,6 +114,17 @@ impl From<RecordError> for Failure {
                 "{} cannot be written ({why}); name another place with -o",
                 shown::path(&path)
             )),
+            RecordError::Spool { folder, why } if why.kind() == ErrorKind::StorageFull => {
+                let folder = shown::path(&folder);
+                Failure::new(format_args!(
+                    "no room is left in {folder} for what is recorded, some 20 bytes a fault until the end; \
+                     free some or name another place with -o"
+                ))
+            }
+            RecordError::Spool { folder, why } => Failure::new(format_args!(
+                "{} cannot hold what is recorded until the end ({why}); name another place with -o",
+                shown::path(&folder)
+            )),
             other => Failure::new(other),
         }
     }

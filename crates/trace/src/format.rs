@@ -134,7 +134,7 @@ pub(crate) fn put(out: &mut Vec<u8>, mut n: u64) {
     out.push(n as u8);
 }
 
-fn put_delta(out: &mut Vec<u8>, from: u64, to: u64) {
+pub(crate) fn put_delta(out: &mut Vec<u8>, from: u64, to: u64) {
     let d = to.wrapping_sub(from) as i64;
     put(out, ((d << 1) ^ (d >> 63)) as u64);
 }
@@ -191,13 +191,13 @@ impl<'a> Cursor<'a> {
         u32::try_from(self.number()?).map_err(|_| "a number is too large")
     }
 
-    fn delta(&mut self, from: u64) -> Result<u64, Malformed> {
+    pub(crate) fn delta(&mut self, from: u64) -> Result<u64, Malformed> {
         let z = self.number()?;
         Ok(from.wrapping_add(((z >> 1) as i64 ^ -((z & 1) as i64)) as u64))
     }
 
     /// A count of things that take at least `each` bytes, so it is bounded by what is there (F1).
-    fn count(&mut self, each: usize) -> Result<usize, Malformed> {
+    pub(crate) fn count(&mut self, each: usize) -> Result<usize, Malformed> {
         let n = self.number()?;
         if n > (self.left.len() / each) as u64 {
             return Err("a count is larger than what follows");

@@ -114,9 +114,41 @@ impl Naive {
 
     /// Takes in one event.
     pub fn add(&mut self, event: &Event) -> Result<(), Spent> {
+        let verdict = self.model.follow(event)?.map(|(_, verdict)| verdict);
+        self.count(event, verdict);
+        Ok(())
+    }
+
+    /// Takes in one event after the standing of a fault was set, as [`classify`] does it;
+    /// `signalled` tells whether the program got a signal for it.
+    pub(crate) fn settle(&mut self, event: &mut Event, signalled: bool) -> Result<(), Spent> {
+        let verdict = self.model.follow(event)?.map(|(_, verdict)| verdict);
+        if let EventKind::Fault(fault) = &mut event.kind {
+            fault.standing = standing(verdict, fault.origin, signalled);
+        }
+        self.count(event, verdict);
+        Ok(())
+    }
+
+    /// Present pages of a space, of private memory without a file.
+    pub(crate) fn present(&self, space: SpaceId) -> Vec<Va> {
+        self.model.present(space)
+    }
+
+    /// Of pages that are there, those that nothing explains, as what has filled them.
+    pub(crate) fn unexplained(&self, found: &Event) -> Result<Vec<Event>, Spent> {
+        let EventKind::Advise { range, .. } = found.kind else { return Ok(Vec::new()) };
+        let fill = |range| {
+            let kind = EventKind::Populate { range, access: Access::Write };
+            Event { kind, ..*found }
+        };
+        Ok(self.model.unexplained(found.space, range)?.into_iter().map(fill).collect())
+    }
+
+    fn count(&mut self, event: &Event, verdict: Option<Verdict>) {
         let index = self.index;
         self.index += 1;
-        let Some((fault, verdict)) = self.model.follow(event)? else { return Ok(()) };
+        let (EventKind::Fault(fault), Some(verdict)) = (&event.kind, verdict) else { return };
         let report = &mut self.report;
         match verdict {
             Verdict::Other => report.other_faults += 1,
@@ -146,7 +178,6 @@ impl Naive {
                 }
             }
         }
-        Ok(())
     }
 
     /// What came of all that was taken in.
@@ -157,33 +188,18 @@ impl Naive {
 
 /// Sets the [`Standing`] of every fault, where the program got a signal for each that is refused.
 pub fn classify(events: &mut [Event], budget: &Budget) -> Result<(), Spent> {
-    classify_signalled(events, budget, |_| true)
+    let mut naive = Naive::new(budget);
+    events.iter_mut().try_for_each(|event| naive.settle(event, true))
 }
 
-/// Sets the [`Standing`] of every fault; for which of them, by their places, the program got a
-/// signal.
-pub(crate) fn classify_signalled(
-    events: &mut [Event],
-    budget: &Budget,
-    is_signalled: impl Fn(usize) -> bool,
-) -> Result<(), Spent> {
-    let mut model = Model::new(budget);
-    for (index, event) in events.iter_mut().enumerate() {
-        let standing = match model.follow(event)? {
-            Some((_, Verdict::Needless { standing, .. })) => standing,
-            // The kernel itself is only told that the address is bad.
-            Some((fault, Verdict::Refused))
-                if fault.origin == Origin::User && !is_signalled(index) =>
-            {
-                Standing::Unexplained
-            }
-            _ => Standing::Regular,
-        };
-        if let EventKind::Fault(fault) = &mut event.kind {
-            fault.standing = standing;
-        }
+/// The standing of a fault of which the model says this.
+fn standing(verdict: Option<Verdict>, origin: Origin, signalled: bool) -> Standing {
+    match verdict {
+        Some(Verdict::Needless { standing, .. }) => standing,
+        // The kernel itself is only told that the address is bad.
+        Some(Verdict::Refused) if origin == Origin::User && !signalled => Standing::Unexplained,
+        _ => Standing::Regular,
     }
-    Ok(())
 }
 
 /// What the model says of a fault.
@@ -282,6 +298,12 @@ impl Model {
         }
         space.pages.work(steps)?;
         Ok(found)
+    }
+
+    fn present(&self, space: SpaceId) -> Vec<Va> {
+        let Some(space) = self.spaces.get(&space) else { return Vec::new() };
+        let present = space.pages.iter().filter(|(_, page)| page.state != State::Guard);
+        present.map(|(&at, _)| Va::new(at)).collect()
     }
 
     /// Applies one event; for a fault, also says what the model thinks of it.
@@ -721,8 +743,7 @@ fn span(range: VaRange) -> Range<u64> {
     range.start().get()..range.end().get()
 }
 
-/// Pages present in a space at one point, as the model has them: what a recorder can compare with
-/// the kernel's own page tables.
+/// The areas of all spaces at one point, as the model has them.
 pub(crate) struct Snapshot {
     model: Model,
 }
@@ -743,11 +764,9 @@ impl Snapshot {
         area.is_some_and(|(_, p)| page.get() < p.end && !p.prot.contains(Prot::WRITE))
     }
 
-    /// Present pages of private memory without a file.
-    pub(crate) fn present(&self, space: SpaceId) -> Vec<Va> {
-        let Some(space) = self.model.spaces.get(&space) else { return Vec::new() };
-        let present = space.pages.iter().filter(|(_, page)| page.state != State::Guard);
-        present.map(|(&at, _)| Va::new(at)).collect()
+    /// Whether a space is alive.
+    pub(crate) fn has(&self, space: SpaceId) -> bool {
+        self.model.spaces.contains_key(&space)
     }
 }
 

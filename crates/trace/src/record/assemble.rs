@@ -1,30 +1,30 @@
 //! From what the counters and ptrace told to the events of a trace.
 //!
-//! Two lists, each in order of time, are merged to one. Process ids become threads and spaces,
-//! samples and tracepoints become faults, exec's moment comes from the kernel (`PERF_RECORD_COMM`
-//! with the exec flag) and its areas from the stop that follows. Then two passes over the events:
-//! kinds that are not known are inferred, and every fault gets its standing.
+//! One list in order of time comes in (`merge`). Process ids become threads and spaces, samples and
+//! tracepoints become faults, exec's moment comes from the kernel (`PERF_RECORD_COMM` with the exec
+//! flag) and its areas from the stop that follows. Events are held back while an exec may still
+//! lose pages, which is until that stop; all other hindsight is `settle`'s.
 //!
 //! **Invariants**
 //! - M1. Every sample becomes one fault, or is counted in `Assembled::astray`.
 //! - M2. A tracepoint belongs to the next sample of its thread with the same address, and to none
 //!   if another tracepoint of that thread comes first: then the kernel refused to handle that
 //!   fault.
+//! - M3. What is kept grows with the threads and spaces that there are, and by a bit for a fault
+//!   that a signal followed; of events only those since the last exec's moment are held, until its
+//!   stop.
 
 use super::perf::{Raw, What};
 use super::procfs;
+use super::settle::Marks;
 use super::sys::pid_t;
 use super::tracer::{Doing, Told};
-use crate::budget::{Budget, Spent};
 use crate::event::{
     Access, Event, EventKind, Exec, Fault, Found, Origin, Source, SpaceId, Standing, ThreadId,
-    advice,
 };
 use crate::lineage::Lineage;
-use crate::naive::{self, Model, Snapshot};
 use foliant_units::{FRAME_BYTES, Va};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::ops::Range;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// How often decoding an instruction and the processor's error code agree on an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,9 +50,9 @@ pub struct Residue {
     pub only_replay: u64,
 }
 
-#[derive(Default)]
+/// What there is to say besides the events.
+#[derive(Default, Debug, PartialEq, Eq)]
 pub(crate) struct Assembled {
-    pub(crate) events: Vec<Event>,
     /// Samples of threads that are not known.
     pub(crate) astray: u64,
     /// Faults that the kernel refused to handle while it must not sleep; it found another way.
@@ -60,6 +60,8 @@ pub(crate) struct Assembled {
     pub(crate) agreement: Agreement,
     pub(crate) residue: Residue,
     pub(crate) remarks: BTreeSet<String>,
+    /// Pages that came without a fault and without a call.
+    pub(crate) unseen: u64,
 }
 
 struct Live {
@@ -74,83 +76,109 @@ struct Code {
     error: u32,
 }
 
+/// Programs whose areas were seen at the stop, by thread: when, who called exec, and what it is.
 #[derive(Default)]
-struct Assembler {
+pub(crate) struct Execs(HashMap<pid_t, VecDeque<(u64, pid_t, Exec)>>);
+
+impl Execs {
+    /// The stop of a thread that has started a program.
+    pub(crate) fn expect(&mut self, tid: pid_t, time: u64, former: pid_t, exec: Exec) {
+        self.0.entry(tid).or_default().push_back((time, former, exec));
+    }
+    /// Whether a program of this thread waits for its moment.
+    pub(crate) fn has(&self, tid: pid_t) -> bool {
+        self.0.contains_key(&tid)
+    }
+    fn next(&self, tid: pid_t) -> Option<u64> {
+        self.0.get(&tid)?.front().map(|exec| exec.0)
+    }
+    fn take(&mut self, tid: pid_t) -> Option<(u64, pid_t, Exec)> {
+        let queue = self.0.get_mut(&tid)?;
+        let first = queue.pop_front();
+        if queue.is_empty() {
+            self.0.remove(&tid);
+        }
+        first
+    }
+}
+
+/// Pages that the kernel had present in a space, by the place of the event that comes next.
+pub(crate) type Present = (u64, SpaceId, Vec<Va>);
+
+/// Takes in what was told, in order of time, and gives back events.
+#[derive(Default)]
+pub(crate) struct Assembler {
     start: u64,
     decodes: bool,
     lineage: Lineage,
     live: HashMap<pid_t, Live>,
     flags: HashMap<pid_t, u64>,
     codes: HashMap<pid_t, Code>,
-    execs: HashMap<pid_t, VecDeque<(u64, pid_t, Exec)>>,
+    pub(crate) execs: Execs,
     /// Where each thread's last exec was placed, and up to where its faults are exec's own.
-    fresh: HashMap<pid_t, (usize, u64)>,
+    fresh: HashMap<pid_t, (u64, u64)>,
     breaks: HashMap<SpaceId, Va>,
-    snapshots: Vec<(usize, SpaceId, Vec<Va>)>,
+    snapshots: Vec<Present>,
     /// Each thread's last fault, and those after which the thread got a signal, by their places.
-    last_faults: HashMap<pid_t, usize>,
-    signalled: BTreeSet<usize>,
+    last_faults: HashMap<pid_t, u64>,
+    signalled: Marks,
+    /// Events that were not released: what becomes of the first of them may not be known yet.
+    window: VecDeque<Event>,
+    /// The place of the first of them.
+    base: u64,
+    /// Places of execs in the window, and until when each may lose pages.
+    open: VecDeque<(u64, u64)>,
+    last_ns: u64,
     out: Assembled,
 }
 
-/// Puts everything together. `start` is the time that becomes 0; `decodes` tells whether
-/// instructions were decoded.
-pub(crate) fn assemble(
-    mut raw: Vec<Raw>,
-    mut told: Vec<Told>,
-    start: u64,
-    decodes: bool,
-) -> Result<Assembled, Spent> {
-    // No file told these events: they are as many as the program that was run made them.
-    let budget = Budget::unlimited();
-    raw.sort_by_key(|r| r.time);
-    told.sort_by_key(|t| t.time);
-    let mut a = Assembler { start, decodes, ..Assembler::default() };
-    for t in &mut told {
-        if let Doing::Exec { former, exec } = &mut t.what {
-            let empty = Exec {
-                program: String::new(),
-                brk: Va::new(0),
-                areas: Vec::new(),
-                present: Vec::new(),
-            };
-            let exec = std::mem::replace(exec, empty);
-            a.execs.entry(t.tid).or_default().push_back((t.time, *former, exec));
-        }
-    }
-    let mut told = told.into_iter().peekable();
-    for r in raw {
-        while let Some(t) = told.next_if(|t| t.time <= r.time) {
-            a.told(t);
-        }
-        a.raw(r);
-    }
-    for t in told {
-        a.told(t);
-    }
-    a.close();
-    infer(&mut a.out.events, &budget)?;
-    let signalled = std::mem::take(&mut a.signalled);
-    naive::classify_signalled(&mut a.out.events, &budget, |at| signalled.contains(&at))?;
-    a.compare(&budget)?;
-    a.place(&budget)?;
-    Ok(a.out)
-}
-
 impl Assembler {
+    /// `start` is the time that becomes 0; `decodes` tells whether instructions were decoded.
+    pub(crate) fn new(start: u64, decodes: bool) -> Assembler {
+        Assembler { start, decodes, ..Assembler::default() }
+    }
+
+    /// Gives back the next event, if nothing that comes after `now` changes it.
+    pub(crate) fn release(&mut self, now: u64) -> Option<Event> {
+        while self.open.front().is_some_and(|&(_, until)| until < now) {
+            self.open.pop_front();
+        }
+        if self.open.front().is_some_and(|&(place, _)| place <= self.base) {
+            return None;
+        }
+        let event = self.window.pop_front()?;
+        self.base += 1;
+        Some(event)
+    }
+
+    /// What there is to say when all events were released: counts, places of faults that a signal
+    /// followed, and the pages that were present at ends.
+    pub(crate) fn finish(self) -> (Assembled, Marks, Vec<Present>) {
+        (self.out, self.signalled, self.snapshots)
+    }
+
+    /// The place of the next event.
+    fn place(&self) -> u64 {
+        self.base + self.window.len() as u64
+    }
+
     fn push(&mut self, time: u64, thread: ThreadId, space: SpaceId, kind: EventKind) {
-        let last = self.out.events.last().map_or(0, |e| e.time_ns);
-        let time_ns = time.saturating_sub(self.start).max(last);
+        let time_ns = time.saturating_sub(self.start).max(self.last_ns);
         let event = Event { time_ns, thread, space, kind };
         match self.lineage.apply(&event) {
-            Ok(_) => self.out.events.push(event),
+            Ok(died) => {
+                self.last_ns = time_ns;
+                self.window.push_back(event);
+                died.map(|space| self.breaks.remove(&space));
+            }
             Err(why) => {
                 self.out.remarks.insert(format!("an event did not fit: {why}"));
             }
         }
     }
 
-    fn raw(&mut self, r: Raw) {
+    /// Takes in a record of the rings.
+    pub(crate) fn raw(&mut self, r: Raw) {
         match r.what {
             What::Code { va, error } => {
                 let before = self.codes.insert(r.tid, Code { va, error });
@@ -163,14 +191,15 @@ impl Assembler {
         }
     }
 
-    fn told(&mut self, t: Told) {
+    /// Takes in what the tracer told.
+    pub(crate) fn told(&mut self, t: Told) {
         match t.what {
             Doing::Clone { flags } => {
                 self.flags.insert(t.tid, flags);
             }
             Doing::Exec { .. } => {
                 // Usually placed before, by the kernel's own record; if that was lost, here.
-                if self.execs.get(&t.tid).and_then(|q| q.front()).is_some_and(|e| e.0 <= t.time) {
+                if self.execs.next(t.tid).is_some_and(|stop| stop <= t.time) {
                     self.exec(t.time, t.tid, t.tid);
                 }
             }
@@ -187,13 +216,13 @@ impl Assembler {
                     self.push(t.time, thread, space, EventKind::Brk { old, new: now });
                 }
             }
-            Doing::Signal => self.signalled.extend(self.last_faults.get(&t.tid)),
+            Doing::Signal => self.signalled.extend(self.last_faults.get(&t.tid).copied()),
             Doing::Gone => self.end(t.time, t.tid),
             Doing::Residue { present } => {
                 if let Some(live) = self.live.get(&t.tid)
                     && (self.lineage.residents(live.space) == 1 || live.pid == t.tid)
                 {
-                    self.snapshots.push((self.out.events.len(), live.space, present));
+                    self.snapshots.push((self.place(), live.space, present));
                 }
             }
         }
@@ -233,12 +262,14 @@ impl Assembler {
         let fault = Fault { va, access, origin, source, found, standing: Standing::Regular };
         if let Some(&(at, until)) = self.fresh.get(&r.tid)
             && r.time <= until
-            && let Some(Event { kind: EventKind::Exec(exec), .. }) = self.out.events.get_mut(at)
+            && let Some(at) = at.checked_sub(self.base)
+            && let Some(Event { kind: EventKind::Exec(exec), .. }) =
+                self.window.get_mut(at as usize)
         {
             // Exec's own fault: its page was found present at the stop, but a fault has brought it.
             remove_page(exec, fault.page());
         }
-        self.last_faults.insert(r.tid, self.out.events.len());
+        self.last_faults.insert(r.tid, self.place());
         self.push(r.time, thread, space, EventKind::Fault(fault));
     }
 
@@ -268,6 +299,8 @@ impl Assembler {
 
     fn end(&mut self, time: u64, tid: pid_t) {
         self.flags.remove(&tid);
+        self.fresh.remove(&tid);
+        self.last_faults.remove(&tid);
         if self.codes.remove(&tid).is_some() {
             self.out.unhandled += 1;
         }
@@ -278,8 +311,7 @@ impl Assembler {
     }
 
     fn exec(&mut self, time: u64, tid: pid_t, pid: pid_t) {
-        let found = self.execs.get_mut(&tid).and_then(|q| q.pop_front());
-        let Some((stop, former, exec)) = found else {
+        let Some((stop, former, exec)) = self.execs.take(tid) else {
             self.out.remarks.insert("a program was started and its areas were not seen".to_owned());
             return;
         };
@@ -288,7 +320,7 @@ impl Assembler {
         let caller = if self.live.contains_key(&former) { former } else { tid };
         let thread = match self.live.remove(&caller) {
             Some(live) => live.thread,
-            None if self.out.events.is_empty() => ThreadId(0),
+            None if self.place() == 0 => ThreadId(0),
             None => {
                 self.out.remarks.insert("a program was started by an unknown process".to_owned());
                 return;
@@ -303,70 +335,21 @@ impl Assembler {
         }
         let space = SpaceId(self.lineage.spaces());
         self.breaks.insert(space, exec.brk);
-        self.fresh.insert(tid, (self.out.events.len(), stop));
+        self.fresh.insert(tid, (self.place(), stop));
+        self.open.push_back((self.place(), stop));
         self.push(time, thread, space, EventKind::Exec(exec));
         self.live.insert(tid, Live { thread, space, pid });
     }
 
     /// Whoever is still alive at the end of the records has ended unseen.
-    fn close(&mut self) {
-        let time = self.out.events.last().map_or(0, |e| e.time_ns).saturating_add(self.start);
+    pub(crate) fn close(&mut self) {
+        let time = self.last_ns.saturating_add(self.start);
         let mut left: Vec<pid_t> = self.live.keys().copied().collect();
         left.sort_unstable();
         for tid in left {
             self.out.remarks.insert("the end of a thread was not seen".to_owned());
             self.end(time, tid);
         }
-    }
-
-    /// Puts pages that came unseen where they were found.
-    fn place(&mut self, budget: &Budget) -> Result<(), Spent> {
-        let mut model = Model::new(budget);
-        let mut unseen = 0;
-        let mut placed = Vec::new();
-        for event in std::mem::take(&mut self.out.events) {
-            if let EventKind::Advise { range, advice: advice::PRESENT } = event.kind {
-                for range in model.unexplained(event.space, range)? {
-                    unseen += range.pages().get();
-                    let kind = EventKind::Populate { range, access: Access::Write };
-                    let event = Event { kind, ..event };
-                    model.follow(&event)?;
-                    placed.push(event);
-                }
-                continue;
-            }
-            model.follow(&event)?;
-            placed.push(event);
-        }
-        self.out.events = placed;
-        if unseen > 0 {
-            let pages = if unseen == 1 { "page" } else { "pages" };
-            self.out.remarks.insert(format!("{unseen} {pages} came unseen"));
-        }
-        Ok(())
-    }
-
-    /// Compares the kernel's present pages with the model's at every end that was looked at.
-    fn compare(&mut self, budget: &Budget) -> Result<(), Spent> {
-        let mut snapshots = std::mem::take(&mut self.snapshots).into_iter().peekable();
-        if snapshots.peek().is_none() {
-            return Ok(());
-        }
-        let mut model = Snapshot::new(budget);
-        let residue = &mut self.out.residue;
-        for (at, event) in self.out.events.iter().enumerate() {
-            while let Some((_, space, kernel)) = snapshots.next_if(|s| s.0 == at) {
-                let kernel: BTreeSet<Va> = kernel.into_iter().collect();
-                let replay: BTreeSet<Va> = model.present(space).into_iter().collect();
-                residue.spaces += 1;
-                let same = kernel.intersection(&replay).count() as u64;
-                residue.same += same;
-                residue.only_kernel += kernel.len() as u64 - same;
-                residue.only_replay += replay.len() as u64 - same;
-            }
-            model.follow(event)?;
-        }
-        Ok(())
     }
 }
 
@@ -380,62 +363,4 @@ fn remove_page(exec: &mut Exec, page: Va) {
     });
     let pages: Vec<Va> = pages.filter(|&p| p != page).collect();
     exec.present = procfs::join(&pages);
-}
-
-/// Turns a guessed write into a read where a later write to the same page faults again, or where
-/// the area forbids writing.
-fn infer(events: &mut [Event], budget: &Budget) -> Result<(), Spent> {
-    let inferred =
-        |e: &Event| matches!(&e.kind, EventKind::Fault(f) if f.source == Source::Inferred);
-    if !events.iter().any(inferred) {
-        return Ok(());
-    }
-    let mut model = Snapshot::new(budget);
-    let mut guessed: HashMap<SpaceId, BTreeMap<u64, usize>> = HashMap::new();
-    let mut reads = Vec::new();
-    let drop = |pages: &mut BTreeMap<u64, usize>, range: Range<u64>| {
-        if !range.is_empty() {
-            let gone: Vec<u64> = pages.range(range).map(|(&p, _)| p).collect();
-            gone.iter().for_each(|p| {
-                pages.remove(p);
-            });
-        }
-    };
-    for (index, event) in events.iter().enumerate() {
-        let pages = guessed.entry(event.space).or_default();
-        let span = |r: &foliant_units::VaRange| r.start().get()..r.end().get();
-        match &event.kind {
-            EventKind::Exec(_) | EventKind::Fork { .. } => pages.clear(),
-            EventKind::Unmap { range } => drop(pages, span(range)),
-            EventKind::Map(area) => drop(pages, span(&area.range)),
-            EventKind::Remap { old, new, .. } => {
-                drop(pages, span(old));
-                drop(pages, span(new));
-            }
-            EventKind::Advise { range, advice } if *advice == advice::DONTNEED => {
-                drop(pages, span(range));
-            }
-            EventKind::Fault(fault) => {
-                let page = fault.page().get();
-                if fault.access == Access::Write {
-                    reads.extend(pages.remove(&page));
-                }
-                if fault.source == Source::Inferred {
-                    if model.forbids_write(event.space, fault.page()) {
-                        reads.push(index);
-                    } else {
-                        pages.insert(page, index);
-                    }
-                }
-            }
-            _ => {}
-        }
-        model.follow(event)?;
-    }
-    for index in reads {
-        if let EventKind::Fault(fault) = &mut events[index].kind {
-            fault.access = Access::Read;
-        }
-    }
-    Ok(())
 }

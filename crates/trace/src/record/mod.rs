@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!   perf counters, one ring per CPU ──▶ perf (drained by its own thread) ──┐
-//!                                                                          ├─▶ assemble ──▶ Writer
+//!                                                                          ├─▶ log ──▶ spool
 //!   ptrace + seccomp, one thread ─────▶ tracer ────────────────────────────┘
+//!
+//!   after the end:  spool ──▶ merge ──▶ assemble ──▶ spool ──▶ settle ──▶ Writer
 //! ```
 //!
 //! The program runs with large pages off (`PR_SET_THP_DISABLE`, inherited by all it starts), so
@@ -11,8 +13,10 @@
 //! privilege; with it, the processor's error codes are recorded and the file is exact about reads
 //! and writes.
 //!
-//! Everything is kept in memory until the program has ended, about 40 bytes a fault (80 with
-//! tracepoints), then put in order and written.
+//! What is told goes to a file without a name beside the recording, about 6 bytes a fault (12 with
+//! tracepoints); after the end it is put in order, settled and written, as a stream. Memory does
+//! not grow with the length of a recording: it holds the rings, and the pages and areas that the
+//! program has at one time.
 //!
 //! Pages that come without a fault (a read around the page cache, another process's write) are
 //! looked for before a call takes memory away, at a fork and at the end, and are placed there.
@@ -22,15 +26,21 @@
 
 mod abi;
 mod assemble;
+#[cfg(test)]
+mod assemble_model;
 mod decode;
 mod forward;
+mod log;
 mod measure;
+mod merge;
 mod output;
 mod perf;
 mod procfs;
 mod resident;
 mod ring;
+mod settle;
 mod spawn;
+mod spool;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -42,12 +52,14 @@ pub use assemble::{Agreement, Residue};
 pub use measure::{Measured, fix_layout, measure};
 pub use user::User;
 
-use crate::budget::Budget;
 use crate::error::TraceError;
 use crate::format::{AccessSource, Ending, Header, Trailer};
-use crate::naive::{Report, naive_replay};
+use crate::naive::Report;
 use crate::writer::Writer;
+use log::{RingLog, ToldLog};
 use output::Unfinished;
+use spool::{Spool, Spooler, Stream};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, BufWriter, Write};
@@ -186,6 +198,13 @@ pub enum RecordError {
         /// Why.
         why: io::Error,
     },
+    /// What is told while recording cannot be kept.
+    Spool {
+        /// Where it was to be kept.
+        folder: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
     /// The trace cannot be written.
     Trace(TraceError),
 }
@@ -220,6 +239,9 @@ impl fmt::Display for RecordError {
             RecordError::Output { path, why } => {
                 write!(f, "{} cannot be written: {why}", path.display())
             }
+            RecordError::Spool { folder, why } => {
+                write!(f, "{} cannot hold what is recorded until the end: {why}", folder.display())
+            }
             RecordError::Trace(e) => write!(f, "{e}"),
         }
     }
@@ -234,6 +256,7 @@ impl std::error::Error for RecordError {
             | RecordError::PtraceForbidden { why, .. }
             | RecordError::FilterForbidden { why }
             | RecordError::System { why, .. }
+            | RecordError::Spool { why, .. }
             | RecordError::Output { why, .. } => Some(why),
             RecordError::Trace(e) => Some(e),
         }
@@ -251,49 +274,54 @@ impl From<TraceError> for RecordError {
 /// Returns once the program and everything it started has ended. How the program ended is in the
 /// summary and is no error. On an error the sink may have been written to in part.
 pub fn record(options: Options, sink: impl Write) -> Result<Summary, RecordError> {
-    let collected = collect(options)?;
-    Ok(write(collected, BufWriter::new(sink))?)
+    let collected = collect(options, Spool::new(None)?)?;
+    write(collected, BufWriter::new(sink))
 }
 
 /// As [`record`], to a file that appears under its name only when it is whole. On an error nothing
 /// is left behind, and a file that was there before stays as it was.
 pub fn record_to_file(options: Options, path: &Path) -> Result<Summary, RecordError> {
-    let output = |why| RecordError::Output { path: path.to_owned(), why };
+    let failed = |why| RecordError::Output { path: path.to_owned(), why };
     // The unfinished file's name means nothing to the caller, so only the kind of error is told.
-    let hidden = |why: io::Error| output(why.kind().into());
+    let hidden = |why: io::Error| failed(why.kind().into());
     // Devices and pipes are written to, not replaced by a file of their name.
     if path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir()) {
-        let file = std::fs::OpenOptions::new().write(true).open(path).map_err(output)?;
+        let file = std::fs::OpenOptions::new().write(true).open(path).map_err(failed)?;
         return record(options, file);
     }
     // A directory cannot be replaced, and one finds out before the program runs, not after.
     if path.is_dir() {
-        return Err(output(io::ErrorKind::IsADirectory.into()));
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
     let unfinished = Unfinished::beside(path, options.user.as_ref()).map_err(hidden)?;
-    let collected = collect(options)?;
+    let spool = Spool::new(Some(output::directory(path)))?;
+    let collected = collect(options, spool)?;
     let summary = match write(collected, BufWriter::new(unfinished.file())) {
-        Err(TraceError::Io(why)) => return Err(output(why)),
+        Err(RecordError::Trace(TraceError::Io(why))) => return Err(failed(why)),
         other => other?,
     };
-    unfinished.finish(path).map_err(output)?;
+    unfinished.finish(path).map_err(failed)?;
     Ok(summary)
 }
 
 struct Collected {
     header: Header,
-    assembled: assemble::Assembled,
+    spool: Spool,
+    rings: usize,
+    start: u64,
+    decodes: bool,
     ending: Ending,
+    remarks: BTreeSet<String>,
     lost: u64,
 }
 
-fn write(collected: Collected, sink: impl Write) -> Result<Summary, TraceError> {
-    let Collected { header, assembled, ending, lost } = collected;
-    let replay = naive_replay(&assembled.events, &Budget::unlimited())?;
+fn write(collected: Collected, sink: impl Write) -> Result<Summary, RecordError> {
+    let Collected { header, mut spool, rings, start, decodes, ending, remarks, lost } = collected;
+    let together = settle::assemble(&mut spool, rings, start, decodes)?;
     let mut writer = Writer::new(sink, &header)?;
-    for event in &assembled.events {
-        writer.event(event)?;
-    }
+    let (mut assembled, replay) =
+        settle::settle(&spool, together, |event| Ok(writer.event(event)?))?;
+    assembled.remarks.extend(remarks);
     let remarks = assembled.remarks.into_iter().collect();
     let (trailer, _) = writer.finish(ending, lost + assembled.astray, remarks)?;
     Ok(Summary {
@@ -308,16 +336,16 @@ fn write(collected: Collected, sink: impl Write) -> Result<Summary, TraceError> 
 
 /// Runs the program on a thread of its own: whoever attaches must be the one to wait, and must not
 /// reap other children of this process.
-fn collect(options: Options) -> Result<Collected, RecordError> {
+fn collect(options: Options, spool: Spool) -> Result<Collected, RecordError> {
     let builder = std::thread::Builder::new().name("foliant-record".to_owned());
     let system = |what| move |why| RecordError::System { what, why };
-    let thread = builder.spawn(move || run(options)).map_err(system("starting a thread"))?;
+    let thread = builder.spawn(move || run(options, spool)).map_err(system("starting a thread"))?;
     thread.join().unwrap_or_else(|_| {
         Err(system("recording")(io::Error::other("the recorder's thread panicked")))
     })
 }
 
-fn run(mut options: Options) -> Result<Collected, RecordError> {
+fn run(mut options: Options, spool: Spool) -> Result<Collected, RecordError> {
     let waiting = spawn::recorded(&spawn::Start {
         command: &options.command,
         args: &options.args,
@@ -325,7 +353,7 @@ fn run(mut options: Options) -> Result<Collected, RecordError> {
         apart: options.apart,
     })?;
     let root = waiting.pid;
-    let perf = match attach(root, &options) {
+    let mut perf = match attach(root, &options) {
         Ok(perf) => perf,
         Err(e) => {
             sys::kill_and_reap(root);
@@ -334,6 +362,18 @@ fn run(mut options: Options) -> Result<Collected, RecordError> {
     };
     let header = describe_run(&options, &perf);
     let _forwarding = options.forward_signals.then(|| forward::Forwarding::to(root));
+    let failed = |what| move |why| RecordError::System { what, why };
+    let spooler = match Spooler::start(spool) {
+        Ok(spooler) => spooler,
+        Err(why) => {
+            sys::kill_and_reap(root);
+            return Err(failed("starting a thread")(why));
+        }
+    };
+    let rings = perf.rings();
+    let outlet = |ring| RingLog::new(spooler.outlet(Stream::ring(ring)));
+    perf.write_to((0..rings).map(outlet).collect());
+    let log = ToldLog::new(spooler.outlet(Stream::TOLD));
     let start = sys::clock_ns();
     let descriptors = perf.descriptors();
     let perf = Mutex::new(perf);
@@ -343,22 +383,20 @@ fn run(mut options: Options) -> Result<Collected, RecordError> {
         let drainer = || drain(&perf, &descriptors, &done, &mut progress, start);
         scope.spawn(drainer);
         let started = waiting.go();
-        let followed = tracer::Tracer::new(root, &perf, options.check_pages).follow();
+        let followed = tracer::Tracer::new(root, &perf, options.check_pages, log).follow();
         done.store(true, Ordering::Release);
         (followed, started.map(spawn::Started::failure))
     });
-    let failed = |what| move |why| RecordError::System { what, why };
     if let Some((step, why)) = failure.map_err(failed("starting the program"))? {
         return Err(step.failed(&options.command, why));
     }
     let followed = followed.map_err(failed("waiting for the program"))?;
     let perf = perf.into_inner().unwrap_or_else(|e| e.into_inner());
     let decodes = perf.decodes();
-    let (raw, lost) = perf.finish().map_err(failed("reading the counters"))?;
-    let mut assembled =
-        assemble::assemble(raw, followed.told, start, decodes).map_err(TraceError::Spent)?;
-    assembled.remarks.extend(followed.remarks);
-    Ok(Collected { header, assembled, ending: followed.ending, lost })
+    let lost = perf.finish().map_err(failed("reading the counters"))?;
+    let spool = spooler.finish()?;
+    let tracer::Followed { remarks, ending } = followed;
+    Ok(Collected { header, spool, rings, start, decodes, ending, remarks, lost })
 }
 
 /// Attaches to the waiting child and opens the counters on it.

@@ -67,7 +67,8 @@ fn builder() -> tempfile::Builder<'static, 'static> {
     builder
 }
 
-fn directory(path: &Path) -> &Path {
+/// Where a file of this path lies.
+pub(crate) fn directory(path: &Path) -> &Path {
     match path.parent() {
         Some(directory) if !directory.as_os_str().is_empty() => directory,
         _ => Path::new("."),

@@ -12,6 +12,7 @@
 //!   difference is reported as lost. (A ring that ran full stops without a word.)
 
 use super::decode::{Kinds, Regs};
+use super::log::RingLog;
 use super::sys::{self, PerfAttr, pid_t};
 use crate::event::Access;
 use std::fs::File;
@@ -59,14 +60,14 @@ const MISC_KERNEL: u16 = 1;
 const MISC_COMM_EXEC: u16 = 1 << 13;
 
 /// One thing that the kernel told through a ring.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Raw {
     pub(crate) time: u64,
     pub(crate) tid: pid_t,
     pub(crate) what: What,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     /// A fault, as the software event saw it.
     Fault { va: u64, kernel: bool, decoded: Option<Access> },
@@ -89,7 +90,8 @@ pub(crate) struct Perf {
     ids: Vec<(u64, Id)>,
     with_regs: bool,
     kinds: Option<Kinds>,
-    raw: Vec<Raw>,
+    /// Where records go, by ring.
+    logs: Vec<RingLog>,
     samples: u64,
     kernel_faults: bool,
 }
@@ -141,7 +143,7 @@ impl Perf {
             ids,
             with_regs: decode,
             kinds: decode.then(Kinds::default),
-            raw: Vec::new(),
+            logs: Vec::new(),
             samples: 0,
             kernel_faults,
         })
@@ -174,13 +176,13 @@ impl Perf {
 
     /// Empties the rings.
     pub(crate) fn drain(&mut self) {
-        let Perf { rings, ids, with_regs, kinds, raw, samples, .. } = self;
-        for ring in rings {
+        let Perf { rings, ids, with_regs, kinds, logs, samples, .. } = self;
+        for (ring, log) in rings.iter_mut().zip(logs) {
             ring.drain(|record| {
                 let parsed = parse(record, ids, *with_regs, kinds);
                 if let Some(found) = parsed {
                     *samples += u64::from(matches!(found.what, What::Fault { .. }));
-                    raw.push(found);
+                    log.put(&found);
                 }
             });
         }
@@ -193,16 +195,28 @@ impl Perf {
         }
     }
 
-    /// Takes what was collected, and how many faults the counters have counted beyond it.
-    pub(crate) fn finish(mut self) -> io::Result<(Vec<Raw>, u64)> {
+    /// How many rings there are.
+    pub(crate) fn rings(&self) -> usize {
+        self.rings.len()
+    }
+
+    /// Each ring's records go to its log from now on; without one they stay in the ring.
+    pub(crate) fn write_to(&mut self, logs: Vec<RingLog>) {
+        self.logs = logs;
+    }
+
+    /// Empties the rings for the last time; returns how many faults the counters have counted
+    /// beyond what came out of them.
+    pub(crate) fn finish(mut self) -> io::Result<u64> {
         self.drain();
+        self.logs.iter_mut().for_each(RingLog::send);
         let mut counted = 0u64;
         for counter in self.counters {
             let mut value = [0; 8];
             File::from(counter).read_exact(&mut value)?;
             counted += u64::from_le_bytes(value);
         }
-        Ok((self.raw, counted.saturating_sub(self.samples)))
+        Ok(counted.saturating_sub(self.samples))
     }
 }
 

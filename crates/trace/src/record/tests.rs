@@ -1,12 +1,15 @@
 //! Tests of the recorder's parts that need no program to record.
 
-use super::assemble::assemble;
+use super::assemble_model::{self, All};
+use super::log::{RingLog, ToldLog};
 use super::perf::{Raw, What};
 use super::procfs;
+use super::spool::{Spool, Spooler, Stream};
 use super::tracer::{Doing, Told};
+use super::{RecordError, settle};
 use crate::event::{
     Access, Area, AreaKind, EventKind, Exec, Found, MapFlags, Prot, Source, SpaceId, Standing,
-    ThreadId,
+    ThreadId, advice,
 };
 use foliant_units::{Va, VaRange};
 
@@ -87,8 +90,47 @@ fn fault(time: u64, va: u64, kernel: bool) -> Raw {
     raw(time, What::Fault { va, kernel, decoded: None })
 }
 
+/// What a recording makes of these: through the spool, in streams.
+fn streamed(rings: &[Vec<Raw>], told: &[Told], decodes: bool) -> Result<All, RecordError> {
+    let folder = tempfile::tempdir().unwrap();
+    let spooler = Spooler::start(Spool::new(Some(folder.path()))?).unwrap();
+    for (at, ring) in rings.iter().enumerate() {
+        let mut log = RingLog::new(spooler.outlet(Stream::ring(at)));
+        ring.iter().for_each(|raw| log.put(raw));
+        log.send();
+    }
+    let mut log = ToldLog::new(spooler.outlet(Stream::TOLD));
+    for (at, one) in told.iter().enumerate() {
+        let floor = told[at..].iter().map(|told| told.time).min().unwrap();
+        log.put(one.clone(), floor);
+    }
+    log.send();
+    let mut spool = spooler.finish()?;
+    let together = settle::assemble(&mut spool, rings.len(), 0, decodes)?;
+    let mut events = Vec::new();
+    let (assembled, report) = settle::settle(&spool, together, |event| {
+        events.push(event.clone());
+        Ok(())
+    })?;
+    Ok((events, assembled, report))
+}
+
+/// Both ways, which say the same.
+fn assembled(rings: &[Vec<Raw>], told: &[Told], decodes: bool) -> All {
+    let plain = assemble_model::assemble(rings.concat(), told.to_vec(), 0, decodes);
+    let streamed = streamed(rings, told, decodes).unwrap();
+    assert_eq!(streamed.0, plain.0);
+    assert_eq!(streamed.1, plain.1);
+    assert_eq!(format!("{:?}", streamed.2), format!("{:?}", plain.2));
+    plain
+}
+
+fn assemble(raw: Vec<Raw>, told: Vec<Told>) -> All {
+    assembled(&[raw], &told, false)
+}
+
 fn faults(raw: Vec<Raw>, told: Vec<Told>) -> Vec<crate::Fault> {
-    let events = assemble(raw, told, 0, false).unwrap().events;
+    let events = assemble(raw, told).0;
     let fault = |e: crate::Event| match e.kind {
         EventKind::Fault(f) => Some(f),
         _ => None,
@@ -104,11 +146,41 @@ fn pages_that_exec_faulted_in_are_not_placed_by_it() {
         fault(30, 0x11000, false),
         raw(40, What::End),
     ];
-    let done = assemble(raw, vec![told_exec(20)], 0, false).unwrap();
+    let (events, done, _) = assemble(raw, vec![told_exec(20)]);
     assert!(done.remarks.is_empty(), "{:?}", done.remarks);
-    let EventKind::Exec(exec) = &done.events[0].kind else { panic!("{:?}", done.events[0]) };
+    let EventKind::Exec(exec) = &events[0].kind else { panic!("{:?}", events[0]) };
     assert_eq!(exec.present, [VaRange::new(Va::new(0x1f000), Va::new(0x20000)).unwrap()]);
-    assert_eq!((done.events.len(), done.events[0].time_ns), (4, 10));
+    assert_eq!((events.len(), events[0].time_ns), (4, 10));
+}
+
+#[test]
+fn pages_that_nothing_explains_are_placed_where_they_are_found() {
+    let pages = |from, to| VaRange::new(Va::new(from), Va::new(to)).unwrap();
+    let raw = vec![
+        raw(10, What::Exec { pid: PROGRAM }),
+        fault(21, 0x11000, false),
+        fault(40, 0x14000, false),
+        raw(50, What::End),
+    ];
+    let found = |time, range| {
+        let kind = EventKind::Advise { range, advice: advice::PRESENT };
+        Told { time, tid: PROGRAM, what: Doing::Change(kind) }
+    };
+    let told =
+        vec![told_exec(20), found(30, pages(0x10000, 0x13000)), found(45, pages(0x12000, 0x15000))];
+    let (events, done, report) = assemble(raw, told);
+    let placed: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::Populate { range, access: Access::Write } => Some((event.time_ns, range)),
+            _ => None,
+        })
+        .collect();
+    let each = [(30, 0x10000, 0x11000), (30, 0x12000, 0x13000), (45, 0x13000, 0x14000)];
+    assert_eq!(placed, each.map(|(time, from, to)| (time, pages(from, to))));
+    assert_eq!((done.unseen, report.mismatched), (3, 0));
+    assert!(done.remarks.iter().any(|text| text.starts_with("3 pages came unseen")));
+    assert!(!events.iter().any(settle::is_present), "what was found is in no file");
 }
 
 #[test]
@@ -167,9 +239,9 @@ fn families_are_followed() {
         clone(35, libc::CLONE_VM | libc::CLONE_VFORK),
         clone(45, libc::CLONE_VM | libc::CLONE_THREAD),
     ];
-    let done = assemble(raw, told, 0, false).unwrap();
+    let (events, done, _) = assemble(raw, told);
     assert!(done.remarks.is_empty(), "{:?}", done.remarks);
-    let kinds: Vec<EventKind> = done.events.into_iter().skip(1).map(|e| e.kind).collect();
+    let kinds: Vec<EventKind> = events.into_iter().skip(1).map(|e| e.kind).collect();
     let thread = ThreadId;
     assert_eq!(
         kinds,
@@ -199,7 +271,7 @@ fn a_fault_outside_of_all_areas_is_unexplained_unless_a_signal_follows() {
         raw(70, What::End),
     ];
     let told = vec![told_exec(20), told(35, Doing::Signal)];
-    let events = assemble(raw, told, 0, false).unwrap().events;
+    let (events, _, report) = assemble(raw, told);
     let standings: Vec<Standing> = events
         .iter()
         .filter_map(|event| match &event.kind {
@@ -209,8 +281,159 @@ fn a_fault_outside_of_all_areas_is_unexplained_unless_a_signal_follows() {
         .collect();
     use Standing::*;
     assert_eq!(standings, [Regular, Unexplained, Regular, Regular]);
-    let report = crate::naive_replay(&events, &crate::Budget::unlimited()).unwrap();
     assert_eq!((report.refused, report.strays, report.mismatched), (2, 1, 0));
     let plan = crate::replay::Plan::new(&events, &crate::Budget::unlimited()).unwrap();
     assert_eq!((plan.refused_faults, plan.stray_faults), (2, 1));
+}
+
+/// A seed's numbers.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+/// Lists such as a kernel may tell: causes come before what they cause, everything else is random.
+fn lists(random: &mut Random) -> (Vec<Vec<Raw>>, Vec<Told>) {
+    let rings = 1 + random.below(3) as usize;
+    let (mut raw, mut told) = (vec![Vec::new(); rings], vec![told_exec(20)]);
+    raw[0].push(self::raw(10, What::Exec { pid: PROGRAM }));
+    let mut alive = vec![PROGRAM];
+    let (mut time, mut next) = (20, PROGRAM + 1);
+    let range = |random: &mut Random| {
+        let at = 0x10000 + random.below(20) * 0x1000;
+        VaRange::new(Va::new(at), Va::new(at + random.below(8) * 0x1000)).unwrap()
+    };
+    for _ in 0..random.below(400) {
+        time += random.below(3);
+        let tid = random.pick(&alive);
+        let va = 0xe000 + random.below(26 << 12);
+        let ring = random.below(rings as u64) as usize;
+        let mut put = |what| raw[ring].push(Raw { time, tid, what });
+        let past = time - random.below(time.min(30));
+        let kernel = random.below(4) == 0;
+        match random.below(24) {
+            0..8 => {
+                let all = [None, None, Some(Access::Read), Some(Access::Write), Some(Access::Exec)];
+                put(What::Fault { va, kernel, decoded: random.pick(&all) });
+            }
+            8..12 => {
+                put(What::Code { va, error: random.below(32) as u32 });
+                if kernel {
+                    put(What::Fault { va, kernel: false, decoded: None });
+                }
+            }
+            12 if alive.len() < 6 => {
+                let flags = random.pick(&[0, libc::CLONE_VM, libc::CLONE_VM | libc::CLONE_THREAD]);
+                told.push(Told { time, tid, what: Doing::Clone { flags: flags as u64 } });
+                let same_process = flags & libc::CLONE_THREAD != 0;
+                time += 1;
+                raw[ring].push(Raw { time, tid, what: What::Fork { child: next, same_process } });
+                alive.push(next);
+                next += 1;
+            }
+            13 if alive.len() > 1 => {
+                put(What::End);
+                alive.retain(|other| *other != tid);
+                if kernel {
+                    told.push(Told { time: time + 1, tid, what: Doing::Gone });
+                }
+            }
+            14 if random.below(3) == 0 => {
+                put(What::Exec { pid: tid });
+                let Told { what, .. } = told_exec(0);
+                let stop = time + random.below(5);
+                let what = match what {
+                    Doing::Exec { exec, .. } => Doing::Exec { former: tid, exec },
+                    other => other,
+                };
+                for _ in 0..random.below(6) {
+                    let (va, time) =
+                        (0x1c000 + random.below(0x5000), time + random.below(stop - time + 1));
+                    raw[ring].push(Raw {
+                        time,
+                        tid,
+                        what: What::Fault { va, kernel, decoded: None },
+                    });
+                }
+                raw[ring].sort_by_key(|raw| raw.time);
+                time = stop + 1;
+                told.push(Told { time: stop, tid, what });
+            }
+            15 => told.push(Told { time, tid, what: Doing::Signal }),
+            16 => {
+                let now = Va::new(0x30000 + random.below(0x4000));
+                told.push(Told { time, tid, what: Doing::Brk { now } });
+            }
+            17 => {
+                let pages = (0..random.below(9)).map(|n| Va::new(0x10000 + n * 0x1000)).collect();
+                told.push(Told { time, tid, what: Doing::Residue { present: pages } });
+            }
+            n => {
+                let (range, other) = (range(random), range(random));
+                let prot = random.pick(&[Prot::RW, Prot::READ, Prot::NONE]);
+                let (kind, flags) = (AreaKind::Anonymous, MapFlags::NONE);
+                let kind = match n {
+                    18 => EventKind::Map(Area { range, prot, kind, flags }),
+                    19 => EventKind::Unmap { range },
+                    20 => EventKind::Protect { range, prot },
+                    21 => EventKind::Remap { old: range, new: other, keep_old: kernel },
+                    22 => EventKind::Populate {
+                        range,
+                        access: random.pick(&[Access::Read, Access::Write]),
+                    },
+                    _ => EventKind::Advise {
+                        range,
+                        advice: random.pick(&[4, 8, 10, 18, 102, advice::PRESENT]),
+                    },
+                };
+                told.push(Told { time: past, tid, what: Doing::Change(kind) });
+            }
+        }
+    }
+    (raw, told)
+}
+
+#[test]
+fn streams_give_what_vectors_give() {
+    let (mut events, mut strays, mut residues) = (0, 0, 0);
+    for seed in 0..400 {
+        let random = &mut Random(seed);
+        let (rings, told) = lists(random);
+        let all = assembled(&rings, &told, random.below(2) == 0);
+        events += all.0.len();
+        strays += all.2.strays;
+        residues += all.1.residue.spaces;
+    }
+    assert!(events > 20_000 && strays > 200 && residues > 200, "{events} {strays} {residues}");
+}
+
+/// Chunk after chunk, and a call under way all the while.
+#[test]
+fn a_long_list_is_streamed_too() {
+    let mut rings = vec![vec![raw(10, What::Exec { pid: PROGRAM })], Vec::new()];
+    let mut told = vec![told_exec(20)];
+    for n in 0..40_000u64 {
+        let time = 30 + n * 7;
+        let va = 0x10000 + (n * 0x1000 + n) % 0xf000;
+        rings[n as usize / 1000 % 2].push(fault(time, va, n % 5 == 0));
+        if n % 3 == 0 {
+            let range = VaRange::new(Va::new(0x10000), Va::new(0x14000)).unwrap();
+            let change = EventKind::Advise { range, advice: advice::DONTNEED };
+            told.push(Told { time: time + 1, tid: PROGRAM, what: Doing::Change(change) });
+        }
+    }
+    let last = told.last().unwrap().time;
+    told.push(Told { time: 25, tid: PROGRAM, what: Doing::Brk { now: Va::new(0x40000) } });
+    rings[1].push(raw(last + 1000, What::End));
+    let (events, _, report) = assembled(&rings, &told, false);
+    assert_eq!(events.len(), 1 + 1 + 40_000 + 13_334 + 1);
+    assert!(report.predicted > 10_000, "{report:?}");
 }

@@ -30,6 +30,7 @@
 //!   call under way in that process is done.
 
 use super::abi::{Abi, BIRTHS};
+use super::log::ToldLog;
 use super::perf::Perf;
 use super::procfs;
 use super::resident::{self, Resident};
@@ -44,12 +45,14 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What ptrace told.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Told {
     pub(crate) time: u64,
     pub(crate) tid: pid_t,
     pub(crate) what: Doing,
 }
 
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Doing {
     /// The thread is about to make another one with these flags.
     Clone { flags: u64 },
@@ -69,7 +72,6 @@ pub(crate) enum Doing {
 
 /// What came of following a program to its end.
 pub(crate) struct Followed {
-    pub(crate) told: Vec<Told>,
     pub(crate) remarks: BTreeSet<String>,
     pub(crate) ending: Ending,
 }
@@ -132,6 +134,9 @@ pub(crate) struct Tracer<'a> {
     pages: Resident,
     /// Whether the kernel knows flags for `PR_SET_THP_DISABLE`.
     knows_flags: bool,
+    log: ToldLog,
+    /// Nothing that is told from now on is older.
+    floor: u64,
     out: Followed,
     ended: bool,
 }
@@ -141,13 +146,15 @@ pub(crate) fn lock(perf: &Mutex<Perf>) -> MutexGuard<'_, Perf> {
 }
 
 impl<'a> Tracer<'a> {
-    pub(crate) fn new(root: pid_t, perf: &'a Mutex<Perf>, residue: bool) -> Tracer<'a> {
+    pub(crate) fn new(
+        root: pid_t,
+        perf: &'a Mutex<Perf>,
+        residue: bool,
+        log: ToldLog,
+    ) -> Tracer<'a> {
         let decodes = lock(perf).decodes();
-        let out = Followed {
-            told: Vec::new(),
-            remarks: BTreeSet::new(),
-            ending: Ending::Signaled(libc::SIGKILL as u8),
-        };
+        let out =
+            Followed { remarks: BTreeSet::new(), ending: Ending::Signaled(libc::SIGKILL as u8) };
         let tracees = HashMap::from([(root, Tracee::of(root))]);
         let (busy, unborn, locks) = (HashMap::new(), HashMap::new(), HashMap::new());
         let knows_flags = sys::knows_thp_flags();
@@ -163,6 +170,8 @@ impl<'a> Tracer<'a> {
             fillers: HashMap::new(),
             pages: Resident::default(),
             knows_flags,
+            log,
+            floor: 0,
             out,
             ended: false,
         }
@@ -171,8 +180,10 @@ impl<'a> Tracer<'a> {
     /// Runs to the end.
     pub(crate) fn follow(mut self) -> io::Result<Followed> {
         while let Some((tid, status)) = sys::wait_next()? {
+            self.floor = self.oldest();
             self.report(tid, status);
         }
+        self.log.send();
         if !self.ended {
             self.remark("the program's end was not seen");
         }
@@ -186,7 +197,13 @@ impl<'a> Tracer<'a> {
     }
 
     fn tell(&mut self, time: u64, tid: pid_t, what: Doing) {
-        self.out.told.push(Told { time, tid, what });
+        self.log.put(Told { time, tid, what }, self.floor);
+    }
+
+    /// When the oldest call that is under way began; now if none is.
+    fn oldest(&self) -> u64 {
+        let starts = self.tracees.values().filter_map(|tracee| Some(tracee.call.as_ref()?.start));
+        starts.min().unwrap_or(u64::MAX).min(sys::clock_ns())
     }
 
     fn report(&mut self, tid: pid_t, status: i32) {

@@ -1,0 +1,281 @@
+//! The passes over a recording's spool, from what was told to the events of the file.
+//!
+//! ```text
+//!   rings, tracer ─ merge ─ assemble ─▶ events ─ guesses, if there are any ─▶ marks ─┐
+//!                              └─────── signalled faults ──▶ marks ──────────────────┤
+//!                                       events ─────────────────────────── settle ◀──┘──▶ file
+//! ```
+//!
+//! What is known of a fault only later (that a guessed write was a read, that a signal followed) is
+//! a bit for its place among the events. The last pass needs no hindsight: it sets every fault's
+//! standing and judges it with one and the same model.
+//!
+//! **Invariants**
+//! - W1. Of an event nothing is held but its bits; a model holds what is mapped and present.
+
+use super::RecordError;
+use super::assemble::{Assembled, Assembler, Present, Residue};
+use super::log::{EventLog, EventReader};
+use super::merge::{Input, Merge};
+use super::perf::What;
+use super::spool::Spool;
+use crate::TraceError;
+use crate::budget::{Budget, Spent};
+use crate::event::{Access, Event, EventKind, Source, SpaceId, advice};
+use crate::naive::{Naive, Report, Snapshot};
+use foliant_units::Va;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+/// Places of events, a bit each where there are any near.
+#[derive(Default, Debug)]
+pub(crate) struct Marks(BTreeMap<u64, Box<[u64; Marks::WORDS]>>);
+
+impl Marks {
+    const WORDS: usize = 64;
+
+    fn at(place: u64) -> (u64, usize, u64) {
+        let word = place / 64;
+        (word / Marks::WORDS as u64, (word % Marks::WORDS as u64) as usize, 1 << (place % 64))
+    }
+    pub(crate) fn set(&mut self, place: u64) {
+        let (block, word, bit) = Marks::at(place);
+        self.0.entry(block).or_insert_with(|| Box::new([0; Marks::WORDS]))[word] |= bit;
+    }
+    pub(crate) fn has(&self, place: u64) -> bool {
+        let (block, word, bit) = Marks::at(place);
+        self.0.get(&block).is_some_and(|words| words[word] & bit != 0)
+    }
+}
+
+impl Extend<u64> for Marks {
+    fn extend<T: IntoIterator<Item = u64>>(&mut self, places: T) {
+        places.into_iter().for_each(|place| self.set(place));
+    }
+}
+
+/// Everything was put together, and its events are in the spool.
+pub(crate) struct Together {
+    pub(crate) assembled: Assembled,
+    signalled: Marks,
+    snapshots: Vec<Present>,
+    has_guesses: bool,
+}
+
+/// Puts together what so many rings and the tracer told. `start` is the time that becomes 0;
+/// `decodes` tells whether instructions were decoded.
+pub(crate) fn assemble(
+    spool: &mut Spool,
+    rings: usize,
+    start: u64,
+    decodes: bool,
+) -> Result<Together, RecordError> {
+    let mut assembler = Assembler::new(start, decodes);
+    let (mut log, mut has_guesses) = (EventLog::new(), false);
+    let mut merge = Merge::new(rings, spool).map_err(|why| spool.failed(why))?;
+    let mut write = |event: Event, spool: &mut Spool| {
+        has_guesses |= is_guess(&event);
+        log.put(&event, spool).map_err(|why| spool.failed(why))
+    };
+    while let Some(input) =
+        merge.next(spool, &mut assembler.execs).map_err(|why| spool.failed(why))?
+    {
+        let time = match input {
+            Input::Told(told) => {
+                let time = told.time;
+                assembler.told(told);
+                time
+            }
+            Input::Raw(raw) => {
+                if let What::Exec { .. } = raw.what {
+                    merge
+                        .seek_exec(raw.tid, raw.time, spool, &mut assembler.execs)
+                        .map_err(|why| spool.failed(why))?;
+                }
+                assembler.raw(raw);
+                raw.time
+            }
+        };
+        while let Some(event) = assembler.release(time) {
+            write(event, spool)?;
+        }
+    }
+    assembler.close();
+    while let Some(event) = assembler.release(u64::MAX) {
+        write(event, spool)?;
+    }
+    log.send(spool).map_err(|why| spool.failed(why))?;
+    let (assembled, signalled, snapshots) = assembler.finish();
+    Ok(Together { assembled, signalled, snapshots, has_guesses })
+}
+
+/// Goes over the events once more, settles them, and hands each to `write`.
+pub(crate) fn settle(
+    spool: &Spool,
+    together: Together,
+    mut write: impl FnMut(&Event) -> Result<(), RecordError>,
+) -> Result<(Assembled, Report), RecordError> {
+    // No file told these events: they are as many as the program that was run made them.
+    let budget = Budget::unlimited();
+    let Together { mut assembled, signalled, snapshots, has_guesses } = together;
+    let reads = if has_guesses { reads(spool, &budget)? } else { Marks::default() };
+    let mut snapshots = snapshots.into_iter().peekable();
+    let mut naive = Naive::new(&budget);
+    let mut events = EventReader::new();
+    for place in 0.. {
+        let Some(mut event) = events.next(spool).map_err(|why| spool.failed(why))? else { break };
+        while let Some((_, space, kernel)) = snapshots.next_if(|s| s.0 == place) {
+            assembled.residue.compare(kernel, naive.present(space));
+        }
+        if is_present(&event) {
+            for placed in assembled.place(&mut naive, &event).map_err(TraceError::Spent)? {
+                write(&placed)?;
+            }
+            continue;
+        }
+        if let EventKind::Fault(fault) = &mut event.kind
+            && reads.has(place)
+        {
+            fault.access = Access::Read;
+        }
+        naive.settle(&mut event, signalled.has(place)).map_err(TraceError::Spent)?;
+        write(&event)?;
+    }
+    assembled.tell_unseen();
+    Ok((assembled, naive.finish()))
+}
+
+impl Assembled {
+    /// What pages that are there come to, of those that nothing explains: the kernel filled them
+    /// for somebody.
+    pub(crate) fn place(&mut self, naive: &mut Naive, found: &Event) -> Result<Vec<Event>, Spent> {
+        let mut all = naive.unexplained(found)?;
+        for event in &mut all {
+            if let EventKind::Populate { range, .. } = event.kind {
+                self.unseen += range.pages().get();
+            }
+            naive.settle(event, false)?;
+        }
+        Ok(all)
+    }
+
+    /// The recording says how many there were.
+    pub(crate) fn tell_unseen(&mut self) {
+        let pages = if self.unseen == 1 { "page" } else { "pages" };
+        let text = format!(
+            "{} {pages} came unseen (direct I/O, another process): they are placed where they were found",
+            self.unseen
+        );
+        self.remarks.extend((self.unseen > 0).then_some(text));
+    }
+}
+
+/// Whether it tells which pages there are.
+pub(crate) fn is_present(event: &Event) -> bool {
+    matches!(event.kind, EventKind::Advise { advice: advice::PRESENT, .. })
+}
+
+impl Residue {
+    /// Adds what the kernel and a replay have present in one space.
+    pub(crate) fn compare(&mut self, kernel: Vec<Va>, replay: Vec<Va>) {
+        let kernel: BTreeSet<Va> = kernel.into_iter().collect();
+        let replay: BTreeSet<Va> = replay.into_iter().collect();
+        let same = kernel.intersection(&replay).count() as u64;
+        self.spaces += 1;
+        self.same += same;
+        self.only_kernel += kernel.len() as u64 - same;
+        self.only_replay += replay.len() as u64 - same;
+    }
+}
+
+pub(crate) fn is_guess(event: &Event) -> bool {
+    matches!(&event.kind, EventKind::Fault(fault) if fault.source == Source::Inferred)
+}
+
+fn reads(spool: &Spool, budget: &Budget) -> Result<Marks, RecordError> {
+    let (mut guesses, mut events, mut reads) =
+        (Guesses::new(budget), EventReader::new(), Marks::default());
+    for place in 0.. {
+        let Some(event) = events.next(spool).map_err(|why| spool.failed(why))? else { break };
+        guesses.add(place, &event, &mut reads).map_err(TraceError::Spent)?;
+    }
+    Ok(reads)
+}
+
+/// Finds guessed writes that were reads: a later write to the same page faults again, or the area
+/// forbids writing.
+pub(crate) struct Guesses {
+    model: Snapshot,
+    /// The last guess of each page that is still the same page.
+    pages: HashMap<SpaceId, BTreeMap<u64, u64>>,
+}
+
+impl Guesses {
+    pub(crate) fn new(budget: &Budget) -> Guesses {
+        Guesses { model: Snapshot::new(budget), pages: HashMap::new() }
+    }
+
+    /// Takes in the event of a place; places of reads go to `reads`.
+    pub(crate) fn add(
+        &mut self,
+        place: u64,
+        event: &Event,
+        reads: &mut impl Extend<u64>,
+    ) -> Result<(), Spent> {
+        let pages = self.pages.entry(event.space).or_default();
+        let span = |r: &foliant_units::VaRange| r.start().get()..r.end().get();
+        match &event.kind {
+            EventKind::Exec(_) | EventKind::Fork { .. } => pages.clear(),
+            EventKind::Unmap { range } => forget(pages, span(range)),
+            EventKind::Map(area) => forget(pages, span(&area.range)),
+            EventKind::Remap { old, new, .. } => {
+                forget(pages, span(old));
+                forget(pages, span(new));
+            }
+            EventKind::Advise { range, advice } if *advice == advice::DONTNEED => {
+                forget(pages, span(range));
+            }
+            EventKind::Fault(fault) => {
+                let page = fault.page().get();
+                if fault.access == Access::Write {
+                    reads.extend(pages.remove(&page));
+                }
+                if fault.source == Source::Inferred {
+                    if self.model.forbids_write(event.space, fault.page()) {
+                        reads.extend([place]);
+                    } else {
+                        pages.insert(page, place);
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.model.follow(event)?;
+        if let EventKind::Exec(_) | EventKind::Exit { last: true } = event.kind {
+            self.pages.retain(|space, _| self.model.has(*space));
+        }
+        Ok(())
+    }
+}
+
+fn forget(pages: &mut BTreeMap<u64, u64>, range: Range<u64>) {
+    if !range.is_empty() {
+        pages.extract_if(range, |_, _| true).for_each(drop);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_bits() {
+        let mut marks = Marks::default();
+        let places = [0, 63, 64, 4095, 4096, 1 << 40];
+        marks.extend(places);
+        for place in places {
+            assert!(marks.has(place) && !marks.has(place + 1000), "{place}");
+        }
+        assert_eq!(marks.0.len(), 3);
+    }
+}
