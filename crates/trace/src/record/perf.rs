@@ -14,7 +14,7 @@
 use super::decode::{Kinds, Regs};
 use super::log::RingLog;
 use super::sys::{self, PerfAttr, pid_t};
-use crate::event::Access;
+use crate::event::{Access, AreaKind};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -79,6 +79,14 @@ pub(crate) enum What {
     End,
     /// The thread has left its old space for a new one in exec. `pid` is its process.
     Exec { pid: pid_t },
+    /// Of a program that runs (`attach`): the thread made another one, with these flags.
+    Born { child: pid_t, flags: u64 },
+    /// The thread makes a call.
+    Enter { nr: u16, args: [u64; 6] },
+    /// The kernel has made an area for the thread's call.
+    Made { at: u64, bytes: u64, kind: AreaKind },
+    /// The thread's call is back.
+    Leave { result: i64 },
 }
 
 /// The counters and rings of one recording.

@@ -14,11 +14,13 @@
 //! - W1. Of an event nothing is held but its bits; a model holds what is mapped and present.
 
 use super::RecordError;
-use super::assemble::{Assembled, Assembler, Present, Residue};
+use super::assemble::{Assembled, Assembler, Present, Residue, Scope};
+use super::attach::{Calls, Protected};
 use super::log::{EventLog, EventReader};
 use super::merge::{Input, Merge};
 use super::perf::What;
 use super::spool::Spool;
+use super::tracer::Told;
 use crate::TraceError;
 use crate::budget::{Budget, Spent};
 use crate::event::{Access, Event, EventKind, Source, SpaceId, advice};
@@ -59,22 +61,36 @@ pub(crate) struct Together {
     pub(crate) assembled: Assembled,
     signalled: Marks,
     snapshots: Vec<Present>,
+    protected: Protected,
     has_guesses: bool,
+    is_empty: bool,
 }
 
-/// Puts together what so many rings and the tracer told. `start` is the time that becomes 0;
-/// `decodes` tells whether instructions were decoded.
+impl Together {
+    /// Whether nothing that was seen is recorded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+}
+
+/// Puts together what so many rings and the tracer told.
 pub(crate) fn assemble(
     spool: &mut Spool,
     rings: usize,
-    start: u64,
-    decodes: bool,
+    scope: Scope,
 ) -> Result<Together, RecordError> {
-    let mut assembler = Assembler::new(start, decodes);
-    let (mut log, mut has_guesses) = (EventLog::new(), false);
+    let is_attached = scope.attached_until.is_some();
+    let mut protected = Protected::default();
+    let (mut assembler, mut calls) = (Assembler::new(scope), Calls::default());
+    let (mut log, mut has_guesses, mut is_empty) = (EventLog::new(), false, true);
     let mut merge = Merge::new(rings, spool).map_err(|why| spool.failed(why))?;
     let mut write = |event: Event, spool: &mut Spool| {
         has_guesses |= is_guess(&event);
+        if is_attached && matches!(event.kind, EventKind::Exec(_)) {
+            protected.root(&event);
+        }
+        protected.add(&event);
+        is_empty = false;
         log.put(&event, spool).map_err(|why| spool.failed(why))
     };
     while let Some(input) =
@@ -92,6 +108,9 @@ pub(crate) fn assemble(
                         .seek_exec(raw.tid, raw.time, spool, &mut assembler.execs)
                         .map_err(|why| spool.failed(why))?;
                 }
+                for (tid, what) in calls.add(&raw, |tid| assembler.space_of(tid)) {
+                    assembler.told(Told { time: raw.time, tid, what });
+                }
                 assembler.raw(raw);
                 raw.time
             }
@@ -105,8 +124,9 @@ pub(crate) fn assemble(
         write(event, spool)?;
     }
     log.send(spool).map_err(|why| spool.failed(why))?;
-    let (assembled, signalled, snapshots) = assembler.finish();
-    Ok(Together { assembled, signalled, snapshots, has_guesses })
+    let (mut assembled, signalled, snapshots) = assembler.finish();
+    assembled.remarks.append(&mut calls.remarks);
+    Ok(Together { assembled, signalled, snapshots, protected, has_guesses, is_empty })
 }
 
 /// Goes over the events once more, settles them, and hands each to `write`.
@@ -117,7 +137,7 @@ pub(crate) fn settle(
 ) -> Result<(Assembled, Report), RecordError> {
     // No file told these events: they are as many as the program that was run made them.
     let budget = Budget::unlimited();
-    let Together { mut assembled, signalled, snapshots, has_guesses } = together;
+    let Together { mut assembled, signalled, snapshots, mut protected, has_guesses, .. } = together;
     let reads = if has_guesses { reads(spool, &budget)? } else { Marks::default() };
     let mut snapshots = snapshots.into_iter().peekable();
     let mut naive = Naive::new(&budget);
@@ -132,8 +152,13 @@ pub(crate) fn settle(
         {
             fault.access = Access::Read;
         }
+        let more = protected.settle(&mut event);
         naive.settle(&mut event, signalled.has(place)).map_err(TraceError::Spent)?;
         write(&event)?;
+        for mut event in more {
+            naive.settle(&mut event, false).map_err(TraceError::Spent)?;
+            write(&event)?;
+        }
     }
     Ok((assembled, naive.finish()))
 }

@@ -66,6 +66,8 @@ pub(crate) enum Doing {
     Gone,
     /// The last thread of a process is about to let go of its memory; these pages were present.
     Residue { present: Vec<Va> },
+    /// The process `tid` is recorded from now on, with these threads; its space is like this.
+    Root { threads: Vec<pid_t>, exec: Exec },
 }
 
 /// What came of following a program to its end.
@@ -671,7 +673,7 @@ pub(crate) fn thp_wish([disable, flags, a, b]: [u64; 4], knows_flags: bool) -> O
     (known && a == 0 && b == 0).then_some([disable, flags])
 }
 
-fn prot_of(bits: u64) -> Prot {
+pub(crate) fn prot_of(bits: u64) -> Prot {
     Prot::NONE
         .with_if(bits & 1 != 0, Prot::READ)
         .with_if(bits & 2 != 0, Prot::WRITE)
@@ -679,7 +681,7 @@ fn prot_of(bits: u64) -> Prot {
 }
 
 /// Whether the map's flags fill it at once.
-fn fills(flags: u64) -> bool {
+pub(crate) fn fills(flags: u64) -> bool {
     let (populate, nonblock) = (libc::MAP_POPULATE as u64, libc::MAP_NONBLOCK as u64);
     flags & (populate | nonblock) == populate || flags & libc::MAP_LOCKED as u64 != 0
 }
@@ -699,15 +701,20 @@ fn mapped(tid: pid_t, at: u64, bytes: u64, prot: u64, flags: u64, fd: i32) -> Ar
         procfs::kind_of_fd(tid, fd, shared)
     };
     let bytes = bytes.checked_next_multiple_of(unit).unwrap_or(0);
+    let range = procfs::pages(at, at.saturating_add(bytes));
+    Area { range, prot: prot_of(prot), kind, flags: flags_of(flags) }
+}
+
+/// How an area was asked for, of the flags of mmap.
+pub(crate) fn flags_of(flags: u64) -> MapFlags {
+    let has = |bit: libc::c_int| flags & bit as u64 != 0;
     let fixed = has(libc::MAP_FIXED) || has(libc::MAP_FIXED_NOREPLACE);
-    let map_flags = MapFlags::NONE
+    MapFlags::NONE
         .with_if(has(libc::MAP_GROWSDOWN), MapFlags::GROWSDOWN)
         .with_if(has(libc::MAP_STACK), MapFlags::STACK)
         .with_if(has(libc::MAP_NORESERVE), MapFlags::NORESERVE)
         .with_if(has(libc::MAP_POPULATE), MapFlags::POPULATE)
         .with_if(fixed, MapFlags::FIXED)
         .with_if(has(libc::MAP_LOCKED), MapFlags::LOCKED)
-        .with_if(has(libc::MAP_HUGETLB), MapFlags::HUGETLB);
-    let range = procfs::pages(at, at.saturating_add(bytes));
-    Area { range, prot: prot_of(prot), kind, flags: map_flags }
+        .with_if(has(libc::MAP_HUGETLB), MapFlags::HUGETLB)
 }
