@@ -14,11 +14,11 @@
 //!   that a signal followed; of events only those since the last exec's moment are held, until its
 //!   stop.
 
-use super::perf::{Raw, What};
+use super::marks::Marks;
 use super::procfs;
-use super::settle::Marks;
+use super::raw::{Raw, What};
 use super::sys::pid_t;
-use super::tracer::{Doing, Told};
+use super::told::{Doing, Told};
 use crate::event::{
     Access, Area, Event, EventKind, Exec, Fault, Found, Origin, Prot, Source, SpaceId, Standing,
     ThreadId,

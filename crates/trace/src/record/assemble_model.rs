@@ -3,9 +3,9 @@
 
 use super::assemble::{Assembled, Assembler, Scope};
 use super::merge::nothing;
-use super::perf::Raw;
+use super::raw::Raw;
 use super::settle::{Guesses, is_guess};
-use super::tracer::{Doing, Told};
+use super::told::{Doing, Told};
 use crate::budget::Budget;
 use crate::event::{Access, Event, EventKind};
 use crate::naive::{Naive, Report, naive_replay};

@@ -12,10 +12,10 @@
 //! - G1. Reading gives back what was written, in its order.
 //! - G2. What the tracer tells behind an entry is not older than that entry's floor.
 
-use super::perf::{Raw, What};
+use super::raw::{Raw, What};
 use super::spool::{Outlet, Spool, Stream};
 use super::sys::pid_t;
-use super::tracer::{Doing, Told};
+use super::told::{Doing, Told};
 use crate::event::{Access, AreaKind, Event, EventKind, SpaceId, ThreadId};
 use crate::format::{Context, Cursor, Malformed, put, put_delta};
 use foliant_units::Va;

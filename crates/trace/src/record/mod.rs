@@ -32,11 +32,13 @@ mod decode;
 mod error;
 mod forward;
 mod log;
+mod marks;
 mod measure;
 mod merge;
 mod output;
 mod perf;
 mod procfs;
+mod raw;
 mod ring;
 mod settle;
 mod spawn;
@@ -44,6 +46,7 @@ mod spool;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod told;
 mod tracer;
 mod user;
 

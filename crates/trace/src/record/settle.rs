@@ -17,10 +17,11 @@ use super::RecordError;
 use super::assemble::{Assembled, Assembler, Present, Residue, Scope};
 use super::attach::{Calls, Protected};
 use super::log::{EventLog, EventReader};
+use super::marks::Marks;
 use super::merge::{Input, Merge};
-use super::perf::What;
+use super::raw::What;
 use super::spool::Spool;
-use super::tracer::Told;
+use super::told::Told;
 use crate::TraceError;
 use crate::budget::{Budget, Spent};
 use crate::event::{Access, Event, EventKind, Source, SpaceId, advice};
@@ -28,33 +29,6 @@ use crate::naive::{Naive, Report, Snapshot};
 use foliant_units::Va;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
-
-/// Places of events, a bit each where there are any near.
-#[derive(Default, Debug)]
-pub(crate) struct Marks(BTreeMap<u64, Box<[u64; Marks::WORDS]>>);
-
-impl Marks {
-    const WORDS: usize = 64;
-
-    fn at(place: u64) -> (u64, usize, u64) {
-        let word = place / 64;
-        (word / Marks::WORDS as u64, (word % Marks::WORDS as u64) as usize, 1 << (place % 64))
-    }
-    pub(crate) fn set(&mut self, place: u64) {
-        let (block, word, bit) = Marks::at(place);
-        self.0.entry(block).or_insert_with(|| Box::new([0; Marks::WORDS]))[word] |= bit;
-    }
-    pub(crate) fn has(&self, place: u64) -> bool {
-        let (block, word, bit) = Marks::at(place);
-        self.0.get(&block).is_some_and(|words| words[word] & bit != 0)
-    }
-}
-
-impl Extend<u64> for Marks {
-    fn extend<T: IntoIterator<Item = u64>>(&mut self, places: T) {
-        places.into_iter().for_each(|place| self.set(place));
-    }
-}
 
 /// Everything was put together, and its events are in the spool.
 pub(crate) struct Together {
@@ -249,21 +223,5 @@ impl Guesses {
 fn forget(pages: &mut BTreeMap<u64, u64>, range: Range<u64>) {
     if !range.is_empty() {
         pages.extract_if(range, |_, _| true).for_each(drop);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn marks_are_bits() {
-        let mut marks = Marks::default();
-        let places = [0, 63, 64, 4095, 4096, 1 << 40];
-        marks.extend(places);
-        for place in places {
-            assert!(marks.has(place) && !marks.has(place + 1000), "{place}");
-        }
-        assert_eq!(marks.0.len(), 3);
     }
 }

@@ -239,8 +239,8 @@ pub(crate) fn raise_priority() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
 }
 
-/// Whether this thread runs before all that are not urgent, where that is permitted: for the moments
-/// when others stand still for it.
+/// Whether this thread runs before all that are not urgent, where that is permitted: for the
+/// moments when others stand still for it.
 pub(crate) fn be_urgent(urgent: bool) {
     let policy = if urgent { libc::SCHED_FIFO } else { libc::SCHED_OTHER };
     let param = libc::sched_param { sched_priority: urgent.into() };

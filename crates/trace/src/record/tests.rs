@@ -3,10 +3,10 @@
 use super::assemble::Scope;
 use super::assemble_model::{self, All};
 use super::log::{RingLog, ToldLog};
-use super::perf::{Raw, What};
 use super::procfs;
+use super::raw::{Raw, What};
 use super::spool::{Spool, Spooler, Stream};
-use super::tracer::{Doing, Told};
+use super::told::{Doing, Told};
 use super::{RecordError, settle};
 use crate::event::{
     Access, Area, AreaKind, EventKind, Exec, Found, MapFlags, Prot, Source, SpaceId, Standing,

@@ -35,40 +35,13 @@ use super::perf::Perf;
 use super::procfs;
 use super::spawn;
 use super::sys::{self, pid_t};
+use super::told::{Doing, Told};
 use crate::event::{Access, Area, AreaKind, EventKind, Exec, MapFlags, Prot, advice};
 use crate::format::{Ending, VA_MAX};
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// What ptrace told.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Told {
-    pub(crate) time: u64,
-    pub(crate) tid: pid_t,
-    pub(crate) what: Doing,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Doing {
-    /// The thread is about to make another one with these flags.
-    Clone { flags: u64 },
-    /// The process `tid` runs another program; `former` is the thread that called exec.
-    Exec { former: pid_t, exec: Exec },
-    /// The thread changed its space.
-    Change(EventKind),
-    /// The thread's break is now here.
-    Brk { now: Va },
-    /// The thread gets a signal for what its last fault asked for.
-    Signal,
-    /// The thread is gone.
-    Gone,
-    /// The last thread of a process is about to let go of its memory; these pages were present.
-    Residue { present: Vec<Va> },
-    /// The process `tid` is recorded from now on, with these threads; its space is like this.
-    Root { threads: Vec<pid_t>, exec: Exec },
-}
 
 /// What came of following a program to its end.
 pub(crate) struct Followed {

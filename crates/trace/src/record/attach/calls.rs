@@ -11,10 +11,11 @@
 //! **Not here**: what only the stopped program would tell, which is remarked on: rights that were
 //! changed in part, other processes' memory, and areas that a process locks before it has them.
 
-use super::super::perf::{Raw, What};
 use super::super::procfs;
+use super::super::raw::{Raw, What};
 use super::super::sys::pid_t;
-use super::super::tracer::{Doing, fills, flags_of, prot_of, thp_wish};
+use super::super::told::Doing;
+use super::super::tracer::{fills, flags_of, prot_of, thp_wish};
 use crate::event::{Access, Area, AreaKind, EventKind, MapFlags, Prot, SpaceId, advice};
 use crate::format::VA_MAX;
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};

@@ -16,8 +16,8 @@
 //!   the difference is reported as lost.
 
 use super::super::log::RingLog;
-use super::super::perf::{Raw, What};
 use super::super::procfs;
+use super::super::raw::{Raw, What};
 use super::super::ring::Ring;
 use super::super::sys::{self, PerfAttr, pid_t};
 use super::calls::{CALLS, changes_areas};
@@ -100,7 +100,8 @@ pub(crate) struct Counters {
     pub(crate) execs: Vec<(u64, pid_t)>,
     /// When pages were last faulted in, by process, while somebody wants to know.
     pub(crate) touched: Option<HashMap<(pid_t, u64), u64>>,
-    /// Threads in a call that may change areas, and how often one was made or came back, by process.
+    /// Threads in a call that may change areas, and how often one was made or came back, by
+    /// process.
     changing: HashSet<pid_t>,
     pub(crate) changes: HashMap<pid_t, u64>,
     samples: u64,
@@ -161,8 +162,8 @@ impl Counters {
             dropped: 0,
             _first: Vec::new(),
         };
-        // The first counter of a kind has the kernel change its code, which takes milliseconds: not
-        // while somebody stands still.
+        // The first counter of a kind has the kernel change its code, which takes milliseconds:
+        // not while somebody stands still.
         let first = counters.attrs().map(|(attr, kind)| counters.one(&attr, kind, 0, 0));
         counters._first = first.map(|opened| Ok(opened?.1)).collect::<io::Result<_>>()?;
         Ok(counters)

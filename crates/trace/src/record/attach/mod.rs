@@ -16,9 +16,9 @@
 //! the recording, who was before it is a root like the parent.
 //!
 //! **Invariants**
-//! - A1. A process stands still for as long as at most [`STOPPED_AT_ONCE`] threads take to stop, its
-//!   areas to be read and one call to be made, whatever memory it has; the longest time is measured
-//!   and told.
+//! - A1. A process stands still for as long as at most [`STOPPED_AT_ONCE`] threads take to stop,
+//!   its areas to be read and one call to be made, whatever memory it has; the longest time is
+//!   measured and told.
 //! - A2. Whoever had large pages before has them again when the recording ends, with all that it
 //!   has started meanwhile, however the recording ends but by SIGKILL.
 //! - A3. Threads made at any time are recorded: those of counted threads inherit the counters,
@@ -44,7 +44,7 @@ use super::forward::Stopping;
 use super::log::{RingLog, ToldLog};
 use super::spool::{Spool, Spooler, Stream};
 use super::sys::{self, pid_t};
-use super::tracer::{Doing, Told};
+use super::told::{Doing, Told};
 use super::{Collected, Progress, RecordError, machine, procfs};
 use crate::event::{Access, Area, EventKind, Exec};
 use crate::format::{AccessSource, Ending};

@@ -6,8 +6,8 @@
 //! has been looked at, and the event that lists it is written afterwards.
 //!
 //! **Invariants**
-//! - X1. What is held is ranges of pages that were there in the beginning and have not been touched,
-//!   and pages that turned out to be protected.
+//! - X1. What is held is ranges of pages that were there in the beginning and have not been
+//!   touched, and pages that turned out to be protected.
 
 use super::super::procfs;
 use crate::event::{Access, Event, EventKind, Found, SpaceId, advice};
