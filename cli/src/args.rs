@@ -132,8 +132,27 @@ pub(crate) struct Record {
     /// Say only what went wrong
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Record a process that runs already, with all its threads and what it starts; it goes on
+    /// afterwards (needs root)
+    #[arg(long, value_name = "PID", value_parser = pid, conflicts_with_all = ["cgroup", "command"])]
+    pub(crate) pid: Option<u32>,
+    /// Record all processes of a control group: its folder, or its path below /sys/fs/cgroup (needs
+    /// root)
+    #[arg(long, value_name = "PATH", conflicts_with = "command")]
+    pub(crate) cgroup: Option<PathBuf>,
+    /// End the recording after this time, like 30s, 5m or 2h. A program that was started gets
+    /// SIGTERM then
+    #[arg(long = "for", value_name = "TIME", value_parser = length)]
+    pub(crate) length: Option<Duration>,
+    /// Of all that the command starts, record processes of the program of this name alone, and what
+    /// they start
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "cgroup"])]
+    pub(crate) only: Option<OsString>,
+    /// Print what came of it as JSON, with --pid or --cgroup
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) json: bool,
     /// The program and its arguments; how it ends is how this command ends
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required_unless_present_any = ["pid", "cgroup"], trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -456,6 +475,21 @@ fn cpus(text: &str) -> Result<usize, String> {
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|n| (1..=86_400).contains(n));
     seconds.map(Duration::from_secs).ok_or_else(|| "use a whole number from 1 to 86400".to_owned())
+}
+
+fn pid(text: &str) -> Result<u32, String> {
+    let pid = text.parse().ok().filter(|pid| (1..=i32::MAX as u32).contains(pid));
+    pid.ok_or_else(|| "use a process's number, as `ps -e` lists them".to_owned())
+}
+
+/// A time with its unit.
+fn length(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = units.iter().find(|(unit, _)| *unit == &text[number.len()..]);
+    let ms = unit.and_then(|(_, ms)| number.parse::<u64>().ok()?.checked_mul(*ms));
+    let ms = ms.filter(|ms| (1..=31 * 24 * 3_600_000).contains(ms));
+    ms.map(Duration::from_millis).ok_or_else(|| "use a time like 500ms, 30s, 5m or 2h".to_owned())
 }
 
 fn model(text: &str) -> Result<CostModel, String> {

@@ -1,12 +1,14 @@
 //! `foliant record`.
 
 use crate::args::Record;
-use crate::failure::{Done, Failure};
-use crate::{shown, table};
-use foliant_trace::record::{Options, Progress, User};
-use foliant_trace::{Ending, Summary, record_to_file};
+use crate::failure::{Done, Failure, print};
+use crate::{json, progress as bar, shown, table};
+use foliant_trace::record::{Options, Progress, Running, Target, User};
+use foliant_trace::{Ending, Summary, record_running_to_file, record_to_file};
+use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// A command line as the recorder wants it.
 pub(crate) fn options(command: &[OsString], user: Option<&User>) -> Done<Options> {
@@ -41,28 +43,92 @@ pub(crate) fn warn_root(user: Option<&User>) {
 
 /// The program has the terminal while it runs, so nothing is said until it has ended.
 pub(crate) fn run(args: &Record) -> Done {
+    let target = args.pid.map(Target::Process).or(args.cgroup.clone().map(Target::Cgroup));
+    if let Some(target) = target {
+        return running(args, target);
+    }
     let user = user()?;
     let mut options = options(&args.command, user.as_ref())?;
     options.forward_signals = true;
+    (options.length, options.only) = (args.length, args.only.clone());
     if !args.quiet {
         warn_root(user.as_ref());
     }
     let path = args.output.clone().unwrap_or_else(|| free_name(&options.command));
+    let started = Instant::now();
     let summary = record_to_file(options, &path)?;
     say(&summary);
     if !args.quiet {
-        let path = shown::path(&path);
-        eprintln!(
-            "foliant: {path} holds {} events, {} of them faults; see `foliant replay {path}`",
-            table::count(summary.trailer.events),
-            table::count(summary.trailer.faults),
-        );
+        say_where(&path, &summary);
     }
+    let is_over = args.length.is_some_and(|length| started.elapsed() >= length);
     match summary.trailer.ending {
         Ending::Exited(0) => Ok(()),
+        // It was asked to end, and that was what was wanted.
+        Ending::Signaled(TERMINATED) if is_over => Ok(()),
         Ending::Exited(code) => Err(Failure::Code(code)),
         Ending::Signaled(signal) => Err(Failure::Code(128u8.saturating_add(signal))),
     }
+}
+
+/// The number of SIGTERM.
+const TERMINATED: u8 = 15;
+
+/// Records what runs already.
+fn running(args: &Record, target: Target) -> Done {
+    let name = match &target {
+        Target::Process(pid) => OsString::from(pid.to_string()),
+        Target::Cgroup(path) => path.file_name().unwrap_or(OsStr::new("cgroup")).to_owned(),
+    };
+    let path = args.output.clone().unwrap_or_else(|| free_name(&name));
+    let mut running = Running::new(target);
+    running.length = args.length;
+    let bar = bar::spinner("recording");
+    if !args.quiet {
+        let bar = bar.clone();
+        running.progress = Some(Box::new(move |at| bar.set_message(progress(at))));
+    }
+    let summary = record_running_to_file(running, &path);
+    bar.finish_and_clear();
+    let summary = summary?;
+    say(&summary);
+    if !args.quiet {
+        say_where(&path, &summary);
+    }
+    if args.json { print(&json::text(&object(&path, &summary))?) } else { Ok(()) }
+}
+
+fn say_where(path: &Path, summary: &Summary) {
+    if let Some(attached) = summary.attached {
+        eprintln!(
+            "foliant: {} processes with {} threads were recorded and go on; they stood still for {:.1} ms at most",
+            table::count(attached.processes),
+            table::count(attached.threads),
+            attached.longest_stop.as_secs_f64() * 1e3,
+        );
+    }
+    let path = shown::path(path);
+    eprintln!(
+        "foliant: {path} holds {} events, {} of them faults; see `foliant replay {path}`",
+        table::count(summary.trailer.events),
+        table::count(summary.trailer.faults),
+    );
+}
+
+fn object(path: &Path, summary: &Summary) -> Value {
+    let attached = summary.attached;
+    json!({
+        "file": path.to_string_lossy(),
+        "processes": attached.map(|attached| attached.processes),
+        "threads": attached.map(|attached| attached.threads),
+        "longest_stop_ns": attached.map(|attached| attached.longest_stop.as_nanos() as u64),
+        "events": summary.trailer.events,
+        "faults": summary.trailer.faults,
+        "lost": summary.trailer.lost,
+        "mismatched": summary.replay.mismatched,
+        "strays": summary.replay.strays,
+        "remarks": summary.trailer.remarks,
+    })
 }
 
 /// A name for a recording of this program, which no file has here.

@@ -46,5 +46,5 @@ pub use lineage::Lineage;
 pub use naive::{Naive, Report, classify, naive_replay};
 pub use reader::{About, Reader, Trace};
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-pub use record::{Options, RecordError, Summary, record, record_to_file};
+pub use record::{Options, RecordError, Summary, record, record_running_to_file, record_to_file};
 pub use writer::Writer;

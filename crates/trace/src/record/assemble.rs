@@ -14,17 +14,20 @@
 //!   that a signal followed; of events only those since the last exec's moment are held, until its
 //!   stop.
 
-use super::perf::{Raw, What};
+use super::marks::Marks;
 use super::procfs;
-use super::settle::Marks;
+use super::raw::{Raw, What};
 use super::sys::pid_t;
-use super::tracer::{Doing, Told};
+use super::told::{Doing, Told};
 use crate::event::{
-    Access, Event, EventKind, Exec, Fault, Found, Origin, Source, SpaceId, Standing, ThreadId,
+    Access, Area, Event, EventKind, Exec, Fault, Found, Origin, Prot, Source, SpaceId, Standing,
+    ThreadId,
 };
 use crate::lineage::Lineage;
-use foliant_units::{FRAME_BYTES, Va};
+use foliant_units::{FRAME_BYTES, Va, VaRange};
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ffi::OsString;
+use std::path::Path;
 
 /// How often decoding an instruction and the processor's error code agree on an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,13 +108,27 @@ impl Execs {
 /// Pages that the kernel had present in a space, by the place of the event that comes next.
 pub(crate) type Present = (u64, SpaceId, Vec<Va>);
 
+/// What of all that is told is a recording's, and how it is read.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Scope {
+    /// The time that becomes 0.
+    pub(crate) start: u64,
+    /// Whether instructions were decoded.
+    pub(crate) decodes: bool,
+    /// If set, only processes whose program's file has this name, and what they start.
+    pub(crate) only: Option<OsString>,
+    /// Of programs that ran before and go on: until when threads are not known yet.
+    pub(crate) attached_until: Option<u64>,
+}
+
 /// Takes in what was told, in order of time, and gives back events.
 #[derive(Default)]
 pub(crate) struct Assembler {
-    start: u64,
-    decodes: bool,
+    scope: Scope,
     lineage: Lineage,
     live: HashMap<pid_t, Live>,
+    /// Threads that are seen and not recorded, with their processes.
+    outside: HashMap<pid_t, pid_t>,
     flags: HashMap<pid_t, u64>,
     codes: HashMap<pid_t, Code>,
     pub(crate) execs: Execs,
@@ -133,9 +150,13 @@ pub(crate) struct Assembler {
 }
 
 impl Assembler {
-    /// `start` is the time that becomes 0; `decodes` tells whether instructions were decoded.
-    pub(crate) fn new(start: u64, decodes: bool) -> Assembler {
-        Assembler { start, decodes, ..Assembler::default() }
+    pub(crate) fn new(scope: Scope) -> Assembler {
+        Assembler { scope, ..Assembler::default() }
+    }
+
+    /// Where a thread runs.
+    pub(crate) fn space_of(&self, tid: pid_t) -> Option<SpaceId> {
+        self.live.get(&tid).map(|live| live.space)
     }
 
     /// Gives back the next event, if nothing that comes after `now` changes it.
@@ -163,7 +184,7 @@ impl Assembler {
     }
 
     fn push(&mut self, time: u64, thread: ThreadId, space: SpaceId, kind: EventKind) {
-        let time_ns = time.saturating_sub(self.start).max(self.last_ns);
+        let time_ns = time.saturating_sub(self.scope.start).max(self.last_ns);
         let event = Event { time_ns, thread, space, kind };
         match self.lineage.apply(&event) {
             Ok(died) => {
@@ -188,6 +209,12 @@ impl Assembler {
             What::Fork { child, same_process } => self.fork(r.time, r.tid, child, same_process),
             What::End => self.end(r.time, r.tid),
             What::Exec { pid } => self.exec(r.time, r.tid, pid),
+            What::Born { child, flags } => {
+                self.flags.insert(r.tid, flags);
+                self.fork(r.time, r.tid, child, flags & libc::CLONE_THREAD as u64 != 0);
+            }
+            // What a call did is told (`attach::calls`).
+            What::Enter { .. } | What::Made { .. } | What::Leave { .. } => {}
         }
     }
 
@@ -204,6 +231,12 @@ impl Assembler {
                 }
             }
             Doing::Change(kind) => {
+                if let EventKind::Protect { range, prot } = kind
+                    && let Some(exec) = self.late_exec(t.time, t.tid)
+                    && !prot.contains(Prot::WRITE)
+                {
+                    open_rights(exec, range);
+                }
                 if let Some(live) = self.live.get(&t.tid) {
                     self.push(t.time, live.thread, live.space, kind);
                 }
@@ -218,6 +251,7 @@ impl Assembler {
             }
             Doing::Signal => self.signalled.extend(self.last_faults.get(&t.tid).copied()),
             Doing::Gone => self.end(t.time, t.tid),
+            Doing::Root { threads, exec } => self.root(t.time, t.tid, &threads, exec),
             Doing::Residue { present } => {
                 if let Some(live) = self.live.get(&t.tid)
                     && (self.lineage.residents(live.space) == 1 || live.pid == t.tid)
@@ -231,7 +265,8 @@ impl Assembler {
     fn fault(&mut self, r: &Raw, va: u64, kernel: bool, decoded: Option<Access>) {
         let code = self.codes.remove(&r.tid).filter(|c| c.va == va);
         let Some(live) = self.live.get(&r.tid) else {
-            self.out.astray += 1;
+            let expected = self.outside.contains_key(&r.tid) || self.is_early(r.time);
+            self.out.astray += u64::from(!expected);
             return;
         };
         let (thread, space) = (live.thread, live.space);
@@ -241,7 +276,7 @@ impl Assembler {
             _ => Access::Read,
         });
         match (known, decoded) {
-            _ if kernel || !self.decodes => {}
+            _ if kernel || !self.scope.decodes => {}
             (Some(a), Some(b)) if a == b => self.out.agreement.same += 1,
             (Some(_), Some(_)) => self.out.agreement.different += 1,
             (_, None) => self.out.agreement.undecoded += 1,
@@ -260,12 +295,7 @@ impl Assembler {
         let va = Va::new(va);
         let origin = if kernel { Origin::Kernel } else { Origin::User };
         let fault = Fault { va, access, origin, source, found, standing: Standing::Regular };
-        if let Some(&(at, until)) = self.fresh.get(&r.tid)
-            && r.time <= until
-            && let Some(at) = at.checked_sub(self.base)
-            && let Some(Event { kind: EventKind::Exec(exec), .. }) =
-                self.window.get_mut(at as usize)
-        {
+        if let Some(exec) = self.late_exec(r.time, r.tid) {
             // Exec's own fault: its page was found present at the stop, but a fault has brought it.
             remove_page(exec, fault.page());
         }
@@ -273,10 +303,27 @@ impl Assembler {
         self.push(r.time, thread, space, EventKind::Fault(fault));
     }
 
+    /// The thread's last exec, if what was seen of it was seen later than `time`.
+    fn late_exec(&mut self, time: u64, tid: pid_t) -> Option<&mut Exec> {
+        let &(at, until) = self.fresh.get(&tid)?;
+        let place = at.checked_sub(self.base).filter(|_| time <= until)?;
+        match &mut self.window.get_mut(place as usize)?.kind {
+            EventKind::Exec(exec) => Some(exec),
+            _ => None,
+        }
+    }
+
     fn fork(&mut self, time: u64, parent: pid_t, child: pid_t, same_process: bool) {
         self.end(time, child);
         let flags = self.flags.get(&parent).copied().unwrap_or(0);
         let Some(live) = self.live.get(&parent) else {
+            if let Some(&pid) = self.outside.get(&parent) {
+                self.outside.insert(child, if same_process { pid } else { child });
+                return;
+            }
+            if self.is_early(time) {
+                return;
+            }
             self.out.remarks.insert("a process was made by an unknown one".to_owned());
             return;
         };
@@ -299,6 +346,7 @@ impl Assembler {
 
     fn end(&mut self, time: u64, tid: pid_t) {
         self.flags.remove(&tid);
+        self.outside.remove(&tid);
         self.fresh.remove(&tid);
         self.last_faults.remove(&tid);
         if self.codes.remove(&tid).is_some() {
@@ -312,27 +360,41 @@ impl Assembler {
 
     fn exec(&mut self, time: u64, tid: pid_t, pid: pid_t) {
         let Some((stop, former, exec)) = self.execs.take(tid) else {
+            if self.is_early(time) {
+                return;
+            }
             self.out.remarks.insert("a program was started and its areas were not seen".to_owned());
+            if self.scope.attached_until.is_some() {
+                // It has left its old space, and nothing is known of the new one.
+                self.end_process(time, tid, pid);
+                self.outside.insert(tid, pid);
+            }
             return;
         };
         self.codes.remove(&tid);
         self.codes.remove(&former);
         let caller = if self.live.contains_key(&former) { former } else { tid };
+        let is_outside = [former, tid].iter().any(|tid| self.outside.contains_key(tid));
         let thread = match self.live.remove(&caller) {
             Some(live) => live.thread,
+            None if self.scope.only.is_some() && (is_outside || self.place() == 0) => {
+                self.end_process(time, tid, pid);
+                let name = Path::new(&exec.program).file_name();
+                if name != self.scope.only.as_deref() {
+                    self.outside.insert(tid, pid);
+                    return;
+                }
+                self.new_root(time)
+            }
             None if self.place() == 0 => ThreadId(0),
+            None if self.is_early(time) => return,
             None => {
                 self.out.remarks.insert("a program was started by an unknown process".to_owned());
                 return;
             }
         };
         // Exec ends all other threads of the process, the one included whose number it takes over.
-        let mut others: Vec<pid_t> =
-            self.live.iter().filter(|(t, l)| l.pid == pid || **t == tid).map(|(&t, _)| t).collect();
-        others.sort_unstable();
-        for other in others {
-            self.end(time, other);
-        }
+        self.end_process(time, tid, pid);
         let space = SpaceId(self.lineage.spaces());
         self.breaks.insert(space, exec.brk);
         self.fresh.insert(tid, (self.place(), stop));
@@ -341,16 +403,83 @@ impl Assembler {
         self.live.insert(tid, Live { thread, space, pid });
     }
 
-    /// Whoever is still alive at the end of the records has ended unseen.
+    /// All threads of a process end, and the one of this number.
+    fn end_process(&mut self, time: u64, tid: pid_t, pid: pid_t) {
+        let mut others: Vec<pid_t> =
+            self.live.iter().filter(|(t, l)| l.pid == pid || **t == tid).map(|(&t, _)| t).collect();
+        others.sort_unstable();
+        for other in others {
+            self.end(time, other);
+        }
+        self.outside.retain(|other, its| *its != pid && *other != tid);
+    }
+
+    /// Whether a thread need not be known yet.
+    fn is_early(&self, time: u64) -> bool {
+        self.scope.attached_until.is_some_and(|until| time <= until)
+    }
+
+    /// The thread of a program that nobody who is recorded has started. Its exec opens the trace,
+    /// or follows when nobody is alive; else somebody who is takes it in for a moment, as if by
+    /// vfork, which changes nothing of theirs.
+    fn new_root(&mut self, time: u64) -> ThreadId {
+        let thread = ThreadId(self.lineage.threads());
+        let host = self.live.values().min_by_key(|live| live.thread);
+        if let Some((host, space)) = host.map(|live| (live.thread, live.space)) {
+            self.push(time, host, space, EventKind::Share { thread, process: true });
+        }
+        thread
+    }
+
+    /// A process that ran before is recorded from now on.
+    fn root(&mut self, time: u64, pid: pid_t, threads: &[pid_t], exec: Exec) {
+        if self.live.contains_key(&pid) {
+            return;
+        }
+        let (thread, space) = (self.new_root(time), SpaceId(self.lineage.spaces()));
+        self.breaks.insert(space, exec.brk);
+        self.push(time, thread, space, EventKind::Exec(exec));
+        self.live.insert(pid, Live { thread, space, pid });
+        for &tid in threads.iter().filter(|tid| **tid != pid) {
+            let new = ThreadId(self.lineage.threads());
+            self.push(time, thread, space, EventKind::Share { thread: new, process: false });
+            self.live.insert(tid, Live { thread: new, space, pid });
+        }
+    }
+
+    /// Whoever is still alive at the end of the records has ended unseen, or goes on.
     pub(crate) fn close(&mut self) {
-        let time = self.last_ns.saturating_add(self.start);
+        let time = self.last_ns.saturating_add(self.scope.start);
         let mut left: Vec<pid_t> = self.live.keys().copied().collect();
         left.sort_unstable();
         for tid in left {
-            self.out.remarks.insert("the end of a thread was not seen".to_owned());
+            if self.scope.attached_until.is_none() {
+                self.out.remarks.insert("the end of a thread was not seen".to_owned());
+            }
             self.end(time, tid);
         }
     }
+}
+
+/// What a program closes to writing just after its exec (relocations, as a rule) was open before;
+/// its areas were read when it was closed.
+fn open_rights(exec: &mut Exec, range: VaRange) {
+    let mut areas = Vec::with_capacity(exec.areas.len() + 2);
+    for area in &exec.areas {
+        let inside = area.range.intersect(range);
+        if inside.is_empty() {
+            areas.push(*area);
+            continue;
+        }
+        let before = VaRange::new(area.range.start(), inside.start());
+        let behind = VaRange::new(inside.end(), area.range.end());
+        let part = |range, prot| Area { range, prot, ..*area };
+        areas.extend(before.map(|range| part(range, area.prot)));
+        areas.push(part(inside, area.prot.with(Prot::RW)));
+        areas.extend(behind.map(|range| part(range, area.prot)));
+    }
+    areas.retain(|area| !area.range.is_empty());
+    exec.areas = areas;
 }
 
 fn remove_page(exec: &mut Exec, page: Va) {

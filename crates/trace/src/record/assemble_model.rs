@@ -1,11 +1,11 @@
 //! The obvious way from what was told to the events of a trace: everything in vectors, sorted at
 //! once, with all hindsight there. What `merge`, `log` and `settle` do as a stream gives the same.
 
-use super::assemble::{Assembled, Assembler};
+use super::assemble::{Assembled, Assembler, Scope};
 use super::merge::nothing;
-use super::perf::Raw;
+use super::raw::Raw;
 use super::settle::{Guesses, is_guess, is_present};
-use super::tracer::{Doing, Told};
+use super::told::{Doing, Told};
 use crate::budget::Budget;
 use crate::event::{Access, Event, EventKind};
 use crate::naive::{Naive, Report, naive_replay};
@@ -14,11 +14,11 @@ use crate::naive::{Naive, Report, naive_replay};
 pub(crate) type All = (Vec<Event>, Assembled, Report);
 
 /// Puts everything together.
-pub(crate) fn assemble(mut raw: Vec<Raw>, mut told: Vec<Told>, start: u64, decodes: bool) -> All {
+pub(crate) fn assemble(mut raw: Vec<Raw>, mut told: Vec<Told>, scope: Scope) -> All {
     let budget = Budget::unlimited();
     raw.sort_by_key(|r| r.time);
     told.sort_by_key(|t| t.time);
-    let mut a = Assembler::new(start, decodes);
+    let mut a = Assembler::new(scope);
     for t in &mut told {
         if let Doing::Exec { former, exec } = &mut t.what {
             a.execs.expect(t.tid, t.time, *former, std::mem::replace(exec, nothing()));

@@ -5,7 +5,7 @@
 //! recorder alone is sent on. The third one of a kind kills the program, should it not want to end.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -15,7 +15,7 @@ const FROM_KERNEL: i32 = 0x80;
 
 /// While this lives, signals go to the program.
 pub(crate) struct Forwarding {
-    before: Vec<(i32, libc::sigaction)>,
+    _handlers: Handlers,
 }
 
 extern "C" fn forward(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
@@ -38,30 +38,70 @@ impl Forwarding {
     pub(crate) fn to(program: i32) -> Forwarding {
         PROGRAM.store(program, Ordering::Relaxed);
         COUNT.store(0, Ordering::Relaxed);
-        let mut before = Vec::new();
-        for signal in SIGNALS {
-            // SAFETY: sigaction is plain data for which zeros are a legal value.
-            let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
-            let mut old = new;
-            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = forward;
-            new.sa_sigaction = handler as libc::sighandler_t;
-            new.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-            // SAFETY: both structs are live, and the handler only makes calls that handlers may
-            // make.
-            if unsafe { libc::sigaction(signal, &new, &mut old) } == 0 {
-                before.push((signal, old));
-            }
-        }
-        Forwarding { before }
+        let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = forward;
+        let flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        Forwarding { _handlers: Handlers::set(handler as libc::sighandler_t, flags) }
     }
 }
 
 impl Drop for Forwarding {
     fn drop(&mut self) {
-        for (signal, old) in &self.before {
+        PROGRAM.store(0, Ordering::Relaxed); // a handler that is still there sends nothing
+    }
+}
+
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// While this lives, a signal that asks this process to end only says so here: a recording of
+/// processes that go on ends whole.
+pub(crate) struct Stopping {
+    _handlers: Handlers,
+}
+
+extern "C" fn stop(_: i32) {
+    WANTED.store(true, Ordering::Relaxed);
+}
+
+impl Stopping {
+    pub(crate) fn new() -> Stopping {
+        WANTED.store(false, Ordering::Relaxed);
+        let handler: extern "C" fn(i32) = stop;
+        Stopping { _handlers: Handlers::set(handler as libc::sighandler_t, libc::SA_RESTART) }
+    }
+
+    /// Whether one has come.
+    pub(crate) fn is_wanted() -> bool {
+        WANTED.load(Ordering::Relaxed)
+    }
+}
+
+/// Handlers of the signals that ask a program to end; gone, those before are back.
+struct Handlers(Vec<(i32, libc::sigaction)>);
+
+impl Handlers {
+    fn set(handler: libc::sighandler_t, flags: i32) -> Handlers {
+        let mut before = Vec::new();
+        for signal in SIGNALS {
+            // SAFETY: sigaction is plain data for which zeros are a legal value.
+            let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
+            let mut old = new;
+            new.sa_sigaction = handler;
+            new.sa_flags = flags;
+            // SAFETY: both structs are live, and the handlers of this file only make calls that
+            // handlers may make.
+            if unsafe { libc::sigaction(signal, &new, &mut old) } == 0 {
+                before.push((signal, old));
+            }
+        }
+        Handlers(before)
+    }
+}
+
+impl Drop for Handlers {
+    fn drop(&mut self) {
+        for (signal, old) in &self.0 {
             // SAFETY: gives back what was there before.
             unsafe { libc::sigaction(*signal, old, std::ptr::null_mut()) };
         }
-        PROGRAM.store(0, Ordering::Relaxed);
     }
 }

@@ -12,11 +12,11 @@
 //! - G1. Reading gives back what was written, in its order.
 //! - G2. What the tracer tells behind an entry is not older than that entry's floor.
 
-use super::perf::{Raw, What};
+use super::raw::{Raw, What};
 use super::spool::{Outlet, Spool, Stream};
 use super::sys::pid_t;
-use super::tracer::{Doing, Told};
-use crate::event::{Access, Event, EventKind, SpaceId, ThreadId};
+use super::told::{Doing, Told};
+use crate::event::{Access, AreaKind, Event, EventKind, SpaceId, ThreadId};
 use crate::format::{Context, Cursor, Malformed, put, put_delta};
 use foliant_units::Va;
 use std::io;
@@ -40,6 +40,12 @@ const CODE: u8 = 1;
 const FORK: u8 = 2;
 const END: u8 = 3;
 const EXEC: u8 = 4;
+const BORN: u8 = 5;
+/// A call of a running program's: its begin, its area, its end by the notes.
+const CALL: u8 = 6;
+const BEGIN: u8 = 0;
+const AREA: u8 = 1;
+const BACK: u8 = 2;
 const SAME_THREAD: u8 = 1 << 3;
 /// Where a kind's own notes begin: whether the kernel faulted, then what was decoded.
 const NOTES: u8 = 4;
@@ -63,6 +69,10 @@ impl RingLog {
             What::Fork { same_process, .. } => FORK | u8::from(same_process) << NOTES,
             What::End => END,
             What::Exec { .. } => EXEC,
+            What::Born { .. } => BORN,
+            What::Enter { .. } => CALL | BEGIN << NOTES,
+            What::Made { .. } => CALL | AREA << NOTES,
+            What::Leave { .. } => CALL | BACK << NOTES,
         };
         out.push(kind | same);
         put_delta(out, near.time, raw.time);
@@ -83,6 +93,20 @@ impl RingLog {
             What::Fork { child, .. } => put(out, child as u64),
             What::End => {}
             What::Exec { pid } => put(out, pid as u64),
+            What::Born { child, flags } => {
+                put(out, child as u64);
+                put(out, flags);
+            }
+            What::Enter { nr, args } => {
+                put(out, nr.into());
+                args.iter().for_each(|arg| put(out, *arg));
+            }
+            What::Made { at, bytes, kind } => {
+                put(out, at);
+                put(out, bytes);
+                out.push(kind as u8);
+            }
+            What::Leave { result } => put(out, result as u64),
         }
         if self.outlet.is_full() {
             self.send();
@@ -115,6 +139,24 @@ fn raw(near: &mut Near, cur: &mut Cursor<'_>) -> Result<Raw, Malformed> {
         FORK => What::Fork { child: cur.number()? as pid_t, same_process: notes & 1 != 0 },
         END => What::End,
         EXEC => What::Exec { pid: cur.number()? as pid_t },
+        BORN => What::Born { child: cur.number()? as pid_t, flags: cur.number()? },
+        CALL => match notes {
+            BEGIN => {
+                let nr = cur.number()? as u16;
+                let mut args = [0; 6];
+                for arg in &mut args {
+                    *arg = cur.number()?;
+                }
+                What::Enter { nr, args }
+            }
+            AREA => What::Made {
+                at: cur.number()?,
+                bytes: cur.number()?,
+                kind: AreaKind::from_u8(cur.byte()?).ok_or("an area's kind is unknown")?,
+            },
+            BACK => What::Leave { result: cur.number()? as i64 },
+            _ => return Err("a call's part is unknown"),
+        },
         _ => return Err("a record's kind is unknown"),
     };
     Ok(Raw { time, tid, what })
@@ -135,6 +177,7 @@ const BREAK: u8 = 3;
 const SIGNAL: u8 = 4;
 const GONE: u8 = 5;
 const RESIDUE: u8 = 6;
+const ROOT: u8 = 7;
 
 fn event(kind: EventKind) -> Event {
     Event { time_ns: 0, thread: ThreadId(0), space: SpaceId(0), kind }
@@ -156,6 +199,7 @@ impl ToldLog {
             Doing::Signal => SIGNAL,
             Doing::Gone => GONE,
             Doing::Residue { .. } => RESIDUE,
+            Doing::Root { .. } => ROOT,
         });
         put_delta(out, self.near.time, told.time);
         put_delta(out, self.floor, floor);
@@ -170,6 +214,11 @@ impl ToldLog {
             Doing::Change(kind) => self.context.put_event(out, &event(kind)),
             Doing::Brk { now } => put(out, now.get()),
             Doing::Signal | Doing::Gone => {}
+            Doing::Root { threads, exec } => {
+                put(out, threads.len() as u64);
+                threads.iter().for_each(|tid| put(out, *tid as u64));
+                self.context.put_event(out, &event(EventKind::Exec(exec)));
+            }
             Doing::Residue { present } => {
                 put(out, present.len() as u64);
                 for page in present {
@@ -217,6 +266,15 @@ fn told(from: &mut ToldNear, cur: &mut Cursor<'_>) -> Result<(Told, u64), Malfor
         BREAK => Doing::Brk { now: Va::new(cur.number()?) },
         SIGNAL => Doing::Signal,
         GONE => Doing::Gone,
+        ROOT => {
+            let count = cur.count(1)?;
+            let threads = (0..count).map(|_| Ok(cur.number()? as pid_t));
+            let threads = threads.collect::<Result<Vec<pid_t>, Malformed>>()?;
+            match from.context.event(cur)?.kind {
+                EventKind::Exec(exec) => Doing::Root { threads, exec },
+                _ => return Err("a program is none"),
+            }
+        }
         RESIDUE => {
             let count = cur.count(1)?;
             let mut present = Vec::with_capacity(count);

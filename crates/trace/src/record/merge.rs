@@ -10,10 +10,10 @@
 
 use super::assemble::Execs;
 use super::log::{RingReader, ToldReader};
-use super::perf::Raw;
+use super::raw::Raw;
 use super::spool::Spool;
 use super::sys::pid_t;
-use super::tracer::{Doing, Told};
+use super::told::{Doing, Told};
 use crate::event::Exec;
 use foliant_units::Va;
 use std::cmp::Reverse;

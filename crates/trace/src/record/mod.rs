@@ -5,6 +5,7 @@
 //!                                                                          ├─▶ log ──▶ spool
 //!   ptrace + seccomp, one thread ─────▶ tracer ────────────────────────────┘
 //!
+//!   running processes (`attach`) ─────────────────────────────────────────────▶ log ──▶ spool
 //!   after the end:  spool ──▶ merge ──▶ assemble ──▶ spool ──▶ settle ──▶ Writer
 //! ```
 //!
@@ -28,14 +29,18 @@ mod abi;
 mod assemble;
 #[cfg(test)]
 mod assemble_model;
+mod attach;
 mod decode;
+mod error;
 mod forward;
 mod log;
+mod marks;
 mod measure;
 mod merge;
 mod output;
 mod perf;
 mod procfs;
+mod raw;
 mod resident;
 mod ring;
 mod settle;
@@ -44,11 +49,14 @@ mod spool;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod told;
 mod tracer;
 mod user;
 mod userfault;
 
 pub use assemble::{Agreement, Residue};
+pub use attach::{Attached, Running, Target, Unattachable};
+pub use error::RecordError;
 pub use measure::{Measured, fix_layout, measure};
 pub use user::User;
 
@@ -56,14 +64,14 @@ use crate::error::TraceError;
 use crate::format::{AccessSource, Ending, Header, Trailer};
 use crate::naive::Report;
 use crate::writer::Writer;
+use assemble::Scope;
 use log::{RingLog, ToldLog};
 use output::Unfinished;
 use spool::{Spool, Spooler, Stream};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -92,6 +100,10 @@ pub struct Options {
     /// Run the program apart: in a process group of its own, with no signal blocked, nothing on its
     /// standard input, and its standard output thrown away.
     pub apart: bool,
+    /// If set, only processes whose program's file has this name, and what they start.
+    pub only: Option<OsString>,
+    /// After this time the program is asked to end (SIGTERM), with all that it has started.
+    pub length: Option<Duration>,
     /// Called a few times a second from another thread.
     pub progress: Option<Box<dyn FnMut(Progress) + Send>>,
 }
@@ -127,6 +139,8 @@ impl Options {
             forward_signals: false,
             apart: false,
             ring_bytes: 8 << 20,
+            only: None,
+            length: None,
             progress: None,
         }
     }
@@ -148,125 +162,8 @@ pub struct Summary {
     pub agreement: Agreement,
     /// How page tables compare, if [`Options::check_pages`] was set.
     pub residue: Residue,
-}
-
-/// Why nothing was recorded.
-#[derive(Debug)]
-pub enum RecordError {
-    /// There is no such program.
-    NotFound {
-        /// As it was given.
-        command: OsString,
-    },
-    /// There is one, and it cannot be run.
-    NotExecutable {
-        /// As it was given.
-        command: OsString,
-        /// Why.
-        why: io::Error,
-    },
-    /// The system forbids counting page faults.
-    PerfForbidden {
-        /// The value of `/proc/sys/kernel/perf_event_paranoid`.
-        paranoid: String,
-        /// What the kernel said.
-        why: io::Error,
-    },
-    /// The system forbids following the program.
-    PtraceForbidden {
-        /// The value of `/proc/sys/kernel/yama/ptrace_scope`, if there is one.
-        scope: String,
-        /// What the kernel said.
-        why: io::Error,
-    },
-    /// The system forbids the filter that stops at system calls.
-    FilterForbidden {
-        /// What the kernel said.
-        why: io::Error,
-    },
-    /// Something else failed.
-    System {
-        /// While doing what.
-        what: &'static str,
-        /// What the kernel said.
-        why: io::Error,
-    },
-    /// The file cannot be written.
-    Output {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        why: io::Error,
-    },
-    /// What is told while recording cannot be kept.
-    Spool {
-        /// Where it was to be kept.
-        folder: PathBuf,
-        /// Why.
-        why: io::Error,
-    },
-    /// The trace cannot be written.
-    Trace(TraceError),
-}
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RecordError::NotFound { command } => {
-                write!(f, "there is no program {command:?}; give its path or check PATH")
-            }
-            RecordError::NotExecutable { command, why } => {
-                write!(f, "{command:?} cannot be run ({why}); check its rights and format")
-            }
-            RecordError::PerfForbidden { paranoid, why } => write!(
-                f,
-                "the system forbids counting page faults ({why}): \
-                 /proc/sys/kernel/perf_event_paranoid is {paranoid}, 2 or less is needed; \
-                 lower it or record as root"
-            ),
-            RecordError::PtraceForbidden { scope, why } => write!(
-                f,
-                "the system forbids following a program ({why}): \
-                 /proc/sys/kernel/yama/ptrace_scope is {scope}, 2 or less is needed; \
-                 lower it or record outside of the container or debugger that forbids it"
-            ),
-            RecordError::FilterForbidden { why } => write!(
-                f,
-                "the system forbids system call filters ({why}); \
-                 record outside of the container that forbids them"
-            ),
-            RecordError::System { what, why } => write!(f, "{what} failed: {why}"),
-            RecordError::Output { path, why } => {
-                write!(f, "{} cannot be written: {why}", path.display())
-            }
-            RecordError::Spool { folder, why } => {
-                write!(f, "{} cannot hold what is recorded until the end: {why}", folder.display())
-            }
-            RecordError::Trace(e) => write!(f, "{e}"),
-        }
-    }
-}
-
-impl std::error::Error for RecordError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            RecordError::NotFound { .. } => None,
-            RecordError::NotExecutable { why, .. }
-            | RecordError::PerfForbidden { why, .. }
-            | RecordError::PtraceForbidden { why, .. }
-            | RecordError::FilterForbidden { why }
-            | RecordError::System { why, .. }
-            | RecordError::Spool { why, .. }
-            | RecordError::Output { why, .. } => Some(why),
-            RecordError::Trace(e) => Some(e),
-        }
-    }
-}
-
-impl From<TraceError> for RecordError {
-    fn from(e: TraceError) -> RecordError {
-        RecordError::Trace(e)
-    }
+    /// Of a recording of processes that ran before: who they were, and how long they stood still.
+    pub attached: Option<Attached>,
 }
 
 /// Runs the program to its end and writes its trace to `sink`.
@@ -281,21 +178,35 @@ pub fn record(options: Options, sink: impl Write) -> Result<Summary, RecordError
 /// As [`record`], to a file that appears under its name only when it is whole. On an error nothing
 /// is left behind, and a file that was there before stays as it was.
 pub fn record_to_file(options: Options, path: &Path) -> Result<Summary, RecordError> {
+    let user = options.user.clone();
+    to_file(path, user.as_ref(), |spool| collect(options, spool))
+}
+
+/// Records processes that run already, to a file as [`record_to_file`] does; they go on afterwards.
+pub fn record_running_to_file(running: Running, path: &Path) -> Result<Summary, RecordError> {
+    to_file(path, None, |spool| attach::collect(running, spool))
+}
+
+fn to_file(
+    path: &Path,
+    user: Option<&User>,
+    collect: impl FnOnce(Spool) -> Result<Collected, RecordError>,
+) -> Result<Summary, RecordError> {
     let failed = |why| RecordError::Output { path: path.to_owned(), why };
     // The unfinished file's name means nothing to the caller, so only the kind of error is told.
     let hidden = |why: io::Error| failed(why.kind().into());
     // Devices and pipes are written to, not replaced by a file of their name.
     if path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir()) {
         let file = std::fs::OpenOptions::new().write(true).open(path).map_err(failed)?;
-        return record(options, file);
+        return write(collect(Spool::new(None)?)?, BufWriter::new(file));
     }
     // A directory cannot be replaced, and one finds out before the program runs, not after.
     if path.is_dir() {
         return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
-    let unfinished = Unfinished::beside(path, options.user.as_ref()).map_err(hidden)?;
+    let unfinished = Unfinished::beside(path, user).map_err(hidden)?;
     let spool = Spool::new(Some(output::directory(path)))?;
-    let collected = collect(options, spool)?;
+    let collected = collect(spool)?;
     let summary = match write(collected, BufWriter::new(unfinished.file())) {
         Err(RecordError::Trace(TraceError::Io(why))) => return Err(failed(why)),
         other => other?,
@@ -308,16 +219,20 @@ struct Collected {
     header: Header,
     spool: Spool,
     rings: usize,
-    start: u64,
-    decodes: bool,
+    scope: Scope,
     ending: Ending,
     remarks: BTreeSet<String>,
     lost: u64,
+    attached: Option<Attached>,
 }
 
 fn write(collected: Collected, sink: impl Write) -> Result<Summary, RecordError> {
-    let Collected { header, mut spool, rings, start, decodes, ending, remarks, lost } = collected;
-    let together = settle::assemble(&mut spool, rings, start, decodes)?;
+    let Collected { header, mut spool, rings, scope, ending, remarks, lost, attached } = collected;
+    let only = scope.only.clone();
+    let together = settle::assemble(&mut spool, rings, scope)?;
+    if let (Some(name), true) = (only, together.is_empty()) {
+        return Err(RecordError::NotStarted { name });
+    }
     let mut writer = Writer::new(sink, &header)?;
     let (mut assembled, replay) =
         settle::settle(&spool, together, |event| Ok(writer.event(event)?))?;
@@ -331,6 +246,7 @@ fn write(collected: Collected, sink: impl Write) -> Result<Summary, RecordError>
         unhandled: assembled.unhandled,
         agreement: assembled.agreement,
         residue: assembled.residue,
+        attached,
     })
 }
 
@@ -379,8 +295,17 @@ fn run(mut options: Options, spool: Spool) -> Result<Collected, RecordError> {
     let perf = Mutex::new(perf);
     let done = AtomicBool::new(false);
     let mut progress = options.progress.take();
+    let tracer = sys::thread_id();
     let (followed, failure) = std::thread::scope(|scope| {
-        let drainer = || drain(&perf, &descriptors, &done, &mut progress, start);
+        let drainer = || {
+            let mut deadline = options.length;
+            drain(&perf, &descriptors, &done, &mut progress, start, |elapsed| {
+                if deadline.is_some_and(|length| elapsed >= length) {
+                    deadline = None;
+                    procfs::traced_by(tracer).for_each(|pid| sys::send_signal(pid, libc::SIGTERM));
+                }
+            });
+        };
         scope.spawn(drainer);
         let started = waiting.go();
         let followed = tracer::Tracer::new(root, &perf, options.check_pages, log).follow();
@@ -396,7 +321,8 @@ fn run(mut options: Options, spool: Spool) -> Result<Collected, RecordError> {
     let lost = perf.finish().map_err(failed("reading the counters"))?;
     let spool = spooler.finish()?;
     let tracer::Followed { remarks, ending } = followed;
-    Ok(Collected { header, spool, rings, start, decodes, ending, remarks, lost })
+    let scope = Scope { start, decodes, only: options.only, attached_until: None };
+    Ok(Collected { header, spool, rings, scope, ending, remarks, lost, attached: None })
 }
 
 /// Attaches to the waiting child and opens the counters on it.
@@ -432,6 +358,7 @@ fn drain(
     done: &AtomicBool,
     progress: &mut Option<Box<dyn FnMut(Progress) + Send>>,
     start: u64,
+    mut each: impl FnMut(Duration),
 ) {
     sys::raise_priority();
     let interval = Duration::from_millis(100);
@@ -451,6 +378,7 @@ fn drain(
             perf.samples()
         };
         let elapsed = Duration::from_nanos(sys::clock_ns().saturating_sub(start));
+        each(elapsed);
         if let Some(progress) = progress
             && elapsed >= told + interval
         {
@@ -463,6 +391,15 @@ fn drain(
 fn describe_run(options: &Options, perf: &perf::Perf) -> Header {
     let text = |s: &OsStr| s.to_string_lossy().into_owned();
     let command = std::iter::once(&options.command).chain(&options.args).map(|s| text(s)).collect();
+    let source = match perf.has_tracepoints() {
+        true => AccessSource::Tracepoint,
+        false => AccessSource::Decoded,
+    };
+    machine(command, source, perf.has_kernel_faults())
+}
+
+/// What a recording made here and now says of itself.
+fn machine(command: Vec<String>, access_source: AccessSource, kernel_faults: bool) -> Header {
     let (system, release) = ("/proc/sys/kernel/ostype", "/proc/sys/kernel/osrelease");
     Header {
         command,
@@ -471,12 +408,8 @@ fn describe_run(options: &Options, perf: &perf::Perf) -> Header {
         cpus: procfs::cpus_online().len() as u32,
         page_bytes: foliant_units::FRAME_BYTES as u32,
         unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
-        access_source: if perf.has_tracepoints() {
-            AccessSource::Tracepoint
-        } else {
-            AccessSource::Decoded
-        },
-        kernel_faults: perf.has_kernel_faults(),
+        access_source,
+        kernel_faults,
         recorder: format!("foliant-trace {}", env!("CARGO_PKG_VERSION")),
     }
 }

@@ -13,8 +13,8 @@
 
 use super::decode::{Kinds, Regs};
 use super::log::RingLog;
+use super::raw::{Raw, What};
 use super::sys::{self, PerfAttr, pid_t};
-use crate::event::Access;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -58,28 +58,6 @@ const RECORD_SAMPLE: u32 = 9;
 const MISC_CPUMODE: u16 = 7;
 const MISC_KERNEL: u16 = 1;
 const MISC_COMM_EXEC: u16 = 1 << 13;
-
-/// One thing that the kernel told through a ring.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Raw {
-    pub(crate) time: u64,
-    pub(crate) tid: pid_t,
-    pub(crate) what: What,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
-    /// A fault, as the software event saw it.
-    Fault { va: u64, kernel: bool, decoded: Option<Access> },
-    /// A fault, as a tracepoint saw it, with the processor's error code.
-    Code { va: u64, error: u32 },
-    /// The thread made another one.
-    Fork { child: pid_t, same_process: bool },
-    /// The thread has let go of its memory and is as good as gone.
-    End,
-    /// The thread has left its old space for a new one in exec. `pid` is its process.
-    Exec { pid: pid_t },
-}
 
 /// The counters and rings of one recording.
 pub(crate) struct Perf {

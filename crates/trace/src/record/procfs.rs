@@ -37,10 +37,17 @@ pub(crate) fn area(line: &str) -> Option<Area> {
         .with_if(has(1, b'w'), Prot::WRITE)
         .with_if(has(2, b'x'), Prot::EXEC);
     let name = words.nth(3).unwrap_or("");
-    let kind = match (name, has(3, b's')) {
+    let kind = kind_of_name(name, has(3, b's'));
+    let flags = MapFlags::NONE.with_if(kind == AreaKind::Stack, MapFlags::GROWSDOWN);
+    Some(Area { range, prot, kind, flags })
+}
+
+/// What kind of area the kernel calls so.
+pub(crate) fn kind_of_name(name: &str, shared: bool) -> AreaKind {
+    match (name, shared) {
         ("[stack]", _) => AreaKind::Stack,
         ("[heap]", _) => AreaKind::Heap,
-        ("", false) => AreaKind::Anonymous,
+        ("" | "//anon", false) => AreaKind::Anonymous,
         ("/dev/zero", true) => AreaKind::SharedAnonymous,
         (n, false) if n.starts_with("[anon") => AreaKind::Anonymous,
         (n, true) if n.starts_with("/SYSV") || n.starts_with("[anon") => AreaKind::SharedAnonymous,
@@ -48,9 +55,7 @@ pub(crate) fn area(line: &str) -> Option<Area> {
         (n, _) if is_device(n) => AreaKind::Special,
         (_, true) => AreaKind::FileShared,
         (_, false) => AreaKind::FilePrivate,
-    };
-    let flags = MapFlags::NONE.with_if(kind == AreaKind::Stack, MapFlags::GROWSDOWN);
-    Some(Area { range, prot, kind, flags })
+    }
 }
 
 fn is_device(name: &str) -> bool {
@@ -127,6 +132,17 @@ pub(crate) fn program(pid: pid_t) -> String {
 pub(crate) fn group(tid: pid_t) -> Option<pid_t> {
     let text = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     text.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// The processes that this thread traces.
+pub(crate) fn traced_by(tracer: pid_t) -> impl Iterator<Item = pid_t> {
+    let all = fs::read_dir("/proc").into_iter().flatten();
+    let pids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<pid_t>().ok());
+    pids.filter(move |pid| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let by = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+        by.and_then(|by| by.trim().parse().ok()) == Some(tracer)
+    })
 }
 
 /// One line of a file, or an empty text.

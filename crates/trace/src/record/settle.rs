@@ -14,11 +14,14 @@
 //! - W1. Of an event nothing is held but its bits; a model holds what is mapped and present.
 
 use super::RecordError;
-use super::assemble::{Assembled, Assembler, Present, Residue};
+use super::assemble::{Assembled, Assembler, Present, Residue, Scope};
+use super::attach::{Calls, Protected};
 use super::log::{EventLog, EventReader};
+use super::marks::Marks;
 use super::merge::{Input, Merge};
-use super::perf::What;
+use super::raw::What;
 use super::spool::Spool;
+use super::told::Told;
 use crate::TraceError;
 use crate::budget::{Budget, Spent};
 use crate::event::{Access, Event, EventKind, Source, SpaceId, advice};
@@ -27,54 +30,41 @@ use foliant_units::Va;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-/// Places of events, a bit each where there are any near.
-#[derive(Default, Debug)]
-pub(crate) struct Marks(BTreeMap<u64, Box<[u64; Marks::WORDS]>>);
-
-impl Marks {
-    const WORDS: usize = 64;
-
-    fn at(place: u64) -> (u64, usize, u64) {
-        let word = place / 64;
-        (word / Marks::WORDS as u64, (word % Marks::WORDS as u64) as usize, 1 << (place % 64))
-    }
-    pub(crate) fn set(&mut self, place: u64) {
-        let (block, word, bit) = Marks::at(place);
-        self.0.entry(block).or_insert_with(|| Box::new([0; Marks::WORDS]))[word] |= bit;
-    }
-    pub(crate) fn has(&self, place: u64) -> bool {
-        let (block, word, bit) = Marks::at(place);
-        self.0.get(&block).is_some_and(|words| words[word] & bit != 0)
-    }
-}
-
-impl Extend<u64> for Marks {
-    fn extend<T: IntoIterator<Item = u64>>(&mut self, places: T) {
-        places.into_iter().for_each(|place| self.set(place));
-    }
-}
-
 /// Everything was put together, and its events are in the spool.
 pub(crate) struct Together {
     pub(crate) assembled: Assembled,
     signalled: Marks,
     snapshots: Vec<Present>,
+    protected: Protected,
     has_guesses: bool,
+    is_empty: bool,
 }
 
-/// Puts together what so many rings and the tracer told. `start` is the time that becomes 0;
-/// `decodes` tells whether instructions were decoded.
+impl Together {
+    /// Whether nothing that was seen is recorded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+}
+
+/// Puts together what so many rings and the tracer told.
 pub(crate) fn assemble(
     spool: &mut Spool,
     rings: usize,
-    start: u64,
-    decodes: bool,
+    scope: Scope,
 ) -> Result<Together, RecordError> {
-    let mut assembler = Assembler::new(start, decodes);
-    let (mut log, mut has_guesses) = (EventLog::new(), false);
+    let is_attached = scope.attached_until.is_some();
+    let mut protected = Protected::default();
+    let (mut assembler, mut calls) = (Assembler::new(scope), Calls::default());
+    let (mut log, mut has_guesses, mut is_empty) = (EventLog::new(), false, true);
     let mut merge = Merge::new(rings, spool).map_err(|why| spool.failed(why))?;
     let mut write = |event: Event, spool: &mut Spool| {
         has_guesses |= is_guess(&event);
+        if is_attached && matches!(event.kind, EventKind::Exec(_)) {
+            protected.root(&event);
+        }
+        protected.add(&event);
+        is_empty = false;
         log.put(&event, spool).map_err(|why| spool.failed(why))
     };
     while let Some(input) =
@@ -92,6 +82,9 @@ pub(crate) fn assemble(
                         .seek_exec(raw.tid, raw.time, spool, &mut assembler.execs)
                         .map_err(|why| spool.failed(why))?;
                 }
+                for (tid, what) in calls.add(&raw, |tid| assembler.space_of(tid)) {
+                    assembler.told(Told { time: raw.time, tid, what });
+                }
                 assembler.raw(raw);
                 raw.time
             }
@@ -105,8 +98,9 @@ pub(crate) fn assemble(
         write(event, spool)?;
     }
     log.send(spool).map_err(|why| spool.failed(why))?;
-    let (assembled, signalled, snapshots) = assembler.finish();
-    Ok(Together { assembled, signalled, snapshots, has_guesses })
+    let (mut assembled, signalled, snapshots) = assembler.finish();
+    assembled.remarks.append(&mut calls.remarks);
+    Ok(Together { assembled, signalled, snapshots, protected, has_guesses, is_empty })
 }
 
 /// Goes over the events once more, settles them, and hands each to `write`.
@@ -117,7 +111,7 @@ pub(crate) fn settle(
 ) -> Result<(Assembled, Report), RecordError> {
     // No file told these events: they are as many as the program that was run made them.
     let budget = Budget::unlimited();
-    let Together { mut assembled, signalled, snapshots, has_guesses } = together;
+    let Together { mut assembled, signalled, snapshots, mut protected, has_guesses, .. } = together;
     let reads = if has_guesses { reads(spool, &budget)? } else { Marks::default() };
     let mut snapshots = snapshots.into_iter().peekable();
     let mut naive = Naive::new(&budget);
@@ -138,8 +132,13 @@ pub(crate) fn settle(
         {
             fault.access = Access::Read;
         }
+        let more = protected.settle(&mut event);
         naive.settle(&mut event, signalled.has(place)).map_err(TraceError::Spent)?;
         write(&event)?;
+        for mut event in more {
+            naive.settle(&mut event, false).map_err(TraceError::Spent)?;
+            write(&event)?;
+        }
     }
     assembled.tell_unseen();
     Ok((assembled, naive.finish()))
@@ -261,21 +260,5 @@ impl Guesses {
 fn forget(pages: &mut BTreeMap<u64, u64>, range: Range<u64>) {
     if !range.is_empty() {
         pages.extract_if(range, |_, _| true).for_each(drop);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn marks_are_bits() {
-        let mut marks = Marks::default();
-        let places = [0, 63, 64, 4095, 4096, 1 << 40];
-        marks.extend(places);
-        for place in places {
-            assert!(marks.has(place) && !marks.has(place + 1000), "{place}");
-        }
-        assert_eq!(marks.0.len(), 3);
     }
 }

@@ -20,6 +20,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -104,6 +106,7 @@ enum Message {
 
 /// The thread that writes.
 pub(crate) struct Spooler {
+    failed: Arc<AtomicBool>,
     sender: SyncSender<Message>,
     thread: JoinHandle<(Spool, io::Result<()>)>,
 }
@@ -112,22 +115,30 @@ impl Spooler {
     /// Starts it.
     pub(crate) fn start(mut spool: Spool) -> io::Result<Spooler> {
         let (sender, messages) = sync_channel(WAITING);
+        let failed = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&failed);
         let thread = std::thread::Builder::new().name("foliant-spool".to_owned());
         let thread = thread.spawn(move || {
             let mut written = Ok(());
             while let Ok(Message::Chunk(stream, bytes)) = messages.recv() {
                 if written.is_ok() {
                     written = spool.append(stream, &bytes);
+                    told.store(written.is_err(), Ordering::Relaxed);
                 }
             }
             (spool, written)
         })?;
-        Ok(Spooler { sender, thread })
+        Ok(Spooler { failed, sender, thread })
     }
 
     /// Where chunks of a stream go.
     pub(crate) fn outlet(&self, stream: Stream) -> Outlet {
         Outlet { stream, sender: self.sender.clone(), bytes: Vec::with_capacity(CHUNK + 256) }
+    }
+
+    /// Whether a write has failed, so that nothing more is kept.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
     }
 
     /// Waits until all that was sent before is written.

@@ -244,6 +244,22 @@ pub(crate) fn perf_redirect(fd: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
     check(n.into()).map(drop)
 }
 
+/// Lets a counter of a tracepoint tell only what passes this filter.
+pub(crate) fn perf_filter(fd: &OwnedFd, filter: &CStr) -> io::Result<()> {
+    const IOC_SET_FILTER: libc::c_ulong = 0x4008_2406;
+    // SAFETY: the kernel reads a live C string.
+    let n = unsafe { libc::ioctl(fd.as_raw_fd(), IOC_SET_FILTER, filter.as_ptr()) };
+    check(n.into()).map(drop)
+}
+
+/// Has a counter count, or not.
+pub(crate) fn perf_enable(fd: &OwnedFd, enable: bool) -> io::Result<()> {
+    let request: libc::c_ulong = if enable { 0x2400 } else { 0x2401 };
+    // SAFETY: takes numbers only.
+    let n = unsafe { libc::ioctl(fd.as_raw_fd(), request, 0) };
+    check(n.into()).map(drop)
+}
+
 /// Waits until one of the descriptors has something, or so many milliseconds; true if one is gone.
 pub(crate) fn poll(fds: &[RawFd], timeout_ms: i32) -> bool {
     let new = |&fd: &RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -280,6 +296,15 @@ pub(crate) fn raise_priority() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
 }
 
+/// Whether this thread runs before all that are not urgent, where that is permitted: for the
+/// moments when others stand still for it.
+pub(crate) fn be_urgent(urgent: bool) {
+    let policy = if urgent { libc::SCHED_FIFO } else { libc::SCHED_OTHER };
+    let param = libc::sched_param { sched_priority: urgent.into() };
+    // SAFETY: the kernel reads a live struct; 0 is the calling thread. Failure changes nothing.
+    unsafe { libc::sched_setscheduler(0, policy, &param) };
+}
+
 /// Switches the random layout of address spaces off, for what this process starts from now on.
 pub(crate) fn fix_layout() -> io::Result<()> {
     const KEEP: libc::c_ulong = 0xffff_ffff;
@@ -309,6 +334,50 @@ pub(crate) fn knows_thp_flags() -> bool {
     // SAFETY: takes numbers only; these were in force a moment ago.
     unsafe { libc::prctl(SET, before & 1, before & flag, 0usize, 0usize) };
     true
+}
+
+/// This process's effective user.
+pub(crate) fn user_id() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// The number of the calling thread.
+pub(crate) fn thread_id() -> pid_t {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// Sends a process a signal.
+pub(crate) fn send_signal(pid: pid_t, signal: i32) {
+    // SAFETY: takes numbers only.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// Lets this process have as many descriptors as it may.
+pub(crate) fn raise_descriptors() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is live and to be filled in.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    let most = limit.rlim_max.max(if is_root() { 1 << 20 } else { 0 });
+    for rlim_max in [most, limit.rlim_max] {
+        let new = libc::rlimit { rlim_cur: rlim_max, rlim_max };
+        // SAFETY: the kernel reads a live struct.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &new) } == 0 {
+            return;
+        }
+    }
+}
+
+/// Makes this process's table of descriptors as large as that.
+pub(crate) fn reserve_descriptors(count: usize) {
+    let least = libc::c_int::try_from(count).unwrap_or(libc::c_int::MAX);
+    // SAFETY: takes numbers only. Failure changes nothing.
+    let fd = unsafe { libc::fcntl(0, libc::F_DUPFD_CLOEXEC, least) };
+    if fd != -1 {
+        // SAFETY: the call has just returned this descriptor and nothing else owns it.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
 }
 
 /// Whether this process has root's user id, and with it the privilege that a filter needs.

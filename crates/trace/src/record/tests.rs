@@ -1,11 +1,12 @@
 //! Tests of the recorder's parts that need no program to record.
 
+use super::assemble::Scope;
 use super::assemble_model::{self, All};
 use super::log::{RingLog, ToldLog};
-use super::perf::{Raw, What};
 use super::procfs;
+use super::raw::{Raw, What};
 use super::spool::{Spool, Spooler, Stream};
-use super::tracer::{Doing, Told};
+use super::told::{Doing, Told};
 use super::{RecordError, settle};
 use crate::event::{
     Access, Area, AreaKind, EventKind, Exec, Found, MapFlags, Prot, Source, SpaceId, Standing,
@@ -91,7 +92,7 @@ fn fault(time: u64, va: u64, kernel: bool) -> Raw {
 }
 
 /// What a recording makes of these: through the spool, in streams.
-fn streamed(rings: &[Vec<Raw>], told: &[Told], decodes: bool) -> Result<All, RecordError> {
+fn streamed(rings: &[Vec<Raw>], told: &[Told], scope: Scope) -> Result<All, RecordError> {
     let folder = tempfile::tempdir().unwrap();
     let spooler = Spooler::start(Spool::new(Some(folder.path()))?).unwrap();
     for (at, ring) in rings.iter().enumerate() {
@@ -106,7 +107,7 @@ fn streamed(rings: &[Vec<Raw>], told: &[Told], decodes: bool) -> Result<All, Rec
     }
     log.send();
     let mut spool = spooler.finish()?;
-    let together = settle::assemble(&mut spool, rings.len(), 0, decodes)?;
+    let together = settle::assemble(&mut spool, rings.len(), scope)?;
     let mut events = Vec::new();
     let (assembled, report) = settle::settle(&spool, together, |event| {
         events.push(event.clone());
@@ -116,9 +117,9 @@ fn streamed(rings: &[Vec<Raw>], told: &[Told], decodes: bool) -> Result<All, Rec
 }
 
 /// Both ways, which say the same.
-fn assembled(rings: &[Vec<Raw>], told: &[Told], decodes: bool) -> All {
-    let plain = assemble_model::assemble(rings.concat(), told.to_vec(), 0, decodes);
-    let streamed = streamed(rings, told, decodes).unwrap();
+fn assembled(rings: &[Vec<Raw>], told: &[Told], scope: &Scope) -> All {
+    let plain = assemble_model::assemble(rings.concat(), told.to_vec(), scope.clone());
+    let streamed = streamed(rings, told, scope.clone()).unwrap();
     assert_eq!(streamed.0, plain.0);
     assert_eq!(streamed.1, plain.1);
     assert_eq!(format!("{:?}", streamed.2), format!("{:?}", plain.2));
@@ -126,7 +127,7 @@ fn assembled(rings: &[Vec<Raw>], told: &[Told], decodes: bool) -> All {
 }
 
 fn assemble(raw: Vec<Raw>, told: Vec<Told>) -> All {
-    assembled(&[raw], &told, false)
+    assembled(&[raw], &told, &Scope::default())
 }
 
 fn faults(raw: Vec<Raw>, told: Vec<Told>) -> Vec<crate::Fault> {
@@ -407,7 +408,8 @@ fn streams_give_what_vectors_give() {
     for seed in 0..400 {
         let random = &mut Random(seed);
         let (rings, told) = lists(random);
-        let all = assembled(&rings, &told, random.below(2) == 0);
+        let scope = Scope { decodes: random.below(2) == 0, ..Scope::default() };
+        let all = assembled(&rings, &told, &scope);
         events += all.0.len();
         strays += all.2.strays;
         residues += all.1.residue.spaces;
@@ -433,7 +435,7 @@ fn a_long_list_is_streamed_too() {
     let last = told.last().unwrap().time;
     told.push(Told { time: 25, tid: PROGRAM, what: Doing::Brk { now: Va::new(0x40000) } });
     rings[1].push(raw(last + 1000, What::End));
-    let (events, _, report) = assembled(&rings, &told, false);
+    let (events, _, report) = assembled(&rings, &told, &Scope::default());
     assert_eq!(events.len(), 1 + 1 + 40_000 + 13_334 + 1);
     assert!(report.predicted > 10_000, "{report:?}");
 }

@@ -36,6 +36,7 @@ use super::procfs;
 use super::resident::{self, Resident};
 use super::spawn;
 use super::sys::{self, pid_t};
+use super::told::{Doing, Told};
 use super::userfault::{self, When};
 use crate::event::{Access, Area, AreaKind, EventKind, Exec, MapFlags, Prot, advice};
 use crate::format::{Ending, VA_MAX};
@@ -43,32 +44,6 @@ use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// What ptrace told.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Told {
-    pub(crate) time: u64,
-    pub(crate) tid: pid_t,
-    pub(crate) what: Doing,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Doing {
-    /// The thread is about to make another one with these flags.
-    Clone { flags: u64 },
-    /// The process `tid` runs another program; `former` is the thread that called exec.
-    Exec { former: pid_t, exec: Exec },
-    /// The thread changed its space.
-    Change(EventKind),
-    /// The thread's break is now here.
-    Brk { now: Va },
-    /// The thread gets a signal for what its last fault asked for.
-    Signal,
-    /// The thread is gone.
-    Gone,
-    /// The last thread of a process is about to let go of its memory; these pages were present.
-    Residue { present: Vec<Va> },
-}
 
 /// What came of following a program to its end.
 pub(crate) struct Followed {
@@ -753,7 +728,7 @@ pub(crate) fn thp_wish([disable, flags, a, b]: [u64; 4], knows_flags: bool) -> O
     (known && a == 0 && b == 0).then_some([disable, flags])
 }
 
-fn prot_of(bits: u64) -> Prot {
+pub(crate) fn prot_of(bits: u64) -> Prot {
     Prot::NONE
         .with_if(bits & 1 != 0, Prot::READ)
         .with_if(bits & 2 != 0, Prot::WRITE)
@@ -761,7 +736,7 @@ fn prot_of(bits: u64) -> Prot {
 }
 
 /// Whether the map's flags fill it at once.
-fn fills(flags: u64) -> bool {
+pub(crate) fn fills(flags: u64) -> bool {
     let (populate, nonblock) = (libc::MAP_POPULATE as u64, libc::MAP_NONBLOCK as u64);
     flags & (populate | nonblock) == populate || flags & libc::MAP_LOCKED as u64 != 0
 }
@@ -781,15 +756,20 @@ fn mapped(tid: pid_t, at: u64, bytes: u64, prot: u64, flags: u64, fd: i32) -> Ar
         procfs::kind_of_fd(tid, fd, shared)
     };
     let bytes = bytes.checked_next_multiple_of(unit).unwrap_or(0);
+    let range = procfs::pages(at, at.saturating_add(bytes));
+    Area { range, prot: prot_of(prot), kind, flags: flags_of(flags) }
+}
+
+/// How an area was asked for, of the flags of mmap.
+pub(crate) fn flags_of(flags: u64) -> MapFlags {
+    let has = |bit: libc::c_int| flags & bit as u64 != 0;
     let fixed = has(libc::MAP_FIXED) || has(libc::MAP_FIXED_NOREPLACE);
-    let map_flags = MapFlags::NONE
+    MapFlags::NONE
         .with_if(has(libc::MAP_GROWSDOWN), MapFlags::GROWSDOWN)
         .with_if(has(libc::MAP_STACK), MapFlags::STACK)
         .with_if(has(libc::MAP_NORESERVE), MapFlags::NORESERVE)
         .with_if(has(libc::MAP_POPULATE), MapFlags::POPULATE)
         .with_if(fixed, MapFlags::FIXED)
         .with_if(has(libc::MAP_LOCKED), MapFlags::LOCKED)
-        .with_if(has(libc::MAP_HUGETLB), MapFlags::HUGETLB);
-    let range = procfs::pages(at, at.saturating_add(bytes));
-    Area { range, prot: prot_of(prot), kind, flags: map_flags }
+        .with_if(has(libc::MAP_HUGETLB), MapFlags::HUGETLB)
 }
