@@ -24,7 +24,8 @@
 //! - A3. Threads made at any time are recorded: those of counted threads inherit the counters,
 //!   others are found while their process stands still.
 //!
-//! **Not recorded**: processes that come into a control group later from elsewhere. Pages that a
+//! **Not recorded**: what a process fills by userfaultfd, and pages that come unseen.
+//! Processes that come into a control group later from elsewhere. Pages that a
 //! process shared with another by a fork before count as read only: the next write is a fault. A
 //! program that is started meanwhile and ends before its areas were read is remarked on.
 
