@@ -37,7 +37,7 @@ pub(crate) const BIRTHS: [libc::c_long; 6] = [
 ];
 
 /// Native calls that stop besides, and `prctl` and `ioctl` with some arguments.
-const CALLS: [libc::c_long; 18] = [
+pub(crate) const CALLS: [libc::c_long; 18] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mremap,

@@ -12,6 +12,11 @@
 //! **Invariants**
 //! - M1. A peak is told only if every sample that the kernel counted was read.
 
+use super::event_abi::{
+    DISABLED, ENABLE_ON_EXEC, INHERIT, RECORD_EXIT, RECORD_FORK, RECORD_SAMPLE, SAMPLE_RAW,
+    SAMPLE_TID, SAMPLE_TIME, SW_PAGE_FAULTS, TASK, TYPE_SOFTWARE, TYPE_TRACEPOINT, USE_CLOCKID,
+    WATERMARK,
+};
 use super::procfs;
 use super::ring::Ring;
 use super::spawn::{self, Kept};
@@ -24,22 +29,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-
-const TYPE_SOFTWARE: u32 = 1;
-const TYPE_TRACEPOINT: u32 = 2;
-const SW_PAGE_FAULTS: u64 = 2;
-const SAMPLE_TID: u64 = 1 << 1;
-const SAMPLE_TIME: u64 = 1 << 2;
-const SAMPLE_RAW: u64 = 1 << 10;
-const DISABLED: u64 = 1;
-const INHERIT: u64 = 1 << 1;
-const ENABLE_ON_EXEC: u64 = 1 << 12;
-const TASK: u64 = 1 << 13;
-const WATERMARK: u64 = 1 << 14;
-const USE_CLOCKID: u64 = 1 << 25;
-const RECORD_EXIT: u32 = 4;
-const RECORD_FORK: u32 = 7;
-const RECORD_SAMPLE: u32 = 9;
 
 /// The kernel's number for anonymous pages among the counts of a space.
 const MM_ANONPAGES: u32 = 1;

@@ -32,6 +32,7 @@ mod assemble_model;
 mod attach;
 mod decode;
 mod error;
+mod event_abi;
 mod forward;
 mod log;
 mod marks;

@@ -12,6 +12,13 @@
 //!   difference is reported as lost. (A ring that ran full stops without a word.)
 
 use super::decode::{Kinds, Regs};
+use super::event_abi::{
+    COMM, COMM_EXEC, DISABLED, ENABLE_ON_EXEC, EXCLUDE_HV, EXCLUDE_KERNEL, INHERIT, MISC_COMM_EXEC,
+    MISC_CPUMODE, MISC_KERNEL, RECORD_COMM, RECORD_EXIT, RECORD_FORK, RECORD_SAMPLE, SAMPLE_ADDR,
+    SAMPLE_CPU, SAMPLE_ID_ALL, SAMPLE_IDENTIFIER, SAMPLE_IP, SAMPLE_RAW, SAMPLE_REGS_USER,
+    SAMPLE_TID, SAMPLE_TIME, SW_PAGE_FAULTS, TASK, TYPE_SOFTWARE, TYPE_TRACEPOINT, USE_CLOCKID,
+    WATERMARK,
+};
 use super::log::RingLog;
 use super::raw::{Raw, What};
 use super::sys::{self, PerfAttr, pid_t};
@@ -21,43 +28,11 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::ring::Ring;
 
-const TYPE_SOFTWARE: u32 = 1;
-const TYPE_TRACEPOINT: u32 = 2;
-const SW_PAGE_FAULTS: u64 = 2;
-
-const SAMPLE_IP: u64 = 1;
-const SAMPLE_TID: u64 = 1 << 1;
-const SAMPLE_TIME: u64 = 1 << 2;
-const SAMPLE_ADDR: u64 = 1 << 3;
-const SAMPLE_CPU: u64 = 1 << 7;
-const SAMPLE_RAW: u64 = 1 << 10;
-const SAMPLE_REGS_USER: u64 = 1 << 12;
-const SAMPLE_IDENTIFIER: u64 = 1 << 16;
-
-const DISABLED: u64 = 1;
-const INHERIT: u64 = 1 << 1;
-const EXCLUDE_KERNEL: u64 = 1 << 5;
-const EXCLUDE_HV: u64 = 1 << 6;
-const COMM: u64 = 1 << 9;
-const ENABLE_ON_EXEC: u64 = 1 << 12;
-const TASK: u64 = 1 << 13;
-const WATERMARK: u64 = 1 << 14;
-const SAMPLE_ID_ALL: u64 = 1 << 18;
-const COMM_EXEC: u64 = 1 << 24;
-const USE_CLOCKID: u64 = 1 << 25;
-
 /// `rsi`, `rdi`, `rsp` in the order in which samples carry them.
 const REGS: u64 = 1 << 4 | 1 << 5 | 1 << 7;
 
-const RECORD_COMM: u32 = 3;
-const RECORD_EXIT: u32 = 4;
-const RECORD_FORK: u32 = 7;
 /// Of the registers in a sample: those of a program of 32 bits.
 const ABI_32: u64 = 1;
-const RECORD_SAMPLE: u32 = 9;
-const MISC_CPUMODE: u16 = 7;
-const MISC_KERNEL: u16 = 1;
-const MISC_COMM_EXEC: u16 = 1 << 13;
 
 /// The counters and rings of one recording.
 pub(crate) struct Perf {

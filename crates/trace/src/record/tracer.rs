@@ -440,7 +440,8 @@ impl<'a> Tracer<'a> {
         let change = Doing::Change;
         match call.nr {
             libc::SYS_mmap if !failed => {
-                let area = mapped(tid, result as u64, b, c, d, e as i32);
+                let file = |shared| procfs::kind_of_fd(tid, e as i32, shared);
+                let area = mapped(result as u64, &call.args, file);
                 self.tell(start, tid, change(EventKind::Map(area)));
                 match self.locks(tid).map(|locks| locks.fills) {
                     Some(fills) => self.locked(end, tid, area.range, fills),
@@ -741,8 +742,10 @@ pub(crate) fn fills(flags: u64) -> bool {
     flags & (populate | nonblock) == populate || flags & libc::MAP_LOCKED as u64 != 0
 }
 
-/// The area that a call of mmap has made.
-fn mapped(tid: pid_t, at: u64, bytes: u64, prot: u64, flags: u64, fd: i32) -> Area {
+/// The area that a call of mmap with these arguments has made; of what kind it is where it maps a
+/// file, shared or not.
+pub(crate) fn mapped(at: u64, args: &[u64; 6], file: impl FnOnce(bool) -> AreaKind) -> Area {
+    let [_, bytes, prot, flags, ..] = *args;
     let has = |bit: libc::c_int| flags & bit as u64 != 0;
     let shared = matches!(flags & 0xf, 1 | 3);
     let mut unit = FRAME_BYTES;
@@ -753,7 +756,7 @@ fn mapped(tid: pid_t, at: u64, bytes: u64, prot: u64, flags: u64, fd: i32) -> Ar
     } else if has(libc::MAP_ANONYMOUS) {
         if shared { AreaKind::SharedAnonymous } else { AreaKind::Anonymous }
     } else {
-        procfs::kind_of_fd(tid, fd, shared)
+        file(shared)
     };
     let bytes = bytes.checked_next_multiple_of(unit).unwrap_or(0);
     let range = procfs::pages(at, at.saturating_add(bytes));
@@ -761,7 +764,7 @@ fn mapped(tid: pid_t, at: u64, bytes: u64, prot: u64, flags: u64, fd: i32) -> Ar
 }
 
 /// How an area was asked for, of the flags of mmap.
-pub(crate) fn flags_of(flags: u64) -> MapFlags {
+fn flags_of(flags: u64) -> MapFlags {
     let has = |bit: libc::c_int| flags & bit as u64 != 0;
     let fixed = has(libc::MAP_FIXED) || has(libc::MAP_FIXED_NOREPLACE);
     MapFlags::NONE

@@ -11,36 +11,23 @@
 //! **Not here**: what only the stopped program would tell, which is remarked on: rights that were
 //! changed in part, other processes' memory, and areas that a process locks before it has them.
 
+use super::super::abi;
 use super::super::procfs;
 use super::super::raw::{Raw, What};
 use super::super::sys::pid_t;
 use super::super::told::Doing;
-use super::super::tracer::{fills, flags_of, prot_of, thp_wish};
+use super::super::tracer::{fills, mapped, prot_of, thp_wish};
 use crate::event::{Access, Area, AreaKind, EventKind, MapFlags, Prot, SpaceId, advice};
 use crate::format::VA_MAX;
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 use std::collections::{BTreeSet, HashMap};
 
-/// The calls that are asked for.
-pub(crate) const CALLS: [libc::c_long; 17] = [
-    libc::SYS_mmap,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_mprotect,
-    libc::SYS_pkey_mprotect,
-    libc::SYS_madvise,
-    libc::SYS_process_madvise,
-    libc::SYS_brk,
-    libc::SYS_shmat,
-    libc::SYS_shmdt,
-    libc::SYS_mlock,
-    libc::SYS_mlock2,
-    libc::SYS_munlock,
-    libc::SYS_mlockall,
-    libc::SYS_munlockall,
-    libc::SYS_remap_file_pages,
-    libc::SYS_prctl,
-];
+/// The calls that are asked for: those that a tracer stops at, but for what only it can follow.
+pub(crate) fn calls() -> impl Iterator<Item = libc::c_long> {
+    let unread = [libc::SYS_io_setup, libc::SYS_process_vm_writev];
+    let read = abi::CALLS.into_iter().filter(move |nr| !unread.contains(nr));
+    read.chain([libc::SYS_prctl])
+}
 
 /// Whether a call may change which areas there are; the others change what is in them.
 pub(crate) fn changes_areas(nr: libc::c_long) -> bool {
@@ -170,7 +157,11 @@ impl Calls {
         let mut change = |kind| told.push(Doing::Change(kind));
         match call.nr {
             libc::SYS_mmap if !failed => {
-                let area = mapped(call, result as u64);
+                let file = |shared| {
+                    let kind = if shared { AreaKind::FileShared } else { AreaKind::FilePrivate };
+                    call.made.map_or(kind, |(_, _, kind)| kind)
+                };
+                let area = mapped(result as u64, &call.args, file);
                 change(EventKind::Map(area));
                 if fills(d) {
                     populated(area.range, &mut change);
@@ -267,26 +258,6 @@ fn populated(range: VaRange, change: &mut impl FnMut(EventKind)) {
     for access in [Access::Write, Access::Read] {
         change(EventKind::Populate { range, access });
     }
-}
-
-/// The area that a call of mmap has made.
-fn mapped(call: &Call, at: u64) -> Area {
-    let [_, bytes, prot, flags, ..] = call.args;
-    let has = |bit: libc::c_int| flags & bit as u64 != 0;
-    let shared = matches!(flags & 0xf, 1 | 3);
-    let mut unit = FRAME_BYTES;
-    let kind = if has(libc::MAP_HUGETLB) {
-        let shift = flags >> 26 & 0x3f;
-        unit = if (12..=34).contains(&shift) { 1 << shift } else { 2 << 20 };
-        AreaKind::Special
-    } else if has(libc::MAP_ANONYMOUS) {
-        if shared { AreaKind::SharedAnonymous } else { AreaKind::Anonymous }
-    } else {
-        let file = if shared { AreaKind::FileShared } else { AreaKind::FilePrivate };
-        call.made.map_or(file, |(_, _, kind)| kind)
-    };
-    let bytes = bytes.checked_next_multiple_of(unit).unwrap_or(0);
-    Area { range: whole(at, bytes), prot: prot_of(prot), kind, flags: flags_of(flags) }
 }
 
 #[cfg(test)]

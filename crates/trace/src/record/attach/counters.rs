@@ -15,50 +15,24 @@
 //! - C2. What the counters of faults counted and what came out of the rings is compared at the end;
 //!   the difference is reported as lost.
 
+use super::super::event_abi::{
+    COMM, COMM_EXEC, DISABLED, INHERIT, MISC_COMM_EXEC, MISC_CPUMODE, MISC_KERNEL, MMAP, MMAP_DATA,
+    MMAP2, RECORD_COMM, RECORD_EXIT, RECORD_LOST, RECORD_MMAP2, RECORD_SAMPLE, SAMPLE_ADDR,
+    SAMPLE_ID_ALL, SAMPLE_IDENTIFIER, SAMPLE_RAW, SAMPLE_TID, SAMPLE_TIME, SW_DUMMY,
+    SW_PAGE_FAULTS, TASK, TYPE_SOFTWARE, TYPE_TRACEPOINT, USE_CLOCKID, WATERMARK,
+};
 use super::super::log::RingLog;
 use super::super::procfs;
 use super::super::raw::{Raw, What};
 use super::super::ring::Ring;
 use super::super::sys::{self, PerfAttr, pid_t};
-use super::calls::{CALLS, changes_areas};
+use super::calls::{calls, changes_areas};
 use foliant_units::FRAME_BYTES;
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-
-const TYPE_SOFTWARE: u32 = 1;
-const TYPE_TRACEPOINT: u32 = 2;
-const SW_PAGE_FAULTS: u64 = 2;
-const SW_DUMMY: u64 = 9;
-
-const SAMPLE_TID: u64 = 1 << 1;
-const SAMPLE_TIME: u64 = 1 << 2;
-const SAMPLE_ADDR: u64 = 1 << 3;
-const SAMPLE_RAW: u64 = 1 << 10;
-const SAMPLE_IDENTIFIER: u64 = 1 << 16;
-
-const DISABLED: u64 = 1;
-const INHERIT: u64 = 1 << 1;
-const MMAP: u64 = 1 << 8;
-const COMM: u64 = 1 << 9;
-const TASK: u64 = 1 << 13;
-const WATERMARK: u64 = 1 << 14;
-const MMAP_DATA: u64 = 1 << 17;
-const SAMPLE_ID_ALL: u64 = 1 << 18;
-const MMAP2: u64 = 1 << 23;
-const COMM_EXEC: u64 = 1 << 24;
-const USE_CLOCKID: u64 = 1 << 25;
-
-const RECORD_LOST: u32 = 2;
-const RECORD_COMM: u32 = 3;
-const RECORD_EXIT: u32 = 4;
-const RECORD_SAMPLE: u32 = 9;
-const RECORD_MMAP2: u32 = 10;
-const MISC_CPUMODE: u16 = 7;
-const MISC_KERNEL: u16 = 1;
-const MISC_COMM_EXEC: u16 = 1 << 13;
 
 /// What a counter tells.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -126,7 +100,7 @@ impl Counters {
             (number("raw_syscalls/sys_exit")?, Kind::Leave),
             (number("task/task_newtask")?, Kind::Born),
         ];
-        let filter: Vec<String> = CALLS.iter().map(|nr| format!("id == {nr}")).collect();
+        let filter: Vec<String> = calls().map(|nr| format!("id == {nr}")).collect();
         let filter = CString::new(filter.join(" || "))?;
         let size = ring_bytes.max(32 << 10).next_power_of_two();
         let attr = PerfAttr {
