@@ -89,3 +89,18 @@ fn a_preparation_that_fails_ends_the_check() {
     assert_eq!(output.status.code(), Some(2), "{why}");
     assert!(why.contains("needs root") || why.contains("exit 3") && why.contains("3)"), "{why}");
 }
+
+/// Root's check leaves a folder that nobody else can use; others are told that they are not root.
+#[test]
+fn where_root_has_checked_others_are_told_that_it_needs_root() {
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    let mut command = command();
+    let output = match command.args(["--", "true"]).uid(NOBODY).gid(NOBODY).output() {
+        Ok(output) => output,
+        Err(why) => return eprintln!("skipped: nobody else can run the command here ({why})"),
+    };
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    let is_told = ["needs root", "no switches"].iter().any(|told| why.contains(told));
+    assert!(is_told && output.status.code() == Some(2), "{why}");
+}

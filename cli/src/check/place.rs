@@ -24,6 +24,7 @@
 use crate::failure::{Done, Failure};
 use crate::shown;
 use nix::libc;
+use nix::unistd::geteuid;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -52,6 +53,10 @@ impl Alone {
             _ => {}
         }
         let there = fs::symlink_metadata(directory).map_err(|e| failed(&e))?;
+        // Where root has been before, others are told that they are not root, and nothing else.
+        if there.is_dir() && there.uid() == 0 && !geteuid().is_root() {
+            return Err(failed(&ErrorKind::PermissionDenied.into()));
+        }
         own(directory, &there, there.is_dir())?;
         let lock = open(&directory.join(LOCK), Asked::Lock)?;
         match lock.try_lock() {

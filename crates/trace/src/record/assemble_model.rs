@@ -61,7 +61,6 @@ pub(crate) fn assemble(mut raw: Vec<Raw>, mut told: Vec<Told>, scope: Scope) -> 
         naive.settle(&mut event, signalled.has(place as u64)).unwrap();
         settled.push(event);
     }
-    out.tell_unseen();
     let report = naive_replay(&settled, &budget).unwrap();
     (settled, out, report)
 }

@@ -238,6 +238,7 @@ fn write(collected: Collected, sink: impl Write) -> Result<Summary, RecordError>
     let (mut assembled, replay) =
         settle::settle(&spool, together, |event| Ok(writer.event(event)?))?;
     assembled.remarks.extend(remarks);
+    assembled.remarks.extend(settle::unseen(assembled.unseen, header.kernel_faults));
     let remarks = assembled.remarks.into_iter().collect();
     let (trailer, _) = writer.finish(ending, lost + assembled.astray, remarks)?;
     Ok(Summary {

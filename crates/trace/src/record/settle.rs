@@ -140,7 +140,6 @@ pub(crate) fn settle(
             write(&event)?;
         }
     }
-    assembled.tell_unseen();
     Ok((assembled, naive.finish()))
 }
 
@@ -157,16 +156,16 @@ impl Assembled {
         }
         Ok(all)
     }
+}
 
-    /// The recording says how many there were.
-    pub(crate) fn tell_unseen(&mut self) {
-        let pages = if self.unseen == 1 { "page" } else { "pages" };
-        let text = format!(
-            "{} {pages} came unseen (direct I/O, another process): they are placed where they were found",
-            self.unseen
-        );
-        self.remarks.extend((self.unseen > 0).then_some(text));
-    }
+/// What a recording says of so many pages that came unseen. Where the kernel's own faults are not
+/// recorded, these brought most of them, and what is said of those is enough.
+pub(crate) fn unseen(pages: u64, kernel_faults: bool) -> Option<String> {
+    let name = if pages == 1 { "page" } else { "pages" };
+    let text = format!(
+        "{pages} {name} came unseen (direct I/O, another process): they are placed where they were found"
+    );
+    (pages > 0 && kernel_faults).then_some(text)
 }
 
 /// Whether it tells which pages there are.

@@ -180,7 +180,10 @@ fn pages_that_nothing_explains_are_placed_where_they_are_found() {
     let each = [(30, 0x10000, 0x11000), (30, 0x12000, 0x13000), (45, 0x13000, 0x14000)];
     assert_eq!(placed, each.map(|(time, from, to)| (time, pages(from, to))));
     assert_eq!((done.unseen, report.mismatched), (3, 0));
-    assert!(done.remarks.iter().any(|text| text.starts_with("3 pages came unseen")));
+    assert_eq!(settle::unseen(0, true), None);
+    assert!(settle::unseen(3, true).unwrap().starts_with("3 pages came unseen (direct I/O"));
+    assert!(settle::unseen(1, true).unwrap().starts_with("1 page came unseen"));
+    assert_eq!(settle::unseen(3, false), None, "what the kernel's own faults brought");
     assert!(!events.iter().any(settle::is_present), "what was found is in no file");
 }
 
