@@ -162,9 +162,8 @@ impl Assembled {
 /// recorded, these brought most of them, and what is said of those is enough.
 pub(crate) fn unseen(pages: u64, kernel_faults: bool) -> Option<String> {
     let name = if pages == 1 { "page" } else { "pages" };
-    let text = format!(
-        "{pages} {name} came unseen (direct I/O, another process): they are placed where they were found"
-    );
+    let text =
+        format!("{pages} {name} came unseen (direct I/O, another process), placed where found");
     (pages > 0 && kernel_faults).then_some(text)
 }
 
