@@ -468,6 +468,17 @@ pub(crate) fn empty_at(va: Va) -> VaRange {
     VaRange::new(va, va).expect("a range from an address to itself is legal")
 }
 
+/// Adds a page behind the last of some ranges, which are in order.
+pub(crate) fn push_page(ranges: &mut Vec<VaRange>, page: Va) {
+    let end = page.add(FRAME_BYTES);
+    match ranges.last_mut() {
+        Some(last) if last.end() == page => {
+            *last = VaRange::new(last.start(), end).unwrap_or(*last);
+        }
+        _ => ranges.extend(VaRange::new(page, end)),
+    }
+}
+
 /// The kernel's numbers for `madvise` that change what is mapped or how it faults.
 pub mod advice {
     /// Drop the pages now.

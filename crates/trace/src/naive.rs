@@ -33,7 +33,7 @@
 use crate::budget::{Budget, Map, Purse, Spent, Thing, cost};
 use crate::event::{
     Access, Area, AreaKind, Event, EventKind, Fault, Found, MapFlags, Origin, Prot, SpaceId,
-    Standing, ThreadId, advice, brk_pages,
+    Standing, ThreadId, advice, brk_pages, push_page,
 };
 use crate::lineage::Lineage;
 use crate::piece::{DONTFORK, FILLED, Family, LASTING, LOCKED, Piece, WATCHED, WIPEONFORK};
@@ -283,16 +283,8 @@ impl Model {
             for page in (from..to).step_by(FRAME_BYTES as usize) {
                 steps += 1;
                 let state = space.pages.get(page).map(|page| page.state);
-                if !matches!(state, None | Some(State::Zero)) {
-                    continue;
-                }
-                let one = VaRange::new(Va::new(page), Va::new(page + FRAME_BYTES));
-                match found.last_mut() {
-                    Some(run) if run.end().get() == page => {
-                        *run =
-                            VaRange::new(run.start(), Va::new(page + FRAME_BYTES)).unwrap_or(*run);
-                    }
-                    _ => found.extend(one),
+                if matches!(state, None | Some(State::Zero)) {
+                    push_page(&mut found, Va::new(page));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! What `/proc` and `/sys` tell of a stopped process and of the machine.
 
 use super::sys::pid_t;
-use crate::event::{Area, AreaKind, MapFlags, Prot, empty_at};
+use crate::event::{Area, AreaKind, MapFlags, Prot, empty_at, push_page};
 use crate::format::VA_MAX;
 use foliant_units::{FRAME_BYTES, Va, VaRange};
 use std::fs::{self, File};
@@ -12,6 +12,11 @@ pub(crate) fn pages(start: u64, end: u64) -> VaRange {
     let end = end.min(VA_MAX - FRAME_BYTES).next_multiple_of(FRAME_BYTES);
     let start = start.min(VA_MAX) / FRAME_BYTES * FRAME_BYTES;
     VaRange::new(Va::new(start), Va::new(end)).unwrap_or_else(|| empty_at(Va::new(start)))
+}
+
+/// A range of whole pages around so many bytes.
+pub(crate) fn sized(start: u64, bytes: u64) -> VaRange {
+    pages(start, start.saturating_add(bytes))
 }
 
 /// The areas of a process, from `/proc/PID/maps`.
@@ -101,17 +106,15 @@ pub(crate) fn present(pid: pid_t, range: VaRange) -> Vec<Va> {
 
 /// Joins pages in order to ranges.
 pub(crate) fn join(pages: &[Va]) -> Vec<VaRange> {
-    let mut ranges: Vec<VaRange> = Vec::new();
-    for &page in pages {
-        let end = page.add(FRAME_BYTES);
-        match ranges.last_mut() {
-            Some(last) if last.end() == page => {
-                *last = VaRange::new(last.start(), end).unwrap_or(*last);
-            }
-            _ => ranges.extend(VaRange::new(page, end)),
-        }
-    }
+    let mut ranges = Vec::new();
+    pages.iter().for_each(|page| push_page(&mut ranges, *page));
     ranges
+}
+
+/// The present pages of anonymous private areas.
+pub(crate) fn present_in(pid: pid_t, areas: &[Area]) -> Vec<VaRange> {
+    let anonymous = areas.iter().filter(|area| area.kind.is_anonymous_private());
+    anonymous.flat_map(|area| join(&present(pid, area.range))).collect()
 }
 
 /// The process's initial break, field 47 of `/proc/PID/stat`.

@@ -49,7 +49,7 @@ impl Resident {
 /// What a call is about to take away, where it may be known by its arguments.
 pub(crate) fn goes(nr: libc::c_long, args: &[u64; 6]) -> VaRange {
     let [a, b, c, d, ..] = *args;
-    let whole = |at: u64, bytes: u64| procfs::pages(at, at.saturating_add(bytes));
+    let whole = procfs::sized;
     let drops = [advice::DONTNEED, advice::DONTNEED_LOCKED, advice::GUARD_INSTALL];
     match nr {
         libc::SYS_munmap | libc::SYS_mremap => whole(a, b),

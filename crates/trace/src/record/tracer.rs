@@ -277,7 +277,7 @@ impl<'a> Tracer<'a> {
                 if !Va::new(at).is_aligned(Bytes::new(FRAME_BYTES)) {
                     return self.resume(tid, 0); // refused in any case
                 }
-                let range = procfs::pages(at, at.saturating_add(bytes));
+                let range = procfs::sized(at, bytes);
                 let wish = EventKind::Advise { range, advice: advice::COLLAPSE };
                 self.tell(start, tid, Doing::Change(wish));
                 let skipped = libc::user_regs_struct { orig_rax: u64::MAX, rax: 0, ..regs };
@@ -436,7 +436,7 @@ impl<'a> Tracer<'a> {
         let [a, b, c, d, e, _] = call.args;
         let failed = (-4095..0).contains(&result);
         let start = call.start;
-        let whole = |at: u64, bytes: u64| procfs::pages(at, at.saturating_add(bytes));
+        let whole = procfs::sized;
         let change = Doing::Change;
         match call.nr {
             libc::SYS_mmap if !failed => {
@@ -633,7 +633,7 @@ impl<'a> Tracer<'a> {
                 |at: usize| pair[at..at + 8].iter().rev().fold(0u64, |n, &b| n << 8 | u64::from(b));
             let length = word(8).min(left);
             left -= length;
-            let range = procfs::pages(word(0), word(0).saturating_add(length));
+            let range = procfs::sized(word(0), length);
             let advice = EventKind::Advise { range, advice: number as u32 };
             self.tell(end, tid, Doing::Change(advice));
         }
@@ -648,10 +648,7 @@ impl<'a> Tracer<'a> {
             perf.forget_code(tid);
         }
         let areas = procfs::areas(tid);
-        let mut present = Vec::new();
-        for area in areas.iter().filter(|a| a.kind.is_anonymous_private()) {
-            present.extend(procfs::join(&procfs::present(tid, area.range)));
-        }
+        let present = procfs::present_in(tid, &areas);
         let program = procfs::program(tid);
         let exec = Exec { program, brk: procfs::start_brk(tid), areas, present };
         self.tell(time, tid, Doing::Exec { former, exec });
@@ -759,7 +756,7 @@ pub(crate) fn mapped(at: u64, args: &[u64; 6], file: impl FnOnce(bool) -> AreaKi
         file(shared)
     };
     let bytes = bytes.checked_next_multiple_of(unit).unwrap_or(0);
-    let range = procfs::pages(at, at.saturating_add(bytes));
+    let range = procfs::sized(at, bytes);
     Area { range, prot: prot_of(prot), kind, flags: flags_of(flags) }
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn effects(
         _ if result == -i64::from(libc::EAGAIN) && (told as i64) > 0 => told.min(asked),
         _ => 0,
     };
-    let range = |at: u64, bytes: u64| procfs::pages(at, at.saturating_add(bytes));
+    let range = procfs::sized;
     let fill = |range, access| (When::Before, EventKind::Populate { range, access });
     let mut all = Vec::new();
     match request & 0xff {

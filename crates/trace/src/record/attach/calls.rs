@@ -61,10 +61,6 @@ pub(crate) struct Calls {
     pub(crate) remarks: BTreeSet<String>,
 }
 
-fn whole(at: u64, bytes: u64) -> VaRange {
-    procfs::pages(at, at.saturating_add(bytes))
-}
-
 impl Calls {
     /// Takes in one record and says what changed: threads with what they did, in order. `space`
     /// tells where a thread runs.
@@ -104,13 +100,13 @@ impl Calls {
         let early = match nr {
             libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
                 let prot = prot_of(third);
-                let range = whole(at, bytes);
+                let range = procfs::sized(at, bytes);
                 prot.contains(Prot::WRITE).then_some(EventKind::Protect { range, prot })
             }
             // Refused while large pages are off; the wish is noted.
             libc::SYS_madvise if third as u32 == advice::COLLAPSE => {
                 let is_legal = Va::new(at).is_aligned(Bytes::new(FRAME_BYTES));
-                let range = whole(at, bytes);
+                let range = procfs::sized(at, bytes);
                 is_legal.then_some(EventKind::Advise { range, advice: advice::COLLAPSE })
             }
             _ => None,
@@ -128,14 +124,14 @@ impl Calls {
         space: &impl Fn(pid_t) -> Option<SpaceId>,
     ) -> Vec<(pid_t, Doing)> {
         let got = match call.nr {
-            libc::SYS_mmap => whole(result as u64, call.args[1]),
-            libc::SYS_mremap => whole(result as u64, call.args[2]),
+            libc::SYS_mmap => procfs::sized(result as u64, call.args[1]),
+            libc::SYS_mremap => procfs::sized(result as u64, call.args[2]),
             _ => return Vec::new(),
         };
         let Some(own) = space(tid).filter(|_| !is_error(result)) else { return Vec::new() };
         let mut told = Vec::new();
         for (other, call) in &mut self.open {
-            let range = whole(call.args[0], call.args[1]);
+            let range = procfs::sized(call.args[0], call.args[1]);
             if call.nr == libc::SYS_munmap
                 && !call.told
                 && !range.intersect(got).is_empty()
@@ -152,7 +148,7 @@ impl Calls {
     fn effect(&mut self, call: &Call, result: i64, space: Option<SpaceId>) -> Vec<Doing> {
         let [a, b, c, d, _, _] = call.args;
         let failed = is_error(result);
-        let range = whole(a, b);
+        let range = procfs::sized(a, b);
         let mut told = Vec::new();
         let mut change = |kind| told.push(Doing::Change(kind));
         match call.nr {
@@ -169,7 +165,7 @@ impl Calls {
             }
             libc::SYS_munmap if !failed => change(EventKind::Unmap { range }),
             libc::SYS_mremap if !failed => {
-                let new = whole(result as u64, c);
+                let new = procfs::sized(result as u64, c);
                 change(EventKind::Remap { old: range, new, keep_old: d & 4 != 0 });
             }
             libc::SYS_mprotect | libc::SYS_pkey_mprotect if !failed => {
@@ -192,12 +188,12 @@ impl Calls {
                 let bytes = call.made.map_or(0, |(_, bytes, _)| bytes);
                 let prot = if c & libc::SHM_RDONLY as u64 != 0 { Prot::READ } else { Prot::RW };
                 let (kind, flags) = (AreaKind::SharedAnonymous, MapFlags::NONE);
-                change(EventKind::Map(Area { range: whole(at, bytes), prot, kind, flags }));
+                change(EventKind::Map(Area { range: procfs::sized(at, bytes), prot, kind, flags }));
                 self.attached.extend(space.map(|space| ((space, at), bytes)));
             }
             libc::SYS_shmdt if !failed => {
                 match space.and_then(|space| self.attached.remove(&(space, a))) {
-                    Some(bytes) => change(EventKind::Unmap { range: whole(a, bytes) }),
+                    Some(bytes) => change(EventKind::Unmap { range: procfs::sized(a, bytes) }),
                     None => self.remark("shared memory was let go whose size is not known"),
                 }
             }

@@ -456,10 +456,7 @@ impl Session {
                 continue;
             }
             let areas = procfs::areas(pid);
-            let mut present = Vec::new();
-            for area in areas.iter().filter(|a| a.kind.is_anonymous_private()) {
-                present.extend(procfs::join(&procfs::present(pid, area.range)));
-            }
+            let present = procfs::present_in(pid, &areas);
             let exec = Exec { program, brk, areas, present };
             let time = sys::clock_ns();
             self.told.put(Told { time, tid: pid, what: Doing::Exec { former: pid, exec } }, time);

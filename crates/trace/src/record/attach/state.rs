@@ -2,7 +2,7 @@
 
 use super::super::procfs;
 use super::super::sys::pid_t;
-use crate::event::{Area, AreaKind, advice};
+use crate::event::{Area, AreaKind, advice, push_page};
 use foliant_units::{FRAME_BYTES, Va, VaRange};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -54,13 +54,7 @@ pub(crate) fn pages(pid: pid_t, areas: &[Area], mut between: impl FnMut()) -> Pa
                 if word & PRESENT != 0 {
                     let is_own = word & EXCLUSIVE != 0;
                     let list = if is_own { &mut pages.own } else { &mut pages.shared };
-                    let end = Va::new(at + FRAME_BYTES);
-                    match list.last_mut() {
-                        Some(last) if last.end() == Va::new(at) => {
-                            *last = VaRange::new(last.start(), end).unwrap_or(*last);
-                        }
-                        _ => list.extend(VaRange::new(Va::new(at), end)),
-                    }
+                    push_page(list, Va::new(at));
                 }
                 at += FRAME_BYTES;
             }
