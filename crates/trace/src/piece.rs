@@ -52,16 +52,18 @@ pub(crate) struct Family {
 
 /// Advice that stays with an area: bit, number that sets it, number that clears it.
 pub(crate) const LASTING: [(u8, u32, u32); 7] = [
-    (1, advice::DONTFORK, advice::DOFORK),
-    (2, advice::WIPEONFORK, advice::KEEPONFORK),
-    (4, advice::HUGEPAGE, advice::NOHUGEPAGE),
-    (8, advice::NOHUGEPAGE, advice::HUGEPAGE),
-    (16, advice::LOCK, advice::UNLOCK),
-    (32, advice::FILLED, advice::UNWATCHED),
-    (64, advice::WATCHED, advice::UNWATCHED),
+    (DONTFORK, advice::DONTFORK, advice::DOFORK),
+    (WIPEONFORK, advice::WIPEONFORK, advice::KEEPONFORK),
+    (HUGEPAGE, advice::HUGEPAGE, advice::NOHUGEPAGE),
+    (NOHUGEPAGE, advice::NOHUGEPAGE, advice::HUGEPAGE),
+    (LOCKED, advice::LOCK, advice::UNLOCK),
+    (FILLED, advice::FILLED, advice::UNWATCHED),
+    (WATCHED, advice::WATCHED, advice::UNWATCHED),
 ];
 pub(crate) const DONTFORK: u8 = 1;
 pub(crate) const WIPEONFORK: u8 = 2;
+pub(crate) const HUGEPAGE: u8 = 4;
+pub(crate) const NOHUGEPAGE: u8 = 8;
 pub(crate) const LOCKED: u8 = 16;
 /// The program fills missing pages.
 pub(crate) const FILLED: u8 = 32;

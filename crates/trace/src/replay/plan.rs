@@ -18,7 +18,9 @@ use crate::event::{
 };
 use crate::lineage::Lineage;
 use crate::naive::{Model, Space, State, Verdict};
-use crate::piece::{DONTFORK, FILLED, LOCKED, Piece, WATCHED, WIPEONFORK};
+use crate::piece::{
+    DONTFORK, FILLED, HUGEPAGE, LASTING, LOCKED, NOHUGEPAGE, Piece, WATCHED, WIPEONFORK,
+};
 use crate::reader::{About, Reader};
 use foliant::space::{Advice, Flags};
 use foliant_units::{Bytes, FRAME_BYTES, Order, Va, VaRange};
@@ -254,18 +256,14 @@ impl Plan {
     }
 }
 
-/// Advice that keeps an area apart from neighbours without it.
-const PARTING: [u32; 9] = [
-    advice::DONTFORK,
-    advice::DOFORK,
-    advice::WIPEONFORK,
-    advice::KEEPONFORK,
-    advice::LOCK,
-    advice::UNLOCK,
-    advice::FILLED,
-    advice::WATCHED,
-    advice::UNWATCHED,
-];
+/// Advice that keeps an area apart from neighbours without it, by its bits.
+const PARTING: u8 = DONTFORK | WIPEONFORK | LOCKED | FILLED | WATCHED;
+
+/// Whether advice sets or clears one of these.
+fn parts(advice: u32) -> bool {
+    let of = |(bit, on, off): &(u8, u32, u32)| PARTING & bit != 0 && [*on, *off].contains(&advice);
+    LASTING.iter().any(of)
+}
 
 /// Areas whose memory is replayed; see P1.
 fn is_replayed(kind: AreaKind) -> bool {
@@ -276,8 +274,7 @@ fn is_replayed(kind: AreaKind) -> bool {
 /// memory and the heap are one; whether a child gets it, it is locked, or the program fills it; and
 /// what Linux knows besides ([`crate::piece`]).
 fn tag(piece: &Piece) -> u64 {
-    let parting = DONTFORK | WIPEONFORK | LOCKED | FILLED | WATCHED;
-    let advised = u64::from(piece.advised & parting);
+    let advised = u64::from(piece.advised & PARTING);
     piece.parting_kind() as u64 | advised << 8 | u64::from(piece.colour) << 16
 }
 
@@ -519,7 +516,7 @@ impl Planner {
                 self.forget(space, *range)
             }
             EventKind::Remap { old, .. } => self.forget(space, *old),
-            EventKind::Advise { range, advice } if PARTING.contains(advice) => {
+            EventKind::Advise { range, advice } if parts(*advice) => {
                 for (range, piece) in self.pieces(space, *range)? {
                     let advice = Advice::Tag(tag(&piece));
                     self.step(event, Op::Advise { range, advice })?;
@@ -875,12 +872,11 @@ impl Planner {
 
 /// The flags of an area with the wishes that were made for it since it was mapped.
 fn advised(piece: &Piece) -> Flags {
-    let (wants, refuses) = (4, 8); // bits of piece::LASTING
     let mut flags = flags(piece);
-    if piece.advised & wants != 0 {
+    if piece.advised & HUGEPAGE != 0 {
         flags = flags.without(Flags::NOHUGEPAGE).with(Flags::HUGEPAGE);
     }
-    if piece.advised & refuses != 0 {
+    if piece.advised & NOHUGEPAGE != 0 {
         flags = flags.with(Flags::NOHUGEPAGE);
     }
     flags
