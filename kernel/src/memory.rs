@@ -13,6 +13,7 @@ use crate::{cpu, port, programs, tables};
 use core::fmt;
 use foliant::Manager;
 use foliant::manager::{KernelMapError, Setup, SetupError, VmapSetup};
+use foliant::space::AreaLimit;
 use foliant::table::{Attrs, X86_64};
 use foliant::vmap::VmapError;
 use foliant::{NoBlock, Policy};
@@ -179,12 +180,16 @@ pub(crate) fn start(
     let ranges = layout::range(Va::new(layout::RANGES), layout::RANGES_BYTES);
     let vmap = VmapSetup { range: Some(ranges), ..VmapSetup::DEFAULT };
     let kernel_top = Some(top);
-    let setup = Setup { reserved, kernel_top, vmap, ..Setup::of(memory.get(), Policy::default()) };
+    let areas = AreaLimit(AREAS);
+    let setup =
+        Setup { reserved, kernel_top, vmap, areas, ..Setup::of(memory.get(), Policy::default()) };
     let made = Manager::new(machine, &setup).map_err(Trouble::Manager)?;
     let manager = MANAGER.call_once(|| made);
     furnish(manager).map_err(Trouble::Window)
 }
 
+/// Areas of a space, at most: more than Linux allows, to see that their number costs nothing.
+const AREAS: u64 = 1 << 20;
 /// Memory on which clearing is measured, at most.
 const TRIAL: Pages = Pages::new((64 << 20) / FRAME_BYTES);
 /// Ticks of clearing that each primitive is given there.

@@ -51,6 +51,8 @@ counts! {
     clear_ticks,
     /// Bytes copied.
     copied_bytes,
+    /// Ticks that copying took. Exact while one CPU is at work.
+    copy_ticks,
     /// Calls of `ask` that named another CPU.
     shootdowns,
     /// CPUs that they named.
@@ -121,9 +123,12 @@ unsafe impl<M: Machine> Around for Counted<M> {
         add(&self.counters.clear_ticks, ticks);
     }
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
-        add(&self.counters.copied_bytes, bytes.get());
+        let begun = self.ticks();
         // SAFETY: the caller's promise is passed on.
         unsafe { self.machine.copy(from, to, bytes) }
+        let ticks = self.ticks().saturating_sub(begun);
+        add(&self.counters.copied_bytes, bytes.get());
+        add(&self.counters.copy_ticks, ticks);
     }
     fn activate(&self, root: Root, kept: Kept) {
         add(&self.counters.activations, 1);

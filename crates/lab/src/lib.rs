@@ -28,6 +28,7 @@
 
 extern crate alloc;
 
+mod compare;
 mod counted;
 mod draw;
 mod error;

@@ -1,8 +1,8 @@
 //! The table of scenarios.
 
 use crate::{
-    About, LabError, ParameterError, Parameters, Report, Stage, faults, flush, hugetlb, split,
-    thpscale, vmalloc, zero,
+    About, LabError, ParameterError, Parameters, Report, Stage, compare, faults, flush, hugetlb,
+    split, thpscale, vmalloc, zero,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -56,6 +56,8 @@ scenarios! {
     Split => split,
     /// Faults for huge and base memory while memory is fragmented.
     Thpscale => thpscale,
+    /// What another kernel can be asked for as well.
+    Compare => compare,
 }
 
 impl Scenario {
@@ -74,6 +76,7 @@ impl Scenario {
             Scenario::Vmalloc => Some(vmalloc::memory(parameters)),
             Scenario::Split => Some(split::memory(parameters)),
             Scenario::Thpscale => Some(thpscale::memory(parameters)),
+            Scenario::Compare => Some(compare::memory(parameters)),
             _ => None,
         }
     }
