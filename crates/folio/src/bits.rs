@@ -241,7 +241,7 @@ const fn mask(order: u32) -> u32 {
     MASKS[order as usize]
 }
 
-const fn between(from: u32, to: u32) -> u32 {
+pub(super) const fn between(from: u32, to: u32) -> u32 {
     ((1u64 << to) - (1u64 << from)) as u32
 }
 

@@ -19,7 +19,7 @@
 //! **Not here**: counts; the bits are the count. The meaning of a word (`bits`).
 
 use super::Word;
-use super::bits::{BitState, Bits, NARROW, Phase, SPAN};
+use super::bits::{BitState, Bits, NARROW, Phase, SPAN, between};
 use super::index::full_fence;
 use foliant_sync::Ordering::SeqCst;
 
@@ -195,6 +195,16 @@ impl<'m> Field<'m> {
         };
         full_fence();
         Some(Given { at, order, after })
+    }
+    /// Frees the frames from `low` up to `high` of word `at`, each a block of its own; `None`, and
+    /// nothing changed, where one is not.
+    #[inline]
+    pub(super) fn give_each(self, at: usize, low: u32, high: u32) -> Option<Given> {
+        let after = self.update(at, |bits| bits.give_all(between(low, high)))?;
+        full_fence();
+        // The largest free block of the word is what the bound is raised by: which one it is does
+        // not matter below a whole word.
+        Some(Given { at: Offset(at as u32 * SPAN), order: after.fit(1) - 1, after })
     }
     #[cold]
     fn give_wide(self, order: u32, at: Offset) -> Option<Bits> {
@@ -400,7 +410,7 @@ fn filled(order: u32) -> Bits {
 }
 
 /// `from..to` cut at the words: word, first bit, bit behind the last.
-fn pieces(from: u32, to: u32) -> impl Iterator<Item = (usize, u32, u32)> {
+pub(super) fn pieces(from: u32, to: u32) -> impl Iterator<Item = (usize, u32, u32)> {
     let words = if from < to { from / SPAN..to.div_ceil(SPAN) } else { 0..0 };
     words.map(move |at| {
         let base = at * SPAN;

@@ -15,6 +15,7 @@
 
 use super::bits::Phase;
 use super::entry::FRAMES;
+use super::field::Offset;
 use super::region::Region;
 use super::seats::Hinted;
 use super::{Folios, FrameState, Known, Misuse, ReserveError};
@@ -60,6 +61,40 @@ impl<'m> Folios<'m> {
             give_run(region, block, order_bits)
         };
         done.ok_or_else(|| self.misuse(frame, order))
+    }
+
+    /// Gives the frames of `range` back, whatever they hold: each is a block of its own.
+    ///
+    /// Where one is none, that is said, and some of those before it may be free by then.
+    pub fn free_each(&self, range: FrameRange) -> Result<(), Misuse> {
+        let mut at = range.start();
+        while at < range.end() {
+            let (_, region) = self.named(at, Order::BASE)?;
+            let (block, from, to) = within_block(region, at, range.end());
+            if region.zeros().ever() {
+                for nth in from..to {
+                    if region.zeros().differs(block, Offset(nth), 0, Known::Nothing) {
+                        let frame = region.frame(block, Offset(nth));
+                        self.learn((frame, Order::BASE), region, Known::Nothing)?;
+                    }
+                }
+            }
+            region
+                .give_each(block, from, to)
+                .map_err(|word| self.first_misuse(region, block, word))?;
+            at = at.add(Pages::new((to - from).into()));
+        }
+        Ok(())
+    }
+    /// Why the frames of a word, from `at` on, are not each a block of its own.
+    #[cold]
+    fn first_misuse(&self, region: &Region<'m>, block: usize, at: Offset) -> Misuse {
+        let frames = (at.0..FRAMES).map(|nth| region.frame(block, Offset(nth)));
+        let is_own = |frame: &Frame| {
+            self.state(*frame) == FrameState::Allocated { head: *frame, order: Order::BASE }
+        };
+        let wrong = frames.clone().find(|frame| !is_own(frame));
+        self.misuse(wrong.unwrap_or(region.frame(block, at)), Order::BASE)
     }
 
     /// Notes the owner's knowledge of a block that is about to be free, unless no such block is

@@ -111,6 +111,38 @@ fn of_two_that_free_halves_one_sees_the_whole() {
     });
 }
 
+/// Two free parts of a word, each its pages together: the second sees what both made free.
+#[test]
+fn of_two_that_free_pages_together_one_sees_the_whole() {
+    check(|| {
+        let field = field();
+        let taken = (0..32).map(|_| field.take(0, 0).unwrap().0);
+        assert!(taken.eq(0..32));
+        let give = move |low, high| field.raised(0, field.give_each(0, low, high).unwrap());
+        let other = thread::spawn(move || give(5, 32));
+        let mine = give(0, 5);
+        assert_eq!(mine.max(other.join().unwrap()), FIT_WHOLE);
+        assert!(field.give_each(0, 4, 6).is_none(), "they are free");
+    });
+}
+
+/// The block becomes whole, whether its owner or the one that frees its last pages is later.
+#[test]
+fn the_last_to_free_pages_together_or_to_disown_makes_a_block_whole() {
+    check(|| {
+        let region = region();
+        let claim = (owner(0), Some(Class::Movable));
+        let first = region.claim(0, List::WHOLE, 0, claim).unwrap().0;
+        let second = region.take_owned(0, Some(owner(0)), 0, 0).unwrap().0;
+        assert_eq!((first, second), (0, 1));
+        let other = thread::spawn(move || region.give_each(0, 0, 2).unwrap());
+        region.disown(0, owner(0));
+        other.join().unwrap();
+        assert!(region.load(0).is_whole(), "{:?}", region.load(0));
+        assert_eq!(region.index().next(List::WHOLE, 0), Some(0));
+    });
+}
+
 #[test]
 fn a_closing_field_shuts_takers_out_or_stays_open() {
     check(|| {

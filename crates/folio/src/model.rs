@@ -24,6 +24,12 @@ pub(super) enum Op {
         cpu: u16,
         pick: usize,
     },
+    /// Frees so many frames together, at most, that are blocks of their own side by side, from the
+    /// `pick`-th allocated block on.
+    FreeEach {
+        pick: usize,
+        most: u64,
+    },
     /// Frees something, right or wrong.
     FreeAny {
         frame: u64,
@@ -178,6 +184,15 @@ pub(super) fn step(folios: &Folios<'_>, twin: &mut Twin, op: Op) {
                 assert_eq!(folios.free(Cpu(cpu), frame, order), Ok(()));
             }
         }
+        Op::FreeEach { pick: n, most } => {
+            let Some((first, _)) = pick(twin, n) else { return };
+            let single = |frame: &Frame| twin.blocks.get(&frame.get()) == Some(&Order::BASE);
+            let frames = (0..most).map(|nth| first.add(Pages::new(nth)));
+            let count = frames.take_while(single).count() as u64;
+            let Some(range) = FrameRange::new(first, Pages::new(count)) else { return };
+            range.iter().for_each(|frame| twin.free(frame, Order::BASE).unwrap());
+            assert_eq!(folios.free_each(range), Ok(()));
+        }
         Op::FreeAny { frame, order: o } => {
             let (frame, order) = (Frame::new(frame), order(o));
             assert_eq!(folios.free(Cpu(0), frame, order), twin.free(frame, order));
@@ -245,6 +260,7 @@ fn ops(frames: std::ops::Range<u64>, max: u8) -> impl Strategy<Value = Op> {
         10 => (0..3u16, orders(max), 0..3u8)
             .prop_map(|(cpu, order, class)| Op::Alloc { cpu, order, class }),
         6 => (0..3u16, any::<usize>()).prop_map(|(cpu, pick)| Op::Free { cpu, pick }),
+        3 => (any::<usize>(), 1..100u64).prop_map(|(pick, most)| Op::FreeEach { pick, most }),
         2 => (frames.clone(), orders(max)).prop_map(|(f, order)| Op::FreeAny { frame: f >> order << order, order }),
         1 => (frames.clone(), orders(max)).prop_map(|(frame, order)| Op::FreeAny { frame, order }),
         2 => (any::<usize>(), 0..=max).prop_map(|(pick, into)| Op::Split { pick, into }),

@@ -17,9 +17,9 @@
 //!
 //! **Not here**: which block to try (`alloc`), what a caller may ask for (`free`).
 
-use super::bits::{Bits, NARROW, Phase};
+use super::bits::{Bits, NARROW, Phase, SPAN};
 use super::entry::{BlockEntry, BlockKind, FIT_PART, FIT_WHOLE, FRAMES, Owner};
-use super::field::{Field, Given, InVain, Offset, WORDS};
+use super::field::{Field, Given, InVain, Offset, WORDS, pieces};
 use super::index::{List, Pyramids, full_fence};
 use super::zeros::Zeros;
 use super::{Class, Word};
@@ -377,6 +377,18 @@ impl<'m> Region<'m> {
             self.raise(blk, given);
         }
         Some(())
+    }
+    /// Frees the frames from `from` up to `to`, each a block of its own. Where one is not, its word
+    /// is named, and those of earlier words are free by then.
+    pub(super) fn give_each(&self, blk: usize, from: u32, to: u32) -> Result<(), Offset> {
+        for (at, low, high) in pieces(from, to) {
+            let start = Offset(at as u32 * SPAN + low);
+            let given = self.field(blk).give_each(at, low, high).ok_or(start)?;
+            if self.load(blk).fit() < FIT_WHOLE {
+                self.raise(blk, given);
+            }
+        }
+        Ok(())
     }
     /// Raises the bound to what was given back. The CPU that made a block Busy looks at it once
     /// more.

@@ -108,6 +108,35 @@ fn every_order_comes_and_goes() {
     });
 }
 
+/// Pages that are freed together are each a block of its own; of others the first is named.
+#[test]
+fn pages_that_are_freed_together_are_blocks_of_their_own() {
+    check(&[range(0x400, 0x1400)], |folios| {
+        let pages: Vec<Frame> =
+            (0..600).map(|_| folios.alloc(Cpu(0), order(0), MOVABLE).unwrap()).collect();
+        let first = *pages.iter().min().unwrap();
+        let large = folios.alloc(Cpu(0), order(3), MOVABLE).unwrap();
+        let all = |start: Frame, n| FrameRange::new(start, Pages::new(n)).unwrap();
+        let up = |n| first.add(Pages::new(n));
+        // One of them is free, and one is none.
+        folios.free(Cpu(0), up(70), order(0)).unwrap();
+        let free = Misuse::NotAllocated { frame: up(70), order: order(0) };
+        assert_eq!(folios.free_each(all(up(65), 10)), Err(free));
+        let wrong =
+            Misuse::WrongOrder { frame: large, order: order(0), head: large, held: order(3) };
+        assert_eq!(folios.free_each(all(large, 2)), Err(wrong));
+        let none = Misuse::Foreign { frame: Frame::new(0x3ff), order: order(0) };
+        assert_eq!(folios.free_each(all(Frame::new(0x3ff), 2)), Err(none));
+        // What stands before the word with the wrong one is free by now, and no more.
+        let frames = folios.free_frames().get();
+        assert_eq!(folios.free_each(all(up(0), 70)), Ok(()));
+        assert_eq!(folios.free_each(all(up(71), 600 - 71)), Ok(()));
+        assert_eq!(folios.free_frames().get(), frames + 599);
+        folios.free(Cpu(0), large, order(3)).unwrap();
+        folios.validate().unwrap();
+    });
+}
+
 #[test]
 fn misuse_is_told_apart_and_changes_nothing() {
     check(&[range(0x400, 0x1400)], |folios| {

@@ -96,7 +96,14 @@ impl Twin {
                     }
                     _ => {
                         self.known.extend(all.map(|frame| (frame, false)));
-                        folios.free(cpu, head, order).unwrap();
+                        match order {
+                            // As one of many.
+                            Order::BASE if how == 2 => {
+                                let one = FrameRange::new(head, Pages::new(1)).unwrap();
+                                folios.free_each(one).unwrap();
+                            }
+                            _ => folios.free(cpu, head, order).unwrap(),
+                        }
                     }
                 }
                 assert!(folios.free_zeroed(cpu, head, order).is_err(), "it is free already");
