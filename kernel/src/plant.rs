@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use foliant_machine::{Around, Invalidation, Machine, Ticket};
-use foliant_units::CpuSet;
+use foliant_units::{CpuSet, Pa};
 
 /// The machine `M`, which asks nobody while a bug is planted.
 pub(crate) struct Plant<M> {
@@ -35,6 +35,10 @@ unsafe impl<M: Machine> Around for Plant<M> {
     #[inline]
     fn inner(&self) -> &M {
         &self.machine
+    }
+    unsafe fn load_any(&self, pa: Pa, count: usize) -> u64 {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.machine.load_any(pa, count) }
     }
     fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
         let nobody = CpuSet::default();

@@ -102,6 +102,10 @@ unsafe impl<M: Machine> Around for Counted<M> {
     fn inner(&self) -> &M {
         &self.machine
     }
+    unsafe fn load_any(&self, pa: Pa, count: usize) -> u64 {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.machine.load_any(pa, count) }
+    }
     unsafe fn store(&self, pa: Pa, word: u64) {
         add(&self.counters.entries_written, 1);
         // SAFETY: the caller's promise is passed on.
@@ -141,8 +145,9 @@ unsafe impl<M: Machine> Around for Counted<M> {
     fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
         let mut others = *cpus;
         others.remove(self.machine.me());
-        add(&self.counters.shootdowns, !others.is_empty() as u64);
-        add(&self.counters.interrupts, others.len() as u64);
+        let others = others.len() as u64;
+        add(&self.counters.shootdowns, u64::from(others > 0));
+        add(&self.counters.interrupts, others);
         self.machine.ask(cpus, what)
     }
 }

@@ -48,7 +48,7 @@ macro_rules! any {
         }
     };
     (unsafe {$(
-        $memory:ident { $(unsafe fn $access:ident($($with:ident: $of:ty),*) -> $gives:ty;)* }
+        $memory:ident { $(unsafe fn $access:ident($($with:ident: $of:ty),*) -> $gives:ty;)* $(+ $bulk:ident)? }
     )*}
     safe {$(
         $part:ident { $(fn $call:ident($($arg:ident: $type:ty),*) -> $result:ty;)* $(+ $pinned:ident)? }

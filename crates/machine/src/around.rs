@@ -27,7 +27,7 @@ macro_rules! around {
         }
     };
     (unsafe {$(
-        $memory:ident { $(unsafe fn $access:ident($($with:ident: $of:ty),*) -> $gives:ty;)* }
+        $memory:ident { $(unsafe fn $access:ident($($with:ident: $of:ty),*) -> $gives:ty;)* $(+ $bulk:ident)? }
     )*}
     safe {$(
         $part:ident { $(fn $call:ident($($arg:ident: $type:ty),*) -> $result:ty;)* $(+ $pinned:ident)? }
@@ -63,6 +63,18 @@ macro_rules! around {
                 }
             )*)*
 
+            /// See [`PhysMem::load_any`]. It is made of this machine's loads; one that lets them
+            /// pass says so here.
+            ///
+            /// # Safety
+            /// As there.
+            #[inline]
+            unsafe fn load_any(&self, pa: Pa, count: usize) -> u64 {
+                // SAFETY: the caller's promise for each word.
+                let word = |nth: usize| unsafe { Around::load(self, pa.add(nth as u64 * 8)) };
+                (0..count).fold(0, |all, nth| all | word(nth))
+            }
+
             /// See [`Cpus::pinned`].
             #[inline]
             fn pinned<R>(&self, work: impl FnOnce(Cpu) -> R) -> R {
@@ -78,7 +90,15 @@ macro_rules! around {
                     // SAFETY: the caller's promise is passed on.
                     unsafe { Around::$access(self, $($with),*) }
                 }
-            )*}
+            )*
+                $(
+                    #[inline]
+                    unsafe fn $bulk(&self, pa: Pa, count: usize) -> u64 {
+                        // SAFETY: the caller's promise is passed on.
+                        unsafe { Around::$bulk(self, pa, count) }
+                    }
+                )?
+            }
         )*
         $(
             impl<T: Around> $part for T {

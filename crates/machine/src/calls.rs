@@ -1,7 +1,8 @@
 //! The contract's calls, listed once for the machines that pass them on.
 
-/// Gives the list to the macro that is named. Beside it stands [`Cpus::pinned`](crate::Cpus), which
-/// alone has a type for what it returns.
+/// Gives the list to the macro that is named. Beside it stand
+/// [`PhysMem::load_any`](crate::PhysMem), which is made of loads, and
+/// [`Cpus::pinned`](crate::Cpus), which alone has a type for what it returns.
 macro_rules! contract {
     ($macro:ident) => {
         $macro! {
@@ -13,6 +14,7 @@ macro_rules! contract {
                     unsafe fn compare_exchange(pa: Pa, old: u64, new: u64) -> Result<u64, u64>;
                     unsafe fn clear(pa: Pa, bytes: Bytes, caching: Caching) -> ();
                     unsafe fn copy(from: Pa, to: Pa, bytes: Bytes) -> ();
+                    + load_any
                 }
                 KernelVa {
                     unsafe fn kernel_load(va: Va) -> Result<u64, KernelFault>;

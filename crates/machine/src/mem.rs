@@ -42,6 +42,17 @@ pub unsafe trait PhysMem {
     /// `pa` is 8-byte aligned and lies in a frame owned as a page table.
     unsafe fn load(&self, pa: Pa) -> u64;
 
+    /// Reads `count` words from `pa` on, in any order, and gives all their bits together: 0 where
+    /// all of them are 0.
+    ///
+    /// # Safety
+    /// As for [`load`](PhysMem::load), for each word.
+    unsafe fn load_any(&self, pa: Pa, count: usize) -> u64 {
+        // SAFETY: the caller's promise for each word.
+        let word = |nth: usize| unsafe { self.load(pa.add(nth as u64 * 8)) };
+        (0..count).fold(0, |all, nth| all | word(nth))
+    }
+
     /// Writes the word at `pa`. Accessed and dirty updates of walkers in between are overwritten.
     ///
     /// # Safety

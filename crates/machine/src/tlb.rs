@@ -1,7 +1,9 @@
+#![allow(unsafe_code)]
 //! Cached translations: which root a CPU runs, and how cached translations are ended.
 
 use crate::MmuRules;
 use core::fmt;
+use core::mem::MaybeUninit;
 use foliant_units::{CpuSet, Level, Pa, VaRange};
 
 /// The page tables that a CPU runs.
@@ -84,7 +86,8 @@ pub enum Reach {
 pub struct Invalidation {
     scope: Scope,
     reach: Reach,
-    items: [Item; Invalidation::ITEMS_MAX],
+    /// Those below `len` were written.
+    items: [MaybeUninit<Item>; Invalidation::ITEMS_MAX],
     len: u8,
 }
 
@@ -92,18 +95,12 @@ impl Invalidation {
     /// How many items one invalidation holds.
     pub const ITEMS_MAX: usize = 16;
 
-    const NOTHING: Item = Item {
-        range: VaRange::new(foliant_units::Va::new(0), foliant_units::Va::new(0)).unwrap(),
-        level: Level::BASE,
-        tables: Tables::Kept,
-    };
-
     /// An invalidation of `scope` that lists nothing yet.
     pub const fn none(scope: Scope) -> Invalidation {
         Invalidation {
             scope,
             reach: Reach::Items,
-            items: [Invalidation::NOTHING; Invalidation::ITEMS_MAX],
+            items: [const { MaybeUninit::uninit() }; Invalidation::ITEMS_MAX],
             len: 0,
         }
     }
@@ -115,12 +112,17 @@ impl Invalidation {
     pub fn push(&mut self, item: Item) -> Result<(), Item> {
         match self.items.get_mut(self.len as usize) {
             Some(slot) => {
-                *slot = item;
+                slot.write(item);
                 self.len += 1;
                 Ok(())
             }
             None => Err(item),
         }
+    }
+    /// Takes back all that it lists: it is as [`none`](Invalidation::none) of the same scope.
+    pub fn reset(&mut self) {
+        self.reach = Reach::Items;
+        self.len = 0;
     }
     /// Turns it into an invalidation of the whole scope.
     pub fn widen(&mut self) {
@@ -137,11 +139,22 @@ impl Invalidation {
     }
     /// The items, in the order they were added. Empty where everything is meant.
     pub fn items(&self) -> &[Item] {
-        &self.items[..self.len as usize]
+        let written = &self.items[..self.len as usize];
+        // SAFETY: `push` wrote each of them before it counted it.
+        unsafe { &*(written as *const [MaybeUninit<Item>] as *const [Item]) }
     }
     /// The items, for coalescing.
     pub fn items_mut(&mut self) -> &mut [Item] {
-        &mut self.items[..self.len as usize]
+        let written = &mut self.items[..self.len as usize];
+        // SAFETY: as in `items`.
+        unsafe { &mut *(written as *mut [MaybeUninit<Item>] as *mut [Item]) }
+    }
+    /// Becomes what `other` is, by copying what that lists and no more.
+    pub fn assign(&mut self, other: &Invalidation) {
+        (self.scope, self.reach, self.len) = (other.scope, other.reach, other.len);
+        for (own, item) in self.items.iter_mut().zip(other.items()) {
+            own.write(*item);
+        }
     }
     /// Whether nothing is to be invalidated.
     pub fn is_empty(&self) -> bool {
@@ -215,14 +228,15 @@ pub trait Tlb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foliant_units::{Bytes, Va};
+    use foliant_units::{Bytes, Pa, Va};
 
     #[test]
     fn a_full_list_gives_the_item_back_and_all_lists_nothing() {
         let mut what = Invalidation::none(Scope::Kernel);
         let item = |page: u64| Item {
             range: VaRange::sized(Va::new(page << 12), Bytes::new(4096)).unwrap(),
-            ..Invalidation::NOTHING
+            level: Level::BASE,
+            tables: Tables::Kept,
         };
         assert!(what.is_empty());
         for page in 0..Invalidation::ITEMS_MAX as u64 {
@@ -236,6 +250,17 @@ mod tests {
         what.widen();
         assert_eq!((what.reach(), what.items()), (Reach::All, &[][..]));
         assert!(!what.is_empty(), "all is not nothing");
+        what.reset();
+        assert!(what.is_empty() && what.scope() == Scope::Kernel, "it begins anew");
+        // A copy is what the other is, whatever it was before.
+        let mut few = Invalidation::none(Scope::Space(Pa::new(4096)));
+        assert_eq!((few.push(item(7)), few.push(item(9))), (Ok(()), Ok(())));
+        assert_eq!(what.push(item(1)), Ok(()));
+        for other in [&few, &Invalidation::all(Scope::Kernel), &Invalidation::none(few.scope())] {
+            what.assign(other);
+            assert_eq!((what.scope(), what.reach()), (other.scope(), other.reach()));
+            assert_eq!(what.items(), other.items());
+        }
         let all = Invalidation::all(Scope::Kernel);
         assert_eq!((all.reach(), all.scope(), all.items()), (Reach::All, Scope::Kernel, &[][..]));
     }

@@ -112,6 +112,13 @@ unsafe impl Around for Hooked {
         // SAFETY: passed on.
         unsafe { self.sim.kernel_compare_exchange(va, old, new) }
     }
+    unsafe fn kernel_store(&self, va: Va, word: u64) -> Result<(), KernelFault> {
+        if va.get().is_multiple_of(64) {
+            self.at(Call::Fill(1, word));
+        }
+        // SAFETY: passed on.
+        unsafe { self.sim.kernel_store(va, word) }
+    }
     unsafe fn kernel_fill(
         &self,
         va: Va,

@@ -204,6 +204,15 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
         }
     }
 
+    /// The first address from `va` on for which something hangs in the top table, or `end` where
+    /// that comes first. Where nothing hangs nothing is to be done (I5).
+    fn next_hung(&self, va: Va, end: Va) -> Va {
+        let mut va = va;
+        while va < end && self.is_bare(va) {
+            va = behind(va, P::TOP, end);
+        }
+        va
+    }
     fn edit_alone(
         &self,
         range: VaRange,
@@ -229,16 +238,24 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
         self.check(range)?;
         let end = range.end();
         let mut va = range.start();
-        while va < end {
+        loop {
+            let passed = va;
+            va = self.next_hung(va, end);
+            if va > passed {
+                sink.between(va.offset_from(passed).div_ceil(P::TOP.span().get()));
+            }
+            if va == end {
+                break;
+            }
             if !sink.prepare() {
                 return Ok(Swept { upto: va, why: Stop::Full });
             }
             let found = sink.descend(|| {
                 let spot = self.lowest(va, Level::BASE);
-                spot.above.map(|above| Locked::acquire(*self, va, &spot, above))
+                spot.above.map(|above| Locked::acquire(*self, va, (spot.table, spot.level), above))
             });
             let Some(found) = found else {
-                va = behind(va, P::TOP, end); // nothing hangs in this word of the top table (I5)
+                va = behind(va, P::TOP, end); // no table hangs in this word of the top table (I5)
                 sink.between(1);
                 continue;
             };

@@ -102,7 +102,7 @@ impl<M: PhysMem, P: Paging> Iterator for Leaves<'_, M, P> {
                         }
                         other => other,
                     };
-                    return Some(Found { va, level, word, entry, at: at.pa() });
+                    return Some(Found { va, level, word, entry, at: at.pa(), above: None });
                 }
             }
         }

@@ -160,8 +160,8 @@ pub use prune::{Detached, Prune};
 pub use reshape::{Collapsed, Stuck};
 pub use riscv64::{Riscv64, Sv39, Sv48, Sv57};
 pub use spare::Spare;
-pub use sweep::{At, Edit, Progress, Sink, Stop, Untold, Verdict};
-pub use tables::{Blocked, Found, Refused, Tables};
+pub use sweep::{At, Edit, Progress, Sink, Stop, Untold, Verdict, rewritten};
+pub use tables::{Blocked, Found, Reached, Refused, Tables};
 pub use x86_64::X86_64;
 
 #[cfg(test)]

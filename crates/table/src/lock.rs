@@ -3,7 +3,7 @@
 use super::attrs::{Attrs, Entry, Slot, Slots};
 use super::paging::Paging;
 use super::prune::{Detached, Prune};
-use super::tables::{Spot, Tables};
+use super::tables::Tables;
 use super::word::{TableAt, WordAt};
 use core::{fmt, mem};
 use foliant_claim::{Claim, Stale};
@@ -52,15 +52,15 @@ pub struct Locked<'m, M: PhysMem + Cpus, P: Paging> {
 }
 
 impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
-    /// Takes the lock bit in the word `above` the table of `spot`; `None` where that word no longer
-    /// points there: the table was removed or replaced, and the walk must start again.
+    /// Takes the lock bit in the word `above` the table, which has entries of `level`; `None` where
+    /// that word no longer points there: the table was removed or replaced, and the walk must start
+    /// again.
     pub(super) fn acquire(
         tables: Tables<'m, M, P>,
         va: Va,
-        spot: &Spot,
+        (table, level): (TableAt, Level),
         above: WordAt,
     ) -> Option<Locked<'m, M, P>> {
-        let (level, table) = (spot.level, spot.table);
         let slot = Slot::of(va, level.up());
         loop {
             let word = above.load(tables.machine());
@@ -84,15 +84,8 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
         let Entry::Table(pa) = P::decode(at.load(self.machine()), self.level, slot) else {
             return None;
         };
-        let spot = Spot {
-            table: TableAt::named(pa),
-            level: self.level.down()?,
-            above: Some(at),
-            slot: Slot::FIRST,
-            word: 0,
-            entry: Entry::None,
-        };
-        Locked::acquire(self.tables, self.va_of(slot), &spot, at)
+        let below = (TableAt::named(pa), self.level.down()?);
+        Locked::acquire(self.tables, self.va_of(slot), below, at)
     }
     #[inline]
     pub(super) fn machine(&self) -> &'m M {
@@ -252,8 +245,7 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
     }
     /// Whether every word is 0.
     pub fn is_empty(&self) -> bool {
-        let line = |n: usize| (0..8).fold(0, |any, word| any | self.get(Slot::wrap(n * 8 + word)));
-        (0..Level::ENTRIES / 8).all(|n| line(n) == 0)
+        self.table.is_empty(self.machine())
     }
     #[inline]
     pub(super) fn put(&self, slot: Slot, word: u64) {

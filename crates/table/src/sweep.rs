@@ -83,6 +83,16 @@ pub trait Edit<P: Paging> {
     fn ignores(&self) -> u64 {
         P::UPDATED
     }
+    /// Whether leaves with these attributes that map the same block over and over are one run: of
+    /// zeros, which belong to no folio. Such a run is told as if it had one block behind the other.
+    fn repeats(&self, attrs: Attrs) -> bool {
+        let _ = attrs;
+        false
+    }
+    /// Whether no walker sets bits in the words: no CPU runs the tables, nor will.
+    fn is_alone(&self) -> bool {
+        false
+    }
     /// What becomes of a leaf.
     fn leaf(&self, at: At, word: u64, pa: Pa, attrs: Attrs) -> Verdict;
     /// What becomes of a software word.
@@ -97,16 +107,20 @@ pub trait Edit<P: Paging> {
     /// What becomes of the leaf `word`, which `leaf` has agreed to change.
     #[inline(always)]
     fn rewrite(&self, at: At, word: u64) -> u64 {
-        match P::decode(word, at.level, at.slot) {
-            Entry::Leaf { pa, attrs } => match self.leaf(at, word, pa, attrs) {
-                Verdict::Put(new) | Verdict::Take(new) => new,
-                Verdict::Break(new) => Soft::breaking(pa, new).word(),
-                Verdict::Keep | Verdict::Show | Verdict::Split | Verdict::Hand | Verdict::Busy => {
-                    word
-                }
-            },
-            _ => word,
-        }
+        rewritten(self, at, word)
+    }
+}
+
+/// What [`Edit::leaf`] makes of the leaf `word`.
+#[inline(always)]
+pub fn rewritten<P: Paging>(edit: &(impl Edit<P> + ?Sized), at: At, word: u64) -> u64 {
+    match P::decode(word, at.level, at.slot) {
+        Entry::Leaf { pa, attrs } => match edit.leaf(at, word, pa, attrs) {
+            Verdict::Put(new) | Verdict::Take(new) => new,
+            Verdict::Break(new) => Soft::breaking(pa, new).word(),
+            Verdict::Keep | Verdict::Show | Verdict::Split | Verdict::Hand | Verdict::Busy => word,
+        },
+        _ => word,
     }
 }
 
@@ -394,17 +408,23 @@ fn sweep_leaves<M: PhysMem + Cpus, P: Paging>(
         return count;
     }
     let kept = word & !P::UPDATED;
-    let (same, step) = (!edit.ignores(), P::step(level));
+    let (same, step) = (!edit.ignores(), if edit.repeats(attrs) { 0 } else { P::step(level) });
     let (mut any, mut all, mut count) = (0, !0, 0);
     let mut expected = word & same;
     loop {
         let at = at.plus(count);
-        let old = lock.exchange(at.slot, word, |word| edit.rewrite(at, word));
+        let is_final = P::is_final(word) || edit.is_alone();
+        let old = if is_final {
+            lock.put(at.slot, edit.rewrite(at, word));
+            word
+        } else {
+            lock.exchange(at.slot, word, |word| edit.rewrite(at, word))
+        };
         any |= old;
         all &= old;
         let mut done = 1;
-        if P::is_final(old) {
-            done += sweep_final(lock, at, room - count, old, edit);
+        if is_final || P::is_final(old) {
+            done += sweep_final(lock, at, room - count, (old, step), edit);
         }
         count += done;
         if count == room {
@@ -519,13 +539,13 @@ fn sweep_final<M: PhysMem + Cpus, P: Paging>(
     lock: &Locked<'_, M, P>,
     first: At,
     room: usize,
-    old: u64,
+    (old, step): (u64, u64),
     edit: &impl Edit<P>,
 ) -> usize {
     let mut word = old;
     for n in 1..room {
         let at = first.plus(n);
-        word = word.wrapping_add(P::step(at.level));
+        word = word.wrapping_add(step);
         if lock.get(at.slot) != word {
             return n - 1;
         }

@@ -44,6 +44,28 @@ pub struct Found {
     pub entry: Entry,
     /// Where it stands.
     pub at: Pa,
+    /// The word above its table, where a lock may begin.
+    pub(super) above: Option<WordAt>,
+}
+
+/// A table that a walk came to, to be locked as long as it is kept from reuse (table::I6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reached {
+    pub(super) table: TableAt,
+    pub(super) above: WordAt,
+    pub(super) level: Level,
+    /// The first address that it translates.
+    pub(super) base: Va,
+}
+
+impl Found {
+    /// The table that it was found in; there is none to be locked where that is the top table.
+    #[inline]
+    pub fn reached(&self) -> Option<Reached> {
+        let (table, level) = (TableAt::named(self.at.frame().pa()), self.level);
+        let base = self.va.align_down(level.up().span());
+        self.above.map(|above| Reached { table, above, level, base })
+    }
 }
 
 /// Why an operation was refused. Nothing was changed.
@@ -129,9 +151,9 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
     /// meanwhile (table::I6). An address outside the half reads as nothing.
     #[inline]
     pub fn walk(&self, va: Va) -> Found {
-        if self.check_va(va).is_err() {
+        if P::half_of(va) != Some(self.half) {
             let (level, entry) = (P::TOP, Entry::None);
-            return Found { va, level, word: 0, entry, at: self.root.pa() };
+            return Found { va, level, word: 0, entry, at: self.root.pa(), above: None };
         }
         let spot = self.lowest(va, Level::BASE);
         Found {
@@ -140,10 +162,12 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
             word: spot.word,
             entry: spot.entry,
             at: spot.table.word(spot.slot).pa(),
+            above: spot.above,
         }
     }
+
     /// Descends to the lowest table for `va` that holds entries of `floor` or above.
-    #[inline]
+    #[inline(always)]
     pub(super) fn lowest(&self, va: Va, floor: Level) -> Spot {
         let (mut table, mut level, mut above) = (self.root, P::TOP, None);
         loop {
@@ -158,6 +182,11 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
                 _ => return Spot { table, level, above, slot, word, entry },
             }
         }
+    }
+    /// Whether nothing hangs in the word of the top table that translates `va`.
+    #[inline]
+    pub(super) fn is_bare(&self, va: Va) -> bool {
+        self.root.word(Slot::of(va, P::TOP)).load(self.machine) == 0
     }
     /// Copies the kernel half's top words from `kernel` into this top table, which no CPU runs yet.
     /// Where each half has its own root there is nothing to do. Words that `kernel` gains later do

@@ -4,7 +4,7 @@ use super::attrs::Entry;
 use super::lock::{Gap, Locked, Missing};
 use super::paging::Paging;
 use super::spare::Spare;
-use super::tables::{Blocked, Refused, Spot, Tables};
+use super::tables::{Blocked, Reached, Refused, Spot, Tables};
 use super::word::TableAt;
 use foliant_machine::{Cpus, PhysMem};
 use foliant_sync::{Ordering, fence};
@@ -65,7 +65,7 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
                 fence(Ordering::SeqCst); // what is looked at behind it is looked at again (I10)
                 Ok(done)
             }
-            Some(above) => match Locked::acquire(*self, va, spot, above) {
+            Some(above) => match Locked::acquire(*self, va, (spot.table, spot.level), above) {
                 Some(lock) if lock.get(spot.slot) == 0 && is_settled() => {
                     lock.put(spot.slot, word);
                     Ok(true)
@@ -81,6 +81,24 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
         }
         done.map(|_| ())
     }
+    /// [`lock`](Tables::lock) for a caller that has come to a table, the one that is wanted or
+    /// another, and has kept removed tables from reuse since then (table::I6).
+    #[inline]
+    pub fn lock_at(
+        &self,
+        reached: Option<Reached>,
+        va: Va,
+        level: Level,
+    ) -> Result<Locked<'m, M, P>, Missing> {
+        if let Some(Reached { table, above, level: of, base }) = reached
+            && of == level
+            && base == va.align_down(level.up().span())
+            && let Some(lock) = Locked::acquire(*self, va, (table, level), above)
+        {
+            return Ok(lock);
+        }
+        self.lock(va, level)
+    }
     /// Locks the table that holds the entries of `level` for `va`.
     #[inline]
     pub fn lock(&self, va: Va, level: Level) -> Result<Locked<'m, M, P>, Missing> {
@@ -91,7 +109,7 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
             let spot = self.lowest(va, level);
             let what = match (spot.above, spot.entry) {
                 (Some(above), _) if spot.level == level => {
-                    match Locked::acquire(*self, va, &spot, above) {
+                    match Locked::acquire(*self, va, (spot.table, spot.level), above) {
                         Some(lock) => return Ok(lock),
                         None => continue,
                     }

@@ -9,7 +9,7 @@
 use super::attrs::Slot;
 use foliant_claim::{Claim, Stale};
 use foliant_machine::PhysMem;
-use foliant_units::{Order, Pa};
+use foliant_units::{Level, Order, Pa};
 
 /// A frame that is owned as a page table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +44,12 @@ impl TableAt {
     #[inline]
     pub(super) const fn pa(self) -> Pa {
         self.0
+    }
+    /// Whether every word is 0.
+    pub(super) fn is_empty<M: PhysMem>(self, machine: &M) -> bool {
+        // SAFETY: table::I1: a frame owned as a table, or one that was detached and whose grace
+        // period has not ended.
+        unsafe { machine.load_any(self.0, Level::ENTRIES) == 0 }
     }
     /// The word in `slot`.
     #[inline]

@@ -61,6 +61,10 @@ impl CpuSet {
     pub const fn from_words(words: [u64; CPUS_MAX / 64]) -> CpuSet {
         CpuSet { words }
     }
+    /// Its bit words, as [`from_words`](CpuSet::from_words) takes them.
+    pub const fn words(&self) -> &[u64; CPUS_MAX / 64] {
+        &self.words
+    }
     /// CPUs 0 to `count - 1`.
     pub fn first(count: usize) -> CpuSet {
         let mut set = CpuSet::EMPTY;

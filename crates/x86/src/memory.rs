@@ -42,6 +42,13 @@ unsafe impl<H: Host> PhysMem for X86<'_, H> {
         unsafe { self.word(pa) }.load(Ordering::Acquire)
     }
 
+    unsafe fn load_any(&self, pa: Pa, count: usize) -> u64 {
+        let first: NonNull<AtomicU64> = self.at(pa);
+        // SAFETY: as for `word`, for each of them: they lie side by side in the direct map.
+        let words = unsafe { core::slice::from_raw_parts(first.as_ptr(), count) };
+        words.iter().fold(0, |all, word| all | word.load(Ordering::Acquire))
+    }
+
     unsafe fn store(&self, pa: Pa, word: u64) {
         // SAFETY: the caller's promise.
         unsafe { self.word(pa) }.store(word, Ordering::Release);

@@ -79,12 +79,13 @@ pub(crate) fn entries(items: &[Item]) -> u64 {
     })
 }
 
-/// The first address of each listed leaf (P2). Used only where [`steps`] gives `Pages`.
-pub(crate) fn pages(what: &Invalidation) -> impl Iterator<Item = Va> + '_ {
-    what.items().iter().flat_map(|item| {
+/// The listed leaves (P2), item by item: the first address, how many there are, and the bytes of
+/// each. Used only where [`steps`] gives `Pages`.
+#[inline]
+pub(crate) fn leaves(what: &Invalidation) -> impl Iterator<Item = (Va, u64, u64)> + '_ {
+    what.items().iter().map(|item| {
         let span = item.level.span();
-        let first = item.range.start().align_down(span);
-        (0..strides(item)).map(move |n| first.add(n * span.get()))
+        (item.range.start().align_down(span), strides(item), span.get())
     })
 }
 
@@ -122,6 +123,10 @@ pub(crate) mod tests {
     const ROOT: Pa = Pa::new(0x1000);
     const OTHER: Pa = Pa::new(0x2000);
     const SPACE: Scope = Scope::Space(ROOT);
+
+    fn pages(what: &Invalidation) -> impl Iterator<Item = Va> {
+        leaves(what).flat_map(|(first, count, span)| (0..count).map(move |n| first.add(n * span)))
+    }
 
     #[test]
     fn scope_reach_and_count_decide() {

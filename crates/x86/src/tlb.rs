@@ -20,7 +20,7 @@
 use crate::broadcast;
 use crate::control;
 use crate::mailbox::{self, Asked};
-use crate::steps::{CEILING_ENTRIES, Steps, pages, steps};
+use crate::steps::{CEILING_ENTRIES, Steps, leaves, steps};
 use crate::tags::{Tagging, Tags};
 use crate::{Host, X86};
 use foliant_machine::{
@@ -63,8 +63,12 @@ impl<H: Host> X86<'_, H> {
         match steps(what, loaded, features.tagging()) {
             Steps::Nothing => (),
             Steps::Outdate(root) => self.tags().outdate(root),
-            // SAFETY: ring 0, by `online`.
-            Steps::Pages => pages(what).for_each(|va| unsafe { control::end_page(va) }),
+            Steps::Pages => {
+                for (first, count, span) in leaves(what) {
+                    // SAFETY: ring 0, by `online`.
+                    (0..count).for_each(|n| unsafe { control::end_page(first.add(n * span)) });
+                }
+            }
             // SAFETY: ring 0, by `online`.
             Steps::Nonglobal => unsafe { control::end_nonglobal() },
             // SAFETY: ring 0, by `online`, and interrupts are off.
@@ -81,14 +85,14 @@ impl<H: Host> X86<'_, H> {
     /// `None` where no slot is free.
     fn post(&self, cpus: &CpuSet, what: &Invalidation) -> Option<Asked> {
         let posted = mailbox::post(self.lines(), self.host().me(), cpus, what)?;
-        self.interrupt(&posted.interrupt);
+        self.interrupt(&posted.interrupt, posted.interrupts);
         Some(posted.asked)
     }
 
-    /// Interrupts `cpus`: with one command where they are all the others.
-    fn interrupt(&self, cpus: &CpuSet) {
+    /// Interrupts `cpus`, so many: with one command where they are all the others.
+    fn interrupt(&self, cpus: &CpuSet, count: usize) {
         let settings = self.settings();
-        if cpus.len() > 1 && cpus.len() + 1 == settings.apic_ids.len() {
+        if count > 1 && count + 1 == settings.apic_ids.len() {
             // SAFETY: `online`'s caller lists every CPU that takes interrupts, with a handler each.
             return unsafe { settings.apic.send_others(settings.vector) };
         }

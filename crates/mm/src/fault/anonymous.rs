@@ -7,7 +7,7 @@ use crate::frame::{Claim, Contents};
 use crate::space::{Area, Seen, attrs, level_of};
 use crate::stock::{Event, NoBlock, NoRecord, NoTable, SizeEvent, Supply};
 use crate::table::{Attrs, Entry, Found, Paging, Slot};
-use crate::zero::{self, Clearing};
+use crate::zero;
 use foliant_machine::{Machine, Owner};
 use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, VaRange};
 
@@ -236,8 +236,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return Err(Skip::Unsuitable);
         }
         let (pages, me) = (order.pages().get(), self.stock.machine.me());
-        let clearing = Clearing::load(self.stock);
-        let is_short = zero::is_short(&clearing, order);
+        let is_short = zero::is_short_now(self.stock, order);
         self.ensure(level, found).map_err(|why| match why {
             NoTable::Blocked(_) => Skip::Changed,
             NoTable::Record(why) => why.into(),
@@ -275,7 +274,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return undo(Skip::NoCharge, claim);
         }
         if contents == Contents::Any {
-            zero::clear_around(self.stock, &clearing, &claim, touched, None);
+            self.stock.clear(&claim);
         }
         Ok(Prepared { claim, range, deposit })
     }
@@ -334,7 +333,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let attrs = attrs(area.flags) | Attrs::WRITE | Attrs::EXCLUSIVE | Attrs::SOFT_DIRTY;
         let attrs = attrs | Attrs::TOUCHED;
         match found.entry {
-            Entry::Leaf { .. } => agreed.replace(|| P::leaf(head.pa(), level, attrs)),
+            Entry::Leaf { .. } => {
+                agreed.replace(|| P::leaf(head.pa(), level, attrs));
+            }
             _ => {
                 agreed.map(head, attrs);
                 let groups = P::group(level).map_or(0, |group| entries / group.entries());

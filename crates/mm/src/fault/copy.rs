@@ -1,9 +1,8 @@
 //! A write to a page that is mapped read-only.
 
 use super::{Fault, Outcome, Refusal, Step};
-use crate::flush::Gather;
 use crate::folio::Class;
-use crate::frame::{Flag, Unmapped};
+use crate::frame::{Flag, Kind, Unmapped};
 use crate::space::{Agreed, Area, attrs};
 use crate::stock::{Event, SizeEvent};
 use crate::table::{Attrs, Entry, Found, Paging, Slot};
@@ -20,6 +19,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             (true, _) => return self.anonymous(area, found),
             // One entry of a group does not become writable alone (space::S10).
             (false, _) if attrs.has(Attrs::GROUPED) => return self.split(area, found),
+            (false, level) if !attrs.has(Attrs::EXCLUSIVE) && self.is_shared(pa.frame()) => {
+                if level > Level::BASE {
+                    return self.split(area, found);
+                }
+            }
             (false, level) => match self.reuse(area, level, found.word) {
                 Some(step) => return step,
                 None if level > Level::BASE => return self.split(area, found),
@@ -36,6 +40,15 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         Step::Again
     }
 
+    /// Whether the folio of `frame`, which was found in an entry of this space, has more entries
+    /// than one space can have of it. It may have fewer by now; then a page is copied in vain.
+    fn is_shared(&self, frame: Frame) -> bool {
+        let identity = self.stock.identity(frame);
+        let head = identity.head(frame);
+        identity.kind() != Kind::Plain
+            && self.stock.counts(head).entries() > identity.order().pages().get()
+    }
+
     /// Whether every entry that names the folio is this space's (space::S5). While the table is
     /// locked its entries do not become shared; entries outside of this table count as others'.
     fn is_ours(&self, agreed: &Agreed<'_, 'm, M, P>, (pa, attrs): (Pa, Attrs)) -> bool {
@@ -49,7 +62,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return references == pages.get();
         }
         let block = FrameRange::new(head, pages).expect("a folio lies in memory");
-        references == agreed.count_beside(pa.frame(), block)
+        references <= pages.get() && references == agreed.count_beside(pa.frame(), block)
     }
 
     /// Makes the entry writable where nobody else has the page. Gives `None` where another owner
@@ -117,7 +130,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             self.stock.put_back(claim);
             return Step::Again;
         };
-        agreed.replace(|| {
+        let flushed = agreed.replace(|| {
             if is_zero {
                 self.stock.clear(&claim);
             } else {
@@ -132,10 +145,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             self.stock.count_size(Order::BASE, SizeEvent::AnonFaultAlloc);
             return Step::Done(Outcome::Mapped(Order::BASE));
         }
-        let head = self.stock.head_of(from);
-        let mut gather = Gather::new(self.stock, &self.space.member.target);
-        gather.defer(Unmapped::of(head, 1));
-        gather.flush();
+        self.stock.drop_references(Unmapped::of(self.stock.head_of(from), 1), flushed);
         self.stock.count(Event::Copied);
         Step::Done(Outcome::Copied)
     }

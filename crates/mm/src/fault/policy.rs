@@ -54,7 +54,12 @@ impl Orders {
     }
     /// The orders, largest first.
     pub fn largest_first(self) -> impl Iterator<Item = Order> {
-        Order::all().take(Orders::BITS as usize).rev().filter(move |o| self.contains(*o))
+        let mut left = self.0;
+        core::iter::from_fn(move || {
+            let top = left.checked_ilog2()?;
+            left &= !(1 << top);
+            Order::new(top as u8)
+        })
     }
 }
 

@@ -5,12 +5,14 @@
 //!   word   frame (40) << 24 │ count (22) << 2 │ 0      so many references to the folio at `frame`
 //!                                             │ 1      a page table
 //!                                             │ 2      so many frames of descriptors, each a block of its own
+//!                                             │ 3      a reference to each of so many pages, each a folio of its own
 //! ```
 
 use crate::frame::{Flushed, Stale, Unmapped};
 use crate::stock::{Event, OwnFrames, Stock, Words};
 use crate::sync::Ordering;
 use crate::table::Paging;
+use core::mem::MaybeUninit;
 use foliant_machine::{Machine, Owner};
 use foliant_units::{Frame, Order, Pages};
 
@@ -31,6 +33,7 @@ enum Tag {
     References = 0,
     Table = 1,
     Descriptors = 2,
+    Pages = 3,
 }
 
 impl Tag {
@@ -46,7 +49,8 @@ const _: () = assert!(Order::SIZE_1G.pages().get() <= Tag::COUNT_MAX);
 
 /// See the module's text.
 pub(crate) struct Drops<'m> {
-    inline: [u64; INLINE],
+    /// Those below `inline_len` were written.
+    inline: [MaybeUninit<u64>; INLINE],
     inline_len: usize,
     more: OwnFrames<LINK>,
     /// The words of the newest frame of `more`, and how many of them are used.
@@ -58,7 +62,7 @@ pub(crate) struct Drops<'m> {
 impl<'m> Drops<'m> {
     pub(crate) fn new() -> Drops<'m> {
         Drops {
-            inline: [0; INLINE],
+            inline: [const { MaybeUninit::uninit() }; INLINE],
             inline_len: 0,
             more: OwnFrames::default(),
             newest: None,
@@ -97,6 +101,21 @@ impl<'m> Drops<'m> {
         let (head, entries) = unmapped.into_raw();
         self.push(Tag::References.word(head, entries));
     }
+    /// Pages side by side become one word.
+    #[inline]
+    pub(crate) fn push_page(&mut self, unmapped: Unmapped) {
+        let (page, entries) = unmapped.into_raw();
+        debug_assert_eq!(entries, 1, "a page has one entry here");
+        let next = Tag::Pages.word(page, 1);
+        if let Some(last) = self.last() {
+            let count = last >> 2 & Tag::COUNT_MAX;
+            let goes_on = last + (count << Tag::FRAME_SHIFT) == next + ((count - 1) << 2);
+            if goes_on && count < Tag::COUNT_MAX {
+                return self.set_last(last + (1 << 2));
+            }
+        }
+        self.push(next);
+    }
     pub(crate) fn push_table(&mut self, table: Stale) {
         self.push(Tag::Table.word(table.into_raw().0, 1));
     }
@@ -104,6 +123,28 @@ impl<'m> Drops<'m> {
         self.push(Tag::Descriptors.word(first, n));
     }
 
+    /// The word that was pushed last into what is written now.
+    #[inline]
+    fn last(&self) -> Option<u64> {
+        match self.newest {
+            Some(page) => Some(page[self.newest_len.checked_sub(1)?].load(Ordering::Relaxed)),
+            None => {
+                let last = &self.inline[self.inline_len.checked_sub(1)?];
+                // SAFETY: `push` wrote each word below `inline_len` before it counted it.
+                Some(unsafe { last.assume_init() })
+            }
+        }
+    }
+    #[inline]
+    fn set_last(&mut self, word: u64) {
+        match self.newest {
+            Some(page) => page[self.newest_len - 1].store(word, Ordering::Relaxed),
+            None => {
+                self.inline[self.inline_len - 1].write(word);
+            }
+        }
+    }
+    #[inline]
     fn push(&mut self, word: u64) {
         assert!(self.room() > 0, "the caller asked for room first (flush::F5)");
         match self.newest {
@@ -112,7 +153,7 @@ impl<'m> Drops<'m> {
                 self.newest_len += 1;
             }
             None => {
-                self.inline[self.inline_len] = word;
+                self.inline[self.inline_len].write(word);
                 self.inline_len += 1;
             }
         }
@@ -129,7 +170,9 @@ impl<'m> Drops<'m> {
     ) {
         // None is done twice, whatever ends the first one.
         let count = core::mem::take(&mut self.inline_len);
-        for word in core::mem::replace(&mut self.inline, [0; INLINE]).into_iter().take(count) {
+        for word in &self.inline[..count] {
+            // SAFETY: `push` wrote each word below `inline_len` before it counted it.
+            let word = unsafe { word.assume_init() };
             free(stock, word, flushed);
         }
         while let Some(page) = self.newest {
@@ -157,6 +200,7 @@ fn free<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, word: u64, flushed: Flus
             stock.count(Event::TableFreed);
             stock.release(claim(frame));
         }
+        3 => stock.drop_pages(frame, n, flushed),
         _ => {
             stock.uncount_by(Event::MemmapPages, n);
             for nth in 0..n {

@@ -191,6 +191,12 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         self.drops.push_references(unmapped);
     }
 
+    /// The same for a page that is a folio of its own, with its one entry.
+    #[inline]
+    pub(crate) fn defer_page(&mut self, unmapped: Unmapped) {
+        self.drops.push_page(unmapped);
+    }
+
     /// Defers the end of the `n` frames from `first` on, which held descriptors. Needs one word of
     /// room.
     pub(crate) fn defer_descriptors(&mut self, first: Frame, n: u64) {
@@ -285,7 +291,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
             }
             self.target.finish();
             self.pending = Pending::No;
-            self.list = Invalidation::none(self.target.scope());
+            self.list.reset();
             (self.entries, self.noted) = (0, 0);
         }
         // SAFETY: nothing is pending (flush::F1).

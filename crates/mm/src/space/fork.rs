@@ -310,7 +310,7 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Sharing<'_, '_, 'm, M, P> {
         }
         let (me, pages) = (stock.machine.me(), run.range().pages());
         if !attrs.has(Attrs::SPECIAL) {
-            stock.each_folio(pa.frame(), pages, |head, n| stock.add_references(head, n));
+            stock.each_folio(pa.frame(), pages, |head, _, n| stock.add_references(head, n));
         }
         match self.fork.cost.get() {
             Cost::Pages(_) => self.charged -= pages.get(),

@@ -177,7 +177,7 @@ pub(crate) fn end<M: Machine, P: Paging>(
     }
     let all = user_half::<P>();
     // The areas are dissolved whole instead of being removed one by one: that needs no memory.
-    let zap = Zap::new(stock, space, Guards::Drop);
+    let zap = Zap::new(stock, space, Guards::Drop).at_end();
     let mut gather = Gather::new(stock, &space.member.target);
     let mut from = all.start();
     while let Some(area) = space.areas.at_or_after(stock.machine, from) {

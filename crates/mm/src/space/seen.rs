@@ -33,10 +33,11 @@ use super::area::Area;
 use super::finish_split;
 use super::record::Space;
 use crate::flush::{Gather, Used};
+use crate::frame::Flushed;
 use crate::stock::Stock;
 use crate::sync::Edition;
 use crate::table::{
-    Attrs, Blocked, Entry, Found, Locked, Paging, Slot, Slots, Spare, Tables, What,
+    Attrs, Blocked, Entry, Found, Locked, Paging, Reached, Slot, Slots, Spare, Tables, What,
 };
 use core::cell::Cell;
 use foliant_machine::{Machine, Replace};
@@ -49,6 +50,8 @@ pub(crate) struct SeenTables<'v, 'm, M: Machine, P: Paging> {
     tables: Tables<'m, M, P>,
     /// The edition of the areas when one was last looked up here.
     edition: Cell<Edition>,
+    /// The table that was walked to last, in this reader's section.
+    reached: Cell<Option<Reached>>,
 }
 
 /// What a decision to write was made on.
@@ -83,7 +86,8 @@ pub(crate) struct Agreed<'v, 'm, M: Machine, P: Paging> {
 
 impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
     pub(crate) fn new(stock: &'v Stock<'m, M, P>, space: &'v Space) -> Self {
-        SeenTables { stock, space, tables: space.tables(stock), edition: Cell::default() }
+        let (edition, reached) = (Cell::default(), Cell::new(None));
+        SeenTables { stock, space, tables: space.tables(stock), edition, reached }
     }
     /// The area that contains `va`: what is decided from here on rests on it.
     pub(crate) fn area(&self, va: Va) -> Option<Area> {
@@ -93,7 +97,13 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
     }
     /// A look at the entry for `va`, without a lock.
     pub(crate) fn walk(&self, va: Va) -> Found {
-        self.tables.walk(va)
+        let found = self.tables.walk(va);
+        self.reached.set(found.reached());
+        found
+    }
+    /// Locks the table of what was seen; most of the time it is the one that was walked to.
+    fn lock(&self, va: Va, level: Level) -> Option<Locked<'m, M, P>> {
+        self.tables.lock_at(self.reached.get(), va, level).ok()
     }
     /// Whether nothing is in a range of the table where `found` was read, without a lock.
     pub(crate) fn is_empty(&self, found: &Found, range: VaRange) -> bool {
@@ -109,7 +119,7 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
     /// Locks the table of what was seen, if all of it is still so.
     pub(crate) fn agree(&'v self, seen: &Seen<'_>) -> Option<Agreed<'v, 'm, M, P>> {
         let slots = Slots::new(Slot::of(seen.va, seen.level), seen.entries).expect("of one table");
-        let locked = self.tables.lock(seen.va, seen.level).ok()?;
+        let locked = self.lock(seen.va, seen.level)?;
         let is_same = match seen.word {
             0 => locked.first_used(slots).is_none(),
             word => locked.get(slots.first()) & !P::UPDATED == word & !P::UPDATED,
@@ -163,12 +173,15 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
     /// Replaces the one leaf, which is none of a group, by what `make` says, of other frames or
     /// other rights: it is broken first, flushed, then made (S6, G3). The table is unlocked
     /// meanwhile; an operation that wants to change the area's entries waits for this one (W2).
-    pub(crate) fn replace(self, make: impl FnOnce() -> u64) {
+    ///
+    /// No CPU has a translation of what it was: what it mapped may be let go of.
+    pub(crate) fn replace(self, make: impl FnOnce() -> u64) -> Flushed {
         let (view, va, level) = (self.view, self.va, self.level());
-        self.broken();
+        let flushed = self.broken();
         let word = make();
-        let locked = view.tables.lock(va, level).expect("a table with a breaking word stays (S6)");
+        let locked = view.lock(va, level).expect("a table with a breaking word stays (S6)");
         locked.set(Slot::of(va, level), word);
+        flushed
     }
     /// Takes the one leaf, of a folio or of shared zeros, apart, with the table that is kept for it
     /// (S4), or the group that the entry is one of (S10). A leaf that was not agreed on could be a
@@ -179,13 +192,13 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
         finish_split(view.stock, view.space, &view.tables, va, level);
     }
     /// Breaks the one leaf, with its group, lets go of the table, and flushes.
-    fn broken(self) {
+    fn broken(self) -> Flushed {
         let Agreed { view, locked, va, .. } = self;
         let mut gather = Gather::new(view.stock, &view.space.member.target);
         let run = locked.break_leaf(va).expect("a leaf was agreed on");
         let What::Mapped { attrs, .. } = run.what else { unreachable!("a leaf was broken") };
         gather.note(run.range(), run.level, Used::of(attrs));
         drop(locked);
-        gather.flush();
+        gather.flush()
     }
 }

@@ -12,11 +12,11 @@ use crate::frame::{Kind, Unmapped};
 use crate::stock::{Event, Stock};
 use crate::table::{
     At, Attrs, Edit, Locked, Paging, Progress, Prune, Run, Sink, Soft, SoftKind, Tables, Verdict,
-    What,
+    What, rewritten,
 };
 use core::cell::Cell;
 use foliant_machine::Machine;
-use foliant_units::{Frame, Level, Pa, Pages, Va, VaRange};
+use foliant_units::{Frame, Level, Order, Pa, Pages, Va, VaRange};
 
 /// Stands where a reserved page was and was dropped: the next one is not reserved.
 pub(super) const SPENT: u64 = Soft { kind: SoftKind::Other, payload: 0 }.word();
@@ -47,11 +47,17 @@ pub(super) struct Zap<'z, 'm, M: Machine, P: Paging> {
     /// Huge pages and spent entries taken out so far: in an area with reservations, the entries
     /// that stood for none any more. Huge pages of other areas are counted too.
     kept: Cell<u64>,
+    /// Whether the space is at its end, and no CPU runs it (life::N1).
+    at_end: bool,
 }
 
 impl<'z, 'm, M: Machine, P: Paging> Zap<'z, 'm, M, P> {
     pub(super) fn new(stock: &'z Stock<'m, M, P>, space: &'z Space, guards: Guards) -> Self {
-        Zap { stock, space, guards, prune: Prune::Keep, kept: Cell::new(0) }
+        Zap { stock, space, guards, prune: Prune::Keep, kept: Cell::new(0), at_end: false }
+    }
+    /// For the end of the space, which no CPU runs any more.
+    pub(super) fn at_end(self) -> Self {
+        Zap { at_end: true, ..self }
     }
     /// The same, which also removes the tables that it has emptied or found empty, where no area
     /// lies in all that they cover (S2).
@@ -117,6 +123,12 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
     fn ignores(&self) -> u64 {
         0
     }
+    fn is_alone(&self) -> bool {
+        self.at_end
+    }
+    fn repeats(&self, attrs: Attrs) -> bool {
+        attrs.has(Attrs::SPECIAL)
+    }
     fn leaf(&self, at: At, _: u64, pa: Pa, attrs: Attrs) -> Verdict {
         if at.level == Level::BASE {
             return Verdict::Take(self.left());
@@ -127,6 +139,13 @@ impl<M: Machine, P: Paging> Edit<P> for Zap<'_, '_, M, P> {
         let is_huge = || self.is_huge(pa.frame()) && self.is_reserved(at.va);
         let is_kept = self.guards == Guards::Keep && !attrs.has(Attrs::SPECIAL);
         Verdict::Take(if is_kept && is_huge() { SPENT } else { 0 })
+    }
+    #[inline(always)]
+    fn rewrite(&self, at: At, word: u64) -> u64 {
+        if at.level == Level::BASE {
+            return self.left();
+        }
+        rewritten(self, at, word)
     }
     fn soft(&self, at: At, soft: Soft) -> Verdict {
         let is_base = at.level == Level::BASE;
@@ -190,8 +209,13 @@ impl<'m, M: Machine, P: Paging> Sink<M, P> for Zapped<'_, '_, 'm, M, P> {
                 self.large(pa.frame().add(Pages::new(each.get() * u64::from(n))), each);
             });
         }
-        stock.each_folio(pa.frame(), pages, |head, n| {
-            join(&mut self.run, self.gather, Unmapped::of(head, n));
+        stock.each_folio(pa.frame(), pages, |head, order, n| {
+            let unmapped = Unmapped::of(head, n);
+            if order == Order::BASE {
+                self.run.take().into_iter().for_each(|run| self.gather.defer(run));
+                return self.gather.defer_page(unmapped);
+            }
+            join(&mut self.run, self.gather, unmapped);
         });
     }
     fn leave(&mut self, tables: &Tables<'_, M, P>, lock: Locked<'_, M, P>, progress: Progress) {

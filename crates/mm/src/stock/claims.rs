@@ -38,6 +38,48 @@ impl<M: Machine, P: Paging> BlockParts<'_, '_, M, P> {
     }
 }
 
+/// Pages of programs that ended side by side. They are given back together, when one comes that is
+/// not behind the last one, or when this is dropped.
+struct Ended<'s, 'm, M: Machine, P: Paging> {
+    stock: &'s Stock<'m, M, P>,
+    frames: Option<FrameRange>,
+}
+
+impl<'s, 'm, M: Machine, P: Paging> Ended<'s, 'm, M, P> {
+    fn new(stock: &'s Stock<'m, M, P>) -> Self {
+        Ended { stock, frames: None }
+    }
+    /// Adds a page that the caller ended.
+    #[inline]
+    fn push(&mut self, frame: Frame) {
+        let longer = |frames: FrameRange| {
+            FrameRange::new(frames.start(), Pages::new(frames.pages().get() + 1))
+        };
+        self.frames = match self.frames {
+            Some(frames) if frames.end() == frame => longer(frames),
+            _ => {
+                self.give_back();
+                FrameRange::new(frame, Pages::new(1))
+            }
+        };
+    }
+    fn give_back(&mut self) {
+        let Some(frames) = self.frames.take() else { return };
+        let Stock { machine, folios, .. } = self.stock;
+        self.stock.uncount_size_by(Order::BASE, SizeEvent::NrAnon, frames.pages().get());
+        machine.owned(frames, Owner::Free);
+        if let Err(misuse) = folios.free_each(frames) {
+            panic!("a page that ended is a block of its own (claim::I1): {misuse}");
+        }
+    }
+}
+
+impl<M: Machine, P: Paging> Drop for Ended<'_, '_, M, P> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
 /// Takes the first one that is left.
 impl<M: Machine, P: Paging> Iterator for BlockParts<'_, '_, M, P> {
     type Item = Claim;
@@ -238,7 +280,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
 
     /// A folio ends: it is counted no more.
     pub(super) fn uncount_folio(&self, head: Frame, identity: Identity) {
-        self.undefer(head);
+        if identity.has(Flag::Deferred) {
+            self.undefer(head);
+        }
         let order = identity.order();
         if identity.has(Flag::PartlyMapped) {
             self.uncount_size(order, SizeEvent::NrAnonPartiallyMapped);
@@ -258,19 +302,29 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.mapped(frame).head(frame)
     }
     /// Goes over the folios of so many frames from `first` on, which users' entries name. `each`
-    /// gets the head of each folio, and how many of the frames are in it.
-    pub(crate) fn each_folio(&self, first: Frame, frames: Pages, mut each: impl FnMut(Frame, u64)) {
+    /// gets the head of each folio, its order, and how many of the frames are in it.
+    pub(crate) fn each_folio(
+        &self,
+        first: Frame,
+        frames: Pages,
+        mut each: impl FnMut(Frame, Order, u64),
+    ) {
         let (mut frame, end) = (first, first.add(frames));
         while frame < end {
             let identity = self.mapped(frame);
+            if identity.order() == Order::BASE {
+                each(frame, Order::BASE, 1);
+                frame = frame.add(Pages::new(1));
+                continue;
+            }
             let head = identity.head(frame);
             let next = head.add(identity.order().pages()).min(end);
-            each(head, next.get() - frame.get());
+            each(head, identity.order(), next.get() - frame.get());
             frame = next;
         }
     }
     fn mapped(&self, frame: Frame) -> Identity {
-        let identity = self.identity(frame);
+        let identity = self.identity_of(frame);
         match identity.kind() {
             Kind::Anon | Kind::Tail | Kind::Huge | Kind::HugeTail | Kind::Kernel => identity,
             other => panic!("{frame:?} is mapped by a user but is {other:?}"),
@@ -292,20 +346,62 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// back.
     pub(crate) fn drop_references(&self, unmapped: Unmapped, _: Flushed) {
         let (head, entries) = unmapped.into_raw();
-        self.unreference(head, References::of_entries(entries));
+        let all = References::of_entries(entries);
+        // Most of the time they are the last ones.
+        if self.counts(head) == all && self.replace_references(head, all.word(), 0) {
+            return self.end_of(head, self.identity_of(head));
+        }
+        self.unreference(head, all);
     }
     /// Drops references that were added and that no entry was made with.
     pub(crate) fn drop_unused(&self, head: Frame, n: u64) {
         self.unreference(head, References::of_entries(n));
     }
 
+    /// Drops a reference of each of so many pages from `first` on, which are folios of their own,
+    /// as [`drop_references`](Self::drop_references) does. Those that end are given back together.
+    pub(crate) fn drop_pages(&self, first: Frame, count: u64, _: Flushed) {
+        let (one, mut ended) = (References::of_entries(1), Ended::new(self));
+        for page in (0..count).map(|nth| first.add(Pages::new(nth))) {
+            loop {
+                let before = self.counts(page);
+                let Some(left) = before.without(one) else {
+                    panic!("{page:?} had {before:?}, {one:?} was dropped")
+                };
+                // A page cannot be mapped in part: there is nothing to mark.
+                if !self.replace_references(page, before.word(), left.word()) {
+                    continue;
+                }
+                if left == References::NONE {
+                    self.end_among(page, &mut ended);
+                }
+                break;
+            }
+        }
+    }
+    /// Ends a page that has no references left and can get none; it is given back with its like.
+    #[inline]
+    fn end_among(&self, page: Frame, ended: &mut Ended<'_, 'm, M, P>) {
+        let last = self.identity_of(page);
+        if last != Identity::new(Kind::Anon, Order::BASE) {
+            return self.end_of(page, last);
+        }
+        self.set_identity(page, Identity::PLAIN);
+        ended.push(page);
+    }
+
     /// Drops references of either kind. What nobody keeps any more is given back, except broken
     /// memory.
     pub(super) fn unreference(&self, head: Frame, dropped: References) {
-        let identity = self.identity(head);
+        let identity = self.identity_of(head); // it is described as long as we have references
         // What ends is what it is at the end: a walker may have counted a page on its way from one
         // kind to another, and be the last one to let go.
-        let Some(last) = self.count_down(head, identity, dropped) else { return };
+        if let Some(last) = self.count_down(head, identity, dropped) {
+            self.end_of(head, last);
+        }
+    }
+    /// Ends what has no references left and can get none.
+    fn end_of(&self, head: Frame, last: Identity) {
         match last.kind() {
             // Its pool looks for broken ones.
             Kind::Huge => self.hand_back(head, last.order()),
@@ -334,7 +430,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             if !self.replace_references(head, before.word(), left.word()) {
                 continue;
             }
-            return (left == References::NONE).then(|| self.identity(head));
+            return (left == References::NONE).then(|| self.identity_of(head));
         }
     }
 }

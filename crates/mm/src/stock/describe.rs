@@ -213,6 +213,11 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         if !self.is_described(frame) {
             return Identity::PLAIN;
         }
+        self.identity_of(frame)
+    }
+    /// What a frame is whose descriptor is there: the caller has it, or has a reference to it.
+    #[inline]
+    pub(crate) fn identity_of(&self, frame: Frame) -> Identity {
         Identity::from_word(self.load(word_at(self.array, frame, 0)))
     }
     pub(crate) fn set_identity(&self, frame: Frame, identity: Identity) {

@@ -205,8 +205,12 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Takes one `event` of a size back: it counts things alive.
     pub(crate) fn uncount_size(&self, order: foliant_units::Order, event: SizeEvent) {
+        self.uncount_size_by(order, event, 1);
+    }
+    /// Takes `n` of them back.
+    pub(crate) fn uncount_size_by(&self, order: foliant_units::Order, event: SizeEvent, n: u64) {
         if let Some(row) = self.mine().sizes.get(order.index()) {
-            row[event as usize].fetch_sub(1, Ordering::Relaxed);
+            row[event as usize].fetch_sub(n, Ordering::Relaxed);
         }
     }
     /// How often `event` was counted.

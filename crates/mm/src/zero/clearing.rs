@@ -98,6 +98,10 @@ impl Clearing {
         }
     }
 
+    /// Whether nothing else than the default is set now.
+    pub(super) fn is_usual<M, P>(stock: &Stock<'_, M, P>) -> bool {
+        stock.clearing.iter().all(|word| word.load(Relaxed) == 0)
+    }
     /// What is set now.
     pub(crate) fn load<M, P>(stock: &Stock<'_, M, P>) -> Clearing {
         let usual = Clearing::default().words();

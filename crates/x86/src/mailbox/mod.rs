@@ -92,6 +92,8 @@ unsafe impl Sync for Slot {}
 pub(crate) struct Posted {
     pub(crate) asked: Asked,
     pub(crate) interrupt: CpuSet,
+    /// How many those are.
+    pub(crate) interrupts: usize,
 }
 
 impl Line {
@@ -134,23 +136,30 @@ pub(crate) fn post(
     targets: &CpuSet,
     what: &Invalidation,
 ) -> Option<Posted> {
-    let mut targets = *targets;
-    targets.remove(me);
-    let (targets, left) = words(&targets, lines.len());
-    let mut posted = Posted { asked: Asked::Nobody, interrupt: CpuSet::EMPTY };
+    // Of a machine with few CPUs only the first words are looked at.
+    let used = lines.len().div_ceil(64).min(WORDS);
+    let word = |n: usize| targets.words()[n] & mask(n, lines.len()) & !bit_in(n, me);
+    let left = (0..used).map(word).filter(|word| *word != 0).map(u64::count_ones).sum::<u32>();
+    let mut posted = Posted { asked: Asked::Nobody, interrupt: CpuSet::EMPTY, interrupts: 0 };
     if left == 0 {
         return Some(posted);
     }
     let own = &lines[me.index()];
     let (number, generation) =
         own.slots.iter().enumerate().find_map(|(n, slot)| Some((n, slot.claim()?)))?;
-    own.slots[number].fill(generation, left, &targets, what);
+    own.slots[number].fill(generation, left.into(), (0..used).map(word), what);
     posted.asked = Asked::Slot { cpu: me, slot: number, generation };
-    for cpu in CpuSet::from_words(widen(targets)).iter() {
-        let askers = &lines[cpu.index()].askers[me.index() / 64];
-        // B3, B4. Release: with the bit comes the filled slot.
-        if askers.fetch_or(1 << (me.index() % 64), Ordering::AcqRel) == 0 {
-            posted.interrupt.insert(cpu);
+    for n in 0..used {
+        let mut bits = word(n);
+        while bits != 0 {
+            let cpu = n * 64 + bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            let askers = &lines[cpu].askers[me.index() / 64];
+            // B3, B4. Release: with the bit comes the filled slot.
+            if askers.fetch_or(1 << (me.index() % 64), Ordering::AcqRel) == 0 {
+                posted.interrupt.insert(Cpu(cpu as u16));
+                posted.interrupts += 1;
+            }
         }
     }
     Some(posted)
@@ -211,13 +220,19 @@ impl Slot {
             .map(|_| generation)
     }
 
-    fn fill(&self, generation: u64, left: u64, targets: &[u64; WORDS], what: &Invalidation) {
+    fn fill(
+        &self,
+        generation: u64,
+        left: u64,
+        targets: impl Iterator<Item = u64>,
+        what: &Invalidation,
+    ) {
         // SAFETY: B1: the caller claimed the slot; B2: no CPU's bit is set, so none reads.
-        self.request.with_mut(|request| unsafe { *request = *what });
+        self.request.with_mut(|request| unsafe { (*request).assign(what) });
         self.state.store((generation * GENERATION) | left, Ordering::Release);
         for (word, targets) in self.waiting.iter().zip(targets) {
-            if *targets != 0 {
-                word.store(*targets, Ordering::Release);
+            if targets != 0 {
+                word.store(targets, Ordering::Release);
             }
         }
     }
@@ -238,17 +253,15 @@ impl Slot {
     }
 }
 
-/// The first `count` CPUs of `set`, as bit words.
-/// The members below `count`, and how many they are.
-fn words(set: &CpuSet, count: usize) -> ([u64; WORDS], u64) {
-    let (mut words, mut members) = ([0; WORDS], 0);
-    for cpu in set.iter().take_while(|cpu| cpu.index() < count.min(WORDS * 64)) {
-        words[cpu.index() / 64] |= 1 << (cpu.index() % 64);
-        members += 1;
+/// The bits of the `n`th word that stand for CPUs below `count`.
+fn mask(n: usize, count: usize) -> u64 {
+    match count.saturating_sub(n * 64) {
+        0 => 0,
+        few @ 1..64 => (1 << few) - 1,
+        _ => !0,
     }
-    (words, members)
 }
-
-fn widen(words: [u64; WORDS]) -> [u64; CPUS_MAX / 64] {
-    core::array::from_fn(|n| words.get(n).copied().unwrap_or(0))
+/// The bit of `cpu` in the `n`th word, if it is there.
+fn bit_in(n: usize, cpu: Cpu) -> u64 {
+    if cpu.index() / 64 == n { 1 << (cpu.index() % 64) } else { 0 }
 }

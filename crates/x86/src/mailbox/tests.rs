@@ -75,9 +75,9 @@ fn a_slot_that_is_claimed_is_nobody_elses() {
     let slot = &lines[0].slots[0];
     let generation = slot.claim().expect("it is free");
     assert_eq!(slot.claim(), None, "it is not filled yet");
-    slot.fill(generation, 1, &[0; WORDS], &request(1));
+    slot.fill(generation, 1, [0; WORDS].into_iter(), &request(1));
     assert_eq!(slot.claim(), None, "somebody has not carried it out");
-    slot.fill(generation, 0, &[0; WORDS], &request(1));
+    slot.fill(generation, 0, [0; WORDS].into_iter(), &request(1));
     assert!(slot.claim().is_some_and(|newer| newer != generation));
 }
 
