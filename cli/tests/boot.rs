@@ -215,6 +215,39 @@ fn a_report_is_a_table_or_the_line_itself() {
     }
 }
 
+/// Two rows of what the kernel reports of `compare`.
+const COMPARED: &str = r#"{"scenario":"compare","machine":"kernel","cpus":1,"parameters":{"pages":"512"},"page":"unit of the row","rows":[{"name":"unmap, 4k","counts":{"faults":0,"shootdowns":0,"entries_written":1536,"cleared_bytes":0,"copied_bytes":0},"pages":512,"ticks":{"clearing":0,"copying":0,"rest":261632}},{"name":"fork and end, empty","counts":{"faults":0,"shootdowns":0,"entries_written":600,"cleared_bytes":4096,"copied_bytes":0},"pages":1,"ticks":{"clearing":488,"copying":0,"rest":128673}}],"ratios":[]}"#;
+
+#[test]
+fn what_linux_takes_stands_beside_instructions() {
+    let script = format!("echo '{COMPARED}'; exit 33");
+    let lab = ["boot", "--lab", "compare", "--cpus", "1", "pages=512"];
+    let counted = [&lab[..], &["--icount"]].concat();
+    let (code, out, said) = run(&script, &counted);
+    assert_eq!((code, said.as_str()), (Some(0), ""));
+    assert!(out.contains("x 6.12") && out.contains("0.50") && out.contains("Not level"), "{out}");
+    let (code, out, said) = run(&script, &[&counted[..], &["--json"]].concat());
+    assert_eq!(code, Some(0), "{said}");
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let [unmap, fork] = report["rows"].as_array().unwrap().as_slice() else { panic!("{out}") };
+    assert_eq!((&unmap["name"], &unmap["units"]), (&"unmap, 4k".into(), &512.into()));
+    assert_eq!((&unmap["instructions"], &unmap["linux_6_12"]), (&511.0.into(), &1021.8.into()));
+    let ratio = unmap["ratio"].as_f64().unwrap();
+    assert!((ratio - 511.0 / 1021.8).abs() < 1e-9, "{ratio}");
+    assert_eq!(
+        (&unmap["counts"]["entries_written"], &unmap["part"]),
+        (&1536.into(), &"rest".into())
+    );
+    assert_eq!((&fork["instructions"], &fork["linux_6_12"]), (&128_673.0.into(), &().into()));
+    assert_eq!((&report["cpus"], &report["parameters"]["pages"]), (&1.into(), &"512".into()));
+    // Cycles of an emulator are no instructions.
+    let (_, out, _) = run(&script, &lab);
+    assert!(out.contains("--icount") && !out.contains("6.12"), "{out}");
+    let (_, out, _) = run(&script, &[&lab[..], &["--json"]].concat());
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(report["rows"][0]["instructions"].is_null() && report["rows"][0]["ratio"].is_null());
+}
+
 #[test]
 fn the_truth_is_told_count_by_count() {
     let line = kernel_line();

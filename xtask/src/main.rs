@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod compare;
 mod coverage;
 mod explore;
 mod fuzz;
@@ -29,7 +30,7 @@ enum Command {
     /// The tests, the doc tests and tidy
     Test {
         /// What CI runs: format, clippy, tidy, tests, docs, loom, explored pairs, 200 histories,
-        /// fuzzers, boots
+        /// fuzzers, boots, counted instructions
         #[arg(long)]
         all: bool,
     },
@@ -43,6 +44,8 @@ enum Command {
     Mutants(mutants::Mutants),
     /// The kernel under QEMU, many times in a row
     Boot(boot::Boot),
+    /// Instructions of each operation in the kernel: has one become worse than the table says?
+    Compare(compare::Compare),
     /// The fuzzers: every target for a while, two at a time
     Fuzz(fuzz::Fuzz),
     /// The lines that the tests reach, crate by crate
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Mutants(asked) => mutants::mutants(&asked),
         Command::Fuzz(asked) => fuzz::fuzz(&asked),
         Command::Boot(asked) => boot::many(&asked),
+        Command::Compare(asked) => compare::compare(&asked),
         Command::Bench { name } => run::benches(name.as_deref()),
     };
     match done {

@@ -1,7 +1,7 @@
 //! Running cargo and telling what ran.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 /// The workspace's root.
@@ -22,18 +22,36 @@ pub(crate) fn cargo_in(
     args: &[&str],
     env: &[(&str, &str)],
 ) -> Result<(), String> {
+    run(folder, what, args, env, Stdio::inherit()).map(|_| ())
+}
+
+/// What `cargo` with `args` prints, in the workspace and under a heading.
+pub(crate) fn cargo_output(what: &str, args: &[&str]) -> Result<String, String> {
+    let printed = run(&root(), what, args, &[], Stdio::piped())?;
+    String::from_utf8(printed).map_err(|_| format!("what {what} prints is not UTF-8"))
+}
+
+fn run(
+    folder: &Path,
+    what: &str,
+    args: &[&str],
+    env: &[(&str, &str)],
+    stdout: Stdio,
+) -> Result<Vec<u8>, String> {
     println!("== {what}: cargo {}", args.join(" "));
     let begun = Instant::now();
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let status = Command::new(cargo)
+    let output = Command::new(cargo)
         .args(args)
         .current_dir(folder)
         .envs(env.iter().copied())
-        .status()
+        .stdout(stdout)
+        .spawn()
+        .and_then(Child::wait_with_output)
         .map_err(|error| format!("cargo does not start: {error}"))?;
     println!("== {what}: {:.0} s", begun.elapsed().as_secs_f64());
-    if status.success() {
-        Ok(())
+    if output.status.success() {
+        Ok(output.stdout)
     } else {
         let set: String = env.iter().map(|(k, v)| format!("{k}='{v}' ")).collect();
         Err(format!("{what} failed; again with: {set}cargo {}", args.join(" ")))

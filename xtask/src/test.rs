@@ -1,7 +1,7 @@
 //! The lanes of tests.
 
 use crate::run::{cargo, root};
-use crate::{boot, explore, fuzz, sim, tidy};
+use crate::{boot, compare, explore, fuzz, sim, tidy};
 use std::fs;
 
 /// How long each fuzzer runs.
@@ -41,7 +41,7 @@ pub(crate) fn all() -> Result<(), String> {
     explore::some()?;
     sim::many(0, 200)?;
     fuzz::all(FUZZ_SECONDS)?;
-    if boot::qemu() { boot::all() } else { Ok(()) }
+    if boot::qemu() { boot::all().and_then(|()| compare::check()) } else { Ok(()) }
 }
 
 fn tests() -> Result<(), String> {

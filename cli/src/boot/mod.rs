@@ -18,6 +18,7 @@ pub(crate) use qemu::Ended;
 
 use crate::args::{Board, Boot, Guest, Size};
 use crate::failure::{Done, Failure, print};
+use crate::lab::compare::{self, Tick};
 use crate::lab::show;
 use crate::scenario;
 use foliant_lab::{Parameters, Report, Scenario};
@@ -171,10 +172,14 @@ pub(crate) fn command(args: &Boot) -> Done {
         eprintln!("{line}");
         Ok(())
     })?;
-    match args.json {
-        true => print(&format!("{}\n", report.line())),
-        false => print(&show::report(&report, unit(&args.guest))),
-    }
+    let tick = tick(&args.guest);
+    let is_compare = matches!(options.mode, Mode::Lab(Scenario::Compare, _));
+    print(&match args.json {
+        true if is_compare => compare::json(&report, &tick)?,
+        true => format!("{}\n", report.line()),
+        false if is_compare => compare::table(&report, &tick),
+        false => show::report(&report, &tick.to_string()),
+    })
 }
 
 /// Boots the kernel once for each part of a scenario; what they report together.
@@ -202,12 +207,9 @@ pub(crate) fn reported(options: &Options, mut line: impl FnMut(&str) -> Done) ->
 }
 
 /// What a tick of the kernel is.
-fn unit(guest: &Guest) -> &'static str {
-    if guest.icount {
-        "guest instructions"
-    } else {
-        "cycles of an emulator: they show ratios at most; --icount counts instructions"
-    }
+fn tick(guest: &Guest) -> Tick {
+    let cycles = "cycles of an emulator: they show ratios at most; --icount counts instructions";
+    if guest.icount { Tick::Instruction } else { Tick::Other(cycles.to_owned()) }
 }
 
 /// A line of the kernel as a report.

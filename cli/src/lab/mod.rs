@@ -2,6 +2,7 @@
 //!
 //! **Not here**: the scenarios (`foliant-lab`); the comparison with the kernel (`truth`).
 
+pub(crate) mod compare;
 mod deadlines;
 mod hugetlb;
 pub(crate) mod show;
@@ -54,6 +55,9 @@ fn run_scenario(args: &Lab, name: &str, words: &[String]) -> Done {
     }
     if scenario == Scenario::Thpscale {
         return thpscale::run(args, &parameters);
+    }
+    if scenario == Scenario::Compare {
+        return compare::run(args, &parameters);
     }
     let report = simulate((scenario, &parameters), args.size, |config| with_model(config, args))?;
     if args.json {

@@ -23,16 +23,9 @@ pub(crate) fn list() -> String {
 /// A report with its heading: counts of all rows, ticks per page, ratios. `unit` says what a tick
 /// is.
 pub(crate) fn report(report: &Report, unit: &str) -> String {
-    let Report { scenario, machine, cpus, parameters, page, rows, ratios } = report;
-    let words: Vec<String> =
-        parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let place = match machine.as_ref() {
-        "simulator" => "on the simulated machine",
-        "kernel" => "in the kernel",
-        other => other,
-    };
-    let plural = if *cpus == 1 { "CPU" } else { "CPUs" };
-    let mut text = format!("{scenario} {place}, {cpus} {plural}: {}\n\n", words.join(" "));
+    let Report { page, rows, ratios, .. } = report;
+    let mut text = heading(report);
+    text.push('\n');
     text += &columns(
         &heads(rows),
         rows.iter().map(|row| line(row, &count_names(rows), &tick_names(rows))),
@@ -43,6 +36,20 @@ pub(crate) fn report(report: &Report, unit: &str) -> String {
         text += &columns(&["ratio", "of", "to", "times"], ratios.iter().map(ratio));
     }
     text
+}
+
+/// What was run, where, and with which parameters; a line.
+pub(super) fn heading(report: &Report) -> String {
+    let Report { scenario, machine, cpus, parameters, .. } = report;
+    let words: Vec<String> =
+        parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let place = match machine.as_ref() {
+        "simulator" => "on the simulated machine",
+        "kernel" => "in the kernel",
+        other => other,
+    };
+    let plural = if *cpus == 1 { "CPU" } else { "CPUs" };
+    format!("{scenario} {place}, {cpus} {plural}: {}\n", words.join(" "))
 }
 
 /// A count's name as a head: `entries written`.
@@ -86,7 +93,7 @@ fn ratio(ratio: &Ratio) -> Vec<String> {
 }
 
 /// `of` divided by `to` with a tenth, or a dash.
-fn tenths(of: u64, to: u64) -> String {
+pub(super) fn tenths(of: u64, to: u64) -> String {
     if to == 0 {
         return "-".to_owned();
     }

@@ -123,6 +123,55 @@ fn one_cpu_asks_nobody() {
     assert!(report.ratios.iter().any(|ratio| ratio.to == 0), "no ratio to nothing");
 }
 
+#[test]
+fn what_is_compared_is_counted() {
+    let words = "pages=1024 areas=10,200";
+    let report = run(seeded(1, 1), Scenario::Compare, words);
+    let row = |name: &str| {
+        let row = report.rows.iter().find(|row| row.name == name);
+        row.unwrap_or_else(|| panic!("no row {name}"))
+    };
+    let pages = 1024;
+    for (size, faults) in [("4k", pages), ("64k", pages / 16), ("2m", pages / 512)] {
+        let of = |what: &str| row(&format!("{what}, {size}"));
+        let write = of("write fault");
+        assert_eq!((count(write, "faults"), write.pages), (faults, pages), "{size}");
+        // The area; for each leaf of 2 MiB a table, kept for its split, else those of its entries.
+        assert_eq!(count(write, "cleared_bytes"), 4096 * (pages + pages / 512), "{size}");
+        assert_eq!(count(of("populate"), "faults"), 0, "{size}");
+        let again = of("write after the end");
+        assert_eq!((count(again, "copied_bytes"), count(again, "cleared_bytes")), (0, 0), "{size}");
+        assert_eq!(count(of("copy on write"), "copied_bytes"), 4096 * pages, "{size}");
+        let leaves = if size == "2m" { pages / 512 } else { pages };
+        assert_eq!(count(of("unmap"), "faults"), 0);
+        for what in ["drop", "read-only", "writable", "fork and end", "unmap"] {
+            let entries = count(of(what), "entries_written");
+            assert!((leaves..pages * 3).contains(&entries), "{what}, {size}: {entries}");
+        }
+    }
+    assert_eq!(count(row("read fault"), "faults"), pages);
+    assert_eq!(count(row("map and unmap, a call"), "faults"), 0);
+    assert_eq!(count(row("map, touch and unmap, a call"), "faults"), 256);
+    assert_eq!((row("drop, a call").pages, row("pool, fill").pages), (256, 32));
+    // What areas there are besides is nothing to a fault.
+    let [few, many] = ["10", "200"].map(|n| row(&format!("write fault, {n} areas")));
+    assert_eq!((few.pages, &few.counts), (512, &many.counts));
+    assert!(report.rows.iter().all(|row| count(row, "shootdowns") == 0), "one CPU asks nobody");
+}
+
+#[test]
+fn shared_pages_take_a_shootdown_a_call() {
+    let report = run(seeded(4, 1), Scenario::Compare, "pages=512 rows=shared");
+    assert_eq!(report.rows.len(), 9);
+    for row in &report.rows {
+        let how = row.name.rsplit(", ").next().unwrap();
+        let ways = [("in one call", 1), ("by 32", 16), ("one by one", 512)];
+        let calls = ways.into_iter().find(|(name, _)| *name == how).unwrap().1;
+        assert_eq!((row.pages, count(row, "shootdowns")), (calls, calls), "{}", row.name);
+        assert_eq!((count(row, "faults"), count(row, "copied_bytes")), (0, 0), "{}", row.name);
+    }
+}
+
 /// L1: interleavings, real threads, memory with holes, more memory: the counts are the same.
 #[test]
 fn only_the_parameters_show_in_the_counts() {
@@ -131,6 +180,7 @@ fn only_the_parameters_show_in_the_counts() {
         (Scenario::Flush, "pages=700"),
         (Scenario::Zero, "bytes=4m block=2m"),
         (Scenario::Vmalloc, "table-size=5m sizes=20 device=34m"),
+        (Scenario::Compare, "pages=512 areas=10 rows=sizes,calls,areas,shared"),
     ] {
         let expect = counts(&run(seeded(5, 1), scenario, words));
         let holes = |start, pages| FrameRange::new(Frame::new(start), Pages::new(pages)).unwrap();
@@ -170,12 +220,20 @@ fn running_out_of_memory_is_an_answer_and_leaves_nothing_behind() {
         (Scenario::Flush, "pages=2500"),
         (Scenario::Zero, "bytes=2m"),
         (Scenario::Zero, "bytes=32m"),
+        (Scenario::Compare, "pages=8192"),
+        (Scenario::Compare, "rows=split"),
+        (Scenario::Compare, "rows=pool"),
     ] {
         assert_eq!(on(&stage, scenario, words), Err(LabError::NoMemory), "{words}");
         assert_eq!(state(&machine, &stage), before, "{words}");
     }
-    assert!(on(&stage, Scenario::Flush, "pages=100").is_ok());
-    assert_eq!(state(&machine, &stage), before);
+    for (scenario, words) in [
+        (Scenario::Flush, "pages=100"),
+        (Scenario::Compare, "pages=512 areas=10 rows=sizes,calls,areas,shared"),
+    ] {
+        assert!(on(&stage, scenario, words).is_ok());
+        assert_eq!(state(&machine, &stage), before, "{words}");
+    }
 }
 
 #[test]
@@ -213,4 +271,27 @@ fn every_allocation_may_fail() {
         }
         assert!(failed > 3, "{scenario}: {failed} failures only");
     }
+}
+
+/// Of a scenario with thousands of allocations, some.
+#[test]
+fn a_comparison_that_is_refused_memory_leaves_nothing_behind() {
+    let words = "pages=512 areas=10 sizes=4k rows=sizes,calls,areas";
+    let machine = SimStage::machine(Config::seeded(2, Bytes::new(128 * MB), 7)).unwrap();
+    let stage = SimStage::new(&machine).unwrap();
+    stage.manager().describe_all().unwrap();
+    let before = state(&machine, &stage);
+    let plan = machine.machine().fault_plan();
+    let mut failed = 0;
+    for k in (0..12).map(|n| 1 + 7 * n * n * n) {
+        plan.set(Failing::Kth(k));
+        let result = on(&stage, Scenario::Compare, words);
+        plan.set(Failing::Nothing);
+        assert_eq!(state(&machine, &stage), before, "allocation {k}");
+        if let Err(error) = result {
+            assert_eq!(error, LabError::NoMemory);
+            failed += 1;
+        }
+    }
+    assert!(failed > 1, "{failed} failures only");
 }
