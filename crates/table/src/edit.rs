@@ -204,8 +204,8 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
         }
     }
 
-    /// The first address from `va` on for which something hangs in the top table, or `end` where
-    /// that comes first. Where nothing hangs nothing is to be done (I5).
+    /// The first address from `va` on for which the top table has a word, or `end` where that comes
+    /// first. Where no table hangs in it nothing is to be done (I5).
     fn next_hung(&self, va: Va, end: Va) -> Va {
         let mut va = va;
         while va < end && self.is_bare(va) {
@@ -238,15 +238,7 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
         self.check(range)?;
         let end = range.end();
         let mut va = range.start();
-        loop {
-            let passed = va;
-            va = self.next_hung(va, end);
-            if va > passed {
-                sink.between(va.offset_from(passed).div_ceil(P::TOP.span().get()));
-            }
-            if va == end {
-                break;
-            }
+        while va < end {
             if !sink.prepare() {
                 return Ok(Swept { upto: va, why: Stop::Full });
             }
@@ -255,8 +247,9 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
                 spot.above.map(|above| Locked::acquire(*self, va, (spot.table, spot.level), above))
             });
             let Some(found) = found else {
-                va = behind(va, P::TOP, end); // no table hangs in this word of the top table (I5)
-                sink.between(1);
+                let next = self.next_hung(behind(va, P::TOP, end), end);
+                sink.between(next.offset_from(va).div_ceil(P::TOP.span().get()));
+                va = next;
                 continue;
             };
             let Some(lock) = found else { continue };

@@ -26,6 +26,8 @@ const LEN_BEFORE: usize = 511;
 /// How many frames one list takes at most, so that the memory held back by one flush is bounded (40
 /// MiB of base pages).
 const FRAMES_MAX: usize = 20;
+/// The same bound for pages side by side, of which a word can hold any number.
+const PAGES_MAX: usize = FRAMES_MAX * PER_FRAME;
 
 /// What a word lets go of.
 #[derive(Clone, Copy)]
@@ -57,6 +59,8 @@ pub(crate) struct Drops<'m> {
     newest: Option<&'m Words>,
     newest_len: usize,
     frames: usize,
+    /// Pages beyond the first of a word.
+    joined: usize,
 }
 
 impl<'m> Drops<'m> {
@@ -68,11 +72,16 @@ impl<'m> Drops<'m> {
             newest: None,
             newest_len: 0,
             frames: 0,
+            joined: 0,
         }
     }
 
-    /// How many more words fit in.
+    /// How many more words may come before a flush. Those of a run that was begun fit in.
     pub(crate) fn room(&self) -> usize {
+        if self.joined < PAGES_MAX { self.fits() } else { 0 }
+    }
+    /// How many more words fit in.
+    fn fits(&self) -> usize {
         match self.newest {
             Some(_) => PER_FRAME - self.newest_len,
             None => INLINE - self.inline_len,
@@ -86,6 +95,7 @@ impl<'m> Drops<'m> {
         count: usize,
     ) -> usize {
         if self.room() < count.min(PER_FRAME)
+            && self.joined < PAGES_MAX
             && self.frames < FRAMES_MAX
             && let Ok(claim) = stock.claim_cleared(Owner::Records)
         {
@@ -111,6 +121,7 @@ impl<'m> Drops<'m> {
             let count = last >> 2 & Tag::COUNT_MAX;
             let goes_on = last + (count << Tag::FRAME_SHIFT) == next + ((count - 1) << 2);
             if goes_on && count < Tag::COUNT_MAX {
+                self.joined += 1;
                 return self.set_last(last + (1 << 2));
             }
         }
@@ -146,7 +157,7 @@ impl<'m> Drops<'m> {
     }
     #[inline]
     fn push(&mut self, word: u64) {
-        assert!(self.room() > 0, "the caller asked for room first (flush::F5)");
+        assert!(self.fits() > 0, "the caller asked for room first (flush::F5)");
         match self.newest {
             Some(page) => {
                 page[self.newest_len].store(word, Ordering::Relaxed);
@@ -169,6 +180,7 @@ impl<'m> Drops<'m> {
         flushed: Flushed,
     ) {
         // None is done twice, whatever ends the first one.
+        self.joined = 0;
         let count = core::mem::take(&mut self.inline_len);
         for word in &self.inline[..count] {
             // SAFETY: `push` wrote each word below `inline_len` before it counted it.
