@@ -191,9 +191,9 @@ pub(crate) fn table(report: &Report, tick: &Tick) -> String {
 
 /// What to know of the table.
 fn below(tick: &Tick) -> String {
-    let units = "A unit is a page of 4 KiB; of rows that say so a call; of split and pool a folio of 2 MiB; of fork and end, empty\n\
-                 both together. Ticks and entries are per unit, faults and shootdowns of the whole row. Clearing and copying are not\n\
-                 in the first column.\n";
+    let units = "A unit is a page of 4 KiB; of shared, and where the row says so, a call; of split and pool a folio of 2 MiB; of fork\n\
+                 and end, empty both together. Ticks and entries are per unit, faults and shootdowns of the whole row. Clearing\n\
+                 and copying are not in the first column.\n";
     match tick {
         Tick::Other(unit) => format!(
             "{units}Ticks are {unit}.\n\
