@@ -16,6 +16,7 @@ use foliant::manager::{KernelMapError, Setup, SetupError, VmapSetup};
 use foliant::space::AreaLimit;
 use foliant::table::{Attrs, X86_64};
 use foliant::vmap::VmapError;
+use foliant::zero::Clearing;
 use foliant::{NoBlock, Policy};
 use foliant_lab::Counted;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Frame, FrameRange, Pa, Pages, Va};
@@ -185,15 +186,15 @@ pub(crate) fn start(
         Setup { reserved, kernel_top, vmap, areas, ..Setup::of(memory.get(), Policy::default()) };
     let made = Manager::new(machine, &setup).map_err(Trouble::Manager)?;
     let manager = MANAGER.call_once(|| made);
+    let refetch = clock.at(choice().refetch);
+    manager.set_clearing(Clearing { refetch, ..manager.clearing() });
     furnish(manager).map_err(Trouble::Window)
 }
 
 /// Areas of a space, at most: more than Linux allows, to see that their number costs nothing.
 const AREAS: u64 = 1 << 20;
 /// Memory on which clearing is measured, at most.
-const TRIAL: Pages = Pages::new((64 << 20) / FRAME_BYTES);
-/// Ticks of clearing that each primitive is given there.
-const EFFORT: u64 = 1 << 20;
+const TRIAL: Pages = Pages::new((4 << 20) / FRAME_BYTES);
 
 /// Measures how memory is cleared best, on memory that nobody uses yet.
 fn choose(features: &Features, memory: &[FrameRange], reserved: &[FrameRange]) -> Choice {
@@ -215,7 +216,7 @@ fn choose(features: &Features, memory: &[FrameRange], reserved: &[FrameRange]) -
     // SAFETY: whole frames of memory that the loader gave us and nothing lies in; the direct map
     // reaches them.
     let lent = unsafe { core::slice::from_raw_parts_mut(va as *mut u8, bytes) };
-    let choice = Choice::measure(features, lent, EFFORT);
+    let choice = Choice::measure(features, lent);
     CHOICE.call_once(|| choice);
     choice
 }

@@ -51,7 +51,7 @@ impl std::error::Error for HostError {}
 pub struct Primitive {
     /// Its name.
     pub name: String,
-    /// A page at a time, inside the caches.
+    /// A page at a time, inside the caches; 0 of one that goes past them, as the next one.
     pub short: u64,
     /// In one go, inside the caches.
     pub inside: u64,
@@ -97,6 +97,10 @@ pub struct Measurement {
     pub rounds: u32,
     /// What was measured of the primitives.
     pub primitives: Vec<Primitive>,
+    /// Nanoseconds that this took.
+    pub spent: u64,
+    /// How many more reading 2 MiB takes where they were cleared past the caches.
+    pub refetch: u64,
     /// What was chosen: for short clears, for memory used soon, for other memory.
     pub chosen: [String; 3],
     /// The rows: page at a time first, then each primitive at several grains, the chosen plan,
@@ -122,8 +126,6 @@ impl Measurement {
 
 const CHOSEN: &str = "chosen plan";
 const KNOWN: &str = "known zero";
-/// Ticks that measuring a primitive takes at the start.
-const EFFORT: u64 = 50_000_000;
 /// Blocks of 2 MiB that are walked per round and pattern.
 const WALKS: u64 = 48;
 
@@ -147,9 +149,10 @@ pub fn measure(asked: &Asked, progress: impl Fn(u32, u32)) -> Result<Measurement
         Memory::new(asked.size, asked.total).map_err(|why| HostError::Memory(asked.total, why))?;
     let clock = clock().ok_or(HostError::NoClock)?;
     let features = Features::detect();
-    let choice = Choice::measure(&features, memory.bytes(), EFFORT);
+    let choice = Choice::measure(&features, memory.bytes());
     let lines = [const { Line::new() }; 1];
-    let mut ways = ways(&mut memory, &features, choice.plan, (&clock, &lines))?;
+    let clearing = Clearing { refetch: clock.at(choice.refetch), ..Clearing::default() };
+    let mut ways = ways(&mut memory, &features, (choice.plan, clearing), (&clock, &lines))?;
     let frames = memory.frames();
     let need = Folios::layout(&[frames], CpuCount(1)).unwrap_or(WordCount(0));
     let lent: Vec<Word> = (0..need.0).map(|_| Word::new(0)).collect();
@@ -181,6 +184,8 @@ pub fn measure(asked: &Asked, progress: impl Fn(u32, u32)) -> Result<Measurement
         total: turn.memory.blocks() * asked.size.bytes().get(),
         rounds: asked.rounds,
         primitives: primitives.collect(),
+        spent: turn.clock.at(choice.spent).0,
+        refetch: turn.clock.at(choice.refetch).0,
         chosen: choice.plan.all().map(|clear| clear.to_string()),
         rows: ways.into_iter().map(|way| way.row(asked.size)).collect(),
     })
@@ -194,7 +199,7 @@ fn clock_rate(clock: &TscClock, per_1024: u64) -> u64 {
 fn ways<'l>(
     memory: &mut Memory,
     features: &Features,
-    chosen: ClearPlan,
+    (chosen, usual): (ClearPlan, Clearing),
     (clock, lines): (&TscClock, &'l [Line]),
 ) -> Result<Vec<Way<'l>>, HostError> {
     let base = memory.base();
@@ -203,7 +208,6 @@ fn ways<'l>(
         let (pace, samples) = (Pace::default(), Default::default());
         Ok(Way { name, machine, clearing, pace, known, samples, extents: 0 })
     };
-    let usual = Clearing::default();
     let keep = |grain| Clearing { grain, far: Far::Cached, ..usual };
     let string = if features.erms { Clear::StoreB } else { Clear::StoreQ };
     let page = ClearPlan::only(string);

@@ -20,7 +20,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
     /// How the calling CPU clears the far part of huge folios where that is measured, going by what
     /// it has measured so far.
     pub fn far_caching(&self) -> Caching {
-        self.stock.mine().pace.usual()
+        self.stock.mine().pace.usual(self.clearing().refetch)
     }
 
     /// Clears free memory for about `budget`, so that faults find it zero: for a CPU that has

@@ -112,7 +112,7 @@ pub(crate) struct Stock<'m, M, P> {
     /// The lowest address that an area may have; read and written by `space::ops` and the face.
     pub(crate) lowest: AtomicU64,
     /// How memory is cleared; read and written by `zero::Clearing`.
-    pub(crate) clearing: [AtomicU64; 4],
+    pub(crate) clearing: [AtomicU64; 5],
     /// Operations that have memory in hand; see `work`.
     work: Work,
     /// Where the descriptor array starts.

@@ -138,7 +138,7 @@ fn carry_out(
     }
     let far = match clearing.far {
         _ if order < clearing.parts_from => Caching::Cached,
-        Far::Measured => pace.choose(order),
+        Far::Measured => pace.choose(order, clearing.refetch),
         Far::Cached => Caching::Cached,
         Far::NonTemporal => Caching::NonTemporal,
     };
