@@ -104,9 +104,9 @@ impl Clearing {
         }
     }
 
-    /// Whether nothing else than the default is set now.
+    /// Whether the grain and the sizes that are cleared in parts are those of the default.
     pub(super) fn is_usual<M, P>(stock: &Stock<'_, M, P>) -> bool {
-        stock.clearing.iter().all(|word| word.load(Relaxed) == 0)
+        [0, 3].into_iter().all(|n| stock.clearing[n].load(Relaxed) == 0)
     }
     /// What is set now.
     pub(crate) fn load<M, P>(stock: &Stock<'_, M, P>) -> Clearing {
