@@ -51,7 +51,7 @@ fn every_parameter_has_a_default_that_it_can_be() {
     let unknown = "fault".parse::<Scenario>().unwrap_err().to_string();
     assert_eq!(
         unknown,
-        "there is no such scenario; there are faults, flush, zero, hugetlb, vmalloc, split, thpscale"
+        "there is no such scenario; there are faults, flush, zero, hugetlb, vmalloc, split, thpscale, compare"
     );
 }
 
