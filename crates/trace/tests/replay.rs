@@ -264,9 +264,10 @@ fn fragmented_memory_makes_shipped_recordings_fall_back_or_pay_for_moves() {
             let (never, whole) = (&steps_down[at], &whole[at]);
             assert_eq!((never.moved_pages, never.compaction.0), (0, 0), "{name} {}", row.choice);
             if row.choice == Choice::BASE {
-                // A nanosecond is what rounding makes of it.
-                let off = |row: &Row| row.kernel.0.abs_diff(whole.kernel.0);
-                assert!(off(row) <= 1 && off(never) <= 1, "{name}: nothing to look for");
+                // Pages that lie scattered are freed one by one, which takes a longer list.
+                let off = |row: &Row| row.kernel.0 as f64 / whole.kernel.0 as f64;
+                let alike = |row: &Row| (0.999..1.1).contains(&off(row));
+                assert!(alike(row) && alike(never), "{name}: {} {}", off(row), off(never));
                 continue;
             }
             assert!(never.fallbacks > 100, "{name}: {never:?}");
