@@ -13,7 +13,6 @@ use crate::{cpu, port, programs, tables};
 use core::fmt;
 use foliant::Manager;
 use foliant::manager::{KernelMapError, Setup, SetupError, VmapSetup};
-use foliant::space::AreaLimit;
 use foliant::table::{Attrs, X86_64};
 use foliant::vmap::VmapError;
 use foliant::zero::Clearing;
@@ -181,7 +180,7 @@ pub(crate) fn start(
     let ranges = layout::range(Va::new(layout::RANGES), layout::RANGES_BYTES);
     let vmap = VmapSetup { range: Some(ranges), ..VmapSetup::DEFAULT };
     let kernel_top = Some(top);
-    let areas = AreaLimit(AREAS);
+    let areas = foliant_lab::AREAS;
     let setup =
         Setup { reserved, kernel_top, vmap, areas, ..Setup::of(memory.get(), Policy::default()) };
     let made = Manager::new(machine, &setup).map_err(Trouble::Manager)?;
@@ -191,8 +190,6 @@ pub(crate) fn start(
     furnish(manager).map_err(Trouble::Window)
 }
 
-/// Areas of a space, at most: more than Linux allows, to see that their number costs nothing.
-const AREAS: u64 = 1 << 20;
 /// Memory on which clearing is measured, at most.
 const TRIAL: Pages = Pages::new((4 << 20) / FRAME_BYTES);
 

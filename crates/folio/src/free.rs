@@ -1,6 +1,7 @@
 //! Giving blocks back, cutting them up, and taking frames out.
 //!
 //! ```text
+//!  free_each(frames):   by words of the field: each a block of its own? all are free ─▶ as below
 //!  free(frame, order):  order 0..8   field: exactly this block? free it ─▶ more fits now? entry ─▶ index
 //!                       order 9      entry: held, of this order? released ─▶ index
 //!                       order 10..   head in flight ─▶ the others released ─▶ head released

@@ -15,19 +15,18 @@
 //! kernel does as fast as the processor can, and the rest, which is compared. Each row is run twice
 //! and the second time counts: what happens once (tables of the upper levels, descriptors) is over.
 
-use crate::ground::{Ground, PAGE};
+use crate::ground::{Ground, PAGE, only};
 use crate::meter::Meter;
 use crate::named::Named;
 use crate::parameters::About;
-use crate::{Kind, LabError, Parameter, Parameters, Report, Row, Stage};
+use crate::{Kind, LabError, Parameter, Parameters, Report, Row, Stage, hugetlb};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use foliant::fault::Orders;
 use foliant::pool::{Budget, Folding};
 use foliant::space::{Advice, Flags, MapRequest, Place};
 use foliant::split::SplitInto;
-use foliant::{Access, FlushGrain, Policy};
+use foliant::{Access, FlushGrain};
 use foliant_units::{Bytes, Order, Pages, Va, VaRange};
 
 const ROWS: &[&str] = &["sizes", "calls", "split", "pool", "areas", "shared"];
@@ -163,11 +162,7 @@ impl<'s, 'm: 's, S: Stage<'m>> Runs<'s, S> {
     }
 
     fn ground(&self, bytes: Bytes, size: Order) -> Result<Ground<'s, 'm, S>, LabError> {
-        let policy = match size {
-            Order::BASE => Policy::BASE_ONLY,
-            size => Policy::always(Orders::of(size)),
-        };
-        Ground::new(self.stage, bytes, policy, FlushGrain::WHOLE)
+        Ground::new(self.stage, bytes, only(size), FlushGrain::WHOLE)
     }
 
     fn zeros(&mut self, bytes: Bytes) -> Result<(), LabError> {
@@ -275,13 +270,7 @@ impl<'s, 'm: 's, S: Stage<'m>> Runs<'s, S> {
         let had = manager.pool(order).map_or(0, |pool| pool.persistent());
         let before = manager.folding();
         manager.set_folding(Folding::Off);
-        let budget = Budget(BLOCKS);
-        let resize = |pages| match manager.resize_pool(order, had + pages, budget) {
-            Ok(_) if manager.pool(order).is_ok_and(|pool| pool.persistent() == had + pages) => {
-                Ok(())
-            }
-            _ => Err(LabError::NoMemory),
-        };
+        let resize = |pages| hugetlb::resize(manager, order, had + pages, Budget(BLOCKS));
         let filled = self.row("pool, fill", BLOCKS, || resize(BLOCKS));
         let drained = self.row("pool, drain", BLOCKS, || resize(0));
         manager.set_folding(before);

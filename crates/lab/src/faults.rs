@@ -14,7 +14,7 @@
 //! Page-table words that lock and unlock a table are among `entries_written`. Nothing that happens
 //! once is in a row: the descriptors of all memory and the upper tables are there before.
 
-use crate::ground::{Ground, cpus};
+use crate::ground::{Ground, cpus, only};
 use crate::meter::Meter;
 use crate::named::Named;
 use crate::parameters::About;
@@ -22,9 +22,8 @@ use crate::{Kind, LabError, Parameter, Parameters, Ratio, Report, Row, Stage};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
-use foliant::fault::Orders;
 use foliant::table::Entry;
-use foliant::{Access, FlushGrain, Policy};
+use foliant::{Access, FlushGrain};
 use foliant_units::{Bytes, Order, Va, VaRange};
 
 /// See the module's text.
@@ -66,12 +65,8 @@ fn slice(area: VaRange, each: Bytes, cpu: u64) -> VaRange {
 }
 
 fn row<'m, S: Stage<'m>>(stage: &S, each: Bytes, size: Order) -> Result<Row, LabError> {
-    let policy = match size {
-        Order::BASE => Policy::BASE_ONLY,
-        size => Policy::always(Orders::of(size)),
-    };
     let all = Bytes::new(each.get().saturating_mul(cpus(stage).0.into()));
-    let ground = Ground::new(stage, all, policy, FlushGrain::WHOLE)?;
+    let ground = Ground::new(stage, all, only(size), FlushGrain::WHOLE)?;
     let begun = Meter::read(stage);
     ground.touch(slice(ground.area, each, 0), Access::Write)?;
     let alone = begun.until_now(stage);

@@ -8,12 +8,13 @@
 
 use crate::{Counted, LabError, Stage, Stopped};
 use core::sync::atomic::{AtomicU64, Ordering};
+use foliant::fault::Orders;
 use foliant::folio::CpuCount;
 use foliant::manager::SpaceError;
 use foliant::space::{Flags, MapRequest, Place, SpaceId};
 use foliant::{Access, FlushGrain, Manager, Policy};
 use foliant_machine::Cpus;
-use foliant_units::{Bytes, Cpu, FRAME_BYTES, Va, VaRange};
+use foliant_units::{Bytes, Cpu, FRAME_BYTES, Order, Va, VaRange};
 
 /// Where the anchor lies; the area of the scenario begins 2 MiB behind it.
 const ANCHOR: Va = Va::new(64 << 30);
@@ -31,6 +32,14 @@ pub(crate) struct Ground<'s, 'm, S: Stage<'m>> {
     /// A fork of the space, while there is one.
     child: Option<SpaceId>,
     before: (Policy, FlushGrain),
+}
+
+/// The switches under which folios have this size alone.
+pub(crate) fn only(size: Order) -> Policy {
+    match size {
+        Order::BASE => Policy::BASE_ONLY,
+        size => Policy::always(Orders::of(size)),
+    }
 }
 
 /// How many CPUs the stage has.

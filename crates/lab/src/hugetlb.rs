@@ -30,9 +30,28 @@ use alloc::vec::Vec;
 use foliant::frame::Kind as FrameKind;
 use foliant::memmap::{Batch, Form};
 use foliant::pool::{Budget, Folding, ResizeEnd};
+use foliant::table::Paging;
 use foliant::{Event, FlushGrain, Manager};
-use foliant_machine::Clock;
+use foliant_machine::{Clock, Machine};
 use foliant_units::{Bytes, Frame, FrameRange, Order, Pages};
+
+/// Makes a pool larger or smaller, batch by batch.
+pub(crate) fn resize<M: Machine, P: Paging>(
+    manager: &Manager<'_, M, P>,
+    order: Order,
+    pages: u64,
+    batch: Budget,
+) -> Result<(), LabError> {
+    loop {
+        match manager.resize_pool(order, pages, batch).map(|resized| resized.end) {
+            Ok(ResizeEnd::Reached) => return Ok(()),
+            Ok(ResizeEnd::Budget) => {}
+            Ok(ResizeEnd::NoMemory | ResizeEnd::Superseded) | Err(_) => {
+                return Err(LabError::NoMemory);
+            }
+        }
+    }
+}
 
 /// How a pool's pages are folded.
 const ROWS: &[&str] = &["off", "grain1", "batched", "born_folded"];
@@ -228,16 +247,7 @@ impl<'s, 'm, S: Stage<'m>> Pool<'s, 'm, S> {
 
     /// Makes the pool larger or smaller, batch by batch.
     fn resize(&self, pages: u64) -> Result<(), LabError> {
-        loop {
-            let done = self.manager.resize_pool(self.order, self.had + pages, self.batch);
-            match done.map(|resized| resized.end) {
-                Ok(ResizeEnd::Reached) => return Ok(()),
-                Ok(ResizeEnd::Budget) => {}
-                Ok(ResizeEnd::NoMemory | ResizeEnd::Superseded) | Err(_) => {
-                    return Err(LabError::NoMemory);
-                }
-            }
-        }
+        resize(self.manager, self.order, self.had + pages, self.batch)
     }
 
     /// Frames that hold descriptors, the pool's and others.

@@ -57,5 +57,5 @@ pub use parameters::{About, Kind, Parameter, ParameterError, Parameters};
 pub use reach::{Array, Caches};
 pub use report::{Ratio, Report, Row};
 pub use scenario::{Scenario, UnknownScenario};
-pub use stage::{PoolStep, Stage, Stopped};
+pub use stage::{AREAS, PoolStep, Stage, Stopped};
 pub use stepped::Stepped;

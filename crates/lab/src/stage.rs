@@ -4,11 +4,15 @@ use crate::{Caches, Counted};
 use alloc::string::String;
 use alloc::vec::Vec;
 use foliant::folio::CpuCount;
-use foliant::space::SpaceId;
+use foliant::space::{AreaLimit, SpaceId};
 use foliant::table::Paging;
 use foliant::{Access, Manager};
 use foliant_machine::Machine;
 use foliant_units::{Bytes, Cpu, Frame, Order, Va, VaRange};
+
+/// Areas that a space of a stage may have: more than Linux allows, to see that their number costs
+/// nothing.
+pub const AREAS: AreaLimit = AreaLimit(1 << 20);
 
 /// A machine with a manager on it, and programs that can be run there.
 ///

@@ -26,16 +26,14 @@ pub use deadlines::{DeadlinesError, Row, Scale, deadlines};
 
 use foliant::folio::CpuCount;
 use foliant::manager::{Setup, SetupError};
-use foliant::space::{AreaLimit, SpaceId};
+use foliant::space::SpaceId;
 use foliant::table::X86_64;
 use foliant::{Access, Manager, Outcome, Policy};
-use foliant_lab::{Caches, Counted, PoolStep, Stage, Stopped};
+use foliant_lab::{AREAS, Caches, Counted, PoolStep, Stage, Stopped};
 use foliant_machine::Cpus;
 use foliant_sim::{Config, Sim, SimError, Work};
 use foliant_units::{Bytes, Cpu, Va, VaRange};
 
-/// Areas of a space, at most: more than Linux allows, to see that their number costs nothing.
-const AREAS: u64 = 1 << 20;
 /// Faults that one access may take.
 const FAULTS_MAX: u32 = 64;
 
@@ -53,8 +51,7 @@ impl<'m> SimStage<'m> {
     /// A manager of all memory of the machine, with every CPU ready.
     pub fn new(machine: &'m Counted<Sim>) -> Result<SimStage<'m>, SetupError> {
         let sim = machine.machine();
-        let areas = AreaLimit(AREAS);
-        let setup = Setup { areas, ..Setup::of(&sim.config().memory, Policy::BASE_ONLY) };
+        let setup = Setup { areas: AREAS, ..Setup::of(&sim.config().memory, Policy::BASE_ONLY) };
         let manager = Manager::new(machine, &setup)?;
         for cpu in manager.cpus() {
             sim.on(cpu, || manager.online());

@@ -208,7 +208,7 @@ impl<M: PhysMem + Cpus, P: Paging> Tables<'_, M, P> {
     /// first. Where no table hangs in it nothing is to be done (I5).
     fn next_hung(&self, va: Va, end: Va) -> Va {
         let mut va = va;
-        while va < end && self.is_bare(va) {
+        while va < end && self.is_empty_at_top(va) {
             va = behind(va, P::TOP, end);
         }
         va

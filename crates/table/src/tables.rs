@@ -151,7 +151,7 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
     /// meanwhile (table::I6). An address outside the half reads as nothing.
     #[inline]
     pub fn walk(&self, va: Va) -> Found {
-        if P::half_of(va) != Some(self.half) {
+        if self.check_va(va).is_err() {
             let (level, entry) = (P::TOP, Entry::None);
             return Found { va, level, word: 0, entry, at: self.root.pa(), above: None };
         }
@@ -165,7 +165,6 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
             above: spot.above,
         }
     }
-
     /// Descends to the lowest table for `va` that holds entries of `floor` or above.
     #[inline(always)]
     pub(super) fn lowest(&self, va: Va, floor: Level) -> Spot {
@@ -183,9 +182,9 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
             }
         }
     }
-    /// Whether nothing hangs in the word of the top table that translates `va`.
+    /// Whether the word of the top table that translates `va` is empty.
     #[inline]
-    pub(super) fn is_bare(&self, va: Va) -> bool {
+    pub(super) fn is_empty_at_top(&self, va: Va) -> bool {
         self.root.word(Slot::of(va, P::TOP)).load(self.machine) == 0
     }
     /// Copies the kernel half's top words from `kernel` into this top table, which no CPU runs yet.

@@ -44,9 +44,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// than one space can have of it. It may have fewer by now; then a page is copied in vain.
     fn is_shared(&self, frame: Frame) -> bool {
         let identity = self.stock.identity(frame);
-        let head = identity.head(frame);
-        identity.kind() != Kind::Plain
-            && self.stock.counts(head).entries() > identity.order().pages().get()
+        // The frame may be another block's by now; the head of a folio is described with it.
+        matches!(identity.kind(), Kind::Anon | Kind::Tail)
+            && self.stock.counts(identity.head(frame)).entries() > identity.order().pages().get()
     }
 
     /// Whether every entry that names the folio is this space's (space::S5). While the table is
@@ -62,7 +62,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return references == pages.get();
         }
         let block = FrameRange::new(head, pages).expect("a folio lies in memory");
-        references <= pages.get() && references == agreed.count_beside(pa.frame(), block)
+        references == agreed.count_beside(pa.frame(), block)
     }
 
     /// Makes the entry writable where nobody else has the page. Gives `None` where another owner

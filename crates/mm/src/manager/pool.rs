@@ -153,7 +153,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     fn clear_block(&self, block: &BlockOffer, touched: Frame, outside: &mut Outside) {
         let clearing = Clearing::load(&self.stock);
         block.clear(|claim| {
-            zero::clear_around(&self.stock, &clearing, claim, touched, Some(outside));
+            zero::clear_around(&self.stock, &clearing, claim, touched, outside);
         });
     }
     /// Ends the offers: a page or a block that was not mapped goes back.

@@ -312,11 +312,6 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let (mut frame, end) = (first, first.add(frames));
         while frame < end {
             let identity = self.mapped(frame);
-            if identity.order() == Order::BASE {
-                each(frame, Order::BASE, 1);
-                frame = frame.add(Pages::new(1));
-                continue;
-            }
             let head = identity.head(frame);
             let next = head.add(identity.order().pages()).min(end);
             each(head, identity.order(), next.get() - frame.get());
@@ -346,12 +341,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// back.
     pub(crate) fn drop_references(&self, unmapped: Unmapped, _: Flushed) {
         let (head, entries) = unmapped.into_raw();
-        let all = References::of_entries(entries);
-        // Most of the time they are the last ones.
-        if self.counts(head) == all && self.replace_references(head, all.word(), 0) {
-            return self.end_of(head, self.identity_of(head));
-        }
-        self.unreference(head, all);
+        self.unreference(head, References::of_entries(entries));
     }
     /// Drops references that were added and that no entry was made with.
     pub(crate) fn drop_unused(&self, head: Frame, n: u64) {
@@ -361,33 +351,18 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Drops a reference of each of so many pages from `first` on, which are folios of their own,
     /// as [`drop_references`](Self::drop_references) does. Those that end are given back together.
     pub(crate) fn drop_pages(&self, first: Frame, count: u64, _: Flushed) {
-        let (one, mut ended) = (References::of_entries(1), Ended::new(self));
-        for page in (0..count).map(|nth| first.add(Pages::new(nth))) {
-            loop {
-                let before = self.counts(page);
-                let Some(left) = before.without(one) else {
-                    panic!("{page:?} had {before:?}, {one:?} was dropped")
-                };
-                // A page cannot be mapped in part: there is nothing to mark.
-                if !self.replace_references(page, before.word(), left.word()) {
-                    continue;
+        let mut ended = Ended::new(self);
+        let page = Identity::new(Kind::Anon, Order::BASE);
+        for frame in (0..count).map(|nth| first.add(Pages::new(nth))) {
+            match self.count_down(frame, page, References::of_entries(1)) {
+                Some(last) if last == page => {
+                    self.set_identity(frame, Identity::PLAIN);
+                    ended.push(frame);
                 }
-                if left == References::NONE {
-                    self.end_among(page, &mut ended);
-                }
-                break;
+                Some(last) => self.end_of(frame, last),
+                None => {}
             }
         }
-    }
-    /// Ends a page that has no references left and can get none; it is given back with its like.
-    #[inline]
-    fn end_among(&self, page: Frame, ended: &mut Ended<'_, 'm, M, P>) {
-        let last = self.identity_of(page);
-        if last != Identity::new(Kind::Anon, Order::BASE) {
-            return self.end_of(page, last);
-        }
-        self.set_identity(page, Identity::PLAIN);
-        ended.push(page);
     }
 
     /// Drops references of either kind. What nobody keeps any more is given back, except broken
@@ -414,7 +389,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// ends. Apart from a freeze nothing else ends the last one: so exactly one caller ends the
     /// folio, and that caller sees the mark of broken memory, which was made before its maker's
     /// reference went (holds::B4).
-    #[inline]
+    #[inline(always)]
     fn count_down(&self, head: Frame, identity: Identity, dropped: References) -> Option<Identity> {
         let order = identity.order();
         let huge = identity.kind() == Kind::Huge;

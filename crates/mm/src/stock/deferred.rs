@@ -91,11 +91,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
         shard.last.store(head.get() + 1, Ordering::Relaxed);
     }
-    /// Takes a folio that ends off its list, if it is on it.
+    /// Takes a folio that ends off its list, where it was seen to be on it.
     pub(super) fn undefer(&self, head: Frame) {
-        if !self.identity(head).has(Flag::Deferred) {
-            return;
-        }
         let shard = self.deferred.of(head);
         let _held = shard.lock.lock(self.machine);
         if self.identity(head).has(Flag::Deferred) {

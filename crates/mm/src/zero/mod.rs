@@ -88,16 +88,15 @@ pub(crate) fn clear_yielding<M: Machine, P: Paging>(
     clear_claim(stock, &Clearing::load(stock), claim, (None, Some(outside)));
 }
 
-/// Clears the block; the neighbourhood of the frame `touched` comes last. It does so with
-/// preemption points, or without because the block [`is_short`].
+/// Clears the block with preemption points; the neighbourhood of the frame `touched` comes last.
 pub(crate) fn clear_around<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     clearing: &Clearing,
     claim: &Claim,
     touched: Frame,
-    outside: Option<&mut Outside>,
+    outside: &mut Outside,
 ) {
-    clear_claim(stock, clearing, claim, (Some(touched), outside));
+    clear_claim(stock, clearing, claim, (Some(touched), Some(outside)));
 }
 
 fn clear_claim<M: Machine, P: Paging>(
