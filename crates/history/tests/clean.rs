@@ -115,7 +115,7 @@ fn every_sequence_of_four_operations_is_clean() {
 fn groups_are_made_and_taken_apart() {
     for format in [Format::Aarch64, Format::Sv39, Format::Sv48] {
         let shape = |seed| Shape { steps: 800, cpus: 4, format, ..Shape::of(seed) };
-        let reports = clean(shape, 200..208);
+        let reports = clean(shape, 200..216);
         let [made, apart] = [0, 1].map(|nth| reports.iter().map(|r| r.groups[nth]).sum::<u64>());
         assert!(made > 50 && apart > 5, "{format:?}: {made} made, {apart} taken apart");
     }
