@@ -57,7 +57,7 @@ pub use around::Around;
 pub use clock::Clock;
 pub use cpus::Cpus;
 pub use mem::{Caching, KernelFault, KernelVa, PhysMem};
-pub use rules::{Accessed, MmuRules, Replace};
+pub use rules::{Accessed, Faults, MmuRules, Replace};
 pub use tlb::{Invalidation, Item, Kept, Reach, Root, Scope, Tables, Ticket, Tlb};
 pub use witness::{Owner, Refusal, Retired, Witness};
 

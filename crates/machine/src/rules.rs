@@ -20,6 +20,16 @@ pub enum Accessed {
     Independent,
 }
 
+/// What becomes of the translation that an access faulted by, because it did not grant it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Faults {
+    /// It is ended on the CPU that faulted, so the access is tried again on what the tables say
+    /// then (x86-64: Intel SDM 3A, 4.10.4.1).
+    EndTranslation,
+    /// It may be used again: a CPU that was granted more has to end it itself.
+    KeepTranslation,
+}
+
 /// The rules of one machine, constant for its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MmuRules {
@@ -27,6 +37,8 @@ pub struct MmuRules {
     pub replace: Replace,
     /// What a clear accessed bit says.
     pub accessed: Accessed,
+    /// What a fault ends.
+    pub faults: Faults,
     /// Up to how many entries single invalidations are cheaper than one full flush. Entries are
     /// counted, not 4 KiB pages: a 2 MiB leaf is one.
     pub ceiling_entries: u32,

@@ -402,6 +402,22 @@ impl Caches {
         }
     }
 
+    /// Ends the translations of `va` that the root that runs uses.
+    pub(crate) fn end(&mut self, va: u64, gone: &mut dyn FnMut(&Cached)) {
+        let tag = self.tag;
+        let groups = (0..).map(|level| level_shift(level) + 4).zip(&mut self.groups);
+        for (shift, array) in (0..).map(level_shift).zip(&mut self.pages).chain(groups) {
+            let page = va >> shift;
+            array.retain_in(None, page..=page, shift, |e| {
+                let ended = e.is_used_under(tag);
+                if ended {
+                    gone(e);
+                }
+                !ended
+            });
+        }
+    }
+
     /// Whether nothing is cached, table pointers included.
     pub(crate) fn is_empty(&self) -> bool {
         self.arrays().all(|array| array.len() == 0)

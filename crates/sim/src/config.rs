@@ -6,7 +6,7 @@
 use crate::cost::CostModel;
 use crate::lanes::Trade;
 use core::fmt;
-use foliant_machine::{Accessed, MmuRules, Replace};
+use foliant_machine::{Accessed, Faults, MmuRules, Replace};
 use foliant_units::{Bytes, CPUS_MAX, FRAME_BYTES, Frame, FrameRange, Pages};
 
 /// How many levels an x86-64 page table has.
@@ -56,16 +56,19 @@ impl Format {
             Format::X86_64(_) => MmuRules {
                 replace: Replace::InPlace,
                 accessed: Accessed::SetBeforeCached,
+                faults: Faults::EndTranslation,
                 ceiling_entries: 33,
             },
             Format::Aarch64 => MmuRules {
                 replace: Replace::BreakBeforeMake,
                 accessed: Accessed::Independent,
+                faults: Faults::KeepTranslation,
                 ceiling_entries: 512,
             },
             Format::Riscv64(_) => MmuRules {
                 replace: Replace::InPlace,
                 accessed: Accessed::Independent,
+                faults: Faults::KeepTranslation,
                 ceiling_entries: 64,
             },
         }

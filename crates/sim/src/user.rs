@@ -2,10 +2,12 @@
 
 use crate::Sim;
 use crate::access::{Access, PageFault};
+use crate::cache::Cached;
 use crate::check::Event;
 use crate::cost::Work;
 use crate::cpu::{Core, CpuState};
 use crate::walk::{Why, allowed};
+use foliant_machine::Faults;
 use foliant_units::{Cpu, Pa, Va};
 
 /// An access of `width` bytes, 1, 2, 4 or 8, inside one aligned word.
@@ -60,6 +62,14 @@ impl Sim {
         })
     }
 
+    /// What a fault does to the translation that it came by.
+    fn end_faulted(&self, cpu: Cpu, core: &mut Core, va: Va) {
+        if self.config.rules.faults == Faults::EndTranslation {
+            let mut dropped = |e: &Cached| self.tell(cpu, || Event::Dropped { entry: *e });
+            core.caches.end(va.get(), &mut dropped);
+        }
+    }
+
     /// The physical address that `va` means to the CPU now. The core lock is held until the access
     /// is done (S2). The error says whether a translation was there.
     pub(crate) fn translate(
@@ -79,6 +89,7 @@ impl Sim {
                     [usize::from(entry.level.min(2))]
                 .one();
                 if !allowed(entry, why) {
+                    self.end_faulted(cpu, core, va);
                     return Err(true);
                 }
                 if access == Access::Write && !entry.dirty {

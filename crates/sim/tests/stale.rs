@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use foliant_machine::{Kept, KernelVa, Scope, Tables, Tlb};
+use foliant_machine::{Faults, Kept, KernelVa, Scope, Tables, Tlb};
 use foliant_sim::{Access, Config, Format, Sim};
 use foliant_units::{Bytes, Cpu, Pa, Va};
 
@@ -16,9 +16,14 @@ const KERNEL: u64 = 0xffff_ff80_0000_0000;
 
 /// A machine with `cpus` CPUs on one root that maps VA to A, where A holds 1 and B holds 2.
 fn machine(cpus: usize) -> (Sim, u64) {
+    machine_of(cpus, |_| ())
+}
+
+fn machine_of(cpus: usize, change: impl FnOnce(&mut Config)) -> (Sim, u64) {
     let mut config = Config::seeded(cpus, Bytes::new(16 << 20), 1);
     config.chance.speculate = 0;
     config.chance.interrupt = 0;
+    change(&mut config);
     let sim = Sim::new(config).unwrap();
     put(&sim, A, 1);
     put(&sim, B, 2);
@@ -85,15 +90,18 @@ fn a_store_goes_through_a_stale_writable_translation_until_the_flush() {
 }
 
 #[test]
-fn a_fault_does_not_end_a_stale_read_only_translation() {
-    let (sim, word) = machine(1);
-    put(&sim, word, leaf(&sim, A, Right::ReadOnly));
-    assert_eq!(read(&sim, 0), Some(1));
-    put(&sim, word, leaf(&sim, A, Right::Writable));
-    assert!(sim.user_touch(Va::new(VA), Access::Write).is_err());
-    assert!(sim.user_touch(Va::new(VA), Access::Write).is_err());
-    sim.invalidate(&one(space(), VA, 0, Tables::Kept));
-    sim.user_touch(Va::new(VA), Access::Write).unwrap();
+fn a_fault_ends_a_stale_read_only_translation_where_the_rules_say_so() {
+    for faults in [Faults::EndTranslation, Faults::KeepTranslation] {
+        let (sim, word) = machine_of(2, |config| config.rules.faults = faults);
+        let write = |cpu| sim.on(Cpu(cpu), || sim.user_touch(Va::new(VA), Access::Write).is_ok());
+        put(&sim, word, leaf(&sim, A, Right::ReadOnly));
+        assert_eq!((read(&sim, 0), read(&sim, 1)), (Some(1), Some(1)));
+        put(&sim, word, leaf(&sim, A, Right::Writable));
+        assert!(!write(0), "the translation is stale");
+        assert_eq!(write(0), faults == Faults::EndTranslation);
+        sim.invalidate(&one(space(), VA, 0, Tables::Kept));
+        assert!(write(0) && !write(1), "that of the other CPU stays");
+    }
 }
 
 #[test]

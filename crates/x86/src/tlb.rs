@@ -24,7 +24,7 @@ use crate::steps::{CEILING_ENTRIES, Steps, leaves, steps};
 use crate::tags::{Tagging, Tags};
 use crate::{Host, X86};
 use foliant_machine::{
-    Accessed, Cpus, Invalidation, Kept, MmuRules, Replace, Root, Scope, Ticket, Tlb,
+    Accessed, Cpus, Faults, Invalidation, Kept, MmuRules, Replace, Root, Scope, Ticket, Tlb,
 };
 use foliant_units::{Cpu, CpuSet, Pages};
 
@@ -193,6 +193,8 @@ impl<H: Host> Tlb for X86<'_, H> {
             // Intel SDM 3A, 4.10.2.2: a processor caches a translation only if the accessed flags
             // of all entries on the way are set, and sets them first.
             accessed: Accessed::SetBeforeCached,
+            // 4.10.4.1 there: a fault invalidates what is cached for the page under the tag in CR3.
+            faults: Faults::EndTranslation,
             ceiling_entries: CEILING_ENTRIES as u32,
         }
     }

@@ -6,7 +6,7 @@ mod common;
 
 use common::{Program, YIELDS, machine, settings};
 use core::ptr::NonNull;
-use foliant_machine::{Accessed, Caching, Clock, Cpus, Machine, PhysMem, Replace, Tlb};
+use foliant_machine::{Accessed, Caching, Clock, Cpus, Faults, Machine, PhysMem, Replace, Tlb};
 use foliant_units::{Bytes, CPUS_MAX, Cpu, CpuSet, Pa, Va};
 use foliant_x86::{Apic, ApicId, Clear, ClearPlan, Features, Line, Settings, SetupError, X86};
 
@@ -93,6 +93,7 @@ fn it_is_a_machine() {
     assert_eq!(machine.pinned(|outer| machine.pinned(|inner| (outer, inner))), (Cpu(0), Cpu(0)));
     let rules = machine.rules();
     assert_eq!((rules.replace, rules.accessed), (Replace::InPlace, Accessed::SetBeforeCached));
+    assert_eq!(rules.faults, Faults::EndTranslation);
     machine.relax();
     let before = machine.now();
     machine.yield_now();

@@ -89,7 +89,7 @@ use crate::space::{Area, Flags, Seen, SeenTables, Space};
 use crate::stock::{Event, Stock, Turn};
 use crate::table::{Attrs, Entry, Found, Paging, SoftKind};
 use core::cell::Cell;
-use foliant_machine::{Invalidation, Item, Machine, Tables as Went};
+use foliant_machine::{Faults, Invalidation, Item, Machine, Tables as Went};
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Level, Order, Va, VaRange};
 
 /// What an access wants to do.
@@ -302,9 +302,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         !attrs.has(Attrs::USER) || self.access == Access::Execute && !attrs.has(Attrs::EXEC)
     }
 
-    /// Ends this CPU's translation of the page, which grants less than the entry by now. More
-    /// rights need no shootdown: a CPU with the old translation faults once, and comes here.
+    /// Sees that this CPU does not fault again by its translation of the page, which grants less
+    /// than the entry by now. More rights need no shootdown: a CPU with the old translation faults
+    /// once, and comes here.
     fn forget_here(&self, level: Level) {
+        if self.stock.machine.rules().faults == Faults::EndTranslation {
+            return; // where there was no fault, as for a populated page, it comes later
+        }
         let base = self.va.align_down(level.span());
         let range = VaRange::sized(base, level.span()).expect("a user page");
         let mut here = Invalidation::none(self.space.member.target.scope());

@@ -117,6 +117,7 @@ impl Tlb for Board {
         MmuRules {
             replace: self.replace,
             accessed: foliant_machine::Accessed::SetBeforeCached,
+            faults: foliant_machine::Faults::KeepTranslation,
             ceiling_entries: 33,
         }
     }
