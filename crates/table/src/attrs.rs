@@ -177,6 +177,11 @@ impl Slots {
         }
         Some(Slots { first, count: count as u16 })
     }
+    /// One alone.
+    #[inline]
+    pub const fn one(slot: Slot) -> Slots {
+        Slots { first: slot, count: 1 }
+    }
     /// The first.
     #[inline]
     pub const fn first(self) -> Slot {

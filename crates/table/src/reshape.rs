@@ -165,7 +165,15 @@ impl<M: PhysMem + Cpus, P: Paging> Locked<'_, M, P> {
     /// [`split_begin`](Tables::split_begin) and of every other change by break and make. Gives what
     /// it was.
     pub fn break_leaf(&self, va: Va) -> Result<Run, Stuck> {
-        let mut subject = subject(self, va, leaf)?;
+        let slot = self.index_of(va);
+        let found = self.entry(slot);
+        let mut subject = match leaf(found) {
+            Some((pa, attrs)) if P::unit(self.level(), attrs) == 1 => {
+                Subject { slots: Slots::one(slot), pa, attrs }
+            }
+            Some(_) => subject(self, va, leaf)?,
+            None => return Err(Stuck::Other(found)),
+        };
         for slot in subject.slots.iter() {
             let broken = |word| match P::decode(word, self.level(), slot) {
                 Entry::Leaf { pa, attrs } => Soft::breaking(pa, attrs).word(),

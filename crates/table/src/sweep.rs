@@ -227,7 +227,7 @@ impl Broken {
     }
     #[inline]
     pub(super) fn is_none(&self) -> bool {
-        self.slots == [0; Level::ENTRIES / 64]
+        self.slots.iter().all(|slots| *slots == 0)
     }
     #[inline]
     fn mark(&mut self, slot: Slot) {

@@ -47,36 +47,49 @@ pub struct Node(pub u8);
 
 const WORDS: usize = CPUS_MAX / 64;
 
-/// A set of CPUs.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+/// A set of CPUs. What is done with one takes as long as the words up to its highest member need,
+/// so that a machine of a few CPUs does not pay for a thousand.
+#[derive(Clone, Copy, Default)]
 pub struct CpuSet {
     words: [u64; WORDS],
+    /// The words from here on are 0.
+    used: usize,
 }
 
 impl CpuSet {
     /// No CPU at all.
-    pub const EMPTY: CpuSet = CpuSet { words: [0; WORDS] };
+    pub const EMPTY: CpuSet = CpuSet { words: [0; WORDS], used: 0 };
 
-    /// A set from its bit words: bit `b` of word `w` is CPU `64 * w + b`.
-    pub const fn from_words(words: [u64; CPUS_MAX / 64]) -> CpuSet {
-        CpuSet { words }
+    /// The set of those below `count` (at most [`CPUS_MAX`]) whose bits are set in the words that
+    /// `word` gives: bit `b` of word `w` is CPU `64 * w + b`.
+    #[inline]
+    pub fn below(count: usize, word: impl Fn(usize) -> u64) -> CpuSet {
+        let mut set = CpuSet { words: [0; WORDS], used: count.div_ceil(64).min(WORDS) };
+        set.words[..set.used].iter_mut().enumerate().for_each(|(w, bits)| *bits = word(w));
+        if let Some(last) = set.words[..set.used].last_mut()
+            && !count.is_multiple_of(64)
+            && count < CPUS_MAX
+        {
+            *last &= (1 << (count % 64)) - 1;
+        }
+        set
     }
-    /// Its bit words, as [`from_words`](CpuSet::from_words) takes them.
+    /// Its bit words: bit `b` of word `w` is CPU `64 * w + b`.
     pub const fn words(&self) -> &[u64; CPUS_MAX / 64] {
         &self.words
     }
     /// CPUs 0 to `count - 1`.
     pub fn first(count: usize) -> CpuSet {
-        let mut set = CpuSet::EMPTY;
-        for cpu in 0..count.min(CPUS_MAX) {
-            set.insert(Cpu(cpu as u16));
-        }
-        set
+        CpuSet::below(count, |_| !0)
+    }
+    fn used(&self) -> &[u64] {
+        &self.words[..self.used]
     }
     /// Adds `cpu`. Numbers from [`CPUS_MAX`] on are ignored.
     pub fn insert(&mut self, cpu: Cpu) {
         if let Some(word) = self.words.get_mut(cpu.index() / 64) {
             *word |= 1 << (cpu.index() % 64);
+            self.used = self.used.max(cpu.index() / 64 + 1);
         }
     }
     /// Takes `cpu` out.
@@ -91,23 +104,24 @@ impl CpuSet {
     }
     /// Adds every member of `other`.
     pub fn union(&mut self, other: &CpuSet) {
-        for (word, more) in self.words.iter_mut().zip(other.words) {
+        for (word, more) in self.words.iter_mut().zip(other.used()) {
             *word |= more;
         }
+        self.used = self.used.max(other.used);
     }
     /// How many members.
     pub fn len(&self) -> usize {
         // Most words are empty, and without POPCNT a count takes a dozen instructions.
-        let some = self.words.iter().filter(|word| **word != 0);
+        let some = self.used().iter().filter(|word| **word != 0);
         some.map(|word| word.count_ones() as usize).sum()
     }
     /// Whether there is no member.
     pub fn is_empty(&self) -> bool {
-        self.words.iter().all(|w| *w == 0)
+        self.used().iter().all(|w| *w == 0)
     }
     /// The members, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = Cpu> + '_ {
-        self.words.iter().enumerate().flat_map(|(index, word)| {
+        self.used().iter().enumerate().flat_map(|(index, word)| {
             let mut left = *word;
             core::iter::from_fn(move || {
                 if left == 0 {
@@ -120,6 +134,14 @@ impl CpuSet {
         })
     }
 }
+
+impl PartialEq for CpuSet {
+    fn eq(&self, other: &CpuSet) -> bool {
+        self.words == other.words
+    }
+}
+
+impl Eq for CpuSet {}
 
 impl fmt::Debug for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,6 +164,15 @@ mod tests {
         assert!(set.iter().map(|c| c.0).eq([0, 63, 64, 1023]));
         set.remove(Cpu(64));
         assert!(!set.contains(Cpu(64)) && set.contains(Cpu(63)) && !set.contains(Cpu(1024)));
-        assert_eq!(CpuSet::first(65).len(), 65);
+        for count in [0, 1, 63, 64, 65, 1023, 1024, 1025] {
+            let first = CpuSet::first(count);
+            assert!(first.iter().map(Cpu::index).eq(0..count.min(1024)), "{count}");
+            assert_eq!((first.len(), first.is_empty()), (count.min(1024), count == 0));
+        }
+        // Members that went, or may come, make no difference.
+        assert_eq!(CpuSet::below(1024, |w| u64::from(w == 0) << 5), CpuSet::below(6, |_| 1 << 5));
+        let mut both = CpuSet::below(7, |_| 1 << 5);
+        both.union(&set);
+        assert!(both.iter().map(|c| c.0).eq([0, 5, 63, 1023]));
     }
 }

@@ -47,14 +47,6 @@ pub(crate) struct Gather<'g, 'm, M: Machine, P: Paging> {
 #[must_use = "the table that was taken out is still to be freed"]
 pub(crate) struct TableNoted(());
 
-/// What is left to be freed after a flush. No CPU can reach it by a translation any more, but
-/// readers of removed tables may still reach it by a walk. Dropping it waits for those readers and
-/// frees it, so the caller drops it when nobody waits for the caller.
-#[must_use = "dropped at once, readers are waited for at once"]
-pub(crate) struct Remains<'g, 'm, M: Machine, P: Paging> {
-    _gather: Gather<'g, 'm, M, P>,
-}
-
 /// A flush that was issued and not waited for.
 struct Issued {
     ticket: Option<Ticket>,
@@ -267,13 +259,6 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         flushed
     }
 
-    /// Completes the flush, and leaves what was deferred to be freed when the caller has let go of
-    /// the space's writer (F7).
-    pub(crate) fn flushed(mut self) -> Remains<'g, 'm, M, P> {
-        self.shoot();
-        Remains { _gather: self }
-    }
-
     /// Asks for the flush, and invalidates here, without waiting, so that several gathers are
     /// waited for together. Nothing may be noted until [`flush`](Gather::flush) has waited.
     pub(crate) fn issue(&mut self) {
@@ -282,7 +267,10 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
         }
     }
 
-    /// Completes the flush and keeps what was deferred. The caller holds no table lock.
+    /// Completes the flush and keeps what was deferred: no CPU can reach it by a translation any
+    /// more, but readers of removed tables may still reach it by a walk. When the gather ends it
+    /// waits for those, so it ends when nobody waits for the caller (F7). The caller holds no
+    /// table lock.
     pub(crate) fn shoot(&mut self) -> Flushed {
         self.issue();
         if let Some(issued) = self.issued.take() {
@@ -303,7 +291,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     fn ask(&self, what: &Invalidation) -> Issued {
         let (stock, machine) = (self.stock, self.stock.machine);
         machine.pinned(|me| {
-            let mut others = self.target.running();
+            let mut others = self.target.running(machine.count());
             let here = others.contains(me);
             others.remove(me);
             let ticket = (!others.is_empty()).then(|| {

@@ -37,11 +37,11 @@
 //!   Two go beyond the grain. The leaves of a collapse's table go in one step, so
 //!   [`Gather::note_collapsed`] notes all 512 at once, in a gather that holds nothing else. And the
 //!   entries of a group change as one (table::I11), so all of them are noted where one has room.
-//! - F7. An operation frees what is left at its end after it has let go of the space's writer. The
-//!   flush is done under the writer, because the next map may be in the same place, but readers are
-//!   waited for without it ([`Gather::flushed`]), in a grace period that all waiters share
-//!   (`sync::Grace`). Flushes on the way free what is no table; tables, which readers may walk
-//!   through, are kept for the end as long as there is room.
+//! - F7. An operation frees what is left at its end after it has let go of the space's writer.
+//!   The flush is done under the writer, because the next map may be in the same place, but readers
+//!   are waited for without it ([`Gather::shoot`], and the end of the gather), in a grace period
+//!   that all waiters share (`sync::Grace`). Flushes on the way free what is no table; tables,
+//!   which readers may walk through, are kept for the end as long as there is room.
 //! - F8. Every translation that was there is noted at its own level: an item of one level ends
 //!   nothing below it. A table that was emptied leaves only pointers to itself behind; one that
 //!   goes with its leaves leaves those too. The two are values of different types, made where the
@@ -91,5 +91,5 @@ pub use grain::FlushGrain;
 #[cfg(all(loom, test))]
 mod loom_tests;
 
-pub(crate) use gather::{Gather, Remains, Used};
+pub(crate) use gather::{Gather, Used};
 pub(crate) use target::Target;

@@ -45,8 +45,11 @@ pub(super) fn whole<M: Machine, P: Paging>(
     space: &Space,
     range: VaRange,
 ) -> Result<(), RangeError> {
-    for va in [range.start(), range.end()] {
-        let area = space.areas.find(stock.machine, va);
+    let first = space.areas.find(stock.machine, range.start());
+    // Where an area ends no page is cut.
+    let is_one = first.is_some_and(|area| area.range.end() >= range.end());
+    let last = if is_one { first } else { space.areas.find(stock.machine, range.end()) };
+    for (area, va) in [(first, range.start()), (last, range.end())] {
         if let Some(order) = area.and_then(|area| area.flags.huge_order())
             && !va.is_aligned(order.bytes())
         {
@@ -99,7 +102,8 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
     order: Order,
     outside: &mut Outside,
 ) {
-    let writer = space.writer.lock(stock.machine, outside);
+    let mut gather = Gather::new(stock, &space.member.target); // ends behind the writer (flush::F7)
+    let _writer = space.writer.lock(stock.machine, outside);
     let area = space.areas.find(stock.machine, va);
     if area.and_then(|area| area.flags.huge_order()) != Some(order) {
         return;
@@ -107,7 +111,6 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
     let tables: Tables<'_, M, P> = space.tables(stock);
     let whole = VaRange::sized(va.align_down(order.bytes()), order.bytes());
     let whole = whole.expect("an area of huge pages is aligned");
-    let mut gather = Gather::new(stock, &space.member.target);
     let mut level = Level::BASE;
     while level < level_of(order) {
         let mut va = whole.start();
@@ -126,9 +129,7 @@ pub(crate) fn clear_way<M: Machine, P: Paging>(
         }
         level = level.up();
     }
-    let left = gather.flushed();
-    drop(writer);
-    drop(left); // flush::F7
+    gather.shoot();
 }
 
 #[cfg(test)]

@@ -43,11 +43,11 @@ pub(crate) fn map_kernel<M: Machine, P: Paging>(
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
     if let Err(error) = super::reach(stock, space, range, steps) {
         // Some tables were made in vain.
-        drop(empty(stock, space, Gather::new(stock, &space.member.target), range, steps));
+        empty(stock, space, &mut Gather::new(stock, &space.member.target), range, steps);
         return Err(error.into());
     }
     if let Err(over) = space.charge(me, pages) {
-        drop(empty(stock, space, Gather::new(stock, &space.member.target), range, steps));
+        empty(stock, space, &mut Gather::new(stock, &space.member.target), range, steps);
         return Err(RangeError::from(over).into());
     }
     space.areas.put(stock.machine, &area);

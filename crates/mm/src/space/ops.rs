@@ -8,7 +8,7 @@ use super::steps::Steps;
 use super::walk::{self, Noting};
 use super::zap::{Guards, Zap};
 use super::{attrs, user_half};
-use crate::flush::{Gather, Remains};
+use crate::flush::Gather;
 use crate::frame::AnonOffset;
 use crate::ranges::{Edge, GapNeed};
 use crate::stock::Stock;
@@ -111,7 +111,8 @@ pub(crate) fn map<M: Machine, P: Paging>(
     if request.flags.has(Flags::KERNEL) {
         return Err(MapError::Flags(request.flags)); // kernel memory comes with its pages (`kernel`)
     }
-    let writer = space.writer.lock(stock.machine, steps.outside());
+    let mut gather = Gather::new(stock, &space.member.target); // ends behind the writer (flush::F7)
+    let _writer = space.writer.lock(stock.machine, steps.outside());
     let (range, replaced) = choose(stock, space, request)?;
     let (flags, tag, offset) = (request.flags, request.tag, AnonOffset::NONE);
     let area = Area { range, flags, tag, offset };
@@ -119,10 +120,10 @@ pub(crate) fn map<M: Machine, P: Paging>(
     // These are the nodes for two areas cut and one put in: what lies there goes only when nothing
     // can fail any more.
     space.areas.prepare(stock, &space.charge).map_err(RangeError::from)?;
-    let left = replaced.map(|range| clear_prepared(stock, space, range, steps));
+    if let Some(range) = replaced {
+        clear_prepared(stock, space, &mut gather, range, steps);
+    }
     space.areas.put(stock.machine, &area);
-    drop(writer);
-    drop(left); // flush::F7
     Ok(range)
 }
 
@@ -203,20 +204,20 @@ pub(crate) fn unmap<M: Machine, P: Paging>(
     steps: &mut Steps,
 ) -> Result<(), RangeError> {
     check::<P>(range)?;
-    let writer = space.writer.lock(stock.machine, steps.outside());
-    let left = clear(stock, space, range, steps)?;
-    drop(writer);
-    drop(left); // flush::F7
-    Ok(())
+    let mut gather = Gather::new(stock, &space.member.target); // ends behind the writer (flush::F7)
+    let _writer = space.writer.lock(stock.machine, steps.outside());
+    clear(stock, space, &mut gather, range, steps)
 }
 
-/// Does what [`unmap`] does, for a caller that holds the writer's lock.
+/// Does what [`unmap`] does, for a caller that holds the writer's lock. What goes is flushed, and
+/// freed when the gather ends.
 pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
+    gather: &mut Gather<'s, 'm, M, P>,
     range: VaRange,
     steps: &mut Steps,
-) -> Result<Remains<'s, 'm, M, P>, RangeError> {
+) -> Result<(), RangeError> {
     huge::whole(stock, space, range)?;
     space.areas.admit(stock.machine, range, |_| None, None, 0)?;
     // The caller may unmap because it lacks memory: where areas go as a whole, or what is left of
@@ -226,33 +227,35 @@ pub(super) fn clear<'s, 'm, M: Machine, P: Paging>(
     {
         return Err(why.into());
     }
-    Ok(clear_prepared(stock, space, range, steps))
+    clear_prepared(stock, space, gather, range, steps);
+    Ok(())
 }
 
 /// Does what [`clear`] does, for a caller that has taken the nodes that it may need.
 fn clear_prepared<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
+    gather: &mut Gather<'s, 'm, M, P>,
     range: VaRange,
     steps: &mut Steps,
-) -> Remains<'s, 'm, M, P> {
-    let mut gather = Gather::new(stock, &space.member.target);
-    huge::clear_reserved(stock, space, &mut gather, range, steps);
+) {
+    huge::clear_reserved(stock, space, gather, range, steps);
     space.areas.change(stock.machine, range, |_| None); // S1: areas first
-    empty(stock, space, gather, range, steps)
+    empty(stock, space, gather, range, steps);
 }
 
-/// Takes the pages and tables out of a range that no area lies in.
+/// Takes the pages and tables out of a range that no area lies in, and flushes. They are freed when
+/// the gather ends.
 pub(super) fn empty<'s, 'm, M: Machine, P: Paging>(
     stock: &'s Stock<'m, M, P>,
     space: &'s Space,
-    mut gather: Gather<'s, 'm, M, P>,
+    gather: &mut Gather<'s, 'm, M, P>,
     range: VaRange,
     steps: &mut Steps,
-) -> Remains<'s, 'm, M, P> {
+) {
     let zap = Zap::new(stock, space, Guards::Drop).pruning(Prune::Emptied);
-    zap.range(&mut gather, range, steps);
-    gather.flushed()
+    zap.range(gather, range, steps);
+    gather.shoot();
 }
 
 /// Changes the rights of `range`, which areas cover without a hole, none of them with a lower

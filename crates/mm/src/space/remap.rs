@@ -81,7 +81,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         Err(RangeError::Outside(_)) => None,
         Err(error) => return Err(error.into()),
     };
-    let mut left = [None, None]; // dropped behind the writer (flush::F7)
+    let mut gather = Gather::new(stock, &space.member.target); // ends behind the writer (flush::F7)
     let _writer = space.writer.lock(stock.machine, steps.outside());
     covered(stock, space, old, |_| Ok(()))?;
     let pieces = MovedAreas::of(stock, space, old)?;
@@ -98,13 +98,13 @@ pub(crate) fn remap<M: Machine, P: Paging>(
             if target.overlaps(old) {
                 return Err(RemapError::Overlap(va));
             }
-            left[0] = Some(clear(stock, space, target, steps)?);
+            clear(stock, space, &mut gather, target, steps)?;
             target
         }
         _ if bytes <= old.bytes() => {
             if kept.end() < old.end() {
                 let rest = VaRange::new(kept.end(), old.end()).expect("shrinks");
-                left[0] = Some(clear(stock, space, rest, steps)?);
+                clear(stock, space, &mut gather, rest, steps)?;
             }
             return Ok(kept);
         }
@@ -136,7 +136,7 @@ pub(crate) fn remap<M: Machine, P: Paging>(
         .prepare_for(stock, &space.charge, 2 + pieces.len() as u64)
         .map_err(RangeError::from)?;
     let moved = relocate(stock, space, (old, kept), target.start(), steps)?;
-    left[1] = Some(empty(stock, space, Gather::new(stock, &space.member.target), old, steps));
+    empty(stock, space, &mut gather, old, steps);
     pieces.put(stock, space, (old, target), moved);
     Ok(target)
 }
@@ -252,7 +252,7 @@ fn relocate<M: Machine, P: Paging>(
     let target = VaRange::sized(to, from.bytes()).expect("checked by the caller");
     if let Err(error) = reach(stock, space, target, steps) {
         // Some tables were made in vain.
-        drop(empty(stock, space, Gather::new(stock, &space.member.target), target, steps));
+        empty(stock, space, &mut Gather::new(stock, &space.member.target), target, steps);
         return Err(error);
     }
     space.areas.change(stock.machine, old, |_| None); // S1: faults step back from here on
