@@ -28,6 +28,7 @@ impl Sequence {
         self.read_edition(cpus, look).0
     }
     /// The same; says also which edition was read.
+    #[inline(always)]
     pub fn read_edition<R>(&self, cpus: &impl Cpus, mut look: impl FnMut() -> R) -> (R, Edition) {
         loop {
             let before = self.count.load(Ordering::Acquire);

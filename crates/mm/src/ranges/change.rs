@@ -41,9 +41,13 @@ impl<T: Ranged> Ranges<T> {
             node = upper;
         }
     }
+    /// What there is in a leaf, if a node above has a note of it.
+    fn sum_of(&self, leaf: &Node<'_, T>) -> Option<Sum> {
+        (get(&self.depth) > 1).then(|| leaf.sum())
+    }
     /// Notes that ranges of a leaf came, went or moved, which summed up to `was` before.
-    fn changed<'m>(&self, machine: &'m impl Machine, leaf: &Node<'m, T>, was: Sum) {
-        if leaf.sum() != was {
+    fn changed<'m>(&self, machine: &'m impl Machine, leaf: &Node<'m, T>, was: Option<Sum>) {
+        if self.sum_of(leaf) != was {
             self.sum_up(machine, *leaf, self.find_way(machine, leaf));
         }
     }
@@ -72,7 +76,7 @@ impl<T: Ranged> Ranges<T> {
             return old;
         };
         let (next, i) = self.leaf_of(machine, behind);
-        let was = next.node.sum();
+        let was = self.sum_of(&next.node);
         let old = moved(&next.node, i);
         self.changed(machine, &next.node, was);
         old
@@ -91,7 +95,7 @@ impl<T: Ranged> Ranges<T> {
             leaf = find();
         }
         let (node, i) = (leaf.node, leaf.position);
-        let was = node.sum();
+        let was = self.sum_of(&node);
         let before = self.move_end(machine, &leaf, i, end.get());
         node.open(i);
         node.set_range(i, new);
@@ -132,7 +136,7 @@ impl<T: Ranged> Ranges<T> {
     pub(crate) fn remove(&self, machine: &impl Machine, start: Va) {
         let (leaf, i) = self.leaf_of(machine, start);
         let node = leaf.node;
-        let was = node.sum();
+        let was = self.sum_of(&node);
         self.move_end(machine, &leaf, i + 1, start.get() - node.gap(i));
         set(&self.count, self.count() - 1);
         if node.len() == 1 {
@@ -167,10 +171,19 @@ impl<T: Ranged> Ranges<T> {
             self.put_spare(machine, &root);
         }
     }
+    /// Moves the boundary of two ranges that touch from `from` to `to`; both keep something. Where
+    /// they lie in two leaves nothing changes. Says whether it moved.
+    pub(crate) fn move_boundary(&self, machine: &impl Machine, from: Va, to: Va) -> bool {
+        let (leaf, i) = self.leaf_of(machine, from);
+        let Some(before) = i.checked_sub(1) else { return false };
+        leaf.node.move_boundary(before, to);
+        self.note_recent(&leaf);
+        true
+    }
     /// Replaces the range that starts where `new` does. Nothing else lies where `new` does.
     pub(crate) fn replace(&self, machine: &impl Machine, new: &T) {
         let (leaf, i) = self.leaf_of(machine, new.range().start());
-        let was = leaf.node.sum();
+        let was = self.sum_of(&leaf.node);
         leaf.node.set_range(i, new);
         self.move_end(machine, &leaf, i + 1, new.range().end().get());
         self.changed(machine, &leaf.node, was);

@@ -71,6 +71,13 @@ struct InLeaf<'m, T> {
     behind: Option<Va>,
 }
 
+impl<'m, T: Ranged> InLeaf<'m, T> {
+    #[inline]
+    fn of(node: Node<'m, T>, va: Va, behind: Option<Va>) -> InLeaf<'m, T> {
+        InLeaf { node, position: node.position(va), behind }
+    }
+}
+
 /// See the module's text. All words; valid when cleared, for gaps from address 0 on.
 ///
 /// Key: `[w]` the caller at work; `[s]` changed by it, read under the owner's sequence.
@@ -136,20 +143,25 @@ impl<T: Ranged> Ranges<T> {
     }
 
     /// The leaf where a range that starts at `va` belongs.
+    #[inline]
     fn leaf<'m>(&self, machine: &'m impl Machine, va: Va) -> Option<InLeaf<'m, T>> {
-        let leaf =
-            |node: Node<'m, T>, behind| Some(InLeaf { node, position: node.position(va), behind });
         let recent = self.recent[0].load(Ordering::Acquire); // as for a child (M2)
         let [from, to] = [1, 2].map(|n| get(&self.recent[n]));
         if let Some(lot) = Lot::named(recent)
             && (from..to).contains(&va.get())
         {
-            return leaf(Self::node(machine, lot), Some(Va::new(to)).filter(|_| to < u64::MAX));
+            let behind = Some(Va::new(to)).filter(|_| to < u64::MAX);
+            return Some(InLeaf::of(Node::leaf(lot, lot.words(machine)), va, behind));
         }
+        self.descend(machine, va)
+    }
+    /// The same from the root.
+    #[inline(never)]
+    fn descend<'m>(&self, machine: &'m impl Machine, va: Va) -> Option<InLeaf<'m, T>> {
         let (mut node, mut behind) = (self.root(machine)?, None);
         for _ in 0..DEPTH_MAX {
             if node.rank == Rank::Leaf {
-                return leaf(node, behind);
+                return Some(InLeaf::of(node, va, behind));
             }
             let child = node.position(va).saturating_sub(1);
             if child + 1 < node.len() {
@@ -171,11 +183,13 @@ impl<T: Ranged> Ranges<T> {
         set(&self.way_to, 0);
     }
     /// The last range that starts at or below `va`.
+    #[inline]
     pub(crate) fn at_or_before(&self, machine: &impl Machine, va: Va) -> Option<T> {
         let leaf = self.leaf(machine, va)?;
         leaf.node.range(leaf.position.checked_sub(1)?)
     }
     /// The range that contains `va`.
+    #[inline]
     pub(crate) fn find(&self, machine: &impl Machine, va: Va) -> Option<T> {
         self.at_or_before(machine, va).filter(|found| found.range().contains(va))
     }

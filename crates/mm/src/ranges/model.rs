@@ -60,6 +60,9 @@ enum Step {
     Leave(usize),
     /// Another end, as far as there is room, and other words.
     Move(usize, u64),
+    /// The next one begins where it ends, or nothing happens; then the boundary moves to a place in
+    /// the two.
+    MoveBoundary(usize, u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -70,7 +73,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (pages.clone(), align, end).prop_map(|(pages, align, end)| Step::Take(pages, align, end)),
         4 => (0..600u64).prop_map(|place| Step::Put(3 * place)),
         3 => any::<usize>().prop_map(Step::Leave),
-        1 => (any::<usize>(), pages).prop_map(|(nth, pages)| Step::Move(nth, pages)),
+        1 => (any::<usize>(), pages.clone()).prop_map(|(nth, pages)| Step::Move(nth, pages)),
+        1 => (any::<usize>(), pages).prop_map(|(nth, pages)| Step::MoveBoundary(nth, pages)),
     ]
 }
 
@@ -163,7 +167,27 @@ impl<const WORDS: usize> Twin<'_, WORDS> {
                 self.listed[nth] = kept(start, end, self.seed);
                 self.map.replace(self.sim, &self.listed[nth]);
             }
-            Step::Leave(_) | Step::Move(..) => {}
+            Step::MoveBoundary(nth, pages) if self.listed.len() > 1 => {
+                self.move_boundary(nth % (self.listed.len() - 1), pages);
+            }
+            Step::Leave(_) | Step::Move(..) | Step::MoveBoundary(..) => {}
+        }
+    }
+    /// Lets a range end where the next one begins, and then, where both are in one leaf, so many
+    /// pages behind its start, as far as the next one keeps something.
+    fn move_boundary(&mut self, nth: usize, pages: u64) {
+        let [one, next] = [self.listed[nth], self.listed[nth + 1]];
+        let (start, from, end) = (one.range.start(), next.range.start(), next.range.end());
+        let words = |kept: &Kept<WORDS>, from: Va, to: Va| Kept {
+            range: VaRange::new(from, to).unwrap(),
+            ..*kept
+        };
+        self.listed[nth] = words(&one, start, from);
+        self.map.replace(self.sim, &self.listed[nth]);
+        let to = start.add(pages * FRAME_BYTES).min(Va::new(end.get() - FRAME_BYTES));
+        if self.map.move_boundary(self.sim, from, to) {
+            (self.listed[nth], self.listed[nth + 1]) =
+                (words(&one, start, to), words(&next, to, end));
         }
     }
     fn compare(&self) {

@@ -54,6 +54,11 @@ impl<'m, T: Ranged> Node<'m, T> {
         let rank = if inner { Rank::Inner } else { Rank::Leaf };
         Node { lot, rank, words, kind: PhantomData }
     }
+    /// The same of a lot that is known to be a leaf.
+    #[inline]
+    pub(super) fn leaf(lot: Lot<WORDS>, words: &'m [AtomicU64; WORDS]) -> Node<'m, T> {
+        Node { lot, rank: Rank::Leaf, words, kind: PhantomData }
+    }
     /// An empty one. Its rank is the one that it has, if it was a node before.
     pub(super) fn begin(lot: Lot<WORDS>, words: &'m [AtomicU64; WORDS], rank: Rank) -> Self {
         words[0].store(if rank == Rank::Inner { INNER } else { 0 }, Ordering::Relaxed);
@@ -70,6 +75,7 @@ impl<'m, T: Ranged> Node<'m, T> {
     }
     /// How many entries it has: never more than fit, whatever a reader that raced with a writer
     /// finds.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         ((self.words[0].load(Ordering::Relaxed) & 0xffff) as usize).min(self.max())
     }
@@ -77,9 +83,11 @@ impl<'m, T: Ranged> Node<'m, T> {
         let inner = if self.rank == Rank::Inner { INNER } else { 0 };
         self.words[0].store(inner | len as u64, Ordering::Relaxed);
     }
+    #[inline]
     fn column(&self, column: usize) -> &'m [AtomicU64] {
         &self.words[FIRST + column * self.max()..][..self.max()]
     }
+    #[inline]
     fn get(&self, column: usize, i: usize) -> u64 {
         self.column(column)[i].load(Ordering::Relaxed)
     }
@@ -88,6 +96,7 @@ impl<'m, T: Ranged> Node<'m, T> {
     }
 
     /// The start of range `i`, or of the first one below child `i`.
+    #[inline]
     pub(super) fn start(&self, i: usize) -> u64 {
         self.get(STARTS, i)
     }
@@ -108,6 +117,7 @@ impl<'m, T: Ranged> Node<'m, T> {
         (self.start(0), self.gaps().max().unwrap_or_default())
     }
     /// How many entries start at `va` or below.
+    #[inline]
     pub(super) fn position(&self, va: Va) -> usize {
         let (starts, mut at, mut left) = (self.column(STARTS), 0, self.len());
         let is_below = |i: usize| starts[i].load(Ordering::Relaxed) <= va.get();
@@ -120,6 +130,7 @@ impl<'m, T: Ranged> Node<'m, T> {
     }
     /// Range `i` of a leaf. Where a concurrent writer tore it, it may be none; the reader then
     /// reads again.
+    #[inline]
     pub(super) fn range(&self, i: usize) -> Option<T> {
         let range = VaRange::new(Va::new(self.start(i)), Va::new(self.get(ENDS, i)))?;
         Some(T::read(range, |n| self.get(KEPT + n, i)))
@@ -129,6 +140,12 @@ impl<'m, T: Ranged> Node<'m, T> {
         self.set(STARTS, i, new.range().start().get());
         self.set(ENDS, i, new.range().end().get());
         (0..T::WORDS).for_each(|n| self.set(KEPT + n, i, new.word(n)));
+    }
+    /// Lets range `i`, which touches the next one, end at `to`, and that one begin there.
+    pub(super) fn move_boundary(&self, i: usize, to: Va) {
+        debug_assert_eq!((self.get(ENDS, i), self.gap(i + 1)), (self.start(i + 1), 0));
+        self.set(ENDS, i, to.get());
+        self.set(STARTS, i + 1, to.get());
     }
     /// Child `i` of an inner node. It is `None` where a reader that raced with a writer sees the
     /// count and not yet the child.

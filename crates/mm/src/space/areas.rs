@@ -106,8 +106,11 @@ impl Areas {
         &self,
         machine: &impl Machine,
         range: VaRange,
-        mut change: impl FnMut(Area) -> Option<(Flags, u64)>,
+        change: impl Fn(Area) -> Option<(Flags, u64)>,
     ) {
+        if self.move_boundary(machine, range, &change) {
+            return;
+        }
         // Each area is changed by itself: a reader needs the time between two changes for its look.
         self.sequence.write(|| {
             self.cut(machine, range.start());
@@ -130,6 +133,34 @@ impl Areas {
         if !removed {
             self.join(machine, range);
         }
+    }
+    /// Does the same in one step where `range` is a part of one area, at an edge of it, and becomes
+    /// like the neighbour there: the boundary between the two moves over `range`. Or in none, where
+    /// it lies in one area and stays as it is. Says whether it was so.
+    fn move_boundary(
+        &self,
+        machine: &impl Machine,
+        range: VaRange,
+        change: impl Fn(Area) -> Option<(Flags, u64)>,
+    ) -> bool {
+        let find = |va| self.ranges.find(machine, va);
+        let Some(area) = find(range.start()) else { return false };
+        let Some((flags, tag)) = change(Area { range, ..area }) else { return false };
+        let (old, new) = (area.range, Area { flags, tag, ..area });
+        match old.covers(range) {
+            true if new == area => return true,
+            true if old != range => {}
+            _ => return false,
+        }
+        let (from, to, neighbour) = if old.start() == range.start() {
+            (range.start(), range.end(), find(Va::new(range.start().get().wrapping_sub(1))))
+        } else if old.end() == range.end() {
+            (range.end(), range.start(), find(range.end()))
+        } else {
+            return false;
+        };
+        neighbour.is_some_and(|area| area.is_like(&new))
+            && self.sequence.write(|| self.ranges.move_boundary(machine, from, to))
     }
     /// Puts `area` in where nothing lies. The caller is the only writer and called
     /// [`prepare`](Self::prepare) first, as for [`change`](Self::change).

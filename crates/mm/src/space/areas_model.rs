@@ -134,3 +134,33 @@ proptest! {
         prop_assert_eq!(stock.folios.free_frames(), free);
     }
 }
+
+#[test]
+fn a_piece_that_becomes_like_its_neighbour_moves_the_boundary() {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(16 << 20), 1)).unwrap();
+    let stock = stock(&sim);
+    let areas = Areas::default();
+    let mut pages = vec![None; PAGES];
+    let (read, write) = (Flags::READ, Flags::READ_WRITE);
+    let mut mark = |(at, len): (usize, usize), flags| {
+        if pages[at].is_none() {
+            apply(&areas, &stock, &mut pages, &Operation::Put { at, pages: len, tag: 7 });
+        }
+        let (_, before) = areas.find_edition(&sim, va(at));
+        apply(&areas, &stock, &mut pages, &Operation::Mark { at, pages: len, flags });
+        compare(&areas, &sim, &pages);
+        let (_, after) = areas.find_edition(&sim, va(at));
+        (after != before, areas.count())
+    };
+    mark((10, 40), write);
+    mark((10, 5), read);
+    for (piece, flags) in [((15, 3), read), ((10, 8), read), ((16, 2), write), ((16, 1), read)] {
+        let (changed, count) = mark(piece, flags);
+        assert_eq!((changed, count), (piece.0 != 10, 2), "{piece:?}");
+    }
+    // At the other end, where nothing is alike, and where it is all of an area.
+    assert_eq!(mark((45, 5), read), (true, 3));
+    assert_eq!(mark((40, 5), read), (true, 3));
+    assert_eq!(mark((17, 23), read), (true, 1));
+    areas.dissolve(&stock);
+}
