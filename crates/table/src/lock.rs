@@ -55,6 +55,7 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
     /// Takes the lock bit in the word `above` the table, which has entries of `level`; `None` where
     /// that word no longer points there: the table was removed or replaced, and the walk must start
     /// again.
+    #[inline(always)]
     pub(super) fn acquire(
         tables: Tables<'m, M, P>,
         va: Va,

@@ -83,7 +83,7 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
     }
     /// [`lock`](Tables::lock) for a caller that has come to a table, the one that is wanted or
     /// another, and has kept removed tables from reuse since then (table::I6).
-    #[inline]
+    #[inline(always)]
     pub fn lock_at(
         &self,
         reached: Option<Reached>,
@@ -97,6 +97,10 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
         {
             return Ok(lock);
         }
+        self.lock_anew(va, level)
+    }
+    #[inline(never)]
+    fn lock_anew(&self, va: Va, level: Level) -> Result<Locked<'m, M, P>, Missing> {
         self.lock(va, level)
     }
     /// Locks the table that holds the entries of `level` for `va`.

@@ -44,6 +44,7 @@ struct Prepared {
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Maps shared zeros, read-only: 2 MiB of them where a folio of that size may be, else a page.
+    #[inline(never)]
     pub(super) fn zero(&self, area: &Area, found: &Found) -> Step {
         let wanted = if self.wants_zero_block(area, found) { Order::SIZE_2M } else { Order::BASE };
         let mut order = wanted;
@@ -122,6 +123,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     /// Maps a new folio of the largest order that the switches, the area and memory allow. Where
     /// shared zeros of 2 MiB were found it takes their place, or they are split.
+    #[inline(never)]
     pub(super) fn anonymous(&self, area: &Area, found: &Found) -> Step {
         let allowed = self.policy.allowed(area.flags, self.space.thp_off());
         let orders = allowed.with(Orders::of(Order::BASE));

@@ -12,6 +12,7 @@ use foliant_units::{FRAME_BYTES, Frame, FrameRange, Level, Order, Pa, VaRange};
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Makes the page writable if nobody else has it, else copies it.
+    #[inline(never)]
     pub(super) fn write_protected(&self, area: &Area, found: &Found) -> Step {
         let Entry::Leaf { pa, attrs } = found.entry else { return Step::Again };
         match (attrs.has(Attrs::SPECIAL), found.level) {
@@ -102,13 +103,16 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Whether the memory of the folio that holds `frame` was reported broken. The caller has found
     /// the frame in an entry, in this section.
     pub(super) fn is_broken(&self, frame: Frame) -> bool {
-        let head = self.stock.identity(frame).head(frame);
-        self.stock.identity(head).has(Flag::Poisoned)
+        let identity = self.stock.identity(frame);
+        let head = identity.head(frame);
+        let of_head = if head == frame { identity } else { self.stock.identity(head) };
+        of_head.has(Flag::Poisoned)
     }
 
     /// Copies one page. The old entry is broken and flushed before the copy begins, so that no
     /// store through a stale translation is lost, and before the new entry is made, so that no CPU
     /// uses both.
+    #[inline(never)]
     fn copy(&self, area: &Area, word: u64, from: Frame, old: Attrs) -> Step {
         let me = self.stock.machine.me();
         let is_zero = old.has(Attrs::SPECIAL);

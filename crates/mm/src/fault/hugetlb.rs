@@ -90,6 +90,7 @@ impl Offer {
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// A step in an area of huge pages of `order`.
+    #[inline(never)]
     pub(super) fn hugetlb(&self, area: &Area, order: Order, found: &Found) -> Step {
         let level = level_of(order);
         if found.level < level {

@@ -189,6 +189,14 @@ impl Offers {
         self.page.set(page);
         !has_page && self.block.order().is_none()
     }
+    /// Whether nothing was taken for the fault, and nothing is left to be done for it.
+    pub(crate) fn are_untouched(&self) -> bool {
+        let work = self.work.take();
+        let took = work.is_some();
+        self.work.set(work);
+        debug_assert!(took || self.are_none(), "what is taken is counted (stock::work::W1)");
+        !took && self.block.tried.get() == Tried::No
+    }
     /// Ends the count: all that was in hand is mapped or back.
     pub(crate) fn end_work<M: Machine, P: Paging>(&self, stock: &Stock<'_, M, P>) {
         self.work.take().into_iter().for_each(|turn| stock.end_work(turn));
@@ -241,6 +249,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
 
     /// Runs the fault to its end. The caller is in a reader's section.
+    #[inline]
     pub(crate) fn run(&self) -> Result<Outcome, Need> {
         loop {
             let Some(area) = self.view.area(self.va) else {

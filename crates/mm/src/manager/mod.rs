@@ -327,6 +327,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         }
     }
 
+    #[inline]
     fn resolve_once(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
         let mut outside = Outside::at_the_face();
         let outcome = match self.look(id, (va, access), &mut outside) {
@@ -339,23 +340,44 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.pools().collect();
         outcome
     }
-    /// Runs a fault to its end, with all that it needs on the way. It has nothing in hand then.
+    /// Runs a fault to its end. It has nothing in hand then.
+    #[inline]
     fn look(&self, id: SpaceId, at: (Va, Access), outside: &mut Outside) -> Outcome {
         let offers = Offers::default();
-        let outcome = loop {
-            match self.attempt(id, at, &offers, outside) {
+        match self.attempt(id, at, &offers, outside) {
+            Ok(outcome) if outcome != Outcome::OutOfMemory && offers.are_untouched() => outcome,
+            first => {
+                let outcome = self.go_on(id, at, &offers, outside, first);
+                self.withdraw_offers(&offers);
+                outcome
+            }
+        }
+    }
+    /// Runs a fault that has `got` so far to its end, with all that it needs on the way.
+    #[inline(never)] // most faults need nothing
+    fn go_on(
+        &self,
+        id: SpaceId,
+        at: (Va, Access),
+        offers: &Offers,
+        outside: &mut Outside,
+        got: Result<Outcome, Need>,
+    ) -> Outcome {
+        let mut got = got;
+        loop {
+            match got {
                 Ok(Outcome::OutOfMemory) if self.relieve() => {}
-                Ok(outcome) => break outcome,
-                Err(need) => match self.supply(id, need, &offers, outside) {
+                Ok(outcome) => return outcome,
+                Err(need) => match self.supply(id, need, offers, outside) {
                     Ok(()) => {}
-                    Err(outcome) => break outcome,
+                    Err(outcome) => return outcome,
                 },
             }
-        };
-        self.withdraw_offers(&offers);
-        outcome
+            got = self.attempt(id, at, offers, outside);
+        }
     }
     /// Runs a fault as far as it goes with what it has.
+    #[inline(always)]
     fn attempt(
         &self,
         id: SpaceId,

@@ -46,10 +46,12 @@ impl<'a, 'm, M: Machine, P: Paging> Pools<'a, 'm, M, P> {
     /// Takes in the pages and reservations that came back since the last time, and gives up one
     /// batch of each size of the surplus that is not needed any more (L6); says whether more is
     /// left, or came meanwhile. It is cheap where nothing came.
+    #[inline]
     pub fn collect(&self) -> bool {
-        if !self.stock.has_returned() {
-            return false;
-        }
+        self.stock.has_returned() && self.collect_returned()
+    }
+    #[inline(never)]
+    fn collect_returned(&self) -> bool {
         let _work = self.stock.at_work();
         let mut returned = Chain::adopt(self.stock, self.stock.take_returned());
         while let Some(first) = returned.pop(self.stock) {

@@ -117,6 +117,7 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
     }
 
     /// Locks the table of what was seen, if all of it is still so.
+    #[inline(always)]
     pub(crate) fn agree(&'v self, seen: &Seen<'_>) -> Option<Agreed<'v, 'm, M, P>> {
         let slots = Slots::new(Slot::of(seen.va, seen.level), seen.entries).expect("of one table");
         let locked = self.lock(seen.va, seen.level)?;
