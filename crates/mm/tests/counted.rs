@@ -117,6 +117,16 @@ fn a_fault_of_a_page_counts_what_it_did() {
         || populate(Advice::PopulateWrite),
     );
     counts(mm, "fault_spurious 1", || populate(Advice::PopulateWrite));
+    // Pages that are populated side by side come by aligned blocks of up to 64 KiB.
+    let populate = |from: u64, pages: u64, advice| {
+        let pages = range(page(from).start().get(), pages * PAGE);
+        mm.advise(id, pages, advice).unwrap();
+    };
+    counts(mm, "zero_page_fault 41", || populate(67, 41, Advice::PopulateRead));
+    counts(mm, "zeroed_bytes 167936, zero_extents 6, anon_fault_alloc/0 41, nr_anon/0 41", || {
+        populate(131, 41, Advice::PopulateWrite)
+    });
+    counts(mm, "fault_spurious 41", || populate(131, 41, Advice::PopulateWrite));
     // In the next 2 MiB a table is made first.
     counts(
         mm,
@@ -1116,7 +1126,7 @@ fn finding_z_a_flush_on_behalf_of_another_one_is_counted_where_it_is_made() {
 /// A space with two pages left in each of four blocks, and a manager without a free block.
 fn sparse() -> (World<Meddler>, SpaceId, Vec<Frame>) {
     let (machine, mm, id, kept) = world(Policy::BASE_ONLY);
-    mm.advise(id, range(BASE, 4 * SIZE_2M), Advice::PopulateWrite).unwrap();
+    (0..2048).for_each(|nth| _ = write(mm, id, BASE + nth * PAGE)); // frame after frame
     for nth in 0..8 {
         let gone = range(BASE + (nth * 256 + 1) * PAGE, 255 * PAGE);
         mm.advise(id, gone, Advice::DontNeed).unwrap();

@@ -5,14 +5,15 @@
 
 use crate::common::*;
 use foliant::fault::Orders;
+use foliant::frame::Kind;
 use foliant::manager::Setup;
-use foliant::space::{Advice, Flags, Move};
+use foliant::space::{Advice, Flags, Move, RangeError};
 use foliant::table::{Aarch64, Paging, Riscv64, X86_64};
 use foliant::vmap::{Request, Rights};
 use foliant::{Access, Event, Outcome, Policy};
 use foliant_machine::{Around, Invalidation, Reach, Tlb};
 use foliant_sim::{Config, Format, RiscvMode, Sim, X86Levels};
-use foliant_units::{Bytes, Va};
+use foliant_units::{Bytes, Order, Pages, Va};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
@@ -52,6 +53,48 @@ fn life<P: Paging>(format: Format) {
     mm.protect(id, range(BASE, MB), Flags::READ_WRITE).unwrap();
     store(&sim, &mm, id, BASE + 4096, 9);
     assert_eq!(load(&sim, &mm, id, BASE), 1);
+}
+
+/// Pages that are populated together are folios of their own, in no group, and come as far as they
+/// may.
+fn populate<P: Paging>(format: Format) {
+    let sim = Sim::new(Config::seeded(1, Bytes::new(64 * MB), 1).with_format(format)).unwrap();
+    let mm: Audited<'_, P> = audited(&sim, &Setup::of(&sim.config().memory, Policy::BASE_ONLY));
+    let limit = Pages::new(200);
+    let id = mm.create(Some(limit)).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(&mm, id, BASE, 2 * MB);
+    let populate = |from: u64, pages: u64| {
+        mm.advise(id, range(BASE + from * PAGE, pages * PAGE), Advice::PopulateWrite)
+    };
+    store(&sim, &mm, id, BASE + 9 * PAGE, 7);
+    populate(3, 45).unwrap();
+    assert_eq!(mm.pages(id), Some(Pages::new(45)));
+    assert_eq!(load(&sim, &mm, id, BASE + 9 * PAGE), 7, "what was there stays");
+    for nth in 3..48 {
+        let va = Va::new(BASE + nth * PAGE);
+        assert_eq!(store(&sim, &mm, id, va.get(), nth), [], "{format:?}: page {nth} is there");
+        let identity = mm.identity(mm.frame_at(id, va).unwrap());
+        assert_eq!((identity.kind(), identity.order()), (Kind::Anon, Order::BASE));
+    }
+    // Each goes by itself.
+    (3..48).step_by(2).for_each(|nth| mm.unmap(id, range(BASE + nth * PAGE, PAGE)).unwrap());
+    for nth in (4..48).step_by(2) {
+        assert_eq!(load(&sim, &mm, id, BASE + nth * PAGE), nth);
+    }
+    // The limit is met to the page.
+    let room = limit.get() - mm.pages(id).unwrap().get() - mm.records(id).unwrap().get();
+    assert_eq!(populate(64, 400), Err(RangeError::OverLimit(limit)));
+    let last = Va::new(BASE + (63 + room) * PAGE);
+    assert!(mm.frame_at(id, last).is_some(), "{format:?}");
+    assert!(mm.frame_at(id, last.add(PAGE)).is_none(), "{format:?}");
+}
+
+#[test]
+fn populated_pages_are_as_if_each_had_been_touched() {
+    populate::<X86_64<4>>(Format::X86_64(X86Levels::Four));
+    populate::<Aarch64>(Format::Aarch64);
+    populate::<Riscv64<4>>(Format::Riscv64(RiscvMode::Sv48));
 }
 
 #[test]

@@ -34,9 +34,11 @@ impl From<NoRecord> for Skip {
     }
 }
 
-/// A folio ready to be published, and what belongs to it.
+/// A folio ready to be published, or pages side by side, and what belongs to it.
 struct Prepared {
     claim: Claim,
+    /// Of each folio.
+    order: Order,
     range: VaRange,
     /// For a leaf: the table kept for its split (space::S4).
     deposit: Option<Claim>,
@@ -68,7 +70,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             Err(why) => return Step::Done(Self::refusal(why)),
         };
         let frame = self.zeros_of(order);
-        let Some(agreed) = self.view.agree(&self.seen(area, level, 0)) else {
+        // Several pages show the one page of zeros.
+        let side_by_side = if level > Level::BASE { order } else { self.room(area, found, order) };
+        let entries = if level > Level::BASE { 1 } else { side_by_side.pages().get() as usize };
+        let seen = Seen { entries, ..self.seen(area, level, 0) };
+        let Some(agreed) = self.view.agree(&seen) else {
             self.drop_table(deposit);
             return Step::Again;
         };
@@ -79,9 +85,29 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             self.space.deposit(self.stock, table);
         }
         let attrs = attrs(area.flags).with(Attrs::SPECIAL).with(Attrs::ACCESSED);
-        agreed.set(P::leaf(frame.pa(), level, attrs));
-        self.stock.count(Event::ZeroPage);
-        Step::Done(Outcome::ZeroPage(order))
+        agreed.repeat(P::leaf(frame.pa(), level, attrs));
+        self.stock.count_by(Event::ZeroPage, entries as u64);
+        Step::Done(Outcome::ZeroPage(side_by_side))
+    }
+    /// The order of the largest block of pages at the one accessed in which nothing is mapped, and
+    /// no larger than a short go and what is demanded; `least`, if it is no larger than that.
+    fn room(&self, area: &Area, found: &Found, least: Order) -> Order {
+        let begins = self.va.get() / FRAME_BYTES;
+        let fits = |order: &Order| {
+            let range = fitting(*order, self.va, area.range);
+            begins.is_multiple_of(order.pages().get())
+                && range.is_some_and(|range| {
+                    range.end() <= self.end
+                        && zero::is_short_now(self.stock, *order)
+                        && self.is_empty(range, Level::BASE, found)
+                })
+        };
+        // What was found above was no entry of a page, and its table was made since.
+        if self.end.get() < self.va.get() + 2 * FRAME_BYTES || found.level > Level::BASE {
+            return least;
+        }
+        let larger = (least.get() + 1..Order::SIZE_2M.get()).rev().filter_map(Order::new);
+        larger.filter(fits).next().unwrap_or(least)
     }
     /// Whether the fault may map 2 MiB of zeros.
     fn wants_zero_block(&self, area: &Area, found: &Found) -> bool {
@@ -135,7 +161,14 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         // again.
         let cleared = self.offers.block.cleared();
         let most = cleared.unwrap_or(Order::SIZE_2M);
+        let mut is_short_of_memory = false;
         for order in orders.largest_first().filter(|order| (least..=most).contains(order)) {
+            if order == Order::BASE
+                && !is_short_of_memory
+                && let Some(prepared) = self.prepare_pages(area, found)
+            {
+                return self.publish(area, found, prepared);
+            }
             let prepared = match self.prepare(area, found, order) {
                 Ok(prepared) => prepared,
                 Err(Skip::NoBlock) if self.wants_block(area, order) => {
@@ -156,8 +189,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                             return Step::Done(Outcome::OverLimit);
                         }
                         Skip::Unsuitable if order == Order::BASE => return Step::Again,
-                        _ => continue,
+                        Skip::NoBlock | Skip::NoCharge => is_short_of_memory = true,
+                        _ => {}
                     }
+                    continue;
                 }
             };
             return self.publish(area, found, prepared);
@@ -278,7 +313,23 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if contents == Contents::Any {
             self.stock.clear(&claim);
         }
-        Ok(Prepared { claim, range, deposit })
+        Ok(Prepared { claim, order, range, deposit })
+    }
+    /// Prepares several pages, where that is demanded and easily done: no larger folio fits there.
+    fn prepare_pages(&self, area: &Area, found: &Found) -> Option<Prepared> {
+        let order = self.room(area, found, Order::BASE);
+        let pages = order.pages().get();
+        if order == Order::BASE || !self.space.admits(pages) {
+            return None;
+        }
+        let range = fitting(order, self.va, area.range)?;
+        let claim = self.stock.claim(order, Class::Movable).ok()?;
+        if self.space.charge(self.stock.machine.me(), pages).is_err() {
+            self.stock.put_back(claim);
+            return None;
+        }
+        self.stock.clear(&claim);
+        Some(Prepared { claim, order: Order::BASE, range, deposit: None })
     }
 
     /// Looks without a lock whether a range is empty, so that no folio is prepared in vain. The
@@ -310,20 +361,27 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Publishes the folio if its range still holds what was `found`, nothing or shared zeros, and
     /// its area is still the same (E1).
     fn publish(&self, area: &Area, found: &Found, prepared: Prepared) -> Step {
-        let Prepared { claim, range, deposit } = prepared;
-        let (order, pages) = (claim.order(), claim.order().pages().get());
-        let level = level_of(order);
+        let Prepared { claim, order, range, deposit } = prepared;
+        let (block, pages) = (claim.order(), claim.order().pages().get());
+        let level = level_of(block);
         let entries = if level == Level::BASE { pages as usize } else { 1 };
-        let origin = self.space.member.origin(range.start(), area.offset);
+        let origin = |va| self.space.member.origin(va, area.offset);
         // References come before entries (frame::descriptor::D2).
-        let head = self.stock.enlist(claim, pages, origin);
+        let head = if order == block {
+            self.stock.enlist(claim, pages, origin(range.start()))
+        } else {
+            self.stock.enlist_pages(claim, |nth| origin(range.start().add(nth * FRAME_BYTES)))
+        };
+        let folios = pages / order.pages().get();
         let seen = Seen { entries, ..Seen::one(area, range.start(), level, found.word) };
         let Some(agreed) = self.view.agree(&seen) else {
-            // The folio was never mapped. Where no pin keeps it, it goes back as cleared.
-            if let Some(claim) = self.stock.delist(head, pages) {
-                self.stock.release_cleared(claim);
+            // It was never mapped. Where no pin keeps a folio, that goes back as cleared.
+            for nth in 0..folios {
+                let head = head.add(Pages::new(nth * order.pages().get()));
+                let claim = self.stock.delist(head, order.pages().get());
+                claim.into_iter().for_each(|claim| self.stock.release_cleared(claim));
             }
-            self.stock.count_by(Event::DroppedBytes, order.bytes().get());
+            self.stock.count_by(Event::DroppedBytes, block.bytes().get());
             self.drop_table(deposit);
             self.space.uncharge(self.stock.machine.me(), pages);
             self.stock.count(Event::LostRace);
@@ -339,12 +397,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                 agreed.replace(|| P::leaf(head.pa(), level, attrs));
             }
             _ => {
-                agreed.map(head, attrs);
+                agreed.map(head, order, attrs);
                 let groups = P::group(level).map_or(0, |group| entries / group.entries());
                 self.stock.count_by(Event::ContMapped, groups as u64);
             }
         }
-        self.stock.count_size(order, SizeEvent::AnonFaultAlloc);
-        Step::Done(Outcome::Mapped(order))
+        self.stock.count_size_by(order, SizeEvent::AnonFaultAlloc, folios);
+        Step::Done(Outcome::Mapped(block))
     }
 }

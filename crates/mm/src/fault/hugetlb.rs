@@ -177,7 +177,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                     if area.flags.has(Flags::WRITE) {
                         attrs = attrs | Attrs::WRITE | Attrs::DIRTY | Attrs::SOFT_DIRTY;
                     }
-                    agreed.set(P::leaf(frames.start().pa(), level, attrs));
+                    agreed.repeat(P::leaf(frames.start().pa(), level, attrs));
                     self.space.count_huge(self.stock.machine.me(), order.pages().get());
                     offer.page = None;
                     Step::Done(Outcome::Mapped(order))

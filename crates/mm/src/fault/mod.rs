@@ -39,6 +39,11 @@
 //!   more, as the only one of those that were refused (stock::work). What a caller takes that began
 //!   later is that caller's.
 //!
+//! - E8. Where a range is populated, pages come by naturally aligned blocks of a short go at most:
+//!   each is a folio of its own, or shows the zeros, and no larger folio fits there. They are
+//!   published under one hold, all or none (E1); where a block is not to be had, or its charge, the
+//!   page comes alone.
+//!
 //! **Locking.** A fault runs inside a reader's section, and clears no more than a short go in it,
 //! but for the descriptors of a section of memory that it is the first to claim (zero::Z6). It
 //! locks one table at a time: of its space, to hang a new table into it and to write entries; of
@@ -145,6 +150,23 @@ pub enum Refusal {
     Broken(Va),
 }
 
+/// What is accessed.
+#[derive(Clone, Copy)]
+pub(crate) struct Demand {
+    /// The address.
+    pub(crate) va: Va,
+    pub(crate) access: Access,
+    /// Up to where pages may come with the one that is accessed (E8).
+    pub(crate) end: Va,
+}
+
+impl Demand {
+    /// For a page by itself.
+    pub(crate) fn page(va: Va, access: Access) -> Demand {
+        Demand { va, access, end: va }
+    }
+}
+
 /// A fault at work.
 pub(crate) struct Fault<'f, 'm, M: Machine, P: Paging> {
     pub(crate) stock: &'f Stock<'m, M, P>,
@@ -155,6 +177,7 @@ pub(crate) struct Fault<'f, 'm, M: Machine, P: Paging> {
     /// The page accessed.
     pub(crate) va: Va,
     pub(crate) access: Access,
+    end: Va,
     /// What is done where no block is free.
     pub(crate) defrag: Defrag,
     /// What the face took for this fault.
@@ -239,13 +262,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         stock: &'f Stock<'m, M, P>,
         space: &'f Space,
         switches: &Switches,
-        (va, access): (Va, Access),
+        Demand { va, access, end }: Demand,
         offers: &'f Offers,
     ) -> Self {
         let va = va.align_down(Bytes::new(FRAME_BYTES));
         let (policy, defrag) = (switches.load(), switches.defrag()); // E2
         let view = SeenTables::new(stock, space);
-        Fault { stock, space, view, policy, va, access, defrag, offers }
+        Fault { stock, space, view, policy, va, access, end, defrag, offers }
     }
 
     /// Runs the fault to its end. The caller is in a reader's section.

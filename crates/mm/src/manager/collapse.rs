@@ -2,7 +2,7 @@
 
 use super::Manager;
 use crate::compact::{CollapseError, collapse};
-use crate::fault::{Access, Orders, Outcome, ProcessSwitch};
+use crate::fault::{Access, Demand, Orders, Outcome, ProcessSwitch};
 use crate::frame::{Flag, Identity};
 use crate::space::{Flags, SpaceId};
 use crate::stock::{Event, SizeEvent};
@@ -152,7 +152,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         });
         match is_own.ok_or(CollapseError::NoSpace)? {
             true => Ok(()),
-            false => match self.resolve(id, va, Access::Write) {
+            false => match self.resolve(id, Demand::page(va, Access::Write)) {
                 Outcome::OutOfMemory | Outcome::OverLimit => Err(CollapseError::NoMemory),
                 Outcome::Refused(_) | Outcome::Userfault(_) | Outcome::NoHugePage(_) => {
                     Err(CollapseError::Changed(va))

@@ -38,7 +38,9 @@ pub use setup::{BootPages, Setup, SetupError, VmapSetup};
 pub use vmap::UserMapError;
 
 use crate::compact::{self as compaction, Effort};
-use crate::fault::{Access, Defrag, Fault, Need, Offers, Outcome, Policy, Refusal, Switches};
+use crate::fault::{
+    Access, Defrag, Demand, Fault, Need, Offers, Outcome, Policy, Refusal, Switches,
+};
 use crate::flush::{FlushGrain, Target};
 use crate::folio::{self, FreeBlocks};
 pub use crate::frame::Contents;
@@ -289,7 +291,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let (mut va, mut outside) = (range.start(), Outside::at_the_face());
         while va < range.end() {
             outside.yield_now(self.stock.machine);
-            let outcome = self.resolve(id, va, access);
+            let outcome = self.resolve(id, Demand { va, access, end: range.end() });
             va = match outcome {
                 Outcome::OverLimit => {
                     let limit = id.pin(&self.stock).and_then(|space| space.charge.limit());
@@ -314,26 +316,26 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Handles a page fault of the space.
     pub fn fault(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
         self.stock.count(Event::Fault);
-        self.resolve(id, va, access)
+        self.resolve(id, Demand::page(va, access))
     }
 
-    fn resolve(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
-        let outcome = self.resolve_once(id, va, access);
+    fn resolve(&self, id: SpaceId, demand: Demand) -> Outcome {
+        let outcome = self.resolve_once(id, demand);
         match outcome {
-            Outcome::Refused(Refusal::NoArea(_)) if self.grow(id, va).is_some() => {
-                self.resolve_once(id, va, access)
+            Outcome::Refused(Refusal::NoArea(_)) if self.grow(id, demand.va).is_some() => {
+                self.resolve_once(id, demand)
             }
             outcome => outcome,
         }
     }
 
     #[inline]
-    fn resolve_once(&self, id: SpaceId, va: Va, access: Access) -> Outcome {
+    fn resolve_once(&self, id: SpaceId, demand: Demand) -> Outcome {
         let mut outside = Outside::at_the_face();
-        let outcome = match self.look(id, (va, access), &mut outside) {
+        let outcome = match self.look(id, demand, &mut outside) {
             Outcome::OutOfMemory | Outcome::OverLimit | Outcome::NoHugePage(_) => {
                 let _looking = self.stock.last_look(&mut outside); // fault::E7
-                self.look(id, (va, access), &mut outside)
+                self.look(id, demand, &mut outside)
             }
             outcome => outcome,
         };
@@ -342,12 +344,12 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     }
     /// Runs a fault to its end. It has nothing in hand then.
     #[inline]
-    fn look(&self, id: SpaceId, at: (Va, Access), outside: &mut Outside) -> Outcome {
+    fn look(&self, id: SpaceId, demand: Demand, outside: &mut Outside) -> Outcome {
         let offers = Offers::default();
-        match self.attempt(id, at, &offers, outside) {
+        match self.attempt(id, demand, &offers, outside) {
             Ok(outcome) if outcome != Outcome::OutOfMemory && offers.are_untouched() => outcome,
             first => {
-                let outcome = self.go_on(id, at, &offers, outside, first);
+                let outcome = self.go_on(id, demand, &offers, outside, first);
                 self.withdraw_offers(&offers);
                 outcome
             }
@@ -358,7 +360,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     fn go_on(
         &self,
         id: SpaceId,
-        at: (Va, Access),
+        demand: Demand,
         offers: &Offers,
         outside: &mut Outside,
         got: Result<Outcome, Need>,
@@ -373,7 +375,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
                     Err(outcome) => return outcome,
                 },
             }
-            got = self.attempt(id, at, offers, outside);
+            got = self.attempt(id, demand, offers, outside);
         }
     }
     /// Runs a fault as far as it goes with what it has.
@@ -381,7 +383,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     fn attempt(
         &self,
         id: SpaceId,
-        at: (Va, Access),
+        demand: Demand,
         offers: &Offers,
         outside: &mut Outside,
     ) -> Result<Outcome, Need> {
@@ -389,7 +391,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         let Some(space) = id.peek(&self.stock) else {
             return Ok(Outcome::Refused(Refusal::NoSpace));
         };
-        Fault::new(&self.stock, space, &self.switches, at, offers).run()
+        Fault::new(&self.stock, space, &self.switches, demand, offers).run()
     }
 
     /// Extends the area above `va` downwards to it, if it grows and the gap below stays.

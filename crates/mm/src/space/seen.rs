@@ -41,7 +41,7 @@ use crate::table::{
 };
 use core::cell::Cell;
 use foliant_machine::{Machine, Replace};
-use foliant_units::{Frame, FrameRange, Level, Va, VaRange};
+use foliant_units::{Frame, FrameRange, Level, Order, Va, VaRange};
 
 /// A space's tables, as faults have them.
 pub(crate) struct SeenTables<'v, 'm, M: Machine, P: Paging> {
@@ -157,14 +157,19 @@ impl<'m, M: Machine, P: Paging> Agreed<'_, 'm, M, P> {
         self.locked.count_beside(self.slots.first(), frame, block)
     }
 
-    /// Writes the entries, which map the frames from `frame` on: those of one folio, at an address
-    /// aligned to its size, in groups where the format has them (S10).
-    pub(crate) fn map(self, frame: Frame, attrs: Attrs) {
-        self.locked.map(self.slots, frame, attrs);
+    /// Writes the entries, which map the frames from `frame` on: those of folios of `order`, at an
+    /// address aligned to their size, in groups where the format has them and a folio holds one
+    /// (S10).
+    pub(crate) fn map(self, frame: Frame, order: Order, attrs: Attrs) {
+        let group = P::group(self.level()).map_or(1, |group| group.entries() as u64);
+        match order.pages().get() >= group {
+            true => self.locked.map(self.slots, frame, attrs),
+            false => self.locked.map_alike(self.slots, frame.pa(), attrs),
+        }
     }
-    /// Writes the one entry.
-    pub(crate) fn set(self, word: u64) {
-        self.locked.set(self.slots.first(), word);
+    /// Writes `word`, which no group has, into each of the entries.
+    pub(crate) fn repeat(self, word: u64) {
+        self.locked.fill(self.slots, word, 0);
     }
     /// Replaces the one entry by what `change` makes of it, in one step: for more rights to the
     /// same frames.

@@ -211,6 +211,23 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         head
     }
 
+    /// Makes folios of one page each of `claim`, with one entry to each, made where `origin` says of
+    /// the nth. The caller maps them next. Gives the first.
+    pub(crate) fn enlist_pages(&self, claim: Claim, origin: impl Fn(u64) -> Origin) -> Frame {
+        let frames = claim.frames();
+        let (first, order) = claim.into_raw();
+        self.folios.split(first, order, Order::BASE).expect("a claim is a block (claim::I1)");
+        let pages = frames.pages().get();
+        for (nth, frame) in (0..).zip(frames.iter()) {
+            self.set_origin(frame, origin(nth));
+        }
+        self.fill_references(first, pages, References::of_entries(1).word());
+        self.set_identities(first, pages, Identity::new(Kind::Anon, Order::BASE));
+        self.machine.owned(frames, Owner::User);
+        self.count_size_by(Order::BASE, SizeEvent::NrAnon, pages);
+        first
+    }
+
     /// Undoes [`enlist`](Self::enlist) for a folio that nothing maps. There is no claim where
     /// somebody else keeps the folio by now, and gives it back with the last reference; nor where
     /// its memory was reported broken.

@@ -192,8 +192,12 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Counts `event` of a size.
     pub(crate) fn count_size(&self, order: foliant_units::Order, event: SizeEvent) {
+        self.count_size_by(order, event, 1);
+    }
+    /// Counts `n` times `event` of a size.
+    pub(crate) fn count_size_by(&self, order: foliant_units::Order, event: SizeEvent, n: u64) {
         if let Some(row) = self.mine().sizes.get(order.index()) {
-            row[event as usize].fetch_add(1, Ordering::Relaxed);
+            row[event as usize].fetch_add(n, Ordering::Relaxed);
         }
     }
     /// Counts `event` of a size, which has a name of its own, `of_2m`, where that is 2 MiB.
