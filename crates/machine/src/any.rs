@@ -18,6 +18,7 @@ use crate::{
 };
 use core::fmt;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
 use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Nanos, Pa, Va, VaRange};
 
 /// A reference to a machine of any type, which is a machine itself. A call costs a jump through a

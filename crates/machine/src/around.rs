@@ -16,6 +16,7 @@ use crate::{
     PhysMem, Refusal, Retired, Root, Ticket, Tlb, Witness,
 };
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
 use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Nanos, Pa, Va, VaRange};
 
 macro_rules! around {

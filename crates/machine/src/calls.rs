@@ -35,6 +35,7 @@ macro_rules! contract {
                     fn me() -> Cpu;
                     fn count() -> usize;
                     fn relax() -> ();
+                    fn add_own(word: &AtomicU64, by: u64) -> ();
                     + pinned
                 }
                 Clock {

@@ -197,6 +197,7 @@ enum Broken {
     ZerosLate,
     CopyShort,
     WrongNumber,
+    AddLost,
     ClockBack,
     RulesChange,
     KernelStoreLost,
@@ -398,6 +399,12 @@ unsafe impl Around for Wreck<'_> {
     fn me(&self) -> Cpu {
         if self.is(Broken::WrongNumber) { Cpu(0) } else { self.sim.me() }
     }
+    fn add_own(&self, word: &AtomicU64, by: u64) {
+        if self.is(Broken::AddLost) && self.ticks.fetch_add(1, Ordering::Relaxed) % 500 == 499 {
+            return;
+        }
+        self.sim.add_own(word, by);
+    }
     fn now(&self) -> Nanos {
         match self.broken {
             Broken::ClockBack => Nanos(1000 - self.ticks.fetch_add(1, Ordering::Relaxed).min(999)),
@@ -444,6 +451,7 @@ fn a_broken_machine_breaks_the_law_that_speaks_of_it() {
         (Broken::ZerosLate, "zeros_are_there_for_whoever_sees_a_later_store"),
         (Broken::CopyShort, "copy_is_exact"),
         (Broken::WrongNumber, "every_cpu_knows_its_number"),
+        (Broken::AddLost, "what_a_cpu_adds_to_its_own_word_is_not_lost"),
         (Broken::ClockBack, "clocks_never_run_backwards"),
         (Broken::RulesChange, "rules_do_not_change"),
         (Broken::KernelStoreLost, "kernel_addresses_reach_what_is_mapped"),

@@ -94,3 +94,10 @@ macro_rules! counting {
 
 counting!(AtomicU32, u32, fetch_add);
 counting!(AtomicU64, u64, swap, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max);
+
+impl AtomicU64 {
+    /// See [`add_own`](super::add_own).
+    pub(super) fn add_own(&self, cpus: &impl foliant_machine::Cpus, by: u64) {
+        self.change(|inner| cpus.add_own(inner, by));
+    }
+}

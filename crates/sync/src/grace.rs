@@ -15,8 +15,10 @@
 //! **Locking**: none. A waiter that rides along spins. The driver waits for readers only, and
 //! readers wait for nobody that waits for readers: what they may wait for says `fault`.
 
-use super::{AtomicU64, Critical, Inside, Ordering, fence};
+use super::{AtomicU64, Critical, Inside, Ordering, add_own, fence};
+use core::fmt;
 use foliant_machine::Cpus;
+use foliant_units::Cpu;
 
 /// The counters of one CPU: entries and exits in each of two phases. One cache line.
 #[derive(Debug, Default)]
@@ -40,20 +42,26 @@ pub struct Grace {
 
 /// A reader's section; it ends when dropped.
 #[must_use]
-pub struct Reading<'a> {
-    slot: &'a GraceSlot,
+pub struct Reading<'a, C: Cpus, S: Fn(Cpu) -> &'a GraceSlot> {
+    cpus: &'a C,
+    slot_of: S,
     phase: usize,
     _inside: Inside,
 }
 
 impl Grace {
-    /// Begins a reader's section, counted in the calling CPU's `slot`.
+    /// Begins a reader's section, counted in the slot of the CPU that it begins on, and then in
+    /// that of the one that it ends on.
     #[inline]
-    pub fn enter<'a>(&self, slot: &'a GraceSlot) -> Reading<'a> {
+    pub fn enter<'a, C: Cpus, S: Fn(Cpu) -> &'a GraceSlot>(
+        &self,
+        cpus: &'a C,
+        slot_of: S,
+    ) -> Reading<'a, C, S> {
         let phase = (self.phase.load(Ordering::Relaxed) & 1) as usize;
-        slot.entered[phase].fetch_add(1, Ordering::SeqCst);
+        cpus.pinned(|cpu| add_own(cpus, &slot_of(cpu).entered[phase], 1));
         fence(Ordering::SeqCst);
-        Reading { slot, phase, _inside: Inside::enter(Critical::Section) }
+        Reading { cpus, slot_of, phase, _inside: Inside::enter(Critical::Section) }
     }
 
     /// Returns when every section that began before the call has ended. The caller is in none
@@ -112,10 +120,18 @@ impl Grace {
     }
 }
 
-impl Drop for Reading<'_> {
+impl<'a, C: Cpus, S: Fn(Cpu) -> &'a GraceSlot> Drop for Reading<'a, C, S> {
     #[inline]
     fn drop(&mut self) {
-        self.slot.left[self.phase].fetch_add(1, Ordering::SeqCst);
+        let Reading { cpus, slot_of, phase, .. } = self;
+        // A release: who reads it sees what was read in the section as read, and sees its entry.
+        cpus.pinned(|cpu| add_own(*cpus, &slot_of(cpu).left[*phase], 1));
+    }
+}
+
+impl<'a, C: Cpus, S: Fn(Cpu) -> &'a GraceSlot> fmt::Debug for Reading<'a, C, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reading(phase {})", self.phase)
     }
 }
 
@@ -152,7 +168,8 @@ mod tests {
     fn finding_r1_many_waiters_share_two_periods() {
         const WAITERS: u64 = 8;
         let (grace, slot, waiting) = (Grace::default(), GraceSlot::default(), AtomicU64::default());
-        let reading = grace.enter(&slot);
+        let me = Waits(&waiting, core::cell::Cell::new(1));
+        let reading = grace.enter(&me, |_| &slot);
         thread::scope(|scope| {
             for _ in 0..WAITERS {
                 scope.spawn(|| {
@@ -197,8 +214,10 @@ mod tests {
         for phase in [0, 1] {
             let (grace, slot) = (Grace::default(), GraceSlot::default());
             slot.entered[phase].fetch_add(1, Ordering::SeqCst);
-            let reading = Reading { slot: &slot, phase, _inside: Inside::enter(Critical::Section) };
             let waiting = AtomicU64::default();
+            let cpus = &Waits(&waiting, core::cell::Cell::new(1));
+            let _inside = Inside::enter(Critical::Section);
+            let reading = Reading { cpus, slot_of: |_| &slot, phase, _inside };
             thread::scope(|scope| {
                 let waiter = scope.spawn(|| {
                     let me = Waits(&waiting, core::cell::Cell::new(0));

@@ -33,7 +33,7 @@
 //! let (root, guards_root) = (AtomicU64::new(7), Spin::default());
 //! let (grace, of_this_cpu) = (Grace::default(), GraceSlot::default());
 //! {
-//!     let _section = grace.enter(&of_this_cpu);
+//!     let _section = grace.enter(&machine, |_| &of_this_cpu);
 //!     assert_eq!(root.load(Ordering::Acquire), 7); // what is read here stays until the section ends
 //! }
 //! {
@@ -81,6 +81,22 @@ pub use core::sync::atomic::{Ordering, fence};
 pub use loom::sync::atomic::{Ordering, fence};
 #[cfg(feature = "loom")]
 pub use loom_atomics::{AtomicU32, AtomicU64};
+
+/// Adds to a word of the CPU that the caller is pinned to ([`Cpus::add_own`]).
+///
+/// [`Cpus::add_own`]: foliant_machine::Cpus::add_own
+#[inline]
+pub fn add_own(cpus: &impl foliant_machine::Cpus, word: &AtomicU64, by: u64) {
+    #[cfg(not(any(feature = "steps", feature = "loom")))]
+    cpus.add_own(word, by);
+    #[cfg(all(feature = "steps", not(feature = "loom")))]
+    word.add_own(cpus, by);
+    #[cfg(feature = "loom")]
+    {
+        let _ = cpus; // its words are not loom's
+        word.fetch_add(by, Ordering::Release);
+    }
+}
 
 /// Whether the CPU panics, which is the end of its manager; known on a host alone.
 #[cfg(all(feature = "steps", not(feature = "loom")))]

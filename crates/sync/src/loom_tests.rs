@@ -2,6 +2,7 @@
 
 use super::loom_host::LoomHost;
 use super::{AtomicU64, Grace, GraceSlot, Ordering, Sequence, Spin};
+use core::cell::Cell;
 use loom::sync::Arc;
 use loom::thread;
 
@@ -20,7 +21,7 @@ fn a_grace_period_outlasts_every_reader() {
         let reader = {
             let (all, reachable, alive) = (all.clone(), reachable.clone(), alive.clone());
             thread::spawn(move || {
-                let _reading = all.0.enter(&all.1[1]);
+                let _reading = all.0.enter(&LoomHost, |_| &all.1[1]);
                 if reachable.load(Ordering::Acquire) == 1 {
                     assert_eq!(
                         alive.load(Ordering::Acquire),
@@ -28,6 +29,30 @@ fn a_grace_period_outlasts_every_reader() {
                         "given back while a reader was there"
                     );
                 }
+            })
+        };
+        reachable.store(0, Ordering::SeqCst);
+        all.0.wait(&LoomHost, || all.1.iter());
+        alive.store(0, Ordering::Release);
+        reader.join().unwrap();
+    });
+}
+
+/// The same where the reader ends its section on another CPU than it began it on.
+#[test]
+fn a_grace_period_outlasts_a_reader_that_moves() {
+    model(|| {
+        let all = Arc::new((Grace::default(), [GraceSlot::default(), GraceSlot::default()]));
+        let (reachable, alive) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));
+        let reader = {
+            let (all, reachable, alive) = (all.clone(), reachable.clone(), alive.clone());
+            thread::spawn(move || {
+                let cpu = Cell::new(1);
+                let _reading = all.0.enter(&LoomHost, |_| &all.1[cpu.get()]);
+                if reachable.load(Ordering::Acquire) == 1 {
+                    assert_eq!(alive.load(Ordering::Acquire), 1, "given back too early");
+                }
+                cpu.set(0);
             })
         };
         reachable.store(0, Ordering::SeqCst);
@@ -53,7 +78,7 @@ fn a_shared_grace_period_outlasts_every_reader_of_both() {
         world.grace.wait(&LoomHost, || world.slots.iter());
         world.alive[mine].store(0, Ordering::Release);
         let other = 1 - mine;
-        let _reading = world.grace.enter(&world.slots[mine]);
+        let _reading = world.grace.enter(&LoomHost, |_| &world.slots[mine]);
         if world.reachable[other].load(Ordering::Acquire) == 1 {
             let alive = world.alive[other].load(Ordering::Acquire);
             assert_eq!(alive, 1, "given back while a reader was there");

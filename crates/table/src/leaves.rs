@@ -56,7 +56,7 @@ impl<M: PhysMem, P: Paging> Tables<'_, M, P> {
         let first = Slot::of(range.start(), found.level);
         let words = (range.bytes().get() / found.level.span().get()) as usize;
         let slots = Slots::new(first, words).expect("a range of the table");
-        slots.iter().all(|slot| table.word(slot).load(self.machine()) == 0)
+        table.are_empty(self.machine(), slots)
     }
 }
 

@@ -246,7 +246,12 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Locked<'m, M, P> {
     }
     /// Whether every word is 0.
     pub fn is_empty(&self) -> bool {
-        self.table.is_empty(self.machine())
+        self.are_empty(Slots::ALL)
+    }
+    /// Whether each word of `slots` is 0.
+    #[inline]
+    pub fn are_empty(&self, slots: Slots) -> bool {
+        self.table.are_empty(self.machine(), slots)
     }
     #[inline]
     pub(super) fn put(&self, slot: Slot, word: u64) {

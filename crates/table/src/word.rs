@@ -6,10 +6,10 @@
 //! owned table, which is what the contract of [`PhysMem`] asks for.
 #![allow(unsafe_code)]
 
-use super::attrs::Slot;
+use super::attrs::{Slot, Slots};
 use foliant_claim::{Claim, Stale};
 use foliant_machine::PhysMem;
-use foliant_units::{Level, Order, Pa};
+use foliant_units::{Order, Pa};
 
 /// A frame that is owned as a page table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,11 +45,11 @@ impl TableAt {
     pub(super) const fn pa(self) -> Pa {
         self.0
     }
-    /// Whether every word is 0.
-    pub(super) fn is_empty<M: PhysMem>(self, machine: &M) -> bool {
+    /// Whether each word of `slots` is 0.
+    pub(super) fn are_empty<M: PhysMem>(self, machine: &M, slots: Slots) -> bool {
         // SAFETY: table::I1: a frame owned as a table, or one that was detached and whose grace
-        // period has not ended.
-        unsafe { machine.load_any(self.0, Level::ENTRIES) == 0 }
+        // period has not ended; the slots lie in it.
+        unsafe { machine.load_any(self.word(slots.first()).pa(), slots.len()) == 0 }
     }
     /// The word in `slot`.
     #[inline]

@@ -57,6 +57,7 @@ mod guarded;
 mod machine;
 mod mailbox;
 mod memory;
+mod own;
 mod privileged;
 mod steps;
 mod tags;

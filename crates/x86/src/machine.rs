@@ -6,10 +6,12 @@
 //! **Not here**: memory (`memory`, `guarded`), translations (`tlb`).
 #![allow(unsafe_code)]
 
+use crate::own;
 use crate::{
     Apic, ApicId, Clear, ClearPlan, Features, Line, SPURIOUS_VECTOR, TscClock, control, ticks,
 };
 use core::fmt;
+use core::sync::atomic::AtomicU64;
 use foliant_machine::{Clock, Cpus, Witness};
 use foliant_units::{Bytes, CPUS_MAX, Cpu, FRAME_BYTES, Nanos, Va};
 
@@ -250,6 +252,9 @@ impl<H: Host> Cpus for X86<'_, H> {
     fn relax(&self) {
         core::hint::spin_loop();
         self.poll();
+    }
+    fn add_own(&self, word: &AtomicU64, by: u64) {
+        own::add(word, by);
     }
 }
 

@@ -26,6 +26,29 @@ pub(super) fn pinned_nests<B: Bench>(bench: &B) -> Verdict {
     finding.verdict("the number inside pinned")
 }
 
+/// Each CPU adds to a word of its own, all of them at once; sums wrap.
+pub(super) fn what_a_cpu_adds_to_its_own_word_is_not_lost<B: Bench>(bench: &B) -> Verdict {
+    const ROUNDS: u64 = 200;
+    let machine = bench.machine();
+    let words = [const { AtomicU64::new(0) }; 32]; // side by side: of the first CPUs
+    let word = |cpu: Cpu| words.get(cpu.index());
+    let add = |by: u64| {
+        machine.pinned(|cpu| word(cpu).into_iter().for_each(|word| machine.add_own(word, by)));
+    };
+    bench.together(&|_| {
+        for round in 0..ROUNDS {
+            add(round);
+            add(round.wrapping_neg());
+            add(3);
+        }
+    });
+    let finding = Finding::new();
+    for (cpu, word) in each_cpu(bench).zip(&words) {
+        finding.expect(cpu, 3 * ROUNDS, word.load(Ordering::Acquire));
+    }
+    finding.verdict("the sum of what it added")
+}
+
 pub(super) fn spinning_lets_others_run<B: Bench>(bench: &B) -> Verdict {
     let machine = bench.machine();
     let arrived = AtomicU64::new(0);

@@ -165,6 +165,7 @@ laws! {
     cpus:
         every_cpu_knows_its_number
         pinned_nests
+        what_a_cpu_adds_to_its_own_word_is_not_lost
         spinning_lets_others_run
         clocks_never_run_backwards
         rules_do_not_change;

@@ -37,11 +37,17 @@ impl From<NoRecord> for Skip {
 /// A folio ready to be published, or pages side by side, and what belongs to it.
 struct Prepared {
     claim: Claim,
-    /// Of each folio.
-    order: Order,
     range: VaRange,
     /// For a leaf: the table kept for its split (space::S4).
     deposit: Option<Claim>,
+}
+
+/// What becomes of it.
+#[derive(Clone, Copy)]
+enum Becomes {
+    Folio,
+    /// Folios of one page each.
+    Pages,
 }
 
 impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
@@ -71,8 +77,13 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         };
         let frame = self.zeros_of(order);
         // Several pages show the one page of zeros.
-        let side_by_side = if level > Level::BASE { order } else { self.room(area, found, order) };
-        let entries = if level > Level::BASE { 1 } else { side_by_side.pages().get() as usize };
+        let (shown, entries) = match order {
+            Order::BASE => {
+                let block = self.side_by_side(area, found);
+                (block, block.pages().get() as usize)
+            }
+            _ => (order, 1),
+        };
         let seen = Seen { entries, ..self.seen(area, level, 0) };
         let Some(agreed) = self.view.agree(&seen) else {
             self.drop_table(deposit);
@@ -87,34 +98,37 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let attrs = attrs(area.flags).with(Attrs::SPECIAL).with(Attrs::ACCESSED);
         agreed.repeat(P::leaf(frame.pa(), level, attrs));
         self.stock.count_by(Event::ZeroPage, entries as u64);
-        Step::Done(Outcome::ZeroPage(side_by_side))
+        Step::Done(Outcome::ZeroPage(shown))
     }
-    /// The order of the largest block of pages at the one accessed in which nothing is mapped, and
-    /// no larger than a short go and what is demanded; `least`, if it is no larger than that.
-    fn room(&self, area: &Area, found: &Found, least: Order) -> Order {
-        let begins = self.va.get() / FRAME_BYTES;
-        let fits = |order: &Order| {
-            let range = fitting(*order, self.va, area.range);
-            begins.is_multiple_of(order.pages().get())
-                && range.is_some_and(|range| {
-                    range.end() <= self.end
-                        && zero::is_short_now(self.stock, *order)
-                        && self.is_empty(range, Level::BASE, found)
-                })
-        };
-        // What was found above was no entry of a page, and its table was made since.
-        if self.end.get() < self.va.get() + 2 * FRAME_BYTES || found.level > Level::BASE {
-            return least;
+    /// Whether the page comes without others.
+    fn is_alone(&self) -> bool {
+        self.end <= self.va.add(FRAME_BYTES)
+    }
+    /// The order of the largest block that begins with the page accessed, has nothing mapped in it,
+    /// and is no larger than a short go and what is demanded (E8).
+    fn side_by_side(&self, area: &Area, found: &Found) -> Order {
+        // Where a table was missing it is not known what it holds by now.
+        if self.is_alone() || found.level > Level::BASE {
+            return Order::BASE;
         }
-        let larger = (least.get() + 1..Order::SIZE_2M.get()).rev().filter_map(Order::new);
-        larger.filter(fits).next().unwrap_or(least)
+        let fits = |order: &Order| {
+            fitting(*order, self.va, area.range).is_some_and(|range| {
+                range.start() == self.va
+                    && range.end() <= self.end
+                    && zero::is_short_now(self.stock, *order)
+                    && self.is_empty(range, Level::BASE, found)
+            })
+        };
+        let mut orders = (1..Order::SIZE_2M.get()).rev().filter_map(Order::new);
+        orders.find(fits).unwrap_or(Order::BASE)
     }
     /// Whether the fault may map 2 MiB of zeros.
     fn wants_zero_block(&self, area: &Area, found: &Found) -> bool {
         let order = Order::SIZE_2M;
-        self.policy.use_zero_page == UseZeroPage::Yes
+        let policy = self.switches.policy();
+        policy.use_zero_page == UseZeroPage::Yes
             && found.level > Level::BASE
-            && self.policy.allowed(area.flags, self.space.thp_off()).contains(order)
+            && policy.allowed(area.flags, self.space.thp_off()).contains(order)
             && fitting(order, self.va, area.range).is_some()
     }
     /// Whether there are shared zeros of `order`, a page or 2 MiB, or a block that the face has
@@ -151,7 +165,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// shared zeros of 2 MiB were found it takes their place, or they are split.
     #[inline(never)]
     pub(super) fn anonymous(&self, area: &Area, found: &Found) -> Step {
-        let allowed = self.policy.allowed(area.flags, self.space.thp_off());
+        let allowed = self.switches.policy().allowed(area.flags, self.space.thp_off());
         let orders = allowed.with(Orders::of(Order::BASE));
         let least = match found.entry {
             Entry::Leaf { .. } => Order::SIZE_2M,
@@ -164,10 +178,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         let mut is_short_of_memory = false;
         for order in orders.largest_first().filter(|order| (least..=most).contains(order)) {
             if order == Order::BASE
-                && !is_short_of_memory
-                && let Some(prepared) = self.prepare_pages(area, found)
+                && !(self.is_alone() || is_short_of_memory)
+                && let Some(step) = self.pages(area, found)
             {
-                return self.publish(area, found, prepared);
+                return step;
             }
             let prepared = match self.prepare(area, found, order) {
                 Ok(prepared) => prepared,
@@ -195,7 +209,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                     continue;
                 }
             };
-            return self.publish(area, found, prepared);
+            return self.publish(area, found, prepared, Becomes::Folio);
         }
         self.split(area, found)
     }
@@ -313,11 +327,12 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if contents == Contents::Any {
             self.stock.clear(&claim);
         }
-        Ok(Prepared { claim, order, range, deposit })
+        Ok(Prepared { claim, range, deposit })
     }
-    /// Prepares several pages, where that is demanded and easily done: no larger folio fits there.
-    fn prepare_pages(&self, area: &Area, found: &Found) -> Option<Prepared> {
-        let order = self.room(area, found, Order::BASE);
+    /// Maps several pages, where that is demanded and easily done: no larger folio fits there (E8).
+    #[inline(never)]
+    fn pages(&self, area: &Area, found: &Found) -> Option<Step> {
+        let order = self.side_by_side(area, found);
         let pages = order.pages().get();
         if order == Order::BASE || !self.space.admits(pages) {
             return None;
@@ -329,7 +344,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return None;
         }
         self.stock.clear(&claim);
-        Some(Prepared { claim, order: Order::BASE, range, deposit: None })
+        let prepared = Prepared { claim, range, deposit: None };
+        Some(self.publish(area, found, prepared, Becomes::Pages))
     }
 
     /// Looks without a lock whether a range is empty, so that no folio is prepared in vain. The
@@ -360,17 +376,20 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
 
     /// Publishes the folio if its range still holds what was `found`, nothing or shared zeros, and
     /// its area is still the same (E1).
-    fn publish(&self, area: &Area, found: &Found, prepared: Prepared) -> Step {
-        let Prepared { claim, order, range, deposit } = prepared;
+    #[inline(always)]
+    fn publish(&self, area: &Area, found: &Found, prepared: Prepared, becomes: Becomes) -> Step {
+        let Prepared { claim, range, deposit } = prepared;
         let (block, pages) = (claim.order(), claim.order().pages().get());
         let level = level_of(block);
         let entries = if level == Level::BASE { pages as usize } else { 1 };
         let origin = |va| self.space.member.origin(va, area.offset);
         // References come before entries (frame::descriptor::D2).
-        let head = if order == block {
-            self.stock.enlist(claim, pages, origin(range.start()))
-        } else {
-            self.stock.enlist_pages(claim, |nth| origin(range.start().add(nth * FRAME_BYTES)))
+        let (order, head) = match becomes {
+            Becomes::Folio => (block, self.stock.enlist(claim, pages, origin(range.start()))),
+            Becomes::Pages => {
+                let origin = |nth| origin(range.start().add(nth * FRAME_BYTES));
+                (Order::BASE, self.stock.enlist_pages(claim, origin))
+            }
         };
         let folios = pages / order.pages().get();
         let seen = Seen { entries, ..Seen::one(area, range.start(), level, found.word) };
@@ -398,8 +417,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             }
             _ => {
                 agreed.map(head, order, attrs);
-                let groups = P::group(level).map_or(0, |group| entries / group.entries());
-                self.stock.count_by(Event::ContMapped, groups as u64);
+                if let Some(group) = P::group(level) {
+                    let in_each = entries as u64 / folios / group.entries() as u64;
+                    self.stock.count_by(Event::ContMapped, folios * in_each);
+                }
             }
         }
         self.stock.count_size_by(order, SizeEvent::AnonFaultAlloc, folios);

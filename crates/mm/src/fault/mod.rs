@@ -86,6 +86,7 @@ pub use crate::space::ProcessSwitch;
 pub(crate) use defrag::{BlockOffer, Tried};
 pub use defrag::{Defrag, OnShortage, UnknownDefrag};
 pub(crate) use hugetlb::Offer;
+use policy::Snapshot;
 pub(crate) use policy::Switches;
 
 use crate::frame::Claim;
@@ -173,7 +174,7 @@ pub(crate) struct Fault<'f, 'm, M: Machine, P: Paging> {
     pub(crate) space: &'f Space,
     /// Its tables: written to on agreed ground only (space::seen).
     pub(crate) view: SeenTables<'f, 'm, M, P>,
-    pub(crate) policy: Policy,
+    switches: Snapshot,
     /// The page accessed.
     pub(crate) va: Va,
     pub(crate) access: Access,
@@ -266,9 +267,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         offers: &'f Offers,
     ) -> Self {
         let va = va.align_down(Bytes::new(FRAME_BYTES));
-        let (policy, defrag) = (switches.load(), switches.defrag()); // E2
+        let (switches, defrag) = (switches.snapshot(), switches.defrag()); // E2
         let view = SeenTables::new(stock, space);
-        Fault { stock, space, view, policy, va, access, end, defrag, offers }
+        Fault { stock, space, view, switches, va, access, end, defrag, offers }
     }
 
     /// Runs the fault to its end. The caller is in a reader's section.

@@ -335,6 +335,17 @@ impl fmt::Display for ThpAnonError<'_> {
 impl error::Error for PolicyError {}
 impl error::Error for ThpAnonError<'_> {}
 
+/// The switches of a policy at one moment, to be read where they are needed.
+#[derive(Clone, Copy)]
+pub(crate) struct Snapshot(u64);
+
+impl Snapshot {
+    #[inline]
+    pub(crate) fn policy(self) -> Policy {
+        Policy::from_word(self.0)
+    }
+}
+
 /// The switches as all CPUs share them.
 #[derive(Debug)]
 pub(crate) struct Switches {
@@ -348,8 +359,11 @@ impl Switches {
         Switches { word: AtomicU64::new(policy.word()), defrag }
     }
     /// One snapshot of the switches that a policy has.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot(self.word.load(Ordering::Relaxed))
+    }
     pub(crate) fn load(&self) -> Policy {
-        Policy::from_word(self.word.load(Ordering::Relaxed))
+        self.snapshot().policy()
     }
     pub(crate) fn store(&self, policy: Policy) {
         self.word.store(policy.word(), Ordering::Relaxed);

@@ -122,7 +122,7 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
         let slots = Slots::new(Slot::of(seen.va, seen.level), seen.entries).expect("of one table");
         let locked = self.lock(seen.va, seen.level)?;
         let is_same = match seen.word {
-            0 => locked.first_used(slots).is_none(),
+            0 => locked.are_empty(slots),
             word => locked.get(slots.first()) & !P::UPDATED == word & !P::UPDATED,
         };
         let fills = !matches!(P::decode(seen.word, seen.level, slots.first()), Entry::Leaf { .. });

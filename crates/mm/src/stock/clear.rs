@@ -50,6 +50,11 @@ pub(crate) fn clear_once(
 impl<M: Machine, P: Paging> Stock<'_, M, P> {
     /// Clears the block without a preemption point.
     pub(crate) fn clear(&self, claim: &Claim) {
+        if claim.touched() == Touched::Perhaps || !self.folios.knows_zeros() {
+            clear_range(self.machine, claim.frames());
+            self.count_by(Event::ZeroedBytes, claim.order().bytes().get());
+            return self.count(Event::ZeroExtents);
+        }
         let clear = |unknown: &dyn Fn(FrameRange) -> Option<FrameRange>| {
             clear_once(self.machine, claim.frames(), unknown)
         };

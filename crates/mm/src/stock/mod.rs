@@ -57,7 +57,7 @@ pub(crate) use charge::{Charge, NoRecord, OverLimit};
 pub use claims::NoBlock;
 pub use clear::Tally;
 pub(crate) use clear::{clear_bytes, clear_once, clear_range};
-pub(crate) use counters::{PerCpu, or_none};
+pub(crate) use counters::{ANON_ORDERS, PerCpu, or_none};
 pub(crate) use describe::{DescribedBy, OWN, SECTION_BYTES, STRETCH_PAGES};
 pub(crate) use holds::{Frozen, Held, NotHeld};
 pub(crate) use isolated::Isolated;
@@ -75,7 +75,7 @@ pub(crate) use visits::Name;
 pub(crate) use work::Turn;
 
 use crate::folio::Folios;
-use crate::sync::{AtomicU64, Grace, Ordering, Outside};
+use crate::sync::{self, AtomicU64, Grace, Ordering, Outside};
 use crate::table::{Paging, Tables};
 use deferred::Deferred;
 use foliant_machine::Machine;
@@ -178,17 +178,23 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         &self.cpus[self.machine.me().index()]
     }
 
+    /// Adds `n` to a word of the calling CPU's line.
+    #[inline]
+    fn add_own(&self, word: impl FnOnce(&'m PerCpu) -> &'m AtomicU64, n: u64) {
+        let machine = self.machine;
+        machine.pinned(|cpu| sync::add_own(machine, word(&self.cpus[cpu.index()]), n));
+    }
     /// Counts `event`.
     pub(crate) fn count(&self, event: Event) {
         self.count_by(event, 1);
     }
     /// Counts `event` `n` times.
     pub(crate) fn count_by(&self, event: Event, n: u64) {
-        self.mine().events[event as usize].fetch_add(n, Ordering::Relaxed);
+        self.add_own(|cpu| &cpu.events[event as usize], n);
     }
     /// Takes `n` of `event` back: it counts things alive.
     pub(crate) fn uncount_by(&self, event: Event, n: u64) {
-        self.mine().events[event as usize].fetch_sub(n, Ordering::Relaxed);
+        self.add_own(|cpu| &cpu.events[event as usize], n.wrapping_neg());
     }
     /// Counts `event` of a size.
     pub(crate) fn count_size(&self, order: foliant_units::Order, event: SizeEvent) {
@@ -196,8 +202,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Counts `n` times `event` of a size.
     pub(crate) fn count_size_by(&self, order: foliant_units::Order, event: SizeEvent, n: u64) {
-        if let Some(row) = self.mine().sizes.get(order.index()) {
-            row[event as usize].fetch_add(n, Ordering::Relaxed);
+        if order.index() < ANON_ORDERS {
+            self.add_own(|cpu| &cpu.sizes[order.index()][event as usize], n);
         }
     }
     /// Counts `event` of a size, which has a name of its own, `of_2m`, where that is 2 MiB.
@@ -213,9 +219,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Takes `n` of them back.
     pub(crate) fn uncount_size_by(&self, order: foliant_units::Order, event: SizeEvent, n: u64) {
-        if let Some(row) = self.mine().sizes.get(order.index()) {
-            row[event as usize].fetch_sub(n, Ordering::Relaxed);
-        }
+        self.count_size_by(order, event, n.wrapping_neg());
     }
     /// How often `event` was counted.
     pub(crate) fn total(&self, event: Event) -> u64 {
@@ -229,7 +233,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
 
     /// Begins a section in which nothing that was reachable is given back.
     pub(crate) fn reading(&self) -> impl Drop + use<'_, 'm, M, P> {
-        self.grace.enter(&self.mine().grace)
+        self.grace.enter(self.machine, |cpu| &self.cpus[cpu.index()].grace)
     }
     /// [`reading`](Self::reading) for a caller that can yield: it cannot as long as the section
     /// lasts.

@@ -30,7 +30,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         let count = frames.pages().bytes().get() / level.span().get();
         let first = frames.start();
         let slots = Slots::new(lock.index_of(va), count as usize).expect("a block of one table");
-        if lock.first_used(slots).is_some() {
+        if !lock.are_empty(slots) {
             return Err(Short::Slot(level));
         }
         match leaves.largest() {
@@ -89,7 +89,7 @@ impl<'a, 'm, M: Machine, P: Paging> Vmap<'a, 'm, M, P> {
         let end = lock.range().end().min(end.align_down(span));
         let count = end.offset_from(va) / span.get();
         let slots = Slots::new(lock.index_of(va), count as usize)?;
-        lock.first_used(slots).is_none().then_some(end)
+        lock.are_empty(slots).then_some(end)
     }
     /// Takes the tables out of one place, the lowest first.
     fn clear_slot(
