@@ -24,7 +24,7 @@ use foliant_x86::{Apic, ApicId, Choice, Features, Host, Line, Settings, TscClock
 use spin::Once;
 
 /// CPUs that the kernel starts at most; others stay asleep.
-pub(crate) const CPUS_MAX: usize = 64;
+pub(crate) const CPUS_MAX: usize = 256;
 
 /// Page tables of four levels.
 pub(crate) type Format = X86_64<4>;

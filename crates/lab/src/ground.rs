@@ -56,6 +56,15 @@ impl<'s, 'm, S: Stage<'m>> Ground<'s, 'm, S> {
         policy: Policy,
         grain: FlushGrain,
     ) -> Result<Self, LabError> {
+        Ground::of((stage, cpus(stage)), bytes, policy, grain)
+    }
+    /// The same, run by the first CPUs alone.
+    pub(crate) fn of(
+        (stage, cpus): (&'s S, CpuCount),
+        bytes: Bytes,
+        policy: Policy,
+        grain: FlushGrain,
+    ) -> Result<Self, LabError> {
         let most = Bytes::new(REACH.get() - Bytes::SIZE_2M.get());
         let start = ANCHOR.add(Bytes::SIZE_2M.get());
         let too_large = LabError::TooLarge { asked: bytes, most };
@@ -63,7 +72,7 @@ impl<'s, 'm, S: Stage<'m>> Ground<'s, 'm, S> {
         let manager = stage.manager();
         manager.describe_all()?;
         let before = (manager.policy(), manager.flush_grain());
-        let (cpus, space) = (cpus(stage), manager.create(None)?);
+        let space = manager.create(None)?;
         let ground = Ground { stage, manager, space, area, cpus, child: None, before };
         manager.set_policy(policy);
         manager.set_flush_grain(grain);

@@ -42,6 +42,8 @@ pub enum Kind {
     Pages(Pages),
     /// A list of whole numbers, each from 1 on and at most this.
     Counts(u64),
+    /// One such number.
+    Count(u64),
     /// A list of folio sizes.
     Orders,
     /// A list of flush grains.
@@ -57,6 +59,7 @@ impl fmt::Display for Kind {
         match self {
             Kind::Size(step, most) => write!(f, "a multiple of {step}, at most {most}"),
             Kind::Pages(most) => write!(f, "a whole number from 1 to {}", most.get()),
+            Kind::Count(most) => write!(f, "a whole number from 1 to {most}"),
             Kind::Counts(most) => {
                 write!(f, "whole numbers from 1 to {most}, with commas between")
             }
@@ -98,6 +101,10 @@ impl Kind {
             Kind::Pages(most) => {
                 let pages = text.parse().ok().filter(|n| (1..=most.get()).contains(n))?;
                 Some(Value::Pages(Pages::new(pages)))
+            }
+            Kind::Count(most) => {
+                let count = text.parse().ok().filter(|n| (1..=most).contains(n))?;
+                Some(Value::Counts(Vec::from([count])))
             }
             Kind::Counts(most) => {
                 let count = |text: &str| text.parse().ok().filter(|n| (1..=most).contains(n));
@@ -228,6 +235,13 @@ impl Parameters {
         match self.value(name) {
             Value::Counts(counts) => counts,
             other => unreachable!("{name} are no whole numbers: {other:?}"),
+        }
+    }
+    /// The one number of this name.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        match self.counts(name) {
+            [count] => *count,
+            more => unreachable!("{name} are {} numbers", more.len()),
         }
     }
     /// The folio sizes of this name.

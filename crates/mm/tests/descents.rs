@@ -141,3 +141,50 @@ fn a_range_goes_down_once_for_each_table() {
     let unmap = machine.descents(|| mm.unmap(id, whole).unwrap());
     assert!(unmap <= TABLES + 2, "unmap: {unmap} for {TABLES} tables, and those above");
 }
+
+/// What four CPUs do in their space costs about the same on a machine of 1,024, and in a space of
+/// many areas: faults, changes and unmaps with their shootdowns. (An unmap that frees a table waits
+/// for the readers of all CPUs.)
+#[cfg(feature = "steps")]
+#[test]
+fn faults_and_unmaps_cost_the_same_on_a_thousand_cpus_and_among_many_areas() {
+    let steps = |cpus: usize, areas: u64| {
+        let machine = Counting { sim: sim(cpus, 128), ..counting(1) };
+        let mm: AuditedMm<'_> =
+            manager_on(&machine, &machine.sim.config().memory, Policy::BASE_ONLY);
+        let id = mm.create(None).unwrap();
+        for nth in 0..areas {
+            area(&mm, id, BASE + (1 << 30) + nth * 2 * PAGE, PAGE);
+        }
+        area(&mm, id, BASE, 4 * MB);
+        for n in 0..4 {
+            machine.sim.on(cpu(n), || {
+                mm.online();
+                mm.switch(Some(id)).unwrap();
+            });
+        }
+        let write = |nth: u64| _ = mm.fault(id, page(nth).start(), Access::Write);
+        (0..64).for_each(write);
+        mm.unmap(id, page(60)).unwrap();
+        let taken = |work: &dyn Fn()| {
+            let before = foliant::steps::taken();
+            work();
+            foliant::steps::taken() - before
+        };
+        machine.sim.on(cpu(0), || {
+            [
+                taken(&|| write(100)),
+                taken(&|| write(100)),
+                taken(&|| mm.advise(id, page(10), Advice::DontNeed).unwrap()),
+                taken(&|| mm.unmap(id, page(14)).unwrap()),
+            ]
+        })
+    };
+    let few = steps(4, 10);
+    for (cpus, areas) in [(1024, 10), (4, 5_000)] {
+        let many = steps(cpus, areas);
+        for (nth, (few, many)) in few.into_iter().zip(many).enumerate() {
+            assert!(many * 5 <= few * 6, "{nth}: {many} steps of {cpus} CPUs, {few} of 4");
+        }
+    }
+}

@@ -74,15 +74,13 @@ impl CpuSet {
         }
         set
     }
-    /// Its bit words: bit `b` of word `w` is CPU `64 * w + b`.
-    pub const fn words(&self) -> &[u64; CPUS_MAX / 64] {
-        &self.words
-    }
     /// CPUs 0 to `count - 1`.
     pub fn first(count: usize) -> CpuSet {
         CpuSet::below(count, |_| !0)
     }
-    fn used(&self) -> &[u64] {
+    /// Its bit words, as far as there may be members.
+    #[inline]
+    pub fn used(&self) -> &[u64] {
         &self.words[..self.used]
     }
     /// Adds `cpu`. Numbers from [`CPUS_MAX`] on are ignored.

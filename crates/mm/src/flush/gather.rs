@@ -291,7 +291,7 @@ impl<'g, 'm, M: Machine, P: Paging> Gather<'g, 'm, M, P> {
     fn ask(&self, what: &Invalidation) -> Issued {
         let (stock, machine) = (self.stock, self.stock.machine);
         machine.pinned(|me| {
-            let mut others = self.target.running(machine.count());
+            let mut others = self.target.running();
             let here = others.contains(me);
             others.remove(me);
             let ticket = (!others.is_empty()).then(|| {

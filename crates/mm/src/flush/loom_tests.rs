@@ -33,7 +33,7 @@ impl World {
     fn flush(&self, word: u64) {
         self.word.store(word, Ordering::Relaxed);
         self.target.start();
-        if self.target.running(1).contains(CPU) {
+        if self.target.running().contains(CPU) {
             *self.cached.lock().unwrap() = None;
         }
         self.target.finish();

@@ -16,8 +16,10 @@ const KERNEL: u64 = !0;
 pub(crate) struct Target {
     /// The top table's address; constant while the space lives.
     root: AtomicU64,
-    started: AtomicU64,                  // [p]
-    finished: AtomicU64,                 // [p]
+    started: AtomicU64,  // [p]
+    finished: AtomicU64, // [p]
+    /// How many words of `running` were ever used: a flush looks at no more.
+    used: AtomicU64, // [a]
     running: [AtomicU64; CPUS_MAX / 64], // [a]
 }
 
@@ -46,6 +48,11 @@ impl Target {
     /// Announces that `cpu` is about to load the root. A flush that does not see this is seen by a
     /// later [`started`](Target::started) (F3).
     pub(crate) fn announce(&self, cpu: Cpu) {
+        let used = cpu.index() as u64 / 64 + 1;
+        if self.used.load(Ordering::Relaxed) < used {
+            // Seen, or not, like the announcement behind it.
+            self.used.fetch_max(used, Ordering::SeqCst);
+        }
         self.running[cpu.index() / 64].fetch_or(1 << (cpu.index() % 64), Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
@@ -54,11 +61,12 @@ impl Target {
     pub(crate) fn leave(&self, cpu: Cpu) {
         self.running[cpu.index() / 64].fetch_and(!(1 << (cpu.index() % 64)), Ordering::SeqCst);
     }
-    /// The announced CPUs of a machine that has `count`: those that may use translations. Others
-    /// may keep some under the root's tag, and do not use them after a flush (F3).
-    pub(crate) fn running(&self, count: usize) -> CpuSet {
+    /// The announced CPUs: those that may use translations. Others may keep some under the root's
+    /// tag, and do not use them after a flush (F3).
+    pub(crate) fn running(&self) -> CpuSet {
         fence(Ordering::SeqCst);
-        CpuSet::below(count, |w| self.running[w].load(Ordering::SeqCst))
+        let used = self.used.load(Ordering::SeqCst) as usize;
+        CpuSet::below(used * 64, |w| self.running[w].load(Ordering::SeqCst))
     }
 
     /// Counts a flush as pending (F2).
@@ -97,11 +105,11 @@ mod tests {
         let cpus = [0, 63, 64, 65, 128, CPUS_MAX as u16 - 1].map(Cpu);
         for (at, cpu) in cpus.into_iter().enumerate() {
             target.announce(cpu);
-            assert!(target.running(CPUS_MAX).iter().eq(cpus[..=at].iter().copied()), "{cpu:?}");
+            assert!(target.running().iter().eq(cpus[..=at].iter().copied()), "{cpu:?}");
         }
         for (at, cpu) in cpus.into_iter().enumerate() {
             target.leave(cpu);
-            assert!(target.running(CPUS_MAX).iter().eq(cpus[at + 1..].iter().copied()), "{cpu:?}");
+            assert!(target.running().iter().eq(cpus[at + 1..].iter().copied()), "{cpu:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Putting ranges in, taking them out, moving their ends. Gaps are right after each of these (M3).
 
-use super::node::{Node, Sum};
+use super::node::Node;
 use super::{InLeaf, Ranged, Ranges, Rank, get, set};
 use crate::stock::Lot;
 use foliant_machine::Machine;
@@ -31,7 +31,8 @@ impl<T: Ranged> Ranges<T> {
         let lot = Lot::named(word >> CHILD_BITS).expect("the way was noted");
         (Self::node(machine, lot), (word & ((1 << CHILD_BITS) - 1)) as usize)
     }
-    /// Notes what there is below the first `above` nodes of the way, from `node` upwards (M3).
+    /// Notes what there is below the first `above` nodes of the way, from `node` upwards, as far as
+    /// that is new (M3).
     fn sum_up<'m>(&self, machine: &'m impl Machine, mut node: Node<'m, T>, above: usize) {
         for nth in (0..above).rev() {
             let (upper, child) = self.step(machine, nth);
@@ -41,13 +42,9 @@ impl<T: Ranged> Ranges<T> {
             node = upper;
         }
     }
-    /// What there is in a leaf, if a node above has a note of it.
-    fn sum_of(&self, leaf: &Node<'_, T>) -> Option<Sum> {
-        (get(&self.depth) > 1).then(|| leaf.sum())
-    }
-    /// Notes that ranges of a leaf came, went or moved, which summed up to `was` before.
-    fn changed<'m>(&self, machine: &'m impl Machine, leaf: &Node<'m, T>, was: Option<Sum>) {
-        if self.sum_of(leaf) != was {
+    /// Notes that ranges of a leaf came, went or moved.
+    fn changed<'m>(&self, machine: &'m impl Machine, leaf: &Node<'m, T>) {
+        if get(&self.depth) > 1 {
             self.sum_up(machine, *leaf, self.find_way(machine, leaf));
         }
     }
@@ -76,9 +73,8 @@ impl<T: Ranged> Ranges<T> {
             return old;
         };
         let (next, i) = self.leaf_of(machine, behind);
-        let was = self.sum_of(&next.node);
         let old = moved(&next.node, i);
-        self.changed(machine, &next.node, was);
+        self.changed(machine, &next.node);
         old
     }
 
@@ -95,13 +91,12 @@ impl<T: Ranged> Ranges<T> {
             leaf = find();
         }
         let (node, i) = (leaf.node, leaf.position);
-        let was = self.sum_of(&node);
         let before = self.move_end(machine, &leaf, i, end.get());
         node.open(i);
         node.set_range(i, new);
         node.set_gap(i, start.get() - before);
         set(&self.count, self.count() + 1);
-        self.changed(machine, &node, was);
+        self.changed(machine, &node);
         self.note_recent(&leaf);
     }
     /// Splits full nodes on the way to `va`, from the top, so that an entry fits in below.
@@ -136,7 +131,6 @@ impl<T: Ranged> Ranges<T> {
     pub(crate) fn remove(&self, machine: &impl Machine, start: Va) {
         let (leaf, i) = self.leaf_of(machine, start);
         let node = leaf.node;
-        let was = self.sum_of(&node);
         self.move_end(machine, &leaf, i + 1, start.get() - node.gap(i));
         set(&self.count, self.count() - 1);
         if node.len() == 1 {
@@ -144,7 +138,7 @@ impl<T: Ranged> Ranges<T> {
             return;
         }
         node.close(i);
-        self.changed(machine, &node, was);
+        self.changed(machine, &node);
         self.note_recent(&leaf);
     }
     /// Takes a leaf with one range out, and the nodes above that have nothing else (M4).
@@ -183,10 +177,9 @@ impl<T: Ranged> Ranges<T> {
     /// Replaces the range that starts where `new` does. Nothing else lies where `new` does.
     pub(crate) fn replace(&self, machine: &impl Machine, new: &T) {
         let (leaf, i) = self.leaf_of(machine, new.range().start());
-        let was = self.sum_of(&leaf.node);
         leaf.node.set_range(i, new);
         self.move_end(machine, &leaf, i + 1, new.range().end().get());
-        self.changed(machine, &leaf.node, was);
+        self.changed(machine, &leaf.node);
         self.note_recent(&leaf);
     }
 }

@@ -277,7 +277,8 @@ impl<T: Ranged> Ranges<T> {
         levels: u64,
         (end, count): (&mut u64, &mut u64),
     ) -> Option<Sum> {
-        if node.len() == 0 || (node.rank == Rank::Leaf) != (levels == 1) {
+        let is_one = node.len() > 0 && (node.rank == Rank::Leaf) == (levels == 1);
+        if !is_one || !node.knows_its_gaps() {
             return None;
         }
         for i in 0..node.len() {

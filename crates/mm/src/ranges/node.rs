@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   word 0        entries, and bit 32: inner
-//!   word 1        link in the list of spare nodes
+//!   word 1        the largest gap; of a spare node, the link in their list
 //!   leaf          starts │ gaps below │ ends │ what is kept, a column a word      25 areas, 31 kernel ranges
 //!   inner         first starts │ largest gaps │ children                          42 children
 //! ```
@@ -19,7 +19,7 @@ use foliant_units::{Va, VaRange};
 
 /// Four nodes lie in a frame.
 pub(super) const WORDS: usize = 128;
-/// The word that links spare nodes.
+/// The word that links spare nodes, and keeps the largest gap of others.
 pub(super) const LINK: usize = 1;
 const INNER: u64 = 1 << 32;
 const FIRST: usize = 2;
@@ -62,6 +62,7 @@ impl<'m, T: Ranged> Node<'m, T> {
     /// An empty one. Its rank is the one that it has, if it was a node before.
     pub(super) fn begin(lot: Lot<WORDS>, words: &'m [AtomicU64; WORDS], rank: Rank) -> Self {
         words[0].store(if rank == Rank::Inner { INNER } else { 0 }, Ordering::Relaxed);
+        words[LINK].store(0, Ordering::Relaxed);
         Node::new(lot, words)
     }
     const fn columns(&self) -> usize {
@@ -111,10 +112,30 @@ impl<'m, T: Ranged> Node<'m, T> {
         self.column(GAPS)[..self.len()].iter().map(|gap| gap.load(Ordering::Relaxed))
     }
     pub(super) fn set_gap(&self, i: usize, gap: u64) {
+        let old = self.gap(i);
         self.set(GAPS, i, gap);
+        if gap >= self.largest_gap() {
+            self.words[LINK].store(gap, Ordering::Relaxed);
+        } else {
+            self.forget_gap(old);
+        }
+    }
+    /// Looks for the largest gap where that was the one of this size, which is gone.
+    fn forget_gap(&self, old: u64) {
+        if old == self.largest_gap() {
+            self.words[LINK].store(self.gaps().max().unwrap_or_default(), Ordering::Relaxed);
+        }
+    }
+    fn largest_gap(&self) -> u64 {
+        self.words[LINK].load(Ordering::Relaxed)
     }
     pub(super) fn sum(&self) -> Sum {
-        (self.start(0), self.gaps().max().unwrap_or_default())
+        (self.start(0), self.largest_gap())
+    }
+    /// Whether the largest gap is what a look at all of them gives.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) fn knows_its_gaps(&self) -> bool {
+        self.gaps().max().unwrap_or_default() == self.largest_gap()
     }
     /// How many entries start at `va` or below.
     #[inline]
@@ -177,12 +198,13 @@ impl<'m, T: Ranged> Node<'m, T> {
     }
     /// Closes the place of entry `i`.
     pub(super) fn close(&self, i: usize) {
-        let len = self.len();
+        let (len, gap) = (self.len(), self.gap(i));
         for words in (0..self.columns()).map(|column| &self.column(column)[i..len]) {
             let moves = words.iter().zip(&words[1..]);
             moves.for_each(|(to, from)| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed));
         }
         self.set_len(len - 1);
+        self.forget_gap(gap);
     }
     /// Moves the upper half of the entries to the empty node `right`.
     pub(super) fn halve(&self, right: &Node<'m, T>) {
@@ -192,5 +214,6 @@ impl<'m, T: Ranged> Node<'m, T> {
         }
         right.set_len(len - keep);
         self.set_len(keep);
+        [self, right].iter().for_each(|node| node.forget_gap(node.largest_gap()));
     }
 }

@@ -151,9 +151,7 @@ fn begin_end<'m, M: Machine, P: Paging>(
             stock.machine.relax(); // another caller decides: the space is gone then, or goes on
             continue;
         }
-        let Some(cpu) = space.member.target.running(stock.machine.count()).iter().next() else {
-            return Ok(pinned);
-        };
+        let Some(cpu) = space.member.target.running().iter().next() else { return Ok(pinned) };
         space.give_up_end();
         return Err(EndError::Running(cpu));
     }

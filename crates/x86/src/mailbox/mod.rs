@@ -136,9 +136,9 @@ pub(crate) fn post(
     targets: &CpuSet,
     what: &Invalidation,
 ) -> Option<Posted> {
-    // Of a machine with few CPUs only the first words are looked at.
-    let used = lines.len().div_ceil(64).min(WORDS);
-    let word = |n: usize| targets.words()[n] & mask(n, lines.len()) & !bit_in(n, me);
+    // Few words are used where few CPUs are asked, however many there are.
+    let used = targets.used().len().min(lines.len().div_ceil(64)).min(WORDS);
+    let word = |n: usize| targets.used()[n] & mask(n, lines.len()) & !bit_in(n, me);
     let left = (0..used).map(word).filter(|word| *word != 0).map(u64::count_ones).sum::<u32>();
     let mut posted = Posted { asked: Asked::Nobody, interrupt: CpuSet::EMPTY, interrupts: 0 };
     if left == 0 {
