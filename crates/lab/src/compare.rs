@@ -15,19 +15,20 @@
 //! kernel does as fast as the processor can, and the rest, which is compared. Each row is run twice
 //! and the second time counts: what happens once (tables of the upper levels, descriptors) is over.
 
-use crate::ground::{Ground, PAGE, only};
-use crate::meter::Meter;
+use crate::ground::{Ground, PAGE, cpus, only};
+use crate::meter::{Meter, Span};
 use crate::named::Named;
 use crate::parameters::About;
 use crate::{Kind, LabError, Parameter, Parameters, Report, Row, Stage, hugetlb};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use foliant::folio::CpuCount;
 use foliant::pool::{Budget, Folding};
 use foliant::space::{Advice, Flags, MapRequest, Place};
 use foliant::split::SplitInto;
 use foliant::{Access, FlushGrain};
-use foliant_units::{Bytes, Order, Pages, Va, VaRange};
+use foliant_units::{Bytes, CPUS_MAX, Order, Pages, Va, VaRange};
 
 const ROWS: &[&str] = &["sizes", "calls", "split", "pool", "areas", "shared"];
 /// Calls of a row that is about calls.
@@ -63,6 +64,12 @@ pub(crate) const SCENARIO: About = About {
             about: "how many areas a space has besides the one at work",
         },
         Parameter {
+            name: "running",
+            default: "1024",
+            kind: Kind::Count(CPUS_MAX as u64),
+            about: "how many CPUs run the space, if there are so many",
+        },
+        Parameter {
             name: "rows",
             default: "sizes,calls,split,pool,areas,shared",
             kind: Kind::Names(ROWS),
@@ -85,7 +92,8 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     stage: &S,
     parameters: &Parameters,
 ) -> Result<Report, LabError> {
-    let mut runs = Runs { stage, rows: Vec::new() };
+    let running = CpuCount(cpus(stage).0.min(parameters.count("running") as u16));
+    let mut runs = Runs { stage, running, rows: Vec::new() };
     for _ in 0..2 {
         runs.rows.clear();
         for name in parameters.names("rows") {
@@ -99,6 +107,8 @@ pub(crate) fn run<'m, S: Stage<'m>>(
 /// The rows so far.
 struct Runs<'s, S> {
     stage: &'s S,
+    /// The CPUs that run the space.
+    running: CpuCount,
     rows: Vec<Row>,
 }
 
@@ -141,9 +151,30 @@ impl<'s, 'm: 's, S: Stage<'m>> Runs<'s, S> {
         let begun = Meter::read(self.stage);
         work()?;
         let span = begun.until_now(self.stage);
+        self.note(name.into(), units, &span, 0);
+        Ok(())
+    }
+    /// Touches each page of the area as one row. What the program's own loop takes is taken off: it
+    /// is run again, when there is no fault.
+    fn touched(
+        &mut self,
+        name: String,
+        ground: &Ground<'s, 'm, S>,
+        access: Access,
+    ) -> Result<(), LabError> {
+        let begun = Meter::read(self.stage);
+        ground.touch(ground.area, access)?;
+        let span = begun.until_now(self.stage);
+        let begun = Meter::read(self.stage);
+        ground.touch(ground.area, access)?;
+        let again = begun.until_now(self.stage);
+        self.note(name, ground.area.pages().get(), &span, again.ticks);
+        Ok(())
+    }
+    fn note(&mut self, name: String, units: u64, span: &Span, loops: u64) {
         let (clearing, copying) = (span.machine.clear_ticks, span.machine.copy_ticks);
         self.rows.push(Row {
-            name: name.into().into(),
+            name: name.into(),
             counts: Named::from_iter([
                 ("faults", span.faults),
                 ("shootdowns", span.machine.shootdowns),
@@ -155,21 +186,20 @@ impl<'s, 'm: 's, S: Stage<'m>> Runs<'s, S> {
             ticks: Named::from_iter([
                 ("clearing", clearing),
                 ("copying", copying),
-                ("rest", span.ticks.saturating_sub(clearing + copying)),
+                ("rest", span.ticks.saturating_sub(clearing + copying + loops)),
             ]),
         });
-        Ok(())
     }
 
     fn ground(&self, bytes: Bytes, size: Order) -> Result<Ground<'s, 'm, S>, LabError> {
-        Ground::new(self.stage, bytes, only(size), FlushGrain::WHOLE)
+        Ground::of((self.stage, self.running), bytes, only(size), FlushGrain::WHOLE)
     }
 
     fn zeros(&mut self, bytes: Bytes) -> Result<(), LabError> {
         let ground = self.ground(bytes, Order::BASE)?;
         let (manager, space, area) = (ground.manager, ground.space, ground.area);
         let n = area.pages().get();
-        self.row("read fault", n, || ground.touch(area, Access::Read))?;
+        self.touched("read fault".into(), &ground, Access::Read)?;
         self.row("unmap of zeros", n, || Ok(manager.unmap(space, area)?))
     }
 
@@ -186,7 +216,7 @@ impl<'s, 'm: 's, S: Stage<'m>> Runs<'s, S> {
             manager.map(space, &request(area.start(), area.bytes(), Flags::READ_WRITE))?;
             Ok(())
         };
-        self.row(name("write fault"), n, || write(&ground))?;
+        self.touched(name("write fault"), &ground, Access::Write)?;
         self.row(name("drop"), n, || advise(Advice::DontNeed))?;
         renew()?;
         self.row(name("populate"), n, || advise(Advice::PopulateWrite))?;
@@ -201,9 +231,9 @@ impl<'s, 'm: 's, S: Stage<'m>> Runs<'s, S> {
             ground.end_fork();
             Ok(())
         })?;
-        self.row(name("write after the end"), n, || write(&ground))?;
+        self.touched(name("write after the end"), &ground, Access::Write)?;
         ground.fork()?;
-        self.row(name("copy on write"), n, || write(&ground))?;
+        self.touched(name("copy on write"), &ground, Access::Write)?;
         ground.end_fork();
         renew()?; // its pages were copied, and lie as they please
         write(&ground)?;

@@ -124,7 +124,7 @@ impl<'a, C: Cpus, S: Fn(Cpu) -> &'a GraceSlot> Drop for Reading<'a, C, S> {
     #[inline]
     fn drop(&mut self) {
         let Reading { cpus, slot_of, phase, .. } = self;
-        // A release: who reads it sees what was read in the section as read, and sees its entry.
+        // A release: a waiter that counts this exit sees the entry, and that the reads are over.
         cpus.pinned(|cpu| add_own(*cpus, &slot_of(cpu).left[*phase], 1));
     }
 }

@@ -149,7 +149,7 @@ impl<'m, M: PhysMem, P: Paging> Tables<'m, M, P> {
     /// The word that translates `va`, or the one where the walk ends. The walk takes no lock: the
     /// word may have changed by the time it is used, and the caller keeps removed tables from reuse
     /// meanwhile (table::I6). An address outside the half reads as nothing.
-    #[inline]
+    #[inline(always)]
     pub fn walk(&self, va: Va) -> Found {
         if self.check_va(va).is_err() {
             let (level, entry) = (P::TOP, Entry::None);

@@ -89,19 +89,19 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
         reached: Option<Reached>,
         va: Va,
         level: Level,
-    ) -> Result<Locked<'m, M, P>, Missing> {
+    ) -> Option<Locked<'m, M, P>> {
         if let Some(Reached { table, above, level: of, base }) = reached
             && of == level
             && base == va.align_down(level.up().span())
             && let Some(lock) = Locked::acquire(*self, va, (table, level), above)
         {
-            return Ok(lock);
+            return Some(lock);
         }
         self.lock_anew(va, level)
     }
     #[inline(never)]
-    fn lock_anew(&self, va: Va, level: Level) -> Result<Locked<'m, M, P>, Missing> {
-        self.lock(va, level)
+    fn lock_anew(&self, va: Va, level: Level) -> Option<Locked<'m, M, P>> {
+        self.lock(va, level).ok()
     }
     /// Locks the table that holds the entries of `level` for `va`.
     #[inline]

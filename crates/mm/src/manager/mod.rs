@@ -319,6 +319,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         self.resolve(id, Demand::page(va, access))
     }
 
+    #[inline]
     fn resolve(&self, id: SpaceId, demand: Demand) -> Outcome {
         let outcome = self.resolve_once(id, demand);
         match outcome {

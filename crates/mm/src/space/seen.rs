@@ -102,8 +102,9 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
         found
     }
     /// Locks the table of what was seen; most of the time it is the one that was walked to.
+    #[inline(always)]
     fn lock(&self, va: Va, level: Level) -> Option<Locked<'m, M, P>> {
-        self.tables.lock_at(self.reached.get(), va, level).ok()
+        self.tables.lock_at(self.reached.get(), va, level)
     }
     /// Whether nothing is in a range of the table where `found` was read, without a lock.
     pub(crate) fn is_empty(&self, found: &Found, range: VaRange) -> bool {
@@ -129,9 +130,13 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
         let agrees = is_same && self.is_still(seen) && (!fills || self.is_settled(seen.level));
         agrees.then_some(Agreed { view: self, locked, slots, va: seen.va })
     }
+    #[inline(always)]
     fn is_still(&self, seen: &Seen<'_>) -> bool {
-        self.space.areas.are_at(self.edition.get())
-            || self.space.areas.find(self.stock.machine, seen.va) == Some(*seen.area)
+        self.space.areas.are_at(self.edition.get()) || self.is_found_again(seen)
+    }
+    #[inline(never)] // areas seldom change between a look and the lock
+    fn is_found_again(&self, seen: &Seen<'_>) -> bool {
+        self.space.areas.find(self.stock.machine, seen.va) == Some(*seen.area)
     }
     /// Whether no pending flush forbids to fill an entry that is no leaf (W3).
     fn is_settled(&self, level: Level) -> bool {

@@ -211,8 +211,8 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         head
     }
 
-    /// Makes folios of one page each of `claim`, with one entry to each, made where `origin` says of
-    /// the nth. The caller maps them next. Gives the first.
+    /// Makes folios of one page each of `claim`, with one entry to each, the nth made where
+    /// `origin` says. The caller maps them next. Gives the first.
     pub(crate) fn enlist_pages(&self, claim: Claim, origin: impl Fn(u64) -> Origin) -> Frame {
         let frames = claim.frames();
         let (first, order) = claim.into_raw();
