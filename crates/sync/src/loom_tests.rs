@@ -12,16 +12,18 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// A word that was taken out of reach before the wait is seen by no section after it.
-#[test]
-fn a_grace_period_outlasts_every_reader() {
-    model(|| {
+/// A word that was taken out of reach before the wait is seen by no section after it, on whichever
+/// CPU the section ends.
+fn a_period_outlasts_a_reader_that_ends_on(cpu: usize) {
+    model(move || {
         let all = Arc::new((Grace::default(), [GraceSlot::default(), GraceSlot::default()]));
         let (reachable, alive) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));
         let reader = {
             let (all, reachable, alive) = (all.clone(), reachable.clone(), alive.clone());
             thread::spawn(move || {
-                let _reading = all.0.enter(&LoomHost, |_| &all.1[1]);
+                let at = Cell::new(1);
+                let _reading = all.0.enter(&LoomHost, |_| &all.1[at.get()]);
+                at.set(cpu);
                 if reachable.load(Ordering::Acquire) == 1 {
                     assert_eq!(
                         alive.load(Ordering::Acquire),
@@ -38,28 +40,14 @@ fn a_grace_period_outlasts_every_reader() {
     });
 }
 
-/// The same where the reader ends its section on another CPU than it began it on.
+#[test]
+fn a_grace_period_outlasts_every_reader() {
+    a_period_outlasts_a_reader_that_ends_on(1);
+}
+
 #[test]
 fn a_grace_period_outlasts_a_reader_that_moves() {
-    model(|| {
-        let all = Arc::new((Grace::default(), [GraceSlot::default(), GraceSlot::default()]));
-        let (reachable, alive) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));
-        let reader = {
-            let (all, reachable, alive) = (all.clone(), reachable.clone(), alive.clone());
-            thread::spawn(move || {
-                let cpu = Cell::new(1);
-                let _reading = all.0.enter(&LoomHost, |_| &all.1[cpu.get()]);
-                if reachable.load(Ordering::Acquire) == 1 {
-                    assert_eq!(alive.load(Ordering::Acquire), 1, "given back too early");
-                }
-                cpu.set(0);
-            })
-        };
-        reachable.store(0, Ordering::SeqCst);
-        all.0.wait(&LoomHost, || all.1.iter());
-        alive.store(0, Ordering::Release);
-        reader.join().unwrap();
-    });
+    a_period_outlasts_a_reader_that_ends_on(0);
 }
 
 /// Two threads each take a word out of reach that the other one reads next. Neither gives it back

@@ -436,6 +436,29 @@ fn locks_refuse_what_has_none() {
     assert_eq!(tables.walk(Va::new(0)).level, Level(3));
 }
 
+/// A fault locks the table that its walk came to. Where that was taken out meanwhile, and another
+/// hung in its place, or where it is not the one that is wanted, the way is gone again.
+#[test]
+fn a_table_that_a_walk_came_to_is_locked_as_long_as_it_is_in_its_place() {
+    let board = Board::new(64, Replace::InPlace);
+    let tables = board.tables::<X86>(Half::User);
+    let (page, first) = (range(0, 4096), Va::new(0));
+    let lock = |reached, va| tables.lock_at(reached, va, Level::BASE);
+    map_all(&tables, &board, page, 7, USER_RW, Level::BASE);
+    let reached = tables.walk(first).reached();
+    assert!(lock(reached, first).is_some_and(|lock| lock.get(Slot::FIRST) != 0));
+    assert!(lock(reached, Va::new(2 << 20)).is_none(), "there is no table of the next 2 MiB");
+    assert!(lock(None, first).is_some());
+    assert!(tables.unmap(page, Prune::Keep, &mut Harvest::new()).is_ok());
+    let old = tables.detach(first, Level::BASE, Prune::Emptied).unwrap();
+    assert!(lock(reached, first).is_none(), "it was taken out");
+    map_all(&tables, &board, page, 9, USER_RW, Level::BASE);
+    let found = lock(reached, first).expect("another is there");
+    let Entry::Leaf { pa, .. } = found.entry(Slot::FIRST) else { panic!("a page is mapped") };
+    assert_eq!(pa.frame().get(), 9);
+    drop((found, old));
+}
+
 #[test]
 fn slots_are_those_of_one_table() {
     let slot = |n| Slot::new(n).map(Slot::index);

@@ -7,7 +7,7 @@
 mod world;
 
 pub(crate) use world::{
-    BLOCK, Mapping, Model, PAGE, all_is_free, claim, explore, folio, on, origin,
+    BLOCK, Mapping, Model, PAGE, all_is_free, claim, explore, flushed, folio, on, origin,
 };
 
 use super::*;
@@ -53,6 +53,24 @@ fn a_reference_is_to_the_folio_that_holds_the_page() {
                 stock.drop_unused(head, 2);
             }
         }
+        walker.join().unwrap();
+        all_is_free(stock);
+    });
+}
+
+/// Pages that came together end together beside a walker that asks for one of them: what it gets
+/// stays that page as long as it keeps it, and both come back.
+#[test]
+fn pages_that_end_together_are_each_kept_by_a_pin() {
+    explore(None, |stock| {
+        let first = stock.enlist_pages(claim(stock, 1), |_| origin());
+        let walker = on(1, || {
+            if let Some(kept) = stock.get_unless_zero(page(1)) {
+                let identity = stock.identity(page(1));
+                assert_eq!((identity.kind(), kept.head()), (Kind::Anon, page(1)));
+            }
+        });
+        stock.drop_pages(first, 2, flushed());
         walker.join().unwrap();
         all_is_free(stock);
     });

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::folio::{Class, CpuCount, Folios};
-use crate::frame::{AnonOffset, Claim, DESCRIPTOR_BYTES, Origin};
+use crate::frame::{AnonOffset, Claim, DESCRIPTOR_BYTES, Flushed, Origin};
 use crate::stock::{Block, PerCpu, Stock, Stretch, Stretches};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::{Half, Sv39, Tables};
@@ -260,6 +260,12 @@ pub(crate) fn folio(stock: &Model, order: u8) -> Frame {
 pub(crate) fn origin() -> Origin {
     let index = crate::frame::Index::of(Va::new(0), AnonOffset::NONE);
     Origin { tree: Frame::new(0), creator: Frame::new(0), index }
+}
+
+/// What a flush gives.
+pub(crate) fn flushed() -> Flushed {
+    // SAFETY: the machine has no translations.
+    unsafe { Flushed::waited() }
 }
 
 /// Nobody has anything: all memory is free, and every descriptor is plain.
