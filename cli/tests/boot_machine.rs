@@ -137,7 +137,7 @@ fn finding_x4_a_loader_that_tells_of_no_memory_is_answered() {
     let said = with(1, &little).unwrap();
     assert!(said.len() > 10, "{said}");
     // A machine where the module lies over the image.
-    let said = boot(&["--memory", "9m"], "").unwrap().unfit();
+    let said = boot(&["--memory", "10m"], "").unwrap().unfit();
     assert_eq!(said, "the loader has no memory for the kernel and its module");
 }
 
