@@ -20,7 +20,8 @@
 //! **Invariants** (of every implementation; the law suite checks what can be checked)
 //! - M1. A translation, once cached by a CPU, may be used by it whenever it runs the root through
 //!   which it was cached (a global one: always), until an invalidation that covers it has been
-//!   carried out *on that CPU*, or the root was activated there with [`Kept::Nothing`]. Nothing
+//!   carried out *on that CPU*, or the root was activated there with [`Kept::Nothing`], or an
+//!   access of that CPU faulted by it where [`MmuRules::faults`] says that this is enough. Nothing
 //!   else may be assumed to end it; that the CPU runs another root meanwhile does not.
 //! - M2. A page-table word that is not present is never cached, as far as the kernel half goes. Of
 //!   the user half a CPU may remember that nothing was there (riscv64 without Svvptc), at whatever
