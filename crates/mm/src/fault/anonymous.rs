@@ -175,10 +175,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         // again.
         let cleared = self.offers.block.cleared();
         let most = cleared.unwrap_or(Order::SIZE_2M);
-        let mut is_short_of_memory = false;
         for order in orders.largest_first().filter(|order| (least..=most).contains(order)) {
             if order == Order::BASE
-                && !(self.is_alone() || is_short_of_memory)
+                && !self.is_alone()
                 && let Some(step) = self.pages(area, found)
             {
                 return step;
@@ -203,10 +202,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                             return Step::Done(Outcome::OverLimit);
                         }
                         Skip::Unsuitable if order == Order::BASE => return Step::Again,
-                        Skip::NoBlock | Skip::NoCharge => is_short_of_memory = true,
-                        _ => {}
+                        _ => continue,
                     }
-                    continue;
                 }
             };
             return self.publish(area, found, prepared, Becomes::Folio);
@@ -329,7 +326,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         }
         Ok(Prepared { claim, range, deposit })
     }
-    /// Maps several pages, where that is demanded and easily done: no larger folio fits there (E8).
+    /// Maps several pages, where that is demanded and easily done: no larger folio is had (E8).
     #[inline(never)]
     fn pages(&self, area: &Area, found: &Found) -> Option<Step> {
         let order = self.side_by_side(area, found);
