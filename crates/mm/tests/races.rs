@@ -1,12 +1,14 @@
 //! Two CPUs at one address, one of them in the middle of its fault.
 
+use crate::common::beside::Beside;
 use crate::common::*;
 use foliant::fault::Orders;
 use foliant::space::{Advice, Flags};
 use foliant::table::{Attrs, Entry};
-use foliant::{Access, Outcome, Policy};
-use foliant_sim::{Config, Sim};
-use foliant_units::{Bytes, Order, Va};
+use foliant::{Access, Event, Outcome, Policy};
+use foliant_sim::{Config, Mode, Sim};
+use foliant_units::{Bytes, Order, Pages, Va};
+use std::collections::BTreeSet;
 
 #[test]
 fn a_read_that_meets_a_new_large_leaf_is_not_out_of_memory() {
@@ -86,4 +88,39 @@ fn a_leaf_across_areas_is_shared_once() {
     mm.switch(None).unwrap();
     [id, child].into_iter().for_each(|id| mm.end(id).unwrap());
     mm.audit(&[]).unwrap();
+}
+
+/// Pages that are prepared together meet a fault on one of them, before every step: each page comes
+/// once, and what was prepared in vain goes back.
+#[test]
+fn pages_that_are_populated_beside_a_fault_come_once() {
+    let mut config = Config::seeded(2, Bytes::new(32 * MB), 1);
+    config.mode = Mode::Free;
+    let (machine, mm, _over) = kept(Beside::new(Sim::new(config).unwrap()), Policy::BASE_ONLY);
+    for n in 0..2 {
+        machine.sim.on(cpu(n), || mm.online());
+    }
+    for access in [Access::Read, Access::Write] {
+        let lost = mm.total(Event::LostRace);
+        for step in 1.. {
+            let id = mm.create(None).unwrap();
+            mm.switch(Some(id)).unwrap();
+            let pages = area(mm, id, BASE, 16 * PAGE);
+            let fault = move || {
+                let _ = mm.fault(id, Va::new(BASE + 5 * PAGE), access);
+            };
+            let populate = || mm.advise(id, pages, Advice::PopulateWrite).unwrap();
+            let met = machine.before_step(step, fault, populate).is_some();
+            assert_eq!(mm.pages(id), Some(Pages::new(16)), "{access:?} before step {step}");
+            let frame = |nth| mm.frame_at(id, Va::new(BASE + nth * PAGE)).unwrap();
+            assert_eq!((0..16).map(frame).collect::<BTreeSet<_>>().len(), 16);
+            mm.switch(None).unwrap();
+            mm.end(id).unwrap();
+            assert_eq!(mm.anonymous().get(), 0, "{access:?} before step {step}");
+            if !met {
+                break;
+            }
+        }
+        assert!(mm.total(Event::LostRace) > lost, "nothing was prepared in vain");
+    }
 }

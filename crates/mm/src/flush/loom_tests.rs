@@ -20,13 +20,18 @@ struct World {
 impl World {
     /// The CPU is in the space and has the word cached.
     fn new() -> Arc<World> {
-        let world = World {
+        let world = World::unvisited();
+        world.target.announce(CPU);
+        *world.cached.lock().unwrap() = Some(OLD);
+        world
+    }
+    /// No CPU was ever in the space.
+    fn unvisited() -> Arc<World> {
+        Arc::new(World {
             target: Target::default(),
             word: AtomicU64::new(OLD),
-            cached: Mutex::new(Some(OLD)),
-        };
-        world.target.announce(CPU);
-        Arc::new(world)
+            cached: Mutex::new(None),
+        })
     }
 
     /// s1 to s5. The request is carried out in the CPU's stead, at the moment of the asking.
@@ -95,6 +100,22 @@ fn a_cpu_that_comes_back_during_a_flush_is_right_after_it() {
 #[test]
 fn a_cpu_that_comes_back_twice_during_a_flush_is_right_after_it() {
     comes_back_right(2);
+}
+
+/// The CPU is the first of its word of CPUs in the space.
+#[test]
+fn a_cpu_that_comes_for_the_first_time_during_a_flush_is_right_after_it() {
+    model(|| {
+        let world = World::unvisited();
+        let flusher = {
+            let world = world.clone();
+            thread::spawn(move || world.flush(NEW))
+        };
+        world.come(None);
+        world.used();
+        flusher.join().unwrap();
+        assert_eq!(world.used(), NEW, "stale after the flush");
+    });
 }
 
 /// The CPU is away during the whole flush, or only at its edges: when it returns after the end of
