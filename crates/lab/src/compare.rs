@@ -12,8 +12,9 @@
 //! ```
 //!
 //! Ticks are those of all CPUs together, in three parts: what clearing and copying take, which each
-//! kernel does as fast as the processor can, and the rest, which is compared. Each row is run twice
-//! and the second time counts: what happens once (tables of the upper levels, descriptors) is over.
+//! kernel does as fast as the processor can, and the rest, which is compared, without the loop of
+//! the program that touches pages. Each row is run twice and the second time counts: what happens
+//! once (tables of the upper levels, descriptors) is over.
 
 use crate::ground::{Ground, PAGE, cpus, only};
 use crate::meter::{Meter, Span};

@@ -143,8 +143,8 @@ fn a_range_goes_down_once_for_each_table() {
 }
 
 /// What four CPUs do in their space costs about the same on a machine of 1,024, and in a space of
-/// many areas: faults, changes and unmaps with their shootdowns. (An unmap that frees a table waits
-/// for the readers of all CPUs.)
+/// many areas: faults, and drops and unmaps with their shootdowns. (An unmap that frees a table
+/// waits for the readers of all CPUs.)
 #[cfg(feature = "steps")]
 #[test]
 fn faults_and_unmaps_cost_the_same_on_a_thousand_cpus_and_among_many_areas() {

@@ -388,9 +388,7 @@ impl Caches {
         for item in what.items().iter().filter(|item| !item.range.is_empty()) {
             let (start, last) = (item.range.start().get(), item.range.end().get() - 1);
             let ended = |e: &Cached| meant(e) && e.ended_by(item, exact_level);
-            let groups = (0..).map(|level| level_shift(level) + 4).zip(&mut self.groups);
-            let all = (0..).map(level_shift).zip(&mut self.pages).chain(groups);
-            for (shift, array) in all {
+            for (shift, array) in self.leaves() {
                 let pages = start >> shift..=last >> shift;
                 array.retain_in(tag, pages, shift, |e| keep(e, ended(e)));
             }
@@ -405,8 +403,7 @@ impl Caches {
     /// Ends the translations of `va` that the root that runs uses.
     pub(crate) fn end(&mut self, va: u64, gone: &mut dyn FnMut(&Cached)) {
         let tag = self.tag;
-        let groups = (0..).map(|level| level_shift(level) + 4).zip(&mut self.groups);
-        for (shift, array) in (0..).map(level_shift).zip(&mut self.pages).chain(groups) {
+        for (shift, array) in self.leaves() {
             let page = va >> shift;
             array.retain_in(None, page..=page, shift, |e| {
                 let ended = e.is_used_under(tag);
@@ -416,6 +413,12 @@ impl Caches {
                 !ended
             });
         }
+    }
+
+    /// The arrays of translations, and by which bits of an address each is looked up.
+    fn leaves(&mut self) -> impl Iterator<Item = (u32, &mut Array)> {
+        let groups = (0..).map(|level| level_shift(level) + 4).zip(&mut self.groups);
+        (0..).map(level_shift).zip(&mut self.pages).chain(groups)
     }
 
     /// Whether nothing is cached, table pointers included.

@@ -82,7 +82,8 @@ impl<'m, M: PhysMem + Cpus, P: Paging> Tables<'m, M, P> {
         done.map(|_| ())
     }
     /// [`lock`](Tables::lock) for a caller that has come to a table, the one that is wanted or
-    /// another, and has kept removed tables from reuse since then (table::I6).
+    /// another, and has kept removed tables from reuse since then (table::I6). Gives `None` where
+    /// there is no such table.
     #[inline(always)]
     pub fn lock_at(
         &self,

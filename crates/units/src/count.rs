@@ -47,7 +47,7 @@ pub struct Node(pub u8);
 
 const WORDS: usize = CPUS_MAX / 64;
 
-/// A set of CPUs. What is done with one takes as long as the words up to its highest member need,
+/// A set of CPUs. What is done with one takes as long as the words need that members ever were in,
 /// so that a machine of a few CPUs does not pay for a thousand.
 #[derive(Clone, Copy, Default)]
 pub struct CpuSet {
@@ -64,13 +64,11 @@ impl CpuSet {
     /// `word` gives: bit `b` of word `w` is CPU `64 * w + b`.
     #[inline]
     pub fn below(count: usize, word: impl Fn(usize) -> u64) -> CpuSet {
-        let mut set = CpuSet { words: [0; WORDS], used: count.div_ceil(64).min(WORDS) };
+        let count = count.min(CPUS_MAX);
+        let mut set = CpuSet { words: [0; WORDS], used: count.div_ceil(64) };
         set.words[..set.used].iter_mut().enumerate().for_each(|(w, bits)| *bits = word(w));
-        if let Some(last) = set.words[..set.used].last_mut()
-            && !count.is_multiple_of(64)
-            && count < CPUS_MAX
-        {
-            *last &= (1 << (count % 64)) - 1;
+        if !count.is_multiple_of(64) {
+            set.words[set.used - 1] &= (1 << (count % 64)) - 1;
         }
         set
     }

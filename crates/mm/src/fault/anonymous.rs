@@ -77,13 +77,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         };
         let frame = self.zeros_of(order);
         // Several pages show the one page of zeros.
-        let (shown, entries) = match order {
-            Order::BASE => {
-                let block = self.side_by_side(area, found);
-                (block, block.pages().get() as usize)
-            }
-            _ => (order, 1),
-        };
+        let shown = if order == Order::BASE { self.side_by_side(area, found) } else { order };
+        let entries = if level == Level::BASE { shown.pages().get() as usize } else { 1 };
         let seen = Seen { entries, ..self.seen(area, level, 0) };
         let Some(agreed) = self.view.agree(&seen) else {
             self.drop_table(deposit);

@@ -38,11 +38,10 @@
 //!   section until all that were at work have mapped what they had or given it back, and looks once
 //!   more, as the only one of those that were refused (stock::work). What a caller takes that began
 //!   later is that caller's.
-//!
 //! - E8. Where a range is populated, pages come by naturally aligned blocks of a short go at most:
 //!   each is a folio of its own, or shows the zeros, and no larger folio was had for the first.
-//!   They are published under one hold, all or none (E1); where a block is not to be had, or its
-//!   charge, the page comes alone.
+//!   They are published under one hold, all or none (E1), and the outcome names the block; where a
+//!   block is not to be had, or its charge, the page comes alone.
 //!
 //! **Locking.** A fault runs inside a reader's section, and clears no more than a short go in it,
 //! but for the descriptors of a section of memory that it is the first to claim (zero::Z6). It

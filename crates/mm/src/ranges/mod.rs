@@ -16,7 +16,8 @@
 //!   therefore at any time the number of a node, or 0. So a reader that raced with a writer looks
 //!   at nodes in any case, and ends; the caller's sequence counter tells it to look again.
 //! - M3. Between changes an entry of an inner node says where the first range below it starts, and
-//!   how large the largest gap below it is; an entry of a leaf, how large the gap of its range is.
+//!   how large the largest gap below it is; an entry of a leaf, how large the gap of its range is;
+//!   and each node, how large its largest gap is.
 //! - M4. No node is empty.
 //! - M5. `recent` names the leaf that was changed last, and addresses for which a way from the root
 //!   ends there; `way` is the way to the leaf `way_to`. So what is done where the last change was

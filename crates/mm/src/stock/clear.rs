@@ -50,7 +50,7 @@ pub(crate) fn clear_once(
 impl<M: Machine, P: Paging> Stock<'_, M, P> {
     /// Clears the block without a preemption point.
     pub(crate) fn clear(&self, claim: &Claim) {
-        if claim.touched() == Touched::Perhaps || !self.folios.knows_zeros() {
+        if !self.may_know(claim.touched()) {
             clear_range(self.machine, claim.frames());
             self.count_by(Event::ZeroedBytes, claim.order().bytes().get());
             return self.count(Event::ZeroExtents);
@@ -68,7 +68,7 @@ impl<M: Machine, P: Paging> Stock<'_, M, P> {
         touched: Touched,
         clear: impl FnOnce(&dyn Fn(FrameRange) -> Option<FrameRange>) -> Tally,
     ) {
-        let known = touched == Touched::No && self.folios.knows_zeros();
+        let known = self.may_know(touched);
         let unknown = |frames| if known { self.folios.unknown(frames) } else { Some(frames) };
         let tally = clear(&unknown);
         if known {
@@ -77,6 +77,10 @@ impl<M: Machine, P: Paging> Stock<'_, M, P> {
         }
         self.count_by(Event::ZeroedBytes, tally.cleared.get());
         self.count_clear(&tally);
+    }
+    /// Whether some of a block may be known to be zero.
+    fn may_know(&self, touched: Touched) -> bool {
+        touched == Touched::No && self.folios.knows_zeros()
     }
     /// Counts what a clear took, but for the bytes.
     pub(crate) fn count_clear(&self, tally: &Tally) {

@@ -194,7 +194,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Takes `n` of `event` back: it counts things alive.
     pub(crate) fn uncount_by(&self, event: Event, n: u64) {
-        self.add_own(|cpu| &cpu.events[event as usize], n.wrapping_neg());
+        self.count_by(event, n.wrapping_neg());
     }
     /// Counts `event` of a size.
     pub(crate) fn count_size(&self, order: foliant_units::Order, event: SizeEvent) {
