@@ -1,7 +1,8 @@
 //! Where a block is taken from.
 //!
 //! ```text
-//!  order 0..2   own seat ─▶ exact fit of the class, in place ─▶ partly used of the class, tightest first
+//!  order 0      the word that the own seat names ─▶ as below
+//!  order 0..2   own seat ─▶ exact fit of the class: the seat names it and owns nothing ─▶ partly used of the class, tightest first
 //!                        ─▶ a whole 2 MiB block ─▶ partly used of another class ─▶ any CPU's own block, in place
 //!  order 3..8   partly used of the class, tightest first, in place; a block half free comes after the own seat
 //!                        ─▶ movable memory: exact fit of another class, in place ─▶ a whole block ─▶ as above
@@ -18,6 +19,9 @@
 //! - I1. A search visits every list on which a fitting block may stand. So while nobody else acts,
 //!   "no memory" means that no aligned free block of the order exists.
 //! - I2. A search goes forward only, so it ends whatever others do.
+//! - I3. A page is taken from the word that the seat names without a look at the block's entry. The
+//!   block may be another's by now; then the page is as free as any, and the word, once it has none
+//!   left, is the last that is used so.
 //!
 //! A search for a block of one node goes over the regions of that node only.
 //!
@@ -66,6 +70,28 @@ impl<'m> Folios<'m> {
         order: Order,
         class: Class,
     ) -> Result<Frame, AllocError> {
+        if order == Order::BASE
+            && let Some(page) = self.page_at_hand(cpu, node, class)
+        {
+            return Ok(page);
+        }
+        self.search(cpu, node, order, class)
+    }
+    /// A page out of the word that the CPU's own seat names, if one is free there (I3).
+    #[inline]
+    fn page_at_hand(&self, cpu: Cpu, node: Option<Node>, class: Class) -> Option<Frame> {
+        let place = self.seats(cpu)?.seat(class, 0).place()?;
+        let region = self.regions.get(place.region).filter(|region| is_on(region, node))?;
+        let at = region.field(place.block).take_page(place.word)?;
+        Some(region.frame(place.block, at))
+    }
+    fn search(
+        &self,
+        cpu: Cpu,
+        node: Option<Node>,
+        order: Order,
+        class: Class,
+    ) -> Result<Frame, AllocError> {
         let Some(seats) = self.seats(cpu) else {
             return Err(AllocError::UnknownCpu { cpu, cpus: self.cpus() });
         };
@@ -88,7 +114,7 @@ impl<'m> Folios<'m> {
         class: Class,
         node: Option<Node>,
     ) -> Option<Frame> {
-        self.take_seated(seat, order, node).or_else(|| self.refill(seat, order, class, node))
+        self.take_seated(seat, order, class, node).or_else(|| self.refill(seat, order, class, node))
     }
     /// Blocks of these orders fill most of memory, so each is fitted into the tightest hole. Only
     /// where that is half a block or more, the seat is as good.
@@ -100,14 +126,23 @@ impl<'m> Folios<'m> {
         node: Option<Node>,
     ) -> Option<Frame> {
         self.take_listed(order + 1..=FIT_PART - 1, order, class, node)
-            .or_else(|| self.take_seated(seat, order, node))
+            .or_else(|| self.take_seated(seat, order, class, node))
             .or_else(|| self.refill(seat, order, class, node))
     }
-    #[inline]
-    fn take_seated(&self, seat: Seat<'m>, order: u32, node: Option<Node>) -> Option<Frame> {
+    /// Takes a block from the 2 MiB block that the seat names: the seat's own, or one with holes
+    /// that fit.
+    fn take_seated(
+        &self,
+        seat: Seat<'m>,
+        order: u32,
+        class: Class,
+        node: Option<Node>,
+    ) -> Option<Frame> {
         let place = seat.place()?;
         let region = self.regions.get(place.region).filter(|region| is_on(region, node))?;
-        let at = take_own(region, seat, order, place)?;
+        let at = region
+            .take_owned(place.block, Some(seat.owner), order, place.word)
+            .or_else(|| region.take_exact(place.block, class, order, place.word))?;
         seat.remember(place, at.word());
         Some(region.frame(place.block, at))
     }
@@ -156,7 +191,7 @@ impl<'m> Folios<'m> {
         let others = || Class::ALL.into_iter().filter(move |other| *other != class);
         let partly = if order < MIDDLE {
             let tightest = || fits.clone().find_map(|fit| own(List::class(class, fit)));
-            here(exact, class).or_else(tightest)
+            self.sit_at_holes(seat, order, class, node).or_else(tightest)
         } else if class == Class::Movable {
             here(fits.clone(), class)
                 .or_else(|| others().find_map(|other| here(exact.clone(), other)))
@@ -172,6 +207,22 @@ impl<'m> Folios<'m> {
         } else {
             others().find_map(|c| fits.clone().rev().find_map(|fit| own(List::class(c, fit))))
         }
+    }
+    /// Takes a block from a 2 MiB block without owner whose largest holes fit exactly. The seat
+    /// names it from now on and does not own it, for nobody is kept from whole blocks by it.
+    fn sit_at_holes(
+        &self,
+        seat: Seat<'m>,
+        order: u32,
+        class: Class,
+        node: Option<Node>,
+    ) -> Option<Frame> {
+        let list = List::class(class, order + 1);
+        self.search_on(node, list, |number, region, block| {
+            let at = region.take_on_list(block, list, order)?;
+            self.sit(seat, Some(Hinted { region: number, block, word: at.word() }));
+            Some(region.frame(block, at))
+        })
     }
     fn claim_from(
         &self,
@@ -321,16 +372,6 @@ impl<'m> Folios<'m> {
 
 fn is_on(region: &Region<'_>, node: Option<Node>) -> bool {
     node.is_none_or(|node| region.node() == node)
-}
-
-/// A block out of the one that the seat names. Order 0 has a call of its own, so that its masks are
-/// constants.
-#[inline]
-fn take_own(region: &Region<'_>, seat: Seat<'_>, order: u32, place: Hinted) -> Option<Offset> {
-    if order == 0 {
-        return region.take_owned(place.block, Some(seat.owner), 0, place.word);
-    }
-    region.take_owned(place.block, Some(seat.owner), order, place.word)
 }
 
 /// Bits of index word `at` whose blocks may be whole.

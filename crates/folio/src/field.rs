@@ -38,7 +38,7 @@ impl Offset {
     pub(super) const fn word(self) -> usize {
         (self.0 / SPAN) as usize
     }
-    const fn bit(self) -> u32 {
+    pub(super) const fn bit(self) -> u32 {
         self.0 % SPAN
     }
 }
@@ -132,8 +132,13 @@ impl<'m> Field<'m> {
         }
     }
 
-    /// Allocates a block of 2^`order` frames, of one word at most; looks first at word `from`.
+    /// Allocates a frame of word `at`.
     #[inline(always)]
+    pub(super) fn take_page(self, at: usize) -> Option<Offset> {
+        self.take_in(0, at % WORDS)
+    }
+    /// Allocates a block of 2^`order` frames, of one word at most; looks first at word `from`.
+    #[inline]
     pub(super) fn take(self, order: u32, from: usize) -> Option<Offset> {
         if let Some(at) = self.take_in(order, from % WORDS) {
             return Some(at);
@@ -336,17 +341,23 @@ impl<'m> Field<'m> {
     fn is_clear(self, head: usize, run: usize) -> bool {
         (head..head + run).all(|at| self.bits(at) == Bits::FREE)
     }
+    /// Whether the free block around the one that was given back is larger than `fit` says.
+    #[inline(always)]
+    pub(super) fn exceeds(self, fit: u32, given: Given) -> bool {
+        fit <= given.order || self.is_free_around(given, fit)
+    }
     /// `fit`, raised to the free block around the one that was given back.
     ///
     /// Blocks nest, so it is enough to try one order more at a time, beginning above the old bound.
     #[inline]
     pub(super) fn raised(self, fit: u32, given: Given) -> u32 {
         let mut fit = fit.max(given.order + 1);
-        while fit <= WHOLE && self.is_free_around(given, fit) {
+        while fit <= WHOLE && self.exceeds(fit, given) {
             fit += 1;
         }
         fit
     }
+    #[inline]
     fn is_free_around(self, given: Given, order: u32) -> bool {
         if order <= NARROW {
             return given.after.is_free_around(given.at.bit(), order);

@@ -31,6 +31,7 @@ impl<'m> Folios<'m> {
     }
 
     /// Gives the block back; `known` tells whether it holds zeros.
+    #[inline]
     pub fn free_knowing(
         &self,
         cpu: Cpu,
@@ -38,6 +39,19 @@ impl<'m> Folios<'m> {
         order: Order,
         known: Known,
     ) -> Result<(), Misuse> {
+        // The commonest case has code of its own, so that its masks are constants.
+        if order == Order::BASE
+            && let Some((_, region)) = self.region_of(frame)
+            && self.seats(cpu).is_some()
+        {
+            let (block, at) = region.locate(frame);
+            if !region.zeros().differs_in(block, at, known) {
+                return region.give(block, 0, at).ok_or_else(|| self.misuse(frame, order));
+            }
+        }
+        self.free_any(cpu, frame, order, known)
+    }
+    fn free_any(&self, cpu: Cpu, frame: Frame, order: Order, known: Known) -> Result<(), Misuse> {
         let Some(seats) = self.seats(cpu) else {
             return Err(Misuse::UnknownCpu { frame, order, cpu });
         };
@@ -47,10 +61,7 @@ impl<'m> Folios<'m> {
         if region.zeros().differs(block, at, order_bits, known) {
             self.learn((frame, order), region, known)?;
         }
-        let done = if order_bits == 0 {
-            // The commonest case has a call of its own, so that its masks are constants.
-            region.give(block, 0, at)
-        } else if order_bits < SIZE_2M {
+        let done = if order_bits < SIZE_2M {
             region.give(block, order_bits, at)
         } else if order_bits == SIZE_2M {
             let place = Hinted { region: number, block, word: 0 };

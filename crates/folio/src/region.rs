@@ -210,6 +210,23 @@ impl<'m> Region<'m> {
         let fits = owner.map_or(e.owner() != Owner::NONE, |owner| e.owner() == owner);
         if fits && e.offers(order) { self.take(blk, order, from) } else { None }
     }
+    /// The same out of a block without owner, if it is of `class` and its largest hole is an exact
+    /// fit.
+    pub(super) fn take_exact(
+        &self,
+        blk: usize,
+        class: Class,
+        order: u32,
+        from: usize,
+    ) -> Option<Offset> {
+        let list = List::class(class, order + 1);
+        let fits = self.load(blk).list() == Some(list);
+        let at = if fits { self.take(blk, order, from) } else { return None };
+        if at.is_none() {
+            self.refresh(blk);
+        }
+        at
+    }
     #[inline(always)]
     pub(super) fn take(&self, blk: usize, order: u32, from: usize) -> Option<Offset> {
         if order <= NARROW {
@@ -249,14 +266,22 @@ impl<'m> Region<'m> {
     /// The same out of a block on `list` that has no owner and stays without. Its bound is exact
     /// afterwards, so that the next request finds the tightest block again.
     pub(super) fn take_listed(&self, blk: usize, list: List, order: u32) -> Option<Offset> {
+        let at = self.take_on_list(blk, list, order)?;
+        let fit = self.load(blk).fit();
+        if fit > 0 && !self.field(blk).has(fit - 1) {
+            self.refresh(blk);
+        }
+        Some(at)
+    }
+    /// [`take_listed`](Self::take_listed) for a caller that goes on to take from the block, and
+    /// leaves the bound as it is.
+    pub(super) fn take_on_list(&self, blk: usize, list: List, order: u32) -> Option<Offset> {
         let e = self.load(blk);
         let fits = e.list() == Some(list) && e.offers(order);
         let at = if fits { self.take(blk, order, 0) } else { None };
         if at.is_none() {
             self.refresh(blk);
             self.dismiss(list, blk);
-        } else if !self.field(blk).has(e.fit() - 1) {
-            self.refresh(blk);
         }
         at
     }
@@ -372,10 +397,7 @@ impl<'m> Region<'m> {
     #[inline(always)]
     pub(super) fn give(&self, blk: usize, order: u32, at: Offset) -> Option<()> {
         let given = self.field(blk).give(order, at)?;
-        let e = self.load(blk);
-        if e.fit() < FIT_WHOLE {
-            self.raise(blk, given);
-        }
+        self.look_again(blk, given);
         Some(())
     }
     /// Frees the frames from `from` up to `to`, each a block of its own. Where one is not, its word
@@ -384,14 +406,21 @@ impl<'m> Region<'m> {
         for (at, low, high) in pieces(from, to) {
             let start = Offset(at as u32 * SPAN + low);
             let given = self.field(blk).give_each(at, low, high).ok_or(start)?;
-            if self.load(blk).fit() < FIT_WHOLE {
-                self.raise(blk, given);
-            }
+            self.look_again(blk, given);
         }
         Ok(())
     }
+    /// Raises the bound if more fits since a block was given back (`entry::I2`).
+    #[inline(always)]
+    fn look_again(&self, blk: usize, given: Given) {
+        let fit = self.load(blk).fit();
+        if fit < FIT_WHOLE && self.field(blk).exceeds(fit, given) {
+            self.raise(blk, given);
+        }
+    }
     /// Raises the bound to what was given back. The CPU that made a block Busy looks at it once
     /// more.
+    #[inline(never)]
     fn raise(&self, blk: usize, given: Given) {
         let mut whole = false;
         let change = self.update(blk, |e| {

@@ -14,6 +14,7 @@
 //! - I3. `sorted` names the regions below `count` by their place in memory, except while one is
 //!   being added. So the range of a region that is found by it is checked, and where none is found
 //!   all are looked at, one by one.
+//! - I4. `largest` names a region below `count`, which most frames lie in: it is looked at first.
 //!
 //! **Locking**: `adding` admits one writer; a second is refused, not kept waiting. `count`
 //! publishes (release, acquire).
@@ -41,6 +42,7 @@ pub(super) struct Regions<'m> {
     count: AtomicU64,
     adding: AtomicU32,
     sorted: [AtomicU32; REGIONS_MAX],
+    largest: AtomicU32,
 }
 
 // SAFETY: regions::I1 and I2: shared slots are read-only, the others have one writer; a `Region`
@@ -71,6 +73,7 @@ impl<'m> Regions<'m> {
             count: AtomicU64::new(0),
             adding: AtomicU32::new(0),
             sorted: core::array::from_fn(|_| AtomicU32::new(0)),
+            largest: AtomicU32::new(0),
         }
     }
     /// How many there are.
@@ -88,9 +91,14 @@ impl<'m> Regions<'m> {
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Region<'m>)> {
         self.slots[..self.count()].iter().map(Self::filled).enumerate()
     }
-    /// The region that holds `frame`, with its number, found by halving.
+    /// The region that holds `frame`, with its number: the largest, or found by halving.
     #[inline]
     pub(super) fn holding(&self, frame: Frame) -> Option<(usize, &Region<'m>)> {
+        let number = self.largest.load(Relaxed) as usize;
+        let largest = self.get(number).filter(|region| region.range().contains(frame));
+        largest.map(|region| (number, region)).or_else(|| self.look_up(frame))
+    }
+    fn look_up(&self, frame: Frame) -> Option<(usize, &Region<'m>)> {
         let halved = self.halve(|range| match () {
             () if frame < range.start() => Side::Below,
             () if frame >= range.end() => Side::Above,
@@ -144,12 +152,16 @@ impl<'m> Adding<'_, 'm> {
         let at = self.0.count();
         let slot = self.0.slots.get(at).ok_or(NotAdded::Full)?;
         let region = make();
-        let start = region.range().start();
+        let range = region.range();
         // SAFETY: regions::I2: holding `Adding` makes us the only one at the slot `count`, which
         // nobody reads yet.
         unsafe { (*slot.get()).write(region) };
         self.0.count.store(at as u64 + 1, Release);
-        self.sort_in(at, start);
+        self.sort_in(at, range.start());
+        let largest = self.0.get(self.0.largest.load(Relaxed) as usize);
+        if largest.is_none_or(|largest| largest.range().pages() < range.pages()) {
+            self.0.largest.store(at as u32, Relaxed);
+        }
         Ok(())
     }
     /// Puts region `number`, the last so far, where it belongs by its `start`.

@@ -15,8 +15,8 @@
 //! **Invariants**
 //! - I1. An owned block is named by its owner's seat, or by the call that is just about to seat or
 //!   disown it. Seats are exchanged, not stored, so the call that pushes a block out learns of it
-//!   and disowns it.
-//!
+//!   and disowns it. A seat may name a block that it does not own: one with holes that just fit,
+//!   or one that others took.
 //! - I2. The blocks that seats name are not in the way of whole blocks: there is at most one CPU's
 //!   set of seats for [`SHARE`] blocks of memory, and CPUs beyond that sit with others
 //!   (record 070).

@@ -590,8 +590,8 @@ fn guests_of_one_seat_keep_to_words_of_their_own() {
     assert!((0..16).map(word).eq(0..16));
 }
 
-/// A small block is cut from a hole of just its size where there is one. Any other hole becomes the
-/// seat's, and the next small blocks stay there.
+/// A small block is cut from a hole of just its size where there is one, and the next ones from
+/// the holes beside that. Any other hole becomes the seat's, and the next ones stay there.
 #[test]
 fn small_blocks_stay_in_the_hole_that_they_began() {
     for n in 0..3 {
@@ -612,9 +612,39 @@ fn small_blocks_stay_in_the_hole_that_they_began() {
             assert_eq!(take(), low[2], "and that one before a whole block");
             free(low[1]);
             free(high[3]);
-            assert_eq!([take(), take()], [high[3], low[1]], "the seat's block stays the seat's");
+            assert_eq!(
+                [take(), take()],
+                [low[1], high[3]],
+                "the seat is where it took a hole last"
+            );
+            let last = high[high.len() - 1];
+            [low[4], last].into_iter().for_each(free);
+            assert_eq!(take(), last, "and stays there while holes of the size are left");
+            [high[6], high[7]].into_iter().for_each(free);
+            assert_eq!(take(), low[4], "but for larger ones");
         });
     }
+}
+
+/// A seat takes what is left of its word without a look at the block, which may be another CPU's by
+/// now, and of another class; no word more than that one.
+#[test]
+fn a_word_at_hand_is_the_last_of_a_block_that_was_lost() {
+    check(&[range(0, 2 * 512)], |folios| {
+        let take = |cpu, class| folios.alloc(Cpu(cpu), Order::BASE, class).unwrap();
+        let first = take(0, MOVABLE);
+        folios.free(Cpu(0), first, Order::BASE).unwrap();
+        let whole = [(); 2].map(|()| folios.alloc(Cpu(1), Order::SIZE_2M, MOVABLE).unwrap());
+        let (lost, other) =
+            if whole[0] <= first { (whole[0], whole[1]) } else { (whole[1], whole[0]) };
+        folios.free(Cpu(1), lost, Order::SIZE_2M).unwrap();
+        assert_eq!(take(1, Class::Unmovable), lost);
+        folios.free(Cpu(1), other, Order::SIZE_2M).unwrap();
+        let taken: Vec<_> = (0..512).map(|_| take(0, MOVABLE)).collect();
+        let from_lost = taken.iter().filter(|page| page.get() / 512 == lost.get() / 512);
+        assert_eq!(from_lost.count(), 31);
+        assert!(taken[..31].iter().all(|page| page.get() / 512 == lost.get() / 512));
+    });
 }
 
 /// Movable memory goes into a hole of another class before a whole block is opened, if it fits in

@@ -68,6 +68,16 @@ impl<'m> Zeros<'m> {
         self.ever.load(Relaxed) != 0
     }
 
+    /// Whether `known`, with which the owner of a page gives it back, may differ from what is
+    /// noted.
+    #[inline]
+    pub(super) fn differs_in(&self, blk: usize, at: Offset, known: Known) -> bool {
+        match known {
+            Known::AsBefore => false,
+            Known::Nothing => self.ever() && self.half(blk, at.word()) >> at.bit() & 1 == 1,
+            Known::Zero => true,
+        }
+    }
     /// Whether `known`, with which the owner of a block of 2^`order` frames gives it back, may
     /// differ from what is noted.
     #[inline]
@@ -138,6 +148,7 @@ impl<'m> Zeros<'m> {
         hull
     }
     /// The bits of frames `32 * n..` of the block.
+    #[inline]
     pub(super) fn half(&self, blk: usize, n: usize) -> u32 {
         (self.bits[blk * WORDS + n / 2].load(Relaxed) >> (n % 2 * 32)) as u32
     }
