@@ -28,12 +28,31 @@ impl Pages {
 #[repr(transparent)]
 pub struct Nanos(pub u64);
 
+impl Nanos {
+    /// `n` nanoseconds.
+    pub const fn new(n: u64) -> Nanos {
+        Nanos(n)
+    }
+    /// The count of nanoseconds.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
 /// The number of a CPU, counted from 0 without holes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 #[repr(transparent)]
 pub struct Cpu(pub u16);
 
 impl Cpu {
+    /// CPU `n`.
+    pub const fn new(n: u16) -> Cpu {
+        Cpu(n)
+    }
+    /// The number.
+    pub const fn get(self) -> u16 {
+        self.0
+    }
     /// The number as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -44,6 +63,17 @@ impl Cpu {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 #[repr(transparent)]
 pub struct Node(pub u8);
+
+impl Node {
+    /// Node `n`.
+    pub const fn new(n: u8) -> Node {
+        Node(n)
+    }
+    /// The number.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
 
 const WORDS: usize = CPUS_MAX / 64;
 

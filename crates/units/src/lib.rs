@@ -20,10 +20,11 @@
 //! memory.
 //!
 //! ```
-//! use foliant_units::{Bytes, Frame, Order, Pa};
+//! use foliant_units::{Bytes, Cpu, Frame, Nanos, Order, Pa};
 //! let order = Order::fitting(Bytes::parse("64k").unwrap()).unwrap();
 //! assert_eq!(order.pages().get(), 16);
 //! assert_eq!(Frame::new(3).pa(), Pa::new(0x3000));
+//! assert_eq!((Cpu::new(1).index(), Nanos::new(250).get()), (1, 250));
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
