@@ -26,7 +26,8 @@ impl Caching {
 ///
 /// # Safety
 /// An implementation promises that for memory it was asked to manage the pointers it gives are
-/// valid, stable for the life of the machine, and that distinct physical ranges do not alias.
+/// valid, as aligned as the physical address up to 4 KiB, stable for the life of the machine, and
+/// that distinct physical ranges do not alias.
 #[allow(unsafe_code)]
 pub unsafe trait PhysMem {
     /// The direct-map address of `bytes` from `pa` on.

@@ -12,6 +12,7 @@ use foliant_machine::{
 };
 use foliant_sim::{Chance, Checks, Config, Format, Mode, RiscvMode, Sim, Tags, X86Levels};
 use foliant_units::{Bytes, Cpu, CpuSet, Frame, FrameRange, Level, Nanos, Pa, Va, VaRange};
+use std::ptr::NonNull;
 use std::sync::Mutex;
 
 const ROOT: u64 = 0x10_0000;
@@ -196,6 +197,7 @@ enum Broken {
     ClearShort,
     ZerosLate,
     CopyShort,
+    ReachSkewed,
     WrongNumber,
     AddLost,
     ClockBack,
@@ -332,6 +334,11 @@ unsafe impl Around for Wreck<'_> {
         // SAFETY: the caller's promise.
         unsafe { self.sim.copy(from, to, Bytes::new(bytes.get() - short)) };
     }
+    unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
+        let skew = if self.is(Broken::ReachSkewed) { 8 } else { 0 };
+        // SAFETY: the law asks for a word of a frame that is its own.
+        unsafe { self.sim.reach(pa.add(skew), bytes) }
+    }
     unsafe fn kernel_load(&self, va: Va) -> Result<u64, KernelFault> {
         let va = if self.is(Broken::KernelWrongPage) { Va::new(va.get() & !0x1000) } else { va };
         // SAFETY: the caller's promise.
@@ -450,6 +457,7 @@ fn a_broken_machine_breaks_the_law_that_speaks_of_it() {
         (Broken::ClearShort, "clear_is_exact"),
         (Broken::ZerosLate, "zeros_are_there_for_whoever_sees_a_later_store"),
         (Broken::CopyShort, "copy_is_exact"),
+        (Broken::ReachSkewed, "reach_is_the_same_memory"),
         (Broken::WrongNumber, "every_cpu_knows_its_number"),
         (Broken::AddLost, "what_a_cpu_adds_to_its_own_word_is_not_lost"),
         (Broken::ClockBack, "clocks_never_run_backwards"),

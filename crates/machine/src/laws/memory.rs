@@ -147,6 +147,8 @@ pub(super) fn reach_is_the_same_memory<B: Bench>(bench: &B) -> Verdict {
     #[allow(unsafe_code)]
     // SAFETY: a scratch frame, which the suite owns.
     let pointer = unsafe { machine.reach(at, Bytes::new(8)) }.cast::<u64>();
+    let off = pointer.addr().get() as u64 % foliant_units::FRAME_BYTES;
+    expect(machine.me(), "the bytes from a page to what is 64 behind a frame", 64, off)?;
     #[allow(unsafe_code)]
     // SAFETY: eight bytes were asked for, aligned like `at`; nobody else uses the frame now.
     let got = unsafe { pointer.read() };
