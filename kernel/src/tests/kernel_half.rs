@@ -59,7 +59,7 @@ pub(super) fn the_heap_gives_back_what_it_took() -> Verdict {
         sorted.sort();
         sorted.len()
     };
-    exercise(); // the lists fill
+    exercise(); // the first arenas come
     let (pages, before) = (heap::pages(), free());
     let names = exercise();
     check(heap::pages() == pages, || format!("{} pages became {}", pages, heap::pages()))?;

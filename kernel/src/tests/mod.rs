@@ -87,7 +87,7 @@ fn free() -> Pages {
     manager().memory().free
 }
 
-/// Descriptors of new sections and pieces of the heap may stay; blocks may not.
+/// Descriptors of new sections and arenas of the heap may stay; blocks may not.
 fn leaves_nothing(before: Pages) -> Result<(), String> {
     manager().audit(&[]).map_err(|error| format!("the recount disagrees: {error}"))?;
     let kept = before.get().saturating_sub(free().get());
@@ -99,12 +99,11 @@ fn leaves_nothing(before: Pages) -> Result<(), String> {
     }
 }
 
-/// What a test may keep: descriptors of every section of memory, and a few pages of the heap's
-/// lists.
+/// What a test may keep: descriptors of every section of memory, and a few arenas of the heap.
 fn kept_for_good() -> u64 {
-    const HEAP_LISTS: u64 = 64;
+    const HEAP_ARENAS: u64 = 64;
     let managed = manager().memory().managed.get();
-    managed.div_ceil(64) + HEAP_LISTS
+    managed.div_ceil(64) + HEAP_ARENAS
 }
 
 /// Says what was wrong unless `holds`.
