@@ -94,6 +94,8 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod verify_tests;
 
+pub use foliant_units as units;
+
 pub use error::{AllocError, CpuCount, Misuse, RegionError, ReserveError, WordCount};
 pub use evict::{Joined, Usage};
 pub use field::Pick;

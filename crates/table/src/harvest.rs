@@ -1,8 +1,10 @@
 //! What an operation took out or changed, for the caller's flush and books.
 
 use super::attrs::{Attrs, Soft};
+use core::ops::Range;
 use foliant_claim::Stale;
-use foliant_units::{Level, Pa, Va, VaRange};
+use foliant_machine::{Accessed, Invalidation, Item, MmuRules, Scope, Tables, Tlb};
+use foliant_units::{CpuSet, Level, Pa, Va, VaRange};
 
 /// Consecutive leaves of one level that map consecutive blocks alike, or one software word, as they
 /// were before the operation.
@@ -82,6 +84,40 @@ impl Harvest {
     pub fn clear_runs(&mut self) {
         self.runs_len = 0;
     }
+    /// The flush of what is in it, in one request: asks each CPU of `cpus` to end what it may have
+    /// cached, ends it here, and waits for them. `cpus` are those that run the tables, or may have
+    /// kept translations of them; `scope` says which tables those are.
+    ///
+    /// Leaves that no CPU can have cached are left out. Where tables went, everything of the scope
+    /// is ended, for the runs do not say where they were. Without either nobody is asked.
+    ///
+    /// Returns the runs, which leave the harvest: their frames may have other users now. Removed
+    /// tables stay for [`pop_table`](Harvest::pop_table).
+    pub fn flush(&mut self, machine: &impl Tlb, scope: Scope, cpus: &CpuSet) -> EndedRuns {
+        let what = self.owed(machine.rules(), scope);
+        if !what.is_empty() {
+            let asked = machine.ask(cpus, &what);
+            machine.invalidate(&what);
+            machine.wait(asked);
+        }
+        EndedRuns { runs: self.runs, left: 0..core::mem::take(&mut self.runs_len) }
+    }
+    /// What CPUs may have cached of it.
+    fn owed(&self, rules: MmuRules, scope: Scope) -> Invalidation {
+        if self.tables_len > 0 {
+            return Invalidation::all(scope);
+        }
+        let mut what = Invalidation::none(scope);
+        for run in self.runs() {
+            let What::Mapped { attrs, .. } = run.what else { continue };
+            let is_cached = rules.accessed == Accessed::Independent || attrs.has(Attrs::ACCESSED);
+            let item = Item { range: run.range(), level: run.level, tables: Tables::Kept };
+            if is_cached && what.push(item).is_err() {
+                return Invalidation::all(scope);
+            }
+        }
+        what
+    }
     /// Takes out a removed table. It may be freed after a flush of its range with `Tables::Removed`
     /// and after the grace period of lock-free walks (table::I6).
     #[inline]
@@ -116,6 +152,21 @@ impl Harvest {
     pub(super) fn add_table(&mut self, table: Stale) {
         self.tables[self.tables_len] = Some(table);
         self.tables_len += 1;
+    }
+}
+
+/// The runs of a harvest that was flushed, in the order in which they were visited.
+#[derive(Debug)]
+pub struct EndedRuns {
+    runs: [Option<Run>; Harvest::RUNS_MAX],
+    left: Range<usize>,
+}
+
+impl Iterator for EndedRuns {
+    type Item = Run;
+
+    fn next(&mut self) -> Option<Run> {
+        self.runs[self.left.next()?]
     }
 }
 

@@ -3,9 +3,11 @@
 //! There is one code for every page size: the level is a loop variable, and a format is data behind
 //! [`Paging`]. An operation on a range goes table by table, so that it costs one walk and one lock
 //! per 512 words, and run by run: neighbouring words that map on alike are decoded, counted and
-//! noted once (`sweep`). This room allocates nothing and flushes nothing: tables come from the
+//! noted once (`sweep`). No operation of this room allocates or flushes: tables come from the
 //! caller's [`Spare`], the entries and tables that were taken out go into the caller's `Sink` (for
-//! embedders a [`Harvest`]), and each operation says which flush it needs.
+//! embedders a [`Harvest`]), and each operation says which flush it needs. A caller that has no
+//! manager above has two calls that do both ends for it: [`Tables::map_frames`] goes on with
+//! frames that it is lent, and [`Harvest::flush`] is the flush of what was taken out.
 //!
 //! ```text
 //!   level      4         3         2         1         0
@@ -81,49 +83,38 @@
 //! never waits for the first. The top table has no lock (I5). No lock is held when an operation
 //! returns, but for [`Tables::lock`].
 //!
-//! **Not here**: allocation, flushes, grace periods, areas, what a fault does.
+//! **Not here**: allocation, which CPUs run the tables, grace periods, areas, what a fault does.
 //!
 //! ```
-//! use foliant_machine::{Caching, Invalidation, Item, Owner, PhysMem, Scope, Tlb, Witness};
 //! use foliant_sim::{Config, Sim};
-//! use foliant_table::{Attrs, Half, Harvest, Prune, Spare, Tables, X86_64};
-//! use foliant_units::{Bytes, CpuSet, Frame, FrameRange, Level, Pages, Va, VaRange};
+//! use foliant_table::claim::Claim;
+//! use foliant_table::machine::Scope;
+//! use foliant_table::units::{Bytes, CpuSet, Frame, FrameRange, Level, Order, Pages, Va, VaRange};
+//! use foliant_table::{Attrs, Half, Harvest, MapStop, Prune, Spare, Tables, X86_64};
 //!
 //! let machine = Sim::new(Config::seeded(1, Bytes::new(16 << 20), 1)).unwrap(); // or your `PhysMem`
-//! let first = machine.config().memory[0].start();
-//! let lent = FrameRange::new(first, Pages::new(4)).unwrap();
-//! machine.owned(lent, Owner::Table);
-//! // SAFETY: four frames that nobody else uses: a top table, and three tables in stock.
-//! unsafe { machine.clear(first.pa(), Bytes::new(4 << 12), Caching::Cached) };
-//! // SAFETY: the same.
+//! let memory = machine.config().memory[0];
+//! // Frames that nobody else uses: a top table, and tables in stock.
+//! let mut frames = memory.iter().map(|frame| unsafe { Claim::from_raw(frame, Order::BASE) });
+//! // SAFETY: what is mapped below is memory of this example's.
 //! let tables: Tables<'_, Sim, X86_64<4>> =
-//!     unsafe { Tables::adopt(&machine, first.pa(), Half::User) };
-//! let mut spare = Spare::new();
-//! for frame in (1..4).map(|nth| first.add(Pages::new(nth))) {
-//!     // SAFETY: the same.
-//!     unsafe { spare.lend(frame) }.unwrap();
-//! }
+//!     unsafe { Tables::create(&machine, frames.next().unwrap(), Half::User) };
 //!
-//! let range = VaRange::sized(Va::new(1 << 30), Bytes::new(4 << 20)).unwrap();
+//! let block = FrameRange::new(Frame::new(0x800), Pages::new(0x400)).unwrap();
+//! let range = VaRange::sized(Va::new(1 << 30), block.pages().bytes()).unwrap();
 //! let attrs = Attrs::USER | Attrs::WRITE;
-//! let done = tables.map(range, Frame::new(0x800), attrs, Level::SIZE_1G, &mut spare).unwrap();
-//! assert_eq!(done.upto, range.end()); // two leaves of 2 MiB; it stops where a table is missing
+//! let mut spare = Spare::new();
+//! let done = tables.map_frames(range.start(), block, attrs, &mut spare, || frames.next()).unwrap();
+//! assert_eq!(done.why, MapStop::Done); // two leaves of 2 MiB
 //! assert_eq!(tables.walk(range.start()).level, Level::SIZE_2M);
 //!
 //! let mut harvest = Harvest::new();
 //! tables.unmap(range, Prune::Emptied, &mut harvest).unwrap();
-//! let mut what = Invalidation::none(Scope::Space(first.pa()));
-//! for run in harvest.runs() {
-//!     let tables = foliant_machine::Tables::Removed; // a table became empty, and went
-//!     what.push(Item { range: run.range(), level: run.level, tables }).unwrap();
-//! }
-//! let asked = machine.ask(&CpuSet::first(1), &what);
-//! machine.invalidate(&what);
-//! machine.wait(asked);
-//! harvest.clear_runs();
+//! let runs = harvest.flush(&machine, Scope::Space(tables.root()), &CpuSet::first(1));
+//! assert!(runs.map(|run| run.range()).eq([range])); // its frames may have other users now
 //! while let Some(table) = harvest.pop_table() {
 //!     // SAFETY: the flush is done, and nobody walks here.
-//!     let _yours_again = unsafe { table.vouched() }.into_raw();
+//!     let _yours_again = unsafe { table.vouched() };
 //! }
 //! ```
 #![cfg_attr(not(test), no_std)]
@@ -148,10 +139,14 @@ mod way;
 mod word;
 mod x86_64;
 
+pub use foliant_claim as claim;
+pub use foliant_machine as machine;
+pub use foliant_units as units;
+
 pub use aarch64::Aarch64;
 pub use attrs::{Attrs, Entry, Slot, Slots, Soft, SoftKind};
 pub use edit::{Change, Kept, Swept};
-pub use harvest::{Harvest, Run, What};
+pub use harvest::{EndedRuns, Harvest, Run, What};
 pub use leaves::Leaves;
 pub use lock::{Gap, LetGo, Locked, Missing};
 pub use map::{MapStop, Mapped};

@@ -5,8 +5,10 @@ use super::lock::{Gap, Missing};
 use super::paging::Paging;
 use super::spare::Spare;
 use super::tables::{Blocked, Refused, Tables};
-use foliant_machine::{Cpus, PhysMem};
-use foliant_units::{Frame, Level, Pa, Va, VaRange};
+use super::word::prepared;
+use foliant_claim::Claim;
+use foliant_machine::{Cpus, PhysMem, Witness};
+use foliant_units::{FRAME_BYTES, Frame, FrameRange, Level, Pa, Va, VaRange};
 
 /// How far a map operation got. Everything below `upto` is mapped, nothing from there on.
 #[must_use = "the rest of the range is not mapped"]
@@ -56,6 +58,37 @@ impl Job {
     fn advance(&mut self, bytes: u64) {
         self.va = self.va.add(bytes);
         self.pa = self.pa.add(bytes);
+    }
+}
+
+impl<M: PhysMem + Cpus + Witness, P: Paging> Tables<'_, M, P> {
+    /// Maps `frames` to the addresses from `at` on, with the largest leaves that fit: [`map`] in
+    /// one call. Tables come from `spare`, and where that is empty from `lend`, which gives single
+    /// frames with any contents and is called while no table is locked. A frame that is lent and
+    /// not needed, because another CPU made the table first, stays in `spare`, as a cleared table.
+    ///
+    /// Refused as by [`map`], with nothing lent. Where `lend` has none left it ends with
+    /// [`MapStop::NeedTable`]; mapping the frames behind `upto` completes it.
+    ///
+    /// [`map`]: Tables::map
+    pub fn map_frames(
+        &self,
+        at: Va,
+        frames: FrameRange,
+        attrs: Attrs,
+        spare: &mut Spare,
+        mut lend: impl FnMut() -> Option<Claim>,
+    ) -> Result<Mapped, Refused> {
+        let range = VaRange::sized(at, frames.pages().bytes()).ok_or(Refused::Outside(at))?;
+        let (mut rest, mut first) = (range, frames.start());
+        loop {
+            let done = self.map(rest, first, attrs, Level::SIZE_1G, spare)?;
+            let MapStop::NeedTable(_) = done.why else { return Ok(done) };
+            let Some(claim) = lend() else { return Ok(done) };
+            spare.push(prepared(self.machine(), claim)).expect("it is empty, or it would be used");
+            rest = VaRange::new(done.upto, range.end()).expect("it goes on inside the range");
+            first = Frame::new(frames.start().get() + done.upto.offset_from(at) / FRAME_BYTES);
+        }
     }
 }
 

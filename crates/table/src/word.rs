@@ -8,8 +8,17 @@
 
 use super::attrs::{Slot, Slots};
 use foliant_claim::{Claim, Stale};
-use foliant_machine::PhysMem;
+use foliant_machine::{Caching, Owner, PhysMem, Witness};
 use foliant_units::{Order, Pa};
+
+/// A lent frame, cleared and stated to be a table, so that it can become one.
+pub(super) fn prepared<M: PhysMem + Witness>(machine: &M, lent: Claim) -> Claim {
+    assert_eq!(lent.order(), Order::BASE, "a table is one frame: lend single frames");
+    machine.owned(lent.frames(), Owner::Table);
+    // SAFETY: claim::I1: the frame is the caller's alone.
+    unsafe { machine.clear(lent.frame().pa(), Order::BASE.bytes(), Caching::Cached) };
+    lent
+}
 
 /// A frame that is owned as a page table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
