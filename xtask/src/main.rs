@@ -9,6 +9,7 @@ mod coverage;
 mod explore;
 mod fuzz;
 mod mutants;
+mod outside;
 mod run;
 mod sim;
 mod test;
@@ -46,6 +47,8 @@ enum Command {
     Boot(boot::Boot),
     /// Instructions of each operation in the kernel: has one become worse than the table says?
     Compare(compare::Compare),
+    /// The crates as packages, and the projects of examples/outside built against them
+    Outside,
     /// The fuzzers: every target for a while, two at a time
     Fuzz(fuzz::Fuzz),
     /// The lines that the tests reach, crate by crate
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Explore(asked) => explore::run(&asked),
         Command::Coverage { packages } => coverage::coverage(&packages),
         Command::Mutants(asked) => mutants::mutants(&asked),
+        Command::Outside => outside::outside(),
         Command::Fuzz(asked) => fuzz::fuzz(&asked),
         Command::Boot(asked) => boot::many(&asked),
         Command::Compare(asked) => compare::compare(&asked),

@@ -1,7 +1,7 @@
 //! The lanes of tests.
 
 use crate::run::{cargo, root};
-use crate::{boot, compare, explore, fuzz, sim, tidy};
+use crate::{boot, compare, explore, fuzz, outside, sim, tidy};
 use std::fs;
 
 /// How long each fuzzer runs.
@@ -31,7 +31,7 @@ pub(crate) fn all() -> Result<(), String> {
         &["doc", "--workspace", "--no-deps", "--quiet"],
         &[("RUSTDOCFLAGS", "-D warnings")],
     )?;
-    packages()?;
+    outside::outside()?;
     // A folder of its own: the flag would rebuild everything else.
     let loom = "test --release --package foliant-sync --package foliant-folio --package foliant-table \
         --package foliant --package foliant-x86 --lib --target-dir target/loom \
@@ -47,13 +47,6 @@ pub(crate) fn all() -> Result<(), String> {
 fn tests() -> Result<(), String> {
     cargo("tests and doc tests", &["test", "--workspace", "--quiet"], &[])?;
     examples()
-}
-
-/// Whether each crate that is meant to be published can be put into a package.
-fn packages() -> Result<(), String> {
-    let package = "package --workspace --no-verify --allow-dirty --quiet --exclude xtask \
-        --exclude foliant-examples";
-    cargo("packages", &package.split_whitespace().collect::<Vec<_>>(), &[])
 }
 
 /// Runs each example: what it shows, it asserts.
