@@ -165,6 +165,9 @@ pub enum Clearing {
 pub enum Backing {
     /// Every frame that was written takes a frame of the host.
     Whole,
+    /// The same, in a file that this process can map at other addresses too
+    /// ([`Sim::memory_file`](crate::Sim::memory_file)). A fork shares it.
+    File,
     /// Frames of descriptors that are all alike take a word, so that a terabyte fits into little.
     /// One CPU at a time is at work: what another one reads meanwhile is not defined.
     Compact,

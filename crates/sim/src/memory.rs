@@ -9,6 +9,9 @@
 //! descriptors of tails do, takes that word of host memory instead of 4096 bytes: a terabyte has 16
 //! GiB of descriptors.
 //!
+//! Where the memory is a file, all ranges are one, without a name (`memfd`) and with holes where
+//! nothing was written, so that a process can map any frames at other addresses too.
+//!
 //! **Invariants**
 //! - I1. A frame whose bit is clear holds zeros, or a write to it is in flight. Writers of words
 //!   write *first* and set the bit after; `clear` takes the bit *first* and zeroes after. So
@@ -18,6 +21,9 @@
 //! - I3. Where a frame's uniform word is not 0, the frame reads as that word at every 64th byte and
 //!   0 between, its bit is set, and its host memory holds zeros. A writer of anything else spreads
 //!   the word out first.
+//!
+//! - I4. Offset 0 of a file is the frame [`first_of_file`] below the lowest range, a multiple of 1
+//!   GiB: what is aligned as memory is aligned in the file.
 //!
 //! **Locking**: none. Words are atomics. In a compact machine one CPU at a time writes to a frame,
 //! and no other one reads it then.
@@ -29,7 +35,10 @@ use crate::SimError;
 use crate::config::Backing;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
-use foliant_units::{FRAME_BYTES, FRAME_SHIFT, FrameRange, Pa};
+use foliant_units::{FRAME_BYTES, FRAME_SHIFT, Frame, FrameRange, Order, Pa};
+#[cfg(not(miri))]
+use std::os::fd::AsRawFd;
+use std::{fs::File, sync::Arc};
 
 /// From this size on clearing gives the memory back to the host instead of writing zeros.
 const GIVE_BACK_BYTES: u64 = 2 << 20;
@@ -44,12 +53,21 @@ struct Region {
     written: NonNull<u8>,
     /// A word per frame, in a compact machine.
     uniform: Option<NonNull<u8>>,
+    held: Held,
+}
+
+/// What holds a region's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Held {
+    Anonymously,
+    InFile,
 }
 
 /// All memory of one machine.
 #[derive(Debug)]
 pub(crate) struct Memory {
     regions: Box<[Region]>,
+    file: Option<(Arc<File>, Frame)>,
 }
 
 // SAFETY: memory::I2; the pointers name mappings that this value owns, and every access through
@@ -81,6 +99,35 @@ fn map(bytes: u64) -> Option<NonNull<u8>> {
     NonNull::new(base.cast())
 }
 
+/// A file without a name that has room for all ranges, and the frame at its offset 0.
+#[cfg(not(miri))]
+fn file(ranges: &[FrameRange]) -> Option<(Arc<File>, Frame)> {
+    use std::os::fd::FromRawFd;
+    let (first, last) = (first_of_file(ranges.first()?), ranges.last()?);
+    // SAFETY: a name that ends with 0, and flags.
+    let fd = unsafe {
+        libc::memfd_create(c"foliant-sim".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
+    };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is new, and nobody else's.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(last.end().pa().get() - first.pa().get()).ok()?;
+    Some((Arc::new(file), first))
+}
+
+/// Maps a part of the file, for all who map it to share.
+#[cfg(not(miri))]
+fn map_file(file: &File, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
+    let (flags, prot) =
+        (libc::MAP_SHARED | libc::MAP_NORESERVE, libc::PROT_READ | libc::PROT_WRITE);
+    let (at, fd) = (core::ptr::null_mut(), file.as_raw_fd());
+    // SAFETY: a new mapping at an address of the host's choice touches nothing of ours.
+    let base = unsafe { libc::mmap(at, bytes as usize, prot, flags, fd, offset as libc::off_t) };
+    if base == libc::MAP_FAILED { None } else { NonNull::new(base.cast()) }
+}
+
 #[cfg(not(miri))]
 fn unmap(base: NonNull<u8>, bytes: u64) {
     // SAFETY: memory::I2: `map` made the mapping and its owner is being dropped.
@@ -89,9 +136,13 @@ fn unmap(base: NonNull<u8>, bytes: u64) {
 
 /// Whether the host took the memory back, so that it reads as zero.
 #[cfg(not(miri))]
-fn give_back(base: NonNull<u8>, bytes: u64) -> bool {
+fn give_back(base: NonNull<u8>, bytes: u64, held: Held) -> bool {
+    let advice = match held {
+        Held::Anonymously => libc::MADV_DONTNEED,
+        Held::InFile => libc::MADV_REMOVE,
+    };
     // SAFETY: a part of a mapping that we own; its content is to become zero.
-    unsafe { libc::madvise(base.as_ptr().cast(), bytes as usize, libc::MADV_DONTNEED) == 0 }
+    unsafe { libc::madvise(base.as_ptr().cast(), bytes as usize, advice) == 0 }
 }
 
 #[cfg(miri)]
@@ -112,21 +163,48 @@ fn unmap(base: NonNull<u8>, bytes: u64) {
 }
 
 #[cfg(miri)]
-fn give_back(_: NonNull<u8>, _: u64) -> bool {
+fn give_back(_: NonNull<u8>, _: u64, _: Held) -> bool {
     false
 }
 
+#[cfg(miri)]
+fn file(_: &[FrameRange]) -> Option<(Arc<File>, Frame)> {
+    None
+}
+
+#[cfg(miri)]
+fn map_file(_: &File, _: u64, _: u64) -> Option<NonNull<u8>> {
+    None
+}
+
+/// See memory::I4.
+#[cfg(not(miri))]
+fn first_of_file(lowest: &FrameRange) -> Frame {
+    Frame::new(lowest.start().get() & !(Order::SIZE_1G.pages().get() - 1))
+}
+
 impl Region {
-    fn new(range: FrameRange, backing: Backing) -> Result<Region, SimError> {
+    fn new(
+        range: FrameRange,
+        backing: Backing,
+        file: Option<&(Arc<File>, Frame)>,
+    ) -> Result<Region, SimError> {
         let bytes = range.pages().bytes().get();
         let refused = SimError::Host { range };
-        let base = map(bytes).ok_or(refused)?;
+        let (base, held) = match file {
+            None => (map(bytes), Held::Anonymously),
+            Some((file, first)) => {
+                let offset = range.start().pa().get() - first.pa().get();
+                (map_file(file, offset, bytes), Held::InFile)
+            }
+        };
+        let base = base.ok_or(refused)?;
         let Some(written) = map(bitmap_bytes(bytes)) else {
             unmap(base, bytes);
             return Err(refused);
         };
         let start = range.start().pa().get();
-        let mut region = Region { start, bytes, base, written, uniform: None };
+        let mut region = Region { start, bytes, base, written, uniform: None, held };
         if backing == Backing::Compact {
             region.uniform = Some(map(uniform_bytes(bytes)).ok_or(refused)?);
         }
@@ -171,7 +249,7 @@ impl Region {
         let differs = || self.lines(frame).any(|(_, rest)| rest != 0);
         if !stands
             && self.is_written(frame)
-            && (differs() || !give_back(self.at(start), FRAME_BYTES))
+            && (differs() || !give_back(self.at(start), FRAME_BYTES, self.held))
         {
             return false;
         }
@@ -307,9 +385,20 @@ impl Drop for Region {
 impl Memory {
     /// Memory for `ranges`, which are sorted and do not overlap.
     pub(crate) fn new(ranges: &[FrameRange], backing: Backing) -> Result<Memory, SimError> {
-        let regions =
-            ranges.iter().map(|r| Region::new(*r, backing)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Memory { regions: regions.into_boxed_slice() })
+        let file = match (backing, ranges.first()) {
+            (Backing::File, Some(lowest)) => {
+                Some(file(ranges).ok_or(SimError::Host { range: *lowest })?)
+            }
+            _ => None,
+        };
+        let region = |range: &FrameRange| Region::new(*range, backing, file.as_ref());
+        let regions = ranges.iter().map(region).collect::<Result<Vec<_>, _>>()?;
+        Ok(Memory { regions: regions.into_boxed_slice(), file })
+    }
+
+    /// The file that holds all of it, and the frame at its offset 0.
+    pub(crate) fn file(&self) -> Option<&(Arc<File>, Frame)> {
+        self.file.as_ref()
     }
 
     fn find(&self, pa: Pa, bytes: u64) -> Option<(&Region, u64)> {
@@ -477,7 +566,7 @@ impl Memory {
     /// Gives whole frames of `region` back; false where the host refused.
     fn release(&self, region: &Region, start: u64, end: u64) -> bool {
         if !region.take_all(start >> FRAME_SHIFT, end >> FRAME_SHIFT)
-            || give_back(region.at(start), end - start)
+            || give_back(region.at(start), end - start, region.held)
         {
             return true;
         }
@@ -492,6 +581,32 @@ impl Memory {
 mod tests {
     use super::*;
     use foliant_units::{Frame, Pages};
+
+    /// What is written by a frame's number is at its offset of the file (memory::I4), and what is
+    /// given back takes no memory there.
+    #[cfg(not(miri))] // there are no such files
+    #[test]
+    fn a_file_holds_each_frame_at_its_offset() {
+        use std::os::unix::fs::{FileExt, MetadataExt};
+        let range = |start| FrameRange::new(Frame::new(start), Pages::new(1024)).unwrap();
+        let ranges = [range((1 << 18) + 512), range((1 << 18) + 4096)];
+        let memory = Memory::new(&ranges, Backing::File).unwrap();
+        let (file, first) = memory.file().unwrap();
+        assert_eq!((first.get(), file.metadata().unwrap().len()), (1 << 18, 5120 << 12));
+        for range in ranges {
+            let at = range.start().pa().add(8);
+            memory.store(at, 42);
+            let mut word = [0; 8];
+            file.read_exact_at(&mut word, at.get() - first.pa().get()).unwrap();
+            assert_eq!(u64::from_ne_bytes(word), 42);
+            assert_ne!(file.metadata().unwrap().blocks(), 0);
+            memory.clear(range.start().pa(), GIVE_BACK_BYTES);
+            assert_eq!((file.metadata().unwrap().blocks(), memory.load(at)), (0, Some(0)));
+            file.set_len(0).unwrap(); // a load takes memory too
+            file.set_len(5120 << 12).unwrap();
+        }
+        assert!(Memory::new(&ranges, Backing::Whole).unwrap().file().is_none());
+    }
 
     /// Four frames, held by uniform words or not: whatever is written reads the same.
     #[cfg(not(miri))] // without an operating system no memory is given back

@@ -12,9 +12,11 @@ use crate::sched::{Abandoned, Baton};
 use crate::{Cached, current, lanes};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foliant_machine::{Clock, Cpus, Owner, Refusal, Retired, Witness};
-use foliant_units::{Cpu, FRAME_BYTES, FrameRange, Nanos, Pages, VaRange};
+use foliant_units::{Cpu, FRAME_BYTES, Frame, FrameRange, Nanos, Pages, VaRange};
 use parking_lot::Mutex;
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::time::Instant;
 
 static MACHINES: AtomicU64 = AtomicU64::new(1);
@@ -80,6 +82,12 @@ impl Sim {
     /// What the machine was built from.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The file that holds the machine's memory, and the frame at its offset 0: the others follow
+    /// in order, holes included. Nothing without [`Backing::File`](crate::Backing::File).
+    pub fn memory_file(&self) -> Option<(Arc<File>, Frame)> {
+        self.memory.file().cloned()
     }
 
     /// Runs `work` as `cpu`, on the calling thread. A CPU that the machine does not have counts as
