@@ -56,7 +56,7 @@ enum Command {
         /// Only these crates' tests, like foliant-trace
         packages: Vec<String>,
     },
-    /// The benches: alloc, frag, map, scale, gaps
+    /// The benches: alloc, frag, map, scale, gaps, guest
     Bench {
         /// One of them
         name: Option<String>,

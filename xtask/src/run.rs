@@ -60,7 +60,7 @@ fn run(
 
 /// Runs one bench or all of them.
 pub(crate) fn benches(name: Option<&str>) -> Result<(), String> {
-    let mut args = vec!["bench", "--package", "foliant"];
+    let mut args = vec!["bench", "--package", "foliant", "--package", "foliant-guest"];
     match name {
         Some(name) => args.extend(["--bench", name]),
         None => args.push("--benches"),

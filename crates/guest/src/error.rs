@@ -1,12 +1,28 @@
-//! Why a guest got no memory.
+//! Why a guest got no memory, or none was given back.
 
 use core::{error, fmt};
 use foliant::manager::SpaceError;
 use foliant::space::{MapError, RangeError};
-use foliant_units::{Bytes, Order};
+use foliant_units::{Bytes, Frame, Order};
+use std::io;
 use vm_memory::GuestAddress;
 
-/// Why a guest got no memory. Nothing was taken.
+/// What the operating system was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostCall {
+    /// Addresses for a view.
+    Reserve,
+    /// To show a page in a view.
+    Show,
+    /// To take one out of a view.
+    Hide,
+    /// The length of the machine's file.
+    Measure,
+    /// To free the memory of a page.
+    Free,
+}
+
+/// Why a guest got no memory, or gave none back. Nothing was taken, and what it had it still has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GuestError {
     /// No range was given, or one without a page.
@@ -25,6 +41,20 @@ pub enum GuestError {
     Map(MapError),
     /// A page could not be made present.
     Populate(RangeError),
+    /// Not all of the range is memory of the guest.
+    Outside(GuestAddress, Bytes),
+    /// The memory at this address was not made in a file, so its pages stay where they are.
+    Direct(GuestAddress),
+    /// The caller was told where the region at this address lies in the file.
+    Shared(GuestAddress),
+    /// So many pages of this size are to come back, and the pool has only so many that are not
+    /// reserved.
+    NoPages(Order, u64, u64),
+    /// The file, which begins with the second frame and has that length, does not hold the page at
+    /// the first one.
+    NotInFile(Frame, Frame, Bytes),
+    /// The operating system refused, with this number of an error.
+    Host(HostCall, i32),
 }
 
 impl fmt::Display for GuestError {
@@ -51,6 +81,47 @@ impl fmt::Display for GuestError {
             GuestError::Space(error) => error.fmt(f),
             GuestError::Map(error) => error.fmt(f),
             GuestError::Populate(error) => error.fmt(f),
+            GuestError::Outside(start, bytes) => write!(
+                f,
+                "not all of {bytes} from {:#x} on are memory of one region of the guest: give back one region at a time",
+                start.0
+            ),
+            GuestError::Direct(start) => write!(
+                f,
+                "the memory at {:#x} is reached through the direct map, so nothing of it can be given back: make it with \
+                 `GuestRam::in_file`",
+                start.0
+            ),
+            GuestError::Shared(start) => write!(
+                f,
+                "others were told where the memory at {:#x} lies in its file (`file_offset`), so nothing of it can be given back: give \
+                 parts back before, or do not ask",
+                start.0
+            ),
+            GuestError::NoPages(order, asked, free) => write!(
+                f,
+                "{asked} pages of {} are to come back, and {free} in the pool are not reserved: enlarge it, or wait until others give \
+                 some back",
+                order.bytes()
+            ),
+            GuestError::NotInFile(frame, first, length) => write!(
+                f,
+                "the page at {frame} is not in the file of {length} that begins with {first}: give the file that holds all of the \
+                 machine's memory"
+            ),
+            GuestError::Host(call, code) => {
+                let (what, way) = match call {
+                    HostCall::Reserve => ("addresses for a region", "make it smaller"),
+                    HostCall::Show => ("to map a page of the file", "see vm.max_map_count"),
+                    HostCall::Hide => ("to take a page out of a region", "see vm.max_map_count"),
+                    HostCall::Measure => ("the length of the file", "is it a file?"),
+                    HostCall::Free => {
+                        ("to free a page of the file", "it needs one with holes, as a memfd")
+                    }
+                };
+                let why = io::Error::from_raw_os_error(*code);
+                write!(f, "the operating system refused {what} ({why}): {way}")
+            }
         }
     }
 }
