@@ -59,6 +59,16 @@ impl SpaceId {
     pub const fn frame(self) -> Frame {
         self.frame
     }
+    /// The number that tells it from other spaces whose record was in the same frame.
+    pub const fn stamp(self) -> u32 {
+        self.stamp
+    }
+    /// The name with this [`frame`](SpaceId::frame) and [`stamp`](SpaceId::stamp), for embedders
+    /// that keep names as numbers. Any numbers will do: a name that no living space has is refused,
+    /// as that of a space that has ended.
+    pub const fn from_parts(frame: Frame, stamp: u32) -> SpaceId {
+        SpaceId { frame, stamp }
+    }
 
     /// The space whose record is in `frame`, if it lives. Nobody is at work.
     #[cfg(feature = "verify")]
