@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod c;
 mod compare;
 mod coverage;
 mod explore;
@@ -30,8 +31,8 @@ struct Line {
 enum Command {
     /// The tests, the doc tests and tidy
     Test {
-        /// What CI runs: format, clippy, tidy, tests, docs, loom, explored pairs, 200 histories,
-        /// fuzzers, boots, counted instructions
+        /// What CI runs: format, clippy, tidy, tests, docs, the example in C, loom, explored pairs,
+        /// 200 histories, fuzzers, boots, counted instructions
         #[arg(long)]
         all: bool,
     },
@@ -43,6 +44,8 @@ enum Command {
     Explore(explore::Explore),
     /// Small mistakes in the manager, one at a time: which do the tests notice?
     Mutants(mutants::Mutants),
+    /// The library for C, and its example, under valgrind too
+    C,
     /// The kernel under QEMU, many times in a row
     Boot(boot::Boot),
     /// Instructions of each operation in the kernel: has one become worse than the table says?
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Mutants(asked) => mutants::mutants(&asked),
         Command::Outside => outside::outside(),
         Command::Fuzz(asked) => fuzz::fuzz(&asked),
+        Command::C => c::check(),
         Command::Boot(asked) => boot::many(&asked),
         Command::Compare(asked) => compare::compare(&asked),
         Command::Bench { name } => run::benches(name.as_deref()),

@@ -1,7 +1,7 @@
 //! The lanes of tests.
 
 use crate::run::{cargo, root};
-use crate::{boot, compare, explore, fuzz, outside, sim, tidy};
+use crate::{boot, c, compare, explore, fuzz, outside, sim, tidy};
 use std::fs;
 
 /// How long each fuzzer runs.
@@ -12,7 +12,7 @@ pub(crate) fn quick() -> Result<(), String> {
     tidy::tidy()?;
     tests()?;
     println!(
-        "skipped: loom, explored pairs, 200 histories, fuzzers (cargo xtask test --all runs them)"
+        "skipped: the example in C, loom, explored pairs, 200 histories, fuzzers (cargo xtask test --all runs them)"
     );
     if boot::qemu() { boot::tests("2") } else { Ok(()) }
 }
@@ -32,6 +32,7 @@ pub(crate) fn all() -> Result<(), String> {
         &[("RUSTDOCFLAGS", "-D warnings")],
     )?;
     outside::outside()?;
+    c::check()?;
     // A folder of its own: the flag would rebuild everything else.
     let loom = "test --release --package foliant-sync --package foliant-folio --package foliant-table \
         --package foliant --package foliant-x86 --lib --target-dir target/loom \
