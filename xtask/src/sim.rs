@@ -81,7 +81,7 @@ pub(crate) fn many(from: u64, count: u64) -> Result<(), String> {
 
 /// Runs one planted bug or all.
 fn planted(name: &str) -> Result<(), String> {
-    let chosen = if name == "all" { plants().to_vec() } else { vec![find(name)?] };
+    let chosen = if name == "all" { plants() } else { vec![find(name)?] };
     let mut missed = Vec::new();
     println!("{:<22} {:<22} {:>5}  what is wrong", "planted bug", "caught by", "seed");
     for plant in chosen {

@@ -1,6 +1,6 @@
 //! Runs histories by hand: `seeds FIRST LAST`, or `seeds planted`, `seeds kth SEED STEPS`,
 //! `seeds small LENGTH ORDER`.
-use foliant_history::{Go, Histories, History, Plant, Shape, Style, run_planted};
+use foliant_history::{Go, Histories, History, Shape, Style, plants, run_planted};
 use std::time::Instant;
 
 fn main() {
@@ -9,7 +9,7 @@ fn main() {
     let start = Instant::now();
     match args.first().map(String::as_str) {
         Some("planted") => {
-            for plant in Plant::ALL {
+            for plant in plants() {
                 if args.get(1).is_some_and(|name| name != plant.name()) {
                     continue;
                 }

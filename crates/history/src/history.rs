@@ -64,7 +64,7 @@ impl History {
         let shape = Shape { cpus: shape.cpus.clamp(1, 64), ..shape };
         let sim = Sim::new(config(seed, &shape, format, memory));
         let sim = Arc::new(sim.expect("the machine can be built"));
-        let machine = Saboteur::new(&sim, shape.plant, seed);
+        let machine = Saboteur::new(&sim, shape.plant.map(Plant::bug), seed);
         let world: World<'_, P> = World::drawn(&sim, &machine, shape, seed, draws);
         let _quiet = crate::quiet::Quiet::begin();
         let preempt = Preempt::begin(&sim, seed);

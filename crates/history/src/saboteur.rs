@@ -1,68 +1,121 @@
 //! A machine that misbehaves in one way: every contract call goes to the simulated machine, but for
-//! the planted bug.
+//! the planted bug, which is asked at each.
+//!
+//! A list of checks that cannot fail proves nothing, so for each thing that a checker is for there
+//! is a bug that it must catch.
 //!
 //! **Invariants**
 //! - B1. Without a plant it is the machine itself: no call is changed or left out, and none is
 //!   added but those of a program beside.
 //! - B2. What it does depends on the seed and on the calls made, so a history with a plant replays.
+//! - B3. A bug decides by its own fields alone and by [`Saboteur::strikes`]: so it does nothing
+//!   before the history begins, and the report says how often it struck.
+//!
+//! **Not here**: what each bug does (`plants`).
 //!
 //! **Locking**: `state` is a leaf lock, never held over a call to the machine: the baton may change
 //! hands in one.
 #![allow(unsafe_code)]
 
 use crate::beside::{Beside, Did, While};
-use crate::plant::Plant;
+use crate::bits::{is_leaf, is_migration};
+use crate::kinds::{Format, Live, Style};
 use crate::rng::Rng;
 use crate::tasks::{Copied, Job, Jobs, PutOff, Task};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use foliant_machine::{
-    Around, Caching, Cpus, Invalidation, Item, Kept, KernelVa, Owner, PhysMem, Reach, Root, Scope,
-    Tables, Ticket, Tlb, Witness,
+    Around, Caching, Cpus, Invalidation, Kept, KernelVa, Owner, PhysMem, Root, Scope, Ticket, Tlb,
+    Witness,
 };
 use foliant_sim::Sim;
-use foliant_units::{Bytes, CpuSet, FrameRange, Level, Pa, Pages, Va, VaRange};
+use foliant_units::{Bytes, CpuSet, FrameRange, Pa, Va};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-// Bits of an x86-64 leaf. A user leaf that is not executable is told from a table word by NX.
 /// So many words of tables are written in a history with a bug at most: many times those of a long
 /// one.
 const WRITES_MAX: u64 = 4_000_000;
-const PRESENT: u64 = 1;
-const WRITE: u64 = 1 << 1;
-const USER: u64 = 1 << 2;
-const ACCESSED: u64 = 1 << 5;
-const DIRTY: u64 = 1 << 6;
-const LARGE: u64 = 1 << 7;
-const NX: u64 = 1 << 63;
-const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-/// Software bit of the shared zero page.
-const SPECIAL: u64 = 1 << 55;
-
-// Bits of an aarch64 page: writable, and one of a group of sixteen.
-const DBM: u64 = 1 << 51;
-const CONTIGUOUS: u64 = 1 << 52;
-/// In a word that is out of use: the leaf that it stands for was one of a group.
-const WAS_GROUPED: u64 = 1 << (6 + 44 + 4);
-/// Bytes of a group.
-const GROUP: u64 = 64 << 10;
 
 /// Work that moves folios.
-const MOVES: [Task; 3] = [Task::Relocate, Task::Compact, Task::Collapse];
+pub(crate) const MOVES: [Task; 3] = [Task::Relocate, Task::Compact, Task::Collapse];
 /// Of these, the work that gives back each folio's memory by itself.
-const ALONE: [Task; 2] = [Task::Relocate, Task::Collapse];
+pub(crate) const ALONE: [Task; 2] = [Task::Relocate, Task::Collapse];
 /// How often others go on before a copy that comes too late.
 const DAWDLE: usize = 20;
 
-/// Whether a word is a migration entry.
-fn is_migration(word: u64) -> bool {
-    word & PRESENT == 0 && word >> 1 & 31 == 3
+/// What a planted bug is and does; what it leaves out is as in [`SOUND`].
+pub(crate) struct Bug {
+    /// On the command line.
+    pub(crate) name: &'static str,
+    /// What is wrong, in one line.
+    pub(crate) about: &'static str,
+    /// The checker that must see it.
+    pub(crate) checker: &'static str,
+    /// It strikes once in so many opportunities.
+    pub(crate) once_in: u32,
+    /// What CPUs share where it has its chance, if that matters.
+    pub(crate) style: Option<Style>,
+    /// The page-table format where it has.
+    pub(crate) format: Format,
+    /// The rules about live entries where it has.
+    pub(crate) live: Live,
+    /// What is read where a word is.
+    pub(crate) loaded: fn(&Saboteur<'_>, u64) -> u64,
+    /// What is written, by a store or an exchange, where the first word is and the second is asked
+    /// for.
+    pub(crate) word: fn(&Saboteur<'_>, u64, u64) -> u64,
+    /// The same by a store alone, at this address.
+    pub(crate) stored: fn(&Saboteur<'_>, Pa, u64, u64) -> u64,
+    /// Whether a leaf is not replaced by the migration entry that is asked for.
+    pub(crate) is_forgotten: fn(&Saboteur<'_>) -> bool,
+    /// Whether an exchange that expects the first word goes on where it finds the second.
+    pub(crate) is_expected: fn(&Saboteur<'_>, u64, u64) -> bool,
+    /// How much of so many bytes is cleared.
+    pub(crate) cleared: fn(&Saboteur<'_>, Bytes) -> Bytes,
+    /// How many bytes are copied.
+    pub(crate) copied: fn(&Saboteur<'_>, Copied) -> Bytes,
+    /// What is kept where a root is loaded, unless it is not loaded.
+    pub(crate) activated: fn(&Saboteur<'_>, Kept) -> Option<Kept>,
+    /// What is invalidated on the CPU itself, if anything is.
+    pub(crate) invalidated: fn(&Saboteur<'_>, &Invalidation) -> Option<Invalidation>,
+    /// What other CPUs are asked for; it may leave some out.
+    pub(crate) asked: fn(&Saboteur<'_>, &mut CpuSet, &Invalidation) -> Invalidation,
+    /// Whether the wait for them returns at once; also whether it is for the kernel half.
+    pub(crate) puts_off_wait: fn(&Saboteur<'_>, bool) -> bool,
+    /// The frames that are stated to have this owner, if any are.
+    pub(crate) owned: fn(&Saboteur<'_>, FrameRange, Owner) -> Option<FrameRange>,
+    /// Whether a holder of kernel memory reads it after it gave it back.
+    pub(crate) reads_after_free: fn(&Saboteur<'_>) -> bool,
 }
+
+/// No bug: a machine that does what it is asked for.
+pub(crate) const SOUND: Bug = Bug {
+    name: "",
+    about: "",
+    checker: "",
+    once_in: 1,
+    style: None,
+    format: Format::X86Four,
+    live: Live::Usual,
+    loaded: |_, word| word,
+    word: |_, _, new| new,
+    stored: |_, _, _, new| new,
+    is_forgotten: |_| false,
+    is_expected: |_, _, _| false,
+    cleared: |_, bytes| bytes,
+    copied: |_, copied| copied.bytes,
+    activated: |_, kept| Some(kept),
+    invalidated: |_, what| Some(*what),
+    asked: |_, _, what| *what,
+    puts_off_wait: |_, _| false,
+    owned: |_, frames, _| Some(frames),
+    reads_after_free: |_| false,
+};
 
 /// See the module's text.
 pub(crate) struct Saboteur<'s> {
-    sim: &'s Sim,
-    plant: Option<Plant>,
+    pub(crate) sim: &'s Sim,
+    bug: Option<&'static Bug>,
     armed: AtomicBool,
     /// Words of tables that were written with a bug planted.
     writes: AtomicU64,
@@ -73,12 +126,12 @@ pub(crate) struct Saboteur<'s> {
     state: Mutex<State>,
 }
 
-struct State {
+pub(crate) struct State {
     rng: Rng,
     /// Tickets that the bug put off waiting for.
     owed: Vec<Ticket>,
     /// The last word stored, if no word was loaded since.
-    leaf: (Pa, u64),
+    pub(crate) leaf: (Pa, u64),
     struck: u64,
     /// Tickets of requests for the kernel half.
     kernel: BTreeSet<u64>,
@@ -94,12 +147,8 @@ struct State {
     beside: Option<Beside>,
 }
 
-fn is_leaf(word: u64) -> bool {
-    word & (PRESENT | USER | NX) == PRESENT | USER | NX
-}
-
 impl<'s> Saboteur<'s> {
-    pub(crate) fn new(sim: &'s Sim, plant: Option<Plant>, seed: u64) -> Saboteur<'s> {
+    pub(crate) fn new(sim: &'s Sim, bug: Option<&'static Bug>, seed: u64) -> Saboteur<'s> {
         let state = State {
             rng: Rng::new(seed, 2),
             owed: Vec::new(),
@@ -115,7 +164,7 @@ impl<'s> Saboteur<'s> {
         };
         Saboteur {
             sim,
-            plant,
+            bug,
             armed: AtomicBool::new(false),
             writes: AtomicU64::new(0),
             accompanied: AtomicBool::new(false),
@@ -163,7 +212,7 @@ impl<'s> Saboteur<'s> {
     /// Ends a history in which the manager goes round for ever, as it may where a table does not
     /// say what was written to it. What was found until then counts.
     fn has_patience(&self) {
-        let writes = self.plant.map_or(0, |_| self.writes.fetch_add(1, Ordering::Relaxed));
+        let writes = self.bug.map_or(0, |_| self.writes.fetch_add(1, Ordering::Relaxed));
         if writes > WRITES_MAX && !std::thread::panicking() {
             panic!("the manager does not come to an end with the bug that is planted");
         }
@@ -180,34 +229,36 @@ impl<'s> Saboteur<'s> {
         result
     }
     /// What `of` gives for the task of the calling CPU, if it is one of `tasks`.
-    fn at<R>(&self, tasks: &[Task], of: impl FnOnce(&mut Job) -> R) -> Option<R> {
+    pub(crate) fn job<R>(&self, tasks: &[Task], of: impl FnOnce(&mut Job) -> R) -> Option<R> {
         let me = self.sim.me();
         self.state().jobs.of(me, tasks).map(of)
-    }
-    /// Whether `plant`, a bug of `tasks`, strikes now.
-    fn strikes_at(&self, plant: Plant, tasks: &[Task]) -> bool {
-        self.is(plant) && self.at(tasks, |_| ()).is_some() && self.strikes(plant)
     }
     /// How often the bug struck.
     pub(crate) fn struck(&self) -> u64 {
         self.state().struck
     }
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Whether `plant` is the bug.
-    fn is(&self, plant: Plant) -> bool {
-        self.plant == Some(plant) && self.armed.load(Ordering::Relaxed)
+    /// Whether the bug may strike.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed)
     }
-    /// Whether `plant` strikes now.
-    fn strikes(&self, plant: Plant) -> bool {
-        if !self.is(plant) {
-            return false;
-        }
+    /// Whether the bug strikes now.
+    pub(crate) fn strikes(&self) -> bool {
+        let Some(bug) = self.bug.filter(|_| self.is_armed()) else { return false };
         let mut state = self.state();
-        let now = state.rng.once_in(plant.once_in());
+        let now = state.rng.once_in(bug.once_in);
         state.struck += u64::from(now);
         now
+    }
+    /// The same, where the calling CPU is at one of `tasks`.
+    pub(crate) fn strikes_in(&self, tasks: &[Task]) -> bool {
+        self.is_armed() && self.job(tasks, |_| ()).is_some() && self.strikes()
+    }
+    /// A number below this one, by chance.
+    pub(crate) fn draw_below(&self, most: u64) -> u64 {
+        self.state().rng.below(most)
     }
     /// A holder of a huge page writes its link.
     pub(crate) fn write_link(&self, va: Va, value: u64) {
@@ -234,7 +285,7 @@ impl<'s> Saboteur<'s> {
     }
     /// Whether the caller reads what it gave back: the bug planted.
     pub(crate) fn reads_after_free(&self) -> bool {
-        self.strikes(Plant::UseAfterFree)
+        self.bug.is_some_and(|bug| (bug.reads_after_free)(self))
     }
     /// The calling CPU is about to fold the pages with these links, or is done.
     pub(crate) fn folding(&self, links: Vec<Va>) {
@@ -242,7 +293,7 @@ impl<'s> Saboteur<'s> {
         self.state().folding.insert(me.0, links);
     }
     /// Writes as a holder that does not wait for the end of the fold.
-    fn write_in_window(&self) {
+    pub(crate) fn write_in_window(&self) {
         let me = self.sim.me();
         let links = self.state().folding.get(&me.0).cloned().unwrap_or_default();
         for va in links {
@@ -251,126 +302,43 @@ impl<'s> Saboteur<'s> {
         }
     }
     fn pay(&self) {
-        if self.is(Plant::FreeBeforeWait) || self.is(Plant::FreeBeforeFoldFlush) {
-            let owed = core::mem::take(&mut self.state().owed);
-            owed.into_iter().for_each(|ticket| self.sim.wait(ticket));
-        }
+        let owed = core::mem::take(&mut self.state().owed);
+        owed.into_iter().for_each(|ticket| self.sim.wait(ticket));
     }
 
-    /// What is really written where `old` stands and `new` is asked for.
-    fn written(&self, old: u64, new: u64) -> u64 {
-        if is_migration(old) && is_leaf(new) {
-            let me = self.sim.me();
-            self.state().taking.remove(&me.0);
-            if new & DIRTY != 0 && self.strikes(Plant::LostDirtyMoved) {
-                return new & !DIRTY;
-            }
-        }
-        if !is_leaf(new) || new & SPECIAL != 0 {
-            return new;
-        }
-        let same = is_leaf(old) && (old ^ new) & ADDRESS == 0;
-        if same && old & DIRTY != 0 && new & DIRTY != 0 && self.strikes(Plant::LostDirty) {
-            return new & !DIRTY;
-        }
-        if same && old & WRITE != 0 && new & WRITE == 0 && self.strikes(Plant::StaysWritable) {
-            return new | WRITE;
-        }
-        new
-    }
-
-    /// A leaf written right behind the one before it, of the next frame, is of the same folio: it
-    /// names the frame before.
-    fn doubled(&self, pa: Pa, word: u64) -> u64 {
-        let last = core::mem::replace(&mut self.state().leaf, (pa, word));
-        let behind = pa.get() == last.0.get() + 8
-            && word & ADDRESS == (last.1 & ADDRESS) + 4096
-            && is_leaf(word)
-            && word & LARGE == 0;
-        if behind && self.strikes(Plant::DoubleMap) { word - 4096 } else { word }
-    }
-
-    /// What is really written at `pa` on a machine with groups. One word of each group is the one
-    /// that is written wrong.
-    fn in_group(&self, pa: Pa, old: u64, new: u64) -> u64 {
-        let (was, is) = (old & PRESENT != 0, new & PRESENT != 0 && new & CONTIGUOUS != 0);
-        if pa.get() / 8 % 16 != 5 || was || new & PRESENT == 0 {
-            return new;
-        }
-        let is_apart = !is && old >> 1 & 31 == 4 && old & WAS_GROUPED != 0;
-        let is_read_only = is && old >> 1 & 31 == 4 && new & DBM == 0;
-        if is_read_only && self.strikes(Plant::GroupStaysWritable) {
-            return new | DBM;
-        }
-        if is_apart && self.strikes(Plant::GroupBitStays) {
-            return new | CONTIGUOUS;
-        }
-        if is && old == 0 && self.strikes(Plant::GroupWrongFrame) { new + 4096 } else { new }
-    }
-
-    /// Whether the frames, which are `owner`'s from now on, were a table or a record, and the bug
-    /// hides that they are one no more.
-    fn loses(&self, frames: FrameRange, owner: Owner) -> bool {
+    /// Whether the frames, which are `owner`'s from now on, were of this kind and are free.
+    pub(crate) fn is_no_more(&self, frames: FrameRange, owner: Owner, kind: Owner) -> bool {
         let first = frames.start().get();
         let was = match owner {
             Owner::Table | Owner::Records => self.state().own.insert(first, owner),
             _ => self.state().own.remove(&first),
         };
-        let lost = match was.filter(|_| owner == Owner::Free) {
-            Some(Owner::Table) => Plant::LostTable,
-            Some(_) => Plant::LostRecord,
-            None => return false,
-        };
-        self.strikes(lost)
+        owner == Owner::Free && was == Some(kind)
     }
-
-    /// Whether the flush that the calling CPU is about to do is for migration entries, and is to be
-    /// left out.
-    fn skips_split(&self) -> bool {
+    /// Whether the calling CPU has made migration entries and put none back since.
+    pub(crate) fn is_taking(&self) -> bool {
         let me = self.sim.me();
-        self.is(Plant::SkipSplitFlush)
-            && self.state().taking.contains(&me.0)
-            && self.strikes(Plant::SkipSplitFlush)
+        self.state().taking.contains(&me.0)
     }
-
-    /// The leaf that is written: where it maps memory that was copied just now and the bug strikes,
-    /// it maps the memory that this was copied from.
-    fn left_behind(&self, pa: Pa, leaf: u64) -> u64 {
-        let copied = self.at(&ALONE, |job| job.copied).flatten();
-        let before = copied.and_then(|copied| copied.before(Pa::new(leaf & ADDRESS)));
-        let Some(before) = before.filter(|_| self.strikes(Plant::LeftBehind)) else { return leaf };
-        self.at(&ALONE, |job| job.wrong.push((pa, leaf)));
-        leaf & !ADDRESS | before.get()
+    /// What is really written where `old` is and `new` is asked for.
+    fn written(&self, bug: &Bug, old: u64, new: u64) -> u64 {
+        if is_migration(old) && is_leaf(new) {
+            let me = self.sim.me();
+            self.state().taking.remove(&me.0);
+        }
+        (bug.word)(self, old, new)
     }
     /// Writes what was written wrong as it should be, before the manager comes across it.
     fn catch_up(&self) {
-        let wrong = self.at(&ALONE, |job| core::mem::take(&mut job.wrong)).unwrap_or_default();
+        let wrong = self.job(&ALONE, |job| core::mem::take(&mut job.wrong)).unwrap_or_default();
         for (pa, word) in wrong {
             // SAFETY: it is a word of a table that maps pages which are being moved.
             unsafe { self.sim.store(pa, word) };
         }
     }
-    /// Whether the flush of a table that a collapse took out is put off; `cpus` would have to be
-    /// asked.
-    fn puts_off(&self, what: &Invalidation, cpus: &CpuSet) -> bool {
-        // A table goes with so many leaves that its flush may be one of everything. So may the
-        // flush of the pages' moves, but those are under way then.
-        let moves = self.state().taking.contains(&self.sim.me().0);
-        let removed = what.items().iter().any(|item| item.tables == Tables::Removed)
-            || (what.reach() == Reach::All && !moves);
-        let put_off = PutOff { what: *what, cpus: *cpus };
-        removed
-            && self.strikes_at(Plant::LateCollapseFlush, &[Task::Collapse])
-            && self.at(&[Task::Collapse], |job| job.put_off.push(put_off)).is_some()
-    }
-    /// Whether no CPU is asked to flush what a fork shares, or what a fault replaces.
-    fn asks_nobody(&self) -> bool {
-        self.strikes_at(Plant::SkipForkFlush, &[Task::Fork])
-            || self.strikes_at(Plant::SkipCopyFlush, &[Task::Fault])
-    }
     /// Makes the copies that were put off; programs were let at the memory before.
     fn copy_late(&self) {
-        let late = self.at(&MOVES, |job| core::mem::take(&mut job.late)).unwrap_or_default();
+        let late = self.job(&MOVES, |job| core::mem::take(&mut job.late)).unwrap_or_default();
         if !late.is_empty() {
             (0..DAWDLE).for_each(|_| self.sim.relax());
         }
@@ -382,55 +350,25 @@ impl<'s> Saboteur<'s> {
     }
     /// Carries out what was put off.
     fn flush_late(&self) {
-        let late =
-            self.at(&[Task::Collapse], |job| core::mem::take(&mut job.put_off)).unwrap_or_default();
+        let late = self
+            .job(&[Task::Collapse], |job| core::mem::take(&mut job.put_off))
+            .unwrap_or_default();
         for PutOff { what, cpus } in late {
             self.sim.invalidate(&what);
             self.sim.wait(self.sim.ask(&cpus, &what));
         }
     }
 
-    /// What is carried out of `what`.
-    fn narrowed(&self, what: &Invalidation) -> Invalidation {
-        let (plant, less) = match self.plant {
-            Some(plant @ Plant::TablesKept) => (plant, with_tables_kept(what)),
-            Some(plant @ Plant::WrongLevel) => (plant, of_first_entries(what, |_| true)),
-            Some(plant @ Plant::GroupOnePage) => (plant, of_first_entries(what, is_group)),
-            _ => return *what,
-        };
+    /// `what`, or where the bug strikes what it makes of it, if that is less.
+    pub(crate) fn narrowed(
+        &self,
+        what: &Invalidation,
+        less: fn(&Invalidation) -> Invalidation,
+    ) -> Invalidation {
+        let less = less(what);
         let differs = less.reach() != what.reach() || less.items() != what.items();
-        if differs && self.strikes(plant) { less } else { *what }
+        if differs && self.strikes() { less } else { *what }
     }
-}
-
-/// The same, but for cached pointers to tables.
-fn with_tables_kept(what: &Invalidation) -> Invalidation {
-    let mut less = *what;
-    if what.reach() == Reach::All {
-        less = Invalidation::none(what.scope());
-        for level in 0..3 {
-            let range = VaRange::new(Va::new(0), Va::new(1 << 47)).unwrap_or_default();
-            let _ = less.push(Item { range, level: Level(level), tables: Tables::Kept });
-        }
-    }
-    less.items_mut().iter_mut().for_each(|item| item.tables = Tables::Kept);
-    less
-}
-
-/// Whether it is for a group of pages and nothing else.
-fn is_group(item: &Item) -> bool {
-    let (start, bytes) = (item.range.start().get(), item.range.bytes().get());
-    item.level == Level::BASE && bytes == GROUP && start.is_multiple_of(GROUP)
-}
-
-/// The same, but of each range that is `meant` only what its first entry maps.
-fn of_first_entries(what: &Invalidation, meant: fn(&Item) -> bool) -> Invalidation {
-    let mut less = *what;
-    for item in less.items_mut().iter_mut().filter(|item| meant(item)) {
-        let range = VaRange::sized(item.range.start(), item.level.span());
-        item.range = range.unwrap_or(item.range);
-    }
-    less
 }
 
 // SAFETY: every access is the simulated machine's.
@@ -441,36 +379,32 @@ unsafe impl Around for Saboteur<'_> {
         self.sim
     }
     unsafe fn load(&self, pa: Pa) -> u64 {
-        if self.is(Plant::DoubleMap) {
-            self.state().leaf = (Pa::new(0), 0);
-        }
         // SAFETY: the caller's promise, handed on.
         let word = unsafe { self.sim.load(pa) };
-        if is_leaf(word) && self.strikes(Plant::StaleAccessed) { word & !ACCESSED } else { word }
+        self.bug.map_or(word, |bug| (bug.loaded)(self, word))
     }
     unsafe fn store(&self, pa: Pa, word: u64) {
         self.has_patience();
         self.meanwhile(While::Word);
-        let word = match self.plant {
-            Some(Plant::DoubleMap) => self.doubled(pa, word),
-            Some(plant) if plant.is_of_groups() => {
-                // SAFETY: the word that is about to be written is there to be read.
-                self.in_group(pa, unsafe { self.sim.load(pa) }, word)
-            }
+        let word = self.bug.map_or(word, |bug| {
             // SAFETY: the word that is about to be written is there to be read.
-            Some(_) => self.written(unsafe { self.sim.load(pa) }, word),
-            None => word,
-        };
-        let word = if self.is(Plant::LeftBehind) { self.left_behind(pa, word) } else { word };
+            let old = unsafe { self.sim.load(pa) };
+            let word = self.written(bug, old, word);
+            (bug.stored)(self, pa, old, word)
+        });
         // SAFETY: the caller's promise, handed on.
         unsafe { self.sim.store(pa, word) }
     }
     unsafe fn compare_exchange(&self, pa: Pa, old: u64, new: u64) -> Result<u64, u64> {
         self.has_patience();
         self.meanwhile(While::Word);
-        let new = if self.plant.is_some() { self.written(old, new) } else { new };
-        if self.plant.is_some() && is_leaf(old) && is_migration(new) {
-            if self.strikes(Plant::ForgetMapping) {
+        let Some(bug) = self.bug else {
+            // SAFETY: the caller's promise, handed on.
+            return unsafe { self.sim.compare_exchange(pa, old, new) };
+        };
+        let new = self.written(bug, old, new);
+        if is_leaf(old) && is_migration(new) {
+            if (bug.is_forgotten)(self) {
                 return Ok(old);
             }
             let me = self.sim.me();
@@ -479,7 +413,7 @@ unsafe impl Around for Saboteur<'_> {
         // SAFETY: the caller's promise, handed on.
         let done = unsafe { self.sim.compare_exchange(pa, old, new) };
         match done {
-            Err(found) if self.is(Plant::StaleAccessed) && found == old | ACCESSED => {
+            Err(found) if (bug.is_expected)(self, old, found) => {
                 // SAFETY: the caller's promise, handed on.
                 unsafe { self.sim.compare_exchange(pa, found, new) }.map(|_| old)
             }
@@ -487,87 +421,43 @@ unsafe impl Around for Saboteur<'_> {
         }
     }
     unsafe fn clear(&self, pa: Pa, bytes: Bytes, caching: Caching) {
-        let large = bytes.get() > 4096 && bytes.get() < Level::SIZE_2M.span().get();
-        if self.strikes_at(Plant::IdleZero, &[Task::Idle]) {
-            return;
+        let bytes = self.bug.map_or(bytes, |bug| (bug.cleared)(self, bytes));
+        if bytes.get() > 0 {
+            // SAFETY: the caller's promise, handed on.
+            unsafe { self.sim.clear(pa, bytes, caching) }
         }
-        if large && self.strikes(Plant::ForgetZero) {
-            return;
-        }
-        // A huge page is cleared in parts around the page that was touched; one of them is almost
-        // half of it.
-        let far = bytes.get() > Level::SIZE_2M.span().get() / 4;
-        if far && self.strikes(Plant::ForgetHugeZero) {
-            return;
-        }
-        let half = large && self.strikes(Plant::HalfZero);
-        let bytes = if half { Bytes::new(bytes.get() / 2) } else { bytes };
-        // SAFETY: the caller's promise, handed on.
-        unsafe { self.sim.clear(pa, bytes, caching) }
     }
     unsafe fn copy(&self, from: Pa, to: Pa, bytes: Bytes) {
-        // A huge page is copied in parts, so that others run in between.
-        let huge = bytes.get() >= Level::SIZE_2M.span().get() / 8;
         let copied = Copied { from, to, bytes };
-        if self.strikes_at(Plant::LateCopy, &MOVES) {
-            self.at(&MOVES, |job| job.late.push(copied));
+        let bytes = self.bug.map_or(bytes, |bug| (bug.copied)(self, copied));
+        if bytes.get() == 0 {
             return;
         }
-        let half = self.strikes(Plant::HalfCopy) || huge && self.strikes(Plant::HalfHugeCopy);
-        let bytes = if half { Bytes::new(bytes.get() / 2) } else { bytes };
         // SAFETY: the caller's promise, handed on.
         unsafe { self.sim.copy(from, to, bytes) }
         self.beside(|beside| beside.copied(copied));
         self.meanwhile(While::Copied);
-        if self.is(Plant::LeftBehind) {
-            self.at(&ALONE, |job| job.copied = Some(copied));
-        }
     }
     fn activate(&self, root: Root, kept: Kept) {
         self.beside(|beside| beside.activates(self.sim.me(), root.user));
-        if self.strikes(Plant::SkipActivate) {
-            return;
+        if let Some(kept) = self.bug.map_or(Some(kept), |bug| (bug.activated)(self, kept)) {
+            self.sim.activate(root, kept);
         }
-        let stale = kept == Kept::Nothing && self.strikes(Plant::KeptUnasked);
-        self.sim.activate(root, if stale { Kept::Unchanged } else { kept });
     }
     fn invalidate(&self, what: &Invalidation) {
         self.meanwhile(While::Flush);
-        let kernel = what.scope() == Scope::Kernel;
-        if kernel && (self.strikes(Plant::SkipFoldFlush) || self.strikes(Plant::SkipPurgeFlush)) {
-            return;
+        if let Some(what) = self.bug.map_or(Some(*what), |bug| (bug.invalidated)(self, what)) {
+            self.sim.invalidate(&what);
         }
-        if self.strikes(Plant::SkipLocalFlush) || self.strikes(Plant::NoBreak) || self.skips_split()
-        {
-            return;
-        }
-        if self.puts_off(what, &CpuSet::default()) {
-            return;
-        }
-        self.sim.invalidate(&self.narrowed(what));
     }
     fn ask(&self, cpus: &CpuSet, what: &Invalidation) -> Ticket {
         self.pay();
         self.meanwhile(While::Flush);
-        let mut cpus = *cpus;
-        let kernel = what.scope() == Scope::Kernel;
-        if kernel && self.strikes(Plant::WriteInWindow) {
-            self.write_in_window();
-        }
-        if kernel && (self.strikes(Plant::SkipFoldFlush) || self.strikes(Plant::SkipPurgeFlush)) {
-            cpus = CpuSet::default();
-        }
-        let skips = self.strikes(Plant::SkipRemoteFlush) || self.strikes(Plant::NoBreak);
-        if skips || self.skips_split() || self.puts_off(what, &cpus) || self.asks_nobody() {
-            cpus = CpuSet::default();
-        }
-        if !cpus.is_empty() && self.strikes(Plant::OneCpuTooFew) {
-            let nth = self.state().rng.below(cpus.len() as u64) as usize;
-            let spared = cpus.iter().nth(nth);
-            spared.into_iter().for_each(|cpu| cpus.remove(cpu));
-        }
-        let ticket = self.sim.ask(&cpus, &self.narrowed(what));
-        if kernel && self.is(Plant::FreeBeforeFoldFlush) {
+        let Some(bug) = self.bug else { return self.sim.ask(cpus, what) };
+        let (mut cpus, is_kernel) = (*cpus, what.scope() == Scope::Kernel);
+        let what = (bug.asked)(self, &mut cpus, what);
+        let ticket = self.sim.ask(&cpus, &what);
+        if is_kernel {
             self.state().kernel.insert(ticket.number());
         }
         ticket
@@ -575,36 +465,24 @@ unsafe impl Around for Saboteur<'_> {
     fn wait(&self, ticket: Ticket) {
         self.pay();
         self.meanwhile(While::Flush);
-        let kernel = self.state().kernel.remove(&ticket.number());
-        if self.strikes(Plant::FreeBeforeWait) || kernel && self.strikes(Plant::FreeBeforeFoldFlush)
-        {
+        let is_kernel = self.state().kernel.remove(&ticket.number());
+        if self.bug.is_some_and(|bug| (bug.puts_off_wait)(self, is_kernel)) {
             self.state().owed.push(ticket);
             return;
         }
         self.sim.wait(ticket);
     }
     fn owned(&self, frames: FrameRange, owner: Owner) {
-        if owner == Owner::Free && self.is(Plant::LateCollapseFlush) {
+        let Some(bug) = self.bug else { return self.sim.owned(frames, owner) };
+        if owner == Owner::Free {
             self.flush_late();
         }
-        if owner == Owner::Claimed && self.is(Plant::LateCopy) {
+        if owner == Owner::Claimed {
             self.copy_late();
         }
-        match owner {
-            _ if self.plant.is_some() && self.loses(frames, owner) => return,
-            Owner::Free if self.strikes(Plant::Leak) => return,
-            Owner::Free if self.strikes_at(Plant::IsolatedNotFreed, &[Task::Compact]) => return,
-            Owner::Free if self.strikes(Plant::FreedTwice) => self.sim.owned(frames, owner),
-            Owner::Claimed if self.strikes(Plant::UnstatedClaim) => return,
-            Owner::Claimed if self.strikes(Plant::WideClaim) => {
-                let twice = Pages::new(frames.pages().get() * 2);
-                let wide = FrameRange::new(frames.start(), twice).unwrap_or(frames);
-                return self.sim.owned(wide, owner);
-            }
-            _ => {}
-        }
+        let Some(frames) = (bug.owned)(self, frames, owner) else { return };
         self.sim.owned(frames, owner);
-        if owner == Owner::Free && self.is(Plant::LeftBehind) {
+        if owner == Owner::Free {
             self.catch_up();
         }
     }

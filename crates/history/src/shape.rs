@@ -3,63 +3,10 @@
 //! A seed alone gives a shape ([`Shape::of`]). The replay line prints what a caller overrides of
 //! the CPUs, the steps, the style, the bug planted and the one allocation refused.
 
+pub use crate::kinds::{Format, Live, Refused, Style};
 use crate::plant::Plant;
 use crate::rng::Rng;
 use core::fmt;
-
-/// How CPUs share addresses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Style {
-    /// Each CPU has address ranges of its own in spaces that all run: the model predicts every
-    /// load, every refusal.
-    Partitioned,
-    /// All CPUs work on the same ranges: the model knows which values a load may give.
-    Racing,
-    /// CPUs make huge pages and fold, unfold and give back their descriptors: the model knows what
-    /// each descriptor says.
-    Folding,
-    /// CPUs map huge pages of one pool, which others make larger and smaller: the model knows what
-    /// each page holds, and what was reserved.
-    Pooled,
-    /// CPUs take kernel memory and give it back: the model knows what each page holds and whether
-    /// it may be written.
-    Ranges,
-}
-
-/// The page-table format.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Format {
-    /// x86-64 with four levels.
-    X86Four,
-    /// x86-64 with five levels.
-    X86Five,
-    /// aarch64, which breaks before it makes.
-    Aarch64,
-    /// riscv64 with three levels.
-    Sv39,
-    /// riscv64 with four levels.
-    Sv48,
-}
-
-/// Which allocations are refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// None.
-    Nothing,
-    /// One in so many.
-    OneIn(u32),
-    /// The one with this number, counted from the start of the operations.
-    Kth(u64),
-}
-
-/// The rules of the machine about live entries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Live {
-    /// What is usual for the format.
-    Usual,
-    /// Break before make.
-    BreakBeforeMake,
-}
 
 /// What one history is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,14 +66,22 @@ impl Shape {
     /// The shape in which `plant` has its chance: as [`of`](Shape::of), with what the plant needs.
     pub fn planted(seed: u64, plant: Plant) -> Shape {
         let usual = Shape::of(seed);
-        let (refused, format, live) = (Refused::Nothing, Format::X86Four, Live::Usual);
+        let bug = plant.bug();
         // Most bugs are of programs' memory.
         let style = match usual.style {
             Style::Racing | Style::Pooled => Style::Racing,
             Style::Partitioned | Style::Folding | Style::Ranges => Style::Partitioned,
         };
-        let shape = Shape { plant: Some(plant), style, refused, format, live, limit: 0, ..usual };
-        plant.prepare(shape)
+        Shape {
+            cpus: usual.cpus.clamp(3, 8),
+            style: bug.style.unwrap_or(style),
+            format: bug.format,
+            refused: Refused::Nothing,
+            live: bug.live,
+            limit: 0,
+            plant: Some(plant),
+            ..usual
+        }
     }
 
     /// The command that replays a history of this shape.
@@ -155,47 +110,6 @@ impl Shape {
     }
 }
 
-impl Plant {
-    /// Changes a shape so that the bug has its chance.
-    fn prepare(self, shape: Shape) -> Shape {
-        let style = match self {
-            Plant::LostDirty
-            | Plant::LostDirtyMoved
-            | Plant::HalfCopy
-            | Plant::DoubleMap
-            | Plant::StaysWritable => Style::Partitioned,
-            Plant::SkipFoldFlush | Plant::FreeBeforeFoldFlush | Plant::WriteInWindow => {
-                Style::Folding
-            }
-            Plant::ForgetHugeZero | Plant::HalfHugeCopy => Style::Pooled,
-            Plant::LateCopy
-            | Plant::LateCollapseFlush
-            | Plant::SkipForkFlush
-            | Plant::SkipCopyFlush => Style::Racing,
-            Plant::SkipPurgeFlush | Plant::UseAfterFree => Style::Ranges,
-            _ => shape.style,
-        };
-        let live = match self {
-            Plant::NoBreak | Plant::LateCollapseFlush => Live::BreakBeforeMake,
-            _ => shape.live,
-        };
-        let format = if self.is_of_groups() { Format::Aarch64 } else { shape.format };
-        Shape { style, live, format, cpus: shape.cpus.clamp(3, 8), ..shape }
-    }
-}
-
-impl fmt::Display for Style {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Style::Partitioned => "partitioned",
-            Style::Racing => "racing",
-            Style::Folding => "folding",
-            Style::Pooled => "pooled",
-            Style::Ranges => "ranges",
-        })
-    }
-}
-
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {} CPUs, {} steps, {:?}", self.style, self.cpus, self.steps, self.format)?;
@@ -214,15 +128,5 @@ impl fmt::Display for Shape {
             write!(f, ", planted: {plant}")?;
         }
         Ok(())
-    }
-}
-
-impl core::str::FromStr for Style {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Style, ()> {
-        [Style::Partitioned, Style::Racing, Style::Folding, Style::Pooled, Style::Ranges]
-            .into_iter()
-            .find(|s| s.to_string() == text)
-            .ok_or(())
     }
 }
