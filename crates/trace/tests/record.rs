@@ -412,7 +412,7 @@ fn bad_programs_are_named_and_leave_nothing() {
     assert!(matches!(error, RecordError::NotFound { .. }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "there is no program \"no-such-program\"; give its path or check PATH"
+        "there is no program 'no-such-program'; give its path or check PATH"
     );
     let plain = dir.path().join("plain");
     std::fs::write(&plain, "no program").unwrap();

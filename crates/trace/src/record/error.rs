@@ -24,14 +24,14 @@ pub enum RecordError {
     },
     /// The system forbids counting page faults.
     PerfForbidden {
-        /// The value of `/proc/sys/kernel/perf_event_paranoid`.
+        /// The value of `/proc/sys/kernel/perf_event_paranoid`; nothing without such a file.
         paranoid: String,
         /// What the kernel said.
         why: io::Error,
     },
     /// The system forbids following the program.
     PtraceForbidden {
-        /// The value of `/proc/sys/kernel/yama/ptrace_scope`, if there is one.
+        /// The value of `/proc/sys/kernel/yama/ptrace_scope`; nothing without such a file.
         scope: String,
         /// What the kernel said.
         why: io::Error,
@@ -82,16 +82,29 @@ impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RecordError::NotFound { command } => {
-                write!(f, "there is no program {command:?}; give its path or check PATH")
+                let command = command.display();
+                write!(f, "there is no program '{command}'; give its path or check PATH")
             }
             RecordError::NotExecutable { command, why } => {
-                write!(f, "{command:?} cannot be run ({why}); check its rights and format")
+                let command = command.display();
+                write!(f, "'{command}' cannot be run ({why}); check its rights and format")
             }
+            RecordError::PerfForbidden { paranoid, why } if paranoid.is_empty() => write!(
+                f,
+                "the system forbids counting page faults ({why}), and has no \
+                 /proc/sys/kernel/perf_event_paranoid to allow it with; record on another kernel, \
+                 or outside of the container that hides the file"
+            ),
             RecordError::PerfForbidden { paranoid, why } => write!(
                 f,
                 "the system forbids counting page faults ({why}): \
                  /proc/sys/kernel/perf_event_paranoid is {paranoid}, 2 or less is needed; \
                  lower it or record as root"
+            ),
+            RecordError::PtraceForbidden { scope, why } if scope.is_empty() => write!(
+                f,
+                "the system forbids following a program ({why}); \
+                 record outside of the container or debugger that forbids it"
             ),
             RecordError::PtraceForbidden { scope, why } => write!(
                 f,
@@ -108,7 +121,8 @@ impl fmt::Display for RecordError {
                 write!(f, "{target} cannot be recorded: {why}")
             }
             RecordError::NotStarted { name } => {
-                write!(f, "no program named {name:?} was started; name its file, without a folder")
+                let name = name.display();
+                write!(f, "no program named '{name}' was started; name its file, without a folder")
             }
             RecordError::System { what, why } => write!(f, "{what} failed: {why}"),
             RecordError::Output { path, why } => {
@@ -143,5 +157,25 @@ impl std::error::Error for RecordError {
 impl From<TraceError> for RecordError {
     fn from(e: TraceError) -> RecordError {
         RecordError::Trace(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_there_has_no_value() {
+        let why = || io::Error::from_raw_os_error(libc::EPERM);
+        let ptrace = |scope: &str| RecordError::PtraceForbidden { scope: scope.into(), why: why() };
+        let perf = |value: &str| RecordError::PerfForbidden { paranoid: value.into(), why: why() };
+        for (said, has, has_not) in [
+            (ptrace("3").to_string(), "ptrace_scope is 3,", "  "),
+            (ptrace("").to_string(), "outside of the container", "ptrace_scope"),
+            (perf("4").to_string(), "perf_event_paranoid is 4,", "  "),
+            (perf("").to_string(), "has no /proc/sys/kernel/perf_event_paranoid", " is ,"),
+        ] {
+            assert!(said.contains(has) && !said.contains(has_not), "{said}");
+        }
     }
 }

@@ -136,7 +136,8 @@ fn number(name: &str) -> io::Result<Option<u32>> {
     match number.filter(|n| *n != u32::MAX) {
         Some(number) => Ok(Some(number)),
         None => Err(bad(&format!(
-            "{name} is {value:?}, which is no number of a user or group; unset it, or call sudo"
+            "{name} is '{}', which is no number of a user or group; unset it, or call sudo",
+            value.display()
         ))),
     }
 }

@@ -110,13 +110,13 @@ impl fmt::Display for ChoiceError {
                 let size = order.bytes();
                 write!(
                     f,
-                    "{text:?} says one size and not what becomes of smaller ones; \
+                    "'{text}' says one size and not what becomes of smaller ones; \
                      use {UP_TO}{size} (every size up to it) or {ONLY}{size} (that one or 4k)"
                 )
             }
             WrongName::Unknown(why) => write!(
                 f,
-                "{text:?} names no policy ({why}); use 4k, up-to-16k to up-to-2m, only-64k or thp, \
+                "'{text}' names no policy ({why}); use 4k, up-to-16k to up-to-2m, only-64k or thp, \
                  with commas between"
             ),
         }
