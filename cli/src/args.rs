@@ -10,7 +10,7 @@ use foliant_lab::Scenario;
 use foliant_sim::CostModel;
 use foliant_trace::Budget;
 use foliant_trace::replay::{Choice, Percent};
-use foliant_units::{Bytes, CPUS_MAX, Order};
+use foliant_units::{Bytes, CPUS_MAX, Order, SizeError};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Sim(Sim),
     /// Measure all five systems and write one page with tables, plots and a map of memory
     Report(Report),
+    /// List the documents that --json prints, or show the JSON Schema of one
+    Schema(Schema),
 }
 
 #[derive(ClapArgs, Debug)]
@@ -107,9 +109,9 @@ pub(crate) struct Machine {
     #[arg(long, value_name = "PCT", value_parser = percent, default_value = "0")]
     pub(crate) fragment: Percent,
     /// What a fault does where no block is free: always (memory is compacted at once), defer,
-    /// defer+madvise, madvise, never
-    #[arg(long, value_name = "WHEN", default_value = "always")]
-    pub(crate) defrag: Defrag,
+    /// defer+madvise, madvise, never; with --fragment or --memory [default: always]
+    #[arg(long, value_name = "WHEN", value_parser = defrag)]
+    pub(crate) defrag: Option<Defrag>,
     /// CPUs [default: as many as the recording was made on]
     #[arg(long, value_name = "N", value_parser = cpus)]
     pub(crate) cpus: Option<usize>,
@@ -175,7 +177,7 @@ pub(crate) struct Trace {
 pub(crate) struct Check {
     /// Record the program this often, and run it this often with each policy, or fill and drain
     /// the pool; medians are shown [default: 3, with --hugetlb 7]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
+    #[arg(long, value_name = "N", value_parser = rounds)]
     pub(crate) runs: Option<u32>,
     #[command(flatten)]
     pub(crate) rows: Rows,
@@ -188,7 +190,7 @@ pub(crate) struct Check {
     #[arg(long, conflicts_with_all = ["policy", "prepare", "command"])]
     pub(crate) hugetlb: bool,
     /// How many pages the pool gets and loses, with --hugetlb
-    #[arg(long, value_name = "N", conflicts_with = "command", default_value = "2000", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", conflicts_with = "command", default_value = "2000", value_parser = pages)]
     pub(crate) pages: u64,
     /// Print JSON
     #[arg(long)]
@@ -212,7 +214,7 @@ pub(crate) struct Lab {
     #[arg(value_name = "NAME|KEY=VALUE")]
     pub(crate) words: Vec<String>,
     /// List the scenarios and their parameters
-    #[arg(long, conflicts_with_all = ["words", "truth", "json"])]
+    #[arg(long, exclusive = true)]
     pub(crate) list: bool,
     #[command(flatten)]
     pub(crate) size: Size,
@@ -237,14 +239,14 @@ impl Lab {
     pub(crate) fn model(&self) -> CostModel {
         self.model.unwrap_or_else(CostModel::xeon_guest_2)
     }
-    /// An option that was given and is a scenario's.
+    /// An option that was given and is a simulated machine's.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let options = [
             (self.size.cpus.is_some(), "--cpus"),
             (self.size.memory.is_some(), "--memory"),
             (self.model.is_some(), "--model"),
         ];
-        self.here.given().or_else(|| first(options))
+        first(options)
     }
 }
 
@@ -259,7 +261,7 @@ pub(crate) struct Here {
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) total: Option<Bytes>,
     /// With `zero` alone: of how many rounds medians are taken [default: 7]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
+    #[arg(long, value_name = "N", value_parser = rounds)]
     pub(crate) rounds: Option<u32>,
     /// With `zero` alone: say what was measured of each primitive, and what follows
     #[arg(long)]
@@ -310,7 +312,7 @@ pub(crate) struct Boot {
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Sim {
     /// The history; the same seed is the same history [default: another one each time]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = seed)]
     pub(crate) seed: Option<u64>,
     /// Plant a bug in it, which a checker must see
     #[arg(long, value_name = "BUG", value_parser = plant)]
@@ -319,7 +321,7 @@ pub(crate) struct Sim {
     #[arg(long, exclusive = true)]
     pub(crate) plants: bool,
     /// CPUs, instead of what the seed says
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = sim_cpus)]
     pub(crate) cpus: Option<u16>,
     /// Operations in all, instead of what the seed says
     #[arg(long, value_name = "N", value_parser = steps)]
@@ -327,8 +329,8 @@ pub(crate) struct Sim {
     /// What CPUs share, instead of what the seed says: partitioned, racing, folding, pooled, ranges
     #[arg(long, value_name = "STYLE", value_parser = style)]
     pub(crate) style: Option<Style>,
-    /// Refuse the k-th allocation
-    #[arg(long, value_name = "K")]
+    /// Refuse the k-th allocation, from 1 on
+    #[arg(long, value_name = "K", value_parser = kth)]
     pub(crate) fail: Option<u64>,
     /// Print JSON
     #[arg(long)]
@@ -347,6 +349,13 @@ pub(crate) struct Report {
     /// memory
     #[arg(long)]
     pub(crate) quick: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Schema {
+    /// A document, as the list names it [default: list them]
+    #[arg(value_name = "DOCUMENT")]
+    pub(crate) document: Option<String>,
 }
 
 /// How large the machine is.
@@ -388,12 +397,27 @@ pub(crate) struct Guest {
     /// Give up after this many seconds [default: 600, none for --shell]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
-    /// The machine that QEMU is
-    #[arg(long, value_name = "NAME", default_value = "q35")]
-    pub(crate) machine: Board,
+    /// The machine that QEMU is [default: q35]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) machine: Option<Board>,
     /// Boot this kernel instead of building one
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
+}
+
+impl Guest {
+    /// An option that was given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let options = [
+            (self.icount, "--icount"),
+            (self.threads.is_some(), "--threads"),
+            (self.xapic, "--xapic"),
+            (self.timeout.is_some(), "--timeout"),
+            (self.machine.is_some(), "--machine"),
+            (self.kernel.is_some(), "--kernel"),
+        ];
+        first(options)
+    }
 }
 
 /// How QEMU runs CPUs.
@@ -467,14 +491,49 @@ fn percent(text: &str) -> Result<Percent, String> {
     percent.ok_or_else(|| "use a whole number from 0 to 100".to_owned())
 }
 
+/// A whole number from `least` to `most`.
+fn whole<N: TryFrom<u64>>(text: &str, least: u64, most: u64) -> Result<N, String> {
+    let number = text.parse().ok().filter(|n| (least..=most).contains(n));
+    let number = number.and_then(|n: u64| N::try_from(n).ok());
+    number.ok_or_else(|| match most {
+        u64::MAX => format!("use a whole number from {least} to 2^64 - 1"),
+        _ => format!("use a whole number from {least} to {most}"),
+    })
+}
+
 fn cpus(text: &str) -> Result<usize, String> {
-    let cpus = text.parse().ok().filter(|n| (1..=CPUS_MAX).contains(n));
-    cpus.ok_or_else(|| format!("use a whole number from 1 to {CPUS_MAX}"))
+    whole(text, 1, CPUS_MAX as u64)
+}
+
+fn sim_cpus(text: &str) -> Result<u16, String> {
+    whole(text, 1, 64)
+}
+
+fn rounds(text: &str) -> Result<u32, String> {
+    whole(text, 1, 99)
+}
+
+fn pages(text: &str) -> Result<u64, String> {
+    whole(text, 1, 1_000_000)
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    whole(text, 0, u64::MAX)
+}
+
+fn kth(text: &str) -> Result<u64, String> {
+    whole(text, 1, u64::MAX)
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|n| (1..=86_400).contains(n));
-    seconds.map(Duration::from_secs).ok_or_else(|| "use a whole number from 1 to 86400".to_owned())
+    whole(text, 1, 86_400).map(Duration::from_secs)
+}
+
+fn defrag(text: &str) -> Result<Defrag, String> {
+    text.parse().map_err(|_| {
+        let words = Defrag::ALL.map(Defrag::word);
+        format!("use one of {}", words.join(", "))
+    })
 }
 
 fn pid(text: &str) -> Result<u32, String> {
@@ -488,8 +547,8 @@ fn length(text: &str) -> Result<Duration, String> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = units.iter().find(|(unit, _)| *unit == &text[number.len()..]);
     let ms = unit.and_then(|(_, ms)| number.parse::<u64>().ok()?.checked_mul(*ms));
-    let ms = ms.filter(|ms| (1..=31 * 24 * 3_600_000).contains(ms));
-    ms.map(Duration::from_millis).ok_or_else(|| "use a time like 500ms, 30s, 5m or 2h".to_owned())
+    let ms = ms.filter(|ms| (1..=31 * 24 * 3_600_000).contains(ms)).map(Duration::from_millis);
+    ms.ok_or_else(|| "use a time like 500ms, 30s, 5m or 2h, at most 31 days".to_owned())
 }
 
 fn model(text: &str) -> Result<CostModel, String> {
@@ -512,8 +571,7 @@ fn plant(text: &str) -> Result<Plant, String> {
 }
 
 fn steps(text: &str) -> Result<usize, String> {
-    let steps = text.parse().ok().filter(|n| (1..=1_000_000).contains(n));
-    steps.ok_or_else(|| "use a whole number from 1 to 1000000".to_owned())
+    whole(text, 1, 1_000_000)
 }
 
 fn style(text: &str) -> Result<Style, String> {
@@ -537,11 +595,11 @@ fn budget(text: &str) -> Result<Bytes, String> {
 }
 
 fn bytes_within(text: &str, least: Bytes, most: Bytes) -> Result<Bytes, String> {
-    let bytes = Bytes::parse(text).map_err(|e| e.to_string())?;
-    if bytes < least || bytes > most {
-        return Err(format!("use {least} to {most}"));
+    match Bytes::parse(text) {
+        Ok(bytes) if bytes >= least && bytes <= most => Ok(bytes),
+        Ok(_) | Err(SizeError::TooLarge) => Err(format!("use {least} to {most}")),
+        Err(e) => Err(e.to_string()),
     }
-    Ok(bytes)
 }
 
 #[cfg(test)]

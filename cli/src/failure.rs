@@ -4,7 +4,8 @@ use crate::shown;
 use foliant_trace::replay::{PlanError, ReplayError};
 use foliant_trace::{RecordError, TraceError};
 use std::fmt;
-use std::io::{self, ErrorKind, Write};
+use std::io::ErrorKind::{BrokenPipe, NotFound, StorageFull};
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -32,23 +33,17 @@ impl Failure {
         Failure::Said(what.to_string())
     }
 
-    /// A command line that cannot be understood: the first paragraph of what the parser says, as a
-    /// sentence.
-    pub(crate) fn usage(said: &str) -> Failure {
-        let said = said.strip_prefix("error: ").unwrap_or(said);
-        let paragraph = said.split("\n\n").next().unwrap_or(said);
-        let words: Vec<&str> = paragraph.split_whitespace().collect();
-        Failure::new(format_args!("{}; see `foliant --help`", words.join(" ")))
-    }
-
     /// A trace that cannot be read.
     pub(crate) fn reading(path: &Path, error: TraceError) -> Failure {
         let path = shown::path(path);
         match error {
-            TraceError::Io(e) if e.kind() == ErrorKind::NotFound => Failure::new(format_args!(
+            TraceError::Io(e) if e.kind() == NotFound => Failure::new(format_args!(
                 "there is no file {path}; make one with `foliant record -o {path} -- COMMAND`"
             )),
-            TraceError::Io(e) => Failure::new(format_args!("{path} cannot be read: {e}")),
+            TraceError::Io(e) => Failure::new(format_args!(
+                "{path} cannot be read ({}); name a file that `foliant record` made",
+                why(&e)
+            )),
             other => Failure::new(format_args!("{path}: {other}")),
         }
     }
@@ -88,7 +83,7 @@ impl Failure {
             Failure::Code(code) => ExitCode::from(code),
             Failure::Said(what) => Failure::Coded(EXIT, what).report(),
             Failure::Coded(code, what) => {
-                let _ = writeln!(io::stderr(), "foliant: {}", shown::said(&what));
+                let _ = writeln!(io::stderr(), "foliant: {}", shown::said(&plain(&what)));
                 ExitCode::from(code)
             }
         }
@@ -104,17 +99,14 @@ impl From<ReplayError> for Failure {
 impl From<RecordError> for Failure {
     fn from(error: RecordError) -> Failure {
         match error {
-            RecordError::Output { path, why } if why.kind() == ErrorKind::StorageFull => {
+            RecordError::Output { path, why } if why.kind() == StorageFull => {
                 let path = shown::path(&path);
                 Failure::new(format_args!(
                     "no room is left for {path}; free some or name another place with -o"
                 ))
             }
-            RecordError::Output { path, why } => Failure::new(format_args!(
-                "{} cannot be written ({why}); name another place with -o",
-                shown::path(&path)
-            )),
-            RecordError::Spool { folder, why } if why.kind() == ErrorKind::StorageFull => {
+            RecordError::Output { path, why } => unwritable(&path, &why),
+            RecordError::Spool { folder, why } if why.kind() == StorageFull => {
                 let folder = shown::path(&folder);
                 Failure::new(format_args!(
                     "no room is left in {folder} for what is recorded, some 20 bytes a fault until the end; \
@@ -122,12 +114,43 @@ impl From<RecordError> for Failure {
                 ))
             }
             RecordError::Spool { folder, why } => Failure::new(format_args!(
-                "{} cannot hold what is recorded until the end ({why}); name another place with -o",
-                shown::path(&folder)
+                "{} cannot hold what is recorded until the end ({}); name another place with -o",
+                shown::path(&folder),
+                self::why(&why)
             )),
             other => Failure::new(other),
         }
     }
+}
+
+/// A file that cannot be written and has another place to go to.
+pub(crate) fn unwritable(path: &Path, e: &io::Error) -> Failure {
+    let path = shown::path(path);
+    Failure::new(format_args!("{path} cannot be written ({}); name another place with -o", why(e)))
+}
+
+/// Why something did not work, in plain words: without the system's number of it, and without the
+/// name of a file that nobody asked for.
+pub(crate) fn why(e: &io::Error) -> String {
+    plain(&match e.kind() {
+        NotFound => "there is no such folder or file".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+        io::ErrorKind::NotADirectory => "a part of the path is no folder".to_owned(),
+        io::ErrorKind::ReadOnlyFilesystem => "nothing can be written there".to_owned(),
+        StorageFull => "no room is left".to_owned(),
+        _ => e.to_string(),
+    })
+}
+
+/// A text without the numbers that the system gives to errors.
+fn plain(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        text + rest.strip_prefix(')').unwrap_or(rest)
+    })
 }
 
 /// Writes to standard output.
@@ -135,7 +158,28 @@ pub(crate) fn print(text: &str) -> Done {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Failure::Unread),
+        Err(e) if e.kind() == BrokenPipe => Err(Failure::Unread),
         Err(e) => Err(Failure::new(format_args!("standard output cannot be written: {e}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_has_neither_numbers_nor_names_of_files_that_nobody_asked_for() {
+        for (text, expect) in [
+            ("x (os error 2)", "x"),
+            ("x (Y (os error 13)): z (os error 1)", "x (Y): z"),
+            ("x", "x"),
+            ("os error 5", "os error 5"),
+        ] {
+            assert_eq!(plain(text), expect);
+        }
+        let e = tempfile::NamedTempFile::new_in("/no/such/folder").unwrap_err();
+        assert!(e.to_string().contains("/no/such/folder/."), "{e}");
+        assert_eq!(why(&e), "there is no such folder or file");
+        assert_eq!(why(&io::Error::from_raw_os_error(40)), "Too many levels of symbolic links");
     }
 }

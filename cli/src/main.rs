@@ -13,6 +13,7 @@
 //!   foliant boot                   the kernel under QEMU
 //!   foliant sim                    a random history under all checkers, with a bug planted if asked for
 //!   foliant report                 all of it on one page
+//!   foliant schema                 what the documents are made of that --json prints
 //! ```
 //!
 //! Names from recordings are shown with escapes (`shown`). Tables and JSON go to standard output,
@@ -26,6 +27,8 @@ mod board;
 mod boot;
 mod calibrate;
 mod check;
+mod document;
+mod event;
 mod failure;
 mod host;
 mod json;
@@ -36,20 +39,21 @@ mod record;
 mod replay;
 mod report;
 mod scenario;
+mod schema;
 mod shown;
 mod sim;
 mod table;
 mod trace;
+mod usage;
 
 use args::{Args, Command};
 use clap::Parser;
-use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse_from(args::plain(std::env::args_os())) {
         Ok(args) => args,
-        Err(e) if e.use_stderr() => return Failure::usage(&e.to_string()).report(),
+        Err(e) if e.use_stderr() => return usage::failure(&e).report(),
         Err(help) => help.exit(),
     };
     let done = match args.command {
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Some(Command::Boot(args)) => boot::command(&args),
         Some(Command::Sim(args)) => sim::run(&args),
         Some(Command::Report(args)) => report::run(&args),
+        Some(Command::Schema(args)) => schema::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,11 +1,13 @@
 //! `foliant record`.
 
 use crate::args::Record;
+use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
-use crate::{json, progress as bar, shown, table};
+use crate::{progress as bar, shown, table};
 use foliant_trace::record::{Options, Progress, Running, Target, User};
 use foliant_trace::{Ending, Summary, record_running_to_file, record_to_file};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -95,7 +97,7 @@ fn running(args: &Record, target: Target) -> Done {
     if !args.quiet {
         say_where(&path, &summary);
     }
-    if args.json { print(&json::text(&object(&path, &summary))?) } else { Ok(()) }
+    if args.json { print(&document::text(&recorded(&path, &summary))?) } else { Ok(()) }
 }
 
 fn say_where(path: &Path, summary: &Summary) {
@@ -115,20 +117,50 @@ fn say_where(path: &Path, summary: &Summary) {
     );
 }
 
-fn object(path: &Path, summary: &Summary) -> Value {
-    let attached = summary.attached;
-    json!({
-        "file": path.to_string_lossy(),
-        "processes": attached.map(|attached| attached.processes),
-        "threads": attached.map(|attached| attached.threads),
-        "longest_stop_ns": attached.map(|attached| attached.longest_stop.as_nanos() as u64),
-        "events": summary.trailer.events,
-        "faults": summary.trailer.faults,
-        "lost": summary.trailer.lost,
-        "mismatched": summary.replay.mismatched,
-        "strays": summary.replay.strays,
-        "remarks": summary.trailer.remarks,
-    })
+/// What came of recording processes that ran already.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Recorded<'s> {
+    /// The recording.
+    file: String,
+    /// Processes that were there at the beginning.
+    processes: u64,
+    /// Their threads.
+    threads: u64,
+    /// How long a process stood still at most.
+    longest_stop_ns: u64,
+    /// Events in the recording.
+    events: u64,
+    /// Page faults among them.
+    faults: u64,
+    /// Faults that the recorder missed.
+    lost: u64,
+    /// Faults that are not explained by what was recorded.
+    mismatched: u64,
+    /// Faults in memory that the recording knows nothing of.
+    strays: u64,
+    /// What else the recorder has to say.
+    remarks: &'s [String],
+}
+
+impl Document for Recorded<'_> {
+    const NAME: &'static str = "record";
+    const COMMAND: &'static str = "foliant record --pid PID --json, and with --cgroup";
+}
+
+fn recorded<'s>(path: &Path, summary: &'s Summary) -> Recorded<'s> {
+    let attached = summary.attached.unwrap_or_default();
+    Recorded {
+        file: path.to_string_lossy().into_owned(),
+        processes: attached.processes,
+        threads: attached.threads,
+        longest_stop_ns: attached.longest_stop.as_nanos() as u64,
+        events: summary.trailer.events,
+        faults: summary.trailer.faults,
+        lost: summary.trailer.lost,
+        mismatched: summary.replay.mismatched,
+        strays: summary.replay.strays,
+        remarks: &summary.trailer.remarks,
+    }
 }
 
 /// A name for a recording of this program, which no file has here.
@@ -186,4 +218,26 @@ fn remarks(summary: &Summary) -> Vec<String> {
         );
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_of_what_runs_is_the_document_that_it_says() {
+        let remarks = ["a remark".to_owned()];
+        document::tests::holds(&Recorded {
+            file: "4711.trace".to_owned(),
+            processes: 1,
+            threads: 2,
+            longest_stop_ns: 3,
+            events: 4,
+            faults: 5,
+            lost: 0,
+            mismatched: 0,
+            strays: 0,
+            remarks: &remarks,
+        });
+    }
 }

@@ -4,7 +4,8 @@ use crate::args::{Machine, Replay};
 use crate::calibrate::kept;
 use crate::failure::{Done, Failure, print};
 use crate::table::Replayed;
-use crate::{json, progress, table};
+use crate::{document, json, progress, table};
+use foliant::fault::Defrag;
 use foliant_sim::CostModel;
 use foliant_trace::replay::{Choice, Plan, Row, Settings, replay_all};
 use foliant_trace::{About, Budget};
@@ -17,6 +18,7 @@ pub(crate) const SHIPPED_NAME: &str = "traces/cc.trace";
 pub(crate) const SHIPPED: &[u8] = include_bytes!("../traces/cc.trace");
 
 pub(crate) fn run(args: &Replay) -> Done {
+    heed(&args.machine)?;
     let mut files = Vec::new();
     for path in &args.files {
         let file = File::open(path).map_err(|e| Failure::reading(path, e.into()))?;
@@ -33,7 +35,18 @@ pub(crate) fn run(args: &Replay) -> Done {
             print(&table::replayed(&replayed))?;
         }
     }
-    if args.json { print(&json::text(&json::Files { files })?) } else { Ok(()) }
+    if args.json { print(&document::text(&json::Replayed { files })?) } else { Ok(()) }
+}
+
+/// Refuses an option that would do nothing: where memory is plentiful, no block is ever missing.
+fn heed(machine: &Machine) -> Done {
+    let is_plentiful = machine.fragment.get() == 0 && machine.memory.is_none();
+    match machine.defrag.filter(|_| is_plentiful) {
+        Some(defrag) => Err(Failure::new(format_args!(
+            "--defrag {defrag} changes nothing where blocks are free: add --fragment PCT or --memory SIZE, or leave it out"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Reads a recording and plans its replay.
@@ -48,7 +61,7 @@ pub(crate) fn settings(machine: &Machine, about: &About, model: CostModel) -> Se
             .unwrap_or((about.header.cpus as usize).clamp(1, foliant_units::CPUS_MAX)),
         memory: machine.memory,
         fragmented: machine.fragment,
-        defrag: machine.defrag,
+        defrag: machine.defrag.unwrap_or(Defrag::Always),
         model,
     }
 }

@@ -1,13 +1,15 @@
 //! `foliant trace`.
 
 use crate::args::Trace as Args;
+use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
-use crate::shown::{self, shown};
-use crate::{json, table};
+use crate::shown::shown;
+use crate::{event, table};
 use foliant_trace::{
     About, AreaKind, Describer, Description, Ending, Event, Naive, Reader, TraceError,
 };
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fmt::Write;
 use std::fs::File;
 use std::io::BufReader;
@@ -18,7 +20,7 @@ pub(crate) fn run(args: &Args) -> Done {
     }
     let told = tell(args).map_err(|e| Failure::reading(&args.file, e))?;
     if args.json {
-        return print(&json::text(&object(&told))?);
+        return print(&document::text(&described(&told))?);
     }
     print(&text(&told))
 }
@@ -59,7 +61,7 @@ fn dump(args: &Args) -> Done {
             }
         };
         if args.json {
-            let _ = writeln!(text, "{}", shown::json(&event_object(&event).to_string()));
+            text += &document::line(&event::line(&event))?;
         } else {
             let Event { time_ns, thread, space, kind } = &event;
             let _ = writeln!(text, "{:>13.6} {thread} {space} {kind:x?}", *time_ns as f64 / 1e6);
@@ -70,15 +72,6 @@ fn dump(args: &Args) -> Done {
         }
     }
     print(&text)
-}
-
-fn event_object(event: &Event) -> Value {
-    json!({
-        "time_ns": event.time_ns,
-        "thread": event.thread.0,
-        "space": event.space.0,
-        "event": format!("{:x?}", event.kind),
-    })
 }
 
 fn ending(about: &About) -> String {
@@ -144,39 +137,119 @@ fn text(Told { about, description: d, mismatched }: &Told) -> String {
     text + &table::columns(&heads, rows)
 }
 
-fn object(Told { about, description: d, mismatched }: &Told) -> Value {
+/// What is in a recording.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Described<'t> {
+    /// What was recorded: the program and its arguments.
+    command: &'t [String],
+    /// The program's exit code; nothing where a signal ended it.
+    exit_code: Option<u8>,
+    /// The signal that ended it, if one did.
+    signal: Option<u8>,
+    /// Of the machine that it was recorded on.
+    processor: &'t str,
+    /// Of the machine that it was recorded on.
+    kernel: &'t str,
+    /// Of the machine that it was recorded on.
+    cpus: u32,
+    /// Where kinds of accesses are known from.
+    access_source: &'t str,
+    /// The program that recorded it, and its version.
+    recorder: &'t str,
+    /// Events in all.
+    events: u64,
+    /// From the first event to the last.
+    span_ns: u64,
+    /// Processes that there were.
+    processes: u64,
+    /// Threads of all processes.
+    threads: u64,
+    /// Address spaces.
+    spaces: u64,
+    /// The programs that were started, in order.
+    programs: &'t [String],
+    /// System calls that changed a space.
+    changes: u64,
+    /// The most that was mapped at once in all spaces together.
+    peak_mapped_bytes: u64,
+    /// Page faults in all.
+    faults: u64,
+    /// Those in private memory without a file.
+    anonymous_faults: u64,
+    /// Those that the kernel took on the program's behalf.
+    kernel_faults: u64,
+    /// Those that raced with another thread's.
+    raced: u64,
+    /// Those caused by a translation that the processor had kept.
+    stale: u64,
+    /// Those that nothing explains.
+    unexplained: u64,
+    /// Faults that the recorder missed.
+    lost: u64,
+    /// What else the recorder had to say.
+    remarks: &'t [String],
+    /// Areas and faults by what memory is backed by.
+    areas: Vec<Areas>,
+}
+
+impl Document for Described<'_> {
+    const NAME: &'static str = "trace";
+    const COMMAND: &'static str = "foliant trace FILE --json";
+}
+
+/// The areas of one kind.
+#[derive(Serialize, JsonSchema)]
+struct Areas {
+    /// What they are backed by: `anonymous`, `heap`, `stack`, `file, private` and so on.
+    kind: &'static str,
+    /// How many came into being.
+    areas: u64,
+    /// The largest of them.
+    largest_bytes: u64,
+    /// Faults of loads in them.
+    read_faults: u64,
+    /// Faults of stores.
+    write_faults: u64,
+    /// Faults of instruction fetches.
+    exec_faults: u64,
+}
+
+fn described(Told { about, description: d, mismatched }: &Told) -> Described<'_> {
     let kinds = AreaKind::ALL.iter().map(|kind| {
         let (areas, largest) = d.areas[*kind as usize];
-        let [read, write, exec] = d.faults[*kind as usize];
-        json!({
-            "kind": kind.name(), "areas": areas, "largest_bytes": largest.get(),
-            "read_faults": read, "write_faults": write, "exec_faults": exec,
-        })
+        let [read_faults, write_faults, exec_faults] = d.faults[*kind as usize];
+        let (kind, largest_bytes) = (kind.name(), largest.get());
+        Areas { kind, areas, largest_bytes, read_faults, write_faults, exec_faults }
     });
-    json!({
-        "command": about.header.command,
-        "ending": ending(about),
-        "processor": about.header.processor,
-        "kernel": about.header.kernel,
-        "cpus": about.header.cpus,
-        "access_source": about.header.access_source.name(),
-        "recorder": about.header.recorder,
-        "events": d.events,
-        "span_ns": d.span_ns,
-        "processes": d.processes,
-        "threads": d.threads,
-        "spaces": d.spaces,
-        "programs": d.programs,
-        "changes": d.changes,
-        "peak_mapped_bytes": d.peak_mapped.get(),
-        "faults": d.faults_all,
-        "anonymous_faults": d.anonymous_faults(),
-        "kernel_faults": d.faults_of_kernel,
-        "raced": d.raced,
-        "stale": d.stale,
-        "unexplained": d.unexplained.max(*mismatched),
-        "lost": about.trailer.lost,
-        "remarks": about.trailer.remarks,
-        "areas": kinds.collect::<Vec<_>>(),
-    })
+    let (exit_code, signal) = match about.trailer.ending {
+        Ending::Exited(code) => (Some(code), None),
+        Ending::Signaled(signal) => (None, Some(signal)),
+    };
+    Described {
+        command: &about.header.command,
+        exit_code,
+        signal,
+        processor: &about.header.processor,
+        kernel: &about.header.kernel,
+        cpus: about.header.cpus,
+        access_source: about.header.access_source.name(),
+        recorder: &about.header.recorder,
+        events: d.events,
+        span_ns: d.span_ns,
+        processes: d.processes,
+        threads: d.threads,
+        spaces: d.spaces,
+        programs: &d.programs,
+        changes: d.changes,
+        peak_mapped_bytes: d.peak_mapped.get(),
+        faults: d.faults_all,
+        anonymous_faults: d.anonymous_faults(),
+        kernel_faults: d.faults_of_kernel,
+        raced: d.raced,
+        stale: d.stale,
+        unexplained: d.unexplained.max(*mismatched),
+        lost: about.trailer.lost,
+        remarks: &about.trailer.remarks,
+        areas: kinds.collect(),
+    }
 }

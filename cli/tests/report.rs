@@ -24,8 +24,8 @@ fn what_cannot_be_written_is_named_before_anything_is_measured() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
     for (place, expect) in [
-        ("no/such/place.html", "No such file"),
-        (".", "directory"),
+        ("no/such/place.html", "no such folder"),
+        (".", "folder"),
         ("file/page", "cannot be written"),
     ] {
         let output = report(&["-o", place], folder.path());

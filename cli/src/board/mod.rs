@@ -22,14 +22,17 @@
 mod show;
 mod systems;
 
+use crate::document::{self, Document};
 use crate::failure::{Done, print};
-use crate::{json, progress};
+use crate::progress;
 use foliant_units::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A system, measured twice.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, JsonSchema, Debug)]
 pub(crate) struct Row {
+    /// The system's name.
     pub(crate) system: &'static str,
     /// What was done.
     pub(crate) work: String,
@@ -37,30 +40,43 @@ pub(crate) struct Row {
     pub(crate) grains: [&'static str; 2],
     /// What `grain1` and `chosen` are, with the unit.
     pub(crate) measure: &'static str,
+    /// At grain 1.
     pub(crate) grain1: f64,
+    /// At the grain that is chosen.
     pub(crate) chosen: f64,
+    /// Of `chosen` to `grain1`: less is better.
     pub(crate) ratio: f64,
+    /// The same, elsewhere.
     pub(crate) published: Published,
+    /// What was counted meanwhile.
     pub(crate) counts: Vec<Count>,
+    /// The command that shows all of it.
     pub(crate) command: String,
 }
 
 /// What somebody else measured of the same idea, elsewhere.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, JsonSchema, Debug)]
 pub(crate) struct Published {
     /// What `grain1` and `chosen` are, with the unit.
     pub(crate) measure: &'static str,
+    /// At grain 1.
     pub(crate) grain1: f64,
+    /// At the grain that was chosen there.
     pub(crate) chosen: f64,
+    /// Of `chosen` to `grain1`.
     pub(crate) ratio: f64,
+    /// Who published it, and where.
     pub(crate) source: &'static str,
 }
 
 /// Something counted in both runs.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, JsonSchema, Debug)]
 pub(crate) struct Count {
+    /// What was counted.
     pub(crate) name: &'static str,
+    /// At grain 1.
     pub(crate) grain1: u64,
+    /// At the grain that is chosen.
     pub(crate) chosen: u64,
 }
 
@@ -95,15 +111,26 @@ impl Scale {
     };
 }
 
-#[derive(Serialize)]
-struct Whole<'r> {
+/// All systems at grain 1 and at the chosen grain, beside what was published.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Whole<'r> {
+    /// In the order of the table.
     systems: &'r [Row],
+}
+
+impl Document for Whole<'_> {
+    const NAME: &'static str = "lab";
+    const COMMAND: &'static str = "foliant lab --json";
 }
 
 /// `foliant lab` without a name.
 pub(crate) fn run(as_json: bool) -> Done {
     let rows = rows(&Scale::FULL)?;
-    if as_json { print(&json::text(&Whole { systems: &rows })?) } else { print(&show::text(&rows)) }
+    if as_json {
+        print(&document::text(&Whole { systems: &rows })?)
+    } else {
+        print(&show::text(&rows))
+    }
 }
 
 /// All systems, one after another.
@@ -145,13 +172,10 @@ mod tests {
             assert!(row.system == "zero" || row.ratio < 1.0, "{row:?}");
         }
         let text = show::text(&rows);
-        let json = serde_json::to_value(Whole { systems: &rows }).unwrap();
-        for (row, object) in rows.iter().zip(json["systems"].as_array().unwrap()) {
+        for row in &rows {
             assert!(text.contains(&row.command) && text.contains(row.published.source), "{text}");
-            for key in ["system", "published", "grain1", "chosen", "ratio", "counts"] {
-                assert!(object.get(key).is_some(), "{key}: {object}");
-            }
         }
+        document::tests::holds(&Whole { systems: &rows });
         assert!(text.lines().all(|line| line.chars().count() <= 140), "{text}");
     }
 }

@@ -20,7 +20,7 @@ use crate::args::{Board, Boot, Guest, Size};
 use crate::failure::{Done, Failure, print};
 use crate::lab::compare::{self, Tick};
 use crate::lab::show;
-use crate::scenario;
+use crate::{document, lab, scenario, shown};
 use foliant_lab::{Parameters, Report, Scenario};
 use foliant_units::Bytes;
 use std::path::{Path, PathBuf};
@@ -101,7 +101,10 @@ pub(crate) fn run(options: &Options, mut line: impl FnMut(&str) -> Done) -> Done
     let image = match &options.guest.kernel {
         Some(file) if file.is_file() => file.clone(),
         Some(file) => {
-            return Err(Failure::new(format_args!("there is no kernel {}", file.display())));
+            let file = shown::path(file);
+            return Err(Failure::new(format_args!(
+                "there is no kernel {file}; name its file, or leave --kernel out to build one"
+            )));
         }
         None => kernel::build()?,
     };
@@ -152,7 +155,7 @@ impl Ended {
 pub(crate) fn command(args: &Boot) -> Done {
     let mode = match &args.lab {
         Some(name) => {
-            let (scenario, parameters) = scenario::parse(name, args.words.iter())?;
+            let (scenario, parameters) = scenario::parse(name, args.words.iter(), args.size)?;
             Mode::Lab(scenario, parameters)
         }
         None if args.laws => Mode::Laws,
@@ -176,7 +179,7 @@ pub(crate) fn command(args: &Boot) -> Done {
     let is_compare = matches!(options.mode, Mode::Lab(Scenario::Compare, _));
     print(&match args.json {
         true if is_compare => compare::json(&report, &tick)?,
-        true => format!("{}\n", report.line()),
+        true => document::text(&lab::document::report(&report))?,
         false if is_compare => compare::table(&report, &tick),
         false => show::report(&report, &tick.to_string()),
     })
@@ -240,7 +243,7 @@ mod tests {
     use super::*;
 
     fn options(mode: Mode, xapic: bool) -> Options {
-        let (machine, icount, threads) = (Board::Q35, false, None);
+        let (machine, icount, threads) = (None, false, None);
         let (timeout, kernel) = (None, None);
         Options {
             mode,

@@ -2,7 +2,8 @@
 
 use super::{Mode, Options, board};
 use crate::args::{self, Threads};
-use crate::failure::{Done, Failure};
+use crate::failure::{Done, Failure, why};
+use crate::shown;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -60,7 +61,7 @@ pub(super) fn find() -> Done<PathBuf> {
         if !path.is_file() {
             return Err(Failure::new(format_args!(
                 "{VARIABLE} names {}, which is no file; name QEMU there, or unset it",
-                path.display()
+                shown::path(&path)
             )));
         }
         return Ok(path);
@@ -93,7 +94,10 @@ fn arguments(image: &Path, options: &Options, host: usize) -> Vec<OsString> {
         Threads::Multi => "multi",
         Threads::Single => "single",
     };
-    add(&format!("-M {} -cpu max -accel tcg,thread={threads}", board(guest.machine)));
+    add(&format!(
+        "-M {} -cpu max -accel tcg,thread={threads}",
+        board(guest.machine.unwrap_or(args::Board::Q35))
+    ));
     if guest.icount {
         add("-icount shift=0,sleep=off");
     }
@@ -215,9 +219,13 @@ pub(super) fn run(
         if shell { (Stdio::inherit(), Stdio::inherit()) } else { (Stdio::null(), Stdio::piped()) };
     let mut command = Command::new(program);
     command.args(arguments(image, options, host)).stdin(input).stdout(output);
-    let child = command
-        .spawn()
-        .map_err(|e| Failure::new(format_args!("{} does not start: {e}", program.display())))?;
+    let child = command.spawn().map_err(|e| {
+        let program = shown::path(program);
+        Failure::new(format_args!(
+            "{program} does not start ({}); name QEMU in {VARIABLE}",
+            why(&e)
+        ))
+    })?;
     let deadline = options.timeout().map(|time| Instant::now() + time);
     let mut guest = Guest { child, deadline };
     if let Some(output) = guest.child.stdout.take()
@@ -252,7 +260,7 @@ mod tests {
 
     #[test]
     fn cpus_that_would_starve_each_other_take_turns() {
-        let (machine, timeout, kernel) = (args::Board::Q35, None, None);
+        let (machine, timeout, kernel) = (None, None, None);
         let usual =
             args::Guest { icount: false, threads: None, xapic: false, timeout, machine, kernel };
         assert_eq!(threads(4, &usual, 2), Threads::Multi);

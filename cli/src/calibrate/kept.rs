@@ -15,7 +15,7 @@
 //! **Not here**: what is measured (`calibrate`).
 
 use super::model::{Calibration, is_sound, model};
-use crate::failure::{Done, Failure};
+use crate::failure::{Done, Failure, why};
 use crate::{host, shown};
 use foliant_sim::CostModel;
 use foliant_trace::record::User;
@@ -77,7 +77,7 @@ impl Place {
 
     /// Keeps it, in the place of an older one (L1).
     pub(crate) fn keep(&self, calibration: &Calibration) -> Done {
-        let text = crate::json::text(calibration)?;
+        let text = crate::document::pretty(calibration)?;
         let written = self.as_user(|| {
             fs::create_dir_all(&self.folder)?;
             let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
@@ -88,7 +88,8 @@ impl Place {
         written.map_err(|e| {
             let path = shown::path(&self.file());
             Failure::new(format_args!(
-                "{path} cannot be written ({e}); name another folder with XDG_DATA_HOME"
+                "{path} cannot be written ({}); name another folder with XDG_DATA_HOME",
+                why(&e)
             ))
         })
     }
@@ -106,7 +107,7 @@ impl Place {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Ok(None);
             }
-            Err(e) => return Err(refused(&format!("cannot be read ({e})"))),
+            Err(e) => return Err(refused(&format!("cannot be read ({})", why(&e)))),
             Ok(text) => text,
         };
         let read: Option<Calibration> = serde_json::from_slice(&text).ok();

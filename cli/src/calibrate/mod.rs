@@ -12,11 +12,13 @@ pub(crate) mod kept;
 pub(crate) mod model;
 
 use crate::args::Calibrate;
+use crate::document::Document;
 use crate::failure::{Done, Failure, print};
 use crate::table::columns;
-use crate::{host, json, shown};
+use crate::{document, host, shown};
 use foliant_sim::{Constant, CostModel, Work};
 use model::{Calibration, HERE, Price, model, now};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -24,35 +26,60 @@ use std::fmt::Write;
 const ROUNDS: u32 = 31;
 
 /// What was measured and is no price of its own: a model's prices add up to it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Sum {
+    /// What was measured.
     about: &'static str,
+    /// What the nanoseconds are for.
     unit: &'static str,
+    /// The median of the rounds.
     nanos: f64,
+    /// The quarter of the rounds below.
     low: f64,
+    /// The quarter of the rounds above.
     high: f64,
-    /// What the prices that were measured come to, and those of the default model.
+    /// What the prices that were measured come to.
     here: f64,
+    /// What those of the default model come to.
     default: f64,
 }
 
-#[derive(Serialize)]
-struct Shown<'a> {
+/// What the kernel's work costs on this machine.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Shown<'a> {
+    /// Where it is kept.
     file: String,
+    /// What is kept.
     calibration: &'a Calibration,
+    /// The model that follows: every price.
     constants: Vec<Line>,
+    /// What prices come to, beside what was measured.
     sums: Vec<Sum>,
 }
 
-#[derive(Serialize)]
+impl Document for Shown<'_> {
+    const NAME: &'static str = "calibrate";
+    const COMMAND: &'static str = "foliant calibrate --json";
+}
+
+/// A price of the model.
+#[derive(Serialize, JsonSchema)]
 struct Line {
+    /// The kind of work, by its name.
     work: &'static str,
+    /// What the nanoseconds are for.
     unit: &'static str,
+    /// The price.
     nanos: f64,
+    /// The quarter of the rounds below, if it was measured.
     low: Option<f64>,
+    /// The quarter of the rounds above, if it was measured.
     high: Option<f64>,
+    /// The default model's price.
     default: f64,
+    /// Whether it was measured here; else it is the default model's.
     is_measured: bool,
+    /// Where the price is from.
     source: &'static str,
 }
 
@@ -83,7 +110,7 @@ pub(crate) fn run(args: &Calibrate) -> Done {
     let constants: Vec<Line> = model.constants.iter().map(|c| line(c, &calibration)).collect();
     if args.json {
         let shown = Shown { file, calibration: &calibration, constants, sums };
-        return print(&json::text(&shown)?);
+        return print(&document::text(&shown)?);
     }
     print(&table(&file, &calibration, &constants, &sums))
 }

@@ -4,6 +4,7 @@
 
 use crate::{host, shown};
 use foliant_sim::{Constant, CostModel, Work};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
 
@@ -14,31 +15,41 @@ pub(crate) const HERE: &str = "here";
 pub(crate) const FORMAT: &str = "foliant calibration 1";
 /// No price is a second and more.
 pub(crate) const PICOS_MOST: u64 = 1_000_000_000_000;
+
 /// A price that was measured. Picoseconds are what a simulated machine reckons in, and whole
 /// numbers are the same after they were written and read.
-#[derive(Clone, Serialize, Deserialize, PartialEq, Debug)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema, PartialEq, Debug)]
 pub(crate) struct Price {
     /// The kind of work, by its name.
     pub(crate) work: String,
-    /// Picoseconds for one unit: the median, and the quarters of the rounds below and above.
+    /// Picoseconds for one unit: the median of the rounds.
     pub(crate) picos: u64,
+    /// The quarter of the rounds below.
     pub(crate) low_picos: i64,
+    /// The quarter of the rounds above.
     pub(crate) high_picos: i64,
     /// What was measured.
     pub(crate) about: String,
 }
 
 /// A measured model, and where and when it was measured.
-#[derive(Clone, Serialize, Deserialize, PartialEq, Debug)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema, PartialEq, Debug)]
 pub(crate) struct Calibration {
+    /// What the file says that it is.
     pub(crate) format: String,
+    /// The machine's name.
     pub(crate) host: String,
+    /// The machine's processor.
     pub(crate) processor: String,
+    /// The machine's kernel.
     pub(crate) kernel: String,
+    /// CPUs that a process may use.
     pub(crate) cpus: usize,
+    /// Of how many rounds medians are taken.
     pub(crate) rounds: u32,
-    /// Since 1970.
+    /// When it was, in seconds since 1970.
     pub(crate) seconds: u64,
+    /// What was measured.
     pub(crate) prices: Vec<Price>,
 }
 

@@ -14,9 +14,11 @@
 use super::place::{Alone, RUN};
 use super::settings::{Settings, recover};
 use crate::args::Check;
+use crate::document::Document;
 use crate::failure::{Done, Failure, print};
 use crate::table::{columns, count};
-use crate::{json, progress};
+use crate::{document, progress};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -36,58 +38,73 @@ const HEAD: u64 = 1 << 15;
 const HUGE: u64 = 1 << 17;
 
 /// What the pool did in one setting.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, JsonSchema, Debug)]
 struct Row {
-    /// Folding off or on.
+    /// Folding: `off` or `on`.
     name: &'static str,
-    /// Filling or draining.
+    /// `fill` or `drain`.
     phase: &'static str,
+    /// The median of the rounds.
     median_ns_per_page: u64,
+    /// The lowest of them.
     lowest_ns_per_page: u64,
+    /// The highest of them.
     highest_ns_per_page: u64,
     /// Of the median to that of the same phase with folding off.
     ratio_to_off: f64,
 }
 
 /// Frames of a full pool that the kernel's listing calls heads.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, JsonSchema, Debug)]
 struct Heads {
+    /// Folding: `off` or `on`.
     name: &'static str,
+    /// Of them, for each page of the pool; there is 1.
     heads_per_page: f64,
 }
 
-#[derive(Serialize, Debug)]
-struct Measured {
+/// What this machine's kernel takes for a page of its pool of 2 MiB pages.
+#[derive(Serialize, JsonSchema, Debug)]
+pub(crate) struct Pool {
+    /// The release of Linux.
     kernel: String,
+    /// How many pages the pool got and lost.
     pages: u64,
+    /// How often.
     runs: u32,
+    /// Folding off and on, filled and drained.
     rows: Vec<Row>,
     /// Empty where the kernel has no such listing.
     listing: Vec<Heads>,
 }
 
+impl Document for Pool {
+    const NAME: &'static str = "check-hugetlb";
+    const COMMAND: &'static str = "foliant check --hugetlb --json";
+}
+
 pub(super) fn run(args: &Check) -> Done {
-    let pool = Pool::open(Path::new("/"), Path::new(RUN))?;
+    let pool = Files::open(Path::new("/"), Path::new(RUN))?;
     pool.settings.catch_signals()?;
     let measured = pool.measure(args.pages, args.runs.unwrap_or(RUNS))?;
     pool.settings.restore()?;
     if args.json {
-        return print(&json::text(&measured)?);
+        return print(&document::text(&measured)?);
     }
     print(&text(&measured))
 }
 
-/// The pool of 2 MiB pages.
-struct Pool {
+/// The files of the pool of 2 MiB pages.
+struct Files {
     root: PathBuf,
     /// Pages that it had before.
     before: u64,
     settings: Settings,
 }
 
-impl Pool {
+impl Files {
     /// The pool in the files below `root`.
-    fn open(root: &Path, place: &Path) -> Done<Pool> {
+    fn open(root: &Path, place: &Path) -> Done<Files> {
         let alone = Alone::claim(place)?;
         recover(&alone)?;
         let found = |file: &str, without: &str| {
@@ -111,10 +128,10 @@ impl Pool {
         )?;
         let before = number(&count)?;
         let settings = Settings::new(alone, [folding, count])?; // the pool is put back before the switch
-        Ok(Pool { root: root.to_owned(), before, settings })
+        Ok(Files { root: root.to_owned(), before, settings })
     }
 
-    fn measure(&self, pages: u64, runs: u32) -> Done<Measured> {
+    fn measure(&self, pages: u64, runs: u32) -> Done<Pool> {
         let (mut rows, mut listing): (Vec<Row>, Vec<Heads>) = (Vec::new(), Vec::new());
         let bar = progress::bar("pool", 2 * u64::from(runs + 1));
         for (name, value) in [("off", "0"), ("on", "1")] {
@@ -137,7 +154,7 @@ impl Pool {
         bar.finish_and_clear();
         let kernel = fs::read_to_string(self.root.join("proc/sys/kernel/osrelease"));
         let kernel = kernel.map_or("unknown".to_owned(), |text| text.trim().to_owned());
-        Ok(Measured { kernel, pages, runs, rows, listing })
+        Ok(Pool { kernel, pages, runs, rows, listing })
     }
 
     /// Gives the pool `pages` more than it had, or takes them away again; how long that took.
@@ -226,8 +243,8 @@ fn row(
     }
 }
 
-fn text(measured: &Measured) -> String {
-    let Measured { kernel, pages, runs, rows, listing } = measured;
+fn text(measured: &Pool) -> String {
+    let Pool { kernel, pages, runs, rows, listing } = measured;
     let plural = if *runs == 1 { "time" } else { "times" };
     let mut text = format!(
         "the pool of 2 MiB pages of Linux {kernel}: {} pages in and out, {runs} {plural}\n\n",
@@ -283,14 +300,15 @@ mod tests {
         let root = files("3\n", "0\n");
         let flags = [HEAD | HUGE, HUGE, HEAD, 0].map(u64::to_ne_bytes).concat();
         fs::write(root.path().join(FLAGS), flags).unwrap();
-        let pool = Pool::open(root.path(), &root.path().join("place")).unwrap();
+        let pool = Files::open(root.path(), &root.path().join("place")).unwrap();
         assert!(
-            Pool::open(root.path(), &root.path().join("place")).is_err(),
+            Files::open(root.path(), &root.path().join("place")).is_err(),
             "one check at a time"
         );
         let measured = pool.measure(1, 2).unwrap();
         let rows: Vec<_> = measured.rows.iter().map(|row| (row.name, row.phase)).collect();
         assert_eq!(rows, [("off", "fill"), ("off", "drain"), ("on", "fill"), ("on", "drain")]);
+        document::tests::holds(&measured);
         assert_eq!(measured.listing.len(), 2);
         assert_eq!(measured.listing[0].heads_per_page, 0.25, "one head, four pages");
         assert_eq!(read(&root, FOLDING), "1");
@@ -305,7 +323,7 @@ mod tests {
         for (file, word) in [(COUNT, "CONFIG_HUGETLBFS"), (FOLDING, "OPTIMIZE_VMEMMAP")] {
             let root = files("0", "0");
             fs::remove_file(root.path().join(file)).unwrap();
-            let Err(Failure::Said(said)) = Pool::open(root.path(), &root.path().join("place"))
+            let Err(Failure::Said(said)) = Files::open(root.path(), &root.path().join("place"))
             else {
                 panic!("without {file} there is nothing to measure")
             };

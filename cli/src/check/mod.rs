@@ -30,9 +30,12 @@ mod show;
 mod switches;
 mod verdict;
 
+pub(crate) use hugetlb::Pool;
+pub(crate) use show::Told;
+
 use crate::args::Check;
 use crate::failure::{Done, Failure, print};
-use crate::{json, record};
+use crate::{document, record};
 use foliant_trace::About;
 use foliant_trace::record::{Measured, fix_layout};
 use foliant_trace::replay::{Choice, Row, Settings, replay_all};
@@ -116,7 +119,7 @@ pub(crate) fn run(args: &Check) -> Done {
     let (skipped, first) = (skipped.to_vec(), first_time(&faults));
     let checks = Checks { about, runs: count, rows, skipped, first };
     if args.json {
-        return print(&json::text(&show::object(&checks))?);
+        return print(&document::text(&show::document(&checks))?);
     }
     print(&show::text(&checks))
 }
@@ -185,5 +188,21 @@ mod tests {
         assert_eq!(first_time(&[5000, 100, 120]), Some((5000, 120)));
         assert_eq!(first_time(&[100, 5000, 100]), None, "a later one is noise");
         assert_eq!(first_time(&[119, 100, 100]), None);
+    }
+
+    #[test]
+    fn a_check_is_the_document_that_it_says() {
+        let (about, _) = crate::replay::shipped().unwrap();
+        let predicted = Range { lowest: 1, median: 2, highest: 3 };
+        let compared = |measured| Compared { predicted, measured, goal: 0.02, excused: 0 };
+        let row = Checked {
+            choice: Choice::BASE,
+            faults: compared(Some(predicted)),
+            peak: compared(None),
+            fallbacks: BTreeMap::from([("anon_fault_fallback".to_owned(), 5)]),
+        };
+        let (skipped, first) = (vec![Bytes::new(8192)], Some((9, 3)));
+        let checks = Checks { about, runs: 3, rows: vec![row], skipped, first };
+        document::tests::holds(&show::document(&checks));
     }
 }

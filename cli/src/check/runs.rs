@@ -4,8 +4,8 @@
 
 use super::Failure;
 use crate::args::Check;
-use crate::failure::Done;
-use crate::{progress, record, replay};
+use crate::failure::{Done, why};
+use crate::{progress, record, replay, shown};
 use foliant_trace::record::{Measured, User, measure};
 use foliant_trace::replay::Plan;
 use foliant_trace::{About, Budget, Ending};
@@ -34,8 +34,13 @@ impl<'a> Runs<'a> {
     /// Records into a file that has no name, so that nothing is left of it however this ends.
     pub(super) fn recorded(&mut self) -> Done<(About, Plan)> {
         self.begin("recording")?;
-        let failed =
-            |e: io::Error| Failure::new(format_args!("a temporary file cannot be used: {e}"));
+        let failed = |e: io::Error| {
+            Failure::new(format_args!(
+                "no file for a recording can be made in {} ({}); name another folder in TMPDIR",
+                shown::path(&std::env::temp_dir()),
+                why(&e)
+            ))
+        };
         let mut file = tempfile::tempfile().map_err(failed)?;
         let mut options = record::options(&self.args.command, self.user.as_ref())?;
         options.apart = true;
@@ -68,7 +73,8 @@ impl<'a> Runs<'a> {
         }
         let refused = |why: &dyn std::fmt::Display| {
             Failure::new(format_args!(
-                "the preparation {script:?} failed ({why}); mend it or leave it out"
+                "the preparation '{}' failed ({why}); mend it or leave it out",
+                shown::shown(script)
             ))
         };
         let status = command.status().map_err(|e| refused(&e))?;

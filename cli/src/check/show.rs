@@ -1,10 +1,13 @@
-//! The table and the JSON of a check.
+//! The table and the document of a check.
 
 use super::verdict::{Compared, Range, Verdict};
 use super::{Checked, Checks, FAULTS_GOAL, PEAK_GOAL};
+use crate::document::Document;
 use crate::shown::shown;
 use crate::table;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// One value, or where runs differ the lowest and the highest.
@@ -100,36 +103,107 @@ fn remarks(checks: &Checks) -> Vec<String> {
     lines
 }
 
-fn compared(compared: &Compared) -> Value {
-    let range = |range: Range| json!({ "lowest": range.lowest, "median": range.median, "highest": range.highest });
-    json!({
-        "predicted": range(compared.predicted),
-        "measured": compared.measured.map(range),
-        "off_percent": compared.off().map(|off| off * 100.0),
-        "verdict": compared.verdict().word(),
-    })
+/// Predictions from recordings beside what Linux showed.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Told<'c> {
+    /// What was checked: the program and its arguments.
+    command: &'c [String],
+    /// Of this machine.
+    processor: &'c str,
+    /// Of this machine.
+    kernel: &'c str,
+    /// Of this machine.
+    cpus: u32,
+    /// How often the program was recorded, and how often it ran with each policy.
+    runs: u32,
+    /// How far off a prediction of faults may be, of what was measured.
+    faults_goal_percent: f64,
+    /// How far off a prediction of memory may be, of what was measured.
+    peak_goal_percent: f64,
+    /// Faults of the first run, if they were far more than those of every later one: it found
+    /// something that later ones did not.
+    first_run_faults: Option<u64>,
+    /// Folio sizes that the kernel offers and Foliant does not know, like `8k`.
+    left_out: Vec<String>,
+    /// A row for each policy.
+    policies: Vec<Policy<'c>>,
 }
 
-pub(super) fn object(checks: &Checks) -> Value {
+impl Document for Told<'_> {
+    const NAME: &'static str = "check";
+    const COMMAND: &'static str = "foliant check --json -- COMMAND";
+}
+
+/// One policy.
+#[derive(Serialize, JsonSchema)]
+struct Policy<'c> {
+    /// The policy: `4k`, `up-to-64k`, `only-2m`.
+    policy: String,
+    /// All page faults.
+    faults: Beside,
+    /// The peak of anonymous memory that all processes mapped together.
+    peak_mapped_bytes: Beside,
+    /// How often the kernel had no folio of a size, by its own counters, in the worst run.
+    fallbacks: &'c BTreeMap<String, u64>,
+}
+
+/// A prediction beside a measurement.
+#[derive(Serialize, JsonSchema)]
+struct Beside {
+    /// Of all recordings.
+    predicted: Spread,
+    /// Of all runs; nothing where it could not be measured.
+    measured: Option<Spread>,
+    /// How far the median of predictions lies from that of measurements, of the latter.
+    off_percent: Option<f64>,
+    /// What follows.
+    verdict: Verdict,
+}
+
+/// Values of several runs.
+#[derive(Serialize, JsonSchema)]
+struct Spread {
+    /// The lowest value.
+    lowest: u64,
+    /// The median, of an even number of runs the lower one of the middle.
+    median: u64,
+    /// The highest value.
+    highest: u64,
+}
+
+impl From<Range> for Spread {
+    fn from(range: Range) -> Spread {
+        Spread { lowest: range.lowest, median: range.median, highest: range.highest }
+    }
+}
+
+fn compared(compared: &Compared) -> Beside {
+    Beside {
+        predicted: compared.predicted.into(),
+        measured: compared.measured.map(Spread::from),
+        off_percent: compared.off().map(|off| off * 100.0),
+        verdict: compared.verdict(),
+    }
+}
+
+pub(super) fn document(checks: &Checks) -> Told<'_> {
     let Checks { about, runs, rows, skipped, first } = checks;
-    let row = |row: &Checked| {
-        json!({
-            "policy": row.choice.to_string(),
-            "faults": compared(&row.faults),
-            "peak_mapped_bytes": compared(&row.peak),
-            "fallbacks": row.fallbacks,
-        })
-    };
-    json!({
-        "command": about.header.command,
-        "processor": about.header.processor,
-        "kernel": about.header.kernel,
-        "cpus": about.header.cpus,
-        "runs": runs,
-        "faults_goal_percent": FAULTS_GOAL * 100.0,
-        "peak_goal_percent": PEAK_GOAL * 100.0,
-        "first_run_faults": first.map(|(first, _)| first),
-        "left_out": skipped.iter().map(|size| size.to_string()).collect::<Vec<_>>(),
-        "policies": rows.iter().map(row).collect::<Vec<_>>(),
-    })
+    let policies = rows.iter().map(|row| Policy {
+        policy: row.choice.to_string(),
+        faults: compared(&row.faults),
+        peak_mapped_bytes: compared(&row.peak),
+        fallbacks: &row.fallbacks,
+    });
+    Told {
+        command: &about.header.command,
+        processor: &about.header.processor,
+        kernel: &about.header.kernel,
+        cpus: about.header.cpus,
+        runs: *runs,
+        faults_goal_percent: FAULTS_GOAL * 100.0,
+        peak_goal_percent: PEAK_GOAL * 100.0,
+        first_run_faults: first.map(|(first, _)| first),
+        left_out: skipped.iter().map(|size| size.to_string()).collect(),
+        policies: policies.collect(),
+    }
 }

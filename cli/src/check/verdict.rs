@@ -10,6 +10,9 @@
 //! - V1. A prediction that is further off than runs differ among themselves is never called noise,
 //!   and one that the goal does not cover is never called within.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 /// Values of the same thing in several runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Range {
@@ -46,8 +49,9 @@ pub(super) struct Compared {
 }
 
 /// What came of a comparison.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
     /// Off by no more than the goal.
     Within,
     /// Off by more.
@@ -93,7 +97,7 @@ impl Compared {
 }
 
 impl Verdict {
-    /// Its word in tables and JSON.
+    /// Its word in tables, as in documents.
     pub(super) fn word(self) -> &'static str {
         match self {
             Verdict::Within => "within",

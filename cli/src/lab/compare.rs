@@ -14,12 +14,14 @@
 use super::show::{heading, tenths};
 use crate::args::Lab;
 use crate::calibrate::model::caption;
+use crate::document::{self, Document};
 use crate::failure::{Done, print};
-use crate::json;
 use crate::scenario::{simulate, with_model};
 use crate::table::{columns, count};
 use foliant_lab::{Named, Parameters, Report, Row, Scenario};
+use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Its head says how each number follows.
@@ -44,7 +46,7 @@ impl fmt::Display for Tick {
 }
 
 /// Which ticks of a row are compared.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(rename_all = "lowercase")]
 enum Part {
     /// Those that are neither clearing nor copying.
@@ -63,29 +65,51 @@ struct Linux<'t> {
 }
 
 /// A row of the report beside what Linux takes.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, JsonSchema, Debug)]
 struct Line<'r> {
+    /// What was done.
     name: &'r str,
+    /// How often: what ticks are divided by.
     units: u64,
+    /// Which ticks are compared.
     part: Part,
-    /// A unit; of ticks that are none, nothing.
+    /// Guest instructions for a unit; nothing where ticks are something else.
     instructions: Option<f64>,
+    /// What Linux 6.1 takes, where it was counted on as many CPUs.
     linux_6_1: Option<f64>,
+    /// What Linux 6.12 takes.
     linux_6_12: Option<f64>,
+    /// What Linux 7.2 takes.
     linux_7_2: Option<f64>,
-    /// To 6.12: less is better.
+    /// Of `instructions` to `linux_6_12`: less is better.
     ratio: Option<f64>,
+    /// What was counted, by name.
+    #[schemars(with = "BTreeMap<String, u64>")]
     counts: &'r Named<u64>,
+    /// What it took in all: clearing, copying and the rest.
+    #[schemars(with = "BTreeMap<String, u64>")]
     ticks: &'r Named<u64>,
 }
 
-#[derive(Serialize, Debug)]
-struct Whole<'r> {
+/// Rows of work beside what Linux takes for the same.
+#[derive(Serialize, JsonSchema, Debug)]
+pub(crate) struct Whole<'r> {
+    /// The scenario: `compare`.
     scenario: &'r str,
+    /// Where it ran: `simulator`, `kernel`.
     machine: &'r str,
+    /// On how many CPUs.
     cpus: u64,
+    /// Its parameters.
+    #[schemars(with = "BTreeMap<String, String>")]
     parameters: &'r Named<String>,
+    /// In the order of the table.
     rows: Vec<Line<'r>>,
+}
+
+impl Document for Whole<'_> {
+    const NAME: &'static str = "lab-compare";
+    const COMMAND: &'static str = "foliant lab compare --json, foliant boot --lab compare --json";
 }
 
 /// `foliant lab compare`.
@@ -147,7 +171,7 @@ fn ticks(row: &Row, part: Part) -> f64 {
 
 /// The report as JSON, each row with what Linux takes.
 pub(crate) fn json(report: &Report, tick: &Tick) -> Done<String> {
-    json::text(&Whole {
+    document::text(&Whole {
         scenario: &report.scenario,
         machine: &report.machine,
         cpus: report.cpus,

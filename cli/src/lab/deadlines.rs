@@ -2,19 +2,77 @@
 //!
 //! **Not here**: how it is measured (`foliant-stage`).
 
+use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
+use crate::shown::shown;
 use foliant_stage::{Row, Scale, deadlines};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fmt::Write;
 
-pub(crate) fn run(words: &[String]) -> Done {
-    let scale = match words {
-        [] => Scale::SMALL,
-        [word] if word == "full" => Scale::FULL,
-        [word, ..] => {
-            let text = format_args!("{word:?} is no scale of deadlines: say nothing, or `full`");
-            return Err(Failure::new(text));
-        }
-    };
+/// The longest stay in locks and sections of every operation of the manager's.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Whole {
+    /// CPUs of the simulated machine.
+    cpus: usize,
+    /// Its memory.
+    memory_bytes: u64,
+    /// Areas of the space that is worked on.
+    areas: u64,
+    /// How much of it is touched in pages of 4 KiB.
+    touched_bytes: u64,
+    /// A row for each operation.
+    operations: Vec<Operation>,
+}
+
+impl Document for Whole {
+    const NAME: &'static str = "lab-deadlines";
+    const COMMAND: &'static str = "foliant lab deadlines --json";
+}
+
+/// An operation, and the most steps that it stayed in each place; a step is an access to the
+/// manager's records, or a call of the machine's.
+#[derive(Serialize, JsonSchema)]
+struct Operation {
+    /// What was asked for.
+    operation: String,
+    /// All steps.
+    steps: u64,
+    /// In a patient lock, such as that of a space's writer.
+    writer: u64,
+    /// In a lock that is held over long work.
+    long_lock: u64,
+    /// In a leaf lock.
+    leaf: u64,
+    /// In a page table's lock.
+    table: u64,
+    /// In a reader's section.
+    section: u64,
+    /// In a stretch of descriptors that moves.
+    moving: u64,
+    /// Anywhere, from one preemption point to the next.
+    unbroken: u64,
+}
+
+impl Operation {
+    fn of(row: &Row) -> Operation {
+        let [writer, long_lock, leaf, table, section, moving, unbroken] = row.longest;
+        let (operation, steps) = (row.operation.clone(), row.steps);
+        Operation { operation, steps, writer, long_lock, leaf, table, section, moving, unbroken }
+    }
+}
+
+/// Rows appear as they are measured; a document appears when it is whole.
+pub(super) fn run(words: &[String], as_json: bool) -> Done {
+    let scale = scale(words)?;
+    if as_json {
+        let mut operations = Vec::new();
+        deadlines(scale, |row| operations.push(Operation::of(row))).map_err(Failure::new)?;
+        let Scale { cpus, areas, .. } = scale;
+        let (memory_bytes, touched_bytes) = (scale.memory.get(), scale.touched.get());
+        let whole = Whole { cpus, memory_bytes, areas, touched_bytes, operations };
+        return print(&document::text(&whole)?);
+    }
     print(&format!(
         "{} areas, {} of memory, {} CPUs, {} touched; steps\n{:48} {:>11} {:>11} {:>7} {:>7} {:>8} {:>7} {:>11}\n",
         scale.areas,
@@ -45,4 +103,21 @@ pub(crate) fn run(words: &[String]) -> Done {
     };
     deadlines(scale, show).map_err(Failure::new)?;
     done
+}
+
+fn scale(words: &[String]) -> Done<Scale> {
+    match words {
+        [] => Ok(Scale::SMALL),
+        [word, rest @ ..] if word == "full" => match rest.first() {
+            None => Ok(Scale::FULL),
+            Some(more) => Err(Failure::new(format_args!(
+                "{} is one word too many for `foliant lab deadlines full`: leave it out",
+                shown(more)
+            ))),
+        },
+        [word, ..] => Err(Failure::new(format_args!(
+            "{} is no scale of deadlines: say nothing, or `full`",
+            shown(word)
+        ))),
+    }
 }

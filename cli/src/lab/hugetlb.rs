@@ -10,12 +10,13 @@
 
 use crate::args::Lab;
 use crate::calibrate::model::caption;
+use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
-use crate::json;
 use crate::scenario::{simulate, with_model};
 use crate::table::{columns, count};
 use foliant_lab::{Parameters, Report, Scenario};
 use foliant_sim::{Backing, Config, Phases};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -26,48 +27,77 @@ const REAL_FRAMES: u64 = 1 << 20;
 const ROUNDS: u64 = 6;
 
 /// One phase of one row.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, JsonSchema, Debug)]
 struct Line {
+    /// How descriptors are folded: `off`, `grain1`, `batched`, `born_folded`.
     name: String,
+    /// `fill` or `drain`.
     phase: String,
+    /// Flushes that asked other CPUs.
     remote_shootdowns: u64,
+    /// CPUs that they asked.
     interrupts: u64,
+    /// Calls that invalidated on the CPU itself.
     local_invalidations: u64,
+    /// Frames that the pages' descriptors took before.
     descriptor_frames_before: u64,
+    /// And after.
     descriptor_frames_after: u64,
+    /// Modelled time.
     model_ns_per_page: f64,
+    /// This program's own time, on a smaller machine.
     real_ns_per_page: f64,
-    /// Nothing without a row `off`.
+    /// Of modelled time to that of the row `off`; nothing without such a row.
     model_ratio_to_off: Option<f64>,
+    /// The same of real time.
     real_ratio_to_off: Option<f64>,
 }
 
 /// A row that somebody published for the host that the model stands for.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, JsonSchema, Debug)]
 struct Beside {
+    /// How descriptors are folded.
     name: String,
+    /// `fill` or `drain`.
     phase: String,
     /// Whether the model was fitted to it; else it is predicted.
     fitted: bool,
+    /// Modelled time.
     ns_per_page: f64,
+    /// The time that was published.
     published_ns_per_page: f64,
+    /// How far off the modelled time is, of what was published.
     ns_error_percent: f64,
+    /// Of modelled time to that of the row `off`.
     ratio_to_off: Option<f64>,
+    /// The same of published times.
     published_ratio_to_off: f64,
+    /// How far off the modelled ratio is, of what was published.
     ratio_error_percent: Option<f64>,
 }
 
-#[derive(Serialize, Debug)]
-struct Whole {
+/// A pool of huge pages, filled and emptied.
+#[derive(Serialize, JsonSchema, Debug)]
+pub(crate) struct Whole {
+    /// The scenario: `hugetlb`.
     scenario: String,
+    /// The model that time is reckoned by.
     model: &'static str,
     #[serde(skip)]
     caption: String,
+    /// CPUs of the simulated machine.
     cpus: u64,
+    /// The scenario's parameters.
     parameters: BTreeMap<String, String>,
+    /// In the order of the table.
     rows: Vec<Line>,
     /// Empty for a model without published times.
     published: Vec<Beside>,
+}
+
+impl Document for Whole {
+    const NAME: &'static str = "lab-hugetlb";
+    const COMMAND: &'static str = "foliant lab hugetlb --json";
 }
 
 pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
@@ -92,7 +122,7 @@ pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
         published: published(args, parameters, &rows),
         rows,
     };
-    if args.json { print(&json::text(&whole)?) } else { print(&text(&whole, &small)) }
+    if args.json { print(&document::text(&whole)?) } else { print(&text(&whole, &small)) }
 }
 
 /// The parameters of the run in real time.

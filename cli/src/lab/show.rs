@@ -15,7 +15,8 @@ pub(crate) fn list() -> String {
             let _ = writeln!(text, "  {default:<22}{}; {}", parameter.about, parameter.kind);
         }
     }
-    text += "\nfoliant lab NAME [KEY=VALUE...] runs one on the simulated machine, foliant boot --lab NAME in the kernel,\n\
+    text += "deadlines: the longest stay in locks and sections of every operation, in steps; full takes minutes\n\
+             \nfoliant lab NAME [KEY=VALUE...] runs one on the simulated machine, foliant boot --lab NAME in the kernel,\n\
              and foliant lab --truth both, and compares what they count.\n";
     text
 }

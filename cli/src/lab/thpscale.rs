@@ -5,34 +5,47 @@
 //!
 //! **Not here**: the scenario (`foliant-lab`).
 
-use super::show;
+use super::{document, show};
 use crate::args::Lab;
+use crate::document::{Document, text};
 use crate::failure::{Done, print};
-use crate::json;
 use crate::scenario::{simulate, with_model};
 use crate::table::columns;
 use foliant_lab::{Parameters, Report, Scenario};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 const PUBLISHED: &str = include_str!("thpscale.tsv");
 
 /// One number of threads.
-#[derive(Serialize, PartialEq, Debug)]
+#[derive(Serialize, JsonSchema, PartialEq, Debug)]
 pub(crate) struct Beside {
+    /// How many fault.
     pub(crate) threads: u64,
-    /// The mean latency with batched flushes, where without it is 1; also for what was published.
+    /// The mean latency with batched flushes, where without it is 1.
     pub(crate) time: Option<f64>,
+    /// The same of what was published.
     pub(crate) published_time: Option<f64>,
 }
 
-#[derive(Serialize, Debug)]
-struct Whole<'r> {
+/// Faults while memory is fragmented, and the gain of batched flushes beside the published one.
+#[derive(Serialize, JsonSchema, Debug)]
+pub(crate) struct Whole<'r> {
     #[serde(flatten)]
-    report: &'r Report,
+    report: document::Report<'r>,
+    /// The model that time is reckoned by.
     model: &'static str,
+    /// A row for each number of threads.
     published: Vec<Beside>,
+    /// Of the times of these rows.
     geometric_mean: Option<f64>,
+    /// Of the published ones.
     published_geometric_mean: Option<f64>,
+}
+
+impl Document for Whole<'_> {
+    const NAME: &'static str = "lab-thpscale";
+    const COMMAND: &'static str = "foliant lab thpscale --json";
 }
 
 pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
@@ -43,13 +56,13 @@ pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
     let theirs = geometric_mean(rows.iter().map(|row| row.published_time));
     if args.json {
         let whole = Whole {
-            report: &report,
+            report: document::report(&report),
             model: args.model().name,
             published: rows,
             geometric_mean: own,
             published_geometric_mean: theirs,
         };
-        return print(&json::text(&whole)?);
+        return print(&text(&whole)?);
     }
     let unit = format!(
         "nanoseconds of modelled kernel time, model {}",

@@ -3,13 +3,15 @@
 //!
 //! A count must be equal, or the difference has a written reason here.
 
-use crate::args::Lab;
+use crate::args::{Lab, Size};
 use crate::boot::{self, Mode, Options};
+use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
 use crate::progress;
 use crate::scenario::{parse, simulate, with_model};
 use crate::table::{columns, count};
 use foliant_lab::{Parameters, Report, Row, Scenario};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A difference that is known, and why it is no mistake.
@@ -55,15 +57,32 @@ const fn thpscale(count: &'static str) -> Known {
 }
 
 /// One count on both machines.
-#[derive(Serialize, PartialEq, Eq, Debug)]
+#[derive(Serialize, JsonSchema, PartialEq, Eq, Debug)]
 struct Pair {
+    /// The scenario.
     scenario: String,
+    /// The row of its report.
     row: String,
+    /// The count's name.
     count: String,
+    /// What the simulator counted; nothing where it has no such count.
     simulator: Option<u64>,
+    /// What the kernel counted, likewise.
     kernel: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Why the two differ, where that is known.
     reason: Option<&'static str>,
+}
+
+/// Scenarios on the simulator and in the kernel, count by count.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Whole {
+    /// Every count of every row.
+    counts: Vec<Pair>,
+}
+
+impl Document for Whole {
+    const NAME: &'static str = "lab-truth";
+    const COMMAND: &'static str = "foliant lab --truth --json";
 }
 
 impl Pair {
@@ -77,30 +96,30 @@ impl Pair {
 
 pub(super) fn run(args: &Lab) -> Done {
     let mut pairs = Vec::new();
-    for (scenario, parameters) in asked(&args.words)? {
+    for (scenario, parameters) in asked(&args.words, args.size)? {
         let adjust = |config| with_model(config, args);
         let simulated = simulate((scenario, &parameters), args.size, adjust)?;
         let real = in_the_kernel(args, scenario, parameters)?;
         pairs.extend(compare(&simulated, &real, KNOWN));
     }
-    if args.json {
-        print(&crate::json::text(&pairs)?)?;
-    } else {
-        print(&table(&pairs))?;
-    }
-    match pairs.iter().filter(|pair| !pair.is_explained()).count() {
+    let (all, unexplained) =
+        (pairs.len(), pairs.iter().filter(|pair| !pair.is_explained()).count());
+    print(&match args.json {
+        true => document::text(&Whole { counts: pairs })?,
+        false => table(&pairs),
+    })?;
+    match unexplained {
         0 => Ok(()),
-        n => {
-            Err(Failure::Coded(1, format!("{n} of {} counts differ without a reason", pairs.len())))
-        }
+        n => Err(Failure::Coded(1, format!("{n} of {all} counts differ without a reason"))),
     }
 }
 
 /// The scenarios that the words name, or all. Parameters are those of the scenario named before
 /// them.
-fn asked(words: &[String]) -> Done<Vec<(Scenario, Parameters)>> {
+fn asked(words: &[String], size: Size) -> Done<Vec<(Scenario, Parameters)>> {
     if words.is_empty() {
-        let all = Scenario::ALL.iter().map(|scenario| parse(&scenario.to_string(), [].iter()));
+        let all =
+            Scenario::ALL.iter().map(|scenario| parse(&scenario.to_string(), [].iter(), size));
         return all.collect();
     }
     let mut asked = Vec::new();
@@ -108,7 +127,7 @@ fn asked(words: &[String]) -> Done<Vec<(Scenario, Parameters)>> {
     while let Some((name, more)) = rest.split_first() {
         let parameters = more.iter().take_while(|word| word.contains('=')).count();
         let (mine, others) = more.split_at(parameters);
-        asked.push(parse(name, mine.iter())?);
+        asked.push(parse(name, mine.iter(), size)?);
         rest = others;
     }
     Ok(asked)
@@ -219,15 +238,17 @@ mod tests {
         assert!(unexplained(&pairs).is_empty());
         assert!(table(&pairs).contains("it is so"), "{}", table(&pairs));
         assert!(compare(&one, &one, &known)[0].reason.is_none(), "there is nothing to explain");
+        document::tests::holds(&Whole { counts: pairs });
     }
 
     #[test]
     fn parameters_belong_to_the_scenario_before_them() {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let asked = asked(&words("flush pages=9 faults flush")).unwrap();
+        let size = Size { cpus: None, memory: None };
+        let asked = asked(&words("flush pages=9 faults flush"), size).unwrap();
         let texts: Vec<String> =
             asked.iter().map(|(s, p)| format!("{s} {}", p.words().next().unwrap())).collect();
         assert_eq!(texts, ["flush pages=9", "faults bytes=8m", "flush pages=512"]);
-        assert!(super::asked(&words("pages=9")).is_err());
+        assert!(super::asked(&words("pages=9"), size).is_err());
     }
 }

@@ -11,17 +11,19 @@
 //! **Not here**: the scenario (`foliant-lab`), the probing (`foliant-hosted`).
 #![cfg(target_arch = "x86_64")]
 
+use super::document::{Row, row};
 use crate::args::Lab;
 use crate::calibrate::model::caption;
+use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
-use crate::json;
 use crate::scenario::{simulate, with_model};
 use crate::table::{columns, count};
 use crate::{host, progress};
 use foliant_hosted::{ProbeAsked, Probed, available, probe};
-use foliant_lab::{Caches, Parameters, Report, Row, Scenario};
+use foliant_lab::{self as lab, Caches, Parameters, Report, Scenario};
 use foliant_sim::Config;
 use foliant_units::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -34,43 +36,71 @@ const PROBES: u64 = 1 << 18;
 const ROUNDS: u32 = 7;
 
 /// A number that was published for the reference, and what is found here.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, JsonSchema, Debug)]
 struct Beside {
+    /// What is compared.
     what: &'static str,
+    /// The one that was published, as text.
     published_of: &'static str,
+    /// The other.
     published_to: &'static str,
+    /// Of the one to the other.
     published_ratio: f64,
+    /// The same ratio here.
     ratio: Option<f64>,
 }
 
 /// Mapping alone, by one leaf size.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, JsonSchema, Debug)]
 struct Mapping {
+    /// How much, and by which leaves.
     name: String,
+    /// Modelled time of mapping.
     model_map_ns: u64,
+    /// Modelled time of unmapping.
     model_unmap_ns: u64,
+    /// This program's own time of mapping.
     real_map_ns: u64,
+    /// This program's own time of unmapping.
     real_unmap_ns: u64,
-    /// How many times faster than by 4 KiB.
+    /// How many times faster than by 4 KiB: modelled, mapping.
     model_map_ratio: Option<f64>,
+    /// Modelled, unmapping.
     model_unmap_ratio: Option<f64>,
+    /// Real, mapping.
     real_map_ratio: Option<f64>,
+    /// Real, unmapping.
     real_unmap_ratio: Option<f64>,
 }
 
-#[derive(Serialize, Debug)]
-struct Whole<'r> {
+/// A kernel hash table by leaves of several sizes.
+#[derive(Serialize, JsonSchema, Debug)]
+pub(crate) struct Whole<'r> {
+    /// The model that time is reckoned by.
     model: &'static str,
     #[serde(skip)]
     caption: String,
+    /// The translation caches whose misses are counted.
     caches: &'static str,
+    /// Where their sizes are from.
     caches_source: &'static str,
+    /// The scenario's parameters.
     parameters: BTreeMap<String, String>,
-    rows: &'r [Row],
+    /// What was counted and modelled, in the order of the tables.
+    rows: Vec<Row<'r>>,
+    /// Mapping alone.
     mappings: Vec<Mapping>,
+    /// Published numbers beside those of here.
     published: Vec<Beside>,
+    /// The same probes on this machine's own hardware.
     here: Probed,
+    /// How many times as long a probe takes here in base pages; nothing without huge pages.
     here_ratio: Option<f64>,
+}
+
+impl Document for Whole<'_> {
+    const NAME: &'static str = "lab-vmalloc";
+    const COMMAND: &'static str = "foliant lab vmalloc --json";
 }
 
 /// The parameters that the words give, with a table as large as a big server's.
@@ -97,14 +127,14 @@ pub(super) fn run(args: &Lab, parameters: &Parameters) -> Done {
         caches: Caches::SKYLAKE.name,
         caches_source: Caches::SKYLAKE.source,
         parameters: parameters.texts().iter().map(|(k, v)| (k.to_owned(), v.clone())).collect(),
-        rows: &report.rows,
+        rows: report.rows.iter().map(row).collect(),
         mappings: mappings(&report, &real),
         published: published(&report),
         here_ratio: here.ratio(),
         here,
     };
     if args.json {
-        return print(&json::text(&whole)?);
+        return print(&document::text(&whole)?);
     }
     let host = format!("{}, load {before} before, {} after", host::processor(), host::load());
     print(&text_of(&whole, &report, &host))
@@ -125,7 +155,7 @@ fn here(table: Bytes) -> Done<Probed> {
     probed.map_err(Failure::new)
 }
 
-fn value(row: &Row, name: &str) -> u64 {
+fn value(row: &lab::Row, name: &str) -> u64 {
     row.counts.get(name).or_else(|| row.ticks.get(name)).copied().unwrap_or_default()
 }
 fn ratio(of: u64, to: u64) -> Option<f64> {
@@ -138,9 +168,9 @@ fn found(report: &Report, name: &str) -> Option<f64> {
 }
 
 fn mappings(report: &Report, real: &Report) -> Vec<Mapping> {
-    let is_mapping = |row: &&Row| row.name.starts_with("ioremap");
+    let is_mapping = |row: &&lab::Row| row.name.starts_with("ioremap");
     let rows = report.rows.iter().filter(is_mapping).zip(real.rows.iter().filter(is_mapping));
-    let mut base: Option<(&Row, &Row)> = None;
+    let mut base: Option<(&lab::Row, &lab::Row)> = None;
     let mut mappings = Vec::new();
     for (row, real) in rows {
         let first = base.filter(|(first, _)| first.pages == row.pages);
@@ -239,7 +269,7 @@ fn tables(report: &Report) -> String {
         "vmalloc us",
         "vfree us",
     ];
-    let line = |row: &Row| {
+    let line = |row: &lab::Row| {
         let n = |name: &str| value(row, name);
         let counts = ["leaves_4k", "leaves_2m", "leaves_1g", "table_bytes", "entries_written"];
         let counts = counts.into_iter().chain(["shootdowns", "waste_bytes"]).map(|c| count(n(c)));
@@ -248,7 +278,7 @@ fn tables(report: &Report) -> String {
         let calls = ["map", "unmap"].map(|what| micros(n(what)));
         std::iter::once(row.name.to_string()).chain(counts).chain(walks).chain(calls).collect()
     };
-    let is_table = |row: &&Row| row.counts.get("probes").is_some();
+    let is_table = |row: &&lab::Row| row.counts.get("probes").is_some();
     columns(&heads, report.rows.iter().filter(is_table).map(line))
 }
 
@@ -283,11 +313,11 @@ fn mapping_table(mappings: &[Mapping]) -> String {
 fn sizes(report: &Report) -> String {
     let heads = ["run", "areas", "leaves 4k", "2m", "waste", "most"];
     let counts = ["areas", "leaves_4k", "leaves_2m", "waste_bytes", "waste_most"];
-    let line = |row: &Row| {
+    let line = |row: &lab::Row| {
         let counts = counts.iter().map(|name| count(value(row, name)));
         std::iter::once(row.name.to_string()).chain(counts).collect()
     };
-    let is_sizes = |row: &&Row| row.counts.get("areas").is_some();
+    let is_sizes = |row: &&lab::Row| row.counts.get("areas").is_some();
     columns(&heads, report.rows.iter().filter(is_sizes).map(line))
 }
 

@@ -4,17 +4,32 @@
 #![cfg(target_arch = "x86_64")]
 
 use crate::args::Lab;
+use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
 use crate::table::columns;
 use crate::{host, progress};
 use foliant_hosted::{Asked, Measurement, Row, measure};
 use foliant_units::{Bytes, Order};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fmt::Write;
 
 /// Rounds of which medians are taken.
 const ROUNDS: u32 = 7;
 /// Memory where none is asked for, in blocks of 2 MiB and of 1 GiB.
 const TOTAL: [Bytes; 2] = [Bytes::SIZE_1G, Bytes::new(2 << 30)];
+
+/// Clearing, measured on this machine's own memory.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Cleared {
+    #[serde(flatten)]
+    measured: Measurement,
+}
+
+impl Document for Cleared {
+    const NAME: &'static str = "lab-zero";
+    const COMMAND: &'static str = "foliant lab zero --json";
+}
 
 pub(super) fn run(args: &Lab) -> Done {
     let asked = asked(args);
@@ -28,7 +43,7 @@ pub(super) fn run(args: &Lab) -> Done {
     spinner.finish_and_clear();
     let measured = measured.map_err(Failure::new)?;
     if args.json {
-        return print(&crate::json::text(&measured)?);
+        return print(&document::text(&Cleared { measured })?);
     }
     let host = format!("{}, load {before} before, {} after", host::processor(), host::load());
     let mut text = table(&measured, &host);

@@ -32,7 +32,8 @@ mod systems;
 mod tests;
 
 use crate::args::Report;
-use crate::failure::{Done, Failure};
+use crate::failure::{Done, Failure, unwritable, why};
+use crate::shown;
 use asked::Extent;
 use std::io::Write;
 use std::path::Path;
@@ -44,14 +45,15 @@ pub(crate) fn run(args: &Report) -> Done {
     let extent = if args.quick { Extent::Quick } else { Extent::Full };
     let page = page::render(&gather::content(extent)?)?;
     let written = file.write_all(page.as_bytes()).and_then(|()| readable(&file));
-    written.map_err(|why| unwritable(path, why))?;
-    file.persist(path).map_err(|e| unwritable(path, e.error))?;
-    eprintln!("foliant: {} holds the report, {} KiB", path.display(), page.len().div_ceil(1024));
+    written.map_err(|e| unwritable(path, &e))?;
+    file.persist(path).map_err(|e| unwritable(path, &e.error))?;
+    let shown = shown::path(path);
+    eprintln!("foliant: {shown} holds the report, {} KiB", page.len().div_ceil(1024));
     if args.open {
-        open::that(path).map_err(|why| {
-            let path = path.display();
+        open::that(path).map_err(|e| {
             Failure::new(format_args!(
-                "{path} is written but cannot be shown ({why}); open it in a browser"
+                "{shown} is written but cannot be shown ({}); open it in a browser",
+                why(&e)
             ))
         })?;
     }
@@ -61,18 +63,13 @@ pub(crate) fn run(args: &Report) -> Done {
 /// A file beside the one that is asked for, which it will replace.
 fn place_for(path: &Path) -> Done<NamedTempFile> {
     if path.is_dir() {
-        let path = path.display();
-        return Err(Failure::new(format_args!("{path} is a directory; name a file in it with -o")));
+        let path = shown::path(path);
+        return Err(Failure::new(format_args!("{path} is a folder; name a file in it with -o")));
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let file =
         Builder::new().prefix(".foliant-report").tempfile_in(parent.unwrap_or(Path::new(".")));
-    file.map_err(|why| unwritable(path, why))
-}
-
-fn unwritable(path: &Path, why: std::io::Error) -> Failure {
-    let path = path.display();
-    Failure::new(format_args!("{path} cannot be written ({why}); name another place with -o"))
+    file.map_err(|e| unwritable(path, &e))
 }
 
 /// A page is for everybody to read; a temporary file is for its owner alone.

@@ -6,6 +6,7 @@ use foliant::folio::{CpuCount, Folios, Word, WordCount};
 use foliant::zero::{Clearing, Far, Pace, ZeroGrain};
 use foliant_units::{Bytes, FRAME_BYTES, FrameRange, Nanos, Order};
 use foliant_x86::{Choice, Clear, ClearPlan, Features, Line, TscClock, X86, ticks};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
@@ -46,39 +47,39 @@ impl fmt::Display for HostError {
 }
 impl std::error::Error for HostError {}
 
-/// A primitive as it was measured at the start, in megabytes per second.
-#[derive(Clone, Serialize, Debug)]
+/// A primitive as it was measured at the start.
+#[derive(Clone, Serialize, JsonSchema, Debug)]
 pub struct Primitive {
     /// Its name.
     pub name: String,
-    /// A page at a time, inside the caches; 0 of one that goes past them, as the next one.
+    /// Megabytes per second, a page at a time, inside the caches; 0 of one that goes past them.
     pub short: u64,
-    /// In one go, inside the caches.
+    /// Megabytes per second, in one go, inside the caches; likewise.
     pub inside: u64,
-    /// Going on through memory.
+    /// Megabytes per second, going on through memory.
     pub beyond: u64,
 }
 
 /// One way of clearing. Times are nanoseconds per block, medians of the rounds.
-#[derive(Clone, Serialize, Debug)]
+#[derive(Clone, Serialize, JsonSchema, Debug)]
 pub struct Row {
     /// Its name.
     pub name: String,
-    /// Clearing alone, block after block.
+    /// Nanoseconds of clearing alone, block after block.
     pub clear: u64,
-    /// The least of the rounds.
+    /// The least of the rounds, in nanoseconds.
     pub clear_least: u64,
     /// Megabytes per second, by the median.
     pub rate: u64,
-    /// Then reading every line in order.
+    /// Nanoseconds of reading every line in order after that.
     pub sequential: u64,
-    /// Reading the page touched and two on either side.
+    /// Nanoseconds of reading the page touched and two on either side.
     pub around: u64,
-    /// Reading every line in no order, 2^18 of them at most.
+    /// Nanoseconds of reading every line in no order, 2^18 of them at most.
     pub random: u64,
-    /// The clear before the sequential walk, and the walk.
+    /// Nanoseconds of the clear before the sequential walk, and the walk.
     pub total: u64,
-    /// The longest stretch without a preemption point.
+    /// The longest stretch without a preemption point, in nanoseconds.
     pub longest: u64,
     /// The least that a round's longest stretch was: what a busy host does not disturb.
     pub longest_least: u64,
@@ -87,7 +88,7 @@ pub struct Row {
 }
 
 /// What was measured.
-#[derive(Clone, Serialize, Debug)]
+#[derive(Clone, Serialize, JsonSchema, Debug)]
 pub struct Measurement {
     /// The size of a block in bytes.
     pub size: u64,
@@ -99,7 +100,7 @@ pub struct Measurement {
     pub primitives: Vec<Primitive>,
     /// Nanoseconds that this took.
     pub spent: u64,
-    /// How many more reading 2 MiB takes where they were cleared past the caches.
+    /// How many nanoseconds more reading 2 MiB takes where they were cleared past the caches.
     pub refetch: u64,
     /// What was chosen: for short clears, for memory used soon, for other memory.
     pub chosen: [String; 3],

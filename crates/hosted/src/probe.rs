@@ -23,6 +23,7 @@ use foliant_x86::{TscClock, ticks};
 use memmap2::{Advice, MmapMut};
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult};
 use perf_event::{Builder, Counter};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fs::read_to_string;
 use std::hint::black_box;
@@ -41,7 +42,7 @@ pub struct ProbeAsked {
 }
 
 /// One of the tables.
-#[derive(Clone, Serialize, Debug)]
+#[derive(Clone, Serialize, JsonSchema, Debug)]
 pub struct ProbeRow {
     /// The pages that were asked for: `4k` or `2m`.
     pub name: String,
@@ -56,7 +57,7 @@ pub struct ProbeRow {
 }
 
 /// What was measured.
-#[derive(Clone, Serialize, Debug)]
+#[derive(Clone, Serialize, JsonSchema, Debug)]
 pub struct Probed {
     /// The size of a table in bytes.
     pub table: u64,

@@ -75,7 +75,7 @@ impl Running {
 }
 
 /// What attaching and going again came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attached {
     /// Processes that were there at the beginning.
     pub processes: u64,
