@@ -1,6 +1,7 @@
 //! What went wrong, in one sentence.
 
 use crate::shown;
+use crate::terminal::BAD;
 use foliant_trace::replay::{PlanError, ReplayError};
 use foliant_trace::{RecordError, TraceError};
 use std::fmt;
@@ -83,7 +84,8 @@ impl Failure {
             Failure::Code(code) => ExitCode::from(code),
             Failure::Said(what) => Failure::Coded(EXIT, what).report(),
             Failure::Coded(code, what) => {
-                let _ = writeln!(io::stderr(), "foliant: {}", shown::said(&plain(&what)));
+                let said = shown::said(&plain(&what));
+                let _ = writeln!(anstream::stderr(), "{BAD}foliant:{BAD:#} {said}");
                 ExitCode::from(code)
             }
         }
@@ -153,9 +155,9 @@ fn plain(text: &str) -> String {
     })
 }
 
-/// Writes to standard output.
+/// Writes to standard output: colours where it is a terminal that has them, and they are wanted.
 pub(crate) fn print(text: &str) -> Done {
-    let mut out = io::stdout().lock();
+    let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == BrokenPipe => Err(Failure::Unread),

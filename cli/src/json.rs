@@ -1,7 +1,7 @@
 //! The document of a replay.
 
 use crate::document::Document;
-use crate::table;
+use crate::replayed;
 use foliant_trace::replay::Row;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -99,8 +99,8 @@ pub(crate) struct Policy {
     refused: u64,
 }
 
-pub(crate) fn file(replayed: &table::Replayed<'_>) -> File {
-    let table::Replayed { name, about, plan, settings, base, rows } = replayed;
+pub(crate) fn file(replayed: &replayed::Replayed<'_>) -> File {
+    let replayed::Replayed { name, about, plan, settings, base, rows } = replayed;
     File {
         file: (*name).to_owned(),
         command: about.header.command.clone(),

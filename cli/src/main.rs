@@ -17,8 +17,9 @@
 //! ```
 //!
 //! Names from recordings are shown with escapes (`shown`). Tables and JSON go to standard output,
-//! progress and remarks to standard error. Whatever goes wrong is one sentence with the value and
-//! the way out, and exit code 2. A guest's verdict is the exit code of `boot`.
+//! progress and remarks to standard error. Tables and prose fit the terminal (`terminal`, `table`).
+//! Whatever goes wrong is one sentence with the value and the way out, and exit code 2. A guest's
+//! verdict is the exit code of `boot`.
 //!
 //! **Not here**: what a trace is and how it is replayed (`foliant-trace`).
 
@@ -37,12 +38,14 @@ mod progress;
 mod published;
 mod record;
 mod replay;
+mod replayed;
 mod report;
 mod scenario;
 mod schema;
 mod shown;
 mod sim;
 mod table;
+mod terminal;
 mod trace;
 mod usage;
 

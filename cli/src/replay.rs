@@ -3,8 +3,9 @@
 use crate::args::{Machine, Replay};
 use crate::calibrate::kept;
 use crate::failure::{Done, Failure, print};
-use crate::table::Replayed;
-use crate::{document, json, progress, table};
+use crate::replayed::Replayed;
+use crate::terminal::{entry, prose};
+use crate::{document, json, progress, replayed};
 use foliant::fault::Defrag;
 use foliant_sim::CostModel;
 use foliant_trace::replay::{Choice, Plan, Row, Settings, replay_all};
@@ -16,6 +17,13 @@ use std::path::Path;
 /// The recording that the bare command replays.
 pub(crate) const SHIPPED_NAME: &str = "traces/cc.trace";
 pub(crate) const SHIPPED: &[u8] = include_bytes!("../traces/cc.trace");
+
+/// What to do after the bare command.
+const NEXT: [(&str, &str); 3] = [
+    ("foliant record -o my.trace -- COMMAND", "record it (no privilege needed)"),
+    ("foliant replay my.trace", "this table for it; try --fragment 80"),
+    ("sudo foliant check -- COMMAND", "prediction and Linux side by side"),
+];
 
 pub(crate) fn run(args: &Replay) -> Done {
     heed(&args.machine)?;
@@ -32,7 +40,7 @@ pub(crate) fn run(args: &Replay) -> Done {
         if args.json {
             files.push(json::file(&replayed));
         } else {
-            print(&table::replayed(&replayed))?;
+            print(&replayed::text(&replayed))?;
         }
     }
     if args.json { print(&document::text(&json::Replayed { files })?) } else { Ok(()) }
@@ -106,15 +114,15 @@ pub(crate) fn tour() -> Done {
         base: &base,
         rows: &rows,
     };
-    print(
-        "A compilation by GCC was recorded on Linux, page fault by page fault. Here it goes through Foliant's\n\
-         memory manager once per policy, to show what larger folios would save and what memory they would cost.\n\n",
-    )?;
-    print(&table::replayed(&replayed))?;
-    print(
-        "\nNext, with a program of your own:\n  \
-         foliant record -o my.trace -- COMMAND    record it (no privilege needed)\n  \
-         foliant replay my.trace                  this table for it; try --fragment 80\n  \
-         sudo foliant check -- COMMAND            prediction and Linux side by side\n",
-    )
+    print(&prose(
+        "A compilation by GCC was recorded on Linux, page fault by page fault. Here it goes through \
+         Foliant's memory manager once per policy, to show what larger folios save and what memory \
+         they cost.\n\n",
+    ))?;
+    print(&replayed::text(&replayed))?;
+    print("\nNext, with a program of your own:\n")?;
+    for (command, about) in NEXT {
+        print(&entry(&format!("  {command}"), 43, about))?;
+    }
+    Ok(())
 }

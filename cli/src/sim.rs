@@ -7,6 +7,7 @@ use crate::args::Sim;
 use crate::document::Document;
 use crate::failure::{Done, Failure, print};
 use crate::table::columns_left;
+use crate::terminal::fitted;
 use crate::{document, progress};
 use foliant_history as history;
 use foliant_history::{History, Plant, Refused, Report, plants};
@@ -118,13 +119,22 @@ pub(crate) fn run(args: &Sim) -> Done {
     let spinner = progress::spinner(&format!("seed {seed}: {shape}"));
     let report = History::run(seed, shape);
     spinner.finish_and_clear();
-    print(&if args.json { document::text(&whole(&report))? } else { report.to_string() })?;
+    print(&if args.json { document::text(&whole(&report))? } else { text(&report) })?;
     verdict(&report)
 }
 
 fn list() -> String {
     let line = |plant: &Plant| [plant.name(), plant.checker(), plant.about()].map(str::to_owned);
     columns_left(&["planted bug", "caught by", "what is wrong"], plants().iter().map(line))
+}
+
+/// The report within the terminal, but the command that is to be copied in one line.
+fn text(report: &Report) -> String {
+    let told = report.to_string();
+    match told.rfind("again: ") {
+        Some(at) => fitted(&told[..at]) + &told[at..],
+        None => fitted(&told),
+    }
 }
 
 fn any_seed() -> u64 {

@@ -4,6 +4,7 @@ use crate::args::Trace as Args;
 use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
 use crate::shown::shown;
+use crate::terminal::entry;
 use crate::{event, table};
 use foliant_trace::{
     About, AreaKind, Describer, Description, Ending, Event, Naive, Reader, TraceError,
@@ -85,7 +86,7 @@ fn text(Told { about, description: d, mismatched }: &Told) -> String {
     let (header, count) = (&about.header, table::count);
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:<11}{value}");
+        text += &entry(name, 11, &value);
     };
     line("command", table::shorten(&shown(&header.command.join(" ")), 88));
     line("ended", ending(about));

@@ -20,7 +20,7 @@ fn sessions() -> Vec<(String, String)> {
 fn foliant(words: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
     command.env("XDG_DATA_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/no-data"));
-    let output = command.args(words).output().unwrap();
+    let output = command.env_remove("COLUMNS").args(words).output().unwrap();
     assert!(output.status.success());
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }

@@ -2,22 +2,25 @@
 
 use super::{Count, Published, Row};
 use crate::table::{columns, count};
-use std::fmt::Write;
+use crate::terminal::{entry, fitted, prose};
 
 /// The whole text.
 pub(super) fn text(rows: &[Row]) -> String {
     let mut text = String::new();
     for row in rows {
-        let _ = writeln!(text, "{}: {}", row.system, row.work);
+        text += &fitted(&format!("{}: {}", row.system, row.work));
         text += &columns(&["", row.grains[0], row.grains[1]], row.counts.iter().map(counted));
-        let _ = writeln!(text, "  all of it: {}\n", row.command);
+        text += &fitted(&format!("  all of it: {}\n\n", row.command));
     }
     let heads = ["system", "measured", "grain 1", "chosen", "ratio", "published", "ratio"];
     text += &columns(&heads, rows.iter().map(line));
-    text += "\nA ratio is the chosen grain's to that of grain 1, less is better. Published, on other machines:\n";
+    text += &prose(
+        "\nA ratio is the chosen grain's to that of grain 1, less is better. Published, on other machines:",
+    );
     for row in rows {
         let Published { measure, source, .. } = row.published;
-        let _ = writeln!(text, "  {:<8} {measure}\n{:11}{source}", row.system, "");
+        text += &entry(&format!("  {}", row.system), 11, measure);
+        text += &entry("", 11, source);
     }
     text
 }

@@ -15,12 +15,12 @@ use crate::args::Calibrate;
 use crate::document::Document;
 use crate::failure::{Done, Failure, print};
 use crate::table::columns;
+use crate::terminal::{fitted, prose};
 use crate::{document, host, shown};
 use foliant_sim::{Constant, CostModel, Work};
 use model::{Calibration, HERE, Price, model, now};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::fmt::Write;
 
 /// Of how many rounds medians are taken.
 const ROUNDS: u32 = 31;
@@ -225,12 +225,12 @@ fn nanos(nanos: f64) -> String {
 
 fn table(file: &str, calibration: &Calibration, constants: &[Line], sums: &[Sum]) -> String {
     let Calibration { host, processor, kernel, cpus, rounds, .. } = calibration;
-    let mut text = format!(
+    let mut text = fitted(&format!(
         "this machine: {}, {}, {cpus} CPUs, {}\nnanoseconds, medians and quarters of {rounds} interleaved rounds\n\n",
         shown::shown(host),
         shown::shown(processor),
         shown::shown(kernel),
-    );
+    ));
     let heads = ["constant", "for each", "here", "from", "to", "xeon-guest-2"];
     let measured = constants.iter().filter(|line| line.is_measured).map(|line| {
         let quarter = |value: Option<f64>| value.map_or_else(String::new, nanos);
@@ -244,7 +244,7 @@ fn table(file: &str, calibration: &Calibration, constants: &[Line], sums: &[Sum]
         ]
     });
     text += &columns(&heads, measured);
-    text += "\nwhat the prices come to beside what was measured\n\n";
+    text += &fitted("\nwhat the prices come to beside what was measured\n\n");
     let heads = ["measured", "for each", "here", "from", "to", "model here", "xeon-guest-2"];
     let row = |sum: &Sum| {
         let cells = [sum.nanos, sum.low, sum.high, sum.here, sum.default].map(nanos);
@@ -253,14 +253,10 @@ fn table(file: &str, calibration: &Calibration, constants: &[Line], sums: &[Sum]
     text += &columns(&heads, sums.iter().map(row));
     let others: Vec<&str> =
         constants.iter().filter(|line| !line.is_measured).map(|line| line.work).collect();
-    let _ = writeln!(text, "\nnot measured here, but of xeon-guest-2:");
-    for line in others.chunks(7) {
-        let _ = writeln!(text, "  {}", line.join(", "));
-    }
-    let _ = writeln!(
-        text,
-        "\nkept in {file}:\nreplay and lab take it from now on as the model {HERE}; --model xeon-guest-2 is the former one, and \
-         removing the file as well."
-    );
-    text
+    text + &prose(&format!(
+        "\nnot measured here, but of xeon-guest-2:\n  {}\n\nkept in {file}:\n\
+         replay and lab take it from now on as the model {HERE}; --model xeon-guest-2 is the former one, and \
+         removing the file as well.",
+        others.join(", ")
+    ))
 }

@@ -17,6 +17,7 @@ use crate::args::Check;
 use crate::document::Document;
 use crate::failure::{Done, Failure, print};
 use crate::table::{columns, count};
+use crate::terminal::fitted;
 use crate::{document, progress};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -246,10 +247,10 @@ fn row(
 fn text(measured: &Pool) -> String {
     let Pool { kernel, pages, runs, rows, listing } = measured;
     let plural = if *runs == 1 { "time" } else { "times" };
-    let mut text = format!(
+    let mut text = fitted(&format!(
         "the pool of 2 MiB pages of Linux {kernel}: {} pages in and out, {runs} {plural}\n\n",
         count(*pages)
-    );
+    ));
     let micros = |nanos: u64| format!("{:.2}", nanos as f64 / 1e3);
     let heads = ["folding", "phase", "us a page (median)", "lowest", "highest", "times off"];
     text += &columns(
@@ -265,13 +266,14 @@ fn text(measured: &Pool) -> String {
             ]
         }),
     );
-    for Heads { name, heads_per_page } in listing {
-        text += &format!(
-            "\nfolding {name}: the kernel's listing shows {heads_per_page:.2} heads in each page"
-        );
-    }
-    if !listing.is_empty() {
-        text += "; there is 1\n";
+    let listed: Vec<String> = listing
+        .iter()
+        .map(|Heads { name, heads_per_page }| {
+            format!("\nfolding {name}: the kernel's listing shows {heads_per_page:.2} heads in each page")
+        })
+        .collect();
+    if !listed.is_empty() {
+        text += &fitted(&format!("{}; there is 1", listed.concat()));
     }
     text += "\nAll settings are as they were before.\n";
     text

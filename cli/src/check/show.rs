@@ -4,11 +4,11 @@ use super::verdict::{Compared, Range, Verdict};
 use super::{Checked, Checks, FAULTS_GOAL, PEAK_GOAL};
 use crate::document::Document;
 use crate::shown::shown;
-use crate::table;
+use crate::table::{self, Mark};
+use crate::terminal::{fitted, prose};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 /// One value, or where runs differ the lowest and the highest.
 fn range(range: Range, value: fn(u64) -> String) -> String {
@@ -24,16 +24,13 @@ fn cells(compared: &Compared, value: fn(u64) -> String) -> [String; 4] {
 
 pub(super) fn text(checks: &Checks) -> String {
     let Checks { about, runs, rows, skipped, first } = checks;
-    let mut text = String::new();
     let command = table::shorten(&shown(&about.header.command.join(" ")), 90);
-    let _ = writeln!(text, "{command}");
-    let _ = writeln!(
-        text,
-        "{}, {} CPUs, {}; predicted from recordings with 4 KiB pages, measured, {runs} times each\n",
+    let mut text = fitted(&format!(
+        "{command}\n{}, {} CPUs, {}; predicted from recordings with 4 KiB pages, measured, {runs} times each\n\n",
         shown(&about.header.processor),
         about.header.cpus,
         shown(&about.header.kernel)
-    );
+    ));
     let heads = [
         "policy",
         "faults predicted",
@@ -46,32 +43,33 @@ pub(super) fn text(checks: &Checks) -> String {
         "",
     ];
     let line = |row: &Checked| {
+        let is_off = [&row.faults, &row.peak].iter().any(|c| c.verdict() == Verdict::Off);
         let cells = [cells(&row.faults, table::count), cells(&row.peak, table::mib)];
-        std::iter::once(row.choice.to_string()).chain(cells.into_iter().flatten()).collect()
+        let cells = std::iter::once(row.choice.to_string()).chain(cells.into_iter().flatten());
+        (if is_off { Mark::Bad } else { Mark::Plain }, cells.collect())
     };
-    text += &table::columns(&heads, rows.iter().map(line));
+    text += &table::marked(&heads, rows.iter().map(line));
     text.push('\n');
     for remark in remarks(checks) {
-        let _ = writeln!(text, "{remark}");
+        text += &prose(&remark);
     }
     for size in skipped {
-        let _ = writeln!(
-            text,
+        text += &prose(&format!(
             "{size} is offered by this kernel and left out: Foliant has no such folios"
-        );
+        ));
     }
     if let Some((first, later)) = first {
-        let _ = writeln!(
-            text,
-            "The first run took {} faults and no later one more than {}: it left something behind (a file built, a cache\n\
+        text += &prose(&format!(
+            "The first run took {} faults and no later one more than {}: it left something behind (a file built, a cache \
              filled); say with --prepare what undoes it, like --prepare 'make clean'",
             table::count(*first),
             table::count(*later)
-        );
+        ));
     }
-    text += "Faults are all page faults; MiB is the peak of anonymous memory mapped by all processes together, pages that\n\
-             are shared once for each. off: of medians. Addresses are not randomized, so that all runs have the same layout.\n";
-    text
+    text + &prose(
+        "Faults are all page faults; MiB is the peak of anonymous memory mapped by all processes together, pages that \
+         are shared once for each. off: of medians. Addresses are not randomized, so that all runs have the same layout.",
+    )
 }
 
 /// What verdicts of these rows mean.
@@ -91,7 +89,7 @@ fn remarks(checks: &Checks) -> Vec<String> {
         let counted: Vec<String> =
             row.fallbacks.iter().map(|(name, n)| format!("{name} {}", table::count(*n))).collect();
         lines.push(format!(
-            "{}: the machine had not every folio that was asked for ({}, by all its programs, in one run);\n  \
+            "{}: the machine had not every folio that was asked for ({}, by all its programs, in one run); \
              free memory, or echo 1 >/proc/sys/vm/compact_memory, and check again",
             row.choice,
             counted.join(", ")

@@ -18,6 +18,7 @@ use crate::document::{self, Document};
 use crate::failure::{Done, print};
 use crate::scenario::{simulate, with_model};
 use crate::table::{columns, count};
+use crate::terminal::prose;
 use foliant_lab::{Named, Parameters, Report, Row, Scenario};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -188,7 +189,7 @@ pub(crate) fn table(report: &Report, tick: &Tick) -> String {
     };
     let mut heads = vec!["row", own, "clearing", "copying", "faults", "shootdowns", "entries"];
     if *tick == Tick::Instruction {
-        heads.extend(["Linux 6.1", "6.12", "7.2", "x 6.12"]);
+        heads.extend(["Linux 6.1", "Linux 6.12", "Linux 7.2", "x 6.12"]);
     }
     let cells = |line: &Line<'_>| {
         let ticks =
@@ -215,10 +216,10 @@ pub(crate) fn table(report: &Report, tick: &Tick) -> String {
 
 /// What to know of the table.
 fn below(tick: &Tick) -> String {
-    let units = "A unit is a page of 4 KiB; of shared, and where the row says so, a call; of split and pool a folio of 2 MiB; of fork\n\
-                 and end, empty both together. Ticks and entries are per unit, faults and shootdowns of the whole row. Clearing\n\
+    let units = "A unit is a page of 4 KiB; of shared, and where the row says so, a call; of split and pool a folio of 2 MiB; of fork \
+                 and end, empty both together. Ticks and entries are per unit, faults and shootdowns of the whole row. Clearing \
                  and copying are not in the first column.\n";
-    match tick {
+    prose(&match tick {
         Tick::Other(unit) => format!(
             "{units}Ticks are {unit}.\n\
              What Linux takes is counted in instructions: foliant boot --lab compare --icount shows it, and the ratios.\n"
@@ -226,11 +227,11 @@ fn below(tick: &Tick) -> String {
         Tick::Instruction => format!(
             "{units}* compared with clearing in, on both sides.\n\
              Linux was counted with 1 CPU, the rows of shared (6.12 alone) with 4: --cpus says which of them are shown.\n\
-             Not level ground: Linux's rows contain what it accounts (memcg, LRU, statistics) and, where a call is timed, the\n\
-             system call; ours the lab's counting wrappers and no system call. -icount charges a locked instruction, an\n\
+             Not level ground: Linux's rows contain what it accounts (memcg, LRU, statistics) and, where a call is timed, the \
+             system call; ours the lab's counting wrappers and no system call. -icount charges a locked instruction, an \
              invalidation and a cache miss as 1 each.\n"
         ),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -4,11 +4,13 @@
 
 use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
+use crate::progress;
 use crate::shown::shown;
+use crate::table::columns;
+use crate::terminal::fitted;
 use foliant_stage::{Row, Scale, deadlines};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::fmt::Write;
 
 /// The longest stay in locks and sections of every operation of the manager's.
 #[derive(Serialize, JsonSchema)]
@@ -62,47 +64,31 @@ impl Operation {
     }
 }
 
-/// Rows appear as they are measured; a document appears when it is whole.
+/// Measures all operations: a row for each.
 pub(super) fn run(words: &[String], as_json: bool) -> Done {
     let scale = scale(words)?;
+    let Scale { areas, memory, cpus, touched, .. } = scale;
+    let heading =
+        format!("{areas} areas, {memory} of memory, {cpus} CPUs, {touched} touched; steps");
+    let spinner = progress::spinner(&heading);
+    let (mut operations, mut rows) = (Vec::new(), Vec::new());
+    let done = deadlines(scale, |row: &Row| {
+        spinner.set_message(row.operation.to_string());
+        operations.push(Operation::of(row));
+        let steps = row.longest.iter().map(u64::to_string);
+        rows.push(std::iter::once(row.operation.to_string()).chain(steps).collect());
+    });
+    spinner.finish_and_clear();
     if as_json {
-        let mut operations = Vec::new();
-        deadlines(scale, |row| operations.push(Operation::of(row))).map_err(Failure::new)?;
-        let Scale { cpus, areas, .. } = scale;
-        let (memory_bytes, touched_bytes) = (scale.memory.get(), scale.touched.get());
+        done.map_err(Failure::new)?;
+        let (memory_bytes, touched_bytes) = (memory.get(), touched.get());
         let whole = Whole { cpus, memory_bytes, areas, touched_bytes, operations };
         return print(&document::text(&whole)?);
     }
-    print(&format!(
-        "{} areas, {} of memory, {} CPUs, {} touched; steps\n{:48} {:>11} {:>11} {:>7} {:>7} {:>8} {:>7} {:>11}\n",
-        scale.areas,
-        scale.memory,
-        scale.cpus,
-        scale.touched,
-        "operation",
-        "writer",
-        "long lock",
-        "leaf",
-        "table",
-        "section",
-        "moving",
-        "unbroken"
-    ))?;
-    let mut done = Ok(());
-    let show = |row: &Row| {
-        let [patient, long, leaf, table, section, moving, unbroken] = row.longest;
-        let mut line = String::new();
-        let operation = &row.operation;
-        let _ = writeln!(
-            line,
-            "{operation:48} {patient:>11} {long:>11} {leaf:>7} {table:>7} {section:>8} {moving:>7} {unbroken:>11}"
-        );
-        if done.is_ok() {
-            done = print(&line);
-        }
-    };
-    deadlines(scale, show).map_err(Failure::new)?;
-    done
+    let heads =
+        ["operation", "writer", "long lock", "leaf", "table", "section", "moving", "unbroken"];
+    print(&(fitted(&heading) + &columns(&heads, rows)))?;
+    done.map_err(Failure::new)
 }
 
 fn scale(words: &[String]) -> Done<Scale> {

@@ -14,12 +14,12 @@ use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
 use crate::scenario::{simulate, with_model};
 use crate::table::{columns, count};
+use crate::terminal::{fitted, prose};
 use foliant_lab::{Parameters, Report, Scenario};
 use foliant_sim::{Backing, Config, Phases};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 /// What the pool of that one holds: more descriptors than caches do, whatever was asked for.
 const REAL_FRAMES: u64 = 1 << 20;
@@ -206,12 +206,12 @@ fn hundredths(value: Option<f64>) -> String {
 
 fn text(whole: &Whole, small: &Parameters) -> String {
     let words: Vec<String> = whole.parameters.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    let mut text = format!(
+    let mut text = fitted(&format!(
         "hugetlb on the simulated machine, {} CPUs, model {}: {}\n\n",
         whole.cpus,
         whole.caption,
         words.join(" ")
-    );
+    ));
     let heads = [
         "pool",
         "phase",
@@ -219,7 +219,7 @@ fn text(whole: &Whole, small: &Parameters) -> String {
         "interrupts",
         "invalidations",
         "descriptor frames",
-        "after",
+        "frames after",
         "model ns",
         "x off",
         "real ns",
@@ -242,10 +242,9 @@ fn text(whole: &Whole, small: &Parameters) -> String {
     };
     text += &columns(&heads, whole.rows.iter().map(line));
     let pages = small.texts().get("pages").cloned().unwrap_or_default();
-    let _ = writeln!(
-        text,
+    text += &prose(&format!(
         "\nNanoseconds for a page. Real ones are this program's own, on a simulated machine with {pages} pages: median of 5."
-    );
+    ));
     if !whole.published.is_empty() {
         text.push('\n');
         let heads =

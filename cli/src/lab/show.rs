@@ -1,24 +1,29 @@
 //! Reports and scenarios as tables for people.
 
 use crate::table::{columns, count};
+use crate::terminal::{entry, fitted, prose};
 use foliant_lab::{Named, Ratio, Report, Row, Scenario};
-use std::fmt::Write;
+
+/// Where what a parameter means stands in the list.
+const MEANING: usize = 24;
 
 /// The scenarios and their parameters.
 pub(crate) fn list() -> String {
     let mut text = String::new();
     for scenario in Scenario::ALL {
         let about = scenario.about();
-        let _ = writeln!(text, "{}: {}", about.name, about.purpose);
+        text += &fitted(&format!("{}: {}", about.name, about.purpose));
         for parameter in about.parameters {
-            let default = format!("{}={}", parameter.name, parameter.default);
-            let _ = writeln!(text, "  {default:<22}{}; {}", parameter.about, parameter.kind);
+            let default = format!("  {}={}", parameter.name, parameter.default);
+            text += &entry(&default, MEANING, &format!("{}; {}", parameter.about, parameter.kind));
         }
     }
-    text += "deadlines: the longest stay in locks and sections of every operation, in steps; full takes minutes\n\
-             \nfoliant lab NAME [KEY=VALUE...] runs one on the simulated machine, foliant boot --lab NAME in the kernel,\n\
-             and foliant lab --truth both, and compares what they count.\n";
-    text
+    text + &prose(
+        "deadlines: the longest stay in locks and sections of every operation, in steps; full takes minutes",
+    ) + &prose(
+        "\nfoliant lab NAME [KEY=VALUE...] runs one on the simulated machine, foliant boot --lab NAME in the kernel, \
+         and foliant lab --truth both, and compares what they count.",
+    )
 }
 
 /// A report with its heading: counts of all rows, ticks per page, ratios. `unit` says what a tick
@@ -31,7 +36,7 @@ pub(crate) fn report(report: &Report, unit: &str) -> String {
         &heads(rows),
         rows.iter().map(|row| line(row, &count_names(rows), &tick_names(rows))),
     );
-    let _ = writeln!(text, "\nticks per page of {page}: {unit}");
+    text += &fitted(&format!("\nticks per page of {page}: {unit}"));
     if !ratios.is_empty() {
         text.push('\n');
         text += &columns(&["ratio", "of", "to", "times"], ratios.iter().map(ratio));
@@ -39,7 +44,7 @@ pub(crate) fn report(report: &Report, unit: &str) -> String {
     text
 }
 
-/// What was run, where, and with which parameters; a line.
+/// What was run, where, and with which parameters.
 pub(super) fn heading(report: &Report) -> String {
     let Report { scenario, machine, cpus, parameters, .. } = report;
     let words: Vec<String> =
@@ -50,7 +55,7 @@ pub(super) fn heading(report: &Report) -> String {
         other => other,
     };
     let plural = if *cpus == 1 { "CPU" } else { "CPUs" };
-    format!("{scenario} {place}, {cpus} {plural}: {}\n", words.join(" "))
+    fitted(&format!("{scenario} {place}, {cpus} {plural}: {}", words.join(" ")))
 }
 
 /// A count's name as a head: `entries written`.

@@ -9,7 +9,7 @@ use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
 use crate::progress;
 use crate::scenario::{parse, simulate, with_model};
-use crate::table::{columns, count};
+use crate::table::{Mark, count, marked_with_text};
 use foliant_lab::{Parameters, Report, Row, Scenario};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -180,15 +180,15 @@ fn compare(simulated: &Report, real: &Report, known: &[Known]) -> Vec<Pair> {
 fn table(pairs: &[Pair]) -> String {
     let value = |n: Option<u64>| n.map_or("-".to_owned(), count);
     let line = |pair: &Pair| {
-        let verdict = match pair.reason {
-            _ if pair.is_equal() => "equal",
-            Some(reason) => reason,
-            None => "DIFFERENT",
+        let (mark, verdict) = match pair.reason {
+            _ if pair.is_equal() => (Mark::Plain, "equal"),
+            Some(reason) => (Mark::Plain, reason),
+            None => (Mark::Bad, "DIFFERENT"),
         };
         let what = format!("{}, {}: {}", pair.scenario, pair.row, pair.count.replace('_', " "));
-        vec![what, value(pair.simulator), value(pair.kernel), verdict.to_owned()]
+        (mark, vec![what, value(pair.simulator), value(pair.kernel), verdict.to_owned()])
     };
-    columns(&["count", "simulator", "kernel", ""], pairs.iter().map(line))
+    marked_with_text(&["count", "simulator", "kernel", ""], pairs.iter().map(line))
 }
 
 #[cfg(test)]

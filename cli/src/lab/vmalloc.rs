@@ -18,6 +18,7 @@ use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
 use crate::scenario::{simulate, with_model};
 use crate::table::{columns, count};
+use crate::terminal::{fitted, prose};
 use crate::{host, progress};
 use foliant_hosted::{ProbeAsked, Probed, available, probe};
 use foliant_lab::{self as lab, Caches, Parameters, Report, Scenario};
@@ -26,7 +27,6 @@ use foliant_units::Bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 /// The table where none is asked for: 2^27 buckets of a pointer each, which is what the reference
 /// gives its directory cache at one bucket for 8 KiB of memory on a machine of 1 TiB.
@@ -229,20 +229,24 @@ fn each(n: u64, of: u64) -> String {
 fn text_of(whole: &Whole<'_>, report: &Report, host: &str) -> String {
     let words: Vec<String> = whole.parameters.iter().map(|(k, v)| format!("{k}={v}")).collect();
     let (words, cpus, model) = (words.join(" "), report.cpus, &whole.caption);
-    let mut text =
-        format!("vmalloc on the simulated machine, {cpus} CPUs, model {model}: {words}\n\n");
+    let mut text = fitted(&format!(
+        "vmalloc on the simulated machine, {cpus} CPUs, model {model}: {words}\n\n"
+    ));
     text += &tables(report);
-    let _ = writeln!(
-        text,
-        "\nmisses, steps, walk ns: of one probe, by the translation caches of a {} core, empty at first; a step is a table\n\
-         word that a walk reads. vmalloc, vfree: modelled, of the whole call; a page's descriptor is written and the page given\n\
-         back one by one, whatever the leaf. Shootdowns: of the one purge.\n",
+    text += &prose(&format!(
+        "\nmisses, steps, walk ns: of one probe, by the translation caches of a {} core, empty at first; a step is a table \
+         word that a walk reads. vmalloc, vfree: modelled, of the whole call; a page's descriptor is written and the page given \
+         back one by one, whatever the leaf. Shootdowns: of the one purge.\n\n",
         whole.caches
-    );
+    ));
     text += &mapping_table(&whole.mappings);
-    text += "\nmapping alone (a device, so no memory is taken): modelled, and on this host's clock.\n\n";
+    text += &prose(
+        "\nmapping alone (a device, so no memory is taken): modelled, and on this host's clock.\n\n",
+    );
     text += &sizes(report);
-    text += "\nareas of random sizes up to 4m; waste: bytes mapped behind the last base page.\n\n";
+    text += &prose(
+        "\nareas of random sizes up to 4m; waste: bytes mapped behind the last base page.\n\n",
+    );
     let line = |b: &Beside| {
         let published = format!("{} to {}", b.published_of, b.published_to);
         let ratios = [format!("{:.1}", b.published_ratio), times(b.ratio)];
@@ -257,8 +261,8 @@ fn tables(report: &Report) -> String {
     let heads = [
         "table by",
         "leaves 4k",
-        "2m",
-        "1g",
+        "leaves 2m",
+        "leaves 1g",
         "table bytes",
         "entries",
         "shootdowns",
@@ -311,7 +315,7 @@ fn mapping_table(mappings: &[Mapping]) -> String {
 }
 
 fn sizes(report: &Report) -> String {
-    let heads = ["run", "areas", "leaves 4k", "2m", "waste", "most"];
+    let heads = ["run", "areas", "leaves 4k", "leaves 2m", "waste", "most waste"];
     let counts = ["areas", "leaves_4k", "leaves_2m", "waste_bytes", "waste_most"];
     let line = |row: &lab::Row| {
         let counts = counts.iter().map(|name| count(value(row, name)));
@@ -323,10 +327,10 @@ fn sizes(report: &Report) -> String {
 
 fn here_text(here: &Probed, host: &str) -> String {
     let (table, rounds) = (Bytes::new(here.table), here.rounds);
-    let mut text = format!(
+    let mut text = fitted(&format!(
         "\nthe same on this machine, memory of this process: a table of {table}, medians of {rounds} interleaved rounds of {} probes\n{host}\n\n",
         count(here.probes)
-    );
+    ));
     let heads = ["table by", "in huge pages", "ns per probe", "least", "dTLB misses"];
     let line = |row: &foliant_hosted::ProbeRow| {
         vec![
@@ -338,16 +342,10 @@ fn here_text(here: &Probed, host: &str) -> String {
         ]
     };
     text += &columns(&heads, here.rows.iter().map(line));
-    match here.ratio() {
-        Some(ratio) => {
-            let _ = writeln!(text, "\n4k to 2m: {ratio:.2} times as long");
-        }
-        None => {
-            text += "\nno huge pages were given: set /sys/kernel/mm/transparent_hugepage/enabled to madvise\n"
-        }
-    }
-    if let Some(why) = &here.uncounted {
-        let _ = writeln!(text, "{why}");
-    }
-    text
+    let ratio = here.ratio().map(|ratio| format!("\n4k to 2m: {ratio:.2} times as long"));
+    text += &prose(&ratio.unwrap_or_else(|| {
+        "\nno huge pages were given: set /sys/kernel/mm/transparent_hugepage/enabled to madvise"
+            .to_owned()
+    }));
+    text + &prose(here.uncounted.as_deref().unwrap_or_default())
 }

@@ -7,12 +7,12 @@ use crate::args::Lab;
 use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
 use crate::table::columns;
+use crate::terminal::{fitted, prose};
 use crate::{host, progress};
 use foliant_hosted::{Asked, Measurement, Row, measure};
 use foliant_units::{Bytes, Order};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::fmt::Write;
 
 /// Rounds of which medians are taken.
 const ROUNDS: u32 = 7;
@@ -71,9 +71,9 @@ fn micros(nanos: u64) -> String {
 fn table(measured: &Measurement, host: &str) -> String {
     let Measurement { size, total, rounds, chosen, rows, .. } = measured;
     let (size, total) = (Bytes::new(*size), Bytes::new(*total));
-    let mut text = format!(
+    let mut text = fitted(&format!(
         "clearing {total} in blocks of {size} on this machine, medians of {rounds} interleaved rounds\n{host}\n\n"
-    );
+    ));
     let (base, limit) = (measured.baseline().map_or(0, |row| row.rate), measured.limit());
     let heads = [
         "run",
@@ -88,7 +88,7 @@ fn table(measured: &Measurement, host: &str) -> String {
         "random",
         "clear+walk",
         "longest ms",
-        "least",
+        "least ms",
     ];
     let known = |row: &Row| row.extents == 0;
     let line = |row: &Row| {
@@ -115,19 +115,18 @@ fn table(measured: &Measurement, host: &str) -> String {
     };
     text += &columns(&heads, rows.iter().map(line));
     let [short, cached, past] = chosen;
-    let _ = writeln!(
-        text,
-        "\nchosen plan: {cached} ({short} up to 32k) where the block is used soon, {past} far from the fault where the caches\n\
-         do not hold it. walk, around, random: microseconds to read each line of the block, of the page of the fault and two on\n\
-         either side, of the block in no order, right after the clear. longest: without a preemption point, of all rounds; least:\n\
+    text + &prose(&format!(
+        "\nchosen plan: {cached} ({short} up to 32k) where the block is used soon, {past} far from the fault where the caches \
+         do not hold it. walk, around, random: microseconds to read each line of the block, of the page of the fault and two on \
+         either side, of the block in no order, right after the clear. longest: without a preemption point, of all rounds; least: \
          of the calmest round. limit: the best row."
-    );
-    text
+    ))
 }
 
 fn explain(measured: &Measurement) -> String {
     let spent = measured.spent as f64 / 1e6;
-    let mut text = format!("\nmeasured at the start in {spent:.1} ms, GB/s, best of the rounds:\n");
+    let mut text =
+        fitted(&format!("\nmeasured at the start in {spent:.1} ms, GB/s, best of the rounds:"));
     let heads = ["primitive", "page, cached", "256k, cached", "memory"];
     let rate =
         |rate: u64| if rate == 0 { "-".into() } else { format!("{:.1}", rate as f64 / 1000.0) };
@@ -136,12 +135,10 @@ fn explain(measured: &Measurement) -> String {
     };
     text += &columns(&heads, measured.primitives.iter().map(line));
     let [short, cached, past] = &measured.chosen;
-    let _ = writeln!(
-        text,
-        "\nfrom this: {short} for short clears, {cached} for longer ones that stay in the caches, {past} past them;\n\
-         within 3 % of the best, the first of the table that stays, and the last that does not. Which of the last two a fault\n\
+    text + &prose(&format!(
+        "\nfrom this: {short} for short clears, {cached} for longer ones that stay in the caches, {past} past them; \
+         within 3 % of the best, the first of the table that stays, and the last that does not. Which of the last two a fault \
          takes is measured while it runs: past the caches where that saves more than the {} us that reading 2m takes longer then.",
         micros(measured.refetch)
-    );
-    text
+    ))
 }
