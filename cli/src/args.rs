@@ -3,7 +3,11 @@
 use crate::calibrate::kept;
 use crate::calibrate::model::HERE;
 use crate::failure::Failure;
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use crate::terminal::{PROSE_MOST, width};
+use clap::{
+    Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
+};
+use clap_complete::Shell;
 use foliant::fault::Defrag;
 use foliant_history::{Plant, Style};
 use foliant_lab::Scenario;
@@ -15,39 +19,112 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Of the commands that have no others.
+const CODES: &str = "\
+Exit codes:
+  0  done
+  2  it went wrong, and standard error says why";
+/// What a program that was started ends with, and 0 where `--for` has ended it.
+const RECORD_CODES: &str = "\
+Exit codes:
+  the program's own, or 128 and the number of the signal that ended it
+  0  done: what ran already is recorded, or --for has ended the program
+  2  it went wrong, and standard error says why";
+const CHECK_CODES: &str = "\
+Exit codes:
+  0      measured, whatever the verdicts
+  2      it went wrong, and standard error says why
+  128+n  ended by signal n; all settings are as before";
+const LAB_CODES: &str = "\
+Exit codes:
+  0  done; with --truth every count is equal, or has a reason not to be
+  1  with --truth: counts differ without a reason
+  2  it went wrong, and standard error says why
+  with --truth also those of `foliant boot`, where the kernel does not end well";
+const BOOT_CODES: &str = "\
+Exit codes:
+  0    the kernel passed
+  1    a check failed
+  2    it was not booted, and standard error says why
+  3    the machine is none that the kernel can run on
+  70   no verdict: a triple fault, or QEMU ended
+  101  the kernel panicked
+  124  no verdict in time
+  130  interrupted";
+const SIM_CODES: &str = "\
+Exit codes:
+  0  nothing was found; with --plant, the bug was
+  1  something was found that was not planted; with --plant, the bug was not
+  2  it went wrong, and standard error says why";
+
 /// Record a real program, replay it through a huge-page memory manager, and see which folio sizes
 /// help it.
 #[derive(Parser, Debug)]
-#[command(name = "foliant", version, max_term_width = 100)]
-#[command(after_help = "Without a command, a recording that came with foliant is replayed.")]
+#[command(name = "foliant", version)]
+#[command(after_help = "\
+Without a command, a recording that came with foliant is replayed.
+
+Exit codes:
+  0  done
+  2  it went wrong, and standard error says why
+  record, check, lab, boot and sim have others, which their --help lists")]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
 
+impl Args {
+    /// What these words say; help is as wide as prose.
+    pub(crate) fn of(words: &[OsString]) -> clap::error::Result<Args> {
+        let command = Args::command().term_width(width().min(PROSE_MOST));
+        Args::from_arg_matches(&command.try_get_matches_from(words)?)
+    }
+}
+
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Replay recordings: one row per policy
+    #[command(after_help = CODES)]
     Replay(Replay),
     /// Run a program and record every page fault and every change of its address space
+    #[command(after_help = RECORD_CODES, override_usage = "\
+       foliant record [OPTIONS] [--] <COMMAND>...
+       foliant record [OPTIONS] --pid <PID>
+       foliant record [OPTIONS] --cgroup <PATH>")]
     Record(Record),
     /// Describe a recording
+    #[command(after_help = CODES)]
     Trace(Trace),
     /// Compare the prediction with what Linux does at each folio size, or measure its pool of huge
     /// pages (needs root)
+    #[command(after_help = CHECK_CODES, override_usage = "\
+       foliant check [OPTIONS] [--] <COMMAND>...
+       foliant check [OPTIONS] --hugetlb")]
     Check(Check),
     /// Measure what the kernel's work costs on this machine, which replay and lab take from then on
+    #[command(after_help = CODES)]
     Calibrate(Calibrate),
     /// Run a measured scenario on the simulated machine, or list them
+    #[command(after_help = LAB_CODES)]
     Lab(Lab),
     /// Boot the kernel under QEMU
+    #[command(after_help = BOOT_CODES)]
     Boot(Boot),
     /// Run one random history of the memory manager under all checkers, and tell what happened
+    #[command(after_help = SIM_CODES)]
     Sim(Sim),
     /// Measure all five systems and write one page with tables, plots and a map of memory
+    #[command(after_help = CODES)]
     Report(Report),
     /// List the documents that --json prints, or show the JSON Schema of one
+    #[command(after_help = CODES)]
     Schema(Schema),
+    /// Print what makes a shell complete this command's words
+    #[command(after_help = CODES)]
+    Completions(Completions),
+    /// Write man pages, one for each command
+    #[command(after_help = CODES)]
+    Man(Man),
 }
 
 #[derive(ClapArgs, Debug)]
@@ -154,7 +231,7 @@ pub(crate) struct Record {
     #[arg(long, conflicts_with = "command")]
     pub(crate) json: bool,
     /// The program and its arguments; how it ends is how this command ends
-    #[arg(required_unless_present_any = ["pid", "cgroup"], trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required_unless_present_any = ["pid", "cgroup"], trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -196,7 +273,7 @@ pub(crate) struct Check {
     #[arg(long)]
     pub(crate) json: bool,
     /// The program and its arguments
-    #[arg(required_unless_present = "hugetlb", trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required_unless_present = "hugetlb", trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -356,6 +433,20 @@ pub(crate) struct Schema {
     /// A document, as the list names it [default: list them]
     #[arg(value_name = "DOCUMENT")]
     pub(crate) document: Option<String>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Completions {
+    /// The shell; each reads what is printed from a file of its own, as its manual says
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: Shell,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Man {
+    /// The folder that they go to; it is made if there is none
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
 }
 
 /// How large the machine is.

@@ -14,12 +14,13 @@
 //!   foliant sim                    a random history under all checkers, with a bug planted if asked for
 //!   foliant report                 all of it on one page
 //!   foliant schema                 what the documents are made of that --json prints
+//!   foliant completions, man       for shells and for man
 //! ```
 //!
 //! Names from recordings are shown with escapes (`shown`). Tables and JSON go to standard output,
 //! progress and remarks to standard error. Tables and prose fit the terminal (`terminal`, `table`).
-//! Whatever goes wrong is one sentence with the value and the way out, and exit code 2. A guest's
-//! verdict is the exit code of `boot`.
+//! Whatever goes wrong is one sentence with the value and the way out, and exit code 2; where the
+//! line is wrong, its usage too. A guest's verdict is the exit code of `boot`.
 //!
 //! **Not here**: what a trace is and how it is replayed (`foliant-trace`).
 
@@ -31,6 +32,7 @@ mod check;
 mod document;
 mod event;
 mod failure;
+mod generated;
 mod host;
 mod json;
 mod lab;
@@ -50,13 +52,13 @@ mod trace;
 mod usage;
 
 use args::{Args, Command};
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse_from(args::plain(std::env::args_os())) {
+    let words = args::plain(std::env::args_os());
+    let args = match Args::of(&words) {
         Ok(args) => args,
-        Err(e) if e.use_stderr() => return usage::failure(&e).report(),
+        Err(e) if e.use_stderr() => return usage::failure(&e, &words).report(),
         Err(help) => help.exit(),
     };
     let done = match args.command {
@@ -71,6 +73,8 @@ fn main() -> ExitCode {
         Some(Command::Sim(args)) => sim::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Schema(args)) => schema::run(&args),
+        Some(Command::Completions(args)) => generated::completions(&args),
+        Some(Command::Man(args)) => generated::man(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -24,8 +24,8 @@ pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
 /// What failed.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// Columns of prose.
-const PROSE_MOST: usize = 100;
+/// Columns of prose and of help.
+pub(crate) const PROSE_MOST: usize = 100;
 /// Where fewer remain, a text stands below its name instead of beside it.
 const BESIDE_LEAST: usize = 24;
 /// A narrower terminal gets what this one would.

@@ -1,7 +1,7 @@
 //! Everything that can be asked for wrongly, as one table: what is asked, and what the answer says.
 //!
-//! Each answer is one sentence on standard error with the value and the way out, and nothing on
-//! standard output. None of them speaks as a library, the system or a debugger does.
+//! Each answer is one sentence on standard error with the value and the way out, and the usage where
+//! the words are wrong and not a value; nothing is on standard output. None of them speaks as a library, the system or a debugger does.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -383,9 +383,12 @@ fn wrong(row: &Row, output: &Output) -> Option<String> {
     let complaint = |what: String| Some(format!("{}: {what}: {said}", row.words.join(" ")));
     // What root is told before anything is recorded.
     let lines: Vec<&str> = said.lines().filter(|line| !line.contains("runs as root")).collect();
-    let [answer] = lines.as_slice() else {
-        return complaint(format!("{} lines", lines.len()));
+    let Some((answer, usage)) = lines.split_first() else {
+        return complaint("no answer".to_owned());
     };
+    if usage.iter().any(|line| !line.trim_start_matches("Usage:").trim().starts_with("foliant")) {
+        return complaint("more than a sentence and a usage".to_owned());
+    }
     if output.status.code() != Some(row.code) {
         return complaint(format!("exit code {:?}", output.status.code()));
     }

@@ -1,8 +1,8 @@
-//! What is shown fits the terminal.
+//! What is shown fits the terminal, and what is wrong with a command line is said where it helps.
 
 use nix::pty::{Winsize, openpty};
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, read_dir, read_to_string};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -62,11 +62,102 @@ fn widest(text: &str) -> usize {
     text.lines().map(|line| line.chars().count()).max().unwrap_or_default()
 }
 
+/// The commands that the help lists.
+fn commands() -> Vec<String> {
+    let help = within(&["--help"], 200);
+    let (_, list) = help.split_once("Commands:\n").unwrap();
+    let lines = list.lines().take_while(|line| !line.is_empty());
+    let begin = lines.filter_map(|line| line.strip_prefix("  ")).filter(|l| !l.starts_with(' '));
+    let names = begin.filter_map(|line| line.split_whitespace().next().map(str::to_owned));
+    let names: Vec<String> = names.filter(|name| name != "help").collect();
+    assert!(names.len() > 10 && names.iter().any(|name| name == "completions"), "{names:?}");
+    names
+}
+
+fn refused(args: &[&str]) -> String {
+    let Output { status, stdout, stderr } = command(args).output().unwrap();
+    assert_eq!((status.code(), stdout.len()), (Some(2), 0), "{args:?}");
+    text(&stderr)
+}
+
 /// How often each word is there.
 fn words(text: &str) -> BTreeMap<&str, usize> {
     let mut words = BTreeMap::new();
     text.split_whitespace().for_each(|word| *words.entry(word).or_default() += 1);
     words
+}
+
+#[test]
+fn help_is_wrapped_and_lists_exit_codes() {
+    let commands = commands();
+    let each = commands.iter().map(|name| vec![name.as_str(), "--help"]);
+    for args in each.chain([vec!["--help"], vec!["-h"], vec!["lab", "-h"]]) {
+        let help = within(&args, 80);
+        assert!(widest(&help) <= 80, "{args:?}: {} columns\n{help}", widest(&help));
+        assert!(help.contains("Exit codes:"), "{args:?}: {help}");
+        assert!(widest(&shown(command(&args))) <= 100, "{args:?}");
+    }
+    for (name, code) in [("boot", "124  no verdict in time"), ("record", "--for"), ("sim", "1  ")] {
+        assert!(within(&[name, "--help"], 80).contains(code), "{name}: {code}");
+    }
+}
+
+#[test]
+fn what_was_meant_is_suggested() {
+    for (args, meant) in [
+        (&["reply", "cc.trace"][..], "'replay'"),
+        (&["replay", "--polcy", "4k", "cc.trace"], "'--policy'"),
+        (&["lab", "--trust"], "'--truth'"),
+        (&["boot", "--machine", "q3"], "'q35'"),
+        (&["completions", "bas"], "'bash'"),
+    ] {
+        assert!(refused(args).contains(meant), "{args:?}: {}", refused(args));
+    }
+}
+
+#[test]
+fn a_wrong_line_is_answered_with_its_commands_usage_and_help() {
+    for name in commands() {
+        let said = refused(&[&name, "--no-such-option"]);
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(lines[0].contains(&format!("see `foliant {name} --help`")), "{said}");
+        assert!(lines[1].starts_with(&format!("Usage: foliant {name}")), "{said}");
+    }
+    let said = refused(&["record"]);
+    for usage in ["record [OPTIONS] [--] <COMMAND>...", "record [OPTIONS] --pid <PID>"] {
+        assert!(said.contains(usage), "{said}");
+    }
+    let said = refused(&["frobnicate"]);
+    assert!(said.contains("see `foliant --help`\nUsage: foliant [COMMAND]"), "{said}");
+    // A value that is wrong says nothing of the line.
+    let said = refused(&["replay", "--cpus", "0", "cc.trace"]);
+    assert!(said.ends_with(": use 1 to 1024\n") && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn completions_and_man_pages_know_every_command() {
+    let commands = commands();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = shown(command(&["completions", shell]));
+        for name in &commands {
+            assert!(script.contains(name.as_str()), "{shell}: {name}");
+        }
+        assert!(script.contains("--fragment") || script.contains("-l fragment"), "{shell}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let man = folder.path().join("new/man1");
+    shown(command(&["man", man.to_str().unwrap()]));
+    assert_eq!(read_dir(&man).unwrap().count(), commands.len() + 1);
+    let page = |name: &str| read_to_string(man.join(name)).unwrap();
+    for name in &commands {
+        let heading = page(&format!("foliant-{name}.1"));
+        assert!(heading.contains(&format!("foliant\\-{name}")), "{heading}");
+        assert!(page("foliant.1").contains(&format!("foliant\\-{name}")), "{name}");
+    }
+    assert!(page("foliant-boot.1").contains("Exit codes"));
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    let there = folder.path().join("file");
+    assert!(refused(&["man", there.to_str().unwrap()]).contains("name another folder"));
 }
 
 /// What is quick and has a table.
@@ -154,6 +245,10 @@ fn a_terminal_is_asked_how_wide_it_is_and_gets_colours_unless_told_otherwise() {
     let told = plain("NO_COLOR", "1");
     assert_eq!(told, within(&replay, 80));
     assert_eq!(plain("TERM", "dumb"), told);
+    let help = on_terminal(command(&["replay", "--help"]), 80);
+    assert!(help.contains(ESC), "{help}");
+    let lines = within(&["replay", "--help"], 80).lines().count();
+    assert_eq!(help.lines().count(), lines, "it is wrapped there as at 80 columns in a pipe");
     // A pipe has none, whatever is written to it.
     for args in [&["--help"][..], &["replay", "--help"], &["lab", "--list", "--no"], &["replay"]] {
         let Output { stdout, stderr, .. } = command(args).output().unwrap();

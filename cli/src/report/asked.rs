@@ -3,7 +3,6 @@
 use crate::args::{self, Args, Command, Lab, Replay};
 use crate::failure::{Done, Failure};
 use crate::usage;
-use clap::Parser;
 use std::ffi::OsString;
 
 /// How much is measured.
@@ -35,7 +34,7 @@ impl Extent {
 /// A command line's meaning.
 fn parsed(command: &str) -> Done<Option<Command>> {
     let words = args::plain(command.split_whitespace().map(OsString::from));
-    let args = Args::try_parse_from(words).map_err(|e| usage::failure(&e))?;
+    let args = Args::of(&words).map_err(|e| usage::failure(&e, &words))?;
     Ok(args.command)
 }
 
