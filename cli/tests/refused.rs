@@ -1,7 +1,8 @@
 //! Everything that can be asked for wrongly, as one table: what is asked, and what the answer says.
 //!
-//! Each answer is one sentence on standard error with the value and the way out, and the usage where
-//! the words are wrong and not a value; nothing is on standard output. None of them speaks as a library, the system or a debugger does.
+//! Each answer is one sentence on standard error with the value and the way out, and the usage
+//! where the words are wrong and not a value; nothing is on standard output. None of them speaks as
+//! a library, the system or a debugger does.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
