@@ -98,6 +98,7 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     for _ in 0..2 {
         runs.rows.clear();
         for name in parameters.names("rows") {
+            stage.go_on()?;
             runs.of(name, parameters)?;
         }
     }

@@ -21,6 +21,8 @@ pub enum LabError {
     },
     /// A program's access was refused.
     Refused(Va),
+    /// Somebody wanted no more of it.
+    Interrupted,
     /// A space was refused.
     Space(SpaceError),
     /// A range was refused.
@@ -41,6 +43,7 @@ impl fmt::Display for LabError {
                 write!(f, "all CPUs together would touch {asked}; at most {most} work")
             }
             LabError::Refused(va) => write!(f, "the program's access to {va} was refused"),
+            LabError::Interrupted => f.write_str("it was interrupted"),
             LabError::Space(why) => why.fmt(f),
             LabError::Range(why) => why.fmt(f),
             LabError::Map(why) => why.fmt(f),
@@ -55,6 +58,7 @@ impl From<Stopped> for LabError {
         match stopped {
             Stopped::NoMemory(_) => LabError::NoMemory,
             Stopped::Refused(va) => LabError::Refused(va),
+            Stopped::Interrupted => LabError::Interrupted,
         }
     }
 }

@@ -65,6 +65,7 @@ fn slice(area: VaRange, each: Bytes, cpu: u64) -> VaRange {
 }
 
 fn row<'m, S: Stage<'m>>(stage: &S, each: Bytes, size: Order) -> Result<Row, LabError> {
+    stage.go_on()?;
     let all = Bytes::new(each.get().saturating_mul(cpus(stage).0.into()));
     let ground = Ground::new(stage, all, only(size), FlushGrain::WHOLE)?;
     let begun = Meter::read(stage);

@@ -50,6 +50,7 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     let bytes = parameters.pages("pages").bytes();
     let mut rows = Vec::new();
     for grain in parameters.grains("grains") {
+        stage.go_on()?;
         Phases::run(stage, bytes, *grain, &mut rows)?;
     }
     let ratios = ratios(&rows, parameters.grains("grains"));

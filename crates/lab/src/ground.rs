@@ -111,13 +111,14 @@ impl<'s, 'm, S: Stage<'m>> Ground<'s, 'm, S> {
         work: impl Fn(Cpu) -> Result<(), Stopped> + Sync,
     ) -> Result<(), LabError> {
         // One word for the first that stopped: the page's address, and in the lowest bits whether
-        // memory ran out.
+        // memory ran out, or it was interrupted.
         let stopped = AtomicU64::new(0);
         self.stage.together(self.cpus, &|cpu| {
             let word = match work(cpu) {
                 Ok(()) => return,
                 Err(Stopped::Refused(va)) => va.align_down(PAGE).get() | 1,
                 Err(Stopped::NoMemory(va)) => va.align_down(PAGE).get() | 2,
+                Err(Stopped::Interrupted) => 3,
             };
             let _ = stopped.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed);
         });
@@ -125,7 +126,8 @@ impl<'s, 'm, S: Stage<'m>> Ground<'s, 'm, S> {
         match word & 3 {
             0 => Ok(()),
             1 => Err(LabError::Refused(Va::new(word & !3))),
-            _ => Err(LabError::NoMemory),
+            2 => Err(LabError::NoMemory),
+            _ => Err(LabError::Interrupted),
         }
     }
 

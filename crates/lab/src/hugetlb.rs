@@ -176,6 +176,7 @@ impl<'s, 'm, S: Stage<'m>> Pool<'s, 'm, S> {
         let others = self.frames().saturating_sub(if absent { 0 } else { dense });
         let mut spans = Vec::new();
         for _ in 0..rounds {
+            self.stage.go_on()?;
             spans.push([self.phase(Phase::Fill, others)?, self.phase(Phase::Drain, others)?]);
         }
         for (at, phase) in ["fill", "drain"].into_iter().enumerate() {

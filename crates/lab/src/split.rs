@@ -75,6 +75,7 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     let mut rows = Vec::new();
     for spaces in parameters.counts("spaces") {
         for grain in parameters.names("grains") {
+            stage.go_on()?;
             rows.push(row(stage, parameters.pages("folios").get(), *spaces, grain)?);
         }
     }

@@ -31,6 +31,12 @@ pub trait Stage<'m>: Sync {
     /// The manager.
     fn manager(&self) -> &Manager<'m, Counted<Self::Machine>, Self::Paging>;
 
+    /// Whether the scenario goes on: asked between measured pieces of its work. Where it does not,
+    /// it gives back what it has and ends with what this says.
+    fn go_on(&self) -> Result<(), Stopped> {
+        Ok(())
+    }
+
     /// Runs `work` on CPUs 0 to `cpus - 1` at once; returns when all are done.
     fn together(&self, cpus: CpuCount, work: &(dyn Fn(Cpu) + Sync));
 
@@ -97,4 +103,6 @@ pub enum Stopped {
     NoMemory(Va),
     /// The access to this address was refused.
     Refused(Va),
+    /// Somebody wants no more of it.
+    Interrupted,
 }

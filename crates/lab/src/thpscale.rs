@@ -85,6 +85,7 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     let threads = || parameters.counts("workers").iter().filter(|n| **n <= there);
     for threads in threads() {
         for grain in parameters.grains("grains") {
+            stage.go_on()?;
             let rounds = (parameters.pages("turns").get() / threads).max(1);
             rows.push(row(stage, *threads, rounds, *grain)?);
         }

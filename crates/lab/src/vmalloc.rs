@@ -94,6 +94,7 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     let grains = [Level::BASE, Level::SIZE_2M, Level::SIZE_1G];
     let fitting = |bytes: Bytes| grains.into_iter().filter(move |l| fits::<S::Paging>(*l, bytes));
     for level in fitting(table) {
+        stage.go_on()?;
         rows.push(bench.table(table, level, Rest::Split)?);
     }
     rows.push(bench.table(table, Level::SIZE_1G, Rest::Rounded)?);
@@ -101,10 +102,12 @@ pub(crate) fn run<'m, S: Stage<'m>>(
     let devices = DEVICES.into_iter().filter(|bytes| *bytes < device);
     for bytes in devices.chain([device]) {
         for level in fitting(bytes) {
+            stage.go_on()?;
             rows.push(bench.device(bytes, level)?);
         }
     }
     for rest in [Rest::Split, Rest::Rounded] {
+        stage.go_on()?;
         rows.push(bench.sizes(parameters.pages("sizes").get(), rest)?);
     }
     let ratios = ratios(&rows);

@@ -70,6 +70,7 @@ fn rows<'m, S: Stage<'m>>(stage: &S, bytes: Bytes, block: Bytes) -> Result<Vec<R
     let page = Clearing { grain: ZeroGrain::PAGE, ..extents };
     let mut rows = Vec::new();
     for (name, clearing) in [("page at a time", page), ("extents", extents), ("plan", plan)] {
+        stage.go_on()?;
         rows.push(row(stage, bytes, name, clearing)?);
     }
     rows.push(lent(stage, block, plan)?);
@@ -77,6 +78,7 @@ fn rows<'m, S: Stage<'m>>(stage: &S, bytes: Bytes, block: Bytes) -> Result<Vec<R
     rows.push(row(stage, bytes, "known zero", plan)?);
     for (nth, name) in stage.primitives().into_iter().enumerate() {
         for grain in [Bytes::new(FRAME_BYTES), Bytes::new(64 << 10), Bytes::SIZE_2M] {
+            stage.go_on()?;
             rows.push(primitive(stage, (nth, &name), grain)?);
         }
     }
