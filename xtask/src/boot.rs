@@ -30,7 +30,7 @@ pub(crate) fn qemu() -> bool {
 }
 
 fn foliant(what: &str, args: &[&str]) -> Result<(), String> {
-    let command = ["run", "--release", "--quiet", "--package", "foliant-cli", "--"];
+    let command = ["run", "--release", "--package", "foliant-cli", "--"];
     cargo(what, &[&command, args].concat(), &[])
 }
 
@@ -57,8 +57,7 @@ pub(crate) fn lints() -> Result<(), String> {
     cargo_in(&folder, "format of the kernel", &["fmt", "--check"], &[])?;
     let target = root().join("target/kernel");
     let target = target.to_str().ok_or("the path of the workspace is not UTF-8")?;
-    let clippy =
-        ["clippy", "--release", "--quiet", "--target-dir", target, "--", "--deny", "warnings"];
+    let clippy = ["clippy", "--release", "--target-dir", target, "--", "--deny", "warnings"];
     cargo_in(&folder, "clippy of the kernel", &clippy, &[])
 }
 

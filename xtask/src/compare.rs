@@ -122,8 +122,7 @@ fn counted() -> Result<Vec<Count>, String> {
     let mut all = Vec::new();
     for cpus in CPUS {
         let words = cpus.to_string();
-        let run =
-            "run --release --quiet --package foliant-cli -- boot --lab compare --icount --json";
+        let run = "run --release --package foliant-cli -- boot --lab compare --icount --json";
         let mut args: Vec<&str> = run.split(' ').collect();
         args.extend(["--cpus", &words]);
         args.extend(PARAMETERS);

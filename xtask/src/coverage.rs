@@ -40,11 +40,12 @@ pub(crate) fn coverage(packages: &[String]) -> Result<(), String> {
     }
     let path = root().join("target/coverage.json");
     let out = path.to_str().ok_or("the path of the workspace is not UTF-8")?;
-    let mut args = vec!["llvm-cov", "--quiet", "--json", "--summary-only", "--output-path", out];
+    let mut args = vec!["llvm-cov", "--json", "--summary-only", "--output-path", out];
     match packages {
         [] => args.push("--workspace"),
         _ => args.extend(packages.iter().flat_map(|name| ["--package", name])),
     }
+    args.extend(["--", "--quiet"]);
     cargo("tests with coverage", &args, &[])?;
     let text = fs::read_to_string(&path).map_err(|e| format!("{out}: {e}"))?;
     let json: Value = serde_json::from_str(&text).map_err(|e| format!("{out}: {e}"))?;

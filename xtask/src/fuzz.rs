@@ -68,7 +68,7 @@ pub(crate) fn lints() -> Result<(), String> {
     }
     let (host, target) = (host()?, work());
     let target = target.to_str().ok_or("the path of the workspace is not UTF-8")?;
-    let clippy = ["clippy", "--release", "--quiet", "--target", &host, "--target-dir", target];
+    let clippy = ["clippy", "--release", "--target", &host, "--target-dir", target];
     let strict = ["--", "--deny", "warnings"];
     cargo_in(
         &folder,
@@ -140,7 +140,7 @@ fn build() -> Result<PathBuf, String> {
     let (host, target) = (host()?, work());
     // With a target named, build scripts and macros are built without the counters.
     let target_dir = target.to_str().ok_or("the path of the workspace is not UTF-8")?;
-    let args = ["build", "--release", "--quiet", "--target", &host, "--target-dir", target_dir];
+    let args = ["build", "--release", "--target", &host, "--target-dir", target_dir];
     cargo_in(&root().join("fuzz"), "build of the fuzzers", &args, &[("RUSTFLAGS", FLAGS)])?;
     Ok(target.join(host).join("release"))
 }

@@ -16,7 +16,7 @@ mod sim;
 mod test;
 mod tidy;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Everything that a developer of Foliant runs.
@@ -66,8 +66,20 @@ enum Command {
     },
 }
 
+/// Says what is being done, before it takes any time.
+fn say_what(name: Option<&str>) {
+    let line = Line::command();
+    let about = name.and_then(|name| line.find_subcommand(name)?.get_about());
+    if let (Some(name), Some(about)) = (name, about) {
+        eprintln!("== {name}: {about}");
+    }
+}
+
 fn main() -> ExitCode {
-    let done = match Line::parse().command {
+    let given = Line::command().get_matches();
+    say_what(given.subcommand_name());
+    let line = Line::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
+    let done = match line.command {
         Command::Test { all: false } => test::quick(),
         Command::Test { all: true } => test::all(),
         Command::Tidy => tidy::tidy(),

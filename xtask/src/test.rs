@@ -20,17 +20,13 @@ pub(crate) fn quick() -> Result<(), String> {
 /// What CI runs.
 pub(crate) fn all() -> Result<(), String> {
     cargo("format", &["fmt", "--all", "--check"], &[])?;
-    let strict = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"];
+    let strict = ["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"];
     cargo("clippy", &strict, &[])?;
     boot::lints()?;
     fuzz::lints()?;
     tidy::tidy()?;
     tests()?;
-    cargo(
-        "docs",
-        &["doc", "--workspace", "--no-deps", "--quiet"],
-        &[("RUSTDOCFLAGS", "-D warnings")],
-    )?;
+    cargo("docs", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     outside::outside()?;
     c::check()?;
     // A folder of its own: the flag would rebuild everything else.
@@ -46,7 +42,7 @@ pub(crate) fn all() -> Result<(), String> {
 }
 
 fn tests() -> Result<(), String> {
-    cargo("tests and doc tests", &["test", "--workspace", "--quiet"], &[])?;
+    cargo("tests and doc tests", &["test", "--workspace", "--", "--quiet"], &[])?;
     examples()
 }
 
@@ -60,7 +56,7 @@ fn examples() -> Result<(), String> {
         .collect();
     names.sort();
     names.iter().try_for_each(|name| {
-        let run = ["run", "--quiet", "--package", "foliant-examples", "--example", name];
+        let run = ["run", "--package", "foliant-examples", "--example", name];
         cargo("example", &run, &[])
     })
 }
