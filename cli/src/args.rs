@@ -1,5 +1,6 @@
 //! What the command line may say.
 
+use crate::boot::limits;
 use crate::calibrate::kept;
 use crate::calibrate::model::HERE;
 use crate::failure::Failure;
@@ -366,7 +367,7 @@ fn first<const N: usize>(options: [(bool, &'static str); N]) -> Option<&'static 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Boot {
     #[command(flatten)]
-    pub(crate) size: Size,
+    pub(crate) size: GuestSize,
     /// Run a measured scenario instead of the kernel's tests
     #[arg(long, value_name = "NAME", group = "what")]
     pub(crate) lab: Option<String>,
@@ -468,6 +469,24 @@ impl Size {
     /// The memory of the machine, where `needs` is what a scenario says it needs.
     pub(crate) fn memory_or(&self, needs: Option<Bytes>) -> Bytes {
         self.memory.or(needs).unwrap_or(Bytes::new(512 << 20))
+    }
+}
+
+/// How large the machine under QEMU is.
+#[derive(ClapArgs, Clone, Copy, Debug)]
+pub(crate) struct GuestSize {
+    /// CPUs, 1 to 255 [default: 4]
+    #[arg(long, value_name = "N", value_parser = guest_cpus, allow_negative_numbers = true)]
+    cpus: Option<usize>,
+    /// Physical memory, 8m to 512g [default: what the scenario needs, or 512m]
+    #[arg(long, value_name = "SIZE", value_parser = guest_memory, allow_negative_numbers = true)]
+    memory: Option<Bytes>,
+}
+
+impl GuestSize {
+    /// The same, of a machine wherever it is.
+    pub(crate) fn size(self) -> Size {
+        Size { cpus: self.cpus, memory: self.memory }
     }
 }
 
@@ -614,6 +633,19 @@ fn seed(text: &str) -> Result<u64, String> {
 
 fn kth(text: &str) -> Result<u64, String> {
     whole(text, 1, u64::MAX)
+}
+
+fn guest_cpus(text: &str) -> Result<usize, String> {
+    let cpus = text.parse().ok().filter(|cpus| limits::is_cpus(*cpus));
+    cpus.ok_or_else(|| format!("use a whole number from {}", limits::cpus()))
+}
+
+fn guest_memory(text: &str) -> Result<Bytes, String> {
+    let bytes = Bytes::parse(text).map_err(|e| e.to_string());
+    bytes
+        .ok()
+        .filter(|bytes| limits::is_memory(*bytes))
+        .ok_or_else(|| format!("use {}", limits::memory()))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

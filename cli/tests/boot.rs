@@ -56,7 +56,8 @@ fn qemu_is_told_what_was_asked_for() {
     };
     let tests = words(&["boot"]);
     for (name, value) in [
-        ("-M", "q35"),
+        ("-M", "q35,memory-backend=ram"),
+        ("-object", "memory-backend-ram,id=ram,size=512M,reserve=off"),
         ("-smp", "4"),
         ("-m", "512M"),
         ("-kernel", KERNEL),
@@ -74,7 +75,7 @@ fn qemu_is_told_what_was_asked_for() {
     let laws = ["boot", "--laws", "--icount", "--cpus", "16", "--memory", "1g", "--machine", "pc"];
     let laws = words(&[&laws[..], &["--xapic"]].concat());
     for (name, value) in [
-        ("-M", "pc"),
+        ("-M", "pc,memory-backend=ram"),
         ("-smp", "16"),
         ("-m", "1024M"),
         ("-icount", "shift=0,sleep=off"),
@@ -82,6 +83,49 @@ fn qemu_is_told_what_was_asked_for() {
         ("-append", "mode=laws xapic"),
     ] {
         assert_eq!(after(&laws, name), value);
+    }
+}
+
+/// Ctrl-C is a byte to the guest, and only Ctrl-] is not.
+#[test]
+fn a_shell_gets_every_key() {
+    let (code, out, said) = run("echo \"$*\"; exit 33", &["boot", "--shell"]);
+    assert_eq!(code, Some(0), "{said}");
+    let line = "-chardev stdio,id=line,mux=on,signal=off -serial chardev:line -echr 0x1d";
+    assert!(out.contains(line) && !out.contains("-serial stdio"), "{out}");
+}
+
+#[test]
+fn a_machine_that_cannot_be_is_refused_before_it_starts() {
+    let refused = |args: &[&str], parts: &[&str]| {
+        let (code, out, said) = run("echo started; exit 33", args);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+    };
+    for value in ["0", "256", "1025", "99999999999999999999", "-1", "two", "1.5", ""] {
+        refused(&["boot", "--cpus", value], &[value, "--cpus", "1 to 255"]);
+    }
+    let sizes =
+        ["0", "7m", "8191k", "8193k", "100000000", "513g", "1t", "16777216t", "-1", "much", ""];
+    for value in sizes {
+        refused(&["boot", "--memory", value], &[value, "--memory", "8m to 512g, in whole MiB"]);
+    }
+    // The simulator's machine may be larger; the kernel's beside it may not.
+    let truth = ["lab", "--truth", "flush"];
+    refused(&[&truth[..], &["--cpus", "256"]].concat(), &["--cpus 256", "1 to 255"]);
+    refused(&[&truth[..], &["--memory", "513g"]].concat(), &["--memory 513g", "8m to 512g"]);
+    for (option, value, word) in [
+        ("--cpus", "1", "-smp 1 "),
+        ("--cpus", "255", "-smp 255 "),
+        ("--memory", "8m", "-m 8M "),
+        ("--memory", "9m", "-m 9M "),
+        ("--memory", "104857600", "-m 100M "),
+        ("--memory", "512g", "-m 524288M "),
+    ] {
+        let (code, out, said) = run("echo \"$*\"; exit 33", &["boot", option, value]);
+        assert_eq!(code, Some(0), "{option} {value}: {said}");
+        assert!(out.contains(word), "{option} {value}: {out}");
     }
 }
 

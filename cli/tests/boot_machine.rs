@@ -136,9 +136,42 @@ fn finding_x4_a_loader_that_tells_of_no_memory_is_answered() {
     let little = [[1 << 20, 1 << 20, 1]];
     let said = with(1, &little).unwrap();
     assert!(said.len() > 10, "{said}");
-    // A machine where the module lies over the image.
-    let said = boot(&["--memory", "10m"], "").unwrap().unfit();
+    // A machine where the module lies over the image: smaller than any that the command gives.
+    let small = "-object memory-backend-ram,id=small,size=5M -M q35,memory-backend=small -m 5M";
+    let said = boot(&["--cpus", "1"], small).unwrap().unfit();
     assert_eq!(said, "the loader has no memory for the kernel and its module");
+}
+
+/// From the smallest machine on each mode runs, or says what it lacks.
+#[test]
+fn little_memory_is_enough_or_is_named() {
+    let boots = |cpus, memory, expect: &str| {
+        let ran = boot(&["--cpus", cpus, "--memory", memory], "-append mode=boot")?;
+        let out = ran.passed();
+        assert!(out.contains(expect), "{cpus} {memory}: {out}");
+        Some(())
+    };
+    if boots("1", "8m", "foliant: 1 CPUs, 6 MiB managed").is_none() {
+        return;
+    }
+    boots("8", "8m", "foliant: 8 CPUs, 6 MiB managed");
+    boots("1", "9m", "7 MiB managed");
+    // The host need not have it.
+    boots("1", "512g", "foliant: 1 CPUs, 522238 MiB managed");
+    let lacks = |cpus, mode: &str, words: &[&str]| {
+        let but = format!("-append mode={mode}");
+        let ran = boot(&["--cpus", cpus, "--memory", "8m"], &but).unwrap();
+        assert_eq!(ran.code, Some(3), "{mode}: {}{}", ran.out, ran.said);
+        let last = ran.out.lines().last().unwrap();
+        let why = last.strip_prefix("foliant cannot run here: ").unwrap_or_default();
+        assert!(words.iter().all(|word| why.contains(word)), "{mode}: {last}");
+    };
+    lacks("1", "tests", &["tests take 18m on 1 CPUs", "mode=shell takes less"]);
+    lacks("1", "laws", &["no free block of 8m"]);
+    lacks("64", "boot", &["what CPU ", "fewer CPUs"]);
+    let few = boot(&["--cpus", "1", "--memory", "8m", "--lab", "flush"], "").unwrap();
+    assert_eq!(few.code, Some(3), "{}", few.said);
+    assert!(few.said.contains("a scenario takes 4m at least"), "{}", few.said);
 }
 
 #[test]

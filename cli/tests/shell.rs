@@ -2,10 +2,21 @@
 //! same every time.
 #![cfg(unix)]
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use nix::pty::{OpenptyResult, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
-const PROMPT: &str = "foliant> ";
+/// The prompt at the begin of a line: where a line is shown anew, no line feed is before it.
+const PROMPT: &str = "\nfoliant> ";
+const FAREWELL: &str = "all given back, the recount agrees";
+/// Nothing takes so long that is about to come at all: the kernel may have to be built first, and
+/// the guest is ended before.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What is typed, and the lines that answer it. Lines about ticks are left out.
 const SESSION: &[(&str, &[&str])] = &[
@@ -40,7 +51,7 @@ const SESSION: &[(&str, &[&str])] = &[
             "VmFlags: rd wr hg",
         ],
     ),
-    ("unmap last", &["4m unmapped"]),
+    ("unmap last", &["4m unmapped; …"]),
     ("map 4m hugepage", &["40000000-40400000 rw-p 00000000 00:00 0"]),
     ("touch last cpus=2", &["1024 of 1024 pages touched, 2 faults", "2 folios of 2m"]),
     (
@@ -94,26 +105,150 @@ const SESSION: &[(&str, &[&str])] = &[
     ("hugepages 1g 1", &["1g: 0 of 1 pages are kept, 0: no free block of 1g"]),
 ];
 
-/// The answer to each line that is typed, and QEMU's last word. `None` where there is no QEMU.
-fn talk(lines: &[String]) -> Option<(Vec<Vec<String>>, Option<i32>)> {
-    let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
-    if !qemu.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: qemu-system-x86_64 is not installed");
-        return None;
+/// The same for what works on pages.
+const BY_HAND: &[(&str, &[&str])] = &[
+    ("map 4m hugepage", &["40000000-40400000 rw-p 00000000 00:00 0"]),
+    ("touch last", &["1024 of 1024 pages touched, 2 faults", "2 folios of 2m"]),
+    ("fork 1", &["fork: 1 is one word too many", "usage: fork"]),
+    ("fork", &["space 2 is a fork of space 1, with 1024 pages of its; …"]),
+    ("spaces", &["*  1     1024 pages", "   2     1024 pages"]),
+    ("touch last 64k", &["16 of 16 pages touched, 16 faults", "16 pages copied"]),
+    ("spaces 3", &["spaces: 3 is the number of no space; spaces lists them"]),
+    ("spaces 2", &["   1     1024 pages", "*  2     1024 pages"]),
+    // The pages of a large folio are shared as long as one of them is.
+    ("touch last 64k", &["16 of 16 pages touched, 16 faults", "16 pages copied"]),
+    (
+        "mprotect last q",
+        &["mprotect: q is unknown here; there are none, r, rw, rx, rwx", "usage: …"],
+    ),
+    ("mprotect last", &["mprotect: RIGHTS is missing", "usage: …"]),
+    ("mprotect last r 1m", &["1m protected; …", "40000000-40100000 r--p 00000000 00:00 0"]),
+    (
+        "touch last 4k",
+        &["0 of 1 pages touched, 1 faults", "stopped: the area at 0x40000000 does not grant Write"],
+    ),
+    ("mprotect 40000000 rw 1m", &["1m protected…", "40000000-40400000 rw-p 00000000 00:00 0"]),
+    ("madvise last frob", &["madvise: frob is unknown here; there are hugepage, …", "usage: …"]),
+    ("madvise last dontneed 64k", &["dontneed: 64k advised; 16 pages freed, …"]),
+    ("split 40000000", &["split: no folio is mapped at 0x40000000"]),
+    (
+        "split 40200000 3k",
+        &["split: 3k is unknown here; there are powers of two from 4k on", "usage: …"],
+    ),
+    ("split 40200000 8m", &["split: a folio of 2m is not split into pieces of 8m"]),
+    ("split 40200000 64k", &["a folio of 2m became 32 of 64k; …"]),
+    ("split 40200000", &["a folio of 64k became 16 of 4k; …"]),
+    ("madvise last collapse", &["collapse: 2 folios of 2m made, 0 were there; …"]),
+    ("madvise 40200000 collapse", &["collapse: 0 folios of 2m made, 1 were there"]),
+    ("madvise last collapse 1m", &["collapse: no aligned 2m lie in these 1m"]),
+    ("map 1m", &["40400000-40500000 rw-p 00000000 00:00 0"]),
+    ("madvise last populate_write", &["populate_write: 1m advised; …"]),
+    ("split last", &["split: a folio of 4k is not split into pieces of 4k"]),
+    ("kill 1", &["space 1 is ended; …"]),
+    ("kill 2", &["kill: it is the last space; fork makes another one, and exit ends it"]),
+    ("kill", &["kill: NUMBER is missing", "usage: kill NUMBER"]),
+    ("fork", &["space 1 is a fork of space 2, with …"]),
+];
+
+/// The command at a terminal.
+struct Seat {
+    child: Child,
+    terminal: File,
+    told: Receiver<Vec<u8>>,
+    /// What was shown and not yet looked at.
+    shown: String,
+}
+
+impl Seat {
+    /// Boots two CPUs with 256 MiB, and waits for the prompt. `None` where there is no QEMU.
+    fn take() -> Option<Seat> {
+        if !has_qemu() {
+            return None;
+        }
+        let OpenptyResult { master, slave } = openpty(None, None).unwrap();
+        let end = || Stdio::from(slave.try_clone().unwrap());
+        let child = command().stdin(end()).stdout(end()).spawn().unwrap();
+        let mut reader = File::from(master.try_clone().unwrap());
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(n @ 1..) = reader.read(&mut bytes) {
+                if tell.send(bytes[..n].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut seat = Seat { child, terminal: File::from(master), told, shown: String::new() };
+        seat.until(PROMPT);
+        Some(seat)
     }
+    fn type_in(&mut self, typed: &str) {
+        self.terminal.write_all(typed.as_bytes()).unwrap();
+    }
+    /// What is shown up to this text, which is left out. Carriage returns are dropped.
+    fn until(&mut self, text: &str) -> String {
+        loop {
+            if let Some((before, behind)) = self.shown.split_once(text) {
+                let (before, behind) = (before.to_owned(), behind.to_owned());
+                self.shown = behind;
+                return before;
+            }
+            let Ok(more) = self.told.recv_timeout(PATIENCE) else {
+                panic!("{text:?} does not come; there is {:?}", self.shown)
+            };
+            self.shown.extend(String::from_utf8(more).unwrap().chars().filter(|c| *c != '\r'));
+        }
+    }
+    /// The answer to what is typed: the lines behind the typed one.
+    fn answer(&mut self, typed: &str) -> Vec<String> {
+        self.type_in(typed);
+        let told = self.until(PROMPT) + "\n";
+        told.lines().skip(1).map(str::to_owned).collect()
+    }
+    fn ask(&mut self, line: &str) -> Vec<String> {
+        let mut told = self.answer(&format!("{line}\r"));
+        told.retain(|line| !line.contains(" ticks a page"));
+        told
+    }
+    /// Ends the guest with what is typed: what it says, and the exit code.
+    fn leave(mut self, typed: &str) -> (Vec<String>, Option<i32>) {
+        self.type_in(typed);
+        let told = self.until(FAREWELL) + FAREWELL;
+        let status = self.child.wait().unwrap();
+        (told.lines().skip(1).map(str::to_owned).collect(), status.code())
+    }
+}
+
+/// A test that failed leaves no guest behind.
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
+        let _ = self.child.wait();
+    }
+}
+
+fn has_qemu() -> bool {
+    let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
+    let has = qemu.is_ok_and(|output| output.status.success());
+    if !has {
+        eprintln!("skipped: qemu-system-x86_64 is not installed");
+    }
+    has
+}
+
+fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
     command.args(["boot", "--shell", "--cpus", "2", "--memory", "256m", "--timeout", "300"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let typed: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap().replace('\r', "");
-    let answers = said.split(PROMPT).skip(1).map(|answer| {
-        let told = answer.lines().skip(1).filter(|line| !line.contains(" ticks a page"));
-        told.map(str::to_owned).collect()
-    });
-    Some((answers.collect(), output.status.code()))
+    command
+}
+
+/// Whether an answer is what was expected: of a line that ends with `…` only the begin counts.
+fn is_answer(told: &[String], expect: &[&str]) -> bool {
+    let is = |(told, expect): (&String, &&str)| match expect.strip_suffix('…') {
+        Some(begin) => told.starts_with(begin),
+        None => told == expect,
+    };
+    told.len() == expect.len() && told.iter().zip(expect).all(is)
 }
 
 /// The number in the line of `meminfo` with this name.
@@ -129,20 +264,12 @@ fn field(lines: &[String], name: &str) -> u64 {
 
 #[test]
 fn a_session_is_answered_and_everything_given_back() {
-    let mut lines: Vec<String> = SESSION.iter().map(|(line, _)| (*line).to_owned()).collect();
-    // A slip is rubbed out, and a line is dropped with Ctrl-C.
-    lines.extend(
-        ["meminx\x08fo", "unmap 40000000\x03buddyinfo", "kpageflags", "hugepages 2m 99999", "exit"]
-            .map(str::to_owned),
-    );
-    let Some((answers, code)) = talk(&lines) else { return };
-    for ((line, expect), answer) in SESSION.iter().zip(&answers) {
-        assert_eq!(answer, expect, "{line}");
+    let Some(mut seat) = Seat::take() else { return };
+    for (line, expect) in SESSION {
+        let told = seat.ask(line);
+        assert!(is_answer(&told, expect), "{line}: {told:#?}");
     }
-    let [meminfo, dropped, buddyinfo, listing, greedy, farewell] = &answers[SESSION.len()..] else {
-        panic!("other answers than lines: {answers:#?}")
-    };
-
+    let (meminfo, free) = (seat.ask("meminfo"), seat.ask("free"));
     for (name, value) in [
         ("AnonPages", 4096 + 1024),
         ("AnonHugePages", 4096),
@@ -156,30 +283,126 @@ fn a_session_is_answered_and_everything_given_back() {
         ("DirectMap1G", 0),
         ("DirectMap2M", 256 << 10), // all memory, and nothing behind it
     ] {
-        assert_eq!(field(meminfo, name), value, "{name}");
+        assert_eq!(field(&meminfo, name), value, "{name}");
     }
-    assert!(dropped.is_empty(), "{dropped:?}");
+    assert_eq!(field(&free, "Mem"), field(&meminfo, "MemTotal"));
+    assert_eq!(free[2].split_whitespace().collect::<Vec<_>>(), ["Huge:", "40960", "0", "40960"]);
 
     // The free blocks are the free memory.
+    let buddyinfo = seat.ask("buddyinfo");
     let counts = buddyinfo[0].strip_prefix("Node 0, zone   Normal").unwrap().split_whitespace();
     let counts: Vec<u64> = counts.map(|count| count.parse().unwrap()).collect();
     assert_eq!(counts.len(), 19);
     let pages: u64 = counts.iter().enumerate().map(|(order, count)| count << order).sum();
-    assert_eq!(pages * 4, field(meminfo, "MemFree"));
+    assert_eq!(pages * 4, field(&meminfo, "MemFree"));
 
-    // Each huge page has one head and 511 tails, folded or not.
-    let huge: Vec<Vec<&str>> = listing
-        .iter()
-        .map(|line| line.split_whitespace().skip(1).collect())
-        .filter(|words: &Vec<&str>| words.join(" ").ends_with(",huge"))
-        .collect();
-    let page = [["1", "compound_head,huge"], ["511", "compound_tail,huge"]];
-    assert_eq!(huge, page.repeat(20));
+    // Huge pages side by side are one line, folded or not; so are folios, and each frame is in one.
+    let listing = seat.ask("kpageflags");
+    let numbers = |line: &String| -> [u64; 2] {
+        let mut words = line.split_whitespace().map(|word| word.parse().unwrap());
+        [words.next().unwrap(), words.next().unwrap()]
+    };
+    let of = |kind: &str| {
+        let lines = listing.iter().filter(|line| line.contains(kind));
+        lines.fold([0, 0], |[lines, frames], line| [lines + 1, frames + numbers(line)[1]])
+    };
+    assert!(matches!(of(" huge "), [1..=3, 10_240]), "{listing:#?}");
+    assert!(matches!(of("of 64k"), [1..=4, 256]), "{listing:#?}");
+    assert!(
+        listing.windows(2).all(|two| numbers(&two[0]).iter().sum::<u64>() <= numbers(&two[1])[0])
+    );
+    assert_eq!(
+        listing.iter().map(|line| numbers(line)[1]).sum::<u64>() * 4,
+        field(&meminfo, "MemTotal")
+    );
 
     // As many as there are, and the shell goes on.
+    let greedy = seat.ask("hugepages 2m 99999");
     let (kept, reason) = greedy[0].split_once(" of 99999 pages are kept, ").unwrap();
     assert!(kept.strip_prefix("2m: ").unwrap().parse::<u64>().unwrap() > 64, "{greedy:?}");
     assert!(reason.ends_with(": no free block of 2m"), "{greedy:?}");
-    assert_eq!(farewell[..], ["all given back, the recount agrees"]);
-    assert_eq!(code, Some(0));
+    assert_eq!(seat.leave("exit\r"), (vec![FAREWELL.to_owned()], Some(0)));
+}
+
+/// What programs, forks and advice do to pages, with all of it given back at the end.
+#[test]
+fn the_manager_is_worked_by_hand() {
+    let Some(mut seat) = Seat::take() else { return };
+    for (line, expect) in BY_HAND {
+        let told = seat.ask(line);
+        assert!(is_answer(&told, expect), "{line}: {told:#?}");
+    }
+    let compacted = seat.ask("compact");
+    assert!(compacted[0].contains(" blocks of 2m are free that were not: "), "{compacted:?}");
+    assert!(compacted[1].ends_with("cannot move"), "{compacted:?}");
+    // Each command is listed in one line, and completed.
+    let help = seat.ask("help");
+    for name in ["fork", "mprotect", "madvise", "compact", "split", "free", "vmallocinfo"] {
+        let lines = help.iter().filter(|line| line.split(' ').next() == Some(name));
+        assert_eq!(lines.count(), 1, "{name}");
+        let (most, last) = name.split_at(name.len() - 1);
+        seat.type_in(&format!("{most}\t"));
+        seat.until(&format!("{name} "));
+        assert!(seat.answer("\x15\r").is_empty(), "{last}");
+    }
+    // Left over are spaces and areas.
+    assert_eq!(seat.leave("exit\r"), (vec![FAREWELL.to_owned()], Some(0)));
+}
+
+#[test]
+fn keys_edit_lines_and_control_c_ends_commands() {
+    let Some(mut seat) = Seat::take() else { return };
+    let cpus = ["processor 0 apicid 0", "processor 1 apicid 1"];
+    // Left, home, end, delete, backspace.
+    assert_eq!(seat.answer("pus\x1b[Hc\x1b[F\x1b[D\x1b[D\x1b[3~u\x05x\x7f\r"), cpus);
+    // Up, and up and down; the word and the line that go.
+    assert_eq!(seat.answer("\x1b[A\r"), cpus);
+    assert_eq!(seat.answer("\x01frob \x05\x17cpus nonsense\x17\x1b[A\x1b[B\r"), cpus);
+    assert_eq!(seat.answer("frob\x15cpus\r"), cpus);
+    // Tab: one word, what all have in common, and all of them.
+    assert_eq!(seat.answer("cp\t\r"), cpus);
+    seat.type_in("m\t");
+    seat.until("meminfo  map  maps  mprotect  madvise  ");
+    seat.until(PROMPT);
+    assert_eq!(seat.answer("\x03"), Vec::<String>::new());
+    seat.type_in("map 4m nohu\t");
+    seat.until("nohugepage ");
+    assert_eq!(seat.answer("\r"), ["40000000-40400000 rw-p 00000000 00:00 0"]);
+    assert_eq!(seat.answer("\x03"), ["exit or Ctrl-D ends the guest"]);
+
+    // A program, and a scenario: what was done stays, and the shell goes on.
+    seat.ask("map 200m");
+    seat.type_in("touch last\r");
+    seat.until("touch last\n");
+    seat.type_in("help\x03");
+    let told = seat.until(PROMPT);
+    assert!(told.contains(" of 51200 pages touched"), "{told}");
+    assert!(told.ends_with("\ntouch: interrupted"), "{told}");
+    assert_eq!(seat.ask("cpus"), cpus, "what was typed before Ctrl-C is dropped");
+    let smaps = seat.ask("smaps");
+    let rss = smaps.iter().rev().find(|line| line.starts_with("Rss:")).unwrap();
+    let rss: u64 = rss.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(rss < 200 << 10, "{rss} kB are there");
+    seat.ask("unmap last");
+    seat.type_in("lab zero bytes=128m\r");
+    seat.until("bytes=128m\n");
+    seat.type_in("\x03");
+    assert_eq!(seat.until(PROMPT), "lab: interrupted");
+    assert_eq!(seat.ask("cpus"), cpus);
+    assert_eq!(seat.leave("\x04"), (vec![FAREWELL.to_owned()], Some(0)));
+}
+
+/// A pipe is a person who types without looking, and its end is the end.
+#[test]
+fn what_comes_down_a_pipe_is_answered() {
+    if !has_qemu() {
+        return;
+    }
+    let mut child = command().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"cpus\nmap 4m\nmaps").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap().replace('\r', "");
+    assert_eq!(told.matches("40000000-40400000 rw-p").count(), 2, "{told}");
+    assert!(told.ends_with(&format!("{FAREWELL}\n")), "{told}");
+    assert_eq!(output.status.code(), Some(0));
 }

@@ -5,23 +5,39 @@
 use crate::layout::DIRECT;
 use crate::memory::{Format, Memory, choice, manager};
 use crate::plant::Plant;
-use crate::{smp, user};
+use crate::{shell, smp, user};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 use foliant::folio::CpuCount;
 use foliant::space::SpaceId;
 use foliant::{Access, Outcome};
 use foliant_lab::{LabError, Parameters, Report, Scenario, Stage, Stopped};
-use foliant_units::{Bytes, Cpu, Frame, Order, VaRange};
+use foliant_units::{Bytes, Cpu, Frame, Order, Pages, VaRange};
 use foliant_x86::{Features, X86};
+
+/// With less memory free no scenario begins: its report needs some.
+const FREE: Pages = Pages::new(1024);
 
 /// Why there is no report.
 pub(crate) enum Trouble {
+    /// Only so much memory is free.
+    Scarce(Pages),
     /// The command line names no scenario, or a parameter that is none.
     Words(String),
     /// The scenario gave up.
     Run(LabError),
+}
+
+/// That, in words.
+pub(crate) struct Scarce(pub(crate) Pages);
+
+impl fmt::Display for Scarce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (free, least) = (self.0.bytes(), FREE.bytes());
+        write!(f, "only {free} are free, and a scenario takes {least} at least")
+    }
 }
 
 /// Runs what `lab=NAME` names, with the words of the command line that are the scenario's.
@@ -44,6 +60,10 @@ pub(crate) fn run_named<'w>(
         .map_err(|why: foliant_lab::UnknownScenario| Trouble::Words(why.to_string()))?;
     let parameters =
         Parameters::parse(scenario, parameters).map_err(|why| Trouble::Words(format!("{why}")))?;
+    let free = manager().memory().free;
+    if free < FREE {
+        return Err(Trouble::Scarce(free));
+    }
     scenario.run(&OnSilicon, &parameters).map_err(Trouble::Run)
 }
 
@@ -59,6 +79,9 @@ impl Stage<'static> for OnSilicon {
     }
     fn manager(&self) -> &Memory {
         manager()
+    }
+    fn go_on(&self) -> Result<(), Stopped> {
+        if shell::is_interrupted() { Err(Stopped::Interrupted) } else { Ok(()) }
     }
     fn together(&self, cpus: CpuCount, work: &(dyn Fn(Cpu) + Sync)) {
         smp::together(cpus.0.into(), work);

@@ -172,8 +172,7 @@ extern "C" fn run() -> ! {
     let passed = match mode.unwrap_or("tests") {
         "tests" => tests::run(),
         "laws" => laws::check().unwrap_or_else(|why| {
-            say!("the laws cannot be checked: {why}");
-            false
+            exit::unfit(format_args!("the laws cannot be checked: {why}"));
         }),
         "shell" => shell::run(),
         "lab" => match lab::run(command) {
@@ -185,6 +184,7 @@ extern "C" fn run() -> ! {
                 say!("{why}");
                 exit::with(Code::Usage)
             }
+            Err(lab::Trouble::Scarce(free)) => exit::unfit(lab::Scarce(free)),
             Err(lab::Trouble::Run(why)) => {
                 say!("the scenario ended early: {why}");
                 false

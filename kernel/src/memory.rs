@@ -94,8 +94,8 @@ pub(crate) enum Trouble {
     Manager(SetupError),
     /// No block was left.
     NoBlock(NoBlock),
-    /// No kernel memory.
-    Vmalloc(VmapError),
+    /// No memory for what a CPU has for itself.
+    NoRoom(Cpu, VmapError),
     /// A range of the window was not mapped.
     Window(KernelMapError),
     /// No memory is usable above the firmware's.
@@ -112,7 +112,13 @@ impl fmt::Display for Trouble {
             Trouble::Machine(error) => error.fmt(f),
             Trouble::Manager(error) => error.fmt(f),
             Trouble::NoBlock(none) => none.fmt(f),
-            Trouble::Vmalloc(error) => error.fmt(f),
+            Trouble::NoRoom(cpu, error) => {
+                write!(
+                    f,
+                    "{error} for what CPU {} has for itself; give it more memory, or fewer CPUs",
+                    cpu.0
+                )
+            }
             Trouble::Window(error) => error.fmt(f),
             Trouble::NoMemory => {
                 write!(f, "no memory from {LOW_END:#x} to {DIRECT_MAX:#x} is usable")
@@ -130,11 +136,6 @@ impl From<NoBlock> for Trouble {
 impl From<KernelMapError> for Trouble {
     fn from(error: KernelMapError) -> Trouble {
         Trouble::Window(error)
-    }
-}
-impl From<VmapError> for Trouble {
-    fn from(error: VmapError) -> Trouble {
-        Trouble::Vmalloc(error)
     }
 }
 

@@ -92,7 +92,8 @@ pub(crate) fn interrupt(cpu: Cpu, vector: u8) {
 /// the guard of the area before, and this kernel asks for no area without one.
 pub(crate) fn stack(cpu: Cpu) -> Result<(Va, Va), Trouble> {
     let caller = Caller(stack as *const () as u64);
-    let range = manager().vmalloc(&Request::of(STACK).called(caller))?;
+    let range = manager().vmalloc(&Request::of(STACK).called(caller));
+    let range = range.map_err(|why| Trouble::NoRoom(cpu, why))?;
     LOWS[cpu.index()].store(range.start().get(), Ordering::Release);
     Ok((range.start(), range.end()))
 }
@@ -108,10 +109,11 @@ pub(crate) fn room_from(low: Va) -> u64 {
 }
 
 /// The memory of a CPU's own block.
-fn block() -> Result<*mut Block, Trouble> {
+fn block(cpu: Cpu) -> Result<*mut Block, Trouble> {
     let bytes = Bytes::new(size_of::<Block>() as u64);
     let caller = Caller(block as *const () as u64);
-    let range = manager().vmalloc(&Request::of(bytes).called(caller))?;
+    let range = manager().vmalloc(&Request::of(bytes).called(caller));
+    let range = range.map_err(|why| Trouble::NoRoom(cpu, why))?;
     let block = range.start().get() as *mut Block;
     // SAFETY: the block is ours, large enough and page-aligned.
     unsafe { block.write(Block::new()) };
@@ -204,7 +206,7 @@ pub(crate) fn start(ids: &[ApicId]) -> Result<(), Trouble> {
     for (number, id) in ids.iter().enumerate().skip(1) {
         let cpu = Cpu(number as u16);
         let (low, end) = stack(cpu)?;
-        BLOCK.store(block()?, Ordering::Release);
+        BLOCK.store(block(cpu)?, Ordering::Release);
         LOW.store(low.get() as usize, Ordering::Release);
         // SAFETY: no CPU is starting now.
         unsafe { start_with = [top().get(), end.get(), number as u64, id.0.into()] };

@@ -12,6 +12,7 @@
 //! **Not here**: what the kernel does with its command line (`kernel/`).
 
 mod kernel;
+pub(crate) mod limits;
 mod qemu;
 
 pub(crate) use qemu::Ended;
@@ -23,6 +24,7 @@ use crate::lab::show;
 use crate::{document, lab, scenario, shown};
 use foliant_lab::{Parameters, Report, Scenario};
 use foliant_units::Bytes;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -72,13 +74,29 @@ impl Options {
         }
         words.join(" ")
     }
+    /// Refuses a machine that QEMU or the kernel cannot be: `lab --truth` takes one for the
+    /// simulator.
+    fn check(&self) -> Done {
+        let (cpus, memory) = (self.size.cpus(), self.memory());
+        let refused = |what: &str, value: &dyn Display, range: String| {
+            Err(Failure::new(format_args!("{what} {value}: the kernel under QEMU takes {range}")))
+        };
+        if !limits::is_cpus(cpus) {
+            return refused("--cpus", &cpus, limits::cpus());
+        }
+        if !limits::is_memory(memory) {
+            return refused("--memory", &memory, limits::memory());
+        }
+        Ok(())
+    }
     /// How much memory the guest has.
     fn memory(&self) -> Bytes {
         let needs = match &self.mode {
             Mode::Lab(scenario, parameters) => scenario.memory(parameters),
             Mode::Tests | Mode::Laws | Mode::Shell => None,
         };
-        self.size.memory_or(needs)
+        let whole = |needs: Bytes| Bytes::new(needs.get().next_multiple_of(1 << 20));
+        self.size.memory_or(needs.map(whole))
     }
     /// When to give up.
     pub(crate) fn timeout(&self) -> Option<Duration> {
@@ -97,6 +115,7 @@ pub(crate) struct Outcome {
 
 /// Boots the kernel. `line` hears each line of its output that is no report.
 pub(crate) fn run(options: &Options, mut line: impl FnMut(&str) -> Done) -> Done<Outcome> {
+    options.check()?;
     let program = qemu::find()?; // before the kernel is built for nothing
     let image = match &options.guest.kernel {
         Some(file) if file.is_file() => file.clone(),
@@ -131,7 +150,7 @@ impl Ended {
             Ended::Verdict(code) => return Err(Failure::Code(code)), // the kernel said why
             Ended::Reset => (
                 NO_VERDICT,
-                "the guest reset before it gave a verdict: a triple fault, or a power-off"
+                "the guest reset before it gave a verdict: a triple fault, a power-off, or Ctrl-] x"
                     .to_owned(),
             ),
             Ended::Failed(status) => (
@@ -155,14 +174,15 @@ impl Ended {
 pub(crate) fn command(args: &Boot) -> Done {
     let mode = match &args.lab {
         Some(name) => {
-            let (scenario, parameters) = scenario::parse(name, args.words.iter(), args.size)?;
+            let (scenario, parameters) =
+                scenario::parse(name, args.words.iter(), args.size.size())?;
             Mode::Lab(scenario, parameters)
         }
         None if args.laws => Mode::Laws,
         None if args.shell => Mode::Shell,
         None => Mode::Tests,
     };
-    let options = Options { mode, size: args.size, guest: args.guest.clone() };
+    let options = Options { mode, size: args.size.size(), guest: args.guest.clone() };
     let timeout = options.timeout();
     if args.lab.is_none() {
         let outcome = run(&options, |line| print(&format!("{line}\n")))?;

@@ -3,11 +3,13 @@
 use super::{Mode, Options, board};
 use crate::args::{self, Threads};
 use crate::failure::{Done, Failure, why};
-use crate::shown;
+use crate::{progress, shown};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, mpsc};
 use std::time::{Duration, Instant};
@@ -20,7 +22,7 @@ const VARIABLE: &str = "FOLIANT_QEMU";
 const CODE_BASE: i32 = 0x10;
 /// How often a wait looks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long QEMU gets to end by itself after Ctrl-C, to put the terminal back.
+/// How long QEMU gets to end by itself when it is asked to, to put the terminal back.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// How the guest ended.
@@ -94,15 +96,23 @@ fn arguments(image: &Path, options: &Options, host: usize) -> Vec<OsString> {
         Threads::Multi => "multi",
         Threads::Single => "single",
     };
-    add(&format!(
-        "-M {} -cpu max -accel tcg,thread={threads}",
-        board(guest.machine.unwrap_or(args::Board::Q35))
-    ));
+    let (board, memory) =
+        (board(guest.machine.unwrap_or(args::Board::Q35)), options.memory().get() >> 20);
+    add(&format!("-M {board},memory-backend=ram -cpu max -accel tcg,thread={threads}"));
+    // The host gives what is touched, and need not have all of it.
+    add(&format!("-object memory-backend-ram,id=ram,size={memory}M,reserve=off"));
     if guest.icount {
         add("-icount shift=0,sleep=off");
     }
-    add(&format!("-smp {} -m {}M", size.cpus(), options.memory().get() >> 20));
-    add("-nodefaults -display none -no-reboot -serial stdio");
+    add(&format!("-smp {} -m {memory}M", size.cpus()));
+    add("-nodefaults -display none -no-reboot");
+    match options.mode {
+        // Ctrl-C is the guest's, as every other key but Ctrl-], behind which x ends QEMU.
+        Mode::Shell => {
+            add("-chardev stdio,id=line,mux=on,signal=off -serial chardev:line -echr 0x1d");
+        }
+        _ => add("-serial stdio"),
+    }
     add("-device isa-debug-exit,iobase=0xf4,iosize=4");
     let image = image.as_os_str().to_owned();
     // Twice: the second one is for the symbols of traces.
@@ -179,30 +189,31 @@ impl Guest {
                 return Ok(if interrupted { Ended::Interrupted } else { Ended::of(status) });
             }
             match self.due() {
-                Some(Ended::Interrupted) => {
-                    self.give_grace();
-                    return Ok(Ended::Interrupted);
-                }
                 Some(why) => return Ok(why),
                 None => std::thread::sleep(LOOK),
             }
-        }
-    }
-
-    /// The terminal sends Ctrl-C to QEMU as well, which ends it.
-    fn give_grace(&mut self) {
-        let until = Instant::now() + GRACE;
-        while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
-            std::thread::sleep(LOOK);
         }
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
+        let until = Instant::now() + GRACE;
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
+        }
+        while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(LOOK);
+        }
         let _ = self.child.kill(); // refused where it has ended already
         let _ = self.child.wait();
     }
+}
+
+/// Hands on what comes down a pipe, and what ends a shell behind its end.
+fn feed(mut input: ChildStdin) {
+    let _ = std::io::copy(&mut std::io::stdin().lock(), &mut input);
+    let _ = input.write_all(b"\n\x04"); // QEMU may be gone
 }
 
 /// Runs the guest. `line` hears each line of its output; a shell's goes to the terminal as it is.
@@ -210,13 +221,20 @@ pub(super) fn run(
     program: &Path,
     image: &Path,
     options: &Options,
-    line: impl FnMut(&str) -> Done,
+    mut line: impl FnMut(&str) -> Done,
 ) -> Done<Ended> {
     catch_interrupts();
     let host = std::thread::available_parallelism().map_or(1, |n| n.get());
     let shell = matches!(options.mode, Mode::Shell);
-    let (input, output) =
-        if shell { (Stdio::inherit(), Stdio::inherit()) } else { (Stdio::null(), Stdio::piped()) };
+    let is_typed = std::io::stdin().is_terminal();
+    let (input, output) = match (shell, is_typed) {
+        (true, true) => (Stdio::inherit(), Stdio::inherit()),
+        (true, false) => (Stdio::piped(), Stdio::inherit()),
+        (false, _) => (Stdio::null(), Stdio::piped()),
+    };
+    if shell && is_typed {
+        eprintln!("Ctrl-] and then x ends the guest, whatever it does");
+    }
     let mut command = Command::new(program);
     command.args(arguments(image, options, host)).stdin(input).stdout(output);
     let child = command.spawn().map_err(|e| {
@@ -228,10 +246,16 @@ pub(super) fn run(
     })?;
     let deadline = options.timeout().map(|time| Instant::now() + time);
     let mut guest = Guest { child, deadline };
-    if let Some(output) = guest.child.stdout.take()
-        && let Some(why) = guest.follow(output, line)?
-    {
-        return Ok(why);
+    if let Some(input) = guest.child.stdin.take() {
+        std::thread::spawn(move || feed(input));
+    }
+    if let Some(output) = guest.child.stdout.take() {
+        let spinner = progress::spinner("the kernel runs");
+        let why = guest.follow(output, |text| spinner.suspend(|| line(text)));
+        spinner.finish_and_clear();
+        if let Some(why) = why? {
+            return Ok(why);
+        }
     }
     guest.wait()
 }

@@ -4,18 +4,28 @@
 //! which CPU 0 waits: an idle shell costs its host nothing. Where no I/O APIC answers, the CPU asks
 //! over and over.
 //!
+//! A command that takes long asks between any two pieces of its work whether Ctrl-C was typed
+//! ([`is_interrupted`]). What was typed besides waits for the next line; Ctrl-C drops it, as a
+//! terminal does.
+//!
 //! **Invariants**
 //! - K1. The input is an edge: it comes again only after the line was read empty. So the CPU halts
 //!   only after a read that found nothing, and looks once more with interrupts out
 //!   (`smp::halt_until`).
+//! - K2. Bytes come out in the order in which they were typed, and none is lost but by Ctrl-C:
+//!   where no more can wait here, the rest waits in the line.
+//!
+//! **Locking**: one lock for what waits. Whoever finds it held does not wait.
 #![allow(unsafe_code)]
 
 use crate::layout;
 use crate::memory::{apic_id, manager};
 use crate::{apic, serial, smp};
+use core::sync::atomic::{AtomicBool, Ordering};
 use foliant::manager::KernelMapError;
 use foliant::table::Attrs;
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, Pa};
+use spin::Mutex;
 
 /// Where the chipsets of PCs have the first I/O APIC.
 const REGISTERS: Pa = Pa::new(0xfec0_0000);
@@ -23,6 +33,60 @@ const REGISTERS: Pa = Pa::new(0xfec0_0000);
 const INPUT: u32 = 4;
 /// The low word of the first input's entry; the high one is next.
 const ENTRIES: u32 = 0x10;
+
+/// Bytes that can wait.
+const ROOM: usize = 1024;
+const CONTROL_C: u8 = 3;
+
+/// What was typed while a command ran, a ring.
+struct Ahead {
+    bytes: [u8; ROOM],
+    first: usize,
+    len: usize,
+}
+
+static AHEAD: Mutex<Ahead> = Mutex::new(Ahead { bytes: [0; ROOM], first: 0, len: 0 });
+/// There is a shell.
+static LISTENS: AtomicBool = AtomicBool::new(false);
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+impl Ahead {
+    fn put(&mut self, byte: u8) {
+        self.bytes[(self.first + self.len) % ROOM] = byte;
+        self.len += 1;
+    }
+    fn take(&mut self) -> Option<u8> {
+        self.len = self.len.checked_sub(1)?;
+        let byte = self.bytes[self.first];
+        self.first = (self.first + 1) % ROOM;
+        Some(byte)
+    }
+}
+
+/// Whether Ctrl-C was typed since the command began. Any CPU may ask. Where there is no shell
+/// nobody listens.
+pub(crate) fn is_interrupted() -> bool {
+    if LISTENS.load(Ordering::Relaxed)
+        && let Some(mut ahead) = AHEAD.try_lock()
+    {
+        while ahead.len < ROOM
+            && let Some(byte) = serial::read()
+        {
+            if byte == CONTROL_C {
+                ahead.len = 0;
+                INTERRUPTED.store(true, Ordering::Relaxed);
+            } else {
+                ahead.put(byte);
+            }
+        }
+    }
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// A command begins, and nobody has interrupted it.
+pub(super) fn begin() {
+    INTERRUPTED.store(false, Ordering::Relaxed);
+}
 
 /// How to wait for a byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,13 +106,15 @@ impl Keyboard {
         let page = layout::range(layout::IO_APIC, Bytes::new(FRAME_BYTES));
         let attrs = Attrs::WRITE | Attrs::DEVICE | Attrs::GLOBAL | Attrs::TOUCHED;
         manager().map_kernel(page, REGISTERS.frame(), attrs)?;
+        LISTENS.store(true, Ordering::Relaxed);
         Ok(Keyboard { wait: if route(crate::cpu::me()) { Wait::Halt } else { Wait::Ask } })
     }
 
     /// The next byte.
     pub(super) fn next(&self) -> u8 {
         loop {
-            if let Some(byte) = serial::read() {
+            let waiting = AHEAD.lock().take();
+            if let Some(byte) = waiting.or_else(serial::read) {
                 return byte;
             }
             match self.wait {

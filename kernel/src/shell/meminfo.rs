@@ -47,6 +47,23 @@ pub(super) fn meminfo<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<()
     Ok(())
 }
 
+/// `free`: the columns of the program of that name that mean something here, in kB.
+pub(super) fn free<'w>(_: &mut Shell, words: &mut Words<'w>) -> Result<(), Complaint<'w>> {
+    words.end()?;
+    let memory = manager().memory();
+    let pool = manager().pool(Order::SIZE_2M).unwrap_or_default();
+    let huge = |pages: u64| Bytes::new(pages * Order::SIZE_2M.bytes().get());
+    say!("{:<8}{:>12}{:>12}{:>12}", "kB", "total", "used", "free");
+    for (name, total, free) in [
+        ("Mem:", memory.managed.bytes(), memory.free.bytes()),
+        ("Huge:", huge(pool.nr_hugepages), huge(pool.free_hugepages)),
+    ] {
+        let (total, free) = (total.get() >> 10, free.get() >> 10);
+        say!("{name:<8}{total:>12}{:>12}{free:>12}", total - free);
+    }
+    Ok(())
+}
+
 /// `buddyinfo`. Linux's line ends at order 10.
 pub(super) fn buddyinfo<'w>(_: &mut Shell, words: &mut Words<'w>) -> Result<(), Complaint<'w>> {
     words.end()?;

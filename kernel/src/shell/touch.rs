@@ -1,7 +1,8 @@
 //! A program in ring 3 that accesses memory, and what its faults did.
 
-use super::Shell;
+use super::space::Much;
 use super::words::{Complaint, Words, size};
+use super::{Shell, go_on, keyboard};
 use crate::memory::{counted, manager};
 use crate::user::{self, Stop};
 use crate::{say, smp};
@@ -22,15 +23,6 @@ struct Request {
     range: VaRange,
     access: Access,
     cpus: usize,
-}
-
-/// How much of it.
-#[derive(Clone, Copy)]
-enum Much {
-    /// To the end of the area; one page where there is no area.
-    Unsaid,
-    All,
-    Bytes(Bytes),
 }
 
 fn request<'w>(shell: &Shell, words: &mut Words<'w>) -> Result<Request, Complaint<'w>> {
@@ -54,15 +46,7 @@ fn request<'w>(shell: &Shell, words: &mut Words<'w>) -> Result<Request, Complain
             }
         }
     }
-    let bytes = match (much, shell.area(start)) {
-        (Much::Bytes(bytes), _) => bytes,
-        (_, Ok(area)) => Bytes::new(area.range.end().offset_from(start)),
-        (Much::All, Err(none)) => return Err(none),
-        (Much::Unsaid, Err(_)) => PAGE,
-    };
-    let beyond = Complaint::Beyond(start, bytes);
-    let end = start.checked_add(bytes.get()).and_then(|end| end.align_up(PAGE)).ok_or(beyond)?;
-    let range = VaRange::new(start.align_down(PAGE), end).ok_or(beyond)?;
+    let range = shell.range(start, much)?;
     Ok(Request { range, access, cpus })
 }
 
@@ -116,24 +100,42 @@ fn before(stop: Stop, part: VaRange) -> u64 {
     }
 }
 
+/// The pieces of a part, at whose ends the keyboard is looked at: no folio that a fault makes lies
+/// in two of them.
+pub(super) fn pieces(part: VaRange) -> impl Iterator<Item = VaRange> {
+    let size = Order::SIZE_2M.bytes();
+    let mut at = part.start();
+    core::iter::from_fn(move || {
+        let end = at
+            .align_down(size)
+            .checked_add(size.get())
+            .map_or(part.end(), |end| end.min(part.end()));
+        let piece = VaRange::new(at, end).filter(|piece| !piece.is_empty())?;
+        at = end;
+        Some(piece)
+    })
+}
+
 fn run(shell: &Shell, Request { range, access, cpus }: &Request) -> Done {
     let (pages, took, stopped) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
-    user::inside_together(shell.space, *cpus, &|cpu| {
-        let own = part(*range, cpu.index(), *cpus);
-        if own.is_empty() {
-            return;
-        }
-        let start = ticks();
-        let result = user::touch(own, PAGE, *access);
-        took.fetch_add(ticks() - start, Ordering::Relaxed);
-        let done = match result {
-            Ok(()) => own.pages().get(),
-            Err(stop) => {
-                stopped.lock().get_or_insert(stop);
-                before(stop, own)
+    user::inside_together(shell.space(), *cpus, &|cpu| {
+        for piece in pieces(part(*range, cpu.index(), *cpus)) {
+            if keyboard::is_interrupted() {
+                return;
             }
-        };
-        pages.fetch_add(done, Ordering::Relaxed);
+            let start = ticks();
+            let result = user::touch(piece, PAGE, *access);
+            took.fetch_add(ticks() - start, Ordering::Relaxed);
+            let done = match result {
+                Ok(()) => piece.pages().get(),
+                Err(stop) => before(stop, piece),
+            };
+            pages.fetch_add(done, Ordering::Relaxed);
+            if let Err(stop) = result {
+                stopped.lock().get_or_insert(stop);
+                return;
+            }
+        }
     });
     Done { pages: pages.into_inner(), ticks: took.into_inner(), stop: stopped.into_inner() }
 }
@@ -190,5 +192,5 @@ pub(super) fn touch<'w>(shell: &mut Shell, words: &mut Words<'w>) -> Result<(), 
     if let Some(stop) = done.stop {
         say!("stopped: {}", Reason(stop));
     }
-    Ok(())
+    go_on()
 }

@@ -1,9 +1,12 @@
 //! The words of a line, and what can be wrong with them.
 
+use crate::lab;
 use core::fmt;
 use core::str::SplitAsciiWhitespace;
 use foliant::fault::PolicyError;
+use foliant::manager::SpaceError;
 use foliant::space::{MapError, RangeError};
+use foliant::split::SplitError;
 use foliant_units::{Bytes, Pages, SizeError, Va};
 
 /// Words that are left.
@@ -30,7 +33,8 @@ impl<'w> Iterator for Words<'w> {
     }
 }
 
-/// Why a command was not carried out. Nothing changed.
+/// Why a command was not carried out. Nothing changed, unless it was interrupted or the manager
+/// says that a range was done in part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Complaint<'w> {
     /// A word is missing.
@@ -45,6 +49,12 @@ pub(super) enum Complaint<'w> {
     Address(&'w str),
     /// Not a count.
     Count(&'w str),
+    /// Not the number of a space.
+    Space(&'w str),
+    /// The one space that is left.
+    LastSpace,
+    /// More spaces than the shell keeps.
+    Spaces(usize),
     /// Not a count of CPUs that run.
     Cpus(&'w str, usize),
     /// Not a size or a state of folios.
@@ -61,6 +71,12 @@ pub(super) enum Complaint<'w> {
     Map(MapError),
     /// Refused by the manager.
     Range(RangeError),
+    /// Refused by the manager.
+    Fork(SpaceError),
+    /// Refused by the manager.
+    Split(SplitError),
+    /// Ctrl-C was typed. What was done by then stays.
+    Interrupted,
     /// Too little memory is free.
     Scarce(Pages),
 }
@@ -83,6 +99,12 @@ impl From<RangeError> for Complaint<'_> {
     }
 }
 
+impl From<SplitError> for Complaint<'_> {
+    fn from(error: SplitError) -> Self {
+        Complaint::Split(error)
+    }
+}
+
 impl fmt::Display for Complaint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -97,6 +119,15 @@ impl fmt::Display for Complaint<'_> {
             }
             Complaint::Count(word) => {
                 write!(f, "{word} is no count; one is a whole number, like 512")
+            }
+            Complaint::Space(word) => {
+                write!(f, "{word} is the number of no space; spaces lists them")
+            }
+            Complaint::LastSpace => {
+                f.write_str("it is the last space; fork makes another one, and exit ends it")
+            }
+            Complaint::Spaces(most) => {
+                write!(f, "there are {most} spaces, which is all that this shell keeps; kill one")
             }
             Complaint::Cpus(word, most) => {
                 write!(f, "{word}: a whole number from 1 to {most}, the CPUs that run")
@@ -115,8 +146,11 @@ impl fmt::Display for Complaint<'_> {
             Complaint::NoArea(va) => write!(f, "no area contains {va}; maps lists them"),
             Complaint::Map(why) => why.fmt(f),
             Complaint::Range(why) => why.fmt(f),
+            Complaint::Fork(why) => why.fmt(f),
+            Complaint::Split(why) => why.fmt(f),
+            Complaint::Interrupted => f.write_str("interrupted"),
             Complaint::Scarce(free) => {
-                write!(f, "only {} pages are free; unmap something first", free.get())
+                write!(f, "{}; unmap something first", lab::Scarce(*free))
             }
         }
     }

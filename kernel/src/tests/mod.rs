@@ -15,7 +15,7 @@ mod storms;
 mod vmalloc;
 
 use crate::memory::manager;
-use crate::{cpu, say, smp, user};
+use crate::{cpu, exit, say, smp, user};
 use alloc::format;
 use alloc::string::String;
 use foliant::Policy;
@@ -58,8 +58,20 @@ const TESTS: &[Test] = tests! {
     1: scarcity::out_of_memory_is_an_answer, scarcity::the_heap_can_be_refused;
 };
 
-/// Runs them all.
+/// Memory that they take, with so many CPUs: areas for each, and what each keeps for itself.
+fn needs(cpus: usize) -> Bytes {
+    Bytes::new((16 + 2 * cpus as u64) << 20)
+}
+
+/// Runs them all, where there is memory enough.
 pub(crate) fn run() -> bool {
+    let (needs, has) = (needs(smp::online()), manager().memory().managed.bytes());
+    if has < needs {
+        let cpus = smp::online();
+        exit::unfit(format_args!(
+            "its tests take {needs} on {cpus} CPUs, and {has} are managed; mode=shell takes less"
+        ));
+    }
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for Test { name, cpus, run } in TESTS {
         if smp::online() < *cpus {
