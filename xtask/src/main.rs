@@ -7,6 +7,7 @@ mod boot;
 mod c;
 mod compare;
 mod coverage;
+mod dist;
 mod explore;
 mod fuzz;
 mod mutants;
@@ -59,6 +60,8 @@ enum Command {
         /// Only these crates' tests, like foliant-trace
         packages: Vec<String>,
     },
+    /// The command as one file that carries the kernel: target/dist/foliant
+    Dist,
     /// The benches: alloc, frag, map, scale, gaps, guest
     Bench {
         /// One of them
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::C => c::check(),
         Command::Boot(asked) => boot::many(&asked),
         Command::Compare(asked) => compare::compare(&asked),
+        Command::Dist => dist::dist(),
         Command::Bench { name } => run::benches(name.as_deref()),
     };
     match done {

@@ -1,47 +1,144 @@
-//! Building the kernel. It is a workspace of its own, so that its profile and the features of its
-//! dependencies do not mix with those of programs that run on an operating system.
+//! The kernel's image: one that is named, the one that this program carries, or one that is built
+//! of the source tree.
+//!
+//! The kernel is a workspace of its own, so that its profile and the features of its dependencies
+//! do not mix with those of programs that run on an operating system. `cargo xtask dist` builds it
+//! first and lets this program be built with its image inside (`build.rs`); a program that `cargo
+//! build` made has none, and builds the kernel where it is asked to boot one. Cargo keeps what it
+//! built.
 
 use super::source;
 use crate::failure::{Done, Failure};
-use crate::progress;
+use crate::{progress, shown};
+use indicatif::ProgressBar;
 use serde_json::Value;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStderr, Command, Stdio};
+use tempfile::NamedTempFile;
+
+/// The image that this program carries, compressed; empty where it carries none.
+const CARRIED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernel"));
+
+/// A file that QEMU can be given.
+pub(super) enum Image {
+    /// One that stays.
+    Kept(PathBuf),
+    /// A copy of what is carried, which goes with this value.
+    Copy(NamedTempFile),
+}
+
+impl Image {
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Image::Kept(path) => path,
+            Image::Copy(file) => file.path(),
+        }
+    }
+}
+
+/// The image: `named`, or the one that is carried, or one that is built.
+pub(super) fn image(named: Option<&Path>) -> Done<Image> {
+    match named {
+        Some(file) if file.is_file() => Ok(Image::Kept(file.to_owned())),
+        Some(file) => Err(Failure::new(format_args!(
+            "there is no kernel {}; name its file, or leave --kernel out",
+            shown::path(file)
+        ))),
+        None if CARRIED.is_empty() => build().map(Image::Kept),
+        None => copy().map(Image::Copy),
+    }
+}
+
+fn copy() -> Done<NamedTempFile> {
+    let image = miniz_oxide::inflate::decompress_to_vec(CARRIED).map_err(|e| {
+        Failure::new(format_args!("the kernel that this foliant carries is damaged: {e}"))
+    })?;
+    let write = || {
+        let mut file = NamedTempFile::with_prefix("foliant-kernel-")?;
+        file.write_all(&image)?;
+        Ok(file)
+    };
+    write().map_err(|e: std::io::Error| {
+        let folder = std::env::temp_dir();
+        let size = image.len() >> 10;
+        Failure::new(format_args!(
+            "{} takes no file of {size} kB ({e}), which the kernel is started from; name another \
+             folder in TMPDIR",
+            folder.display()
+        ))
+    })
+}
 
 /// Builds the kernel of the source tree that this program was built from; gives its file.
-pub(super) fn build() -> Done<PathBuf> {
+fn build() -> Done<PathBuf> {
     let source = source();
     if !source.join("Cargo.toml").is_file() {
         return Err(Failure::new(format_args!(
-            "the kernel's source is not at {}; boot a ready one with --kernel FILE",
+            "this foliant carries no kernel, and the kernel's source is not at {}; boot a ready one \
+             with --kernel FILE, or make a foliant that carries one with `cargo xtask dist`",
             source.display()
         )));
     }
-    let spinner = progress::spinner("building the kernel");
+    let spinner = progress::spinner(BUILDING);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(&cargo)
-        .args(["build", "--release", "--quiet", "--message-format=json-render-diagnostics"])
+    let started = Command::new(&cargo)
+        .args(["build", "--release", "--message-format=json-render-diagnostics"])
         .args(["--target-dir", "../target/kernel"]) // where `cargo clean` finds it
         .current_dir(&source) // its own settings of cargo count
         .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output();
-    spinner.finish_and_clear();
-    let built = built.map_err(|e| {
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let lost = |e: std::io::Error| {
         let cargo = cargo.display();
         Failure::new(format_args!(
             "{cargo} does not start ({e}), so the kernel cannot be built; boot a ready one with --kernel FILE"
         ))
-    })?;
-    if !built.status.success() {
+    };
+    let mut child = started.map_err(lost)?;
+    let told = child.stderr.take().map(|told| {
+        let spinner = spinner.clone();
+        std::thread::spawn(move || follow(told, &spinner))
+    });
+    let mut messages = String::new();
+    let read = child.stdout.take().map_or(Ok(0), |mut out| out.read_to_string(&mut messages));
+    let status = read.and_then(|_| child.wait()).map_err(lost)?;
+    let told = told.and_then(|told| told.join().ok()).unwrap_or_default();
+    spinner.finish_and_clear();
+    if !status.success() {
+        eprint!("{told}");
         return Err(Failure::new(format_args!(
             "the kernel in {} does not build",
             source.display()
         )));
     }
-    let messages = String::from_utf8_lossy(&built.stdout);
     executable(&messages)
         .ok_or_else(|| Failure::new("cargo built the kernel and named no executable"))
+}
+
+const BUILDING: &str = "building the kernel";
+
+/// Shows what cargo tells meanwhile, and gives all of it. Where nobody watches a spinner, a line
+/// says that there is something to build, and another one what cargo waits for.
+fn follow(told: ChildStderr, spinner: &ProgressBar) -> String {
+    let (mut all, mut is_said) = (String::new(), false);
+    for line in BufReader::new(told).lines().map_while(Result::ok) {
+        let word = line.trim();
+        spinner.set_message(format!("{BUILDING}: {word}"));
+        let waits = word.starts_with("Blocking");
+        let is_news = waits || (!is_said && !word.starts_with("Finished"));
+        if spinner.is_hidden() && is_news {
+            eprintln!(
+                "foliant: {BUILDING}{}",
+                if waits { format!(": {word}") } else { String::new() }
+            );
+            is_said = true;
+        }
+        all.push_str(&line);
+        all.push('\n');
+    }
+    all
 }
 
 /// The executable that cargo's messages name; the last one, which depends on all others.

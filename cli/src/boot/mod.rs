@@ -1,7 +1,7 @@
 //! `foliant boot`: the kernel under QEMU.
 //!
 //! ```text
-//!   kernel ─▶ build it (or take --kernel)      qemu ─▶ find it, start it, follow its output, end it
+//!   kernel ─▶ --kernel, carried, or built      qemu ─▶ find it, start it, follow its output, end it
 //!        └────────────────┬─────────────────────────────┘
 //!                       run(Options) ─▶ Outcome: how it ended, its reports
 //! ```
@@ -21,7 +21,7 @@ use crate::args::{Board, Boot, Guest, Size};
 use crate::failure::{Done, Failure, print};
 use crate::lab::compare::{self, Tick};
 use crate::lab::show;
-use crate::{document, lab, scenario, shown};
+use crate::{document, lab, scenario};
 use foliant_lab::{Parameters, Report, Scenario};
 use foliant_units::Bytes;
 use std::fmt::Display;
@@ -117,18 +117,9 @@ pub(crate) struct Outcome {
 pub(crate) fn run(options: &Options, mut line: impl FnMut(&str) -> Done) -> Done<Outcome> {
     options.check()?;
     let program = qemu::find()?; // before the kernel is built for nothing
-    let image = match &options.guest.kernel {
-        Some(file) if file.is_file() => file.clone(),
-        Some(file) => {
-            let file = shown::path(file);
-            return Err(Failure::new(format_args!(
-                "there is no kernel {file}; name its file, or leave --kernel out to build one"
-            )));
-        }
-        None => kernel::build()?,
-    };
+    let image = kernel::image(options.guest.kernel.as_deref())?;
     let mut reports = Vec::new();
-    let ended = qemu::run(&program, &image, options, |text| {
+    let ended = qemu::run(&program, image.path(), options, |text| {
         if text.starts_with('{') {
             reports.push(text.to_owned());
             return Ok(());
