@@ -235,10 +235,14 @@ const TABLE: &str = "
 2 | lab compare rows=calls sizes=4k           | sizes=4k is for the rows sizes | rows=calls
 2 | lab compare rows=calls areas=10           | areas=10 is for the rows areas | rows=calls
 
-2 | boot --cpus 0                             | --cpus cannot be '0'       | 1 to 1024
-2 | boot --cpus 1025                          | --cpus cannot be '1025'    | 1 to 1024
-2 | boot --memory 1m                          | --memory cannot be '1m'    | use 9m to 1t
-2 | boot --memory some                        | --memory cannot be 'some'  | like 64k or 2m
+2 | boot --cpus 0                             | --cpus cannot be '0'       | 1 to 255
+2 | boot --cpus 1025                          | --cpus cannot be '1025'    | 1 to 255
+2 | boot --cpus 256                           | --cpus cannot be '256'     | 1 to 255
+2 | boot --memory 1m                          | --memory cannot be '1m'    | 8m to 512g
+2 | boot --memory 7m                          | --memory cannot be '7m'    | 8m to 512g
+2 | boot --memory 513g                        | --memory cannot be '513g'  | 8m to 512g
+2 | boot --memory 8200k                       | --memory cannot be '8200k' | in whole MiB
+2 | boot --memory some                        | --memory cannot be 'some'  | 8m to 512g
 2 | boot --lab                                | --lab needs a value        | --help
 2 | boot --lab nothing                        | nothing: there is no such scenario | there are faults, flush
 2 | boot --lab flush pages=0                  | pages=0: pages is a whole number | 1 to 131072
