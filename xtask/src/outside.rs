@@ -126,15 +126,15 @@ fn member(folder: &Path, name: &str, patches: &[String], is_bare: bool) -> Resul
         run(&["run"])?;
     }
     run(&["test"])?;
-    let bare = match is_bare && library.exists() {
-        true => Some(run(&["build", "--lib", "--target", BARE])?),
-        false => None,
-    };
     let source = match library.exists() {
         true => library,
         false => root().join("crates/mm/examples/machine.rs"),
     };
     let text = fs::read_to_string(&source).map_err(|why| format!("{}: {why}", source.display()))?;
+    let bare = match is_bare && text.contains("#![no_std]") {
+        true => Some(run(&["build", "--lib", "--target", BARE])?),
+        false => None,
+    };
     Ok(Row { name: name.into(), lines: text.lines().count(), build, bare })
 }
 
