@@ -20,8 +20,9 @@ pub(crate) use qemu::Ended;
 use crate::args::{Board, Boot, Guest, Size};
 use crate::failure::{Done, Failure, print};
 use crate::lab::compare::{self, Tick};
+use crate::lab::document as lab_document;
 use crate::lab::show;
-use crate::{document, lab, scenario};
+use crate::{document, scenario};
 use foliant_lab::{Parameters, Report, Scenario};
 use foliant_units::Bytes;
 use std::fmt::Display;
@@ -190,7 +191,7 @@ pub(crate) fn command(args: &Boot) -> Done {
     let is_compare = matches!(options.mode, Mode::Lab(Scenario::Compare, _));
     print(&match args.json {
         true if is_compare => compare::json(&report, &tick)?,
-        true => document::text(&lab::document::report(&report))?,
+        true => document::text(&lab_document::report(&report))?,
         false if is_compare => compare::table(&report, &tick),
         false => show::report(&report, &tick.to_string()),
     })
