@@ -131,7 +131,7 @@ fn a_wrong_line_is_answered_with_its_commands_usage_and_help() {
     assert!(said.contains("see `foliant --help`\nUsage: foliant [COMMAND]"), "{said}");
     // A value that is wrong says nothing of the line.
     let said = refused(&["replay", "--cpus", "0", "cc.trace"]);
-    assert!(said.ends_with(": use 1 to 1024\n") && said.lines().count() == 1, "{said}");
+    assert!(said.ends_with(" from 1 to 1024\n") && said.lines().count() == 1, "{said}");
 }
 
 #[test]
