@@ -219,7 +219,7 @@ impl<'m> Folios<'m> {
     ) -> Option<Frame> {
         let list = List::class(class, order + 1);
         self.search_on(node, list, |number, region, block| {
-            let at = region.take_on_list(block, list, order)?;
+            let at = region.take_on_list(block, list, order, 0)?;
             self.sit(seat, Some(Hinted { region: number, block, word: at.word() }));
             Some(region.frame(block, at))
         })

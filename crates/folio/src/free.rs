@@ -45,7 +45,7 @@ impl<'m> Folios<'m> {
             && self.seats(cpu).is_some()
         {
             let (block, at) = region.locate(frame);
-            if !region.zeros().differs_in(block, at, known) {
+            if !region.zeros().differs(block, at, 0, known) {
                 return region.give(block, 0, at).ok_or_else(|| self.misuse(frame, order));
             }
         }

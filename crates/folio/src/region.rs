@@ -220,12 +220,8 @@ impl<'m> Region<'m> {
         from: usize,
     ) -> Option<Offset> {
         let list = List::class(class, order + 1);
-        let fits = self.load(blk).list() == Some(list);
-        let at = if fits { self.take(blk, order, from) } else { return None };
-        if at.is_none() {
-            self.refresh(blk);
-        }
-        at
+        let is_listed = self.load(blk).list() == Some(list);
+        is_listed.then(|| self.take_on_list(blk, list, order, from)).flatten()
     }
     #[inline(always)]
     pub(super) fn take(&self, blk: usize, order: u32, from: usize) -> Option<Offset> {
@@ -266,7 +262,7 @@ impl<'m> Region<'m> {
     /// The same out of a block on `list` that has no owner and stays without. Its bound is exact
     /// afterwards, so that the next request finds the tightest block again.
     pub(super) fn take_listed(&self, blk: usize, list: List, order: u32) -> Option<Offset> {
-        let at = self.take_on_list(blk, list, order)?;
+        let at = self.take_on_list(blk, list, order, 0)?;
         let fit = self.load(blk).fit();
         if fit > 0 && !self.field(blk).has(fit - 1) {
             self.refresh(blk);
@@ -275,10 +271,16 @@ impl<'m> Region<'m> {
     }
     /// [`take_listed`](Self::take_listed) for a caller that goes on to take from the block, and
     /// leaves the bound as it is.
-    pub(super) fn take_on_list(&self, blk: usize, list: List, order: u32) -> Option<Offset> {
+    pub(super) fn take_on_list(
+        &self,
+        blk: usize,
+        list: List,
+        order: u32,
+        from: usize,
+    ) -> Option<Offset> {
         let e = self.load(blk);
         let fits = e.list() == Some(list) && e.offers(order);
-        let at = if fits { self.take(blk, order, 0) } else { None };
+        let at = if fits { self.take(blk, order, from) } else { None };
         if at.is_none() {
             self.refresh(blk);
             self.dismiss(list, blk);

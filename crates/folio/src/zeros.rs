@@ -68,22 +68,16 @@ impl<'m> Zeros<'m> {
         self.ever.load(Relaxed) != 0
     }
 
-    /// Whether `known`, with which the owner of a page gives it back, may differ from what is
-    /// noted.
-    #[inline]
-    pub(super) fn differs_in(&self, blk: usize, at: Offset, known: Known) -> bool {
-        match known {
-            Known::AsBefore => false,
-            Known::Nothing => self.ever() && self.half(blk, at.word()) >> at.bit() & 1 == 1,
-            Known::Zero => true,
-        }
-    }
     /// Whether `known`, with which the owner of a block of 2^`order` frames gives it back, may
     /// differ from what is noted.
     #[inline]
     pub(super) fn differs(&self, blk: usize, at: Offset, order: u32, known: Known) -> bool {
         match known {
             Known::AsBefore => false,
+            // A page has one bit.
+            Known::Nothing if order == 0 => {
+                self.ever() && self.half(blk, at.word()) >> at.bit() & 1 == 1
+            }
             Known::Nothing => self.ever() && self.any(blk, at, order),
             Known::Zero => true,
         }
