@@ -11,7 +11,8 @@ use std::process::{Command, Output, Stdio};
 /// folder of the shipped recordings.
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
-    for name in ["COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
+    // A continuous integration that says so, by CI, gets colours on a dumb terminal too.
+    for name in ["COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"] {
         command.env_remove(name);
     }
     command.env("TERM", "xterm-256color");
