@@ -10,6 +10,7 @@ macro_rules! contract {
                 PhysMem {
                     unsafe fn reach(pa: Pa, bytes: Bytes) -> NonNull<u8>;
                     unsafe fn load(pa: Pa) -> u64;
+                    unsafe fn is_zero(pa: Pa, bytes: Bytes) -> bool;
                     unsafe fn store(pa: Pa, word: u64) -> ();
                     unsafe fn compare_exchange(pa: Pa, old: u64, new: u64) -> Result<u64, u64>;
                     unsafe fn clear(pa: Pa, bytes: Bytes, caching: Caching) -> ();

@@ -1,6 +1,7 @@
 //! Memory: frames through the direct map, and kernel virtual addresses through the TLB.
 
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 use foliant_units::{Bytes, Pa, Va};
 
 /// What becomes of cleared memory next. A hint: whichever it is, the bytes are cleared.
@@ -52,6 +53,20 @@ pub unsafe trait PhysMem {
         // SAFETY: the caller's promise for each word.
         let word = |nth: usize| unsafe { self.load(pa.add(nth as u64 * 8)) };
         (0..count).fold(0, |all, nth| all | word(nth))
+    }
+
+    /// Whether `bytes` from `pa` on, multiples of 64 in one frame, are zeros. Programs may write
+    /// there meanwhile: each word counts as it was when it was read.
+    ///
+    /// # Safety
+    /// The frame was given to Foliant and stays allocated.
+    unsafe fn is_zero(&self, pa: Pa, bytes: Bytes) -> bool {
+        // SAFETY: the caller's promise; it is only read, in single-copy atomic words.
+        let first = unsafe { self.reach(pa, bytes) }.cast::<AtomicU64>();
+        // SAFETY: so many aligned words, all reached just now.
+        let words =
+            unsafe { core::slice::from_raw_parts(first.as_ptr(), bytes.get() as usize / 8) };
+        words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
     /// Writes the word at `pa`. Accessed and dirty updates of walkers in between are overwritten.

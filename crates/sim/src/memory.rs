@@ -432,6 +432,20 @@ impl Memory {
             .is_some_and(|(region, offset)| !region.is_written(offset >> FRAME_SHIFT))
     }
 
+    /// Whether `bytes` from `pa` on, all in one frame, are zeros.
+    pub(crate) fn is_zero(&self, pa: Pa, bytes: u64) -> bool {
+        let (region, offset) = self.expect(pa, bytes, "is_zero");
+        !region.is_written(offset >> FRAME_SHIFT)
+            || (offset..offset + bytes).step_by(8).all(|at| region.read(at) == 0)
+    }
+    /// Sees that the frame at `pa` does not hold zeros alone; in a hole nothing happens. In a
+    /// compact machine one that did takes a word of the host's memory.
+    pub(crate) fn mark(&self, pa: Pa) {
+        if self.is_known_zero(pa) {
+            self.fill(pa, STRIDE, FRAME_BYTES / STRIDE, 1);
+        }
+    }
+
     /// Writes the word at `pa` and gives the old one, or `None` in a hole.
     pub(crate) fn swap(&self, pa: Pa, word: u64) -> Option<u64> {
         let (region, offset) = self.find(pa, 8)?;

@@ -43,6 +43,18 @@ unsafe impl PhysMem for Sim {
         }
     }
 
+    /// A look at some bytes costs as a walk; one that found zeros alone in more of them read them
+    /// as fast as large extents are cleared.
+    unsafe fn is_zero(&self, pa: Pa, bytes: Bytes) -> bool {
+        let (_, state) = self.enter();
+        let is_zero = self.memory.is_zero(pa, bytes.get());
+        state.charge(self.prices.picos(Work::Walk, 1));
+        if is_zero {
+            state.charge(self.prices.picos(Work::ClearByteLarge, bytes.get()));
+        }
+        is_zero
+    }
+
     unsafe fn store(&self, pa: Pa, word: u64) {
         self.wrote(pa, || match self.memory.swap(pa, word) {
             Some(old) => Some((old, word)),

@@ -47,6 +47,16 @@ impl Sim {
         self.user(va, access, |_| ())
     }
 
+    /// Touches `va`, and where the access writes leaves something in its page, if only zeros were
+    /// there.
+    pub fn user_use(&self, va: Va, access: Access) -> Result<(), PageFault> {
+        self.user(va, access, |pa| {
+            if access == Access::Write {
+                self.memory.mark(pa.frame().pa());
+            }
+        })
+    }
+
     fn user<R>(&self, va: Va, access: Access, go: impl FnOnce(Pa) -> R) -> Result<R, PageFault> {
         let (cpu, state) = self.enter();
         let done = {
