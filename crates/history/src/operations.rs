@@ -121,6 +121,7 @@ pub(crate) fn policy(rng: &mut crate::rng::Rng) -> Policy {
         always: set(rng),
         madvise: set(rng),
         inherit: set(rng),
+        auto: Orders::NONE, // histories do not guess yet
         global: *rng.pick(&[Global::Never, Global::Madvise, Global::Always]),
         use_zero_page: *rng.pick(&[UseZeroPage::No, UseZeroPage::Yes, UseZeroPage::Yes]),
     }

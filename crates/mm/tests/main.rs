@@ -20,6 +20,7 @@ mod findings_stock;
 mod flushes;
 mod formats;
 mod groups;
+mod guesses;
 mod hugetlb;
 mod memmap;
 mod memory;

@@ -5,7 +5,7 @@ use super::words::{Complaint, Words};
 use crate::memory::manager;
 use crate::{say, serial};
 use core::fmt;
-use foliant::fault::{Global, Orders, Size, parse_order};
+use foliant::fault::{Global, Orders, Policy, Size, parse_order};
 use foliant_units::Order;
 
 /// The size of a folio as Linux names it: `64kB`.
@@ -45,7 +45,7 @@ fn show() {
     states(&[Size::Always, Size::Madvise, Size::Never], word(policy.global));
     for order in Order::all().filter(|order| Orders::ANON.contains(*order)) {
         serial::print(format_args!("hugepages-{:<6} ", Kilobytes(order)));
-        let all = [Size::Always, Size::Inherit, Size::Madvise, Size::Never];
+        let all = [Size::Always, Size::Auto, Size::Inherit, Size::Madvise, Size::Never];
         states(&all, policy.get(order));
     }
 }
@@ -61,8 +61,9 @@ pub(super) fn thp<'w>(_: &mut Shell, words: &mut Words<'w>) -> Result<(), Compla
             let state = Size::parse(state).map_err(|why| Complaint::Policy(state, why))?;
             policy.set(order, state).map_err(|why| Complaint::Policy(size, why))?;
         }
+        (Some("auto"), None) => policy = Policy::tuned(Orders::ANON),
         (Some(state), None) => {
-            let known = "always, madvise, never; or a size and always, inherit, madvise, never";
+            let known = "always, auto, madvise, never; or a size and one of these or inherit";
             policy.global = Global::parse(state).map_err(|_| Complaint::Unknown(state, known))?;
         }
         (None, _) => {}

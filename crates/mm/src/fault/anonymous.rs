@@ -1,6 +1,7 @@
 //! A fault where nothing is mapped, or shared zeros of 2 MiB are: zeros for a read, a folio for a
 //! write.
 
+use super::tuned::sizes;
 use super::{Fault, Need, OnShortage, Orders, Outcome, Step, Tried, UseZeroPage, fitting};
 use crate::folio::Class;
 use crate::frame::{Claim, Contents};
@@ -46,6 +47,8 @@ struct Prepared {
 #[derive(Clone, Copy)]
 enum Becomes {
     Folio,
+    /// A folio whose size the manager chose.
+    Guess,
     /// Folios of one page each.
     Pages,
 }
@@ -120,11 +123,24 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// Whether the fault may map 2 MiB of zeros.
     fn wants_zero_block(&self, area: &Area, found: &Found) -> bool {
         let order = Order::SIZE_2M;
-        let policy = self.switches.policy();
-        policy.use_zero_page == UseZeroPage::Yes
+        let is_allowed = || {
+            let (allowed, guessed) = self.sizes(area);
+            allowed.with(guessed).contains(order)
+        };
+        self.switches.policy().use_zero_page == UseZeroPage::Yes
             && found.level > Level::BASE
-            && policy.allowed(area.flags, self.space.thp_off()).contains(order)
+            && is_allowed()
             && fitting(order, self.va, area.range).is_some()
+    }
+    /// The sizes that the switches allow here, and those that are a guess.
+    fn sizes(&self, area: &Area) -> (Orders, Orders) {
+        let (policy, switch) = (self.switches.policy(), self.space.thp_off());
+        let allowed = policy.allowed(area.flags, switch);
+        let choice = policy.choice(area.flags, switch);
+        if choice.is_empty() {
+            return (allowed, choice);
+        }
+        (allowed, sizes(self.stock.standing(), choice, self.space.pages().get()))
     }
     /// Whether there are shared zeros of `order`, a page or 2 MiB, or a block that the face has
     /// cleared for this fault. Where there is none it does so, if one is free.
@@ -160,8 +176,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// shared zeros of 2 MiB were found it takes their place, or they are split.
     #[inline(never)]
     pub(super) fn anonymous(&self, area: &Area, found: &Found) -> Step {
-        let allowed = self.switches.policy().allowed(area.flags, self.space.thp_off());
-        let orders = allowed.with(Orders::of(Order::BASE));
+        let (allowed, guessed) = self.sizes(area);
+        let orders = allowed.with(guessed).with(Orders::of(Order::BASE));
         let least = match found.entry {
             Entry::Leaf { .. } => Order::SIZE_2M,
             _ => Order::BASE,
@@ -201,7 +217,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                     }
                 }
             };
-            return self.publish(area, found, prepared, Becomes::Folio);
+            let becomes = if guessed.contains(order) { Becomes::Guess } else { Becomes::Folio };
+            return self.publish(area, found, prepared, becomes);
         }
         self.split(area, found)
     }
@@ -378,6 +395,9 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         // References come before entries (frame::descriptor::D2).
         let (order, head) = match becomes {
             Becomes::Folio => (block, self.stock.enlist(claim, pages, origin(range.start()))),
+            Becomes::Guess => {
+                (block, self.stock.enlist_guessed(claim, pages, origin(range.start())))
+            }
             Becomes::Pages => {
                 let origin = |nth| origin(range.start().add(nth * FRAME_BYTES));
                 (Order::BASE, self.stock.enlist_pages(claim, origin))

@@ -75,6 +75,7 @@ mod copy;
 mod defrag;
 mod hugetlb;
 mod policy;
+mod tuned;
 
 pub use policy::{
     Global, Orders, Policy, PolicyError, Size, ThpAnonError, UseZeroPage, fitting, parse_order,

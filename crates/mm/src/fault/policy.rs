@@ -1,7 +1,7 @@
 //! Which folio sizes a fault may use: a pure function of switches and wishes.
 //!
 //! ```text
-//!   word   always: orders 0..=9 (10) │ madvise (10) │ inherit (10) │ global (2) │ use_zero_page (1)
+//!   word   always: orders 0..=9 (10) │ madvise (10) │ inherit (10) │ auto (10) │ global (2) │ use_zero_page (1)
 //! ```
 //!
 //! The switches of the sizes, the global one and that of zeros fit in one word, so a fault takes
@@ -91,6 +91,8 @@ pub enum Size {
     Inherit,
     /// For all areas.
     Always,
+    /// Where the manager finds it worth its memory ([`tuned`](super::tuned)); for areas that ask.
+    Auto,
 }
 
 /// The switch of shared zeros (`transparent_hugepage/use_zero_page`).
@@ -111,6 +113,8 @@ pub struct Policy {
     pub madvise: Orders,
     /// Sizes that follow `global`.
     pub inherit: Orders,
+    /// Sizes that the manager chooses among.
+    pub auto: Orders,
     /// The switch of all sizes.
     pub global: Global,
     /// The switch of shared zeros.
@@ -130,6 +134,7 @@ impl Policy {
         always: Orders::NONE,
         madvise: Orders::NONE,
         inherit: Orders::NONE,
+        auto: Orders::NONE,
         global: Global::Never,
         use_zero_page: UseZeroPage::Yes,
     };
@@ -138,6 +143,10 @@ impl Policy {
     pub const fn always(sizes: Orders) -> Policy {
         Policy { always: sizes, ..Policy::BASE_ONLY }
     }
+    /// The manager chooses among `sizes`, nothing else.
+    pub const fn tuned(sizes: Orders) -> Policy {
+        Policy { auto: sizes, ..Policy::BASE_ONLY }
+    }
 
     /// Sets the switch of one size.
     pub fn set(&mut self, order: Order, size: Size) -> Result<(), PolicyError> {
@@ -145,7 +154,7 @@ impl Policy {
         if bit.without(Orders::ANON) != Orders::NONE || bit.is_empty() {
             return Err(PolicyError::Unsupported(order.bytes()));
         }
-        for set in [&mut self.always, &mut self.madvise, &mut self.inherit] {
+        for set in [&mut self.always, &mut self.madvise, &mut self.inherit, &mut self.auto] {
             *set = set.without(bit);
         }
         match size {
@@ -153,6 +162,7 @@ impl Policy {
             Size::Madvise => self.madvise = self.madvise.with(bit),
             Size::Inherit => self.inherit = self.inherit.with(bit),
             Size::Always => self.always = self.always.with(bit),
+            Size::Auto => self.auto = self.auto.with(bit),
         }
         Ok(())
     }
@@ -163,20 +173,20 @@ impl Policy {
             _ if self.always.contains(order) => Size::Always,
             _ if self.inherit.contains(order) => Size::Inherit,
             _ if self.madvise.contains(order) => Size::Madvise,
+            _ if self.auto.contains(order) => Size::Auto,
             _ => Size::Never,
         }
     }
 
     /// Which sizes a fault in an area with `flags` of a process with `switch` may use.
     pub fn allowed(&self, flags: Flags, switch: ProcessSwitch) -> Orders {
-        let barred = Flags::NOHUGEPAGE;
-        if switch == ProcessSwitch::Off || flags.has(barred) || flags.has(Flags::USERFAULT) {
+        if bars(flags, switch) {
             return Orders::NONE;
         }
         let asks = flags.has(Flags::HUGEPAGE);
         let mut orders = self.always;
         if asks {
-            orders = orders.with(self.madvise);
+            orders = orders.with(self.madvise).with(self.auto);
         }
         if self.global == Global::Always || (self.global == Global::Madvise && asks) {
             orders = orders.with(self.inherit);
@@ -184,23 +194,33 @@ impl Policy {
         Orders(orders.0 & Orders::ANON.0)
     }
 
+    /// Which sizes a fault there may use if the manager finds them worth it: none that it may use
+    /// anyway.
+    pub fn choice(&self, flags: Flags, switch: ProcessSwitch) -> Orders {
+        if self.auto.is_empty() || bars(flags, switch) {
+            return Orders::NONE;
+        }
+        Orders(self.auto.0 & Orders::ANON.0).without(self.allowed(flags, switch))
+    }
+
     fn word(self) -> u64 {
-        let sets = [self.always, self.madvise, self.inherit];
+        let sets = [self.always, self.madvise, self.inherit, self.auto];
         let rest = self.global as u64 | (self.use_zero_page as u64) << 2;
         sets.iter().rev().fold(rest, |word, set| word << Orders::BITS | set.0 as u64)
     }
     fn from_word(word: u64) -> Policy {
         let set = |i: u32| Orders((word >> (i * Orders::BITS) & Orders::MASK) as u16);
-        let global = match word >> (3 * Orders::BITS) & 3 {
+        let global = match word >> (4 * Orders::BITS) & 3 {
             0 => Global::Never,
             1 => Global::Madvise,
             _ => Global::Always,
         };
-        let use_zero_page = match word >> (3 * Orders::BITS + 2) {
+        let use_zero_page = match word >> (4 * Orders::BITS + 2) {
             0 => UseZeroPage::No,
             _ => UseZeroPage::Yes,
         };
-        Policy { always: set(0), madvise: set(1), inherit: set(2), global, use_zero_page }
+        let [always, madvise, inherit, auto] = [0, 1, 2, 3].map(set);
+        Policy { always, madvise, inherit, auto, global, use_zero_page }
     }
 
     /// Reads the command-line form `<size>[,<size>|<low>-<high>]:<state>[;...]`, as Linux's
@@ -208,7 +228,7 @@ impl Policy {
     /// mistake refuses the whole text.
     pub fn parse_thp_anon<'t>(&self, text: &'t str) -> Result<Policy, ThpAnonError<'t>> {
         let none = Orders::NONE;
-        let mut policy = Policy { always: none, madvise: none, inherit: none, ..*self };
+        let mut policy = Policy { always: none, madvise: none, inherit: none, auto: none, ..*self };
         let fail = |part, why| ThpAnonError { part, why };
         for part in text.split(';') {
             let (sizes, state) = part.split_once(':').ok_or(fail(part, PolicyError::NoState))?;
@@ -229,11 +249,17 @@ impl Policy {
     }
 }
 
+/// Whether an area, or its process, gets no large folios whatever the switches say.
+fn bars(flags: Flags, switch: ProcessSwitch) -> bool {
+    switch == ProcessSwitch::Off || flags.has(Flags::NOHUGEPAGE) || flags.has(Flags::USERFAULT)
+}
+
 impl Size {
-    /// Reads `always`, `inherit`, `madvise` or `never`.
+    /// Reads `always`, `auto`, `inherit`, `madvise` or `never`.
     pub fn parse(text: &str) -> Result<Size, PolicyError> {
         match text {
             "always" => Ok(Size::Always),
+            "auto" => Ok(Size::Auto),
             "inherit" => Ok(Size::Inherit),
             "madvise" => Ok(Size::Madvise),
             "never" => Ok(Size::Never),
@@ -244,6 +270,7 @@ impl Size {
     pub const fn label(self) -> &'static str {
         match self {
             Size::Always => "always",
+            Size::Auto => "auto",
             Size::Inherit => "inherit",
             Size::Madvise => "madvise",
             Size::Never => "never",
@@ -258,7 +285,7 @@ impl Global {
             Size::Always => Ok(Global::Always),
             Size::Madvise => Ok(Global::Madvise),
             Size::Never => Ok(Global::Never),
-            Size::Inherit => Err(PolicyError::UnknownState),
+            Size::Auto | Size::Inherit => Err(PolicyError::UnknownState),
         }
     }
 }
@@ -322,7 +349,7 @@ impl fmt::Display for PolicyError {
             PolicyError::Inverted => f.write_str("the range ends below its start"),
             PolicyError::NoState => f.write_str("expected size:state, like 64k:always"),
             PolicyError::UnknownState => {
-                f.write_str("the state is one of always, inherit, madvise, never")
+                f.write_str("the state is one of always, auto, inherit, madvise, never")
             }
         }
     }
@@ -361,6 +388,11 @@ impl Switches {
     /// One snapshot of the switches that a policy has.
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot(self.word.load(Ordering::Relaxed))
+    }
+    /// Whether sizes are guessed.
+    #[inline]
+    pub(crate) fn has_auto(&self) -> bool {
+        self.word.load(Ordering::Relaxed) >> (3 * Orders::BITS) & Orders::MASK != 0
     }
     pub(crate) fn load(&self) -> Policy {
         self.snapshot().policy()

@@ -7,7 +7,7 @@
 //!              of the first page of kernel memory: its place in the queue of what is to be freed (`vmap`)
 //!   word 4, 5  where an anonymous folio was made (`Origin`)
 //!   word 6      of any frame of a folio that is held: its holder's count
-//!   word 7      unused
+//!   word 7      of a folio whose size was guessed: what is known of its use (`Guess`)
 //! ```
 //!
 //! A tail holds the order and no pointer: its head follows from its own number (`Order::head`), so
@@ -42,6 +42,58 @@ pub(crate) enum Link {
 pub(crate) const ORIGIN: u64 = 4;
 /// The word that the holder of a folio counts in.
 pub(crate) const TALLY: u64 = 6;
+
+/// The word of a guessed folio that says what is known of its use.
+pub(crate) const GUESS: u64 = 7;
+
+/// What is known of the use of a folio whose size was guessed, and since when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Guess {
+    /// Pages that are not known to be used.
+    pub(crate) idle: u64,
+    /// When one more was last seen to be used, in 64 pages that had been guessed by then.
+    pub(crate) since: u32,
+    /// When it was last looked at, likewise; both wrap.
+    pub(crate) looked: u32,
+}
+
+impl Guess {
+    const IDLE_BITS: u32 = 10;
+    const TIME_BITS: u32 = 27;
+    const TIME: u32 = (1 << Guess::TIME_BITS) - 1;
+
+    /// The time when so many pages had been guessed.
+    pub(crate) const fn time(pages: u64) -> u32 {
+        (pages / 64) as u32 & Guess::TIME
+    }
+    /// Pages that were guessed between two times.
+    pub(crate) const fn between(from: u32, to: u32) -> u64 {
+        (to.wrapping_sub(from) & Guess::TIME) as u64 * 64
+    }
+    /// A guess of a folio of `order` that was not looked at yet.
+    pub(crate) const fn new(order: Order, now: u32) -> Guess {
+        Guess { idle: order.pages().get() - 1, since: now, looked: now }
+    }
+    /// Whether it is time to look: for the first time when twice its pages were guessed since, then
+    /// each time that `again` pages were.
+    pub(crate) fn is_due(self, order: Order, now: u32, again: u64) -> bool {
+        let first = 2 * order.pages().get();
+        let wait = if self == Guess::new(order, self.looked) { first } else { again.max(first) };
+        Guess::between(self.looked, now) >= wait
+    }
+    pub(crate) const fn word(self) -> u64 {
+        let times = (self.since as u64) << Guess::TIME_BITS | self.looked as u64;
+        self.idle | times << Guess::IDLE_BITS
+    }
+    pub(crate) const fn from_word(word: u64) -> Guess {
+        let times = word >> Guess::IDLE_BITS;
+        Guess {
+            idle: word & ((1 << Guess::IDLE_BITS) - 1),
+            since: (times >> Guess::TIME_BITS) as u32 & Guess::TIME,
+            looked: times as u32 & Guess::TIME,
+        }
+    }
+}
 
 /// The references that keep a folio: word 1 of its head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,6 +180,8 @@ pub enum Flag {
     Deferred = 32,
     /// A holder takes its mappings out of use, to split it or to move it.
     Locked = 64,
+    /// The manager chose its size, and does not know yet whether all of it is used.
+    Guessed = 128,
 }
 
 /// Word 0 of a descriptor.

@@ -4,6 +4,7 @@ use super::*;
 use crate::frame::{Flag, Kind, Link, References};
 use crate::pool::Budget;
 use crate::space::{Flags, MapRequest, Place};
+use crate::stock::SizeEvent;
 use crate::table::X86_64;
 use crate::vmap::Request;
 use alloc::format;

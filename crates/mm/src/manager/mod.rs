@@ -51,7 +51,7 @@ use crate::space::{
     self, Advice, Area, AreaLimit, Flags, MapError, MapRequest, Move, RangeError, RemapError,
     SpaceId, Steps,
 };
-use crate::stock::{Event, NoRecord, OverLimit, Reference, SizeEvent, SizeStats, Stock};
+use crate::stock::{Event, NoRecord, OverLimit, Reference, SizeStats, Stock};
 use crate::sync::{AtomicU64, Ordering, Outside, Patient};
 use crate::table::Paging;
 use crate::vmap as vmaps;
@@ -341,7 +341,20 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
             outcome => outcome,
         };
         self.pools().collect();
+        if let Outcome::Mapped(_) = outcome
+            && self.switches.has_auto()
+        {
+            self.tend(&mut outside);
+        }
         outcome
+    }
+    /// Looks at some folios that wait to be split, where too much may be idle (fault::tuned).
+    #[inline(never)]
+    fn tend(&self, outside: &mut Outside) {
+        if self.stock.standing().is_tight() {
+            let _work = self.stock.at_work();
+            self.splitter().tend(outside);
+        }
     }
     /// Runs a fault to its end. It has nothing in hand then.
     #[inline]
@@ -492,11 +505,14 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     pub fn size_stats(&self, order: Order) -> SizeStats {
         self.stock.size_stats(order)
     }
+    /// Pages of folios whose size the manager chose ([`Size::Auto`](crate::fault::Size)) that are
+    /// not known to be used.
+    pub fn idle(&self) -> Pages {
+        Pages::new(self.stock.idle())
+    }
     /// Pages in anonymous folios.
     pub fn anonymous(&self) -> Pages {
-        let alive =
-            |order: Order| self.size_stats(order).get(SizeEvent::NrAnon) * order.pages().get();
-        Pages::new(Order::all().take(Order::SIZE_2M.index() + 1).map(alive).sum())
+        Pages::new(self.stock.anonymous())
     }
     /// Where the frames are. Reads one word per 2 MiB of memory, and 16 more where the 2 MiB are
     /// partly used.

@@ -17,6 +17,8 @@ pub enum ZeroPieces {
     Keep,
     /// The shared zero page takes their place, and they are given back.
     Share,
+    /// Nothing takes their place, unless something was noted on an entry, and they are given back.
+    Drop,
 }
 
 /// What became of a folio.
@@ -44,7 +46,7 @@ pub(super) fn divide<M: Machine, P: Paging>(
     let folio = Folio::of(stock, head, order);
     stock.retire_head(frozen);
     stock.folios.split(head, order, into).expect("a folio is a block (claim::I1)");
-    let share = zeros == ZeroPieces::Share && into == Order::BASE;
+    let share = zeros != ZeroPieces::Keep && into == Order::BASE;
     let (mut gone, mut zero) = (Marks::default(), Marks::default());
     let mut pieces = Pieces { order, folios: 0, unmapped: 0, zero: 0 };
     // The first piece comes last: it has the descriptor of the old head, whose count of 0 keeps
@@ -73,8 +75,9 @@ pub(super) fn divide<M: Machine, P: Paging>(
         let attrs = attrs.without(less);
         let nth = (frame.get() - head.get()) >> into.get();
         match zero.has(nth as usize) {
-            true => Leaf { pa: stock.zeros.page().pa(), attrs: shared_zero(attrs) },
-            false => Leaf { pa: frame.pa(), attrs },
+            true if zeros == ZeroPieces::Drop && !attrs.has(Attrs::UFFD_WP) => None,
+            true => Some(Leaf { pa: stock.zeros.page().pa(), attrs: shared_zero(attrs) }),
+            false => Some(Leaf { pa: frame.pa(), attrs }),
         }
     });
     for (nth, piece) in folio.pieces(into) {
@@ -111,7 +114,7 @@ pub(crate) fn relocate<M: Machine, P: Paging>(
     }
     put(stock, folio, entries, Shape::Whole, |frame, attrs| {
         let pages = Pages::new(frame.get() - head.get());
-        Leaf { pa: target.add(pages).pa(), attrs }
+        Some(Leaf { pa: target.add(pages).pa(), attrs })
     });
     stock.delist_frozen(frozen)
 }

@@ -26,14 +26,14 @@ pub(super) enum Shape {
 }
 
 /// Makes every migration entry of the folio a leaf again, of what `onto` says for the frame and
-/// attributes that it kept; `taken` is how many there are, in base pages. The caller does the
+/// attributes that it kept, or nothing where it says so; `taken` is how many there are, in base pages. The caller does the
 /// counting for the entries. No lock is held, and the flush is done.
 pub(super) fn put<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     folio: Folio,
     taken: u64,
     shape: Shape,
-    onto: impl Fn(Frame, Attrs) -> Leaf,
+    onto: impl Fn(Frame, Attrs) -> Option<Leaf>,
 ) {
     let mut left = taken;
     for pin in relatives(stock, folio.head(), taken) {
@@ -80,21 +80,21 @@ struct PutWords<'s, 'm, 'p, M, P, F> {
     left: u64,
 }
 
-impl<M: Machine, P: Paging, F: Fn(Frame, Attrs) -> Leaf> PutWords<'_, '_, '_, M, P, F> {
+impl<M: Machine, P: Paging, F: Fn(Frame, Attrs) -> Option<Leaf>> PutWords<'_, '_, '_, M, P, F> {
     /// The word for the frame that is the `nth` from `pa` on.
     fn leaf(&self, (pa, attrs): (Pa, Attrs), nth: u64, level: Level) -> u64 {
         let leaf = (self.putting.onto)(pa.frame().add(Pages::new(nth)), attrs);
         // The shared zero page is charged to nobody.
-        if leaf.attrs.has(Attrs::SPECIAL) {
+        if leaf.is_none_or(|leaf| leaf.attrs.has(Attrs::SPECIAL)) {
             self.space.uncharge(self.stock.machine.me(), 1);
         }
-        P::leaf(leaf.pa, level, leaf.attrs)
+        leaf.map_or(0, |leaf| P::leaf(leaf.pa, level, leaf.attrs))
     }
 }
 
 impl<M: Machine, P: Paging, F> Sink<M, P> for PutWords<'_, '_, '_, M, P, F>
 where
-    F: Fn(Frame, Attrs) -> Leaf,
+    F: Fn(Frame, Attrs) -> Option<Leaf>,
 {
     const WAITS: bool = true;
 
@@ -123,6 +123,6 @@ where
 /// Puts every entry back to where it was.
 pub(super) fn put_back<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, folio: Folio, taken: u64) {
     if taken > 0 {
-        put(stock, folio, taken, Shape::Whole, |frame, attrs| Leaf { pa: frame.pa(), attrs });
+        put(stock, folio, taken, Shape::Whole, |frame, attrs| Some(Leaf { pa: frame.pa(), attrs }));
     }
 }

@@ -5,8 +5,8 @@ use super::batch::FlushBatch;
 use super::migration::LIST_MAX;
 use super::pieces::{Pieces, ZeroPieces};
 use super::run::{SplitInto, Splitter};
-use super::zeros::zero_pages;
-use crate::frame::Flag;
+use super::zeros::{estimate_idle, zero_pages};
+use crate::frame::{Flag, Guess, Identity};
 use crate::stock::{Event, Held};
 use crate::sync::Outside;
 use crate::table::Paging;
@@ -35,6 +35,16 @@ pub struct Shrunk {
     /// Pages given back.
     pub pages: u64,
 }
+
+/// Folios that are looked at in one go.
+const LOOKS: usize = 3;
+/// A guess of which fewer pages are idle is not worth a split.
+const IDLE_LEAST: u64 = 64;
+/// A guess is old when as much was guessed since one more page was used as this part of the most
+/// that was used.
+const AGE_PART: u64 = 5;
+/// It is looked at again after this part.
+const LOOK_PART: u64 = 32;
 
 /// Why a folio is split.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -107,6 +117,57 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         }
         done.seen += seen;
         (seen, more)
+    }
+
+    /// Looks at a few folios that wait and are due, and splits those that lost pages, and guesses
+    /// of which nothing more was used for long, with one flush. What they do not use goes back.
+    pub(crate) fn tend(&self, outside: &mut Outside) {
+        let into = SplitInto { order: Order::BASE, zeros: ZeroPieces::Drop };
+        let (now, most) = (self.stock.guess_time(), self.stock.standing().most);
+        let is_due = |identity: Identity, guess: Guess| {
+            !identity.has(Flag::Guessed) || guess.is_due(identity.order(), now, most / LOOK_PART)
+        };
+        let mut batch = FlushBatch::new(self.stock);
+        let mut taken = [const { None }; LOOKS];
+        for place in &mut taken {
+            let Some(reference) = self.stock.next_due(is_due) else { break };
+            let Ok(held) = self.stock.hold_pinned(reference) else { continue };
+            let Some(why) = self.judge(&held) else { continue };
+            *place = self.take(&mut batch, held, into).ok().map(|began| (began, why));
+        }
+        if taken.iter().all(Option::is_none) {
+            return;
+        }
+        batch.flush();
+        let (mut done, mut lost) = (Shrunk::default(), 0);
+        for (began, why) in taken.into_iter().flatten() {
+            if let Ok(pieces) = self.finish(began, into) {
+                self.count_shrunk(&pieces, why, &mut done);
+                lost += pieces.zero;
+            }
+        }
+        self.stock.count_by(Event::GuessTaken, done.pages);
+        self.stock.note_lost(lost);
+        outside.yield_now(self.stock.machine);
+    }
+    /// Whether to split a folio that waits; what is seen of a guess is noted.
+    fn judge(&self, held: &Held<'s, 'm, M, P>) -> Option<SplitReason> {
+        let (stock, head) = (self.stock, held.head());
+        let identity = stock.identity(head);
+        if identity.has(Flag::PartlyMapped) {
+            return Some(SplitReason::PartlyMapped);
+        }
+        if !identity.has(Flag::Guessed) {
+            return None;
+        }
+        let guess = stock.guess_of(head);
+        let idle = estimate_idle(stock, head, held.order());
+        let age = Guess::between(guess.since, stock.guess_time());
+        if idle >= guess.idle && idle >= IDLE_LEAST && age >= stock.standing().most / AGE_PART {
+            return Some(SplitReason::Underused);
+        }
+        stock.note_idle(held, idle.min(guess.idle));
+        None
     }
 
     /// Whether to split the folio.

@@ -1,10 +1,10 @@
 //! Looking for pages of zeros.
+#![allow(unsafe_code)]
 
-use crate::stock::{Stock, Words, words};
-use crate::sync::Ordering;
+use crate::stock::Stock;
 use crate::table::Paging;
 use foliant_machine::Machine;
-use foliant_units::{Frame, Order, Pages};
+use foliant_units::{Bytes, FRAME_BYTES, Frame, Order, Pages};
 
 /// A mark for each piece of a folio.
 #[derive(Default)]
@@ -21,11 +21,11 @@ impl Marks {
     }
 }
 
-/// Whether the page holds nothing but zeros at this moment. It is read word by word: where the page
-/// is mapped, programs may write it meanwhile.
+/// Whether the page, which is one of a folio that the caller holds, holds nothing but zeros at this
+/// moment.
 pub(super) fn is_zero<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, frame: Frame) -> bool {
-    let page: &Words = words(stock.machine, frame.pa());
-    page.iter().all(|word| word.load(Ordering::Relaxed) == 0)
+    // SAFETY: a folio that is held stays allocated.
+    unsafe { stock.machine.is_zero(frame.pa(), Bytes::new(FRAME_BYTES)) }
 }
 
 /// How many pages of the folio hold nothing but zeros. It stops where there cannot be more than
@@ -47,4 +47,34 @@ pub(super) fn zero_pages<M: Machine, P: Paging>(
         }
     }
     Pages::new(zero)
+}
+
+/// Pages that an estimate looks at, at most.
+const SAMPLE: u64 = 16;
+
+/// Whether the page begins with zeros.
+fn seems_zero<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, frame: Frame) -> bool {
+    // SAFETY: a folio that is held stays allocated.
+    unsafe { stock.machine.is_zero(frame.pa(), Bytes::new(64)) }
+}
+
+/// About how many pages of the folio are idle, by how one page in each part of it begins, at places
+/// that depend on the folio.
+pub(super) fn estimate_idle<M: Machine, P: Paging>(
+    stock: &Stock<'_, M, P>,
+    head: Frame,
+    order: Order,
+) -> u64 {
+    let pages = order.pages().get();
+    let most = if order < Order::SIZE_2M { SAMPLE / 2 } else { SAMPLE };
+    let (looks, part) = (pages.min(most), pages.div_ceil(most));
+    let place = |nth: u64| nth * part + mix(head.get() + nth) % part;
+    let idle = (0..looks).filter(|nth| seems_zero(stock, head.add(Pages::new(place(*nth)))));
+    idle.count() as u64 * part
+}
+
+/// A fixed mixing of bits.
+fn mix(n: u64) -> u64 {
+    let n = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    n ^ n >> 29
 }

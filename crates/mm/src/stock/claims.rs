@@ -195,6 +195,18 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// Makes an anonymous folio of `claim`, with so many entries to it, made at `origin`. The
     /// caller maps it next.
     pub(crate) fn enlist(&self, claim: Claim, entries: u64, origin: Origin) -> Frame {
+        let (head, order) = self.enlist_plain(claim, entries, origin);
+        self.defer_unused(head, order);
+        head
+    }
+    /// Does so for a folio whose size the manager guessed.
+    pub(crate) fn enlist_guessed(&self, claim: Claim, entries: u64, origin: Origin) -> Frame {
+        let (head, order) = self.enlist_plain(claim, entries, origin);
+        self.defer_guessed(head, order);
+        head
+    }
+    #[inline]
+    fn enlist_plain(&self, claim: Claim, entries: u64, origin: Origin) -> (Frame, Order) {
         let frames = claim.frames();
         let (head, order) = claim.into_raw();
         self.set_identities(
@@ -207,8 +219,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         self.set_identity(head, Identity::new(Kind::Anon, order));
         self.machine.owned(frames, Owner::User);
         self.count_size(order, SizeEvent::NrAnon);
-        self.defer_unused(head, order);
-        head
+        (head, order)
     }
 
     /// Makes folios of one page each of `claim`, with one entry to each, the nth made where

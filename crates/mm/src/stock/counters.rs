@@ -162,6 +162,8 @@ events! {
         ThpDeferredSplitPage => "thp_deferred_split_page",
         /// Folios of 2 MiB that were split because they hold few bytes but zeros.
         ThpUnderusedSplitPage => "thp_underused_split_page",
+        /// Pages of guessed sizes that were given back, because nobody used them.
+        GuessTaken => "thp_guess_taken",
         /// Pages of folios that were moved.
         PgMigrateSuccess => "pgmigrate_success",
         /// Pages of folios that were to move and stayed because somebody used them.
@@ -277,6 +279,12 @@ impl SizeStats {
             }
         }
         SizeStats { counts: counts.map(or_none) }
+    }
+    /// One of them alone.
+    pub(crate) fn sum_of(cpus: &[PerCpu], order: Order, event: SizeEvent) -> u64 {
+        let rows = cpus.iter().filter_map(|cpu| cpu.sizes.get(order.index()));
+        let counts = rows.map(|row| row[event as usize].load(Ordering::Relaxed));
+        or_none(counts.fold(0, u64::wrapping_add))
     }
     /// The count of `event`.
     pub const fn get(&self, event: SizeEvent) -> u64 {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   shard of the folio's 2 MiB block:   first ─▶ head ◀─▶ head ◀─▶ head ◀─ last        words 2 and 3 of the heads
-//!     put    at the end, when a folio of 2 MiB is made, or one of four pages and more has lost a page
+//!     put    at the end, when a folio of 2 MiB or of a guessed size is made, or one of four pages and more has lost a page
 //!     turn   the first one that nobody holds is pinned and goes to the end: whatever becomes of its split, it waits
 //!     out    when it is given back or made pieces of; by a holder that found it to be used; when it is broken
 //! ```
@@ -19,14 +19,16 @@
 //!   over, and one that cannot be split is at the end already: nobody has to remember to put it
 //!   back. A holder that takes a used one off asks again under the lock whether it has lost a page:
 //!   the CPU that unmapped the page found the folio on the list, and left it there.
+//! - L4. A guessed folio (`Flag::Guessed`) is on its list. The list's count of idle pages is that
+//!   of its guessed folios together (`Guess`); both change under the lock.
 //!
 //! **Locking.** There is one leaf lock for each of a few shards, chosen by the frame, so
 //! that faults and unmaps seldom meet.
 //!
 //! **Not here**: whether a folio is worth it, splitting (`split`).
 
-use super::{Event, Held, Reference, SizeEvent, Stock};
-use crate::frame::{Flag, Link, References};
+use super::{Event, Held, Reference, SizeEvent, SizeStats, Standing, Stock, or_none};
+use crate::frame::{Flag, Guess, Identity, Link, References};
 use crate::sync::{AtomicU64, Ordering, Spin};
 use crate::table::Paging;
 use foliant_machine::Machine;
@@ -45,6 +47,7 @@ struct Shard {
     first: AtomicU64,  // [l]
     last: AtomicU64,   // [l]
     listed: AtomicU64, // [l], read at any time
+    idle: AtomicU64,   // [l], read at any time
 }
 
 /// See the module's text.
@@ -55,6 +58,15 @@ pub(crate) struct Deferred {
     shards: [Shard; SHARDS],
     /// Counts the lists that were asked, so that they take turns.
     turn: AtomicU64, // [a]
+    /// Pages of all folios whose size was guessed so far.
+    guessed: AtomicU64, // [a]
+    /// The list where the last one is.
+    latest: AtomicU64, // [a]
+    /// The most anonymous pages that were known to be used.
+    most: AtomicU64, // [a]
+    /// Pages of guesses that were found to be used, and that were given back.
+    saved: AtomicU64, // [a]
+    lost: AtomicU64, // [a]
 }
 
 impl Deferred {
@@ -81,6 +93,74 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             self.defer(head);
         }
     }
+    /// Puts a new folio on its list whose size the manager guessed: all pages but one may stay
+    /// untouched.
+    pub(super) fn defer_guessed(&self, head: Frame, order: Order) {
+        let (shard, pages) = (self.deferred.of(head), order.pages().get());
+        let now = self.deferred.guessed.fetch_add(pages, Ordering::Relaxed) + pages;
+        self.deferred.latest.store(head.get() >> Order::SIZE_2M.get(), Ordering::Relaxed);
+        let _held = shard.lock.lock(self.machine);
+        self.flag(head, Flag::Deferred);
+        self.flag(head, Flag::Guessed);
+        self.append(shard, head);
+        shard.listed.fetch_add(1, Ordering::Relaxed);
+        let guess = Guess::new(order, Guess::time(now));
+        self.set_guess(head, guess);
+        shard.idle.fetch_add(guess.idle, Ordering::Relaxed);
+    }
+    /// Notes how many pages of a guessed folio a holder found to be idle. One that has none was a
+    /// good guess: nothing more is to be known of it.
+    pub(crate) fn note_idle(&self, held: &Held<'_, 'm, M, P>, idle: u64) {
+        let (head, shard) = (held.head(), self.deferred.of(held.head()));
+        let _held = shard.lock.lock(self.machine);
+        if !self.identity(head).has(Flag::Guessed) {
+            return;
+        }
+        if idle == 0 {
+            self.deferred.saved.fetch_add(self.guess_of(head).idle, Ordering::Relaxed);
+            self.end_guess(shard, head);
+            if !self.identity(head).has(Flag::PartlyMapped) {
+                self.take_off(shard, head);
+            }
+            return;
+        }
+        let old = self.guess_of(head);
+        self.deferred.saved.fetch_add(old.idle.saturating_sub(idle), Ordering::Relaxed);
+        shard.idle.fetch_add(idle.wrapping_sub(old.idle), Ordering::Relaxed);
+        let looked = self.guess_time();
+        let since = if idle < old.idle { looked } else { old.since };
+        self.set_guess(head, Guess { idle, since, looked });
+    }
+    fn end_guess(&self, shard: &Shard, head: Frame) {
+        if self.identity(head).has(Flag::Guessed) {
+            shard.idle.fetch_sub(self.guess_of(head).idle, Ordering::Relaxed);
+            self.unflag(head, Flag::Guessed);
+        }
+    }
+    /// Notes that so many pages of guessed folios were given back.
+    pub(crate) fn note_lost(&self, pages: u64) {
+        self.deferred.lost.fetch_add(pages, Ordering::Relaxed);
+    }
+    /// Pages of guessed folios that are not known to be used.
+    pub(crate) fn idle(&self) -> u64 {
+        let all = self.deferred.shards.iter().map(|shard| shard.idle.load(Ordering::Relaxed));
+        or_none(all.fold(0, u64::wrapping_add))
+    }
+    /// Memory as a guess sees it.
+    pub(crate) fn standing(&self) -> Standing {
+        let idle = self.idle();
+        let used = self.anonymous().saturating_sub(idle);
+        let most = self.deferred.most.fetch_max(used, Ordering::Relaxed).max(used);
+        let [saved, lost] =
+            [&self.deferred.saved, &self.deferred.lost].map(|sum| sum.load(Ordering::Relaxed));
+        let single = SizeStats::sum_of(self.cpus, Order::BASE, SizeEvent::AnonFaultAlloc);
+        Standing { idle, used, most, saved, lost, single }
+    }
+    /// The time by which guesses are looked at.
+    pub(crate) fn guess_time(&self) -> u32 {
+        Guess::time(self.deferred.guessed.load(Ordering::Relaxed))
+    }
+
     fn append(&self, shard: &Shard, head: Frame) {
         let last = shard.last.load(Ordering::Relaxed);
         self.set_link(head, Link::Next, 0);
@@ -106,11 +186,15 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let shard = self.deferred.of(head);
         let _held = shard.lock.lock(self.machine);
         let identity = self.identity(head);
-        if identity.has(Flag::Deferred) && !identity.has(Flag::PartlyMapped) {
+        if identity.has(Flag::Deferred)
+            && !identity.has(Flag::PartlyMapped)
+            && !identity.has(Flag::Guessed)
+        {
             self.take_off(shard, head);
         }
     }
     fn take_off(&self, shard: &Shard, head: Frame) {
+        self.end_guess(shard, head);
         self.unlink(shard, head);
         shard.listed.fetch_sub(1, Ordering::Relaxed);
         self.unflag(head, Flag::Deferred);
@@ -136,23 +220,42 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     /// list. The lists take turns. A folio that somebody holds keeps its place; one of broken
     /// memory waits no longer.
     pub(crate) fn next_deferred(&self) -> Option<Reference<'_, 'm, M, P>> {
-        for _ in 0..SHARDS {
-            let turn = self.deferred.turn.fetch_add(1, Ordering::Relaxed);
-            let shard = &self.deferred.shards[turn as usize % SHARDS];
-            let _held = shard.lock.lock(self.machine);
-            let mut next = shard.first.load(Ordering::Relaxed);
-            while let Some(head) = next.checked_sub(1).map(Frame::new) {
-                next = self.link(head, Link::Next);
-                let identity = self.identity(head);
-                if identity.has(Flag::Poisoned) {
-                    self.take_off(shard, head);
-                } else if !identity.has(Flag::Locked)
-                    && let Some(reference) = self.pin(head, References::PINS_MAX)
-                {
-                    self.unlink(shard, head);
-                    self.append(shard, head);
-                    return Some(reference);
-                }
+        (0..SHARDS).find_map(|_| self.next_of(self.next_turn(), |_, _| true))
+    }
+    /// Does so if that one is due, by what is known of its use: on the list where a guess came
+    /// last, else on the next one.
+    pub(crate) fn next_due(
+        &self,
+        is_due: impl Fn(Identity, Guess) -> bool,
+    ) -> Option<Reference<'_, 'm, M, P>> {
+        let is_due = |head, identity| is_due(identity, self.guess_of(head));
+        let latest = self.deferred.latest.load(Ordering::Relaxed);
+        self.next_of(latest, is_due).or_else(|| self.next_of(self.next_turn(), is_due))
+    }
+    fn next_turn(&self) -> u64 {
+        self.deferred.turn.fetch_add(1, Ordering::Relaxed)
+    }
+    fn next_of(
+        &self,
+        list: u64,
+        is_due: impl Fn(Frame, Identity) -> bool,
+    ) -> Option<Reference<'_, 'm, M, P>> {
+        let shard = &self.deferred.shards[list as usize % SHARDS];
+        let _held = shard.lock.lock(self.machine);
+        let mut next = shard.first.load(Ordering::Relaxed);
+        while let Some(head) = next.checked_sub(1).map(Frame::new) {
+            next = self.link(head, Link::Next);
+            let identity = self.identity(head);
+            if identity.has(Flag::Poisoned) {
+                self.take_off(shard, head);
+            } else if !is_due(head, identity) {
+                break;
+            } else if !identity.has(Flag::Locked)
+                && let Some(reference) = self.pin(head, References::PINS_MAX)
+            {
+                self.unlink(shard, head);
+                self.append(shard, head);
+                return Some(reference);
             }
         }
         None
@@ -226,17 +329,24 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let mut all = 0;
         for shard in &self.deferred.shards {
             let (mut next, mut before) = (shard.first.load(Ordering::Relaxed), 0);
-            let mut here = 0;
+            let (mut here, mut idle) = (0, 0);
             while let Some(head) = next.checked_sub(1).map(Frame::new) {
                 let identity = self.identity(head);
                 let right =
                     identity.kind() == crate::frame::Kind::Anon && identity.has(Flag::Deferred);
                 let linked = self.link(head, Link::Before) == before;
                 here += 1;
+                if identity.has(Flag::Guessed) {
+                    idle += self.guess_of(head).idle;
+                }
                 if !right || !linked || here > shard.listed.load(Ordering::Relaxed) {
                     return Err(head);
                 }
                 (before, next) = (next, self.link(head, Link::Next));
+            }
+            let first = shard.first.load(Ordering::Relaxed);
+            if idle != shard.idle.load(Ordering::Relaxed) {
+                return Err(Frame::new(first.saturating_sub(1)));
             }
             all += here;
         }

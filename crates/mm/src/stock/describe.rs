@@ -26,7 +26,8 @@
 use super::{Block, Event, NoBlock, NoTable, Stock, Stretch, Supply};
 use crate::folio::Class;
 use crate::frame::{
-    Claim, DESCRIPTOR_BYTES, Identity, Link, ORIGIN, Origin, References, TALLY, word_at,
+    Claim, DESCRIPTOR_BYTES, GUESS, Guess, Identity, Link, ORIGIN, Origin, References, TALLY,
+    word_at,
 };
 use crate::sync::{Critical, Inside};
 use crate::table::{Attrs, Blocked, Entry, Paging};
@@ -273,6 +274,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     pub(crate) fn set_link(&self, head: Frame, link: Link, word: u64) {
         self.store(word_at(self.array, head, link as u64), word);
+    }
+    /// What is known of a guessed folio's use.
+    pub(crate) fn guess_of(&self, head: Frame) -> Guess {
+        Guess::from_word(self.load(word_at(self.array, head, GUESS)))
+    }
+    pub(super) fn set_guess(&self, head: Frame, guess: Guess) {
+        self.store(word_at(self.array, head, GUESS), guess.word());
     }
     /// Replaces such a word if it still is `old`.
     pub(crate) fn replace_link(&self, head: Frame, link: Link, old: u64, new: u64) -> bool {

@@ -40,6 +40,7 @@ mod pile;
 mod records;
 mod returned;
 mod speculate;
+mod standing;
 mod stretches;
 mod supply;
 mod visits;
@@ -69,6 +70,7 @@ pub(crate) use pace::SAMPLE;
 pub(crate) use pile::Pile;
 pub(crate) use records::{Record, Words, record, records, words};
 pub use speculate::Reference;
+pub(crate) use standing::Standing;
 pub(crate) use stretches::{Block, Stretch, Stretches};
 pub(crate) use supply::{NoTable, Supply};
 pub(crate) use visits::Name;
@@ -79,7 +81,7 @@ use crate::sync::{self, AtomicU64, Grace, Ordering, Outside};
 use crate::table::{Paging, Tables};
 use deferred::Deferred;
 use foliant_machine::Machine;
-use foliant_units::{Frame, Va};
+use foliant_units::{Frame, Order, Va};
 use returned::Returned;
 use work::Work;
 use zeros::SharedZeros;
@@ -227,6 +229,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         or_none(counts.fold(0, u64::wrapping_add))
     }
     /// The counts of one size.
+    /// Pages in anonymous folios.
+    pub(crate) fn anonymous(&self) -> u64 {
+        let alive = |order: Order| {
+            SizeStats::sum_of(self.cpus, order, SizeEvent::NrAnon) * order.pages().get()
+        };
+        Order::all().take(Order::SIZE_2M.index() + 1).map(alive).sum()
+    }
     pub(crate) fn size_stats(&self, order: foliant_units::Order) -> SizeStats {
         SizeStats::sum(self.cpus, order)
     }

@@ -13,17 +13,20 @@ pub enum Choice {
     UpTo(Order),
     /// This size or 4 KiB, nothing else: `only-64k`; `only-2m` is also called `thp`.
     Only(Order),
+    /// Sizes that the manager chooses at each fault: `auto`.
+    Auto,
 }
 
 const THP: &str = "thp";
 const UP_TO: &str = "up-to-";
 const ONLY: &str = "only-";
+const AUTO: &str = "auto";
 
 impl Choice {
     /// The rows of a full table.
     pub fn all() -> Vec<Choice> {
         let sizes = Order::all().filter(|o| *o <= Order::SIZE_2M && o.get() != 1).map(Choice::UpTo);
-        sizes.chain([Choice::Only(Order::SIZE_2M)]).collect()
+        sizes.chain([Choice::Only(Order::SIZE_2M), Choice::Auto]).collect()
     }
 
     /// The row that others are compared with.
@@ -34,12 +37,16 @@ impl Choice {
         match self {
             Choice::UpTo(order) => Orders::up_to(order),
             Choice::Only(order) => Orders::of(order),
+            Choice::Auto => Orders::ANON,
         }
     }
 
     /// The switches for the manager.
     pub fn policy(self) -> Policy {
-        Policy::always(self.orders())
+        match self {
+            Choice::Auto => Policy::tuned(self.orders()),
+            _ => Policy::always(self.orders()),
+        }
     }
 
     /// Reads a name as [`Choice`] displays it, or `thp`.
@@ -48,6 +55,9 @@ impl Choice {
         let size = |size| parse_order(size).map_err(|why| fail(WrongName::Unknown(why)));
         if text.eq_ignore_ascii_case(THP) {
             return Ok(Choice::Only(Order::SIZE_2M));
+        }
+        if text.eq_ignore_ascii_case(AUTO) {
+            return Ok(Choice::Auto);
         }
         if let Some(text) = text.strip_prefix(UP_TO) {
             return size(text).map(Choice::UpTo);
@@ -80,6 +90,7 @@ impl fmt::Display for Choice {
             Choice::UpTo(order) if *order == Order::BASE => write!(f, "{}", order.bytes()),
             Choice::UpTo(order) => write!(f, "{UP_TO}{}", order.bytes()),
             Choice::Only(order) => write!(f, "{ONLY}{}", order.bytes()),
+            Choice::Auto => f.write_str(AUTO),
         }
     }
 }
@@ -116,8 +127,8 @@ impl fmt::Display for ChoiceError {
             }
             WrongName::Unknown(why) => write!(
                 f,
-                "'{text}' names no policy ({why}); use 4k, up-to-16k to up-to-2m, only-64k or thp, \
-                 with commas between"
+                "'{text}' names no policy ({why}); use 4k, up-to-16k to up-to-2m, only-64k, thp or \
+                 auto, with commas between"
             ),
         }
     }

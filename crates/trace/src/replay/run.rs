@@ -20,7 +20,7 @@ use foliant::table::{Attrs, Entry};
 use foliant::zero::{Clearing, Far};
 use foliant::{Outcome, Policy, SizeEvent};
 use foliant_machine::Cpus;
-use foliant_sim::{Config, CostModel, Sim, Work};
+use foliant_sim::{Backing, Config, CostModel, Sim, Work};
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, FrameRange, Level, Nanos, Order, Va, VaRange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -52,6 +52,9 @@ pub fn replay(
     purse.take(Thing::Machines, settings.host_bytes(plan).get(), 1)?;
     let mut config = Config::free(settings.cpus, memory);
     config.model = settings.model;
+    if choice == Choice::Auto {
+        config.backing = Backing::Compact;
+    }
     let sim = Sim::new(config).map_err(ReplayError::Machine)?;
     let ranges: Vec<FrameRange> = sim.config().memory.clone();
     let setup = Setup::of(&ranges, choice.policy());
@@ -533,7 +536,13 @@ impl<'r, 'm> Run<'r, 'm> {
             Access::Write => foliant_sim::Access::Write,
             Access::Exec => foliant_sim::Access::Exec,
         };
-        while taken.faults < TRIES && self.sim.user_touch(va, wanted).is_err() {
+        // What is written is of interest where the manager looks for pages that nobody uses.
+        let (sim, choice) = (self.sim, self.choice);
+        let access_once = || match choice {
+            Choice::Auto => sim.user_use(va, wanted),
+            _ => sim.user_touch(va, wanted),
+        };
+        while taken.faults < TRIES && access_once().is_err() {
             taken.faults += 1;
             let outcome = self.resolve(id, va, access)?;
             if let Outcome::Refused(_) = outcome {

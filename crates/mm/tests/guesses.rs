@@ -1,0 +1,174 @@
+//! Sizes that the manager chooses (`Size::Auto`): what is used is found to be, what is not comes
+//! back, and however a program touches its memory, little of it is idle.
+
+use crate::common::*;
+use foliant::fault::{Orders, Size};
+use foliant::space::{Advice, SpaceId};
+use foliant::table::Paging;
+use foliant::{Access, Event, Outcome, Policy};
+use foliant_sim::Sim;
+use foliant_units::{Order, Va};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+const AUTO: Policy = Policy::tuned(Orders::ANON);
+/// What may be idle of so many pages at most, and a folio more (fault::tuned::U1).
+fn limit(most: u64) -> u64 {
+    most / 4 + 2048 + 511
+}
+
+/// A space that CPU 0 runs, with so many MiB at `BASE`.
+fn space(mm: &AnyMm<'_, impl Paging>, megabytes: u64) -> SpaceId {
+    let id = mm.create(None).unwrap();
+    mm.switch(Some(id)).unwrap();
+    area(mm, id, BASE, megabytes * MB);
+    id
+}
+/// A program writes to a page. Gives what it mapped, if it faulted.
+fn write(sim: &Sim, mm: &AnyMm<'_, impl Paging>, id: SpaceId, nth: u64) -> Option<Outcome> {
+    let va = Va::new(BASE + nth * PAGE);
+    let mut outcome = None;
+    while sim.user_store(va, 8, nth + 1).is_err() {
+        outcome = Some(mm.fault(id, va, Access::Write));
+    }
+    outcome
+}
+
+#[test]
+fn memory_that_is_filled_gets_large_folios_and_nothing_is_idle() {
+    let sim = sim(1, 96);
+    let mm = manager(&sim, AUTO);
+    let id = space(&mm, 64);
+    let faults = (0..64 * MB / PAGE).filter(|nth| write(&sim, &mm, id, *nth).is_some()).count();
+    assert!(faults < 160, "{faults} for 16,384 pages");
+    assert!(mm.mappings(mm.frame_at(id, Va::new(BASE + 63 * MB)).unwrap()).unwrap().whole == 1);
+    assert_eq!(mm.total(Event::GuessTaken), 0);
+    assert!(mm.idle().get() < 4 * 512, "{:?}", mm.idle());
+    assert_eq!(mm.anonymous().get(), 64 * MB / PAGE);
+}
+
+#[test]
+fn one_page_in_two_mib_soon_comes_alone() {
+    let sim = sim(1, 256);
+    let mm = manager(&sim, AUTO);
+    let id = space(&mm, 8192);
+    (0..4096u64).for_each(|nth| _ = write(&sim, &mm, id, nth * 512));
+    let pages = mm.anonymous().get();
+    assert!(pages <= 4096 + limit(4096), "{pages}");
+    let alone = mm.size_stats(Order::BASE).get(foliant::SizeEvent::AnonFaultAlloc);
+    assert!(alone > 4000, "{alone} of 4096");
+    assert!(mm.total(Event::GuessTaken) > 0);
+    (0..4096u64).for_each(|nth| {
+        assert_eq!(load(&sim, &mm, id, BASE + nth * SIZE_2M), nth * 512 + 1);
+        assert_eq!(load(&sim, &mm, id, BASE + nth * SIZE_2M + PAGE), 0);
+    });
+}
+
+/// A page of a folio that was half given back is zero again, and takes a folio of its own.
+#[test]
+fn what_was_given_back_faults_again() {
+    let sim = sim(1, 96);
+    let mm = manager(&sim, AUTO);
+    let id = space(&mm, 80);
+    // A leaf of which one page is used, and much that is filled behind it.
+    (0..1024).for_each(|nth| _ = write(&sim, &mm, id, nth));
+    write(&sim, &mm, id, 1024);
+    (4096..80 * MB / PAGE).for_each(|nth| _ = write(&sim, &mm, id, nth));
+    assert_eq!(mm.total(Event::GuessTaken), 511);
+    assert_eq!(mm.frame_at(id, Va::new(BASE + 1500 * PAGE)), None);
+    assert_eq!(load(&sim, &mm, id, BASE + 1024 * PAGE), 1025);
+    let again = write(&sim, &mm, id, 1500);
+    assert!(matches!(again, Some(Outcome::Mapped(order)) if order > Order::BASE), "{again:?}");
+}
+
+#[test]
+fn a_program_that_asks_gets_the_size_without_a_guess() {
+    let sim = sim(1, 64);
+    let mut policy = Policy::BASE_ONLY;
+    policy.set(Order::SIZE_2M, Size::Auto).unwrap();
+    let mm = manager(&sim, policy);
+    let id = space(&mm, 8);
+    let write = |va| mm.fault(id, Va::new(va), Access::Write);
+    assert_eq!(write(BASE), Outcome::Mapped(Order::BASE), "a space of one page");
+    mm.advise(id, range(BASE, 4 * MB), Advice::HugePage).unwrap();
+    assert_eq!(write(BASE + SIZE_2M), Outcome::Mapped(Order::SIZE_2M));
+    assert_eq!(mm.idle().get(), 0);
+    assert_eq!(write(BASE + 2 * SIZE_2M), Outcome::Mapped(Order::SIZE_2M), "512 pages by now");
+    assert_eq!(mm.idle().get(), 511);
+    mm.advise(id, range(BASE, 8 * MB), Advice::NoHugePage).unwrap();
+    assert_eq!(write(BASE + 3 * SIZE_2M), Outcome::Mapped(Order::BASE));
+    mm.unmap(id, range(BASE + 2 * SIZE_2M, SIZE_2M)).unwrap();
+    assert_eq!(mm.idle().get(), 0, "a guess ends with its folio");
+}
+
+/// How a program goes through its memory.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// So many pages from one, each the next but so many.
+    Stride(u64, u64, u64),
+    /// So many at random places.
+    Scattered(u64, u64),
+    /// So many pages from one are dropped.
+    Drop(u64, u64),
+    /// A child writes so many pages from one, and ends.
+    Child(u64, u64),
+}
+
+fn ways() -> impl Strategy<Value = Way> {
+    let (page, some) = (0..PAGES, 1..600u64);
+    let stride =
+        prop_oneof![Just(1u64), Just(2), Just(15), Just(16), Just(17), Just(512), 1..2000u64];
+    prop_oneof![
+        4 => (page.clone(), some.clone(), stride).prop_map(|(a, n, by)| Way::Stride(a, n, by)),
+        2 => (any::<u64>(), some.clone()).prop_map(|(seed, n)| Way::Scattered(seed, n)),
+        2 => (page.clone(), 1..4000u64).prop_map(|(a, n)| Way::Drop(a, n)),
+        1 => (page, 1..64u64).prop_map(|(a, n)| Way::Child(a, n)),
+    ]
+}
+/// 256 MiB of addresses.
+const PAGES: u64 = 256 * MB / PAGE;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// After each way what is idle is within the limit, and memory is what was touched and that,
+    /// and what looks that saw a part of a folio missed: a tenth.
+    #[test]
+    fn whatever_a_program_touches_little_is_idle(ways in prop::collection::vec(ways(), 1..24)) {
+        let sim = sim(1, 384);
+        let mm = manager(&sim, AUTO);
+        let id = space(&mm, 256);
+        let (mut touched, mut most) = (BTreeSet::new(), 0);
+        let touch = |nth: u64, touched: &mut BTreeSet<u64>| {
+            write(&sim, &mm, id, nth % PAGES);
+            touched.insert(nth % PAGES);
+        };
+        for way in ways {
+            match way {
+                Way::Stride(from, n, by) => (0..n).for_each(|k| touch(from + k * by, &mut touched)),
+                Way::Scattered(seed, n) => (0..n).for_each(|k| {
+                    touch((seed ^ k).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20, &mut touched);
+                }),
+                Way::Drop(from, n) => {
+                    let n = n.min(PAGES - from);
+                    mm.advise(id, range(BASE + from * PAGE, n * PAGE), Advice::DontNeed).unwrap();
+                    touched.retain(|nth| !(from..from + n).contains(nth));
+                }
+                Way::Child(from, n) => {
+                    let child = mm.fork(id).unwrap();
+                    mm.switch(Some(child)).unwrap();
+                    (0..n).for_each(|k| _ = write(&sim, &mm, child, (from + k * 7) % PAGES));
+                    mm.switch(Some(id)).unwrap();
+                    mm.end(child).unwrap();
+                }
+            }
+            most = most.max(mm.anonymous().get());
+            prop_assert!(mm.idle().get() <= limit(most) + most, "{:?} {way:?}", mm.idle());
+            let least = touched.len() as u64;
+            let bound = least + least / 10 + limit(most);
+            prop_assert!(mm.pages(id).unwrap().get() <= bound, "{way:?}: {:?}, {least} touched", mm.pages(id));
+        }
+        for nth in &touched {
+            prop_assert_eq!(load(&sim, &mm, id, BASE + nth * PAGE), nth + 1);
+        }
+    }
+}
