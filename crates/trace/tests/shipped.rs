@@ -36,3 +36,28 @@ fn python() {
 fn sort() {
     check("sort.trace");
 }
+
+#[test]
+fn sqlite() {
+    check("sqlite.trace");
+}
+
+#[test]
+fn redis() {
+    check("redis.trace");
+}
+
+#[test]
+fn java() {
+    check("java.trace");
+}
+
+#[test]
+fn pool() {
+    check("pool.trace");
+}
+
+#[test]
+fn hash() {
+    check("hash.trace");
+}
