@@ -26,6 +26,8 @@ pub struct Description {
     pub spaces: u64,
     /// The programs that were started, in order.
     pub programs: Vec<String>,
+    /// For each space in order of birth, which of them it ran, if one was started before.
+    pub ran: Vec<Option<usize>>,
     /// Areas that came into being, by kind in the order of [`AreaKind::ALL`]: count and largest.
     pub areas: [(u64, Bytes); 7],
     /// Faults by kind of area in the order of [`AreaKind::ALL`], then by access: read, write, exec.
@@ -130,6 +132,7 @@ impl Describer {
                     self.out.processes = 1;
                 }
                 self.purse.take_text(&exec.program)?;
+                self.out.ran.push(Some(self.out.programs.len()));
                 self.out.programs.push(exec.program.clone());
                 self.born(space, Map::new(self.purse.budget(), Thing::Areas, cost::AREA))?;
                 for area in &exec.areas {
@@ -139,6 +142,8 @@ impl Describer {
             }
             EventKind::Fork { child, .. } => {
                 self.out.processes += 1;
+                let ran = self.out.ran.get(space.0 as usize).copied().flatten();
+                self.out.ran.push(ran);
                 if let Some(parent) = self.spaces.get(&space) {
                     let copy = parent.copy()?;
                     self.mapped += weight(&copy);

@@ -4,7 +4,8 @@ use foliant::fault::Defrag;
 use foliant_sim::Work;
 use foliant_trace::event::advice;
 use foliant_trace::replay::{
-    Choice, Percent, Plan, ReplayError, Row, Settings, replay, replay_all,
+    Choice, MOMENTS, MappedRun, Percent, Plan, ReplayError, Row, Settings, Sight, replay,
+    replay_all, sights_at,
 };
 use foliant_trace::{
     Access, Area, AreaKind, Budget, Event, EventKind, Exec, Fault, Found, MapFlags, Origin, Prot,
@@ -337,4 +338,83 @@ fn shipped_recordings_take_exactly_the_recorded_faults_with_4k_pages() {
         }
         assert!(rows[1].kernel_ratio(&rows[0]) < 0.58, "{name}: the reference falls by 42 %");
     }
+}
+
+/// Pages 0 to 3 of a first area are written, one of a second is read, and the first is unmapped.
+fn two_areas() -> Story {
+    Story::start(&[area(BASE, MB), area(BASE + 4 * MB, MB)])
+        .write_all(MAIN, BASE, 4 * FRAME_BYTES)
+        .fault(MAIN, BASE + 4 * MB, Access::Read, Standing::Regular)
+        .tell(0, 0, EventKind::Unmap { range: area(BASE, MB).range })
+        .write(MAIN, BASE + 5 * MB - FRAME_BYTES)
+        .tell(0, 0, EventKind::Exit { last: true })
+}
+
+#[test]
+fn sights_are_what_is_mapped_after_a_step() {
+    let plan = Plan::new(&two_areas().events, &Budget::default()).unwrap();
+    let (settings, base) = (Settings::default(), up_to("4k"));
+    let row = replay(&plan, base, &settings, |_| ()).unwrap();
+    let look = |step, choice| sights_at(&plan, step, choice, &settings).unwrap().list;
+    let run = |start, bytes, folio: Option<u8>| MappedRun {
+        range: VaRange::sized(Va::new(start), Bytes::new(bytes)).unwrap(),
+        folio: folio.and_then(Order::new),
+    };
+    let sight = |start, runs| Sight {
+        space: SpaceId(0),
+        range: area(start, MB).range,
+        kind: AreaKind::Anonymous,
+        runs,
+    };
+    // At the peak four pages are there, and the zero page is not yet.
+    let first = sight(BASE, vec![run(BASE, 4 * FRAME_BYTES, Some(0))]);
+    assert_eq!(look(row.peak_step, base), [first, sight(BASE + 4 * MB, vec![])]);
+    assert_eq!(row.peak, Bytes::new(4 * FRAME_BYTES));
+    let held: u64 = look(row.peak_step, base).iter().map(|sight| sight.held().get()).sum();
+    assert_eq!(held, row.peak.get());
+    let large = sight(BASE, vec![run(BASE, 64 << 10, Some(4))]);
+    assert_eq!(look(row.peak_step, up_to("64k")), [large.clone(), sight(BASE + 4 * MB, vec![])]);
+    // One step later the second area has zeros, which are held in no folio.
+    let later = look(row.peak_step + 1, base);
+    assert_eq!(later[1].runs, [run(BASE + 4 * MB, FRAME_BYTES, None)]);
+    assert_eq!((later[1].held(), later[0].held()), (Bytes::new(0), row.peak));
+    // After the last step nothing is there, and a step that is not there is the last one.
+    assert_eq!(look(u64::MAX, base), []);
+}
+
+#[test]
+fn sights_draw_on_the_budget() {
+    let mut story = Story::start(&[area(BASE, 64 * MB)]);
+    for page in (0..16_384).step_by(2) {
+        story = story.write(MAIN, BASE + page * FRAME_BYTES);
+    }
+    let budget = Budget::default();
+    let plan = Plan::new(&story.events, &budget).unwrap();
+    let before = budget.held();
+    let sights = sights_at(&plan, u64::MAX, up_to("4k"), &Settings::default()).unwrap();
+    assert_eq!(sights.list[0].runs.len(), 8192);
+    let runs = 8192 * size_of::<MappedRun>() as u64;
+    assert!(budget.held().get() >= before.get() + runs, "L2");
+    drop(sights);
+    assert_eq!(budget.held(), before);
+}
+
+#[test]
+fn a_course_sees_memory_come_and_go() {
+    let story = two_areas();
+    let (small, large) = (story.row(up_to("4k")), story.row(up_to("64k")));
+    for row in [&small, &large] {
+        assert_eq!(row.course.len(), MOMENTS);
+        let faults: u64 = row.course.iter().map(|moment| moment.faults).sum();
+        assert_eq!(faults, row.anonymous_faults, "{}", row.choice);
+    }
+    let held = |row: &Row, nth: usize| -> u64 {
+        let folios = row.course[nth].folios.iter();
+        folios.map(|(order, n)| order.bytes().get() * n).sum()
+    };
+    // Events are equally far apart: the writes are over by the fifth of eight.
+    assert_eq!((held(&small, 0), held(&small, 31)), (0, 4 * FRAME_BYTES));
+    assert_eq!((held(&large, 31), held(&large, 40)), (64 << 10, 0));
+    assert_eq!(held(&large, MOMENTS - 1), 64 << 10, "before the exit");
+    assert_eq!(held(&small, MOMENTS - 1), FRAME_BYTES);
 }

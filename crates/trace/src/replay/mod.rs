@@ -33,17 +33,21 @@
 //!
 //! **Not here**: caches of file pages, swap, reclaim, khugepaged.
 
+mod course;
 mod fragment;
 mod plan;
 mod policy;
 mod row;
 mod run;
 mod settings;
+mod sights;
 mod stop;
 
+pub use course::{MOMENTS, Moment};
 pub use fragment::{PINS_PER_BLOCK, Percent};
 pub use plan::{Plan, PlanError, Planner};
 pub use policy::{Choice, ChoiceError, WrongName};
 pub use row::Row;
-pub use run::{replay, replay_all};
+pub use run::{replay, replay_all, sights_at};
 pub use settings::{MEMORY_LEAST, ReplayError, Settings};
+pub use sights::{MappedRun, Sight, Sights};

@@ -129,6 +129,8 @@ impl Sizes {
 /// One call of the manager or access of a user.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
+    /// When its event was, in the recording's nanoseconds.
+    pub(super) time_ns: u64,
     pub(super) space: SpaceId,
     pub(super) thread: ThreadId,
     pub(super) op: Op,
@@ -238,6 +240,12 @@ impl Plan {
             planner.add(&event?)?;
         }
         Ok((reader.finish()?, planner.finish()))
+    }
+
+    /// When the first and the last event that a replay has a step for were, in nanoseconds.
+    pub(super) fn times(&self) -> (u64, u64) {
+        let time = |step: Option<&Step>| step.map_or(0, |step| step.time_ns);
+        (time(self.steps.first()), time(self.steps.last()))
     }
 
     /// How many steps a replay takes.
@@ -392,7 +400,7 @@ impl Planner {
         self.retag(event)?;
         self.count_areas(event.space);
         if let Some(space) = died {
-            self.push(space, event.thread, Op::End)?;
+            self.push(event, space, Op::End)?;
             self.died(space)?;
         }
         Ok(())
@@ -434,13 +442,14 @@ impl Planner {
         }
     }
 
-    fn push(&mut self, space: SpaceId, thread: ThreadId, op: Op) -> Result<(), Spent> {
+    fn push(&mut self, event: &Event, space: SpaceId, op: Op) -> Result<(), Spent> {
         let Plan { steps, purse, .. } = &mut self.plan;
+        let Event { time_ns, thread, .. } = *event;
         purse.work(1)?;
-        purse.push(Thing::Steps, steps, Step { space, thread, op })
+        purse.push(Thing::Steps, steps, Step { time_ns, space, thread, op })
     }
     fn step(&mut self, event: &Event, op: Op) -> Result<(), Spent> {
-        self.push(event.space, event.thread, op)
+        self.push(event, event.space, op)
     }
 
     /// The replayed parts of areas in `range`, as the model has them now.

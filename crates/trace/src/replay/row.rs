@@ -1,6 +1,7 @@
 //! What a replay with one policy came to.
 
 use super::Choice;
+use super::course::Moment;
 use foliant_units::{Bytes, Nanos, Order};
 use std::collections::BTreeMap;
 
@@ -45,6 +46,11 @@ pub struct Row {
     pub untouched_bytes: u64,
     /// Anonymous folios by size, those for maps of files left out.
     pub folios: BTreeMap<Order, u64>,
+    /// The step after which the most was held, for [`sights_at`](super::places_at).
+    pub peak_step: u64,
+    /// Over the recording's time, [`MOMENTS`](super::MOMENTS) of them; with the pages of maps of
+    /// files, as `peak`.
+    pub course: Vec<Moment>,
 }
 
 impl Row {

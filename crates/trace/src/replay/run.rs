@@ -5,10 +5,12 @@
 //! away, as an idle CPU does, so flushes have others to ask.
 
 use super::Choice;
+use super::course::Course;
 use super::fragment::{Other, Percent, fragment};
 use super::plan::{Op, Plan, Sizes, Step};
 use super::row::Row;
 use super::settings::{ReplayError, Settings, WARM_MOST};
+use super::sights::{Sights, sights};
 use super::stop::{Mm, Stop};
 use crate::budget::{Budget, Purse, Spent, Thing};
 use crate::event::{Access, SpaceId};
@@ -47,6 +49,32 @@ pub fn replay(
     settings: &Settings,
     progress: impl Fn(u64),
 ) -> Result<Row, ReplayError> {
+    driven((plan, plan.steps.len()), choice, settings, progress, |run| Ok(run.finish()))
+}
+
+/// Replays under one policy up to a step and this step too, and looks where memory is.
+pub fn sights_at(
+    plan: &Plan,
+    step: u64,
+    choice: Choice,
+    settings: &Settings,
+) -> Result<Sights, ReplayError> {
+    let steps = usize::try_from(step).map_or(usize::MAX, |step| step.saturating_add(1));
+    let look = |run: Run<'_, '_>| {
+        let spaces = run.spaces.iter().map(|(space, live)| (*space, live.id));
+        sights(run.mm, spaces, Purse::new(plan.budget())).map_err(ReplayError::Spent)
+    };
+    driven((plan, steps), choice, settings, |_| {}, look)
+}
+
+/// Carries out the first so many steps and makes something of it.
+fn driven<T>(
+    (plan, steps): (&Plan, usize),
+    choice: Choice,
+    settings: &Settings,
+    progress: impl Fn(u64),
+    end: impl FnOnce(Run<'_, '_>) -> Result<T, ReplayError>,
+) -> Result<T, ReplayError> {
     let memory = settings.memory_for(plan);
     let mut purse = Purse::new(plan.budget());
     purse.take(Thing::Machines, settings.host_bytes(plan).get(), 1)?;
@@ -65,7 +93,7 @@ pub fn replay(
     mm.set_clearing(Clearing { far: Far::NonTemporal, ..mm.clearing() });
     let mut run = Run::new(&sim, &mm, choice, memory, (plan, settings));
     run.prepare()?;
-    for (index, step) in plan.steps.iter().enumerate() {
+    for (index, step) in plan.steps.iter().enumerate().take(steps) {
         run.step(index, step).map_err(|stop| run.explain(index, stop))?;
         if index % WORK_STEPS == WORK_STEPS - 1 {
             run.count_work()?;
@@ -79,7 +107,7 @@ pub fn replay(
     }
     progress((plan.steps.len() % PROGRESS_STEPS) as u64);
     run.count_work()?;
-    Ok(run.finish())
+    end(run)
 }
 
 /// Replays under several policies, side by side on the host's CPUs as far as the budget has memory
@@ -179,6 +207,10 @@ struct Run<'r, 'm> {
     /// Anonymous memory may have grown in this step.
     grew: bool,
     peak: u64,
+    /// The step that is being carried out, and the one that came to the peak.
+    at: usize,
+    peak_at: usize,
+    course: Course,
     leaves: u64,
     leaves_at: u64,
     mapped: u64,
@@ -220,6 +252,9 @@ impl<'r, 'm> Run<'r, 'm> {
             read_zeros: BTreeSet::new(),
             grew: false,
             peak: 0,
+            at: 0,
+            peak_at: 0,
+            course: Course::new(plan.times()),
             leaves: 0,
             leaves_at: 0,
             mapped: 0,
@@ -337,6 +372,8 @@ impl<'r, 'm> Run<'r, 'm> {
         let cpu = Cpu((step.thread.0 as usize % self.running.len()) as u16);
         let (sim, space) = (self.sim, step.space);
         self.work += WORK;
+        self.at = index;
+        self.look(step.time_ns);
         sim.on(cpu, || match &step.op {
             Op::Create { thp_off } => self.create(space, *thp_off),
             Op::Fork { child, areas, unmap, empty } => {
@@ -597,8 +634,30 @@ impl<'r, 'm> Run<'r, 'm> {
             self.peak_mapped = self.peak_mapped.max(self.mapped);
         }
         if std::mem::take(&mut self.grew) {
-            self.peak = self.peak.max(self.anonymous());
+            let held = self.anonymous();
+            if held > self.peak {
+                (self.peak, self.peak_at) = (held, self.at);
+            }
         }
+    }
+
+    /// Notes what is there where a moment has come.
+    fn look(&mut self, time: u64) {
+        if self.course.is_due(time) {
+            let folios = self.there();
+            self.course.look(time, self.anonymous_faults, &folios);
+        }
+    }
+
+    /// Anonymous folios of the trace's programs that there are now.
+    fn there(&self) -> BTreeMap<Order, u64> {
+        let sizes = Order::all().take_while(|order| *order <= Order::SIZE_2M);
+        let count = |order| {
+            let all = self.mm.size_stats(order).get(SizeEvent::NrAnon);
+            let others = if order == Order::BASE { self.others } else { 0 };
+            (order, all.saturating_sub(others))
+        };
+        sizes.map(count).filter(|(_, n)| *n > 0).collect()
     }
 
     /// Counts the leaves before memory may fall from its peak.
@@ -652,6 +711,8 @@ impl<'r, 'm> Run<'r, 'm> {
             peak_mapped: Bytes::new(self.peak_mapped * FRAME_BYTES),
             untouched_bytes: zeroed.saturating_sub(self.touched * FRAME_BYTES),
             folios,
+            peak_step: self.peak_at as u64,
+            course: self.course.finish(self.anonymous_faults),
         }
     }
 }
