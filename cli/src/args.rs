@@ -417,6 +417,9 @@ pub(crate) struct Sim {
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Report {
+    /// A recording, to have a page about that [default: the five systems]
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
     /// Where the page goes; it appears when it is whole
     #[arg(short, long, value_name = "FILE", default_value = "foliant-report.html")]
     pub(crate) output: PathBuf,
@@ -425,8 +428,19 @@ pub(crate) struct Report {
     pub(crate) open: bool,
     /// Leave out what takes long: up to 16 CPUs, one recording, nothing of this machine's own
     /// memory
-    #[arg(long)]
+    #[arg(long, conflicts_with = "file")]
     pub(crate) quick: bool,
+    /// Memory that what a recording says may take, like 8g; with each GiB goes a minute's work
+    /// [default: 1g]
+    #[arg(long, value_name = "SIZE", value_parser = budget, requires = "file")]
+    pub(crate) budget: Option<Bytes>,
+}
+
+impl Report {
+    /// A budget for the recording.
+    pub(crate) fn budget(&self) -> Budget {
+        self.budget.map_or_else(Budget::default, Budget::of)
+    }
 }
 
 #[derive(ClapArgs, Debug)]

@@ -10,7 +10,7 @@ use foliant_trace::replay::{Choice, Plan, Row, Settings};
 use foliant_units::Order;
 
 /// A row is the best if no other takes less kernel time within this much memory over 4 KiB pages.
-const PEAK_RATIO_MOST: f64 = 1.05;
+pub(crate) const PEAK_RATIO_MOST: f64 = 1.05;
 
 /// A recording and the rows of its replay. The first row is the one of 4 KiB pages.
 pub(crate) struct Replayed<'a> {
@@ -125,7 +125,8 @@ fn peaks_differ(row: &Row) -> bool {
     row.peak.get().abs_diff(row.peak_mapped.get()) > row.peak.get() / 100
 }
 
-fn best(rows: &[Row], base: &Row) -> Option<Choice> {
+/// The row with the least kernel time within [`PEAK_RATIO_MOST`], where there are several.
+pub(crate) fn best(rows: &[Row], base: &Row) -> Option<Choice> {
     let fits = rows.iter().filter(|row| row.peak_ratio(base) <= PEAK_RATIO_MOST);
     let best = fits.min_by_key(|row| row.kernel);
     best.filter(|_| rows.len() > 1).map(|row| row.choice)

@@ -289,7 +289,20 @@ const TABLE: &str = "
 1 | sim --seed 7 --steps 20 --fail 1000000    | --fail 1000000 refused nothing | use a smaller number
 1 | sim --seed 7 --plant late-copy --cpus 1 --steps 1 | late-copy struck 0 times | another seed or more steps
 
-2 | report page.html                          | page.html is one word too many | `foliant report --help`
+2 | report page.html                          | there is no file page.html | foliant record -o page.html
+2 | report ''                                 | FILE needs a value         | --help
+2 | report good.trace page.html               | page.html is one word too many | `foliant report --help`
+2 | report folder                             | folder cannot be read (it is a folder) | foliant record
+2 | report cut.trace                          | cut.trace: the trace is cut off | copy or record it again
+2 | report other.trace                        | other.trace: this is not a Foliant trace | foliant record
+2 | report good.trace --quick                 | FILE does not go with --quick | leave one
+2 | report --budget 1g                        | `foliant report` needs FILE | `foliant report --help`
+2 | report good.trace --budget 63m            | --budget cannot be '63m'   | use 64m to 1t
+2 | report good.trace --budget ''             | --budget cannot be ''      | like 64k or 2m
+2 | report good.trace --budget                | --budget needs a value     | --help
+2 | report good.trace -o folder               | folder is a folder         | -o
+2 | report good.trace -o nowhere/page.html    | nowhere/page.html cannot be written (there is no such folder or file) | -o
+2 | report good.trace --policy 4k             | `foliant report` has no option --policy | `foliant report --help`
 2 | report -o                                 | --output needs a value     | --help
 2 | report -o folder                          | folder is a folder         | -o
 2 | report -o nowhere/page.html               | nowhere/page.html cannot be written (there is no such folder or file) | -o

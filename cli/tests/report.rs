@@ -53,15 +53,49 @@ const WORDS: [&str; 8] = [
 
 #[test]
 fn the_page_is_right_on_phones_and_desks_in_dark_and_light() {
+    looks_right(&["--quick"], &WORDS);
+}
+
+/// Words of a recording's page.
+const RECORDED: [&str; 8] = [
+    "python.trace",
+    "workload.py",
+    "up-to-64k",
+    "Give this program folios of up to",
+    "Faults and memory by size",
+    "Sizes over time",
+    "Where memory is",
+    "22,422 recorded",
+];
+
+#[test]
+fn a_recording_has_a_page_that_is_right_in_the_same_places() {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces/python.trace");
+    looks_right(&[shipped.to_str().unwrap()], &RECORDED);
+}
+
+/// A stranger's recording, whatever it says, leaves no page behind where its budget is spent.
+#[test]
+fn a_recording_that_is_too_much_is_refused_and_leaves_nothing() {
     let folder = TempDir::new().unwrap();
-    let output = report(&["--quick"], folder.path());
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces/pool.trace");
+    let output = report(&["--budget", "64m", shipped.to_str().unwrap()], folder.path());
+    assert_eq!(output.status.code(), Some(2));
+    let said = said(&output);
+    assert!(said.contains("pool.trace") && said.contains("--budget 256m"), "{said}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+fn looks_right(args: &[&str], words: &[&str]) {
+    let folder = TempDir::new().unwrap();
+    let output = report(args, folder.path());
     assert!(output.status.success(), "{}", said(&output));
     assert!(said(&output).contains("foliant-report.html holds the report"), "{}", said(&output));
     let page = folder.path().join("foliant-report.html");
     let text = fs::read_to_string(&page).unwrap();
     assert!(text.len() < 2 << 20, "{} bytes", text.len());
-    for word in WORDS {
-        assert!(text.contains(word), "{word}");
+    for word in words {
+        assert!(text.contains(*word), "{word}");
     }
     let Some(mut browser) = Browser::start() else {
         let _ = writeln!(

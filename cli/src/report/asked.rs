@@ -2,8 +2,9 @@
 
 use crate::args::{self, Args, Command, Lab, Replay};
 use crate::failure::{Done, Failure};
-use crate::usage;
+use crate::{shown, usage};
 use std::ffi::OsString;
+use std::path::Path;
 
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +34,11 @@ impl Extent {
 
 /// A command line's meaning.
 fn parsed(command: &str) -> Done<Option<Command>> {
-    let words = args::plain(command.split_whitespace().map(OsString::from));
+    of_words(command.split_whitespace().map(OsString::from))
+}
+
+fn of_words(words: impl Iterator<Item = OsString>) -> Done<Option<Command>> {
+    let words = args::plain(words);
     let args = Args::of(&words).map_err(|e| usage::failure(&e, &words))?;
     Ok(args.command)
 }
@@ -51,5 +56,14 @@ pub(crate) fn parsed_replay(command: &str) -> Done<Replay> {
     match parsed(command)? {
         Some(Command::Replay(replay)) => Ok(replay),
         _ => Err(Failure::new(format_args!("{command} is no replay"))),
+    }
+}
+
+/// What `foliant replay FILE` asks for.
+pub(crate) fn replay_of(file: &Path) -> Done<Replay> {
+    let words = ["foliant", "replay", "--"].map(OsString::from).into_iter();
+    match of_words(words.chain([file.into()]))? {
+        Some(Command::Replay(replay)) => Ok(replay),
+        _ => Err(Failure::new(format_args!("{} is no recording", shown::path(file)))),
     }
 }

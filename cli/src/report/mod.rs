@@ -1,5 +1,5 @@
 //! `foliant report`: the measured systems, a map of memory over time and the cost models, as one
-//! HTML page that needs no network.
+//! HTML page that needs no network; with a recording, what folio sizes make of that (`recorded`).
 //!
 //! ```text
 //!   gather: commands ─▶ lab, replay, this machine's memory ─▶ systems: figures ─┐
@@ -24,6 +24,7 @@ mod map;
 mod number;
 mod page;
 mod plot;
+mod recorded;
 mod recordings;
 mod results;
 mod story;
@@ -43,7 +44,10 @@ pub(crate) fn run(args: &Report) -> Done {
     let path = &args.output;
     let mut file = place_for(path)?;
     let extent = if args.quick { Extent::Quick } else { Extent::Full };
-    let page = page::render(&gather::content(extent)?)?;
+    let page = match &args.file {
+        Some(recording) => recorded::render(&recorded::content(recording, &args.budget())?)?,
+        None => page::render(&gather::content(extent)?)?,
+    };
     let written = file.write_all(page.as_bytes()).and_then(|()| readable(&file));
     written.map_err(|e| unwritable(path, &e))?;
     file.persist(path).map_err(|e| unwritable(path, &e.error))?;

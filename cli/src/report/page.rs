@@ -23,6 +23,36 @@ pub(crate) fn render(content: &Content) -> Done<String> {
     let story = story(&content.story)?;
     let systems: Vec<Markup> = content.systems.iter().map(system).collect::<Done<_>>()?;
     let overview = overview(content)?;
+    let body = html! {
+        header {
+            h1 { "Foliant" }
+            p.lead {
+                "Five systems of a huge-page memory manager, each measured at grain 1, which works page by page, and at the "
+                "grain that is chosen, by the same code in the same run, beside what was published for the system."
+            }
+        }
+        main {
+            (summary(content))
+            (overview)
+            nav aria-label="Sections" {
+                @for system in &content.systems {
+                    a href={ "#" (system.letter) } { (system.letter) ": " (system.name) }
+                }
+                a href={ "#" (MAP) } { "Memory over time" }
+                a href={ "#" (MODELS) } { "What work costs" }
+                a href={ "#" (HOST) } { "The machine" }
+            }
+            @for system in &systems { (system) }
+            (story)
+            (models())
+            (host(&content.host))
+        }
+    };
+    Ok(shell("Foliant: five systems, measured", &body))
+}
+
+/// A page with this title and body, and the style of all pages.
+pub(super) fn shell(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -30,37 +60,13 @@ pub(crate) fn render(content: &Content) -> Done<String> {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { "Foliant: five systems, measured" }
+                title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
-            body {
-                header {
-                    h1 { "Foliant" }
-                    p.lead {
-                        "Five systems of a huge-page memory manager, each measured at grain 1, which works page by page, and at the "
-                        "grain that is chosen, by the same code in the same run, beside what was published for the system."
-                    }
-                }
-                main {
-                    (summary(content))
-                    (overview)
-                    nav aria-label="Sections" {
-                        @for system in &content.systems {
-                            a href={ "#" (system.letter) } { (system.letter) ": " (system.name) }
-                        }
-                        a href={ "#" (MAP) } { "Memory over time" }
-                        a href={ "#" (MODELS) } { "What work costs" }
-                        a href={ "#" (HOST) } { "The machine" }
-                    }
-                    @for system in &systems { (system) }
-                    (story)
-                    (models())
-                    (host(&content.host))
-                }
-            }
+            body { (body) }
         }
     };
-    Ok(page.into_string())
+    page.into_string()
 }
 
 fn times(ratio: f64) -> String {
@@ -140,7 +146,7 @@ fn overview(content: &Content) -> Done<Markup> {
     plots_of(&plots)
 }
 
-fn plots_of(plots: &[Plot]) -> Done<Markup> {
+pub(super) fn plots_of(plots: &[Plot]) -> Done<Markup> {
     let svgs: Vec<String> = plots.iter().map(Plot::svg).collect::<Done<_>>()?;
     Ok(html! {
         @if !plots.is_empty() {
@@ -220,7 +226,7 @@ fn figure(figure: &Figure) -> Done<Markup> {
     })
 }
 
-fn table(table: &Table) -> Markup {
+pub(super) fn table(table: &Table) -> Markup {
     html! {
         // What scrolls can be reached by keyboard.
         div.wide tabindex="0" role="region" aria-label=(table.caption) {
@@ -241,7 +247,7 @@ fn table(table: &Table) -> Markup {
     }
 }
 
-fn commands(commands: &[String]) -> Markup {
+pub(super) fn commands(commands: &[String]) -> Markup {
     html! {
         @match commands {
             [] => {}
