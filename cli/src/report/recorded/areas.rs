@@ -4,7 +4,8 @@
 //! **Invariants**
 //! - A1. For each policy touched and unused pages are disjoint, and unused ones are what it maps
 //!   with memory and the program has not touched.
-//! - A2. Areas that are not shown one by one are in the sum, so that columns add up.
+//! - A2. An area that several spaces have alike, as after a fork, is there once, with all of them.
+//! - A3. Areas that are not shown one by one are in the sum, so that columns add up.
 
 use super::program_name;
 use foliant_trace::replay::{MappedRun, Sight, Sights};
@@ -18,8 +19,10 @@ const PART_LEAST: u64 = 200;
 /// An area, or what several come to, which has no range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Area {
-    /// Whose it is and what it is.
+    /// Which program's it is and what it is.
     pub(super) name: String,
+    /// The spaces that have it.
+    pub(super) spaces: Vec<SpaceId>,
     pub(super) range: Option<VaRange>,
     pub(super) size: Bytes,
     /// Pages that the program touched.
@@ -36,6 +39,30 @@ impl Area {
         let unused = self.unused_bytes.iter().map(|bytes| bytes.get()).max();
         Bytes::new(self.touched_bytes.get() + unused.unwrap_or(0))
     }
+
+    /// Whether the other one is the same in another space; then it takes over that space.
+    fn is_also(&mut self, other: &mut Area) -> bool {
+        let all = |area: &Area| (area.range, area.touched_bytes, area.unused_bytes.clone());
+        let is_alike = all(self) == all(other)
+            && (&self.name, &self.touched, &self.unused)
+                == (&other.name, &other.touched, &other.unused);
+        if is_alike {
+            self.spaces.append(&mut other.spaces);
+        }
+        is_alike
+    }
+
+    /// Its name with the spaces that have it.
+    pub(super) fn title(&self) -> String {
+        let name = &self.name;
+        match self.spaces.as_slice() {
+            [] => name.clone(),
+            [SpaceId(one)] => format!("{name} of space {one}"),
+            [SpaceId(one), more @ ..] => {
+                format!("{name} of space {one} and {} more", crate::table::count(more.len() as u64))
+            }
+        }
+    }
 }
 
 /// The areas with the most memory, and what the others come to; `touched` are the sights with 4 KiB
@@ -48,7 +75,8 @@ pub(super) fn compared(
     let mut all: Vec<Area> =
         touched.list.iter().map(|sight| area(sight, mapped, described)).collect();
     all.retain(|area| area.most().get() > 0);
-    all.sort_by_key(|area| std::cmp::Reverse(area.most()));
+    all.sort_by_key(|area| (std::cmp::Reverse(area.most()), area.range.map(|range| range.start())));
+    all.dedup_by(|next, kept| kept.is_also(next));
     let least = all.iter().map(|area| area.most().get()).sum::<u64>() / PART_LEAST;
     let shown = all.iter().take(AREAS_MOST).take_while(|area| area.most().get() >= least).count();
     let rest = all.split_off(shown);
@@ -65,6 +93,7 @@ fn area(sight: &Sight, mapped: &[Sights], described: &Description) -> Area {
         mapped.iter().map(|sights| without(&held(sights), &touched)).collect();
     Area {
         name: name(sight, described),
+        spaces: vec![sight.space],
         range: Some(sight.range),
         size: sight.range.bytes(),
         touched_bytes: bytes(&touched),
@@ -86,7 +115,7 @@ fn name(sight: &Sight, described: &Description) -> String {
     let program = described.ran.get(space as usize).copied().flatten();
     let program = program.and_then(|nth| described.programs.get(nth));
     let program = program.map_or("no program", String::as_str);
-    format!("{} ({space}), {}", program_name(program), sight.kind.name())
+    format!("{}, {}", program_name(program), sight.kind.name())
 }
 
 /// Neighbouring runs as one range.
@@ -143,7 +172,8 @@ fn sum(areas: &[Area], policies: usize) -> Area {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foliant_units::Va;
+    use foliant_trace::AreaKind;
+    use foliant_units::{Order, Va};
 
     fn ranges(pages: &[(u64, u64)]) -> Vec<VaRange> {
         let range = |(a, b): &(u64, u64)| VaRange::new(Va::new(a << 12), Va::new(b << 12)).unwrap();
@@ -178,6 +208,26 @@ mod tests {
             assert_eq!(pages(&left), expect, "{some:?} without {others:?}");
             assert!(left.iter().all(|range| !range.is_empty()));
         }
+    }
+
+    #[test]
+    fn an_area_that_several_spaces_have_alike_is_there_once() {
+        let sight = |space, from, to| {
+            let run = MappedRun { range: ranges(&[(from, to)])[0], folio: Some(Order::BASE) };
+            let kind = AreaKind::Anonymous;
+            Sight { space: SpaceId(space), range: ranges(&[(0, 9)])[0], kind, runs: vec![run] }
+        };
+        let list = [(0, 1, 3), (1, 1, 3), (2, 1, 4), (3, 1, 3), (4, 2, 4)];
+        let list = list.map(|(space, from, to)| sight(space, from, to)).to_vec();
+        let mut touched = Sights::default();
+        touched.list = list;
+        let (areas, others) = compared(&touched, &[], &Description::default());
+        let titles: Vec<String> = areas.iter().map(Area::title).collect();
+        let name = "no program, anonymous of space";
+        assert_eq!(titles[0], format!("{name} 2"));
+        assert_eq!(titles[1], format!("{name} 0 and 2 more"));
+        assert_eq!(titles[2], format!("{name} 4"));
+        assert_eq!((titles.len(), others), (3, None));
     }
 
     #[test]

@@ -229,7 +229,7 @@ fn pictures(content: &Recorded, area: &Area) -> Markup {
     let pages = area.range.map_or(0, |range| range.pages().get());
     let cell = cells::Cut::of(pages).pages.saturating_mul(foliant_units::FRAME_BYTES);
     html! {
-        h3 { (area.name) }
+        h3 { (area.title()) }
         p {
             (in_mib(area.size)) " MiB at " code { (address(area.range)) } ", " (in_mib(area.touched_bytes)) " MiB touched; a cell is "
             (foliant_units::Bytes::new(cell).to_string())
@@ -240,7 +240,7 @@ fn pictures(content: &Recorded, area: &Area) -> Markup {
                     @let unused = area.unused_bytes.get(nth).copied().unwrap_or_default();
                     @let says = format!("{choice}: {} MiB mapped and not touched", in_mib(unused));
                     figcaption { (says) }
-                    (PreEscaped(cells::svg(area, nth, &format!("{}, {says}", area.name))))
+                    (PreEscaped(cells::svg(area, nth, &format!("{}, {says}", area.title()))))
                 }
             }
         }
@@ -257,12 +257,8 @@ fn areas(content: &Recorded) -> Table {
     heads.extend(content.looked.iter().map(|choice| format!("unused, {choice}")));
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let row = |area: &Area| {
-        let mut cells = vec![
-            area.name.clone(),
-            address(area.range),
-            in_mib(area.size),
-            in_mib(area.touched_bytes),
-        ];
+        let mut cells =
+            vec![area.title(), address(area.range), in_mib(area.size), in_mib(area.touched_bytes)];
         cells.extend(area.unused_bytes.iter().map(|bytes| in_mib(*bytes)));
         cells
     };
