@@ -418,3 +418,16 @@ fn a_course_sees_memory_come_and_go() {
     assert_eq!(held(&large, MOMENTS - 1), 64 << 10, "before the exit");
     assert_eq!(held(&small, MOMENTS - 1), FRAME_BYTES);
 }
+
+#[test]
+fn of_equal_peaks_the_first_one_is_looked_at() {
+    let story = Story::start(&[area(BASE, MB), area(BASE + 4 * MB, MB)])
+        .write(MAIN, BASE)
+        .tell(0, 0, EventKind::Unmap { range: area(BASE, MB).range })
+        .write(MAIN, BASE + 4 * MB);
+    let plan = Plan::new(&story.events, &Budget::default()).unwrap();
+    let row = story.row(up_to("4k"));
+    let sights = sights_at(&plan, row.peak_step, up_to("4k"), &Settings::default()).unwrap();
+    let held: Vec<u64> = sights.list.iter().map(|sight| sight.held().get()).collect();
+    assert_eq!(held, [FRAME_BYTES, 0]);
+}
