@@ -36,6 +36,8 @@ mod generated;
 mod host;
 mod json;
 mod lab;
+#[expect(dead_code, reason = "advise, run and check read and write plans")]
+mod plan;
 mod progress;
 mod published;
 mod record;

@@ -17,6 +17,7 @@
 //! - [`naive`]: the obvious model of 4 KiB pages, which says for each fault whether it had to be.
 //! - [`describe()`]: a summary.
 //! - [`replay`]: a trace through the real manager on a simulated machine, one row per policy.
+//! - [`wish`]: switches and advice for a program, and what names a mapping from run to run.
 //!
 //! **Not here**: the `foliant` command.
 
@@ -32,6 +33,7 @@ pub mod reader;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod record;
 pub mod replay;
+pub mod wish;
 pub mod writer;
 
 pub use budget::{Budget, Spent, Thing};
@@ -47,4 +49,5 @@ pub use naive::{Naive, Report, classify, naive_replay};
 pub use reader::{About, Reader, Trace};
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub use record::{Options, RecordError, Summary, record, record_running_to_file, record_to_file};
+pub use wish::{Remedy, Site, Target, Wish, Wished};
 pub use writer::Writer;

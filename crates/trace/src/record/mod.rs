@@ -45,6 +45,8 @@ mod raw;
 mod resident;
 mod ring;
 mod settle;
+#[cfg_attr(not(test), expect(dead_code, reason = "the recorder and the runner ask it"))]
+mod site;
 mod spawn;
 mod spool;
 mod sys;
