@@ -127,6 +127,23 @@ enum Kind<'e> {
         /// What the fault was for the kernel.
         standing: Standing,
     },
+    /// What the area that holds the range is called.
+    Name {
+        /// The range.
+        range: Range,
+        /// The file that it is a map of.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        file: Option<&'e str>,
+        /// The code that asked for it, `OBJECT+0xOFFSET`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        site: Option<String>,
+        /// The library that it asked: the C library, or an allocator.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        through: Option<&'e str>,
+        /// The thread whose stack it is.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stack_of: Option<u32>,
+    },
 }
 
 /// Addresses from the first byte to the one behind the last.
@@ -230,6 +247,18 @@ impl From<&trace::Area> for Area {
     }
 }
 
+fn named(range: VaRange, name: &trace::Name) -> Kind<'_> {
+    let (mut file, mut site, mut through, mut stack_of) = (None, None, None, None);
+    match name {
+        trace::Name::File(name) => file = Some(name.as_str()),
+        trace::Name::Made { site: by, through: asked } => {
+            (site, through) = (by.as_ref().map(trace::Site::to_string), asked.as_deref());
+        }
+        trace::Name::Stack(thread) => stack_of = Some(thread.0),
+    }
+    Kind::Name { range: range.into(), file, site, through, stack_of }
+}
+
 /// An event as a document.
 pub(crate) fn line(event: &trace::Event) -> Line<'_> {
     let kind = match &event.kind {
@@ -270,6 +299,7 @@ pub(crate) fn line(event: &trace::Event) -> Line<'_> {
             found: fault.found.into(),
             standing: fault.standing.into(),
         },
+        trace::EventKind::Name { range, name } => named(*range, name),
     };
     Line { time_ns: event.time_ns, thread: event.thread.0, space: event.space.0, event: kind }
 }

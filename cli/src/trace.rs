@@ -5,7 +5,7 @@ use crate::document::{self, Document};
 use crate::failure::{Done, Failure, print};
 use crate::shown::shown;
 use crate::terminal::entry;
-use crate::{event, table};
+use crate::{event, shown, table};
 use foliant_trace::{
     About, AreaKind, Describer, Description, Ending, Event, Naive, Reader, TraceError,
 };
@@ -14,6 +14,9 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::fs::File;
 use std::io::BufReader;
+
+/// Mappings that a table lists; a document has all of them.
+const MAPPINGS_SHOWN: usize = 12;
 
 pub(crate) fn run(args: &Args) -> Done {
     if args.dump {
@@ -135,7 +138,15 @@ fn text(Told { about, description: d, mismatched }: &Told) -> String {
             [count(areas), table::mib(largest.get()), count(read), count(write), count(exec)];
         std::iter::once(kind.name().to_owned()).chain(numbers).collect()
     });
-    text + &table::columns(&heads, rows)
+    text += &table::columns(&heads, rows);
+    text.push('\n');
+    let shown = d.mappings.iter().take(MAPPINGS_SHOWN);
+    let rows = shown.map(|(mapping, faults)| [shown::shown(&mapping.to_string()), count(*faults)]);
+    text += &table::columns(&["mapping", "faults"], rows.map(Vec::from));
+    if let Some(more) = d.mappings.len().checked_sub(MAPPINGS_SHOWN).filter(|more| *more > 0) {
+        text += &format!("and {} more\n", count(more as u64));
+    }
+    text
 }
 
 /// What is in a recording.
@@ -191,6 +202,8 @@ pub(crate) struct Described<'t> {
     remarks: &'t [String],
     /// Areas and faults by what memory is backed by.
     areas: Vec<Areas>,
+    /// Anonymous faults by mapping, most first.
+    mappings: Vec<Mapped>,
 }
 
 impl Document for Described<'_> {
@@ -215,6 +228,15 @@ struct Areas {
     exec_faults: u64,
 }
 
+/// Memory that was asked for in one way.
+#[derive(Serialize, JsonSchema)]
+struct Mapped {
+    /// What it is called: `heap`, `stack of thread 3`, `prog+0x1234, up to 64k`.
+    mapping: String,
+    /// Anonymous faults in it.
+    faults: u64,
+}
+
 fn described(Told { about, description: d, mismatched }: &Told) -> Described<'_> {
     let kinds = AreaKind::ALL.iter().map(|kind| {
         let (areas, largest) = d.areas[*kind as usize];
@@ -222,6 +244,10 @@ fn described(Told { about, description: d, mismatched }: &Told) -> Described<'_>
         let (kind, largest_bytes) = (kind.name(), largest.get());
         Areas { kind, areas, largest_bytes, read_faults, write_faults, exec_faults }
     });
+    let mappings = d
+        .mappings
+        .iter()
+        .map(|(mapping, faults)| Mapped { mapping: mapping.to_string(), faults: *faults });
     let (exit_code, signal) = match about.trailer.ending {
         Ending::Exited(code) => (Some(code), None),
         Ending::Signaled(signal) => (None, Some(signal)),
@@ -252,5 +278,6 @@ fn described(Told { about, description: d, mismatched }: &Told) -> Described<'_>
         lost: about.trailer.lost,
         remarks: &about.trailer.remarks,
         areas: kinds.collect(),
+        mappings: mappings.collect(),
     }
 }

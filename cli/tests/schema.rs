@@ -11,7 +11,7 @@ use std::process::Command;
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_qemu.sh");
 
 /// Documents that take root, or half a minute; tests beside their types make some up.
-const ELSEWHERE: [&str; 4] = ["record", "check", "check-hugetlb", "lab"];
+const ELSEWHERE: [&str; 5] = ["record", "check", "check-hugetlb", "lab", "plan"];
 
 /// What the command prints, in a guest whose kernel prints `report` where it boots one.
 fn printed(line: &str, report: &str) -> String {
@@ -109,6 +109,15 @@ fn recording(path: &Path) {
         EventKind::Remap { old: whole, new: range(1 << 41, 8192), keep_old: false },
         EventKind::Unmap { range: range(1 << 41, 8192) },
         EventKind::ThpPrctl { args: [1, 0] },
+        EventKind::Name { range: whole, name: Name::File("a.so".into()) },
+        EventKind::Name {
+            range: whole,
+            name: Name::Made {
+                site: Some(Site { object: "a.so".into(), offset: 1 }),
+                through: Some("libc.so.6".into()),
+            },
+        },
+        EventKind::Name { range: whole, name: Name::Stack(ThreadId(0)) },
         EventKind::Share { thread: ThreadId(1), process: false },
         EventKind::Fork { child: SpaceId(1), thread: ThreadId(2) },
         EventKind::Exit { last: false },
@@ -151,7 +160,7 @@ fn what_is_printed_is_what_the_schema_says() {
     let dump = printed(&format!("trace --dump --json {}", path.display()), "");
     let kinds: BTreeSet<String> =
         dump.lines().map(|line| seen.holds(line)["event"]["kind"].to_string()).collect();
-    assert_eq!(kinds.len(), 13, "{kinds:?}");
+    assert_eq!(kinds.len(), 14, "{kinds:?}");
     let told = seen.holds(&printed(&format!("trace --json {}", path.display()), ""));
     assert_eq!((&told["exit_code"], &told["signal"]), (&Value::Null, &9.into()));
     let list = printed("schema", "");

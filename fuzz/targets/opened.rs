@@ -10,8 +10,8 @@
 use arbitrary::{Result, Unstructured};
 use foliant_trace::replay::{Plan, PlanError};
 use foliant_trace::{
-    Access, Area, AreaKind, Budget, Event, EventKind, Exec, Fault, Found, Lineage, MapFlags,
-    Origin, Prot, Source, SpaceId, Standing, ThreadId, describe, naive_replay,
+    Access, Area, AreaKind, Budget, Event, EventKind, Exec, Fault, Found, Lineage, MapFlags, Name,
+    Origin, Prot, Site, Source, SpaceId, Standing, ThreadId, describe, naive_replay,
 };
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 use libfuzzer_sys::fuzz_target;
@@ -106,7 +106,7 @@ fn event(
     let here = lineage.space_of(thread);
     let next = SpaceId(lineage.spaces());
     let born = ThreadId(lineage.threads());
-    let kind = match if here.is_none() { 0 } else { input.int_in_range(0..=13)? } {
+    let kind = match if here.is_none() { 0 } else { input.int_in_range(0..=14)? } {
         0 => EventKind::Exec(exec(input)?),
         1 => EventKind::Fork { child: next, thread: born },
         2 => EventKind::Share { thread: born, process: input.arbitrary()? },
@@ -123,6 +123,7 @@ fn event(
         9 => EventKind::Brk { old: range(input)?.start(), new: range(input)?.start() },
         10 => EventKind::Populate { range: range(input)?, access: access(input)? },
         11 => EventKind::ThpPrctl { args: [input.int_in_range(0..=3)?, 0] },
+        12 => EventKind::Name { range: range(input)?, name: name(input)? },
         _ => EventKind::Fault(Fault {
             va: Va::new(if input.ratio(1, 16)? {
                 input.arbitrary()?
@@ -164,6 +165,18 @@ fn area(input: &mut Unstructured<'_>) -> Result<Area> {
 fn prot(input: &mut Unstructured<'_>) -> Result<Prot> {
     let rights = Prot::from_bits(input.int_in_range(0..=7)?).unwrap_or_default();
     Ok(if input.arbitrary()? { Prot::RW } else { rights })
+}
+
+fn name(input: &mut Unstructured<'_>) -> Result<Name> {
+    let text = |input: &mut Unstructured<'_>| Ok("x".repeat(input.int_in_range(0..=255)?));
+    Ok(match input.int_in_range(0..=2)? {
+        0 => Name::File(text(input)?),
+        1 => Name::Stack(ThreadId(input.arbitrary()?)),
+        _ => {
+            let site = Site { object: text(input)?, offset: input.arbitrary()? };
+            Name::Made { site: Some(site), through: Some(text(input)?) }
+        }
+    })
 }
 
 fn access(input: &mut Unstructured<'_>) -> Result<Access> {

@@ -7,6 +7,7 @@ use crate::event::{
     brk_pages,
 };
 use crate::lineage::Lineage;
+use crate::mapping::{Labels, Mapping};
 use foliant_units::{Bytes, VaRange};
 use std::collections::BTreeMap;
 
@@ -51,8 +52,10 @@ pub struct Description {
     /// The most that was mapped at once in all spaces together, without special areas; `u64::MAX`
     /// stands for more than that.
     pub peak_mapped: Bytes,
+    /// Faults in private memory without a file by mapping, most first.
+    pub mappings: Vec<(Mapping, u64)>,
     /// What its names are drawn from.
-    held: Option<Purse>,
+    held: Option<[Purse; 2]>,
 }
 
 impl Description {
@@ -66,6 +69,9 @@ impl Description {
 /// Describes events as they come, so that a trace need not be in memory.
 pub struct Describer {
     lineage: Lineage,
+    labels: Labels,
+    /// Faults by the numbers of mappings.
+    by_mapping: BTreeMap<u16, u64>,
     spaces: BTreeMap<SpaceId, Map<Mapped>>,
     /// Bytes. A file can have more spaces of 64 PiB than a `u64` has room for.
     mapped: u128,
@@ -106,6 +112,8 @@ impl Describer {
     pub fn new(budget: &Budget) -> Describer {
         Describer {
             lineage: Lineage::new(),
+            labels: Labels::new(budget),
+            by_mapping: BTreeMap::new(),
             spaces: BTreeMap::new(),
             mapped: 0,
             first_ns: None,
@@ -119,6 +127,7 @@ impl Describer {
         self.purse.work(1)?;
         let Ok(died) = self.lineage.apply(event) else { return Ok(()) };
         self.purse.take(Thing::Spaces, event.kind.births(), cost::BIRTH)?;
+        self.labels.follow(event, died)?;
         if let Some(died) = died {
             self.died(died)?;
         }
@@ -184,7 +193,10 @@ impl Describer {
             }
             EventKind::Protect { .. } | EventKind::Advise { .. } => self.out.changes += 1,
             EventKind::Fault(fault) => self.fault(space, fault)?,
-            EventKind::Exit { .. } | EventKind::Populate { .. } | EventKind::ThpPrctl { .. } => {}
+            EventKind::Exit { .. }
+            | EventKind::Populate { .. }
+            | EventKind::ThpPrctl { .. }
+            | EventKind::Name { .. } => {}
         }
         let mapped = u64::try_from(self.mapped).unwrap_or(u64::MAX);
         self.out.peak_mapped = self.out.peak_mapped.max(Bytes::new(mapped));
@@ -195,7 +207,13 @@ impl Describer {
     pub fn finish(mut self) -> Description {
         self.out.threads = self.lineage.threads().into();
         self.out.spaces = self.lineage.spaces().into();
-        self.out.held = Some(self.purse);
+        let (names, held) = self.labels.finish();
+        let faults = |number: usize| self.by_mapping.get(&(number as u16)).copied();
+        let named = names.into_iter().enumerate();
+        self.out.mappings =
+            named.filter_map(|(number, name)| Some((name, faults(number)?))).collect();
+        self.out.mappings.sort_by_key(|(_, faults)| std::cmp::Reverse(*faults));
+        self.out.held = Some([self.purse, held]);
         self.out
     }
 
@@ -232,7 +250,13 @@ impl Describer {
             Access::Exec => 2,
         };
         match self.kind_at(space, fault.page().get())? {
-            Some(kind) => self.out.faults[kind as usize][access] += 1,
+            Some(kind) => {
+                self.out.faults[kind as usize][access] += 1;
+                if kind.is_anonymous_private() {
+                    let mapping = self.labels.at(space, fault.page());
+                    *self.by_mapping.entry(mapping).or_default() += 1;
+                }
+            }
             None => self.out.faults_outside += 1,
         }
         Ok(())

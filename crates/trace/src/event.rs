@@ -23,7 +23,10 @@
 //!   areas, but for those advised `DONTFORK`, and empty ones for those advised `WIPEONFORK`.
 //! - E5. Memory that the kernel filled without a fault (arguments placed by exec, `MAP_POPULATE`,
 //!   `mlock`) is in `present` or in [`EventKind::Populate`], never silently there.
+//! - E6. A [`EventKind::Name`] says what is known of an area that is there and changes nothing. It
+//!   is the area's until that is unmapped; an area of which none tells has no name.
 
+use crate::site::Site;
 use foliant_units::{FRAME_BYTES, Va, VaRange};
 use std::fmt;
 
@@ -154,6 +157,41 @@ pub enum EventKind {
     },
     /// A page fault.
     Fault(Fault),
+    /// What the area that holds this range is called (since version 2 of the format).
+    Name {
+        /// The range, which may be a part of the area.
+        range: VaRange,
+        /// Its name.
+        name: Name,
+    },
+}
+
+/// What a person knows an area by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// A map of the file of this name, without folders.
+    File(String),
+    /// Memory that `mmap` made.
+    Made {
+        /// Who asked for it, where that was found.
+        site: Option<Site>,
+        /// The library that it asked, by its file's name: the C library, or an allocator.
+        through: Option<String>,
+    },
+    /// The stack of this thread, which is about to run on it.
+    Stack(ThreadId),
+}
+
+impl Name {
+    /// The texts in it.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &String> {
+        let (first, second) = match self {
+            Name::File(name) => (Some(name), None),
+            Name::Made { site, through } => (site.as_ref().map(|s| &s.object), through.as_ref()),
+            Name::Stack(_) => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
 }
 
 impl EventKind {

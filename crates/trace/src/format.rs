@@ -12,6 +12,11 @@
 //! its place in the file, so blocks that change places are noticed; the trailer counts events and
 //! blocks, so a file that ends early is noticed wherever it ends.
 //!
+//! ```text
+//!   version 1   events of kinds 0 to 12
+//!   version 2   and names (13)
+//! ```
+//!
 //! **Invariants**
 //! - F1. No length from a file leads to an allocation before its bytes are there, or before what
 //!   they come to decoded was drawn from the reader's budget ([`crate::budget`]).
@@ -19,15 +24,20 @@
 //! - F3. Decoding what was encoded gives the same event; decoding anything else gives an error.
 
 use crate::event::{
-    Access, Area, AreaKind, Event, EventKind, Exec, Fault, Found, MapFlags, Origin, Prot, Source,
-    SpaceId, Standing, ThreadId,
+    Access, Area, AreaKind, Event, EventKind, Exec, Fault, Found, MapFlags, Name, Origin, Prot,
+    Source, SpaceId, Standing, ThreadId,
 };
+use crate::site::Site;
 use foliant_units::{FRAME_BYTES, Va, VaRange};
 use std::collections::HashMap;
 
 pub(crate) const MAGIC: [u8; 8] = *b"FOLTRACE";
 /// The version that this crate writes, and the latest that it reads.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+/// The first version that has names.
+pub(crate) const NAMES_SINCE: u16 = 2;
+/// No name of a file is longer, in bytes: Linux's are not.
+pub(crate) const NAME_MAX: usize = 255;
 /// A block is closed once it holds so many raw bytes.
 pub(crate) const RAW_TARGET: usize = 128 << 10;
 /// No block or header is larger than this, packed or not.
@@ -144,6 +154,43 @@ fn put_text(out: &mut Vec<u8>, s: &str) {
     out.extend_from_slice(s.as_bytes());
 }
 
+fn put_name(out: &mut Vec<u8>, name: &Name) {
+    match name {
+        Name::File(file) => {
+            out.push(0);
+            put_text(out, file);
+        }
+        Name::Made { site, through } => {
+            out.push(1 | u8::from(site.is_some()) << 1 | u8::from(through.is_some()) << 2);
+            if let Some(Site { object, offset }) = site {
+                put_text(out, object);
+                put(out, *offset);
+            }
+            through.iter().for_each(|name| put_text(out, name));
+        }
+        Name::Stack(thread) => {
+            out.push(8);
+            put(out, thread.0.into());
+        }
+    }
+}
+
+fn name(cur: &mut Cursor<'_>) -> Result<Name, Malformed> {
+    match cur.byte()? {
+        0 => Ok(Name::File(cur.file_name()?)),
+        notes @ (1 | 3 | 5 | 7) => {
+            let site = |cur: &mut Cursor<'_>| {
+                Ok::<_, Malformed>(Site { object: cur.file_name()?, offset: cur.number()? })
+            };
+            let site = (notes & 2 != 0).then(|| site(cur)).transpose()?;
+            let through = (notes & 4 != 0).then(|| cur.file_name()).transpose()?;
+            Ok(Name::Made { site, through })
+        }
+        8 => Ok(Name::Stack(ThreadId(cur.small()?))),
+        _ => Err("a name's kind is unknown"),
+    }
+}
+
 /// Why bytes do not decode.
 pub(crate) type Malformed = &'static str;
 
@@ -203,6 +250,11 @@ impl<'a> Cursor<'a> {
             return Err("a count is larger than what follows");
         }
         Ok(n as usize)
+    }
+
+    fn file_name(&mut self) -> Result<String, Malformed> {
+        let name = self.text()?;
+        if name.len() <= NAME_MAX { Ok(name) } else { Err("a file's name is too long") }
     }
 
     fn text(&mut self) -> Result<String, Malformed> {
@@ -337,6 +389,10 @@ impl Context {
                 put(out, fault.va.get() % FRAME_BYTES);
                 *near = fault.va.get();
             }
+            EventKind::Name { range, name } => {
+                self.put_range(out, *range);
+                put_name(out, name);
+            }
         }
     }
 
@@ -408,6 +464,7 @@ impl Context {
                     standing: Standing::from_u8(b >> 2).ok_or("a fault's standing is unknown")?,
                 })
             }
+            13 => EventKind::Name { range: self.range(cur)?, name: name(cur)? },
             _ => return Err("an event's kind is unknown"),
         };
         Ok(Event { time_ns, thread: ThreadId(thread), space: SpaceId(space), kind })
@@ -438,6 +495,7 @@ fn number_of(kind: &EventKind) -> u8 {
         EventKind::Populate { .. } => 10,
         EventKind::ThpPrctl { .. } => 11,
         EventKind::Fault(_) => 12,
+        EventKind::Name { .. } => 13,
     }
 }
 
@@ -453,8 +511,13 @@ fn user_va(n: u64) -> Result<Va, Malformed> {
     if n <= VA_MAX { Ok(Va::new(n)) } else { Err("an address is not the user's") }
 }
 
-/// Whether every range of the event can be written: whole pages, below [`VA_MAX`].
-pub(crate) fn check_ranges(kind: &EventKind) -> Result<(), Malformed> {
+/// Whether every range of the event can be written (whole pages, below [`VA_MAX`]), and every name.
+pub(crate) fn check(kind: &EventKind) -> Result<(), Malformed> {
+    if let EventKind::Name { name, .. } = kind
+        && name.texts().any(|text| text.len() > NAME_MAX)
+    {
+        return Err("a file's name is too long");
+    }
     let fits = |r: &VaRange| {
         r.start().get().is_multiple_of(FRAME_BYTES)
             && r.end().get().is_multiple_of(FRAME_BYTES)
@@ -470,7 +533,8 @@ pub(crate) fn check_ranges(kind: &EventKind) -> Result<(), Malformed> {
         EventKind::Unmap { range }
         | EventKind::Protect { range, .. }
         | EventKind::Advise { range, .. }
-        | EventKind::Populate { range, .. } => fits(range),
+        | EventKind::Populate { range, .. }
+        | EventKind::Name { range, .. } => fits(range),
         EventKind::Remap { old, new, .. } => fits(old) && fits(new),
         EventKind::Brk { old, new } => old.get() <= VA_MAX && new.get() <= VA_MAX,
         _ => true,

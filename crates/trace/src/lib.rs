@@ -15,9 +15,9 @@
 //! - [`budget`]: the memory and the work that a file of others may take, for all of these together.
 //! - `record`: the recorder, for x86-64 Linux, without privilege for one's own programs.
 //! - [`naive`]: the obvious model of 4 KiB pages, which says for each fault whether it had to be.
-//! - [`describe()`]: a summary.
+//! - [`mapping`]: memory as a person knows it. [`describe()`]: a summary.
 //! - [`replay`]: a trace through the real manager on a simulated machine, one row per policy.
-//! - [`wish`]: switches and advice for a program, and what names a mapping from run to run.
+//! - [`wish`]: switches and advice for a program. [`site`]: what names a mapping from run to run.
 //!
 //! **Not here**: the `foliant` command.
 
@@ -27,12 +27,14 @@ pub mod error;
 pub mod event;
 pub mod format;
 pub mod lineage;
+pub mod mapping;
 pub mod naive;
 mod piece;
 pub mod reader;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub mod record;
 pub mod replay;
+pub mod site;
 pub mod wish;
 pub mod writer;
 
@@ -40,14 +42,16 @@ pub use budget::{Budget, Spent, Thing};
 pub use describe::{Describer, Description, describe};
 pub use error::TraceError;
 pub use event::{
-    Access, Area, AreaKind, Event, EventKind, Exec, Fault, Found, MapFlags, Origin, Prot, Source,
-    SpaceId, Standing, ThreadId,
+    Access, Area, AreaKind, Event, EventKind, Exec, Fault, Found, MapFlags, Name, Origin, Prot,
+    Source, SpaceId, Standing, ThreadId,
 };
 pub use format::{AccessSource, Ending, Header, Trailer, VERSION};
 pub use lineage::Lineage;
+pub use mapping::Mapping;
 pub use naive::{Naive, Report, classify, naive_replay};
 pub use reader::{About, Reader, Trace};
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub use record::{Options, RecordError, Summary, record, record_running_to_file, record_to_file};
-pub use wish::{Remedy, Site, Target, Wish, Wished};
+pub use site::Site;
+pub use wish::{Remedy, Target, Wish, Wished};
 pub use writer::Writer;

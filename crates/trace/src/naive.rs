@@ -354,7 +354,10 @@ impl Model {
             EventKind::Fault(fault) => {
                 return Ok(Some((fault, space.fault(fault, event, together)?)));
             }
-            EventKind::Share { .. } | EventKind::Exit { .. } | EventKind::ThpPrctl { .. } => {}
+            EventKind::Share { .. }
+            | EventKind::Exit { .. }
+            | EventKind::ThpPrctl { .. }
+            | EventKind::Name { .. } => {}
         }
         Ok(None)
     }

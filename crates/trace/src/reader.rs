@@ -18,6 +18,7 @@ use std::path::Path;
 pub struct Reader<R: Read> {
     input: R,
     header: Header,
+    version: u16,
     trailer: Option<Trailer>,
     raw: Vec<u8>,
     at: usize,
@@ -75,6 +76,9 @@ impl Trace {
                 held.take(Thing::Events, exec.areas.len() as u64, size_of::<Area>() as u64)?;
                 held.take(Thing::Events, exec.present.len() as u64, size_of::<VaRange>() as u64)?;
             }
+            if let EventKind::Name { name, .. } = &event.kind {
+                name.texts().try_for_each(|text| held.take_text(text))?;
+            }
             held.push(Thing::Events, &mut events, event)?;
         }
         let About { header, trailer, _held: about } = reader.finish()?;
@@ -127,6 +131,7 @@ impl<R: Read> Reader<R> {
         Ok(Reader {
             input,
             header,
+            version,
             trailer: None,
             raw: Vec::new(),
             at: 0,
@@ -182,6 +187,9 @@ impl<R: Read> Reader<R> {
         let mut cur = Cursor::new(&self.raw[self.at..]);
         let before = cur.len();
         let event = self.context.event(&mut cur).map_err(corrupt)?;
+        if self.version < format::NAMES_SINCE && matches!(event.kind, EventKind::Name { .. }) {
+            return Err(corrupt("an event's kind is unknown"));
+        }
         self.at += before - cur.len();
         self.left -= 1;
         if self.left == 0 && !cur.is_empty() {

@@ -21,36 +21,10 @@
 //! command).
 
 use crate::event::advice;
+pub use crate::site::Site;
 use foliant::Policy;
 use foliant::fault::{Global, PolicyError, Size};
 use foliant_units::{Bytes, Order};
-use std::fmt;
-
-/// Where in a program's code a mapping was asked for.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Site {
-    /// The file's name without folders, `libc.so.6`.
-    pub object: String,
-    /// In that file, of the instruction behind the call.
-    pub offset: u64,
-}
-
-impl fmt::Display for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}+{:#x}", self.object, self.offset)
-    }
-}
-
-impl Site {
-    /// Reads what is displayed: `libc.so.6+0x9f2e1`.
-    pub fn parse(text: &str) -> Option<Site> {
-        let (object, offset) = text.rsplit_once("+0x")?;
-        let is_hex = offset.bytes().all(|b| b.is_ascii_hexdigit());
-        let offset = u64::from_str_radix(offset, 16).ok().filter(|_| is_hex)?;
-        let is_name = !object.is_empty() && !object.contains('/');
-        is_name.then(|| Site { object: object.to_owned(), offset })
-    }
-}
 
 /// Which mappings a wish is about.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -183,17 +157,6 @@ mod tests {
         Wished {
             target: Target::Made { site, least: Bytes::new(least), most: Bytes::new(most) },
             wish,
-        }
-    }
-
-    #[test]
-    fn a_site_is_read_as_it_is_shown_and_nothing_else_is() {
-        for site in [site(0), site(0x9f2e1), site(u64::MAX)] {
-            assert_eq!(Site::parse(&site.to_string()), Some(site));
-        }
-        let long = format!("a+0x1{}", "0".repeat(16));
-        for text in ["", "a", "a+12", "+0x12", "a+0x", "a+0x-1", "a+0x+1", "lib/a+0x1", &long] {
-            assert_eq!(Site::parse(text), None, "{text}");
         }
     }
 

@@ -56,7 +56,7 @@ impl<W: Write> Writer<W> {
         if event.time_ns < self.time_ns {
             return Err(TraceError::BadEvent { why: "its time lies before that of the last one" });
         }
-        format::check_ranges(&event.kind).map_err(|why| TraceError::BadEvent { why })?;
+        format::check(&event.kind).map_err(|why| TraceError::BadEvent { why })?;
         if let EventKind::Exec(exec) = &event.kind {
             // 32 bytes are more than an area or a range can take.
             let bytes = exec.program.len() + 32 * (exec.areas.len() + exec.present.len());

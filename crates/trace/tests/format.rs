@@ -25,6 +25,20 @@ impl Random {
             flags: MapFlags::from_bits(self.below(128) as u8).unwrap(),
         }
     }
+    fn text(&mut self) -> String {
+        "ä".repeat(self.below(128) as usize)
+    }
+    fn name(&mut self) -> Name {
+        let site = Site { object: self.text(), offset: u64::MAX - self.below(1 << 20) };
+        match self.below(6) {
+            0 => Name::File(self.text()),
+            1 => Name::Stack(ThreadId(self.below(9) as u32)),
+            2 => Name::Made { site: None, through: None },
+            3 => Name::Made { site: Some(site), through: None },
+            4 => Name::Made { site: None, through: Some(self.text()) },
+            _ => Name::Made { site: Some(site), through: Some(self.text()) },
+        }
+    }
     fn access(&mut self) -> Access {
         [Access::Read, Access::Write, Access::Exec][self.below(3) as usize]
     }
@@ -82,6 +96,7 @@ fn events(seed: u64, count: usize) -> Vec<Event> {
             11 => EventKind::Brk { old: Va::new(r.below(1 << 40)), new: Va::new(r.below(1 << 40)) },
             12 => EventKind::Populate { range: r.range(), access: r.access() },
             13 => EventKind::ThpPrctl { args: [r.below(3), u64::MAX] },
+            14 | 15 => EventKind::Name { range: r.range(), name: r.name() },
             _ => EventKind::Fault(Fault {
                 va: Va::new(if r.below(50) == 0 {
                     u64::MAX - r.below(9)
@@ -200,6 +215,36 @@ fn blocks_that_change_places_are_noticed() {
     ));
 }
 
+/// A file of the first version knows no names, and none is longer than a file's.
+#[test]
+fn names_are_of_version_2_and_of_a_files_length() {
+    let name = |text: String| Event {
+        time_ns: 0,
+        thread: ThreadId(0),
+        space: SpaceId(0),
+        kind: EventKind::Name { range: VaRange::default(), name: Name::File(text) },
+    };
+    let mut all = events(3, 1);
+    all[0].time_ns = 0;
+    all.push(name("x".repeat(255)));
+    let bytes = written(&all);
+    assert_eq!(Trace::read(&bytes[..], &Budget::default()).unwrap().events, all);
+    let older = |mut bytes: Vec<u8>| {
+        bytes[8] = 1;
+        let head = 14 + u32::from_le_bytes(bytes[10..14].try_into().unwrap()) as usize;
+        let sum = crc32fast::hash(&bytes[..head]).to_le_bytes();
+        bytes[head..head + 4].copy_from_slice(&sum);
+        Trace::read(&bytes[..], &Budget::default())
+    };
+    let refused = older(bytes).unwrap_err().to_string();
+    assert!(refused.contains("an event's kind is unknown"), "{refused}");
+    all.pop();
+    assert_eq!(older(written(&all)).unwrap().events, all, "and all else is read as before");
+    let mut writer = Writer::new(Vec::new(), &header()).unwrap();
+    writer.event(&all[0]).unwrap();
+    assert!(writer.event(&name("x".repeat(256))).is_err());
+}
+
 #[test]
 fn foreign_and_newer_files_are_named() {
     assert!(matches!(
@@ -212,7 +257,7 @@ fn foreign_and_newer_files_are_named() {
     assert!(matches!(error, TraceError::NewerVersion { file: 9, known: VERSION }));
     assert_eq!(
         error.to_string(),
-        "the trace has version 9, this program reads up to 1; use a newer foliant"
+        "the trace has version 9, this program reads up to 2; use a newer foliant"
     );
 }
 

@@ -306,6 +306,53 @@ fn moves_are_followed() {
     check("child_moves", 0, 2 * PAGES);
 }
 
+/// Files by their names, the child's map by the code of this very file that made it, and threads'
+/// stacks by the threads that come to run on them.
+#[test]
+fn what_is_mapped_has_names() {
+    let program = std::env::current_exe().unwrap();
+    let own = program.file_name().unwrap().to_str().unwrap().to_owned();
+    let args = ["--exact", "child_has_threads", "--test-threads=1"];
+    let options = options(program.to_str().unwrap(), &args, AccessWish::Best);
+    let Some((_, trace)) = recorded(options) else { return };
+    let names: Vec<(VaRange, &Name)> = trace
+        .events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Name { range, name } => Some((*range, name)),
+            _ => None,
+        })
+        .collect();
+    let has = |file: &str| names.iter().any(|(_, name)| **name == Name::File(file.to_owned()));
+    assert!(has(&own) && has("libc.so.6"), "{names:?}");
+    let bytes = (PAGES * PAGE) as u64;
+    let made: Vec<&Name> =
+        names.iter().filter(|(r, _)| r.bytes().get() == bytes).map(|(_, name)| *name).collect();
+    let [Name::Made { site: Some(site), through }] = made[..] else { panic!("{made:?}") };
+    assert_eq!(site.object, own);
+    assert_eq!(*through, None, "the wrapper of mmap has no frame, and no allocator was asked");
+    let threads: Vec<ThreadId> = names
+        .iter()
+        .filter_map(|(_, name)| if let Name::Stack(thread) = name { Some(*thread) } else { None })
+        .collect();
+    // The harness runs the test on a thread of its own, or on the first.
+    assert!(threads.len() >= 2, "{threads:?}");
+    let born = trace.events.iter().filter_map(|event| match event.kind {
+        EventKind::Share { thread, process: false } => Some(thread),
+        _ => None,
+    });
+    assert_eq!(threads, born.collect::<Vec<_>>());
+    let description = describe(&trace.events, &Budget::default()).unwrap();
+    let faults = |mapping: &dyn Fn(&Mapping) -> bool| {
+        let all = description.mappings.iter().filter(|(its, _)| mapping(its));
+        all.map(|(_, faults)| *faults).sum::<u64>()
+    };
+    let is_own =
+        |mapping: &Mapping| matches!(mapping, Mapping::Made { site: Some(its), .. } if its == site);
+    assert_eq!(faults(&is_own), PAGES as u64);
+    assert!(faults(&|m| matches!(m, Mapping::ThreadStack(Some(_)))) >= 2);
+}
+
 /// `mmap: Function not implemented` in the child: nobody followed it, and the filter was with it.
 #[test]
 fn finding_x7_children_that_want_no_tracer_are_followed() {

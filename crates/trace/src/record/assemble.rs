@@ -20,8 +20,8 @@ use super::raw::{Raw, What};
 use super::sys::pid_t;
 use super::told::{Doing, Told};
 use crate::event::{
-    Access, Area, Event, EventKind, Exec, Fault, Found, Origin, Prot, Source, SpaceId, Standing,
-    ThreadId,
+    Access, Area, Event, EventKind, Exec, Fault, Found, Name, Origin, Prot, Source, SpaceId,
+    Standing, ThreadId,
 };
 use crate::lineage::Lineage;
 use foliant_units::{FRAME_BYTES, Va, VaRange};
@@ -130,6 +130,8 @@ pub(crate) struct Assembler {
     /// Threads that are seen and not recorded, with their processes.
     outside: HashMap<pid_t, pid_t>,
     flags: HashMap<pid_t, u64>,
+    /// Where the stack ends of the thread that this one is about to make.
+    stacks: HashMap<pid_t, u64>,
     codes: HashMap<pid_t, Code>,
     pub(crate) execs: Execs,
     /// Where each thread's last exec was placed, and up to where its faults are exec's own.
@@ -224,6 +226,9 @@ impl Assembler {
             Doing::Clone { flags } => {
                 self.flags.insert(t.tid, flags);
             }
+            Doing::Stack { top } => {
+                self.stacks.insert(t.tid, top);
+            }
             Doing::Exec { .. } => {
                 // Usually placed before, by the kernel's own record; if that was lost, here.
                 if self.execs.next(t.tid).is_some_and(|stop| stop <= t.time) {
@@ -316,6 +321,7 @@ impl Assembler {
     fn fork(&mut self, time: u64, parent: pid_t, child: pid_t, same_process: bool) {
         self.end(time, child);
         let flags = self.flags.get(&parent).copied().unwrap_or(0);
+        let top = self.stacks.remove(&parent);
         let Some(live) = self.live.get(&parent) else {
             if let Some(&pid) = self.outside.get(&parent) {
                 self.outside.insert(child, if same_process { pid } else { child });
@@ -332,6 +338,11 @@ impl Assembler {
         if same_process || flags & libc::CLONE_VM as u64 != 0 {
             let kind = EventKind::Share { thread, process: !same_process };
             self.push(time, by, space, kind);
+            if same_process && let Some(top) = top {
+                let range = procfs::sized(top.saturating_sub(1), 1);
+                let name = Name::Stack(thread);
+                self.push(time, by, space, EventKind::Name { range, name });
+            }
             let pid = if same_process { pid } else { child };
             self.live.insert(child, Live { thread, space, pid });
         } else {
@@ -346,6 +357,7 @@ impl Assembler {
 
     fn end(&mut self, time: u64, tid: pid_t) {
         self.flags.remove(&tid);
+        self.stacks.remove(&tid);
         self.outside.remove(&tid);
         self.fresh.remove(&tid);
         self.last_faults.remove(&tid);

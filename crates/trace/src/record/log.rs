@@ -178,6 +178,7 @@ const SIGNAL: u8 = 4;
 const GONE: u8 = 5;
 const RESIDUE: u8 = 6;
 const ROOT: u8 = 7;
+const STACK: u8 = 8;
 
 fn event(kind: EventKind) -> Event {
     Event { time_ns: 0, thread: ThreadId(0), space: SpaceId(0), kind }
@@ -200,6 +201,7 @@ impl ToldLog {
             Doing::Gone => GONE,
             Doing::Residue { .. } => RESIDUE,
             Doing::Root { .. } => ROOT,
+            Doing::Stack { .. } => STACK,
         });
         put_delta(out, self.near.time, told.time);
         put_delta(out, self.floor, floor);
@@ -207,6 +209,7 @@ impl ToldLog {
         (self.near.time, self.floor) = (told.time, floor);
         match told.what {
             Doing::Clone { flags } => put(out, flags),
+            Doing::Stack { top } => put(out, top),
             Doing::Exec { former, exec } => {
                 put(out, former as u64);
                 self.context.put_event(out, &event(EventKind::Exec(exec)));
@@ -255,6 +258,7 @@ fn told(from: &mut ToldNear, cur: &mut Cursor<'_>) -> Result<(Told, u64), Malfor
     (from.near.time, from.floor) = (time, floor);
     let what = match kind {
         CLONE => Doing::Clone { flags: cur.number()? },
+        STACK => Doing::Stack { top: cur.number()? },
         PROGRAM => {
             let former = cur.number()? as pid_t;
             match from.context.event(cur)?.kind {

@@ -22,6 +22,10 @@
 //! Pages that come without a fault (a read around the page cache, another process's write) are
 //! looked for before a call takes memory away, at a fork and at the end, and are placed there.
 //!
+//! What is mapped gets its name: the file's, or of whose code asked for it (`site`); a thread's
+//! stack that of the thread. Of processes that ran before only files have names, as nothing stops
+//! at their calls.
+//!
 //! **Not recorded**: the content of memory, accesses that do not fault, programs of the x32 ABI. A
 //! fault in memory that nothing recorded made is counted as a stray one.
 
@@ -45,7 +49,6 @@ mod raw;
 mod resident;
 mod ring;
 mod settle;
-#[cfg_attr(not(test), expect(dead_code, reason = "the recorder and the runner ask it"))]
 mod site;
 mod spawn;
 mod spool;

@@ -2,7 +2,7 @@
 
 use super::sys::pid_t;
 use crate::event::{Area, AreaKind, MapFlags, Prot, empty_at, push_page};
-use crate::format::VA_MAX;
+use crate::format::{NAME_MAX, VA_MAX};
 use foliant_units::{FRAME_BYTES, Va, VaRange};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -45,6 +45,38 @@ pub(crate) fn area(line: &str) -> Option<Area> {
     let kind = kind_of_name(name, has(3, b's'));
     let flags = MapFlags::NONE.with_if(kind == AreaKind::Stack, MapFlags::GROWSDOWN);
     Some(Area { range, prot, kind, flags })
+}
+
+/// Which of a process's areas are maps of files, and of which, from `/proc/PID/maps`.
+pub(crate) fn files(pid: pid_t, areas: &[Area]) -> Vec<(VaRange, String)> {
+    let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    // What was mapped meanwhile tells its own story.
+    let there = |line: &str| area(line).filter(|area| areas.contains(area));
+    let files = text.lines().filter_map(|line| {
+        let area = there(line).filter(|area| is_file(area.kind))?;
+        Some((area.range, file_name(&line[line.find('/')?..])))
+    });
+    files.collect()
+}
+
+/// Whether areas of this kind have a file.
+pub(crate) fn is_file(kind: AreaKind) -> bool {
+    matches!(kind, AreaKind::FilePrivate | AreaKind::FileShared)
+}
+
+/// The name without folders of the file at a path, as the kernel tells it.
+pub(crate) fn file_name(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+    // Bytes that are no text became longer ones.
+    name[..name.floor_char_boundary(NAME_MAX)].to_owned()
+}
+
+/// The name of the file behind a process's descriptor.
+pub(crate) fn file_of_fd(pid: pid_t, fd: i32) -> String {
+    let path = fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap_or_default();
+    file_name(&path.to_string_lossy())
 }
 
 /// What kind of area the kernel calls so.

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!   rsp ─▶ ... │ libc+0x9f2e1 │ ... │ libjemalloc+0x61c0 │ ... │ program+0x11a4 │ ...
-//!                the wrapper's or     an allocator's:            the first word that is of neither:
-//!                malloc's             through it                 the site
+//!               malloc's:              an allocator's          the first word that is of neither:
+//!               asked through it                               the site
 //! ```
 //!
-//! A word counts where it points behind a call instruction in an executable map of a file. The
-//! instruction is read from that file, never from the program's memory, and of the stack only pages
-//! that are present are read: looking brings no page. Frames are not unwound, so a word that was
-//! left on the stack by an earlier call may be taken for a caller; it is then so in each run.
+//! The call's own wrapper is seldom there: glibc's has no frame. A word counts where it points
+//! behind a call instruction in an executable map of a file. The instruction is read from that
+//! file, never from the program's memory, and of the stack only pages that are present are read:
+//! looking brings no page. Frames are not unwound, so a word that was left on the stack by an
+//! earlier call may be taken for a caller; it is then so in each run.
 //!
 //! **Invariants**
 //! - S1. Nothing of the program's is written, and no page of it is brought (`tracer::T1`).
@@ -21,7 +22,7 @@
 
 use super::procfs;
 use super::sys::{self, pid_t};
-use crate::wish::Site;
+use crate::site::Site;
 use foliant_units::{FRAME_BYTES, Va, VaRange};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::collections::HashMap;
@@ -81,9 +82,8 @@ struct Object {
 }
 
 impl Object {
-    fn name(&self) -> &str {
-        let name = self.path.rsplit('/').next().unwrap_or(&self.path);
-        name.strip_suffix(" (deleted)").unwrap_or(name)
+    fn name(&self) -> String {
+        procfs::file_name(&self.path)
     }
     fn offset_of(&self, address: u64) -> u64 {
         (address - self.range.start().get()).saturating_add(self.offset)
@@ -109,6 +109,14 @@ pub(crate) struct Sites {
 }
 
 impl Sites {
+    /// What the process has mapped here may have changed.
+    pub(crate) fn changed(&mut self, group: pid_t, range: VaRange) {
+        let is_one = |object: &Object| !object.range.intersect(range).is_empty();
+        if self.objects.get(&group).is_some_and(|objects| objects.iter().any(is_one)) {
+            self.forget(group);
+        }
+    }
+
     /// The process has other maps of files than before, or is gone.
     pub(crate) fn forget(&mut self, group: pid_t) {
         self.objects.remove(&group);
@@ -162,10 +170,10 @@ impl Sites {
             return false;
         }
         let name = object.name();
-        let site = Site { object: name.to_owned(), offset };
-        if is_library(name) {
+        let site = Site { object: name.clone(), offset };
+        if is_library(&name) {
             caller.site.get_or_insert(site);
-            caller.through.get_or_insert_with(|| name.to_owned());
+            caller.through.get_or_insert(name);
             return false;
         }
         caller.site = Some(site);
@@ -251,7 +259,7 @@ mod tests {
     #[test]
     fn only_executable_maps_of_files_are_objects() {
         let read = |line: &str| {
-            object(line).map(|o| (o.name().to_owned(), o.offset_of(o.range.start().get() + 0x12)))
+            object(line).map(|o| (o.name(), o.offset_of(o.range.start().get() + 0x12)))
         };
         let line = "7f0000001000-7f0000003000 r-xp 00028000 fe:00 77   /usr/lib/a b/libx.so.1";
         assert_eq!(read(line), Some(("libx.so.1".to_owned(), 0x28012)));

@@ -16,6 +16,8 @@ pub(crate) struct Told {
 pub(crate) enum Doing {
     /// The thread is about to make another one with these flags.
     Clone { flags: u64 },
+    /// That thread's stack ends here.
+    Stack { top: u64 },
     /// The process `tid` runs another program; `former` is the thread that called exec.
     Exec { former: pid_t, exec: Exec },
     /// The thread changed its space.

@@ -34,11 +34,12 @@ use super::log::ToldLog;
 use super::perf::Perf;
 use super::procfs;
 use super::resident::{self, Resident};
+use super::site::{Caller, Sites};
 use super::spawn;
 use super::sys::{self, pid_t};
 use super::told::{Doing, Told};
 use super::userfault::{self, When};
-use crate::event::{Access, Area, AreaKind, EventKind, Exec, MapFlags, Prot, advice};
+use crate::event::{Access, Area, AreaKind, EventKind, Exec, MapFlags, Name, Prot, advice};
 use crate::format::{Ending, VA_MAX};
 use foliant_units::{Bytes, FRAME_BYTES, Va, VaRange};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -107,6 +108,7 @@ pub(crate) struct Tracer<'a> {
     /// Descriptors of userfaultfd by which a process fills its memory.
     fillers: HashMap<pid_t, BTreeSet<u64>>,
     pages: Resident,
+    sites: Sites,
     /// Whether the kernel knows flags for `PR_SET_THP_DISABLE`.
     knows_flags: bool,
     log: ToldLog,
@@ -144,6 +146,7 @@ impl<'a> Tracer<'a> {
             locks,
             fillers: HashMap::new(),
             pages: Resident::default(),
+            sites: Sites::default(),
             knows_flags,
             log,
             floor: 0,
@@ -294,7 +297,12 @@ impl<'a> Tracer<'a> {
                     return self.resume(tid, 0);
                 }
                 match flags {
-                    Some(flags) => self.tell(start, tid, Doing::Clone { flags }),
+                    Some(flags) => {
+                        if let Some(top) = stack_top(tid, nr, &args) {
+                            self.tell(start, tid, Doing::Stack { top });
+                        }
+                        self.tell(start, tid, Doing::Clone { flags });
+                    }
                     // A program that replaces another leaves nothing of its memory.
                     None => self.tell_present(tid, resident::everything()),
                 }
@@ -407,6 +415,7 @@ impl<'a> Tracer<'a> {
         }
         if let (Some(call), Ok(regs)) = (call, sys::registers(tid)) {
             self.effect(tid, &call, call.abi.result(regs.rax), end);
+            self.named(tid, &call, &regs);
         }
         self.free(tid);
         self.resume(tid, 0);
@@ -539,6 +548,44 @@ impl<'a> Tracer<'a> {
         }
     }
 
+    /// Tells what the area is called that a call has made, and sees which code there is now.
+    fn named(&mut self, tid: pid_t, call: &Call, regs: &libc::user_regs_struct) {
+        let result = call.abi.result(regs.rax);
+        if (-4095..0).contains(&result) {
+            return;
+        }
+        let (group, [at, bytes, prot, _, fd, _]) = (self.group(tid), call.args);
+        let is_code = prot_of(prot).contains(Prot::EXEC);
+        match call.nr {
+            libc::SYS_mmap => {
+                let file = |shared| procfs::kind_of_fd(tid, fd as i32, shared);
+                let Area { range, kind, .. } = mapped(result as u64, &call.args, file);
+                if is_code {
+                    self.sites.forget(group);
+                }
+                self.sites.changed(group, range);
+                let name = match kind {
+                    AreaKind::Anonymous => {
+                        let word = if call.abi == Abi::I386 { 4 } else { 8 };
+                        let Caller { site, through } = self.sites.caller(group, regs.rsp, word);
+                        Name::Made { site, through }
+                    }
+                    kind if procfs::is_file(kind) => Name::File(procfs::file_of_fd(tid, fd as i32)),
+                    _ => return,
+                };
+                self.tell(call.start, tid, Doing::Change(EventKind::Name { range, name }));
+            }
+            libc::SYS_mprotect | libc::SYS_pkey_mprotect if is_code => self.sites.forget(group),
+            libc::SYS_munmap => self.sites.changed(group, procfs::sized(at, bytes)),
+            libc::SYS_mremap => {
+                let target = procfs::sized(result as u64, prot); // the third argument is its length
+                self.sites.changed(group, procfs::sized(at, bytes));
+                self.sites.changed(group, target);
+            }
+            _ => {}
+        }
+    }
+
     /// A request of userfaultfd came back: of this descriptor, which, and where its structure lies.
     fn filled(
         &mut self,
@@ -649,14 +696,20 @@ impl<'a> Tracer<'a> {
         }
         let areas = procfs::areas(tid);
         let present = procfs::present_in(tid, &areas);
+        let files = procfs::files(tid, &areas);
         let program = procfs::program(tid);
         let exec = Exec { program, brk: procfs::start_brk(tid), areas, present };
         self.tell(time, tid, Doing::Exec { former, exec });
+        for (range, file) in files {
+            let name = Name::File(file);
+            self.tell(time, tid, Doing::Change(EventKind::Name { range, name }));
+        }
         // The other threads are gone, and with them whatever waited.
         self.busy.remove(&tid);
         self.locks.remove(&tid);
         self.fillers.remove(&tid);
         self.pages.forget(tid);
+        self.sites.forget(tid);
         self.tracees.retain(|_, t| t.group != tid);
         self.tracees.insert(tid, Tracee::of(tid));
         self.resume(tid, 0);
@@ -693,6 +746,7 @@ impl<'a> Tracer<'a> {
             self.locks.remove(&tid);
             self.fillers.remove(&tid);
             self.pages.forget(tid);
+            self.sites.forget(tid);
         }
         self.tracees.remove(&tid);
         self.unborn.remove(&tid);
@@ -717,6 +771,26 @@ fn clone_flags(tid: pid_t, nr: libc::c_long, args: &[u64; 6]) -> Option<u64> {
         }
         _ => None,
     }
+}
+
+/// Where the stack ends that a call gives to the thread that it makes.
+fn stack_top(tid: pid_t, nr: libc::c_long, args: &[u64; 6]) -> Option<u64> {
+    let top = match nr {
+        libc::SYS_clone => args[1],
+        libc::SYS_clone3 => {
+            // Its lowest address and its size, 40 bytes into the structure.
+            let mut stack = [0; 16];
+            if sys::read_memory(tid, args[0].saturating_add(40), &mut stack) < stack.len() {
+                return None;
+            }
+            let word = |at: usize| {
+                stack[at..at + 8].iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b))
+            };
+            word(0).saturating_add(word(8))
+        }
+        _ => return None,
+    };
+    Some(top).filter(|top| (1..=VA_MAX).contains(top))
 }
 
 /// What `prctl(PR_SET_THP_DISABLE)` asks for; nothing where the kernel refuses it. Flags are known

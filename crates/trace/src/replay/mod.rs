@@ -23,6 +23,9 @@
 //! - A fault that lost a race is taken again where, at this policy, the fault that won it is taken
 //!   too.
 //! - Programs' own `madvise` and `prctl` calls are honoured.
+//! - Of a [`Trial`] with a remedy each mapping that a wish fits is advised when it is mapped, or
+//!   when its name is told, by a system call that is charged. `MADV_COLLAPSE` changes nothing here:
+//!   when memory was just mapped, nothing is there.
 //!
 //! **Invariants**
 //! - R1. With 4 KiB pages a row has exactly [`Plan::recorded_anonymous_faults`] faults, where the
@@ -35,9 +38,11 @@
 
 mod course;
 mod fragment;
+mod ledger;
 mod plan;
 mod policy;
 mod row;
+mod rule;
 mod run;
 mod settings;
 mod sights;
@@ -45,9 +50,11 @@ mod stop;
 
 pub use course::{MOMENTS, Moment};
 pub use fragment::{PINS_PER_BLOCK, Percent};
-pub use plan::{Plan, PlanError, Planner};
+pub use ledger::{Origins, Share};
+pub use plan::{PARTS, Plan, PlanError, Planner};
 pub use policy::{Choice, ChoiceError, WrongName};
 pub use row::Row;
-pub use run::{replay, replay_all, sights_at};
+pub use rule::Trial;
+pub use run::{Explained, explain_all, replay, replay_all, sights_at};
 pub use settings::{MEMORY_LEAST, ReplayError, Settings};
 pub use sights::{MappedRun, Sight, Sights};

@@ -17,6 +17,7 @@ use crate::event::{
     advice, brk_pages,
 };
 use crate::lineage::Lineage;
+use crate::mapping::{Labels, Mapping};
 use crate::naive::{Model, Space, State, Verdict};
 use crate::piece::{
     DONTFORK, FILLED, HUGEPAGE, LASTING, LOCKED, NOHUGEPAGE, Piece, WATCHED, WIPEONFORK,
@@ -92,6 +93,10 @@ pub(super) enum Op {
         first: bool,
         sizes: Sizes,
     },
+    /// The area is known by its name from here on: what is wished for that is advised.
+    Named {
+        range: VaRange,
+    },
     /// One that found the page there already. `leader` is the step that it raced with.
     Again {
         va: Va,
@@ -102,6 +107,29 @@ pub(super) enum Op {
     FileWrite {
         va: Va,
     },
+}
+
+impl Op {
+    /// A place in what it is about.
+    fn place(&self) -> Option<Va> {
+        match self {
+            Op::Map { range, .. }
+            | Op::Unmap { range }
+            | Op::Protect { range, .. }
+            | Op::Advise { range, .. }
+            | Op::Collapse { range }
+            | Op::Populate { range, .. }
+            | Op::Named { range }
+            | Op::Move { old: range, .. } => Some(range.start()),
+            Op::Touch { va, .. } | Op::Again { va, .. } | Op::FileWrite { va } => Some(*va),
+            Op::Create { .. }
+            | Op::Fork { .. }
+            | Op::End
+            | Op::Leave
+            | Op::Syscall
+            | Op::ThpOff { .. } => None,
+        }
+    }
 }
 
 /// Which of a policy's sizes memory may get.
@@ -133,6 +161,8 @@ pub(super) struct Step {
     pub(super) time_ns: u64,
     pub(super) space: SpaceId,
     pub(super) thread: ThreadId,
+    /// The number of the mapping that it is about; of the first of several.
+    pub(super) mapping: u16,
     pub(super) op: Op,
 }
 
@@ -158,6 +188,12 @@ pub struct Plan {
     pub repeated: u64,
     /// The most that 2 MiB blocks around touched pages of all spaces came to: no policy needs more.
     pub peak_blocks: Bytes,
+    /// The mappings that steps are about, by their numbers.
+    pub(super) mappings: Vec<Mapping>,
+    /// What they are drawn from.
+    names: Purse,
+    /// When the last event was, in nanoseconds.
+    last_ns: u64,
     pub(super) steps: Vec<Step>,
     /// The most spaces, areas in them, and 2 MiB blocks with a page table of their own that there
     /// were at once.
@@ -165,6 +201,9 @@ pub struct Plan {
     /// What the steps are drawn from, and what a replay draws on.
     purse: Purse,
 }
+
+/// Equal parts of the recorded time that figures are told apart by.
+pub const PARTS: usize = 20;
 
 /// What a manager keeps records and tables of.
 #[derive(Clone, Copy, Default, Debug)]
@@ -253,6 +292,23 @@ impl Plan {
         self.steps.len() as u64
     }
 
+    /// The mappings that there were.
+    pub fn mappings(&self) -> &[Mapping] {
+        &self.mappings
+    }
+
+    /// From the beginning of the recording to its last event, in nanoseconds.
+    pub const fn span_ns(&self) -> u64 {
+        self.last_ns
+    }
+
+    /// In which of [`PARTS`] parts of the recorded time a step was.
+    pub(super) fn part_of(&self, step: usize) -> usize {
+        let time = self.steps.get(step).map_or(self.last_ns, |step| step.time_ns);
+        let part = u128::from(time) * PARTS as u128 / u128::from(self.last_ns.max(1));
+        (part as usize).min(PARTS - 1)
+    }
+
     /// Faults that are the same under every policy: all but the anonymous ones.
     pub const fn other_faults(&self) -> u64 {
         self.recorded_faults - self.recorded_anonymous_faults
@@ -322,6 +378,7 @@ pub struct Planner {
     index: u64,
     model: Model,
     lineage: Lineage,
+    labels: Labels,
     /// What is kept of each space that is alive.
     spaces: HashMap<SpaceId, Kept>,
     now: Records,
@@ -364,6 +421,9 @@ impl Planner {
             stray_faults: 0,
             repeated: 0,
             peak_blocks: Bytes::default(),
+            mappings: Vec::new(),
+            names: Purse::new(budget),
+            last_ns: 0,
             steps: Vec::new(),
             peak: Records::default(),
             purse: Purse::new(budget),
@@ -373,6 +433,7 @@ impl Planner {
             index: 0,
             model: Model::new(budget),
             lineage: Lineage::new(),
+            labels: Labels::new(budget),
             spaces: HashMap::new(),
             now: Records::default(),
             blocks_now: 0,
@@ -380,7 +441,9 @@ impl Planner {
     }
 
     /// The plan of all that was taken in.
-    pub fn finish(self) -> Plan {
+    pub fn finish(mut self) -> Plan {
+        let (mappings, held) = self.labels.finish();
+        (self.plan.mappings, self.plan.names) = (mappings, held);
         self.plan
     }
 
@@ -389,6 +452,7 @@ impl Planner {
         let index = self.index;
         self.index += 1;
         let from = self.lineage.space_of(event.thread);
+        self.plan.last_ns = event.time_ns;
         let died = self.lineage.apply(event).map_err(|why| PlanError::Broken { index, why })?;
         self.plan.purse.take(Thing::Spaces, event.kind.births(), cost::BIRTH)?;
         self.before(event, from)?;
@@ -396,6 +460,7 @@ impl Planner {
         if let Some((fault, verdict)) = self.model.follow(event)? {
             self.fault(event, fault, verdict, was)?;
         }
+        self.labels.follow(event, died)?;
         self.after(event)?;
         self.retag(event)?;
         self.count_areas(event.space);
@@ -443,10 +508,20 @@ impl Planner {
     }
 
     fn push(&mut self, event: &Event, space: SpaceId, op: Op) -> Result<(), Spent> {
+        let mapping = op.place().map_or(0, |at| self.labels.at(space, at));
+        self.push_of(mapping, event, space, op)
+    }
+    fn push_of(
+        &mut self,
+        mapping: u16,
+        event: &Event,
+        space: SpaceId,
+        op: Op,
+    ) -> Result<(), Spent> {
         let Plan { steps, purse, .. } = &mut self.plan;
         let Event { time_ns, thread, .. } = *event;
         purse.work(1)?;
-        purse.push(Thing::Steps, steps, Step { time_ns, space, thread, op })
+        purse.push(Thing::Steps, steps, Step { time_ns, space, thread, mapping, op })
     }
     fn step(&mut self, event: &Event, op: Op) -> Result<(), Spent> {
         self.push(event, event.space, op)
@@ -507,7 +582,7 @@ impl Planner {
                 self.step(event, Op::ThpOff { off: args[0] != 0 })?;
             }
             EventKind::Fork { .. } | EventKind::Share { .. } => self.step(event, Op::Syscall)?,
-            EventKind::Fault(_) => {}
+            EventKind::Fault(_) | EventKind::Name { .. } => {}
         }
         Ok(())
     }
@@ -525,6 +600,14 @@ impl Planner {
                 self.forget(space, *range)
             }
             EventKind::Remap { old, .. } => self.forget(space, *old),
+            EventKind::Name { range, .. } => {
+                let pieces = self.pieces(space, *range)?;
+                let those = pieces.into_iter().filter(|(_, p)| p.kind.is_anonymous_private());
+                for (range, _) in those {
+                    self.step(event, Op::Named { range })?;
+                }
+                Ok(())
+            }
             EventKind::Advise { range, advice } if parts(*advice) => {
                 for (range, piece) in self.pieces(space, *range)? {
                     let advice = Advice::Tag(tag(&piece));
@@ -645,7 +728,9 @@ impl Planner {
                 && range.end() == old.end()
             {
                 let op = Op::Map { range: more, flags: advised(piece), tag: tag(piece) };
-                self.step(event, op)?;
+                // It becomes a part of what it grows from, and is not labelled yet.
+                let mapping = self.labels.at(event.space, range.start());
+                self.push_of(mapping, event, event.space, op)?;
             }
             return Ok(());
         }

@@ -7,20 +7,23 @@
 use super::Choice;
 use super::course::Course;
 use super::fragment::{Other, Percent, fragment};
+use super::ledger::{Ledger, Origins, Reading};
 use super::plan::{Op, Plan, Sizes, Step};
 use super::row::Row;
+use super::rule::{Rule, Trial};
 use super::settings::{ReplayError, Settings, WARM_MOST};
 use super::sights::{Sights, sights};
 use super::stop::{Mm, Stop};
 use crate::budget::{Budget, Purse, Spent, Thing};
 use crate::event::{Access, SpaceId};
+use crate::wish::Wish;
 use foliant::compact::Effort;
-use foliant::fault::{Defrag, Orders, ProcessSwitch};
+use foliant::fault::{Defrag, PolicyError, ProcessSwitch};
 use foliant::manager::{CollapseLimits, Setup};
 use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId as Id};
 use foliant::table::{Attrs, Entry};
 use foliant::zero::{Clearing, Far};
-use foliant::{Outcome, Policy, SizeEvent};
+use foliant::{Outcome, SizeEvent};
 use foliant_machine::Cpus;
 use foliant_sim::{Backing, Config, CostModel, Sim, Work};
 use foliant_units::{Bytes, Cpu, FRAME_BYTES, FrameRange, Level, Nanos, Order, Va, VaRange};
@@ -49,7 +52,8 @@ pub fn replay(
     settings: &Settings,
     progress: impl Fn(u64),
 ) -> Result<Row, ReplayError> {
-    driven((plan, plan.steps.len()), choice, settings, progress, |run| Ok(run.finish()))
+    let (row, _) = kept(plan, &choice.into(), settings, Book::None, progress)?;
+    Ok(row)
 }
 
 /// Replays under one policy up to a step and this step too, and looks where memory is.
@@ -64,17 +68,64 @@ pub fn sights_at(
         let spaces = run.spaces.iter().map(|(space, live)| (*space, live.id));
         sights(run.mm, spaces, Purse::new(plan.budget())).map_err(ReplayError::Spent)
     };
-    driven((plan, steps), choice, settings, |_| {}, look)
+    driven((plan, steps), &choice.into(), settings, Book::None, |_| {}, look)
+}
+
+/// Whether a replay keeps a book of who its figures come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Book {
+    None,
+    Kept,
+}
+
+/// A trial's row, without its leaves, which are not counted; and where its figures come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// The figures.
+    pub row: Row,
+    /// Who they come from.
+    pub origins: Origins,
+}
+
+/// Replays several trials as [`replay_all`] does, each with a book of where its figures come from.
+pub fn explain_all(
+    plan: &Plan,
+    trials: &[Trial],
+    settings: &Settings,
+    progress: impl Fn(u64) + Sync,
+) -> Result<Vec<Explained>, ReplayError> {
+    side_by_side(plan, trials.len(), settings, |at| {
+        let (row, origins) = kept(plan, &trials[at], settings, Book::Kept, &progress)?;
+        Ok(Explained { row, origins })
+    })
+}
+
+fn kept(
+    plan: &Plan,
+    trial: &Trial,
+    settings: &Settings,
+    book: Book,
+    progress: impl Fn(u64),
+) -> Result<(Row, Origins), ReplayError> {
+    driven((plan, plan.steps.len()), trial, settings, book, progress, |mut run| {
+        let ledger = run.ledger.take();
+        let origins = ledger.map_or_else(Origins::default, |ledger| ledger.finish(plan));
+        Ok((run.finish(), origins))
+    })
 }
 
 /// Carries out the first so many steps and makes something of it.
 fn driven<T>(
     (plan, steps): (&Plan, usize),
-    choice: Choice,
+    trial: &Trial,
     settings: &Settings,
+    book: Book,
     progress: impl Fn(u64),
     end: impl FnOnce(Run<'_, '_>) -> Result<T, ReplayError>,
 ) -> Result<T, ReplayError> {
+    let choice = trial.choice;
+    let unknown = |why: PolicyError| ReplayError::Refused { choice, step: 0, why: why.to_string() };
+    let rule = Rule::of(trial, plan).map_err(unknown)?;
     let memory = settings.memory_for(plan);
     let mut purse = Purse::new(plan.budget());
     purse.take(Thing::Machines, settings.host_bytes(plan).get(), 1)?;
@@ -85,16 +136,18 @@ fn driven<T>(
     }
     let sim = Sim::new(config).map_err(ReplayError::Machine)?;
     let ranges: Vec<FrameRange> = sim.config().memory.clone();
-    let setup = Setup::of(&ranges, choice.policy());
+    let setup = Setup::of(&ranges, rule.policy);
     let mm = Mm::new(&sim, &setup).map_err(|why| ReplayError::TooSmall { memory, why })?;
     // What Linux let the recorded program map is mapped, also at address 0.
     mm.set_lowest_address(Va::new(0));
     // Of the model's two prices for clearing, huge pages pay the one for large extents.
     mm.set_clearing(Clearing { far: Far::NonTemporal, ..mm.clearing() });
-    let mut run = Run::new(&sim, &mm, choice, memory, (plan, settings));
+    let mut run = Run::new(&sim, &mm, (choice, rule), memory, (plan, settings));
     run.prepare()?;
+    run.ledger = (book == Book::Kept).then(|| Ledger::new(run.reading()));
     for (index, step) in plan.steps.iter().enumerate().take(steps) {
         run.step(index, step).map_err(|stop| run.explain(index, stop))?;
+        run.book(plan, index, step);
         if index % WORK_STEPS == WORK_STEPS - 1 {
             run.count_work()?;
         }
@@ -118,29 +171,39 @@ pub fn replay_all(
     settings: &Settings,
     progress: impl Fn(u64) + Sync,
 ) -> Result<Vec<Row>, ReplayError> {
+    side_by_side(plan, choices.len(), settings, |at| replay(plan, choices[at], settings, &progress))
+}
+
+/// Does so many replays, as many at once as there are CPUs and memory for their machines.
+fn side_by_side<T: Send>(
+    plan: &Plan,
+    count: usize,
+    settings: &Settings,
+    one: impl Fn(usize) -> Result<T, ReplayError> + Sync,
+) -> Result<Vec<T>, ReplayError> {
     let (each, left) = (settings.host_bytes(plan), plan.budget().left());
     let fit = usize::try_from(left.get() / each.get().max(1)).unwrap_or(usize::MAX);
     let next = AtomicUsize::new(0);
-    let rows: Mutex<BTreeMap<usize, Result<Row, ReplayError>>> = Mutex::default();
+    let done: Mutex<BTreeMap<usize, Result<T, ReplayError>>> = Mutex::new(BTreeMap::new());
     let work = || {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(choice) = choices.get(at) else { return };
-            let row = replay(plan, *choice, settings, &progress);
-            rows.lock().unwrap_or_else(|e| e.into_inner()).insert(at, row);
+            if at >= count {
+                return;
+            }
+            let result = one(at);
+            done.lock().unwrap_or_else(|e| e.into_inner()).insert(at, result);
         }
     };
-    let workers = std::thread::available_parallelism()
-        .map_or(1, |n| n.get())
-        .min(choices.len())
-        .min(fit.max(1));
+    let workers =
+        std::thread::available_parallelism().map_or(1, |n| n.get()).min(count).min(fit.max(1));
     std::thread::scope(|scope| {
         for _ in 1..workers {
             scope.spawn(work);
         }
         work();
     });
-    rows.into_inner().unwrap_or_else(|e| e.into_inner()).into_values().collect()
+    done.into_inner().unwrap_or_else(|e| e.into_inner()).into_values().collect()
 }
 
 /// A space of the manager and what it mapped when we last looked.
@@ -175,6 +238,8 @@ struct Run<'r, 'm> {
     sim: &'m Sim,
     mm: &'r Mm<'m>,
     choice: Choice,
+    rule: Rule,
+    ledger: Option<Ledger>,
     memory: Bytes,
     fragmented: Percent,
     defrag: Defrag,
@@ -221,7 +286,7 @@ impl<'r, 'm> Run<'r, 'm> {
     fn new(
         sim: &'m Sim,
         mm: &'r Mm<'m>,
-        choice: Choice,
+        (choice, rule): (Choice, Rule),
         memory: Bytes,
         (plan, settings): (&Plan, &Settings),
     ) -> Self {
@@ -229,6 +294,8 @@ impl<'r, 'm> Run<'r, 'm> {
             sim,
             mm,
             choice,
+            rule,
+            ledger: None,
             memory,
             fragmented: settings.fragmented,
             defrag: settings.defrag,
@@ -280,7 +347,7 @@ impl<'r, 'm> Run<'r, 'm> {
             self.warm().map_err(|stop| self.explain(0, stop))?;
         }
         let other = fragment(self.mm, self.fragmented).map_err(|stop| self.explain(0, stop))?;
-        self.mm.set_policy(self.choice.policy());
+        self.mm.set_policy(self.rule.policy);
         self.mm.set_defrag(self.defrag);
         self.budget.work(self.memory.get() / FRAME_BYTES / FRAMES_A_STEP)?;
         self.counted = self.machine_work();
@@ -320,7 +387,7 @@ impl<'r, 'm> Run<'r, 'm> {
         let range = mm.map(space, &request)?;
         let filled = mm.advise(space, range, Advice::PopulateWrite);
         mm.end(space)?;
-        mm.set_policy(self.choice.policy());
+        mm.set_policy(self.rule.policy);
         Ok(filled?)
     }
 
@@ -385,7 +452,7 @@ impl<'r, 'm> Run<'r, 'm> {
             Op::Leave => self.leave(cpu),
             op => {
                 self.enter(cpu, space)?;
-                self.apply(index, space, op)
+                self.apply(index, (space, step.mapping), op)
             }
         })?;
         sim.on(cpu, || self.charge_compaction());
@@ -459,7 +526,12 @@ impl<'r, 'm> Run<'r, 'm> {
         Ok(())
     }
 
-    fn apply(&mut self, index: usize, space: SpaceId, op: &Op) -> Result<(), Stop> {
+    fn apply(
+        &mut self,
+        index: usize,
+        (space, mapping): (SpaceId, u16),
+        op: &Op,
+    ) -> Result<(), Stop> {
         let (mm, id) = (self.mm, self.id(space)?);
         match op {
             Op::Syscall => self.sim.charge_work(Work::Syscall, 1),
@@ -467,7 +539,9 @@ impl<'r, 'm> Run<'r, 'm> {
                 let place = Place::Fixed(range.start());
                 let bytes = range.bytes();
                 mm.map(id, &MapRequest { place, bytes, flags: *flags, tag: *tag })?;
+                self.wish(id, *range, mapping)?;
             }
+            Op::Named { range } => self.wish(id, *range, mapping)?,
             Op::Unmap { range } => {
                 self.count_leaves();
                 mm.unmap(id, *range)?;
@@ -553,16 +627,58 @@ impl<'r, 'm> Run<'r, 'm> {
 
     /// Does something while memory gets these of the policy's sizes.
     fn with<T>(&mut self, sizes: Sizes, act: impl FnOnce(&mut Self) -> T) -> T {
-        let has_huge = self.choice.orders().contains(Order::SIZE_2M);
-        let policy = match sizes {
-            Sizes::All => return act(self),
-            Sizes::Huge if has_huge => Policy::always(Orders::of(Order::SIZE_2M)),
-            Sizes::Huge | Sizes::Base => Policy::BASE_ONLY,
-        };
-        self.mm.set_policy(policy);
+        if sizes == Sizes::All {
+            return act(self);
+        }
+        self.mm.set_policy(self.rule.within(sizes));
         let done = act(self);
-        self.mm.set_policy(self.choice.policy());
+        self.mm.set_policy(self.rule.policy);
         done
+    }
+
+    /// Advises what is wished for a mapping, by a system call of its own. What `MADV_COLLAPSE` does
+    /// is over when memory has just been mapped, and lasts no longer.
+    fn wish(&mut self, id: Id, range: VaRange, mapping: u16) -> Result<(), Stop> {
+        let advice = match self.rule.wish(mapping) {
+            Some(Wish::HugePage) => Advice::HugePage,
+            Some(Wish::NoHugePage) => Advice::NoHugePage,
+            Some(Wish::Collapse) | None => return Ok(()),
+        };
+        self.sim.charge_work(Work::Syscall, 1);
+        Ok(self.mm.advise(id, range, advice)?)
+    }
+
+    /// What is charged to whom, read now.
+    fn reading(&self) -> Reading {
+        let stats = |order: Order| self.mm.size_stats(order).get(SizeEvent::AnonFaultAlloc);
+        let mut folios = [0; _];
+        for (count, order) in folios.iter_mut().zip(Order::all()) {
+            *count = stats(order);
+        }
+        Reading {
+            faults: self.anonymous_faults,
+            kernel: self.sim.kernel_time_total().0 - self.excluded,
+            folios,
+            touched: self.touched,
+            held: self.anonymous(),
+        }
+    }
+
+    /// Enters a step in the book, if one is kept. Folios and what is held are read where they can
+    /// have changed.
+    fn book(&mut self, plan: &Plan, index: usize, step: &Step) {
+        let Some(mut ledger) = self.ledger.take() else { return };
+        let reading = match step.op {
+            Op::Touch { .. } | Op::Again { .. }
+                if self.anonymous_faults == ledger.last().faults =>
+            {
+                let kernel = self.sim.kernel_time_total().0 - self.excluded;
+                Reading { kernel, touched: self.touched, ..*ledger.last() }
+            }
+            _ => self.reading(),
+        };
+        ledger.enter(plan, index, step, reading, matches!(step.op, Op::End));
+        self.ledger = Some(ledger);
     }
 
     /// An access of the calling CPU, with all the faults that it takes.
@@ -662,7 +778,7 @@ impl<'r, 'm> Run<'r, 'm> {
 
     /// Counts the leaves before memory may fall from its peak.
     fn count_leaves(&mut self) {
-        if self.leaves_at == self.peak || self.anonymous() != self.peak {
+        if self.ledger.is_some() || self.leaves_at == self.peak || self.anonymous() != self.peak {
             return;
         }
         self.leaves_at = self.peak;

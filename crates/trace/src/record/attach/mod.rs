@@ -47,7 +47,7 @@ use super::spool::{Spool, Spooler, Stream};
 use super::sys::{self, pid_t};
 use super::told::{Doing, Told};
 use super::{Collected, Progress, RecordError, machine, procfs};
-use crate::event::{Access, Area, EventKind, Exec};
+use crate::event::{Access, Area, EventKind, Exec, Name};
 use crate::format::{AccessSource, Ending};
 use counters::Counters;
 use freeze::Frozen;
@@ -273,9 +273,14 @@ impl Session {
         pages.without(&touched.collect());
         let brk = state::brk(pid, &areas);
         let present = pages.own_first();
+        let files = procfs::files(pid, &areas);
         let exec = Exec { program: procfs::program(pid), brk, areas, present };
         let mut tell = |what| self.told.put(Told { time: moment, tid: pid, what }, moment);
         tell(Doing::Root { threads, exec });
+        for (range, file) in files {
+            let name = Name::File(file);
+            tell(Doing::Change(EventKind::Name { range, name }));
+        }
         for (range, access) in pages
             .own_rest()
             .map(|r| (r, Access::Write))
