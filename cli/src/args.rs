@@ -93,6 +93,11 @@ pub(crate) enum Command {
        foliant record [OPTIONS] --pid <PID>
        foliant record [OPTIONS] --cgroup <PATH>")]
     Record(Record),
+    /// Say which folio sizes to use, for which mappings of a program, at what gain and price
+    #[command(after_help = CODES, override_usage = "\
+       foliant advise [OPTIONS] <FILE>...
+       foliant advise [OPTIONS] -- <COMMAND>...")]
+    Advise(Advise),
     /// Describe a recording
     #[command(after_help = CODES)]
     Trace(Trace),
@@ -142,6 +147,37 @@ pub(crate) struct Replay {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Advise {
+    /// Recordings made with `foliant record`
+    #[arg(required_unless_present = "command", conflicts_with = "command", value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// How much more memory than with 4 KiB pages it may take, in percent
+    #[arg(long, value_name = "PCT", value_parser = spend, default_value = "5")]
+    pub(crate) spend: u32,
+    /// What work costs: xeon-guest-2, host-8-socket, guest-252, here [default: here if this machine
+    /// was calibrated, else xeon-guest-2]
+    #[arg(long, value_name = "NAME", value_parser = model)]
+    pub(crate) model: Option<CostModel>,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
+    /// How often the command is recorded
+    #[arg(long, value_name = "N", value_parser = rounds, default_value = "3", conflicts_with = "files")]
+    pub(crate) runs: u32,
+    /// Write the recommendation as a plan, for `foliant run --plan` and `foliant check --plan`
+    #[arg(long, value_name = "PLAN")]
+    pub(crate) plan_out: Option<PathBuf>,
+    /// Print shell lines that set the switches, and how to undo them
+    #[arg(long)]
+    pub(crate) apply: bool,
+    /// Print JSON
+    #[arg(long, conflicts_with = "apply")]
+    pub(crate) json: bool,
+    /// The program and its arguments, which is recorded first
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// What is compared.
@@ -631,6 +667,11 @@ fn cpus(text: &str) -> Result<usize, String> {
 
 fn sim_cpus(text: &str) -> Result<u16, String> {
     whole(text, 1, 64)
+}
+
+fn spend(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    whole(number, 0, 1000)
 }
 
 fn rounds(text: &str) -> Result<u32, String> {

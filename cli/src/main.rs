@@ -5,6 +5,7 @@
 //!   foliant                        replays a recording that came with the program
 //!   foliant record -o F -- CMD     a program becomes a trace
 //!   foliant replay F...            a trace becomes a table: one row per policy
+//!   foliant advise F...            which sizes for which mappings, at what gain and price
 //!   foliant trace F                what is in a trace
 //!   foliant check -- CMD           prediction and Linux side by side (root)
 //!   foliant calibrate              what the kernel's work costs here, as the model of later replays
@@ -24,6 +25,7 @@
 //!
 //! **Not here**: what a trace is and how it is replayed (`foliant-trace`).
 
+mod advise;
 mod args;
 mod board;
 mod boot;
@@ -36,7 +38,6 @@ mod generated;
 mod host;
 mod json;
 mod lab;
-#[expect(dead_code, reason = "advise, run and check read and write plans")]
 mod plan;
 mod progress;
 mod published;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
     let done = match args.command {
         None => replay::tour(),
         Some(Command::Replay(args)) => replay::run(&args),
+        Some(Command::Advise(args)) => advise::run(&args),
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Trace(args)) => trace::run(&args),
         Some(Command::Check(args)) => check::run(&args),

@@ -102,6 +102,7 @@ pub(crate) fn text(remedy: &Remedy) -> Done<String> {
 }
 
 /// Reads a plan file.
+#[expect(dead_code, reason = "`foliant run` and `foliant check --plan` read plans")]
 pub(crate) fn read(path: &Path) -> Done<Remedy> {
     let name = shown::path(path);
     let unread = |e: std::io::Error| {
@@ -120,7 +121,8 @@ pub(crate) fn read(path: &Path) -> Done<Remedy> {
     })
 }
 
-fn plan(remedy: &Remedy) -> Plan {
+/// A remedy as a document.
+pub(crate) fn plan(remedy: &Remedy) -> Plan {
     let switch = |(order, size): &(Order, Size)| Switch {
         size: order.bytes().to_string(),
         switch: size.label().to_owned(),

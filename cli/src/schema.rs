@@ -46,6 +46,7 @@ pub(crate) const ALL: &[Entry] = &[
     Entry::of::<crate::lab::deadlines::Whole>(),
     Entry::of::<crate::lab::truth::Whole>(),
     Entry::of::<crate::sim::Whole<'_>>(),
+    Entry::of::<crate::advise::Whole>(),
     Entry::of::<crate::plan::Plan>(),
 ];
 

@@ -131,7 +131,7 @@ mod tests {
         check("foliant replay", &["see `foliant replay --help`\nUsage: foliant replay"]);
         check("foliant lab --frob", &["see `foliant lab --help`"]);
         check("foliant --frob", &["see `foliant --help`\nUsage: foliant [COMMAND]"]);
-        check("foliant reply", &["is 'replay' meant?", "there are replay, record, trace"]);
+        check("foliant reply", &["is 'replay' meant?", "there are replay, record, advise"]);
         check("foliant lab --trust", &["no option --trust", "is '--truth' meant?"]);
         check("foliant boot --machine q3", &["cannot be 'q3'", "is 'q35' meant?", "microvm"]);
     }

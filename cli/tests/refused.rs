@@ -310,6 +310,34 @@ const TABLE: &str = "
 2 | report --quick --cpus 3                   | `foliant report` has no option --cpus | `foliant report --help`
 
 2 | schema nothing                            | there is no document nothing | there are replay, record
+2 | advise                                    | `foliant advise` needs FILE | `foliant advise --help`
+2 | advise ''                                 | FILE needs a value         | --help
+2 | advise missing.trace                      | there is no file missing.trace | foliant record -o missing.trace
+2 | advise folder                             | folder cannot be read (it is a folder) | foliant record
+2 | advise cut.trace                          | cut.trace: the trace is cut off | copy or record it again
+2 | advise newer.trace                        | newer.trace: the trace has version 99 | use a newer foliant
+2 | advise good.trace damaged.trace           | damaged.trace: block       | copy or record it again
+2 | advise empty.trace                        | empty.trace: this is not a Foliant trace | foliant record
+2 | advise good.trace --spend                 | --spend needs a value      | --help
+2 | advise good.trace --spend ''              | --spend cannot be ''       | 0 to 1000
+2 | advise good.trace --spend 1001            | --spend cannot be '1001'   | 0 to 1000
+2 | advise good.trace --spend=-1              | --spend cannot be '-1'     | 0 to 1000
+2 | advise good.trace --spend 0.5             | --spend cannot be '0.5'    | 0 to 1000
+2 | advise good.trace --spend much            | --spend cannot be 'much'   | 0 to 1000
+2 | advise good.trace --model laptop          | --model cannot be 'laptop' | xeon-guest-2, host-8-socket, guest-252, here
+2 | advise good.trace --budget 1m             | --budget cannot be '1m'    | use 64m to 1t
+2 | advise good.trace --runs 3                | --runs                     | leave
+2 | advise --runs 0 -- true                   | --runs cannot be '0'       | 1 to 99
+2 | advise --runs 100 -- true                 | --runs cannot be '100'     | 1 to 99
+2 | advise --runs many -- true                | --runs cannot be 'many'    | 1 to 99
+2 | advise good.trace -- true                 | FILE                       | leave
+2 | advise good.trace --apply --json          | --json                     | leave
+2 | advise good.trace --plan-out              | --plan-out needs a value   | --help
+2 | advise good.trace --plan-out folder       | folder cannot be written   | --plan-out
+2 | advise good.trace --plan-out nowhere/x    | nowhere/x cannot be written (there is no such folder or file) | --plan-out
+2 | advise good.trace --frob                  | `foliant advise` has no option --frob | `foliant advise --help`
+2 | advise -- no-such-program                 | there is no program 'no-such-program' | check PATH
+
 2 | schema ''                                 | there is no document       | there are replay, record
 2 | schema replay sim                         | sim is one word too many   | `foliant schema --help`
 2 | schema --json                             | `foliant schema` has no option --json | `foliant schema --help`

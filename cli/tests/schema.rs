@@ -138,6 +138,7 @@ fn what_is_printed_is_what_the_schema_says() {
         "replay traces/sort.trace traces/python.trace --json",
         "replay traces/python.trace --fragment 80 --policy up-to-2m --json",
         "trace traces/sort.trace --json",
+        "advise traces/sort.trace --json",
         "calibrate --json",
         "lab flush pages=16 --json",
         "lab faults bytes=2m --json --model here",
