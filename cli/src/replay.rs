@@ -19,9 +19,10 @@ pub(crate) const SHIPPED_NAME: &str = "traces/cc.trace";
 pub(crate) const SHIPPED: &[u8] = include_bytes!("../traces/cc.trace");
 
 /// What to do after the bare command.
-const NEXT: [(&str, &str); 3] = [
+const NEXT: [(&str, &str); 4] = [
     ("foliant record -o my.trace -- COMMAND", "record it (no privilege needed)"),
     ("foliant replay my.trace", "this table for it; try --fragment 80"),
+    ("foliant advise my.trace", "which sizes, for which of its mappings"),
     ("sudo foliant check -- COMMAND", "prediction and Linux side by side"),
 ];
 

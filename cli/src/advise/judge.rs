@@ -325,8 +325,9 @@ mod tests {
         let (huge, no) = (Wish::HugePage, Wish::NoHugePage);
         let heap = Wished { target: Target::Heap, wish: huge };
         let list = [wish(1, 4, huge), wish(1, 2, huge), wish(1, 16, huge), wish(1, 8, no)];
-        let joined = in_order([&list[..], &[wish(2, 4, huge), heap.clone()]].concat());
-        assert_eq!(joined.len(), 5, "{joined:?}");
+        let more = [wish(2, 4, huge), wish(2, 16, huge), heap.clone()];
+        let joined = in_order([&list[..], &more].concat());
+        assert_eq!(joined.len(), 6, "{joined:?}");
         assert_eq!(joined[0], heap);
         let Target::Made { least, most, .. } = &joined[1].target else { panic!("{joined:?}") };
         assert_eq!((least.get(), most.get()), ((1 << 20) + 1, 4 << 20));

@@ -467,7 +467,7 @@ mod tests {
         });
         assert_eq!([story.at(20), story.at(21)], ["heap", "stack"]);
         story.tell(EventKind::Map(anonymous(100, 5))).name(range(100, 5), made(0x12, None));
-        assert_eq!(story.at(104), "prog+0x12, up to 32k");
+        assert_eq!([story.at(104), story.at(105)], ["prog+0x12, up to 32k", "stack"]);
         story
             .tell(EventKind::Map(anonymous(200, 8)))
             .name(range(200, 8), made(0x12, Some("libc.so.6")));

@@ -9,8 +9,8 @@ use super::spool::{Spool, Spooler, Stream};
 use super::told::{Doing, Told};
 use super::{RecordError, settle};
 use crate::event::{
-    Access, Area, AreaKind, EventKind, Exec, Found, MapFlags, Prot, Source, SpaceId, Standing,
-    ThreadId, advice,
+    Access, Area, AreaKind, EventKind, Exec, Found, MapFlags, Name, Prot, Source, SpaceId,
+    Standing, ThreadId, advice,
 };
 use foliant_units::{Va, VaRange};
 
@@ -219,6 +219,41 @@ fn a_guess_is_corrected_by_a_later_fault() {
     ];
     let found: Vec<Access> = faults(raw, vec![told_exec(20)]).iter().map(|f| f.access).collect();
     assert_eq!(found, [Access::Read, Access::Write, Access::Write]);
+}
+
+/// The page below the stack's end is named, which is the stack's; a process that runs on a stack of
+/// its own is no thread.
+#[test]
+fn a_threads_stack_is_told_by_its_last_page() {
+    let told = |time, what| Told { time, tid: PROGRAM, what };
+    let clone = |time, flags: i32| told(time, Doing::Clone { flags: flags as u64 });
+    let stack = |time| told(time, Doing::Stack { top: 0x7000_0000 });
+    let fork = |time, child, same_process| raw(time, What::Fork { child, same_process });
+    let raw = vec![
+        raw(10, What::Exec { pid: PROGRAM }),
+        fork(30, 101, true),
+        fork(40, 102, true),
+        fork(50, 103, false),
+        raw(90, What::End),
+    ];
+    let thread = libc::CLONE_VM | libc::CLONE_THREAD;
+    let told = vec![
+        told_exec(20),
+        stack(25),
+        clone(26, thread),
+        clone(35, thread),
+        stack(45),
+        clone(46, libc::CLONE_VM | libc::CLONE_VFORK),
+    ];
+    let (events, ..) = assemble(raw, told);
+    let names: Vec<(u64, &Name)> = events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Name { range, name } => Some((range.start().get(), name)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(names, [(0x6fff_f000, &Name::Stack(ThreadId(1)))]);
 }
 
 #[test]

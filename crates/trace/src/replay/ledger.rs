@@ -83,6 +83,9 @@ pub(super) struct Reading {
     pub(super) held: u64,
 }
 
+/// What a step may add to a book, in bytes: what a mapping holds in a space.
+pub(super) const ENTRY: u64 = 48;
+
 /// What one space's mapping holds, in pages.
 type Held = HashMap<(SpaceId, u16), u64>;
 

@@ -7,7 +7,7 @@
 use super::Choice;
 use super::course::Course;
 use super::fragment::{Other, Percent, fragment};
-use super::ledger::{Ledger, Origins, Reading};
+use super::ledger::{ENTRY, Ledger, Origins, Reading};
 use super::plan::{Op, Plan, Sizes, Step};
 use super::row::Row;
 use super::rule::{Rule, Trial};
@@ -129,6 +129,9 @@ fn driven<T>(
     let memory = settings.memory_for(plan);
     let mut purse = Purse::new(plan.budget());
     purse.take(Thing::Machines, settings.host_bytes(plan).get(), 1)?;
+    if book == Book::Kept {
+        purse.take(Thing::Machines, plan.steps(), ENTRY)?;
+    }
     let mut config = Config::free(settings.cpus, memory);
     config.model = settings.model;
     if choice == Choice::Auto {
