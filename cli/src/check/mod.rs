@@ -36,7 +36,7 @@ pub(crate) use show::Told;
 use crate::args::Check;
 use crate::failure::{Done, Failure, print};
 use crate::{document, record};
-use foliant_trace::About;
+use foliant_trace::{About, Remedy};
 use foliant_trace::record::{Measured, fix_layout};
 use foliant_trace::replay::{Choice, Row, Settings, replay_all};
 use foliant_units::{Bytes, FRAME_BYTES};
@@ -102,11 +102,11 @@ pub(crate) fn run(args: &Check) -> Done {
         let mut measurements = Vec::new();
         for _ in 0..count {
             let before = switches.fallbacks(*choice);
-            let run = runs.measured(&choice.to_string())?;
-            measurements.push((run, switches.fallbacks(*choice).since(&before)));
+            let run = runs.measured(&choice.to_string(), &Remedy::NONE)?;
             if *choice == Choice::BASE {
                 faults.push(run.faults);
             }
+            measurements.push((run, switches.fallbacks(*choice).since(&before)));
         }
         let predicted =
             predictions.iter().filter_map(|(other, rows)| Some((*other, rows.get(at)?)));

@@ -6,9 +6,9 @@ use super::Failure;
 use crate::args::Check;
 use crate::failure::{Done, why};
 use crate::{progress, record, replay, shown};
-use foliant_trace::record::{Measured, User, measure};
+use foliant_trace::record::{Barred, Measured, Program, User, measure};
 use foliant_trace::replay::Plan;
-use foliant_trace::{About, Budget, Ending};
+use foliant_trace::{About, Budget, Ending, Remedy};
 use indicatif::ProgressBar;
 use std::io::{self, BufReader, Seek};
 use std::os::unix::process::CommandExt;
@@ -55,10 +55,11 @@ impl<'a> Runs<'a> {
         replay::planned(Path::new("the recording"), BufReader::new(file), &Budget::unlimited())
     }
 
-    /// Runs it as it is.
-    pub(super) fn measured(&mut self, with: &str) -> Done<Measured> {
+    /// Runs it as it is, with what a remedy wishes for its mappings.
+    pub(super) fn measured(&mut self, with: &str, remedy: &Remedy) -> Done<Measured> {
         self.begin(&format!("running with {with}"))?;
-        let run = measure(&self.args.command, self.user.as_ref())?;
+        let (command, user) = (&self.args.command[..], self.user.as_ref());
+        let run = measure(&Program { command, user, remedy, barred: Barred::Nothing })?;
         self.ended(run.ending)?;
         Ok(run)
     }

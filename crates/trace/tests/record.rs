@@ -507,10 +507,14 @@ fn a_device_stays_a_device() {
     assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
 }
 
+fn measure(command: &[OsString]) -> Result<record::Measured, RecordError> {
+    let (remedy, barred) = (&Remedy::NONE, record::Barred::Nothing);
+    record::measure(&record::Program { command, user: None, remedy, barred })
+}
+
 /// What `measure` says of a shell's script, or nothing where it is forbidden here.
 fn measured(script: &str) -> Option<record::Measured> {
-    let command = ["sh", "-c", script].map(OsString::from);
-    match record::measure(&command, None) {
+    match measure(&["sh", "-c", script].map(OsString::from)) {
         Ok(measured) => Some(measured),
         Err(e @ RecordError::PerfForbidden { .. }) => {
             eprintln!("skipped: {e}");
@@ -548,9 +552,9 @@ fn a_measured_program_is_named_and_grouped_as_it_was_called() {
     let own = std::fs::read_to_string("/proc/self/stat").unwrap();
     assert_ne!(lines.last(), own.split(' ').nth(4).as_ref(), "its group is its own: {told}");
     let command = ["no-such-program"].map(OsString::from);
-    assert!(matches!(record::measure(&command, None), Err(RecordError::NotFound { .. })));
+    assert!(matches!(measure(&command), Err(RecordError::NotFound { .. })));
     let command = [folder.path().join("told").into_os_string()];
-    let refused = record::measure(&command, None);
+    let refused = measure(&command);
     assert!(matches!(refused, Err(RecordError::NotExecutable { .. })), "{refused:?}");
 }
 

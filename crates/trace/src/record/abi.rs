@@ -163,18 +163,18 @@ pub(crate) fn filter() -> Vec<libc::sock_filter> {
     all
 }
 
-const LOAD: u16 = 0x20;
-const EQUAL: u16 = 0x15;
-const AT_LEAST: u16 = 0x35;
-const AND: u16 = 0x54;
-const RETURN: u16 = 0x06;
+pub(crate) const LOAD: u16 = 0x20;
+pub(crate) const EQUAL: u16 = 0x15;
+pub(crate) const AT_LEAST: u16 = 0x35;
+pub(crate) const AND: u16 = 0x54;
+pub(crate) const RETURN: u16 = 0x06;
 
 /// An instruction: what, with which number, how many to skip if so, and if not.
-fn op(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+pub(crate) fn op(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     libc::sock_filter { code, jt, jf, k }
 }
 
-fn stop(abi: Abi) -> libc::sock_filter {
+pub(crate) fn stop(abi: Abi) -> libc::sock_filter {
     const TRACE: u32 = 0x7ff0_0000;
     op(RETURN, TRACE | abi as u32, 0, 0)
 }

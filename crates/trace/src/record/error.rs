@@ -136,6 +136,14 @@ impl fmt::Display for RecordError {
     }
 }
 
+impl RecordError {
+    /// What following a program was refused with.
+    pub(crate) fn following(why: io::Error) -> RecordError {
+        let scope = super::procfs::line("/proc/sys/kernel/yama/ptrace_scope");
+        RecordError::PtraceForbidden { scope, why }
+    }
+}
+
 impl std::error::Error for RecordError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {

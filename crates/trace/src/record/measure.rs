@@ -1,33 +1,38 @@
-//! Running a program as it is and measuring what it took: page faults, and the peak of its
-//! anonymous memory.
+//! Running a program and measuring what it took: page faults, the peak of its anonymous memory, CPU
+//! time, and time.
 //!
-//! Nothing is switched off and nothing stops the program. The counters sit on the thread that
-//! starts it, asleep; its children inherit them and exec wakes them, so only the program and what
-//! it starts is counted. Faults come from the software event, the one that recordings count. Memory
-//! comes from the tracepoint `kmem:rss_stat`, which tells every change of every address space's
-//! page counts, so that no peak is missed however short it is. A process stops being watched just
-//! before it lets go of its memory, so an exit counts as the end of its space if nobody else runs
-//! there. The run is over when all that the program started has ended (`spawn`).
+//! It runs as it is, or with wishes applied to it (`apply`), by a thread that is there before the
+//! counters are, so that nothing of it is counted; its CPU time is told beside. The counters sit on
+//! the thread that starts the program, asleep; its children inherit them and exec wakes them, so
+//! only the program and what it starts is counted. Faults come from the software event, the one
+//! that recordings count. Memory comes from the tracepoint `kmem:rss_stat`, which tells every
+//! change of every address space's page counts, so that no peak is missed however short it is. A
+//! process stops being watched just before it lets go of its memory, so an exit counts as the end
+//! of its space if nobody else runs there. The run is over when all that the program started has
+//! ended (`spawn`).
+//!
+//! CPU time is the kernel's account of all processes that were waited for, by their parents or,
+//! once these were gone, by the keeper. A process whose parent ignores SIGCHLD is waited for by
+//! nobody: what it took is in no account.
 //!
 //! **Invariants**
 //! - M1. A peak is told only if every sample that the kernel counted was read.
 
+use super::apply::{self, Applied, Follower, Program};
 use super::event_abi::{
     DISABLED, ENABLE_ON_EXEC, INHERIT, RECORD_EXIT, RECORD_FORK, RECORD_SAMPLE, SAMPLE_RAW,
     SAMPLE_TID, SAMPLE_TIME, SW_PAGE_FAULTS, TASK, TYPE_SOFTWARE, TYPE_TRACEPOINT, USE_CLOCKID,
     WATERMARK,
 };
-use super::procfs;
 use super::ring::Ring;
-use super::spawn::{self, Kept};
-use super::sys::{self, PerfAttr};
-use super::{RecordError, User};
+use super::spawn::{self, Kept, Over};
+use super::sys::{self, CpuTime, PerfAttr, pid_t};
+use super::{RecordError, procfs};
 use crate::format::Ending;
-use foliant_units::{Bytes, FRAME_BYTES};
+use foliant_units::{Bytes, FRAME_BYTES, Nanos};
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// The kernel's number for anonymous pages among the counts of a space.
@@ -35,13 +40,23 @@ const MM_ANONPAGES: u32 = 1;
 const RING_BYTES: usize = 16 << 20;
 
 /// What a program took.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Measured {
     /// Page faults of all kinds, those that the kernel took for the program included.
     pub faults: u64,
     /// The most anonymous memory that all its address spaces mapped at once, shared pages once for
     /// each. `None` where samples were lost.
     pub peak: Option<Bytes>,
+    /// CPU time that it took in its own code, with all that it started.
+    pub user: Nanos,
+    /// CPU time that the system took for it.
+    pub system: Nanos,
+    /// From its start to its own end; what it left behind may have lasted longer.
+    pub elapsed: Nanos,
+    /// What was injected; nothing where nothing was to be.
+    pub applied: Applied,
+    /// CPU time of the thread that applied it, of both kinds.
+    pub applying: [Nanos; 2],
     /// How it ended.
     pub ending: Ending,
 }
@@ -55,16 +70,16 @@ pub fn fix_layout() -> Result<(), RecordError> {
 }
 
 /// Runs a program in a process group of its own, with nothing on its standard input, its standard
-/// output thrown away, as this user or as whoever measures. Returns when all that it started has
-/// ended.
-pub fn measure(command: &[OsString], user: Option<&User>) -> Result<Measured, RecordError> {
-    let (command, user) = (command.to_vec(), user.cloned());
-    // The counters hang on the thread, so they go with it.
-    let thread = std::thread::Builder::new().name("foliant-measure".to_owned());
-    let thread =
-        thread.spawn(move || run(&command, user.as_ref())).map_err(failed("starting a thread"))?;
-    thread.join().unwrap_or_else(|_| {
-        Err(failed("measuring")(io::Error::other("the measuring thread panicked")))
+/// output thrown away. Returns when all that it started has ended.
+pub fn measure(program: &Program<'_>) -> Result<Measured, RecordError> {
+    std::thread::scope(|scope| {
+        // The counters hang on the thread, so they go with it.
+        let thread = std::thread::Builder::new().name("foliant-measure".to_owned());
+        let thread =
+            thread.spawn_scoped(scope, || run(program)).map_err(failed("starting a thread"))?;
+        thread.join().unwrap_or_else(|_| {
+            Err(failed("measuring")(io::Error::other("the measuring thread panicked")))
+        })
     })
 }
 
@@ -72,10 +87,69 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> RecordError {
     move |why| RecordError::System { what, why }
 }
 
-fn run(command: &[OsString], user: Option<&User>) -> Result<Measured, RecordError> {
-    let Some((command, args)) = command.split_first() else {
-        return Err(RecordError::NotFound { command: OsString::new() });
-    };
+fn run(program: &Program<'_>) -> Result<Measured, RecordError> {
+    if program.remedy.wishes.is_empty() {
+        return counted(program, None).map(|counted| counted.with(Applied::default(), [0; 2]));
+    }
+    let mut filter = apply::filter(program.remedy);
+    let filter = filter.as_mut().map(|filter| spawn::program(filter));
+    let starting = failed("starting the program");
+    let (told, says) = spawn::pipe(0).map_err(&starting)?;
+    let (go, go_write) = spawn::pipe(0).map_err(&starting)?;
+    std::thread::scope(|scope| {
+        // The thread is there before the counters.
+        let thread = std::thread::Builder::new().name("foliant-apply".to_owned());
+        let thread = thread
+            .spawn_scoped(scope, || follow_one(program, told.into(), go_write.into()))
+            .map_err(failed("starting a thread"))?;
+        let followed = spawn::Followed { says, go, filter: filter.as_ref() };
+        let counted = counted(program, Some(followed));
+        let (applied, cpu) = thread.join().unwrap_or_else(|_| {
+            Err(failed("applying")(io::Error::other("the applying thread panicked")))
+        })?;
+        counted.map(|counted| counted.with(applied, cpu))
+    })
+}
+
+/// Applies wishes to the program whose number comes, and lets it go on; nothing where none comes.
+fn follow_one(
+    program: &Program<'_>,
+    mut told: File,
+    mut go: File,
+) -> Result<(Applied, CpuTime), RecordError> {
+    let mut number = [0; 4];
+    if told.read_exact(&mut number).is_err() {
+        return Ok((Applied::default(), [0; 2]));
+    }
+    let root = pid_t::from_ne_bytes(number);
+    sys::seize(root, apply::FOLLOW).map_err(RecordError::following)?;
+    let waiting = failed("waiting for the program");
+    go.write_all(&[1]).map_err(&waiting)?;
+    let applied = Follower::new(root, program.remedy).follow(|_, _| ()).map_err(waiting)?;
+    Ok((applied, sys::cpu_time(libc::RUSAGE_THREAD)))
+}
+
+/// What was counted of a run.
+struct Counted {
+    faults: u64,
+    peak: Option<Bytes>,
+    over: Over,
+}
+
+impl Counted {
+    fn with(self, applied: Applied, applying: CpuTime) -> Measured {
+        let Counted { faults, peak, over } = self;
+        let ([user, system], applying) = (over.cpu.map(Nanos), applying.map(Nanos));
+        let elapsed = Nanos(over.elapsed);
+        Measured { faults, peak, user, system, elapsed, applied, applying, ending: over.ending }
+    }
+}
+
+fn counted(
+    program: &Program<'_>,
+    followed: Option<spawn::Followed<'_>>,
+) -> Result<Counted, RecordError> {
+    let start = program.start(true)?;
     let forbidden = |why| RecordError::PerfForbidden {
         paranoid: procfs::line("/proc/sys/kernel/perf_event_paranoid"),
         why,
@@ -89,22 +163,22 @@ fn run(command: &[OsString], user: Option<&User>) -> Result<Measured, RecordErro
     let points = open(&layout.attr()).map_err(forbidden)?;
     let rings = points.iter().map(|fd| Ring::map(fd, RING_BYTES)).collect::<io::Result<Vec<_>>>();
     let mut rings = rings.map_err(forbidden)?;
-    let (waiting, kept) = spawn::measured(&spawn::Start { command, args, user, apart: true })?;
+    let (waiting, kept) = spawn::measured(&start, followed)?;
     let keeper = waiting.pid;
     let failure = waiting.go().map(spawn::Started::failure);
     let followed = match failure.map_err(failed("starting the program"))? {
-        Some((step, why)) => Err(step.failed(command, why)),
+        Some((step, why)) => Err(step.failed(start.command, why)),
         None => {
             follow(kept, &points, &mut rings, &layout).map_err(failed("waiting for the program"))
         }
     };
     sys::reap(keeper);
-    let (ending, told) = followed?;
+    let (over, told) = followed?;
     let faults = total(counters).map_err(failed("reading the counters"))?;
     let changes = total(points).map_err(failed("reading the counters"))?;
     let samples = told.iter().filter(|told| matches!(told.what, What::Pages { .. })).count();
     let peak = (samples as u64 == changes).then(|| peak(told));
-    Ok(Measured { faults, peak, ending })
+    Ok(Counted { faults, peak, over })
 }
 
 fn attr() -> PerfAttr {
@@ -150,7 +224,7 @@ fn follow(
     points: &[OwnedFd],
     rings: &mut [Ring],
     layout: &Layout,
-) -> io::Result<(Ending, Vec<Told>)> {
+) -> io::Result<(Over, Vec<Told>)> {
     let fds: Vec<RawFd> = points.iter().map(|fd| fd.as_raw_fd()).collect();
     let mut told = Vec::new();
     loop {
@@ -159,7 +233,7 @@ fn follow(
             ring.drain(|record| told.extend(layout.told(record)));
         }
         match ended {
-            Some(ending) => return Ok((ending, told)),
+            Some(over) => return Ok((over, told)),
             None => drop(sys::poll(&fds, 5)),
         }
     }

@@ -30,6 +30,7 @@
 //! fault in memory that nothing recorded made is counted as a stray one.
 
 mod abi;
+mod apply;
 mod assemble;
 #[cfg(test)]
 mod assemble_model;
@@ -60,10 +61,12 @@ mod tracer;
 mod user;
 mod userfault;
 
+pub use apply::{Applied, Given, Place, Program, Rest, exec};
 pub use assemble::{Agreement, Residue};
 pub use attach::{Attached, Running, Target, Unattachable};
 pub use error::RecordError;
 pub use measure::{Measured, fix_layout, measure};
+pub use spawn::Barred;
 pub use user::User;
 
 use crate::error::TraceError;
@@ -274,6 +277,7 @@ fn run(mut options: Options, spool: Spool) -> Result<Collected, RecordError> {
         args: &options.args,
         user: options.user.as_ref(),
         apart: options.apart,
+        barred: Barred::All,
     })?;
     let root = waiting.pid;
     let mut perf = match attach(root, &options) {
@@ -342,10 +346,7 @@ fn attach(root: sys::pid_t, options: &Options) -> Result<perf::Perf, RecordError
         | libc::PTRACE_O_TRACEEXIT
         | libc::PTRACE_O_TRACESECCOMP
         | libc::PTRACE_O_EXITKILL;
-    sys::seize(root, follow).map_err(|why| RecordError::PtraceForbidden {
-        scope: procfs::line("/proc/sys/kernel/yama/ptrace_scope"),
-        why,
-    })?;
+    sys::seize(root, follow).map_err(RecordError::following)?;
     let wanted = perf::Wanted {
         tracepoints: options.access == AccessWish::Best,
         decode: options.check_decoding,

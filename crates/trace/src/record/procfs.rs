@@ -169,6 +169,21 @@ pub(crate) fn group(tid: pid_t) -> Option<pid_t> {
     text.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
+/// The process that made a thread's process, or took it in.
+pub(crate) fn parent(tid: pid_t) -> Option<pid_t> {
+    let text = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    text.lines().find_map(|l| l.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+/// The process's program, where its file gives the rights of its owner and the process lacks them.
+pub(crate) fn without_rights(pid: pid_t) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let file = fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+    let own = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    let lacks = file.mode() & libc::S_ISUID != 0 && file.uid() != own;
+    lacks.then(|| program(pid))
+}
+
 /// The processes that this thread traces.
 pub(crate) fn traced_by(tracer: pid_t) -> impl Iterator<Item = pid_t> {
     let all = fs::read_dir("/proc").into_iter().flatten();

@@ -75,6 +75,96 @@ pub(crate) fn event_message(pid: pid_t) -> io::Result<u64> {
     check(n).map(|_| message)
 }
 
+/// Which end of a system call a thread has stopped at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Edge {
+    /// Before the call, which 32-bit code makes, or not.
+    Before {
+        /// Made as programs of 32 bits do.
+        is_i386: bool,
+    },
+    /// Behind it.
+    Behind,
+}
+
+/// The end of a call that a thread has stopped at; `None` where the stop is of another kind.
+pub(crate) fn edge(pid: pid_t) -> Option<Edge> {
+    const GET_SYSCALL_INFO: libc::c_uint = 0x420e;
+    const I386: u32 = 0x4000_0003;
+    let mut info = [0u32; 24];
+    // SAFETY: the kernel writes at most that many bytes to the live array.
+    let n = unsafe { libc::ptrace(GET_SYSCALL_INFO, pid, size_of_val(&info), info.as_mut_ptr()) };
+    check(n).ok()?;
+    match info[0] as u8 {
+        1 => Some(Edge::Before { is_i386: info[1] == I386 }),
+        2 => Some(Edge::Behind),
+        _ => None,
+    }
+}
+
+/// The signals that a stopped thread has blocked.
+pub(crate) fn signal_mask(pid: pid_t) -> io::Result<u64> {
+    const GETSIGMASK: libc::c_uint = 0x420a;
+    let mut mask = 0u64;
+    // SAFETY: the kernel writes eight bytes, as is told, to a live word.
+    let n = unsafe { libc::ptrace(GETSIGMASK, pid, size_of_val(&mask), &raw mut mask) };
+    check(n).map(|_| mask)
+}
+
+/// Sets the signals that a stopped thread has blocked.
+pub(crate) fn set_signal_mask(pid: pid_t, mask: u64) -> io::Result<()> {
+    const SETSIGMASK: libc::c_uint = 0x420b;
+    // SAFETY: the kernel reads eight bytes, as is told, of a live word.
+    let n = unsafe { libc::ptrace(SETSIGMASK, pid, size_of_val(&mask), &raw const mask) };
+    check(n).map(drop)
+}
+
+/// Who has the next report for this thread, which is left there; the second is whether it has
+/// ended. `None` when no child or tracee is left.
+pub(crate) fn peek_next() -> io::Result<Option<(pid_t, bool)>> {
+    let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL | libc::__WNOTHREAD;
+    loop {
+        // SAFETY: a struct of numbers, for which zeros are legal values.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `info` is live and to be filled in.
+        let n = unsafe { libc::waitid(libc::P_ALL, 0, &mut info, flags) };
+        if n == 0 {
+            let ended = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
+            // SAFETY: the call that succeeded has filled in the process's number.
+            return Ok(Some((unsafe { info.si_pid() }, ended.contains(&info.si_code))));
+        }
+        let e = io::Error::last_os_error();
+        match e.raw_os_error() {
+            Some(libc::ECHILD) => return Ok(None),
+            Some(libc::EINTR) => {}
+            _ => return Err(e),
+        }
+    }
+}
+
+/// Takes the report of a child or tracee that has one.
+pub(crate) fn take_report(pid: pid_t) -> io::Result<i32> {
+    let mut status = 0;
+    // SAFETY: `status` is a live int to be filled in.
+    match unsafe { libc::waitpid(pid, &mut status, libc::__WALL | libc::__WNOTHREAD) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(status),
+    }
+}
+
+/// CPU time, the program's own and the system's for it, in nanoseconds.
+pub(crate) type CpuTime = [u64; 2];
+
+/// What this thread has taken, or all children of this process that were waited for.
+pub(crate) fn cpu_time(of: libc::c_int) -> CpuTime {
+    // SAFETY: a struct of numbers, for which zeros are legal values.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is live and to be filled in.
+    unsafe { libc::getrusage(of, &mut usage) };
+    let nanos = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
+    [nanos(usage.ru_utime), nanos(usage.ru_stime)]
+}
+
 /// Waits for the next report of a child or tracee of *this thread*; `None` when there is none left.
 pub(crate) fn wait_next() -> io::Result<Option<(pid_t, i32)>> {
     let flags = libc::__WALL | libc::__WNOTHREAD;
