@@ -31,6 +31,11 @@ Exit codes:
   the program's own, or 128 and the number of the signal that ended it
   0  done: what ran already is recorded, or --for has ended the program
   2  it went wrong, and standard error says why";
+/// What becomes of a program that `run` becomes.
+const RUN_CODES: &str = "\
+Exit codes:
+  the program's own, and where a signal ends it, that signal
+  2  it was not started, and standard error says why";
 const CHECK_CODES: &str = "\
 Exit codes:
   0      measured, whatever the verdicts
@@ -68,7 +73,7 @@ Without a command, a recording that came with foliant is replayed.
 Exit codes:
   0  done
   2  it went wrong, and standard error says why
-  record, check, lab, boot and sim have others, which their --help lists")]
+  record, run, check, lab, boot and sim have others, which their --help lists")]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -101,6 +106,9 @@ pub(crate) enum Command {
     /// Describe a recording
     #[command(after_help = CODES)]
     Trace(Trace),
+    /// Run a program with a plan applied: what it maps is advised as the plan has it
+    #[command(after_help = RUN_CODES)]
+    Run(Run),
     /// Compare the prediction with what Linux does at each folio size, or measure its pool of huge
     /// pages (needs root)
     #[command(after_help = CHECK_CODES, override_usage = "\
@@ -273,6 +281,42 @@ pub(crate) struct Record {
 }
 
 #[derive(ClapArgs, Debug)]
+pub(crate) struct Run {
+    /// The plan, written by `foliant advise --plan-out`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plan: PathBuf,
+    /// Set the switches of folio sizes as the plan has them while the program runs, and put them
+    /// back (needs root)
+    #[arg(long)]
+    pub(crate) switches: bool,
+    /// Say on standard error what was advised, when the program has ended: table, json
+    #[arg(long, value_name = "FORM", value_parser = form)]
+    pub(crate) stats: Option<Form>,
+    /// The program and its arguments; how it ends is how this command ends
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How something is said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+impl Form {
+    /// Its word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Form::Table => "table",
+            Form::Json => "json",
+        }
+    }
+}
+
+#[derive(ClapArgs, Debug)]
 pub(crate) struct Trace {
     /// A recording made with `foliant record`
     #[arg(value_name = "FILE")]
@@ -290,9 +334,13 @@ pub(crate) struct Trace {
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Check {
     /// Record the program this often, and run it this often with each policy, or fill and drain
-    /// the pool; medians are shown [default: 3, with --hugetlb 7]
+    /// the pool; medians are shown. With --plan, rounds of one run with each setting [default: 3,
+    /// with --hugetlb 7, with --plan 15]
     #[arg(long, value_name = "N", value_parser = rounds)]
     pub(crate) runs: Option<u32>,
+    /// Check this plan, beside the system's settings as they are, 4 KiB alone, and always
+    #[arg(long, value_name = "FILE", conflicts_with = "policy")]
+    pub(crate) plan: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) rows: Rows,
     /// A shell command to run before each recording and each run, which makes things as they were
@@ -301,7 +349,7 @@ pub(crate) struct Check {
     pub(crate) prepare: Option<String>,
     /// Measure the pool of 2 MiB pages instead of a program: filling and draining it, folding off
     /// and on
-    #[arg(long, conflicts_with_all = ["policy", "prepare", "command"])]
+    #[arg(long, conflicts_with_all = ["plan", "policy", "prepare", "command"])]
     pub(crate) hugetlb: bool,
     /// How many pages the pool gets and loses, with --hugetlb
     #[arg(long, value_name = "N", conflicts_with = "command", default_value = "2000", value_parser = pages)]
@@ -727,6 +775,11 @@ fn length(text: &str) -> Result<Duration, String> {
     let ms = unit.and_then(|(_, ms)| number.parse::<u64>().ok()?.checked_mul(*ms));
     let ms = ms.filter(|ms| (1..=31 * 24 * 3_600_000).contains(ms)).map(Duration::from_millis);
     ms.ok_or_else(|| "use a time like 500ms, 30s, 5m or 2h, at most 31 days".to_owned())
+}
+
+fn form(text: &str) -> Result<Form, String> {
+    let found = [Form::Table, Form::Json].into_iter().find(|form| form.word() == text);
+    found.ok_or_else(|| "use table or json".to_owned())
 }
 
 fn model(text: &str) -> Result<CostModel, String> {

@@ -8,6 +8,7 @@
 //!   foliant advise F...            which sizes for which mappings, at what gain and price
 //!   foliant trace F                what is in a trace
 //!   foliant check -- CMD           prediction and Linux side by side (root)
+//!   foliant run --plan F -- CMD    a program with a plan's advice injected
 //!   foliant calibrate              what the kernel's work costs here, as the model of later replays
 //!   foliant lab                    five systems at grain 1 and at the chosen grain, beside published numbers
 //!   foliant lab NAME               a measured scenario on the simulator; --truth: and in the kernel, compared
@@ -45,8 +46,10 @@ mod record;
 mod replay;
 mod replayed;
 mod report;
+mod run;
 mod scenario;
 mod schema;
+mod settings;
 mod shown;
 mod sim;
 mod table;
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Some(Command::Advise(args)) => advise::run(&args),
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Trace(args)) => trace::run(&args),
+        Some(Command::Run(args)) => run::run(&args),
         Some(Command::Check(args)) => check::run(&args),
         Some(Command::Calibrate(args)) => calibrate::run(&args),
         Some(Command::Lab(args)) => lab::run(args),

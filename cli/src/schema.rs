@@ -31,7 +31,9 @@ pub(crate) const ALL: &[Entry] = &[
     Entry::of::<crate::trace::Described<'_>>(),
     Entry::of::<crate::event::Line<'_>>(),
     Entry::of::<crate::check::Told<'_>>(),
+    Entry::of::<crate::check::PlanTold<'_>>(),
     Entry::of::<crate::check::Pool>(),
+    Entry::of::<crate::run::Told>(),
     Entry::of::<crate::calibrate::Shown<'_>>(),
     #[cfg(target_arch = "x86_64")]
     Entry::of::<crate::board::Whole<'_>>(),

@@ -121,6 +121,25 @@ const TABLE: &str = "
 2 | trace good.trace --budget ''              | --budget cannot be ''      | like 64k or 2m
 2 | trace good.trace --budget 1.5g            | --budget cannot be '1.5g'  | k, m, g or t
 
+2 | run                                       | `foliant run` needs --plan FILE | `foliant run --help`
+2 | run true                                  | `foliant run` needs --plan FILE | `foliant run --help`
+2 | run --plan                                | --plan needs a value       | --help
+2 | run --plan missing.json                   | `foliant run` needs COMMAND | `foliant run --help`
+2 | run --plan missing.json true              | the plan missing.json cannot be read (there is no such folder or file) | foliant advise FILE --plan-out missing.json
+2 | run --plan folder true                    | the plan folder cannot be read (it is a folder) | foliant advise
+2 | run --plan good.trace true                | the plan good.trace cannot be read | foliant advise
+2 | run --plan empty.trace true               | empty.trace is no plan     | foliant advise
+2 | run --plan other.trace true               | other.trace is no plan     | foliant advise
+2 | run --plan off.json no-such-program       | no program 'no-such-program' | give its path or check PATH
+2 | run --plan off.json ./empty.trace         | './empty.trace' cannot be run | check its rights
+2 | run --plan off.json --stats table no-such-program | no program 'no-such-program' | give its path or check PATH
+2 | run --plan off.json --plan off.json true  | --plan is given twice      | leave one
+2 | run --plan off.json --stats true          | --stats cannot be 'true'   | use table or json
+2 | run --plan off.json --stats '' true       | --stats cannot be ''       | use table or json
+2 | run --plan off.json --switches=yes true   | --switches takes no value  | leave 'yes' out
+2 | run --plan off.json                       | `foliant run` needs COMMAND | `foliant run --help`
+2 | SUDO_UID=somebody SUDO_GID=1 run --plan off.json true | SUDO_UID is 'somebody' | unset it, or call sudo
+
 2 | check                                     | `foliant check` needs COMMAND | `foliant check --help`
 2 | check --runs 0 true                       | --runs cannot be '0'       | 1 to 99
 2 | check --runs 100 true                     | --runs cannot be '100'     | 1 to 99
@@ -131,6 +150,13 @@ const TABLE: &str = "
 2 | check --prepare                           | --prepare needs a value    | --help
 2 | check --pages 5 true                      | --pages does not go with COMMAND | leave one
 2 | check --pages 5                           | `foliant check` needs COMMAND | `foliant check --help`
+2 | check --plan                              | --plan needs a value       | --help
+2 | check --plan missing.json true            | the plan missing.json cannot be read | foliant advise FILE --plan-out missing.json
+2 | check --plan other.trace true             | other.trace is no plan     | foliant advise
+2 | check --plan off.json --policy 4k true    | --plan does not go with --policy LIST | leave one
+2 | check --plan off.json --runs 0 true       | --runs cannot be '0'       | 1 to 99
+2 | check --plan off.json                     | `foliant check` needs COMMAND | `foliant check --help`
+2 | check --hugetlb --plan off.json           | --hugetlb does not go with --plan | leave one
 2 | check --hugetlb --pages 0                 | --pages cannot be '0'      | 1 to 1000000
 2 | check --hugetlb --pages 1000001           | --pages cannot be '1000001' | 1 to 1000000
 2 | check --hugetlb --pages all               | --pages cannot be 'all'    | 1 to 1000000
@@ -383,7 +409,7 @@ fn rows() -> Vec<Row> {
     TABLE.lines().filter(|line| !line.is_empty()).map(row).collect()
 }
 
-/// A folder with a good recording, damaged ones, an empty file and a folder.
+/// A folder with a good recording, damaged ones, an empty file, a plan and a folder.
 fn files() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("refused");
     let _ = std::fs::remove_dir_all(&folder);
@@ -403,6 +429,9 @@ fn files() -> PathBuf {
     write("longer.trace", &[&whole[..], b"more"].concat());
     write("other.trace", b"#!/bin/sh\n");
     write("empty.trace", b"");
+    // What it has beyond that, every machine can bar.
+    let off = r#"{"schema":"foliant plan 1","global":"never","sizes":[],"wishes":[]}"#;
+    write("off.json", off.as_bytes());
     folder
 }
 

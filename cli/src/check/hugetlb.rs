@@ -11,11 +11,10 @@
 //!
 //! **Not here**: Foliant's own pool (`foliant lab hugetlb`).
 
-use super::place::{Alone, RUN};
-use super::settings::{Settings, recover};
 use crate::args::Check;
 use crate::document::Document;
 use crate::failure::{Done, Failure, print};
+use crate::settings::{Alone, RUN, Settings, recover};
 use crate::table::{columns, count};
 use crate::terminal::fitted;
 use crate::{document, progress};

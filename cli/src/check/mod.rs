@@ -17,28 +17,32 @@
 //! Behind sudo the program runs as who called it, recorded and measured; only the counters and the
 //! switches are root's.
 //!
+//! With `--plan` it is a plan that is predicted and measured, in pairs of runs (`planned`).
+//!
 //! With `--hugetlb` it is the kernel's pool of huge pages that is measured instead (`hugetlb`).
 //!
 //! **Not here**: recording and measuring (`foliant_trace::record`).
 
-mod descendants;
+mod beside;
 mod hugetlb;
-mod place;
+mod paired;
+mod planned;
+mod rounds;
 mod runs;
-mod settings;
 mod show;
 mod switches;
 mod verdict;
 
+pub(crate) use beside::Told as PlanTold;
 pub(crate) use hugetlb::Pool;
 pub(crate) use show::Told;
 
 use crate::args::Check;
 use crate::failure::{Done, Failure, print};
 use crate::{document, record};
-use foliant_trace::{About, Remedy};
 use foliant_trace::record::{Measured, fix_layout};
 use foliant_trace::replay::{Choice, Row, Settings, replay_all};
+use foliant_trace::{About, Remedy};
 use foliant_units::{Bytes, FRAME_BYTES};
 use runs::Runs;
 use std::collections::BTreeMap;
@@ -78,6 +82,9 @@ const FIRST_TIME: f64 = 1.2;
 pub(crate) fn run(args: &Check) -> Done {
     if args.hugetlb {
         return hugetlb::run(args);
+    }
+    if let Some(plan) = &args.plan {
+        return planned::run(args, plan);
     }
     let user = record::user()?;
     let switches = Switches::open()?;

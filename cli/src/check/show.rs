@@ -147,7 +147,7 @@ struct Policy<'c> {
 
 /// A prediction beside a measurement.
 #[derive(Serialize, JsonSchema)]
-struct Beside {
+pub(super) struct Beside {
     /// Of all recordings.
     predicted: Spread,
     /// Of all runs; nothing where it could not be measured.
@@ -175,7 +175,7 @@ impl From<Range> for Spread {
     }
 }
 
-fn compared(compared: &Compared) -> Beside {
+pub(super) fn compared(compared: &Compared) -> Beside {
     Beside {
         predicted: compared.predicted.into(),
         measured: compared.measured.map(Spread::from),

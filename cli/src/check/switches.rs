@@ -3,18 +3,15 @@
 //!
 //! **Not here**: putting them back (`settings`).
 
-use super::place::{Alone, RUN};
-use super::settings::{Settings, recover};
 use crate::failure::{Done, Failure};
-use foliant::fault::{Orders, parse_order};
+use crate::settings::{Alone, Present, ROOT, RUN, Settings, Switch, recover};
+use foliant::fault::{Orders, Size};
 use foliant_trace::replay::Choice;
 use foliant_units::{Bytes, Order};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-const ROOT: &str = "/sys/kernel/mm/transparent_hugepage";
 /// While 2 MiB is on, khugepaged shall not come by: its pause is the longest there is. It comes
 /// once before its pause begins; what has a hole then, or a page that is shared, it leaves alone.
 const STILL: [(&str, &str); 3] =
@@ -60,8 +57,8 @@ pub(super) struct Switches {
     /// The sizes of anonymous memory, smallest first.
     sizes: Vec<(Order, PathBuf)>,
     skipped: Vec<Bytes>,
-    /// Every switch.
-    all: Vec<PathBuf>,
+    /// As they were found.
+    present: Present,
     /// What else is set, and to what.
     still: Vec<(PathBuf, &'static str)>,
     settings: Settings,
@@ -78,32 +75,19 @@ impl Switches {
     fn open_at(root: &Path, place: &Path) -> Done<Switches> {
         let alone = Alone::claim(place)?;
         recover(&alone)?;
-        let none = |e| {
-            Failure::new(format_args!(
-                "this kernel has no switches for folio sizes in {} ({e}); Linux 6.8 or later has them",
+        let present = Present::read(root)?;
+        if present.is_global_alone() {
+            return Err(Failure::new(format_args!(
+                "this kernel has no switches for folio sizes in {}; Linux 6.8 or later has them",
                 root.display()
-            ))
-        };
-        let (mut sizes, mut skipped, mut found) = (Vec::new(), Vec::new(), Vec::new());
-        for entry in fs::read_dir(root).map_err(none)?.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let path = entry.path().join("enabled");
-            let size = name.strip_prefix("hugepages-").and_then(|s| s.strip_suffix("kB"));
-            let Some(kilobytes) = size.and_then(|s| s.parse::<u64>().ok()) else { continue };
-            // Sizes for files only have no such switch.
-            let Ok(text) = fs::read_to_string(&path) else { continue };
-            match parse_order(&format!("{kilobytes}k")) {
-                Ok(order) => sizes.push((order, path.clone())),
-                Err(_) => skipped.push(Bytes::new(kilobytes << 10)),
-            }
-            found.push((path, chosen(&text)));
+            )));
         }
-        if sizes.is_empty() {
-            return Err(none(ErrorKind::NotFound.into()));
-        }
-        sizes.sort();
-        skipped.sort();
-        let all = found.iter().map(|(path, _)| path.clone()).collect();
+        let known = |switch: &Switch| Some((switch.order?, switch.path.clone()));
+        let sizes = present.switches.iter().filter_map(known).collect();
+        let unknown = present.switches.iter().filter(|switch| switch.order.is_none());
+        let skipped = unknown.map(|switch| switch.bytes).collect();
+        let found = |switch: &Switch| (switch.path.clone(), switch.position.label().to_owned());
+        let mut found: Vec<_> = present.switches.iter().map(found).collect();
         let mut still = Vec::new();
         for (name, value) in STILL {
             let path = root.join(name);
@@ -113,7 +97,7 @@ impl Switches {
             }
         }
         let settings = Settings::new(alone, found)?;
-        Ok(Switches { sizes, skipped, all, still, settings })
+        Ok(Switches { sizes, skipped, present, still, settings })
     }
 
     /// The sizes of anonymous memory that the kernel offers.
@@ -126,17 +110,33 @@ impl Switches {
         &self.skipped
     }
 
+    /// As they were found.
+    pub(super) fn present(&self) -> &Present {
+        &self.present
+    }
+
     /// Enables the policy's sizes, and no others, for all areas.
     pub(super) fn set(&self, choice: Choice) -> Done {
         let orders = choice.orders();
+        let is_on = |switch: &Switch| switch.order.is_some_and(|order| orders.contains(order));
+        let on = |switch| if is_on(switch) { Size::Always } else { Size::Never };
+        self.put(&self.present.switches.iter().map(on).collect::<Vec<_>>())
+    }
+
+    /// Puts each switch into its position.
+    pub(super) fn put(&self, positions: &[Size]) -> Done {
         for (path, value) in &self.still {
             self.settings.write(path, value)?;
         }
-        for path in &self.all {
-            let on = self.sizes.iter().any(|(size, at)| orders.contains(*size) && at == path);
-            self.settings.write(path, if on { "always" } else { "never" })?;
+        for (switch, position) in self.present.switches.iter().zip(positions) {
+            self.settings.write(&switch.path, position.label())?;
         }
         Ok(())
+    }
+
+    /// How often the kernel had no folio of any size for a fault, since it was booted.
+    pub(super) fn all_fallbacks(&self) -> Fallbacks {
+        self.fallbacks(Choice::UpTo(Order::SIZE_2M))
     }
 
     /// How often the kernel had no folio of the policy's sizes for a fault, since it was booted.
@@ -164,21 +164,9 @@ impl Switches {
     }
 }
 
-/// The chosen word of `always [madvise] never`.
-fn chosen(text: &str) -> String {
-    let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-    inside.map_or(text.trim(), |(word, _)| word).to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_chosen_word_stands_in_brackets() {
-        assert_eq!(chosen("always inherit madvise [never]\n"), "never");
-        assert_eq!(chosen("10000\n"), "10000");
-    }
 
     #[test]
     fn one_size_is_on_and_all_are_put_back() {

@@ -73,6 +73,7 @@ fn child_maps() {
     }
     let (ours, other) = (mapped(BYTES), mapped(OTHER));
     assert!(is_advised(ours) && !is_advised(other));
+    assert!(is_advised(mapped(BYTES - 100)), "the kernel makes whole pages of it");
     // It stays with the area when that is moved.
     let old = ours.cast();
     // SAFETY: the range is the child's own and not used under its old address afterwards.
@@ -271,6 +272,18 @@ fn child_filters_its_own_calls() {
         unsafe { libc::_exit(i32::from(!is_well || is_advised(memory))) };
     }
     assert_eq!(exit_code(child), 0);
+    // It stays with what the process becomes.
+    // SAFETY: the child makes calls and becomes another program.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        kills_for_advice();
+        let words = [c"true".as_ptr(), std::ptr::null()];
+        // SAFETY: the words are live and end with null.
+        unsafe { libc::execv(c"/bin/true".as_ptr(), words.as_ptr()) };
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(3) };
+    }
+    assert_eq!(exit_code(child), 0);
     assert!(is_advised(mapped(BYTES)), "the parent's calls are as free as before");
 }
 
@@ -367,13 +380,13 @@ fn check(name: &str, calls: usize) {
 
 #[test]
 fn mappings_of_a_size_are_advised_and_no_others() {
-    check("child_maps", 1);
+    check("child_maps", 2);
 }
 
 #[test]
 fn what_a_program_starts_is_advised() {
     let Some(applied) = child("child_bears", vec![made(None, BYTES)]) else { return };
-    assert_eq!(only(&applied, Place::Mapping).calls, 3 + 2 + 1);
+    assert_eq!(only(&applied, Place::Mapping).calls, 3 + 2 + 2);
     let remarks: Vec<&String> = applied.remarks.iter().collect();
     assert!(remarks.len() == 1 && remarks[0].contains("clone3"), "{remarks:?}");
 }
@@ -403,9 +416,12 @@ fn the_stack_is_advised_before_the_program_begins() {
 #[test]
 fn who_filters_its_own_calls_is_left_alone() {
     let name = "child_filters_its_own_calls";
-    let Some(applied) = child(name, vec![made(None, BYTES)]) else { return };
-    assert_eq!(only(&applied, Place::Mapping).calls, 2);
-    assert_eq!(applied.passed_over, 2, "its own, and its child's");
+    let wishes = vec![made(None, BYTES), wished(Target::Stack)];
+    let Some(applied) = child(name, wishes) else { return };
+    let calls =
+        [Place::Mapping, Place::Stack].map(|place| applied.given[&(place, Wish::HugePage)].calls);
+    assert_eq!(calls, [2, 2]);
+    assert_eq!(applied.passed_over, 3, "its own, its child's, and the stack of what one becomes");
 }
 
 #[test]

@@ -202,8 +202,6 @@ struct Thread {
 struct Process {
     /// Where its break is, if it was seen.
     brk: Option<u64>,
-    /// The program runs: before that it is who starts it.
-    has_begun: bool,
     /// It filters its own calls (A5).
     filters: bool,
 }
@@ -261,8 +259,8 @@ impl<'r> Follower<'r> {
                 && has_ended
                 && let Some(ended) = ended.take()
             {
-                let is_alone = self.threads.keys().all(|other| *other == tid);
-                ended(&self.out, if is_alone { Rest::Nothing } else { Rest::Something });
+                let rest = self.rest(tid);
+                ended(&self.out, rest);
             }
             // Whoever was killed meanwhile has another report, or none.
             if let Ok(status) = sys::take_report(tid) {
@@ -270,6 +268,15 @@ impl<'r> Follower<'r> {
             }
         }
         Ok(self.out)
+    }
+
+    /// Whether there is anybody but this one, who may not have stopped yet.
+    fn rest(&self, tid: pid_t) -> Rest {
+        let is_alone = self.threads.keys().all(|other| *other == tid);
+        match is_alone && self.unborn.is_empty() && self.early.is_empty() {
+            true => Rest::Nothing,
+            false => Rest::Something,
+        }
     }
 
     fn report(&mut self, tid: pid_t, status: i32) {
@@ -371,11 +378,9 @@ impl<'r> Follower<'r> {
 
     /// Has a call stop again behind it, where what it makes gets advice.
     fn advised(&mut self, tid: pid_t, advice: Advice, bytes: u64) {
-        let process = *self.process(tid);
-        if process.filters {
-            self.out.passed_over += 1;
-        } else if process.has_begun {
-            self.set(tid, Doing::Calls(advice, bytes));
+        match self.process(tid).filters {
+            true => self.out.passed_over += 1,
+            false => self.set(tid, Doing::Calls(advice, bytes)),
         }
     }
 
@@ -542,7 +547,7 @@ impl<'r> Follower<'r> {
         self.threads.retain(|_, thread| thread.group != tid);
         self.release_orphans(|_, child| procfs::parent(child) == Some(tid));
         let filters = self.processes.get(&tid).is_some_and(|process| process.filters);
-        self.processes.insert(tid, Process { brk: None, has_begun: true, filters });
+        self.processes.insert(tid, Process { brk: None, filters });
         self.sites.forget(tid);
         let doing = match self.remedy.of_stack() {
             Some(_) if filters => {
@@ -584,8 +589,7 @@ impl<'r> Follower<'r> {
 impl Birth {
     /// Of a child whose parent has not told of it: what it filters is not known, so nothing is
     /// injected into it (A5).
-    const UNKNOWN: Birth =
-        Birth { process: Process { brk: None, has_begun: true, filters: true }, flags: None };
+    const UNKNOWN: Birth = Birth { process: Process { brk: None, filters: true }, flags: None };
 }
 
 /// Keeps a tracer from following the child.

@@ -1,5 +1,5 @@
-//! Where checks meet: a directory that only root can write to, with the lock of the one at work and
-//! its journal.
+//! Where those meet who change settings, checks and runs: a directory that only root can write to,
+//! with the lock of the one at work and its journal.
 //!
 //! ```text
 //!   /run/foliant/check.lock      locked by the check at work
@@ -31,14 +31,14 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where the directory is: what lies in it is gone after a boot, as the settings are.
-pub(super) const RUN: &str = "/run/foliant";
+pub(crate) const RUN: &str = "/run/foliant";
 const LOCK: &str = "check.lock";
 const JOURNAL: &str = "check.journal";
 /// A journal has some ten lines; what is longer is none.
 const JOURNAL_MOST: u64 = 1 << 16;
 
 /// The claim to be the only check at work; settings are read and written under it.
-pub(super) struct Alone {
+pub(crate) struct Alone {
     directory: PathBuf,
     /// Locked while this lives.
     lock: File,
@@ -46,7 +46,7 @@ pub(super) struct Alone {
 
 impl Alone {
     /// Takes it, in this directory, which is made if it is not there.
-    pub(super) fn claim(directory: &Path) -> Done<Alone> {
+    pub(crate) fn claim(directory: &Path) -> Done<Alone> {
         let failed = |e: &io::Error| needs_root(directory, e);
         match DirBuilder::new().mode(0o700).create(directory) {
             Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(failed(&e)),
@@ -62,7 +62,7 @@ impl Alone {
         match lock.try_lock() {
             Ok(()) => Ok(Alone { directory: directory.to_owned(), lock }),
             Err(TryLockError::WouldBlock) => Err(Failure::new(
-                "another foliant check is at work; both would measure the other's settings: wait for it to end",
+                "another foliant check, or run --switches, is at work; both would have the other's settings: wait for it to end",
             )),
             Err(TryLockError::Error(e)) => Err(failed(&e)),
         }
@@ -70,13 +70,13 @@ impl Alone {
 
     /// Lets another check begin, although a child that was being made may hold the lock's file for
     /// another moment.
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         let _ = self.lock.unlock(); // else it goes with the last who has it open
     }
 
     /// The lines that a check which was killed has left, oldest first: files and the values that
     /// they had.
-    pub(super) fn left(&self) -> Done<Vec<(PathBuf, String)>> {
+    pub(crate) fn left(&self) -> Done<Vec<(PathBuf, String)>> {
         let path = self.directory.join(JOURNAL);
         if fs::symlink_metadata(&path).is_err_and(|e| e.kind() == ErrorKind::NotFound) {
             return Ok(Vec::new());
@@ -93,7 +93,7 @@ impl Alone {
     }
 
     /// Writes a setting's line (J2).
-    pub(super) fn note(&self, setting: &Path, value: &str) -> Done {
+    pub(crate) fn note(&self, setting: &Path, value: &str) -> Done {
         let path = self.directory.join(JOURNAL);
         let line = format!("{value}\t{}\n", setting.display());
         let mut journal = open(&path, Asked::Append)?;
@@ -106,7 +106,7 @@ impl Alone {
     }
 
     /// Everything was put back.
-    pub(super) fn forget(&self) -> Done {
+    pub(crate) fn forget(&self) -> Done {
         let path = self.directory.join(JOURNAL);
         match fs::remove_file(&path) {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(needs_root(&path, &e)),
@@ -115,7 +115,7 @@ impl Alone {
     }
 
     /// The journal's path, for who has to look at it.
-    pub(super) fn journal(&self) -> PathBuf {
+    pub(crate) fn journal(&self) -> PathBuf {
         self.directory.join(JOURNAL)
     }
 }
@@ -163,15 +163,13 @@ fn own(path: &Path, there: &Metadata, is_kind: bool) -> Done {
 fn strange(path: &Path) -> Failure {
     let path = shown::path(path);
     Failure::new(format_args!(
-        "{path} is not what foliant check made (another's, a link or of another kind); look at it and remove it"
+        "{path} is not what foliant made (another's, a link or of another kind); look at it and remove it"
     ))
 }
 
-pub(super) fn needs_root(path: &Path, e: &io::Error) -> Failure {
+pub(crate) fn needs_root(path: &Path, e: &io::Error) -> Failure {
     let path = shown::path(path);
-    Failure::new(format_args!(
-        "foliant check needs root, because it writes to {path} ({e}); use sudo"
-    ))
+    Failure::new(format_args!("this needs root, because it writes to {path} ({e}); use sudo"))
 }
 
 #[cfg(test)]

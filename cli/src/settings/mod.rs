@@ -1,22 +1,28 @@
-//! Settings of the kernel that a check changes: read once, and put back whatever happens.
+//! Settings of the kernel that a check changes, or a run: read once, and put back whatever happens.
 //!
 //! **Invariants**
 //! - W1. Every setting that was written is written back: at the end, on an error, in a panic, and
-//!   on every signal that would end the command and can be caught, once what the check had started
-//!   has ended (`descendants`). Once they were put back, nothing writes them any more.
-//! - W2. One check at a time (`place`): a second one would measure under the first one's settings,
+//!   on every signal that would end the command and can be caught, once what was started has ended
+//!   (a check ends it: `descendants`). Once they were put back, nothing writes them any more.
+//! - W2. One at a time (`place`): a second one would measure under the first one's settings,
 //!   and put those "back".
-//! - W3. What no program can catch (SIGKILL, or its own crash) leaves a journal, and the next check
+//! - W3. What no program can catch (SIGKILL, or its own crash) leaves a journal, and the next one
 //!   puts back what it says before it reads a setting.
 //!
 //! **Locking**: the list of what was found is locked while a setting is written, so nobody writes
 //! after the restore.
 
-use super::descendants;
-use super::place::{Alone, needs_root};
+mod descendants;
+mod place;
+mod present;
+
+pub(crate) use place::{Alone, RUN};
+pub(crate) use present::{Allowed, Present, ROOT, Switch};
+
 use crate::failure::{Done, Failure};
 use crate::shown;
 use nix::sys::signal::{SigSet, Signal};
+use place::needs_root;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -54,19 +60,19 @@ struct Saved {
 }
 
 /// See the module's text.
-pub(super) struct Settings {
+pub(crate) struct Settings {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// Held while this check is at work (W2).
+    /// Held while this one is at work (W2).
     alone: Alone,
     /// What is to be put back; empty once it was.
     saved: Mutex<Option<Vec<Saved>>>,
 }
 
 /// Puts back what a check has left that was killed (W3), and says so.
-pub(super) fn recover(alone: &Alone) -> Done {
+pub(crate) fn recover(alone: &Alone) -> Done {
     let left = alone.left()?;
     if left.is_empty() {
         return alone.forget();
@@ -87,7 +93,7 @@ pub(super) fn recover(alone: &Alone) -> Done {
 impl Settings {
     /// Those settings with the values that they have; the last is put back first. Writes the first
     /// one's value to it, to know whether others may be written.
-    pub(super) fn new(
+    pub(crate) fn new(
         alone: Alone,
         found: impl IntoIterator<Item = (PathBuf, String)>,
     ) -> Done<Settings> {
@@ -102,7 +108,7 @@ impl Settings {
     /// From here on a signal puts everything back. They are blocked in this thread and those that
     /// it starts, and a thread of their own waits for them; programs that are started have none
     /// blocked.
-    pub(super) fn catch_signals(&self) -> Done {
+    pub(crate) fn catch_signals(&self) -> Done {
         let mut signals = SigSet::all();
         OTHERS.iter().for_each(|other| signals.remove(*other));
         let failed = |e: &dyn std::fmt::Display| {
@@ -128,7 +134,7 @@ impl Settings {
     }
 
     /// Writes one of the settings.
-    pub(super) fn write(&self, path: &Path, value: &str) -> Done {
+    pub(crate) fn write(&self, path: &Path, value: &str) -> Done {
         let Shared { alone, saved } = &*self.shared;
         let mut saved = saved.lock().unwrap_or_else(|e| e.into_inner());
         let Some(all) = &mut *saved else {
@@ -146,7 +152,7 @@ impl Settings {
     }
 
     /// Puts everything back.
-    pub(super) fn restore(&self) -> Done {
+    pub(crate) fn restore(&self) -> Done {
         self.shared.put_back()
     }
 }
