@@ -129,6 +129,9 @@ fn remarks(planned: &Planned) -> Vec<String> {
     if planned.against.iter().any(|one| one.standing() == Standing::TooFew) {
         lines.push(format!("too few runs: {} or more tell something", rounds_least(verdicts)));
     }
+    if planned.settings.iter().any(|shown| shown.faults.is_none()) {
+        lines.push("?: a replay does not tell what becomes of memory that is advised".to_owned());
+    }
     for shown in &planned.settings {
         for (what, compared) in [("faults", shown.faults), ("memory", shown.peak)] {
             let Some(compared) = compared else { continue };
@@ -304,6 +307,7 @@ mod tests {
             "not told apart",
             "sign test",
             "15 verdicts",
+            "a replay does not tell",
             "0.5 %",
         ] {
             assert!(text.contains(part), "{part}: {text}");

@@ -119,6 +119,7 @@ mod tests {
         for (count, chance, expect) in [
             (5, 0.05, None), // 2/32
             (6, 0.05, Some(0)),
+            (6, 2.0 / 64.0, Some(0)), // just that often
             (8, 0.05, Some(0)),
             (9, 0.05, Some(1)),
             (10, 0.05, Some(1)),
@@ -155,6 +156,8 @@ mod tests {
             of(&[900, 900, 900, 900, 900, 900, 900, 900, 5000], 1).standing(),
             Standing::Better
         );
+        let ends = of(&[100, 900, 910, 920, 930, 940, 950, 960, 5000], 1).interval;
+        assert_eq!(ends, Some((0.9, 0.96)), "nor at the other end");
         assert_eq!(Ratio::of(std::iter::empty(), 1), None);
         let nothing = Ratio::of([(0, 0), (0, 0), (5, 0)].into_iter(), 1).unwrap();
         assert_eq!(nothing.median, 1.0);

@@ -17,6 +17,7 @@ use crate::args::Run;
 use crate::failure::{Done, Failure, why};
 use crate::settings::{Alone, RUN, Settings, Switch, recover};
 use foliant::fault::Size;
+use foliant_trace::record::with_signals;
 use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -67,8 +68,8 @@ fn started(args: &Run) -> Done<Pid> {
     if let Some(form) = args.stats {
         command.args(["--stats", form.word()]);
     }
-    let child = command.arg("--").args(&args.command).spawn();
-    let child = child.map_err(|e| {
+    with_signals(command.arg("--").args(&args.command));
+    let child = command.spawn().map_err(|e| {
         Failure::new(format_args!("foliant cannot be started ({}); check its file", why(&e)))
     })?;
     Ok(Pid::from_raw(child.id() as i32))

@@ -13,7 +13,8 @@
 //!
 //! CPU time is the kernel's account of all processes that were waited for, by their parents or,
 //! once these were gone, by the keeper. A process whose parent ignores SIGCHLD is waited for by
-//! nobody: what it took is in no account.
+//! nobody: what it took is in no account. Kernels that look at their ticks who runs
+//! (`CONFIG_TICK_CPU_ACCOUNTING`) know the sum well and its two parts, of a short run, badly.
 //!
 //! **Invariants**
 //! - M1. A peak is told only if every sample that the kernel counted was read.

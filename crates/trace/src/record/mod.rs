@@ -66,7 +66,7 @@ pub use assemble::{Agreement, Residue};
 pub use attach::{Attached, Running, Target, Unattachable};
 pub use error::RecordError;
 pub use measure::{Measured, fix_layout, measure};
-pub use spawn::Barred;
+pub use spawn::{Barred, with_signals};
 pub use user::User;
 
 use crate::error::TraceError;

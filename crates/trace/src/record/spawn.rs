@@ -489,10 +489,25 @@ fn set_apart(null: RawFd) {
         // SAFETY: takes numbers only.
         unsafe { libc::dup2(null, standard) };
     }
+    unblock();
+}
+
+/// Blocks no signal in this thread.
+fn unblock() {
     // SAFETY: a set of signals is plain data, for which zeros are a legal value: the empty set.
     let none: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel reads a live set.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut()) };
+}
+
+/// Has a command begin with no signal blocked, whatever is blocked here.
+pub fn with_signals(command: &mut std::process::Command) {
+    let unblocked = || {
+        unblock();
+        Ok(())
+    };
+    // SAFETY: the closure makes one system call.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(command, unblocked) };
 }
 
 /// Installs the filter; whether that went well.
