@@ -35,6 +35,8 @@ use std::path::Path;
 
 pub(crate) fn run(args: &Run) -> Done {
     let remedy = plan::read(&args.plan)?;
+    // Before anything is read: what is there may be what a run that was killed has left.
+    let alone = args.switches.then(under::alone).transpose()?;
     let present = Present::read(Path::new(ROOT))?;
     let policy = remedy.policy().map_err(Failure::new)?;
     if let Some(order) = present.lacks(&policy) {
@@ -45,11 +47,12 @@ pub(crate) fn run(args: &Run) -> Done {
     }
     let Some(barred) = barred(&remedy, &policy, &present, Barred::is_known) else {
         let differing = present.differing(&policy);
-        return match args.switches {
-            true => under::run(args, &differing),
-            false => Err(needs(&differing)),
+        return match alone {
+            Some(alone) => under::run(args, alone, &differing),
+            None => Err(needs(&differing)),
         };
     };
+    drop(alone);
     let user = record::user()?;
     let command = &args.command;
     let program = Program { command, user: user.as_ref(), remedy: &remedy, barred };

@@ -38,9 +38,14 @@ const SENT: [Signal; 7] = [
 /// The code of a signal that the kernel made.
 const FROM_KERNEL: i32 = 0x80;
 
-pub(super) fn run(args: &Run, differing: &[(&Switch, Size)]) -> Done {
+/// The claim to be the only one who changes switches, with everything as it was before others did.
+pub(super) fn alone() -> Done<Alone> {
     let alone = Alone::claim(Path::new(RUN))?;
     recover(&alone)?;
+    Ok(alone)
+}
+
+pub(super) fn run(args: &Run, alone: Alone, differing: &[(&Switch, Size)]) -> Done {
     let found =
         |(switch, _): &(&Switch, Size)| (switch.path.clone(), switch.position.label().to_owned());
     let found: Vec<_> = differing.iter().map(found).collect();
