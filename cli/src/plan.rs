@@ -102,7 +102,6 @@ pub(crate) fn text(remedy: &Remedy) -> Done<String> {
 }
 
 /// Reads a plan file.
-#[expect(dead_code, reason = "`foliant run` and `foliant check --plan` read plans")]
 pub(crate) fn read(path: &Path) -> Done<Remedy> {
     let name = shown::path(path);
     let unread = |e: std::io::Error| {

@@ -125,9 +125,12 @@ fn peaks_differ(row: &Row) -> bool {
     row.peak.get().abs_diff(row.peak_mapped.get()) > row.peak.get() / 100
 }
 
-/// The row with the least kernel time within [`PEAK_RATIO_MOST`], where there are several.
+/// The row that can be chosen on Linux with the least kernel time within [`PEAK_RATIO_MOST`], where
+/// there are several.
 pub(crate) fn best(rows: &[Row], base: &Row) -> Option<Choice> {
-    let fits = rows.iter().filter(|row| row.peak_ratio(base) <= PEAK_RATIO_MOST);
+    let fits = rows
+        .iter()
+        .filter(|row| row.choice.is_of_linux() && row.peak_ratio(base) <= PEAK_RATIO_MOST);
     let best = fits.min_by_key(|row| row.kernel);
     best.filter(|_| rows.len() > 1).map(|row| row.choice)
 }

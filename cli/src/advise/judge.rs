@@ -80,6 +80,7 @@ fn sizes(choice: Choice) -> Option<Vec<Order>> {
             sizes.reverse();
             Some(sizes)
         }
+        Choice::Auto => None,
     }
 }
 
@@ -257,6 +258,8 @@ mod tests {
             peak: Bytes::new(sum(|m| m.2) * FRAME_BYTES),
             peak_mapped: Bytes::new(0),
             untouched_bytes: 0,
+            peak_step: 0,
+            course: Vec::new(),
             folios: BTreeMap::new(),
         };
         let share = |(mapping, kernel, peak): &(Mapping, u64, u64)| {

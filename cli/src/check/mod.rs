@@ -136,9 +136,15 @@ fn offered(asked: Option<&[Choice]>, switches: &Switches) -> Done<Vec<Choice>> {
     let offered = switches.orders();
     let missing = |choice: Choice| choice.orders().without(offered).largest_first().last();
     let Some(asked) = asked else {
-        return Ok(Choice::all().into_iter().filter(|c| missing(*c).is_none()).collect());
+        return Ok(Choice::of_linux().into_iter().filter(|c| missing(*c).is_none()).collect());
     };
     for choice in asked {
+        if !choice.is_of_linux() {
+            return Err(Failure::new(format_args!(
+                "{choice} is a policy of Foliant's manager, and Linux has no switch for it; leave it out, and see \
+                 foliant replay --policy {choice}"
+            )));
+        }
         if let Some(order) = missing(*choice) {
             let mut list: Vec<_> =
                 offered.largest_first().map(|order| order.bytes().to_string()).collect();

@@ -21,12 +21,11 @@ use super::runs::Runs;
 use super::switches::{Fallbacks, Switches};
 use crate::args::Check;
 use crate::failure::{Done, Failure, print};
-use crate::settings::Allowed;
 use crate::{document, plan, record};
-use foliant::fault::{Orders, Size};
+use foliant::fault::Size;
 use foliant_trace::Remedy;
 use foliant_trace::record::{Measured, fix_layout};
-use foliant_trace::replay::{Choice, Plan, Row, Settings, replay_all};
+use foliant_trace::replay::{Choice, Plan, Row, Settings, Trial, explain_all};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
@@ -81,7 +80,7 @@ pub(super) fn run(args: &Check, file: &Path) -> Done {
     let each = settings.iter().zip(measured).enumerate();
     let shown = each.map(|(at, (setting, measured))| {
         let rows = predicted.iter();
-        let rows = rows.filter_map(|(other, rows)| Some((*other, rows.get(at)?.as_ref()?)));
+        let rows = rows.filter_map(|(other, rows)| Some((*other, rows.get(at)?)));
         shown(setting.name, rows, measured)
     });
     let shown: Vec<Shown> = shown.collect();
@@ -122,23 +121,13 @@ fn settings(remedy: &Remedy, switches: &Switches) -> Done<Vec<Setting>> {
     Ok(all)
 }
 
-/// What a recording comes to with each setting; nothing where a replay cannot tell.
-fn replayed(plan: &Plan, settings: &[Setting], machine: &Settings) -> Done<Vec<Option<Row>>> {
-    let row = |setting: &Setting| match choice(&setting.remedy) {
-        Some(choice) => Ok(replay_all(plan, &[choice], machine, |_| ())?.pop()),
-        None => Ok(None),
-    };
-    settings.iter().map(row).collect()
-}
-
-/// The sizes that a remedy switches on for all memory, if it does nothing else.
-fn choice(remedy: &Remedy) -> Option<Choice> {
-    let Allowed { unadvised, advised } = Allowed::by(&remedy.policy().ok()?);
-    let singles = Orders::ANON.largest_first().map(Choice::Only);
-    let mut all = Choice::all().into_iter().chain(singles);
-    all.find(|choice| {
-        remedy.wishes.is_empty() && advised == unadvised && choice.orders() == advised
-    })
+/// What a recording comes to with each setting.
+fn replayed(plan: &Plan, settings: &[Setting], machine: &Settings) -> Done<Vec<Row>> {
+    let trial =
+        |setting: &Setting| Trial { choice: Choice::BASE, remedy: Some(setting.remedy.clone()) };
+    let trials: Vec<Trial> = settings.iter().map(trial).collect();
+    let explained = explain_all(plan, &trials, machine, |_| ())?;
+    Ok(explained.into_iter().map(|explained| explained.row).collect())
 }
 
 /// So many numbers in an order of chance.
@@ -152,25 +141,6 @@ fn shuffled(count: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foliant_trace::{Target, Wish, Wished};
-
-    #[test]
-    fn what_a_replay_can_tell_is_what_is_on_for_all_memory() {
-        use foliant_units::Order;
-        let order = |n| Order::new(n).unwrap();
-        let of = |sizes: &[(u8, Size)], wishes: usize| {
-            let sizes = sizes.iter().map(|(n, size)| (order(*n), *size)).collect();
-            let wished = Wished { target: Target::Heap, wish: Wish::HugePage };
-            choice(&Remedy { sizes, wishes: vec![wished; wishes], ..Remedy::NONE })
-        };
-        assert_eq!(of(&[], 0), Some(Choice::BASE));
-        assert_eq!(of(&[(9, Size::Always)], 0), Some(Choice::Only(order(9))));
-        assert_eq!(of(&[(2, Size::Always), (3, Size::Always)], 0), Some(Choice::UpTo(order(3))));
-        assert_eq!(of(&[(9, Size::Madvise)], 0), None);
-        assert_eq!(of(&[(9, Size::Always), (4, Size::Madvise)], 0), None);
-        assert_eq!(of(&[(4, Size::Always), (9, Size::Always)], 0), None);
-        assert_eq!(of(&[(9, Size::Always)], 1), None);
-    }
 
     #[test]
     fn orders_are_all_of_them_and_differ() {

@@ -17,7 +17,7 @@ mod place;
 mod present;
 
 pub(crate) use place::{Alone, RUN};
-pub(crate) use present::{Allowed, Present, ROOT, Switch};
+pub(crate) use present::{Present, ROOT, Switch};
 
 use crate::failure::{Done, Failure};
 use crate::shown;

@@ -144,6 +144,7 @@ fn recommended(rows: &[Row], base: &Row) -> Recommended {
     let sizes = match choice {
         Choice::UpTo(order) => format!("folios of up to {}", size(order)),
         Choice::Only(order) => format!("folios of {} and no other large size", size(order)),
+        Choice::Auto => "sizes that the manager chooses".to_owned(),
     };
     let why = format!(
         "The kernel then takes {} of the time that it takes with 4 KiB pages ({:.1} ms instead of {:.1}), and {} of the memory \

@@ -100,7 +100,7 @@ fn touched(report: &Report, command: String) -> Figure {
 fn compared(recordings: &[Recording]) -> Figure {
     let largest = |row: &Replayed| match row.choice {
         Choice::UpTo(order) => Some(order),
-        Choice::Only(_) => None,
+        Choice::Only(_) | Choice::Auto => None,
     };
     let sizes: Vec<Order> =
         recordings.first().map_or(Vec::new(), |one| one.rows.iter().filter_map(largest).collect());

@@ -29,6 +29,15 @@ impl Choice {
         sizes.chain([Choice::Only(Order::SIZE_2M), Choice::Auto]).collect()
     }
 
+    /// Those of them that Linux has switches for: all but [`Choice::Auto`].
+    pub fn of_linux() -> Vec<Choice> {
+        Choice::all().into_iter().filter(|choice| choice.is_of_linux()).collect()
+    }
+    /// Whether Linux has switches for it.
+    pub fn is_of_linux(self) -> bool {
+        self != Choice::Auto
+    }
+
     /// The row that others are compared with.
     pub const BASE: Choice = Choice::UpTo(Order::BASE);
 
