@@ -38,7 +38,7 @@ const RELAXING: &[&str] = &[
 ];
 
 /// What a manager can be asked for, and no scene of the explorer asks for, with the reason.
-const UNEXPLORED: [(&str, &str); 8] = [
+const UNEXPLORED: [(&str, &str); 9] = [
     ("new", "nobody else knows the manager yet"),
     ("describe_all", "before anybody else knows it"),
     ("machine", "what it was made of"),
@@ -47,6 +47,7 @@ const UNEXPLORED: [(&str, &str); 8] = [
     ("root", "it never changes"),
     ("spaces", "nobody is at work, as for `audit`"),
     ("leaves", "`walk` goes the same way"),
+    ("idle", "a count, of sizes that the manager chooses; the explorer's switches are others"),
 ];
 
 /// Documents whose paths must exist.

@@ -140,7 +140,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
         if choice.is_empty() {
             return (allowed, choice);
         }
-        (allowed, sizes(self.stock.standing(), choice, self.space.pages().get()))
+        (allowed, sizes(self.stock.guess_counts(), choice, self.space.pages().get()))
     }
     /// Whether there are shared zeros of `order`, a page or 2 MiB, or a block that the face has
     /// cleared for this fault. Where there is none it does so, if one is free.

@@ -351,7 +351,7 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// Looks at some folios that wait to be split, where too much may be idle (fault::tuned).
     #[inline(never)]
     fn tend(&self, outside: &mut Outside) {
-        if self.stock.standing().is_tight() {
+        if self.stock.guess_counts().is_tight() {
             let _work = self.stock.at_work();
             self.splitter().tend(outside);
         }

@@ -26,8 +26,8 @@ pub(super) enum Shape {
 }
 
 /// Makes every migration entry of the folio a leaf again, of what `onto` says for the frame and
-/// attributes that it kept, or nothing where it says so; `taken` is how many there are, in base pages. The caller does the
-/// counting for the entries. No lock is held, and the flush is done.
+/// attributes that it kept, or nothing where it says so; `taken` is how many there are, in base
+/// pages. The caller does the counting for the entries. No lock is held, and the flush is done.
 pub(super) fn put<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     folio: Folio,

@@ -123,7 +123,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
     /// of which nothing more was used for long, with one flush. What they do not use goes back.
     pub(crate) fn tend(&self, outside: &mut Outside) {
         let into = SplitInto { order: Order::BASE, zeros: ZeroPieces::Drop };
-        let (now, most) = (self.stock.guess_time(), self.stock.standing().most);
+        let (now, most) = (self.stock.guess_time(), self.stock.guess_counts().most);
         let is_due = |identity: Identity, guess: Guess| {
             !identity.has(Flag::Guessed) || guess.is_due(identity.order(), now, most / LOOK_PART)
         };
@@ -163,7 +163,7 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         let guess = stock.guess_of(head);
         let idle = estimate_idle(stock, head, held.order());
         let age = Guess::between(guess.since, stock.guess_time());
-        if idle >= guess.idle && idle >= IDLE_LEAST && age >= stock.standing().most / AGE_PART {
+        if idle >= guess.idle && idle >= IDLE_LEAST && age >= stock.guess_counts().most / AGE_PART {
             return Some(SplitReason::Underused);
         }
         stock.note_idle(held, idle.min(guess.idle));

@@ -27,7 +27,7 @@
 //!
 //! **Not here**: whether a folio is worth it, splitting (`split`).
 
-use super::{Event, Held, Reference, SizeEvent, SizeStats, Standing, Stock, or_none};
+use super::{Event, GuessCounts, Held, Reference, SizeEvent, SizeStats, Stock, or_none};
 use crate::frame::{Flag, Guess, Identity, Link, References};
 use crate::sync::{AtomicU64, Ordering, Spin};
 use crate::table::Paging;
@@ -147,14 +147,14 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         or_none(all.fold(0, u64::wrapping_add))
     }
     /// Memory as a guess sees it.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn guess_counts(&self) -> GuessCounts {
         let idle = self.idle();
         let used = self.anonymous().saturating_sub(idle);
         let most = self.deferred.most.fetch_max(used, Ordering::Relaxed).max(used);
         let [saved, lost] =
             [&self.deferred.saved, &self.deferred.lost].map(|sum| sum.load(Ordering::Relaxed));
         let single = SizeStats::sum_of(self.cpus, Order::BASE, SizeEvent::AnonFaultAlloc);
-        Standing { idle, used, most, saved, lost, single }
+        GuessCounts { idle, used, most, saved, lost, single }
     }
     /// The time by which guesses are looked at.
     pub(crate) fn guess_time(&self) -> u32 {

@@ -4,7 +4,7 @@
 
 /// Counts of pages at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct GuessCounts {
     /// Those of guessed folios that are not known to be used.
     pub(crate) idle: u64,
     /// Anonymous ones that are.
@@ -32,7 +32,7 @@ const TRIAL: u64 = 1024;
 /// than a fault, so trying again takes a program's faults a hundredth longer.
 const TRIAL_PART: u64 = 64;
 
-impl Standing {
+impl GuessCounts {
     /// Pages that may be idle before sizes get smaller.
     fn allowance(self) -> u64 {
         self.most / PART + SPARE + (self.most - self.used)
