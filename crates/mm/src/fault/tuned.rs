@@ -15,8 +15,8 @@
 //!
 //! **Invariants**
 //! - U1. No guess takes the pages that count as idle above the limit that it saw, nor is one made
-//!   while guesses do not pay (`GuessCounts`). CPUs that guess at once see the same counts: each may
-//!   go beyond by one folio.
+//!   while guesses do not pay (`GuessCounts`). CPUs that guess at once see the same counts: each
+//!   may go beyond by one folio.
 //! - U2. Which sizes come out depends on what is counted, on the area and on the space, and on
 //!   nothing else: the same history takes the same sizes.
 //!
