@@ -101,6 +101,26 @@ fn a_program_that_asks_gets_the_size_without_a_guess() {
     assert_eq!(mm.idle().get(), 0, "a guess ends with its folio");
 }
 
+/// Of programs that end before anything is known of their memory a quarter counts as lost, so that
+/// many small ones come to single pages.
+#[test]
+fn programs_that_end_early_are_not_guessed_for_for_ever() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, AUTO);
+    let folio = |nth: u64| {
+        let id = space(&mm, 1);
+        let outcome = write(&sim, &mm, id, nth % 256);
+        mm.switch(None).unwrap();
+        mm.end(id).unwrap();
+        outcome
+    };
+    assert!(matches!(folio(0), Some(Outcome::Mapped(order)) if order > Order::BASE));
+    let guesses = (0..4096).take_while(|nth| folio(*nth) != Some(Outcome::Mapped(Order::BASE)));
+    let guesses = guesses.count();
+    assert!((16..4000).contains(&guesses), "{guesses}");
+    assert_eq!(mm.idle().get(), 0);
+}
+
 /// How a program goes through its memory.
 #[derive(Clone, Copy, Debug)]
 enum Way {

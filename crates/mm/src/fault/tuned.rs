@@ -5,7 +5,7 @@
 //!   u  pages of guessed folios that are not known to be used      t  anonymous pages that are, and their most so far
 //!   room    2 % of the most + 1 MiB + (most - t) - u               sizes below 2 MiB: half of it at most, 64 KiB in any case
 //!   limit   25 % of the most + 8 MiB + (most - t)                  no guess that takes u above it
-//!   pays    lost <= saved + 4 MiB + 1/64 of the single pages        no guess while more was lost than saved
+//!   pays    lost <= 3/2 saved + 4 MiB + 1/64 of the single pages    no guess while more was lost than saved
 //! ```
 //!
 //! A guess is a folio whose size the manager chose (`Policy::choice`). All its pages but the one
@@ -88,6 +88,8 @@ mod tests {
         assert_eq!(largest(lost(1024, 0, 0), 512), Some(9));
         assert_eq!(largest(lost(1025, 0, 0), 512), None);
         assert_eq!(largest(lost(1025, 1, 0), 512), Some(9));
+        assert_eq!(largest(lost(1024 + 150, 100, 0), 512), Some(9));
+        assert_eq!(largest(lost(1024 + 151, 100, 0), 512), None);
         assert_eq!(largest(lost(1025, 0, 63), 512), None);
         assert_eq!(largest(lost(1025, 0, 64), 512), Some(9));
     }

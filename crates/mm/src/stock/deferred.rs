@@ -34,6 +34,10 @@ use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Order};
 
+/// The part of idle pages that counts as lost where a guess ends.
+const UNKNOWN_PART: u64 = 4;
+/// Folios of a list that are passed over because they are not due yet.
+const PASSED_MOST: u32 = 16;
 /// How many lists there are.
 const SHARDS: usize = 8;
 
@@ -194,6 +198,9 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         }
     }
     fn take_off(&self, shard: &Shard, head: Frame) {
+        if self.identity(head).has(Flag::Guessed) {
+            self.note_lost(self.guess_of(head).idle / UNKNOWN_PART);
+        }
         self.end_guess(shard, head);
         self.unlink(shard, head);
         shard.listed.fetch_sub(1, Ordering::Relaxed);
@@ -222,15 +229,16 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn next_deferred(&self) -> Option<Reference<'_, 'm, M, P>> {
         (0..SHARDS).find_map(|_| self.next_of(self.next_turn(), |_, _| true))
     }
-    /// Does so if that one is due, by what is known of its use: on the list where a guess came
-    /// last, else on the next one.
+    /// Does so with one that is due, by what is known of its use: of the list where a guess came
+    /// last, else of one of the next few.
     pub(crate) fn next_due(
         &self,
         is_due: impl Fn(Identity, Guess) -> bool,
     ) -> Option<Reference<'_, 'm, M, P>> {
         let is_due = |head, identity| is_due(identity, self.guess_of(head));
         let latest = self.deferred.latest.load(Ordering::Relaxed);
-        self.next_of(latest, is_due).or_else(|| self.next_of(self.next_turn(), is_due))
+        let next = || (0..SHARDS / 2).find_map(|_| self.next_of(self.next_turn(), is_due));
+        self.next_of(latest, is_due).or_else(next)
     }
     fn next_turn(&self) -> u64 {
         self.deferred.turn.fetch_add(1, Ordering::Relaxed)
@@ -243,13 +251,17 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let shard = &self.deferred.shards[list as usize % SHARDS];
         let _held = shard.lock.lock(self.machine);
         let mut next = shard.first.load(Ordering::Relaxed);
+        let mut passed = 0;
         while let Some(head) = next.checked_sub(1).map(Frame::new) {
             next = self.link(head, Link::Next);
             let identity = self.identity(head);
             if identity.has(Flag::Poisoned) {
                 self.take_off(shard, head);
             } else if !is_due(head, identity) {
-                break;
+                passed += 1;
+                if passed == PASSED_MOST {
+                    break;
+                }
             } else if !identity.has(Flag::Locked)
                 && let Some(reference) = self.pin(head, References::PINS_MAX)
             {
