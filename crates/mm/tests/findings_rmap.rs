@@ -292,7 +292,7 @@ fn finding_m_a_folio_that_loses_a_page_while_it_is_looked_into_goes_on_waiting()
         (0..512).for_each(|page| drop(store(&machine.sim, mm, id, BASE + page * PAGE, 7)));
     });
     let frame = mm.frame_at(id, Va::new(BASE)).unwrap();
-    machine.before_reaching(frame.add(Pages::new(5)).pa(), move || {
+    machine.before_looking(frame.add(Pages::new(5)).pa(), move || {
         machine.sim.on(cpu(1), || mm.unmap(id, range(BASE, PAGE)).unwrap());
     });
     let shrunk = mm.shrink_deferred(Shrink { zeros_max: Some(Pages::new(100)), ..ALL });

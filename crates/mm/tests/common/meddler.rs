@@ -7,7 +7,6 @@ use foliant_machine::{
 };
 use foliant_sim::Sim;
 use foliant_units::{Bytes, Cpu, CpuSet, FrameRange, Pa};
-use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +22,7 @@ pub struct Meddler {
     activating: Mutex<Option<(Cpu, Hook)>>,
     asking: Mutex<Option<Hook>>,
     yielding: Mutex<Option<Hook>>,
-    reaching: Mutex<Option<(Pa, Hook)>>,
+    looking: Mutex<Option<(Pa, Hook)>>,
     freeing: Mutex<Option<Hook>>,
     spins: AtomicU64,
 }
@@ -32,9 +31,9 @@ impl Meddler {
     pub fn new(sim: Sim) -> Meddler {
         let (clearing, activating) = (Mutex::new(None), Mutex::new(None));
         let (asking, yielding) = (Mutex::new(None), Mutex::new(None));
-        let (reaching, freeing) = (Mutex::new(None), Mutex::new(None));
+        let (looking, freeing) = (Mutex::new(None), Mutex::new(None));
         let spins = AtomicU64::new(0);
-        Meddler { sim, clearing, activating, asking, yielding, reaching, freeing, spins }
+        Meddler { sim, clearing, activating, asking, yielding, looking, freeing, spins }
     }
     /// Runs `hook` once, after the next block of `bytes` was cleared: the folio is prepared, not
     /// yet published.
@@ -52,8 +51,8 @@ impl Meddler {
         *self.asking.lock().unwrap() = Some(Box::new(hook));
     }
     /// Runs `hook` once, when somebody is about to look into the page at `pa` by itself.
-    pub fn before_reaching(&self, pa: Pa, hook: impl FnOnce() + Send + 'static) {
-        *self.reaching.lock().unwrap() = Some((pa, Box::new(hook)));
+    pub fn before_looking(&self, pa: Pa, hook: impl FnOnce() + Send + 'static) {
+        *self.looking.lock().unwrap() = Some((pa, Box::new(hook)));
     }
     /// Runs `hook` once, when somebody is about to give frames back.
     pub fn before_freeing(&self, hook: impl FnOnce() + Send + 'static) {
@@ -81,13 +80,13 @@ unsafe impl Around for Meddler {
             hook();
         }
     }
-    unsafe fn reach(&self, pa: Pa, bytes: Bytes) -> NonNull<u8> {
-        let due = self.reaching.lock().unwrap().take_if(|(at, _)| *at == pa);
+    unsafe fn is_zero(&self, pa: Pa, bytes: Bytes) -> bool {
+        let due = self.looking.lock().unwrap().take_if(|(at, _)| *at == pa);
         if let Some((_, hook)) = due {
             hook();
         }
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.sim.reach(pa, bytes) }
+        unsafe { self.sim.is_zero(pa, bytes) }
     }
     fn activate(&self, root: Root, kept: Kept) {
         let me = self.sim.me();
