@@ -231,6 +231,7 @@ fn json_has_the_promised_keys() {
             "up-to-1m",
             "up-to-2m",
             "only-2m",
+            "auto",
         ];
         assert_eq!(names, expect);
         assert_eq!(policies[0]["anonymous_faults"].as_u64(), Some(recorded));

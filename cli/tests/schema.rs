@@ -11,7 +11,8 @@ use std::process::Command;
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_qemu.sh");
 
 /// Documents that take root, or half a minute; tests beside their types make some up.
-const ELSEWHERE: [&str; 5] = ["record", "check", "check-hugetlb", "lab", "plan"];
+const ELSEWHERE: [&str; 7] =
+    ["record", "check", "check-plan", "check-hugetlb", "run", "lab", "plan"];
 
 /// What the command prints, in a guest whose kernel prints `report` where it boots one.
 fn printed(line: &str, report: &str) -> String {

@@ -46,7 +46,8 @@ unsafe impl PhysMem for Sim {
     /// A look at some bytes costs as a walk; one that found zeros alone in more of them read them
     /// as fast as large extents are cleared.
     unsafe fn is_zero(&self, pa: Pa, bytes: Bytes) -> bool {
-        let (_, state) = self.enter();
+        let (cpu, state) = self.enter();
+        self.tell(cpu, || Event::Reached { pa, bytes: bytes.get() });
         let is_zero = self.memory.is_zero(pa, bytes.get());
         state.charge(self.prices.picos(Work::Walk, 1));
         if is_zero {

@@ -58,6 +58,11 @@ unsafe impl Around for Recorder {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.sim.reach(pa, bytes) }
     }
+    unsafe fn is_zero(&self, pa: Pa, bytes: Bytes) -> bool {
+        self.note(Step::Reached(pa));
+        // SAFETY: as above.
+        unsafe { self.sim.is_zero(pa, bytes) }
+    }
     unsafe fn store(&self, pa: Pa, word: u64) {
         // SAFETY: as above.
         let old = unsafe { self.sim.load(pa) };
