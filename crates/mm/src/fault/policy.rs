@@ -91,7 +91,7 @@ pub enum Size {
     Inherit,
     /// For all areas.
     Always,
-    /// Where the manager finds it worth its memory ([`tuned`](super::tuned)); for areas that ask.
+    /// Where the manager finds it worth its memory (`fault::tuned`); for areas that ask.
     Auto,
 }
 

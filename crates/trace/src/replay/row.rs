@@ -46,7 +46,7 @@ pub struct Row {
     pub untouched_bytes: u64,
     /// Anonymous folios by size, those for maps of files left out.
     pub folios: BTreeMap<Order, u64>,
-    /// The step after which the most was held, for [`sights_at`](super::places_at).
+    /// The step after which the most was held, for [`sights_at`](super::sights_at).
     pub peak_step: u64,
     /// Over the recording's time, [`MOMENTS`](super::MOMENTS) of them; with the pages of maps of
     /// files, as `peak`.
