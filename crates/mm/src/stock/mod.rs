@@ -228,7 +228,6 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let counts = self.cpus.iter().map(|c| c.events[event as usize].load(Ordering::Relaxed));
         or_none(counts.fold(0, u64::wrapping_add))
     }
-    /// The counts of one size.
     /// Pages in anonymous folios.
     pub(crate) fn anonymous(&self) -> u64 {
         let alive = |order: Order| {
@@ -236,6 +235,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         };
         Order::all().take(Order::SIZE_2M.index() + 1).map(alive).sum()
     }
+    /// The counts of one size.
     pub(crate) fn size_stats(&self, order: foliant_units::Order) -> SizeStats {
         SizeStats::sum(self.cpus, order)
     }
