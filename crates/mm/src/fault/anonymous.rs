@@ -122,25 +122,28 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
     /// Whether the fault may map 2 MiB of zeros.
     fn wants_zero_block(&self, area: &Area, found: &Found) -> bool {
-        let order = Order::SIZE_2M;
-        let is_allowed = || {
-            let (allowed, guessed) = self.sizes(area);
-            allowed.with(guessed).contains(order)
-        };
+        found.level > Level::BASE && self.may_have_zero_block(area)
+    }
+    #[inline(never)] // most faults find a table
+    fn may_have_zero_block(&self, area: &Area) -> bool {
+        let (order, (allowed, guessed)) = (Order::SIZE_2M, self.sizes(area));
         self.switches.policy().use_zero_page == UseZeroPage::Yes
-            && found.level > Level::BASE
-            && is_allowed()
+            && allowed.with(guessed).contains(order)
             && fitting(order, self.va, area.range).is_some()
     }
     /// The sizes that the switches allow here, and those that are a guess.
+    #[inline]
     fn sizes(&self, area: &Area) -> (Orders, Orders) {
-        let (policy, switch) = (self.switches.policy(), self.space.thp_off());
-        let allowed = policy.allowed(area.flags, switch);
-        let choice = policy.choice(area.flags, switch);
+        let allowed = self.switches.policy().allowed(area.flags, self.space.thp_off());
+        (allowed, if self.switches.has_auto() { self.guess(area) } else { Orders::NONE })
+    }
+    #[inline(never)] // most switches leave no choice
+    fn guess(&self, area: &Area) -> Orders {
+        let choice = self.switches.policy().choice(area.flags, self.space.thp_off());
         if choice.is_empty() {
-            return (allowed, choice);
+            return choice;
         }
-        (allowed, sizes(self.stock.guess_counts(), choice, self.space.pages().get()))
+        sizes(self.stock.guess_counts(), choice, self.space.pages().get())
     }
     /// Whether there are shared zeros of `order`, a page or 2 MiB, or a block that the face has
     /// cleared for this fault. Where there is none it does so, if one is free.

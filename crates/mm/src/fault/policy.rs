@@ -367,6 +367,11 @@ impl error::Error for ThpAnonError<'_> {}
 pub(crate) struct Snapshot(u64);
 
 impl Snapshot {
+    /// Whether sizes are guessed.
+    #[inline]
+    pub(crate) fn has_auto(self) -> bool {
+        self.0 >> (3 * Orders::BITS) & Orders::MASK != 0
+    }
     #[inline]
     pub(crate) fn policy(self) -> Policy {
         Policy::from_word(self.0)
@@ -388,11 +393,6 @@ impl Switches {
     /// One snapshot of the switches that a policy has.
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot(self.word.load(Ordering::Relaxed))
-    }
-    /// Whether sizes are guessed.
-    #[inline]
-    pub(crate) fn has_auto(&self) -> bool {
-        self.word.load(Ordering::Relaxed) >> (3 * Orders::BITS) & Orders::MASK != 0
     }
     pub(crate) fn load(&self) -> Policy {
         self.snapshot().policy()

@@ -342,18 +342,18 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
         };
         self.pools().collect();
         if let Outcome::Mapped(_) = outcome
-            && self.switches.has_auto()
+            && self.switches.snapshot().has_auto()
         {
-            self.tend(&mut outside);
+            self.tend();
         }
         outcome
     }
     /// Looks at some folios that wait to be split, where too much may be idle (fault::tuned).
     #[inline(never)]
-    fn tend(&self, outside: &mut Outside) {
+    fn tend(&self) {
         if self.stock.guess_counts().is_tight() {
             let _work = self.stock.at_work();
-            self.splitter().tend(outside);
+            self.splitter().tend(&mut Outside::at_the_face());
         }
     }
     /// Runs a fault to its end. It has nothing in hand then.

@@ -200,12 +200,13 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         head
     }
     /// Does so for a folio whose size the manager guessed.
+    #[inline(never)] // most are not
     pub(crate) fn enlist_guessed(&self, claim: Claim, entries: u64, origin: Origin) -> Frame {
         let (head, order) = self.enlist_plain(claim, entries, origin);
         self.defer_guessed(head, order);
         head
     }
-    #[inline]
+    #[inline(always)]
     fn enlist_plain(&self, claim: Claim, entries: u64, origin: Origin) -> (Frame, Order) {
         let frames = claim.frames();
         let (head, order) = claim.into_raw();
