@@ -10,7 +10,7 @@ use crate::stock::{Event, NoBlock, NoRecord, NoTable, SizeEvent, Supply};
 use crate::table::{Attrs, Entry, Found, Paging, Slot};
 use crate::zero;
 use foliant_machine::{Machine, Owner};
-use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, VaRange};
+use foliant_units::{FRAME_BYTES, Frame, Level, Order, Pages, Va, VaRange};
 
 /// Why an order was not used.
 enum Skip {
@@ -122,28 +122,36 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     }
     /// Whether the fault may map 2 MiB of zeros.
     fn wants_zero_block(&self, area: &Area, found: &Found) -> bool {
-        found.level > Level::BASE && self.may_have_zero_block(area)
+        found.level > Level::BASE && self.may_have_zero_block(area, found)
     }
     #[inline(never)] // most faults find a table
-    fn may_have_zero_block(&self, area: &Area) -> bool {
-        let (order, (allowed, guessed)) = (Order::SIZE_2M, self.sizes(area));
+    fn may_have_zero_block(&self, area: &Area, found: &Found) -> bool {
+        let (order, (allowed, guessed)) = (Order::SIZE_2M, self.sizes(area, found));
         self.switches.policy().use_zero_page == UseZeroPage::Yes
             && allowed.with(guessed).contains(order)
             && fitting(order, self.va, area.range).is_some()
     }
     /// The sizes that the switches allow here, and those that are a guess.
     #[inline]
-    fn sizes(&self, area: &Area) -> (Orders, Orders) {
+    fn sizes(&self, area: &Area, found: &Found) -> (Orders, Orders) {
         let allowed = self.switches.policy().allowed(area.flags, self.space.thp_off());
-        (allowed, if self.switches.has_auto() { self.guess(area) } else { Orders::NONE })
+        (allowed, if self.switches.has_auto() { self.guess(area, found) } else { Orders::NONE })
     }
     #[inline(never)] // most switches leave no choice
-    fn guess(&self, area: &Area) -> Orders {
+    fn guess(&self, area: &Area, found: &Found) -> Orders {
         let choice = self.switches.policy().choice(area.flags, self.space.thp_off());
         if choice.is_empty() {
             return choice;
         }
-        sizes(self.stock.guess_counts(), choice, self.space.pages().get())
+        sizes(self.stock.guess_counts(), choice, || self.is_beside(found))
+    }
+    /// Whether the fault is in a block of 2 MiB in which nothing is, beside one where something is.
+    fn is_beside(&self, found: &Found) -> bool {
+        let bytes = Order::SIZE_2M.bytes();
+        let block = self.va.align_down(bytes).get();
+        let is_begun = |va: Option<u64>| va.is_some_and(|va| self.view.is_begun(Va::new(va)));
+        found.level > Level::BASE
+            && (is_begun(block.checked_sub(1)) || is_begun(block.checked_add(bytes.get())))
     }
     /// Whether there are shared zeros of `order`, a page or 2 MiB, or a block that the face has
     /// cleared for this fault. Where there is none it does so, if one is free.
@@ -179,7 +187,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     /// shared zeros of 2 MiB were found it takes their place, or they are split.
     #[inline(never)]
     pub(super) fn anonymous(&self, area: &Area, found: &Found) -> Step {
-        let (allowed, guessed) = self.sizes(area);
+        let (allowed, guessed) = self.sizes(area, found);
         let orders = allowed.with(guessed).with(Orders::of(Order::BASE));
         let least = match found.entry {
             Entry::Leaf { .. } => Order::SIZE_2M,

@@ -51,7 +51,7 @@ pub(crate) const GUESS: u64 = 7;
 pub(crate) struct Guess {
     /// Pages that are not known to be used.
     pub(crate) idle: u64,
-    /// When one more was last seen to be used, in 64 pages that had been guessed by then.
+    /// When one more was last seen to be used, in 64 pages that had come by then.
     pub(crate) since: u32,
     /// When it was last looked at, likewise; both wrap.
     pub(crate) looked: u32,
@@ -62,11 +62,11 @@ impl Guess {
     const TIME_BITS: u32 = 27;
     const TIME: u32 = (1 << Guess::TIME_BITS) - 1;
 
-    /// The time when so many pages had been guessed.
+    /// The time when so many pages had been guessed or come alone.
     pub(crate) const fn time(pages: u64) -> u32 {
         (pages / 64) as u32 & Guess::TIME
     }
-    /// Pages that were guessed between two times.
+    /// Pages that came between two times.
     pub(crate) const fn between(from: u32, to: u32) -> u64 {
         (to.wrapping_sub(from) & Guess::TIME) as u64 * 64
     }
@@ -74,11 +74,17 @@ impl Guess {
     pub(crate) const fn new(order: Order, now: u32) -> Guess {
         Guess { idle: order.pages().get() - 1, since: now, looked: now }
     }
-    /// Whether it is time to look: for the first time when twice its pages were guessed since, then
-    /// each time that `again` pages were.
+    /// Whether it is time to look: for the first time when twice its pages came since, then each
+    /// time that `again` pages did. A look at a small one gains little: the next comes when as much
+    /// came again as before the last.
     pub(crate) fn is_due(self, order: Order, now: u32, again: u64) -> bool {
         let first = 2 * order.pages().get();
-        let wait = if self == Guess::new(order, self.looked) { first } else { again.max(first) };
+        let age = Guess::between(self.since, self.looked);
+        let wait = match order {
+            _ if self == Guess::new(order, self.looked) => first,
+            Order::SIZE_2M => again.max(first),
+            _ => again.max(first).max(age),
+        };
         Guess::between(self.looked, now) >= wait
     }
     pub(crate) const fn word(self) -> u64 {
@@ -287,6 +293,23 @@ mod tests {
         assert_eq!(flags(Kind::Kernel, Order::BASE), 0);
         let broken = Identity::new(Kind::Huge, Order::SIZE_2M).with(Flag::Poisoned);
         assert_eq!(broken.kpageflags(), 1 << 15 | 1 << 17 | 1 << 19);
+    }
+
+    #[test]
+    fn small_guesses_are_looked_at_ever_less_often_and_leaves_go_on() {
+        let small = Order::new(4).unwrap();
+        let due = |order, since, looked, after: u64| {
+            let guess = Guess { idle: 9, since: Guess::time(since), looked: Guess::time(looked) };
+            guess.is_due(order, Guess::time(looked + after), 640)
+        };
+        let fresh = Guess::new(small, Guess::time(64));
+        assert!(!fresh.is_due(small, Guess::time(64), 640));
+        assert!(fresh.is_due(small, Guess::time(128), 640), "32 pages, in units of 64");
+        assert!(Guess::new(Order::SIZE_2M, 0).is_due(Order::SIZE_2M, Guess::time(1024), 1 << 20));
+        assert!(!Guess::new(Order::SIZE_2M, 0).is_due(Order::SIZE_2M, Guess::time(1000), 1 << 20));
+        assert!(!due(small, 0, 64, 576) && due(small, 0, 64, 640));
+        assert!(!due(small, 0, 6400, 6336) && due(small, 0, 6400, 6400), "as long again");
+        assert!(!due(Order::SIZE_2M, 0, 64000, 960) && due(Order::SIZE_2M, 0, 64000, 1024));
     }
 
     #[test]

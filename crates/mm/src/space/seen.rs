@@ -106,6 +106,11 @@ impl<'v, 'm, M: Machine, P: Paging> SeenTables<'v, 'm, M, P> {
     fn lock(&self, va: Va, level: Level) -> Option<Locked<'m, M, P>> {
         self.tables.lock_at(self.reached.get(), va, level)
     }
+    /// Whether something is in the block of 2 MiB around `va`, without a lock.
+    pub(crate) fn is_begun(&self, va: Va) -> bool {
+        let found = self.tables.walk(va);
+        found.level == Level::BASE || found.entry != Entry::None
+    }
     /// Whether nothing is in a range of the table where `found` was read, without a lock.
     pub(crate) fn is_empty(&self, found: &Found, range: VaRange) -> bool {
         self.tables.is_empty_beside(found, range)

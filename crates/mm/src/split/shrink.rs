@@ -40,11 +40,8 @@ pub struct Shrunk {
 const LOOKS: usize = 3;
 /// A guess of which fewer pages are idle is not worth a split.
 const IDLE_LEAST: u64 = 64;
-/// A guess is old when as much was guessed since one more page was used as this part of the most
-/// that was used.
-const AGE_PART: u64 = 5;
-/// It is looked at again after this part.
-const LOOK_PART: u64 = 32;
+/// It is looked at again after this part of the most that was used.
+const LOOK_PART: u64 = 128;
 
 /// Why a folio is split.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -163,7 +160,8 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         let guess = stock.guess_of(head);
         let idle = estimate_idle(stock, head, held.order());
         let age = Guess::between(guess.since, stock.guess_time());
-        if idle >= guess.idle && idle >= IDLE_LEAST && age >= stock.guess_counts().most / AGE_PART {
+        let is_worth = idle >= guess.idle && idle >= IDLE_LEAST;
+        if is_worth && stock.guess_counts().is_old(age) {
             return Some(SplitReason::Underused);
         }
         stock.note_idle(held, idle.min(guess.idle));

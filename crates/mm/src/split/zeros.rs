@@ -1,7 +1,7 @@
 //! Looking for pages of zeros.
 #![allow(unsafe_code)]
 
-use crate::stock::Stock;
+use crate::stock::{Stock, mix};
 use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Bytes, FRAME_BYTES, Frame, Order, Pages};
@@ -71,10 +71,4 @@ pub(super) fn estimate_idle<M: Machine, P: Paging>(
     let place = |nth: u64| nth * part + mix(head.get() + nth) % part;
     let idle = (0..looks).filter(|nth| seems_zero(stock, head.add(Pages::new(place(*nth)))));
     idle.count() as u64 * part
-}
-
-/// A fixed mixing of bits.
-fn mix(n: u64) -> u64 {
-    let n = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    n ^ n >> 29
 }

@@ -19,8 +19,12 @@
 //!   over, and one that cannot be split is at the end already: nobody has to remember to put it
 //!   back. A holder that takes a used one off asks again under the lock whether it has lost a page:
 //!   the CPU that unmapped the page found the folio on the list, and left it there.
-//! - L4. A guessed folio (`Flag::Guessed`) is on its list. The list's count of idle pages is that
-//!   of its guessed folios together (`Guess`); both change under the lock.
+//! - L4. A guessed folio that is watched (`Flag::Guessed`) is on its list. The list's count of idle
+//!   pages is that of its watched folios together (`Guess`), each as often as its `weight` says;
+//!   both change under the lock.
+//! - L5. Of each 64 guessed pages one decides which folio is watched, at a place that depends on
+//!   nothing but how many were guessed before: a folio of 64 pages and more always is, and one of
+//!   n pages stands for 64 / n of its size.
 //!
 //! **Locking.** There is one leaf lock for each of a few shards, chosen by the frame, so
 //! that faults and unmaps seldom meet.
@@ -34,6 +38,8 @@ use crate::table::Paging;
 use foliant_machine::Machine;
 use foliant_units::{Frame, Order};
 
+/// Guessed pages of which one decides what is watched.
+const WINDOW: u64 = 64;
 /// The part of idle pages that counts as lost where a guess ends.
 const UNKNOWN_PART: u64 = 4;
 /// Folios of a list that are passed over because they are not due yet.
@@ -62,7 +68,7 @@ pub(crate) struct Deferred {
     shards: [Shard; SHARDS],
     /// Counts the lists that were asked, so that they take turns.
     turn: AtomicU64, // [a]
-    /// Pages of all folios whose size was guessed so far.
+    /// Pages of all folios whose size was guessed so far, watched or not.
     guessed: AtomicU64, // [a]
     /// The list where the last one is.
     latest: AtomicU64, // [a]
@@ -71,6 +77,22 @@ pub(crate) struct Deferred {
     /// Pages of guesses that were found to be used, and that were given back.
     saved: AtomicU64, // [a]
     lost: AtomicU64, // [a]
+}
+
+/// A fixed mixing of bits: places that no program has in mind.
+pub(crate) fn mix(n: u64) -> u64 {
+    let n = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    n ^ n >> 29
+}
+/// How many guesses a watched one of this size stands for (L5).
+pub(crate) fn weight(order: Order) -> u64 {
+    (WINDOW >> order.get()).max(1)
+}
+/// Whether a guess is watched that takes the count of guessed pages from `before` to `now` (L5).
+fn is_watched(before: u64, now: u64) -> bool {
+    let deciding = |window: u64| window * WINDOW + mix(window) % WINDOW;
+    let has = |window| (before..now).contains(&deciding(window));
+    now - before >= WINDOW || has(before / WINDOW) || has(now / WINDOW)
 }
 
 impl Deferred {
@@ -97,20 +119,23 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             self.defer(head);
         }
     }
-    /// Puts a new folio on its list whose size the manager guessed: all pages but one may stay
-    /// untouched.
+    /// Puts a new folio on its list whose size the manager guessed, if it is watched: all pages but
+    /// one may stay untouched.
     pub(super) fn defer_guessed(&self, head: Frame, order: Order) {
         let (shard, pages) = (self.deferred.of(head), order.pages().get());
-        let now = self.deferred.guessed.fetch_add(pages, Ordering::Relaxed) + pages;
+        let before = self.deferred.guessed.fetch_add(pages, Ordering::Relaxed);
+        if !is_watched(before, before + pages) {
+            return;
+        }
         self.deferred.latest.store(head.get() >> Order::SIZE_2M.get(), Ordering::Relaxed);
         let _held = shard.lock.lock(self.machine);
         self.flag(head, Flag::Deferred);
         self.flag(head, Flag::Guessed);
         self.append(shard, head);
         shard.listed.fetch_add(1, Ordering::Relaxed);
-        let guess = Guess::new(order, Guess::time(now));
+        let guess = Guess::new(order, self.guess_time());
         self.set_guess(head, guess);
-        shard.idle.fetch_add(guess.idle, Ordering::Relaxed);
+        shard.idle.fetch_add(guess.idle * weight(order), Ordering::Relaxed);
     }
     /// Notes how many pages of a guessed folio a holder found to be idle. One that has none was a
     /// good guess: nothing more is to be known of it.
@@ -120,24 +145,27 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         if !self.identity(head).has(Flag::Guessed) {
             return;
         }
+        let (old, weight) = (self.guess_of(head), weight(held.order()));
+        self.deferred.saved.fetch_add(old.idle.saturating_sub(idle) * weight, Ordering::Relaxed);
         if idle == 0 {
-            self.deferred.saved.fetch_add(self.guess_of(head).idle, Ordering::Relaxed);
             self.end_guess(shard, head);
             if !self.identity(head).has(Flag::PartlyMapped) {
                 self.take_off(shard, head);
             }
             return;
         }
-        let old = self.guess_of(head);
-        self.deferred.saved.fetch_add(old.idle.saturating_sub(idle), Ordering::Relaxed);
-        shard.idle.fetch_add(idle.wrapping_sub(old.idle), Ordering::Relaxed);
+        shard.idle.fetch_add(idle.wrapping_sub(old.idle).wrapping_mul(weight), Ordering::Relaxed);
         let looked = self.guess_time();
         let since = if idle < old.idle { looked } else { old.since };
         self.set_guess(head, Guess { idle, since, looked });
     }
+    /// Pages that a watched guess adds to the count of idle ones.
+    fn idle_of(&self, head: Frame) -> u64 {
+        self.guess_of(head).idle * weight(self.identity(head).order())
+    }
     fn end_guess(&self, shard: &Shard, head: Frame) {
         if self.identity(head).has(Flag::Guessed) {
-            shard.idle.fetch_sub(self.guess_of(head).idle, Ordering::Relaxed);
+            shard.idle.fetch_sub(self.idle_of(head), Ordering::Relaxed);
             self.unflag(head, Flag::Guessed);
         }
     }
@@ -157,12 +185,15 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let most = self.deferred.most.fetch_max(used, Ordering::Relaxed).max(used);
         let [saved, lost] =
             [&self.deferred.saved, &self.deferred.lost].map(|sum| sum.load(Ordering::Relaxed));
-        let single = SizeStats::sum_of(self.cpus, Order::BASE, SizeEvent::AnonFaultAlloc);
-        GuessCounts { idle, used, most, saved, lost, single }
+        GuessCounts { idle, used, most, saved, lost, single: self.single() }
     }
-    /// The time by which guesses are looked at.
+    /// The time by which guesses are looked at: pages that were guessed, and that came alone.
     pub(crate) fn guess_time(&self) -> u32 {
-        Guess::time(self.deferred.guessed.load(Ordering::Relaxed))
+        Guess::time(self.deferred.guessed.load(Ordering::Relaxed) + self.single())
+    }
+    /// Anonymous pages that came alone so far.
+    fn single(&self) -> u64 {
+        SizeStats::sum_of(self.cpus, Order::BASE, SizeEvent::AnonFaultAlloc)
     }
 
     fn append(&self, shard: &Shard, head: Frame) {
@@ -199,7 +230,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     fn take_off(&self, shard: &Shard, head: Frame) {
         if self.identity(head).has(Flag::Guessed) {
-            self.note_lost(self.guess_of(head).idle / UNKNOWN_PART);
+            self.note_lost(self.idle_of(head) / UNKNOWN_PART);
         }
         self.end_guess(shard, head);
         self.unlink(shard, head);
@@ -349,7 +380,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
                 let linked = self.link(head, Link::Before) == before;
                 here += 1;
                 if identity.has(Flag::Guessed) {
-                    idle += self.guess_of(head).idle;
+                    idle += self.idle_of(head);
                 }
                 if !right || !linked || here > shard.listed.load(Ordering::Relaxed) {
                     return Err(head);
@@ -363,5 +394,47 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
             all += here;
         }
         Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes of guesses in turn, of which some cross the edge of a window.
+    #[test]
+    fn of_every_window_of_guessed_pages_one_guess_is_watched() {
+        let sizes = [[4, 4, 4], [8, 8, 8], [16, 16, 16], [32, 32, 32], [4, 32, 16], [16, 4, 8]];
+        for pages in sizes {
+            let (mut now, mut seen, mut deciding) = (0, 0, 0);
+            while now < 1 << 16 {
+                for pages in pages {
+                    seen += u64::from(is_watched(now, now + pages));
+                    now += pages;
+                }
+            }
+            deciding += now / WINDOW;
+            // One may decide two windows; of the last one the rest may have come or not.
+            assert!((deciding - deciding / 8..=deciding + 1).contains(&seen), "{pages:?} {seen}");
+            assert!(pages[0] != pages[1] || seen >= deciding, "{pages:?} {seen}");
+        }
+        assert!((0..100).all(|nth| is_watched(nth * 7, nth * 7 + 64)), "large ones are");
+    }
+
+    #[test]
+    fn a_watched_guess_stands_for_a_window() {
+        for (order, expect) in [(2, 16), (3, 8), (4, 4), (5, 2), (6, 1), (8, 1), (9, 1)] {
+            assert_eq!(weight(Order::new(order).unwrap()), expect, "{order}");
+        }
+    }
+
+    /// What is watched does not follow a program that touches memory in some rhythm.
+    #[test]
+    fn no_rhythm_of_four_is_watched_more_than_others() {
+        let mut seen = [0; 4];
+        for nth in 0..1 << 14 {
+            seen[nth as usize % 4] += u64::from(is_watched(nth * 16, nth * 16 + 16));
+        }
+        assert!(seen.iter().all(|seen| (900..1150).contains(seen)), "{seen:?}");
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct GuessCounts {
     /// Those that came with another one's fault and were found to be used, so far.
     pub(crate) saved: u64,
     /// Those that were given back because nobody used them so far, and a quarter of those that
-    /// ended before anything was known of them.
+    /// ended while they were idle.
     pub(crate) lost: u64,
     /// Those that came alone, so far.
     pub(crate) single: u64,
@@ -24,39 +24,63 @@ pub(crate) struct GuessCounts {
 const SPARE: u64 = 256;
 /// The part of what is used that may be idle besides, while sizes are as large as they can be: 2 %.
 const PART: u64 = 50;
-/// The same for the limit: 8 MiB, and a quarter.
-const LIMIT_SPARE: u64 = 2048;
-const LIMIT_PART: u64 = 4;
-/// Pages that may be lost before any was saved: 4 MiB.
-const TRIAL: u64 = 1024;
-/// The part of pages that came alone that may be lost besides: a page that is lost takes less time
-/// than a fault, so trying again takes a program's faults a hundredth longer.
-const TRIAL_PART: u64 = 64;
+/// What may be idle beyond that while nothing was lost: 8 MiB, and an eighth.
+const LOOSE_SPARE: u64 = 2048;
+const LOOSE_PART: u64 = 8;
+/// Where the eighth part of what was saved is lost, nothing may.
+const LOSS_PART: u64 = 8;
+/// Pages that count as saved for that before any was: 4 MiB.
+const CREDIT: u64 = 1024;
+/// Pages that may be at stake before any was saved: 2 MiB.
+const TRIAL: u64 = 512;
+/// The part of pages that came alone that may be at stake besides: trying again takes a program's
+/// faults a quarter of a hundredth longer.
+const TRIAL_PART: u64 = 256;
+/// The part of the most that was used after which a guess is old where as much is idle as may be.
+const AGE_PART: u64 = 10;
+/// Pages after which it is at the soonest: 10 MiB.
+const AGE_LEAST: u64 = 2560;
+/// What a ratio is counted in.
+const UNIT: u64 = 1024;
 
 impl GuessCounts {
     /// Pages that may be idle before sizes get smaller.
-    fn allowance(self) -> u64 {
-        self.most / PART + SPARE + (self.most - self.used)
+    pub(crate) fn allowance(self) -> u64 {
+        self.most / PART + SPARE + self.fallen()
+    }
+    /// Pages that were used once and are not now: as many may be idle for nothing.
+    fn fallen(self) -> u64 {
+        self.most - self.used
     }
     /// Pages that may become idle before sizes get smaller.
     pub(crate) fn room(self) -> u64 {
         self.allowance().saturating_sub(self.idle)
     }
-    /// Pages that may be idle at all.
-    fn limit(self) -> u64 {
-        self.most / LIMIT_PART + LIMIT_SPARE + (self.most - self.used)
+    /// Pages that may be idle at all: the more of what was guessed was lost, the fewer.
+    pub(crate) fn limit(self) -> u64 {
+        let (loose, known) = (self.most / LOOSE_PART + LOOSE_SPARE, self.saved + CREDIT);
+        let trusted = known.saturating_sub(self.lost * LOSS_PART);
+        self.allowance() + loose * (trusted * UNIT / known) / UNIT
     }
     /// Whether so many more may be idle.
     pub(crate) fn admits(self, pages: u64) -> bool {
-        self.pays() && self.idle + pages <= self.limit()
+        self.pays(pages) && self.idle + pages <= self.limit()
     }
-    /// Whether guesses have saved what they lost: a page that comes with others takes 0.9 us less,
-    /// one that is lost 0.55 more.
-    fn pays(self) -> bool {
-        self.lost <= self.saved * 3 / 2 + TRIAL + self.single / TRIAL_PART
+    /// Whether guesses will have saved what they lost if all that is idle is lost, and `pages`
+    /// more: a page that comes with others takes 0.9 us less, one that is lost 0.55 more.
+    fn pays(self, pages: u64) -> bool {
+        let stake = self.lost + self.idle + pages;
+        stake <= self.saved * 3 / 2 + TRIAL + self.single / TRIAL_PART + self.fallen()
     }
     /// Whether so much is idle that looks are worth their time.
     pub(crate) fn is_tight(self) -> bool {
         2 * self.idle > self.allowance()
+    }
+    /// Whether a guess of which nothing more was used while `age` pages came is to go back: the
+    /// more is idle, the sooner.
+    pub(crate) fn is_old(self, age: u64) -> bool {
+        let allowance = self.allowance();
+        let soon = || self.most / AGE_PART * (allowance * UNIT / self.idle) / UNIT;
+        self.idle >= allowance && age >= soon().max(AGE_LEAST)
     }
 }

@@ -59,6 +59,7 @@ pub use claims::NoBlock;
 pub use clear::Tally;
 pub(crate) use clear::{clear_bytes, clear_once, clear_range};
 pub(crate) use counters::{ANON_ORDERS, PerCpu, or_none};
+pub(crate) use deferred::mix;
 pub(crate) use describe::{DescribedBy, OWN, SECTION_BYTES, STRETCH_PAGES};
 pub(crate) use guesses::GuessCounts;
 pub(crate) use holds::{Frozen, Held, NotHeld};
