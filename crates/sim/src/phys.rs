@@ -47,7 +47,7 @@ unsafe impl PhysMem for Sim {
     /// as fast as large extents are cleared.
     unsafe fn is_zero(&self, pa: Pa, bytes: Bytes) -> bool {
         let (cpu, state) = self.enter();
-        self.tell(cpu, || Event::Reached { pa, bytes: bytes.get() });
+        self.tell(cpu, || Event::Looked { pa, bytes: bytes.get() });
         let is_zero = self.memory.is_zero(pa, bytes.get());
         state.charge(self.prices.picos(Work::Walk, 1));
         if is_zero {

@@ -54,6 +54,7 @@ impl Checker for FramesConserved {
             Event::Loaded { pa } => self.unused(pa, 8, "page-table word read", report),
             Event::Cleared { pa, bytes } => self.unused(pa, bytes, "cleared", report),
             Event::Reached { pa, bytes } => self.unused(pa, bytes, "reached", report),
+            Event::Looked { pa, bytes } => self.unused(pa, bytes, "looked into", report),
             Event::Copied { from, to, bytes } => {
                 self.unused(from, bytes, "copied from", report);
                 self.unused(to, bytes, "copied to", report);

@@ -38,11 +38,12 @@ fn frames_are_freed_once() {
 #[test]
 fn a_free_frame_is_not_used() {
     type Use = fn(&Sim, u64);
-    let uses: [(&str, Use); 6] = [
+    let uses: [(&str, Use); 7] = [
         ("page-table word read", |sim, at| _ = get(sim, at & !7)),
         ("page-table word written", |sim, at| put(sim, at & !7, 1)),
         ("cleared", |sim, at| clear(sim, at & !63, 64)),
         ("reached", |sim, at| _ = reach(sim, at & !7, 8)),
+        ("looked into", |sim, at| _ = look(sim, at & !63, 64)),
         ("copied from", |sim, at| copy(sim, at & !63, SIZE_1G - PAGE, 64)),
         ("copied to", |sim, at| copy(sim, SIZE_1G - PAGE, at & !63, 64)),
     ];

@@ -64,6 +64,11 @@ fn reach(sim: &Sim, pa: u64, bytes: u64) -> *mut u64 {
     unsafe { sim.reach(Pa::new(pa), Bytes::new(bytes)) }.as_ptr().cast()
 }
 
+fn look(sim: &Sim, pa: u64, bytes: u64) -> bool {
+    // SAFETY: as above.
+    unsafe { sim.is_zero(Pa::new(pa), Bytes::new(bytes)) }
+}
+
 fn touch(sim: &Sim, cpu: u16, va: u64, access: Access) {
     sim.on(Cpu(cpu), || sim.user_touch(Va::new(va), access)).unwrap();
 }

@@ -101,6 +101,7 @@ fn what_was_written_and_given_up_is_unclean() {
         own(&sim, SIZE_1G, 1, Owner::Claimed);
         put(&sim, SIZE_1G + PAGE, 1);
         put(&sim, SIZE_1G - 8, 1);
+        assert!(look(&sim, SIZE_1G, PAGE), "who looks leaves it as it is");
         if owner != Owner::Claimed {
             own(&sim, SIZE_1G, 1, owner);
         }
