@@ -34,6 +34,11 @@ fn write(sim: &Sim, mm: &AnyMm<'_, impl Paging>, id: SpaceId, nth: u64) -> Optio
     outcome
 }
 
+/// Whether something is mapped at a page.
+fn is_there(mm: &AnyMm<'_, impl Paging>, id: SpaceId, nth: u64) -> bool {
+    mm.frame_at(id, Va::new(BASE + nth * PAGE)).is_some()
+}
+
 #[test]
 fn memory_that_is_filled_gets_large_folios_and_nothing_is_idle() {
     let sim = sim(1, 96);
@@ -79,6 +84,25 @@ fn what_was_given_back_faults_again() {
     assert_eq!(load(&sim, &mm, id, BASE + 1024 * PAGE), 1025);
     let again = write(&sim, &mm, id, 1500);
     assert!(matches!(again, Some(Outcome::Mapped(order)) if order > Order::BASE), "{again:?}");
+}
+
+/// A page of zeros that is there when a program asks for what is missing is not missing afterwards,
+/// whoever finds out that it holds nothing.
+#[test]
+fn a_page_that_was_there_is_not_handed_to_the_program() {
+    let sim = sim(1, 96);
+    let mm = manager(&sim, AUTO);
+    let id = space(&mm, 80);
+    (0..1024).for_each(|nth| _ = write(&sim, &mm, id, nth));
+    write(&sim, &mm, id, 1024);
+    let there: Vec<u64> = (1025..4096).filter(|nth| is_there(&mm, id, *nth)).collect();
+    mm.advise(id, range(BASE + 1024 * PAGE, 3072 * PAGE), Advice::UserfaultArm).unwrap();
+    (4096..80 * MB / PAGE).for_each(|nth| _ = write(&sim, &mm, id, nth));
+    assert!(mm.total(Event::GuessTaken) > 0);
+    assert!(!there.is_empty());
+    for nth in there {
+        assert_eq!(sim.user_load(Va::new(BASE + nth * PAGE), 8).ok(), Some(0), "page {nth}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a frozen folio becomes: pieces, or another folio's memory.
 
-use super::put::{Leaf, Shape, put};
+use super::put::{Back, Leaf, Shape, put};
 use super::walk::Folio;
 use super::zeros::{Marks, is_zero};
 use crate::frame::{Claim, Flag};
@@ -17,7 +17,8 @@ pub enum ZeroPieces {
     Keep,
     /// The shared zero page takes their place, and they are given back.
     Share,
-    /// Nothing takes their place, unless something was noted on an entry, and they are given back.
+    /// Nothing takes their place, and they are given back. Where something was noted on an entry,
+    /// or the program fills what is missing itself, the shared zero page takes it.
     Drop,
 }
 
@@ -74,10 +75,13 @@ pub(super) fn divide<M: Machine, P: Paging>(
     put(stock, folio, entries, Shape::Table(more), |frame, attrs| {
         let attrs = attrs.without(less);
         let nth = (frame.get() - head.get()) >> into.get();
-        match zero.has(nth as usize) {
-            true if zeros == ZeroPieces::Drop && !attrs.has(Attrs::UFFD_WP) => None,
-            true => Some(Leaf { pa: stock.zeros.page().pa(), attrs: shared_zero(attrs) }),
-            false => Some(Leaf { pa: frame.pa(), attrs }),
+        if !zero.has(nth as usize) {
+            return Back::Leaf(Leaf { pa: frame.pa(), attrs });
+        }
+        let shared = Leaf { pa: stock.zeros.page().pa(), attrs: shared_zero(attrs) };
+        match zeros == ZeroPieces::Drop && !attrs.has(Attrs::UFFD_WP) {
+            true => Back::Nothing(shared),
+            false => Back::Leaf(shared),
         }
     });
     for (nth, piece) in folio.pieces(into) {
@@ -114,7 +118,7 @@ pub(crate) fn relocate<M: Machine, P: Paging>(
     }
     put(stock, folio, entries, Shape::Whole, |frame, attrs| {
         let pages = Pages::new(frame.get() - head.get());
-        Some(Leaf { pa: target.add(pages).pa(), attrs })
+        Back::Leaf(Leaf { pa: target.add(pages).pa(), attrs })
     });
     stock.delist_frozen(frozen)
 }

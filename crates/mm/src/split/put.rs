@@ -3,17 +3,27 @@
 
 use super::walk::{Folio, FolioEdit, walk};
 use crate::rmap::relatives;
-use crate::space::Space;
+use crate::space::{Area, Flags, Space};
 use crate::stock::Stock;
 use crate::table::{At, Attrs, Locked, Paging, Run, Sink, Soft, Verdict};
+use core::cell::Cell;
 use foliant_machine::Machine;
-use foliant_units::{Frame, Level, Pa, Pages};
+use foliant_units::{FRAME_BYTES, Frame, Level, Pa, Va};
 
 /// What takes the place of the frame that a migration entry names.
 #[derive(Clone, Copy)]
 pub(super) struct Leaf {
     pub(super) pa: Pa,
     pub(super) attrs: Attrs,
+}
+
+/// What a migration entry becomes.
+#[derive(Clone, Copy)]
+pub(super) enum Back {
+    Leaf(Leaf),
+    /// Nothing; or this leaf where the program fills what is missing itself: what was there is not
+    /// missing.
+    Nothing(Leaf),
 }
 
 /// How a leaf as large as the folio comes back.
@@ -26,14 +36,14 @@ pub(super) enum Shape {
 }
 
 /// Makes every migration entry of the folio a leaf again, of what `onto` says for the frame and
-/// attributes that it kept, or nothing where it says so; `taken` is how many there are, in base
-/// pages. The caller does the counting for the entries. No lock is held, and the flush is done.
+/// attributes that it kept, or nothing; `taken` is how many there are, in base pages. The caller
+/// does the counting for the entries. No lock is held, and the flush is done.
 pub(super) fn put<M: Machine, P: Paging>(
     stock: &Stock<'_, M, P>,
     folio: Folio,
     taken: u64,
     shape: Shape,
-    onto: impl Fn(Frame, Attrs) -> Option<Leaf>,
+    onto: impl Fn(Frame, Attrs) -> Back,
 ) {
     let mut left = taken;
     for pin in relatives(stock, folio.head(), taken) {
@@ -80,21 +90,32 @@ struct PutWords<'s, 'm, 'p, M, P, F> {
     left: u64,
 }
 
-impl<M: Machine, P: Paging, F: Fn(Frame, Attrs) -> Option<Leaf>> PutWords<'_, '_, '_, M, P, F> {
-    /// The word for the frame that is the `nth` from `pa` on.
-    fn leaf(&self, (pa, attrs): (Pa, Attrs), nth: u64, level: Level) -> u64 {
-        let leaf = (self.putting.onto)(pa.frame().add(Pages::new(nth)), attrs);
+impl<M: Machine, P: Paging, F: Fn(Frame, Attrs) -> Back> PutWords<'_, '_, '_, M, P, F> {
+    /// The word at `va` for the frame `pa`; `known` is an area that was found under this lock.
+    fn leaf(&self, va: Va, pa: Pa, attrs: Attrs, level: Level, known: &Cell<Option<Area>>) -> u64 {
+        let leaf = match (self.putting.onto)(pa.frame(), attrs) {
+            Back::Leaf(leaf) => Some(leaf),
+            Back::Nothing(leaf) => self.is_armed(va, known).then_some(leaf),
+        };
         // The shared zero page is charged to nobody.
         if leaf.is_none_or(|leaf| leaf.attrs.has(Attrs::SPECIAL)) {
             self.space.uncharge(self.stock.machine.me(), 1);
         }
         leaf.map_or(0, |leaf| P::leaf(leaf.pa, level, leaf.attrs))
     }
+    /// Whether the program fills what is missing at `va` itself. The program's wish changes the
+    /// area first and takes the table's lock then: what is not there by then was missing before.
+    fn is_armed(&self, va: Va, known: &Cell<Option<Area>>) -> bool {
+        let find = || self.space.areas.find(self.stock.machine, va);
+        let area = known.get().filter(|area| area.range.contains(va)).or_else(find);
+        known.set(area);
+        area.is_some_and(|area| area.flags.has(Flags::USERFAULT))
+    }
 }
 
 impl<M: Machine, P: Paging, F> Sink<M, P> for PutWords<'_, '_, '_, M, P, F>
 where
-    F: Fn(Frame, Attrs) -> Option<Leaf>,
+    F: Fn(Frame, Attrs) -> Back,
 {
     const WAITS: bool = true;
 
@@ -110,12 +131,16 @@ where
         let slot = lock.index_of(at.va);
         let left = self.left.checked_sub(at.range().pages().get());
         self.left = left.expect("no more entries than were taken (rmap::R1, split::T8)");
+        let ((pa, attrs), known) = (was, Cell::new(None));
         match at.level.down() {
             Some(below) if let Shape::Table(more) = self.putting.shape => {
-                let (table, was) = (self.space.withdraw(self.stock), (was.0, was.1 | more));
-                lock.expand(slot, table, |slot| self.leaf(was, slot.index() as u64, below));
+                let table = self.space.withdraw(self.stock);
+                lock.expand(slot, table, |slot| {
+                    let inside = slot.index() as u64 * FRAME_BYTES;
+                    self.leaf(at.va.add(inside), pa.add(inside), attrs | more, below, &known)
+                });
             }
-            _ => lock.set(slot, self.leaf(was, 0, at.level)),
+            _ => lock.set(slot, self.leaf(at.va, pa, attrs, at.level, &known)),
         }
     }
 }
@@ -123,6 +148,8 @@ where
 /// Puts every entry back to where it was.
 pub(super) fn put_back<M: Machine, P: Paging>(stock: &Stock<'_, M, P>, folio: Folio, taken: u64) {
     if taken > 0 {
-        put(stock, folio, taken, Shape::Whole, |frame, attrs| Some(Leaf { pa: frame.pa(), attrs }));
+        put(stock, folio, taken, Shape::Whole, |frame, attrs| {
+            Back::Leaf(Leaf { pa: frame.pa(), attrs })
+        });
     }
 }
