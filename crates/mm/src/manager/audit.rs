@@ -132,6 +132,21 @@ pub enum AuditError {
         /// By their descriptors.
         counted: u64,
     },
+    /// A guess says that none of its pages is idle, or more than came unasked for; or it is on no
+    /// list.
+    Guess {
+        /// The folio.
+        head: Frame,
+        /// What it says.
+        idle: u64,
+    },
+    /// Other pages are counted as idle than guesses say that they have.
+    Idle {
+        /// What is counted.
+        stated: u64,
+        /// What guesses say.
+        counted: u64,
+    },
     /// An entry names a frame that is in no folio.
     Stray(Frame),
     /// A group of entries is not whole, its entries differ, or they map more than one folio.
@@ -238,6 +253,12 @@ impl fmt::Display for AuditError {
             }
             AuditError::Deferred { listed, counted } => {
                 write!(f, "{listed} folios are listed to be split, {counted} say that they are")
+            }
+            AuditError::Guess { head, idle } => {
+                write!(f, "the guess at {head} says that {idle} of its pages are idle")
+            }
+            AuditError::Idle { stated, counted } => {
+                write!(f, "{stated} pages are counted as idle, guesses have {counted}")
             }
             AuditError::Stray(frame) => write!(f, "an entry names {frame}, which is in no folio"),
             AuditError::Group { space, va } => {
@@ -465,7 +486,7 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         let mut alive = [[0u64; 2]; Order::COUNT];
         let mut references = 0;
         let mut huge = [[0u64; 2]; 2];
-        let (mut kernel, mut deferred) = (0, 0);
+        let (mut kernel, mut deferred, mut idle) = (0, 0, 0);
         for frame in self.ranges().flat_map(|range| range.iter()) {
             let identity = self.stock.identity(frame);
             if identity.kind() == Kind::Huge {
@@ -495,6 +516,10 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
                     return Err(AuditError::Forgotten(frame));
                 }
                 references += stated;
+                idle += self
+                    .stock
+                    .recount_guess(frame)
+                    .map_err(|guess| AuditError::Guess { head: frame, idle: guess.idle })?;
                 deferred += identity.has(Flag::Deferred) as u64;
                 audit.folios += 1;
                 let pages = audit.anonymous.get() + identity.order().pages().get();
@@ -508,6 +533,10 @@ impl<M: Machine, P: Paging> Manager<'_, M, P> {
         let listed = self.stock.recount_deferred().map_err(AuditError::Waiting)?;
         if (listed, listed) != (deferred, self.stock.deferred()) {
             return Err(AuditError::Deferred { listed, counted: deferred });
+        }
+        let stated = self.stock.idle_by_lists();
+        if stated != idle {
+            return Err(AuditError::Idle { stated, counted: idle });
         }
         for (order, [idle, used]) in SIZES.into_iter().zip(huge) {
             self.count_pool(order, idle, used)?;

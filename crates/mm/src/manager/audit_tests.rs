@@ -1,7 +1,7 @@
 //! What a recount finds, one wrong word at a time.
 
 use super::*;
-use crate::frame::{Flag, Kind, Link, References};
+use crate::frame::{Flag, Guess, Kind, Link, References};
 use crate::pool::Budget;
 use crate::space::{Flags, MapRequest, Place};
 use crate::stock::SizeEvent;
@@ -282,6 +282,29 @@ fn lists_of_folios_to_be_split_are_walked() {
         mark(mm, page(mm), Flag::Deferred);
         let wanted = AuditError::Deferred { listed: 1, counted: 2 };
         assert_eq!(mm.audit(&[id]), Err(wanted));
+    });
+}
+
+#[test]
+fn guesses_and_their_idle_pages_are_counted() {
+    let say = |mm: &Mm<'_>, idle| {
+        let guess = Guess { idle, ..Guess::new(Order::SIZE_2M, 0) };
+        mm.stock.set_guess(large(mm), guess);
+        mark(mm, large(mm), Flag::Guessed);
+    };
+    for idle in [0, 512] {
+        world(|mm, _, id| {
+            say(mm, idle);
+            assert_eq!(mm.audit(&[id]), Err(AuditError::Guess { head: large(mm), idle }));
+        });
+    }
+    world(|mm, _, id| {
+        say(mm, 511);
+        assert_eq!(mm.audit(&[id]), Err(AuditError::Idle { stated: 0, counted: 511 }));
+        let large = large(mm);
+        let identity = mm.stock.identity(large).without(Flag::Deferred);
+        mm.stock.set_identity(large, identity.without(Flag::PartlyMapped));
+        assert_eq!(mm.audit(&[id]), Err(AuditError::Guess { head: large, idle: 511 }));
     });
 }
 

@@ -175,8 +175,12 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Pages of guessed folios that are not known to be used.
     pub(crate) fn idle(&self) -> u64 {
+        or_none(self.idle_by_lists())
+    }
+    /// The same, also where they are less than none.
+    pub(crate) fn idle_by_lists(&self) -> u64 {
         let all = self.deferred.shards.iter().map(|shard| shard.idle.load(Ordering::Relaxed));
-        or_none(all.fold(0, u64::wrapping_add))
+        all.fold(0, u64::wrapping_add)
     }
     /// Memory as a guess sees it.
     pub(crate) fn guess_counts(&self) -> GuessCounts {
@@ -372,28 +376,34 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
         let mut all = 0;
         for shard in &self.deferred.shards {
             let (mut next, mut before) = (shard.first.load(Ordering::Relaxed), 0);
-            let (mut here, mut idle) = (0, 0);
+            let mut here = 0;
             while let Some(head) = next.checked_sub(1).map(Frame::new) {
                 let identity = self.identity(head);
                 let right =
                     identity.kind() == crate::frame::Kind::Anon && identity.has(Flag::Deferred);
                 let linked = self.link(head, Link::Before) == before;
                 here += 1;
-                if identity.has(Flag::Guessed) {
-                    idle += self.idle_of(head);
-                }
                 if !right || !linked || here > shard.listed.load(Ordering::Relaxed) {
                     return Err(head);
                 }
                 (before, next) = (next, self.link(head, Link::Next));
             }
-            let first = shard.first.load(Ordering::Relaxed);
-            if idle != shard.idle.load(Ordering::Relaxed) {
-                return Err(Frame::new(first.saturating_sub(1)));
-            }
             all += here;
         }
         Ok(all)
+    }
+    /// What is known of a folio, if it is a guess; the error is what no guess says of itself (L4).
+    /// Nobody is at work.
+    #[cfg(feature = "verify")]
+    pub(crate) fn recount_guess(&self, head: Frame) -> Result<u64, Guess> {
+        let identity = self.identity(head);
+        if !identity.has(Flag::Guessed) {
+            return Ok(0);
+        }
+        let guess = self.guess_of(head);
+        let is_some = (1..identity.order().pages().get()).contains(&guess.idle);
+        let is_listed = identity.has(Flag::Deferred);
+        if is_some && is_listed { Ok(self.idle_of(head)) } else { Err(guess) }
     }
 }
 

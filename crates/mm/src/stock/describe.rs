@@ -279,7 +279,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     pub(crate) fn guess_of(&self, head: Frame) -> Guess {
         Guess::from_word(self.load(word_at(self.array, head, GUESS)))
     }
-    pub(super) fn set_guess(&self, head: Frame, guess: Guess) {
+    pub(crate) fn set_guess(&self, head: Frame, guess: Guess) {
         self.store(word_at(self.array, head, GUESS), guess.word());
     }
     /// Replaces such a word if it still is `old`.
