@@ -7,7 +7,7 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use foliant_history::{Format, History, Live, Refused, Shape, Style};
+use foliant_history::{Format, History, Live, Refused, Shape, Sizes, Style};
 use libfuzzer_sys::{Corpus, fuzz_target};
 
 /// Bytes that an operation takes, about.
@@ -43,6 +43,7 @@ fuzz_target!(|input: Input<'_>| -> Corpus {
             every => Refused::OneIn(u32::from(every - 190)),
         },
         live: if input.format >= 128 { Live::BreakBeforeMake } else { Live::Usual },
+        sizes: if input.limit >= 128 { Sizes::Auto } else { Sizes::Any },
         limit: [0, 40, 700][usize::from(input.limit) % 3],
         plant: None,
     };

@@ -2,9 +2,9 @@
 //! work for others.
 //!
 //! CPUs are in the manager most of the time, so that a program hardly ever stores at the one
-//! instruction where it matters. This one is at hand there: behind a copy, before a flush, before a
-//! table's word changes. It uses what its CPU has cached and takes no fault there; its faults it
-//! takes between the operations of another CPU.
+//! instruction where it matters. This one is at hand there: behind a copy or a look for zeros,
+//! before a flush, before a table's word changes. It uses what its CPU has cached and takes no
+//! fault there; its faults it takes between the operations of another CPU.
 //!
 //! **Invariants**
 //! - Q1. It goes on within calls of the machine only while it is in no call of the manager itself.
@@ -15,7 +15,7 @@ use crate::model::{WORDS, value};
 use crate::rng::Rng;
 use crate::tasks::Copied;
 use foliant_sim::Cached;
-use foliant_units::{Cpu, FRAME_BYTES, Pa, Va};
+use foliant_units::{Bytes, Cpu, FRAME_BYTES, Pa, Va};
 
 /// Where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +33,8 @@ enum At {
 pub(crate) enum While {
     /// A CPU has copied memory.
     Copied,
+    /// A CPU has seen whether memory holds zeros.
+    Looked,
     /// A CPU is about to flush.
     Flush,
     /// A CPU is about to change a word of a table.
@@ -44,7 +46,7 @@ impl While {
     const fn once_in(self) -> u32 {
         match self {
             While::Copied => 1,
-            While::Flush => 4,
+            While::Looked | While::Flush => 4,
             While::Word => 40,
         }
     }
@@ -110,6 +112,11 @@ impl Beside {
     pub(crate) fn copied(&mut self, copied: Copied) {
         self.copied = Some(copied);
     }
+    /// Memory in this page was looked at: what is cached of it is as good a place as where memory
+    /// was copied from.
+    pub(crate) fn looked(&mut self, page: Pa) {
+        self.copied = Some(Copied { from: page, to: page, bytes: Bytes::new(FRAME_BYTES) });
+    }
     pub(crate) fn take_log(&mut self) -> Vec<Did> {
         core::mem::take(&mut self.log)
     }
@@ -122,8 +129,8 @@ impl Beside {
         self.at = At::Access;
         Some(self.cpu)
     }
-    /// What it accesses: mostly what was copied last, if its CPU has that cached, otherwise
-    /// anything that its CPU has cached.
+    /// What it accesses: mostly what was copied or looked at last, if its CPU has that cached,
+    /// otherwise anything that its CPU has cached.
     pub(crate) fn next(&mut self, cached: &[Cached]) -> Option<Next> {
         let root = self.root;
         let pages = |entry: &&Cached| !entry.table && entry.rights.user && entry.tag == root;

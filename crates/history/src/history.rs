@@ -84,6 +84,7 @@ impl History {
         let whole = went.is_ok() && world.is_finished();
         let events = [Event::Fault, Event::Shootdown, Event::Interrupt, Event::SwitchKept]
             .map(|event| world.mm.total(event));
+        let taken = world.mm.total(Event::GuessTaken);
         let groups = [Event::ContMapped, Event::ContSplit].map(|event| world.mm.total(event));
         // What is outstanding after a history that broke off is no finding.
         let violations = if whole { sim.finish() } else { sim.violations() };
@@ -106,6 +107,7 @@ impl History {
             interrupts: events[2],
             kept: events[3],
             groups,
+            taken,
             refused_allocations: notes.refused_allocations.max(sim.fault_plan().refused()),
             refused_operations: notes.refused,
             struck: machine.struck(),

@@ -57,6 +57,15 @@ pub enum Live {
     BreakBeforeMake,
 }
 
+/// Which sizes of folios the switches say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sizes {
+    /// Any, as chance has it.
+    Any,
+    /// All that there are, as the manager chooses.
+    Auto,
+}
+
 impl fmt::Display for Style {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

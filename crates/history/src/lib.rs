@@ -57,7 +57,7 @@ mod world;
 pub use history::{Caught, Go, Histories, History, run_planted};
 pub use plant::Plant;
 pub use report::{Finding, Report};
-pub use shape::{Format, Live, Refused, Shape, Style};
+pub use shape::{Format, Live, Refused, Shape, Sizes, Style};
 pub use small::Small;
 
 /// The checkers of this crate, beside those of the machine.

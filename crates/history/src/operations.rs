@@ -3,6 +3,7 @@
 //! An operation that is refused for lack of memory changed nothing; where its documentation admits
 //! a partial change, the range is unmapped, so that the model is exact again.
 
+use crate::kinds::Sizes;
 use crate::model::{Stretch, WORDS};
 use crate::seat::{Known, Lineages, Seat};
 use crate::splits;
@@ -105,8 +106,8 @@ pub(crate) fn rights(rng: &mut crate::rng::Rng) -> Flags {
     ])
 }
 
-/// A random set of switches.
-pub(crate) fn policy(rng: &mut crate::rng::Rng) -> Policy {
+/// A random set of switches that says such sizes.
+pub(crate) fn policy(rng: &mut crate::rng::Rng, sizes: Sizes) -> Policy {
     let set = |rng: &mut crate::rng::Rng| {
         let top = Order::new(rng.below(10) as u8).unwrap_or(Order::BASE);
         let low = Order::new(rng.below(10) as u8).unwrap_or(Order::BASE);
@@ -117,13 +118,18 @@ pub(crate) fn policy(rng: &mut crate::rng::Rng) -> Policy {
             _ => Orders::ANON,
         }
     };
-    Policy {
+    let switches = Policy {
         always: set(rng),
         madvise: set(rng),
         inherit: set(rng),
-        auto: Orders::NONE, // histories do not guess yet
+        auto: set(rng),
         global: *rng.pick(&[Global::Never, Global::Madvise, Global::Always]),
         use_zero_page: *rng.pick(&[UseZeroPage::No, UseZeroPage::Yes, UseZeroPage::Yes]),
+    };
+    // Where other switches leave no choice nothing is guessed.
+    match sizes == Sizes::Auto || rng.once_in(3) {
+        true => Policy { always: Orders::NONE, auto: Orders::ANON, ..switches },
+        false => switches,
     }
 }
 
@@ -222,7 +228,7 @@ impl Seat {
                             world.wrong("answers", "a switch is refused".into());
                         }
                     }
-                    false => world.mm.set_policy(policy(&mut self.rng)),
+                    false => world.mm.set_policy(policy(&mut self.rng, world.shape.sizes)),
                 }
             }
             Op::Stack => self.stack(world),

@@ -24,7 +24,7 @@ pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
         5..=12 => *rng.pick(&[16, 16, 128, 512]),
         _ => *rng.pick(&[16, 128]),
     };
-    world.mm.set_policy(crate::operations::policy(&mut rng));
+    world.mm.set_policy(crate::operations::policy(&mut rng, world.shape.sizes));
     let mut spaces = Vec::new();
     for nth in 0..1 + rng.below(3) {
         let limit = if nth % 2 == 0 { world.shape.limit } else { 0 };

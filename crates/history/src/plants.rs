@@ -11,11 +11,11 @@ use crate::bits::{
     ACCESSED, ADDRESS, CONTIGUOUS, DBM, DIRTY, LARGE, PRESENT, SPECIAL, WAS_GROUPED, WRITE,
     is_leaf, is_migration,
 };
-use crate::kinds::{Format, Live, Style};
+use crate::kinds::{Format, Live, Sizes, Style};
 use crate::saboteur::{ALONE, Bug, MOVES, SOUND, Saboteur};
 use crate::tasks::{Copied, PutOff, Task};
 use foliant_machine::{Invalidation, Item, Kept, Owner, Reach, Scope, Tables, Witness};
-use foliant_units::{Bytes, CpuSet, FrameRange, Level, Pa, Pages, Va, VaRange};
+use foliant_units::{Bytes, CpuSet, FRAME_BYTES, FrameRange, Level, Pa, Pages, Va, VaRange};
 
 /// All of them, in the order in which they are listed.
 pub(crate) static ALL: &[Bug] = &[
@@ -328,6 +328,39 @@ pub(crate) static ALL: &[Bug] = &[
         ..SOUND
     },
     Bug {
+        name: "false-zeros",
+        about: "a page that holds something is given back as if a guess had not used it",
+        checker: "contents",
+        style: Some(Style::Racing),
+        sizes: Sizes::Auto,
+        looked: |at, _, bytes, is_zero| {
+            is_zero || (is_page(bytes) && at.strikes_in(&[Task::Fault]))
+        },
+        ..SOUND
+    },
+    Bug {
+        name: "late-look",
+        about: "a guess is looked at when it was given back",
+        checker: "frames_conserved",
+        sizes: Sizes::Auto,
+        looked: |at, pa, bytes, is_zero| {
+            if !is_page(bytes) && at.strikes_in(&[Task::Fault]) {
+                at.job(&[Task::Fault], |job| job.look = Some(pa));
+            }
+            is_zero
+        },
+        ..SOUND
+    },
+    Bug {
+        name: "skip-guess-flush",
+        about: "pages of a guess are given back and nobody invalidates their entries",
+        checker: "no_stale_translation",
+        sizes: Sizes::Auto,
+        invalidated: |at, what| (!is_of_guess(at)).then_some(*what),
+        asked: |at, cpus, what| nobody_if(is_of_guess(at), cpus, what),
+        ..SOUND
+    },
+    Bug {
         name: "lost-dirty-moved",
         about: "an entry of a split or moved folio is clean",
         checker: "dirty_kept",
@@ -478,6 +511,14 @@ fn is_large(bytes: Bytes) -> bool {
 fn is_same(old: u64, new: u64) -> bool {
     let is_own = is_leaf(new) && new & SPECIAL == 0;
     is_own && is_leaf(old) && (old ^ new) & ADDRESS == 0
+}
+/// Whether a whole page is looked at, to be given back.
+fn is_page(bytes: Bytes) -> bool {
+    bytes.get() == FRAME_BYTES
+}
+/// Whether the flush is one of guesses that are being split, and the bug strikes.
+fn is_of_guess(at: &Saboteur<'_>) -> bool {
+    at.is_taking() && at.strikes_in(&[Task::Fault])
 }
 fn is_kernel(what: &Invalidation) -> bool {
     what.scope() == Scope::Kernel

@@ -117,7 +117,7 @@ pub(crate) fn run<P: Paging>(world: &World<'_, P>) -> Vec<SpaceId> {
     let other = Cpu(world.shape.cpus as u16);
     let race = Race { world, window: FIRST..FIRST + pages, shared: Mutex::default(), other };
     let machine = world.mm.machine();
-    world.mm.set_policy(policy(&mut rng));
+    world.mm.set_policy(policy(&mut rng, world.shape.sizes));
     for nth in 0..1 + rng.below(2) {
         let limit = if nth == 0 { world.shape.limit } else { 0 };
         let limited = (limit > 0).then_some(Pages::new(limit));
@@ -416,7 +416,7 @@ impl<P: Paging> Race<'_, '_, P> {
             Op::Away => world.go_away(rng),
             Op::Policy => {
                 world.count("policy");
-                world.mm.set_policy(policy(rng));
+                world.mm.set_policy(policy(rng, world.shape.sizes));
             }
             Op::AddMemory => world.add_memory(),
             Op::Split if rng.once_in(2) => self.move_near(rng),

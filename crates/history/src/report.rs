@@ -32,6 +32,8 @@ pub struct Report {
     pub kept: u64,
     /// Groups of entries that the format's hardware may cache as one: made, and taken apart.
     pub groups: [u64; 2],
+    /// Pages of sizes that the manager chose that were given back, because nobody used them.
+    pub taken: u64,
     /// Allocations that the fault plan refused.
     pub refused_allocations: u64,
     /// Operations and accesses refused for lack of memory.

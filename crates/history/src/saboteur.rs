@@ -19,7 +19,7 @@
 
 use crate::beside::{Beside, Did, While};
 use crate::bits::{is_leaf, is_migration};
-use crate::kinds::{Format, Live, Style};
+use crate::kinds::{Format, Live, Sizes, Style};
 use crate::rng::Rng;
 use crate::tasks::{Copied, Job, Jobs, PutOff, Task};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,6 +40,8 @@ const WRITES_MAX: u64 = 4_000_000;
 pub(crate) const MOVES: [Task; 3] = [Task::Relocate, Task::Compact, Task::Collapse];
 /// Of these, the work that gives back each folio's memory by itself.
 pub(crate) const ALONE: [Task; 2] = [Task::Relocate, Task::Collapse];
+/// The least of memory that is looked at.
+const LINE: Bytes = Bytes::new(64);
 /// How often others go on before a copy that comes too late.
 const DAWDLE: usize = 20;
 
@@ -59,6 +61,8 @@ pub(crate) struct Bug {
     pub(crate) format: Format,
     /// The rules about live entries where it has.
     pub(crate) live: Live,
+    /// The sizes of folios where it has.
+    pub(crate) sizes: Sizes,
     /// What is read where a word is.
     pub(crate) loaded: fn(&Saboteur<'_>, u64) -> u64,
     /// What is written, by a store or an exchange, where the first word is and the second is asked
@@ -74,6 +78,8 @@ pub(crate) struct Bug {
     pub(crate) cleared: fn(&Saboteur<'_>, Bytes) -> Bytes,
     /// How many bytes are copied.
     pub(crate) copied: fn(&Saboteur<'_>, Copied) -> Bytes,
+    /// Whether so much memory is said to hold zeros, which does or does not.
+    pub(crate) looked: fn(&Saboteur<'_>, Pa, Bytes, bool) -> bool,
     /// What is kept where a root is loaded, unless it is not loaded.
     pub(crate) activated: fn(&Saboteur<'_>, Kept) -> Option<Kept>,
     /// What is invalidated on the CPU itself, if anything is.
@@ -97,6 +103,7 @@ pub(crate) const SOUND: Bug = Bug {
     style: None,
     format: Format::X86Four,
     live: Live::Usual,
+    sizes: Sizes::Any,
     loaded: |_, word| word,
     word: |_, _, new| new,
     stored: |_, _, _, new| new,
@@ -104,6 +111,7 @@ pub(crate) const SOUND: Bug = Bug {
     is_expected: |_, _, _| false,
     cleared: |_, bytes| bytes,
     copied: |_, copied| copied.bytes,
+    looked: |_, _, _, is_zero| is_zero,
     activated: |_, kept| Some(kept),
     invalidated: |_, what| Some(*what),
     asked: |_, _, what| *what,
@@ -348,6 +356,14 @@ impl<'s> Saboteur<'s> {
             unsafe { self.sim.copy(from, to, bytes) };
         }
     }
+    /// Looks where a look was put off, which is when it must not be any more.
+    fn look_late(&self, frames: FrameRange) {
+        let at = self.job(&[Task::Fault], |job| job.look.filter(|pa| frames.contains(pa.frame())));
+        if let Some(pa) = at.flatten() {
+            // SAFETY: it is memory; that nobody keeps it by now is the bug that is planted.
+            unsafe { self.sim.is_zero(pa, LINE) };
+        }
+    }
     /// Carries out what was put off.
     fn flush_late(&self) {
         let late = self
@@ -438,6 +454,14 @@ unsafe impl Around for Saboteur<'_> {
         self.beside(|beside| beside.copied(copied));
         self.meanwhile(While::Copied);
     }
+    unsafe fn is_zero(&self, pa: Pa, bytes: Bytes) -> bool {
+        // SAFETY: the caller's promise, handed on.
+        let is_zero = unsafe { self.sim.is_zero(pa, bytes) };
+        let is_zero = self.bug.map_or(is_zero, |bug| (bug.looked)(self, pa, bytes, is_zero));
+        self.beside(|beside| beside.looked(pa.frame().pa()));
+        self.meanwhile(While::Looked);
+        is_zero
+    }
     fn activate(&self, root: Root, kept: Kept) {
         self.beside(|beside| beside.activates(self.sim.me(), root.user));
         if let Some(kept) = self.bug.map_or(Some(kept), |bug| (bug.activated)(self, kept)) {
@@ -484,6 +508,7 @@ unsafe impl Around for Saboteur<'_> {
         self.sim.owned(frames, owner);
         if owner == Owner::Free {
             self.catch_up();
+            self.look_late(frames);
         }
     }
 }

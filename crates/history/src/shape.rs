@@ -3,7 +3,7 @@
 //! A seed alone gives a shape ([`Shape::of`]). The replay line prints what a caller overrides of
 //! the CPUs, the steps, the style, the bug planted and the one allocation refused.
 
-pub use crate::kinds::{Format, Live, Refused, Style};
+pub use crate::kinds::{Format, Live, Refused, Sizes, Style};
 use crate::plant::Plant;
 use crate::rng::Rng;
 use core::fmt;
@@ -23,6 +23,8 @@ pub struct Shape {
     pub refused: Refused,
     /// Rules about live entries.
     pub live: Live,
+    /// Sizes of folios.
+    pub sizes: Sizes,
     /// Pages that each space may charge, for half of the spaces; 0 for no limit.
     pub limit: u64,
     /// The bug planted, if any.
@@ -59,6 +61,7 @@ impl Shape {
             ]),
             limit: *rng.pick(&[0, 0, 0, 700, 40]),
             live: if rng.once_in(6) { Live::BreakBeforeMake } else { Live::Usual },
+            sizes: Sizes::Any,
             plant: None,
         }
     }
@@ -78,6 +81,7 @@ impl Shape {
             format: bug.format,
             refused: Refused::Nothing,
             live: bug.live,
+            sizes: bug.sizes,
             limit: 0,
             plant: Some(plant),
             ..usual

@@ -14,7 +14,7 @@ use crate::report::Finding;
 use crate::rng::Rng;
 use crate::saboteur::Saboteur;
 use crate::seat::{Known, Seat};
-use crate::shape::{Format, Live, Refused, Shape, Style};
+use crate::shape::{Format, Live, Refused, Shape, Sizes, Style};
 use crate::world::{MEMORY, World, config, range};
 use foliant::Policy;
 use foliant::fault::Orders;
@@ -60,6 +60,7 @@ impl Small {
             format: Format::X86Four,
             refused: Refused::Nothing,
             live: Live::Usual,
+            sizes: Sizes::Any,
             limit: 0,
             plant: None,
         };

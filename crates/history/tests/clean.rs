@@ -1,6 +1,8 @@
 //! Histories of the manager as it is: nothing is found.
 
-use foliant_history::{Format, Go, Histories, History, Live, Refused, Report, Shape, Small, Style};
+use foliant_history::{
+    Format, Go, Histories, History, Live, Refused, Report, Shape, Sizes, Small, Style,
+};
 use foliant_units::Order;
 
 fn clean(shape: impl Fn(u64) -> Shape + Sync, seeds: core::ops::Range<u64>) -> Vec<Report> {
@@ -107,6 +109,17 @@ fn every_sequence_of_four_operations_is_clean() {
         let small = Small::run(4, order);
         assert!(small.findings.is_empty(), "{:#?}", small.findings);
         assert_eq!(small.sequences, 12 * 12 * 12 * 12);
+    }
+}
+
+/// Sizes that the manager chooses: guesses are looked at and taken back beside everything else.
+#[test]
+fn guesses_are_made_and_taken_back() {
+    for style in [Style::Partitioned, Style::Racing] {
+        let shape = |seed| Shape { cpus: 4, style, sizes: Sizes::Auto, ..Shape::of(seed) };
+        let reports = clean(shape, 300..316);
+        let taken: u64 = reports.iter().map(|report| report.taken).sum();
+        assert!(taken > 500, "{style}: {taken} pages were given back");
     }
 }
 
