@@ -103,6 +103,20 @@ const SESSION: &[(&str, &[&str])] = &[
         ],
     ),
     ("hugepages 1g 1", &["1g: 0 of 1 pages are kept, 0: no free block of 1g"]),
+    (
+        "thp auto",
+        &[
+            "enabled          always madvise [never]",
+            "hugepages-16kB   always [auto] inherit madvise never",
+            "hugepages-32kB   always [auto] inherit madvise never",
+            "hugepages-64kB   always [auto] inherit madvise never",
+            "hugepages-128kB  always [auto] inherit madvise never",
+            "hugepages-256kB  always [auto] inherit madvise never",
+            "hugepages-512kB  always [auto] inherit madvise never",
+            "hugepages-1024kB always [auto] inherit madvise never",
+            "hugepages-2048kB always [auto] inherit madvise never",
+        ],
+    ),
 ];
 
 /// The same for what works on pages.
