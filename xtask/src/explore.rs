@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// What `cargo xtask explore` takes.
 #[derive(Args, Debug)]
 pub(crate) struct Explore {
-    /// Every two operations, on base pages, 64 KiB, 2 MiB and shared zeros, alone and forked
+    /// Every two operations, on base pages, 64 KiB, 2 MiB and shared zeros, alone and forked, and a
+    /// guess beside each, on folios whose size the manager chooses
     #[arg(long)]
     pairs: bool,
     /// Every three of those that change mappings or owners, on base pages and 2 MiB

@@ -3,7 +3,7 @@
 use crate::machine::Explored;
 use foliant::space::{Flags, MapError, MapRequest, Place, SpaceId};
 use foliant::table::Paging;
-use foliant::{Manager, Reference};
+use foliant::{Access, Manager, Outcome, Reference};
 use foliant_units::{Bytes, Frame, FrameRange, Order, Va, VaRange};
 use std::cell::{Cell, RefCell};
 
@@ -19,6 +19,9 @@ pub(crate) const HUGE: u64 = BASE + 256 * MB;
 pub(crate) const FULL: Va = Va::new(HUGE + 128 * MB);
 /// Where the last huge page of the pool may be.
 pub(crate) const LAST_HUGE: Va = Va::new(HUGE + 64 * MB);
+/// Where memory is that nobody works on before a guess comes there, and how many blocks of 2 MiB.
+pub(crate) const GUESSES: u64 = BASE + 400 * MB;
+pub(crate) const GUESSES_MAX: u64 = 48;
 /// Where a stack ends.
 pub(crate) const STACK: u64 = BASE + 192 * MB;
 /// Where kernel memory is mapped to the program.
@@ -69,6 +72,8 @@ pub(crate) struct Scene<P: Paging> {
     /// A frame of the embedder's, and whether it has mapped it.
     pub(crate) own: Frame,
     pub(crate) is_mapped: Cell<bool>,
+    /// How many guesses there were before any lane acts.
+    pub(crate) guesses: u64,
 }
 
 impl<P: Paging> Scene<P> {
@@ -85,6 +90,10 @@ impl<P: Paging> Scene<P> {
             tag: 0,
         };
         self.mm.map(self.id, &request)
+    }
+    /// A fault in a block of 2 MiB where nothing is.
+    pub(crate) fn guess(&self, nth: u64) -> Outcome {
+        self.mm.fault(self.id, Va::new(GUESSES + nth * 2 * MB), Access::Write)
     }
     pub(crate) fn child(&self, nth: usize) -> Option<SpaceId> {
         self.children.get(nth).copied()

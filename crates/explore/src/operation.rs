@@ -66,6 +66,8 @@ operations! {
     StoreEmpty,
     /// A program fetches an instruction.
     Fetch,
+    /// A fault where nothing is near, with which the manager guesses and looks at guesses.
+    Guess,
     /// A fault of a child that writes to a page that it shares.
     ChildWrite,
     /// A child ends.
@@ -374,6 +376,7 @@ impl<P: Paging> Scene<P> {
                 let fetched = self.through(id, 0, Access::Execute, touch);
                 engine::observe(&format!("lane {lane}, operation {nth}: a fetch is {fetched:?}"));
             }
+            Op::Guess => any(self.guess(self.guesses + lane as u64)),
             Op::ChildWrite => {
                 let child = self.child(0);
                 if let Some(child) = child {

@@ -38,11 +38,14 @@ pub enum Folios {
     Huge,
     /// 2 MiB, and shared zeros of 2 MiB are there before any operation begins.
     Zeros,
+    /// As large as the manager chooses; with the next guess the first one loses what is idle of it.
+    Auto,
 }
 
 impl Folios {
     /// All of them.
-    pub const ALL: [Folios; 4] = [Folios::Base, Folios::Small, Folios::Huge, Folios::Zeros];
+    pub const ALL: [Folios; 5] =
+        [Folios::Base, Folios::Small, Folios::Huge, Folios::Zeros, Folios::Auto];
 }
 
 /// What meets in a scene, and on what.

@@ -8,7 +8,8 @@
 use crate::board::Board;
 use crate::engine::{self, Body, Limits, Mode};
 use crate::ground::{
-    BASE, ELSEWHERE, FULL, HUGE, LAST_HUGE, MB, Mm, PAGE, SHARED, Scene, TREE, at, range,
+    BASE, ELSEWHERE, FULL, GUESSES, GUESSES_MAX, HUGE, LAST_HUGE, MB, Mm, PAGE, SHARED, Scene,
+    TREE, at, range,
 };
 use crate::machine::{self, Explored};
 use crate::operation::{self, Operation};
@@ -37,6 +38,7 @@ fn config(plan: &Plan) -> (Config, Vec<FrameRange>) {
     let memory = match (plan.folios, blocks) {
         _ if plan.areas > 0 || plan.operations().any(Operation::needs_pool) => 24,
         (Folios::Base | Folios::Small, false) => 8,
+        (Folios::Auto, _) => 24,
         _ => 16,
     };
     let format = match plan.format {
@@ -59,9 +61,31 @@ fn config(plan: &Plan) -> (Config, Vec<FrameRange>) {
 impl<P: Paging> Scene<P> {
     /// Builds what the plan says. It is never taken down: the process ends with it.
     pub(crate) fn build(plan: &Plan) -> Scene<P> {
+        // Which guess takes something away is the rule's to say; the same again is the same.
+        let guesses = match plan.folios {
+            Folios::Auto => Scene::<P>::built(plan).harmless(),
+            _ => 0,
+        };
+        let scene = Scene { guesses, ..Scene::built(plan) };
+        (0..guesses).for_each(|nth| _ = scene.guess(nth));
+        scene
+    }
+    /// How many guesses there are before one with which the first folio loses what is idle of it.
+    fn harmless(&self) -> u64 {
+        let order =
+            || self.mm.frame_at(self.id, at(0)).map(|frame| self.mm.identity(frame).order());
+        let whole = order();
+        let takes = |nth: &u64| {
+            let _ = self.guess(*nth);
+            order() != whole
+        };
+        (0..GUESSES_MAX).find(takes).expect("what is idle is taken in the end")
+    }
+    fn built(plan: &Plan) -> Scene<P> {
         let policy = match plan.folios {
             Folios::Base => Policy::BASE_ONLY,
             Folios::Small => Policy::always(Orders::of(Order::new(4).expect("a size"))),
+            Folios::Auto => Policy::tuned(Orders::ANON),
             Folios::Huge | Folios::Zeros => Policy::always(Orders::of(Order::SIZE_2M)),
         };
         let (mut config, spare) = config(plan);
@@ -104,6 +128,7 @@ impl<P: Paging> Scene<P> {
             mapped_huge: None,
             own,
             is_mapped: Cell::new(false),
+            guesses: 0,
         };
         scene.fill(plan);
         scene
@@ -117,6 +142,9 @@ impl<P: Paging> Scene<P> {
             });
         }
         self.map(BASE, 2 * MB, Place::NoReplace).expect("there is room");
+        if plan.folios == Folios::Auto {
+            self.map(GUESSES, GUESSES_MAX * 2 * MB, Place::NoReplace).expect("there is room");
+        }
         for nth in 0..plan.areas {
             self.map(TREE + nth * 2 * PAGE, PAGE, Place::NoReplace).expect("there is room");
         }

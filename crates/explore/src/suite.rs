@@ -38,13 +38,18 @@ fn is_apart(operation: Operation) -> bool {
     )
 }
 
-/// Every two operations, on one size of folios, with so many children.
+/// Every two operations, on one size of folios, with so many children; on those whose size the
+/// manager chooses, a guess and every other.
 pub fn pairs(folios: Folios, forks: usize) -> Vec<Plan> {
     let fits = |op: &Operation| !is_apart(*op) && (forks > 0 || !op.needs_child());
     let all: Vec<Operation> = Operation::ALL.iter().copied().filter(fits).collect();
     let mut plans = Vec::new();
     for (nth, first) in all.iter().enumerate() {
         for second in &all[nth..] {
+            let has_guess = *first == Op::Guess || *second == Op::Guess;
+            if has_guess != (folios == Folios::Auto) {
+                continue;
+            }
             plans.push(Plan::of(folios, forks, &[*first, *second]));
         }
     }

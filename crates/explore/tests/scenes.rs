@@ -77,9 +77,13 @@ fn bad_names_are_refused() {
 fn every_pair_is_named_once() {
     let folios = foliant_explore::Folios::Base;
     let names: BTreeSet<String> = pairs(folios, 1).iter().map(Plan::to_string).collect();
-    let apart = 6;
+    let apart = 7;
     let all = Operation::ALL.len() - apart;
     assert_eq!(names.len(), all * (all + 1) / 2);
+    let with_a_guess = pairs(foliant_explore::Folios::Auto, 1);
+    assert_eq!(with_a_guess.len(), all + 1);
+    let pairs_with_one = |plan: &&Plan| plan.to_string().contains("Guess");
+    assert_eq!(with_a_guess.iter().filter(pairs_with_one).count(), all + 1);
     assert_eq!(triples(folios).len(), 15 * 16 * 17 / 6);
 }
 
@@ -91,6 +95,7 @@ fn scenes_are_clean() {
         "riscv64 base: Relocate | Load",
         "x86_64 base refuse1: WriteEmpty | Fork",
         "x86_64 huge: Compact & Collapse | Store",
+        "x86_64 auto fork1: Guess | StoreEmpty",
     ]);
     for report in reports {
         assert_eq!(report.failures, 0, "{}: {}", report.plan, report.text);
