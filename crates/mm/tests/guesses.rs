@@ -105,6 +105,19 @@ fn a_page_that_was_there_is_not_handed_to_the_program() {
     }
 }
 
+/// What a program asked for is not looked at as a guess, however little of it is used.
+#[test]
+fn what_was_asked_for_stays_whole_beside_guesses() {
+    let sim = sim(1, 192);
+    let mm = manager(&sim, AUTO);
+    let id = space(&mm, 512);
+    mm.advise(id, range(BASE, SIZE_2M), Advice::HugePage).unwrap();
+    assert_eq!(write(&sim, &mm, id, 7), Some(Outcome::Mapped(Order::SIZE_2M)));
+    (1..256).for_each(|nth| _ = write(&sim, &mm, id, nth * 512));
+    assert!(mm.total(Event::GuessTaken) > 0);
+    assert!((0..512).all(|nth| is_there(&mm, id, nth)));
+}
+
 #[test]
 fn a_program_that_asks_gets_the_size_without_a_guess() {
     let sim = sim(1, 64);
