@@ -30,7 +30,7 @@ use crate::failure::{Done, Failure, print, unwritable};
 use crate::{document as documents, plan, progress, record, replay, table};
 use foliant::fault::Defrag;
 use foliant_sim::CostModel;
-use foliant_trace::replay::{Choice, Explained, Percent, Plan, Settings, Trial, explain_all};
+use foliant_trace::replay::{Choice, Explained, Percent, Plan, Settings, Trial, explain_each};
 use foliant_trace::{About, Budget, Ending, Remedy};
 use judge::{Judged, Score, Verdict};
 use std::fs::File;
@@ -157,12 +157,14 @@ fn explain(
     fragmented: Percent,
     bar: &indicatif::ProgressBar,
 ) -> Done<Vec<Vec<Explained>>> {
-    let each = |recording: &Recording| {
-        let settings = Settings { fragmented, defrag: Defrag::Always, ..recording.settings };
-        let told = explain_all(&recording.plan, trials, &settings, |steps| bar.inc(steps));
-        told.map_err(|e| Failure::replaying(Path::new(&recording.name), e))
+    let each = |recording: &Recording| Settings {
+        fragmented,
+        defrag: Defrag::Always,
+        ..recording.settings
     };
-    recordings.iter().map(each).collect()
+    let all: Vec<(&Plan, Settings)> = recordings.iter().map(|r| (&r.plan, each(r))).collect();
+    explain_each(&all, trials, |steps| bar.inc(steps))
+        .map_err(|(nth, why)| Failure::replaying(Path::new(&recordings[nth].name), why))
 }
 
 fn advise(recordings: Vec<Recording>, model: CostModel, spend: f64) -> Done<Advised> {
@@ -172,9 +174,8 @@ fn advise(recordings: Vec<Recording>, model: CostModel, spend: f64) -> Done<Advi
     let bar = progress::bar("replaying", steps * (trials.len() as u64 + 3));
     let none = Percent::default();
     let mut told = explain(&recordings, &trials, none, &bar)?;
-    for remedy in drafts(&told, &choices, spend) {
-        tighten(&recordings, &mut told, &mut trials, (remedy, spend), &bar)?;
-    }
+    let drafted = drafts(&told, &choices, spend);
+    tighten(&recordings, &mut told, &mut trials, (drafted, spend), &bar)?;
     let judged: Vec<Judged<'_>> = told.iter().map(|rows| judged(rows)).collect();
     let scores = judge::scores(&judged);
     let verdict = judge::settle(&trials, &scores, spend);
@@ -198,9 +199,37 @@ fn judged(rows: &[Explained]) -> Judged<'_> {
     Judged { base: &rows[0], trials: rows.iter().collect() }
 }
 
-/// The drafts that are worth a replay: that of the choice that is expected to be the best, and of
-/// the smallest size that is expected to be as good.
-fn drafts(told: &[Vec<Explained>], choices: &[Choice], spend: f64) -> Vec<(usize, Choice)> {
+/// A choice of which drafts are replayed.
+#[derive(Clone, Copy)]
+struct Drafted {
+    /// Its place among the choices.
+    at: usize,
+    choice: Choice,
+    /// How much more memory its next draft is expected to take at most, as a part of that with
+    /// 4 KiB pages.
+    within: f64,
+}
+
+impl Drafted {
+    /// What is tried after a draft, `is_partial` if it left a mapping out: one that is expected to
+    /// take half as much memory if it took too much, and twice as much if it did not and is
+    /// partial.
+    fn next(self, is_within: bool, is_partial: bool, spend: f64) -> Option<Drafted> {
+        let within = match (is_within, is_partial) {
+            (true, false) => return None,
+            (true, true) if self.within >= spend => self.within * 2.0,
+            // The one before took too much.
+            (true, true) => return None,
+            (false, _) if self.within > spend => (self.within + spend) / 2.0,
+            (false, _) => self.within / 2.0,
+        };
+        Some(Drafted { within, ..self })
+    }
+}
+
+/// The choices of which drafts are worth a replay: that which is expected to be the best, and the
+/// smallest size that is expected to be as good.
+fn drafts(told: &[Vec<Explained>], choices: &[Choice], spend: f64) -> Vec<Drafted> {
     let judged: Vec<Judged<'_>> = told.iter().map(|rows| judged(rows)).collect();
     let expected: Vec<(usize, f64)> = (1..choices.len())
         .filter_map(|at| Some((at, judge::draft(&judged, at, choices[at], spend)?.time)))
@@ -211,41 +240,40 @@ fn drafts(told: &[Vec<Explained>], choices: &[Choice], spend: f64) -> Vec<(usize
     let fastest = expected.iter().find(|(_, time)| *time <= best);
     let mut both: Vec<usize> = smallest.into_iter().chain(fastest).map(|(at, _)| *at).collect();
     both.dedup();
-    both.into_iter().map(|at| (at, choices[at])).collect()
+    both.into_iter().map(|at| Drafted { at, choice: choices[at], within: spend }).collect()
 }
 
-/// Replays the draft of a choice; then one that is expected to take half as much memory if it took
-/// too much, and twice as much if it did not and left a mapping out.
+/// Replays drafts, in each round one of each choice, all side by side.
 fn tighten(
     recordings: &[Recording],
     told: &mut [Vec<Explained>],
     trials: &mut Vec<Trial>,
-    ((at, choice), spend): ((usize, Choice), f64),
+    (mut drafted, spend): (Vec<Drafted>, f64),
     bar: &indicatif::ProgressBar,
 ) -> Done {
-    let mut within = spend;
     for _ in 0..TRIES {
         let all: Vec<Judged<'_>> = told.iter().map(|rows| judged(rows)).collect();
-        let Some(draft) = judge::draft(&all, at, choice, within) else { return Ok(()) };
-        let trial = Trial { choice, remedy: Some(draft.remedy) };
-        if trials.contains(&trial) {
+        let draft = |drafted: &Drafted| {
+            let draft = judge::draft(&all, drafted.at, drafted.choice, drafted.within)?;
+            let trial = Trial { choice: drafted.choice, remedy: Some(draft.remedy) };
+            (!trials.contains(&trial)).then_some((*drafted, draft.is_partial, trial))
+        };
+        let new: Vec<(Drafted, bool, Trial)> = drafted.iter().filter_map(draft).collect();
+        if new.is_empty() {
             return Ok(());
         }
-        let rows = explain(recordings, std::slice::from_ref(&trial), Percent::default(), bar)?;
+        let first = trials.len();
+        trials.extend(new.iter().map(|(_, _, trial)| trial.clone()));
+        let rows = explain(recordings, &trials[first..], Percent::default(), bar)?;
         for (told, rows) in told.iter_mut().zip(rows) {
             told.extend(rows);
         }
-        trials.push(trial);
         let all: Vec<Judged<'_>> = told.iter().map(|rows| judged(rows)).collect();
-        let is_within = judge::scores(&all).last().is_none_or(|score| score.peak <= 1.0 + spend);
-        within = match (is_within, draft.is_partial) {
-            (true, false) => return Ok(()),
-            (true, true) if within >= spend => within * 2.0,
-            // The one before took too much.
-            (true, true) => return Ok(()),
-            (false, _) if within > spend => (within + spend) / 2.0,
-            (false, _) => within / 2.0,
+        let scores = judge::scores(&all);
+        let next = |((drafted, is_partial, _), score): (&(Drafted, bool, Trial), &judge::Score)| {
+            drafted.next(score.peak <= 1.0 + spend, *is_partial, spend)
         };
+        drafted = new.iter().zip(&scores[first..]).filter_map(next).collect();
     }
     Ok(())
 }
@@ -276,4 +304,25 @@ fn readable() -> std::fs::Permissions {
 /// A number of things by their name.
 fn counted(n: u64, one: &str, more: &str) -> String {
     format!("{} {}", table::count(n), if n == 1 { one } else { more })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_draft_takes_less_after_too_much_and_more_after_a_part() {
+        let check = |within: f64, (is_within, is_partial): (bool, bool), expect: Option<f64>| {
+            let drafted = Drafted { at: 3, choice: Choice::BASE, within };
+            let next = drafted.next(is_within, is_partial, 0.05);
+            assert_eq!(next.map(|next| next.within), expect, "{within} {is_within} {is_partial}");
+            assert!(next.is_none_or(|next| next.at == 3));
+        };
+        check(0.05, (true, false), None);
+        check(0.05, (true, true), Some(0.1));
+        check(0.025, (true, true), None);
+        check(0.05, (false, true), Some(0.025));
+        check(0.05, (false, false), Some(0.025));
+        check(0.2, (false, true), Some(0.125));
+    }
 }

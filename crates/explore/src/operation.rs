@@ -19,7 +19,7 @@ use foliant::space::{Advice, Flags, MapRequest, Move, Place, SpaceId};
 use foliant::split::{MoveGrain, Shrink, SplitInto, SplitRequest};
 use foliant::table::{Attrs, Paging};
 use foliant::vmap::{Caller, FrameMapping, Request, Rights, VmapError};
-use foliant::{Access, Event, FlushGrain, Outcome, Policy};
+use foliant::{Access, Event, FlushGrain, Outcome, Policy, SizeEvent};
 use foliant_machine::KernelVa;
 use foliant_units::{Bytes, Frame, FrameRange, Level, Nanos, Order, Pa, Pages, Va, VaRange};
 
@@ -758,7 +758,7 @@ impl<P: Paging> Scene<P> {
         let _ = (mm.total(Event::Fault), mm.size_stats(Order::BASE), mm.policy(), mm.defrag());
         let _ = (mm.flush_grain(), mm.move_grain(), mm.folding(), mm.pool(Order::SIZE_2M));
         let _ = (mm.vmalloc_counters(), mm.far_caching(), mm.memmap().census());
-        let _ = mm.folios().census();
+        let _ = (mm.folios().census(), mm.size_total(Order::BASE, SizeEvent::NrAnon));
         let _ = mm.vmalloc_info().count();
         let _ = mm.with_leaves(id, range(BASE, 2 * MB), |leaves| leaves.count());
         self.on_frame(|frame| any(mm.identity(frame)));

@@ -32,7 +32,11 @@ fn totals(mm: &AnyMm<'_, impl Paging>) -> Vec<(String, u64)> {
     let sizes = Order::all().flat_map(|order| {
         let stats = mm.size_stats(order);
         let name = move |event: SizeEvent| format!("{}/{}", event.label(), order.get());
-        SizeEvent::ALL.iter().map(move |event| (name(*event), stats.get(*event)))
+        SizeEvent::ALL.iter().map(move |event| {
+            let total = mm.size_total(order, *event);
+            assert_eq!(total, stats.get(*event), "{order} {event:?}");
+            (name(*event), total)
+        })
     });
     events.chain(sizes).collect()
 }

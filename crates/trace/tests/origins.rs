@@ -1,7 +1,9 @@
 //! Where a replay's figures come from: they come to the row's, and name who.
 
 use foliant::fault::{Global, Size};
-use foliant_trace::replay::{Choice, Explained, Plan, Settings, Trial, explain_all, replay};
+use foliant_trace::replay::{
+    Choice, Explained, Plan, ReplayError, Settings, Trial, explain_all, explain_each, replay,
+};
 use foliant_trace::{
     Access, Area, AreaKind, Budget, Event, EventKind, Exec, Fault, Found, MapFlags, Mapping, Name,
     Origin, Prot, Remedy, Site, Source, SpaceId, Standing, Target, ThreadId, Wish, Wished,
@@ -199,4 +201,23 @@ fn shares_come_to_the_row_on_shipped_recordings() {
             assert_eq!(peak, Some(row.peak), "{name}, {choice}");
         }
     }
+}
+
+/// Side by side each is what it is alone, and an error says whose it is.
+#[test]
+fn several_recordings_are_explained_in_their_order() {
+    let wide = Story::start().map(0, 4 * MB, 1).write(0, 1024, FRAME_BYTES);
+    let plans = [story(), wide].map(|story| Plan::new(&story.0, &Budget::default()).unwrap());
+    let trials = [Choice::BASE, Choice::UpTo(order(4))].map(Trial::from);
+    let settings = Settings::default();
+    let both = [(&plans[0], settings), (&plans[1], settings)];
+    let told = explain_each(&both, &trials, |_| ()).unwrap();
+    let alone = |plan| explain_all(plan, &trials, &settings, |_| ()).unwrap();
+    assert_eq!(told, plans.iter().map(alone).collect::<Vec<_>>());
+    assert_ne!(told[0], told[1]);
+    assert_ne!(told[0][0], told[0][1]);
+    assert_eq!(explain_each(&both, &[], |_| ()).unwrap(), [vec![], vec![]]);
+    let little = Settings { memory: Some(Bytes::new(1 << 20)), ..settings };
+    let why = explain_each(&[both[0], (&plans[1], little)], &trials, |_| ()).unwrap_err();
+    assert!(matches!(why, (1, ReplayError::OutOfMemory { .. })), "{why:?}");
 }

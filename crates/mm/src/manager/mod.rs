@@ -51,7 +51,7 @@ use crate::space::{
     self, Advice, Area, AreaLimit, Flags, MapError, MapRequest, Move, RangeError, RemapError,
     SpaceId, Steps,
 };
-use crate::stock::{Event, NoRecord, OverLimit, Reference, SizeStats, Stock};
+use crate::stock::{Event, NoRecord, OverLimit, Reference, SizeEvent, SizeStats, Stock};
 use crate::sync::{AtomicU64, Ordering, Outside, Patient};
 use crate::table::Paging;
 use crate::vmap as vmaps;
@@ -504,6 +504,11 @@ impl<'m, M: Machine, P: Paging> Manager<'m, M, P> {
     /// The counters of one folio size, 4 KiB to 2 MiB; zero above.
     pub fn size_stats(&self, order: Order) -> SizeStats {
         self.stock.size_stats(order)
+    }
+    /// One of the counters that [`size_stats`](Self::size_stats) reads, where the others are not
+    /// wanted.
+    pub fn size_total(&self, order: Order, event: SizeEvent) -> u64 {
+        self.stock.size_total(order, event)
     }
     /// Pages of folios whose size the manager chose ([`Size::Auto`](crate::fault::Size)) that are
     /// not known to be used.

@@ -231,14 +231,16 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Pages in anonymous folios.
     pub(crate) fn anonymous(&self) -> u64 {
-        let alive = |order: Order| {
-            SizeStats::sum_of(self.cpus, order, SizeEvent::NrAnon) * order.pages().get()
-        };
+        let alive = |order: Order| self.size_total(order, SizeEvent::NrAnon) * order.pages().get();
         Order::all().take(Order::SIZE_2M.index() + 1).map(alive).sum()
     }
     /// The counts of one size.
     pub(crate) fn size_stats(&self, order: foliant_units::Order) -> SizeStats {
         SizeStats::sum(self.cpus, order)
+    }
+    /// One count of one size.
+    pub(crate) fn size_total(&self, order: Order, event: SizeEvent) -> u64 {
+        SizeStats::sum_of(self.cpus, order, event)
     }
 
     /// Begins a section in which nothing that was reachable is given back.

@@ -136,6 +136,9 @@ impl Ledger {
             share.faults += reading.faults - was.faults;
             share.kernel.0 += reading.kernel.saturating_sub(was.kernel);
             share.touched += reading.touched - was.touched;
+            if reading.folios == was.folios {
+                continue;
+            }
             for (sum, (now, was)) in
                 share.folios.iter_mut().zip(reading.folios.iter().zip(&was.folios))
             {

@@ -55,6 +55,6 @@ pub use plan::{PARTS, Plan, PlanError, Planner};
 pub use policy::{Choice, ChoiceError, WrongName};
 pub use row::Row;
 pub use rule::Trial;
-pub use run::{Explained, explain_all, replay, replay_all, sights_at};
+pub use run::{Explained, explain_all, explain_each, replay, replay_all, sights_at};
 pub use settings::{MEMORY_LEAST, ReplayError, Settings};
 pub use sights::{MappedRun, Sight, Sights};

@@ -94,10 +94,36 @@ pub fn explain_all(
     settings: &Settings,
     progress: impl Fn(u64) + Sync,
 ) -> Result<Vec<Explained>, ReplayError> {
-    side_by_side(plan, trials.len(), settings, |at| {
-        let (row, origins) = kept(plan, &trials[at], settings, Book::Kept, &progress)?;
-        Ok(Explained { row, origins })
+    side_by_side(fitting(plan, settings), trials.len(), |at| {
+        explained(plan, &trials[at], settings, &progress)
     })
+}
+
+/// Replays several trials of each of several recordings, all of them side by side. An error comes
+/// with the place of its recording.
+pub fn explain_each(
+    recordings: &[(&Plan, Settings)],
+    trials: &[Trial],
+    progress: impl Fn(u64) + Sync,
+) -> Result<Vec<Vec<Explained>>, (usize, ReplayError)> {
+    let fitting = recordings.iter().map(|(plan, settings)| fitting(plan, settings)).min();
+    let all = side_by_side(fitting.unwrap_or(1), recordings.len() * trials.len(), |at| {
+        let (nth, trial) = (at / trials.len(), &trials[at % trials.len()]);
+        let (plan, settings) = &recordings[nth];
+        explained(plan, trial, settings, &progress).map_err(|why| (nth, why))
+    })?;
+    let mut all = all.into_iter();
+    Ok(recordings.iter().map(|_| all.by_ref().take(trials.len()).collect()).collect())
+}
+
+fn explained(
+    plan: &Plan,
+    trial: &Trial,
+    settings: &Settings,
+    progress: impl Fn(u64),
+) -> Result<Explained, ReplayError> {
+    let (row, origins) = kept(plan, trial, settings, Book::Kept, progress)?;
+    Ok(Explained { row, origins })
 }
 
 fn kept(
@@ -174,20 +200,25 @@ pub fn replay_all(
     settings: &Settings,
     progress: impl Fn(u64) + Sync,
 ) -> Result<Vec<Row>, ReplayError> {
-    side_by_side(plan, choices.len(), settings, |at| replay(plan, choices[at], settings, &progress))
+    side_by_side(fitting(plan, settings), choices.len(), |at| {
+        replay(plan, choices[at], settings, &progress)
+    })
 }
 
-/// Does so many replays, as many at once as there are CPUs and memory for their machines.
-fn side_by_side<T: Send>(
-    plan: &Plan,
-    count: usize,
-    settings: &Settings,
-    one: impl Fn(usize) -> Result<T, ReplayError> + Sync,
-) -> Result<Vec<T>, ReplayError> {
+/// How many machines that replay a plan fit into what is left of its budget.
+fn fitting(plan: &Plan, settings: &Settings) -> usize {
     let (each, left) = (settings.host_bytes(plan), plan.budget().left());
-    let fit = usize::try_from(left.get() / each.get().max(1)).unwrap_or(usize::MAX);
+    usize::try_from(left.get() / each.get().max(1)).unwrap_or(usize::MAX)
+}
+
+/// Does so many replays, as many at once as there are CPUs and fit.
+fn side_by_side<T: Send, E: Send>(
+    fitting: usize,
+    count: usize,
+    one: impl Fn(usize) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
     let next = AtomicUsize::new(0);
-    let done: Mutex<BTreeMap<usize, Result<T, ReplayError>>> = Mutex::new(BTreeMap::new());
+    let done: Mutex<BTreeMap<usize, Result<T, E>>> = Mutex::new(BTreeMap::new());
     let work = || {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
@@ -199,7 +230,7 @@ fn side_by_side<T: Send>(
         }
     };
     let workers =
-        std::thread::available_parallelism().map_or(1, |n| n.get()).min(count).min(fit.max(1));
+        std::thread::available_parallelism().map_or(1, |n| n.get()).min(count).min(fitting.max(1));
     std::thread::scope(|scope| {
         for _ in 1..workers {
             scope.spawn(work);
@@ -274,6 +305,8 @@ struct Run<'r, 'm> {
     read_zeros: BTreeSet<(SpaceId, Va)>,
     /// Anonymous memory may have grown in this step.
     grew: bool,
+    /// This step found what it accessed, so no memory came, went or moved.
+    found: bool,
     peak: u64,
     /// The step that is being carried out, and the one that came to the peak.
     at: usize,
@@ -321,6 +354,7 @@ impl<'r, 'm> Run<'r, 'm> {
             touched: 0,
             read_zeros: BTreeSet::new(),
             grew: false,
+            found: false,
             peak: 0,
             at: 0,
             peak_at: 0,
@@ -396,7 +430,7 @@ impl<'r, 'm> Run<'r, 'm> {
 
     fn read(&self) -> Baseline {
         let sizes = || Order::all().take_while(|o| *o <= Order::SIZE_2M);
-        let stats = |order, event| self.mm.size_stats(order).get(event);
+        let stats = |order, event| self.mm.size_total(order, event);
         Baseline {
             kernel: self.sim.kernel_time_total().0,
             shootdowns: self.mm.total(foliant::Event::Shootdown),
@@ -440,7 +474,7 @@ impl<'r, 'm> Run<'r, 'm> {
 
     fn step(&mut self, index: usize, step: &Step) -> Result<(), Stop> {
         let cpu = Cpu((step.thread.0 as usize % self.running.len()) as u16);
-        let (sim, space) = (self.sim, step.space);
+        let (sim, space, faults) = (self.sim, step.space, self.anonymous_faults);
         self.work += WORK;
         self.at = index;
         self.look(step.time_ns);
@@ -458,8 +492,12 @@ impl<'r, 'm> Run<'r, 'm> {
                 self.apply(index, (space, step.mapping), op)
             }
         })?;
-        sim.on(cpu, || self.charge_compaction());
-        self.watch(space);
+        let accesses = matches!(step.op, Op::Touch { .. } | Op::Again { .. });
+        self.found = accesses && self.anonymous_faults == faults;
+        if !self.found {
+            sim.on(cpu, || self.charge_compaction());
+            self.watch(space);
+        }
         Ok(())
     }
 
@@ -653,10 +691,9 @@ impl<'r, 'm> Run<'r, 'm> {
 
     /// What is charged to whom, read now.
     fn reading(&self) -> Reading {
-        let stats = |order: Order| self.mm.size_stats(order).get(SizeEvent::AnonFaultAlloc);
         let mut folios = [0; _];
         for (count, order) in folios.iter_mut().zip(Order::all()) {
-            *count = stats(order);
+            *count = self.mm.size_total(order, SizeEvent::AnonFaultAlloc);
         }
         Reading {
             faults: self.anonymous_faults,
@@ -671,14 +708,11 @@ impl<'r, 'm> Run<'r, 'm> {
     /// have changed.
     fn book(&mut self, plan: &Plan, index: usize, step: &Step) {
         let Some(mut ledger) = self.ledger.take() else { return };
-        let reading = match step.op {
-            Op::Touch { .. } | Op::Again { .. }
-                if self.anonymous_faults == ledger.last().faults =>
-            {
-                let kernel = self.sim.kernel_time_total().0 - self.excluded;
-                Reading { kernel, touched: self.touched, ..*ledger.last() }
-            }
-            _ => self.reading(),
+        let reading = if self.found {
+            let kernel = self.sim.kernel_time_total().0 - self.excluded;
+            Reading { kernel, touched: self.touched, ..*ledger.last() }
+        } else {
+            self.reading()
         };
         ledger.enter(plan, index, step, reading, matches!(step.op, Op::End));
         self.ledger = Some(ledger);
@@ -729,8 +763,11 @@ impl<'r, 'm> Run<'r, 'm> {
         }
     }
 
-    /// Whether a page is a part of shared zeros of 2 MiB.
+    /// Whether a page is a part of shared zeros of 2 MiB. Most programs never have such zeros made.
     fn is_in_zeros(&self, id: Id, page: Va) -> bool {
+        if self.mm.total(foliant::Event::ThpZeroPageAlloc) == 0 {
+            return false;
+        }
         let range = VaRange::sized(page, Bytes::new(FRAME_BYTES)).unwrap_or_default();
         let is_in = self.mm.with_leaves(id, range, |mut leaves| {
             leaves.next().is_some_and(|leaf| match leaf.entry {
@@ -772,7 +809,7 @@ impl<'r, 'm> Run<'r, 'm> {
     fn there(&self) -> BTreeMap<Order, u64> {
         let sizes = Order::all().take_while(|order| *order <= Order::SIZE_2M);
         let count = |order| {
-            let all = self.mm.size_stats(order).get(SizeEvent::NrAnon);
+            let all = self.mm.size_total(order, SizeEvent::NrAnon);
             let others = if order == Order::BASE { self.others } else { 0 };
             (order, all.saturating_sub(others))
         };
