@@ -125,6 +125,12 @@ impl From<RecordError> for Failure {
     }
 }
 
+/// Says something beside the result on standard error. Where nobody can read it nothing is lost:
+/// what is being done goes on, and what was set is put back.
+pub(crate) fn tell(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// A file that cannot be written and has another place to go to.
 pub(crate) fn unwritable(path: &Path, e: &io::Error) -> Failure {
     let path = shown::path(path);

@@ -20,6 +20,8 @@ pub(crate) fn man(args: &Man) -> Done {
     written.map_err(|e| {
         Failure::new(format_args!("{folder} cannot have man pages ({e}); name another folder"))
     })?;
-    eprintln!("foliant: {folder} has the man pages; see `man -l {folder}/foliant.1`");
+    crate::failure::tell(format_args!(
+        "foliant: {folder} has the man pages; see `man -l {folder}/foliant.1`"
+    ));
     Ok(())
 }

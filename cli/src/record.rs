@@ -2,7 +2,7 @@
 
 use crate::args::Record;
 use crate::document::{self, Document};
-use crate::failure::{Done, Failure, print};
+use crate::failure::{Done, Failure, print, tell};
 use crate::{progress as bar, shown, table};
 use foliant_trace::record::{Options, Progress, Running, Target, User};
 use foliant_trace::{Ending, Summary, record_running_to_file, record_to_file};
@@ -37,8 +37,8 @@ pub(crate) fn user() -> Done<Option<User>> {
 /// What root is told where there is nobody else to run the program as.
 pub(crate) fn warn_root(user: Option<&User>) {
     if user.is_none() && User::is_root() {
-        eprintln!(
-            "foliant: the program runs as root, as foliant does; behind sudo it would run as who called"
+        tell(
+            "foliant: the program runs as root, as foliant does; behind sudo it would run as who called",
         );
     }
 }
@@ -102,19 +102,19 @@ fn running(args: &Record, target: Target) -> Done {
 
 fn say_where(path: &Path, summary: &Summary) {
     if let Some(attached) = summary.attached {
-        eprintln!(
+        tell(format_args!(
             "foliant: {} processes with {} threads were recorded and go on; they stood still for {:.1} ms at most",
             table::count(attached.processes),
             table::count(attached.threads),
             attached.longest_stop.as_secs_f64() * 1e3,
-        );
+        ));
     }
     let path = shown::path(path);
-    eprintln!(
+    tell(format_args!(
         "foliant: {path} holds {} events, {} of them faults; see `foliant replay {path}`",
         table::count(summary.trailer.events),
         table::count(summary.trailer.faults),
-    );
+    ));
 }
 
 /// What came of recording processes that ran already.
@@ -179,7 +179,7 @@ fn free_name(program: &OsStr) -> PathBuf {
 /// Says what is worth knowing about a recording.
 pub(crate) fn say(summary: &Summary) {
     for line in remarks(summary) {
-        eprintln!("foliant: {}", shown::shown(&line));
+        tell(format_args!("foliant: {}", shown::shown(&line)));
     }
 }
 

@@ -126,3 +126,18 @@ fn a_command_is_recorded_and_its_mappings_have_names() {
     assert!(names.contains(&"heap") && names.contains(&"stack"), "{names:?}");
     assert!(names.iter().any(|name| name.starts_with("data of libc.so")), "{names:?}");
 }
+
+/// What is remarked beside the result is lost where standard error takes nothing, and no more.
+#[test]
+fn a_full_standard_error_ends_nothing() {
+    let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else {
+        return eprintln!("skipped: there is no /dev/full here");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("my.plan");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foliant"));
+    command.arg("advise").arg(traces().join("git.trace")).arg("--plan-out").arg(&plan);
+    let output = command.stderr(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(plan.exists() && output.stdout.ends_with(b"\n"));
+}

@@ -26,7 +26,7 @@ pub(crate) use document::Whole;
 
 use crate::args::Advise;
 use crate::calibrate::kept;
-use crate::failure::{Done, Failure, print, unwritable};
+use crate::failure::{Done, Failure, print, tell, unwritable};
 use crate::{document as documents, plan, progress, record, replay, table};
 use foliant::fault::Defrag;
 use foliant_sim::CostModel;
@@ -292,7 +292,7 @@ fn write_plan(path: &PathBuf, remedy: &Remedy) -> Done {
     let mut file = file.tempfile_in(folder).map_err(|e| failed(&e))?;
     file.write_all(text.as_bytes()).map_err(|e| failed(&e))?;
     file.persist(path).map_err(|e| failed(&e.error))?;
-    eprintln!("foliant: {} holds the plan", crate::shown::path(path));
+    tell(format_args!("foliant: {} holds the plan", crate::shown::path(path)));
     Ok(())
 }
 

@@ -107,7 +107,7 @@ fn build() -> Done<PathBuf> {
     let told = told.and_then(|told| told.join().ok()).unwrap_or_default();
     spinner.finish_and_clear();
     if !status.success() {
-        eprint!("{told}");
+        crate::failure::tell(told.trim_end());
         return Err(Failure::new(format_args!(
             "the kernel in {} does not build",
             source.display()
@@ -129,10 +129,8 @@ fn follow(told: ChildStderr, spinner: &ProgressBar) -> String {
         let waits = word.starts_with("Blocking");
         let is_news = waits || (!is_said && !word.starts_with("Finished"));
         if spinner.is_hidden() && is_news {
-            eprintln!(
-                "foliant: {BUILDING}{}",
-                if waits { format!(": {word}") } else { String::new() }
-            );
+            let why = if waits { format!(": {word}") } else { String::new() };
+            crate::failure::tell(format_args!("foliant: {BUILDING}{why}"));
             is_said = true;
         }
         all.push_str(&line);

@@ -184,7 +184,7 @@ pub(crate) fn command(args: &Boot) -> Done {
         return outcome.ended.verdict(timeout);
     }
     let report = reported(&options, |line| {
-        eprintln!("{line}");
+        crate::failure::tell(line);
         Ok(())
     })?;
     let tick = tick(&args.guest);

@@ -233,7 +233,7 @@ pub(super) fn run(
         (false, _) => (Stdio::null(), Stdio::piped()),
     };
     if shell && is_typed {
-        eprintln!("Ctrl-] and then x ends the guest, whatever it does");
+        crate::failure::tell("Ctrl-] and then x ends the guest, whatever it does");
     }
     let mut command = Command::new(program);
     command.args(arguments(image, options, host)).stdin(input).stdout(output);

@@ -140,7 +140,7 @@ fn in_the_kernel(args: &Lab, scenario: Scenario, parameters: Parameters) -> Done
     let spinner =
         progress::spinner(&format!("{scenario} in the kernel, {} CPUs", args.size.cpus()));
     let report = boot::reported(&options, |line| {
-        spinner.suspend(|| eprintln!("{line}"));
+        spinner.suspend(|| crate::failure::tell(line));
         Ok(())
     });
     spinner.finish_and_clear();

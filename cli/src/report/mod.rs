@@ -52,7 +52,8 @@ pub(crate) fn run(args: &Report) -> Done {
     written.map_err(|e| unwritable(path, &e))?;
     file.persist(path).map_err(|e| unwritable(path, &e.error))?;
     let shown = shown::path(path);
-    eprintln!("foliant: {shown} holds the report, {} KiB", page.len().div_ceil(1024));
+    let kib = page.len().div_ceil(1024);
+    crate::failure::tell(format_args!("foliant: {shown} holds the report, {kib} KiB"));
     if args.open {
         open::that(path).map_err(|e| {
             Failure::new(format_args!(

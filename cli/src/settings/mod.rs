@@ -19,7 +19,7 @@ mod present;
 pub(crate) use place::{Alone, RUN};
 pub(crate) use present::{Present, ROOT, Switch};
 
-use crate::failure::{Done, Failure};
+use crate::failure::{Done, Failure, tell};
 use crate::shown;
 use nix::sys::signal::{SigSet, Signal};
 use place::needs_root;
@@ -83,10 +83,10 @@ pub(crate) fn recover(alone: &Alone) -> Done {
     // its first value before.
     let saved = left.into_iter().map(|(path, value)| Saved { path, value, written: true });
     put_back(saved.collect(), alone)?;
-    eprintln!(
+    tell(format_args!(
         "foliant: a check was killed before it could put settings back; now done: {}",
         list.join(", ")
-    );
+    ));
     Ok(())
 }
 
