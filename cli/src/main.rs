@@ -26,6 +26,9 @@
 //!
 //! **Not here**: what a trace is and how it is replayed (`foliant-trace`).
 
+// It panics where nobody reads: `failure::tell` does not.
+#![deny(clippy::print_stderr)]
+
 mod advise;
 mod args;
 mod board;

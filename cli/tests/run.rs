@@ -334,3 +334,51 @@ fn a_program_that_would_run_as_another_is_told() {
     assert!(remark.contains("privileged runs without the rights"), "{said}");
     assert_eq!(said["advice"].as_array().map(Vec::len), Some(2), "unprivileged: {said}");
 }
+
+/// Four threads map at once, and no loader and no library is there: each mapping is advised before
+/// its thread goes on. What the plan has besides and the program does not is said.
+#[test]
+fn a_program_that_is_linked_statically_is_advised_like_others() {
+    let Some(place) = Place::new() else { return };
+    let program = place.file("statically");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/statically.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-static", "-pthread", "-o"]).arg(&program).arg(source);
+    match compiler.stderr(Stdio::null()).status() {
+        Ok(status) if status.success() => {}
+        _ => return eprintln!("skipped: no program can be linked statically here"),
+    }
+    let no_such = json!({
+        "target": "made", "wish": "nohugepage", "site": "statically+0x10", "most_bytes": 4 << 20
+    });
+    let [heap, stack, made] = [0, 1, 2].map(|at| everything()[at].clone());
+    let plan = place.plan(json!([heap, stack, no_such, made]));
+    let words = [program.to_str().unwrap()];
+    assert_eq!(Command::new(&program).status().unwrap().code(), Some(1), "nobody advises it");
+    let output = run(&plan, &["--stats", "json"], &words).output().unwrap();
+    if is_skipped(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert!(said["advice"][2]["calls"].as_u64() >= Some(4 * 20), "{said}");
+    assert_eq!(said["unmet"], json!(["statically+0x10, up to 4m"]), "{said}");
+}
+
+/// A script's interpreter, and all that the script starts.
+#[test]
+fn a_script_is_advised_as_what_interprets_it() {
+    let Some(place) = Place::new() else { return };
+    let script = place.file("script");
+    fs::write(&script, "#!/bin/sh\ngrep -c '^VmFlags.* hg' /proc/self/smaps\nexec true\n").unwrap();
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let plan = place.plan(json!([{ "target": "stack", "wish": "hugepage" }]));
+    let output = run(&plan, &["--stats", "json"], &[script.to_str().unwrap()]).output().unwrap();
+    if is_skipped(&output) {
+        return;
+    }
+    assert_eq!(output.stdout, b"1\n", "grep's stack: {output:?}");
+    let said: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(said["advice"][0]["calls"], 3, "of sh, grep and true: {said}");
+    assert_eq!(said["unmet"], json!([]), "{said}");
+}

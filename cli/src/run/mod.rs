@@ -21,7 +21,7 @@
 mod stats;
 mod under;
 
-pub(crate) use stats::Told;
+pub(crate) use stats::{Told, unmet};
 
 use crate::args::Run;
 use crate::failure::{Done, Failure};

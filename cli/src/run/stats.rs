@@ -2,10 +2,12 @@
 
 use crate::args::Form;
 use crate::document::{self, Document};
+use crate::failure::tell;
+use crate::shown::shown;
 use crate::table::{columns, count, mib};
 use crate::terminal::prose;
-use foliant_trace::Wish;
 use foliant_trace::record::{Applied, Place, Rest};
+use foliant_trace::{Target, Wish};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -22,6 +24,8 @@ pub(crate) struct Told {
     passed_over: u64,
     /// Whether something that the program started goes on, and is advised still.
     goes_on: bool,
+    /// What the plan has wishes for and no mapping of the program was.
+    unmet: Vec<String>,
     /// What else there is to know.
     remarks: Vec<String>,
 }
@@ -69,21 +73,33 @@ fn told(applied: &Applied, rest: Rest) -> Told {
         stops: applied.stops,
         passed_over: applied.passed_over,
         goes_on: rest == Rest::Something,
+        unmet: applied.unmet.iter().map(Target::to_string).collect(),
         remarks: applied.remarks.iter().cloned().collect(),
     }
+}
+
+/// That nothing was what wishes are for, if so.
+pub(crate) fn unmet(targets: &[String]) -> Option<String> {
+    (!targets.is_empty()).then(|| {
+        format!(
+            "No mapping was what the plan has wishes for: {}; a plan is of one program as it was built, \
+             and foliant advise makes one anew",
+            shown(&targets.join("; "))
+        )
+    })
 }
 
 /// Says it. The program has ended: nobody can be told of a failure, and nothing depends on it.
 pub(super) fn say(applied: &Applied, rest: Rest, form: Form) {
     let told = told(applied, rest);
     match form {
-        Form::Table => eprint!("{}", text(&told)),
-        Form::Json => eprint!("{}", document::text(&told).unwrap_or_default()),
+        Form::Table => tell(text(&told).trim_end()),
+        Form::Json => tell(document::text(&told).unwrap_or_default().trim_end()),
     }
 }
 
 fn text(told: &Told) -> String {
-    let Told { advice, stops, passed_over, goes_on, remarks } = told;
+    let Told { advice, stops, passed_over, goes_on, unmet: targets, remarks } = told;
     let mut text = String::new();
     if advice.is_empty() {
         text += &prose("foliant: no advice was due");
@@ -114,7 +130,7 @@ fn text(told: &Told) -> String {
     if *goes_on {
         text += &prose("Something that the program started goes on; what it gets is not counted");
     }
-    remarks.iter().for_each(|remark| text += &prose(remark));
+    unmet(targets).iter().chain(remarks).for_each(|remark| text += &prose(remark));
     text
 }
 
@@ -128,6 +144,7 @@ mod tests {
         let mut applied = Applied { stops: 1234, passed_over: 5, ..Applied::default() };
         let given = Given { calls: 7, bytes: 3 << 20, refused: BTreeMap::from([(22, 2)]) };
         applied.given.insert((Place::Mapping, Wish::HugePage), given);
+        applied.unmet = vec![Target::Heap, Target::Stack];
         applied.remarks.insert("a remark".to_owned());
         let told = told(&applied, Rest::Something);
         document::tests::holds(&told);
@@ -141,6 +158,7 @@ mod tests {
             "1,234",
             "5 mappings",
             "goes on",
+            "wishes for: heap; stack;",
             "a remark",
         ] {
             assert!(text.contains(part), "{part}: {text}");
@@ -148,5 +166,6 @@ mod tests {
         let nothing = super::told(&Applied::default(), Rest::Nothing);
         assert!(super::text(&nothing).contains("no advice was due"));
         assert!(!super::text(&nothing).contains("goes on"));
+        assert!(!super::text(&nothing).contains("wishes"));
     }
 }

@@ -83,11 +83,12 @@ impl Mapping {
 
     /// What a remedy wishes for it, by its class of sizes: what was asked for is known no nearer.
     pub fn wished_by(&self, remedy: &Remedy) -> Option<Wish> {
-        match self.target()? {
+        let wished = match self.target()? {
             Target::Heap => remedy.of_heap(),
             Target::Stack => remedy.of_stack(),
             Target::Made { site, most, .. } => remedy.of_made(site.as_ref(), most),
-        }
+        };
+        wished.map(|wished| wished.wish)
     }
 }
 

@@ -25,6 +25,7 @@ pub use crate::site::Site;
 use foliant::Policy;
 use foliant::fault::{Global, PolicyError, Size};
 use foliant_units::{Bytes, Order};
+use std::fmt;
 
 /// Which mappings a wish is about.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -52,6 +53,23 @@ impl Target {
                 (*least..=*most).contains(&bytes) && (wanted.is_none() || wanted.as_ref() == site)
             }
             Target::Heap | Target::Stack => false,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Heap => f.write_str("heap"),
+            Target::Stack => f.write_str("stack"),
+            Target::Made { site, most, .. } => {
+                match site {
+                    Some(site) => write!(f, "{site}")?,
+                    None => f.write_str("mmap")?,
+                }
+                let is_any = most.get() == u64::MAX;
+                if is_any { Ok(()) } else { write!(f, ", up to {most}") }
+            }
         }
     }
 }
@@ -128,20 +146,20 @@ impl Remedy {
     }
 
     /// What is wished for the heap.
-    pub fn of_heap(&self) -> Option<Wish> {
+    pub fn of_heap(&self) -> Option<&Wished> {
         self.first(|target| *target == Target::Heap)
     }
     /// What is wished for the stack of the first thread.
-    pub fn of_stack(&self) -> Option<Wish> {
+    pub fn of_stack(&self) -> Option<&Wished> {
         self.first(|target| *target == Target::Stack)
     }
     /// What is wished for a mapping of so many bytes that was asked for at this site.
-    pub fn of_made(&self, site: Option<&Site>, bytes: Bytes) -> Option<Wish> {
+    pub fn of_made(&self, site: Option<&Site>, bytes: Bytes) -> Option<&Wished> {
         self.first(|target| target.fits_made(site, bytes))
     }
 
-    fn first(&self, fits: impl Fn(&Target) -> bool) -> Option<Wish> {
-        self.wishes.iter().find(|wished| fits(&wished.target)).map(|wished| wished.wish)
+    fn first(&self, fits: impl Fn(&Target) -> bool) -> Option<&Wished> {
+        self.wishes.iter().find(|wished| fits(&wished.target))
     }
 }
 
@@ -171,7 +189,8 @@ mod tests {
             ..Remedy::NONE
         };
         let of = |offset: Option<u64>, bytes| {
-            remedy.of_made(offset.map(site).as_ref(), Bytes::new(bytes))
+            let found = remedy.of_made(offset.map(site).as_ref(), Bytes::new(bytes));
+            found.map(|wished| wished.wish)
         };
         assert_eq!(of(Some(1), 4096), Some(Wish::NoHugePage));
         assert_eq!(of(Some(1), 8192), Some(Wish::NoHugePage));
@@ -179,7 +198,13 @@ mod tests {
         assert_eq!(of(Some(2), 8192), Some(Wish::HugePage));
         assert_eq!(of(None, 16384), Some(Wish::HugePage));
         assert_eq!((of(Some(2), 4096), of(None, 16385)), (None, None));
-        assert_eq!((remedy.of_heap(), remedy.of_stack()), (Some(Wish::Collapse), None));
+        assert_eq!((remedy.of_heap(), remedy.of_stack()), (Some(&remedy.wishes[2]), None));
+        let names: Vec<String> =
+            remedy.wishes.iter().map(|wished| wished.target.to_string()).collect();
+        assert_eq!(names, ["liba+b.so.1+0x1, up to 8k", "mmap, up to 16k", "heap"]);
+        assert_eq!(Target::Stack.to_string(), "stack");
+        let any = made(Some(site(2)), 0, u64::MAX, Wish::Collapse);
+        assert_eq!(any.target.to_string(), "liba+b.so.1+0x2");
     }
 
     #[test]

@@ -50,7 +50,7 @@ use super::sys::{self, Edge, pid_t};
 use super::{RecordError, User, procfs};
 use crate::event::AreaKind;
 use crate::format::VA_MAX;
-use crate::wish::{Remedy, Target, Wish};
+use crate::wish::{Remedy, Target, Wish, Wished};
 use foliant_units::{Bytes, FRAME_BYTES, VaRange};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
@@ -87,6 +87,8 @@ pub struct Applied {
     pub stops: u64,
     /// Mappings that a wish fits, in processes that filter their own calls (A5).
     pub passed_over: u64,
+    /// What there were wishes for and no mapping of the program was.
+    pub unmet: Vec<Target>,
     /// What else there is to know.
     pub remarks: BTreeSet<String>,
 }
@@ -227,6 +229,8 @@ pub(crate) struct Follower<'r> {
     /// Children that have stopped and were not told of yet.
     early: HashSet<pid_t>,
     sites: Sites,
+    /// What wishes were found to be for.
+    met: BTreeSet<&'r Target>,
     out: Applied,
 }
 
@@ -246,6 +250,7 @@ impl<'r> Follower<'r> {
             unborn: HashMap::new(),
             early: HashSet::new(),
             sites: Sites::default(),
+            met: BTreeSet::new(),
             out: Applied::default(),
         }
     }
@@ -260,6 +265,7 @@ impl<'r> Follower<'r> {
                 && let Some(ended) = ended.take()
             {
                 let rest = self.rest(tid);
+                self.tell_unmet();
                 ended(&self.out, rest);
             }
             // Whoever was killed meanwhile has another report, or none.
@@ -267,7 +273,19 @@ impl<'r> Follower<'r> {
                 self.report(tid, status);
             }
         }
+        self.tell_unmet();
         Ok(self.out)
+    }
+
+    fn tell_unmet(&mut self) {
+        let all = self.remedy.wishes.iter().map(|wished| &wished.target);
+        self.out.unmet = all.filter(|target| !self.met.contains(target)).cloned().collect();
+    }
+
+    /// Notes that a mapping is what a wish is for.
+    fn meets(&mut self, wished: Option<&'r Wished>) -> Option<Wish> {
+        self.met.extend(wished.map(|wished| &wished.target));
+        wished.map(|wished| wished.wish)
     }
 
     /// Whether there is anybody but this one, who may not have stopped yet.
@@ -341,7 +359,7 @@ impl<'r> Follower<'r> {
         match abi.call(tid, &regs) {
             Some((libc::SYS_mmap, args)) => self.maps(tid, abi, &regs, &args),
             Some((libc::SYS_brk, _)) => {
-                if let Some(wish) = self.remedy.of_heap() {
+                if let Some(wish) = self.meets(self.remedy.of_heap()) {
                     self.advised(tid, Advice { abi, place: Place::Heap, wish }, 0);
                 }
             }
@@ -371,7 +389,7 @@ impl<'r> Follower<'r> {
         let Some(bytes) = bytes.checked_next_multiple_of(FRAME_BYTES) else { return };
         let word = if abi == Abi::I386 { 4 } else { 8 };
         let site = self.sited.then(|| self.sites.caller(group, regs.rsp, word).site).flatten();
-        if let Some(wish) = self.remedy.of_made(site.as_ref(), Bytes::new(bytes)) {
+        if let Some(wish) = self.meets(self.remedy.of_made(site.as_ref(), Bytes::new(bytes))) {
             self.advised(tid, Advice { abi, place: Place::Mapping, wish }, bytes);
         }
     }
@@ -549,7 +567,7 @@ impl<'r> Follower<'r> {
         let filters = self.processes.get(&tid).is_some_and(|process| process.filters);
         self.processes.insert(tid, Process { brk: None, filters });
         self.sites.forget(tid);
-        let doing = match self.remedy.of_stack() {
+        let doing = match self.meets(self.remedy.of_stack()) {
             Some(_) if filters => {
                 self.out.passed_over += 1;
                 Doing::Runs
