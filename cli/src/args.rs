@@ -338,7 +338,8 @@ pub(crate) struct Check {
     /// with --hugetlb 7, with --plan 15]
     #[arg(long, value_name = "N", value_parser = rounds)]
     pub(crate) runs: Option<u32>,
-    /// Check this plan, beside the system's settings as they are, 4 KiB alone, and always
+    /// Check this plan, beside the system's settings as they are, 4 KiB alone, always, and always
+    /// for each size
     #[arg(long, value_name = "FILE", conflicts_with = "policy")]
     pub(crate) plan: Option<PathBuf>,
     #[command(flatten)]

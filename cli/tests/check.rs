@@ -38,6 +38,64 @@ fn json(words: &[&str]) -> Option<Value> {
     Some(serde_json::from_str(&text).unwrap())
 }
 
+/// The words of all switches and of what holds khugepaged still.
+fn settings() -> Vec<String> {
+    let root = Path::new("/sys/kernel/mm/transparent_hugepage");
+    let mut files: Vec<_> = std::fs::read_dir(root)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().join("enabled"))
+        .chain([root.join("enabled"), root.join("khugepaged/scan_sleep_millisecs")])
+        .collect();
+    files.sort();
+    files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect()
+}
+
+#[test]
+fn a_plan_is_measured_beside_what_it_could_be_instead() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan.json");
+    let wish = |target: &str| serde_json::json!({ "target": target, "wish": "hugepage" });
+    let value = serde_json::json!({
+        "schema": "foliant plan 1", "global": "never",
+        "sizes": [{ "size": "64k", "switch": "madvise" }],
+        "wishes": [wish("heap"), wish("made"), {
+            "target": "made", "wish": "nohugepage", "site": "none+0x1"
+        }]
+    });
+    std::fs::write(&plan, value.to_string()).unwrap();
+    let (before, count) = (settings(), folder.path().join("count"));
+    // Each of a recording and two rounds of at least three settings is prepared.
+    let prepare = format!("echo >>{}", count.display());
+    let script = "x=$(head -c 16000000 /dev/zero | tr '\\0' a); exit 4";
+    let options = ["--runs", "1", "--prepare", &prepare, "--plan", plan.to_str().unwrap()];
+    let words = [&options[..], &["--", "sh", "-c", script]].concat();
+    let Some(value) = json(&words) else { return };
+    assert_eq!(settings(), before, "all is put back");
+    let settings = value["settings"].as_array().unwrap();
+    let of = |name: &str| settings.iter().find(|one| one["setting"] == name).unwrap();
+    assert_eq!(settings[0]["setting"], "plan");
+    let prepared = std::fs::read_to_string(&count).unwrap().lines().count();
+    assert_eq!(prepared, 1 + 2 * settings.len(), "{value}");
+    let figures = ["faults", "peak_mapped_bytes", "user_ns", "system_ns", "elapsed_ns"];
+    for (one, figure) in settings.iter().flat_map(|one| figures.map(|figure| (one, figure))) {
+        assert_eq!(one[figure].as_array().map(Vec::len), Some(1), "{figure}: {one}");
+    }
+    let measured = |name| of(name)["faults"][0].as_u64().unwrap();
+    let predicted = |name: &str| of(name)["predicted_faults"]["predicted"]["median"].as_u64();
+    assert!(measured("plan") + 3000 < measured("4k"), "{value}");
+    assert!(predicted("plan").unwrap() + 3000 < predicted("4k").unwrap(), "{value}");
+    assert!(measured("everywhere") + 3000 < measured("4k"), "{value}");
+    assert_eq!(of("4k")["predicted_faults"]["verdict"], "within", "{value}");
+    assert_eq!(of("4k")["applying_ns"], 0, "nothing is injected where nothing is wished");
+    assert!(of("plan")["applying_ns"].as_u64() > Some(0), "{value}");
+    assert_eq!(value["unmet"], serde_json::json!(["none+0x1"]), "{value}");
+    let against = value["against"].as_array().unwrap();
+    assert_eq!(against.len(), 5 * (settings.len() - 1), "{value}");
+    assert!(against.iter().all(|one| one["verdict"] == "too-few"), "one run tells nothing");
+}
+
 /// A shell that does much the first time only: what it builds is there later.
 fn build(folder: &Path) -> String {
     let built = folder.join("built");

@@ -9,6 +9,7 @@ use crate::document::Document;
 use crate::shown::shown;
 use crate::table::{self, Mark};
 use crate::terminal::{fitted, prose};
+use foliant_trace::Target;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -129,6 +130,9 @@ fn remarks(planned: &Planned) -> Vec<String> {
     if planned.against.iter().any(|one| one.standing() == Standing::TooFew) {
         lines.push(format!("too few runs: {} or more tell something", rounds_least(verdicts)));
     }
+    let has = |name| planned.settings.iter().any(|shown| shown.name == name);
+    lines.extend(has("always").then(|| "always: the switch of all sizes".to_owned()));
+    lines.extend(has("everywhere").then(|| "everywhere: always for each single size".to_owned()));
     if planned.settings.iter().any(|shown| shown.faults.is_none()) {
         lines.push("?: a replay does not tell what becomes of memory that is advised".to_owned());
     }
@@ -156,13 +160,20 @@ fn remarks(planned: &Planned) -> Vec<String> {
                 millis(plan.applying())
             ));
         }
+        lines.extend(crate::run::unmet(&names(&applied.unmet)));
+        lines.extend(applied.remarks.iter().cloned());
     }
     lines.push(
         "± is half of what the middle half of the runs covers. MiB is the peak of anonymous memory mapped by all \
-         processes together. Addresses are not randomized, and khugepaged is held still. All settings are as they were before"
+         processes together. Before each run as much memory is touched and freed, so that none waits for a host to give it. \
+         Addresses are not randomized, and khugepaged is held still. All settings are as they were before"
             .to_owned(),
     );
     lines
+}
+
+fn names(targets: &[Target]) -> Vec<String> {
+    targets.iter().map(Target::to_string).collect()
 }
 
 /// A plan for a program, beside the settings that it could have instead.
@@ -186,8 +197,11 @@ pub(crate) struct Told<'c> {
     mistaken_percent: f64,
     /// A difference below this is none.
     least_percent: f64,
-    /// The plan's first: `plan`, `now` (the system's), `4k`, `always`.
+    /// The plan's first: `plan`, `now` (the system's), `4k`, `always` (the switch of all sizes),
+    /// `everywhere` (that of each size).
     settings: Vec<Setting<'c>>,
+    /// What the plan has wishes for and no mapping of the program was.
+    unmet: Vec<String>,
     /// The plan beside each other setting.
     against: Vec<Pairs>,
 }
@@ -255,6 +269,7 @@ pub(super) fn document(planned: &Planned) -> Told<'_> {
             fallbacks: &shown.fallbacks,
         }
     }
+    let unmet = settings.first().and_then(Shown::applied).map(|applied| names(&applied.unmet));
     let settings = settings.iter().map(setting);
     let pairs = against.iter().map(|one| Pairs {
         setting: one.other,
@@ -275,6 +290,7 @@ pub(super) fn document(planned: &Planned) -> Told<'_> {
         mistaken_percent: MISTAKEN * 100.0,
         least_percent: LEAST * 100.0,
         settings: settings.collect(),
+        unmet: unmet.unwrap_or_default(),
         against: pairs.collect(),
     }
 }
@@ -309,6 +325,8 @@ mod tests {
             "15 verdicts",
             "a replay does not tell",
             "0.5 %",
+            "wishes for: heap;",
+            "always: the switch of all sizes",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

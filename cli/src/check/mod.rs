@@ -108,8 +108,9 @@ pub(crate) fn run(args: &Check) -> Done {
         switches.set(*choice)?;
         let mut measurements = Vec::new();
         for _ in 0..count {
+            runs.begin(&format!("running with {choice}"))?;
             let before = switches.fallbacks(*choice);
-            let run = runs.measured(&choice.to_string(), &Remedy::NONE)?;
+            let run = runs.measured(&Remedy::NONE)?;
             if *choice == Choice::BASE {
                 faults.push(run.faults);
             }

@@ -7,10 +7,15 @@
 //!                                                      └──▶ ratios to the plan's run of the same round (`paired`)
 //! ```
 //!
-//! The settings are the plan's, the system's as it is, 4 KiB alone, and the system's as it is with
-//! the switch of all sizes at `always`; two that are the same are one. The plan's wishes are
-//! injected as `foliant run` injects them, and the CPU time of who does it is the plan's. The first
-//! round is not counted: it finds caches as another program left them.
+//! The settings are the plan's, the system's as it is, 4 KiB alone, the system's as it is with the
+//! switch of all sizes at `always`, and `always` for each single size; two that are the same are
+//! one. The plan's wishes are injected as `foliant run` injects them, and the CPU time of who does
+//! it is the plan's. The first round is not counted: it finds caches as another program left them.
+//!
+//! Where a guest gives free memory back, the first use of a block that was free for a while waits
+//! for the host (record 107), and whose run that is is chance. So right before each run as much
+//! memory as the program holds at most is touched and freed again, in folios of all sizes up to
+//! 2 MiB whatever the setting.
 //!
 //! **Not here**: how long `foliant run` itself takes to start; what khugepaged would do in the
 //! meantime, which is held still as in any check (`switches`).
@@ -26,6 +31,7 @@ use foliant::fault::Size;
 use foliant_trace::Remedy;
 use foliant_trace::record::{Measured, fix_layout};
 use foliant_trace::replay::{Choice, Plan, Row, Settings, Trial, explain_all};
+use foliant_units::{Bytes, FRAME_BYTES};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
@@ -61,14 +67,21 @@ pub(super) fn run(args: &Check, file: &Path) -> Done {
         predicted.push((plan.other_faults(), replayed(&plan, &settings, &machine)?));
         about.get_or_insert(told);
     }
+    let rows = predicted.iter().flat_map(|(_, rows)| rows);
+    let most = rows.map(|row| row.peak_mapped).max().unwrap_or(Bytes::new(0));
+    let everywhere = vec![Size::Always; switches.present().switches.len()];
     let mut measured: Vec<Vec<(Measured, Fallbacks)>> =
         settings.iter().map(|_| Vec::new()).collect();
     for round in 0..=count {
         for at in shuffled(settings.len()) {
             let setting = &settings[at];
             switches.put(&setting.positions)?;
+            runs.begin(&format!("running with {}", setting.name))?;
+            switches.put(&everywhere)?;
+            touch_and_free(most);
+            switches.put(&setting.positions)?;
             let before = switches.all_fallbacks();
-            let run = runs.measured(setting.name, &setting.remedy)?;
+            let run = runs.measured(&setting.remedy)?;
             if round > 0 {
                 measured[at].push((run, switches.all_fallbacks().since(&before)));
             }
@@ -113,7 +126,13 @@ fn settings(remedy: &Remedy, switches: &Switches) -> Done<Vec<Setting>> {
     plan.remedy.wishes = remedy.wishes.clone();
     let mut all = vec![plan];
     let off = vec![Size::Never; present.switches.len()];
-    for other in [of("now", present.effective()), of("4k", off), of("always", present.always())] {
+    let everywhere = vec![Size::Always; present.switches.len()];
+    for other in [
+        of("now", present.effective()),
+        of("4k", off),
+        of("always", present.always()),
+        of("everywhere", everywhere),
+    ] {
         if !all[1..].iter().any(|one| one.positions == other.positions) {
             all.push(other);
         }
@@ -128,6 +147,18 @@ fn replayed(plan: &Plan, settings: &[Setting], machine: &Settings) -> Done<Vec<R
     let trials: Vec<Trial> = settings.iter().map(trial).collect();
     let explained = explain_all(plan, &trials, machine, |_| ())?;
     Ok(explained.into_iter().map(|explained| explained.row).collect())
+}
+
+/// Has the host give as much memory as the program will hold (see the module's text). Where there
+/// is not as much, the program will tell.
+fn touch_and_free(bytes: Bytes) {
+    let (mut memory, bytes) = (Vec::<u8>::new(), bytes.get() as usize);
+    if memory.try_reserve_exact(bytes).is_ok() {
+        let pages = memory.spare_capacity_mut().iter_mut().step_by(FRAME_BYTES as usize);
+        for byte in pages {
+            std::hint::black_box(byte.write(1));
+        }
+    }
 }
 
 /// So many numbers in an order of chance.

@@ -129,7 +129,7 @@ pub(super) fn against(settings: &[Shown]) -> Vec<Against> {
 /// Figures of runs, for tests.
 #[cfg(test)]
 pub(super) fn example() -> Planned {
-    use foliant_trace::Ending;
+    use foliant_trace::{Ending, Target};
     use foliant_units::{Bytes, Nanos};
     let run = |round: u64, share: u64| Measured {
         faults: 1000 * share,
@@ -137,7 +137,7 @@ pub(super) fn example() -> Planned {
         user: Nanos(50_000_000 + round),
         system: Nanos(share * 10_000_000 + round),
         elapsed: Nanos(90_000_000 * (1 + round % 2)),
-        applied: Applied::default(),
+        applied: Applied { unmet: vec![Target::Heap], ..Applied::default() },
         applying: [Nanos(1_000), Nanos(2_000)],
         ending: Ending::Exited(0),
     };

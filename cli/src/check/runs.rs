@@ -55,16 +55,16 @@ impl<'a> Runs<'a> {
         replay::planned(Path::new("the recording"), BufReader::new(file), &Budget::unlimited())
     }
 
-    /// Runs it as it is, with what a remedy wishes for its mappings.
-    pub(super) fn measured(&mut self, with: &str, remedy: &Remedy) -> Done<Measured> {
-        self.begin(&format!("running with {with}"))?;
+    /// Runs it as it is, with what a remedy wishes for its mappings, when the run has begun.
+    pub(super) fn measured(&mut self, remedy: &Remedy) -> Done<Measured> {
         let (command, user) = (&self.args.command[..], self.user.as_ref());
         let run = measure(&Program { command, user, remedy, barred: Barred::Nothing })?;
         self.ended(run.ending)?;
         Ok(run)
     }
 
-    fn begin(&self, what: &str) -> Done {
+    /// Says what comes and makes things as they were before.
+    pub(super) fn begin(&self, what: &str) -> Done {
         self.bar.set_message(what.to_owned());
         let Some(script) = &self.args.prepare else { return Ok(()) };
         let mut command = Command::new("/bin/sh");
