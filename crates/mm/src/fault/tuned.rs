@@ -6,7 +6,7 @@
 //!   S  pages that guesses saved a fault     L  that were lost    b  pages that came alone
 //!   room    m/50 + 1 MiB + (m - t) - u                                   sizes below 2 MiB: half of it at most, 64 KiB in any case
 //!   limit   m/50 + 1 MiB + (m - t) + (m/8 + 8 MiB) (1 - 8 L/(S + 4 MiB))  no guess that takes u above it
-//!   pays    L + u <= 3/2 S + 2 MiB + b/256 + (m - t)                     nor one that puts more at stake
+//!   pays    L + u <= 5/4 S + 2 MiB + b/256 + (m - t)                     nor one that puts more at stake
 //! ```
 //!
 //! A guess is a folio whose size the manager chose (`Policy::choice`). All its pages but the one
@@ -107,8 +107,8 @@ mod tests {
         assert_eq!(at(1, 0, 0, 0), Some(9));
         assert_eq!(at(2, 0, 0, 0), Some(7));
         assert_eq!(at(0, 2, 0, 0), Some(7), "what was lost is as good as what may be");
-        assert_eq!(at(2, 0, 1, 0), Some(9), "one that was saved pays for it");
-        assert_eq!(at(3, 0, 1, 0), Some(7));
+        assert_eq!(at(6, 0, 4, 0), Some(9), "four that were saved pay for five");
+        assert_eq!(at(7, 0, 4, 0), Some(7));
         assert_eq!(at(2, 0, 0, 255), Some(7));
         assert_eq!(at(2, 0, 0, 256), Some(9), "it is tried again");
         assert_eq!(at(0, 510, 0, 0), None);
