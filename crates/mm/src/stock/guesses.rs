@@ -41,7 +41,7 @@ const AGE_PART: u64 = 10;
 /// Pages after which it is at the soonest: 10 MiB.
 const AGE_LEAST: u64 = 2560;
 /// What a ratio is counted in.
-const UNIT: u64 = 1024;
+const UNIT: u64 = 1 << 16;
 
 impl GuessCounts {
     /// Pages that may be idle before sizes get smaller.
