@@ -118,6 +118,28 @@ fn what_was_asked_for_stays_whole_beside_guesses() {
     assert!((0..512).all(|nth| is_there(&mm, id, nth)));
 }
 
+/// Memory that is populated was asked for, page by page.
+#[test]
+fn what_is_populated_is_no_guess() {
+    let sim = sim(1, 256);
+    let mm = manager(&sim, AUTO);
+    let id = space(&mm, 8192);
+    mm.advise(id, range(BASE, 3 * SIZE_2M), Advice::PopulateWrite).unwrap();
+    assert_eq!(mm.idle().get(), 0);
+    (3..4096).for_each(|nth| _ = write(&sim, &mm, id, nth * 512));
+    assert!(mm.total(Event::GuessTaken) > 0);
+    assert!((0..3 * 512).all(|nth| is_there(&mm, id, nth)));
+}
+#[test]
+fn what_comes_beside_a_populated_page_is_a_guess() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, AUTO);
+    let id = space(&mm, 8);
+    mm.advise(id, range(BASE + 63 * PAGE, PAGE), Advice::PopulateWrite).unwrap();
+    assert!(mm.pages(id).unwrap().get() >= 64);
+    assert!(mm.idle().get() >= 63);
+}
+
 #[test]
 fn a_program_that_asks_gets_the_size_without_a_guess() {
     let sim = sim(1, 64);

@@ -102,6 +102,11 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn is_alone(&self) -> bool {
         self.end <= self.va.add(FRAME_BYTES)
     }
+    /// Whether all of the folio is demanded: it is populated, and nobody guesses.
+    fn is_demanded(&self, area: &Area, order: Order) -> bool {
+        let range = fitting(order, self.va, area.range);
+        range.is_some_and(|range| range.start() == self.va && range.end() <= self.end)
+    }
     /// The order of the largest block that begins with the page accessed, has nothing mapped in it,
     /// and is no larger than a short go and what is demanded (E8).
     fn side_by_side(&self, area: &Area, found: &Found) -> Order {
@@ -228,7 +233,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                     }
                 }
             };
-            let becomes = if guessed.contains(order) { Becomes::Guess } else { Becomes::Folio };
+            let is_guess = guessed.contains(order) && !self.is_demanded(area, order);
+            let becomes = if is_guess { Becomes::Guess } else { Becomes::Folio };
             return self.publish(area, found, prepared, becomes);
         }
         self.split(area, found)

@@ -161,11 +161,9 @@ impl<'s, 'm, M: Machine, P: Paging> Splitter<'s, 'm, M, P> {
         let idle = estimate_idle(stock, head, held.order());
         let age = Guess::between(guess.since, stock.guess_time());
         let is_worth = idle >= guess.idle && idle >= IDLE_LEAST;
-        if is_worth && stock.guess_counts().is_old(age) {
-            return Some(SplitReason::Underused);
-        }
+        // Should the split fail, the next look is not at once.
         stock.note_idle(held, idle.min(guess.idle));
-        None
+        (is_worth && stock.guess_counts().is_old(age)).then_some(SplitReason::Underused)
     }
 
     /// Whether to split the folio.
