@@ -19,9 +19,12 @@ pub(crate) const HUGE: u64 = BASE + 256 * MB;
 pub(crate) const FULL: Va = Va::new(HUGE + 128 * MB);
 /// Where the last huge page of the pool may be.
 pub(crate) const LAST_HUGE: Va = Va::new(HUGE + 64 * MB);
-/// Where memory is that nobody works on before a guess comes there, and how many blocks of 2 MiB.
+/// Where memory is that nobody works on before a guess comes there, a block for each lane.
 pub(crate) const GUESSES: u64 = BASE + 400 * MB;
-pub(crate) const GUESSES_MAX: u64 = 48;
+pub(crate) const GUESSES_BYTES: u64 = 16 * MB;
+/// Where pages come one by one, and how many at most.
+pub(crate) const SINGLE: u64 = BASE + 100 * MB;
+pub(crate) const SINGLE_MAX: u64 = 5000;
 /// Where a stack ends.
 pub(crate) const STACK: u64 = BASE + 192 * MB;
 /// Where kernel memory is mapped to the program.
@@ -72,8 +75,6 @@ pub(crate) struct Scene<P: Paging> {
     /// A frame of the embedder's, and whether it has mapped it.
     pub(crate) own: Frame,
     pub(crate) is_mapped: Cell<bool>,
-    /// How many guesses there were before any lane acts.
-    pub(crate) guesses: u64,
 }
 
 impl<P: Paging> Scene<P> {
@@ -90,6 +91,10 @@ impl<P: Paging> Scene<P> {
             tag: 0,
         };
         self.mm.map(self.id, &request)
+    }
+    /// A page of its own comes, and the time of guesses goes on.
+    pub(crate) fn single(&self, nth: u64) -> Outcome {
+        self.mm.fault(self.id, Va::new(SINGLE + nth * PAGE), Access::Write)
     }
     /// A fault in a block of 2 MiB where nothing is.
     pub(crate) fn guess(&self, nth: u64) -> Outcome {

@@ -376,7 +376,7 @@ impl<P: Paging> Scene<P> {
                 let fetched = self.through(id, 0, Access::Execute, touch);
                 engine::observe(&format!("lane {lane}, operation {nth}: a fetch is {fetched:?}"));
             }
-            Op::Guess => any(self.guess(self.guesses + lane as u64)),
+            Op::Guess => any(self.guess(lane as u64)),
             Op::ChildWrite => {
                 let child = self.child(0);
                 if let Some(child) = child {

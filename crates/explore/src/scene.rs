@@ -8,8 +8,8 @@
 use crate::board::Board;
 use crate::engine::{self, Body, Limits, Mode};
 use crate::ground::{
-    BASE, ELSEWHERE, FULL, GUESSES, GUESSES_MAX, HUGE, LAST_HUGE, MB, Mm, PAGE, SHARED, Scene,
-    TREE, at, range,
+    BASE, ELSEWHERE, FULL, GUESSES, GUESSES_BYTES, HUGE, LAST_HUGE, MB, Mm, PAGE, SHARED, SINGLE,
+    SINGLE_MAX, Scene, TREE, at, range,
 };
 use crate::machine::{self, Explored};
 use crate::operation::{self, Operation};
@@ -38,7 +38,7 @@ fn config(plan: &Plan) -> (Config, Vec<FrameRange>) {
     let memory = match (plan.folios, blocks) {
         _ if plan.areas > 0 || plan.operations().any(Operation::needs_pool) => 24,
         (Folios::Base | Folios::Small, false) => 8,
-        (Folios::Auto, _) => 24,
+        (Folios::Auto, _) => 32,
         _ => 16,
     };
     let format = match plan.format {
@@ -61,25 +61,25 @@ fn config(plan: &Plan) -> (Config, Vec<FrameRange>) {
 impl<P: Paging> Scene<P> {
     /// Builds what the plan says. It is never taken down: the process ends with it.
     pub(crate) fn build(plan: &Plan) -> Scene<P> {
-        // Which guess takes something away is the rule's to say; the same again is the same.
-        let guesses = match plan.folios {
+        // When something is taken away is the rule's to say; the same again is the same.
+        let single = match plan.folios {
             Folios::Auto => Scene::<P>::built(plan).harmless(),
             _ => 0,
         };
-        let scene = Scene { guesses, ..Scene::built(plan) };
-        (0..guesses).for_each(|nth| _ = scene.guess(nth));
+        let scene = Scene::built(plan);
+        (0..single).for_each(|nth| _ = scene.single(nth));
         scene
     }
-    /// How many guesses there are before one with which the first folio loses what is idle of it.
+    /// How many pages come before one with which the first folio loses what is idle of it.
     fn harmless(&self) -> u64 {
         let order =
             || self.mm.frame_at(self.id, at(0)).map(|frame| self.mm.identity(frame).order());
         let whole = order();
         let takes = |nth: &u64| {
-            let _ = self.guess(*nth);
+            let _ = self.single(*nth);
             order() != whole
         };
-        (0..GUESSES_MAX).find(takes).expect("what is idle is taken in the end")
+        (0..SINGLE_MAX).find(takes).expect("what is idle is taken in the end")
     }
     fn built(plan: &Plan) -> Scene<P> {
         let policy = match plan.folios {
@@ -128,7 +128,6 @@ impl<P: Paging> Scene<P> {
             mapped_huge: None,
             own,
             is_mapped: Cell::new(false),
-            guesses: 0,
         };
         scene.fill(plan);
         scene
@@ -143,7 +142,14 @@ impl<P: Paging> Scene<P> {
         }
         self.map(BASE, 2 * MB, Place::NoReplace).expect("there is room");
         if plan.folios == Folios::Auto {
-            self.map(GUESSES, GUESSES_MAX * 2 * MB, Place::NoReplace).expect("there is room");
+            self.map(GUESSES, GUESSES_BYTES, Place::NoReplace).expect("there is room");
+            // A leaf is guessed beside memory.
+            for (start, pages) in [(BASE - 2 * MB, 1), (SINGLE, SINGLE_MAX)] {
+                self.map(start, pages * PAGE, Place::NoReplace).expect("there is room");
+                let advice = Advice::NoHugePage;
+                mm.advise(id, range(start, pages * PAGE), advice).expect("it is mapped");
+            }
+            let _ = mm.fault(id, Va::new(BASE - 2 * MB), Access::Write);
         }
         for nth in 0..plan.areas {
             self.map(TREE + nth * 2 * PAGE, PAGE, Place::NoReplace).expect("there is room");
