@@ -132,20 +132,79 @@ fn what_is_populated_is_no_guess() {
 }
 #[test]
 fn what_comes_beside_a_populated_page_is_a_guess() {
+    // The last of the pages that the folio has, and the first.
+    for page in [127, 0] {
+        let sim = sim(1, 64);
+        let mm = manager(&sim, AUTO);
+        let id = space(&mm, 8);
+        mm.advise(id, range(BASE + page * PAGE, PAGE), Advice::PopulateWrite).unwrap();
+        assert_eq!(mm.pages(id).unwrap().get(), 128, "half of the room");
+        assert_eq!(mm.idle().get(), 127, "{page}");
+    }
+}
+
+/// The manager chooses whether 2 MiB are taken.
+fn leaves_alone() -> Policy {
+    let mut policy = Policy::BASE_ONLY;
+    policy.set(Order::SIZE_2M, Size::Auto).unwrap();
+    policy
+}
+/// So many pages come alone, far away, after as many as `from`.
+fn let_time_pass(sim: &Sim, mm: &AnyMm<'_, impl Paging>, id: SpaceId, pages: std::ops::Range<u64>) {
+    pages.for_each(|nth| _ = write(sim, mm, id, 100 * 512 + nth));
+}
+
+#[test]
+fn a_leaf_is_begun_beside_memory_on_either_side() {
+    for beside in [0, 2] {
+        let sim = sim(1, 64);
+        let mm = manager(&sim, leaves_alone());
+        let id = space(&mm, 8);
+        let alone = write(&sim, &mm, id, 3 * 512);
+        assert_eq!(alone, Some(Outcome::Mapped(Order::BASE)));
+        mm.unmap(id, range(BASE + 3 * SIZE_2M, SIZE_2M)).unwrap();
+        write(&sim, &mm, id, beside * 512 + 7);
+        let next = write(&sim, &mm, id, 512 + 300);
+        assert_eq!(next, Some(Outcome::Mapped(Order::SIZE_2M)), "{beside}");
+    }
+}
+
+#[test]
+fn a_guess_that_still_comes_into_use_stays() {
     let sim = sim(1, 64);
-    let mm = manager(&sim, AUTO);
-    let id = space(&mm, 8);
-    mm.advise(id, range(BASE + 63 * PAGE, PAGE), Advice::PopulateWrite).unwrap();
-    assert!(mm.pages(id).unwrap().get() >= 64);
-    assert!(mm.idle().get() >= 63);
+    let mm = manager(&sim, leaves_alone());
+    let id = space(&mm, 512);
+    write(&sim, &mm, id, 0);
+    assert_eq!(write(&sim, &mm, id, 512), Some(Outcome::Mapped(Order::SIZE_2M)));
+    let_time_pass(&sim, &mm, id, 0..2100);
+    (512..576).for_each(|nth| _ = write(&sim, &mm, id, nth));
+    let_time_pass(&sim, &mm, id, 2100..3300);
+    assert_eq!(mm.total(Event::GuessTaken), 0, "it is long since it came, and it was used since");
+    let_time_pass(&sim, &mm, id, 3300..4400);
+    assert_eq!(mm.total(Event::GuessTaken), 0, "nothing was used, but not for long");
+    let_time_pass(&sim, &mm, id, 4400..7100);
+    assert_eq!(mm.total(Event::GuessTaken), 448);
+}
+
+/// What lost a page is split when its turn comes, however much of it is used.
+#[test]
+fn a_guess_that_lost_a_page_gives_it_back() {
+    let sim = sim(1, 64);
+    let mm = manager(&sim, leaves_alone());
+    let id = space(&mm, 512);
+    write(&sim, &mm, id, 0);
+    (512..1024).for_each(|nth| _ = write(&sim, &mm, id, nth));
+    mm.advise(id, range(BASE + 700 * PAGE, PAGE), Advice::DontNeed).unwrap();
+    assert_eq!(mm.anonymous().get(), 513);
+    let_time_pass(&sim, &mm, id, 0..1200);
+    assert_eq!(mm.pages(id).unwrap().get(), 512 + 1200);
+    assert_eq!(mm.anonymous().get(), 512 + 1200);
 }
 
 #[test]
 fn a_program_that_asks_gets_the_size_without_a_guess() {
     let sim = sim(1, 64);
-    let mut policy = Policy::BASE_ONLY;
-    policy.set(Order::SIZE_2M, Size::Auto).unwrap();
-    let mm = manager(&sim, policy);
+    let mm = manager(&sim, leaves_alone());
     let id = space(&mm, 8);
     let write = |va| mm.fault(id, Va::new(va), Access::Write);
     assert_eq!(write(BASE), Outcome::Mapped(Order::BASE), "nothing beside it");
