@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes more recordings of real programs, each from inputs that scripts print: all, or those that are named.
-# Needs root, and beside what make.sh needs: rustc, sqlite3, node, javac, redis-server, xz, perl, awk, make.
+# Needs root, and beside what make.sh needs: rustc, sqlite3, node, javac, redis-server, xz, perl, awk, make. Those that are made by
+# name alone need one each of g++, awk, bzip2, chromium, cmake, go, node, valgrind, zstd.
 #
 #   traces/make/more.sh FOLDER [NAME...]
 set -eu
@@ -49,7 +50,21 @@ one() {
     perl) record perl -- perl words.pl ;;
     forks) record forks -- sh forks.sh ;;
     pool) record pool -- /usr/bin/python3 -I fork.py ;;
-    *) echo "no recording $1: rustc sqlite node java redis xz hash stack make repack perl forks pool" >&2; exit 2 ;;
+    gxx) record gxx -- g++ -O2 -std=c++17 -c regex.cpp -o regex.o ;;
+    awk) record awk -- awk -f table.awk ;;
+    zip) record zip -- sh -c 'tar c /usr/share/doc | gzip -c >/dev/null' ;;
+    bz2) record bz2 -- sh -c 'tar c /usr/lib/python3 | bzip2 -9 >/dev/null' ;;
+    json) record json -- /usr/bin/python3 values.py ;;
+    chrome) record chrome -- chromium --headless --no-sandbox --disable-gpu --screenshot="$work/page.png" data:text/html,hello ;;
+    find) record find -- sh -c 'find /usr -type f | sort | md5sum' ;;
+    gorun) go build -o table table.go
+        record gorun -- ./table ;;
+    cmake) record cmake -- cmake --system-information ;;
+    zstd) record zstd -- sh -c 'exec zstd -12 -T2 -c "$0" >/dev/null' "$foliant" ;;
+    vg) record vg -- valgrind --tool=none /bin/ls /usr ;;
+    npm) record npm -- node table.js ;;
+    *) echo "no recording $1: rustc sqlite node java redis xz hash stack make repack perl forks pool" >&2
+        echo "nor one of: gxx awk zip bz2 json chrome find gorun cmake zstd vg npm" >&2; exit 2 ;;
     esac
 }
 
