@@ -339,19 +339,6 @@ pub(crate) static ALL: &[Bug] = &[
         ..SOUND
     },
     Bug {
-        name: "late-look",
-        about: "a guess is looked at when it was given back",
-        checker: "frames_conserved",
-        sizes: Sizes::Auto,
-        looked: |at, pa, bytes, is_zero| {
-            if !is_page(bytes) && at.strikes_in(&[Task::Fault]) {
-                at.job(&[Task::Fault], |job| job.look = Some(pa));
-            }
-            is_zero
-        },
-        ..SOUND
-    },
-    Bug {
         name: "skip-guess-flush",
         about: "pages of a guess are given back and nobody invalidates their entries",
         checker: "no_stale_translation",

@@ -40,8 +40,6 @@ const WRITES_MAX: u64 = 4_000_000;
 pub(crate) const MOVES: [Task; 3] = [Task::Relocate, Task::Compact, Task::Collapse];
 /// Of these, the work that gives back each folio's memory by itself.
 pub(crate) const ALONE: [Task; 2] = [Task::Relocate, Task::Collapse];
-/// The least of memory that is looked at.
-const LINE: Bytes = Bytes::new(64);
 /// How often others go on before a copy that comes too late.
 const DAWDLE: usize = 20;
 
@@ -356,14 +354,6 @@ impl<'s> Saboteur<'s> {
             unsafe { self.sim.copy(from, to, bytes) };
         }
     }
-    /// Looks where a look was put off, which is when it must not be any more.
-    fn look_late(&self, frames: FrameRange) {
-        let at = self.job(&[Task::Fault], |job| job.look.filter(|pa| frames.contains(pa.frame())));
-        if let Some(pa) = at.flatten() {
-            // SAFETY: it is memory; that nobody keeps it by now is the bug that is planted.
-            unsafe { self.sim.is_zero(pa, LINE) };
-        }
-    }
     /// Carries out what was put off.
     fn flush_late(&self) {
         let late = self
@@ -508,7 +498,6 @@ unsafe impl Around for Saboteur<'_> {
         self.sim.owned(frames, owner);
         if owner == Owner::Free {
             self.catch_up();
-            self.look_late(frames);
         }
     }
 }

@@ -54,8 +54,6 @@ pub(crate) struct Job {
     /// Copies that were put off.
     pub(crate) late: Vec<Copied>,
     pub(crate) copied: Option<Copied>,
-    /// Where memory will be looked at once more.
-    pub(crate) look: Option<Pa>,
     /// Words that were written wrong, and what they should say.
     pub(crate) wrong: Vec<(Pa, u64)>,
 }
@@ -69,7 +67,7 @@ pub(crate) struct Jobs {
 impl Jobs {
     pub(crate) fn begin(&mut self, cpu: Cpu, task: Task) {
         let (put_off, late, wrong) = Default::default();
-        let job = Job { task, put_off, late, copied: None, look: None, wrong };
+        let job = Job { task, put_off, late, copied: None, wrong };
         self.jobs.insert(cpu.0, job);
     }
     pub(crate) fn end(&mut self, cpu: Cpu) {
