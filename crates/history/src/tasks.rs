@@ -67,8 +67,7 @@ pub(crate) struct Jobs {
 impl Jobs {
     pub(crate) fn begin(&mut self, cpu: Cpu, task: Task) {
         let (put_off, late, wrong) = Default::default();
-        let job = Job { task, put_off, late, copied: None, wrong };
-        self.jobs.insert(cpu.0, job);
+        self.jobs.insert(cpu.0, Job { task, put_off, late, copied: None, wrong });
     }
     pub(crate) fn end(&mut self, cpu: Cpu) {
         self.jobs.remove(&cpu.0);
