@@ -105,6 +105,7 @@ impl<M: Machine, P: Paging, F: Fn(Frame, Attrs) -> Back> PutWords<'_, '_, '_, M,
     }
     /// Whether the program fills what is missing at `va` itself. The program's wish changes the
     /// area first and takes the table's lock then: what is not there by then was missing before.
+    #[inline(never)] // few entries become nothing
     fn is_armed(&self, va: Va, known: &Cell<Option<Area>>) -> bool {
         let find = || self.space.areas.find(self.stock.machine, va);
         let area = known.get().filter(|area| area.range.contains(va)).or_else(find);
