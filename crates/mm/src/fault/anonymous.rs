@@ -102,10 +102,10 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
     fn is_alone(&self) -> bool {
         self.end <= self.va.add(FRAME_BYTES)
     }
-    /// Whether all of the folio is demanded: it is populated, and nobody guesses.
-    fn is_demanded(&self, area: &Area, order: Order) -> bool {
-        let range = fitting(order, self.va, area.range);
-        range.is_some_and(|range| range.start() == self.va && range.end() <= self.end)
+    /// The block of this order that begins with the page accessed, if all of it is demanded.
+    fn demanded(&self, area: &Area, order: Order) -> Option<VaRange> {
+        let block = fitting(order, self.va, area.range)?;
+        (block.start() == self.va && block.end() <= self.end).then_some(block)
     }
     /// The order of the largest block that begins with the page accessed, has nothing mapped in it,
     /// and is no larger than a short go and what is demanded (E8).
@@ -115,11 +115,8 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
             return Order::BASE;
         }
         let fits = |order: &Order| {
-            fitting(*order, self.va, area.range).is_some_and(|range| {
-                range.start() == self.va
-                    && range.end() <= self.end
-                    && zero::is_short_now(self.stock, *order)
-                    && self.is_empty(range, Level::BASE, found)
+            self.demanded(area, *order).is_some_and(|range| {
+                zero::is_short_now(self.stock, *order) && self.is_empty(range, Level::BASE, found)
             })
         };
         let mut orders = (1..Order::SIZE_2M.get()).rev().filter_map(Order::new);
@@ -233,7 +230,7 @@ impl<'f, 'm, M: Machine, P: Paging> Fault<'f, 'm, M, P> {
                     }
                 }
             };
-            let is_guess = guessed.contains(order) && !self.is_demanded(area, order);
+            let is_guess = guessed.contains(order) && self.demanded(area, order).is_none();
             let becomes = if is_guess { Becomes::Guess } else { Becomes::Folio };
             return self.publish(area, found, prepared, becomes);
         }

@@ -34,12 +34,13 @@ const SMALL: u8 = 4;
 /// Those of `choice` that a fault may take; `is_beside` says whether the 2 MiB around it are empty
 /// and those before or behind are not.
 pub(super) fn sizes(counts: GuessCounts, choice: Orders, is_beside: impl Fn() -> bool) -> Orders {
-    let is_taken = |order: Order| {
+    let (admitted, room) = (counts.admitted(), counts.room());
+    let is_taken = |order: &Order| {
         let pages = order.pages().get();
-        let has_room = order.get() <= SMALL || 2 * pages <= counts.room();
-        counts.admits(pages - 1) && (has_room || order == Order::SIZE_2M && is_beside())
+        let has_room = order.get() <= SMALL || 2 * pages <= room;
+        pages - 1 <= admitted && (has_room || *order == Order::SIZE_2M && is_beside())
     };
-    let taken = choice.largest_first().filter(|order| is_taken(*order));
+    let taken = choice.largest_first().filter(is_taken);
     taken.fold(Orders::NONE, |sizes, order| sizes.with(Orders::of(order)))
 }
 

@@ -85,7 +85,7 @@ pub(crate) fn mix(n: u64) -> u64 {
     n ^ n >> 29
 }
 /// How many guesses a watched one of this size stands for (L5).
-pub(crate) fn weight(order: Order) -> u64 {
+fn weight(order: Order) -> u64 {
     (WINDOW >> order.get()).max(1)
 }
 /// Whether a guess is watched that takes the count of guessed pages from `before` to `now` (L5).
@@ -416,17 +416,17 @@ mod tests {
     fn of_every_window_of_guessed_pages_one_guess_is_watched() {
         let sizes = [[4, 4, 4], [8, 8, 8], [16, 16, 16], [32, 32, 32], [4, 32, 16], [16, 4, 8]];
         for pages in sizes {
-            let (mut now, mut seen, mut deciding) = (0, 0, 0);
+            let (mut now, mut seen) = (0, 0);
             while now < 1 << 16 {
                 for pages in pages {
                     seen += u64::from(is_watched(now, now + pages));
                     now += pages;
                 }
             }
-            deciding += now / WINDOW;
+            let windows = now / WINDOW;
             // One may decide two windows; of the last one the rest may have come or not.
-            assert!((deciding - deciding / 8..=deciding + 1).contains(&seen), "{pages:?} {seen}");
-            assert!(pages[0] != pages[1] || seen >= deciding, "{pages:?} {seen}");
+            assert!((windows - windows / 8..=windows + 1).contains(&seen), "{pages:?} {seen}");
+            assert!(pages[0] != pages[1] || seen >= windows, "{pages:?} {seen}");
         }
         assert!((0..100).all(|nth| is_watched(nth * 7, nth * 7 + 64)), "large ones are");
     }

@@ -45,7 +45,7 @@ const UNIT: u64 = 1 << 16;
 
 impl GuessCounts {
     /// Pages that may be idle before sizes get smaller.
-    pub(crate) fn allowance(self) -> u64 {
+    fn allowance(self) -> u64 {
         self.most / PART + SPARE + self.fallen()
     }
     /// Pages that were used once and are not now: as many may be idle for nothing.
@@ -62,15 +62,15 @@ impl GuessCounts {
         let trusted = known.saturating_sub(self.lost * LOSS_PART);
         self.allowance() + loose * (trusted * UNIT / known) / UNIT
     }
-    /// Whether so many more may be idle.
-    pub(crate) fn admits(self, pages: u64) -> bool {
-        self.pays(pages) && self.idle + pages <= self.limit()
+    /// Pages that one more guess may leave idle at most.
+    pub(crate) fn admitted(self) -> u64 {
+        self.limit().saturating_sub(self.idle).min(self.paid())
     }
-    /// Whether guesses will have saved what they lost if all that is idle is lost, and `pages`
-    /// more: a page that comes with others takes 0.9 us less, one that is lost 0.95 more.
-    fn pays(self, pages: u64) -> bool {
-        let stake = self.lost + self.idle + pages;
-        stake <= self.saved * 5 / 4 + TRIAL + self.single / TRIAL_PART + self.fallen()
+    /// Pages for which guesses have saved what they cost, should all that is idle be lost and these
+    /// too: one that comes with others takes 0.9 us less, one that is lost 0.95 more.
+    fn paid(self) -> u64 {
+        let stake = self.saved * 5 / 4 + TRIAL + self.single / TRIAL_PART + self.fallen();
+        stake.saturating_sub(self.lost + self.idle)
     }
     /// Whether so much is idle that looks are worth their time.
     pub(crate) fn is_tight(self) -> bool {
