@@ -38,7 +38,7 @@ pub enum Folios {
     Huge,
     /// 2 MiB, and shared zeros of 2 MiB are there before any operation begins.
     Zeros,
-    /// As large as the manager chooses; with the next guess the first one loses what is idle of it.
+    /// As large as the manager chooses; with the next fault the first one loses what is idle of it.
     Auto,
 }
 
