@@ -31,7 +31,7 @@
 //!
 //! **Not here**: whether a folio is worth it, splitting (`split`).
 
-use super::{Event, GuessCounts, Held, Reference, SizeEvent, SizeStats, Stock, or_none};
+use super::{Event, GuessCounts, Held, Reference, SizeEvent, Stock, or_none};
 use crate::frame::{Flag, Guess, Identity, Link, References};
 use crate::sync::{AtomicU64, Ordering, Spin};
 use crate::table::Paging;
@@ -197,7 +197,7 @@ impl<'m, M: Machine, P: Paging> Stock<'m, M, P> {
     }
     /// Anonymous pages that came alone so far.
     fn single(&self) -> u64 {
-        SizeStats::sum_of(self.cpus, Order::BASE, SizeEvent::AnonFaultAlloc)
+        self.size_total(Order::BASE, SizeEvent::AnonFaultAlloc)
     }
 
     fn append(&self, shard: &Shard, head: Frame) {
