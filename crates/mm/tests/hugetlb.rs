@@ -254,6 +254,7 @@ fn huge_pages_stay_whole() {
         assert_eq!(mm.unmap(id, range), Err(error));
         assert_eq!(mm.protect(id, range, Flags::READ), Err(error));
         assert_eq!(mm.advise(id, range, Advice::DontNeed), Err(error));
+        assert_eq!(mm.advise(id, range, Advice::Tag(7)), Err(error));
     };
     cuts(head, BASE + HUGE + 4096);
     cuts(inside, BASE + HUGE + 4096);
@@ -265,6 +266,10 @@ fn huge_pages_stay_whole() {
         assert_eq!(mm.advise(id, area, advice), Err(huge));
     }
     assert_eq!(mm.remap(id, area, Bytes::new(HUGE), Move::MayMove), Err(huge.into()));
+    mm.advise(id, range(BASE + HUGE, HUGE), Advice::Tag(7)).unwrap();
+    let tags = [0, 1, 2].map(|nth| mm.area(id, Va::new(BASE + nth * HUGE)).unwrap().tag);
+    assert_eq!(tags, [0, 7, 0], "a tag is the embedder's, whatever the pages are");
+    mm.advise(id, area, Advice::Tag(0)).unwrap();
     assert_eq!(pool(mm), (4, 3, 3, 0));
     assert_eq!(load(sim, mm, id, BASE + HUGE), 3);
     // Small pages over whole huge ones are fine, and back.

@@ -57,7 +57,7 @@ pub(crate) fn advise<M: Machine, P: Paging>(
     let _writer = space.writer.lock(stock.machine, steps.outside());
     covered(stock, space, range, |_| Ok(()))?;
     match advice {
-        Advice::DontNeed => huge::whole(stock, space, range)?,
+        Advice::DontNeed | Advice::Tag(_) => huge::whole(stock, space, range)?,
         Advice::PopulateRead | Advice::PopulateWrite => {}
         _ => huge::none(stock, space, range)?,
     }
