@@ -10,6 +10,7 @@ mod coverage;
 mod dist;
 mod explore;
 mod fuzz;
+mod linux;
 mod mutants;
 mod outside;
 mod run;
@@ -33,7 +34,7 @@ enum Command {
     /// The tests, the doc tests and tidy
     Test {
         /// What CI runs: format, clippy, tidy, tests, docs, the example in C, loom, explored pairs,
-        /// 200 histories, fuzzers, boots, counted instructions
+        /// 200 histories, calls beside Linux, fuzzers, boots, counted instructions
         #[arg(long)]
         all: bool,
     },
@@ -43,6 +44,8 @@ enum Command {
     Sim(sim::Sim),
     /// Every order in which two or three operations of the manager can meet
     Explore(explore::Explore),
+    /// Random memory calls, carried out by this host's Linux and by the crate foliant-linux
+    Linux(linux::Linux),
     /// Small mistakes in the manager, one at a time: which do the tests notice?
     Mutants(mutants::Mutants),
     /// The library for C, and its example, under valgrind too
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Command::Sim(asked) => sim::sim(&asked),
         Command::Explore(asked) => explore::run(&asked),
         Command::Coverage { packages } => coverage::coverage(&packages),
+        Command::Linux(asked) => linux::linux(&asked),
         Command::Mutants(asked) => mutants::mutants(&asked),
         Command::Outside => outside::outside(),
         Command::Fuzz(asked) => fuzz::fuzz(&asked),

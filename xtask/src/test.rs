@@ -1,18 +1,21 @@
 //! The lanes of tests.
 
 use crate::run::{cargo, root};
-use crate::{boot, c, compare, explore, fuzz, outside, sim, tidy};
+use crate::{boot, c, compare, explore, fuzz, linux, outside, sim, tidy};
 use std::fs;
 
 /// How long each fuzzer runs.
 const FUZZ_SECONDS: u64 = 40;
+
+/// Memory calls that are carried out by the host's Linux too.
+const BESIDE_LINUX: u64 = 100_000;
 
 /// What runs before every commit.
 pub(crate) fn quick() -> Result<(), String> {
     tidy::tidy()?;
     tests()?;
     println!(
-        "skipped: the example in C, loom, explored pairs, 200 histories, fuzzers (cargo xtask test --all runs them)"
+        "skipped: the example in C, loom, explored pairs, 200 histories, calls beside Linux, fuzzers (cargo xtask test --all runs them)"
     );
     if boot::qemu() { boot::tests("2") } else { Ok(()) }
 }
@@ -37,6 +40,7 @@ pub(crate) fn all() -> Result<(), String> {
     cargo("loom", &loom, &[("RUSTFLAGS", "--cfg loom")])?;
     explore::some()?;
     sim::many(0, 200)?;
+    linux::hunt(BESIDE_LINUX, 0, 200)?;
     fuzz::all(FUZZ_SECONDS)?;
     if boot::qemu() { boot::all().and_then(|()| compare::check()) } else { Ok(()) }
 }

@@ -1,0 +1,169 @@
+//! What a program's access that the processor refuses becomes.
+
+use crate::errno::Errno;
+use crate::pages::{PAGE, range};
+use crate::process::Process;
+use crate::vma::{Family, Marks, Vma};
+use foliant::fault::{ProcessSwitch, Refusal};
+use foliant::space::Flags;
+use foliant::table::{Attrs, Entry, Found, Paging};
+use foliant::{Access, Outcome};
+use foliant_machine::Machine;
+use foliant_units::{Level, Order, Va};
+use linux_raw_sys::general::{
+    BUS_ADRERR, BUS_MCEERR_AR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGSEGV,
+};
+
+/// What stays free between an area that grows down and an accessible one below it.
+const STACK_GAP: u64 = crate::place::STACK_GAP;
+
+/// A signal to the thread that made the access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Signal {
+    /// `SIGSEGV` or `SIGBUS`.
+    pub number: u32,
+    /// Its `si_code`.
+    pub code: u32,
+    /// Its `si_addr`: the byte that was accessed.
+    pub addr: u64,
+}
+
+/// How an access ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// It is possible now: the program makes it again.
+    Done,
+    /// The thread gets a signal.
+    Signal(Signal),
+    /// The areas have to change first: call [`fault_alone`](Process::fault_alone).
+    Alone,
+    /// There is no memory for the page: a process has to end.
+    OutOfMemory,
+}
+
+impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
+    /// Handles an access that the processor refused, beside others of the process.
+    pub fn fault(&self, addr: u64, access: Access) -> Fault {
+        let va = Va::new(addr);
+        match self.mm.area(self.space, va).map(|area| Vma::of(&area)) {
+            None if self.growing(addr).is_some() => Fault::Alone,
+            Some(vma) if self.may_found(&vma, access) => Fault::Alone,
+            _ => self.answer(addr, self.mm.fault(self.space, va, access)),
+        }
+    }
+    /// Whether the access may be the first that gives a vma a page of its own.
+    fn may_found(&self, vma: &Vma, access: Access) -> bool {
+        let is_large = || {
+            let orders = self.mm.policy().allowed(vma.flags, ProcessSwitch::On);
+            orders.contains(Order::SIZE_2M)
+        };
+        vma.tag.family == Family(0) && (access == Access::Write || is_large())
+    }
+
+    /// The same while nothing else of the process is at work: a stack may grow, and an area may get
+    /// its first page.
+    pub fn fault_alone(&mut self, addr: u64, access: Access) -> Fault {
+        let vma = match self.vma(addr) {
+            Some(vma) => Some(vma),
+            None => self.grow(addr),
+        };
+        let Some(vma) = vma else { return segv(SEGV_MAPERR, addr) };
+        if access == Access::Write
+            && vma.flags.has(Flags::WRITE)
+            && self.adopt(vma.start()).is_err()
+        {
+            return Fault::OutOfMemory;
+        }
+        let outcome = self.mm.fault(self.space, Va::new(addr), access);
+        // Large zeros belong to a family as pages do.
+        if outcome == Outcome::ZeroPage(Order::SIZE_2M) && self.adopt(vma.start()).is_err() {
+            return Fault::OutOfMemory;
+        }
+        self.answer(addr, outcome)
+    }
+
+    fn answer(&self, addr: u64, outcome: Outcome) -> Fault {
+        match outcome {
+            Outcome::Mapped(_) | Outcome::ZeroPage(_) | Outcome::Copied => Fault::Done,
+            Outcome::Reused | Outcome::Spurious => Fault::Done,
+            Outcome::Refused(Refusal::NoRight(..)) => segv(SEGV_ACCERR, addr),
+            Outcome::Refused(Refusal::Broken(_)) => bus(BUS_MCEERR_AR, addr),
+            Outcome::Refused(_) => segv(SEGV_MAPERR, addr),
+            // Nobody can arm an area yet.
+            Outcome::NoHugePage(_) | Outcome::Userfault(_) => bus(BUS_ADRERR, addr),
+            Outcome::OutOfMemory | Outcome::OverLimit => Fault::OutOfMemory,
+        }
+    }
+
+    /// The vma that would have to grow for an access where none is, if nothing is in its way.
+    fn growing(&self, addr: u64) -> Option<Vma> {
+        let vma = self.vma_at_or_after(addr).filter(|v| v.tag.marks.has(Marks::GROWS_DOWN))?;
+        let start = addr & !(PAGE - 1);
+        let below = start.checked_sub(1).and_then(|last| self.vma_before(last));
+        let is_near = |below: &Vma| {
+            let grows = below.tag.marks.has(Marks::GROWS_DOWN);
+            !grows && below.is_accessible() && start - below.end() < STACK_GAP
+        };
+        let is_low = start < self.mm.lowest_address().get();
+        (!is_low && !below.as_ref().is_some_and(is_near)).then_some(vma)
+    }
+    /// Whether the limits allow a vma to grow down to `start`.
+    fn may_reach(&self, vma: &Vma, start: u64) -> bool {
+        let more = vma.start() - start;
+        vma.end() - start <= self.limits.stack.get()
+            && self.may_grow(more / PAGE, false)
+            && (!vma.tag.marks.has(Marks::ACCOUNTED) || self.may_promise(more / PAGE))
+            && self.may_lock(vma.tag.marks, more).is_ok()
+    }
+    /// The last vma that begins at or below `addr`, if it is so near that it could stand in the
+    /// way.
+    fn vma_before(&self, addr: u64) -> Option<Vma> {
+        self.vmas_in(addr.saturating_sub(STACK_GAP), addr + 1).last()
+    }
+    /// Extends a stack to an access below it.
+    fn grow(&mut self, addr: u64) -> Option<Vma> {
+        let vma = self.growing(addr)?;
+        // Linux gives it a family first, and asks then whether it may grow so far.
+        self.adopt(vma.start()).ok()?;
+        let vma = self.vma(vma.start())?;
+        if !self.may_reach(&vma, addr & !(PAGE - 1)) {
+            return None;
+        }
+        let more = range(addr & !(PAGE - 1), vma.start());
+        // What it grows down to is another, however equal.
+        let tag = self.coloured(range(more.start().get(), vma.end()), vma.flags, vma.tag);
+        if tag != vma.tag {
+            self.retag(vma.range, vma.flags, tag).ok()?;
+        }
+        self.put_as(more, vma.flags, tag).ok()?;
+        self.vma(addr)
+    }
+
+    /// Gives families to the vmas of a range that large zeros were mapped in.
+    pub(crate) fn adopt_where_zeros_are_large(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> Result<(), Errno> {
+        self.each_part(start, end, |process, vma, part| {
+            if vma.tag.family != Family(0) || !process.may_found(&vma, Access::Read) {
+                return Ok(());
+            }
+            let is_large = |found: &Found| match found.entry {
+                Entry::Leaf { attrs, .. } => found.level > Level::BASE && attrs.has(Attrs::SPECIAL),
+                _ => false,
+            };
+            let has_large = process.mm.with_leaves(process.space, part, |mut leaves| {
+                leaves.any(|found| is_large(&found))
+            });
+            if has_large == Some(true) { process.adopt(vma.start()) } else { Ok(()) }
+        })
+    }
+}
+
+fn segv(code: u32, addr: u64) -> Fault {
+    Fault::Signal(Signal { number: SIGSEGV, code, addr })
+}
+fn bus(code: u32, addr: u64) -> Fault {
+    Fault::Signal(Signal { number: SIGBUS, code, addr })
+}

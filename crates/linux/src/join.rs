@@ -1,0 +1,117 @@
+//! Which neighbours are one vma.
+//!
+//! An area without a family joins one with its first write:
+//!
+//! ```text
+//!   no family ──first write──▶ the upper neighbour's, else the lower one's, if it differs in
+//!                              nothing but rights and has not inherited its own; else a new one
+//!   fork: each vma that has one gets a new one in the child, and that is inherited
+//! ```
+//!
+//! Neighbours that are equal in all else are one where they have the same family or none, and
+//! where one has a family that it has not inherited and the other none. What was moved is one only
+//! with what was moved as far.
+//!
+//! Linux looks for neighbours to join where it changes or makes an area, and there alone. So two
+//! may be equal and two all the same: a child's, whose locks are gone; what a refused call has cut;
+//! a stack that grew down to another. Their colours differ.
+//!
+//! **Not here**: which properties there are (`vma`).
+
+use crate::errno::Errno;
+use crate::pages::range;
+use crate::process::Process;
+use crate::vma::{Colour, Family, Marks, Moved, Tag, Vma};
+use foliant::space::Flags;
+use foliant::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::VaRange;
+
+/// Whether two vmas differ in nothing but rights and families.
+fn are_akin(a: &Vma, b: &Vma) -> bool {
+    let marks = |vma: &Vma| vma.tag.marks.without(Marks::UNREAD);
+    let flags = |vma: &Vma| vma.flags.without(Flags::RIGHTS);
+    (marks(a), flags(a), a.tag.moved) == (marks(b), flags(b), b.tag.moved)
+}
+
+impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
+    /// Makes one of a range, which is one vma or a part of one, and its neighbours where Linux
+    /// would. The lower one comes first. What there is no memory to join stays two.
+    pub(crate) fn join(&mut self, start: u64, end: u64) {
+        for seam in [start, end] {
+            let below = seam.checked_sub(1).and_then(|last| self.vma(last));
+            let above = self.vma(seam);
+            if let (Some(lower), Some(upper)) = (below, above)
+                && lower.end() == seam
+            {
+                self.join_two(&lower, &upper);
+            }
+        }
+    }
+    fn join_two(&mut self, lower: &Vma, upper: &Vma) {
+        let (a, b) = (lower.tag.family, upper.tag.family);
+        let as_lower = Tag { family: a, colour: lower.tag.colour, ..upper.tag };
+        let is_equal = lower.flags == upper.flags && lower.tag == as_lower;
+        if is_equal && !upper.is_huge() && self.families.are_one(a, b) {
+            let family = a.max(b); // one of them may be none
+            let both = range(lower.start(), upper.end());
+            // Where no memory is left they stay two, which shows in a list of areas alone.
+            let _ = self.retag(both, lower.flags, Tag { family, ..lower.tag });
+        }
+    }
+
+    /// The tag with a colour by which a range is told from its neighbours.
+    pub(crate) fn coloured(&self, at: VaRange, flags: Flags, tag: Tag) -> Tag {
+        let below = at.start().get().checked_sub(1).and_then(|last| self.vma(last));
+        let near = [below, self.vma(at.end().get())];
+        let is_apart = |tag: &Tag| {
+            let differs = |vma: &Option<Vma>| vma.is_none_or(|v| (v.flags, v.tag) != (flags, *tag));
+            near.iter().all(differs)
+        };
+        let with = |colour| Tag { colour, ..tag };
+        if is_apart(&tag) {
+            return tag;
+        }
+        Colour::ALL.map(with).into_iter().find(is_apart).expect("three colours, two neighbours")
+    }
+    /// Makes two of a vma at an address inside of it: they are equal, and two to Linux.
+    pub(crate) fn part_at(&mut self, addr: u64) -> Result<(), Errno> {
+        match self.vma(addr).filter(|vma| vma.start() < addr && !vma.is_huge()) {
+            None => Ok(()),
+            Some(vma) => self.retag(range(addr, vma.end()), vma.flags, vma.tag),
+        }
+    }
+
+    /// Gives the vma at `addr` a family, before its first page of its own comes.
+    pub(crate) fn adopt(&mut self, addr: u64) -> Result<(), Errno> {
+        let Some(vma) = self.vma(addr).filter(|vma| vma.tag.family == Family(0)) else {
+            return Ok(());
+        };
+        let upper = self.vma(vma.end());
+        let lower = vma.start().checked_sub(1).and_then(|below| self.vma(below));
+        let lends = |near: Vma| {
+            let family = near.tag.family;
+            let suits = family != Family(0) && !self.families.is_inherited(family);
+            (suits && are_akin(&near, &vma)).then_some(family)
+        };
+        let lent = upper.and_then(lends).or_else(|| lower.and_then(lends));
+        let family = match lent {
+            Some(family) => family,
+            None => self.families.found(),
+        };
+        self.retag(vma.range, vma.flags, Tag { family, ..vma.tag })
+    }
+
+    /// The tag of what was moved from one address to another. What was never written is as new.
+    pub(crate) fn moved(&mut self, tag: Tag, from: u64, to: u64) -> Tag {
+        let moved = match tag.family {
+            Family(0) => Moved::default(),
+            _ => self.families.further(tag.moved, from, to),
+        };
+        Tag { moved, ..tag }
+    }
+    /// What a vma of a pool's pages is told from its neighbours by: it is one with none of them.
+    pub(crate) fn apart(&mut self, tag: Tag) -> Tag {
+        Tag { family: self.families.found(), ..tag }
+    }
+}

@@ -1,0 +1,73 @@
+//! Linux's memory calls over a [`Manager`](foliant::Manager).
+//!
+//! A kernel that runs programs written for Linux hands their calls on, and gets back what Linux
+//! would have answered: a number, or an errno. An access that the processor refuses becomes a page
+//! that is there, or a signal. What Linux shows of memory in text files is made here too.
+//!
+//! ```text
+//!   program ──call──▶ embedder: registers ──▶ Process::mmap(addr, len, …) ──▶ Manager::map, protect, …
+//!           ◀─number or errno──                        │
+//!   program ──fault─▶ embedder: address, access ──▶ Process::fault ──▶ Manager::fault
+//!           ◀─page, or signal──
+//! ```
+//!
+//! **Invariants**
+//! - X1. What areas a process has stands in the manager alone. What Linux knows of an area and the
+//!   manager does not is in the area's tag ([`Tag`](vma::Tag)).
+//! - X2. A *vma* is a longest row of neighbouring areas of equal properties and tags. Two vmas that
+//!   touch are different to Linux too: where Linux would make one of them, their tags are made
+//!   equal before the call returns (`join`).
+//! - X3. No argument panics. What the manager refuses for want of memory is ENOMEM.
+//! - X4. Numbers of Linux come from the crate `linux-raw-sys`; none is written here.
+//!
+//! **Locking.** A call that changes areas takes `&mut self`, as Linux takes a process's `mmap_lock`
+//! to write. [`Process::fault`] takes `&self`, as faults run beside each other; a first write to an
+//! area wants `&mut self` and says so ([`Fault::Alone`]).
+//!
+//! **Which Linux.** 6.18: neighbours are joined as since 6.15, and a move may take several areas
+//! along as since 6.17.
+//!
+//! **Not here**: tasks, files and descriptors, the processor, and how memory is managed.
+//!
+//! # What Linux does and this does not
+//!
+//! | call | here |
+//! |---|---|
+//! | `mmap` with `MAP_SHARED`, or of a file | ENOSYS: memory has no identity of its own yet |
+//! | `mmap` with `MAP_DROPPABLE` | as private memory that is never dropped |
+//! | `mmap` that only executes | may be read, as on a processor without protection keys |
+//! | `madvise` `MADV_MERGEABLE`, `MADV_UNMERGEABLE`, `MADV_HWPOISON`, `MADV_SOFT_OFFLINE` | EINVAL, as a kernel without these |
+//! | `madvise` `MADV_FREE` | the contents stay for good |
+//! | `madvise` `MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED` | nothing: there is nowhere to page out to |
+//! | `mremap` of huge pages of a pool | ENOSYS where a page would move |
+//! | `process_madvise`, `userfaultfd`, `mbind`, `mseal`, `membarrier` | not there yet |
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod access;
+mod advise;
+mod errno;
+mod family;
+mod heap;
+mod join;
+mod lock;
+mod look;
+mod map;
+mod pages;
+mod place;
+mod process;
+mod protect;
+mod remap;
+mod vma;
+
+#[cfg(test)]
+mod tests;
+
+pub use access::{Fault, Signal};
+pub use errno::Errno;
+pub use process::{Layout, Limits, Process};
+pub use vma::{Marks, Tag, Vma};
+
+pub use linux_raw_sys as raw;

@@ -1,0 +1,74 @@
+//! `mincore` and `msync`: what is there.
+
+use crate::errno::Errno;
+use crate::pages::{PAGE, is_aligned, page_align, range};
+use crate::process::Process;
+use crate::vma::Marks;
+use foliant::table::{Attrs, Entry, Paging};
+use foliant_machine::Machine;
+use linux_raw_sys::general::{MS_ASYNC, MS_INVALIDATE, MS_SYNC};
+
+impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
+    /// Whether each page of a range is there. `tell` gets a byte for each, lowest first, and may be
+    /// told some before an error.
+    pub fn mincore(&self, addr: u64, len: u64, mut tell: impl FnMut(u8)) -> Result<u64, Errno> {
+        if !is_aligned(addr) {
+            return Err(Errno::INVAL);
+        }
+        let end = addr.checked_add(len).filter(|end| *end <= Self::size()).ok_or(Errno::NOMEM)?;
+        let end = page_align(end);
+        let covered = self.covered_from(addr, end).end().get();
+        let mut at = addr;
+        self.mm.with_leaves(self.space, range(addr, covered), |leaves| {
+            for found in leaves {
+                if !matches!(found.entry, Entry::Leaf { .. }) {
+                    continue;
+                }
+                let (from, to) = (found.va.get(), found.va.get() + found.level.span().get());
+                (at..from.max(at)).step_by(PAGE as usize).for_each(|_| tell(0));
+                let (from, to) = (from.max(at), to.min(covered));
+                (from..to).step_by(PAGE as usize).for_each(|_| tell(1));
+                at = to.max(at);
+            }
+        });
+        (at..covered).step_by(PAGE as usize).for_each(|_| tell(0));
+        if covered < end { Err(Errno::NOMEM) } else { Ok(0) }
+    }
+
+    /// Has a range written to its file: private memory has none, so arguments alone are looked at.
+    pub fn msync(&self, addr: u64, len: u64, flags: u32) -> Result<u64, Errno> {
+        let both = MS_ASYNC | MS_SYNC;
+        let known = both | MS_INVALIDATE;
+        if flags & !known != 0 || !is_aligned(addr) || flags & both == both {
+            return Err(Errno::INVAL);
+        }
+        let end = addr.wrapping_add(page_align(len));
+        if end < addr {
+            return Err(Errno::NOMEM);
+        }
+        if end == addr {
+            return Ok(0);
+        }
+        let is_locked = |marks: Marks| marks.has(Marks::LOCKED) && flags & MS_INVALIDATE != 0;
+        if self.vmas_in(addr, end).any(|vma| is_locked(vma.tag.marks)) {
+            return Err(Errno::BUSY);
+        }
+        if self.is_covered(addr, end) { Ok(0) } else { Err(Errno::NOMEM) }
+    }
+
+    /// Pages that are there in a range, huge leaves counted in base pages.
+    pub fn present_in(&self, addr: u64, end: u64) -> u64 {
+        let mut count = 0;
+        self.mm.with_leaves(self.space, range(addr, end), |leaves| {
+            for found in leaves {
+                if let Entry::Leaf { attrs, .. } = found.entry
+                    && !attrs.has(Attrs::SPECIAL)
+                {
+                    let (from, to) = (found.va.get(), found.va.get() + found.level.span().get());
+                    count += (to.min(end) - from.max(addr)) / PAGE;
+                }
+            }
+        });
+        count
+    }
+}

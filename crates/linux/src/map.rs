@@ -1,0 +1,207 @@
+//! `mmap`, `munmap` and what brings pages ahead.
+
+use crate::advise::populated;
+use crate::errno::Errno;
+use crate::pages::{PAGE, is_aligned, page_align, range};
+use crate::place::Wanted;
+use crate::process::Process;
+use crate::vma::{Marks, Tag, Vma, rights};
+use foliant::space::{Advice, Flags};
+use foliant::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::{Order, VaRange};
+use linux_raw_sys::general::{
+    MAP_ANONYMOUS, MAP_DROPPABLE, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGE_MASK,
+    MAP_HUGE_SHIFT, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_NORESERVE, MAP_POPULATE,
+    MAP_PRIVATE, MAP_SHARED, MAP_STACK, MAP_TYPE, PROT_WRITE,
+};
+
+/// What a new area is.
+struct New {
+    flags: Flags,
+    marks: Marks,
+    /// Bytes of one of its pages.
+    page: u64,
+}
+
+impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
+    /// Maps anonymous memory. All arguments are as the program gave them; `offset` is in bytes.
+    pub fn mmap(
+        &mut self,
+        addr: u64,
+        len: u64,
+        prot: u32,
+        flags: u32,
+        offset: u64,
+    ) -> Result<u64, Errno> {
+        if !is_aligned(offset) {
+            return Err(Errno::INVAL);
+        }
+        if flags & MAP_ANONYMOUS == 0 {
+            return Err(Errno::BADF);
+        }
+        let page = page_bytes(flags)?;
+        let is_huge = page > PAGE;
+        let bytes = len.checked_next_multiple_of(page).unwrap_or(0);
+        if len == 0 || bytes == 0 && is_huge {
+            return Err(Errno::INVAL);
+        }
+        if bytes == 0 {
+            return Err(Errno::NOMEM);
+        }
+        let is_fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
+        let addr = if is_fixed { addr } else { self.hint(addr) };
+        if is_fixed && is_huge && !addr.is_multiple_of(page) {
+            return Err(Errno::INVAL);
+        }
+        let where_to = flags | if is_fixed { MAP_FIXED } else { 0 };
+        let at = self.choose(Wanted { addr, bytes, flags: where_to, align: page })?;
+        let taken = || self.vma_at_or_after(at).is_some_and(|vma| vma.start() < at + bytes);
+        if flags & MAP_FIXED_NOREPLACE != 0 && taken() {
+            return Err(Errno::EXIST);
+        }
+        let new = self.kind(prot, flags, page)?;
+        self.may_lock(new.marks, bytes)?;
+        self.map_at(range(at, at + bytes), new)?;
+        let is_locked = self.future.with(marks_of(flags)).has(Marks::LOCKED);
+        if is_locked || flags & (MAP_POPULATE | MAP_NONBLOCK) == MAP_POPULATE {
+            self.bring_what_can(at, at + bytes);
+        }
+        Ok(at)
+    }
+
+    /// The address that a program would have, not below the lowest.
+    fn hint(&self, addr: u64) -> u64 {
+        let hint = addr & !(PAGE - 1);
+        if addr != 0 && hint < self.mm.lowest_address().get() {
+            return page_align(self.mm.lowest_address().get());
+        }
+        hint
+    }
+
+    /// What such memory is.
+    fn kind(&self, prot: u32, flags: u32, page: u64) -> Result<New, Errno> {
+        let droppable = Marks::DROPPABLE
+            .with(Marks::NO_RESERVE)
+            .with(Marks::WIPE_ON_FORK)
+            .with(Marks::DONT_DUMP);
+        let more = match flags & MAP_TYPE {
+            MAP_PRIVATE => Marks::NONE,
+            MAP_SHARED if flags & MAP_GROWSDOWN != 0 => return Err(Errno::INVAL),
+            MAP_SHARED => return Err(Errno::NOSYS),
+            MAP_DROPPABLE if flags & (MAP_LOCKED | MAP_HUGETLB | MAP_GROWSDOWN) != 0 => {
+                return Err(Errno::INVAL);
+            }
+            MAP_DROPPABLE => droppable,
+            _ => return Err(Errno::INVAL),
+        };
+        let (rights, unread) = rights(prot);
+        let marks = self.future.with(unread).with(more).with(marks_of(flags));
+        let huge = Order::all().find(|order| order.bytes().get() == page).and_then(Flags::huge);
+        let mut kind = rights.with(huge.unwrap_or(Flags::NONE));
+        if huge.is_some() && flags & MAP_NORESERVE != 0 {
+            kind = kind.with(Flags::NORESERVE);
+        }
+        if flags & MAP_STACK != 0 {
+            kind = kind.with(Flags::NOHUGEPAGE); // stacks are small, and there are many of them
+        }
+        let is_promised = prot & PROT_WRITE != 0 && !marks.has(Marks::NO_RESERVE) && huge.is_none();
+        let promised = if is_promised { Marks::ACCOUNTED } else { Marks::NONE };
+        Ok(New { flags: kind, marks: marks.with(promised), page })
+    }
+
+    /// Puts new memory in place of whatever is there.
+    fn map_at(&mut self, at: VaRange, new: New) -> Result<(), Errno> {
+        let (start, end) = (at.start().get(), at.end().get());
+        let pages = at.pages().get();
+        let freed = self.bytes_in(start, end, |_| true) / PAGE;
+        let is_data = new.flags.has(Flags::WRITE) && !new.marks.has(Marks::GROWS_DOWN);
+        let is_promised = new.marks.has(Marks::ACCOUNTED);
+        if !self.may_grow(pages - freed, is_data) || is_promised && !self.may_promise(pages) {
+            // Linux has cut what lies there by now, and leaves it so.
+            self.part_at(start)?;
+            self.part_at(end)?;
+            return Err(Errno::NOMEM);
+        }
+        let mut tag = Tag { marks: new.marks, ..Tag::default() };
+        if new.page > PAGE {
+            tag = self.apart(tag);
+        }
+        if let Err(why) = self.put(at, new.flags, tag) {
+            if new.page > PAGE {
+                // Linux asks for the pool's pages when what lay there is gone.
+                self.take_out(start, end)?;
+            }
+            return Err(why);
+        }
+        self.join(start, end);
+        Ok(())
+    }
+
+    /// Takes out whatever lies in a range; there may be nothing.
+    pub fn munmap(&mut self, addr: u64, len: u64) -> Result<u64, Errno> {
+        let size = Self::size();
+        if !is_aligned(addr) || addr > size || len > size - addr || len == 0 {
+            return Err(Errno::INVAL);
+        }
+        self.take_out(addr, addr + page_align(len))?;
+        Ok(0)
+    }
+
+    /// Makes the pages of a range present, as if each had been written to, or read where that is
+    /// not allowed. What cannot be brought is left out.
+    pub(crate) fn bring_what_can(&mut self, start: u64, end: u64) {
+        let done = self.each_part(start, end, |process, vma, part| {
+            let _ = process.bring(&vma, part);
+            Ok(())
+        });
+        debug_assert!(done.is_ok(), "what cannot be brought is no error");
+    }
+    /// The same, up to what cannot be brought.
+    pub(crate) fn bring_all(&mut self, start: u64, end: u64) -> Result<(), Errno> {
+        self.each_part(start, end, |process, vma, part| process.bring(&vma, part))
+    }
+    fn bring(&mut self, vma: &Vma, part: VaRange) -> Result<(), Errno> {
+        if vma.tag.marks.has(Marks::ON_FAULT) {
+            return Ok(());
+        }
+        match vma.flags.has(Flags::WRITE) {
+            _ if !vma.is_accessible() => Err(Errno::FAULT),
+            true => self.populate(part, Advice::PopulateWrite),
+            false => self.populate(part, Advice::PopulateRead),
+        }
+    }
+    /// Makes the pages of a part of a vma present.
+    pub(crate) fn populate(&mut self, part: VaRange, how: Advice) -> Result<(), Errno> {
+        let (start, end) = (part.start().get(), part.end().get());
+        if how == Advice::PopulateWrite {
+            self.adopt(start)?;
+        }
+        populated(self.mm.advise(self.space, part, how))?;
+        if how == Advice::PopulateRead {
+            self.adopt_where_zeros_are_large(start, end)?;
+        }
+        Ok(())
+    }
+}
+
+/// What flags of `mmap` mark an area with.
+fn marks_of(flags: u32) -> Marks {
+    let mark = |flag, mark| if flags & flag != 0 { mark } else { Marks::NONE };
+    mark(MAP_GROWSDOWN, Marks::GROWS_DOWN)
+        .with(mark(MAP_LOCKED, Marks::LOCKED))
+        .with(mark(MAP_NORESERVE, Marks::NO_RESERVE))
+}
+
+/// Bytes of a page of what is asked for.
+fn page_bytes(flags: u32) -> Result<u64, Errno> {
+    if flags & MAP_HUGETLB == 0 {
+        return Ok(PAGE);
+    }
+    let order = match flags >> MAP_HUGE_SHIFT & MAP_HUGE_MASK {
+        0 => Some(Order::SIZE_2M),
+        log => log.checked_sub(PAGE.trailing_zeros()).and_then(|order| Order::new(order as u8)),
+    };
+    let of_pool = order.filter(|order| Flags::huge(*order).is_some());
+    of_pool.map(|order| order.bytes().get()).ok_or(Errno::INVAL)
+}

@@ -1,0 +1,267 @@
+//! A process, as far as its memory goes.
+
+use crate::errno::Errno;
+use crate::family::Families;
+use crate::pages::{PAGE, range};
+use crate::vma::{Family, Marks, Tag, Vma};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use foliant::Manager;
+use foliant::space::{Advice, Flags, MapRequest, Place, SpaceId};
+use foliant::table::{Half, Paging};
+use foliant_machine::Machine;
+use foliant_units::{Bytes, Pages, Va, VaRange};
+
+/// Where things go in a process, as the loader chose it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Where the heap begins: what `brk` answers at first.
+    pub heap: Va,
+    /// Areas are placed below, as high as they fit.
+    pub top: Va,
+}
+
+/// What a process may have. [`Limits::NONE`] is what a privileged process usually has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// All of its areas together (`RLIMIT_AS`).
+    pub address_space: Bytes,
+    /// Its private areas that may be written, and the heap (`RLIMIT_DATA`).
+    pub data: Bytes,
+    /// An area that grows downwards (`RLIMIT_STACK`).
+    pub stack: Bytes,
+    /// What it may lock (`RLIMIT_MEMLOCK`).
+    pub locked: Bytes,
+    /// What one call may ask for that memory has to be promised for: Linux refuses what exceeds all
+    /// memory (`vm.overcommit_memory` is 0).
+    pub promise: Pages,
+}
+
+impl Limits {
+    /// No limit, but for a stack of 8 MiB.
+    pub const NONE: Limits = Limits {
+        address_space: Bytes::new(u64::MAX),
+        data: Bytes::new(u64::MAX),
+        stack: Bytes::new(8 << 20),
+        locked: Bytes::new(u64::MAX),
+        promise: Pages::new(u64::MAX),
+    };
+}
+
+/// A process's memory: its space, and what Linux knows of it beside. It ends with
+/// [`end`](Process::end).
+pub struct Process<'a, 'm, M, P> {
+    pub(crate) mm: &'a Manager<'m, M, P>,
+    pub(crate) space: SpaceId,
+    pub(crate) layout: Layout,
+    pub(crate) limits: Limits,
+    /// Where the heap ends, not rounded.
+    pub(crate) heap_end: u64,
+    /// What new vmas are marked with: `mlockall` with `MCL_FUTURE`.
+    pub(crate) future: Marks,
+    pub(crate) families: Families,
+}
+
+impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
+    /// A process without any area.
+    pub fn new(
+        mm: &'a Manager<'m, M, P>,
+        layout: Layout,
+        limits: Limits,
+    ) -> Result<Process<'a, 'm, M, P>, Errno> {
+        let (space, heap_end) = (mm.create(None)?, layout.heap.get());
+        let (future, families) = (Marks::NONE, Families::default());
+        Ok(Process { mm, space, layout, limits, heap_end, future, families })
+    }
+
+    /// Its space, for a CPU to run.
+    pub fn space(&self) -> SpaceId {
+        self.space
+    }
+    /// The manager that it is in.
+    pub fn manager(&self) -> &'a Manager<'m, M, P> {
+        self.mm
+    }
+    /// What it may have.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+    /// Sets what it may have; what it has stays.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+    /// Gives all its memory back. No CPU may run its space.
+    pub fn end(self) -> Result<(), Errno> {
+        Ok(self.mm.end(self.space)?)
+    }
+
+    /// A second process with the same memory, each page of which is copied when either of them
+    /// writes it.
+    pub fn fork(&mut self) -> Result<Process<'a, 'm, M, P>, Errno> {
+        let space = self.mm.fork(self.space)?;
+        let (mm, layout, limits) = (self.mm, self.layout, self.limits);
+        let (heap_end, families) = (self.heap_end, self.families.clone());
+        let future = Marks::NONE;
+        let mut child = Process { mm, space, layout, limits, heap_end, future, families };
+        match child.inherit() {
+            Ok(()) => Ok(child),
+            Err(why) => {
+                child.end()?;
+                Err(why)
+            }
+        }
+    }
+
+    /// Makes of a copy of the parent's areas what a child has of them.
+    fn inherit(&mut self) -> Result<(), Errno> {
+        let mut known = BTreeSet::new();
+        let vmas: Vec<Vma> = self.vmas().collect();
+        for vma in vmas {
+            if vma.tag.marks.has(Marks::DONT_FORK) {
+                self.mm.unmap(self.space, vma.range)?;
+                continue;
+            }
+            let has_own = vma.tag.family != Family::default();
+            if vma.tag.marks.has(Marks::WIPE_ON_FORK) || !has_own && self.has_leaves(vma.range) {
+                // What was never written is not copied: zeros come by themselves.
+                self.mm.advise(self.space, vma.range, Advice::DontNeed)?;
+            }
+            let mut tag = vma.tag;
+            tag.marks = tag.marks.without(Marks::LOCKED.with(Marks::ON_FAULT));
+            if tag.marks.has(Marks::WIPE_ON_FORK) {
+                tag.family = Family::default();
+            }
+            // Each vma of a family gets one of its own.
+            if tag.family != Family::default() && !known.insert(tag.family) {
+                tag.family = self.families.found();
+            }
+            self.retag(vma.range, vma.flags, tag)?;
+        }
+        self.families.all_inherited();
+        Ok(())
+    }
+
+    fn has_leaves(&self, range: VaRange) -> bool {
+        let first = self.mm.with_leaves(self.space, range, |mut leaves| leaves.next());
+        first.flatten().is_some()
+    }
+
+    /// The addresses that a program can have, without the last page of them: Linux's `TASK_SIZE`.
+    pub(crate) fn size() -> u64 {
+        P::half(Half::User).1.get() & !(PAGE - 1)
+    }
+
+    /// The first vma that ends above `addr`.
+    pub fn vma_at_or_after(&self, addr: u64) -> Option<Vma> {
+        let area = self.mm.area_at_or_after(self.space, Va::new(addr))?;
+        let mut vma = Vma::of(&area);
+        let near = |addr: u64| self.mm.area(self.space, Va::new(addr)).map(|area| Vma::of(&area));
+        while let Some(lower) =
+            vma.start().checked_sub(1).and_then(near).filter(|l| l.is_like(&vma))
+        {
+            vma.range = range(lower.start(), vma.end());
+        }
+        while let Some(upper) = near(vma.end()).filter(|upper| upper.is_like(&vma)) {
+            vma.range = range(vma.start(), upper.end());
+        }
+        Some(vma)
+    }
+    /// The vma that `addr` lies in.
+    pub fn vma(&self, addr: u64) -> Option<Vma> {
+        self.vma_at_or_after(addr).filter(|vma| vma.start() <= addr)
+    }
+    /// All of them, lowest first.
+    pub fn vmas(&self) -> impl Iterator<Item = Vma> {
+        self.vmas_in(0, u64::MAX)
+    }
+    /// Those with an address of `start..end`, each whole.
+    pub(crate) fn vmas_in(&self, start: u64, end: u64) -> impl Iterator<Item = Vma> {
+        let mut at = start;
+        core::iter::from_fn(move || {
+            let vma = self.vma_at_or_after(at).filter(|vma| vma.start() < end)?;
+            at = vma.end();
+            Some(vma)
+        })
+    }
+    /// Hands the parts of vmas that lie in `start..end` to `work`, lowest first and each with its
+    /// vma, until one fails. Work on one may change the next.
+    pub(crate) fn each_part(
+        &mut self,
+        start: u64,
+        end: u64,
+        mut work: impl FnMut(&mut Self, Vma, VaRange) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut at = start;
+        while at < end
+            && let Some(vma) = self.vma_at_or_after(at).filter(|vma| vma.start() < end)
+        {
+            let part = range(vma.start().max(at), vma.end().min(end));
+            work(self, vma, part)?;
+            at = part.end().get();
+        }
+        Ok(())
+    }
+    /// Bytes of vmas in `start..end`, those that are `counted`.
+    pub(crate) fn bytes_in(&self, start: u64, end: u64, counted: impl Fn(&Vma) -> bool) -> u64 {
+        let inside = |vma: Vma| vma.end().min(end) - vma.start().max(start);
+        self.vmas_in(start, end).filter(counted).map(inside).sum()
+    }
+    /// Whether vmas cover `start..end` without a hole.
+    pub(crate) fn is_covered(&self, start: u64, end: u64) -> bool {
+        let mut at = start;
+        for vma in self.vmas_in(start, end) {
+            if vma.start() > at {
+                return false;
+            }
+            at = vma.end();
+        }
+        at >= end
+    }
+
+    /// Puts an area in, apart from its neighbours.
+    pub(crate) fn put(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
+        let tag = self.coloured(at, flags, tag);
+        self.put_as(at, flags, tag)
+    }
+    /// Puts an area in that is one with its neighbours where they are equal.
+    pub(crate) fn put_as(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
+        let (place, bytes, tag) = (Place::Fixed(at.start()), at.bytes(), tag.word());
+        self.mm.map(self.space, &MapRequest { place, bytes, flags, tag })?;
+        Ok(())
+    }
+    /// Gives the areas of a range, which has no hole and these flags, another tag, apart from its
+    /// neighbours.
+    pub(crate) fn retag(&mut self, at: VaRange, flags: Flags, tag: Tag) -> Result<(), Errno> {
+        let tag = self.coloured(at, flags, tag);
+        Ok(self.mm.advise(self.space, at, Advice::Tag(tag.word()))?)
+    }
+    /// Takes out what lies in a range.
+    pub(crate) fn take_out(&mut self, start: u64, end: u64) -> Result<(), Errno> {
+        Ok(self.mm.unmap(self.space, range(start, end))?)
+    }
+
+    /// Pages of all its areas.
+    pub(crate) fn pages(&self) -> u64 {
+        self.bytes_in(0, u64::MAX, |_| true) / PAGE
+    }
+    /// Whether so many more pages of such memory stay within the limits on addresses and on data.
+    pub(crate) fn may_grow(&self, pages: u64, is_data: bool) -> bool {
+        let limit = |bytes: Bytes| bytes.get() / PAGE;
+        let (all, data) = (limit(self.limits.address_space), limit(self.limits.data));
+        let none = u64::MAX / PAGE;
+        if all < none && self.pages().saturating_add(pages) > all {
+            return false;
+        }
+        let has = || self.bytes_in(0, u64::MAX, is_data_of) / PAGE;
+        !is_data || data >= none || has().saturating_add(pages) <= data
+    }
+    /// Whether memory for so many pages can be promised.
+    pub(crate) fn may_promise(&self, pages: u64) -> bool {
+        pages <= self.limits.promise.get()
+    }
+}
+
+/// Whether a vma counts as data: private, writable, no stack.
+fn is_data_of(vma: &Vma) -> bool {
+    vma.flags.has(Flags::WRITE) && !vma.tag.marks.has(Marks::GROWS_DOWN)
+}

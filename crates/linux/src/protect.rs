@@ -1,0 +1,109 @@
+//! `mprotect`.
+
+use crate::errno::Errno;
+use crate::pages::{is_aligned, page_align, range};
+use crate::process::Process;
+use crate::vma::{Family, Marks, Tag, Vma};
+use foliant::space::{Advice, Flags};
+use foliant::table::Paging;
+use foliant_machine::Machine;
+use foliant_units::VaRange;
+use linux_raw_sys::general::{
+    PROT_EXEC, PROT_GROWSDOWN, PROT_GROWSUP, PROT_READ, PROT_SEM, PROT_WRITE,
+};
+
+impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
+    /// Gives a range other rights. At a hole it ends with ENOMEM: what lies before it has them.
+    pub fn mprotect(&mut self, addr: u64, len: u64, prot: u32) -> Result<u64, Errno> {
+        let grows = prot & (PROT_GROWSDOWN | PROT_GROWSUP);
+        let prot = prot & !(PROT_GROWSDOWN | PROT_GROWSUP);
+        if grows == PROT_GROWSDOWN | PROT_GROWSUP || !is_aligned(addr) {
+            return Err(Errno::INVAL);
+        }
+        if len == 0 {
+            return Ok(0);
+        }
+        let end = addr.wrapping_add(page_align(len));
+        if end <= addr {
+            return Err(Errno::NOMEM);
+        }
+        if prot & !(PROT_READ | PROT_WRITE | PROT_EXEC | PROT_SEM) != 0 {
+            return Err(Errno::INVAL);
+        }
+        let first = self.vma_at_or_after(addr).ok_or(Errno::NOMEM)?;
+        let start = match grows {
+            PROT_GROWSDOWN if first.start() >= end => return Err(Errno::NOMEM),
+            PROT_GROWSDOWN if !first.tag.marks.has(Marks::GROWS_DOWN) => return Err(Errno::INVAL),
+            PROT_GROWSDOWN => first.start(),
+            _ if first.start() > addr => return Err(Errno::NOMEM),
+            PROT_GROWSUP => return Err(Errno::INVAL), // nothing grows upwards on this processor
+            _ => addr,
+        };
+        self.protect_up_to_a_hole(start, end, prot)?;
+        Ok(0)
+    }
+
+    fn protect_up_to_a_hole(&mut self, start: u64, end: u64, prot: u32) -> Result<(), Errno> {
+        let covered = self.covered_from(start, end).end().get();
+        self.each_part(start, covered, |process, vma, part| {
+            process.protect_part(&vma, part, prot)
+        })?;
+        if covered < end { Err(Errno::NOMEM) } else { Ok(()) }
+    }
+
+    fn protect_part(&mut self, vma: &Vma, part: VaRange, prot: u32) -> Result<(), Errno> {
+        let new = vma.with_prot(prot);
+        if new == *vma {
+            return Ok(());
+        }
+        if vma.is_huge() && !part.is_aligned(vma.flags.huge_order().expect("of a pool").bytes()) {
+            return Err(Errno::INVAL);
+        }
+        let pages = part.pages().get();
+        let tag = self.accounted(vma, &new, pages)?;
+        let tag = self.coloured(part, new.flags, tag);
+        self.mm.protect(self.space, part, new.flags.and(Flags::RIGHTS))?;
+        if tag != vma.tag {
+            self.mm.advise(self.space, part, Advice::Tag(tag.word()))?;
+        }
+        self.join(part.start().get(), part.end().get());
+        let becomes_writable = new.flags.has(Flags::WRITE) && !vma.flags.has(Flags::WRITE);
+        if becomes_writable && tag.marks.has(Marks::LOCKED) {
+            self.bring_what_can(part.start().get(), part.end().get());
+        }
+        Ok(())
+    }
+
+    /// The tag of what gets other rights. Memory that may be written now is promised from here on,
+    /// and what was never written is promised no longer where it cannot be.
+    fn accounted(&self, old: &Vma, new: &Vma, pages: u64) -> Result<Tag, Errno> {
+        let (is, was) = (new.flags.has(Flags::WRITE), old.flags.has(Flags::WRITE));
+        let mut tag = new.tag;
+        if is && !was && !self.may_grow(0, false) {
+            return Err(Errno::NOMEM);
+        }
+        let counted = Marks::ACCOUNTED.with(Marks::NO_RESERVE);
+        if is && !was && !tag.marks.has_any(counted) && !old.is_huge() {
+            if !self.may_promise(pages) {
+                return Err(Errno::NOMEM);
+            }
+            tag.marks = tag.marks.with(Marks::ACCOUNTED);
+        }
+        if !is && tag.family == Family(0) {
+            tag.marks = tag.marks.without(Marks::ACCOUNTED);
+        }
+        Ok(tag)
+    }
+
+    /// The part of a range that vmas cover from its start on.
+    pub(crate) fn covered_from(&self, start: u64, end: u64) -> VaRange {
+        let mut at = start;
+        for vma in self.vmas_in(start, end) {
+            if vma.start() > at {
+                break;
+            }
+            at = vma.end().min(end);
+        }
+        range(start, at)
+    }
+}

@@ -1,0 +1,213 @@
+//! A call, as it is drawn, carried out twice and printed.
+
+use core::fmt;
+use foliant_linux::raw::general as linux;
+
+/// What an address is counted from, so that a sequence means the same in every process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Base {
+    /// Nothing: the number is the address.
+    Zero,
+    /// A stretch of addresses where nothing else lies, at a multiple of 2 MiB.
+    Arena,
+    /// The address below which areas are placed.
+    Top,
+    /// Where the heap begins.
+    Heap,
+}
+
+/// An argument of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arg {
+    /// A number.
+    Word(u64),
+    /// An address, in bytes from a base.
+    Addr(Base, i64),
+}
+
+/// The addresses that bases stand for in one process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bases {
+    /// See [`Base::Arena`].
+    pub arena: u64,
+    /// See [`Base::Top`].
+    pub top: u64,
+    /// See [`Base::Heap`].
+    pub heap: u64,
+}
+
+impl Arg {
+    /// Its value where the bases are these.
+    pub fn value(self, bases: &Bases) -> u64 {
+        let (base, bytes) = match self {
+            Arg::Word(word) => return word,
+            Arg::Addr(Base::Zero, bytes) => (0, bytes),
+            Arg::Addr(Base::Arena, bytes) => (bases.arena, bytes),
+            Arg::Addr(Base::Top, bytes) => (bases.top, bytes),
+            Arg::Addr(Base::Heap, bytes) => (bases.heap, bytes),
+        };
+        base.wrapping_add_signed(bytes)
+    }
+}
+
+/// What is called.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs, reason = "Linux's names")]
+pub enum Name {
+    Mmap,
+    Munmap,
+    Mprotect,
+    Mremap,
+    Madvise,
+    Brk,
+    Mlock,
+    Mlock2,
+    Munlock,
+    Mlockall,
+    Munlockall,
+    Mincore,
+    Msync,
+    Load,
+    Store,
+    Fork,
+    Exit,
+}
+
+impl Name {
+    /// All of them.
+    pub const ALL: [Name; 17] = [
+        Name::Mmap,
+        Name::Munmap,
+        Name::Mprotect,
+        Name::Mremap,
+        Name::Madvise,
+        Name::Brk,
+        Name::Mlock,
+        Name::Mlock2,
+        Name::Munlock,
+        Name::Mlockall,
+        Name::Munlockall,
+        Name::Mincore,
+        Name::Msync,
+        Name::Load,
+        Name::Store,
+        Name::Fork,
+        Name::Exit,
+    ];
+    /// Linux's number, where it is a system call that takes its arguments as they are.
+    pub fn number(self) -> Option<u32> {
+        Some(match self {
+            Name::Mmap => linux::__NR_mmap,
+            Name::Munmap => linux::__NR_munmap,
+            Name::Mprotect => linux::__NR_mprotect,
+            Name::Mremap => linux::__NR_mremap,
+            Name::Madvise => linux::__NR_madvise,
+            Name::Brk => linux::__NR_brk,
+            Name::Mlock => linux::__NR_mlock,
+            Name::Mlock2 => linux::__NR_mlock2,
+            Name::Munlock => linux::__NR_munlock,
+            Name::Mlockall => linux::__NR_mlockall,
+            Name::Munlockall => linux::__NR_munlockall,
+            Name::Mincore => linux::__NR_mincore,
+            Name::Msync => linux::__NR_msync,
+            Name::Load | Name::Store | Name::Fork | Name::Exit => return None,
+        })
+    }
+    /// How many arguments it takes.
+    pub fn arity(self) -> usize {
+        match self {
+            Name::Fork | Name::Exit | Name::Munlockall => 0,
+            Name::Brk | Name::Mlockall | Name::Load => 1,
+            Name::Munmap | Name::Mlock | Name::Munlock | Name::Store => 2,
+            Name::Mprotect | Name::Madvise | Name::Mlock2 | Name::Mincore | Name::Msync => 3,
+            Name::Mremap => 5,
+            Name::Mmap => 6,
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{self:?}").to_lowercase())
+    }
+}
+
+/// A call by one of the processes of a sequence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// Which process, counted in the order in which they came and modulo how many there are.
+    pub who: usize,
+    /// What.
+    pub name: Name,
+    /// With what; arguments that it does not take are zero.
+    pub args: [Arg; 6],
+}
+
+impl Call {
+    /// A call with these arguments.
+    pub fn new(who: usize, name: Name, given: &[Arg]) -> Call {
+        let mut args = [Arg::Word(0); 6];
+        args[..given.len()].copy_from_slice(given);
+        Call { who, name, args }
+    }
+    /// Its arguments as numbers.
+    pub fn values(&self, bases: &Bases) -> [u64; 6] {
+        self.args.map(|arg| arg.value(bases))
+    }
+}
+
+impl fmt::Display for Arg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Arg::Word(word) => write!(f, "{word:#x}"),
+            Arg::Addr(base, bytes) => {
+                let name = match base {
+                    Base::Zero => "0",
+                    Base::Arena => "arena",
+                    Base::Top => "top",
+                    Base::Heap => "heap",
+                };
+                let sign = if bytes < 0 { '-' } else { '+' };
+                write!(f, "{name} {sign} {:#x}", bytes.unsigned_abs())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let args: Vec<String> = self.args[..self.name.arity()].iter().map(Arg::to_string).collect();
+        write!(f, "process {}: {}({})", self.who, self.name, args.join(", "))
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// With this word: a result, or an errno as Linux puts it there.
+    Word(u64),
+    /// A `mincore` went through: whether each page is there.
+    Pages(Vec<u8>),
+    /// With a signal: its number, code and address.
+    Signal(u32, u32, u64),
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.clone() {
+            Answer::Pages(pages) => {
+                let text: String =
+                    pages.iter().map(|page| if page & 1 != 0 { '#' } else { '.' }).collect();
+                write!(f, "pages {text}")
+            }
+            Answer::Word(word) if word.wrapping_neg() < 4096 && word != 0 => {
+                let text = std::io::Error::from_raw_os_error(word.wrapping_neg() as i32);
+                write!(f, "-{} ({text})", word.wrapping_neg())
+            }
+            Answer::Word(word) => write!(f, "{word:#x}"),
+            Answer::Signal(number, code, addr) => {
+                write!(f, "signal {number}, code {code}, address {addr:#x}")
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Sequences of calls, drawn from a seed.
+//!
+//! Addresses are drawn from a few stretches that most calls hit: the arena, what lies below the
+//! top, the heap. Lengths are a few pages, or a few times 2 MiB, and now and then such as no call
+//! takes.
+
+use crate::call::{Arg, Base, Call, Name};
+use foliant_linux::raw::general::*;
+use foliant_sim::Rng;
+
+const PAGE: u64 = 4096;
+const HUGE: u64 = 2 << 20;
+
+/// How often each call is drawn, in two hundred.
+const WEIGHTS: [(u64, Name); 17] = [
+    (30, Name::Mmap),
+    (14, Name::Munmap),
+    (20, Name::Mprotect),
+    (16, Name::Mremap),
+    (30, Name::Madvise),
+    (8, Name::Brk),
+    (2, Name::Mlock),
+    (2, Name::Mlock2),
+    (3, Name::Munlock),
+    (1, Name::Mlockall),
+    (2, Name::Munlockall),
+    (6, Name::Mincore),
+    (4, Name::Msync),
+    (20, Name::Load),
+    (38, Name::Store),
+    (3, Name::Fork),
+    (1, Name::Exit),
+];
+
+/// Rights, some of them more often.
+const PROTS: [u32; 12] = [3, 3, 3, 3, 3, 1, 1, 0, 0, 5, 7, 2];
+
+/// Advice that is drawn, with what is none.
+const ADVICE: [u32; 29] = [
+    MADV_NORMAL,
+    MADV_RANDOM,
+    MADV_SEQUENTIAL,
+    MADV_WILLNEED,
+    MADV_DONTNEED,
+    MADV_DONTNEED,
+    MADV_DONTNEED,
+    MADV_DONTNEED_LOCKED,
+    MADV_FREE,
+    MADV_REMOVE,
+    MADV_DONTFORK,
+    MADV_DOFORK,
+    MADV_WIPEONFORK,
+    MADV_KEEPONFORK,
+    MADV_HUGEPAGE,
+    MADV_HUGEPAGE,
+    MADV_NOHUGEPAGE,
+    MADV_DONTDUMP,
+    MADV_DODUMP,
+    MADV_COLD,
+    MADV_PAGEOUT,
+    MADV_COLLAPSE,
+    MADV_COLLAPSE,
+    MADV_POPULATE_READ,
+    MADV_POPULATE_WRITE,
+    MADV_POPULATE_WRITE,
+    MADV_GUARD_INSTALL,
+    MADV_GUARD_REMOVE,
+    77,
+];
+
+/// A sequence of `length` calls.
+pub fn sequence(seed: u64, length: usize) -> Vec<Call> {
+    let mut draw = Draw(Rng::new(seed, 0x11));
+    (0..length).map(|_| draw.call()).collect()
+}
+
+struct Draw(Rng);
+
+impl Draw {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0.below(bound)
+    }
+    fn once_in(&mut self, every: u32) -> bool {
+        self.0.once_in(every)
+    }
+    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+
+    /// A page's address; now and then one that is none.
+    fn addr(&mut self) -> Arg {
+        let small = (self.below(40) * PAGE) as i64;
+        let large = ((1 + self.below(3)) * HUGE) as i64 + small - (20 * PAGE) as i64;
+        match self.below(200) {
+            0 => Arg::Word(self.pick(&[0, PAGE, 1 << 47, u64::MAX - 4095, (1 << 47) - PAGE])),
+            1..=3 => Arg::Addr(Base::Arena, small + 8),
+            4..=40 => Arg::Addr(Base::Arena, large),
+            41..=75 => Arg::Addr(Base::Top, -small - PAGE as i64),
+            76..=84 => Arg::Addr(Base::Top, -large),
+            85..=92 => Arg::Addr(Base::Heap, small),
+            _ => Arg::Addr(Base::Arena, small),
+        }
+    }
+    /// An address that something may be put at. Who may map the lowest ones is another question.
+    fn target(&mut self) -> Arg {
+        match self.addr() {
+            Arg::Word(word) if word < 1 << 16 => Arg::Addr(Base::Arena, 0),
+            addr => addr,
+        }
+    }
+    /// A length in bytes.
+    fn len(&mut self) -> Arg {
+        let pages = 1 + self.below(10);
+        Arg::Word(match self.below(100) {
+            0 => 0,
+            1 => pages * PAGE - 7,
+            2 => self.pick(&[u64::MAX, u64::MAX - 4095, u64::MAX - 8191, 1]),
+            3..=8 => HUGE * (1 + self.below(3)),
+            9..=10 => HUGE + pages * PAGE,
+            11..=20 => (10 + self.below(30)) * PAGE,
+            _ => pages * PAGE,
+        })
+    }
+
+    fn call(&mut self) -> Call {
+        let who = if self.once_in(3) { self.below(3) as usize } else { 0 };
+        let mut at = self.below(WEIGHTS.iter().map(|(weight, _)| weight).sum());
+        let name = WEIGHTS.iter().find(|(weight, _)| match at.checked_sub(*weight) {
+            Some(left) => {
+                at = left;
+                false
+            }
+            None => true,
+        });
+        let (_, name) = *name.expect("within the sum");
+        let args = self.args(name);
+        Call::new(who, name, &args)
+    }
+
+    fn args(&mut self, name: Name) -> Vec<Arg> {
+        let word = |word: u32| Arg::Word(u64::from(word));
+        match name {
+            Name::Mmap => self.map(),
+            Name::Munmap | Name::Mlock | Name::Munlock => vec![self.addr(), self.len()],
+            Name::Mprotect => {
+                let more = match self.below(60) {
+                    0 => PROT_GROWSDOWN,
+                    1 => PROT_GROWSUP,
+                    2 => PROT_SEM,
+                    3 => 0x40,
+                    4 => PROT_GROWSDOWN | PROT_GROWSUP,
+                    _ => 0,
+                };
+                vec![self.addr(), self.len(), word(self.pick(&PROTS) | more)]
+            }
+            Name::Mremap => self.remap(),
+            Name::Madvise => vec![self.addr(), self.len(), word(self.pick(&ADVICE))],
+            Name::Brk => match self.below(12) {
+                0 => vec![Arg::Word(0)],
+                1 => vec![Arg::Addr(Base::Heap, -(PAGE as i64))],
+                2 => vec![Arg::Addr(Base::Heap, self.below(3 * HUGE) as i64)],
+                _ => vec![Arg::Addr(Base::Heap, self.below(40 * PAGE) as i64)],
+            },
+            Name::Mlock2 => vec![self.addr(), self.len(), word(self.pick(&[0, 0, 1, 1, 2]))],
+            Name::Mlockall => vec![word(self.pick(&[1, 1, 2, 3, 5, 6, 7, 4, 0, 8]))],
+            Name::Mincore => vec![self.addr(), self.len(), Arg::Word(0)],
+            Name::Msync => vec![self.addr(), self.len(), word(self.pick(&[0, 1, 4, 4, 2, 5, 8]))],
+            Name::Load => vec![self.byte()],
+            Name::Store => vec![self.byte(), Arg::Word(1 + self.below(255))],
+            Name::Munlockall | Name::Fork | Name::Exit => Vec::new(),
+        }
+    }
+    /// A byte's address, one of the first eight of its page.
+    fn byte(&mut self) -> Arg {
+        let more = self.below(8);
+        match self.addr() {
+            Arg::Addr(base, bytes) => Arg::Addr(base, bytes + more as i64),
+            Arg::Word(word) => Arg::Word(word.wrapping_add(more) & ((1 << 47) - 1)),
+        }
+    }
+
+    fn map(&mut self) -> Vec<Arg> {
+        let prot = self.pick(&PROTS);
+        let mut flags = match self.below(120) {
+            0 => MAP_SHARED_VALIDATE,
+            1 => 0,
+            _ => MAP_PRIVATE,
+        };
+        if !self.once_in(100) {
+            flags |= MAP_ANONYMOUS;
+        }
+        flags |= match self.below(20) {
+            0..=8 => MAP_FIXED,
+            9..=10 => MAP_FIXED_NOREPLACE,
+            11 if self.once_in(4) => MAP_32BIT,
+            11 if self.once_in(3) => MAP_ABOVE4G,
+            _ => 0,
+        };
+        for (every, flag) in [
+            (8, MAP_POPULATE),
+            (16, MAP_NORESERVE),
+            (12, MAP_GROWSDOWN),
+            (16, MAP_STACK),
+            (80, MAP_LOCKED),
+            (60, MAP_NONBLOCK),
+            (60, MAP_HUGETLB),
+        ] {
+            if self.once_in(every) {
+                flags |= flag;
+            }
+        }
+        if flags & MAP_HUGETLB != 0 {
+            flags |= self.pick(&[0, 21, 30, 22, 12]) << MAP_HUGE_SHIFT;
+        }
+        let addr = match self.below(3) {
+            0 if flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) == 0 => Arg::Word(0),
+            _ => self.target(),
+        };
+        let offset = if self.once_in(60) { self.pick(&[8, PAGE, PAGE * 3]) } else { 0 };
+        let len = match self.below(80) {
+            // More than can be promised.
+            0 if prot & PROT_WRITE != 0 && flags & MAP_NORESERVE == 0 => Arg::Word(1 << 46),
+            _ => self.len(),
+        };
+        let fd = Arg::Word(u64::from(u32::MAX));
+        vec![addr, len, Arg::Word(prot.into()), Arg::Word(flags.into()), fd, Arg::Word(offset)]
+    }
+
+    fn remap(&mut self) -> Vec<Arg> {
+        let flags: u64 = self.pick(&[0, 1, 1, 1, 1, 3, 3, 3, 3, 5, 5, 7, 2, 4, 8]);
+        let old = self.len();
+        let new = if self.once_in(3) { old } else { self.len() };
+        let old = if self.once_in(100) { Arg::Word(0) } else { old };
+        let to = if self.once_in(6) && flags & u64::from(MREMAP_FIXED) == 0 {
+            Arg::Word(0)
+        } else {
+            self.target()
+        };
+        vec![self.addr(), old, new, Arg::Word(flags), to]
+    }
+}

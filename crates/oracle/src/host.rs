@@ -1,0 +1,126 @@
+//! Linux's side: a process on this machine, and those that it forked.
+
+use crate::call::{Answer, Bases, Call, Name};
+use crate::child::{self, BUFFER, BUFFER_BYTES, Child, Program};
+use crate::side::{AreaSeen, Failed, PageSeen, Side};
+use std::io;
+
+/// Where the arena begins.
+pub(crate) const ARENA: u64 = 0x10_0000_0000;
+
+/// Linux's side.
+pub(crate) struct Host {
+    // Before the family: a line that is closed ends its child.
+    children: Vec<Child>,
+    family: child::Family,
+    bases: Bases,
+    /// What was mapped before the first call, and stays.
+    pub(crate) foreign: Vec<AreaSeen>,
+}
+
+impl Host {
+    /// Starts a process, and takes out of it what it does not need.
+    pub(crate) fn start(program: &Program) -> io::Result<Host> {
+        let (family, mut first) = child::Family::start(program)?;
+        for area in areas_of(&first)?.iter().filter(|area| !is_own(area)) {
+            // What the kernel does not let go of stays, and is foreign.
+            let bytes = area.end - area.start;
+            first.ask(libc::SYS_munmap as u64, [area.start, bytes, 0, 0, 0, 0], 0)?;
+        }
+        let mut ask =
+            |what: i64, args| Ok::<u64, io::Error>(first.ask(what as u64, args, 0)?.result);
+        let heap = ask(libc::SYS_brk, [0; 6])?;
+        let page = ask(libc::SYS_mmap, [0, 4096, 0, 0x22, u64::MAX, 0])?;
+        ask(libc::SYS_munmap, [page, 4096, 0, 0, 0, 0])?;
+        let bases = Bases { arena: ARENA, top: page + 4096, heap };
+        let foreign = areas_of(&first)?;
+        Ok(Host { children: vec![first], family, bases, foreign })
+    }
+    /// The addresses of its process.
+    pub(crate) fn bases(&self) -> Bases {
+        self.bases
+    }
+}
+
+/// Whether an area is the program's own.
+fn is_own(area: &AreaSeen) -> bool {
+    (child::DATA..child::DATA + (2 << 32)).contains(&area.start)
+}
+
+/// The areas of a process.
+fn areas_of(child: &Child) -> io::Result<Vec<AreaSeen>> {
+    let text = child.file("maps")?;
+    let areas: Option<Vec<AreaSeen>> =
+        text.lines().filter(|line| !line.ends_with("[vsyscall]")).map(AreaSeen::parse).collect();
+    areas.ok_or_else(|| io::Error::other("a line of /proc/PID/maps is not understood"))
+}
+
+impl Side for Host {
+    fn processes(&self) -> usize {
+        self.children.len()
+    }
+    fn call(&mut self, who: usize, call: &Call) -> Result<Answer, Failed> {
+        let mut args = call.values(&self.bases);
+        match call.name {
+            Name::Fork => {
+                if !self.family.has_spare() {
+                    return Ok(Answer::Word(0));
+                }
+                let (reply, forked) = self.family.fork(&mut self.children[who])?;
+                let result = if forked.is_some() { 0 } else { reply.result };
+                self.children.extend(forked);
+                return Ok(Answer::Word(result));
+            }
+            Name::Exit => {
+                if who > 0 {
+                    self.children.remove(who);
+                }
+                return Ok(Answer::Word(0));
+            }
+            Name::Mincore => args[2] = BUFFER,
+            _ => {}
+        }
+        let child = &mut self.children[who];
+        let what = match call.name {
+            Name::Load => child::LOAD,
+            Name::Store => child::STORE,
+            name => u64::from(name.number().expect("a system call")),
+        };
+        let reply = child.ask(what, args, 0)?;
+        if reply.signal != 0 {
+            return Ok(Answer::Signal(reply.signal as u32, reply.code as u32, reply.addr));
+        }
+        if call.name == Name::Mincore && reply.result == 0 {
+            let mut pages = vec![0; (args[1].div_ceil(4096)).min(BUFFER_BYTES) as usize];
+            child.read(BUFFER, &mut pages)?;
+            return Ok(Answer::Pages(pages));
+        }
+        Ok(Answer::Word(reply.result))
+    }
+    fn areas(&self, who: usize) -> Result<Vec<AreaSeen>, Failed> {
+        let mut areas = areas_of(&self.children[who])?;
+        areas.retain(|area| !self.foreign.contains(area));
+        Ok(areas)
+    }
+    fn pages(
+        &self,
+        who: usize,
+        area: &AreaSeen,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<PageSeen>, Failed> {
+        let child = &self.children[who];
+        let mut words = vec![0; ((end - start) / 4096 * 8) as usize];
+        child.pagemap(start, &mut words)?;
+        let mut pages = Vec::new();
+        for (nth, word) in words.chunks_exact(8).enumerate() {
+            let is_there = word[7] & 0x80 != 0;
+            let mut bytes = [0; 8];
+            if is_there && area.is_readable() {
+                child.read(start + nth as u64 * 4096, &mut bytes)?;
+            }
+            pages.push(if is_there { Some(u64::from_le_bytes(bytes)) } else { None });
+        }
+        Ok(pages)
+    }
+}

@@ -1,0 +1,259 @@
+//! The other side: the crate `foliant-linux` on the simulated machine.
+
+use crate::call::{Answer, Bases, Call, Name};
+use crate::side::{AreaSeen, Failed, PageSeen, Side};
+use foliant::manager::Setup;
+use foliant::table::{Entry, X86_64};
+use foliant::{Access, Manager, Policy};
+use foliant_linux::raw::general::{
+    MADV_DONTDUMP, MADV_RANDOM, MADV_WIPEONFORK, PROT_EXEC, PROT_READ, PROT_WRITE,
+};
+use foliant_linux::{Errno, Fault, Layout, Limits, Process, Vma};
+use foliant_sim::{Config, Sim};
+use foliant_units::{Bytes, Cpu, Va, VaRange};
+
+/// Page tables as this machine's.
+type Format = X86_64<4>;
+/// Memory of the simulated machine: more than a sequence takes.
+const MEMORY: Bytes = Bytes::new(768 << 20);
+/// Faults that one access may take.
+const FAULTS_MAX: usize = 8;
+/// How many processes a sequence may have.
+const PROCESSES_MAX: usize = 3;
+
+/// What is wrong with the crate on purpose, so that a test sees it found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Planted {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// `mprotect` says that all is well where it ended at a hole.
+    HoleIgnored,
+    /// A store to a page that is not there is lost.
+    StoreLost,
+}
+
+/// What the machine is like: what this host says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Likeness {
+    pub(crate) policy: Policy,
+    pub(crate) limits: Limits,
+    pub(crate) planted: Planted,
+}
+
+/// The other side.
+pub(crate) struct Machine<'a, 'm> {
+    sim: &'m Sim,
+    processes: Vec<Process<'a, 'm, Sim, Format>>,
+    /// Of those before, how many were forked.
+    forked: usize,
+    bases: Bases,
+    foreign: Vec<AreaSeen>,
+    planted: Planted,
+}
+
+/// Runs `work` with a machine that has the areas of a process at its beginning.
+pub(crate) fn with<R>(
+    like: &Likeness,
+    bases: Bases,
+    foreign: &[AreaSeen],
+    work: impl FnOnce(&mut Machine<'_, '_>) -> Result<R, Failed>,
+) -> Result<R, Failed> {
+    let sim = Sim::new(Config::seeded(1, MEMORY, 1)).map_err(Failed::ours)?;
+    let setup = Setup::of(&sim.config().memory, like.policy);
+    let mm: Manager<'_, Sim, Format> = Manager::new(&sim, &setup).map_err(Failed::ours)?;
+    sim.on(Cpu(0), || mm.online());
+    let layout = Layout { heap: Va::new(bases.heap), top: Va::new(bases.top) };
+    let first = Process::new(&mm, layout, like.limits).map_err(Failed::ours)?;
+    let mut machine = Machine {
+        sim: &sim,
+        processes: vec![first],
+        forked: 0,
+        bases,
+        foreign: foreign.to_vec(),
+        planted: like.planted,
+    };
+    machine.map_foreign()?;
+    let done = work(&mut machine)?;
+    machine.end()?;
+    drop(machine);
+    mm.audit(&[]).map_err(|why| Failed::Ours(format!("the recount: {why:?}")))?;
+    let found = sim.violations();
+    match found.first() {
+        Some(first) => Err(Failed::Ours(format!("a checker of the machine: {first:?}"))),
+        None => Ok(done),
+    }
+}
+
+impl<'a, 'm> Machine<'a, 'm> {
+    /// Maps what the program on the other side has of its own.
+    fn map_foreign(&mut self) -> Result<(), Failed> {
+        for area in self.foreign.clone() {
+            let rights = area.rights.bytes();
+            let prot = rights.zip([PROT_READ, PROT_WRITE, PROT_EXEC]);
+            let prot = prot.map(|(letter, bit)| if letter == b'-' { 0 } else { bit }).sum();
+            let flags = 0x32; // private, anonymous, fixed
+            let bytes = area.end - area.start;
+            let process = &mut self.processes[0];
+            process.mmap(area.start, bytes, prot, flags, 0).map_err(Failed::ours)?;
+            // They are of a file, and so not one with what the sequence maps beside them.
+            for advice in [MADV_RANDOM, MADV_DONTDUMP, MADV_WIPEONFORK] {
+                process.madvise(area.start, bytes, advice).map_err(Failed::ours)?;
+            }
+        }
+        Ok(())
+    }
+    fn end(&mut self) -> Result<(), Failed> {
+        for process in self.processes.drain(..) {
+            let mm = process.manager();
+            mm.switch(None).map_err(Failed::ours)?;
+            process.end().map_err(Failed::ours)?;
+        }
+        Ok(())
+    }
+
+    /// An access of the program, with as many faults as it takes.
+    fn access(&mut self, who: usize, addr: u64, store: Option<u8>) -> Result<Answer, Failed> {
+        let process = &mut self.processes[who];
+        process.manager().switch(Some(process.space())).map_err(Failed::ours)?;
+        let access = if store.is_some() { Access::Write } else { Access::Read };
+        for _ in 0..FAULTS_MAX {
+            let done = match store {
+                None => self.sim.user_load(Va::new(addr), 1),
+                Some(byte) => self.sim.user_store(Va::new(addr), 1, u64::from(byte)).map(|()| 0),
+            };
+            if let Ok(value) = done {
+                return Ok(Answer::Word(value));
+            }
+            let fault = match process.fault(addr, access) {
+                Fault::Alone => process.fault_alone(addr, access),
+                fault => fault,
+            };
+            match fault {
+                Fault::Done if self.planted == Planted::StoreLost && store.is_some() => {
+                    return Ok(Answer::Word(0));
+                }
+                Fault::Done => {}
+                Fault::Signal(signal) => {
+                    return Ok(Answer::Signal(signal.number, signal.code, signal.addr));
+                }
+                other => return Err(Failed::Ours(format!("an access ended with {other:?}"))),
+            }
+        }
+        Err(Failed::Ours(format!("an access to {addr:#x} never got through")))
+    }
+
+    fn system_call(&mut self, who: usize, call: &Call) -> Result<Answer, Errno> {
+        let [a, b, c, d, e, f] = call.values(&self.bases);
+        let process = &mut self.processes[who];
+        let word = match call.name {
+            Name::Mmap => process.mmap(a, b, c as u32, d as u32, f)?,
+            Name::Munmap => process.munmap(a, b)?,
+            Name::Mprotect => match process.mprotect(a, b, c as u32) {
+                Err(Errno::NOMEM) if self.planted == Planted::HoleIgnored => 0,
+                done => done?,
+            },
+            Name::Mremap => process.mremap(a, b, c, d as u32, e)?,
+            Name::Madvise => process.madvise(a, b, c as u32)?,
+            Name::Brk => process.brk(a),
+            Name::Mlock => process.mlock(a, b)?,
+            Name::Mlock2 => process.mlock2(a, b, c as u32)?,
+            Name::Munlock => process.munlock(a, b)?,
+            Name::Mlockall => process.mlockall(a as u32)?,
+            Name::Munlockall => process.munlockall()?,
+            Name::Msync => process.msync(a, b, c as u32)?,
+            Name::Mincore => {
+                let mut pages = Vec::new();
+                process.mincore(a, b, |page| pages.push(page))?;
+                return Ok(Answer::Pages(pages));
+            }
+            Name::Load | Name::Store | Name::Fork | Name::Exit => unreachable!("no system calls"),
+        };
+        Ok(Answer::Word(word))
+    }
+
+    fn fork(&mut self, who: usize) -> Answer {
+        if self.forked + 1 == PROCESSES_MAX {
+            return Answer::Word(0);
+        }
+        match self.processes[who].fork() {
+            Ok(child) => {
+                self.forked += 1;
+                self.processes.push(child);
+                Answer::Word(0)
+            }
+            Err(why) => Answer::Word(why.word()),
+        }
+    }
+    fn exit(&mut self, who: usize) -> Result<(), Failed> {
+        if who > 0 {
+            let process = self.processes.remove(who);
+            process.manager().switch(None).map_err(Failed::ours)?;
+            process.end().map_err(Failed::ours)?;
+        }
+        Ok(())
+    }
+}
+
+/// A vma as a line of `maps` has it.
+fn seen(vma: &Vma) -> AreaSeen {
+    let prot = vma.prot();
+    let letters = [(PROT_READ, 'r'), (PROT_WRITE, 'w'), (PROT_EXEC, 'x')];
+    let rights = letters.map(|(bit, letter)| if prot & bit != 0 { letter } else { '-' });
+    let rights = rights.into_iter().chain(['p']).collect();
+    AreaSeen { start: vma.start(), end: vma.end(), rights }
+}
+
+impl Side for Machine<'_, '_> {
+    fn processes(&self) -> usize {
+        self.processes.len()
+    }
+    fn call(&mut self, who: usize, call: &Call) -> Result<Answer, Failed> {
+        let [addr, value, ..] = call.values(&self.bases);
+        match call.name {
+            Name::Load => self.access(who, addr, None),
+            Name::Store => self.access(who, addr, Some(value as u8)),
+            Name::Fork => Ok(self.fork(who)),
+            Name::Exit => self.exit(who).map(|()| Answer::Word(0)),
+            _ => {
+                let done = self.system_call(who, call);
+                Ok(done.unwrap_or_else(|why| Answer::Word(why.word())))
+            }
+        }
+    }
+    fn areas(&self, who: usize) -> Result<Vec<AreaSeen>, Failed> {
+        let mut areas: Vec<AreaSeen> = self.processes[who].vmas().map(|vma| seen(&vma)).collect();
+        areas.retain(|area| !self.foreign.iter().any(|other| other.start == area.start));
+        Ok(areas)
+    }
+    fn pages(
+        &self,
+        who: usize,
+        area: &AreaSeen,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<PageSeen>, Failed> {
+        let process = &self.processes[who];
+        let mm = process.manager();
+        mm.switch(Some(process.space())).map_err(Failed::ours)?;
+        let mut pages = vec![None; ((end - start) / 4096) as usize];
+        let range = VaRange::new(Va::new(start), Va::new(end)).expect("in order");
+        mm.with_leaves(process.space(), range, |leaves| {
+            for found in leaves.filter(|found| matches!(found.entry, Entry::Leaf { .. })) {
+                let from = found.va.get().max(start);
+                let to = (found.va.get() + found.level.span().get()).min(end);
+                for at in (from..to).step_by(4096) {
+                    pages[((at - start) / 4096) as usize] = Some(0);
+                }
+            }
+        });
+        if area.is_readable() {
+            for (nth, page) in pages.iter_mut().enumerate().filter(|(_, page)| page.is_some()) {
+                let va = Va::new(start + nth as u64 * 4096);
+                let word = self.sim.user_load(va, 8);
+                *page = Some(word.map_err(|why| Failed::Ours(format!("{why:?}")))?);
+            }
+        }
+        Ok(pages)
+    }
+}

@@ -1,0 +1,106 @@
+//! A sequence as a C program, which shows what Linux does.
+
+use crate::call::{Arg, Base, Call, Name};
+use crate::run::Difference;
+use std::fmt::Write;
+
+const HEAD: &str = r#"#define _GNU_SOURCE
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static sigjmp_buf back;
+static void on(int number, siginfo_t *info, void *context)
+{
+	printf("signal %d, code %d, address %p\n", number, info->si_code, info->si_addr);
+	siglongjmp(back, 1);
+}
+static void maps(void)
+{
+	char line[256];
+	FILE *file = fopen("/proc/self/maps", "r");
+	while (fgets(line, sizeof line, file))
+		printf("\t%s", line);
+	fclose(file);
+}
+static void say(const char *what, long result)
+{
+	if (result == -1)
+		printf("%s = -1 (%s)\n", what, strerror(errno));
+	else
+		printf("%s = %#lx\n", what, result);
+}
+
+int main(void)
+{
+	struct sigaction act = { .sa_sigaction = on, .sa_flags = SA_SIGINFO | SA_NODEFER };
+	char *arena = (char *)0x1000000000, *heap = sbrk(0);
+	char *top = (char *)mmap(0, 4096, 0, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + 4096;
+	munmap(top - 4096, 4096);
+	sigaction(SIGSEGV, &act, 0);
+	sigaction(SIGBUS, &act, 0);
+"#;
+
+/// The text of a program that makes the calls, with both answers in its comment. Calls of a forked
+/// child are made by it: each process goes on where the calls are its own.
+pub fn program(calls: &[Call], difference: &Difference) -> String {
+    let mut text = format!("/*\n * {}\n */\n", difference.to_string().replace('\n', "\n * "));
+    text.push_str(HEAD);
+    text.push_str("\tint me = 0, processes = 1;\n");
+    for (nth, call) in calls.iter().enumerate() {
+        let _ = write!(text, "\t/* {nth} */ if (me == {} % processes) {}", call.who, made(call));
+    }
+    text.push_str("\tmaps();\n\treturn 0;\n}\n");
+    text
+}
+
+/// One call as a statement.
+fn made(call: &Call) -> String {
+    let args: Vec<String> = call.args[..call.name.arity()].iter().map(written).collect();
+    match call.name {
+        Name::Load => format!(
+            "{{ if (!sigsetjmp(back, 1)) printf(\"%#x\\n\", *(volatile unsigned char *)({})); }}\n",
+            args[0]
+        ),
+        Name::Store => format!(
+            "{{ if (!sigsetjmp(back, 1)) *(volatile unsigned char *)({}) = {}; }}\n",
+            args[0], args[1]
+        ),
+        // The parent waits for its turn, so that the output is in order.
+        Name::Fork => "{ if (!fork()) me = processes; else wait(0); } processes++;\n".to_owned(),
+        Name::Exit => "{ if (me) exit(0); }\n".to_owned(),
+        Name::Mincore => format!(
+            "{{ static unsigned char there[8192]; say(\"mincore\", syscall(SYS_mincore, {}, {}, there)); }}\n",
+            args[0], args[1]
+        ),
+        name => {
+            format!(
+                "say(\"{name}\", syscall(SYS_{name}{}));\n",
+                args.iter().fold(String::new(), |all, arg| all + ", " + arg)
+            )
+        }
+    }
+}
+
+fn written(arg: &Arg) -> String {
+    match *arg {
+        Arg::Word(word) => format!("{word:#x}ul"),
+        Arg::Addr(Base::Zero, bytes) => format!("{bytes:#x}ul"),
+        Arg::Addr(base, bytes) => {
+            let name = match base {
+                Base::Arena => "arena",
+                Base::Top => "top",
+                _ => "heap",
+            };
+            let sign = if bytes < 0 { '-' } else { '+' };
+            format!("{name} {sign} {:#x}ul", bytes.unsigned_abs())
+        }
+    }
+}
