@@ -130,7 +130,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
             _ => (Flags::NOHUGEPAGE, Flags::HUGEPAGE),
         };
         let flags = vma.flags.without(clear).with(set);
-        if flags == vma.flags || vma.is_huge() {
+        if flags == vma.flags {
             return Ok(());
         }
         let tag = self.coloured(part, flags, vma.tag);
@@ -149,7 +149,7 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
                 let end = part.end().align_down(order.bytes());
                 VaRange::new(part.start(), end.max(part.start())).ok_or(Errno::INVAL)?
             }
-            (Some(_), Advice::HugePage | Advice::NoHugePage) => part,
+            (Some(order), Advice::NoHugePage) if part.is_aligned(order.bytes()) => return Ok(()),
             (Some(_), _) => return Err(Errno::INVAL),
         };
         if part.is_empty() {

@@ -40,6 +40,7 @@
 //! | `madvise` `MADV_FREE` | the contents stay for good |
 //! | `madvise` `MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED` | nothing: there is nowhere to page out to |
 //! | `mremap` of huge pages of a pool | ENOSYS where a page would move |
+//! | `smaps` | a page that is not exclusively the process's counts as shared by two; `LazyFree` is 0 |
 //! | `process_madvise`, `userfaultfd`, `mbind`, `mseal`, `membarrier` | not there yet |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -55,6 +56,7 @@ mod join;
 mod lock;
 mod look;
 mod map;
+mod maps;
 mod pages;
 mod place;
 mod process;

@@ -19,6 +19,8 @@ pub struct Layout {
     pub heap: Va,
     /// Areas are placed below, as high as they fit.
     pub top: Va,
+    /// An address in the stack that the program began with, which is called so in lists.
+    pub stack: Va,
 }
 
 /// What a process may have. [`Limits::NONE`] is what a privileged process usually has.

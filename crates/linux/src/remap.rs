@@ -206,25 +206,28 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         let new = range(asked.to, asked.to + asked.new);
         let to = Move::To(Va::new(asked.to));
         self.mm.remap(self.space, old, Bytes::new(asked.new), to)?;
+        if stays {
+            self.put_as(old, vma.flags, vma.tag)?;
+        }
         self.retag(new, vma.flags, tag)?;
+        self.join(asked.to, asked.to + asked.new);
         if stays {
             self.leave_empty(vma, asked)?;
         }
-        self.join(asked.to, asked.to + asked.new);
         if asked.new > asked.old {
             self.bring_if_locked(vma, asked.to + asked.old, asked.to + asked.new);
         }
         Ok(asked.to)
     }
-    /// Puts an empty area where one was moved away.
-    fn leave_empty(&mut self, vma: &Vma, asked: &Asked) -> Result<(), Errno> {
+    /// What is left where pages were moved away is not locked. All of a vma that was moved is as
+    /// new, unless the moved part is one with it.
+    fn leave_empty(&mut self, old: &Vma, asked: &Asked) -> Result<(), Errno> {
+        let left = self.vma(asked.addr).ok_or(Errno::FAULT)?;
         let locked = Marks::LOCKED.with(Marks::ON_FAULT);
-        let is_whole = (vma.start(), vma.end()) == (asked.addr, asked.addr + asked.old);
-        let family = if is_whole { Family(0) } else { vma.tag.family };
-        let tag = Tag { marks: vma.tag.marks.without(locked), family, ..vma.tag };
-        let old = range(asked.addr, asked.addr + asked.old);
-        self.put_as(old, vma.flags, vma.tag)?;
-        // All of the old vma is unlocked.
-        if tag != vma.tag { self.retag(vma.range, vma.flags, tag) } else { Ok(()) }
+        let is_whole = (old.start(), old.end()) == (asked.addr, asked.addr + asked.old);
+        let is_one = left.range.contains(Va::new(asked.to));
+        let family = if is_whole && !is_one { Family(0) } else { left.tag.family };
+        let tag = Tag { marks: left.tag.marks.without(locked), family, ..left.tag };
+        if tag != left.tag { self.retag(left.range, left.flags, tag) } else { Ok(()) }
     }
 }

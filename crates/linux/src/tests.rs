@@ -2,6 +2,7 @@
 //! sequences of calls the oracle compares with Linux.
 
 use crate::{Errno, Fault, Layout, Limits, Marks, Process, Signal};
+use alloc::string::String;
 use alloc::vec::Vec;
 use foliant::manager::Setup;
 use foliant::table::X86_64;
@@ -16,6 +17,7 @@ const SIZE: u64 = (1 << 47) - PAGE;
 const BASE: u64 = 0x10_0000_0000;
 const TOP: u64 = 0x7fff_0000_0000;
 const HEAP: u64 = 0x6000_0000;
+const STACK: u64 = 0x7fff_f000_0000;
 const RW: u32 = PROT_READ | PROT_WRITE;
 const PRIVATE: u32 = MAP_PRIVATE | MAP_ANONYMOUS;
 const FIXED: u32 = PRIVATE | MAP_FIXED;
@@ -27,7 +29,7 @@ fn with(test: impl FnOnce(&mut P<'_, '_>, &Sim)) {
     let sim = Sim::new(Config::seeded(1, Bytes::new(64 << 20), 1)).unwrap();
     let mm = Manager::new(&sim, &Setup::of(&sim.config().memory, Policy::default())).unwrap();
     mm.online();
-    let layout = Layout { heap: Va::new(HEAP), top: Va::new(TOP) };
+    let layout = Layout { heap: Va::new(HEAP), top: Va::new(TOP), stack: Va::new(STACK) };
     let mut process = P::new(&mm, layout, Limits::NONE).unwrap();
     mm.switch(Some(process.space())).unwrap();
     test(&mut process, &sim);
@@ -370,5 +372,65 @@ fn no_argument_panics() {
                 let _ = p.munmap(a, b);
             }
         }
+    });
+}
+
+#[test]
+fn maps_and_smaps_are_linuxs_to_the_byte() {
+    with(|p, sim| {
+        put(p, 0, 2, RW);
+        assert_eq!(p.brk(HEAP + PAGE), HEAP + PAGE);
+        let stack = p.mmap(STACK, 2 * PAGE, RW, FIXED | MAP_GROWSDOWN | MAP_NORESERVE, 0);
+        assert_eq!(stack, Ok(STACK));
+        assert_eq!(store(p, sim, BASE + PAGE, 1), Ok(()));
+        assert_eq!(p.madvise(BASE, 2 * PAGE, MADV_DONTDUMP), Ok(0));
+        assert_eq!(p.mprotect(BASE, PAGE, PROT_EXEC), Ok(0));
+        assert_eq!(p.mlock(STACK, PAGE), Ok(0));
+        let mut maps = String::new();
+        p.maps(&mut maps).unwrap();
+        assert_eq!(
+            maps,
+            "60000000-60001000 rw-p 00000000 00:00 0                                  [heap]\n\
+             1000000000-1000001000 --xp 00000000 00:00 0 \n\
+             1000001000-1000002000 rw-p 00000000 00:00 0 \n\
+             7ffff0000000-7ffff0001000 rw-p 00000000 00:00 0                          [stack]\n\
+             7ffff0001000-7ffff0002000 rw-p 00000000 00:00 0 \n"
+        );
+        let mut smaps = String::new();
+        p.smaps(&mut smaps).unwrap();
+        let parts: Vec<&str> = smaps.split_inclusive("VmFlags").collect();
+        let third = parts[2].split_once('\n').unwrap().1;
+        assert_eq!(
+            third,
+            "1000001000-1000002000 rw-p 00000000 00:00 0 \n\
+             Size:                  4 kB\n\
+             KernelPageSize:        4 kB\n\
+             MMUPageSize:           4 kB\n\
+             Rss:                   4 kB\n\
+             Pss:                   4 kB\n\
+             Pss_Dirty:             4 kB\n\
+             Shared_Clean:          0 kB\n\
+             Shared_Dirty:          0 kB\n\
+             Private_Clean:         0 kB\n\
+             Private_Dirty:         4 kB\n\
+             Referenced:            4 kB\n\
+             Anonymous:             4 kB\n\
+             KSM:                   0 kB\n\
+             LazyFree:              0 kB\n\
+             AnonHugePages:         0 kB\n\
+             ShmemPmdMapped:        0 kB\n\
+             FilePmdMapped:         0 kB\n\
+             Shared_Hugetlb:        0 kB\n\
+             Private_Hugetlb:       0 kB\n\
+             Swap:                  0 kB\n\
+             SwapPss:               0 kB\n\
+             Locked:                0 kB\n\
+             THPeligible:           0\n\
+             VmFlags"
+        );
+        let flags = |nth: usize| parts[nth].lines().next().unwrap();
+        assert_eq!(flags(3), ": rd wr mr mw me ac dd ");
+        assert_eq!(flags(4), ": rd wr mr mw me gd lo nr ");
+        assert!(smaps.ends_with("VmFlags: rd wr mr mw me gd nr \n"));
     });
 }

@@ -102,6 +102,9 @@ impl Side for Host {
         areas.retain(|area| !self.foreign.contains(area));
         Ok(areas)
     }
+    fn smaps(&self, who: usize) -> Result<String, Failed> {
+        Ok(self.children[who].file("smaps")?)
+    }
     fn pages(
         &self,
         who: usize,

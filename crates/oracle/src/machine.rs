@@ -63,7 +63,7 @@ pub(crate) fn with<R>(
     let setup = Setup::of(&sim.config().memory, like.policy);
     let mm: Manager<'_, Sim, Format> = Manager::new(&sim, &setup).map_err(Failed::ours)?;
     sim.on(Cpu(0), || mm.online());
-    let layout = Layout { heap: Va::new(bases.heap), top: Va::new(bases.top) };
+    let layout = Layout { heap: Va::new(bases.heap), top: Va::new(bases.top), stack: Va::new(0) };
     let first = Process::new(&mm, layout, like.limits).map_err(Failed::ours)?;
     let mut machine = Machine {
         sim: &sim,
@@ -225,6 +225,11 @@ impl Side for Machine<'_, '_> {
         let mut areas: Vec<AreaSeen> = self.processes[who].vmas().map(|vma| seen(&vma)).collect();
         areas.retain(|area| !self.foreign.iter().any(|other| other.start == area.start));
         Ok(areas)
+    }
+    fn smaps(&self, who: usize) -> Result<String, Failed> {
+        let mut text = String::new();
+        self.processes[who].smaps(&mut text).map_err(Failed::ours)?;
+        Ok(text)
     }
     fn pages(
         &self,

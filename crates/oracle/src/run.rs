@@ -11,7 +11,7 @@ use crate::child::Program;
 use crate::host::Host;
 use crate::machine::{self, Likeness, Machine};
 use crate::reasons::Reason;
-use crate::side::{AreaSeen, Failed, Side};
+use crate::side::{AreaSeen, Failed, Side, areas_of_smaps};
 use core::fmt;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
@@ -114,7 +114,7 @@ fn wrong(calls: &[Call], what: String) -> End {
 /// How a sequence ends by a difference after these calls.
 fn ended(calls: &[Call], difference: Difference) -> End {
     let reason = match difference.what {
-        "pages" => Reason::of_pages(calls),
+        "pages" | "smaps" => Reason::of_pages(calls),
         _ => None,
     };
     reason.map_or(End::Differs(difference), End::Reason)
@@ -194,7 +194,14 @@ impl Both<'_, '_, '_> {
                 return Ok(Some(seen));
             }
         }
-        Ok(None)
+        self.smaps(who)
+    }
+    /// Compares the texts of areas, to the byte where they are compared.
+    fn smaps(&self, who: usize) -> Result<Seen, Failed> {
+        let areas = |text: String| areas_of_smaps(&text, &self.host.foreign);
+        let (host, ours) = (areas(self.host.smaps(who)?), areas(self.ours.smaps(who)?));
+        let differing = host.iter().zip(&ours).find(|(host, ours)| host != ours);
+        Ok(differing.map(|(host, ours)| ("smaps", host.clone(), ours.clone())))
     }
 
     fn areas(&mut self, who: usize) -> Result<Result<Vec<AreaSeen>, Named>, Failed> {

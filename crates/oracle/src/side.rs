@@ -32,6 +32,35 @@ impl fmt::Display for AreaSeen {
     }
 }
 
+/// What is compared of an area in `smaps`; the rest depends on what others do, or on how many have
+/// a page.
+const FIELDS: [&str; 6] =
+    ["Size:", "KernelPageSize:", "MMUPageSize:", "Rss:", "Anonymous:", "VmFlags:"];
+
+/// The areas of an `smaps`, each as its line and the fields that are compared, without those that
+/// were there before the first call and those of a pool's pages, which have a file on Linux.
+pub(crate) fn areas_of_smaps(text: &str, foreign: &[AreaSeen]) -> Vec<String> {
+    let mut areas: Vec<String> = Vec::new();
+    let mut is_told = false;
+    for line in text.lines() {
+        let first = line.split_whitespace().next().unwrap_or_default();
+        if let Some(area) = AreaSeen::parse(line) {
+            let is_foreign = foreign.iter().any(|other| other.start == area.start);
+            is_told =
+                !is_foreign && !line.contains("anon_hugepage") && !line.ends_with("[vsyscall]");
+            if is_told {
+                areas.push(line.to_owned());
+            }
+        } else if is_told && FIELDS.contains(&first) {
+            // Whether a kernel tracks writes softly is its builder's choice, and whether it notes
+            // that there were guards its release's.
+            let line = line.replace(" sd ", " ").replace(" gu ", " ");
+            areas.last_mut().into_iter().for_each(|area| *area += &format!("\n{line}"));
+        }
+    }
+    areas
+}
+
 /// A page: not there, or its first eight bytes, which are 0 where they cannot be read.
 pub(crate) type PageSeen = Option<u64>;
 
@@ -65,6 +94,8 @@ pub(crate) trait Side {
     fn call(&mut self, who: usize, call: &Call) -> Result<Answer, Failed>;
     /// The areas of a process, but for those that were there before the first call.
     fn areas(&self, who: usize) -> Result<Vec<AreaSeen>, Failed>;
+    /// The text of `/proc/PID/smaps`.
+    fn smaps(&self, who: usize) -> Result<String, Failed>;
     /// The pages of `start..end`, which lie in `area`.
     fn pages(
         &self,

@@ -1,0 +1,195 @@
+//! `/proc/PID/maps` and `/proc/PID/smaps`: a process's areas, as text.
+//!
+//! ```text
+//!   7f3572400000-7f3572402000 rw-p 00000000 00:00 0                          [stack]
+//!   start        end          rights offset device inode                     name, from column 73 on
+//! ```
+//!
+//! **Not here**: names of files, which a process's private memory does not have.
+
+use crate::process::Process;
+use crate::vma::{Marks, Vma};
+use core::fmt::{self, Write};
+use foliant::fault::{Orders, ProcessSwitch};
+use foliant::space::Flags;
+use foliant::table::{Attrs, Entry, Paging};
+use foliant_machine::Machine;
+use foliant_units::{Level, Order};
+use linux_raw_sys::general::{PROT_EXEC, PROT_READ, PROT_WRITE};
+
+/// Where a name begins.
+const NAME_COLUMN: usize = 73;
+
+/// What is present of a vma, in kilobytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Present {
+    all: u64,
+    private: u64,
+    private_dirty: u64,
+    shared_dirty: u64,
+    referenced: u64,
+    huge: u64,
+}
+
+impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
+    /// Writes `/proc/PID/maps`.
+    pub fn maps(&self, out: &mut impl Write) -> fmt::Result {
+        self.vmas().try_for_each(|vma| self.maps_line(&vma, out))
+    }
+    fn maps_line(&self, vma: &Vma, out: &mut impl Write) -> fmt::Result {
+        let prot = vma.prot();
+        let letter = |bit, letter| if prot & bit != 0 { letter } else { '-' };
+        let (r, w, x) = (letter(PROT_READ, 'r'), letter(PROT_WRITE, 'w'), letter(PROT_EXEC, 'x'));
+        let mut line = Counted { out, columns: 0 };
+        write!(line, "{:08x}-{:08x} {r}{w}{x}p 00000000 00:00 0 ", vma.start(), vma.end())?;
+        if let Some(name) = self.name(vma) {
+            let spaces = NAME_COLUMN.saturating_sub(line.columns);
+            write!(line, "{:spaces$}{name}", "")?;
+        }
+        line.write_char('\n')
+    }
+    fn name(&self, vma: &Vma) -> Option<&'static str> {
+        let (heap, stack) = (self.layout.heap.get(), self.layout.stack.get());
+        if vma.is_huge() {
+            return Some("/anon_hugepage (deleted)");
+        }
+        if vma.start() < self.heap_end && vma.end() > heap {
+            return Some("[heap]");
+        }
+        (vma.start() <= stack && vma.end() >= stack).then_some("[stack]")
+    }
+
+    /// Writes `/proc/PID/smaps`. A page that is not exclusively the process's counts as shared by
+    /// two, because how many have it the manager does not say.
+    pub fn smaps(&self, out: &mut impl Write) -> fmt::Result {
+        self.vmas().try_for_each(|vma| self.smaps_part(&vma, out))
+    }
+    fn smaps_part(&self, vma: &Vma, out: &mut impl Write) -> fmt::Result {
+        self.maps_line(vma, out)?;
+        let present = self.present(vma);
+        let shared = present.all - present.private;
+        let pss = present.private + shared / 2;
+        let dirty = present.private_dirty + present.shared_dirty;
+        let (anonymous, huge) = if vma.is_huge() { (0, present.all) } else { (present.all, 0) };
+        let locked = if vma.tag.marks.has(Marks::LOCKED) { pss } else { 0 };
+        let small = |kilobytes| if vma.is_huge() { 0 } else { kilobytes };
+        for (name, kilobytes) in [
+            ("Size:", vma.range.bytes().get() >> 10),
+            ("KernelPageSize:", vma.page_bytes() >> 10),
+            ("MMUPageSize:", vma.page_bytes() >> 10),
+            ("Rss:", small(present.all)),
+            ("Pss:", small(pss)),
+            ("Pss_Dirty:", small(present.private_dirty + present.shared_dirty / 2).min(dirty)),
+            ("Shared_Clean:", small(shared - present.shared_dirty)),
+            ("Shared_Dirty:", small(present.shared_dirty)),
+            ("Private_Clean:", small(present.private - present.private_dirty)),
+            ("Private_Dirty:", small(present.private_dirty)),
+            ("Referenced:", small(present.referenced)),
+            ("Anonymous:", anonymous),
+            ("KSM:", 0),
+            ("LazyFree:", 0),
+            ("AnonHugePages:", small(present.huge)),
+            ("ShmemPmdMapped:", 0),
+            ("FilePmdMapped:", 0),
+            ("Shared_Hugetlb:", if huge > 0 { shared } else { 0 }),
+            ("Private_Hugetlb:", if huge > 0 { present.private } else { 0 }),
+            ("Swap:", 0),
+            ("SwapPss:", 0),
+            ("Locked:", small(locked)),
+        ] {
+            writeln!(out, "{name:16}{kilobytes:8} kB")?;
+        }
+        writeln!(out, "{:16}{:8}", "THPeligible:", u8::from(self.is_eligible(vma)))?;
+        flags(vma, out)
+    }
+
+    fn present(&self, vma: &Vma) -> Present {
+        let mut present = Present::default();
+        self.mm.with_leaves(self.space, vma.range, |leaves| {
+            for found in leaves {
+                let Entry::Leaf { attrs, .. } = found.entry else { continue };
+                if !attrs.has(Attrs::SPECIAL) {
+                    let from = found.va.get().max(vma.start());
+                    let to = (found.va.get() + found.level.span().get()).min(vma.end());
+                    present.add((to - from) >> 10, found.level, attrs);
+                }
+            }
+        });
+        present
+    }
+    /// Whether a fault there may get a large folio.
+    fn is_eligible(&self, vma: &Vma) -> bool {
+        let policy = self.mm.policy();
+        let orders = policy.allowed(vma.flags, ProcessSwitch::On);
+        let orders: Orders = orders.with(policy.choice(vma.flags, ProcessSwitch::On));
+        let fits = |order: Order| {
+            let bytes = order.bytes().get();
+            let last = vma.end().checked_sub(bytes).map(|at| at & !(bytes - 1));
+            last.is_some_and(|at| at >= vma.start())
+        };
+        !vma.is_huge() && orders.largest_first().any(fits)
+    }
+}
+
+impl Present {
+    fn add(&mut self, kilobytes: u64, level: Level, attrs: Attrs) {
+        let when = |is: bool| if is { kilobytes } else { 0 };
+        let (is_private, is_dirty) = (attrs.has(Attrs::EXCLUSIVE), attrs.has(Attrs::DIRTY));
+        self.all += kilobytes;
+        self.private += when(is_private);
+        self.private_dirty += when(is_private && is_dirty);
+        self.shared_dirty += when(!is_private && is_dirty);
+        self.referenced += when(attrs.has(Attrs::ACCESSED));
+        self.huge += when(level > Level::BASE);
+    }
+}
+
+/// The line of flags, in the order of Linux's bits.
+fn flags(vma: &Vma, out: &mut impl Write) -> fmt::Result {
+    let (prot, marks) = (vma.prot(), vma.tag.marks);
+    let may = vma.flags.ceiling();
+    let is_huge = vma.is_huge();
+    out.write_str("VmFlags: ")?;
+    for (is_set, name) in [
+        (prot & PROT_READ != 0, "rd"),
+        (prot & PROT_WRITE != 0, "wr"),
+        (prot & PROT_EXEC != 0, "ex"),
+        (may.has(Flags::READ), "mr"),
+        (may.has(Flags::WRITE), "mw"),
+        (may.has(Flags::EXEC), "me"),
+        (marks.has(Marks::GROWS_DOWN), "gd"),
+        (vma.flags.has(Flags::USERFAULT), "um"),
+        (marks.has(Marks::LOCKED), "lo"),
+        (marks.has(Marks::SEQUENTIAL), "sr"),
+        (marks.has(Marks::RANDOM), "rr"),
+        (marks.has(Marks::DONT_FORK), "dc"),
+        (is_huge, "de"),
+        (marks.has(Marks::ON_FAULT), "lf"),
+        (marks.has(Marks::ACCOUNTED), "ac"),
+        (marks.has(Marks::NO_RESERVE), "nr"),
+        (is_huge, "ht"),
+        (marks.has(Marks::WIPE_ON_FORK), "wf"),
+        (marks.has(Marks::DONT_DUMP), "dd"),
+        (vma.flags.has(Flags::HUGEPAGE), "hg"),
+        (vma.flags.has(Flags::NOHUGEPAGE), "nh"),
+        (marks.has(Marks::DROPPABLE), "dp"),
+    ] {
+        if is_set {
+            write!(out, "{name} ")?;
+        }
+    }
+    out.write_char('\n')
+}
+
+/// What is written, and how many columns of a line that is.
+struct Counted<'a, W> {
+    out: &'a mut W,
+    columns: usize,
+}
+
+impl<W: Write> Write for Counted<'_, W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.columns += text.chars().count();
+        self.out.write_str(text)
+    }
+}
