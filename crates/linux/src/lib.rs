@@ -41,6 +41,8 @@
 //! | `madvise` `MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED` | nothing: there is nowhere to page out to |
 //! | `mremap` of huge pages of a pool | ENOSYS where a page would move |
 //! | `smaps` | a page that is not exclusively the process's counts as shared by two; `LazyFree` is 0 |
+//! | `meminfo`, `vmstat` | what the manager counts; no lines of the processor's own map |
+//! | `status`, `pagemap`, `clear_refs`, `khugepaged/*` | not there yet |
 //! | `process_madvise`, `userfaultfd`, `mbind`, `mseal`, `membarrier` | not there yet |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -57,11 +59,13 @@ mod lock;
 mod look;
 mod map;
 mod maps;
+pub mod meminfo;
 mod pages;
 mod place;
 mod process;
 mod protect;
 mod remap;
+pub mod sys;
 mod vma;
 
 #[cfg(test)]

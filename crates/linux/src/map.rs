@@ -177,7 +177,12 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
         if how == Advice::PopulateWrite {
             self.adopt(start)?;
         }
-        populated(self.mm.advise(self.space, part, how))?;
+        let is_pool = self.vma(start).is_some_and(|vma| vma.is_huge());
+        match populated(self.mm.advise(self.space, part, how)) {
+            // A program gets a signal where a pool has no page left.
+            Err(Errno::NOMEM) if is_pool => return Err(Errno::FAULT),
+            done => done?,
+        }
         if how == Advice::PopulateRead {
             self.adopt_where_zeros_are_large(start, end)?;
         }

@@ -124,9 +124,13 @@ impl<'a, 'm, M: Machine, P: Paging> Process<'a, 'm, M, P> {
                 continue;
             }
             let has_own = vma.tag.family != Family::default();
-            if vma.tag.marks.has(Marks::WIPE_ON_FORK) || !has_own && self.has_leaves(vma.range) {
+            let is_wiped = vma.tag.marks.has(Marks::WIPE_ON_FORK);
+            if (is_wiped || !has_own) && self.has_leaves(vma.range) {
                 // What was never written is not copied: zeros come by themselves.
                 self.mm.advise(self.space, vma.range, Advice::DontNeed)?;
+                if !vma.is_huge() {
+                    self.mm.advise(self.space, vma.range, Advice::GuardRemove)?;
+                }
             }
             let mut tag = vma.tag;
             tag.marks = tag.marks.without(Marks::LOCKED.with(Marks::ON_FAULT));

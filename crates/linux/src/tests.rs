@@ -1,7 +1,8 @@
 //! Calls on the simulated machine: each flag, and arguments that make no sense. What follows from
 //! sequences of calls the oracle compares with Linux.
 
-use crate::{Errno, Fault, Layout, Limits, Marks, Process, Signal};
+use crate::{Errno, Fault, Layout, Limits, Marks, Process, Signal, meminfo, sys};
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use foliant::manager::Setup;
@@ -9,6 +10,7 @@ use foliant::table::X86_64;
 use foliant::{Access, Manager, Policy};
 use foliant_sim::{Config, Sim};
 use foliant_units::{Bytes, Pages, Va};
+use linux_raw_sys::errno::{EACCES, ENOENT};
 use linux_raw_sys::general::*;
 
 const PAGE: u64 = 4096;
@@ -268,13 +270,15 @@ fn a_fork_obeys_what_was_advised() {
         }
         assert_eq!(p.madvise(BASE, 2 * PAGE, MADV_DONTFORK), Ok(0));
         assert_eq!(p.madvise(BASE + 2 * PAGE, 2 * PAGE, MADV_WIPEONFORK), Ok(0));
+        assert_eq!(p.madvise(BASE + 3 * PAGE, PAGE, MADV_GUARD_INSTALL), Ok(0));
         assert_eq!(p.mlock(BASE + 6 * PAGE, 2 * PAGE), Ok(0));
-        let child = p.fork().unwrap();
+        let mut child = p.fork().unwrap();
         assert_eq!(areas(&child), [(2, 2, RW), (4, 2, RW), (6, 2, RW)]);
         assert_eq!(child.present_in(BASE, BASE + 8 * PAGE), 4);
         assert!(child.vmas().all(|vma| !vma.tag.marks.has(Marks::LOCKED)));
         p.manager().switch(Some(child.space())).unwrap();
         assert_eq!(sim.user_load(Va::new(BASE + 4 * PAGE), 1), Ok(5));
+        assert_eq!(store(&mut child, sim, BASE + 3 * PAGE, 1), Ok(()), "a guard is wiped too");
         p.manager().switch(Some(p.space())).unwrap();
         child.end().unwrap();
     });
@@ -432,5 +436,90 @@ fn maps_and_smaps_are_linuxs_to_the_byte() {
         assert_eq!(flags(3), ": rd wr mr mw me ac dd ");
         assert_eq!(flags(4), ": rd wr mr mw me gd lo nr ");
         assert!(smaps.ends_with("VmFlags: rd wr mr mw me gd nr \n"));
+    });
+}
+
+#[test]
+fn switches_show_all_words_and_take_one() {
+    with(|p, _| {
+        let mm = p.manager();
+        let read = |path: &str| sys::read(mm, path);
+        let write = |path: &str, text: &str| sys::write(mm, path, text);
+        let of = |name: &str| format!("transparent_hugepage/{name}");
+        let (inval, acces) = (Errno::INVAL, Errno(EACCES));
+        for (name, first, word, second, wrong) in [
+            ("enabled", "always [madvise] never\n", "never", "always madvise [never]\n", "inherit"),
+            (
+                "defrag",
+                "always defer defer+madvise [madvise] never\n",
+                "defer+madvise\n",
+                "always defer [defer+madvise] madvise never\n",
+                "sometimes",
+            ),
+            ("use_zero_page", "1\n", "0\n", "0\n", "2"),
+            (
+                "hugepages-2048kB/enabled",
+                "always [inherit] madvise never\n",
+                "always\n",
+                "[always] inherit madvise never\n",
+                "always ",
+            ),
+            (
+                "hugepages-64kB/enabled",
+                "always inherit madvise [never]\n",
+                "auto",
+                "always inherit madvise never [auto]\n",
+                "",
+            ),
+        ] {
+            let path = of(name);
+            assert_eq!(read(&path).as_deref(), Ok(first));
+            assert_eq!(write(&path, wrong), Err(inval), "{name}: {wrong}");
+            assert_eq!(read(&path).as_deref(), Ok(first), "nothing changed");
+            assert_eq!(write(&path, word), Ok(()));
+            assert_eq!(read(&path).as_deref(), Ok(second));
+        }
+        assert_eq!(read(&of("hpage_pmd_size")).as_deref(), Ok("2097152\n"));
+        assert_eq!(write(&of("hpage_pmd_size"), "1"), Err(acces));
+        assert_eq!(read(&of("hugepages-64kB/stats/nr_anon")).as_deref(), Ok("0\n"));
+        for absent in ["", "absent", "hugepages-8kB/enabled", "hugepages-64kB/stats/x"] {
+            assert_eq!(read(&of(absent)), Err(Errno(ENOENT)), "{absent}");
+        }
+        let pool = |name: &str| format!("hugepages/hugepages-2048kB/{name}");
+        assert_eq!(write(&pool("nr_hugepages"), "3\n"), Ok(()));
+        assert_eq!(read(&pool("free_hugepages")).as_deref(), Ok("3\n"));
+        assert_eq!(write(&pool("free_hugepages"), "1"), Err(acces));
+        assert_eq!(write(&pool("nr_hugepages"), "-1"), Err(inval));
+        assert_eq!(read(&pool("demote")), Err(Errno(ENOENT)), "nothing is smaller");
+        for name in sys::names() {
+            match read(&name) {
+                Ok(text) => assert!(text.ends_with('\n'), "{name}"),
+                Err(why) => assert!(name.ends_with("/demote") && why == acces, "{name}: {why}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn meminfo_and_vmstat_say_what_there_is() {
+    with(|p, sim| {
+        put(p, 0, 2, RW);
+        assert_eq!(store(p, sim, BASE, 1), Ok(()));
+        assert_eq!(sys::write(p.manager(), "hugepages/hugepages-2048kB/nr_hugepages", "2"), Ok(()));
+        let mut text = String::new();
+        meminfo::meminfo(p.manager(), &mut text).unwrap();
+        let free = p.manager().memory().free.get() * 4;
+        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert_eq!(line("MemTotal:"), "MemTotal:          65536 kB");
+        assert_eq!(line("MemFree:"), format!("MemFree:        {free:8} kB"));
+        assert_eq!(line("AnonPages:"), "AnonPages:             4 kB");
+        assert!(text.ends_with(
+            "HugePages_Total:       2\nHugePages_Free:        2\nHugePages_Rsvd:        0\n\
+             HugePages_Surp:        0\nHugepagesize:       2048 kB\nHugetlb:            4096 kB\n"
+        ));
+        let mut text = String::new();
+        meminfo::vmstat(p.manager(), &mut text).unwrap();
+        assert!(text.starts_with(&format!("nr_free_pages {}\nnr_anon_pages 1\n", free / 4)));
+        assert!(text.contains("\npgfault 1\n"), "{text}");
     });
 }
