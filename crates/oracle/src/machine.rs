@@ -143,6 +143,18 @@ impl<'a, 'm> Machine<'a, 'm> {
         Err(Failed::Ours(format!("an access to {addr:#x} never got through")))
     }
 
+    /// The word at the beginning of a page that is there. A translation from before the page could
+    /// be read ends with a fault.
+    fn word(&self, process: &Process<'_, '_, Sim, Format>, va: Va) -> Result<u64, Failed> {
+        for _ in 0..FAULTS_MAX {
+            match self.sim.user_load(va, 8) {
+                Ok(word) => return Ok(word),
+                Err(_) => process.fault(va.get(), Access::Read),
+            };
+        }
+        Err(Failed::Ours(format!("a page at {va} that is there is never read")))
+    }
+
     fn system_call(&mut self, who: usize, call: &Call) -> Result<Answer, Errno> {
         let [a, b, c, d, e, f] = call.values(&self.bases);
         let process = &mut self.processes[who];
@@ -255,8 +267,7 @@ impl Side for Machine<'_, '_> {
         if area.is_readable() {
             for (nth, page) in pages.iter_mut().enumerate().filter(|(_, page)| page.is_some()) {
                 let va = Va::new(start + nth as u64 * 4096);
-                let word = self.sim.user_load(va, 8);
-                *page = Some(word.map_err(|why| Failed::Ours(format!("{why:?}")))?);
+                *page = Some(self.word(process, va)?);
             }
         }
         Ok(pages)

@@ -44,6 +44,7 @@ int main(void)
 	char *arena = (char *)0x1000000000, *heap = sbrk(0);
 	char *top = (char *)mmap(0, 4096, 0, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + 4096;
 	munmap(top - 4096, 4096);
+	printf("arena %p, heap %p, top %p\n", arena, heap, top);
 	sigaction(SIGSEGV, &act, 0);
 	sigaction(SIGBUS, &act, 0);
 "#;
