@@ -114,7 +114,8 @@ fn wrong(calls: &[Call], what: String) -> End {
 /// How a sequence ends by a difference after these calls.
 fn ended(calls: &[Call], difference: Difference) -> End {
     let reason = match difference.what {
-        "pages" | "smaps" => Reason::of_pages(calls),
+        "pages" => Reason::of_pages(calls),
+        "smaps" => Reason::of_smaps(calls, &difference.host, &difference.ours),
         _ => None,
     };
     reason.map_or(End::Differs(difference), End::Reason)
