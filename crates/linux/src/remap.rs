@@ -177,6 +177,8 @@ impl<M: Machine, P: Paging> Process<'_, '_, M, P> {
     fn remap_to(&mut self, asked: &Asked) -> Result<u64, Errno> {
         if asked.has(MREMAP_FIXED) {
             self.take_out(asked.to, asked.to + asked.new)?;
+            // A range that wraps around may have lain there itself.
+            self.vma(asked.addr).ok_or(Errno::FAULT)?;
         }
         let mut asked = *asked;
         if asked.new < asked.old {

@@ -245,6 +245,18 @@ fn mremap_moves_pages_and_leaves_or_takes_the_old_area() {
 }
 
 #[test]
+fn a_target_may_take_away_what_was_to_move() {
+    with(|p, _| {
+        put(p, 0, 20, RW);
+        let fixed = MREMAP_MAYMOVE | MREMAP_FIXED;
+        let all_but_one = 0u64.wrapping_sub(2 * PAGE);
+        let done = p.mremap(BASE + 5 * PAGE, all_but_one, 9 * PAGE, fixed, BASE + 4 * PAGE);
+        assert_eq!(done, Err(Errno::FAULT), "its end wraps around, so nothing overlaps");
+        assert_eq!(areas(p), [(0, 4, RW), (13, 7, RW)]);
+    });
+}
+
+#[test]
 fn the_heap_moves_until_something_is_in_its_way() {
     with(|p, sim| {
         assert_eq!(p.brk(0), HEAP);
