@@ -13,7 +13,7 @@
 //!
 //! **Invariants**
 //! - X1. What areas a process has stands in the manager alone. What Linux knows of an area and the
-//!   manager does not is in the area's tag ([`Tag`](vma::Tag)).
+//!   manager does not is in the area's tag ([`Tag`]).
 //! - X2. A *vma* is a longest row of neighbouring areas of equal properties and tags. Two vmas that
 //!   touch are different to Linux too: where Linux would make one of them, their tags are made
 //!   equal before the call returns (`join`).
